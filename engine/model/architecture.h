@@ -109,6 +109,8 @@ struct architecture {
 	/* All keys, as config.json holds them. New reference; NULL when out of memory. */
 	json_t *(*config_write)(const void *config);
 	void (*parameters)(const void *config, parameter_list *list);
+	/* New models are given how often each token is in their training texts (model_set_counts). */
+	bool counts_tokens;
 	/* What all tensor names begin with, in case that a checkpoint leaves it out; NULL: nothing. */
 	const char *prefix;
 	/* Tensors in checkpoints that are not parameters and are skipped; NULL: none. */

@@ -48,6 +48,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .position = VALUE_NONE,
 	             .length = VALUE_NONE,
 	             .start = VALUE_NONE,
+	             .first = VALUE_NONE,
 	             .words = VALUE_NONE,
 	             .source_words = VALUE_NONE,
 	             .source_scaled = VALUE_NONE,
@@ -91,8 +92,13 @@ static value scaled_words(const builder *b, value words)
 
 value builder_words(builder *b, const char *words, int64_t padding_row)
 {
+	return builder_words_of(b, graph_find(b->g, words), padding_row);
+}
+
+value builder_words_of(builder *b, value table, int64_t padding_row)
+{
 	value ids = input(b->g, PORT_TOKENS, token_shape(b));
-	b->words = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
+	b->words = op_gather(b->g, table, ids, padding_row);
 	return b->scaled = scaled_words(b, b->words);
 }
 

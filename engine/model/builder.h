@@ -33,6 +33,7 @@ typedef struct builder {
 	value pool, slot;       /* VALUE_NONE in PHASE_SCORE */
 	value position, length; /* PHASE_STEP, PHASE_READ */
 	value start;            /* PHASE_READ */
+	value first;            /* [1, D]: what stands in front of every sequence, for a mixer that reads such a row */
 	/* Of the forward, or VALUE_NONE: rows of the tables, words times PORT_FACTOR, a row that is no token's, what
 	 * the head reads. */
 	value words, scaled, places[2], front, row, logits;
@@ -66,6 +67,8 @@ void builder_boundary(const builder *b);
  * Words may be asked for once, places by each of two stacks. The look-up of row `padding_row` has no gradient (-1: none
  * is like that). */
 value builder_words(builder *b, const char *words, int64_t padding_row);
+/* The same of a table that the graph makes. */
+value builder_words_of(builder *b, value table, int64_t padding_row);
 /* The rows x of the tokens one row later, behind words[start] and without the last: [B,N,D]. Once. */
 value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x);
 value builder_places(builder *b, const char *places);

@@ -233,6 +233,25 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	return s;
 }
 
+status model_set_counts(model *m, const int64_t *counts, error *err)
+{
+	float *values = memory_new((size_t)m->dims.inputs, sizeof *values);
+	status s = values ? STATUS_OK : model_no_memory(err);
+	for (int64_t v = 0; v < m->dims.inputs && s == STATUS_OK; v++)
+		values[v] = (float)log2((double)counts[v] + 0.5);
+	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		if (!p->log_counts)
+			continue;
+		assert(shape_count(p->shape) == m->dims.inputs);
+		s = m->backend->upload(m->backend, m->arena + m->offset[i], values, model_stored_bytes(m, p));
+		if (s != STATUS_OK)
+			error_set(err, s, NULL, "cannot copy the weights to %s", m->backend->name);
+	}
+	free(values);
+	return s;
+}
+
 /* --- writing a folder ------------------------------------------------------------------------ */
 
 static status write_config(const model *m, const char *folder, error *err)

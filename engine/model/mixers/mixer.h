@@ -77,6 +77,34 @@ typedef struct linear_options {
 extern const mixer mixer_linear;
 extern const explainer linear_explainer;
 
+/* Products of pairs of channels with what attention that decays with distance gives (3Lin):
+ *   q, g, v = N(x W_qᵀ), N(x W_gᵀ), N(x W_vᵀ);  k = x W_kᵀ;  u = A(q, k, v);  y = (g ⊗ u) Cᵀ
+ * x is normalised, N(x) = x √width / ‖x‖₂, A is op_decay_attention or op_decay_stream, ⊗ is op_trilinear. The key and
+ * the value in front of all tokens are made in the same way of builder.first, so they depend on no layer's result.
+ * Products with weights are multiplied by input_scale, those with C by combiner_scale. The state is a ring of the keys
+ * and values of reach + 1 tokens. Parameters: query, key [Q, D], gate, value [T, D], combiner [D, 16T]. No dropout
+ * site.
+ *
+ * Weights are quantised to weight_bits (op_quantize; 32: not at all). With vector_bits 8 so are q, g and v, in steps of
+ * 1 / 32, and each k in steps of its own.
+ *
+ * Rows of α sum to 1: the shares of the first key and of the sink, which are no tokens, stand at the reading token,
+ * which does not read itself. */
+typedef struct trilinear_options {
+	int64_t hidden, key_size, value_size, heads; /* D, Q, T */
+	int64_t reach;                               /* tokens read, from 1 on */
+	double slope, hyper;                         /* of the scores, in exponents of 2, as is score_scale · q·k */
+	double score_scale, input_scale, combiner_scale;
+	int weight_bits, vector_bits;
+	double std, combiner_std; /* combiner_std 0: C begins as zeros */
+} trilinear_options;
+/* The parameter NAME.weight as a product or a look-up reads it: quantised to `bits`, unless it is packed. */
+value trilinear_weight(const builder *b, int bits, const char *name);
+/* N(x), quantised to vector_bits in steps of 1 / 32. */
+value trilinear_normalize(const builder *b, int vector_bits, value x);
+extern const mixer mixer_trilinear;
+extern const explainer trilinear_explainer;
+
 /* Softmax attention with four projections, to a sequence itself, causal or not, or to a source:
  *   y = A(x W_qᵀ + b, s W_kᵀ + b, s W_vᵀ + b) W_oᵀ + b     s: the source, or x
  * A is op_softmax_attention with scale 1 / √(hidden / heads) and dropout on its weights. Parallel form only.

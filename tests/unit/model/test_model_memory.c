@@ -19,6 +19,9 @@
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
 
+#define TRILINEAR_CONFIG                                                                                               \
+	"{\"hidden_size\": 16, \"vocab_size\": 37, \"weight_bits\": 2, \"attentions\":"                                \
+	" [[{\"slope\": 0, \"hyper\": 1, \"window\": 4}]]}"
 #define GPT2_CONFIG "{\"n_embd\": 16, \"n_head\": 2, \"n_layer\": 2, \"vocab_size\": 37, \"n_positions\": 40}"
 
 static char folder[FOLDER_BYTES];
@@ -65,8 +68,9 @@ static void fail_each(status (*attempt)(void *context, error *err), void *contex
 	}
 }
 
-static const char *const names[] = {"additive", "gpt2"};
-static const char *const configs[] = {SMALL_CONFIG, GPT2_CONFIG};
+static const char *const names[] = {"additive", "gpt2", "trilinear"};
+static const char *const configs[] = {SMALL_CONFIG, GPT2_CONFIG, TRILINEAR_CONFIG};
+enum { KINDS = sizeof names / sizeof *names };
 
 typedef struct trial {
 	int kind; /* index of names */
@@ -91,7 +95,7 @@ static status create(void *context, error *err)
 static void a_model_is_created_or_there_is_an_error(void **state)
 {
 	(void)state;
-	for (trial t = {0}; t.kind < 2; t.kind++) {
+	for (trial t = {0}; t.kind < KINDS; t.kind++) {
 		t.json = fixture_json(configs[t.kind]);
 		fail_each(create, &t, OWN_ONCE, 6);
 		fail_each(create, &t, ANY_FROM_THERE, 6);
@@ -125,7 +129,7 @@ static status check_it(void *context, error *err)
 static void a_model_is_opened_or_there_is_an_error(void **state)
 {
 	(void)state;
-	for (trial t = {0}; t.kind < 2; t.kind++) {
+	for (trial t = {0}; t.kind < KINDS; t.kind++) {
 		save_one(t.kind);
 		t.weights = DTYPE_F32;
 		fail_each(open_it, &t, OWN_ONCE, 8);
@@ -155,7 +159,7 @@ static status save_it(void *context, error *err)
 static void a_model_is_saved_whole_or_there_is_an_error(void **state)
 {
 	(void)state;
-	for (trial t = {0}; t.kind < 2; t.kind++) {
+	for (trial t = {0}; t.kind < KINDS; t.kind++) {
 		t.model = fixture_model_as(architecture_find(names[t.kind]), configs[t.kind], device);
 		fail_each(save_it, &t, ANY_ONCE, 50);
 		model_free(t.model);
@@ -198,7 +202,7 @@ static void a_plan_is_compiled_or_there_is_an_error(void **state)
 	    {.batch = 2, .length = 1, .phase = PHASE_STEP, .slots = 2, .logits = LOGITS_LAST},
 	    {.batch = 1, .length = 4, .logits = LOGITS_ALL},
 	};
-	for (trial t = {0}; t.kind < 2; t.kind++) {
+	for (trial t = {0}; t.kind < KINDS; t.kind++) {
 		t.model = fixture_model_as(architecture_find(names[t.kind]), configs[t.kind], device);
 		for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
 			t.spec = specs[i];

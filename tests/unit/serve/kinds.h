@@ -12,6 +12,8 @@ static const struct {
     {"linear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2}"},
     {"dilated", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2,"
                 " \"segment_length\": [4, 24, 90], \"dilated_ratio\": [1, 2, 3]}"},
+    {"trilinear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 2, \"n_layer\": 2, \"window_size\": 9,"
+                  " \"wide_window_size\": 20}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
                        " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
@@ -22,7 +24,7 @@ static const struct {
              " \"encoder_attention\": \"linear\"}"},
 };
 /* BART has no weights to explain, and reads texts that have token 2. */
-enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 4, BART = MODELS };
+enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 5, BART = MODELS };
 
 static inline void write_named(const fixture *f, int kind)
 {

@@ -1,0 +1,354 @@
+/* 3Lin, a causal language model whose layers multiply pairs of channels and have no feed-forward (trilinear).
+ *
+ *   h = E[token]
+ *   each layer:  h = h + Σ trilinear(N(h ⊙ m))      of its attentions, which all read h; mixers/mixer.h
+ *   logits = ln 2 (z (N(h) Fᵀ) + bias)
+ *
+ * N(x) = x √width / ‖x‖₂. There are no gains, no biases in the layers, and no positions but those in the attentions'
+ * scores. m is the mask of the channels that training leaves out, one for a whole batch. The bias of the head is no
+ * weight: it is log2 of how often each token was in the training text, plus ½.
+ *
+ * E has two rows behind those of the tokens: that of a token that training leaves out, and that of the start, which
+ * stands in front of every sequence and sees nothing. So its state is the same in all layers, and a key and a value
+ * in front of all others follow from the weights alone.
+ *
+ * Two profiles differ in scales, not in form: "seed" multiplies logits by 4 √(1 / D) and products by 1, "head"
+ * multiplies every product of n inputs by √(1 / n). */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/model/architecture.h"
+#include "engine/model/config.h"
+#include "engine/model/trilinear/attentions.h"
+
+enum {
+	DEFAULT_HIDDEN = 256,
+	MAX_HIDDEN = 1 << 16,
+	MAX_VALUE = 1 << 12, /* 16 times as many are the inputs of the combiner */
+	MAX_ROWS = 1 << 24,  /* vocabulary, positions */
+	BLOCK = 16,          /* channels of values that meet each other */
+	UNKNOWN_ROW = 0,     /* of E, behind those of the tokens */
+	START_ROW = 1,
+	OWN_ROWS = 2,
+	PREFIX_BYTES = 64,
+};
+#define WORDS "words"
+#define HEAD "head"
+#define ATTENTION "attentions.%d."
+#define SOURCE_LN2 0.693147 /* of the scales, as trained with */
+
+typedef struct trilinear_config {
+	model_dims dims;
+	int64_t positions; /* n_positions */
+	trilinear_profile profile;
+	trilinear_attentions attentions;
+	int64_t key_size, value_size;
+	int weight_bits, vector_bits;
+	double token_keep, channel_keep;
+	bool random_combiner, train_embeddings, train_head;
+	trilinear_options layer[ARCHITECTURE_MAX_LAYERS]; /* one for each attention */
+} trilinear_config;
+
+static const char *const profiles[] = {[TRILINEAR_SEED] = "seed", [TRILINEAR_HEAD] = "head", NULL};
+static const char *const combiners[] = {"zeros", "random", NULL};
+
+/* --- configuration ---------------------------------------------------------------- */
+
+static bool is_seed(const trilinear_config *c)
+{
+	return c->profile == TRILINEAR_SEED;
+}
+
+/* What a product of n inputs is multiplied by. */
+static double product_scale(const trilinear_config *c, int64_t n)
+{
+	return is_seed(c) ? 1 : sqrt(1 / (double)n);
+}
+
+/* Of a product with F and of the bias beside it, which is in exponents of 2, in the logits. */
+static double logit_scale(const trilinear_config *c)
+{
+	const double d = (double)c->dims.hidden;
+	return (is_seed(c) ? 4 * sqrt(1 / d) : product_scale(c, c->dims.hidden)) / SOURCE_LN2;
+}
+
+static double score_scale(const trilinear_config *c)
+{
+	const double width = (double)(c->key_size / c->dims.heads);
+	return sqrt(1 / width) * (is_seed(c) ? 1 : 0.5) / SOURCE_LN2;
+}
+
+static double combiner_std(const trilinear_config *c)
+{
+	return !c->random_combiner ? 0 : is_seed(c) ? 0.25 : 0.5;
+}
+
+static double matrix_std(const trilinear_config *c)
+{
+	return is_seed(c) ? sqrt(1 / (double)c->dims.hidden) : 0.5;
+}
+
+/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+static int64_t count_parameters(const trilinear_config *c)
+{
+	const int64_t d = c->dims.hidden, attention = 2 * d * (c->key_size + c->value_size) + BLOCK * c->value_size * d;
+	return (c->dims.inputs + OWN_ROWS) * d + c->dims.outputs * (d + 1) + c->dims.layers * attention;
+}
+
+static int64_t round_up(int64_t n, int64_t unit)
+{
+	return (n + unit - 1) / unit * unit;
+}
+
+/* 32: not quantised; else 8, or a power of two from `least` on. */
+static int read_bits(config_reader *r, const char *key, int least)
+{
+	const int bits = (int)config_integer(r, key, 32, least, 32);
+	if (bits != 32 && bits != 8 && bits != 4 && bits != 2)
+		config_fail(r, key, "%s must be 32 or 8%s", key, least < 8 ? ", 4 or 2" : "");
+	return bits;
+}
+
+static void set_layers(trilinear_config *c)
+{
+	for (int64_t l = 0; l < c->dims.layers; l++) {
+		const trilinear_attention *a = &c->attentions.items[l];
+		c->layer[l] = (trilinear_options){
+		    .hidden = c->dims.hidden,
+		    .key_size = c->key_size,
+		    .value_size = c->value_size,
+		    .heads = c->dims.heads,
+		    .reach = trilinear_reach(c->profile, a->window),
+		    .slope = a->slope,
+		    .hyper = a->hyper,
+		    .score_scale = score_scale(c),
+		    .input_scale = product_scale(c, c->dims.hidden),
+		    .combiner_scale = product_scale(c, BLOCK * c->value_size),
+		    .weight_bits = c->weight_bits,
+		    .vector_bits = c->vector_bits,
+		    .std = matrix_std(c),
+		    .combiner_std = combiner_std(c),
+		};
+	}
+}
+
+static void read_sizes(trilinear_config *c, config_reader *r)
+{
+	c->dims.hidden = config_integer(r, "hidden_size", DEFAULT_HIDDEN, 1, MAX_HIDDEN);
+	c->dims.heads = config_integer(r, "n_heads", 1, 1, MAX_VALUE / BLOCK);
+	c->key_size =
+	    config_integer(r, "key_size", round_up((c->dims.hidden + 1) / 2, c->dims.heads), 1, 2 * MAX_HIDDEN);
+	const int64_t quarter = c->dims.hidden / 4 < MAX_VALUE ? (c->dims.hidden + 3) / 4 : MAX_VALUE;
+	c->value_size = config_integer(r, "value_size", round_up(quarter, BLOCK * c->dims.heads), BLOCK, MAX_VALUE);
+	if (c->key_size % c->dims.heads != 0)
+		config_fail(r, "key_size", "n_heads must divide key_size");
+	if (c->value_size % (BLOCK * c->dims.heads) != 0)
+		config_fail(r, "value_size", "value_size must be a multiple of %d for each of n_heads", BLOCK);
+}
+
+static status read_config(void *config, const json_t *json, error *err)
+{
+	static const char *const keys[] = {
+	    "hidden_size",   "key_size",         "value_size", "vocab_size",
+	    "n_heads",       "n_positions",      "profile",    TRILINEAR_ATTENTION_KEYS,
+	    "weight_bits",   "vector_bits",      "token_keep", "channel_keep",
+	    "combiner_init", "train_embeddings", "train_head", NULL,
+	};
+	trilinear_config *c = config;
+	config_reader r = config_begin(json, &architecture_trilinear, keys, err);
+	read_sizes(c, &r);
+	c->dims.inputs = c->dims.outputs = config_integer(&r, "vocab_size", 259, 1, MAX_ROWS);
+	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
+	c->dims.positions = MODEL_UNBOUNDED;
+	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
+	c->profile = (trilinear_profile)config_choice(&r, "profile", profiles);
+	trilinear_attentions_read(&r, c->profile, &c->attentions);
+	c->dims.layers = c->attentions.count;
+	c->weight_bits = read_bits(&r, "weight_bits", 2);
+	c->vector_bits = read_bits(&r, "vector_bits", 8);
+	c->token_keep = config_number(&r, "token_keep", 1, 0.001, 1);
+	c->channel_keep = config_number(&r, "channel_keep", 1, 0.001, 1);
+	c->random_combiner = config_choice(&r, "combiner_init", combiners);
+	c->train_embeddings = config_bool(&r, "train_embeddings", true);
+	c->train_head = config_bool(&r, "train_head", true);
+	config_check_parameters(&r, count_parameters(c));
+	c->dims.head = HEAD_VOCABULARY;
+	c->dims.causal = true;
+	c->dims.dropout = (float)(1 - fmin(c->token_keep, c->channel_keep));
+	if (r.status == STATUS_OK)
+		set_layers(c);
+	return r.status;
+}
+
+/* Of a configuration that may lack the key, or have it wrong, which read_config finds out. */
+static trilinear_positions positions_of(const json_t *json)
+{
+	const char *profile = json_string_value(json_object_get(json, "profile"));
+	const char *positions = json_string_value(json_object_get(json, "positions"));
+	if (positions)
+		return strcmp(positions, "widths") == 0 ? TRILINEAR_WIDTHS : TRILINEAR_ALIBI;
+	return trilinear_positions_of(profile && strcmp(profile, "head") == 0 ? TRILINEAR_HEAD : TRILINEAR_SEED);
+}
+
+static bool complete(json_t *json, const model_size *size)
+{
+	if (!json_object_get(json, "attentions") &&
+	    !config_set_size(json, "n_layer", trilinear_attentions_round(positions_of(json), size->layers)))
+		return false;
+	return config_set_size(json, "hidden_size", size->hidden) && config_set_size(json, "n_heads", size->heads) &&
+	       config_set_size(json, "vocab_size", size->inputs) &&
+	       (size->dropout < 0 || config_set_missing(json, "channel_keep", json_real(1 - size->dropout))) &&
+	       config_set_positions(json, "n_positions", size);
+}
+
+static json_t *write_config(const void *config)
+{
+	const trilinear_config *c = config;
+	json_t *json = json_pack(
+	    "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:f, s:f, s:s, s:b, s:b}", "model_type",
+	    architecture_trilinear.model_type, "hidden_size", (json_int_t)c->dims.hidden, "key_size",
+	    (json_int_t)c->key_size, "value_size", (json_int_t)c->value_size, "vocab_size", (json_int_t)c->dims.inputs,
+	    "n_heads", (json_int_t)c->dims.heads, "n_positions", (json_int_t)c->positions, CONFIG_TRAINED,
+	    (json_int_t)c->dims.trained, "profile", profiles[c->profile], "weight_bits", c->weight_bits, "vector_bits",
+	    c->vector_bits, "token_keep", c->token_keep, "channel_keep", c->channel_keep, "combiner_init",
+	    combiners[c->random_combiner], "train_embeddings", c->train_embeddings, "train_head", c->train_head);
+	if (json && trilinear_attentions_write(json, &c->attentions))
+		return json;
+	json_decref(json);
+	return NULL;
+}
+
+static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+{
+	*options = &((const trilinear_config *)config)->layer[layer];
+	return &mixer_trilinear;
+}
+
+/* --- parameters ------------------------------------------------------------------------ */
+
+/* Of E and F, which never have fewer than 8. */
+static int table_bits(const trilinear_config *c)
+{
+	return c->weight_bits < 8 ? 8 : c->weight_bits;
+}
+
+static void table_parameters(const trilinear_config *c, const char *name, int64_t rows, double std, bool trained,
+                             parameter_list *list)
+{
+	parameter_list_add_matrix(list, (float)std, rows, c->dims.hidden, false, "%s.weight", name);
+	parameter_list_quantized(list, table_bits(c));
+	parameter_list_by_row(list);
+	if (!trained)
+		parameter_list_fixed(list);
+}
+
+static void parameters(const void *config, parameter_list *list)
+{
+	const trilinear_config *c = config;
+	table_parameters(c, WORDS, c->dims.inputs + OWN_ROWS, 1, c->train_embeddings, list);
+	for (int l = 0; l < c->dims.layers; l++) {
+		char prefix[PREFIX_BYTES];
+		snprintf(prefix, sizeof prefix, ATTENTION, l);
+		mixer_trilinear.parameters(&c->layer[l], prefix, list);
+	}
+	table_parameters(c, HEAD, c->dims.outputs, is_seed(c) ? 4 * matrix_std(c) : 0.5, c->train_head, list);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->dims.outputs), HEAD ".bias");
+	parameter_list_log_counts(list);
+	parameter_list_fixed(list);
+}
+
+/* --- forward --------------------------------------------------------------------------- */
+
+/* [1, D]. A table of buckets of distances is the op that makes a row's number: short distances have a bucket each. */
+static value table_row(const builder *b, value table, int64_t row)
+{
+	const t5_buckets_params number = {
+	    .first = row, .count = 1, .buckets = 2 * (row + 1) + 2, .max_distance = row + 3};
+	return op_gather(b->g, table, op_t5_buckets(b->g, number), -1);
+}
+
+/* The rows of some tokens, each drawn by itself, become that of the token that is left out. */
+static value drop_tokens(builder *b, value rows, value table, double keep, int64_t unknown)
+{
+	const uint32_t site = builder_site(b);
+	if (b->rng == VALUE_NONE || keep == 1 || rows == VALUE_NONE)
+		return rows;
+	const shape s = graph_value(b->g, rows)->shape, tokens = SHAPE3(s.dim[0], s.dim[1], 1);
+	value ones = op_fill(b->g, tokens, 1);
+	value kept = op_scale(b->g, op_dropout(b->g, ones, b->rng, (float)(1 - keep), site), (float)keep);
+	value dropped = op_add(b->g, ones, op_scale(b->g, kept, -1));
+	value mask = op_matmul(b->g, kept, op_fill(b->g, SHAPE2(1, s.dim[2]), 1), false, false, 1);
+	value others = op_matmul(b->g, dropped, table_row(b, table, unknown), false, false, 1);
+	return op_gate(b->g, others, rows, mask);
+}
+
+/* [D]: 0 for the channels that are left out, else what scales none of the directions in which the norms look; or
+ * VALUE_NONE. */
+static value channel_mask(builder *b, double keep, int64_t d)
+{
+	const uint32_t site = builder_site(b);
+	if (b->rng == VALUE_NONE || keep == 1)
+		return VALUE_NONE;
+	return op_dropout(b->g, op_fill(b->g, SHAPE1(d), 1), b->rng, (float)(1 - keep), site);
+}
+
+static value normalize(const builder *b, const trilinear_config *c, value mask, value h)
+{
+	if (mask != VALUE_NONE)
+		h = op_scale_columns(b->g, h, mask, 1);
+	return trilinear_normalize(b, c->vector_bits, h);
+}
+
+static value layers(builder *b, const trilinear_config *c, value mask, value h)
+{
+	value n = VALUE_NONE;
+	for (int l = 0; l < c->dims.layers; l++) {
+		char prefix[PREFIX_BYTES];
+		snprintf(prefix, sizeof prefix, ATTENTION, l);
+		if (!c->attentions.items[l].joins) {
+			builder_boundary(b);
+			n = normalize(b, c, mask, h);
+			if (b->spec->activations) {
+				builder_output(b, h, "layers.%d.state", l);
+				builder_output(b, n, "layers.%d.normed", l);
+			}
+		}
+		h = op_add(b->g, h, mixer_trilinear.forward(b, &c->layer[l], l, prefix, n));
+	}
+	builder_boundary(b);
+	return h;
+}
+
+static void forward(const void *config, builder *b)
+{
+	const trilinear_config *c = config;
+	const double scale = logit_scale(c);
+	value table = trilinear_weight(b, table_bits(c), WORDS);
+	value words = builder_words_of(b, table, -1);
+	b->front = table_row(b, table, c->dims.inputs + START_ROW);
+	value h = drop_tokens(b, words, table, c->token_keep, c->dims.inputs + UNKNOWN_ROW);
+	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);
+	b->first = normalize(b, c, mask, b->front);
+	h = layers(b, c, mask, h);
+	if (b->spec->activations)
+		builder_output(b, h, "state");
+	h = trilinear_normalize(b, 32, builder_needed_rows(b, h));
+	if (b->spec->activations)
+		builder_output(b, h, "normed");
+	value bias = op_scale(b->g, builder_parameter(b, HEAD ".bias"), (float)(1 / scale));
+	builder_vocabulary(b, h, trilinear_weight(b, table_bits(c), HEAD), bias, (float)(scale * M_LN2));
+}
+
+const architecture architecture_trilinear = {
+    .name = "trilinear",
+    .model_type = "trilinear",
+    .config_bytes = sizeof(trilinear_config),
+    .config_read = read_config,
+    .complete = complete,
+    .config_write = write_config,
+    .parameters = parameters,
+    .counts_tokens = true,
+    .mixer = layer_mixer,
+    .forward = forward,
+};

@@ -1,0 +1,129 @@
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/model/mixers/mixer.h"
+#include "engine/tensor/ops/trilinear.h"
+
+enum { NAME_BYTES = 96 };
+#define NORM_FLOOR 1e-12f /* of a vector's length: what is not 0 is longer */
+
+static void add_matrix(const trilinear_options *o, const char *prefix, const char *name, int64_t n, int64_t k,
+                       double std, parameter_list *list)
+{
+	parameter_list_add_matrix(list, (float)std, n, k, false, "%s%s.weight", prefix, name);
+	parameter_list_quantized(list, o->weight_bits);
+}
+
+static void parameters(const void *options, const char *prefix, parameter_list *list)
+{
+	const trilinear_options *o = options;
+	const int64_t d = o->hidden;
+	add_matrix(o, prefix, "query", o->key_size, d, o->std, list);
+	add_matrix(o, prefix, "key", o->key_size, d, o->std, list);
+	add_matrix(o, prefix, "gate", o->value_size, d, o->std, list);
+	add_matrix(o, prefix, "value", o->value_size, d, o->std, list);
+	add_matrix(o, prefix, "combiner", d, TRILINEAR_TAPS * o->value_size, o->combiner_std, list);
+}
+
+static void states(const void *options, int layer, state_list *list)
+{
+	const trilinear_options *o = options;
+	state_list_add(list, STATE_CACHE, decay_state_floats(o->key_size, o->value_size, o->reach), "layers.%d.cache",
+	               layer);
+	state_list_set_ring(list, o->reach + 1, o->key_size, o->value_size, 1);
+}
+
+value trilinear_weight(const builder *b, int bits, const char *name)
+{
+	value w = builder_parameter(b, "%s.weight", name);
+	if (bits == 32 || w == VALUE_NONE || dtype_is_panel(graph_value(b->g, w)->type))
+		return w;
+	return op_quantize(b->g, w, (quantize_params){QUANTIZE_TENSOR, bits});
+}
+
+static value quantize(const builder *b, int bits, quantize_mode mode, value x)
+{
+	return bits == 32 ? x : op_quantize(b->g, x, (quantize_params){mode, bits});
+}
+
+value trilinear_normalize(const builder *b, int vector_bits, value x)
+{
+	const int64_t width = x == VALUE_NONE ? 1 : shape_last(graph_value(b->g, x)->shape);
+	const normalize_params params = {.groups = 1, .scale = sqrtf((float)width), .floor = NORM_FLOOR};
+	return quantize(b, vector_bits, QUANTIZE_FIXED, op_normalize(b->g, x, VALUE_NONE, params));
+}
+
+static value project(const builder *b, const trilinear_options *o, value x, value weight)
+{
+	return op_linear(b->g, x, weight, VALUE_NONE, (float)o->input_scale);
+}
+
+static value find_weight(const builder *b, const trilinear_options *o, const char *prefix, const char *name)
+{
+	char whole[NAME_BYTES];
+	snprintf(whole, sizeof whole, "%s%s", prefix, name);
+	return trilinear_weight(b, o->weight_bits, whole);
+}
+
+/* Keys and values, of the products of x with their matrices. */
+static value key_of(const builder *b, const trilinear_options *o, value product)
+{
+	return quantize(b, o->vector_bits, QUANTIZE_ROWS, product);
+}
+
+static value value_of(const builder *b, const trilinear_options *o, value product)
+{
+	return trilinear_normalize(b, o->vector_bits, product);
+}
+
+static decay_values attend(builder *b, const trilinear_options *o, int layer, value q, value k, value v, value first_k,
+                           value first_v)
+{
+	const decay_params params = {.heads = o->heads,
+	                             .window = o->reach,
+	                             .scale = (float)o->score_scale,
+	                             .slope = (float)o->slope,
+	                             .hyper = (float)o->hyper};
+	if (!forward_recurrent(b->spec))
+		return op_decay_attention(b->g, q, k, v, first_k, first_v, b->mask, VALUE_NONE, params);
+	const stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};
+	return op_decay_stream(b->g, q, k, v, first_k, first_v, at, builder_positions(b), VALUE_NONE,
+	                       builder_state(b, "layers.%d.cache", layer), params);
+}
+
+static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+{
+	const trilinear_options *o = options;
+	const value w_k = find_weight(b, o, prefix, "key"), w_v = find_weight(b, o, prefix, "value");
+	/* Next to each other, so that a backend may make one product of them. */
+	value q = project(b, o, x, find_weight(b, o, prefix, "query")), k = project(b, o, x, w_k);
+	value gate = project(b, o, x, find_weight(b, o, prefix, "gate")), v = project(b, o, x, w_v);
+	value first_k = key_of(b, o, project(b, o, b->first, w_k)),
+	      first_v = value_of(b, o, project(b, o, b->first, w_v));
+	q = trilinear_normalize(b, o->vector_bits, q);
+	k = key_of(b, o, k);
+	gate = trilinear_normalize(b, o->vector_bits, gate);
+	v = value_of(b, o, v);
+	const decay_values a = attend(b, o, layer, q, k, v, first_k, first_v);
+	value products = op_trilinear(b->g, gate, a.u);
+	if (b->spec->explain || b->spec->activations) {
+		builder_output(b, q, "layers.%d.query", layer);
+		builder_output(b, k, "layers.%d.key", layer);
+		builder_output(b, a.log_normalizer, "layers.%d.log_normalizer", layer);
+	}
+	if (b->spec->activations) {
+		builder_output(b, gate, "layers.%d.gate", layer);
+		builder_output(b, v, "layers.%d.value", layer);
+		builder_output(b, a.u, "layers.%d.pooled", layer);
+		builder_output(b, products, "layers.%d.products", layer);
+	}
+	return op_linear(b->g, products, find_weight(b, o, prefix, "combiner"), VALUE_NONE, (float)o->combiner_scale);
+}
+
+const mixer mixer_trilinear = {
+    .name = "trilinear",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+    .explainer = &trilinear_explainer,
+};

@@ -1,0 +1,58 @@
+/* Weights of attention that decays with distance, p_tj = 2^e_tj / Z_t of the tokens j before t within reach, from
+ * queries, keys and ln Z. What is missing to 1 are the shares of the sink, 1 / Z_t, and of the key in front of all
+ * tokens. It stands at p_tt: no token reads itself. */
+#include <math.h>
+
+#include "engine/model/mixers/explain_rows.h"
+#include "engine/model/mixers/mixer.h"
+
+static const char *const rounds[] = {"attention"};
+
+static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+{
+	const trilinear_options *o = options;
+	out[0] = (log_part){"query", o->key_size};
+	out[1] = (log_part){"key", o->key_size};
+	out[2] = (log_part){"log_normalizer", o->heads};
+	return 3;
+}
+
+static explain_range range(const void *options, int64_t position, int64_t tokens)
+{
+	(void)tokens;
+	return explainer_window(((const trilinear_options *)options)->reach + 1, position);
+}
+
+static status row(const explain_site *s, int64_t position, double *alpha)
+{
+	const trilinear_options *o = s->options;
+	const int64_t width = o->key_size / o->heads;
+	const explain_range r = range(o, position, s->tokens);
+	const float *query = s->log + position * s->stride + s->head * width;
+	const float *key = s->log + o->key_size + s->head * width;
+	const double log_normalizer = (double)s->log[position * s->stride + 2 * o->key_size + s->head];
+	double rest = 1;
+	for (int64_t j = r.first; j < position; j++) {
+		const double d = (double)(position - j);
+		const double dot = explain_dot(query, key + j * s->stride, width);
+		const double e = o->score_scale * dot - o->slope * d + o->hyper / d;
+		rest -= alpha[j - r.first] = exp(e * M_LN2 - log_normalizer);
+	}
+	alpha[position - r.first] = fmax(rest, 0);
+	return STATUS_OK;
+}
+
+static status pull(const explain_site *s, const double *v, int64_t n, double *y)
+{
+	return explain_pull_rows(&trilinear_explainer, s, v, n, y);
+}
+
+const explainer trilinear_explainer = {
+    .rounds = rounds,
+    .n_rounds = 1,
+    .parts = parts,
+    .range = range,
+    .row = row,
+    .pull = pull,
+    .pull_tokens = 16384,
+};

@@ -1,0 +1,566 @@
+/* 3Lin: its published numbers, its forms, its tables, and weights that are quantised. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "engine/model/attribution.h"
+#include "engine/model/feed.h"
+#include "engine/tensor/ops/quantize.h"
+#include "engine/tensor/panel.h"
+#include "tests/unit/model/fixture.h"
+#include "tests/unit/model/device.h"
+
+enum { B = 2, N = 37, V = 37, D = 20, T = 32, H = 2, SLOTS = 3 };
+#define SIZES "\"hidden_size\": 20, \"key_size\": 12, \"value_size\": 32, \"n_heads\": 2, \"vocab_size\": 37"
+#define SEED "{" SIZES ", \"n_layer\": 6, \"window_size\": 6, \"wide_window_size\": 11}"
+#define HEAD                                                                                                           \
+	"{" SIZES ", \"profile\": \"head\", \"combiner_init\": \"random\", \"n_layer\": 15, \"combine_layers\": true," \
+	" \"wide_window_size\": 9}"
+#define TWO_BITS "{" SIZES ", \"n_layer\": 2, \"weight_bits\": 2}"
+
+static void random_ids(int32_t *ids, int64_t n, uint64_t seed)
+{
+	for (int64_t i = 0; i < n; i++)
+		ids[i] = (int32_t)((uint64_t)(i + 1) * 7919 * (seed + 3) % V);
+}
+
+static float distance(const float *a, const float *b, int64_t n)
+{
+	float most = 0;
+	for (int64_t i = 0; i < n; i++)
+		most = !(fabsf(a[i] - b[i]) <= most) ? fabsf(a[i] - b[i]) : most;
+	return most;
+}
+
+static int index_of(const model *m, const char *name)
+{
+	for (int i = 0; i < model_tensor_count(m); i++)
+		if (strcmp(model_parameter(m, i)->name, name) == 0)
+			return i;
+	fail_msg("no parameter %s", name);
+	return -1;
+}
+
+/* --- the published toy ----------------------------------------------------------------------------- */
+
+/* Row y of a matrix of the toy begins here in its sine. */
+static void fill_sines(float *x, int64_t rows, int64_t columns, int id, int64_t skip)
+{
+	for (int64_t y = 0; y < rows; y++)
+		for (int64_t c = 0; c < columns; c++)
+			x[y * columns + c] = (float)sin(id + 0.7 * (double)(y + skip) + 0.3 * (double)c + 0.1);
+}
+
+static void set_toy(const model *m)
+{
+	static const struct {
+		const char *name;
+		int id;
+	} ids[] = {{"head.weight", 7},
+	           {"attentions.0.query.weight", 2},
+	           {"attentions.0.key.weight", 3},
+	           {"attentions.0.gate.weight", 4},
+	           {"attentions.0.value.weight", 5},
+	           {"attentions.0.combiner.weight", 6},
+	           {"attentions.1.query.weight", 8},
+	           {"attentions.1.key.weight", 9},
+	           {"attentions.1.gate.weight", 10},
+	           {"attentions.1.value.weight", 11},
+	           {"attentions.1.combiner.weight", 12}};
+	float *arena = model_arena(m), *words = arena + model_parameter_offset(m, index_of(m, "words.weight"));
+	for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+		const int at = index_of(m, ids[i].name);
+		const shape s = model_parameter(m, at)->shape;
+		fill_sines(arena + model_parameter_offset(m, at), s.dim[0], s.dim[1], ids[i].id, 0);
+	}
+	fill_sines(words, 3, 4, 1, 2); /* tokens stand behind the start and the unknown one there */
+	fill_sines(words + 12, 1, 4, 1, 1);
+	fill_sines(words + 16, 1, 4, 1, 0);
+	memcpy(arena + model_parameter_offset(m, index_of(m, "head.bias")), (float[]){0, 0.5f, -0.25f},
+	       3 * sizeof *arena);
+}
+
+static void assert_near(double got, double want)
+{
+	if (!(fabs(got - want) <= 2e-6 + 2e-5 * fabs(want)))
+		fail_msg("%.8f is not %.8f", got, want);
+}
+
+static void both_profiles_give_the_published_numbers(void **state)
+{
+#define LAYERS                                                                                                         \
+	"\"hidden_size\": 4, \"key_size\": 4, \"value_size\": 32, \"vocab_size\": 3, \"attentions\":"                  \
+	" [[{\"slope\": 0, \"hyper\": 6.666666666666667, \"window\": 64}], [{\"slope\": 0.25, \"hyper\": 0, "          \
+	"\"window\": 2}]]"
+	static const struct {
+		const char *config;
+		double first[4], second[4]; /* states of the last token behind the layers */
+		double prob[2][3];          /* of the second and of the last token */
+		double score;
+		double query, value, combiner, word; /* gradients before the factors of products */
+		double scale, combiner_scale;
+	} toys[] = {
+	    {"{" LAYERS ", \"profile\": \"head\", \"n_heads\": 2}",
+	     {0.020396, -0.294896, -0.605138, -0.863885},
+	     {0.081425, -0.233592, -0.572393, -0.875098},
+	     {{0.182402, 0.324870, 0.492729}, {0.171644, 0.341692, 0.486665}},
+	     -1.075745,
+	     -0.000089,
+	     0.001265,
+	     -0.027959,
+	     0.005259,
+	     0.5,
+	     0.04419417382},
+	    {"{" LAYERS "}",
+	     {1.926007, 1.144105, -0.309532, -1.850702},
+	     {0.053749, 0.122452, -0.000081, -0.355686},
+	     {{0.029851, 0.051052, 0.919096}, {0.034783, 0.213178, 0.752039}},
+	     -1.080230,
+	     -0.010415,
+	     -10.896502,
+	     9.022786,
+	     3.579517,
+	     1,
+	     1},
+	};
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		model *m = fixture_created_as(&architecture_trilinear, toys[i].config, 1, device);
+		set_toy(m);
+		const forward_spec spec = {
+		    .batch = 1, .length = 4, .loss = true, .backward = true, .activations = true, .logits = LOGITS_ALL};
+		plan *p = fixture_plan(m, &spec, NULL, NULL);
+		float states[16], logits[12], loss, gradient[32 * 64];
+		assert_int_equal(feed_write(p, PORT_TOKENS, (int32_t[]){0, 1, 2, 1}), STATUS_OK);
+		assert_int_equal(feed_write(p, PORT_LABELS, (int32_t[]){1, 2, 1, 0}), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "layers.1.state", states);
+		for (int d = 0; d < 4; d++)
+			assert_near((double)states[12 + d], toys[i].first[d]);
+		fixture_read(p, "state", states);
+		for (int d = 0; d < 4; d++)
+			assert_near((double)states[12 + d], toys[i].second[d]);
+		fixture_read(p, "logits", logits);
+		for (int k = 0; k < 2; k++) {
+			const float *x = logits + (k ? 9 : 3);
+			const double sum = exp((double)x[0]) + exp((double)x[1]) + exp((double)x[2]);
+			for (int v = 0; v < 3; v++)
+				assert_near(exp((double)x[v]) / sum, toys[i].prob[k][v]);
+		}
+		fixture_read(p, "loss", &loss);
+		assert_near(-(double)loss, toys[i].score);
+		fixture_read(p, "grad.attentions.0.query.weight", gradient);
+		assert_near(-4 * (double)gradient[2 * 4 + 3], toys[i].scale * toys[i].query);
+		fixture_read(p, "grad.attentions.1.value.weight", gradient);
+		assert_near(-4 * (double)gradient[2 * 4 + 3], toys[i].scale * toys[i].value);
+		fixture_read(p, "grad.attentions.1.combiner.weight", gradient);
+		assert_near(-4 * (double)gradient[2 * 512 + 3], toys[i].combiner_scale * toys[i].combiner);
+		fixture_read(p, "grad.words.weight", gradient);
+		assert_near(-4 * (double)gradient[1 * 4 + 1], toys[i].word);
+		plan_free(p);
+		model_free(m);
+	}
+}
+
+/* --- forms ------------------------------------------------------------------------------------------- */
+
+static void parallel_logits(const model *m, const int32_t *ids, float *logits)
+{
+	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	plan_free(p);
+}
+
+/* Whole chunks only. */
+static void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
+{
+	const forward_spec spec = {
+	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
+	float *pool, some[B * N * V];
+	int32_t part[B * N];
+	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;
+	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
+	memset(pool, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
+	plan *p = fixture_plan(m, &spec, NULL, pool);
+	for (int64_t at = 0; at + chunk <= N; at += chunk) {
+		for (int64_t b = 0; b < B; b++)
+			memcpy(part + b * chunk, ids + b * N + at, (size_t)chunk * sizeof *part);
+		assert_int_equal(feed_write(p, PORT_TOKENS, part), STATUS_OK);
+		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
+		assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", some);
+		for (int64_t b = 0; b < B; b++)
+			memcpy(logits + (b * N + at) * V, some + b * chunk * V, (size_t)(chunk * V) * sizeof *some);
+	}
+	plan_free(p);
+	device->release(device, pool);
+}
+
+static void chunks_of_any_size_give_the_parallel_logits(void **state)
+{
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS};
+	static const int64_t chunks[] = {1, 9, 37};
+	(void)state;
+	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
+		model *m = fixture_model_as(&architecture_trilinear, configs[c], device);
+		float whole[B * N * V], stepped[B * N * V];
+		int32_t ids[B * N];
+		random_ids(ids, B * N, 1);
+		parallel_logits(m, ids, whole);
+		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+			memcpy(stepped, whole, sizeof whole);
+			for (int64_t b = 0; b < B; b++) /* what is read must be written */
+				memset(stepped + b * N * V, 0xff,
+				       (size_t)(N / chunks[i] * chunks[i] * V) * sizeof *stepped);
+			stepped_logits(m, ids, chunks[i], stepped);
+			assert_true(distance(stepped, whole, B * N * V) <= 1e-4f);
+		}
+		model_free(m);
+	}
+}
+
+static void a_token_changes_nothing_before_it(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_trilinear, SEED, device);
+	float before[B * N * V], after[B * N * V];
+	int32_t ids[B * N];
+	random_ids(ids, B * N, 2);
+	parallel_logits(m, ids, before);
+	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	parallel_logits(m, ids, after);
+	assert_memory_equal(before, after, 11 * V * sizeof *before);
+	assert_true(distance(before + 12 * V, after + 12 * V, V) > 1e-4f);
+	assert_memory_equal(before + N * V, after + N * V, (B * N - N) * V * sizeof *before);
+	model_free(m);
+}
+
+/* What attention adds up beside the tokens' values is the first value times its share, which is within that of no
+ * token; so what is left of every row is parallel to the first, which reads no token. */
+static void rows_of_alpha_are_the_weights_of_the_values(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_trilinear, SEED, device);
+	const forward_spec spec = {.batch = 1, .length = N, .explain = true, .activations = true, .logits = LOGITS_ALL};
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	const trilinear_options *o = model_mixer_options(m, 1);
+	const int64_t q = o->key_size, width = 2 * q + H, w = T / H;
+	float parts[N * 64], query[N * 12], key[N * 12], normalizer[N * H], values[N * T], pooled[N * T];
+	int32_t ids[N];
+	random_ids(ids, N, 3);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "layers.1.query", query);
+	fixture_read(p, "layers.1.key", key);
+	fixture_read(p, "layers.1.log_normalizer", normalizer);
+	fixture_read(p, "layers.1.value", values);
+	fixture_read(p, "layers.1.pooled", pooled);
+	for (int64_t i = 0; i < N; i++) {
+		memcpy(parts + i * width, query + i * q, (size_t)q * sizeof *parts);
+		memcpy(parts + i * width + q, key + i * q, (size_t)q * sizeof *parts);
+		memcpy(parts + i * width + 2 * q, normalizer + i * H, H * sizeof *parts);
+	}
+	for (int h = 0; h < H; h++)
+		for (int64_t i = 0; i < N; i++) {
+			const explain_site s = {o, parts, width, N, 0, h};
+			const explain_range r = trilinear_explainer.range(o, i, N);
+			const float *first = pooled + h * w;
+			double alpha[N], sum = 0, rest[T], along = 0, square = 0, left = 0;
+			assert_int_equal(r.first, i > o->reach ? i - o->reach : 0);
+			assert_int_equal(r.end, i + 1);
+			assert_int_equal(trilinear_explainer.row(&s, i, alpha), STATUS_OK);
+			for (int64_t d = 0; d < w; d++)
+				rest[d] = (double)pooled[i * T + h * w + d];
+			for (int64_t j = r.first; j < r.end; j++) {
+				assert_true(alpha[j - r.first] > 0);
+				sum += alpha[j - r.first];
+				for (int64_t d = 0; d < w && j < i; d++)
+					rest[d] -= alpha[j - r.first] * (double)values[j * T + h * w + d];
+			}
+			assert_true(fabs(sum - 1) <= 1e-12);
+			for (int64_t d = 0; d < w; d++) {
+				along += rest[d] * (double)first[d];
+				square += (double)first[d] * (double)first[d];
+			}
+			for (int64_t d = 0; d < w; d++)
+				left = fmax(left, fabs(rest[d] - along / square * (double)first[d]));
+			assert_true(left <= 1e-5);
+		}
+	plan_free(p);
+	model_free(m);
+}
+
+static void contributions_sum_to_the_score(void **state)
+{
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS};
+	(void)state;
+	for (int c = 0; c < 3; c++) {
+		model *m = fixture_model_as(&architecture_trilinear, configs[c], device);
+		const forward_spec spec = {.batch = 1,
+		                           .length = N,
+		                           .masked = true,
+		                           .logits = LOGITS_LAST,
+		                           .attribution = ATTRIBUTION_FROZEN,
+		                           .share = 0.5f};
+		plan *p = fixture_plan(m, &spec, NULL, NULL);
+		int32_t ids[N], mask[N];
+		float coefficients[V], logits[V], words[N], head;
+		double score = 0, sum = 0;
+		random_ids(ids, N, 4);
+		for (int i = 0; i < N; i++)
+			mask[i] = i != 5;
+		random_normal(coefficients, V, 9, 1);
+		assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+		assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
+		assert_int_equal(feed_write(p, PORT_LAST, (int32_t[]){N - 1}), STATUS_OK);
+		fixture_write(p, "coefficients", coefficients);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", logits);
+		fixture_read(p, "parts.words", words);
+		fixture_read(p, "parts.head", &head);
+		for (int v = 0; v < V; v++)
+			score += (double)coefficients[v] * (double)logits[v];
+		for (int i = 0; i < N; i++)
+			sum += (double)words[i];
+		assert_true(fabs(sum + (double)head - score) <= 1e-4 * fmax(fabs(score), 1));
+		assert_true(words[5] == 0 && fabsf(head) > 1e-3f);
+		plan_free(p);
+		model_free(m);
+	}
+}
+
+/* --- training ----------------------------------------------------------------------------------------- */
+
+/* Of one row each of all tokens. */
+static void dropped_loss(const model *m, int32_t step, const int32_t *ids, float *logits)
+{
+	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .logits = LOGITS_ALL};
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_RANDOM, (int32_t[]){7, 0, step, 0}), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	plan_free(p);
+}
+
+static void a_token_that_is_left_out_has_the_row_of_the_unknown_one(void **state)
+{
+	(void)state;
+	model *m =
+	    fixture_model_as(&architecture_trilinear, "{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001}", device);
+	float some[B * N * V], others[B * N * V];
+	int32_t ids[B * N];
+	random_ids(ids, B * N, 1);
+	dropped_loss(m, 1, ids, some);
+	random_ids(ids, B * N, 2);
+	dropped_loss(m, 1, ids, others);
+	assert_true(distance(some, others, B * N * V) <= 1e-4f);
+	assert_true(distance(some, some + N * V, V) <= 1e-4f);
+	model_free(m);
+}
+
+static void channels_are_left_out_of_a_whole_batch(void **state)
+{
+	(void)state;
+	model *m =
+	    fixture_model_as(&architecture_trilinear, "{" SIZES ", \"n_layer\": 2, \"channel_keep\": 0.5}", device);
+	float some[B * N * V], others[B * N * V];
+	int32_t ids[B * N];
+	for (int i = 0; i < B * N; i++)
+		ids[i] = i % N % V;
+	dropped_loss(m, 1, ids, some);
+	assert_true(distance(some, some + N * V, N * V) <= 1e-4f);
+	dropped_loss(m, 2, ids, others);
+	assert_true(distance(some, others, B * N * V) > 1e-2f);
+	model_free(m);
+}
+
+static void the_bias_of_the_head_follows_from_the_counts_of_tokens(void **state)
+{
+	(void)state;
+	model *m = fixture_created_as(&architecture_trilinear, TWO_BITS, 1, device);
+	const float *bias = model_arena(m) + model_parameter_offset(m, index_of(m, "head.bias"));
+	int64_t counts[V] = {[2] = 7};
+	assert_true(bias[2] == -1);
+	assert_int_equal(model_set_counts(m, counts, NULL), STATUS_OK);
+	assert_true(bias[2] == log2f(7.5f) && bias[1] == -1);
+	assert_true(model_parameter(m, index_of(m, "head.bias"))->fixed);
+	model_free(m);
+}
+
+/* --- quantised weights ---------------------------------------------------------------------------------- */
+
+static void packed_weights_are_the_codes_that_training_reads(void **state)
+{
+	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_INT8};
+	static const int bits[] = {8, 4, 2};
+	char folder[] = "/tmp/additive-trilinear-XXXXXX", path[64];
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	for (int i = 0; i < 6; i++) {
+		char config[256];
+		snprintf(config, sizeof config, "{" SIZES ", \"n_layer\": 1, \"weight_bits\": %d}", bits[i / 2]);
+		model *m = fixture_model_as(&architecture_trilinear, config, device), *packed;
+		assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+		assert_int_equal(model_open(&packed, folder, types[i % 2], device, NULL), STATUS_OK);
+		for (int k = 0; k < model_tensor_count(m); k++) {
+			const parameter_spec *spec = model_parameter(m, k);
+			const float *x = model_arena(m) + model_parameter_offset(m, k);
+			const void *panels = model_arena(packed) + model_parameter_offset(packed, k);
+			const int64_t rows = shape_rows(spec->shape), width = shape_last(spec->shape);
+			if (!spec->matrix)
+				continue;
+			assert_int_equal(spec->bits, strncmp(spec->name, "attentions", 10) == 0 ? bits[i / 2] : 8);
+			const float step = quantize_tensor_step(x, rows * width);
+			for (int64_t r = 0; r < rows; r++) {
+				float stored[16 * T];
+				const float scale = panel_stored(types[i % 2], panels, width, r, stored);
+				for (int64_t c = 0; c < width; c++)
+					assert_true(scale * stored[c] ==
+					            quantize_value(x[r * width + c], step, spec->bits));
+			}
+		}
+		model_free(packed);
+		model_free(m);
+	}
+	snprintf(path, sizeof path, "%s/config.json", folder);
+	unlink(path);
+	snprintf(path, sizeof path, "%s/model.safetensors", folder);
+	unlink(path);
+	rmdir(folder);
+}
+
+/* --- configuration ----------------------------------------------------------------------------------------- */
+
+static const trilinear_options *options_of(const void *config, int64_t layer)
+{
+	const void *options;
+	architecture_trilinear.mixer(config, layer, &options);
+	return options;
+}
+
+static void tables_of_attentions_are_the_published_ones(void **state)
+{
+	static const double hyper[] = {20 / 3.0, 0, 40 / 3.0, 0, 20, 0}, slope[] = {0, 0, 0, 0.25, 0, 0.5};
+	static const int64_t widths[] = {1, 4, 16, 64, 99};
+	void *config;
+	(void)state;
+	assert_int_equal(
+	    fixture_config(&architecture_trilinear, "{\"n_layer\": 12, \"wide_window_size\": 99}", &config, NULL),
+	    STATUS_OK);
+	for (int l = 0; l < 12; l++) {
+		const trilinear_options *o = options_of(config, l);
+		assert_true(fabs(o->hyper - hyper[l % 6]) < 1e-5 && o->slope == slope[l % 6]);
+		assert_int_equal(o->reach, l % 6 == 1 ? 98 : 63);
+		assert_true(fabs(o->score_scale - sqrt(1 / 128.0) / 0.693147) < 1e-12);
+	}
+	free(config);
+	assert_int_equal(fixture_config(&architecture_trilinear,
+	                                "{\"profile\": \"head\", \"n_layer\": 65, \"wide_window_size\": 99}", &config,
+	                                NULL),
+	                 STATUS_OK);
+	assert_int_equal(architecture_dims(config)->layers, 65);
+	for (int n = 1, l = 0; n <= 5; n++)
+		for (int group = 0; group < (n < 5 ? 4 : 5); group++)
+			for (int k = 0; k < n; k++)
+				assert_int_equal(options_of(config, l++)->reach, widths[k]);
+	free(config);
+}
+
+static void a_configuration_is_written_as_it_was_read(void **state)
+{
+	static const char *const texts[] = {
+	    SEED, HEAD,
+	    "{" SIZES ", \"profile\": \"head\", \"positions\": \"alibi\", \"n_layer\": 3, \"weight_bits\": 4,"
+	    " \"vector_bits\": 8, \"token_keep\": 0.5, \"channel_keep\": 0.75, \"train_head\": false,"
+	    " \"train_embeddings\": false, \"n_positions\": 77}",
+	    "{" SIZES ", \"attentions\": [[{\"slope\": 0.25, \"hyper\": 0.5, \"window\": 3}],"
+	    " [{\"slope\": 0.5, \"hyper\": 1.5, \"window\": 2}, {\"slope\": 0.125, \"hyper\": 2.5, \"window\": 9}]]}"};
+	const architecture *a = &architecture_trilinear;
+	(void)state;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		void *config, *again;
+		assert_int_equal(fixture_config(a, texts[i], &config, NULL), STATUS_OK);
+		json_t *written = a->config_write(config), *given = fixture_json(texts[i]), *want;
+		const char *key;
+		json_object_foreach(given, key, want) assert_true(json_equal(json_object_get(written, key), want));
+		char *text = json_dumps(written, 0);
+		assert_int_equal(fixture_config(a, text, &again, NULL), STATUS_OK);
+		assert_memory_equal(config, again, a->config_bytes);
+		free(text);
+		json_decref(written);
+		json_decref(given);
+		free(config);
+		free(again);
+	}
+}
+
+static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
+{
+#define ONE(members) "{\"attentions\": [[{" members "}]]}"
+	static const struct {
+		const char *text, *key;
+	} cases[] = {
+	    {"{\"hidden_size\": 0}", "hidden_size"},
+	    {"{\"n_heads\": 3, \"key_size\": 16}", "key_size"},
+	    {"{\"n_heads\": 2, \"value_size\": 16}", "value_size"},
+	    {"{\"profile\": \"tail\"}", "profile"},
+	    {"{\"positions\": \"widths\"}", "positions"},
+	    {"{\"profile\": \"head\", \"n_layer\": 6}", "n_layer"},
+	    {"{\"profile\": \"head\", \"window_size\": 6}", "window_size"},
+	    {"{\"window_size\": 1}", "window_size"},
+	    {"{\"combine_layers\": true}", "combine_layers"},
+	    {"{\"weight_bits\": 3}", "weight_bits"},
+	    {"{\"vector_bits\": 4}", "vector_bits"},
+	    {"{\"token_keep\": 0}", "token_keep"},
+	    {"{\"channel_keep\": 1.5}", "channel_keep"},
+	    {"{\"combiner_init\": \"ones\"}", "combiner_init"},
+	    {"{\"attentions\": []}", "attentions"},
+	    {"{\"attentions\": [[]]}", "attentions"},
+	    {"{\"attentions\": 3}", "attentions"},
+	    {ONE("\"slope\": 0, \"hyper\": 0, \"window\": 1"), "attentions"},
+	    {ONE("\"slope\": 0, \"hyper\": 0"), "attentions"},
+	    {ONE("\"slope\": \"0\", \"hyper\": 0, \"window\": 2"), "attentions"},
+	    {ONE("\"slope\": 0, \"hyper\": 0, \"window\": 2, \"wide\": 1"), "attentions"},
+	    {"{\"n_layer\": 1, \"attentions\": [[{\"slope\": 0, \"hyper\": 0, \"window\": 2}]]}", "n_layer"},
+	    {"{\"hidden_dropout_prob\": 0.1}", "hidden_dropout_prob"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		void *config;
+		error err = ERROR_INIT;
+		assert_int_equal(fixture_config(&architecture_trilinear, cases[i].text, &config, &err), STATUS_INVALID);
+		assert_string_equal(err.param, cases[i].key);
+		free(config);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(both_profiles_give_the_published_numbers),
+	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
+	    cmocka_unit_test(a_token_changes_nothing_before_it),
+	    cmocka_unit_test(rows_of_alpha_are_the_weights_of_the_values),
+	    cmocka_unit_test(contributions_sum_to_the_score),
+	    cmocka_unit_test(a_token_that_is_left_out_has_the_row_of_the_unknown_one),
+	    cmocka_unit_test(channels_are_left_out_of_a_whole_batch),
+	    cmocka_unit_test(the_bias_of_the_head_follows_from_the_counts_of_tokens),
+	    cmocka_unit_test(packed_weights_are_the_codes_that_training_reads),
+	    cmocka_unit_test(tables_of_attentions_are_the_published_ones),
+	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
+	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
