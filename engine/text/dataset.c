@@ -253,3 +253,16 @@ status dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i,
 	TRY(read_block(d, p, block, out, err));
 	return seed == 0 ? continues(d, epoch, i, p, block, &out->continues, err) : STATUS_OK;
 }
+
+status dataset_count(const dataset *d, int64_t *counts, error *err)
+{
+	text_record record = {0};
+	status s = STATUS_OK;
+	for (int64_t i = 0; i < d->records && s == STATUS_OK; i++) {
+		s = dataset_record(d, 0, 0, i, &record, err);
+		for (int64_t k = 0; k < record.count && s == STATUS_OK; k++)
+			counts[record.ids[k]]++;
+	}
+	text_record_fini(&record);
+	return s;
+}

@@ -114,6 +114,9 @@ int64_t dataset_memory(const dataset *d);
 double dataset_byte_entropy(const dataset *d);
 /* Every id is below this: the tokenizer's size. */
 int32_t dataset_vocab(const dataset *d);
+/* Add how often each id is in the records of an epoch to counts [vocab]: reads all of them. STATUS_STORAGE as
+ * dataset_record, STATUS_NOMEM. */
+status dataset_count(const dataset *d, int64_t *counts, error *err);
 /* A 64-bit hash of the records' tokens, to check that a run resumes on the data it began with. */
 uint64_t dataset_fingerprint(const dataset *d);
 

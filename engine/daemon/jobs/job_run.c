@@ -217,6 +217,20 @@ static const char *tokenizer_owner(const job_run *r)
 	return file ? file : base[0] ? base : r->id;
 }
 
+/* Of a fresh model that wants to know: how often each token is in all texts. */
+static status count_tokens(job_run *r, error *err)
+{
+	training_plan *p = &r->plan;
+	const corpus_texts *t = &r->corpus.texts;
+	if (p->resume[0] || p->base[0] || p->counts || !p->architecture->counts_tokens)
+		return STATUS_OK;
+	p->counts = memory_new((size_t)r->corpus.vocab, sizeof *p->counts);
+	if (!p->counts)
+		return STATUS_NOMEM;
+	TRY(dataset_count(t->train, p->counts, err));
+	return t->valid ? dataset_count(t->valid, p->counts, err) : STATUS_OK;
+}
+
 /* The texts were read before the job existed: that they cannot be now is damage. */
 static status build(job_run *r, error *err)
 {
@@ -226,7 +240,7 @@ static status build(job_run *r, error *err)
 		snprintf(r->corpus.folder, sizeof r->corpus.folder, "%s", r->plan.resume);
 	status s = corpus_build(&r->corpus);
 	if (s == STATUS_OK)
-		return s;
+		return count_tokens(r, err);
 	*err = r->corpus.error;
 	if (strstr(err->param, "tokenizer"))
 		return job_check_blame(err, s, "tokenizer of", tokenizer_owner(r));

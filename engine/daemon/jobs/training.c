@@ -206,7 +206,13 @@ static status open_model(training *t, device *d, model **out, error *err)
 		return model_open(out, p->resume, DTYPE_F32, b, err);
 	if (p->base[0])
 		return model_open(out, p->base, DTYPE_F32, b, err);
-	return model_create(out, p->architecture, p->config, p->options.seed, b, err);
+	TRY(model_create(out, p->architecture, p->config, p->options.seed, b, err));
+	status s = p->counts ? model_set_counts(*out, p->counts, err) : STATUS_OK;
+	if (s != STATUS_OK) {
+		model_free(*out);
+		*out = NULL;
+	}
+	return s;
 }
 
 /* The checkpoint is whole, but of other data: the files have changed since. */
@@ -462,5 +468,6 @@ void training_plan_fini(training_plan *p)
 	tokenizer_free(p->tokenizer);
 	dataset_free(p->train);
 	dataset_free(p->valid);
+	free(p->counts);
 	*p = (training_plan){0};
 }

@@ -51,7 +51,8 @@ typedef struct training_plan {
 	uint64_t save_ns; /* 0: only when the trainer says so */
 	tokenizer *tokenizer;
 	dataset *train, *valid; /* valid may be NULL */
-	const store *store;     /* for the paths of checkpoints only, which any thread may make */
+	int64_t *counts; /* of a fresh model that counts tokens (architecture.h): of each id in the texts; else NULL */
+	const store *store; /* for the paths of checkpoints only, which any thread may make */
 	char job[STORE_ID_BYTES];
 	char name[STORE_ID_BYTES];                               /* of the finished model */
 	char result[PATH_MAX];                                   /* folder to leave it in */
@@ -59,7 +60,7 @@ typedef struct training_plan {
 	void *context;
 } training_plan;
 
-/* Free what the plan owns: configuration, tokenizer, datasets. */
+/* Free what the plan owns: configuration, tokenizer, datasets, counts. */
 void training_plan_fini(training_plan *p);
 
 /* Hand the plan over; it must stay until ENDED. STATUS_NOMEM. */
