@@ -398,10 +398,15 @@ static status load_weight(golden *g, model *m, int index, error *err)
 	return g->backend->upload(g->backend, model_arena(m) + model_parameter_offset(m, index), values, bytes);
 }
 
-status golden_model(golden *g, const architecture *a, const json_t *config, model **out, error *err)
+status golden_new_model(golden *g, const architecture *a, const json_t *config, model **out, error *err)
 {
 	TRY(model_create(out, a, config, 0, g->backend, err));
-	TRY(own(g, *out, release_model, err));
+	return own(g, *out, release_model, err);
+}
+
+status golden_model(golden *g, const architecture *a, const json_t *config, model **out, error *err)
+{
+	TRY(golden_new_model(g, a, config, out, err));
 	for (int i = 0; i < model_tensor_count(*out); i++)
 		TRY(load_weight(g, *out, i, err));
 	for (int i = 0; i < g->count; i++)
@@ -451,7 +456,10 @@ status golden_plan(golden *g, graph *made, float *pool, plan **out, error *err)
 status golden_backward_into(golden *g, const model *m, const forward_spec *spec, float *gradients, plan **out,
                             error *err)
 {
-	TRY(model_plan(out, m, spec, gradients, NULL, err));
+	float *pool = NULL;
+	if (forward_recurrent(spec))
+		TRY(golden_pool(g, spec->slots * model_state_floats(m), &pool, err));
+	TRY(model_plan(out, m, spec, gradients, pool, err));
 	return own(g, *out, release_plan, err);
 }
 

@@ -89,6 +89,8 @@ status golden_visible(golden *g, const int32_t *pairs, bool of_each, shape all, 
 status golden_config_integer(golden *g, const char *key, int64_t max, int64_t *out, error *err);
 status golden_config_number(golden *g, const char *key, double fallback, double *out, error *err);
 
+/* A new model, whose weights are not the set's. */
+status golden_new_model(golden *g, const architecture *a, const json_t *config, model **out, error *err);
 /* A model of the set's weights, under the names, aliases and prefix of the architecture. config: as in config.json. */
 status golden_model(golden *g, const architecture *a, const json_t *config, model **out, error *err);
 /* A value of the set, zeroed, to be filled; of a weight's name, its gradient. STATUS_INVALID when the set holds it with
@@ -106,7 +108,7 @@ status golden_bound_plan(golden *g, graph *made, const plan_binding *bindings, i
 /* Append the gradients of Σ y ⊙ dy for every f32 input that the graph has so far; dy, an input of y's shape, is given
  * back. After it, graph_gradient. */
 value golden_backward(graph *made, value y);
-/* The plan of a forward (model_plan). */
+/* The plan of a forward (model_plan), with slots of its own where it is recurrent. */
 status golden_forward(golden *g, const model *m, const forward_spec *spec, plan **out, error *err);
 /* The same with the gradients in memory that is laid out like the model's arena. */
 status golden_backward_into(golden *g, const model *m, const forward_spec *spec, float *gradients, plan **out,

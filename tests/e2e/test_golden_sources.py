@@ -19,7 +19,7 @@ GOLDEN = ROOT / "tests" / "data" / "golden"
 LANGUAGE = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
 SETS = {name: [GOLDEN / f"{name}.safetensors"] for name in LANGUAGE}
 SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"]
-         for name in ("module", "causal_square", "causal_wide", "causal_narrow", "dilated_cases", "dilated_mixture", "dilated_module", "cirilla")}
+         for name in ("module", "causal_square", "causal_wide", "causal_narrow", "dilated_cases", "dilated_mixture", "dilated_module", "cirilla", "trilinear")}
 TRANSFORMERS = sorted(path.stem for path in (GOLDEN / "sources").glob("xt_*.safetensors"))
 SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"] for name in TRANSFORMERS}
 SETS |= {f"bart_{name}": [GOLDEN / "sources" / f"bart_{part}.safetensors" for part in ("weights", name)] for name in ("inputs", "steps")}
@@ -28,6 +28,8 @@ SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part i
 # Beside the repository, where there are any.
 SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
     "bart_linear_attention", "bart_causal_linear", "longnet_n32", "longnet_n22", "longnet_small", "longnet_learned", "longnet_module")},
+          "trilinear_causal": ["seeds/3lin_s_fwd_weights", "seeds/3lin_s_fwd_out"], "trilinear_grad": ["seeds/3lin_s_grad_weights", "seeds/3lin_s_grad_out"],
+          "trilinear_generate": ["seeds/3lin_s_generate"],
           "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"],
           "cirilla_forward": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_grads"],
           "cirilla_adam": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_adam"],
@@ -45,11 +47,11 @@ for name, files in SHARED.items():
 FILTERS = {"sampling": [GOLDEN / "sources" / "sampling.safetensors"],
            "xt_sampling": [ROOT.parent / "shared" / "golden" / "xt" / "xt_sampling.safetensors"]}
 FILTERS = {name: paths for name, paths in FILTERS.items() if paths[0].exists()}
-CAUSAL = [name for name in SETS if "causal" in name]
+CAUSAL = [name for name in SETS if "causal" in name or name == "trilinear"]
 NOT_KEPT = -1e8  # a log-normalizer of LongNet where a branch has none
 INPUTS = {"module": ["x", "dy", "keep", "q_proj.weight", "v_proj.bias"], "encoder": ["input_ids", "attention_mask"],
           "causal_wide": ["q", "k", "v", "dO", "key_keep"], "dilated_cases": ["odd.q", "gap.k", "gap.dO"],
-          "dilated_mixture": ["alpha", "q", "v"], "dilated_module": ["x", "dy", "inner_attn_ln.bias"], "odd": ["input_ids"], "bart_inputs": ["attention_mask"],
+          "dilated_mixture": ["alpha", "q", "v"], "trilinear": ["L1.QV", "bias"], "dilated_module": ["x", "dy", "inner_attn_ln.bias"], "odd": ["input_ids"], "bart_inputs": ["attention_mask"],
           "bart_steps": ["labels"]}
 WEIGHTS = {"encoder": ["model.encoder.layers.1.fc1.bias", "model.shared.weight"],
            "bart_inputs": ["model.decoder.layers.0.encoder_attn.k_proj.bias"], "odd": ["fastformer_model.decoders.2.boom.weight"]}
@@ -82,12 +84,12 @@ def evaluate(folder, name, *options):
 def is_gradient(name):
     last = name.rsplit(".")[-1]
     return ("grad." in name or ".d." in name or last == "dalpha" or last.startswith(("dx", "dq", "dk", "dv"))
-            or name.startswith(("model.", "classification_head.")))  # gradients under the names of weights
+            or name.startswith(("d.", "model.", "classification_head.")))  # gradients under the names of weights
 
 
 def values(arrays):
     """What was computed: gpt2's in f32, tokens and buckets as integers, everything else in f64 but the rates of training."""
-    words = ("grad.", "logits", "loss", "padded.logits", "padded.loss", "bucket.bidir", "bucket.causal")
+    words = ("grad.", "logits", "loss", "padded.logits", "padded.loss", "bucket.bidir", "bucket.causal", "label_", "narrow_", "wide_", "target_", "full.ids", "trunc.ids")
     return {name: array for name, array in arrays.items()
             if name != "lr" and array.dtype == numpy.float64 or name.startswith(words) or name.endswith(".tokens")}
 

@@ -1,0 +1,498 @@
+/* 3Lin, profile S, under its own names (trilinear_set.h).
+ *
+ *   tokens_frag{0,1,…} [n]: one text each, whose last token is a target only. A text has n nodes, that of the start in
+ * front of those of its tokens; nodes of all texts lie one behind the other, M in all, and the targets of all but the
+ * start's s{l}, f [M,D]; L{l}.{n,qk,qv,k,v,u} [M,·], L{l}.Z [M]; L{l}.p, those that the set has; logit2, prob [M,V];
+ *       lnp_target [targets], score [1]; d.NAME: gradients of the sum of lnp_target
+ *       {w8,w4,w2,w8v8,w2v8}.{s{l},prob,score}, those that the set has: with quantised weights and vectors
+ *       label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr}: rows of E, targets, and
+ * the spans of nodes that a node sees prompt [n], full.ids [m], full.prob [m-n,V], full.all_prob_stream [m,V]: the
+ * largest probability's token each time trunc.ids [m], trunc.prob [m-n,V]: the same, when the last tokens alone are
+ * read each time, ten or as many as the config's "truncated"
+ *
+ * What is in the start's node: trilinear_start.h. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/eval/trilinear_start.h"
+#include "engine/model/feed.h"
+
+enum { NAME_BYTES = 64, TRUNCATED = 10 };
+
+static bool recognises(const golden *g)
+{
+	return golden_find(g, "E") && golden_find(g, "L0.QK");
+}
+
+static bool is_gradient(const char *name)
+{
+	return strncmp(name, "d.", 2) == 0;
+}
+
+/* --- running --------------------------------------------------------------------------------------------------- */
+
+/* One output of the forward for every token: where its rows go. */
+typedef struct row_output {
+	value v;
+	int64_t width;
+	float *values; /* [nodes, width] */
+} row_output;
+
+typedef struct run {
+	const trilinear_texts *t;
+	plan *plan;
+	int64_t chunk;
+	bool recurrent;
+	row_output *outputs;
+	int count;
+} run;
+
+static status add_output(run *r, const char *ours, float **values, error *err, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* The output of that name under the name of the set. */
+static status add_output(run *r, const char *ours, float **values, error *err, const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	const graph *made = plan_graph(r->plan);
+	value v = graph_find(made, ours);
+	const int64_t width = shape_last(graph_value(made, v)->shape);
+	/* A head's number is no row. */
+	const extent e =
+	    strcmp(name + strlen(name) - 2, ".Z") == 0 && width == 1 ? EXTENT(r->t->nodes) : EXTENT(r->t->nodes, width);
+	TRY(golden_result(r->t->g, e, values, err, "%s", name));
+	r->outputs[r->count++] = (row_output){v, width, *values};
+	return STATUS_OK;
+}
+
+static status write_chunk(const run *r, int64_t begin)
+{
+	const trilinear_texts *t = r->t;
+	const int64_t n = t->longest - begin < r->chunk ? t->longest - begin : r->chunk;
+	void *memory;
+	error ignored = ERROR_INIT;
+	TRY(golden_memory(t->g, 2 * t->texts * r->chunk, sizeof(int32_t), &memory, &ignored));
+	int32_t *ids = memory, *labels = ids + t->texts * r->chunk;
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 0; i < r->chunk; i++) {
+			const int64_t from = b * t->longest + begin + i, to = b * r->chunk + i;
+			ids[to] = i < n ? t->ids[from] : 0;
+			labels[to] = i < n ? t->labels[from] : -1;
+		}
+	TRY(feed_write(r->plan, PORT_TOKENS, ids));
+	TRY(feed_write(r->plan, PORT_LABELS, labels));
+	TRY(feed_positions(r->plan, model_dimensions(t->m), POSITION_ERROR, begin));
+	return r->recurrent ? feed_step(r->plan, begin, n) : STATUS_OK;
+}
+
+/* The chunk's rows of an output, to the nodes of their tokens. */
+static status read_output(const run *r, const row_output *o, int64_t begin)
+{
+	const trilinear_texts *t = r->t;
+	void *memory;
+	error ignored = ERROR_INIT;
+	TRY(golden_memory(t->g, t->texts * r->chunk * o->width, sizeof(float), &memory, &ignored));
+	const float *rows = memory;
+	TRY(plan_read(r->plan, o->v, memory));
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 0; i < r->chunk && begin + i < t->length[b]; i++)
+			memcpy(o->values + (t->first[b] + 1 + begin + i) * o->width,
+			       rows + (b * r->chunk + i) * o->width, (size_t)o->width * sizeof(float));
+	return STATUS_OK;
+}
+
+static status run_chunks(const run *r, error *err)
+{
+	status s = STATUS_OK;
+	for (int64_t begin = 0; begin < r->t->longest && s == STATUS_OK; begin += r->chunk) {
+		s = write_chunk(r, begin);
+		if (s == STATUS_OK)
+			s = plan_run(r->plan);
+		for (int i = 0; i < r->count && s == STATUS_OK; i++)
+			s = read_output(r, &r->outputs[i], begin);
+	}
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "the run failed on %s", r->t->g->backend->name);
+}
+
+/* Parallel, or with --recurrent in chunks. */
+static status make_run(const trilinear_texts *t, bool inside, bool backward, run *r, error *err)
+{
+	const evaluation_spec *asked = &t->g->options->spec;
+	const int64_t chunk = asked->chunk ? asked->chunk : 1;
+	void *outputs;
+	*r = (run){.t = t, .chunk = t->longest, .recurrent = asked->recurrent};
+	if (r->recurrent && chunk < r->chunk)
+		r->chunk = chunk;
+	TRY(golden_memory(t->g, 16 * (model_dimensions(t->m)->layers + 1), sizeof *r->outputs, &outputs, err));
+	r->outputs = outputs;
+	forward_spec spec = {.phase = r->recurrent ? PHASE_STEP : PHASE_SCORE,
+	                     .batch = t->texts,
+	                     .length = r->chunk,
+	                     .slots = r->recurrent ? t->texts : 0,
+	                     .loss = true,
+	                     .backward = backward,
+	                     .activations = inside,
+	                     .logits = LOGITS_ALL};
+	return golden_forward(t->g, t->m, &spec, &r->plan, err);
+}
+
+/* --- values ---------------------------------------------------------------------------------------------------- */
+
+/* Rows of natural logits in place to exponents of 2, and their probabilities. */
+static void finish_rows(int64_t rows, int64_t width, float *logits, float *prob)
+{
+	for (int64_t r = 0; r < rows; r++) {
+		float *x = logits + r * width;
+		double top = -INFINITY, sum = 0;
+		for (int64_t v = 0; v < width; v++)
+			top = fmax(top, (double)x[v]);
+		for (int64_t v = 0; v < width; v++)
+			sum += exp((double)x[v] - top);
+		for (int64_t v = 0; v < width; v++) {
+			prob[r * width + v] = (float)(exp((double)x[v] - top) / sum);
+			x[v] = (float)((double)x[v] * M_LOG2E);
+		}
+	}
+}
+
+static status add_targets(const trilinear_texts *t, const float *prob, const char *prefix, error *err)
+{
+	const int64_t width = model_dimensions(t->m)->outputs;
+	float *lnp, *score;
+	double sum = 0;
+	int64_t n = 0;
+	void *memory;
+	TRY(golden_memory(t->g, t->targets, sizeof(float), &memory, err));
+	lnp = memory;
+	if (!prefix[0])
+		TRY(golden_result(t->g, EXTENT(t->targets), &lnp, err, "lnp_target"));
+	TRY(golden_result(t->g, EXTENT(1), &score, err, "%sscore", prefix));
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 0; i < t->length[b]; i++) {
+			const float *row = prob + (t->first[b] + 1 + i) * width;
+			lnp[n] = (float)log((double)row[t->labels[b * t->longest + i]]);
+			sum += (double)lnp[n++];
+		}
+	*score = (float)(sum / (double)t->targets);
+	return STATUS_OK;
+}
+
+static status add_states(run *r, const char *prefix, error *err)
+{
+	const trilinear_texts *t = r->t;
+	const int64_t d = model_dimensions(t->m)->hidden, layers = model_dimensions(t->m)->layers;
+	void *start;
+	TRY(golden_memory(t->g, d, sizeof(double), &start, err));
+	TRY(trilinear_start_state(t, start, err));
+	for (int l = 0; l <= layers; l++) {
+		char ours[NAME_BYTES] = "state";
+		float *values;
+		if (l < layers)
+			snprintf(ours, sizeof ours, "layers.%d.state", l);
+		TRY(add_output(r, ours, &values, err, "%ss%d", prefix, l));
+		for (int64_t b = 0; b < t->texts; b++)
+			for (int64_t i = 0; i < d; i++)
+				values[t->first[b] * d + i] = (float)((double *)start)[i];
+	}
+	return STATUS_OK;
+}
+
+/* What is inside layer l. */
+static status add_layer(run *r, int l, float **normalizers, error *err)
+{
+	static const struct {
+		const char *ours, *theirs, *matrix;
+		bool normal;
+	} rows[] = {{"query", "qk", "query", true},
+	            {"key", "qv", "key", false},
+	            {"gate", "k", "gate", true},
+	            {"value", "v", "value", true},
+	            {"pooled", "u", NULL, false}};
+	char ours[NAME_BYTES], matrix[NAME_BYTES];
+	float *values;
+	snprintf(ours, sizeof ours, "layers.%d.normed", l);
+	TRY(add_output(r, ours, &values, err, "L%d.n", l));
+	TRY(trilinear_start_normed(r->t, values, err));
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		snprintf(ours, sizeof ours, "layers.%d.%s", l, rows[i].ours);
+		TRY(add_output(r, ours, &values, err, "L%d.%s", l, rows[i].theirs));
+		if (!rows[i].matrix)
+			continue;
+		snprintf(matrix, sizeof matrix, "attentions.%d.%s.weight", l, rows[i].matrix);
+		TRY(trilinear_start_fill(r->t, matrix, rows[i].normal, 1, values, err));
+	}
+	snprintf(ours, sizeof ours, "layers.%d.products", l);
+	if (golden_find(r->t->g, "L%d.p", l))
+		TRY(add_output(r, ours, &values, err, "L%d.p", l));
+	snprintf(ours, sizeof ours, "layers.%d.log_normalizer", l);
+	return add_output(r, ours, normalizers, err, "L%d.Z", l);
+}
+
+static status add_gradients(const run *r, error *err)
+{
+	const graph *made = plan_graph(r->plan);
+	for (int i = 0; i < model_tensor_count(r->t->m); i++) {
+		const parameter_spec *p = model_parameter(r->t->m, i);
+		value v = graph_gradient(made, graph_find(made, p->name));
+		void *values;
+		if (p->fixed)
+			continue;
+		TRY(golden_memory(r->t->g, shape_count(p->shape), sizeof(float), &values, err));
+		TRY(plan_read(r->plan, v, values));
+		TRY(trilinear_set_result(r->t->g, p, values, -(double)r->t->targets, "d.", err));
+	}
+	return STATUS_OK;
+}
+
+/* Everything of the model as it is. */
+static status evaluate_whole(const trilinear_texts *t, error *err)
+{
+	const model_dims *d = model_dimensions(t->m);
+	const bool backward = t->g->options->spec.gradients;
+	run r;
+	float *logits, *prob, *normed;
+	void *normalizers;
+	TRY(make_run(t, true, backward, &r, err));
+	TRY(golden_memory(t->g, d->layers, sizeof(float *), &normalizers, err));
+	float **z = normalizers;
+	TRY(add_states(&r, "", err));
+	for (int l = 0; l < d->layers; l++)
+		TRY(add_layer(&r, l, &z[l], err));
+	TRY(add_output(&r, "normed", &normed, err, "f"));
+	TRY(add_output(&r, "logits", &logits, err, "logit2"));
+	TRY(golden_result(t->g, EXTENT(t->nodes, d->outputs), &prob, err, "prob"));
+	TRY(run_chunks(&r, err));
+	TRY(trilinear_start_normed(t, normed, err));
+	TRY(trilinear_start_logits(t, logits, err));
+	for (int l = 0; l < d->layers; l++)
+		for (int64_t i = 0; i < t->nodes * d->heads; i++)
+			z[l][i] = expf(z[l][i]);
+	finish_rows(t->nodes, d->outputs, logits, prob);
+	TRY(add_targets(t, prob, "", err));
+	return backward ? add_gradients(&r, err) : STATUS_OK;
+}
+
+/* --- what the nodes are made from and what they see ------------------------------------------------------------------
+ */
+
+/* Spans of the set for a window: those of a node are the rows within it, then the start where they do not reach it. */
+static status add_spans(const trilinear_texts *t, const char *name, int64_t window, error *err)
+{
+	float *values[2], *begins;
+	int64_t n = 0, at = 0;
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 1; i <= t->length[b]; i++)
+			n += (window > 1) + (i >= window);
+	TRY(golden_result(t->g, EXTENT(n), &values[0], err, "%s_span_start", name));
+	TRY(golden_result(t->g, EXTENT(n), &values[1], err, "%s_span_finish", name));
+	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "%s_span_ptr", name));
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 0; i <= t->length[b]; i++) {
+			const int64_t first = t->first[b], start = i < window ? 0 : i - window + 1;
+			begins[first + i] = (float)at;
+			if (i > start) {
+				values[0][at] = (float)(first + start);
+				values[1][at++] = (float)(first + i - 1);
+			}
+			if (start > 0)
+				values[0][at] = values[1][at] = (float)first, at++;
+		}
+	begins[t->nodes] = (float)at;
+	return STATUS_OK;
+}
+
+static status add_graph(const trilinear_texts *t, error *err)
+{
+	float *labels, *begins, *nodes, *ids;
+	int64_t n = 0, narrow, wide;
+	TRY(golden_config_integer(t->g, "window", TRILINEAR_SET_MAX_LENGTH, &narrow, err));
+	TRY(golden_config_integer(t->g, "wide_window", TRILINEAR_SET_MAX_LENGTH, &wide, err));
+	TRY(golden_result(t->g, EXTENT(t->nodes), &labels, err, "label_arr"));
+	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "label_ptr"));
+	TRY(golden_result(t->g, EXTENT(t->targets), &nodes, err, "target_node"));
+	TRY(golden_result(t->g, EXTENT(t->targets), &ids, err, "target_id"));
+	for (int64_t i = 0; i <= t->nodes; i++)
+		begins[i] = (float)i;
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 0; i < t->length[b]; i++) {
+			const int64_t from = b * t->longest + i, node = t->first[b] + 1 + i;
+			labels[node] = (float)(t->ids[from] + TRILINEAR_SET_OWN_ROWS);
+			nodes[n] = (float)node;
+			ids[n++] = (float)t->labels[from];
+		}
+	TRY(add_spans(t, "narrow", narrow, err));
+	return add_spans(t, "wide", wide, err);
+}
+
+/* --- quantised forwards ------------------------------------------------------------------------------------------ */
+
+/* Those values of a model with so many bits that the set has. */
+static status evaluate_quantized(trilinear_texts *t, const char *prefix, int weight_bits, int vector_bits, error *err)
+{
+	run r;
+	float *logits, *prob;
+	void *memory;
+	TRY(trilinear_set_model(t->g, "", weight_bits, vector_bits, &t->m, err));
+	const int64_t width = model_dimensions(t->m)->outputs;
+	TRY(make_run(t, true, false, &r, err));
+	TRY(add_states(&r, prefix, err));
+	TRY(golden_result(t->g, EXTENT(t->nodes, width), &prob, err, "%sprob", prefix));
+	TRY(golden_memory(t->g, t->nodes * width, sizeof(float), &memory, err));
+	logits = memory;
+	r.outputs[r.count++] = (row_output){port_find(plan_graph(r.plan), PORT_LOGITS), width, logits};
+	TRY(run_chunks(&r, err));
+	TRY(trilinear_start_logits(t, logits, err));
+	finish_rows(t->nodes, width, logits, prob);
+	return add_targets(t, prob, prefix, err);
+}
+
+static status evaluate_all_quantized(trilinear_texts *t, error *err)
+{
+	static const struct {
+		const char *prefix;
+		int weights, vectors;
+	} forms[] = {{"w8.", 8, 32}, {"w4.", 4, 32}, {"w2.", 2, 32}, {"w8v8.", 8, 8}, {"w2v8.", 2, 8}};
+	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+		if (golden_find(t->g, "%sprob", forms[i].prefix))
+			TRY(evaluate_quantized(t, forms[i].prefix, forms[i].weights, forms[i].vectors, err));
+	return STATUS_OK;
+}
+
+/* --- greedy decoding -----------------------------------------------------------------------------------------------
+ */
+
+/* One more token of a session; the natural logits behind it. */
+static status step(plan *p, const model_dims *d, int64_t position, int32_t token, float *logits, error *err)
+{
+	status s = feed_write(p, PORT_TOKENS, &token);
+	if (s == STATUS_OK)
+		s = feed_positions(p, d, POSITION_ERROR, position);
+	if (s == STATUS_OK)
+		s = feed_step(p, position, 1);
+	if (s == STATUS_OK)
+		s = plan_run(p);
+	if (s == STATUS_OK)
+		s = plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "a step failed");
+}
+
+static int32_t largest(const float *row, int64_t n)
+{
+	int32_t best = 0;
+	for (int64_t v = 1; v < n; v++)
+		best = row[v] > row[best] ? (int32_t)v : best;
+	return best;
+}
+
+typedef struct generation {
+	trilinear_texts *t;
+	plan *plan;
+	int64_t prompt, count; /* tokens given; and in all */
+	const int32_t *given;
+	float *logits; /* [count, V] */
+} generation;
+
+/* All ids, each from a session that has read all before it; the logits of every node. */
+static status generate_whole(const generation *x, float *ids, error *err)
+{
+	const model_dims *d = model_dimensions(x->t->m);
+	const int64_t width = d->outputs;
+	TRY(trilinear_start_logits(x->t, x->logits, err));
+	for (int64_t i = 0; i < x->count; i++) {
+		const int32_t token = i < x->prompt ? x->given[i] : largest(x->logits + i * width, width);
+		ids[i] = (float)token;
+		if (i + 1 < x->count)
+			TRY(step(x->plan, d, i, token, x->logits + (i + 1) * width, err));
+	}
+	return STATUS_OK;
+}
+
+/* The same, each from a session that has read no more than the last `longest`. */
+static status generate_truncated(const generation *x, int64_t longest, float *ids, error *err)
+{
+	const model_dims *d = model_dimensions(x->t->m);
+	for (int64_t i = 0; i < x->count; i++) {
+		float *logits = x->logits + i * d->outputs;
+		const int64_t first = i > longest ? i - longest : 0;
+		for (int64_t k = first; k < i && i >= x->prompt; k++)
+			TRY(step(x->plan, d, k - first, (int32_t)ids[k], logits, err));
+		ids[i] = (float)(i < x->prompt ? x->given[i] : largest(logits, d->outputs));
+	}
+	return STATUS_OK;
+}
+
+/* The generated tokens' probabilities, and ids: results of `name`. */
+static status add_generated(const generation *x, const char *name, int64_t longest, error *err)
+{
+	golden *g = x->t->g;
+	const int64_t width = model_dimensions(x->t->m)->outputs;
+	float *ids, *prob, *all;
+	void *memory;
+	TRY(golden_result(g, EXTENT(x->count), &ids, err, "%s.ids", name));
+	TRY(golden_result(g, EXTENT(x->count - x->prompt, width), &prob, err, "%s.prob", name));
+	TRY(golden_memory(g, x->count * width, sizeof(float), &memory, err));
+	all = memory;
+	if (!longest)
+		TRY(golden_result(g, EXTENT(x->count, width), &all, err, "%s.all_prob_stream", name));
+	TRY(longest ? generate_truncated(x, longest, ids, err) : generate_whole(x, ids, err));
+	finish_rows(x->count, width, x->logits, all);
+	memcpy(prob, all + x->prompt * width, (size_t)((x->count - x->prompt) * width) * sizeof *prob);
+	return STATUS_OK;
+}
+
+static status evaluate_generation(golden *g, model *m, error *err)
+{
+	trilinear_texts start = {.g = g, .m = m, .texts = 1, .nodes = 1}; /* one start's node */
+	generation x = {.t = &start};
+	const model_dims *d = model_dimensions(m);
+	const forward_spec spec = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1, .logits = LOGITS_LAST};
+	extent prompt, whole;
+	void *memory;
+	TRY(golden_rank(g, "prompt", 1, &prompt, err));
+	TRY(golden_rank(g, "full.ids", 1, &whole, err));
+	x.prompt = prompt.dim[0];
+	x.count = whole.dim[0];
+	if (x.count <= x.prompt || x.count > TRILINEAR_SET_MAX_LENGTH)
+		return error_set(err, STATUS_INVALID, "full.ids",
+		                 "tensor \"full.ids\" must go on from the prompt, to at most %d tokens",
+		                 TRILINEAR_SET_MAX_LENGTH);
+	TRY(golden_integers(g, "prompt", prompt, 0, (int32_t)d->inputs - 1, &x.given, err));
+	TRY(golden_memory(g, x.count * d->outputs, sizeof(float), &memory, err));
+	x.logits = memory;
+	TRY(golden_forward(g, m, &spec, &x.plan, err));
+	TRY(add_generated(&x, "full", 0, err));
+	int64_t longest = TRUNCATED;
+	if (json_object_get(g->config, "truncated"))
+		TRY(golden_config_integer(g, "truncated", TRILINEAR_SET_MAX_LENGTH, &longest, err));
+	return golden_find(g, "trunc.ids") ? add_generated(&x, "trunc", longest, err) : STATUS_OK;
+}
+
+/* --- all of it ---------------------------------------------------------------------------------------------------- */
+
+static status evaluate(golden *g, error *err)
+{
+	trilinear_texts t = {.g = g};
+	TRY(trilinear_set_model(g, "", 32, 32, &t.m, err));
+	if (golden_find(g, "tokens_frag0")) {
+		TRY(trilinear_set_texts(&t, err));
+		TRY(add_graph(&t, err));
+		TRY(evaluate_whole(&t, err));
+	}
+	if (golden_find(g, "prompt"))
+		TRY(evaluate_generation(g, t.m, err));
+	return t.texts ? evaluate_all_quantized(&t, err) : STATUS_OK;
+}
+
+const golden_reader golden_reader_trilinear = {
+    .source = "3Lin",
+    .recurrent = true,
+    .recognises = recognises,
+    .evaluate = evaluate,
+    .is_gradient = is_gradient,
+};

@@ -1,0 +1,17 @@
+/* trilinear_start.h - the start's node of 3Lin's texts. It sees nothing, so what is in it follows from its row of E,
+ * which is computed here, in double, from the weights as the model reads them. */
+#ifndef ENGINE_EVAL_TRILINEAR_START_H
+#define ENGINE_EVAL_TRILINEAR_START_H
+
+#include "engine/eval/trilinear_set.h"
+
+/* Its state, the same in front of and behind all layers: out [D]. */
+status trilinear_start_state(const trilinear_texts *t, double *out, error *err);
+/* Into the start's row of every text, of values [nodes, width]: N(state); `factor` times the product of that with the
+ * parameter `matrix`, or N of it; the natural logits. */
+status trilinear_start_normed(const trilinear_texts *t, float *values, error *err);
+status trilinear_start_fill(const trilinear_texts *t, const char *matrix, bool normal, double factor, float *values,
+                            error *err);
+status trilinear_start_logits(const trilinear_texts *t, float *values, error *err);
+
+#endif
