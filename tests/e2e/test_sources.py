@@ -69,3 +69,20 @@ def test_a_session_is_opened_with_its_source_over_http_and_at_a_shell(service, t
     assert shown.returncode == 0 and json.loads(shown.stdout)["source_tokens"] == len("Guten Abend"), shown.stderr
     wrong = additive(service, "sessions", "new", "--model", translator)
     assert wrong.returncode != 0 and b"source" in wrong.stderr
+
+
+def test_an_explanation_shows_the_source_over_http_at_a_shell_and_on_a_page(service, translator, reference):
+    ask, source = {"model": translator, "source": "Guten Abend", "input": "Good"}, "Guten Abend"
+    a = service.ok("POST", "/v1/explain", ask | {"aggregate": "mean"})
+    c, cross = a["contributions"], reference.attentions(tokens(source), [1, *tokens("Good")])[2]
+    assert c["score"] == pytest.approx(sum(c["sums"].values()), abs=1e-4) and len(c["source"]["tokens"]) == len(source)
+    assert a["source"]["aggregate"]["alpha"] == pytest.approx(sum(x[:, -1].mean(0) for x in cross) / len(cross), abs=1e-5)
+    for method, numbers, form in (("contributions", c["source"]["tokens"], "+.4f"), ("alpha", a["source"]["aggregate"]["alpha"], ".4f")):
+        shown = additive(service, "explain", "--model", translator, "--source", source, "--method", method, "Good")
+        assert shown.returncode == 0, shown.stderr
+        first, best = shown.stdout.decode().split("of the source:")[1].split("\n")[3], max(numbers, key=abs)
+        assert first.split()[:2] == [format(best, form), str(numbers.index(best))]
+    page = service.request("POST", "/v1/explain", ask, headers={"Accept": "text/html"})[1]
+    assert "tokens of the source" in (page if isinstance(page, str) else page.decode())
+    wrong = additive(service, "explain", "--model", translator, "Good")
+    assert wrong.returncode != 0 and b"source" in wrong.stderr
