@@ -11,9 +11,9 @@ static const char *const rounds[] = {"attention"};
 static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const trilinear_options *o = options;
-	out[0] = (log_part){"query", o->key_size};
-	out[1] = (log_part){"key", o->key_size};
-	out[2] = (log_part){"log_normalizer", o->heads};
+	out[0] = (log_part){.name = "query", .width = o->key_size};
+	out[1] = (log_part){.name = "key", .width = o->key_size};
+	out[2] = (log_part){.name = "log_normalizer", .width = o->heads};
 	return 3;
 }
 
