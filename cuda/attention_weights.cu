@@ -22,14 +22,6 @@ struct weights_call {
 	bool bidirectional, uniform;
 };
 
-static __device__ __forceinline__ int warp_count(int x)
-{
-#pragma unroll
-	for (int flip = WARP / 2; flip > 0; flip /= 2)
-		x += __shfl_xor_sync(ALL_LANES, x, flip);
-	return x;
-}
-
 static __device__ __forceinline__ unsigned order_of(float x)
 {
 	return float_order(__float_as_uint(__fadd_rn(x, 0.0f))); /* -0 becomes 0 */
@@ -44,7 +36,7 @@ static __device__ __forceinline__ unsigned least_of(const float *a, key_range r,
 		int above = 0;
 		for (int64_t j = r.first + threadIdx.x % WARP; j < r.end; j += WARP)
 			above += order_of(a[j]) >= tried;
-		above = warp_count(above);
+		above = warp_sum(above);
 		if (above >= k)
 			least = tried;
 		if (above == k)

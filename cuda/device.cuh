@@ -109,7 +109,7 @@ template <class T> static inline T *shared_memory(size_t offset = 0)
 /* --- sums --------------------------------------------------------------------------------- */
 
 /* Every lane of a group of `lanes` (a power of two) gets the sum, added in one order always. */
-template <int lanes = WARP> __device__ __forceinline__ float warp_sum(float x)
+template <int lanes = WARP, class T> __device__ __forceinline__ T warp_sum(T x)
 {
 #pragma unroll
 	for (int flip = lanes / 2; flip > 0; flip /= 2)

@@ -147,9 +147,7 @@ status cuda_sum_rows(backend *b, const op_call *call)
 static __device__ __forceinline__ double block_sum_double(double x, double *space)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-#pragma unroll
-	for (int flip = WARP / 2; flip > 0; flip /= 2)
-		x += __shfl_xor_sync(ALL_LANES, x, flip);
+	x = warp_sum(x);
 	if (lane == 0)
 		space[warp] = x;
 	__syncthreads();

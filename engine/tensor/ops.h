@@ -788,6 +788,38 @@ typedef struct sgd_params {
 } sgd_params;
 void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, sgd_params params);
 
+/* row_squares: the sums of squares of the rows of the tensors in an arena, and of the tensors.
+ * x [n] f32, spans [i32] [K, 4] (a row_span each) -> rows [R], tensors [K], both f32; each row and each tensor is
+ * summed in double in a fixed order. Rows [span.row, next span's row) are those of the k-th tensor, each of `width`
+ * numbers, one behind the other from 16 · span.place on in x; the last tensor's end at R. Spans are in order and, with
+ * the numbers of all rows, inside x: callers see to it. */
+typedef struct row_span {
+	int32_t row, place, width, by_row;
+} row_span;
+enum { ROW_SPAN_WORDS = 4, ROW_SPAN_UNIT = 16 };
+typedef struct row_squares_params {
+	int64_t rows; /* R */
+} row_squares_params;
+value op_row_squares(graph *g, value x, value spans, int64_t rows, value *tensors);
+
+/* normalized_sgd on flat arenas, in place on p and s: every tensor, or with span.by_row every row of it, steps along
+ * its own gradient by a length that the gradient's size does not decide. G: the tensor's gradient of N numbers, g: that
+ * of a row of X numbers; |G|² and |g|² are what row_squares gave.
+ *   tensor: c = |G|² / (rms ? N : 1)
+ *   row:    s = ρ s + |g|² / (rms ? X : 1), also where g is 0;  c = s / Σ_{i<t} ρ^i
+ *   p = p (1 - lr·decay) - lr · (G or g) / √c, where nothing is subtracted if G or g is 0
+ * p [n], g [n], s [R], rows [R], tensors [K], spans [i32] [K, 4] (as row_squares has them), norm2 scalar,
+ * hyper [2] = {lr, t}, narrow? [bf16] [n]. s of rows of other tensors stays. A norm2 that is not finite and narrow are
+ * treated as by adamw, but what lies between tensors is not written. ρ is row_decay, from 0 to below 1. */
+typedef struct normalized_sgd_params {
+	float row_decay, decay;
+	bool rms;
+} normalized_sgd_params;
+typedef struct normalized_sgd_inputs {
+	value p, grad, statistics, rows, tensors, spans, norm2, hyper, narrow;
+} normalized_sgd_inputs;
+void op_normalized_sgd(graph *g, const normalized_sgd_inputs *in, normalized_sgd_params params);
+
 /* sample: a token from each row of logits, as engine/tensor/ops/sample.h says, to the same token on every backend.
  * logits [B, V], setting [i32] [B, SAMPLE_WORDS] (a sample_setting each), adjust [i32] [A, 3] (a sample_adjust each,
  * and masks), maxima? [B, ⌈V / LINEAR_BLOCK⌉] f32 (those of linear for these logits, which spare a kernel from reading

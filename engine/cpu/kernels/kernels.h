@@ -86,6 +86,7 @@ size_t KERNEL(alibi_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sinusoids_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_cross_entropy_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(row_squares_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sample_scratch)(const backend *b, const op_call *call);
 
 #endif

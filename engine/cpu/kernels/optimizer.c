@@ -1,4 +1,5 @@
-/* adamw, sgd: clipping, moments, decay and step in one pass over the arenas. */
+/* adamw, sgd: clipping, moments, decay and step in one pass over the arenas. row_squares, normalized_sgd: the rows of
+ * all tensors are one sequence, of which each thread takes a part. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <math.h>
@@ -69,4 +70,117 @@ status KERNEL(sgd)(backend *b, const op_call *call)
 		p[i] = p[i] * shrink - lr * m[i];
 	}
 	return finish(b, call, 5);
+}
+
+/* --- by tensors and rows of an arena ----------------------------------------------------------- */
+
+/* The tensors of an arena. */
+typedef struct row_spans {
+	const row_span *each;
+	int64_t count, rows;
+} row_spans;
+
+static row_spans spans_of(const op_call *call, int input, int64_t rows)
+{
+	return (row_spans){call->in[input].data, shape_rows(call->in[input].shape), rows};
+}
+
+static int64_t end_of(const row_spans *s, int64_t k)
+{
+	return k + 1 < s->count ? s->each[k + 1].row : s->rows;
+}
+
+/* The tensor that a row is of. */
+static int64_t find_span(const row_spans *s, int64_t row)
+{
+	int64_t low = 0, high = s->count;
+	while (high - low > 1) {
+		const int64_t middle = low + (high - low) / 2;
+		if (s->each[middle].row <= row)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Where a row of the k-th tensor begins. */
+static int64_t place_of(const row_spans *s, int64_t k, int64_t row)
+{
+	return (int64_t)ROW_SPAN_UNIT * s->each[k].place + (row - s->each[k].row) * s->each[k].width;
+}
+
+static void square_rows(const op_call *call, int64_t first, int64_t last)
+{
+	const row_spans s = spans_of(call, 1, shape_count(call->out[0].shape));
+	const float *x = call->in[0].data;
+	float *rows = call->out[0].data;
+	for (int64_t r = first, k = find_span(&s, first); r < last; r++) {
+		k += r == end_of(&s, k);
+		const float *row = x + place_of(&s, k, r);
+		double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+		for (int64_t i = 0; i < s.each[k].width; i++)
+			sum += (double)row[i] * (double)row[i];
+		rows[r] = (float)sum;
+	}
+}
+
+size_t KERNEL(row_squares_scratch)(const backend *b, const op_call *call)
+{
+	(void)b;
+	return (size_t)kernel_spare_floats(call, 0) * sizeof(float);
+}
+
+status KERNEL(row_squares)(backend *b, const op_call *call)
+{
+	op_call whole = *call;
+	float *scratch = call->scratch, *tensors = call->out[1].data;
+	const float *rows = whole.out[0].data = kernel_output(call, 0, &scratch);
+	const row_spans s = spans_of(call, 1, shape_count(call->out[0].shape));
+	TRY(kernel_for(b, &whole, s.rows, shape_count(call->in[0].shape), square_rows));
+	for (int64_t k = 0; k < s.count && tensors; k++) {
+		double sum = 0.0;
+		for (int64_t r = s.each[k].row; r < end_of(&s, k); r++)
+			sum += (double)rows[r];
+		tensors[k] = (float)sum;
+	}
+	return STATUS_OK;
+}
+
+/* Weights, or the same weights where the norm is not finite, and their copy. */
+static void step_rows(const op_call *call, int64_t first, int64_t last)
+{
+	const normalized_sgd_params *h = call->params;
+	float *p = call->in[0].data, *statistics = call->in[2].data;
+	const float *g = call->in[1].data, *rows = call->in[3].data, *tensors = call->in[4].data,
+	            *hyper = call->in[7].data;
+	uint16_t *copy = call->n_in > 8 ? call->in[8].data : NULL;
+	const row_spans s = spans_of(call, 5, shape_count(call->in[2].shape));
+	const bool skip = !isfinite(*(const float *)call->in[6].data);
+	const float shrink = 1.0f - hyper[0] * h->decay;
+	const double rho = (double)h->row_decay, weights = (1.0 - pow(rho, (double)hyper[1])) / (1.0 - rho);
+	for (int64_t r = first, k = find_span(&s, first); r < last; r++) {
+		k += r == end_of(&s, k);
+		const int64_t at = place_of(&s, k, r), width = s.each[k].width;
+		const bool by_row = s.each[k].by_row;
+		const double count = (double)(by_row ? width : width * (end_of(&s, k) - s.each[k].row));
+		const double squares = (double)(by_row ? rows[r] : tensors[k]);
+		double c = h->rms ? squares / count : squares;
+		if (by_row && !skip) {
+			statistics[r] = (float)(rho * (double)statistics[r] + c);
+			c = (double)statistics[r] / weights;
+		}
+		const float rate = squares > 0.0 && c > 0.0 ? (float)((double)hyper[0] / sqrt(c)) : 0.0f;
+#pragma omp simd
+		for (int64_t i = at; i < at + width * !skip; i++)
+			p[i] = p[i] * shrink - rate * g[i];
+		for (int64_t i = at; i < at + width && copy; i++)
+			copy[i] = panel_bf16(p[i]);
+	}
+}
+
+status KERNEL(normalized_sgd)(backend *b, const op_call *call)
+{
+	return kernel_for(b, call, shape_count(call->in[2].shape), shape_count(call->in[0].shape), step_rows);
 }

@@ -50,6 +50,7 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_sinusoids] = KERNEL(sinusoids_scratch),
             [OP_linear_cross_entropy] = KERNEL(linear_cross_entropy_scratch),
             [OP_sum_squares] = KERNEL(sum_squares_scratch),
+            [OP_row_squares] = KERNEL(row_squares_scratch),
             [OP_sample] = KERNEL(sample_scratch),
         },
 };

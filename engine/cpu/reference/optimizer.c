@@ -82,3 +82,76 @@ status reference_sgd(backend *b, const op_call *call)
 	}
 	return narrow(call, 5);
 }
+
+/* Rows of the k-th tensor: spans[k].row … the value. */
+static int64_t end_of(const row_span *spans, int64_t k, int64_t tensors, int64_t rows)
+{
+	return k + 1 < tensors ? spans[k + 1].row : rows;
+}
+
+/* x [n], spans [K, 4] -> rows [R], tensors [K]: sums of squares of the rows of each tensor, and of each tensor */
+status reference_row_squares(backend *b, const op_call *call)
+{
+	(void)b;
+	const float *x = call->in[0].data;
+	const row_span *spans = call->in[1].data;
+	float *rows = call->out[0].data, *tensors = call->out[1].data;
+	const int64_t n = shape_rows(call->in[1].shape), all = shape_count(call->out[0].shape);
+	for (int64_t k = 0; k < n; k++) {
+		const int64_t first = spans[k].row, width = spans[k].width;
+		double whole = 0;
+		for (int64_t r = first; r < end_of(spans, k, n, all); r++) {
+			const float *row = x + (int64_t)ROW_SPAN_UNIT * spans[k].place + (r - first) * width;
+			double sum = 0;
+			for (int64_t i = 0; i < width; i++)
+				sum += (double)row[i] * (double)row[i];
+			if (rows)
+				rows[r] = (float)sum;
+			whole += sum;
+		}
+		if (tensors)
+			tensors[k] = (float)whole;
+	}
+	return STATUS_OK;
+}
+
+/* p, g [n], s, rows [R], tensors [K], spans [K, 4], norm2 [], hyper [2] = {lr, t}, narrow? [n]; p, s and narrow in
+ * place. For each tensor, or with by_row for each row of it, with gradient g of N numbers:
+ *   tensor: c = |g|² / (rms ? N : 1)
+ *   row:    s = ρ s + |g|² / (rms ? N : 1),  c = s / Σ_{i<t} ρ^i
+ *   p = p (1 - lr·decay) - (|g|² > 0 ? lr g / √c : 0) */
+status reference_normalized_sgd(backend *b, const op_call *call)
+{
+	(void)b;
+	const normalized_sgd_params *o = call->params;
+	float *p = call->in[0].data, *s = call->in[2].data;
+	const float *g = call->in[1].data, *rows = call->in[3].data, *tensors = call->in[4].data,
+	            *hyper = call->in[7].data;
+	const bool finite = isfinite(*(const float *)call->in[6].data);
+	uint16_t *copy = call->n_in > 8 ? call->in[8].data : NULL;
+	const row_span *spans = call->in[5].data;
+	const int64_t n = shape_rows(call->in[5].shape), all = shape_count(call->in[2].shape);
+	const double lr = (double)hyper[0], rho = (double)o->row_decay;
+	double weights = 0;
+	for (int i = 0; i < (int)hyper[1]; i++)
+		weights += pow(rho, i);
+	for (int64_t k = 0; k < n; k++) {
+		const int64_t first = spans[k].row, end = end_of(spans, k, n, all), width = spans[k].width;
+		for (int64_t r = first; r < end; r++) {
+			const int64_t at = (int64_t)ROW_SPAN_UNIT * spans[k].place + (r - first) * width;
+			const double count = (double)(spans[k].by_row ? width : width * (end - first));
+			double squares = (double)(spans[k].by_row ? rows[r] : tensors[k]);
+			double c = o->rms ? squares / count : squares;
+			if (spans[k].by_row && finite) {
+				s[r] = (float)(rho * (double)s[r] + c);
+				c = (double)s[r] / weights;
+			}
+			for (int64_t i = at; i < at + width && finite; i++)
+				p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay) -
+				               (squares > 0 && c > 0 ? lr * (double)g[i] / sqrt(c) : 0));
+			for (int64_t i = at; i < at + width && copy; i++)
+				copy[i] = panel_bf16(p[i]);
+		}
+	}
+	return STATUS_OK;
+}

@@ -1,4 +1,4 @@
-/* accumulate, adamw, sgd: the ops that update memory in place and have no output. */
+/* accumulate, adamw, sgd, normalized_sgd: the ops that update memory in place and have no output; row_squares. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -52,4 +52,60 @@ status op_sgd_check(op_call *call, error *err)
 	TRY(check_shape(call, 3, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
 	TRY(check_shape(call, 4, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
 	return check_narrow(call, 5, err);
+}
+
+/* --- by tensors and rows of an arena ----------------------------------------------------------- */
+
+value op_row_squares(graph *g, value x, value spans, int64_t rows, value *tensors)
+{
+	value out[2];
+	graph_apply(g, OP_row_squares, (value[]){x, spans}, 2, &(row_squares_params){rows}, out);
+	*tensors = out[1];
+	return out[0];
+}
+
+static status check_spans(const op_call *call, int i, int64_t rows, error *err)
+{
+	TRY(check_type(call, i, "spans", DTYPE_I32, err));
+	const shape s = call->in[i].shape;
+	if (shape_last(s) != ROW_SPAN_WORDS)
+		return error_set(err, STATUS_INVALID, "spans", "spans must have %d words each", ROW_SPAN_WORDS);
+	if (rows < shape_rows(s) || rows > INT32_MAX)
+		return error_set(err, STATUS_INVALID, "spans", "spans of %lld tensors cannot have %lld rows",
+		                 (long long)shape_rows(s), (long long)rows);
+	return STATUS_OK;
+}
+
+status op_row_squares_check(op_call *call, error *err)
+{
+	const row_squares_params *p = call->params;
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_spans(call, 1, p->rows, err));
+	check_output(call, 0, DTYPE_F32, SHAPE1(p->rows));
+	check_output(call, 1, DTYPE_F32, SHAPE1(shape_rows(call->in[1].shape)));
+	return STATUS_OK;
+}
+
+void op_normalized_sgd(graph *g, const normalized_sgd_inputs *in, normalized_sgd_params params)
+{
+	const value inputs[] = {in->p,     in->grad,  in->statistics, in->rows,  in->tensors,
+	                        in->spans, in->norm2, in->hyper,      in->narrow};
+	graph_apply(g, OP_normalized_sgd, inputs, 9, &params, NULL);
+}
+
+status op_normalized_sgd_check(op_call *call, error *err)
+{
+	const normalized_sgd_params *p = call->params;
+	TRY(check_type(call, 0, "p", DTYPE_F32, err));
+	TRY(check_like(call, 1, "g", 0, "p", err));
+	TRY(check_type(call, 2, "s", DTYPE_F32, err));
+	const int64_t rows = shape_count(call->in[2].shape);
+	TRY(check_count(call, 3, "rows", DTYPE_F32, rows, "as many as of s", err));
+	TRY(check_spans(call, 5, rows, err));
+	TRY(check_count(call, 4, "tensors", DTYPE_F32, shape_rows(call->in[5].shape), "as many as spans", err));
+	TRY(check_shape(call, 6, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
+	TRY(check_shape(call, 7, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
+	if (!(p->row_decay >= 0 && p->row_decay < 1))
+		return error_set(err, STATUS_INVALID, "row_decay", "must be from 0 to below 1");
+	return check_narrow(call, 8, err);
 }

@@ -16,7 +16,7 @@ typedef struct bf16_backend {
 /* Do the kernels inside take bf16 themselves? */
 static bool is_native(op_id id)
 {
-	return id == OP_cast || id == OP_adamw || id == OP_sgd;
+	return id == OP_cast || id == OP_adamw || id == OP_sgd || id == OP_normalized_sgd;
 }
 
 /* The call as the kernel inside sees it, with the addresses of the caller. */

@@ -26,6 +26,8 @@ typedef struct op_case {
 	double step;
 } op_case;
 
+/* What an input "spans" holds, and how many numbers and rows that is: five tensors, of which two go by row. */
+enum { OP_CASE_SPANS = 5, OP_CASE_SPAN_FLOATS = 976, OP_CASE_SPAN_ROWS = 44 };
 int op_cases_count(void);
 const op_case *op_cases_at(int index);
 /* The same case with [real] inputs in bf16, for backends that have it (the name is the same). False: there is nothing

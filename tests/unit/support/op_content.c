@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/tensor/ops.h"
 #include "engine/tensor/ops/sample.h"
 #include "engine/tensor/panel.h"
 #include "tests/unit/support/op_cases.h"
@@ -32,7 +33,7 @@ static void fill_f32(const char *name, float *x, int64_t count)
 		x[0] = 4;
 	else if (strcmp(name, "norm2 nan") == 0)
 		memset(x, 0xff, sizeof *x);
-	else if (strcmp(name, "v") == 0) /* a second moment is not negative */
+	else if (strcmp(name, "v") == 0 || strcmp(name, "v zeros") == 0) /* a second moment is not negative */
 		for (int64_t i = 0; i < count; i++)
 			x[i] *= x[i];
 }
@@ -74,6 +75,14 @@ static bool fill_mask(const op_case *c, const char *name, int32_t *x, int64_t co
 	for (int64_t i = 0; i < count; i++)
 		x[i] = leading ? i % keys >= keys / 3 : trailing ? i % keys < keys - keys / 3 : i >= keys;
 	return true;
+}
+
+/* The first `count` of tensors of 5 x 16, 1 x 31, 33 x 7, 3 x 1 and 2 x 300. */
+static void fill_spans(row_span *x, int64_t count)
+{
+	static const row_span spans[OP_CASE_SPANS] = {
+	    {0, 0, 16, 1}, {5, 5, 31, 0}, {6, 7, 7, 1}, {39, 22, 1, 0}, {42, 23, 300, 0}};
+	memcpy(x, spans, (size_t)count * sizeof *x);
 }
 
 static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t count)
@@ -151,6 +160,8 @@ void op_cases_fill(const op_case *c, const value_info *info, void *data)
 		fill_bf16(info->name, data, count);
 	else if (strcmp(info->name, "setting") == 0)
 		fill_settings(c, data, shape_rows(info->shape));
+	else if (strcmp(info->name, "spans") == 0)
+		fill_spans(data, shape_rows(info->shape));
 	else if (strcmp(info->name, "adjust") == 0)
 		fill_adjust(c, data, shape_rows(info->shape));
 	else

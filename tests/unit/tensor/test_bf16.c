@@ -69,6 +69,8 @@ static const linear_stream_params summed = {HEADS, 0, LINEAR_ATTENTION_EPS};
 static const linear_cross_entropy_params loss = {1, 0};
 static const adamw_params adam = {0.9f, 0.999f, 1e-8f, 0, 0, false};
 static const sgd_params descent = {0.9f, 0, 0, false};
+static const normalized_sgd_params stepped = {0.99f, 0, false};
+static const row_squares_params squared = {B};
 
 /* clang-format off */
 static const typed table[] = {
@@ -195,6 +197,16 @@ static const typed table[] = {
     {OP_sgd, &descent, {{F, ROW}, {H, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "g", {0}},
     {OP_sgd, &descent, {{F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}, {H, ROW}}, NULL, {0}},
     {OP_sgd, &descent, {{F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}, {H, SHAPE1(3)}}, "narrow", {0}},
+    {OP_row_squares, &squared, {{F, ROW}, {I, SHAPE2(1, 4)}}, NULL, {F, F}},
+    {OP_row_squares, &squared, {{H, ROW}, {I, SHAPE2(1, 4)}}, "x", {0}},
+    {OP_row_squares, &squared, {{F, ROW}, {I, SHAPE2(1, 3)}}, "spans", {0}},
+    {OP_row_squares, &squared, {{F, ROW}, {I, SHAPE2(B + 1, 4)}}, "spans", {0}},
+    {OP_normalized_sgd, &stepped,
+     {{F, ROW}, {F, ROW}, {F, SHAPE1(2)}, {F, SHAPE1(2)}, {F, SHAPE1(1)}, {I, SHAPE2(1, 4)}, {F, SHAPE0()}, {F, SHAPE1(2)}, {H, ROW}}, NULL, {0}},
+    {OP_normalized_sgd, &stepped,
+     {{F, ROW}, {F, ROW}, {F, SHAPE1(2)}, {F, SHAPE1(3)}, {F, SHAPE1(1)}, {I, SHAPE2(1, 4)}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "rows", {0}},
+    {OP_normalized_sgd, &stepped,
+     {{F, ROW}, {F, ROW}, {F, SHAPE1(2)}, {F, SHAPE1(2)}, {F, SHAPE1(2)}, {I, SHAPE2(1, 4)}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "tensors", {0}},
 };
 /* clang-format on */
 

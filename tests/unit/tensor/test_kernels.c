@@ -300,6 +300,71 @@ static void sgd_steps_along_its_momentum_and_can_ignore_the_length_of_the_gradie
 	}
 }
 
+/* A table of two rows of 2, and a matrix of one. */
+typedef struct normalized {
+	float p[32], g[32], statistics[3], norm2, hyper[2];
+} normalized;
+
+static void normalized_sgd_at(backend *b, normalized *n, bool rms)
+{
+	static const row_span spans[] = {{0, 0, 2, 1}, {2, 1, 2, 0}};
+	graph *g = graph_new();
+	const shape all = SHAPE1(32);
+	normalized_sgd_inputs in = {.p = graph_state(g, "p", all),
+	                            .grad = graph_input(g, "g", DTYPE_F32, all),
+	                            .statistics = graph_state(g, "s", SHAPE1(3)),
+	                            .spans = graph_weight(g, "spans", DTYPE_I32, SHAPE2(2, ROW_SPAN_WORDS)),
+	                            .norm2 = graph_input(g, "norm2", DTYPE_F32, SHAPE0()),
+	                            .hyper = graph_input(g, "hyper", DTYPE_F32, SHAPE1(2)),
+	                            .narrow = VALUE_NONE};
+	in.rows = op_row_squares(g, in.grad, in.spans, 3, &in.tensors);
+	op_normalized_sgd(g, &in, (normalized_sgd_params){.row_decay = 0.5F, .decay = 0.5F, .rms = rms});
+	row_span own[2];
+	memcpy(own, spans, sizeof own);
+	run(b, g,
+	    (plan_binding[]){{in.p, n->p},
+	                     {in.grad, n->g},
+	                     {in.statistics, n->statistics},
+	                     {in.spans, own},
+	                     {in.norm2, &n->norm2},
+	                     {in.hyper, n->hyper}},
+	    6);
+}
+
+static void rows_of_a_table_and_whole_matrices_step_by_lengths_of_their_own(void **state)
+{
+	const backends *b = *state;
+	for (int i = 0; i < 4; i++) {
+		const bool rms = i / 2;
+		const float mean = rms ? 2 : 1, step = 0.1F * sqrtf(mean);
+		normalized n = {.p = {1, 2, 3, 4, [16] = 5, 6},
+		                .g = {3, 4, 0, 0, [16] = -30, 40},
+		                .statistics = {0, 0, 7},
+		                .norm2 = 1,
+		                .hyper = {0.1F, 1}};
+		/* Row 1 has no gradient, and only decays by 1 - 0.1 · 0.5. */
+		normalized_sgd_at(b->each[i % 2], &n, rms);
+		const float table[] = {0.95F - 0.6F * step, 1.9F - 0.8F * step, 2.85F, 3.8F};
+		const float matrix[] = {4.75F + 0.6F * step, 5.7F - 0.8F * step};
+		assert_true(compare_close("table", n.p, table, 4, 1e-6, 1e-6));
+		assert_true(compare_close("matrix", n.p + 16, matrix, 2, 1e-6, 1e-6));
+		assert_true(compare_close("statistics", n.statistics, (float[]){25 / mean, 0, 7}, 3, 1e-6, 1e-6));
+		/* The second update: weights 1 + 0.5. Row 0 and the matrix have no gradient. */
+		normalized again = {.g = {0, 0, 0, -2}, .norm2 = 1, .hyper = {0.1F, 2}};
+		memcpy(again.statistics, n.statistics, sizeof n.statistics);
+		normalized_sgd_at(b->each[i % 2], &again, rms);
+		const float moved = 0.1F * 2 / sqrtf(4 / mean / 1.5F);
+		assert_true(compare_close("table", again.p, (float[]){0, 0, 0, moved}, 4, 1e-6, 1e-6));
+		assert_true(compare_close("matrix", again.p + 16, (float[]){0, 0}, 2, 0, 0));
+		assert_true(
+		    compare_close("statistics", again.statistics, (float[]){12.5F / mean, 4 / mean, 7}, 3, 1e-6, 1e-6));
+		again.norm2 = strtof("inf", NULL);
+		normalized before = again;
+		normalized_sgd_at(b->each[i % 2], &again, rms);
+		assert_memory_equal(&before, &again, sizeof again);
+	}
+}
+
 static void all_four_products_are_the_same_product(void **state)
 {
 	const backends *b = *state;
@@ -334,6 +399,7 @@ int main(void)
 	    cmocka_unit_test(adamw_takes_the_steps_of_its_inventors),
 	    cmocka_unit_test(a_norm_that_is_not_finite_stops_the_step),
 	    cmocka_unit_test(sgd_steps_along_its_momentum_and_can_ignore_the_length_of_the_gradient),
+	    cmocka_unit_test(rows_of_a_table_and_whole_matrices_step_by_lengths_of_their_own),
 	    cmocka_unit_test(all_four_products_are_the_same_product),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);

@@ -140,6 +140,8 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_sum_squares,
 	                                 OP_adamw,
 	                                 OP_sgd,
+	                                 OP_row_squares,
+	                                 OP_normalized_sgd,
 	                                 OP_sample,
 	                                 OP_secant_grad,
 	                                 OP_dot_rows,

@@ -19,6 +19,29 @@ static void build_sgd(graph *g, const int64_t *arg) /* count, clip in percent, n
 	       arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE, p);
 }
 
+static void build_row_squares(graph *g, const int64_t *arg) /* tensors: none or all */
+{
+	value x = f32(g, "g", SHAPE1(arg[0] ? OP_CASE_SPAN_FLOATS : 0)), tensors;
+	value spans = graph_input(g, "spans", DTYPE_I32, SHAPE2(arg[0], ROW_SPAN_WORDS));
+	op_row_squares(g, x, spans, arg[0] ? OP_CASE_SPAN_ROWS : 0, &tensors);
+}
+
+static void build_normalized_sgd(graph *g, const int64_t *arg) /* tensors, rms, not a number, narrow, quiet rows */
+{
+	const shape all = SHAPE1(arg[0] ? OP_CASE_SPAN_FLOATS : 0), rows = SHAPE1(arg[0] ? OP_CASE_SPAN_ROWS : 0);
+	normalized_sgd_inputs in = {.p = graph_state(g, "p", all),
+	                            .grad = f32(g, "g", all),
+	                            .statistics = graph_state(g, "v", rows),
+	                            .spans = graph_input(g, "spans", DTYPE_I32, SHAPE2(arg[0], ROW_SPAN_WORDS)),
+	                            .norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0()),
+	                            .hyper = f32(g, "hyper", SHAPE1(2)),
+	                            .narrow = arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, all) : VALUE_NONE};
+	in.rows = op_row_squares(g, in.grad, in.spans, shape_count(rows), &in.tensors);
+	if (arg[4])
+		in.rows = op_mul(g, in.rows, f32(g, "v zeros", rows));
+	op_normalized_sgd(g, &in, (normalized_sgd_params){.row_decay = 0.9F, .decay = 0.5F, .rms = arg[1]});
+}
+
 static const op_case cases[] = {
     {OP_adamw, "empty", build_adamw, {0, 100}, 0, 0, 0, 0, 0},
     {OP_adamw, "clipped", build_adamw, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
@@ -31,6 +54,24 @@ static const op_case cases[] = {
     {OP_sgd, "not clipped", build_sgd, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
     {OP_sgd, "normalized", build_sgd, {33, 100, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_sgd, "norm not finite", build_sgd, {33, 100, 1}, 0, 0, 0, 0, 0},
+
+    {OP_row_squares, "empty", build_row_squares, {0}, 0, 0, 0, 0, 0},
+    {OP_row_squares, "tensors of all widths", build_row_squares, {OP_CASE_SPANS}, 0, 0, 0, 1e-6, 0},
+    {OP_normalized_sgd, "empty", build_normalized_sgd, {0}, 0, 0, 0, 0, 0},
+    {OP_normalized_sgd, "by norm", build_normalized_sgd, {OP_CASE_SPANS, 0}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_normalized_sgd, "by rms", build_normalized_sgd, {OP_CASE_SPANS, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_normalized_sgd,
+     "rows without gradients",
+     build_normalized_sgd,
+     {OP_CASE_SPANS, 1, 0, 0, 1},
+     0,
+     0,
+     1e-6,
+     1e-6,
+     0},
+    {OP_normalized_sgd, "norm not finite", build_normalized_sgd, {OP_CASE_SPANS, 1, 1}, 0, 0, 0, 0, 0},
+    {OP_normalized_sgd, "narrow", build_normalized_sgd, {OP_CASE_SPANS, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_normalized_sgd, "narrow, norm not finite", build_normalized_sgd, {OP_CASE_SPANS, 1, 1, 1}, 0, 0, 0, 0, 0},
 
     {OP_adamw, "narrow, empty", build_adamw, {0, 100, 0, 1}, 0, 0, 0, 0, 0},
     {OP_adamw, "narrow", build_adamw, {31, 100, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
