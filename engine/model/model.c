@@ -65,6 +65,20 @@ size_t model_stored_bytes(const model *m, const parameter_spec *p)
 	return bytes;
 }
 
+/* Append the parameters that are fixed, or all others, to the arena. */
+static void place(model *m, bool fixed)
+{
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		size_t blocks = (model_stored_bytes(m, p) + ALIGNMENT - 1) / ALIGNMENT;
+		if (p->fixed != fixed)
+			continue;
+		m->offset[i] = m->floats;
+		m->count += shape_count(p->shape);
+		m->floats += (int64_t)(blocks * ALIGNMENT / sizeof(float));
+	}
+}
+
 static status lay_out(model *m, error *err)
 {
 	m->architecture->parameters(m->config, &m->parameters);
@@ -75,13 +89,9 @@ static status lay_out(model *m, error *err)
 	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || m->carried.status != STATUS_OK ||
 	    !m->offset)
 		return model_no_memory(err);
-	for (int i = 0; i < m->parameters.count; i++) {
-		const parameter_spec *p = &m->parameters.items[i];
-		size_t blocks = (model_stored_bytes(m, p) + ALIGNMENT - 1) / ALIGNMENT;
-		m->offset[i] = m->floats;
-		m->count += shape_count(p->shape);
-		m->floats += (int64_t)(blocks * ALIGNMENT / sizeof(float));
-	}
+	place(m, false);
+	m->trained_floats = m->floats;
+	place(m, true);
 	return STATUS_OK;
 }
 
@@ -440,6 +450,12 @@ static bool is_bf16(const parameter_spec *p, const forward_spec *spec)
 	return spec->bf16 && p->shape.rank >= 2;
 }
 
+/* VALUE_NONE: it is not trained, or the loss does not depend on it. */
+static value gradient_of(const graph *g, const parameter_spec *p)
+{
+	return p->fixed ? VALUE_NONE : graph_gradient(g, graph_find(g, p->name));
+}
+
 static graph *build(const model *m, const forward_spec *spec)
 {
 	graph *g = graph_new();
@@ -457,10 +473,10 @@ static graph *build(const model *m, const forward_spec *spec)
 		return g;
 	graph_backward(g, port_find(g, PORT_LOSS));
 	for (int i = 0; i < m->parameters.count && graph_status(g, NULL) == STATUS_OK; i++) {
-		const char *name = m->parameters.items[i].name;
-		value gradient = graph_gradient(g, graph_find(g, name));
+		const parameter_spec *p = &m->parameters.items[i];
+		value gradient = gradient_of(g, p);
 		if (gradient != VALUE_NONE)
-			graph_output(g, gradient, "grad.%s", name);
+			graph_output(g, gradient, "grad.%s", p->name);
 	}
 	value rows = port_find(g, PORT_SOURCE_ROWS);
 	if (rows != VALUE_NONE && graph_gradient(g, rows) != VALUE_NONE)
@@ -475,9 +491,8 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 	int n = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		value v = graph_find(g, p->name);
-		value gradient = gradients && spec->backward ? graph_gradient(g, v) : VALUE_NONE;
-		bindings[n].v = v;
+		value gradient = gradients && spec->backward ? gradient_of(g, p) : VALUE_NONE;
+		bindings[n].v = graph_find(g, p->name);
 		if (is_bf16(p, spec))
 			bindings[n++].data = m->bf16_weights + m->offset[i];
 		else
@@ -561,6 +576,11 @@ int64_t model_arena_floats(const model *m)
 	return m->floats;
 }
 
+int64_t model_trained_floats(const model *m)
+{
+	return m->trained_floats;
+}
+
 uint64_t model_digest(const model *m)
 {
 	return m->digest;
@@ -589,6 +609,21 @@ const parameter_spec *model_parameter(const model *m, int index)
 int64_t model_parameter_offset(const model *m, int index)
 {
 	return m->offset[index];
+}
+
+void model_row_spans(const model *m, row_span *spans, int64_t *tensors, int64_t *rows)
+{
+	*tensors = *rows = 0;
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		if (p->fixed)
+			continue;
+		spans[(*tensors)++] = (row_span){.row = (int32_t)*rows,
+		                                 .place = (int32_t)(m->offset[i] / ROW_SPAN_UNIT),
+		                                 .width = (int32_t)shape_last(p->shape),
+		                                 .by_row = p->by_row};
+		*rows += shape_rows(p->shape);
+	}
 }
 
 const explainer *model_explainer(const model *m)

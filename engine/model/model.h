@@ -2,7 +2,8 @@
  *
  * On disk a model is a folder: config.json, model.safetensors (the architecture's
  * tensor names, f32), and tokenizer files (engine/text). Parameters live in one
- * flat arena in parameter order, each beginning at a multiple of 64 bytes; padding is zero.
+ * flat arena, those that are trained first and each part in parameter order, each parameter beginning at a multiple of
+ * 64 bytes; padding is zero.
  *
  * The weights have a type. With DTYPE_F32 every parameter lies in the arena as plain floats,
  * which an optimiser treats as one vector: such a model can be trained and saved. With a
@@ -58,6 +59,8 @@ int64_t model_scalar_count(const model *m);
 dtype model_weight_dtype(const model *m);
 /* The flat arena: its size including padding, in units of 4 bytes whatever it holds, and its device address. */
 int64_t model_arena_floats(const model *m);
+/* Of these the first so many hold the parameters that are trained (parameter_spec.fixed). */
+int64_t model_trained_floats(const model *m);
 float *model_arena(const model *m);
 /* Of the weights as they were read from a folder, in the arena's types: it depends on neither the order of the file nor
  * the backend. 0: they were not read from a folder. */
@@ -71,6 +74,9 @@ int model_tensor_count(const model *m);
 const parameter_spec *model_parameter(const model *m, int index);
 /* Offset of a parameter in the arena, in the same units. */
 int64_t model_parameter_offset(const model *m, int index);
+/* Fill spans (room for all parameters) with the rows of each trained parameter, in the order of the arena, for the ops
+ * that go by tensors and rows; how many parameters and rows these are. */
+void model_row_spans(const model *m, row_span *spans, int64_t *tensors, int64_t *rows);
 /* What a session keeps, and the floats of its slot. */
 const state_list *model_states(const model *m);
 int64_t model_state_floats(const model *m);
@@ -80,11 +86,11 @@ const state_list *model_carried(const model *m);
 /* Build and compile the forward (and with spec->backward the backward) of a spec.
  * Parameters are bound to the model's arena, with spec->bf16 those of rank 2 and more to its bf16 copy; with
  * `gradients` (an arena laid out like the parameters, zeroed by its owner) gradients are written there instead of into
- * the plan. A parameter that the loss does not depend on is neither written there nor an output. pool: the state pool
- * for a recurrent spec, slots * model_state_floats. STATUS_INVALID: the spec is empty (batch, length, slots), asks for
- * a backward without a loss or in the recurrent form, or lacks its pool, or its bf16 copy. STATUS_UNSUPPORTED: a
- * backward of packed weights, scores of an architecture that has none, bf16 in the recurrent form or on a backend that
- * lacks it. */
+ * the plan. A parameter that is fixed, or that the loss does not depend on, is neither written there nor an output.
+ * pool: the state pool for a recurrent spec, slots * model_state_floats. STATUS_INVALID: the spec is empty (batch,
+ * length, slots), asks for a backward without a loss or in the recurrent form, or lacks its pool, or its bf16 copy.
+ * STATUS_UNSUPPORTED: a backward of packed weights, scores of an architecture that has none, bf16 in the recurrent form
+ * or on a backend that lacks it. */
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err);
 
 #endif

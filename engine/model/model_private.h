@@ -14,7 +14,7 @@ struct model {
 	state_list states, carried;
 	dtype weights;
 	int64_t *offset; /* of each parameter in the arena, in floats */
-	int64_t floats, count;
+	int64_t floats, trained_floats, count;
 	backend *backend;       /* NULL: only being checked */
 	float *arena;           /* device memory */
 	size_t reserved;        /* the arena is a reservation of that many bytes; 0: an allocation */

@@ -10,8 +10,9 @@ typedef enum parameter_names { WRITE_NAME, WRITE_BOTH, WRITE_ALIAS } parameter_n
 
 /* How a parameter is initialised. */
 typedef enum parameter_init {
-	INIT_NORMAL,  /* N(0, std²) */
-	INIT_UNIFORM, /* of the same variance around 0 */
+	INIT_NORMAL,          /* N(0, std²) */
+	INIT_NORMAL_SEQUENCE, /* the same, of one sequence of mt19937.h through all such parameters in their order */
+	INIT_UNIFORM,         /* of the same variance around 0 */
 	INIT_ZERO,
 	INIT_ONE,
 	INIT_CONSTANT, /* std */
@@ -22,8 +23,9 @@ typedef struct parameter_spec {
 	char name[128]; /* tensor name in the checkpoint */
 	shape shape;    /* in the graph; of a matrix: [outputs, inputs] */
 	parameter_init init;
-	float std;          /* INIT_NORMAL, INIT_UNIFORM, INIT_CONSTANT */
+	float std;          /* INIT_NORMAL, INIT_NORMAL_SEQUENCE, INIT_UNIFORM, INIT_CONSTANT */
 	const float *first; /* INIT_VALUES: borrowed */
+	int drawn_first; /* INIT_NORMAL_SEQUENCE: so many rows at the end are drawn before all others, the last first */
 	bool matrix;        /* read by linear, linear_cross_entropy and gather only, so it may be packed (panel.h) */
 	int bits;        /* of a matrix that is quantised before it is read (quantize in ops.h); 0 or 32: it is not */
 	bool log_counts; /* of a new model: log2(how often token i is in its training texts + ½), model_set_counts */

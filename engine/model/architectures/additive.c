@@ -184,6 +184,7 @@ static void parameters(const void *config, parameter_list *list)
 	float std = (float)c->std;
 	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, "word_embedding.weight");
 	parameter_list_alias(list, "proj_logits.weight", true);
+	parameter_list_by_row(list);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->dims.inputs), "proj_logits.bias");
 	if (c->learned)
 		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), POSITION_TABLE);

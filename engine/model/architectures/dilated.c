@@ -198,6 +198,7 @@ static void parameters(const void *config, parameter_list *list)
 	const double gain = c->layer.gain;
 	const float std = 1 / sqrtf((float)d);
 	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, PREFIX "embed_tokens.weight");
+	parameter_list_by_row(list);
 	if (c->learned)
 		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), PREFIX "embed_positions.weight");
 	for (int l = 0; l < c->dims.layers; l++) {

@@ -213,6 +213,7 @@ static void parameters(const void *config, parameter_list *list)
 	int64_t d = c->dims.hidden, inner = inner_width(c);
 	parameter_list_add_matrix(list, (float)c->std, c->dims.inputs, d, false, PREFIX "wte.weight");
 	parameter_list_alias(list, "lm_head.weight", false);
+	parameter_list_by_row(list);
 	parameter_list_add(list, INIT_NORMAL, (float)c->std, SHAPE2(c->dims.positions, d), PREFIX "wpe.weight");
 	for (int l = 0; l < c->dims.layers; l++) {
 		builder_layernorm_parameters(list, d, LAYER "ln_1", l);

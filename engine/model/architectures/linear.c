@@ -113,6 +113,7 @@ static void parameters(const void *config, parameter_list *list)
 	int64_t d = c->dims.hidden, inner = FEED_FORWARD * d;
 	float std = (float)c->std, residual = (float)residual_std(c);
 	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, PREFIX "embedding.weight");
+	parameter_list_by_row(list);
 	if (c->learned)
 		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), PREFIX "positions.weight");
 	for (int l = 0; l < c->dims.layers; l++) {

@@ -161,6 +161,7 @@ void bart_parameters(const void *config, parameter_list *list)
 	int64_t d = c->dims.hidden;
 	parameter_list_add_matrix(list, (float)c->std, c->dims.inputs, d, false, WORDS);
 	parameter_list_alias(list, "model.encoder.embed_tokens.weight", false);
+	parameter_list_by_row(list);
 	stack_parameters(c, list, &c->encoder, "encoder");
 	stack_parameters(c, list, &c->decoder, "decoder");
 	linear_parameters(list, c->std, d, d, "classification_head.", "dense");

@@ -302,8 +302,10 @@ static void wrapper_parameters(const stack *s, parameter_list *list)
 	const stack_options *o = &s->options;
 	int64_t width = embedding_width(o);
 	double std = o->l2norm_embed ? 1e-5 : sqrt(2 / (double)width);
-	if (!s->tied_tokens)
+	if (!s->tied_tokens) {
 		parameter_list_add_matrix(list, (float)std, o->num_tokens, width, false, TOKENS, s->prefix);
+		parameter_list_by_row(list);
+	}
 	if (s->tied_prefix) {
 		char name[NAME_BYTES];
 		snprintf(name, sizeof name, TOKENS, s->tied_prefix);
