@@ -1,22 +1,20 @@
-/* Normal initialisation is Box and Muller's transform on Philox words: four normals per
- * block, parameter i on stream PHILOX_STREAM_INIT + i, in double precision. A polar or
- * ziggurat method would be faster, but consumes a varying number of words. */
+/* A model is described first, without memory: configuration, parameters and their places in the arena. A new one is
+ * then filled with first values, one that is read by model_loader.c. */
 #include "engine/model/model.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
-#include "engine/base/philox.h"
 #include "engine/model/attribution.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
+#include "engine/model/initial_values.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
@@ -183,42 +181,6 @@ status model_check(const char *folder, error *err)
 
 /* --- a fresh model ------------------------------------------------------------------------ */
 
-static void fill_normal(float *x, int64_t count, double std, uint64_t seed, uint32_t stream)
-{
-	for (int64_t i = 0; i < count; i += 4) {
-		philox_block random = philox(seed, stream, 0, (uint64_t)i / 4);
-		for (int k = 0; k < 4 && i + k < count; k++) {
-			/* 1 - u lies in (0, 1], so its logarithm is finite. */
-			double u = 1 - (double)philox_uniform(random.word[k & 2]);
-			double angle = 2 * M_PI * (double)philox_uniform(random.word[k | 1]);
-			x[i + k] = (float)(std * sqrt(-2 * log(u)) * (k & 1 ? sin(angle) : cos(angle)));
-		}
-	}
-}
-
-static void fill_uniform(float *x, int64_t count, double bound, uint64_t seed, uint32_t stream)
-{
-	for (int64_t i = 0; i < count; i++) {
-		philox_block random = philox(seed, stream, 0, (uint64_t)i / 4);
-		x[i] = (float)(bound * (2 * (double)philox_uniform(random.word[i % 4]) - 1));
-	}
-}
-
-static void fill(float *x, const parameter_spec *p, uint64_t seed, uint32_t stream)
-{
-	int64_t count = shape_count(p->shape);
-	float constant = p->init == INIT_ONE ? 1 : p->init == INIT_CONSTANT ? p->std : 0;
-	if (p->init == INIT_NORMAL)
-		fill_normal(x, count, (double)p->std, seed, stream);
-	else if (p->init == INIT_UNIFORM)
-		fill_uniform(x, count, sqrt(3) * (double)p->std, seed, stream);
-	else if (p->init == INIT_VALUES)
-		memcpy(x, p->first, (size_t)count * sizeof *x);
-	else
-		for (int64_t k = 0; k < count; k++)
-			x[k] = constant;
-}
-
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err)
 {
 	model *m;
@@ -228,9 +190,11 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	float *values = s == STATUS_OK ? staging_new(m) : NULL;
 	if (s == STATUS_OK && !values)
 		s = model_no_memory(err);
+	initial_values first;
+	initial_values_begin(&first, seed);
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		fill(values, p, seed, PHILOX_STREAM_INIT + (uint32_t)i);
+		initial_values_fill(&first, p, values);
 		s = b->upload(b, m->arena + m->offset[i], values, model_stored_bytes(m, p));
 		if (s != STATUS_OK)
 			error_set(err, s, NULL, "cannot copy the weights to %s", b->name);

@@ -1,0 +1,70 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/model/initial_values.h"
+
+/* 3Lin of width 32, queries of 24, values of 32, 11 tokens and three layers: the first and the last numbers of some of
+ * its matrices, each of which depends on all draws before it. */
+static void a_sequence_goes_through_all_parameters_that_have_it_as_in_3lin(void **state)
+{
+	(void)state;
+	const float std = (float)sqrt(1.0 / 32);
+	const struct {
+		int64_t rows, columns;
+		float std;         /* 0: INIT_ONE, which draws nothing */
+		float first, last; /* 0: not known */
+	} each[] = {
+	    {13, 32, 1, -0x1.ba287ap-3F, 0x1.c3408cp-4F},
+	    {24, 32, std, 0x1.0e8202p-3F, -0x1.2e98cap-3F},
+	    {24, 32, std, 0, 0},
+	    {32, 32, std, 0, 0},
+	    {1, 32, 0, 1, 1},
+	    {32, 32, std, -0x1.a02204p-4F, -0x1.dd9af4p-3F},
+	    {32, 512, 0.25F, 0, 0},
+	    {24, 32, std, 0, 0},
+	    {24, 32, std, 0, 0},
+	    {32, 32, std, -0x1.c599b8p-3F, 0x1.0cd754p-2F},
+	    {32, 32, std, 0, 0},
+	    {32, 512, 0.25F, 0, 0},
+	    {24, 32, std, 0, 0},
+	    {24, 32, std, -0x1.59ba9ep-2F, -0x1.7b8934p-3F},
+	    {32, 32, std, 0, 0},
+	    {32, 32, std, 0, 0},
+	    {32, 512, 0.25F, 0, 0},
+	    {11, 32, 4 * std, 0x1.79cf0ap-3F, -0x1.332148p-1F},
+	};
+	initial_values values;
+	float *x = malloc(32 * 512 * sizeof *x);
+	initial_values_begin(&values, 1313);
+	for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+		const int64_t count = each[i].rows * each[i].columns;
+		const parameter_spec spec = {.shape = SHAPE2(each[i].rows, each[i].columns),
+		                             .init = each[i].std > 0 ? INIT_NORMAL_SEQUENCE : INIT_ONE,
+		                             .std = each[i].std};
+		initial_values_fill(&values, &spec, x);
+		if (each[i].first == 0)
+			continue;
+		assert_true(fabsf(x[0] - each[i].first) <= 1e-7F * fabsf(each[i].first));
+		assert_true(fabsf(x[count - 1] - each[i].last) <= 1e-7F * fabsf(each[i].last));
+	}
+	parameter_spec table = {
+	    .shape = SHAPE2(13, 32), .init = INIT_NORMAL_SEQUENCE, .std = 1, .drawn_first = 2}; /* start and unknown */
+	initial_values_begin(&values, 1313);
+	initial_values_fill(&values, &table, x);
+	assert_true(x[12 * 32] == each[0].first && x[10 * 32 + 31] == each[0].last);
+	free(x);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_sequence_goes_through_all_parameters_that_have_it_as_in_3lin),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
