@@ -14,6 +14,8 @@ struct optimizer {
 	float *gradients, *mean; /* device; mean is NULL when a step is one micro-batch */
 	float *state[OPTIMIZER_MAX_STATES];
 	int64_t state_floats[OPTIMIZER_MAX_STATES];
+	int64_t tensors, rows; /* trained */
+	int32_t *spans;        /* device: [tensors, ROW_SPAN_WORDS] */
 	plan *gather, *update;
 	value hyper, norm2, weight; /* weight: of the gather plan, or VALUE_NONE */
 	int64_t updates;
@@ -42,9 +44,9 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	if (!g)
 		return STATUS_NOMEM;
 	const shape all = SHAPE1(o->floats);
-	plan_binding bindings[3 + OPTIMIZER_MAX_STATES];
+	plan_binding bindings[4 + OPTIMIZER_MAX_STATES];
 	int n = 0;
-	optimizer_values v = {.weights = graph_state(g, "weights", all), .bf16 = VALUE_NONE};
+	optimizer_values v = {.weights = graph_state(g, "weights", all), .rows = o->rows, .bf16 = VALUE_NONE};
 	bindings[n++] = (plan_binding){v.weights, model_arena(m)};
 	for (int i = 0; o->kind->states[i].name; i++) {
 		v.state[i] = graph_state(g, o->kind->states[i].name, SHAPE1(o->state_floats[i]));
@@ -52,6 +54,8 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	}
 	v.gradients = graph_input(g, "gradients", DTYPE_F32, all);
 	bindings[n++] = (plan_binding){v.gradients, o->mean ? o->mean : o->gradients};
+	v.spans = graph_weight(g, "spans", DTYPE_I32, SHAPE2(o->tensors, ROW_SPAN_WORDS));
+	bindings[n++] = (plan_binding){v.spans, o->spans};
 	if (model_bf16_weights(m)) {
 		v.bf16 = graph_weight(g, "narrow", DTYPE_BF16, all);
 		bindings[n++] = (plan_binding){v.bf16, model_bf16_weights(m)};
@@ -71,16 +75,26 @@ static status allocate(optimizer *o, int64_t floats, float **out)
 	return s;
 }
 
-static int64_t count_state(const model *m, optimizer_layout layout)
+static int64_t count_state(const optimizer *o, optimizer_layout layout)
 {
-	int64_t rows = 0;
-	if (layout == STATE_PER_SCALAR)
-		return model_arena_floats(m);
-	if (layout == STATE_PER_TENSOR)
-		return model_tensor_count(m);
-	for (int i = 0; i < model_tensor_count(m); i++)
-		rows += shape_rows(model_parameter(m, i)->shape);
-	return rows;
+	return layout == STATE_PER_SCALAR ? o->floats : layout == STATE_PER_TENSOR ? o->tensors : o->rows;
+}
+
+/* Where the trained parameters and their rows lie. */
+static status make_spans(optimizer *o, const model *m)
+{
+	row_span *spans = memory_new((size_t)model_tensor_count(m), sizeof *spans);
+	if (!spans)
+		return STATUS_NOMEM;
+	model_row_spans(m, spans, &o->tensors, &o->rows);
+	const size_t bytes = (size_t)o->tensors * sizeof *spans;
+	void *data = NULL;
+	status s = o->backend->allocate(o->backend, bytes, &data);
+	o->spans = data;
+	if (s == STATUS_OK)
+		s = o->backend->upload(o->backend, data, spans, bytes);
+	free(spans);
+	return s;
 }
 
 static status build(optimizer *o, model *m, const train_options *options, error *err)
@@ -89,8 +103,9 @@ static status build(optimizer *o, model *m, const train_options *options, error 
 		return error_set(err, STATUS_UNSUPPORTED, "precision", "the optimizer %s trains in fp32 only",
 		                 o->kind->name);
 	TRY(allocate(o, o->floats, &o->gradients));
+	TRY(make_spans(o, m));
 	for (int i = 0; o->kind->states[i].name; i++) {
-		o->state_floats[i] = count_state(m, o->kind->states[i].layout);
+		o->state_floats[i] = count_state(o, o->kind->states[i].layout);
 		TRY(allocate(o, o->state_floats[i], &o->state[i]));
 	}
 	if (options->gradient_accumulation > 1) {
@@ -107,13 +122,13 @@ status optimizer_new(optimizer **out, model *m, const train_options *options, er
 	if (!o)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	o->backend = model_backend(m);
-	o->floats = model_arena_floats(m);
+	o->floats = model_trained_floats(m);
 	o->kind = options->optimizer;
 	o->weight = VALUE_NONE;
 	status s = build(o, m, options, err);
 	if (s != STATUS_OK) {
 		optimizer_free(o);
-		return error_set(err, s, NULL, "the optimiser of %lld weights: %s", (long long)model_arena_floats(m),
+		return error_set(err, s, NULL, "the optimiser of %lld weights: %s", (long long)model_trained_floats(m),
 		                 status_text(s));
 	}
 	*out = o;
@@ -128,6 +143,7 @@ void optimizer_free(optimizer *o)
 	plan_free(o->update);
 	o->backend->release(o->backend, o->gradients);
 	o->backend->release(o->backend, o->mean);
+	o->backend->release(o->backend, o->spans);
 	for (int i = 0; i < OPTIMIZER_MAX_STATES; i++)
 		o->backend->release(o->backend, o->state[i]);
 	free(o);

@@ -1,6 +1,6 @@
-/* optimizer.h - the optimiser of a run, of any kind, over a model's flat arena.
+/* optimizer.h - the optimiser of a run, of any kind, over the trained part of a model's flat arena.
  *
- * Gradients and (when several micro-batches make a step) their mean are vectors laid out like the model's arena, so the
+ * Gradients and (when several micro-batches make a step) their mean are vectors laid out like that part, so the
  * optimiser is two plans of a few ops in all and depends on no parameter's name. Its kind (optimizer_kind.h) says what
  * it keeps between steps and how it updates. One step:
  *

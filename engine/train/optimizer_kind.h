@@ -13,10 +13,10 @@ enum { OPTIMIZER_MAX_STATES = 4 };
 
 /* How many f32 numbers a state vector has. */
 typedef enum optimizer_layout {
-	STATE_PER_SCALAR, /* one for each number of the model's arena, laid out like it */
-	STATE_PER_ROW,    /* one for each row of each parameter in turn, a row being what shares all but the last index;
-	                     a vector is one row */
-	STATE_PER_TENSOR  /* one for each parameter */
+	STATE_PER_SCALAR, /* one for each number of the trained part of the model's arena, laid out like it */
+	STATE_PER_ROW,   /* one for each row of each trained parameter in turn, a row being what shares all but the last
+	                    index; a vector is one row */
+	STATE_PER_TENSOR /* one for each trained parameter */
 } optimizer_layout;
 
 typedef struct optimizer_state {
@@ -26,10 +26,12 @@ typedef struct optimizer_state {
 
 /* What the graph of an update is made from. */
 typedef struct optimizer_values {
-	value weights;   /* [floats] of the arena, to be updated in place */
+	value weights;   /* [floats] of the trained part of the arena, to be updated in place */
 	value gradients; /* [floats], the mean over the step */
 	value norm2;     /* the sum of their squares */
 	value hyper;     /* [2]: learning rate, number of the update from 1 */
+	value spans;     /* [i32] [trained parameters, ROW_SPAN_WORDS]: a row_span each (ops.h) */
+	int64_t rows;    /* of all trained parameters */
 	value bf16;      /* [floats] of the bf16 copy of the weights, to be written; VALUE_NONE: there is none */
 	value state[OPTIMIZER_MAX_STATES]; /* to be updated in place; zero before the first update */
 } optimizer_values;

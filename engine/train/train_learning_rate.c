@@ -28,5 +28,7 @@ double train_learning_rate(const train_options *o, int64_t step)
 	if (step >= o->max_steps)
 		return 0;
 	double done = (double)(step - o->warmup_steps) / (double)(o->max_steps - o->warmup_steps);
+	if (o->schedule == SCHEDULE_TAIL)
+		return o->learning_rate * fmin(1, (1 - done) * o->tail);
 	return o->learning_rate * (o->schedule == SCHEDULE_LINEAR ? 1 - done : (1 + cos(pi * done)) / 2);
 }

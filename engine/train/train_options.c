@@ -271,7 +271,8 @@ static bool is_among(const char *const *names, const char *key)
 static const char *find_lacking(const train_options *o, const char *key)
 {
 	static const char *const schedules[] = {RECIPE_WORDS_schedule};
-	if (strcmp(key, "cycles") == 0 && o->schedule != SCHEDULE_COSINE_WITH_RESTARTS)
+	if ((strcmp(key, "cycles") == 0 && o->schedule != SCHEDULE_COSINE_WITH_RESTARTS) ||
+	    (strcmp(key, "tail") == 0 && o->schedule != SCHEDULE_TAIL))
 		return schedules[o->schedule];
 	if (optimizer_kind_reads(NULL, key) && !optimizer_kind_reads(o->optimizer, key))
 		return o->optimizer->name;

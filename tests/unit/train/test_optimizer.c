@@ -148,6 +148,88 @@ static void sgd_follows_its_scalar_reference_clipped_and_normalized(void **state
 	compare(*state, &o, scalar_sgd, 10, 100);
 }
 
+/* A model whose word table is as it is in the fixture, of whose other parameters two are fixed. */
+static void some_parameters(const void *config, parameter_list *list)
+{
+	architecture_additive.parameters(config, list);
+	for (int i = 0; i < list->count; i++)
+		list->items[i].fixed = i % 5 == 1;
+}
+
+static model *partly_fixed_model(const fixture *f, architecture *a)
+{
+	*a = architecture_additive;
+	a->parameters = some_parameters;
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i}", "hidden_size", 16, "vocab_size", 259, "n_heads", 2,
+	                           "n_positions", 24, "n_layer", 2);
+	model *m;
+	assert_int_equal(model_create(&m, a, config, 7, f->backend, NULL), STATUS_OK);
+	json_decref(config);
+	return m;
+}
+
+/* The root mean square of a step, and that it goes against the gradient. */
+static double step_size(const float *before, const float *after, const float *g, int64_t n)
+{
+	double squares = 0;
+	for (int64_t i = 0; i < n; i++) {
+		squares += pow((double)after[i] - (double)before[i], 2);
+		assert_true(g[i] == 0 ? after[i] == before[i] : (after[i] < before[i]) == (g[i] > 0));
+	}
+	return sqrt(squares / (double)n);
+}
+
+static void normalized_steps_have_the_rate_for_their_size_and_fixed_parameters_stay(void **state)
+{
+	const fixture *f = *state;
+	architecture own;
+	model *m = partly_fixed_model(f, &own);
+	train_options options = fixture_options();
+	options.optimizer = &optimizer_kind_normalized_sgd;
+	options.weight_decay = 0;
+	optimizer *o;
+	double norm;
+	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
+	const int64_t all = model_arena_floats(m), n = model_trained_floats(m);
+	float *g = calloc((size_t)all, sizeof *g), *before = fixture_weights(f, m);
+	random_gradients(g, n, 1, 1e-4F);
+	for (int i = 0; i < 16; i++)
+		g[16 * 'x' + i] = 0; /* a row of the word table, which comes first */
+	write_gradients(f, o, g, n);
+	assert_int_equal(optimizer_prepare(o, 0.01), STATUS_OK);
+	run(optimizer_update_plan(o));
+	assert_int_equal(optimizer_finish(o, &norm), STATUS_OK);
+	float *after = fixture_weights(f, m);
+	int fixed = 0;
+	plan *backward;
+	assert_int_equal(model_plan(&backward, m,
+	                            &(forward_spec){.batch = 1, .length = 4, .loss = true, .backward = true},
+	                            optimizer_gradients(o), NULL, NULL),
+	                 STATUS_OK);
+	for (int i = 0; i < model_tensor_count(m); i++) {
+		const parameter_spec *p = model_parameter(m, i);
+		const int64_t at = model_parameter_offset(m, i), count = shape_count(p->shape);
+		char gradient[160];
+		snprintf(gradient, sizeof gradient, "grad.%s", p->name);
+		assert_int_equal(graph_find(plan_graph(backward), gradient) == VALUE_NONE, p->fixed);
+		fixed += p->fixed;
+		assert_true(p->fixed ? at >= n : at + count <= n);
+		assert_true(p->by_row == (i == 0));
+		if (p->fixed)
+			assert_memory_equal(before + at, after + at, (size_t)count * sizeof *after);
+		for (int64_t r = 0; r < (p->fixed ? 0 : p->by_row ? shape_rows(p->shape) : 1); r++) {
+			const int64_t width = p->by_row ? shape_last(p->shape) : count, row = at + r * width;
+			const double size = step_size(before + row, after + row, g + row, width);
+			assert_true(i == 0 && r == 'x' ? size == 0 : fabs(size - 0.01) <= 1e-6);
+		}
+	}
+	assert_true(fixed >= 2);
+	plan_free(backward);
+	free(before), free(after), free(g);
+	optimizer_free(o);
+	model_free(m);
+}
+
 /* Kinds that exist only here: their states have the sizes of the other layouts. */
 static void build_nothing(graph *g, const optimizer_values *v, const train_options *o)
 {
@@ -303,6 +385,7 @@ int main(void)
 	    cmocka_unit_test(it_follows_the_scalar_reference_when_it_clips),
 	    cmocka_unit_test(adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_last),
 	    cmocka_unit_test(sgd_follows_its_scalar_reference_clipped_and_normalized),
+	    cmocka_unit_test(normalized_steps_have_the_rate_for_their_size_and_fixed_parameters_stay),
 	    cmocka_unit_test(a_kind_may_keep_numbers_of_rows_and_of_tensors_and_need_not_know_bf16),
 	    cmocka_unit_test(every_kind_is_found_by_its_name_and_starts_from_zero),
 	    cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted),

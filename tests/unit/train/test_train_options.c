@@ -60,6 +60,11 @@ static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **
 	    {"{\"optimizer\": \"adamw_hf\", \"momentum\": 0.5}", "momentum"},
 	    {"{\"schedule\": \"cosine_with_restarts\", \"cycles\": 0.49}", NULL},
 	    {"{\"schedule\": \"cosine\", \"cycles\": 2}", "cycles"},
+	    {"{\"optimizer\": \"normalized_sgd\", \"step_size\": \"norm\", \"schedule\": \"tail\", \"tail\": 5}", NULL},
+	    {"{\"optimizer\": \"normalized_sgd\", \"clip\": 1}", "clip"},
+	    {"{\"optimizer\": \"normalized_sgd\", \"step_size\": \"max\"}", "step_size"},
+	    {"{\"step_size\": \"rms\"}", "step_size"},
+	    {"{\"schedule\": \"linear\", \"tail\": 2}", "tail"},
 	    {"{\"normalize\": false}", "normalize"},
 	    {"{\"optimizer\": \"sgd\", \"momentum\": 1}", "momentum"},
 	    {"{\"optimizer\": \"sgd\", \"normalize\": 1}", "normalize"},
@@ -176,7 +181,7 @@ static void a_number_that_is_not_one_fails_the_check(void **state)
 	o.betas[1] = NAN;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 	train_options_default(&o);
-	o.schedule = (train_schedule)4;
+	o.schedule = (train_schedule)5;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 }
 
@@ -224,6 +229,12 @@ static void the_other_schedules_follow_their_curves(void **state)
 	assert_near(train_learning_rate(&o, 0), 1e-3);
 	assert_near(train_learning_rate(&o, 4), 7.5e-4);
 	assert_near(train_learning_rate(&o, 6), 5e-4);
+	assert_near(train_learning_rate(&o, 12), 0);
+	o.schedule = SCHEDULE_TAIL; /* by default the last third */
+	assert_near(train_learning_rate(&o, 7), 1e-3);
+	assert_near(train_learning_rate(&o, 8), 1e-3);
+	assert_near(train_learning_rate(&o, 9), 7.5e-4);
+	assert_near(train_learning_rate(&o, 11), 2.5e-4);
 	assert_near(train_learning_rate(&o, 12), 0);
 	o.schedule = SCHEDULE_CONSTANT;
 	assert_near(train_learning_rate(&o, 0), 1e-3);
