@@ -108,27 +108,74 @@ status training_read(golden *g, training *t, error *err)
 
 /* --- the run ----------------------------------------------------------------------------------------------- */
 
+/* The update's graph, and what is bound in it: weights and gradients, and what the optimiser adds behind them. */
+typedef struct update {
+	graph *graph;
+	value weights, gradients;
+	plan_binding bindings[4];
+} update;
+
+static status add_adamw(golden *g, training *t, update *u, error *err)
+{
+	const shape all = SHAPE1(model_trained_floats(t->model));
+	float *mean, *square;
+	TRY(golden_pool(g, all.dim[0], &mean, err));
+	TRY(golden_pool(g, all.dim[0], &square, err));
+	u->bindings[2] = (plan_binding){graph_state(u->graph, "m", all), mean};
+	u->bindings[3] = (plan_binding){graph_state(u->graph, "v", all), square};
+	op_adamw(u->graph, u->weights, u->gradients, u->bindings[2].v, u->bindings[3].v, t->norm2, t->hyper, VALUE_NONE,
+	         t->params);
+	return STATUS_OK;
+}
+
+static status add_normalized(golden *g, training *t, update *u, error *err)
+{
+	int64_t tensors, rows;
+	void *spans;
+	float *table;
+	TRY(golden_memory(g, model_tensor_count(t->model), sizeof(row_span), &spans, err));
+	model_row_spans(t->model, spans, &tensors, &rows);
+	TRY(golden_pool(g, tensors * ROW_SPAN_WORDS, &table, err));
+	TRY(golden_pool(g, rows, &t->statistics, err));
+	status s = g->backend->upload(g->backend, table, spans, (size_t)tensors * sizeof(row_span));
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "cannot copy to %s", g->backend->name);
+	normalized_sgd_inputs in = {.p = u->weights,
+	                            .grad = u->gradients,
+	                            .statistics = graph_state(u->graph, "statistics", SHAPE1(rows)),
+	                            .spans =
+	                                graph_weight(u->graph, "spans", DTYPE_I32, SHAPE2(tensors, ROW_SPAN_WORDS)),
+	                            .norm2 = t->norm2,
+	                            .hyper = t->hyper,
+	                            .narrow = VALUE_NONE};
+	u->bindings[2] = (plan_binding){in.statistics, t->statistics};
+	u->bindings[3] = (plan_binding){in.spans, table};
+	in.rows = op_row_squares(u->graph, u->gradients, in.spans, rows, &in.tensors);
+	op_normalized_sgd(u->graph, &in, t->normalized);
+	return STATUS_OK;
+}
+
 status training_begin(golden *g, const model *m, training *t, error *err)
 {
-	const shape all = SHAPE1(model_arena_floats(m));
-	float *memory[3];
-	for (int i = 0; i < 3; i++)
-		TRY(golden_pool(g, all.dim[0], &memory[i], err));
-	graph *made = graph_new();
-	if (!made)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	const shape all = SHAPE1(model_trained_floats(m));
+	TRY(golden_pool(g, all.dim[0], &t->gradients, err));
 	t->model = m;
-	t->gradients = memory[0];
-	value p = graph_state(made, "weights", all), mean = graph_state(made, "m", all),
-	      square = graph_state(made, "v", all);
-	value gradient = graph_input(made, "gradients", DTYPE_F32, all);
-	t->hyper = graph_input(made, "hyper", DTYPE_F32, SHAPE1(2));
-	t->norm2 = op_sum_squares(made, gradient);
-	graph_output(made, t->norm2, "norm2");
-	op_adamw(made, p, gradient, mean, square, t->norm2, t->hyper, VALUE_NONE, t->params);
-	const plan_binding bindings[] = {
-	    {p, model_arena(m)}, {mean, memory[1]}, {square, memory[2]}, {gradient, t->gradients}};
-	return golden_bound_plan(g, made, bindings, 4, &t->update, err);
+	update u = {.graph = graph_new()};
+	if (!u.graph)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	u.weights = graph_state(u.graph, "weights", all);
+	u.gradients = graph_input(u.graph, "gradients", DTYPE_F32, all);
+	u.bindings[0] = (plan_binding){u.weights, model_arena(m)};
+	u.bindings[1] = (plan_binding){u.gradients, t->gradients};
+	t->hyper = graph_input(u.graph, "hyper", DTYPE_F32, SHAPE1(2));
+	t->norm2 = op_sum_squares(u.graph, u.gradients);
+	graph_output(u.graph, t->norm2, "norm2");
+	status s = t->by_norm ? add_normalized(g, t, &u, err) : add_adamw(g, t, &u, err);
+	if (s != STATUS_OK) {
+		graph_free(u.graph);
+		return s;
+	}
+	return golden_bound_plan(g, u.graph, u.bindings, 4, &t->update, err);
 }
 
 /* Those that the set asks for. */
@@ -148,18 +195,24 @@ static status add_weights(golden *g, const model *m, int64_t count, error *err)
 	return STATUS_OK;
 }
 
+status training_step(training *t, int64_t i, float *loss, float *norm)
+{
+	TRY(plan_run(t->backward));
+	TRY(plan_read(t->backward, port_find(plan_graph(t->backward), PORT_LOSS), loss));
+	TRY(plan_write(t->update, t->hyper, (float[]){t->rates[i], (float)(i + 1)}));
+	TRY(plan_run(t->update));
+	TRY(plan_read(t->update, t->norm2, norm));
+	*norm = sqrtf(*norm);
+	return STATUS_OK;
+}
+
 status training_run(golden *g, training *t, error *err)
 {
-	float *loss, *norm, norm2;
+	float *loss, *norm;
 	TRY(golden_result(g, EXTENT(t->count), &loss, err, "%s", loss_name(g)));
 	TRY(golden_result(g, EXTENT(t->count), &norm, err, "grad_norm"));
 	for (int64_t i = 0; i < t->count; i++) {
-		TRY(plan_run(t->backward));
-		TRY(plan_read(t->backward, port_find(plan_graph(t->backward), PORT_LOSS), &loss[i]));
-		TRY(plan_write(t->update, t->hyper, (float[]){t->rates[i], (float)(i + 1)}));
-		TRY(plan_run(t->update));
-		TRY(plan_read(t->update, t->norm2, &norm2));
-		norm[i] = sqrtf(norm2);
+		TRY(training_step(t, i, &loss[i], &norm[i]));
 		TRY(add_weights(g, t->model, i + 1, err));
 	}
 	return STATUS_OK;

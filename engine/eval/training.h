@@ -1,4 +1,5 @@
-/* training.h - steps of training a golden set's model on one batch, by Adam or AdamW on all weights.
+/* training.h - steps of training a golden set's model on one batch, on all weights that are trained, by Adam or AdamW
+ * or by op_normalized_sgd.
  *
  * Read: the recipe, an object "recipe", "adam" or "optimizer" of the config, or else the config itself, with
  * "weight_decay", "clip", "adam_eps" (in an object "eps" too), "betas"; the rates of the steps, a tensor lr [T] or a
@@ -20,12 +21,15 @@
 
 typedef struct training {
 	adamw_params params;
+	normalized_sgd_params normalized; /* with by_norm, in place of params */
+	bool by_norm;
 	float rate;
 	int64_t count;
 	const float *rates; /* [count] */
 	const model *model;
-	float *gradients; /* laid out like the model's arena */
-	plan *backward;   /* writes them */
+	float *gradients;  /* laid out like the trained part of the model's arena */
+	float *statistics; /* with by_norm: of the rows of all trained parameters (model_row_spans) */
+	plan *backward;    /* writes them */
 	plan *update;
 	value hyper, norm2;
 } training;
@@ -36,7 +40,10 @@ bool training_is_asked(const golden *g);
 status training_read(golden *g, training *t, error *err);
 /* Memory for gradients, and moments of 0. */
 status training_begin(golden *g, const model *m, training *t, error *err);
-/* All steps, which change the model's weights. */
+/* One step of the count, the i-th from 0, which changes the model's weights: the loss before it, and the norm of its
+ * gradients. */
+status training_step(training *t, int64_t i, float *loss, float *norm);
+/* All steps. */
 status training_run(golden *g, training *t, error *err);
 
 #endif
