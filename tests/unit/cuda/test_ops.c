@@ -38,7 +38,9 @@ static bool is_skipped(int i, bool in_bf16)
 		int first, stride;
 	} slow[] = {{OP_softmax_attention, 0, 3},     {OP_softmax_attention_grad, 5, 7},
 	            {OP_dilated_attention, 2, 3},     {OP_dilated_attention_grad, 12, 17},
-	            {OP_linear_attention_grad, 1, 3}, {OP_linear_cross_entropy, 1, 3}};
+	            {OP_linear_attention_grad, 1, 3}, {OP_linear_cross_entropy, 1, 3},
+	            {OP_decay_merge, 0, 3},           {OP_decay_merge_grad, 2, 3},
+	            {OP_softmax_stream, 1, 3}};
 	int first = 0, stride = in_bf16 ? 2 : 1;
 	for (size_t k = 0; k < sizeof slow / sizeof *slow; k++)
 		if (slow[k].id == op_cases_at(i)->id) {
