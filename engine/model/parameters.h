@@ -33,8 +33,7 @@ typedef struct parameter_spec {
 	shape stored;    /* in the checkpoint, of as many numbers; rank 0: as in the graph */
 	char alias[128]; /* a second checkpoint name holding the same data (tied weights), or "" */
 	parameter_names written;
-	bool by_row; /* a table of which a batch reads a few rows: an optimiser that normalises gradients does it by row
-	              */
+	bool by_row; /* a table of which a batch reads a few rows: gradients are normalised by row */
 	bool fixed;  /* not trained: no gradient, and behind all others in the arena */
 } parameter_spec;
 
