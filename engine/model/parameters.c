@@ -93,6 +93,14 @@ void parameter_list_alias(parameter_list *list, const char *alias, bool written)
 	item->written = written ? WRITE_BOTH : WRITE_NAME;
 }
 
+void parameter_list_sequence(parameter_list *list, int drawn_first)
+{
+	if (list->status != STATUS_OK)
+		return;
+	list->items[list->count - 1].init = INIT_NORMAL_SEQUENCE;
+	list->items[list->count - 1].drawn_first = drawn_first;
+}
+
 void parameter_list_by_row(parameter_list *list)
 {
 	if (list->status == STATUS_OK)

@@ -63,6 +63,8 @@ void parameter_list_quantized(parameter_list *list, int bits);
 void parameter_list_log_counts(parameter_list *list);
 /* Give the last one added a second name; `written`: checkpoints that we write hold it under both. */
 void parameter_list_alias(parameter_list *list, const char *alias, bool written);
+/* The last one added begins with normal values of the one sequence, its last `drawn_first` rows before the others. */
+void parameter_list_sequence(parameter_list *list, int drawn_first);
 /* Of the last one added: by_row, fixed. */
 void parameter_list_by_row(parameter_list *list);
 void parameter_list_fixed(parameter_list *list);

@@ -237,6 +237,7 @@ static void table_parameters(const trilinear_config *c, const char *name, int64_
                              parameter_list *list)
 {
 	parameter_list_add_matrix(list, (float)std, rows, c->dims.hidden, false, "%s.weight", name);
+	parameter_list_sequence(list, (int)(rows - c->dims.inputs)); /* E's own rows stand in front in the source */
 	parameter_list_quantized(list, table_bits(c));
 	parameter_list_by_row(list);
 	if (!trained)

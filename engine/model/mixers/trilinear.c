@@ -12,6 +12,8 @@ static void add_matrix(const trilinear_options *o, const char *prefix, const cha
 {
 	parameter_list_add_matrix(list, (float)std, n, k, false, "%s%s.weight", prefix, name);
 	parameter_list_quantized(list, o->weight_bits);
+	if (std > 0)
+		parameter_list_sequence(list, 0);
 }
 
 static void parameters(const void *options, const char *prefix, parameter_list *list)

@@ -386,6 +386,22 @@ static void channels_are_left_out_of_a_whole_batch(void **state)
 	model_free(m);
 }
 
+/* Numbers that the source drew, from the same seed: the first of the start's row, and the last of all. */
+static void a_new_model_begins_as_the_source_does(void **state)
+{
+	(void)state;
+	model *m = fixture_created_as(
+	    &architecture_trilinear,
+	    "{\"hidden_size\": 32, \"key_size\": 24, \"value_size\": 32, \"vocab_size\": 11, \"n_layer\": 3,"
+	    " \"combiner_init\": \"random\"}",
+	    1313, device);
+	const float *words = model_arena(m) + model_parameter_offset(m, index_of(m, "words.weight"));
+	const float *head = model_arena(m) + model_parameter_offset(m, index_of(m, "head.weight"));
+	assert_near((double)words[12 * 32], -0x1.ba287ap-3);
+	assert_near((double)head[11 * 32 - 1], -0x1.332148p-1);
+	model_free(m);
+}
+
 static void the_bias_of_the_head_follows_from_the_counts_of_tokens(void **state)
 {
 	(void)state;
@@ -556,6 +572,7 @@ int main(void)
 	    cmocka_unit_test(contributions_sum_to_the_score),
 	    cmocka_unit_test(a_token_that_is_left_out_has_the_row_of_the_unknown_one),
 	    cmocka_unit_test(channels_are_left_out_of_a_whole_batch),
+	    cmocka_unit_test(a_new_model_begins_as_the_source_does),
 	    cmocka_unit_test(the_bias_of_the_head_follows_from_the_counts_of_tokens),
 	    cmocka_unit_test(packed_weights_are_the_codes_that_training_reads),
 	    cmocka_unit_test(tables_of_attentions_are_the_published_ones),
