@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_SIZE = 1 << 16 };
+enum { MAX_SIZE = 1 << 16, TUNE_HEAD = 8, TUNE_WORDS = 16 };
 
 static status no_memory(error *err)
 {
@@ -66,8 +66,7 @@ void trilinear_set_name(const parameter_spec *p, char out[TRILINEAR_SET_NAME_BYT
 			snprintf(out, TRILINEAR_SET_NAME_BYTES, "L%d.%s", layer, matrices[i].theirs);
 }
 
-/* Of row r of the model, the row of the set. */
-static int64_t row_of(const parameter_spec *p, int64_t r)
+int64_t trilinear_set_row(const parameter_spec *p, int64_t r)
 {
 	const int64_t rows = shape_rows(p->shape), tokens = rows - TRILINEAR_SET_OWN_ROWS;
 	if (strcmp(p->name, "words.weight") != 0)
@@ -87,7 +86,8 @@ static status load(golden *g, model *m, int index, const char *prefix, error *er
 	TRY(golden_floats(g, whole, extent_of(p->shape), &found, err));
 	TRY(golden_memory(g, rows * width, sizeof(float), &values, err));
 	for (int64_t r = 0; r < rows; r++)
-		memcpy((float *)values + r * width, found + row_of(p, r) * width, (size_t)width * sizeof(float));
+		memcpy((float *)values + r * width, found + trilinear_set_row(p, r) * width,
+		       (size_t)width * sizeof(float));
 	status s = g->backend->upload(g->backend, model_arena(m) + model_parameter_offset(m, index), values,
 	                              (size_t)(rows * width) * sizeof(float));
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the weights to %s", g->backend->name);
@@ -103,7 +103,7 @@ status trilinear_set_result(golden *g, const parameter_spec *p, const float *val
 	TRY(golden_result(g, extent_of(p->shape), &out, err, "%s%s", prefix, name));
 	for (int64_t r = 0; r < rows; r++)
 		for (int64_t c = 0; c < width; c++)
-			out[row_of(p, r) * width + c] = (float)(factor * (double)values[r * width + c]);
+			out[trilinear_set_row(p, r) * width + c] = (float)(factor * (double)values[r * width + c]);
 	return STATUS_OK;
 }
 
@@ -118,10 +118,13 @@ status trilinear_set_model(golden *g, const char *prefix, int weight_bits, int v
 		TRY(golden_config_integer(g, sizes[i].key, MAX_SIZE, sizes[i].to, err));
 	json_t *layers = json_array();
 	status s = layers ? read_layers(g, windows, layers, err) : no_memory(err);
-	json_t *config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:o}", "profile", "seed", "hidden_size",
-	                           (json_int_t)d, "key_size", (json_int_t)q, "value_size", (json_int_t)t, "vocab_size",
-	                           (json_int_t)v, "weight_bits", weight_bits, "vector_bits", vector_bits, "attentions",
-	                           layers); /* which it takes over, also on failure */
+	const json_t *flags = json_object_get(g->config, "flags");
+	const json_int_t tuned = flags ? json_integer_value(flags) : TUNE_HEAD | TUNE_WORDS;
+	json_t *config = json_pack(
+	    "{s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:i, s:i, s:o}", "profile", "seed", "train_head",
+	    (tuned & TUNE_HEAD) != 0, "train_embeddings", (tuned & TUNE_WORDS) != 0, "hidden_size", (json_int_t)d,
+	    "key_size", (json_int_t)q, "value_size", (json_int_t)t, "vocab_size", (json_int_t)v, "weight_bits",
+	    weight_bits, "vector_bits", vector_bits, "attentions", layers); /* which it takes over, also on failure */
 	if (s == STATUS_OK)
 		s = config ? golden_new_model(g, &architecture_trilinear, config, out, err) : no_memory(err);
 	json_decref(config);
@@ -166,4 +169,56 @@ status trilinear_set_texts(trilinear_texts *t, error *err)
 			t->labels[b * t->longest + i] = i < t->length[b] ? tokens[b][i + 1] : -1;
 		}
 	return STATUS_OK;
+}
+
+/* --- what the nodes are made from and what they see ------------------------------------------------------------------
+ */
+
+/* Spans of the set for a window: those of a node are the rows within it, then the start where they do not reach it. */
+static status add_spans(const trilinear_texts *t, const char *name, int64_t window, error *err)
+{
+	float *values[2], *begins;
+	int64_t n = 0, at = 0;
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 1; i <= t->length[b]; i++)
+			n += (window > 1) + (i >= window);
+	TRY(golden_result(t->g, EXTENT(n), &values[0], err, "%s_span_start", name));
+	TRY(golden_result(t->g, EXTENT(n), &values[1], err, "%s_span_finish", name));
+	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "%s_span_ptr", name));
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 0; i <= t->length[b]; i++) {
+			const int64_t first = t->first[b], start = i < window ? 0 : i - window + 1;
+			begins[first + i] = (float)at;
+			if (i > start) {
+				values[0][at] = (float)(first + start);
+				values[1][at++] = (float)(first + i - 1);
+			}
+			if (start > 0)
+				values[0][at] = values[1][at] = (float)first, at++;
+		}
+	begins[t->nodes] = (float)at;
+	return STATUS_OK;
+}
+
+status trilinear_set_graph(const trilinear_texts *t, error *err)
+{
+	float *labels, *begins, *nodes, *ids;
+	int64_t n = 0, narrow, wide;
+	TRY(golden_config_integer(t->g, "window", TRILINEAR_SET_MAX_LENGTH, &narrow, err));
+	TRY(golden_config_integer(t->g, "wide_window", TRILINEAR_SET_MAX_LENGTH, &wide, err));
+	TRY(golden_result(t->g, EXTENT(t->nodes), &labels, err, "label_arr"));
+	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "label_ptr"));
+	TRY(golden_result(t->g, EXTENT(t->targets), &nodes, err, "target_node"));
+	TRY(golden_result(t->g, EXTENT(t->targets), &ids, err, "target_id"));
+	for (int64_t i = 0; i <= t->nodes; i++)
+		begins[i] = (float)i;
+	for (int64_t b = 0; b < t->texts; b++)
+		for (int64_t i = 0; i < t->length[b]; i++) {
+			const int64_t from = b * t->longest + i, node = t->first[b] + 1 + i;
+			labels[node] = (float)(t->ids[from] + TRILINEAR_SET_OWN_ROWS);
+			nodes[n] = (float)node;
+			ids[n++] = (float)t->labels[from];
+		}
+	TRY(add_spans(t, "narrow", narrow, err));
+	return add_spans(t, "wide", wide, err);
 }

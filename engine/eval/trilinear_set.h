@@ -1,7 +1,8 @@
 /* trilinear_set.h - golden sets of 3Lin, profile S, under their own names of tensors: E, F, bias and of layer l
  * L{l}.{QK,QV,K,V,C}, each with a prefix. The rows of E begin with those of the start and of an unknown token, which
  * the model has behind those of the tokens. config: D, Q, T, V, window, wide_window, and the layers, [slope, hyper,
- * wide] each, in "layers" or "alibi_v1". */
+ * wide] each, in "layers" or "alibi_v1"; and "flags", of which 8 trains F and 16 E (by default
+ * both). */
 #ifndef ENGINE_EVAL_TRILINEAR_SET_H
 #define ENGINE_EVAL_TRILINEAR_SET_H
 
@@ -32,7 +33,12 @@ void trilinear_set_name(const parameter_spec *p, char out[TRILINEAR_SET_NAME_BYT
 /* Add the result PREFIX NAME of a parameter: `factor` times values, which lie as the parameter does. */
 status trilinear_set_result(golden *g, const parameter_spec *p, const float *values, double factor, const char *prefix,
                             error *err);
+/* The row of the set that is row r of a parameter of the model. */
+int64_t trilinear_set_row(const parameter_spec *p, int64_t r);
 /* t->g and t->m are given. */
 status trilinear_set_texts(trilinear_texts *t, error *err);
+/* Add label_arr, label_ptr, target_node, target_id and {narrow,wide}_span_{start,finish,ptr}: rows of E, targets, and
+ * the spans of nodes that a node sees. */
+status trilinear_set_graph(const trilinear_texts *t, error *err);
 
 #endif

@@ -29,7 +29,7 @@ SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part i
 SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
     "bart_linear_attention", "bart_causal_linear", "longnet_n32", "longnet_n22", "longnet_small", "longnet_learned", "longnet_module")},
           "trilinear_causal": ["seeds/3lin_s_fwd_weights", "seeds/3lin_s_fwd_out"], "trilinear_grad": ["seeds/3lin_s_grad_weights", "seeds/3lin_s_grad_out"],
-          "trilinear_generate": ["seeds/3lin_s_generate"],
+          "trilinear_generate": ["seeds/3lin_s_generate"], "trilinear_steps": ["seeds/3lin_s_train_tune_step1"],
           "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"],
           "cirilla_forward": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_grads"],
           "cirilla_adam": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_adam"],

@@ -278,58 +278,6 @@ static status evaluate_whole(const trilinear_texts *t, error *err)
 	return backward ? add_gradients(&r, err) : STATUS_OK;
 }
 
-/* --- what the nodes are made from and what they see ------------------------------------------------------------------
- */
-
-/* Spans of the set for a window: those of a node are the rows within it, then the start where they do not reach it. */
-static status add_spans(const trilinear_texts *t, const char *name, int64_t window, error *err)
-{
-	float *values[2], *begins;
-	int64_t n = 0, at = 0;
-	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t i = 1; i <= t->length[b]; i++)
-			n += (window > 1) + (i >= window);
-	TRY(golden_result(t->g, EXTENT(n), &values[0], err, "%s_span_start", name));
-	TRY(golden_result(t->g, EXTENT(n), &values[1], err, "%s_span_finish", name));
-	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "%s_span_ptr", name));
-	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t i = 0; i <= t->length[b]; i++) {
-			const int64_t first = t->first[b], start = i < window ? 0 : i - window + 1;
-			begins[first + i] = (float)at;
-			if (i > start) {
-				values[0][at] = (float)(first + start);
-				values[1][at++] = (float)(first + i - 1);
-			}
-			if (start > 0)
-				values[0][at] = values[1][at] = (float)first, at++;
-		}
-	begins[t->nodes] = (float)at;
-	return STATUS_OK;
-}
-
-static status add_graph(const trilinear_texts *t, error *err)
-{
-	float *labels, *begins, *nodes, *ids;
-	int64_t n = 0, narrow, wide;
-	TRY(golden_config_integer(t->g, "window", TRILINEAR_SET_MAX_LENGTH, &narrow, err));
-	TRY(golden_config_integer(t->g, "wide_window", TRILINEAR_SET_MAX_LENGTH, &wide, err));
-	TRY(golden_result(t->g, EXTENT(t->nodes), &labels, err, "label_arr"));
-	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "label_ptr"));
-	TRY(golden_result(t->g, EXTENT(t->targets), &nodes, err, "target_node"));
-	TRY(golden_result(t->g, EXTENT(t->targets), &ids, err, "target_id"));
-	for (int64_t i = 0; i <= t->nodes; i++)
-		begins[i] = (float)i;
-	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t i = 0; i < t->length[b]; i++) {
-			const int64_t from = b * t->longest + i, node = t->first[b] + 1 + i;
-			labels[node] = (float)(t->ids[from] + TRILINEAR_SET_OWN_ROWS);
-			nodes[n] = (float)node;
-			ids[n++] = (float)t->labels[from];
-		}
-	TRY(add_spans(t, "narrow", narrow, err));
-	return add_spans(t, "wide", wide, err);
-}
-
 /* --- quantised forwards ------------------------------------------------------------------------------------------ */
 
 /* Those values of a model with so many bits that the set has. */
@@ -481,7 +429,7 @@ static status evaluate(golden *g, error *err)
 	TRY(trilinear_set_model(g, "", 32, 32, &t.m, err));
 	if (golden_find(g, "tokens_frag0")) {
 		TRY(trilinear_set_texts(&t, err));
-		TRY(add_graph(&t, err));
+		TRY(trilinear_set_graph(&t, err));
 		TRY(evaluate_whole(&t, err));
 	}
 	if (golden_find(g, "prompt"))
