@@ -273,7 +273,7 @@ static void rows_of_alpha_are_the_weights_of_the_values(void **state)
 	}
 	for (int h = 0; h < H; h++)
 		for (int64_t i = 0; i < N; i++) {
-			const explain_site s = {o, parts, width, N, 0, h};
+			const explain_site s = {.options = o, .log = parts, .stride = width, .tokens = N, .head = h};
 			const explain_range r = trilinear_explainer.range(o, i, N);
 			const float *first = pooled + h * w;
 			double alpha[N], sum = 0, rest[T], along = 0, square = 0, left = 0;
