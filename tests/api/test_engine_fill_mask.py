@@ -211,6 +211,17 @@ def test_a_job_survives_a_kill_with_the_same_masks(own_daemon):
     assert daemon.stop() == 0
 
 
+def test_dilated_attention_of_whole_segments_fills_in_masks_and_is_explained(engine):
+    config = {"bidirectional": True, "position_embedding": "learned", "segment_length": [4, LENGTH], "dilated_ratio": [1, 2]}
+    job = finished(engine, params(engine.add_file(TEXT), 60, config=config) | {"model": "dilated"})
+    model = job["fine_tuned_model"]
+    assert job["additive"]["accuracy"] > 0.3 and len(fill(engine, model, "say a[MASK] and")["data"][0]["masks"]) == 1
+    a = engine.call("explain", {"model": model, "input": "say a[MASK] and"})
+    assert a["position"] == 5 and a["weights"][0]["window"] == [0, 9] and all(abs(sum(r["alpha"]) - 1) < 1e-5 for r in a["weights"])
+    assert abs(a["contributions"]["sums"]["rounding"]) < 1e-3
+    assert refused(engine, "session.create", {"model": model}).param == "model"
+
+
 def test_an_explanation_is_of_the_mask_and_what_the_model_puts_there(engine, model):
     text = "say [MASK], and now d"
     ids = [b + BYTE for b in text[:4].encode()] + [MASK] + [b + BYTE for b in text[10:].encode()]

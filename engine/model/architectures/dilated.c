@@ -1,4 +1,5 @@
-/* A causal language model with dilated attention, as torchscale builds LongNet's decoder.
+/* A language model with dilated attention, as torchscale builds LongNet's decoder, or, with "bidirectional", its
+ * encoder: then a token reads all of its segments, and masks are filled in.
  *
  *   h = dropout(E[token] + P[position])           P: only with "position_embedding": "learned"
  *   each layer:  h = h + dropout(dilated(LN(h)))  mixers/mixer.h
@@ -8,7 +9,8 @@
  * The norms within the branches (before W2, and the mixer's before its last product) are there with "subln". Then the
  * matrices that the residual stream passes through begin √ln(2 layers) larger (Wang et al. 2022, Magneto).
  *
- * A session's state is the keys and values of as many tokens as the longest segment has, for each layer. */
+ * The state of a session, of a causal model, is the keys and values of as many tokens as the longest segment has, for
+ * each layer. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,21 +97,10 @@ static void read_pattern(config_reader *r, dilated_pattern *p)
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "hidden_size",
-	    "vocab_size",
-	    "n_heads",
-	    "n_positions",
-	    "position_embedding",
-	    "n_layer",
-	    "ffn_size",
-	    "hidden_dropout_prob",
-	    "layer_norm_eps",
-	    "subln",
-	    "segment_length",
-	    "dilated_ratio",
-	    "dilated_head_offset",
-	    "detach_weights",
-	    NULL,
+	    "hidden_size",         "vocab_size",     "n_heads",        "n_positions",
+	    "position_embedding",  "n_layer",        "ffn_size",       "hidden_dropout_prob",
+	    "layer_norm_eps",      "subln",          "segment_length", "dilated_ratio",
+	    "dilated_head_offset", "detach_weights", "bidirectional",  NULL,
 	};
 	dilated_config *c = config;
 	config_reader r = config_begin(json, &architecture_dilated, keys, err);
@@ -127,6 +118,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->layer.eps = config_number(&r, "layer_norm_eps", 1e-5, 1e-12, 1);
 	c->layer.subln = config_bool(&r, "subln", true);
 	c->layer.detach_weights = config_bool(&r, "detach_weights", true);
+	c->layer.causal = !config_bool(&r, "bidirectional", false);
 	read_pattern(&r, &c->layer.pattern);
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
 	config_check_parameters(&r, count_parameters(c));
@@ -135,7 +127,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->layer.gain = c->layer.subln ? sqrt(log(2 * (double)c->dims.layers)) : 1;
 	c->dims.outputs = c->dims.inputs;
 	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = true;
+	c->dims.causal = c->layer.causal;
 	c->dims.dropout = (float)c->dropout;
 	return r.status;
 }
@@ -165,14 +157,14 @@ static json_t *write_config(const void *config)
 {
 	const dilated_config *c = config;
 	const dilated_pattern *p = &c->layer.pattern;
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:o, s:o, s:s}",
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:b, s:o, s:o, s:s}",
 	                 "model_type", architecture_dilated.model_type, "hidden_size", (json_int_t)c->dims.hidden,
 	                 "vocab_size", (json_int_t)c->dims.inputs, "n_heads", (json_int_t)c->dims.heads, "n_positions",
 	                 (json_int_t)c->positions, "position_embedding", c->learned ? "learned" : "none",
 	                 CONFIG_TRAINED, (json_int_t)c->dims.trained, "n_layer", (json_int_t)c->dims.layers, "ffn_size",
 	                 (json_int_t)c->inner, "hidden_dropout_prob", c->dropout, "layer_norm_eps", c->layer.eps,
-	                 "subln", c->layer.subln, "detach_weights", c->layer.detach_weights, "segment_length",
-	                 write_integers(p->segment, p->branches), "dilated_ratio",
+	                 "subln", c->layer.subln, "detach_weights", c->layer.detach_weights, "bidirectional",
+	                 !c->layer.causal, "segment_length", write_integers(p->segment, p->branches), "dilated_ratio",
 	                 write_integers(p->dilation, p->branches), "dilated_head_offset", offsets[p->offset]);
 }
 

@@ -12,7 +12,9 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 static void states(const void *options, int layer, state_list *list)
 {
 	const dilated_options *o = options;
-	state_list_add(list, STATE_CACHE, dilated_state_floats(o->hidden, &o->pattern), "layers.%d.cache", layer);
+	if (o->causal)
+		state_list_add(list, STATE_CACHE, dilated_state_floats(o->hidden, &o->pattern), "layers.%d.cache",
+		               layer);
 }
 
 static value attend(builder *b, const dilated_options *o, int layer, value q, value k, value v)
@@ -35,7 +37,7 @@ static value attend(builder *b, const dilated_options *o, int layer, value q, va
 	    .pattern = o->pattern,
 	    .heads = o->heads,
 	    .scale = (float)o->scale,
-	    .causal = true,
+	    .causal = o->causal,
 	    /* Gradients that explain are those of the function. */
 	    .detach_weights = o->detach_weights && b->spec->attribution == ATTRIBUTION_NONE,
 	};

@@ -1,6 +1,6 @@
 /* Weights of dilated attention, p_ij = Σ_b α_b(i) p_ij of branch b = Σ_b e^{s_ij} / Σ_b Σ_l e^{s_il} over the branches
- * b in which the head keeps i, and the kept tokens of i's segment up to i, from queries and keys. A token that several
- * branches keep counts in each.
+ * b in which the head keeps i, and the kept tokens of i's segment, causal up to i, from queries and keys. A token that
+ * several branches keep counts in each.
  *
  * A product with p takes its rows one by one: O(N (w + dh Σ w / r²)) with w the longest segment, whose time is why it
  * has a bound on N. */
@@ -27,26 +27,34 @@ static int64_t segment_start(const dilated_pattern *p, int64_t branch, int64_t p
 	return position / p->segment[branch] * p->segment[branch];
 }
 
-/* From the beginning of the segment that reaches back the furthest. */
+/* Behind the last token that `position` may read in a branch. */
+static int64_t segment_end(const dilated_options *o, int64_t branch, int64_t position, int64_t tokens)
+{
+	const int64_t end = segment_start(&o->pattern, branch, position) + o->pattern.segment[branch];
+	return o->causal ? position + 1 : end < tokens ? end : tokens;
+}
+
+/* The segments of all branches. */
 static explain_range range(const void *options, int64_t position, int64_t tokens)
 {
-	const dilated_pattern *p = &((const dilated_options *)options)->pattern;
+	const dilated_options *o = options;
 	explain_range r = {position, position + 1};
-	(void)tokens;
-	for (int64_t b = 0; b < p->branches; b++) {
-		const int64_t start = segment_start(p, b, position);
+	for (int64_t b = 0; b < o->pattern.branches; b++) {
+		const int64_t start = segment_start(&o->pattern, b, position);
+		const int64_t end = segment_end(o, b, position, tokens);
 		r.first = start < r.first ? start : r.first;
+		r.end = end > r.end ? end : r.end;
 	}
 	return r;
 }
 
-/* The first token that `position` reads in a branch; past it where the head does not keep it. */
+/* The first token that `position` reads in a branch; past all where the head does not keep it. */
 static int64_t first_key(const explain_site *s, int64_t branch, int64_t position)
 {
 	const dilated_options *o = s->options;
 	const int64_t start = segment_start(&o->pattern, branch, position);
 	const int64_t first = dilated_first(&o->pattern, branch, o->heads, s->head);
-	return (position - start) % o->pattern.dilation[branch] == first ? start + first : position + 1;
+	return (position - start) % o->pattern.dilation[branch] == first ? start + first : s->tokens;
 }
 
 static status row(const explain_site *s, int64_t position, double *alpha)
@@ -60,7 +68,8 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 	if (!times)
 		return STATUS_NOMEM;
 	for (int64_t b = 0; b < o->pattern.branches; b++)
-		for (int64_t j = first_key(s, b, position); j <= position; j += o->pattern.dilation[b])
+		for (int64_t j = first_key(s, b, position); j < segment_end(o, b, position, s->tokens);
+		     j += o->pattern.dilation[b])
 			times[j - r.first]++;
 	for (int64_t j = r.first; j < r.end; j++) {
 		alpha[j - r.first] =

@@ -48,15 +48,16 @@ typedef struct softmax_options {
 extern const mixer mixer_softmax;
 extern const explainer softmax_explainer;
 
-/* Causal dilated attention (Ding et al. 2023, LongNet):
+/* Dilated attention (Ding et al. 2023, LongNet), causal or of whole segments:
  *   y = LN(A(x W_qᵀ + b, x W_kᵀ + b, x W_vᵀ + b)) W_oᵀ + b     LN: with subln
- * A is op_dilated_attention or op_dilated_stream. The state is a ring of the keys and values of as many tokens as the
+ * A is op_dilated_attention or, causal only, op_dilated_stream. The state is a ring of the keys and values of as many tokens as the
  * longest segment has. Parameters: q_proj, k_proj, v_proj, out_proj [D, D] with biases, inner_attn_ln. No dropout site.
  */
 typedef struct dilated_options {
 	int64_t hidden, heads;
 	dilated_pattern pattern; /* some dilation is 1, so that every token reads itself */
 	double scale;
+	bool causal;
 	bool subln, detach_weights;
 	double eps;       /* of LN */
 	double std, gain; /* gain: of v_proj and out_proj over std */

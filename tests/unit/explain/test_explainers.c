@@ -23,6 +23,8 @@ static const softmax_options softmax_wide = {.hidden = D, .heads = H, .window = 
 static const linear_options linear_causal = {.hidden = D, .heads = H, .causal = true},
                             linear_both = {.hidden = D, .heads = H};
 static const dilated_options dilated_three = {
+    .hidden = D, .heads = H, .pattern = {3, {4, 9, 16}, {1, 2, 3}, DILATED_MOD}, .causal = true, .scale = 0.4};
+static const dilated_options dilated_both = {
     .hidden = D, .heads = H, .pattern = {3, {4, 9, 16}, {1, 2, 3}, DILATED_MOD}, .scale = 0.4};
 
 static const struct kind {
@@ -35,7 +37,7 @@ static const struct kind {
     {&additive_explainer, &additive_global, 0, true, false}, {&additive_explainer, &additive_seven, 7, true, false},
     {&softmax_explainer, &softmax_wide, 0, true, false},     {&softmax_explainer, &softmax_five, 5, true, false},
     {&linear_explainer, &linear_causal, 0, true, false},     {&linear_explainer, &linear_both, 0, false, false},
-    {&dilated_explainer, &dilated_three, 0, true, true},
+    {&dilated_explainer, &dilated_three, 0, true, true},     {&dilated_explainer, &dilated_both, 0, false, true},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, SPARE = 3 /* floats of other layers between two tokens */ };
 
@@ -64,9 +66,14 @@ static void a_row_covers_what_its_position_reads_and_sums_to_one(void **state)
 				s.head = i % H;
 				explain_range r = e->range(s.options, i, N);
 				int64_t w = kinds[c].window ? kinds[c].window : N;
-				const int64_t first = i % 16 > i % 9 ? i - i % 16 : i - i % 9; /* dilated_three */
+				/* of dilated_three and dilated_both */
+				const int64_t first = i % 16 > i % 9 ? i - i % 16 : i - i % 9;
+				const int64_t last =
+				    i / 16 * 16 + 16 > i / 9 * 9 + 9 ? i / 16 * 16 + 16 : i / 9 * 9 + 9;
 				assert_int_equal(r.first, kinds[c].sparse ? first : i + 1 > w ? i + 1 - w : 0);
-				assert_int_equal(r.end, kinds[c].causal ? i + 1 : N);
+				assert_int_equal(r.end, kinds[c].causal               ? i + 1
+				                        : kinds[c].sparse && last < N ? last
+				                                                      : N);
 				memset(alpha, 0xff, sizeof alpha);
 				assert_int_equal(e->row(&s, i, alpha), STATUS_OK);
 				for (int64_t j = 0; j < r.end - r.first; j++) {

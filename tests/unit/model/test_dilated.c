@@ -115,6 +115,27 @@ static void a_token_changes_nothing_before_it_and_reaches_others_within_its_segm
 	model_free(m);
 }
 
+static void a_token_of_a_bidirectional_model_reaches_those_before_it_too_and_there_is_no_state(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_dilated,
+	                            "{\"hidden_size\": 20, \"n_layer\": 1, \"vocab_size\": 37, \"bidirectional\": true,"
+	                            " \"segment_length\": [4, 7, 16], \"dilated_ratio\": [1, 2, 3]}",
+	                            device);
+	float before[B * N * V], after[B * N * V];
+	int32_t ids[B * N];
+	assert_false(model_dimensions(m)->causal);
+	assert_int_equal(model_states(m)->count, 0);
+	random_ids(ids, B * N, 2);
+	parallel_logits(m, ids, before);
+	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	parallel_logits(m, ids, after);
+	for (int i = 8; i < 12; i++) /* its segment of 4 */
+		assert_true(distance(before + i * V, after + i * V, V) > 1e-3f);
+	assert_memory_equal(before + 16 * V, after + 16 * V, (B * N - 16) * V * sizeof *before);
+	model_free(m);
+}
+
 static void the_state_is_a_ring_as_long_as_the_longest_segment(void **state)
 {
 	(void)state;
@@ -179,7 +200,8 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 {
 	static const char *const texts[] = {
 	    "{" KEYS "}",
-	    "{" KEYS ", \"subln\": false, \"dilated_head_offset\": \"mod\", \"detach_weights\": false,"
+	    "{" KEYS
+	    ", \"subln\": false, \"dilated_head_offset\": \"mod\", \"detach_weights\": false, \"bidirectional\": true,"
 	    " \"position_embedding\": \"learned\", \"hidden_dropout_prob\": 0.25, \"layer_norm_eps\": 1e-6}"};
 	const architecture *a = &architecture_dilated;
 	(void)state;
@@ -218,6 +240,7 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"segment_length\": [4, 8], \"dilated_ratio\": [2, 4]}", "dilated_ratio"},
 	    {"{\"dilated_head_offset\": \"none\"}", "dilated_head_offset"},
 	    {"{\"subln\": 1}", "subln"},
+	    {"{\"bidirectional\": 1}", "bidirectional"},
 	    {"{\"deepnorm\": true}", "deepnorm"},
 	};
 	(void)state;
@@ -235,6 +258,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
 	    cmocka_unit_test(a_token_changes_nothing_before_it_and_reaches_others_within_its_segments),
+	    cmocka_unit_test(a_token_of_a_bidirectional_model_reaches_those_before_it_too_and_there_is_no_state),
 	    cmocka_unit_test(the_state_is_a_ring_as_long_as_the_longest_segment),
 	    cmocka_unit_test(what_the_residual_stream_passes_through_begins_larger_with_the_inner_norms),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
