@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/eval/label_results.h"
+
 enum { MAX_SIZE = 1 << 16, TUNE_HEAD = 8, TUNE_WORDS = 16 };
 
 static status no_memory(error *err)
@@ -171,54 +173,23 @@ status trilinear_set_texts(trilinear_texts *t, error *err)
 	return STATUS_OK;
 }
 
-/* --- what the nodes are made from and what they see ------------------------------------------------------------------
- */
-
-/* Spans of the set for a window: those of a node are the rows within it, then the start where they do not reach it. */
-static status add_spans(const trilinear_texts *t, const char *name, int64_t window, error *err)
-{
-	float *values[2], *begins;
-	int64_t n = 0, at = 0;
-	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t i = 1; i <= t->length[b]; i++)
-			n += (window > 1) + (i >= window);
-	TRY(golden_result(t->g, EXTENT(n), &values[0], err, "%s_span_start", name));
-	TRY(golden_result(t->g, EXTENT(n), &values[1], err, "%s_span_finish", name));
-	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "%s_span_ptr", name));
-	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t i = 0; i <= t->length[b]; i++) {
-			const int64_t first = t->first[b], start = i < window ? 0 : i - window + 1;
-			begins[first + i] = (float)at;
-			if (i > start) {
-				values[0][at] = (float)(first + start);
-				values[1][at++] = (float)(first + i - 1);
-			}
-			if (start > 0)
-				values[0][at] = values[1][at] = (float)first, at++;
-		}
-	begins[t->nodes] = (float)at;
-	return STATUS_OK;
-}
+/* --- what the nodes are made from and what they see ------------------------------------------------------------- */
 
 status trilinear_set_graph(const trilinear_texts *t, error *err)
 {
-	float *labels, *begins, *nodes, *ids;
-	int64_t n = 0, narrow, wide;
-	TRY(golden_config_integer(t->g, "window", TRILINEAR_SET_MAX_LENGTH, &narrow, err));
-	TRY(golden_config_integer(t->g, "wide_window", TRILINEAR_SET_MAX_LENGTH, &wide, err));
-	TRY(golden_result(t->g, EXTENT(t->nodes), &labels, err, "label_arr"));
-	TRY(golden_result(t->g, EXTENT(t->nodes + 1), &begins, err, "label_ptr"));
-	TRY(golden_result(t->g, EXTENT(t->targets), &nodes, err, "target_node"));
-	TRY(golden_result(t->g, EXTENT(t->targets), &ids, err, "target_id"));
-	for (int64_t i = 0; i <= t->nodes; i++)
-		begins[i] = (float)i;
+	label_options o = {.vocabulary = model_dimensions(t->m)->inputs, .keep = 1, .document = -1};
+	label_fragment texts[TRILINEAR_SET_MAX_TEXTS];
+	label_graph nodes;
+	mt19937 random; /* nothing is dropped, whatever is drawn */
+	TRY(golden_config_integer(t->g, "window", TRILINEAR_SET_MAX_LENGTH, &o.window[LABEL_GRAPH_NARROW], err));
+	TRY(golden_config_integer(t->g, "wide_window", TRILINEAR_SET_MAX_LENGTH, &o.window[LABEL_GRAPH_WIDE], err));
 	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t i = 0; i < t->length[b]; i++) {
-			const int64_t from = b * t->longest + i, node = t->first[b] + 1 + i;
-			labels[node] = (float)(t->ids[from] + TRILINEAR_SET_OWN_ROWS);
-			nodes[n] = (float)node;
-			ids[n++] = (float)t->labels[from];
-		}
-	TRY(add_spans(t, "narrow", narrow, err));
-	return add_spans(t, "wide", wide, err);
+		texts[b] = (label_fragment){
+		    .text = t->ids + b * t->longest, .target = t->labels + b * t->longest, .count = t->length[b]};
+	mt19937_seed(&random, 0);
+	if (label_graph_new(&nodes, &o, texts, (int)t->texts, &random) != STATUS_OK)
+		return no_memory(err);
+	status s = label_results_add(t->g, &nodes, "", err);
+	label_graph_free(&nodes);
+	return s;
 }

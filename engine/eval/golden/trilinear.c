@@ -1,14 +1,16 @@
 /* 3Lin, profile S, under its own names (trilinear_set.h).
  *
- *   tokens_frag{0,1,…} [n]: one text each, whose last token is a target only. A text has n nodes, that of the start in
+ * tokens_frag{0,1,…} [n]: one text each, whose last token is a target only. A text has n nodes, that of the start in
  * front of those of its tokens; nodes of all texts lie one behind the other, M in all, and the targets of all but the
- * start's s{l}, f [M,D]; L{l}.{n,qk,qv,k,v,u} [M,·], L{l}.Z [M]; L{l}.p, those that the set has; logit2, prob [M,V];
- *       lnp_target [targets], score [1]; d.NAME: gradients of the sum of lnp_target
- *       {w8,w4,w2,w8v8,w2v8}.{s{l},prob,score}, those that the set has: with quantised weights and vectors
- *       label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr}: rows of E, targets, and
- * the spans of nodes that a node sees prompt [n], full.ids [m], full.prob [m-n,V], full.all_prob_stream [m,V]: the
- * largest probability's token each time trunc.ids [m], trunc.prob [m-n,V]: the same, when the last tokens alone are
- * read each time, ten or as many as the config's "truncated"
+ * start's:
+ *   s{l}, f [M,D]; L{l}.{n,qk,qv,k,v,u} [M,·], L{l}.Z [M]; L{l}.p, those that the set has; logit2, prob [M,V];
+ *   lnp_target [targets], score [1]; d.NAME: gradients of the sum of lnp_target;
+ *   {w8,w4,w2,w8v8,w2v8}.{s{l},prob,score}, those that the set has: with quantised weights and vectors;
+ *   label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr} (label_results.h).
+ * prompt [n]:
+ *   full.ids [m], full.prob [m-n,V], full.all_prob_stream [m,V]: the token of the largest probability each time;
+ *   trunc.ids [m], trunc.prob [m-n,V]: the same, when the last tokens alone are read each time, ten or as many as the
+ *   config's "truncated".
  *
  * What is in the start's node: trilinear_start.h. */
 #include <math.h>
@@ -23,7 +25,7 @@ enum { NAME_BYTES = 64, TRUNCATED = 10 };
 
 static bool recognises(const golden *g)
 {
-	return golden_find(g, "E") && golden_find(g, "L0.QK");
+	return golden_find(g, "E") && golden_find(g, "L0.QK") && golden_find(g, "L0.C");
 }
 
 static bool is_gradient(const char *name)

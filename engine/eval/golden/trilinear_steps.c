@@ -1,11 +1,11 @@
 /* Steps of training 3Lin, profile S, on one batch by its own optimiser, under its own names (trilinear_set.h).
  *
- *   w0.NAME; tokens_frag{0,1,…}; config: "lr", "steps"
- *       w{t}.NAME for t = 1 and t = steps: weights after t steps; score [steps + 1]: the mean of lnp_target before each
- *       step and behind the last
- *       w{t}.{E,F}.{row_disp,sum_weight}: the sums of squares of their rows' gradients, of which earlier ones count
- * less, in the source's units, where a gradient of the sum of lnp_target is a quarter as large; and the weights' sum
- *       label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr}, as of trilinear.c */
+ * w0.NAME; tokens_frag{0,1,…}; config: "lr", "steps":
+ *   w{t}.NAME for t = 1 and t = steps: weights after t steps; score [steps + 1]: the mean of lnp_target before each step
+ *   and behind the last;
+ *   w{t}.{E,F}.{row_disp,sum_weight}: the sums of squares of their rows' gradients, of which earlier ones count less, in
+ *   the source's units, where a gradient of the sum of lnp_target is a quarter as large; and the weights' sum;
+ *   label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr} (label_results.h). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

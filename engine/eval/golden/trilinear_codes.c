@@ -1,0 +1,184 @@
+/* How 3Lin's source rounds and draws:
+ *   NAME.q [·], NAME.q_sim2bit [·], NAME.step [1]: codes of a matrix NAME, or NAME.W, by op_quantize, and what they are
+ *     multiplied with; recode_{2,4}bit [n]: what fewer bits make of codes_in [n];
+ *   mt1313_real3, mt1313_normal [n], mt1313_uniform_1000_plus_i [n]: numbers of mt19937.h, uniform, normal, and below
+ *     1000 + i, each list from seed 1313 on; alibi12_{slope,hyper,wide} [12]: the table of attentions.h. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/mt19937.h"
+#include "engine/eval/golden.h"
+#include "engine/model/trilinear/attentions.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/quantize.h"
+
+enum { NAME_BYTES = 64, SEED = 1313, FIRST_BOUND = 1000, ATTENTIONS = 12, CODES = 1 << 16 };
+
+static bool recognises(const golden *g)
+{
+	return golden_find(g, "codes_in") && golden_find(g, "recode_4bit");
+}
+
+static status no_memory(error *err)
+{
+	return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+}
+
+/* --- codes ------------------------------------------------------------------------------------------------------- */
+
+/* A matrix of n numbers as it is read from codes of so many bits, in out [n], and its step. */
+static status quantize(golden *g, const float *x, int64_t n, int64_t bits, float *out, float *step, error *err)
+{
+	plan *p;
+	value made[2];
+	const quantize_params params = {QUANTIZE_TENSOR, bits};
+	graph *codes = graph_new();
+	if (!codes)
+		return no_memory(err);
+	value in = graph_input(codes, "x", DTYPE_F32, SHAPE1(n));
+	graph_apply(codes, OP_quantize, &in, 1, &params, made);
+	graph_output(codes, made[0], "y");
+	graph_output(codes, made[1], "step");
+	TRY(golden_plan(g, codes, NULL, &p, err));
+	TRY(plan_write(p, in, x));
+	TRY(plan_run(p));
+	TRY(plan_read(p, made[0], out));
+	return plan_read(p, made[1], step);
+}
+
+static status add_codes(golden *g, const char *name, const char *kind, const float *x, extent e, int64_t bits,
+                        error *err)
+{
+	float *out, step;
+	TRY(golden_result(g, e, &out, err, "%s.%s", name, kind));
+	TRY(quantize(g, x, extent_count(e), bits, out, &step, err));
+	for (int64_t i = 0; i < extent_count(e); i++)
+		out[i] = step > 0 ? rintf(out[i] / step) : 0;
+	return STATUS_OK;
+}
+
+/* What the set has of a matrix. Tables of tokens never have fewer than 8 bits. */
+static status add_matrix(golden *g, const char *name, const golden_tensor *t, error *err)
+{
+	extent e = {.rank = t->entry->rank};
+	const float *x;
+	float *step;
+	void *values;
+	memcpy(e.dim, t->entry->dim, sizeof e.dim);
+	TRY(golden_floats(g, t->entry->name, e, &x, err));
+	TRY(golden_memory(g, extent_count(e), sizeof(float), &values, err));
+	TRY(golden_result(g, EXTENT(1), &step, err, "%s.step", name));
+	TRY(quantize(g, x, extent_count(e), 8, values, step, err));
+	TRY(add_codes(g, name, "q", x, e, 8, err));
+	if (!golden_find(g, "%s.q_sim2bit", name))
+		return STATUS_OK;
+	return add_codes(g, name, "q_sim2bit", x, e, strcmp(name, "E") == 0 || strcmp(name, "F") == 0 ? 8 : 2, err);
+}
+
+/* The matrix that a value NAME.q is of. */
+static status add_matrix_of(golden *g, const char *codes, error *err)
+{
+	char name[NAME_BYTES];
+	const size_t n = strlen(codes);
+	if (n < 3 || n >= sizeof name || strcmp(codes + n - 2, ".q") != 0)
+		return STATUS_OK;
+	snprintf(name, sizeof name, "%.*s", (int)(n - 2), codes);
+	const golden_tensor *t = golden_find(g, "%s", name);
+	if (!t)
+		t = golden_find(g, "%s.W", name);
+	return t ? add_matrix(g, name, t, err) : STATUS_OK;
+}
+
+static status add_recoded(golden *g, const char *name, int64_t bits, error *err)
+{
+	extent e;
+	const int32_t *codes;
+	float *out;
+	TRY(golden_rank(g, "codes_in", 1, &e, err));
+	TRY(golden_integers(g, "codes_in", e, -128, 127, &codes, err));
+	TRY(golden_result(g, e, &out, err, "%s", name));
+	for (int64_t i = 0; i < e.dim[0]; i++)
+		out[i] = quantize_recode((float)codes[i], bits);
+	return STATUS_OK;
+}
+
+/* --- numbers ----------------------------------------------------------------------------------------------------- */
+
+static double draw_below(mt19937 *m, int64_t i)
+{
+	return (double)mt19937_below(m, (uint64_t)(FIRST_BOUND + i));
+}
+
+static double draw_uniform(mt19937 *m, int64_t i)
+{
+	(void)i;
+	return mt19937_uniform(m);
+}
+
+static double draw_normal(mt19937 *m, int64_t i)
+{
+	(void)i;
+	return mt19937_normal(m);
+}
+
+static status add_numbers(golden *g, const char *name, double (*draw)(mt19937 *, int64_t), error *err)
+{
+	extent e;
+	float *out;
+	mt19937 m;
+	if (!golden_find(g, "%s", name))
+		return STATUS_OK;
+	TRY(golden_rank(g, name, 1, &e, err));
+	TRY(golden_result(g, e, &out, err, "%s", name));
+	mt19937_seed(&m, SEED);
+	for (int64_t i = 0; i < e.dim[0]; i++)
+		out[i] = (float)draw(&m, i);
+	return STATUS_OK;
+}
+
+/* --- the table of attentions ---------------------------------------------------------------------------------------
+ */
+
+static status add_attentions(golden *g, error *err)
+{
+	static const char *const keys[] = {TRILINEAR_ATTENTION_KEYS, NULL};
+	enum { NARROW = 2, WIDE = 3 };
+	float *slope, *hyper, *wide;
+	trilinear_attentions a;
+	json_t *json = json_pack("{s:i, s:s, s:i, s:i}", "n_layer", ATTENTIONS, "positions", "alibi", "window_size",
+	                         NARROW, "wide_window_size", WIDE);
+	if (!json)
+		return no_memory(err);
+	config_reader r = config_begin(json, &architecture_trilinear, keys, err);
+	trilinear_attentions_read(&r, TRILINEAR_SEED, &a);
+	json_decref(json);
+	TRY(r.status);
+	TRY(golden_result(g, EXTENT(ATTENTIONS), &slope, err, "alibi12_slope"));
+	TRY(golden_result(g, EXTENT(ATTENTIONS), &hyper, err, "alibi12_hyper"));
+	TRY(golden_result(g, EXTENT(ATTENTIONS), &wide, err, "alibi12_wide"));
+	for (int i = 0; i < ATTENTIONS; i++) {
+		slope[i] = (float)a.items[i].slope;
+		hyper[i] = (float)a.items[i].hyper;
+		wide[i] = a.items[i].window == WIDE;
+	}
+	return STATUS_OK;
+}
+
+static status evaluate(golden *g, error *err)
+{
+	for (int i = 0; i < g->count; i++)
+		TRY(add_matrix_of(g, g->tensors[i].entry->name, err));
+	TRY(add_recoded(g, "recode_2bit", 2, err));
+	TRY(add_recoded(g, "recode_4bit", 4, err));
+	TRY(add_numbers(g, "mt1313_real3", draw_uniform, err));
+	TRY(add_numbers(g, "mt1313_normal", draw_normal, err));
+	TRY(add_numbers(g, "mt1313_uniform_1000_plus_i", draw_below, err));
+	return golden_find(g, "alibi12_slope") ? add_attentions(g, err) : STATUS_OK;
+}
+
+const golden_reader golden_reader_trilinear_codes = {
+    .source = "codes and numbers of 3Lin",
+    .recognises = recognises,
+    .evaluate = evaluate,
+};
