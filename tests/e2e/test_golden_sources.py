@@ -131,6 +131,34 @@ def test_a_drawn_number_is_the_count_of_blanks_between_one_and_three(tmp_path):
     assert tensors.read(tmp_path / "outputs")[0]["n_blank"].tolist() == [1, 1, 1, 1, 1, 2, 2, 3, 3, 3]
 
 
+def test_codes_of_a_matrix_have_a_step_of_its_own_and_those_of_few_bits_a_table(tmp_path):
+    matrix = numpy.random.default_rng(4).normal(size=(5, 7)).astype(numpy.float32)
+    step = numpy.float32(numpy.sqrt((matrix.astype(float) ** 2).mean()) / 32)
+    codes = numpy.clip(numpy.rint(matrix / step), -128, 127).astype(numpy.int8)
+    every = numpy.arange(-128, 128).astype(numpy.int8)
+    two = numpy.select([every < -24, every < 0, every <= 24], [-36, -12, 12], 36)
+    four = 9 * numpy.clip(numpy.trunc((every.astype(int) + 76) / 9), 0, 15) - 68
+    tensors.write(tmp_path / "set", {"m": matrix, "m.q": codes, "codes_in": every, "recode_2bit": every, "recode_4bit": every})
+    done = run(tmp_path, [tmp_path / "set"])
+    assert done.returncode == 0, done.stderr
+    found = tensors.read(tmp_path / "outputs")[0]
+    assert found["m.step"] == step and numpy.array_equal(found["m.q"], codes)
+    assert numpy.array_equal(found["recode_2bit"], two) and numpy.array_equal(found["recode_4bit"], four)
+
+
+@pytest.mark.parametrize("name", ["3lin_s_quant_rng", "3lin_s_graph"])
+def test_integers_of_3lin_are_those_of_the_source(tmp_path, name):
+    path = ROOT.parent / "shared" / "golden" / "seeds" / f"{name}.safetensors"
+    if not path.exists():
+        pytest.skip("the set is not beside the repository")
+    done, want = run(tmp_path, [path]), tensors.read(path)[0]
+    assert done.returncode == 0, done.stderr
+    found = tensors.read(tmp_path / "outputs")[0]
+    assert len(found) > 25
+    for key, array in found.items():
+        assert array.shape == want[key].shape and numpy.abs(array - want[key]).max(initial=0) <= (1e-6 if want[key].dtype.kind == "f" else 0), key
+
+
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters_remove_the_logits_that_the_source_removes(tmp_path, name):
     found, note = evaluate(tmp_path, name)

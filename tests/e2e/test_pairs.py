@@ -38,7 +38,9 @@ def test_the_command_line_trains_an_encoder_decoder_to_write_texts_of_which_word
     job = service.ok("GET", "/v1/fine_tuning/jobs?limit=1")["data"][0]
     assert 0 <= job["additive"]["blank_accuracy"] <= 1 and job["additive"]["perplexity"] > 1
     written = additive(service, "generate", "--model", model, "--max-tokens", "3", "--temperature", "0", "9 [MASK] of beer")
-    assert written.returncode == 0 and written.stdout
+    assert written.returncode == 0 and written.stderr == ""
+    usage = service.ok("POST", "/v1/completions", {"model": model, "prompt": "9 [MASK] of beer", "max_tokens": 3})["usage"]
+    assert usage["prompt_tokens"] == len("9 M of beer") + 1  # and the end
 
 
 def test_a_file_without_targets_is_refused_by_its_line(service, tmp_path):
