@@ -14,60 +14,12 @@
 #include "tests/unit/model/device.h"
 
 enum { B = 2, N = 37, V = 37, D = 20, LAYERS = 3, SLOTS = 3 };
+
+#include "tests/unit/model/forms.h"
+
 #define KEYS                                                                                                           \
 	"\"model_type\": \"dilated\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3, \"vocab_size\": 37,"        \
 	" \"ffn_size\": 36, \"segment_length\": [4, 7, 16], \"dilated_ratio\": [1, 2, 3]"
-
-static void random_ids(int32_t *ids, int64_t n, uint64_t seed)
-{
-	for (int64_t i = 0; i < n; i++)
-		ids[i] = (int32_t)((uint64_t)(i + 1) * 7919 * (seed + 3) % V);
-}
-
-static float distance(const float *a, const float *b, int64_t n)
-{
-	float most = 0;
-	for (int64_t i = 0; i < n; i++)
-		most = fmaxf(most, fabsf(a[i] - b[i]));
-	return most;
-}
-
-static void parallel_logits(const model *m, const int32_t *ids, float *logits)
-{
-	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
-	plan *p = fixture_plan(m, &spec, NULL, NULL);
-	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
-	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
-	assert_int_equal(plan_run(p), STATUS_OK);
-	fixture_read(p, "logits", logits);
-	plan_free(p);
-}
-
-/* Whole chunks only. */
-static void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
-{
-	const forward_spec spec = {
-	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
-	float *pool, some[B * N * V];
-	int32_t part[B * N];
-	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;
-	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
-	memset(pool, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
-	plan *p = fixture_plan(m, &spec, NULL, pool);
-	for (int64_t at = 0; at + chunk <= N; at += chunk) {
-		for (int64_t b = 0; b < B; b++)
-			memcpy(part + b * chunk, ids + b * N + at, (size_t)chunk * sizeof *part);
-		assert_int_equal(feed_write(p, PORT_TOKENS, part), STATUS_OK);
-		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
-		assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
-		assert_int_equal(plan_run(p), STATUS_OK);
-		fixture_read(p, "logits", some);
-		for (int64_t b = 0; b < B; b++)
-			memcpy(logits + (b * N + at) * V, some + b * chunk * V, (size_t)(chunk * V) * sizeof *some);
-	}
-	plan_free(p);
-	device->release(device, pool);
-}
 
 static void chunks_of_any_size_give_the_parallel_logits(void **state)
 {

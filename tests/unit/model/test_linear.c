@@ -17,6 +17,9 @@
 #include "tests/unit/support/folder.h"
 
 enum { B = 3, N = 23, V = 37, D = 20, CLASSES = 4, SLOTS = 3 };
+
+#include "tests/unit/model/forms.h"
+
 #define CAUSAL                                                                                                         \
 	"{\"model_type\": \"linear\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3, \"vocab_size\": 37,"        \
 	" \"n_positions\": 23, \"position_embedding\": \"learned\"}"
@@ -24,58 +27,7 @@ enum { B = 3, N = 23, V = 37, D = 20, CLASSES = 4, SLOTS = 3 };
 	"\"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"encoder_ffn_dim\": 36,"             \
 	" \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 4"
 
-static void random_ids(int32_t *ids, int64_t n, uint64_t seed)
-{
-	for (int64_t i = 0; i < n; i++)
-		ids[i] = (int32_t)((uint64_t)(i + 1) * 7919 * (seed + 3) % V);
-}
-
-static float distance(const float *a, const float *b, int64_t n)
-{
-	float most = 0;
-	for (int64_t i = 0; i < n; i++)
-		most = fmaxf(most, fabsf(a[i] - b[i]));
-	return most;
-}
-
 /* --- the language model ---------------------------------------------------------------- */
-
-static void parallel_logits(const model *m, const int32_t *ids, float *logits)
-{
-	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
-	plan *p = fixture_plan(m, &spec, NULL, NULL);
-	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
-	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
-	assert_int_equal(plan_run(p), STATUS_OK);
-	fixture_read(p, "logits", logits);
-	plan_free(p);
-}
-
-/* Whole chunks only; logits of all that was read. */
-static void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
-{
-	const forward_spec spec = {
-	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
-	float *pool, some[B * N * V];
-	int32_t part[B * N];
-	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;
-	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
-	memset(pool, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
-	plan *p = fixture_plan(m, &spec, NULL, pool);
-	for (int64_t at = 0; at + chunk <= N; at += chunk) {
-		for (int64_t b = 0; b < B; b++)
-			memcpy(part + b * chunk, ids + b * N + at, (size_t)chunk * sizeof *part);
-		assert_int_equal(feed_write(p, PORT_TOKENS, part), STATUS_OK);
-		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
-		assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
-		assert_int_equal(plan_run(p), STATUS_OK);
-		fixture_read(p, "logits", some);
-		for (int64_t b = 0; b < B; b++)
-			memcpy(logits + (b * N + at) * V, some + b * chunk * V, (size_t)(chunk * V) * sizeof *some);
-	}
-	plan_free(p);
-	device->release(device, pool);
-}
 
 static void chunks_of_any_size_give_the_parallel_logits(void **state)
 {

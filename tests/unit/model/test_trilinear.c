@@ -18,26 +18,15 @@
 #include "tests/unit/model/device.h"
 
 enum { B = 2, N = 37, V = 37, D = 20, T = 32, H = 2, SLOTS = 3 };
+
+#include "tests/unit/model/forms.h"
+
 #define SIZES "\"hidden_size\": 20, \"key_size\": 12, \"value_size\": 32, \"n_heads\": 2, \"vocab_size\": 37"
 #define SEED "{" SIZES ", \"n_layer\": 6, \"window_size\": 6, \"wide_window_size\": 11}"
 #define HEAD                                                                                                           \
 	"{" SIZES ", \"profile\": \"head\", \"combiner_init\": \"random\", \"n_layer\": 15, \"combine_layers\": true," \
 	" \"wide_window_size\": 9}"
 #define TWO_BITS "{" SIZES ", \"n_layer\": 2, \"weight_bits\": 2}"
-
-static void random_ids(int32_t *ids, int64_t n, uint64_t seed)
-{
-	for (int64_t i = 0; i < n; i++)
-		ids[i] = (int32_t)((uint64_t)(i + 1) * 7919 * (seed + 3) % V);
-}
-
-static float distance(const float *a, const float *b, int64_t n)
-{
-	float most = 0;
-	for (int64_t i = 0; i < n; i++)
-		most = !(fabsf(a[i] - b[i]) <= most) ? fabsf(a[i] - b[i]) : most;
-	return most;
-}
 
 static int index_of(const model *m, const char *name)
 {
@@ -170,42 +159,6 @@ static void both_profiles_give_the_published_numbers(void **state)
 }
 
 /* --- forms ------------------------------------------------------------------------------------------- */
-
-static void parallel_logits(const model *m, const int32_t *ids, float *logits)
-{
-	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
-	plan *p = fixture_plan(m, &spec, NULL, NULL);
-	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
-	assert_int_equal(plan_run(p), STATUS_OK);
-	fixture_read(p, "logits", logits);
-	plan_free(p);
-}
-
-/* Whole chunks only. */
-static void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
-{
-	const forward_spec spec = {
-	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
-	float *pool, some[B * N * V];
-	int32_t part[B * N];
-	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;
-	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
-	memset(pool, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
-	plan *p = fixture_plan(m, &spec, NULL, pool);
-	for (int64_t at = 0; at + chunk <= N; at += chunk) {
-		for (int64_t b = 0; b < B; b++)
-			memcpy(part + b * chunk, ids + b * N + at, (size_t)chunk * sizeof *part);
-		assert_int_equal(feed_write(p, PORT_TOKENS, part), STATUS_OK);
-		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
-		assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
-		assert_int_equal(plan_run(p), STATUS_OK);
-		fixture_read(p, "logits", some);
-		for (int64_t b = 0; b < B; b++)
-			memcpy(logits + (b * N + at) * V, some + b * chunk * V, (size_t)(chunk * V) * sizeof *some);
-	}
-	plan_free(p);
-	device->release(device, pool);
-}
 
 static void chunks_of_any_size_give_the_parallel_logits(void **state)
 {
