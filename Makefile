@@ -4,7 +4,7 @@
 #: make run          the service on 127.0.0.1:8080, data in build/data
 #: make test         everything that needs no GPU; installs the packages it needs
 #: make unit pytest  its two halves
-#: make test-slow    what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers (30 minutes)
+#: make test-slow    what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers (40 minutes)
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
