@@ -32,6 +32,34 @@ static inline status fixture_config(const architecture *a, const char *text, voi
 	return s;
 }
 
+/* It has the keys of the text with their values when it is written, and is read from that as it was. */
+static inline void fixture_check_written(const architecture *a, const char *text)
+{
+	void *config, *again;
+	const char *key;
+	assert_int_equal(fixture_config(a, text, &config, NULL), STATUS_OK);
+	json_t *written = a->config_write(config), *given = fixture_json(text), *want;
+	json_object_foreach(given, key, want) assert_true(json_equal(json_object_get(written, key), want));
+	char *whole = json_dumps(written, 0);
+	assert_int_equal(fixture_config(a, whole, &again, NULL), STATUS_OK);
+	assert_memory_equal(config, again, a->config_bytes);
+	free(whole);
+	json_decref(written);
+	json_decref(given);
+	free(config);
+	free(again);
+}
+
+/* It is refused by the name of the key. */
+static inline void fixture_check_refused(const architecture *a, const char *text, const char *key)
+{
+	void *config;
+	error err = ERROR_INIT;
+	assert_int_equal(fixture_config(a, text, &config, &err), STATUS_INVALID);
+	assert_string_equal(err.param, key);
+	free(config);
+}
+
 static inline backend *fixture_backend(void)
 {
 	backend *b;

@@ -243,21 +243,8 @@ static void a_published_configuration_is_read(void **state)
 static void a_configuration_is_written_as_it_was_read(void **state)
 {
 	(void)state;
-	for (int i = 0; i < CONFIGS; i++) {
-		void *config, *again;
-		const char *key;
-		assert_int_equal(fixture_config(&architecture_bart, configs[i], &config, NULL), STATUS_OK);
-		json_t *written = architecture_bart.config_write(config), *given = fixture_json(configs[i]), *want;
-		json_object_foreach(given, key, want) assert_true(json_equal(json_object_get(written, key), want));
-		char *text = json_dumps(written, 0);
-		assert_int_equal(fixture_config(&architecture_bart, text, &again, NULL), STATUS_OK);
-		assert_memory_equal(config, again, architecture_bart.config_bytes);
-		free(text);
-		json_decref(written);
-		json_decref(given);
-		free(config);
-		free(again);
-	}
+	for (int i = 0; i < CONFIGS; i++)
+		fixture_check_written(&architecture_bart, configs[i]);
 }
 
 static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
@@ -284,13 +271,8 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"attention_dropout\": 1}", "attention_dropout"},
 	    {"{\"d_model\": 65536, \"encoder_attention_heads\": 8, \"decoder_layers\": 256}", ""},
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		void *config;
-		error err = ERROR_INIT;
-		assert_int_equal(fixture_config(&architecture_bart, cases[i].text, &config, &err), STATUS_INVALID);
-		assert_string_equal(err.param, cases[i].key);
-		free(config);
-	}
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		fixture_check_refused(&architecture_bart, cases[i].text, cases[i].key);
 }
 
 static void a_saved_model_is_loaded_bit_for_bit_and_gives_the_same_classes(void **state)

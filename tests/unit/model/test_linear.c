@@ -205,19 +205,7 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	                                    " \"scale_embedding\": true, \"classifier_dropout\": 0.25}"};
 	for (int i = 0; i < 3; i++) {
 		const architecture *a = i == 0 ? &architecture_linear : &architecture_linear_encoder;
-		void *config, *again;
-		assert_int_equal(fixture_config(a, texts[i], &config, NULL), STATUS_OK);
-		json_t *written = a->config_write(config), *given = fixture_json(texts[i]), *want;
-		const char *key;
-		json_object_foreach(given, key, want) assert_true(json_equal(json_object_get(written, key), want));
-		char *text = json_dumps(written, 0);
-		assert_int_equal(fixture_config(a, text, &again, NULL), STATUS_OK);
-		assert_memory_equal(config, again, a->config_bytes);
-		free(text);
-		json_decref(written);
-		json_decref(given);
-		free(config);
-		free(again);
+		fixture_check_written(a, texts[i]);
 	}
 }
 
@@ -241,14 +229,8 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"decoder_layers\": 2}", "decoder_layers"},
 	    {"{\"window_sizes\": [4]}", "window_sizes"},
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		void *config;
-		error err = ERROR_INIT;
-		assert_int_equal(fixture_config(&architecture_linear_encoder, cases[i].text, &config, &err),
-		                 STATUS_INVALID);
-		assert_string_equal(err.param, cases[i].key);
-		free(config);
-	}
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		fixture_check_refused(&architecture_linear_encoder, cases[i].text, cases[i].key);
 }
 
 static const char *class_name(const model *m, size_t i)

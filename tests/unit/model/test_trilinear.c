@@ -458,21 +458,8 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	    " [{\"slope\": 0.5, \"hyper\": 1.5, \"window\": 2}, {\"slope\": 0.125, \"hyper\": 2.5, \"window\": 9}]]}"};
 	const architecture *a = &architecture_trilinear;
 	(void)state;
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		void *config, *again;
-		assert_int_equal(fixture_config(a, texts[i], &config, NULL), STATUS_OK);
-		json_t *written = a->config_write(config), *given = fixture_json(texts[i]), *want;
-		const char *key;
-		json_object_foreach(given, key, want) assert_true(json_equal(json_object_get(written, key), want));
-		char *text = json_dumps(written, 0);
-		assert_int_equal(fixture_config(a, text, &again, NULL), STATUS_OK);
-		assert_memory_equal(config, again, a->config_bytes);
-		free(text);
-		json_decref(written);
-		json_decref(given);
-		free(config);
-		free(again);
-	}
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		fixture_check_written(a, texts[i]);
 }
 
 static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
@@ -506,13 +493,8 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"hidden_dropout_prob\": 0.1}", "hidden_dropout_prob"},
 	};
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		void *config;
-		error err = ERROR_INIT;
-		assert_int_equal(fixture_config(&architecture_trilinear, cases[i].text, &config, &err), STATUS_INVALID);
-		assert_string_equal(err.param, cases[i].key);
-		free(config);
-	}
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		fixture_check_refused(&architecture_trilinear, cases[i].text, cases[i].key);
 }
 
 int main(void)
