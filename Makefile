@@ -11,7 +11,7 @@
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
 #: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
-#: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what six kinds of attention learn at equal parameters, and what a token costs
+#: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what kinds of attention learn at equal parameters, and what a token costs
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
 #: make install      programs to PREFIX/bin (PREFIX=/usr/local)
 #: make lint format deps clean

@@ -6,8 +6,10 @@
 
 Windowed and all-global additive attention, linear attention, GPT-2, a transformer with rotary positions, RMSNorm and SwiGLU, and dilated
 attention (dropout 0.1, sequences of 2048 tokens or of --length; d128: 4 heads, 6 layers; d512: 8 heads, 8 layers; learned
-positions but for the rotary ones, in whose place its feed-forward layers are wider: parameters are equal within 1 %), trained by the same program with the same recipe (AdamW, the rate falling linearly to 0, betas
-0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), several seeds each. --recipe service: weights, rate and warm-up as a job without
+positions but for the rotary ones, in whose place its feed-forward layers are wider), and 3Lin without dropout: parameters are equal within 1 %. All are trained by
+the same program with the same recipe (AdamW, the rate falling linearly to 0, betas 0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), 3Lin with its own (normalized_sgd,
+steps of norm 0.3, falling over the last third), several seeds each. "trilinear, equal bytes" is trained with 8-bit weights and vectors and has as many bytes as gpt2 with int8 weights.
+--models "trilinear 32 bits;trilinear 8 bits;trilinear 4 bits;trilinear 2 bits": one 3Lin with fewer and fewer bits. --recipe service: weights, rate and warm-up as a job without
 options has them; reference: additive weights from N(0, 0.02^2), rate 5e-4, no warm-up, as the published models were trained. Tokens are bytes, or those of a tokenizer trained
 on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
 token and bits per byte, and as perplexity of a token and of a word (the ends of lines are words too, as is usual for WikiText).
@@ -34,21 +36,56 @@ from contest import Contestant, Failure, environment, take_turns
 BYTES_VOCAB = 259
 SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
 COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "linear": "#5b8c3a", "gpt2": "#c4622d",
-          "rotary SwiGLU": "#8a3f8f", "dilated": "#b59a1c"}
+          "rotary SwiGLU": "#8a3f8f", "dilated": "#b59a1c", "trilinear 32 bits": "#b03060", "trilinear 8 bits": "#d0708f",
+          "trilinear 4 bits": "#e0a0b5", "trilinear 2 bits": "#eccad6", "trilinear, equal bytes": "#602040"}
+BIT_SERIES = ("trilinear 8 bits", "trilinear 4 bits", "trilinear 2 bits")  # trained only where --models names them
 BOUT, STEPS, BOUTS = 128, 4, 5  # tokens that a model decodes in its turn, steps that it learns; turns
-RECIPE = {
+ADAMW = {
     "schedule": "linear",
     "betas": [0.9, 0.999],
     "eps": 1e-8,
     "weight_decay": 0.01,
     "clip": 1.0,
 }
+NORMALIZED = {  # of 3Lin: no moments, no decay, no warm-up
+    "optimizer": "normalized_sgd",
+    "step_size": "norm",
+    "schedule": "tail",
+    "tail": 3,
+    "weight_decay": 0,
+    "learning_rate": 0.3,
+}
 
 
-def rates(recipe, width, steps):
+def recipe_of(config, recipe, width, steps):
+    """What a model is trained with, beside what all have in common."""
+    if config["model_type"] == "trilinear":
+        return NORMALIZED
     if recipe == "reference":
-        return {"learning_rate": 5e-4}
-    return {"learning_rate": min(4e-3, 2e-3 * 128 / width), "warmup_steps": min(200, steps // 4)}
+        return {**ADAMW, "learning_rate": 5e-4}
+    return {**ADAMW, "learning_rate": min(4e-3, 2e-3 * 128 / width), "warmup_steps": min(200, steps // 4)}
+
+
+def gpt2_cost(width, layers, vocab, length):
+    """Parameters of gpt2, and its bytes with int8 weights: an output of a matrix has 8 more, what is no matrix stays fp32."""
+    others = length * width + layers * 13 * width + 2 * width
+    matrices = vocab * width + layers * 12 * width**2
+    return matrices + others, matrices + 8 * (vocab + layers * 9 * width) + 4 * others
+
+
+def trilinear(width, vocab, length, parameters=None, int8_bytes=None):
+    """3Lin with this many parameters, or bytes of int8 weights: of the models with keys of a quarter of the width to all
+    of it, in steps of 16, the one that comes nearest. One attention of six sees the whole sequence."""
+    value, row, goal = max(16, width // 64 * 16), 8 if int8_bytes else 0, int8_bytes or parameters
+    tables = (2 * vocab + 2) * (width + row) + (4 if int8_bytes else 1) * vocab
+
+    def cost(key):  # of an attention
+        return 2 * (key + value) * (width + row) + width * (16 * value + row)
+
+    choices = [(key, max(1, round((goal - tables) / cost(key)))) for key in range(width // 4, width + 1, 16)]
+    key, layers = min(choices, key=lambda choice: abs(tables + choice[1] * cost(choice[0]) - goal))
+    return {"model_type": "trilinear", "profile": "seed", "hidden_size": width, "vocab_size": vocab, "n_positions": length, "n_layer": layers,
+            "key_size": key, "value_size": value, "wide_window_size": length}
 
 
 def models(width, heads, layers, vocab, length, recipe):
@@ -69,6 +106,9 @@ def models(width, heads, layers, vocab, length, recipe):
     rotary = {"model_type": "transformer", "num_tokens": vocab, "max_seq_len": length, "dim": width, "depth": layers, "heads": heads,
               "attn_dim_head": width // heads, "tie_embedding": True, "use_rmsnorm": True, "rotary_pos_emb": True, "ff_glu": True,
               "ff_swish": True, "ff_no_bias": True, "ff_mult": 8 / 3 + wider, "emb_dropout": 0.1, "attn_dropout": 0.1, "ff_dropout": 0.1}
+    parameters, int8_bytes = gpt2_cost(width, layers, vocab, length)
+    lin = trilinear(width, vocab, length, parameters)
+    bits = {f"trilinear {n} bits": {**lin, "weight_bits": n, "vector_bits": 8 if n < 32 else 32} for n in (32, 8, 4, 2)}
     segments = [length // 8, length // 2, length]
     return {
         "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [length]},
@@ -77,6 +117,8 @@ def models(width, heads, layers, vocab, length, recipe):
         "gpt2": {**gpt2, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
         "rotary SwiGLU": rotary,
         "dilated": {**plain, "model_type": "dilated", "segment_length": segments, "dilated_ratio": [1, 2, 4]},
+        **bits,
+        "trilinear, equal bytes": {**trilinear(width, vocab, length, int8_bytes=int8_bytes), "weight_bits": 8, "vector_bits": 8},
     }
 
 
@@ -133,7 +175,7 @@ def chosen(arguments, size, length):
     """{name: config} of the models of a size that were asked for, made for so many tokens."""
     vocab = arguments.tokenizer["vocab_size"] if arguments.tokenizer else BYTES_VOCAB
     all_models = models(*SIZES[size], vocab, length, arguments.recipe)
-    return {name: all_models[name] for name in arguments.models or all_models}
+    return {name: all_models[name] for name in arguments.models or [n for n in all_models if n not in BIT_SERIES]}
 
 
 def in_turns(commands, threads, backend, count):
@@ -153,19 +195,20 @@ def in_turns(commands, threads, backend, count):
 
 
 def speeds(arguments):
-    """{(size, model): (parameters, tokens/s of training, seconds of a token, bytes of a session's state)}"""
+    """{(size, model): (parameters, bytes of int8 weights, tokens/s of training, seconds of a token with fp32 and with int8 weights, bytes of a session's state)}"""
     figures = {}
     for size in arguments.sizes.split(","):
         train = {name: [os.path.join(arguments.bin, "bench_train"), json.dumps(config), str(arguments.batch), str(arguments.length)]
                        + ([arguments.precision] if arguments.precision == "bf16" else [])
                  for name, config in chosen(arguments, size, arguments.length).items()}
-        decode = {name: [os.path.join(arguments.bin, "bench_serve"), "decode", json.dumps(config), "fp32", str(arguments.context)]
-                  for name, config in chosen(arguments, size, arguments.context).items()}
+        decode = {(name, weights): [os.path.join(arguments.bin, "bench_serve"), "decode", json.dumps(config), weights, str(arguments.context)]
+                  for name, config in chosen(arguments, size, arguments.context).items() for weights in ("fp32", "int8")}
         learned = in_turns(train, arguments.threads, arguments.backend, STEPS)
         written = in_turns(decode, 1, arguments.backend, BOUT)
         for name, (step, facts) in learned.items():
-            token, state = written[name]
-            figures[size, name] = facts["parameters"], facts["tokens"] / step, token, state["state_bytes"]
+            token, _ = written[name, "fp32"]
+            token8, served = written[name, "int8"]
+            figures[size, name] = facts["parameters"], served["weight_bytes"], facts["tokens"] / step, token, token8, served["state_bytes"]
     return figures
 
 
@@ -178,7 +221,7 @@ def collect(arguments, paths, options):
     for seed in range(1, arguments.seeds + 1):
         for size in arguments.sizes.split(","):
             for name, config in chosen(arguments, size, arguments.length).items():
-                own = rates(arguments.recipe, SIZES[size][0], options["max_steps"])
+                own = recipe_of(config, arguments.recipe, SIZES[size][0], options["max_steps"])
                 settings = {"config": config, "options": {**options, **own}, "seed": seed, **texts}
                 path = finished(arguments.out, f"{size} {name}", settings)
                 late = time.time() - began + longest.get(size, 0) > arguments.budget
@@ -233,9 +276,10 @@ def report(runs, options, out, held_out, valid):
 def report_speeds(figures, arguments):
     rows = [f"\nIn turns, medians of {BOUTS}: training, {arguments.batch} x {arguments.length} tokens a step, {arguments.threads} threads; a session of a model made for "
             f"{arguments.context} tokens that goes on behind so many, one thread\n",
-            "| size | model | parameters | training, tokens/s | ms a token | bytes of state |", "| --- | --- | --- | --- | --- | --- |"]
-    rows += [f"| {size} | {name} | {parameters:,} | {rate:,.0f} | {seconds * 1e3:.3f} | {state:,} |"
-             for (size, name), (parameters, rate, seconds, state) in figures.items()]
+            "| size | model | parameters | bytes of int8 weights | training, tokens/s | ms a token, fp32 | int8 | bytes of state |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    rows += [f"| {size} | {name} | {parameters:,} | {weights:,} | {rate:,.0f} | {seconds * 1e3:.3f} | {seconds8 * 1e3:.3f} | {state:,} |"
+             for (size, name), (parameters, weights, rate, seconds, seconds8, state) in figures.items()]
     print("\n".join(rows))
     with open(os.path.join(arguments.out, "table.md"), "a") as file:
         file.write("\n".join(rows) + "\n")
@@ -293,7 +337,7 @@ def main():
     if arguments.epochs:
         steps = max(1, int(arguments.epochs * os.path.getsize(paths[0]) / (arguments.length * arguments.batch)))
     every = max(1, steps // arguments.evaluations)
-    options = {**RECIPE, "sequence_length": arguments.length, "batch_size": arguments.batch, "precision": arguments.precision, "max_steps": steps, "eval_every": every,
+    options = {"sequence_length": arguments.length, "batch_size": arguments.batch, "precision": arguments.precision, "max_steps": steps, "eval_every": every,
                "eval_blocks": arguments.eval_blocks}
     runs = collect(arguments, paths, options)
     if not runs:
