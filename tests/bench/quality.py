@@ -8,7 +8,7 @@ Windowed and all-global additive attention, linear attention, GPT-2, a transform
 attention (dropout 0.1, sequences of 2048 tokens or of --length; d128: 4 heads, 6 layers; d512: 8 heads, 8 layers; learned
 positions but for the rotary ones, in whose place its feed-forward layers are wider), and 3Lin without dropout: parameters are equal within 1 %. All are trained by
 the same program with the same recipe (AdamW, the rate falling linearly to 0, betas 0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), 3Lin with its own (normalized_sgd,
-steps of norm 0.3, falling over the last third), several seeds each. "trilinear, equal bytes" is trained with 8-bit weights and vectors and has as many bytes as gpt2 with int8 weights.
+steps of norm 0.3, falling over the second half), several seeds each. "trilinear, equal bytes" is trained with 8-bit weights and vectors and has as many bytes as gpt2 with int8 weights.
 --models "trilinear 32 bits;trilinear 8 bits;trilinear 4 bits;trilinear 2 bits": one 3Lin with fewer and fewer bits. --recipe service: weights, rate and warm-up as a job without
 options has them; reference: additive weights from N(0, 0.02^2), rate 5e-4, no warm-up, as the published models were trained. Tokens are bytes, or those of a tokenizer trained
 on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
@@ -51,7 +51,7 @@ NORMALIZED = {  # of 3Lin: no moments, no decay, no warm-up
     "optimizer": "normalized_sgd",
     "step_size": "norm",
     "schedule": "tail",
-    "tail": 3,
+    "tail": 2,
     "weight_decay": 0,
     "learning_rate": 0.3,
 }
@@ -73,19 +73,19 @@ def gpt2_cost(width, layers, vocab, length):
     return matrices + others, matrices + 8 * (vocab + layers * 9 * width) + 4 * others
 
 
-def trilinear(width, vocab, length, parameters=None, int8_bytes=None):
-    """3Lin with this many parameters, or bytes of int8 weights: of the models with keys of a quarter of the width to all
-    of it, in steps of 16, the one that comes nearest. One attention of six sees the whole sequence."""
-    value, row, goal = max(16, width // 64 * 16), 8 if int8_bytes else 0, int8_bytes or parameters
-    tables = (2 * vocab + 2) * (width + row) + (4 if int8_bytes else 1) * vocab
+def trilinear(width, layers, vocab, length, parameters=None, int8_bytes=None):
+    """3Lin with this many parameters, or bytes of int8 weights, in two attentions for a layer of the others: as wide as its two tables allow
+    beside keys of half the width, and then with what keys are left. One attention of six sees the whole sequence."""
+    attentions, value, row, goal = 2 * layers, max(16, width // 64 * 16), 8 if int8_bytes else 0, int8_bytes or parameters
 
-    def cost(key):  # of an attention
-        return 2 * (key + value) * (width + row) + width * (16 * value + row)
+    def key_size(hidden):  # in steps of 8
+        tables = (2 * vocab + 2) * (hidden + row) + (4 if int8_bytes else 1) * vocab
+        rest = 2 * value * (hidden + row) + hidden * (16 * value + row)
+        return round(((goal - tables) / attentions - rest) / (16 * (hidden + row))) * 8
 
-    choices = [(key, max(1, round((goal - tables) / cost(key)))) for key in range(width // 4, width + 1, 16)]
-    key, layers = min(choices, key=lambda choice: abs(tables + choice[1] * cost(choice[0]) - goal))
-    return {"model_type": "trilinear", "profile": "seed", "hidden_size": width, "vocab_size": vocab, "n_positions": length, "n_layer": layers,
-            "key_size": key, "value_size": value, "wide_window_size": length}
+    hidden = max(h for h in range(16, width + 1, 8) if h == 16 or 2 * key_size(h) >= h)
+    return {"model_type": "trilinear", "profile": "seed", "hidden_size": hidden, "vocab_size": vocab, "n_positions": length, "n_layer": attentions,
+            "key_size": key_size(hidden), "value_size": value, "wide_window_size": length}
 
 
 def models(width, heads, layers, vocab, length, recipe):
@@ -107,7 +107,7 @@ def models(width, heads, layers, vocab, length, recipe):
               "attn_dim_head": width // heads, "tie_embedding": True, "use_rmsnorm": True, "rotary_pos_emb": True, "ff_glu": True,
               "ff_swish": True, "ff_no_bias": True, "ff_mult": 8 / 3 + wider, "emb_dropout": 0.1, "attn_dropout": 0.1, "ff_dropout": 0.1}
     parameters, int8_bytes = gpt2_cost(width, layers, vocab, length)
-    lin = trilinear(width, vocab, length, parameters)
+    lin = trilinear(width, layers, vocab, length, parameters)
     bits = {f"trilinear {n} bits": {**lin, "weight_bits": n, "vector_bits": 8 if n < 32 else 32} for n in (32, 8, 4, 2)}
     segments = [length // 8, length // 2, length]
     return {
@@ -118,7 +118,7 @@ def models(width, heads, layers, vocab, length, recipe):
         "rotary SwiGLU": rotary,
         "dilated": {**plain, "model_type": "dilated", "segment_length": segments, "dilated_ratio": [1, 2, 4]},
         **bits,
-        "trilinear, equal bytes": {**trilinear(width, vocab, length, int8_bytes=int8_bytes), "weight_bits": 8, "vector_bits": 8},
+        "trilinear, equal bytes": {**trilinear(width, layers, vocab, length, int8_bytes=int8_bytes), "weight_bits": 8, "vector_bits": 8},
     }
 
 
