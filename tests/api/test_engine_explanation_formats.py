@@ -17,8 +17,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "reference"))
 import check_golden
 import tensors
+from encoder_decoder import EncoderDecoder
 
-COLUMNS = ["path", "position", "layer", "head", "round", "token", "token_id", "text", "value"]
+COLUMNS = ["path", "position", "layer", "head", "round", "side", "token", "token_id", "text", "value"]
 AWKWARD = 'a,"b"\n\r\0é\t=1'
 
 
@@ -30,6 +31,7 @@ def engine(tmp_path_factory):
             weights = tmp_path_factory.mktemp("made") / "model.safetensors"
             tensors.write(weights, {n: array for n, array in arrays.items() if check_golden.is_parameter(n)})
             e.upload("model.import", {"id": "set." + name}, config=metadata["config"].encode(), weights=weights.read_bytes())
+        e.upload("model.import", {"id": "translator"}, **EncoderDecoder().files())
         yield e
 
 
@@ -37,7 +39,9 @@ REQUESTS = [
     {"model": "set.additive_windows"}, {"model": "set.additive_windows", "position": "all"}, {"model": "set.additive_windows", "position": 5, "aggregate": "rollout"},
     {"model": "set.additive_windows", "span": [2, 9]}, {"model": "set.additive_windows", "span": [0, 9], "top": 3},
     {"model": "set.additive_windows", "method": "integrated_gradients", "steps": 4}, {"model": "set.gpt2", "layers": [1], "heads": [0], "aggregate": "mean"},
-    {"model": "set.gpt2", "span": [1, 3], "method": "leave_one_out"}, {"model": "set.encoder_mean"}]
+    {"model": "set.gpt2", "span": [1, 3], "method": "leave_one_out"}, {"model": "set.encoder_mean"},
+    {"model": "translator", "source": AWKWARD, "aggregate": "rollout", "position": 3}, {"model": "translator", "source": "a source", "span": [1, 3], "method": "contributions"},
+    {"model": "translator", "source": AWKWARD, "span": [0, 2], "top": 3}, {"model": "translator", "source": "x", "method": "attention_x_gradient"}]
 requests = pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: " ".join(map(str, r.values())))
 
 
@@ -48,11 +52,15 @@ def both(engine, request, form):
     return engine.call("explain", request), data
 
 
-def weights_rows(x):
-    for row in x["weights"]:
+def is_of_source(path):
+    return "source" in path.split(".")[:-1]
+
+
+def weights_rows(x, of, prefix=""):
+    for row in of.get("weights", []):
         at = (row["layer"], row["head"], row["round"])
         if "alpha" in row:
-            yield from (("weights.alpha", x["position"], *at, row["window"][0] + i, a) for i, a in enumerate(row["alpha"]))
+            yield from ((prefix + "weights.alpha", x["position"], *at, row["window"][0] + i, a) for i, a in enumerate(row["alpha"]))
         else:
             yield from (("weights.score", None, *at, j, a) for j, a in enumerate(row["score"]))
             yield from (("weights.log_normalizer", i, *at, None, m) for i, m in enumerate(row["log_normalizer"]))
@@ -64,18 +72,23 @@ def parts_rows(path, position, parts):
     for name in ("tokens", "positions", "biases"):
         yield from ((f"{path}.{name}", position, *none, j, v) for j, v in enumerate(parts.get(name, [])))
     yield from ((f"{path}.top", position, *none, j, v) for j, v in parts.get("top", []))
+    if "source" in parts:
+        yield from parts_rows(f"{path}.source", position, parts["source"])
     for name in ("score", "share", "difference", "completeness_error"):
         if name in parts:
             yield f"{path}.{name}", position, *none, None, parts[name]
+    if "target" not in parts:
+        return
     yield from ((f"{path}.sums.{k}", position, *none, None, v) for k, v in parts.get("sums", {}).items())
     yield from ((f"{path}.target.{k}", position, *none, None, parts["target"][k]) for k in ("logit", "log_probability"))
 
 
 def expected_rows(x):
     """(path, position, layer, head, round, token, number) of every number of the JSON."""
-    yield from weights_rows(x)
-    if x["aggregate"]:
-        yield from (("aggregate.alpha", x["position"], None, None, None, j, a) for j, a in enumerate(x["aggregate"]["alpha"]))
+    for of, prefix in ((x, ""), (x.get("source", {}), "source.")):
+        yield from weights_rows(x, of, prefix)
+        if of.get("aggregate"):
+            yield from ((prefix + "aggregate.alpha", x["position"], None, None, None, j, a) for j, a in enumerate(of["aggregate"]["alpha"]))
     for path in ("contributions", "attribution"):
         if path in x:
             yield from parts_rows(path, x["position"], x[path])
@@ -93,8 +106,10 @@ def check_rows(x, found):
     got = {key(r["path"], r["position"], r["layer"], r["head"], r["round"], r["token"]): r for r in found}
     assert len(got) == len(found) and set(got) == set(expected)
     for at, value in expected.items():
-        token = x["tokens"][at[-1]] if at[-1] is not None else {"id": None, "text": None}
-        assert (got[at]["token_id"], got[at]["text"]) == (token["id"], token["text"])
+        source = is_of_source(at[0])
+        token = (x["source"] if source else x)["tokens"][at[-1]] if at[-1] is not None else {"id": None, "text": None}
+        side = None if at[-1] is None else "source" if source else "text"
+        assert (got[at]["side"], got[at]["token_id"], got[at]["text"]) == (side, token["id"], token["text"])
         if at[-1] is None:
             assert got[at]["value"] == pytest.approx(value, rel=1e-6, abs=1e-9)
         else:
@@ -117,13 +132,15 @@ def test_arrow_reads_the_same_rows(engine, request_):
     table = pyarrow.ipc.open_stream(data).read_all()
     table.validate(full=True)
     assert table.column_names == COLUMNS
-    assert [str(f.type) for f in table.schema] == ["string", "int32", "int32", "int32", "string", "int32", "int32", "string", "float"]
+    assert [str(f.type) for f in table.schema] == ["string", "int32", "int32", "int32", "string", "string", "int32", "int32", "string", "float"]
     check_rows(x, table.to_pylist())
 
 
 def arrays_of(x):
     """{path: [(row of the tensor, columns, numbers)]} of the JSON's numbers of tokens."""
     out = {}
+    for i, row in enumerate(x.get("source", {}).get("weights", [])):
+        out.setdefault("source.weights.alpha", []).append((i, 0, row["alpha"]))
     for i, row in enumerate(x["weights"]):
         for name, first in (("alpha", row.get("window", [0])[0]), ("score", 0), ("log_normalizer", 0)):
             if name in row:
@@ -132,10 +149,15 @@ def arrays_of(x):
         for name in ("tokens", "positions", "biases"):
             if name in row:
                 out.setdefault(f"span.rows.{name}", []).append((i, 0, row[name]))
-    for path in ("contributions", "attribution", "aggregate"):
+            if name in row.get("source", {}):
+                out.setdefault(f"span.rows.source.{name}", []).append((i, 0, row["source"][name]))
+    members = {path: x.get(path) or {} for path in ("contributions", "attribution", "aggregate")}
+    members |= {f"{path}.source": of.get("source", {}) for path, of in members.items()}
+    members["source.aggregate"] = x.get("source", {}).get("aggregate") or {}
+    for path, of in members.items():
         for name in ("tokens", "positions", "biases", "alpha"):
-            if name in (x.get(path) or {}):
-                out[f"{path}.{name}"] = [(None, 0, x[path][name])]
+            if name in of:
+                out[f"{path}.{name}"] = [(None, 0, of[name])]
     return out
 
 
@@ -149,6 +171,9 @@ def test_safetensors_hold_the_same_floats(engine, request_, tmp_path):
     assert metadata["text"] == AWKWARD and metadata["model"] == x["model"] and metadata["position"] == str(x["position"])
     assert found["tokens.id"].tolist() == [t["id"] for t in x["tokens"]]
     assert found["tokens.offset"].tolist() == [t["offset"] for t in x["tokens"]]
+    assert metadata.get("source") == ("".join(t["text"] for t in x["source"]["tokens"]) if "source" in x else None)
+    for k in ("id", "offset") if "source" in x else ():
+        assert found[f"source.tokens.{k}"].tolist() == [t[k] for t in x["source"]["tokens"]]
     arrays = arrays_of(x)
     for path, rows in arrays.items():
         expected = numpy.zeros_like(found[path])
@@ -158,12 +183,14 @@ def test_safetensors_hold_the_same_floats(engine, request_, tmp_path):
     for path, value in ((row[0], row[-1]) for row in expected_rows(x) if row[5] is None and not row[0].startswith(("span.rows", "weights"))):
         assert found[path].shape == () and found[path] == pytest.approx(value, rel=1e-6, abs=1e-9)
     names = metadata["rounds"].split(",")
-    for i, row in enumerate(x["weights"]):
-        assert (found["weights.layer"][i], found["weights.head"][i], names[found["weights.round"][i]]) == (row["layer"], row["head"], row["round"])
+    for of, at in ((x, "weights"), (x.get("source", {}), "source.weights")):
+        for i, row in enumerate(of.get("weights", [])):
+            assert (found[f"{at}.layer"][i], found[f"{at}.head"][i], names[found[f"{at}.round"][i]]) == (row["layer"], row["head"], row["round"])
     for i, row in enumerate(x.get("span", {}).get("rows", [])):
         assert found["span.rows.position"][i] == row["position"] and found["span.rows.score"][i] == pytest.approx(row["score"], rel=1e-6)
-        for k, (token, value) in enumerate(row.get("top", [])):
-            assert (found["span.rows.top.token"][i, k], found["span.rows.top"][i, k]) == (token, numpy.float32(value))
+        for of, at in ((row, "span.rows.top"), (row.get("source", {}), "span.rows.source.top")):
+            for k, (token, value) in enumerate(of.get("top", [])):
+                assert (found[f"{at}.token"][i, k], found[at][i, k]) == (token, numpy.float32(value))
 
 
 # --- in pieces -----------------------------------------------------------------------------------

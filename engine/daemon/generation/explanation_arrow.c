@@ -94,8 +94,8 @@ typedef enum column_type { INT32, FLOAT32, UTF8 } column_type;
 static const struct {
 	const char *name;
 	column_type type;
-} columns[] = {{"path", UTF8},   {"position", INT32}, {"layer", INT32}, {"head", INT32},   {"round", UTF8},
-               {"token", INT32}, {"token_id", INT32}, {"text", UTF8},   {"value", FLOAT32}};
+} columns[] = {{"path", UTF8}, {"position", INT32}, {"layer", INT32},    {"head", INT32}, {"round", UTF8},
+               {"side", UTF8}, {"token", INT32},    {"token_id", INT32}, {"text", UTF8},  {"value", FLOAT32}};
 enum { COLUMNS = sizeof columns / sizeof *columns, BATCH = 4096, MAX_BUFFERS = 3 * COLUMNS };
 
 /* Message { version, header_type, header, bodyLength }; where the header is referred to. */
@@ -195,13 +195,15 @@ static void add_row(batch *b, const explanation_table *t, const table_row *row)
 	const table_series *s = row->series;
 	const char *text;
 	size_t n;
-	const int32_t id = explanation_table_token(t, row->token, &text, &n);
+	const int32_t id = explanation_table_token(t, s->side, row->token, &text, &n);
+	const char *side = explanation_table_side(row);
 	const bool token = row->token != TABLE_NONE;
 	const cell cells[COLUMNS] = {text_cell(s->path, strlen(s->path)),
 	                             {.number = row->position},
 	                             {.number = s->layer},
 	                             {.number = s->head},
 	                             text_cell(s->round[0] ? s->round : NULL, strlen(s->round)),
+	                             text_cell(token ? side : NULL, strlen(side)),
 	                             {.number = row->token},
 	                             {.number = token ? id : TABLE_NONE},
 	                             text_cell(token ? text : NULL, n),

@@ -34,12 +34,12 @@ static void csv_row(const explanation_table *t, const table_row *row, format_buf
 	const table_series *s = row->series;
 	const char *text;
 	size_t n;
-	int32_t id = explanation_table_token(t, row->token, &text, &n);
+	int32_t id = explanation_table_token(t, s->side, row->token, &text, &n);
 	format_buffer_print(out, "%s,", s->path);
 	csv_index(out, row->position);
 	csv_index(out, s->layer);
 	csv_index(out, s->head);
-	format_buffer_print(out, "%s,", s->round);
+	format_buffer_print(out, "%s,%s,", s->round, explanation_table_side(row));
 	csv_index(out, row->token);
 	csv_index(out, row->token == TABLE_NONE ? TABLE_NONE : id);
 	csv_text(out, text, n);
@@ -51,7 +51,7 @@ static status csv_piece(explanation_writer *w, format_buffer *out, error *err)
 	table_row row;
 	(void)err;
 	if (!w->begun)
-		format_buffer_string(out, "path,position,layer,head,round,token,token_id,text,value\n");
+		format_buffer_string(out, "path,position,layer,head,round,side,token,token_id,text,value\n");
 	while (!out->failed && out->used < EXPLANATION_PIECE && explanation_table_next(&w->table, &w->at, &row))
 		csv_row(&w->table, &row, out);
 	return STATUS_OK;

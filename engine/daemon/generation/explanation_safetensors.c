@@ -1,6 +1,6 @@
 /* explanation_safetensors.c - a tensor for each path of the table.
  *
- * Numbers of tokens have a column for each token of the text, 0 where the answer has none. Paths within a list of
+ * Numbers of tokens have a column for each token of their side, 0 where the answer has none. Paths within a list of
  * objects have a row for each object, and beside them stand the objects' own indices, "weights.layer" or
  * "span.rows.position". Tensors are written row by row in the order of the header. */
 #include <assert.h>
@@ -19,7 +19,7 @@ typedef enum tensor_kind {
 	NUMBERS,     /* F32: those of the path */
 	PAIR_TOKENS, /* I32 from here on: of TABLE_PAIRS */
 	TOKEN_IDS,
-	TOKEN_OFFSETS, /* of the text */
+	TOKEN_OFFSETS, /* of a side */
 	POSITIONS,
 	LAYERS,
 	HEADS,
@@ -29,7 +29,8 @@ typedef enum tensor_kind {
 typedef struct tensor {
 	char name[TABLE_PATH_BYTES + 16];
 	tensor_kind kind;
-	const table_series *of; /* the first series of its path */
+	table_side side;        /* of TOKEN_IDS, TOKEN_OFFSETS */
+	const table_series *of; /* of the others: the first series of its path */
 	int64_t rows, columns;  /* -1: without that dimension */
 } tensor;
 
@@ -125,6 +126,19 @@ static void add_path(plan *p, const explanation_table *table, const table_series
 		add_indices(p, table, first, rows);
 }
 
+static void add_tokens(plan *p, const explanation_table *table)
+{
+	static const char *const names[TABLE_SIDES][2] = {{"tokens.id", "tokens.offset"},
+	                                                  {"source.tokens.id", "source.tokens.offset"}};
+	for (table_side side = TABLE_TEXT; side < TABLE_SIDES; side++)
+		for (int k = 0; k < 2 && table->tokens[side]; k++) {
+			const char *name = names[side][k];
+			tensor *t = add(p, k ? TOKEN_OFFSETS : TOKEN_IDS, NULL, name, strlen(name), "");
+			t->side = side;
+			t->columns = (int64_t)json_array_size(table->tokens[side]);
+		}
+}
+
 static int64_t tensor_numbers(const tensor *t)
 {
 	return (t->rows < 0 ? 1 : t->rows) * (t->columns < 0 ? 1 : t->columns);
@@ -136,10 +150,7 @@ static status plan_new(explanation_writer *w, error *err)
 	plan *p = w->own = memory_new(1, sizeof *p);
 	if (!p)
 		return STATUS_NOMEM;
-	for (tensor_kind kind = TOKEN_IDS; kind <= TOKEN_OFFSETS; kind++) {
-		const char *name = kind == TOKEN_IDS ? "tokens.id" : "tokens.offset";
-		add(p, kind, NULL, name, strlen(name), "")->columns = (int64_t)json_array_size(table->tokens);
-	}
+	add_tokens(p, table);
 	for (size_t i = 0; i < table->n; i++)
 		if (!find(p, table->series[i].path))
 			add_path(p, table, &table->series[i]);
@@ -165,13 +176,16 @@ static status plan_new(explanation_writer *w, error *err)
 
 /* --- the header ------------------------------------------------------------------------------------ */
 
-static json_t *text_of(const explanation_table *t)
+/* NULL: there is no such side, or no memory. */
+static json_t *text_of(const explanation_table *t, table_side side)
 {
 	format_buffer whole = {0};
-	for (size_t i = 0; i < json_array_size(t->tokens); i++) {
+	if (!t->tokens[side])
+		return NULL;
+	for (size_t i = 0; i < json_array_size(t->tokens[side]); i++) {
 		const char *text;
 		size_t n;
-		explanation_table_token(t, (int32_t)i, &text, &n);
+		explanation_table_token(t, side, (int32_t)i, &text, &n);
 		format_buffer_append(&whole, text, n);
 	}
 	json_t *string = whole.failed ? NULL : json_stringn(whole.used ? whole.data : "", whole.used);
@@ -188,12 +202,12 @@ static json_t *metadata_of(const plan *p, const explanation_writer *w)
 	if (json_is_integer(at))
 		snprintf(position, sizeof position, "%lld", (long long)json_integer_value(at));
 	const json_t *more = json_object_get(json_object_get(w->explanation, "span"), "has_more");
-	return json_pack("{s:s, s:O, s:s, s:s, s:s*, s:o}", "object", "explanation", "model",
+	return json_pack("{s:s, s:O, s:s, s:s, s:s*, s:o, s:o*}", "object", "explanation", "model",
 	                 json_object_get(w->explanation, "model"), "position", position, "rounds", rounds, "has_more",
 	                 !more                ? NULL
 	                 : json_is_true(more) ? "true"
 	                                      : "false",
-	                 "text", text_of(&w->table));
+	                 "text", text_of(&w->table, TABLE_TEXT), "source", text_of(&w->table, TABLE_SOURCE));
 }
 
 static json_t *shape_of(const tensor *t)
@@ -263,8 +277,8 @@ static void fill(plan *p, const tensor *t, const explanation_table *table)
 		return;
 	}
 	for (int64_t i = 0; i < width; i++)
-		p->line[i] = (int32_t)json_integer_value(
-		    json_object_get(json_array_get(table->tokens, (size_t)i), t->kind == TOKEN_IDS ? "id" : "offset"));
+		p->line[i] = (int32_t)json_integer_value(json_object_get(
+		    json_array_get(table->tokens[t->side], (size_t)i), t->kind == TOKEN_IDS ? "id" : "offset"));
 }
 
 static status tensors_piece(explanation_writer *w, format_buffer *out, error *err)

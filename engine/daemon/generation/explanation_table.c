@@ -78,6 +78,8 @@ static status walk_member(explanation_table *t, const char *key, const json_t *v
 {
 	if (strcmp(key, "span") == 0)
 		s.position = TABLE_NONE; /* its rows have theirs */
+	if (strcmp(key, "source") == 0)
+		s.side = TABLE_SOURCE;
 	if (json_is_object(value))
 		return walk(t, s.path, value, s);
 	if (json_is_array(value))
@@ -93,7 +95,7 @@ static status walk(explanation_table *t, const char *path, const json_t *object,
 	read_context(&context, object);
 	json_object_foreach((json_t *)(uintptr_t)object, key, value)
 	{
-		if (value == t->tokens)
+		if (value == t->tokens[TABLE_TEXT] || value == t->tokens[TABLE_SOURCE])
 			continue;
 		snprintf(context.path, sizeof context.path, "%s%s%s", path, path[0] ? "." : "", key);
 		TRY(walk_member(t, key, value, context));
@@ -103,7 +105,9 @@ static status walk(explanation_table *t, const char *path, const json_t *object,
 
 status explanation_table_init(explanation_table *t, const json_t *explanation)
 {
-	*t = (explanation_table){.tokens = json_incref(json_object_get(explanation, "tokens"))};
+	const json_t *source = json_object_get(explanation, "source");
+	*t = (explanation_table){.tokens = {json_incref(json_object_get(explanation, "tokens")),
+	                                    json_incref(json_object_get(source, "tokens"))}};
 	return walk(t, "", explanation,
 	            (table_series){.position = TABLE_NONE, .layer = TABLE_NONE, .head = TABLE_NONE});
 }
@@ -115,7 +119,8 @@ void explanation_table_fini(explanation_table *t)
 		free(t->series[i].of);
 	}
 	free(t->series);
-	json_decref(t->tokens);
+	for (int i = 0; i < TABLE_SIDES; i++)
+		json_decref(t->tokens[i]);
 	*t = (explanation_table){0};
 }
 
@@ -141,9 +146,16 @@ bool explanation_table_next(const explanation_table *t, table_cursor *at, table_
 	return true;
 }
 
-int32_t explanation_table_token(const explanation_table *t, int32_t token, const char **text, size_t *bytes)
+const char *explanation_table_side(const table_row *row)
 {
-	const json_t *object = token >= 0 ? json_array_get(t->tokens, (size_t)token) : NULL;
+	static const char *const names[TABLE_SIDES] = {"text", "source"};
+	return row->token == TABLE_NONE ? "" : names[row->series->side];
+}
+
+int32_t explanation_table_token(const explanation_table *t, table_side side, int32_t token, const char **text,
+                                size_t *bytes)
+{
+	const json_t *object = token >= 0 ? json_array_get(t->tokens[side], (size_t)token) : NULL;
 	const json_t *string = json_object_get(object, "text");
 	*text = string ? json_string_value(string) : "";
 	*bytes = json_string_length(string);

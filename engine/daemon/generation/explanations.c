@@ -98,7 +98,6 @@ static status read_selection(explanation *x, const json_t *params, const model_e
                              error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
-	const char *format = json_string_value(json_object_get(params, "format"));
 	/* The front end asks twice, unless the body is too large to look into. */
 	if (json_object_get(params, "compare"))
 		return error_set(err, STATUS_TOO_LARGE, "compare", "a comparison has a body of less than 64 KiB");
@@ -110,9 +109,6 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	x->weights = wants_weights(params);
 	if (x->weights && json_object_get(params, "span"))
 		return error_set(err, STATUS_INVALID, "span", "is not of the method \"alpha\"");
-	if (in->n_source > 0 && format && strcmp(format, "json") != 0)
-		return error_set(err, STATUS_UNSUPPORTED, "format",
-		                 "tables have no columns for a source; an explanation with one is JSON");
 	return attributions_asked(params) ? attributions_read(&x->attributions, params, c, in, x->position, err)
 	                                  : STATUS_OK;
 }
