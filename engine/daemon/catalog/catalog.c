@@ -183,6 +183,11 @@ int32_t catalog_mask(const model_entry *m)
 	return m->dims.mask >= 0 ? (int32_t)m->dims.mask : tokenizer_mask(m->tokenizer);
 }
 
+int32_t catalog_start(const model_entry *m)
+{
+	return m->dims.start >= 0 ? (int32_t)m->dims.start : tokenizer_start(m->tokenizer);
+}
+
 status catalog_check_reads_alone(const model_entry *m, const char *param, error *err)
 {
 	if (!m->dims.reads_source)

@@ -100,6 +100,8 @@ status catalog_check_classifies(const model_entry *m, const char *param, error *
 status catalog_check_fills_masks(const model_entry *m, const char *param, error *err);
 /* That token: the model's own, else its tokenizer's, or TOKEN_NONE. */
 int32_t catalog_mask(const model_entry *m);
+/* The token that a decoder with a source begins with: the model's own, else its tokenizer's, or TOKEN_NONE. */
+int32_t catalog_start(const model_entry *m);
 
 /* The store's table of the entry: STORE_MODELS or STORE_CHECKPOINTS. */
 store_table catalog_table(const model_entry *m);

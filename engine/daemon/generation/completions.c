@@ -51,11 +51,7 @@ static status put_start(choices_prompt *out, int32_t start)
 /* A text with its masks. */
 static status read_masked(token_list *out, const model_entry *m, const json_t *text, encode_options how, error *err)
 {
-	const mask_name name = mask_text_name(m);
-	TRY(mask_text_encode(m, &name, json_string_value(text), json_string_length(text), &how, out, err));
-	free(out->spans);
-	out->spans = NULL;
-	return STATUS_OK;
+	return mask_text_read(m, json_string_value(text), json_string_length(text), how, out, err);
 }
 
 static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
@@ -128,7 +124,7 @@ static status find_start(choices_plan *wanted, const json_t *prefix, error *err)
 	const model_entry *m = wanted->model;
 	if (!m->dims.source || (wanted->session && sessions_tokens(wanted->session) > 0))
 		return STATUS_OK;
-	wanted->start = m->dims.start >= 0 ? (int32_t)m->dims.start : tokenizer_start(m->tokenizer);
+	wanted->start = catalog_start(m);
 	return wanted->start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, "model",

@@ -142,3 +142,13 @@ status mask_text_encode(const model_entry *m, const mask_name *name, const char 
 	free(names);
 	return s;
 }
+
+status mask_text_read(const model_entry *m, const char *text, size_t bytes, encode_options o, token_list *out,
+                      error *err)
+{
+	const mask_name name = mask_text_name(m);
+	TRY(mask_text_encode(m, &name, text, bytes, &o, out, err));
+	free(out->spans);
+	out->spans = NULL;
+	return STATUS_OK;
+}

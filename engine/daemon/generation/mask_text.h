@@ -29,4 +29,8 @@ bool mask_text_is_mask(const mask_name *name, const token_list *tokens, size_t i
 status mask_text_encode(const model_entry *m, const mask_name *name, const char *text, size_t bytes,
                         const encode_options *o, token_list *out, error *err);
 
+/* The tokens alone. `begin` and `end` of `o` are also how the text of a source is read, by models that have one. */
+status mask_text_read(const model_entry *m, const char *text, size_t bytes, encode_options o, token_list *out,
+                      error *err);
+
 #endif
