@@ -69,14 +69,25 @@ static void add_both(faithfulness *f, int64_t count)
 	add_count(f, f->n - count);
 }
 
-void faithfulness_init(faithfulness *f, const faithfulness_options *o, int64_t n, uint32_t text, uint32_t position)
+static int64_t distance(const faithfulness *f, int64_t token)
 {
-	*f = (faithfulness){.options = o, .n = n, .text = text, .position = position};
+	return token < f->reader ? f->reader - token : token + 1 - f->reader;
+}
+
+/* So many of n tokens in a row are at a distance of `far` and more. */
+static int64_t count_far(int64_t n, int64_t far)
+{
+	return n >= far ? n - far + 1 : 0;
+}
+
+void faithfulness_init(faithfulness *f, const faithfulness_options *o, int64_t n, int64_t reader, uint32_t text)
+{
+	*f = (faithfulness){.options = o, .n = n, .reader = reader, .text = text};
 	for (int i = 0; i < o->n_fractions; i++)
 		add_both(f, count_of(o->fractions[i], n));
 	for (int g = 0; g <= o->grid; g++)
 		add_both(f, count_at(f, g));
-	f->far = n >= o->far ? n - o->far + 1 : 0;
+	f->far = count_far(reader, o->far) + count_far(n - reader, o->far);
 	f->n_far = f->far > 0 ? count_of(FAR_FRACTION, f->far) : 0;
 }
 
@@ -98,7 +109,7 @@ static float uniform(const faithfulness *f, int draw, int64_t token, int word)
 {
 	const uint64_t index = (uint64_t)f->text << 32 | (uint64_t)token;
 	const philox_block b =
-	    philox(f->options->seed, PHILOX_STREAM_FAITHFULNESS + (uint32_t)draw, f->position, index);
+	    philox(f->options->seed, PHILOX_STREAM_FAITHFULNESS + (uint32_t)draw, (uint32_t)f->reader, index);
 	return philox_uniform(b.word[word]);
 }
 
@@ -111,7 +122,13 @@ void faithfulness_random(const faithfulness *f, double *numbers)
 void faithfulness_recency(const faithfulness *f, double *numbers)
 {
 	for (int64_t j = 0; j < f->n; j++)
-		numbers[j] = (double)(j + 1);
+		numbers[j] = (double)(f->n + 1 - distance(f, j));
+}
+
+/* Where a token stands in a set, which has the reader too. */
+static int64_t place_of(const faithfulness *f, int64_t token)
+{
+	return token + (token >= f->reader);
 }
 
 typedef struct ranked {
@@ -139,8 +156,8 @@ static void write_soft(const faithfulness *f, const double *numbers, double most
 {
 	for (int64_t j = 0; j < f->n; j++) {
 		const bool drawn = most > 0 && (double)uniform(f, s, j, 0) < fabs(numbers[j]) / most;
-		first[j] = drawn;
-		second[j] = !drawn;
+		first[place_of(f, j)] = drawn;
+		second[place_of(f, j)] = !drawn;
 	}
 }
 
@@ -149,10 +166,11 @@ static void write_far(const faithfulness *f, const ranked *order, bool *first, b
 {
 	int64_t seen = 0;
 	for (int64_t i = 0; i < f->n; i++) {
-		if (order[i].token >= f->far)
+		const int64_t place = place_of(f, order[i].token);
+		if (distance(f, order[i].token) < f->options->far)
 			continue;
-		first[order[i].token] = seen < f->n_far;
-		last[order[i].token] = seen >= f->far - f->n_far;
+		first[place] = seen < f->n_far;
+		last[place] = seen >= f->far - f->n_far;
 		seen++;
 	}
 }
@@ -162,8 +180,9 @@ static void write_order(const faithfulness *f, const double *numbers, const rank
 	const int64_t row = f->n + 1, counts = f->n_counts;
 	for (int64_t c = 0; c < counts; c++)
 		for (int64_t i = 0; i < f->n; i++) {
-			absent[c * row + order[i].token] = i < f->counts[c];
-			absent[(counts + c) * row + order[i].token] = i >= f->counts[c];
+			const int64_t place = place_of(f, order[i].token);
+			absent[c * row + place] = i < f->counts[c];
+			absent[(counts + c) * row + place] = i >= f->counts[c];
 		}
 	absent += 2 * counts * row;
 	for (int s = 0; s < f->options->soft; s++, absent += 2 * row)
@@ -179,7 +198,8 @@ status faithfulness_write_sets(const faithfulness *f, const double *numbers, int
 	if (!order)
 		return STATUS_NOMEM;
 	memset(absent, 0, (size_t)(faithfulness_sets(f, orders) * row) * sizeof *absent);
-	memset(absent, true, (size_t)f->n * sizeof *absent);
+	memset(absent, true, (size_t)row * sizeof *absent);
+	absent[f->reader] = false;
 	for (int o = 0; o < orders; o++) {
 		for (int64_t j = 0; j < f->n; j++)
 			order[j] = (ranked){numbers[o * f->n + j], j};

@@ -1,9 +1,10 @@
 /* faithfulness.h - how well the order in which a method ranks tokens fits what happens when they are removed.
  *
- * Of a text only the n tokens before the last are ranked: the last one, the reader, cannot be removed. An order is n
- * numbers, the largest first, of equal ones the earlier token. From the orders follow sets of tokens to remove
- * (faithfulness_write_sets); from what the model says of its target without each set, the metrics
- * (faithfulness_measure), and from those of many texts means with intervals (faithfulness_estimate).
+ * Of a sequence all n tokens but one are ranked: the reader, at which the target is predicted, cannot be removed. The
+ * reader is the last token, or, where tokens on both sides are read, any one; a source's tokens stand in front of those
+ * that a decoder reads. An order is n numbers, the largest first, of equal ones the earlier token. From the orders
+ * follow sets of tokens to remove (faithfulness_write_sets); from what the model says of its target without each set,
+ * the metrics (faithfulness_measure), and from those of many texts means with intervals (faithfulness_estimate).
  *
  * With f(S) the log-probability of the target when the tokens S are removed, f = f({}), T_k the first k tokens of the
  * order, A all n tokens and k(q) = ⌈q n⌉:
@@ -54,20 +55,21 @@ faithfulness_metric faithfulness_metric_at(const faithfulness_options *o, int i)
 typedef struct faithfulness {
 	const faithfulness_options *options; /* the caller's */
 	int64_t n;                           /* tokens that are ranked, at least 1 */
-	uint32_t text, position;             /* of the draws */
+	int64_t reader;                      /* of which so many stand before the reader */
+	uint32_t text;                       /* of the draws */
 	int n_counts;
 	int64_t counts[FAITHFULNESS_MAX_COUNTS]; /* between 0 and n, rising; with k there is n - k */
-	int64_t far;                             /* the first of the tokens are far: so many, */
+	int64_t far;                             /* tokens are far: so many, */
 	int64_t n_far;                           /* of which so many are removed */
 } faithfulness;
 
-void faithfulness_init(faithfulness *f, const faithfulness_options *o, int64_t n, uint32_t text, uint32_t position);
+void faithfulness_init(faithfulness *f, const faithfulness_options *o, int64_t n, int64_t reader, uint32_t text);
 /* Sets for so many orders. */
 int64_t faithfulness_sets(const faithfulness *f, int orders);
-/* The numbers of the baselines [n]. */
+/* The numbers of the baselines [n]. Recency: the nearer to the reader, the larger. */
 void faithfulness_random(const faithfulness *f, double *numbers);
 void faithfulness_recency(const faithfulness *f, double *numbers);
-/* absent [sets][n + 1], of numbers [orders][n], which are finite. STATUS_NOMEM. */
+/* absent [sets][n + 1], the reader in its place among them, of numbers [orders][n], which are finite. STATUS_NOMEM. */
 status faithfulness_write_sets(const faithfulness *f, const double *numbers, int orders, bool *absent);
 
 /* What comes out of one prediction; the caller's memory. NAN: the metric is not there. */

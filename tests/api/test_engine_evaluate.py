@@ -17,6 +17,7 @@ import check_golden
 import faithfulness
 import planted_keys
 import tensors
+from encoder_decoder import START, EncoderDecoder, encoder_files
 
 SETS = ROOT / "data" / "golden" / "attribution"
 METHODS = ["contributions", "alpha", "rollout", "gradient_x_input", "attention_x_gradient", "integrated_gradients", "leave_one_out"]
@@ -43,6 +44,19 @@ def sets(engine, tmp_path_factory):
     return {name: upload(engine, folder, name) for name in ("additive_windows", "gpt2", "linear", "encoder_mean")}
 
 
+MASK = 259  # of the encoder
+
+
+@pytest.fixture(scope="module")
+def others(engine):
+    """Model, tokens, source and position: an encoder-decoder, and an encoder that fills in masks."""
+    for name, files in (("translator", EncoderDecoder().files()), ("encoder", encoder_files(MASK))):
+        engine.upload("model.import", {"id": name}, **files)
+    ids = [3 + b for b in b"what is said of it"]
+    return {"translator": ("translator", [START, *ids[:9]], [3 + b for b in b"a source"], 9),
+            "encoder": ("encoder", [*ids[:6], MASK, *ids[6:12], MASK], None, 6)}
+
+
 def by_name(evaluation, numbers):
     return {(m["metric"], m.get("fraction", 0)): math.nan if x is None else x for m, x in zip(evaluation["metrics"], numbers, strict=True)}
 
@@ -56,41 +70,63 @@ def assert_same(found, expected):
 class Said:
     """What a model says of a token when others are replaced: by /v1/explain, which knows nothing of evaluations."""
 
-    def __init__(self, engine, model, ids, token, replacement):
+    def __init__(self, engine, model, ids, token, replacement, position=None):
         self.engine, self.model, self.ids, self.token, self.replacement = engine, model, ids, token, replacement
-        self.known = {}
+        self.position, self.known = position, {}
 
     def __call__(self, absent):
         if absent not in self.known:
             ids = [self.replacement if i in absent else x for i, x in enumerate(self.ids)]
             request = {"model": self.model, "input": ids, "method": "contributions", "target": {"token": self.token}}
+            if self.position is not None:
+                request["position"] = self.position
             self.known[absent] = self.engine.call("explain", request)["contributions"]["target"]["log_probability"]
         return self.known[absent]
 
 
-def numbers(engine, model, ids, method, replacement):
-    request = {"model": model, "input": ids}
-    if method == "alpha":
-        return engine.call("explain", request | {"method": "alpha", "aggregate": "mean"})["aggregate"]["alpha"]
-    if method == "rollout":
-        return engine.call("explain", request | {"method": "alpha", "aggregate": "rollout"})["aggregate"]["alpha"]
+class SaidOfSource(Said):
+    """The same of an encoder-decoder, in numpy: a request cannot replace the start of its decoder."""
+
+    def __init__(self, ids, source, token, replacement):
+        self.ids, self.first, self.token, self.replacement = [*source, *ids], len(source), token, replacement
+        self.reference, self.known = EncoderDecoder(), {}
+
+    def __call__(self, absent):
+        if absent not in self.known:
+            ids = [self.replacement if i in absent else x for i, x in enumerate(self.ids)]
+            self.known[absent] = float(self.reference.logprobs(ids[:self.first], ids[self.first:])[0][-1][self.token])
+        return self.known[absent]
+
+
+def numbers(engine, model, ids, method, replacement, **request):
+    """Of the source, where there is one, and of the text."""
+    request |= {"model": model, "input": ids[1:] if "source" in request else ids}
+    if method in ("alpha", "rollout"):
+        found = engine.call("explain", request | {"method": "alpha", "aggregate": "mean" if method == "alpha" else "rollout"})
+        return (found["source"]["aggregate"]["alpha"] if "source" in found else []) + found["aggregate"]["alpha"]
     more = {"replacement": replacement} if method == "leave_one_out" and replacement is not None else {}
     found = engine.call("explain", request | {"method": method} | more)
-    return found["contributions" if method == "contributions" else "attribution"]["tokens"]
+    found = found["contributions" if method == "contributions" else "attribution"]
+    return found.get("source", {}).get("tokens", []) + found["tokens"]
 
 
-@pytest.mark.parametrize("name", ["additive_windows", "gpt2", "linear"])
-def test_every_metric_of_every_method_is_what_the_reference_says(engine, sets, name):
-    model, ids = sets[name]
-    settings = {"fractions": [0.1, 0.5], "grid": 4, "soft": 2, "far": 9, "seed": 3}
-    request = {"model": model, "input": ids, "replacement": 40, "rows": True, "methods": METHODS} | settings
+@pytest.mark.parametrize("name", ["additive_windows", "gpt2", "linear", "translator", "encoder"])
+def test_every_metric_of_every_method_is_what_the_reference_says(engine, sets, others, name):
+    model, ids, source, position = others.get(name) or (*sets[name], None, None)
+    settings = {"fractions": [0.1, 0.5], "grid": 4, "soft": 2, "far": 9 if name in sets else 4, "seed": 3}
+    more = {"source": source} if source else {}
+    request = {"model": model, "input": ids[1:] if source else ids, "replacement": 40, "rows": True, "methods": METHODS} | settings | more
     evaluation = engine.call("evaluation.create", request)
     row = evaluation["rows"][0]
-    n = len(ids) - 1
-    said = Said(engine, model, ids, row["target"]["id"], 40)
-    orders = [numpy.array(numbers(engine, model, ids, m, 40))[:n] for m in METHODS]
-    orders += [faithfulness.random_order(3, 0, n), faithfulness.recency(n)]
-    expected = faithfulness.measure(said, orders, **settings)
+    everything = len(source or []) + len(ids)
+    n, reader = everything - 1, len(source or []) + row["position"]
+    assert row["position"] == (len(ids) - 1 if position is None else position)
+    token = row["target"]["id"]
+    replaced = SaidOfSource(ids, source, token, 40) if source else Said(engine, model, ids, token, 40, position)
+    said = lambda absent: replaced(frozenset(j + (j >= reader) for j in absent))
+    orders = [numpy.delete(numbers(engine, model, ids, m, 40, **more), reader) for m in METHODS]
+    orders += [faithfulness.random_order(3, 0, n, reader), faithfulness.recency(n, reader)]
+    expected = faithfulness.measure(said, orders, **settings, reader=reader)
     assert row["log_probability"] == pytest.approx(said(frozenset()), abs=1e-5)
     assert row["empty"] == pytest.approx(said(frozenset(range(n))), abs=1e-5)
     assert [m["method"] for m in row["methods"]] == METHODS + ["random", "recency"]
@@ -122,6 +158,36 @@ def test_masked_tokens_are_those_that_leave_one_out_masks(engine, sets):
     assert row["target"]["id"] == target
     assert found["comprehensiveness", 0.001] == pytest.approx(falls[parts.argmax()], abs=1e-5)
     assert found["kendall_tau", 0] == pytest.approx(faithfulness.kendall(parts, falls), abs=1e-5)
+
+
+def test_masks_and_sources_stand_in_the_texts_of_a_file(engine, others):
+    model, ids, source, _ = others["translator"]
+    pair = {"source": "a source", "target": "what is s"}
+    file = engine.add_file("".join(json.dumps(p) + "\n" for p in (pair, {"source": "x", "target": ""}, {"source": "", "target": "left out"})))
+    request = {"methods": ["contributions", "alpha"], "soft": 1, "bootstrap": 10}
+    job = engine.call("evaluation.create", request | {"model": model, "file": file})
+    assert wait(engine, job["id"])["texts"]["done"] == 2
+    alone = engine.call("evaluation.create", request | {"model": model, "source": source, "input": ids[1:], "rows": True})
+    first, second = texts_of(engine, job["id"])
+    assert first["rows"] == alone["rows"] and first["tokens"] == len(ids) and second["rows"][0]["position"] == 0
+    model, ids, *_ = others["encoder"]
+    file = engine.add_file("what i[MASK]s said[MASK]\nno mask\n[MASK]!\n[MASK]\n")
+    job = engine.call("evaluation.create", request | {"model": model, "file": file, "spread": 4})
+    assert wait(engine, job["id"])["texts"]["done"] == 2
+    positions = [[r["position"] for r in t["rows"]] for t in texts_of(engine, job["id"])]
+    assert positions == [[6, 13], [0]]
+    assert texts_of(engine, job["id"])[0]["rows"] == engine.call("evaluation.create", request | {"model": model, "input": ids, "positions": [-1, 6], "rows": True})["rows"]
+
+
+def test_a_source_or_a_mask_that_is_missing_is_refused_by_name(engine, sets, others):
+    text = engine.add_file("a text")
+    for request, param in (({"model": "translator", "input": "x"}, "source"), ({"model": "translator", "input": "x", "source": ""}, "source"),
+                           ({"model": "translator", "input": "x", "source": "y" * 41}, "source"), ({"model": "translator", "input": "x", "source": [999]}, "source"),
+                           ({"model": sets["gpt2"][0], "input": "xy", "source": "z"}, "source"), ({"model": "translator", "file": text, "source": "z"}, "source"),
+                           ({"model": "translator", "file": text}, "file"), ({"model": "encoder", "file": text}, "file"),
+                           ({"model": "encoder", "input": "no mask"}, "input"), ({"model": "encoder", "input": [MASK]}, "input")):
+        e = refused(engine, request)
+        assert (e.status, e.param) == (400, param), request
 
 
 def assert_intervals(evaluation, rows, groups):

@@ -164,7 +164,6 @@ def test_what_a_model_with_or_without_an_encoder_cannot_do_is_refused_by_name(en
     refused(engine, "explain", {"model": model, "input": "x", "source": "y" * (SOURCE + 1)}, "source", "1 to 40")
     refused(engine, "explain", {"model": model, "input": "x", "source": [VOCAB]}, "source", "vocabulary")
     refused(engine, "explain", {"model": causal, "input": "x", "source": "y"}, "source", "no source")
-    refused(engine, "evaluation.create", {"model": model, "input": "x"}, "model", "source")
     left = engine.call("session.list")["data"]
     assert not [s for s in left if s["model"] in (model, causal)]
 

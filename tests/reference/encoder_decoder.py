@@ -95,3 +95,13 @@ class EncoderDecoder:
             lead = min(lead, best[1] - best[0])
             ids.append(int(row.argmax()))
         return ids[1 + len(prefix):], lead
+
+
+def encoder_files(mask, seed=2):
+    """Files of an encoder alone, of as many layers, that fills in masks; `mask` lies behind the other tokens."""
+    rng = np.random.default_rng(seed)
+    w = weights_of(rng, "", "af" * DEPTH, LENGTH)
+    w["token_emb.emb.weight"] = rng.normal(0, 1, (mask + 1, DIM)).astype("float32")
+    w |= {"to_logits.weight": rng.normal(0, 1, (mask + 1, DIM)).astype("float32"), "to_logits.bias": rng.normal(0, 1, mask + 1).astype("float32")}
+    config = {"model_type": "transformer", "stack": "encoder", **STACK, "num_tokens": mask + 1, "mask_token_id": mask, "max_seq_len": LENGTH}
+    return {"config": json.dumps(config).encode(), "weights": save(w)}

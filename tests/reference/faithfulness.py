@@ -1,7 +1,8 @@
 """Metrics of faithfulness in numpy, written to be read: how well an order of tokens fits what happens when they are removed.
 
-One prediction behind n + 1 tokens, of which the last, the reader, stays. said(S) is the log-probability of the target when the
-tokens S (a frozenset of indices) are removed. An order is n numbers, the largest first, of equal ones the earlier token. The
+One prediction that reads n + 1 tokens, of which one, the reader, stays: `reader` others are before it, all n unless that is given.
+said(S) is the log-probability of the target when the
+tokens S (a frozenset of indices among the n) are removed. An order is n numbers, the largest first, of equal ones the earlier token. The
 definitions are those of engine/explain/faithfulness.h; random numbers are Philox's, counter-based, so that they are the same here.
 """
 
@@ -28,12 +29,17 @@ def uniform(seed, draw, text, position, token, word):
     return (philox(seed, FAITHFULNESS + draw, position, text << 32 | token)[word] >> 8) * 2.0**-24
 
 
-def random_order(seed, text, position):
-    return numpy.array([uniform(seed, 0, text, position, j, 1) for j in range(position)])
+def random_order(seed, text, n, reader=None):
+    return numpy.array([uniform(seed, 0, text, n if reader is None else reader, j, 1) for j in range(n)])
 
 
-def recency(n):
-    return numpy.arange(1, n + 1)
+def distances(n, reader=None):
+    reader = n if reader is None else reader
+    return numpy.array([*range(reader, 0, -1), *range(1, n - reader + 1)])
+
+
+def recency(n, reader=None):
+    return n + 1 - distances(n, reader)
 
 
 def count(fraction, n):
@@ -53,7 +59,7 @@ def kendall(x, y):
     return (a * b).sum() / pairs if pairs else math.nan
 
 
-def one_order(said, order, drawn, n, fractions, grid, far):
+def one_order(said, order, drawn, n, reader, fractions, grid, far):
     """Metrics by name of an order, a list of tokens; drawn: for each draw which tokens it takes. And both curves."""
     every, whole = frozenset(range(n)), said(frozenset())
     without = lambda k: said(frozenset(order[:k]))
@@ -66,7 +72,7 @@ def one_order(said, order, drawn, n, fractions, grid, far):
     curves = [[along(k) for k in points] for along in (without, only)]
     for name, curve in zip(("deletion_auc", "insertion_auc"), curves):
         found[name, 0] = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(points, points[1:], curve, curve[1:])) / n
-    distant = [j for j in order if n - j >= far]
+    distant = [j for j in order if distances(n, reader)[j] >= far]
     found["far_drop", 0] = whole - said(frozenset(distant[: count(0.05, len(distant))])) if distant else math.nan
     if len(drawn):
         found["soft_comprehensiveness", 0] = whole - numpy.mean([said(frozenset(numpy.flatnonzero(d))) for d in drawn])
@@ -74,17 +80,18 @@ def one_order(said, order, drawn, n, fractions, grid, far):
     return found, curves
 
 
-def measure(said, orders, fractions, grid, soft, far, seed, text=0):
+def measure(said, orders, fractions, grid, soft, far, seed, text=0, reader=None):
     """[(metrics of the order, metrics of its reverse, curves)] of orders, each an array of n numbers."""
     found = []
     falls = [said(frozenset()) - said(frozenset([j])) for j in range(len(orders[0]))]
     for numbers in orders:
         n = len(numbers)
+        place = n if reader is None else reader
         order = numpy.argsort(-numpy.asarray(numbers, float), kind="stable").tolist()
         shares = numpy.abs(numbers) / max(numpy.abs(numbers).max(), 1e-300)
-        drawn = [numpy.array([uniform(seed, s, text, n, j, 0) < shares[j] for j in range(n)]) for s in range(soft)]
-        forward, curves = one_order(said, order, drawn, n, fractions, grid, far)
-        backward, _ = one_order(said, order[::-1], [~d for d in drawn], n, fractions, grid, far)
+        drawn = [numpy.array([uniform(seed, s, text, place, j, 0) < shares[j] for j in range(n)]) for s in range(soft)]
+        forward, curves = one_order(said, order, drawn, n, place, fractions, grid, far)
+        backward, _ = one_order(said, order[::-1], [~d for d in drawn], n, place, fractions, grid, far)
         forward["kendall_tau", 0] = kendall(numbers, falls)
         backward["kendall_tau", 0] = -forward["kendall_tau", 0]
         found.append((forward, backward, curves))

@@ -7,6 +7,7 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
+#include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/jobs/job_check.h"
 #include "engine/text/jsonl.h"
@@ -18,27 +19,117 @@ typedef struct reader {
 	bool full; /* ends the reading of JSON lines */
 } reader;
 
-static status add_text(reader *r, const char *text, size_t bytes, error *err)
+/* --- tokens of a text ------------------------------------------------------------------------------ */
+
+status evaluation_tokens_take(evaluation_tokens *out, const model_entry *m, token_list *text, error *err)
+{
+	const int32_t start = m->dims.source ? catalog_start(m) : TOKEN_NONE;
+	const size_t first = m->dims.source ? 1 : 0;
+	status s = STATUS_OK;
+	out->ids = memory_new(text->count + first + 1, sizeof *out->ids);
+	if (m->dims.source && start == TOKEN_NONE)
+		s = error_set(err, STATUS_INVALID, "model",
+		              "neither the model nor its tokenizer has a token that a sequence begins with");
+	else if (!out->ids)
+		s = STATUS_NOMEM;
+	if (s == STATUS_OK) {
+		out->count = (int64_t)(text->count + first);
+		out->ids[0] = start;
+		if (text->count > 0)
+			memcpy(out->ids + first, text->ids, text->count * sizeof *out->ids);
+	}
+	token_list_fini(text);
+	return s;
+}
+
+status evaluation_tokens_read_source(evaluation_tokens *out, const model_entry *m, const evaluation_settings *s,
+                                     const char *text, size_t bytes, error *err)
+{
+	token_list list;
+	TRY(mask_text_read(m, text, bytes, (encode_options){.begin = s->begins, .end = s->begins}, &list, err));
+	out->source = list.ids;
+	out->n_source = (int64_t)list.count;
+	return STATUS_OK;
+}
+
+status evaluation_tokens_read(evaluation_tokens *out, const model_entry *m, const evaluation_settings *s,
+                              const char *text, size_t bytes, error *err)
+{
+	const bool begins = s->begins && !m->dims.source; /* what a decoder writes has its own start */
+	token_list list;
+	if (s->mask != TOKEN_NONE)
+		TRY(mask_text_read(m, text, bytes, (encode_options){.begin = begins}, &list, err));
+	else
+		TRY(tokens_of_text(&list, m, text, bytes, begins, err));
+	return evaluation_tokens_take(out, m, &list, err);
+}
+
+void evaluation_tokens_fini(evaluation_tokens *t)
+{
+	free(t->ids);
+	free(t->source);
+	*t = (evaluation_tokens){0};
+}
+
+/* --- texts of a file ------------------------------------------------------------------------------- */
+
+static int64_t at_most(int64_t count, int64_t most)
+{
+	return count < most ? count : most;
+}
+
+/* The text is taken over; one without a position is left out. */
+static void add_tokens(reader *r, evaluation_tokens *t)
 {
 	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
-	token_list list;
-	TRY(tokens_of_text(&list, r->model, text, bytes, r->settings->begins, err));
-	int32_t *ids = list.ids;
-	const int64_t most = r->settings->max_tokens, count = (int64_t)list.count, tokens = count < most ? count : most;
-	if (evaluation_settings_positions(r->settings, tokens, positions, &missing) == 0) {
-		free(ids);
-		return STATUS_OK;
+	t->count = at_most(t->count, r->settings->max_tokens);
+	t->n_source = at_most(t->n_source, at_most(r->settings->max_tokens, r->model->dims.source));
+	const bool reads = !t->n_source == !r->model->dims.source;
+	if (!reads || evaluation_settings_positions(r->settings, t, positions, &missing) == 0) {
+		evaluation_tokens_fini(t);
+		return;
 	}
-	int32_t *cut = realloc(ids, (size_t)tokens * sizeof *ids);
-	r->corpus->texts[r->corpus->n++] = (evaluation_tokens){cut ? cut : ids, tokens};
+	r->corpus->texts[r->corpus->n++] = *t;
 	r->full = r->corpus->n == r->settings->texts;
-	return STATUS_OK;
+}
+
+static status add_text(reader *r, const char *text, size_t bytes, error *err)
+{
+	evaluation_tokens t = {0};
+	status s = evaluation_tokens_read(&t, r->model, r->settings, text, bytes, err);
+	if (s == STATUS_OK)
+		add_tokens(r, &t);
+	else
+		evaluation_tokens_fini(&t);
+	return s;
+}
+
+static status add_pair(reader *r, const json_t *source, const json_t *target, error *err)
+{
+	evaluation_tokens t = {0};
+	status s = evaluation_tokens_read_source(&t, r->model, r->settings, json_string_value(source),
+	                                         json_string_length(source), err);
+	if (s == STATUS_OK)
+		s = evaluation_tokens_read(&t, r->model, r->settings, json_string_value(target),
+		                           json_string_length(target), err);
+	if (s == STATUS_OK)
+		add_tokens(r, &t);
+	else
+		evaluation_tokens_fini(&t);
+	return s;
 }
 
 static status read_object(void *context, const json_t *object, long line, error *err)
 {
 	reader *r = context;
-	const json_t *text = json_object_get(object, "text");
+	const json_t *text = json_object_get(object, "text"), *source = json_object_get(object, "source"),
+	             *target = json_object_get(object, "target");
+	if (r->model->dims.source) {
+		if (!json_is_string(source) || !json_is_string(target))
+			return jsonl_refuse(err, line, "needs strings \"source\" and \"target\"");
+		TRY(add_pair(r, source, target, err));
+		return r->full ? STATUS_CANCELLED : STATUS_OK;
+	}
 	if (!json_is_string(text))
 		return jsonl_refuse(err, line, "needs a string \"text\"");
 	TRY(add_text(r, json_string_value(text), json_string_length(text), err));
@@ -66,7 +157,7 @@ static status read_map(reader *r, const file_map *map, error *err)
 		text += 3;
 		bytes -= 3;
 	}
-	if (!jsonl_detect(text, bytes))
+	if (!r->model->dims.source && !jsonl_detect(text, bytes))
 		return read_lines(r, text, bytes, err);
 	status s = jsonl_walk(text, bytes, 1, read_object, r, err);
 	return r->full && s == STATUS_CANCELLED ? STATUS_OK : s;
@@ -86,7 +177,9 @@ status evaluation_corpus_read(evaluation_corpus *out, const char *path, const ch
 	file_map_close(&map);
 	if (why == STATUS_OK && out->n == 0)
 		why = error_set(err, STATUS_INVALID, "file",
-		                "it has no text with a position to evaluate: one of two tokens");
+		                s->n_positions == 0 && s->mask != TOKEN_NONE
+		                    ? "it has no text with a mask"
+		                    : "it has no text with a position to evaluate: one of two tokens");
 	if (why == STATUS_INVALID)
 		snprintf(err->param, sizeof err->param, "file");
 	return why;
@@ -95,7 +188,7 @@ status evaluation_corpus_read(evaluation_corpus *out, const char *path, const ch
 void evaluation_corpus_fini(evaluation_corpus *c)
 {
 	for (int64_t i = 0; i < c->n; i++)
-		free(c->texts[i].ids);
+		evaluation_tokens_fini(&c->texts[i]);
 	free(c->texts);
 	*c = (evaluation_corpus){0};
 }

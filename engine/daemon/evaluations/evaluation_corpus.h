@@ -1,4 +1,5 @@
-/* evaluation_corpus.h - the texts of a file, as tokens: one on each line, or JSON lines with "text". */
+/* evaluation_corpus.h - the texts of a file, as tokens: one on each line, or JSON lines with "text"; of models that
+ * read a source JSON lines with "source" and "target", as for training. */
 #ifndef ENGINE_DAEMON_EVALUATIONS_EVALUATION_CORPUS_H
 #define ENGINE_DAEMON_EVALUATIONS_EVALUATION_CORPUS_H
 
@@ -6,17 +7,24 @@
 
 #include "engine/daemon/evaluations/evaluation_settings.h"
 
-typedef struct evaluation_tokens {
-	int32_t *ids;
-	int64_t count;
-} evaluation_tokens;
-
 typedef struct evaluation_corpus {
 	int64_t n;
 	evaluation_tokens *texts; /* [n] */
 } evaluation_corpus;
 
-/* Read the file `id` at `path`: the first texts that have a position of the settings, each cut to settings.max_tokens.
+/* Take over the tokens of a text, which may be empty, as the model reads them: a decoder with a source begins with its
+ * start. The list is freed also on error. STATUS_INVALID "model": there is no start; STATUS_NOMEM. */
+status evaluation_tokens_take(evaluation_tokens *out, const model_entry *m, token_list *text, error *err);
+/* Add the tokens of a source. STATUS_INVALID. */
+status evaluation_tokens_read_source(evaluation_tokens *out, const model_entry *m, const evaluation_settings *s,
+                                     const char *text, size_t bytes, error *err);
+/* The tokens of a text, which may name the mask of a model that fills it in. STATUS_INVALID. */
+status evaluation_tokens_read(evaluation_tokens *out, const model_entry *m, const evaluation_settings *s,
+                              const char *text, size_t bytes, error *err);
+void evaluation_tokens_fini(evaluation_tokens *t);
+
+/* Read the file `id` at `path`: the first texts that have a position of the settings, each, and its source, cut to
+ * settings.max_tokens.
  * STATUS_INVALID "file": it is not text, a line is wrong, it has no such text. STATUS_STORAGE: it is damaged.
  * STATUS_NOMEM. Any thread; evaluation_corpus_fini is due also after an error. */
 status evaluation_corpus_read(evaluation_corpus *out, const char *path, const char *id, const model_entry *m,

@@ -84,8 +84,8 @@ static void evaluate_input(creation *c)
 {
 	const evaluation_tokens *t = c->texts.texts;
 	error err = ERROR_INIT;
-	status s = evaluation_text_begin(&c->text, c->stream->engine, c->stream, c->model, &c->settings, t->ids,
-	                                 t->count, 0, input_done, c);
+	status s =
+	    evaluation_text_begin(&c->text, c->stream->engine, c->stream, c->model, &c->settings, t, 0, input_done, c);
 	if (s != STATUS_OK)
 		refuse(c, s, &err);
 }
@@ -134,36 +134,53 @@ static void create_job(creation *c)
 
 /* --- what is evaluated: pool thread -------------------------------------------------------------------- */
 
-static status read_tokens(creation *c, const json_t *tokens, evaluation_tokens *out, error *err)
+/* The ids of a list. On error the list is empty. */
+static status read_tokens(token_list *out, const json_t *tokens, int64_t vocabulary, const char *param, error *err)
 {
-	out->count = (int64_t)json_array_size(tokens);
-	out->ids = memory_new((size_t)out->count, sizeof *out->ids);
-	for (int64_t i = 0; out->ids && i < out->count; i++) {
-		const json_int_t id = json_integer_value(json_array_get(tokens, (size_t)i));
-		if (id < 0 || id >= c->model->dims.inputs)
-			return error_set(err, STATUS_INVALID, "input", "token %lld is not in the vocabulary of %lld",
-			                 (long long)id, (long long)c->model->dims.inputs);
-		out->ids[i] = (int32_t)id;
+	const size_t n = json_array_size(tokens);
+	*out = (token_list){.ids = memory_new(n + 1, sizeof *out->ids)};
+	for (; out->ids && out->count < n; out->count++) {
+		const json_int_t id = json_integer_value(json_array_get(tokens, out->count));
+		if (id < 0 || id >= vocabulary) {
+			token_list_fini(out);
+			return error_set(err, STATUS_INVALID, param, "token %lld is not in the vocabulary of %lld",
+			                 (long long)id, (long long)vocabulary);
+		}
+		out->ids[out->count] = (int32_t)id;
 	}
 	return out->ids ? STATUS_OK : STATUS_NOMEM;
 }
 
-static status check_input(const creation *c, int64_t tokens, error *err)
+static status check_source(const model_dims *d, int64_t n, error *err)
+{
+	model_dims source = *d;
+	source.positions = d->source;
+	const int64_t most = scheduler_attribution_limit(&source);
+	return !d->source || (n > 0 && n <= most)
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, "source", "is %lld tokens; 1 to %lld of this model are evaluated",
+	                       (long long)n, (long long)most);
+}
+
+static status check_input(const creation *c, const evaluation_tokens *t, error *err)
 {
 	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
-	const int64_t most = scheduler_attribution_limit(&c->model->dims);
-	if (tokens < 2)
+	const int64_t tokens = t->count, most = scheduler_attribution_limit(&c->model->dims);
+	TRY(check_source(&c->model->dims, t->n_source, err));
+	if (tokens + t->n_source < 2)
 		return error_set(err, STATUS_INVALID, "input",
-		                 "needs at least two tokens, as the last one is never removed");
+		                 "needs at least two tokens, as the one that is the reader is never removed");
 	if (tokens > most)
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "is %lld tokens; at most %lld of this model are evaluated", (long long)tokens,
 		                 (long long)most);
-	const int n = evaluation_settings_positions(&c->settings, tokens, positions, &missing);
+	const int n = evaluation_settings_positions(&c->settings, t, positions, &missing);
+	if (n == 0 && c->settings.n_positions == 0 && c->settings.mask != TOKEN_NONE)
+		return error_set(err, STATUS_INVALID, "input", "has no mask; give one, or `positions`");
 	if (n == 0 || missing != -2)
 		return error_set(err, STATUS_INVALID, "positions", "there are %lld tokens, counted from 0",
 		                 (long long)tokens);
-	const double work = evaluation_settings_work(&c->settings, c->model, tokens);
+	const double work = evaluation_settings_work(&c->settings, c->model, t);
 	return work <= EVALUATION_MAX_WORK
 	           ? STATUS_OK
 	           : error_set(err, STATUS_TOO_LARGE, "input",
@@ -174,6 +191,8 @@ static status check_input(const creation *c, int64_t tokens, error *err)
 static status read_input(creation *c, error *err)
 {
 	const json_t *input = json_object_get(c->stream->params, "input");
+	const json_t *source = json_object_get(c->stream->params, "source");
+	const model_entry *m = c->model;
 	token_list tokens;
 	c->texts = (evaluation_corpus){1, memory_new(1, sizeof *c->texts.texts)};
 	evaluation_tokens *t = c->texts.texts;
@@ -181,12 +200,19 @@ static status read_input(creation *c, error *err)
 		c->texts.n = 0;
 		return STATUS_NOMEM;
 	}
-	if (!json_is_string(input))
-		return read_tokens(c, input, t, err);
-	TRY(tokens_of_text(&tokens, c->model, json_string_value(input), json_string_length(input), c->settings.begins,
-	                   err));
-	*t = (evaluation_tokens){tokens.ids, (int64_t)tokens.count};
-	return STATUS_OK;
+	if (json_is_string(source)) {
+		TRY(evaluation_tokens_read_source(t, m, &c->settings, json_string_value(source),
+		                                  json_string_length(source), err));
+	} else if (source) {
+		TRY(read_tokens(&tokens, source, m->dims.source_inputs, "source", err));
+		t->source = tokens.ids;
+		t->n_source = (int64_t)tokens.count;
+	}
+	if (json_is_string(input))
+		return evaluation_tokens_read(t, m, &c->settings, json_string_value(input), json_string_length(input),
+		                              err);
+	TRY(read_tokens(&tokens, input, m->dims.inputs, "input", err));
+	return evaluation_tokens_take(t, m, &tokens, err);
 }
 
 static status read_texts(creation *c, error *err)
@@ -196,7 +222,7 @@ static status read_texts(creation *c, error *err)
 		                              json_string_value(json_object_get(c->stream->params, "file")), c->model,
 		                              &c->settings, err);
 	TRY(read_input(c, err));
-	return check_input(c, c->texts.texts[0].count, err);
+	return check_input(c, c->texts.texts, err);
 }
 
 static void pool_read(uv_work_t *work)
@@ -227,8 +253,11 @@ static status check_job(const creation *c, error *err)
 {
 	const evaluation_settings *s = &c->settings;
 	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
-	const int n = evaluation_settings_positions(s, s->max_tokens, positions, &missing);
-	const double work = evaluation_settings_work(s, c->model, s->max_tokens);
+	const int64_t source = c->model->dims.source;
+	const evaluation_tokens longest = {.count = s->max_tokens,
+	                                   .n_source = source < s->max_tokens ? source : s->max_tokens};
+	const int n = evaluation_settings_positions(s, &longest, positions, &missing);
+	const double work = evaluation_settings_work(s, c->model, &longest);
 	if (s->rows)
 		return error_set(err, STATUS_INVALID, "rows", "the numbers of a job are at its `rows`");
 	const int64_t numbers = n * s->texts * evaluation_row_numbers(s);
@@ -257,6 +286,20 @@ static status begin_job(creation *c, const char *id, error *err)
 	return STATUS_OK;
 }
 
+/* Models that read a source need one beside an input; in a file it stands with each text. */
+static status check_sources(const model_entry *m, const char *file, const json_t *source, error *err)
+{
+	if (m->dims.reads_source && !m->dims.source)
+		return catalog_check_reads_alone(m, "model", err);
+	if (file && source)
+		return error_set(err, STATUS_INVALID, "source", "is of an input; those of a file are in its lines");
+	return !file && !m->dims.source != !source
+	           ? error_set(err, STATUS_INVALID, "source",
+	                       m->dims.source ? "this model reads a source: it must not be missing"
+	                                      : "this model reads no source")
+	           : STATUS_OK;
+}
+
 static status begin(creation *c, error *err)
 {
 	const json_t *params = c->stream->params;
@@ -267,7 +310,7 @@ static status begin(creation *c, error *err)
 		                 file ? ", not both" : "");
 	TRY(catalog_open(c->stream->engine->catalog, json_string_value(json_object_get(params, "model")), &c->model,
 	                 err));
-	TRY(catalog_check_reads_alone(c->model, "model", err));
+	TRY(check_sources(c->model, file, json_object_get(params, "source"), err));
 	TRY(evaluation_settings_read(&c->settings, params, c->model, err));
 	c->settings_object = evaluation_settings_write(&c->settings, params);
 	if (!c->settings_object)

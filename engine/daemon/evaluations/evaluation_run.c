@@ -263,8 +263,8 @@ static void step(evaluation_run *r)
 		make(r);
 	} else {
 		const evaluation_tokens *t = &r->texts.texts[r->n_done];
-		status s = evaluation_text_begin(&r->text, r->all->engine, NULL, r->model, &r->settings, t->ids,
-		                                 t->count, r->n_done, text_done, r);
+		status s = evaluation_text_begin(&r->text, r->all->engine, NULL, r->model, &r->settings, t, r->n_done,
+		                                 text_done, r);
 		if (s != STATUS_OK)
 			end(r, s, &err);
 	}

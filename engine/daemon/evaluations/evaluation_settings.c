@@ -90,13 +90,13 @@ static status read_positions(evaluation_settings *s, const json_t *params, const
 	s->spread = integer(params, "spread", 0);
 	if (json_is_array(given) && s->spread > 0)
 		return error_set(err, STATUS_INVALID, "spread", "give positions or spread, not both");
-	s->n_positions = s->spread > 0 ? 0 : 1;
+	s->n_positions = s->spread > 0 || s->mask != TOKEN_NONE ? 0 : 1;
 	s->positions[0] = -1;
 	if (json_is_array(given))
 		s->n_positions = (int64_t)json_array_size(given);
 	for (int64_t i = 0; json_is_array(given) && i < s->n_positions; i++) {
 		s->positions[i] = json_integer_value(json_array_get(given, (size_t)i));
-		if (s->positions[i] == 0)
+		if (s->positions[i] == 0 && !s->both_sides && !m->dims.source)
 			return error_set(err, STATUS_INVALID, "positions",
 			                 "position 0 has no token before it that could be removed");
 	}
@@ -118,21 +118,53 @@ static int add_position(int64_t *out, int n, int64_t position)
 	return n + 1;
 }
 
-int evaluation_settings_positions(const evaluation_settings *s, int64_t tokens, int64_t *out, int64_t *missing)
+int64_t evaluation_settings_count(const evaluation_settings *s, const evaluation_tokens *t, int64_t position)
 {
-	const int64_t last = tokens - 1;
+	return s->both_sides ? t->count : position + 1;
+}
+
+/* Are there other tokens than that at the position, which could be removed? */
+static bool has_others(const evaluation_settings *s, const evaluation_tokens *t, int64_t position)
+{
+	return t->n_source + evaluation_settings_count(s, t, position) > 1;
+}
+
+/* The first mask, or so many at equal distances among all masks. Of a text that is not known each token is one. */
+static int spread_masks(const evaluation_settings *s, const evaluation_tokens *t, int64_t *out)
+{
+	const int64_t wanted = s->spread > 0 ? s->spread : 1;
+	int64_t masks = 0, seen = 0;
+	int n = 0;
+	for (int64_t i = 0; i < t->count; i++)
+		masks += !t->ids || t->ids[i] == s->mask;
+	const int64_t chosen = masks < wanted ? masks : wanted;
+	for (int64_t i = 0; i < t->count && n < chosen && has_others(s, t, i); i++) {
+		if (t->ids && t->ids[i] != s->mask)
+			continue;
+		if (seen++ == n * masks / chosen)
+			out[n++] = i;
+	}
+	return n;
+}
+
+int evaluation_settings_positions(const evaluation_settings *s, const evaluation_tokens *t, int64_t *out,
+                                  int64_t *missing)
+{
+	const int64_t last = t->count - 1;
 	int n = 0;
 	*missing = -2;
+	if (s->n_positions == 0 && s->mask != TOKEN_NONE)
+		return spread_masks(s, t, out);
 	for (int64_t i = 0; i < s->n_positions; i++) {
 		const int64_t position = s->positions[i] < 0 ? last : s->positions[i];
-		if (position >= 1 && position <= last)
+		if (position >= 0 && position <= last && has_others(s, t, position))
 			n = add_position(out, n, position);
 		else if (*missing == -2)
 			*missing = s->positions[i];
 	}
-	for (int64_t i = 1; i <= s->spread && last > 0; i++) {
+	for (int64_t i = 1; i <= s->spread && last >= 0; i++) {
 		const int64_t position = (2 * i * last + s->spread) / (2 * s->spread);
-		if (position >= 1)
+		if (has_others(s, t, position))
 			n = add_position(out, n, position);
 	}
 	return n;
@@ -164,6 +196,8 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	                             .begins = tokens_begin(params),
 	                             .max_tokens = integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
 	                             .texts = integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
+	out->both_sides = !m->dims.causal;
+	out->mask = m->dims.head == HEAD_VOCABULARY && out->both_sides ? catalog_mask(m) : TOKEN_NONE;
 	const int64_t most = scheduler_attribution_limit(&m->dims);
 	out->max_tokens = out->max_tokens < most ? out->max_tokens : most;
 	read_measure(&out->measure, params);
@@ -173,16 +207,17 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	return attributions_read_replacement(&out->replacement, params, m, err);
 }
 
-double evaluation_settings_work(const evaluation_settings *s, const model_entry *m, int64_t tokens)
+double evaluation_settings_work(const evaluation_settings *s, const model_entry *m, const evaluation_tokens *text)
 {
 	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
-	const int n = evaluation_settings_positions(s, tokens, positions, &missing);
+	const int n = evaluation_settings_positions(s, text, positions, &missing);
 	double work = 0;
 	for (int i = 0; i < n; i++) {
-		const double t = (double)positions[i] + 1;
+		const int64_t all = text->n_source + evaluation_settings_count(s, text, positions[i]);
+		const double t = (double)all;
 		faithfulness f;
-		faithfulness_init(&f, &s->measure, positions[i], 0, 0);
-		work += m->dims.causal ? t * (t + 5) / 2 : t * t;
+		faithfulness_init(&f, &s->measure, all - 1, text->n_source + positions[i], 0);
+		work += m->dims.causal && !m->dims.reads_source ? t * (t + 5) / 2 : t * t;
 		work += (double)faithfulness_sets(&f, s->n_orders) * t;
 		work += evaluation_settings_want(s, EVALUATION_INTEGRATED) ? t * (s->steps + 2) : 0;
 	}
@@ -196,7 +231,8 @@ static json_t *replacement_of(const evaluation_settings *s)
 
 json_t *evaluation_settings_write(const evaluation_settings *s, const json_t *params)
 {
-	json_t *methods = json_array(), *fractions = json_array(), *positions = s->spread ? json_null() : json_array();
+	json_t *methods = json_array(), *fractions = json_array(),
+	       *positions = s->n_positions ? json_array() : json_null();
 	const json_t *target = json_object_get(params, "target");
 	bool whole = methods && fractions && positions;
 	for (int i = 0; i < s->n_orders - 2; i++)

@@ -22,13 +22,21 @@ typedef enum evaluation_method {
 
 enum { EVALUATION_MAX_POSITIONS = 256 };
 
+/* A text with its source, which only some models read. */
+typedef struct evaluation_tokens {
+	int32_t *ids, *source; /* NULL: only the counts are known */
+	int64_t count, n_source;
+} evaluation_tokens;
+
 typedef struct evaluation_settings {
 	int n_orders; /* the methods asked for, and the two baselines behind them */
 	evaluation_method orders[EVALUATION_MAX_ORDERS];
 	faithfulness_options measure;
-	int64_t n_positions; /* 0: spread */
+	int64_t n_positions; /* 0: spread, or the first mask */
 	int64_t positions[EVALUATION_MAX_POSITIONS];
 	int64_t spread;
+	bool both_sides; /* a prediction reads the tokens behind its position, too */
+	int32_t mask;    /* that the model fills in; TOKEN_NONE */
 	explain_target target;
 	float share;
 	int steps;
@@ -46,10 +54,14 @@ json_t *evaluation_settings_write(const evaluation_settings *s, const json_t *pa
 bool evaluation_settings_want(const evaluation_settings *s, evaluation_method method);
 const char *evaluation_settings_name(evaluation_method method);
 
-/* The positions of a text of so many tokens, rising, into out [EVALUATION_MAX_POSITIONS]; how many there are: 0 when it
- * has none of them. *missing: the first that it does not have, -2 without one. */
-int evaluation_settings_positions(const evaluation_settings *s, int64_t tokens, int64_t *out, int64_t *missing);
-/* Tokens that an evaluation of a text of so many tokens reads, at most. */
-double evaluation_settings_work(const evaluation_settings *s, const model_entry *m, int64_t tokens);
+/* The positions of a text, rising, into out [EVALUATION_MAX_POSITIONS]; how many there are: 0 when it has none of them.
+ * *missing: the first that it does not have, -2 without one. Of a text whose tokens are not known as many as there can
+ * be. */
+int evaluation_settings_positions(const evaluation_settings *s, const evaluation_tokens *t, int64_t *out,
+                                  int64_t *missing);
+/* The tokens that the prediction at a position reads, without those of a source. */
+int64_t evaluation_settings_count(const evaluation_settings *s, const evaluation_tokens *t, int64_t position);
+/* Tokens that an evaluation of a text reads, at most. */
+double evaluation_settings_work(const evaluation_settings *s, const model_entry *m, const evaluation_tokens *t);
 
 #endif

@@ -26,13 +26,15 @@ typedef enum stage {
 
 /* A position on its way. */
 typedef struct place {
-	int64_t n; /* tokens before the reader */
+	int64_t position, count; /* the reader's; tokens of the text that are read */
+	int64_t n, reader;       /* tokens that are ranked, those of a source in front; so many before the reader */
+	int32_t row;             /* the position */
 	faithfulness measure;
 	explain_parts parts;
 	explain_target target;
 	double whole, whole_score;           /* of the first reading; `parts` are written by each method anew */
-	float *words, *attention;            /* [n + 1] */
-	double *single_logs, *single_scores; /* [n] */
+	float *words, *attention;            /* [n + 1], the reader among them */
+	double *single_logs, *single_scores; /* [n + 1]; from keep_singles on [n] */
 	double *numbers;                     /* [orders][n] */
 	bool *absent;                        /* [sets][n + 1] */
 	double *set_logs, *set_scores;       /* [sets] */
@@ -44,8 +46,8 @@ struct evaluation_text {
 	stream *stream;
 	model_entry *model;
 	const evaluation_settings *settings;
-	int32_t *ids;
-	int64_t count, number;
+	evaluation_tokens tokens;
+	int64_t number;
 	void (*finished)(void *context, evaluation_outcome *x);
 	void *context;
 	stage stage;
@@ -89,22 +91,29 @@ void evaluation_row_fini(evaluation_row *r)
 static status make_place(evaluation_text *t, place *p, int64_t position)
 {
 	const evaluation_settings *s = t->settings;
-	p->n = position;
-	faithfulness_init(&p->measure, &s->measure, p->n, (uint32_t)t->number, (uint32_t)position);
+	p->position = position;
+	p->row = (int32_t)position;
+	p->count = evaluation_settings_count(s, &t->tokens, position);
+	p->n = t->tokens.n_source + p->count - 1;
+	p->reader = t->tokens.n_source + position;
+	faithfulness_init(&p->measure, &s->measure, p->n, p->reader, (uint32_t)t->number);
 	const size_t n = (size_t)p->n, sets = (size_t)faithfulness_sets(&p->measure, s->n_orders);
 	p->words = memory_new(2 * (n + 1), sizeof *p->words);
-	p->single_logs = memory_new(2 * n, sizeof *p->single_logs);
+	p->single_logs = memory_new(2 * (n + 1), sizeof *p->single_logs);
 	p->numbers = memory_new((size_t)s->n_orders * n, sizeof *p->numbers);
 	p->absent = memory_new(sets * (n + 1), sizeof *p->absent);
 	p->set_logs = memory_new(2 * sets, sizeof *p->set_logs);
 	if (!p->words || !p->single_logs || !p->numbers || !p->absent || !p->set_logs)
 		return STATUS_NOMEM;
 	p->attention = p->words + n + 1;
-	p->single_scores = p->single_logs + n;
+	p->single_scores = p->single_logs + n + 1;
 	p->set_scores = p->set_logs + sets;
 	p->target = s->target;
-	p->singles = (explain_removals){
-	    .n = p->n, .replacement = s->replacement, .log_probabilities = p->single_logs, .scores = p->single_scores};
+	/* A reader that is the last token is left out; any other is removed with the others, which nothing uses. */
+	p->singles = (explain_removals){.n = p->reader < p->n ? p->n + 1 : p->n,
+	                                .replacement = s->replacement,
+	                                .log_probabilities = p->single_logs,
+	                                .scores = p->single_scores};
 	p->sets = (explain_removals){.n = (int64_t)sets,
 	                             .absent = p->absent,
 	                             .replacement = s->replacement,
@@ -130,21 +139,35 @@ static void text_free(evaluation_text *t)
 	free(t->sequences);
 	free(t->log);
 	free(t->hidden);
-	free(t->ids);
+	free(t->tokens.ids);
+	free(t->tokens.source);
 	free(t);
 }
 
-static status allocate(evaluation_text *t, const int32_t *ids)
+static status copy_tokens(evaluation_tokens *out, const evaluation_tokens *t)
+{
+	out->ids = memory_new((size_t)t->count, sizeof *out->ids);
+	out->source = memory_new((size_t)t->n_source + 1, sizeof *out->source);
+	if (!out->ids || !out->source)
+		return STATUS_NOMEM;
+	out->count = t->count;
+	out->n_source = t->n_source;
+	memcpy(out->ids, t->ids, (size_t)t->count * sizeof *t->ids);
+	if (t->n_source > 0)
+		memcpy(out->source, t->source, (size_t)t->n_source * sizeof *t->source);
+	return STATUS_OK;
+}
+
+static status allocate(evaluation_text *t, const evaluation_tokens *tokens)
 {
 	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
-	t->n_places = evaluation_settings_positions(t->settings, t->count, positions, &missing);
+	TRY(copy_tokens(&t->tokens, tokens));
+	t->n_places = evaluation_settings_positions(t->settings, tokens, positions, &missing);
 	t->places = memory_new((size_t)t->n_places, sizeof *t->places);
 	t->sequences = memory_new((size_t)t->n_places, sizeof *t->sequences);
 	t->outcome.rows = memory_new((size_t)t->n_places, sizeof *t->outcome.rows);
-	t->ids = memory_new((size_t)t->count, sizeof *t->ids);
-	if (!t->places || !t->sequences || !t->outcome.rows || !t->ids)
+	if (!t->places || !t->sequences || !t->outcome.rows)
 		return STATUS_NOMEM;
-	memcpy(t->ids, ids, (size_t)t->count * sizeof *ids);
 	for (int i = 0; i < t->n_places; i++)
 		TRY(make_place(t, &t->places[i], positions[i]));
 	for (; t->outcome.n < t->n_places; t->outcome.n++)
@@ -154,6 +177,23 @@ static status allocate(evaluation_text *t, const int32_t *ids)
 
 /* --- pool: orders --------------------------------------------------------------------------------- */
 
+/* Where ranked token j stands among all. */
+static int64_t token_of(const place *p, int64_t j)
+{
+	return j + (j >= p->reader);
+}
+
+/* The tokens whose weights are read once for all places, whose positions rise. */
+static int64_t logged_tokens(const evaluation_text *t)
+{
+	return t->places[t->n_places - 1].count;
+}
+
+static void init_logs(const evaluation_text *t, explain_logs *out)
+{
+	explain_logs_init(out, t->model->architecture, t->model->parsed, t->log, logged_tokens(t), t->tokens.n_source);
+}
+
 static double *numbers_of(const evaluation_text *t, place *p, evaluation_method method)
 {
 	for (int i = 0; i < t->settings->n_orders; i++)
@@ -162,19 +202,24 @@ static double *numbers_of(const evaluation_text *t, place *p, evaluation_method 
 	return NULL;
 }
 
-/* What attention has read in all layers, heads and rounds. */
-static status read_weights(const evaluation_text *t, const explain_log *l, const explain_selection *all, place *p,
+/* What attention has read in all layers, heads and rounds: of the source, and of the text. */
+static status read_weights(const evaluation_text *t, const explain_logs *logs, const explain_selection *all, place *p,
                            evaluation_method method, double *scratch)
 {
 	const bool pooled = t->model->dims.head == HEAD_CLASSES && t->model->dims.pool != POOL_LAST;
-	double *numbers = numbers_of(t, p, method);
+	const bool rollout = method == EVALUATION_ROLLOUT;
+	const explain_log *l = &logs->at[ATTENTION_OF_TOKENS];
+	double *numbers = numbers_of(t, p, method), *of_text = scratch + t->tokens.n_source;
 	if (!numbers)
 		return STATUS_OK;
-	if (method == EVALUATION_ROLLOUT)
-		TRY(explain_rollout(l, all, p->n, scratch));
+	if (t->tokens.n_source > 0)
+		TRY((rollout ? explain_source_rollout : explain_source_mean)(logs, all, p->position, scratch));
+	if (rollout)
+		TRY(explain_rollout(l, all, p->position, of_text));
 	else
-		TRY(pooled ? explain_mean_of_all(l, all, scratch) : explain_mean(l, all, p->n, scratch));
-	memcpy(numbers, scratch, (size_t)p->n * sizeof *numbers);
+		TRY(pooled ? explain_mean_of_all(l, all, of_text) : explain_mean(l, all, p->position, of_text));
+	for (int64_t j = 0; j < p->n; j++)
+		numbers[j] = scratch[token_of(p, j)];
 	return STATUS_OK;
 }
 
@@ -185,20 +230,23 @@ static status not_finite(evaluation_text *t)
 
 static status read_all_weights(evaluation_text *t)
 {
-	const int64_t tokens = t->places[t->n_places - 1].n + 1;
-	explain_log l;
-	explain_log_init(&l, t->model->architecture, t->model->parsed, t->log, tokens);
-	const int64_t most = l.layers + l.heads + l.rounds;
+	explain_logs logs;
+	int64_t most = 1;
+	init_logs(t, &logs);
+	for (int i = 0; i < ATTENTION_PLACES; i++) {
+		const explain_log *l = &logs.at[i];
+		most = l->layers + l->heads + l->rounds > most ? l->layers + l->heads + l->rounds : most;
+	}
 	bool *every = memory_new((size_t)most, sizeof *every);
-	double *scratch = memory_new((size_t)tokens, sizeof *scratch);
+	double *scratch = memory_new((size_t)(t->tokens.n_source + t->tokens.count), sizeof *scratch);
 	status s = every && scratch ? STATUS_OK : STATUS_NOMEM;
 	if (s == STATUS_OK)
 		memset(every, true, (size_t)most);
 	const explain_selection all = {every, every, every};
 	for (int i = 0; i < t->n_places && s == STATUS_OK; i++) {
-		s = read_weights(t, &l, &all, &t->places[i], EVALUATION_ALPHA, scratch);
+		s = read_weights(t, &logs, &all, &t->places[i], EVALUATION_ALPHA, scratch);
 		if (s == STATUS_OK)
-			s = read_weights(t, &l, &all, &t->places[i], EVALUATION_ROLLOUT, scratch);
+			s = read_weights(t, &logs, &all, &t->places[i], EVALUATION_ROLLOUT, scratch);
 	}
 	free(every);
 	free(scratch);
@@ -242,7 +290,7 @@ static status measure(evaluation_text *t)
 		if (!isfinite(p->whole) || !are_finite(p->set_logs, p->sets.n))
 			return not_finite(t);
 		r->text = t->number;
-		r->position = p->n;
+		r->position = p->position;
 		r->token = p->target.token;
 		r->log_probability = (double)(float)p->whole;
 		faithfulness_measure(&p->measure, p->numbers, t->settings->n_orders, p->whole, p->single_logs,
@@ -300,7 +348,7 @@ static void copy_numbers(const evaluation_text *t, place *p, evaluation_method m
 {
 	double *numbers = numbers_of(t, p, method);
 	for (int64_t j = 0; numbers && j < p->n; j++)
-		numbers[j] = (double)values[j];
+		numbers[j] = (double)values[token_of(p, j)];
 }
 
 /* The target is that of the first reading for all methods, also where two outputs are nearly as likely. */
@@ -312,13 +360,22 @@ static void keep_target(place *p)
 	p->target.other = p->target.kind == EXPLAIN_DIFFERENCE ? p->parts.other : -1;
 }
 
+static void keep_singles(place *p)
+{
+	const size_t behind = (size_t)(p->n - p->reader);
+	memmove(p->single_logs + p->reader, p->single_logs + p->reader + 1, behind * sizeof *p->single_logs);
+	memmove(p->single_scores + p->reader, p->single_scores + p->reader + 1, behind * sizeof *p->single_scores);
+}
+
 static void keep_readings(evaluation_text *t)
 {
 	const int64_t each = t->stage == STAGE_PATH ? t->settings->steps + 2 : 1;
 	for (int i = 0; i < t->n_places; i++) {
 		place *p = &t->places[i];
-		if (t->stage == STAGE_SINGLES)
+		if (t->stage == STAGE_SINGLES) {
 			keep_target(p);
+			keep_singles(p);
+		}
 		if (t->stage == STAGE_CONTRIBUTIONS)
 			copy_numbers(t, p, EVALUATION_CONTRIBUTIONS, p->words);
 		if (t->stage == STAGE_GRADIENTS) {
@@ -334,7 +391,7 @@ static void keep_readings(evaluation_text *t)
 	}
 	if (t->stage == STAGE_LOG) {
 		t->outcome.cost.readings++;
-		t->outcome.cost.tokens += t->sequences[0].count;
+		t->outcome.cost.tokens += t->tokens.n_source + t->sequences[0].count;
 	}
 }
 
@@ -370,20 +427,29 @@ static void computed(uv_work_t *work, int cancelled)
 
 /* --- the readings of a stage ----------------------------------------------------------------------- */
 
+static scoring_sequence sequence_of(const evaluation_text *t, int64_t count)
+{
+	return (scoring_sequence){
+	    .ids = t->tokens.ids, .count = count, .source = t->tokens.source, .n_source = t->tokens.n_source};
+}
+
 static status prepare_log(evaluation_text *t, scoring_request *r)
 {
 	const bool classes = t->model->dims.head == HEAD_CLASSES;
-	const int64_t tokens = t->places[t->n_places - 1].n + 1;
-	const int64_t floats = explain_token_floats(t->model->architecture, t->model->parsed);
+	explain_logs logs;
+	init_logs(t, &logs);
 	r->width = classes ? t->model->dims.outputs : t->model->dims.hidden;
-	t->log = memory_new((size_t)tokens, (size_t)floats * sizeof *t->log);
+	t->log = memory_new((size_t)explain_logs_floats(&logs), sizeof *t->log);
 	t->hidden = memory_new((size_t)r->width, sizeof *t->hidden);
 	if (!t->log || !t->hidden)
 		return STATUS_NOMEM;
 	r->embedding = classes ? POOL_NONE : POOL_LAST;
 	r->out = t->hidden;
 	r->n_sequences = 1;
-	t->sequences[0] = (scoring_sequence){.ids = t->ids, .count = tokens, .log = t->log};
+	t->sequences[0] = sequence_of(t, logged_tokens(t));
+	t->sequences[0].log = t->log;
+	if (t->tokens.n_source > 0) /* such a model reads all at once */
+		r->explain.method = EXPLAIN_WEIGHTS;
 	return STATUS_OK;
 }
 
@@ -402,11 +468,13 @@ static void prepare_parts(evaluation_text *t, scoring_request *r)
 	for (int i = 0; i < t->n_places; i++) {
 		place *p = &t->places[i];
 		p->parts = (explain_parts){.words = p->words, .attention = p->attention};
-		t->sequences[i] = (scoring_sequence){.ids = t->ids,
-		                                     .count = p->n + 1,
-		                                     .target = p->target,
-		                                     .parts = &p->parts,
-		                                     .removals = t->stage == STAGE_SINGLES ? &p->singles : &p->sets};
+		scoring_sequence *q = &t->sequences[i];
+		*q = sequence_of(t, p->count);
+		q->target = p->target;
+		q->parts = &p->parts;
+		q->removals = t->stage == STAGE_SINGLES ? &p->singles : &p->sets;
+		q->rows = &p->row;
+		q->n_rows = t->settings->both_sides && t->model->dims.head == HEAD_VOCABULARY;
 	}
 }
 
@@ -446,7 +514,7 @@ static void next(evaluation_text *t)
 }
 
 status evaluation_text_begin(evaluation_text **out, engine *e, stream *s, model_entry *m,
-                             const evaluation_settings *settings, const int32_t *ids, int64_t count, int64_t number,
+                             const evaluation_settings *settings, const evaluation_tokens *tokens, int64_t number,
                              void (*finished)(void *context, evaluation_outcome *x), void *context)
 {
 	evaluation_text *t = *out = memory_new(1, sizeof *t);
@@ -456,12 +524,11 @@ status evaluation_text_begin(evaluation_text **out, engine *e, stream *s, model_
 	                       .stream = s,
 	                       .model = m,
 	                       .settings = settings,
-	                       .count = count,
 	                       .number = number,
 	                       .finished = finished,
 	                       .context = context,
 	                       .began_ns = clock_ns()};
-	if (allocate(t, ids) != STATUS_OK) {
+	if (allocate(t, tokens) != STATUS_OK) {
 		text_free(t);
 		*out = NULL;
 		return STATUS_NOMEM;

@@ -46,10 +46,10 @@ typedef struct evaluation_outcome {
 } evaluation_outcome;
 
 /* Evaluate the text. The model and the settings stay with the caller until `finished`, which is called exactly once,
- * later or at once; then the text is freed. ids [count] is copied. s: its cancellation ends the evaluation; NULL: there
+ * later or at once; then the text is freed. `tokens` is copied. s: its cancellation ends the evaluation; NULL: there
  * is none. STATUS_NOMEM: `finished` is not called. */
 status evaluation_text_begin(evaluation_text **out, engine *e, stream *s, model_entry *m,
-                             const evaluation_settings *settings, const int32_t *ids, int64_t count, int64_t number,
+                             const evaluation_settings *settings, const evaluation_tokens *tokens, int64_t number,
                              void (*finished)(void *context, evaluation_outcome *x), void *context);
 /* End it soon, with STATUS_CANCELLED. */
 void evaluation_text_cancel(evaluation_text *t);

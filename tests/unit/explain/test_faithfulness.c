@@ -33,7 +33,7 @@ static void measure(const faithfulness_options *o, const double *numbers, int or
 {
 	faithfulness f;
 	double without[SETS], singles[MOST];
-	faithfulness_init(&f, o, n, 3, (uint32_t)n);
+	faithfulness_init(&f, o, n, n, 3);
 	const int64_t sets = faithfulness_sets(&f, orders);
 	bool *absent = calloc((size_t)(sets * (n + 1)), sizeof *absent), none[MOST + 1] = {false};
 	assert_true(sets <= SETS && faithfulness_metrics(o) <= METRICS && o->grid < POINTS);
@@ -117,7 +117,7 @@ static void the_order_by_what_tokens_are_worth_is_the_best(void **state)
 	double numbers[ORDERS * MOST], worth[MOST];
 	faithfulness f;
 	outcome x;
-	faithfulness_init(&f, &o, MOST, 0, 0);
+	faithfulness_init(&f, &o, MOST, MOST, 0);
 	for (int j = 0; j < MOST; j++)
 		numbers[j] = worth[j] = j * 29 % MOST - 20;
 	faithfulness_random(&f, numbers + MOST);
