@@ -85,6 +85,13 @@ status golden_memory(golden *g, int64_t count, size_t size, void **out, error *e
 
 /* --- the set ---------------------------------------------------------------------------------- */
 
+static extent extent_of_entry(const safetensors_entry *e)
+{
+	extent found = {.rank = e->rank};
+	memcpy(found.dim, e->dim, sizeof found.dim);
+	return found;
+}
+
 static int by_name(const void *a, const void *b)
 {
 	const golden_tensor *x = a, *y = b;
@@ -98,7 +105,14 @@ static bool are_steps(const safetensors_entry *a, const safetensors_entry *b)
 	       (a->count == 1) != (b->count == 1);
 }
 
-/* Join what has one name: a weight and its gradient, values of several steps and of the first. */
+/* Do two files have the same tensor? */
+static bool are_alike(const safetensors_entry *a, const safetensors_entry *b)
+{
+	return a->type == b->type && extent_equal(extent_of_entry(a), extent_of_entry(b)) &&
+	       memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+/* Join what has one name: equal tensors, a weight and its gradient, values of several steps and of the first. */
 static status join_gradients(golden *g, error *err)
 {
 	int n = 0;
@@ -108,6 +122,8 @@ static status join_gradients(golden *g, error *err)
 			g->tensors[n++] = t;
 			continue;
 		}
+		if (are_alike(before->entry, t.entry))
+			continue;
 		if (!before->gradient && are_steps(before->entry, t.entry)) {
 			*before = t.entry->count > 1 ? t : *before;
 			continue;
@@ -240,13 +256,6 @@ status golden_input(golden *g, const char *name, const golden_tensor **out, erro
 		return error_set(err, STATUS_INVALID, name, "tensor \"%.100s\" is missing", name);
 	t->known = true;
 	return STATUS_OK;
-}
-
-static extent extent_of_entry(const safetensors_entry *e)
-{
-	extent found = {.rank = e->rank};
-	memcpy(found.dim, e->dim, sizeof found.dim);
-	return found;
 }
 
 static status check_shape(golden *g, const golden_tensor *t, extent want, error *err)
@@ -470,19 +479,26 @@ status golden_forward(golden *g, const model *m, const forward_spec *spec, plan 
 
 /* --- results ---------------------------------------------------------------------------------------- */
 
+/* The set's tensor of that name, if there is one, is what is computed. */
+static status claim(golden *g, extent e, const char *name, error *err)
+{
+	golden_tensor *t = find(g, name);
+	if (!t)
+		return STATUS_OK;
+	if (!t->gradient) {
+		t->known = true;
+		return check_shape(g, t, e, err);
+	}
+	const golden_tensor gradient = {.entry = t->gradient, .file = t->gradient_file};
+	t->gradient_known = true;
+	return check_shape(g, &gradient, e, err);
+}
+
 static status add_result(golden *g, extent e, float **out, error *err, const char *format, va_list args)
 {
 	char name[NAME_BYTES];
 	vsnprintf(name, sizeof name, format, args);
-	golden_tensor *t = find(g, name);
-	if (t && t->gradient) {
-		const golden_tensor gradient = {.entry = t->gradient, .file = t->gradient_file};
-		TRY(check_shape(g, &gradient, e, err));
-		t->gradient_known = true;
-	} else if (t) {
-		TRY(check_shape(g, t, e, err));
-		t->known = true;
-	}
+	TRY(claim(g, e, name, err));
 	*out = results_add(g->results, e, name);
 	return *out ? STATUS_OK : no_memory(err);
 }
@@ -494,6 +510,18 @@ status golden_result(golden *g, extent e, float **out, error *err, const char *f
 	status s = add_result(g, e, out, err, format, args);
 	va_end(args);
 	return s;
+}
+
+status golden_result_integers(golden *g, extent e, int64_t **out, error *err, const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	TRY(claim(g, e, name, err));
+	*out = results_add_integers(g->results, e, name);
+	return *out ? STATUS_OK : no_memory(err);
 }
 
 status golden_output(golden *g, plan *p, value v, extent e, error *err, const char *format, ...)

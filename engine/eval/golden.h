@@ -1,11 +1,12 @@
 /* golden.h - golden files as input: the config, weights and inputs of a source are read from safetensors files, and
  * every value that can be computed from them is written under the source's own name and shape.
  *
- * The tensors of all files form one set, in which a name occurs once. Only a float32 weight may have a value of its own
- * name, in float64 and in another file: its gradient; and a float64 value [1] another one [T] that begins with it, one
- * value a step, which is the one that counts. A source is read by one reader, a file of the folder golden/: it
- * recognises its sets, builds what they need of the core (a model in memory, or a graph of single ops), and adds
- * results. A value of the set that is neither read nor written is one that the program cannot compute.
+ * The tensors of all files form one set, in which a name occurs once, or in several files with the same bytes. Only a
+ * float32 weight may have a value of its own name, in float64 and in another file: its gradient; and a float64 value
+ * [1] another one [T] that begins with it, one value a step, which is the one that counts. A source is read by one
+ * reader, a file of the folder golden/: it recognises its sets, builds what they need of the core (a model in memory,
+ * or a graph of single ops), and adds results. A value of the set that is neither read nor written is one that the
+ * program cannot compute.
  *
  *   static status evaluate(golden *g, error *err)
  *   {
@@ -96,6 +97,9 @@ status golden_model(golden *g, const architecture *a, const json_t *config, mode
 /* A value of the set, zeroed, to be filled; of a weight's name, its gradient. STATUS_INVALID when the set holds it with
  * another shape. */
 status golden_result(golden *g, extent e, float **out, error *err, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The same of integers that f32 cannot hold. */
+status golden_result_integers(golden *g, extent e, int64_t **out, error *err, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* A whole output of a plan under a name of the set. */
 status golden_output(golden *g, plan *p, value v, extent e, error *err, const char *format, ...)

@@ -51,19 +51,29 @@ static bool grow(results *r)
 	return true;
 }
 
-float *results_add(results *r, extent e, const char *name)
+static void *add(results *r, safetensors_type type, extent e, const char *name)
 {
 	char *copy = strdup(name);
-	float *data = memory_new((size_t)extent_count(e), sizeof *data);
+	void *data = memory_new((size_t)extent_count(e), safetensors_type_bytes(type));
 	if (!copy || !data || !grow(r)) {
 		free(copy);
 		free(data);
 		return NULL;
 	}
 	safetensors_item *item = &r->items[r->count++];
-	*item = (safetensors_item){.name = copy, .type = ST_F32, .rank = e.rank, .data = data};
+	*item = (safetensors_item){.name = copy, .type = type, .rank = e.rank, .data = data};
 	memcpy(item->dim, e.dim, sizeof item->dim);
 	return data;
+}
+
+float *results_add(results *r, extent e, const char *name)
+{
+	return add(r, ST_F32, e, name);
+}
+
+int64_t *results_add_integers(results *r, extent e, const char *name)
+{
+	return add(r, ST_I64, e, name);
 }
 
 void results_free(results *r)

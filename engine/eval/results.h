@@ -1,4 +1,5 @@
-/* results.h - the tensors to be written: f32, in the order in which they are added. */
+/* results.h - the tensors to be written, in the order in which they are added: f32, or i64 where a number has more
+ * digits than that. */
 #ifndef ENGINE_EVAL_RESULTS_H
 #define ENGINE_EVAL_RESULTS_H
 
@@ -26,6 +27,7 @@ typedef struct results {
 
 /* A zeroed tensor, valid until results_free; NULL when out of memory. */
 float *results_add(results *r, extent e, const char *name);
+int64_t *results_add_integers(results *r, extent e, const char *name);
 void results_free(results *r);
 
 #endif

@@ -1,8 +1,9 @@
 /* How 3Lin's source rounds and draws:
  *   NAME.q [·], NAME.q_sim2bit [·], NAME.step [1]: codes of a matrix NAME, or NAME.W, by op_quantize, and what they are
- *     multiplied with; recode_{2,4}bit [n]: what fewer bits make of codes_in [n];
- *   mt1313_real3, mt1313_normal [n], mt1313_uniform_1000_plus_i [n]: numbers of mt19937.h, uniform, normal, and below
- *     1000 + i, each list from seed 1313 on; alibi12_{slope,hyper,wide} [12]: the table of attentions.h. */
+ *     multiplied with; zero.C.step [1]; recode_{2,4,158}bit [n]: what fewer bits make of codes_in [n], 158 of three
+ * levels; mt1313_u32, mt1313_real3, mt1313_normal [n], mt1313_uniform_1000_plus_i [n]: numbers of mt19937.h as they
+ * come, uniform, normal, and below 1000 + i, each list from seed 1313 on; alibi12_{slope,hyper,wide} [12]: the table of
+ * attentions.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/quantize.h"
 
-enum { NAME_BYTES = 64, SEED = 1313, FIRST_BOUND = 1000, ATTENTIONS = 12, CODES = 1 << 16 };
+enum { NAME_BYTES = 64, SEED = 1313, FIRST_BOUND = 1000, ATTENTIONS = 12, COMBINER_TAPS = 16, MAX_SIZE = 1 << 12 };
 
 static bool recognises(const golden *g)
 {
@@ -90,7 +91,32 @@ static status add_matrix_of(golden *g, const char *codes, error *err)
 	return t ? add_matrix(g, name, t, err) : STATUS_OK;
 }
 
-static status add_recoded(golden *g, const char *name, int64_t bits, error *err)
+/* The step of a combiner that has not been trained, of which all weights are 0. */
+static status add_zero_step(golden *g, error *err)
+{
+	int64_t d, width;
+	float *step;
+	void *zeros, *values;
+	if (!golden_find(g, "zero.C.step"))
+		return STATUS_OK;
+	TRY(golden_config_integer(g, "D", MAX_SIZE, &d, err));
+	TRY(golden_config_integer(g, "T", MAX_SIZE, &width, err));
+	const int64_t n = d * COMBINER_TAPS * width;
+	TRY(golden_memory(g, n, sizeof(float), &zeros, err));
+	TRY(golden_memory(g, n, sizeof(float), &values, err));
+	TRY(golden_result(g, EXTENT(1), &step, err, "zero.C.step"));
+	return quantize(g, zeros, n, 8, values, step, err);
+}
+
+/* No model reads weights of three levels: only the table is known of the source. */
+static float three_levels(float code, int64_t bits)
+{
+	(void)bits;
+	return code < -15 ? -32 : code > 15 ? 32 : 0;
+}
+
+static status add_recoded(golden *g, const char *name, float (*recode)(float code, int64_t bits), int64_t bits,
+                          error *err)
 {
 	extent e;
 	const int32_t *codes;
@@ -99,7 +125,7 @@ static status add_recoded(golden *g, const char *name, int64_t bits, error *err)
 	TRY(golden_integers(g, "codes_in", e, -128, 127, &codes, err));
 	TRY(golden_result(g, e, &out, err, "%s", name));
 	for (int64_t i = 0; i < e.dim[0]; i++)
-		out[i] = quantize_recode((float)codes[i], bits);
+		out[i] = recode((float)codes[i], bits);
 	return STATUS_OK;
 }
 
@@ -137,6 +163,22 @@ static status add_numbers(golden *g, const char *name, double (*draw)(mt19937 *,
 	return STATUS_OK;
 }
 
+/* As they come, each of 32 bits. */
+static status add_words(golden *g, error *err)
+{
+	extent e;
+	int64_t *out;
+	mt19937 m;
+	if (!golden_find(g, "mt1313_u32"))
+		return STATUS_OK;
+	TRY(golden_rank(g, "mt1313_u32", 1, &e, err));
+	TRY(golden_result_integers(g, e, &out, err, "mt1313_u32"));
+	mt19937_seed(&m, SEED);
+	for (int64_t i = 0; i < e.dim[0]; i++)
+		out[i] = mt19937_next(&m);
+	return STATUS_OK;
+}
+
 /* --- the table of attentions ---------------------------------------------------------------------------------------
  */
 
@@ -169,8 +211,11 @@ static status evaluate(golden *g, error *err)
 {
 	for (int i = 0; i < g->count; i++)
 		TRY(add_matrix_of(g, g->tensors[i].entry->name, err));
-	TRY(add_recoded(g, "recode_2bit", 2, err));
-	TRY(add_recoded(g, "recode_4bit", 4, err));
+	TRY(add_recoded(g, "recode_2bit", quantize_recode, 2, err));
+	TRY(add_recoded(g, "recode_4bit", quantize_recode, 4, err));
+	TRY(add_recoded(g, "recode_158bit", three_levels, 0, err));
+	TRY(add_zero_step(g, err));
+	TRY(add_words(g, err));
 	TRY(add_numbers(g, "mt1313_real3", draw_uniform, err));
 	TRY(add_numbers(g, "mt1313_normal", draw_normal, err));
 	TRY(add_numbers(g, "mt1313_uniform_1000_plus_i", draw_below, err));

@@ -2,9 +2,10 @@
  * text{0,1}, target{0,1} [n] with the continuations ppm{0,1} (65535: none), and of one, grok.text and grok.target:
  *   CASE.{label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr}};
  *   CASE.sample_index [nodes]: a token's place in its fragment; CASE.test_target_node: the nodes that an evaluation
- * asks; lr_tailT_maxM_lrR [M + 1]: the rate R of the schedule tail before each of M steps and behind them. The cases
- * are the source's own: plain; drop (labels are kept with 0.5); doc (token 3 ends a document); ppm (continuations, kept
- * with 0.6); hash and hashppm (hashed rows); tail; grok. config: V, window, wide_window. */
+ * asks; CASE.drop_table [D / 32]: the channels that are kept, a bit each, drawn behind the labels; lr_tailT_maxM_lrR [M
+ * + 1]: the rate R of the schedule tail before each of M steps and behind them. The cases are the source's own: plain;
+ * drop (labels and channels are kept with 0.5); doc (token 3 ends a document); ppm (continuations, kept with 0.6); hash
+ * and hashppm (hashed rows); tail; grok. config: V, D, window, wide_window. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,26 +13,39 @@
 #include "engine/eval/label_results.h"
 #include "engine/train/trainer.h"
 
-enum { FRAGMENTS = 2, MAX_VOCABULARY = 1 << 20, MAX_STEPS = 1 << 20, NO_CONTINUATION = 65535, NAME_BYTES = 32 };
+enum {
+	FRAGMENTS = 2,
+	MAX_VOCABULARY = 1 << 20,
+	MAX_STEPS = 1 << 20,
+	MAX_CHANNELS = 1 << 16,
+	NO_CONTINUATION = 65535,
+	NAME_BYTES = 32
+};
 
 typedef struct graph_case {
 	const char *name;
 	uint32_t seed;
-	double keep;
+	double keep, channel_keep;
 	int32_t document;
 	bool hashed, continued, tail;
 } graph_case;
 
 static const graph_case cases[] = {
-    {.name = "plain", .seed = 5, .keep = 1, .document = -1},
-    {.name = "drop", .seed = 5, .keep = 0.5, .document = -1},
-    {.name = "doc", .seed = 5, .keep = 1, .document = 3},
-    {.name = "ppm", .seed = 77, .keep = 0.6, .document = -1, .continued = true},
-    {.name = "hash", .seed = 5, .keep = 1, .document = -1, .hashed = true},
-    {.name = "hashppm", .seed = 77, .keep = 0.6, .document = -1, .hashed = true, .continued = true},
-    {.name = "tail", .seed = 5, .keep = 1, .document = -1, .tail = true},
+    {.name = "plain", .seed = 5, .keep = 1, .channel_keep = 1, .document = -1},
+    {.name = "drop", .seed = 5, .keep = 0.5, .channel_keep = 0.5, .document = -1},
+    {.name = "doc", .seed = 5, .keep = 1, .channel_keep = 1, .document = 3},
+    {.name = "ppm", .seed = 77, .keep = 0.6, .channel_keep = 0.9, .document = -1, .continued = true},
+    {.name = "hash", .seed = 5, .keep = 1, .channel_keep = 1, .document = -1, .hashed = true},
+    {.name = "hashppm",
+     .seed = 77,
+     .keep = 0.6,
+     .channel_keep = 0.9,
+     .document = -1,
+     .hashed = true,
+     .continued = true},
+    {.name = "tail", .seed = 5, .keep = 1, .channel_keep = 1, .document = -1, .tail = true},
 };
-static const graph_case answers = {.name = "grok", .seed = 5, .keep = 1, .document = 0};
+static const graph_case answers = {.name = "grok", .seed = 5, .keep = 1, .channel_keep = 1, .document = 0};
 
 static bool recognises(const golden *g)
 {
@@ -79,13 +93,29 @@ static status read_continuation(golden *g, int i, int32_t vocabulary, label_frag
 	return STATUS_OK;
 }
 
+/* random: seeded, and behind the numbers of the labels. */
 static status make(label_graph *x, const label_options *o, const label_fragment *f, int count, uint32_t seed,
-                   error *err)
+                   mt19937 *random, error *err)
 {
-	mt19937 random;
-	mt19937_seed(&random, seed);
-	status s = label_graph_new(x, o, f, count, &random);
+	mt19937_seed(random, seed);
+	status s = label_graph_new(x, o, f, count, random);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory");
+}
+
+static status add_channels(golden *g, const graph_case *c, mt19937 *random, error *err)
+{
+	int64_t channels, *out;
+	uint32_t word;
+	if (!golden_find(g, "%s.drop_table", c->name))
+		return STATUS_OK;
+	TRY(golden_config_integer(g, "D", MAX_CHANNELS, &channels, err));
+	const int64_t words = (channels + 31) / 32;
+	TRY(golden_result_integers(g, EXTENT(words), &out, err, "%s.drop_table", c->name));
+	for (int64_t i = 0; i < words; i++) {
+		label_graph_channels(&word, 1, c->channel_keep, random);
+		out[i] = word;
+	}
+	return STATUS_OK;
 }
 
 static status add_case(golden *g, const graph_case *c, const label_options *o, const label_fragment *f, int count,
@@ -94,17 +124,20 @@ static status add_case(golden *g, const graph_case *c, const label_options *o, c
 	char prefix[NAME_BYTES];
 	label_options asked = *o;
 	label_graph x;
+	mt19937 random;
 	snprintf(prefix, sizeof prefix, "%s.", c->name);
-	TRY(make(&x, o, f, count, c->seed, err));
+	TRY(make(&x, o, f, count, c->seed, &random, err));
 	status s = label_results_add(g, &x, prefix, err);
 	if (s == STATUS_OK)
 		s = label_results_list(g, x.token, x.nodes, prefix, "sample_index", err);
+	if (s == STATUS_OK)
+		s = add_channels(g, c, &random, err);
 	label_graph_free(&x);
 	if (s != STATUS_OK)
 		return s;
 	if (c->tail)
 		asked.targets = LABEL_TARGETS_TAIL;
-	TRY(make(&x, &asked, f, count, c->seed, err));
+	TRY(make(&x, &asked, f, count, c->seed, &random, err));
 	s = label_results_list(g, x.target_node, x.targets, prefix, "test_target_node", err);
 	label_graph_free(&x);
 	return s;
