@@ -1,38 +1,60 @@
 /* trilinear_set.h - golden sets of 3Lin, profile S, under their own names of tensors: E, F, bias and of layer l
- * L{l}.{QK,QV,K,V,C}, each with a prefix. The rows of E begin with those of the start and of an unknown token, which
- * the model has behind those of the tokens. config: D, Q, T, V, window, wide_window, and the layers, [slope, hyper,
- * wide] each, in "layers" or "alibi_v1"; and "flags", of which 8 trains F and 16 E (by default
- * both). */
+ * L{l}.{QK,QV,K,V,C}, each with a prefix. Of a layer with several attentions that of number a is L{l}A{a}, with any
+ * text that is not empty in place of A; a combiner C that is missing beside others is 0. In place of weights a set may
+ * have their codes, q.NAME of 8 bits, and steps, step.NAME [1].
+ *
+ * The rows of E begin with those of the start and of an unknown token, which the model has behind those of the tokens.
+ * config: D, Q, T, V, window, wide_window; in "layers" or "alibi_v1" the attentions, [slope, hyper, wide] each, in the
+ * order of their layers, each layer in an array of its own or not; and "flags", of which 8 trains F and 16 E (by
+ * default both). */
 #ifndef ENGINE_EVAL_TRILINEAR_SET_H
 #define ENGINE_EVAL_TRILINEAR_SET_H
 
 #include "engine/eval/golden.h"
+#include "engine/model/trilinear/attentions.h"
 
 enum {
+	TRILINEAR_SET_BETWEEN_BYTES = 16,
 	TRILINEAR_SET_NAME_BYTES = 64,
 	TRILINEAR_SET_OWN_ROWS = 2,
 	TRILINEAR_SET_MAX_TEXTS = 16,
 	TRILINEAR_SET_MAX_LENGTH = 1 << 20
 };
 
+/* What the set calls attentions: number k of the model is number `index` of layer `layer`. */
+typedef struct trilinear_names {
+	char
+	    between[TRILINEAR_SET_BETWEEN_BYTES]; /* the numbers of layer and attention; empty: layers have no second */
+	int layers, attentions;
+	int layer[ARCHITECTURE_MAX_LAYERS], index[ARCHITECTURE_MAX_LAYERS];
+} trilinear_names;
+
 /* Texts tokens_frag0, tokens_frag1, …, whose last tokens are targets only. A text has a node for the start and one for
  * each token that is read; the nodes of all texts lie one behind the other. */
 typedef struct trilinear_texts {
 	golden *g;
 	model *m;
+	trilinear_names names;
+	int vector_bits; /* of m */
 	int64_t texts, longest, nodes, targets;
 	int64_t length[TRILINEAR_SET_MAX_TEXTS],
 	    first[TRILINEAR_SET_MAX_TEXTS]; /* tokens that are read; the start's node */
 	int32_t *ids, *labels;              /* [texts, longest] */
 } trilinear_texts;
 
-/* Weights and vectors quantised to so many bits; 32: not. */
-status trilinear_set_model(golden *g, const char *prefix, int weight_bits, int vector_bits, model **out, error *err);
-/* What the set calls a parameter of the model. */
-void trilinear_set_name(const parameter_spec *p, char out[TRILINEAR_SET_NAME_BYTES]);
+/* Has the set a model's weights, or codes of them, under that prefix? */
+bool trilinear_set_has(const golden *g, const char *prefix);
+/* t->g is given: t->m, of which weights and vectors are quantised to so many bits (32: not), its names, and
+ * vector_bits. */
+status trilinear_set_model(trilinear_texts *t, const char *prefix, int weight_bits, int vector_bits, error *err);
+/* What the set calls a parameter of the model; the attention number k. */
+void trilinear_set_name(const trilinear_texts *t, const parameter_spec *p, char out[TRILINEAR_SET_NAME_BYTES]);
+void trilinear_set_attention(const trilinear_texts *t, int k, char out[TRILINEAR_SET_NAME_BYTES]);
 /* Add the result PREFIX NAME of a parameter: `factor` times values, which lie as the parameter does. */
-status trilinear_set_result(golden *g, const parameter_spec *p, const float *values, double factor, const char *prefix,
-                            error *err);
+status trilinear_set_result(const trilinear_texts *t, const parameter_spec *p, const float *values, double factor,
+                            const char *prefix, error *err);
+/* Add q.NAME and step.NAME of the weights of which the set has them, unless they are what it has of weights. */
+status trilinear_set_codes(const trilinear_texts *t, error *err);
 /* The row of the set that is row r of a parameter of the model. */
 int64_t trilinear_set_row(const parameter_spec *p, int64_t r);
 /* t->g and t->m are given. */

@@ -3,23 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/tensor/ops.h"
-
-/* In place, what the forward reads of it. */
-static status quantize(const trilinear_texts *t, const parameter_spec *p, float *values, error *err)
-{
-	plan *made;
-	graph *g = graph_new();
-	if (!g)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	value x = graph_input(g, "x", DTYPE_F32, p->shape);
-	value y = op_quantize(g, x, (quantize_params){QUANTIZE_TENSOR, p->bits});
-	graph_output(g, y, "y");
-	TRY(golden_plan(t->g, g, NULL, &made, err));
-	TRY(plan_write(made, x, values));
-	TRY(plan_run(made));
-	return plan_read(made, y, values);
-}
+#include "engine/eval/matrix_codes.h"
+#include "engine/tensor/ops/quantize.h"
 
 /* The parameter of our name, as the forward reads it. */
 static status download(const trilinear_texts *t, const char *name, const float **out, int64_t *rows, error *err)
@@ -38,7 +23,7 @@ static status download(const trilinear_texts *t, const char *name, const float *
 		                            (size_t)count * sizeof(float));
 		if (s != STATUS_OK)
 			return error_set(err, s, NULL, "cannot read the weights");
-		return p->bits && p->bits != 32 ? quantize(t, p, values, err) : STATUS_OK;
+		return p->bits && p->bits != 32 ? matrix_codes_read(t->g, values, count, p->bits, err) : STATUS_OK;
 	}
 	return error_set(err, STATUS_INVALID, name, "the model lacks %s", name);
 }
@@ -52,6 +37,25 @@ static void normalize(double *x, int64_t n)
 		x[i] *= sqrt((double)n / square);
 }
 
+/* N(x), in place. */
+static void normalize_fixed(const trilinear_texts *t, double *x, int64_t n)
+{
+	normalize(x, n);
+	for (int64_t i = 0; i < n && t->vector_bits == 8; i++)
+		x[i] = (double)quantize_value((float)x[i], QUANTIZE_FIXED_STEP, 8);
+}
+
+/* Of raw products, in place. */
+static void quantize_key(const trilinear_texts *t, double *x, int64_t n)
+{
+	double square = 0;
+	for (int64_t i = 0; i < n; i++)
+		square += x[i] * x[i];
+	const float step = quantize_step(square, n);
+	for (int64_t i = 0; i < n && t->vector_bits == 8; i++)
+		x[i] = (double)quantize_value((float)x[i], step, 8);
+}
+
 status trilinear_start_state(const trilinear_texts *t, double *out, error *err)
 {
 	const int64_t d = model_dimensions(t->m)->hidden;
@@ -63,41 +67,83 @@ status trilinear_start_state(const trilinear_texts *t, double *out, error *err)
 	return STATUS_OK;
 }
 
-status trilinear_start_fill(const trilinear_texts *t, const char *matrix, bool normal, double factor, float *values,
-                            error *err)
+/* y [rows] = W n, of the parameter of our name. */
+static status multiply(const trilinear_texts *t, const char *matrix, const double *n, double **y, int64_t *rows,
+                       error *err)
 {
 	const int64_t d = model_dimensions(t->m)->hidden;
 	const float *w;
-	int64_t rows;
 	void *memory;
-	TRY(download(t, matrix, &w, &rows, err));
-	TRY(golden_memory(t->g, d + rows, sizeof(double), &memory, err));
-	double *n = memory, *y = n + d;
-	TRY(trilinear_start_state(t, n, err));
-	normalize(n, d);
-	for (int64_t r = 0; r < rows; r++) {
+	TRY(download(t, matrix, &w, rows, err));
+	TRY(golden_memory(t->g, *rows, sizeof(double), &memory, err));
+	*y = memory;
+	for (int64_t r = 0; r < *rows; r++)
 		for (int64_t i = 0; i < d; i++)
-			y[r] += (double)w[r * d + i] * n[i];
-		y[r] *= factor;
-	}
-	if (normal)
-		normalize(y, rows);
+			(*y)[r] += (double)w[r * d + i] * n[i];
+	return STATUS_OK;
+}
+
+static void fill(const trilinear_texts *t, const double *row, int64_t width, float *values)
+{
 	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t r = 0; r < rows; r++)
-			values[t->first[b] * rows + r] = (float)y[r];
+		for (int64_t i = 0; i < width; i++)
+			values[t->first[b] * width + i] = (float)row[i];
+}
+
+/* N(state), as the layers read it where they do. */
+static status read_normed(const trilinear_texts *t, bool layers, double **out, error *err)
+{
+	const int64_t d = model_dimensions(t->m)->hidden;
+	void *memory;
+	TRY(golden_memory(t->g, d, sizeof(double), &memory, err));
+	*out = memory;
+	TRY(trilinear_start_state(t, *out, err));
+	if (layers)
+		normalize_fixed(t, *out, d);
+	else
+		normalize(*out, d);
+	return STATUS_OK;
+}
+
+status trilinear_start_product(const trilinear_texts *t, const char *matrix, bool normal, float *values, error *err)
+{
+	double *n, *y;
+	int64_t rows;
+	TRY(read_normed(t, true, &n, err));
+	TRY(multiply(t, matrix, n, &y, &rows, err));
+	if (normal)
+		normalize_fixed(t, y, rows);
+	else
+		quantize_key(t, y, rows);
+	fill(t, y, rows, values);
 	return STATUS_OK;
 }
 
 status trilinear_start_normed(const trilinear_texts *t, float *values, error *err)
 {
+	double *n;
+	TRY(read_normed(t, true, &n, err));
+	fill(t, n, model_dimensions(t->m)->hidden, values);
+	return STATUS_OK;
+}
+
+status trilinear_start_key_steps(const trilinear_texts *t, const char *matrix, const float *normed, float *steps,
+                                 error *err)
+{
 	const int64_t d = model_dimensions(t->m)->hidden;
-	void *start;
-	TRY(golden_memory(t->g, d, sizeof(double), &start, err));
-	TRY(trilinear_start_state(t, start, err));
-	normalize(start, d);
-	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t i = 0; i < d; i++)
-			values[t->first[b] * d + i] = (float)((double *)start)[i];
+	const float *w;
+	int64_t rows;
+	TRY(download(t, matrix, &w, &rows, err));
+	for (int64_t node = 0; node < t->nodes; node++) {
+		double square = 0;
+		for (int64_t r = 0; r < rows; r++) {
+			double y = 0;
+			for (int64_t i = 0; i < d; i++)
+				y += (double)w[r * d + i] * (double)normed[node * d + i];
+			square += y * y;
+		}
+		steps[node] = quantize_step(square, rows);
+	}
 	return STATUS_OK;
 }
 
@@ -106,13 +152,13 @@ status trilinear_start_logits(const trilinear_texts *t, float *values, error *er
 	const model_dims *d = model_dimensions(t->m);
 	const double scale = 4 * sqrt(1 / (double)d->hidden) / 0.693147;
 	const float *bias;
+	double *n, *y;
 	int64_t rows;
 	TRY(download(t, "head.bias", &bias, &rows, err));
-	TRY(trilinear_start_fill(t, "head.weight", false, scale, values, err));
-	for (int64_t b = 0; b < t->texts; b++)
-		for (int64_t v = 0; v < d->outputs; v++) {
-			float *x = &values[t->first[b] * d->outputs + v];
-			*x = (float)(M_LN2 * ((double)*x + (double)bias[v]));
-		}
+	TRY(read_normed(t, false, &n, err));
+	TRY(multiply(t, "head.weight", n, &y, &rows, err));
+	for (int64_t v = 0; v < d->outputs; v++)
+		y[v] = M_LN2 * (scale * y[v] + (double)bias[v]);
+	fill(t, y, d->outputs, values);
 	return STATUS_OK;
 }

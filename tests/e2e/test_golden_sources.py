@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -24,12 +25,15 @@ TRANSFORMERS = sorted(path.stem for path in (GOLDEN / "sources").glob("xt_*.safe
 SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"] for name in TRANSFORMERS}
 SETS |= {f"bart_{name}": [GOLDEN / "sources" / f"bart_{part}.safetensors" for part in ("weights", name)] for name in ("inputs", "steps")}
 SETS["cirilla_steps"] = [GOLDEN / "sources" / f"{name}.safetensors" for name in ("cirilla", "cirilla_steps")]
+SETS |= {f"trilinear_{name}": [GOLDEN / "sources" / f"trilinear_{name}.safetensors"] for name in ("multi", "codes")}
+SETS["trilinear_zero"] = [GOLDEN / "sources" / f"trilinear_zero_step{step}.safetensors" for step in (1, 10)]
 SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part in ("weights", "inputs")]
 # Beside the repository, where there are any.
 SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
     "bart_linear_attention", "bart_causal_linear", "longnet_n32", "longnet_n22", "longnet_small", "longnet_learned", "longnet_module")},
           "trilinear_causal": ["seeds/3lin_s_fwd_weights", "seeds/3lin_s_fwd_out"], "trilinear_grad": ["seeds/3lin_s_grad_weights", "seeds/3lin_s_grad_out"],
-          "trilinear_generate": ["seeds/3lin_s_generate"], "trilinear_steps": ["seeds/3lin_s_train_tune_step1"],
+          "trilinear_generate": ["seeds/3lin_s_generate"], "trilinear_steps": [f"seeds/3lin_s_train_tune_step{step}" for step in (1, 10)],
+          "trilinear_first_step": ["seeds/3lin_s_train_tune_step1"],
           "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"],
           "cirilla_forward": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_grads"],
           "cirilla_adam": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_adam"],
@@ -91,7 +95,7 @@ def values(arrays):
     """What was computed: gpt2's in f32, tokens and buckets as integers, everything else in f64 but the rates of training."""
     words = ("grad.", "logits", "loss", "padded.logits", "padded.loss", "bucket.bidir", "bucket.causal", "label_", "narrow_", "wide_", "target_", "full.ids", "trunc.ids")
     return {name: array for name, array in arrays.items()
-            if name != "lr" and array.dtype == numpy.float64 or name.startswith(words) or name.endswith(".tokens")}
+            if name != "lr" and array.dtype == numpy.float64 or name.startswith(words) or name.endswith((".tokens", "_codes"))}
 
 
 def disagreements(found, want):
@@ -147,6 +151,34 @@ def test_codes_of_a_matrix_have_a_step_of_its_own_and_those_of_few_bits_a_table(
     assert numpy.array_equal(found["recode_2bit"], two) and numpy.array_equal(found["recode_4bit"], four)
     assert numpy.array_equal(found["recode_158bit"], numpy.select([every < -15, every <= 15], [-32, 0], 32))
     assert numpy.array_equal(found["mt1313_u32"], numpy.frombuffer(numpy.random.RandomState(1313).bytes(12), "<u4")) and found["mt1313_u32"].dtype == numpy.int64
+
+
+def test_a_set_may_have_weights_their_codes_and_what_is_computed_from_either(tmp_path):
+    paths = [*SETS["trilinear"], *SETS["trilinear_codes"]]
+    done, want = run(tmp_path, paths, "--gradients"), load("trilinear_codes")[0]
+    assert done.returncode == 0 and done.stderr == ""
+    found = tensors.read(tmp_path / "outputs")[0]
+    codes = [name for name in want if name.startswith(("q.", "step."))]
+    assert len(codes) == 34 and all(numpy.array_equal(found[name], want[name]) for name in codes)
+    assert disagreements(found, values(load("trilinear")[0]) | values(want)) == []
+
+
+@pytest.mark.parametrize("between, nested", [(".", True), ("_att", False), (None, True)])
+def test_attentions_of_one_layer_have_two_numbers_in_any_form_or_are_counted_through(tmp_path, between, nested):
+    def rename(key):
+        layer, index = re.search(r"L(\d)A(\d)", key).groups() if "A" in key else (0, 0)
+        return re.sub(r"L\dA\d", f"L{2 * int(layer) + int(index)}" if between is None else f"L{layer}{between}{index}", key)
+
+    def change(arrays, config):
+        for key in list(arrays):
+            arrays[rename(key)] = arrays.pop(key)
+        arrays[rename("L1A1.C")] = numpy.zeros_like(arrays[rename("L1A0.C")])
+        config["layers"] = config["layers"] if nested else [attention for layer in config["layers"] for attention in layer]
+
+    done = write(tmp_path, "trilinear_multi", change, "--gradients")
+    assert done.returncode == 0 and done.stderr == ""
+    found = tensors.read(tmp_path / "outputs")[0]
+    assert disagreements(found, {rename(key): array for key, array in values(load("trilinear_multi")[0]).items()}) == []
 
 
 @pytest.mark.parametrize("name", ["3lin_s_quant_rng", "3lin_s_graph"])

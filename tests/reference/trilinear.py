@@ -1,7 +1,7 @@
 """3Lin, profile S, in numpy and float64: every node and every pair by itself, the gradient by its published formulas.
 
 Nodes are those of a text: the start's, number 0, and one for each token that is read. Row 0 of E is the start's, row 1 an unknown token's, row
-v + 2 that of token v. A layer is (slope, hyper, window); w8, w4 and w2 read weights from codes of as many bits, v8 vectors from 8.
+v + 2 that of token v. A layer is an attention, (slope, hyper, window), or a list of several, which read the same input; w8, w4 and w2 read weights from codes of as many bits, v8 vectors from 8.
 """
 
 import math
@@ -44,9 +44,12 @@ def quantized(weights, bits):
     return out
 
 
+def row_steps(x):
+    return numpy.sqrt((x * x).mean(-1, keepdims=True)) / 32
+
+
 def quantized_rows(x):
-    step = numpy.sqrt((x * x).mean(-1, keepdims=True)) / 32
-    return codes(x, step) * step
+    return codes(x, row_steps(x)) * row_steps(x)
 
 
 def exponents(layer, nodes, query, key):
@@ -65,6 +68,11 @@ def products(k, u):
     return numpy.concatenate([k[:, channels ^ b] * u for b in range(TAPS)], axis=1)
 
 
+def attentions(number, layer):
+    """Those of a layer, with the beginnings of their names."""
+    return [(f"L{number}.", layer)] if isinstance(layer, tuple) else [(f"L{number}A{i}.", attention) for i, attention in enumerate(layer)]
+
+
 def forward(weights, layers, tokens, targets, vectors=32):
     """tokens, targets [n]: what is read, and what follows each. A dict of everything inside."""
     w, inside = weights, {}
@@ -72,16 +80,16 @@ def forward(weights, layers, tokens, targets, vectors=32):
     state = w["E"][[0, *(token + 2 for token in tokens)]]
     nodes = len(state)
     for number, layer in enumerate(layers):
-        l = f"L{number}."
-        n = fixed(norm(state))
-        raw = {name: n @ w[l + name].T for name in ("QK", "QV", "K", "V")}
-        qk, qv, k, v = fixed(norm(raw["QK"])), rows(raw["QV"]), fixed(norm(raw["K"])), fixed(norm(raw["V"]))
-        weight = 2 ** exponents(layer, nodes, qk, qv)
-        z = 1 + weight.sum(1)
-        u = weight @ v / z[:, None]
-        p = products(k, u)
-        inside |= {f"s{number}": state, **{l + name: x for name, x in dict(n=n, qk=qk, qv=qv, k=k, v=v, u=u, Z=z, p=p, raw=raw, weight=weight).items()}}
-        state = state + p @ w[l + "C"].T
+        n, inside[f"s{number}"] = fixed(norm(state)), state
+        for l, attention in attentions(number, layer):
+            raw = {name: n @ w[l + name].T for name in ("QK", "QV", "K", "V")}
+            qk, qv, k, v = fixed(norm(raw["QK"])), rows(raw["QV"]), fixed(norm(raw["K"])), fixed(norm(raw["V"]))
+            weight = 2 ** exponents(attention, nodes, qk, qv)
+            z = 1 + weight.sum(1)
+            u = weight @ v / z[:, None]
+            p = products(k, u)
+            inside |= {l + name: x for name, x in dict(n=n, qk=qk, qv=qv, k=k, v=v, u=u, Z=z, p=p, raw=raw, weight=weight).items()}
+            state = state + p @ w[l + "C"].T
     f = norm(state)
     logit2 = f @ w["F"].T * 4 * math.sqrt(1 / f.shape[1]) / LN2 + w["bias"]
     prob = 2 ** (logit2 - logit2.max(1, keepdims=True))
@@ -102,20 +110,20 @@ def gradient(weights, layers, tokens, targets):
     d["F"] = g.T @ x["f"]
     down = norm_gradient(x[f"s{len(layers)}"], g @ w["F"])
     for number in reversed(range(len(layers))):
-        l = f"L{number}."
-        n, qk, qv, k, v, u, z, raw = (x[l + name] for name in ("n", "qk", "qv", "k", "v", "u", "Z", "raw"))
-        share = x[l + "weight"] / z[:, None]
-        d[l + "C"] = down.T @ x[l + "p"]
-        dp = (down @ w[l + "C"]).reshape(nodes, TAPS, -1)
-        channels = numpy.arange(k.shape[1])
-        dk = sum(dp[:, b, channels ^ b] * u[:, channels ^ b] for b in range(TAPS))
-        du = sum(dp[:, b] * k[:, channels ^ b] for b in range(TAPS))
-        c = share * (du @ v.T - (du * u).sum(1, keepdims=True)) * math.sqrt(1 / qk.shape[1])
-        parts = {"QK": norm_gradient(raw["QK"], c @ qv), "QV": c.T @ qk, "K": norm_gradient(raw["K"], dk), "V": norm_gradient(raw["V"], share.T @ du)}
         dn = 0
-        for name, part in parts.items():
-            d[l + name] = part.T @ n
-            dn = dn + part @ w[l + name]
+        for l, _ in attentions(number, layers[number]):
+            n, qk, qv, k, v, u, z, raw = (x[l + name] for name in ("n", "qk", "qv", "k", "v", "u", "Z", "raw"))
+            share = x[l + "weight"] / z[:, None]
+            d[l + "C"] = down.T @ x[l + "p"]
+            dp = (down @ w[l + "C"]).reshape(nodes, TAPS, -1)
+            channels = numpy.arange(k.shape[1])
+            dk = sum(dp[:, b, channels ^ b] * u[:, channels ^ b] for b in range(TAPS))
+            du = sum(dp[:, b] * k[:, channels ^ b] for b in range(TAPS))
+            c = share * (du @ v.T - (du * u).sum(1, keepdims=True)) * math.sqrt(1 / qk.shape[1])
+            parts = {"QK": norm_gradient(raw["QK"], c @ qv), "QV": c.T @ qk, "K": norm_gradient(raw["K"], dk), "V": norm_gradient(raw["V"], share.T @ du)}
+            for name, part in parts.items():
+                d[l + name] = part.T @ n
+                dn = dn + part @ w[l + name]
         down = down + norm_gradient(x[f"s{number}"], dn)
     numpy.add.at(d["E"], [0, *(token + 2 for token in tokens)], down)
     return d
@@ -148,6 +156,16 @@ def graph(layers, texts, windows):
                 spans += [(first[b], first[b])] if start > 0 else []
         out |= {f"{name}_span_start": [s for s, _ in spans], f"{name}_span_finish": [s for _, s in spans], f"{name}_span_ptr": [*begins, len(spans)]}
     return {name: numpy.array(numbers, numpy.int32) for name, numbers in out.items()}
+
+
+def steps(weights, layers, texts, rate, count):
+    """Weights before and behind each step by gradients of the norm 1, of the matrices alone, and the score at each of them."""
+    history, scores = [dict(weights)], []
+    for _ in range(count):
+        scores.append(together(history[-1], layers, texts)["score"][0])
+        gradients = all_gradients(history[-1], layers, texts)
+        history.append({name: w + rate * gradients[name] / (numpy.linalg.norm(gradients[name]) or 1) if name[0] == "L" else w for name, w in history[-1].items()})
+    return history, numpy.array([*scores, together(history[-1], layers, texts)["score"][0]])
 
 
 def generate(weights, layers, prompt, count, longest=None):

@@ -6,6 +6,8 @@
  *   s{l}, f [M,D]; L{l}.{n,qk,qv,k,v,u} [M,·], L{l}.Z [M]; L{l}.p, those that the set has; logit2, prob [M,V];
  *   lnp_target [targets], score [1]; d.NAME: gradients of the sum of lnp_target;
  *   {w8,w4,w2,w8v8,w2v8}.{s{l},prob,score}, those that the set has: with quantised weights and vectors;
+ *   {w8v8,w2v8}.L{l}.{n,qk,qv,k,v}_codes [M,·], .qv_step [M]: of a layer of which the set has the step;
+ *   q.NAME, step.NAME [1], those that the set has beside weights;
  *   label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr} (label_results.h).
  * prompt [n]:
  *   full.ids [m], full.prob [m-n,V], full.all_prob_stream [m,V]: the token of the largest probability each time;
@@ -20,12 +22,13 @@
 
 #include "engine/eval/trilinear_start.h"
 #include "engine/model/feed.h"
+#include "engine/tensor/ops/quantize.h"
 
 enum { NAME_BYTES = 64, TRUNCATED = 10 };
 
 static bool recognises(const golden *g)
 {
-	return golden_find(g, "E") && golden_find(g, "L0.QK") && golden_find(g, "L0.C");
+	return trilinear_set_has(g, "");
 }
 
 static bool is_gradient(const char *name)
@@ -188,16 +191,20 @@ static status add_targets(const trilinear_texts *t, const float *prob, const cha
 static status add_states(run *r, const char *prefix, error *err)
 {
 	const trilinear_texts *t = r->t;
-	const int64_t d = model_dimensions(t->m)->hidden, layers = model_dimensions(t->m)->layers;
+	const trilinear_names *names = &t->names;
+	const int64_t d = model_dimensions(t->m)->hidden;
 	void *start;
 	TRY(golden_memory(t->g, d, sizeof(double), &start, err));
 	TRY(trilinear_start_state(t, start, err));
-	for (int l = 0; l <= layers; l++) {
+	for (int k = 0; k <= names->attentions; k++) {
 		char ours[NAME_BYTES] = "state";
+		const bool last = k == names->attentions;
 		float *values;
-		if (l < layers)
-			snprintf(ours, sizeof ours, "layers.%d.state", l);
-		TRY(add_output(r, ours, &values, err, "%ss%d", prefix, l));
+		if (!last && names->index[k] > 0)
+			continue;
+		if (!last)
+			snprintf(ours, sizeof ours, "layers.%d.state", k);
+		TRY(add_output(r, ours, &values, err, "%ss%d", prefix, last ? names->layers : names->layer[k]));
 		for (int64_t b = 0; b < t->texts; b++)
 			for (int64_t i = 0; i < d; i++)
 				values[t->first[b] * d + i] = (float)((double *)start)[i];
@@ -205,35 +212,52 @@ static status add_states(run *r, const char *prefix, error *err)
 	return STATUS_OK;
 }
 
-/* What is inside layer l. */
-static status add_layer(run *r, int l, float **normalizers, error *err)
+/* What attention reads of each node, and what it is made from. */
+static const struct {
+	const char *ours, *theirs;
+	bool normal;
+} vectors[] = {{"query", "qk", true}, {"key", "qv", false}, {"gate", "k", true}, {"value", "v", true}};
+enum { VECTORS = sizeof vectors / sizeof *vectors };
+
+/* Vector number i of attention k, as the result `name`. */
+static status add_vector(run *r, int k, int i, const char *name, float **values, error *err)
 {
-	static const struct {
-		const char *ours, *theirs, *matrix;
-		bool normal;
-	} rows[] = {{"query", "qk", "query", true},
-	            {"key", "qv", "key", false},
-	            {"gate", "k", "gate", true},
-	            {"value", "v", "value", true},
-	            {"pooled", "u", NULL, false}};
 	char ours[NAME_BYTES], matrix[NAME_BYTES];
+	snprintf(ours, sizeof ours, "layers.%d.%s", k, vectors[i].ours);
+	snprintf(matrix, sizeof matrix, "attentions.%d.%s.weight", k, vectors[i].ours);
+	TRY(add_output(r, ours, values, err, "%s", name));
+	return trilinear_start_product(r->t, matrix, vectors[i].normal, *values, err);
+}
+
+static status add_normed(run *r, int k, const char *name, float **values, error *err)
+{
+	char ours[NAME_BYTES];
+	snprintf(ours, sizeof ours, "layers.%d.normed", k);
+	TRY(add_output(r, ours, values, err, "%s", name));
+	return trilinear_start_normed(r->t, *values, err);
+}
+
+/* What is inside attention k. */
+static status add_attention(run *r, int k, float **normalizers, error *err)
+{
+	char theirs[TRILINEAR_SET_NAME_BYTES], name[2 * TRILINEAR_SET_NAME_BYTES], ours[NAME_BYTES];
 	float *values;
-	snprintf(ours, sizeof ours, "layers.%d.normed", l);
-	TRY(add_output(r, ours, &values, err, "L%d.n", l));
-	TRY(trilinear_start_normed(r->t, values, err));
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		snprintf(ours, sizeof ours, "layers.%d.%s", l, rows[i].ours);
-		TRY(add_output(r, ours, &values, err, "L%d.%s", l, rows[i].theirs));
-		if (!rows[i].matrix)
-			continue;
-		snprintf(matrix, sizeof matrix, "attentions.%d.%s.weight", l, rows[i].matrix);
-		TRY(trilinear_start_fill(r->t, matrix, rows[i].normal, 1, values, err));
+	trilinear_set_attention(r->t, k, theirs);
+	if (r->t->names.index[k] == 0) {
+		snprintf(name, sizeof name, "%s.n", theirs);
+		TRY(add_normed(r, k, name, &values, err));
 	}
-	snprintf(ours, sizeof ours, "layers.%d.products", l);
-	if (golden_find(r->t->g, "L%d.p", l))
-		TRY(add_output(r, ours, &values, err, "L%d.p", l));
-	snprintf(ours, sizeof ours, "layers.%d.log_normalizer", l);
-	return add_output(r, ours, normalizers, err, "L%d.Z", l);
+	for (int i = 0; i < VECTORS; i++) {
+		snprintf(name, sizeof name, "%s.%s", theirs, vectors[i].theirs);
+		TRY(add_vector(r, k, i, name, &values, err));
+	}
+	snprintf(ours, sizeof ours, "layers.%d.pooled", k);
+	TRY(add_output(r, ours, &values, err, "%s.u", theirs));
+	snprintf(ours, sizeof ours, "layers.%d.products", k);
+	if (golden_find(r->t->g, "%s.p", theirs))
+		TRY(add_output(r, ours, &values, err, "%s.p", theirs));
+	snprintf(ours, sizeof ours, "layers.%d.log_normalizer", k);
+	return add_output(r, ours, normalizers, err, "%s.Z", theirs);
 }
 
 static status add_gradients(const run *r, error *err)
@@ -247,7 +271,7 @@ static status add_gradients(const run *r, error *err)
 			continue;
 		TRY(golden_memory(r->t->g, shape_count(p->shape), sizeof(float), &values, err));
 		TRY(plan_read(r->plan, v, values));
-		TRY(trilinear_set_result(r->t->g, p, values, -(double)r->t->targets, "d.", err));
+		TRY(trilinear_set_result(r->t, p, values, -(double)r->t->targets, "d.", err));
 	}
 	return STATUS_OK;
 }
@@ -265,7 +289,7 @@ static status evaluate_whole(const trilinear_texts *t, error *err)
 	float **z = normalizers;
 	TRY(add_states(&r, "", err));
 	for (int l = 0; l < d->layers; l++)
-		TRY(add_layer(&r, l, &z[l], err));
+		TRY(add_attention(&r, l, &z[l], err));
 	TRY(add_output(&r, "normed", &normed, err, "f"));
 	TRY(add_output(&r, "logits", &logits, err, "logit2"));
 	TRY(golden_result(t->g, EXTENT(t->nodes, d->outputs), &prob, err, "prob"));
@@ -282,21 +306,72 @@ static status evaluate_whole(const trilinear_texts *t, error *err)
 
 /* --- quantised forwards ------------------------------------------------------------------------------------------ */
 
+/* The codes of what attention k reads: n and the vectors. */
+typedef struct vector_codes {
+	float *normed, *rows[VECTORS], *key_step; /* NULL: the set has none of attention k */
+} vector_codes;
+
+static status add_codes(run *r, const char *prefix, int k, vector_codes *out, error *err)
+{
+	const trilinear_texts *t = r->t;
+	char theirs[TRILINEAR_SET_NAME_BYTES], name[3 * TRILINEAR_SET_NAME_BYTES];
+	trilinear_set_attention(t, k, theirs);
+	const golden_tensor *step = golden_find(t->g, "%s%s.qv_step", prefix, theirs);
+	*out = (vector_codes){0};
+	if (t->vector_bits != 8 || !step || t->names.index[k] > 0)
+		return STATUS_OK;
+	snprintf(name, sizeof name, "%s%s.n_codes", prefix, theirs);
+	TRY(add_normed(r, k, name, &out->normed, err));
+	for (int i = 0; i < VECTORS; i++) {
+		snprintf(name, sizeof name, "%s%s.%s_codes", prefix, theirs, vectors[i].theirs);
+		TRY(add_vector(r, k, i, name, &out->rows[i], err));
+	}
+	const extent e = step->entry->rank == 1 ? EXTENT(t->nodes) : EXTENT(t->nodes, 1);
+	return golden_result(t->g, e, &out->key_step, err, "%s%s.qv_step", prefix, theirs);
+}
+
+/* Vectors into codes, in place. */
+static status finish_codes(const trilinear_texts *t, int k, const vector_codes *c, error *err)
+{
+	const model_dims *d = model_dimensions(t->m);
+	char key[NAME_BYTES];
+	snprintf(key, sizeof key, "attentions.%d.key.weight", k);
+	TRY(trilinear_start_key_steps(t, key, c->normed, c->key_step, err));
+	for (int64_t i = 0; i < t->nodes * d->hidden; i++)
+		c->normed[i] = rintf(c->normed[i] / QUANTIZE_FIXED_STEP);
+	for (int v = 0; v < VECTORS; v++) {
+		int64_t width;
+		TRY(golden_config_integer(t->g, v < 2 ? "Q" : "T", INT32_MAX, &width, err));
+		for (int64_t i = 0; i < t->nodes * width; i++) {
+			const float step = vectors[v].normal ? QUANTIZE_FIXED_STEP : c->key_step[i / width];
+			c->rows[v][i] = step > 0 ? rintf(c->rows[v][i] / step) : 0;
+		}
+	}
+	return STATUS_OK;
+}
+
 /* Those values of a model with so many bits that the set has. */
 static status evaluate_quantized(trilinear_texts *t, const char *prefix, int weight_bits, int vector_bits, error *err)
 {
 	run r;
 	float *logits, *prob;
 	void *memory;
-	TRY(trilinear_set_model(t->g, "", weight_bits, vector_bits, &t->m, err));
+	TRY(trilinear_set_model(t, "", weight_bits, vector_bits, err));
 	const int64_t width = model_dimensions(t->m)->outputs;
 	TRY(make_run(t, true, false, &r, err));
 	TRY(add_states(&r, prefix, err));
+	TRY(golden_memory(t->g, t->names.attentions, sizeof(vector_codes), &memory, err));
+	vector_codes *codes = memory;
+	for (int k = 0; k < t->names.attentions; k++)
+		TRY(add_codes(&r, prefix, k, &codes[k], err));
 	TRY(golden_result(t->g, EXTENT(t->nodes, width), &prob, err, "%sprob", prefix));
 	TRY(golden_memory(t->g, t->nodes * width, sizeof(float), &memory, err));
 	logits = memory;
 	r.outputs[r.count++] = (row_output){port_find(plan_graph(r.plan), PORT_LOGITS), width, logits};
 	TRY(run_chunks(&r, err));
+	for (int k = 0; k < t->names.attentions; k++)
+		if (codes[k].normed)
+			TRY(finish_codes(t, k, &codes[k], err));
 	TRY(trilinear_start_logits(t, logits, err));
 	finish_rows(t->nodes, width, logits, prob);
 	return add_targets(t, prob, prefix, err);
@@ -428,12 +503,15 @@ static status evaluate_generation(golden *g, model *m, error *err)
 static status evaluate(golden *g, error *err)
 {
 	trilinear_texts t = {.g = g};
-	TRY(trilinear_set_model(g, "", 32, 32, &t.m, err));
+	const bool weights = golden_find(g, "E"); /* and not their codes alone */
+	TRY(trilinear_set_model(&t, "", 32, 32, err));
 	if (golden_find(g, "tokens_frag0")) {
 		TRY(trilinear_set_texts(&t, err));
 		TRY(trilinear_set_graph(&t, err));
-		TRY(evaluate_whole(&t, err));
+		if (weights)
+			TRY(evaluate_whole(&t, err));
 	}
+	TRY(trilinear_set_codes(&t, err));
 	if (golden_find(g, "prompt"))
 		TRY(evaluate_generation(g, t.m, err));
 	return t.texts ? evaluate_all_quantized(&t, err) : STATUS_OK;

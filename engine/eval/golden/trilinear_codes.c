@@ -9,9 +9,8 @@
 #include <string.h>
 
 #include "engine/base/mt19937.h"
-#include "engine/eval/golden.h"
+#include "engine/eval/matrix_codes.h"
 #include "engine/model/trilinear/attentions.h"
-#include "engine/tensor/ops.h"
 #include "engine/tensor/ops/quantize.h"
 
 enum { NAME_BYTES = 64, SEED = 1313, FIRST_BOUND = 1000, ATTENTIONS = 12, COMBINER_TAPS = 16, MAX_SIZE = 1 << 12 };
@@ -28,35 +27,13 @@ static status no_memory(error *err)
 
 /* --- codes ------------------------------------------------------------------------------------------------------- */
 
-/* A matrix of n numbers as it is read from codes of so many bits, in out [n], and its step. */
-static status quantize(golden *g, const float *x, int64_t n, int64_t bits, float *out, float *step, error *err)
-{
-	plan *p;
-	value made[2];
-	const quantize_params params = {QUANTIZE_TENSOR, bits};
-	graph *codes = graph_new();
-	if (!codes)
-		return no_memory(err);
-	value in = graph_input(codes, "x", DTYPE_F32, SHAPE1(n));
-	graph_apply(codes, OP_quantize, &in, 1, &params, made);
-	graph_output(codes, made[0], "y");
-	graph_output(codes, made[1], "step");
-	TRY(golden_plan(g, codes, NULL, &p, err));
-	TRY(plan_write(p, in, x));
-	TRY(plan_run(p));
-	TRY(plan_read(p, made[0], out));
-	return plan_read(p, made[1], step);
-}
-
+/* x as codes of so many bits: the result of `name` and `kind`. */
 static status add_codes(golden *g, const char *name, const char *kind, const float *x, extent e, int64_t bits,
                         error *err)
 {
 	float *out, step;
 	TRY(golden_result(g, e, &out, err, "%s.%s", name, kind));
-	TRY(quantize(g, x, extent_count(e), bits, out, &step, err));
-	for (int64_t i = 0; i < extent_count(e); i++)
-		out[i] = step > 0 ? rintf(out[i] / step) : 0;
-	return STATUS_OK;
+	return matrix_codes(g, x, extent_count(e), bits, out, &step, err);
 }
 
 /* What the set has of a matrix. Tables of tokens never have fewer than 8 bits. */
@@ -70,7 +47,7 @@ static status add_matrix(golden *g, const char *name, const golden_tensor *t, er
 	TRY(golden_floats(g, t->entry->name, e, &x, err));
 	TRY(golden_memory(g, extent_count(e), sizeof(float), &values, err));
 	TRY(golden_result(g, EXTENT(1), &step, err, "%s.step", name));
-	TRY(quantize(g, x, extent_count(e), 8, values, step, err));
+	TRY(matrix_codes(g, x, extent_count(e), 8, values, step, err));
 	TRY(add_codes(g, name, "q", x, e, 8, err));
 	if (!golden_find(g, "%s.q_sim2bit", name))
 		return STATUS_OK;
@@ -105,7 +82,7 @@ static status add_zero_step(golden *g, error *err)
 	TRY(golden_memory(g, n, sizeof(float), &zeros, err));
 	TRY(golden_memory(g, n, sizeof(float), &values, err));
 	TRY(golden_result(g, EXTENT(1), &step, err, "zero.C.step"));
-	return quantize(g, zeros, n, 8, values, step, err);
+	return matrix_codes(g, zeros, n, 8, values, step, err);
 }
 
 /* No model reads weights of three levels: only the table is known of the source. */

@@ -1,11 +1,11 @@
 /* Steps of training 3Lin, profile S, on one batch by its own optimiser, under its own names (trilinear_set.h).
  *
  * w0.NAME; tokens_frag{0,1,…}; config: "lr", "steps":
- *   w{t}.NAME for t = 1 and t = steps: weights after t steps; score [steps + 1]: the mean of lnp_target before each step
- *   and behind the last;
- *   w{t}.{E,F}.{row_disp,sum_weight}: the sums of squares of their rows' gradients, of which earlier ones count less, in
- *   the source's units, where a gradient of the sum of lnp_target is a quarter as large; and the weights' sum;
- *   label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr} (label_results.h). */
+ *   w{t}.NAME for t = 1 and t = steps: weights after t steps; score [steps + 1]: the mean of lnp_target before each
+ * step and behind the last; w{t}.{E,F}.{row_disp,sum_weight}: the sums of squares of their rows' gradients, of which
+ * earlier ones count less, in the source's units, where a gradient of the sum of lnp_target is a quarter as large; and
+ * the weights' sum; 0 of a table that is not trained; label_arr, label_ptr, target_node, target_id,
+ * {narrow,wide}_span_{start,finish,ptr} (label_results.h). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ enum { MAX_STEPS = 1 << 16, NAME_BYTES = 32 };
 
 static bool recognises(const golden *g)
 {
-	return golden_find(g, "w0.E") && golden_find(g, "w0.L0.QK");
+	return trilinear_set_has(g, "w0.");
 }
 
 static status add_weights(const trilinear_texts *t, const parameter_spec *p, int64_t offset, const char *prefix,
@@ -30,11 +30,11 @@ static status add_weights(const trilinear_texts *t, const parameter_spec *p, int
 	TRY(golden_memory(t->g, shape_count(p->shape), sizeof(float), &values, err));
 	status s = t->g->backend->download(t->g->backend, values, model_arena(t->m) + offset,
 	                                   (size_t)shape_count(p->shape) * sizeof(float));
-	return s == STATUS_OK ? trilinear_set_result(t->g, p, values, 1, prefix, err)
+	return s == STATUS_OK ? trilinear_set_result(t, p, values, 1, prefix, err)
 	                      : error_set(err, s, NULL, "cannot read the weights");
 }
 
-/* Of the rows of a table, whose statistics begin at `first`. */
+/* Of the rows of a table, whose statistics begin at `first`; NULL: it is not trained, and there are none. */
 static status add_statistics(const trilinear_texts *t, const parameter_spec *p, const float *first, int64_t steps,
                              const char *prefix, error *err)
 {
@@ -43,9 +43,11 @@ static status add_statistics(const trilinear_texts *t, const parameter_spec *p, 
 	char name[TRILINEAR_SET_NAME_BYTES];
 	float *out, *sum;
 	void *memory;
-	trilinear_set_name(p, name);
+	trilinear_set_name(t, p, name);
 	TRY(golden_result(t->g, EXTENT(rows), &out, err, "%s%s.row_disp", prefix, name));
 	TRY(golden_result(t->g, EXTENT(1), &sum, err, "%s%s.sum_weight", prefix, name));
+	if (!first)
+		return STATUS_OK;
 	TRY(golden_memory(t->g, rows, sizeof(float), &memory, err));
 	const float *values = memory;
 	status s = t->g->backend->download(t->g->backend, memory, first, (size_t)rows * sizeof(float));
@@ -65,12 +67,10 @@ static status add_all(const trilinear_texts *t, const training *run, int64_t ste
 	snprintf(prefix, sizeof prefix, "w%d.", (int)steps);
 	for (int i = 0; i < model_tensor_count(t->m); i++) {
 		const parameter_spec *p = model_parameter(t->m, i);
-		if (p->fixed)
-			continue;
 		TRY(add_weights(t, p, model_parameter_offset(t->m, i), prefix, err));
 		if (p->by_row)
-			TRY(add_statistics(t, p, run->statistics + row, steps, prefix, err));
-		row += shape_rows(p->shape);
+			TRY(add_statistics(t, p, p->fixed ? NULL : run->statistics + row, steps, prefix, err));
+		row += p->fixed ? 0 : shape_rows(p->shape);
 	}
 	return STATUS_OK;
 }
@@ -115,7 +115,7 @@ static status evaluate(golden *g, error *err)
 {
 	trilinear_texts t = {.g = g};
 	training run;
-	TRY(trilinear_set_model(g, "w0.", 32, 32, &t.m, err));
+	TRY(trilinear_set_model(&t, "w0.", 32, 32, err));
 	TRY(trilinear_set_texts(&t, err));
 	if (!t.texts)
 		return error_set(err, STATUS_INVALID, "tokens_frag0", "tensor \"tokens_frag0\" is missing");
