@@ -40,6 +40,7 @@ typedef struct optimizer_kind {
 	const char *name;           /* the word of the recipe */
 	const char *const *options; /* of train_options, NULL-terminated: those that only optimisers read */
 	optimizer_state states[OPTIMIZER_MAX_STATES + 1];
+	bool undecayed; /* weights do not decay unless a recipe asks for it */
 	bool bf16_copy; /* keeps the bf16 copy of the weights, which is not saved, up to date */
 	/* Appends the update. The weights change in the last node and nowhere else, and nothing changes when norm2 is
 	 * not finite, but the copy is written. */

@@ -303,6 +303,9 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 		if (!json_is_null(member) && !is_among(others, key))
 			TRY(read_member(&read, key, member, err));
 	}
+	const json_t *decay = json_object_get(json, "weight_decay");
+	if (read.optimizer->undecayed && (!decay || json_is_null(decay)))
+		read.weight_decay = 0;
 	TRY(refuse_foreign(&read, json, others, err));
 	TRY(train_options_check(&read, err));
 	*o = read;

@@ -26,6 +26,7 @@ const optimizer_kind optimizer_kind_normalized_sgd = {
     .name = "normalized_sgd",
     .options = (const char *const[]){"step_size", "weight_decay", NULL},
     .states = {{"row_squares", STATE_PER_ROW}},
+    .undecayed = true, /* as in the source */
     .bf16_copy = true,
     .build_update = build_update,
 };

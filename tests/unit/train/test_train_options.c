@@ -87,6 +87,28 @@ static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **
 	}
 }
 
+static void weights_decay_by_normalized_sgd_only_when_asked(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *json;
+		double decay;
+	} cases[] = {
+	    {"{\"optimizer\": \"normalized_sgd\"}", 0},
+	    {"{\"optimizer\": \"normalized_sgd\", \"weight_decay\": null}", 0},
+	    {"{\"optimizer\": \"normalized_sgd\", \"weight_decay\": 0.25}", 0.25},
+	    {"{\"optimizer\": \"sgd\"}", 0.01},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		train_options o;
+		train_options_default(&o);
+		json_t *json = json_loads(cases[i].json, 0, NULL);
+		assert_int_equal(train_options_read(&o, json, NULL, NULL), STATUS_OK);
+		assert_true(o.weight_decay == cases[i].decay);
+		json_decref(json);
+	}
+}
+
 static void a_seed_above_the_signed_range_survives(void **state)
 {
 	(void)state;
@@ -284,6 +306,7 @@ int main(void)
 	    cmocka_unit_test(the_defaults_are_the_recipe_and_pass_the_check),
 	    cmocka_unit_test(every_key_is_read_and_written_back),
 	    cmocka_unit_test(an_optimizer_has_its_own_options_and_refuses_those_of_others),
+	    cmocka_unit_test(weights_decay_by_normalized_sgd_only_when_asked),
 	    cmocka_unit_test(a_seed_above_the_signed_range_survives),
 	    cmocka_unit_test(a_bad_value_is_refused_by_the_name_of_its_field),
 	    cmocka_unit_test(keys_of_others_and_nulls_are_skipped),
