@@ -46,12 +46,13 @@ typedef struct trilinear_config {
 	int64_t key_size, value_size;
 	int weight_bits, vector_bits;
 	double token_keep, channel_keep;
-	bool random_combiner, train_embeddings, train_head;
+	bool random_combiner, sequence, train_embeddings, train_head;
 	trilinear_options layer[ARCHITECTURE_MAX_LAYERS]; /* one for each attention */
 } trilinear_config;
 
 static const char *const profiles[] = {[TRILINEAR_SEED] = "seed", [TRILINEAR_HEAD] = "head", NULL};
 static const char *const combiners[] = {"zeros", "random", NULL};
+static const char *const generators[] = {"philox", "mt19937", NULL};
 
 /* --- configuration ---------------------------------------------------------------- */
 
@@ -129,6 +130,7 @@ static void set_layers(trilinear_config *c)
 		    .vector_bits = c->vector_bits,
 		    .std = matrix_std(c),
 		    .combiner_std = combiner_std(c),
+		    .sequence = c->sequence,
 		};
 	}
 }
@@ -150,10 +152,23 @@ static void read_sizes(trilinear_config *c, config_reader *r)
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "hidden_size",   "key_size",         "value_size", "vocab_size",
-	    "n_heads",       "n_positions",      "profile",    TRILINEAR_ATTENTION_KEYS,
-	    "weight_bits",   "vector_bits",      "token_keep", "channel_keep",
-	    "combiner_init", "train_embeddings", "train_head", NULL,
+	    "hidden_size",
+	    "key_size",
+	    "value_size",
+	    "vocab_size",
+	    "n_heads",
+	    "n_positions",
+	    "profile",
+	    TRILINEAR_ATTENTION_KEYS,
+	    "weight_bits",
+	    "vector_bits",
+	    "token_keep",
+	    "channel_keep",
+	    "combiner_init",
+	    "init_generator",
+	    "train_embeddings",
+	    "train_head",
+	    NULL,
 	};
 	trilinear_config *c = config;
 	config_reader r = config_begin(json, &architecture_trilinear, keys, err);
@@ -170,6 +185,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->token_keep = config_number(&r, "token_keep", 1, 0.001, 1);
 	c->channel_keep = config_number(&r, "channel_keep", 1, 0.001, 1);
 	c->random_combiner = config_choice(&r, "combiner_init", combiners);
+	c->sequence = config_choice(&r, "init_generator", generators);
 	c->train_embeddings = config_bool(&r, "train_embeddings", true);
 	c->train_head = config_bool(&r, "train_head", true);
 	config_check_parameters(&r, count_parameters(c));
@@ -206,13 +222,14 @@ static json_t *write_config(const void *config)
 {
 	const trilinear_config *c = config;
 	json_t *json = json_pack(
-	    "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:f, s:f, s:s, s:b, s:b}", "model_type",
+	    "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:f, s:f, s:s, s:s, s:b, s:b}", "model_type",
 	    architecture_trilinear.model_type, "hidden_size", (json_int_t)c->dims.hidden, "key_size",
 	    (json_int_t)c->key_size, "value_size", (json_int_t)c->value_size, "vocab_size", (json_int_t)c->dims.inputs,
 	    "n_heads", (json_int_t)c->dims.heads, "n_positions", (json_int_t)c->positions, CONFIG_TRAINED,
 	    (json_int_t)c->dims.trained, "profile", profiles[c->profile], "weight_bits", c->weight_bits, "vector_bits",
 	    c->vector_bits, "token_keep", c->token_keep, "channel_keep", c->channel_keep, "combiner_init",
-	    combiners[c->random_combiner], "train_embeddings", c->train_embeddings, "train_head", c->train_head);
+	    combiners[c->random_combiner], "init_generator", generators[c->sequence], "train_embeddings",
+	    c->train_embeddings, "train_head", c->train_head);
 	if (json && trilinear_attentions_write(json, &c->attentions))
 		return json;
 	json_decref(json);
@@ -237,7 +254,8 @@ static void table_parameters(const trilinear_config *c, const char *name, int64_
                              parameter_list *list)
 {
 	parameter_list_add_matrix(list, (float)std, rows, c->dims.hidden, false, "%s.weight", name);
-	parameter_list_sequence(list, (int)(rows - c->dims.inputs)); /* E's own rows stand in front in the source */
+	if (c->sequence)
+		parameter_list_sequence(list, (int)(rows - c->dims.inputs)); /* E's own rows stand in front there */
 	parameter_list_quantized(list, table_bits(c));
 	parameter_list_by_row(list);
 	if (!trained)

@@ -50,8 +50,9 @@ extern const explainer softmax_explainer;
 
 /* Dilated attention (Ding et al. 2023, LongNet), causal or of whole segments:
  *   y = LN(A(x W_qᵀ + b, x W_kᵀ + b, x W_vᵀ + b)) W_oᵀ + b     LN: with subln
- * A is op_dilated_attention or, causal only, op_dilated_stream. The state is a ring of the keys and values of as many tokens as the
- * longest segment has. Parameters: q_proj, k_proj, v_proj, out_proj [D, D] with biases, inner_attn_ln. No dropout site.
+ * A is op_dilated_attention or, causal only, op_dilated_stream. The state is a ring of the keys and values of as many
+ * tokens as the longest segment has. Parameters: q_proj, k_proj, v_proj, out_proj [D, D] with biases, inner_attn_ln. No
+ * dropout site.
  */
 typedef struct dilated_options {
 	int64_t hidden, heads;
@@ -98,6 +99,7 @@ typedef struct trilinear_options {
 	double score_scale, input_scale, combiner_scale;
 	int weight_bits, vector_bits;
 	double std, combiner_std; /* combiner_std 0: C begins as zeros */
+	bool sequence;            /* first values are of parameter_list_sequence */
 } trilinear_options;
 /* The parameter NAME.weight as a product or a look-up reads it: quantised to `bits`, unless it is packed. */
 value trilinear_weight(const builder *b, int bits, const char *name);

@@ -12,7 +12,7 @@ static void add_matrix(const trilinear_options *o, const char *prefix, const cha
 {
 	parameter_list_add_matrix(list, (float)std, n, k, false, "%s%s.weight", prefix, name);
 	parameter_list_quantized(list, o->weight_bits);
-	if (std > 0)
+	if (o->sequence && std > 0)
 		parameter_list_sequence(list, 0);
 }
 

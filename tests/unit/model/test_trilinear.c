@@ -346,7 +346,7 @@ static void a_new_model_begins_as_the_source_does(void **state)
 	model *m = fixture_created_as(
 	    &architecture_trilinear,
 	    "{\"hidden_size\": 32, \"key_size\": 24, \"value_size\": 32, \"vocab_size\": 11, \"n_layer\": 3,"
-	    " \"combiner_init\": \"random\"}",
+	    " \"combiner_init\": \"random\", \"init_generator\": \"mt19937\"}",
 	    1313, device);
 	const float *words = model_arena(m) + model_parameter_offset(m, index_of(m, "words.weight"));
 	const float *head = model_arena(m) + model_parameter_offset(m, index_of(m, "head.weight"));
@@ -453,7 +453,7 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	    SEED, HEAD,
 	    "{" SIZES ", \"profile\": \"head\", \"positions\": \"alibi\", \"n_layer\": 3, \"weight_bits\": 4,"
 	    " \"vector_bits\": 8, \"token_keep\": 0.5, \"channel_keep\": 0.75, \"train_head\": false,"
-	    " \"train_embeddings\": false, \"n_positions\": 77}",
+	    " \"train_embeddings\": false, \"init_generator\": \"mt19937\", \"n_positions\": 77}",
 	    "{" SIZES ", \"attentions\": [[{\"slope\": 0.25, \"hyper\": 0.5, \"window\": 3}],"
 	    " [{\"slope\": 0.5, \"hyper\": 1.5, \"window\": 2}, {\"slope\": 0.125, \"hyper\": 2.5, \"window\": 9}]]}"};
 	const architecture *a = &architecture_trilinear;
@@ -490,6 +490,7 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {ONE("\"slope\": \"0\", \"hyper\": 0, \"window\": 2"), "attentions"},
 	    {ONE("\"slope\": 0, \"hyper\": 0, \"window\": 2, \"wide\": 1"), "attentions"},
 	    {"{\"n_layer\": 1, \"attentions\": [[{\"slope\": 0, \"hyper\": 0, \"window\": 2}]]}", "n_layer"},
+	    {"{\"init_generator\": \"pcg\"}", "init_generator"},
 	    {"{\"hidden_dropout_prob\": 0.1}", "hidden_dropout_prob"},
 	};
 	(void)state;
