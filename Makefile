@@ -77,13 +77,15 @@ CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/nearest.c proto/optio
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
 ISAS := baseline
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
-ISAS += avx2 avx512 avx512vnni
+ISAS += avx2 avx512
+# The next set's products of integers change the kernels of two sources; cpu.c takes the others from the set before it.
+KERNEL_VNNI := $(addprefix engine/cpu/kernels/,linear.c linear_cross_entropy.c)
 ISA_avx2 := -march=x86-64-v3
 ISA_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni
 CPPFLAGS += -DCPU_HAS_X86_KERNELS
 endif
-KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC)))
+KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC))) $(patsubst %.c,$(OUT)/obj/%.avx512vnni.o,$(KERNEL_VNNI))
 KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(findstring clang,$(CC)),-Wno-pass-failed)
 
 PROTO_LIBS := -ljansson
@@ -146,7 +148,7 @@ $(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags | $(
 	$$(call say,cc,$$@)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT) $(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
 endef
-$(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
+$(foreach i,$(ISAS) avx512vnni,$(eval $(call kernel_rule,$(i))))
 
 # The contract as C. `stamp` is newer than the contract; a file is as old as its last change, and the recipe that
 # does nothing has make look at its date once the stamp is made.

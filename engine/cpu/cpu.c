@@ -13,18 +13,42 @@
 #include "engine/cpu/parts.h"
 #include "engine/cpu/kernels/kernels.h"
 
-/* From the plainest to the best; a processor that runs one runs those before it. */
-static const char *const isa_names[] = {"baseline", "avx2", "avx512", "avx512vnni"};
-enum { ISA_COUNT = sizeof isa_names / sizeof *isa_names };
-
-static const cpu_kernels *const isa_kernels[] = {
-    &cpu_kernels_baseline,
 #ifdef CPU_HAS_X86_KERNELS
-    &cpu_kernels_avx2,
-    &cpu_kernels_avx512,
-    &cpu_kernels_avx512vnni,
+/* What takes the place of kernels of AVX-512. */
+static const cpu_kernels vnni = {
+    .kernel =
+        {
+            [OP_linear] = cpu_linear_avx512vnni,
+            [OP_linear_cross_entropy] = cpu_linear_cross_entropy_avx512vnni,
+        },
+    .scratch =
+        {
+            [OP_linear] = cpu_linear_scratch_avx512vnni,
+            [OP_linear_cross_entropy] = cpu_linear_cross_entropy_scratch_avx512vnni,
+        },
+};
+#endif
+
+typedef struct isa {
+	const char *name;
+	const cpu_kernels *kernels; /* NULL: of another architecture */
+	const cpu_kernels *instead; /* the cells that are not empty replace those of `kernels`; or NULL */
+} isa;
+
+/* From the plainest to the best; a processor that runs one runs those before it. */
+static const isa isas[] = {
+    {.name = "baseline", .kernels = &cpu_kernels_baseline},
+#ifdef CPU_HAS_X86_KERNELS
+    {.name = "avx2", .kernels = &cpu_kernels_avx2},
+    {.name = "avx512", .kernels = &cpu_kernels_avx512},
+    {"avx512vnni", &cpu_kernels_avx512, &vnni},
+#else
+    {.name = "avx2"},
+    {.name = "avx512"},
+    {.name = "avx512vnni"},
 #endif
 };
+enum { ISA_COUNT = sizeof isas / sizeof *isas };
 
 /* Index of the best that this machine can run. */
 static int isa_machine(void)
@@ -45,17 +69,17 @@ static int isa_machine(void)
 }
 
 /* The same, or the lower one that the environment names. */
-static status isa_choose(const cpu_kernels **out, error *err)
+static status isa_choose(const isa **out, error *err)
 {
 	int machine = isa_machine();
-	*out = isa_kernels[machine];
+	*out = &isas[machine];
 	const char *wanted = getenv("ADDITIVE_CPU_ISA");
 	if (!wanted || !*wanted)
 		return STATUS_OK;
 	for (int i = 0; i < ISA_COUNT; i++) {
-		if (strcmp(wanted, isa_names[i]) != 0)
+		if (strcmp(wanted, isas[i].name) != 0)
 			continue;
-		*out = isa_kernels[i < machine ? i : machine];
+		*out = &isas[i < machine ? i : machine];
 		return STATUS_OK;
 	}
 	return error_set(err, STATUS_INVALID, "ADDITIVE_CPU_ISA", "'%.32s' is not baseline, avx2, avx512 or avx512vnni",
@@ -119,8 +143,8 @@ status cpu_open(backend **out, int threads, error *err)
 	if (threads < 0 || threads > CPU_MAX_THREADS)
 		return error_set(err, STATUS_INVALID, "threads", "threads is %d, must be 0 to %d", threads,
 		                 CPU_MAX_THREADS);
-	const cpu_kernels *kernels;
-	TRY(isa_choose(&kernels, err));
+	const isa *set;
+	TRY(isa_choose(&set, err));
 	cpu *c = memory_new(1, sizeof *c);
 	if (!c)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for the CPU backend");
@@ -131,9 +155,15 @@ status cpu_open(backend **out, int threads, error *err)
 	char model[64];
 	cpu_model(model, sizeof model);
 	snprintf(c->base.device, sizeof c->base.device, "%s, %d thread%s, %s", model, c->threads,
-	         c->threads == 1 ? "" : "s", kernels->isa);
-	memcpy(c->base.kernel, kernels->kernel, sizeof c->base.kernel);
-	memcpy(c->base.scratch, kernels->scratch, sizeof c->base.scratch);
+	         c->threads == 1 ? "" : "s", set->name);
+	memcpy(c->base.kernel, set->kernels->kernel, sizeof c->base.kernel);
+	memcpy(c->base.scratch, set->kernels->scratch, sizeof c->base.scratch);
+	for (int i = 0; set->instead && i < OP_COUNT; i++) {
+		if (!set->instead->kernel[i])
+			continue;
+		c->base.kernel[i] = set->instead->kernel[i];
+		c->base.scratch[i] = set->instead->scratch[i];
+	}
 	host_init(&c->base);
 	c->base.maxima = true;
 	c->base.close = cpu_close;

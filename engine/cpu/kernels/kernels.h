@@ -29,14 +29,18 @@ typedef struct cpu {
 
 /* One instruction set's kernels. */
 typedef struct cpu_kernels {
-	const char *isa;
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_baseline;
 #ifdef CPU_HAS_X86_KERNELS
-extern const cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni;
+extern const cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+/* VNNI multiplies integers, which linear.c alone does, and linear_cross_entropy.c by it. */
+status cpu_linear_avx512vnni(backend *b, const op_call *call);
+size_t cpu_linear_scratch_avx512vnni(const backend *b, const op_call *call);
+status cpu_linear_cross_entropy_avx512vnni(backend *b, const op_call *call);
+size_t cpu_linear_cross_entropy_scratch_avx512vnni(const backend *b, const op_call *call);
 #endif
 
 #ifdef CPU_ISA

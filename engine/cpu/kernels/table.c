@@ -2,11 +2,7 @@
  * not link. */
 #include "engine/cpu/kernels/kernels.h"
 
-#define ISA_TEXT(isa) #isa
-#define ISA_NAME(isa) ISA_TEXT(isa)
-
 const cpu_kernels KERNEL(kernels) = {
-    .isa = ISA_NAME(CPU_ISA),
     .kernel =
         {
 #define OP(name, ...) [OP_##name] = KERNEL(name),
