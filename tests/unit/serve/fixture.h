@@ -55,6 +55,21 @@ static inline void stir(model *m, uint64_t seed)
 	}
 }
 
+/* Write a model folder of this configuration. */
+static inline void write_configured(const char *folder, backend *b, const char *kind, const char *text)
+{
+	model *m;
+	error err = ERROR_INIT;
+	json_t *config = json_loads(text, 0, NULL);
+	assert_non_null(config);
+	if (model_create(&m, architecture_find(kind), config, 1, b, &err) != STATUS_OK)
+		fail_msg("%s: %s", kind, err.message);
+	stir(m, 5);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+}
+
 /* Write a model folder. positions: POSITIONS, or more, and then what comes after looks as the policy says
  * that it should. */
 static inline void write_model(const char *folder, backend *b, uint64_t seed, int64_t positions, position_policy beyond)
@@ -257,6 +272,34 @@ static inline void start(fixture *f, session *x, client *c, const generation_req
 	status s = scheduler_generate(f->scheduler, x ? NULL : f->model, x, r, &c->generation, &err);
 	if (s != STATUS_OK)
 		fail_msg("%s: %s", status_name(s), err.message);
+}
+
+/* The n best of a beam search, each for a client of its own. */
+static inline void start_search(fixture *f, const beam_options *o, const generation_request *r, client *c, int n)
+{
+	generation_request each[BEAM_SEARCH_MAX] = {{0}};
+	generation *g[BEAM_SEARCH_MAX];
+	error err = ERROR_INIT;
+	memset(c, 0, (size_t)n * sizeof *c);
+	for (int i = 0; i < n; i++) {
+		each[i] = *r;
+		each[i].context = &c[i];
+		c[i].credit = r->credit;
+	}
+	status s = scheduler_search(f->scheduler, f->model, o, each, n, g, &err);
+	if (s != STATUS_OK)
+		fail_msg("%s: %s", status_name(s), err.message);
+	for (int i = 0; i < n; i++)
+		c[i].generation = g[i];
+}
+
+static inline generation_request search_request(const int32_t *prompt, int64_t n_prompt, int64_t max_tokens)
+{
+	client unused;
+	generation_request r = request(&unused, prompt, n_prompt, max_tokens);
+	r.sampling.temperature = 1;
+	r.n_logprobs = 2;
+	return r;
 }
 
 /* Tick until nothing can be done. */

@@ -28,14 +28,7 @@ enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 5, BART = MODELS }
 
 static inline void write_named(const fixture *f, int kind)
 {
-	model *m;
-	json_t *config = json_loads(models[kind].config, 0, NULL);
-	assert_int_equal(model_create(&m, architecture_find(models[kind].name), config, 1, f->backend, NULL),
-	                 STATUS_OK);
-	stir(m, 5);
-	assert_int_equal(model_save(m, f->folder, NULL), STATUS_OK);
-	model_free(m);
-	json_decref(config);
+	write_configured(f->folder, f->backend, models[kind].name, models[kind].config);
 }
 
 static inline void open_named(fixture *f, int kind, dtype weights, bool fast)

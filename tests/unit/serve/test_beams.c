@@ -9,33 +9,6 @@
 
 enum { PROMPT = 5, BEAMS = 4, TOKENS = 6 };
 
-static void start_search(fixture *f, const beam_options *o, const generation_request *r, client *c, int n)
-{
-	generation_request each[BEAM_SEARCH_MAX] = {{0}};
-	generation *g[BEAM_SEARCH_MAX];
-	error err = ERROR_INIT;
-	memset(c, 0, (size_t)n * sizeof *c);
-	for (int i = 0; i < n; i++) {
-		each[i] = *r;
-		each[i].context = &c[i];
-		c[i].credit = r->credit;
-	}
-	status s = scheduler_search(f->scheduler, f->model, o, each, n, g, &err);
-	if (s != STATUS_OK)
-		fail_msg("%s: %s", status_name(s), err.message);
-	for (int i = 0; i < n; i++)
-		c[i].generation = g[i];
-}
-
-static generation_request search_request(const int32_t *prompt, int64_t n_prompt, int64_t max_tokens)
-{
-	client unused;
-	generation_request r = request(&unused, prompt, n_prompt, max_tokens);
-	r.sampling.temperature = 1;
-	r.n_logprobs = 2;
-	return r;
-}
-
 /* --- against a plain search ------------------------------------------------------- */
 
 typedef struct reader {

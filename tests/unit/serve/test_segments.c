@@ -14,15 +14,9 @@ static const char *const configs[] = {
 
 static void open_segments(fixture *f, const char *text)
 {
-	model *m;
 	memset(f, 0, sizeof *f);
 	fixture_folder(f);
-	json_t *config = json_loads(text, 0, NULL);
-	assert_int_equal(model_create(&m, architecture_find("transformer"), config, 1, f->backend, NULL), STATUS_OK);
-	stir(m, 5);
-	assert_int_equal(model_save(m, f->folder, NULL), STATUS_OK);
-	model_free(m);
-	json_decref(config);
+	write_configured(f->folder, f->backend, "transformer", text);
 	fixture_serve(f, &roomy);
 }
 

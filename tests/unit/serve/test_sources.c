@@ -20,19 +20,12 @@ enum { DECODERS = sizeof decoders / sizeof *decoders };
 static void write_encoder_decoder(const fixture *f, int kind)
 {
 	char text[1024];
-	model *m;
 	snprintf(text, sizeof text,
 	         "{\"stack\": \"encoder_decoder\", \"encoder\": {" STACK_KEYS
 	         ", \"num_tokens\": %d, \"max_seq_len\": %d},"
 	         " \"decoder\": {%s}, \"decoder_start_token_id\": %d}",
 	         ENCODER_VOCAB, SOURCE, decoders[kind], START);
-	json_t *config = json_loads(text, 0, NULL);
-	assert_non_null(config);
-	assert_int_equal(model_create(&m, architecture_find("transformer"), config, 1, f->backend, NULL), STATUS_OK);
-	stir(m, 5);
-	assert_int_equal(model_save(m, f->folder, NULL), STATUS_OK);
-	model_free(m);
-	json_decref(config);
+	write_configured(f->folder, f->backend, "transformer", text);
 }
 
 static void open_decoder(fixture *f, int kind, dtype weights, bool fast)
