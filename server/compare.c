@@ -26,14 +26,25 @@ static json_t *compare_pairs(const explain_view *first, const explain_view *seco
 	return pairs;
 }
 
-json_t *compare_join(json_t *first, json_t *second)
+/* Give the second answer its pairs of tokens, or of those of the sources. False when out of memory. */
+static bool compare_add_pairs(const json_t *first, json_t *second, const char *key,
+                              bool (*init)(explain_view *v, const json_t *explanation))
 {
 	explain_view a = {0}, b = {0};
-	bool whole = explain_view_init(&a, first) && explain_view_init(&b, second);
+	bool whole = init(&a, first) && init(&b, second);
 	json_t *pairs = whole ? compare_pairs(&a, &b) : NULL;
-	whole = pairs && json_object_set_new(second, "same_tokens", pairs) == 0;
+	whole = pairs && json_object_set_new(second, key, pairs) == 0;
 	explain_view_fini(&a);
 	explain_view_fini(&b);
+	return whole;
+}
+
+json_t *compare_join(json_t *first, json_t *second)
+{
+	const bool sources = json_object_get(first, "source") && json_object_get(second, "source");
+	bool whole = compare_add_pairs(first, second, "same_tokens", explain_view_init);
+	if (whole && sources)
+		whole = compare_add_pairs(first, second, "same_source_tokens", explain_view_init_source);
 	if (whole && json_object_set(first, "compare", second) == 0) {
 		json_decref(second);
 		return first;

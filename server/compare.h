@@ -1,9 +1,10 @@
 /* compare.h - two explanations side by side: which tokens are the same, and by how much their numbers differ.
  *
  * compare_join makes one answer of two: the first, with the second as its member `compare`, which has a member
- * `same_tokens`. The same tokens are a longest common subsequence of the texts of the tokens. compare_view reads such
- * an answer as columns, from left to right: a column has a token of the first, of the second, or of both. A column with
- * both has the same token twice, or two tokens that differ and stand between the same neighbours. */
+ * `same_tokens`, and, where both have a source, `same_source_tokens`. The same tokens are a longest common subsequence
+ * of the texts of the tokens. compare_view reads such an answer as columns, from left to right: a column has a token of
+ * the first, of the second, or of both. A column with both has the same token twice, or two tokens that differ and
+ * stand between the same neighbours. */
 #ifndef SERVER_COMPARE_H
 #define SERVER_COMPARE_H
 

@@ -152,16 +152,18 @@ static void compare_write_sum(buffer *out, const char *name, double first, doubl
 /* Of contributions all parts of the scores; of other methods the scores. */
 static void compare_write_sums(buffer *out, const void *context)
 {
-	static const char *const sums[][2] = {{"tokens", "tokens but the reader"},
-	                                      {"reader", "reader"},
-	                                      {"positions", "positions"},
-	                                      {"biases", "biases"},
-	                                      {"rounding", "rounding"}};
+	static const char *const sums[][2] = {
+	    {"tokens", "tokens but the reader"}, {"reader", "reader"}, {"source", "tokens of the source"},
+	    {"positions", "positions"},          {"biases", "biases"}, {"rounding", "rounding"}};
 	const compare_view *v = &((const compare_page *)context)->view;
 	const bool whole = json_object_get(v->first.parts, "sums") && json_object_get(v->second.parts, "sums");
-	for (size_t i = 0; whole && i < sizeof sums / sizeof *sums; i++)
-		compare_write_sum(out, sums[i][1], explain_view_sum(&v->first, sums[i][0]),
-		                  explain_view_sum(&v->second, sums[i][0]));
+	for (size_t i = 0; whole && i < sizeof sums / sizeof *sums; i++) {
+		const bool any = json_object_get(json_object_get(v->first.parts, "sums"), sums[i][0]) ||
+		                 json_object_get(json_object_get(v->second.parts, "sums"), sums[i][0]);
+		if (any)
+			compare_write_sum(out, sums[i][1], explain_view_sum(&v->first, sums[i][0]),
+			                  explain_view_sum(&v->second, sums[i][0]));
+	}
 	compare_write_sum(out, "score", explain_view_number(&v->first, "score"),
 	                  explain_view_number(&v->second, "score"));
 }

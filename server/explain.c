@@ -184,7 +184,8 @@ static void explain_first_end(void *context, const frame *f)
 static json_t *explain_second_params(const json_t *params, json_t *compare)
 {
 	json_t *second = json_copy((json_t *)params);
-	if (json_object_get(compare, "model") || json_object_get(compare, "input"))
+	if (json_object_get(compare, "model") || json_object_get(compare, "input") ||
+	    json_object_get(compare, "source"))
 		json_object_del(second, "session");
 	if (second && json_object_update(second, compare) == 0)
 		return second;

@@ -77,16 +77,23 @@ static bool explain_view_reads(const explain_view *v)
 	                                         : json_object_get(output, "text") != NULL;
 }
 
-static void explain_view_from_parts(explain_view *v)
+/* Those of all tokens, or of the largest. */
+static void explain_view_from_numbers(explain_view *v)
 {
-	const json_t *numbers = json_object_get(v->parts, "tokens"), *top = json_object_get(v->parts, "top");
-	size_t count = numbers ? json_array_size(numbers) : v->position + 1;
-	explain_view_from_array(v, numbers, 0);
+	const json_t *top = json_object_get(v->parts, "top");
+	explain_view_from_array(v, json_object_get(v->parts, "tokens"), 0);
 	for (size_t k = 0; k < json_array_size(top); k++) {
 		json_int_t i = json_integer_value(json_array_get(json_array_get(top, k), 0));
 		if (i >= 0 && (size_t)i < v->n)
 			v->value[i] = json_number_value(json_array_get(json_array_get(top, k), 1));
 	}
+}
+
+static void explain_view_from_parts(explain_view *v)
+{
+	const json_t *numbers = json_object_get(v->parts, "tokens"), *top = json_object_get(v->parts, "top");
+	size_t count = numbers ? json_array_size(numbers) : v->position + 1;
+	explain_view_from_numbers(v);
 	if (!explain_view_reads(v) || count < 1 || count > v->n)
 		return;
 	/* Of classes the last token, whatever position was asked for. */
@@ -121,6 +128,23 @@ bool explain_view_init(explain_view *v, const json_t *explanation)
 		explain_view_from_parts(v);
 	else
 		explain_view_from_weights(v, explanation);
+	explain_view_scale(v);
+	return true;
+}
+
+bool explain_view_init_source(explain_view *v, const json_t *explanation)
+{
+	const json_t *source = json_object_get(explanation, "source");
+	*v = (explain_view){.tokens = json_object_get(source, "tokens"),
+	                    .parts = json_object_get(explain_view_parts(explanation), "source")};
+	v->n = v->reader = v->position = json_array_size(v->tokens);
+	v->value = calloc(v->n + 1, sizeof *v->value);
+	if (!v->value)
+		return false;
+	if (v->parts)
+		explain_view_from_numbers(v);
+	else
+		explain_view_from_weights(v, source);
 	explain_view_scale(v);
 	return true;
 }

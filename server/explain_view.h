@@ -28,6 +28,8 @@ typedef struct explain_view {
 
 /* False when out of memory. What is malformed is left out. Borrows from the explanation. */
 bool explain_view_init(explain_view *v, const json_t *explanation);
+/* The same of the tokens of its source; n 0: it has none. */
+bool explain_view_init_source(explain_view *v, const json_t *explanation);
 void explain_view_fini(explain_view *v);
 
 /* value / max, at most 1 and at least -1. */

@@ -17,6 +17,7 @@ static const option_row explain_options[] = {
     {"format", OPTION_TEXT, "NAME", "write the numbers as csv, arrow, safetensors or json", NULL},
     {"output", OPTION_TEXT, "FILE", "where they go, stdout unless given (-o)", NULL},
     {"compare", OPTION_TEXT, "TEXT", "explain this text, too, and how its numbers differ", "compare.input"},
+    {"compare-source", OPTION_TEXT, "TEXT", "explain the text with this source, too", "compare.source"},
     {"compare-model", OPTION_TEXT, "ID", "explain a text with this model, too", "compare.model"},
     {"html", OPTION_TEXT, "FILE", "also write the whole explanation as one page", NULL},
     {"svg", OPTION_TEXT, "FILE", "also write what is shown first as a picture", NULL},
@@ -308,10 +309,11 @@ static bool weights_wanted(const cli *c)
 	return method && strcmp(method, "alpha") == 0;
 }
 
-/* The differences of the tokens that both texts have, at their places in the first. */
-static bool show_differences(const cli *c, const json_t *answer, text *out)
+/* The differences of the tokens that both texts, or both sources, have, at their places in the first; parts: the
+ * first's, NULL: its weights are compared. */
+static bool show_pairs(const cli *c, const json_t *tokens, const json_t *parts, const json_t *pairs, const char *title,
+                       text *out)
 {
-	const json_t *tokens = json_object_get(answer, "tokens"), *parts = parts_of(answer);
 	json_t *numbers = json_array(), *pair;
 	const json_t *of_first = json_object_get(parts, "tokens");
 	size_t i, n = json_array_size(of_first ? of_first : tokens);
@@ -319,17 +321,28 @@ static bool show_differences(const cli *c, const json_t *answer, text *out)
 
 	while (json_array_size(numbers) < n && json_array_append_new(numbers, json_real(0)) == 0)
 		;
-	json_array_foreach(show_get(answer, "compare.same_tokens"), i, pair)
+	json_array_foreach(pairs, i, pair)
 	    json_array_set(numbers, (size_t)json_integer_value(json_array_get(pair, 0)), json_array_get(pair, 2));
 	bool made = heat_new_signed(&h, tokens, numbers, parts && has_reader(parts));
 	h.unit = parts ? h.unit : "weight";
 	if (made) {
-		text_string(out, "\nThe second less the first, of the same tokens:\n\n");
+		text_format(out, "\n%s:\n\n", title);
 		heat_list(&h, listed(c), c->out.colour, c->out.width, out);
 	}
 	heat_free(&h);
 	json_decref(numbers);
 	return made;
+}
+
+static bool show_differences(const cli *c, const json_t *answer, text *out)
+{
+	const json_t *parts = parts_of(answer), *of_source = show_get(answer, "compare.same_source_tokens");
+
+	return show_pairs(c, json_object_get(answer, "tokens"), parts, show_get(answer, "compare.same_tokens"),
+	                  "The second less the first, of the same tokens", out) &&
+	       (!of_source ||
+	        show_pairs(c, show_get(answer, "source.tokens"), json_object_get(parts, "source"), of_source,
+	                   "The second less the first, of the same tokens of the sources", out));
 }
 
 static bool show_explanation(cli *c, const json_t *answer, text *out)
@@ -448,8 +461,9 @@ const command explain_commands[] = {
      "--span 2,40 explains every prediction from the one behind token 2 to the one behind token 40, and --after and "
      "--limit\n"
      "a page of them.\n"
-     "--compare and --compare-model explain a second text, or the text in a second model, and list how the numbers of\n"
-     "the same tokens differ.\n"
+     "--compare, --compare-source and --compare-model explain a second text, or the text behind a second source or in "
+     "a\n"
+     "second model, and list how the numbers of the same tokens differ.\n"
      "--format writes all numbers of the answer, -o FILE into a file: a line for each in csv and arrow, tensors in "
      "safetensors.\n"
      "Without TEXT it is read from stdin.",

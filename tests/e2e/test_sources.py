@@ -84,5 +84,21 @@ def test_an_explanation_shows_the_source_over_http_at_a_shell_and_on_a_page(serv
         assert first.split()[:2] == [format(best, form), str(numbers.index(best))]
     page = service.request("POST", "/v1/explain", ask, headers={"Accept": "text/html"})[1]
     assert "tokens of the source" in (page if isinstance(page, str) else page.decode())
+    other = "Guten Tag"
+    compared = service.ok("POST", "/v1/explain", ask | {"target": {"token": 70}, "compare": {"source": other}})
+    second = service.ok("POST", "/v1/explain", ask | {"target": {"token": 70}, "source": other})["contributions"]
+    assert compared["compare"]["contributions"] == second and second["source"]["tokens"] != c["source"]["tokens"]
+    pairs, of = compared["compare"]["same_source_tokens"], compared["contributions"]["source"]["tokens"]
+    assert [(i, j) for i, j, _ in pairs][:6] == [(i, i) for i in range(6)] and len(pairs) == 6
+    assert [d for *_, d in pairs] == pytest.approx([second["source"]["tokens"][j] - of[i] for i, j, _ in pairs], abs=1e-5)
+    weights = service.ok("POST", "/v1/explain", ask | {"method": "alpha", "aggregate": "mean", "compare": {"source": other}})
+    first, second = (x["source"]["aggregate"]["alpha"] for x in (weights, weights["compare"]))
+    assert [d for *_, d in weights["compare"]["same_source_tokens"]] == pytest.approx([second[i] - first[i] for i in range(6)], abs=1e-5)
+    shown = additive(service, "explain", "--model", translator, "--source", source, "--compare-source", other, "--target", "C", "Good").stdout.decode()
+    assert "of the same tokens of the sources" in shown
+    page = service.request("POST", "/v1/explain", ask | {"compare": {"source": other}}, headers={"Accept": "text/html"})[1]
+    assert "tokens of the source" in (page if isinstance(page, str) else page.decode())
+    evaluated = additive(service, "explain-evaluate", "--model", translator, "--source", source, "--methods", "contributions", "Good")
+    assert evaluated.returncode == 0 and b"deletion_auc" in evaluated.stdout, evaluated.stderr
     wrong = additive(service, "explain", "--model", translator, "Good")
     assert wrong.returncode != 0 and b"source" in wrong.stderr
