@@ -119,9 +119,12 @@ def disagreements(found, want):
     return wrong
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SETS)
-def test_every_value_of_a_set_is_computed(tmp_path, name, backend):
+def test_every_value_of_a_set_is_computed(tmp_path, name, backend, monkeypatch):
+    """On the emulated device, unless ADDITIVE_PLUGIN_DIR names a real one's plug-in."""
+    if backend == "cuda" and "ADDITIVE_PLUGIN_DIR" not in os.environ:
+        monkeypatch.setenv("ADDITIVE_PLUGIN_DIR", str(PROGRAM.parent.parent / "emulator"))
     found, note = evaluate(tmp_path, name, "--gradients", "--backend", backend)
     want = values(load(name)[0])
     assert len(want) > 3 and disagreements(found, want) == [] and note == ""
