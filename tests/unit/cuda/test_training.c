@@ -1,7 +1,9 @@
-/* Whole training runs on the CUDA backend: the reference's twenty steps, bf16 beside fp32, and the same bits every
+/* Whole training runs on the CUDA backend: the twenty steps of the reference, bf16 beside fp32, and the same bits every
  * time. */
 #include "tests/unit/train/fixture.h"
 
+#include "engine/tensor/plan.h"
+#include "engine/train/optimizer_kind.h"
 #include "tests/unit/cuda/device.h"
 
 static backend *device;
@@ -41,7 +43,8 @@ static void run_to_the_end(run *r, trainer *t, uint64_t budget_ns)
 	r->valid = p->valid_loss;
 	r->bytes = (size_t)model_arena_floats(m) * sizeof(float);
 	r->weights = malloc(r->bytes);
-	assert_int_equal(device->download(device, r->weights, model_arena(m), r->bytes), STATUS_OK);
+	backend *b = model_backend(m);
+	assert_int_equal(b->download(b, r->weights, model_arena(m), r->bytes), STATUS_OK);
 	trainer_free(t);
 }
 
@@ -154,6 +157,83 @@ static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
 		free(fine.weights);
 		free(coarse.weights);
 	}
+}
+
+/* --- trilinear: its own optimiser, and weights that are read as codes ---------------------------- */
+
+/* Three steps on b. */
+static void train_trilinear(const fixture *f, backend *b, run *r)
+{
+	model *m;
+	trainer *t;
+	error err = ERROR_INIT;
+	train_options o = small_options(3);
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "hidden_size", 32, "vocab_size", 259, "n_heads", 2,
+	                           "n_layer", 2, "window_size", 5, "weight_bits", 8);
+	o.optimizer = &optimizer_kind_normalized_sgd;
+	o.learning_rate = 0.02;
+	o.weight_decay = 0;
+	assert_int_equal(model_create(&m, &architecture_trilinear, config, 7, b, &err), STATUS_OK);
+	json_decref(config);
+	if (trainer_new(&t, m, &o, f->train, f->valid, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	run_to_the_end(r, t, 0);
+}
+
+static void steps_of_trilinear_are_those_of_the_cpu(void **state)
+{
+	const fixture *f = *state;
+	run cpu, here;
+	train_trilinear(f, f->backend, &cpu);
+	train_trilinear(f, device, &here);
+	assert_int_equal(here.bytes, cpu.bytes);
+	assert_true(cpu.loss[2] < cpu.loss[0]);
+	for (int i = 0; i < 3; i++)
+		assert_true(fabs(here.loss[i] - cpu.loss[i]) <= 1e-5);
+	for (size_t i = 0; i < cpu.bytes / sizeof(float); i++)
+		if (!(fabsf(here.weights[i] - cpu.weights[i]) <= 1e-5F))
+			fail_msg("weight %zu: %.9g on the CPU, %.9g here", i, (double)cpu.weights[i],
+			         (double)here.weights[i]);
+	free(here.weights);
+	free(cpu.weights);
+}
+
+/* The codes of b's kernel for x [n]; *step: its step. */
+static void quantize_on(backend *b, const float *x, int64_t n, int64_t bits, float *out, float *step)
+{
+	plan *p;
+	graph *g = graph_new();
+	value in = graph_input(g, "x", DTYPE_F32, SHAPE1(n)), made[2];
+	graph_apply(g, OP_quantize, &in, 1, &(quantize_params){QUANTIZE_TENSOR, bits}, made);
+	graph_output(g, made[0], "y");
+	graph_output(g, made[1], "step");
+	assert_int_equal(plan_new(&p, g, b, NULL, 0, NULL), STATUS_OK);
+	assert_int_equal(plan_write(p, in, x), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, made[0], out), STATUS_OK);
+	assert_int_equal(plan_read(p, made[1], step), STATUS_OK);
+	plan_free(p);
+}
+
+static void trained_weights_have_the_codes_of_the_cpu_bit_for_bit(void **state)
+{
+	const fixture *f = *state;
+	run r;
+	float step[2];
+	train_trilinear(f, f->backend, &r);
+	const int64_t n = (int64_t)(r.bytes / sizeof(float));
+	float *codes[] = {malloc(r.bytes), malloc(r.bytes)};
+	for (int64_t bits = 2; bits <= 8; bits *= 2) {
+		for (int i = 0; i < 2; i++)
+			quantize_on(i ? device : f->backend, r.weights, n, bits, codes[i], &step[i]);
+		assert_true(step[0] > 0);
+		assert_memory_equal(&step[1], &step[0], sizeof *step);
+		assert_memory_equal(codes[1], codes[0], r.bytes);
+		assert_memory_not_equal(codes[0], r.weights, r.bytes);
+	}
+	free(codes[0]);
+	free(codes[1]);
+	free(r.weights);
 }
 
 /* --- ahead of the host ------------------------------------------------------------------------ */
@@ -315,6 +395,8 @@ int main(void)
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	    cmocka_unit_test(recomputed_activations_change_no_bit),
 	    cmocka_unit_test(losses_in_bf16_are_within_a_percent_of_fp32),
+	    cmocka_unit_test(steps_of_trilinear_are_those_of_the_cpu),
+	    cmocka_unit_test(trained_weights_have_the_codes_of_the_cpu_bit_for_bit),
 	    cmocka_unit_test(the_device_always_has_a_batch_before_it),
 	    cmocka_unit_test(being_ahead_changes_no_bit),
 	    cmocka_unit_test(steps_that_fail_are_reported_as_they_would_be_without),
