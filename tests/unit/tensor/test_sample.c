@@ -8,11 +8,13 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/philox.h"
 #include "engine/cpu/cpu.h"
+#include "engine/model/safetensors.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/sample.h"
 #include "engine/tensor/plan.h"
@@ -471,6 +473,69 @@ static void draws_follow_the_distribution_that_was_asked_for(void **state)
 	}
 }
 
+enum { GOLDEN_VOCAB = 30, GOLDEN_ROWS = 5 };
+
+/* Every backend draws the same tokens, of which the reference's have these probabilities. */
+static void draw_golden(backend *const *b, const float *x, int vocab, const sample_setting *s, const double *p)
+{
+	float rows[ROWS * GOLDEN_VOCAB];
+	sample_setting setting[ROWS];
+	int32_t want[ROWS], got[ROWS];
+	int left = 0;
+	for (int i = 0; i < vocab; i++)
+		left += p[i] > 0;
+	for (uint32_t i = 0; i < ROWS; i++) {
+		memcpy(rows + i * (uint32_t)vocab, x, (size_t)vocab * sizeof *x);
+		setting[i] = *s;
+		setting[i].position_low = i;
+	}
+	sample(b[0], rows, ROWS, vocab, setting, NULL, 0, want);
+	for (int i = 1; i < backends; i++) {
+		sample(b[i], rows, ROWS, vocab, setting, NULL, 0, got);
+		assert_memory_equal(got, want, sizeof want);
+	}
+	assert_int_equal(left, s->top_k);
+	assert_true(chi_square(b[1], x, vocab, *s, p) <= left - 1 + 5 * sqrt(2.0 * (left - 1)));
+}
+
+/* x-transformers' top-k is before the temperature, which changes nothing; sets that are not there are left out. */
+static void draws_from_golden_logits_have_the_golden_probabilities(void **state)
+{
+	static const char *const paths[] = {"tests/data/golden/sources/sampling.safetensors",
+	                                    "../shared/golden/xt/xt_sampling.safetensors"},
+	                         *const temperatures[] = {"0.5", "1", "1.7", "1.75"};
+	int compared = 0;
+	for (int file = 0; file < 2; file++) {
+		safetensors *st;
+		if (safetensors_open(&st, paths[file], NULL) != STATUS_OK)
+			continue;
+		for (int t = 0; t < 4; t++) {
+			char name[64];
+			float x[GOLDEN_ROWS * GOLDEN_VOCAB], share[GOLDEN_ROWS * GOLDEN_VOCAB];
+			snprintf(name, sizeof name, "probs_top_k_0_8.temp_%s", temperatures[t]);
+			const safetensors_entry *e = safetensors_find(st, name);
+			if (!e)
+				continue;
+			const int64_t rows = e->dim[0], vocab = e->dim[1];
+			assert_true(rows <= GOLDEN_ROWS && vocab <= GOLDEN_VOCAB);
+			assert_int_equal(safetensors_read_f32(e, share, NULL), STATUS_OK);
+			assert_int_equal(safetensors_read_f32(safetensors_find(st, "logits"), x, NULL), STATUS_OK);
+			for (int64_t row = 0; row < rows; row++) {
+				sample_setting s = plain;
+				double p[GOLDEN_VOCAB];
+				s.temperature = strtof(temperatures[t], NULL);
+				s.top_k = (int32_t)ceil((1 - 0.8) * (double)vocab);
+				for (int64_t i = 0; i < vocab; i++)
+					p[i] = (double)share[row * vocab + i];
+				draw_golden(*state, x + row * vocab, (int)vocab, &s, p);
+				compared++;
+			}
+		}
+		safetensors_close(st);
+	}
+	assert_true(compared >= 3 * GOLDEN_ROWS);
+}
+
 /* --- the arithmetic ------------------------------------------------------------------------------- */
 
 static void weights_are_the_exponential_rounded(void **state)
@@ -591,6 +656,7 @@ int main(void)
 	    cmocka_unit_test(a_row_gives_the_same_token_in_any_batch),
 	    cmocka_unit_test(no_token_is_sampled_from_an_empty_vocabulary),
 	    cmocka_unit_test(draws_follow_the_distribution_that_was_asked_for),
+	    cmocka_unit_test(draws_from_golden_logits_have_the_golden_probabilities),
 	    cmocka_unit_test(weights_are_the_exponential_rounded),
 	    cmocka_unit_test(distances_are_far_for_what_is_not_finite),
 	    cmocka_unit_test(shares_are_exact),
