@@ -125,7 +125,12 @@ static value add_places(builder *b, value rows)
 
 value builder_places(builder *b, const char *places)
 {
-	return add_places(b, op_gather(b->g, graph_find(b->g, places), builder_positions(b), -1));
+	return builder_places_of(b, graph_find(b->g, places));
+}
+
+value builder_places_of(builder *b, value table)
+{
+	return add_places(b, op_gather(b->g, table, builder_positions(b), -1));
 }
 
 static value source_input(const builder *b, port_role role)

@@ -72,6 +72,7 @@ value builder_words_of(builder *b, value table, int64_t padding_row);
 /* The rows x of the tokens one row later, behind words[start] and without the last: [B,N,D]. Once. */
 value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x);
 value builder_places(builder *b, const char *places);
+value builder_places_of(builder *b, value table);
 value builder_positions(builder *b);
 /* Rows of a table for a source: role is PORT_SOURCE or PORT_SOURCE_POSITIONS. [B, S, D]. */
 value builder_source_rows(builder *b, port_role role, const char *table);

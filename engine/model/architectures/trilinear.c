@@ -1,12 +1,14 @@
 /* 3Lin, a causal language model whose layers multiply pairs of channels and have no feed-forward (trilinear).
  *
- *   h = E[token]
+ *   h = E[token] + P[position]                       P: only with "position_embedding": "learned"
  *   each layer:  h = h + Σ trilinear(N(h ⊙ m))      of its attentions, which all read h; mixers/mixer.h
  *   logits = ln 2 (z (N(h) Fᵀ) + bias)
  *
- * N(x) = x √width / ‖x‖₂. There are no gains, no biases in the layers, and no positions but those in the attentions'
- * scores. m is the mask of the channels that training leaves out, one for a whole batch. The bias of the head is no
- * weight: it is log2 of how often each token was in the training text, plus ½.
+ * N(x) = x √width / ‖x‖₂. There are no gains and no biases in the layers. Without P there are no positions but those in
+ * the attentions' scores. A token behind the rows of P has none: the distances of scores go on to count, so sequences
+ * have no bound, and no policy may change their positions. m is the mask of the channels that training leaves out, one
+ * for a whole batch. The bias of the head is no weight: it is log2 of how often each token was in the training text,
+ * plus ½.
  *
  * E has two rows behind those of the tokens: that of a token that training leaves out, and that of the start, which
  * stands in front of every sequence and sees nothing. So its state is the same in all layers, and a key and a value
@@ -35,6 +37,7 @@ enum {
 };
 #define WORDS "words"
 #define HEAD "head"
+#define PLACES "positions"
 #define ATTENTION "attentions.%d."
 #define SOURCE_LN2 0.693147 /* of the scales, as trained with */
 
@@ -46,6 +49,7 @@ typedef struct trilinear_config {
 	int64_t key_size, value_size;
 	int weight_bits, vector_bits;
 	double token_keep, channel_keep;
+	bool learned; /* has a position table, of `positions` rows */
 	bool random_combiner, sequence, train_embeddings, train_head;
 	trilinear_options layer[ARCHITECTURE_MAX_LAYERS]; /* one for each attention */
 } trilinear_config;
@@ -94,7 +98,8 @@ static double matrix_std(const trilinear_config *c)
 static int64_t count_parameters(const trilinear_config *c)
 {
 	const int64_t d = c->dims.hidden, attention = 2 * d * (c->key_size + c->value_size) + BLOCK * c->value_size * d;
-	return (c->dims.inputs + OWN_ROWS) * d + c->dims.outputs * (d + 1) + c->dims.layers * attention;
+	return (c->dims.inputs + OWN_ROWS + (c->learned ? c->positions : 0)) * d + c->dims.outputs * (d + 1) +
+	       c->dims.layers * attention;
 }
 
 static int64_t round_up(int64_t n, int64_t unit)
@@ -152,29 +157,19 @@ static void read_sizes(trilinear_config *c, config_reader *r)
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "hidden_size",
-	    "key_size",
-	    "value_size",
-	    "vocab_size",
-	    "n_heads",
-	    "n_positions",
-	    "profile",
-	    TRILINEAR_ATTENTION_KEYS,
-	    "weight_bits",
-	    "vector_bits",
-	    "token_keep",
-	    "channel_keep",
-	    "combiner_init",
-	    "init_generator",
-	    "train_embeddings",
-	    "train_head",
-	    NULL,
+	    "position_embedding", "hidden_size",   "key_size",
+	    "value_size",         "vocab_size",    "n_heads",
+	    "n_positions",        "profile",       TRILINEAR_ATTENTION_KEYS,
+	    "weight_bits",        "vector_bits",   "token_keep",
+	    "channel_keep",       "combiner_init", "init_generator",
+	    "train_embeddings",   "train_head",    NULL,
 	};
 	trilinear_config *c = config;
 	config_reader r = config_begin(json, &architecture_trilinear, keys, err);
 	read_sizes(c, &r);
 	c->dims.inputs = c->dims.outputs = config_integer(&r, "vocab_size", 259, 1, MAX_ROWS);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
+	c->learned = config_positions(&r, false);
 	c->dims.positions = MODEL_UNBOUNDED;
 	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
 	c->profile = (trilinear_profile)config_choice(&r, "profile", profiles);
@@ -186,6 +181,8 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->channel_keep = config_number(&r, "channel_keep", 1, 0.001, 1);
 	c->random_combiner = config_choice(&r, "combiner_init", combiners);
 	c->sequence = config_choice(&r, "init_generator", generators);
+	if (c->sequence && c->learned)
+		config_fail(&r, "init_generator", "the source's order of drawing has no table of positions of its own");
 	c->train_embeddings = config_bool(&r, "train_embeddings", true);
 	c->train_head = config_bool(&r, "train_head", true);
 	config_check_parameters(&r, count_parameters(c));
@@ -221,15 +218,16 @@ static bool complete(json_t *json, const model_size *size)
 static json_t *write_config(const void *config)
 {
 	const trilinear_config *c = config;
-	json_t *json = json_pack(
-	    "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:f, s:f, s:s, s:s, s:b, s:b}", "model_type",
-	    architecture_trilinear.model_type, "hidden_size", (json_int_t)c->dims.hidden, "key_size",
-	    (json_int_t)c->key_size, "value_size", (json_int_t)c->value_size, "vocab_size", (json_int_t)c->dims.inputs,
-	    "n_heads", (json_int_t)c->dims.heads, "n_positions", (json_int_t)c->positions, CONFIG_TRAINED,
-	    (json_int_t)c->dims.trained, "profile", profiles[c->profile], "weight_bits", c->weight_bits, "vector_bits",
-	    c->vector_bits, "token_keep", c->token_keep, "channel_keep", c->channel_keep, "combiner_init",
-	    combiners[c->random_combiner], "init_generator", generators[c->sequence], "train_embeddings",
-	    c->train_embeddings, "train_head", c->train_head);
+	json_t *json =
+	    json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:i, s:i, s:f, s:f, s:s, s:s, s:b, s:b}",
+	              "model_type", architecture_trilinear.model_type, "hidden_size", (json_int_t)c->dims.hidden,
+	              "key_size", (json_int_t)c->key_size, "value_size", (json_int_t)c->value_size, "vocab_size",
+	              (json_int_t)c->dims.inputs, "n_heads", (json_int_t)c->dims.heads, "n_positions",
+	              (json_int_t)c->positions, CONFIG_TRAINED, (json_int_t)c->dims.trained, "position_embedding",
+	              c->learned ? "learned" : "none", "profile", profiles[c->profile], "weight_bits", c->weight_bits,
+	              "vector_bits", c->vector_bits, "token_keep", c->token_keep, "channel_keep", c->channel_keep,
+	              "combiner_init", combiners[c->random_combiner], "init_generator", generators[c->sequence],
+	              "train_embeddings", c->train_embeddings, "train_head", c->train_head);
 	if (json && trilinear_attentions_write(json, &c->attentions))
 		return json;
 	json_decref(json);
@@ -266,6 +264,8 @@ static void parameters(const void *config, parameter_list *list)
 {
 	const trilinear_config *c = config;
 	table_parameters(c, WORDS, c->dims.inputs + OWN_ROWS, 1, c->train_embeddings, list);
+	if (c->learned)
+		table_parameters(c, PLACES, c->positions, 1, c->train_embeddings, list);
 	for (int l = 0; l < c->dims.layers; l++) {
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
@@ -347,6 +347,8 @@ static void forward(const void *config, builder *b)
 	value words = builder_words_of(b, table, -1);
 	b->front = table_row(b, table, c->dims.inputs + START_ROW);
 	value h = drop_tokens(b, words, table, c->token_keep, c->dims.inputs + UNKNOWN_ROW);
+	if (c->learned)
+		h = op_add(b->g, h, builder_places_of(b, trilinear_weight(b, table_bits(c), PLACES)));
 	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);
 	b->first = normalize(b, c, mask, b->front);
 	h = layers(b, c, mask, h);

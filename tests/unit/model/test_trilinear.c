@@ -26,6 +26,9 @@ enum { B = 2, N = 37, V = 37, D = 20, T = 32, H = 2, SLOTS = 3 };
 #define HEAD                                                                                                           \
 	"{" SIZES ", \"profile\": \"head\", \"combiner_init\": \"random\", \"n_layer\": 15, \"combine_layers\": true," \
 	" \"wide_window_size\": 9}"
+#define PLACED                                                                                                         \
+	"{" SIZES ", \"n_layer\": 2, \"window_size\": 6, \"combiner_init\": \"random\", \"n_positions\": 29,"          \
+	" \"position_embedding\": \"learned\", \"weight_bits\": 8}"
 #define TWO_BITS "{" SIZES ", \"n_layer\": 2, \"weight_bits\": 2}"
 
 static int index_of(const model *m, const char *name)
@@ -162,7 +165,7 @@ static void both_profiles_give_the_published_numbers(void **state)
 
 static void chunks_of_any_size_give_the_parallel_logits(void **state)
 {
-	static const char *const configs[] = {SEED, HEAD, TWO_BITS};
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED};
 	static const int64_t chunks[] = {1, 9, 37};
 	(void)state;
 	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
@@ -256,9 +259,9 @@ static void rows_of_alpha_are_the_weights_of_the_values(void **state)
 
 static void contributions_sum_to_the_score(void **state)
 {
-	static const char *const configs[] = {SEED, HEAD, TWO_BITS};
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED};
 	(void)state;
-	for (int c = 0; c < 3; c++) {
+	for (int c = 0; c < 4; c++) {
 		model *m = fixture_model_as(&architecture_trilinear, configs[c], device);
 		const forward_spec spec = {.batch = 1,
 		                           .length = N,
@@ -268,7 +271,7 @@ static void contributions_sum_to_the_score(void **state)
 		                           .share = 0.5f};
 		plan *p = fixture_plan(m, &spec, NULL, NULL);
 		int32_t ids[N], mask[N];
-		float coefficients[V], logits[V], words[N], head;
+		float coefficients[V], logits[V], words[N], places[N] = {0}, head;
 		double score = 0, sum = 0;
 		random_ids(ids, N, 4);
 		for (int i = 0; i < N; i++)
@@ -277,15 +280,20 @@ static void contributions_sum_to_the_score(void **state)
 		assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 		assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
 		assert_int_equal(feed_write(p, PORT_LAST, (int32_t[]){N - 1}), STATUS_OK);
+		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
 		fixture_write(p, "coefficients", coefficients);
 		assert_int_equal(plan_run(p), STATUS_OK);
 		fixture_read(p, "logits", logits);
 		fixture_read(p, "parts.words", words);
+		if (strcmp(configs[c], PLACED) == 0) {
+			fixture_read(p, "parts.positions", places);
+			assert_true(fabsf(places[9]) > 1e-6f && places[29] == 0); /* behind the table */
+		}
 		fixture_read(p, "parts.head", &head);
 		for (int v = 0; v < V; v++)
 			score += (double)coefficients[v] * (double)logits[v];
 		for (int i = 0; i < N; i++)
-			sum += (double)words[i];
+			sum += (double)words[i] + (double)places[i];
 		assert_true(fabs(sum + (double)head - score) <= 1e-4 * fmax(fabs(score), 1));
 		assert_true(words[5] == 0 && fabsf(head) > 1e-3f);
 		plan_free(p);
@@ -454,6 +462,7 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	    "{" SIZES ", \"profile\": \"head\", \"positions\": \"alibi\", \"n_layer\": 3, \"weight_bits\": 4,"
 	    " \"vector_bits\": 8, \"token_keep\": 0.5, \"channel_keep\": 0.75, \"train_head\": false,"
 	    " \"train_embeddings\": false, \"init_generator\": \"mt19937\", \"n_positions\": 77}",
+	    PLACED,
 	    "{" SIZES ", \"attentions\": [[{\"slope\": 0.25, \"hyper\": 0.5, \"window\": 3}],"
 	    " [{\"slope\": 0.5, \"hyper\": 1.5, \"window\": 2}, {\"slope\": 0.125, \"hyper\": 2.5, \"window\": 9}]]}"};
 	const architecture *a = &architecture_trilinear;
@@ -491,6 +500,8 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {ONE("\"slope\": 0, \"hyper\": 0, \"window\": 2, \"wide\": 1"), "attentions"},
 	    {"{\"n_layer\": 1, \"attentions\": [[{\"slope\": 0, \"hyper\": 0, \"window\": 2}]]}", "n_layer"},
 	    {"{\"init_generator\": \"pcg\"}", "init_generator"},
+	    {"{\"init_generator\": \"mt19937\", \"position_embedding\": \"learned\"}", "init_generator"},
+	    {"{\"position_embedding\": \"sinusoidal\"}", "position_embedding"},
 	    {"{\"hidden_dropout_prob\": 0.1}", "hidden_dropout_prob"},
 	};
 	(void)state;
