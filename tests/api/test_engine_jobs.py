@@ -301,23 +301,22 @@ def test_requests_are_served_while_a_job_trains(engine, endless):
 
 # --- kill -9 -------------------------------------------------------------------------------
 
-STEPS = 120
+def resumable(file, steps, architecture):
+    return job_params(file, steps, architecture, checkpoint_every=5, eval_every=20, batch_size=8)
 
 
-def resumable(file):
-    return job_params(file, STEPS, checkpoint_every=5, eval_every=20, batch_size=8)
-
-
-def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, engine, file):
-    expected = weights(engine, engine.wait_job(engine.call("job.create", resumable(file))["id"])["fine_tuned_model"])
+@pytest.mark.parametrize("architecture, kills", [("additive", 4), pytest.param("trilinear", 50, marks=pytest.mark.slow)])
+def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, engine, file, architecture, kills):
+    steps = 20 * (kills + 2)
+    expected = weights(engine, engine.wait_job(engine.call("job.create", resumable(file, steps, architecture))["id"])["fine_tuned_model"])
     daemon = own_daemon()
     with daemon.connect() as e:
-        job = e.call("job.create", resumable(e.add_file(TEXT)))["id"]
+        job = e.call("job.create", resumable(e.add_file(TEXT), steps, architecture))["id"]
     seen, random_number = 0, random.Random(3)
-    for _ in range(4):
+    for _ in range(kills):
         with daemon.connect() as e:
             # Let it get a little further each time, then kill it at some odd moment.
-            target = min(seen + 20, STEPS)
+            target = min(seen + 20, steps)
             state = e.wait(lambda: (lambda j: j if j["additive"]["step"] >= target or j["status"] != "running" else None)(
                 e.call("job.get", {"id": job})))
             time.sleep(random_number.random() * 0.02)
@@ -333,7 +332,7 @@ def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, eng
         assert done["status"] == "succeeded", done
         assert weights(e, done["fine_tuned_model"]) == expected
         messages = [x["message"] for x in e.call("job.events", {"id": job, "limit": 200})["data"]]
-        assert sum("goes on from the checkpoint" in m for m in messages) >= 2
+        assert sum("goes on from the checkpoint" in m for m in messages) >= kills // 2
     assert daemon.stop() == 0
 
 
