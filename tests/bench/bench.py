@@ -21,6 +21,7 @@ import time
 import numpy
 
 import plots
+import quality
 import variants
 from contest import Contestant, Failure, run, take_turns
 from variants import CONTEXT, VOCAB
@@ -87,7 +88,13 @@ def rotary(positions, vocab=VOCAB):
     )
 
 
-MODELS = {"additive": additive, "gpt2": gpt2}
+def trilinear(positions, vocab=VOCAB):
+    """3Lin with the parameters of gpt2 at CONTEXT, 8-bit weights and vectors; one attention of six sees all positions."""
+    config = quality.trilinear(128, vocab, positions, quality.gpt2_cost(128, 6, vocab, CONTEXT)[0])
+    return json.dumps({**config, "weight_bits": 8, "vector_bits": 8})
+
+
+MODELS = {"additive": additive, "gpt2": gpt2, "trilinear": trilinear}
 
 
 class Bench:
@@ -427,14 +434,21 @@ def training(bench):
 def decoding(bench):
     ours = {f"additive {t}": (bench.program("bench_serve", "decode", additive(CONTEXT), t, CONTEXT), 1) for t in TYPES}
     ours[f"additive fp32, {bench.threads} threads"] = (ours["additive fp32"][0], bench.threads)
+    ours |= {f"trilinear {t}": (bench.program("bench_serve", "decode", trilinear(CONTEXT), t, CONTEXT), 1) for t in ("fp32", "int8")}
     ours["gpt2 fp32"] = (bench.program("bench_serve", "decode", gpt2(2 * CONTEXT), "fp32", CONTEXT), 1)
     figures = duel(bench, "decoding", ours, [variants.decoding_gpt2(bench)], 128, 5)
     base = figures["additive fp32"]["seconds"]
     bench.say(f"Decoding one sequence at context {CONTEXT}, d 128, 4 heads, 6 layers, V {VOCAB}; one thread of ours")
     bench.table(
-        ["", "ms/token", "time over additive fp32", "fastest variant"],
+        ["", "ms/token", "time over additive fp32", "bytes of weights", "of state", "fastest variant"],
         [
-            [name, f"{f['seconds'] * 1e3:.3f}", f"{f['seconds'] / base:.2f}", f.get("variant", "")]
+            [
+                name,
+                f"{f['seconds'] * 1e3:.3f}",
+                f"{f['seconds'] / base:.2f}",
+                *(f"{f['facts'][key]:,}" if key in f["facts"] else "" for key in ("weight_bytes", "state_bytes")),
+                f.get("variant", ""),
+            ]
             for name, f in figures.items()
         ],
     )

@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
 
-COLORS = {"additive": "#0b6e8f", "gpt2": "#c4622d", "rotary": "#8a3f8f", "PyTorch": "#9a9a9a"}
+COLORS = {"additive": "#0b6e8f", "gpt2": "#c4622d", "rotary": "#8a3f8f", "trilinear": "#b03060", "PyTorch": "#9a9a9a"}
 pyplot.rcParams.update(
     {
         "svg.fonttype": "none",
