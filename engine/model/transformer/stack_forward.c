@@ -1,0 +1,388 @@
+/* Dropout sites (Philox streams), in the order of the graph: the embedding; two of hidden keys; of each entry its layer
+ * and its skipping. */
+#include "engine/model/transformer/stack_private.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define RMSNORM_FLOOR 1e-8
+#define SCALENORM_FLOOR 1e-5
+
+/* --- entries --------------------------------------------------------------------------------------------------- */
+
+/* Rows on their way through the entries. */
+typedef struct journey {
+	builder *b;
+	const stack *s;
+	stack_rows in;
+	bool whole;              /* rows of memory tokens beside a recurrent form */
+	value bias, back, ahead; /* as in attention_rows */
+	int64_t bias_first;
+	value positions;
+	int64_t first;
+	double xpos_center;
+	value scores, source_scores;
+	value keys, values; /* of the last self-attention */
+	value memory_keys, memory_values;
+	value unshifted, front; /* what went into the last entry's shift; of memory tokens */
+	value kept;             /* [1, entries, 1]: given in place of chance */
+	int64_t memory_rows;    /* in front */
+	const char *outputs;    /* what the names of its outputs begin with; NULL: there are none */
+} journey;
+
+static value norm(const journey *j, value x, const stack_entry_name *n, int k)
+{
+	const stack_options *o = &j->s->options;
+	double d = (double)o->dim;
+	if (!o->use_rmsnorm && !o->use_scalenorm)
+		return stack_layernorm(j->b, o, x, "%s.0.%d", n->text, k);
+	double scale = o->use_rmsnorm ? sqrt(d) : 1, floor = o->use_rmsnorm ? RMSNORM_FLOOR * scale : SCALENORM_FLOOR;
+	normalize_params params = {.groups = 1, .scale = (float)scale, .floor = (float)floor};
+	return op_normalize(j->b->g, x, builder_parameter(j->b, "%s.0.%d.g", n->text, k), params);
+}
+
+static value shift(const journey *j, value x, int e)
+{
+	const stack_options *o = &j->s->options;
+	builder *b = j->b;
+	int64_t s = o->shift[e], segment = o->max_mem_len ? o->max_seq_len : 0;
+	if (!s)
+		return x;
+	if (b->pool != VALUE_NONE && !j->whole)
+		return op_shift_stream(b->g, x, b->pool, b->slot, b->position, b->length, b->mask, b->start, j->front,
+		                       (shift_stream_params){s, builder_state(b, "entries.%d.shift", e), segment});
+	value mask = o->order[e] == 'f' ? VALUE_NONE : j->in.mask;
+	return op_shift_rows(b->g, x, mask, (shift_params){.low = o->causal ? 0 : -s, .high = s});
+}
+
+static value feed_forward(const journey *j, value x, const stack_entry_name *n)
+{
+	const stack_options *o = &j->s->options;
+	builder *b = j->b;
+	graph *g = b->g;
+	char prefix[2 * STACK_NAME];
+	snprintf(prefix, sizeof prefix, "%s.1%s.ff.", n->text, n->wrappers);
+	activation_kind kind = o->ff_relu_squared ? ACTIVATION_RELU2
+	                       : o->ff_swish      ? ACTIVATION_SILU
+	                       : o->ff_relu       ? ACTIVATION_RELU
+	                                          : ACTIVATION_GELU;
+	x = builder_linear(b, x, o->ff_glu ? "%s0.proj" : "%s0.0", prefix);
+	if (o->ff_glu)
+		x = op_glu(g, x, kind);
+	else
+		x = kind == ACTIVATION_GELU ? op_gelu(g, x, false) : op_activation(g, x, kind);
+	if (o->ff_post_act_ln)
+		x = builder_layernorm(b, x, STACK_LAYERNORM_EPS, "%s1", prefix);
+	return builder_linear(b, builder_dropout(b, x, (float)o->ff_dropout), "%s3", prefix);
+}
+
+/* memory, later: as in attention_rows. */
+static value attention(journey *j, value x, value memory, value later, const stack_entry_name *n, int e)
+{
+	const stack *s = j->s;
+	const stack_options *o = &s->options;
+	bool cross = o->order[e] == 'c';
+	char prefix[2 * STACK_NAME];
+	stack_layer_prefix(prefix, n);
+	value self_mask = j->in.key_mask == VALUE_NONE ? j->in.mask : j->in.key_mask;
+	attention_rows r = {.x = x,
+	                    .memory = cross || j->whole ? VALUE_NONE : memory,
+	                    .later = later,
+	                    .source = cross ? j->in.source : VALUE_NONE,
+	                    .query_mask = j->in.mask,
+	                    .key_mask = cross ? j->in.source_mask : self_mask,
+	                    .visible = cross ? j->in.source_visible : j->in.visible,
+	                    .bias = j->bias,
+	                    .back = j->back,
+	                    .ahead = j->ahead,
+	                    .bias_first = j->bias_first,
+	                    .scores = cross ? j->source_scores : j->scores,
+	                    .positions = j->positions,
+	                    .first = j->first,
+	                    .xpos_center = j->xpos_center,
+	                    .whole = j->whole,
+	                    .memory_rows = j->memory_rows,
+	                    .memory_keys = j->memory_keys,
+	                    .memory_values = j->memory_values,
+	                    .outputs = j->outputs,
+	                    .place = cross       ? ATTENTION_TO_SOURCE
+	                             : s->logits ? ATTENTION_OF_TOKENS
+	                                         : ATTENTION_OF_SOURCE};
+	int layer = stack_count(o, o->order[e], e);
+	int index = stack_count(o, 'a', e) + stack_count(o, 'c', e);
+	value y = attention_forward(j->b, cross ? &s->cross : &s->self, layer, index, prefix, &r);
+	j->keys = r.keys;
+	j->values = r.values;
+	*(cross ? &j->source_scores : &j->scores) = r.scores;
+	return y;
+}
+
+void stack_store_source(builder *b, const stack *s, value source, value mask)
+{
+	const stack_options *o = &s->options;
+	for (int e = 0; e < o->n_entries; e++) {
+		stack_entry_name n = stack_entry_name_of(s, e);
+		char prefix[2 * STACK_NAME];
+		stack_layer_prefix(prefix, &n);
+		if (o->order[e] == 'c')
+			attention_store_source(b, &s->cross, stack_count(o, 'c', e), prefix, source, mask);
+	}
+}
+
+static value join(const journey *j, value branch, value x, const stack_entry_name *n)
+{
+	const stack_options *o = &j->s->options;
+	builder *b = j->b;
+	graph *g = b->g;
+	double constant = stack_residual_constant(o);
+	if (o->scale_residual)
+		x = op_scale_columns(g, x, builder_parameter(b, "%s.2.residual_scale", n->text), 1);
+	if (o->gate_residual) {
+		value in[2], of[2] = {branch, x};
+		for (int i = 0; i < 2; i++)
+			in[i] =
+			    op_linear(g, of[i], builder_parameter(b, "%s.2.gru.weight_%s", n->text, i ? "hh" : "ih"),
+			              builder_parameter(b, "%s.2.gru.bias_%s", n->text, i ? "hh" : "ih"), 1);
+		return op_gru(g, in[0], in[1], x);
+	}
+	return op_add(g, branch, constant == 1 ? x : op_scale(g, x, (float)constant));
+}
+
+/* In training an entry is skipped as a whole, with its probability: x + keep (y - x). */
+static value skip(const journey *j, value y, value x, int e)
+{
+	const stack_options *o = &j->s->options;
+	builder *b = j->b;
+	graph *g = b->g;
+	uint32_t site = builder_site(b);
+	value keep;
+	if (j->kept != VALUE_NONE) {
+		keep = op_slice_rows(g, j->kept, e, 1);
+	} else {
+		if (b->rng == VALUE_NONE || o->skip[e] == 0)
+			return y;
+		keep = op_dropout(g, op_fill(g, SHAPE1(1), 1), b->rng, (float)o->skip[e], site);
+		keep = op_scale(g, keep, (float)(1 - o->skip[e]));
+	}
+	value change = op_add(g, y, op_scale(g, x, -1));
+	return op_add(g, x, op_scale_columns(g, change, keep, o->dim));
+}
+
+/* Rows of earlier segments for a self-attention: old, those that it attends to, not normalised; the next segment gets
+ * the last max_mem_len of these and of its own. */
+static value remember(const journey *j, value x, int layer)
+{
+	const stack_options *o = &j->s->options;
+	const forward_spec *spec = j->b->spec;
+	graph *g = j->b->g;
+	if (!o->max_mem_len || !(spec->memories || spec->carried) || j->whole)
+		return VALUE_NONE;
+	int64_t earlier = stack_memory(j->s, spec), rows = builder_rows(j->b, x), all = rows + earlier;
+	int64_t kept = all < o->max_mem_len ? all : o->max_mem_len;
+	int layers = stack_count(o, 'a', o->n_entries), from = (int)((layer + o->shift_mem_down) % layers);
+	value old = VALUE_NONE, both = x;
+	char name[STACK_NAME];
+	snprintf(name, sizeof name, "memory.%d", from);
+	if (earlier) {
+		old = graph_find(g, name);
+		if (old == VALUE_NONE)
+			old = graph_input(g, name, DTYPE_F32, SHAPE3(spec->batch, earlier, o->dim));
+		if (spec->bf16)
+			old = op_cast(g, old, DTYPE_BF16);
+		both = op_join_rows(g, old, x, (join_rows_params){0});
+	}
+	builder_output(j->b, op_slice_rows(g, both, all - kept, kept), "next.memory.%d", layer);
+	return old;
+}
+
+/* Rows that enter an attention, or entered one in a segment before, as the attention of entry e reads them in a later
+ * segment. */
+static value read_by_others(const journey *j, value x, int e)
+{
+	const stack_options *o = &j->s->options;
+	const stack_entry_name n = stack_entry_name_of(j->s, e);
+	return x != VALUE_NONE && o->pre_norm && !o->raw_memory ? norm(j, x, &n, 0) : x;
+}
+
+/* In a session rows x that enter the attention of entry e are read by later segments: returned if by this attention
+ * alone; else they are put where others find them, those of the layer `shift` layers below for each segment back. */
+static value leave(const journey *j, value x, int e)
+{
+	const stack *s = j->s;
+	const stack_options *o = &s->options;
+	const int64_t layers = stack_count(o, 'a', o->n_entries), by = stack_memory_shift(o);
+	if (!by)
+		return read_by_others(j, x, e);
+	const attention_rows place = {.positions = j->positions, .first = j->first, .xpos_center = j->xpos_center};
+	for (int64_t back = 1; back <= s->self.earlier; back++) {
+		const int64_t layer = (stack_count(o, 'a', e) + (layers - by) * back) % layers;
+		int reader = 0;
+		while (o->order[reader] != 'a' || stack_count(o, 'a', reader) < layer)
+			reader++;
+		const stack_entry_name n = stack_entry_name_of(s, reader);
+		char prefix[2 * STACK_NAME];
+		stack_layer_prefix(prefix, &n);
+		attention_store_earlier(j->b, &s->self, (int)layer, back, prefix, &place, read_by_others(j, x, reader));
+	}
+	return VALUE_NONE;
+}
+
+static value entry(journey *j, value x, int e)
+{
+	const stack_options *o = &j->s->options;
+	stack_entry_name n = stack_entry_name_of(j->s, e);
+	builder *b = j->b;
+	if (j->outputs && o->order[e] == 'a')
+		builder_output(b, x, "%shidden.%d", j->outputs, stack_count(o, 'a', e));
+	value memory = VALUE_NONE, later = VALUE_NONE;
+	if (o->order[e] == 'a' && b->pool == VALUE_NONE)
+		memory = read_by_others(j, remember(j, x, stack_count(o, 'a', e)), e);
+	else if (o->order[e] == 'a' && j->s->self.earlier && !j->whole)
+		later = leave(j, x, e);
+	j->unshifted = o->pre_norm ? norm(j, x, &n, 0) : x;
+	value y = shift(j, j->unshifted, e);
+	y = o->order[e] == 'f' ? feed_forward(j, y, &n) : attention(j, y, memory, later, &n, e);
+	if (j->outputs)
+		builder_output(b, y, "%sbranch.%d", j->outputs, e);
+	if (o->macaron && o->order[e] == 'f')
+		y = op_scale(b->g, y, 0.5f);
+	if (o->sandwich_norm)
+		y = norm(j, y, &n, 1);
+	if (o->residual_dropout > 0)
+		y = builder_dropout(b, y, (float)o->residual_dropout);
+	y = join(j, y, x, &n);
+	if (stack_norm_behind(o, e))
+		y = norm(j, y, &n, 2);
+	return skip(j, y, x, e);
+}
+
+/* Entries without a token's place among the others: their rows do not meet. */
+static bool apart(const stack_options *o, int entry)
+{
+	return o->order[entry] == 'f' && o->shift[entry] == 0;
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------------- */
+
+static journey begin(builder *b, const stack *s, stack_rows rows)
+{
+	return (journey){.b = b,
+	                 .s = s,
+	                 .in = rows,
+	                 .bias = VALUE_NONE,
+	                 .back = VALUE_NONE,
+	                 .ahead = VALUE_NONE,
+	                 .positions = VALUE_NONE,
+	                 .scores = VALUE_NONE,
+	                 .source_scores = VALUE_NONE,
+	                 .memory_keys = VALUE_NONE,
+	                 .memory_values = VALUE_NONE,
+	                 .unshifted = VALUE_NONE,
+	                 .front = VALUE_NONE,
+	                 .kept = port_find(b->g, PORT_KEPT)};
+}
+
+/* The table of position biases, and where the rows stand. */
+static void place(journey *j, int64_t rows)
+{
+	const stack_options *o = &j->s->options;
+	int64_t memories = o->attn_num_mem_kv;
+	/* Scores depend on no centre, values do: x-transformers' is the middle of what is read. */
+	j->xpos_center = (double)((o->rotate_values && rows ? rows : o->max_seq_len) / 2);
+	if (j->b->pool != VALUE_NONE) {
+		int64_t seen = o->max_seq_len + o->max_mem_len + memories + o->num_memory_tokens;
+		j->bias = stack_bias_table(j->b, j->s, 0, seen);
+		if (o->rotary_pos_emb)
+			j->positions = builder_positions(j->b);
+		j->first = o->num_memory_tokens;
+		return;
+	}
+	j->bias_first = o->causal ? 0 : 1 - rows;
+	int64_t keys = rows + memories + stack_memory(j->s, j->b->spec);
+	j->bias = stack_bias_table(j->b, j->s, j->bias_first, keys - j->bias_first);
+	if (j->b->spec->explain && !o->causal) {
+		const int64_t tokens = rows - o->num_memory_tokens;
+		j->back = stack_bias_table(j->b, j->s, 0, tokens);
+		j->ahead = stack_bias_table(j->b, j->s, 1 - tokens, tokens);
+	}
+}
+
+/* In training: keys that are drawn at random not to be seen, of self-attention and of a source. */
+static void hide_some_keys(builder *b, const stack_options *o, stack_rows *rows)
+{
+	uint32_t site = builder_site(b), source_site = builder_site(b);
+	if (b->rng == VALUE_NONE)
+		return;
+	const forward_spec *spec = b->spec;
+	hide_keys_params self = {spec->batch, spec->before + spec->length, 1, 1, o->mask_prob, site};
+	hide_keys_params source = {spec->batch, spec->source, 0, 0, o->cross_attn_tokens_dropout, source_site};
+	if (o->mask_prob > 0 && rows->key_mask == VALUE_NONE)
+		rows->key_mask = op_hide_keys(b->g, b->rng, rows->mask, self);
+	if (o->cross_attn_tokens_dropout > 0 && rows->source != VALUE_NONE)
+		rows->source_mask = op_hide_keys(b->g, b->rng, rows->source_mask, source);
+}
+
+/* Where the last entry is at which rows meet: behind it. */
+static int last_meeting(const stack_options *o)
+{
+	int e = o->n_entries;
+	while (e > 0 && apart(o, e - 1))
+		e--;
+	return e;
+}
+
+value stack_forward(builder *b, const stack *s, stack_rows rows)
+{
+	const stack_options *o = &s->options;
+	graph *g = b->g;
+	int64_t memory = o->num_memory_tokens, n = builder_rows(b, rows.x);
+	bool recurrent = b->pool != VALUE_NONE;
+	value x = rows.x, tokens = VALUE_NONE;
+	hide_some_keys(b, o, &rows);
+	if (memory)
+		tokens = stack_f32(b, builder_parameter(b, "%smemory_tokens", s->prefix));
+	int64_t in_front = recurrent ? 0 : memory;
+	if (in_front) {
+		rows.x = x = op_join_rows(g, tokens, x, (join_rows_params){0});
+		if (rows.mask != VALUE_NONE)
+			rows.mask = op_pad_mask(g, rows.mask, memory, 1);
+	}
+	const stack_rows source = {VALUE_NONE, VALUE_NONE,  VALUE_NONE,      VALUE_NONE,
+	                           VALUE_NONE, rows.source, rows.source_mask};
+	journey j = begin(b, s, rows), m = begin(b, s, source);
+	j.memory_rows = in_front;
+	if (b->spec->activations)
+		j.outputs = s->logits ? "" : s->prefix;
+	place(&j, recurrent ? 0 : n + memory);
+	/* Rows of memory tokens see nothing but each other: in the recurrent form they go through the entries by
+	 * themselves, and what later rows see of them are their keys and values. */
+	value before = VALUE_NONE;
+	if (memory && recurrent) {
+		m.whole = true;
+		m.bias = j.bias;
+		m.xpos_center = j.xpos_center;
+		before = op_join_rows(g, tokens, op_fill(g, SHAPE3(1, 0, o->dim), 0), (join_rows_params){0});
+	}
+	builder_boundary(b);
+	int meeting = last_meeting(o);
+	for (int e = 0; e < o->n_entries; e++) {
+		if (before != VALUE_NONE && e < meeting) {
+			before = entry(&m, before, e);
+			j.memory_keys = m.keys;
+			j.memory_values = m.values;
+			j.front = m.unshifted;
+		}
+		x = entry(&j, x, e);
+		if (e + 1 == meeting) {
+			if (in_front)
+				x = op_slice_rows(g, x, memory, -1);
+			if (s->logits)
+				x = builder_needed_rows(b, x);
+		}
+		if (o->order[e] == 'f')
+			builder_boundary(b);
+	}
+	if (j.outputs)
+		builder_output(b, x, "%slast", j.outputs);
+	return s->wrapped && o->final_norm ? stack_layernorm(b, o, x, "%snorm", s->prefix) : x;
+}

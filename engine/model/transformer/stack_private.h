@@ -1,0 +1,57 @@
+/* stack_private.h - what the sources of a stack share: stack.c (what follows from its options, its states),
+ * stack_parameters.c, stack_embed.c (tokens to rows, position biases) and stack_forward.c (the entries). */
+#ifndef ENGINE_MODEL_TRANSFORMER_STACK_PRIVATE_H
+#define ENGINE_MODEL_TRANSFORMER_STACK_PRIVATE_H
+
+#include "engine/model/transformer/stack.h"
+
+#define STACK_TOKENS "%stoken_emb.emb.weight" /* of the stack's prefix */
+#define STACK_LAYERNORM_EPS 1e-5f
+enum { STACK_NAME = 96, STACK_WRAPPERS = 12 };
+
+/* "PREFIXattn_layers.layers.E" of the entry whose parameters are used, and ".fn" for each wrapper around its layer. */
+typedef struct stack_entry_name {
+	char text[STACK_NAME], wrappers[STACK_WRAPPERS];
+} stack_entry_name;
+
+stack_entry_name stack_entry_name_of(const stack *s, int e);
+/* What the names of the parameters of an entry's layer begin with. */
+void stack_layer_prefix(char out[2 * STACK_NAME], const stack_entry_name *n);
+
+/* Xavier's deviation times `gain`, of DeepNorm (Wang et al. 2022); 0: the framework's. */
+double stack_deep_std(const stack_options *o, int64_t n, int64_t k, double gain);
+double stack_deep_gain(const stack_options *o);
+/* By how many layers the rows of a segment that is one further back are those of another layer. */
+int64_t stack_memory_shift(const stack_options *o);
+
+/* Is there a norm behind an entry? The last one's is that of the stack. */
+static inline bool stack_norm_behind(const stack_options *o, int e)
+{
+	return !o->pre_norm && !(o->final_norm && e == o->n_entries - 1);
+}
+
+static inline int64_t stack_value_width(const stack_options *o)
+{
+	return o->attn_value_dim_head ? o->attn_value_dim_head : o->attn_dim_head;
+}
+
+static inline int64_t stack_embedding_width(const stack_options *o)
+{
+	return o->emb_dim ? o->emb_dim : o->dim;
+}
+
+static inline int64_t stack_inner_width(const stack_options *o)
+{
+	int64_t width = (int64_t)((double)o->dim * o->ff_mult);
+	return width > 0 ? width : 1;
+}
+
+/* v as f32. */
+value stack_f32(const builder *b, value v);
+/* The layer norm of these parameters (printf-style, without ".weight" and ".bias"). */
+__attribute__((format(printf, 4, 5))) value stack_layernorm(const builder *b, const stack_options *o, value x,
+                                                            const char *format, ...);
+/* [count, heads] for the distances first … first + count - 1 of query and key; VALUE_NONE: there is no bias. */
+value stack_bias_table(builder *b, const stack *s, int64_t first, int64_t count);
+
+#endif
