@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "engine/tensor/ops/matrix_stream.h"
+#include "engine/tensor/ops/softmax_stream.h"
 }
 
 enum { WARPS = 8, THREADS = WARPS * WARP, AT_ONCE = 4, MASK = 6, START = 7, MEMORY = 8 /* inputs */ };
@@ -21,6 +22,8 @@ struct matrix_stream_call {
 	matrix_ring ring;
 	int64_t sequences, rows, n, slot_floats, offset, memories, columns;
 	int64_t heads, group, width; /* group: query heads of a key head; width: of a head */
+	int64_t stored; /* memory NULL: where the memories are in a slot */
+	bool source;
 	float scale;
 };
 
@@ -37,7 +40,9 @@ static matrix_stream_call matrix_stream_call_of(const op_call *call, int64_t wid
 	c.mask = (const int32_t *)cuda_optional(call, MASK);
 	c.start = (const int32_t *)cuda_optional(call, START);
 	c.memory = (const float *)cuda_optional(call, MEMORY);
-	c.memories = c.memory ? shape_rows(call->in[MEMORY].shape) : 0;
+	c.memories = c.memory ? shape_rows(call->in[MEMORY].shape) : p->stored.count;
+	c.stored = p->stored.offset;
+	c.source = p->source;
 	c.ring = {p->key_width, p->value_width, p->window, p->segment, p->near, p->far};
 	c.sequences = call->in[3].shape.dim[0];
 	c.n = call->in[0].shape.dim[1];
@@ -52,11 +57,12 @@ static matrix_stream_call matrix_stream_call_of(const op_call *call, int64_t wid
 	return c;
 }
 
-/* A row of the call: its sequence, and which of the sequence's tokens it is. */
+/* A row of the call: its sequence, and which of the sequence's tokens it is. position: of a source, its tokens; at: of
+ * the token whose columns are read. */
 struct stream_token {
 	token_span tokens;
-	int64_t i, position, length;
-	float *state;
+	int64_t i, position, length, at;
+	float *slot, *state;
 };
 
 static __device__ __forceinline__ stream_token stream_token_of(const matrix_stream_call &c, int64_t row)
@@ -70,8 +76,14 @@ static __device__ __forceinline__ stream_token stream_token_of(const matrix_stre
 			high = middle;
 	}
 	const token_span tokens = tokens_of(c.start, c.sequences, c.n, s);
-	return {tokens, row - tokens.first, c.position[s], c.length[s],
-	        c.pool + c.slot[s] * c.slot_floats + c.offset};
+	float *slot = c.pool + c.slot[s] * c.slot_floats, *state = slot + c.offset;
+	const int64_t i = row - tokens.first;
+	int64_t position = c.position[s], at = position + i;
+	if (c.source) {
+		position = source_count({c.ring.key_width, c.ring.value_width, c.ring.window}, state);
+		at = position - 1;
+	}
+	return {tokens, i, position, c.length[s], at, slot, state};
 }
 
 /* Rows of keys or values, by columns. */
@@ -96,9 +108,9 @@ static __device__ __forceinline__ const float *row_in(const stream_rows &r, int6
 static __device__ __forceinline__ stream_rows stream_rows_of(const matrix_stream_call &c, const stream_token &t, bool keys)
 {
 	stream_rows r;
-	r.c = matrix_columns_at(t.position + t.i, c.ring, c.memories);
+	r.c = matrix_columns_at(t.at, c.ring, c.memories);
 	r.width = keys ? c.ring.key_width : c.ring.value_width;
-	r.memory = c.memory;
+	r.memory = c.memory ? c.memory : t.slot + c.stored + (keys ? 0 : c.memories * c.ring.key_width);
 	r.state = t.state + (keys ? matrix_ring_key(c.ring, 0) : matrix_ring_value(c.ring, 0));
 	r.call = (keys ? c.other : c.tokens) + t.tokens.first * r.width;
 	r.position = t.position;
@@ -109,6 +121,8 @@ static __device__ __forceinline__ stream_rows stream_rows_of(const matrix_stream
 
 static __device__ __forceinline__ bool is_there(const matrix_stream_call &c, const stream_token &t, int64_t token)
 {
+	if (c.source)
+		return true;
 	if (token < t.position)
 		return t.state[matrix_ring_there(c.ring, token)] != 0.0f;
 	return !c.mask || c.mask[t.tokens.first + token - t.position] != 0;

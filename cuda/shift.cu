@@ -58,8 +58,8 @@ struct shift_call {
 	const float *x;
 	float *pool, *y;                                        /* y may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
-	const float *front;                                     /* rows in front of token 0 */
-	int64_t rows;
+	const float *front;                                     /* rows in front of token 0; NULL: in the slot */
+	int64_t rows, stored;                                   /* stored: where, in the slot */
 	int64_t sequences, n, d, high, width, segment;
 	int64_t slot_floats, offset;
 
@@ -78,7 +78,7 @@ struct shift_call {
 		if (i >= length[s] || shift > shift_behind(before + i, segment) + rows)
 			return 0.0f;
 		if (shift > before + i)
-			return front[(rows + before + i - shift) * d + c];
+			return (front ? front : pool + slot[s] * slot_floats + stored)[(rows + before + i - shift) * d + c];
 		if (shift == 0)
 			return x[(tokens.first + i) * d + c];
 		return shift <= i ? kept(tokens, i - shift, c) : ring(s)[(before + i - shift) % high * d + c];
@@ -139,7 +139,8 @@ status cuda_shift_stream(backend *b, const op_call *call)
 	o.mask = (const int32_t *)cuda_optional(call, 5);
 	o.start = (const int32_t *)cuda_optional(call, 6);
 	o.front = (const float *)cuda_optional(call, 7);
-	o.rows = o.front ? shape_rows(call->in[7].shape) : 0;
+	o.rows = o.front ? shape_rows(call->in[7].shape) : p->stored.count;
+	o.stored = p->stored.offset;
 	o.sequences = call->in[2].shape.dim[0];
 	o.n = x.dim[1];
 	o.d = x.dim[2];

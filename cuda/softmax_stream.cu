@@ -45,6 +45,7 @@ struct ring_call {
 	int64_t reach, memories, past;   /* reach: tokens that a query sees, its own included */
 	int64_t segment;                 /* 0: none */
 	int64_t slot_floats, offset;
+	int64_t stored; /* memory_k NULL: where the memories are in a slot */
 	int64_t tokens;                       /* of all sequences */
 	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: those of memories, which come first, and of tokens */
 	unsigned tiles;                       /* of queries, of all sequences and more */
@@ -71,6 +72,7 @@ static inline __device__ __host__ int64_t sum_width(int64_t dv)
 struct session {
 	const float *q, *k, *v;      /* of the row's first token */
 	const float *key, *value;    /* of the store's first place */
+	const float *memory_k, *memory_v;
 	const float *present;        /* `there` of the ring; of a source NULL: all are */
 	const int32_t *mask;         /* of the row's tokens, or NULL */
 	int64_t position, length;    /* position: of a source, its tokens */
@@ -79,13 +81,15 @@ struct session {
 
 static __device__ __forceinline__ session session_of(const ring_call &c, unsigned row, int64_t head)
 {
-	const float *state = c.pool + c.slot[row] * c.slot_floats + c.offset;
+	const float *slot = c.pool + c.slot[row] * c.slot_floats, *state = slot + c.offset;
 	const token_span tokens = tokens_of(c.start, c.rows, c.n, row);
 	const int64_t from = (unsigned)head / (unsigned)c.group;
 	session s = {};
 	s.q = c.q + tokens.first * c.q_row + head * c.dh;
 	s.key = state + from * c.dh;
 	s.value = state + softmax_value(c.store, 0) + from * c.dv;
+	s.memory_k = (c.memory_k ? c.memory_k : slot + c.stored) + from * c.dh;
+	s.memory_v = (c.memory_k ? c.memory_v : slot + c.stored + c.memories * c.store.key_width) + from * c.dv;
 	s.length = c.length[row];
 	s.tokens = tokens;
 	if (c.k) {
@@ -183,14 +187,13 @@ static __device__ __forceinline__ int64_t place_of(const reach &r, int64_t j)
 }
 
 /* Chunk `number` of what queries t … t + count - 1 of s see. Memories stand in for the store then. */
-static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s, unsigned head, unsigned number,
-                                                 int64_t t, int count)
+static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s, unsigned number, int64_t t, int count)
 {
 	const unsigned most = UINT32_MAX;
 	if (number < c.memory_chunks) {
-		const int64_t low = number * c.chunk, from = head / (unsigned)c.group;
-		s.key = c.memory_k + from * c.dh;
-		s.value = c.memory_v + from * c.dv;
+		const int64_t low = number * c.chunk;
+		s.key = s.memory_k;
+		s.value = s.memory_v;
 		s.present = nullptr;
 		s.position = INT64_MAX;
 		return {low,
@@ -418,7 +421,7 @@ __global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 4) softmax_attend_ke
 	const int count = (int)min(s.length - query, (int64_t)Q);
 	if (count <= 0)
 		return;
-	const reach r = reach_of(c, s, head, chunk, s.position + query, count);
+	const reach r = reach_of(c, s, chunk, s.position + query, count);
 	if (r.low > r.high)
 		return;
 	const int64_t quads = c.key_quads + c.value_quads;
@@ -592,6 +595,10 @@ static ring_call ring_call_of(const op_call *call)
 	c.segment = p->segment;
 	c.reach = p->past > 0 && p->past < p->window ? p->past + 1 : p->window;
 	c.offset = p->offset;
+	if (p->stored.count) {
+		c.memories = p->stored.count;
+		c.stored = p->stored.offset;
+	}
 	c.scale = p->scale;
 	cut(&c, n, c.reach);
 	c.chunks = c.memory_chunks + (unsigned)((c.reach + QUERIES - 2 + c.chunk - 1) / c.chunk + 1);

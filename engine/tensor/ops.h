@@ -270,17 +270,23 @@ typedef struct shift_params {
 } shift_params;
 value op_shift_rows(graph *g, value x, value mask, shift_params params);
 
+/* Rows that a slot holds, whatever its sequence reads: `count` of them, at `offset` floats from its start. */
+typedef struct slot_rows {
+	int64_t count, offset; /* count 0: there are none */
+} slot_rows;
+
 /* Its recurrent form with low = 0: reads `length[b]` tokens into slot `slot[b]` of a state pool, as softmax_stream
  * does. x [B, N, C], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B], mask? [i32] [B,
  * N], start? [i32] [S], before? […, C] (rows that stand in front of every sequence) -> y [B, N, C]; tokens that no
  * sequence reads are 0. The state is a ring of the rows of the last `high` tokens, shift_state_floats() floats at
  * `offset` in the slot: token t at place t mod high, zeros if it was masked. What is in it at position 0 does not
  * matter. With `segment` a token sees no row of a token of an earlier segment of so many tokens, and there is no
- * `before`. */
+ * `before`. With `stored` the slot has the rows [count, C] that stand in front, in place of `before`. */
 typedef struct shift_stream_params {
 	int64_t high;
 	int64_t offset;  /* floats from the start of a slot */
 	int64_t segment; /* 0: none */
+	slot_rows stored;
 } shift_stream_params;
 value op_shift_stream(graph *g, value x, value pool, value slot, value position, value length, value mask, value start,
                       value before, shift_stream_params params);
@@ -408,7 +414,8 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  * newest, and m memories (keys and values that no token makes) in front of them: memory i at place i, the tokens at
  * m … m + c - 1. With δ the place of the query, m + c - 1, less that of the key:
  *   s = scale · q·k + bias[δ][head];  hidden are masked tokens and, with past > 0, what has δ > past.
- * A masked token keeps its place. T ≥ window + m. Query head n reads key and value head ⌊n / (H / G)⌋. Where nothing
+ * A masked token keeps its place. With `stored` the slot has the memories, | key [m, G·h] | value [m, G·w] | as
+ * source_store leaves them, in place of memory_k and memory_v. T ≥ window + m. Query head n reads key and value head ⌊n / (H / G)⌋. Where nothing
  * is seen y is 0 and log_normalizer -inf. The state of this layer is softmax_state_floats() floats at `offset` in the
  * slot; what is in it at position 0 does not matter. Layout: engine/tensor/ops/softmax_stream.h. */
 typedef struct softmax_stream_params {
@@ -418,6 +425,7 @@ typedef struct softmax_stream_params {
 	int64_t kv_heads; /* G; 0: heads */
 	int64_t past;     /* <= 0: no limit */
 	int64_t segment;  /* 1 … window; 0: none */
+	slot_rows stored;
 } softmax_stream_params;
 value op_softmax_stream(graph *g, value q, value k, value v, value pool, value slot, value position, value length,
                         value mask, value start, value memory_k, value memory_v, value bias,
@@ -436,7 +444,7 @@ typedef struct source_params {
 enum { SOURCE_MOST = 1 << 24 };
 /* source_store: puts a source into slot `slot[b]`. k [B, S, G·h], v [B, S, G·w], pool [slots, slot_floats] (updated in
  * place), slot [i32] [B], length? [i32] [B] (tokens of the source; absent: S), mask? [i32] [B, S]. S ≤ capacity. Masked
- * tokens are left out. With length 0 the slot stays as it is; a source of masked tokens alone leaves an empty one.
+ * tokens are left out; values may have no channel. With length 0 the slot stays as it is; a source of masked tokens alone leaves an empty one.
  * Layout: engine/tensor/ops/softmax_stream.h. */
 void op_source_store(graph *g, value k, value v, value pool, value slot, value length, value mask,
                      source_params params);
@@ -602,12 +610,16 @@ value op_mix_heads(graph *g, value x, value p);
  * token; `visible` is its mask. R = B·N rows, or T with start (additive_stream). slot, position, length, mask and start
  * are as of additive_stream, memory_k? [m, G·h] and memory_v? [m, G·w] f32 keys and values that every query sees.
  *
+ * With `stored` the slot has the memories, as in softmax_stream. With `source` the row is that of the last token of the
+ * source in the slot (source_store, with capacity = window), whichever token of the call reads it: k is absent, v may be
+ * any [B, N, ·], whose numbers are not read, as are those of position, and mask is absent.
+ *
  * A call may read a part of the columns alone, where a sequence is read in segments: near and far count segments back
  * from the query's own. The part has the tokens from `near` to far - 1 segments back or, with far = 0, all from `near`
  * on and the memories. Of the other columns scores are 0 and weights are not read; `visible` is that of all columns. So
  * the sum over the parts is the whole, and each part may have a state of its own.
  *
- * stream_scores: q [B, N, H·h], k [B, N, G·h], … -> scores [R, H, 1, W] (0 where there is no key), visible [i32] [R,
+ * stream_scores: q [B, N, H·h], k? [B, N, G·h], … -> scores [R, H, 1, W] (0 where there is no key), visible [i32] [R,
  * W]. stream_apply: v [B, N, G·w], weights [R, H, 1, W], … -> y [B, N, H·w] = Σ_j weights_j v_j over the tokens and
  * memories. stream_store: the k and v of the call go into the state. The first two read what came before the call from
  * the state, and the call's own tokens from k and v, so stream_store stands behind both. Tokens that no sequence reads
@@ -622,6 +634,8 @@ typedef struct matrix_stream_params {
 	float scale;                    /* of the scores */
 	int64_t segment;                /* as in softmax_stream */
 	int64_t near, far;              /* the part; with segment 0 both are 0 */
+	slot_rows stored;
+	bool source; /* without segment */
 } matrix_stream_params;
 typedef struct stream_scores_values {
 	value scores, visible;

@@ -13,21 +13,23 @@
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/product.h"
 #include "engine/tensor/ops/sequence.h"
+#include "engine/tensor/ops/softmax_stream.h"
 
 enum { MASK = 6, START = 7, MEMORY = 8 /* inputs */, RUNS = 4, AT_ONCE = 4, SHORT = 4, QUERIES = 64, KEYS = 64 };
 
 typedef struct stream {
 	matrix_ring ring;
-	float *state;
+	float *slot, *state;
 	const float *memory;
 	int64_t memories, position, length, columns;
+	bool source; /* position: its tokens */
 	sequence tokens;
 } stream;
 
 static int64_t columns_of(const op_call *call)
 {
 	const matrix_stream_params *p = call->params;
-	return p->window + (kernel_optional(call, MEMORY) ? shape_rows(call->in[MEMORY].shape) : 0);
+	return p->window + (kernel_optional(call, MEMORY) ? shape_rows(call->in[MEMORY].shape) : p->stored.count);
 }
 
 static stream stream_at(const op_call *call, int64_t s)
@@ -35,17 +37,35 @@ static stream stream_at(const op_call *call, int64_t s)
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
 	const int64_t columns = columns_of(call);
+	float *at = (float *)call->in[2].data + slot * call->in[2].shape.dim[1];
 	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment, p->near, p->far},
-	            .state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->offset,
+	            .slot = at,
+	            .state = at + p->offset,
 	            .memory = kernel_optional(call, MEMORY),
 	            .memories = columns - p->window,
 	            .position = ((const int32_t *)call->in[4].data)[s],
 	            .length = ((const int32_t *)call->in[5].data)[s],
 	            .columns = columns,
+	            .source = p->source,
 	            .tokens = sequence_at(call, START, s)};
+	if (p->source)
+		r.position = source_count((softmax_store){p->key_width, p->value_width, p->window}, r.state);
 	assert(r.length >= 0 && r.length <= r.tokens.room && r.position >= 0 && slot >= 0 &&
 	       slot < call->in[2].shape.dim[0]);
 	return r;
+}
+
+/* What stands in the columns of token i of a sequence's call. */
+static matrix_columns columns_at(const stream *s, int64_t i)
+{
+	return matrix_columns_at(s->source ? s->position - 1 : s->position + i, s->ring, s->memories);
+}
+
+/* Keys, or values, of the memories. */
+static const float *memories_of(const op_call *call, const stream *s, bool keys)
+{
+	const slot_rows stored = ((const matrix_stream_params *)call->params)->stored;
+	return stored.count ? s->slot + stored.offset + (keys ? 0 : stored.count * s->ring.key_width) : s->memory;
 }
 
 /* Query heads of a head of keys. */
@@ -67,24 +87,26 @@ typedef struct run {
 /* Keys, or values, that tokens first … last of a sequence's call read. Returns the number of runs. */
 static int runs_of(const op_call *call, const stream *s, int64_t first, int64_t last, bool keys, run out[RUNS])
 {
-	const matrix_columns c = matrix_columns_at(s->position + first, s->ring, s->memories);
+	const matrix_columns c = columns_at(s, first);
 	const int64_t width = keys ? s->ring.key_width : s->ring.value_width;
 	const float *rows = (const float *)call->in[keys ? 1 : 0].data + s->tokens.first * width;
 	const int32_t *mask = kernel_optional(call, MASK);
 	int n = 0;
 	if (s->memories > 0)
-		out[n++] = (run){.row = s->memory, .token = -1, .count = s->memories};
+		out[n++] = (run){.row = memories_of(call, s, keys), .token = -1, .count = s->memories};
 	int64_t token = c.oldest;
 	while (token < s->position) {
 		const int64_t place = token % s->ring.window;
 		const int64_t at = keys ? matrix_ring_key(s->ring, place) : matrix_ring_value(s->ring, place);
 		const int64_t count = kernel_min(s->position - token, s->ring.window - place);
 		out[n++] = (run){.row = s->state + at,
-		                 .there = s->state + matrix_ring_there(s->ring, place),
+		                 .there = s->source ? NULL : s->state + matrix_ring_there(s->ring, place),
 		                 .token = token,
 		                 .count = count};
 		token += count;
 	}
+	if (s->source)
+		return n;
 	out[n++] = (run){.row = rows + (token - s->position) * width,
 	                 .mask = mask ? mask + s->tokens.first + (token - s->position) : NULL,
 	                 .token = token,
@@ -107,11 +129,11 @@ typedef struct part {
 /* The tile begins with row `from` of a run and has `count` rows. */
 static part part_of(const block *b, int64_t r, const run *tile, int64_t from, int64_t count)
 {
-	const int64_t t = b->s.position + b->first + r;
+	const int64_t t = b->s.source ? b->s.position - 1 : b->s.position + b->first + r;
+	const matrix_columns c = columns_at(&b->s, b->first + r);
 	if (tile->token < 0)
-		return (part){0, count, matrix_columns_at(t, b->s.ring, b->s.memories).first + from};
-	const int64_t token = tile->token + from;
-	const int64_t oldest = matrix_columns_at(t, b->s.ring, b->s.memories).oldest;
+		return (part){0, count, c.first + from};
+	const int64_t token = tile->token + from, oldest = c.oldest;
 	const int64_t first = oldest > token ? kernel_min(oldest - token, count) : 0;
 	const int64_t end = t + 1 < token + count ? t + 1 - token : count;
 	return end > first ? (part){first, end - first, b->s.columns - 1 - (t - token) + first} : (part){0, 0, 0};
@@ -120,7 +142,7 @@ static part part_of(const block *b, int64_t r, const run *tile, int64_t from, in
 /* Of what query r of a block sees of a tile, that which is in the part of its columns that is read. */
 static part read_of(const block *b, int64_t r, part seen)
 {
-	const matrix_columns c = matrix_columns_at(b->s.position + b->first + r, b->s.ring, b->s.memories);
+	const matrix_columns c = columns_at(&b->s, b->first + r);
 	const int64_t first = c.begin > seen.column ? c.begin - seen.column : 0;
 	const int64_t end = kernel_min(c.end - seen.column, seen.count);
 	return end > first ? (part){seen.first + first, end - first, seen.column + first} : (part){0, 0, 0};
@@ -209,10 +231,9 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 	float *to = call->out[0].data ? (float *)call->out[0].data + (row * p->heads + b->head) * columns : NULL;
 	int32_t *visible = call->out[1].data && b->head == 0 ? (int32_t *)call->out[1].data + row * columns : NULL;
 	for (int64_t r = 0; r < b->rows; r++) { /* what no key reaches, and what is not in the part */
-		const int64_t t = b->s.position + b->first + r;
 		matrix_columns c = {columns, columns, 0, columns, columns};
 		if (r < b->count)
-			c = matrix_columns_at(t, b->s.ring, b->s.memories);
+			c = columns_at(&b->s, b->first + r);
 		if (to)
 			memset(to + r * p->heads * columns, 0, (size_t)c.begin * sizeof *to);
 		if (to)
@@ -282,10 +303,10 @@ static void add_rows(const float *row[AT_ONCE], const float weight[AT_ONCE], int
 static void add_values(const op_call *call, const block *b, int64_t r, const float *weights, int64_t channel,
                        int64_t width, float *y)
 {
-	const int64_t t = b->s.position + b->first + r, step = b->s.ring.value_width;
+	const int64_t step = b->s.ring.value_width;
 	const float *row[AT_ONCE] = {NULL};
 	float weight[AT_ONCE] = {0};
-	const matrix_columns c = matrix_columns_at(t, b->s.ring, b->s.memories);
+	const matrix_columns c = columns_at(&b->s, b->first + r);
 	int64_t column = c.first;
 	int held = 0;
 	run runs[RUNS];

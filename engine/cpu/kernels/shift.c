@@ -51,7 +51,7 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 	const shift_stream_params *p = call->params;
 	const int32_t *mask = kernel_optional(call, 5);
 	const float *front = kernel_optional(call, 7); /* rows in front of token 0 */
-	const int64_t rows = front ? shape_rows(call->in[7].shape) : 0;
+	const int64_t rows = front ? shape_rows(call->in[7].shape) : p->stored.count;
 	const int64_t d = call->in[0].shape.dim[2], segments = p->high + 1, width = d / segments;
 	for (int64_t b = first; b < last; b++) {
 		const sequence tokens = sequence_at(call, START, b);
@@ -60,7 +60,9 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 		const int64_t length = ((const int32_t *)call->in[4].data)[b];
 		assert(length >= 0 && length <= tokens.room && before >= 0 && slot >= 0 &&
 		       slot < call->in[1].shape.dim[0]);
-		float *ring = (float *)call->in[1].data + slot * call->in[1].shape.dim[1] + p->offset;
+		float *state = (float *)call->in[1].data + slot * call->in[1].shape.dim[1], *ring = state + p->offset;
+		if (p->stored.count)
+			front = state + p->stored.offset;
 		const float *x = (const float *)call->in[0].data + tokens.first * d;
 		float *y = call->out[0].data ? (float *)call->out[0].data + tokens.first * d : NULL;
 		const int32_t *seen = mask ? mask + tokens.first : NULL;

@@ -46,13 +46,13 @@ static stream common_of(const op_call *call)
 		s.k = s.q + n.heads * n.key;
 		s.v = s.k + n.heads * n.key;
 	}
-	if (s.memory_k)
-		s.memories = shape_rows(call->in[MEMORY_K].shape);
+	s.memories = s.memory_k ? shape_rows(call->in[MEMORY_K].shape) : p->stored.count;
 	return s;
 }
 
 static void set_sequence(const op_call *call, int64_t row, stream *s)
 {
+	const softmax_stream_params *p = call->params;
 	const sequence tokens = sequence_at(call, START, row);
 	const int32_t slot = ((const int32_t *)call->in[SLOT].data)[row];
 	s->q += tokens.first * s->q_row;
@@ -64,8 +64,12 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 		s->y += tokens.first * s->n.heads * s->n.value;
 	if (s->log_normalizer)
 		s->log_normalizer += tokens.first * s->n.heads;
-	s->state = (float *)call->in[POOL].data + slot * call->in[POOL].shape.dim[1] +
-	           ((const softmax_stream_params *)call->params)->offset;
+	float *state = (float *)call->in[POOL].data + slot * call->in[POOL].shape.dim[1];
+	s->state = state + p->offset;
+	if (p->stored.count) {
+		s->memory_k = state + p->stored.offset;
+		s->memory_v = s->memory_k + p->stored.count * s->store.key_width;
+	}
 	s->position = ((const int32_t *)call->in[POSITION].data)[row];
 	s->length = ((const int32_t *)call->in[LENGTH].data)[row];
 	s->room = tokens.room;

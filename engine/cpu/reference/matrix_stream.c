@@ -6,6 +6,7 @@
 
 #include "engine/cpu/reference/reference.h"
 #include "engine/tensor/ops/sequence.h"
+#include "engine/tensor/ops/softmax_stream.h"
 
 enum { START = 7, MEMORY = 8 }; /* inputs */
 
@@ -15,10 +16,11 @@ typedef struct stream {
 	float *state;
 	const float *memory; /* [memories, width] or NULL */
 	int64_t memories, position, length;
+	bool source; /* position: its tokens */
 	sequence tokens;
 } stream;
 
-static stream stream_at(const op_call *call, int64_t s)
+static stream stream_at(const op_call *call, int64_t s, bool keys)
 {
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
@@ -26,7 +28,15 @@ static stream stream_at(const op_call *call, int64_t s)
 	            .state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->offset,
 	            .position = ((const int32_t *)call->in[4].data)[s],
 	            .length = ((const int32_t *)call->in[5].data)[s],
+	            .source = p->source,
 	            .tokens = sequence_at(call, START, s)};
+	if (p->source)
+		r.position = source_count((softmax_store){p->key_width, p->value_width, p->window}, r.state);
+	if (p->stored.count) {
+		r.memory = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->stored.offset +
+		           (keys ? 0 : p->stored.count * p->key_width);
+		r.memories = p->stored.count;
+	}
 	if (call->n_in > MEMORY && call->in[MEMORY].data) {
 		r.memory = call->in[MEMORY].data;
 		r.memories = shape_rows(call->in[MEMORY].shape);
@@ -39,12 +49,18 @@ static const int32_t *mask_of(const op_call *call)
 	return call->n_in > 6 ? call->in[6].data : NULL;
 }
 
+/* What stands in the columns of token i of the call. */
+static matrix_columns columns_of(const stream *s, int64_t i)
+{
+	return matrix_columns_at(s->source ? s->position - 1 : s->position + i, s->ring, s->memories);
+}
+
 /* What stands in a column of token i of the call: a row of `call_rows`, of the ring or of the memories; NULL: nothing.
  * `place`: of the rows in the state. *token: which one it is, -1 for a memory. */
 static const float *row_at(const stream *s, int64_t i, int64_t column, const float *call_rows, int64_t width,
                            int64_t (*place)(matrix_ring r, int64_t token), int64_t *token)
 {
-	const matrix_columns c = matrix_columns_at(s->position + i, s->ring, s->memories);
+	const matrix_columns c = columns_of(s, i);
 	*token = -1;
 	if (column < c.first)
 		return NULL;
@@ -59,7 +75,7 @@ static const float *row_at(const stream *s, int64_t i, int64_t column, const flo
 /* Is a column of token i in the part that is read? */
 static bool is_read(const stream *s, int64_t i, int64_t column)
 {
-	const matrix_columns c = matrix_columns_at(s->position + i, s->ring, s->memories);
+	const matrix_columns c = columns_of(s, i);
 	return column >= c.begin && column < c.end;
 }
 
@@ -67,7 +83,7 @@ static bool is_read(const stream *s, int64_t i, int64_t column)
 static bool is_there(const op_call *call, const stream *s, int64_t token)
 {
 	const int32_t *mask = mask_of(call);
-	if (token < 0)
+	if (token < 0 || s->source)
 		return true;
 	if (token < s->position)
 		return s->state[matrix_ring_there(s->ring, token)] != 0;
@@ -84,7 +100,7 @@ status reference_stream_scores(backend *unused, const op_call *call)
 	float *scores = call->out[0].data;
 	int32_t *visible = call->out[1].data;
 	for (int64_t b = 0; b < sequence_count(call, START); b++) {
-		const stream s = stream_at(call, b);
+		const stream s = stream_at(call, b, true);
 		for (int64_t e = 0; e < s.tokens.room * p->heads * columns; e++) {
 			const int64_t i = e / columns / p->heads, head = e / columns % p->heads, column = e % columns;
 			const int64_t row = s.tokens.first + i;
@@ -113,7 +129,7 @@ status reference_stream_apply(backend *unused, const op_call *call)
 	const int64_t group = p->kv_heads > 0 ? p->heads / p->kv_heads : 1, d = call->out[0].shape.dim[2];
 	const int64_t columns = call->in[1].shape.dim[3], width = d / p->heads;
 	for (int64_t b = 0; b < sequence_count(call, START); b++) {
-		const stream s = stream_at(call, b);
+		const stream s = stream_at(call, b, false);
 		for (int64_t e = 0; e < s.tokens.room * d; e++) {
 			const int64_t i = e / d, head = e % d / width, row = s.tokens.first + i;
 			const float *weights = (const float *)call->in[1].data + (row * p->heads + head) * columns;
@@ -137,7 +153,7 @@ status reference_stream_store(backend *unused, const op_call *call)
 	(void)unused;
 	const matrix_stream_params *p = call->params;
 	for (int64_t b = 0; b < sequence_count(call, START); b++) {
-		const stream s = stream_at(call, b);
+		const stream s = stream_at(call, b, true);
 		for (int64_t i = 0; i < s.length; i++) {
 			const int64_t row = s.tokens.first + i, token = s.position + i;
 			const float *k = (const float *)call->in[0].data + row * p->key_width;

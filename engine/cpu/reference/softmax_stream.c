@@ -40,7 +40,7 @@ static stream stream_of(const op_call *call)
 	            .scale = (double)p->scale};
 	s.n = softmax_heads_of(query, packed ? query : call->in[V].shape.dim[2], p->heads, p->kv_heads);
 	s.ring = (softmax_store){s.n.kv_heads * s.n.key, s.n.kv_heads * s.n.value, p->window};
-	s.memories = s.memory_k ? shape_rows(call->in[MEMORY_K].shape) : 0;
+	s.memories = s.memory_k ? shape_rows(call->in[MEMORY_K].shape) : p->stored.count;
 	return s;
 }
 
@@ -98,7 +98,12 @@ status reference_softmax_stream(backend *unused, const op_call *call)
 	const int64_t width = s.n.heads * s.n.value;
 	for (int64_t b = 0; b < sequence_count(call, START); b++) {
 		const sequence tokens = sequence_at(call, START, b);
-		s.state = (float *)call->in[POOL].data + slot[b] * call->in[POOL].shape.dim[1] + p->offset;
+		float *state = (float *)call->in[POOL].data + slot[b] * call->in[POOL].shape.dim[1];
+		s.state = state + p->offset;
+		if (p->stored.count) {
+			s.memory_k = state + p->stored.offset;
+			s.memory_v = s.memory_k + p->stored.count * s.ring.key_width;
+		}
 		for (int64_t i = 0; i < tokens.room; i++) {
 			int64_t row = tokens.first + i, t = (int64_t)position[b] + i;
 			const float *q = (const float *)call->in[Q].data + row * row_floats;

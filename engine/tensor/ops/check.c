@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "engine/base/memory.h"
 #include "engine/tensor/panel.h"
 
 bool check_present(const op_call *call, int i)
@@ -142,4 +143,22 @@ void check_by_rows(op_call *call, unsigned inputs, unsigned outputs)
 {
 	call->row_inputs = inputs;
 	call->row_outputs = outputs;
+}
+
+status check_stored(const op_call *call, int pool, slot_rows stored, int64_t width, int input, const char *name,
+                    error *err)
+{
+	const int64_t room = call->in[pool].shape.dim[1];
+	int64_t floats;
+	if (stored.count == 0)
+		return STATUS_OK;
+	if (check_present(call, input))
+		return error_set(err, STATUS_INVALID, name,
+		                 "%s is given, and the slots hold %" PRId64 " rows in its place", name, stored.count);
+	if (stored.count > 0 && stored.count <= INT32_MAX && memory_product(stored.count, width, &floats) &&
+	    stored.offset >= 0 && stored.offset <= room && floats <= room - stored.offset)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "stored",
+	                 "a slot of the pool has no room at %" PRId64 " for %" PRId64 " rows of %" PRId64 " floats",
+	                 stored.offset, stored.count, width);
 }

@@ -10,6 +10,7 @@
 #define ENGINE_TENSOR_OPS_CHECK_H
 
 #include "engine/tensor/op.h"
+#include "engine/tensor/ops.h"
 
 /* Was optional argument i given? */
 bool check_present(const op_call *call, int i);
@@ -38,5 +39,10 @@ status check_sequences(const op_call *call, int i, error *err);
 void check_by_rows(op_call *call, unsigned inputs, unsigned outputs);
 /* Set output o. */
 void check_output(op_call *call, int o, dtype type, shape s);
+
+/* A slot of the pool that is input `pool` has room for rows of `width` floats; then the input that they stand for, which
+ * is called `name`, is absent. */
+status check_stored(const op_call *call, int pool, slot_rows stored, int64_t width, int input, const char *name,
+                    error *err);
 
 #endif

@@ -69,6 +69,9 @@ static status check_params(const matrix_stream_params *p, error *err)
 		return error_set(err, STATUS_INVALID, "near",
 		                 "no part of a segment's row lies from %" PRId64 " to %" PRId64 " segments back",
 		                 p->near, p->far - 1);
+	if (p->source && (p->segment || p->window > SOURCE_MOST))
+		return error_set(err, STATUS_INVALID, "source", "a source is in no segments and has at most %d tokens",
+		                 SOURCE_MOST);
 	return check_segment(p->segment, p->window, err);
 }
 
@@ -86,7 +89,9 @@ static status check_tokens(const op_call *call, int i, const char *name, int64_t
 
 static status check_memory(const op_call *call, const char *name, int64_t width, int64_t *count, error *err)
 {
-	*count = 0;
+	const matrix_stream_params *p = call->params;
+	*count = p->stored.count;
+	TRY(check_stored(call, 2, p->stored, p->key_width + p->value_width, 8, name, err));
 	if (!check_present(call, 8))
 		return STATUS_OK;
 	const shape s = call->in[8].shape;
@@ -103,13 +108,17 @@ static status check_memory(const op_call *call, const char *name, int64_t width,
 static status check_state(const op_call *call, error *err)
 {
 	const matrix_stream_params *p = call->params;
-	const int64_t floats = matrix_stream_floats(*p);
+	const int64_t floats =
+	    p->source ? source_state_floats(p->key_width, p->value_width, p->window) : matrix_stream_floats(*p);
 	TRY(check_type(call, 2, "pool", DTYPE_F32, err));
 	const shape pool = call->in[2].shape;
 	if (pool.rank != 2 || p->offset < 0 || p->offset > pool.dim[1] || floats > pool.dim[1] - p->offset)
 		return error_set(err, STATUS_INVALID, "pool",
 		                 "a slot of the pool has no room for %" PRId64 " floats at %" PRId64, floats,
 		                 p->offset);
+	if (p->source && check_present(call, 6))
+		return error_set(err, STATUS_INVALID, "mask",
+		                 "mask is given, and the tokens of a source are all there");
 	return check_sequences(call, 3, err);
 }
 
@@ -120,7 +129,11 @@ status op_stream_scores_check(op_call *call, error *err)
 	TRY(check_params(p, err));
 	TRY(check_tokens(call, 0, "q", p->key_width / key_heads(p) * p->heads, err));
 	const shape q = call->in[0].shape;
-	TRY(check_shape(call, 1, "k", DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], p->key_width), "a row for each of q", err));
+	if (!p->source)
+		TRY(check_shape(call, 1, "k", DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], p->key_width),
+		                "a row for each of q", err));
+	else if (check_present(call, 1))
+		return error_set(err, STATUS_INVALID, "k", "k is given, and the slot has the keys of a source");
 	TRY(check_state(call, err));
 	TRY(check_memory(call, "memory_k", p->key_width, &memories, err));
 	const int64_t rows = q.dim[0] * q.dim[1], columns = memories + p->window;
@@ -134,7 +147,8 @@ status op_stream_apply_check(op_call *call, error *err)
 	const matrix_stream_params *p = call->params;
 	int64_t memories;
 	TRY(check_params(p, err));
-	TRY(check_tokens(call, 0, "v", p->value_width, err));
+	const int64_t width = p->source ? shape_last(call->in[0].shape) : p->value_width;
+	TRY(check_tokens(call, 0, "v", width, err));
 	const shape v = call->in[0].shape;
 	TRY(check_state(call, err));
 	TRY(check_memory(call, "memory_v", p->value_width, &memories, err));
@@ -148,6 +162,8 @@ status op_stream_store_check(op_call *call, error *err)
 {
 	const matrix_stream_params *p = call->params;
 	TRY(check_params(p, err));
+	if (p->source)
+		return error_set(err, STATUS_INVALID, "source", "a source is stored by source_store");
 	TRY(check_tokens(call, 0, "k", p->key_width, err));
 	const shape k = call->in[0].shape;
 	TRY(check_shape(call, 1, "v", DTYPE_F32, SHAPE3(k.dim[0], k.dim[1], p->value_width), "a row for each of k",

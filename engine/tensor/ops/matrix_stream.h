@@ -5,7 +5,10 @@
  *   | key [window, key_width] | value [window, value_width] | there [window] |
  *
  * At position t the places of tokens stream_oldest(t) … t are read, so what the ring held before position 0 is
- * never seen. */
+ * never seen.
+ *
+ * A source (softmax_stream.h) lies in the same places, with a count in the first place of `there`: it is the state of a
+ * sequence that has read `count` tokens, none of them masked. */
 #ifndef ENGINE_TENSOR_OPS_MATRIX_STREAM_H
 #define ENGINE_TENSOR_OPS_MATRIX_STREAM_H
 

@@ -87,7 +87,7 @@ status op_shift_stream_check(op_call *call, error *err)
 		return error_set(err, STATUS_INVALID, "pool",
 		                 "a slot of the pool has no room for %" PRId64 " rows at %" PRId64, p->high, p->offset);
 	TRY(check_sequences(call, 2, err));
-	if (p->segment < 0 || p->segment > INT32_MAX || (p->segment && check_present(call, 7)))
+	if (p->segment < 0 || p->segment > INT32_MAX || (p->segment && (check_present(call, 7) || p->stored.count)))
 		return error_set(err, STATUS_INVALID, "segment",
 		                 "segment is %" PRId64 ", must be from 0 to %d, and 0 with rows before", p->segment,
 		                 INT32_MAX);
@@ -97,6 +97,7 @@ status op_shift_stream_check(op_call *call, error *err)
 			return error_set(err, STATUS_INVALID, "before", "before is %s, must have %" PRId64 " channels",
 			                 shape_text(call->in[7].shape, text, sizeof text), x.dim[2]);
 	}
+	TRY(check_stored(call, 1, p->stored, x.dim[2], 7, "before", err));
 	check_output(call, 0, DTYPE_F32, x);
 	return STATUS_OK;
 }

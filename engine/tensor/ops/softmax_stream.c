@@ -154,6 +154,8 @@ status op_softmax_stream_check(op_call *call, error *err)
 	TRY(check_pool(call, 3, p->offset, p->window, store.key_width + store.value_width + 1, 0, err));
 	TRY(check_sequences(call, 4, err));
 	TRY(check_memories(call, 9, store.key_width, store.value_width, &memories, err));
+	TRY(check_stored(call, 3, p->stored, store.key_width + store.value_width, 9, "memory_k", err));
+	memories += p->stored.count;
 	if (check_present(call, 11)) {
 		const shape bias = call->in[11].shape;
 		TRY(check_shape(call, 11, "bias", DTYPE_F32, SHAPE2(shape_rows(bias), p->heads),
@@ -192,7 +194,7 @@ static status check_source(const op_call *call, int i, int64_t key_width, error 
 {
 	const source_params *p = call->params;
 	const int64_t groups = groups_of(p->heads, p->kv_heads);
-	if (p->value_width < 1 || p->value_width % groups != 0)
+	if (p->value_width < 0 || p->value_width % groups != 0)
 		return error_set(err, STATUS_INVALID, "value_width",
 		                 "%" PRId64 " channels of values cannot be split into %" PRId64 " heads",
 		                 p->value_width, groups);

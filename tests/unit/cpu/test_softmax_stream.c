@@ -365,7 +365,7 @@ static void decoding_does_not_depend_on_threads(void **state)
 	(void)state;
 	enum { B = 3, LENGTH = 70, WIDTH = 64, WINDOW = 1500, MEMORIES = 3 };
 	static const int threads[] = {1, 2, 3, 7};
-	softmax_stream_params p = {4, WINDOW, 0, 0.2f, 4, 0, 0};
+	softmax_stream_params p = {.heads = 4, .window = WINDOW, .scale = 0.2f, .kv_heads = 4};
 	float *first = NULL;
 	for (int t = 0; t < 4; t++) {
 		backend *b = fixture_open(7);

@@ -152,6 +152,54 @@ static void stream_store_case(graph *g, const int64_t *arg, bool ragged)
 	op_stream_store(g, k, f32(g, "v", stream_shape(arg, c.p.value_width, ragged)), c.at, c.p);
 }
 
+/* sequences, tokens, width of a head of keys, heads, capacity, masked, 1000 times the memories in the slots, 100 times
+ * the heads of keys and the memories given; of a stored source. As many queries as tokens of the longest source, one
+ * sequence's behind the other's. */
+static matrix_stream_case matrix_source(graph *g, const int64_t *arg)
+{
+	const int64_t heads = arg[6] / 100 % 10, keys = heads * arg[2], values = heads * (arg[2] + 1);
+	matrix_stream_case c = {.p = {.heads = arg[3],
+	                              .kv_heads = heads,
+	                              .window = arg[4],
+	                              .offset = STREAM_OFFSET,
+	                              .key_width = keys,
+	                              .value_width = values,
+	                              .scale = 0.4f,
+	                              .source = true},
+	                        .memories = arg[6] % 100};
+	const int64_t count = arg[6] / 1000, behind = STREAM_OFFSET + source_state_floats(keys, values, arg[4]);
+	const source_params source = {arg[3], heads, values, arg[4], STREAM_OFFSET, 0.4f};
+	const source_params stored = {arg[3], heads, values, count, behind, 0.4f};
+	const stream_values at = stream_before(g, arg, behind + source_state_floats(keys, values, count));
+	value mask = arg[5] ? i32(g, "mask source", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	op_source_store(g, f32(g, "k", SHAPE3(arg[0], arg[1], keys)), f32(g, "v", SHAPE3(arg[0], arg[1], values)),
+	                at.pool, at.slot, i32(g, "length", SHAPE1(arg[0])), mask, source);
+	if (count) {
+		c.p.stored = (slot_rows){count, behind};
+		op_source_store(g, f32(g, "memory k", SHAPE3(arg[0], count, keys)),
+		                f32(g, "memory v", SHAPE3(arg[0], count, values)), at.pool, at.slot, VALUE_NONE,
+		                VALUE_NONE, stored);
+	}
+	c.at = stream_now(g, arg, at, true);
+	c.at.mask = VALUE_NONE;
+	return c;
+}
+
+static void build_source_scores(graph *g, const int64_t *arg)
+{
+	const matrix_stream_case c = matrix_source(g, arg);
+	value memory = c.memories ? f32(g, "memory", SHAPE2(c.memories, c.p.key_width)) : VALUE_NONE;
+	op_stream_scores(g, f32(g, "q", stream_shape(arg, arg[2] * arg[3], true)), VALUE_NONE, memory, c.at, c.p);
+}
+
+static void build_source_apply(graph *g, const int64_t *arg)
+{
+	const matrix_stream_case c = matrix_source(g, arg);
+	value memory = c.memories ? f32(g, "memory", SHAPE2(c.memories, c.p.value_width)) : VALUE_NONE;
+	value weights = f32(g, "weights", SHAPE4(arg[1], arg[3], 1, c.memories + c.p.stored.count + c.p.window));
+	op_stream_apply(g, f32(g, "q", stream_shape(arg, 1, true)), weights, memory, c.at, c.p);
+}
+
 static void build_stream_store(graph *g, const int64_t *arg)
 {
 	stream_store_case(g, arg, false);
@@ -204,6 +252,11 @@ static void build_ragged_stream_store(graph *g, const int64_t *arg)
 	{id, "the own segment", build_##name, {3, 3, 5, 4, 29, 1, 100110203}, 0, 3, 1e-5, 1e-5, 0}, \
 	{id, "earlier segments, ragged", build_ragged_##name, {4, 90, 5, 2, 29, 1, 10110203}, 0, 60, 1e-5, 1e-5, 0}, \
 	{id, "the segment before", build_##name, {2, 33, 31, 4, 70, 1, 210070102}, 0, 33, 2e-5, 2e-5, 0}
+#define MATRIX_SOURCE(id, build) \
+	{id, "a source", build, {3, 21, 5, 4, 30, 0, 200}, 0, 21, 1e-5, 1e-5, 0}, \
+	{id, "a source, masked, memories", build, {4, 90, 13, 3, 99, 1, 103}, 0, 60, 2e-5, 2e-5, 0}, \
+	{id, "a source, memories in the slots", build, {2, 33, 6, 4, 70, 1, 5200}, 0, 33, 1e-5, 1e-5, 0}, \
+	{id, "a source, short", build, {5, 7, 4, 2, 9, 1, 3200}, 0, 3, 1e-5, 1e-5, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
@@ -223,8 +276,10 @@ static const op_case cases[] = {
     {OP_mix_heads_grad, "no sequence", build_mix_heads_grad, {0, 2, 3, 5, 7}, 0, 0, 0, 0, 0},
     MATRIX_STREAM(OP_stream_scores, stream_scores),
     MATRIX_PARTS(OP_stream_scores, stream_scores),
+    MATRIX_SOURCE(OP_stream_scores, build_source_scores),
     MATRIX_STREAM(OP_stream_apply, stream_apply),
     MATRIX_PARTS(OP_stream_apply, stream_apply),
+    MATRIX_SOURCE(OP_stream_apply, build_source_apply),
     MATRIX_STREAM(OP_stream_store, stream_store),
 };
 

@@ -94,12 +94,17 @@ static void build_shift_rows(graph *g, const int64_t *arg) /* batch, length, cha
 	              (shift_params){arg[3], arg[4], arg[6]});
 }
 
-/* sequences, tokens, channels, high, rows in front, masked, segment; of a stream */
+/* sequences, tokens, channels, high, rows in front (negative: in the slots), masked, segment; of a stream */
 static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
-	const shift_stream_params p = {arg[3], STREAM_OFFSET, arg[6]};
-	const stream_values before = stream_before(g, arg, STREAM_OFFSET + shift_state_floats(arg[2], p.high) + 1);
-	value front = arg[4] ? f32(g, "front", SHAPE2(arg[4], arg[2])) : VALUE_NONE;
+	const int64_t end = STREAM_OFFSET + shift_state_floats(arg[2], arg[3]), stored = arg[4] < 0 ? -arg[4] : 0;
+	const shift_stream_params p = {arg[3], STREAM_OFFSET, arg[6], {stored, end}};
+	const stream_values before = stream_before(g, arg, end + source_state_floats(arg[2], 0, stored));
+	if (stored)
+		op_source_store(g, f32(g, "rows in front", SHAPE3(arg[0], stored, arg[2])),
+		                f32(g, "nothing", SHAPE3(arg[0], stored, 0)), before.pool, before.slot, VALUE_NONE,
+		                VALUE_NONE, (source_params){.heads = 1, .capacity = stored, .offset = end});
+	value front = arg[4] > 0 ? f32(g, "front", SHAPE2(arg[4], arg[2])) : VALUE_NONE;
 	op_shift_stream(g, f32(g, "x before", stream_shape(arg, arg[2], false)), before.pool, before.slot,
 	                before.position, before.length, before.mask, before.start, front, p);
 	const stream_values at = stream_now(g, arg, before, ragged);
@@ -195,6 +200,7 @@ static const op_case cases[] = {
     {OP_shift_stream, "many tokens, masked", build_shift_stream, {3, 21, 13, 3, 0, 1}, 0, 21, 0, 0, 0},
     {OP_shift_stream, "a long memory", build_shift_stream, {2, 5, 40, 30}, 0, 5, 0, 0, 0},
     {OP_shift_stream, "rows in front", build_shift_stream, {3, 9, 13, 4, 2, 1}, 0, 9, 0, 0, 0},
+    {OP_shift_stream, "rows in the slots", build_shift_stream, {3, 9, 13, 4, -2, 1}, 0, 9, 0, 0, 0},
     {OP_shift_stream, "segments", build_shift_stream, {3, 21, 13, 3, 0, 1, 5}, 0, 21, 0, 0, 0},
     {OP_shift_stream, "one token, segments", build_shift_stream, {9, 1, 7, 2, 0, 0, 2}, 0, 1, 0, 0, 0},
     {OP_shift_stream, "ragged, segments", build_ragged_shift_stream, {7, 97, 31, 4, 0, 0, 3}, 0, 97, 0, 0, 0},

@@ -162,18 +162,34 @@ static value memories_of(graph *g, const int64_t *arg, const char *name, int64_t
 	return count ? f32(g, name, SHAPE2(count, width)) : VALUE_NONE;
 }
 
-/* sequences, tokens in all, channels of a key, heads, window, masked, OPTIONS; values have 3 channels more */
+/* sequences, tokens in all, channels of a key, heads, window, masked (2: and the slots hold the memories), OPTIONS;
+ * values have 3 channels more */
 static void build_softmax_stream_options(graph *g, const int64_t *arg)
 {
 	enum { OFFSET = 4 };
 	const int64_t heads = arg[3], groups = arg[6] % 100, memories = arg[6] / MEMORIES % 100;
-	const softmax_stream_params p = {heads, arg[4], OFFSET, 0.4f, groups, arg[6] / PAST % 100, arg[6] / SEGMENT};
+	softmax_stream_params p = {.heads = heads,
+	                           .window = arg[4],
+	                           .offset = OFFSET,
+	                           .scale = 0.4f,
+	                           .kv_heads = groups,
+	                           .past = arg[6] / PAST % 100,
+	                           .segment = arg[6] / SEGMENT};
 	const int64_t widths[] = {heads * arg[2], groups * arg[2], groups * (arg[2] + 3)};
-	const int64_t floats = OFFSET + softmax_state_floats(widths[1], widths[2], p.window) + 4;
+	const int64_t end = OFFSET + softmax_state_floats(widths[1], widths[2], p.window) + 4;
+	const int64_t floats = end + source_state_floats(widths[1], widths[2], memories);
 	value memory_k = memories_of(g, arg, "memory_k", widths[1]),
 	      memory_v = memories_of(g, arg, "memory_v", widths[2]);
 	value bias = arg[6] / WITH_BIAS % 10 ? f32(g, "bias", SHAPE2(p.window + memories, heads)) : VALUE_NONE;
 	stream_values at = stream_before(g, arg, (floats + 3) / 4 * 4);
+	if (arg[5] == 2) {
+		const source_params store = {heads, groups, widths[2], memories, end, 0.4f};
+		p.stored = (slot_rows){memories, end};
+		memory_k = memory_v = VALUE_NONE;
+		op_source_store(g, f32(g, "memory keys", SHAPE3(arg[0], memories, widths[1])),
+		                f32(g, "memory values", SHAPE3(arg[0], memories, widths[2])), at.pool, at.slot,
+		                VALUE_NONE, VALUE_NONE, store);
+	}
 	for (int now = 0; now < 2; now++) {
 		static const char *const names[2][3] = {{"q before", "k before", "v before"}, {"q", "k", "v"}};
 		value in[3];
@@ -286,6 +302,8 @@ static const op_case cases[] = {
     STREAM_OPTIONS("biased", 99, 3, 150, 16, 2, 80, 0, OPTIONS(2, 0, 0, 1)),
     STREAM_OPTIONS("memories", 40, 3, 60, 9, 2, 17, 1, OPTIONS(1, 3, 0, 0)),
     STREAM_OPTIONS("many memories", 40, 2, 90, 33, 3, 5, 0, OPTIONS(3, 70, 72, 1)),
+    STREAM_OPTIONS("memories in the slots", 40, 3, 60, 9, 2, 17, 2, OPTIONS(1, 3, 0, 0)),
+    STREAM_OPTIONS("many memories in the slots", 40, 2, 90, 33, 4, 35, 2, OPTIONS(2, 70, 72, 1)),
     STREAM_OPTIONS("near past", 60, 3, 90, 8, 4, 30, 1, OPTIONS(4, 0, 6, 0)),
     STREAM_OPTIONS("every option", 60, 3, 160, 61, 4, 40, 1, OPTIONS(2, 5, 20, 1)),
     STREAM_OPTIONS("segments", 60, 3, 90, 8, 4, 29, 1, SEGMENTS(20, 4, 0, 0, 0)),
