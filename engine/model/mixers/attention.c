@@ -4,6 +4,7 @@
 
 enum { ROTARY_BASE = 10000, BEYOND = INT32_MAX /* segments back, where memories stand alone */ };
 #define SOURCE "layers.%d.source"
+#define MEMORIES "layers.%d.memories"
 #define CACHE "layers.%d.cache"
 #define EARLIER "layers.%d.earlier.%d"
 
@@ -104,10 +105,19 @@ static matrix_stream_params matrix_stream(const attention_options *o)
 	                              .scale = (float)o->scale};
 }
 
+/* Memories and memory tokens that a slot holds. */
+static int64_t stored_memories(const attention_options *o)
+{
+	return o->memory_reads_source ? o->memories + o->memory_tokens : 0;
+}
+
 static void states(const void *options, int layer, state_list *list)
 {
 	const attention_options *o = options;
 	int64_t keys = o->kv_heads * o->key_width, values = o->kv_heads * o->value_width;
+	const int64_t stored = stored_memories(o);
+	if (stored)
+		state_list_add(list, STATE_SOURCE, source_state_floats(keys, values, stored), MEMORIES, layer);
 	if (o->cross && o->capacity)
 		state_list_add(list, STATE_SOURCE, source_state_floats(keys, values, o->capacity), SOURCE, layer);
 	if (!o->causal)
@@ -259,7 +269,7 @@ static value weigh(builder *b, const attention_options *o, int layer, int index,
 	                                     r->visible, o->cross ? VALUE_NONE : r->bias, params);
 	if (r->outputs)
 		graph_output(g, weights, "%sattn.%d", r->outputs, index);
-	if (is_logged(b, r) && (b->pool == VALUE_NONE || attention_needs_matrix(o)))
+	if (is_logged(b, r) && (b->pool == VALUE_NONE || (attention_needs_matrix(o) && !o->cross)))
 		log_rows(b, r, layer, "weights", weights);
 	if (b->rng != VALUE_NONE && o->dropout > 0)
 		weights = op_dropout(g, weights, b->rng, (float)o->dropout, site);
@@ -327,14 +337,23 @@ void attention_store_source(builder *b, const attention_options *o, int layer, c
 	                source_place(b, o, layer));
 }
 
-static value attend_source(builder *b, const attention_options *o, int layer, const char *prefix, value q)
+static slot_rows stored_at(const builder *b, const attention_options *o, int layer)
 {
-	value keys = memories_alone(b, o, prefix, "mem_k", VALUE_NONE, o->key_width);
-	value values = memories_alone(b, o, prefix, "mem_v", VALUE_NONE, o->value_width);
-	if (keys != VALUE_NONE)
-		keys = normalise(b, o, keys, o->kv_heads);
-	return op_source_attention(b->g, q, b->pool, b->slot, b->length, b->start, keys, values,
-	                           source_place(b, o, layer));
+	const int64_t count = stored_memories(o);
+	return (slot_rows){count, count ? builder_state(b, MEMORIES, layer) : 0};
+}
+
+void attention_store_memories(builder *b, const attention_options *o, int layer, const char *prefix, value keys,
+                              value values)
+{
+	const slot_rows at = stored_at(b, o, layer);
+	source_params params = source_place(b, o, layer);
+	keys = behind_memories(b, o, prefix, "mem_k", VALUE_NONE, keys);
+	values = behind_memories(b, o, prefix, "mem_v", VALUE_NONE, values);
+	params.capacity = at.count;
+	params.offset = at.offset;
+	op_source_store(b->g, normalise(b, o, keys, o->kv_heads), values, b->pool, b->slot, VALUE_NONE, VALUE_NONE,
+	                params);
 }
 
 static stream_values stream_of(const builder *b)
@@ -342,11 +361,41 @@ static stream_values stream_of(const builder *b)
 	return (stream_values){b->pool, b->slot, b->position, b->length, b->mask, b->start};
 }
 
+/* With the matrix over the tokens of the source and the memories. */
+static value attend_source_matrix(builder *b, const attention_options *o, int layer, int index, const char *prefix,
+                                  value q, key_values memories, attention_rows *r)
+{
+	const uint32_t site = builder_site(b);
+	stream_values at = stream_of(b);
+	matrix_stream_params params = matrix_stream(o);
+	at.mask = VALUE_NONE;
+	params.offset = builder_state(b, SOURCE, layer);
+	params.source = true;
+	const stream_scores_values s = op_stream_scores(b->g, q, VALUE_NONE, memories.keys, at, params);
+	value weights = weigh(b, o, layer, index, prefix, s.scores, s.visible, r,
+	                      (attention_weights_params){.bidirectional = true}, site);
+	return op_stream_apply(b->g, q, weights, memories.values, at, params);
+}
+
+static value attend_source(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
+                           attention_rows *r)
+{
+	value keys = memories_alone(b, o, prefix, "mem_k", VALUE_NONE, o->key_width);
+	value values = memories_alone(b, o, prefix, "mem_v", VALUE_NONE, o->value_width);
+	if (keys != VALUE_NONE)
+		keys = normalise(b, o, keys, o->kv_heads);
+	if (attention_needs_matrix(o))
+		return attend_source_matrix(b, o, layer, index, prefix, q, (key_values){keys, values}, r);
+	return op_source_attention(b->g, q, b->pool, b->slot, b->length, b->start, keys, values,
+	                           source_place(b, o, layer));
+}
+
 /* What is read of the state of a token's own segment, or of a state of `earlier`. */
 static matrix_stream_params part_of(const builder *b, const attention_options *o, int layer, int64_t back)
 {
 	matrix_stream_params params = matrix_stream(o);
 	params.offset = back ? builder_state(b, EARLIER, layer, (int)back) : builder_state(b, CACHE, layer);
+	params.stored = stored_at(b, o, layer);
 	params.near = back;
 	params.far = back < o->earlier ? back + 1 : memories_apart(o) ? BEYOND : 0;
 	return params;
@@ -411,8 +460,11 @@ static value attend_recurrent(builder *b, const attention_options *o, int layer,
                               value k, value v, attention_rows *r)
 {
 	uint32_t site = builder_site(b);
-	value keys = memories_alone(b, o, prefix, "mem_k", r->memory_keys, o->key_width);
-	value values = memories_alone(b, o, prefix, "mem_v", r->memory_values, o->value_width);
+	value keys = VALUE_NONE, values = VALUE_NONE;
+	if (!o->memory_reads_source) {
+		keys = memories_alone(b, o, prefix, "mem_k", r->memory_keys, o->key_width);
+		values = memories_alone(b, o, prefix, "mem_v", r->memory_values, o->value_width);
+	}
 	if (keys != VALUE_NONE)
 		keys = normalise(b, o, keys, o->kv_heads);
 	if (!attention_needs_matrix(o)) {
@@ -422,6 +474,7 @@ static value attend_recurrent(builder *b, const attention_options *o, int layer,
 		                                .past = o->past,
 		                                .segment = o->segment,
 		                                .offset = builder_state(b, CACHE, layer),
+		                                .stored = stored_at(b, o, layer),
 		                                .scale = (float)o->scale};
 		value y = op_softmax_stream(b->g, q, k, v, b->pool, b->slot, b->position, b->length, b->mask, b->start,
 		                            keys, values, r->bias, params);
@@ -466,8 +519,8 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
 {
 	graph *g = b->g;
 	value x = r->x, q = builder_linear(b, x, "%sto_q", prefix);
-	const bool stored = o->cross && b->pool != VALUE_NONE;
-	value y = stored ? attend_source(b, o, layer, prefix, normalise(b, o, q, o->heads))
+	const bool stored = o->cross && b->pool != VALUE_NONE && !r->whole;
+	value y = stored ? attend_source(b, o, layer, index, prefix, normalise(b, o, q, o->heads), r)
 	                 : attend_rows(b, o, layer, index, prefix, q, r);
 	if (o->tensor_product)
 		y = op_gate(g, y, y, builder_linear(b, x, "%sto_r", prefix));

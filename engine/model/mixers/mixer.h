@@ -127,7 +127,7 @@ extern const mixer mixer_projected;
  *   or, on attention, y = a ⊙ σ(b) with a | b the halves of that
  * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual
  * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it; so does,
- * in sessions, `earlier`. To a source, the recurrent form is op_source_attention, and needs_matrix has none. One
+ * in sessions, `earlier`. To a source, the recurrent form is op_source_attention, or the matrix over its tokens. One
  * dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
  * head_scale_params, pre_ and post_softmax_talking_heads. */
 typedef struct attention_options {
@@ -135,19 +135,21 @@ typedef struct attention_options {
 	int64_t heads, kv_heads, key_width, value_width; /* of a head */
 	bool causal, cross;
 	bool shared, talking, on_attention, gated, scaled, tensor_product;
-	bool residual;           /* scores go on to the next attention */
-	bool attend_when_hidden; /* a query that sees no key attends to all of them */
-	bool zero_masked_rows;   /* a masked query gets 0, in place of what it sees */
-	int64_t memories;        /* learned keys and values */
-	int64_t memory_tokens;   /* rows in front of every sequence */
-	int64_t top_k;           /* 0: all */
-	int64_t past;            /* keys further away are hidden; 0: none */
-	int64_t capacity;        /* of the cache, in tokens; of a source's */
-	int64_t segment;         /* of sessions: as in softmax_stream */
-	int64_t earlier;         /* of sessions: states of keys and values that later segments make otherwise than a
-	                          * token's own, for 1, 2, … segments behind and the last for all others; 0: they do not */
-	int64_t norm_groups;     /* of a head's queries and keys; 0: they are not normalised */
-	int64_t rotary;          /* channels of a head; 0: none */
+	bool residual;            /* scores go on to the next attention */
+	bool attend_when_hidden;  /* a query that sees no key attends to all of them */
+	bool zero_masked_rows;    /* a masked query gets 0, in place of what it sees */
+	int64_t memories;         /* learned keys and values */
+	int64_t memory_tokens;    /* rows in front of every sequence */
+	bool memory_reads_source; /* of sessions: memory tokens have read the source; their keys and values are in the
+	                             slot */
+	int64_t top_k;            /* 0: all */
+	int64_t past;             /* keys further away are hidden; 0: none */
+	int64_t capacity;         /* of the cache, in tokens; of a source's */
+	int64_t segment;          /* of sessions: as in softmax_stream */
+	int64_t earlier;          /* of sessions: states of keys and values that later segments make otherwise than a
+	                           * token's own, for 1, 2, … segments behind and the last for all others; 0: they do not */
+	int64_t norm_groups;      /* of a head's queries and keys; 0: they are not normalised */
+	int64_t rotary;           /* channels of a head; 0: none */
 	bool rotate_values;
 	bool biased;      /* scores have a bias by distance */
 	double xpos_base; /* 0: none */
@@ -187,6 +189,10 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
  * form. */
 void attention_store_source(builder *b, const attention_options *o, int layer, const char *prefix, value source,
                             value mask);
+/* Of memory tokens that have read a source, [B, m, ·] as attention_rows gives them back: into the slots of the
+ * recurrent form, behind the memories. */
+void attention_store_memories(builder *b, const attention_options *o, int layer, const char *prefix, value keys,
+                              value values);
 /* Rows [B, N, D] of the call's tokens, as segments read them that are `back` ≥ 1 behind, into a state of `earlier`. */
 void attention_store_earlier(builder *b, const attention_options *o, int layer, int64_t back, const char *prefix,
                              const attention_rows *r, value rows);

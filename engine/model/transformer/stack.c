@@ -74,6 +74,7 @@ static attention_options attention_of(const stack *s, bool cross)
 	    .zero_masked_rows = o->zero_masked_rows,
 	    .memories = o->attn_num_mem_kv,
 	    .memory_tokens = cross ? 0 : o->num_memory_tokens,
+	    .memory_reads_source = !cross && stack_memory_reads_source(o),
 	    .top_k = o->attn_sparse_topk,
 	    .past = o->attn_max_attend_past,
 	    .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len,
@@ -155,9 +156,12 @@ void stack_states(const stack *s, state_list *list)
 	for (int l = 0; l < stack_count(o, 'c', o->n_entries) && stack_has_self_attention(s); l++)
 		mixer_attention.states(&s->cross, l, list);
 	for (int e = 0; e < o->n_entries && o->causal; e++) {
-		if (o->shift[e])
-			state_list_add(list, STATE_CACHE, shift_state_floats(o->dim, o->shift[e]), "entries.%d.shift",
-			               e);
+		if (!o->shift[e])
+			continue;
+		state_list_add(list, STATE_CACHE, shift_state_floats(o->dim, o->shift[e]), "entries.%d.shift", e);
+		if (stack_memory_reads_source(o))
+			state_list_add(list, STATE_SOURCE, source_state_floats(o->dim, 0, stack_front_rows(o, e)),
+			               STACK_FRONT, e);
 	}
 }
 

@@ -48,9 +48,14 @@ static value shift(const journey *j, value x, int e)
 	int64_t s = o->shift[e], segment = o->max_mem_len ? o->max_seq_len : 0;
 	if (!s)
 		return x;
-	if (b->pool != VALUE_NONE && !j->whole)
+	if (b->pool != VALUE_NONE && !j->whole) {
+		shift_stream_params params = {
+		    .high = s, .offset = builder_state(b, "entries.%d.shift", e), .segment = segment};
+		if (stack_memory_reads_source(o))
+			params.stored = (slot_rows){stack_front_rows(o, e), builder_state(b, STACK_FRONT, e)};
 		return op_shift_stream(b->g, x, b->pool, b->slot, b->position, b->length, b->mask, b->start, j->front,
-		                       (shift_stream_params){s, builder_state(b, "entries.%d.shift", e), segment});
+		                       params);
+	}
 	value mask = o->order[e] == 'f' ? VALUE_NONE : j->in.mask;
 	return op_shift_rows(b->g, x, mask, (shift_params){.low = o->causal ? 0 : -s, .high = s});
 }
@@ -115,18 +120,6 @@ static value attention(journey *j, value x, value memory, value later, const sta
 	j->values = r.values;
 	*(cross ? &j->source_scores : &j->scores) = r.scores;
 	return y;
-}
-
-void stack_store_source(builder *b, const stack *s, value source, value mask)
-{
-	const stack_options *o = &s->options;
-	for (int e = 0; e < o->n_entries; e++) {
-		stack_entry_name n = stack_entry_name_of(s, e);
-		char prefix[2 * STACK_NAME];
-		stack_layer_prefix(prefix, &n);
-		if (o->order[e] == 'c')
-			attention_store_source(b, &s->cross, stack_count(o, 'c', e), prefix, source, mask);
-	}
 }
 
 static value join(const journey *j, value branch, value x, const stack_entry_name *n)
@@ -307,6 +300,32 @@ static void place(journey *j, int64_t rows)
 	}
 }
 
+/* Rows of memory tokens by themselves. */
+static journey begin_memory(builder *b, const stack *s, value source, value mask)
+{
+	const stack_options *o = &s->options;
+	journey m = begin(b, s,
+	                  (stack_rows){.x = VALUE_NONE,
+	                               .mask = VALUE_NONE,
+	                               .key_mask = VALUE_NONE,
+	                               .visible = VALUE_NONE,
+	                               .source_visible = VALUE_NONE,
+	                               .source = source,
+	                               .source_mask = mask});
+	m.whole = true;
+	m.bias = stack_bias_table(b, s, 0, o->num_memory_tokens + o->attn_num_mem_kv);
+	m.xpos_center = (double)(o->max_seq_len / 2);
+	return m;
+}
+
+/* [sequences, m, dim] */
+static value memory_rows(builder *b, const stack *s, int64_t sequences)
+{
+	value tokens = stack_f32(b, builder_parameter(b, "%smemory_tokens", s->prefix));
+	return op_join_rows(b->g, tokens, op_fill(b->g, SHAPE3(sequences, 0, s->options.dim), 0),
+	                    (join_rows_params){0});
+}
+
 /* In training: keys that are drawn at random not to be seen, of self-attention and of a source. */
 static void hide_some_keys(builder *b, const stack_options *o, stack_rows *rows)
 {
@@ -337,31 +356,27 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 	graph *g = b->g;
 	int64_t memory = o->num_memory_tokens, n = builder_rows(b, rows.x);
 	bool recurrent = b->pool != VALUE_NONE;
-	value x = rows.x, tokens = VALUE_NONE;
+	value x = rows.x;
 	hide_some_keys(b, o, &rows);
-	if (memory)
-		tokens = stack_f32(b, builder_parameter(b, "%smemory_tokens", s->prefix));
 	int64_t in_front = recurrent ? 0 : memory;
 	if (in_front) {
+		value tokens = stack_f32(b, builder_parameter(b, "%smemory_tokens", s->prefix));
 		rows.x = x = op_join_rows(g, tokens, x, (join_rows_params){0});
 		if (rows.mask != VALUE_NONE)
 			rows.mask = op_pad_mask(g, rows.mask, memory, 1);
 	}
-	const stack_rows source = {VALUE_NONE, VALUE_NONE,  VALUE_NONE,      VALUE_NONE,
-	                           VALUE_NONE, rows.source, rows.source_mask};
-	journey j = begin(b, s, rows), m = begin(b, s, source);
+	journey j = begin(b, s, rows), m = j;
 	j.memory_rows = in_front;
 	if (b->spec->activations)
 		j.outputs = s->logits ? "" : s->prefix;
 	place(&j, recurrent ? 0 : n + memory);
-	/* Rows of memory tokens see nothing but each other: in the recurrent form they go through the entries by
-	 * themselves, and what later rows see of them are their keys and values. */
+	/* Rows of memory tokens see nothing but each other and the source, which stack_store_source leads them to: in
+	 * the recurrent form they go through the entries by themselves, and what later rows see of them are their keys
+	 * and values. */
 	value before = VALUE_NONE;
-	if (memory && recurrent) {
-		m.whole = true;
-		m.bias = j.bias;
-		m.xpos_center = j.xpos_center;
-		before = op_join_rows(g, tokens, op_fill(g, SHAPE3(1, 0, o->dim), 0), (join_rows_params){0});
+	if (memory && recurrent && !stack_memory_reads_source(o)) {
+		m = begin_memory(b, s, VALUE_NONE, VALUE_NONE);
+		before = memory_rows(b, s, 1);
 	}
 	builder_boundary(b);
 	int meeting = last_meeting(o);
@@ -385,4 +400,45 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 	if (j.outputs)
 		builder_output(b, x, "%slast", j.outputs);
 	return s->wrapped && o->final_norm ? stack_layernorm(b, o, x, "%snorm", s->prefix) : x;
+}
+
+/* --- a source into the slots ----------------------------------------------------------------------------------------
+ */
+
+/* What the tokens of a session read of the rows of memory tokens: keys and values, and what a shift brings forward. */
+static void store_memory(builder *b, const stack *s, value source, value mask)
+{
+	const stack_options *o = &s->options;
+	const int64_t sequences = b->spec->batch, memory = o->num_memory_tokens;
+	journey m = begin_memory(b, s, source, mask);
+	value x = memory_rows(b, s, sequences);
+	for (int e = 0; e < last_meeting(o); e++) {
+		x = entry(&m, x, e);
+		const stack_entry_name n = stack_entry_name_of(s, e);
+		char prefix[2 * STACK_NAME];
+		stack_layer_prefix(prefix, &n);
+		if (o->order[e] == 'a')
+			attention_store_memories(b, &s->self, stack_count(o, 'a', e), prefix, m.keys, m.values);
+		if (!o->shift[e])
+			continue;
+		const int64_t rows = stack_front_rows(o, e);
+		const source_params params = {.heads = 1, .capacity = rows, .offset = builder_state(b, STACK_FRONT, e)};
+		op_source_store(b->g, op_slice_rows(b->g, m.unshifted, memory - rows, rows),
+		                op_fill(b->g, SHAPE3(sequences, rows, 0), 0), b->pool, b->slot, VALUE_NONE, VALUE_NONE,
+		                params);
+	}
+}
+
+void stack_store_source(builder *b, const stack *s, value source, value mask)
+{
+	const stack_options *o = &s->options;
+	for (int e = 0; e < o->n_entries; e++) {
+		stack_entry_name n = stack_entry_name_of(s, e);
+		char prefix[2 * STACK_NAME];
+		stack_layer_prefix(prefix, &n);
+		if (o->order[e] == 'c')
+			attention_store_source(b, &s->cross, stack_count(o, 'c', e), prefix, source, mask);
+	}
+	if (stack_memory_reads_source(o))
+		store_memory(b, s, source, mask);
 }

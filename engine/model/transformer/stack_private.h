@@ -6,6 +6,7 @@
 #include "engine/model/transformer/stack.h"
 
 #define STACK_TOKENS "%stoken_emb.emb.weight" /* of the stack's prefix */
+#define STACK_FRONT "entries.%d.front"        /* the state of rows of memory tokens that a shift reads */
 #define STACK_LAYERNORM_EPS 1e-5f
 enum { STACK_NAME = 96, STACK_WRAPPERS = 12 };
 
@@ -44,6 +45,18 @@ static inline int64_t stack_inner_width(const stack_options *o)
 {
 	int64_t width = (int64_t)((double)o->dim * o->ff_mult);
 	return width > 0 ? width : 1;
+}
+
+/* Do memory tokens read a source? Then each session has its own keys and values of them. */
+static inline bool stack_memory_reads_source(const stack_options *o)
+{
+	return o->cross_attend && o->num_memory_tokens > 0;
+}
+
+/* Rows of memory tokens that the shift of entry e reads. */
+static inline int64_t stack_front_rows(const stack_options *o, int e)
+{
+	return o->shift[e] < o->num_memory_tokens ? o->shift[e] : o->num_memory_tokens;
 }
 
 /* v as f32. */

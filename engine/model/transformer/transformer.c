@@ -53,18 +53,12 @@ static bool shifts_feed_forward(const stack_options *o)
 }
 
 /* Of a decoder that attends to a source; NULL: everything has a recurrent form. attn_max_attend_past counts from the
- * last token to the last row of the source, so that what a token sees depends on the tokens behind it. Memory tokens
- * read the source too, so that a session would need their keys and values of its own. What needs the matrix of scores
- * over a source is not kept in a form that has one. */
+ * last token to the last row of the source, so that what a token sees depends on the tokens behind it. */
 static const char *without_recurrent_form(const transformer_config *c)
 {
 	const stack_options *o = &c->decoder.options;
 	return c->arrangement != ARRANGED_BOTH ? "cross_attend without an encoder"
-	       : o->attn_talking_heads         ? "attn_talking_heads, and attends to a source"
-	       : o->attn_sparse_topk           ? "attn_sparse_topk, and attends to a source"
 	       : o->attn_max_attend_past       ? "attn_max_attend_past, and attends to a source"
-	       : o->cross_residual_attn        ? "cross_residual_attn"
-	       : o->num_memory_tokens          ? "num_memory_tokens, and attends to a source"
 	                                       : NULL;
 }
 

@@ -14,6 +14,9 @@ static const char *const decoders[] = {
     DECODER_KEYS ", \"rotary_pos_emb\": true, \"attn_kv_heads\": 2, \"attn_num_mem_kv\": 3, \"attn_qk_norm\": true,"
                  " \"attn_value_dim_head\": 5, \"attn_gate_values\": true",
     DECODER_KEYS ", \"only_cross\": true, \"attn_shared_kv\": true",
+    DECODER_KEYS
+    ", \"num_memory_tokens\": 3, \"shift_tokens\": 2, \"attn_num_mem_kv\": 2, \"cross_residual_attn\": true,"
+    " \"attn_talking_heads\": true, \"attn_sparse_topk\": 5",
 };
 enum { DECODERS = sizeof decoders / sizeof *decoders };
 
@@ -146,7 +149,7 @@ static void sources_of_different_lengths_together_have_the_bits_of_each_alone(vo
 			fixture f;
 			static client together[CLIENTS], alone;
 			static int32_t source[SOURCE];
-			open_decoder(&f, w % DECODERS, weights[w], true);
+			open_decoder(&f, w + 1, weights[w], true);
 			f.model->way_is_given = parts;
 			f.model->way = THREADS_PARTS;
 			for (int i = 0; i < CLIENTS; i++) {
