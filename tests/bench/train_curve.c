@@ -20,6 +20,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/base/memory.h"
 #include "engine/cpu/threads.h"
 #include "engine/text/labelled.h"
 #include "engine/text/text_reader.h"
@@ -42,6 +43,19 @@ typedef struct run {
 	dataset *train, *valid;
 	trainer *trainer;
 } run;
+
+/* Of architectures that want it: how often each token is in the training text. What is held out is not counted. */
+static status set_counts(const run *r, model *m, error *err)
+{
+	if (!model_architecture(m)->counts_tokens)
+		return STATUS_OK;
+	int64_t *counts = memory_new((size_t)model_dimensions(m)->outputs, sizeof *counts);
+	status s = counts ? dataset_count(r->train, counts, err) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		s = model_set_counts(m, counts, err);
+	free(counts);
+	return s;
+}
 
 /* A JSON object from a file, or from the argument itself when it begins with a brace. */
 static json_t *read_json(const char *argument)
@@ -107,6 +121,11 @@ static status prepare(run *r, const arguments *a, error *err)
 	TRY(read_texts(r, a, err));
 	r->backend = bench_backend();
 	TRY(model_create(&m, kind, r->config, r->options.seed, r->backend, err));
+	status s = set_counts(r, m, err);
+	if (s != STATUS_OK) {
+		model_free(m);
+		return s;
+	}
 	return trainer_new(&r->trainer, m, &r->options, r->train, r->valid, err);
 }
 
