@@ -256,6 +256,13 @@ void builder_output(const builder *b, value v, const char *format, ...)
 	graph_output(b->g, b->spec->bf16 ? op_cast(b->g, v, DTYPE_F32) : v, "%s", name);
 }
 
+void builder_log(const builder *b, attention_place place, int layer, const char *name, value v)
+{
+	static const char *const places[] = {"layers.%d.%s", "source.layers.%d.%s", "cross.%d.%s"};
+	if (b->spec->explain)
+		builder_output(b, v, places[place], layer, name);
+}
+
 static void name_output(const builder *b, value v, port_role role)
 {
 	builder_output(b, v, "%s", port_name(role));

@@ -12,6 +12,7 @@
 #ifndef ENGINE_MODEL_BUILDER_H
 #define ENGINE_MODEL_BUILDER_H
 
+#include "engine/model/explainer.h"
 #include "engine/model/forward.h"
 #include "engine/model/parameters.h"
 #include "engine/model/states.h"
@@ -40,8 +41,9 @@ typedef struct builder {
 	int n_places;
 	value source_words, source_scaled, source_places[2]; /* the same of a source */
 	int n_source_places;
-	bool last_alone; /* rows of tokens that no output reads are gone: builder_needed_rows */
-	uint32_t site;   /* next dropout site: a Philox stream */
+	attention_place place; /* of the mixers that are appended */
+	bool last_alone;       /* rows of tokens that no output reads are gone: builder_needed_rows */
+	uint32_t site;         /* next dropout site: a Philox stream */
 } builder;
 
 /* Adds the inputs that the spec asks for, and the pool of slots that hold the states. The states must stay. */
@@ -89,6 +91,8 @@ void builder_normed_words(const builder *b);
 value builder_needed_rows(builder *b, value h);
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* What attention number `layer` of a place gives to explanations (explainer.h), where the spec asks for it. */
+void builder_log(const builder *b, attention_place place, int layer, const char *name, value v);
 /* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias) for each token; bias may be VALUE_NONE. */
 void builder_vocabulary(builder *b, value h, value weight, value bias, float alpha);
 /* The outputs that the spec asks for, for each sequence, of logits = out(dropout(tanh(inner(dropout(p))))) with p what

@@ -215,12 +215,6 @@ static value memories_alone(const builder *b, const attention_options *o, const 
 
 /* --- explanations (attention_explain.c) ---------------------------------------------------------------------- */
 
-static void log_rows(const builder *b, const attention_rows *r, int layer, const char *name, value rows)
-{
-	static const char *const places[] = {"layers.%d.%s", "source.layers.%d.%s", "cross.%d.%s"};
-	builder_output(b, rows, places[r->place], layer, name);
-}
-
 static bool is_logged(const builder *b, const attention_rows *r)
 {
 	return b->spec->explain && !r->whole;
@@ -234,13 +228,13 @@ static void log_parts(builder *b, const attention_options *o, int layer, const a
 	for (int i = 0; i < 2; i++) {
 		if (r->memory_rows && !(i && o->cross))
 			parts[i] = op_slice_rows(g, parts[i], r->memory_rows, -1);
-		log_rows(b, r, layer, i ? "key" : "query", parts[i]);
+		builder_log(b, r->place, layer, i ? "key" : "query", parts[i]);
 	}
 	if (!o->biased)
 		return;
-	log_rows(b, r, layer, "bias", o->causal ? op_gather(g, r->bias, builder_positions(b), -1) : r->back);
+	builder_log(b, r->place, layer, "bias", o->causal ? op_gather(g, r->bias, builder_positions(b), -1) : r->back);
 	if (!o->causal)
-		log_rows(b, r, layer, "ahead", r->ahead);
+		builder_log(b, r->place, layer, "ahead", r->ahead);
 }
 
 /* --- attention with its matrix ------------------------------------------------------------------------------- */
@@ -270,7 +264,7 @@ static value weigh(builder *b, const attention_options *o, int layer, int index,
 	if (r->outputs)
 		graph_output(g, weights, "%sattn.%d", r->outputs, index);
 	if (is_logged(b, r) && (b->pool == VALUE_NONE || (attention_needs_matrix(o) && !o->cross)))
-		log_rows(b, r, layer, "weights", weights);
+		builder_log(b, r->place, layer, "weights", weights);
 	if (b->rng != VALUE_NONE && o->dropout > 0)
 		weights = op_dropout(g, weights, b->rng, (float)o->dropout, site);
 	return mix(b, o, prefix, "post_softmax_talking_heads", weights);

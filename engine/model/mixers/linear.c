@@ -30,10 +30,8 @@ static value attend(builder *b, const linear_options *o, int layer, value q, val
 		linear_attention_params params = {.heads = o->heads, .causal = o->causal, .eps = LINEAR_ATTENTION_EPS};
 		a = op_linear_attention(b->g, q, k, v, mask, params);
 	}
-	if (b->spec->explain) {
-		builder_output(b, q, "layers.%d.query", layer);
-		builder_output(b, k, "layers.%d.key", layer);
-	}
+	builder_log(b, b->place, layer, "query", q);
+	builder_log(b, b->place, layer, "key", k);
 	return a.y;
 }
 

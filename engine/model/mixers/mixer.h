@@ -8,7 +8,6 @@
 #define ENGINE_MODEL_MIXERS_MIXER_H
 
 #include "engine/model/builder.h"
-#include "engine/model/explainer.h"
 
 typedef struct mixer {
 	const char *name;
