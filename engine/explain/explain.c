@@ -45,16 +45,18 @@ void explain_log_init(explain_log *out, const architecture *a, const void *confi
 
 int64_t explain_token_floats(const architecture *a, const void *config)
 {
-	explain_log l;
+	explain_logs l;
 	if (!architecture_explainer(a, config))
 		return 0;
-	explain_log_init(&l, a, config, NULL, 0);
-	return l.floats;
+	explain_logs_init(&l, a, config, NULL, 1, 0);
+	return explain_logs_floats(&l);
 }
 
 void explain_logs_init(explain_logs *out, const architecture *a, const void *config, const float *data, int64_t tokens,
                        int64_t sources)
 {
+	if (architecture_dims(config)->shifted)
+		sources = tokens;
 	for (int p = 0; p < ATTENTION_PLACES; p++) {
 		explain_log *l = &out->at[p];
 		init(l, a, config, (attention_place)p);
@@ -353,4 +355,23 @@ status explain_source_rollout(const explain_logs *logs, const explain_selection 
 	free(row);
 	free(scratch);
 	return s == STATUS_OK ? normalise(out, l->sources) : s;
+}
+
+/* --- over tokens that are read twice ------------------------------------------------------------ */
+
+/* The last token stands in no row of the decoder, and row 0 holds no token. */
+status explain_twice(const explain_logs *logs, const explain_selection *pick, int64_t position, bool rollout,
+                     double *out)
+{
+	const explain_log *text = &logs->at[ATTENTION_OF_TOKENS];
+	const int64_t n = logs->at[ATTENTION_TO_SOURCE].sources;
+	double *rows = memory_new((size_t)n, sizeof *rows);
+	status s =
+	    rows ? (rollout ? explain_source_rollout : explain_source_mean)(logs, pick, position, out) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		s = (rollout ? explain_rollout : explain_mean)(text, pick, position, rows);
+	for (int64_t j = 1; j < n && s == STATUS_OK; j++)
+		out[j - 1] += rows[j];
+	free(rows);
+	return s == STATUS_OK ? normalise(out, n) : s;
 }

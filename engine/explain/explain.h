@@ -27,13 +27,14 @@ typedef struct explain_log {
 	int64_t key_at[ARCHITECTURE_MAX_LAYERS];
 } explain_log;
 
-/* Floats of a token in the logs of a configuration; 0: it has no explainer. */
+/* Floats of a token in the logs of a configuration, in all of them where the tokens are the source too
+ * (model_dims.shifted); 0: it has no explainer. */
 int64_t explain_token_floats(const architecture *a, const void *config);
 /* The log `data` of a model of this configuration, which has an explainer. */
 void explain_log_init(explain_log *out, const architecture *a, const void *config, const float *data, int64_t tokens);
 
 /* All logs of a sequence with its source, one behind the other: of the tokens, of the source, of queries and of keys of
- * the attention to it. Without a source the first alone. */
+ * the attention to it. Without a source the first alone; with model_dims.shifted the source is the tokens again. */
 typedef struct explain_logs {
 	explain_log at[ATTENTION_PLACES];
 } explain_logs;
@@ -73,6 +74,9 @@ status explain_rollout(const explain_log *l, const explain_selection *pick, int6
  * place has choose nothing there. */
 status explain_source_mean(const explain_logs *l, const explain_selection *pick, int64_t position, double *out);
 status explain_source_rollout(const explain_logs *l, const explain_selection *pick, int64_t position, double *out);
+/* With model_dims.shifted, into out[tokens]: the sum of what the position reads of a token in the source and in the
+ * decoder's row that holds it, by rollout or else the means, normalised. The row of the start token is left out. */
+status explain_twice(const explain_logs *l, const explain_selection *pick, int64_t position, bool rollout, double *out);
 /* The first token that rollout follows: its time grows with the tokens from there to the reach. The log needs no data.
  */
 int64_t explain_rollout_first(const explain_log *l, const explain_selection *pick, int64_t position);

@@ -29,7 +29,7 @@ typedef struct model_dims {
 	int64_t inputs;  /* token ids */
 	int64_t outputs; /* width of the head */
 	int64_t hidden, layers, heads;
-	int64_t other_layers; /* of the second stack of a model that has two: the one that `layers` does not count */
+	int64_t other_layers; /* of the encoder of a model that has two stacks; layers and heads are the decoder's */
 	head_kind head;
 	pooling pool;          /* of HEAD_CLASSES: what the head reads of a sequence */
 	bool causal;           /* no token depends on later ones, so sessions can read it token by token */
@@ -49,7 +49,8 @@ typedef struct model_dims {
 	int64_t start; /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given */
 	int64_t carried; /* floats that a row of text leaves to the next in training (architecture.carried) */
 	int64_t end;     /* of POOL_END: token id; the row of a sequence is that of the last such token */
-	bool shifted;    /* a decoder reads the tokens a second time, one row later and masked ones too */
+	bool shifted;    /* a decoder reads the tokens a second time, one row later and masked ones too: row 0 is of a
+	                  * start token, row j of token j - 1. In explanations the tokens are its source */
 	float dropout;
 } model_dims;
 

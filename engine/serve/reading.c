@@ -6,7 +6,8 @@
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 
-/* The logs of form.both stand one behind the other; else there is the first alone. */
+/* The logs of form.both, and of a model that reads its tokens twice, stand one behind the other; else there is the
+ * first alone. */
 enum { SECTIONS = 4 };
 static const struct {
 	attention_place place;
@@ -36,6 +37,11 @@ struct reading {
 	int logits;  /* its node that makes them; -1: none does */
 	bool wants;  /* coefficients */
 };
+
+static int sections_of(const served_model *m, reading_form form)
+{
+	return form.both || model_dimensions(m->model)->shifted ? SECTIONS : 1;
+}
 
 bool reading_by_pieces(const served_model *m, reading_form form)
 {
@@ -155,7 +161,7 @@ static status fill(reading *r, const served_model *m, error *err)
 		return STATUS_NOMEM;
 	TRY(model_plan(&r->plan, m->model, &spec, NULL, spec.slots ? statepool_data(m->pool) : NULL, err));
 	r->logits = r->form.attribution ? plan_node_of(r->plan, port_find(plan_graph(r->plan), PORT_LOGITS)) : -1;
-	for (int i = 0; r->form.log && i < (r->form.both ? SECTIONS : 1); i++)
+	for (int i = 0; r->form.log && i < sections_of(m, r->form); i++)
 		TRY(outputs_new(&r->outputs[i], m->model, r->plan, sections[i].place, sections[i].keys,
 		                READING_LOG_TOKENS));
 	return STATUS_OK;
@@ -300,7 +306,8 @@ status reading_begin(reading **out, served_model *m, reading_form form, const re
 /* Tokens of a section. */
 static int64_t section_tokens(const reading *r, int i)
 {
-	return sections[i].place == ATTENTION_OF_SOURCE || sections[i].keys ? r->piece.n_source : r->piece.count;
+	const bool source = sections[i].place == ATTENTION_OF_SOURCE || sections[i].keys;
+	return source && r->form.both ? r->piece.n_source : r->piece.count;
 }
 
 static status read_log(reading *r)
@@ -330,7 +337,7 @@ status reading_step(reading *r, bool *done)
 	}
 	TRY(r->cursor < nodes ? plan_step_rows(r->plan, &r->cursor, &r->row, READING_WORK) : read_log(r));
 	r->wants = node == r->logits && r->cursor > node;
-	*done = r->cursor == nodes && (!r->form.log || r->section == (r->form.both ? SECTIONS : 1));
+	*done = r->cursor == nodes && (!r->form.log || r->section == sections_of(r->model, r->form));
 	return STATUS_OK;
 }
 

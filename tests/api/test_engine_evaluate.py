@@ -13,6 +13,7 @@ from engine_client import SANITIZED, Daemon, EngineError, own_daemon
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "reference"), str(ROOT / "bench")]
+import bart
 import check_golden
 import faithfulness
 import planted_keys
@@ -49,12 +50,12 @@ MASK = 259  # of the encoder
 
 @pytest.fixture(scope="module")
 def others(engine):
-    """Model, tokens, source and position: an encoder-decoder, and an encoder that fills in masks."""
-    for name, files in (("translator", EncoderDecoder().files()), ("encoder", encoder_files(MASK))):
+    """Model, tokens, source and position: an encoder-decoder, an encoder that fills in masks, a model that reads its tokens twice."""
+    for name, files in (("translator", EncoderDecoder().files()), ("encoder", encoder_files(MASK)), ("reader", bart.Bart(linear=True).files())):
         engine.upload("model.import", {"id": name}, **files)
     ids = [3 + b for b in b"what is said of it"]
     return {"translator": ("translator", [START, *ids[:9]], [3 + b for b in b"a source"], 9),
-            "encoder": ("encoder", [*ids[:6], MASK, *ids[6:12], MASK], None, 6)}
+            "encoder": ("encoder", [*ids[:6], MASK, *ids[6:12], MASK], None, 6), "bart": ("reader", [*ids[:11], bart.END], None, None)}
 
 
 def by_name(evaluation, numbers):
@@ -103,19 +104,21 @@ def numbers(engine, model, ids, method, replacement, **request):
     request |= {"model": model, "input": ids[1:] if "source" in request else ids}
     if method in ("alpha", "rollout"):
         found = engine.call("explain", request | {"method": "alpha", "aggregate": "mean" if method == "alpha" else "rollout"})
-        return (found["source"]["aggregate"]["alpha"] if "source" in found else []) + found["aggregate"]["alpha"]
+        rows, source = found["aggregate"]["alpha"], found.get("source", {}).get("aggregate", {}).get("alpha", [])
+        return source + rows if "source" in request or not source else bart.both(numpy.array(rows), source)
     more = {"replacement": replacement} if method == "leave_one_out" and replacement is not None else {}
     found = engine.call("explain", request | {"method": method} | more)
     found = found["contributions" if method == "contributions" else "attribution"]
     return found.get("source", {}).get("tokens", []) + found["tokens"]
 
 
-@pytest.mark.parametrize("name", ["additive_windows", "gpt2", "linear", "translator", "encoder"])
+@pytest.mark.parametrize("name", ["additive_windows", "gpt2", "linear", "translator", "encoder", "bart"])
 def test_every_metric_of_every_method_is_what_the_reference_says(engine, sets, others, name):
     model, ids, source, position = others.get(name) or (*sets[name], None, None)
     settings = {"fractions": [0.1, 0.5], "grid": 4, "soft": 2, "far": 9 if name in sets else 4, "seed": 3}
     more = {"source": source} if source else {}
-    request = {"model": model, "input": ids[1:] if source else ids, "replacement": 40, "rows": True, "methods": METHODS} | settings | more
+    methods = [m for m in METHODS if name != "bart" or m != "attention_x_gradient"]
+    request = {"model": model, "input": ids[1:] if source else ids, "replacement": 40, "rows": True, "methods": methods} | settings | more
     evaluation = engine.call("evaluation.create", request)
     row = evaluation["rows"][0]
     everything = len(source or []) + len(ids)
@@ -124,17 +127,17 @@ def test_every_metric_of_every_method_is_what_the_reference_says(engine, sets, o
     token = row["target"]["id"]
     replaced = SaidOfSource(ids, source, token, 40) if source else Said(engine, model, ids, token, 40, position)
     said = lambda absent: replaced(frozenset(j + (j >= reader) for j in absent))
-    orders = [numpy.delete(numbers(engine, model, ids, m, 40, **more), reader) for m in METHODS]
+    orders = [numpy.delete(numbers(engine, model, ids, m, 40, **more), reader) for m in methods]
     orders += [faithfulness.random_order(3, 0, n, reader), faithfulness.recency(n, reader)]
     expected = faithfulness.measure(said, orders, **settings, reader=reader)
     assert row["log_probability"] == pytest.approx(said(frozenset()), abs=1e-5)
     assert row["empty"] == pytest.approx(said(frozenset(range(n))), abs=1e-5)
-    assert [m["method"] for m in row["methods"]] == METHODS + ["random", "recency"]
+    assert [m["method"] for m in row["methods"]] == methods + ["random", "recency"]
     for found, (forward, backward, curves) in zip(row["methods"], expected, strict=True):
         assert_same(by_name(evaluation, found["values"]), forward)
         assert found["deletion"] == pytest.approx(curves[0], abs=1e-5)
         assert found["insertion"] == pytest.approx(curves[1], abs=1e-5)
-        if found["method"] in METHODS:
+        if found["method"] in methods:
             assert_same(by_name(evaluation, found["reverse"]), backward)
         else:
             assert found["reverse"] is None

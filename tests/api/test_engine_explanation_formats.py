@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "reference"))
 import check_golden
 import tensors
+from bart import END, Bart
 from encoder_decoder import EncoderDecoder
 
 COLUMNS = ["path", "position", "layer", "head", "round", "side", "token", "token_id", "text", "value"]
@@ -32,6 +33,7 @@ def engine(tmp_path_factory):
             tensors.write(weights, {n: array for n, array in arrays.items() if check_golden.is_parameter(n)})
             e.upload("model.import", {"id": "set." + name}, config=metadata["config"].encode(), weights=weights.read_bytes())
         e.upload("model.import", {"id": "translator"}, **EncoderDecoder().files())
+        e.upload("model.import", {"id": "reader"}, **Bart(linear=False).files())
         yield e
 
 
@@ -41,7 +43,8 @@ REQUESTS = [
     {"model": "set.additive_windows", "method": "integrated_gradients", "steps": 4}, {"model": "set.gpt2", "layers": [1], "heads": [0], "aggregate": "mean"},
     {"model": "set.gpt2", "span": [1, 3], "method": "leave_one_out"}, {"model": "set.encoder_mean"},
     {"model": "translator", "source": AWKWARD, "aggregate": "rollout", "position": 3}, {"model": "translator", "source": "a source", "span": [1, 3], "method": "contributions"},
-    {"model": "translator", "source": AWKWARD, "span": [0, 2], "top": 3}, {"model": "translator", "source": "x", "method": "attention_x_gradient"}]
+    {"model": "translator", "source": AWKWARD, "span": [0, 2], "top": 3}, {"model": "translator", "source": "x", "method": "attention_x_gradient"},
+    {"model": "reader", "input": [*(b + 3 for b in AWKWARD.encode()[:40]), END], "aggregate": "mean"}]
 requests = pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: " ".join(map(str, r.values())))
 
 

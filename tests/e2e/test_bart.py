@@ -63,7 +63,7 @@ def test_its_first_update_has_the_rate_0(service, trained):
     assert all(0 < rate for step, rate in rates.items() if step > 1) and rates.get(1, 0) == 0
 
 
-def test_a_class_is_explained_by_contributions_and_gradients_and_what_it_lacks_is_refused(service, trained):
+def test_a_class_is_explained_by_contributions_gradients_and_weights_and_what_it_lacks_is_refused(service, trained):
     ids = [b + 3 for b in b"heron"] + [1] + [b + 3 for b in b"a heron"] + [1]
     ask = {"model": trained["fine_tuned_model"], "input": ids, "target": {"kind": "logit", "token": "entailment"}}
     parts = service.ok("POST", "/v1/explain", {**ask, "method": "contributions"})["contributions"]
@@ -73,8 +73,13 @@ def test_a_class_is_explained_by_contributions_and_gradients_and_what_it_lacks_i
     assert [token["id"] for token in text["tokens"]] == ids[:6]
     path = service.ok("POST", "/v1/explain", {**ask, "method": "integrated_gradients"})["attribution"]
     assert abs(path["completeness_error"]) < 0.05 * abs(path["difference"]) + 0.01
+    both = service.ok("POST", "/v1/explain", {**ask, "aggregate": "mean"})
+    assert both["contributions"]["score"] == pytest.approx(parts["score"]) and len(both["weights"]) == len(both["source"]["weights"]) == 4
+    assert sum(both["source"]["aggregate"]["alpha"]) == pytest.approx(1, abs=1e-5) and both["source"]["tokens"] == both["tokens"]
+    beside = service.ok("POST", "/v1/explain", {**ask, "compare": {"target": {"token": "not_entailment"}}})
+    assert beside["compare"]["same_source_tokens"] and beside["compare"]["source"]["weights"] == both["source"]["weights"]
     for more, param in (({"method": "attention_x_gradient"}, "method"), ({"method": "leave_one_out"}, "replacement"),
-                        ({"method": "alpha"}, "model"), ({}, "model"), ({"method": "contributions", "input": ids[:5]}, "input")):
+                        ({"input": ids[:5]}, "input"), ({"method": "contributions", "input": ids[:5]}, "input")):
         status, answer, _ = service.request("POST", "/v1/explain", {**ask, **more})
         assert status == 400 and answer["error"]["param"] == param, answer
 

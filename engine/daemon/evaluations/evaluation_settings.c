@@ -56,7 +56,7 @@ static const char *problem_with(const model_entry *m, evaluation_method method)
 		return "the model has no importance weights";
 	if (method == EVALUATION_ATTENTION_GRADIENT && m->dims.shifted)
 		return "attention in the model's decoder reads rows that hold the token before";
-	if (method == EVALUATION_ROLLOUT && m->dims.head == HEAD_CLASSES && m->dims.pool != POOL_LAST)
+	if (method == EVALUATION_ROLLOUT && m->dims.pool == POOL_MEAN)
 		return "rollout follows one position, and the classes of this model come from all of them";
 	return NULL;
 }

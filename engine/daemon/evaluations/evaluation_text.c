@@ -10,6 +10,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/generation/scoring_task.h"
 #include "engine/explain/explain.h"
+#include "engine/model/feed.h"
 
 typedef enum stage {
 	STAGE_NONE,
@@ -202,22 +203,29 @@ static double *numbers_of(const evaluation_text *t, place *p, evaluation_method 
 	return NULL;
 }
 
-/* What attention has read in all layers, heads and rounds: of the source, and of the text. */
+/* What attention has read in all layers, heads and rounds: of the source, and of the text behind it. */
+static status all_weights(const evaluation_text *t, const explain_logs *logs, const explain_selection *all,
+                          const place *p, bool rollout, double *out)
+{
+	const model_dims *d = &t->model->dims;
+	const explain_log *l = &logs->at[ATTENTION_OF_TOKENS];
+	double *of_text = out + t->tokens.n_source;
+	if (d->shifted)
+		return explain_twice(logs, all, feed_row(d, t->tokens.ids, p->count), rollout, of_text);
+	if (t->tokens.n_source > 0)
+		TRY((rollout ? explain_source_rollout : explain_source_mean)(logs, all, p->position, out));
+	if (rollout)
+		return explain_rollout(l, all, p->position, of_text);
+	return d->pool == POOL_MEAN ? explain_mean_of_all(l, all, of_text) : explain_mean(l, all, p->position, of_text);
+}
+
 static status read_weights(const evaluation_text *t, const explain_logs *logs, const explain_selection *all, place *p,
                            evaluation_method method, double *scratch)
 {
-	const bool pooled = t->model->dims.head == HEAD_CLASSES && t->model->dims.pool != POOL_LAST;
-	const bool rollout = method == EVALUATION_ROLLOUT;
-	const explain_log *l = &logs->at[ATTENTION_OF_TOKENS];
-	double *numbers = numbers_of(t, p, method), *of_text = scratch + t->tokens.n_source;
+	double *numbers = numbers_of(t, p, method);
 	if (!numbers)
 		return STATUS_OK;
-	if (t->tokens.n_source > 0)
-		TRY((rollout ? explain_source_rollout : explain_source_mean)(logs, all, p->position, scratch));
-	if (rollout)
-		TRY(explain_rollout(l, all, p->position, of_text));
-	else
-		TRY(pooled ? explain_mean_of_all(l, all, of_text) : explain_mean(l, all, p->position, of_text));
+	TRY(all_weights(t, logs, all, p, method == EVALUATION_ROLLOUT, scratch));
 	for (int64_t j = 0; j < p->n; j++)
 		numbers[j] = scratch[token_of(p, j)];
 	return STATUS_OK;

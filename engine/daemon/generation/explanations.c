@@ -20,6 +20,7 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/pieces.h"
 #include "engine/daemon/sessions/session_task.h"
+#include "engine/model/feed.h"
 
 /* Numbers in one answer: each is about 14 bytes of JSON, and a frame holds 64 MiB. */
 enum { EXPLANATIONS_MAX_NUMBERS = 4 << 20 };
@@ -58,14 +59,14 @@ static void explanation_free(void *context)
 
 /* --- the selection -------------------------------------------------------------------- */
 
-/* Of a model that fills in masks the first one, else the last token. */
+/* Of a model that fills in masks the first one, else the token at which a head reads; -1: there is none. */
 static int64_t default_position(const model_entry *c, const attributions_input *in)
 {
 	const int32_t mask = c->dims.head == HEAD_VOCABULARY && !c->dims.causal ? catalog_mask(c) : TOKEN_NONE;
 	for (int64_t i = 0; in->ids && mask != TOKEN_NONE && i < in->n; i++)
 		if (in->ids[i] == mask)
 			return i;
-	return in->n - 1;
+	return in->ids ? feed_row(&c->dims, in->ids, in->n) : in->n - 1;
 }
 
 static status read_position(explanation *x, const json_t *position, const model_entry *c, const attributions_input *in,
@@ -82,6 +83,9 @@ static status read_position(explanation *x, const json_t *position, const model_
 		           : error_set(err, STATUS_INVALID, "aggregate", "needs one position, not all");
 	if (x->position < 0)
 		x->position = position ? in->n - 1 : default_position(c, in);
+	if (x->position < 0)
+		return error_set(err, STATUS_INVALID, "input", "lacks the token %lld, at which the model reads a text",
+		                 (long long)c->dims.end);
 	return x->position < in->n ? STATUS_OK
 	                           : error_set(err, STATUS_INVALID, "position", "there are %lld tokens, counted from 0",
 	                                       (long long)in->n);
@@ -196,14 +200,15 @@ static json_t *aggregate_object(const explanation *x, bool source, double *scrat
 		return NULL;
 	}
 	return json_pack("{s:s, s:o}", "method", mean ? "mean" : "rollout", "alpha",
-	                 floats(scratch, source ? x->input.n_source : explain_reach(x->log, i)));
+	                 floats(scratch, source ? l->at[ATTENTION_TO_SOURCE].sources : explain_reach(x->log, i)));
 }
 
-/* How the position attends to the source. */
+/* How the position attends to the source, which may be the tokens themselves. */
 static json_t *source_object(const explanation *x, double *scratch, error *err)
 {
 	const session_log *in = &x->input;
-	json_t *tokens = tokens_pieces(in->model->tokenizer, in->source, in->n_source);
+	json_t *tokens = in->n_source > 0 ? tokens_pieces(in->model->tokenizer, in->source, in->n_source)
+	                                  : tokens_pieces(in->model->tokenizer, in->tokens, in->count);
 	json_t *object = json_pack("{s:o}", "tokens", tokens);
 	if (!object || !x->weights)
 		return object;
@@ -264,7 +269,7 @@ static json_t *explanation_object(const explanation *x, error *err)
 	                     x->position < 0 ? json_string("all") : json_integer(x->position), "weights",
 	                     x->weights ? all_rows(x, x->log, scratch) : json_array(), "aggregate", sum);
 	bool whole = object;
-	if (in->n_source > 0)
+	if (in->n_source > 0 || (x->weights && in->model->dims.shifted))
 		whole = whole && json_object_set_new(object, "source", source_object(x, scratch, err)) == 0;
 	free(scratch);
 	if (x->attributions.wanted)
@@ -283,21 +288,25 @@ static json_t *mean_object(const double *alpha, int64_t n)
 
 json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err)
 {
-	explain_log l;
-	bool last = m->dims.pool == POOL_LAST;
-	explain_log_init(&l, m->architecture, m->parsed, log, n);
-	int64_t most = l.layers > l.heads ? l.layers : l.heads;
-	most = most > l.rounds ? most : l.rounds;
+	explain_logs logs;
+	explain_logs_init(&logs, m->architecture, m->parsed, log, n, 0);
+	const explain_log *l = &logs.at[ATTENTION_OF_TOKENS];
+	const bool all_rows = m->dims.pool == POOL_MEAN;
+	const int64_t row = feed_row(&m->dims, ids, n);
+	int64_t most = l->layers > l->heads ? l->layers : l->heads;
+	most = most > l->rounds ? most : l->rounds;
 	bool *all = memory_new((size_t)most, sizeof *all);
 	double *alpha = memory_new((size_t)n, sizeof *alpha);
 	json_t *object = NULL;
 	if (all && alpha) {
 		memset(all, true, (size_t)most);
 		explain_selection pick = {all, all, all};
-		status s = last ? explain_mean(&l, &pick, n - 1, alpha) : explain_mean_of_all(&l, &pick, alpha);
+		status s = all_rows          ? explain_mean_of_all(l, &pick, alpha)
+		           : m->dims.shifted ? explain_twice(&logs, &pick, row, false, alpha)
+		                             : explain_mean(l, &pick, row, alpha);
 		if (s == STATUS_OK)
 			object = json_pack("{s:o, s:o, s:o}", "tokens", tokens_pieces(m->tokenizer, ids, n), "position",
-			                   last ? json_integer(n - 1) : json_string("all"), "aggregate",
+			                   all_rows ? json_string("all") : json_integer(row), "aggregate",
 			                   mean_object(alpha, n));
 		else if (s != STATUS_NOMEM)
 			error_set(err, s, "explain",

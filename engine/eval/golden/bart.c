@@ -20,7 +20,7 @@
 
 #include "engine/eval/bart_set.h"
 
-enum { MAX_LAYERS = 256, NAME_BYTES = 160 };
+enum { NAME_BYTES = 160 };
 
 static bool recognises(const golden *g)
 {
@@ -146,12 +146,10 @@ static status evaluate_policy(golden *g, int policy, bool decoder, error *err)
 	spec.backward = spec.loss && g->options->spec.gradients;
 	TRY(run(g, m, &in, spec, &p, err));
 	extent e = EXTENT(in.b, in.n, dims->hidden);
-	TRY(add_stack(g, p, "encoder", dims->layers, e, name, err));
+	TRY(add_stack(g, p, "encoder", decoder ? dims->other_layers : dims->layers, e, name, err));
 	if (!decoder)
 		return STATUS_OK;
-	int64_t layers;
-	TRY(golden_config_integer(g, "decoder_layers", MAX_LAYERS, &layers, err));
-	TRY(add_stack(g, p, "decoder", layers, e, name, err));
+	TRY(add_stack(g, p, "decoder", dims->layers, e, name, err));
 	return add_classes(g, m, &in, p, name, err);
 }
 

@@ -100,12 +100,26 @@ static json_t *write_config(const void *config)
 	                               "decoder_start_token_id", (json_int_t)c->start));
 }
 
-/* Of the decoder, whose rows the head reads: weights of the encoder would say nothing of them. */
+/* Of the decoder, whose rows the head reads. */
 static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	(void)layer;
 	*options = &((const bart_config *)config)->self_attention;
 	return &mixer_projected;
+}
+
+/* What the encoder reads, the same tokens, is the decoder's source. */
+static bool source_attention(const void *config, attention_place place, int64_t layer, attention_site *out)
+{
+	const bart_config *c = config;
+	const bart_stack *s = place == ATTENTION_TO_SOURCE ? &c->decoder : &c->encoder;
+	if (place == ATTENTION_TO_SOURCE)
+		*out = (attention_site){&projected_source_explainer, &c->cross_attention, s->heads};
+	else if (c->linear)
+		*out = (attention_site){&linear_explainer, &c->linear_attention, s->heads};
+	else
+		*out = (attention_site){&projected_explainer, &c->softmax_attention, s->heads};
+	return layer < s->layers;
 }
 
 /* Tensors of other heads, and further names of the embedding. */
@@ -137,5 +151,6 @@ const architecture architecture_bart = {
     .prefix = "model.",
     .ignores = is_of_another_head,
     .mixer = layer_mixer,
+    .source_attention = source_attention,
     .forward = forward,
 };

@@ -58,8 +58,12 @@ static int64_t count_parameters(const bart_config *c)
 
 void bart_finish(bart_config *c, config_reader *r)
 {
-	c->dims.other_layers = c->decoder.layers;
 	config_check_heads(r, &c->dims, "encoder_attention_heads", "d_model");
+	if (c->decoder.layers > 0) { /* the head reads the decoder's rows */
+		c->dims.other_layers = c->encoder.layers;
+		c->dims.layers = c->decoder.layers;
+		c->dims.heads = c->decoder.heads;
+	}
 	config_check_parameters(r, count_parameters(c));
 	c->dims.dropout = (float)fmax(fmax(c->dropout, c->weight_dropout), fmax(c->inner_dropout, c->head_dropout));
 	c->linear_attention = (linear_options){.hidden = c->dims.hidden,
@@ -220,7 +224,7 @@ static value encoder_layer(builder *b, const bart_config *c, int l, value h)
 	char prefix[PREFIX_BYTES];
 	layer_prefix(prefix, "encoder", l, "self_attn.");
 	value attended = c->linear ? mixer_linear.forward(b, &c->linear_attention, l, prefix, h)
-	                           : projected_forward(b, &c->softmax_attention, prefix, h, VALUE_NONE, b->mask);
+	                           : projected_forward(b, &c->softmax_attention, l, prefix, h, VALUE_NONE, b->mask);
 	name_activation(b, attended, "encoder", l, "attention");
 	h = join(b, c, h, attended, "encoder", l, "self_attn");
 	name_activation(b, h, "encoder", l, "attention_norm");
@@ -231,8 +235,10 @@ value bart_encode(builder *b, const bart_config *c, value words)
 {
 	value h = embed(b, c, words, "encoder");
 	builder_boundary(b);
+	b->place = c->decoder.layers > 0 ? ATTENTION_OF_SOURCE : ATTENTION_OF_TOKENS;
 	for (int l = 0; l < c->encoder.layers; l++, builder_boundary(b))
 		h = encoder_layer(b, c, l, h);
+	b->place = ATTENTION_OF_TOKENS;
 	return h;
 }
 
@@ -240,12 +246,12 @@ static value decoder_layer(builder *b, const bart_config *c, int l, value h, val
 {
 	char prefix[PREFIX_BYTES];
 	layer_prefix(prefix, "decoder", l, "self_attn.");
-	value attended = projected_forward(b, &c->self_attention, prefix, h, VALUE_NONE, VALUE_NONE);
+	value attended = projected_forward(b, &c->self_attention, l, prefix, h, VALUE_NONE, VALUE_NONE);
 	name_activation(b, attended, "decoder", l, "attention");
 	h = join(b, c, h, attended, "decoder", l, "self_attn");
 	name_activation(b, h, "decoder", l, "attention_norm");
 	layer_prefix(prefix, "decoder", l, "encoder_attn.");
-	attended = projected_forward(b, &c->cross_attention, prefix, h, encoded, b->mask);
+	attended = projected_forward(b, &c->cross_attention, l, prefix, h, encoded, b->mask);
 	name_activation(b, attended, "decoder", l, "cross_attention");
 	h = join(b, c, h, attended, "decoder", l, "encoder_attn");
 	return feed_forward(b, c, h, "decoder", l);

@@ -117,8 +117,10 @@ typedef struct projected_options {
 	double dropout, std;
 } projected_options;
 /* source [B, S, D], or VALUE_NONE: x. mask [B, S], or VALUE_NONE: of the keys. */
-value projected_forward(builder *b, const projected_options *o, const char *prefix, value x, value source, value mask);
+value projected_forward(builder *b, const projected_options *o, int layer, const char *prefix, value x, value source,
+                        value mask);
 extern const mixer mixer_projected;
+extern const explainer projected_explainer, projected_source_explainer; /* of itself; to a source */
 
 /* Softmax attention with the options of x-transformers, to a sequence itself or to a source:
  *   q = x W_qᵀ, k, v = s W_kᵀ, s W_vᵀ (s: the source, or x), rotated, behind memory keys and values, normalised

@@ -17,12 +17,16 @@ static void states(const void *options, int layer, state_list *list)
 	(void)list;
 }
 
-value projected_forward(builder *b, const projected_options *o, const char *prefix, value x, value source, value mask)
+value projected_forward(builder *b, const projected_options *o, int layer, const char *prefix, value x, value source,
+                        value mask)
 {
 	value read = source == VALUE_NONE ? x : source;
 	value q = builder_linear(b, x, "%sq_proj", prefix);
 	value k = builder_linear(b, read, "%sk_proj", prefix);
 	value v = builder_linear(b, read, "%sv_proj", prefix);
+	const attention_place place = source == VALUE_NONE ? b->place : ATTENTION_TO_SOURCE;
+	builder_log(b, place, layer, "query", q);
+	builder_log(b, place, layer, "key", k);
 	softmax_params params = {.heads = o->heads,
 	                         .scale = (float)(1 / sqrt((double)o->hidden / (double)o->heads)),
 	                         .stream = builder_site(b),
@@ -35,9 +39,7 @@ value projected_forward(builder *b, const projected_options *o, const char *pref
 
 static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
-	(void)layer;
-	const projected_options *o = options;
-	return projected_forward(b, o, prefix, x, VALUE_NONE, b->mask);
+	return projected_forward(b, options, layer, prefix, x, VALUE_NONE, b->mask);
 }
 
 const mixer mixer_projected = {
@@ -45,4 +47,5 @@ const mixer mixer_projected = {
     .parameters = parameters,
     .states = states,
     .forward = forward,
+    .explainer = &projected_explainer,
 };

@@ -9,6 +9,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/explain/explain.h"
+#include "engine/model/bart/bart.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/parallel_log.h"
 
@@ -22,6 +23,9 @@ typedef struct fixture {
 	model *model;
 	explain_log log; /* of ids */
 	float *data;
+	bart_config twice; /* reads its tokens twice */
+	explain_logs logs;
+	float numbers[400];
 } fixture;
 
 static int setup(void **state)
@@ -33,6 +37,13 @@ static int setup(void **state)
 	assert_int_equal(model_create(&f->model, architecture_find("additive"), config, 1, f->backend, NULL),
 	                 STATUS_OK);
 	f->data = parallel_log(f->model, ids, TOKENS, &f->log);
+	json_decref(config);
+	config =
+	    json_pack("{s:s, s:i, s:i, s:i, s:i, s:s}", "model_type", "bart", "d_model", 4, "encoder_attention_heads",
+	              2, "encoder_layers", 2, "vocab_size", 11, "encoder_attention", "linear");
+	assert_int_equal(architecture_read(&architecture_bart, &f->twice, config, NULL), STATUS_OK);
+	explain_logs_init(&f->logs, &architecture_bart, &f->twice, f->numbers, TOKENS, 0);
+	assert_true(explain_logs_floats(&f->logs) <= (int64_t)(sizeof f->numbers / sizeof *f->numbers));
 	json_decref(config);
 	*state = f;
 	return 0;
@@ -86,11 +97,19 @@ static status mean_of_all(const fixture *f, error *err)
 	return explain_mean_of_all(&f->log, &everything, out);
 }
 
+static status twice(const fixture *f, error *err)
+{
+	(void)err;
+	double out[TOKENS];
+	return explain_twice(&f->logs, &everything, TOKENS - 1, true, out);
+}
+
 static void scores_are_aggregated_or_there_is_an_error(void **state)
 {
 	fail_each(mean, *state, 1);
 	fail_each(rollout, *state, 3);
 	fail_each(mean_of_all, *state, 3);
+	fail_each(twice, *state, 8);
 }
 
 int main(void)

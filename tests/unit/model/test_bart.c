@@ -294,17 +294,6 @@ static void a_saved_model_is_loaded_bit_for_bit_and_gives_the_same_classes(void 
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-static void weights_of_its_attention_are_refused(void **state)
-{
-	(void)state;
-	model *m = fixture_created_as(&architecture_bart, LINEAR, 1, device);
-	const forward_spec spec = {.batch = 1, .length = 3, .logits = LOGITS_LAST, .explain = true};
-	plan *p;
-	assert_null(model_explainer(m));
-	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_UNSUPPORTED);
-	model_free(m);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -316,7 +305,6 @@ int main(void)
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
 	    cmocka_unit_test(a_saved_model_is_loaded_bit_for_bit_and_gives_the_same_classes),
-	    cmocka_unit_test(weights_of_its_attention_are_refused),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

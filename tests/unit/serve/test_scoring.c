@@ -156,7 +156,7 @@ static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(vo
 static void an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < MODELS; kind++) {
+	for (int kind = 0; kind <= BART; kind++) {
 		fixture f;
 		scoring_sequence all[LENGTHS];
 		caller *plain = malloc(sizeof *plain), *c = malloc(sizeof *c);
