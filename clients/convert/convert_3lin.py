@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Convert a model that 3Lin's own programs saved to a model folder. Needs numpy and safetensors.
+
+README.md beside this file has the layout of the files that are read, and what is assumed of them.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import numpy
+import safetensors.numpy
+
+TAPS = 16  # of a combiner: its inputs are TAPS times the width of values
+MATRICES = (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "Combiner"))  # ours, theirs; in a file's order
+MAX_SIZE, MAX_ATTENTIONS = 1 << 24, 256
+TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS = "TUNE_FINAL_LAYER", "TUNE_EMBED", "TAIL_LOSS", "COMBINE_LAYERS", "ABS_POSITIONS"
+DOCUMENTS = "USE_DOC_START_TOKEN"
+BITS = {"SIM_QUANT_2BIT": 2, "SIM_QUANT_4BIT": 4}
+FLAGS = {1: "HASHED_EMBED", 2: "PPM", 4: DOCUMENTS, 8: TUNE_FINAL, 0x10: TUNE_EMBED, 0x20: TAIL_LOSS, 0x40: "SIM_QUANT_2BIT"}
+PROFILE_FLAGS = {"seed": {0x80: "GROK_BINARY_OP"},
+                 "head": {0x80: "SIM_QUANT_4BIT", 0x100: "GROK_BINARY_OP", 0x200: COMBINE, 0x400: "MLM_BERT", 0x800: POSITIONS}}
+READ = {TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, *BITS}
+ATTENTION = {"seed": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("wide", "u1"), ("padding", "V3")]),
+             "head": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("width", "<i8")])}
+
+
+class Refused(Exception):
+    """Names what in the file is wrong."""
+
+
+def need(good, name, problem):
+    if not good:
+        raise Refused(f"{name}: {problem}")
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def array(self, dtype, count, name):
+        size = numpy.dtype(dtype).itemsize * count
+        need(size <= len(self.data) - self.at, name, f"the file ends at byte {len(self.data)}, {self.at + size} are needed")
+        self.at += size
+        return numpy.frombuffer(self.data, dtype, count, self.at - size)
+
+    def integer(self, name, least, most):
+        x = int(self.array("<i8", 1, name)[0])
+        need(least <= x <= most, name, f"{x}, not from {least} to {most}; is the file of this profile?")
+        return x
+
+    def end(self):
+        need(self.at == len(self.data), "file", f"{len(self.data) - self.at} bytes are left over")
+
+
+def read_flags(word, profile, one_document):
+    names = FLAGS | PROFILE_FLAGS[profile]
+    need(word < 2 * max(names), "Flags", f"{word:#x} has unknown bits")
+    flags = {name for bit, name in names.items() if word & bit}
+    for name in sorted(flags - READ - ({DOCUMENTS} if one_document else set())):
+        raise Refused(f"Flags: a model with {name} is not built here" + (" (--one-document reads texts as one each)" if name == DOCUMENTS else ""))
+    need(not flags >= BITS.keys(), "Flags", "SIM_QUANT_2BIT excludes SIM_QUANT_4BIT")
+    return flags
+
+
+def read_layers(file, profile, widths):
+    """[(slope, hyper, number of the window)] of each layer."""
+    layers, total = [], 0
+    for number in range(file.integer("Layers", 1, MAX_ATTENTIONS)):
+        count = file.integer(f"Layers[{number}]", 1, MAX_ATTENTIONS - total)
+        total += count
+        found = file.array(ATTENTION[profile], count, f"Layers[{number}]")
+        layers.append([(float(a["slope"]), float(a["hyper"]), int(a["wide"] != 0) if profile == "seed" else int(a["width"])) for a in found])
+        need(all(0 <= a[2] < widths for a in layers[-1]), f"Layers[{number}].AttentionWidthId", f"there are {widths} widths")
+    return layers
+
+
+def read_header(file, profile, one_document):
+    """Its sizes by the source's names, and "Layers": [[(slope, hyper, window)]], "Flags": a set of names."""
+    x = {name: file.integer(name, 1, MAX_SIZE) for name in ("Dim", "QDim", "TTDim")}
+    x["HeadCount"] = file.integer("HeadCount", 1, x["QDim"]) if profile == "head" else 1
+    x |= {name: file.integer(name, 1, MAX_SIZE) for name in ("LabelCount", "VocabSize")}
+    windows = []
+    if profile == "head":
+        windows = [file.integer("AttentionWidthArr", 1, MAX_SIZE) for _ in range(file.integer("AttentionWidthArr", 1, MAX_ATTENTIONS))]
+    layers = read_layers(file, profile, len(windows) or 2)
+    x["Flags"] = read_flags(int(file.array("<u8", 1, "Flags")[0]), profile, one_document)
+    file.array("<u8", 1, "DocStartToken")
+    if profile == "seed":
+        windows = [file.integer(name, 2, MAX_SIZE) for name in ("Window.Limit", "Window.LimitWide")]
+    x |= {"FragLen": file.integer("FragLen", 0, MAX_SIZE), "windows": windows,
+          "Layers": [[(slope, hyper, windows[width]) for slope, hyper, width in layer] for layer in layers]}
+    need(x["QDim"] % x["HeadCount"] == 0, "QDim", f"{x['QDim']} is no multiple of {x['HeadCount']} heads")
+    need(x["TTDim"] % (TAPS * x["HeadCount"]) == 0, "TTDim", f"{x['TTDim']} is no multiple of {TAPS} for each of {x['HeadCount']} heads")
+    labels = 2 + x["VocabSize"] + (max(windows) if POSITIONS in x["Flags"] else 0)
+    need(x["LabelCount"] == labels, "LabelCount", f"{x['LabelCount']}; VocabSize and Flags make it {labels}")
+    return x
+
+
+def attention_names(x):
+    return [f"LayerArr[{l}][{a}]" for l, layer in enumerate(x["Layers"]) for a in range(len(layer))]
+
+
+def shape_of(x, name):
+    """[rows, columns] of a matrix of an attention, or of a table."""
+    d, q, t = x["Dim"], x["QDim"], x["TTDim"]
+    return {"LabelEmbed": (x["LabelCount"], d), "FinalLayer": (x["VocabSize"], d), "Combiner": (d, TAPS * t),
+            "QK": (q, d), "QV": (q, d), "K": (t, d), "V": (t, d)}[name.rsplit(".")[-1]]
+
+
+def expect(file, name, count):
+    found = file.integer(name, 0, MAX_SIZE)
+    need(found == count, name, f"{found} in the file, {count} by its header")
+
+
+def read_vector(file, name, count):
+    expect(file, name, count)
+    return file.array("<f4", count, name)
+
+
+def read_matrix(file, x, name):
+    rows, columns = shape_of(x, name)
+    expect(file, f"columns of {name}", columns)
+    expect(file, f"rows of {name}", rows)
+    return file.array("<f4", rows * columns, name).reshape(rows, columns)
+
+
+def read_table(file, x, name):
+    table = read_matrix(file, x, name)
+    file.array("<f4", 1, f"{name}.SumWeight")
+    read_vector(file, f"{name}.RowDisp", len(table))
+    return table
+
+
+def read_saved(file, x):
+    arrays = {"LabelEmbed": read_table(file, x, "LabelEmbed")}
+    expect(file, "LayerArr", len(x["Layers"]))
+    for l, layer in enumerate(x["Layers"]):
+        expect(file, f"LayerArr[{l}]", len(layer))
+        for a in range(len(layer)):
+            arrays |= {name: read_matrix(file, x, name) for name in (f"LayerArr[{l}][{a}].{theirs}" for _, theirs in MATRICES)}
+    return arrays | {"FinalLayer": read_table(file, x, "FinalLayer"), "Bias": read_vector(file, "Bias", x["VocabSize"])}
+
+
+def read_packed(file, x):
+    arrays = {"Bias": read_vector(file, "Bias", x["VocabSize"])}
+    for name in ("LabelEmbed", *(f"{at}.{theirs}" for at in attention_names(x) for _, theirs in MATRICES), "FinalLayer"):
+        arrays[name] = numpy.zeros(shape_of(x, name), "<f4")
+        for row in arrays[name]:
+            rms = file.array("<f4", 1, name)[0]
+            if rms != 0:
+                row[:] = file.array("<f2", len(row), name).astype("<f4") * rms
+    for name in ("LabelEmbed", "FinalLayer"):
+        file.array("<f4", len(arrays[name]) + 1, f"{name}.RowDisp")
+    return arrays
+
+
+def tensors(x, arrays):
+    """Under our names. Rows of E: the start's, positions, the unknown token's, tokens."""
+    embed, places = arrays["LabelEmbed"], x["LabelCount"] - x["VocabSize"] - 2
+    out = {"words.weight": numpy.concatenate([embed[places + 2:], embed[places + 1:places + 2], embed[:1]]),
+           "head.weight": arrays["FinalLayer"], "head.bias": arrays["Bias"]}
+    if places:
+        out["positions.weight"] = embed[1:places + 1]
+    for number, at in enumerate(attention_names(x)):
+        out |= {f"attentions.{number}.{ours}.weight": arrays[f"{at}.{theirs}"] for ours, theirs in MATRICES}
+    return {name: numpy.ascontiguousarray(array, numpy.float32) for name, array in out.items()}
+
+
+def config(x, profile, weight_bits, vector_bits):
+    flags = x["Flags"]
+    bits = next((bits for name, bits in BITS.items() if name in flags), 8)
+    need(bits == 8 or not weight_bits, "--weight-bits", f"the file's flags make it {bits}")
+    length = x["FragLen"] or None
+    out = {"model_type": "trilinear", "profile": profile, "hidden_size": x["Dim"], "key_size": x["QDim"], "value_size": x["TTDim"],
+           "n_heads": x["HeadCount"], "vocab_size": x["VocabSize"], "weight_bits": weight_bits or bits, "vector_bits": vector_bits,
+           "train_embeddings": TUNE_EMBED in flags, "train_head": TUNE_FINAL in flags, "n_positions": length, "trained_length": length,
+           "attentions": [[{"slope": slope, "hyper": hyper, "window": window} for slope, hyper, window in layer] for layer in x["Layers"]]}
+    if POSITIONS in flags:
+        out |= {"position_embedding": "learned", "n_positions": max(x["windows"])}
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def convert(args):
+    file = Reader(args.file.read_bytes())
+    if args.packed:
+        need(args.profile == "head", "--packed", "the profile \"seed\" has no such files")
+        file.array("<f4", 1, "weight")
+    x = read_header(file, args.profile, args.one_document)
+    arrays = (read_packed if args.packed else read_saved)(file, x)
+    file.end()
+    out = config(x, args.profile, args.weight_bits, args.vector_bits)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    with open(args.folder / "config.json", "x", encoding="utf-8") as text:
+        json.dump(out, text, indent=2)
+    safetensors.numpy.save_file(tensors(x, arrays), args.folder / "model.safetensors")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Convert a model that 3Lin's own programs saved to a model folder.")
+    parser.add_argument("file", type=pathlib.Path, help="eden_gpt_*.bin, or with --packed what load_fed_model16 reads")
+    parser.add_argument("folder", type=pathlib.Path, help="where config.json and model.safetensors are written")
+    parser.add_argument("--profile", required=True, choices=("seed", "head"), help="the source's version: of May 2024 or of 7 August 2024")
+    parser.add_argument("--packed", action="store_true", help="rows are an RMS and halves, behind a weight")
+    parser.add_argument("--one-document", action="store_true", help="read a model that forgets at document starts, and never forget")
+    parser.add_argument("--weight-bits", type=int, choices=(8, 32), help="of weights in products: codes, as the source trains with (default), or the file's own numbers")
+    parser.add_argument("--vector-bits", type=int, choices=(8, 32), default=32, help="of vectors in products: 8 as on the source's GPUs, or not rounded (default)")
+    args = parser.parse_args(argv)
+    try:
+        convert(args)
+    except (Refused, OSError) as problem:
+        sys.exit(f"convert_3lin.py: {args.file}: {problem}")
+
+
+if __name__ == "__main__":
+    main()

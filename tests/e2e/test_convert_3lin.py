@@ -1,0 +1,217 @@
+"""clients/convert/convert_3lin.py: files in the layouts of 3Lin's programs, and what the engine computes from the folders."""
+
+import json
+import math
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "reference"), str(ROOT / "clients" / "convert")]
+
+import convert_3lin  # noqa: E402
+import tensors  # noqa: E402
+
+PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
+D, Q, T, V = 4, 4, 32, 3
+# The published toy: M[y][x] = sin(id + 0.7 y + 0.3 x + 0.1), layer 0 wide with hyper 20 / 3, layer 1 with slope 1 / 4; its probabilities behind [0, 1, 2, 1].
+LAYERS = [[(0, 20 / 3, True)], [(0.25, 0, False)]]
+BIAS = [0, 0.5, -0.25]
+TOKENS = [0, 1, 2, 1]
+TOY = {"seed": {2: [0.029851, 0.051052, 0.919096], 4: [0.034783, 0.213178, 0.752039]},
+       "head": {2: [0.182402, 0.324870, 0.492729], 4: [0.171644, 0.341692, 0.486665]}}
+
+
+def sines(number, rows, columns):
+    y, x = numpy.indices((rows, columns))
+    return numpy.sin(number + 0.7 * y + 0.3 * x + 0.1).astype("<f4")
+
+
+def matrices(layers=LAYERS, labels=V + 2):
+    """In a file's order: E, each attention's, F."""
+    shapes = ((Q, D), (Q, D), (T, D), (T, D), (D, 16 * T))
+    count, firsts = sum(map(len, layers)), [2, 8, 14]
+    return [sines(1, labels, D), [[sines(firsts[n] + i, *shape) for i, shape in enumerate(shapes)] for n in range(count)], sines(7, V, D)]
+
+
+def integers(*numbers):
+    return struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def header(profile, layers=LAYERS, flags=0, labels=V + 2, windows=(2, 64), **sizes):
+    x = {"Dim": D, "QDim": Q, "TTDim": T, "HeadCount": 2, "LabelCount": labels, "VocabSize": V, "FragLen": 40} | sizes
+    names = ["Dim", "QDim", "TTDim", *(["HeadCount"] if profile == "head" else []), "LabelCount", "VocabSize"]
+    out = integers(*(x[name] for name in names))
+    if profile == "head":
+        out += integers(len(windows), *windows)
+    attention = "<ff?3x" if profile == "seed" else "<ffq"
+    out += integers(len(layers)) + b"".join(integers(len(layer)) + b"".join(struct.pack(attention, *a) for a in layer) for layer in layers)
+    out += struct.pack("<QQ", flags, 0) + (integers(*windows) if profile == "seed" else b"")
+    return out + integers(x["FragLen"])
+
+
+def vector(numbers):
+    return integers(len(numbers)) + numpy.asarray(numbers, "<f4").tobytes()
+
+
+def matrix(m):
+    return integers(m.shape[1], m.shape[0]) + m.tobytes()
+
+
+def saved(profile, arrays=None, layers=LAYERS, **options):
+    embed, attentions, final = arrays or matrices(layers)
+    out, rest = header(profile, layers, **options), iter(attentions)
+    table = [matrix(m) + struct.pack("<f", 7) + vector(range(len(m))) for m in (embed, final)]
+    out += table[0] + integers(len(layers))
+    for layer in layers:
+        out += integers(len(layer)) + b"".join(matrix(m) for _ in layer for m in next(rest))
+    return out + table[1] + vector(BIAS)
+
+
+def packed(arrays, **options):
+    out = struct.pack("<f", 3) + header("head", **options) + vector(BIAS)
+    for m in (arrays[0], *(m for attention in arrays[1] for m in attention), arrays[2]):
+        for row in m:
+            rms = numpy.sqrt((row * row).mean(dtype="<f4"))
+            out += rms.tobytes() + ((row / rms).astype("<f2").tobytes() if rms else b"")
+    return out + numpy.arange(len(arrays[0]) + len(arrays[2]) + 2, dtype="<f4").tobytes()
+
+
+def convert(tmp_path, blob, *options):
+    (tmp_path / "model.bin").write_bytes(blob)
+    convert_3lin.main([str(tmp_path / "model.bin"), str(tmp_path / "model"), *options])
+    return tensors.read(tmp_path / "model" / "model.safetensors")[0], json.loads((tmp_path / "model" / "config.json").read_text())
+
+
+def probabilities(tmp_path, tokens=TOKENS):
+    tensors.write(tmp_path / "inputs", {"input_ids": numpy.array([tokens], numpy.int64)})
+    command = [PROGRAM, "--model", tmp_path / "model", "--inputs", tmp_path / "inputs", "--outputs", tmp_path / "outputs", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    p = numpy.exp(tensors.read(tmp_path / "outputs")[0]["logits"][0].astype(float))
+    return p / p.sum(1, keepdims=True)
+
+
+def assert_toy(p, profile, tolerance=2e-6):
+    for node, row in TOY[profile].items():
+        assert p[node - 1] == pytest.approx(row, abs=tolerance)
+
+
+@pytest.mark.parametrize("profile", TOY)
+def test_a_saved_model_has_the_published_probabilities(tmp_path, profile):
+    weights, config = convert(tmp_path, saved(profile), "--profile", profile, "--weight-bits", "32")
+    assert_toy(probabilities(tmp_path), profile)
+    assert config["trained_length"] == 40 and not config["train_head"] and not config["train_embeddings"]
+    assert numpy.array_equal(weights["words.weight"], sines(1, V + 2, D)[[2, 3, 4, 1, 0]])
+
+
+def test_a_packed_model_has_them_within_the_rounding_of_halves_and_rows_of_zeros(tmp_path):
+    arrays = matrices()
+    weights, _ = convert(tmp_path, packed(arrays), "--profile", "head", "--packed", "--weight-bits", "32")
+    p = probabilities(tmp_path)
+    assert_toy(p, "head", 1e-3)
+    assert numpy.abs(weights["attentions.1.combiner.weight"] - arrays[1][1][4]).max() <= 2.0**-10  # of numbers below 2 RMS
+    assert not numpy.array_equal(weights["attentions.1.combiner.weight"], arrays[1][1][4])
+    arrays[1][1][4][:] = 0
+    again = tmp_path / "again"
+    again.mkdir()
+    weights, _ = convert(again, packed(arrays), "--profile", "head", "--packed")
+    assert not weights["attentions.1.combiner.weight"].any() and weights["attentions.1.query.weight"].any()
+
+
+def test_positions_and_groups_have_their_places_and_flags_their_keys(tmp_path):
+    """With combiners of zeros a row of logits is that of the token and its position alone."""
+    places, layers = 5, [[(0, 0, 0)], [(0, 0, 0), (0, 0, 0)]]
+    embed, attentions, final = arrays = matrices(layers, V + 2 + places)
+    for attention in attentions:
+        attention[4][:] = 0
+    blob = saved("head", arrays, layers, flags=0x808 | 0x10 | 0x20 | 0x200 | 0x80, labels=len(embed), windows=(places,))
+    weights, config = convert(tmp_path, blob, "--profile", "head")
+    assert config["weight_bits"] == 4 and config["train_head"] and config["train_embeddings"] and config["n_positions"] == places
+    assert [len(layer) for layer in config["attentions"]] == [1, 2] and len(weights) == 4 + 5 * 3
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"weight_bits": 32}))
+    h = numpy.array([embed[2 + places + token] + embed[1 + t] for t, token in enumerate(TOKENS)], float)
+    f = h / numpy.sqrt((h * h).mean(1, keepdims=True))
+    want = 2 ** (f @ final.T / math.sqrt(D) / 0.693147 + BIAS)
+    assert probabilities(tmp_path) == pytest.approx(want / want.sum(1, keepdims=True), abs=2e-6)
+
+
+def drawn(profile):
+    """A new model's weights in a file's order, as the source draws them."""
+    words = iter((numpy.frombuffer(numpy.random.RandomState(1313).bytes(40000), "<u4") + 0.5) / 2.0**31 - 1)
+
+    def normals(rows, columns, std):
+        out = []
+        while len(out) < rows * columns:
+            x, y = next(words), next(words)
+            r = x * x + y * y
+            out += [x * math.sqrt(-2 * math.log(r) / r)] if 0 < r <= 1 else []
+        return std * numpy.array(out).reshape(rows, columns)
+
+    std, last = (math.sqrt(1 / 8), 4 * math.sqrt(1 / 8)) if profile == "seed" else (0.5, 0.5)
+    out = {"words": normals(5, 8, 1)[[2, 3, 4, 1, 0]]}
+    for number in range(3):
+        shapes = {"query": 8, "key": 8, "gate": 16, "value": 16}
+        out |= {f"attentions.{number}.{name}": normals(rows, 8, std) for name, rows in shapes.items()}
+        out[f"attentions.{number}.combiner"] = numpy.zeros((8, 256))
+    return {f"{name}.weight": m for name, m in (out | {"head": normals(3, 8, last)}).items()} | {"head.bias": numpy.array([0, 0.25, 0.5])}
+
+
+@pytest.mark.parametrize("name", ["seed", "head", "head_packed"])
+def test_files_of_the_sources_programs_have_the_weights_that_were_drawn(tmp_path, name):
+    profile = name.split("_")[0]
+    options = ["--profile", profile, *(["--packed"] if "packed" in name else [])]
+    weights, config = convert(tmp_path, (ROOT / "tests" / "data" / "3lin" / f"{name}.bin").read_bytes(), *options)
+    want = drawn(profile)
+    assert weights.keys() == want.keys()
+    for key, m in want.items():
+        assert numpy.abs(weights[key] - m).max() <= (2.0**-10 if "packed" in name and key != "head.bias" else 1e-6), key
+    hyper = pytest.approx(20 / 3)
+    layers = {"seed": [[(0, hyper, 6)], [(0, 0, 9), (0, pytest.approx(40 / 3), 6)]], "head": [[(0, 0, 1)], [(0.5, 0.25, 4), (0, 0, 6)]]}
+    assert [[(a["slope"], a["hyper"], a["window"]) for a in layer] for layer in config["attentions"]] == layers[profile]
+    assert (config["train_embeddings"], config["train_head"]) == (profile == "head", profile == "seed")
+
+
+def wide(m):
+    return numpy.zeros((len(m), m.shape[1] + 1), "<f4")
+
+
+REFUSED = {"HASHED_EMBED": {"flags": 1}, "PPM": {"flags": 2}, "USE_DOC_START_TOKEN": {"flags": 4}, "GROK_BINARY_OP": {"flags": 0x100}, "MLM_BERT": {"flags": 0x400},
+           "Flags: 0x1000": {"flags": 0x1000}, "SIM_QUANT_2BIT excludes": {"flags": 0xC0}, "LabelCount": {"labels": V + 3}, "TTDim": {"TTDim": 24}, "QDim": {"QDim": 5},
+           "HeadCount": {"HeadCount": 0}, "AttentionWidthId": {"windows": (2,)}, "rows of LayerArr[0][0].QK": {"QDim": 6}, "columns of LayerArr[0][0].Combiner": {"arrays": 4},
+           "columns of LabelEmbed": {"Dim": 5}, "Layers": {"layers": []}}
+
+
+@pytest.mark.parametrize("problem", REFUSED)
+def test_what_does_not_fit_is_refused_by_name(tmp_path, capsys, problem):
+    options = dict(REFUSED[problem])
+    if "arrays" in options:
+        options["arrays"] = matrices()
+        options["arrays"][1][0][4] = wide(options["arrays"][1][0][4])
+    with pytest.raises(SystemExit) as refusal:
+        convert(tmp_path, saved("head", **options), "--profile", "head")
+    assert problem in str(refusal.value) and "model.bin" in str(refusal.value) and not (tmp_path / "model").exists()
+
+
+def test_a_file_that_is_cut_too_long_or_of_another_kind_is_refused(tmp_path):
+    head, wrong = saved("head"), {}
+    for size in range(0, len(head), 1 + len(head) // 97):
+        wrong[f"ends at byte {size}"] = (head[:size], "--profile", "head")
+    wrong |= {"3 bytes are left over": (head + b"abc", "--profile", "head"), "is the file of this profile": (head, "--profile", "seed"),
+              "HeadCount: 5": (saved("seed"), "--profile", "head"), "no such files": (head, "--profile", "seed", "--packed"),
+              "--weight-bits": (saved("head", flags=0x40), "--profile", "head", "--weight-bits", "32")}
+    for problem, (blob, *options) in wrong.items():
+        with pytest.raises(SystemExit, match=problem):
+            convert(tmp_path, blob, *options)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("mine")
+    with pytest.raises(SystemExit, match="config.json"):
+        convert(tmp_path, head, "--profile", "head")
+    assert (tmp_path / "model" / "config.json").read_text() == "mine"
+    (tmp_path / "model" / "config.json").unlink()
+    assert convert(tmp_path, saved("head", flags=4), "--profile", "head", "--one-document")[1]["weight_bits"] == 8
