@@ -2,18 +2,16 @@
 #include "engine/model/label_graph.h"
 
 #include "engine/base/memory.h"
+#include "engine/tensor/ops/hash_rows.h"
 
-enum { HASHES = 3, MAX_LABELS = 2 * HASHES, MAX_SPANS = 2, HASH_SHIFT = 53 /* 2^64 / LABEL_GRAPH_HASHED */ };
+enum { MAX_LABELS = 2 * HASH_ROWS_ROUNDS, MAX_SPANS = 2 };
 
 static void add_label(label_graph *g, const label_options *o, int64_t label)
 {
-	uint64_t hash = 0x9ae16a3b2f90404fU;
 	if (!o->hashed)
 		g->label[g->labels++] = (int32_t)label;
-	for (int i = 0; i < HASHES && o->hashed; i++) {
-		hash = (hash + (uint64_t)label) * 0xc949d7c7509e6557U;
-		g->label[g->labels++] = (int32_t)(hash >> HASH_SHIFT);
-	}
+	for (int i = 0; i < HASH_ROWS_ROUNDS && o->hashed; i++)
+		g->label[g->labels++] = hash_row(label, i);
 }
 
 /* The label `base` stands for a dropped token, those behind it for tokens. */

@@ -6,7 +6,7 @@
  * token t node t + 1 behind it. Fragments follow each other. Labels of a token v, of a vocabulary of V:
  *   2 + v, or 1 where it is dropped;
  *   with continuations, where there is one, c: V + 3 + c, or V + 2 where it is dropped;
- * and with `hashed` three rows of LABEL_GRAPH_HASHED in place of each of these.
+ * and with `hashed` three rows (op_hash_rows) in place of each of these.
  * A node sees those before it, up to window - 1 of them, that are not before the beginning of its document, and, beside
  * them, its start node. A document begins behind a token `document`, unless that is the first of the fragment. */
 #ifndef ENGINE_MODEL_LABEL_GRAPH_H
@@ -17,7 +17,7 @@
 #include "engine/base/mt19937.h"
 #include "engine/base/status.h"
 
-enum { LABEL_GRAPH_HASHED = 2048, LABEL_GRAPH_NARROW = 0, LABEL_GRAPH_WIDE, LABEL_GRAPH_WINDOWS };
+enum { LABEL_GRAPH_NARROW = 0, LABEL_GRAPH_WIDE, LABEL_GRAPH_WINDOWS };
 
 typedef struct label_options {
 	int64_t vocabulary, window[LABEL_GRAPH_WINDOWS];

@@ -36,6 +36,15 @@ typedef struct gather_grad_params {
 } gather_grad_params;
 value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row);
 
+/* hash_rows: index [i32] […] -> [i32] […], one of the three rows, of a table of 2048, that stand for a label (3Lin's
+ * hashed vocabulary). Of the label l = first + index, modulo 2^64,
+ *   h_0 = 0x9ae16a3b2f90404f,  h_n+1 = (h_n + l) 0xc949d7c7509e6557,  the row is ⌊h_round+1 / 2^53⌋
+ * and -1 where the index is below 0, so that gather reads zeros there. */
+typedef struct hash_rows_params {
+	int64_t first, round; /* round: 0, 1 or 2 */
+} hash_rows_params;
+value op_hash_rows(graph *g, value index, hash_rows_params params);
+
 /* cast: y = x in another type; x […] [real] -> y […] of params' type, f32 or bf16 (nearest even, NaN stays NaN). */
 typedef struct cast_params {
 	dtype type;

@@ -510,6 +510,12 @@ static void bench_tables(walk *w, int64_t rows, int64_t d, int64_t vocab)
 	              .params = &back,
 	              .n_in = 2,
 	              .in = {integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab), reals(w, SHAPE2(rows, d))}});
+	hash_rows_params hash = {.first = 2, .round = 2};
+	bench(w, text,
+	      (trial){.id = OP_hash_rows,
+	              .params = &hash,
+	              .n_in = 1,
+	              .in = {integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab)}});
 }
 
 static void bench_optimizer(walk *w, int64_t n)

@@ -157,6 +157,7 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_distances,
 	                                 OP_alibi,
 	                                 OP_pad_mask,
+	                                 OP_hash_rows,
 	                                 OP_shift_stream,
 	                                 OP_dilated_stream,
 	                                 OP_sinusoids,

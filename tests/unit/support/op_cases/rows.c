@@ -66,6 +66,11 @@ static void build_slice_rows_grad(graph *g, const int64_t *arg) /* batch, length
 	graph_apply(g, OP_slice_rows_grad, (value[]){dy, x}, 2, &(slice_rows_params){arg[3], arg[4]}, &dx);
 }
 
+static void build_hash_rows(graph *g, const int64_t *arg) /* batch, length, first, round */
+{
+	op_hash_rows(g, i32(g, "index", SHAPE2(arg[0], arg[1])), (hash_rows_params){arg[2], arg[3]});
+}
+
 static void build_pad_mask(graph *g, const int64_t *arg) /* batch, length, places before */
 {
 	op_pad_mask(g, i32(g, "mask", SHAPE2(arg[0], arg[1])), arg[2], 1);
@@ -165,6 +170,9 @@ static const op_case cases[] = {
     {OP_slice_rows_grad, "no sequence", build_slice_rows_grad, {0, 5, 6, 2, 1}, 0, 0, 0, 0, 0},
     {OP_slice_rows_grad, "in the middle", build_slice_rows_grad, {2, 9, 7, 2, 4}, 0, 0, 0, 0, 0},
     {OP_slice_rows_grad, "to the end", build_slice_rows_grad, {2, 9, 8, 3, -1}, 0, 0, 0, 0, 0},
+    {OP_hash_rows, "nothing", build_hash_rows, {3, 0, 2, 0}, 0, 0, 0, 0, 0},
+    {OP_hash_rows, "some below 0", build_hash_rows, {3, 31, 2, 1}, -5, 5, 0, 0, 0},
+    {OP_hash_rows, "large", build_hash_rows, {3, 300, INT32_MAX, 2}, 0, INT32_MAX, 0, 0, 0},
     {OP_pad_mask, "no place", build_pad_mask, {3, 0, 0}, 0, 0, 0, 0, 0},
     {OP_pad_mask, "no token", build_pad_mask, {3, 0, 2}, 0, 0, 0, 0, 0},
     {OP_pad_mask, "odd", build_pad_mask, {3, 31, 5}, 0, 0, 0, 0, 0},
