@@ -97,9 +97,18 @@ value builder_words(builder *b, const char *words, int64_t padding_row)
 
 value builder_words_of(builder *b, value table, int64_t padding_row)
 {
-	value ids = input(b->g, PORT_TOKENS, token_shape(b));
-	b->words = op_gather(b->g, table, ids, padding_row);
-	return b->scaled = scaled_words(b, b->words);
+	return builder_word_rows(b, op_gather(b->g, table, builder_tokens(b), padding_row));
+}
+
+value builder_tokens(const builder *b)
+{
+	return input(b->g, PORT_TOKENS, token_shape(b));
+}
+
+value builder_word_rows(builder *b, value rows)
+{
+	b->words = rows;
+	return b->scaled = scaled_words(b, rows);
 }
 
 /* The ids behind `start` are the one list of ids that an op makes; of the rows that it picks only the first is new. */

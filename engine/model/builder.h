@@ -71,6 +71,9 @@ void builder_boundary(const builder *b);
 value builder_words(builder *b, const char *words, int64_t padding_row);
 /* The same of a table that the graph makes. */
 value builder_words_of(builder *b, value table, int64_t padding_row);
+/* input_ids [i32] [B,N]; and, in place of builder_words_of, rows [B,N,D] that the graph has made of them. */
+value builder_tokens(const builder *b);
+value builder_word_rows(builder *b, value rows);
 /* The rows x of the tokens one row later, behind words[start] and without the last: [B,N,D]. Once. */
 value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x);
 value builder_places(builder *b, const char *places);

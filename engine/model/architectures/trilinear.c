@@ -12,7 +12,9 @@
  *
  * E has two rows behind those of the tokens: that of a token that training leaves out, and that of the start, which
  * stands in front of every sequence and sees nothing. So its state is the same in all layers, and a key and a value
- * in front of all others follow from the weights alone.
+ * in front of all others follow from the weights alone. With "input": "hashed" E has 2048 rows for all labels, that of
+ * an unknown token being 1 and those of tokens v being v + 2: each has the sum of three (op_hash_rows), and the start
+ * row 0 by itself.
  *
  * Two profiles differ in scales, not in form: "seed" multiplies logits by 4 √(1 / D) and products by 1, "head"
  * multiplies every product of n inputs by √(1 / n). */
@@ -23,6 +25,7 @@
 #include "engine/model/architecture.h"
 #include "engine/model/config.h"
 #include "engine/model/trilinear/attentions.h"
+#include "engine/tensor/ops/hash_rows.h"
 
 enum {
 	DEFAULT_HIDDEN = 256,
@@ -33,6 +36,8 @@ enum {
 	UNKNOWN_ROW = 0,     /* of E, behind those of the tokens */
 	START_ROW = 1,
 	OWN_ROWS = 2,
+	UNKNOWN_LABEL = 1, /* of hashed rows */
+	TOKEN_LABEL = 2,
 	PREFIX_BYTES = 64,
 };
 #define WORDS "words"
@@ -50,12 +55,14 @@ typedef struct trilinear_config {
 	int weight_bits, vector_bits;
 	double token_keep, channel_keep;
 	bool learned; /* has a position table, of `positions` rows */
+	bool hashed;
 	bool random_combiner, sequence, train_embeddings, train_head;
 	trilinear_options layer[ARCHITECTURE_MAX_LAYERS]; /* one for each attention */
 } trilinear_config;
 
 static const char *const profiles[] = {[TRILINEAR_SEED] = "seed", [TRILINEAR_HEAD] = "head", NULL};
 static const char *const combiners[] = {"zeros", "random", NULL};
+static const char *const inputs[] = {"tokens", "hashed", NULL};
 static const char *const generators[] = {"philox", "mt19937", NULL};
 
 /* --- configuration ---------------------------------------------------------------- */
@@ -94,11 +101,16 @@ static double matrix_std(const trilinear_config *c)
 	return is_seed(c) ? sqrt(1 / (double)c->dims.hidden) : 0.5;
 }
 
+static int64_t word_rows(const trilinear_config *c)
+{
+	return c->hashed ? HASH_ROWS_COUNT : c->dims.inputs + OWN_ROWS;
+}
+
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
 static int64_t count_parameters(const trilinear_config *c)
 {
 	const int64_t d = c->dims.hidden, attention = 2 * d * (c->key_size + c->value_size) + BLOCK * c->value_size * d;
-	return (c->dims.inputs + OWN_ROWS + (c->learned ? c->positions : 0)) * d + c->dims.outputs * (d + 1) +
+	return (word_rows(c) + (c->learned ? c->positions : 0)) * d + c->dims.outputs * (d + 1) +
 	       c->dims.layers * attention;
 }
 
@@ -157,12 +169,25 @@ static void read_sizes(trilinear_config *c, config_reader *r)
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "position_embedding", "hidden_size",   "key_size",
-	    "value_size",         "vocab_size",    "n_heads",
-	    "n_positions",        "profile",       TRILINEAR_ATTENTION_KEYS,
-	    "weight_bits",        "vector_bits",   "token_keep",
-	    "channel_keep",       "combiner_init", "init_generator",
-	    "train_embeddings",   "train_head",    NULL,
+	    "position_embedding",
+	    "hidden_size",
+	    "key_size",
+	    "value_size",
+	    "vocab_size",
+	    "n_heads",
+	    "n_positions",
+	    "profile",
+	    TRILINEAR_ATTENTION_KEYS,
+	    "weight_bits",
+	    "vector_bits",
+	    "token_keep",
+	    "channel_keep",
+	    "combiner_init",
+	    "init_generator",
+	    "train_embeddings",
+	    "train_head",
+	    "input",
+	    NULL,
 	};
 	trilinear_config *c = config;
 	config_reader r = config_begin(json, &architecture_trilinear, keys, err);
@@ -170,6 +195,9 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->dims.inputs = c->dims.outputs = config_integer(&r, "vocab_size", 259, 1, MAX_ROWS);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
 	c->learned = config_positions(&r, false);
+	c->hashed = config_choice(&r, "input", inputs);
+	if (c->hashed && c->learned)
+		config_fail(&r, "position_embedding", "hashed rows have no table of positions beside them");
 	c->dims.positions = MODEL_UNBOUNDED;
 	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
 	c->profile = (trilinear_profile)config_choice(&r, "profile", profiles);
@@ -219,15 +247,15 @@ static json_t *write_config(const void *config)
 {
 	const trilinear_config *c = config;
 	json_t *json =
-	    json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:i, s:i, s:f, s:f, s:s, s:s, s:b, s:b}",
+	    json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:s, s:s, s:b, s:b}",
 	              "model_type", architecture_trilinear.model_type, "hidden_size", (json_int_t)c->dims.hidden,
 	              "key_size", (json_int_t)c->key_size, "value_size", (json_int_t)c->value_size, "vocab_size",
 	              (json_int_t)c->dims.inputs, "n_heads", (json_int_t)c->dims.heads, "n_positions",
 	              (json_int_t)c->positions, CONFIG_TRAINED, (json_int_t)c->dims.trained, "position_embedding",
-	              c->learned ? "learned" : "none", "profile", profiles[c->profile], "weight_bits", c->weight_bits,
-	              "vector_bits", c->vector_bits, "token_keep", c->token_keep, "channel_keep", c->channel_keep,
-	              "combiner_init", combiners[c->random_combiner], "init_generator", generators[c->sequence],
-	              "train_embeddings", c->train_embeddings, "train_head", c->train_head);
+	              c->learned ? "learned" : "none", "input", inputs[c->hashed], "profile", profiles[c->profile],
+	              "weight_bits", c->weight_bits, "vector_bits", c->vector_bits, "token_keep", c->token_keep,
+	              "channel_keep", c->channel_keep, "combiner_init", combiners[c->random_combiner], "init_generator",
+	              generators[c->sequence], "train_embeddings", c->train_embeddings, "train_head", c->train_head);
 	if (json && trilinear_attentions_write(json, &c->attentions))
 		return json;
 	json_decref(json);
@@ -248,12 +276,13 @@ static int table_bits(const trilinear_config *c)
 	return c->weight_bits < 8 ? 8 : c->weight_bits;
 }
 
-static void table_parameters(const trilinear_config *c, const char *name, int64_t rows, double std, bool trained,
-                             parameter_list *list)
+/* own: rows behind those of tokens. */
+static void table_parameters(const trilinear_config *c, const char *name, int64_t rows, int64_t own, double std,
+                             bool trained, parameter_list *list)
 {
 	parameter_list_add_matrix(list, (float)std, rows, c->dims.hidden, false, "%s.weight", name);
 	if (c->sequence)
-		parameter_list_sequence(list, (int)(rows - c->dims.inputs)); /* E's own rows stand in front there */
+		parameter_list_sequence(list, (int)own); /* which stand in front there */
 	parameter_list_quantized(list, table_bits(c));
 	parameter_list_by_row(list);
 	if (!trained)
@@ -263,15 +292,15 @@ static void table_parameters(const trilinear_config *c, const char *name, int64_
 static void parameters(const void *config, parameter_list *list)
 {
 	const trilinear_config *c = config;
-	table_parameters(c, WORDS, c->dims.inputs + OWN_ROWS, 1, c->train_embeddings, list);
+	table_parameters(c, WORDS, word_rows(c), c->hashed ? 0 : OWN_ROWS, 1, c->train_embeddings, list);
 	if (c->learned)
-		table_parameters(c, PLACES, c->positions, 1, c->train_embeddings, list);
+		table_parameters(c, PLACES, c->positions, 0, 1, c->train_embeddings, list);
 	for (int l = 0; l < c->dims.layers; l++) {
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		mixer_trilinear.parameters(&c->layer[l], prefix, list);
 	}
-	table_parameters(c, HEAD, c->dims.outputs, is_seed(c) ? 4 * matrix_std(c) : 0.5, c->train_head, list);
+	table_parameters(c, HEAD, c->dims.outputs, 0, is_seed(c) ? 4 * matrix_std(c) : 0.5, c->train_head, list);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->dims.outputs), HEAD ".bias");
 	parameter_list_log_counts(list);
 	parameter_list_fixed(list);
@@ -279,18 +308,45 @@ static void parameters(const void *config, parameter_list *list)
 
 /* --- forward --------------------------------------------------------------------------- */
 
-/* [1, D]. A table of buckets of distances is the op that makes a row's number: short distances have a bucket each. */
-static value table_row(const builder *b, value table, int64_t row)
+/* [1] i32. A table of buckets of distances is the op that makes a number: short distances have a bucket each. */
+static value number(const builder *b, int64_t x)
 {
-	const t5_buckets_params number = {
-	    .first = row, .count = 1, .buckets = 2 * (row + 1) + 2, .max_distance = row + 3};
-	return op_gather(b->g, table, op_t5_buckets(b->g, number), -1);
+	const t5_buckets_params params = {.first = x, .count = 1, .buckets = 2 * (x + 1) + 2, .max_distance = x + 3};
+	return op_t5_buckets(b->g, params);
+}
+
+/* [..., D]: the sum of the rows of the labels first + index. */
+static value hashed_rows(const builder *b, value table, value index, int64_t first)
+{
+	value sum = VALUE_NONE;
+	for (int round = 0; round < HASH_ROWS_ROUNDS; round++) {
+		value rows = op_hash_rows(b->g, index, (hash_rows_params){first, round});
+		rows = op_gather(b->g, table, rows, -1);
+		sum = round == 0 ? rows : op_add(b->g, sum, rows);
+	}
+	return sum;
+}
+
+static value token_rows(builder *b, const trilinear_config *c, value table)
+{
+	if (!c->hashed)
+		return builder_words_of(b, table, -1);
+	return builder_word_rows(b, hashed_rows(b, table, builder_tokens(b), TOKEN_LABEL));
+}
+
+/* [1, D] */
+static value unknown_row(const builder *b, const trilinear_config *c, value table)
+{
+	if (c->hashed)
+		return hashed_rows(b, table, number(b, 0), UNKNOWN_LABEL);
+	return op_gather(b->g, table, number(b, c->dims.inputs + UNKNOWN_ROW), -1);
 }
 
 /* The rows of some tokens, each drawn by itself, become that of the token that is left out. */
-static value drop_tokens(builder *b, value rows, value table, double keep, int64_t unknown)
+static value drop_tokens(builder *b, const trilinear_config *c, value rows, value table)
 {
 	const uint32_t site = builder_site(b);
+	const double keep = c->token_keep;
 	if (b->rng == VALUE_NONE || keep == 1 || rows == VALUE_NONE)
 		return rows;
 	const shape s = graph_value(b->g, rows)->shape, tokens = SHAPE3(s.dim[0], s.dim[1], 1);
@@ -298,7 +354,7 @@ static value drop_tokens(builder *b, value rows, value table, double keep, int64
 	value kept = op_scale(b->g, op_dropout(b->g, ones, b->rng, (float)(1 - keep), site), (float)keep);
 	value dropped = op_add(b->g, ones, op_scale(b->g, kept, -1));
 	value mask = op_matmul(b->g, kept, op_fill(b->g, SHAPE2(1, s.dim[2]), 1), false, false, 1);
-	value others = op_matmul(b->g, dropped, table_row(b, table, unknown), false, false, 1);
+	value others = op_matmul(b->g, dropped, unknown_row(b, c, table), false, false, 1);
 	return op_gate(b->g, others, rows, mask);
 }
 
@@ -344,9 +400,9 @@ static void forward(const void *config, builder *b)
 	const trilinear_config *c = config;
 	const double scale = logit_scale(c);
 	value table = trilinear_weight(b, table_bits(c), WORDS);
-	value words = builder_words_of(b, table, -1);
-	b->front = table_row(b, table, c->dims.inputs + START_ROW);
-	value h = drop_tokens(b, words, table, c->token_keep, c->dims.inputs + UNKNOWN_ROW);
+	value words = token_rows(b, c, table);
+	b->front = op_gather(b->g, table, number(b, c->hashed ? 0 : c->dims.inputs + START_ROW), -1);
+	value h = drop_tokens(b, c, words, table);
 	if (c->learned)
 		h = op_add(b->g, h, builder_places_of(b, trilinear_weight(b, table_bits(c), PLACES)));
 	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);

@@ -12,6 +12,7 @@
 
 #include "engine/model/attribution.h"
 #include "engine/model/feed.h"
+#include "engine/tensor/ops/hash_rows.h"
 #include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/panel.h"
 #include "tests/unit/model/fixture.h"
@@ -29,6 +30,9 @@ enum { B = 2, N = 37, V = 37, D = 20, T = 32, H = 2, SLOTS = 3 };
 #define PLACED                                                                                                         \
 	"{" SIZES ", \"n_layer\": 2, \"window_size\": 6, \"combiner_init\": \"random\", \"n_positions\": 29,"          \
 	" \"position_embedding\": \"learned\", \"weight_bits\": 8}"
+#define HASHED                                                                                                         \
+	"{" SIZES ", \"n_layer\": 2, \"window_size\": 6, \"combiner_init\": \"random\", \"input\": \"hashed\","        \
+	" \"init_generator\": \"mt19937\"}"
 #define TWO_BITS "{" SIZES ", \"n_layer\": 2, \"weight_bits\": 2}"
 
 static int index_of(const model *m, const char *name)
@@ -165,7 +169,7 @@ static void both_profiles_give_the_published_numbers(void **state)
 
 static void chunks_of_any_size_give_the_parallel_logits(void **state)
 {
-	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED};
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED, HASHED};
 	static const int64_t chunks[] = {1, 9, 37};
 	(void)state;
 	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
@@ -259,9 +263,9 @@ static void rows_of_alpha_are_the_weights_of_the_values(void **state)
 
 static void contributions_sum_to_the_score(void **state)
 {
-	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED};
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED, HASHED};
 	(void)state;
-	for (int c = 0; c < 4; c++) {
+	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
 		model *m = fixture_model_as(&architecture_trilinear, configs[c], device);
 		const forward_spec spec = {.batch = 1,
 		                           .length = N,
@@ -315,20 +319,29 @@ static void dropped_loss(const model *m, int32_t step, const int32_t *ids, float
 	plan_free(p);
 }
 
-static void a_token_that_is_left_out_has_the_row_of_the_unknown_one(void **state)
+/* The rows of an unknown token are made those of token 5. */
+static void a_token_that_is_left_out_has_the_rows_of_the_unknown_one(void **state)
 {
+	static const char *const configs[] = {"{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001}",
+	                                      "{" SIZES
+	                                      ", \"n_layer\": 2, \"token_keep\": 0.001, \"input\": \"hashed\"}"};
 	(void)state;
-	model *m =
-	    fixture_model_as(&architecture_trilinear, "{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001}", device);
-	float some[B * N * V], others[B * N * V];
-	int32_t ids[B * N];
-	random_ids(ids, B * N, 1);
-	dropped_loss(m, 1, ids, some);
-	random_ids(ids, B * N, 2);
-	dropped_loss(m, 1, ids, others);
-	assert_true(distance(some, others, B * N * V) <= 1e-4f);
-	assert_true(distance(some, some + N * V, V) <= 1e-4f);
-	model_free(m);
+	for (int hashed = 0; hashed < 2; hashed++) {
+		model *m = fixture_model_as(&architecture_trilinear, configs[hashed], device);
+		float *words = model_arena(m) + model_parameter_offset(m, index_of(m, "words.weight"));
+		float some[B * N * V], fives[B * N * V];
+		int32_t ids[B * N];
+		for (int round = 0; round < (hashed ? 3 : 1); round++)
+			memcpy(words + D * (int64_t)(hashed ? hash_row(1, round) : V),
+			       words + D * (int64_t)(hashed ? hash_row(2 + 5, round) : 5), D * sizeof *words);
+		random_ids(ids, B * N, 1);
+		dropped_loss(m, 1, ids, some);
+		for (int i = 0; i < B * N; i++)
+			ids[i] = 5;
+		parallel_logits(m, ids, fives);
+		assert_true(distance(some, fives, B * N * V) <= 1e-4f);
+		model_free(m);
+	}
 }
 
 static void channels_are_left_out_of_a_whole_batch(void **state)
@@ -458,11 +471,13 @@ static void tables_of_attentions_are_the_published_ones(void **state)
 static void a_configuration_is_written_as_it_was_read(void **state)
 {
 	static const char *const texts[] = {
-	    SEED, HEAD,
+	    SEED,
+	    HEAD,
 	    "{" SIZES ", \"profile\": \"head\", \"positions\": \"alibi\", \"n_layer\": 3, \"weight_bits\": 4,"
 	    " \"vector_bits\": 8, \"token_keep\": 0.5, \"channel_keep\": 0.75, \"train_head\": false,"
 	    " \"train_embeddings\": false, \"init_generator\": \"mt19937\", \"n_positions\": 77}",
 	    PLACED,
+	    HASHED,
 	    "{" SIZES ", \"attentions\": [[{\"slope\": 0.25, \"hyper\": 0.5, \"window\": 3}],"
 	    " [{\"slope\": 0.5, \"hyper\": 1.5, \"window\": 2}, {\"slope\": 0.125, \"hyper\": 2.5, \"window\": 9}]]}"};
 	const architecture *a = &architecture_trilinear;
@@ -501,6 +516,8 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"n_layer\": 1, \"attentions\": [[{\"slope\": 0, \"hyper\": 0, \"window\": 2}]]}", "n_layer"},
 	    {"{\"init_generator\": \"pcg\"}", "init_generator"},
 	    {"{\"init_generator\": \"mt19937\", \"position_embedding\": \"learned\"}", "init_generator"},
+	    {"{\"input\": \"hash\"}", "input"},
+	    {"{\"input\": \"hashed\", \"position_embedding\": \"learned\"}", "position_embedding"},
 	    {"{\"position_embedding\": \"sinusoidal\"}", "position_embedding"},
 	    {"{\"hidden_dropout_prob\": 0.1}", "hidden_dropout_prob"},
 	};
@@ -517,7 +534,7 @@ int main(void)
 	    cmocka_unit_test(a_token_changes_nothing_before_it),
 	    cmocka_unit_test(rows_of_alpha_are_the_weights_of_the_values),
 	    cmocka_unit_test(contributions_sum_to_the_score),
-	    cmocka_unit_test(a_token_that_is_left_out_has_the_row_of_the_unknown_one),
+	    cmocka_unit_test(a_token_that_is_left_out_has_the_rows_of_the_unknown_one),
 	    cmocka_unit_test(channels_are_left_out_of_a_whole_batch),
 	    cmocka_unit_test(a_new_model_begins_as_the_source_does),
 	    cmocka_unit_test(the_bias_of_the_head_follows_from_the_counts_of_tokens),
