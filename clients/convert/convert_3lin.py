@@ -14,14 +14,14 @@ import safetensors.numpy
 
 TAPS = 16  # of a combiner: its inputs are TAPS times the width of values
 MATRICES = (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "Combiner"))  # ours, theirs; in a file's order
-MAX_SIZE, MAX_ATTENTIONS = 1 << 24, 256
+MAX_SIZE, MAX_ATTENTIONS, HASHED_ROWS = 1 << 24, 256, 2048
 TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS = "TUNE_FINAL_LAYER", "TUNE_EMBED", "TAIL_LOSS", "COMBINE_LAYERS", "ABS_POSITIONS"
-DOCUMENTS = "USE_DOC_START_TOKEN"
+DOCUMENTS, HASHED = "USE_DOC_START_TOKEN", "HASHED_EMBED"
 BITS = {"SIM_QUANT_2BIT": 2, "SIM_QUANT_4BIT": 4}
-FLAGS = {1: "HASHED_EMBED", 2: "PPM", 4: DOCUMENTS, 8: TUNE_FINAL, 0x10: TUNE_EMBED, 0x20: TAIL_LOSS, 0x40: "SIM_QUANT_2BIT"}
+FLAGS = {1: HASHED, 2: "PPM", 4: DOCUMENTS, 8: TUNE_FINAL, 0x10: TUNE_EMBED, 0x20: TAIL_LOSS, 0x40: "SIM_QUANT_2BIT"}
 PROFILE_FLAGS = {"seed": {0x80: "GROK_BINARY_OP"},
                  "head": {0x80: "SIM_QUANT_4BIT", 0x100: "GROK_BINARY_OP", 0x200: COMBINE, 0x400: "MLM_BERT", 0x800: POSITIONS}}
-READ = {TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, *BITS}
+READ = {HASHED, TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, *BITS}
 ATTENTION = {"seed": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("wide", "u1"), ("padding", "V3")]),
              "head": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("width", "<i8")])}
 
@@ -60,7 +60,8 @@ def read_flags(word, profile, one_document):
     flags = {name for bit, name in names.items() if word & bit}
     for name in sorted(flags - READ - ({DOCUMENTS} if one_document else set())):
         raise Refused(f"Flags: a model with {name} is not built here" + (" (--one-document reads texts as one each)" if name == DOCUMENTS else ""))
-    need(not flags >= BITS.keys(), "Flags", "SIM_QUANT_2BIT excludes SIM_QUANT_4BIT")
+    for pair in (BITS.keys(), {HASHED, POSITIONS}):
+        need(not flags >= pair, "Flags", f"a model with both {' and '.join(sorted(pair))} is not built here")
     return flags
 
 
@@ -93,7 +94,7 @@ def read_header(file, profile, one_document):
           "Layers": [[(slope, hyper, windows[width]) for slope, hyper, width in layer] for layer in layers]}
     need(x["QDim"] % x["HeadCount"] == 0, "QDim", f"{x['QDim']} is no multiple of {x['HeadCount']} heads")
     need(x["TTDim"] % (TAPS * x["HeadCount"]) == 0, "TTDim", f"{x['TTDim']} is no multiple of {TAPS} for each of {x['HeadCount']} heads")
-    labels = 2 + x["VocabSize"] + (max(windows) if POSITIONS in x["Flags"] else 0)
+    labels = HASHED_ROWS if HASHED in x["Flags"] else 2 + x["VocabSize"] + (max(windows) if POSITIONS in x["Flags"] else 0)
     need(x["LabelCount"] == labels, "LabelCount", f"{x['LabelCount']}; VocabSize and Flags make it {labels}")
     return x
 
@@ -156,13 +157,18 @@ def read_packed(file, x):
     return arrays
 
 
+def tables(x, embed):
+    """Rows of E: the start's, positions, the unknown token's, tokens; or what labels are hashed to."""
+    if HASHED in x["Flags"]:
+        return {"words.weight": embed}
+    places = x["LabelCount"] - x["VocabSize"] - 2
+    words = {"words.weight": numpy.concatenate([embed[places + 2:], embed[places + 1:places + 2], embed[:1]])}
+    return words | ({"positions.weight": embed[1:places + 1]} if places else {})
+
+
 def tensors(x, arrays):
-    """Under our names. Rows of E: the start's, positions, the unknown token's, tokens."""
-    embed, places = arrays["LabelEmbed"], x["LabelCount"] - x["VocabSize"] - 2
-    out = {"words.weight": numpy.concatenate([embed[places + 2:], embed[places + 1:places + 2], embed[:1]]),
-           "head.weight": arrays["FinalLayer"], "head.bias": arrays["Bias"]}
-    if places:
-        out["positions.weight"] = embed[1:places + 1]
+    """Under our names."""
+    out = tables(x, arrays["LabelEmbed"]) | {"head.weight": arrays["FinalLayer"], "head.bias": arrays["Bias"]}
     for number, at in enumerate(attention_names(x)):
         out |= {f"attentions.{number}.{ours}.weight": arrays[f"{at}.{theirs}"] for ours, theirs in MATRICES}
     return {name: numpy.ascontiguousarray(array, numpy.float32) for name, array in out.items()}
@@ -175,7 +181,7 @@ def config(x, profile, weight_bits, vector_bits):
     length = x["FragLen"] or None
     out = {"model_type": "trilinear", "profile": profile, "hidden_size": x["Dim"], "key_size": x["QDim"], "value_size": x["TTDim"],
            "n_heads": x["HeadCount"], "vocab_size": x["VocabSize"], "weight_bits": weight_bits or bits, "vector_bits": vector_bits,
-           "train_embeddings": TUNE_EMBED in flags, "train_head": TUNE_FINAL in flags, "n_positions": length, "trained_length": length,
+           "input": "hashed" if HASHED in flags else "tokens", "train_embeddings": TUNE_EMBED in flags, "train_head": TUNE_FINAL in flags, "n_positions": length, "trained_length": length,
            "attentions": [[{"slope": slope, "hyper": hyper, "window": window} for slope, hyper, window in layer] for layer in x["Layers"]]}
     if POSITIONS in flags:
         out |= {"position_embedding": "learned", "n_positions": max(x["windows"])}

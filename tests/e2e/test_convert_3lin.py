@@ -102,6 +102,14 @@ def assert_toy(p, profile, tolerance=2e-6):
         assert p[node - 1] == pytest.approx(row, abs=tolerance)
 
 
+def assert_tables(rows, final, tmp_path):
+    """With combiners of zeros the logits are those of what a token is read as alone."""
+    h = numpy.array(rows, float)
+    f = h / numpy.sqrt((h * h).mean(1, keepdims=True))
+    want = 2 ** (f @ final.T / math.sqrt(D) / 0.693147 + BIAS)
+    assert probabilities(tmp_path) == pytest.approx(want / want.sum(1, keepdims=True), abs=2e-6)
+
+
 @pytest.mark.parametrize("profile", TOY)
 def test_a_saved_model_has_the_published_probabilities(tmp_path, profile):
     weights, config = convert(tmp_path, saved(profile), "--profile", profile, "--weight-bits", "32")
@@ -125,7 +133,6 @@ def test_a_packed_model_has_them_within_the_rounding_of_halves_and_rows_of_zeros
 
 
 def test_positions_and_groups_have_their_places_and_flags_their_keys(tmp_path):
-    """With combiners of zeros a row of logits is that of the token and its position alone."""
     places, layers = 5, [[(0, 0, 0)], [(0, 0, 0), (0, 0, 0)]]
     embed, attentions, final = arrays = matrices(layers, V + 2 + places)
     for attention in attentions:
@@ -135,10 +142,24 @@ def test_positions_and_groups_have_their_places_and_flags_their_keys(tmp_path):
     assert config["weight_bits"] == 4 and config["train_head"] and config["train_embeddings"] and config["n_positions"] == places
     assert [len(layer) for layer in config["attentions"]] == [1, 2] and len(weights) == 4 + 5 * 3
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"weight_bits": 32}))
-    h = numpy.array([embed[2 + places + token] + embed[1 + t] for t, token in enumerate(TOKENS)], float)
-    f = h / numpy.sqrt((h * h).mean(1, keepdims=True))
-    want = 2 ** (f @ final.T / math.sqrt(D) / 0.693147 + BIAS)
-    assert probabilities(tmp_path) == pytest.approx(want / want.sum(1, keepdims=True), abs=2e-6)
+    assert_tables([embed[2 + places + token] + embed[1 + t] for t, token in enumerate(TOKENS)], final, tmp_path)
+
+
+def test_hashed_tokens_have_the_sum_of_three_rows(tmp_path):
+    embed, attentions, final = matrices(labels=2048)
+    embed = numpy.random.default_rng(3).normal(size=embed.shape).astype("<f4")
+    for attention in attentions:
+        attention[4][:] = 0
+    _, config = convert(tmp_path, saved("head", (embed, attentions, final), flags=1, labels=2048), "--profile", "head", "--weight-bits", "32")
+    rows, word = [], (1 << 64) - 1
+    for token in TOKENS:
+        h, x = 0x9AE16A3B2F90404F, numpy.zeros(D)
+        for _ in range(3):
+            h = (h + token + 2) * 0xC949D7C7509E6557 & word
+            x += embed[h >> 53]
+        rows.append(x)
+    assert config["input"] == "hashed"
+    assert_tables(rows, final, tmp_path)
 
 
 def drawn(profile):
@@ -181,8 +202,8 @@ def wide(m):
     return numpy.zeros((len(m), m.shape[1] + 1), "<f4")
 
 
-REFUSED = {"HASHED_EMBED": {"flags": 1}, "PPM": {"flags": 2}, "USE_DOC_START_TOKEN": {"flags": 4}, "GROK_BINARY_OP": {"flags": 0x100}, "MLM_BERT": {"flags": 0x400},
-           "Flags: 0x1000": {"flags": 0x1000}, "SIM_QUANT_2BIT excludes": {"flags": 0xC0}, "LabelCount": {"labels": V + 3}, "TTDim": {"TTDim": 24}, "QDim": {"QDim": 5},
+REFUSED = {"ABS_POSITIONS and HASHED_EMBED": {"flags": 0x801}, "PPM": {"flags": 2}, "USE_DOC_START_TOKEN": {"flags": 4}, "GROK_BINARY_OP": {"flags": 0x100}, "MLM_BERT": {"flags": 0x400},
+           "Flags: 0x1000": {"flags": 0x1000}, "SIM_QUANT_2BIT and SIM_QUANT_4BIT": {"flags": 0xC0}, "LabelCount": {"labels": V + 3}, "TTDim": {"TTDim": 24}, "QDim": {"QDim": 5},
            "HeadCount": {"HeadCount": 0}, "AttentionWidthId": {"windows": (2,)}, "rows of LayerArr[0][0].QK": {"QDim": 6}, "columns of LayerArr[0][0].Combiner": {"arrays": 4},
            "columns of LabelEmbed": {"Dim": 5}, "Layers": {"layers": []}}
 
