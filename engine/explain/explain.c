@@ -1,7 +1,7 @@
 /* explain.c - rows of α, their mean, and attention rollout.
  *
  * Rollout is y = v Ã_L … Ã_1 for the unit row vector v of the position: from the last layer to the first, v becomes
- * the mean of v and of its products with the chosen sites' matrices, which the explainer's `pull` gives. Only tokens
+ * the mean of v and of its products with the chosen sites' matrices, which explain_pull gives. Only tokens
  * from explain_rollout_first on take part, as a log of their own: a row with v_i ≠ 0 reads none before them. */
 #include "engine/explain/explain.h"
 
@@ -208,6 +208,28 @@ status explain_mean(const explain_log *l, const explain_selection *pick, int64_t
 	return result == STATUS_OK ? normalise(out, n) : result;
 }
 
+/* Row by row. */
+static status pull_rows(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y)
+{
+	double *alpha = memory_new((size_t)s->tokens, sizeof *alpha);
+	status done = alpha ? STATUS_OK : STATUS_NOMEM;
+	for (int64_t i = 0; i < n && done == STATUS_OK; i++) {
+		explain_range r = e->range(s->options, i, s->tokens);
+		if (v[i] == 0)
+			continue;
+		done = e->row(s, i, alpha);
+		for (int64_t j = r.first; j < r.end && j < n && done == STATUS_OK; j++)
+			y[j] += v[i] * alpha[j - r.first];
+	}
+	free(alpha);
+	return done;
+}
+
+status explain_pull(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y)
+{
+	return e->pull ? e->pull(s, v, n, y) : pull_rows(e, s, v, n, y);
+}
+
 /* y += v Σ A over the chosen rounds and heads of a layer, for i, j < n. */
 static status pull_layer(const explain_log *l, const explain_selection *pick, int64_t layer, const double *v, double *y,
                          int64_t n)
@@ -215,7 +237,7 @@ static status pull_layer(const explain_log *l, const explain_selection *pick, in
 	for (int64_t i = 0; i < l->rounds * l->heads; i++) {
 		explain_site s = site(l, layer, i / l->heads, i % l->heads);
 		if ((!pick->rounds || pick->rounds[s.round]) && (!pick->heads || pick->heads[s.head]))
-			TRY(l->explainer->pull(&s, v, n, y));
+			TRY(explain_pull(l->explainer, &s, v, n, y));
 	}
 	return STATUS_OK;
 }

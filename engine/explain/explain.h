@@ -55,10 +55,13 @@ float explain_score(const explain_log *l, int64_t layer, int64_t round, int64_t 
 /* alpha[j - first] for j = first … end - 1 of what the position reads; they sum to 1. STATUS_NOMEM. */
 status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position, double *alpha);
 
+/* y_j += Σ_i v_i p_ij for i, j < n by the explainer's own function, or row by row where it has none. STATUS_NOMEM. */
+status explain_pull(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y);
+
 /* Aggregates over the chosen layers, rounds and heads (bit masks; bit i = i) into out[explain_reach], summing to 1:
  * mean: the average of the α rows. rollout: per layer the head- and round-mean row matrix A_l mixed with
  * the residual stream, Ã_l = (A_l + I) / 2, multiplied through the chosen layers (Abnar and Zuidema 2020);
- * computed as one row vector times matrices by the explainer's `pull`, never N × N.
+ * computed as one row vector times matrices by explain_pull, never N × N.
  * STATUS_INVALID when nothing is chosen, the position is outside or a weight is not finite; STATUS_TOO_LARGE when
  * rollout follows more tokens than the explainer's pull_tokens; STATUS_NOMEM. */
 typedef struct explain_selection {

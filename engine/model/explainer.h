@@ -65,7 +65,8 @@ typedef struct explainer {
 	explain_range (*range)(const void *options, int64_t position, int64_t tokens);
 	/* alpha[j - first] = p_ij for i = position and j of its range; they sum to 1. STATUS_NOMEM. */
 	status (*row)(const explain_site *s, int64_t position, double *alpha);
-	/* y_j += Σ_i v_i p_ij for i, j < n; no token with v_i ≠ 0 reads one beyond n. STATUS_NOMEM. */
+	/* y_j += Σ_i v_i p_ij for i, j < n; no token with v_i ≠ 0 reads one beyond n. NULL: row by
+	 * row, O(n²). STATUS_NOMEM. */
 	status (*pull)(const explain_site *s, const double *v, int64_t n, double *y);
 	int64_t pull_tokens; /* the largest n for which pull takes no more than seconds; 0: any */
 } explainer;

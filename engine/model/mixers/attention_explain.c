@@ -61,18 +61,12 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 	return STATUS_OK;
 }
 
-static status pull(const explain_site *s, const double *v, int64_t n, double *y)
-{
-	return explain_pull_rows(&attention_explainer, s, v, n, y);
-}
-
 const explainer attention_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
     .parts = parts,
     .range = range,
     .row = row,
-    .pull = pull,
     .pull_tokens = 4096,
 };
 
@@ -111,11 +105,6 @@ static status stepped_row(const explain_site *s, int64_t position, double *alpha
 	return STATUS_OK;
 }
 
-static status stepped_pull(const explain_site *s, const double *v, int64_t n, double *y)
-{
-	return explain_pull_rows(&attention_stepped_explainer, s, v, n, y);
-}
-
 /* The weights of the parallel form: the first column is that of the first token. */
 static int whole_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
@@ -138,11 +127,6 @@ static status whole_row(const explain_site *s, int64_t position, double *alpha)
 	return STATUS_OK;
 }
 
-static status whole_pull(const explain_site *s, const double *v, int64_t n, double *y)
-{
-	return explain_pull_rows(&attention_whole_explainer, s, v, n, y);
-}
-
 const explainer attention_stepped_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
@@ -150,7 +134,6 @@ const explainer attention_stepped_explainer = {
     .parts = stepped_parts,
     .range = range,
     .row = stepped_row,
-    .pull = stepped_pull,
     .pull_tokens = 4096,
 };
 
@@ -160,7 +143,6 @@ const explainer attention_whole_explainer = {
     .parts = whole_parts,
     .range = range,
     .row = whole_row,
-    .pull = whole_pull,
     .pull_tokens = 4096,
 };
 

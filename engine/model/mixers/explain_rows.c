@@ -1,9 +1,6 @@
 #include "engine/model/mixers/explain_rows.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-#include "engine/base/memory.h"
 
 /* Eight sums side by side, which a compiler can keep in vectors. */
 double explain_dot(const float *a, const float *b, int64_t n)
@@ -29,20 +26,4 @@ void explain_softmax(double *scores, int64_t n)
 		sum += scores[j] = exp(scores[j] - max);
 	for (int64_t j = 0; j < n; j++)
 		scores[j] /= sum;
-}
-
-status explain_pull_rows(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y)
-{
-	double *alpha = memory_new((size_t)s->tokens, sizeof *alpha);
-	status done = alpha ? STATUS_OK : STATUS_NOMEM;
-	for (int64_t i = 0; i < n && done == STATUS_OK; i++) {
-		explain_range r = e->range(s->options, i, s->tokens);
-		if (v[i] == 0)
-			continue;
-		done = e->row(s, i, alpha);
-		for (int64_t j = r.first; j < r.end && j < n && done == STATUS_OK; j++)
-			y[j] += v[i] * alpha[j - r.first];
-	}
-	free(alpha);
-	return done;
 }

@@ -8,7 +8,5 @@
 double explain_dot(const float *a, const float *b, int64_t n);
 /* Scores to weights, in place. */
 void explain_softmax(double *scores, int64_t n);
-/* An explainer's pull by its rows, one after the other: O(n²). STATUS_NOMEM. */
-status explain_pull_rows(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y);
 
 #endif

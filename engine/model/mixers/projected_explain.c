@@ -52,18 +52,12 @@ static status source_row(const explain_site *s, int64_t position, double *alpha)
 	return row_over(s, s->keys, s->key_stride, position, alpha);
 }
 
-static status pull(const explain_site *s, const double *v, int64_t n, double *y)
-{
-	return explain_pull_rows(&projected_explainer, s, v, n, y);
-}
-
 const explainer projected_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
     .parts = parts,
     .range = range,
     .row = row,
-    .pull = pull,
     .pull_tokens = 4096,
 };
 

@@ -31,17 +31,11 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 	return STATUS_OK;
 }
 
-static status pull(const explain_site *s, const double *v, int64_t n, double *y)
-{
-	return explain_pull_rows(&softmax_explainer, s, v, n, y);
-}
-
 const explainer softmax_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
     .parts = parts,
     .range = range,
     .row = row,
-    .pull = pull,
     .pull_tokens = 4096,
 };

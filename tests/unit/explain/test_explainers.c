@@ -108,7 +108,7 @@ static void a_product_is_that_with_all_rows(void **state)
 				for (int64_t j = r.first; j < r.end; j++)
 					expected[j] += v[i] * alpha[j - r.first];
 			}
-			assert_int_equal(e->pull(&s, v, n, y), STATUS_OK);
+			assert_int_equal(explain_pull(e, &s, v, n, y), STATUS_OK);
 			for (int64_t j = 0; j < n; j++)
 				assert_true(fabs(y[j] - expected[j]) <= 1e-12 * N);
 		}
