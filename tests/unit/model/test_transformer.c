@@ -1,5 +1,5 @@
-/* The transformer and its options: orders of entries, what excludes what, and for every option alone and many drawn
- * together: three steps of gradient descent, gradients beside central differences, saving and loading, and sessions
+/* The transformer with every option alone and many drawn together (options by themselves: test_transformer_options.c):
+ * three steps of gradient descent, gradients beside central differences, saving and loading, and sessions
  * beside whole sequences. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,39 +19,6 @@
 #include "tests/unit/support/folder.h"
 
 enum { B = 2, N = 7, S = 5, V = 11, DIM = 12, SLOTS = 3, STEPS = 3, DRAWN = 200, MOST_OPTIONS = 7 };
-
-/* --- orders ------------------------------------------------------------------------------------------- */
-
-static void entries_stand_in_the_order_that_the_options_ask_for(void **state)
-{
-	(void)state;
-	static const struct {
-		stack_options o;
-		const char *order;
-	} cases[] = {
-	    {{.depth = 2}, "afaf"},
-	    {{.depth = 2, .cross_attend = true}, "acfacf"},
-	    {{.depth = 2, .cross_attend = true, .only_cross = true}, "cfcf"},
-	    {{.depth = 3, .macaron = true}, "faffaffaf"},
-	    {{.depth = 6, .sandwich_coef = 6}, "aaaaaaffffff"},
-	    {{.depth = 6, .sandwich_coef = 2}, "aaafafafafff"},
-	    {{.depth = 4, .sandwich_coef = 2, .cross_attend = true}, "aaacfacfff"},
-	    {{.depth = 12, .par_ratio = 4}, "affaffaffaffaffaffffffff"},
-	    {{.depth = 4, .par_ratio = 4}, "affaffff"},
-	    {{.depth = 2, .par_ratio = 2}, "aaff"},
-	    {{.depth = 2, .par_ratio = 3}, "afff"},
-	    {{.depth = 3, .par_ratio = 4}, "afffffff"},
-	    {{.depth = 2, .par_ratio = 5}, ""},
-	    {{.depth = 2, .par_ratio = 1}, ""},
-	    {{.depth = 2, .sandwich_coef = 3}, ""},
-	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		char order[STACK_MAX_ENTRIES + 1] = "";
-		int n = stack_order(&cases[i].o, order);
-		assert_int_equal(n, strlen(cases[i].order));
-		assert_string_equal(n ? order : "", cases[i].order);
-	}
-}
 
 /* --- one model ------------------------------------------------------------------------------------------ */
 
@@ -631,50 +598,6 @@ static void what_no_session_can_read_is_refused_by_name(void **state)
 	backend_close(b);
 }
 
-static void what_excludes_each_other_is_refused_by_name(void **state)
-{
-	(void)state;
-	static const struct {
-		const char *keys, *param;
-	} cases[] = {
-	    {"\"no_such\": 1", "no_such"},
-	    {"\"heads\": 0", "heads"},
-	    {"\"alibi_pos_bias\": true, \"rel_pos_bias\": true", "alibi_pos_bias"},
-	    {"\"sandwich_norm\": true, \"pre_norm\": false", "sandwich_norm"},
-	    {"\"rotary_pos_emb\": true, \"attn_dim_head\": 8, \"rotary_emb_dim\": 16", "rotary_emb_dim"},
-	    {"\"emb_dim\": 4, \"post_emb_norm\": true", "post_emb_norm"},
-	    {"\"emb_dim\": 5, \"sinusoidal_pos_emb\": true", "sinusoidal_pos_emb"},
-	    {"\"sinusoidal_pos_emb\": true, \"sinusoidal_form\": \"sine\"", "sinusoidal_form"},
-	    {"\"use_rmsnorm\": true, \"use_unbiased_norm\": true", "use_unbiased_norm"},
-	    {"\"ff_relu\": true, \"ff_swish\": true", "ff_relu"},
-	    {"\"deepnorm\": true, \"xavier_init\": true", "xavier_init"},
-	    {"\"attn_kv_heads\": 3", "attn_kv_heads"},
-	    {"\"shift_tokens\": [1, 2]", "shift_tokens"},
-	    {"\"shift_tokens\": 512", "shift_tokens"},
-	    {"\"layer_dropout\": 1", "layer_dropout"},
-	    {"\"custom_layers\": [\"x\"]", "custom_layers"},
-	    {"\"custom_layers\": [\"c\", \"f\"]", "custom_layers"},
-	    {"\"custom_layers\": [\"f\"]", "custom_layers"},
-	    {"\"attn_qk_norm\": true, \"attn_qk_norm_groups\": 32", "attn_qk_norm_groups"},
-	    {"\"stack\": \"pile\"", "stack"},
-	    {"\"stack\": \"encoder_decoder\", \"encoder\": 1, \"decoder\": {}", "encoder"},
-	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"x\": 1}, \"decoder\": {}", "x"},
-	    {"\"stack\": \"encoder_decoder\", \"encoder\": {}, \"decoder\": {}", "cross_attend"},
-	    {"\"compat\": \"1.7\"", "compat"},
-	    {"\"num_tokens\": 16777216, \"dim\": 65536", ""},
-	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		char text[256];
-		void *config;
-		error err = ERROR_INIT;
-		snprintf(text, sizeof text, "{%s}", cases[i].keys);
-		if (fixture_config(&architecture_transformer, text, &config, &err) != STATUS_INVALID)
-			fail_msg("not refused: %s", text);
-		assert_string_equal(err.param, cases[i].param);
-		free(config);
-	}
-}
-
 /* --- explanations ------------------------------------------------------------------------------------------- */
 
 /* A part of the first sequence's tokens from an output of a plan, at `to` in logs of so many floats. */
@@ -810,12 +733,10 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(entries_stand_in_the_order_that_the_options_ask_for),
 	    cmocka_unit_test(every_option_alone_trains_saves_loads_and_decodes),
 	    cmocka_unit_test(drawn_combinations_train_save_load_and_decode_or_are_refused_by_name),
 	    cmocka_unit_test(sessions_see_what_segments_with_memories_see),
 	    cmocka_unit_test(what_no_session_can_read_is_refused_by_name),
-	    cmocka_unit_test(what_excludes_each_other_is_refused_by_name),
 	    cmocka_unit_test(weights_of_explanations_are_those_of_the_model),
 	};
 	return cmocka_run_group_tests_name("transformer", tests, NULL, NULL);
