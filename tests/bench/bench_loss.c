@@ -1,9 +1,9 @@
 /* bench_loss - what a saved model thinks of a text, with its weights in each type.
  *
- *   bench_loss FOLDER TEXT LENGTH
+ *   bench_loss FOLDER TEXT LENGTH [BLOCKS]
  *
- * Mean loss over the whole blocks of LENGTH tokens and what else the objective measures, for fp32, bf16 and int8
- * weights, and how long it took; "seconds_without": without hits. */
+ * Mean loss over the first BLOCKS blocks of LENGTH tokens (0 or none given: all) and what else the objective measures,
+ * for fp32, bf16 and int8 weights, and how long it took; "seconds_without": without hits. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ static double evaluate(const char *folder, dtype weights, const dataset *d, back
 	train_options_default(&options); /* for next_token */
 	bench_check(model_open(&m, folder, weights, b, &err), &err);
 	bench_check(pass_new(&p, m, &options, &spec, NULL, &err), &err);
-	for (int64_t i = 0; i < dataset_records(d); i++) {
+	for (int64_t i = 0; i < out->records; i++) {
 		double loss, count;
 		bench_check(pass_load(p, d, 0, (pass_rows){i, 1, 1, true}, &err), &err);
 		uint64_t began = clock_ns();
@@ -43,11 +43,11 @@ static double evaluate(const char *folder, dtype weights, const dataset *d, back
 	return (double)spent * 1e-9;
 }
 
-static void report(const char *folder, const char *weights, const dataset *d, backend *b)
+static void report(const char *folder, const char *weights, const dataset *d, int64_t records, backend *b)
 {
 	const objective *o = &objective_next_token;
 	double metrics[TRAIN_MAX_METRICS];
-	evaluation e = {.data = d, .records = dataset_records(d), .tally = calloc(1, o->tally_bytes(d))};
+	evaluation e = {.data = d, .records = records, .tally = calloc(1, o->tally_bytes(d))};
 	e.hits = calloc((size_t)dataset_length(d), sizeof *e.hits);
 	if (!e.tally || !e.hits)
 		bench_fail("out of memory");
@@ -68,8 +68,8 @@ int main(int argc, char **argv)
 {
 	static const char *const types[] = {"fp32", "bf16", "int8"};
 	threads_sleep_when_idle(argv);
-	if (argc != 4)
-		bench_fail("usage: bench_loss FOLDER TEXT LENGTH");
+	if (argc < 4 || argc > 5)
+		bench_fail("usage: bench_loss FOLDER TEXT LENGTH [BLOCKS]");
 	file_map text;
 	tokenizer *t;
 	dataset *d;
@@ -78,8 +78,9 @@ int main(int argc, char **argv)
 	bench_check(tokenizer_open(&t, argv[1], INT32_MAX, &err), &err);
 	bench_check(file_map_open(&text, argv[2], &err), &err);
 	bench_check(dataset_new(&d, t, (const char *)text.data, text.bytes, atoll(argv[3]), &err), &err);
+	const int64_t blocks = argc == 5 ? atoll(argv[4]) : 0, all = dataset_records(d);
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-		report(argv[1], types[i], d, b);
+		report(argv[1], types[i], d, blocks > 0 && blocks < all ? blocks : all, b);
 	dataset_free(d);
 	tokenizer_free(t);
 	file_map_close(&text);

@@ -14,7 +14,8 @@ options has them; reference: additive weights from N(0, 0.02^2), rate 5e-4, no w
 on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
 token and bits per byte, and as perplexity of a token and of a word (the ends of lines are words too, as is usual for WikiText).
 With --context all models then take turns: steps of training, on all threads, and, made for that many tokens, one session each
-that goes on behind them, on one thread. Medians, bytes of a session's state, parameters.
+that goes on behind them, on one thread. Medians, bytes of a session's state, parameters. With --int8 the blocks of an
+evaluation are read once more at the end of each run, with fp32 and with int8 weights.
 
 A finished run is a file in OUT, named after everything that decides it, and is not repeated: interrupt and go on at
 will. With --budget no run is begun that would outlast it, going by the longest so far of its size. --report trains nothing:
@@ -29,6 +30,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from contest import Contestant, Failure, environment, take_turns
@@ -154,15 +156,24 @@ def train(program, paths, settings, arguments):
     ]
     lines = []
     own = environment(arguments.threads, {"ADDITIVE_BENCH_BACKEND": arguments.backend})
-    more = paths[1:] + (["-", json.dumps(settings["tokenizer"])] if "tokenizer" in settings else [])
-    with subprocess.Popen(command + more, env=own, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            lines.append(json.loads(line))
-            if "valid_loss" in lines[-1]:
-                print(f"  {line.strip()}", file=sys.stderr, flush=True)
-    if process.returncode != 0:
-        raise Failure(f"{command[0]}: status {process.returncode}")
-    return lines
+    with tempfile.TemporaryDirectory() as saved:
+        folder = os.path.join(saved, "model") if arguments.int8 else "-"
+        more = paths[1:] + ([folder, json.dumps(settings["tokenizer"])] if "tokenizer" in settings else [folder])
+        with subprocess.Popen(command + more, env=own, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                lines.append(json.loads(line))
+                if "valid_loss" in lines[-1]:
+                    print(f"  {line.strip()}", file=sys.stderr, flush=True)
+        if process.returncode != 0:
+            raise Failure(f"{command[0]}: status {process.returncode}")
+        return (served(folder, paths[1], settings["options"], arguments, own) if arguments.int8 else []) + lines
+
+
+def served(folder, valid, options, arguments, own):
+    """Lines of the losses of the saved model, {"weights": "int8", "loss": 4.5, ...}, over the blocks of an evaluation."""
+    command = [os.path.join(arguments.bin, "bench_loss"), folder, valid, str(options["sequence_length"]), str(options["eval_blocks"])]
+    out = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def finished(out, name, settings):
@@ -222,7 +233,7 @@ def collect(arguments, paths, options):
         for size in arguments.sizes.split(","):
             for name, config in chosen(arguments, size, arguments.length).items():
                 own = recipe_of(config, arguments.recipe, SIZES[size][0], options["max_steps"])
-                settings = {"config": config, "options": {**options, **own}, "seed": seed, **texts}
+                settings = {"config": config, "options": {**options, **own}, "seed": seed, **texts, **({"int8": True} if arguments.int8 else {})}
                 path = finished(arguments.out, f"{size} {name}", settings)
                 late = time.time() - began + longest.get(size, 0) > arguments.budget
                 if not os.path.exists(path) and not arguments.report and not late:
@@ -256,17 +267,23 @@ def word_perplexity(bits_per_byte, path):
     return 2 ** (bits_per_byte * len(text.encode()) / words)
 
 
+def loss_of(curves, weights):
+    losses = [line["loss"] for lines in curves for line in lines if line.get("weights") == weights]
+    return spread(losses) if losses else "-"
+
+
 def report(runs, options, out, held_out, valid):
     device = next(iter(runs.values()))[0][-1]["device"]
     rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {options['sequence_length']} tokens, "
             f"{options['precision']}, held out: {held_out}; {device}\n"]
-    rows += ["| size | model | seeds | nats per token | bits per byte | perplexity of a token | of a word |",
-             "| --- | --- | --- | --- | --- | --- | --- |"]
+    rows += ["| size | model | seeds | nats per token | bits per byte | perplexity of a token | of a word | nats at the end, fp32 | int8 weights |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for (size, name), curves in runs.items():
         bests = [best(lines) for lines in curves]
         rows.append(
             f"| {size} | {name} | {len(curves)} | {spread([b['valid_loss'] for b in bests])} | {spread([b['bits_per_byte'] for b in bests])} "
-            f"| {spread([b['perplexity'] for b in bests], 2)} | {spread([word_perplexity(b['bits_per_byte'], valid) for b in bests], 1)} |"
+            f"| {spread([b['perplexity'] for b in bests], 2)} | {spread([word_perplexity(b['bits_per_byte'], valid) for b in bests], 1)} "
+            f"| {loss_of(curves, 'fp32')} | {loss_of(curves, 'int8')} |"
         )
     print("\n".join(rows))
     with open(os.path.join(out, "table.md"), "w") as file:
@@ -322,6 +339,7 @@ def main():
     parser.add_argument("--recipe", choices=("reference", "service"), default="service")
     parser.add_argument("--models", type=lambda text: text.split(";"), help=f"some of: {'; '.join(COLORS)}")
     parser.add_argument("--context", type=int, help="measure speeds, too, sessions behind so many tokens")
+    parser.add_argument("--int8", action="store_true", help="measure the loss of what was trained with int8 weights, too")
     parser.add_argument("--report", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
