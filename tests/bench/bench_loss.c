@@ -23,6 +23,7 @@ static double evaluate(const char *folder, dtype weights, const dataset *d, back
 	uint64_t spent = 0;
 	train_options options;
 	train_options_default(&options); /* for next_token */
+	options.sequence_length = dataset_length(d);
 	bench_check(model_open(&m, folder, weights, b, &err), &err);
 	bench_check(pass_new(&p, m, &options, &spec, NULL, &err), &err);
 	for (int64_t i = 0; i < out->records; i++) {
