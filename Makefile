@@ -328,7 +328,7 @@ WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_devi
 # The sanitizer build looks for leaks and for memory touched after a failed call.
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
-pytest-slow: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
+pytest-slow: all $$(BENCH_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/faults

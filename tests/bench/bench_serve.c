@@ -362,6 +362,8 @@ static void prefill(char **arguments)
 {
 	service s;
 	int64_t tokens = atoll(arguments[2]);
+	if (tokens <= PIECE)
+		bench_fail("TOKENS must be above %d: so many are read before the time is taken", PIECE);
 	open_service(&s, arguments[0], arguments[1], 1, 1);
 	session *x = open_session(&s, "long");
 	read_prompt(&s, x, PIECE);
