@@ -14,173 +14,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/eval/golden.h"
+#include "engine/eval/x_transformers_set.h"
 #include "engine/model/feed.h"
-#include "engine/model/transformer/transformer.h"
 
-enum { NAME_BYTES = 64, MAX_ROWS = 1 << 20, IGNORED = -100 };
-
-typedef struct case_inputs {
-	model *model;
-	const transformer_config *config;
-	int64_t batch, length, source, before;
-	const int32_t *ids, *labels, *mask, *source_ids, *source_mask, *source_kept, *key_mask, *visible;
-	const float *source_rows, *before_rows, *kept;
-	bool remembers;                               /* segments: what the one before it left */
-	const float *memory[ARCHITECTURE_MAX_LAYERS]; /* [B, memory_rows, D] of each layer */
-	int64_t memory_rows;
-} case_inputs;
+enum { NAME_BYTES = 64 };
 
 static bool recognises(const golden *g)
 {
 	return json_object_get(g->config, "TransformerWrapper") || json_object_get(g->config, "XTransformer");
 }
 
-/* --- inputs --------------------------------------------------------------------------------------------- */
-
-static const int32_t *no_integers(void)
-{
-	return NULL;
-}
-
-static status optional_integers(golden *g, const char *name, extent e, const int32_t **out, error *err)
-{
-	*out = no_integers();
-	return golden_find(g, "%s", name) ? golden_integers(g, name, e, IGNORED, INT32_MAX, out, err) : STATUS_OK;
-}
-
-/* Columns first … first + length - 1 of [B, columns]. */
-static status columns(golden *g, const int32_t *from, int64_t rows, int64_t width, int64_t first, int64_t length,
-                      const int32_t **out, error *err)
-{
-	void *data;
-	TRY(golden_memory(g, rows * length, sizeof(int32_t), &data, err));
-	for (int64_t b = 0; b < rows; b++)
-		memcpy((int32_t *)data + b * length, from + b * width + first, (size_t)length * sizeof(int32_t));
-	*out = data;
-	return STATUS_OK;
-}
-
-/* Labels that are to be ignored are -100 for us. */
-static status ignore(golden *g, case_inputs *c, error *err)
-{
-	const json_t *arguments = json_object_get(g->config, "XTransformer");
-	const json_t *ignored = json_object_get(
-	    arguments ? arguments : json_object_get(g->config, "AutoregressiveWrapper"), "ignore_index");
-	if (!json_is_integer(ignored))
-		return STATUS_OK;
-	void *data;
-	TRY(golden_memory(g, c->batch * c->length, sizeof(int32_t), &data, err));
-	int32_t *labels = data;
-	for (int64_t i = 0; i < c->batch * c->length; i++)
-		labels[i] = c->labels[i] == json_integer_value(ignored) ? IGNORED : c->labels[i];
-	c->labels = labels;
-	return STATUS_OK;
-}
-
-/* [B, n] of which all but the last are read, and all but the first predicted. */
-static status read_wrapped(golden *g, case_inputs *c, const char *name, error *err)
-{
-	extent e;
-	const int32_t *ids;
-	TRY(golden_rank(g, name, 2, &e, err));
-	TRY(golden_integers(g, name, e, 0, (int32_t)model_dimensions(c->model)->inputs - 1, &ids, err));
-	c->batch = e.dim[0];
-	c->length = e.dim[1] - 1;
-	if (c->length < 1)
-		return error_set(err, STATUS_INVALID, name, "tensor \"%s\" has less than two tokens in a row", name);
-	TRY(columns(g, ids, c->batch, e.dim[1], 0, c->length, &c->ids, err));
-	TRY(columns(g, ids, c->batch, e.dim[1], 1, c->length, &c->labels, err));
-	return ignore(g, c, err);
-}
-
-static status read_tokens(golden *g, case_inputs *c, error *err)
-{
-	extent e;
-	if (golden_find(g, "tgt"))
-		return read_wrapped(g, c, "tgt", err);
-	if (!golden_find(g, "labels"))
-		return read_wrapped(g, c, "ids", err);
-	TRY(golden_rank(g, "ids", 2, &e, err));
-	c->batch = e.dim[0];
-	c->length = e.dim[1];
-	TRY(golden_integers(g, "ids", e, 0, (int32_t)model_dimensions(c->model)->inputs - 1, &c->ids, err));
-	return golden_integers(g, "labels", e, IGNORED, INT32_MAX, &c->labels, err);
-}
-
-/* keep_index [B, K], keep_mask [B, K]: the rows of the source that are seen, as a mask of all rows. */
-static status read_kept_source(golden *g, case_inputs *c, error *err)
-{
-	extent e;
-	const int32_t *index, *keep;
-	void *data;
-	TRY(golden_rank(g, "keep_index", 2, &e, err));
-	TRY(golden_integers(g, "keep_index", e, 0, (int32_t)c->source - 1, &index, err));
-	TRY(golden_integers(g, "keep_mask", e, 0, 1, &keep, err));
-	TRY(golden_memory(g, c->batch * c->source, sizeof(int32_t), &data, err));
-	for (int64_t i = 0; i < e.dim[0] * e.dim[1]; i++)
-		((int32_t *)data)[i / e.dim[1] * c->source + index[i]] = keep[i];
-	c->source_kept = data;
-	return STATUS_OK;
-}
-
-static status read_source(golden *g, case_inputs *c, error *err)
-{
-	extent e;
-	if (golden_find(g, "context")) {
-		TRY(golden_rank(g, "context", 3, &e, err));
-		c->source = e.dim[1];
-		TRY(golden_floats(g, "context", e, &c->source_rows, err));
-		return optional_integers(g, "context_mask", EXTENT(c->batch, c->source), &c->source_mask, err);
-	}
-	if (c->config->arrangement != ARRANGED_BOTH)
-		return STATUS_OK;
-	TRY(golden_rank(g, "src", 2, &e, err));
-	c->source = e.dim[1];
-	TRY(golden_integers(g, "src", e, 0, (int32_t)c->config->encoder.options.num_tokens - 1, &c->source_ids, err));
-	return optional_integers(g, "src_mask", e, &c->source_mask, err);
-}
-
-static status read_kept(golden *g, case_inputs *c, error *err)
-{
-	const int32_t *skipped;
-	void *data;
-	int64_t n = transformer_head(c->config)->options.n_entries;
-	TRY(optional_integers(g, "layer_skip", EXTENT(n), &skipped, err));
-	if (!skipped)
-		return STATUS_OK;
-	TRY(golden_memory(g, n, sizeof(float), &data, err));
-	for (int64_t e = 0; e < n; e++)
-		((float *)data)[e] = skipped[e] ? 0 : 1;
-	c->kept = data;
-	return STATUS_OK;
-}
-
-static status read_inputs(golden *g, case_inputs *c, error *err)
-{
-	extent e;
-	TRY(read_tokens(g, c, err));
-	TRY(read_source(g, c, err));
-	if (golden_find(g, "prepend_embeds")) {
-		TRY(golden_rank(g, "prepend_embeds", 3, &e, err));
-		c->before = e.dim[1];
-		TRY(golden_floats(g, "prepend_embeds", e, &c->before_rows, err));
-	}
-	int64_t rows = c->before + c->length;
-	TRY(optional_integers(g, "mask", EXTENT(c->batch, rows), &c->mask, err));
-	TRY(optional_integers(g, "self_attn_context_mask", EXTENT(c->batch, rows), &c->key_mask, err));
-	TRY(optional_integers(g, "attn_mask", EXTENT(rows, rows), &c->visible, err));
-	const int64_t heads = transformer_head(model_config(c->model))->options.heads;
-	if (c->visible)
-		TRY(golden_visible(g, c->visible, false, SHAPE4(c->batch, heads, rows, rows), &c->visible, err));
-	if (golden_find(g, "keep_index"))
-		TRY(read_kept_source(g, c, err));
-	return read_kept(g, c, err);
-}
-
 /* --- whole sequences ------------------------------------------------------------------------------------------ */
 
-static status feed(plan *p, const case_inputs *c)
+static status feed(plan *p, const x_transformers_set *c)
 {
 	const struct {
 		port_role role;
@@ -209,7 +55,7 @@ static status feed(plan *p, const case_inputs *c)
 	return feed_positions(p, model_dimensions(c->model), POSITION_ERROR, 0);
 }
 
-static status run(golden *g, const case_inputs *c, forward_spec spec, plan **out, error *err)
+static status run(golden *g, const x_transformers_set *c, forward_spec spec, plan **out, error *err)
 {
 	spec.phase = PHASE_SCORE;
 	spec.batch = c->batch;
@@ -236,7 +82,7 @@ static status add_loss(golden *g, plan *p, const char *name, error *err)
 
 /* Of every parameter, added to what is there; zeros of those that the loss does not depend on, and of those that no
  * model has. */
-static status add_gradients(golden *g, const case_inputs *c, plan *p, float **sums, error *err)
+static status add_gradients(golden *g, const x_transformers_set *c, plan *p, float **sums, error *err)
 {
 	for (int i = 0; i < model_tensor_count(c->model); i++) {
 		const parameter_spec *spec = model_parameter(c->model, i);
@@ -271,7 +117,7 @@ static status add_gradients(golden *g, const case_inputs *c, plan *p, float **su
 	return STATUS_OK;
 }
 
-static status add_whole(golden *g, const case_inputs *c, error *err)
+static status add_whole(golden *g, const x_transformers_set *c, error *err)
 {
 	plan *p;
 	forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = g->options->spec.gradients};
@@ -286,7 +132,7 @@ static status add_whole(golden *g, const case_inputs *c, error *err)
 }
 
 /* What the set has of what lies inside. */
-static status add_activations(golden *g, const case_inputs *c, error *err)
+static status add_activations(golden *g, const x_transformers_set *c, error *err)
 {
 	plan *p;
 	TRY(run(g, c, (forward_spec){.activations = true}, &p, err));
@@ -302,17 +148,17 @@ static status add_activations(golden *g, const case_inputs *c, error *err)
 }
 
 /* The loss over a batch of its own, "ar_ids". */
-static status add_wrapped_loss(golden *g, const case_inputs *of, const char *ids, const char *loss, int32_t ignored,
-                               error *err)
+static status add_wrapped_loss(golden *g, const x_transformers_set *of, const char *ids, const char *loss,
+                               int32_t ignored, error *err)
 {
-	case_inputs c = {.model = of->model, .config = of->config};
+	x_transformers_set c = {.model = of->model, .config = of->config};
 	plan *p;
 	if (!golden_find(g, "%s", ids))
 		return STATUS_OK;
-	TRY(read_wrapped(g, &c, ids, err));
+	TRY(x_transformers_set_wrapped(g, &c, ids, err));
 	int32_t *labels = (int32_t *)(uintptr_t)c.labels;
 	for (int64_t i = 0; i < c.batch * c.length; i++)
-		labels[i] = labels[i] == ignored ? IGNORED : labels[i];
+		labels[i] = labels[i] == ignored ? X_TRANSFORMERS_IGNORED : labels[i];
 	TRY(run(g, &c, (forward_spec){.loss = true}, &p, err));
 	return add_loss(g, p, loss, err);
 }
@@ -320,21 +166,8 @@ static status add_wrapped_loss(golden *g, const case_inputs *of, const char *ids
 /* --- segments ------------------------------------------------------------------------------------------------------
  */
 
-static status read_segment(golden *g, case_inputs *c, int number, error *err)
-{
-	char ids[NAME_BYTES], labels[NAME_BYTES];
-	extent e;
-	snprintf(ids, sizeof ids, "ids.%d", number);
-	snprintf(labels, sizeof labels, "labels.%d", number);
-	TRY(golden_rank(g, ids, 2, &e, err));
-	c->batch = e.dim[0];
-	c->length = e.dim[1];
-	TRY(golden_integers(g, ids, e, 0, (int32_t)model_dimensions(c->model)->inputs - 1, &c->ids, err));
-	return golden_integers(g, labels, e, IGNORED, INT32_MAX, &c->labels, err);
-}
-
 /* What a segment leaves to the next. */
-static status take_memories(golden *g, case_inputs *c, plan *p, int number, error *err)
+static status take_memories(golden *g, x_transformers_set *c, plan *p, int number, error *err)
 {
 	for (int l = 0; l < model_dimensions(c->model)->layers; l++) {
 		char name[NAME_BYTES];
@@ -350,7 +183,7 @@ static status take_memories(golden *g, case_inputs *c, plan *p, int number, erro
 	return STATUS_OK;
 }
 
-static status add_segments(golden *g, case_inputs *c, error *err)
+static status add_segments(golden *g, x_transformers_set *c, error *err)
 {
 	float *total = NULL;
 	void *sums;
@@ -359,7 +192,7 @@ static status add_segments(golden *g, case_inputs *c, error *err)
 		forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = g->options->spec.gradients};
 		plan *p;
 		float *loss;
-		TRY(read_segment(g, c, number, err));
+		TRY(x_transformers_set_segment(g, c, number, err));
 		TRY(run(g, c, spec, &p, err));
 		const graph *made = plan_graph(p);
 		TRY(golden_output(g, p, port_find(made, PORT_LOGITS),
@@ -389,7 +222,7 @@ static int32_t largest(const float *logits, int64_t n)
 
 /* Sequences that grow. */
 typedef struct greedy {
-	case_inputs in;
+	x_transformers_set in;
 	int64_t used, room; /* tokens of each */
 	int32_t *tokens;    /* [B, room] */
 	int64_t vocabulary;
@@ -400,10 +233,10 @@ typedef struct greedy {
 static status step(golden *g, greedy *s, int64_t window, int32_t *next, error *err)
 {
 	plan *p;
-	case_inputs *c = &s->in;
+	x_transformers_set *c = &s->in;
 	void *logits;
 	c->length = s->used < window ? s->used : window;
-	TRY(columns(g, s->tokens, c->batch, s->room, s->used - c->length, c->length, &c->ids, err));
+	TRY(x_transformers_set_columns(g, s->tokens, c->batch, s->room, s->used - c->length, c->length, &c->ids, err));
 	TRY(run(g, c, (forward_spec){.logits = LOGITS_ALL}, &p, err));
 	TRY(golden_memory(g, c->batch * c->length * s->vocabulary, sizeof(float), &logits, err));
 	TRY(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits));
@@ -439,7 +272,7 @@ static void blank(greedy *s, int32_t eos)
 	}
 }
 
-static status add_generated(golden *g, const case_inputs *of, const char *name, error *err)
+static status add_generated(golden *g, const x_transformers_set *of, const char *name, error *err)
 {
 	char prompt[NAME_BYTES], tokens[NAME_BYTES], end[NAME_BYTES];
 	extent e, out_extent;
@@ -453,7 +286,7 @@ static status add_generated(golden *g, const case_inputs *of, const char *name, 
 	TRY(golden_rank(g, tokens, 2, &out_extent, err));
 	int64_t rows = e.dim[0], count = out_extent.dim[1], first = e.dim[1];
 	TRY(golden_integers(g, prompt, e, 0, (int32_t)model_dimensions(of->model)->inputs - 1, &start, err));
-	TRY(optional_integers(g, end, EXTENT(1), &eos, err));
+	TRY(x_transformers_set_optional(g, end, EXTENT(1), &eos, err));
 	greedy s = {
 	    .in = *of, .used = first, .room = first + count, .vocabulary = model_dimensions(of->model)->outputs};
 	s.in.batch = rows;
@@ -484,30 +317,16 @@ static status add_generated(golden *g, const case_inputs *of, const char *name, 
 /* --- all of it -----------------------------------------------------------------------------------------------------
  */
 
-static status make_model(golden *g, case_inputs *c, error *err)
-{
-	json_t *config = json_copy(g->config);
-	status s = STATUS_NOMEM;
-	if (config && json_object_set_new(config, "model_type", json_string("x-transformers")) == 0)
-		s = golden_model(g, &architecture_x_transformers, config, &c->model, err);
-	else
-		error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	json_decref(config);
-	if (s == STATUS_OK)
-		c->config = model_config(c->model);
-	return s;
-}
-
 static status evaluate(golden *g, error *err)
 {
 	static const char *const prompts[] = {"gen", "gen_slide", "gen_eos", "gen_eos_in_prompt"};
-	case_inputs c = {0};
-	TRY(make_model(g, &c, err));
+	x_transformers_set c = {0};
+	TRY(x_transformers_set_model(g, &c, err));
 	c.remembers = golden_find(g, "ids.0");
 	if (c.remembers) {
 		TRY(add_segments(g, &c, err));
 	} else {
-		TRY(read_inputs(g, &c, err));
+		TRY(x_transformers_set_read(g, &c, err));
 		TRY(add_whole(g, &c, err));
 		TRY(add_activations(g, &c, err));
 		TRY(add_wrapped_loss(g, &c, "ar_ids", "ar_loss", INT32_MIN, err));
