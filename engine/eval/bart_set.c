@@ -90,7 +90,7 @@ status bart_set_model(golden *g, int policy, bool decoder, model **out, error *e
 	status s =
 	    config ? make_config(g, policy, decoder, config, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	if (s == STATUS_OK)
-		s = golden_model(g, architecture_find(decoder ? "bart" : "linear_encoder"), config, out, err);
+		s = golden_model(g, architecture_find(decoder ? "bart" : "linear_encoder"), config, NULL, out, err);
 	json_decref(config);
 	return s;
 }

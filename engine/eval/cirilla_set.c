@@ -62,7 +62,7 @@ status cirilla_set_model(golden *g, const char *positions, const char *norm, con
 	for (int i = 0; i < 3 && fits; i++)
 		fits =
 		    !chosen[i].value || json_object_set_new(config, chosen[i].key, json_string(chosen[i].value)) == 0;
-	status s = fits ? golden_model(g, &architecture_cirilla, config, &c->model, err) : no_memory(err);
+	status s = fits ? golden_model(g, &architecture_cirilla, config, NULL, &c->model, err) : no_memory(err);
 	json_decref(config);
 	if (s == STATUS_OK)
 		c->config = model_config(c->model);

@@ -375,6 +375,16 @@ static golden_tensor *find_weight(const golden *g, const architecture *a, const 
 	return find(g, name + strlen(a->prefix));
 }
 
+/* The first rows of a table that may have more. */
+static status read_first_rows(golden *g, golden_tensor *t, shape want, const float **out, error *err)
+{
+	extent e = extent_of(want);
+	const extent have = extent_of_entry(t->entry);
+	if (have.rank == e.rank && e.rank > 0 && have.dim[0] > e.dim[0])
+		e.dim[0] = have.dim[0];
+	return golden_floats(g, t->entry->name, e, out, err);
+}
+
 /* A parameter's values as they are stored; both its names must hold the same. */
 static status read_weight(golden *g, const architecture *a, const parameter_spec *p, const float **out, error *err)
 {
@@ -395,13 +405,15 @@ static status read_weight(golden *g, const architecture *a, const parameter_spec
 	return STATUS_OK;
 }
 
-static status load_weight(golden *g, model *m, int index, error *err)
+static status load_weight(golden *g, model *m, int index, const char *cut, error *err)
 {
 	const parameter_spec *p = model_parameter(m, index);
+	golden_tensor *longer = cut && strcmp(p->name, cut) == 0 ? find(g, cut) : NULL;
 	const float *stored;
 	void *values;
 	size_t bytes = (size_t)shape_count(p->shape) * sizeof(float);
-	TRY(read_weight(g, model_architecture(m), p, &stored, err));
+	TRY(longer ? read_first_rows(g, longer, parameter_stored_shape(p), &stored, err)
+	           : read_weight(g, model_architecture(m), p, &stored, err));
 	TRY(golden_memory(g, shape_count(p->shape), sizeof(float), &values, err));
 	parameter_load(p, stored, values);
 	return g->backend->upload(g->backend, model_arena(m) + model_parameter_offset(m, index), values, bytes);
@@ -413,11 +425,11 @@ status golden_new_model(golden *g, const architecture *a, const json_t *config, 
 	return own(g, *out, release_model, err);
 }
 
-status golden_model(golden *g, const architecture *a, const json_t *config, model **out, error *err)
+status golden_model(golden *g, const architecture *a, const json_t *config, const char *cut, model **out, error *err)
 {
 	TRY(golden_new_model(g, a, config, out, err));
 	for (int i = 0; i < model_tensor_count(*out); i++)
-		TRY(load_weight(g, *out, i, err));
+		TRY(load_weight(g, *out, i, cut, err));
 	for (int i = 0; i < g->count; i++)
 		g->tensors[i].known |= a->ignores && a->ignores(g->tensors[i].entry->name);
 	return STATUS_OK;
@@ -469,6 +481,12 @@ status golden_backward_into(golden *g, const model *m, const forward_spec *spec,
 	if (forward_recurrent(spec))
 		TRY(golden_pool(g, spec->slots * model_state_floats(m), &pool, err));
 	TRY(model_plan(out, m, spec, gradients, pool, err));
+	return own(g, *out, release_plan, err);
+}
+
+status golden_pooled_forward(golden *g, const model *m, const forward_spec *spec, float *pool, plan **out, error *err)
+{
+	TRY(model_plan(out, m, spec, NULL, pool, err));
 	return own(g, *out, release_plan, err);
 }
 

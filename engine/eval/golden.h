@@ -92,8 +92,9 @@ status golden_config_number(golden *g, const char *key, double fallback, double 
 
 /* A new model, whose weights are not the set's. */
 status golden_new_model(golden *g, const architecture *a, const json_t *config, model **out, error *err);
-/* A model of the set's weights, under the names, aliases and prefix of the architecture. config: as in config.json. */
-status golden_model(golden *g, const architecture *a, const json_t *config, model **out, error *err);
+/* A model of the set's weights, under the names, aliases and prefix of the architecture. config: as in config.json.
+ * cut: of this table the model may have fewer rows, the first ones; NULL: of none. */
+status golden_model(golden *g, const architecture *a, const json_t *config, const char *cut, model **out, error *err);
 /* A value of the set, zeroed, to be filled; of a weight's name, its gradient. STATUS_INVALID when the set holds it with
  * another shape. */
 status golden_result(golden *g, extent e, float **out, error *err, const char *format, ...)
@@ -114,6 +115,8 @@ status golden_bound_plan(golden *g, graph *made, const plan_binding *bindings, i
 value golden_backward(graph *made, value y);
 /* The plan of a forward (model_plan), with slots of its own where it is recurrent. */
 status golden_forward(golden *g, const model *m, const forward_spec *spec, plan **out, error *err);
+/* A recurrent one with the slots of golden_pool. */
+status golden_pooled_forward(golden *g, const model *m, const forward_spec *spec, float *pool, plan **out, error *err);
 /* The same with the gradients in memory that is laid out like the model's arena. */
 status golden_backward_into(golden *g, const model *m, const forward_spec *spec, float *gradients, plan **out,
                             error *err);

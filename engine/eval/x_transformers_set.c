@@ -145,14 +145,30 @@ status x_transformers_set_read(golden *g, x_transformers_set *c, error *err)
 	return read_kept(g, c, err);
 }
 
-status x_transformers_set_model(golden *g, x_transformers_set *c, error *err)
+static status shorten(golden *g, json_t *config, error *err)
 {
+	extent e;
+	json_t *wrapper = json_deep_copy(json_object_get(config, "TransformerWrapper"));
+	if (!wrapper || json_object_set_new(config, "TransformerWrapper", wrapper) != 0)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	TRY(golden_rank(g, "ids.0", 2, &e, err));
+	return json_object_set_new(wrapper, "max_seq_len", json_integer(e.dim[1])) == 0
+	           ? STATUS_OK
+	           : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+}
+
+status x_transformers_set_model(golden *g, bool by_segments, x_transformers_set *c, error *err)
+{
+	const bool shorter = by_segments && golden_find(g, "ids.0");
 	json_t *config = json_copy(g->config);
-	status s = STATUS_NOMEM;
-	if (config && json_object_set_new(config, "model_type", json_string("x-transformers")) == 0)
-		s = golden_model(g, &architecture_x_transformers, config, &c->model, err);
-	else
-		error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	status s = STATUS_OK;
+	if (!config || json_object_set_new(config, "model_type", json_string("x-transformers")) != 0)
+		s = error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	if (s == STATUS_OK && shorter)
+		s = shorten(g, config, err);
+	if (s == STATUS_OK)
+		s = golden_model(g, &architecture_x_transformers, config, shorter ? "pos_emb.emb.weight" : NULL,
+		                 &c->model, err);
 	json_decref(config);
 	if (s == STATUS_OK)
 		c->config = model_config(c->model);

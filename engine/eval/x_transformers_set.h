@@ -19,8 +19,9 @@ typedef struct x_transformers_set {
 	int64_t memory_rows;
 } x_transformers_set;
 
-/* The set's weights as the architecture computes them. */
-status x_transformers_set_model(golden *g, x_transformers_set *c, error *err);
+/* The set's weights as the architecture computes them. by_segments: of a set of segments, one whose max_seq_len is the
+ * length of ids.0, with as many rows of the position table: what sessions call a segment. */
+status x_transformers_set_model(golden *g, bool by_segments, x_transformers_set *c, error *err);
 /* All inputs of a set without segments. */
 status x_transformers_set_read(golden *g, x_transformers_set *c, error *err);
 /* ids.NUMBER and labels.NUMBER. */

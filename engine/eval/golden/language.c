@@ -125,7 +125,7 @@ static status run_all(golden *g, model *m, error *err)
 static status evaluate(golden *g, error *err)
 {
 	model *m;
-	TRY(golden_model(g, architecture_of(g->config), g->config, &m, err));
+	TRY(golden_model(g, architecture_of(g->config), g->config, NULL, &m, err));
 	if (model_dimensions(m)->head != HEAD_VOCABULARY)
 		return error_set(err, STATUS_UNSUPPORTED, "config", "the config is not of a language model");
 	return run_all(g, m, err);

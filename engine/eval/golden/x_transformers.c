@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/eval/golden_session.h"
 #include "engine/eval/x_transformers_set.h"
 #include "engine/model/feed.h"
 
@@ -210,6 +211,76 @@ static status add_segments(golden *g, x_transformers_set *c, error *err)
 	return STATUS_OK;
 }
 
+/* --- sessions ------------------------------------------------------------------------------------------------- */
+
+/* What a session does not read is refused by the name of its tensor. */
+static status refuse_rows(const x_transformers_set *c, error *err)
+{
+	const struct {
+		const char *name;
+		const void *data;
+	} whole[] = {{"context", c->source_rows},    {"prepend_embeds", c->before_rows},
+	             {"attn_mask", c->visible},      {"self_attn_context_mask", c->key_mask},
+	             {"keep_index", c->source_kept}, {"layer_skip", c->kept}};
+	for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+		if (whole[i].data)
+			return error_set(err, STATUS_UNSUPPORTED, whole[i].name, "a session has no \"%s\"",
+			                 whole[i].name);
+	return STATUS_OK;
+}
+
+static status begin_sessions(golden *g, const x_transformers_set *c, bool masked, golden_session *out, error *err)
+{
+	TRY(refuse_rows(c, err));
+	TRY(golden_session_new(g, c->model, c->batch, masked, out, err));
+	return c->source_ids ? golden_session_encode(g, out, c->source, c->source_ids, c->source_mask, err) : STATUS_OK;
+}
+
+/* The rows of c, under names with `end` behind them. *loss: the mean. */
+static status read_by_sessions(golden *g, const x_transformers_set *c, golden_session *s, const char *end, float *loss,
+                               error *err)
+{
+	const golden_tokens t = {c->length, c->length, c->ids, c->mask, c->labels};
+	double sum, labels;
+	float *logits, *mean;
+	TRY(golden_result(g, EXTENT(c->batch, c->length, model_dimensions(c->model)->outputs), &logits, err, "logits%s",
+	                  end));
+	TRY(golden_result(g, EXTENT(1), &mean, err, "loss%s", end));
+	TRY(golden_session_read(g, s, t, logits, &sum, &labels, err));
+	*mean = *loss = labels > 0 ? (float)(sum / labels) : 0;
+	return STATUS_OK;
+}
+
+static status add_by_sessions(golden *g, x_transformers_set *c, error *err)
+{
+	golden_session s;
+	float loss;
+	TRY(x_transformers_set_read(g, c, err));
+	TRY(begin_sessions(g, c, c->mask, &s, err));
+	return read_by_sessions(g, c, &s, "", &loss, err);
+}
+
+/* Segments one behind the other. */
+static status add_segments_by_sessions(golden *g, x_transformers_set *c, error *err)
+{
+	golden_session s;
+	float *total;
+	char end[NAME_BYTES];
+	TRY(golden_result(g, EXTENT(1), &total, err, "loss"));
+	for (int number = 0; golden_find(g, "ids.%d", number); number++) {
+		float loss;
+		TRY(x_transformers_set_segment(g, c, number, err));
+		if (c->length != model_dimensions(c->model)->segment)
+			return error_set(err, STATUS_INVALID, "recurrent", "sessions read segments of one length");
+		if (number == 0)
+			TRY(begin_sessions(g, c, false, &s, err));
+		snprintf(end, sizeof end, ".%d", number);
+		TRY(read_by_sessions(g, c, &s, end, &loss, err));
+		*total += loss;
+	}
+	return STATUS_OK;
+}
+
 /* --- greedy decoding -------------------------------------------------------------------------------------------- */
 
 static int32_t largest(const float *logits, int64_t n)
@@ -226,22 +297,46 @@ typedef struct greedy {
 	int64_t used, room; /* tokens of each */
 	int32_t *tokens;    /* [B, room] */
 	int64_t vocabulary;
-	float *logits; /* [B, N, V] */
+	golden_session session; /* what has read the tokens so far */
 } greedy;
+
+/* [B, length, V] behind the last `length` tokens, read anew. */
+static status read_anew(golden *g, greedy *s, int64_t length, float *logits, error *err)
+{
+	plan *p;
+	x_transformers_set *c = &s->in;
+	c->length = length;
+	TRY(x_transformers_set_columns(g, s->tokens, c->batch, s->room, s->used - length, length, &c->ids, err));
+	TRY(run(g, c, (forward_spec){.logits = LOGITS_ALL}, &p, err));
+	return plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits);
+}
+
+/* The same by sessions; rows of tokens that they have read before are left as they are. */
+static status read_on(golden *g, greedy *s, int64_t length, float *logits, error *err)
+{
+	double loss, labels;
+	if (!s->session.plan || length < s->used)
+		TRY(begin_sessions(g, &s->in, false, &s->session, err));
+	const int64_t read = s->session.read, count = length - read;
+	const golden_tokens t = {.width = s->room, .count = count, .ids = s->tokens + s->used - count};
+	void *rows;
+	TRY(golden_memory(g, s->in.batch * count * s->vocabulary, sizeof(float), &rows, err));
+	TRY(golden_session_read(g, &s->session, t, rows, &loss, &labels, err));
+	for (int64_t b = 0; b < s->in.batch; b++)
+		memcpy(logits + (b * length + read) * s->vocabulary, (float *)rows + b * count * s->vocabulary,
+		       (size_t)(count * s->vocabulary) * sizeof *logits);
+	return STATUS_OK;
+}
 
 /* The next token of each sequence, from their last `window` tokens. */
 static status step(golden *g, greedy *s, int64_t window, int32_t *next, error *err)
 {
-	plan *p;
-	x_transformers_set *c = &s->in;
+	const int64_t length = s->used < window ? s->used : window;
 	void *logits;
-	c->length = s->used < window ? s->used : window;
-	TRY(x_transformers_set_columns(g, s->tokens, c->batch, s->room, s->used - c->length, c->length, &c->ids, err));
-	TRY(run(g, c, (forward_spec){.logits = LOGITS_ALL}, &p, err));
-	TRY(golden_memory(g, c->batch * c->length * s->vocabulary, sizeof(float), &logits, err));
-	TRY(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits));
-	for (int64_t b = 0; b < c->batch; b++)
-		next[b] = largest((float *)logits + ((b + 1) * c->length - 1) * s->vocabulary, s->vocabulary);
+	TRY(golden_memory(g, s->in.batch * length * s->vocabulary, sizeof(float), &logits, err));
+	TRY(g->options->spec.recurrent ? read_on(g, s, length, logits, err) : read_anew(g, s, length, logits, err));
+	for (int64_t b = 0; b < s->in.batch; b++)
+		next[b] = largest((float *)logits + ((b + 1) * length - 1) * s->vocabulary, s->vocabulary);
 	return STATUS_OK;
 }
 
@@ -321,10 +416,15 @@ static status evaluate(golden *g, error *err)
 {
 	static const char *const prompts[] = {"gen", "gen_slide", "gen_eos", "gen_eos_in_prompt"};
 	x_transformers_set c = {0};
-	TRY(x_transformers_set_model(g, &c, err));
+	const bool recurrent = g->options->spec.recurrent;
+	TRY(x_transformers_set_model(g, recurrent, &c, err));
 	c.remembers = golden_find(g, "ids.0");
+	if (c.remembers && recurrent)
+		return add_segments_by_sessions(g, &c, err);
 	if (c.remembers) {
 		TRY(add_segments(g, &c, err));
+	} else if (recurrent) {
+		TRY(add_by_sessions(g, &c, err));
 	} else {
 		TRY(x_transformers_set_read(g, &c, err));
 		TRY(add_whole(g, &c, err));
@@ -344,6 +444,7 @@ static bool is_gradient(const char *name)
 
 const golden_reader golden_reader_x_transformers = {
     .source = "a model of x-transformers",
+    .recurrent = true,
     .recognises = recognises,
     .evaluate = evaluate,
     .is_gradient = is_gradient,
