@@ -51,6 +51,16 @@ for name, files in SHARED.items():
 FILTERS = {"sampling": [GOLDEN / "sources" / "sampling.safetensors"],
            "xt_sampling": [ROOT.parent / "shared" / "golden" / "xt" / "xt_sampling.safetensors"]}
 FILTERS = {name: paths for name, paths in FILTERS.items() if paths[0].exists()}
+# What sessions of these lack, or what the set gives them that none has.
+NO_SESSIONS = {"encoder": "token by token", "both_ways": "token by token", "encoder_memory_tokens": "token by token", "encoder_rel_pos": "token by token",
+               "all_keys_masked": "self_attn_context_mask", "mask_prob": "self_attn_context_mask", "attn_mask_2d": "attn_mask", "cross_context": "context",
+               "cross_tokens_dropout": "keep_index", "layer_dropout": "layer_skip", "prepend_embeds": "prepend_embeds",
+               "xl_memory_tokens": "num_memory_tokens", "cross_attender": "recurrent form", "tables": "recurrent form"}
+NO_SESSIONS = {f"xt_{name}": reason for name, reason in NO_SESSIONS.items() if f"xt_{name}" in SETS}
+SESSIONS = [name for name in SETS if name.startswith("xt_") and name not in NO_SESSIONS]
+# Of sessions are the values of tokens; the last segment of a session has one length, and there is no segment for a prompt.
+WHOLE = ("ar_loss", "attn", "embeddings", "encodings", "hidden", "mems", "scores")
+WHEREVER_IT_ENDS = "xt_rotary_xpos"  # values are scaled by the length of the whole, which a session takes to be max_seq_len
 CAUSAL = [name for name in SETS if "causal" in name or name == "trilinear"]
 NOT_KEPT = -1e8  # a log-normalizer of LongNet where a branch has none
 INPUTS = {"module": ["x", "dy", "keep", "q_proj.weight", "v_proj.bias"], "encoder": ["input_ids", "attention_mask"],
@@ -217,6 +227,29 @@ def test_the_recurrent_form_gives_the_same_values(tmp_path, name):
     assert disagreements(recurrent, {key: array.astype(float) for key, array in parallel.items()}) == []
     want = {key: array for key, array in values(load(name)[0]).items() if not is_gradient(key)}
     assert disagreements(recurrent, want) == []
+
+
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("reference", marks=pytest.mark.slow), pytest.param("cuda", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SESSIONS)
+def test_sessions_give_logits_losses_and_greedy_tokens_of_sets_of_x_transformers(tmp_path, name, backend, monkeypatch):
+    if backend == "cuda" and "ADDITIVE_PLUGIN_DIR" not in os.environ:
+        monkeypatch.setenv("ADDITIVE_PLUGIN_DIR", str(PROGRAM.parent.parent / "emulator"))
+    arrays = load(name)[0]
+    want = {key: array for key, array in values(arrays).items() if not is_gradient(key) and not key.startswith(WHOLE)}
+    if "ids.0" in arrays:
+        want = {key: array for key, array in want.items() if not key.startswith("gen")}
+    if name == WHEREVER_IT_ENDS:
+        want = {key: array for key, array in want.items() if key.startswith("gen")}
+    assert len(want) > 1
+    for chunk in (1, 3, 8):
+        found, _ = evaluate(tmp_path, name, "--recurrent", "--chunk", chunk, "--backend", backend)
+        assert disagreements(found, want) == [], f"by {chunk}"
+
+
+@pytest.mark.parametrize("name", NO_SESSIONS)
+def test_a_set_that_no_session_reads_is_refused_by_what_stands_against_it(tmp_path, name):
+    done = run(tmp_path, SETS[name], "--recurrent")
+    assert done.returncode == 1 and NO_SESSIONS[name] in done.stderr
 
 
 def test_a_value_that_is_off_is_noticed_by_these_tests(tmp_path):

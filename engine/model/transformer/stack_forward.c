@@ -46,17 +46,18 @@ static value shift(const journey *j, value x, int e)
 	const stack_options *o = &j->s->options;
 	builder *b = j->b;
 	int64_t s = o->shift[e], segment = o->max_mem_len ? o->max_seq_len : 0;
+	const bool session = b->pool != VALUE_NONE && !j->whole;
+	const value mask = o->order[e] == 'f' ? VALUE_NONE : session ? b->mask : j->in.mask;
 	if (!s)
 		return x;
-	if (b->pool != VALUE_NONE && !j->whole) {
+	if (session) {
 		shift_stream_params params = {
 		    .high = s, .offset = builder_state(b, "entries.%d.shift", e), .segment = segment};
 		if (stack_memory_reads_source(o))
 			params.stored = (slot_rows){stack_front_rows(o, e), builder_state(b, STACK_FRONT, e)};
-		return op_shift_stream(b->g, x, b->pool, b->slot, b->position, b->length, b->mask, b->start, j->front,
+		return op_shift_stream(b->g, x, b->pool, b->slot, b->position, b->length, mask, b->start, j->front,
 		                       params);
 	}
-	value mask = o->order[e] == 'f' ? VALUE_NONE : j->in.mask;
 	return op_shift_rows(b->g, x, mask, (shift_params){.low = o->causal ? 0 : -s, .high = s});
 }
 
