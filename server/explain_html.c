@@ -15,7 +15,7 @@ enum { EXPLAIN_TABLE_ROWS = 20 };
 typedef struct explain_page {
 	const json_t *explanation;
 	const char *nonce;
-	explain_view view;
+	explain_view view, source; /* of a model without a source no tokens */
 } explain_page;
 
 static void explain_write_style(buffer *out, const void *context)
@@ -73,9 +73,8 @@ static void explain_write_target(buffer *out, const void *context)
 	explain_view_likelihood(&page->view, out);
 }
 
-static void explain_write_tokens(buffer *out, const void *context)
+static void explain_write_strip(buffer *out, const explain_view *v)
 {
-	const explain_view *v = &((const explain_page *)context)->view;
 	for (size_t i = 0; i < v->n; i++) {
 		double heat = explain_view_heat(v, i);
 		const char *here = i == v->position ? "here" : "";
@@ -88,6 +87,22 @@ static void explain_write_tokens(buffer *out, const void *context)
 		explain_view_token(v, i, true, out);
 		buffer_string(out, "</span>");
 	}
+}
+
+static void explain_write_tokens(buffer *out, const void *context)
+{
+	explain_write_strip(out, &((const explain_page *)context)->view);
+}
+
+static void explain_write_source(buffer *out, const void *context)
+{
+	explain_write_strip(out, &((const explain_page *)context)->source);
+}
+
+static void explain_write_sourceless(buffer *out, const void *context)
+{
+	if (((const explain_page *)context)->source.n == 0)
+		buffer_string(out, " hidden");
 }
 
 static void explain_write_min(buffer *out, const void *context)
@@ -141,9 +156,8 @@ static void explain_write_sums(buffer *out, const void *context)
 	explain_write_sum(out, "score", explain_view_number(v, "score"));
 }
 
-static void explain_write_rows(buffer *out, const void *context)
+static void explain_write_largest(buffer *out, const explain_view *v)
 {
-	const explain_view *v = &((const explain_page *)context)->view;
 	size_t top[EXPLAIN_TABLE_ROWS], n = explain_view_top(v, top, EXPLAIN_TABLE_ROWS);
 	for (size_t i = 0; i < n; i++) {
 		buffer_format(out, "<tr><td>%zu</td><td>", top[i]);
@@ -154,6 +168,16 @@ static void explain_write_rows(buffer *out, const void *context)
 	}
 }
 
+static void explain_write_rows(buffer *out, const void *context)
+{
+	explain_write_largest(out, &((const explain_page *)context)->view);
+}
+
+static void explain_write_source_rows(buffer *out, const void *context)
+{
+	explain_write_largest(out, &((const explain_page *)context)->source);
+}
+
 static void explain_write_data(buffer *out, const void *context)
 {
 	markup_data(out, ((const explain_page *)context)->explanation);
@@ -161,17 +185,31 @@ static void explain_write_data(buffer *out, const void *context)
 
 void explain_html_write(const json_t *explanation, const char *nonce, buffer *out)
 {
-	static const template_part parts[] = {
-	    {"style", explain_write_style},     {"kind", explain_write_kind},     {"model", explain_write_model},
-	    {"title", explain_write_title},     {"target", explain_write_target}, {"tokens", explain_write_tokens},
-	    {"min", explain_write_min},         {"max", explain_write_max},       {"sums", explain_write_sums},
-	    {"rows", explain_write_rows},       {"data", explain_write_data},     {"nonce", explain_write_nonce},
-	    {"numbers", explain_write_numbers}, {"script", explain_write_script}, {NULL, NULL}};
+	static const template_part parts[] = {{"style", explain_write_style},
+	                                      {"kind", explain_write_kind},
+	                                      {"model", explain_write_model},
+	                                      {"title", explain_write_title},
+	                                      {"target", explain_write_target},
+	                                      {"tokens", explain_write_tokens},
+	                                      {"min", explain_write_min},
+	                                      {"max", explain_write_max},
+	                                      {"sums", explain_write_sums},
+	                                      {"rows", explain_write_rows},
+	                                      {"data", explain_write_data},
+	                                      {"nonce", explain_write_nonce},
+	                                      {"numbers", explain_write_numbers},
+	                                      {"script", explain_write_script},
+	                                      {"source", explain_write_source},
+	                                      {"source_rows", explain_write_source_rows},
+	                                      {"sourceless", explain_write_sourceless},
+	                                      {NULL, NULL}};
 	explain_page page = {.explanation = explanation, .nonce = nonce};
-	if (!explain_view_init(&page.view, explanation)) {
+	if (explain_view_init(&page.view, explanation) && explain_view_init_source(&page.source, explanation)) {
+		explain_view_share_scale(&page.view, &page.source);
+		template_write(out, &embedded_explain_html, parts, &page);
+	} else {
 		out->failed = true;
-		return;
 	}
-	template_write(out, &embedded_explain_html, parts, &page);
 	explain_view_fini(&page.view);
+	explain_view_fini(&page.source);
 }

@@ -44,26 +44,52 @@ static void explain_svg_sums(const explain_view *v, size_t *line, buffer *out)
 	              explain_view_sum(v, "biases"));
 }
 
-void explain_svg_write(const json_t *explanation, buffer *out)
+/* All tokens of a view, and a line below them. */
+static void explain_svg_tokens(const explain_view *v, svg_place *at, buffer *out)
 {
-	explain_view v;
+	for (size_t i = 0; i < v->n; i++)
+		explain_svg_token(v, i, at, out);
+	at->column = 0;
+	at->line += 2;
+}
+
+static void explain_svg_line(svg_place *at, const char *text, buffer *out)
+{
+	svg_text(out, at->line++, 0);
+	buffer_format(out, "%s</text>\n", text);
+}
+
+/* The source's tokens stand above those of the text. */
+static void explain_svg_views(const explain_view *v, const explain_view *source, buffer *out)
+{
 	buffer body = {0}, title = {0};
 	svg_place at = {.line = 2, .widest = SVG_COLUMNS};
-	if (!explain_view_init(&v, explanation)) {
-		out->failed = true;
-		return;
-	}
-	explain_view_title(&v, &title);
+	explain_view_title(v, &title);
 	svg_text(&body, 0, 0);
 	buffer_append(&body, title.data, title.used);
 	buffer_string(&body, "</text>\n");
-	for (size_t i = 0; i < v.n; i++)
-		explain_svg_token(&v, i, &at, &body);
-	at.line += 2;
-	svg_legend(&body, &v, at.line++);
-	explain_svg_sums(&v, &at.line, &body);
+	if (source->n > 0) {
+		explain_svg_line(&at, "source:", &body);
+		explain_svg_tokens(source, &at, &body);
+		explain_svg_line(&at, "text:", &body);
+	}
+	explain_svg_tokens(v, &at, &body);
+	svg_legend(&body, v, at.line++);
+	explain_svg_sums(v, &at.line, &body);
 	svg_write(out, &title, &body, at.widest, at.line);
 	buffer_fini(&body);
 	buffer_fini(&title);
+}
+
+void explain_svg_write(const json_t *explanation, buffer *out)
+{
+	explain_view v, source = {0};
+	if (explain_view_init(&v, explanation) && explain_view_init_source(&source, explanation)) {
+		explain_view_share_scale(&v, &source);
+		explain_svg_views(&v, &source, out);
+	} else {
+		out->failed = true;
+	}
+	explain_view_fini(&source);
 	explain_view_fini(&v);
 }

@@ -155,6 +155,11 @@ void explain_view_fini(explain_view *v)
 	*v = (explain_view){0};
 }
 
+void explain_view_share_scale(explain_view *a, explain_view *b)
+{
+	a->max = b->max = fmax(a->max, b->max);
+}
+
 double explain_view_heat(const explain_view *v, size_t i)
 {
 	return v->max > 0 ? fmax(-1, fmin(1, v->value[i] / v->max)) : 0;

@@ -31,6 +31,8 @@ bool explain_view_init(explain_view *v, const json_t *explanation);
 /* The same of the tokens of its source; n 0: it has none. */
 bool explain_view_init_source(explain_view *v, const json_t *explanation);
 void explain_view_fini(explain_view *v);
+/* One scale of colours for both. */
+void explain_view_share_scale(explain_view *a, explain_view *b);
 
 /* value / max, at most 1 and at least -1. */
 double explain_view_heat(const explain_view *v, size_t i);

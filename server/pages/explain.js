@@ -8,7 +8,7 @@ const rows = Array.isArray(data.weights) ? data.weights : [];
 // The signed numbers of one prediction, or of a span of them by their positions.
 const span = data.span && data.span.rows && data.span.rows.length ? new Map(data.span.rows.map(row => [row.position, row])) : null;
 const single = data.contributions || data.attribution || null, signs = single || span, method = (single || data.span || {}).method;
-const spans = [...$('text').children];
+const spans = [...$('text').children], sourceTokens = (data.source || {}).tokens || [], sourceSpans = [...$('source').children];
 const TOP = 20, BINS = 64;
 const SPECIAL = /[\u0000-\u0008\u000b-\u001f]/g;
 
@@ -20,7 +20,8 @@ const visible = text => !text ? '\u00b7' : text.replaceAll('\n', '\u21b5\n').rep
 const logits = x => (x < 0 ? '' : '+') + Number(x).toPrecision(4);
 const percent = x => (100 * x).toFixed(2) + ' %';
 const number = x => state.kind === 'contributions' ? logits(x) : percent(x);
-const named = i => 'token ' + i + ' \u201c' + visible(tokens[i].text).replace('\n', '') + '\u201d';
+const called = (list, i) => 'token ' + i + ' \u201c' + visible(list[i].text).replace('\n', '') + '\u201d';
+const named = i => called(tokens, i);
 
 // --- numbers -----------------------------------------------------------------------------------------
 // A view is {name, read(p), readers(p)}: the share that each token has in what p has read, and, where all positions are
@@ -51,7 +52,7 @@ function mean(of, p) {
 const rowName = row => 'layer ' + row.layer + ', head ' + row.head + ', ' + row.round;
 const views = rows.map(row => ({name: rowName(row), read: p => read(row, p), readers: p => readers(row, p)}));
 if (rows.length > 1) views.unshift({name: 'mean of these ' + rows.length + ' rows', read: p => mean(read, p), readers: p => mean(readers, p)});
-if (data.aggregate) views.unshift({name: data.aggregate.method, read: () => Float64Array.from({length: n}, (_, i) => data.aggregate.alpha[i] || 0), readers: zeros});
+if (data.aggregate) views.unshift({name: data.aggregate.method, aggregate: true, read: () => Float64Array.from({length: n}, (_, i) => data.aggregate.alpha[i] || 0), readers: zeros});
 const firstRow = views.length - rows.length;
 
 const partsAt = p => span ? span.get(p) : single;
@@ -89,27 +90,54 @@ function current() {
 	return {values, after: state.position + 1};
 }
 
+// The numbers of the source's tokens. A row of weights has its counterpart in the attention to the source of the same number.
+function ofSource() {
+	const out = new Float64Array(sourceTokens.length), put = row => { ((row || {}).alpha || []).forEach((w, i) => { out[row.window ? row.window[0] + i : i] += w; }); };
+	const given = (data.source || {}).weights || [], view = views[state.view];
+	if (state.kind === 'contributions') {
+		const parts = partsAt(state.position).source || {};
+		if (parts.top) parts.top.forEach(([i, x]) => { out[i] = x; });
+		else (parts.tokens || []).forEach((x, i) => { out[i] = x; });
+	} else if (state.view < firstRow && view.aggregate) put((data.source || {}).aggregate);
+	else if (state.view < firstRow) {
+		given.forEach(put);
+		return out.map(x => x / Math.max(1, given.length));
+	} else put(given.find(row => row.layer === rows[state.view - firstRow].layer && row.head === rows[state.view - firstRow].head));
+	return out;
+}
+
 // --- drawing -----------------------------------------------------------------------------------------
 
 function draw() {
-	const is = state.kind === 'contributions', {values, after} = current(), apart = is ? readerOf(partsAt(state.position)) : -1;
-	const max = values.reduce((m, x, i) => i === apart ? m : Math.max(m, Math.abs(x)), 0);
+	const is = state.kind === 'contributions', {values, after} = current(), apart = is ? readerOf(partsAt(state.position)) : -1, source = ofSource();
+	const max = Math.max(source.reduce((m, x) => Math.max(m, Math.abs(x)), 0), values.reduce((m, x, i) => i === apart ? m : Math.max(m, Math.abs(x)), 0));
 	$('main').dataset.kind = state.kind;
-	spans.forEach((box, i) => {
-		const x = values[i], text = number(x) + (i < after ? '' : is ? ' of its prediction' : ' of what it read');
+	const colour = (box, i, x, text, names) => {
 		box.style.setProperty('--w', max > 0 ? Math.min(1, Math.abs(x) / max).toFixed(4) : 0);
 		box.title = 'token ' + i + ': ' + text;
-		box.setAttribute('aria-label', named(i) + ', ' + text);
-		box.className = (is ? (x < 0 ? 'minus' : 'plus') : i >= after ? 'minus' : '') + (i === state.position ? ' here' : '');
+		box.setAttribute('aria-label', called(names, i) + ', ' + text);
+		box.className = is ? (x < 0 ? 'minus' : 'plus') : '';
+	};
+	spans.forEach((box, i) => {
+		colour(box, i, values[i], number(values[i]) + (i < after ? '' : is ? ' of its prediction' : ' of what it read'), tokens);
+		if (!is && i >= after) box.className = 'minus';
+		if (i === state.position) box.className += ' here';
 	});
+	sourceSpans.forEach((box, i) => { colour(box, i, source[i], number(source[i]), sourceTokens); });
 	$('min').textContent = is ? logits(-max) : '0 %';
 	$('max').textContent = number(max);
 	$('after').hidden = after >= n;
 	if (!is) $('title').textContent = 'weights \u03b1: ' + views[state.view].name;
 	else drawScore(partsAt(state.position));
-	const best = [...values.keys()].filter(i => i !== apart && i < after && values[i] !== 0).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
-	$('rows').replaceChildren(...best.slice(0, TOP).map(i => cells('td', [i, visible(tokens[i].text), number(values[i])])));
+	list($('rows'), values, tokens, i => i !== apart && i < after);
+	list($('source_rows'), source, sourceTokens, () => true);
 	if (!is) drawGrid();
+}
+
+// The largest numbers of those that belong there.
+function list(body, values, names, belongs) {
+	const best = [...values.keys()].filter(i => belongs(i) && values[i] !== 0).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
+	body.replaceChildren(...best.slice(0, TOP).map(i => cells('td', [i, visible(names[i].text), number(values[i])])));
 }
 
 // As the server writes it for the first view.

@@ -44,15 +44,21 @@ REQUESTS = [
     {"model": "set.gpt2", "span": [1, 3], "method": "leave_one_out"}, {"model": "set.encoder_mean"},
     {"model": "translator", "source": AWKWARD, "aggregate": "rollout", "position": 3}, {"model": "translator", "source": "a source", "span": [1, 3], "method": "contributions"},
     {"model": "translator", "source": AWKWARD, "span": [0, 2], "top": 3}, {"model": "translator", "source": "x", "method": "attention_x_gradient"},
+    {"session": True, "model": "translator", "source": AWKWARD, "aggregate": "rollout", "position": 3},
+    {"session": True, "model": "translator", "source": "a source", "method": "contributions"},
     {"model": "reader", "input": [*(b + 3 for b in AWKWARD.encode()[:40]), END], "aggregate": "mean"}]
 requests = pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: " ".join(map(str, r.values())))
 
 
 def both(engine, request, form):
     """The JSON, and the bytes of the format."""
-    request = {"input": AWKWARD, **request}
-    _, data = engine.download("explain", {**request, "format": form})
-    return engine.call("explain", request), data
+    request, method = {"input": AWKWARD, **request}, "explain"
+    if request.pop("session", False):
+        session = engine.call("session.create", {"model": request.pop("model"), "source": request.pop("source"), "prompt": request.pop("input"), "explain": True})["id"]
+        method = "explain" if "method" in request else "session.alpha"
+        request["session" if "method" in request else "id"] = session
+    _, data = engine.download(method, {**request, "format": form})
+    return engine.call(method, request), data
 
 
 def is_of_source(path):

@@ -37,6 +37,13 @@ SIGNED = {**MEAN, "contributions": {
     "sums": {"tokens": sum(PARTS[:-1]), "reader": 8.0, "positions": 0.12, "biases": 0.4425, "rounding": 0.0}}}
 
 
+SOURCE = [{"id": i, "text": t, "offset": i} for i, t in enumerate(["<b>", "é\n", "y"])]
+SOURCE_PARTS, SOURCE_ALPHA = [4, -1, 0], [0.625, 0, 0.375]
+SOURCED = {**SIGNED, "source": {"tokens": SOURCE, "weights": [], "aggregate": {"method": "mean", "alpha": SOURCE_ALPHA}},
+           "contributions": {**SIGNED["contributions"], "source": {"tokens": SOURCE_PARTS}, "sums": {**SIGNED["contributions"]["sums"], "source": 3.0}}}
+WEIGHED = {**SOURCED, "contributions": None}
+
+
 class Page(html.parser.HTMLParser):
     """What a browser would make of the page."""
 
@@ -58,7 +65,7 @@ class Page(html.parser.HTMLParser):
             self.scripts.append([dict(attributes), ""])
         if tag in ("table", "tbody"):
             self.table = dict(attributes).get("id")
-        if tag == "td" and self.table == "rows":
+        if tag == "td" and self.table in ("rows", "source_rows"):
             self.cells.append("")
         if tag == "th" and self.table == "sums":
             self.name = ""
@@ -71,7 +78,7 @@ class Page(html.parser.HTMLParser):
             self.spans[-1][1] += data
         if self.open and self.open[-1] == "script":
             self.scripts[-1][1] += data
-        if self.open and self.open[-1] == "td" and self.table == "rows":
+        if self.open and self.open[-1] == "td" and self.table in ("rows", "source_rows"):
             self.cells[-1] += data
         if self.open and self.open[-1] == "th" and self.table == "sums":
             self.name += data
@@ -181,10 +188,10 @@ def nine_digits(value):
     return json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.9g}"))
 
 
-@pytest.mark.parametrize("explanation", [ONE, MEAN, ALL, SIGNED, {**SIGNED, "weights": []}, {**SIGNED, "contributions": {}}, {**ONE, "weights": []}, {**ONE, "tokens": [], "weights": [], "position": -1},
+@pytest.mark.parametrize("explanation", [SOURCED, ONE, MEAN, ALL, SIGNED, {**SIGNED, "weights": []}, {**SIGNED, "contributions": {}}, {**ONE, "weights": []}, {**ONE, "tokens": [], "weights": [], "position": -1},
                                          {"object": "explanation"}, {**ONE, "weights": [{}]}, {**ONE, "weights": 7, "tokens": "x"},
                                          {**ONE, "weights": [{"window": [-5, 10**9], "alpha": [1e308, "x", None]}]},
-                                         {**ALL, "weights": [{"score": [], "log_normalizer": []}]}], ids=range(13))
+                                         {**ALL, "weights": [{"score": [], "log_normalizer": []}]}], ids=range(14))
 def test_the_page_is_whole_and_self_contained(front, engine, explanation):
     explanation_engine(engine, explanation)
     answer = ask(front, "text/html")
@@ -263,6 +270,32 @@ def test_contributions_come_first_with_their_signs_and_sums(front, engine):
     assert [(int(r[0]), float(r[2])) for r in rows] == [(i, pytest.approx(PARTS[i])) for i in order]
     assert list(page.sums.values()) == pytest.approx([*SIGNED["contributions"]["sums"].values(), 9.5])
     assert sum(list(page.sums.values())[:-1]) == pytest.approx(9.5)
+
+
+@pytest.mark.parametrize("explanation, values, text, largest", [(SOURCED, SOURCE_PARTS, PARTS, 4), (WEIGHED, SOURCE_ALPHA, softmax(SCORES), SOURCE_ALPHA[0])],
+                         ids=["parts", "weights"])
+def test_the_tokens_of_a_source_stand_above_the_text_with_their_numbers_in_one_scale(front, engine, explanation, values, text, largest):
+    explanation_engine(engine, explanation)
+    page = Page(ask(front, "text/html").body.decode())
+    assert [shown for _, shown in page.spans[:3]] == ["<b>", "é↵\n", "y"] and len(page.spans) == 3 + N
+    unit = 100 if explanation["contributions"] is None else 1
+    number = lambda title: float(re.search(r": ([+-]?[\d.e+-]+)", title)[1]) / unit
+    for (attributes, _), value in zip(page.spans, [*values, *text], strict=True):
+        assert abs(float(attributes["style"].removeprefix("--w:")) - min(1, abs(value) / largest)) < 1e-3
+        assert abs(number(attributes["title"]) - value) < 1e-3
+    rows = [page.cells[i : i + 3] for i in range(0, len(page.cells), 3)][-2:]
+    assert [int(row[0]) for row in rows] == sorted((i for i in range(3) if values[i]), key=lambda i: -abs(values[i]))
+    root = xml.etree.ElementTree.fromstring(ask(front, "image/svg+xml").body)
+    shown = [(float(t.get("y")), "".join(t.itertext())) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [t.split(":")[0] for _, t in shown].index("source") < [t.split(":")[0] for _, t in shown].index("text")
+    titles = [t.find("{http://www.w3.org/2000/svg}title") for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [number(t.text) for t in titles if t is not None] == pytest.approx([*values, *text], abs=1e-3)
+
+
+def test_a_page_without_a_source_says_nothing_of_one(front, engine):
+    explanation_engine(engine, SIGNED)
+    text = ask(front, "text/html").body.decode()
+    assert "<section hidden>" in text and "source:" not in ask(front, "image/svg+xml").body.decode()
 
 
 @pytest.mark.parametrize("path", ["/v1/explain", "/v1/sessions/s/alpha"])

@@ -1,5 +1,6 @@
 """The whole service with an encoder-decoder: its weights are random, and numpy says what it writes."""
 
+import csv
 import json
 import pathlib
 import subprocess
@@ -71,7 +72,7 @@ def test_a_session_is_opened_with_its_source_over_http_and_at_a_shell(service, t
     assert wrong.returncode != 0 and b"source" in wrong.stderr
 
 
-def test_an_explanation_shows_the_source_over_http_at_a_shell_and_on_a_page(service, translator, reference):
+def test_an_explanation_shows_the_source_over_http_at_a_shell_and_on_a_page(service, translator, reference, tmp_path):
     ask, source = {"model": translator, "source": "Guten Abend", "input": "Good"}, "Guten Abend"
     a = service.ok("POST", "/v1/explain", ask | {"aggregate": "mean"})
     c, cross = a["contributions"], reference.attentions(tokens(source), [1, *tokens("Good")])[2]
@@ -83,7 +84,14 @@ def test_an_explanation_shows_the_source_over_http_at_a_shell_and_on_a_page(serv
         first, best = shown.stdout.decode().split("of the source:")[1].split("\n")[3], max(numbers, key=abs)
         assert first.split()[:2] == [format(best, form), str(numbers.index(best))]
     page = service.request("POST", "/v1/explain", ask, headers={"Accept": "text/html"})[1]
-    assert "tokens of the source" in (page if isinstance(page, str) else page.decode())
+    page = page if isinstance(page, str) else page.decode()
+    assert "tokens of the source" in page and page.split('<div id="source">')[1].split("</div>")[0].count("<span") == len(source)
+    written = tmp_path / "numbers"
+    shown = additive(service, "explain", "--model", translator, "--source", source, "--format", "csv", "-o", written, "--svg", tmp_path / "picture", "--html", tmp_path / "page", "Good")
+    lines = list(csv.DictReader(written.open(newline="")))
+    assert shown.returncode == 0, shown.stderr
+    assert [float(line["value"]) for line in lines if line["path"] == "contributions.source.tokens"] == pytest.approx(c["source"]["tokens"], abs=1e-6)
+    assert {line["side"] for line in lines} == {"", "text", "source"} and "source:" in (tmp_path / "picture").read_text() and '<div id="source">' in (tmp_path / "page").read_text()
     other = "Guten Tag"
     compared = service.ok("POST", "/v1/explain", ask | {"target": {"token": 70}, "compare": {"source": other}})
     second = service.ok("POST", "/v1/explain", ask | {"target": {"token": 70}, "source": other})["contributions"]
