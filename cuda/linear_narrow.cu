@@ -166,7 +166,7 @@ static __device__ __forceinline__ float scale_of(const panel_product &p, const n
 	unsigned top = 0;
 	for (int i = 0; i < NARROW_THREADS / WARP; i++)
 		top = max(top, s.tops[row * (NARROW_THREADS / WARP) + i]);
-	return row_scale_of(top);
+	return row_scale_of(top, p.step);
 }
 
 /* What others read of layernorm's result: every block stores its 16 columns of it, and the next ones past the grid. */

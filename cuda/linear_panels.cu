@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_kernel(panel
 	__syncthreads();
 	for (int i = 0; i < QUANTISE_THREADS / WARP; i++)
 		top = max(top, space[i]);
-	const float s = row_scale_of(top);
+	const float s = row_scale_of(top, p.step);
 	for (int64_t at = threadIdx.x; at < 4 * p.steps; at += QUANTISE_THREADS)
 		p.bytes[row * 4 * p.steps + at] =
 		    make_uint2(four_bytes(four_of_x(p, row, 8 * at), s), four_bytes(four_of_x(p, row, 8 * at + 4), s));
@@ -75,6 +75,7 @@ static panel_product product_of(const op_call *call)
 	p.bias = (const float *)cuda_optional(call, 2);
 	p.y = (float *)call->out[0].data;
 	p.alpha = params->alpha;
+	p.step = params->step;
 	p.type = weight->type;
 	p.steps = panel_parts(p.k, step_inputs(weight->type));
 	p.slice = weight->type == DTYPE_PANEL_F32 ? panel_parts(panel_parts(p.k, F32_SLICES), 4) * 4 : panel_parts(p.steps, SLICES);
@@ -129,8 +130,9 @@ status cuda_linear_panels(backend *b, const op_call *call)
 
 static bool are_siblings(const op_call *a, const op_call *b)
 {
-	return a->in[0].data == b->in[0].data && a->in[1].type == b->in[1].type &&
-	       ((const linear_params *)a->params)->alpha == ((const linear_params *)b->params)->alpha;
+	const linear_params *p = (const linear_params *)a->params, *q = (const linear_params *)b->params;
+	return a->in[0].data == b->in[0].data && a->in[1].type == b->in[1].type && p->alpha == q->alpha &&
+	       p->step == q->step;
 }
 
 /* The chain's description; false if it must be taken apart. */

@@ -50,7 +50,7 @@ struct panel_product {
 	float *row_scale; /* int8 */
 	const float *bias;
 	float *y;
-	float alpha;
+	float alpha, step;
 	dtype type;           /* of the panels */
 	int64_t steps, slice; /* of K; of a slice (f32: inputs) */
 	bool packed;          /* rows of x are 16-byte aligned */
@@ -120,10 +120,11 @@ __device__ __forceinline__ unsigned largest_of_lanes(unsigned top)
 	return top;
 }
 
-/* s = max |x| / 127, not below the smallest normal float; NaN if a value of the row is not finite. */
-__device__ __forceinline__ float row_scale_of(unsigned top)
+/* s = max |x| / 127, not below the smallest normal float, or `step` where that is not 0; NaN if a value of the row is
+ * not finite. */
+__device__ __forceinline__ float row_scale_of(unsigned top, float step)
 {
-	return top < 0x7f800000u ? fmaxf(__fdiv_rn(__uint_as_float(top), PANEL_INT8_MAX), FLT_MIN) : NAN;
+	return top >= 0x7f800000u ? NAN : step > 0 ? step : fmaxf(__fdiv_rn(__uint_as_float(top), PANEL_INT8_MAX), FLT_MIN);
 }
 
 /* v = round(x / s), four of them; zeros if s is NaN. */

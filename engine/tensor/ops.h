@@ -117,19 +117,22 @@ value op_quantize(graph *g, value x, quantize_params params);
  * whatever the number of rows, their place in the batch and the threads. bf16: weights are widened, x
  * stays f32. int8: a row of x becomes unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127,
  * and y = alpha (s · scale[n] · (Σ_k u_k q[n][k] - 128 sum[n]) + b[n]), the sum exact in 32 bits
- * (K ≤ 2^16). Gradients: dx = alpha dy W; for [real] weights dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
+ * (K ≤ 2^16). With `step` s is that number for all rows, and x are whole multiples of it from -128 to 127 (quantize),
+ * which nothing rounds; plain weights and other panels do not ask for it. Gradients: dx = alpha dy W; for [real] weights dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
 /* With `maxima` also maxima […, ⌈N / LINEAR_BLOCK⌉] f32: the largest finite number of each LINEAR_BLOCK outputs of a
  * row of y [f32], -inf where none is finite (else […, 0]). y is wanted too. Not every backend gives them (backend.h).
  */
 enum { LINEAR_BLOCK = 32 };
 typedef struct linear_params {
 	float alpha;
+	float step; /* 0: rows are no multiples of one number */
 	bool maxima;
 } linear_params;
 typedef struct linear_values {
 	value y, maxima;
 } linear_values;
 value op_linear(graph *g, value x, value weight, value bias, float alpha);
+value op_linear_codes(graph *g, value x, value weight, float step, float alpha);
 linear_values op_linear_maxima(graph *g, value x, value weight, value bias, float alpha);
 
 /* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row. rstd = 1/√(Σ(x - mean)² / D + eps) or, `unbiased`, where

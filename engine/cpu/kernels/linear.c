@@ -17,6 +17,7 @@
 #include "engine/cpu/kernels/linear.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "engine/cpu/gemm.h"
@@ -32,10 +33,10 @@ static int64_t quantised_inputs(int64_t k)
 	return (k + PANEL_GROUP - 1) / PANEL_GROUP * PANEL_GROUP;
 }
 
-/* q = round(x / s) with s = max |x| / 127; returns s. The largest |x| is found by its bits, in which a NaN is the
- * largest, so that s is NaN then. Divided, not multiplied by 1/s: a product could fuse with the rounding on some
- * instruction sets and not on others. */
-static float quantise_row(const float *x, int64_t k, quantised *q)
+/* q = round(x / s) with s = max |x| / 127, or `step` where that is not 0; returns s. The largest |x| is found by its
+ * bits, in which a NaN is the largest, so that s is NaN then. Divided, not multiplied by 1/s: a product could fuse with
+ * the rounding on some instruction sets and not on others. */
+static float quantise_row(const float *x, int64_t k, float step, quantised *q)
 {
 	uint32_t top = 0;
 #pragma omp simd reduction(max : top)
@@ -45,6 +46,7 @@ static float quantise_row(const float *x, int64_t k, quantised *q)
 	}
 	float s = math_float(top) / PANEL_INT8_MAX;
 	s = s < FLT_MIN ? FLT_MIN : s; /* zeros, and what is as good as zeros */
+	s = step > 0 && s < INFINITY ? step : s;
 #pragma omp simd
 	for (int64_t i = 0; i < k; i++)
 		q[i] = quantised_input(x[i] / s + QUANTISE_SHIFT);
@@ -92,18 +94,18 @@ static int product_threads(const backend *b, dtype type, int64_t rows, int64_t w
 }
 
 /* The rows of an int8 product as bytes, in scratch. */
-static void quantise(product *p, const float *x, int64_t rows, int threads, void *scratch)
+static void quantise(product *p, const float *x, int64_t rows, float step, int threads, void *scratch)
 {
 	const int64_t k = p->k, inputs = quantised_inputs(k);
 	quantised *q = scratch;
 	float *scale = (float *)(q + rows * inputs);
 	if (threads == 1) {
 		for (int64_t r = 0; r < rows; r++)
-			scale[r] = quantise_row(x + r * k, k, q + r * inputs);
+			scale[r] = quantise_row(x + r * k, k, step, q + r * inputs);
 	} else {
 #pragma omp parallel for schedule(static) num_threads(threads)
 		for (int64_t r = 0; r < rows; r++)
-			scale[r] = quantise_row(x + r * k, k, q + r * inputs);
+			scale[r] = quantise_row(x + r * k, k, step, q + r * inputs);
 	}
 	p->x = scratch;
 	p->row_bytes = (size_t)inputs * sizeof *q;
@@ -111,7 +113,7 @@ static void quantise(product *p, const float *x, int64_t rows, int threads, void
 }
 
 /* Each thread has its panels, all rows of them; many rows are cut too. */
-static status panel_rows(const backend *b, const tensor *weight, const float *x, int64_t rows, float alpha,
+static status panel_rows(const backend *b, const tensor *weight, const float *x, int64_t rows, float alpha, float step,
                          const float *bias, float *y, float *maxima, void *scratch)
 {
 	const dtype type = weight->type;
@@ -129,7 +131,7 @@ static status panel_rows(const backend *b, const tensor *weight, const float *x,
 	             .maxima = maxima};
 	const int threads = product_threads(b, type, rows, n * k);
 	if (type == DTYPE_PANEL_INT8)
-		quantise(&p, x, rows, kernel_threads(b, rows * k * QUANTISE_COST), scratch);
+		quantise(&p, x, rows, step, kernel_threads(b, rows * k * QUANTISE_COST), scratch);
 	const int64_t panels = kernel_parts(n, PANEL_WIDTH), blocks = kernel_parts(rows, BLOCK_ROWS);
 	if (threads == 1) {
 		for (int64_t row = 0; row < rows; row += BLOCK_ROWS)
@@ -175,14 +177,20 @@ size_t KERNEL(linear_rows_scratch)(const backend *b, const tensor *weight, int64
 	return (size_t)rows * ((size_t)quantised_inputs(weight->shape.dim[1]) * sizeof(quantised) + sizeof(float));
 }
 
-status KERNEL(linear_rows)(backend *b, const tensor *weight, const float *x, int64_t rows, float alpha,
-                           const float *bias, float *y, float *maxima, void *scratch)
+static status any_rows(backend *b, const tensor *weight, const float *x, int64_t rows, float alpha, float step,
+                       const float *bias, float *y, float *maxima, void *scratch)
 {
 	if (rows == 0 || weight->shape.dim[0] == 0)
 		return STATUS_OK;
 	if (weight->type == DTYPE_F32)
 		return plain_rows(b, weight, x, rows, alpha, bias, y, maxima);
-	return panel_rows(b, weight, x, rows, alpha, bias, y, maxima, scratch);
+	return panel_rows(b, weight, x, rows, alpha, step, bias, y, maxima, scratch);
+}
+
+status KERNEL(linear_rows)(backend *b, const tensor *weight, const float *x, int64_t rows, float alpha,
+                           const float *bias, float *y, float *maxima, void *scratch)
+{
+	return any_rows(b, weight, x, rows, alpha, 0, bias, y, maxima, scratch);
 }
 
 size_t KERNEL(linear_scratch)(const backend *b, const op_call *call)
@@ -193,7 +201,7 @@ size_t KERNEL(linear_scratch)(const backend *b, const op_call *call)
 status KERNEL(linear)(backend *b, const op_call *call)
 {
 	const linear_params *p = call->params;
-	return KERNEL(linear_rows)(b, &call->in[1], call->in[0].data, shape_rows(call->in[0].shape), p->alpha,
-	                           kernel_optional(call, 2), call->out[0].data, p->maxima ? call->out[1].data : NULL,
-	                           call->scratch);
+	return any_rows(b, &call->in[1], call->in[0].data, shape_rows(call->in[0].shape), p->alpha, p->step,
+	                kernel_optional(call, 2), call->out[0].data, p->maxima ? call->out[1].data : NULL,
+	                call->scratch);
 }

@@ -13,13 +13,14 @@ size_t reference_linear_scratch(const backend *b, const op_call *call)
 	return (size_t)(k + m * k + m) * sizeof(float);
 }
 
-/* v_k = round(x_k / s) in -127 … 127 with s = max |x| / 127; returns s. */
-static float quantise(const float *x, int64_t k, float *v)
+/* v_k = round(x_k / s) with s = max |x| / 127, or `step` where that is not 0; returns s. */
+static float quantise(const float *x, int64_t k, float step, float *v)
 {
 	float top = 0;
 	for (int64_t i = 0; i < k; i++)
 		top = fabsf(x[i]) <= top || isnan(top) ? top : fabsf(x[i]);
 	float s = top / PANEL_INT8_MAX < FLT_MIN ? FLT_MIN : top / PANEL_INT8_MAX;
+	s = step > 0 && s < INFINITY ? step : s;
 	for (int64_t i = 0; i < k; i++)
 		v[i] = nearbyintf(x[i] / s);
 	return s;
@@ -50,7 +51,7 @@ status reference_linear(backend *b, const op_call *call)
 	float *y = call->out[0].data, *row = call->scratch, *whole = row + k, *scale = whole + m * k;
 	const bool int8 = weight->type == DTYPE_PANEL_INT8;
 	for (int64_t i = 0; i < m; i++)
-		scale[i] = int8 ? quantise(x + i * k, k, whole + i * k) : 1;
+		scale[i] = int8 ? quantise(x + i * k, k, p->step, whole + i * k) : 1;
 	if (int8)
 		x = whole;
 	for (int64_t j = 0; j < n; j++) {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "engine/model/mixers/mixer.h"
+#include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/ops/trilinear.h"
 
 enum { NAME_BYTES = 96 };
@@ -55,9 +56,10 @@ value trilinear_normalize(const builder *b, int vector_bits, value x)
 	return quantize(b, vector_bits, QUANTIZE_FIXED, op_normalize(b->g, x, VALUE_NONE, params));
 }
 
+/* x: codes of the fixed step, where vectors have them. */
 static value project(const builder *b, const trilinear_options *o, value x, value weight)
 {
-	return op_linear(b->g, x, weight, VALUE_NONE, (float)o->input_scale);
+	return op_linear_codes(b->g, x, weight, o->vector_bits == 32 ? 0 : QUANTIZE_FIXED_STEP, (float)o->input_scale);
 }
 
 static value find_weight(const builder *b, const trilinear_options *o, const char *prefix, const char *name)

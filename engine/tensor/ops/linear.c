@@ -1,4 +1,6 @@
 /* linear: y = alpha (x Wᵀ + b). */
+#include <math.h>
+
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -13,6 +15,11 @@ static linear_values apply(graph *g, value x, value weight, value bias, linear_p
 value op_linear(graph *g, value x, value weight, value bias, float alpha)
 {
 	return apply(g, x, weight, bias, (linear_params){.alpha = alpha}).y;
+}
+
+value op_linear_codes(graph *g, value x, value weight, float step, float alpha)
+{
+	return apply(g, x, weight, VALUE_NONE, (linear_params){.alpha = alpha, .step = step}).y;
 }
 
 linear_values op_linear_maxima(graph *g, value x, value weight, value bias, float alpha)
@@ -30,6 +37,8 @@ status op_linear_check(op_call *call, error *err)
 	out.dim[out.rank - 1] = call->in[1].shape.dim[0];
 	check_output(call, 0, call->in[0].type, out);
 	const linear_params *p = call->params;
+	if (!(p->step >= 0 && isfinite(p->step)))
+		return error_set(err, STATUS_INVALID, "step", "step %g is below 0, or not finite", (double)p->step);
 	if (p->maxima)
 		TRY(check_type(call, 0, "x", DTYPE_F32, err));
 	out.dim[out.rank - 1] = p->maxima ? (out.dim[out.rank - 1] + LINEAR_BLOCK - 1) / LINEAR_BLOCK : 0;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/model/attribution.h"
+#include "engine/base/file.h"
 #include "engine/model/feed.h"
 #include "engine/tensor/ops/hash_rows.h"
 #include "engine/tensor/ops/quantize.h"
@@ -431,6 +432,47 @@ static void packed_weights_are_the_codes_that_training_reads(void **state)
 	rmdir(folder);
 }
 
+/* Their products are then whole numbers, which no type of the weight rounds. */
+static void codes_of_vectors_are_multiplied_as_they_are(void **state)
+{
+	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_INT8};
+	static const char *const names[] = {"query", "gate", "value", "key"};
+	enum { FEW = 9, WIDEST = 64 };
+	char folder[] = "/tmp/additive-trilinear-XXXXXX";
+	float found[4][2][FEW * WIDEST];
+	const int32_t ids[FEW] = {1, 4, 0, 2, 2, 5, 3, 1, 0};
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	model *m = fixture_model_as(&architecture_trilinear,
+	                            "{" SIZES ", \"n_layer\": 1, \"weight_bits\": 8, \"vector_bits\": 8}", device);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	int64_t counts[4];
+	for (int i = 0; i < 2; i++) {
+		const forward_spec spec = {.batch = 1, .length = FEW, .activations = true, .logits = LOGITS_ALL};
+		model *packed;
+		assert_int_equal(model_open(&packed, folder, types[i], device, NULL), STATUS_OK);
+		plan *p = fixture_plan(packed, &spec, NULL, NULL);
+		assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		for (int k = 0; k < 4; k++) {
+			char name[32];
+			snprintf(name, sizeof name, "layers.0.%s", names[k]);
+			counts[k] = shape_count(graph_value(plan_graph(p), graph_find(plan_graph(p), name))->shape);
+			assert_true(counts[k] <= FEW * WIDEST);
+			fixture_read(p, name, found[k][i]);
+		}
+		plan_free(p);
+		model_free(packed);
+	}
+	for (int k = 0; k < 4; k++)
+		for (int64_t i = 0; i < counts[k]; i++) {
+			const double a = (double)found[k][0][i], b = (double)found[k][1][i];
+			assert_true(k < 3 ? a == b : fabs(a - b) <= 1e-6 * fmax(1, fabs(a)));
+		}
+	model_free(m);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
 /* --- configuration ----------------------------------------------------------------------------------------- */
 
 static const trilinear_options *options_of(const void *config, int64_t layer)
@@ -539,6 +581,7 @@ int main(void)
 	    cmocka_unit_test(a_new_model_begins_as_the_source_does),
 	    cmocka_unit_test(the_bias_of_the_head_follows_from_the_counts_of_tokens),
 	    cmocka_unit_test(packed_weights_are_the_codes_that_training_reads),
+	    cmocka_unit_test(codes_of_vectors_are_multiplied_as_they_are),
 	    cmocka_unit_test(tables_of_attentions_are_the_published_ones),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),

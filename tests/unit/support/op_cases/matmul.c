@@ -34,6 +34,13 @@ static void build_linear(graph *g, const int64_t *arg) /* rows, outputs, inputs,
 	op_linear(g, x, weight, arg[3] ? f32(g, "bias", SHAPE1(arg[1])) : VALUE_NONE, -0.7f);
 }
 
+static void build_linear_codes(graph *g, const int64_t *arg) /* rows, outputs, inputs, type of weight */
+{
+	value x = op_quantize(g, f32(g, "x", SHAPE2(arg[0], arg[2])), (quantize_params){QUANTIZE_FIXED, 8});
+	value weight = graph_weight(g, "weight", (dtype)arg[3], SHAPE2(arg[1], arg[2]));
+	op_linear_codes(g, x, weight, 1.0f / 32, 0.7f);
+}
+
 static void build_linear_deep(graph *g, const int64_t *arg) /* batch, length, inputs, outputs */
 {
 	value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2])), w = real(g, arg, "weight", SHAPE2(arg[3], arg[2]));
@@ -88,6 +95,26 @@ static const op_case cases[] = {
     LINEAR(OP_linear, "panels of f32", DTYPE_PANEL_F32, 0),
     LINEAR(OP_linear, "panels of bf16", DTYPE_PANEL_BF16, 0),
     LINEAR(OP_linear, "panels of int8", DTYPE_PANEL_INT8, 0),
+    {OP_linear, "codes, panels of f32", build_linear_codes, {5, 33, 9, DTYPE_PANEL_F32}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_linear, "codes, panels of int8", build_linear_codes, {5, 33, 9, DTYPE_PANEL_INT8}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_linear,
+     "codes, panels of int8, a row",
+     build_linear_codes,
+     {1, 301, 257, DTYPE_PANEL_INT8},
+     0,
+     0,
+     1e-5,
+     1e-6,
+     0},
+    {OP_linear,
+     "codes, panels of int8, large",
+     build_linear_codes,
+     {131, 1025, 66, DTYPE_PANEL_INT8},
+     0,
+     0,
+     1e-5,
+     1e-6,
+     0},
     {OP_linear, "leading dimensions", build_linear_deep, {2, 3, 5, 4}, 0, 0, 1e-5, 1e-5, STEP},
 };
 
