@@ -86,7 +86,21 @@ status feed_step(plan *p, int64_t first, int64_t count)
 	return write_series(p, PORT_LAST, count - 1, tokens_of(p), INT64_MAX, NULL, POSITION_ERROR);
 }
 
-/* Of the columns in front of the tokens the last position[b] hold a row. */
+/* Rows that are carried into each row of a batch. */
+static int64_t memory_of(const plan *p)
+{
+	const value v = port_find(plan_graph(p), PORT_MEMORY);
+	return v == VALUE_NONE ? 0 : graph_value(plan_graph(p), v)->shape.dim[1];
+}
+
+/* Of `position` tokens in blocks of `length`, each with `front` rows of memory tokens. */
+static int64_t rows_before(int64_t position, int64_t length, int64_t front)
+{
+	return position + (position + length - 1) / length * front;
+}
+
+/* Of the columns of carried rows the last hold one: a row for each token read before, and in front of each block those
+ * of memory tokens, whose columns stand between the carried rows and the tokens. */
 status feed_carried(plan *p, const int32_t *position)
 {
 	value v = port_find(plan_graph(p), PORT_MEMORY_MASK);
@@ -94,12 +108,12 @@ status feed_carried(plan *p, const int32_t *position)
 	if (v == VALUE_NONE)
 		return STATUS_OK;
 	const shape s = graph_value(plan_graph(p), v)->shape;
-	const int64_t memory = s.dim[1] - tokens_of(p);
+	const int64_t tokens = tokens_of(p), front = s.dim[1] - tokens - memory_of(p), memory = memory_of(p);
 	int32_t *mask = memory_new((size_t)shape_count(s), sizeof *mask);
 	if (!mask)
 		return STATUS_NOMEM;
 	for (int64_t i = 0; i < shape_count(s); i++)
-		mask[i] = i % s.dim[1] >= memory - position[i / s.dim[1]];
+		mask[i] = i % s.dim[1] >= memory - rows_before(position[i / s.dim[1]], tokens, front);
 	status result = plan_write(p, v, mask);
 	free(mask);
 	return result;

@@ -30,10 +30,11 @@ typedef enum port_role {
 	PORT_SOURCE_MASK,      /* "source_mask" [B, S] */
 	PORT_SOURCE_KEPT,      /* "source_kept" [B, S]: those that the decoder attends to, in place of the mask */
 	PORT_KEY_MASK,         /* "key_mask" [B, N]: of the keys of self-attention, in place of the mask */
-	PORT_MEMORY_MASK,      /* "memory_mask" [B, M + N]: of the keys of self-attention, carried rows in front */
-	PORT_VISIBLE,          /* "visible" [B, H, N, N]: which keys (columns) a token sees of those that it could */
-	PORT_SOURCE_VISIBLE,   /* "source_visible" [B, H, S, S]: the same of the tokens of a source */
-	PORT_CROSS_VISIBLE,    /* "cross_visible" [B, H, N, S]: the same of the tokens and those of a source */
+	PORT_MEMORY_MASK,    /* "memory_mask" [B, M + m + N]: of the keys of self-attention, carried rows in front, then
+	                      * those of m memory tokens */
+	PORT_VISIBLE,        /* "visible" [B, H, N, N]: which keys (columns) a token sees of those that it could */
+	PORT_SOURCE_VISIBLE, /* "source_visible" [B, H, S, S]: the same of the tokens of a source */
+	PORT_CROSS_VISIBLE,  /* "cross_visible" [B, H, N, S]: the same of the tokens and those of a source */
 	/* inputs, f32 */
 	PORT_SOURCE_ROWS, /* "source_rows" [B, S, D]: a source that has been encoded */
 	PORT_BEFORE,      /* "before" [B, P, D]: rows in front of the tokens */

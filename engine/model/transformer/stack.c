@@ -165,11 +165,12 @@ void stack_states(const stack *s, state_list *list)
 	}
 }
 
-/* Rows of memory tokens would be carried too, and keys that are hidden at random have a mask of the block alone. */
+/* The rows of memory tokens of a block are among those that it leaves. Not with keys that are hidden at random, which
+ * have a mask of the block alone. */
 void stack_carried(const stack *s, state_list *list)
 {
 	const stack_options *o = &s->options;
-	bool carries = o->max_mem_len > 0 && !o->num_memory_tokens && !(o->mask_prob > 0);
+	bool carries = o->max_mem_len > 0 && !(o->mask_prob > 0);
 	for (int l = 0; l < stack_count(o, 'a', o->n_entries) && carries; l++)
 		state_list_add(list, STATE_CARRIED, o->max_mem_len * o->dim, "memory.%d", l);
 }

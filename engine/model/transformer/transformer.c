@@ -228,8 +228,8 @@ void transformer_forward(const void *config, builder *b)
 	    .source_mask = spec->source_kept ? source_kept : source_mask,
 	};
 	if (spec->carried)
-		in.key_mask =
-		    given(b, true, PORT_MEMORY_MASK, DTYPE_I32, SHAPE2(spec->batch, stack_memory(s, spec) + rows));
+		in.key_mask = given(b, true, PORT_MEMORY_MASK, DTYPE_I32,
+		                    SHAPE2(spec->batch, stack_memory(s, spec) + o->num_memory_tokens + rows));
 	value before = given(b, spec->before > 0, PORT_BEFORE, DTYPE_F32, SHAPE3(spec->batch, spec->before, o->dim));
 	in.x = stack_embed(b, s, false, before);
 	value h = stack_forward(b, s, in);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine/model/feed.h"
+#include "engine/model/transformer/transformer.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/record.h"
 #include "tests/unit/train/fixture.h"
@@ -81,7 +82,9 @@ static double read_record(const model *m, lane *l, const text_record *r, float *
 	}
 	assert_int_equal(plan_run(p), STATUS_OK);
 	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOSS), &loss), STATUS_OK);
-	l->memory = l->memory + FIXTURE_LENGTH < MEMORY ? l->memory + FIXTURE_LENGTH : MEMORY;
+	const transformer_config *c = model_config(m);
+	const int64_t left = l->memory + transformer_head(c)->options.num_memory_tokens + FIXTURE_LENGTH;
+	l->memory = left < MEMORY ? left : MEMORY;
 	for (int i = 0; i < LAYERS; i++) {
 		char name[32];
 		snprintf(name, sizeof name, "next.memory.%d", i);
@@ -134,6 +137,7 @@ static void carried_steps_are_those_of_segments_with_the_memories_of_the_step_be
 	    ", \"rel_pos_bias\": true, \"rel_pos_num_buckets\": 8, \"rel_pos_max_distance\": 20",
 	    ", \"rotary_pos_emb\": true, \"shift_mem_down\": 1, \"shift_tokens\": 1, \"attn_sparse_topk\": 3",
 	    ", \"alibi_pos_bias\": true, \"raw_memory\": true, \"attn_max_attend_past\": 20, \"residual_attn\": true",
+	    ", \"rel_pos_bias\": true, \"num_memory_tokens\": 3, \"shift_tokens\": 1",
 	};
 	const train_options o = options();
 	const int64_t records = dataset_records(f->train), length = records / LANES;
