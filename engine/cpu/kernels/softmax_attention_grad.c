@@ -21,8 +21,8 @@ enum {
 
 typedef struct backward {
 	softmax_layout l;
-	int64_t blocks; /* of a head of queries */
-	int64_t spans;
+	int64_t blocks;                 /* of a head of queries */
+	int64_t spans, extent;          /* keys of a span, at most */
 	int64_t key_width, value_width; /* dh and dv as whole vectors */
 	const float *query, *key, *value, *y, *log_normalizer, *dy;
 	const int32_t *mask;
@@ -37,35 +37,6 @@ typedef struct backward {
 static float *output(const op_call *call, int o, int64_t offset)
 {
 	return call->out[o].data ? (float *)call->out[o].data + offset : NULL;
-}
-
-static backward backward_of(const op_call *call)
-{
-	const softmax_params *p = call->params;
-	const softmax_layout l = softmax_layout_of(call);
-	backward f = {.l = l,
-	              .blocks = kernel_parts(l.queries, SOFTMAX_LANES),
-	              .key_width = product_round(l.dh),
-	              .value_width = product_round(l.dv),
-	              .query = call->in[0].data,
-	              .key = (const float *)call->in[l.k_input].data + l.k_offset,
-	              .value = (const float *)call->in[l.v_input].data + l.v_offset,
-	              .mask = call->in[SOFTMAX_MASK].data,
-	              .bias = softmax_bias_of(call),
-	              .y = call->in[SOFTMAX_Y].data,
-	              .log_normalizer = call->in[SOFTMAX_LOG_NORMALIZER].data,
-	              .dy = call->in[SOFTMAX_DY].data,
-	              .scale = p->scale,
-	              .drop = softmax_dropout_of(call),
-	              .uniform = p->uniform,
-	              .dq = output(call, 0, 0),
-	              .dk = output(call, l.k_input, l.k_offset),
-	              .dv = output(call, l.v_input, l.v_offset)};
-	f.dbias = f.bias.at ? output(call, 3, 0) : NULL;
-	f.scores = !p->frozen && (f.dq || f.dk || f.dbias);
-	const int64_t heads = l.batch * l.kv_heads;
-	f.spans = heads ? kernel_min(l.group * f.blocks, kernel_parts(GRAIN, heads)) : 0;
-	return f;
 }
 
 /* The first key of a block's first tile, one past its last key, and its tiles, or 1 if there are none. */
@@ -112,6 +83,46 @@ static span span_at(const backward *f, int64_t index)
 	}
 	s.first = kernel_min(s.first, s.last);
 	return s;
+}
+
+static int64_t extent_of(const backward *f)
+{
+	int64_t most = 0;
+	for (int64_t i = 0; i < f->spans; i++) {
+		const span s = span_at(f, i);
+		most = s.last - s.first > most ? s.last - s.first : most;
+	}
+	return most;
+}
+
+static backward backward_of(const op_call *call)
+{
+	const softmax_params *p = call->params;
+	const softmax_layout l = softmax_layout_of(call);
+	backward f = {.l = l,
+	              .blocks = kernel_parts(l.queries, SOFTMAX_LANES),
+	              .key_width = product_round(l.dh),
+	              .value_width = product_round(l.dv),
+	              .query = call->in[0].data,
+	              .key = (const float *)call->in[l.k_input].data + l.k_offset,
+	              .value = (const float *)call->in[l.v_input].data + l.v_offset,
+	              .mask = call->in[SOFTMAX_MASK].data,
+	              .bias = softmax_bias_of(call),
+	              .y = call->in[SOFTMAX_Y].data,
+	              .log_normalizer = call->in[SOFTMAX_LOG_NORMALIZER].data,
+	              .dy = call->in[SOFTMAX_DY].data,
+	              .scale = p->scale,
+	              .drop = softmax_dropout_of(call),
+	              .uniform = p->uniform,
+	              .dq = output(call, 0, 0),
+	              .dk = output(call, l.k_input, l.k_offset),
+	              .dv = output(call, l.v_input, l.v_offset)};
+	f.dbias = f.bias.at ? output(call, 3, 0) : NULL;
+	f.scores = !p->frozen && (f.dq || f.dk || f.dbias);
+	const int64_t heads = l.batch * l.kv_heads;
+	f.spans = heads ? kernel_min(l.group * f.blocks, kernel_parts(GRAIN, heads)) : 0;
+	f.extent = extent_of(&f);
+	return f;
 }
 
 /* Scratch of one thread; rows of the first group are LANES apart, of the second as wide as whole vectors. */
@@ -198,10 +209,11 @@ static inline __attribute__((always_inline)) void probabilities(const workspace 
 	}
 }
 
-/* What a unit adds to: its partial sums, dk [keys, key_width], dv [keys, value_width] and, with a bias, dbias [T] of
- * the head at work. */
+/* What a unit adds to: its partial sums, dk [extent, key_width], dv [extent, value_width], from key `first` on, and,
+ * with a bias, dbias [T] of the head at work. */
 typedef struct sums {
 	float *dk, *dv, *dbias;
+	int64_t first;
 } sums;
 
 /* dbias of each distance += dS along its diagonal. */
@@ -227,7 +239,7 @@ static void sum_values(const backward *f, const workspace *w, const softmax_quer
                        const sums *to)
 {
 	product(k->count, f->value_width, q->count, (product_matrix){w->p, SOFTMAX_LANES, 1}, w->dy_rows,
-	        f->value_width, to->dv + k->first * f->value_width, f->value_width, true);
+	        f->value_width, to->dv + (k->first - to->first) * f->value_width, f->value_width, true);
 }
 
 static void tile(const backward *f, const workspace *w, const softmax_queries *q, const softmax_keys *k, const sums *to)
@@ -252,7 +264,7 @@ static void tile(const backward *f, const workspace *w, const softmax_queries *q
 		        w->dquery, SOFTMAX_LANES, true);
 	if (f->dk)
 		product(k->count, f->key_width, q->count, (product_matrix){w->ds, SOFTMAX_LANES, 1}, w->query_rows,
-		        f->key_width, to->dk + k->first * f->key_width, f->key_width, true);
+		        f->key_width, to->dk + (k->first - to->first) * f->key_width, f->key_width, true);
 	if (f->dbias)
 		sum_diagonals(q, k, w->ds, to->dbias);
 }
@@ -313,7 +325,7 @@ static void backward_block(const backward *f, const workspace *w, int64_t b, int
 /* Floats of one unit's partial sums: dk and dv; and those of dbias [group, T]. */
 static int64_t partial_floats(const backward *f)
 {
-	return f->l.keys * (f->key_width + f->value_width);
+	return f->extent * (f->key_width + f->value_width);
 }
 
 static int64_t bias_floats(const backward *f)
@@ -327,9 +339,9 @@ static void backward_unit(const backward *f, const workspace *w, int64_t unit, f
 	const softmax_layout *l = &f->l;
 	const int64_t head = unit / f->spans, b = head / l->kv_heads, g = head % l->kv_heads;
 	span s = span_at(f, unit % f->spans);
-	sums to = {.dk = partial, .dv = partial + l->keys * f->key_width};
-	memset(to.dk + s.first * f->key_width, 0, (size_t)((s.last - s.first) * f->key_width) * sizeof(float));
-	memset(to.dv + s.first * f->value_width, 0, (size_t)((s.last - s.first) * f->value_width) * sizeof(float));
+	sums to = {.dk = partial, .dv = partial + f->extent * f->key_width, .first = s.first};
+	memset(to.dk, 0, (size_t)((s.last - s.first) * f->key_width) * sizeof(float));
+	memset(to.dv, 0, (size_t)((s.last - s.first) * f->value_width) * sizeof(float));
 	if (dbias)
 		memset(dbias, 0, (size_t)bias_floats(f) * sizeof(float));
 	for (int64_t i = s.begin; i < s.end; i++) {
@@ -348,7 +360,7 @@ static void sum_partials(const backward *f, const float *partial, int64_t pitch,
 		for (; done < s.first; done++)
 			memset(to + done * row, 0, (size_t)width * sizeof(float));
 		for (int64_t j = s.first; j < s.last; j++) {
-			const float *from = partial + j * pitch;
+			const float *from = partial + (j - s.first) * pitch;
 			for (int64_t d = 0; d < width; d++)
 				to[j * row + d] = from[d] + (j < done ? to[j * row + d] : 0.0f);
 		}
@@ -364,7 +376,7 @@ static void finish_head(const backward *f, int64_t head, const float *partial)
 	const softmax_layout *l = &f->l;
 	const int64_t token = head / l->kv_heads * l->keys, g = head % l->kv_heads;
 	sum_partials(f, partial, f->key_width, f->dk ? f->dk + token * l->k_row + g * l->dh : NULL, l->k_row, l->dh);
-	sum_partials(f, partial + l->keys * f->key_width, f->value_width,
+	sum_partials(f, partial + f->extent * f->key_width, f->value_width,
 	             f->dv ? f->dv + token * l->v_row + g * l->dv : NULL, l->v_row, l->dv);
 }
 
