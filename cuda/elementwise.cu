@@ -163,7 +163,10 @@ status cuda_secant_grad(backend *b, const op_call *call)
 
 status cuda_fill(backend *b, const op_call *call)
 {
-	constant f = {((const fill_params *)call->params)->value};
+	const fill_params *p = (const fill_params *)call->params;
+	constant f = {p->value};
+	if (p->integer) /* moved, never computed with */
+		memcpy(&f.x, &p->whole, sizeof f.x);
 	return cuda_elementwise(b, (float *)call->out[0].data, f, shape_count(call->out[0].shape));
 }
 

@@ -774,12 +774,15 @@ typedef struct linear_cross_entropy_values {
 linear_cross_entropy_values op_linear_cross_entropy(graph *g, value hidden, value weight, value bias, value label,
                                                     linear_cross_entropy_params params);
 
-/* fill: a tensor of one value. */
+/* fill: a tensor of one value, f32 or i32. */
 typedef struct fill_params {
 	shape shape;
 	float value;
+	bool integer; /* i32, of `whole` */
+	int32_t whole;
 } fill_params;
 value op_fill(graph *g, shape shape, float value);
+value op_fill_integer(graph *g, shape shape, int32_t value);
 
 /* accumulate: sum += factor · x, in place. sum […], x […]. */
 void op_accumulate(graph *g, value sum, value x, float factor);

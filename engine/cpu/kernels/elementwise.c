@@ -118,8 +118,9 @@ status KERNEL(secant_grad)(backend *b, const op_call *call)
 
 static void fill(const op_call *call, int64_t first, int64_t last)
 {
-	const float filled = ((const fill_params *)call->params)->value;
-	float *y = call->out[0].data;
+	const fill_params *p = call->params;
+	const uint32_t filled = p->integer ? (uint32_t)p->whole : math_bits(p->value);
+	uint32_t *y = call->out[0].data;
 #pragma omp simd
 	for (int64_t i = first; i < last; i++)
 		y[i] = filled;

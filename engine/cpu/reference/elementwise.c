@@ -97,8 +97,10 @@ status reference_fill(backend *unused, const op_call *call)
 {
 	(void)unused;
 	const fill_params *p = call->params;
-	float *y = call->out[0].data;
 	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
-		y[i] = p->value;
+		if (p->integer)
+			((int32_t *)call->out[0].data)[i] = p->whole;
+		else
+			((float *)call->out[0].data)[i] = p->value;
 	return STATUS_OK;
 }

@@ -205,7 +205,14 @@ status op_secant_grad_check(op_call *call, error *err)
 value op_fill(graph *g, shape s, float x)
 {
 	value out;
-	graph_apply(g, OP_fill, NULL, 0, &(fill_params){s, x}, &out);
+	graph_apply(g, OP_fill, NULL, 0, &(fill_params){.shape = s, .value = x}, &out);
+	return out;
+}
+
+value op_fill_integer(graph *g, shape s, int32_t x)
+{
+	value out;
+	graph_apply(g, OP_fill, NULL, 0, &(fill_params){.shape = s, .integer = true, .whole = x}, &out);
 	return out;
 }
 
@@ -214,6 +221,6 @@ status op_fill_check(op_call *call, error *err)
 	const fill_params *p = call->params;
 	if (shape_check(p->shape) != STATUS_OK)
 		return error_set(err, STATUS_INVALID, "shape", "the shape is not valid");
-	check_output(call, 0, DTYPE_F32, p->shape);
+	check_output(call, 0, p->integer ? DTYPE_I32 : DTYPE_F32, p->shape);
 	return STATUS_OK;
 }

@@ -118,6 +118,11 @@ static void build_fill(graph *g, const int64_t *arg) /* rows, width */
 	op_fill(g, SHAPE2(arg[0], arg[1]), 0.1f);
 }
 
+static void build_fill_integer(graph *g, const int64_t *arg)
+{
+	op_fill_integer(g, SHAPE2(arg[0], arg[1]), -1234567);
+}
+
 static void build_accumulate(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_accumulate(g, graph_state(g, "sum", SHAPE2(arg[0], arg[1])), f32(g, "x", SHAPE2(arg[0], arg[1])), 0.3f);
@@ -168,6 +173,7 @@ static const op_case cases[] = {
     {OP_gelu_grad, "tanh form", build_gelu_grad, {3, 31, 1}, 0, 0, 2e-6, 2e-6, 0},
     {OP_gelu_grad, "tanh form, long", build_gelu_grad, {7, LONG, 1}, 0, 0, 2e-6, 2e-6, 0},
     ELEMENTWISE(OP_fill, build_fill, 0, 0),
+    {OP_fill, "integers", build_fill_integer, {7, 5}, 0, 0, 0, 0, 0},
     ELEMENTWISE(OP_accumulate, build_accumulate, 3e-7, 0),
 
     {OP_activation, "empty", build_activation, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},
