@@ -405,7 +405,8 @@ status cuda_gather_grad(backend *b, const op_call *call)
 	const tensor *dy = &call->in[1], *dtable = &call->out[0];
 	const int64_t width = shape_last(dy->shape);
 	op_call zeros = {};
-	const fill_params nothing = {dtable->shape, 0.0f};
+	fill_params nothing = {};
+	nothing.shape = dtable->shape;
 	zeros.params = &nothing;
 	zeros.n_out = 1;
 	zeros.out[0] = *dtable;

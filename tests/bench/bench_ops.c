@@ -458,7 +458,7 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	static const layernorm_params norm = {.eps = 1e-5f};
 	static const gelu_params erf = {false}, tanh = {true};
 	static const dropout_params drop = {0.1f, 3};
-	fill_params zeros = {s, 0};
+	fill_params zeros = {.shape = s};
 	char text[64], tanh_text[80];
 	snprintf(text, sizeof text, "%d x %d", (int)rows, (int)d);
 	snprintf(tanh_text, sizeof tanh_text, "%s tanh", text);
