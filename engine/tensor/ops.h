@@ -260,6 +260,23 @@ typedef struct pad_mask_params {
 } pad_mask_params;
 value op_pad_mask(graph *g, value mask, int64_t before, int32_t filled);
 
+/* A sequence is read in segments of `segment` tokens, each with `front` ≥ 1 rows in front that are no token's. Its rows
+ * are numbered from 0 on, those in front with the others: the token at position p has the row
+ *   row(p) = p + front (⌊p / segment⌋ + 1)
+ * segment_rows: position [i32] […] -> row [i32] […]. A row must be an int32.
+ * segment_begin: what a call that reads length[b] tokens from position[b] on has to put in front of them, where a
+ * segment begins there. position, length [i32] [B] -> first [i32] [B]: row(position) - front; count [i32] [B]: front where
+ * position mod segment = 0 and length > 0, else 0; rows [i32] [B, front]: first, first + 1, …; which [i32] [B, front]: 0, 1,
+ * …, where count is 0 -1. */
+typedef struct segment_rows_params {
+	int64_t segment, front;
+} segment_rows_params;
+typedef struct segment_begin_values {
+	value first, count, rows, which;
+} segment_begin_values;
+value op_segment_rows(graph *g, value position, segment_rows_params params);
+segment_begin_values op_segment_begin(graph *g, value position, value length, segment_rows_params params);
+
 /* mask_rows: y = x, 0 in rows whose mask is 0, whatever x holds there; x […, C] [real], mask [i32], one for each row.
  */
 value op_mask_rows(graph *g, value x, value mask);

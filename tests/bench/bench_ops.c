@@ -516,6 +516,17 @@ static void bench_tables(walk *w, int64_t rows, int64_t d, int64_t vocab)
 	              .params = &hash,
 	              .n_in = 1,
 	              .in = {integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab)}});
+	segment_rows_params segments = {.segment = 512, .front = 4};
+	bench(w, text,
+	      (trial){.id = OP_segment_rows,
+	              .params = &segments,
+	              .n_in = 1,
+	              .in = {integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab)}});
+	bench(w, text,
+	      (trial){.id = OP_segment_begin,
+	              .params = &segments,
+	              .n_in = 2,
+	              .in = {integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab), integers(w, SHAPE1(rows), 1, 0, 2)}});
 }
 
 static void bench_optimizer(walk *w, int64_t n)

@@ -66,6 +66,17 @@ static void build_slice_rows_grad(graph *g, const int64_t *arg) /* batch, length
 	graph_apply(g, OP_slice_rows_grad, (value[]){dy, x}, 2, &(slice_rows_params){arg[3], arg[4]}, &dx);
 }
 
+static void build_segment_rows(graph *g, const int64_t *arg) /* batch, length, segment, front */
+{
+	op_segment_rows(g, i32(g, "position", SHAPE2(arg[0], arg[1])), (segment_rows_params){arg[2], arg[3]});
+}
+
+static void build_segment_begin(graph *g, const int64_t *arg) /* batch, segment, front */
+{
+	op_segment_begin(g, i32(g, "position", SHAPE1(arg[0])), i32(g, "length", SHAPE1(arg[0])),
+	                 (segment_rows_params){arg[1], arg[2]});
+}
+
 static void build_hash_rows(graph *g, const int64_t *arg) /* batch, length, first, round */
 {
 	op_hash_rows(g, i32(g, "index", SHAPE2(arg[0], arg[1])), (hash_rows_params){arg[2], arg[3]});
@@ -170,6 +181,12 @@ static const op_case cases[] = {
     {OP_slice_rows_grad, "no sequence", build_slice_rows_grad, {0, 5, 6, 2, 1}, 0, 0, 0, 0, 0},
     {OP_slice_rows_grad, "in the middle", build_slice_rows_grad, {2, 9, 7, 2, 4}, 0, 0, 0, 0, 0},
     {OP_slice_rows_grad, "to the end", build_slice_rows_grad, {2, 9, 8, 3, -1}, 0, 0, 0, 0, 0},
+    {OP_segment_rows, "nothing", build_segment_rows, {3, 0, 4, 2}, 0, 9, 0, 0, 0},
+    {OP_segment_rows, "some segments", build_segment_rows, {3, 31, 4, 2}, 0, 40, 0, 0, 0},
+    {OP_segment_rows, "large", build_segment_rows, {3, 300, 1000, 7}, 0, 2000000000, 0, 0, 0},
+    {OP_segment_begin, "nothing", build_segment_begin, {0, 4, 2}, 0, 9, 0, 0, 0},
+    {OP_segment_begin, "at some", build_segment_begin, {31, 2, 3}, 0, 9, 0, 0, 0},
+    {OP_segment_begin, "at all", build_segment_begin, {300, 1, 1}, 0, 3, 0, 0, 0},
     {OP_hash_rows, "nothing", build_hash_rows, {3, 0, 2, 0}, 0, 0, 0, 0, 0},
     {OP_hash_rows, "some below 0", build_hash_rows, {3, 31, 2, 1}, -5, 5, 0, 0, 0},
     {OP_hash_rows, "large", build_hash_rows, {3, 300, INT32_MAX, 2}, 0, INT32_MAX, 0, 0, 0},
