@@ -55,7 +55,7 @@ FILTERS = {name: paths for name, paths in FILTERS.items() if paths[0].exists()}
 NO_SESSIONS = {"encoder": "token by token", "both_ways": "token by token", "encoder_memory_tokens": "token by token", "encoder_rel_pos": "token by token",
                "all_keys_masked": "self_attn_context_mask", "mask_prob": "self_attn_context_mask", "attn_mask_2d": "attn_mask", "cross_context": "context",
                "cross_tokens_dropout": "keep_index", "layer_dropout": "layer_skip", "prepend_embeds": "prepend_embeds",
-               "xl_memory_tokens": "num_memory_tokens", "cross_attender": "recurrent form", "tables": "recurrent form"}
+               "cross_attender": "recurrent form", "tables": "recurrent form"}
 NO_SESSIONS = {f"xt_{name}": reason for name, reason in NO_SESSIONS.items() if f"xt_{name}" in SETS}
 SESSIONS = [name for name in SETS if name.startswith("xt_") and name not in NO_SESSIONS]
 # Of sessions are the values of tokens; the last segment of a session has one length, and there is no segment for a prompt.

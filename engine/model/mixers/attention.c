@@ -85,7 +85,7 @@ static bool turns_values(const attention_options *o)
 
 bool attention_needs_matrix(const attention_options *o)
 {
-	return changes_matrix(o) || o->earlier || memories_apart(o);
+	return changes_matrix(o) || o->earlier || memories_apart(o) || (o->front && o->biased);
 }
 
 /* Distances of a token and a source's: in a window they are those of the matrix. */
@@ -126,10 +126,12 @@ static void states(const void *options, int layer, state_list *list)
 	               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
 	                                         : softmax_state_floats(keys, values, o->capacity),
 	               CACHE, layer);
-	state_list_set_ring(list, o->capacity, keys, values, 1);
+	if (!o->front) /* else there are rows of no token */
+		state_list_set_ring(list, o->capacity, keys, values, 1);
 	for (int64_t back = 1; back <= o->earlier; back++) {
 		state_list_add(list, STATE_CACHE, matrix_stream_floats(matrix_stream(o)), EARLIER, layer, (int)back);
-		state_list_set_ring(list, o->capacity, keys, values, 1);
+		if (!o->front)
+			state_list_set_ring(list, o->capacity, keys, values, 1);
 	}
 }
 

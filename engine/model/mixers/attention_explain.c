@@ -23,15 +23,30 @@ static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 	return n;
 }
 
+/* The number of a token's row, where segments have rows in front; and the first token at a row or behind it. */
+static int64_t row_of(const attention_options *o, int64_t token)
+{
+	return o->front ? token + o->front * (token / (o->segment - o->front) + 1) : token;
+}
+
+static int64_t token_at(const attention_options *o, int64_t row)
+{
+	if (!o->front || row <= 0)
+		return row;
+	const int64_t in_front = o->front - row % o->segment;
+	return row / o->segment * (o->segment - o->front) + (in_front > 0 ? 0 : -in_front);
+}
+
 static explain_range range(const void *options, int64_t position, int64_t tokens)
 {
 	const attention_options *o = options;
 	int64_t window = o->causal ? o->capacity : 0;
 	if (o->past && (!window || o->past + 1 < window))
 		window = o->past + 1;
-	explain_range r = explainer_window(window, position);
-	const int64_t oldest = o->causal && o->segment ? stream_oldest(position, o->capacity, o->segment) : 0;
-	r.first = r.first > oldest ? r.first : oldest;
+	explain_range r = explainer_window(0, position);
+	const int64_t own = row_of(o, position), first = window && own >= window ? own - window + 1 : 0;
+	const int64_t oldest = o->causal && o->segment ? stream_oldest(own, o->capacity, o->segment) : 0;
+	r.first = token_at(o, first > oldest ? first : oldest);
 	if (!o->causal)
 		r.end = tokens;
 	return r;
@@ -75,7 +90,7 @@ const explainer attention_explainer = {
 /* Of a row of weights that op_stream_scores makes: the query's own token is in the last one. */
 static int64_t columns(const attention_options *o)
 {
-	return o->memory_tokens + o->memories + o->capacity;
+	return (o->front ? 0 : o->memory_tokens) + o->memories + o->capacity;
 }
 
 static void share(double *alpha, int64_t n)
@@ -100,7 +115,7 @@ static status stepped_row(const explain_site *s, int64_t position, double *alpha
 	const explain_range r = range(o, position, s->tokens);
 	const float *own = s->log + position * s->stride + (s->head + 1) * columns(o) - 1;
 	for (int64_t j = r.first; j < r.end; j++)
-		alpha[j - r.first] = (double)own[j - position];
+		alpha[j - r.first] = (double)own[row_of(o, j) - row_of(o, position)];
 	share(alpha, r.end - r.first);
 	return STATUS_OK;
 }

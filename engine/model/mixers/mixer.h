@@ -145,8 +145,9 @@ typedef struct attention_options {
 	                             slot */
 	int64_t top_k;            /* 0: all */
 	int64_t past;             /* keys further away are hidden; 0: none */
-	int64_t capacity;         /* of the cache, in tokens; of a source's */
+	int64_t capacity;         /* of the cache, in rows; of a source's */
 	int64_t segment;          /* of sessions: as in softmax_stream */
+	int64_t front;            /* rows of a segment that are no token's: the first ones */
 	int64_t earlier;          /* of sessions: states of keys and values that later segments make otherwise than a
 	                           * token's own, for 1, 2, … segments behind and the last for all others; 0: they do not */
 	int64_t norm_groups;      /* of a head's queries and keys; 0: they are not normalised */

@@ -46,7 +46,7 @@ static int64_t earlier_states(const stack_options *o)
 	for (int e = 0; e < o->n_entries; e++)
 		shifted |= o->order[e] == 'a' && o->shift[e] > 0;
 	if (stack_memory_shift(o))
-		return (o->max_mem_len + o->max_seq_len - 1) / o->max_seq_len;
+		return (o->max_mem_len + stack_segment(o) - 1) / stack_segment(o);
 	return o->max_mem_len && ((o->raw_memory && o->pre_norm) || shifted);
 }
 
@@ -77,8 +77,9 @@ static attention_options attention_of(const stack *s, bool cross)
 	    .memory_reads_source = !cross && stack_memory_reads_source(o),
 	    .top_k = o->attn_sparse_topk,
 	    .past = o->attn_max_attend_past,
-	    .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len,
-	    .segment = cross || !o->max_mem_len ? 0 : o->max_seq_len,
+	    .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len + stack_segment_front(o),
+	    .segment = cross ? 0 : stack_segment(o),
+	    .front = cross ? 0 : stack_segment_front(o),
 	    .earlier = cross ? 0 : earlier_states(o),
 	    .norm_groups = o->attn_qk_norm ? o->attn_qk_norm_groups : 0,
 	    .rotary = cross ? 0 : stack_rotary_width(o),
@@ -120,29 +121,28 @@ bool stack_has_self_attention(const stack *s)
 	return stack_count(&s->options, 'a', s->options.n_entries) > 0;
 }
 
-/* Every segment has rows of memory tokens of its own in front, which read the segments before it: a session would have
- * to put them between its tokens. And rotated keys whose channels are normalised in groups are others in each segment
- * that reads them, because a turn leaves the norm of a head as it is, but not that of a group. */
+/* Rotated keys whose channels are normalised in groups are others in each segment that reads them, because a turn
+ * leaves the norm of a head as it is, but not that of a group. */
 const char *stack_whole(const stack *s)
 {
 	const stack_options *o = &s->options;
-	return !o->max_mem_len        ? NULL
-	       : o->num_memory_tokens ? "max_mem_len with num_memory_tokens"
-	       : o->rotary_pos_emb && o->attn_qk_norm && o->attn_qk_norm_groups > 1
+	return o->max_mem_len && o->rotary_pos_emb && o->attn_qk_norm && o->attn_qk_norm_groups > 1
 	           ? "max_mem_len with rotary_pos_emb and attn_qk_norm_groups"
 	           : NULL;
 }
 
 bool stack_by_segments(const stack *s)
 {
-	return stack_memory_shift(&s->options) > 0;
+	return stack_memory_shift(&s->options) > 0 || stack_segment_front(&s->options) > 0;
 }
 
 int64_t stack_length(const stack *s)
 {
 	const stack_options *o = &s->options;
 	if (o->max_mem_len && o->causal)
-		return stack_whole(s) ? o->max_seq_len : MODEL_UNBOUNDED;
+		return stack_whole(s)           ? o->max_seq_len
+		       : stack_segment_front(o) ? INT32_MAX / stack_segment(o) * o->max_seq_len /* numbers of rows */
+		                                : MODEL_UNBOUNDED;
 	bool relative = !stack_positions(o) && !o->num_memory_tokens && !o->attn_num_mem_kv && !o->rotary_xpos &&
 	                !(o->rotary_pos_emb && o->rotate_values);
 	return relative && o->causal ? MODEL_UNBOUNDED : o->max_seq_len;

@@ -45,7 +45,7 @@ static value shift(const journey *j, value x, int e)
 {
 	const stack_options *o = &j->s->options;
 	builder *b = j->b;
-	int64_t s = o->shift[e], segment = o->max_mem_len ? o->max_seq_len : 0;
+	int64_t s = o->shift[e], segment = stack_segment(o);
 	const bool session = b->pool != VALUE_NONE && !j->whole;
 	const value mask = o->order[e] == 'f' ? VALUE_NONE : session ? b->mask : j->in.mask;
 	if (!s)
@@ -276,6 +276,11 @@ static journey begin(builder *b, const stack *s, stack_rows rows)
 	                 .kept = port_find(b->g, PORT_KEPT)};
 }
 
+static segment_rows_params numbering(const stack_options *o)
+{
+	return (segment_rows_params){o->max_seq_len, stack_segment_front(o)};
+}
+
 /* The table of position biases, and where the rows stand. */
 static void place(journey *j, int64_t rows)
 {
@@ -285,10 +290,13 @@ static void place(journey *j, int64_t rows)
 	j->xpos_center = (double)((o->rotate_values && rows ? rows : o->max_seq_len) / 2);
 	if (j->b->pool != VALUE_NONE) {
 		int64_t seen = o->max_seq_len + o->max_mem_len + memories + o->num_memory_tokens;
+		const int64_t front = stack_segment_front(o);
 		j->bias = stack_bias_table(j->b, j->s, 0, seen);
 		if (o->rotary_pos_emb)
 			j->positions = builder_positions(j->b);
-		j->first = o->num_memory_tokens;
+		if (o->rotary_pos_emb && front)
+			j->positions = op_segment_rows(j->b->g, j->positions, numbering(o));
+		j->first = front ? 0 : o->num_memory_tokens;
 		return;
 	}
 	j->bias_first = o->causal ? 0 : 1 - rows;
@@ -316,6 +324,38 @@ static journey begin_memory(builder *b, const stack *s, value source, value mask
 	m.whole = true;
 	m.bias = stack_bias_table(b, s, 0, o->num_memory_tokens + o->attn_num_mem_kv);
 	m.xpos_center = (double)(o->max_seq_len / 2);
+	return m;
+}
+
+/* The rows of memory tokens of segments that begin, which go through the entries in front of the tokens, as rows of the
+ * same sequences. front and spec: of the journey. *x: [B, m, dim]. From then on b has numbers of rows in place of
+ * positions. */
+static journey begin_segments(builder *b, const stack *s, const journey *tokens, builder *front, forward_spec *spec,
+                              value *x)
+{
+	const segment_rows_params params = numbering(&s->options);
+	const segment_begin_values at = op_segment_begin(b->g, b->position, b->length, params);
+	*spec = *b->spec;
+	spec->phase = PHASE_STEP;
+	spec->length = params.front;
+	spec->explain = spec->activations = spec->masked = false;
+	*front = *b;
+	front->spec = spec;
+	front->position = at.first;
+	front->length = at.count;
+	front->start = front->mask = VALUE_NONE;
+	b->position = op_segment_rows(b->g, b->position, params);
+	journey m = begin(front, s,
+	                  (stack_rows){.x = VALUE_NONE,
+	                               .mask = VALUE_NONE,
+	                               .key_mask = VALUE_NONE,
+	                               .visible = VALUE_NONE,
+	                               .source_visible = VALUE_NONE,
+	                               .source = VALUE_NONE,
+	                               .source_mask = VALUE_NONE});
+	m.bias = tokens->bias;
+	m.positions = s->options.rotary_pos_emb ? at.rows : VALUE_NONE;
+	*x = op_gather(b->g, stack_f32(b, builder_parameter(b, "%smemory_tokens", s->prefix)), at.which, -1);
 	return m;
 }
 
@@ -371,11 +411,17 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 	if (b->spec->activations)
 		j.outputs = s->logits ? "" : s->prefix;
 	place(&j, recurrent ? 0 : n + memory);
-	/* Rows of memory tokens see nothing but each other and the source, which stack_store_source leads them to: in
-	 * the recurrent form they go through the entries by themselves, and what later rows see of them are their keys
-	 * and values. */
+	/* Without segments rows of memory tokens see nothing but each other and the source, which stack_store_source
+	 * leads them to: in the recurrent form they go through the entries by themselves, and what later rows see of
+	 * them are their keys and values. */
 	value before = VALUE_NONE;
-	if (memory && recurrent && !stack_memory_reads_source(o)) {
+	builder front;
+	forward_spec spec;
+	const bool segments = recurrent && stack_segment_front(o);
+	const value position = b->position;
+	if (segments) {
+		m = begin_segments(b, s, &j, &front, &spec, &before);
+	} else if (memory && recurrent && !stack_memory_reads_source(o)) {
 		m = begin_memory(b, s, VALUE_NONE, VALUE_NONE);
 		before = memory_rows(b, s, 1);
 	}
@@ -384,9 +430,9 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 	for (int e = 0; e < o->n_entries; e++) {
 		if (before != VALUE_NONE && e < meeting) {
 			before = entry(&m, before, e);
-			j.memory_keys = m.keys;
-			j.memory_values = m.values;
-			j.front = m.unshifted;
+			j.memory_keys = segments ? VALUE_NONE : m.keys;
+			j.memory_values = segments ? VALUE_NONE : m.values;
+			j.front = segments ? VALUE_NONE : m.unshifted;
 		}
 		x = entry(&j, x, e);
 		if (e + 1 == meeting) {
@@ -398,6 +444,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 		if (o->order[e] == 'f')
 			builder_boundary(b);
 	}
+	b->position = position;
 	if (j.outputs)
 		builder_output(b, x, "%slast", j.outputs);
 	return s->wrapped && o->final_norm ? stack_layernorm(b, o, x, "%snorm", s->prefix) : x;

@@ -47,10 +47,23 @@ static inline int64_t stack_inner_width(const stack_options *o)
 	return width > 0 ? width : 1;
 }
 
-/* Do memory tokens read a source? Then each session has its own keys and values of them. */
+/* Rows of memory tokens in front of every segment of a sequence. They read the segments before, so they are rows of the
+ * sequence: a session numbers them with its tokens. */
+static inline int64_t stack_segment_front(const stack_options *o)
+{
+	return o->max_mem_len ? o->num_memory_tokens : 0;
+}
+
+/* Rows of a segment; 0: there are none. */
+static inline int64_t stack_segment(const stack_options *o)
+{
+	return o->max_mem_len ? o->max_seq_len + stack_segment_front(o) : 0;
+}
+
+/* Do memory tokens read a source, once for the whole sequence? Then each session has its own keys and values of them. */
 static inline bool stack_memory_reads_source(const stack_options *o)
 {
-	return o->cross_attend && o->num_memory_tokens > 0;
+	return o->cross_attend && o->num_memory_tokens > 0 && !o->max_mem_len;
 }
 
 /* Rows of memory tokens that the shift of entry e reads. */

@@ -24,7 +24,7 @@ static const struct {
      1e-3},
     {"memories", "transformer",
      TRANSFORMER "\"max_seq_len\": 12, \"max_mem_len\": 18, \"rel_pos_bias\": true, \"raw_memory\": true,"
-                 " \"shift_tokens\": 1}",
+                 " \"shift_tokens\": 1, \"num_memory_tokens\": 2}",
      DTYPE_PANEL_F32, 1e-3},
     {"linear", "linear", "{" SIZES ", \"n_positions\": 48}", DTYPE_PANEL_INT8, 0.1},
     {"dilated", "dilated", "{" SIZES ", \"n_positions\": 48, \"segment_length\": [4, 16], \"dilated_ratio\": [1, 2]}",

@@ -10,6 +10,7 @@ enum { TOKENS = 150, LONG = 110, HALF = 75 };
 static const char *const configs[] = {
     KEYS "\"max_mem_len\": 60, \"rel_pos_bias\": true, \"raw_memory\": true, \"shift_tokens\": 1}",
     KEYS "\"max_mem_len\": 60, \"rotary_pos_emb\": true, \"rotate_values\": true, \"shift_mem_down\": 1}",
+    KEYS "\"max_mem_len\": 60, \"rotary_pos_emb\": true, \"num_memory_tokens\": 3, \"shift_tokens\": 1}",
 };
 
 static void open_segments(fixture *f, const char *text)
