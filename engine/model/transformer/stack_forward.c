@@ -309,18 +309,24 @@ static void place(journey *j, int64_t rows)
 	}
 }
 
+/* Of rows that are all seen. */
+static journey begin_unmasked(builder *b, const stack *s, value source, value source_mask)
+{
+	return begin(b, s,
+	             (stack_rows){.x = VALUE_NONE,
+	                          .mask = VALUE_NONE,
+	                          .key_mask = VALUE_NONE,
+	                          .visible = VALUE_NONE,
+	                          .source_visible = VALUE_NONE,
+	                          .source = source,
+	                          .source_mask = source_mask});
+}
+
 /* Rows of memory tokens by themselves. */
 static journey begin_memory(builder *b, const stack *s, value source, value mask)
 {
 	const stack_options *o = &s->options;
-	journey m = begin(b, s,
-	                  (stack_rows){.x = VALUE_NONE,
-	                               .mask = VALUE_NONE,
-	                               .key_mask = VALUE_NONE,
-	                               .visible = VALUE_NONE,
-	                               .source_visible = VALUE_NONE,
-	                               .source = source,
-	                               .source_mask = mask});
+	journey m = begin_unmasked(b, s, source, mask);
 	m.whole = true;
 	m.bias = stack_bias_table(b, s, 0, o->num_memory_tokens + o->attn_num_mem_kv);
 	m.xpos_center = (double)(o->max_seq_len / 2);
@@ -345,14 +351,7 @@ static journey begin_segments(builder *b, const stack *s, const journey *tokens,
 	front->length = at.count;
 	front->start = front->mask = VALUE_NONE;
 	b->position = op_segment_rows(b->g, b->position, params);
-	journey m = begin(front, s,
-	                  (stack_rows){.x = VALUE_NONE,
-	                               .mask = VALUE_NONE,
-	                               .key_mask = VALUE_NONE,
-	                               .visible = VALUE_NONE,
-	                               .source_visible = VALUE_NONE,
-	                               .source = VALUE_NONE,
-	                               .source_mask = VALUE_NONE});
+	journey m = begin_unmasked(front, s, VALUE_NONE, VALUE_NONE);
 	m.bias = tokens->bias;
 	m.positions = s->options.rotary_pos_emb ? at.rows : VALUE_NONE;
 	*x = op_gather(b->g, stack_f32(b, builder_parameter(b, "%smemory_tokens", s->prefix)), at.which, -1);
