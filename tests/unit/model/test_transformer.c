@@ -1,4 +1,5 @@
-/* The transformer with every option alone and many drawn together (options by themselves: test_transformer_options.c):
+/* The transformer with every option alone and many drawn together (options by themselves: test_transformer_options.c,
+ * segments: test_transformer_segments.c):
  * three steps of gradient descent, gradients beside central differences, saving and loading, and sessions
  * beside whole sequences. */
 #include <setjmp.h>
@@ -16,6 +17,7 @@
 #include "engine/model/feed.h"
 #include "engine/model/transformer/transformer.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/model/transformer.h"
 #include "tests/unit/support/folder.h"
 
 enum { B = 2, N = 7, S = 5, V = 11, DIM = 12, SLOTS = 3, STEPS = 3, DRAWN = 200, MOST_OPTIONS = 7 };
@@ -80,19 +82,6 @@ static void move(const trial *t, float *weights, const float *u, double step)
 	free(moved);
 }
 
-/* Random weights, so that no term vanishes. */
-static void stir(const trial *t)
-{
-	for (int i = 0; i < model_tensor_count(t->m); i++) {
-		const parameter_spec *p = model_parameter(t->m, i);
-		float *x = model_arena(t->m) + model_parameter_offset(t->m, i);
-		int64_t count = shape_count(p->shape);
-		random_normal(x, count, 100 + (uint64_t)i, 0.3);
-		for (int64_t k = 0; k < count && (p->init == INIT_ONE || p->init == INIT_CONSTANT); k++)
-			x[k] += 1;
-	}
-}
-
 /* The derivative along the gradient is its length. */
 static void train(const trial *t)
 {
@@ -149,14 +138,6 @@ static void whole_logits(const trial *t, const model *m, float *logits)
 	assert_int_equal(plan_run(p), STATUS_OK);
 	fixture_read(p, "logits", logits);
 	plan_free(p);
-}
-
-static double distance(const float *a, const float *b, int64_t n)
-{
-	double most = 0;
-	for (int64_t i = 0; i < n; i++)
-		most = fmax(most, fabs((double)a[i] - (double)b[i]));
-	return most;
 }
 
 static void save_and_load(const trial *t, const float *logits)
@@ -262,7 +243,7 @@ static bool try(backend *b, json_t *config)
 	t.encodes = d->source > 0;
 	t.jumps = o->attn_sparse_topk > 0;
 	fill_inputs(&t);
-	stir(&t);
+	stir(t.m);
 	train(&t);
 	if (t.source) {
 		plan *p;
@@ -458,216 +439,6 @@ static void drawn_combinations_train_save_load_and_decode_or_are_refused_by_name
 	b->close(b);
 }
 
-/* --- segments ------------------------------------------------------------------------------------------ */
-
-enum { SEGMENT = 6, READ = 27 };
-
-/* Logits [READ, V] of one sequence, segment by segment, each with what the one before it leaves: as many rows as
- * there are or, `filled`, as many as there may be, with those hidden that are not there yet. */
-static void read_segments(const model *m, const int32_t *ids, bool filled, float *logits)
-{
-	const state_list *carried = model_carried(m);
-	const int64_t most = carried->items[0].floats / DIM;
-	const int64_t front = transformer_head(model_config(m))->options.num_memory_tokens;
-	float *left = calloc((size_t)carried->floats, sizeof *left);
-	for (int32_t at = 0; at < READ; at += SEGMENT) {
-		const int64_t count = READ - at < SEGMENT ? READ - at : SEGMENT;
-		const int64_t before = at + at / SEGMENT * front;
-		const forward_spec spec = {.batch = 1,
-		                           .length = count,
-		                           .memory = before < most ? before : most,
-		                           .memories = !filled,
-		                           .carried = filled,
-		                           .logits = LOGITS_ALL};
-		plan *p = fixture_plan(m, &spec, NULL, NULL);
-		for (int i = 0; i < carried->count && (filled || at); i++)
-			fixture_write(p, carried->items[i].name, left + carried->items[i].offset);
-		assert_int_equal(feed_write(p, PORT_TOKENS, ids + at), STATUS_OK);
-		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
-		if (filled)
-			assert_int_equal(feed_carried(p, &at), STATUS_OK);
-		assert_int_equal(plan_run(p), STATUS_OK);
-		fixture_read(p, "logits", logits + at * V);
-		for (int i = 0; i < carried->count; i++) {
-			char name[80];
-			snprintf(name, sizeof name, "next.%s", carried->items[i].name);
-			fixture_read(p, name, left + carried->items[i].offset);
-		}
-		plan_free(p);
-	}
-	free(left);
-}
-
-/* Two sessions token by token, the first of which begins `LAG` steps later. */
-static void read_side_by_side(const model *m, const int32_t *ids, const float *expected, const char *text)
-{
-	enum { LAG = 4 };
-	const forward_spec spec = {.phase = PHASE_STEP, .batch = 2, .length = 1, .slots = 2, .logits = LOGITS_ALL};
-	float *pool = calloc((size_t)(2 * model_state_floats(m)), sizeof *pool), got[2 * V];
-	plan *p = fixture_plan(m, &spec, NULL, pool);
-	for (int32_t at = 0; at < READ; at++) {
-		const bool both = at >= LAG;
-		const int32_t position[] = {both ? at - LAG : 0, at}, length[] = {both, 1}, slot[] = {1, 0},
-		              tokens[] = {ids[position[0]], ids[at]};
-		const model_dims *d = model_dimensions(m);
-		const int32_t rows[] = {position_row(d, POSITION_ERROR, position[0]),
-		                        position_row(d, POSITION_ERROR, at)};
-		assert_int_equal(feed_write(p, PORT_TOKENS, tokens), STATUS_OK);
-		assert_int_equal(feed_write(p, PORT_SLOT, slot), STATUS_OK);
-		assert_int_equal(feed_write(p, PORT_POSITION, position), STATUS_OK);
-		assert_int_equal(feed_write(p, PORT_LENGTH, length), STATUS_OK);
-		assert_int_equal(feed_write(p, PORT_POSITIONS, rows), STATUS_OK);
-		assert_int_equal(plan_run(p), STATUS_OK);
-		fixture_read(p, "logits", got);
-		for (int b = both ? 0 : 1; b < 2; b++) {
-			const double off = distance(got + b * V, expected + position[b] * V, V);
-			if (!(off <= 1e-5))
-				fail_msg("token %d beside another: off by %g with %s", (int)position[b], off, text);
-		}
-	}
-	plan_free(p);
-	free(pool);
-}
-
-static void sessions_see_what_segments_with_memories_see(void **state)
-{
-	(void)state;
-	backend *b = fixture_backend();
-	/* Rows that are not there yet count in the positions of memories and of values that are rotated. */
-	enum { COUNTED = 16 };
-	static const char *const cases[] = {
-	    "\"max_mem_len\": 4, \"rotary_pos_emb\": true",
-	    "\"max_mem_len\": 5, \"num_memory_tokens\": 2, \"rel_pos_bias\": true",
-	    "\"max_mem_len\": 17, \"num_memory_tokens\": 3, \"rotary_pos_emb\": true, \"attn_one_kv_head\": true",
-	    "\"max_mem_len\": 3, \"num_memory_tokens\": 4, \"alibi_pos_bias\": true, \"shift_tokens\": 1, "
-	    "\"raw_memory\": true",
-	    "\"max_mem_len\": 9, \"num_memory_tokens\": 1, \"attn_num_mem_kv\": 2, \"attn_qk_norm\": true",
-	    "\"max_mem_len\": 8, \"num_memory_tokens\": 2, \"attn_talking_heads\": true, \"residual_attn\": true, "
-	    "\"attn_max_attend_past\": 7",
-	    "\"max_mem_len\": 15, \"rel_pos_bias\": true, \"rel_pos_num_buckets\": 8, \"rel_pos_max_distance\": 20",
-	    "\"max_mem_len\": 1, \"alibi_pos_bias\": true, \"use_abs_pos_emb\": false",
-	    "\"max_mem_len\": 6",
-	    "\"max_mem_len\": 9, \"alibi_pos_bias\": true, \"attn_one_kv_head\": true, \"attn_max_attend_past\": 7",
-	    "\"max_mem_len\": 9, \"attn_num_mem_kv\": 2, \"attn_qk_norm\": true",
-	    "\"max_mem_len\": 8, \"rotary_pos_emb\": true, \"attn_talking_heads\": true, \"residual_attn\": true",
-	    "\"max_mem_len\": 8, \"pre_norm\": false, \"gate_residual\": true, \"raw_memory\": true, \"macaron\": true",
-	    "\"max_mem_len\": 15, \"rel_pos_bias\": true, \"raw_memory\": true, \"attn_one_kv_head\": true",
-	    "\"max_mem_len\": 7, \"alibi_pos_bias\": true, \"shift_tokens\": [2, 1, 1, 0], \"attn_sparse_topk\": 5",
-	    "\"max_mem_len\": 5, \"rotary_pos_emb\": true, \"shift_mem_down\": 1, \"attn_talking_heads\": true",
-	    "\"max_mem_len\": 9, \"rel_pos_bias\": true, \"attn_num_mem_kv\": 2, \"attn_max_attend_past\": 12",
-	    "\"max_mem_len\": 8, \"rotary_pos_emb\": true, \"rotate_values\": true, \"attn_num_mem_kv\": 1",
-	    "\"max_mem_len\": 14, \"rotary_pos_emb\": true, \"rotate_values\": true, \"raw_memory\": true, "
-	    "\"attn_shared_kv\": true, \"attn_gate_values\": true",
-	    "\"max_mem_len\": 8, \"num_memory_tokens\": 3, \"rotary_pos_emb\": true, \"rotate_values\": true, "
-	    "\"attn_num_mem_kv\": 1",
-	    "\"max_mem_len\": 13, \"num_memory_tokens\": 2, \"rel_pos_bias\": true, \"shift_mem_down\": 1, "
-	    "\"shift_tokens\": 1, \"depth\": 3",
-	    "\"max_mem_len\": 17, \"rel_pos_bias\": true, \"raw_memory\": true, \"shift_mem_down\": 2, "
-	    "\"attn_num_mem_kv\": 2, \"shift_tokens\": 1, \"depth\": 3, \"residual_attn\": true",
-	};
-	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-		char text[500];
-		snprintf(text, sizeof text,
-		         "{\"stack\": \"decoder\", \"num_tokens\": %d, \"dim\": %d, \"heads\": 2, %s"
-		         "\"attn_dim_head\": 6, \"ff_mult\": 1, \"max_seq_len\": %d, %s}",
-		         V, DIM, strstr(cases[c], "depth") ? "" : "\"depth\": 2, ", SEGMENT, cases[c]);
-		trial t = {.b = b, .text = text, .m = fixture_created_as(&architecture_transformer, text, 7, b)};
-		stir(&t);
-		const model_dims *d = model_dimensions(t.m);
-		int32_t ids[READ];
-		float expected[READ * V], got[8 * V];
-		for (int i = 0; i < READ; i++)
-			ids[i] = i * i * 7 % V;
-		const int64_t front = transformer_head(model_config(t.m))->options.num_memory_tokens;
-		assert_int_equal(d->positions, front ? INT32_MAX / (SEGMENT + front) * SEGMENT : MODEL_UNBOUNDED);
-		read_segments(t.m, ids, false, expected);
-		if (c < COUNTED) {
-			float filled[READ * V];
-			read_segments(t.m, ids, true, filled);
-			assert_true(distance(filled, expected, READ * V) <= 1e-5);
-		}
-		static const int64_t chunks[] = {1, 3, 8};
-		for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
-			const int64_t chunk = chunks[k];
-			const forward_spec spec = {
-			    .phase = PHASE_STEP, .batch = 1, .length = chunk, .slots = 1, .logits = LOGITS_ALL};
-			float *pool = calloc((size_t)model_state_floats(t.m), sizeof *pool);
-			plan *p = fixture_plan(t.m, &spec, NULL, pool);
-			for (int64_t at = 0, count; at + chunk <= READ; at += count) {
-				count = model_dims_piece(d, at, chunk, chunk);
-				assert_int_equal(feed_write(p, PORT_TOKENS, ids + at), STATUS_OK);
-				assert_int_equal(feed_step(p, at, count), STATUS_OK);
-				assert_int_equal(feed_positions(p, model_dimensions(t.m), POSITION_ERROR, at),
-				                 STATUS_OK);
-				assert_int_equal(plan_run(p), STATUS_OK);
-				fixture_read(p, "logits", got);
-				const double off = distance(got, expected + at * V, count * V);
-				if (!(off <= 1e-5))
-					fail_msg("token %d in pieces of %d: off by %g with %s", (int)at, (int)chunk,
-					         off, cases[c]);
-			}
-			plan_free(p);
-			free(pool);
-		}
-		read_side_by_side(t.m, ids, expected, cases[c]);
-		model_free(t.m);
-	}
-	backend_close(b);
-}
-
-/* Of segments of 6 tokens behind 2 rows, with `memory` rows of the segment before. */
-static void explanations_leave_rows_in_front_of_segments_aside(void **state)
-{
-	(void)state;
-	backend *b = fixture_backend();
-	static const struct {
-		int64_t memory, token, first;
-	} cases[] = {{5, 3, 0},   {5, 6, 1}, {5, 7, 1},  {5, 11, 1}, {5, 12, 7}, {1, 6, 5},
-	             {1, 13, 11}, {8, 6, 0}, {8, 12, 6}, {7, 12, 6}, {6, 12, 6}, {9, 12, 5}};
-	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-		char text[300];
-		snprintf(text, sizeof text,
-		         "{\"stack\": \"decoder\", \"num_tokens\": 11, \"dim\": 8, \"depth\": 1, \"heads\": 2, "
-		         "\"attn_dim_head\": 4, \"max_seq_len\": 6, \"max_mem_len\": %d, \"num_memory_tokens\": 2}",
-		         (int)cases[c].memory);
-		model *m = fixture_created_as(&architecture_transformer, text, 7, b);
-		const explain_range r =
-		    model_explainer(m)->range(model_mixer_options(m, 0), cases[c].token, cases[c].token + 1);
-		assert_int_equal(r.first, cases[c].first);
-		assert_int_equal(r.end, cases[c].token + 1);
-		model_free(m);
-	}
-	backend_close(b);
-}
-
-static void what_no_session_can_read_is_refused_by_name(void **state)
-{
-	(void)state;
-	backend *b = fixture_backend();
-	static const char *const keys[][2] = {{"attn_qk_norm_groups", "2, \"attn_qk_norm\": true"}};
-	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-		char text[300];
-		plan *p;
-		error err = ERROR_INIT;
-		float pool[4096] = {0};
-		snprintf(text, sizeof text,
-		         "{\"stack\": \"decoder\", \"num_tokens\": 11, \"dim\": 8, \"depth\": 1, \"heads\": 2, "
-		         "\"attn_dim_head\": 8, \"max_seq_len\": 6, \"max_mem_len\": 3, \"rotary_pos_emb\": true, "
-		         "\"%s\": %s}",
-		         keys[i][0], keys[i][1]);
-		model *m = fixture_created_as(&architecture_transformer, text, 7, b);
-		const forward_spec step = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1},
-		                   whole = {.batch = 1, .length = 7, .logits = LOGITS_ALL};
-		assert_int_equal(model_plan(&p, m, &step, NULL, pool, &err), STATUS_UNSUPPORTED);
-		assert_string_equal(err.param, "model");
-		assert_non_null(strstr(err.message, keys[i][0]));
-		assert_int_equal(model_dimensions(m)->positions, 6);
-		assert_int_equal(model_plan(&p, m, &whole, NULL, NULL, NULL), STATUS_UNSUPPORTED);
-		model_free(m);
-	}
-	backend_close(b);
-}
-
 /* --- explanations ------------------------------------------------------------------------------------------- */
 
 /* A part of the first sequence's tokens from an output of a plan, at `to` in logs of so many floats. */
@@ -746,7 +517,7 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 		         " \"attn_dim_head\": 6, %s}",
 		         V, DIM, cases[c].keys);
 		t.m = fixture_created_as(&architecture_transformer, text, 3, b);
-		stir(&t);
+		stir(t.m);
 		fill_inputs(&t);
 		const bool stepped = model_explainer(t.m)->recurrent;
 		const forward_spec logged = {.phase = stepped ? PHASE_STEP : PHASE_SCORE,
@@ -807,9 +578,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_option_alone_trains_saves_loads_and_decodes),
 	    cmocka_unit_test(drawn_combinations_train_save_load_and_decode_or_are_refused_by_name),
-	    cmocka_unit_test(sessions_see_what_segments_with_memories_see),
-	    cmocka_unit_test(explanations_leave_rows_in_front_of_segments_aside),
-	    cmocka_unit_test(what_no_session_can_read_is_refused_by_name),
 	    cmocka_unit_test(weights_of_explanations_are_those_of_the_model),
 	};
 	return cmocka_run_group_tests_name("transformer", tests, NULL, NULL);
