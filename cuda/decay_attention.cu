@@ -18,7 +18,7 @@ enum { THREADS = 256, WARPS = THREADS / WARP, PART_ROWS = 256, MOST_PARTS = 64 }
 static __global__ void __launch_bounds__(THREADS) decay_biases_kernel(decay_biases_params p, float *to)
 {
 	for (int64_t e = grid_first(); e < p.count * p.heads; e += grid_stride())
-		to[e] = e < p.heads ? DECAY_HIDDEN : decay_bias(p.slope, p.hyper, e / p.heads);
+		to[e] = decay_table_bias(p.slope, p.hyper, p.first + e / p.heads);
 }
 
 status cuda_decay_biases(backend *b, const op_call *call)

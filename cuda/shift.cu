@@ -92,19 +92,8 @@ struct shift_tokens {
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t c) const
 	{
 		int64_t s = row;
-		if (!both &&
-		    o.start) { /* the last sequence that begins here or before, which has room if the token is read */
-			int64_t low = 0, high = o.sequences;
-			while (high - low > 1) {
-				const int64_t middle = (low + high) / 2;
-				const bool before = o.start[middle] <= row;
-				low = before ? middle : low;
-				high = before ? high : middle;
-			}
-			s = low;
-		} else if (!both) {
-			s = quotient_of(row, o.n);
-		}
+		if (!both)
+			s = sequence_of(o.start, o.sequences, o.n, row);
 		const token_span tokens = tokens_of(o.start, o.sequences, o.n, s);
 		if (o.y)
 			o.y[row * o.d + c] = o.shifted(s, tokens, row - tokens.first, c);

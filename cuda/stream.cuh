@@ -49,6 +49,21 @@ static __device__ __forceinline__ token_span tokens_of(const int32_t *start, int
 	return {first, (s + 1 < sequences ? start[s + 1] : n) - first};
 }
 
+/* The sequence of a row of tokens: the last that begins there or before, which has room if the token is read. */
+static __device__ __forceinline__ int64_t sequence_of(const int32_t *start, int64_t sequences, int64_t n, int64_t row)
+{
+	if (!start)
+		return (int64_t)((uint32_t)row / (uint32_t)n);
+	int64_t low = 0, high = sequences;
+	while (high - low > 1) {
+		const int64_t middle = (low + high) / 2;
+		const bool before = start[middle] <= row;
+		low = before ? middle : low;
+		high = before ? high : middle;
+	}
+	return low;
+}
+
 /* sum + a · b, channel after channel. */
 static __device__ __forceinline__ float quad_dot(const quad &a, const quad &b, float sum)
 {

@@ -16,12 +16,13 @@ TAPS = 16  # of a combiner: its inputs are TAPS times the width of values
 MATRICES = (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "Combiner"))  # ours, theirs; in a file's order
 MAX_SIZE, MAX_ATTENTIONS, HASHED_ROWS = 1 << 24, 256, 2048
 TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS = "TUNE_FINAL_LAYER", "TUNE_EMBED", "TAIL_LOSS", "COMBINE_LAYERS", "ABS_POSITIONS"
-DOCUMENTS, HASHED = "USE_DOC_START_TOKEN", "HASHED_EMBED"
+DOCUMENTS, HASHED, MATCHES, BOTH_WAYS = "USE_DOC_START_TOKEN", "HASHED_EMBED", "PPM", "MLM_BERT"
+MATCH_WINDOW = 4096  # tokens in which the source looks for a match
 BITS = {"SIM_QUANT_2BIT": 2, "SIM_QUANT_4BIT": 4}
-FLAGS = {1: HASHED, 2: "PPM", 4: DOCUMENTS, 8: TUNE_FINAL, 0x10: TUNE_EMBED, 0x20: TAIL_LOSS, 0x40: "SIM_QUANT_2BIT"}
+FLAGS = {1: HASHED, 2: MATCHES, 4: DOCUMENTS, 8: TUNE_FINAL, 0x10: TUNE_EMBED, 0x20: TAIL_LOSS, 0x40: "SIM_QUANT_2BIT"}
 PROFILE_FLAGS = {"seed": {0x80: "GROK_BINARY_OP"},
-                 "head": {0x80: "SIM_QUANT_4BIT", 0x100: "GROK_BINARY_OP", 0x200: COMBINE, 0x400: "MLM_BERT", 0x800: POSITIONS}}
-READ = {HASHED, TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, *BITS}
+                 "head": {0x80: "SIM_QUANT_4BIT", 0x100: "GROK_BINARY_OP", 0x200: COMBINE, 0x400: BOTH_WAYS, 0x800: POSITIONS}}
+READ = {HASHED, TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, MATCHES, BOTH_WAYS, *BITS}
 ATTENTION = {"seed": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("wide", "u1"), ("padding", "V3")]),
              "head": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("width", "<i8")])}
 
@@ -60,7 +61,7 @@ def read_flags(word, profile, one_document):
     flags = {name for bit, name in names.items() if word & bit}
     for name in sorted(flags - READ - ({DOCUMENTS} if one_document else set())):
         raise Refused(f"Flags: a model with {name} is not built here" + (" (--one-document reads texts as one each)" if name == DOCUMENTS else ""))
-    for pair in (BITS.keys(), {HASHED, POSITIONS}):
+    for pair in (BITS.keys(), {HASHED, POSITIONS}, {HASHED, BOTH_WAYS}, {MATCHES, BOTH_WAYS}):
         need(not flags >= pair, "Flags", f"a model with both {' and '.join(sorted(pair))} is not built here")
     return flags
 
@@ -75,6 +76,11 @@ def read_layers(file, profile, widths):
         layers.append([(float(a["slope"]), float(a["hyper"]), int(a["wide"] != 0) if profile == "seed" else int(a["width"])) for a in found])
         need(all(0 <= a[2] < widths for a in layers[-1]), f"Layers[{number}].AttentionWidthId", f"there are {widths} widths")
     return layers
+
+
+def places_of(x):
+    """Rows of positions in E."""
+    return max(x["windows"]) if x["Flags"] & {POSITIONS, BOTH_WAYS} else 0
 
 
 def read_header(file, profile, one_document):
@@ -94,8 +100,9 @@ def read_header(file, profile, one_document):
           "Layers": [[(slope, hyper, windows[width]) for slope, hyper, width in layer] for layer in layers]}
     need(x["QDim"] % x["HeadCount"] == 0, "QDim", f"{x['QDim']} is no multiple of {x['HeadCount']} heads")
     need(x["TTDim"] % (TAPS * x["HeadCount"]) == 0, "TTDim", f"{x['TTDim']} is no multiple of {TAPS} for each of {x['HeadCount']} heads")
-    labels = HASHED_ROWS if HASHED in x["Flags"] else 2 + x["VocabSize"] + (max(windows) if POSITIONS in x["Flags"] else 0)
+    labels = HASHED_ROWS if HASHED in x["Flags"] else 1 + places_of(x) + (1 + x["VocabSize"]) * (2 if MATCHES in x["Flags"] else 1)
     need(x["LabelCount"] == labels, "LabelCount", f"{x['LabelCount']}; VocabSize and Flags make it {labels}")
+    need(BOTH_WAYS not in x["Flags"] or not any(slope or hyper for layer in layers for slope, hyper, _ in layer), "Layers", f"a model with {BOTH_WAYS} has no slope and no hyper")
     return x
 
 
@@ -158,12 +165,17 @@ def read_packed(file, x):
 
 
 def tables(x, embed):
-    """Rows of E: the start's, positions, the unknown token's, tokens; or what labels are hashed to."""
+    """Rows of E: the start's, positions, the unknown token's, tokens, the same two of matches; or what labels are hashed to."""
     if HASHED in x["Flags"]:
         return {"words.weight": embed}
-    places = x["LabelCount"] - x["VocabSize"] - 2
-    words = {"words.weight": numpy.concatenate([embed[places + 2:], embed[places + 1:places + 2], embed[:1]])}
-    return words | ({"positions.weight": embed[1:places + 1]} if places else {})
+    ends = numpy.cumsum([1, places_of(x), 1, x["VocabSize"], 1])
+    start, places, unknown, words, no_match, matches = numpy.split(embed, ends) if MATCHES in x["Flags"] else [*numpy.split(embed, ends[:3]), None, None]
+    out = {"words.weight": numpy.concatenate([words, unknown, start])}
+    if len(places):
+        out["positions.weight"] = places
+    if MATCHES in x["Flags"]:
+        out["matches.weight"] = numpy.concatenate([matches, no_match])
+    return out
 
 
 def tensors(x, arrays):
@@ -178,13 +190,15 @@ def config(x, profile, weight_bits, vector_bits):
     flags = x["Flags"]
     bits = next((bits for name, bits in BITS.items() if name in flags), 8)
     need(bits == 8 or not weight_bits, "--weight-bits", f"the file's flags make it {bits}")
-    length = x["FragLen"] or None
+    length = min(x["FragLen"], places_of(x) or MAX_SIZE) or None
     out = {"model_type": "trilinear", "profile": profile, "hidden_size": x["Dim"], "key_size": x["QDim"], "value_size": x["TTDim"],
            "n_heads": x["HeadCount"], "vocab_size": x["VocabSize"], "weight_bits": weight_bits or bits, "vector_bits": vector_bits,
            "input": "hashed" if HASHED in flags else "tokens", "train_embeddings": TUNE_EMBED in flags, "train_head": TUNE_FINAL in flags, "n_positions": length, "trained_length": length,
            "attentions": [[{"slope": slope, "hyper": hyper, "window": window} for slope, hyper, window in layer] for layer in x["Layers"]]}
-    if POSITIONS in flags:
-        out |= {"position_embedding": "learned", "n_positions": max(x["windows"])}
+    if places_of(x):
+        out |= {"position_embedding": "learned", "n_positions": places_of(x), "bidirectional": BOTH_WAYS in flags}
+    if MATCHES in flags:
+        out["match_window"] = MATCH_WINDOW
     return {key: value for key, value in out.items() if value is not None}
 
 

@@ -45,6 +45,25 @@ typedef struct hash_rows_params {
 } hash_rows_params;
 value op_hash_rows(graph *g, value index, hash_rows_params params);
 
+/* longest_match: the token that stood behind the longest earlier match of the tokens up to each (prediction by partial
+ * matching). tokens [i32] [B, N], mask? [i32] [B, N] -> next [i32] [B, N]:
+ *   m_ij = the largest m ≤ min(length, j + 1) with x_{i-k} = x_{j-k} for all k < m;
+ *   next_i = x_{j+1} of those j that have the largest m_ij > 0, i - window + length ≤ j < i, the last; -1 without any.
+ * A masked token equals none, and one below 0 is like that; where it is x_{j+1}, next is -1.
+ *
+ * longest_match_stream: its recurrent form, which reads `length[b]` tokens into slot `slot[b]` as shift_stream does.
+ * tokens [B, N], pool, slot, position, length, mask?, start? -> next, -1 for tokens that no sequence reads. The state
+ * is a ring of the last `window` tokens, ids below 2^24 as floats, longest_match_state_floats() at `offset` in the
+ * slot: token t at place t mod window, -1 if it was masked. What is in it at position 0 does not matter. */
+typedef struct longest_match_params {
+	int64_t window, length; /* tokens that are looked at, with the newest one; of a match */
+	int64_t offset;         /* floats from the start of a slot */
+} longest_match_params;
+value op_longest_match(graph *g, value tokens, value mask, longest_match_params params);
+value op_longest_match_stream(graph *g, value tokens, value pool, value slot, value position, value length, value mask,
+                              value start, longest_match_params params);
+int64_t longest_match_state_floats(int64_t window);
+
 /* cast: y = x in another type; x […] [real] -> y […] of params' type, f32 or bf16 (nearest even, NaN stays NaN). */
 typedef struct cast_params {
 	dtype type;
@@ -118,7 +137,8 @@ value op_quantize(graph *g, value x, quantize_params params);
  * stays f32. int8: a row of x becomes unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127,
  * and y = alpha (s · scale[n] · (Σ_k u_k q[n][k] - 128 sum[n]) + b[n]), the sum exact in 32 bits
  * (K ≤ 2^16). With `step` s is that number for all rows, and x are whole multiples of it from -128 to 127 (quantize),
- * which nothing rounds; plain weights and other panels do not ask for it. Gradients: dx = alpha dy W; for [real] weights dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
+ * which nothing rounds; plain weights and other panels do not ask for it. Gradients: dx = alpha dy W; for [real]
+ * weights dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
 /* With `maxima` also maxima […, ⌈N / LINEAR_BLOCK⌉] f32: the largest finite number of each LINEAR_BLOCK outputs of a
  * row of y [f32], -inf where none is finite (else […, 0]). y is wanted too. Not every backend gives them (backend.h).
  */
@@ -265,9 +285,9 @@ value op_pad_mask(graph *g, value mask, int64_t before, int32_t filled);
  *   row(p) = p + front (⌊p / segment⌋ + 1)
  * segment_rows: position [i32] […] -> row [i32] […]. A row must be an int32.
  * segment_begin: what a call that reads length[b] tokens from position[b] on has to put in front of them, where a
- * segment begins there. position, length [i32] [B] -> first [i32] [B]: row(position) - front; count [i32] [B]: front where
- * position mod segment = 0 and length > 0, else 0; rows [i32] [B, front]: first, first + 1, …; which [i32] [B, front]: 0, 1,
- * …, where count is 0 -1. */
+ * segment begins there. position, length [i32] [B] -> first [i32] [B]: row(position) - front; count [i32] [B]: front
+ * where position mod segment = 0 and length > 0, else 0; rows [i32] [B, front]: first, first + 1, …; which [i32] [B,
+ * front]: 0, 1, …, where count is 0 -1. */
 typedef struct segment_rows_params {
 	int64_t segment, front;
 } segment_rows_params;
@@ -444,9 +464,10 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  * m … m + c - 1. With δ the place of the query, m + c - 1, less that of the key:
  *   s = scale · q·k + bias[δ][head];  hidden are masked tokens and, with past > 0, what has δ > past.
  * A masked token keeps its place. With `stored` the slot has the memories, | key [m, G·h] | value [m, G·w] | as
- * source_store leaves them, in place of memory_k and memory_v. T ≥ window + m. Query head n reads key and value head ⌊n / (H / G)⌋. Where nothing
- * is seen y is 0 and log_normalizer -inf. The state of this layer is softmax_state_floats() floats at `offset` in the
- * slot; what is in it at position 0 does not matter. Layout: engine/tensor/ops/softmax_stream.h. */
+ * source_store leaves them, in place of memory_k and memory_v. T ≥ window + m. Query head n reads key and value head ⌊n
+ * / (H / G)⌋. Where nothing is seen y is 0 and log_normalizer -inf. The state of this layer is softmax_state_floats()
+ * floats at `offset` in the slot; what is in it at position 0 does not matter. Layout:
+ * engine/tensor/ops/softmax_stream.h. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;
 	int64_t offset; /* floats from the start of a slot */
@@ -473,8 +494,8 @@ typedef struct source_params {
 enum { SOURCE_MOST = 1 << 24 };
 /* source_store: puts a source into slot `slot[b]`. k [B, S, G·h], v [B, S, G·w], pool [slots, slot_floats] (updated in
  * place), slot [i32] [B], length? [i32] [B] (tokens of the source; absent: S), mask? [i32] [B, S]. S ≤ capacity. Masked
- * tokens are left out; values may have no channel. With length 0 the slot stays as it is; a source of masked tokens alone leaves an empty one.
- * Layout: engine/tensor/ops/softmax_stream.h. */
+ * tokens are left out; values may have no channel. With length 0 the slot stays as it is; a source of masked tokens
+ * alone leaves an empty one. Layout: engine/tensor/ops/softmax_stream.h. */
 void op_source_store(graph *g, value k, value v, value pool, value slot, value length, value mask,
                      source_params params);
 /* source_attention: every query sees the whole source of its slot, and m memories.
@@ -640,8 +661,8 @@ value op_mix_heads(graph *g, value x, value p);
  * are as of additive_stream, memory_k? [m, G·h] and memory_v? [m, G·w] f32 keys and values that every query sees.
  *
  * With `stored` the slot has the memories, as in softmax_stream. With `source` the row is that of the last token of the
- * source in the slot (source_store, with capacity = window), whichever token of the call reads it: k is absent, v may be
- * any [B, N, ·], whose numbers are not read, as are those of position, and mask is absent.
+ * source in the slot (source_store, with capacity = window), whichever token of the call reads it: k is absent, v may
+ * be any [B, N, ·], whose numbers are not read, as are those of position, and mask is absent.
  *
  * A call may read a part of the columns alone, where a sequence is read in segments: near and far count segments back
  * from the query's own. The part has the tokens from `near` to far - 1 segments back or, with far = 0, all from `near`
@@ -695,12 +716,13 @@ typedef struct decay_params {
 	int64_t heads;
 	int64_t window; /* <= 0: all tokens before */
 	float scale, slope, hyper;
+	bool bidirectional; /* a query sees the tokens behind its own too, d = |t - j|; without a window */
 } decay_params;
 typedef struct decay_values {
 	value u, log_normalizer;
 } decay_values;
-/* biases: of op_decay_biases for min(window + 1, N) distances or more, so that layers can share a table; or VALUE_NONE:
- * the layer makes its own. */
+/* biases: of op_decay_biases for min(window + 1, N) distances or more, so that layers can share a table, with
+ * `bidirectional` for the distances 1 - N … N - 1; or VALUE_NONE: the layer makes its own. */
 decay_values op_decay_attention(graph *g, value q, value k, value v, value first_k, value first_v, value mask,
                                 value biases, decay_params params);
 /* The recurrent form: softmax_stream on a ring of window + 1 tokens (window ≥ 1), and decay_merge. positions [i32] […]:
@@ -711,12 +733,12 @@ decay_values op_decay_stream(graph *g, value q, value k, value v, value first_k,
 /* Floats of state of one layer whose tokens have Q and T floats. */
 int64_t decay_state_floats(int64_t key_width, int64_t value_width, int64_t window);
 
-/* decay_biases: the table of biases of distances 0 … count - 1: -> [count, heads] f32
- *   y[0] = DECAY_HIDDEN;  y[d] = ln 2 (-slope d + hyper / d). */
-#define DECAY_HIDDEN (-1e30f) /* not -inf: scores of a row stay finite, and e^x is 0 beside a sink all the same */
+/* decay_biases: the table of biases of distances first … first + count - 1: -> [count, heads] f32, the row of distance
+ * d DECAY_HIDDEN (decay.h) if d = 0;  else ln 2 (-slope |d| + hyper / |d|). */
 typedef struct decay_biases_params {
 	int64_t count, heads;
 	float slope, hyper;
+	int64_t first; /* <= 0 */
 } decay_biases_params;
 value op_decay_biases(graph *g, decay_biases_params params);
 

@@ -211,9 +211,10 @@ def test_a_job_survives_a_kill_with_the_same_masks(own_daemon):
     assert daemon.stop() == 0
 
 
-def test_dilated_attention_of_whole_segments_fills_in_masks_and_is_explained(engine):
-    config = {"bidirectional": True, "position_embedding": "learned", "segment_length": [4, LENGTH], "dilated_ratio": [1, 2]}
-    job = finished(engine, params(engine.add_file(TEXT), 60, config=config) | {"model": "dilated"})
+@pytest.mark.parametrize("kind, keys", [("dilated", {"segment_length": [4, LENGTH], "dilated_ratio": [1, 2]}), ("trilinear", {"combiner_init": "random"})])
+def test_attention_in_both_directions_fills_in_masks_and_is_explained(engine, kind, keys):
+    config = {"bidirectional": True, "position_embedding": "learned"} | keys
+    job = finished(engine, params(engine.add_file(TEXT), 60, config=config) | {"model": kind})
     model = job["fine_tuned_model"]
     assert job["additive"]["accuracy"] > 0.3 and len(fill(engine, model, "say a[MASK] and")["data"][0]["masks"]) == 1
     a = engine.call("explain", {"model": model, "input": "say a[MASK] and"})

@@ -516,6 +516,11 @@ static void bench_tables(walk *w, int64_t rows, int64_t d, int64_t vocab)
 	              .params = &hash,
 	              .n_in = 1,
 	              .in = {integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab)}});
+	longest_match_params match = {.window = 4096, .length = 32};
+	bench(
+	    w, text,
+	    (trial){
+	        .id = OP_longest_match, .params = &match, .n_in = 1, .in = {integers(w, SHAPE2(1, rows), 0, 17, 64)}});
 	segment_rows_params segments = {.segment = 512, .front = 4};
 	bench(w, text,
 	      (trial){.id = OP_segment_rows,
@@ -696,8 +701,8 @@ static void bench_trilinear(walk *w, int64_t rows, int64_t d, int64_t q, int64_t
 {
 	static const char *const modes[] = {"a tensor", "rows", "a fixed step"};
 	const quantize_params quantize[] = {{QUANTIZE_TENSOR, 8}, {QUANTIZE_ROWS, 8}, {QUANTIZE_FIXED, 8}};
-	const decay_biases_params biases = {65, heads, 0.25f, 0};
-	const decay_params decay = {heads, 64, 0.1f, 0.25f, 20.0f / 3};
+	const decay_biases_params biases = {65, heads, 0.25f, 0, 0};
+	const decay_params decay = {heads, 64, 0.1f, 0.25f, 20.0f / 3, false};
 	const shape keys = SHAPE3(1, rows, q), values = SHAPE3(1, rows, t), norms = SHAPE3(1, rows, heads);
 	char text[64];
 	for (int i = 0; i < 3; i++) {

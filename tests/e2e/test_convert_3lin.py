@@ -132,17 +132,29 @@ def test_a_packed_model_has_them_within_the_rounding_of_halves_and_rows_of_zeros
     assert not weights["attentions.1.combiner.weight"].any() and weights["attentions.1.query.weight"].any()
 
 
-def test_positions_and_groups_have_their_places_and_flags_their_keys(tmp_path):
+@pytest.mark.parametrize("flag", [0x800, 0x400])  # positions; read by a model that fills in masks
+def test_positions_and_groups_have_their_places_and_flags_their_keys(tmp_path, flag):
     places, layers = 5, [[(0, 0, 0)], [(0, 0, 0), (0, 0, 0)]]
     embed, attentions, final = arrays = matrices(layers, V + 2 + places)
     for attention in attentions:
         attention[4][:] = 0
-    blob = saved("head", arrays, layers, flags=0x808 | 0x10 | 0x20 | 0x200 | 0x80, labels=len(embed), windows=(places,))
+    blob = saved("head", arrays, layers, flags=flag | 8 | 0x10 | 0x20 | 0x200 | 0x80, labels=len(embed), windows=(places,))
     weights, config = convert(tmp_path, blob, "--profile", "head")
     assert config["weight_bits"] == 4 and config["train_head"] and config["train_embeddings"] and config["n_positions"] == places
+    assert config["bidirectional"] == (flag == 0x400)
     assert [len(layer) for layer in config["attentions"]] == [1, 2] and len(weights) == 4 + 5 * 3
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"weight_bits": 32}))
     assert_tables([embed[2 + places + token] + embed[1 + t] for t, token in enumerate(TOKENS)], final, tmp_path)
+
+
+def test_what_stood_behind_the_longest_match_has_rows_of_its_own(tmp_path):
+    embed, attentions, final = arrays = matrices(labels=2 * V + 3)
+    for attention in attentions:
+        attention[4][:] = 0
+    weights, config = convert(tmp_path, saved("head", arrays, flags=2, labels=len(embed)), "--profile", "head", "--weight-bits", "32")
+    assert config["match_window"] == 4096 and numpy.array_equal(weights["matches.weight"], embed[[V + 3, V + 4, V + 5, V + 2]])
+    matches = [0, 0, 0, embed[V + 3 + TOKENS[2]]]
+    assert_tables([embed[2 + token] + match for token, match in zip(TOKENS, matches)], final, tmp_path)
 
 
 def test_hashed_tokens_have_the_sum_of_three_rows(tmp_path):
@@ -202,7 +214,7 @@ def wide(m):
     return numpy.zeros((len(m), m.shape[1] + 1), "<f4")
 
 
-REFUSED = {"ABS_POSITIONS and HASHED_EMBED": {"flags": 0x801}, "PPM": {"flags": 2}, "USE_DOC_START_TOKEN": {"flags": 4}, "GROK_BINARY_OP": {"flags": 0x100}, "MLM_BERT": {"flags": 0x400},
+REFUSED = {"ABS_POSITIONS and HASHED_EMBED": {"flags": 0x801}, "MLM_BERT and PPM": {"flags": 0x402}, "no slope": {"flags": 0x400, "labels": V + 66}, "USE_DOC_START_TOKEN": {"flags": 4}, "GROK_BINARY_OP": {"flags": 0x100}, "HASHED_EMBED and MLM_BERT": {"flags": 0x401},
            "Flags: 0x1000": {"flags": 0x1000}, "SIM_QUANT_2BIT and SIM_QUANT_4BIT": {"flags": 0xC0}, "LabelCount": {"labels": V + 3}, "TTDim": {"TTDim": 24}, "QDim": {"QDim": 5},
            "HeadCount": {"HeadCount": 0}, "AttentionWidthId": {"windows": (2,)}, "rows of LayerArr[0][0].QK": {"QDim": 6}, "columns of LayerArr[0][0].Combiner": {"arrays": 4},
            "columns of LabelEmbed": {"Dim": 5}, "Layers": {"layers": []}}

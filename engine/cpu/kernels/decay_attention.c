@@ -13,10 +13,10 @@ static void biases(const op_call *call, int64_t first, int64_t last)
 {
 	const decay_biases_params *p = call->params;
 	float *to = call->out[0].data;
-	for (int64_t d = first; d < last; d++) {
-		const float bias = d == 0 ? DECAY_HIDDEN : decay_bias(p->slope, p->hyper, d);
+	for (int64_t row = first; row < last; row++) {
+		const float bias = decay_table_bias(p->slope, p->hyper, p->first + row);
 		for (int64_t h = 0; h < p->heads; h++)
-			to[d * p->heads + h] = bias;
+			to[row * p->heads + h] = bias;
 	}
 }
 

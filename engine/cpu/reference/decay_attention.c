@@ -12,7 +12,7 @@ status reference_decay_biases(backend *unused, const op_call *call)
 	const decay_biases_params *p = call->params;
 	float *to = call->out[0].data;
 	for (int64_t e = 0; e < p->count * p->heads; e++)
-		to[e] = e < p->heads ? DECAY_HIDDEN : decay_bias(p->slope, p->hyper, e / p->heads);
+		to[e] = decay_table_bias(p->slope, p->hyper, p->first + e / p->heads);
 	return STATUS_OK;
 }
 

@@ -170,7 +170,7 @@ static status add_attentions(golden *g, error *err)
 	if (!json)
 		return no_memory(err);
 	config_reader r = config_begin(json, &architecture_trilinear, keys, err);
-	trilinear_attentions_read(&r, TRILINEAR_SEED, &a);
+	trilinear_attentions_read(&r, TRILINEAR_SEED, false, &a);
 	json_decref(json);
 	TRY(r.status);
 	TRY(golden_result(g, EXTENT(ATTENTIONS), &slope, err, "alibi12_slope"));

@@ -1,6 +1,6 @@
-/* 3Lin, a causal language model whose layers multiply pairs of channels and have no feed-forward (trilinear).
+/* 3Lin, a language model whose layers multiply pairs of channels and have no feed-forward (trilinear).
  *
- *   h = E[token] + P[position]                       P: only with "position_embedding": "learned"
+ *   h = E[token] + P[position] + C[continuation]     P: only with "position_embedding": "learned"
  *   each layer:  h = h + Σ trilinear(N(h ⊙ m))      of its attentions, which all read h; mixers/mixer.h
  *   logits = ln 2 (z (N(h) Fᵀ) + bias)
  *
@@ -10,11 +10,17 @@
  * for a whole batch. The bias of the head is no weight: it is log2 of how often each token was in the training text,
  * plus ½.
  *
+ * The continuation is what stood behind the longest earlier match of the tokens read so far (op_longest_match), if
+ * there is one; with a "match_window". C has a row behind those of the tokens, of a continuation that training leaves
+ * out.
+ *
+ * With "bidirectional" a token reads all others, with P alone to place them, and masks are filled in.
+ *
  * E has two rows behind those of the tokens: that of a token that training leaves out, and that of the start, which
  * stands in front of every sequence and sees nothing. So its state is the same in all layers, and a key and a value
  * in front of all others follow from the weights alone. With "input": "hashed" E has 2048 rows for all labels, that of
- * an unknown token being 1 and those of tokens v being v + 2: each has the sum of three (op_hash_rows), and the start
- * row 0 by itself.
+ * an unknown token being 1, those of tokens v being v + 2 and those of continuations behind these: each has the sum of
+ * three (op_hash_rows), and the start row 0 by itself.
  *
  * Two profiles differ in scales, not in form: "seed" multiplies logits by 4 √(1 / D) and products by 1, "head"
  * multiplies every product of n inputs by √(1 / n). */
@@ -26,6 +32,7 @@
 #include "engine/model/config.h"
 #include "engine/model/trilinear/attentions.h"
 #include "engine/tensor/ops/hash_rows.h"
+#include "engine/tensor/ops/longest_match.h"
 
 enum {
 	DEFAULT_HIDDEN = 256,
@@ -38,11 +45,13 @@ enum {
 	OWN_ROWS = 2,
 	UNKNOWN_LABEL = 1, /* of hashed rows */
 	TOKEN_LABEL = 2,
+	MATCH_LENGTH = 32, /* tokens of a match that are looked at, as in the source */
 	PREFIX_BYTES = 64,
 };
 #define WORDS "words"
 #define HEAD "head"
 #define PLACES "positions"
+#define MATCHES "matches"
 #define ATTENTION "attentions.%d."
 #define SOURCE_LN2 0.693147 /* of the scales, as trained with */
 
@@ -56,6 +65,8 @@ typedef struct trilinear_config {
 	double token_keep, channel_keep;
 	bool learned; /* has a position table, of `positions` rows */
 	bool hashed;
+	int64_t match_window; /* 0: no continuations */
+	bool bidirectional;
 	bool random_combiner, sequence, train_embeddings, train_head;
 	trilinear_options layer[ARCHITECTURE_MAX_LAYERS]; /* one for each attention */
 } trilinear_config;
@@ -106,12 +117,18 @@ static int64_t word_rows(const trilinear_config *c)
 	return c->hashed ? HASH_ROWS_COUNT : c->dims.inputs + OWN_ROWS;
 }
 
+/* Of C, the last one that of a continuation that is left out. */
+static int64_t match_rows(const trilinear_config *c)
+{
+	return c->match_window && !c->hashed ? c->dims.inputs + 1 : 0;
+}
+
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
 static int64_t count_parameters(const trilinear_config *c)
 {
 	const int64_t d = c->dims.hidden, attention = 2 * d * (c->key_size + c->value_size) + BLOCK * c->value_size * d;
-	return (word_rows(c) + (c->learned ? c->positions : 0)) * d + c->dims.outputs * (d + 1) +
-	       c->dims.layers * attention;
+	const int64_t rows = word_rows(c) + (c->learned ? c->positions : 0) + match_rows(c);
+	return rows * d + c->dims.outputs * (d + 1) + c->dims.layers * attention;
 }
 
 static int64_t round_up(int64_t n, int64_t unit)
@@ -137,7 +154,8 @@ static void set_layers(trilinear_config *c)
 		    .key_size = c->key_size,
 		    .value_size = c->value_size,
 		    .heads = c->dims.heads,
-		    .reach = trilinear_reach(c->profile, a->window),
+		    .reach = c->bidirectional ? 0 : trilinear_reach(c->profile, a->window),
+		    .bidirectional = c->bidirectional,
 		    .slope = a->slope,
 		    .hyper = a->hyper,
 		    .score_scale = score_scale(c),
@@ -166,28 +184,31 @@ static void read_sizes(trilinear_config *c, config_reader *r)
 		config_fail(r, "value_size", "value_size must be a multiple of %d for each of n_heads", BLOCK);
 }
 
+/* What a token knows of the others. */
+static void read_reading(trilinear_config *c, config_reader *r)
+{
+	c->bidirectional = config_bool(r, "bidirectional", false);
+	if (c->bidirectional && !c->learned)
+		config_fail(r, "bidirectional",
+		            "bidirectional attention knows no distances: it needs \"position_embedding\": \"learned\"");
+	c->match_window = config_integer(r, "match_window", 0, 0, LONGEST_MATCH_MAX_WINDOW);
+	if (c->match_window && c->match_window <= MATCH_LENGTH)
+		config_fail(r, "match_window", "match_window must be 0 or more than %d", MATCH_LENGTH);
+	if (c->match_window && c->bidirectional)
+		config_fail(r, "match_window",
+		            "what stands behind a match is not to be guessed by a bidirectional model");
+}
+
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "position_embedding",
-	    "hidden_size",
-	    "key_size",
-	    "value_size",
-	    "vocab_size",
-	    "n_heads",
-	    "n_positions",
-	    "profile",
-	    TRILINEAR_ATTENTION_KEYS,
-	    "weight_bits",
-	    "vector_bits",
-	    "token_keep",
-	    "channel_keep",
-	    "combiner_init",
-	    "init_generator",
-	    "train_embeddings",
-	    "train_head",
-	    "input",
-	    NULL,
+	    "position_embedding", "hidden_size",   "key_size",
+	    "value_size",         "vocab_size",    "n_heads",
+	    "n_positions",        "profile",       TRILINEAR_ATTENTION_KEYS,
+	    "weight_bits",        "vector_bits",   "token_keep",
+	    "channel_keep",       "combiner_init", "init_generator",
+	    "train_embeddings",   "train_head",    "input",
+	    "match_window",       "bidirectional", NULL,
 	};
 	trilinear_config *c = config;
 	config_reader r = config_begin(json, &architecture_trilinear, keys, err);
@@ -198,10 +219,11 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->hashed = config_choice(&r, "input", inputs);
 	if (c->hashed && c->learned)
 		config_fail(&r, "position_embedding", "hashed rows have no table of positions beside them");
-	c->dims.positions = MODEL_UNBOUNDED;
+	read_reading(c, &r);
+	c->dims.positions = c->bidirectional ? c->positions : MODEL_UNBOUNDED;
 	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
 	c->profile = (trilinear_profile)config_choice(&r, "profile", profiles);
-	trilinear_attentions_read(&r, c->profile, &c->attentions);
+	trilinear_attentions_read(&r, c->profile, c->bidirectional, &c->attentions);
 	c->dims.layers = c->attentions.count;
 	c->weight_bits = read_bits(&r, "weight_bits", 2);
 	c->vector_bits = read_bits(&r, "vector_bits", 8);
@@ -215,7 +237,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->train_head = config_bool(&r, "train_head", true);
 	config_check_parameters(&r, count_parameters(c));
 	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = true;
+	c->dims.causal = !c->bidirectional;
 	c->dims.dropout = (float)(1 - fmin(c->token_keep, c->channel_keep));
 	if (r.status == STATUS_OK)
 		set_layers(c);
@@ -246,16 +268,17 @@ static bool complete(json_t *json, const model_size *size)
 static json_t *write_config(const void *config)
 {
 	const trilinear_config *c = config;
-	json_t *json =
-	    json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:s, s:s, s:b, s:b}",
-	              "model_type", architecture_trilinear.model_type, "hidden_size", (json_int_t)c->dims.hidden,
-	              "key_size", (json_int_t)c->key_size, "value_size", (json_int_t)c->value_size, "vocab_size",
-	              (json_int_t)c->dims.inputs, "n_heads", (json_int_t)c->dims.heads, "n_positions",
-	              (json_int_t)c->positions, CONFIG_TRAINED, (json_int_t)c->dims.trained, "position_embedding",
-	              c->learned ? "learned" : "none", "input", inputs[c->hashed], "profile", profiles[c->profile],
-	              "weight_bits", c->weight_bits, "vector_bits", c->vector_bits, "token_keep", c->token_keep,
-	              "channel_keep", c->channel_keep, "combiner_init", combiners[c->random_combiner], "init_generator",
-	              generators[c->sequence], "train_embeddings", c->train_embeddings, "train_head", c->train_head);
+	json_t *json = json_pack(
+	    "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:s, s:s, s:b, s:b, s:I, s:b}",
+	    "model_type", architecture_trilinear.model_type, "hidden_size", (json_int_t)c->dims.hidden, "key_size",
+	    (json_int_t)c->key_size, "value_size", (json_int_t)c->value_size, "vocab_size", (json_int_t)c->dims.inputs,
+	    "n_heads", (json_int_t)c->dims.heads, "n_positions", (json_int_t)c->positions, CONFIG_TRAINED,
+	    (json_int_t)c->dims.trained, "position_embedding", c->learned ? "learned" : "none", "input",
+	    inputs[c->hashed], "profile", profiles[c->profile], "weight_bits", c->weight_bits, "vector_bits",
+	    c->vector_bits, "token_keep", c->token_keep, "channel_keep", c->channel_keep, "combiner_init",
+	    combiners[c->random_combiner], "init_generator", generators[c->sequence], "train_embeddings",
+	    c->train_embeddings, "train_head", c->train_head, "match_window", (json_int_t)c->match_window,
+	    "bidirectional", c->bidirectional);
 	if (json && trilinear_attentions_write(json, &c->attentions))
 		return json;
 	json_decref(json);
@@ -293,6 +316,8 @@ static void parameters(const void *config, parameter_list *list)
 {
 	const trilinear_config *c = config;
 	table_parameters(c, WORDS, word_rows(c), c->hashed ? 0 : OWN_ROWS, 1, c->train_embeddings, list);
+	if (match_rows(c))
+		table_parameters(c, MATCHES, match_rows(c), 1, 1, c->train_embeddings, list);
 	if (c->learned)
 		table_parameters(c, PLACES, c->positions, 0, 1, c->train_embeddings, list);
 	for (int l = 0; l < c->dims.layers; l++) {
@@ -306,7 +331,38 @@ static void parameters(const void *config, parameter_list *list)
 	parameter_list_fixed(list);
 }
 
+static void states(const void *config, state_list *list)
+{
+	const trilinear_config *c = config;
+	if (!c->match_window)
+		return;
+	state_list_add(list, STATE_CACHE, longest_match_state_floats(c->match_window), MATCHES);
+	state_list_set_ring(list, c->match_window, 1, 0, 0);
+}
+
 /* --- forward --------------------------------------------------------------------------- */
+
+/* Labels of tokens, or of continuations: rows of the table, or, of hashed rows, what is hashed. */
+typedef struct label_set {
+	value table;
+	int64_t first, unknown; /* of token 0; of one that is left out */
+	bool some;              /* a token may have none, index -1 */
+} label_set;
+
+static label_set word_labels(const trilinear_config *c, value table)
+{
+	if (c->hashed)
+		return (label_set){table, TOKEN_LABEL, UNKNOWN_LABEL, false};
+	return (label_set){table, 0, c->dims.inputs + UNKNOWN_ROW, false};
+}
+
+static label_set match_labels(const builder *b, const trilinear_config *c, value words)
+{
+	const int64_t unknown = TOKEN_LABEL + c->dims.inputs;
+	if (c->hashed)
+		return (label_set){words, unknown + 1, unknown, true};
+	return (label_set){trilinear_weight(b, table_bits(c), MATCHES), 0, c->dims.inputs, true};
+}
 
 /* [1] i32 */
 static value number(const builder *b, int64_t x)
@@ -314,47 +370,60 @@ static value number(const builder *b, int64_t x)
 	return op_fill_integer(b->g, SHAPE1(1), (int32_t)x);
 }
 
-/* [..., D]: the sum of the rows of the labels first + index. */
-static value hashed_rows(const builder *b, value table, value index, int64_t first)
+/* [..., D]: the rows of the labels first + index, or the sums of those that hashed ones have. */
+static value look_up(const builder *b, const trilinear_config *c, value table, value index, int64_t first)
 {
 	value sum = VALUE_NONE;
-	for (int round = 0; round < HASH_ROWS_ROUNDS; round++) {
+	for (int round = 0; round < HASH_ROWS_ROUNDS && c->hashed; round++) {
 		value rows = op_hash_rows(b->g, index, (hash_rows_params){first, round});
 		rows = op_gather(b->g, table, rows, -1);
 		sum = round == 0 ? rows : op_add(b->g, sum, rows);
 	}
-	return sum;
-}
-
-static value token_rows(builder *b, const trilinear_config *c, value table)
-{
-	if (!c->hashed)
-		return builder_words_of(b, table, -1);
-	return builder_word_rows(b, hashed_rows(b, table, builder_tokens(b), TOKEN_LABEL));
+	return c->hashed ? sum : op_gather(b->g, table, index, -1);
 }
 
 /* [1, D] */
-static value unknown_row(const builder *b, const trilinear_config *c, value table)
+static value unknown_row(const builder *b, const trilinear_config *c, const label_set *l)
 {
-	if (c->hashed)
-		return hashed_rows(b, table, number(b, 0), UNKNOWN_LABEL);
-	return op_gather(b->g, table, number(b, c->dims.inputs + UNKNOWN_ROW), -1);
+	return look_up(b, c, l->table, number(b, c->hashed ? 0 : l->unknown), l->unknown);
 }
 
-/* The rows of some tokens, each drawn by itself, become that of the token that is left out. */
-static value drop_tokens(builder *b, const trilinear_config *c, value rows, value table)
+/* [B, N, D]: the rows of the labels of `index`, zeros for those below 0. In training some, each drawn by itself, become
+ * the row of what is left out. */
+static value label_rows(builder *b, const trilinear_config *c, label_set l, value index)
 {
 	const uint32_t site = builder_site(b);
 	const double keep = c->token_keep;
+	value rows = look_up(b, c, l.table, index, l.first);
 	if (b->rng == VALUE_NONE || keep == 1 || rows == VALUE_NONE)
 		return rows;
-	const shape s = graph_value(b->g, rows)->shape, tokens = SHAPE3(s.dim[0], s.dim[1], 1);
-	value ones = op_fill(b->g, tokens, 1);
-	value kept = op_scale(b->g, op_dropout(b->g, ones, b->rng, (float)(1 - keep), site), (float)keep);
-	value dropped = op_add(b->g, ones, op_scale(b->g, kept, -1));
+	const shape s = graph_value(b->g, rows)->shape;
+	value there = l.some ? op_gather(b->g, op_fill(b->g, SHAPE2(c->dims.inputs, 1), 1), index, -1)
+	                     : op_fill(b->g, SHAPE3(s.dim[0], s.dim[1], 1), 1);
+	value kept = op_scale(b->g, op_dropout(b->g, there, b->rng, (float)(1 - keep), site), (float)keep);
+	value dropped = op_add(b->g, there, op_scale(b->g, kept, -1));
 	value mask = op_matmul(b->g, kept, op_fill(b->g, SHAPE2(1, s.dim[2]), 1), false, false, 1);
-	value others = op_matmul(b->g, dropped, unknown_row(b, c, table), false, false, 1);
+	value others = op_matmul(b->g, dropped, unknown_row(b, c, &l), false, false, 1);
 	return op_gate(b->g, others, rows, mask);
+}
+
+/* [B, N] i32, -1: none */
+static value continuations(const builder *b, const trilinear_config *c, value tokens)
+{
+	longest_match_params params = {.window = c->match_window, .length = MATCH_LENGTH};
+	if (!forward_recurrent(b->spec))
+		return op_longest_match(b->g, tokens, b->mask, params);
+	params.offset = builder_state(b, MATCHES);
+	return op_longest_match_stream(b->g, tokens, b->pool, b->slot, b->position, b->length, b->mask, b->start,
+	                               params);
+}
+
+static value word_vectors(builder *b, const trilinear_config *c, value table)
+{
+	value tokens = builder_tokens(b), rows = label_rows(b, c, word_labels(c, table), tokens);
+	if (c->match_window)
+		rows = op_add(b->g, rows, label_rows(b, c, match_labels(b, c, table), continuations(b, c, tokens)));
+	return builder_word_rows(b, rows);
 }
 
 /* [D]: 0 for the channels that are left out, else what scales none of the directions in which the norms look; or
@@ -399,9 +468,8 @@ static void forward(const void *config, builder *b)
 	const trilinear_config *c = config;
 	const double scale = logit_scale(c);
 	value table = trilinear_weight(b, table_bits(c), WORDS);
-	value words = token_rows(b, c, table);
+	value h = word_vectors(b, c, table);
 	b->front = op_gather(b->g, table, number(b, c->hashed ? 0 : c->dims.inputs + START_ROW), -1);
-	value h = drop_tokens(b, c, words, table);
 	if (c->learned)
 		h = op_add(b->g, h, builder_places_of(b, trilinear_weight(b, table_bits(c), PLACES)));
 	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);
@@ -426,5 +494,6 @@ const architecture architecture_trilinear = {
     .parameters = parameters,
     .counts_tokens = true,
     .mixer = layer_mixer,
+    .states = states,
     .forward = forward,
 };

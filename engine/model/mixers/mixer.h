@@ -93,7 +93,8 @@ extern const explainer linear_explainer;
  * which does not read itself. */
 typedef struct trilinear_options {
 	int64_t hidden, key_size, value_size, heads; /* D, Q, T */
-	int64_t reach;                               /* tokens read, from 1 on */
+	int64_t reach;                               /* tokens read, from 1 on; 0: all others */
+	bool bidirectional;                          /* those behind it too; parallel form only */
 	double slope, hyper;                         /* of the scores, in exponents of 2, as is score_scale · q·k */
 	double score_scale, input_scale, combiner_scale;
 	int weight_bits, vector_bits;

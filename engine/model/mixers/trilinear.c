@@ -31,6 +31,8 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 static void states(const void *options, int layer, state_list *list)
 {
 	const trilinear_options *o = options;
+	if (o->bidirectional)
+		return;
 	state_list_add(list, STATE_CACHE, decay_state_floats(o->key_size, o->value_size, o->reach), "layers.%d.cache",
 	               layer);
 	state_list_set_ring(list, o->reach + 1, o->key_size, o->value_size, 1);
@@ -87,7 +89,8 @@ static decay_values attend(builder *b, const trilinear_options *o, int layer, va
 	                             .window = o->reach,
 	                             .scale = (float)o->score_scale,
 	                             .slope = (float)o->slope,
-	                             .hyper = (float)o->hyper};
+	                             .hyper = (float)o->hyper,
+	                             .bidirectional = o->bidirectional};
 	if (!forward_recurrent(b->spec))
 		return op_decay_attention(b->g, q, k, v, first_k, first_v, b->mask, VALUE_NONE, params);
 	const stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};

@@ -1,7 +1,9 @@
-/* Weights of attention that decays with distance, p_tj = 2^e_tj / Z_t of the tokens j before t within reach, from
+/* Weights of attention that decays with distance, p_tj = 2^e_tj / Z_t of the tokens j before t within reach, or of all
+ * but t, from
  * queries, keys and ln Z. What is missing to 1 are the shares of the sink, 1 / Z_t, and of the key in front of all
  * tokens. It stands at p_tt: no token reads itself. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "engine/model/mixers/explain_rows.h"
 #include "engine/model/mixers/mixer.h"
@@ -19,8 +21,8 @@ static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 
 static explain_range range(const void *options, int64_t position, int64_t tokens)
 {
-	(void)tokens;
-	return explainer_window(((const trilinear_options *)options)->reach + 1, position);
+	const trilinear_options *o = options;
+	return o->bidirectional ? (explain_range){0, tokens} : explainer_window(o->reach + 1, position);
 }
 
 static status row(const explain_site *s, int64_t position, double *alpha)
@@ -32,8 +34,10 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 	const float *key = s->log + o->key_size + s->head * width;
 	const double log_normalizer = (double)s->log[position * s->stride + 2 * o->key_size + s->head];
 	double rest = 1;
-	for (int64_t j = r.first; j < position; j++) {
-		const double d = (double)(position - j);
+	for (int64_t j = r.first; j < r.end; j++) {
+		if (j == position)
+			continue;
+		const double d = (double)llabs(position - j);
 		const double dot = explain_dot(query, key + j * s->stride, width);
 		const double e = o->score_scale * dot - o->slope * d + o->hyper / d;
 		rest -= alpha[j - r.first] = exp(e * M_LN2 - log_normalizer);

@@ -75,13 +75,20 @@ static void read_attention(config_reader *r, const json_t *json, int64_t least, 
 	out->window = (int64_t)read_number(r, json, "window", (double)least, MAX_WINDOW);
 }
 
+/* The keys of the tables, n_layer last. */
+static const char *const table_keys[] = {"positions", "window_size", "wide_window_size", "combine_layers", "n_layer"};
+enum { TABLE_KEYS = sizeof table_keys / sizeof *table_keys };
+
+static void refuse_keys(config_reader *r, int count, const char *decider)
+{
+	for (int i = 0; i < count; i++)
+		if (json_object_get(r->json, table_keys[i]))
+			config_fail(r, table_keys[i], "%s is decided by \"%s\"", table_keys[i], decider);
+}
+
 static void read_listed(config_reader *r, const json_t *list, int64_t least, trilinear_attentions *a)
 {
-	static const char *const others[] = {"positions", "window_size", "wide_window_size", "combine_layers",
-	                                     "n_layer"};
-	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-		if (json_object_get(r->json, others[i]))
-			config_fail(r, others[i], "%s is decided by \"attentions\"", others[i]);
+	refuse_keys(r, TABLE_KEYS, "attentions");
 	size_t l, i;
 	json_t *layer, *json;
 	a->listed = true;
@@ -96,20 +103,29 @@ static void read_listed(config_reader *r, const json_t *list, int64_t least, tri
 				return;
 			}
 			a->items[a->count].joins = i > 0;
-			read_attention(r, json, least, &a->items[a->count++]);
+			trilinear_attention *x = &a->items[a->count++];
+			read_attention(r, json, least, x);
+			if (a->alike && (x->slope != 0 || x->hyper != 0))
+				config_fail(r, "attentions", "bidirectional attentions have a slope and a hyper of 0");
 		}
 	}
 	if (a->count == 0)
 		config_fail(r, "attentions", "attentions must be an array of layers, each an array of attentions");
 }
 
-void trilinear_attentions_read(config_reader *r, trilinear_profile profile, trilinear_attentions *out)
+void trilinear_attentions_read(config_reader *r, trilinear_profile profile, bool bidirectional,
+                               trilinear_attentions *out)
 {
 	const int64_t least = profile == TRILINEAR_SEED ? 2 : 1; /* a window that reaches no token reads none */
 	const json_t *list = json_object_get(r->json, "attentions");
-	*out = (trilinear_attentions){0};
+	*out = (trilinear_attentions){.alike = bidirectional};
 	if (list) {
 		read_listed(r, list, least, out);
+		return;
+	}
+	if (bidirectional) {
+		refuse_keys(r, TABLE_KEYS - 1, "bidirectional");
+		out->count = config_integer(r, "n_layer", DEFAULT_COUNT, 1, ARCHITECTURE_MAX_LAYERS);
 		return;
 	}
 	const bool seed = trilinear_positions_of(profile) == TRILINEAR_ALIBI;
@@ -159,8 +175,11 @@ bool trilinear_attentions_write(json_t *json, const trilinear_attentions *a)
 {
 	if (a->listed)
 		return json_object_set_new(json, "attentions", write_list(a)) == 0;
-	return json_object_set_new(json, "n_layer", json_integer((json_int_t)a->count)) == 0 &&
-	       json_object_set_new(json, "positions", json_string(alibi_first[a->positions])) == 0 &&
+	if (json_object_set_new(json, "n_layer", json_integer((json_int_t)a->count)) != 0)
+		return false;
+	if (a->alike)
+		return true;
+	return json_object_set_new(json, "positions", json_string(alibi_first[a->positions])) == 0 &&
 	       json_object_set_new(json, "wide_window_size", json_integer((json_int_t)a->wide)) == 0 &&
 	       (a->positions == TRILINEAR_ALIBI
 	            ? json_object_set_new(json, "window_size", json_integer((json_int_t)a->window)) == 0

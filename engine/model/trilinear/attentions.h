@@ -21,6 +21,7 @@ typedef struct trilinear_attentions {
 	trilinear_attention items[ARCHITECTURE_MAX_LAYERS];
 	int64_t count; /* n_layer */
 	bool listed;   /* by the key "attentions", and not by the keys below */
+	bool alike;    /* bidirectional: no terms, no windows, and but for "attentions" no keys beside n_layer */
 	trilinear_positions positions;
 	int64_t window, wide;
 	bool combined; /* of WIDTHS: a group of attentions is one layer */
@@ -30,7 +31,8 @@ typedef struct trilinear_attentions {
 	"n_layer", "positions", "window_size", "wide_window_size", "combine_layers", "attentions"
 
 /* Errors in r name the key. */
-void trilinear_attentions_read(config_reader *r, trilinear_profile profile, trilinear_attentions *out);
+void trilinear_attentions_read(config_reader *r, trilinear_profile profile, bool bidirectional,
+                               trilinear_attentions *out);
 /* The keys of what was read, into json. False: out of memory. */
 bool trilinear_attentions_write(json_t *json, const trilinear_attentions *a);
 /* How many attentions a table of so many can have: WIDTHS has them in fives. */

@@ -8,6 +8,7 @@
 #include "engine/base/device_function.h"
 
 #define DECAY_LN2 0.69314718055994530942
+#define DECAY_HIDDEN (-1e30f) /* not -inf: scores of a row stay finite, and e^x is 0 beside a sink all the same */
 
 /* Inputs of both ops, then of each. */
 enum { DECAY_Q, DECAY_FIRST_K, DECAY_FIRST_V, DECAY_Y, DECAY_LOG_NORMALIZER };
@@ -25,6 +26,12 @@ DEVICE_FUNCTION float decay_bias(float slope, float hyper, int64_t distance)
 {
 	const double d = (double)distance;
 	return (float)(DECAY_LN2 * ((double)hyper / d - (double)slope * d));
+}
+
+/* The row of any distance in a table of biases. */
+DEVICE_FUNCTION float decay_table_bias(float slope, float hyper, int64_t distance)
+{
+	return distance == 0 ? DECAY_HIDDEN : decay_bias(slope, hyper, distance < 0 ? -distance : distance);
 }
 
 #endif

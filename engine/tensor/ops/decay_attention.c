@@ -25,6 +25,9 @@ status op_decay_biases_check(op_call *call, error *err)
 	if (p->heads < 1 || p->count < 0 || p->count > INT32_MAX || !memory_product(p->count, p->heads, &floats))
 		return error_set(err, STATUS_INVALID, "count",
 		                 "%" PRId64 " distances of %" PRId64 " heads are no table", p->count, p->heads);
+	if (p->first > 0 || p->first < -INT32_MAX)
+		return error_set(err, STATUS_INVALID, "first", "first is %" PRId64 ", must be from %d to 0", p->first,
+		                 -INT32_MAX);
 	if (!isfinite(p->slope) || !isfinite(p->hyper))
 		return error_set(err, STATUS_INVALID, "slope", "slope and hyper must be finite");
 	check_output(call, 0, DTYPE_F32, SHAPE2(p->count, p->heads));
@@ -38,24 +41,31 @@ static value biases_of(graph *g, value biases, int64_t tokens, decay_params p)
 {
 	if (biases != VALUE_NONE)
 		return biases;
-	return op_decay_biases(
-	    g, (decay_biases_params){.count = tokens, .heads = p.heads, .slope = p.slope, .hyper = p.hyper});
+	decay_biases_params table = {.count = tokens, .heads = p.heads, .slope = p.slope, .hyper = p.hyper};
+	if (p.bidirectional && tokens > 0) {
+		table.first = 1 - tokens;
+		table.count += tokens - 1;
+	}
+	return op_decay_biases(g, table);
 }
 
-static softmax_params softmax_of(decay_params p)
+/* Of sequences of so many tokens. */
+static softmax_params softmax_of(decay_params p, int64_t length)
 {
 	return (softmax_params){.heads = p.heads,
 	                        .window = p.window > 0 && p.window < INT64_MAX ? p.window + 1 : 0,
-	                        .scale = decay_scale(p.scale)};
+	                        .bias_first = p.bidirectional && length > 0 ? 1 - length : 0,
+	                        .scale = decay_scale(p.scale),
+	                        .bidirectional = p.bidirectional};
 }
 
 decay_values op_decay_attention(graph *g, value q, value k, value v, value first_k, value first_v, value mask,
                                 value biases, decay_params params)
 {
-	const softmax_params softmax = softmax_of(params);
 	value out[2] = {VALUE_NONE, VALUE_NONE};
 	const shape *s = q == VALUE_NONE ? NULL : &graph_value(g, q)->shape;
 	const int64_t length = s && s->rank == 3 ? s->dim[1] : 0;
+	const softmax_params softmax = softmax_of(params, length);
 	biases = biases_of(g, biases, softmax.window > 0 && softmax.window < length ? softmax.window : length, params);
 	graph_apply(g, OP_softmax_attention, (value[]){q, k, v, mask, biases}, 5, &softmax, out);
 	graph_apply(g, OP_decay_merge, (value[]){q, first_k, first_v, out[0], out[1], VALUE_NONE, k, v, mask, biases},
@@ -104,6 +114,8 @@ static status check_merge(const op_call *call, const char *values, int positions
 		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", q.dim[2], p->heads);
 	if (!isfinite(p->scale) || !isfinite(p->slope) || !isfinite(p->hyper))
 		return error_set(err, STATUS_INVALID, "scale", "scale, slope and hyper must be finite");
+	if (p->bidirectional && p->window > 0)
+		return error_set(err, STATUS_INVALID, "window", "bidirectional attention has no window");
 	TRY(check_type(call, DECAY_Y, values, type, err));
 	const int64_t width = shape_last(call->in[DECAY_Y].shape);
 	if (shape_rows(call->in[DECAY_Y].shape) != shape_rows(q) || width % p->heads != 0)
@@ -145,9 +157,9 @@ static value input(const op_node *node, int i)
 static status tokens_backward(graph *g, const op_node *node, value du)
 {
 	const graph_rule rule = graph_gradient_rule(g);
-	softmax_params params = softmax_of(*(const decay_params *)node->params);
-	params.frozen = rule.frozen;
 	const value q = node->in[DECAY_Q], k = input(node, DECAY_K), v = input(node, DECAY_V);
+	softmax_params params = softmax_of(*(const decay_params *)node->params, graph_value(g, q)->shape.dim[1]);
+	params.frozen = rule.frozen;
 	value grads[4],
 	    in[] = {q, k, v, input(node, DECAY_MASK), input(node, DECAY_BIASES), VALUE_NONE, node->out[0], node->out[1],
 	            du};

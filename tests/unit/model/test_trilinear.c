@@ -34,6 +34,13 @@ enum { B = 2, N = 37, V = 37, D = 20, T = 32, H = 2, SLOTS = 3 };
 #define HASHED                                                                                                         \
 	"{" SIZES ", \"n_layer\": 2, \"window_size\": 6, \"combiner_init\": \"random\", \"input\": \"hashed\","        \
 	" \"init_generator\": \"mt19937\"}"
+#define MATCHED "{" SIZES ", \"n_layer\": 2, \"window_size\": 6, \"combiner_init\": \"random\", \"match_window\": 64}"
+#define HASHED_MATCHES                                                                                                 \
+	"{" SIZES ", \"n_layer\": 2, \"window_size\": 6, \"combiner_init\": \"random\", \"match_window\": 36,"         \
+	" \"input\": \"hashed\"}"
+#define BOTH_WAYS                                                                                                      \
+	"{" SIZES ", \"n_layer\": 2, \"combiner_init\": \"random\", \"n_positions\": 40,"                              \
+	" \"position_embedding\": \"learned\", \"bidirectional\": true}"
 #define TWO_BITS "{" SIZES ", \"n_layer\": 2, \"weight_bits\": 2}"
 
 static int index_of(const model *m, const char *name)
@@ -170,7 +177,7 @@ static void both_profiles_give_the_published_numbers(void **state)
 
 static void chunks_of_any_size_give_the_parallel_logits(void **state)
 {
-	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED, HASHED};
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED, HASHED, MATCHED, HASHED_MATCHES};
 	static const int64_t chunks[] = {1, 9, 37};
 	(void)state;
 	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
@@ -207,12 +214,51 @@ static void a_token_changes_nothing_before_it(void **state)
 	model_free(m);
 }
 
-/* What attention adds up beside the tokens' values is the first value times its share, which is within that of no
- * token; so what is left of every row is parallel to the first, which reads no token. */
-static void rows_of_alpha_are_the_weights_of_the_values(void **state)
+static void a_token_reaches_those_on_both_sides_and_there_is_no_state(void **state)
 {
 	(void)state;
-	model *m = fixture_model_as(&architecture_trilinear, SEED, device);
+	model *m = fixture_model_as(&architecture_trilinear, BOTH_WAYS, device);
+	float before[B * N * V], after[B * N * V];
+	int32_t ids[B * N];
+	assert_false(model_dimensions(m)->causal);
+	assert_int_equal(model_states(m)->count, 0);
+	random_ids(ids, B * N, 2);
+	parallel_logits(m, ids, before);
+	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	parallel_logits(m, ids, after);
+	for (int i = 0; i < N; i++)
+		assert_true(distance(before + i * V, after + i * V, V) > 1e-4f);
+	assert_memory_equal(before + N * V, after + N * V, (B * N - N) * V * sizeof *before);
+	model_free(m);
+}
+
+/* The first four tokens come again: what stood behind the longest match of 1 2 3 is 4. */
+static void the_token_behind_the_longest_match_is_a_second_label(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_trilinear, MATCHED, device);
+	float before[B * N * V], after[B * N * V];
+	float *rows = model_arena(m) + model_parameter_offset(m, index_of(m, "matches.weight"));
+	int32_t ids[B * N] = {3, 9, 1, 2, 3, 4, 2, 3, 8, 1, 2, 3};
+	for (int i = 12; i < B * N; i++)
+		ids[i] = 12 + i % 3; /* which 4 does not follow */
+	parallel_logits(m, ids, before);
+	for (int d = 0; d < D; d++)
+		rows[4 * D + d] += 1;
+	parallel_logits(m, ids, after);
+	assert_memory_equal(before, after, 7 * V * sizeof *before);
+	assert_true(distance(before + 7 * V, after + 7 * V, V) > 1e-4f); /* 2 3 was there before */
+	rows[9 * D] += 1;                                                /* behind the first 3 alone */
+	parallel_logits(m, ids, before);
+	assert_true(distance(before, after, 4 * V) == 0 && distance(before + 4 * V, after + 4 * V, V) > 1e-4f);
+	model_free(m);
+}
+
+/* What attention adds up beside the tokens' values is the first value times its share, which is within that of no
+ * token; so what is left of every row is parallel to what is left of the others. */
+static void check_rows_of_alpha(const char *config)
+{
+	model *m = fixture_model_as(&architecture_trilinear, config, device);
 	const forward_spec spec = {.batch = 1, .length = N, .explain = true, .activations = true, .logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	const trilinear_options *o = model_mixer_options(m, 1);
@@ -221,6 +267,7 @@ static void rows_of_alpha_are_the_weights_of_the_values(void **state)
 	int32_t ids[N];
 	random_ids(ids, N, 3);
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	fixture_read(p, "layers.1.query", query);
 	fixture_read(p, "layers.1.key", key);
@@ -232,39 +279,56 @@ static void rows_of_alpha_are_the_weights_of_the_values(void **state)
 		memcpy(parts + i * width + q, key + i * q, (size_t)q * sizeof *parts);
 		memcpy(parts + i * width + 2 * q, normalizer + i * H, H * sizeof *parts);
 	}
-	for (int h = 0; h < H; h++)
+	for (int h = 0; h < H; h++) {
+		double rest[N * T] = {0}, most = 0;
+		const double *longest = rest;
 		for (int64_t i = 0; i < N; i++) {
 			const explain_site s = {.options = o, .log = parts, .stride = width, .tokens = N, .head = h};
 			const explain_range r = trilinear_explainer.range(o, i, N);
-			const float *first = pooled + h * w;
-			double alpha[N], sum = 0, rest[T], along = 0, square = 0, left = 0;
-			assert_int_equal(r.first, i > o->reach ? i - o->reach : 0);
-			assert_int_equal(r.end, i + 1);
+			double alpha[N], sum = 0, square = 0;
+			assert_int_equal(r.first, !o->bidirectional && i > o->reach ? i - o->reach : 0);
+			assert_int_equal(r.end, o->bidirectional ? N : i + 1);
 			assert_int_equal(trilinear_explainer.row(&s, i, alpha), STATUS_OK);
-			for (int64_t d = 0; d < w; d++)
-				rest[d] = (double)pooled[i * T + h * w + d];
 			for (int64_t j = r.first; j < r.end; j++) {
 				assert_true(alpha[j - r.first] > 0);
 				sum += alpha[j - r.first];
-				for (int64_t d = 0; d < w && j < i; d++)
-					rest[d] -= alpha[j - r.first] * (double)values[j * T + h * w + d];
 			}
 			assert_true(fabs(sum - 1) <= 1e-12);
 			for (int64_t d = 0; d < w; d++) {
-				along += rest[d] * (double)first[d];
-				square += (double)first[d] * (double)first[d];
+				rest[i * w + d] = (double)pooled[i * T + h * w + d];
+				for (int64_t j = r.first; j < r.end; j++)
+					if (j != i)
+						rest[i * w + d] -=
+						    alpha[j - r.first] * (double)values[j * T + h * w + d];
+				square += rest[i * w + d] * rest[i * w + d];
 			}
-			for (int64_t d = 0; d < w; d++)
-				left = fmax(left, fabs(rest[d] - along / square * (double)first[d]));
-			assert_true(left <= 1e-5);
+			if (square > most) {
+				most = square;
+				longest = rest + i * w;
+			}
 		}
+		for (int64_t i = 0; i < N; i++) {
+			double along = 0;
+			for (int64_t d = 0; d < w; d++)
+				along += rest[i * w + d] * longest[d];
+			for (int64_t d = 0; d < w; d++)
+				assert_true(fabs(rest[i * w + d] - along / most * longest[d]) <= 1e-5);
+		}
+	}
 	plan_free(p);
 	model_free(m);
 }
 
+static void rows_of_alpha_are_the_weights_of_the_values(void **state)
+{
+	(void)state;
+	check_rows_of_alpha(SEED);
+	check_rows_of_alpha(BOTH_WAYS);
+}
+
 static void contributions_sum_to_the_score(void **state)
 {
-	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED, HASHED};
+	static const char *const configs[] = {SEED, HEAD, TWO_BITS, PLACED, HASHED, MATCHED, HASHED_MATCHES, BOTH_WAYS};
 	(void)state;
 	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
 		model *m = fixture_model_as(&architecture_trilinear, configs[c], device);
@@ -290,9 +354,10 @@ static void contributions_sum_to_the_score(void **state)
 		assert_int_equal(plan_run(p), STATUS_OK);
 		fixture_read(p, "logits", logits);
 		fixture_read(p, "parts.words", words);
-		if (strcmp(configs[c], PLACED) == 0) {
+		if (strcmp(configs[c], PLACED) == 0 || strcmp(configs[c], BOTH_WAYS) == 0) {
 			fixture_read(p, "parts.positions", places);
-			assert_true(fabsf(places[9]) > 1e-6f && places[29] == 0); /* behind the table */
+			assert_true(fabsf(places[9]) > 1e-6f);
+			assert_true((places[29] == 0) == (strcmp(configs[c], PLACED) == 0)); /* behind the table */
 		}
 		fixture_read(p, "parts.head", &head);
 		for (int v = 0; v < V; v++)
@@ -323,12 +388,14 @@ static void dropped_loss(const model *m, int32_t step, const int32_t *ids, float
 /* The rows of an unknown token are made those of token 5. */
 static void a_token_that_is_left_out_has_the_rows_of_the_unknown_one(void **state)
 {
-	static const char *const configs[] = {"{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001}",
-	                                      "{" SIZES
-	                                      ", \"n_layer\": 2, \"token_keep\": 0.001, \"input\": \"hashed\"}"};
+	static const char *const configs[] = {
+	    "{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001}",
+	    "{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001, \"input\": \"hashed\"}",
+	    "{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001, \"match_window\": 50}"};
 	(void)state;
-	for (int hashed = 0; hashed < 2; hashed++) {
-		model *m = fixture_model_as(&architecture_trilinear, configs[hashed], device);
+	for (int c = 0; c < 3; c++) {
+		const bool hashed = c == 1, matched = c == 2;
+		model *m = fixture_model_as(&architecture_trilinear, configs[c], device);
 		float *words = model_arena(m) + model_parameter_offset(m, index_of(m, "words.weight"));
 		float some[B * N * V], fives[B * N * V];
 		int32_t ids[B * N];
@@ -336,6 +403,12 @@ static void a_token_that_is_left_out_has_the_rows_of_the_unknown_one(void **stat
 			memcpy(words + D * (int64_t)(hashed ? hash_row(1, round) : V),
 			       words + D * (int64_t)(hashed ? hash_row(2 + 5, round) : 5), D * sizeof *words);
 		random_ids(ids, B * N, 1);
+		if (matched) { /* all but the first have a continuation */
+			float *rows = model_arena(m) + model_parameter_offset(m, index_of(m, "matches.weight"));
+			memcpy(rows + D * (int64_t)V, rows + D * 5, D * sizeof *rows);
+			for (int i = 0; i < B * N; i++)
+				ids[i] = 7;
+		}
 		dropped_loss(m, 1, ids, some);
 		for (int i = 0; i < B * N; i++)
 			ids[i] = 5;
@@ -520,6 +593,8 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	    " \"train_embeddings\": false, \"init_generator\": \"mt19937\", \"n_positions\": 77}",
 	    PLACED,
 	    HASHED,
+	    HASHED_MATCHES,
+	    BOTH_WAYS,
 	    "{" SIZES ", \"attentions\": [[{\"slope\": 0.25, \"hyper\": 0.5, \"window\": 3}],"
 	    " [{\"slope\": 0.5, \"hyper\": 1.5, \"window\": 2}, {\"slope\": 0.125, \"hyper\": 2.5, \"window\": 9}]]}"};
 	const architecture *a = &architecture_trilinear;
@@ -531,6 +606,7 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 {
 #define ONE(members) "{\"attentions\": [[{" members "}]]}"
+#define BOTH "\"bidirectional\": true, \"position_embedding\": \"learned\""
 	static const struct {
 		const char *text, *key;
 	} cases[] = {
@@ -562,6 +638,13 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"input\": \"hashed\", \"position_embedding\": \"learned\"}", "position_embedding"},
 	    {"{\"position_embedding\": \"sinusoidal\"}", "position_embedding"},
 	    {"{\"hidden_dropout_prob\": 0.1}", "hidden_dropout_prob"},
+	    {"{\"match_window\": 32}", "match_window"},
+	    {"{\"match_window\": 8193}", "match_window"},
+	    {"{\"bidirectional\": true}", "bidirectional"},
+	    {"{" BOTH ", \"match_window\": 64}", "match_window"},
+	    {"{" BOTH ", \"positions\": \"alibi\"}", "positions"},
+	    {"{" BOTH ", \"window_size\": 6}", "window_size"},
+	    {"{" BOTH ", \"attentions\": [[{\"slope\": 0.5, \"hyper\": 0, \"window\": 9}]]}", "attentions"},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -574,6 +657,8 @@ int main(void)
 	    cmocka_unit_test(both_profiles_give_the_published_numbers),
 	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
 	    cmocka_unit_test(a_token_changes_nothing_before_it),
+	    cmocka_unit_test(a_token_reaches_those_on_both_sides_and_there_is_no_state),
+	    cmocka_unit_test(the_token_behind_the_longest_match_is_a_second_label),
 	    cmocka_unit_test(rows_of_alpha_are_the_weights_of_the_values),
 	    cmocka_unit_test(contributions_sum_to_the_score),
 	    cmocka_unit_test(a_token_that_is_left_out_has_the_rows_of_the_unknown_one),

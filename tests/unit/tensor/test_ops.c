@@ -158,6 +158,8 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_alibi,
 	                                 OP_pad_mask,
 	                                 OP_hash_rows,
+	                                 OP_longest_match,
+	                                 OP_longest_match_stream,
 	                                 OP_segment_rows,
 	                                 OP_segment_begin,
 	                                 OP_shift_stream,

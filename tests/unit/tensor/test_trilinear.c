@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/tensor/ops.h"
@@ -30,11 +31,12 @@ typedef struct results {
 	float u[BATCH][TOKENS][VALUES], log_normalizer[BATCH][TOKENS][HEADS];
 } results;
 
-static const decay_params forms[] = {{HEADS, 4, 0.8f, 0.25f, 0},
-                                     {HEADS, 1, 0.8f, 0, 0},
-                                     {HEADS, TOKENS + 3, 0.8f, 0, 20.0f / 3},
-                                     {HEADS, 11, 0.8f, 0.5f, 20.0f / 3}};
-enum { FORMS = sizeof forms / sizeof *forms };
+static const decay_params forms[] = {{HEADS, 4, 0.8f, 0.25f, 0, false},
+                                     {HEADS, 1, 0.8f, 0, 0, false},
+                                     {HEADS, TOKENS + 3, 0.8f, 0, 20.0f / 3, false},
+                                     {HEADS, 11, 0.8f, 0.5f, 20.0f / 3, false},
+                                     {HEADS, 0, 0.8f, 0.5f, 20.0f / 3, true}};
+enum { FORMS = sizeof forms / sizeof *forms, CAUSAL_FORMS = FORMS - 1 };
 
 static void draw(content *c)
 {
@@ -63,8 +65,8 @@ static void define(const content *c, const decay_params *p, int b, int t, int h,
 	double z = 1 + first, sum[VALUE];
 	for (int d = 0; d < VALUE; d++)
 		sum[d] = first * (double)c->first_v[h * VALUE + d];
-	for (int j = oldest; j < t; j++) {
-		const double w = c->mask[b][j] ? weight(p, q, c->k[b][j] + h * KEY, t - j) : 0;
+	for (int j = oldest; j < (p->bidirectional ? TOKENS : t); j++) {
+		const double w = c->mask[b][j] && j != t ? weight(p, q, c->k[b][j] + h * KEY, abs(t - j)) : 0;
 		z += w;
 		for (int d = 0; d < VALUE; d++)
 			sum[d] += w * (double)c->v[b][j][h * VALUE + d];
@@ -234,7 +236,7 @@ static void pieces_are_the_definition_past_the_end_of_the_ring_too(void **state)
 	static content c;
 	static results want, got;
 	draw(&c);
-	for (int i = 0; i < 2 * FORMS; i++) {
+	for (int i = 0; i < 2 * CAUSAL_FORMS; i++) {
 		define_all(&c, &forms[i / 2], &want);
 		for (size_t n = 0; n < sizeof pieces / sizeof *pieces; n++) {
 			in_pieces(b->each[i % 2], &c, forms[i / 2], pieces[n], &got);
@@ -270,7 +272,7 @@ static void the_parts_of_a_frozen_layer_sum_to_the_score(void **state)
 		const value dy = graph_input(g, "dy", DTYPE_F32, SHAPE3(1, N, 16 * T));
 		const value code = op_quantize(g, source[0], (quantize_params){QUANTIZE_ROWS, 8});
 		const value u = op_decay_attention(g, keys[0], keys[1], source[1], first_k, source[2], VALUE_NONE,
-		                                   VALUE_NONE, (decay_params){1, 4, 0.5f, 0.25f, 1})
+		                                   VALUE_NONE, (decay_params){1, 4, 0.5f, 0.25f, 1, false})
 		                    .u;
 		const value y = op_trilinear(g, code, u);
 		const graph_rule rule = {.frozen = true, .share = 0.25f, .apart = VALUE_NONE};

@@ -82,6 +82,34 @@ static void build_hash_rows(graph *g, const int64_t *arg) /* batch, length, firs
 	op_hash_rows(g, i32(g, "index", SHAPE2(arg[0], arg[1])), (hash_rows_params){arg[2], arg[3]});
 }
 
+static void build_longest_match(graph *g, const int64_t *arg) /* batch, length, window, of a match, -, masked */
+{
+	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	op_longest_match(g, i32(g, "tokens", SHAPE2(arg[0], arg[1])), mask, (longest_match_params){arg[2], arg[3], 0});
+}
+
+/* sequences, tokens, window, of a match, -, masked; of a stream */
+static void longest_match_case(graph *g, const int64_t *arg, bool ragged)
+{
+	const longest_match_params p = {arg[2], arg[3], STREAM_OFFSET};
+	const stream_values before = stream_before(g, arg, STREAM_OFFSET + longest_match_state_floats(p.window));
+	op_longest_match_stream(g, i32(g, "tokens before", SHAPE2(arg[0], arg[1])), before.pool, before.slot,
+	                        before.position, before.length, before.mask, before.start, p);
+	const stream_values at = stream_now(g, arg, before, ragged);
+	op_longest_match_stream(g, i32(g, "tokens", SHAPE2(ragged ? 1 : arg[0], arg[1])), at.pool, at.slot, at.position,
+	                        at.length, at.mask, at.start, p);
+}
+
+static void build_longest_match_stream(graph *g, const int64_t *arg)
+{
+	longest_match_case(g, arg, false);
+}
+
+static void build_ragged_longest_match_stream(graph *g, const int64_t *arg)
+{
+	longest_match_case(g, arg, true);
+}
+
 static void build_pad_mask(graph *g, const int64_t *arg) /* batch, length, places before */
 {
 	op_pad_mask(g, i32(g, "mask", SHAPE2(arg[0], arg[1])), arg[2], 1);
@@ -190,6 +218,26 @@ static const op_case cases[] = {
     {OP_hash_rows, "nothing", build_hash_rows, {3, 0, 2, 0}, 0, 0, 0, 0, 0},
     {OP_hash_rows, "some below 0", build_hash_rows, {3, 31, 2, 1}, -5, 5, 0, 0, 0},
     {OP_hash_rows, "large", build_hash_rows, {3, 300, INT32_MAX, 2}, 0, INT32_MAX, 0, 0, 0},
+    {OP_longest_match, "nothing", build_longest_match, {3, 0, 9, 4}, 0, 0, 0, 0, 0},
+    {OP_longest_match, "short", build_longest_match, {3, 31, 64, 32}, 0, 3, 0, 0, 0},
+    {OP_longest_match, "a narrow window", build_longest_match, {3, 200, 9, 4}, 0, 2, 0, 0, 0},
+    {OP_longest_match, "masked, some below 0", build_longest_match, {5, 150, 70, 32, 0, 1}, -1, 4, 0, 0, 0},
+    {OP_longest_match, "long matches", build_longest_match, {2, 300, 299, 5}, 0, 1, 0, 0, 0},
+    {OP_longest_match_stream, "no token", build_longest_match_stream, {3, 0, 9, 4}, 0, 0, 0, 0, 0},
+    {OP_longest_match_stream, "one token", build_longest_match_stream, {9, 1, 4, 2}, 0, 1, 0, 0, 0},
+    {OP_longest_match_stream, "some tokens", build_longest_match_stream, {9, 5, 40, 3}, 0, 5, 0, 0, 0},
+    {OP_longest_match_stream, "past the window", build_longest_match_stream, {9, 7, 6, 3}, 0, 7, 0, 0, 0},
+    {OP_longest_match_stream, "masked", build_longest_match_stream, {9, 7, 40, 3, 0, 1}, 0, 7, 0, 0, 0},
+    {OP_longest_match_stream, "ragged", build_ragged_longest_match_stream, {7, 97, 31, 4}, 0, 97, 0, 0, 0},
+    {OP_longest_match_stream,
+     "ragged, masked",
+     build_ragged_longest_match_stream,
+     {9, 200, 8, 2, 0, 1},
+     0,
+     60,
+     0,
+     0,
+     0},
     {OP_pad_mask, "no place", build_pad_mask, {3, 0, 0}, 0, 0, 0, 0, 0},
     {OP_pad_mask, "no token", build_pad_mask, {3, 0, 2}, 0, 0, 0, 0, 0},
     {OP_pad_mask, "odd", build_pad_mask, {3, 31, 5}, 0, 0, 0, 0, 0},

@@ -23,15 +23,17 @@ static void build_trilinear_grad(graph *g, const int64_t *arg)
 	graph_apply(g, OP_trilinear_grad, in, 3, NULL, grads);
 }
 
-/* count, heads; slope and hyper in hundredths */
+/* count, heads; slope and hyper in hundredths; first distance */
 static void build_decay_biases(graph *g, const int64_t *arg)
 {
-	op_decay_biases(
-	    g, (decay_biases_params){
-	           .count = arg[0], .heads = arg[1], .slope = (float)arg[2] / 100, .hyper = (float)arg[3] / 100});
+	op_decay_biases(g, (decay_biases_params){.count = arg[0],
+	                                         .heads = arg[1],
+	                                         .slope = (float)arg[2] / 100,
+	                                         .hyper = (float)arg[3] / 100,
+	                                         .first = arg[4]});
 }
 
-enum { KEY_CHANNELS = 6, VALUE_CHANNELS = 4, MASKED = 1, PLACED = 2, DECAYS = 4 };
+enum { KEY_CHANNELS = 6, VALUE_CHANNELS = 4, MASKED = 1, PLACED = 2, DECAYS = 4, BOTH_WAYS = 8 };
 
 static decay_params decay_of(const int64_t *arg)
 {
@@ -40,7 +42,8 @@ static decay_params decay_of(const int64_t *arg)
 	                      .window = arg[3],
 	                      .scale = 0.4f,
 	                      .slope = decays ? 0.25f : 0,
-	                      .hyper = decays ? 20.0f / 3 : 0};
+	                      .hyper = decays ? 20.0f / 3 : 0,
+	                      .bidirectional = arg[4] & BOTH_WAYS};
 }
 
 /* batch, length, heads, window, flags, channels of a head of keys and of values (0: KEY_CHANNELS and VALUE_CHANNELS) */
@@ -101,6 +104,10 @@ static void build_decay_merge(graph *g, const int64_t *arg)
 	{id, "tiles, masked", build, {1, 150, 1, 100, DECAYS | MASKED, 24, 32}, 0, 0, 2e-5, 2e-5, 0}, \
 	{id, "tiles, all before", build, {1, 133, 2, 0, DECAYS, 33, 16}, 0, 0, 2e-5, 2e-5, 0}, \
 	{id, "many rows", build, {3, 301, 1, 5, DECAYS, 16, 16}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "both ways, one token", build, {2, 1, 1, 0, BOTH_WAYS}, 0, 0, 2e-6, 2e-6, step}, \
+	{id, "both ways, decays, masked", build, {2, 11, 2, 0, BOTH_WAYS | DECAYS | MASKED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "tiles, both ways", build, {1, 133, 2, 0, BOTH_WAYS, 33, 16}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "no token, both ways", build, {2, 0, 1, 0, BOTH_WAYS}, 0, 0, 0, 0, 0}, \
 	{id, "no token", build, {2, 0, 1, 3, 0}, 0, 0, 0, 0, 0}, \
 	{id, "no sequence", build, {0, 4, 1, 3, DECAYS}, 0, 0, 0, 0, 0}
 #define TRILINEAR(id, build, step) \
@@ -132,6 +139,7 @@ static const op_case cases[] = {
     {OP_decay_biases, "no distance", build_decay_biases, {0, 1, 50, 0}, 0, 0, 0, 0, 0},
     {OP_decay_biases, "the token itself", build_decay_biases, {1, 3, 50, 0}, 0, 0, 0, 0, 0},
     {OP_decay_biases, "slope and hyper", build_decay_biases, {65, 3, 25, 667}, 0, 0, 1e-7, 1e-7, 0},
+    {OP_decay_biases, "both ways", build_decay_biases, {65, 3, 25, 667, -32}, 0, 0, 1e-7, 1e-7, 0},
     {OP_decay_biases, "far", build_decay_biases, {LONG, 1, 50, 2000}, 0, 0, 1e-7, 1e-7, 0},
     DECAY(OP_decay_merge, build_decay_attention, STEP),
     {OP_decay_merge, "positions", build_decay_merge, {2, 9, 2, 4, DECAYS}, 0, 300, 1e-5, 1e-5, 0},
