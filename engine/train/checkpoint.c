@@ -17,6 +17,7 @@
 #include "engine/train/optimizer_kind.h"
 
 #define CARRIED "carried.safetensors"
+#define BEST "best.safetensors"
 enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
 static status join(char out[PATH_MAX], const char *folder, const char *name, error *err)
@@ -75,18 +76,27 @@ static status write_carry(const char *folder, const carry *c, int64_t step, erro
 	return carry_write(c, step, path, err);
 }
 
-static status write_all(const char *folder, const model *m, const optimizer *o, const carry *c, int64_t step,
-                        const tokenizer *tok, const json_t *state, error *err)
+static status write_best(const char *folder, const best_weights *b, error *err)
+{
+	char path[PATH_MAX];
+	TRY(join(path, folder, BEST, err));
+	return best_weights_write(b, path, err);
+}
+
+static status write_all(const char *folder, const checkpoint_parts *p, const tokenizer *tok, const json_t *state,
+                        error *err)
 {
 	if (chmod(folder, 0755) != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot make the checkpoint folder readable: %s",
 		                 strerror(errno));
-	TRY(model_save(m, folder, err));
+	TRY(model_save(p->model, folder, err));
 	TRY(tokenizer_save(tok, folder, err));
-	TRY(write_optimizer(folder, o, err));
-	if (c)
-		TRY(write_carry(folder, c, step, err));
-	return write_state(folder, o, state, err);
+	TRY(write_optimizer(folder, p->optimizer, err));
+	if (p->carry)
+		TRY(write_carry(folder, p->carry, p->step, err));
+	if (p->best)
+		TRY(write_best(folder, p->best, err));
+	return write_state(folder, p->optimizer, state, err);
 }
 
 /* Give the finished temporary folder its name, durably. */
@@ -111,15 +121,15 @@ static status publish(const char *temporary, const char *folder, error *err)
 	return STATUS_OK;
 }
 
-status checkpoint_write(const char *folder, const model *m, const optimizer *o, const carry *c, int64_t step,
-                        const tokenizer *tok, const json_t *state, const char *id, const json_t *about, error *err)
+status checkpoint_write(const char *folder, const checkpoint_parts *parts, const tokenizer *tok, const json_t *state,
+                        const char *id, const json_t *about, error *err)
 {
 	char temporary[PATH_MAX];
 	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", folder) >= sizeof temporary)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	if (!mkdtemp(temporary))
 		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));
-	status s = write_all(temporary, m, o, c, step, tok, state, err);
+	status s = write_all(temporary, parts, tok, state, err);
 	if (s == STATUS_OK)
 		s = manifest_write(temporary, "checkpoint", id, about, err);
 	if (s == STATUS_OK)
@@ -247,15 +257,35 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
 }
 
+/* One file beside the model's. */
+static status open_part(const char *folder, const char *name, char path[PATH_MAX], manifest **about, error *err)
+{
+	TRY(join(path, folder, name, err));
+	return manifest_open_folder(about, folder, err);
+}
+
+static status close_part(manifest *about, status s, error *err)
+{
+	manifest_free(about);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
+}
+
 status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *err)
 {
 	char path[PATH_MAX];
 	manifest *about;
 	if (!c)
 		return STATUS_OK;
-	TRY(join(path, folder, CARRIED, err));
-	TRY(manifest_open_folder(&about, folder, err));
-	status s = carry_read(c, step, path, about, err);
-	manifest_free(about);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
+	TRY(open_part(folder, CARRIED, path, &about, err));
+	return close_part(about, carry_read(c, step, path, about, err), err);
+}
+
+status checkpoint_load_best(const char *folder, best_weights *b, error *err)
+{
+	char path[PATH_MAX];
+	manifest *about;
+	if (!b)
+		return STATUS_OK;
+	TRY(open_part(folder, BEST, path, &about, err));
+	return close_part(about, best_weights_read(b, path, about, err), err);
 }

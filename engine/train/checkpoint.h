@@ -4,6 +4,7 @@
  *   optimizer.safetensors   what the optimiser keeps, under the names that its kind gives: of adamw "m" and "v", laid
  *                           out like the model's arena
  *   carried.safetensors     with carry_state: what the rows of the next step carry (carry.h)
+ *   best.safetensors        with keep_best, after the first evaluation: the weights of the best one (best_weights.h)
  *   trainer.json            the trainer's own state, and "updates"
  *   manifest.json           written last: the hashes of all of these (manifest.h)
  *
@@ -13,13 +14,22 @@
 #ifndef ENGINE_TRAIN_CHECKPOINT_H
 #define ENGINE_TRAIN_CHECKPOINT_H
 
+#include "engine/train/best_weights.h"
 #include "engine/train/carry.h"
 #include "engine/train/optimizer.h"
 
-/* c: of a run after `step` steps, or NULL. state: an object; borrowed. id, about: of the manifest, whose kind is
- * "checkpoint"; about may be NULL. */
-status checkpoint_write(const char *folder, const model *m, const optimizer *o, const carry *c, int64_t step,
-                        const tokenizer *tok, const json_t *state, const char *id, const json_t *about, error *err);
+/* What a run after `step` steps consists of. carry and best may be NULL. */
+typedef struct checkpoint_parts {
+	const model *model;
+	const optimizer *optimizer;
+	const carry *carry;
+	const best_weights *best;
+	int64_t step;
+} checkpoint_parts;
+
+/* state: an object; borrowed. id, about: of the manifest, whose kind is "checkpoint"; about may be NULL. */
+status checkpoint_write(const char *folder, const checkpoint_parts *parts, const tokenizer *tok, const json_t *state,
+                        const char *id, const json_t *about, error *err);
 
 /* What follows verifies all that it reads against the manifest, where there is one: STATUS_STORAGE names the damaged
  * or missing file. */
@@ -30,5 +40,7 @@ status checkpoint_read_state(const char *folder, json_t **state, error *err);
 status checkpoint_load(const char *folder, const json_t *state, model *m, optimizer *o, error *err);
 /* What the rows of `step` carry, into c; NULL: nothing is read. */
 status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *err);
+/* The weights of the best evaluation; NULL: nothing is read. */
+status checkpoint_load_best(const char *folder, best_weights *b, error *err);
 
 #endif

@@ -140,6 +140,13 @@ status train_options_check(const train_options *o, error *err)
 	return STATUS_OK;
 }
 
+status train_options_check_unvalidated(const train_options *o, error *err)
+{
+	if (o->patience > 0)
+		return error_set(err, STATUS_INVALID, "patience", "needs validation data");
+	return o->keep_best ? error_set(err, STATUS_INVALID, "keep_best", "needs validation data") : STATUS_OK;
+}
+
 int64_t train_options_source(const train_options *o)
 {
 	if (!o->objective->source)

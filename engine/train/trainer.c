@@ -73,10 +73,17 @@ static bool evaluation_is_due(const trainer *t, int64_t step)
 	return t->valid_pass && is_due(t, step, t->options.eval_every) && t->valid_step != step;
 }
 
+/* Have so many evaluations in a row not lowered the loss that the run ends here? */
+static bool has_stalled(const trainer *t)
+{
+	return t->options.patience > 0 && t->stale >= t->options.patience;
+}
+
 /* After a step and its evaluation. */
 static unsigned checkpoint_event(const trainer *t)
 {
-	return is_due(t, t->progress.step, t->options.checkpoint_every) ? TRAIN_CHECKPOINT_DUE : 0;
+	const bool due = is_due(t, t->progress.step, t->options.checkpoint_every) || has_stalled(t);
+	return due ? TRAIN_CHECKPOINT_DUE : 0;
 }
 
 void trainer_begin(trainer *t)
@@ -86,7 +93,7 @@ void trainer_begin(trainer *t)
 
 static void begin_step(trainer *t)
 {
-	go(t, t->progress.step == t->options.max_steps ? NULL : &batch_stage);
+	go(t, t->progress.step == t->options.max_steps || has_stalled(t) ? NULL : &batch_stage);
 }
 
 static void begin_evaluation(trainer *t)
@@ -335,14 +342,25 @@ static bool evaluate_ready(const trainer *t)
 }
 
 /* The numbers of the evaluation are reported with its text, so that a run saved between the two makes both again. */
-static void finish_evaluation(trainer *t, unsigned *events)
+static status finish_evaluation(trainer *t, unsigned *events)
 {
 	const evaluation *e = &t->evaluation;
-	t->progress.valid_loss = e->nats / e->labels;
-	t->options.objective->measure(e, t->progress.metrics);
-	t->valid_step = t->progress.step;
+	train_progress *p = &t->progress;
+	const double loss = e->nats / e->labels;
+	const bool best = isfinite(loss) && (p->best_step == 0 || loss < p->best_valid_loss);
+	if (best && t->best)
+		TRY(best_weights_keep(t->best));
+	if (best) {
+		p->best_step = p->step;
+		p->best_valid_loss = loss;
+	}
+	t->stale = best ? 0 : t->stale + 1;
+	p->valid_loss = loss;
+	t->options.objective->measure(e, p->metrics);
+	t->valid_step = p->step;
 	*events |= TRAIN_EVAL | checkpoint_event(t);
 	begin_step(t);
+	return STATUS_OK;
 }
 
 static status evaluate_leave(trainer *t, unsigned *events, error *err)
@@ -366,7 +384,7 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 		preview_begin(t->preview);
 		go(t, &preview_stage);
 	} else {
-		finish_evaluation(t, events);
+		return finish_evaluation(t, events);
 	}
 	return STATUS_OK;
 }
@@ -388,10 +406,9 @@ static status write_leave(trainer *t, unsigned *events, error *err)
 	bool more;
 	(void)err;
 	TRY(preview_leave(t->preview, &more));
-	if (more)
-		go(t, &preview_stage);
-	else
-		finish_evaluation(t, events);
+	if (!more)
+		return finish_evaluation(t, events);
+	go(t, &preview_stage);
 	return STATUS_OK;
 }
 
@@ -451,7 +468,7 @@ static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error
 }
 
 /* A failure is final: every call answers it from here on. */
-static status conclude(trainer *t, status s, error *err)
+static status settle_failure(trainer *t, status s, error *err)
 {
 	if (s == STATUS_OK)
 		return s;
@@ -466,7 +483,18 @@ status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *
 	t->pending_events = 0;
 	if (s == STATUS_OK && !*events)
 		s = run_stages(t, budget_ns, events, &t->failed);
-	return conclude(t, s, err);
+	return settle_failure(t, s, err);
+}
+
+status trainer_conclude(trainer *t, error *err)
+{
+	train_progress *p = &t->progress;
+	assert(!t->stage);
+	const bool earlier = t->best && p->best_step > 0 && p->best_step != p->step;
+	if (earlier)
+		TRY(settle_failure(t, best_weights_use(t->best), err));
+	p->result_step = earlier ? p->best_step : p->step;
+	return STATUS_OK;
 }
 
 status trainer_settle(trainer *t, error *err)
@@ -474,7 +502,7 @@ status trainer_settle(trainer *t, error *err)
 	status s = t->failed.status;
 	while (s == STATUS_OK && t->issued > t->progress.step)
 		s = take_oldest(t, &t->pending_events, &t->failed);
-	return conclude(t, s, err);
+	return settle_failure(t, s, err);
 }
 
 const train_progress *trainer_progress(const trainer *t)
@@ -502,8 +530,12 @@ status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const 
 	json_t *state = trainer_state_write(t);
 	if (!state)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	status s = checkpoint_write(folder, t->model, t->optimizer, t->train_carry, t->progress.step, tok, state, id,
-	                            about, err);
+	const checkpoint_parts parts = {.model = t->model,
+	                                .optimizer = t->optimizer,
+	                                .carry = t->train_carry,
+	                                .best = t->progress.best_step > 0 ? t->best : NULL,
+	                                .step = t->progress.step};
+	status s = checkpoint_write(folder, &parts, tok, state, id, about, err);
 	json_decref(state);
 	return s;
 }
@@ -523,6 +555,8 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 			s = trainer_state_read(t, saved, err);
 		if (s == STATUS_OK)
 			s = checkpoint_load_carry(folder, t->train_carry, t->progress.step, err);
+		if (s == STATUS_OK && t->progress.best_step > 0)
+			s = checkpoint_load_best(folder, t->best, err);
 		json_decref(saved);
 	}
 	json_decref(own);

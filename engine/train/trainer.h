@@ -38,6 +38,8 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 json_t *train_options_write(const train_options *o);
 /* Ranges, and what the options ask of each other. STATUS_INVALID names the field. */
 status train_options_check(const train_options *o, error *err);
+/* Of a run without validation data: STATUS_INVALID names an option that needs some. */
+status train_options_check_unvalidated(const train_options *o, error *err);
 
 /* Tokens of a source, at most: source_length, or as many as of a sequence; 0: the objective gives the model none. */
 int64_t train_options_source(const train_options *o);
@@ -57,6 +59,9 @@ typedef struct train_progress {
 	double train_loss; /* of the last finished step; NaN before */
 	double gradient_norm, learning_rate;
 	double valid_loss;                 /* of the last evaluation, nats per label; NaN before */
+	int64_t best_step;                 /* of the evaluation with the lowest loss; 0: none */
+	double best_valid_loss;            /* of that one; NaN before */
+	int64_t result_step;               /* whose weights a finished run has (trainer_conclude); 0 before */
 	const struct objective *objective; /* names the metrics */
 	double metrics[TRAIN_MAX_METRICS]; /* of the last evaluation; NaN before */
 	double byte_entropy; /* of the training text by its bytes' frequencies alone, bits per byte; NaN of labelled
@@ -83,11 +88,15 @@ void trainer_free(trainer *t);
 /* Work for about `budget_ns` (0: until the next event), at least one op, and return at the
  * first event; *events gets the bits of what was completed. How the work is sliced changes
  * no number. With TRAIN_CHECKPOINT_DUE the caller should trainer_save before advancing.
- * TRAIN_FINISHED comes once, after the last step's evaluation; then nothing is left to do.
+ * TRAIN_FINISHED comes once, after the last step's evaluation, or with `patience` after the evaluation that is so many
+ * behind the best one; then nothing is left to do.
  * Errors are final; a loss or gradient that is not finite three steps in a row is one
  * (STATUS_INVALID). */
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err);
 const train_progress *trainer_progress(const trainer *t);
+/* After TRAIN_FINISHED: with keep_best give the model the weights of the best evaluation, where that was not the last.
+ * The run cannot be saved after it. */
+status trainer_conclude(trainer *t, error *err);
 const model *trainer_model(const trainer *t);
 /* What the model wrote at the evaluation that was just completed (TRAIN_EVAL): *prompt tokens of the validation text,
  * then its own, *count in all; none (*count is 0) when it cannot write. Valid until the next advance. */

@@ -62,7 +62,7 @@ static status check(const trainer *t, error *err)
 		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld records",
 		                 (long long)dataset_records(t->train));
 	TRY(check_carry(t, err));
-	return t->valid ? check_dataset(t, t->valid, "validation", err) : STATUS_OK;
+	return t->valid ? check_dataset(t, t->valid, "validation", err) : train_options_check_unvalidated(o, err);
 }
 
 static status build_carry(carry **out, const trainer *t, const pass *p, int64_t batch, int64_t sets, error *err)
@@ -129,6 +129,8 @@ static status build(trainer *t, error *err)
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
 	TRY(pass_new(&t->train_pass, t->model, o, &spec, optimizer_gradients(t->optimizer), err));
 	TRY(build_carry(&t->train_carry, t, t->train_pass, o->batch_size, o->gradient_accumulation, err));
+	if (o->keep_best && best_weights_new(&t->best, t->model) != STATUS_OK)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	return t->valid ? build_evaluation(t, err) : STATUS_OK;
 }
 
@@ -151,6 +153,7 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	                               .gradient_norm = NAN,
 	                               .learning_rate = train_learning_rate(o, 0),
 	                               .valid_loss = NAN,
+	                               .best_valid_loss = NAN,
 	                               .objective = o->objective,
 	                               .byte_entropy = dataset_byte_entropy(train)};
 	for (int i = 0; i < TRAIN_MAX_METRICS; i++)
@@ -174,6 +177,7 @@ void trainer_free(trainer *t)
 	pass_free(t->train_pass);
 	pass_free(t->valid_pass);
 	preview_free(t->preview);
+	best_weights_free(t->best);
 	free(t->evaluation.tally);
 	free(t->evaluation.hits);
 	text_record_fini(&t->evaluation.record);

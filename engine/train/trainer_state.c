@@ -14,6 +14,7 @@ static const struct {
     {"gradient_norm", offsetof(train_progress, gradient_norm)},
     {"learning_rate", offsetof(train_progress, learning_rate)},
     {"valid_loss", offsetof(train_progress, valid_loss)},
+    {"best_valid_loss", offsetof(train_progress, best_valid_loss)},
     {"tokens_per_second", offsetof(train_progress, tokens_per_second)},
 };
 enum { CARRIED = sizeof carried / sizeof carried[0] };
@@ -55,8 +56,9 @@ static json_t *write_progress(const train_progress *p)
 
 json_t *trainer_state_write(const trainer *t)
 {
-	return json_pack("{s:I, s:I, s:I, s:i, s:o, s:o, s:o, s:o}", "step", (json_int_t)t->progress.step, "tokens",
-	                 (json_int_t)t->progress.tokens, "valid_step", (json_int_t)t->valid_step, "bad_steps",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:o, s:o, s:o}", "step", (json_int_t)t->progress.step,
+	                 "tokens", (json_int_t)t->progress.tokens, "valid_step", (json_int_t)t->valid_step, "best_step",
+	                 (json_int_t)t->progress.best_step, "stale_evaluations", (json_int_t)t->stale, "bad_steps",
 	                 t->bad_steps, "options", train_options_write(&t->options), "training_data",
 	                 describe_data(t->train, t->train_hash), "validation_data",
 	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
@@ -99,16 +101,19 @@ status trainer_state_check(const json_t *saved, const json_t *own, error *err)
 
 status trainer_state_read(trainer *t, const json_t *state, error *err)
 {
-	json_int_t step, tokens, valid_step;
+	json_int_t step, tokens, valid_step, best_step = 0, stale = 0; /* the last two are younger than the format */
 	int bad_steps;
 	json_t *progress;
-	if (json_unpack((json_t *)(uintptr_t)state, "{s:I, s:I, s:I, s:i, s:o}", "step", &step, "tokens", &tokens,
-	                "valid_step", &valid_step, "bad_steps", &bad_steps, "progress", &progress) != 0 ||
+	if (json_unpack((json_t *)(uintptr_t)state, "{s:I, s:I, s:I, s?I, s?I, s:i, s:o}", "step", &step, "tokens",
+	                &tokens, "valid_step", &valid_step, "best_step", &best_step, "stale_evaluations", &stale,
+	                "bad_steps", &bad_steps, "progress", &progress) != 0 ||
 	    step < 0 || step > t->options.max_steps)
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks the run's position");
 	t->progress.step = step;
 	t->progress.tokens = tokens;
 	t->valid_step = valid_step;
+	t->progress.best_step = best_step;
+	t->stale = stale;
 	t->bad_steps = bad_steps;
 	for (int i = 0; i < CARRIED; i++) {
 		double read = read_number(json_object_get(progress, carried[i].name));

@@ -66,6 +66,22 @@ def test_a_job_ends_with_a_model_that_can_be_used_at_once(engine, file):
     assert refused(engine, "model.delete", {"id": earlier}).status == 409
 
 
+def test_a_job_ends_early_with_the_best_weights_when_it_is_asked_to(engine, file):
+    ask = job_params(file, 200, eval_every=4, checkpoint_every=4, keep_checkpoints=100, learning_rate=0.5, warmup_steps=20, patience=2, keep_best=True)
+    done = engine.wait_job(engine.call("job.create", ask)["id"])
+    progress, best = done["additive"], done["additive"]["best_step"]
+    assert done["status"] == "succeeded" and progress["step"] == best + 8 < 200 and progress["eta_seconds"] == 0
+    assert progress["result_step"] == best and progress["best_valid_loss"] < progress["valid_loss"]
+    checkpoints = {c["step_number"]: c for c in engine.call("job.checkpoints", {"id": done["id"], "limit": 100})["data"]}
+    assert checkpoints[best]["metrics"]["valid_loss"] == progress["best_valid_loss"]
+    kept, last = (weights(engine, checkpoints[step]["fine_tuned_model_checkpoint"]) for step in (best, best + 8))
+    assert weights(engine, done["fine_tuned_model"]) == kept != last
+    messages = [e["message"] for e in engine.call("job.events", {"id": done["id"]})["data"]]
+    assert any(m.startswith(f"Stopped early, after step {best + 8} of 200") and f"step {best}, whose weights" in m for m in messages)
+    e = refused(engine, "job.create", {**job_params(file, 20, patience=1, validation_fraction=0)})
+    assert (e.status, e.param) == (400, "additive.patience")
+
+
 def test_events_follow_the_job_in_order_and_can_be_paged(engine, file):
     job = engine.call("job.create", job_params(file, 20, eval_every=5))["id"]
     watch = engine.begin("job.watch", {"id": job}, credit=1)
@@ -302,7 +318,7 @@ def test_requests_are_served_while_a_job_trains(engine, endless):
 # --- kill -9 -------------------------------------------------------------------------------
 
 def resumable(file, steps, architecture):
-    return job_params(file, steps, architecture, checkpoint_every=5, eval_every=20, batch_size=8)
+    return job_params(file, steps, architecture, checkpoint_every=5, eval_every=20, batch_size=8, patience=1000, keep_best=True)
 
 
 @pytest.mark.parametrize("architecture, kills", [("additive", 4), pytest.param("trilinear", 50, marks=pytest.mark.slow)])

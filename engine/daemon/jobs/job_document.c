@@ -28,7 +28,7 @@ static json_t *number(double x)
 
 static double eta(const train_progress *p)
 {
-	double left = (double)(p->total_steps - p->step), done = (double)p->step;
+	double left = p->result_step ? 0 : (double)(p->total_steps - p->step), done = (double)p->step;
 	return p->step > 0 && p->tokens_per_second > 0 ? left * ((double)p->tokens / done) / p->tokens_per_second : NAN;
 }
 
@@ -44,14 +44,22 @@ static json_t *with_metrics(json_t *object, const train_progress *p)
 	return NULL;
 }
 
+/* 0: none */
+static json_t *step_number(int64_t step)
+{
+	return step ? json_integer((json_int_t)step) : json_null();
+}
+
 static json_t *progress_object(const train_progress *p)
 {
-	return with_metrics(json_pack("{s:I, s:I, s:o, s:o, s:o, s:n, s:o, s:o, s:n}", "step", (json_int_t)p->step,
-	                              "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
-	                              number(p->tokens_per_second), "train_loss", number(p->train_loss), "valid_loss",
-	                              number(p->valid_loss), "bits_per_byte", "byte_entropy", number(p->byte_entropy),
-	                              "eta_seconds", number(eta(p)), "paused_reason"),
-	                    p);
+	return with_metrics(
+	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:n, s:o, s:o, s:n}", "step", (json_int_t)p->step,
+	              "total_steps", (json_int_t)p->total_steps, "tokens_per_second", number(p->tokens_per_second),
+	              "train_loss", number(p->train_loss), "valid_loss", number(p->valid_loss), "best_step",
+	              step_number(p->best_step), "best_valid_loss", number(p->best_step ? p->best_valid_loss : NAN),
+	              "result_step", step_number(p->result_step), "bits_per_byte", "byte_entropy",
+	              number(p->byte_entropy), "eta_seconds", number(eta(p)), "paused_reason"),
+	    p);
 }
 
 static json_t *hyperparameters(const job_request *r)

@@ -427,7 +427,8 @@ static status check_memory(const job_request *r, const engine *e, error *err)
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
-	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters, available = memory_bytes();
+	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best) * parameters,
+	       available = memory_bytes();
 	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
 	if (on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
@@ -522,6 +523,8 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 	if (!r->eval_given && validates)
 		o->eval_every = (o->max_steps + JOB_REQUEST_EVALUATIONS - 1) / JOB_REQUEST_EVALUATIONS;
 	status s = train_options_check(o, err);
+	if (s == STATUS_OK && !validates)
+		s = train_options_check_unvalidated(o, err);
 	error_prefix(err, "additive");
 	return s;
 }

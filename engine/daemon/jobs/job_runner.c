@@ -109,6 +109,19 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 
 /* --- the end ----------------------------------------------------------------------------- */
 
+/* Why a run ended before its last step, or has other weights than the last ones; NULL: neither. */
+static json_t *describe_end(const train_progress *p)
+{
+	const bool early = p->step < p->total_steps;
+	if (!early && p->result_step == p->step)
+		return NULL;
+	return job_document_event("info",
+	                          "%s step %lld of %lld; the lowest validation loss, %.4f, was that of step %lld%s",
+	                          early ? "Stopped early, after" : "Ended after", (long long)p->step,
+	                          (long long)p->total_steps, p->best_valid_loss, (long long)p->best_step,
+	                          p->result_step == p->step ? "" : ", whose weights the model has");
+}
+
 static status succeed(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
 {
 	const char *name = job_document_text(json_object_get(j->document, "request"), "result");
@@ -120,7 +133,8 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 		error_settle(&why, s);
 		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&why));
 	}
-	json_t *events = json_pack("[o, o]", job_document_event("info", "New fine-tuned model created: %s", name),
+	json_t *events = json_pack("[o*, o, o]", describe_end(p),
+	                           job_document_event("info", "New fine-tuned model created: %s", name),
 	                           job_document_event("info", "The job has successfully completed"));
 	return job_state_end(all, j, job_document_succeeded(j->document, name, p), events, err);
 }

@@ -300,7 +300,9 @@ static void finish(training *t, device *d)
 {
 	const training_plan *p = t->plan;
 	error err = ERROR_INIT;
-	status s = file_make_folders(p->result, &err);
+	status s = trainer_conclude(t->trainer, &err);
+	if (s == STATUS_OK)
+		s = file_make_folders(p->result, &err);
 	if (s == STATUS_OK)
 		s = model_save(trainer_model(t->trainer), p->result, &err);
 	if (s == STATUS_OK)

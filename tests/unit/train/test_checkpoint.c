@@ -91,6 +91,71 @@ static void a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit(void **state
 	trainer_free(second);
 }
 
+/* A rate so high that the loss rises again. */
+static train_options rising(void)
+{
+	train_options o = fixture_options();
+	o.learning_rate = 0.3;
+	o.warmup_steps = 6;
+	o.eval_every = 1;
+	return o;
+}
+
+static void a_run_ends_when_its_patience_does_with_the_weights_of_its_best_evaluation(void **state)
+{
+	enum { PATIENCE = 3 };
+	const fixture *f = *state;
+	train_options o = rising();
+	double losses[20], valid[20] = {0};
+	trainer *t = fixture_trainer(f, 0.1, &o, f->valid);
+	finish(t, losses, valid);
+	assert_int_equal(trainer_conclude(t, NULL), STATUS_OK);
+	assert_int_equal(trainer_progress(t)->result_step, 20);
+	trainer_free(t);
+	int best = 0, end = 0; /* the steps of both, by the definition */
+	for (int step = 1; step <= 20 && !end; step++) {
+		best = best == 0 || valid[step - 1] < valid[best - 1] ? step : best;
+		end = step - best == PATIENCE ? step : 0;
+	}
+	assert_true(best > 1 && end > 0 && end < 20);
+	t = fixture_trainer(f, 0.1, &o, f->valid);
+	fixture_run(t, best, 0);
+	float *want = fixture_weights(f, trainer_model(t));
+	trainer_free(t);
+
+	o.patience = PATIENCE;
+	o.keep_best = true;
+	trainer *whole = fixture_trainer(f, 0.1, &o, f->valid), *again = fixture_trainer(f, 0.1, &o, f->valid);
+	fixture_run(whole, best + 1, 0);
+	save(f, whole, "best");
+	assert_int_equal(resume(f, again, "best", NULL), STATUS_OK);
+	for (int i = 0; i < 2; i++) {
+		t = i ? again : whole;
+		finish(t, losses, valid);
+		const train_progress *p = trainer_progress(t);
+		assert_true(p->step == end && p->best_step == best && p->best_valid_loss == valid[best - 1]);
+		save(f, t, "end");
+		assert_int_equal(trainer_conclude(t, NULL), STATUS_OK);
+		assert_int_equal(p->result_step, best);
+		float *got = fixture_weights(f, trainer_model(t));
+		assert_memory_equal(got, want, (size_t)model_arena_floats(trainer_model(t)) * sizeof *got);
+		free(got);
+		trainer_free(t);
+	}
+	/* A run that has ended so goes on from its last checkpoint as one that has ended. */
+	unsigned events;
+	t = fixture_trainer(f, 0.1, &o, f->valid);
+	assert_int_equal(resume(f, t, "end", NULL), STATUS_OK);
+	assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+	assert_int_equal(events, TRAIN_FINISHED);
+	assert_int_equal(trainer_conclude(t, NULL), STATUS_OK);
+	float *got = fixture_weights(f, trainer_model(t));
+	assert_memory_equal(got, want, (size_t)model_arena_floats(trainer_model(t)) * sizeof *got);
+	free(got);
+	free(want);
+	trainer_free(t);
+}
+
 /* No position table, and trained on sequences longer than its n_positions. */
 static trainer *unbounded_trainer(const fixture *f, const train_options *o)
 {
@@ -507,6 +572,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit),
+	    cmocka_unit_test(a_run_ends_when_its_patience_does_with_the_weights_of_its_best_evaluation),
 	    cmocka_unit_test(a_model_without_positions_resumes_and_recomputes_bit_for_bit),
 	    cmocka_unit_test(saving_in_the_middle_of_a_step_or_evaluation_loses_nothing),
 	    cmocka_unit_test(a_finished_run_resumes_as_finished),

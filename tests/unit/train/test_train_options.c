@@ -20,7 +20,8 @@ static void every_key_is_read_and_written_back(void **state)
 	    " \"eps\": 1e-6, \"weight_decay\": 0.1, \"clip\": 0.5, \"label_smoothing\": 0.1, \"precision\": \"bf16\","
 	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9,"
 	    " \"recompute\": true, \"optimizer\": \"adamw\", \"objective\": \"next_token\","
-	    " \"loss_on\": \"completion\", \"reset_at_document\": true, \"carry_state\": true}";
+	    " \"loss_on\": \"completion\", \"reset_at_document\": true, \"carry_state\": true,"
+	    " \"patience\": 4, \"keep_best\": true}";
 	json_t *json = json_loads(text, 0, NULL);
 	train_options o;
 	train_options_default(&o);
@@ -32,6 +33,7 @@ static void every_key_is_read_and_written_back(void **state)
 	assert_true(o.eval_every == 5 && o.checkpoint_every == 6 && o.eval_blocks == 9 && o.recompute);
 	assert_int_equal(o.precision, PRECISION_BF16);
 	assert_true(o.loss_on == LOSS_ON_COMPLETION && o.reset_at_document && o.carry_state);
+	assert_true(o.patience == 4 && o.keep_best);
 	json_t *written = train_options_write(&o);
 	assert_int_equal(json_object_size(written), json_object_size(json));
 	train_options again;

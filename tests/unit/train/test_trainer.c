@@ -509,6 +509,12 @@ static void what_does_not_fit_together_is_refused_by_name(void **state)
 	o = fixture_options();
 	o.warmup_steps = 21;
 	assert_refused(f, &o, f->train, NULL, "warmup_steps");
+	o = fixture_options();
+	o.patience = 1;
+	assert_refused(f, &o, f->train, NULL, "patience");
+	o.patience = 0;
+	o.keep_best = true;
+	assert_refused(f, &o, f->train, NULL, "keep_best");
 	dataset_free(longer);
 	dataset_free(other);
 }
@@ -533,6 +539,7 @@ static void every_allocation_may_fail(void **state)
 	const fixture *f = *state;
 	train_options o = fixture_options();
 	o.gradient_accumulation = 2;
+	o.keep_best = true;
 	trainer *t = NULL;
 	status s = STATUS_NOMEM;
 	int64_t limit = 0;
