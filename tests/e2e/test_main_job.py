@@ -1,5 +1,7 @@
 """Upload a text, train, stream from a session, see the weight of each token."""
 
+import csv
+import io
 import json
 import math
 import subprocess
@@ -24,6 +26,22 @@ def test_training_learns_and_reports(service):
     events = service.ok("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")["data"]
     losses = [e["data"]["train_loss"] for e in reversed(events) if e["type"] == "metrics" and "train_loss" in e["data"]]
     assert losses[-1] < losses[0]
+
+
+def test_the_curves_of_a_job_are_a_table_of_its_metrics_events(service):
+    job = service.job(steps=230, eval_every=1)["id"]  # more events than are read at once
+    assert service.wait_job(job)["status"] == "succeeded"
+    events = service.ok("GET", f"/v1/fine_tuning/jobs/{job}/events?order=asc&limit=1000")["data"]
+    metrics = [e["data"] | {"created_at": e["created_at"]} for e in events if e["type"] == "metrics"]
+    status, raw, head = service.request("GET", f"/v1/fine_tuning/jobs/{job}/metrics.csv")
+    rows = list(csv.DictReader(io.StringIO(raw.decode())))
+    assert status == 200 and head["Content-Type"].startswith("text/csv") and len(rows) == len(metrics) >= 230
+    for row, data in zip(rows, metrics):
+        for name, text in row.items():
+            number = data.get(name)
+            assert text == "" if number is None else abs(float(text) - number) <= 1e-8 * abs(number), name
+    assert [int(row["step"]) for row in rows if row["valid_loss"]] == list(range(1, 231)) and "perplexity" in rows[0]
+    assert service.request("GET", "/v1/fine_tuning/jobs/ftjob-none/metrics.csv")[0] == 404
 
 
 def test_job_events_stream_and_resume(service):

@@ -1,0 +1,130 @@
+/* The numbers of a job's metrics events as a table, the oldest first. Events are read page by page, the next page when
+ * the client has taken the rows of the one before, so a slow client holds one page. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/routes.h"
+#include "server/forward.h"
+
+enum { JOB_METRICS_PAGE = 200, JOB_METRICS_ID_BYTES = 64 };
+
+static const char *const job_metrics_columns[] = {"step",          "total_steps",       "train_loss", "learning_rate",
+                                                  "gradient_norm", "tokens_per_second", "valid_loss", "bits_per_byte",
+                                                  "perplexity",    "accuracy",          "macro_f1",   "matthews",
+                                                  "exact",         "blank_accuracy"};
+enum { JOB_METRICS_COLUMNS = sizeof job_metrics_columns / sizeof *job_metrics_columns };
+
+typedef struct job_metrics {
+	char after[JOB_METRICS_ID_BYTES]; /* the last event that was read; "" before the first page */
+	bool begun, more;                 /* the answer; there are events behind `after` */
+} job_metrics;
+
+static void job_metrics_page(request *r);
+
+/* Nothing where there is no number. */
+static void job_metrics_number(buffer *out, const json_t *number)
+{
+	if (json_is_integer(number))
+		buffer_format(out, "%" JSON_INTEGER_FORMAT, json_integer_value(number));
+	else if (json_is_real(number))
+		buffer_format(out, "%.9g", json_real_value(number));
+}
+
+static void job_metrics_row(buffer *out, const json_t *event)
+{
+	const json_t *data = json_object_get(event, "data");
+	const char *type = json_string_value(json_object_get(event, "type"));
+	if (!type || strcmp(type, "metrics") != 0)
+		return;
+	job_metrics_number(out, json_object_get(event, "created_at"));
+	for (int i = 0; i < JOB_METRICS_COLUMNS; i++) {
+		buffer_string(out, ",");
+		job_metrics_number(out, json_object_get(data, job_metrics_columns[i]));
+	}
+	buffer_string(out, "\n");
+}
+
+static void job_metrics_header(buffer *out)
+{
+	buffer_string(out, "created_at");
+	for (int i = 0; i < JOB_METRICS_COLUMNS; i++)
+		buffer_format(out, ",%s", job_metrics_columns[i]);
+	buffer_string(out, "\n");
+}
+
+static void job_metrics_write(request *r, const json_t *page)
+{
+	job_metrics *m = r->state;
+	buffer rows = {0};
+	size_t i;
+	json_t *event;
+	if (!m->begun) {
+		m->begun = true;
+		reply_begin(r, "text/csv; charset=utf-8", REPLY_SIZE_UNKNOWN, false);
+		job_metrics_header(&rows);
+	}
+	json_array_foreach(json_object_get(page, "data"), i, event)
+	{
+		job_metrics_row(&rows, event);
+		const char *id = json_string_value(json_object_get(event, "id"));
+		snprintf(m->after, sizeof m->after, "%s", id ? id : "");
+	}
+	m->more = json_is_true(json_object_get(page, "has_more")) && m->after[0];
+	if (rows.failed)
+		reply_out_of_memory(r);
+	else if (rows.used > 0)
+		reply_write(r, rows.data, rows.used);
+	if (!rows.failed && !m->more)
+		reply_end(r, true);
+	else if (!rows.failed && rows.used == 0)
+		job_metrics_page(r);
+	buffer_fini(&rows);
+}
+
+static void job_metrics_read(void *context, const frame *f)
+{
+	request *r = context;
+	if (forward_failed(r, f))
+		return;
+	json_t *page = forward_json(r, f);
+	if (page)
+		job_metrics_write(r, page);
+	json_decref(page);
+}
+
+static void job_metrics_page(request *r)
+{
+	static const engine_events events = {.event = forward_ignore, .end = job_metrics_read};
+	job_metrics *m = r->state;
+	m->more = false;
+	json_t *params = json_pack("{s:s, s:s, s:i, s:s*}", "id", r->params[0], "order", "asc", "limit",
+	                           JOB_METRICS_PAGE, "after", m->after[0] ? m->after : NULL);
+	if (params)
+		request_call(r, "job.events", params, 0, false, &events);
+	else
+		reply_out_of_memory(r);
+}
+
+static void job_metrics_drained(request *r)
+{
+	if (((const job_metrics *)r->state)->more && !r->call)
+		job_metrics_page(r);
+}
+
+static void job_metrics_release(request *r)
+{
+	free(r->state);
+}
+
+void job_metrics_csv(request *r)
+{
+	r->state = calloc(1, sizeof(job_metrics));
+	if (!r->state) {
+		reply_out_of_memory(r);
+		return;
+	}
+	r->drained = job_metrics_drained;
+	r->release = job_metrics_release;
+	job_metrics_page(r);
+}
