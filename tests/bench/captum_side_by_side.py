@@ -37,11 +37,12 @@ from http_load import Service, train, upload
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "reference"))
+import packages  # noqa: F401, E402
 import attribution  # noqa: E402
 import tensors  # noqa: E402
-from gpt2 import GPT2LM, GPT2Config  # noqa: E402
-from linear import LinearConfig, LinearLM  # noqa: E402
-from model import AdditiveLM, Config  # noqa: E402
+from additive_client.torch.additive import AdditiveLM, Config  # noqa: E402
+from additive_client.torch.gpt2 import GPT2LM, GPT2Config  # noqa: E402
+from additive_client.torch.linear import LinearConfig, LinearLM  # noqa: E402
 
 LENGTH, STEPS, REPLACEMENT, SHARE = 512, 64, 35, 0.5  # REPLACEMENT: the space
 ROWS = 2048  # tokens that PyTorch reads at once
@@ -68,7 +69,7 @@ class Reader(torch.nn.Module):
 
     def forward(self, ids, mask=None):
         out = self.model(ids, mask)
-        return (out if torch.is_tensor(out) else out.logits)[:, -1]
+        return out.logits[:, -1]
 
 
 def embedding_of(model):

@@ -26,7 +26,8 @@ import transformers
 from torch.nn import functional
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reference"))
-import model as reference  # noqa: E402
+import packages  # noqa: F401, E402
+from additive_client.torch import additive as reference  # noqa: E402
 
 PARITY = 1e-4
 TURN = 128

@@ -1,6 +1,6 @@
 """Attribution methods in PyTorch, written to be read: which tokens a score Σ_v c_v z_v of the logits z comes from.
 
-One sequence, float64, no batch. The forwards below repeat those of model.py, linear.py and gpt2.py over a `Pass`, which
+One sequence, float64, no batch. The forwards below repeat those of additive_client.torch over a `Pass`, which
 computes each nonlinear step either exactly or *frozen*: every factor that depends on the input but is not to be followed is
 detached, so that what remains is a linear function of the embeddings and of all biases, with the same values. Its
 gradients times these inputs are the contributions, and autograd is the only derivation.
@@ -20,9 +20,10 @@ from typing import Callable, NamedTuple, Optional
 import torch
 from torch.nn import functional
 
-from gpt2 import GPT2LM, softmax_weights
-from linear import EPSILON, LinearEncoder, LinearLM
-from model import AdditiveLM
+import packages  # noqa: F401, E402
+from additive_client.torch.additive import AdditiveLM  # noqa: E402
+from additive_client.torch.gpt2 import GPT2LM, softmax_weights  # noqa: E402
+from additive_client.torch.linear import EPSILON, LinearEncoder, LinearLM  # noqa: E402
 
 STEPS = 64
 

@@ -35,12 +35,13 @@ import sys
 
 import torch
 
+import packages  # noqa: F401, E402
 import attribution
 import tensors
 from attribution import Case
-from gpt2 import GPT2LM, GPT2Config
-from linear import EncoderConfig, LinearConfig, LinearEncoder, LinearLM
-from model import AdditiveLM, Config
+from additive_client.torch.additive import AdditiveLM, Config  # noqa: E402
+from additive_client.torch.gpt2 import GPT2LM, GPT2Config  # noqa: E402
+from additive_client.torch.linear import EncoderConfig, LinearConfig, LinearEncoder, LinearLM  # noqa: E402
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
 # Texts are of bytes as the engine tokenizes them, so that the sets need no tokenizer of their own.
@@ -201,7 +202,7 @@ def make_results(model, ids, cases):
 
 def model_logits(model, ids, mask=None):
     out = model(ids[None], None if mask is None else mask[None])
-    return (out if torch.is_tensor(out) else out.logits)[0]
+    return out.logits[0]
 
 
 def masked_scores(model, ids, cases):
@@ -252,7 +253,7 @@ def check_gpt2():
     weights = {name: torch.tensor(arrays[name.removeprefix("transformer.")]) for name in model.state_dict()}
     model.load_state_dict(weights)
     with torch.no_grad():
-        error = (model(torch.tensor(arrays["input_ids"])) - torch.tensor(arrays["logits"])).abs().max()
+        error = (model(torch.tensor(arrays["input_ids"])).logits - torch.tensor(arrays["logits"])).abs().max()
     assert error <= 1e-5, error
 
 

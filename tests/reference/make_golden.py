@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the golden sets of tests/data/golden: weights, inputs, and what model.py computes
+"""Write the golden sets of tests/data/golden: weights, inputs, and what additive_client.torch computes
 from them in float64. The same sets come out of every run on one machine and PyTorch.
 
 usage: make_golden.py [FOLDER]          (default: tests/data/golden)
@@ -21,8 +21,9 @@ import sys
 
 import torch
 
+import packages  # noqa: F401, E402
 import tensors
-from model import IGNORED, AdditiveLM, Config
+from additive_client.torch.additive import IGNORED, AdditiveLM, Config  # noqa: E402
 
 SMOOTHING = 0.1
 

@@ -11,8 +11,9 @@ import sys
 
 import torch
 
-import linear
+import packages  # noqa: F401, E402
 import tensors
+from additive_client.torch import linear  # noqa: E402
 
 CONFIG = dict(vocab_size=61, n_positions=48, position_embedding="learned", hidden_size=40, n_layer=2, n_heads=5,
               hidden_dropout_prob=0.0)  # fmt: skip

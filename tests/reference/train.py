@@ -23,8 +23,9 @@ import numpy
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import model as reference  # noqa: E402
+import packages  # noqa: F401, E402
 import tensors  # noqa: E402
+from additive_client.torch import additive as reference  # noqa: E402
 
 FIRST_BYTE = 3
 STREAM_SHUFFLE = 0x50000000

@@ -15,9 +15,10 @@ import sys
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import linear  # noqa: E402
+import packages  # noqa: F401, E402
 import tensors  # noqa: E402
 import train  # noqa: E402
+from additive_client.torch import linear  # noqa: E402
 
 END, PAD, SEED = 1, 0, 5
 

@@ -4,11 +4,12 @@ Linear weights are [inputs, outputs]. Works in float32 and float64 with PyTorch 
 It reproduces tests/data/golden/gpt2.safetensors, which comes from Hugging Face's model.
 
     model = GPT2LM(GPT2Config(n_embd=32, n_head=4, vocab_size=61))
-    logits = model(ids)                             # [B, N, V]
+    out = model(ids, attention_mask)                # out.logits [B, N, V]
 """
 
 import dataclasses
 import math
+from typing import NamedTuple, Optional
 
 import torch
 from torch import nn
@@ -22,6 +23,13 @@ class GPT2Config:
     n_embd: int = 768
     n_layer: int = 12
     n_head: int = 12
+    n_inner: Optional[int] = None  # 4 n_embd
+    activation_function: str = "gelu_new"  # the gelu of tanh; or "gelu"
+    layer_norm_epsilon: float = 1e-5
+
+
+class Output(NamedTuple):
+    logits: torch.Tensor
 
 
 class Linear(nn.Module):
@@ -63,17 +71,23 @@ class Attention(nn.Module):
 class Inner(nn.Module):
     def __init__(self, config: GPT2Config):
         super().__init__()
-        self.c_fc = Linear(config.n_embd, 4 * config.n_embd)
-        self.c_proj = Linear(4 * config.n_embd, config.n_embd)
+        inner = config.n_inner or 4 * config.n_embd
+        self.approximate = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}[config.activation_function]
+        self.c_fc = Linear(config.n_embd, inner)
+        self.c_proj = Linear(inner, config.n_embd)
 
     def forward(self, x):
-        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
+        return self.c_proj(functional.gelu(self.c_fc(x), approximate=self.approximate))
+
+
+def norm_of(config: GPT2Config):
+    return nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
 
 
 class Layer(nn.Module):
     def __init__(self, config: GPT2Config):
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(config.n_embd), nn.LayerNorm(config.n_embd)
+        self.ln_1, self.ln_2 = norm_of(config), norm_of(config)
         self.attn, self.mlp = Attention(config), Inner(config)
 
     def forward(self, h, mask):
@@ -87,7 +101,7 @@ class Body(nn.Module):
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.n_positions, config.n_embd)
         self.h = nn.ModuleList(Layer(config) for _ in range(config.n_layer))
-        self.ln_f = nn.LayerNorm(config.n_embd)
+        self.ln_f = norm_of(config)
 
 
 class GPT2LM(nn.Module):
@@ -96,9 +110,9 @@ class GPT2LM(nn.Module):
         self.config = config
         self.transformer = Body(config)
 
-    def forward(self, input_ids, attention_mask=None):
+    def forward(self, input_ids, attention_mask=None) -> Output:
         body = self.transformer
         h = body.wte(input_ids) + body.wpe(torch.arange(input_ids.shape[1], device=input_ids.device))
         for layer in body.h:
             h = layer(h, attention_mask)
-        return body.ln_f(h) @ body.wte.weight.T
+        return Output(body.ln_f(h) @ body.wte.weight.T)

@@ -1,0 +1,330 @@
+"""`AsyncClient`: each method sends one call. Options that are not named here go into the request under their names in
+openapi.yaml, by keyword; the service refuses what it does not know.
+
+`_sync.py` is made of this file by make_sync.py."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import pathlib
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from . import calls
+from .answers import ChatCompletion, Checkpoint, Completion, Deleted, File, Job, JobEvent, Model, SessionInfo
+from .errors import ConnectionFailed
+from .explanation import Numbers
+from .progress import Progress
+from .transport import ATTEMPTS, Call, EventParser, arguments, backoff, error_of, get, given, options, wait_before_retry
+
+ENDED = ("succeeded", "failed", "cancelled")
+
+
+class AsyncSender:
+    def __init__(self, **kw: Any) -> None:
+        self.http = httpx.AsyncClient(**kw)
+
+    @contextlib.asynccontextmanager
+    async def open(self, call: Call) -> AsyncIterator[httpx.Response]:
+        """An answer of status 200 whose body is not read yet; leaving the context ends the request."""
+        for attempt in range(1, ATTEMPTS + 1):
+            answer, failure = None, None
+            with contextlib.ExitStack() as files:
+                try:
+                    answer = await self.http.send(self.http.build_request(**arguments(call, files)), stream=True)
+                    if answer.status_code != 200:
+                        await answer.aread()
+                except httpx.TransportError as error:
+                    failure = error
+            if answer is not None and failure is None and answer.status_code == 200:
+                try:
+                    yield answer
+                except httpx.TransportError as error:
+                    raise ConnectionFailed(str(error)) from error
+                finally:
+                    await answer.aclose()
+                return
+            wait = wait_before_retry(call, attempt, answer if failure is None else None)
+            if wait is None:
+                raise error_of(answer) if answer is not None and failure is None else ConnectionFailed(str(failure)) from failure
+            await asyncio.sleep(wait)
+
+    async def bytes(self, call: Call) -> bytes:
+        async with self.open(call) as answer:
+            return await answer.aread()
+
+    async def json(self, call: Call) -> Any:
+        return json.loads(await self.bytes(call))
+
+    async def save(self, call: Call, path: pathlib.Path) -> None:
+        """The file appears when it is whole."""
+        partial = path.with_name(path.name + ".partial")
+        try:
+            async with self.open(call) as answer:
+                with partial.open("wb") as file:
+                    async for chunk in answer.aiter_bytes():
+                        file.write(chunk)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    async def events(self, call: Call, parser: EventParser) -> AsyncIterator[Any]:
+        async with self.open(call) as answer:
+            async for data in answer.aiter_bytes():
+                for event in parser.feed(data):
+                    yield event
+                if parser.done:
+                    return
+        parser.end()
+
+
+class AsyncExplanation(Numbers):
+    def __init__(self, raw: dict[str, Any], sender: AsyncSender, page: Call) -> None:
+        super().__init__(raw)
+        self._sender, self._page = sender, page
+
+    async def to_html(self) -> str:
+        """The service's own page of the same request, which the service computes for it again."""
+        return (await self._sender.bytes(self._page)).decode()
+
+
+class AsyncModels:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def list(self) -> list[Model]:
+        models: list[Model] = (await self._sender.json(get(calls.MODELS)))["data"]
+        return models
+
+    async def get(self, model: str) -> Model:
+        answer: Model = await self._sender.json(calls.show(calls.MODELS, model))
+        return answer
+
+    async def delete(self, model: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.MODELS, model))
+        return answer
+
+    async def export(self, model: str, folder: str | pathlib.Path) -> pathlib.Path:
+        """All files of the model, into a folder that is made if it is missing; the folder."""
+        target = pathlib.Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        for file in (await self._sender.json(get(calls.of(calls.MODELS, model, "files"))))["data"]:
+            await self._sender.save(calls.model_file(model, file["name"]), target / pathlib.PurePosixPath(file["name"]).name)
+        return target
+
+    async def push(self, model: str, folder: str | pathlib.Path) -> Model:
+        """Import a model folder, under a new id."""
+        answer: Model = await self._sender.json(calls.import_model(model, pathlib.Path(folder)))
+        return answer
+
+
+class AsyncFiles:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None) -> File:
+        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex."""
+        answer: File = await self._sender.json(calls.upload(file, name, checksum))
+        return answer
+
+    def list(self) -> AsyncIterator[File]:
+        return _pages(self._sender, calls.FILES)
+
+    async def get(self, file: str) -> File:
+        answer: File = await self._sender.json(calls.show(calls.FILES, file))
+        return answer
+
+    async def content(self, file: str) -> bytes:
+        return await self._sender.bytes(get(calls.of(calls.FILES, file, "content"), accept="*/*"))
+
+    async def delete(self, file: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.FILES, file))
+        return answer
+
+
+class AsyncJobs:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def create(self, model: str, training_file: str, **fields: Any) -> Job:
+        answer: Job = await self._sender.json(calls.create_job(model, training_file, fields))
+        return answer
+
+    async def get(self, job: str) -> Job:
+        answer: Job = await self._sender.json(calls.show(calls.JOBS, job))
+        return answer
+
+    async def delete(self, job: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.JOBS, job))
+        return answer
+
+    async def _change(self, job: str, change: str) -> Job:
+        answer: Job = await self._sender.json(calls.change_job(job, change))
+        return answer
+
+    async def cancel(self, job: str) -> Job:
+        return await self._change(job, "cancel")
+
+    async def pause(self, job: str) -> Job:
+        return await self._change(job, "pause")
+
+    async def resume(self, job: str) -> Job:
+        return await self._change(job, "resume")
+
+    def checkpoints(self, job: str) -> AsyncIterator[Checkpoint]:
+        return _pages(self._sender, calls.of(calls.JOBS, job, "checkpoints"))
+
+    async def events(self, job: str, after: str | None = None) -> AsyncIterator[JobEvent]:
+        """Every event, oldest first, until the job has ended. A stream that is cut is taken up behind the last event."""
+        cuts = 0
+        while True:
+            parser = EventParser()
+            try:
+                async for event in self._sender.events(calls.job_events(job, after), parser):
+                    after, cuts = parser.last_id or after, 0
+                    yield event
+                return
+            except ConnectionFailed:
+                cuts += 1
+                if cuts >= ATTEMPTS:
+                    raise
+                await asyncio.sleep(backoff(cuts))
+
+    async def metrics(self, job: str) -> list[dict[str, Any]]:
+        """The data of the metrics events so far, oldest first."""
+        events: AsyncIterator[JobEvent] = _pages(self._sender, calls.of(calls.JOBS, job, "events"))
+        return [event["data"] async for event in events if event["type"] == "metrics" and event["data"]][::-1]
+
+    async def wait(self, job: str, progress: bool = True) -> Job:
+        """Until the job has ended, in whatever way; its `status` says how. Progress goes to stderr."""
+        last: str | None = None
+        with Progress(progress) as shown:
+            while True:
+                async for event in self.events(job, last):
+                    last = event["id"]
+                    if event["type"] == "metrics" and event["data"]:
+                        shown.show(event["data"])
+                if (state := await self.get(job))["status"] in ENDED:
+                    return state
+                await asyncio.sleep(1)
+
+    def list(self) -> AsyncIterator[Job]:
+        return _pages(self._sender, calls.JOBS)
+
+
+class AsyncSession:
+    """Recurrent state on the engine. As a context manager it is deleted at the end."""
+
+    def __init__(self, sender: AsyncSender, info: SessionInfo) -> None:
+        self._sender = sender
+        self.info = info
+
+    @property
+    def id(self) -> str:
+        return self.info["id"]
+
+    async def append(self, text: str, **fields: Any) -> SessionInfo:
+        self.info = await self._sender.json(calls.in_session(self.id, "append", {"text": text, **fields}))
+        return self.info
+
+    async def generate(self, prompt: str | list[int] | None = None, **fields: Any) -> Completion:
+        body = given(prompt=prompt, **fields)
+        answer: Completion = await self._sender.json(calls.in_session(self.id, "generate", body))
+        return answer
+
+    def stream(self, prompt: str | list[int] | None = None, **fields: Any) -> AsyncIterator[Completion]:
+        call = calls.stream_in_session(self.id, given(prompt=prompt, **fields))
+        return self._sender.events(calls.streamed(call), EventParser())
+
+    async def fork(self) -> AsyncSession:
+        return AsyncSession(self._sender, await self._sender.json(calls.in_session(self.id, "fork")))
+
+    async def export(self, path: str | pathlib.Path) -> None:
+        await self._sender.save(calls.session_state(self.id), pathlib.Path(path))
+
+    async def delete(self) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.SESSIONS, self.id))
+        return answer
+
+    async def __aenter__(self) -> AsyncSession:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.delete()
+
+
+class AsyncSessions:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def create(self, model: str, prompt: str | list[int] | None = None, **fields: Any) -> AsyncSession:
+        body = given(model=model, prompt=prompt, **fields)
+        return AsyncSession(self._sender, await self._sender.json(calls.create_session(body)))
+
+    async def list(self) -> list[SessionInfo]:
+        sessions: list[SessionInfo] = (await self._sender.json(get(calls.SESSIONS)))["data"]
+        return sessions
+
+    async def open(self, session: str) -> AsyncSession:
+        return AsyncSession(self._sender, await self._sender.json(calls.show(calls.SESSIONS, session)))
+
+    async def restore(self, model: str, path: str | pathlib.Path) -> AsyncSession:
+        """A new session of a state that `Session.export` wrote."""
+        state = pathlib.Path(path).read_bytes()
+        return AsyncSession(self._sender, await self._sender.json(calls.restore_session(model, state)))
+
+
+class AsyncClient:
+    """Not for several threads at once. Timeouts are seconds: to connect, and between two pieces of an answer."""
+
+    def __init__(self, base_url: str = "http://127.0.0.1:8080", api_key: str | None = None, *, timeout: float = 600.0,
+                 connect_timeout: float = 5.0) -> None:
+        self._sender = AsyncSender(**options(base_url, api_key, httpx.Timeout(timeout, connect=connect_timeout)))
+        self.models, self.files, self.jobs = AsyncModels(self._sender), AsyncFiles(self._sender), AsyncJobs(self._sender)
+        self.sessions = AsyncSessions(self._sender)
+
+    async def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
+        answer: Completion = await self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))
+        return answer
+
+    def stream(self, model: str, prompt: str | list[int], **fields: Any) -> AsyncIterator[Completion]:
+        """Chunks; closing the iterator ends the request."""
+        call = calls.completion({"model": model, "prompt": prompt, **fields})
+        return self._sender.events(calls.streamed(call), EventParser())
+
+    async def chat(self, model: str, messages: list[dict[str, Any]], **fields: Any) -> ChatCompletion:
+        answer: ChatCompletion = await self._sender.json(calls.chat({"model": model, "messages": messages, **fields}))
+        return answer
+
+    def chat_stream(self, model: str, messages: list[dict[str, Any]], **fields: Any) -> AsyncIterator[ChatCompletion]:
+        call = calls.chat({"model": model, "messages": messages, **fields})
+        return self._sender.events(calls.streamed(call), EventParser())
+
+    async def explain(self, model: str | None = None, input: str | list[int] | None = None, **fields: Any) -> AsyncExplanation:
+        body = given(model=model, input=input, **fields)
+        return AsyncExplanation(await self._sender.json(calls.explain(body)), self._sender, calls.explain(body, "text/html"))
+
+    async def close(self) -> None:
+        await self._sender.http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+async def _pages(sender: AsyncSender, path: str) -> AsyncIterator[Any]:
+    after: str | None = None
+    while True:
+        page = await sender.json(get(path, given(after=after, limit=100)))
+        for item in page["data"]:
+            yield item
+        if not page["has_more"] or not page["data"]:
+            return
+        after = page["data"][-1]["id"]

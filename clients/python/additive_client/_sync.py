@@ -1,0 +1,330 @@
+"""`Client`: each method sends one call. Options that are not named here go into the request under their names in
+openapi.yaml, by keyword; the service refuses what it does not know.
+
+Made of `_async.py` by make_sync.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from . import calls
+from .answers import ChatCompletion, Checkpoint, Completion, Deleted, File, Job, JobEvent, Model, SessionInfo
+from .errors import ConnectionFailed
+from .explanation import Numbers
+from .progress import Progress
+from .transport import ATTEMPTS, Call, EventParser, arguments, backoff, error_of, get, given, options, wait_before_retry
+
+ENDED = ("succeeded", "failed", "cancelled")
+
+
+class Sender:
+    def __init__(self, **kw: Any) -> None:
+        self.http = httpx.Client(**kw)
+
+    @contextlib.contextmanager
+    def open(self, call: Call) -> Iterator[httpx.Response]:
+        """An answer of status 200 whose body is not read yet; leaving the context ends the request."""
+        for attempt in range(1, ATTEMPTS + 1):
+            answer, failure = None, None
+            with contextlib.ExitStack() as files:
+                try:
+                    answer = self.http.send(self.http.build_request(**arguments(call, files)), stream=True)
+                    if answer.status_code != 200:
+                        answer.read()
+                except httpx.TransportError as error:
+                    failure = error
+            if answer is not None and failure is None and answer.status_code == 200:
+                try:
+                    yield answer
+                except httpx.TransportError as error:
+                    raise ConnectionFailed(str(error)) from error
+                finally:
+                    answer.close()
+                return
+            wait = wait_before_retry(call, attempt, answer if failure is None else None)
+            if wait is None:
+                raise error_of(answer) if answer is not None and failure is None else ConnectionFailed(str(failure)) from failure
+            time.sleep(wait)
+
+    def bytes(self, call: Call) -> bytes:
+        with self.open(call) as answer:
+            return answer.read()
+
+    def json(self, call: Call) -> Any:
+        return json.loads(self.bytes(call))
+
+    def save(self, call: Call, path: pathlib.Path) -> None:
+        """The file appears when it is whole."""
+        partial = path.with_name(path.name + ".partial")
+        try:
+            with self.open(call) as answer:
+                with partial.open("wb") as file:
+                    for chunk in answer.iter_bytes():
+                        file.write(chunk)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def events(self, call: Call, parser: EventParser) -> Iterator[Any]:
+        with self.open(call) as answer:
+            for data in answer.iter_bytes():
+                for event in parser.feed(data):
+                    yield event
+                if parser.done:
+                    return
+        parser.end()
+
+
+class Explanation(Numbers):
+    def __init__(self, raw: dict[str, Any], sender: Sender, page: Call) -> None:
+        super().__init__(raw)
+        self._sender, self._page = sender, page
+
+    def to_html(self) -> str:
+        """The service's own page of the same request, which the service computes for it again."""
+        return (self._sender.bytes(self._page)).decode()
+
+
+class Models:
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def list(self) -> list[Model]:
+        models: list[Model] = (self._sender.json(get(calls.MODELS)))["data"]
+        return models
+
+    def get(self, model: str) -> Model:
+        answer: Model = self._sender.json(calls.show(calls.MODELS, model))
+        return answer
+
+    def delete(self, model: str) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.MODELS, model))
+        return answer
+
+    def export(self, model: str, folder: str | pathlib.Path) -> pathlib.Path:
+        """All files of the model, into a folder that is made if it is missing; the folder."""
+        target = pathlib.Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        for file in (self._sender.json(get(calls.of(calls.MODELS, model, "files"))))["data"]:
+            self._sender.save(calls.model_file(model, file["name"]), target / pathlib.PurePosixPath(file["name"]).name)
+        return target
+
+    def push(self, model: str, folder: str | pathlib.Path) -> Model:
+        """Import a model folder, under a new id."""
+        answer: Model = self._sender.json(calls.import_model(model, pathlib.Path(folder)))
+        return answer
+
+
+class Files:
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None) -> File:
+        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex."""
+        answer: File = self._sender.json(calls.upload(file, name, checksum))
+        return answer
+
+    def list(self) -> Iterator[File]:
+        return _pages(self._sender, calls.FILES)
+
+    def get(self, file: str) -> File:
+        answer: File = self._sender.json(calls.show(calls.FILES, file))
+        return answer
+
+    def content(self, file: str) -> bytes:
+        return self._sender.bytes(get(calls.of(calls.FILES, file, "content"), accept="*/*"))
+
+    def delete(self, file: str) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.FILES, file))
+        return answer
+
+
+class Jobs:
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def create(self, model: str, training_file: str, **fields: Any) -> Job:
+        answer: Job = self._sender.json(calls.create_job(model, training_file, fields))
+        return answer
+
+    def get(self, job: str) -> Job:
+        answer: Job = self._sender.json(calls.show(calls.JOBS, job))
+        return answer
+
+    def delete(self, job: str) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.JOBS, job))
+        return answer
+
+    def _change(self, job: str, change: str) -> Job:
+        answer: Job = self._sender.json(calls.change_job(job, change))
+        return answer
+
+    def cancel(self, job: str) -> Job:
+        return self._change(job, "cancel")
+
+    def pause(self, job: str) -> Job:
+        return self._change(job, "pause")
+
+    def resume(self, job: str) -> Job:
+        return self._change(job, "resume")
+
+    def checkpoints(self, job: str) -> Iterator[Checkpoint]:
+        return _pages(self._sender, calls.of(calls.JOBS, job, "checkpoints"))
+
+    def events(self, job: str, after: str | None = None) -> Iterator[JobEvent]:
+        """Every event, oldest first, until the job has ended. A stream that is cut is taken up behind the last event."""
+        cuts = 0
+        while True:
+            parser = EventParser()
+            try:
+                for event in self._sender.events(calls.job_events(job, after), parser):
+                    after, cuts = parser.last_id or after, 0
+                    yield event
+                return
+            except ConnectionFailed:
+                cuts += 1
+                if cuts >= ATTEMPTS:
+                    raise
+                time.sleep(backoff(cuts))
+
+    def metrics(self, job: str) -> list[dict[str, Any]]:
+        """The data of the metrics events so far, oldest first."""
+        events: Iterator[JobEvent] = _pages(self._sender, calls.of(calls.JOBS, job, "events"))
+        return [event["data"] for event in events if event["type"] == "metrics" and event["data"]][::-1]
+
+    def wait(self, job: str, progress: bool = True) -> Job:
+        """Until the job has ended, in whatever way; its `status` says how. Progress goes to stderr."""
+        last: str | None = None
+        with Progress(progress) as shown:
+            while True:
+                for event in self.events(job, last):
+                    last = event["id"]
+                    if event["type"] == "metrics" and event["data"]:
+                        shown.show(event["data"])
+                if (state := self.get(job))["status"] in ENDED:
+                    return state
+                time.sleep(1)
+
+    def list(self) -> Iterator[Job]:
+        return _pages(self._sender, calls.JOBS)
+
+
+class Session:
+    """Recurrent state on the engine. As a context manager it is deleted at the end."""
+
+    def __init__(self, sender: Sender, info: SessionInfo) -> None:
+        self._sender = sender
+        self.info = info
+
+    @property
+    def id(self) -> str:
+        return self.info["id"]
+
+    def append(self, text: str, **fields: Any) -> SessionInfo:
+        self.info = self._sender.json(calls.in_session(self.id, "append", {"text": text, **fields}))
+        return self.info
+
+    def generate(self, prompt: str | list[int] | None = None, **fields: Any) -> Completion:
+        body = given(prompt=prompt, **fields)
+        answer: Completion = self._sender.json(calls.in_session(self.id, "generate", body))
+        return answer
+
+    def stream(self, prompt: str | list[int] | None = None, **fields: Any) -> Iterator[Completion]:
+        call = calls.stream_in_session(self.id, given(prompt=prompt, **fields))
+        return self._sender.events(calls.streamed(call), EventParser())
+
+    def fork(self) -> Session:
+        return Session(self._sender, self._sender.json(calls.in_session(self.id, "fork")))
+
+    def export(self, path: str | pathlib.Path) -> None:
+        self._sender.save(calls.session_state(self.id), pathlib.Path(path))
+
+    def delete(self) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.SESSIONS, self.id))
+        return answer
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.delete()
+
+
+class Sessions:
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def create(self, model: str, prompt: str | list[int] | None = None, **fields: Any) -> Session:
+        body = given(model=model, prompt=prompt, **fields)
+        return Session(self._sender, self._sender.json(calls.create_session(body)))
+
+    def list(self) -> list[SessionInfo]:
+        sessions: list[SessionInfo] = (self._sender.json(get(calls.SESSIONS)))["data"]
+        return sessions
+
+    def open(self, session: str) -> Session:
+        return Session(self._sender, self._sender.json(calls.show(calls.SESSIONS, session)))
+
+    def restore(self, model: str, path: str | pathlib.Path) -> Session:
+        """A new session of a state that `Session.export` wrote."""
+        state = pathlib.Path(path).read_bytes()
+        return Session(self._sender, self._sender.json(calls.restore_session(model, state)))
+
+
+class Client:
+    """Not for several threads at once. Timeouts are seconds: to connect, and between two pieces of an answer."""
+
+    def __init__(self, base_url: str = "http://127.0.0.1:8080", api_key: str | None = None, *, timeout: float = 600.0,
+                 connect_timeout: float = 5.0) -> None:
+        self._sender = Sender(**options(base_url, api_key, httpx.Timeout(timeout, connect=connect_timeout)))
+        self.models, self.files, self.jobs = Models(self._sender), Files(self._sender), Jobs(self._sender)
+        self.sessions = Sessions(self._sender)
+
+    def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
+        answer: Completion = self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))
+        return answer
+
+    def stream(self, model: str, prompt: str | list[int], **fields: Any) -> Iterator[Completion]:
+        """Chunks; closing the iterator ends the request."""
+        call = calls.completion({"model": model, "prompt": prompt, **fields})
+        return self._sender.events(calls.streamed(call), EventParser())
+
+    def chat(self, model: str, messages: list[dict[str, Any]], **fields: Any) -> ChatCompletion:
+        answer: ChatCompletion = self._sender.json(calls.chat({"model": model, "messages": messages, **fields}))
+        return answer
+
+    def chat_stream(self, model: str, messages: list[dict[str, Any]], **fields: Any) -> Iterator[ChatCompletion]:
+        call = calls.chat({"model": model, "messages": messages, **fields})
+        return self._sender.events(calls.streamed(call), EventParser())
+
+    def explain(self, model: str | None = None, input: str | list[int] | None = None, **fields: Any) -> Explanation:
+        body = given(model=model, input=input, **fields)
+        return Explanation(self._sender.json(calls.explain(body)), self._sender, calls.explain(body, "text/html"))
+
+    def close(self) -> None:
+        self._sender.http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _pages(sender: Sender, path: str) -> Iterator[Any]:
+    after: str | None = None
+    while True:
+        page = sender.json(get(path, given(after=after, limit=100)))
+        for item in page["data"]:
+            yield item
+        if not page["has_more"] or not page["data"]:
+            return
+        after = page["data"][-1]["id"]

@@ -1,0 +1,142 @@
+"""The API's answers, by the names of openapi.yaml, which says what each field means."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class Deleted(TypedDict):
+    id: str
+    object: str
+    deleted: bool
+
+
+class Model(TypedDict):
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    additive: dict[str, Any]
+
+
+class _File(TypedDict):
+    id: str
+    object: str
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: str
+
+
+class File(_File, total=False):
+    xxh3: str | None
+    sha256: str | None
+    expires_at: int
+
+
+class Progress(TypedDict, total=False):
+    step: int | None
+    total_steps: int | None
+    tokens_per_second: float | None
+    train_loss: float | None
+    valid_loss: float | None
+    best_step: int | None
+    best_valid_loss: float | None
+    result_step: int | None
+    bits_per_byte: float | None
+    perplexity: float | None
+    accuracy: float | None
+    eta_seconds: float | None
+    paused_reason: dict[str, Any] | None
+
+
+class _Job(TypedDict):
+    id: str
+    object: str
+    created_at: int
+    model: str
+    status: str
+    training_file: str
+    additive: Progress
+
+
+class Job(_Job, total=False):
+    finished_at: int | None
+    fine_tuned_model: str | None
+    validation_file: str | None
+    trained_tokens: int | None
+    seed: int
+    metadata: dict[str, str] | None
+    error: dict[str, Any] | None
+
+
+class JobEvent(TypedDict):
+    id: str
+    object: str
+    created_at: int
+    level: str
+    message: str
+    type: str
+    data: dict[str, Any] | None
+
+
+class Checkpoint(TypedDict):
+    id: str
+    object: str
+    created_at: int
+    fine_tuned_model_checkpoint: str
+    step_number: int
+    fine_tuning_job_id: str
+    metrics: dict[str, float | None]
+
+
+class _CompletionChoice(TypedDict):
+    index: int
+    text: str
+    finish_reason: str | None
+
+
+class CompletionChoice(_CompletionChoice, total=False):
+    logprobs: dict[str, Any] | None
+    alpha: list[Any]
+
+
+class _Completion(TypedDict):
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+
+
+class Completion(_Completion, total=False):
+    usage: dict[str, int] | None
+    session: dict[str, Any]
+    timings: dict[str, float]
+
+
+class ChatCompletion(TypedDict):
+    """Of a chunk each choice has `delta` in the place of `message`."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+
+
+class _SessionInfo(TypedDict):
+    id: str
+    object: str
+    model: str
+    tokens: int
+    state_bytes: int
+    created: int
+    expires_at: int | None
+
+
+class SessionInfo(_SessionInfo, total=False):
+    durable: bool
+    explain: bool
+    position_policy: str

@@ -1,0 +1,88 @@
+"""The API as calls: each function is one request of openapi.yaml."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+from urllib.parse import quote
+
+from .transport import Call, Part, get, given, once
+
+MODELS, FILES, JOBS, SESSIONS = "/v1/models", "/v1/files", "/v1/fine_tuning/jobs", "/v1/sessions"
+
+
+def of(base: str, name: str, *rest: str) -> str:
+    return "/".join((base, quote(name, safe=""), *rest))
+
+
+def show(base: str, name: str) -> Call:
+    return get(of(base, name))
+
+
+def delete(base: str, name: str) -> Call:
+    return Call("DELETE", of(base, name))
+
+
+def model_file(model: str, name: str) -> Call:
+    return get(of(MODELS, model, "files", name), accept="*/*")
+
+
+def import_model(model: str, folder: pathlib.Path) -> Call:
+    parts = tuple(Part("file", path.name, path) for path in sorted(folder.iterdir()) if path.is_file())
+    return once("POST", MODELS, form={"id": model}, parts=parts)
+
+
+def upload(file: str | pathlib.Path | bytes, name: str | None, checksum: str | None) -> Call:
+    data = file if isinstance(file, bytes) else pathlib.Path(file)
+    part = Part("file", name or ("upload.txt" if isinstance(data, bytes) else data.name), data)
+    return once("POST", FILES, form=given(purpose="fine-tune", checksum=checksum), parts=(part,))
+
+
+def create_job(model: str, training_file: str, fields: dict[str, Any]) -> Call:
+    return once("POST", JOBS, body={"model": model, "training_file": training_file, **fields})
+
+
+def change_job(job: str, change: str) -> Call:
+    return Call("POST", of(JOBS, job, change))
+
+
+def job_events(job: str, last: str | None) -> Call:
+    call = get(of(JOBS, job, "events"), {"stream": "true"}, accept="text/event-stream")
+    return dataclasses.replace(call, headers={"Last-Event-ID": last}) if last else call
+
+
+def completion(fields: dict[str, Any]) -> Call:
+    return Call("POST", "/v1/completions", body=fields, repeatable=True)
+
+
+def chat(fields: dict[str, Any]) -> Call:
+    return Call("POST", "/v1/chat/completions", body=fields, repeatable=True)
+
+
+def create_session(fields: dict[str, Any]) -> Call:
+    return once("POST", SESSIONS, body=fields)
+
+
+def restore_session(model: str, state: bytes) -> Call:
+    return once("POST", SESSIONS, query={"model": model}, content=state)
+
+
+def in_session(session: str, action: str, fields: dict[str, Any] | None = None) -> Call:
+    return once("POST", of(SESSIONS, session, action), body=fields)
+
+
+def stream_in_session(session: str, fields: dict[str, Any]) -> Call:
+    return Call("POST", of(SESSIONS, session, "generate"), body=fields)
+
+
+def session_state(session: str) -> Call:
+    return get(of(SESSIONS, session, "state"), accept="application/octet-stream")
+
+
+def explain(fields: dict[str, Any], accept: str = "application/json") -> Call:
+    return Call("POST", "/v1/explain", body=fields, accept=accept, repeatable=True)
+
+
+def streamed(call: Call) -> Call:
+    return dataclasses.replace(call, accept="text/event-stream", body={**call.body, "stream": True})

@@ -1,0 +1,158 @@
+"""clients/python against the whole service."""
+
+import asyncio
+import http.server
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from conftest import SMALL, TEXT
+
+PACKAGE = pathlib.Path(__file__).parents[2] / "clients" / "python"
+sys.path.insert(0, str(PACKAGE))
+import additive_client  # noqa: E402
+
+GREEDY = {"max_tokens": 12, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    with additive_client.Client(service.url) as c:
+        yield c
+
+
+@pytest.fixture(scope="module")
+def trained(client):
+    file = client.files.upload(TEXT.encode(), "a.txt")
+    assert client.files.content(file["id"]) == TEXT.encode()
+    job = client.jobs.create("additive", file["id"], seed=1, additive=dict(SMALL, max_steps=20))
+    job = client.jobs.wait(job["id"], progress=False)
+    assert job["status"] == "succeeded"
+    assert client.jobs.metrics(job["id"])[-1]["step"] == 20
+    return job["fine_tuned_model"]
+
+
+def joined(chunks):
+    return "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"])
+
+
+def test_streams_forks_and_restored_states_give_the_text_of_a_whole_answer(client, trained, tmp_path):
+    text = client.complete(trained, "9 bot", **GREEDY)["choices"][0]["text"]
+    assert text and joined(client.stream(trained, "9 bot", **GREEDY)) == text
+    with client.sessions.create(trained, "9 bot") as session, session.fork() as fork:
+        assert session.generate(**GREEDY)["choices"][0]["text"] == text
+        fork.export(tmp_path / "state")
+        with client.sessions.restore(trained, tmp_path / "state") as restored:
+            assert joined(restored.stream(**GREEDY)) == text
+    assert client.sessions.list() == []
+
+
+def test_the_asynchronous_client_says_the_same_and_the_synchronous_one_is_made_of_it(client, service, trained, tmp_path):
+    subprocess.run([sys.executable, PACKAGE / "make_sync.py", "--check"], check=True)
+
+    async def read():
+        async with additive_client.AsyncClient(service.url) as c, await c.sessions.create(trained, "9 bot") as session:
+            streamed = "".join([chunk["choices"][0]["text"] async for chunk in c.stream(trained, "9 bot", **GREEDY) if chunk["choices"]])
+            async for _ in c.stream(trained, "9 bot", **GREEDY):
+                break
+            assert trained in [model["id"] for model in await c.models.list()] and [job["id"] async for job in c.jobs.list()]
+            await c.models.export(trained, tmp_path / "model")
+            return streamed, (await session.generate(**GREEDY))["choices"][0]["text"], await asyncio.gather(
+                *(c.complete(trained, "9 bot", **GREEDY) for _ in range(3)))
+
+    text = client.complete(trained, "9 bot", **GREEDY)["choices"][0]["text"]
+    streamed, generated, several = asyncio.run(read())
+    assert streamed == generated == text and [answer["choices"][0]["text"] for answer in several] == [text] * 3
+    assert (tmp_path / "model" / "config.json").exists() and client.sessions.list() == []
+
+
+def test_a_model_that_is_exported_and_pushed_writes_the_same_text(client, trained, tmp_path):
+    client.models.push("copy", client.models.export(trained, tmp_path / "model"))
+    assert client.complete("copy", "9 bot", **GREEDY)["choices"] == client.complete(trained, "9 bot", **GREEDY)["choices"]
+
+
+def test_contributions_sum_to_the_score_and_the_page_is_the_services_own(client, trained):
+    explanation = client.explain(trained, "9 bottles")
+    found = explanation.contributions
+    assert abs(sum(found["sums"].values()) - found["score"]) <= 1e-4
+    assert "<html" in explanation.to_html()
+
+
+def test_an_error_carries_status_type_code_and_parameter(client, trained):
+    with pytest.raises(additive_client.APIError) as caught:
+        client.complete(trained, "x", max_tokens=-1)
+    error = caught.value
+    assert (error.status, error.type, error.param) == (400, "invalid_request_error", "max_tokens") and error.code
+
+
+class Unreliable(http.server.BaseHTTPRequestHandler):
+    """Answers the next of `answers`, (status, headers, body), and notes what was asked for."""
+
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append(self.headers)
+        status, headers, body = self.server.answers.pop(0)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = answer
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def unreliable():
+    server = http.server.HTTPServer(("127.0.0.1", 0), Unreliable)
+    server.asked, server.answers = [], []
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    with additive_client.Client(f"http://127.0.0.1:{server.server_port}") as client:
+        yield server, client
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_request_is_sent_again_with_its_key_and_a_final_error_is_raised(unreliable):
+    server, client = unreliable
+    server.answers += [(503, {"Retry-After": "0"}, b""), (429, {}, b"{}"), (200, {}, b'{"id": "ftjob-1"}')]
+    assert client.jobs.create("additive", "file-1")["id"] == "ftjob-1"
+    keys = {headers["Idempotency-Key"] for headers in server.asked}
+    assert len(server.asked) == 3 and len(keys) == 1 and None not in keys
+    server.answers += [(503, {}, b"no JSON")]
+    with pytest.raises(additive_client.APIError) as caught:
+        client.jobs.cancel("ftjob-1")  # not to be repeated
+    assert caught.value.status == 503 and "no JSON" in str(caught.value) and not server.answers
+
+
+def test_events_go_on_behind_the_last_one_when_the_stream_is_cut(unreliable):
+    server, client = unreliable
+    parts = [f"id: {n}\ndata: {json.dumps({'object': 'event', 'id': str(n)})}\n\n".encode() for n in range(3)]
+    server.answers += [(200, {}, parts[0] + parts[1] + b"id: 2\ndata: {"), (200, {}, parts[2] + b"data: [DONE]\n\n")]
+    assert [event["id"] for event in client.jobs.events("ftjob-1")] == ["0", "1", "2"]
+    assert server.asked[1]["Last-Event-ID"] == "1"
+
+
+@pytest.mark.slow
+def test_the_package_installs_is_typed_and_its_readme_runs_as_written(service, tmp_path):
+    def run(*command):
+        done = subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", PACKAGE, "mypy==1.18.2")
+    run(python, "-m", "mypy", "--config-file", PACKAGE / "pyproject.toml", "-p", "additive_client")
+    code = (PACKAGE / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    (tmp_path / "corpus.txt").write_text(TEXT)
+    (tmp_path / "readme.py").write_text(code.replace("http://127.0.0.1:8080", service.url))
+    assert "sums" in run(python, "readme.py")
