@@ -55,9 +55,9 @@ static void report(const char *folder, const char *weights, const dataset *d, in
 	double with = evaluate(folder, bench_dtype(weights), d, b, true, &e);
 	double without = evaluate(folder, bench_dtype(weights), d, b, false, &e);
 	o->measure(&e, metrics);
-	printf("{\"weights\": \"%s\", \"loss\": %.6f", weights, e.nats / e.labels);
+	printf("{\"weights\": \"%s\", \"loss\": %.9f", weights, e.nats / e.labels);
 	for (int i = 0; o->metrics[i]; i++)
-		printf(", \"%s\": %.6f", o->metrics[i], metrics[i]);
+		printf(", \"%s\": %.9f", o->metrics[i], metrics[i]);
 	printf(", \"seconds\": %.3f, \"seconds_without\": %.3f}\n", with, without);
 	fflush(stdout);
 	text_record_fini(&e.record);
