@@ -76,11 +76,11 @@ static status write_carry(const char *folder, const carry *c, int64_t step, erro
 	return carry_write(c, step, path, err);
 }
 
-static status write_best(const char *folder, const best_weights *b, error *err)
+static status write_best(const char *folder, const kept_weights *b, error *err)
 {
 	char path[PATH_MAX];
 	TRY(join(path, folder, BEST, err));
-	return best_weights_write(b, path, err);
+	return kept_weights_write(b, path, err);
 }
 
 static status write_all(const char *folder, const checkpoint_parts *p, const tokenizer *tok, const json_t *state,
@@ -280,12 +280,12 @@ status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *
 	return close_part(about, carry_read(c, step, path, about, err), err);
 }
 
-status checkpoint_load_best(const char *folder, best_weights *b, error *err)
+status checkpoint_load_best(const char *folder, kept_weights *b, error *err)
 {
 	char path[PATH_MAX];
 	manifest *about;
 	if (!b)
 		return STATUS_OK;
 	TRY(open_part(folder, BEST, path, &about, err));
-	return close_part(about, best_weights_read(b, path, about, err), err);
+	return close_part(about, kept_weights_read(b, path, about, err), err);
 }

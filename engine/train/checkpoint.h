@@ -4,7 +4,7 @@
  *   optimizer.safetensors   what the optimiser keeps, under the names that its kind gives: of adamw "m" and "v", laid
  *                           out like the model's arena
  *   carried.safetensors     with carry_state: what the rows of the next step carry (carry.h)
- *   best.safetensors        with keep_best, after the first evaluation: the weights of the best one (best_weights.h)
+ *   best.safetensors        with keep_best, after the first evaluation: the weights of the best one (kept_weights.h)
  *   trainer.json            the trainer's own state, and "updates"
  *   manifest.json           written last: the hashes of all of these (manifest.h)
  *
@@ -14,7 +14,7 @@
 #ifndef ENGINE_TRAIN_CHECKPOINT_H
 #define ENGINE_TRAIN_CHECKPOINT_H
 
-#include "engine/train/best_weights.h"
+#include "engine/train/kept_weights.h"
 #include "engine/train/carry.h"
 #include "engine/train/optimizer.h"
 
@@ -23,7 +23,7 @@ typedef struct checkpoint_parts {
 	const model *model;
 	const optimizer *optimizer;
 	const carry *carry;
-	const best_weights *best;
+	const kept_weights *best;
 	int64_t step;
 } checkpoint_parts;
 
@@ -41,6 +41,6 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 /* What the rows of `step` carry, into c; NULL: nothing is read. */
 status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *err);
 /* The weights of the best evaluation; NULL: nothing is read. */
-status checkpoint_load_best(const char *folder, best_weights *b, error *err);
+status checkpoint_load_best(const char *folder, kept_weights *b, error *err);
 
 #endif

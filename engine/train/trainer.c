@@ -349,7 +349,7 @@ static status finish_evaluation(trainer *t, unsigned *events)
 	const double loss = e->nats / e->labels;
 	const bool best = isfinite(loss) && (p->best_step == 0 || loss < p->best_valid_loss);
 	if (best && t->best)
-		TRY(best_weights_keep(t->best));
+		TRY(kept_weights_take(t->best));
 	if (best) {
 		p->best_step = p->step;
 		p->best_valid_loss = loss;
@@ -492,7 +492,7 @@ status trainer_conclude(trainer *t, error *err)
 	assert(!t->stage);
 	const bool earlier = t->best && p->best_step > 0 && p->best_step != p->step;
 	if (earlier)
-		TRY(settle_failure(t, best_weights_use(t->best), err));
+		TRY(settle_failure(t, kept_weights_use(t->best), err));
 	p->result_step = earlier ? p->best_step : p->step;
 	return STATUS_OK;
 }

@@ -129,7 +129,7 @@ static status build(trainer *t, error *err)
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
 	TRY(pass_new(&t->train_pass, t->model, o, &spec, optimizer_gradients(t->optimizer), err));
 	TRY(build_carry(&t->train_carry, t, t->train_pass, o->batch_size, o->gradient_accumulation, err));
-	if (o->keep_best && best_weights_new(&t->best, t->model) != STATUS_OK)
+	if (o->keep_best && kept_weights_new(&t->best, t->model) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	return t->valid ? build_evaluation(t, err) : STATUS_OK;
 }
@@ -177,7 +177,7 @@ void trainer_free(trainer *t)
 	pass_free(t->train_pass);
 	pass_free(t->valid_pass);
 	preview_free(t->preview);
-	best_weights_free(t->best);
+	kept_weights_free(t->best);
 	free(t->evaluation.tally);
 	free(t->evaluation.hits);
 	text_record_fini(&t->evaluation.record);

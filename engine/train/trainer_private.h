@@ -2,7 +2,7 @@
 #ifndef ENGINE_TRAIN_TRAINER_PRIVATE_H
 #define ENGINE_TRAIN_TRAINER_PRIVATE_H
 
-#include "engine/train/best_weights.h"
+#include "engine/train/kept_weights.h"
 #include "engine/train/carry.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer.h"
@@ -48,7 +48,7 @@ struct trainer {
 	size_t tally_bytes;
 	int64_t valid_step; /* the step after which the last evaluation was, 0: none */
 	int64_t stale;      /* evaluations since that with the lowest loss */
-	best_weights *best; /* NULL without keep_best */
+	kept_weights *best; /* NULL without keep_best */
 	int bad_steps;      /* not finite, in a row */
 	train_progress progress;
 	error failed; /* the final error, once there is one */

@@ -1,19 +1,19 @@
-#include "engine/train/best_weights.h"
+#include "engine/train/kept_weights.h"
 
 #include "engine/base/memory.h"
 #include "engine/model/safetensors.h"
 
 #define WEIGHTS "weights"
 
-struct best_weights {
+struct kept_weights {
 	const model *model;
 	int64_t floats;
 	float *weights;
 };
 
-status best_weights_new(best_weights **out, const model *m)
+status kept_weights_new(kept_weights **out, const model *m)
 {
-	best_weights *b = *out = memory_new(1, sizeof *b);
+	kept_weights *b = *out = memory_new(1, sizeof *b);
 	if (!b)
 		return STATUS_NOMEM;
 	b->model = m;
@@ -21,12 +21,12 @@ status best_weights_new(best_weights **out, const model *m)
 	b->weights = memory_new((size_t)b->floats, sizeof *b->weights);
 	if (b->weights)
 		return STATUS_OK;
-	best_weights_free(b);
+	kept_weights_free(b);
 	*out = NULL;
 	return STATUS_NOMEM;
 }
 
-void best_weights_free(best_weights *b)
+void kept_weights_free(kept_weights *b)
 {
 	if (!b)
 		return;
@@ -34,31 +34,31 @@ void best_weights_free(best_weights *b)
 	free(b);
 }
 
-static size_t bytes_of(const best_weights *b)
+static size_t bytes_of(const kept_weights *b)
 {
 	return (size_t)b->floats * sizeof *b->weights;
 }
 
-status best_weights_keep(best_weights *b)
+status kept_weights_take(kept_weights *b)
 {
 	backend *device = model_backend(b->model);
 	return device->download(device, b->weights, model_arena(b->model), bytes_of(b));
 }
 
-status best_weights_use(const best_weights *b)
+status kept_weights_use(const kept_weights *b)
 {
 	backend *device = model_backend(b->model);
 	return device->upload(device, model_arena(b->model), b->weights, bytes_of(b));
 }
 
-status best_weights_write(const best_weights *b, const char *path, error *err)
+status kept_weights_write(const kept_weights *b, const char *path, error *err)
 {
 	const safetensors_item item = {
 	    .name = WEIGHTS, .type = ST_F32, .rank = 1, .dim = {b->floats}, .data = b->weights};
 	return safetensors_write(path, &item, 1, NULL, err);
 }
 
-status best_weights_read(best_weights *b, const char *path, const manifest *about, error *err)
+status kept_weights_read(kept_weights *b, const char *path, const manifest *about, error *err)
 {
 	safetensors *file;
 	TRY(safetensors_open_verified(&file, path, about, err));

@@ -1,0 +1,22 @@
+/* kept_weights.h - the trained weights as they were after one evaluation, on the host: those of the lowest validation
+ * loss, which a run with keep_best ends with. */
+#ifndef ENGINE_TRAIN_KEPT_WEIGHTS_H
+#define ENGINE_TRAIN_KEPT_WEIGHTS_H
+
+#include "engine/base/manifest.h"
+#include "engine/model/model.h"
+
+typedef struct kept_weights kept_weights;
+
+/* Borrows m. STATUS_NOMEM. */
+status kept_weights_new(kept_weights **out, const model *m);
+void kept_weights_free(kept_weights *b);
+/* Copy the model's weights out of the device, and back. */
+status kept_weights_take(kept_weights *b);
+status kept_weights_use(const kept_weights *b);
+/* As a safetensors file: "weights", laid out like the trained part of the arena. */
+status kept_weights_write(const kept_weights *b, const char *path, error *err);
+/* STATUS_CORRUPT: it has not so many. STATUS_STORAGE as safetensors_open_verified. */
+status kept_weights_read(kept_weights *b, const char *path, const manifest *about, error *err);
+
+#endif
