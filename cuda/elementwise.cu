@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill, accumulate: one element of the result per element of the
+/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill, accumulate, lerp: one element of the result per element of the
  * arguments.
  *
  * A thread takes 16 bytes of a tensor at a time, neighbours next to each other; what is left over (fewer elements than
@@ -6,7 +6,7 @@
  * shape. An element is read before it is written, by the same thread, so a result may lie where an argument lay.
  *
  * Bytes per element, f32 / bf16: add, mul 12 / 6; gate 16 / 8; scale, scale_by, tanh 8 / 4; secant_grad 16; fill 4;
- * accumulate 12. */
+ * accumulate, lerp 12. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 
@@ -68,6 +68,18 @@ struct constant {
 #pragma unroll
 		for (int i = 0; i < N; i++)
 			y.at[i] = x;
+		return y;
+	}
+};
+
+struct nearer {
+	const float *p, *x, *rate;
+	template <int N> __device__ __forceinline__ numbers<N> at(int64_t e) const
+	{
+		numbers<N> y = load<N>(p + e), to = load<N>(x + e);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			y.at[i] = __fmaf_rn(*rate, to.at[i] - y.at[i], y.at[i]);
 		return y;
 	}
 };
@@ -175,4 +187,11 @@ status cuda_accumulate(backend *b, const op_call *call)
 	float *sum = (float *)call->in[0].data;
 	increased f = {sum, (const float *)call->in[1].data, ((const scale_params *)call->params)->factor};
 	return cuda_elementwise(b, sum, f, shape_count(call->in[0].shape));
+}
+
+status cuda_lerp(backend *b, const op_call *call)
+{
+	float *p = (float *)call->in[0].data;
+	const nearer f = {p, (const float *)call->in[1].data, (const float *)call->in[2].data};
+	return cuda_elementwise(b, p, f, shape_count(call->in[0].shape));
 }

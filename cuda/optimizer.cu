@@ -6,6 +6,7 @@
  * is written all the same.
  *
  * Bytes per parameter, adamw: p, g, m, v read, p, m, v written, 28; with the bf16 copy 30. sgd: 20; with the copy 22.
+ * Factors of the decay: 1/4 more.
  *
  * row_squares: a warp takes a row, which tensor it is of by bisection, and sums in double; then a block takes a tensor
  * and sums its rows. 4 bytes per parameter. normalized_sgd: a warp takes a row: p, g read, p written, 12; with the
@@ -18,7 +19,7 @@
 
 struct adamw_arguments {
 	float *p, *m, *v;
-	const float *g, *norm2, *hyper;
+	const float *g, *norm2, *hyper, *decays;
 	bf16 *narrow;
 	adamw_params h;
 	double log_beta1, log_beta2;
@@ -27,9 +28,15 @@ struct adamw_arguments {
 
 /* What all elements share. */
 struct adamw_step {
-	float clip, shrink, step, root, eps;
+	float clip, decay, rate, root, eps;
 	int skip;
 };
+
+/* What element e of the arena keeps; N neighbours of a unit have the same. */
+static __device__ __forceinline__ float shrink_of(const float *decays, float decay, int64_t e)
+{
+	return 1.0f - decay * (decays ? decays[e / ROW_SPAN_UNIT] : 1.0f);
+}
 
 /* By two threads, 0 and 1. The order of transformers is the same expression with other constants. */
 static __device__ void prepare_step(const adamw_arguments &o, adamw_step *s)
@@ -44,8 +51,8 @@ static __device__ void prepare_step(const adamw_arguments &o, adamw_step *s)
 	const float norm2 = *o.norm2, norm = sqrtf(norm2), lr = o.hyper[0];
 	s->skip = !isfinite(norm2);
 	s->clip = o.h.clip > 0.0f && norm > o.h.clip ? o.h.clip / (norm + 1e-6f) : 1.0f;
-	s->shrink = 1.0f - lr * o.h.decay;
-	s->step = (float)((double)lr / correction) * (o.h.transformers ? s->shrink : 1.0f);
+	s->decay = lr * o.h.decay;
+	s->rate = (float)((double)lr / correction);
 }
 
 template <int N> static __device__ __forceinline__ void update(const adamw_arguments &o, const adamw_step &s, int64_t e)
@@ -54,12 +61,13 @@ template <int N> static __device__ __forceinline__ void update(const adamw_argum
 	if (!s.skip) {
 		const numbers<N> g = load<N>(o.g + e);
 		numbers<N> m = load<N>(o.m + e), v = load<N>(o.v + e);
+		const float shrink = shrink_of(o.decays, s.decay, e), step = o.h.transformers ? s.rate * shrink : s.rate;
 #pragma unroll
 		for (int i = 0; i < N; i++) {
 			const float grad = s.clip * g.at[i];
 			m.at[i] = o.h.beta1 * m.at[i] + (1.0f - o.h.beta1) * grad;
 			v.at[i] = o.h.beta2 * v.at[i] + (1.0f - o.h.beta2) * grad * grad;
-			p.at[i] = p.at[i] * s.shrink - s.step * m.at[i] / (sqrtf(v.at[i]) * s.root + s.eps);
+			p.at[i] = p.at[i] * shrink - step * m.at[i] / (sqrtf(v.at[i]) * s.root + s.eps);
 		}
 		store(o.m + e, m);
 		store(o.v + e, v);
@@ -94,6 +102,7 @@ status cuda_adamw(backend *b, const op_call *call)
 	o.norm2 = (const float *)call->in[4].data;
 	o.hyper = (const float *)call->in[5].data;
 	o.narrow = (bf16 *)cuda_optional(call, 6);
+	o.decays = (const float *)cuda_optional(call, 7);
 	o.h = *(const adamw_params *)call->params;
 	o.log_beta1 = log((double)o.h.beta1);
 	o.log_beta2 = log((double)o.h.beta2);
@@ -104,7 +113,7 @@ status cuda_adamw(backend *b, const op_call *call)
 
 struct sgd_arguments {
 	float *p, *m;
-	const float *g, *norm2, *hyper;
+	const float *g, *norm2, *hyper, *decays;
 	bf16 *narrow;
 	sgd_params h;
 	int64_t n;
@@ -112,7 +121,7 @@ struct sgd_arguments {
 
 /* What all elements share. */
 struct sgd_step {
-	float factor, shrink, rate;
+	float factor, decay, rate;
 	bool skip;
 };
 
@@ -121,7 +130,7 @@ static __device__ __forceinline__ sgd_step prepare_step(const sgd_arguments &o)
 	const float norm2 = *o.norm2, norm = sqrtf(norm2), rate = *o.hyper;
 	const float clip = o.h.clip > 0.0f && norm > o.h.clip ? o.h.clip / (norm + 1e-6f) : 1.0f;
 	const float unit = norm > 0.0f ? 1.0f / norm : 0.0f;
-	return {o.h.normalize ? unit : clip, 1.0f - rate * o.h.decay, rate, !isfinite(norm2)};
+	return {o.h.normalize ? unit : clip, rate * o.h.decay, rate, !isfinite(norm2)};
 }
 
 template <int N> static __device__ __forceinline__ void update(const sgd_arguments &o, const sgd_step &s, int64_t e)
@@ -130,10 +139,11 @@ template <int N> static __device__ __forceinline__ void update(const sgd_argumen
 	if (!s.skip) {
 		const numbers<N> g = load<N>(o.g + e);
 		numbers<N> m = load<N>(o.m + e);
+		const float shrink = shrink_of(o.decays, s.decay, e);
 #pragma unroll
 		for (int i = 0; i < N; i++) {
 			m.at[i] = o.h.momentum * m.at[i] + s.factor * g.at[i];
-			p.at[i] = p.at[i] * s.shrink - s.rate * m.at[i];
+			p.at[i] = p.at[i] * shrink - s.rate * m.at[i];
 		}
 		store(o.m + e, m);
 		store(o.p + e, p);
@@ -162,6 +172,7 @@ status cuda_sgd(backend *b, const op_call *call)
 	o.norm2 = (const float *)call->in[3].data;
 	o.hyper = (const float *)call->in[4].data;
 	o.narrow = (bf16 *)cuda_optional(call, 5);
+	o.decays = (const float *)cuda_optional(call, 6);
 	o.h = *(const sgd_params *)call->params;
 	o.n = shape_count(call->in[0].shape);
 	return cuda_launch(b, sgd_kernel, cuda_blocks(b, o.n, ELEMENT_THREADS * 4), ELEMENT_THREADS, 0, o);
@@ -271,7 +282,7 @@ status cuda_row_squares(backend *b, const op_call *call)
 
 struct normalized_sgd_arguments {
 	float *p, *statistics;
-	const float *g, *rows, *tensors, *norm2, *hyper;
+	const float *g, *rows, *tensors, *norm2, *hyper, *decays;
 	bf16 *narrow;
 	normalized_sgd_params h;
 	row_spans spans;
@@ -280,14 +291,14 @@ struct normalized_sgd_arguments {
 /* What all rows share. */
 struct normalized_sgd_step {
 	double rate, weights;
-	float shrink;
+	float decay;
 	bool skip;
 };
 
 static __device__ __forceinline__ normalized_sgd_step prepare_step(const normalized_sgd_arguments &o)
 {
 	const double rho = (double)o.h.row_decay;
-	return {(double)o.hyper[0], (1.0 - pow(rho, (double)o.hyper[1])) / (1.0 - rho), 1.0f - o.hyper[0] * o.h.decay,
+	return {(double)o.hyper[0], (1.0 - pow(rho, (double)o.hyper[1])) / (1.0 - rho), o.hyper[0] * o.h.decay,
 	        !isfinite(*o.norm2)};
 }
 
@@ -311,7 +322,7 @@ static __device__ __forceinline__ float row_rate(const normalized_sgd_arguments 
 
 template <int N>
 static __device__ __forceinline__ void step_row(const normalized_sgd_arguments &o, const normalized_sgd_step &s,
-                                                float rate, int64_t at, int width, int lane)
+                                                float rate, float shrink, int64_t at, int width, int lane)
 {
 	for (int i = lane * N; i < width; i += WARP * N) {
 		numbers<N> p = load<N>(o.p + at + i);
@@ -319,7 +330,7 @@ static __device__ __forceinline__ void step_row(const normalized_sgd_arguments &
 			const numbers<N> g = load<N>(o.g + at + i);
 #pragma unroll
 			for (int j = 0; j < N; j++)
-				p.at[j] = p.at[j] * s.shrink - rate * g.at[j];
+				p.at[j] = p.at[j] * shrink - rate * g.at[j];
 			store(o.p + at + i, p);
 		}
 		if (o.narrow)
@@ -335,11 +346,12 @@ static __global__ void __launch_bounds__(ELEMENT_THREADS) normalized_sgd_kernel(
 		const int k = find_span(o.spans, (int)r);
 		const float rate = row_rate(o, s, k, (int)r, lane);
 		const int64_t at = place_of(o.spans.each[k], (int)r);
+		const float shrink = shrink_of(o.decays, s.decay, (int64_t)ROW_SPAN_UNIT * o.spans.each[k].place);
 		const int width = o.spans.each[k].width;
 		if (width % 4)
-			step_row<1>(o, s, rate, at, width, lane);
+			step_row<1>(o, s, rate, shrink, at, width, lane);
 		else
-			step_row<4>(o, s, rate, at, width, lane);
+			step_row<4>(o, s, rate, shrink, at, width, lane);
 	}
 }
 
@@ -355,6 +367,7 @@ status cuda_normalized_sgd(backend *b, const op_call *call)
 	o.norm2 = (const float *)call->in[6].data;
 	o.hyper = (const float *)call->in[7].data;
 	o.narrow = (bf16 *)cuda_optional(call, 8);
+	o.decays = (const float *)cuda_optional(call, 9);
 	o.h = *(const normalized_sgd_params *)call->params;
 	return cuda_launch(b, normalized_sgd_kernel, cuda_blocks(b, o.spans.rows, ELEMENT_THREADS / WARP),
 	                   ELEMENT_THREADS, 0, o);

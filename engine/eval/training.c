@@ -124,7 +124,7 @@ static status add_adamw(golden *g, training *t, update *u, error *err)
 	u->bindings[2] = (plan_binding){graph_state(u->graph, "m", all), mean};
 	u->bindings[3] = (plan_binding){graph_state(u->graph, "v", all), square};
 	op_adamw(u->graph, u->weights, u->gradients, u->bindings[2].v, u->bindings[3].v, t->norm2, t->hyper, VALUE_NONE,
-	         t->params);
+	         VALUE_NONE, t->params);
 	return STATUS_OK;
 }
 
@@ -147,7 +147,8 @@ static status add_normalized(golden *g, training *t, update *u, error *err)
 	                                graph_weight(u->graph, "spans", DTYPE_I32, SHAPE2(tensors, ROW_SPAN_WORDS)),
 	                            .norm2 = t->norm2,
 	                            .hyper = t->hyper,
-	                            .narrow = VALUE_NONE};
+	                            .narrow = VALUE_NONE,
+	                            .decays = VALUE_NONE};
 	u->bindings[2] = (plan_binding){in.statistics, t->statistics};
 	u->bindings[3] = (plan_binding){in.spans, table};
 	in.rows = op_row_squares(u->graph, u->gradients, in.spans, rows, &in.tensors);

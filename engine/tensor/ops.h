@@ -826,6 +826,9 @@ value op_fill_integer(graph *g, shape shape, int32_t value);
 /* accumulate: sum += factor · x, in place. sum […], x […]. */
 void op_accumulate(graph *g, value sum, value x, float factor);
 
+/* lerp: p += rate · (x - p), in place. p […], x […], rate a scalar. */
+void op_lerp(graph *g, value p, value x, value rate);
+
 /* sum_squares: Σ x² as a scalar, accumulated in double in a fixed order. */
 value op_sum_squares(graph *g, value x);
 
@@ -836,25 +839,27 @@ value op_sum_squares(graph *g, value x);
  * or with `transformers` (the order of Hugging Face's AdamW: eps beside √v as it is, decay of the updated p)
  *   p = (p - lr · √(1-β2^t) / (1-β1^t) · m / (√v + eps)) (1 - lr·decay)
  * p [n], g [n], m [n], v [n], norm2 scalar, hyper [2] = {lr, t}. A non-finite norm2
- * leaves p, m and v untouched. narrow? [bf16] [n] is p rounded, written whenever the op runs.
+ * leaves p, m and v untouched. narrow? [bf16] [n] is p rounded, written whenever the op runs. decays? [⌈n / 16⌉]:
+ * of every 16 numbers of p, ROW_SPAN_UNIT, a factor of `decay`; 1 where it is not given.
  * (Loshchilov and Hutter 2019; PyTorch's AdamW.) */
 typedef struct adamw_params {
 	float beta1, beta2, eps, decay, clip;
 	bool transformers;
 } adamw_params;
-void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow,
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow, value decays,
               adamw_params params);
 
 /* sgd on flat arenas, in place on p and m:
  *   c = normalize ? (norm > 0 ? 1 / norm : 0) : clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1, norm = √norm2
  *   m = μ m + c·g;  p = p (1 - lr·decay) - lr·m
- * p [n], g [n], m [n], norm2 scalar, hyper [2] = {lr, t} (t is not read), narrow? [bf16] [n]. A norm2 that is not
- * finite and narrow are treated as by adamw. (Polyak 1964, in PyTorch's form.) */
+ * p [n], g [n], m [n], norm2 scalar, hyper [2] = {lr, t} (t is not read), narrow? [bf16] [n], decays? [⌈n / 16⌉]. A
+ * norm2 that is not finite, narrow and decays are treated as by adamw. (Polyak 1964, in PyTorch's form.) */
 typedef struct sgd_params {
 	float momentum, decay, clip;
 	bool normalize;
 } sgd_params;
-void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, sgd_params params);
+void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, value decays,
+            sgd_params params);
 
 /* row_squares: the sums of squares of the rows of the tensors in an arena, and of the tensors.
  * x [n] f32, spans [i32] [K, 4] (a row_span each) -> rows [R], tensors [K], both f32; each row and each tensor is
@@ -877,14 +882,15 @@ value op_row_squares(graph *g, value x, value spans, int64_t rows, value *tensor
  *   row:    s = ρ s + |g|² / (rms ? X : 1), also where g is 0;  c = s / Σ_{i<t} ρ^i
  *   p = p (1 - lr·decay) - lr · (G or g) / √c, where nothing is subtracted if G or g is 0
  * p [n], g [n], s [R], rows [R], tensors [K], spans [i32] [K, 4] (as row_squares has them), norm2 scalar,
- * hyper [2] = {lr, t}, narrow? [bf16] [n]. s of rows of other tensors stays. A norm2 that is not finite and narrow are
- * treated as by adamw, but what lies between tensors is not written. ρ is row_decay, from 0 to below 1. */
+ * hyper [2] = {lr, t}, narrow? [bf16] [n], decays? [⌈n / 16⌉], of a tensor the factor where it begins. s of rows of
+ * other tensors stays. A norm2 that is not finite, narrow and decays are treated as by adamw, but what lies between
+ * tensors is not written. ρ is row_decay, from 0 to below 1. */
 typedef struct normalized_sgd_params {
 	float row_decay, decay;
 	bool rms;
 } normalized_sgd_params;
 typedef struct normalized_sgd_inputs {
-	value p, grad, statistics, rows, tensors, spans, norm2, hyper, narrow;
+	value p, grad, statistics, rows, tensors, spans, norm2, hyper, narrow, decays;
 } normalized_sgd_inputs;
 void op_normalized_sgd(graph *g, const normalized_sgd_inputs *in, normalized_sgd_params params);
 

@@ -16,6 +16,8 @@ struct optimizer {
 	int64_t state_floats[OPTIMIZER_MAX_STATES];
 	int64_t tensors, rows; /* trained */
 	int32_t *spans;        /* device: [tensors, ROW_SPAN_WORDS] */
+	float *decays;         /* device: of each ROW_SPAN_UNIT weights; NULL: all decay */
+	float *small2;         /* device: the mean of the micro-batches' norm2; NULL without gradient_noise */
 	plan *gather, *update;
 	value hyper, norm2, weight; /* weight: of the gather plan, or VALUE_NONE */
 	int64_t updates;
@@ -33,9 +35,19 @@ static status build_gather(optimizer *o, const train_options *options, error *er
 		o->weight = graph_input(g, "weight", DTYPE_F32, SHAPE0());
 		added = op_scale_by(g, gradients, o->weight);
 	}
-	op_accumulate(g, mean, added, (float)(1.0 / (double)options->gradient_accumulation));
-	const plan_binding bindings[] = {{mean, o->mean}, {gradients, o->gradients}};
-	return plan_new(&o->gather, g, o->backend, bindings, 2, err);
+	const float share = (float)(1.0 / (double)options->gradient_accumulation);
+	op_accumulate(g, mean, added, share);
+	plan_binding bindings[3] = {{mean, o->mean}, {gradients, o->gradients}};
+	if (o->small2) {
+		bindings[2] = (plan_binding){graph_state(g, "small2", SHAPE0()), o->small2};
+		op_accumulate(g, bindings[2].v, op_sum_squares(g, gradients), share);
+	}
+	return plan_new(&o->gather, g, o->backend, bindings, o->small2 ? 3 : 2, err);
+}
+
+static int64_t units_of(const optimizer *o)
+{
+	return (o->floats + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
 }
 
 static status build_update(optimizer *o, model *m, const train_options *options, error *err)
@@ -46,7 +58,8 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	const shape all = SHAPE1(o->floats);
 	plan_binding bindings[4 + OPTIMIZER_MAX_STATES];
 	int n = 0;
-	optimizer_values v = {.weights = graph_state(g, "weights", all), .rows = o->rows, .bf16 = VALUE_NONE};
+	optimizer_values v = {
+	    .weights = graph_state(g, "weights", all), .rows = o->rows, .bf16 = VALUE_NONE, .decays = VALUE_NONE};
 	bindings[n++] = (plan_binding){v.weights, model_arena(m)};
 	for (int i = 0; o->kind->states[i].name; i++) {
 		v.state[i] = graph_state(g, o->kind->states[i].name, SHAPE1(o->state_floats[i]));
@@ -56,6 +69,10 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	bindings[n++] = (plan_binding){v.gradients, o->mean ? o->mean : o->gradients};
 	v.spans = graph_weight(g, "spans", DTYPE_I32, SHAPE2(o->tensors, ROW_SPAN_WORDS));
 	bindings[n++] = (plan_binding){v.spans, o->spans};
+	if (o->decays) {
+		v.decays = graph_weight(g, "decays", DTYPE_F32, SHAPE1(units_of(o)));
+		bindings[n++] = (plan_binding){v.decays, o->decays};
+	}
 	if (model_bf16_weights(m)) {
 		v.bf16 = graph_weight(g, "narrow", DTYPE_BF16, all);
 		bindings[n++] = (plan_binding){v.bf16, model_bf16_weights(m)};
@@ -97,6 +114,25 @@ static status make_spans(optimizer *o, const model *m)
 	return s;
 }
 
+/* 1 where matrices and tables lie, 0 where vectors do. */
+static status make_decays(optimizer *o, const model *m)
+{
+	float *decays = memory_new((size_t)units_of(o), sizeof *decays);
+	if (!decays)
+		return STATUS_NOMEM;
+	for (int i = 0; i < model_tensor_count(m); i++) {
+		const parameter_spec *p = model_parameter(m, i);
+		const int64_t first = model_parameter_offset(m, i), last = first + shape_count(p->shape);
+		for (int64_t at = first; at < last && !p->fixed && p->shape.rank > 1; at += ROW_SPAN_UNIT)
+			decays[at / ROW_SPAN_UNIT] = 1;
+	}
+	status s = allocate(o, units_of(o), &o->decays);
+	if (s == STATUS_OK)
+		s = o->backend->upload(o->backend, o->decays, decays, (size_t)units_of(o) * sizeof *decays);
+	free(decays);
+	return s;
+}
+
 static status build(optimizer *o, model *m, const train_options *options, error *err)
 {
 	if (model_bf16_weights(m) && !o->kind->bf16_copy)
@@ -104,6 +140,8 @@ static status build(optimizer *o, model *m, const train_options *options, error 
 		                 o->kind->name);
 	TRY(allocate(o, o->floats, &o->gradients));
 	TRY(make_spans(o, m));
+	if (options->decayed == DECAYED_MATRICES)
+		TRY(make_decays(o, m));
 	for (int i = 0; o->kind->states[i].name; i++) {
 		o->state_floats[i] = count_state(o, o->kind->states[i].layout);
 		TRY(allocate(o, o->state_floats[i], &o->state[i]));
@@ -146,6 +184,8 @@ void optimizer_free(optimizer *o)
 	o->backend->release(o->backend, o->spans);
 	for (int i = 0; i < OPTIMIZER_MAX_STATES; i++)
 		o->backend->release(o->backend, o->state[i]);
+	o->backend->release(o->backend, o->decays);
+	o->backend->release(o->backend, o->small2);
 	free(o);
 }
 

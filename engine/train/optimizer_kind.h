@@ -32,6 +32,7 @@ typedef struct optimizer_values {
 	value hyper;     /* [2]: learning rate, number of the update from 1 */
 	value spans;     /* [i32] [trained parameters, ROW_SPAN_WORDS]: a row_span each (ops.h) */
 	int64_t rows;    /* of all trained parameters */
+	value decays;    /* [⌈floats / 16⌉]: how much of weight_decay each 16 weights have; VALUE_NONE: all of it */
 	value bf16;      /* [floats] of the bf16 copy of the weights, to be written; VALUE_NONE: there is none */
 	value state[OPTIMIZER_MAX_STATES]; /* to be updated in place; zero before the first update */
 } optimizer_values;

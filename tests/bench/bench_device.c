@@ -304,7 +304,7 @@ static void build_adamw(graph *g, const int64_t *arg) /* n */
 	value grad = graph_input(g, "g", DTYPE_F32, s), norm2 = op_sum_squares(g, grad);
 	op_adamw(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), graph_state(g, "v", s), norm2,
 	         graph_input(g, "hyper", DTYPE_F32, SHAPE1(2)), graph_weight(g, "narrow", DTYPE_BF16, s),
-	         (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1, false});
+	         VALUE_NONE, (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1, false});
 }
 
 /* x is read and g written, or x, g, dg read and dx written; m once each. x alone: 33 MB, which a cache can hold (warm),

@@ -473,6 +473,7 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	bench(w, text, (trial){.id = OP_dot_rows, .params = &twice, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
 	bench(w, text, (trial){.id = OP_sum_rows, .params = &twice, .n_in = 1, .in = {reals(w, s)}});
 	bench(w, text, (trial){.id = OP_accumulate, .params = &twice, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
+	bench(w, text, (trial){.id = OP_lerp, .n_in = 3, .in = {reals(w, s), reals(w, s), reals(w, SHAPE0())}});
 	bench(w, text,
 	      (trial){.id = OP_layernorm,
 	              .params = &norm,

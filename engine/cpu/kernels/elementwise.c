@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate: one pass over the elements, at
+/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate, lerp: one pass over the elements, at
  * the speed of memory. An output may be one of the inputs: element i is read before it is written, and nothing else is.
  */
 #include "engine/cpu/kernels/kernels.h"
@@ -145,4 +145,19 @@ status KERNEL(accumulate)(backend *b, const op_call *call)
 {
 	int64_t count = shape_count(call->in[0].shape);
 	return kernel_for(b, call, count, count, accumulate);
+}
+
+static void lerp(const op_call *call, int64_t first, int64_t last)
+{
+	float *p = call->in[0].data;
+	const float *x = call->in[1].data, rate = *(const float *)call->in[2].data;
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
+		p[i] += rate * (x[i] - p[i]);
+}
+
+status KERNEL(lerp)(backend *b, const op_call *call)
+{
+	int64_t count = shape_count(call->in[0].shape);
+	return kernel_for(b, call, count, count, lerp);
 }

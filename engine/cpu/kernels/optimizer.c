@@ -8,19 +8,25 @@
 
 enum { COST = 4 };
 
-/* The bf16 copy is the last input. */
-static void narrow(const op_call *call, int64_t first, int64_t last)
-{
-	const float *p = call->in[0].data;
-	uint16_t *out = call->in[call->n_in - 1].data;
-	for (int64_t i = first; i < last; i++)
-		out[i] = panel_bf16(p[i]);
-}
+/* With decays every 16 numbers have a factor of their own. */
+enum { CHUNK = 4096 };
 
+/* Input `copy`: the bf16 copy. */
 static status finish(backend *b, const op_call *call, int copy)
 {
 	const int64_t n = shape_count(call->in[0].shape);
-	return kernel_optional(call, copy) ? kernel_for(b, call, n, n, narrow) : STATUS_OK;
+	const float *p = call->in[0].data;
+	uint16_t *out = copy < call->n_in ? call->in[copy].data : NULL;
+	const int threads = kernel_threads(b, n);
+#pragma omp parallel for simd schedule(simd : static) num_threads(threads)
+	for (int64_t i = 0; i < (out ? n : 0); i++)
+		out[i] = panel_bf16(p[i]);
+	return STATUS_OK;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
 }
 
 status KERNEL(adamw)(backend *b, const op_call *call)
@@ -33,19 +39,26 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 	if (!isfinite(norm2))
 		return finish(b, call, 6);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
-	const float beta1 = h->beta1, beta2 = h->beta2, shrink = 1.0f - lr * h->decay;
+	const float beta1 = h->beta1, beta2 = h->beta2, *decays = kernel_optional(call, 7);
 	/* The bias corrections in double: 1 - 0.999^t loses digits early on. */
 	const float rate = (float)(lr / (1.0 - pow(beta1, hyper[1])));
 	const float root = (float)(1.0 / sqrt(1.0 - pow(beta2, hyper[1])));
 	/* The order of transformers is the same expression with other constants. */
-	const float step = h->transformers ? rate * shrink : rate, eps = h->transformers ? h->eps * root : h->eps;
+	const float eps = h->transformers ? h->eps * root : h->eps;
 	const int threads = kernel_threads(b, n * COST);
-#pragma omp parallel for simd schedule(simd : static) num_threads(threads)
-	for (int64_t i = 0; i < n; i++) {
-		float grad = clip * g[i];
-		m[i] = beta1 * m[i] + (1.0f - beta1) * grad;
-		v[i] = beta2 * v[i] + (1.0f - beta2) * grad * grad;
-		p[i] = p[i] * shrink - step * m[i] / (sqrtf(v[i]) * root + eps);
+	const int64_t chunk = decays ? ROW_SPAN_UNIT : CHUNK;
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t at = 0; at < n; at += chunk) {
+		const float shrink = 1.0f - lr * h->decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
+		const float step = h->transformers ? rate * shrink : rate;
+		const int64_t end = least(at + chunk, n);
+#pragma omp simd
+		for (int64_t i = at; i < end; i++) {
+			float grad = clip * g[i];
+			m[i] = beta1 * m[i] + (1.0f - beta1) * grad;
+			v[i] = beta2 * v[i] + (1.0f - beta2) * grad * grad;
+			p[i] = p[i] * shrink - step * m[i] / (sqrtf(v[i]) * root + eps);
+		}
 	}
 	return finish(b, call, 6);
 }
@@ -62,12 +75,18 @@ status KERNEL(sgd)(backend *b, const op_call *call)
 		return finish(b, call, 5);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
 	const float factor = !h->normalize ? clip : norm > 0.0f ? 1.0f / norm : 0.0f;
-	const float momentum = h->momentum, shrink = 1.0f - lr * h->decay;
+	const float momentum = h->momentum, *decays = kernel_optional(call, 6);
 	const int threads = kernel_threads(b, n);
-#pragma omp parallel for simd schedule(simd : static) num_threads(threads)
-	for (int64_t i = 0; i < n; i++) {
-		m[i] = momentum * m[i] + factor * g[i];
-		p[i] = p[i] * shrink - lr * m[i];
+	const int64_t chunk = decays ? ROW_SPAN_UNIT : CHUNK;
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t at = 0; at < n; at += chunk) {
+		const float shrink = 1.0f - lr * h->decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
+		const int64_t end = least(at + chunk, n);
+#pragma omp simd
+		for (int64_t i = at; i < end; i++) {
+			m[i] = momentum * m[i] + factor * g[i];
+			p[i] = p[i] * shrink - lr * m[i];
+		}
 	}
 	return finish(b, call, 5);
 }
@@ -154,16 +173,16 @@ static void step_rows(const op_call *call, int64_t first, int64_t last)
 	const normalized_sgd_params *h = call->params;
 	float *p = call->in[0].data, *statistics = call->in[2].data;
 	const float *g = call->in[1].data, *rows = call->in[3].data, *tensors = call->in[4].data,
-	            *hyper = call->in[7].data;
+	            *hyper = call->in[7].data, *decays = kernel_optional(call, 9);
 	uint16_t *copy = call->n_in > 8 ? call->in[8].data : NULL;
 	const row_spans s = spans_of(call, 5, shape_count(call->in[2].shape));
 	const bool skip = !isfinite(*(const float *)call->in[6].data);
-	const float shrink = 1.0f - hyper[0] * h->decay;
 	const double rho = (double)h->row_decay, weights = (1.0 - pow(rho, (double)hyper[1])) / (1.0 - rho);
 	for (int64_t r = first, k = find_span(&s, first); r < last; r++) {
 		k += r == end_of(&s, k);
 		const int64_t at = place_of(&s, k, r), width = s.each[k].width;
 		const bool by_row = s.each[k].by_row;
+		const float shrink = 1.0f - hyper[0] * h->decay * (decays ? decays[s.each[k].place] : 1.0f);
 		const double count = (double)(by_row ? width : width * (end_of(&s, k) - s.each[k].row));
 		const double squares = (double)(by_row ? rows[r] : tensors[k]);
 		double c = h->rms ? squares / count : squares;

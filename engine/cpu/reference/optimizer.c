@@ -15,6 +15,25 @@ status reference_accumulate(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
+/* p […] += rate · (x […] - p), rate [] */
+status reference_lerp(backend *b, const op_call *call)
+{
+	(void)b;
+	float *p = call->in[0].data;
+	const float *x = call->in[1].data;
+	const double rate = (double)*(const float *)call->in[2].data;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++)
+		p[i] = (float)((double)p[i] + rate * ((double)x[i] - (double)p[i]));
+	return STATUS_OK;
+}
+
+/* How much of its decay number i of p has: decays? [⌈n / 16⌉], the input of that number. */
+static double decay_of(const op_call *call, int input, int64_t i)
+{
+	const float *decays = call->n_in > input ? call->in[input].data : NULL;
+	return decays ? (double)decays[i / ROW_SPAN_UNIT] : 1;
+}
+
 /* narrow? [n] bf16 = p, rounded; the input of that number. */
 static status narrow(const op_call *call, int input)
 {
@@ -25,7 +44,7 @@ static status narrow(const op_call *call, int input)
 	return STATUS_OK;
 }
 
-/* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}, narrow? [n]; p, m, v and narrow in place:
+/* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}, narrow? [n], decays? [⌈n / 16⌉]; p, m, v and narrow in place:
  *   c = clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2,  g' = c g
  *   m = β1 m + (1-β1) g',  v = β2 v + (1-β2) g'²
  *   p = p (1 - lr·decay) - lr (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps), or with `transformers`
@@ -47,7 +66,7 @@ status reference_adamw(backend *b, const op_call *call)
 		double mean = beta1 * (double)m[i] + (1 - beta1) * grad;
 		double square = beta2 * (double)v[i] + (1 - beta2) * grad * grad;
 		double correction1 = 1 - pow(beta1, t), correction2 = 1 - pow(beta2, t), eps = (double)o->eps;
-		double shrink = 1 - lr * (double)o->decay, old = (double)p[i];
+		double shrink = 1 - lr * (double)o->decay * decay_of(call, 7, i), old = (double)p[i];
 		if (o->transformers)
 			p[i] = (float)((old - lr * sqrt(correction2) / correction1 * mean / (sqrt(square) + eps)) *
 			               shrink);
@@ -59,7 +78,7 @@ status reference_adamw(backend *b, const op_call *call)
 	return narrow(call, 6);
 }
 
-/* p, g, m [n], norm2 [], hyper [2] = {lr, t}, narrow? [n]; p, m and narrow in place:
+/* p, g, m [n], norm2 [], hyper [2] = {lr, t}, narrow? [n], decays? [⌈n / 16⌉]; p, m and narrow in place:
  *   c = normalize ? (norm > 0 ? 1 / norm : 0) : clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2
  *   m = μ m + c g,  p = p (1 - lr·decay) - lr m */
 status reference_sgd(backend *b, const op_call *call)
@@ -77,7 +96,7 @@ status reference_sgd(backend *b, const op_call *call)
 		c = norm > 0 ? 1 / norm : 0;
 	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
 		double moving = (double)o->momentum * (double)m[i] + c * (double)g[i];
-		p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay) - lr * moving);
+		p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay * decay_of(call, 6, i)) - lr * moving);
 		m[i] = (float)moving;
 	}
 	return narrow(call, 5);
@@ -115,8 +134,8 @@ status reference_row_squares(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* p, g [n], s, rows [R], tensors [K], spans [K, 4], norm2 [], hyper [2] = {lr, t}, narrow? [n]; p, s and narrow in
- * place. For each tensor, or with by_row for each row of it, with gradient g of N numbers:
+/* p, g [n], s, rows [R], tensors [K], spans [K, 4], norm2 [], hyper [2] = {lr, t}, narrow? [n], decays? [⌈n / 16⌉];
+ * p, s and narrow in place. For each tensor, or with by_row for each row of it, with gradient g of N numbers:
  *   tensor: c = |g|² / (rms ? N : 1)
  *   row:    s = ρ s + |g|² / (rms ? N : 1),  c = s / Σ_{i<t} ρ^i
  *   p = p (1 - lr·decay) - (|g|² > 0 ? lr g / √c : 0) */
@@ -138,7 +157,8 @@ status reference_normalized_sgd(backend *b, const op_call *call)
 	for (int64_t k = 0; k < n; k++) {
 		const int64_t first = spans[k].row, end = end_of(spans, k, n, all), width = spans[k].width;
 		for (int64_t r = first; r < end; r++) {
-			const int64_t at = (int64_t)ROW_SPAN_UNIT * spans[k].place + (r - first) * width;
+			const int64_t begin = (int64_t)ROW_SPAN_UNIT * spans[k].place, at = begin + (r - first) * width;
+			const double decay = (double)o->decay * decay_of(call, 9, begin);
 			const double count = (double)(spans[k].by_row ? width : width * (end - first));
 			double squares = (double)(spans[k].by_row ? rows[r] : tensors[k]);
 			double c = o->rms ? squares / count : squares;
@@ -147,7 +167,7 @@ status reference_normalized_sgd(backend *b, const op_call *call)
 				c = (double)s[r] / weights;
 			}
 			for (int64_t i = at; i < at + width && finite; i++)
-				p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay) -
+				p[i] = (float)((double)p[i] * (1 - lr * decay) -
 				               (squares > 0 && c > 0 ? lr * (double)g[i] / sqrt(c) : 0));
 			for (int64_t i = at; i < at + width && copy; i++)
 				copy[i] = panel_bf16(p[i]);

@@ -1,4 +1,4 @@
-/* accumulate, adamw, sgd, normalized_sgd: the ops that update memory in place and have no output; row_squares. */
+/* accumulate, lerp, adamw, sgd, normalized_sgd: the ops that update memory in place and have no output; row_squares. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -14,6 +14,18 @@ status op_accumulate_check(op_call *call, error *err)
 	return check_like(call, 1, "x", 0, "sum", err);
 }
 
+void op_lerp(graph *g, value p, value x, value rate)
+{
+	graph_apply(g, OP_lerp, (value[]){p, x, rate}, 3, NULL, NULL);
+}
+
+status op_lerp_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "p", DTYPE_F32, err));
+	TRY(check_like(call, 1, "x", 0, "p", err));
+	return check_shape(call, 2, "rate", DTYPE_F32, SHAPE0(), "a scalar", err);
+}
+
 /* The optional bf16 copy of input 0. */
 static status check_narrow(op_call *call, int i, error *err)
 {
@@ -22,10 +34,19 @@ static status check_narrow(op_call *call, int i, error *err)
 	return check_count(call, i, "narrow", DTYPE_BF16, shape_count(call->in[0].shape), "as many as p", err);
 }
 
-void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow,
+/* Behind it the optional factors of the decay. */
+static status check_narrow_and_decays(op_call *call, int i, error *err)
+{
+	const int64_t units = (shape_count(call->in[0].shape) + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
+	TRY(check_narrow(call, i, err));
+	return check_present(call, i + 1) ? check_count(call, i + 1, "decays", DTYPE_F32, units, "one for 16 of p", err)
+	                                  : STATUS_OK;
+}
+
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow, value decays,
               adamw_params params)
 {
-	graph_apply(g, OP_adamw, (value[]){p, grad, m, v, norm2, hyper, narrow}, 7, &params, NULL);
+	graph_apply(g, OP_adamw, (value[]){p, grad, m, v, norm2, hyper, narrow, decays}, 8, &params, NULL);
 }
 
 status op_adamw_check(op_call *call, error *err)
@@ -36,12 +57,13 @@ status op_adamw_check(op_call *call, error *err)
 	TRY(check_like(call, 3, "v", 0, "p", err));
 	TRY(check_shape(call, 4, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
 	TRY(check_shape(call, 5, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
-	return check_narrow(call, 6, err);
+	return check_narrow_and_decays(call, 6, err);
 }
 
-void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, sgd_params params)
+void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, value decays,
+            sgd_params params)
 {
-	graph_apply(g, OP_sgd, (value[]){p, grad, m, norm2, hyper, narrow}, 6, &params, NULL);
+	graph_apply(g, OP_sgd, (value[]){p, grad, m, norm2, hyper, narrow, decays}, 7, &params, NULL);
 }
 
 status op_sgd_check(op_call *call, error *err)
@@ -51,7 +73,7 @@ status op_sgd_check(op_call *call, error *err)
 	TRY(check_like(call, 2, "m", 0, "p", err));
 	TRY(check_shape(call, 3, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
 	TRY(check_shape(call, 4, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
-	return check_narrow(call, 5, err);
+	return check_narrow_and_decays(call, 5, err);
 }
 
 /* --- by tensors and rows of an arena ----------------------------------------------------------- */
@@ -88,9 +110,9 @@ status op_row_squares_check(op_call *call, error *err)
 
 void op_normalized_sgd(graph *g, const normalized_sgd_inputs *in, normalized_sgd_params params)
 {
-	const value inputs[] = {in->p,     in->grad,  in->statistics, in->rows,  in->tensors,
-	                        in->spans, in->norm2, in->hyper,      in->narrow};
-	graph_apply(g, OP_normalized_sgd, inputs, 9, &params, NULL);
+	const value inputs[] = {in->p,     in->grad,  in->statistics, in->rows,   in->tensors,
+	                        in->spans, in->norm2, in->hyper,      in->narrow, in->decays};
+	graph_apply(g, OP_normalized_sgd, inputs, 10, &params, NULL);
 }
 
 status op_normalized_sgd_check(op_call *call, error *err)
@@ -107,5 +129,5 @@ status op_normalized_sgd_check(op_call *call, error *err)
 	TRY(check_shape(call, 7, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
 	if (!(p->row_decay >= 0 && p->row_decay < 1))
 		return error_set(err, STATUS_INVALID, "row_decay", "must be from 0 to below 1");
-	return check_narrow(call, 8, err);
+	return check_narrow_and_decays(call, 8, err);
 }

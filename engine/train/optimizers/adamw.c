@@ -3,7 +3,7 @@
 
 static void build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
-	op_adamw(g, v->weights, v->gradients, v->state[0], v->state[1], v->norm2, v->hyper, v->bf16,
+	op_adamw(g, v->weights, v->gradients, v->state[0], v->state[1], v->norm2, v->hyper, v->bf16, v->decays,
 	         (adamw_params){.beta1 = (float)o->betas[0],
 	                        .beta2 = (float)o->betas[1],
 	                        .eps = (float)o->eps,
@@ -14,7 +14,7 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 
 const optimizer_kind optimizer_kind_adamw = {
     .name = "adamw",
-    .options = (const char *const[]){"betas", "eps", "weight_decay", "clip", NULL},
+    .options = (const char *const[]){"betas", "eps", "weight_decay", "decayed", "clip", NULL},
     .states = {{"m", STATE_PER_SCALAR}, {"v", STATE_PER_SCALAR}},
     .bf16_copy = true,
     .build_update = build_update,

@@ -8,7 +8,7 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 
 const optimizer_kind optimizer_kind_adamw_hf = {
     .name = "adamw_hf",
-    .options = (const char *const[]){"betas", "eps", "weight_decay", "clip", NULL},
+    .options = (const char *const[]){"betas", "eps", "weight_decay", "decayed", "clip", NULL},
     .states = {{"m", STATE_PER_SCALAR}, {"v", STATE_PER_SCALAR}},
     .bf16_copy = true,
     .build_update = build_update,

@@ -14,7 +14,8 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 	                            .spans = v->spans,
 	                            .norm2 = v->norm2,
 	                            .hyper = v->hyper,
-	                            .narrow = v->bf16};
+	                            .narrow = v->bf16,
+	                            .decays = v->decays};
 	in.rows = op_row_squares(g, v->gradients, v->spans, v->rows, &in.tensors);
 	op_normalized_sgd(g, &in,
 	                  (normalized_sgd_params){.row_decay = row_decay,
@@ -24,7 +25,7 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 
 const optimizer_kind optimizer_kind_normalized_sgd = {
     .name = "normalized_sgd",
-    .options = (const char *const[]){"step_size", "weight_decay", NULL},
+    .options = (const char *const[]){"step_size", "weight_decay", "decayed", NULL},
     .states = {{"row_squares", STATE_PER_ROW}},
     .undecayed = true, /* as in the source */
     .bf16_copy = true,

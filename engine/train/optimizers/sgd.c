@@ -4,7 +4,7 @@
 
 static void build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
-	op_sgd(g, v->weights, v->gradients, v->state[0], v->norm2, v->hyper, v->bf16,
+	op_sgd(g, v->weights, v->gradients, v->state[0], v->norm2, v->hyper, v->bf16, v->decays,
 	       (sgd_params){.momentum = (float)o->momentum,
 	                    .decay = (float)o->weight_decay,
 	                    .clip = (float)o->clip,
@@ -13,7 +13,7 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 
 const optimizer_kind optimizer_kind_sgd = {
     .name = "sgd",
-    .options = (const char *const[]){"momentum", "normalize", "weight_decay", "clip", NULL},
+    .options = (const char *const[]){"momentum", "normalize", "weight_decay", "decayed", "clip", NULL},
     .states = {{"m", STATE_PER_SCALAR}},
     .bf16_copy = true,
     .build_update = build_update,

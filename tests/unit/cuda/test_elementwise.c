@@ -20,7 +20,7 @@
 typedef struct resized {
 	op_id id;
 	const char *name; /* of the case in op_cases */
-	int64_t arg[5];
+	int64_t arg[6];
 	int32_t low, high;
 	double tolerance;
 } resized;
@@ -80,6 +80,7 @@ static void elements_of_whole_packs_and_those_left_over(void **state)
 	    {OP_dropout, "odd", {1, 2051, 30, 5}, 0, 0, 1e-6},
 	    {OP_dropout, "odd", {1, 8, 100 - 1, 5}, 0, 0, 1e-4},
 	    {OP_accumulate, "odd", {32, 64}, 0, 0, 3e-7},
+	    {OP_lerp, "odd", {32, 64}, 0, 0, 3e-7},
 	    {OP_secant_grad, "odd", {9, 1028}, 0, 0, 3e-7},
 	};
 	TRY_ALL(list);
@@ -149,10 +150,15 @@ static void the_optimiser_at_whole_packs(void **state)
 {
 	(void)state;
 	static const resized list[] = {
-	    {OP_adamw, "clipped", {64, 100}, 0, 0, 1e-6},      {OP_adamw, "narrow", {4096, 100, 0, 1}, 0, 0, 1e-6},
-	    {OP_adamw, "narrow", {4095, 0, 0, 1}, 0, 0, 1e-6}, {OP_adamw, "narrow", {64, 100, 1, 1}, 0, 0, 0},
-	    {OP_sgd, "clipped", {64, 100}, 0, 0, 1e-6},        {OP_sgd, "normalized", {4095, 0, 0, 1, 1}, 0, 0, 1e-6},
+	    {OP_adamw, "clipped", {64, 100}, 0, 0, 1e-6},
+	    {OP_adamw, "narrow", {4096, 100, 0, 1}, 0, 0, 1e-6},
+	    {OP_adamw, "narrow", {4095, 0, 0, 1}, 0, 0, 1e-6},
+	    {OP_adamw, "narrow", {64, 100, 1, 1}, 0, 0, 0},
+	    {OP_sgd, "clipped", {64, 100}, 0, 0, 1e-6},
+	    {OP_sgd, "normalized", {4095, 0, 0, 1, 1}, 0, 0, 1e-6},
 	    {OP_sgd, "clipped", {64, 100, 1, 1}, 0, 0, 0},
+	    {OP_adamw, "decays", {4095, 100, 0, 1, 1, 1}, 0, 0, 1e-6},
+	    {OP_sgd, "decays", {4095, 0, 0, 1, 0, 1}, 0, 0, 1e-6},
 	};
 	TRY_ALL(list);
 }

@@ -188,6 +188,9 @@ static const typed table[] = {
     {OP_linear_stream, &summed,
      {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "q", {0}},
     {OP_accumulate, &scaled, {{F, MATRIX}, {H, MATRIX}}, "x", {0}},
+    {OP_lerp, NULL, {{F, MATRIX}, {H, MATRIX}, {F, SHAPE0()}}, "x", {0}},
+    {OP_lerp, NULL, {{F, MATRIX}, {F, MATRIX}, {F, SHAPE1(2)}}, "rate", {0}},
+    {OP_adamw, &adam, {{F, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}, {NONE}, {F, SHAPE1(99)}}, "decays", {0}},
     {OP_adamw, &adam, {{F, ROW}, {H, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "g", {0}},
     {OP_adamw, &adam, {{H, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "p", {0}},
     {OP_adamw, &adam, {{F, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}, {H, ROW}}, NULL, {0}},
@@ -480,9 +483,10 @@ static void an_optimiser_writes_the_copy(void **state)
 		                 graph_input(g, "norm2", F, SHAPE0()),  graph_input(g, "hyper", F, SHAPE1(2)),
 		                 graph_weight(g, "c", H, SHAPE1(COUNT))};
 		if (i & 4)
-			op_sgd(g, bound[0], bound[1], bound[2], bound[4], bound[5], bound[6], descent);
+			op_sgd(g, bound[0], bound[1], bound[2], bound[4], bound[5], bound[6], VALUE_NONE, descent);
 		else
-			op_adamw(g, bound[0], bound[1], bound[2], bound[3], bound[4], bound[5], bound[6], adam);
+			op_adamw(g, bound[0], bound[1], bound[2], bound[3], bound[4], bound[5], bound[6], VALUE_NONE,
+			         adam);
 		void *data[] = {p, grad, m, v, &norm2, hyper, copy};
 		plan_binding bindings[7];
 		for (int k = 0; k < 7; k++)

@@ -221,7 +221,7 @@ static void adamw_at(backend *b, float *p, float *grad, float *m, float *v, floa
 	                  graph_state(g, "v", s),
 	                  graph_input(g, "n", DTYPE_F32, SHAPE0()),
 	                  graph_input(g, "h", DTYPE_F32, SHAPE1(2))};
-	op_adamw(g, values[0], values[1], values[2], values[3], values[4], values[5], VALUE_NONE,
+	op_adamw(g, values[0], values[1], values[2], values[3], values[4], values[5], VALUE_NONE, VALUE_NONE,
 	         (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1, false});
 	run(b, g,
 	    (plan_binding[]){{values[0], p},
@@ -272,7 +272,7 @@ static void sgd_at(backend *b, float *p, float *grad, float *m, float norm2, sgd
 	shape s = SHAPE1(2);
 	value values[] = {graph_state(g, "p", s), graph_input(g, "g", DTYPE_F32, s), graph_state(g, "m", s),
 	                  graph_input(g, "n", DTYPE_F32, SHAPE0()), graph_input(g, "h", DTYPE_F32, SHAPE1(2))};
-	op_sgd(g, values[0], values[1], values[2], values[3], values[4], VALUE_NONE, params);
+	op_sgd(g, values[0], values[1], values[2], values[3], values[4], VALUE_NONE, VALUE_NONE, params);
 	void *const data[] = {p, grad, m, &norm2, hyper};
 	plan_binding bindings[5];
 	for (int i = 0; i < 5; i++)
@@ -316,7 +316,8 @@ static void normalized_sgd_at(backend *b, normalized *n, bool rms)
 	                            .spans = graph_weight(g, "spans", DTYPE_I32, SHAPE2(2, ROW_SPAN_WORDS)),
 	                            .norm2 = graph_input(g, "norm2", DTYPE_F32, SHAPE0()),
 	                            .hyper = graph_input(g, "hyper", DTYPE_F32, SHAPE1(2)),
-	                            .narrow = VALUE_NONE};
+	                            .narrow = VALUE_NONE,
+	                            .decays = VALUE_NONE};
 	in.rows = op_row_squares(g, in.grad, in.spans, 3, &in.tensors);
 	op_normalized_sgd(g, &in, (normalized_sgd_params){.row_decay = 0.5F, .decay = 0.5F, .rms = rms});
 	row_span own[2];

@@ -137,6 +137,7 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_linear_stream,
 	                                 OP_fill,
 	                                 OP_accumulate,
+	                                 OP_lerp,
 	                                 OP_sum_squares,
 	                                 OP_adamw,
 	                                 OP_sgd,

@@ -6,6 +6,7 @@
 /* In double precision, one weight at a time. */
 typedef struct scalar_state {
 	double *w, *m, *v;
+	double *decayed; /* 1, or 0 where weight_decay is not for it */
 	int64_t n, t;
 } scalar_state;
 
@@ -24,7 +25,7 @@ static void scalar_adamw(scalar_state *a, const float *g, const train_options *o
 		double gi = g[i] * factor;
 		a->m[i] = o->betas[0] * a->m[i] + (1 - o->betas[0]) * gi;
 		a->v[i] = o->betas[1] * a->v[i] + (1 - o->betas[1]) * gi * gi;
-		a->w[i] -= lr * o->weight_decay * a->w[i];
+		a->w[i] -= lr * o->weight_decay * a->decayed[i] * a->w[i];
 		a->w[i] -= lr * (a->m[i] / correct1) / (sqrt(a->v[i] / correct2) + o->eps);
 	}
 }
@@ -43,7 +44,7 @@ static void scalar_adamw_hf(scalar_state *a, const float *g, const train_options
 		a->m[i] = o->betas[0] * a->m[i] + (1 - o->betas[0]) * gi;
 		a->v[i] = o->betas[1] * a->v[i] + (1 - o->betas[1]) * gi * gi;
 		a->w[i] -= lr * sqrt(correct2) / correct1 * a->m[i] / (sqrt(a->v[i]) + o->eps);
-		a->w[i] -= lr * o->weight_decay * a->w[i];
+		a->w[i] -= lr * o->weight_decay * a->decayed[i] * a->w[i];
 	}
 }
 
@@ -55,7 +56,7 @@ static void scalar_sgd(scalar_state *a, const float *g, const train_options *o, 
 	double norm = sqrt(norm2), factor = o->clip > 0 && norm > o->clip ? o->clip / (norm + 1e-6) : 1;
 	for (int64_t i = 0; i < a->n; i++) {
 		a->m[i] = o->momentum * a->m[i] + (o->normalize ? g[i] / norm : g[i] * factor);
-		a->w[i] -= lr * o->weight_decay * a->w[i];
+		a->w[i] -= lr * o->weight_decay * a->decayed[i] * a->w[i];
 		a->w[i] -= lr * a->m[i];
 	}
 }
@@ -84,7 +85,13 @@ static void compare(const fixture *f, const train_options *options, scalar_step 
 	assert_int_equal(optimizer_new(&o, m, options, NULL), STATUS_OK);
 	int64_t n = model_arena_floats(m);
 	float *g = malloc((size_t)n * sizeof *g), *w = fixture_weights(f, m);
-	scalar_state a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), n, 0};
+	scalar_state a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), n, 0};
+	for (int64_t i = 0; i < n; i++)
+		a.decayed[i] = options->decayed == DECAYED_ALL;
+	for (int i = 0; i < model_tensor_count(m); i++)
+		for (int64_t at = 0; at < shape_count(model_parameter(m, i)->shape); at++)
+			if (model_parameter(m, i)->shape.rank == 2)
+				a.decayed[model_parameter_offset(m, i) + at] = 1;
 	for (int64_t i = 0; i < n; i++)
 		a.w[i] = w[i];
 	free(w);
@@ -106,7 +113,7 @@ static void compare(const fixture *f, const train_options *options, scalar_step 
 	w = fixture_weights(f, m);
 	for (int64_t i = 0; i < n; i++)
 		assert_true(fabs(w[i] - a.w[i]) <= 2e-6 * (1 + fabs(a.w[i])));
-	free(w), free(g), free(a.w), free(a.m), free(a.v);
+	free(w), free(g), free(a.w), free(a.m), free(a.v), free(a.decayed);
 	optimizer_free(o);
 	model_free(m);
 }
@@ -145,6 +152,18 @@ static void sgd_follows_its_scalar_reference_clipped_and_normalized(void **state
 	o.weight_decay = 0.3;
 	o.momentum = 0.5;
 	compare(*state, &o, scalar_sgd, 1e-3f, 0.1);
+	compare(*state, &o, scalar_sgd, 10, 100);
+}
+
+static void vectors_do_not_decay_where_matrices_alone_do(void **state)
+{
+	train_options o = fixture_options();
+	o.decayed = DECAYED_MATRICES;
+	o.weight_decay = 0.3;
+	compare(*state, &o, scalar_adamw, 1e-3f, 0.1);
+	o.optimizer = &optimizer_kind_adamw_hf;
+	compare(*state, &o, scalar_adamw_hf, 1e-3f, 0.1);
+	o.optimizer = &optimizer_kind_sgd;
 	compare(*state, &o, scalar_sgd, 10, 100);
 }
 
@@ -385,6 +404,7 @@ int main(void)
 	    cmocka_unit_test(it_follows_the_scalar_reference_when_it_clips),
 	    cmocka_unit_test(adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_last),
 	    cmocka_unit_test(sgd_follows_its_scalar_reference_clipped_and_normalized),
+	    cmocka_unit_test(vectors_do_not_decay_where_matrices_alone_do),
 	    cmocka_unit_test(normalized_steps_have_the_rate_for_their_size_and_fixed_parameters_stay),
 	    cmocka_unit_test(a_kind_may_keep_numbers_of_rows_and_of_tensors_and_need_not_know_bf16),
 	    cmocka_unit_test(every_kind_is_found_by_its_name_and_starts_from_zero),

@@ -128,6 +128,12 @@ static void build_accumulate(graph *g, const int64_t *arg) /* rows, width */
 	op_accumulate(g, graph_state(g, "sum", SHAPE2(arg[0], arg[1])), f32(g, "x", SHAPE2(arg[0], arg[1])), 0.3f);
 }
 
+static void build_lerp(graph *g, const int64_t *arg) /* rows, width */
+{
+	op_lerp(g, graph_state(g, "p", SHAPE2(arg[0], arg[1])), f32(g, "x", SHAPE2(arg[0], arg[1])),
+	        f32(g, "rate", SHAPE0()));
+}
+
 /* clang-format off */
 #define ELEMENTWISE(id, build, tolerance, step) \
 	{id, "empty", build, {0, 3}, 0, 0, 0, 0, 0}, \
@@ -175,6 +181,7 @@ static const op_case cases[] = {
     ELEMENTWISE(OP_fill, build_fill, 0, 0),
     {OP_fill, "integers", build_fill_integer, {7, 5}, 0, 0, 0, 0, 0},
     ELEMENTWISE(OP_accumulate, build_accumulate, 3e-7, 0),
+    ELEMENTWISE(OP_lerp, build_lerp, 3e-7, 0),
 
     {OP_activation, "empty", build_activation, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},
     {OP_activation_grad, "empty", build_activation_grad, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},

@@ -1,22 +1,32 @@
 /* Updates of parameters. */
 #include "tests/unit/support/op_cases/family.h"
 
-static void build_adamw(graph *g, const int64_t *arg) /* count, clip in percent, not a number, narrow, transformers */
+/* One for every 16 of n. */
+static value decays_of(graph *g, int64_t n)
+{
+	return f32(g, "x", SHAPE1((n + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT));
+}
+
+/* count, clip in percent, not a number, narrow, transformers, decays */
+static void build_adamw(graph *g, const int64_t *arg)
 {
 	shape s = SHAPE1(arg[0]);
 	adamw_params p = {0.9f, 0.999f, arg[4] ? 1e-3f : 1e-8f, arg[4] ? 0.5f : 0.01f, (float)arg[1] / 100, arg[4]};
 	value grad = f32(g, "g", s), norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0());
 	op_adamw(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), graph_state(g, "v", s), norm2,
-	         f32(g, "hyper", SHAPE1(2)), arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE, p);
+	         f32(g, "hyper", SHAPE1(2)), arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE,
+	         arg[5] ? decays_of(g, arg[0]) : VALUE_NONE, p);
 }
 
-static void build_sgd(graph *g, const int64_t *arg) /* count, clip in percent, not a number, narrow, normalized */
+/* count, clip in percent, not a number, narrow, normalized, decays */
+static void build_sgd(graph *g, const int64_t *arg)
 {
 	shape s = SHAPE1(arg[0]);
 	sgd_params p = {0.9f, 0.01f, (float)arg[1] / 100, arg[4]};
 	value grad = f32(g, "g", s), norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0());
 	op_sgd(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), norm2, f32(g, "hyper", SHAPE1(2)),
-	       arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE, p);
+	       arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE,
+	       arg[5] ? decays_of(g, arg[0]) : VALUE_NONE, p);
 }
 
 static void build_row_squares(graph *g, const int64_t *arg) /* tensors: none or all */
@@ -26,7 +36,8 @@ static void build_row_squares(graph *g, const int64_t *arg) /* tensors: none or 
 	op_row_squares(g, x, spans, arg[0] ? OP_CASE_SPAN_ROWS : 0, &tensors);
 }
 
-static void build_normalized_sgd(graph *g, const int64_t *arg) /* tensors, rms, not a number, narrow, quiet rows */
+/* tensors, rms, not a number, narrow, quiet rows, decays */
+static void build_normalized_sgd(graph *g, const int64_t *arg)
 {
 	const shape all = SHAPE1(arg[0] ? OP_CASE_SPAN_FLOATS : 0), rows = SHAPE1(arg[0] ? OP_CASE_SPAN_ROWS : 0);
 	normalized_sgd_inputs in = {.p = graph_state(g, "p", all),
@@ -35,7 +46,8 @@ static void build_normalized_sgd(graph *g, const int64_t *arg) /* tensors, rms, 
 	                            .spans = graph_input(g, "spans", DTYPE_I32, SHAPE2(arg[0], ROW_SPAN_WORDS)),
 	                            .norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0()),
 	                            .hyper = f32(g, "hyper", SHAPE1(2)),
-	                            .narrow = arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, all) : VALUE_NONE};
+	                            .narrow = arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, all) : VALUE_NONE,
+	                            .decays = arg[5] ? decays_of(g, OP_CASE_SPAN_FLOATS) : VALUE_NONE};
 	in.rows = op_row_squares(g, in.grad, in.spans, shape_count(rows), &in.tensors);
 	if (arg[4])
 		in.rows = op_mul(g, in.rows, f32(g, "v zeros", rows));
@@ -49,11 +61,18 @@ static const op_case cases[] = {
     {OP_adamw, "in the order of transformers", build_adamw, {LONG, 100, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "norm not finite", build_adamw, {33, 100, 1}, 0, 0, 0, 0, 0},
 
+    {OP_adamw, "decays", build_adamw, {31, 100, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "decays, narrow, long", build_adamw, {LONG, 0, 0, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "decays in the order of transformers", build_adamw, {LONG, 100, 0, 0, 1, 1}, 0, 0, 1e-6, 1e-6, 0},
+
     {OP_sgd, "empty", build_sgd, {0, 100}, 0, 0, 0, 0, 0},
     {OP_sgd, "clipped", build_sgd, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
     {OP_sgd, "not clipped", build_sgd, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
     {OP_sgd, "normalized", build_sgd, {33, 100, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_sgd, "norm not finite", build_sgd, {33, 100, 1}, 0, 0, 0, 0, 0},
+
+    {OP_sgd, "decays", build_sgd, {31, 100, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_sgd, "decays, narrow, long", build_sgd, {LONG, 0, 0, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
 
     {OP_row_squares, "empty", build_row_squares, {0}, 0, 0, 0, 0, 0},
     {OP_row_squares, "tensors of all widths", build_row_squares, {OP_CASE_SPANS}, 0, 0, 0, 1e-6, 0},
@@ -71,6 +90,7 @@ static const op_case cases[] = {
      0},
     {OP_normalized_sgd, "norm not finite", build_normalized_sgd, {OP_CASE_SPANS, 1, 1}, 0, 0, 0, 0, 0},
     {OP_normalized_sgd, "narrow", build_normalized_sgd, {OP_CASE_SPANS, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_normalized_sgd, "decays", build_normalized_sgd, {OP_CASE_SPANS, 1, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_normalized_sgd, "narrow, norm not finite", build_normalized_sgd, {OP_CASE_SPANS, 1, 1, 1}, 0, 0, 0, 0, 0},
 
     {OP_adamw, "narrow, empty", build_adamw, {0, 100, 0, 1}, 0, 0, 0, 0, 0},
