@@ -208,6 +208,37 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	return s;
 }
 
+/* What config.json holds. New reference; NULL when out of memory. */
+static json_t *whole_config(const model *m)
+{
+	json_t *json = m->architecture->config_write(m->config);
+	if (json && (!m->class_names || class_names_write(json, m->class_names)) && config_keep(json, m->kept))
+		return json;
+	json_decref(json);
+	return NULL;
+}
+
+status model_copy(model **out, const model *m, error *err)
+{
+	*out = NULL;
+	if (m->weights != DTYPE_F32)
+		return error_set(err, STATUS_UNSUPPORTED, NULL, "a model whose weights are packed cannot be copied");
+	backend *b = m->backend;
+	model *copy = NULL;
+	json_t *config = whole_config(m);
+	status s = config ? model_describe(&copy, m->architecture, config, DTYPE_F32, err) : model_no_memory(err);
+	json_decref(config);
+	if (s == STATUS_OK)
+		s = allocate(copy, b, err);
+	if (s == STATUS_OK)
+		s = b->copy(b, copy->arena, m->arena, (size_t)m->floats * sizeof(float));
+	if (s == STATUS_OK)
+		*out = copy;
+	else
+		model_free(copy);
+	return s;
+}
+
 status model_set_counts(model *m, const int64_t *counts, error *err)
 {
 	float *values = memory_new((size_t)m->dims.inputs, sizeof *values);
@@ -233,9 +264,8 @@ static status write_config(const model *m, const char *folder, error *err)
 {
 	char path[PATH_MAX];
 	TRY(join(path, folder, "config.json", err));
-	json_t *json = m->architecture->config_write(m->config);
-	bool whole = json && (!m->class_names || class_names_write(json, m->class_names)) && config_keep(json, m->kept);
-	char *text = json_text(whole ? json : NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
+	json_t *json = whole_config(m);
+	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)
 		return model_no_memory(err);

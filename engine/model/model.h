@@ -31,6 +31,9 @@ status model_open(model **out, const char *folder, dtype weights, backend *b, er
 /* A fresh f32 model initialised from `seed` (Philox, so the same everywhere).
  * config: the keys of config.json. */
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err);
+/* Another model of the same configuration, on the same backend, with the same weights. STATUS_UNSUPPORTED when they are
+ * packed. */
+status model_copy(model **out, const model *m, error *err);
 /* Of a fresh model: its weights that follow from how often each token id is in its training texts; counts [inputs]. */
 status model_set_counts(model *m, const int64_t *counts, error *err);
 void model_free(model *m);

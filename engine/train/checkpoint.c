@@ -18,6 +18,7 @@
 
 #define CARRIED "carried.safetensors"
 #define BEST "best.safetensors"
+#define TRAINED "trained.safetensors"
 enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
 static status join(char out[PATH_MAX], const char *folder, const char *name, error *err)
@@ -76,11 +77,23 @@ static status write_carry(const char *folder, const carry *c, int64_t step, erro
 	return carry_write(c, step, path, err);
 }
 
-static status write_best(const char *folder, const kept_weights *b, error *err)
+static status write_kept(const char *folder, const char *name, const kept_weights *k, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, BEST, err));
-	return kept_weights_write(b, path, err);
+	TRY(join(path, folder, name, err));
+	return kept_weights_write(k, path, err);
+}
+
+static status write_trained(const char *folder, const model *m, error *err)
+{
+	kept_weights *now;
+	status s = kept_weights_new(&now, m);
+	if (s == STATUS_OK)
+		s = kept_weights_take(now);
+	if (s == STATUS_OK)
+		s = write_kept(folder, TRAINED, now, err);
+	kept_weights_free(now);
+	return s;
 }
 
 static status write_all(const char *folder, const checkpoint_parts *p, const tokenizer *tok, const json_t *state,
@@ -95,7 +108,9 @@ static status write_all(const char *folder, const checkpoint_parts *p, const tok
 	if (p->carry)
 		TRY(write_carry(folder, p->carry, p->step, err));
 	if (p->best)
-		TRY(write_best(folder, p->best, err));
+		TRY(write_kept(folder, BEST, p->best, err));
+	if (p->trained)
+		TRY(write_trained(folder, p->trained, err));
 	return write_state(folder, p->optimizer, state, err);
 }
 
@@ -280,12 +295,27 @@ status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *
 	return close_part(about, carry_read(c, step, path, about, err), err);
 }
 
-status checkpoint_load_best(const char *folder, kept_weights *b, error *err)
+static status load_kept(const char *folder, const char *name, kept_weights *k, error *err)
 {
 	char path[PATH_MAX];
 	manifest *about;
-	if (!b)
-		return STATUS_OK;
-	TRY(open_part(folder, BEST, path, &about, err));
-	return close_part(about, kept_weights_read(b, path, about, err), err);
+	TRY(open_part(folder, name, path, &about, err));
+	return close_part(about, kept_weights_read(k, path, about, err), err);
+}
+
+status checkpoint_load_trained(const char *folder, model *m, error *err)
+{
+	kept_weights *read;
+	status s = kept_weights_new(&read, m);
+	if (s == STATUS_OK)
+		s = load_kept(folder, TRAINED, read, err);
+	if (s == STATUS_OK)
+		s = kept_weights_use(read);
+	kept_weights_free(read);
+	return s;
+}
+
+status checkpoint_load_best(const char *folder, kept_weights *b, error *err)
+{
+	return b ? load_kept(folder, BEST, b, err) : STATUS_OK;
 }

@@ -4,6 +4,8 @@
  *   optimizer.safetensors   what the optimiser keeps, under the names that its kind gives: of adamw "m" and "v", laid
  *                           out like the model's arena
  *   carried.safetensors     with carry_state: what the rows of the next step carry (carry.h)
+ *   trained.safetensors     with ema_decay, whose average the model is: the weights that training goes on with
+ *                           (kept_weights.h)
  *   best.safetensors        with keep_best, after the first evaluation: the weights of the best one (kept_weights.h)
  *   trainer.json            the trainer's own state, and "updates"
  *   manifest.json           written last: the hashes of all of these (manifest.h)
@@ -18,9 +20,10 @@
 #include "engine/train/carry.h"
 #include "engine/train/optimizer.h"
 
-/* What a run after `step` steps consists of. carry and best may be NULL. */
+/* What a run after `step` steps consists of. trained, carry and best may be NULL. */
 typedef struct checkpoint_parts {
-	const model *model;
+	const model *model;   /* evaluated */
+	const model *trained; /* with an average: the one that is trained */
 	const optimizer *optimizer;
 	const carry *carry;
 	const kept_weights *best;
@@ -40,6 +43,8 @@ status checkpoint_read_state(const char *folder, json_t **state, error *err);
 status checkpoint_load(const char *folder, const json_t *state, model *m, optimizer *o, error *err);
 /* What the rows of `step` carry, into c; NULL: nothing is read. */
 status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *err);
+/* trained.safetensors, into the weights of m. */
+status checkpoint_load_trained(const char *folder, model *m, error *err);
 /* The weights of the best evaluation; NULL: nothing is read. */
 status checkpoint_load_best(const char *folder, kept_weights *b, error *err);
 

@@ -1,5 +1,5 @@
-/* kept_weights.h - the trained weights as they were after one evaluation, on the host: those of the lowest validation
- * loss, which a run with keep_best ends with. */
+/* kept_weights.h - a copy of a model's trained weights on the host: with keep_best those of the evaluation with the
+ * lowest loss, with which the run ends. */
 #ifndef ENGINE_TRAIN_KEPT_WEIGHTS_H
 #define ENGINE_TRAIN_KEPT_WEIGHTS_H
 

@@ -56,7 +56,7 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	if (!g)
 		return STATUS_NOMEM;
 	const shape all = SHAPE1(o->floats);
-	plan_binding bindings[4 + OPTIMIZER_MAX_STATES];
+	plan_binding bindings[5 + OPTIMIZER_MAX_STATES];
 	int n = 0;
 	optimizer_values v = {
 	    .weights = graph_state(g, "weights", all), .rows = o->rows, .bf16 = VALUE_NONE, .decays = VALUE_NONE};
@@ -148,6 +148,8 @@ static status build(optimizer *o, model *m, const train_options *options, error 
 	}
 	if (options->gradient_accumulation > 1) {
 		TRY(allocate(o, o->floats, &o->mean));
+		if (options->gradient_noise)
+			TRY(allocate(o, 1, &o->small2));
 		TRY(build_gather(o, options, err));
 	}
 	return build_update(o, m, options, err);
@@ -182,10 +184,10 @@ void optimizer_free(optimizer *o)
 	o->backend->release(o->backend, o->gradients);
 	o->backend->release(o->backend, o->mean);
 	o->backend->release(o->backend, o->spans);
-	for (int i = 0; i < OPTIMIZER_MAX_STATES; i++)
-		o->backend->release(o->backend, o->state[i]);
 	o->backend->release(o->backend, o->decays);
 	o->backend->release(o->backend, o->small2);
+	for (int i = 0; i < OPTIMIZER_MAX_STATES; i++)
+		o->backend->release(o->backend, o->state[i]);
 	free(o);
 }
 
@@ -211,6 +213,8 @@ plan *optimizer_update_plan(const optimizer *o)
 
 status optimizer_begin(optimizer *o)
 {
+	if (o->small2)
+		TRY(o->backend->clear(o->backend, o->small2, sizeof *o->small2));
 	return o->mean ? o->backend->clear(o->backend, o->mean, (size_t)o->floats * sizeof(float)) : STATUS_OK;
 }
 
@@ -223,6 +227,11 @@ status optimizer_prepare(optimizer *o, double learning_rate)
 const float *optimizer_norm2(const optimizer *o)
 {
 	return plan_data(o->update, o->norm2);
+}
+
+const float *optimizer_small2(const optimizer *o)
+{
+	return o->small2;
 }
 
 double optimizer_count(optimizer *o, float norm2)

@@ -41,6 +41,8 @@ status optimizer_finish(optimizer *o, double *norm);
  * before the next optimizer_prepare. */
 const float *optimizer_norm2(const optimizer *o);
 double optimizer_count(optimizer *o, float norm2);
+/* Where the mean of the micro-batches' own squared norms is left on the device; NULL without gradient_noise. */
+const float *optimizer_small2(const optimizer *o);
 
 /* Updates made so far. */
 int64_t optimizer_updates(const optimizer *o);

@@ -1,5 +1,6 @@
 /* The warm-up's first step already trains: (t + 1) / warmup. Where it ends and the
- * schedule begins, both give the full rate. The warm-up of transformers begins with 0: t / warmup. */
+ * schedule begins, both give the full rate. The warm-up of transformers begins with 0: t / warmup. A range test has
+ * none. */
 #include "engine/train/trainer.h"
 
 #include <math.h>
@@ -17,8 +18,17 @@ static double restarting(const train_options *o, int64_t step)
 	return (1 + cos(pi * fmod(o->cycles * done, 1))) / 2;
 }
 
+/* From one rate to the other by equal factors. */
+static double rising(const train_options *o, int64_t step)
+{
+	const double done = o->max_steps > 1 ? (double)step / (double)(o->max_steps - 1) : 1;
+	return o->range_from * pow(o->learning_rate / o->range_from, fmin(done, 1));
+}
+
 double train_learning_rate(const train_options *o, int64_t step)
 {
+	if (o->schedule == SCHEDULE_RANGE_TEST)
+		return rising(o, step);
 	if (o->schedule == SCHEDULE_COSINE_WITH_RESTARTS)
 		return o->learning_rate * restarting(o, step);
 	if (step < o->warmup_steps)

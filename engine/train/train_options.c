@@ -128,6 +128,12 @@ status train_options_check(const train_options *o, error *err)
 		TRY(check(o, &options[i], err));
 	if (o->warmup_steps > o->max_steps)
 		return error_set(err, STATUS_INVALID, "warmup_steps", "must not be over max_steps");
+	if (o->schedule == SCHEDULE_RANGE_TEST && o->warmup_steps > 0)
+		return error_set(err, STATUS_INVALID, "warmup_steps", "must be 0: a range test has no warm-up");
+	if (o->schedule == SCHEDULE_RANGE_TEST && o->range_from >= o->learning_rate)
+		return error_set(err, STATUS_INVALID, "range_from", "must be below learning_rate");
+	if (o->gradient_noise && o->gradient_accumulation < 2)
+		return error_set(err, STATUS_INVALID, "gradient_noise", "needs a gradient_accumulation of 2 or more");
 	/* The random numbers of a run are counted by a 32-bit micro-batch number. */
 	if (o->max_steps > ((int64_t)1 << 32) / o->gradient_accumulation)
 		return error_set(err, STATUS_INVALID, "gradient_accumulation", "times max_steps must be at most 2^32");
@@ -279,7 +285,8 @@ static const char *find_lacking(const train_options *o, const char *key)
 {
 	static const char *const schedules[] = {RECIPE_WORDS_schedule};
 	if ((strcmp(key, "cycles") == 0 && o->schedule != SCHEDULE_COSINE_WITH_RESTARTS) ||
-	    (strcmp(key, "tail") == 0 && o->schedule != SCHEDULE_TAIL))
+	    (strcmp(key, "tail") == 0 && o->schedule != SCHEDULE_TAIL) ||
+	    (strcmp(key, "range_from") == 0 && o->schedule != SCHEDULE_RANGE_TEST))
 		return schedules[o->schedule];
 	if (optimizer_kind_reads(NULL, key) && !optimizer_kind_reads(o->optimizer, key))
 		return o->optimizer->name;

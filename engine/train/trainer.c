@@ -38,14 +38,13 @@
 #include "engine/train/checkpoint.h"
 
 enum {
-	MAX_BAD_STEPS = 3,
 	/* How long one call waits for a device that works behind the host's back, and how often it looks. */
 	WAIT_NS = 100000,
 	LOOK_NS = 20000,
 };
 
-/* Share of the newest step in the smoothed speed. */
-static const double smoothing = 0.1;
+/* Share of the newest step in the smoothed speed, and in the parts of the noise scale. */
+static const double smoothing = 0.1, noise_smoothing = 0.05;
 
 typedef struct stage {
 	plan *(*plan)(const trainer *t); /* NULL: it has none */
@@ -73,16 +72,17 @@ static bool evaluation_is_due(const trainer *t, int64_t step)
 	return t->valid_pass && is_due(t, step, t->options.eval_every) && t->valid_step != step;
 }
 
-/* Have so many evaluations in a row not lowered the loss that the run ends here? */
-static bool has_stalled(const trainer *t)
+/* Have so many evaluations in a row not lowered the loss, or has a range test seen so high a rate, that the run ends
+ * here? */
+static bool has_ended_early(const trainer *t)
 {
-	return t->options.patience > 0 && t->stale >= t->options.patience;
+	return (t->options.patience > 0 && t->stale >= t->options.patience) || t->range.ended != 0;
 }
 
 /* After a step and its evaluation. */
 static unsigned checkpoint_event(const trainer *t)
 {
-	const bool due = is_due(t, t->progress.step, t->options.checkpoint_every) || has_stalled(t);
+	const bool due = is_due(t, t->progress.step, t->options.checkpoint_every) || has_ended_early(t);
 	return due ? TRAIN_CHECKPOINT_DUE : 0;
 }
 
@@ -93,7 +93,7 @@ void trainer_begin(trainer *t)
 
 static void begin_step(trainer *t)
 {
-	go(t, t->progress.step == t->options.max_steps || has_stalled(t) ? NULL : &batch_stage);
+	go(t, t->progress.step == t->options.max_steps || has_ended_early(t) ? NULL : &batch_stage);
 }
 
 static void begin_evaluation(trainer *t)
@@ -165,12 +165,12 @@ static status batch_enter(trainer *t)
 }
 
 /* The number will be taken in by the stage `take`. */
-static status await(trainer *t, const float *at, bool ends_step)
+static status await(trainer *t, const float *at, trainer_number what)
 {
 	backend *b = model_backend(t->model);
 	assert(t->n_awaited < TRAINER_MAX_AWAITED);
 	trainer_awaited *a = &t->awaited[t->n_awaited++];
-	*a = (trainer_awaited){.at = at, .ends_step = ends_step, .weight = t->weight};
+	*a = (trainer_awaited){.at = at, .what = what, .weight = t->weight};
 	return b->fetch ? b->fetch(b, at, sizeof *at, &a->fetch) : STATUS_OK;
 }
 
@@ -184,7 +184,7 @@ static void go_take(trainer *t, int n_left)
 static status batch_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
-	TRY(await(t, pass_loss(t->train_pass), false));
+	TRY(await(t, pass_loss(t->train_pass), NUMBER_LOSS));
 	if (t->train_carry)
 		TRY(carry_keep(t->train_carry, t->issued, t->micro));
 	t->micro++;
@@ -227,8 +227,12 @@ static status update_enter(trainer *t)
 static status update_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
-	TRY(await(t, optimizer_norm2(t->optimizer), true));
+	if (optimizer_small2(t->optimizer))
+		TRY(await(t, optimizer_small2(t->optimizer), NUMBER_SMALL2));
+	TRY(await(t, optimizer_norm2(t->optimizer), NUMBER_NORM2));
 	t->issued++;
+	if (t->average) /* in the same call as the update's last node, so that both are saved or neither */
+		TRY(weight_average_take(t->average, t->issued));
 	t->micro = 0;
 	bool more = t->issued < t->options.max_steps && !evaluation_is_due(t, t->issued);
 	if (more && model_backend(t->model)->fetch)
@@ -257,6 +261,20 @@ static void measure_speed(trainer *t)
 	t->step_began = now; /* of the next one, if that is under way */
 }
 
+/* Of k batches of b records the mean square is |g|² + noise / b, that of their mean |g|² + noise / (k b). The two
+ * estimates are smoothed apart, since neither their quotient nor its mean is without bias (McCandlish et al. 2018,
+ * appendix A). */
+static void measure_noise(trainer *t, double norm2)
+{
+	const double k = (double)t->options.gradient_accumulation, b = (double)t->options.batch_size;
+	const double seen[] = {b * (t->small2 - norm2) / (1 - 1 / k), (k * norm2 - t->small2) / (k - 1)};
+	if (!isfinite(seen[0]) || !isfinite(seen[1]))
+		return;
+	for (int i = 0; i < 2; i++)
+		t->noise[i] += noise_smoothing * (seen[i] - t->noise[i]);
+	t->progress.gradient_noise = t->noise[0] > 0 && t->noise[1] > 0 ? t->noise[0] / t->noise[1] : NAN;
+}
+
 static status end_step(trainer *t, float norm2, unsigned *events, error *err)
 {
 	train_progress *p = &t->progress;
@@ -267,12 +285,19 @@ static status end_step(trainer *t, float norm2, unsigned *events, error *err)
 	p->tokens += tokens_per_step(t);
 	p->step++;
 	measure_speed(t);
+	if (optimizer_small2(t->optimizer))
+		measure_noise(t, (double)norm2);
+	if (t->options.schedule == SCHEDULE_RANGE_TEST) {
+		range_test_take(&t->range, p->step, p->learning_rate, p->train_loss);
+		p->suggested_rate = t->range.rate > 0 ? t->range.rate : NAN;
+	}
 	bool good = isfinite(p->train_loss) && isfinite(p->gradient_norm);
 	t->bad_steps = good ? 0 : t->bad_steps + 1;
-	if (t->bad_steps == MAX_BAD_STEPS)
+	p->skipped_steps += !good;
+	if (t->bad_steps == t->options.max_bad_steps && !has_ended_early(t))
 		return error_set(err, STATUS_INVALID, "learning_rate",
-		                 "the loss or its gradient was not finite in %d steps in a row, up to step %lld",
-		                 MAX_BAD_STEPS, (long long)p->step);
+		                 "the loss or its gradient was not finite in %lld steps in a row, up to step %lld",
+		                 (long long)t->bad_steps, (long long)p->step);
 	*events |= TRAIN_STEP | (evaluation_is_due(t, p->step) ? 0 : checkpoint_event(t));
 	return STATUS_OK;
 }
@@ -286,9 +311,12 @@ static status take_oldest(trainer *t, unsigned *events, error *err)
 	             : b->download(b, &number, a.at, sizeof number));
 	t->n_awaited--;
 	memmove(t->awaited, t->awaited + 1, (size_t)t->n_awaited * sizeof *t->awaited);
-	if (a.ends_step)
+	if (a.what == NUMBER_NORM2)
 		return end_step(t, number, events, err);
-	t->loss_sum += a.weight * number;
+	if (a.what == NUMBER_SMALL2)
+		t->small2 = (double)number;
+	else
+		t->loss_sum += a.weight * number;
 	return STATUS_OK;
 }
 
@@ -303,7 +331,7 @@ static status take_leave(trainer *t, unsigned *events, error *err)
 {
 	while (t->n_awaited > t->n_left)
 		TRY(take_oldest(t, events, err));
-	if (t->micro > 0)
+	if (t->micro > 0 && !has_ended_early(t))
 		go(t, t->options.gradient_accumulation > 1 ? &gather_stage : &update_stage);
 	else if (evaluation_is_due(t, t->progress.step))
 		begin_evaluation(t);
@@ -331,6 +359,8 @@ static pass_rows evaluate_rows(const trainer *t)
 
 static status evaluate_enter(trainer *t)
 {
+	if (t->valid_at == 0 && t->average && model_bf16_weights(t->model))
+		TRY(model_update_bf16_copy(trainer_result(t), &t->failed));
 	TRY(pass_load(t->valid_pass, t->valid, 0, evaluate_rows(t), &t->failed));
 	return t->valid_carry ? carry_load(t->valid_carry, t->valid_at, 0, pass_continues(t->valid_pass)) : STATUS_OK;
 }
@@ -516,9 +546,14 @@ const int32_t *trainer_preview(const trainer *t, int *prompt, int *count)
 	return t->valid_step > 0 && t->preview ? preview_tokens(t->preview, prompt, count) : NULL;
 }
 
+model *trainer_result(const trainer *t)
+{
+	return t->average ? weight_average_model(t->average) : t->model;
+}
+
 const model *trainer_model(const trainer *t)
 {
-	return t->model;
+	return trainer_result(t);
 }
 
 /* --- saving and resuming ------------------------------------------------------------- */
@@ -530,7 +565,8 @@ status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const 
 	json_t *state = trainer_state_write(t);
 	if (!state)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	const checkpoint_parts parts = {.model = t->model,
+	const checkpoint_parts parts = {.model = trainer_result(t),
+	                                .trained = t->average ? t->model : NULL,
 	                                .optimizer = t->optimizer,
 	                                .carry = t->train_carry,
 	                                .best = t->progress.best_step > 0 ? t->best : NULL,
@@ -548,7 +584,9 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 	if (s == STATUS_OK) {
 		s = trainer_state_check(saved, own, err);
 		if (s == STATUS_OK)
-			s = checkpoint_load(folder, saved, t->model, t->optimizer, err);
+			s = checkpoint_load(folder, saved, trainer_result(t), t->optimizer, err);
+		if (s == STATUS_OK && t->average)
+			s = checkpoint_load_trained(folder, t->model, err);
 		if (s == STATUS_OK && t->options.precision == PRECISION_BF16)
 			s = model_update_bf16_copy(t->model, err);
 		if (s == STATUS_OK)

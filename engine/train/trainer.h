@@ -62,6 +62,9 @@ typedef struct train_progress {
 	int64_t best_step;                 /* of the evaluation with the lowest loss; 0: none */
 	double best_valid_loss;            /* of that one; NaN before */
 	int64_t result_step;               /* whose weights a finished run has (trainer_conclude); 0 before */
+	int64_t skipped_steps;             /* whose loss or gradient was not finite */
+	double gradient_noise;             /* the noise scale, in records; NaN without the option or before */
+	double suggested_rate;             /* of a range test; NaN without one or before */
 	const struct objective *objective; /* names the metrics */
 	double metrics[TRAIN_MAX_METRICS]; /* of the last evaluation; NaN before */
 	double byte_entropy; /* of the training text by its bytes' frequencies alone, bits per byte; NaN of labelled
@@ -88,15 +91,16 @@ void trainer_free(trainer *t);
 /* Work for about `budget_ns` (0: until the next event), at least one op, and return at the
  * first event; *events gets the bits of what was completed. How the work is sliced changes
  * no number. With TRAIN_CHECKPOINT_DUE the caller should trainer_save before advancing.
- * TRAIN_FINISHED comes once, after the last step's evaluation, or with `patience` after the evaluation that is so many
- * behind the best one; then nothing is left to do.
- * Errors are final; a loss or gradient that is not finite three steps in a row is one
+ * TRAIN_FINISHED comes once, after the last step's evaluation, with `patience` after the evaluation that is so many
+ * behind the best one, or where a range test ends; then nothing is left to do.
+ * Errors are final; a loss or gradient that is not finite max_bad_steps in a row is one
  * (STATUS_INVALID). */
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err);
 const train_progress *trainer_progress(const trainer *t);
 /* After TRAIN_FINISHED: with keep_best give the model the weights of the best evaluation, where that was not the last.
  * The run cannot be saved after it. */
 status trainer_conclude(trainer *t, error *err);
+/* The one that evaluations are of: with ema_decay the average. */
 const model *trainer_model(const trainer *t);
 /* What the model wrote at the evaluation that was just completed (TRAIN_EVAL): *prompt tokens of the validation text,
  * then its own, *count in all; none (*count is 0) when it cannot write. Valid until the next advance. */

@@ -97,7 +97,7 @@ static status build_evaluation(trainer *t, error *err)
 	                           .carried = o->carry_state,
 	                           .bf16 = o->precision == PRECISION_BF16,
 	                           .logits = o->objective->logits};
-	TRY(pass_new(&t->valid_pass, t->model, o, &spec, NULL, err));
+	TRY(pass_new(&t->valid_pass, trainer_result(t), o, &spec, NULL, err));
 	TRY(build_carry(&t->valid_carry, t, t->valid_pass, t->valid_batch, 1, err));
 	if (o->objective->hits) {
 		e->hits = memory_new((size_t)(t->valid_batch * o->sequence_length), sizeof *e->hits);
@@ -105,7 +105,7 @@ static status build_evaluation(trainer *t, error *err)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
 	return dims->head == HEAD_VOCABULARY && dims->causal && !dims->reads_source && !dims->whole
-	           ? preview_new(&t->preview, t->model, t->valid, o->seed, err)
+	           ? preview_new(&t->preview, trainer_result(t), t->valid, o->seed, err)
 	           : STATUS_OK;
 }
 
@@ -129,7 +129,11 @@ static status build(trainer *t, error *err)
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
 	TRY(pass_new(&t->train_pass, t->model, o, &spec, optimizer_gradients(t->optimizer), err));
 	TRY(build_carry(&t->train_carry, t, t->train_pass, o->batch_size, o->gradient_accumulation, err));
-	if (o->keep_best && kept_weights_new(&t->best, t->model) != STATUS_OK)
+	if (o->ema_decay > 0)
+		TRY(weight_average_new(&t->average, t->model, o->ema_decay, err));
+	if (t->average && spec.bf16)
+		TRY(model_update_bf16_copy(trainer_result(t), err));
+	if (o->keep_best && kept_weights_new(&t->best, trainer_result(t)) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	return t->valid ? build_evaluation(t, err) : STATUS_OK;
 }
@@ -154,6 +158,8 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	                               .learning_rate = train_learning_rate(o, 0),
 	                               .valid_loss = NAN,
 	                               .best_valid_loss = NAN,
+	                               .gradient_noise = NAN,
+	                               .suggested_rate = NAN,
 	                               .objective = o->objective,
 	                               .byte_entropy = dataset_byte_entropy(train)};
 	for (int i = 0; i < TRAIN_MAX_METRICS; i++)
@@ -182,6 +188,7 @@ void trainer_free(trainer *t)
 	free(t->evaluation.hits);
 	text_record_fini(&t->evaluation.record);
 	optimizer_free(t->optimizer);
+	weight_average_free(t->average);
 	model_free(t->model);
 	free(t);
 }

@@ -8,15 +8,22 @@
 #include "engine/train/optimizer.h"
 #include "engine/train/pass.h"
 #include "engine/train/preview.h"
+#include "engine/train/range_test.h"
 #include "engine/train/trainer.h"
+#include "engine/train/weight_average.h"
 
-enum { TRAINER_MAX_AWAITED = 3 }; /* a loss, the norm after it, the loss of the batch ahead */
+enum { TRAINER_MAX_AWAITED = 4 }; /* a loss, the two norms after it, the loss of the batch ahead */
 
-/* A number on its way: a micro-batch's loss, or the squared norm of the gradients, which ends a step. */
+/* A number on its way. A norm ends a step. */
+typedef enum trainer_number {
+	NUMBER_LOSS,   /* of a micro-batch */
+	NUMBER_SMALL2, /* the mean of the squared norms of the micro-batches' gradients */
+	NUMBER_NORM2   /* the squared norm of the step's */
+} trainer_number;
 typedef struct trainer_awaited {
 	const float *at; /* on the device */
 	unsigned fetch;
-	bool ends_step;
+	trainer_number what;
 	double weight; /* of a loss, beside a mean of 1 over the step's micro-batches */
 } trainer_awaited;
 
@@ -27,6 +34,7 @@ struct trainer {
 	const dataset *train, *valid;
 	uint64_t train_hash, valid_hash;
 	optimizer *optimizer;
+	weight_average *average;          /* NULL without ema_decay */
 	pass *train_pass, *valid_pass;    /* valid_pass: NULL without validation data, */
 	preview *preview;                 /* and so is this, and for a model that cannot write */
 	carry *train_carry, *valid_carry; /* NULL without carry_state, the second without validation data too */
@@ -42,6 +50,9 @@ struct trainer {
 	trainer_awaited awaited[TRAINER_MAX_AWAITED]; /* oldest first */
 	int n_awaited, n_left; /* how many, and how many of them the stage `take` leaves on their way */
 	double loss_sum;       /* of what was taken of a step */
+	double small2;         /* likewise */
+	double noise[2];       /* smoothed: of the squared norms, what is noise in a record's, and what is gradient */
+	range_test range;
 	uint64_t step_began;
 	evaluation evaluation;
 	int64_t valid_batch, valid_at; /* records of a batch, and the batches done of this evaluation */
@@ -54,6 +65,8 @@ struct trainer {
 	error failed; /* the final error, once there is one */
 };
 
+/* The model that evaluations are of, and that a run gives. */
+model *trainer_result(const trainer *t);
 /* Go on with the first batch of the step that is next. */
 void trainer_begin(trainer *t);
 /* Batches of one evaluation. */

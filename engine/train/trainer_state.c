@@ -15,6 +15,8 @@ static const struct {
     {"learning_rate", offsetof(train_progress, learning_rate)},
     {"valid_loss", offsetof(train_progress, valid_loss)},
     {"best_valid_loss", offsetof(train_progress, best_valid_loss)},
+    {"gradient_noise", offsetof(train_progress, gradient_noise)},
+    {"suggested_learning_rate", offsetof(train_progress, suggested_rate)},
     {"tokens_per_second", offsetof(train_progress, tokens_per_second)},
 };
 enum { CARRIED = sizeof carried / sizeof carried[0] };
@@ -56,12 +58,16 @@ static json_t *write_progress(const train_progress *p)
 
 json_t *trainer_state_write(const trainer *t)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:o, s:o, s:o, s:o}", "step", (json_int_t)t->progress.step,
-	                 "tokens", (json_int_t)t->progress.tokens, "valid_step", (json_int_t)t->valid_step, "best_step",
-	                 (json_int_t)t->progress.best_step, "stale_evaluations", (json_int_t)t->stale, "bad_steps",
-	                 t->bad_steps, "options", train_options_write(&t->options), "training_data",
-	                 describe_data(t->train, t->train_hash), "validation_data",
-	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
+	const range_test *r = &t->range;
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:[f, f], s:[f, f, f, f, f, f, f], s:o, s:o, s:o, s:o}",
+	                 "step", (json_int_t)t->progress.step, "tokens", (json_int_t)t->progress.tokens, "valid_step",
+	                 (json_int_t)t->valid_step, "best_step", (json_int_t)t->progress.best_step, "stale_evaluations",
+	                 (json_int_t)t->stale, "bad_steps", t->bad_steps, "skipped_steps",
+	                 (json_int_t)t->progress.skipped_steps, "noise", t->noise[0], t->noise[1], "range_test",
+	                 r->mean, r->weight, r->first, r->lowest, r->fall, r->rate, r->ended, "options",
+	                 train_options_write(&t->options), "training_data", describe_data(t->train, t->train_hash),
+	                 "validation_data", describe_data(t->valid, t->valid_hash), "progress",
+	                 write_progress(&t->progress));
 }
 
 /* Saved options with those that did not exist when they were written. New reference; NULL when out of memory. */
@@ -101,12 +107,18 @@ status trainer_state_check(const json_t *saved, const json_t *own, error *err)
 
 status trainer_state_read(trainer *t, const json_t *state, error *err)
 {
-	json_int_t step, tokens, valid_step, best_step = 0, stale = 0; /* the last two are younger than the format */
+	json_int_t step, tokens, valid_step;
+	json_int_t best_step = 0, stale = 0, skipped = 0; /* younger than the format, as are noise and range */
+	double noise[2] = {0};
+	range_test r = {0};
 	int bad_steps;
 	json_t *progress;
-	if (json_unpack((json_t *)(uintptr_t)state, "{s:I, s:I, s:I, s?I, s?I, s:i, s:o}", "step", &step, "tokens",
-	                &tokens, "valid_step", &valid_step, "best_step", &best_step, "stale_evaluations", &stale,
-	                "bad_steps", &bad_steps, "progress", &progress) != 0 ||
+	if (json_unpack((json_t *)(uintptr_t)state,
+	                "{s:I, s:I, s:I, s?I, s?I, s?I, s?[F, F], s?[F, F, F, F, F, F, F], s:i, s:o}", "step", &step,
+	                "tokens", &tokens, "valid_step", &valid_step, "best_step", &best_step, "stale_evaluations",
+	                &stale, "skipped_steps", &skipped, "noise", &noise[0], &noise[1], "range_test", &r.mean,
+	                &r.weight, &r.first, &r.lowest, &r.fall, &r.rate, &r.ended, "bad_steps", &bad_steps, "progress",
+	                &progress) != 0 ||
 	    step < 0 || step > t->options.max_steps)
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks the run's position");
 	t->progress.step = step;
@@ -114,6 +126,9 @@ status trainer_state_read(trainer *t, const json_t *state, error *err)
 	t->valid_step = valid_step;
 	t->progress.best_step = best_step;
 	t->stale = stale;
+	t->progress.skipped_steps = skipped;
+	memcpy(t->noise, noise, sizeof noise);
+	t->range = r;
 	t->bad_steps = bad_steps;
 	for (int i = 0; i < CARRIED; i++) {
 		double read = read_number(json_object_get(progress, carried[i].name));

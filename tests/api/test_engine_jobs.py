@@ -66,6 +66,36 @@ def test_a_job_ends_with_a_model_that_can_be_used_at_once(engine, file):
     assert refused(engine, "model.delete", {"id": earlier}).status == 409
 
 
+def test_a_job_with_an_average_gives_the_average_and_checkpoints_hold_both(engine, file):
+    plain, averaged = (engine.wait_job(engine.call("job.create", job_params(file, 30, warmup_steps=0, **more))["id"]) for more in ({}, {"ema_decay": 0.9}))
+    assert weights(engine, plain["fine_tuned_model"]) != weights(engine, averaged["fine_tuned_model"])
+    assert plain["additive"]["train_loss"] == averaged["additive"]["train_loss"]
+    assert plain["additive"]["valid_loss"] != averaged["additive"]["valid_loss"]
+    for done in (plain, averaged):
+        last = engine.call("job.checkpoints", {"id": done["id"], "limit": 1})["data"][0]["fine_tuned_model_checkpoint"]
+        assert weights(engine, last) == weights(engine, done["fine_tuned_model"])
+
+
+def test_a_range_test_names_a_rate_and_ends_where_the_loss_rises(engine, file):
+    done = engine.wait_job(engine.call("job.create", job_params(file, 200, schedule="range_test", range_from=1e-5, learning_rate=1.0))["id"])
+    progress = done["additive"]
+    assert done["status"] == "succeeded" and progress["step"] < 200
+    assert 1e-5 < progress["suggested_learning_rate"] < 1
+    messages = [e["message"] for e in engine.call("job.events", {"id": done["id"]})["data"]]
+    assert any(m.startswith("The range test ended at a rate of") for m in messages)
+    e = refused(engine, "job.create", job_params(file, 20, schedule="range_test", warmup_steps=3))
+    assert (e.status, e.param) == (400, "additive.warmup_steps")
+
+
+def test_the_noise_of_gradients_is_among_the_metrics(engine, file):
+    done = engine.wait_job(engine.call("job.create", job_params(file, 12, gradient_accumulation=4, gradient_noise=True, eval_every=1))["id"])
+    metrics = [e["data"] for e in engine.call("job.events", {"id": done["id"], "limit": 100})["data"] if e["type"] == "metrics"]
+    assert metrics and all(m["gradient_noise"] > 0 for m in metrics if "gradient_noise" in m)
+    assert any("gradient_noise" in m for m in metrics)
+    e = refused(engine, "job.create", job_params(file, 20, gradient_noise=True))
+    assert (e.status, e.param) == (400, "additive.gradient_noise")
+
+
 def test_a_job_ends_early_with_the_best_weights_when_it_is_asked_to(engine, file):
     ask = job_params(file, 200, eval_every=4, checkpoint_every=4, keep_checkpoints=100, learning_rate=0.5, warmup_steps=20, patience=2, keep_best=True)
     done = engine.wait_job(engine.call("job.create", ask)["id"])
@@ -318,7 +348,7 @@ def test_requests_are_served_while_a_job_trains(engine, endless):
 # --- kill -9 -------------------------------------------------------------------------------
 
 def resumable(file, steps, architecture):
-    return job_params(file, steps, architecture, checkpoint_every=5, eval_every=20, batch_size=8, patience=1000, keep_best=True)
+    return job_params(file, steps, architecture, checkpoint_every=5, eval_every=20, batch_size=8, patience=1000, keep_best=True, ema_decay=0.95)
 
 
 @pytest.mark.parametrize("architecture, kills", [("additive", 4), pytest.param("trilinear", 50, marks=pytest.mark.slow)])

@@ -53,11 +53,13 @@ static json_t *step_number(int64_t step)
 static json_t *progress_object(const train_progress *p)
 {
 	return with_metrics(
-	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:n, s:o, s:o, s:n}", "step", (json_int_t)p->step,
-	              "total_steps", (json_int_t)p->total_steps, "tokens_per_second", number(p->tokens_per_second),
-	              "train_loss", number(p->train_loss), "valid_loss", number(p->valid_loss), "best_step",
-	              step_number(p->best_step), "best_valid_loss", number(p->best_step ? p->best_valid_loss : NAN),
-	              "result_step", step_number(p->result_step), "bits_per_byte", "byte_entropy",
+	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:n, s:o, s:o, s:n}", "step",
+	              (json_int_t)p->step, "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
+	              number(p->tokens_per_second), "train_loss", number(p->train_loss), "valid_loss",
+	              number(p->valid_loss), "best_step", step_number(p->best_step), "best_valid_loss",
+	              number(p->best_step ? p->best_valid_loss : NAN), "result_step", step_number(p->result_step),
+	              "skipped_steps", (json_int_t)p->skipped_steps, "gradient_noise", number(p->gradient_noise),
+	              "suggested_learning_rate", number(p->suggested_rate), "bits_per_byte", "byte_entropy",
 	              number(p->byte_entropy), "eta_seconds", number(eta(p)), "paused_reason"),
 	    p);
 }
@@ -71,8 +73,12 @@ static json_t *hyperparameters(const job_request *r)
 
 json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout)
 {
-	train_progress none = {
-	    .total_steps = r->options.max_steps, .train_loss = NAN, .valid_loss = NAN, .byte_entropy = NAN};
+	train_progress none = {.total_steps = r->options.max_steps,
+	                       .train_loss = NAN,
+	                       .valid_loss = NAN,
+	                       .byte_entropy = NAN,
+	                       .gradient_noise = NAN,
+	                       .suggested_rate = NAN};
 	json_t *metadata = json_object_get(params, "metadata");
 	return json_pack(
 	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
@@ -148,6 +154,10 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 		json_decref(data);
 		return NULL;
 	}
+	if (data && isfinite(p->gradient_noise))
+		json_object_set_new(data, "gradient_noise", json_real(p->gradient_noise));
+	if (data && p->skipped_steps > 0)
+		json_object_set_new(data, "skipped_steps", json_integer((json_int_t)p->skipped_steps));
 	if (evaluated)
 		data = with_metrics(data, p);
 	return data ? event_object("info", message, "metrics", data) : NULL;

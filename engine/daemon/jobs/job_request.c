@@ -427,7 +427,8 @@ static status check_memory(const job_request *r, const engine *e, error *err)
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
-	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best) * parameters,
+	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0)) *
+	                 parameters,
 	       available = memory_bytes();
 	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
 	if (on_host && weights + work > available)
@@ -516,7 +517,7 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 	} else if (!r->epochs) {
 		r->epochs = (o->max_steps * per_step + blocks - 1) / blocks;
 	}
-	if (!r->warmup_given && !r->base) {
+	if (!r->warmup_given && !r->base && o->schedule != SCHEDULE_RANGE_TEST) {
 		o->warmup_steps = o->max_steps / JOB_REQUEST_WARMUP_SHARE;
 		o->warmup_steps = o->warmup_steps < JOB_REQUEST_WARMUP ? o->warmup_steps : JOB_REQUEST_WARMUP;
 	}

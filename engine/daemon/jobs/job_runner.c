@@ -3,6 +3,7 @@
  * paused and its end is made again from its newest checkpoint, as a rule that of the last step. */
 #include "engine/daemon/jobs/job_runner.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,19 @@ static job *find_of_run(const jobs *all, const char *id)
 
 /* --- reports --------------------------------------------------------------------------- */
 
+/* Steps since the last report whose numbers were not finite. */
+static void note_skipped(jobs *all, job *j, const train_progress *p)
+{
+	const json_t *before = json_object_get(json_object_get(j->document, "additive"), "skipped_steps");
+	if (p->skipped_steps <= json_integer_value(before))
+		return;
+	json_t *event = job_document_event(
+	    "warn", "Up to step %lld, %lld steps had a loss or gradient that was not finite, and changed no weight",
+	    (long long)p->step, (long long)p->skipped_steps);
+	if (job_state_note(j, event) == STATUS_OK)
+		job_state_write_soon(all, j);
+}
+
 static void on_progress(void *context, const char *id, const train_progress *p)
 {
 	jobs *all = context;
@@ -30,6 +44,7 @@ static void on_progress(void *context, const char *id, const train_progress *p)
 	if (!j)
 		return;
 	job_state_progress(j, p->step);
+	note_skipped(all, j, p);
 	job_document_progress(j->document, p); /* without memory it is as it was, until the next */
 }
 
@@ -113,6 +128,11 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 static json_t *describe_end(const train_progress *p)
 {
 	const bool early = p->step < p->total_steps;
+	if (isfinite(p->suggested_rate))
+		return job_document_event("info",
+		                          "%s at a rate of %.3g, step %lld; the training loss fell fastest at %.3g",
+		                          early ? "The range test ended" : "The rate was the highest", p->learning_rate,
+		                          (long long)p->step, p->suggested_rate);
 	if (!early && p->result_step == p->step)
 		return NULL;
 	return job_document_event("info",

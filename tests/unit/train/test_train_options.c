@@ -21,7 +21,8 @@ static void every_key_is_read_and_written_back(void **state)
 	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9,"
 	    " \"recompute\": true, \"optimizer\": \"adamw\", \"objective\": \"next_token\","
 	    " \"loss_on\": \"completion\", \"reset_at_document\": true, \"carry_state\": true,"
-	    " \"patience\": 4, \"keep_best\": true}";
+	    " \"patience\": 4, \"keep_best\": true, \"decayed\": \"matrices\", \"ema_decay\": 0.99,"
+	    " \"gradient_noise\": true, \"max_bad_steps\": 7}";
 	json_t *json = json_loads(text, 0, NULL);
 	train_options o;
 	train_options_default(&o);
@@ -33,7 +34,8 @@ static void every_key_is_read_and_written_back(void **state)
 	assert_true(o.eval_every == 5 && o.checkpoint_every == 6 && o.eval_blocks == 9 && o.recompute);
 	assert_int_equal(o.precision, PRECISION_BF16);
 	assert_true(o.loss_on == LOSS_ON_COMPLETION && o.reset_at_document && o.carry_state);
-	assert_true(o.patience == 4 && o.keep_best);
+	assert_true(o.patience == 4 && o.keep_best && o.decayed == DECAYED_MATRICES && o.ema_decay == 0.99);
+	assert_true(o.gradient_noise && o.max_bad_steps == 7);
 	json_t *written = train_options_write(&o);
 	assert_int_equal(json_object_size(written), json_object_size(json));
 	train_options again;
@@ -67,6 +69,11 @@ static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **
 	    {"{\"optimizer\": \"normalized_sgd\", \"step_size\": \"max\"}", "step_size"},
 	    {"{\"step_size\": \"rms\"}", "step_size"},
 	    {"{\"schedule\": \"linear\", \"tail\": 2}", "tail"},
+	    {"{\"schedule\": \"range_test\", \"range_from\": 1e-5}", NULL},
+	    {"{\"schedule\": \"range_test\", \"range_from\": 1e-2, \"learning_rate\": 1e-3}", "range_from"},
+	    {"{\"schedule\": \"range_test\", \"warmup_steps\": 1}", "warmup_steps"},
+	    {"{\"range_from\": 1e-5}", "range_from"},
+	    {"{\"gradient_noise\": true}", "gradient_noise"},
 	    {"{\"normalize\": false}", "normalize"},
 	    {"{\"optimizer\": \"sgd\", \"momentum\": 1}", "momentum"},
 	    {"{\"optimizer\": \"sgd\", \"normalize\": 1}", "normalize"},
@@ -205,7 +212,7 @@ static void a_number_that_is_not_one_fails_the_check(void **state)
 	o.betas[1] = NAN;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 	train_options_default(&o);
-	o.schedule = (train_schedule)5;
+	o.schedule = (train_schedule)6;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 }
 

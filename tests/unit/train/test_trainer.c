@@ -474,8 +474,29 @@ static void a_run_recovers_from_two_bad_steps(void **state)
 		poke(f, t, good);
 		fixture_run(t, step += 2, 0);
 		assert_true(isfinite(trainer_progress(t)->train_loss));
+		assert_int_equal(trainer_progress(t)->skipped_steps, 2 * round + 2);
 	}
 	trainer_free(t);
+}
+
+static void a_run_ends_after_as_many_bad_steps_as_its_recipe_bears(void **state)
+{
+	const fixture *f = *state;
+	for (int most = 1; most <= 5; most += 4) {
+		train_options o = fixture_options();
+		unsigned events;
+		error err = ERROR_INIT;
+		o.max_bad_steps = most;
+		trainer *t = fixture_trainer(f, 0, &o, NULL);
+		poke(f, t, NAN);
+		if (most > 1)
+			fixture_run(t, most - 1, 0);
+		assert_int_equal(trainer_advance(t, 0, &events, &err), STATUS_INVALID);
+		char text[40];
+		snprintf(text, sizeof text, "up to step %d", most);
+		assert_non_null(strstr(err.message, text));
+		trainer_free(t);
+	}
 }
 
 static void assert_refused(const fixture *f, const train_options *o, const dataset *train, const dataset *valid,
@@ -539,7 +560,9 @@ static void every_allocation_may_fail(void **state)
 	const fixture *f = *state;
 	train_options o = fixture_options();
 	o.gradient_accumulation = 2;
-	o.keep_best = true;
+	o.keep_best = o.gradient_noise = true;
+	o.ema_decay = 0.9;
+	o.decayed = DECAYED_MATRICES;
 	trainer *t = NULL;
 	status s = STATUS_NOMEM;
 	int64_t limit = 0;
@@ -623,6 +646,7 @@ int main(void)
 	    cmocka_unit_test(label_smoothing_is_for_training_only),
 	    cmocka_unit_test(three_bad_steps_in_a_row_end_the_run_for_good),
 	    cmocka_unit_test(a_run_recovers_from_two_bad_steps),
+	    cmocka_unit_test(a_run_ends_after_as_many_bad_steps_as_its_recipe_bears),
 	    cmocka_unit_test(what_does_not_fit_together_is_refused_by_name),
 	    cmocka_unit_test(a_model_with_fewer_ids_than_the_tokenizer_is_refused),
 	    cmocka_unit_test(every_allocation_may_fail),
