@@ -96,16 +96,25 @@ class Service:
         out = subprocess.run(["pgrep", "-P", str(self.process.pid), "-x", name[:15]], capture_output=True, text=True)
         return int(out.stdout.split()[0]) if out.stdout.split() else None
 
-    def kill_engine(self, seconds=30):
-        """kill -9, and wait until the engine that is started in its place answers."""
-        old = self.engine_pid()
+    def kill_engine(self):
+        self.kill("additived")
+
+    def kill(self, name, seconds=30):
+        """kill -9, and wait until the service answers with the program that is started in its place."""
+        old = self.child(name)
         os.kill(old, signal.SIGKILL)
         deadline = time.monotonic() + seconds * (4 if SANITIZED else 1)
         while time.monotonic() < deadline:
-            if self.engine_pid() not in (None, old) and self.request("GET", "/v1/models")[0] == 200:
+            if self.child(name) not in (None, old) and self.answers():
                 return
             time.sleep(0.05)
         raise AssertionError("the service does not become ready again")
+
+    def answers(self):
+        try:
+            return self.request("GET", "/v1/models")[0] == 200
+        except OSError:
+            return False
 
     def stop(self):
         if self.process.poll() is None:

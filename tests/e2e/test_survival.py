@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import random
 import socket
 import threading
 import time
@@ -10,7 +11,7 @@ import urllib.parse
 
 import pytest
 
-from conftest import TEXT
+from conftest import SMALL, TEXT
 
 
 def address(service):
@@ -234,3 +235,52 @@ def test_sigterm_stops_everything_with_status_0(own_service):
     assert service.stop() == 0
     for pid in children:
         assert not os.path.exists(f"/proc/{pid}")
+
+
+def evaluations(service, job):
+    """Every event of a job, oldest first, and of its evaluations step and numbers."""
+    events, after = [], ""
+    while True:
+        page = service.ok("GET", f"/v1/fine_tuning/jobs/{job}/events?order=asc&limit=100{after}")
+        events += page["data"]
+        if not page["has_more"]:
+            break
+        after = f"&after={events[-1]['id']}"
+    numbers = [(e["data"]["step"], e["data"]["train_loss"], e["data"]["valid_loss"]) for e in events if e["type"] == "metrics" and "valid_loss" in e["data"]]
+    return events, numbers
+
+
+@pytest.mark.slow
+def test_fifty_kills_of_engine_and_front_end_change_no_bit_of_a_job_and_no_event_of_it(service, own_service):
+    """A corpus whose tokens are kept in a file, averaged weights, early stopping."""
+    kills, steps, random_number = 50, 2000, random.Random(5)
+    recipe = dict(SMALL, max_steps=steps, checkpoint_every=10, eval_every=20, ema_decay=0.99, patience=90, keep_best=True)
+    text = TEXT * (5 * 2**20 // len(TEXT))
+
+    def start(s):
+        return s.ok("POST", "/v1/fine_tuning/jobs", {"model": "additive", "training_file": s.upload(text), "seed": 1, "additive": recipe})["id"]
+
+    whole = start(service)
+    expected = service.wait_job(whole, seconds=600)
+    assert expected["status"] == "succeeded"
+    job, killed = start(own_service), {"additived": 0, "additive-httpd": 0}
+    for n in range(kills):
+        target = (n + 1) * expected["additive"]["step"] // (kills + 2)
+        deadline = time.monotonic() + 300
+        while own_service.ok("GET", f"/v1/fine_tuning/jobs/{job}")["additive"]["step"] < target:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(random_number.random() * 0.05)
+        name = random_number.choice(sorted(killed))
+        own_service.kill(name)
+        killed[name] += 1
+    done = own_service.wait_job(job, seconds=600)
+    assert done["status"] == "succeeded" and min(killed.values()) > kills // 4
+    assert weights(own_service, done["fine_tuned_model"]) == weights(service, expected["fine_tuned_model"])
+    for field in ("step", "train_loss", "valid_loss", "best_step", "best_valid_loss", "result_step"):
+        assert done["additive"][field] == expected["additive"][field], field
+    events, numbers = evaluations(own_service, job)
+    assert numbers == evaluations(service, whole)[1] and len({e["id"] for e in events}) == len(events)
+    metrics = [e["data"]["step"] for e in events if e["type"] == "metrics"]
+    assert metrics == sorted(set(metrics))
+    assert sum("goes on from the checkpoint" in e["message"] for e in events) >= killed["additived"] // 2
