@@ -131,7 +131,7 @@ bool child_died(child *c, int wait_status)
 		cli_fail("%s was killed by signal %d", c->name, WTERMSIG(wait_status));
 	else
 		cli_fail("%s ended with status %d", c->name, WEXITSTATUS(wait_status));
-	if (now - c->started_ms >= CHILD_STEADY_MS)
+	if (now - c->started_ms >= CHILD_STEADY_MS || (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL))
 		c->failures = 0;
 	for (int i = 0; i < c->failures && pause < LONGEST_PAUSE_MS; i++)
 		pause *= 2;

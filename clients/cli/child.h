@@ -4,7 +4,8 @@
  * and the kernel sends it SIGTERM when its parent ends, for whatever reason.
  *
  * When it ends unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s; a minute
- * of life makes good for all. CHILD_MAX_FAILURES deaths in a row are too many. */
+ * of life makes good for all. CHILD_MAX_FAILURES deaths in a row are too many. SIGKILL, which is always from outside,
+ * is no fault of the program: it begins the count anew. */
 #ifndef CLI_CHILD_H
 #define CLI_CHILD_H
 

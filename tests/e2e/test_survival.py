@@ -258,7 +258,8 @@ def test_fifty_kills_of_engine_and_front_end_change_no_bit_of_a_job_and_no_event
     text = TEXT * (5 * 2**20 // len(TEXT))
 
     def start(s):
-        return s.ok("POST", "/v1/fine_tuning/jobs", {"model": "additive", "training_file": s.upload(text), "seed": 1, "additive": recipe})["id"]
+        files = {"training_file": s.upload(text), "validation_file": s.upload(TEXT[:4000])}
+        return s.ok("POST", "/v1/fine_tuning/jobs", {"model": "additive", **files, "seed": 1, "additive": recipe})["id"]
 
     whole = start(service)
     expected = service.wait_job(whole, seconds=600)
