@@ -258,3 +258,65 @@ status cuda_linear_stream(backend *b, const op_call *call)
 		return launch(linear_stream_kernel<8>);
 	return c.dh <= WIDE ? launch(linear_stream_kernel<32>) : launch(linear_stream_kernel<0>);
 }
+
+struct linear_stream_grad_call {
+	const float *query, *before, *y, *normalizer, *dy;
+	const int32_t *slot, *position;
+	float *dq;
+	int64_t n, heads, total, slot_floats, offset; /* total: of B · N · H */
+	int dh;
+	float eps;
+};
+
+/* A warp: a token's head. The lanes share a row of S, so it is read whole; rows of one head follow each other in the
+ * cache. */
+static __global__ void __launch_bounds__(THREADS) linear_stream_grad_kernel(linear_stream_grad_call c)
+{
+	const int lane = threadIdx.x % WARP;
+	for (int64_t i = grid_first() / WARP; i < c.total; i += grid_stride() / WARP) {
+		const int64_t sequence = i / c.heads / c.n, h = i % c.heads, at = i * c.dh;
+		const float *state = c.before + c.slot[sequence] * c.slot_floats + c.offset;
+		const float *sums = state + linear_sums(c.dh, h), *z = state + linear_normals(c.dh, h);
+		const float normal = c.normalizer[i];
+		const bool reads = c.position[sequence] != 0 && normal != 0.0f;
+		const float inverse = reads ? 1.0f / (normal + c.eps) : 0.0f;
+		float along = 0.0f;
+		for (int d = lane; d < c.dh; d += WARP)
+			along += c.dy[at + d] * c.y[at + d];
+		along = warp_sum(along);
+		for (int d = 0; d < c.dh; d++) {
+			float sum = 0.0f;
+			for (int m = lane; m < c.dh && reads; m += WARP)
+				sum += sums[(int64_t)d * c.dh + m] * c.dy[at + m];
+			sum = warp_sum(sum);
+			if (lane != d % WARP)
+				continue;
+			const float x = c.query[at + d], slope = x > 0.0f ? 1.0f : expf(x);
+			c.dq[at + d] = reads ? slope * inverse * (sum - along * z[d]) : 0.0f;
+		}
+	}
+}
+
+status cuda_linear_stream_grad(backend *b, const op_call *call)
+{
+	const linear_stream_params *p = (const linear_stream_params *)call->params;
+	const shape q = call->in[0].shape;
+	linear_stream_grad_call c = {};
+	c.query = (const float *)call->in[0].data;
+	c.before = (const float *)call->in[1].data;
+	c.slot = (const int32_t *)call->in[2].data;
+	c.position = (const int32_t *)call->in[3].data;
+	c.y = (const float *)call->in[4].data;
+	c.normalizer = (const float *)call->in[5].data;
+	c.dy = (const float *)call->in[6].data;
+	c.dq = (float *)call->out[0].data;
+	c.n = q.dim[1];
+	c.heads = p->heads;
+	c.total = q.dim[0] * q.dim[1] * p->heads;
+	c.slot_floats = call->in[1].shape.dim[1];
+	c.offset = p->offset;
+	c.dh = (int)(q.dim[2] / p->heads);
+	c.eps = p->eps;
+	return c.total ? cuda_launch(b, linear_stream_grad_kernel, cuda_blocks(b, c.total, THREADS / WARP), THREADS, 0, c)
+	               : STATUS_OK;
+}

@@ -29,7 +29,9 @@ static status build(golden *g, stream *s, error *err)
 	s->k = graph_input(made, "k", DTYPE_F32, token);
 	s->v = graph_input(made, "v", DTYPE_F32, token);
 	s->mask = r->mask ? graph_input(made, "mask", DTYPE_I32, SHAPE2(r->b, 1)) : VALUE_NONE;
-	s->y = op_linear_stream(made, s->q, s->k, s->v, pool, slot, s->position, length, s->mask, VALUE_NONE, params).y;
+	s->y = op_linear_stream(made, s->q, s->k, s->v, pool, slot, s->position, length, s->mask, VALUE_NONE,
+	                        VALUE_NONE, params)
+	           .y;
 	graph_output(made, s->y, "y");
 	status made_pool = golden_pool(g, r->b * floats, &s->pool, err);
 	if (made_pool != STATUS_OK) {

@@ -36,6 +36,23 @@ static value input(graph *g, port_role role, shape s)
 	return graph_input(g, port_name(role), DTYPE_I32, s);
 }
 
+/* The pool, and what places the sequences in it. */
+static void add_pool(builder *b, int64_t slots)
+{
+	const shape sequences = SHAPE1(b->spec->batch);
+	b->pool = graph_state(b->g, STATE_POOL, SHAPE2(slots, state_list_slot(b->states)));
+	b->slot = input(b->g, PORT_SLOT, sequences);
+	if (b->spec->phase == PHASE_ENCODE)
+		return;
+	b->position = input(b->g, PORT_POSITION, sequences);
+	b->length = input(b->g, PORT_LENGTH, sequences);
+}
+
+void builder_carry(builder *b)
+{
+	add_pool(b, b->spec->batch);
+}
+
 builder builder_begin(graph *g, const forward_spec *spec, const state_list *states)
 {
 	builder b = {.g = g,
@@ -44,6 +61,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .mask = VALUE_NONE,
 	             .rng = VALUE_NONE,
 	             .pool = VALUE_NONE,
+	             .pool_before = VALUE_NONE,
 	             .slot = VALUE_NONE,
 	             .position = VALUE_NONE,
 	             .length = VALUE_NONE,
@@ -56,22 +74,22 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .front = VALUE_NONE,
 	             .row = VALUE_NONE,
 	             .logits = VALUE_NONE};
-	shape sequences = SHAPE1(spec->batch);
 	if (spec->masked)
 		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, spec->before + spec->length));
 	if (spec->dropout)
 		b.rng = input(g, PORT_RANDOM, SHAPE1(4));
-	if (forward_recurrent(spec)) {
-		b.pool = graph_state(g, "pool", SHAPE2(spec->slots, state_list_slot(states)));
-		b.slot = input(g, PORT_SLOT, sequences);
-	}
-	if (forward_recurrent(spec) && spec->phase != PHASE_ENCODE) {
-		b.position = input(g, PORT_POSITION, sequences);
-		b.length = input(g, PORT_LENGTH, sequences);
-	}
+	if (forward_recurrent(spec))
+		add_pool(&b, spec->slots);
 	if (spec->phase == PHASE_READ)
-		b.start = input(g, PORT_START, sequences);
+		b.start = input(g, PORT_START, SHAPE1(spec->batch));
 	return b;
+}
+
+value builder_pool_before(builder *b)
+{
+	if (b->spec->backward && b->pool_before == VALUE_NONE)
+		b->pool_before = op_scale(b->g, b->pool, 1);
+	return b->pool_before;
 }
 
 static shape token_shape(const builder *b)

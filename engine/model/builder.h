@@ -31,7 +31,8 @@ typedef struct builder {
 	const forward_spec *spec;
 	const state_list *states;
 	value mask, rng;        /* VALUE_NONE unless the spec asks */
-	value pool, slot;       /* VALUE_NONE in PHASE_SCORE */
+	value pool, slot;       /* VALUE_NONE in PHASE_SCORE, but with builder_carry */
+	value pool_before;      /* as it was before the tokens, once a gradient has asked for it */
 	value position, length; /* PHASE_STEP, PHASE_READ */
 	value start;            /* PHASE_READ */
 	value first;            /* [1, D]: what stands in front of every sequence, for a mixer that reads such a row */
@@ -48,6 +49,11 @@ typedef struct builder {
 
 /* Adds the inputs that the spec asks for, and the pool of slots that hold the states. The states must stay. */
 builder builder_begin(graph *g, const forward_spec *spec, const state_list *states);
+/* In PHASE_SCORE: every row of the batch has a slot, as in PHASE_STEP, and begins with what it holds. */
+void builder_carry(builder *b);
+/* The pool before any token was read, for a gradient; VALUE_NONE: there is none. To be asked for before anything
+ * changes the pool. */
+value builder_pool_before(builder *b);
 
 value builder_parameter(const builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* x NAME.weightᵀ + NAME.bias, if there is a bias. */

@@ -17,6 +17,9 @@ typedef enum state_kind {
 	STATE_CARRIED    /* in training, from a row of a batch to the row behind it; no gradient flows through it */
 } state_kind;
 
+/* What the slots of sessions are called in a graph. */
+#define STATE_POOL "pool"
+
 enum { STATE_RING_TENSORS = 3, STATE_RANGES = 2 * STATE_RING_TENSORS };
 
 typedef struct state_spec {

@@ -410,7 +410,9 @@ attention_values op_additive_attention(graph *g, value x, value w, value mask, i
  * length are [S]. Sequence s reads the tokens start[s] … start[s] + length[s] - 1; start[0] = 0, and
  * start[s] + length[s] ≤ start[s + 1] (T for the last). Tokens that no sequence reads are 0.
  * The state of this round is additive_state_floats() floats at `offset` in the slot,
- * all zero at position 0 (position 0 ignores and re-initialises what is there). */
+ * all zero at position 0 (position 0 ignores and re-initialises what is there).
+ * The gradient, where all sequences read N tokens and there is no start, is that of additive_attention over the tokens
+ * of the call, to which g and M of the whole are given: what was read before is a constant. */
 typedef struct additive_stream_params {
 	int64_t heads;
 	int64_t window; /* <= 0: global */
@@ -592,14 +594,21 @@ linear_attention_values op_linear_attention(graph *g, value q, value k, value v,
  * The state of this layer is linear_state_floats() floats at `offset` in the slot, all zero at position 0 (position 0
  * ignores and re-initialises what is there). Tokens are added one after another: state and outputs have the same
  * bits however a prompt is cut, whatever is beside it and at any number of threads. Layout:
- * engine/tensor/ops/linear_attention.h. */
+ * engine/tensor/ops/linear_attention.h.
+ * The gradient, not with start, has what was read before as a constant: that of linear_attention over the tokens of the
+ * call, to which y and normalizer of the whole are given, and what linear_stream_grad adds. It needs before? [slots,
+ * slot_floats], the pool as it was before the call, which the forward does not read. */
 typedef struct linear_stream_params {
 	int64_t heads;
 	int64_t offset; /* floats from the start of a slot */
 	float eps;
 } linear_stream_params;
 linear_attention_values op_linear_stream(graph *g, value q, value k, value v, value pool, value slot, value position,
-                                         value length, value mask, value start, linear_stream_params params);
+                                         value length, value mask, value start, value before,
+                                         linear_stream_params params);
+/* linear_stream_grad: q, before, slot, position, y, normalizer, dy -> [B, N, D], what queries have to do with the state
+ * S, z of their slot before the call; 0 at position 0. With G, c and φ' of linear_attention_grad:
+ *   dq_i = φ'(q_i) ⊙ (S G_i + c_i z). */
 /* Floats of state of one layer: D (D / heads + 1). */
 int64_t linear_state_floats(int64_t d, int64_t heads);
 

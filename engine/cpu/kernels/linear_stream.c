@@ -1,6 +1,6 @@
-/* linear_stream: the sweep of linear_attention.h on the state of engine/tensor/ops/linear_attention.h, in place where
- * a row of S is whole vectors, else on a copy. A unit of work is a head of a session; a step of a few sessions is one
- * pass over their states, so it is bound by memory. */
+/* linear_stream, linear_stream_grad: the sweep of linear_attention.h on the state of
+ * engine/tensor/ops/linear_attention.h, in place where a row of S is whole vectors, else on a copy. A unit of work is a
+ * head of a session; a step of a few sessions is one pass over their states, so it is bound by memory. */
 #include "engine/cpu/kernels/linear_attention.h"
 #include "engine/tensor/ops/linear_attention.h"
 #include "engine/tensor/ops/sequence.h"
@@ -167,4 +167,43 @@ status KERNEL(linear_stream)(backend *b, const op_call *call)
 		}
 	}
 	return STATUS_OK;
+}
+
+/* What the queries of a row of tokens have to do with the state before the call. */
+static void early_queries(const op_call *call, int64_t first, int64_t last)
+{
+	const linear_stream_params *p = call->params;
+	const shape s = call->in[0].shape;
+	const int64_t dh = s.dim[2] / p->heads;
+	const float *q = call->in[0].data, *before = call->in[1].data, *y = call->in[4].data,
+	            *normalizer = call->in[5].data, *dy = call->in[6].data;
+	const int32_t *slot = call->in[2].data, *position = call->in[3].data;
+	float *dq = call->out[0].data;
+	for (int64_t i = first; i < last; i++) {
+		const int64_t row = i / p->heads / s.dim[1], h = i % p->heads, at = i * dh;
+		const float *state = before + slot[row] * call->in[1].shape.dim[1] + p->offset;
+		const float *sums = state + linear_sums(dh, h), *z = state + linear_normals(dh, h);
+		const bool reads = position[row] != 0 && normalizer[i] != 0.0f;
+		const float inverse = reads ? 1.0f / (normalizer[i] + p->eps) : 0.0f;
+		float along = 0.0f;
+#pragma omp simd reduction(+ : along)
+		for (int64_t d = 0; d < dh; d++)
+			along += dy[at + d] * y[at + d];
+		for (int64_t d = 0; d < dh; d++) {
+			float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+			for (int64_t m = 0; m < dh; m++)
+				sum += sums[d * dh + m] * dy[at + m];
+			const float slope = q[at + d] > 0.0f ? 1.0f : linear_feature(q[at + d]);
+			dq[at + d] = reads ? slope * inverse * (sum - along * z[d]) : 0.0f;
+		}
+	}
+}
+
+status KERNEL(linear_stream_grad)(backend *b, const op_call *call)
+{
+	const linear_stream_params *p = call->params;
+	const shape s = call->in[0].shape;
+	const int64_t heads = s.dim[0] * s.dim[1] * p->heads;
+	return kernel_for(b, call, heads, shape_count(s) * (s.dim[2] / p->heads), early_queries);
 }

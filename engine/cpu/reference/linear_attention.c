@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/ops/linear_attention.h"
 
 /* One head of one sequence. q, y: row i at i·D; k, v: row j at j·D; normalizer: at i·H. */
 typedef struct head {
@@ -184,6 +185,38 @@ status reference_linear_attention_grad(backend *unused, const op_call *call)
 		for (int64_t h = 0; h < p->heads; h++) {
 			const head a = head_at(call, b, h);
 			head_grad(call, &a, call->scratch);
+		}
+	}
+	return STATUS_OK;
+}
+
+/* q, before [slots, floats], slot, position [B], y, normalizer, dy -> [B, N, D]: with the state S, z of the slot
+ *   Z = 1 / (normalizer + eps),  dq = φ'(q) ⊙ (Z S dy - Z (dy·y) z), 0 at position 0 */
+status reference_linear_stream_grad(backend *b, const op_call *call)
+{
+	(void)b;
+	const linear_stream_params *p = call->params;
+	const shape s = call->in[0].shape;
+	const int64_t width = s.dim[2] / p->heads;
+	const float *q = call->in[0].data, *before = call->in[1].data, *y = call->in[4].data,
+	            *normalizer = call->in[5].data, *dy = call->in[6].data;
+	const int32_t *slot = call->in[2].data, *position = call->in[3].data;
+	float *dq = call->out[0].data;
+	for (int64_t i = 0; i < s.dim[0] * s.dim[1] * p->heads; i++) {
+		const int64_t sequence = i / p->heads / s.dim[1], h = i % p->heads, at = i * width;
+		const float *state = before + slot[sequence] * call->in[1].shape.dim[1] + p->offset;
+		const float *sums = state + linear_sums(width, h), *z = state + linear_normals(width, h);
+		const double normal = (double)normalizer[i];
+		const double inverse = normal == 0 || position[sequence] == 0 ? 0 : 1 / (normal + (double)p->eps);
+		double along = 0;
+		for (int64_t d = 0; d < width; d++)
+			along += (double)dy[at + d] * (double)y[at + d];
+		for (int64_t d = 0; d < width; d++) {
+			double sum = 0;
+			for (int64_t m = 0; m < width && inverse != 0; m++)
+				sum += (double)sums[d * width + m] * (double)dy[at + m];
+			sum -= inverse != 0 ? along * (double)z[d] : 0;
+			dq[at + d] = (float)(inverse * sum * slope(q[at + d]));
 		}
 	}
 	return STATUS_OK;

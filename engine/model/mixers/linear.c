@@ -19,13 +19,14 @@ static value attend(builder *b, const linear_options *o, int layer, value q, val
 {
 	value mask = o->reads_padding ? VALUE_NONE : b->mask;
 	linear_attention_values a;
-	if (forward_recurrent(b->spec)) {
+	if (b->pool != VALUE_NONE) {
 		linear_stream_params params = {
 		    .heads = o->heads,
 		    .offset = builder_state(b, "layers.%d.sums", layer),
 		    .eps = LINEAR_ATTENTION_EPS,
 		};
-		a = op_linear_stream(b->g, q, k, v, b->pool, b->slot, b->position, b->length, mask, b->start, params);
+		a = op_linear_stream(b->g, q, k, v, b->pool, b->slot, b->position, b->length, mask, b->start,
+		                     builder_pool_before(b), params);
 	} else {
 		linear_attention_params params = {.heads = o->heads, .causal = o->causal, .eps = LINEAR_ATTENTION_EPS};
 		a = op_linear_attention(b->g, q, k, v, mask, params);

@@ -1,6 +1,6 @@
-/* additive_stream: the recurrent form, for generation; it has no gradient. The
- * state it keeps is described in additive_stream.h. */
+/* additive_stream: the recurrent form. The state it keeps is described in additive_stream.h. */
 #include "engine/tensor/ops/additive_stream.h"
+#include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -50,5 +50,22 @@ status op_additive_stream_check(op_call *call, error *err)
 	check_output(call, 0, DTYPE_F32, x);
 	check_output(call, 1, DTYPE_F32, per_head);
 	check_output(call, 2, DTYPE_F32, per_head);
+	return STATUS_OK;
+}
+
+/* What was read before stands in g and the normalizer, from which the gradient of the parallel form computes weights.
+ */
+status op_additive_stream_backward(graph *g, const op_node *node)
+{
+	const additive_stream_params *p = node->params;
+	if (node->n_in > 7 && node->in[7] != VALUE_NONE)
+		return graph_fail(g, STATUS_UNSUPPORTED, "start", "sequences of different lengths have no gradient");
+	const value in[] = {node->in[0],  node->in[1],  node->n_in > 6 ? node->in[6] : VALUE_NONE,
+	                    node->out[0], node->out[2], graph_output_gradient(g, node, 0)};
+	const additive_attention_params params = {.heads = p->heads, .window = p->window};
+	value grads[2];
+	TRY(graph_apply(g, OP_additive_attention_grad, in, 6, &params, grads));
+	graph_accumulate(g, node->in[0], grads[0]);
+	graph_accumulate(g, node->in[1], grads[1]);
 	return STATUS_OK;
 }

@@ -1,5 +1,6 @@
-/* linear_attention, linear_attention_grad, linear_stream and the size of its state. */
+/* linear_attention, linear_attention_grad, linear_stream, linear_stream_grad and the size of its state. */
 #include "engine/tensor/ops/linear_attention.h"
+#include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -98,11 +99,12 @@ status op_linear_attention_grad_check(op_call *call, error *err)
 }
 
 linear_attention_values op_linear_stream(graph *g, value q, value k, value v, value pool, value slot, value position,
-                                         value length, value mask, value start, linear_stream_params params)
+                                         value length, value mask, value start, value before,
+                                         linear_stream_params params)
 {
 	value out[2];
-	graph_apply(g, OP_linear_stream, (value[]){q, k, v, pool, slot, position, length, mask, start}, 9, &params,
-	            out);
+	graph_apply(g, OP_linear_stream, (value[]){q, k, v, pool, slot, position, length, mask, start, before}, 10,
+	            &params, out);
 	return (linear_attention_values){out[0], out[1]};
 }
 
@@ -128,7 +130,49 @@ status op_linear_stream_check(op_call *call, error *err)
 		                 "a slot of the pool has no room for %" PRId64 " floats at %" PRId64, floats,
 		                 p->offset);
 	TRY(check_sequences(call, 4, err));
+	if (check_present(call, 9))
+		TRY(check_like(call, 9, "before", 3, "pool", err));
 	check_output(call, 0, DTYPE_F32, q);
 	check_output(call, 1, DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], p->heads));
+	return STATUS_OK;
+}
+
+status op_linear_stream_backward(graph *g, const op_node *node)
+{
+	const linear_stream_params *p = node->params;
+	if (node->n_in > 8 && node->in[8] != VALUE_NONE)
+		return graph_fail(g, STATUS_UNSUPPORTED, "start", "sequences of different lengths have no gradient");
+	if (node->n_in < 10 || node->in[9] == VALUE_NONE)
+		return graph_fail(g, STATUS_UNSUPPORTED, "before", "the gradient needs the pool as it was");
+	const value dy = graph_output_gradient(g, node, 0);
+	const value whole[] = {node->in[0], node->in[1], node->in[2], node->in[7], node->out[0], node->out[1], dy};
+	const value early[] = {node->in[0], node->in[9], node->in[4], node->in[5], node->out[0], node->out[1], dy};
+	const linear_attention_params params = {.heads = p->heads, .causal = true, .eps = p->eps};
+	value grads[3], from_before;
+	TRY(graph_apply(g, OP_linear_attention_grad, whole, 7, &params, grads));
+	TRY(graph_apply(g, OP_linear_stream_grad, early, 7, p, &from_before));
+	graph_accumulate(g, node->in[0], op_add(g, grads[0], from_before));
+	graph_accumulate(g, node->in[1], grads[1]);
+	graph_accumulate(g, node->in[2], grads[2]);
+	return STATUS_OK;
+}
+
+status op_linear_stream_grad_check(op_call *call, error *err)
+{
+	const linear_stream_params *p = call->params;
+	TRY(check_type(call, 0, "q", DTYPE_F32, err));
+	TRY(check_query(call, p->heads, p->eps, err));
+	TRY(check_type(call, 1, "before", DTYPE_F32, err));
+	const shape q = call->in[0].shape, before = call->in[1].shape;
+	if (before.rank != 2 || p->offset < 0 || p->offset + linear_state_floats(q.dim[2], p->heads) > before.dim[1])
+		return error_set(err, STATUS_INVALID, "before", "a slot has no room for the state at %" PRId64,
+		                 p->offset);
+	TRY(check_shape(call, 2, "slot", DTYPE_I32, SHAPE1(q.dim[0]), "one for each sequence", err));
+	TRY(check_shape(call, 3, "position", DTYPE_I32, SHAPE1(q.dim[0]), "one for each sequence", err));
+	TRY(check_like(call, 4, "y", 0, "q", err));
+	TRY(check_shape(call, 5, "normalizer", DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], p->heads),
+	                "one for each query and head", err));
+	TRY(check_like(call, 6, "dy", 0, "q", err));
+	check_output(call, 0, DTYPE_F32, q);
 	return STATUS_OK;
 }

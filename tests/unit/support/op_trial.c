@@ -483,7 +483,11 @@ bool op_trial_gradient(const op_case *c, backend *b)
 		graph_free(g);
 		return false;
 	}
-	if (plan_new(&t.p, g, b, NULL, 0, &err) != STATUS_OK) {
+	plan_binding pool = {.v = graph_find(g, "pool")}; /* of streams */
+	size_t bytes;
+	if (pool.v != VALUE_NONE && shape_bytes(graph_value(g, pool.v)->shape, DTYPE_F32, &bytes))
+		must(b->allocate(b, bytes, &pool.data));
+	if (plan_new(&t.p, g, b, &pool, pool.data != NULL, &err) != STATUS_OK) {
 		printf("%s (%s): %s\n", op_get(c->id)->name, c->name, error_message(&err));
 		return false;
 	}
@@ -507,5 +511,6 @@ bool op_trial_gradient(const op_case *c, backend *b)
 	free(t.u);
 	free(t.host);
 	plan_free(t.p);
+	b->release(b, pool.data);
 	return fine && any;
 }

@@ -187,6 +187,7 @@ static const typed table[] = {
     {OP_source_attention, &encoded, {{H, TOKENS}, {F, SHAPE2(B, 999)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "q", {0}},
     {OP_linear_stream, &summed,
      {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "q", {0}},
+    {OP_linear_stream_grad, &summed, {{H, TOKENS}}, "q", {0}},
     {OP_accumulate, &scaled, {{F, MATRIX}, {H, MATRIX}}, "x", {0}},
     {OP_lerp, NULL, {{F, MATRIX}, {H, MATRIX}, {F, SHAPE0()}}, "x", {0}},
     {OP_lerp, NULL, {{F, MATRIX}, {F, MATRIX}, {F, SHAPE1(2)}}, "rate", {0}},

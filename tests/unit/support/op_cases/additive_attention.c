@@ -22,28 +22,36 @@ static void build_attention_grad(graph *g, const int64_t *arg)
 	            &(additive_attention_params){arg[3], arg[4], arg[6] >= FROZEN}, grads);
 }
 
-/* As attention, of a stream. */
-static void stream_case(graph *g, const int64_t *arg, bool ragged)
+/* As attention, of a stream. own: what was read before has scores of its own, which w does not change. */
+static void stream_case(graph *g, const int64_t *arg, bool ragged, bool own)
 {
 	const additive_stream_params p = {arg[3], arg[4], STREAM_OFFSET};
 	const stream_values before =
 	    stream_before(g, arg, STREAM_OFFSET + additive_state_floats(arg[2], arg[3], arg[4]) + 1);
 	value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2]));
-	op_additive_stream(g, f32(g, "x before", stream_shape(arg, arg[2], false)), w, before.pool, before.slot,
+	value earlier = own ? f32(g, "w before", SHAPE1(arg[2])) : w;
+	op_additive_stream(g, f32(g, "x before", stream_shape(arg, arg[2], false)), earlier, before.pool, before.slot,
 	                   before.position, before.length, before.mask, before.start, p);
-	const stream_values at = stream_now(g, arg, before, ragged);
+	stream_values at = stream_now(g, arg, before, ragged);
+	if (own)
+		at.length = op_fill_integer(g, SHAPE1(arg[0]), (int32_t)arg[1]);
 	op_additive_stream(g, f32(g, "x", stream_shape(arg, arg[2], ragged)), w, at.pool, at.slot, at.position,
 	                   at.length, at.mask, at.start, p);
 }
 
+static void build_stream_gradient(graph *g, const int64_t *arg)
+{
+	stream_case(g, arg, false, true);
+}
+
 static void build_stream(graph *g, const int64_t *arg)
 {
-	stream_case(g, arg, false);
+	stream_case(g, arg, false, false);
 }
 
 static void build_ragged_stream(graph *g, const int64_t *arg)
 {
-	stream_case(g, arg, true);
+	stream_case(g, arg, true, false);
 }
 
 /* clang-format off */
@@ -82,6 +90,8 @@ static const op_case cases[] = {
     FROZEN_ATTENTION("window 1000, masked", 1, 100, 31, 1, 1000, 1),
     FROZEN_ATTENTION("a head in pieces", 1, 21, 259, 1, 5, 1),
     ATTENTION(OP_additive_stream, build_stream, 0),
+    {OP_additive_stream, "gradient, window", build_stream_gradient, {2, 9, 6, 2, 5, 1}, 0, 9, 1e-5, 1e-5, STEP},
+    {OP_additive_stream, "gradient, global", build_stream_gradient, {3, 7, 4, 1, 0, 0}, 0, 7, 1e-5, 1e-5, STEP},
     {OP_additive_stream, "ragged, one sequence", build_ragged_stream, {1, 40, 6, 2, 5, 0}, 0, 40, 1e-5, 1e-5, 0},
     {OP_additive_stream, "ragged", build_ragged_stream, {7, 97, 31, 1, 6, 0}, 0, 97, 1e-5, 1e-5, 0},
     {OP_additive_stream, "ragged, masked", build_ragged_stream, {9, 200, 64, 4, 16, 1}, 0, 60, 1e-5, 1e-5, 0},

@@ -34,26 +34,52 @@ static void build_linear_attention_grad(graph *g, const int64_t *arg)
 }
 
 /* sequences, tokens, channels, heads, 0, masked; of a stream */
-static void linear_stream_case(graph *g, const int64_t *arg, bool ragged)
+static void linear_stream_case(graph *g, const int64_t *arg, bool ragged, bool kept)
 {
 	const linear_stream_params p = {arg[3], STREAM_OFFSET, LINEAR_ATTENTION_EPS};
 	const stream_values before = stream_before(g, arg, STREAM_OFFSET + linear_state_floats(arg[2], arg[3]) + 1);
 	const shape then = stream_shape(arg, arg[2], false), now = stream_shape(arg, arg[2], ragged);
 	op_linear_stream(g, f32(g, "query before", then), f32(g, "key before", then), f32(g, "value before", then),
-	                 before.pool, before.slot, before.position, before.length, before.mask, before.start, p);
+	                 before.pool, before.slot, before.position, before.length, before.mask, before.start,
+	                 VALUE_NONE, p);
+	const value pool = kept ? op_scale(g, before.pool, 1) : VALUE_NONE;
 	const stream_values at = stream_now(g, arg, before, ragged);
 	op_linear_stream(g, f32(g, "query", now), f32(g, "key", now), f32(g, "value", now), at.pool, at.slot,
-	                 at.position, at.length, at.mask, at.start, p);
+	                 at.position, at.length, at.mask, at.start, pool, p);
+}
+
+/* sequences, tokens of each, channels, heads */
+static void build_linear_stream_grad(graph *g, const int64_t *arg)
+{
+	const linear_stream_params p = {arg[3], STREAM_OFFSET, LINEAR_ATTENTION_EPS};
+	const shape s = SHAPE3(arg[0], arg[1], arg[2]), normals = SHAPE3(arg[0], arg[1], arg[3]);
+	const value in[] = {
+	    f32(g, "query", s),
+	    f32(g, "before", SHAPE2(arg[0] + 2, STREAM_OFFSET + linear_state_floats(arg[2], arg[3]))),
+	    i32(g, "slot", SHAPE1(arg[0])),
+	    i32(g, "position", SHAPE1(arg[0])),
+	    f32(g, "y", s),
+	    op_add(g, f32(g, "v", normals), op_fill(g, normals, 1)),
+	    f32(g, "dy", s),
+	};
+	value out;
+	graph_apply(g, OP_linear_stream_grad, in, 7, &p, &out);
+	graph_output(g, out, "dq");
 }
 
 static void build_linear_stream(graph *g, const int64_t *arg)
 {
-	linear_stream_case(g, arg, false);
+	linear_stream_case(g, arg, false, false);
+}
+
+static void build_linear_stream_gradient(graph *g, const int64_t *arg)
+{
+	linear_stream_case(g, arg, false, true);
 }
 
 static void build_ragged_linear_stream(graph *g, const int64_t *arg)
 {
-	linear_stream_case(g, arg, true);
+	linear_stream_case(g, arg, true, false);
 }
 
 /* clang-format off */
@@ -97,6 +123,20 @@ static const op_case cases[] = {
     {OP_linear_stream, "heads of 64, masked", build_linear_stream, {2, 70, 128, 2, 0, 1}, 0, 70, 2e-5, 2e-5, 0},
     {OP_linear_stream, "a head of 128", build_linear_stream, {2, 20, 128, 1, 0, 0}, 0, 20, 2e-5, 2e-5, 0},
     {OP_linear_stream, "a head of 129", build_linear_stream, {1, 20, 129, 1, 0, 0}, 0, 20, 2e-5, 2e-5, 0},
+    {OP_linear_stream_grad, "no token", build_linear_stream_grad, {2, 0, 4, 2}, 0, 0, 0, 0, 0},
+    {OP_linear_stream_grad, "heads of 5", build_linear_stream_grad, {3, 7, 10, 2}, 0, 7, 1e-5, 1e-5, 0},
+    {OP_linear_stream_grad, "heads of 32", build_linear_stream_grad, {5, 40, 128, 4}, 0, 40, 2e-5, 2e-5, 0},
+    {OP_linear_stream_grad, "a head of 129", build_linear_stream_grad, {1, 20, 129, 1}, 0, 20, 2e-5, 2e-5, 0},
+    {OP_linear_stream, "gradient", build_linear_stream_gradient, {2, 9, 6, 2, 0, 1}, 0, 9, 1e-5, 1e-5, STEP},
+    {OP_linear_stream,
+     "gradient of one head",
+     build_linear_stream_gradient,
+     {3, 5, 5, 1, 0, 0},
+     0,
+     5,
+     1e-5,
+     1e-5,
+     STEP},
     {OP_linear_stream, "ragged, one sequence", build_ragged_linear_stream, {1, 40, 6, 2, 0, 0}, 0, 40, 1e-5, 1e-5, 0},
     {OP_linear_stream, "ragged", build_ragged_linear_stream, {7, 97, 31, 1, 0, 0}, 0, 97, 2e-5, 2e-5, 0},
     {OP_linear_stream, "ragged, masked", build_ragged_linear_stream, {9, 200, 64, 4, 0, 1}, 0, 60, 2e-5, 2e-5, 0},
