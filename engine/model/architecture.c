@@ -33,17 +33,33 @@ const architecture *architecture_of(const json_t *config)
 	return json_is_string(type) ? architecture_find(json_string_value(type)) : NULL;
 }
 
+void architecture_carried(const architecture *a, const void *config, state_list *list)
+{
+	state_list states = {0};
+	if (a->carried)
+		a->carried(config, list);
+	if (!a->carries_states)
+		return;
+	architecture_states(a, config, &states);
+	if (states.status == STATUS_OK)
+		state_list_add(list, STATE_CARRIED, state_list_slot(&states), STATE_POOL);
+	else
+		list->status = states.status;
+	state_list_free(&states);
+}
+
 status architecture_read(const architecture *a, void *config, const json_t *json, error *err)
 {
 	model_dims *d = config;
 	TRY(a->config_read(config, json, err));
 	state_list carried = {0};
-	if (a->carried)
-		a->carried(config, &carried);
+	architecture_carried(a, config, &carried);
 	d->carried = carried.floats;
+	d->carries_states = a->carries_states;
 	const status s = carried.status;
 	state_list_free(&carried);
-	TRY(s);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "out of memory");
 	TRY(config_token(json, CONFIG_MASK, model_dims_ids(d), &d->mask, err));
 	d->start = -1;
 	return d->reads_source ? config_token(json, CONFIG_START, d->inputs, &d->start, err) : STATUS_OK;

@@ -47,10 +47,11 @@ typedef struct model_dims {
 	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	int64_t mask;      /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
 	int64_t start; /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given */
-	int64_t carried; /* floats that a row of text leaves to the next in training (architecture.carried) */
-	int64_t end;     /* of POOL_END: token id; the row of a sequence is that of the last such token */
-	bool shifted;    /* a decoder reads the tokens a second time, one row later and masked ones too: row 0 is of a
-	                  * start token, row j of token j - 1. In explanations the tokens are its source */
+	int64_t carried;     /* floats that a row of text leaves to the next in training (architecture.carried) */
+	bool carries_states; /* these are the state of a session */
+	int64_t end;         /* of POOL_END: token id; the row of a sequence is that of the last such token */
+	bool shifted; /* a decoder reads the tokens a second time, one row later and masked ones too: row 0 is of a
+	               * start token, row j of token j - 1. In explanations the tokens are its source */
 	float dropout;
 } model_dims;
 
@@ -126,6 +127,10 @@ struct architecture {
 	 * forward_spec.carried the graph has for each an input NAME of B times its floats, and an output "next.NAME" of
 	 * the same shape. */
 	void (*carried)(const void *config, state_list *list);
+	/* Or: it leaves what a session keeps, all of it recurrent. With forward_spec.carried the graph has the pool of
+	 * sessions, STATE_POOL, with a slot for each row, which holds first what the row begins with and then what it
+	 * leaves. */
+	bool carries_states;
 	/* Append the whole computation to b->g (without graph_backward). Every parameter of the list is in the graph
 	 * already, under its name. */
 	void (*forward)(const void *config, builder *b);
@@ -149,6 +154,8 @@ int64_t model_dims_ids(const model_dims *d);
 void architecture_train_on(void *config, int64_t length);
 /* What the sessions of a configuration keep: of the layers in their order, then the architecture's own. Starts zeroed;
  * out->status is STATUS_NOMEM when out of memory. */
+/* What a row leaves, of both kinds. */
+void architecture_carried(const architecture *a, const void *config, state_list *list);
 void architecture_states(const architecture *a, const void *config, state_list *out);
 /* What explains the layers of a configuration; NULL when an attention cannot be explained, or a layer's not as that of
  * the others. */

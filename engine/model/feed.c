@@ -105,6 +105,8 @@ status feed_carried(plan *p, const int32_t *position)
 {
 	value v = port_find(plan_graph(p), PORT_MEMORY_MASK);
 	TRY(feed_write(p, PORT_POSITION, position));
+	TRY(write_series(p, PORT_SLOT, 0, 1, INT64_MAX, NULL, POSITION_ERROR));
+	TRY(write_series(p, PORT_LENGTH, tokens_of(p), 0, 1, NULL, POSITION_ERROR));
 	if (v == VALUE_NONE)
 		return STATUS_OK;
 	const shape s = graph_value(plan_graph(p), v)->shape;

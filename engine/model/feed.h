@@ -33,7 +33,8 @@ int64_t feed_row(const model_dims *d, const int32_t *ids, int64_t count);
 /* These rows, or the last, of the sequences, which end with the last token that is not masked; ids and mask [B, N],
  * mask NULL: none is. STATUS_NOMEM. */
 status feed_last(plan *p, const model_dims *d, const int32_t *ids, const int32_t *mask);
-/* spec.carried: row b has read position[b] tokens before. Without a port of them nothing happens. STATUS_NOMEM. */
+/* spec.carried: row b has read position[b] tokens before; where rows have slots, row b has slot b. Without a port of
+ * them nothing happens. STATUS_NOMEM. */
 status feed_carried(plan *p, const int32_t *position);
 /* PHASE_STEP: sequence b, which has read `first` tokens, reads `count` more into slot b, and its last one is the last
  * (LOGITS_LAST). STATUS_NOMEM. */

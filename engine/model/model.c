@@ -82,8 +82,7 @@ static status lay_out(model *m, error *err)
 {
 	m->architecture->parameters(m->config, &m->parameters);
 	architecture_states(m->architecture, m->config, &m->states);
-	if (m->architecture->carried)
-		m->architecture->carried(m->config, &m->carried);
+	architecture_carried(m->architecture, m->config, &m->carried);
 	m->offset = memory_new((size_t)m->parameters.count, sizeof *m->offset);
 	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || m->carried.status != STATUS_OK ||
 	    !m->offset)
@@ -409,6 +408,10 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                 "whole sequences have at most the %" PRId64 " tokens of a segment", m->dims.segment);
 	if (spec->carried && (!m->carried.count || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, "model", "no row leaves anything to the next");
+	if (spec->carried && m->architecture->carries_states && (spec->bf16 || spec->recompute || !pool))
+		return error_set(err, STATUS_UNSUPPORTED, spec->bf16 ? "precision" : "recompute",
+		                 "the architecture %s carries its state in fp32, and reads it once",
+		                 m->architecture->name);
 	if (spec->phase == PHASE_READ && (spec->masked || spec->loss))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "sequences of different lengths have neither mask nor loss");
@@ -451,6 +454,11 @@ static value gradient_of(const graph *g, const parameter_spec *p)
 	return p->fixed ? VALUE_NONE : graph_gradient(g, graph_find(g, p->name));
 }
 
+static bool carries_pool(const model *m, const forward_spec *spec)
+{
+	return spec->carried && m->architecture->carries_states;
+}
+
 static graph *build(const model *m, const forward_spec *spec)
 {
 	graph *g = graph_new();
@@ -461,6 +469,8 @@ static graph *build(const model *m, const forward_spec *spec)
 		graph_weight(g, p->name, is_bf16(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
 	}
 	builder b = builder_begin(g, spec, &m->states);
+	if (carries_pool(m, spec))
+		builder_carry(&b);
 	m->architecture->forward(m->config, &b);
 	if (spec->attribution)
 		attribution_append(&b);
@@ -495,7 +505,7 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 		if (gradient != VALUE_NONE)
 			bindings[n++] = (plan_binding){gradient, gradients + m->offset[i]};
 	}
-	value state = graph_find(g, "pool");
+	value state = graph_find(g, STATE_POOL);
 	if (state != VALUE_NONE)
 		bindings[n++] = (plan_binding){state, pool};
 	for (int i = 0; i < spec->n_inputs; i++) {

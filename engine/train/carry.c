@@ -16,6 +16,7 @@ struct carry {
 	backend *backend;
 	const state_list *states;
 	int64_t batch, length, sets;
+	bool rings; /* states are of sessions, whose windows depend on the position: it cannot stay where it is */
 	float *copy[COPIES];
 	int32_t *position[COPIES]; /* [sets · batch]: tokens that a row has read */
 	int32_t *now;              /* [batch]: of the micro-batch in place */
@@ -31,11 +32,13 @@ static int64_t rows_of(const carry *c)
 	return c->sets * c->batch;
 }
 
+/* A pool is both. */
 static value port_of(const carry *c, int state, bool output)
 {
 	char name[NAME_BYTES];
-	snprintf(name, sizeof name, "%s%s", output ? "next." : "", c->states->items[state].name);
-	return graph_find(plan_graph(c->plan), name);
+	snprintf(name, sizeof name, "next.%s", c->states->items[state].name);
+	const value next = output ? graph_find(plan_graph(c->plan), name) : VALUE_NONE;
+	return next != VALUE_NONE ? next : graph_find(plan_graph(c->plan), c->states->items[state].name);
 }
 
 static float *state_at(const carry *c, int64_t step, int state, int64_t set)
@@ -70,6 +73,7 @@ status carry_new(carry **out, const model *m, plan *p, int64_t batch, int64_t le
 	*c = (carry){.plan = p,
 	             .backend = model_backend(m),
 	             .states = model_carried(m),
+	             .rings = model_architecture(m)->carries_states,
 	             .batch = batch,
 	             .length = length,
 	             .sets = sets};
@@ -117,7 +121,9 @@ status carry_keep(carry *c, int64_t step, int64_t set)
 		            (size_t)(c->batch * c->states->items[i].floats) * sizeof(float)));
 	int32_t *next = c->position[(step + 1) % COPIES] + set * c->batch;
 	for (int64_t row = 0; row < c->batch; row++)
-		next[row] = (int32_t)least(c->now[row] + c->length, MOST_TOKENS);
+		next[row] = c->rings && c->now[row] + c->length > MOST_TOKENS
+		                ? 0
+		                : (int32_t)least(c->now[row] + c->length, MOST_TOKENS);
 	return STATUS_OK;
 }
 

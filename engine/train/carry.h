@@ -1,5 +1,5 @@
 /* carry.h - what the rows of a batch leave to the rows behind them: model_carried of each row, and how many tokens it
- * has read (at most 2^24 are counted).
+ * has read (at most 2^24 are counted; a row with the state of a session begins anew then).
  *
  * With the option carry_state the rows of all micro-batches of a step are lanes, each a stretch of text that goes on
  * from step to step. R = batch_size · gradient_accumulation lanes divide the n records of a dataset, in their order and

@@ -43,14 +43,18 @@ status objective_check_model(const objective *o, const model_dims *dims, error *
 	return fault ? error_set(err, STATUS_INVALID, "objective", "the model %s for %s", fault, o->name) : STATUS_OK;
 }
 
-status objective_check_carry(const objective *o, const model_dims *dims, error *err)
+status objective_check_carry(const train_options *o, const model_dims *dims, error *err)
 {
+	const objective *by = o->objective;
 	if (!dims->carried)
 		return error_set(err, STATUS_INVALID, "carry_state",
 		                 "the model has no state that a block of text could leave to the next");
-	if (o->records != RECORD_BLOCK || !o->causal)
+	if (by->records != RECORD_BLOCK || !by->causal)
 		return error_set(err, STATUS_INVALID, "carry_state", "%s does not read a text from block to block",
-		                 o->name);
+		                 by->name);
+	if (dims->carries_states && (o->recompute || o->precision == PRECISION_BF16))
+		return error_set(err, STATUS_INVALID, o->recompute ? "recompute" : "precision",
+		                 "the state of this model is carried in fp32, by activations that are kept");
 	return STATUS_OK;
 }
 

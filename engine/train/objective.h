@@ -69,8 +69,8 @@ typedef struct objective {
 
 /* Can a model of these dimensions, by its head, be trained for it? STATUS_INVALID "objective". */
 status objective_check_model(const objective *o, const model_dims *dims, error *err);
-/* Can it be trained with carry_state? STATUS_INVALID "carry_state". */
-status objective_check_carry(const objective *o, const model_dims *dims, error *err);
+/* Can it be trained by these options, with carry_state? STATUS_INVALID names what forbids it. */
+status objective_check_carry(const train_options *o, const model_dims *dims, error *err);
 /* What such a model is trained for unless that is said: the first for which it can be, or NULL. */
 const objective *objective_usual(const model_dims *dims);
 /* For `tally` of an objective with `hits`: read how many labels of the batch that p has evaluated had the largest

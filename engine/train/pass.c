@@ -9,6 +9,8 @@
 
 struct pass {
 	plan *plan;
+	backend *backend;
+	float *pool; /* of slots, where rows carry the state of a session; else NULL */
 	const train_options *options;
 	const objective *objective;
 	const model_dims *dims;
@@ -42,13 +44,26 @@ static status make_rows(pass *p)
 	return STATUS_OK;
 }
 
+static status allocate_pool(pass *p, const model *m)
+{
+	int64_t bytes;
+	void *pool;
+	if (!memory_product(p->batch, model_carried(m)->floats * (int64_t)sizeof(float), &bytes))
+		return STATUS_NOMEM;
+	TRY(p->backend->allocate(p->backend, (size_t)bytes, &pool));
+	p->pool = pool;
+	return STATUS_OK;
+}
+
 static status make(pass *p, const model *m, const forward_spec *spec, float *gradients, error *err)
 {
 	forward_spec own = *spec;
 	own.masked = own.masked || find_port(p->objective, PORT_MASK) >= 0;
 	own.source = p->source_length;
 	own.source_masked = find_port(p->objective, PORT_SOURCE_MASK) >= 0;
-	TRY(model_plan(&p->plan, m, &own, gradients, NULL, err));
+	if (own.carried && model_architecture(m)->carries_states)
+		TRY(allocate_pool(p, m));
+	TRY(model_plan(&p->plan, m, &own, gradients, p->pool, err));
 	TRY(text_record_reserve(&p->record, p->length + p->source_length, err));
 	p->continues = memory_new((size_t)p->batch, sizeof *p->continues);
 	if (!p->continues)
@@ -69,6 +84,7 @@ status pass_new(pass **out, const model *m, const train_options *o, const forwar
 	pass *p = memory_new(1, sizeof *p);
 	if (!p)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	p->backend = model_backend(m);
 	p->options = o;
 	p->objective = o->objective;
 	p->dims = model_dimensions(m);
@@ -90,6 +106,7 @@ void pass_free(pass *p)
 	if (!p)
 		return;
 	plan_free(p->plan);
+	p->backend->release(p->backend, p->pool);
 	for (int i = 0; i < OBJECTIVE_MAX_PORTS; i++)
 		free(p->host[i]);
 	text_record_fini(&p->record);

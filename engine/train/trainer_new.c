@@ -35,7 +35,7 @@ static status check_carry(const trainer *t, error *err)
 	const train_options *o = &t->options;
 	if (!o->carry_state)
 		return STATUS_OK;
-	TRY(objective_check_carry(o->objective, model_dimensions(t->model), err));
+	TRY(objective_check_carry(o, model_dimensions(t->model), err));
 	if (o->batch_size * o->gradient_accumulation > dataset_records(t->train))
 		return error_set(err, STATUS_INVALID, "gradient_accumulation",
 		                 "times batch_size must be at most the training data's %lld records",

@@ -325,7 +325,7 @@ static status check_objective(job_request *r, error *err)
 	const json_t *names = r->dims.head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
 	status s = objective_check_model(r->options.objective, &r->dims, err);
 	if (s == STATUS_OK && r->options.carry_state)
-		s = objective_check_carry(r->options.objective, &r->dims, err);
+		s = objective_check_carry(&r->options, &r->dims, err);
 	error_prefix(err, "additive");
 	TRY(s);
 	if (r->options.objective->records != RECORD_BLOCK)

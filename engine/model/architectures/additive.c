@@ -237,6 +237,7 @@ const architecture architecture_additive = {
     .config_write = write_config,
     .parameters = parameters,
     .mixer = layer_mixer,
+    .carries_states = true,
     .states = states,
     .forward = forward,
 };

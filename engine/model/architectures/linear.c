@@ -165,5 +165,6 @@ const architecture architecture_linear = {
     .parameters = parameters,
     .prefix = PREFIX,
     .mixer = layer_mixer,
+    .carries_states = true,
     .forward = forward,
 };

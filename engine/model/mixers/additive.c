@@ -30,7 +30,7 @@ static void states(const void *options, int layer, state_list *list)
 static value attend(builder *b, const additive_options *o, int layer, int round, value x, value w)
 {
 	attention_values a;
-	if (forward_recurrent(b->spec)) {
+	if (b->pool != VALUE_NONE) {
 		additive_stream_params params = {o->heads, o->window,
 		                                 builder_state(b, "layers.%d.%s", layer, rounds[round])};
 		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, b->start, params);

@@ -1,5 +1,5 @@
 /* Training that carries state: a transformer with max_mem_len, beside a loop that reads each lane by itself in the form
- * of segments whose memories are inputs. */
+ * of segments whose memories are inputs; recurrent models, beside the parallel form of all that a lane has read. */
 #include <stdio.h>
 
 #include "engine/model/feed.h"
@@ -183,7 +183,194 @@ static void carried_steps_are_those_of_segments_with_the_memories_of_the_step_be
 	}
 }
 
+/* --- the state of sessions ------------------------------------------------------------------------ */
+
+static const char *const recurrences[] = {
+    "{\"hidden_size\": 16, \"vocab_size\": 259, \"n_heads\": 2, \"n_positions\": 900, \"position_embedding\": "
+    "\"none\", "
+    "\"n_layer\": 3, \"window_sizes\": [5, 40, 900], \"hidden_dropout_prob\": 0}",
+    "{\"model_type\": \"linear\", \"hidden_size\": 16, \"vocab_size\": 259, \"n_heads\": 2, "
+    "\"n_layer\": 2, \"position_embedding\": \"none\", \"n_positions\": 900, \"hidden_dropout_prob\": 0}",
+};
+enum { RECURRENCES = sizeof recurrences / sizeof *recurrences };
+
+static model *recurrence(const fixture *f, int i)
+{
+	json_t *config = json_loads(recurrences[i], 0, NULL);
+	model *m;
+	error err = ERROR_INIT;
+	status s = model_create(&m, architecture_of(config), config, 3, f->backend, &err);
+	assert_string_equal(err.message, "");
+	assert_int_equal(s, STATUS_OK);
+	json_decref(config);
+	/* Scores of the additive kind begin as zeros: weights that differ from token to token. */
+	const int64_t n = model_arena_floats(m);
+	float *w = fixture_weights(f, m);
+	for (int p = 0; p < model_tensor_count(m); p++)
+		for (int64_t k = 0, at = model_parameter_offset(m, p); k < shape_count(model_parameter(m, p)->shape);
+		     k++, at++)
+			w[at] += w[at] == 0 ? 0.3F * (philox_uniform(philox(9, 0, 0, (uint64_t)at).word[0]) - 0.5F) : 0;
+	assert_int_equal(f->backend->upload(f->backend, model_arena(m), w, (size_t)n * sizeof *w), STATUS_OK);
+	free(w);
+	return m;
+}
+
+/* The mean loss of the last block of a lane of `blocks`, read in one piece. */
+static double last_block(const model *m, const int32_t *ids, int64_t blocks)
+{
+	const int64_t length = blocks * FIXTURE_LENGTH;
+	int32_t *labels = malloc((size_t)length * sizeof *labels);
+	float loss;
+	plan *p;
+	const forward_spec spec = {.batch = 1, .length = length, .loss = true};
+	for (int64_t i = 0; i < length; i++)
+		labels[i] = i >= length - FIXTURE_LENGTH && i + 1 < length ? ids[i + 1] : -1;
+	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_LABELS, labels), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOSS), &loss), STATUS_OK);
+	plan_free(p);
+	free(labels);
+	return (double)loss;
+}
+
+/* At a rate of nothing, so that all blocks are read with the same weights. */
+static void recurrent_rows_go_on_as_if_their_lane_were_read_in_one_piece(void **state)
+{
+	const fixture *f = *state;
+	train_options o = options();
+	o.learning_rate = 1e-12;
+	const int64_t records = dataset_records(f->train), length = records / LANES;
+	for (int kind = 0; kind < RECURRENCES; kind++) {
+		trainer *t;
+		model *m = recurrence(f, kind);
+		assert_int_equal(trainer_new(&t, recurrence(f, kind), &o, f->train, f->valid, NULL), STATUS_OK);
+		int32_t ids[LANES][STEPS * FIXTURE_LENGTH];
+		int64_t read[LANES] = {0};
+		for (int64_t step = 0; step < STEPS; step++) {
+			double loss = 0;
+			for (int64_t r = 0; r < LANES; r++) {
+				const int64_t number = (step / length * LANES + r) * length + step % length;
+				const text_record record = record_at(f->train, 0, number / records, number % records);
+				read[r] = step % length == 0 || number % records == 0 ? 0 : read[r];
+				memcpy(ids[r] + read[r]++ * FIXTURE_LENGTH, record.ids,
+				       FIXTURE_LENGTH * sizeof(int32_t));
+				loss += last_block(m, ids[r], read[r]) / LANES;
+			}
+			fixture_run(t, step + 1, 0);
+			if (!(fabs(trainer_progress(t)->train_loss - loss) <= 1e-5 * loss))
+				fail_msg("kind %d, step %d: loss %.9g, not %.9g", kind, (int)step,
+				         trainer_progress(t)->train_loss, loss);
+		}
+		trainer_free(t);
+		model_free(m);
+	}
+}
+
+/* One block of two rows behind what `pool` holds, with weights w + e · direction; the loss. */
+static double carried_loss(const fixture *f, const model *m, plan *p, float *pool, const float *before, int64_t floats,
+                           const float *w, const float *direction, double e)
+{
+	const int64_t n = model_arena_floats(m);
+	float *moved = malloc((size_t)n * sizeof *moved), loss;
+	for (int64_t i = 0; i < n; i++)
+		moved[i] = (float)(w[i] + e * direction[i]);
+	memcpy(pool, before, (size_t)floats * sizeof *pool);
+	assert_int_equal(f->backend->upload(f->backend, model_arena(m), moved, (size_t)n * sizeof *moved), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOSS), &loss), STATUS_OK);
+	free(moved);
+	return (double)loss;
+}
+
+static void gradients_of_recurrent_rows_have_what_they_carry_as_a_constant(void **state)
+{
+	enum { ROWS = 2, BLOCKS = 3, DIRECTIONS = 6 };
+	const fixture *f = *state;
+	for (int kind = 0; kind < RECURRENCES; kind++) {
+		model *m = recurrence(f, kind);
+		const int64_t n = model_arena_floats(m), floats = ROWS * model_carried(m)->floats;
+		float *gradient = calloc((size_t)n, sizeof *gradient), *pool = calloc((size_t)floats, sizeof *pool),
+		      *before = calloc((size_t)floats, sizeof *before), *w = fixture_weights(f, m),
+		      *direction = calloc((size_t)n, sizeof *direction);
+		plan *p;
+		const forward_spec spec = {
+		    .batch = ROWS, .length = FIXTURE_LENGTH, .loss = true, .backward = true, .carried = true};
+		assert_int_equal(model_plan(&p, m, &spec, gradient, pool, NULL), STATUS_OK);
+		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+		for (int block = 0; block < BLOCKS; block++) {
+			int32_t ids[ROWS * FIXTURE_LENGTH], labels[ROWS * FIXTURE_LENGTH], position[ROWS];
+			for (int i = 0; i < ROWS * FIXTURE_LENGTH; i++) {
+				ids[i] = 3 + (int)(philox(4, 0, (uint32_t)block, (uint64_t)i).word[0] % 250);
+				labels[i] = i % FIXTURE_LENGTH ? ids[i] : -1;
+			}
+			position[0] = position[1] = block * FIXTURE_LENGTH;
+			memcpy(before, pool, (size_t)floats * sizeof *pool);
+			assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+			assert_int_equal(feed_write(p, PORT_LABELS, labels), STATUS_OK);
+			assert_int_equal(feed_carried(p, position), STATUS_OK);
+			assert_int_equal(plan_run(p), STATUS_OK);
+		}
+		float *analytic = malloc((size_t)n * sizeof *analytic);
+		memcpy(analytic, gradient, (size_t)n * sizeof *analytic);
+		for (int d = 0; d < DIRECTIONS; d++) {
+			double along = 0, length = 0;
+			for (int64_t i = 0; i < n; i++) {
+				const float x = philox_uniform(philox(6, 0, (uint32_t)d, (uint64_t)i).word[0]) - 0.5F;
+				direction[i] = analytic[i] * (1 + x); /* mostly upwards, so that the loss moves */
+				along += (double)analytic[i] * direction[i];
+				length += (double)direction[i] * direction[i];
+			}
+			const double e = 0.02 / sqrt(length);
+			const double up = carried_loss(f, m, p, pool, before, floats, w, direction, e),
+			             down = carried_loss(f, m, p, pool, before, floats, w, direction, -e);
+			if (!(fabs((up - down) / (2 * e) - along) <= 2e-3 * along))
+				fail_msg("kind %d: %.9g, not %.9g", kind, along, (up - down) / (2 * e));
+		}
+		free(analytic), free(gradient), free(pool), free(before), free(w), free(direction);
+		plan_free(p);
+		model_free(m);
+	}
+}
+
 /* --- checkpoints ------------------------------------------------------------------------------------ */
+
+static void recurrent_rows_resume_bit_for_bit(void **state)
+{
+	const fixture *f = *state;
+	train_options o = options();
+	o.eval_every = 4;
+	char path[128];
+	snprintf(path, sizeof path, "%s/recurrent", f->folder);
+	for (int kind = 0; kind < RECURRENCES; kind++) {
+		trainer *runs[3];
+		double losses[3][STEPS] = {{0}};
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(trainer_new(&runs[i], recurrence(f, kind), &o, f->train, f->valid, NULL),
+			                 STATUS_OK);
+		unsigned events;
+		fixture_run(runs[1], 7, 0);
+		for (int i = 0; i < 90; i++)
+			assert_int_equal(trainer_advance(runs[1], 1, &events, NULL), STATUS_OK);
+		assert_int_equal(trainer_save(runs[1], f->tokenizer, path, "step", NULL, NULL), STATUS_OK);
+		fixture_run(runs[2], 3, 0);
+		assert_int_equal(trainer_resume(runs[2], path, NULL), STATUS_OK);
+		for (int i = 0; i < 3; i += 2)
+			for (events = 0; !(events & TRAIN_FINISHED);) {
+				assert_int_equal(trainer_advance(runs[i], 0, &events, NULL), STATUS_OK);
+				if (events & TRAIN_STEP)
+					losses[i][trainer_progress(runs[i])->step - 1] =
+					    trainer_progress(runs[i])->train_loss;
+			}
+		assert_memory_equal(losses[0] + 7, losses[2] + 7, (STEPS - 7) * sizeof(double));
+		assert_same_weights(f, runs[0], runs[2]);
+		assert_true(trainer_progress(runs[0])->valid_loss == trainer_progress(runs[2])->valid_loss);
+		for (int i = 0; i < 3; i++)
+			trainer_free(runs[i]);
+	}
+}
 
 static const char *const dropped = ", \"alibi_pos_bias\": true, \"attn_dropout\": 0.1";
 
@@ -240,9 +427,11 @@ static void what_cannot_carry_is_refused_by_name(void **state)
 	trainer *t;
 	error err = ERROR_INIT;
 	train_options o = options();
-	assert_int_equal(trainer_new(&t, fixture_model(f, 0), &o, f->train, NULL, &err), STATUS_INVALID);
-	assert_string_equal(err.param, "carry_state");
+	o.recompute = true;
+	assert_int_equal(trainer_new(&t, recurrence(f, 0), &o, f->train, NULL, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "recompute");
 	err = (error)ERROR_INIT;
+	o.recompute = false;
 	assert_int_equal(trainer_new(&t, recurrent_model(f, ", \"alibi_pos_bias\": true, \"mask_prob\": 0.1"), &o,
 	                             f->train, NULL, &err),
 	                 STATUS_INVALID);
@@ -286,6 +475,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(carried_steps_are_those_of_segments_with_the_memories_of_the_step_before),
+	    cmocka_unit_test(recurrent_rows_go_on_as_if_their_lane_were_read_in_one_piece),
+	    cmocka_unit_test(gradients_of_recurrent_rows_have_what_they_carry_as_a_constant),
+	    cmocka_unit_test(recurrent_rows_resume_bit_for_bit),
 	    cmocka_unit_test(a_run_that_is_saved_within_a_step_resumes_with_what_its_rows_carried),
 	    cmocka_unit_test(what_cannot_carry_is_refused_by_name),
 	    cmocka_unit_test(every_allocation_may_fail),
