@@ -11,7 +11,7 @@ typedef struct embedded_file {
 } embedded_file;
 
 extern const embedded_file embedded_openapi_yaml, embedded_index_html, embedded_explain_html, embedded_explain_css,
-    embedded_explain_js, embedded_compare_html, embedded_compare_css, embedded_compare_js, embedded_evaluate_html,
-    embedded_evaluate_css, embedded_strip_js, embedded_numbers_html;
+    embedded_explain_js, embedded_compare_html, embedded_compare_css, embedded_compare_js, embedded_faithfulness_html,
+    embedded_faithfulness_css, embedded_strip_js, embedded_numbers_html;
 
 #endif

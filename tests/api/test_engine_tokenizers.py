@@ -342,7 +342,7 @@ def test_what_is_explained_embedded_or_evaluated_begins_like_a_prompt(engine, be
     for more, ids in (({}, [begin] + plain), ({"add_special_tokens": False}, plain)):
         assert [t["id"] for t in engine.call("explain", {"model": begins, "input": text, **more})["tokens"]] == ids
         assert engine.call("embed", {"model": begins, "input": [text], **more})["usage"]["prompt_tokens"] == len(ids)
-        evaluation = engine.call("evaluation.create", {**evaluate, **more})
+        evaluation = engine.call("faithfulness.create", {**evaluate, **more})
         assert evaluation["rows"][0]["position"] == len(ids) - 1
         assert evaluation["settings"]["add_special_tokens"] == (len(ids) > len(plain))
 

@@ -361,14 +361,14 @@ def test_the_shell_measures_a_file_as_a_job_with_its_progress(service, model, tm
     assert progress[-1].startswith("4/4 [#") and "100%" in progress[-1]
     job = numbers_of(page.read_text())
     assert job["result"]["texts"] == 4 and f"{job['id']}</code>" in page.read_text() and "4 of 4 texts" in page.read_text()
-    assert job["id"] in additive(service, "evaluations").stdout
-    watched = additive(service, "evaluations", "watch", job["id"], "--json")
+    assert job["id"] in additive(service, "explain-evaluations").stdout
+    watched = additive(service, "explain-evaluations", "watch", job["id"], "--json")
     assert (watched.returncode, json.loads(watched.stdout)["result"], watched.stderr) == (0, job["result"], "")
     by_id = additive(service, "explain-evaluate", "--model", model, *FEW, "--file", job["file"], "--detach")
-    assert by_id.returncode == 0 and additive(service, "evaluations", "watch", by_id.stdout.strip()).returncode == 0
+    assert by_id.returncode == 0 and additive(service, "explain-evaluations", "watch", by_id.stdout.strip()).returncode == 0
     for id in (job["id"], by_id.stdout.strip()):
-        assert additive(service, "evaluations", "delete", id).returncode == 0
-    assert additive(service, "evaluations", "watch", job["id"]).returncode == 1
+        assert additive(service, "explain-evaluations", "delete", id).returncode == 0
+    assert additive(service, "explain-evaluations", "watch", job["id"]).returncode == 1
 
 
 @pytest.mark.parametrize("arguments,status,said", [(["x"], 2, "--model"), (["--model", "m", "--file", "f", "x"], 2, "not both"), (["--model", "m", "--detach", "x"], 2, "--file"),

@@ -6,7 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
-#include "engine/daemon/evaluations/evaluations.h"
+#include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/idempotency.h"
@@ -118,7 +118,7 @@ void files_get(stream *s)
 
 static bool is_used(const engine *e, const char *id)
 {
-	return jobs_use_file(e->jobs, id) || evaluations_use_file(e->evaluations, id);
+	return jobs_use_file(e->jobs, id) || faithfulness_jobs_use_file(e->faithfulness, id);
 }
 
 void files_delete(stream *s)

@@ -117,7 +117,7 @@ static void engine_answer(engine *e, uint64_t stream, const char *text)
 		engine_frame(e, FRAME_RESULT, stream, "{\"id\":\"ftjob-1\"}", "");
 	} else if (strstr(text, "engine.metrics")) {
 		engine_frame(e, FRAME_RESULT, stream, engine_metrics, "");
-	} else if (strstr(text, "evaluation.create")) {
+	} else if (strstr(text, "faithfulness.create")) {
 		engine_frame(e, FRAME_RESULT, stream, engine_evaluation, "");
 	} else if (strstr(text, "\"explain\"") || strstr(text, "session.alpha")) {
 		engine_frame(e, FRAME_RESULT, stream, engine_explanation, "");

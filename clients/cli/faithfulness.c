@@ -1,6 +1,6 @@
-/* evaluate.c - how faithful the methods of explanation are: of one text at once, of a file as a job. The page holds the
- * numbers, too, so that what is shown and what is written with --html is one evaluation. */
-#include "clients/cli/evaluate.h"
+/* faithfulness.c - how faithful the methods of explanation are: of one text at once, of a file as a job. The page holds
+ * the numbers, too, so that what is shown and what is written with --html is one evaluation. */
+#include "clients/cli/faithfulness.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { PATIENCE_SECONDS = 120, LINE_PERCENT = 10, PAUSE_MS = 500 };
 
 static const char service_path[] = "/v1/explain/evaluate";
 
-static const option_row evaluate_options[] = {
+static const option_row faithfulness_options[] = {
     EXPLAIN_EVALUATE_OPTIONS,
     {"html", OPTION_TEXT, "FILE", "also write the evaluation as one page with charts", NULL},
     {"detach", OPTION_FLAG, NULL, "with --file: print the job's id and leave", NULL},
@@ -226,7 +226,7 @@ static json_t *wait_for(cli *c, const char *id)
 	}
 }
 
-int evaluate_follow(cli *c, const char *id)
+int faithfulness_follow(cli *c, const char *id)
 {
 	json_t *job = wait_for(c, id);
 	const char *status = json_string_value(json_object_get(job, "status"));
@@ -264,7 +264,7 @@ static int take_job(cli *c, json_t *job)
 	if (!id)
 		status = cli_fail("the service's answer is not a job");
 	else if (!options_flag(&c->options, "detach"))
-		status = evaluate_follow(c, id);
+		status = faithfulness_follow(c, id);
 	else if (c->json)
 		cli_print_json(job);
 	else
@@ -346,7 +346,7 @@ static int evaluate_run(cli *c)
 	return status;
 }
 
-const command evaluate_commands[] = {
+const command faithfulness_commands[] = {
     {"explain-evaluate", "--model ID [TEXT]", 0, 1, "measure how faithful explanations are",
      "Tokens are removed in the order in which each method ranks them, and the log-probability of the prediction is "
      "compared\n"
@@ -357,5 +357,5 @@ const command evaluate_commands[] = {
      "Without TEXT it is read from stdin. With --file, a file of this machine or the id of one of the service, it is a "
      "job\n"
      "over its texts; Ctrl-C leaves the job running.",
-     evaluate_options, evaluate_run},
+     faithfulness_options, evaluate_run},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -1,4 +1,4 @@
-#include "engine/daemon/evaluations/evaluation_creation.h"
+#include "engine/daemon/faithfulness/faithfulness_creation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,38 +6,38 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/evaluations/evaluation_report.h"
-#include "engine/daemon/evaluations/evaluation_run.h"
+#include "engine/daemon/faithfulness/faithfulness_report.h"
+#include "engine/daemon/faithfulness/faithfulness_run.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/idempotency.h"
 
 /* Tokens that the readings of a text read: minutes. Numbers of a job, about 11 bytes of JSON each: all of its rows are
  * one answer at most, and a frame holds 64 MiB. */
-enum { EVALUATION_MAX_WORK = 1 << 23, EVALUATION_MAX_NUMBERS = 4 << 20 };
+enum { FAITHFULNESS_MAX_WORK = 1 << 23, FAITHFULNESS_MAX_NUMBERS = 4 << 20 };
 
 typedef struct creation {
 	stream *stream;
-	evaluations *all;
+	faithfulness_jobs *all;
 	model_entry *model;
-	evaluation_settings settings;
+	faithfulness_settings settings;
 	json_t *settings_object;
 	char path[PATH_MAX]; /* of the file; "": an input */
 	uv_work_t work;
 	status result;
 	error error;
-	evaluation_corpus texts; /* or the one input */
-	evaluation_text *text;
-	evaluation_outcome outcome;
+	faithfulness_corpus texts; /* or the one input */
+	faithfulness_text *text;
+	faithfulness_outcome outcome;
 } creation;
 
 static void creation_free(void *context)
 {
 	creation *c = context;
 	for (int64_t i = 0; i < c->outcome.n; i++)
-		evaluation_row_fini(&c->outcome.rows[i]);
+		faithfulness_row_fini(&c->outcome.rows[i]);
 	free(c->outcome.rows);
-	evaluation_corpus_fini(&c->texts);
+	faithfulness_corpus_fini(&c->texts);
 	json_decref(c->settings_object);
 	catalog_release(c->model);
 	c->all->creations--;
@@ -57,17 +57,17 @@ static void refuse(creation *c, status why, error *err)
 static json_t *make_evaluation(void *context, error *err)
 {
 	const creation *c = context;
-	const evaluation_outcome *x = &c->outcome;
-	json_t *object = evaluation_report_make(&c->settings, c->settings_object, c->model, x->rows, x->n, &x->cost);
+	const faithfulness_outcome *x = &c->outcome;
+	json_t *object = faithfulness_report_make(&c->settings, c->settings_object, c->model, x->rows, x->n, &x->cost);
 	(void)err;
 	if (!object || !c->settings.rows ||
-	    json_object_set_new(object, "rows", evaluation_report_rows(&c->settings, c->model, x->rows, x->n)) == 0)
+	    json_object_set_new(object, "rows", faithfulness_report_rows(&c->settings, c->model, x->rows, x->n)) == 0)
 		return object;
 	json_decref(object);
 	return NULL;
 }
 
-static void input_done(void *context, evaluation_outcome *x)
+static void input_done(void *context, faithfulness_outcome *x)
 {
 	creation *c = context;
 	if (x->result != STATUS_OK) {
@@ -82,10 +82,10 @@ static void input_done(void *context, evaluation_outcome *x)
 
 static void evaluate_input(creation *c)
 {
-	const evaluation_tokens *t = c->texts.texts;
+	const faithfulness_tokens *t = c->texts.texts;
 	error err = ERROR_INIT;
-	status s =
-	    evaluation_text_begin(&c->text, c->stream->engine, c->stream, c->model, &c->settings, t, 0, input_done, c);
+	status s = faithfulness_text_begin(&c->text, c->stream->engine, c->stream, c->model, &c->settings, t, 0,
+	                                   input_done, c);
 	if (s != STATUS_OK)
 		refuse(c, s, &err);
 }
@@ -98,14 +98,14 @@ static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	stream *s = c->stream;
 	store_file file;
 	store_new_id(id, "evaluation-");
-	*document = evaluation_document_new(id, s->params, json_incref(c->settings_object), c->texts.n);
-	*answer = *document ? evaluation_document_public(*document) : NULL;
+	*document = faithfulness_document_new(id, s->params, json_incref(c->settings_object), c->texts.n);
+	*answer = *document ? faithfulness_document_public(*document) : NULL;
 	TRY(idempotency_begin(s, err));
 	status why = *answer ? store_file_get(s->engine->store, json_string_value(json_object_get(s->params, "file")),
 	                                      &file, err)
 	                     : STATUS_NOMEM;
 	if (why == STATUS_OK)
-		why = evaluation_document_put(c->all, *document, err);
+		why = faithfulness_document_put(c->all, *document, err);
 	return idempotency_commit(s, why, *answer, err);
 }
 
@@ -114,12 +114,12 @@ static void create_job(creation *c)
 	char id[STORE_ID_BYTES];
 	json_t *document = NULL, *answer = NULL;
 	error err = ERROR_INIT;
-	evaluations *all = c->all;
+	faithfulness_jobs *all = c->all;
 	status s = add_job(c, id, &document, &answer, &err);
-	evaluation_job *j = s == STATUS_OK ? evaluation_table_add(all, id, document) : NULL;
+	faithfulness_job *j = s == STATUS_OK ? faithfulness_table_add(all, id, document) : NULL;
 	if (j) {
 		j->texts = c->texts;
-		c->texts = (evaluation_corpus){0};
+		c->texts = (faithfulness_corpus){0};
 	}
 	json_decref(document);
 	if (s != STATUS_OK) {
@@ -129,7 +129,7 @@ static void create_job(creation *c)
 	}
 	stream_result(c->stream, answer); /* without memory for j it begins at the next start */
 	creation_free(c);
-	evaluation_run_next(all);
+	faithfulness_run_next(all);
 }
 
 /* --- what is evaluated: pool thread -------------------------------------------------------------------- */
@@ -162,9 +162,9 @@ static status check_source(const model_dims *d, int64_t n, error *err)
 	                       (long long)n, (long long)most);
 }
 
-static status check_input(const creation *c, const evaluation_tokens *t, error *err)
+static status check_input(const creation *c, const faithfulness_tokens *t, error *err)
 {
-	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	const int64_t tokens = t->count, most = scheduler_attribution_limit(&c->model->dims);
 	TRY(check_source(&c->model->dims, t->n_source, err));
 	if (tokens + t->n_source < 2)
@@ -174,18 +174,18 @@ static status check_input(const creation *c, const evaluation_tokens *t, error *
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "is %lld tokens; at most %lld of this model are evaluated", (long long)tokens,
 		                 (long long)most);
-	const int n = evaluation_settings_positions(&c->settings, t, positions, &missing);
+	const int n = faithfulness_settings_positions(&c->settings, t, positions, &missing);
 	if (n == 0 && c->settings.n_positions == 0 && c->settings.mask != TOKEN_NONE)
 		return error_set(err, STATUS_INVALID, "input", "has no mask; give one, or `positions`");
 	if (n == 0 || missing != -2)
 		return error_set(err, STATUS_INVALID, "positions", "there are %lld tokens, counted from 0",
 		                 (long long)tokens);
-	const double work = evaluation_settings_work(&c->settings, c->model, t);
-	return work <= EVALUATION_MAX_WORK
+	const double work = faithfulness_settings_work(&c->settings, c->model, t);
+	return work <= FAITHFULNESS_MAX_WORK
 	           ? STATUS_OK
 	           : error_set(err, STATUS_TOO_LARGE, "input",
 	                       "about %.0f tokens would be read; at most %d are for a text: fewer positions or methods",
-	                       work, EVALUATION_MAX_WORK);
+	                       work, FAITHFULNESS_MAX_WORK);
 }
 
 static status read_input(creation *c, error *err)
@@ -194,33 +194,33 @@ static status read_input(creation *c, error *err)
 	const json_t *source = json_object_get(c->stream->params, "source");
 	const model_entry *m = c->model;
 	token_list tokens;
-	c->texts = (evaluation_corpus){1, memory_new(1, sizeof *c->texts.texts)};
-	evaluation_tokens *t = c->texts.texts;
+	c->texts = (faithfulness_corpus){1, memory_new(1, sizeof *c->texts.texts)};
+	faithfulness_tokens *t = c->texts.texts;
 	if (!t) {
 		c->texts.n = 0;
 		return STATUS_NOMEM;
 	}
 	if (json_is_string(source)) {
-		TRY(evaluation_tokens_read_source(t, m, &c->settings, json_string_value(source),
-		                                  json_string_length(source), err));
+		TRY(faithfulness_tokens_read_source(t, m, &c->settings, json_string_value(source),
+		                                    json_string_length(source), err));
 	} else if (source) {
 		TRY(read_tokens(&tokens, source, m->dims.source_inputs, "source", err));
 		t->source = tokens.ids;
 		t->n_source = (int64_t)tokens.count;
 	}
 	if (json_is_string(input))
-		return evaluation_tokens_read(t, m, &c->settings, json_string_value(input), json_string_length(input),
-		                              err);
+		return faithfulness_tokens_read(t, m, &c->settings, json_string_value(input), json_string_length(input),
+		                                err);
 	TRY(read_tokens(&tokens, input, m->dims.inputs, "input", err));
-	return evaluation_tokens_take(t, m, &tokens, err);
+	return faithfulness_tokens_take(t, m, &tokens, err);
 }
 
 static status read_texts(creation *c, error *err)
 {
 	if (c->path[0])
-		return evaluation_corpus_read(&c->texts, c->path,
-		                              json_string_value(json_object_get(c->stream->params, "file")), c->model,
-		                              &c->settings, err);
+		return faithfulness_corpus_read(&c->texts, c->path,
+		                                json_string_value(json_object_get(c->stream->params, "file")), c->model,
+		                                &c->settings, err);
 	TRY(read_input(c, err));
 	return check_input(c, c->texts.texts, err);
 }
@@ -251,24 +251,24 @@ static void texts_read(uv_work_t *work, int cancelled)
 /* Of a job: bounds that its texts keep, whatever they are. */
 static status check_job(const creation *c, error *err)
 {
-	const evaluation_settings *s = &c->settings;
-	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	const faithfulness_settings *s = &c->settings;
+	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	const int64_t source = c->model->dims.source;
-	const evaluation_tokens longest = {.count = s->max_tokens,
-	                                   .n_source = source < s->max_tokens ? source : s->max_tokens};
-	const int n = evaluation_settings_positions(s, &longest, positions, &missing);
-	const double work = evaluation_settings_work(s, c->model, &longest);
+	const faithfulness_tokens longest = {.count = s->max_tokens,
+	                                     .n_source = source < s->max_tokens ? source : s->max_tokens};
+	const int n = faithfulness_settings_positions(s, &longest, positions, &missing);
+	const double work = faithfulness_settings_work(s, c->model, &longest);
 	if (s->rows)
 		return error_set(err, STATUS_INVALID, "rows", "the numbers of a job are at its `rows`");
-	const int64_t numbers = n * s->texts * evaluation_row_numbers(s);
-	if (numbers > EVALUATION_MAX_NUMBERS)
+	const int64_t numbers = n * s->texts * faithfulness_row_numbers(s);
+	if (numbers > FAITHFULNESS_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "texts",
 		                 "%lld texts of %d positions have %lld numbers; a job has at most %d",
-		                 (long long)s->texts, n, (long long)numbers, EVALUATION_MAX_NUMBERS);
-	if (work > EVALUATION_MAX_WORK)
+		                 (long long)s->texts, n, (long long)numbers, FAITHFULNESS_MAX_NUMBERS);
+	if (work > FAITHFULNESS_MAX_WORK)
 		return error_set(err, STATUS_TOO_LARGE, "max_tokens",
 		                 "about %.0f tokens would be read for a text; at most %d are", work,
-		                 EVALUATION_MAX_WORK);
+		                 FAITHFULNESS_MAX_WORK);
 	return STATUS_OK;
 }
 
@@ -311,8 +311,8 @@ static status begin(creation *c, error *err)
 	TRY(catalog_open(c->stream->engine->catalog, json_string_value(json_object_get(params, "model")), &c->model,
 	                 err));
 	TRY(check_sources(c->model, file, json_object_get(params, "source"), err));
-	TRY(evaluation_settings_read(&c->settings, params, c->model, err));
-	c->settings_object = evaluation_settings_write(&c->settings, params);
+	TRY(faithfulness_settings_read(&c->settings, params, c->model, err));
+	c->settings_object = faithfulness_settings_write(&c->settings, params);
 	if (!c->settings_object)
 		return STATUS_NOMEM;
 	if (file)
@@ -321,7 +321,7 @@ static status begin(creation *c, error *err)
 	return uv_queue_work(&c->stream->engine->loop, &c->work, pool_read, texts_read) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
-void evaluation_creation_begin(stream *s)
+void faithfulness_creation_begin(stream *s)
 {
 	error err = ERROR_INIT;
 	creation *c = memory_new(1, sizeof *c);
@@ -330,7 +330,7 @@ void evaluation_creation_begin(stream *s)
 		return;
 	}
 	c->stream = s;
-	c->all = s->engine->evaluations;
+	c->all = s->engine->faithfulness;
 	c->all->creations++;
 	status why = begin(c, &err);
 	if (why != STATUS_OK)

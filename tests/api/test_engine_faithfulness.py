@@ -119,7 +119,7 @@ def test_every_metric_of_every_method_is_what_the_reference_says(engine, sets, o
     more = {"source": source} if source else {}
     methods = [m for m in METHODS if name != "bart" or m != "attention_x_gradient"]
     request = {"model": model, "input": ids[1:] if source else ids, "replacement": 40, "rows": True, "methods": methods} | settings | more
-    evaluation = engine.call("evaluation.create", request)
+    evaluation = engine.call("faithfulness.create", request)
     row = evaluation["rows"][0]
     everything = len(source or []) + len(ids)
     n, reader = everything - 1, len(source or []) + row["position"]
@@ -154,7 +154,7 @@ def test_masked_tokens_are_those_that_leave_one_out_masks(engine, sets):
     target = int(numpy.argmax(logits))
     said = lambda z: z[target] - numpy.log(numpy.exp(z).sum(0))
     falls = said(numpy.array(logits)) - said(numpy.array(without))
-    evaluation = engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["contributions"], "fractions": [0.001], "rows": True})
+    evaluation = engine.call("faithfulness.create", {"model": model, "input": ids, "methods": ["contributions"], "fractions": [0.001], "rows": True})
     parts = numpy.array(engine.call("explain", {"model": model, "input": ids, "method": "contributions", "target": {"token": target}})["contributions"]["tokens"])[:-1]
     row = evaluation["rows"][0]
     found = by_name(evaluation, row["methods"][0]["values"])
@@ -168,18 +168,18 @@ def test_masks_and_sources_stand_in_the_texts_of_a_file(engine, others):
     pair = {"source": "a source", "target": "what is s"}
     file = engine.add_file("".join(json.dumps(p) + "\n" for p in (pair, {"source": "x", "target": ""}, {"source": "", "target": "left out"})))
     request = {"methods": ["contributions", "alpha"], "soft": 1, "bootstrap": 10}
-    job = engine.call("evaluation.create", request | {"model": model, "file": file})
+    job = engine.call("faithfulness.create", request | {"model": model, "file": file})
     assert wait(engine, job["id"])["texts"]["done"] == 2
-    alone = engine.call("evaluation.create", request | {"model": model, "source": source, "input": ids[1:], "rows": True})
+    alone = engine.call("faithfulness.create", request | {"model": model, "source": source, "input": ids[1:], "rows": True})
     first, second = texts_of(engine, job["id"])
     assert first["rows"] == alone["rows"] and first["tokens"] == len(ids) and second["rows"][0]["position"] == 0
     model, ids, *_ = others["encoder"]
     file = engine.add_file("what i[MASK]s said[MASK]\nno mask\n[MASK]!\n[MASK]\n")
-    job = engine.call("evaluation.create", request | {"model": model, "file": file, "spread": 4})
+    job = engine.call("faithfulness.create", request | {"model": model, "file": file, "spread": 4})
     assert wait(engine, job["id"])["texts"]["done"] == 2
     positions = [[r["position"] for r in t["rows"]] for t in texts_of(engine, job["id"])]
     assert positions == [[6, 13], [0]]
-    assert texts_of(engine, job["id"])[0]["rows"] == engine.call("evaluation.create", request | {"model": model, "input": ids, "positions": [-1, 6], "rows": True})["rows"]
+    assert texts_of(engine, job["id"])[0]["rows"] == engine.call("faithfulness.create", request | {"model": model, "input": ids, "positions": [-1, 6], "rows": True})["rows"]
 
 
 def test_a_source_or_a_mask_that_is_missing_is_refused_by_name(engine, sets, others):
@@ -221,7 +221,7 @@ def assert_intervals(evaluation, rows, groups):
 
 def test_a_single_position_has_no_intervals(engine, sets):
     model, ids = sets["gpt2"]
-    evaluation = engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["alpha"], "rows": True})
+    evaluation = engine.call("faithfulness.create", {"model": model, "input": ids, "methods": ["alpha"], "rows": True})
     assert_intervals(evaluation, evaluation["rows"], [0])
     assert all(n["interval"] is None and n["less_random"]["interval"] is None for n in evaluation["methods"][0]["numbers"])
 
@@ -229,26 +229,26 @@ def test_a_single_position_has_no_intervals(engine, sets):
 def test_means_of_several_positions_have_bootstrap_intervals(engine, sets):
     model, ids = sets["gpt2"]
     request = {"model": model, "input": ids, "spread": 6, "methods": ["contributions"], "rows": True, "bootstrap": 60, "confidence": 0.8, "seed": 5}
-    evaluation = engine.call("evaluation.create", request)
+    evaluation = engine.call("faithfulness.create", request)
     rows = evaluation["rows"]
     last = len(ids) - 1
     assert [row["position"] for row in rows] == [(2 * i * last + 6) // 12 for i in range(1, 7)]
     assert evaluation["positions"] == 6 and evaluation["resampled"] == "positions" and evaluation["texts"] == 1
     assert_intervals(evaluation, rows, range(6))
     assert evaluation["log_probability"] == pytest.approx(numpy.mean([r["log_probability"] for r in rows]))
-    some = engine.call("evaluation.create", {k: x for k, x in request.items() if k != "spread"} | {"positions": [rows[2]["position"], -1]})
+    some = engine.call("faithfulness.create", {k: x for k, x in request.items() if k != "spread"} | {"positions": [rows[2]["position"], -1]})
     assert some["rows"][0]["methods"][0] == rows[2]["methods"][0] and some["rows"][1]["methods"][0] == rows[-1]["methods"][0]
 
 
 def test_another_target_is_explained_and_measured(engine, sets):
     model, ids = sets["gpt2"]
-    evaluation = engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["contributions"], "target": {"token": 77, "kind": "logit"}, "rows": True})
+    evaluation = engine.call("faithfulness.create", {"model": model, "input": ids, "methods": ["contributions"], "target": {"token": 77, "kind": "logit"}, "rows": True})
     found = engine.call("explain", {"model": model, "input": ids, "method": "contributions", "target": {"token": 77}})
     assert evaluation["rows"][0]["target"]["id"] == 77
     assert evaluation["log_probability"] == pytest.approx(found["contributions"]["target"]["log_probability"], abs=1e-5)
 
 
-def refused(engine, params, method="evaluation.create"):
+def refused(engine, params, method="faithfulness.create"):
     with pytest.raises(EngineError) as failed:
         engine.call(method, params)
     return failed.value
@@ -292,7 +292,7 @@ def test_a_model_whose_numbers_are_not_finite_is_refused(engine, tmp_path):
     config, data = metadata["config"].encode(), (tmp_path / "model.safetensors").read_bytes()
     model = engine.upload("model.import", {"id": "too.large"}, config=config, weights=data)["id"]
     assert refused(engine, {"model": model, "input": "one two three"}).param == "model"
-    job = engine.call("evaluation.create", {"model": model, "file": engine.add_file("one two three")})
+    job = engine.call("faithfulness.create", {"model": model, "file": engine.add_file("one two three")})
     ended = wait(engine, job["id"])
     assert ended["status"] == "failed" and ended["error"]["param"] == "model" and ended["texts"]["done"] == 0
 
@@ -300,13 +300,13 @@ def test_a_model_whose_numbers_are_not_finite_is_refused(engine, tmp_path):
 # --- jobs ----------------------------------------------------------------------------------
 
 def wait(engine, job, until=("succeeded", "failed", "cancelled")):
-    return engine.wait(lambda: (lambda j: j if j["status"] in until else None)(engine.call("evaluation.get", {"id": job})))
+    return engine.wait(lambda: (lambda j: j if j["status"] in until else None)(engine.call("faithfulness.get", {"id": job})))
 
 
 def texts_of(engine, job):
     texts, after = [], {}
     while True:
-        page = engine.call("evaluation.rows", {"id": job, "limit": 1000} | after)
+        page = engine.call("faithfulness.rows", {"id": job, "limit": 1000} | after)
         texts = page["data"][::-1] + texts
         if not page["has_more"]:
             return texts
@@ -317,7 +317,7 @@ def test_a_job_evaluates_every_text_of_a_file(engine, sets):
     model, _ = sets["additive_windows"]
     lines = engine.add_file("\r\n".join(TEXTS[:3]) + "\n\nx\n" + TEXTS[3])
     request = {"model": model, "methods": ["contributions", "leave_one_out"], "seed": 2, "spread": 2, "bootstrap": 50}
-    job = engine.call("evaluation.create", request | {"file": lines})
+    job = engine.call("faithfulness.create", request | {"file": lines})
     assert job["status"] in ("queued", "running") and job["object"] == "explain.evaluation.job" and "request" not in job
     assert job["texts"] == {"total": 4, "done": 0} and job["settings"]["spread"] == 2 and job["result"] is None
     done = wait(engine, job["id"])
@@ -327,70 +327,70 @@ def test_a_job_evaluates_every_text_of_a_file(engine, sets):
     assert [t["text"] for t in texts] == [0, 1, 2, 3]
     assert [t["tokens"] for t in texts] == [len(text) for text in TEXTS[:4]]
     assert_intervals(result, [row for t in texts for row in t["rows"]], [t["text"] for t in texts for _ in t["rows"]])
-    alone = engine.call("evaluation.create", request | {"input": TEXTS[0], "rows": True})
+    alone = engine.call("faithfulness.create", request | {"input": TEXTS[0], "rows": True})
     assert texts[0]["rows"] == alone["rows"]
     jsonl = engine.add_file("".join(json.dumps({"text": text, "source": "song"}) + "\n" for text in TEXTS[:4]))
-    again = wait(engine, engine.call("evaluation.create", request | {"file": jsonl})["id"])["result"]
+    again = wait(engine, engine.call("faithfulness.create", request | {"file": jsonl})["id"])["result"]
     assert again["methods"] == result["methods"]
-    listed = engine.call("evaluation.list", {"limit": 1})
+    listed = engine.call("faithfulness.list", {"limit": 1})
     assert listed["has_more"] and listed["data"][0]["file"] == jsonl
     assert engine.call("job.list")["data"] == []
     for method in ["job.get", "job.cancel", "job.delete", "job.resume"]:
         assert refused(engine, {"id": job["id"]}, method).status == 404, method
-    assert refused(engine, {"id": job["id"]}, "evaluation.cancel").status == 409
-    assert engine.call("evaluation.delete", {"id": job["id"]})["deleted"]
-    for method in ["evaluation.get", "evaluation.rows", "evaluation.delete", "evaluation.cancel"]:
+    assert refused(engine, {"id": job["id"]}, "faithfulness.cancel").status == 409
+    assert engine.call("faithfulness.delete", {"id": job["id"]})["deleted"]
+    for method in ["faithfulness.get", "faithfulness.rows", "faithfulness.delete", "faithfulness.cancel"]:
         assert refused(engine, {"id": job["id"]}, method).status == 404
 
 
 def test_a_repeated_request_with_a_key_makes_one_job(engine, sets):
     model, ids = sets["gpt2"]
     file = engine.add_file(TEXTS[0])
-    before = len(engine.call("evaluation.list", {"limit": 1000})["data"])
+    before = len(engine.call("faithfulness.list", {"limit": 1000})["data"])
     request = {"model": model, "file": file, "methods": ["alpha"], "idempotency_key": "once"}
-    first, second = (engine.call("evaluation.create", dict(request)) for _ in range(2))
-    assert first == second and len(engine.call("evaluation.list", {"limit": 1000})["data"]) == before + 1
+    first, second = (engine.call("faithfulness.create", dict(request)) for _ in range(2))
+    assert first == second and len(engine.call("faithfulness.list", {"limit": 1000})["data"]) == before + 1
     assert refused(engine, request | {"seed": 1}).code == "idempotency_mismatch"
     assert wait(engine, first["id"])["status"] == "succeeded"
     request = {"model": model, "input": ids, "methods": ["alpha"], "idempotency_key": "an input"}
-    assert engine.call("evaluation.create", dict(request))["methods"] == engine.call("evaluation.create", dict(request))["methods"]
+    assert engine.call("faithfulness.create", dict(request))["methods"] == engine.call("faithfulness.create", dict(request))["methods"]
 
 
 def test_a_job_that_is_cancelled_ends_and_the_next_one_runs(engine, sets):
     model, _ = sets["additive_windows"]
     file = engine.add_file("\n".join(TEXTS * 50))
-    long, short = (engine.call("evaluation.create", {"model": model, "file": file, "texts": n, "steps": 16})["id"] for n in (800, 1))
-    engine.wait(lambda: engine.call("evaluation.get", {"id": long})["texts"]["done"] > 0)
+    long, short = (engine.call("faithfulness.create", {"model": model, "file": file, "texts": n, "steps": 16})["id"] for n in (800, 1))
+    engine.wait(lambda: engine.call("faithfulness.get", {"id": long})["texts"]["done"] > 0)
     assert refused(engine, {"id": file}, "file.delete").code == "file_in_use"
     assert refused(engine, {"id": model}, "model.delete").code == "model_in_use"
-    assert refused(engine, {"id": long}, "evaluation.delete").code == "invalid_job_state"
-    assert engine.call("evaluation.cancel", {"id": long})["status"] == "cancelled"
+    assert refused(engine, {"id": long}, "faithfulness.delete").code == "invalid_job_state"
+    assert engine.call("faithfulness.cancel", {"id": long})["status"] == "cancelled"
     assert wait(engine, short)["status"] == "succeeded"
-    ended = engine.call("evaluation.get", {"id": long})
+    ended = engine.call("faithfulness.get", {"id": long})
     assert ended["status"] == "cancelled" and ended["result"] is None and 0 < ended["texts"]["done"] < 800
     assert len(texts_of(engine, long)) == ended["texts"]["done"]
-    engine.call("evaluation.delete", {"id": long})
+    engine.call("faithfulness.delete", {"id": long})
     engine.call("file.delete", {"id": file})
 
 
 def test_a_page_of_texts_with_many_numbers_is_short(engine, sets):
     model, _ = sets["additive_windows"]
     request = {"model": model, "file": engine.add_file("\n".join(TEXTS[:4])), "grid": 100, "spread": 20, "methods": ["alpha"], "soft": 0}
-    job = engine.call("evaluation.create", request)["id"]
+    job = engine.call("faithfulness.create", request)["id"]
     wait(engine, job)
-    page = engine.call("evaluation.rows", {"id": job, "limit": 1000})
+    page = engine.call("faithfulness.rows", {"id": job, "limit": 1000})
     assert len(page["data"]) == 3 and page["has_more"]
     assert [t["text"] for t in texts_of(engine, job)] == [0, 1, 2, 3]
 
 
 def test_a_request_that_is_cancelled_ends_and_the_next_one_is_answered(engine, sets):
     model, ids = sets["additive_windows"]
-    call = engine.begin("evaluation.create", {"model": model, "input": ids, "spread": 30, "steps": 512})
+    call = engine.begin("faithfulness.create", {"model": model, "input": ids, "spread": 30, "steps": 512})
     call.cancel()
     with pytest.raises(EngineError) as failed:
         call.result()
     assert failed.value.code == "cancelled"
-    assert engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["alpha"]})["positions"] == 1
+    assert engine.call("faithfulness.create", {"model": model, "input": ids, "methods": ["alpha"]})["positions"] == 1
 
 
 def test_a_job_that_is_killed_again_and_again_ends_with_the_same_numbers(own_daemon, tmp_path):
@@ -399,15 +399,15 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_numbers(own_dae
         model, _ = upload(engine, tmp_path, "additive_windows")
         file = engine.add_file("\n".join(TEXTS))
         request = {"model": model, "file": file, "spread": 3, "bootstrap": 100}
-        whole = wait(engine, engine.call("evaluation.create", request)["id"])["result"]
-        job = engine.call("evaluation.create", request)["id"]
+        whole = wait(engine, engine.call("faithfulness.create", request)["id"])["result"]
+        job = engine.call("faithfulness.create", request)["id"]
         for done in (3, 7):
-            engine.wait(lambda: engine.call("evaluation.get", {"id": job})["texts"]["done"] >= done)
+            engine.wait(lambda: engine.call("faithfulness.get", {"id": job})["texts"]["done"] >= done)
             daemon.kill()
             daemon.start()
             engine.close()
             engine = daemon.connect()
-            assert engine.call("evaluation.get", {"id": job})["texts"]["done"] >= done
+            assert engine.call("faithfulness.get", {"id": job})["texts"]["done"] >= done
         ended = wait(engine, job)
         assert ended["status"] == "succeeded" and [t["text"] for t in texts_of(engine, job)] == list(range(16))
         differ = {key for key in whole if whole[key] != ended["result"][key]}
@@ -442,7 +442,7 @@ def test_methods_name_the_token_that_the_answer_depends_on(engine):
     assert first["contributions"] >= 0.8 and five["contributions"] >= 0.95, first
     assert first["contributions"] > first["alpha"] and pair["contributions"] > pair["alpha"]
     # The answer falls most without the tokens that name the key.
-    evaluation = wait(engine, engine.call("evaluation.create", {"model": model, "file": engine.add_file("\n".join(lines)), "fractions": [0.1]})["id"])["result"]
+    evaluation = wait(engine, engine.call("faithfulness.create", {"model": model, "file": engine.add_file("\n".join(lines)), "fractions": [0.1]})["id"])["result"]
     by_method = {m["method"]: by_name(evaluation, [n["mean"] for n in m["numbers"]]) for m in evaluation["methods"]}
     for baseline in ["random", "recency"]:
         assert by_method["contributions"]["comprehensiveness", 0.1] > by_method[baseline]["comprehensiveness", 0.1] + 0.5

@@ -74,7 +74,7 @@ class Tables(html.parser.HTMLParser):
 
 
 def ask(front, engine, answer, path="/v1/explain/evaluate", accept="text/html"):
-    for method in ("evaluation.create", "evaluation.get"):
+    for method in ("faithfulness.create", "faithfulness.get"):
 
         @engine.on(method)
         async def _(call):
@@ -178,7 +178,7 @@ def test_a_page_of_anything_is_well_formed(front, engine, answer):
 def test_an_answer_that_is_no_object_makes_a_500_and_an_error_is_json(front, engine):
     assert ask(front, engine, [1]).status == 500
 
-    @engine.on("evaluation.create")
+    @engine.on("faithfulness.create")
     async def _(call):
         call.error(400, "invalid_value", "no such method", param="methods")
 

@@ -13,17 +13,17 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/evaluations/evaluation_report.h"
-#include "engine/daemon/evaluations/evaluation_table.h"
-#include "engine/daemon/evaluations/evaluations.h"
+#include "engine/daemon/faithfulness/faithfulness_report.h"
+#include "engine/daemon/faithfulness/faithfulness_table.h"
+#include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
 
 enum { ROWS = 3, MAX_ALLOCATIONS = 100000 };
 
-static const evaluation_settings settings = {
+static const faithfulness_settings settings = {
     .n_orders = 3,
-    .orders = {EVALUATION_ALPHA, EVALUATION_RANDOM, EVALUATION_RECENCY},
+    .orders = {FAITHFULNESS_ALPHA, FAITHFULNESS_RANDOM, FAITHFULNESS_RECENCY},
     .measure = {.n_fractions = 1, .fractions = {0.5}, .grid = 2, .far = 1},
     .n_positions = 1,
     .positions = {-1},
@@ -35,21 +35,21 @@ static const evaluation_settings settings = {
 typedef struct subject {
 	model_entry model;
 	json_t *params, *object;
-	evaluation_row rows[ROWS];
-	evaluation_cost cost;
+	faithfulness_row rows[ROWS];
+	faithfulness_cost cost;
 } subject;
 
 static void make_subject(subject *x)
 {
 	*x = (subject){.model = {.id = "model", .class_names = json_pack("[s, s]", "this", "that")}};
 	x->params = json_object();
-	x->object = evaluation_settings_write(&settings, x->params);
+	x->object = faithfulness_settings_write(&settings, x->params);
 	for (int i = 0; i < ROWS; i++) {
-		assert_int_equal(evaluation_row_init(&x->rows[i], &settings), STATUS_OK);
+		assert_int_equal(faithfulness_row_init(&x->rows[i], &settings), STATUS_OK);
 		x->rows[i].text = i / 2;
 		x->rows[i].position = 5 + i;
 		x->rows[i].token = i % 2;
-		for (int64_t k = 0; k < evaluation_row_numbers(&settings); k++)
+		for (int64_t k = 0; k < faithfulness_row_numbers(&settings); k++)
 			x->rows[i].memory[k] = (double)(float)((double)k / 7 + i * i);
 	}
 }
@@ -57,7 +57,7 @@ static void make_subject(subject *x)
 static void free_subject(subject *x)
 {
 	for (int i = 0; i < ROWS; i++)
-		evaluation_row_fini(&x->rows[i]);
+		faithfulness_row_fini(&x->rows[i]);
 	json_decref(x->model.class_names);
 	json_decref(x->params);
 	json_decref(x->object);
@@ -65,17 +65,17 @@ static void free_subject(subject *x)
 
 static json_t *make_settings(const subject *x)
 {
-	return evaluation_settings_write(&settings, x->params);
+	return faithfulness_settings_write(&settings, x->params);
 }
 
 static json_t *make_rows(const subject *x)
 {
-	return evaluation_report_rows(&settings, &x->model, x->rows, ROWS);
+	return faithfulness_report_rows(&settings, &x->model, x->rows, ROWS);
 }
 
 static json_t *make_evaluation(const subject *x)
 {
-	return evaluation_report_make(&settings, x->object, &x->model, x->rows, ROWS, &x->cost);
+	return faithfulness_report_make(&settings, x->object, &x->model, x->rows, ROWS, &x->cost);
 }
 
 static void what_is_answered_without_memory_is_whole_or_nothing(void **state)
@@ -111,17 +111,18 @@ static void rows_are_what_they_were_when_they_come_back_from_the_ledger(void **s
 	x.rows[1].memory[2] = (double)NAN; /* a metric that is not there */
 	json_t *array = make_rows(&x);
 	for (int i = 0; i < ROWS; i++) {
-		evaluation_row back = {0};
-		assert_int_equal(evaluation_report_read(&settings, json_array_get(array, (size_t)i), &back), STATUS_OK);
+		faithfulness_row back = {0};
+		assert_int_equal(faithfulness_report_read(&settings, json_array_get(array, (size_t)i), &back),
+		                 STATUS_OK);
 		assert_true(back.position == x.rows[i].position && back.token == x.rows[i].token);
 		for (int64_t k = 0; k < faithfulness_metrics(&settings.measure) * (int64_t)settings.n_orders; k++)
 			assert_true(back.values.values[k] == x.rows[i].values.values[k] || (i == 1 && k == 2));
-		evaluation_row_fini(&back);
+		faithfulness_row_fini(&back);
 	}
 	json_array_append_new(json_object_get(json_array_get(array, 0), "methods"), json_null());
-	evaluation_row damaged = {0};
-	assert_int_equal(evaluation_report_read(&settings, json_array_get(array, 0), &damaged), STATUS_CORRUPT);
-	evaluation_row_fini(&damaged);
+	faithfulness_row damaged = {0};
+	assert_int_equal(faithfulness_report_read(&settings, json_array_get(array, 0), &damaged), STATUS_CORRUPT);
+	faithfulness_row_fini(&damaged);
 	json_decref(array);
 	free_subject(&x);
 }
@@ -148,29 +149,29 @@ static void a_job_that_is_cancelled_without_memory_is_so_in_the_ledger_or_not_at
 	folder_new(folder);
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
-	assert_int_equal(evaluations_new(&e->evaluations, e, NULL), STATUS_OK);
-	evaluations_stop(e->evaluations);
+	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
+	faithfulness_jobs_stop(e->faithfulness);
 	json_t *params = json_pack("{s:s, s:s}", "model", "m", "file", "file-1");
-	json_t *document = evaluation_document_new("evaluation-1", params, json_object(), 3);
-	assert_int_equal(evaluation_document_put(e->evaluations, document, NULL), STATUS_OK);
-	assert_non_null(evaluation_table_add(e->evaluations, "evaluation-1", document));
+	json_t *document = faithfulness_document_new("evaluation-1", params, json_object(), 3);
+	assert_int_equal(faithfulness_document_put(e->faithfulness, document, NULL), STATUS_OK);
+	assert_non_null(faithfulness_table_add(e->faithfulness, "evaluation-1", document));
 	int64_t n = 0;
 	for (bool ended = false; !ended && n < MAX_ALLOCATIONS; n += 3) {
 		json_t *row;
-		ask(e, evaluations_cancel, "evaluation-1", n);
-		ended = !evaluation_table_find(e->evaluations, "evaluation-1");
+		ask(e, faithfulness_jobs_cancel, "evaluation-1", n);
+		ended = !faithfulness_table_find(e->faithfulness, "evaluation-1");
 		assert_int_equal(store_job_get(e->store, "evaluation-1", &row, NULL), STATUS_OK);
 		assert_string_equal(json_string_value(json_object_get(row, "status")), ended ? "cancelled" : "queued");
 		json_decref(row);
 	}
 	assert_in_range(n, 4, MAX_ALLOCATIONS - 1);
 	/* In the ledger it is no training job, and after a restart it has ended. */
-	evaluations_free(e->evaluations);
-	assert_int_equal(evaluations_new(&e->evaluations, e, NULL), STATUS_OK);
-	assert_null(evaluation_table_find(e->evaluations, "evaluation-1"));
+	faithfulness_jobs_free(e->faithfulness);
+	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
+	assert_null(faithfulness_table_find(e->faithfulness, "evaluation-1"));
 	json_decref(document);
 	json_decref(params);
-	evaluations_free(e->evaluations);
+	faithfulness_jobs_free(e->faithfulness);
 	store_close(e->store);
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 	free(e);

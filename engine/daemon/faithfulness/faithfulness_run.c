@@ -1,4 +1,4 @@
-#include "engine/daemon/evaluations/evaluation_run.h"
+#include "engine/daemon/faithfulness/faithfulness_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,55 +9,55 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/evaluations/evaluation_report.h"
+#include "engine/daemon/faithfulness/faithfulness_report.h"
 
 enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
-typedef struct evaluation_run {
-	evaluations *all;
+typedef struct faithfulness_run {
+	faithfulness_jobs *all;
 	char id[STORE_ID_BYTES];
 	json_t *request, *settings_object; /* the document's */
 	model_entry *model;
-	evaluation_settings settings;
-	evaluation_corpus texts;
+	faithfulness_settings settings;
+	faithfulness_corpus texts;
 	char path[PATH_MAX];
-	evaluation_row *rows; /* of the texts that are done */
+	faithfulness_row *rows; /* of the texts that are done */
 	int64_t n_rows, n_done;
-	evaluation_cost cost;
-	evaluation_text *text; /* NULL: none is read */
+	faithfulness_cost cost;
+	faithfulness_text *text; /* NULL: none is read */
 	bool cancelled;
 	/* pool */
 	uv_work_t work;
 	json_t *made; /* the event of a text, or the evaluation */
 	int64_t n_new;
-	evaluation_cost spent;
+	faithfulness_cost spent;
 	status result;
 	error error;
-} evaluation_run;
+} faithfulness_run;
 
-static void run_free(evaluation_run *r)
+static void run_free(faithfulness_run *r)
 {
 	for (int64_t i = 0; i < r->n_rows; i++)
-		evaluation_row_fini(&r->rows[i]);
+		faithfulness_row_fini(&r->rows[i]);
 	free(r->rows);
 	json_decref(r->request);
 	json_decref(r->settings_object);
 	json_decref(r->made);
-	evaluation_corpus_fini(&r->texts);
+	faithfulness_corpus_fini(&r->texts);
 	catalog_release(r->model);
 	free(r);
 }
 
-bool evaluation_run_is_of(const evaluations *all, const char *id)
+bool faithfulness_run_is_of(const faithfulness_jobs *all, const char *id)
 {
 	return all->run && strcmp(all->run->id, id) == 0;
 }
 
-void evaluation_run_cancel(evaluations *all)
+void faithfulness_run_cancel(faithfulness_jobs *all)
 {
 	all->run->cancelled = true;
 	if (all->run->text)
-		evaluation_text_cancel(all->run->text);
+		faithfulness_text_cancel(all->run->text);
 }
 
 /* --- the end --------------------------------------------------------------------------------------- */
@@ -79,15 +79,15 @@ static bool is_of_the_machine(status s)
 }
 
 /* Back into the queue. What the ledger cannot take stands in memory only: after a restart the job begins at once. */
-static void try_again(evaluations *all, evaluation_job *j, const error *why)
+static void try_again(faithfulness_jobs *all, faithfulness_job *j, const error *why)
 {
 	error ignored = ERROR_INIT;
-	json_t *next = evaluation_document_in_state(j->document, "queued", false, why);
+	json_t *next = faithfulness_document_in_state(j->document, "queued", false, why);
 	const int64_t seconds = j->failures < 8 ? (int64_t)1 << j->failures : MAX_RETRY_SECONDS;
 	j->failures++;
 	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
 	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(why));
-	if (next && evaluation_document_put(all, next, &ignored) != STATUS_OK)
+	if (next && faithfulness_document_put(all, next, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "the ledger cannot take the state of %s: %s", j->id, error_message(&ignored));
 	if (!next)
 		return;
@@ -95,53 +95,53 @@ static void try_again(evaluations *all, evaluation_job *j, const error *why)
 	j->document = next;
 }
 
-static void fail(evaluations *all, evaluation_job *j, const error *why)
+static void fail(faithfulness_jobs *all, faithfulness_job *j, const error *why)
 {
 	error err = ERROR_INIT;
-	json_t *next = evaluation_document_in_state(j->document, "failed", true, why);
-	if (evaluation_table_change(all, j, next, &err) == STATUS_OK)
-		evaluation_table_remove(all, j);
+	json_t *next = faithfulness_document_in_state(j->document, "failed", true, why);
+	if (faithfulness_table_change(all, j, next, &err) == STATUS_OK)
+		faithfulness_table_remove(all, j);
 	else
 		try_again(all, j, &err);
 }
 
-static void settle(evaluations *all, const char *id, status s, error *err)
+static void settle(faithfulness_jobs *all, const char *id, status s, error *err)
 {
-	evaluation_job *j = evaluation_table_find(all, id);
+	faithfulness_job *j = faithfulness_table_find(all, id);
 	error_settle(err, s);
 	if (!j || all->stopping)
 		return; /* cancelled, or to be gone on with after the start */
 	if (s == STATUS_OK)
-		evaluation_table_remove(all, j);
+		faithfulness_table_remove(all, j);
 	else if (is_of_the_machine(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
 		try_again(all, j, err);
 	else
 		fail(all, j, err);
 }
 
-static void end(evaluation_run *r, status s, error *err)
+static void end(faithfulness_run *r, status s, error *err)
 {
-	evaluations *all = r->all;
+	faithfulness_jobs *all = r->all;
 	all->run = NULL;
 	settle(all, r->id, s, err);
 	run_free(r);
-	evaluation_run_next(all);
+	faithfulness_run_next(all);
 }
 
 /* --- texts ----------------------------------------------------------------------------------------- */
 
-static void step(evaluation_run *r);
+static void step(faithfulness_run *r);
 
 static void pool_make(uv_work_t *work)
 {
-	evaluation_run *r = work->data;
+	faithfulness_run *r = work->data;
 	reserve_forget();
-	r->made =
-	    r->n_new ? evaluation_report_rows(&r->settings, r->model, r->rows + r->n_rows - r->n_new, r->n_new)
-	             : evaluation_report_make(&r->settings, r->settings_object, r->model, r->rows, r->n_rows, &r->cost);
+	r->made = r->n_new ? faithfulness_report_rows(&r->settings, r->model, r->rows + r->n_rows - r->n_new, r->n_new)
+	                   : faithfulness_report_make(&r->settings, r->settings_object, r->model, r->rows, r->n_rows,
+	                                              &r->cost);
 }
 
-static json_t *done_document(const evaluation_job *j, int64_t done)
+static json_t *done_document(const faithfulness_job *j, int64_t done)
 {
 	json_t *next = json_copy(j->document), *texts = json_deep_copy(json_object_get(j->document, "texts"));
 	bool whole = json_object_set_new(texts, "done", json_integer(done)) == 0;
@@ -153,7 +153,7 @@ static json_t *done_document(const evaluation_job *j, int64_t done)
 }
 
 /* The text's numbers, and the job that counts it. */
-static status keep_text(evaluation_run *r, evaluation_job *j, error *err)
+static status keep_text(faithfulness_run *r, faithfulness_job *j, error *err)
 {
 	store *s = r->all->engine->store;
 	json_t *event =
@@ -165,7 +165,7 @@ static status keep_text(evaluation_run *r, evaluation_job *j, error *err)
 	if (why == STATUS_OK) {
 		why = store_event_add(s, j->id, event, err);
 		if (why == STATUS_OK)
-			why = evaluation_document_put(r->all, next, err);
+			why = faithfulness_document_put(r->all, next, err);
 		why = store_end(s, why, err);
 	}
 	json_decref(event);
@@ -179,17 +179,17 @@ static status keep_text(evaluation_run *r, evaluation_job *j, error *err)
 	return why;
 }
 
-static status keep_result(evaluation_run *r, evaluation_job *j, error *err)
+static status keep_result(faithfulness_run *r, faithfulness_job *j, error *err)
 {
-	json_t *next = evaluation_document_in_state(j->document, "succeeded", true, NULL);
+	json_t *next = faithfulness_document_in_state(j->document, "succeeded", true, NULL);
 	if (next && json_object_set(next, "result", r->made) != 0) {
 		json_decref(next);
 		next = NULL;
 	}
-	return evaluation_table_change(r->all, j, next, err);
+	return faithfulness_table_change(r->all, j, next, err);
 }
 
-static void add_cost(evaluation_cost *sum, const evaluation_cost *x)
+static void add_cost(faithfulness_cost *sum, const faithfulness_cost *x)
 {
 	sum->seconds += x->seconds;
 	sum->readings += x->readings;
@@ -198,9 +198,9 @@ static void add_cost(evaluation_cost *sum, const evaluation_cost *x)
 
 static void made(uv_work_t *work, int cancelled)
 {
-	evaluation_run *r = work->data;
+	faithfulness_run *r = work->data;
 	error err = ERROR_INIT;
-	evaluation_job *j = evaluation_table_find(r->all, r->id);
+	faithfulness_job *j = faithfulness_table_find(r->all, r->id);
 	const bool text = r->n_new > 0;
 	(void)cancelled; /* nothing cancels it */
 	status s = !j || r->cancelled ? STATUS_CANCELLED : !r->made ? STATUS_NOMEM : STATUS_OK;
@@ -218,7 +218,7 @@ static void made(uv_work_t *work, int cancelled)
 	step(r);
 }
 
-static void make(evaluation_run *r)
+static void make(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
 	r->work.data = r;
@@ -226,9 +226,9 @@ static void make(evaluation_run *r)
 		end(r, STATUS_NOMEM, &err);
 }
 
-static bool add_rows(evaluation_run *r, evaluation_row *rows, int64_t n)
+static bool add_rows(faithfulness_run *r, faithfulness_row *rows, int64_t n)
 {
-	evaluation_row *more = realloc(r->rows, (size_t)(r->n_rows + n) * sizeof *more);
+	faithfulness_row *more = realloc(r->rows, (size_t)(r->n_rows + n) * sizeof *more);
 	if (!more)
 		return false;
 	memcpy(more + r->n_rows, rows, (size_t)n * sizeof *more);
@@ -237,9 +237,9 @@ static bool add_rows(evaluation_run *r, evaluation_row *rows, int64_t n)
 	return true;
 }
 
-static void text_done(void *context, evaluation_outcome *x)
+static void text_done(void *context, faithfulness_outcome *x)
 {
-	evaluation_run *r = context;
+	faithfulness_run *r = context;
 	error err = x->error;
 	r->text = NULL;
 	if (x->result == STATUS_OK && !add_rows(r, x->rows, x->n))
@@ -254,7 +254,7 @@ static void text_done(void *context, evaluation_outcome *x)
 	make(r);
 }
 
-static void step(evaluation_run *r)
+static void step(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
 	if (r->cancelled || r->all->stopping) {
@@ -262,9 +262,9 @@ static void step(evaluation_run *r)
 	} else if (r->n_done >= r->texts.n) {
 		make(r);
 	} else {
-		const evaluation_tokens *t = &r->texts.texts[r->n_done];
-		status s = evaluation_text_begin(&r->text, r->all->engine, NULL, r->model, &r->settings, t, r->n_done,
-		                                 text_done, r);
+		const faithfulness_tokens *t = &r->texts.texts[r->n_done];
+		status s = faithfulness_text_begin(&r->text, r->all->engine, NULL, r->model, &r->settings, t, r->n_done,
+		                                   text_done, r);
 		if (s != STATUS_OK)
 			end(r, s, &err);
 	}
@@ -274,15 +274,15 @@ static void step(evaluation_run *r)
 
 static void pool_read(uv_work_t *work)
 {
-	evaluation_run *r = work->data;
+	faithfulness_run *r = work->data;
 	const char *file = json_string_value(json_object_get(r->request, "file"));
 	reserve_forget();
-	r->result = evaluation_corpus_read(&r->texts, r->path, file, r->model, &r->settings, &r->error);
+	r->result = faithfulness_corpus_read(&r->texts, r->path, file, r->model, &r->settings, &r->error);
 }
 
 static void read_file(uv_work_t *work, int cancelled)
 {
-	evaluation_run *r = work->data;
+	faithfulness_run *r = work->data;
 	(void)cancelled; /* nothing cancels it */
 	if (r->result == STATUS_OK)
 		step(r);
@@ -293,52 +293,53 @@ static void read_file(uv_work_t *work, int cancelled)
 /* A text that is done; false: the rest is evaluated again. */
 static bool take_event(void *context, const json_t *event)
 {
-	evaluation_run *r = context;
+	faithfulness_run *r = context;
 	const json_t *rows = json_object_get(event, "rows");
 	if (json_integer_value(json_object_get(event, "text")) != r->n_done)
 		return false;
 	for (size_t i = 0; i < json_array_size(rows); i++) {
-		evaluation_row row = {.text = r->n_done};
-		r->result = evaluation_report_read(&r->settings, json_array_get(rows, i), &row);
+		faithfulness_row row = {.text = r->n_done};
+		r->result = faithfulness_report_read(&r->settings, json_array_get(rows, i), &row);
 		if (r->result == STATUS_OK && !add_rows(r, &row, 1))
 			r->result = STATUS_NOMEM;
 		if (r->result != STATUS_OK) {
-			evaluation_row_fini(&row);
+			faithfulness_row_fini(&row);
 			return false;
 		}
 	}
-	add_cost(&r->cost, &(evaluation_cost){json_number_value(json_object_get(event, "seconds")),
-	                                      json_integer_value(json_object_get(event, "readings")),
-	                                      json_integer_value(json_object_get(event, "tokens_read"))});
+	add_cost(&r->cost, &(faithfulness_cost){json_number_value(json_object_get(event, "seconds")),
+	                                        json_integer_value(json_object_get(event, "readings")),
+	                                        json_integer_value(json_object_get(event, "tokens_read"))});
 	r->n_done++;
 	return true;
 }
 
-static status begin(evaluations *all, evaluation_job *j, error *err)
+static status begin(faithfulness_jobs *all, faithfulness_job *j, error *err)
 {
 	engine *e = all->engine;
-	evaluation_run *r = all->run = memory_new(1, sizeof *r);
+	faithfulness_run *r = all->run = memory_new(1, sizeof *r);
 	bool more;
 	if (!r)
 		return STATUS_NOMEM;
-	*r = (evaluation_run){.all = all,
-	                      .request = json_incref(json_object_get(j->document, "request")),
-	                      .settings_object = json_incref(json_object_get(j->document, "settings"))};
+	*r = (faithfulness_run){.all = all,
+	                        .request = json_incref(json_object_get(j->document, "request")),
+	                        .settings_object = json_incref(json_object_get(j->document, "settings"))};
 	snprintf(r->id, sizeof r->id, "%s", j->id);
 	const char *file = json_string_value(json_object_get(r->request, "file"));
 	const char *name = json_string_value(json_object_get(r->request, "model"));
 	if (!file || !name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
 	TRY(catalog_open(e->catalog, name, &r->model, err));
-	TRY(evaluation_settings_read(&r->settings, r->request, r->model, err));
+	TRY(faithfulness_settings_read(&r->settings, r->request, r->model, err));
 	store_blob_path(e->store, file, r->path);
 	store_page page = {.parent = j->id, .ascending = true};
 	TRY(store_list(e->store, STORE_EVENTS, &page, take_event, r, &more, err));
 	if (r->result != STATUS_OK)
 		return error_set(err, r->result, NULL, "the numbers of text %lld cannot be read", (long long)r->n_done);
-	TRY(evaluation_table_change(all, j, evaluation_document_in_state(j->document, "running", false, NULL), err));
+	TRY(faithfulness_table_change(all, j, faithfulness_document_in_state(j->document, "running", false, NULL),
+	                              err));
 	r->texts = j->texts;
-	j->texts = (evaluation_corpus){0};
+	j->texts = (faithfulness_corpus){0};
 	r->work.data = r;
 	if (r->texts.n > 0)
 		step(r);
@@ -347,11 +348,11 @@ static status begin(evaluations *all, evaluation_job *j, error *err)
 	return STATUS_OK;
 }
 
-void evaluation_run_next(evaluations *all)
+void faithfulness_run_next(faithfulness_jobs *all)
 {
 	while (!all->run && !all->stopping) {
 		error err = ERROR_INIT;
-		evaluation_job *j = all->first;
+		faithfulness_job *j = all->first;
 		while (j && j->retry_ns > clock_ns())
 			j = j->next;
 		if (!j)
@@ -359,7 +360,7 @@ void evaluation_run_next(evaluations *all)
 		status s = begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;
-		evaluation_run *r = all->run;
+		faithfulness_run *r = all->run;
 		all->run = NULL;
 		settle(all, j->id, s, &err);
 		if (r)

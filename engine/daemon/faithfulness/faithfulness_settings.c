@@ -1,4 +1,4 @@
-#include "engine/daemon/evaluations/evaluation_settings.h"
+#include "engine/daemon/faithfulness/faithfulness_settings.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,26 +7,26 @@
 #include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
 
-static const char *const names[EVALUATION_MAX_ORDERS] = {
-    [EVALUATION_CONTRIBUTIONS] = "contributions",
-    [EVALUATION_ALPHA] = "alpha",
-    [EVALUATION_ROLLOUT] = "rollout",
-    [EVALUATION_GRADIENT] = "gradient_x_input",
-    [EVALUATION_ATTENTION_GRADIENT] = "attention_x_gradient",
-    [EVALUATION_INTEGRATED] = "integrated_gradients",
-    [EVALUATION_LEAVE_ONE_OUT] = "leave_one_out",
-    [EVALUATION_RANDOM] = "random",
-    [EVALUATION_RECENCY] = "recency",
+static const char *const names[FAITHFULNESS_MAX_ORDERS] = {
+    [FAITHFULNESS_CONTRIBUTIONS] = "contributions",
+    [FAITHFULNESS_ALPHA] = "alpha",
+    [FAITHFULNESS_ROLLOUT] = "rollout",
+    [FAITHFULNESS_GRADIENT] = "gradient_x_input",
+    [FAITHFULNESS_ATTENTION_GRADIENT] = "attention_x_gradient",
+    [FAITHFULNESS_INTEGRATED] = "integrated_gradients",
+    [FAITHFULNESS_LEAVE_ONE_OUT] = "leave_one_out",
+    [FAITHFULNESS_RANDOM] = "random",
+    [FAITHFULNESS_RECENCY] = "recency",
 };
 
 static const double usual_fractions[] = {0.01, 0.05, 0.1, 0.2, 0.5};
 
-const char *evaluation_settings_name(evaluation_method method)
+const char *faithfulness_settings_name(faithfulness_method method)
 {
 	return names[method];
 }
 
-bool evaluation_settings_want(const evaluation_settings *s, evaluation_method method)
+bool faithfulness_settings_want(const faithfulness_settings *s, faithfulness_method method)
 {
 	bool wanted = false;
 	for (int i = 0; i < s->n_orders; i++)
@@ -49,42 +49,42 @@ static double real(const json_t *params, const char *key, double otherwise)
 /* --- methods ------------------------------------------------------------------------------------- */
 
 /* Why a model cannot be explained by a method; NULL: it can. */
-static const char *problem_with(const model_entry *m, evaluation_method method)
+static const char *problem_with(const model_entry *m, faithfulness_method method)
 {
-	const bool weights = method == EVALUATION_ALPHA || method == EVALUATION_ROLLOUT;
+	const bool weights = method == FAITHFULNESS_ALPHA || method == FAITHFULNESS_ROLLOUT;
 	if (weights && !m->explainer)
 		return "the model has no importance weights";
-	if (method == EVALUATION_ATTENTION_GRADIENT && m->dims.shifted)
+	if (method == FAITHFULNESS_ATTENTION_GRADIENT && m->dims.shifted)
 		return "attention in the model's decoder reads rows that hold the token before";
-	if (method == EVALUATION_ROLLOUT && m->dims.pool == POOL_MEAN)
+	if (method == FAITHFULNESS_ROLLOUT && m->dims.pool == POOL_MEAN)
 		return "rollout follows one position, and the classes of this model come from all of them";
 	return NULL;
 }
 
-static status read_methods(evaluation_settings *s, const json_t *given, const model_entry *m, error *err)
+static status read_methods(faithfulness_settings *s, const json_t *given, const model_entry *m, error *err)
 {
-	for (int i = 0; i < EVALUATION_METHODS && !json_is_array(given); i++)
-		if (!problem_with(m, (evaluation_method)i))
-			s->orders[s->n_orders++] = (evaluation_method)i;
+	for (int i = 0; i < FAITHFULNESS_METHODS && !json_is_array(given); i++)
+		if (!problem_with(m, (faithfulness_method)i))
+			s->orders[s->n_orders++] = (faithfulness_method)i;
 	for (size_t i = 0; i < json_array_size(given); i++) {
 		int found = 0;
 		while (strcmp(names[found], json_string_value(json_array_get(given, i))) != 0)
 			found++;
-		const evaluation_method method = (evaluation_method)found;
-		if (evaluation_settings_want(s, method))
+		const faithfulness_method method = (faithfulness_method)found;
+		if (faithfulness_settings_want(s, method))
 			return error_set(err, STATUS_INVALID, "methods", "\"%s\" is there twice", names[method]);
 		if (problem_with(m, method))
 			return error_set(err, STATUS_INVALID, "methods", "%s", problem_with(m, method));
 		s->orders[s->n_orders++] = method;
 	}
-	s->orders[s->n_orders++] = EVALUATION_RANDOM;
-	s->orders[s->n_orders++] = EVALUATION_RECENCY;
+	s->orders[s->n_orders++] = FAITHFULNESS_RANDOM;
+	s->orders[s->n_orders++] = FAITHFULNESS_RECENCY;
 	return STATUS_OK;
 }
 
 /* --- positions ----------------------------------------------------------------------------------- */
 
-static status read_positions(evaluation_settings *s, const json_t *params, const model_entry *m, error *err)
+static status read_positions(faithfulness_settings *s, const json_t *params, const model_entry *m, error *err)
 {
 	const json_t *given = json_object_get(params, "positions");
 	s->spread = integer(params, "spread", 0);
@@ -118,19 +118,19 @@ static int add_position(int64_t *out, int n, int64_t position)
 	return n + 1;
 }
 
-int64_t evaluation_settings_count(const evaluation_settings *s, const evaluation_tokens *t, int64_t position)
+int64_t faithfulness_settings_count(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t position)
 {
 	return s->both_sides ? t->count : position + 1;
 }
 
 /* Are there other tokens than that at the position, which could be removed? */
-static bool has_others(const evaluation_settings *s, const evaluation_tokens *t, int64_t position)
+static bool has_others(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t position)
 {
-	return t->n_source + evaluation_settings_count(s, t, position) > 1;
+	return t->n_source + faithfulness_settings_count(s, t, position) > 1;
 }
 
 /* The first mask, or so many at equal distances among all masks. Of a text that is not known each token is one. */
-static int spread_masks(const evaluation_settings *s, const evaluation_tokens *t, int64_t *out)
+static int spread_masks(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t *out)
 {
 	const int64_t wanted = s->spread > 0 ? s->spread : 1;
 	int64_t masks = 0, seen = 0;
@@ -147,8 +147,8 @@ static int spread_masks(const evaluation_settings *s, const evaluation_tokens *t
 	return n;
 }
 
-int evaluation_settings_positions(const evaluation_settings *s, const evaluation_tokens *t, int64_t *out,
-                                  int64_t *missing)
+int faithfulness_settings_positions(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t *out,
+                                    int64_t *missing)
 {
 	const int64_t last = t->count - 1;
 	int n = 0;
@@ -186,16 +186,16 @@ static void read_measure(faithfulness_options *o, const json_t *params)
 	o->seed = (uint64_t)integer(params, "seed", 0);
 }
 
-status evaluation_settings_read(evaluation_settings *out, const json_t *params, const model_entry *m, error *err)
+status faithfulness_settings_read(faithfulness_settings *out, const json_t *params, const model_entry *m, error *err)
 {
-	*out = (evaluation_settings){.share = (float)real(params, "share", 0.5),
-	                             .steps = (int)integer(params, "steps", EXPLAIN_STEPS),
-	                             .bootstrap = integer(params, "bootstrap", EXPLAIN_EVALUATE_BOOTSTRAP_DEFAULT),
-	                             .confidence = real(params, "confidence", 0.95),
-	                             .rows = json_is_true(json_object_get(params, "rows")),
-	                             .begins = tokens_begin(params),
-	                             .max_tokens = integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
-	                             .texts = integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
+	*out = (faithfulness_settings){.share = (float)real(params, "share", 0.5),
+	                               .steps = (int)integer(params, "steps", EXPLAIN_STEPS),
+	                               .bootstrap = integer(params, "bootstrap", EXPLAIN_EVALUATE_BOOTSTRAP_DEFAULT),
+	                               .confidence = real(params, "confidence", 0.95),
+	                               .rows = json_is_true(json_object_get(params, "rows")),
+	                               .begins = tokens_begin(params),
+	                               .max_tokens = integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
+	                               .texts = integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
 	out->both_sides = !m->dims.causal;
 	out->mask = m->dims.head == HEAD_VOCABULARY && out->both_sides ? catalog_mask(m) : TOKEN_NONE;
 	const int64_t most = scheduler_attribution_limit(&m->dims);
@@ -207,29 +207,29 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	return attributions_read_replacement(&out->replacement, params, m, err);
 }
 
-double evaluation_settings_work(const evaluation_settings *s, const model_entry *m, const evaluation_tokens *text)
+double faithfulness_settings_work(const faithfulness_settings *s, const model_entry *m, const faithfulness_tokens *text)
 {
-	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
-	const int n = evaluation_settings_positions(s, text, positions, &missing);
+	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
+	const int n = faithfulness_settings_positions(s, text, positions, &missing);
 	double work = 0;
 	for (int i = 0; i < n; i++) {
-		const int64_t all = text->n_source + evaluation_settings_count(s, text, positions[i]);
+		const int64_t all = text->n_source + faithfulness_settings_count(s, text, positions[i]);
 		const double t = (double)all;
 		faithfulness f;
 		faithfulness_init(&f, &s->measure, all - 1, text->n_source + positions[i], 0);
 		work += m->dims.causal && !m->dims.reads_source ? t * (t + 5) / 2 : t * t;
 		work += (double)faithfulness_sets(&f, s->n_orders) * t;
-		work += evaluation_settings_want(s, EVALUATION_INTEGRATED) ? t * (s->steps + 2) : 0;
+		work += faithfulness_settings_want(s, FAITHFULNESS_INTEGRATED) ? t * (s->steps + 2) : 0;
 	}
 	return work;
 }
 
-static json_t *replacement_of(const evaluation_settings *s)
+static json_t *replacement_of(const faithfulness_settings *s)
 {
 	return s->replacement < 0 ? json_null() : json_integer(s->replacement);
 }
 
-json_t *evaluation_settings_write(const evaluation_settings *s, const json_t *params)
+json_t *faithfulness_settings_write(const faithfulness_settings *s, const json_t *params)
 {
 	json_t *methods = json_array(), *fractions = json_array(),
 	       *positions = s->n_positions ? json_array() : json_null();

@@ -1,32 +1,32 @@
 /* /v1/explain/evaluate and its jobs: numbers, or a page of charts and tables, as the client's Accept says. */
 #include "gen/routes.h"
 #include "server/accept.h"
-#include "server/evaluate_html.h"
+#include "server/faithfulness_html.h"
 #include "server/forward.h"
 
-enum { EVALUATE_DATA, EVALUATE_PAGE, EVALUATE_OFFERS };
+enum { FAITHFULNESS_DATA, FAITHFULNESS_PAGE, FAITHFULNESS_OFFERS };
 
-static int evaluate_pick(request *r)
+static int faithfulness_pick(request *r)
 {
-	static const char *const offers[EVALUATE_OFFERS] = {"application/json", "text/html"};
-	return accept_pick(request_header_value(r, "Accept"), offers, EVALUATE_OFFERS);
+	static const char *const offers[FAITHFULNESS_OFFERS] = {"application/json", "text/html"};
+	return accept_pick(request_header_value(r, "Accept"), offers, FAITHFULNESS_OFFERS);
 }
 
-static void evaluate_end(void *context, const frame *f)
+static void faithfulness_end(void *context, const frame *f)
 {
 	request *r = context;
 	buffer page = {0};
 	if (forward_failed(r, f))
 		return;
 	reply_header(r, "Vary", "Accept");
-	if (evaluate_pick(r) == EVALUATE_DATA) {
+	if (faithfulness_pick(r) == FAITHFULNESS_DATA) {
 		reply_copy(r, 200, "application/json", f->json, f->json_bytes);
 		return;
 	}
 	json_t *answer = forward_json(r, f);
 	if (!answer)
 		return;
-	evaluate_html_write(answer, &page);
+	faithfulness_html_write(answer, &page);
 	json_decref(answer);
 	if (page.failed)
 		buffer_fini(&page);
@@ -34,13 +34,13 @@ static void evaluate_end(void *context, const frame *f)
 	reply_bytes(r, 200, "text/html; charset=utf-8", page.data, page.used);
 }
 
-void evaluate_handle(request *r)
+void faithfulness_handle(request *r)
 {
-	static const engine_events events = {.event = forward_ignore, .end = evaluate_end};
+	static const engine_events events = {.event = forward_ignore, .end = faithfulness_end};
 	json_t *params = forward_params(r);
 	if (!params)
 		return;
-	if (evaluate_pick(r) >= 0) {
+	if (faithfulness_pick(r) >= 0) {
 		request_call(r, r->route->engine_method, params, 0, false, &events);
 		return;
 	}

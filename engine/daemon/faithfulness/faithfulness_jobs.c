@@ -1,17 +1,22 @@
-#include "engine/daemon/evaluations/evaluations.h"
+#include "engine/daemon/faithfulness/faithfulness_jobs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/evaluations/evaluation_creation.h"
-#include "engine/daemon/evaluations/evaluation_run.h"
+#include "engine/daemon/faithfulness/faithfulness_creation.h"
+#include "engine/daemon/faithfulness/faithfulness_run.h"
 #include "engine/daemon/requests/listing.h"
 
-enum { EVALUATIONS_MAX_ACTIVE = 100, EVALUATIONS_MAX_CREATIONS = 64, EVALUATIONS_LISTED = 20, EVALUATIONS_PAGE = 50 };
+enum {
+	FAITHFULNESS_JOBS_MAX_ACTIVE = 100,
+	FAITHFULNESS_JOBS_MAX_CREATIONS = 64,
+	FAITHFULNESS_JOBS_LISTED = 20,
+	FAITHFULNESS_JOBS_PAGE = 50
+};
 /* Numbers of a page of texts, about 11 bytes of JSON each: the loop reads them from the ledger. */
-enum { EVALUATIONS_PAGE_NUMBERS = 50000 };
+enum { FAITHFULNESS_JOBS_PAGE_NUMBERS = 50000 };
 
 static const char *text_of(const json_t *document, const char *key)
 {
@@ -26,7 +31,7 @@ static bool same(const char *a, const char *b)
 /* --- opening, closing ---------------------------------------------------------------------------------- */
 
 typedef struct opening {
-	evaluations *all;
+	faithfulness_jobs *all;
 	bool failed;
 } opening;
 
@@ -34,18 +39,18 @@ static bool read_job(void *context, const json_t *document)
 {
 	opening *o = context;
 	const char *id = text_of(document, "id");
-	if (!same(text_of(document, "object"), EVALUATION_OBJECT) || !id || !store_valid_name(id))
+	if (!same(text_of(document, "object"), FAITHFULNESS_OBJECT) || !id || !store_valid_name(id))
 		return true;
 	json_t *copy = json_deep_copy(document);
-	o->failed = !copy || !evaluation_table_add(o->all, id, copy);
+	o->failed = !copy || !faithfulness_table_add(o->all, id, copy);
 	json_decref(copy);
 	return !o->failed;
 }
 
-status evaluations_new(evaluations **out, engine *e, error *err)
+status faithfulness_jobs_new(faithfulness_jobs **out, engine *e, error *err)
 {
 	static const char *const states[] = {"running", "queued"};
-	evaluations *all = *out = memory_new(1, sizeof *all);
+	faithfulness_jobs *all = *out = memory_new(1, sizeof *all);
 	bool more;
 	if (!all)
 		return STATUS_NOMEM;
@@ -60,70 +65,70 @@ status evaluations_new(evaluations **out, engine *e, error *err)
 	return STATUS_OK;
 }
 
-void evaluations_free(evaluations *all)
+void faithfulness_jobs_free(faithfulness_jobs *all)
 {
 	if (!all)
 		return;
 	while (all->first)
-		evaluation_table_remove(all, all->first);
+		faithfulness_table_remove(all, all->first);
 	free(all);
 }
 
-void evaluations_tick(evaluations *all)
+void faithfulness_jobs_tick(faithfulness_jobs *all)
 {
-	evaluation_run_next(all);
+	faithfulness_run_next(all);
 }
 
-void evaluations_stop(evaluations *all)
+void faithfulness_jobs_stop(faithfulness_jobs *all)
 {
 	all->stopping = true;
 	if (all->run)
-		evaluation_run_cancel(all);
+		faithfulness_run_cancel(all);
 }
 
-bool evaluations_stopped(const evaluations *all)
+bool faithfulness_jobs_stopped(const faithfulness_jobs *all)
 {
 	return !all->run && all->creations == 0;
 }
 
-static bool uses(const evaluations *all, const char *key, const char *id)
+static bool uses(const faithfulness_jobs *all, const char *key, const char *id)
 {
-	for (const evaluation_job *j = all->first; j; j = j->next)
+	for (const faithfulness_job *j = all->first; j; j = j->next)
 		if (same(text_of(j->document, key), id))
 			return true;
 	return false;
 }
 
-bool evaluations_use_file(const evaluations *all, const char *id)
+bool faithfulness_jobs_use_file(const faithfulness_jobs *all, const char *id)
 {
 	return uses(all, "file", id);
 }
 
-bool evaluations_use_model(const evaluations *all, const char *id)
+bool faithfulness_jobs_use_model(const faithfulness_jobs *all, const char *id)
 {
 	return uses(all, "model", id);
 }
 
 /* --- the methods ----------------------------------------------------------------------------------------- */
 
-void evaluations_create(stream *s)
+void faithfulness_jobs_create(stream *s)
 {
-	const evaluations *all = s->engine->evaluations;
-	if (all->active >= EVALUATIONS_MAX_ACTIVE || all->creations >= EVALUATIONS_MAX_CREATIONS)
+	const faithfulness_jobs *all = s->engine->faithfulness;
+	if (all->active >= FAITHFULNESS_JOBS_MAX_ACTIVE || all->creations >= FAITHFULNESS_JOBS_MAX_CREATIONS)
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many evaluations are waiting");
 	else
-		evaluation_creation_begin(s);
+		faithfulness_creation_begin(s);
 }
 
 /* The document of a job, ended or not; new reference. */
 static status find(const stream *s, json_t **out, error *err)
 {
-	const evaluation_job *j = evaluation_table_find(s->engine->evaluations, s->target);
+	const faithfulness_job *j = faithfulness_table_find(s->engine->faithfulness, s->target);
 	*out = j ? json_incref(j->document) : NULL;
 	if (j)
 		return STATUS_OK;
 	TRY(store_job_get(s->engine->store, s->target, out, err));
-	if (same(text_of(*out, "object"), EVALUATION_OBJECT))
+	if (same(text_of(*out, "object"), FAITHFULNESS_OBJECT))
 		return STATUS_OK;
 	json_decref(*out);
 	*out = NULL;
@@ -132,8 +137,8 @@ static status find(const stream *s, json_t **out, error *err)
 
 static json_t *from_row(stream *s, const json_t *row)
 {
-	const evaluation_job *j = evaluation_table_find(s->engine->evaluations, text_of(row, "id"));
-	return evaluation_document_public(j ? j->document : row);
+	const faithfulness_job *j = faithfulness_table_find(s->engine->faithfulness, text_of(row, "id"));
+	return faithfulness_document_public(j ? j->document : row);
 }
 
 /* Let the request ask for no more rows than that. */
@@ -147,18 +152,18 @@ static bool limit_page(stream *s, json_int_t most)
 }
 
 /* The rows hold their results. */
-void evaluations_list(stream *s)
+void faithfulness_jobs_list(stream *s)
 {
-	if (limit_page(s, EVALUATIONS_PAGE))
-		listing_answer_of(s, STORE_JOBS, NULL, EVALUATION_OBJECT, EVALUATIONS_LISTED, from_row);
+	if (limit_page(s, FAITHFULNESS_JOBS_PAGE))
+		listing_answer_of(s, STORE_JOBS, NULL, FAITHFULNESS_OBJECT, FAITHFULNESS_JOBS_LISTED, from_row);
 }
 
-void evaluations_get(stream *s)
+void faithfulness_jobs_get(stream *s)
 {
 	error err = ERROR_INIT;
 	json_t *document;
 	if (find(s, &document, &err) == STATUS_OK)
-		stream_result(s, evaluation_document_public(document));
+		stream_result(s, faithfulness_document_public(document));
 	else
 		stream_error(s, &err, NULL);
 	json_decref(document);
@@ -174,10 +179,10 @@ static json_int_t most_texts(const json_t *document)
 	const json_int_t positions = json_integer_value(json_object_get(settings, "spread")) +
 	                             (json_int_t)json_array_size(json_object_get(settings, "positions"));
 	const json_int_t numbers = 2 * orders * points * positions;
-	return numbers > 0 && numbers < EVALUATIONS_PAGE_NUMBERS ? EVALUATIONS_PAGE_NUMBERS / numbers : 1;
+	return numbers > 0 && numbers < FAITHFULNESS_JOBS_PAGE_NUMBERS ? FAITHFULNESS_JOBS_PAGE_NUMBERS / numbers : 1;
 }
 
-void evaluations_rows(stream *s)
+void faithfulness_jobs_rows(stream *s)
 {
 	error err = ERROR_INIT;
 	json_t *document;
@@ -187,7 +192,8 @@ void evaluations_rows(stream *s)
 	if (found != STATUS_OK)
 		stream_error(s, &err, NULL);
 	else if (limit_page(s, most))
-		listing_answer(s, STORE_EVENTS, s->target, most < EVALUATIONS_LISTED ? most : EVALUATIONS_LISTED, NULL);
+		listing_answer(s, STORE_EVENTS, s->target,
+		               most < FAITHFULNESS_JOBS_LISTED ? most : FAITHFULNESS_JOBS_LISTED, NULL);
 }
 
 static void refuse_state(stream *s, const json_t *document, const char *verb)
@@ -196,31 +202,31 @@ static void refuse_state(stream *s, const json_t *document, const char *verb)
 	              text_of(document, "status"), verb);
 }
 
-static void cancel(stream *s, evaluation_job *j)
+static void cancel(stream *s, faithfulness_job *j)
 {
-	evaluations *all = s->engine->evaluations;
+	faithfulness_jobs *all = s->engine->faithfulness;
 	error err = ERROR_INIT;
-	json_t *next = evaluation_document_in_state(j->document, "cancelled", true, NULL);
-	json_t *answer = next ? evaluation_document_public(next) : NULL;
+	json_t *next = faithfulness_document_in_state(j->document, "cancelled", true, NULL);
+	json_t *answer = next ? faithfulness_document_public(next) : NULL;
 	if (!answer) {
 		json_decref(next);
 		next = NULL;
 	}
-	if (evaluation_table_change(all, j, next, &err) != STATUS_OK) {
+	if (faithfulness_table_change(all, j, next, &err) != STATUS_OK) {
 		json_decref(answer);
 		stream_error(s, &err, NULL);
 		return;
 	}
-	evaluation_table_remove(all, j);
-	if (evaluation_run_is_of(all, s->target))
-		evaluation_run_cancel(all);
+	faithfulness_table_remove(all, j);
+	if (faithfulness_run_is_of(all, s->target))
+		faithfulness_run_cancel(all);
 	stream_result(s, answer);
 }
 
-void evaluations_cancel(stream *s)
+void faithfulness_jobs_cancel(stream *s)
 {
 	error err = ERROR_INIT;
-	evaluation_job *j = evaluation_table_find(s->engine->evaluations, s->target);
+	faithfulness_job *j = faithfulness_table_find(s->engine->faithfulness, s->target);
 	json_t *document = NULL;
 	if (j)
 		cancel(s, j);
@@ -231,17 +237,17 @@ void evaluations_cancel(stream *s)
 	json_decref(document);
 }
 
-void evaluations_delete(stream *s)
+void faithfulness_jobs_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	const evaluations *all = s->engine->evaluations;
+	const faithfulness_jobs *all = s->engine->faithfulness;
 	json_t *document;
 	status found = find(s, &document, &err);
-	if (found == STATUS_OK && (evaluation_table_find(all, s->target) || evaluation_run_is_of(all, s->target)))
+	if (found == STATUS_OK && (faithfulness_table_find(all, s->target) || faithfulness_run_is_of(all, s->target)))
 		refuse_state(s, document, "deleted before it has ended");
 	else if (found == STATUS_OK && store_job_delete(s->engine->store, s->target, &err) == STATUS_OK)
-		stream_result(s,
-		              json_pack("{s:s, s:s, s:b}", "id", s->target, "object", EVALUATION_OBJECT, "deleted", 1));
+		stream_result(
+		    s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", FAITHFULNESS_OBJECT, "deleted", 1));
 	else
 		stream_error(s, &err, NULL);
 	json_decref(document);

@@ -1,4 +1,4 @@
-#include "engine/daemon/evaluations/evaluation_table.h"
+#include "engine/daemon/faithfulness/faithfulness_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,17 +7,17 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
-evaluation_job *evaluation_table_find(const evaluations *all, const char *id)
+faithfulness_job *faithfulness_table_find(const faithfulness_jobs *all, const char *id)
 {
-	evaluation_job *j = all->first;
+	faithfulness_job *j = all->first;
 	while (j && strcmp(j->id, id) != 0)
 		j = j->next;
 	return j;
 }
 
-evaluation_job *evaluation_table_add(evaluations *all, const char *id, json_t *document)
+faithfulness_job *faithfulness_table_add(faithfulness_jobs *all, const char *id, json_t *document)
 {
-	evaluation_job **link = &all->first, *j = memory_new(1, sizeof *j);
+	faithfulness_job **link = &all->first, *j = memory_new(1, sizeof *j);
 	if (!j)
 		return NULL;
 	snprintf(j->id, sizeof j->id, "%s", id);
@@ -29,30 +29,30 @@ evaluation_job *evaluation_table_add(evaluations *all, const char *id, json_t *d
 	return j;
 }
 
-void evaluation_table_remove(evaluations *all, evaluation_job *j)
+void faithfulness_table_remove(faithfulness_jobs *all, faithfulness_job *j)
 {
-	evaluation_job **link = &all->first;
+	faithfulness_job **link = &all->first;
 	while (*link != j)
 		link = &(*link)->next;
 	*link = j->next;
 	all->active--;
 	json_decref(j->document);
-	evaluation_corpus_fini(&j->texts);
+	faithfulness_corpus_fini(&j->texts);
 	free(j);
 }
 
 /* --- documents -------------------------------------------------------------------------------------- */
 
-json_t *evaluation_document_new(const char *id, const json_t *params, json_t *settings, int64_t texts)
+json_t *faithfulness_document_new(const char *id, const json_t *params, json_t *settings, int64_t texts)
 {
 	return json_pack("{s:s, s:s, s:I, s:n, s:s, s:O, s:O, s:{s:I, s:i}, s:o, s:n, s:n, s:O}", "id", id, "object",
-	                 EVALUATION_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued",
+	                 FAITHFULNESS_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued",
 	                 "model", json_object_get(params, "model"), "file", json_object_get(params, "file"), "texts",
 	                 "total", (json_int_t)texts, "done", 0, "settings", settings, "error", "result", "request",
 	                 params);
 }
 
-json_t *evaluation_document_public(const json_t *document)
+json_t *faithfulness_document_public(const json_t *document)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
 	if (copy)
@@ -67,7 +67,7 @@ static json_t *error_object(const error *why)
 	           : json_null();
 }
 
-json_t *evaluation_document_in_state(const json_t *document, const char *state, bool ended, const error *why)
+json_t *faithfulness_document_in_state(const json_t *document, const char *state, bool ended, const error *why)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
 	if (json_object_set_new(copy, "status", json_string(state)) == 0 &&
@@ -78,15 +78,15 @@ json_t *evaluation_document_in_state(const json_t *document, const char *state, 
 	return NULL;
 }
 
-status evaluation_document_put(const evaluations *all, const json_t *document, error *err)
+status faithfulness_document_put(const faithfulness_jobs *all, const json_t *document, error *err)
 {
 	return store_job_put(all->engine->store, json_string_value(json_object_get(document, "id")),
 	                     json_string_value(json_object_get(document, "status")), document, err);
 }
 
-status evaluation_table_change(evaluations *all, evaluation_job *j, json_t *next, error *err)
+status faithfulness_table_change(faithfulness_jobs *all, faithfulness_job *j, json_t *next, error *err)
 {
-	status s = next ? evaluation_document_put(all, next, err) : STATUS_NOMEM;
+	status s = next ? faithfulness_document_put(all, next, err) : STATUS_NOMEM;
 	if (s != STATUS_OK) {
 		json_decref(next);
 		return error_settle(err, s);

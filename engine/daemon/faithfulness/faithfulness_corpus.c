@@ -1,4 +1,4 @@
-#include "engine/daemon/evaluations/evaluation_corpus.h"
+#include "engine/daemon/faithfulness/faithfulness_corpus.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +13,15 @@
 #include "engine/text/jsonl.h"
 
 typedef struct reader {
-	evaluation_corpus *corpus;
+	faithfulness_corpus *corpus;
 	const model_entry *model;
-	const evaluation_settings *settings;
+	const faithfulness_settings *settings;
 	bool full; /* ends the reading of JSON lines */
 } reader;
 
 /* --- tokens of a text ------------------------------------------------------------------------------ */
 
-status evaluation_tokens_take(evaluation_tokens *out, const model_entry *m, token_list *text, error *err)
+status faithfulness_tokens_take(faithfulness_tokens *out, const model_entry *m, token_list *text, error *err)
 {
 	const int32_t start = m->dims.source ? catalog_start(m) : TOKEN_NONE;
 	const size_t first = m->dims.source ? 1 : 0;
@@ -42,8 +42,8 @@ status evaluation_tokens_take(evaluation_tokens *out, const model_entry *m, toke
 	return s;
 }
 
-status evaluation_tokens_read_source(evaluation_tokens *out, const model_entry *m, const evaluation_settings *s,
-                                     const char *text, size_t bytes, error *err)
+status faithfulness_tokens_read_source(faithfulness_tokens *out, const model_entry *m, const faithfulness_settings *s,
+                                       const char *text, size_t bytes, error *err)
 {
 	token_list list;
 	TRY(mask_text_read(m, text, bytes, (encode_options){.begin = s->begins, .end = s->begins}, &list, err));
@@ -52,8 +52,8 @@ status evaluation_tokens_read_source(evaluation_tokens *out, const model_entry *
 	return STATUS_OK;
 }
 
-status evaluation_tokens_read(evaluation_tokens *out, const model_entry *m, const evaluation_settings *s,
-                              const char *text, size_t bytes, error *err)
+status faithfulness_tokens_read(faithfulness_tokens *out, const model_entry *m, const faithfulness_settings *s,
+                                const char *text, size_t bytes, error *err)
 {
 	const bool begins = s->begins && !m->dims.source; /* what a decoder writes has its own start */
 	token_list list;
@@ -61,14 +61,14 @@ status evaluation_tokens_read(evaluation_tokens *out, const model_entry *m, cons
 		TRY(mask_text_read(m, text, bytes, (encode_options){.begin = begins}, &list, err));
 	else
 		TRY(tokens_of_text(&list, m, text, bytes, begins, err));
-	return evaluation_tokens_take(out, m, &list, err);
+	return faithfulness_tokens_take(out, m, &list, err);
 }
 
-void evaluation_tokens_fini(evaluation_tokens *t)
+void faithfulness_tokens_fini(faithfulness_tokens *t)
 {
 	free(t->ids);
 	free(t->source);
-	*t = (evaluation_tokens){0};
+	*t = (faithfulness_tokens){0};
 }
 
 /* --- texts of a file ------------------------------------------------------------------------------- */
@@ -79,14 +79,14 @@ static int64_t at_most(int64_t count, int64_t most)
 }
 
 /* The text is taken over; one without a position is left out. */
-static void add_tokens(reader *r, evaluation_tokens *t)
+static void add_tokens(reader *r, faithfulness_tokens *t)
 {
-	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	t->count = at_most(t->count, r->settings->max_tokens);
 	t->n_source = at_most(t->n_source, at_most(r->settings->max_tokens, r->model->dims.source));
 	const bool reads = !t->n_source == !r->model->dims.source;
-	if (!reads || evaluation_settings_positions(r->settings, t, positions, &missing) == 0) {
-		evaluation_tokens_fini(t);
+	if (!reads || faithfulness_settings_positions(r->settings, t, positions, &missing) == 0) {
+		faithfulness_tokens_fini(t);
 		return;
 	}
 	r->corpus->texts[r->corpus->n++] = *t;
@@ -95,27 +95,27 @@ static void add_tokens(reader *r, evaluation_tokens *t)
 
 static status add_text(reader *r, const char *text, size_t bytes, error *err)
 {
-	evaluation_tokens t = {0};
-	status s = evaluation_tokens_read(&t, r->model, r->settings, text, bytes, err);
+	faithfulness_tokens t = {0};
+	status s = faithfulness_tokens_read(&t, r->model, r->settings, text, bytes, err);
 	if (s == STATUS_OK)
 		add_tokens(r, &t);
 	else
-		evaluation_tokens_fini(&t);
+		faithfulness_tokens_fini(&t);
 	return s;
 }
 
 static status add_pair(reader *r, const json_t *source, const json_t *target, error *err)
 {
-	evaluation_tokens t = {0};
-	status s = evaluation_tokens_read_source(&t, r->model, r->settings, json_string_value(source),
-	                                         json_string_length(source), err);
+	faithfulness_tokens t = {0};
+	status s = faithfulness_tokens_read_source(&t, r->model, r->settings, json_string_value(source),
+	                                           json_string_length(source), err);
 	if (s == STATUS_OK)
-		s = evaluation_tokens_read(&t, r->model, r->settings, json_string_value(target),
-		                           json_string_length(target), err);
+		s = faithfulness_tokens_read(&t, r->model, r->settings, json_string_value(target),
+		                             json_string_length(target), err);
 	if (s == STATUS_OK)
 		add_tokens(r, &t);
 	else
-		evaluation_tokens_fini(&t);
+		faithfulness_tokens_fini(&t);
 	return s;
 }
 
@@ -163,12 +163,12 @@ static status read_map(reader *r, const file_map *map, error *err)
 	return r->full && s == STATUS_CANCELLED ? STATUS_OK : s;
 }
 
-status evaluation_corpus_read(evaluation_corpus *out, const char *path, const char *id, const model_entry *m,
-                              const evaluation_settings *s, error *err)
+status faithfulness_corpus_read(faithfulness_corpus *out, const char *path, const char *id, const model_entry *m,
+                                const faithfulness_settings *s, error *err)
 {
 	reader r = {.corpus = out, .model = m, .settings = s};
 	file_map map;
-	*out = (evaluation_corpus){.texts = memory_new((size_t)s->texts, sizeof *out->texts)};
+	*out = (faithfulness_corpus){.texts = memory_new((size_t)s->texts, sizeof *out->texts)};
 	if (!out->texts)
 		return STATUS_NOMEM;
 	TRY(job_check_blame(err, job_check_file(path, id, err), "file", id));
@@ -185,10 +185,10 @@ status evaluation_corpus_read(evaluation_corpus *out, const char *path, const ch
 	return why;
 }
 
-void evaluation_corpus_fini(evaluation_corpus *c)
+void faithfulness_corpus_fini(faithfulness_corpus *c)
 {
 	for (int64_t i = 0; i < c->n; i++)
-		evaluation_tokens_fini(&c->texts[i]);
+		faithfulness_tokens_fini(&c->texts[i]);
 	free(c->texts);
-	*c = (evaluation_corpus){0};
+	*c = (faithfulness_corpus){0};
 }

@@ -1,6 +1,6 @@
 /* Means are over positions. The bootstrap draws texts, whose positions belong together, or the positions of one text;
  * the same draws serve all metrics, and a difference of two orders is one of their numbers at the same position. */
-#include "engine/daemon/evaluations/evaluation_report.h"
+#include "engine/daemon/faithfulness/faithfulness_report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,28 +32,28 @@ static json_t *numbers(const double *values, int64_t n)
 	return array;
 }
 
-static bool is_baseline(const evaluation_settings *s, int order)
+static bool is_baseline(const faithfulness_settings *s, int order)
 {
-	return s->orders[order] >= EVALUATION_METHODS;
+	return s->orders[order] >= FAITHFULNESS_METHODS;
 }
 
-static json_t *row_order(const evaluation_settings *s, const evaluation_row *r, int order)
+static json_t *row_order(const faithfulness_settings *s, const faithfulness_row *r, int order)
 {
 	const int metrics = faithfulness_metrics(&s->measure), points = s->measure.grid + 1;
 	const double *reverse = r->values.reverse + (int64_t)order * metrics;
-	return json_pack("{s:s, s:o, s:o, s:o, s:o}", "method", evaluation_settings_name(s->orders[order]), "values",
+	return json_pack("{s:s, s:o, s:o, s:o, s:o}", "method", faithfulness_settings_name(s->orders[order]), "values",
 	                 numbers(r->values.values + (int64_t)order * metrics, metrics), "reverse",
 	                 is_baseline(s, order) ? json_null() : numbers(reverse, metrics), "deletion",
 	                 numbers(r->values.deletion + (int64_t)order * points, points), "insertion",
 	                 numbers(r->values.insertion + (int64_t)order * points, points));
 }
 
-json_t *evaluation_report_rows(const evaluation_settings *s, const model_entry *m, const evaluation_row *rows,
-                               int64_t n)
+json_t *faithfulness_report_rows(const faithfulness_settings *s, const model_entry *m, const faithfulness_row *rows,
+                                 int64_t n)
 {
 	json_t *array = json_array();
 	for (int64_t i = 0; i < n; i++) {
-		const evaluation_row *r = &rows[i];
+		const faithfulness_row *r = &rows[i];
 		json_t *methods = json_array();
 		for (int o = 0; o < s->n_orders; o++)
 			methods = with(methods, row_order(s, r, o));
@@ -73,7 +73,7 @@ static bool read_numbers(const json_t *array, double *out, int64_t n)
 	return json_array_size(array) == (size_t)n;
 }
 
-static bool read_order(const evaluation_settings *s, const json_t *object, int order, evaluation_row *r)
+static bool read_order(const faithfulness_settings *s, const json_t *object, int order, faithfulness_row *r)
 {
 	const int metrics = faithfulness_metrics(&s->measure), points = s->measure.grid + 1;
 	double *reverse = r->values.reverse + (int64_t)order * metrics;
@@ -85,11 +85,11 @@ static bool read_order(const evaluation_settings *s, const json_t *object, int o
 	                    points);
 }
 
-status evaluation_report_read(const evaluation_settings *s, const json_t *object, evaluation_row *out)
+status faithfulness_report_read(const faithfulness_settings *s, const json_t *object, faithfulness_row *out)
 {
 	const json_t *methods = json_object_get(object, "methods");
 	bool whole = json_array_size(methods) == (size_t)s->n_orders;
-	TRY(evaluation_row_init(out, s));
+	TRY(faithfulness_row_init(out, s));
 	out->position = json_integer_value(json_object_get(object, "position"));
 	out->token = (int32_t)json_integer_value(json_object_get(json_object_get(object, "target"), "id"));
 	out->log_probability = (double)(float)json_number_value(json_object_get(object, "log_probability"));
@@ -102,8 +102,8 @@ status evaluation_report_read(const evaluation_settings *s, const json_t *object
 /* --- estimates -------------------------------------------------------------------------------------- */
 
 typedef struct sample {
-	const evaluation_settings *settings;
-	const evaluation_row *rows;
+	const faithfulness_settings *settings;
+	const faithfulness_row *rows;
 	int64_t n, texts, groups;
 	uint32_t *draws; /* [bootstrap][groups] */
 	double *sums;    /* [groups] */
@@ -119,7 +119,7 @@ static void sample_fini(sample *x)
 	free(x->scratch);
 }
 
-static status sample_init(sample *x, const evaluation_settings *s, const evaluation_row *rows, int64_t n)
+static status sample_init(sample *x, const faithfulness_settings *s, const faithfulness_row *rows, int64_t n)
 {
 	*x = (sample){.settings = s, .rows = rows, .n = n, .texts = 1};
 	for (int64_t i = 1; i < n; i++)
@@ -137,7 +137,7 @@ static status sample_init(sample *x, const evaluation_settings *s, const evaluat
 
 static const double *row_numbers(const sample *x, int64_t row, int order, bool reverse)
 {
-	const evaluation_row *r = &x->rows[row];
+	const faithfulness_row *r = &x->rows[row];
 	const int64_t at = (int64_t)order * faithfulness_metrics(&x->settings->measure);
 	return (reverse ? r->values.reverse : r->values.values) + at;
 }
@@ -212,7 +212,7 @@ static json_t *curve_object(const sample *x, int order)
 
 /* --- the evaluation ---------------------------------------------------------------------------------- */
 
-static json_t *metrics_list(const evaluation_settings *s)
+static json_t *metrics_list(const faithfulness_settings *s)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < faithfulness_metrics(&s->measure); i++) {
@@ -227,21 +227,21 @@ static json_t *metrics_list(const evaluation_settings *s)
 
 static json_t *methods_list(sample *x)
 {
-	const evaluation_settings *s = x->settings;
+	const faithfulness_settings *s = x->settings;
 	json_t *list = json_array();
 	for (int o = 0; o < s->n_orders; o++) {
 		json_t *found = json_array();
 		for (int i = 0; i < faithfulness_metrics(&s->measure); i++)
 			found = with(found, metric_object(x, i, o));
 		list =
-		    with(list, json_pack("{s:s, s:b, s:o, s:o}", "method", evaluation_settings_name(s->orders[o]),
+		    with(list, json_pack("{s:s, s:b, s:o, s:o}", "method", faithfulness_settings_name(s->orders[o]),
 		                         "baseline", is_baseline(s, o), "numbers", found, "curve", curve_object(x, o)));
 	}
 	return list;
 }
 
-json_t *evaluation_report_make(const evaluation_settings *s, const json_t *settings, const model_entry *m,
-                               const evaluation_row *rows, int64_t n, const evaluation_cost *cost)
+json_t *faithfulness_report_make(const faithfulness_settings *s, const json_t *settings, const model_entry *m,
+                                 const faithfulness_row *rows, int64_t n, const faithfulness_cost *cost)
 {
 	sample x;
 	double whole = 0, empty = 0;

@@ -1,4 +1,4 @@
-#include "engine/daemon/evaluations/evaluation_text.h"
+#include "engine/daemon/faithfulness/faithfulness_text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,14 +42,14 @@ typedef struct place {
 	explain_removals singles, sets;
 } place;
 
-struct evaluation_text {
+struct faithfulness_text {
 	engine *engine;
 	stream *stream;
 	model_entry *model;
-	const evaluation_settings *settings;
-	evaluation_tokens tokens;
+	const faithfulness_settings *settings;
+	faithfulness_tokens tokens;
 	int64_t number;
-	void (*finished)(void *context, evaluation_outcome *x);
+	void (*finished)(void *context, faithfulness_outcome *x);
 	void *context;
 	stage stage;
 	bool cancelled, reading; /* a scoring is under way */
@@ -60,20 +60,20 @@ struct evaluation_text {
 	float *log, *hidden;         /* of STAGE_LOG */
 	scoring_task task;
 	uv_work_t work;
-	evaluation_outcome outcome;
+	faithfulness_outcome outcome;
 };
 
 /* --- rows ---------------------------------------------------------------------------------------- */
 
-int64_t evaluation_row_numbers(const evaluation_settings *s)
+int64_t faithfulness_row_numbers(const faithfulness_settings *s)
 {
 	return 2 * (int64_t)s->n_orders * (faithfulness_metrics(&s->measure) + s->measure.grid + 1);
 }
 
-status evaluation_row_init(evaluation_row *r, const evaluation_settings *s)
+status faithfulness_row_init(faithfulness_row *r, const faithfulness_settings *s)
 {
 	const int64_t metrics = (int64_t)s->n_orders * faithfulness_metrics(&s->measure);
-	r->memory = memory_new((size_t)evaluation_row_numbers(s), sizeof *r->memory);
+	r->memory = memory_new((size_t)faithfulness_row_numbers(s), sizeof *r->memory);
 	r->values.values = r->memory;
 	r->values.reverse = r->memory + metrics;
 	r->values.deletion = r->memory + 2 * metrics;
@@ -81,7 +81,7 @@ status evaluation_row_init(evaluation_row *r, const evaluation_settings *s)
 	return r->memory ? STATUS_OK : STATUS_NOMEM;
 }
 
-void evaluation_row_fini(evaluation_row *r)
+void faithfulness_row_fini(faithfulness_row *r)
 {
 	free(r->memory);
 	r->memory = NULL;
@@ -89,12 +89,12 @@ void evaluation_row_fini(evaluation_row *r)
 
 /* --- memory -------------------------------------------------------------------------------------- */
 
-static status make_place(evaluation_text *t, place *p, int64_t position)
+static status make_place(faithfulness_text *t, place *p, int64_t position)
 {
-	const evaluation_settings *s = t->settings;
+	const faithfulness_settings *s = t->settings;
 	p->position = position;
 	p->row = (int32_t)position;
-	p->count = evaluation_settings_count(s, &t->tokens, position);
+	p->count = faithfulness_settings_count(s, &t->tokens, position);
 	p->n = t->tokens.n_source + p->count - 1;
 	p->reader = t->tokens.n_source + position;
 	faithfulness_init(&p->measure, &s->measure, p->n, p->reader, (uint32_t)t->number);
@@ -123,7 +123,7 @@ static status make_place(evaluation_text *t, place *p, int64_t position)
 	return STATUS_OK;
 }
 
-static void text_free(evaluation_text *t)
+static void text_free(faithfulness_text *t)
 {
 	for (int i = 0; t->places && i < t->n_places; i++) {
 		place *p = &t->places[i];
@@ -134,7 +134,7 @@ static void text_free(evaluation_text *t)
 		free(p->set_logs);
 	}
 	for (int64_t i = 0; i < t->outcome.n; i++)
-		evaluation_row_fini(&t->outcome.rows[i]);
+		faithfulness_row_fini(&t->outcome.rows[i]);
 	free(t->outcome.rows);
 	free(t->places);
 	free(t->sequences);
@@ -145,7 +145,7 @@ static void text_free(evaluation_text *t)
 	free(t);
 }
 
-static status copy_tokens(evaluation_tokens *out, const evaluation_tokens *t)
+static status copy_tokens(faithfulness_tokens *out, const faithfulness_tokens *t)
 {
 	out->ids = memory_new((size_t)t->count, sizeof *out->ids);
 	out->source = memory_new((size_t)t->n_source + 1, sizeof *out->source);
@@ -159,11 +159,11 @@ static status copy_tokens(evaluation_tokens *out, const evaluation_tokens *t)
 	return STATUS_OK;
 }
 
-static status allocate(evaluation_text *t, const evaluation_tokens *tokens)
+static status allocate(faithfulness_text *t, const faithfulness_tokens *tokens)
 {
-	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	TRY(copy_tokens(&t->tokens, tokens));
-	t->n_places = evaluation_settings_positions(t->settings, tokens, positions, &missing);
+	t->n_places = faithfulness_settings_positions(t->settings, tokens, positions, &missing);
 	t->places = memory_new((size_t)t->n_places, sizeof *t->places);
 	t->sequences = memory_new((size_t)t->n_places, sizeof *t->sequences);
 	t->outcome.rows = memory_new((size_t)t->n_places, sizeof *t->outcome.rows);
@@ -172,7 +172,7 @@ static status allocate(evaluation_text *t, const evaluation_tokens *tokens)
 	for (int i = 0; i < t->n_places; i++)
 		TRY(make_place(t, &t->places[i], positions[i]));
 	for (; t->outcome.n < t->n_places; t->outcome.n++)
-		TRY(evaluation_row_init(&t->outcome.rows[t->outcome.n], t->settings));
+		TRY(faithfulness_row_init(&t->outcome.rows[t->outcome.n], t->settings));
 	return STATUS_OK;
 }
 
@@ -185,17 +185,17 @@ static int64_t token_of(const place *p, int64_t j)
 }
 
 /* The tokens whose weights are read once for all places, whose positions rise. */
-static int64_t logged_tokens(const evaluation_text *t)
+static int64_t logged_tokens(const faithfulness_text *t)
 {
 	return t->places[t->n_places - 1].count;
 }
 
-static void init_logs(const evaluation_text *t, explain_logs *out)
+static void init_logs(const faithfulness_text *t, explain_logs *out)
 {
 	explain_logs_init(out, t->model->architecture, t->model->parsed, t->log, logged_tokens(t), t->tokens.n_source);
 }
 
-static double *numbers_of(const evaluation_text *t, place *p, evaluation_method method)
+static double *numbers_of(const faithfulness_text *t, place *p, faithfulness_method method)
 {
 	for (int i = 0; i < t->settings->n_orders; i++)
 		if (t->settings->orders[i] == method)
@@ -204,7 +204,7 @@ static double *numbers_of(const evaluation_text *t, place *p, evaluation_method 
 }
 
 /* What attention has read in all layers, heads and rounds: of the source, and of the text behind it. */
-static status all_weights(const evaluation_text *t, const explain_logs *logs, const explain_selection *all,
+static status all_weights(const faithfulness_text *t, const explain_logs *logs, const explain_selection *all,
                           const place *p, bool rollout, double *out)
 {
 	const model_dims *d = &t->model->dims;
@@ -219,24 +219,24 @@ static status all_weights(const evaluation_text *t, const explain_logs *logs, co
 	return d->pool == POOL_MEAN ? explain_mean_of_all(l, all, of_text) : explain_mean(l, all, p->position, of_text);
 }
 
-static status read_weights(const evaluation_text *t, const explain_logs *logs, const explain_selection *all, place *p,
-                           evaluation_method method, double *scratch)
+static status read_weights(const faithfulness_text *t, const explain_logs *logs, const explain_selection *all, place *p,
+                           faithfulness_method method, double *scratch)
 {
 	double *numbers = numbers_of(t, p, method);
 	if (!numbers)
 		return STATUS_OK;
-	TRY(all_weights(t, logs, all, p, method == EVALUATION_ROLLOUT, scratch));
+	TRY(all_weights(t, logs, all, p, method == FAITHFULNESS_ROLLOUT, scratch));
 	for (int64_t j = 0; j < p->n; j++)
 		numbers[j] = scratch[token_of(p, j)];
 	return STATUS_OK;
 }
 
-static status not_finite(evaluation_text *t)
+static status not_finite(faithfulness_text *t)
 {
 	return error_set(&t->outcome.error, STATUS_INVALID, "model", "the model gives numbers that are not finite");
 }
 
-static status read_all_weights(evaluation_text *t)
+static status read_all_weights(faithfulness_text *t)
 {
 	explain_logs logs;
 	int64_t most = 1;
@@ -252,9 +252,9 @@ static status read_all_weights(evaluation_text *t)
 		memset(every, true, (size_t)most);
 	const explain_selection all = {every, every, every};
 	for (int i = 0; i < t->n_places && s == STATUS_OK; i++) {
-		s = read_weights(t, &logs, &all, &t->places[i], EVALUATION_ALPHA, scratch);
+		s = read_weights(t, &logs, &all, &t->places[i], FAITHFULNESS_ALPHA, scratch);
 		if (s == STATUS_OK)
-			s = read_weights(t, &logs, &all, &t->places[i], EVALUATION_ROLLOUT, scratch);
+			s = read_weights(t, &logs, &all, &t->places[i], FAITHFULNESS_ROLLOUT, scratch);
 	}
 	free(every);
 	free(scratch);
@@ -269,17 +269,17 @@ static bool are_finite(const double *values, int64_t n)
 	return true;
 }
 
-static status order_tokens(evaluation_text *t)
+static status order_tokens(faithfulness_text *t)
 {
 	if (t->log)
 		TRY(read_all_weights(t));
 	for (int i = 0; i < t->n_places; i++) {
 		place *p = &t->places[i];
-		double *without = numbers_of(t, p, EVALUATION_LEAVE_ONE_OUT);
+		double *without = numbers_of(t, p, FAITHFULNESS_LEAVE_ONE_OUT);
 		for (int64_t j = 0; without && j < p->n; j++)
 			without[j] = p->whole_score - p->single_scores[j];
-		faithfulness_random(&p->measure, numbers_of(t, p, EVALUATION_RANDOM));
-		faithfulness_recency(&p->measure, numbers_of(t, p, EVALUATION_RECENCY));
+		faithfulness_random(&p->measure, numbers_of(t, p, FAITHFULNESS_RANDOM));
+		faithfulness_recency(&p->measure, numbers_of(t, p, FAITHFULNESS_RECENCY));
 		if (!are_finite(p->numbers, t->settings->n_orders * p->n) || !are_finite(p->single_logs, p->n))
 			return not_finite(t);
 		TRY(faithfulness_write_sets(&p->measure, p->numbers, t->settings->n_orders, p->absent));
@@ -289,12 +289,12 @@ static status order_tokens(evaluation_text *t)
 
 /* --- pool: measures ------------------------------------------------------------------------------- */
 
-static status measure(evaluation_text *t)
+static status measure(faithfulness_text *t)
 {
-	const int64_t numbers = evaluation_row_numbers(t->settings);
+	const int64_t numbers = faithfulness_row_numbers(t->settings);
 	for (int i = 0; i < t->n_places; i++) {
 		place *p = &t->places[i];
-		evaluation_row *r = &t->outcome.rows[i];
+		faithfulness_row *r = &t->outcome.rows[i];
 		if (!isfinite(p->whole) || !are_finite(p->set_logs, p->sets.n))
 			return not_finite(t);
 		r->text = t->number;
@@ -312,11 +312,11 @@ static status measure(evaluation_text *t)
 
 /* --- stages --------------------------------------------------------------------------------------- */
 
-static void next(evaluation_text *t);
+static void next(faithfulness_text *t);
 
-static void end(evaluation_text *t, status why)
+static void end(faithfulness_text *t, status why)
 {
-	evaluation_outcome *x = &t->outcome;
+	faithfulness_outcome *x = &t->outcome;
 	x->result = why;
 	error_settle(&x->error, why);
 	x->cost.seconds = (double)(clock_ns() - t->began_ns) * 1e-9;
@@ -328,19 +328,20 @@ static void end(evaluation_text *t, status why)
 	text_free(t);
 }
 
-static bool is_wanted(const evaluation_text *t, stage s)
+static bool is_wanted(const faithfulness_text *t, stage s)
 {
-	const evaluation_settings *o = t->settings;
+	const faithfulness_settings *o = t->settings;
 	switch (s) {
 	case STAGE_LOG:
-		return evaluation_settings_want(o, EVALUATION_ALPHA) || evaluation_settings_want(o, EVALUATION_ROLLOUT);
+		return faithfulness_settings_want(o, FAITHFULNESS_ALPHA) ||
+		       faithfulness_settings_want(o, FAITHFULNESS_ROLLOUT);
 	case STAGE_CONTRIBUTIONS:
-		return evaluation_settings_want(o, EVALUATION_CONTRIBUTIONS);
+		return faithfulness_settings_want(o, FAITHFULNESS_CONTRIBUTIONS);
 	case STAGE_GRADIENTS:
-		return evaluation_settings_want(o, EVALUATION_GRADIENT) ||
-		       evaluation_settings_want(o, EVALUATION_ATTENTION_GRADIENT);
+		return faithfulness_settings_want(o, FAITHFULNESS_GRADIENT) ||
+		       faithfulness_settings_want(o, FAITHFULNESS_ATTENTION_GRADIENT);
 	case STAGE_PATH:
-		return evaluation_settings_want(o, EVALUATION_INTEGRATED);
+		return faithfulness_settings_want(o, FAITHFULNESS_INTEGRATED);
 	case STAGE_NONE:
 	case STAGE_SINGLES:
 	case STAGE_ORDERS:
@@ -352,7 +353,7 @@ static bool is_wanted(const evaluation_text *t, stage s)
 	return true;
 }
 
-static void copy_numbers(const evaluation_text *t, place *p, evaluation_method method, const float *values)
+static void copy_numbers(const faithfulness_text *t, place *p, faithfulness_method method, const float *values)
 {
 	double *numbers = numbers_of(t, p, method);
 	for (int64_t j = 0; numbers && j < p->n; j++)
@@ -375,7 +376,7 @@ static void keep_singles(place *p)
 	memmove(p->single_scores + p->reader, p->single_scores + p->reader + 1, behind * sizeof *p->single_scores);
 }
 
-static void keep_readings(evaluation_text *t)
+static void keep_readings(faithfulness_text *t)
 {
 	const int64_t each = t->stage == STAGE_PATH ? t->settings->steps + 2 : 1;
 	for (int i = 0; i < t->n_places; i++) {
@@ -385,13 +386,13 @@ static void keep_readings(evaluation_text *t)
 			keep_singles(p);
 		}
 		if (t->stage == STAGE_CONTRIBUTIONS)
-			copy_numbers(t, p, EVALUATION_CONTRIBUTIONS, p->words);
+			copy_numbers(t, p, FAITHFULNESS_CONTRIBUTIONS, p->words);
 		if (t->stage == STAGE_GRADIENTS) {
-			copy_numbers(t, p, EVALUATION_GRADIENT, p->words);
-			copy_numbers(t, p, EVALUATION_ATTENTION_GRADIENT, p->attention);
+			copy_numbers(t, p, FAITHFULNESS_GRADIENT, p->words);
+			copy_numbers(t, p, FAITHFULNESS_ATTENTION_GRADIENT, p->attention);
 		}
 		if (t->stage == STAGE_PATH)
-			copy_numbers(t, p, EVALUATION_INTEGRATED, p->words);
+			copy_numbers(t, p, FAITHFULNESS_INTEGRATED, p->words);
 		if (t->stage == STAGE_CONTRIBUTIONS || t->stage == STAGE_GRADIENTS || t->stage == STAGE_PATH) {
 			t->outcome.cost.readings += each;
 			t->outcome.cost.tokens += each * (p->n + 1);
@@ -405,7 +406,7 @@ static void keep_readings(evaluation_text *t)
 
 static void read_done(scoring_task *read)
 {
-	evaluation_text *t = TASK_OWNER(read, evaluation_text, task);
+	faithfulness_text *t = TASK_OWNER(read, faithfulness_text, task);
 	t->reading = false;
 	if (read->result != STATUS_OK) {
 		t->outcome.error = read->error;
@@ -418,14 +419,14 @@ static void read_done(scoring_task *read)
 
 static void pool_compute(uv_work_t *work)
 {
-	evaluation_text *t = work->data;
+	faithfulness_text *t = work->data;
 	reserve_forget();
 	t->outcome.result = t->stage == STAGE_ORDERS ? order_tokens(t) : measure(t);
 }
 
 static void computed(uv_work_t *work, int cancelled)
 {
-	evaluation_text *t = work->data;
+	faithfulness_text *t = work->data;
 	(void)cancelled; /* nothing cancels it */
 	if (t->outcome.result == STATUS_OK)
 		next(t);
@@ -435,13 +436,13 @@ static void computed(uv_work_t *work, int cancelled)
 
 /* --- the readings of a stage ----------------------------------------------------------------------- */
 
-static scoring_sequence sequence_of(const evaluation_text *t, int64_t count)
+static scoring_sequence sequence_of(const faithfulness_text *t, int64_t count)
 {
 	return (scoring_sequence){
 	    .ids = t->tokens.ids, .count = count, .source = t->tokens.source, .n_source = t->tokens.n_source};
 }
 
-static status prepare_log(evaluation_text *t, scoring_request *r)
+static status prepare_log(faithfulness_text *t, scoring_request *r)
 {
 	const bool classes = t->model->dims.head == HEAD_CLASSES;
 	explain_logs logs;
@@ -461,7 +462,7 @@ static status prepare_log(evaluation_text *t, scoring_request *r)
 	return STATUS_OK;
 }
 
-static void prepare_parts(evaluation_text *t, scoring_request *r)
+static void prepare_parts(faithfulness_text *t, scoring_request *r)
 {
 	static const explain_method methods[] = {[STAGE_SINGLES] = EXPLAIN_REMOVALS,
 	                                         [STAGE_CONTRIBUTIONS] = EXPLAIN_CONTRIBUTIONS,
@@ -486,7 +487,7 @@ static void prepare_parts(evaluation_text *t, scoring_request *r)
 	}
 }
 
-static status begin_reading(evaluation_text *t)
+static status begin_reading(faithfulness_text *t)
 {
 	scoring_request r = {.sequences = t->sequences};
 	if (t->stage == STAGE_LOG)
@@ -500,13 +501,13 @@ static status begin_reading(evaluation_text *t)
 	return STATUS_OK;
 }
 
-static status begin_computing(evaluation_text *t)
+static status begin_computing(faithfulness_text *t)
 {
 	t->work.data = t;
 	return uv_queue_work(&t->engine->loop, &t->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
-static void next(evaluation_text *t)
+static void next(faithfulness_text *t)
 {
 	do
 		t->stage++;
@@ -521,21 +522,21 @@ static void next(evaluation_text *t)
 		end(t, s);
 }
 
-status evaluation_text_begin(evaluation_text **out, engine *e, stream *s, model_entry *m,
-                             const evaluation_settings *settings, const evaluation_tokens *tokens, int64_t number,
-                             void (*finished)(void *context, evaluation_outcome *x), void *context)
+status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, model_entry *m,
+                               const faithfulness_settings *settings, const faithfulness_tokens *tokens, int64_t number,
+                               void (*finished)(void *context, faithfulness_outcome *x), void *context)
 {
-	evaluation_text *t = *out = memory_new(1, sizeof *t);
+	faithfulness_text *t = *out = memory_new(1, sizeof *t);
 	if (!t)
 		return STATUS_NOMEM;
-	*t = (evaluation_text){.engine = e,
-	                       .stream = s,
-	                       .model = m,
-	                       .settings = settings,
-	                       .number = number,
-	                       .finished = finished,
-	                       .context = context,
-	                       .began_ns = clock_ns()};
+	*t = (faithfulness_text){.engine = e,
+	                         .stream = s,
+	                         .model = m,
+	                         .settings = settings,
+	                         .number = number,
+	                         .finished = finished,
+	                         .context = context,
+	                         .began_ns = clock_ns()};
 	if (allocate(t, tokens) != STATUS_OK) {
 		text_free(t);
 		*out = NULL;
@@ -545,7 +546,7 @@ status evaluation_text_begin(evaluation_text **out, engine *e, stream *s, model_
 	return STATUS_OK;
 }
 
-void evaluation_text_cancel(evaluation_text *t)
+void faithfulness_text_cancel(faithfulness_text *t)
 {
 	t->cancelled = true;
 	if (t->reading)

@@ -1,9 +1,0 @@
-/* evaluation_creation.h - the method evaluation.create: an evaluation of an input, or a new job. Loop thread. */
-#ifndef ENGINE_DAEMON_EVALUATIONS_EVALUATION_CREATION_H
-#define ENGINE_DAEMON_EVALUATIONS_EVALUATION_CREATION_H
-
-#include "engine/daemon/net/stream.h"
-
-void evaluation_creation_begin(stream *s);
-
-#endif

@@ -1,0 +1,38 @@
+/* faithfulness_jobs.h - how faithful explanations are: evaluations of an input, and jobs over the texts of a file.
+ *
+ *   create ──▶ queued ──▶ running ──▶ succeeded
+ *                ▲           │  └───▶ failed          cancel, of a job that has not ended ──▶ cancelled
+ *                └───────────┘ a failure of the machine
+ *
+ * One job runs at a time. The numbers of a text and the job's row that counts it are one commit (the texts are events
+ * of the job in the ledger), so that after a stop of any kind a job goes on with the text that it was at. A failure of
+ * the machine (no memory, no place among the scorings, a lost device, a full disk) puts the job back into the queue, to
+ * be tried again after 1, 2, … 300 seconds; a device that fails after three tries ends it. Loop thread only. */
+#ifndef ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_JOBS_H
+#define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_JOBS_H
+
+#include "engine/daemon/net/stream.h"
+#include "engine/daemon/requests/engine.h"
+
+typedef struct faithfulness_jobs faithfulness_jobs;
+
+status faithfulness_jobs_new(faithfulness_jobs **out, engine *e, error *err); /* reads the jobs that have not ended */
+void faithfulness_jobs_free(faithfulness_jobs *all);
+/* Every ENGINE_TICK_MS: begin what waits. */
+void faithfulness_jobs_tick(faithfulness_jobs *all);
+/* End the run, which goes on at the next start; begin no other. */
+void faithfulness_jobs_stop(faithfulness_jobs *all);
+bool faithfulness_jobs_stopped(const faithfulness_jobs *all);
+
+/* By a job that has not ended. */
+bool faithfulness_jobs_use_file(const faithfulness_jobs *all, const char *id);
+bool faithfulness_jobs_use_model(const faithfulness_jobs *all, const char *id);
+
+void faithfulness_jobs_create(stream *s);
+void faithfulness_jobs_list(stream *s);
+void faithfulness_jobs_get(stream *s);
+void faithfulness_jobs_cancel(stream *s);
+void faithfulness_jobs_delete(stream *s);
+void faithfulness_jobs_rows(stream *s);
+
+#endif
