@@ -1,6 +1,6 @@
-/* /v1/fine_tuning/jobs. Events come as a page, or with ?stream=true as they happen: the job, or the event
- * to begin after, is looked up first, so that an unknown one is a 404, at which an EventSource gives up, and a known
- * one answers at once, even when nothing happens for a while. */
+/* Events of /v1/fine_tuning/jobs and /v1/evaluations. They come as a page, or with ?stream=true as they happen: the
+ * job, or the event to begin after, is looked up first, so that an unknown one is a 404, at which an EventSource gives
+ * up, and a known one answers at once, even when nothing happens for a while. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +9,18 @@
 #include "server/sse.h"
 
 enum { JOBS_WINDOW = 32 };
+
+/* The engine's methods of a kind of jobs. */
+typedef struct job_methods {
+	const char *events, *get, *watch;
+} job_methods;
+
+static const job_methods *jobs_methods(const request *r)
+{
+	static const job_methods kinds[] = {{"job.events", "job.get", "job.watch"},
+	                                    {"evaluation.events", "evaluation.get", "evaluation.watch"}};
+	return strcmp(r->route->engine_method, kinds[0].events) == 0 ? &kinds[0] : &kinds[1];
+}
 
 typedef struct job_watch {
 	uint32_t ungranted; /* events received and not granted again */
@@ -75,7 +87,7 @@ static void jobs_found(void *context, const frame *f)
 	json_t *params = after ? json_pack("{s:s, s:s}", "id", r->params[0], "after", after)
 	                       : json_pack("{s:s}", "id", r->params[0]);
 	reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
-	request_call(r, "job.watch", params, JOBS_WINDOW, false, &events);
+	request_call(r, jobs_methods(r)->watch, params, JOBS_WINDOW, false, &events);
 }
 
 void jobs_events(request *r)
@@ -107,5 +119,5 @@ void jobs_events(request *r)
 	r->state = w;
 	r->drained = jobs_watch_drained;
 	r->release = jobs_watch_release;
-	request_call(r, after ? "job.events" : "job.get", params, 0, false, &events);
+	request_call(r, after ? jobs_methods(r)->events : jobs_methods(r)->get, params, 0, false, &events);
 }

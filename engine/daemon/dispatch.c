@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/reserve.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/generation/chat.h"
 #include "engine/daemon/generation/classify.h"
@@ -74,6 +75,13 @@ static const method methods[] = {
     {"session.import", session_task_import},
     {"session.alpha", explanations_session},
     {"explain", explanations_create},
+    {"evaluation.create", evaluations_create},
+    {"evaluation.list", evaluations_list},
+    {"evaluation.get", evaluations_get},
+    {"evaluation.cancel", evaluations_cancel},
+    {"evaluation.delete", evaluations_delete},
+    {"evaluation.events", evaluations_events},
+    {"evaluation.watch", evaluations_watch},
     {"faithfulness.create", faithfulness_jobs_create},
     {"faithfulness.list", faithfulness_jobs_list},
     {"faithfulness.get", faithfulness_jobs_get},

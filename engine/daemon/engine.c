@@ -13,6 +13,7 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/dispatch.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/jobs/jobs.h"
@@ -54,7 +55,7 @@ static void look_at_stopping(engine *e)
 		e->forced = true;
 		uv_stop(&e->loop);
 	} else if (e->net.streams == 0 && jobs_stopped(e->jobs) && faithfulness_jobs_stopped(e->faithfulness) &&
-	           executor_pending(e->executor) == 0) {
+	           evaluations_stopped(e->evaluations) && executor_pending(e->executor) == 0) {
 		listener_close(e->listener);
 		if (listener_connections(e->listener) == 0)
 			close_loop(e);
@@ -70,6 +71,7 @@ static void on_tick(uv_timer_t *timer)
 	storage_tick(e);
 	idempotency_tick(e);
 	jobs_tick(e->jobs);
+	evaluations_tick(e->evaluations);
 	faithfulness_jobs_tick(e->faithfulness);
 	if (e->net.draining)
 		look_at_stopping(e);
@@ -87,6 +89,7 @@ static void on_signal(uv_signal_t *handle, int number)
 	e->net.draining = true;
 	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
 	jobs_stop(e->jobs);
+	evaluations_stop(e->evaluations);
 	faithfulness_jobs_stop(e->faithfulness);
 	listener_drain(e->listener);
 	idempotency_drain(e);
@@ -111,6 +114,7 @@ static status open_parts(engine *e, error *err)
 	TRY(idempotency_new(&e->idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
 	TRY(sessions_new(&e->sessions, e, err));
+	TRY(evaluations_new(&e->evaluations, e, err));
 	TRY(faithfulness_jobs_new(&e->faithfulness, e, err));
 	return jobs_new(&e->jobs, e, err);
 }
@@ -159,6 +163,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
 static void close_parts(engine *e)
 {
 	jobs_free(e->jobs);
+	evaluations_free(e->evaluations);
 	faithfulness_jobs_free(e->faithfulness);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);

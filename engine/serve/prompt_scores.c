@@ -8,7 +8,8 @@
 struct prompt_scores {
 	session *session;
 	const int32_t *ids;
-	int64_t count, most; /* tokens, and those of a piece at most */
+	int64_t count; /* tokens */
+	int64_t most;  /* of a piece */
 	int n_top;
 	reading *reading;      /* of the piece; NULL: not begun */
 	bool is_read;          /* all of the piece */
@@ -18,22 +19,13 @@ struct prompt_scores {
 	token_logprob *top;    /* [most][n_top] */
 };
 
-static int64_t largest_piece(const served_model *m)
-{
-	const int64_t vocab = model_dimensions(m->model)->outputs;
-	int64_t most = SCHEDULER_PREFILL_CHUNK;
-	while (most > READING_LEAST_TOKENS && most * vocab > PROMPT_SCORES_LOGITS)
-		most /= 2;
-	return most;
-}
-
 status prompt_scores_new(prompt_scores **out, session *x, const int32_t *ids, int64_t count, int n_top)
 {
 	prompt_scores *p = *out = memory_new(1, sizeof *p);
 	if (!p)
 		return STATUS_NOMEM;
 	*p = (prompt_scores){.session = x, .ids = ids, .count = count, .n_top = n_top, .scored = 1, .taken = 1};
-	p->most = largest_piece(x->model);
+	p->most = reading_scored_piece(x->model);
 	p->scores = memory_new((size_t)p->most, sizeof *p->scores);
 	p->top = memory_new((size_t)(p->most * n_top), sizeof *p->top);
 	if (p->scores && p->top)

@@ -2,8 +2,7 @@
  *
  * The prompt is read in pieces by readings (reading.h) that give the logits of every token, and the session goes on
  * from there: its state, its tokens and the logits after the last one are those of a prompt that is read in any other
- * way. A piece has at most SCHEDULER_PREFILL_CHUNK tokens, and fewer where their logits would take more than
- * PROMPT_SCORES_LOGITS floats. Only the scores of one piece are kept: they are taken before the next is read, so a
+ * way (reading_scored_piece). Only the scores of one piece are kept: they are taken before the next is read, so a
  * generation without credit holds a few kilobytes.
  *
  * Executor thread only. */
@@ -12,8 +11,6 @@
 
 #include "engine/serve/reading.h"
 #include "engine/serve/session.h"
-
-enum { PROMPT_SCORES_LOGITS = 1 << 22 /* of a piece: 16 MiB */ };
 
 typedef struct prompt_scores prompt_scores;
 

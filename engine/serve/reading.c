@@ -56,6 +56,15 @@ int64_t reading_piece_of(const served_model *m, reading_form form, int64_t first
 	           : left;
 }
 
+int64_t reading_scored_piece(const served_model *m)
+{
+	const int64_t vocab = model_dimensions(m->model)->outputs;
+	int64_t most = SCHEDULER_PREFILL_CHUNK;
+	while (most > READING_LEAST_TOKENS && most * vocab > READING_LOGITS)
+		most /= 2;
+	return most;
+}
+
 /* --- plans ------------------------------------------------------------------------ */
 
 static void reading_free(reading *r)

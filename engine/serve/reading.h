@@ -23,6 +23,7 @@ enum {
 	READING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run, */
 	READING_KEPT_ROWS = 8,      /* and one for more rows: there would be too many kinds */
 	READING_LOG_TOKENS = 64,
+	READING_LOGITS = 1 << 22,        /* of all tokens of a piece: 16 MiB */
 	READING_TOUCHED_BYTES = 2 << 20, /* of a new plan, in a step; beside generations: */
 	READING_TOUCHED_LESS = 1 << 16,
 	READING_WORK = 1 << 23, /* products of a step, about, where a node has rows that do not meet */
@@ -65,6 +66,10 @@ typedef struct reading_piece {
 bool reading_by_pieces(const served_model *m, reading_form form);
 /* Of `left` tokens behind `first`, those of the next piece. */
 int64_t reading_piece_of(const served_model *m, reading_form form, int64_t first, int64_t left);
+
+/* Tokens of a piece with LOGITS_ALL, at most: SCHEDULER_PREFILL_CHUNK, and fewer where their logits would be more than
+ * READING_LOGITS; a power of two. */
+int64_t reading_scored_piece(const served_model *m);
 
 /* Get ready. reading_end(*out) is due also after an error. STATUS_NOMEM and what model_plan says. */
 status reading_begin(reading **out, served_model *m, reading_form form, const reading_piece *p, error *err);

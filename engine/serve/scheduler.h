@@ -290,10 +290,18 @@ typedef struct scoring_sequence {
 	                        */
 	explain_parts *parts;  /* where they go */
 	explain_removals *removals; /* EXPLAIN_REMOVALS */
+	/* Of a causal model with a head for tokens: how likely what stands behind each token is, in place of rows. */
+	const int32_t *next;   /* [count]: the token behind each; -1: it is not scored. NULL: nothing is */
+	token_logprob *scores; /* [count]: of `next`; untouched where it is not scored */
+	token_logprob *best;   /* [count]: the likeliest token, likewise */
+	/* With `next`: bytes of the state behind the `before` tokens that were read earlier (model_entry.state_bytes),
+	 * in place of an empty state; replaced by the state behind the last token. NULL: it is not carried. */
+	void *carried;
+	int64_t before;
 } scoring_sequence;
 
 /* Sequences to read whole, each from an empty state. Each gives one row of numbers: the logits of its classes, or one
- * hidden vector; or rows of logits of its tokens; or, with a method of `explain`, its parts, and no row. The caller
+ * hidden vector; or rows of logits of its tokens; or, with a method of `explain` or with `next`, no row. The caller
  * owns the sequences and `out`, and keeps them until `finished`. */
 typedef struct scoring_request {
 	const scoring_sequence *sequences;

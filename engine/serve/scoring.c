@@ -21,21 +21,43 @@ static reading_form form_of(const scoring *x)
 {
 	const scoring_request *r = &x->request;
 	const scoring_sequence *q = &r->sequences[x->read];
+	if (q->next)
+		return (reading_form){.logits = LOGITS_ALL};
 	return (reading_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
 	                      .rows = rows_for(q->n_rows),
 	                      .embedding = r->embedding,
 	                      .log = q->log};
 }
 
+/* A state that is carried comes from the host and goes back: the slot belongs to one scoring. */
+static status begin_carried(const scoring *x, const scoring_sequence *q)
+{
+	statepool *p = x->model->pool;
+	if (x->begun > 0 || !q->carried)
+		return STATUS_OK;
+	return q->before > 0 ? statepool_write(p, x->slot, 0, q->carried, statepool_slot_bytes(p))
+	                     : statepool_clear(p, x->slot);
+}
+
+static int64_t piece_of(const scoring *x, const scoring_sequence *q)
+{
+	const int64_t left = q->count - x->begun, first = q->before + x->begun;
+	return q->next
+	           ? model_dims_piece(model_dimensions(x->model->model), first, left, reading_scored_piece(x->model))
+	           : reading_piece_of(x->model, form_of(x), first, left);
+}
+
 static status begin(scoring *x, error *err)
 {
 	const scoring_sequence *q = &x->request.sequences[x->read];
 	const reading_form form = form_of(x);
-	int64_t left = q->count - x->begun;
-	x->piece = reading_piece_of(x->model, form, x->begun, left);
+	TRY(begin_carried(x, q));
+	x->piece = piece_of(x, q);
+	x->is_read = false;
+	x->scored = 0;
 	reading_piece p = {.ids = q->ids + x->begun,
 	                   .count = x->piece,
-	                   .first = x->begun,
+	                   .first = q->before + x->begun,
 	                   .slot = x->slot,
 	                   .rows = q->rows,
 	                   .n_rows = q->n_rows,
@@ -53,19 +75,44 @@ static void add_mean(const scoring *x, float *out)
 	}
 }
 
-/* Read the results of the piece, which has run. */
-static status finish(scoring *x)
+/* Score what stands behind the next token of the piece. */
+static status score(scoring *x, const scoring_sequence *q)
+{
+	const int64_t at = x->begun + x->scored;
+	if (q->next[at] >= 0) {
+		TRY(reading_logits(x->reading, x->scored, x->logits));
+		q->scores[at] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs, q->next[at],
+		                                &q->best[at], 1);
+	}
+	x->scored++;
+	return STATUS_OK;
+}
+
+static status read_values(scoring *x)
 {
 	float *out = x->request.out + x->written * x->request.width;
 	TRY(reading_values(x->reading, out));
 	if (reading_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
 		add_mean(x, out);
+	return STATUS_OK;
+}
+
+/* Read the results of the piece, which has run, but for the scores. */
+static status finish(scoring *x)
+{
+	const scoring_sequence *q = &x->request.sequences[x->read];
+	const bool last = x->begun + x->piece == q->count;
+	statepool *p = x->model->pool;
+	if (!q->next)
+		TRY(read_values(x));
+	if (last && q->carried)
+		TRY(statepool_read(p, x->slot, 0, q->carried, statepool_slot_bytes(p)));
 	reading_end(x->model, x->reading);
 	x->reading = NULL;
 	x->begun += x->piece;
-	if (x->begun == x->request.sequences[x->read].count) {
+	if (last) {
 		x->begun = 0;
-		x->written += x->request.sequences[x->read].n_rows ? x->request.sequences[x->read].n_rows : 1;
+		x->written += q->next ? 0 : q->n_rows ? q->n_rows : 1;
 		x->read++;
 	}
 	return STATUS_OK;
@@ -73,11 +120,24 @@ static status finish(scoring *x)
 
 /* --- all of them ---------------------------------------------------------------------- */
 
+static status check_next(const model_dims *d, const scoring_sequence *q, error *err)
+{
+	if (d->head == HEAD_CLASSES || !d->causal || d->whole)
+		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token behind a text");
+	for (int64_t k = 0; k < q->count; k++)
+		if (q->next[k] >= d->outputs)
+			return error_set(err, STATUS_INVALID, "input", "token %d is not in the vocabulary of %lld",
+			                 (int)q->next[k], (long long)d->outputs);
+	return STATUS_OK;
+}
+
 /* Has the model what a sequence is to give? */
 static status check_rows(const model_dims *d, const scoring_request *r, int64_t i, error *err)
 {
 	const scoring_sequence *q = &r->sequences[i];
 	const bool classes = d->head == HEAD_CLASSES;
+	if (q->next)
+		return check_next(d, q, err);
 	if (q->n_rows ? classes || d->causal || r->embedding != POOL_NONE
 	              : !r->explain.method && r->embedding == POOL_NONE && !classes)
 		return error_set(err, STATUS_INVALID, "model", "the model has no head for %s",
@@ -124,9 +184,9 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 		TRY(check_source(d, r, i, err));
 		if (q->log && !model_explainer(m->model))
 			return error_set(err, STATUS_INVALID, "explain", "this model has no importance weights");
-		if (q->count < 1 || q->count > limit)
+		if (q->count < 1 || q->count > limit - q->before)
 			return error_set(err, STATUS_INVALID, "input", "input %lld has %lld tokens; 1 to %lld are read",
-			                 (long long)i, (long long)q->count, (long long)limit);
+			                 (long long)i, (long long)(q->before + q->count), (long long)limit);
 		if (r->explain.method && (q->target.token >= d->outputs || q->target.other >= d->outputs))
 			return error_set(err, STATUS_INVALID, "target", "the model has %lld outputs, counted from 0",
 			                 (long long)d->outputs);
@@ -147,15 +207,19 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	assert(r->explain.method || r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
 	scoring *x = memory_new(1, sizeof *x);
 	double *sum = memory_new((size_t)r->width, sizeof *sum);
-	status s = x && sum ? served_model_take(m, &x->slot, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	float *logits = memory_new((size_t)r->width, sizeof *logits);
+	status s = x && sum && logits ? served_model_take(m, &x->slot, err)
+	                              : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	if (s != STATUS_OK) {
 		free(sum);
+		free(logits);
 		free(x);
 		return s;
 	}
 	x->model = m;
 	x->request = *r;
 	x->sum = sum;
+	x->logits = logits;
 	*out = x;
 	return STATUS_OK;
 }
@@ -168,6 +232,7 @@ void scoring_free(scoring *x)
 	served_model_give(x->model, x->slot);
 	attributing_free(x->attributing);
 	free(x->sum);
+	free(x->logits);
 	free(x);
 }
 
@@ -190,13 +255,14 @@ static status explain(scoring *x, uint64_t slice_ns, error *err)
 /* A step of a reading, or what comes before and behind all of them. */
 static status advance(scoring *x, uint64_t slice_ns, error *err)
 {
-	bool done;
+	const scoring_sequence *q = &x->request.sequences[x->read];
 	if (x->request.explain.method)
 		return explain(x, slice_ns, err);
 	if (!x->reading)
 		return begin(x, err);
-	TRY(reading_step(x->reading, &done));
-	return done ? finish(x) : STATUS_OK;
+	if (!x->is_read)
+		return reading_step(x->reading, &x->is_read);
+	return q->next && x->scored < x->piece ? score(x, q) : finish(x);
 }
 
 status scoring_advance(scoring *x, uint64_t slice_ns, bool *done, error *err)

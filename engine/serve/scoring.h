@@ -24,6 +24,9 @@ struct scoring {
 	double *sum;              /* [width] of the hidden vectors of the pieces so far */
 	attributing *attributing; /* of the sequence, where it is explained; NULL: not begun */
 	reading *reading;         /* of the piece; NULL: not begun */
+	bool is_read;             /* the piece, of which */
+	int64_t scored;           /* so many tokens have been scored */
+	float *logits;            /* [width] of a token that is scored */
 };
 
 /* Check a request and begin it. The model is in use until scoring_free. STATUS_INVALID, naming "model" or "input";

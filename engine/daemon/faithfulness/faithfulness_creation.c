@@ -99,13 +99,13 @@ static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	store_file file;
 	store_new_id(id, "evaluation-");
 	*document = faithfulness_document_new(id, s->params, json_incref(c->settings_object), c->texts.n);
-	*answer = *document ? faithfulness_document_public(*document) : NULL;
+	*answer = *document ? job_queue_public(&c->all->queue, *document) : NULL;
 	TRY(idempotency_begin(s, err));
 	status why = *answer ? store_file_get(s->engine->store, json_string_value(json_object_get(s->params, "file")),
 	                                      &file, err)
 	                     : STATUS_NOMEM;
 	if (why == STATUS_OK)
-		why = faithfulness_document_put(c->all, *document, err);
+		why = job_queue_put(&c->all->queue, *document, err);
 	return idempotency_commit(s, why, *answer, err);
 }
 
@@ -116,9 +116,10 @@ static void create_job(creation *c)
 	error err = ERROR_INIT;
 	faithfulness_jobs *all = c->all;
 	status s = add_job(c, id, &document, &answer, &err);
-	faithfulness_job *j = s == STATUS_OK ? faithfulness_table_add(all, id, document) : NULL;
-	if (j) {
-		j->texts = c->texts;
+	queued_job *j = s == STATUS_OK ? job_queue_add(&all->queue, id, document) : NULL;
+	faithfulness_corpus *kept = j ? j->kept = memory_new(1, sizeof *kept) : NULL;
+	if (kept) { /* else they are read again */
+		*kept = c->texts;
 		c->texts = (faithfulness_corpus){0};
 	}
 	json_decref(document);

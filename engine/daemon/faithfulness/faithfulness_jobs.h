@@ -1,13 +1,8 @@
 /* faithfulness_jobs.h - how faithful explanations are: evaluations of an input, and jobs over the texts of a file.
  *
- *   create ──▶ queued ──▶ running ──▶ succeeded
- *                ▲           │  └───▶ failed          cancel, of a job that has not ended ──▶ cancelled
- *                └───────────┘ a failure of the machine
- *
- * One job runs at a time. The numbers of a text and the job's row that counts it are one commit (the texts are events
- * of the job in the ledger), so that after a stop of any kind a job goes on with the text that it was at. A failure of
- * the machine (no memory, no place among the scorings, a lost device, a full disk) puts the job back into the queue, to
- * be tried again after 1, 2, … 300 seconds; a device that fails after three tries ends it. Loop thread only. */
+ * The jobs are a queue (requests/job_queue.h has their states). The numbers of a text and the job's row that counts it
+ * are one commit (the texts are events of the job in the ledger), so that after a stop of any kind a job goes on with
+ * the text that it was at. Loop thread only. */
 #ifndef ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_JOBS_H
 #define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_JOBS_H
 

@@ -5,13 +5,9 @@
 #include <string.h>
 #include <uv.h>
 
-#include "engine/base/clock.h"
-#include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/faithfulness/faithfulness_report.h"
-
-enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
 typedef struct faithfulness_run {
 	faithfulness_jobs *all;
@@ -62,68 +58,11 @@ void faithfulness_run_cancel(faithfulness_jobs *all)
 
 /* --- the end --------------------------------------------------------------------------------------- */
 
-static bool is_of_the_machine(status s)
-{
-	switch (s) {
-	case STATUS_BUSY:
-	case STATUS_CANCELLED:
-	case STATUS_NOMEM:
-	case STATUS_UNAVAILABLE:
-	case STATUS_IO:
-	case STATUS_DEVICE:
-	case STATUS_FULL:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* Back into the queue. What the ledger cannot take stands in memory only: after a restart the job begins at once. */
-static void try_again(faithfulness_jobs *all, faithfulness_job *j, const error *why)
-{
-	error ignored = ERROR_INIT;
-	json_t *next = faithfulness_document_in_state(j->document, "queued", false, why);
-	const int64_t seconds = j->failures < 8 ? (int64_t)1 << j->failures : MAX_RETRY_SECONDS;
-	j->failures++;
-	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
-	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(why));
-	if (next && faithfulness_document_put(all, next, &ignored) != STATUS_OK)
-		log_line(LOG_WARN, "the ledger cannot take the state of %s: %s", j->id, error_message(&ignored));
-	if (!next)
-		return;
-	json_decref(j->document);
-	j->document = next;
-}
-
-static void fail(faithfulness_jobs *all, faithfulness_job *j, const error *why)
-{
-	error err = ERROR_INIT;
-	json_t *next = faithfulness_document_in_state(j->document, "failed", true, why);
-	if (faithfulness_table_change(all, j, next, &err) == STATUS_OK)
-		faithfulness_table_remove(all, j);
-	else
-		try_again(all, j, &err);
-}
-
-static void settle(faithfulness_jobs *all, const char *id, status s, error *err)
-{
-	faithfulness_job *j = faithfulness_table_find(all, id);
-	error_settle(err, s);
-	if (!j || all->stopping)
-		return; /* cancelled, or to be gone on with after the start */
-	if (s == STATUS_OK)
-		faithfulness_table_remove(all, j);
-	else if (is_of_the_machine(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
-		try_again(all, j, err);
-	else
-		fail(all, j, err);
-}
-
 static void end(faithfulness_run *r, status s, error *err)
 {
 	faithfulness_jobs *all = r->all;
 	all->run = NULL;
-	settle(all, r->id, s, err);
+	job_queue_settle(&all->queue, r->id, s, err);
 	run_free(r);
 	faithfulness_run_next(all);
 }
@@ -141,7 +80,7 @@ static void pool_make(uv_work_t *work)
 	                                              &r->cost);
 }
 
-static json_t *done_document(const faithfulness_job *j, int64_t done)
+static json_t *done_document(const queued_job *j, int64_t done)
 {
 	json_t *next = json_copy(j->document), *texts = json_deep_copy(json_object_get(j->document, "texts"));
 	bool whole = json_object_set_new(texts, "done", json_integer(done)) == 0;
@@ -153,9 +92,9 @@ static json_t *done_document(const faithfulness_job *j, int64_t done)
 }
 
 /* The text's numbers, and the job that counts it. */
-static status keep_text(faithfulness_run *r, faithfulness_job *j, error *err)
+static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 {
-	store *s = r->all->engine->store;
+	store *s = r->all->queue.engine->store;
 	json_t *event =
 	    json_pack("{s:I, s:I, s:O, s:f, s:I, s:I}", "text", (json_int_t)r->n_done, "tokens",
 	              (json_int_t)r->texts.texts[r->n_done].count, "rows", r->made, "seconds", r->spent.seconds,
@@ -165,7 +104,7 @@ static status keep_text(faithfulness_run *r, faithfulness_job *j, error *err)
 	if (why == STATUS_OK) {
 		why = store_event_add(s, j->id, event, err);
 		if (why == STATUS_OK)
-			why = faithfulness_document_put(r->all, next, err);
+			why = job_queue_put(&r->all->queue, next, err);
 		why = store_end(s, why, err);
 	}
 	json_decref(event);
@@ -179,14 +118,14 @@ static status keep_text(faithfulness_run *r, faithfulness_job *j, error *err)
 	return why;
 }
 
-static status keep_result(faithfulness_run *r, faithfulness_job *j, error *err)
+static status keep_result(faithfulness_run *r, queued_job *j, error *err)
 {
-	json_t *next = faithfulness_document_in_state(j->document, "succeeded", true, NULL);
+	json_t *next = job_queue_in_state(j->document, "succeeded", true, NULL);
 	if (next && json_object_set(next, "result", r->made) != 0) {
 		json_decref(next);
 		next = NULL;
 	}
-	return faithfulness_table_change(r->all, j, next, err);
+	return job_queue_change(&r->all->queue, j, next, err);
 }
 
 static void add_cost(faithfulness_cost *sum, const faithfulness_cost *x)
@@ -200,7 +139,7 @@ static void made(uv_work_t *work, int cancelled)
 {
 	faithfulness_run *r = work->data;
 	error err = ERROR_INIT;
-	faithfulness_job *j = faithfulness_table_find(r->all, r->id);
+	queued_job *j = job_queue_find(&r->all->queue, r->id);
 	const bool text = r->n_new > 0;
 	(void)cancelled; /* nothing cancels it */
 	status s = !j || r->cancelled ? STATUS_CANCELLED : !r->made ? STATUS_NOMEM : STATUS_OK;
@@ -222,7 +161,7 @@ static void make(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
 	r->work.data = r;
-	if (uv_queue_work(&r->all->engine->loop, &r->work, pool_make, made) != 0)
+	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_make, made) != 0)
 		end(r, STATUS_NOMEM, &err);
 }
 
@@ -257,14 +196,14 @@ static void text_done(void *context, faithfulness_outcome *x)
 static void step(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
-	if (r->cancelled || r->all->stopping) {
+	if (r->cancelled || r->all->queue.stopping) {
 		end(r, STATUS_CANCELLED, &err);
 	} else if (r->n_done >= r->texts.n) {
 		make(r);
 	} else {
 		const faithfulness_tokens *t = &r->texts.texts[r->n_done];
-		status s = faithfulness_text_begin(&r->text, r->all->engine, NULL, r->model, &r->settings, t, r->n_done,
-		                                   text_done, r);
+		status s = faithfulness_text_begin(&r->text, r->all->queue.engine, NULL, r->model, &r->settings, t,
+		                                   r->n_done, text_done, r);
 		if (s != STATUS_OK)
 			end(r, s, &err);
 	}
@@ -314,9 +253,9 @@ static bool take_event(void *context, const json_t *event)
 	return true;
 }
 
-static status begin(faithfulness_jobs *all, faithfulness_job *j, error *err)
+static status begin(faithfulness_jobs *all, queued_job *j, error *err)
 {
-	engine *e = all->engine;
+	engine *e = all->queue.engine;
 	faithfulness_run *r = all->run = memory_new(1, sizeof *r);
 	bool more;
 	if (!r)
@@ -336,10 +275,12 @@ static status begin(faithfulness_jobs *all, faithfulness_job *j, error *err)
 	TRY(store_list(e->store, STORE_EVENTS, &page, take_event, r, &more, err));
 	if (r->result != STATUS_OK)
 		return error_set(err, r->result, NULL, "the numbers of text %lld cannot be read", (long long)r->n_done);
-	TRY(faithfulness_table_change(all, j, faithfulness_document_in_state(j->document, "running", false, NULL),
-	                              err));
-	r->texts = j->texts;
-	j->texts = (faithfulness_corpus){0};
+	TRY(job_queue_change(&all->queue, j, job_queue_in_state(j->document, "running", false, NULL), err));
+	if (j->kept) {
+		r->texts = *(faithfulness_corpus *)j->kept;
+		free(j->kept);
+		j->kept = NULL;
+	}
 	r->work.data = r;
 	if (r->texts.n > 0)
 		step(r);
@@ -350,19 +291,15 @@ static status begin(faithfulness_jobs *all, faithfulness_job *j, error *err)
 
 void faithfulness_run_next(faithfulness_jobs *all)
 {
-	while (!all->run && !all->stopping) {
+	queued_job *j;
+	while (!all->run && (j = job_queue_next(&all->queue))) {
 		error err = ERROR_INIT;
-		faithfulness_job *j = all->first;
-		while (j && j->retry_ns > clock_ns())
-			j = j->next;
-		if (!j)
-			return;
 		status s = begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;
 		faithfulness_run *r = all->run;
 		all->run = NULL;
-		settle(all, j->id, s, &err);
+		job_queue_settle(&all->queue, j->id, s, &err);
 		if (r)
 			run_free(r);
 	}

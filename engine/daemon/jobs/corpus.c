@@ -354,6 +354,21 @@ status corpus_build(corpus *c)
 	return s;
 }
 
+status corpus_open_tokens(corpus *c, token_cache **out)
+{
+	source_texts t;
+	*out = NULL;
+	status s = open_tokenizer(c, &c->error);
+	if (s == STATUS_OK) {
+		s = open_texts(c, c->training, 1, 0, &t, &c->error);
+		if (s == STATUS_OK)
+			*out = token_cache_share(t.texts[0].tokens);
+		close_texts(&t);
+		blame(s, &c->error, "training_file");
+	}
+	return error_settle(&c->error, s);
+}
+
 int64_t corpus_memory(const corpus_texts *t)
 {
 	return (t->train ? dataset_memory(t->train) : 0) + (t->valid ? dataset_memory(t->valid) : 0);

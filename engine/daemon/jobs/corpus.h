@@ -61,6 +61,9 @@ typedef struct corpus {
 
 /* Any thread. */
 status corpus_build(corpus *c);
+/* The tokens of the one training file as they stand, which no blocks are made of: only its running text is read. Errors
+ * in c->error. Any thread. */
+status corpus_open_tokens(corpus *c, token_cache **out);
 /* Bytes of memory of both datasets. */
 int64_t corpus_memory(const corpus_texts *t);
 void corpus_free(corpus_texts *t);

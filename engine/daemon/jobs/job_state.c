@@ -7,7 +7,6 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/daemon/jobs/job_document.h"
-#include "engine/daemon/jobs/job_watch.h"
 #include "engine/daemon/requests/engine.h"
 
 enum { SECOND_NS = 1000000000 };
@@ -53,7 +52,7 @@ status job_state_write(jobs *all, job *j, error *err)
 	json_array_clear(j->unwritten);
 	j->stale = false;
 	j->late_ns = 0;
-	job_watch_pump(all, j->id);
+	job_watch_pump(all->watches, j->id);
 	return STATUS_OK;
 }
 
@@ -142,7 +141,7 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 	job_table_take_out(all, j);
 	job_table_release(j);
 	all->sweep_ns = 0;
-	job_watch_pump(all, id); /* now that it has ended, its watches end */
+	job_watch_pump(all->watches, id); /* now that it has ended, its watches end */
 	return STATUS_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/daemon/jobs/job_run.h"
 #include "engine/daemon/requests/engine.h"
+#include "engine/daemon/requests/job_watch.h"
 
 /* Bytes of memory that the tokens which jobs keep for their first run have in all. */
 enum { JOB_TABLE_MAX_BYTES = 256 << 20 };
@@ -47,11 +48,11 @@ struct jobs {
 	job *first; /* those that have not ended, in the order they will run */
 	job_run *run;
 	job_reservation *reservations;
-	struct job_watch *watches; /* job_watch.c's */
-	uint64_t sweep_ns;         /* when retention is looked at next */
-	uint64_t began_ns;         /* the two clocks when the table was made: ages are counted by the monotonic one, */
-	int64_t began_unix;        /* so that a jump of the other removes nothing */
-	int active, reserved;      /* jobs, reservations */
+	job_watch *watches;
+	uint64_t sweep_ns;    /* when retention is looked at next */
+	uint64_t began_ns;    /* the two clocks when the table was made: ages are counted by the monotonic one, */
+	int64_t began_unix;   /* so that a jump of the other removes nothing */
+	int active, reserved; /* jobs, reservations */
 	bool stopping;
 };
 

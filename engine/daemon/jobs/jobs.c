@@ -15,7 +15,6 @@
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/job_table.h"
-#include "engine/daemon/jobs/job_watch.h"
 #include "engine/daemon/requests/listing.h"
 
 enum { JOBS_MAX_ACTIVE = 1000, JOBS_MAX_CHECKING = 8 };
@@ -210,9 +209,19 @@ void jobs_checkpoints(stream *s)
 		listing_answer(s, STORE_CHECKPOINTS, s->target, LISTING_CHECKPOINTS, shown_checkpoint);
 }
 
+static status find_watched(const engine *e, const char *id, json_t **answer, bool *ended, error *err)
+{
+	json_t *document;
+	*answer = NULL;
+	TRY(job_table_document(e->jobs, id, &document, ended, err));
+	*answer = *ended ? job_document_public(document) : NULL;
+	json_decref(document);
+	return STATUS_OK;
+}
+
 void jobs_watch(stream *s)
 {
-	job_watch_begin(s);
+	job_watch_begin(s, &s->engine->jobs->watches, find_watched);
 }
 
 static void refuse_state(stream *s, const char *verb)

@@ -6,6 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/requests/download.h"
@@ -118,7 +119,8 @@ void files_get(stream *s)
 
 static bool is_used(const engine *e, const char *id)
 {
-	return jobs_use_file(e->jobs, id) || faithfulness_jobs_use_file(e->faithfulness, id);
+	return jobs_use_file(e->jobs, id) || evaluations_use_file(e->evaluations, id) ||
+	       faithfulness_jobs_use_file(e->faithfulness, id);
 }
 
 void files_delete(stream *s)

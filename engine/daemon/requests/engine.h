@@ -43,6 +43,7 @@ struct listener;
 struct catalog;
 struct sessions;
 struct jobs;
+struct evaluations;
 struct faithfulness_jobs;
 struct idempotency;
 struct admission;
@@ -65,6 +66,7 @@ typedef struct engine {
 	struct catalog *catalog;
 	struct sessions *sessions;
 	struct jobs *jobs;
+	struct evaluations *evaluations;
 	struct faithfulness_jobs *faithfulness;
 	uint64_t storage_looked_ns; /* storage.c's */
 	bool storage_warned, expiry_failed;

@@ -153,13 +153,13 @@ static void a_job_that_is_cancelled_without_memory_is_so_in_the_ledger_or_not_at
 	faithfulness_jobs_stop(e->faithfulness);
 	json_t *params = json_pack("{s:s, s:s}", "model", "m", "file", "file-1");
 	json_t *document = faithfulness_document_new("evaluation-1", params, json_object(), 3);
-	assert_int_equal(faithfulness_document_put(e->faithfulness, document, NULL), STATUS_OK);
-	assert_non_null(faithfulness_table_add(e->faithfulness, "evaluation-1", document));
+	assert_int_equal(job_queue_put(&e->faithfulness->queue, document, NULL), STATUS_OK);
+	assert_non_null(job_queue_add(&e->faithfulness->queue, "evaluation-1", document));
 	int64_t n = 0;
 	for (bool ended = false; !ended && n < MAX_ALLOCATIONS; n += 3) {
 		json_t *row;
 		ask(e, faithfulness_jobs_cancel, "evaluation-1", n);
-		ended = !faithfulness_table_find(e->faithfulness, "evaluation-1");
+		ended = !job_queue_find(&e->faithfulness->queue, "evaluation-1");
 		assert_int_equal(store_job_get(e->store, "evaluation-1", &row, NULL), STATUS_OK);
 		assert_string_equal(json_string_value(json_object_get(row, "status")), ended ? "cancelled" : "queued");
 		json_decref(row);
@@ -168,7 +168,7 @@ static void a_job_that_is_cancelled_without_memory_is_so_in_the_ledger_or_not_at
 	/* In the ledger it is no training job, and after a restart it has ended. */
 	faithfulness_jobs_free(e->faithfulness);
 	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
-	assert_null(faithfulness_table_find(e->faithfulness, "evaluation-1"));
+	assert_null(job_queue_find(&e->faithfulness->queue, "evaluation-1"));
 	json_decref(document);
 	json_decref(params);
 	faithfulness_jobs_free(e->faithfulness);

@@ -11,6 +11,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/log.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/files.h"
@@ -38,6 +39,7 @@ static int teardown(void **state)
 {
 	fixture *f = *state;
 	jobs_free(f->engine.jobs);
+	evaluations_free(f->engine.evaluations);
 	faithfulness_jobs_free(f->engine.faithfulness);
 	store_close(f->engine.store);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
@@ -71,6 +73,7 @@ static void a_file_goes_when_its_time_is_over_and_others_stay(void **state)
 	char path[PATH_MAX];
 	store_file first = add(f, HOUR), later = add(f, 2 * HOUR), lasting = add(f, 0);
 	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(files_expire(&f->engine, first.expires - 1, NULL), STATUS_OK);
 	assert_true(is_there(f, &first) && is_there(f, &later) && is_there(f, &lasting));
@@ -93,13 +96,16 @@ static void a_file_stays_as_long_as_a_job_needs_it(void **state)
 	assert_int_equal(store_job_put(f->engine.store, "ftjob-1", "paused", paused, NULL), STATUS_OK);
 	json_decref(paused);
 	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
 	assert_true(is_there(f, &file));
 	jobs_free(f->engine.jobs);
+	evaluations_free(f->engine.evaluations);
 	faithfulness_jobs_free(f->engine.faithfulness);
 	assert_int_equal(store_job_delete(f->engine.store, "ftjob-1", NULL), STATUS_OK);
 	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
 	assert_false(is_there(f, &file));
@@ -119,6 +125,7 @@ static void a_rebuilt_ledger_keeps_when_files_expire(void **state)
 	assert_int_equal(store_rebuild(&f->engine.store, f->folder, NULL), STATUS_OK);
 	assert_true(is_there(f, &file));
 	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
 	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
 	assert_false(is_there(f, &file));

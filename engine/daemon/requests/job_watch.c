@@ -1,20 +1,18 @@
-#include "engine/daemon/jobs/job_watch.h"
+#include "engine/daemon/requests/job_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/jobs/job_document.h"
-#include "engine/daemon/requests/engine.h"
 
 /* Events read at once; between pages a peer that reads slowly is noticed. */
 enum { JOB_WATCH_PAGE = 64 };
 
-typedef struct job_watch job_watch;
 struct job_watch {
 	job_watch *next, **link;
 	stream *stream;
+	job_watch_find find;
 	char job[STORE_ID_BYTES], after[STORE_ID_BYTES];
 };
 
@@ -44,7 +42,7 @@ static void pump(job_watch *w)
 	error err = ERROR_INIT;
 	engine *e = w->stream->engine;
 	bool more = true, ended;
-	json_t *document;
+	json_t *answer;
 	for (int64_t ready; more && (ready = stream_ready(w->stream)) > 0;) {
 		store_page page = {.parent = w->job,
 		                   .after = w->after[0] ? w->after : NULL,
@@ -57,13 +55,10 @@ static void pump(job_watch *w)
 	}
 	if (more)
 		return; /* no credit */
-	if (job_table_document(e->jobs, w->job, &document, &ended, &err) != STATUS_OK) {
+	if (w->find(e, w->job, &answer, &ended, &err) != STATUS_OK)
 		stream_error(release(w), &err, NULL);
-		return;
-	}
-	if (ended)
-		stream_result(release(w), job_document_public(document));
-	json_decref(document);
+	else if (ended)
+		stream_result(release(w), answer);
 }
 
 static void on_credit(stream *s)
@@ -76,25 +71,24 @@ static void on_cancel(stream *s)
 	stream_refuse(release(s->context), STATUS_CANCELLED, NULL, NULL, "cancelled");
 }
 
-void job_watch_pump(const jobs *all, const char *id)
+void job_watch_pump(job_watch *list, const char *id)
 {
-	for (job_watch *w = all->watches, *next; w; w = next) {
+	for (job_watch *w = list, *next; w; w = next) {
 		next = w->next;
 		if (strcmp(w->job, id) == 0)
 			pump(w);
 	}
 }
 
-void job_watch_begin(stream *s)
+void job_watch_begin(stream *s, job_watch **list, job_watch_find find)
 {
-	job_watch **list = &s->engine->jobs->watches;
 	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
 	error err = ERROR_INIT;
 	const char *after = json_string_value(json_object_get(s->params, "after"));
-	json_t *document;
+	json_t *answer = NULL;
 	bool ended;
-	status result = job_table_document(s->engine->jobs, s->target, &document, &ended, &err);
-	json_decref(document);
+	status result = find(s->engine, s->target, &answer, &ended, &err);
+	json_decref(answer);
 	job_watch *w = result == STATUS_OK ? memory_new(1, sizeof *w) : NULL;
 	if (!w) {
 		error_set(&err, STATUS_NOMEM, NULL, "out of memory");
@@ -102,6 +96,7 @@ void job_watch_begin(stream *s)
 		return;
 	}
 	w->stream = s;
+	w->find = find;
 	snprintf(w->job, sizeof w->job, "%s", s->target);
 	snprintf(w->after, sizeof w->after, "%s", after ? after : "");
 	w->next = *list;

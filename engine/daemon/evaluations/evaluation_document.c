@@ -1,0 +1,97 @@
+#include "engine/daemon/evaluations/evaluation_document.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+
+json_t *evaluation_document_new(const char *id, const json_t *params, json_t *settings, int64_t tokens)
+{
+	const evaluation_progress none = {.total = tokens, .nats = NAN};
+	return json_pack("{s:s, s:s, s:I, s:n, s:s, s:O, s:O, s:o, s:o, s:n, s:n, s:O, s:n}", "id", id, "object",
+	                 EVALUATION_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued",
+	                 "model", json_object_get(params, "model"), "file", json_object_get(params, "file"), "settings",
+	                 settings, "progress", evaluation_document_progress(&none), "error", "result", "request",
+	                 params, "run");
+}
+
+static json_t *number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *evaluation_document_progress(const evaluation_progress *p)
+{
+	const double speed = (double)(p->tokens - p->from) / p->seconds;
+	return json_pack("{s:I, s:I, s:o, s:o, s:o}", "tokens", (json_int_t)p->tokens, "total_tokens",
+	                 (json_int_t)p->total, "tokens_per_second", number(speed), "eta_seconds",
+	                 number((double)(p->total - p->tokens) / speed), "nats_per_token", number(p->nats));
+}
+
+json_t *evaluation_document_at(const json_t *document, json_t *progress, json_t *run)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)document);
+	const bool whole = json_object_set_new(copy, "progress", progress) == 0;
+	if (json_object_set_new(copy, "run", run ? run : json_null()) == 0 && whole)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+/* --- events ---------------------------------------------------------------------------------------------- */
+
+static json_t *event(const char *level, const char *type, const char *message, json_t *data)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:o}", "id", "", "object", "evaluation.event", "created_at",
+	                 (json_int_t)clock_unix(), "level", level, "message", message, "type", type, "data", data);
+}
+
+json_t *evaluation_document_state_event(const char *state, const error *why)
+{
+	char message[512];
+	snprintf(message, sizeof message, "The evaluation is %s%s%s", state, why ? ": " : "",
+	         why ? error_message(why) : "");
+	const char *level = !why ? "info" : strcmp(state, "failed") == 0 ? "error" : "warn";
+	return event(level, "message", message, json_null());
+}
+
+json_t *evaluation_document_progress_event(const evaluation_progress *p)
+{
+	char message[128];
+	snprintf(message, sizeof message, "%lld of %lld tokens: %.4f nats a token", (long long)p->tokens,
+	         (long long)p->total, p->nats);
+	return event("info", "progress", message, evaluation_document_progress(p));
+}
+
+/* --- the text -------------------------------------------------------------------------------------------- */
+
+void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, const char *file)
+{
+	*out = (corpus){.store = e->store,
+	                .cache = {e->cache_folder, e->cache_budget, 0},
+	                .config = m->config,
+	                .vocab = model_dims_ids(&m->dims),
+	                .records = RECORD_BLOCK,
+	                .n_training = 1,
+	                .training = {{.weight = 1}},
+	                .texts = {.tokenizer = m->tokenizer}};
+	snprintf(out->training[0].id, sizeof out->training[0].id, "%s", file);
+	store_cache_room(e->store, &out->cache.room, NULL); /* without its ledger the store refuses the job anyway */
+	store_temporary_path(e->store, out->temporary);
+}
+
+status evaluation_document_open(corpus *c, token_cache **out)
+{
+	status s = corpus_open_tokens(c, out);
+	if (s == STATUS_OK && token_cache_tokens(*out) < 2) {
+		token_cache_free(*out);
+		*out = NULL;
+		s = error_set(&c->error, STATUS_INVALID, "file", "it has fewer than two tokens");
+	}
+	if (strcmp(c->error.param, "training_file") == 0)
+		strcpy(c->error.param, "file");
+	else if (c->error.param[0] && strcmp(c->error.param, "file") != 0)
+		strcpy(c->error.param, "model");
+	return s;
+}

@@ -1,0 +1,354 @@
+#include "engine/daemon/evaluations/evaluation_run.h"
+
+#include <nettle/base64.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/generation/scoring_task.h"
+
+/* Between two commits, which a run has ever fewer of: the larger of a second and a 2000th of its time so far. */
+#define COMMIT_NS UINT64_C(1000000000)
+enum { COMMIT_SHARE = 2000 };
+
+typedef struct evaluation_run {
+	evaluations *all;
+	char id[STORE_ID_BYTES];
+	json_t *kept; /* the document's `run`; NULL: from the beginning */
+	model_entry *model;
+	evaluation_settings settings;
+	corpus corpus;
+	token_cache *text;
+	evaluation_unit unit;
+	evaluation_cursor next, begun; /* behind the unit; before it */
+	evaluation_sums sums;
+	void *state; /* of a carried context */
+	size_t state_bytes;
+	int64_t from; /* tokens that were settled when the run began */
+	uint64_t began_ns, committed_ns;
+	scoring_task task;
+	bool cancelled, reading, read; /* read: the unit has scores that are not added */
+	/* pool */
+	uv_work_t work;
+	json_t *report;
+	status result;
+	error error;
+} evaluation_run;
+
+static void run_free(evaluation_run *r)
+{
+	evaluation_unit_fini(&r->unit);
+	token_cache_free(r->text);
+	catalog_release(r->model);
+	json_decref(r->kept);
+	json_decref(r->report);
+	free(r->state);
+	free(r);
+}
+
+bool evaluation_run_is_of(const evaluations *all, const char *id)
+{
+	return all->run && strcmp(all->run->id, id) == 0;
+}
+
+void evaluation_run_cancel(evaluations *all)
+{
+	evaluation_run *r = all->run;
+	r->cancelled = true;
+	atomic_store(&r->corpus.cancel, true);
+	if (r->reading)
+		scoring_task_cancel(&r->task);
+}
+
+static void end(evaluation_run *r, status s, error *err)
+{
+	evaluations *all = r->all;
+	all->run = NULL;
+	job_queue_settle(&all->queue, r->id, s, err);
+	run_free(r);
+	evaluation_run_next(all);
+}
+
+/* --- what is kept ------------------------------------------------------------------------------------------ */
+
+static json_t *write_state(const evaluation_run *r)
+{
+	if (!r->state || r->begun.done == r->begun.start)
+		return json_null();
+	char *text = memory_new(BASE64_ENCODE_RAW_LENGTH(r->state_bytes) + 1, 1);
+	if (!text)
+		return NULL;
+	base64_encode_raw(text, r->state_bytes, r->state);
+	json_t *string = json_stringn(text, BASE64_ENCODE_RAW_LENGTH(r->state_bytes));
+	free(text);
+	return string;
+}
+
+static bool read_state(evaluation_run *r, const json_t *written)
+{
+	struct base64_decode_ctx decoding;
+	const size_t chars = json_string_length(written);
+	size_t bytes = BASE64_DECODE_LENGTH(chars);
+	if (!r->state || r->next.done == r->next.start)
+		return json_is_null(written);
+	if (chars != BASE64_ENCODE_RAW_LENGTH(r->state_bytes))
+		return false;
+	unsigned char *decoded = memory_new(bytes + 1, 1);
+	base64_decode_init(&decoding);
+	const bool whole = decoded &&
+	                   base64_decode_update(&decoding, &bytes, decoded, chars, json_string_value(written)) &&
+	                   base64_decode_final(&decoding) && bytes == r->state_bytes;
+	if (whole)
+		memcpy(r->state, decoded, bytes);
+	free(decoded);
+	return whole;
+}
+
+/* Of the border before the unit. */
+static json_t *write_run(const evaluation_run *r)
+{
+	return json_pack("{s:I, s:I, s:o, s:o}", "start", (json_int_t)r->begun.start, "done", (json_int_t)r->begun.done,
+	                 "sums", evaluation_sums_write(&r->sums), "state", write_state(r));
+}
+
+static status read_run(evaluation_run *r, error *err)
+{
+	const json_t *state = json_object_get(r->kept, "state");
+	if (!r->kept)
+		return STATUS_OK;
+	r->next = (evaluation_cursor){json_integer_value(json_object_get(r->kept, "start")),
+	                              json_integer_value(json_object_get(r->kept, "done"))};
+	TRY(evaluation_sums_read(&r->sums, json_object_get(r->kept, "sums"), err));
+	const int64_t tokens = token_cache_tokens(r->text);
+	return r->next.start >= 0 && r->next.start <= r->next.done && r->next.done <= tokens && read_state(r, state)
+	           ? STATUS_OK
+	           : error_set(err, STATUS_CORRUPT, NULL, "the evaluation's place in the text is damaged");
+}
+
+static evaluation_progress progress_of(const evaluation_run *r)
+{
+	return (evaluation_progress){.tokens = r->begun.done,
+	                             .total = token_cache_tokens(r->text),
+	                             .from = r->from,
+	                             .seconds = (double)(clock_ns() - r->began_ns) * 1e-9,
+	                             .nats = evaluation_sums_nats(&r->sums)};
+}
+
+/* The row with the place in the text, and the event that reports it. */
+static status commit(evaluation_run *r, queued_job *j, const evaluation_progress *p, error *err)
+{
+	const job_queue *q = &r->all->queue;
+	store *s = q->engine->store;
+	json_t *run = write_run(r), *event = evaluation_document_progress_event(p);
+	json_t *next = run ? evaluation_document_at(j->document, evaluation_document_progress(p), run) : NULL;
+	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
+	if (why == STATUS_OK) {
+		why = store_event_add(s, j->id, event, err);
+		if (why == STATUS_OK)
+			why = job_queue_put(q, next, err);
+		why = store_end(s, why, err);
+	}
+	json_decref(event);
+	if (why != STATUS_OK) {
+		json_decref(next);
+		return why;
+	}
+	json_decref(j->document);
+	j->document = next;
+	j->failures = 0;
+	r->committed_ns = clock_ns();
+	job_watch_pump(q->watches, j->id);
+	return STATUS_OK;
+}
+
+static bool is_due(const evaluation_run *r)
+{
+	const uint64_t now = clock_ns(), share = (now - r->began_ns) / COMMIT_SHARE;
+	return now - r->committed_ns >= (share > COMMIT_NS ? share : COMMIT_NS);
+}
+
+/* Say how far the run is, and now and then keep it. */
+static status report_progress(evaluation_run *r, queued_job *j, error *err)
+{
+	const evaluation_progress p = progress_of(r);
+	if (is_due(r))
+		return commit(r, j, &p, err);
+	json_t *progress = evaluation_document_progress(&p);
+	if (progress) /* else the last one stands */
+		json_object_set_new(j->document, "progress", progress);
+	return STATUS_OK;
+}
+
+static status keep_report(evaluation_run *r, queued_job *j, error *err)
+{
+	const evaluation_progress p = progress_of(r);
+	json_t *at = evaluation_document_at(j->document, evaluation_document_progress(&p), NULL);
+	json_t *next = at ? job_queue_in_state(at, "succeeded", true, NULL) : NULL;
+	json_decref(at);
+	if (next && json_object_set(next, "result", r->report) != 0) {
+		json_decref(next);
+		next = NULL;
+	}
+	return job_queue_change(&r->all->queue, j, next, err);
+}
+
+/* --- units --------------------------------------------------------------------------------------------------- */
+
+static void step(evaluation_run *r);
+
+static status plan_unit(evaluation_run *r, error *err)
+{
+	r->begun = r->next;
+	return evaluation_unit_plan(&r->unit, &r->settings, r->text, &r->next, r->state, err);
+}
+
+static status open_text(evaluation_run *r, error *err)
+{
+	status s = evaluation_document_open(&r->corpus, &r->text);
+	if (s != STATUS_OK) {
+		*err = r->corpus.error;
+		return s;
+	}
+	if (r->settings.context == EVALUATION_CARRIED) {
+		const size_t bytes = (size_t)r->model->state_bytes;
+		r->state_bytes = bytes > sizeof(float) ? bytes : sizeof(float);
+		r->state = memory_new(r->state_bytes, 1);
+		if (!r->state)
+			return STATUS_NOMEM;
+	}
+	TRY(evaluation_unit_init(&r->unit, &r->settings));
+	TRY(read_run(r, err));
+	r->from = r->next.done;
+	return STATUS_OK;
+}
+
+static status compute(evaluation_run *r, error *err)
+{
+	if (!r->text)
+		TRY(open_text(r, err));
+	if (r->read)
+		TRY(evaluation_sums_add(&r->sums, &r->settings, &r->unit, r->model->tokenizer, err));
+	r->read = false;
+	TRY(plan_unit(r, err));
+	if (r->unit.n_windows > 0)
+		return STATUS_OK;
+	r->report = evaluation_sums_report(&r->sums, r->model->tokenizer, r->text, err);
+	return r->report ? STATUS_OK : error_settle(err, err->status ? err->status : STATUS_NOMEM);
+}
+
+static void pool_compute(uv_work_t *work)
+{
+	evaluation_run *r = work->data;
+	reserve_forget();
+	r->result = compute(r, &r->error);
+}
+
+static void computed(uv_work_t *work, int cancelled)
+{
+	evaluation_run *r = work->data;
+	error err = r->error;
+	queued_job *j = job_queue_find(&r->all->queue, r->id);
+	(void)cancelled; /* nothing cancels it */
+	status s = !j || r->cancelled ? STATUS_CANCELLED : r->result;
+	if (s == STATUS_OK)
+		s = r->report ? keep_report(r, j, &err) : report_progress(r, j, &err);
+	if (s != STATUS_OK || r->report)
+		end(r, s, &err);
+	else
+		step(r);
+}
+
+static void begin_computing(evaluation_run *r)
+{
+	error err = ERROR_INIT;
+	r->work.data = r;
+	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_compute, computed) != 0)
+		end(r, STATUS_NOMEM, &err);
+}
+
+/* The numbers are those of one kind of weights. */
+static status check_weights(const evaluation_run *r, error *err)
+{
+	const dtype now = r->model->weights;
+	return now == r->settings.weights
+	           ? STATUS_OK
+	           : error_set(err, STATUS_CONFLICT, "model",
+	                       "the model was loaded with %s weights while it was evaluated with %s",
+	                       catalog_dtype_name(now), catalog_dtype_name(r->settings.weights));
+}
+
+static void read_done(scoring_task *t)
+{
+	evaluation_run *r = TASK_OWNER(t, evaluation_run, task);
+	error err = t->error;
+	r->reading = false;
+	status s = t->result == STATUS_OK ? check_weights(r, &err) : t->result;
+	r->read = true;
+	if (s == STATUS_OK)
+		begin_computing(r);
+	else
+		end(r, s, &err);
+}
+
+static void step(evaluation_run *r)
+{
+	if (r->unit.n_sequences == 0) { /* single tokens, which have none before them */
+		r->read = true;
+		begin_computing(r);
+		return;
+	}
+	r->task = (scoring_task){.engine = r->all->queue.engine,
+	                         .model = r->model,
+	                         .request = {.sequences = r->unit.sequences,
+	                                     .n_sequences = r->unit.n_sequences,
+	                                     .width = r->model->dims.outputs},
+	                         .finished = read_done};
+	r->reading = true;
+	scoring_task_submit(&r->task);
+}
+
+/* --- beginning ----------------------------------------------------------------------------------------------- */
+
+static status begin(evaluations *all, queued_job *j, error *err)
+{
+	engine *e = all->queue.engine;
+	evaluation_run *r = all->run = memory_new(1, sizeof *r);
+	const char *file = json_string_value(json_object_get(j->document, "file"));
+	const char *name = json_string_value(json_object_get(j->document, "model"));
+	json_t *kept = json_object_get(j->document, "run");
+	if (!r)
+		return STATUS_NOMEM;
+	r->all = all;
+	r->kept = json_is_object(kept) ? json_incref(kept) : NULL;
+	r->began_ns = r->committed_ns = clock_ns();
+	snprintf(r->id, sizeof r->id, "%s", j->id);
+	if (!file || !name)
+		return error_set(err, STATUS_CORRUPT, NULL, "the evaluation's record is damaged");
+	TRY(evaluation_settings_restore(&r->settings, json_object_get(j->document, "settings"), err));
+	TRY(catalog_open(e->catalog, name, &r->model, err));
+	TRY(check_weights(r, err));
+	evaluation_document_corpus(&r->corpus, e, r->model, file);
+	TRY(job_queue_change(&all->queue, j, job_queue_in_state(j->document, "running", false, NULL), err));
+	r->work.data = r;
+	return uv_queue_work(&e->loop, &r->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
+}
+
+void evaluation_run_next(evaluations *all)
+{
+	queued_job *j;
+	while (!all->run && (j = job_queue_next(&all->queue))) {
+		error err = ERROR_INIT;
+		status s = begin(all, j, &err);
+		if (s == STATUS_OK)
+			return;
+		evaluation_run *r = all->run;
+		all->run = NULL;
+		job_queue_settle(&all->queue, j->id, s, &err);
+		if (r)
+			run_free(r);
+	}
+}

@@ -1,0 +1,351 @@
+#include "engine/daemon/requests/job_queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+
+enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
+
+static const char *text_of(const json_t *document, const char *key)
+{
+	return json_string_value(json_object_get(document, key));
+}
+
+static bool same(const char *a, const char *b)
+{
+	return a && b && strcmp(a, b) == 0;
+}
+
+/* --- the list ------------------------------------------------------------------------------------------ */
+
+queued_job *job_queue_find(const job_queue *q, const char *id)
+{
+	queued_job *j = q->first;
+	while (j && strcmp(j->id, id) != 0)
+		j = j->next;
+	return j;
+}
+
+queued_job *job_queue_add(job_queue *q, const char *id, json_t *document)
+{
+	queued_job **link = &q->first, *j = memory_new(1, sizeof *j);
+	if (!j)
+		return NULL;
+	snprintf(j->id, sizeof j->id, "%s", id);
+	j->document = json_incref(document);
+	while (*link)
+		link = &(*link)->next;
+	*link = j;
+	q->active++;
+	return j;
+}
+
+void job_queue_remove(job_queue *q, queued_job *j)
+{
+	char id[STORE_ID_BYTES];
+	queued_job **link = &q->first;
+	while (*link != j)
+		link = &(*link)->next;
+	*link = j->next;
+	q->active--;
+	memcpy(id, j->id, sizeof id);
+	if (j->kept)
+		q->kind->release(j->kept);
+	json_decref(j->document);
+	free(j);
+	job_watch_pump(q->watches, id); /* now that it has ended, its watches end */
+}
+
+queued_job *job_queue_next(const job_queue *q)
+{
+	queued_job *j = q->stopping ? NULL : q->first;
+	while (j && j->retry_ns > clock_ns())
+		j = j->next;
+	return j;
+}
+
+bool job_queue_uses(const job_queue *q, const char *key, const char *id)
+{
+	for (const queued_job *j = q->first; j; j = j->next)
+		if (same(text_of(j->document, key), id))
+			return true;
+	return false;
+}
+
+typedef struct opening {
+	job_queue *queue;
+	bool failed;
+} opening;
+
+static bool read_job(void *context, const json_t *document)
+{
+	opening *o = context;
+	const char *id = text_of(document, "id");
+	if (!same(text_of(document, "object"), o->queue->kind->object) || !id || !store_valid_name(id))
+		return true;
+	json_t *copy = json_deep_copy(document);
+	o->failed = !copy || !job_queue_add(o->queue, id, copy);
+	json_decref(copy);
+	return !o->failed;
+}
+
+status job_queue_init(job_queue *q, engine *e, const job_queue_kind *kind, void *owner, error *err)
+{
+	static const char *const states[] = {"running", "queued"};
+	bool more;
+	*q = (job_queue){.engine = e, .kind = kind, .owner = owner};
+	opening o = {.queue = q};
+	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+		store_page page = {.filter = states[i], .ascending = true};
+		TRY(store_list(e->store, STORE_JOBS, &page, read_job, &o, &more, err));
+		if (o.failed)
+			return STATUS_NOMEM;
+	}
+	return STATUS_OK;
+}
+
+void job_queue_fini(job_queue *q)
+{
+	while (q->first)
+		job_queue_remove(q, q->first);
+}
+
+/* --- documents -------------------------------------------------------------------------------------- */
+
+json_t *job_queue_public(const job_queue *q, const json_t *document)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)document);
+	for (size_t i = 0; copy && q->kind->hidden[i]; i++)
+		json_object_del(copy, q->kind->hidden[i]);
+	return copy;
+}
+
+static json_t *error_object(const error *why)
+{
+	return why ? json_pack("{s:s, s:s, s:s?}", "code", status_name(why->status), "message", error_message(why),
+	                       "param", why->param[0] ? why->param : NULL)
+	           : json_null();
+}
+
+json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *why)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)document);
+	if (json_object_set_new(copy, "status", json_string(state)) == 0 &&
+	    json_object_set_new(copy, "finished_at", ended ? json_integer(clock_unix()) : json_null()) == 0 &&
+	    json_object_set_new(copy, "error", error_object(why)) == 0)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+status job_queue_put(const job_queue *q, const json_t *document, error *err)
+{
+	return store_job_put(q->engine->store, text_of(document, "id"), text_of(document, "status"), document, err);
+}
+
+/* A document and the event of its state as one commit. why: of a state that has a reason. */
+static status put_with_event(const job_queue *q, const json_t *document, const error *why, error *err)
+{
+	store *s = q->engine->store;
+	if (!q->kind->event)
+		return job_queue_put(q, document, err);
+	json_t *event = q->kind->event(text_of(document, "status"), why);
+	status result = event ? store_begin(s, err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
+		result = store_event_add(s, text_of(document, "id"), event, err);
+		if (result == STATUS_OK)
+			result = job_queue_put(q, document, err);
+		result = store_end(s, result, err);
+	}
+	json_decref(event);
+	return result;
+}
+
+static status change(job_queue *q, queued_job *j, json_t *next, const error *why, error *err)
+{
+	status s = next ? put_with_event(q, next, why, err) : STATUS_NOMEM;
+	if (s != STATUS_OK) {
+		json_decref(next);
+		return error_settle(err, s);
+	}
+	json_decref(j->document);
+	j->document = next;
+	job_watch_pump(q->watches, j->id);
+	return STATUS_OK;
+}
+
+status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err)
+{
+	return change(q, j, next, NULL, err);
+}
+
+/* --- the end of a run -------------------------------------------------------------------------------- */
+
+static bool is_of_the_machine(status s)
+{
+	switch (s) {
+	case STATUS_BUSY:
+	case STATUS_CANCELLED:
+	case STATUS_NOMEM:
+	case STATUS_UNAVAILABLE:
+	case STATUS_IO:
+	case STATUS_DEVICE:
+	case STATUS_FULL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Back into the queue. What the ledger cannot take stands in memory only: after a restart the job begins at once. */
+static void try_again(job_queue *q, queued_job *j, const error *why)
+{
+	error ignored = ERROR_INIT;
+	json_t *next = job_queue_in_state(j->document, "queued", false, why);
+	const int64_t seconds = j->failures < 8 ? (int64_t)1 << j->failures : MAX_RETRY_SECONDS;
+	j->failures++;
+	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
+	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(why));
+	if (next && put_with_event(q, next, why, &ignored) != STATUS_OK)
+		log_line(LOG_WARN, "the ledger cannot take the state of %s: %s", j->id, error_message(&ignored));
+	if (!next)
+		return;
+	json_decref(j->document);
+	j->document = next;
+	job_watch_pump(q->watches, j->id);
+}
+
+static void fail(job_queue *q, queued_job *j, const error *why)
+{
+	error err = ERROR_INIT;
+	json_t *next = job_queue_in_state(j->document, "failed", true, why);
+	if (change(q, j, next, why, &err) == STATUS_OK)
+		job_queue_remove(q, j);
+	else
+		try_again(q, j, &err);
+}
+
+void job_queue_settle(job_queue *q, const char *id, status s, error *err)
+{
+	queued_job *j = job_queue_find(q, id);
+	error_settle(err, s);
+	if (!j || q->stopping)
+		return;
+	if (s == STATUS_OK)
+		job_queue_remove(q, j);
+	else if (is_of_the_machine(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
+		try_again(q, j, err);
+	else
+		fail(q, j, err);
+}
+
+/* --- the methods ----------------------------------------------------------------------------------------- */
+
+status job_queue_document(const job_queue *q, const char *id, json_t **out, error *err)
+{
+	const queued_job *j = job_queue_find(q, id);
+	*out = j ? json_incref(j->document) : NULL;
+	if (j)
+		return STATUS_OK;
+	TRY(store_job_get(q->engine->store, id, out, err));
+	if (same(text_of(*out, "object"), q->kind->object))
+		return STATUS_OK;
+	json_decref(*out);
+	*out = NULL;
+	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->name, id);
+}
+
+json_t *job_queue_row(const job_queue *q, const json_t *row)
+{
+	const queued_job *j = job_queue_find(q, text_of(row, "id"));
+	return job_queue_public(q, j ? j->document : row);
+}
+
+status job_queue_find_watched(const job_queue *q, const char *id, json_t **answer, bool *ended, error *err)
+{
+	json_t *document;
+	*answer = NULL;
+	TRY(job_queue_document(q, id, &document, err));
+	*ended = !job_queue_find(q, id);
+	*answer = *ended ? job_queue_public(q, document) : NULL;
+	json_decref(document);
+	return STATUS_OK;
+}
+
+void job_queue_get(stream *s, const job_queue *q)
+{
+	error err = ERROR_INIT;
+	json_t *document;
+	if (job_queue_document(q, s->target, &document, &err) == STATUS_OK)
+		stream_result(s, job_queue_public(q, document));
+	else
+		stream_error(s, &err, NULL);
+	json_decref(document);
+}
+
+static void refuse_state(stream *s, const json_t *document, const char *verb)
+{
+	stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
+	              text_of(document, "status"), verb);
+}
+
+static void cancel(stream *s, job_queue *q, queued_job *j)
+{
+	error err = ERROR_INIT;
+	json_t *next = job_queue_in_state(j->document, "cancelled", true, NULL);
+	for (size_t i = 0; next && q->kind->hidden[i]; i++)
+		if (strcmp(q->kind->hidden[i], "request") != 0)
+			json_object_del(next, q->kind->hidden[i]); /* of a run that will not go on */
+	json_t *answer = next ? job_queue_public(q, next) : NULL;
+	if (!answer) {
+		json_decref(next);
+		next = NULL;
+	}
+	if (job_queue_change(q, j, next, &err) != STATUS_OK) {
+		json_decref(answer);
+		stream_error(s, &err, NULL);
+		return;
+	}
+	job_queue_remove(q, j);
+	if (q->kind->runs(q->owner, s->target))
+		q->kind->stop_run(q->owner);
+	stream_result(s, answer);
+}
+
+void job_queue_cancel(stream *s, job_queue *q)
+{
+	error err = ERROR_INIT;
+	queued_job *j = job_queue_find(q, s->target);
+	json_t *document = NULL;
+	if (j)
+		cancel(s, q, j);
+	else if (job_queue_document(q, s->target, &document, &err) == STATUS_OK)
+		refuse_state(s, document, "cancelled");
+	else
+		stream_error(s, &err, NULL);
+	json_decref(document);
+}
+
+void job_queue_delete(stream *s, const job_queue *q)
+{
+	error err = ERROR_INIT;
+	json_t *document;
+	status found = job_queue_document(q, s->target, &document, &err);
+	if (found == STATUS_OK && (job_queue_find(q, s->target) || q->kind->runs(q->owner, s->target)))
+		refuse_state(s, document, "deleted before it has ended");
+	else if (found == STATUS_OK && store_job_delete(q->engine->store, s->target, &err) == STATUS_OK)
+		stream_result(s,
+		              json_pack("{s:s, s:s, s:b}", "id", s->target, "object", q->kind->object, "deleted", 1));
+	else
+		stream_error(s, &err, NULL);
+	json_decref(document);
+}
+
+void job_queue_watch(stream *s, job_queue *q, job_watch_find find)
+{
+	job_watch_begin(s, &q->watches, find);
+}
