@@ -4,16 +4,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "clients/cli/explain.h"
-#include "clients/cli/progress.h"
-#include "clients/cli/source.h"
+#include "clients/cli/follow.h"
 #include "clients/cli/transfer.h"
 #include "gen/options.h"
-
-enum { PATIENCE_SECONDS = 120, LINE_PERCENT = 10, PAUSE_MS = 500 };
 
 static const char service_path[] = "/v1/explain/evaluate";
 
@@ -169,66 +164,19 @@ static json_t *get(cli *c, const char *method, const char *path, json_t *body)
 
 /* --- jobs ------------------------------------------------------------------------------------------------------ */
 
-/* On a terminal the line is drawn again, else there is one for each tenth. */
-static void draw(const cli *c, const progress *p, int *printed)
+static void take_progress(progress *p, const json_t *job, long long time)
 {
-	int percent = progress_percent(p);
-	text line = {0};
+	json_t *data =
+	    json_pack("{s:O, s:O}", "step", show_get(job, "texts.done"), "total_steps", show_get(job, "texts.total"));
 
-	if (c->json || (!c->err.tty && percent < *printed + LINE_PERCENT))
-		return;
-	*printed = percent;
-	progress_line(p, c->err.tty ? terminal_of(stderr).width - 1 : 120, &line);
-	fprintf(stderr, c->err.tty ? "\r\x1b[K%s" : "%s\n", text_get(&line));
-	fflush(stderr);
-	text_free(&line);
-}
-
-static bool has_ended(const json_t *job)
-{
-	const char *status = json_string_value(json_object_get(job, "status"));
-
-	return !status || (strcmp(status, "queued") != 0 && strcmp(status, "running") != 0);
-}
-
-/* The job as it is when it has ended. NULL after a complaint: the service has been away for too long, or refuses. */
-static json_t *wait_for(cli *c, const char *id)
-{
-	struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
-	time_t good = time(NULL);
-	int printed = -LINE_PERCENT;
-	progress p;
-
-	progress_init(&p);
-	for (;; nanosleep(&pause, NULL)) {
-		json_t *job = http_json(c->http, "GET", http_path(c->http, "/v1/explain/evaluations/%s", id), NULL);
-		const int status = http_get_problem(c->http)->status;
-
-		if (!job && ((status != 0 && status != 503) || time(NULL) - good > PATIENCE_SECONDS)) {
-			cli_complain(c);
-			return NULL;
-		}
-		if (!job)
-			continue;
-		good = time(NULL);
-		json_t *data = json_pack("{s:O, s:O}", "step", show_get(job, "texts.done"), "total_steps",
-		                         show_get(job, "texts.total"));
-		progress_update(&p, data);
-		progress_estimate(&p, data, (long long)good);
-		json_decref(data);
-		draw(c, &p, &printed);
-		if (has_ended(job)) {
-			if (c->err.tty && !c->json)
-				fputc('\n', stderr);
-			return job;
-		}
-		json_decref(job);
-	}
+	progress_update(p, data);
+	progress_estimate(p, data, time);
+	json_decref(data);
 }
 
 int faithfulness_follow(cli *c, const char *id)
 {
-	json_t *job = wait_for(c, id);
+	json_t *job = follow_wait(c, "/v1/explain/evaluations/%s", id, take_progress);
 	const char *status = json_string_value(json_object_get(job, "status"));
 	const char *message = json_string_value(show_get(job, "error.message"));
 	int exit = CLI_FAILED;
@@ -253,50 +201,9 @@ int faithfulness_follow(cli *c, const char *id)
 	return exit;
 }
 
-/* What is left to do with a job (stolen; NULL: there has been a complaint). */
-static int take_job(cli *c, json_t *job)
-{
-	const char *id = json_string_value(json_object_get(job, "id"));
-	int status = CLI_OK;
-
-	if (!job)
-		return CLI_FAILED;
-	if (!id)
-		status = cli_fail("the service's answer is not a job");
-	else if (!options_flag(&c->options, "detach"))
-		status = faithfulness_follow(c, id);
-	else if (c->json)
-		cli_print_json(job);
-	else
-		printf("%s\n", id);
-	json_decref(job);
-	return status;
-}
-
-static json_t *create_job(cli *c, json_t *request)
-{
-	json_t *job = http_json(c->http, "POST", service_path, json_incref(request));
-
-	if (!job)
-		cli_complain(c);
-	return job;
-}
-
-/* A file of this machine is sent to the service, unless it is there; what is none is the id of one there. */
 static int evaluate_file(cli *c, json_t *request, const char *file)
 {
-	json_t *job = NULL;
-	source corpus = {0};
-
-	if (strcmp(file, "-") != 0 && access(file, R_OK) != 0)
-		return take_job(c, create_job(c, request));
-	if (source_open(&corpus, file) && source_send(c, &corpus) &&
-	    json_object_set_new(request, "file", json_string(corpus.id)) == 0)
-		job = create_job(c, request);
-	if (!job)
-		source_take_back(c, &corpus);
-	source_close(&corpus);
-	return take_job(c, job);
+	return follow_create(c, service_path, request, file, faithfulness_follow);
 }
 
 /* --- the command -------------------------------------------------------------------------------------------------- */

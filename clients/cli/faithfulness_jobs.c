@@ -41,12 +41,13 @@ static int faithfulness_jobs_delete(cli *c)
 }
 
 const command faithfulness_jobs_commands[] = {
-    {"explain-evaluations list", "", 0, 0, "list evaluations over files, the newest first", NULL, NULL,
+    {"explain-evaluations list", "", 0, 0, "list evaluations of explanations, the newest first", NULL, NULL,
      faithfulness_jobs_list},
-    {"explain-evaluations show", "ID", 1, 1, "show an evaluation over a file", NULL, NULL, faithfulness_jobs_show},
-    {"explain-evaluations watch", "ID", 1, 1, "follow an evaluation to its end, then show its numbers",
+    {"explain-evaluations show", "ID", 1, 1, "show an evaluation of explanations", NULL, NULL, faithfulness_jobs_show},
+    {"explain-evaluations watch", "ID", 1, 1, "follow one to its end, then show its numbers",
      "Ctrl-C ends the watching, not the evaluation.", watch_options, faithfulness_jobs_watch},
-    {"explain-evaluations cancel", "ID", 1, 1, "end an evaluation for good", NULL, NULL, faithfulness_jobs_cancel},
-    {"explain-evaluations delete", "ID", 1, 1, "delete an evaluation that has ended", NULL, NULL,
+    {"explain-evaluations cancel", "ID", 1, 1, "end an evaluation of explanations for good", NULL, NULL,
+     faithfulness_jobs_cancel},
+    {"explain-evaluations delete", "ID", 1, 1, "delete an evaluation of explanations", NULL, NULL,
      faithfulness_jobs_delete},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -8,22 +8,11 @@
 
 static const char default_url[] = "http://127.0.0.1:8080";
 
-static const command *const tables[] = {serve_commands,
-                                        train_commands,
-                                        jobs_commands,
-                                        generate_commands,
-                                        explain_commands,
-                                        faithfulness_commands,
-                                        faithfulness_jobs_commands,
-                                        ps_commands,
-                                        models_commands,
-                                        files_commands,
-                                        sessions_commands,
-                                        classify_commands,
-                                        tokenize_commands,
-                                        storage_commands,
-                                        maintenance_commands,
-                                        version_commands};
+static const command *const tables[] = {
+    serve_commands,       train_commands,       jobs_commands,         generate_commands,          evaluate_commands,
+    evaluations_commands, explain_commands,     faithfulness_commands, faithfulness_jobs_commands, ps_commands,
+    models_commands,      files_commands,       sessions_commands,     classify_commands,          tokenize_commands,
+    storage_commands,     maintenance_commands, version_commands};
 enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 
 static const option_row common[] = {

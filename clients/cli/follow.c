@@ -1,0 +1,111 @@
+#include "clients/cli/follow.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clients/cli/source.h"
+
+enum { PATIENCE_SECONDS = 120, LINE_PERCENT = 10, PAUSE_MS = 500 };
+
+/* --- to the end ------------------------------------------------------------------------------------------------ */
+
+/* On a terminal the line is drawn again, else there is one for each tenth. */
+static void draw(const cli *c, const progress *p, int *printed)
+{
+	int percent = progress_percent(p);
+	text line = {0};
+
+	if (c->json || (!c->err.tty && percent < *printed + LINE_PERCENT))
+		return;
+	*printed = percent;
+	progress_line(p, c->err.tty ? terminal_of(stderr).width - 1 : 120, &line);
+	fprintf(stderr, c->err.tty ? "\r\x1b[K%s" : "%s\n", text_get(&line));
+	fflush(stderr);
+	text_free(&line);
+}
+
+static bool has_ended(const json_t *job)
+{
+	const char *status = json_string_value(json_object_get(job, "status"));
+
+	return !status || (strcmp(status, "queued") != 0 && strcmp(status, "running") != 0);
+}
+
+json_t *follow_wait(cli *c, const char *path, const char *id,
+                    void (*take)(progress *p, const json_t *job, long long time))
+{
+	struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+	time_t good = time(NULL);
+	int printed = -LINE_PERCENT;
+	progress p;
+
+	progress_init(&p);
+	for (;; nanosleep(&pause, NULL)) {
+		json_t *job = http_json(c->http, "GET", http_path(c->http, path, id), NULL);
+		const int status = http_get_problem(c->http)->status;
+
+		if (!job && ((status != 0 && status != 503) || time(NULL) - good > PATIENCE_SECONDS)) {
+			cli_complain(c);
+			return NULL;
+		}
+		if (!job)
+			continue;
+		good = time(NULL);
+		take(&p, job, (long long)good);
+		draw(c, &p, &printed);
+		if (has_ended(job)) {
+			if (c->err.tty && !c->json)
+				fputc('\n', stderr);
+			return job;
+		}
+		json_decref(job);
+	}
+}
+
+/* --- the beginning ----------------------------------------------------------------------------------------------- */
+
+static json_t *create(cli *c, const char *path, json_t *request)
+{
+	json_t *job = http_json(c->http, "POST", path, json_incref(request));
+
+	if (!job)
+		cli_complain(c);
+	return job;
+}
+
+int follow_create(cli *c, const char *path, json_t *request, const char *file, int (*follow)(cli *c, const char *id))
+{
+	const bool there = strcmp(file, "-") != 0 && access(file, R_OK) != 0;
+	source corpus = {0};
+	json_t *job = NULL;
+	int status = CLI_FAILED;
+
+	if (there && json_object_set_new(request, "file", json_string(file)) == 0)
+		job = create(c, path, request);
+	if (!there && source_open(&corpus, file) && source_send(c, &corpus) &&
+	    json_object_set_new(request, "file", json_string(corpus.id)) == 0)
+		job = create(c, path, request);
+	if (!there && !job)
+		source_take_back(c, &corpus);
+	if (!there)
+		source_close(&corpus);
+
+	const char *id = json_string_value(json_object_get(job, "id"));
+
+	if (!job)
+		return CLI_FAILED;
+	if (!id)
+		status = cli_fail("the service's answer is not a job");
+	else if (!options_flag(&c->options, "detach"))
+		status = follow(c, id);
+	else {
+		if (c->json)
+			cli_print_json(job);
+		else
+			printf("%s\n", id);
+		status = CLI_OK;
+	}
+	json_decref(job);
+	return status;
+}

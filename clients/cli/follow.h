@@ -1,0 +1,18 @@
+/* follow.h - jobs over a file that have no model as their result: to begin one, and to follow it to its end. */
+#ifndef CLI_FOLLOW_H
+#define CLI_FOLLOW_H
+
+#include "clients/cli/cli.h"
+#include "clients/cli/progress.h"
+
+/* The job at `path`, with the id in place of its %s, as it is when it has ended; until then a progress line on stderr,
+ * of what `take` finds in the job at a time (Unix seconds). NULL after a complaint: the service has been away for too
+ * long, or refuses. A Ctrl-C ends the program, and not the job. */
+json_t *follow_wait(cli *c, const char *path, const char *id,
+                    void (*take)(progress *p, const json_t *job, long long time));
+/* POST the request with its member "file": that file of this machine, which is sent to the service unless it is there,
+ * or, what is none, the id of one there. Then `follow` the job, or with --detach print its id. A file that was sent for
+ * a job that is refused is deleted. Returns the exit status. */
+int follow_create(cli *c, const char *path, json_t *request, const char *file, int (*follow)(cli *c, const char *id));
+
+#endif
