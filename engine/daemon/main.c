@@ -25,16 +25,15 @@ static const option_row rows[] = {
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-static const char more_help[] =
-    "\n"
-    "Beside or instead of a running engine:\n"
-    "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
-    "  additived restore FROM --data DIR     restore a backup into an empty folder\n"
-    "  additived fsck --data DIR             check what is stored; lost blobs\n"
-    "  additived train-tokenizer             train a tokenizer on texts\n"
-    "\n"
-    "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
-    "acknowledged also survives kill -9.\n";
+static const char more_help[] = "\n"
+                                "Beside or instead of a running engine:\n"
+                                "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
+                                "  additived restore FROM --data DIR     restore a backup into an empty folder\n"
+                                "  additived fsck --data DIR             check what is stored; lost blobs\n"
+                                "  additived train-tokenizer             train a tokenizer on texts\n"
+                                "\n"
+                                "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
+                                "acknowledged also survives kill -9.\n";
 
 /* The limits' max_batch of 0 is the device's own. */
 static engine_options engine_options_of(const options *o)
@@ -54,7 +53,8 @@ static engine_options engine_options_of(const options *o)
 	                                   .max_sessions = (int)options_integer(o, "max-sessions", 256),
 	                                   .max_generations = (int)options_integer(o, "max-generations", 256),
 	                                   .max_batch = (int)options_integer(o, "max-batch", 0)},
-	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", SESSIONS_MAX_KNOWN),
+	                        .max_known_sessions =
+	                            (int)options_integer(o, "max-known-sessions", SESSIONS_MAX_KNOWN),
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};
 }
 
@@ -79,7 +79,7 @@ static int run(const engine_options *o)
 	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
 	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
-	json_object_seed(0);      /* before threads make objects */
+	json_object_seed(0); /* before threads make objects */
 	status s = engine_run(o, &forced, &err);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
@@ -100,8 +100,7 @@ static int start(const options *o)
 		return puts(ADDITIVE_VERSION) < 0;
 	if (!wrong)
 		return run(&e);
-	fprintf(stderr, "additived: %s%s%s\n", wrong, o->n_arguments ? ": " : "",
-	        o->n_arguments ? o->arguments[0] : "");
+	fprintf(stderr, "additived: %s%s%s\n", wrong, o->n_arguments ? ": " : "", o->n_arguments ? o->arguments[0] : "");
 	return 2;
 }
 

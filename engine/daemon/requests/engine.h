@@ -22,15 +22,15 @@
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 
 typedef struct engine_options {
-	const char *data;           /* folder */
-	const char *socket;         /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
-	bool allow_remote;          /* the socket may be reachable from other machines, which need no key */
-	const char *backend;        /* auto, cpu, cuda */
-	int device;                 /* which of several */
-	int threads;                /* 0: all cores */
-	int64_t data_budget;        /* bytes in the data folder; 0: as much as fits */
-	int retain_days;            /* of checkpoints of jobs that have ended; 0: for ever */
-	int64_t retain_bytes;       /* of all of those together; 0: without limit */
+	const char *data;     /* folder */
+	const char *socket;   /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
+	bool allow_remote;    /* the socket may be reachable from other machines, which need no key */
+	const char *backend;  /* auto, cpu, cuda */
+	int device;           /* which of several */
+	int threads;          /* 0: all cores */
+	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
+	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
+	int64_t retain_bytes; /* of all of those together; 0: without limit */
 	int64_t corpus_cache_bytes; /* of cached tokens that no job uses */
 	scheduler_limits limits;
 	int max_known_sessions; /* live and stored together */
@@ -60,7 +60,7 @@ typedef struct engine {
 	store *store;
 	char cache_folder[PATH_MAX]; /* of tokens, */
 	int64_t cache_budget;        /* and the options' corpus_cache_bytes */
-	struct device *device;       /* its snapshot only, once the executor runs */
+	struct device *device; /* its snapshot only, once the executor runs */
 	struct executor *executor;
 	struct listener *listener;
 	struct catalog *catalog;
