@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import ChatCompletion, Checkpoint, Completion, Deleted, File, Job, JobEvent, Model, SessionInfo
+from .answers import ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -147,6 +147,22 @@ class AsyncFiles:
         return answer
 
 
+async def _followed(sender: AsyncSender, base: str, job: str, after: str | None) -> AsyncIterator[JobEvent]:
+    cuts = 0
+    while True:
+        parser = EventParser()
+        try:
+            async for event in sender.events(calls.events(base, job, after), parser):
+                after, cuts = parser.last_id or after, 0
+                yield event
+            return
+        except ConnectionFailed:
+            cuts += 1
+            if cuts >= ATTEMPTS:
+                raise
+            await asyncio.sleep(backoff(cuts))
+
+
 class AsyncJobs:
     def __init__(self, sender: AsyncSender) -> None:
         self._sender = sender
@@ -179,21 +195,9 @@ class AsyncJobs:
     def checkpoints(self, job: str) -> AsyncIterator[Checkpoint]:
         return _pages(self._sender, calls.of(calls.JOBS, job, "checkpoints"))
 
-    async def events(self, job: str, after: str | None = None) -> AsyncIterator[JobEvent]:
+    def events(self, job: str, after: str | None = None) -> AsyncIterator[JobEvent]:
         """Every event, oldest first, until the job has ended. A stream that is cut is taken up behind the last event."""
-        cuts = 0
-        while True:
-            parser = EventParser()
-            try:
-                async for event in self._sender.events(calls.job_events(job, after), parser):
-                    after, cuts = parser.last_id or after, 0
-                    yield event
-                return
-            except ConnectionFailed:
-                cuts += 1
-                if cuts >= ATTEMPTS:
-                    raise
-                await asyncio.sleep(backoff(cuts))
+        return _followed(self._sender, calls.JOBS, job, after)
 
     async def metrics(self, job: str) -> list[dict[str, Any]]:
         """The data of the metrics events so far, oldest first."""
@@ -215,6 +219,47 @@ class AsyncJobs:
 
     def list(self) -> AsyncIterator[Job]:
         return _pages(self._sender, calls.JOBS)
+
+
+class AsyncEvaluations:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def create(self, model: str, file: str, **fields: Any) -> Evaluation:
+        answer: Evaluation = await self._sender.json(calls.create_evaluation(model, file, fields))
+        return answer
+
+    async def get(self, evaluation: str) -> Evaluation:
+        answer: Evaluation = await self._sender.json(calls.show(calls.EVALUATIONS, evaluation))
+        return answer
+
+    async def cancel(self, evaluation: str) -> Evaluation:
+        answer: Evaluation = await self._sender.json(calls.cancel_evaluation(evaluation))
+        return answer
+
+    async def delete(self, evaluation: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.EVALUATIONS, evaluation))
+        return answer
+
+    def events(self, evaluation: str, after: str | None = None) -> AsyncIterator[JobEvent]:
+        """Every event, oldest first, until the evaluation has ended."""
+        return _followed(self._sender, calls.EVALUATIONS, evaluation, after)
+
+    async def wait(self, evaluation: str, progress: bool = True) -> Evaluation:
+        """Until it has ended, in whatever way; its `status` says how. Progress goes to stderr."""
+        last: str | None = None
+        with Progress(progress, "token") as shown:
+            while True:
+                async for event in self.events(evaluation, last):
+                    last = event["id"]
+                    if event["type"] == "progress" and (data := event["data"]):
+                        shown.show({**data, "step": data["tokens"], "total_steps": data["total_tokens"]})
+                if (state := await self.get(evaluation))["status"] in ENDED:
+                    return state
+                await asyncio.sleep(1)
+
+    def list(self) -> AsyncIterator[Evaluation]:
+        return _pages(self._sender, calls.EVALUATIONS)
 
 
 class AsyncSession:
@@ -286,7 +331,7 @@ class AsyncClient:
                  connect_timeout: float = 5.0) -> None:
         self._sender = AsyncSender(**options(base_url, api_key, httpx.Timeout(timeout, connect=connect_timeout)))
         self.models, self.files, self.jobs = AsyncModels(self._sender), AsyncFiles(self._sender), AsyncJobs(self._sender)
-        self.sessions = AsyncSessions(self._sender)
+        self.evaluations, self.sessions = AsyncEvaluations(self._sender), AsyncSessions(self._sender)
 
     async def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = await self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import ChatCompletion, Checkpoint, Completion, Deleted, File, Job, JobEvent, Model, SessionInfo
+from .answers import ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -147,6 +147,22 @@ class Files:
         return answer
 
 
+def _followed(sender: Sender, base: str, job: str, after: str | None) -> Iterator[JobEvent]:
+    cuts = 0
+    while True:
+        parser = EventParser()
+        try:
+            for event in sender.events(calls.events(base, job, after), parser):
+                after, cuts = parser.last_id or after, 0
+                yield event
+            return
+        except ConnectionFailed:
+            cuts += 1
+            if cuts >= ATTEMPTS:
+                raise
+            time.sleep(backoff(cuts))
+
+
 class Jobs:
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -181,19 +197,7 @@ class Jobs:
 
     def events(self, job: str, after: str | None = None) -> Iterator[JobEvent]:
         """Every event, oldest first, until the job has ended. A stream that is cut is taken up behind the last event."""
-        cuts = 0
-        while True:
-            parser = EventParser()
-            try:
-                for event in self._sender.events(calls.job_events(job, after), parser):
-                    after, cuts = parser.last_id or after, 0
-                    yield event
-                return
-            except ConnectionFailed:
-                cuts += 1
-                if cuts >= ATTEMPTS:
-                    raise
-                time.sleep(backoff(cuts))
+        return _followed(self._sender, calls.JOBS, job, after)
 
     def metrics(self, job: str) -> list[dict[str, Any]]:
         """The data of the metrics events so far, oldest first."""
@@ -215,6 +219,47 @@ class Jobs:
 
     def list(self) -> Iterator[Job]:
         return _pages(self._sender, calls.JOBS)
+
+
+class Evaluations:
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def create(self, model: str, file: str, **fields: Any) -> Evaluation:
+        answer: Evaluation = self._sender.json(calls.create_evaluation(model, file, fields))
+        return answer
+
+    def get(self, evaluation: str) -> Evaluation:
+        answer: Evaluation = self._sender.json(calls.show(calls.EVALUATIONS, evaluation))
+        return answer
+
+    def cancel(self, evaluation: str) -> Evaluation:
+        answer: Evaluation = self._sender.json(calls.cancel_evaluation(evaluation))
+        return answer
+
+    def delete(self, evaluation: str) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.EVALUATIONS, evaluation))
+        return answer
+
+    def events(self, evaluation: str, after: str | None = None) -> Iterator[JobEvent]:
+        """Every event, oldest first, until the evaluation has ended."""
+        return _followed(self._sender, calls.EVALUATIONS, evaluation, after)
+
+    def wait(self, evaluation: str, progress: bool = True) -> Evaluation:
+        """Until it has ended, in whatever way; its `status` says how. Progress goes to stderr."""
+        last: str | None = None
+        with Progress(progress, "token") as shown:
+            while True:
+                for event in self.events(evaluation, last):
+                    last = event["id"]
+                    if event["type"] == "progress" and (data := event["data"]):
+                        shown.show({**data, "step": data["tokens"], "total_steps": data["total_tokens"]})
+                if (state := self.get(evaluation))["status"] in ENDED:
+                    return state
+                time.sleep(1)
+
+    def list(self) -> Iterator[Evaluation]:
+        return _pages(self._sender, calls.EVALUATIONS)
 
 
 class Session:
@@ -286,7 +331,7 @@ class Client:
                  connect_timeout: float = 5.0) -> None:
         self._sender = Sender(**options(base_url, api_key, httpx.Timeout(timeout, connect=connect_timeout)))
         self.models, self.files, self.jobs = Models(self._sender), Files(self._sender), Jobs(self._sender)
-        self.sessions = Sessions(self._sender)
+        self.evaluations, self.sessions = Evaluations(self._sender), Sessions(self._sender)
 
     def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

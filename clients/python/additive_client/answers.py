@@ -81,6 +81,40 @@ class JobEvent(TypedDict):
     data: dict[str, Any] | None
 
 
+class EvaluationProgress(TypedDict):
+    tokens: int
+    total_tokens: int
+    tokens_per_second: float | None
+    eta_seconds: float | None
+    nats_per_token: float | None
+
+
+class EvaluationReport(TypedDict):
+    object: str
+    tokens: int
+    bytes: int
+    nats_per_token: float | None
+    perplexity: float | None
+    bits_per_byte: float | None
+    accuracy: float | None
+    positions: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+
+
+class Evaluation(TypedDict):
+    id: str
+    object: str
+    created_at: int
+    finished_at: int | None
+    status: str
+    model: str
+    file: str
+    settings: dict[str, Any]
+    progress: EvaluationProgress
+    error: dict[str, Any] | None
+    result: EvaluationReport | None
+
+
 class Checkpoint(TypedDict):
     id: str
     object: str

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from .transport import Call, Part, get, given, once
 
-MODELS, FILES, JOBS, SESSIONS = "/v1/models", "/v1/files", "/v1/fine_tuning/jobs", "/v1/sessions"
+MODELS, FILES, JOBS, EVALUATIONS, SESSIONS = "/v1/models", "/v1/files", "/v1/fine_tuning/jobs", "/v1/evaluations", "/v1/sessions"
 
 
 def of(base: str, name: str, *rest: str) -> str:
@@ -47,8 +47,16 @@ def change_job(job: str, change: str) -> Call:
     return Call("POST", of(JOBS, job, change))
 
 
-def job_events(job: str, last: str | None) -> Call:
-    call = get(of(JOBS, job, "events"), {"stream": "true"}, accept="text/event-stream")
+def create_evaluation(model: str, file: str, fields: dict[str, Any]) -> Call:
+    return once("POST", EVALUATIONS, body={"model": model, "file": file, **fields})
+
+
+def cancel_evaluation(evaluation: str) -> Call:
+    return Call("POST", of(EVALUATIONS, evaluation, "cancel"))
+
+
+def events(base: str, job: str, last: str | None) -> Call:
+    call = get(of(base, job, "events"), {"stream": "true"}, accept="text/event-stream")
     return dataclasses.replace(call, headers={"Last-Event-ID": last}) if last else call
 
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
 
@@ -129,9 +130,8 @@ json_t *tokens_name(const tokenizer *t, int32_t id)
 	size_t n = tokenizer_token_bytes(t, id, bytes, sizeof bytes), used = strlen(escaped);
 	if (n == 0) /* a special token: without its name all of them would be called the same */
 		n = tokenizer_token_name(t, id, bytes, sizeof bytes);
-	json_t *name = memchr(bytes, 0, n) ? NULL : json_stringn(bytes, n); /* NULL: not UTF-8 */
-	if (name)
-		return name;
+	if (!memchr(bytes, 0, n) && utf8_valid_prefix(bytes, n) == n)
+		return json_stringn(bytes, n);
 	for (size_t i = 0; i < n; i++)
 		used += (size_t)sprintf(escaped + used, "\\x%02x", (unsigned char)bytes[i]);
 	return json_stringn(escaped, used);

@@ -80,9 +80,9 @@ static int teardown(void **state)
 typedef struct note {
 	task task;
 	int number, ran, done;
-	atomic_int asked;  /* calls of prepare */
+	atomic_int asked; /* calls of prepare */
 	atomic_int wanted; /* of them, until it is ready */
-	uint64_t slices;   /* of training begun when it ran */
+	uint64_t slices; /* of training begun when it ran */
 	int *last_done;
 } note;
 
@@ -259,8 +259,9 @@ static void a_task_that_waits_delays_no_other_and_no_work(void **state)
 	fixture *f = *state;
 	int last = -1;
 	f->device.unit_ns = 10000;
-	note slow = waiting_note(1, INT32_MAX, &last),
-	     quick = {.task = {.run = run_note, .done = note_done}, .number = 2, .last_done = &last};
+	note slow = waiting_note(1, INT32_MAX, &last), quick = {.task = {.run = run_note, .done = note_done},
+	                                                         .number = 2,
+	                                                         .last_done = &last};
 	assert_true(executor_submit(f->executor, &slow.task));
 	assert_true(executor_submit(f->executor, &quick.task));
 	until(f, &last, 2);

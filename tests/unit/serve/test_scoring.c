@@ -332,6 +332,105 @@ static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **s
 	free(c);
 }
 
+/* Log-probabilities of the tokens behind each, by the parallel form. */
+static void plain_scores(const fixture *f, const int32_t *tokens, int64_t n, double *out)
+{
+	plan *p;
+	const model *m = served_model_model(f->model);
+	const forward_spec spec = {.batch = 1, .length = n, .logits = LOGITS_ALL};
+	float *logits = malloc((size_t)(n * VOCAB) * sizeof *logits);
+	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_TOKENS, tokens), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits), STATUS_OK);
+	for (int64_t i = 0; i + 1 < n; i++) {
+		double sum = 0;
+		for (int v = 0; v < VOCAB; v++)
+			sum += exp((double)logits[i * VOCAB + v]);
+		out[i] = (double)logits[i * VOCAB + tokens[i + 1]] - log(sum);
+	}
+	free(logits);
+	plan_free(p);
+}
+
+typedef struct scored {
+	int32_t ids[LONGEST], next[LONGEST];
+	token_logprob scores[LONGEST], best[LONGEST];
+} scored;
+
+/* Tokens from … to - 1, scored but for every seventh of what stands behind them. */
+static scoring_sequence scored_sequence(scored *x, int64_t from, int64_t to, void *state)
+{
+	for (int64_t i = from; i < to; i++) {
+		x->next[i] = i % 7 == 0 || i + 1 == LONGEST ? -1 : x->ids[i + 1];
+		x->scores[i] = x->best[i] = (token_logprob){-2, NAN};
+	}
+	return (scoring_sequence){.ids = x->ids + from,
+	                          .count = to - from,
+	                          .next = x->next + from,
+	                          .scores = x->scores + from,
+	                          .best = x->best + from,
+	                          .carried = state,
+	                          .before = from};
+}
+
+static void assert_scores(const scored *x, const double *plain, const char *name)
+{
+	for (int64_t i = 0; i < LONGEST; i++) {
+		const token_logprob score = x->scores[i], best = x->best[i];
+		if (x->next[i] < 0) {
+			assert_true(score.token == -2 && best.token == -2);
+			continue;
+		}
+		assert_int_equal(score.token, x->ids[i + 1]);
+		assert_true(best.logprob >= score.logprob &&
+		            (best.token == score.token) == (best.logprob == score.logprob));
+		if (!(fabs((double)score.logprob - plain[i]) <= 5e-5))
+			fail_msg("%s, token %lld: %g for %g", name, (long long)i, (double)score.logprob, plain[i]);
+	}
+}
+
+static void score_next(fixture *f, caller *c, const scoring_sequence *q)
+{
+	*c = (caller){.finished = 0};
+	c->request =
+	    (scoring_request){.sequences = q, .n_sequences = 1, .width = VOCAB, .finished = finished, .context = c};
+	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
+	drain(f);
+	assert_true(c->finished == 1 && c->status == STATUS_OK);
+}
+
+static void a_state_that_is_carried_gives_the_scores_of_one_pass_whatever_is_read_between(void **state)
+{
+	(void)state;
+	static const int64_t cuts[] = {0, 1, 40, 41, 256, LONGEST};
+	for (int kind = 0; kind < ENCODER; kind++) {
+		fixture f;
+		scored *x = malloc(sizeof *x);
+		double plain[LONGEST];
+		caller *c = malloc(sizeof *c);
+		open_named(&f, kind, DTYPE_PANEL_F32, false);
+		random_tokens(x->ids, LONGEST, 77);
+		plain_scores(&f, x->ids, LONGEST, plain);
+		scoring_sequence whole = scored_sequence(x, 0, LONGEST, NULL), other = {.ids = x->ids, .count = 50};
+		score_next(&f, c, &whole);
+		assert_scores(x, plain, models[kind].name);
+		void *carried = malloc(statepool_slot_bytes(f.model->pool));
+		for (size_t k = 0; k + 1 < sizeof cuts / sizeof *cuts; k++) {
+			const scoring_sequence part = scored_sequence(x, cuts[k], cuts[k + 1], carried);
+			score_next(&f, c, &part);
+			other.ids = x->ids + 1; /* takes the slot meanwhile */
+			score(&f, c, POOL_LAST, 1, &other);
+		}
+		assert_scores(x, plain, models[kind].name);
+		free(carried);
+		free(c);
+		free(x);
+		fixture_close(&f);
+	}
+}
+
 static void bad_requests_are_refused_by_name(void **state)
 {
 	(void)state;
@@ -439,6 +538,7 @@ int main(void)
 	    cmocka_unit_test(long_scorings_and_short_ones_take_turns_and_disturb_nothing),
 	    cmocka_unit_test(a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end),
 	    cmocka_unit_test(a_sequence_gives_the_logits_of_each_token_that_is_asked_for),
+	    cmocka_unit_test(a_state_that_is_carried_gives_the_scores_of_one_pass_whatever_is_read_between),
 	    cmocka_unit_test(bad_requests_are_refused_by_name),
 	    cmocka_unit_test(as_many_scorings_as_generations_may_be_under_way),
 	    cmocka_unit_test(a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same),
