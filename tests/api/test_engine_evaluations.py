@@ -6,7 +6,7 @@ import math
 import numpy
 import pytest
 
-from engine_client import PATIENCE, TEXT, TINY, EngineError, daemon, engine, own_daemon, train  # noqa: F401
+from engine_client import PATIENCE, TEXT, TINY, TINY_TRILINEAR, EngineError, daemon, engine, own_daemon, train  # noqa: F401
 
 UNBOUNDED = {**TINY["config"], "position_embedding": "none"}
 SONG = TEXT[:5000]
@@ -16,8 +16,10 @@ UNIT = 4096  # tokens between two borders
 
 @pytest.fixture(scope="module")
 def models(engine):
-    """One whose state is carried through any text, and one whose sequences are bounded."""
-    return {"carried": train(engine, config=UNBOUNDED), "bounded": train(engine)}
+    """Two whose states are carried through any text, and one whose sequences are bounded."""
+    matching = {**TINY_TRILINEAR["config"], "input": "hashed", "match_window": 64}
+    return {"carried": train(engine, config=UNBOUNDED), "bounded": train(engine),
+            "matching": train(engine, architecture="trilinear", config=matching)}
 
 
 def wait(engine, id, seconds=PATIENCE):
@@ -83,8 +85,9 @@ def assert_report(report, scored):
 
 # --- numbers -------------------------------------------------------------------------------
 
-def test_a_carried_context_is_one_long_pass(engine, models):
-    model = models["carried"]
+@pytest.mark.parametrize("name", ["carried", "matching"])
+def test_a_carried_context_is_one_long_pass(engine, models, name):
+    model = models[name]
     done = evaluate(engine, model, SONG)
     assert done["settings"] == {"context": "carried", "length": None, "stride": None, "reset_at_document": False, "top": 20, "dtype": "fp32"}
     ids, report = tokens_of(engine, model, SONG), done["result"]
@@ -229,7 +232,7 @@ def test_other_weights_end_it(engine):
 
 @pytest.mark.parametrize("context", [{"context": "carried"}, {"context": "sliding", "length": 200, "stride": 100},
                                      {"context": "carried", "reset_at_document": True}])
-def test_one_that_is_killed_again_and_again_has_the_same_report_bit_for_bit(own_daemon, context):
+def test_one_that_is_killed_and_stopped_has_the_same_report_bit_for_bit(own_daemon, context):
     daemon = own_daemon()
     with daemon.connect() as engine:
         model = train(engine, config=UNBOUNDED)
@@ -238,17 +241,15 @@ def test_one_that_is_killed_again_and_again_has_the_same_report_bit_for_bit(own_
         request = {"model": model, "file": file, **context}
         whole = wait(engine, engine.call("evaluation.create", request)["id"])
         id = engine.call("evaluation.create", request)["id"]
-        kills = 0
-        while kills < 2:
+        for end in (daemon.kill, daemon.stop):
             reported = lambda: len([e for e in engine.call("evaluation.events", {"id": id, "limit": 1000})["data"] if e["type"] == "progress"])
             before = reported()
             engine.wait(lambda: reported() > before)
             kept = [e["data"]["tokens"] for e in engine.call("evaluation.events", {"id": id})["data"] if e["type"] == "progress"][0]
-            daemon.kill()
+            end()
             daemon.start()
             engine.close()
             engine = daemon.connect()
-            kills += 1
             assert engine.call("evaluation.get", {"id": id})["progress"]["tokens"] >= kept > 0
         ended = wait(engine, id)
         assert ended["status"] == "succeeded" and ended["result"] == whole["result"] and ended["settings"] == whole["settings"]
