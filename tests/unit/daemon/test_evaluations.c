@@ -54,8 +54,12 @@ static void score(const evaluation_unit *u)
 /* settings: by context, length and stride; window and overlap follow. */
 static evaluation_settings settings_of(evaluation_context context, int64_t length, int64_t stride, bool documents)
 {
-	const evaluation_settings asked = {
-	    .context = context, .length = length, .stride = stride, .reset_at_document = documents, .top = 9};
+	const evaluation_settings asked = {.context = context,
+	                                   .length = length,
+	                                   .stride = stride,
+	                                   .reset_at_document = documents,
+	                                   .top = 9,
+	                                   .weights = DTYPE_PANEL_F32};
 	evaluation_settings s;
 	json_t *written = evaluation_settings_write(&asked);
 	assert_int_equal(evaluation_settings_restore(&s, written, NULL), STATUS_OK);
