@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +63,11 @@ def test_serving_is_measured_in_each_of_its_forms(mode, arguments, fields):
 def test_contributions_and_gradients_are_measured_beside_a_forward():
     measured = json.loads(run("bench_explain", config("additive"), "fp32", 24))
     assert measured["tokens"] == 24 and all(measured[f"{what}_ns"] > 0 for what in ("forward", "contributions", "gradient"))
+
+
+def test_carried_state_is_measured_beside_blocks_alone(service):
+    script = ROOT / "tests" / "bench" / "carry_state.py"
+    out = subprocess.run([sys.executable, script, service.url, "--steps", "6", "--seeds", "1"], capture_output=True, text=True, check=True, timeout=120).stdout
+    blocks, carried = map(json.loads, out.splitlines())
+    assert (blocks["status"], carried["status"], blocks["carry_state"], carried["carry_state"]) == ("succeeded", "succeeded", False, True)
+    assert blocks["valid_loss"] != carried["valid_loss"]
