@@ -4,19 +4,28 @@ import asyncio
 import http.server
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import threading
+import time
+import types
+import zipfile
 
 import pytest
+import yaml
 
 from conftest import SMALL, TEXT
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "clients" / "python"
 sys.path.insert(0, str(PACKAGE))
 import additive_client  # noqa: E402
+from additive_client.progress import Progress  # noqa: E402
 
 GREEDY = {"max_tokens": 12, "temperature": 0}
+# Not for programs that train and write: the service's own pages and numbers, and what other clients know by these names.
+WITHOUT_CALLS = {"/healthz", "/metrics", "/openapi", "/readyz", "/version", "/v1/storage", "/v1/detokenize", "/v1/responses",
+                 "/v1/explain/evaluate", "/v1/explain/evaluations"}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +91,15 @@ def test_contributions_sum_to_the_score_and_the_page_is_the_services_own(client,
     assert "<html" in explanation.to_html()
 
 
+def test_tokens_and_vectors_of_a_text(client, trained):
+    assert len(client.tokenize(trained, "9 bottles")["tokens"]) >= 9
+    assert len(client.embed(trained, ["9", "8"])["data"]) == 2
+    for refused in (client.classify, client.fill_mask):
+        with pytest.raises(additive_client.APIError) as caught:
+            refused(trained, "9")
+        assert caught.value.param == "model"
+
+
 def test_an_error_carries_status_type_code_and_parameter(client, trained):
     with pytest.raises(additive_client.APIError) as caught:
         client.complete(trained, "x", max_tokens=-1)
@@ -141,6 +159,57 @@ def test_events_go_on_behind_the_last_one_when_the_stream_is_cut(unreliable):
     assert server.asked[1]["Last-Event-ID"] == "1"
 
 
+def test_a_job_is_paused_taken_up_and_cancelled(client):
+    job = client.jobs.create("additive", client.files.upload(TEXT.encode(), "a.txt")["id"], additive=dict(SMALL, max_steps=1_000_000))["id"]
+    assert client.jobs.pause(job)["status"] in ("paused", "pausing", "running")
+    while client.jobs.get(job)["status"] != "paused":
+        time.sleep(0.02)
+    assert client.jobs.resume(job)["status"] != "paused" and client.jobs.cancel(job)["id"] == job
+    assert client.jobs.wait(job, progress=False)["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_progress_is_a_line_for_each_event_or_a_bar_where_tqdm_is_installed(monkeypatch, capsys, installed):
+    updates = []
+
+    class Bar:
+        n = 0
+
+        def __init__(self, total, unit):
+            updates.append((total, unit))
+
+        def set_postfix(self, losses, refresh):
+            updates.append(losses)
+
+        def update(self, steps):
+            self.n += steps
+            updates.append(self.n)
+
+        def close(self):
+            updates.append("closed")
+
+    monkeypatch.setitem(sys.modules, "tqdm", types.SimpleNamespace(tqdm=Bar) if installed else None)
+    with Progress(True) as shown:
+        shown.show({"step": 3, "total_steps": 9, "train_loss": 1.5})
+        shown.show({"step": 7, "total_steps": 9, "train_loss": 1.25, "valid_loss": 2})
+    lines = capsys.readouterr().err.splitlines()
+    if installed:
+        assert updates == [(9, "step"), {"train_loss": "1.500"}, 3, {"train_loss": "1.250", "valid_loss": "2.000"}, 7, "closed"] and not lines
+    else:
+        assert lines == ["step 3 of 9 train_loss 1.500", "step 7 of 9 train_loss 1.250 valid_loss 2.000"] and not updates
+
+
+def test_every_operation_of_the_contract_has_a_call_or_a_reason_to_have_none():
+    contract = yaml.safe_load((PACKAGE.parents[1] / "proto" / "openapi.yaml").read_text())
+    operations = {node["operationId"]: (method.upper(), path) for path, methods in contract["paths"].items()
+                  for method, node in methods.items() if "operationId" in node}
+    source = (PACKAGE / "additive_client" / "calls.py").read_text() + (PACKAGE / "additive_client" / "_async.py").read_text()
+    # The first constant part of a path: "/v1/files", "/v1/fine_tuning/jobs", …
+    roots = {re.match(r"(/v1)?(/[a-z_-]+)+", path)[0] for _, path in operations.values() if path != "/"}
+    without = {root for root in roots if f'"{root}' not in source}
+    assert without == WITHOUT_CALLS, sorted(without ^ WITHOUT_CALLS)
+
+
 @pytest.mark.slow
 def test_the_package_installs_is_typed_and_its_readme_runs_as_written(service, tmp_path):
     def run(*command):
@@ -150,9 +219,19 @@ def test_the_package_installs_is_typed_and_its_readme_runs_as_written(service, t
 
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", PACKAGE, "mypy==1.18.2")
+    wheels = tmp_path / "wheels"
+    run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, PACKAGE)
+    (wheel,) = wheels.iterdir()
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "additive_client/py.typed" in names and "additive_client/torch/additive.py" in names and not any("test" in name for name in names)
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[progress,pandas]", "mypy==1.18.2")
     run(python, "-m", "mypy", "--config-file", PACKAGE / "pyproject.toml", "-p", "additive_client")
-    code = (PACKAGE / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    blocks = [block.split("```")[0] for block in (PACKAGE / "README.md").read_text().split("```python\n")[1:]]
+    assert len(blocks) > 9 and "import torch" in blocks[-1]
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0:
+        blocks.pop()
     (tmp_path / "corpus.txt").write_text(TEXT)
-    (tmp_path / "readme.py").write_text(code.replace("http://127.0.0.1:8080", service.url))
-    assert "sums" in run(python, "readme.py")
+    (tmp_path / "readme.py").write_text("".join(blocks).replace("http://127.0.0.1:8080", service.url))
+    said = run(python, "readme.py")
+    assert "400 additive.batch_size" in said and "valid_loss" in said and "position" in said
+    assert "<html" in (tmp_path / "explanation.html").read_text()

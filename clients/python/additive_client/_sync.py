@@ -350,6 +350,22 @@ class Client:
         call = calls.chat({"model": model, "messages": messages, **fields})
         return self._sender.events(calls.streamed(call), EventParser())
 
+    def tokenize(self, model: str, text: str, **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._sender.json(calls.reading("/v1/tokenize", model, {"text": text, **fields}))
+        return answer
+
+    def embed(self, model: str, input: str | list[str], **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._sender.json(calls.reading("/v1/embeddings", model, {"input": input, **fields}))
+        return answer
+
+    def classify(self, model: str, input: str | list[str], **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._sender.json(calls.reading("/v1/classify", model, {"input": input, **fields}))
+        return answer
+
+    def fill_mask(self, model: str, input: str, **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._sender.json(calls.reading("/v1/fill-mask", model, {"input": input, **fields}))
+        return answer
+
     def explain(self, model: str | None = None, input: str | list[int] | None = None, **fields: Any) -> Explanation:
         body = given(model=model, input=input, **fields)
         return Explanation(self._sender.json(calls.explain(body)), self._sender, calls.explain(body, "text/html"))

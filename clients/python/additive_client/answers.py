@@ -44,6 +44,9 @@ class Progress(TypedDict, total=False):
     best_step: int | None
     best_valid_loss: float | None
     result_step: int | None
+    skipped_steps: int
+    gradient_noise: float | None
+    suggested_learning_rate: float | None
     bits_per_byte: float | None
     perplexity: float | None
     accuracy: float | None

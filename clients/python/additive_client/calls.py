@@ -88,6 +88,11 @@ def session_state(session: str) -> Call:
     return get(of(SESSIONS, session, "state"), accept="application/octet-stream")
 
 
+def reading(path: str, model: str, fields: dict[str, Any]) -> Call:
+    """A question to a model that changes nothing."""
+    return Call("POST", path, body={"model": model, **fields}, repeatable=True)
+
+
 def explain(fields: dict[str, Any], accept: str = "application/json") -> Call:
     return Call("POST", "/v1/explain", body=fields, accept=accept, repeatable=True)
 
