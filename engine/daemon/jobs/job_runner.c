@@ -129,10 +129,10 @@ static json_t *describe_end(const train_progress *p)
 {
 	const bool early = p->step < p->total_steps;
 	if (isfinite(p->suggested_rate))
-		return job_document_event("info",
-		                          "%s at a rate of %.3g, step %lld; the training loss fell fastest at %.3g",
-		                          early ? "The range test ended" : "The rate was the highest", p->learning_rate,
-		                          (long long)p->step, p->suggested_rate);
+		return job_document_event(
+		    "info",
+		    "The range test ended at a rate of %.3g, step %lld of %lld; the training loss fell fastest at %.3g",
+		    p->learning_rate, (long long)p->step, (long long)p->total_steps, p->suggested_rate);
 	if (!early && p->result_step == p->step)
 		return NULL;
 	return job_document_event("info",
