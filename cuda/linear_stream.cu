@@ -263,7 +263,7 @@ struct linear_stream_grad_call {
 	const float *query, *before, *y, *normalizer, *dy;
 	const int32_t *slot, *position;
 	float *dq;
-	int64_t n, heads, total, slot_floats, offset; /* total: of B · N · H */
+	int64_t n, heads, total, slot_floats, head_floats, offset; /* total: of B · N · H */
 	int dh;
 	float eps;
 };
@@ -275,8 +275,8 @@ static __global__ void __launch_bounds__(THREADS) linear_stream_grad_kernel(line
 	const int lane = threadIdx.x % WARP;
 	for (int64_t i = grid_first() / WARP; i < c.total; i += grid_stride() / WARP) {
 		const int64_t sequence = i / c.heads / c.n, h = i % c.heads, at = i * c.dh;
-		const float *state = c.before + c.slot[sequence] * c.slot_floats + c.offset;
-		const float *sums = state + linear_sums(c.dh, h), *z = state + linear_normals(c.dh, h);
+		const float *sums = c.before + c.slot[sequence] * c.slot_floats + c.offset + h * c.head_floats;
+		const float *z = sums + c.dh * c.dh;
 		const float normal = c.normalizer[i];
 		const bool reads = c.position[sequence] != 0 && normal != 0.0f;
 		const float inverse = reads ? 1.0f / (normal + c.eps) : 0.0f;
@@ -314,6 +314,7 @@ status cuda_linear_stream_grad(backend *b, const op_call *call)
 	c.heads = p->heads;
 	c.total = q.dim[0] * q.dim[1] * p->heads;
 	c.slot_floats = call->in[1].shape.dim[1];
+	c.head_floats = linear_head_floats(q.dim[2] / p->heads);
 	c.offset = p->offset;
 	c.dh = (int)(q.dim[2] / p->heads);
 	c.eps = p->eps;
