@@ -1,11 +1,12 @@
-/* The numbers of a job's metrics events as a table, the oldest first. Events are read page by page, the next page when
- * the client has taken the rows of the one before, so a slow client holds one page. */
+/* The numbers of a job's metrics events, the oldest first, as a table or a picture. Events are read page by page, the
+ * next page when the client has taken the rows of the one before, so a slow client holds one page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gen/routes.h"
 #include "server/forward.h"
+#include "server/job_plot.h"
 
 enum { JOB_METRICS_PAGE = 200, JOB_METRICS_ID_BYTES = 64 };
 
@@ -18,6 +19,7 @@ enum { JOB_METRICS_COLUMNS = sizeof job_metrics_columns / sizeof *job_metrics_co
 typedef struct job_metrics {
 	char after[JOB_METRICS_ID_BYTES]; /* the last event that was read; "" before the first page */
 	bool begun, more;                 /* the answer; there are events behind `after` */
+	job_plot *plot;                   /* of a picture; NULL: a table */
 } job_metrics;
 
 static void job_metrics_page(request *r);
@@ -34,9 +36,6 @@ static void job_metrics_number(buffer *out, const json_t *number)
 static void job_metrics_row(buffer *out, const json_t *event)
 {
 	const json_t *data = json_object_get(event, "data");
-	const char *type = json_string_value(json_object_get(event, "type"));
-	if (!type || strcmp(type, "metrics") != 0)
-		return;
 	job_metrics_number(out, json_object_get(event, "created_at"));
 	for (int i = 0; i < JOB_METRICS_COLUMNS; i++) {
 		buffer_string(out, ",");
@@ -53,24 +52,43 @@ static void job_metrics_header(buffer *out)
 	buffer_string(out, "\n");
 }
 
+static void job_metrics_begin(request *r, buffer *rows)
+{
+	job_metrics *m = r->state;
+	m->begun = true;
+	reply_begin(r, m->plot ? "image/svg+xml" : "text/csv; charset=utf-8", REPLY_SIZE_UNKNOWN, false);
+	if (!m->plot)
+		job_metrics_header(rows);
+}
+
+static void job_metrics_take(job_metrics *m, const json_t *event, buffer *rows)
+{
+	const char *type = json_string_value(json_object_get(event, "type"));
+	if (!type || strcmp(type, "metrics") != 0)
+		return;
+	if (m->plot)
+		job_plot_add(m->plot, json_object_get(event, "data"));
+	else
+		job_metrics_row(rows, event);
+}
+
 static void job_metrics_write(request *r, const json_t *page)
 {
 	job_metrics *m = r->state;
 	buffer rows = {0};
 	size_t i;
 	json_t *event;
-	if (!m->begun) {
-		m->begun = true;
-		reply_begin(r, "text/csv; charset=utf-8", REPLY_SIZE_UNKNOWN, false);
-		job_metrics_header(&rows);
-	}
+	if (!m->begun)
+		job_metrics_begin(r, &rows);
 	json_array_foreach(json_object_get(page, "data"), i, event)
 	{
-		job_metrics_row(&rows, event);
+		job_metrics_take(m, event, &rows);
 		const char *id = json_string_value(json_object_get(event, "id"));
 		snprintf(m->after, sizeof m->after, "%s", id ? id : "");
 	}
 	m->more = json_is_true(json_object_get(page, "has_more")) && m->after[0];
+	if (m->plot && !m->more)
+		job_plot_write(m->plot, r->params[0], &rows);
 	if (rows.failed)
 		reply_out_of_memory(r);
 	else if (rows.used > 0)
@@ -114,17 +132,32 @@ static void job_metrics_drained(request *r)
 
 static void job_metrics_release(request *r)
 {
+	free(((job_metrics *)r->state)->plot);
 	free(r->state);
 }
 
-void job_metrics_csv(request *r)
+static void job_metrics_start(request *r, bool plots)
 {
-	r->state = calloc(1, sizeof(job_metrics));
-	if (!r->state) {
+	job_metrics *m = r->state = calloc(1, sizeof *m);
+	if (m && plots)
+		m->plot = calloc(1, sizeof *m->plot);
+	if (!m || (plots && !m->plot)) {
+		free(m);
+		r->state = NULL;
 		reply_out_of_memory(r);
 		return;
 	}
 	r->drained = job_metrics_drained;
 	r->release = job_metrics_release;
 	job_metrics_page(r);
+}
+
+void job_metrics_csv(request *r)
+{
+	job_metrics_start(r, false);
+}
+
+void job_metrics_svg(request *r)
+{
+	job_metrics_start(r, true);
 }

@@ -89,6 +89,44 @@ static void add_training(json_t *all, const engine *e, const device_stats *d)
 	add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(e->jobs));
 }
 
+/* The curves of the jobs that have begun and not ended, where they are now: a sample for each. */
+static const struct job_gauge {
+	const char *member, *name, *help;
+} job_gauges[] = {
+    {"step", "additive_job_step", "Optimiser steps of a job that runs or is paused."},
+    {"train_loss", "additive_job_train_loss", "Of its last step, nats."},
+    {"valid_loss", "additive_job_valid_loss", "Of its last validation, nats."},
+    {"learning_rate", "additive_job_learning_rate", "Of its last step."},
+    {"gradient_norm", "additive_job_gradient_norm", "Of its last step, before clipping."},
+    {"tokens_per_second", "additive_job_tokens_per_second", "Its speed while it runs."},
+};
+
+typedef struct job_samples {
+	const char *member;
+	json_t *samples;
+} job_samples;
+
+static void add_job_sample(void *context, const char *id, const json_t *progress)
+{
+	const job_samples *s = context;
+	json_t *number = json_object_get(progress, s->member);
+	if (json_is_number(number))
+		json_array_append_new(s->samples, json_pack("{s:{s:s}, s:O}", "labels", "job", id, "value", number));
+}
+
+static void add_jobs(json_t *all, const engine *e)
+{
+	for (size_t i = 0; i < sizeof job_gauges / sizeof *job_gauges; i++) {
+		const struct job_gauge *g = &job_gauges[i];
+		job_samples s = {g->member, json_array()};
+		jobs_each_begun(e->jobs, add_job_sample, &s);
+		if (json_array_size(s.samples) > 0)
+			json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:O}", "name", g->name, "type", "gauge",
+			                                     "help", g->help, "samples", s.samples));
+		json_decref(s.samples);
+	}
+}
+
 void metrics_read(stream *s)
 {
 	const engine *e = s->engine;
@@ -111,5 +149,6 @@ void metrics_read(stream *s)
 	    store_damaged_count(e->store));
 	add_serving(all, e, &d);
 	add_training(all, e, &d);
+	add_jobs(all, e);
 	stream_result(s, json_pack("{s:o}", "metrics", all));
 }

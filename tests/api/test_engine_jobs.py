@@ -76,6 +76,20 @@ def test_a_job_with_an_average_gives_the_average_and_checkpoints_hold_both(engin
         assert weights(engine, last) == weights(engine, done["fine_tuned_model"])
 
 
+def gauges(engine, job):
+    return {m["name"]: s["value"] for m in engine.call("engine.metrics")["metrics"] for s in m.get("samples", []) if s["labels"].get("job") == job}
+
+
+def test_the_numbers_of_a_job_that_has_begun_are_among_the_metrics(engine, file):
+    job = engine.call("job.create", job_params(file, 1000000, eval_every=10))["id"]
+    engine.wait(lambda: "additive_job_valid_loss" in gauges(engine, job))
+    found = gauges(engine, job)
+    assert set(found) == {f"additive_job_{name}" for name in ("step", "train_loss", "valid_loss", "learning_rate", "gradient_norm", "tokens_per_second")}
+    assert found["additive_job_step"] >= 10 and 0 < found["additive_job_train_loss"] < 20 and found["additive_job_gradient_norm"] > 0
+    engine.call("job.cancel", {"id": job})
+    engine.wait(lambda: not gauges(engine, job))
+
+
 def test_a_range_test_names_a_rate_and_ends_where_the_loss_rises(engine, file):
     done = engine.wait_job(engine.call("job.create", job_params(file, 200, schedule="range_test", range_from=1e-5, learning_rate=1.0))["id"])
     progress = done["additive"]

@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import math
+import re
 import subprocess
+import xml.etree.ElementTree
 
 from conftest import BIN, SMALL, TEXT
 
@@ -26,6 +28,27 @@ def test_training_learns_and_reports(service):
     events = service.ok("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")["data"]
     losses = [e["data"]["train_loss"] for e in reversed(events) if e["type"] == "metrics" and "train_loss" in e["data"]]
     assert losses[-1] < losses[0]
+
+
+def test_the_curves_of_a_job_are_a_picture(service):
+    job = service.job(steps=40, eval_every=10)["id"]
+    assert service.wait_job(job)["status"] == "succeeded"
+    events = service.ok("GET", f"/v1/fine_tuning/jobs/{job}/events?order=asc&limit=1000")["data"]
+    metrics = [e["data"] for e in events if e["type"] == "metrics"]
+    status, raw, head = service.request("GET", f"/v1/fine_tuning/jobs/{job}/metrics.svg")
+    assert status == 200 and head["Content-Type"] == "image/svg+xml"
+    svg = "{http://www.w3.org/2000/svg}"
+    picture = xml.etree.ElementTree.fromstring(raw)
+    assert job in picture.find(f"{svg}title").text and "step 40 of 40" in raw.decode()
+    lines = {node.get("class"): [tuple(map(float, point.split())) for point in re.findall(r"[-0-9.]+ [-0-9.]+", node.get("d"))]
+             for node in picture.iter(f"{svg}path") if node.get("class") != "grid"}
+    assert len(lines["train"]) == len(metrics) and len(lines["valid"]) == 4 == len(list(picture.iter(f"{svg}circle")))
+    # Losses and heights are related linearly, and the first step is the leftmost.
+    losses, heights = [m["train_loss"] for m in metrics], [y for _, y in lines["train"]]
+    slope = (heights[-1] - heights[0]) / (losses[-1] - losses[0])
+    assert slope < 0 and all(abs(y - heights[0] - slope * (loss - losses[0])) < 0.2 for loss, y in zip(losses, heights))
+    assert lines["train"] == sorted(lines["train"])
+    assert service.request("GET", "/v1/fine_tuning/jobs/ftjob-none/metrics.svg")[0] == 404
 
 
 def test_the_curves_of_a_job_are_a_table_of_its_metrics_events(service):

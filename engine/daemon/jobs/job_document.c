@@ -53,11 +53,12 @@ static json_t *step_number(int64_t step)
 static json_t *progress_object(const train_progress *p)
 {
 	return with_metrics(
-	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:n, s:o, s:o, s:n}", "step",
+	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:n, s:o, s:o, s:n}", "step",
 	              (json_int_t)p->step, "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
 	              number(p->tokens_per_second), "train_loss", number(p->train_loss), "valid_loss",
 	              number(p->valid_loss), "best_step", step_number(p->best_step), "best_valid_loss",
 	              number(p->best_step ? p->best_valid_loss : NAN), "result_step", step_number(p->result_step),
+	              "learning_rate", number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
 	              "skipped_steps", (json_int_t)p->skipped_steps, "gradient_noise", number(p->gradient_noise),
 	              "suggested_learning_rate", number(p->suggested_rate), "bits_per_byte", "byte_entropy",
 	              number(p->byte_entropy), "eta_seconds", number(eta(p)), "paused_reason"),
@@ -76,6 +77,8 @@ json_t *job_document_new(const char *id, const json_t *params, const job_request
 	train_progress none = {.total_steps = r->options.max_steps,
 	                       .train_loss = NAN,
 	                       .valid_loss = NAN,
+	                       .learning_rate = NAN,
+	                       .gradient_norm = NAN,
 	                       .byte_entropy = NAN,
 	                       .gradient_noise = NAN,
 	                       .suggested_rate = NAN};

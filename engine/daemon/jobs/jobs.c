@@ -44,6 +44,14 @@ int jobs_running(const jobs *all)
 	return all->run != NULL;
 }
 
+void jobs_each_begun(const jobs *all, void (*take)(void *context, const char *id, const json_t *progress),
+                     void *context)
+{
+	for (const job *j = all->first; j; j = j->next)
+		if (j->state != JOB_QUEUED)
+			take(context, j->id, json_object_get(j->document, "additive"));
+}
+
 /* --- running --------------------------------------------------------------------------- */
 
 void jobs_start(jobs *all)

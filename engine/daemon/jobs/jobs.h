@@ -47,6 +47,9 @@ bool jobs_use_file(const jobs *all, const char *id);
 bool jobs_use_model(const jobs *all, const char *id);
 int jobs_waiting(const jobs *all);
 int jobs_running(const jobs *all);
+/* For each job that runs or is paused: its id and `additive` of its document. */
+void jobs_each_begun(const jobs *all, void (*take)(void *context, const char *id, const json_t *progress),
+                     void *context);
 
 void jobs_create(stream *s);
 void jobs_list(stream *s);
