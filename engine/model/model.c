@@ -532,6 +532,12 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 	return s;
 }
 
+int model_gradient_node(const model *m, const plan *p, int index)
+{
+	const value gradient = gradient_of(plan_graph(p), &m->parameters.items[index]);
+	return gradient == VALUE_NONE ? -1 : plan_node_of(p, gradient);
+}
+
 /* --- what a model is ---------------------------------------------------------------------------- */
 
 const architecture *model_architecture(const model *m)

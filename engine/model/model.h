@@ -95,5 +95,7 @@ const state_list *model_carried(const model *m);
  * STATUS_UNSUPPORTED: a backward of packed weights, scores of an architecture that has none, bf16 in the recurrent form
  * or on a backend that lacks it. */
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err);
+/* The node of such a plan with a backward that is the last to write the i-th parameter's gradient; -1: it has none. */
+int model_gradient_node(const model *m, const plan *p, int index);
 
 #endif

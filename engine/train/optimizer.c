@@ -66,7 +66,7 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 		bindings[n++] = (plan_binding){v.state[i], o->state[i]};
 	}
 	v.gradients = graph_input(g, "gradients", DTYPE_F32, all);
-	bindings[n++] = (plan_binding){v.gradients, o->mean ? o->mean : o->gradients};
+	bindings[n++] = (plan_binding){v.gradients, optimizer_step_gradients(o)};
 	v.spans = graph_weight(g, "spans", DTYPE_I32, SHAPE2(o->tensors, ROW_SPAN_WORDS));
 	bindings[n++] = (plan_binding){v.spans, o->spans};
 	if (o->decays) {
@@ -194,6 +194,11 @@ void optimizer_free(optimizer *o)
 float *optimizer_gradients(const optimizer *o)
 {
 	return o->gradients;
+}
+
+float *optimizer_step_gradients(const optimizer *o)
+{
+	return o->mean ? o->mean : o->gradients;
 }
 
 plan *optimizer_accumulate_plan(const optimizer *o)

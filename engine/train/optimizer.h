@@ -25,6 +25,8 @@ void optimizer_free(optimizer *o);
 
 /* Where a training plan writes its gradients. */
 float *optimizer_gradients(const optimizer *o);
+/* What the update reads: these, or their mean over the step's micro-batches. */
+float *optimizer_step_gradients(const optimizer *o);
 /* Adds the gradients to their mean over the step; NULL when a step is one micro-batch. */
 plan *optimizer_accumulate_plan(const optimizer *o);
 /* How much those that it adds next count, beside a mean of 1 over the step's micro-batches. Only where batches have

@@ -1,9 +1,10 @@
 /* The run is a chain of stages, each a plan that is run node by node:
  *
- *   batch ──▶ take ──▶ gather ──▶ … ──▶ update ──▶ take ──▶ (evaluate … preview …) ──▶ batch …
+ *   batch ──▶ take ──▶ gather ──▶ … ──▶ (reduce) ──▶ update ──▶ take ──▶ (evaluate … preview …) ──▶ batch …
  *
  * batch computes the gradients of one micro-batch, gather adds them to the step's mean
- * (left out when a step is one micro-batch), update changes the weights, evaluate runs over
+ * (left out when a step is one micro-batch), reduce adds it up over the ranks of the run (where there are any), update
+ * changes the weights, evaluate runs over
  * the validation records, preview writes a text token by token, where the model can. take has no plan: it copies the
  * results of earlier stages to the host, losses and, at the end of a step, the norm. A stage is a row of functions: one
  * runs before its first node, one after its last node and chooses the next stage. trainer_advance depends on nothing
@@ -19,8 +20,8 @@
  * No update is speculative: it is issued when all results of the update before it are known.
  *
  * Everything is a function of the step number: step s, micro-batch k reads the records from
- * (s·accumulation + k)·batch_size on, with carry_state those of its lanes (carry.h), and draws its dropout from counter
- * s·accumulation + k.
+ * (s·accumulation + k)·batch_size on, of which each rank takes its share, with carry_state those of its lanes
+ * (carry.h), and draws its dropout from counter s·accumulation + k, which is multiplied by the ranks.
  * So the position to resume from is the step number, and the random numbers never repeat in
  * a run.
  *
@@ -53,7 +54,7 @@ typedef struct stage {
 	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
 } stage;
 
-static const stage batch_stage, gather_stage, update_stage, take_stage, evaluate_stage, preview_stage;
+static const stage batch_stage, gather_stage, reduce_stage, update_stage, take_stage, evaluate_stage, preview_stage;
 
 static void go(trainer *t, const stage *next)
 {
@@ -112,21 +113,33 @@ static plan *batch_plan(const trainer *t)
 	return pass_plan(t->train_pass);
 }
 
+/* Batches of a step, of all ranks. */
+static int64_t batches_of_step(const trainer *t)
+{
+	return t->options.gradient_accumulation * trainer_ranks(t);
+}
+
 /* A step takes the mean over all its labels, so where batches have different numbers of them, how many all have is
  * known before the first. */
 static bool is_weighted(const trainer *t)
 {
-	return t->options.gradient_accumulation > 1 && train_options_uneven(&t->options);
+	return batches_of_step(t) > 1 && train_options_uneven(&t->options);
 }
 
-/* The records of a micro-batch of the step that is issued. */
-static pass_rows rows_of(const trainer *t, int64_t micro)
+/* Which batch of a step a rank's micro-batch is. */
+static int64_t batch_of(const trainer *t, int64_t micro)
 {
-	const int64_t batch = t->options.batch_size, lanes = batch * t->options.gradient_accumulation;
+	return micro * trainer_ranks(t) + trainer_rank(t);
+}
+
+/* The records of a batch of the step that is issued. */
+static pass_rows rows_of(const trainer *t, int64_t batch_number)
+{
+	const int64_t batch = t->options.batch_size / trainer_ranks(t), lanes = batch * batches_of_step(t);
 	if (!t->train_carry)
-		return (pass_rows){.first = t->issued * lanes + micro * batch, .stride = 1, .count = batch};
+		return (pass_rows){.first = t->issued * lanes + batch_number * batch, .stride = 1, .count = batch};
 	const int64_t length = dataset_records(t->train) / lanes, epoch = t->issued / length;
-	return (pass_rows){.first = (epoch * lanes + micro * batch) * length + t->issued % length,
+	return (pass_rows){.first = (epoch * lanes + batch_number * batch) * length + t->issued % length,
 	                   .stride = length,
 	                   .count = batch,
 	                   .begin = t->issued % length == 0};
@@ -135,7 +148,7 @@ static pass_rows rows_of(const trainer *t, int64_t micro)
 static status count_labels(trainer *t)
 {
 	t->labels = 0;
-	for (int64_t i = 0; i < t->options.gradient_accumulation; i++) {
+	for (int64_t i = 0; i < batches_of_step(t); i++) {
 		TRY(pass_read(t->train_pass, t->train, t->shuffle, rows_of(t, i), &t->failed));
 		t->labels += pass_labels(t->train_pass);
 	}
@@ -151,17 +164,27 @@ static status batch_enter(trainer *t)
 		if (is_weighted(t))
 			TRY(count_labels(t));
 	}
-	int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
-	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number));
-	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, t->micro), &t->failed));
+	const int64_t batch = batch_of(t, t->micro);
+	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)(t->issued * batches_of_step(t) + batch)));
+	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, batch), &t->failed));
 	if (t->train_carry)
 		TRY(carry_load(t->train_carry, t->issued, t->micro, pass_continues(t->train_pass)));
 	t->weight = 1;
 	if (is_weighted(t))
 		t->weight = t->labels == 0 ? 0
-		                           : (double)pass_labels(t->train_pass) *
-		                                 (double)t->options.gradient_accumulation / (double)t->labels;
+		                           : (double)pass_labels(t->train_pass) * (double)batches_of_step(t) /
+		                                 (double)t->labels;
+	if (t->sum && t->micro == 0) /* the weight of several is in their mean */
+		gradient_sum_begin(t->sum, (float)((t->options.gradient_accumulation > 1 ? 1 : t->weight) /
+		                                   (double)trainer_ranks(t)));
 	return STATUS_OK;
+}
+
+/* Nodes before the cursor have run. */
+static status batch_passed(trainer *t)
+{
+	const bool writes = t->sum && t->options.gradient_accumulation == 1;
+	return writes ? gradient_sum_passed(t->sum, t->cursor) : STATUS_OK;
 }
 
 /* The number will be taken in by the stage `take`. */
@@ -188,11 +211,17 @@ static status batch_leave(trainer *t, unsigned *events, error *err)
 	if (t->train_carry)
 		TRY(carry_keep(t->train_carry, t->issued, t->micro));
 	t->micro++;
-	go_take(t, model_backend(t->model)->fetch != NULL);
+	go_take(t, model_backend(t->model)->fetch != NULL && !t->sum);
 	return STATUS_OK;
 }
 
 static const stage batch_stage = {batch_plan, batch_enter, NULL, batch_leave};
+
+/* What follows when all gradients of this rank are there. */
+static const stage *complete_gradients(const trainer *t)
+{
+	return t->sum ? &reduce_stage : &update_stage;
+}
 
 static plan *gather_plan(const trainer *t)
 {
@@ -202,7 +231,7 @@ static plan *gather_plan(const trainer *t)
 static status gather_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
-	go(t, t->micro < t->options.gradient_accumulation ? &batch_stage : &update_stage);
+	go(t, t->micro < t->options.gradient_accumulation ? &batch_stage : complete_gradients(t));
 	return STATUS_OK;
 }
 
@@ -212,6 +241,27 @@ static status gather_enter(trainer *t)
 }
 
 static const stage gather_stage = {gather_plan, gather_enter, NULL, gather_leave};
+
+static status reduce_enter(trainer *t)
+{
+	return gradient_sum_rest(t->sum, (float)t->loss_sum);
+}
+
+/* Comes again until the sums are complete: they go on only while they are looked at. */
+static status reduce_leave(trainer *t, unsigned *events, error *err)
+{
+	bool complete;
+	float loss;
+	(void)events, (void)err;
+	TRY(gradient_sum_poll(t->sum, &complete, &loss));
+	if (!complete)
+		return STATUS_OK;
+	t->loss_sum = (double)loss / (double)trainer_ranks(t);
+	go(t, &update_stage);
+	return STATUS_OK;
+}
+
+static const stage reduce_stage = {NULL, reduce_enter, NULL, reduce_leave};
 
 static plan *update_plan(const trainer *t)
 {
@@ -332,7 +382,7 @@ static status take_leave(trainer *t, unsigned *events, error *err)
 	while (t->n_awaited > t->n_left)
 		TRY(take_oldest(t, events, err));
 	if (t->micro > 0 && !has_ended_early(t))
-		go(t, t->options.gradient_accumulation > 1 ? &gather_stage : &update_stage);
+		go(t, t->options.gradient_accumulation > 1 ? &gather_stage : complete_gradients(t));
 	else if (evaluation_is_due(t, t->progress.step))
 		begin_evaluation(t);
 	else
@@ -452,7 +502,7 @@ static status run_plan(trainer *t, plan *p, bool *issued)
 	if (!model_backend(t->model)->busy) {
 		TRY(plan_step(p, &t->cursor));
 		*issued = t->cursor == plan_node_count(p);
-		return STATUS_OK;
+		return t->stage == &batch_stage ? batch_passed(t) : STATUS_OK;
 	}
 	if (t->cursor == 0)
 		TRY(plan_run(p));

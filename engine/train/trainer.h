@@ -27,6 +27,7 @@ typedef struct train_options {
 	const struct optimizer_kind *optimizer; /* optimizer_kind.h: lists which of the others it reads */
 	uint64_t seed;
 	int64_t eval_blocks; /* validation records per evaluation; 0: all */
+	struct ranks *ranks; /* ranks.h: batch_size is that of all of them together; NULL: this process is alone */
 } train_options;
 
 void train_options_default(train_options *o);
@@ -82,7 +83,8 @@ typedef struct trainer trainer;
 
 /* Takes ownership of m, also on failure; borrows the datasets (valid may be NULL).
  * STATUS_INVALID names the option: an objective that needs another head or other records, sequence_length over the
- * model's positions or not the datasets', batch_size over the training records, tokens outside the model's vocabulary.
+ * model's positions or not the datasets', batch_size over the training records, tokens outside the model's vocabulary;
+ * of several ranks batch_size that they cannot share, or what only one process can do (carry_state, gradient_noise).
  * STATUS_UNSUPPORTED: a precision that the backend lacks. */
 status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
                    error *err);
@@ -115,7 +117,7 @@ status trainer_settle(trainer *t, error *err);
  * first, and a step in progress is not part of it and will be done again. */
 status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
                     error *err);
-/* Continue from a checkpoint folder: weights, moments, position and progress. It must have
+/* Continue from a checkpoint folder, which may be one of a run with another number of ranks; each rank has to: weights, moments, position and progress. It must have
  * been written with the same model configuration, options and data: STATUS_INVALID names
  * what differs. STATUS_STORAGE: a file of it is damaged or missing. After another error the trainer's weights may be
  * half replaced, and it must be freed. */

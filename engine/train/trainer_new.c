@@ -6,6 +6,16 @@
 
 #include "engine/base/memory.h"
 
+int64_t trainer_ranks(const trainer *t)
+{
+	return t->options.ranks ? t->options.ranks->count : 1;
+}
+
+int64_t trainer_rank(const trainer *t)
+{
+	return t->options.ranks ? t->options.ranks->rank : 0;
+}
+
 int64_t trainer_valid_batches(const trainer *t)
 {
 	return (t->evaluation.records + t->valid_batch - 1) / t->valid_batch;
@@ -43,6 +53,17 @@ static status check_carry(const trainer *t, error *err)
 	return STATUS_OK;
 }
 
+static status check_ranks(const train_options *o, error *err)
+{
+	const int count = o->ranks ? o->ranks->count : 1;
+	if (o->batch_size % count)
+		return error_set(err, STATUS_INVALID, "batch_size", "must be a multiple of the %d ranks", count);
+	if (count > 1 && (o->carry_state || o->gradient_noise))
+		return error_set(err, STATUS_INVALID, o->carry_state ? "carry_state" : "gradient_noise",
+		                 "is for a run of one process");
+	return STATUS_OK;
+}
+
 static status check(const trainer *t, error *err)
 {
 	const train_options *o = &t->options;
@@ -62,6 +83,7 @@ static status check(const trainer *t, error *err)
 		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld records",
 		                 (long long)dataset_records(t->train));
 	TRY(check_carry(t, err));
+	TRY(check_ranks(o, err));
 	return t->valid ? check_dataset(t, t->valid, "validation", err) : train_options_check_unvalidated(o, err);
 }
 
@@ -112,7 +134,7 @@ static status build_evaluation(trainer *t, error *err)
 static status build(trainer *t, error *err)
 {
 	const train_options *o = &t->options;
-	forward_spec spec = {.batch = o->batch_size,
+	forward_spec spec = {.batch = o->batch_size / trainer_ranks(t),
 	                     .length = o->sequence_length,
 	                     .dropout = model_dimensions(t->model)->dropout > 0,
 	                     .loss = true,
@@ -128,6 +150,10 @@ static status build(trainer *t, error *err)
 	t->train_hash = dataset_fingerprint(t->train);
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
 	TRY(pass_new(&t->train_pass, t->model, o, &spec, optimizer_gradients(t->optimizer), err));
+	if (o->ranks)
+		TRY(gradient_sum_new(&t->sum, o->ranks, t->model,
+		                     o->gradient_accumulation == 1 ? pass_plan(t->train_pass) : NULL,
+		                     optimizer_step_gradients(t->optimizer), err));
 	TRY(build_carry(&t->train_carry, t, t->train_pass, o->batch_size, o->gradient_accumulation, err));
 	if (o->ema_decay > 0)
 		TRY(weight_average_new(&t->average, t->model, o->ema_decay, err));
@@ -178,6 +204,7 @@ void trainer_free(trainer *t)
 {
 	if (!t)
 		return;
+	gradient_sum_free(t->sum);
 	carry_free(t->train_carry);
 	carry_free(t->valid_carry);
 	pass_free(t->train_pass);

@@ -4,6 +4,7 @@
 
 #include "engine/train/kept_weights.h"
 #include "engine/train/carry.h"
+#include "engine/train/gradient_sum.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer.h"
 #include "engine/train/pass.h"
@@ -37,6 +38,7 @@ struct trainer {
 	weight_average *average;          /* NULL without ema_decay */
 	pass *train_pass, *valid_pass;    /* valid_pass: NULL without validation data, */
 	preview *preview;                 /* and so is this, and for a model that cannot write */
+	gradient_sum *sum;                /* NULL without ranks */
 	carry *train_carry, *valid_carry; /* NULL without carry_state, the second without validation data too */
 
 	const struct stage *stage; /* NULL: nothing left to do */
@@ -45,8 +47,8 @@ struct trainer {
 	unsigned pending_events;                      /* events of trainer_settle, for the next advance */
 	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
 	int64_t micro;                                /* micro-batches of the step after those */
-	int64_t labels;                               /* of all micro-batches of that step, where they are uneven */
-	double weight;                                /* of the micro-batch that is issued: its share of these */
+	int64_t labels;                               /* of all batches of that step, where they are uneven */
+	double weight;                                /* of the batch that is issued: its share of these */
 	trainer_awaited awaited[TRAINER_MAX_AWAITED]; /* oldest first */
 	int n_awaited, n_left; /* how many, and how many of them the stage `take` leaves on their way */
 	double loss_sum;       /* of what was taken of a step */
@@ -69,6 +71,9 @@ struct trainer {
 model *trainer_result(const trainer *t);
 /* Go on with the first batch of the step that is next. */
 void trainer_begin(trainer *t);
+/* Ranks of the run, and which one this is. */
+int64_t trainer_ranks(const trainer *t);
+int64_t trainer_rank(const trainer *t);
 /* Batches of one evaluation. */
 int64_t trainer_valid_batches(const trainer *t);
 

@@ -1,0 +1,135 @@
+#include "engine/train/gradient_sum.h"
+
+#include <stdlib.h>
+
+#include "engine/base/memory.h"
+
+typedef struct bucket {
+	int64_t first, floats;
+	int complete_at; /* nodes of the backward that must have run */
+} bucket;
+
+struct gradient_sum {
+	ranks *ranks;
+	backend *backend;
+	float *gradients;
+	float *host;     /* of a device whose memory the host cannot read: a copy of them; else the gradients */
+	bucket *buckets; /* in the order in which the backward completes them */
+	int n, n_begun;
+	float share, loss;
+};
+
+/* End the last bucket at `end`. */
+static void close_bucket(gradient_sum *s, int64_t end)
+{
+	bucket *b = &s->buckets[s->n++];
+	b->floats = end - b->first;
+}
+
+/* From one parameter's beginning to another's: the arena's padding goes with what is before it. Parameters that are
+ * fixed lie behind the gradients. */
+static void cut(gradient_sum *s, const model *m, const plan *backward)
+{
+	for (int i = 0; i < model_tensor_count(m); i++) {
+		const int64_t at = model_parameter_offset(m, i);
+		if (model_parameter(m, i)->fixed)
+			continue;
+		if (at - s->buckets[s->n].first >= GRADIENT_SUM_FLOATS) {
+			close_bucket(s, at);
+			s->buckets[s->n].first = at;
+		}
+		const int node = backward ? model_gradient_node(m, backward, i) + 1 : 0;
+		bucket *b = &s->buckets[s->n];
+		b->complete_at = node > b->complete_at ? node : b->complete_at;
+	}
+	close_bucket(s, model_trained_floats(m));
+}
+
+/* Ranks begin in the same order, so it is the plan's, and equal ones are in the order of the arena. */
+static int by_completion(const void *a, const void *b)
+{
+	const bucket *x = a, *y = b;
+	return x->complete_at != y->complete_at ? (x->complete_at > y->complete_at) - (x->complete_at < y->complete_at)
+	                                        : (x->first > y->first) - (x->first < y->first);
+}
+
+status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan *backward, float *gradients,
+                        error *err)
+{
+	*out = NULL;
+	gradient_sum *s = memory_new(1, sizeof *s);
+	if (!s)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	s->ranks = r;
+	s->backend = model_backend(m);
+	s->gradients = gradients;
+	s->host = s->backend->host_memory ? gradients : memory_new((size_t)model_trained_floats(m), sizeof *s->host);
+	s->buckets = memory_new((size_t)model_tensor_count(m), sizeof *s->buckets);
+	if (!s->host || !s->buckets) {
+		gradient_sum_free(s);
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	}
+	cut(s, m, backward);
+	qsort(s->buckets, (size_t)s->n, sizeof *s->buckets, by_completion);
+	*out = s;
+	return STATUS_OK;
+}
+
+void gradient_sum_free(gradient_sum *s)
+{
+	if (!s)
+		return;
+	if (!s->backend->host_memory)
+		free(s->host);
+	free(s->buckets);
+	free(s);
+}
+
+void gradient_sum_begin(gradient_sum *s, float share)
+{
+	s->n_begun = 0;
+	s->share = share;
+}
+
+static status begin_bucket(gradient_sum *s, const bucket *b)
+{
+	float *numbers = s->host + b->first;
+	if (s->host != s->gradients)
+		TRY(s->backend->download(s->backend, numbers, s->gradients + b->first,
+		                         (size_t)b->floats * sizeof(float)));
+	for (int64_t i = 0; i < b->floats; i++)
+		numbers[i] *= s->share;
+	return s->ranks->begin_sum(s->ranks, numbers, b->floats);
+}
+
+status gradient_sum_passed(gradient_sum *s, int node)
+{
+	bool complete;
+	if (s->n_begun > 0)
+		TRY(s->ranks->poll(s->ranks, &complete));
+	for (; s->n_begun < s->n && s->buckets[s->n_begun].complete_at <= node; s->n_begun++)
+		TRY(begin_bucket(s, &s->buckets[s->n_begun]));
+	return STATUS_OK;
+}
+
+status gradient_sum_rest(gradient_sum *s, float loss)
+{
+	for (; s->n_begun < s->n; s->n_begun++)
+		TRY(begin_bucket(s, &s->buckets[s->n_begun]));
+	s->loss = loss;
+	return s->ranks->begin_sum(s->ranks, &s->loss, 1);
+}
+
+status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss)
+{
+	TRY(s->ranks->poll(s->ranks, complete));
+	if (!*complete)
+		return STATUS_OK;
+	*loss = s->loss;
+	for (int i = 0; i < s->n && s->host != s->gradients; i++) {
+		const bucket *b = &s->buckets[i];
+		TRY(s->backend->upload(s->backend, s->gradients + b->first, s->host + b->first,
+		                       (size_t)b->floats * sizeof(float)));
+	}
+	return STATUS_OK;
+}

@@ -1,0 +1,35 @@
+/* gradient_sum.h - adds up the gradients of a step over the ranks of a run (ranks.h).
+ *
+ * The arena of gradients is cut between parameters into buckets of about GRADIENT_SUM_FLOATS numbers. The sum of a
+ * bucket begins when the backward has passed the last node that writes into it, so it is under way while the layers
+ * before are still computed. A number of the host, the loss, goes with them. One step:
+ *
+ *   gradient_sum_begin; gradient_sum_passed after some nodes of the backward, or never;
+ *   gradient_sum_rest; gradient_sum_poll until it is complete */
+#ifndef ENGINE_TRAIN_GRADIENT_SUM_H
+#define ENGINE_TRAIN_GRADIENT_SUM_H
+
+#include "engine/model/model.h"
+#include "engine/train/ranks.h"
+
+enum { GRADIENT_SUM_FLOATS = 1 << 18 };
+
+typedef struct gradient_sum gradient_sum;
+
+/* gradients: on the model's device, laid out like the trained part of its arena. backward: the plan whose nodes write
+ * them; NULL: they are written otherwise, and complete in gradient_sum_rest. Borrows all. STATUS_NOMEM. */
+status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan *backward, float *gradients,
+                        error *err);
+void gradient_sum_free(gradient_sum *s);
+
+/* share: what this rank's gradients are multiplied by before they are added to the others'. */
+void gradient_sum_begin(gradient_sum *s, float share);
+/* The backward has run all nodes before `node`. Begins the sums of what these have written, and moves on those that
+ * have begun. */
+status gradient_sum_passed(gradient_sum *s, int node);
+/* All gradients are written: begin what has not begun, and the sum of `loss`. */
+status gradient_sum_rest(gradient_sum *s, float loss);
+/* *complete: the gradients are the sums, in the device's memory, and *loss is that of the losses. */
+status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss);
+
+#endif

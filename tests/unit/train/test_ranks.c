@@ -1,0 +1,328 @@
+/* Data parallel training: the ranks of a run are trainers of this process, which take turns. */
+#include "engine/train/gradient_sum.h"
+#include "engine/text/corpus_tokens.h"
+#include "engine/train/ranks.h"
+#include "tests/unit/train/fixture.h"
+
+enum { MAX_RANKS = 3, MAX_SUMS = 4096 };
+
+typedef struct party party;
+
+/* One of them: what it has begun, in order. */
+typedef struct member {
+	ranks ranks;
+	party *all;
+	float *numbers[MAX_SUMS];
+	int64_t n[MAX_SUMS];
+	int n_begun;
+} member;
+
+struct party {
+	int count, n_summed;
+	float losses[MAX_RANKS]; /* of the last step */
+	member members[MAX_RANKS];
+};
+
+static status begin_sum(ranks *r, float *numbers, int64_t n)
+{
+	member *m = (member *)r;
+	assert_true(m->n_begun < MAX_SUMS);
+	m->numbers[m->n_begun] = numbers;
+	m->n[m->n_begun++] = n;
+	return STATUS_OK;
+}
+
+static void sum(party *p, int k)
+{
+	const member *all = p->members;
+	for (int r = 0; r < p->count && all[0].n[k] == 1; r++)
+		p->losses[r] = *all[r].numbers[k];
+	for (int64_t i = 0; i < all[0].n[k]; i++) {
+		float total = 0;
+		for (int r = 0; r < p->count; r++) {
+			assert_int_equal(all[r].n[k], all[0].n[k]);
+			total += all[r].numbers[k][i];
+		}
+		for (int r = 0; r < p->count; r++)
+			all[r].numbers[k][i] = total;
+	}
+}
+
+static status poll(ranks *r, bool *complete)
+{
+	party *p = ((member *)r)->all;
+	for (;; p->n_summed++) {
+		for (int i = 0; i < p->count; i++)
+			if (p->members[i].n_begun <= p->n_summed) {
+				*complete = ((member *)r)->n_begun == p->n_summed;
+				return STATUS_OK;
+			}
+		sum(p, p->n_summed);
+	}
+}
+
+static party *party_new(int count)
+{
+	party *p = calloc(1, sizeof *p);
+	p->count = count;
+	for (int i = 0; i < count; i++)
+		p->members[i] = (member){.ranks = {i, count, begin_sum, poll}, .all = p};
+	return p;
+}
+
+/* The trainers of a run, or one that is alone. */
+typedef struct run {
+	party *party; /* NULL: alone */
+	trainer *trainers[MAX_RANKS];
+	int count;
+} run;
+
+static run run_new(const fixture *f, const train_options *o, const dataset *train, int count)
+{
+	run r = {.party = count ? party_new(count) : NULL, .count = count ? count : 1};
+	for (int i = 0; i < r.count; i++) {
+		train_options own = *o;
+		error err = ERROR_INIT;
+		own.ranks = r.party ? &r.party->members[i].ranks : NULL;
+		status s = trainer_new(&r.trainers[i], fixture_model(f, 0), &own, train, f->valid, &err);
+		assert_string_equal(err.message, "");
+		assert_int_equal(s, STATUS_OK);
+	}
+	return r;
+}
+
+static void run_free(run *r)
+{
+	for (int i = 0; i < r->count; i++)
+		trainer_free(r->trainers[i]);
+	free(r->party);
+}
+
+/* Until all have made so many steps: a slice of each in turn. */
+static void run_to(run *r, int64_t step)
+{
+	for (bool behind = true; behind;) {
+		behind = false;
+		for (int i = 0; i < r->count; i++) {
+			unsigned events;
+			error err = ERROR_INIT;
+			if (trainer_progress(r->trainers[i])->step == step)
+				continue;
+			assert_int_equal(trainer_advance(r->trainers[i], 1, &events, &err), STATUS_OK);
+			behind = true;
+		}
+	}
+}
+
+static double farthest(const fixture *f, const trainer *a, const trainer *b)
+{
+	float *x = fixture_weights(f, trainer_model(a)), *y = fixture_weights(f, trainer_model(b));
+	double apart = 0;
+	for (int64_t i = 0; i < model_arena_floats(trainer_model(a)); i++)
+		apart = fmax(apart, fabs((double)x[i] - (double)y[i]));
+	free(x);
+	free(y);
+	return apart;
+}
+
+/* The same global batches: losses are those of one process but for the order of sums, ranks have equal bits. */
+static void check_equals_one_process(const fixture *f, const train_options *o, const dataset *train, int count)
+{
+	run alone = run_new(f, o, train, 0), together = run_new(f, o, train, count);
+	for (int64_t step = 1; step <= o->max_steps; step++) {
+		run_to(&alone, step);
+		run_to(&together, step);
+		const train_progress *want = trainer_progress(alone.trainers[0]);
+		for (int i = 0; i < count; i++) {
+			const train_progress *got = trainer_progress(together.trainers[i]);
+			assert_true(fabs(got->train_loss - want->train_loss) <= 1e-5);
+			assert_true(fabs(got->gradient_norm - want->gradient_norm) <= 1e-4 * want->gradient_norm);
+			assert_int_equal(got->tokens, want->tokens);
+		}
+	}
+	for (int i = 1; i < count; i++)
+		assert_same_weights(f, together.trainers[0], together.trainers[i]);
+	assert_true(farthest(f, alone.trainers[0], together.trainers[0]) <= 1e-3);
+	run_free(&alone);
+	run_free(&together);
+}
+
+static void ranks_train_as_one_process_does(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.batch_size = 6;
+	o.learning_rate = 1e-3;
+	check_equals_one_process(f, &o, f->train, 2);
+	check_equals_one_process(f, &o, f->train, 3);
+	o.gradient_accumulation = 2;
+	check_equals_one_process(f, &o, f->train, 2);
+}
+
+/* A step is the mean over its labels, of which ranks have different numbers. */
+static void ranks_weigh_their_labels(void **state)
+{
+	static const char text[] = "{\"prompt\": \"ab\", \"completion\": \"cdefghijk\"}\n"
+	                           "{\"prompt\": \"ijklmnopqrstuvwx\", \"completion\": \"y\"}\n"
+	                           "{\"prompt\": \"0123\", \"completion\": \"456789\"}\n"
+	                           "{\"prompt\": \"9\", \"completion\": \"87\"}\n";
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	dataset *train;
+	o.batch_size = 2;
+	o.learning_rate = 1e-3;
+	o.loss_on = LOSS_ON_COMPLETION;
+	o.reset_at_document = true;
+	byte_source *source;
+	token_cache *cache;
+	const dataset_options cut = {.length = FIXTURE_LENGTH, .reset_at_document = true, .completions = true};
+	assert_int_equal(byte_source_memory(&source, text, sizeof text - 1, NULL), STATUS_OK);
+	assert_int_equal(corpus_tokens_build(&cache, source, f->tokenizer, &(corpus_tokens_options){0}, NULL),
+	                 STATUS_OK);
+	assert_int_equal(dataset_make(&train, NULL, f->tokenizer, &(dataset_text){cache, 1}, 1, &cut, NULL), STATUS_OK);
+	token_cache_free(cache);
+	check_equals_one_process(f, &o, train, 2);
+	o.gradient_accumulation = 2;
+	check_equals_one_process(f, &o, train, 2);
+	dataset_free(train);
+}
+
+/* Rows that are equal have other losses by dropout alone. */
+static void ranks_draw_random_numbers_of_their_own(void **state)
+{
+	const fixture *f = *state;
+	char text[FIXTURE_TEXT];
+	dataset *train, *valid;
+	train_options o = fixture_options();
+	party *p = party_new(2);
+	trainer *t[2];
+	for (size_t i = 0; i < sizeof text; i++)
+		text[i] = (char)('a' + i % FIXTURE_LENGTH);
+	assert_int_equal(dataset_split(&train, &valid, f->tokenizer, text, sizeof text, FIXTURE_LENGTH, 0.1, NULL),
+	                 STATUS_OK);
+	o.batch_size = 2;
+	for (int dropout = 0; dropout < 2; dropout++) {
+		for (int i = 0; i < 2; i++) {
+			o.ranks = &p->members[i].ranks;
+			assert_int_equal(trainer_new(&t[i], fixture_model(f, 0.5 * dropout), &o, train, NULL, NULL),
+			                 STATUS_OK);
+		}
+		run r = {.trainers = {t[0], t[1]}, .count = 2};
+		run_to(&r, 1);
+		assert_int_equal(p->losses[0] == p->losses[1], !dropout);
+		run_free(&r);
+	}
+	free(p);
+	dataset_free(train);
+	dataset_free(valid);
+}
+
+static void a_run_goes_on_with_another_number_of_ranks(void **state)
+{
+	const fixture *f = *state;
+	char folder[128];
+	train_options o = fixture_options();
+	o.batch_size = 6;
+	o.learning_rate = 1e-3;
+	run alone = run_new(f, &o, f->train, 0), two = run_new(f, &o, f->train, 2), three = run_new(f, &o, f->train, 3);
+	snprintf(folder, sizeof folder, "%s/checkpoint", f->folder);
+	run_to(&alone, o.max_steps);
+	run_to(&two, 7);
+	assert_int_equal(trainer_save(two.trainers[0], f->tokenizer, folder, "c", NULL, NULL), STATUS_OK);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(trainer_resume(three.trainers[i], folder, NULL), STATUS_OK);
+	run_to(&three, o.max_steps);
+	assert_true(farthest(f, alone.trainers[0], three.trainers[2]) <= 1e-3);
+	assert_true(fabs(trainer_progress(alone.trainers[0])->train_loss -
+	                 trainer_progress(three.trainers[0])->train_loss) <= 1e-5);
+	run_free(&alone);
+	run_free(&two);
+	run_free(&three);
+}
+
+static void what_ranks_cannot_share_is_refused(void **state)
+{
+	const fixture *f = *state;
+	party *p = party_new(2);
+	const struct {
+		const char *param;
+		train_options o;
+	} wrong[] = {{"batch_size", {.batch_size = 3}},
+	             {"carry_state", {.batch_size = 4, .carry_state = true}},
+	             {"gradient_noise", {.batch_size = 4, .gradient_noise = true}}};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		train_options o = fixture_options();
+		trainer *t;
+		error err = ERROR_INIT;
+		o.batch_size = wrong[i].o.batch_size;
+		o.carry_state = wrong[i].o.carry_state;
+		o.gradient_noise = wrong[i].o.gradient_noise;
+		o.gradient_accumulation = 2;
+		o.ranks = &p->members[0].ranks;
+		assert_int_equal(trainer_new(&t, fixture_model(f, 0), &o, f->train, f->valid, &err), STATUS_INVALID);
+		assert_string_equal(err.param, wrong[i].param);
+	}
+	free(p);
+}
+
+/* --- buckets ------------------------------------------------------------------------------------- */
+
+/* A model of several buckets: the first layers' sums begin last, and all of them have begun before the backward ends.
+ */
+static void sums_begin_while_the_backward_runs(void **state)
+{
+	const fixture *f = *state;
+	json_t *config =
+	    json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 256, "vocab_size", 259, "n_heads", 2,
+	              "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.0);
+	model *m;
+	plan *backward;
+	gradient_sum *s;
+	float *gradients, loss;
+	bool complete;
+	party *p = party_new(1);
+	const forward_spec spec = {.batch = 2, .length = FIXTURE_LENGTH, .loss = true, .backward = true};
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, f->backend, NULL), STATUS_OK);
+	json_decref(config);
+	const int64_t floats = model_trained_floats(m);
+	assert_int_equal(f->backend->allocate(f->backend, (size_t)floats * sizeof(float), (void **)&gradients),
+	                 STATUS_OK);
+	assert_int_equal(model_plan(&backward, m, &spec, gradients, NULL, NULL), STATUS_OK);
+	assert_int_equal(gradient_sum_new(&s, &p->members[0].ranks, m, backward, gradients, NULL), STATUS_OK);
+	const int nodes = plan_node_count(backward);
+	const member *me = &p->members[0];
+	for (int64_t i = 0; i < floats; i++)
+		gradients[i] = 1;
+	gradient_sum_begin(s, 0.5f);
+	int halfway = 0;
+	for (int node = 0; node <= nodes; node++) {
+		assert_int_equal(gradient_sum_passed(s, node), STATUS_OK);
+		halfway += me->n_begun > 0 && node < nodes;
+	}
+	assert_true(halfway > nodes / 10 && me->n_begun > 2);
+	const int64_t first = me->numbers[0] - gradients, last = me->numbers[me->n_begun - 1] - gradients;
+	assert_true(first > last);
+	assert_int_equal(gradient_sum_rest(s, 3), STATUS_OK);
+	assert_int_equal(gradient_sum_poll(s, &complete, &loss), STATUS_OK);
+	assert_true(complete && loss == 3);
+	for (int64_t i = 0; i < floats; i++)
+		assert_true(gradients[i] == 0.5f);
+	gradient_sum_free(s);
+	plan_free(backward);
+	f->backend->release(f->backend, gradients);
+	model_free(m);
+	free(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(ranks_train_as_one_process_does),
+	    cmocka_unit_test(ranks_weigh_their_labels),
+	    cmocka_unit_test(ranks_draw_random_numbers_of_their_own),
+	    cmocka_unit_test(a_run_goes_on_with_another_number_of_ranks),
+	    cmocka_unit_test(what_ranks_cannot_share_is_refused),
+	    cmocka_unit_test(sums_begin_while_the_backward_runs),
+	};
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
