@@ -12,7 +12,7 @@
 #include "engine/daemon/maintenance.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
-#include "engine/daemon/tokenizer_training.h"
+#include "engine/recipe/tokenizer_training.h"
 #include "proto/json_memory.h"
 #include "proto/options.h"
 

@@ -4,7 +4,7 @@
 #define ENGINE_DAEMON_EVALUATIONS_EVALUATION_DOCUMENT_H
 
 #include "engine/daemon/evaluations/evaluation_sums.h"
-#include "engine/daemon/jobs/corpus.h"
+#include "engine/recipe/corpus.h"
 #include "engine/daemon/requests/job_queue.h"
 
 #define EVALUATION_OBJECT "evaluation"

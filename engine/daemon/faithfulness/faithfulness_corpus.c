@@ -9,7 +9,7 @@
 #include "engine/base/utf8.h"
 #include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/tokens.h"
-#include "engine/daemon/jobs/job_check.h"
+#include "engine/recipe/job_check.h"
 #include "engine/text/jsonl.h"
 
 typedef struct reader {

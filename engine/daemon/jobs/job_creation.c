@@ -8,7 +8,7 @@
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
-#include "engine/daemon/jobs/job_tokenizer.h"
+#include "engine/recipe/job_tokenizer.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 

@@ -5,7 +5,7 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_DOCUMENT_H
 #define ENGINE_DAEMON_JOBS_JOB_DOCUMENT_H
 
-#include "engine/daemon/jobs/job_request.h"
+#include "engine/recipe/job_request.h"
 
 /* A member that is a string; NULL when it is not. */
 #define JOB_DOCUMENT_OBJECT "fine_tuning.job"

@@ -7,8 +7,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/jobs/job_check.h"
-#include "engine/daemon/jobs/job_tokenizer.h"
+#include "engine/recipe/job_check.h"
+#include "engine/recipe/job_tokenizer.h"
 #include "engine/daemon/jobs/job_document.h"
 
 /* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen

@@ -6,7 +6,7 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_RUN_H
 #define ENGINE_DAEMON_JOBS_JOB_RUN_H
 
-#include "engine/daemon/jobs/corpus.h"
+#include "engine/recipe/corpus.h"
 #include "engine/daemon/jobs/training.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/engine.h"

@@ -10,7 +10,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/jobs/job_check.h"
+#include "engine/recipe/job_check.h"
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/train/preview.h"
 

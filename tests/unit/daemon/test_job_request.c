@@ -14,7 +14,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/jobs/job_request.h"
+#include "engine/recipe/job_request.h"
 #include "engine/train/pass.h"
 #include "gen/limits.h"
 #include "tests/unit/support/folder.h"

@@ -1,7 +1,7 @@
 /* Precedence, where OpenAI's fields and ours say the same: additive.batch_size, additive.learning_rate and
  * additive.max_steps go before hyperparameters.batch_size, learning_rate_multiplier (times the
  * default rate) and n_epochs; top-level hyperparameters before method.supervised's. */
-#include "engine/daemon/jobs/job_request.h"
+#include "engine/recipe/job_request.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/jobs/job_check.h"
-#include "engine/daemon/jobs/job_tokenizer.h"
+#include "engine/recipe/job_check.h"
+#include "engine/recipe/job_tokenizer.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
 #include "engine/text/chat_template.h"

@@ -3,11 +3,11 @@
  * A request is judged as a whole before the job exists: fields and files on the loop, then the
  * texts on the pool (corpus.h), then what depends on their length. It is kept in the job's document
  * as JSON, so that a run that goes on after a restart goes on with exactly the same options. Loop thread. */
-#ifndef ENGINE_DAEMON_JOBS_JOB_REQUEST_H
-#define ENGINE_DAEMON_JOBS_JOB_REQUEST_H
+#ifndef ENGINE_RECIPE_JOB_REQUEST_H
+#define ENGINE_RECIPE_JOB_REQUEST_H
 
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/jobs/corpus.h"
+#include "engine/recipe/corpus.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/train/trainer.h"
 

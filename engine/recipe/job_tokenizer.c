@@ -1,4 +1,4 @@
-#include "engine/daemon/jobs/job_tokenizer.h"
+#include "engine/recipe/job_tokenizer.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/jobs/job_check.h"
+#include "engine/recipe/job_check.h"
 
 enum { MAX_FILE_BYTES = 64 << 20, CANCEL_MS = 50, REPORT_BYTES = 4096, FORMAT = 1 /* a part of every key */ };
 

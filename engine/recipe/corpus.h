@@ -4,8 +4,8 @@
  * what the text and the tokenizer are made of: another job with both, or another run, reads no text; labelled texts and
  * pairs (labelled_text.h, pairs.h) are cut to lengths, which are a part of it. Small texts that are not compressed are
  * tokenized into memory. */
-#ifndef ENGINE_DAEMON_JOBS_CORPUS_H
-#define ENGINE_DAEMON_JOBS_CORPUS_H
+#ifndef ENGINE_RECIPE_CORPUS_H
+#define ENGINE_RECIPE_CORPUS_H
 
 #include <limits.h>
 #include <stdatomic.h>

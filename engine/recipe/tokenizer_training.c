@@ -1,4 +1,4 @@
-#include "engine/daemon/tokenizer_training.h"
+#include "engine/recipe/tokenizer_training.h"
 
 #include <getopt.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "engine/daemon/jobs/corpus.h"
+#include "engine/recipe/corpus.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "engine/base/json_text.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/jobs/job_check.h"
-#include "engine/daemon/jobs/job_tokenizer.h"
+#include "engine/recipe/job_check.h"
+#include "engine/recipe/job_tokenizer.h"
 #include "engine/text/corpus_tokens.h"
 #include "engine/text/labelled.h"
 #include "engine/text/pairs.h"

@@ -2,8 +2,8 @@
  *
  * Damage is STATUS_STORAGE with the file's name in the message; what has no manifest (it is of an older version) only
  * has to be there. All functions read everything, so they belong on the pool. Any thread. */
-#ifndef ENGINE_DAEMON_JOBS_JOB_CHECK_H
-#define ENGINE_DAEMON_JOBS_JOB_CHECK_H
+#ifndef ENGINE_RECIPE_JOB_CHECK_H
+#define ENGINE_RECIPE_JOB_CHECK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * the texts, as files in a new folder. Exit status: 0; 1 when it cannot be done: stderr says why, or with --json
  * stdout, as
  * {"status","param","message"}. The process ends with the one that started it. */
-#ifndef ENGINE_DAEMON_TOKENIZER_TRAINING_H
-#define ENGINE_DAEMON_TOKENIZER_TRAINING_H
+#ifndef ENGINE_RECIPE_TOKENIZER_TRAINING_H
+#define ENGINE_RECIPE_TOKENIZER_TRAINING_H
 
 #include <stdbool.h>
 

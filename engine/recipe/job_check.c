@@ -1,4 +1,4 @@
-#include "engine/daemon/jobs/job_check.h"
+#include "engine/recipe/job_check.h"
 
 #include <limits.h>
 #include <stdio.h>

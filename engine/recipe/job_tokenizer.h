@@ -1,11 +1,11 @@
 /* job_tokenizer.h - the tokenizer of a job's model: of the model that it continues from, out of an uploaded file,
  * trained on the job's texts, or made from a spec alone.
  *
- * Training is done by a child process (engine/daemon/tokenizer_training.h), so that it can be cancelled and cannot take
+ * Training is done by a child process (engine/recipe/tokenizer_training.h), so that it can be cancelled and cannot take
  * the engine with it. What it makes follows from the spec and the bytes of the files alone. It is kept in the cache of
  * tokens under their hashes; a run that does not find it there trains it again. All functions block: pool threads. */
-#ifndef ENGINE_DAEMON_JOBS_JOB_TOKENIZER_H
-#define ENGINE_DAEMON_JOBS_JOB_TOKENIZER_H
+#ifndef ENGINE_RECIPE_JOB_TOKENIZER_H
+#define ENGINE_RECIPE_JOB_TOKENIZER_H
 
 #include <limits.h>
 #include <stdatomic.h>
