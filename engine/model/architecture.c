@@ -70,6 +70,19 @@ const model_dims *architecture_dims(const void *config)
 	return config;
 }
 
+int64_t architecture_count_parameters(const architecture *a, const void *config)
+{
+	parameter_list list = {0};
+	int64_t total = 0;
+	a->parameters(config, &list);
+	bool ok = list.status == STATUS_OK;
+	for (int i = 0; ok && i < list.count; i++)
+		ok = shape_check(list.items[i].shape) == STATUS_OK &&
+		     !__builtin_add_overflow(total, shape_count(list.items[i].shape), &total);
+	parameter_list_free(&list);
+	return ok ? total : -1;
+}
+
 int64_t model_dims_ids(const model_dims *d)
 {
 	return d->source > 0 && d->source_inputs < d->inputs ? d->source_inputs : d->inputs;

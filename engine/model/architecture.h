@@ -147,6 +147,8 @@ const architecture *architecture_at(int index);
 status architecture_read(const architecture *a, void *config, const json_t *json, error *err);
 /* The dimensions with which every configuration begins; borrowed. */
 const model_dims *architecture_dims(const void *config);
+/* Scalars of all parameters of a configuration; -1 when out of memory or over INT64_MAX. */
+int64_t architecture_count_parameters(const architecture *a, const void *config);
 /* Token ids that a model has room for, of a source too. */
 int64_t model_dims_ids(const model_dims *d);
 /* Note that the model is trained on sequences of `length` tokens, at most dims.positions: dims.trained becomes that if

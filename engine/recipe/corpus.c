@@ -26,11 +26,11 @@ static status find_tokenizer(corpus *c, error *err)
 	if (!paths)
 		return STATUS_NOMEM;
 	for (size_t i = 0; i < c->n_training; i++)
-		store_blob_path(c->store, c->training[i].id, paths[i]);
+		c->paths.path(c->paths.context, c->training[i].id, paths[i]);
 	const job_tokenizer_source source = {.folder = c->folder,
 	                                     .vocab = c->vocab,
 	                                     .spec = c->spec,
-	                                     .store = c->store,
+	                                     .paths = c->paths,
 	                                     .texts = paths,
 	                                     .n_texts = c->n_training,
 	                                     .cache = c->cache.folder,
@@ -185,7 +185,7 @@ static status open_text(corpus *c, const text_form *form, size_t number, const c
 	struct stat st;
 	byte_source *source;
 	corpus_tokens_options o = {.cancel = &c->cancel};
-	store_blob_path(c->store, id, path);
+	c->paths.path(c->paths.context, id, path);
 	TRY(make_key(c, form, path, &o.key, err));
 	snprintf(cached, sizeof cached, "%s/%016llx.tokens", c->cache.folder, (unsigned long long)o.key);
 	if (open_cached(c, cached, o.key, out) == STATUS_OK)

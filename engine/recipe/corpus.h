@@ -21,8 +21,14 @@ typedef struct corpus_texts {
 	dataset *train, *valid; /* valid is NULL without validation */
 } corpus_texts;
 
+/* Where the file of an id lies. Any thread. */
+typedef struct corpus_paths {
+	void (*path)(const void *context, const char *id, char path[PATH_MAX]);
+	const void *context;
+} corpus_paths;
+
 typedef struct corpus_file {
-	char id[STORE_ID_BYTES]; /* of the store */
+	char id[STORE_ID_BYTES];
 	double weight;
 } corpus_file;
 
@@ -38,7 +44,7 @@ typedef struct corpus {
 	corpus_file training[CORPUS_MAX_FILES];
 	size_t n_training;
 	char validation[STORE_ID_BYTES]; /* a file; may be "" */
-	const store *store;              /* for the paths of files, which any thread may make */
+	corpus_paths paths;
 	corpus_cache cache;
 	char temporary[PATH_MAX - 16]; /* the beginning of names for files that are being written */
 	char folder[PATH_MAX];         /* the model's whose tokenizer is used; "": spec */

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/compute/device.h"
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/model/class_names.h"
@@ -40,31 +40,28 @@ static const json_t *hyperparameter(const json_t *params, const char *key)
 }
 
 /* key: the field, for messages; id NULL: "". */
-static status read_file_id(char out[STORE_ID_BYTES], engine *e, const char *id, const char *key, error *err)
+static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, const char *id, const char *key,
+                           error *err)
 {
-	store_file f;
 	out[0] = 0;
 	if (!id)
 		return STATUS_OK;
 	error why = ERROR_INIT;
-	status s = store_file_get(e->store, id, &f, &why);
+	status s = from->find_file(from->context, id, out, &why);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, key, "there is no file \"%.64s\"", id);
-	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
-	snprintf(out, STORE_ID_BYTES, "%s", f.id);
-	return STATUS_OK;
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
 }
 
 /* training_file alone, or the files of additive.training_files, of which it has to be one. */
-static status read_training(job_request *r, engine *e, const json_t *params, error *err)
+static status read_training(job_request *r, const job_sources *from, const json_t *params, error *err)
 {
 	const char *first = json_string_value(present(params, "training_file"));
 	const json_t *files = present(present(params, "additive"), "training_files"), *file;
 	size_t i, found = 0;
 	r->training[0].weight = 1;
 	r->n_training = first ? 1 : 0;
-	TRY(read_file_id(r->training[0].id, e, first, "training_file", err));
+	TRY(read_file_id(r->training[0].id, from, first, "training_file", err));
 	if (!files || !first)
 		return STATUS_OK;
 	r->n_training = json_array_size(files);
@@ -74,7 +71,7 @@ static status read_training(job_request *r, engine *e, const json_t *params, err
 		const json_t *weight = present(file, "weight");
 		found += id && strcmp(id, first) == 0;
 		r->training[i].weight = weight ? json_number_value(weight) : 1;
-		TRY(read_file_id(r->training[i].id, e, id, "additive.training_files", err));
+		TRY(read_file_id(r->training[i].id, from, id, "additive.training_files", err));
 	}
 	if (found == 0)
 		return error_set(err, STATUS_INVALID, "additive.training_files", "must have training_file among them");
@@ -228,14 +225,26 @@ static status from_scratch(job_request *r, const json_t *ours, const tokenizer *
 	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
 }
 
-static status read_model(job_request *r, engine *e, const json_t *params, const json_t *ours, const tokenizer *given,
-                         error *err)
+static status find_base(job_base **out, const job_sources *from, const char *name, error *err)
+{
+	job_base *base = memory_new(1, sizeof *base);
+	status s = base ? from->find_model(from->context, name, base, err) : STATUS_NOMEM;
+	if (s != STATUS_OK) {
+		free(base);
+		return s;
+	}
+	*out = base;
+	return STATUS_OK;
+}
+
+static status read_model(job_request *r, const job_sources *from, const json_t *params, const json_t *ours,
+                         const tokenizer *given, error *err)
 {
 	const char *name = json_string_value(json_object_get(params, "model"));
 	r->architecture = architecture_find(name);
 	if (r->architecture)
 		return from_scratch(r, ours, given, err);
-	TRY(catalog_open(e->catalog, name, &r->base, err));
+	TRY(find_base(&r->base, from, name, err));
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
 	r->dims = r->base->dims;
@@ -409,11 +418,11 @@ static double count_vectors(const train_options *o, double tokens, int64_t layer
 
 /* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
  * estimate is a lower bound: weights, gradients and moments, and count_vectors of each stack. */
-static status check_memory(const job_request *r, const engine *e, error *err)
+static status check_memory(const job_request *r, const char *backend_name, error *err)
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
 	status s = config ? architecture_read(r->architecture, config, r->config, err) : STATUS_NOMEM;
-	double parameters = s == STATUS_OK ? (double)catalog_count_parameters(r->architecture, config) : 0;
+	double parameters = s == STATUS_OK ? (double)architecture_count_parameters(r->architecture, config) : 0;
 	free(config);
 	TRY(s);
 	if (parameters < 0)
@@ -430,7 +439,7 @@ static status check_memory(const job_request *r, const engine *e, error *err)
 	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0)) *
 	                 parameters,
 	       available = memory_bytes();
-	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
+	bool on_host = strcmp(backend_name, "cpu") == 0;
 	if (on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
 		                 "training would need at least %.1f GiB, this machine has %.1f",
@@ -438,27 +447,30 @@ static status check_memory(const job_request *r, const engine *e, error *err)
 	return STATUS_OK;
 }
 
-status job_request_read(job_request *out, engine *e, const json_t *params, const tokenizer *given, error *err)
+status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
+                        error *err)
 {
 	const json_t *ours = present(params, "additive");
 	*out = (job_request){0};
 	const json_t *fraction = present(ours, "validation_fraction");
 	out->holdout = fraction ? json_number_value(fraction) : -1;
-	TRY(read_training(out, e, params, err));
-	TRY(read_file_id(out->validation, e, json_string_value(present(params, "validation_file")), "validation_file",
-	                 err));
-	TRY(read_model(out, e, params, ours, given, err));
+	TRY(read_training(out, from, params, err));
+	TRY(read_file_id(out->validation, from, json_string_value(present(params, "validation_file")),
+	                 "validation_file", err));
+	TRY(read_model(out, from, params, ours, given, err));
 	TRY(read_options(out, params, ours, err));
 	TRY(check_objective(out, err));
-	if (out->options.precision == PRECISION_BF16 && !device_bf16(e->device))
+	if (out->options.precision == PRECISION_BF16 && !from->bf16)
 		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
-		                 device_backend_name(e->device));
-	return check_memory(out, e, err);
+		                 from->backend_name);
+	return check_memory(out, from->backend_name, err);
 }
 
 void job_request_fini(job_request *r)
 {
-	catalog_release(r->base);
+	if (r->base)
+		json_decref(r->base->config);
+	free(r->base);
 	json_decref(r->config);
 	json_decref(r->tokenizer);
 	json_decref(r->classes);
@@ -467,13 +479,12 @@ void job_request_fini(job_request *r)
 
 /* --- the corpus -------------------------------------------------------------------------------- */
 
-/* What follows from the engine and from options, of a new job and of a stored one. */
-static void fill_corpus(corpus *c, engine *e, const train_options *o)
+/* What follows from the sources and from options, of a new job and of a stored one. */
+static void fill_corpus(corpus *c, const job_sources *from, const train_options *o)
 {
-	c->store = e->store;
-	c->cache = (corpus_cache){e->cache_folder, e->cache_budget, 0};
-	store_cache_room(e->store, &c->cache.room, NULL); /* without its ledger the store refuses the job anyway */
-	store_temporary_path(e->store, c->temporary);
+	c->paths = from->paths;
+	c->cache = from->cache;
+	memcpy(c->temporary, from->temporary, sizeof c->temporary);
 	c->length = train_options_record(o);
 	c->source_length = o->objective->records == RECORD_PAIR ? train_options_source(o) : 0;
 	c->records = o->objective->records;
@@ -481,7 +492,7 @@ static void fill_corpus(corpus *c, engine *e, const train_options *o)
 	c->reset_at_document = o->reset_at_document;
 }
 
-void job_request_corpus(const job_request *r, engine *e, corpus *out)
+void job_request_corpus(const job_request *r, const job_sources *from, corpus *out)
 {
 	*out = (corpus){.spec = r->tokenizer,
 	                .config = r->config,
@@ -489,7 +500,7 @@ void job_request_corpus(const job_request *r, engine *e, corpus *out)
 	                .classes = r->classes,
 	                .holdout = r->holdout,
 	                .split_documents = true};
-	fill_corpus(out, e, &r->options);
+	fill_corpus(out, from, &r->options);
 	out->n_training = r->n_training;
 	memcpy(out->training, r->training, sizeof out->training);
 	memcpy(out->validation, r->validation, sizeof out->validation);
@@ -623,8 +634,8 @@ static status count_inputs(const architecture *a, const json_t *config, int64_t 
 	return s;
 }
 
-status job_request_restore(const json_t *stored, engine *e, corpus *c, train_options *options, const architecture **a,
-                           error *err)
+status job_request_restore(const json_t *stored, const job_sources *from, corpus *c, train_options *options,
+                           const architecture **a, error *err)
 {
 	const char *base = json_string_value(present(stored, "base"));
 	const char *name = json_string_value(json_object_get(stored, "architecture"));
@@ -638,14 +649,14 @@ status job_request_restore(const json_t *stored, engine *e, corpus *c, train_opt
 	TRY(count_inputs(*a, json_object_get(stored, "config"), &c->vocab, err));
 	train_options_default(options);
 	TRY(train_options_read(options, json_object_get(stored, "options"), NULL, err));
-	fill_corpus(c, e, options);
+	fill_corpus(c, from, options);
 	c->classes = present(stored, "classes");
 	if (base) {
-		model_entry *from;
-		TRY(job_check_blame(err, catalog_open(e->catalog, base, &from, err), "model", base));
-		snprintf(c->folder, sizeof c->folder, "%s", from->folder);
-		c->vocab = model_dims_ids(&from->dims);
-		catalog_release(from);
+		job_base found = {0};
+		TRY(job_check_blame(err, from->find_model(from->context, base, &found, err), "model", base));
+		snprintf(c->folder, sizeof c->folder, "%s", found.folder);
+		c->vocab = model_dims_ids(&found.dims);
+		json_decref(found.config);
 	}
 	return STATUS_OK;
 }

@@ -1,14 +1,12 @@
 /* job_request.h - what a training job is asked to do, with every default filled in.
  *
- * A request is judged as a whole before the job exists: fields and files on the loop, then the
- * texts on the pool (corpus.h), then what depends on their length. It is kept in the job's document
- * as JSON, so that a run that goes on after a restart goes on with exactly the same options. Loop thread. */
+ * A request is judged as a whole before the job exists: fields and files, then the
+ * texts (corpus.h), then what depends on their length. It is kept in the job's document
+ * as JSON, so that a run that goes on after a restart goes on with exactly the same options. */
 #ifndef ENGINE_RECIPE_JOB_REQUEST_H
 #define ENGINE_RECIPE_JOB_REQUEST_H
 
-#include "engine/daemon/catalog/catalog.h"
-#include "engine/recipe/corpus.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/recipe/job_sources.h"
 #include "engine/train/trainer.h"
 
 enum {
@@ -22,7 +20,7 @@ enum {
 
 typedef struct job_request {
 	const architecture *architecture;
-	model_entry *base; /* the model to continue from; NULL: from scratch */
+	job_base *base;    /* the model to continue from; NULL: from scratch */
 	json_t *config;    /* every key */
 	json_t *tokenizer; /* spec; from scratch only */
 	json_t *classes;   /* the names of the model's classes; NULL: it has none, or those of the training file */
@@ -40,9 +38,10 @@ typedef struct job_request {
 
 /* Read job.create's params, checked by their schema. given: the tokenizer of the file that they name, or NULL. Errors
  * name the field as the client wrote it. */
-status job_request_read(job_request *out, engine *e, const json_t *params, const tokenizer *given, error *err);
+status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
+                        error *err);
 /* Describe what has to be built; borrows from r. */
-void job_request_corpus(const job_request *r, engine *e, corpus *out);
+void job_request_corpus(const job_request *r, const job_sources *from, corpus *out);
 /* Fill in what depends on the texts that were built: the classes of a new model, and job_request_settle's. */
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err);
 /* Fill in what depends on the number of training records. */
@@ -55,7 +54,7 @@ json_t *job_request_write(const job_request *r, double holdout);
 bool job_request_names_file(const json_t *stored, const char *id);
 /* The corpus and training plan of a stored request. The plan gets a configuration of its own; the corpus borrows
  * from `stored`. */
-status job_request_restore(const json_t *stored, engine *e, corpus *c, train_options *options, const architecture **a,
-                           error *err);
+status job_request_restore(const json_t *stored, const job_sources *from, corpus *c, train_options *options,
+                           const architecture **a, error *err);
 
 #endif

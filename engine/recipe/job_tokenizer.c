@@ -216,7 +216,7 @@ status job_tokenizer_open(tokenizer **out, const job_tokenizer_source *c, error 
 	if (c->folder[0])
 		return tokenizer_open(out, c->folder, c->vocab, err);
 	if (file) {
-		store_blob_path(c->store, file, path);
+		c->paths.path(c->paths.context, file, path);
 		return job_tokenizer_read(out, path, file, err);
 	}
 	return tokenizer_trains(c->spec) ? find_or_train(out, c, err) : tokenizer_new(out, c->spec, err);

@@ -1,7 +1,7 @@
 /* job_tokenizer.h - the tokenizer of a job's model: of the model that it continues from, out of an uploaded file,
  * trained on the job's texts, or made from a spec alone.
  *
- * Training is done by a child process (engine/recipe/tokenizer_training.h), so that it can be cancelled and cannot take
+ * Training is done by a child process (tokenizer_training.h), so that it can be cancelled and cannot take
  * the engine with it. What it makes follows from the spec and the bytes of the files alone. It is kept in the cache of
  * tokens under their hashes; a run that does not find it there trains it again. All functions block: pool threads. */
 #ifndef ENGINE_RECIPE_JOB_TOKENIZER_H
@@ -10,14 +10,14 @@
 #include <limits.h>
 #include <stdatomic.h>
 
-#include "engine/store/store.h"
+#include "engine/recipe/corpus.h"
 #include "engine/text/tokenizer.h"
 
 typedef struct job_tokenizer_source {
 	const char *folder; /* a model's, whose tokenizer it is; "": the spec says */
 	int64_t vocab;      /* with a folder: what the tokenizer may have at most */
 	const json_t *spec;
-	const store *store;      /* of the file that a spec names */
+	corpus_paths paths;      /* of the file that a spec names */
 	char (*texts)[PATH_MAX]; /* files to train on */
 	size_t n_texts;
 	const char *cache, *temporary; /* the folder where it is kept; the beginning of a name for what is unfinished */

@@ -93,19 +93,6 @@ static status read_weights(const catalog *all, model_entry *m, error *err)
 
 /* --- reading a folder ------------------------------------------------------------ */
 
-int64_t catalog_count_parameters(const architecture *a, const void *config)
-{
-	parameter_list list = {0};
-	int64_t total = 0;
-	a->parameters(config, &list);
-	bool ok = list.status == STATUS_OK;
-	for (int i = 0; ok && i < list.count; i++)
-		ok = shape_check(list.items[i].shape) == STATUS_OK &&
-		     !__builtin_add_overflow(total, shape_count(list.items[i].shape), &total);
-	parameter_list_free(&list);
-	return ok ? total : -1;
-}
-
 static status fill_from_config(model_entry *m, const json_t *json, error *err)
 {
 	void *config = m->parsed;
@@ -120,7 +107,7 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 	if (!m->config || !config_keep(m->config, json))
 		return STATUS_NOMEM;
 	m->explainer = architecture_explainer(m->architecture, config);
-	m->parameters = catalog_count_parameters(m->architecture, config);
+	m->parameters = architecture_count_parameters(m->architecture, config);
 	state_list states = {0};
 	architecture_states(m->architecture, config, &states);
 	m->state_bytes = state_list_slot(&states) * (int64_t)sizeof(float);

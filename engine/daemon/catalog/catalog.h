@@ -109,7 +109,4 @@ store_table catalog_table(const model_entry *m);
 void catalog_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);
 bool catalog_parse_checkpoint(const char *id, char job[STORE_ID_BYTES], int64_t *step);
 
-/* Scalars of all parameters of a configuration; -1 when out of memory or over INT64_MAX. */
-int64_t catalog_count_parameters(const architecture *a, const void *config);
-
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/daemon/jobs/job_store.h"
 
 json_t *evaluation_document_new(const char *id, const json_t *params, json_t *settings, int64_t tokens)
 {
@@ -68,7 +69,7 @@ json_t *evaluation_document_progress_event(const evaluation_progress *p)
 
 void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, const char *file)
 {
-	*out = (corpus){.store = e->store,
+	*out = (corpus){.paths = job_store_paths(e->store),
 	                .cache = {e->cache_folder, e->cache_budget, 0},
 	                .config = m->config,
 	                .vocab = model_dims_ids(&m->dims),

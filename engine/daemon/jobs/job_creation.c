@@ -8,6 +8,7 @@
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
+#include "engine/daemon/jobs/job_store.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
@@ -166,7 +167,8 @@ static void checked(uv_work_t *work, int cancelled)
 static status prepare(job_creation *c, error *err)
 {
 	engine *e = c->stream->engine;
-	status s = job_request_read(&c->request, e, c->stream->params, c->corpus.texts.tokenizer, err);
+	const job_sources from = job_store_sources(e);
+	status s = job_request_read(&c->request, &from, c->stream->params, c->corpus.texts.tokenizer, err);
 	c->reservation.base = c->request.base ? c->request.base->id : NULL;
 	TRY(s);
 	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
@@ -175,7 +177,7 @@ static status prepare(job_creation *c, error *err)
 		return STATUS_OK;
 	}
 	corpus_texts texts = c->corpus.texts;
-	job_request_corpus(&c->request, e, &c->corpus);
+	job_request_corpus(&c->request, &from, &c->corpus);
 	c->corpus.texts = texts;
 	c->work.data = c;
 	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;

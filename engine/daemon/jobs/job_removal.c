@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "engine/base/clock.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"

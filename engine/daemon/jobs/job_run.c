@@ -10,6 +10,7 @@
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/jobs/job_store.h"
 
 /* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen
  * thousand and not a million: the interval is the larger of half a second and a 2000th of the time so far. */
@@ -178,11 +179,11 @@ static status check_sources(job_run *r, error *err)
 	const corpus *c = &r->corpus;
 	char path[PATH_MAX];
 	for (size_t i = 0; i < c->n_training; i++) {
-		store_blob_path(c->store, c->training[i].id, path);
+		c->paths.path(c->paths.context, c->training[i].id, path);
 		TRY(job_check_file(path, c->training[i].id, err));
 	}
 	if (c->validation[0]) {
-		store_blob_path(c->store, c->validation, path);
+		c->paths.path(c->paths.context, c->validation, path);
 		TRY(job_check_file(path, c->validation, err));
 	}
 	if (!r->plan.base[0])
@@ -288,10 +289,11 @@ static status describe(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
 	const store *s = r->engine->store;
+	const job_sources from = job_store_sources(r->engine);
 	char folder[PATH_MAX];
 	const char *base = json_string_value(json_object_get(r->request, "base"));
 	const char *result = json_string_value(json_object_get(r->request, "result"));
-	TRY(job_request_restore(r->request, r->engine, &r->corpus, &p->options, &p->architecture, err));
+	TRY(job_request_restore(r->request, &from, &r->corpus, &p->options, &p->architecture, err));
 	p->config = json_deep_copy(json_object_get(r->request, "config"));
 	p->save_ns = (uint64_t)json_integer_value(json_object_get(r->request, "save_seconds")) * 1000000000u;
 	p->store = s;

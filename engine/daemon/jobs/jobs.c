@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/jobs/job_creation.h"

@@ -14,6 +14,8 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/catalog/catalog.h"
+#include "engine/daemon/jobs/job_store.h"
 #include "engine/recipe/job_request.h"
 #include "engine/train/pass.h"
 #include "gen/limits.h"
@@ -64,7 +66,8 @@ static status read_json(fixture *f, job_request *out, const char *json, error *e
 	if (!json_object_get(params, "model"))
 		json_object_set_new(params, "model", json_string("additive"));
 	json_object_set_new(params, "training_file", json_string(f->file));
-	status s = job_request_read(out, f->engine, params, NULL, err);
+	const job_sources from = job_store_sources(f->engine);
+	status s = job_request_read(out, &from, params, NULL, err);
 	json_decref(params);
 	return s;
 }
@@ -368,7 +371,8 @@ static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
 	json_t *written = job_request_write(&r, CORPUS_HOLDOUT);
 	char *text = json_dumps(written, JSON_COMPACT);
 	json_t *stored = json_loads(text, 0, NULL);
-	assert_int_equal(job_request_restore(stored, f->engine, &c, &options, &a, NULL), STATUS_OK);
+	const job_sources from = job_store_sources(f->engine);
+	assert_int_equal(job_request_restore(stored, &from, &c, &options, &a, NULL), STATUS_OK);
 	json_t *before = train_options_write(&r.options), *after = train_options_write(&options);
 	assert_true(json_equal(before, after));
 	json_decref(before);
@@ -390,7 +394,7 @@ static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
 {
 	fixture *f = *state;
 	json_t *spec = json_pack("{s:s}", "type", "bytes");
-	corpus c = {.spec = spec, .vocab = 259, .length = 4, .holdout = -1, .store = f->engine->store, .n_training = 1};
+	corpus c = {.spec = spec, .vocab = 259, .length = 4, .holdout = -1, .paths = job_store_paths(f->engine->store), .n_training = 1};
 	c.cache = (corpus_cache){f->engine->cache_folder, 0, INT64_MAX};
 	c.training[0].weight = 1;
 	strcpy(c.training[0].id, f->file);

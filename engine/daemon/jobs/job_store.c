@@ -1,0 +1,51 @@
+#include "engine/daemon/jobs/job_store.h"
+
+#include <stdio.h>
+
+#include "engine/daemon/catalog/catalog.h"
+#include "engine/daemon/compute/device.h"
+
+static status find_file(void *context, const char *name, char id[STORE_ID_BYTES], error *err)
+{
+	const engine *e = context;
+	store_file f;
+	TRY(store_file_get(e->store, name, &f, err));
+	snprintf(id, STORE_ID_BYTES, "%s", f.id);
+	return STATUS_OK;
+}
+
+static status find_model(void *context, const char *name, job_base *out, error *err)
+{
+	const engine *e = context;
+	model_entry *m;
+	TRY(catalog_open(e->catalog, name, &m, err));
+	*out = (job_base){.architecture = m->architecture, .config = json_incref(m->config), .dims = m->dims};
+	snprintf(out->id, sizeof out->id, "%s", m->id);
+	snprintf(out->folder, sizeof out->folder, "%s", m->folder);
+	catalog_release(m);
+	return STATUS_OK;
+}
+
+static void path_of(const void *context, const char *id, char path[PATH_MAX])
+{
+	store_blob_path(context, id, path);
+}
+
+corpus_paths job_store_paths(const store *s)
+{
+	return (corpus_paths){path_of, s};
+}
+
+job_sources job_store_sources(engine *e)
+{
+	job_sources s = {.find_file = find_file,
+	                 .find_model = find_model,
+	                 .context = e,
+	                 .paths = job_store_paths(e->store),
+	                 .cache = {e->cache_folder, e->cache_budget, 0},
+	                 .backend_name = device_backend_name(e->device),
+	                 .bf16 = device_bf16(e->device)};
+	store_cache_room(e->store, &s.cache.room, NULL); /* without its ledger the store refuses the job anyway */
+	store_temporary_path(e->store, s.temporary);
+	return s;
+}
