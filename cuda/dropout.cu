@@ -15,6 +15,7 @@ dropout_site dropout_site_of(const op_call *call)
 	const dropout_params *p = (const dropout_params *)call->params;
 	dropout_site s;
 	s.rng = (const int32_t *)call->in[1].data;
+	s.blocks = (uint64_t)(shape_count(call->out[0].shape) + 3) / 4;
 	s.stream = p->stream;
 	s.least = (uint32_t)ceil((double)p->p * 0x1p24);
 	s.factor = 1.0f / (1.0f - p->p);

@@ -128,7 +128,8 @@ template <int N> __device__ __forceinline__ numbers<N> gated(numbers<N> a, const
 
 /* Which elements of a tensor stay, and what those are multiplied by. */
 struct dropout_site {
-	const int32_t *rng;     /* seed low, seed high, step */
+	const int32_t *rng;     /* seed low, seed high, step, part */
+	uint64_t blocks;        /* of four elements that a part has */
 	uint32_t stream, least; /* an element stays when the upper 24 bits of its word are not below `least` */
 	float factor;
 };
@@ -140,9 +141,10 @@ template <int N> __device__ __forceinline__ numbers<N> dropped(const dropout_sit
 {
 	const uint32_t low = (uint32_t)__ldg(s.rng), high = (uint32_t)__ldg(s.rng + 1),
 	               step = (uint32_t)__ldg(s.rng + 2);
+	const uint64_t before = (uint64_t)(uint32_t)__ldg(s.rng + 3) * s.blocks;
 #pragma unroll
 	for (int i = 0; i < N; i += 4) {
-		philox_block random = philox((uint64_t)high << 32 | low, s.stream, step, (uint64_t)(e + i) / 4);
+		philox_block random = philox((uint64_t)high << 32 | low, s.stream, step, before + (uint64_t)(e + i) / 4);
 		uint32_t *word = random.word;
 		if constexpr (N == 1) { /* word e % 4, without an address */
 			const uint32_t pair[2] = {e & 2 ? word[2] : word[0], e & 2 ? word[3] : word[1]};

@@ -36,6 +36,7 @@ enum {
 /* Places are among the keys: query i is at i + shift. */
 struct attention {
 	int queries, keys, shift, window, ahead, heads, group, dh, dv;
+	int64_t chains;                     /* B · H */
 	int64_t q_row, k_row, v_row, y_row; /* from one token to the next */
 	const int32_t *mask;                /* or NULL */
 	const int32_t *rng;                 /* or NULL: nothing is dropped */
@@ -52,6 +53,7 @@ static inline attention attention_of(const op_call *call)
 	attention a = {};
 	a.queries = (int)l.queries, a.keys = (int)l.keys, a.shift = (int)l.shift;
 	a.window = (int)l.window, a.ahead = (int)l.ahead;
+	a.chains = l.batch * l.heads;
 	a.heads = (int)l.heads, a.group = (int)l.group, a.dh = (int)l.dh, a.dv = (int)l.dv;
 	a.q_row = l.q_row, a.k_row = l.k_row, a.v_row = l.v_row, a.y_row = l.heads * l.dv;
 	a.mask = (const int32_t *)cuda_optional(call, SOFTMAX_MASK);
@@ -183,7 +185,8 @@ __device__ __forceinline__ uint64_t attention_keys(const attention &a, int64_t r
 struct attention_dropout {
 	uint32_t seed[2], step, stream, least; /* the least word that is kept */
 	float factor;                          /* 1 / (1 - p) */
-	int64_t row, keys; /* element (i, j) of this head is (row + i) · keys + j of [B, H, N, S] */
+	uint64_t row; /* element (i, j) of this head is (row + i) · keys + j of [B, H, N, S] of all parts */
+	int64_t keys;
 };
 
 __device__ __forceinline__ attention_dropout attention_drop(const attention &a, int64_t chain)
@@ -197,7 +200,7 @@ __device__ __forceinline__ attention_dropout attention_drop(const attention &a, 
 	drop.factor = 1.0f / (1.0f - a.p);
 	drop.seed[0] = (uint32_t)a.rng[0], drop.seed[1] = (uint32_t)a.rng[1], drop.step = (uint32_t)a.rng[2];
 	drop.stream = a.stream;
-	drop.row = chain * a.queries;
+	drop.row = ((uint64_t)(uint32_t)a.rng[3] * (uint64_t)a.chains + (uint64_t)chain) * (uint64_t)a.queries;
 	drop.keys = a.keys;
 	return drop;
 }
@@ -216,7 +219,7 @@ __device__ __forceinline__ unsigned attention_kept_block(const attention_dropout
 /* Bit l: is (query, key + l) kept, l < 4? One block of words where S and key are multiples of 4. */
 __device__ __forceinline__ unsigned attention_kept(const attention_dropout &drop, int query, int key)
 {
-	const uint64_t e = (uint64_t)(drop.row + query) * (uint64_t)drop.keys + (uint64_t)key;
+	const uint64_t e = (drop.row + (uint64_t)query) * (uint64_t)drop.keys + (uint64_t)key;
 	const unsigned past = (unsigned)(e % 4);
 	unsigned kept = attention_kept_block(drop, e / 4);
 	if (past)

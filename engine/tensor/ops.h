@@ -355,8 +355,9 @@ typedef struct gru_params {
 } gru_params;
 value op_gru(graph *g, value a, value b, value h);
 
-/* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, 0 as
- * bit patterns. Element e (flat index) uses word e % 4 of philox(seed, stream, step,
+/* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, part as
+ * bit patterns. Element e, its flat index among those of all parts (e = part · 4 ⌈n / 4⌉ + i of the n of x, so that parts
+ * of a batch draw what the whole does), uses word e % 4 of philox(seed, stream, step,
  * e / 4) and is kept when philox_uniform(word) >= p. Linear in x and self-adjoint:
  * the backward is the same op on dy. p = 0 copies. x, y [real]. */
 typedef struct dropout_params {
@@ -367,7 +368,7 @@ value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
 
 /* hide_keys: rng [i32] [4] (as dropout's), mask? [i32] [B, N] -> mask [i32] [B, N]: the given one (none: ones) without
  * some of the keys `first` … N - 1 of a row, drawn at random: c = min(⌊(n + beyond) p⌋, n - 1) of them, n the keys that
- * are not masked. Key e = b·N + i has word e % 4 of philox(seed, stream, step, e / 4); hidden are the c keys with the
+ * are not masked. Key e = (part·B + b)·N + i has word e % 4 of philox(seed, stream, step, e / 4); hidden are the c keys with the
  * smallest words, of equal ones the first. (Forgetful causal masking, Liu et al. 2022.) */
 typedef struct hide_keys_params {
 	int64_t batch, length; /* B, N */

@@ -175,9 +175,9 @@ int64_t pass_labels(const pass *p)
 	return count;
 }
 
-status pass_seed(pass *p, uint64_t seed, uint32_t step)
+status pass_seed(pass *p, uint64_t seed, uint32_t step, uint32_t part)
 {
-	const uint32_t words[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), step, 0};
+	const uint32_t words[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), step, part};
 	return feed_write(p->plan, PORT_RANDOM, words);
 }
 

@@ -33,8 +33,9 @@ status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, er
 const bool *pass_continues(const pass *p);
 /* Labels of the rows that were put in place or read last. */
 int64_t pass_labels(const pass *p);
-/* Set the random numbers of this run (nothing happens without dropout). */
-status pass_seed(pass *p, uint64_t seed, uint32_t step);
+/* Set the random numbers of this run (nothing happens without dropout): those of a part of the batch of a step, parts
+ * of equal size, of which the first is 0. */
+status pass_seed(pass *p, uint64_t seed, uint32_t step, uint32_t part);
 /* Where a run leaves its mean loss, on the device. */
 const float *pass_loss(const pass *p);
 /* After a run: the mean loss and the number of labels it is the mean of. */

@@ -21,7 +21,7 @@
  *
  * Everything is a function of the step number: step s, micro-batch k reads the records from
  * (s·accumulation + k)·batch_size on, of which each rank takes its share, with carry_state those of its lanes
- * (carry.h), and draws its dropout from counter s·accumulation + k, which is multiplied by the ranks.
+ * (carry.h), and draws its dropout from counter s·accumulation + k, in which ranks are parts.
  * So the position to resume from is the step number, and the random numbers never repeat in
  * a run.
  *
@@ -164,19 +164,19 @@ static status batch_enter(trainer *t)
 		if (is_weighted(t))
 			TRY(count_labels(t));
 	}
-	const int64_t batch = batch_of(t, t->micro);
-	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)(t->issued * batches_of_step(t) + batch)));
-	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, batch), &t->failed));
+	const int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
+	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number, (uint32_t)trainer_rank(t)));
+	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, batch_of(t, t->micro)), &t->failed));
 	if (t->train_carry)
 		TRY(carry_load(t->train_carry, t->issued, t->micro, pass_continues(t->train_pass)));
 	t->weight = 1;
 	if (is_weighted(t))
-		t->weight = t->labels == 0 ? 0
-		                           : (double)pass_labels(t->train_pass) * (double)batches_of_step(t) /
-		                                 (double)t->labels;
+		t->weight = t->labels == 0
+		                ? 0
+		                : (double)pass_labels(t->train_pass) * (double)batches_of_step(t) / (double)t->labels;
 	if (t->sum && t->micro == 0) /* the weight of several is in their mean */
-		gradient_sum_begin(t->sum, (float)((t->options.gradient_accumulation > 1 ? 1 : t->weight) /
-		                                   (double)trainer_ranks(t)));
+		gradient_sum_begin(
+		    t->sum, (float)((t->options.gradient_accumulation > 1 ? 1 : t->weight) / (double)trainer_ranks(t)));
 	return STATUS_OK;
 }
 

@@ -30,17 +30,18 @@ status KERNEL(dropout)(backend *b, const op_call *call)
 	const float *x = call->in[0].data;
 	float *y = call->out[0].data;
 	int64_t n = shape_count(call->out[0].shape);
-	uint32_t rng[3];
+	uint32_t rng[4];
 	memcpy(rng, call->in[1].data, sizeof rng);
 	const uint64_t seed = (uint64_t)rng[1] << 32 | rng[0];
 	const uint32_t kept = (uint32_t)ceil((double)p->p * 0x1p24);
 	const float factor = 1.0f / (1.0f - p->p);
+	const uint64_t before = rng[3] * (uint64_t)((n + 3) / 4); /* blocks of the parts of a batch before this */
 	int64_t parts = kernel_parts(n, PART);
 	const int threads = kernel_threads(b, n * COST);
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t part = 0; part < parts; part++) {
 		uint32_t word[PART];
-		words(seed, p->stream, rng[2], (uint64_t)(part * LANES), word);
+		words(seed, p->stream, rng[2], before + (uint64_t)(part * LANES), word);
 		int64_t first = part * PART, count = kernel_min(PART, n - first);
 #pragma omp simd
 		for (int64_t i = 0; i < count; i++)

@@ -150,18 +150,21 @@ typedef struct softmax_dropout {
 	float p;
 	uint32_t stream, step;
 	uint64_t seed;
-	int64_t keys; /* S of the matrix [B, H, N, S] */
+	uint64_t rows; /* of the matrices of the parts of a batch before this */
+	int64_t keys;  /* S of the matrix [B, H, N, S] */
 } softmax_dropout;
 
 static inline softmax_dropout softmax_dropout_of(const op_call *call)
 {
 	const softmax_params *p = call->params;
-	softmax_dropout d = {.p = p->p, .stream = p->stream, .keys = softmax_layout_of(call).keys};
+	const softmax_layout l = softmax_layout_of(call);
+	softmax_dropout d = {.p = p->p, .stream = p->stream, .keys = l.keys};
 	if (p->p > 0) {
-		uint32_t rng[3];
+		uint32_t rng[4];
 		memcpy(rng, call->in[SOFTMAX_RNG].data, sizeof rng);
 		d.seed = (uint64_t)rng[1] << 32 | rng[0];
 		d.step = rng[2];
+		d.rows = rng[3] * (uint64_t)(l.batch * l.heads * l.queries);
 	}
 	return d;
 }
@@ -210,7 +213,7 @@ static inline void softmax_keep(const softmax_dropout *d, const softmax_queries 
 	uint64_t block[SOFTMAX_LANES];
 	uint32_t phase[SOFTMAX_LANES];
 	for (int64_t l = 0; l < lanes; l++) {
-		uint64_t element = (uint64_t)(q->row + l) * (uint64_t)d->keys + (uint64_t)k->first;
+		uint64_t element = (d->rows + (uint64_t)(q->row + l)) * (uint64_t)d->keys + (uint64_t)k->first;
 		block[l] = element / 4;
 		phase[l] = element % 4;
 	}

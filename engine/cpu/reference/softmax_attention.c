@@ -14,7 +14,7 @@ typedef struct head {
 	const float *bias;   /* [T, H] from this head's column on, or NULL */
 	int64_t b, n;
 	uint64_t seed;
-	uint32_t step;
+	uint32_t step, part;
 } head;
 
 static const void *optional(const op_call *call, int i)
@@ -36,6 +36,7 @@ static head head_at(const op_call *call, int64_t b, int64_t n)
 	if (a.p->p > 0) {
 		a.seed = (uint64_t)(uint32_t)rng[1] << 32 | (uint32_t)rng[0];
 		a.step = (uint32_t)rng[2];
+		a.part = (uint32_t)rng[3];
 	}
 	return a;
 }
@@ -69,7 +70,8 @@ static double drop_of(const head *a, int64_t i, int64_t j)
 {
 	if (a->p->p == 0)
 		return 1;
-	uint64_t row = (uint64_t)((a->b * a->l.heads + a->n) * a->l.queries + i);
+	uint64_t chain = (uint64_t)(a->part * a->l.batch + a->b) * (uint64_t)a->l.heads + (uint64_t)a->n;
+	uint64_t row = chain * (uint64_t)a->l.queries + (uint64_t)i;
 	uint64_t e = row * (uint64_t)a->l.keys + (uint64_t)j;
 	philox_block block = philox(a->seed, a->p->stream, a->step, e / 4);
 	return philox_uniform(block.word[e % 4]) >= a->p->p ? 1 / (1 - (double)a->p->p) : 0;

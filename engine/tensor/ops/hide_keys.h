@@ -5,11 +5,12 @@
 #include "engine/base/philox.h"
 #include "engine/tensor/ops.h"
 
-/* The word of key e = b · length + n. */
+/* The word of key e = b · length + n of this part. */
 DEVICE_FUNCTION uint32_t hide_keys_word(const hide_keys_params *p, const int32_t *rng, int64_t e)
 {
 	uint64_t seed = (uint64_t)(uint32_t)rng[1] << 32 | (uint32_t)rng[0];
-	return philox(seed, p->stream, (uint32_t)rng[2], (uint64_t)e / 4).word[e % 4];
+	uint64_t of_all = (uint64_t)(uint32_t)rng[3] * (uint64_t)(p->batch * p->length) + (uint64_t)e;
+	return philox(seed, p->stream, (uint32_t)rng[2], of_all / 4).word[of_all % 4];
 }
 
 /* How many keys of a row are hidden, of `seen` unmasked ones. */

@@ -84,7 +84,7 @@ static run run_new(const fixture *f, const train_options *o, const dataset *trai
 		train_options own = *o;
 		error err = ERROR_INIT;
 		own.ranks = r.party ? &r.party->members[i].ranks : NULL;
-		status s = trainer_new(&r.trainers[i], fixture_model(f, 0), &own, train, f->valid, &err);
+		status s = trainer_new(&r.trainers[i], fixture_model(f, 0.1), &own, train, f->valid, &err);
 		assert_string_equal(err.message, "");
 		assert_int_equal(s, STATUS_OK);
 	}
