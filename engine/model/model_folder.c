@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#include "engine/model/class_names.h"
+#include "engine/model/config.h"
+
 status model_folder_config(const architecture **out, json_t **config, const manifest *about, const char *folder,
                            error *err)
 {
@@ -26,4 +29,22 @@ status model_folder_config(const architecture **out, json_t **config, const mani
 	          type ? type : "");
 	json_decref(json);
 	return STATUS_INVALID;
+}
+
+status model_folder_complete(json_t **out, const architecture *a, void *parsed, const json_t *config, error *err)
+{
+	*out = NULL;
+	TRY(architecture_read(a, parsed, config, err));
+	const model_dims *dims = architecture_dims(parsed);
+	json_t *whole = a->config_write(parsed);
+	json_t *names = dims->head == HEAD_CLASSES ? class_names_read(config, dims->outputs) : NULL;
+	bool ok = whole && (dims->head != HEAD_CLASSES || (names && class_names_write(whole, names)));
+	ok = ok && config_keep(whole, config);
+	json_decref(names);
+	if (ok) {
+		*out = whole;
+		return STATUS_OK;
+	}
+	json_decref(whole);
+	return STATUS_NOMEM;
 }

@@ -369,6 +369,15 @@ status corpus_open_tokens(corpus *c, token_cache **out)
 	return error_settle(&c->error, s);
 }
 
+status corpus_count(const corpus_texts *t, int64_t vocab, int64_t **out, error *err)
+{
+	*out = memory_new((size_t)vocab, sizeof **out);
+	if (!*out)
+		return STATUS_NOMEM;
+	TRY(dataset_count(t->train, *out, err));
+	return t->valid ? dataset_count(t->valid, *out, err) : STATUS_OK;
+}
+
 int64_t corpus_memory(const corpus_texts *t)
 {
 	return (t->train ? dataset_memory(t->train) : 0) + (t->valid ? dataset_memory(t->valid) : 0);

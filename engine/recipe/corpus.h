@@ -70,6 +70,8 @@ status corpus_build(corpus *c);
 /* The tokens of the one training file as they stand, which no blocks are made of: only its running text is read. Errors
  * in c->error. Any thread. */
 status corpus_open_tokens(corpus *c, token_cache **out);
+/* How often each of `vocab` token ids is in all texts: *out is malloc'ed. Any thread. */
+status corpus_count(const corpus_texts *t, int64_t vocab, int64_t **out, error *err);
 /* Bytes of memory of both datasets. */
 int64_t corpus_memory(const corpus_texts *t);
 void corpus_free(corpus_texts *t);

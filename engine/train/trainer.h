@@ -76,6 +76,11 @@ typedef struct train_progress {
 /* A metric of the last evaluation by the name that the objective gives it; NaN when there is none. */
 double train_metric(const train_progress *p, const char *name);
 
+/* All numbers of a progress as an object, those that are not finite as null, and back. NULL: out of memory. A reading
+ * takes what is missing for NaN or 0; the objective is kept. */
+json_t *train_progress_write(const train_progress *p);
+void train_progress_read(train_progress *p, const json_t *json);
+
 /* What one trainer_advance completed (bit set). */
 enum { TRAIN_STEP = 1, TRAIN_EVAL = 2, TRAIN_CHECKPOINT_DUE = 4, TRAIN_FINISHED = 8 };
 
@@ -117,10 +122,10 @@ status trainer_settle(trainer *t, error *err);
  * first, and a step in progress is not part of it and will be done again. */
 status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
                     error *err);
-/* Continue from a checkpoint folder, which may be one of a run with another number of ranks; each rank has to: weights, moments, position and progress. It must have
- * been written with the same model configuration, options and data: STATUS_INVALID names
- * what differs. STATUS_STORAGE: a file of it is damaged or missing. After another error the trainer's weights may be
- * half replaced, and it must be freed. */
+/* Continue from a checkpoint folder, which may be one of a run with another number of ranks; each rank has to: weights,
+ * moments, position and progress. It must have been written with the same model configuration, options and data:
+ * STATUS_INVALID names what differs. STATUS_STORAGE: a file of it is damaged or missing. After another error the
+ * trainer's weights may be half replaced, and it must be freed. */
 status trainer_resume(trainer *t, const char *folder, error *err);
 
 #endif

@@ -5,55 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The numbers of train_progress that a run carries on, beside the metrics; not finite is null in JSON. */
-static const struct {
-	const char *name;
-	size_t offset;
-} carried[] = {
-    {"train_loss", offsetof(train_progress, train_loss)},
-    {"gradient_norm", offsetof(train_progress, gradient_norm)},
-    {"learning_rate", offsetof(train_progress, learning_rate)},
-    {"valid_loss", offsetof(train_progress, valid_loss)},
-    {"best_valid_loss", offsetof(train_progress, best_valid_loss)},
-    {"gradient_noise", offsetof(train_progress, gradient_noise)},
-    {"suggested_learning_rate", offsetof(train_progress, suggested_rate)},
-    {"tokens_per_second", offsetof(train_progress, tokens_per_second)},
-};
-enum { CARRIED = sizeof carried / sizeof carried[0] };
-
 static json_t *describe_data(const dataset *d, uint64_t hash)
 {
 	char hex[20];
 	snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
 	return d ? json_pack("{s:I, s:s}", "tokens", (json_int_t)dataset_tokens(d), "fingerprint", hex) : json_null();
-}
-
-static json_t *write_number(double x)
-{
-	return isfinite(x) ? json_real(x) : json_null();
-}
-
-static double read_number(const json_t *number)
-{
-	return json_is_real(number) ? json_real_value(number) : NAN;
-}
-
-/* NULL when out of memory. */
-static json_t *write_progress(const train_progress *p)
-{
-	json_t *json = json_object();
-	bool ok = json != NULL;
-	for (int i = 0; i < CARRIED && ok; i++) {
-		double number;
-		memcpy(&number, (const char *)p + carried[i].offset, sizeof number);
-		ok = json_object_set_new(json, carried[i].name, write_number(number)) == 0;
-	}
-	for (int i = 0; p->objective->metrics[i] && ok; i++)
-		ok = json_object_set_new(json, p->objective->metrics[i], write_number(p->metrics[i])) == 0;
-	if (ok)
-		return json;
-	json_decref(json);
-	return NULL;
 }
 
 json_t *trainer_state_write(const trainer *t)
@@ -67,7 +23,7 @@ json_t *trainer_state_write(const trainer *t)
 	                 r->mean, r->weight, r->first, r->lowest, r->fall, r->rate, r->ended, "options",
 	                 train_options_write(&t->options), "training_data", describe_data(t->train, t->train_hash),
 	                 "validation_data", describe_data(t->valid, t->valid_hash), "progress",
-	                 write_progress(&t->progress));
+	                 train_progress_write(&t->progress));
 }
 
 /* Saved options with those that did not exist when they were written. New reference; NULL when out of memory. */
@@ -121,6 +77,10 @@ status trainer_state_read(trainer *t, const json_t *state, error *err)
 	                &progress) != 0 ||
 	    step < 0 || step > t->options.max_steps)
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks the run's position");
+	const double entropy = t->progress.byte_entropy;
+	train_progress_read(&t->progress, progress);
+	t->progress.total_steps = t->options.max_steps;
+	t->progress.byte_entropy = entropy;
 	t->progress.step = step;
 	t->progress.tokens = tokens;
 	t->valid_step = valid_step;
@@ -130,11 +90,5 @@ status trainer_state_read(trainer *t, const json_t *state, error *err)
 	memcpy(t->noise, noise, sizeof noise);
 	t->range = r;
 	t->bad_steps = bad_steps;
-	for (int i = 0; i < CARRIED; i++) {
-		double read = read_number(json_object_get(progress, carried[i].name));
-		memcpy((char *)&t->progress + carried[i].offset, &read, sizeof read);
-	}
-	for (int i = 0; t->options.objective->metrics[i]; i++)
-		t->progress.metrics[i] = read_number(json_object_get(progress, t->options.objective->metrics[i]));
 	return STATUS_OK;
 }

@@ -96,15 +96,11 @@ static status read_weights(const catalog *all, model_entry *m, error *err)
 static status fill_from_config(model_entry *m, const json_t *json, error *err)
 {
 	void *config = m->parsed;
-	TRY(architecture_read(m->architecture, config, json, err));
-	m->config = m->architecture->config_write(config);
+	TRY(model_folder_complete(&m->config, m->architecture, config, json, err));
 	m->dims = *architecture_dims(config);
-	if (m->dims.head == HEAD_CLASSES) {
-		m->class_names = class_names_read(json, m->dims.outputs);
-		if (!m->config || !m->class_names || !class_names_write(m->config, m->class_names))
-			return STATUS_NOMEM;
-	}
-	if (!m->config || !config_keep(m->config, json))
+	if (m->dims.head == HEAD_CLASSES)
+		m->class_names = class_names_read(m->config, m->dims.outputs);
+	if (m->dims.head == HEAD_CLASSES && !m->class_names)
 		return STATUS_NOMEM;
 	m->explainer = architecture_explainer(m->architecture, config);
 	m->parameters = architecture_count_parameters(m->architecture, config);

@@ -222,14 +222,9 @@ static const char *tokenizer_owner(const job_run *r)
 static status count_tokens(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
-	const corpus_texts *t = &r->corpus.texts;
 	if (p->resume[0] || p->base[0] || p->counts || !p->architecture->counts_tokens)
 		return STATUS_OK;
-	p->counts = memory_new((size_t)r->corpus.vocab, sizeof *p->counts);
-	if (!p->counts)
-		return STATUS_NOMEM;
-	TRY(dataset_count(t->train, p->counts, err));
-	return t->valid ? dataset_count(t->valid, p->counts, err) : STATUS_OK;
+	return corpus_count(&r->corpus.texts, r->corpus.vocab, &p->counts, err);
 }
 
 /* The texts were read before the job existed: that they cannot be now is damage. */

@@ -11,8 +11,9 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/recipe/job_check.h"
+#include "engine/recipe/job_model.h"
+#include "engine/recipe/job_preview.h"
 #include "engine/daemon/jobs/job_document.h"
-#include "engine/train/preview.h"
 
 enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
 
@@ -111,46 +112,6 @@ static void post(training *t, message *m)
 	executor_post(t->executor, &m->task);
 }
 
-/* Append a text, each NUL of it as U+FFFD, since the ledger's JSON has no NUL. False: there is no room. */
-static bool append_text(char *out, size_t size, size_t *used, const char *text, size_t bytes)
-{
-	size_t at = *used;
-	for (size_t i = 0; i < bytes; i++) {
-		const char *part = text[i] ? text + i : "\xef\xbf\xbd";
-		size_t n = text[i] ? 1 : 3;
-		if (at + n > size)
-			return false;
-		memcpy(out + at, part, n);
-		at += n;
-	}
-	*used = at;
-	return true;
-}
-
-/* As much of the tokens' text as a preview has room for; NULL when out of memory. begun: other text is before it. */
-static json_t *text_of(const tokenizer *t, const int32_t *ids, int n, bool begun)
-{
-	char text[TEXT_STREAM_ROOM], all[(PREVIEW_PROMPT + PREVIEW_TOKENS) * 8];
-	size_t used = 0;
-	text_stream stream = {.begun = begun};
-	for (int i = 0; i <= n; i++) {
-		size_t m = text_stream_token(&stream, t, i < n ? ids[i] : TOKEN_NONE, i == n, text);
-		if (!append_text(all, sizeof all, &used, text, m))
-			break;
-	}
-	return json_stringn(all, used);
-}
-
-static json_t *preview_of(const training *t)
-{
-	int prompt, count;
-	const int32_t *ids = trainer_preview(t->trainer, &prompt, &count);
-	const tokenizer *words = t->plan->tokenizer;
-	return count > 0 ? json_pack("{s:o, s:o}", "prompt", text_of(words, ids, prompt, false), "text",
-	                             text_of(words, ids + prompt, count - prompt, true))
-	                 : NULL;
-}
-
 static status report_event(training *t, training_kind kind)
 {
 	message *m = memory_new(1, sizeof *m);
@@ -158,7 +119,7 @@ static status report_event(training *t, training_kind kind)
 		return STATUS_NOMEM;
 	fill(t, m, kind);
 	if (kind == TRAINING_EVALUATED)
-		m->report.preview = preview_of(t);
+		m->report.preview = job_preview(t->trainer, t->plan->tokenizer);
 	post(t, m);
 	return STATUS_OK;
 }
@@ -202,17 +163,12 @@ static status open_model(training *t, device *d, model **out, error *err)
 	*out = NULL;
 	if (!b)
 		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
-	if (p->resume[0])
-		return model_open(out, p->resume, DTYPE_F32, b, err);
-	if (p->base[0])
-		return model_open(out, p->base, DTYPE_F32, b, err);
-	TRY(model_create(out, p->architecture, p->config, p->options.seed, b, err));
-	status s = p->counts ? model_set_counts(*out, p->counts, err) : STATUS_OK;
-	if (s != STATUS_OK) {
-		model_free(*out);
-		*out = NULL;
-	}
-	return s;
+	const job_model from = {.folder = p->resume[0] ? p->resume : p->base,
+	                        .architecture = p->architecture,
+	                        .config = p->config,
+	                        .seed = p->options.seed,
+	                        .counts = p->counts};
+	return job_model_open(out, &from, b, err);
 }
 
 /* The checkpoint is whole, but of other data: the files have changed since. */
