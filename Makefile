@@ -94,8 +94,11 @@ CORE_LIBS += -lsentencepiece_train -lsentencepiece -lstdc++
 ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
 SERVER_LIBS := -lmicrohttpd -luv -ljansson -ldl -lm
 CLI_LIBS := -lcurl -ledit -ljansson -lnettle -lm
+# Without MPI there is no additive-train.
+MPI := $(if $(filter aarch64,$(BUILD)),,$(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c))
+RANK_DIRS := $(CORE_DIRS) engine/recipe engine/rank
 
-PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additive-httpd:server additive:clients/cli,\
+PROGRAMS := $(foreach p,additive-eval:engine/eval $(if $(MPI),additive-train:engine/rank) additived:engine/daemon additive-httpd:server additive:clients/cli,\
               $(if $(wildcard $(lastword $(subst :, ,$(p)))/main.c),$(OUT)/bin/$(firstword $(subst :, ,$(p)))))
 
 .PHONY: all
@@ -105,6 +108,9 @@ $(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(call objects,$(call so
 $(OUT)/bin/additive-eval: LDLIBS = $(CORE_LIBS)
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
+$(OUT)/bin/additive-train: $(OUT)/obj/engine/rank/main.o $(call objects,$(call sources,$(RANK_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ) $(PROTO_OBJ)
+$(OUT)/bin/additive-train: LDLIBS = $(CORE_LIBS) -luv $(shell pkg-config --libs $(MPI))
+$(OUT)/obj/engine/rank/mpi_ranks.o: CPPFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags-only-I $(MPI)))
 $(OUT)/bin/additive-httpd: $(OUT)/obj/server/main.o $(SERVER_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additive-httpd: LDLIBS = $(SERVER_LIBS)
 $(OUT)/bin/additive: $(OUT)/obj/clients/cli/main.o $(CLI_OBJ)

@@ -1,0 +1,149 @@
+/* additive-train: one training job over several processes, which mpirun has started. `additive-train --help` lists its
+ * options. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/json_text.h"
+#include "engine/base/log.h"
+#include "engine/cpu/cpu.h"
+#include "engine/cpu/threads.h"
+#include "engine/rank/mpi_ranks.h"
+#include "engine/rank/rank_plan.h"
+#include "engine/rank/rank_run.h"
+#include "engine/recipe/tokenizer_training.h"
+#include "proto/options.h"
+
+enum { EXIT_STOPPED = 130, PATIENCE_SECONDS = 60 };
+
+static const option_row rows[] = {
+    {"", OPTION_FLAG, NULL,
+     "additive-train " ADDITIVE_VERSION ": one training job over several processes\n\n"
+     "usage: mpirun -n RANKS additive-train RECIPE --out FOLDER [OPTIONS]\n\n"
+     "RECIPE is the body of POST /v1/fine_tuning/jobs; files and a model to continue from are paths in it. Reports "
+     "are\n"
+     "JSON lines on stdout. Ctrl-C saves a checkpoint; the same command goes on from the newest one.\n",
+     NULL},
+    {"out", OPTION_TEXT, "FOLDER", "of the run: checkpoints, the tokens of its texts, and at the end the model", NULL},
+    {"plan", OPTION_TEXT, "FILE", "what the engine has written, in place of RECIPE and --out", NULL},
+    {"backend", OPTION_TEXT, "NAME", "auto, cpu or cuda (auto); of several devices each rank takes its own", NULL},
+    {"threads", OPTION_COUNT, "N", "of a rank on the CPU (the machine's cores, shared by its ranks)", "1 to 4096"},
+    {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
+    {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+static int usage(const char *problem)
+{
+	fprintf(stderr, "additive-train: %s. additive-train --help lists the options\n", problem);
+	return 2;
+}
+
+static status open_backend(backend **out, const options *o, const ranks *r, error *err)
+{
+	const char *name = options_text(o, "backend");
+	int index, here = mpi_ranks_here(r, &index);
+	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	int threads = (int)options_integer(o, "threads", cores / here > 1 ? cores / here : 1);
+	const backend_options where = {.device = index};
+	return backend_open(out, name ? name : "auto", &where, cpu_open, threads, err);
+}
+
+/* Rank 0 makes the document; NULL on all of them where it cannot. */
+static status share_plan(json_t **document, const options *o, const backend *b, ranks *r, error *err)
+{
+	const rank_device d = {b->name, b->bf16};
+	const char *file = options_text(o, "plan");
+	char *text = NULL;
+	status s = STATUS_OK;
+	*document = NULL;
+	if (r->rank == 0) {
+		s = file ? rank_plan_read(document, file, err)
+		         : rank_plan_of_recipe(document, o->arguments[0], options_text(o, "out"), &d, err);
+		text = s == STATUS_OK ? json_text(*document, JSON_COMPACT) : NULL;
+	}
+	status shared = mpi_ranks_share(r, &text, err);
+	if (r->rank != 0 && shared == STATUS_OK)
+		*document = text ? json_loads(text, 0, NULL) : NULL;
+	free(text);
+	TRY(s);
+	TRY(shared);
+	return *document ? STATUS_OK : STATUS_CANCELLED; /* rank 0 says why */
+}
+
+static void complain(const ranks *r, const error *err)
+{
+	log_line(LOG_ERROR, "rank %d: %s%s%s", r->rank, err->param, err->param[0] ? ": " : "", error_message(err));
+}
+
+/* A rank whose run did not finish ends all of them: rank 0 when it has saved, another when it fails by itself. */
+static int leave_early(ranks *r, status s, const error *err)
+{
+	if (s != STATUS_CANCELLED)
+		complain(r, err);
+	if (r->rank != 0 && (s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE))
+		sleep(PATIENCE_SECONDS);
+	mpi_ranks_abort(r, s == STATUS_CANCELLED ? EXIT_STOPPED : 1);
+}
+
+static int run(const options *o, ranks *r)
+{
+	error err = ERROR_INIT;
+	backend *b;
+	json_t *document;
+	status s = open_backend(&b, o, r, &err);
+	if (s != STATUS_OK)
+		return leave_early(r, error_settle(&err, s), &err);
+	s = share_plan(&document, o, b, r, &err);
+	if (s != STATUS_OK) {
+		if (r->rank == 0)
+			complain(r, &err);
+		return 1;
+	}
+	const rank_run_options run = {.ranks = r,
+	                              .document = document,
+	                              .backend = b,
+	                              .report = r->rank == 0 ? rank_report_new(options_text(o, "plan")) : NULL};
+	s = rank_run(&run, &err);
+	if (s != STATUS_OK)
+		leave_early(r, s, &err);
+	rank_report_free(run.report);
+	json_decref(document);
+	backend_close(b);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	options o = {0};
+	error err = ERROR_INIT;
+	ranks *r;
+	if (tokenizer_training_is_asked(argc, argv)) /* a child of ours (job_tokenizer.h) */
+		return tokenizer_training_run(argc - 1, argv + 1);
+	threads_sleep_when_idle(argv);
+	log_init("additive-train", LOG_INFO);
+	if (!options_parse(&o, argc - 1, argv + 1, NULL, rows))
+		return usage(o.problem);
+	if (options_flag(&o, "help")) {
+		options_help(stdout, rows);
+		return 0;
+	}
+	if (options_flag(&o, "version")) {
+		puts("additive-train " ADDITIVE_VERSION);
+		return 0;
+	}
+	if (options_text(&o, "plan") ? o.n_arguments != 0 : o.n_arguments != 1 || !options_text(&o, "out"))
+		return usage("it takes RECIPE and --out FOLDER");
+	umask(0077);
+	signal(SIGPIPE, SIG_IGN);
+	if (mpi_ranks_open(&r, &err) != STATUS_OK) {
+		log_line(LOG_ERROR, "%s", error_message(&err));
+		return 1;
+	}
+	const int exit_status = run(&o, r);
+	mpi_ranks_close(r);
+	options_free(&o);
+	return exit_status;
+}

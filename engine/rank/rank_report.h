@@ -1,0 +1,35 @@
+/* rank_report.h - what rank 0 says of a run: one JSON object a line on stdout.
+ *
+ *   {"report": "started" | "progress" | "evaluated" | "saved" | "ended", "progress": {…}, …}
+ *
+ * progress: the numbers of train_progress under their names (train_progress_write). "evaluated" has the "preview" of
+ * what the model wrote, where it can write; "saved" the "folder" of the checkpoint, or the "error" for which there is
+ * none; "ended" whether the run is "finished", or the "error" (status, param, message) that ended it, or neither where
+ * it was stopped. */
+#ifndef ENGINE_RANK_RANK_REPORT_H
+#define ENGINE_RANK_RANK_REPORT_H
+
+#include "engine/train/trainer.h"
+
+typedef struct rank_report rank_report;
+
+/* What the reader asks for on stdin, a byte each: "g" go on, after an evaluation, "s" save and stop; its end: stop. */
+typedef enum rank_wish { WISH_NONE, WISH_SAVE, WISH_STOP } rank_wish;
+
+/* asks: there is such a reader, and each evaluation waits for its "g". */
+rank_report *rank_report_new(bool asks);
+void rank_report_free(rank_report *r);
+
+/* What has been asked since; does not wait. */
+rank_wish rank_report_wish(rank_report *r);
+/* Is there an evaluation that the reader has not answered? */
+bool rank_report_waits(const rank_report *r);
+
+/* At most ten times a second; the others are always said. False, all: the reader has gone. */
+bool rank_report_progress(rank_report *r, const train_progress *p);
+bool rank_report_started(rank_report *r, const train_progress *p);
+bool rank_report_evaluated(rank_report *r, const train_progress *p, json_t *preview);
+bool rank_report_saved(rank_report *r, const train_progress *p, const char *folder, const error *err);
+bool rank_report_ended(rank_report *r, const train_progress *p, bool finished, const error *err);
+
+#endif

@@ -1,0 +1,259 @@
+#include "engine/rank/rank_run.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/digest.h"
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/rank/rank_plan.h"
+#include "engine/recipe/job_model.h"
+#include "engine/recipe/job_preview.h"
+
+enum { SLICE_NS = 20000000, RESAVE_SECONDS = 30, DIGEST_BYTES = 8 };
+
+typedef struct run {
+	const rank_run_options *o;
+	train_options options;
+	corpus corpus;
+	trainer *trainer;
+	uint64_t save_ns, saved_ns; /* save_ns 0: only when the trainer says so */
+	int64_t saved_step;
+	bool unsaved; /* the last save failed */
+	float digest[DIGEST_BYTES],
+	    digests[DIGEST_BYTES]; /* of the weights, a byte in each; their sums over the ranks */
+} run;
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number)
+{
+	(void)number;
+	stopped = 1;
+}
+
+/* --- beginning ----------------------------------------------------------------------------- */
+
+static status open_model(run *r, const architecture *a, const json_t *request, model **out, error *err)
+{
+	const json_t *document = r->o->document;
+	const char *resume = rank_plan_text(document, "resume"), *base = rank_plan_text(document, "base");
+	job_model from = {.folder = resume[0] ? resume : base,
+	                  .architecture = a,
+	                  .config = json_object_get(request, "config"),
+	                  .seed = r->options.seed};
+	int64_t *counts = NULL;
+	if (!from.folder[0] && a->counts_tokens)
+		TRY(corpus_count(&r->corpus.texts, r->corpus.vocab, &counts, err));
+	from.counts = counts;
+	status s = job_model_open(out, &from, r->o->backend, err);
+	free(counts);
+	return s;
+}
+
+static status open_run(run *r, error *err)
+{
+	const json_t *document = r->o->document, *request = json_object_get(document, "request");
+	const char *resume = rank_plan_text(document, "resume");
+	const rank_device d = {r->o->backend->name, r->o->backend->bf16};
+	const job_sources from = rank_plan_sources(document, r->o->ranks->rank, &d);
+	const architecture *a;
+	model *m;
+	TRY(job_request_restore(request, &from, &r->corpus, &r->options, &a, err));
+	if (resume[0] && tokenizer_trains(r->corpus.spec)) /* a checkpoint has it */
+		snprintf(r->corpus.folder, sizeof r->corpus.folder, "%s", resume);
+	if (corpus_build(&r->corpus) != STATUS_OK) {
+		*err = r->corpus.error;
+		return err->status;
+	}
+	r->options.ranks = r->o->ranks->count > 1 ? r->o->ranks : NULL;
+	r->save_ns = (uint64_t)json_integer_value(json_object_get(request, "save_seconds")) * 1000000000u;
+	TRY(open_model(r, a, request, &m, err));
+	TRY(trainer_new(&r->trainer, m, &r->options, r->corpus.texts.train, r->corpus.texts.valid, err));
+	return resume[0] ? trainer_resume(r->trainer, resume, err) : STATUS_OK;
+}
+
+/* --- what rank 0 does -------------------------------------------------------------------------- */
+
+/* STATUS_CANCELLED: the reader of the reports has gone. */
+static status said(bool ok)
+{
+	return ok ? STATUS_OK : STATUS_CANCELLED;
+}
+
+static status save(run *r)
+{
+	char folder[PATH_MAX], id[64];
+	error err = ERROR_INIT;
+	status s = trainer_settle(r->trainer, &err);
+	const train_progress *p = trainer_progress(r->trainer);
+	r->saved_ns = clock_ns();
+	r->unsaved = s != STATUS_OK || p->step != r->saved_step;
+	if (!r->unsaved)
+		return STATUS_OK;
+	snprintf(id, sizeof id, "step-%lld", (long long)p->step);
+	snprintf(folder, sizeof folder, "%.4000s/%s", rank_plan_text(r->o->document, "folder"), id);
+	if (s == STATUS_OK)
+		s = trainer_save(r->trainer, r->corpus.texts.tokenizer, folder, id, NULL, &err);
+	if (s == STATUS_OK) {
+		r->saved_step = p->step;
+		r->unsaved = false;
+	}
+	error_settle(&err, s);
+	return said(rank_report_saved(r->o->report, p, folder, &err));
+}
+
+static bool save_is_due(const run *r)
+{
+	const uint64_t again = (uint64_t)RESAVE_SECONDS * 1000000000u;
+	const uint64_t wait = r->unsaved && (r->save_ns == 0 || r->save_ns > again) ? again : r->save_ns;
+	return wait && clock_ns() - r->saved_ns >= wait;
+}
+
+static status finish(run *r, error *err)
+{
+	const char *result = rank_plan_text(r->o->document, "result");
+	TRY(trainer_conclude(r->trainer, err));
+	TRY(file_make_folders(result, err));
+	TRY(model_save(trainer_model(r->trainer), result, err));
+	return tokenizer_save(r->corpus.texts.tokenizer, result, err);
+}
+
+static status report(run *r, unsigned events)
+{
+	rank_report *out = r->o->report;
+	const train_progress *p = trainer_progress(r->trainer);
+	if (events & TRAIN_EVAL) {
+		json_t *preview = job_preview(r->trainer, r->corpus.texts.tokenizer);
+		const bool ok = rank_report_evaluated(out, p, preview);
+		json_decref(preview);
+		return said(ok);
+	}
+	return events & TRAIN_STEP ? said(rank_report_progress(out, p)) : STATUS_OK;
+}
+
+/* --- the loop ---------------------------------------------------------------------------------- */
+
+/* WISH_STOP: at once; WISH_SAVE: with a checkpoint. */
+static rank_wish wish(const run *r)
+{
+	const rank_wish asked = r->o->report ? rank_report_wish(r->o->report) : WISH_NONE;
+	return asked == WISH_NONE && stopped ? WISH_SAVE : asked;
+}
+
+/* All sums that have begun. STATUS_CANCELLED: the run is to stop before. */
+static status wait_for_sums(run *r)
+{
+	ranks *all = r->o->ranks;
+	for (bool complete = false; !complete;) {
+		TRY(all->poll(all, &complete));
+		if (!complete && stopped)
+			return STATUS_CANCELLED;
+	}
+	return STATUS_OK;
+}
+
+/* Have all ranks the same weights? All come here after the same step. */
+static status compare_weights(run *r, error *err)
+{
+	const model *m = trainer_model(r->trainer);
+	const size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
+	ranks *all = r->o->ranks;
+	if (all->count == 1)
+		return STATUS_OK;
+	float *weights = malloc(bytes);
+	if (!weights)
+		return STATUS_NOMEM;
+	status s = trainer_settle(r->trainer, err);
+	if (s == STATUS_OK)
+		s = r->o->backend->download(r->o->backend, weights, model_arena(m), bytes);
+	const uint64_t digest = digest_bytes(weights, bytes);
+	free(weights);
+	TRY(s);
+	for (int i = 0; i < DIGEST_BYTES; i++)
+		r->digests[i] = r->digest[i] = (float)(digest >> (8 * i) & 255);
+	TRY(all->begin_sum(all, r->digests, DIGEST_BYTES));
+	TRY(wait_for_sums(r));
+	for (int i = 0; i < DIGEST_BYTES; i++)
+		if (r->digests[i] != r->digest[i] * (float)all->count)
+			return error_set(err, STATUS_DEVICE, NULL,
+			                 "rank %d has other weights than the others after step %lld", all->rank,
+			                 (long long)trainer_progress(r->trainer)->step);
+	return STATUS_OK;
+}
+
+static status attend(run *r, unsigned events, error *err)
+{
+	const bool first = r->o->ranks->rank == 0;
+	if (first)
+		TRY(report(r, events));
+	for (rank_wish w; first && rank_report_waits(r->o->report);)
+		if ((w = wish(r)) != WISH_NONE)
+			return STATUS_CANCELLED;
+	if (events & TRAIN_CHECKPOINT_DUE)
+		TRY(compare_weights(r, err));
+	if (first && (events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(r))))
+		TRY(save(r));
+	return STATUS_OK;
+}
+
+static status steps(run *r, rank_wish *w, error *err)
+{
+	for (unsigned events = 0; !(events & TRAIN_FINISHED);) {
+		*w = wish(r);
+		if (*w != WISH_NONE)
+			return STATUS_CANCELLED;
+		TRY(trainer_advance(r->trainer, SLICE_NS, &events, err));
+		TRY(attend(r, events, err));
+	}
+	return STATUS_OK;
+}
+
+static void catch_signals(void)
+{
+	const struct sigaction action = {.sa_handler = stop};
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+}
+
+static status train(run *r, error *err)
+{
+	const bool first = r->o->ranks->rank == 0;
+	rank_wish w = WISH_NONE;
+	catch_signals();
+	r->saved_ns = clock_ns();
+	r->saved_step = trainer_progress(r->trainer)->step;
+	if (first)
+		TRY(said(rank_report_started(r->o->report, trainer_progress(r->trainer))));
+	status s = steps(r, &w, err);
+	if (s == STATUS_OK)
+		return first ? finish(r, err) : STATUS_OK;
+	/* Stopped, or another rank is lost: the weights are those of the last step that all have made. */
+	if (first && w != WISH_STOP && (s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE))
+		save(r);
+	return s;
+}
+
+status rank_run(const rank_run_options *o, error *err)
+{
+	run *r = memory_new(1, sizeof *r);
+	if (!r)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	r->o = o;
+	status s = open_run(r, err);
+	if (s == STATUS_OK)
+		s = train(r, err);
+	error_settle(err, s);
+	if (o->report)
+		rank_report_ended(o->report, r->trainer ? trainer_progress(r->trainer) : NULL, s == STATUS_OK, err);
+	/* The sums of a run that did not finish may still be written to. */
+	if (s == STATUS_OK) {
+		trainer_free(r->trainer);
+		corpus_free(&r->corpus.texts);
+		free(r);
+	}
+	return s;
+}

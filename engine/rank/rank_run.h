@@ -1,0 +1,22 @@
+/* rank_run.h - one rank's run: its data, its model, the steps, and what rank 0 alone does: checkpoints, reports, the
+ * model.
+ *
+ * A stop (SIGTERM, SIGINT) ends the run at the last finished step, which rank 0 saves; where another rank is lost, it
+ * does so too. mpirun sends SIGTERM to the others when a rank ends, and kills them a moment later. */
+#ifndef ENGINE_RANK_RANK_RUN_H
+#define ENGINE_RANK_RANK_RUN_H
+
+#include "engine/rank/rank_report.h"
+#include "engine/train/ranks.h"
+
+typedef struct rank_run_options {
+	ranks *ranks;
+	const json_t *document; /* rank_plan.h; borrowed */
+	backend *backend;
+	rank_report *report; /* of rank 0; else NULL */
+} rank_run_options;
+
+/* STATUS_OK: the model is in its folder. STATUS_CANCELLED: stopped; rank 0 has saved what was done, or said why not. */
+status rank_run(const rank_run_options *o, error *err);
+
+#endif
