@@ -13,7 +13,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
 

@@ -9,7 +9,7 @@
 #include "engine/base/memory.h"
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_tokenizer.h"
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_store.h"
 
 /* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen

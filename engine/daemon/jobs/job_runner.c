@@ -11,7 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/requests/engine.h"

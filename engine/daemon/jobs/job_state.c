@@ -6,7 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 #include "engine/daemon/requests/engine.h"
 
 enum { SECOND_NS = 1000000000 };

@@ -11,7 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/jobs/job_creation.h"
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"

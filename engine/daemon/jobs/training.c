@@ -13,7 +13,7 @@
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_model.h"
 #include "engine/recipe/job_preview.h"
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 
 enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
 

@@ -14,7 +14,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/jobs/job_table.h"

@@ -1,4 +1,4 @@
-#include "engine/daemon/jobs/job_document.h"
+#include "engine/recipe/job_document.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  *
  * A job's document is the API's object and two members more, which are for us: "request" (job_request.h), and
  * "damaged", an object of step to reason, where there are damaged checkpoints. */
-#ifndef ENGINE_DAEMON_JOBS_JOB_DOCUMENT_H
-#define ENGINE_DAEMON_JOBS_JOB_DOCUMENT_H
+#ifndef ENGINE_RECIPE_JOB_DOCUMENT_H
+#define ENGINE_RECIPE_JOB_DOCUMENT_H
 
 #include "engine/recipe/job_request.h"
 
