@@ -17,7 +17,7 @@
 #include "engine/recipe/tokenizer_training.h"
 #include "proto/options.h"
 
-enum { EXIT_STOPPED = 130, PATIENCE_SECONDS = 60 };
+enum { EXIT_STOPPED = 130 };
 
 static const option_row rows[] = {
     {"", OPTION_FLAG, NULL,
@@ -78,14 +78,15 @@ static void complain(const ranks *r, const error *err)
 	log_line(LOG_ERROR, "rank %d: %s%s%s", r->rank, err->param, err->param[0] ? ": " : "", error_message(err));
 }
 
-/* A rank whose run did not finish ends all of them: rank 0 when it has saved, another when it fails by itself. */
-static int leave_early(ranks *r, status s, const error *err)
+/* The end of one rank makes mpirun end the others, of which rank 0 saves. */
+static void leave_early(ranks *r, status s, const error *err)
 {
+	const int exit_status = s == STATUS_CANCELLED ? EXIT_STOPPED : 1;
 	if (s != STATUS_CANCELLED)
 		complain(r, err);
-	if (r->rank != 0 && (s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE))
-		sleep(PATIENCE_SECONDS);
-	mpi_ranks_abort(r, s == STATUS_CANCELLED ? EXIT_STOPPED : 1);
+	if (r->rank == 0)
+		mpi_ranks_abort(r, exit_status);
+	_exit(exit_status);
 }
 
 static int run(const options *o, ranks *r)
@@ -95,7 +96,7 @@ static int run(const options *o, ranks *r)
 	json_t *document;
 	status s = open_backend(&b, o, r, &err);
 	if (s != STATUS_OK)
-		return leave_early(r, error_settle(&err, s), &err);
+		leave_early(r, error_settle(&err, s), &err);
 	s = share_plan(&document, o, b, r, &err);
 	if (s != STATUS_OK) {
 		if (r->rank == 0)
@@ -142,6 +143,7 @@ int main(int argc, char **argv)
 		log_line(LOG_ERROR, "%s", error_message(&err));
 		return 1;
 	}
+	log_init("additive-train", r->rank == 0 ? LOG_INFO : LOG_WARN);
 	const int exit_status = run(&o, r);
 	mpi_ranks_close(r);
 	options_free(&o);

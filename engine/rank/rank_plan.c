@@ -273,8 +273,8 @@ static status make_plan(json_t **document, const json_t *recipe, const char *out
 	snprintf(cache, sizeof cache, "%.4000s/cache", out);
 	char result[PATH_MAX];
 	snprintf(result, sizeof result, "%.4000s/model", out);
-	*document = json_pack("{s:{}, s:s, s:I, s:s, s:s}", "files", "cache", cache, "cache_bytes", (json_int_t)INT64_MAX,
-	                  "folder", out, "result", result);
+	*document = json_pack("{s:{}, s:s, s:I, s:s, s:s}", "files", "cache", cache, "cache_bytes",
+	                      (json_int_t)INT64_MAX, "folder", out, "result", result);
 	if (!*document)
 		return STATUS_NOMEM;
 	TRY(access(path, F_OK) == 0 ? go_on(document, recipe, path, err) : begin(*document, recipe, path, d, err));

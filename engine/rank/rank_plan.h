@@ -7,6 +7,7 @@
  *   folder    where checkpoints are, "step-N"
  *   resume    the checkpoint to begin with, a folder, ""
  *   result    the folder of the finished model
+ *   job       of the engine's: the id; else "". Its checkpoints have manifests as the engine writes them
  *
  * Paths are those of every rank: they may lie on one machine, or in folders that machines share. */
 #ifndef ENGINE_RANK_RANK_PLAN_H

@@ -17,6 +17,7 @@ enum { PROGRESS_NS = 100000000 };
 struct rank_report {
 	bool asks;
 	int unanswered; /* evaluations */
+	rank_wish wish;
 	uint64_t progress_ns;
 };
 
@@ -37,17 +38,18 @@ rank_wish rank_report_wish(rank_report *r)
 {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
 	char byte;
-	while (r->asks && poll(&input, 1, 0) > 0) {
+	while (r->asks && r->wish != WISH_STOP && poll(&input, 1, 0) > 0) {
 		const ssize_t n = read(STDIN_FILENO, &byte, 1);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return WISH_STOP;
-		if (byte == 's')
-			return WISH_SAVE;
-		r->unanswered -= byte == 'g' && r->unanswered > 0;
+			r->wish = WISH_STOP;
+		else if (byte == 's')
+			r->wish = WISH_SAVE;
+		else if (r->unanswered > 0)
+			r->unanswered--;
 	}
-	return WISH_NONE;
+	return r->wish;
 }
 
 bool rank_report_waits(const rank_report *r)
@@ -101,14 +103,14 @@ bool rank_report_evaluated(rank_report *r, const train_progress *p, json_t *prev
 	return say(line);
 }
 
-bool rank_report_saved(rank_report *r, const train_progress *p, const char *folder, const error *err)
+bool rank_report_saved(rank_report *r, const train_progress *p, json_t *row, const error *err)
 {
 	json_t *line = line_of("saved", p);
 	(void)r;
 	if (err->status != STATUS_OK)
 		add_error(line, err);
-	else
-		json_object_set_new(line, "folder", json_string(folder));
+	else if (row)
+		json_object_set(line, "checkpoint", row);
 	return say(line);
 }
 

@@ -3,9 +3,9 @@
  *   {"report": "started" | "progress" | "evaluated" | "saved" | "ended", "progress": {…}, …}
  *
  * progress: the numbers of train_progress under their names (train_progress_write). "evaluated" has the "preview" of
- * what the model wrote, where it can write; "saved" the "folder" of the checkpoint, or the "error" for which there is
- * none; "ended" whether the run is "finished", or the "error" (status, param, message) that ended it, or neither where
- * it was stopped. */
+ * what the model wrote, where it can write; "saved" the "error" for which there is no checkpoint, or, of an engine's
+ * job, the "checkpoint" as its ledger has it; "ended" whether the run is "finished", or the "error" (status, param,
+ * message) that ended it, or neither where it was stopped. */
 #ifndef ENGINE_RANK_RANK_REPORT_H
 #define ENGINE_RANK_RANK_REPORT_H
 
@@ -13,14 +13,15 @@
 
 typedef struct rank_report rank_report;
 
-/* What the reader asks for on stdin, a byte each: "g" go on, after an evaluation, "s" save and stop; its end: stop. */
+/* What the reader asks for on stdin, a byte each: "g" go on, after an evaluation, "s" save and stop; its end: stop at
+ * once. */
 typedef enum rank_wish { WISH_NONE, WISH_SAVE, WISH_STOP } rank_wish;
 
 /* asks: there is such a reader, and each evaluation waits for its "g". */
 rank_report *rank_report_new(bool asks);
 void rank_report_free(rank_report *r);
 
-/* What has been asked since; does not wait. */
+/* What has been asked so far; does not wait. */
 rank_wish rank_report_wish(rank_report *r);
 /* Is there an evaluation that the reader has not answered? */
 bool rank_report_waits(const rank_report *r);
@@ -29,7 +30,7 @@ bool rank_report_waits(const rank_report *r);
 bool rank_report_progress(rank_report *r, const train_progress *p);
 bool rank_report_started(rank_report *r, const train_progress *p);
 bool rank_report_evaluated(rank_report *r, const train_progress *p, json_t *preview);
-bool rank_report_saved(rank_report *r, const train_progress *p, const char *folder, const error *err);
+bool rank_report_saved(rank_report *r, const train_progress *p, json_t *row, const error *err);
 bool rank_report_ended(rank_report *r, const train_progress *p, bool finished, const error *err);
 
 #endif

@@ -10,6 +10,7 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/rank/rank_plan.h"
+#include "engine/recipe/job_document.h"
 #include "engine/recipe/job_model.h"
 #include "engine/recipe/job_preview.h"
 
@@ -72,7 +73,9 @@ static status open_run(run *r, error *err)
 	r->options.ranks = r->o->ranks->count > 1 ? r->o->ranks : NULL;
 	r->save_ns = (uint64_t)json_integer_value(json_object_get(request, "save_seconds")) * 1000000000u;
 	TRY(open_model(r, a, request, &m, err));
-	TRY(trainer_new(&r->trainer, m, &r->options, r->corpus.texts.train, r->corpus.texts.valid, err));
+	status s = trainer_new(&r->trainer, m, &r->options, r->corpus.texts.train, r->corpus.texts.valid, err);
+	error_prefix(err, "additive");
+	TRY(s);
 	return resume[0] ? trainer_resume(r->trainer, resume, err) : STATUS_OK;
 }
 
@@ -86,7 +89,9 @@ static status said(bool ok)
 
 static status save(run *r)
 {
-	char folder[PATH_MAX], id[64];
+	char folder[PATH_MAX], name[32], id[STORE_ID_BYTES];
+	const char *job = rank_plan_text(r->o->document, "job");
+	json_t *row = NULL;
 	error err = ERROR_INIT;
 	status s = trainer_settle(r->trainer, &err);
 	const train_progress *p = trainer_progress(r->trainer);
@@ -94,16 +99,24 @@ static status save(run *r)
 	r->unsaved = s != STATUS_OK || p->step != r->saved_step;
 	if (!r->unsaved)
 		return STATUS_OK;
-	snprintf(id, sizeof id, "step-%lld", (long long)p->step);
-	snprintf(folder, sizeof folder, "%.4000s/%s", rank_plan_text(r->o->document, "folder"), id);
+	snprintf(name, sizeof name, "step-%lld", (long long)p->step);
+	snprintf(folder, sizeof folder, "%.4000s/%s", rank_plan_text(r->o->document, "folder"), name);
+	if (job[0]) {
+		job_document_checkpoint_name(job, p->step, id);
+		row = job_document_checkpoint(job, id, p);
+	}
 	if (s == STATUS_OK)
-		s = trainer_save(r->trainer, r->corpus.texts.tokenizer, folder, id, NULL, &err);
+		s = job[0] && !row
+		        ? STATUS_NOMEM
+		        : trainer_save(r->trainer, r->corpus.texts.tokenizer, folder, row ? id : name, row, &err);
 	if (s == STATUS_OK) {
 		r->saved_step = p->step;
 		r->unsaved = false;
 	}
 	error_settle(&err, s);
-	return said(rank_report_saved(r->o->report, p, folder, &err));
+	const bool ok = rank_report_saved(r->o->report, p, row, &err);
+	json_decref(row);
+	return said(ok);
 }
 
 static bool save_is_due(const run *r)
@@ -137,11 +150,10 @@ static status report(run *r, unsigned events)
 
 /* --- the loop ---------------------------------------------------------------------------------- */
 
-/* WISH_STOP: at once; WISH_SAVE: with a checkpoint. */
-static rank_wish wish(const run *r)
+/* Is the run to end where it is: by a signal, or since the reader of rank 0's reports has gone? */
+static bool is_cut_short(const run *r)
 {
-	const rank_wish asked = r->o->report ? rank_report_wish(r->o->report) : WISH_NONE;
-	return asked == WISH_NONE && stopped ? WISH_SAVE : asked;
+	return stopped || (r->o->report && rank_report_wish(r->o->report) == WISH_STOP);
 }
 
 /* All sums that have begun. STATUS_CANCELLED: the run is to stop before. */
@@ -190,8 +202,8 @@ static status attend(run *r, unsigned events, error *err)
 	const bool first = r->o->ranks->rank == 0;
 	if (first)
 		TRY(report(r, events));
-	for (rank_wish w; first && rank_report_waits(r->o->report);)
-		if ((w = wish(r)) != WISH_NONE)
+	while (first && rank_report_waits(r->o->report))
+		if (is_cut_short(r))
 			return STATUS_CANCELLED;
 	if (events & TRAIN_CHECKPOINT_DUE)
 		TRY(compare_weights(r, err));
@@ -200,14 +212,19 @@ static status attend(run *r, unsigned events, error *err)
 	return STATUS_OK;
 }
 
-static status steps(run *r, rank_wish *w, error *err)
+/* *agreed: all ranks stop after this step. */
+static status steps(run *r, bool *agreed, error *err)
 {
+	ranks *all = r->o->ranks;
 	for (unsigned events = 0; !(events & TRAIN_FINISHED);) {
-		*w = wish(r);
-		if (*w != WISH_NONE)
+		if (is_cut_short(r))
 			return STATUS_CANCELLED;
+		all->wants_stop = r->o->report && rank_report_wish(r->o->report) == WISH_SAVE;
 		TRY(trainer_advance(r->trainer, SLICE_NS, &events, err));
 		TRY(attend(r, events, err));
+		*agreed = events & TRAIN_STEP && (all->stop || (all->count == 1 && all->wants_stop));
+		if (*agreed)
+			return STATUS_OK;
 	}
 	return STATUS_OK;
 }
@@ -219,20 +236,20 @@ static void catch_signals(void)
 	sigaction(SIGINT, &action, NULL);
 }
 
-static status train(run *r, error *err)
+static status train(run *r, bool *agreed, error *err)
 {
 	const bool first = r->o->ranks->rank == 0;
-	rank_wish w = WISH_NONE;
 	catch_signals();
 	r->saved_ns = clock_ns();
 	r->saved_step = trainer_progress(r->trainer)->step;
 	if (first)
 		TRY(said(rank_report_started(r->o->report, trainer_progress(r->trainer))));
-	status s = steps(r, &w, err);
-	if (s == STATUS_OK)
+	status s = steps(r, agreed, err);
+	if (s == STATUS_OK && !*agreed)
 		return first ? finish(r, err) : STATUS_OK;
 	/* Stopped, or another rank is lost: the weights are those of the last step that all have made. */
-	if (first && w != WISH_STOP && (s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE))
+	if (first && (s == STATUS_OK || s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE) &&
+	    rank_report_wish(r->o->report) != WISH_STOP)
 		save(r);
 	return s;
 }
@@ -243,12 +260,14 @@ status rank_run(const rank_run_options *o, error *err)
 	if (!r)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	r->o = o;
+	bool agreed = false;
 	status s = open_run(r, err);
 	if (s == STATUS_OK)
-		s = train(r, err);
+		s = train(r, &agreed, err);
 	error_settle(err, s);
 	if (o->report)
-		rank_report_ended(o->report, r->trainer ? trainer_progress(r->trainer) : NULL, s == STATUS_OK, err);
+		rank_report_ended(o->report, r->trainer ? trainer_progress(r->trainer) : NULL,
+		                  s == STATUS_OK && !agreed, err);
 	/* The sums of a run that did not finish may still be written to. */
 	if (s == STATUS_OK) {
 		trainer_free(r->trainer);

@@ -16,7 +16,8 @@ typedef struct rank_run_options {
 	rank_report *report; /* of rank 0; else NULL */
 } rank_run_options;
 
-/* STATUS_OK: the model is in its folder. STATUS_CANCELLED: stopped; rank 0 has saved what was done, or said why not. */
+/* STATUS_OK: the model is in its folder, or all ranks have stopped after the same step, which the reader of the reports
+ * has asked for and rank 0 has saved. STATUS_CANCELLED: cut short; rank 0 has saved what was done, or said why not. */
 status rank_run(const rank_run_options *o, error *err);
 
 #endif

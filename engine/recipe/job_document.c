@@ -20,6 +20,12 @@ const char *job_document_text(const json_t *document, const char *key)
 	return json_string_value(json_object_get(document, key));
 }
 
+void job_document_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES])
+{
+	snprintf(out, STORE_ID_BYTES, JOB_CHECKPOINT_PREFIX "%.*s-%lld", JOB_ID_DIGITS, job + strlen(JOB_ID_PREFIX),
+	         (long long)step);
+}
+
 /* JSON has no word for numbers that are not finite. */
 static json_t *number(double x)
 {

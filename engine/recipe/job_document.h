@@ -13,6 +13,12 @@
 bool job_document_is(const json_t *document);
 const char *job_document_text(const json_t *document, const char *key);
 
+/* Ids: of a job, and of its checkpoint, "ckpt-…-STEP" with the job's digits. */
+#define JOB_ID_PREFIX "ftjob-"
+#define JOB_CHECKPOINT_PREFIX "ckpt-"
+enum { JOB_ID_DIGITS = 24 };
+void job_document_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);
+
 /* New references; NULL when out of memory. */
 json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout);
 /* Without what is ours. */

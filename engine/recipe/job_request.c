@@ -278,7 +278,8 @@ static double scratch_rate(const model_dims *d)
 static status read_options(job_request *r, const json_t *params, const json_t *ours, error *err)
 {
 	static const char *const others[] = {
-	    "config", "size", "tokenizer", "keep_checkpoints", "training_files", "validation_fraction", NULL};
+	    "config",   "size", "tokenizer", "keep_checkpoints", "training_files", "validation_fraction",
+	    "parallel", NULL};
 	const json_t *batch = hyperparameter(params, "batch_size"),
 	             *factor = hyperparameter(params, "learning_rate_multiplier");
 	const json_t *epochs = hyperparameter(params, "n_epochs"), *seed = present(params, "seed");
@@ -297,6 +298,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	r->batch_given = present(ours, "batch_size") || batch;
 	r->eval_given = present(ours, "eval_every");
 	r->warmup_given = warmup;
+	r->ranks = present(ours, "parallel") ? number(present(ours, "parallel"), "ranks") : 1;
 	r->keep = keep ? json_integer_value(keep) : TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT;
 	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
 	if (!r->steps_given) /* settled later; here only not fewer than there are warm-up steps */
@@ -392,6 +394,22 @@ static status check_end(const job_request *r, const tokenizer *t, error *err)
 	return STATUS_OK;
 }
 
+/* Processes share batches evenly; what only one of them can do is refused. */
+static status check_ranks(const job_request *r, const job_sources *from, error *err)
+{
+	const train_options *o = &r->options;
+	if (r->ranks <= 1)
+		return STATUS_OK;
+	if (from->no_ranks)
+		return error_set(err, STATUS_UNSUPPORTED, "additive.parallel", "a job of several processes: %s",
+		                 from->no_ranks);
+	if (o->carry_state || o->gradient_noise)
+		return error_set(err, STATUS_INVALID,
+		                 o->carry_state ? "additive.carry_state" : "additive.gradient_noise",
+		                 "is for a job of one process");
+	return STATUS_OK;
+}
+
 /* --- memory ---------------------------------------------------------------------------------- */
 
 /* What this process may have: the machine's memory, or less in a container. */
@@ -463,6 +481,7 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 	if (out->options.precision == PRECISION_BF16 && !from->bf16)
 		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
 		                 from->backend_name);
+	TRY(check_ranks(out, from, err));
 	return check_memory(out, from->backend_name, err);
 }
 
@@ -517,6 +536,10 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 		                 o->objective->records == RECORD_BLOCK ? "blocks" : "records",
 		                 (long long)train_options_record(o));
 	o->batch_size = o->batch_size > blocks ? blocks : o->batch_size;
+	if (r->ranks > 1 && o->batch_size % r->ranks)
+		return error_set(err, STATUS_INVALID, "additive.batch_size",
+		                 "%lld blocks or records of a batch cannot be shared evenly by %lld ranks",
+		                 (long long)o->batch_size, (long long)r->ranks);
 	int64_t per_step = o->batch_size * o->gradient_accumulation;
 	if (!r->steps_given) {
 		int64_t wanted = (JOB_REQUEST_AUTO_STEPS * per_step + blocks - 1) / blocks;
@@ -571,12 +594,12 @@ static json_t *write_files(const job_request *r)
 
 json_t *job_request_write(const job_request *r, double holdout)
 {
-	return json_pack("{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:s, s:o*, s:s?}", "architecture",
+	return json_pack("{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:I, s:s, s:o*, s:s?}", "architecture",
 	                 r->architecture->name, "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer",
 	                 r->tokenizer, "classes", r->classes, "options", train_options_write(&r->options), "holdout",
 	                 holdout, "split_documents", 1, "keep_checkpoints", (json_int_t)r->keep, "save_seconds",
-	                 (json_int_t)r->save_seconds, "training_file", r->training[0].id, "training_files",
-	                 write_files(r), "validation_file", r->validation[0] ? r->validation : NULL);
+	                 (json_int_t)r->save_seconds, "ranks", (json_int_t)r->ranks, "training_file", r->training[0].id,
+	                 "training_files", write_files(r), "validation_file", r->validation[0] ? r->validation : NULL);
 }
 
 bool job_request_names_file(const json_t *stored, const char *id)

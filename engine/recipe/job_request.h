@@ -30,6 +30,7 @@ typedef struct job_request {
 	double base_rate; /* what a learning_rate_multiplier of 1 stands for */
 	int64_t epochs;   /* 0: auto */
 	int64_t keep, save_seconds;
+	int64_t ranks;                          /* processes */
 	corpus_file training[CORPUS_MAX_FILES]; /* none in a dry run without files */
 	size_t n_training;
 	char validation[STORE_ID_BYTES]; /* a file's id; may be "" */

@@ -16,7 +16,8 @@ struct gradient_sum {
 	float *host;     /* of a device whose memory the host cannot read: a copy of them; else the gradients */
 	bucket *buckets; /* in the order in which the backward completes them */
 	int n, n_begun;
-	float share, loss;
+	float share;
+	float beside[2]; /* the loss; ranks that want to stop */
 };
 
 /* End the last bucket at `end`. */
@@ -116,8 +117,9 @@ status gradient_sum_rest(gradient_sum *s, float loss)
 {
 	for (; s->n_begun < s->n; s->n_begun++)
 		TRY(begin_bucket(s, &s->buckets[s->n_begun]));
-	s->loss = loss;
-	return s->ranks->begin_sum(s->ranks, &s->loss, 1);
+	s->beside[0] = loss;
+	s->beside[1] = s->ranks->wants_stop;
+	return s->ranks->begin_sum(s->ranks, s->beside, 2);
 }
 
 status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss)
@@ -125,7 +127,8 @@ status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss)
 	TRY(s->ranks->poll(s->ranks, complete));
 	if (!*complete)
 		return STATUS_OK;
-	*loss = s->loss;
+	*loss = s->beside[0];
+	s->ranks->stop = s->beside[1] > 0;
 	for (int i = 0; i < s->n && s->host != s->gradients; i++) {
 		const bucket *b = &s->buckets[i];
 		TRY(s->backend->upload(s->backend, s->gradients + b->first, s->host + b->first,

@@ -2,7 +2,8 @@
  *
  * The arena of gradients is cut between parameters into buckets of about GRADIENT_SUM_FLOATS numbers. The sum of a
  * bucket begins when the backward has passed the last node that writes into it, so it is under way while the layers
- * before are still computed. A number of the host, the loss, goes with them. One step:
+ * before are still computed. The loss goes with them, and
+ * whether a rank wants to stop (ranks.h). One step:
  *
  *   gradient_sum_begin; gradient_sum_passed after some nodes of the backward, or never;
  *   gradient_sum_rest; gradient_sum_poll until it is complete */

@@ -16,6 +16,8 @@ typedef struct ranks ranks;
 
 struct ranks {
 	int rank, count; /* 0 to count - 1 */
+	/* Set by any rank: let all stop. Each step's sum brings it to all, which then have `stop` after the same step. */
+	bool wants_stop, stop;
 	/* Begin to replace each of n numbers in host memory by its sum over all ranks, of equal bits on each. All ranks
 	 * begin the same sums in the same order, and leave the numbers alone until poll says that they are complete.
 	 * STATUS_UNAVAILABLE: another rank cannot be reached. */

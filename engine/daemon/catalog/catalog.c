@@ -15,10 +15,8 @@
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
 #include "engine/model/model_folder.h"
+#include "engine/recipe/job_document.h"
 
-enum { JOB_HEX = 24 };
-#define CHECKPOINT_PREFIX "ckpt-"
-#define JOB_PREFIX "ftjob-"
 
 struct catalog {
 	store *store;
@@ -192,25 +190,19 @@ status catalog_check_fills_masks(const model_entry *m, const char *param, error 
 
 /* --- names ----------------------------------------------------------------------- */
 
-void catalog_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES])
-{
-	snprintf(out, STORE_ID_BYTES, CHECKPOINT_PREFIX "%.*s-%lld", JOB_HEX, job + strlen(JOB_PREFIX),
-	         (long long)step);
-}
-
 bool catalog_parse_checkpoint(const char *id, char job[STORE_ID_BYTES], int64_t *step)
 {
-	if (strncmp(id, CHECKPOINT_PREFIX, strlen(CHECKPOINT_PREFIX)) != 0)
+	if (strncmp(id, JOB_CHECKPOINT_PREFIX, strlen(JOB_CHECKPOINT_PREFIX)) != 0)
 		return false;
-	const char *hex = id + strlen(CHECKPOINT_PREFIX);
-	if (strspn(hex, "0123456789abcdef") != JOB_HEX || hex[JOB_HEX] != '-')
+	const char *hex = id + strlen(JOB_CHECKPOINT_PREFIX);
+	if (strspn(hex, "0123456789abcdef") != JOB_ID_DIGITS || hex[JOB_ID_DIGITS] != '-')
 		return false;
-	const char *digits = hex + JOB_HEX + 1;
+	const char *digits = hex + JOB_ID_DIGITS + 1;
 	size_t n = strlen(digits);
 	if (n == 0 || n > 18 || strspn(digits, "0123456789") != n)
 		return false;
 	*step = strtoll(digits, NULL, 10);
-	snprintf(job, STORE_ID_BYTES, JOB_PREFIX "%.*s", JOB_HEX, hex);
+	snprintf(job, STORE_ID_BYTES, JOB_ID_PREFIX "%.*s", JOB_ID_DIGITS, hex);
 	return true;
 }
 

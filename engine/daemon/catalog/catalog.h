@@ -105,8 +105,7 @@ int32_t catalog_start(const model_entry *m);
 
 /* The store's table of the entry: STORE_MODELS or STORE_CHECKPOINTS. */
 store_table catalog_table(const model_entry *m);
-/* "ckpt-…" of a job's checkpoint, and back. */
-void catalog_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);
+/* What job_document_checkpoint_name made the name of. */
 bool catalog_parse_checkpoint(const char *id, char job[STORE_ID_BYTES], int64_t *step);
 
 #endif

@@ -11,6 +11,7 @@
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_store.h"
+#include "engine/daemon/jobs/rank_training.h"
 
 /* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen
  * thousand and not a million: the interval is the larger of half a second and a 2000th of the time so far. */
@@ -36,7 +37,8 @@ struct job_run {
 	size_t n_found;
 	uv_work_t work;
 	training_plan plan;
-	training *training; /* NULL while the corpus is built */
+	training *training;   /* NULL while the corpus is built, */
+	rank_training *ranks; /* and so is this, which a run of several processes has in its place */
 	bool stopping;
 	uint64_t began_ns, metrics_ns, unsaved_ns;
 	status unsaved; /* why the last save failed */
@@ -134,6 +136,7 @@ static void on_ended(job_run *r, const training_report *report)
 {
 	error err = report->error;
 	training_free(r->training);
+	rank_training_free(r->ranks);
 	name_data(r, &err);
 	if (report->damaged) {
 		status s = r->listener->damaged(r->context, r->id, r->from.steps[r->n_found], &err);
@@ -252,7 +255,7 @@ static void pool_build(uv_work_t *work)
 	r->corpus.error = err;
 }
 
-static status train(job_run *r)
+static status train(job_run *r, error *err)
 {
 	for (size_t i = 0; i < r->n_found; i++)
 		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].why));
@@ -260,7 +263,9 @@ static status train(job_run *r)
 	r->plan.train = r->corpus.texts.train;
 	r->plan.valid = r->corpus.texts.valid;
 	r->corpus.texts = (corpus_texts){0};
-	return training_begin(&r->training, r->engine->executor, &r->plan);
+	const int64_t ranks = json_integer_value(json_object_get(r->request, "ranks"));
+	return ranks > 1 ? rank_training_begin(&r->ranks, r->engine, &r->plan, ranks, r->request, &r->corpus, err)
+	                 : training_begin(&r->training, r->engine->executor, &r->plan);
 }
 
 static void built(uv_work_t *work, int cancelled)
@@ -270,7 +275,7 @@ static void built(uv_work_t *work, int cancelled)
 	error err = r->corpus.error;
 	(void)cancelled; /* nothing cancels a request */
 	if (err.status == STATUS_OK && !r->stopping) {
-		status s = train(r);
+		status s = train(r, &err);
 		if (s == STATUS_OK)
 			return;
 		error_settle(&err, s);
@@ -345,4 +350,6 @@ void job_run_stop(job_run *r, bool save)
 	atomic_store(&r->corpus.cancel, true);
 	if (r->training)
 		training_stop(r->training, save);
+	if (r->ranks)
+		rank_training_stop(r->ranks, save);
 }

@@ -112,7 +112,7 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 	job *j = find_of_run(all, id);
 	if (!j)
 		return STATUS_OK;
-	catalog_checkpoint_name(id, step, name);
+	job_document_checkpoint_name(id, step, name);
 	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(why));
 	if (!job_document_set_damage(j->document, step, error_message(why)))
 		return STATUS_NOMEM;

@@ -4,6 +4,7 @@
 
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/rank_training.h"
 
 static status find_file(void *context, const char *name, char id[STORE_ID_BYTES], error *err)
 {
@@ -44,7 +45,8 @@ job_sources job_store_sources(engine *e)
 	                 .paths = job_store_paths(e->store),
 	                 .cache = {e->cache_folder, e->cache_budget, 0},
 	                 .backend_name = device_backend_name(e->device),
-	                 .bf16 = device_bf16(e->device)};
+	                 .bf16 = device_bf16(e->device),
+	                 .no_ranks = rank_training_obstacle()};
 	store_cache_room(e->store, &s.cache.room, NULL); /* without its ledger the store refuses the job anyway */
 	store_temporary_path(e->store, s.temporary);
 	return s;

@@ -204,7 +204,7 @@ static status write_checkpoint(training *t, json_t **row, error *err)
 	char folder[PATH_MAX], id[STORE_ID_BYTES];
 	const train_progress *now = trainer_progress(t->trainer);
 	store_checkpoint_folder(t->plan->store, t->plan->job, now->step, folder);
-	catalog_checkpoint_name(t->plan->job, now->step, id);
+	job_document_checkpoint_name(t->plan->job, now->step, id);
 	*row = job_document_checkpoint(t->plan->job, id, now);
 	status s = *row ? trainer_save(t->trainer, t->plan->tokenizer, folder, id, *row, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)

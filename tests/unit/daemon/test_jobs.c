@@ -15,6 +15,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
+#include "engine/recipe/job_document.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
@@ -322,7 +323,7 @@ static void add_ended(engine *e, const char *id, const char *ended_as, int check
 		assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
 		strcat(folder, "/weights");
 		assert_int_equal(file_write(folder, &(file_part){bytes, sizeof bytes}, 1, NULL), STATUS_OK);
-		catalog_checkpoint_name(id, step, name);
+		job_document_checkpoint_name(id, step, name);
 		json_t *checkpoint = json_pack("{s:s, s:s, s:i, s:I}", "id", name, "fine_tuning_job_id", id,
 		                               "step_number", step, "created_at", clock_unix() - seconds_ago);
 		assert_int_equal(store_checkpoint_add(e->store, id, step, checkpoint, NULL), STATUS_OK);
@@ -414,7 +415,7 @@ static void a_checkpoints_name_says_which_it_is(void **state)
 	char name[STORE_ID_BYTES], of[STORE_ID_BYTES];
 	int64_t step;
 	(void)state;
-	catalog_checkpoint_name("ftjob-0123456789abcdef01234567", 1000000000, name);
+	job_document_checkpoint_name("ftjob-0123456789abcdef01234567", 1000000000, name);
 	assert_true(store_valid_name(name));
 	assert_true(catalog_parse_checkpoint(name, of, &step));
 	assert_string_equal(of, "ftjob-0123456789abcdef01234567");

@@ -35,7 +35,7 @@ static status begin_sum(ranks *r, float *numbers, int64_t n)
 static void sum(party *p, int k)
 {
 	const member *all = p->members;
-	for (int r = 0; r < p->count && all[0].n[k] == 1; r++)
+	for (int r = 0; r < p->count && all[0].n[k] == 2; r++)
 		p->losses[r] = *all[r].numbers[k];
 	for (int64_t i = 0; i < all[0].n[k]; i++) {
 		float total = 0;
@@ -66,7 +66,8 @@ static party *party_new(int count)
 	party *p = calloc(1, sizeof *p);
 	p->count = count;
 	for (int i = 0; i < count; i++)
-		p->members[i] = (member){.ranks = {i, count, begin_sum, poll}, .all = p};
+		p->members[i] =
+		    (member){.ranks = {.rank = i, .count = count, .begin_sum = begin_sum, .poll = poll}, .all = p};
 	return p;
 }
 
@@ -185,6 +186,22 @@ static void ranks_weigh_their_labels(void **state)
 	o.gradient_accumulation = 2;
 	check_equals_one_process(f, &o, train, 2);
 	dataset_free(train);
+}
+
+static void all_ranks_stop_after_the_same_step(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.batch_size = 6;
+	run r = run_new(f, &o, f->train, 3);
+	run_to(&r, 4);
+	for (int i = 0; i < 3; i++)
+		assert_false(r.party->members[i].ranks.stop);
+	r.party->members[1].ranks.wants_stop = true;
+	run_to(&r, 5);
+	for (int i = 0; i < 3; i++)
+		assert_true(r.party->members[i].ranks.stop);
+	run_free(&r);
 }
 
 /* Rows that are equal have other losses by dropout alone. */
@@ -320,6 +337,7 @@ int main(void)
 	    cmocka_unit_test(ranks_train_as_one_process_does),
 	    cmocka_unit_test(ranks_weigh_their_labels),
 	    cmocka_unit_test(ranks_draw_random_numbers_of_their_own),
+	    cmocka_unit_test(all_ranks_stop_after_the_same_step),
 	    cmocka_unit_test(a_run_goes_on_with_another_number_of_ranks),
 	    cmocka_unit_test(what_ranks_cannot_share_is_refused),
 	    cmocka_unit_test(sums_begin_while_the_backward_runs),

@@ -1,0 +1,164 @@
+"""additive-train: one training job over several processes, by itself."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import BIN
+
+pytestmark = pytest.mark.skipif(not (BIN / "additive-train").exists(), reason="built without MPI")
+
+ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+CONFIG = {"hidden_size": 64, "n_layer": 2, "n_heads": 4, "window_sizes": [8, 64]}
+
+
+def recipe(folder, steps=100, name="recipe.json", **more):
+    text = folder / "text.txt"
+    text.write_text((pathlib.Path(__file__).parents[2] / "proto" / "PROTOCOL.md").read_text()[:40000])
+    options = {"sequence_length": 64, "batch_size": 8, "max_steps": steps, "learning_rate": 1e-3, "eval_every": 25,
+               "config": CONFIG}
+    path = folder / name
+    path.write_text(json.dumps({"model": "additive", "training_file": str(text), "seed": 3,
+                                "additive": options | more}))
+    return path
+
+
+def command(path, out, ranks):
+    launch = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+    return [*launch, BIN / "additive-train", path, "--out", out, "--threads", "1", "--backend", "cpu"]
+
+
+def run(path, out, ranks):
+    """(exit status, reports, stderr)"""
+    done = subprocess.run(command(path, out, ranks), env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def losses(reports):
+    return {r["progress"]["step"]: r["progress"]["train_loss"] for r in reports if r["progress"]["step"] > 0}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    path = recipe(folder)
+    status, reports, problem = run(path, folder / "run", 1)
+    assert status == 0, problem
+    return path, reports
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_have_the_losses_of_one_process_for_100_steps(alone, tmp_path, ranks):
+    path, reports = alone
+    status, shared, problem = run(path, tmp_path / "run", ranks)
+    assert status == 0, problem
+    want, got = losses(reports), losses(shared)
+    both = want.keys() & got.keys()
+    assert {25, 50, 75, 100} <= both
+    assert max(abs(want[s] - got[s]) for s in both) <= 1e-4
+    assert [r["report"] for r in shared if r["report"] != "progress"][-2:] == ["saved", "ended"]
+    assert shared[-1]["finished"] and shared[-1]["progress"]["valid_loss"] == pytest.approx(
+        reports[-1]["progress"]["valid_loss"], abs=1e-4)
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+def children(pid):
+    found = subprocess.run(["pgrep", "-P", str(pid), "additive-train"], capture_output=True, text=True).stdout.split()
+    return sorted(map(int, found))
+
+
+def begun(path, out):
+    """A run of two ranks that has made some steps."""
+    launched = subprocess.Popen(command(path, out, 2), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    for line in launched.stdout:
+        if json.loads(line)["progress"]["step"] >= 5:
+            return launched
+
+
+LONG = 100
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """A run of two ranks that takes some seconds and that nothing disturbs: its recipe, and the weights."""
+    folder = tmp_path_factory.mktemp("calm")
+    path = recipe(folder, steps=LONG, batch_size=64)
+    status, _, problem = run(path, folder / "run", 2)
+    assert status == 0, problem
+    return path, (folder / "run" / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("how", ["another rank is killed", "mpirun is asked to end"])
+def test_a_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how):
+    path, weights = calm
+    launched = begun(path, tmp_path / "run")
+    if how == "another rank is killed":
+        os.kill(children(launched.pid)[-1], signal.SIGKILL)
+    else:
+        launched.terminate()
+    last = [json.loads(line) for line in launched.stdout][-2:]
+    assert launched.wait(60) != 0
+    saved = [int(p.name[5:]) for p in (tmp_path / "run").iterdir() if p.name.startswith("step-")]
+    assert len(saved) == 1 and 5 <= saved[0] < LONG
+    step = saved[0]
+    if how == "another rank is killed":  # an mpirun that is asked to end passes no more lines on
+        assert [(r["report"], r["progress"]["step"]) for r in last] == [("saved", step), ("ended", step)]
+        assert "error" not in last[0] and not last[1]["finished"]
+    status, rest, problem = run(path, tmp_path / "run", 2)
+    assert status == 0, problem
+    assert rest[0]["report"] == "started" and rest[0]["progress"]["step"] == step
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == weights
+
+
+def test_a_run_of_another_recipe_is_not_overwritten(alone, tmp_path):
+    status, _, problem = run(recipe(tmp_path, steps=2), tmp_path / "run", 1)
+    assert status == 0, problem
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    status, _, problem = run(recipe(tmp_path, steps=3, name="other.json"), tmp_path / "run", 1)
+    assert status == 1 and "another recipe" in problem
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("ranks, field, change", [
+    (2, "additive.batch_size", {"batch_size": 7}),
+    (1, "additive.learning_rate", {"learning_rate": -1}),
+    (1, "additive.config.n_heads", {"config": CONFIG | {"n_heads": 5}}),
+    (1, "additive.nonsense", {"nonsense": 1}),
+])
+def test_a_bad_recipe_is_refused_by_the_name_of_the_field(tmp_path, ranks, field, change):
+    status, _, problem = run(recipe(tmp_path, **change), tmp_path / "run", ranks)
+    assert status == 1 and f"{field}:" in problem
+
+
+def test_files_and_models_of_a_recipe_are_paths(tmp_path):
+    first = recipe(tmp_path, steps=3)
+    assert run(first, tmp_path / "first", 1)[0] == 0
+    body = json.loads(first.read_text())
+    del body["additive"]["config"]
+    body["model"] = str(tmp_path / "first" / "model")
+    second = tmp_path / "second.json"
+    second.write_text(json.dumps(body))
+    status, reports, problem = run(second, tmp_path / "second", 2)
+    assert status == 0, problem
+    assert losses(reports)[3] < 5.5
+    body["training_file"], text = str(tmp_path / "missing.txt"), body["training_file"]
+    second.write_text(json.dumps(body))
+    status, _, problem = run(second, tmp_path / "third", 1)
+    assert status == 1 and "training_file: there is no file" in problem
+    body |= {"training_file": text, "model": str(tmp_path / "nothing")}
+    second.write_text(json.dumps(body))
+    assert "model: there is no architecture and no folder" in run(second, tmp_path / "fourth", 1)[2]
+
+
+def test_a_tokenizer_is_trained_for_all_ranks(tmp_path):
+    tokenizer = {"type": "bpe", "vocab_size": 400}
+    status, reports, problem = run(recipe(tmp_path, steps=4, tokenizer=tokenizer), tmp_path / "run", 2)
+    assert status == 0, problem
+    assert reports[-1]["finished"]
+    kept = json.loads((tmp_path / "run" / "model" / "tokenizer.json").read_text())
+    assert len(kept["model"]["vocab"]) >= 300
