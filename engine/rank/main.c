@@ -17,7 +17,7 @@
 #include "engine/recipe/tokenizer_training.h"
 #include "proto/options.h"
 
-enum { EXIT_STOPPED = 130 };
+enum { EXIT_STOPPED = 130, PATIENCE_SECONDS = 60 };
 
 static const option_row rows[] = {
     {"", OPTION_FLAG, NULL,
@@ -78,7 +78,8 @@ static void complain(const ranks *r, const error *err)
 	log_line(LOG_ERROR, "rank %d: %s%s%s", r->rank, err->param, err->param[0] ? ": " : "", error_message(err));
 }
 
-/* The end of one rank makes mpirun end the others, of which rank 0 saves. */
+/* The end of one rank makes mpirun end the others: SIGTERM, and SIGKILL when it has waited or the first of them ends.
+ * So those that have nothing to save wait for that. */
 static void leave_early(ranks *r, status s, const error *err)
 {
 	const int exit_status = s == STATUS_CANCELLED ? EXIT_STOPPED : 1;
@@ -86,6 +87,8 @@ static void leave_early(ranks *r, status s, const error *err)
 		complain(r, err);
 	if (r->rank == 0)
 		mpi_ranks_abort(r, exit_status);
+	if (s == STATUS_CANCELLED)
+		sleep(PATIENCE_SECONDS);
 	_exit(exit_status);
 }
 
@@ -139,6 +142,7 @@ int main(int argc, char **argv)
 		return usage("it takes RECIPE and --out FOLDER");
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
+	rank_run_hold_signals();
 	if (mpi_ranks_open(&r, &err) != STATUS_OK) {
 		log_line(LOG_ERROR, "%s", error_message(&err));
 		return 1;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/digest.h"
@@ -28,12 +30,26 @@ typedef struct run {
 	    digests[DIGEST_BYTES]; /* of the weights, a byte in each; their sums over the ranks */
 } run;
 
-static volatile sig_atomic_t stopped;
+/* A signal is taken where the loop looks for it. A handler would run on a stack below which the code of matrix products
+ * keeps what it writes over. */
+static int signals = -1;
+static bool stopped;
 
-static void stop(int number)
+void rank_run_hold_signals(void)
 {
-	(void)number;
-	stopped = 1;
+	sigset_t held;
+	sigemptyset(&held);
+	sigaddset(&held, SIGTERM);
+	sigaddset(&held, SIGINT);
+	sigprocmask(SIG_BLOCK, &held, NULL);
+	signals = signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static bool is_stopped(void)
+{
+	struct signalfd_siginfo info;
+	stopped = stopped || read(signals, &info, sizeof info) > 0;
+	return stopped;
 }
 
 /* --- beginning ----------------------------------------------------------------------------- */
@@ -153,7 +169,7 @@ static status report(run *r, unsigned events)
 /* Is the run to end where it is: by a signal, or since the reader of rank 0's reports has gone? */
 static bool is_cut_short(const run *r)
 {
-	return stopped || (r->o->report && rank_report_wish(r->o->report) == WISH_STOP);
+	return is_stopped() || (r->o->report && rank_report_wish(r->o->report) == WISH_STOP);
 }
 
 /* All sums that have begun. STATUS_CANCELLED: the run is to stop before. */
@@ -162,7 +178,7 @@ static status wait_for_sums(run *r)
 	ranks *all = r->o->ranks;
 	for (bool complete = false; !complete;) {
 		TRY(all->poll(all, &complete));
-		if (!complete && stopped)
+		if (!complete && is_stopped())
 			return STATUS_CANCELLED;
 	}
 	return STATUS_OK;
@@ -229,17 +245,9 @@ static status steps(run *r, bool *agreed, error *err)
 	return STATUS_OK;
 }
 
-static void catch_signals(void)
-{
-	const struct sigaction action = {.sa_handler = stop};
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGINT, &action, NULL);
-}
-
 static status train(run *r, bool *agreed, error *err)
 {
 	const bool first = r->o->ranks->rank == 0;
-	catch_signals();
 	r->saved_ns = clock_ns();
 	r->saved_step = trainer_progress(r->trainer)->step;
 	if (first)

@@ -9,6 +9,9 @@
 #include "engine/rank/rank_report.h"
 #include "engine/train/ranks.h"
 
+/* From now on the signals wait for a run. Before there are threads. */
+void rank_run_hold_signals(void);
+
 typedef struct rank_run_options {
 	ranks *ranks;
 	const json_t *document; /* rank_plan.h; borrowed */
