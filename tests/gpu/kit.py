@@ -4,16 +4,20 @@
     kit.py BUILD KIT
 
 KIT/bin the programs and the plug-in, KIT/unit the tests on a device, KIT/bench the measuring programs, KIT/lib the
-shared libraries of all of them (but the C library and CUDA's), KIT/python pytest; and all of it once more as KIT.tar.xz,
-to be carried. Run there from the repository's root.
+shared libraries of all of them (but the C library and CUDA's), KIT/python pytest, KIT/versions.json what all of it needs of
+the machine (machine.py); and all of it once more as KIT.tar.xz, to be carried. Run there from the repository's root.
 """
 
 import importlib.util
+import json
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tarfile
+
+import machine
 
 # The C library belongs to the machine, CUDA to its toolkit.
 SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libresolv", "libcu", "libnvidia")
@@ -48,11 +52,17 @@ def copy_pytest(kit):
         shutil.copytree(source, kit / "python" / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
+def write_versions(kit, toolkit=os.environ.get("CUDA_HOME", "/usr/local/cuda")):
+    files = [file for folder in ("bin", "unit", "bench", "lib") for file in sorted((kit / folder).glob("*"))]
+    (kit / machine.FILE).write_text(json.dumps(machine.needs(files, toolkit), indent=1) + "\n")
+
+
 def main():
     build, kit = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     shutil.rmtree(kit, ignore_errors=True)
     count = copy_programs(build, kit)
     copy_pytest(kit)
+    write_versions(kit)
     with tarfile.open(packed(kit), "w:xz", preset=1) as archive:
         archive.add(kit, kit.name)
     print(f"{kit}: {count} programs, {packed(kit)}: {packed(kit).stat().st_size / 2**20:.0f} MiB")
