@@ -275,6 +275,7 @@ static status cuda_open(backend **out, const backend_options *o, error *err)
 	c->early = prop.major >= 9 && is_on("ADDITIVE_CUDA_EARLY", true);
 	c->fused = is_on("ADDITIVE_CUDA_FUSE", true);
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);
+	c->background = o->background;
 	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true) && !c->each_waits;
 	fill_table(c, &prop);
 	status s = device_take(c, err);

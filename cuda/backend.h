@@ -26,6 +26,7 @@ typedef struct cuda_backend {
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* was a kernel of ours what was issued last? */
 	bool recording;             /* between record_begin and record_end */
+	bool background;            /* opened to give way to the others on the device */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
 	struct cuda_products *products; /* gemm.cu */

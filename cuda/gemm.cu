@@ -17,6 +17,12 @@
  * split only where the parts are kept in f32 in the workspace and added in order by a second step (reduction in place
  * or in the type of C is excluded). Handle and workspace are the backend's own, hence the stream's.
  *
+ * A backend in the background leaves processors to the others: the library's kernels for large products may keep a
+ * block on every processor, alone there, until the whole product ends, and each kernel of a step that is served would
+ * wait for that. So many processors (ADDITIVE_CUDA_BACKGROUND_PROCESSORS, else 7 of 8) are a part of each product's
+ * description. The library may choose another algorithm for fewer, hence other bits than in the foreground, and the
+ * same ones for the same number.
+ *
  * k = 0 is no product for the library: what remains of it is written by a kernel of ours. */
 #include "cuda/gemm.h"
 
@@ -54,6 +60,7 @@ typedef struct product_plan {
 
 typedef struct cuda_products {
 	cublasLtHandle_t handle;
+	int32_t processors; /* that a product may take; 0: all */
 	void *workspace;
 	product_plan *buckets[BUCKETS];
 	int count;
@@ -122,6 +129,8 @@ static status describe(cuda_backend *c, product_plan *p, const void *bias)
 	TRY(library_status(c, cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
 	TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N)));
 	TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N)));
+	if (c->products->processors)
+		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, c->products->processors)));
 	if (bias) {
 		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS)));
 		TRY(library_status(
@@ -400,11 +409,21 @@ status cuda_linear_plus(backend *b, const op_call *call, const void *add, void *
 
 /* --- opening and closing ------------------------------------------------------------------------ */
 
+/* As gemm.cu's first lines say; as many as there are, or more, are all. */
+static int32_t background_processors(const cuda_backend *c)
+{
+	const char *value = getenv("ADDITIVE_CUDA_BACKGROUND_PROCESSORS");
+	const long asked = value ? strtol(value, NULL, 10) : 0;
+	const long most = asked > 0 ? asked : c->processors * 7 / 8;
+	return most > 0 && most < c->processors ? (int32_t)most : 0;
+}
+
 status cuda_products_open(cuda_backend *c)
 {
 	cuda_products *g = c->products = (cuda_products *)calloc(1, sizeof *g);
 	if (!g)
 		return STATUS_NOMEM;
+	g->processors = c->background ? background_processors(c) : 0;
 	TRY(library_status(c, cublasLtCreate(&g->handle)));
 	return c->base.allocate(&c->base, WORKSPACE_BYTES, &g->workspace);
 }

@@ -69,11 +69,11 @@ static void write_line(const emulator_work &w)
 	static const char *const kinds[] = {"kernel", "product", "copy", "set"};
 	fprintf(file,
 	        "{\"kind\": \"%s\", \"name\": \"%s\", \"early\": %s, \"grid\": [%u, %u, %u], \"threads\": %u, \"read\": %llu, "
-	        "\"written\": %llu, \"read_once\": %llu, \"written_once\": %llu, \"moved\": %llu, \"used\": %llu, \"flop\": %llu}\n",
+	        "\"written\": %llu, \"read_once\": %llu, \"written_once\": %llu, \"moved\": %llu, \"used\": %llu, \"flop\": %llu, \"processors\": %u}\n",
 	        kinds[w.kind], w.name, w.early ? "true" : "false", w.grid[0], w.grid[1], w.grid[2], w.threads,
 	        (unsigned long long)w.read, (unsigned long long)w.written, (unsigned long long)w.read_once,
 	        (unsigned long long)w.written_once, (unsigned long long)w.moved, (unsigned long long)w.used,
-	        (unsigned long long)w.flop);
+	        (unsigned long long)w.flop, w.processors);
 }
 
 static void record(const emulator_work &w)
@@ -100,7 +100,7 @@ static void open_file()
 }
 
 void count_work(emulator_kind kind, const char *name, size_t read, size_t written, const unsigned grid[3], unsigned threads,
-                uint64_t flop)
+                uint64_t flop, unsigned processors)
 {
 	open_file();
 	if (!counting)
@@ -111,6 +111,7 @@ void count_work(emulator_kind kind, const char *name, size_t read, size_t writte
 	w.read = w.read_once = read;
 	w.written = w.written_once = written;
 	w.flop = flop;
+	w.processors = processors;
 	w.threads = threads;
 	for (int i = 0; grid && i < 3; i++)
 		w.grid[i] = grid[i];

@@ -26,6 +26,7 @@ typedef struct emulator_work {
 	uint64_t read_once, written_once;  /* the same, each byte counted once: what memory has to move at least */
 	uint64_t moved, used;              /* 32 bytes for each sector of each access of a warp; those its lanes asked for */
 	uint64_t flop;                     /* of a product: 2 m n k */
+	unsigned processors;               /* of a product: at how many it is aimed; 0: all */
 } emulator_work;
 
 /* Both run all that was issued first. The records of _end, `count` of them, live until the next _begin. */

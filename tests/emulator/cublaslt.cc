@@ -24,7 +24,8 @@ struct emulator_matmul {
 	int32_t pointer_mode, transpose_a, transpose_b, transpose_c;
 	uint32_t epilogue;
 	void *bias;
-	int32_t bias_type; /* -1: that of D */
+	int32_t bias_type;  /* -1: that of D */
+	int32_t processors; /* at which the product is aimed; 0: all */
 };
 struct emulator_preference {
 	uint64_t workspace;
@@ -160,7 +161,7 @@ void product::count(size_t bias) const
 	const unsigned size[3] = {m, n, depth};
 	size_t read = bytes_of(a) + bytes_of(b) + (beta != 0 ? bytes_of(c) : 0) + bias;
 	emulator::count_work(EMULATOR_PRODUCT, a.type == CUDA_R_16BF ? "product of bf16" : "product of f32", read, bytes_of(d), size,
-	                     (unsigned)d.batch, 2 * (uint64_t)m * n * depth * (uint64_t)d.batch);
+	                     (unsigned)d.batch, 2 * (uint64_t)m * n * depth * (uint64_t)d.batch, (unsigned)desc.processors);
 }
 
 void product::run() const
@@ -282,7 +283,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublas
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType scale)
 {
-	*out = new emulator_matmul{compute, scale, CUBLASLT_POINTER_MODE_HOST, 0, 0, 0, CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1};
+	*out = new emulator_matmul{compute, scale, CUBLASLT_POINTER_MODE_HOST, 0, 0, 0, CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1, 0};
 	return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
@@ -293,7 +294,6 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t m, cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
-	int32_t ignored;
 	int8_t fast;
 	switch (attribute) {
 	case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
@@ -313,7 +313,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t m, cublasLtMa
 	case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
 		return set(&m->bias, value, bytes);
 	case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
-		return set(&ignored, value, bytes);
+		return set(&m->processors, value, bytes);
 	case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
 		return set(&fast, value, bytes);
 	case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:

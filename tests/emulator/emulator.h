@@ -217,7 +217,7 @@ void count_launch_end();
 void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, access_kind kind, const void *code);
 /* All other work; the name is kept as it is. */
 void count_work(emulator_kind kind, const char *name, size_t read, size_t written, const unsigned grid[3] = nullptr,
-                unsigned threads = 0, uint64_t flop = 0);
+                unsigned threads = 0, uint64_t flop = 0, unsigned processors = 0);
 
 /* --- reports ------------------------------------------------------------------------------- */
 

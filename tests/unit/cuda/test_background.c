@@ -1,0 +1,141 @@
+/* A backend in the background: its products leave processors to the others of the device, and repeat bit by bit. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/tensor/ops.h"
+#include "tests/emulator/count.h"
+#include "tests/unit/cuda/device.h"
+#include "tests/unit/cuda/tensors.h"
+
+static const char switch_name[] = "ADDITIVE_CUDA_BACKGROUND_PROCESSORS";
+enum { EMULATED_PROCESSORS = 4 };
+
+/* setting: of the switch; NULL: unset. */
+static backend *open_as(bool background, const char *setting)
+{
+	const backend_options options = {.background = background};
+	if (setting)
+		setenv(switch_name, setting, 1);
+	else
+		unsetenv(switch_name);
+	backend *b = open_device_as(&options);
+	unsetenv(switch_name);
+	return b;
+}
+
+typedef struct products {
+	float *y, *scores; /* results: of a linear with a bias, of a matmul */
+	int64_t count;
+} products;
+
+/* y = x Wᵀ + bias and x Wᵀ, on b. */
+static void run_products(backend *b, products *p, int64_t m, int64_t n, int64_t k)
+{
+	static const linear_params as_linear = {.alpha = 1};
+	static const matmul_params as_matmul = {.trans_b = true, .alpha = 1};
+	tensor x = tensors_normal(b, DTYPE_BF16, SHAPE2(m, k), 1), w = tensors_normal(b, DTYPE_BF16, SHAPE2(n, k), 2),
+	       bias = tensors_normal(b, DTYPE_F32, SHAPE1(n), 3), y = tensors_empty(b, DTYPE_BF16, SHAPE2(m, n));
+	op_call linear = {.params = &as_linear, .n_in = 3, .n_out = 1, .in = {x, w, bias}, .out = {y}};
+	op_call matmul = {.params = &as_matmul, .n_in = 2, .n_out = 1, .in = {x, w}, .out = {y}};
+	tensors_run(b, OP_linear, &linear);
+	p->y = tensors_get(b, y);
+	tensors_run(b, OP_matmul, &matmul);
+	p->scores = tensors_get(b, y);
+	p->count = m * n;
+	const tensor all[] = {x, w, bias, y};
+	for (int i = 0; i < 4; i++)
+		b->release(b, all[i].data);
+}
+
+static void products_free(products *p)
+{
+	free(p->y);
+	free(p->scores);
+}
+
+/* At how many processors all products of such a backend are aimed; 0: all of them. */
+static unsigned aimed_at(bool background, const char *setting)
+{
+	backend *b = open_as(background, setting);
+	const emulator_counter counter = emulator_counting();
+	products p;
+	size_t n;
+	int count = 0;
+	unsigned found = 0;
+	if (!counter.begin) {
+		backend_close(b);
+		skip();
+	}
+	counter.begin();
+	run_products(b, &p, 24, 16, 40);
+	const emulator_work *work = counter.end(&n);
+	for (size_t i = 0; i < n; i++)
+		if (work[i].kind == EMULATOR_PRODUCT) {
+			assert_true(count == 0 || work[i].processors == found);
+			found = work[i].processors;
+			count++;
+		}
+	assert_int_equal(count, 2);
+	products_free(&p);
+	backend_close(b);
+	return found;
+}
+
+static void products_in_the_background_leave_processors_free(void **state)
+{
+	(void)state;
+	assert_int_equal(aimed_at(true, NULL), EMULATED_PROCESSORS * 7 / 8);
+	assert_int_equal(aimed_at(true, ""), EMULATED_PROCESSORS * 7 / 8);
+	assert_int_equal(aimed_at(true, "0"), EMULATED_PROCESSORS * 7 / 8);
+}
+
+static void the_switch_says_how_many_they_take(void **state)
+{
+	(void)state;
+	assert_int_equal(aimed_at(true, "1"), 1);
+	assert_int_equal(aimed_at(true, "4"), 0); /* all of them */
+	assert_int_equal(aimed_at(true, "1000"), 0);
+}
+
+static void products_that_serve_take_all_processors(void **state)
+{
+	(void)state;
+	assert_int_equal(aimed_at(false, NULL), 0);
+	assert_int_equal(aimed_at(false, "2"), 0);
+}
+
+/* Large enough on a GPU for kernels that keep their processors. */
+static void products_in_the_background_are_right_and_repeat(void **state)
+{
+	(void)state;
+	products here, there, again;
+	backend *serving = open_as(false, NULL), *background = open_as(true, NULL), *other = open_as(true, NULL);
+	const int64_t scale = device_is_emulated(serving) ? 1 : 64;
+	run_products(serving, &here, 64 * scale, 24 * scale, 32 * scale);
+	run_products(background, &there, 64 * scale, 24 * scale, 32 * scale);
+	run_products(other, &again, 64 * scale, 24 * scale, 32 * scale);
+	assert_memory_equal(there.y, again.y, (size_t)there.count * sizeof *there.y);
+	assert_memory_equal(there.scores, again.scores, (size_t)there.count * sizeof *there.scores);
+	assert_true(tensors_near("linear", "background", there.y, here.y, here.count));
+	assert_true(tensors_near("matmul", "background", there.scores, here.scores, here.count));
+	products_free(&here);
+	products_free(&there);
+	products_free(&again);
+	backend_close(serving);
+	backend_close(background);
+	backend_close(other);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(products_in_the_background_leave_processors_free),
+	    cmocka_unit_test(the_switch_says_how_many_they_take),
+	    cmocka_unit_test(products_that_serve_take_all_processors),
+	    cmocka_unit_test(products_in_the_background_are_right_and_repeat),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
