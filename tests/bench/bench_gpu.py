@@ -10,7 +10,7 @@ below its mark, targets and misses included. --list says what there is and about
 
     device     ceilings: copies, products, nodes, launches; rounds and ops beside them       (no PyTorch)
     choices    the product library's best guess beside its next ones                         (no PyTorch)
-    decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position; drawing tokens
+    decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position, and beside training; drawing tokens
     http       256 streams through the service beside the engine alone                       (no PyTorch)
     training   whole steps at d 128, 768 and 2048 beside the same model in PyTorch, eager and compiled
     gpt2       whole steps at d 768 beside GPT-2, compiled, at 2048, 8192 and 32768 tokens
@@ -89,8 +89,8 @@ class Bench:
     def program(self, name, *arguments):
         return [str(self.options.kit / "bench" / name), *map(str, arguments)]
 
-    def lines(self, name, *arguments):
-        return run(self.program(name, *arguments), 8, self.ours)
+    def lines(self, name, *arguments, **environment):
+        return run(self.program(name, *arguments), 8, {**self.ours, **environment})
 
     def our(self, name, *arguments):
         return lambda: Contestant(self.program(name, *arguments), 8, self.ours, self.log)
@@ -240,9 +240,18 @@ def decoding(bench):
         small = TINY[:3] if quick else SIZES["d128"][:3]
         return bench.lines("bench_serve", "batch", additive(*small, context, vocab), "bf16", 64, live, min(live, crowd))[-1]
 
+    def beside():
+        """Decoding beside training, whose products leave some processors free, and with all of them."""
+        batch, length, tokens = (1, 32, 10) if quick else (16, 2048, 1000)
+        trained = additive(width, layers, heads, length, vocab)
+        arguments = ("bench_beside", config, "bf16", context // 2, trained, batch, length, tokens)
+        return {"some free": bench.lines(*arguments)[-1],
+                "all taken": bench.lines(*arguments, ADDITIVE_CUDA_BACKGROUND_PROCESSORS="100000")[-1]}
+
     items = {f"one session, {size}": (60, lambda size=size: alone(size)) for size in sizes}
     near, far = (100, 200) if quick else (1000, 32000)
     items["latency by position"] = (60, lambda: bench.lines("bench_serve", "flat", config, "bf16", near, far))
+    items["decode beside training"] = (60, beside)
     items["many sessions"] = (90, together)
     items["a crowd"] = (40, lambda: bench.lines("bench_serve", "batch", config, "bf16", 64, crowd)[-1])
     items["live sessions"] = (60, lives)

@@ -14,159 +14,27 @@
  *                                                 the first token, the median, p99 and that of the last
  *   bench_serve state CONFIG                      bytes of a session's state
  *
- * Sessions clamp positions past the end of the table. Models have random weights. Sessions that are compared take
- * turns in short bouts, so that a machine that becomes slower or faster does so for all of them. */
+ * Sessions that are compared take turns in short bouts, so that a machine that becomes slower or faster does so for all
+ * of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
-#include "engine/base/file.h"
 #include "engine/cpu/threads.h"
-#include "engine/serve/scheduler.h"
-#include "tests/bench/support/bench.h"
+#include "tests/bench/support/serving.h"
 
 enum {
 	TURN = 128,         /* tokens of a decoding bout, at most */
 	FLAT_TOKENS = 1000, /* of each session */
 	FLAT_BOUT = 10,
 	MAX_POSITIONS = 8,
-	PIECE = 4096, /* tokens of a prompt given at once */
 	BATCH_ROUNDS = 3,
 	BATCH_TOKENS = 48, /* of each session in a round */
 	BEAM_ROUNDS = 7,
 	BEAM_PROMPT = 16,
 	BEAM_TOKENS = 100
 };
-
-typedef struct service {
-	char folder[BENCH_FOLDER_BYTES];
-	backend *backend;
-	scheduler *scheduler;
-	served_model *model;
-	int64_t vocab;
-} service;
-
-static void open_service(service *s, const char *config, const char *weights, int sessions, int rows)
-{
-	error err = ERROR_INIT;
-	/* The scheduler's own batch is a power of two; a padding row needs a slot besides. */
-	scheduler_limits limits = {.max_models = 1,
-	                           .max_sessions = sessions + 2,
-	                           .max_generations = sessions + 2,
-	                           .max_batch = rows < 2 ? 2 : rows};
-	s->backend = bench_backend();
-	bench_model_folder(s->folder, config, s->backend);
-	bench_check(scheduler_new(&s->scheduler, s->backend, &limits), &err);
-	bench_check(scheduler_model(s->scheduler, "m", s->folder, bench_dtype(weights), &s->model, &err), &err);
-	s->vocab = model_dimensions(served_model_model(s->model))->outputs;
-	file_remove_tree(s->folder, NULL);
-}
-
-static void close_service(service *s)
-{
-	scheduler_free(s->scheduler);
-	backend_close(s->backend);
-}
-
-/* --- generations ------------------------------------------------------------------ */
-
-typedef struct listener {
-	bench_times *times; /* between events; NULL: not measured */
-	uint64_t last;
-} listener;
-
-static int64_t on_event(void *context, const generation_event *e)
-{
-	listener *l = context;
-	uint64_t now = clock_ns();
-	(void)e;
-	if (l->times && l->last)
-		bench_times_add(l->times, (double)(now - l->last));
-	l->last = now;
-	return 1;
-}
-
-static void on_finished(void *context, const generation_result *r)
-{
-	(void)context;
-	bench_check(r->status, &r->error);
-}
-
-/* temperature 0: greedy; else drawn, of the 50 likeliest that make up 0.95. */
-static void submit(service *s, session *x, listener *l, const int32_t *prompt, int64_t n, int64_t max_tokens,
-                   float temperature)
-{
-	error err = ERROR_INIT;
-	generation *g;
-	generation_request r = {.prompt = prompt,
-	                        .n_prompt = n,
-	                        .max_tokens = max_tokens,
-	                        .ignore_end = true,
-	                        .credit = 1,
-	                        .n_logprobs = -1,
-	                        .event = on_event,
-	                        .finished = on_finished,
-	                        .context = l};
-	sampling_default(&r.sampling);
-	r.sampling.temperature = temperature;
-	r.sampling.top_k = 50;
-	r.sampling.top_p = 0.95f;
-	r.sampling.seed = 1;
-	bench_check(scheduler_generate(s->scheduler, NULL, x, &r, &g, &err), &err);
-}
-
-static void run(service *s)
-{
-	error err = ERROR_INIT;
-	while (scheduler_runnable(s->scheduler))
-		bench_check(scheduler_tick(s->scheduler), &err);
-}
-
-/* Add the times of `tokens` tokens: of one more, since a time lies between two events. */
-static void generate(service *s, session *x, int64_t tokens, bench_times *times)
-{
-	listener l = {.times = times};
-	submit(s, x, &l, NULL, 0, tokens + 1, 0);
-	run(s);
-}
-
-static session *open_session(service *s, const char *id)
-{
-	session *x;
-	error err = ERROR_INIT;
-	session_options o = {.policy = POSITION_CLAMP};
-	bench_check(scheduler_session_new(s->scheduler, s->model, id, &o, &x, &err), &err);
-	return x;
-}
-
-/* Let a session read `length` arbitrary tokens. */
-static void read_prompt(service *s, session *x, int64_t length)
-{
-	static int32_t ids[PIECE];
-	listener ignored = {0};
-	for (int64_t at = 0; at < length; at += PIECE) {
-		int64_t n = length - at < PIECE ? length - at : PIECE;
-		for (int64_t i = 0; i < n; i++)
-			ids[i] = (int32_t)(3 + (at + i) * (at + i + 7) % (s->vocab - 3));
-		submit(s, x, &ignored, ids, n, 0, 0);
-		run(s);
-	}
-}
-
-static session *fork_session(service *s, session *x, const char *id)
-{
-	session *copy;
-	error err = ERROR_INIT;
-	bench_check(scheduler_session_fork(s->scheduler, x, id, &copy, &err), &err);
-	return copy;
-}
-
-static void delete_session(service *s, session *x)
-{
-	error err = ERROR_INIT;
-	bench_check(scheduler_session_delete(s->scheduler, x, &err), &err);
-}
 
 static long long state_bytes(const session *x)
 {
@@ -178,7 +46,7 @@ static long long state_bytes(const session *x)
 /* --- decode ----------------------------------------------------------------------- */
 
 typedef struct contest {
-	service *service;
+	serving *service;
 	session *base; /* TURN / 2 before the context */
 } contest;
 
@@ -186,18 +54,18 @@ static void decode_bout(void *context, int count, bench_times *t)
 {
 	contest *c = context;
 	for (int left = count; left > 0; left -= TURN) {
-		session *x = fork_session(c->service, c->base, "turn");
-		generate(c->service, x, left < TURN ? left : TURN, t);
-		delete_session(c->service, x);
+		session *x = serving_fork(c->service, c->base, "turn");
+		serving_generate(c->service, x, left < TURN ? left : TURN, t);
+		serving_delete(c->service, x);
 	}
 }
 
 static void decode(char **arguments)
 {
-	service s;
-	open_service(&s, arguments[0], arguments[1], 1, 1);
-	contest c = {&s, open_session(&s, "base")};
-	read_prompt(&s, c.base, atoll(arguments[2]) - TURN / 2);
+	serving s;
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], 1, 1);
+	contest c = {&s, serving_session(&s, "base")};
+	serving_read(&s, c.base, atoll(arguments[2]) - TURN / 2);
 	bench_times warm = {0};
 	decode_bout(&c, TURN, &warm);
 	bench_times_free(&warm);
@@ -206,65 +74,65 @@ static void decode(char **arguments)
 	                          (json_int_t)state_bytes(c.base));
 	bench_contest(facts, decode_bout, &c);
 	json_decref(facts);
-	close_service(&s);
+	serving_close(&s);
 }
 
 /* --- flat ------------------------------------------------------------------------- */
 
 static void flat(char **arguments, int count)
 {
-	service s;
+	serving s;
 	session *x[MAX_POSITIONS];
 	bench_times t[MAX_POSITIONS] = {{0}};
 	int n = count - 2 < MAX_POSITIONS ? count - 2 : MAX_POSITIONS;
-	open_service(&s, arguments[0], arguments[1], n, n);
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], n, n);
 	for (int i = 0; i < n; i++) {
 		char id[16];
 		int64_t read = i ? atoll(arguments[1 + i + 1]) - atoll(arguments[1 + i]) : atoll(arguments[2]);
 		snprintf(id, sizeof id, "%d", i);
-		x[i] = i ? fork_session(&s, x[i - 1], id) : open_session(&s, id);
-		read_prompt(&s, x[i], read);
+		x[i] = i ? serving_fork(&s, x[i - 1], id) : serving_session(&s, id);
+		serving_read(&s, x[i], read);
 	}
 	while (n && t[0].count < FLAT_TOKENS)
 		for (int i = 0; i < n; i++)
-			generate(&s, x[i], FLAT_BOUT, &t[i]);
+			serving_generate(&s, x[i], FLAT_BOUT, &t[i]);
 	for (int i = 0; i < n; i++)
 		printf("{\"position\": %s, \"ns\": %.0f, \"p99_ns\": %.0f, \"best_ns\": %.0f, \"state_bytes\": %lld}\n",
 		       arguments[2 + i], bench_times_median(&t[i]), bench_times_p99(&t[i]), bench_times_best(&t[i]),
 		       state_bytes(x[i]));
 	for (int i = 0; i < n; i++)
 		bench_times_free(&t[i]);
-	close_service(&s);
+	serving_close(&s);
 }
 
 /* --- batch ------------------------------------------------------------------------ */
 
 /* Tokens per second of the first n sessions. */
-static double together(service *s, session **x, listener *l, int n, float temperature)
+static double together(serving *s, session **x, serving_listener *l, int n, float temperature)
 {
 	uint64_t began = clock_ns();
 	for (int i = 0; i < n; i++)
-		submit(s, x[i], &l[i], NULL, 0, BATCH_TOKENS, temperature);
-	run(s);
+		serving_submit(s, x[i], &l[i], NULL, 0, BATCH_TOKENS, temperature);
+	serving_run(s);
 	double seconds = (double)(clock_ns() - began) * 1e-9;
 	return n * BATCH_TOKENS / seconds;
 }
 
 static void batch(char **arguments, int n)
 {
-	service s;
+	serving s;
 	int count = atoi(arguments[3]), rows = n > 4 ? atoi(arguments[4]) : count;
 	session **x = calloc((size_t)count, sizeof *x);
-	listener *l = calloc((size_t)count, sizeof *l);
+	serving_listener *l = calloc((size_t)count, sizeof *l);
 	if (count < 1 || !x || !l)
 		bench_fail("%d sessions", count);
-	open_service(&s, arguments[0], arguments[1], count, rows);
-	x[0] = open_session(&s, "0");
-	read_prompt(&s, x[0], atoll(arguments[2]));
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], count, rows);
+	x[0] = serving_session(&s, "0");
+	serving_read(&s, x[0], atoll(arguments[2]));
 	for (int i = 1; i < count; i++) {
 		char id[16];
 		snprintf(id, sizeof id, "%d", i);
-		x[i] = fork_session(&s, x[0], id);
+		x[i] = serving_fork(&s, x[0], id);
 	}
 	bench_times one = {0}, all = {0}, drawn = {0};
 	for (int round = -1; round < BATCH_ROUNDS; round++) { /* -1: warm-up */
@@ -285,7 +153,7 @@ static void batch(char **arguments, int n)
 	bench_times_free(&drawn);
 	free(x);
 	free(l);
-	close_service(&s);
+	serving_close(&s);
 }
 
 /* --- beams ------------------------------------------------------------------------- */
@@ -305,7 +173,7 @@ static int64_t take_event(void *context, const generation_event *e)
 }
 
 /* Milliseconds of a step in which `count` requests of one token each are advanced, or the beams of one search. */
-static double beam_step(service *s, int count, bool search, int n_logprobs)
+static double beam_step(serving *s, int count, bool search, int n_logprobs)
 {
 	int32_t prompt[BEAM_PROMPT];
 	double ms = 0;
@@ -329,16 +197,16 @@ static double beam_step(service *s, int count, bool search, int n_logprobs)
 	r.sampling.temperature = 0;
 	for (int i = 0; i < count && !search; i++)
 		bench_check(scheduler_generate(s->scheduler, s->model, NULL, &r, &g, &err), &err);
-	run(s);
+	serving_run(s);
 	return ms / BEAM_TOKENS;
 }
 
 static void beams(char **arguments)
 {
-	service s;
+	serving s;
 	const int count = atoi(arguments[2]);
 	bench_times searched = {0}, scored = {0}, plain = {0};
-	open_service(&s, arguments[0], arguments[1], count, count);
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], count, count);
 	for (int round = -1; round < BEAM_ROUNDS; round++) { /* -1: warm-up */
 		const double a = beam_step(&s, count, true, -1), b = beam_step(&s, count, false, 0),
 		             c = beam_step(&s, count, false, -1);
@@ -353,28 +221,28 @@ static void beams(char **arguments)
 	bench_times_free(&searched);
 	bench_times_free(&scored);
 	bench_times_free(&plain);
-	close_service(&s);
+	serving_close(&s);
 }
 
 /* --- prefill, state ----------------------------------------------------------------- */
 
 static void prefill(char **arguments)
 {
-	service s;
+	serving s;
 	int64_t tokens = atoll(arguments[2]);
-	if (tokens <= PIECE)
-		bench_fail("TOKENS must be above %d: so many are read before the time is taken", PIECE);
-	open_service(&s, arguments[0], arguments[1], 1, 1);
-	session *x = open_session(&s, "long");
-	read_prompt(&s, x, PIECE);
+	if (tokens <= SERVING_PIECE)
+		bench_fail("TOKENS must be above %d: so many are read before the time is taken", SERVING_PIECE);
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], 1, 1);
+	session *x = serving_session(&s, "long");
+	serving_read(&s, x, SERVING_PIECE);
 	bench_peak_reset();
 	double before = bench_peak();
 	uint64_t began = clock_ns();
-	read_prompt(&s, x, tokens - PIECE);
+	serving_read(&s, x, tokens - SERVING_PIECE);
 	double seconds = (double)(clock_ns() - began) * 1e-9;
 	printf("{\"tokens\": %lld, \"tokens_per_second\": %.0f, \"peak_growth_bytes\": %.0f, \"state_bytes\": %lld}\n",
-	       (long long)tokens, (double)(tokens - PIECE) / seconds, bench_peak() - before, state_bytes(x));
-	close_service(&s);
+	       (long long)tokens, (double)(tokens - SERVING_PIECE) / seconds, bench_peak() - before, state_bytes(x));
+	serving_close(&s);
 }
 
 /* --- prompts ------------------------------------------------------------------------ */
@@ -393,7 +261,7 @@ static int64_t on_first(void *context, const generation_event *e)
 }
 
 /* One request after the other begins as if none had been there, on a temporary session. */
-static void arrive(service *s, arrival *a, const int32_t *ids, int64_t tokens)
+static void arrive(serving *s, arrival *a, const int32_t *ids, int64_t tokens)
 {
 	error err = ERROR_INIT;
 	generation *g;
@@ -404,7 +272,7 @@ static void arrive(service *s, arrival *a, const int32_t *ids, int64_t tokens)
 	                        .credit = 1,
 	                        .n_logprobs = -1,
 	                        .event = on_first,
-	                        .finished = on_finished,
+	                        .finished = serving_finished,
 	                        .context = a};
 	sampling_default(&r.sampling);
 	r.sampling.temperature = 0;
@@ -414,14 +282,14 @@ static void arrive(service *s, arrival *a, const int32_t *ids, int64_t tokens)
 
 static void prompts(char **arguments, int n)
 {
-	service s;
+	serving s;
 	int count = atoi(arguments[2]), rounds = n > 4 ? atoi(arguments[4]) : 20;
 	int64_t tokens = atoll(arguments[3]);
 	int32_t *ids = calloc((size_t)(count + tokens), sizeof *ids);
 	arrival *a = calloc((size_t)count, sizeof *a);
 	if (count < 1 || tokens < 1 || !ids || !a)
 		bench_fail("%d prompts of %lld tokens", count, (long long)tokens);
-	open_service(&s, arguments[0], arguments[1], count, count);
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], count, count);
 	for (int64_t i = 0; i < count + tokens; i++)
 		ids[i] = (int32_t)(3 + i * (i + 7) % (s.vocab - 3));
 	bench_times first = {0}, last = {0}, warm = {0};
@@ -431,7 +299,7 @@ static void prompts(char **arguments, int n)
 			a[i].times = round < 0 ? &warm : &first;
 			arrive(&s, &a[i], ids + i, tokens);
 		}
-		run(&s);
+		serving_run(&s);
 		bench_times_add(round < 0 ? &warm : &last, (double)(clock_ns() - began));
 	}
 	printf("{\"prompts\": %d, \"tokens\": %lld, \"first_ms\": %.3f, \"first_p99_ms\": %.3f, \"last_ms\": %.3f, "
@@ -443,7 +311,7 @@ static void prompts(char **arguments, int n)
 	bench_times_free(&warm);
 	free(ids);
 	free(a);
-	close_service(&s);
+	serving_close(&s);
 }
 
 static void state(char **arguments)

@@ -224,6 +224,14 @@ def decoding(r):
         rows += [[f"position {x['position']}", f"p50 {x['ns'] / 1e3:.0f} µs, p99 {x['p99_ns'] / 1e3:.0f} µs", ""] for x in flat]
         r.want("latency, far position over near one, p50", flat[-1]["ns"] / flat[0]["ns"], at_most(1.02, 3))
         r.want("latency, far position over near one, p99", flat[-1]["p99_ns"] / flat[0]["p99_ns"], at_most(1.10, 3))
+    for free, line in r.of("decoding", "decode beside training", {}).items():
+        alone, beside = line["alone"], line["beside"]
+        rows.append([f"one session beside training, processors {free}",
+                     f"p50 {beside['p50_us']:.0f} µs, p99 {beside['p99_us']:.0f} µs (alone {alone['p50_us']:.0f}, {alone['p99_us']:.0f}); "
+                     f"training {line['trained_beside']:,.0f} tokens/s (alone {line['trained_alone']:,.0f})", ""])
+        r.want(f"decoding beside training over alone, processors {free}, p50", beside["p50_us"] / alone["p50_us"])
+        r.want(f"decoding beside training over alone, processors {free}, p99", beside["p99_us"] / alone["p99_us"])
+        r.want(f"training beside decoding over alone, processors {free}", line["trained_beside"] / line["trained_alone"])
     if rows:
         r.say("### Decoding in bf16, through the scheduler\n")
         r.table(["case", "ours", "GPT-2, static cache, graphs"], rows)

@@ -78,13 +78,24 @@ double bench_times_best(bench_times *t)
 
 /* --- models ----------------------------------------------------------------- */
 
-backend *bench_backend(void)
+static backend *open_backend(bool background)
 {
 	backend *b;
 	error err = ERROR_INIT;
+	const backend_options options = {.background = background};
 	const char *name = getenv("ADDITIVE_BENCH_BACKEND");
-	bench_check(backend_open(&b, name ? name : "cpu", NULL, cpu_open, 0, &err), &err);
+	bench_check(backend_open(&b, name ? name : "cpu", &options, cpu_open, 0, &err), &err);
 	return b;
+}
+
+backend *bench_backend(void)
+{
+	return open_backend(false);
+}
+
+backend *bench_backend_in_background(void)
+{
+	return open_backend(true);
 }
 
 json_t *bench_json(const char *text)

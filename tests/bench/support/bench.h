@@ -28,6 +28,8 @@ void bench_check(status s, const error *err);
 /* The backend that ADDITIVE_BENCH_BACKEND names; without it the CPU's, with all threads this process may have
  * (OMP_NUM_THREADS). */
 backend *bench_backend(void);
+/* The same in the background: a second stream of a device (backend_options). */
+backend *bench_backend_in_background(void);
 /* A JSON object from text. */
 json_t *bench_json(const char *text);
 /* A model of a config.json (its text); without "model_type" the first architecture. */

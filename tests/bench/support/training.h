@@ -1,0 +1,34 @@
+/* training.h - steps of training on random tokens, for measuring programs. A step is what the trainer does with one
+ * batch: forward, loss, backward, the gradients' norm, AdamW. Everything here exits the program on failure. */
+#ifndef TESTS_BENCH_SUPPORT_TRAINING_H
+#define TESTS_BENCH_SUPPORT_TRAINING_H
+
+#include "engine/train/optimizer.h"
+#include "tests/bench/support/bench.h"
+
+typedef struct training {
+	model *model;
+	optimizer *optimizer;
+	plan *plan;
+	int64_t tokens; /* of a step */
+} training;
+
+typedef struct training_shape {
+	int64_t batch, length;
+	bool bf16;      /* activations, and the weights in products */
+	bool recompute; /* activations are computed again in the backward pass */
+} training_shape;
+
+/* Train a model of this configuration on b, which outlives t; some steps have been made, so that plans are recorded. */
+void training_open(training *t, backend *b, const char *config, const training_shape *way);
+void training_close(training *t);
+
+/* Forward and backward of a batch; the first thing that is issued before a number of steps. */
+void training_batch(training *t);
+/* The update behind a batch, the batch after it unless it is the last, and then the update's norm: on a device the
+ * step's numbers are taken in while the next batch is computed, as the trainer does. */
+void training_step(training *t, bool last);
+/* FLOPs of the step's matrix products, two per multiply-add; attention is not counted. */
+double training_flops(const training *t);
+
+#endif
