@@ -334,7 +334,8 @@ WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_devi
 # The sanitizer build looks for leaks and for memory touched after a failed call.
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
-pytest-slow: all $$(BENCH_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
+# Of unit programs those that tests/e2e/test_gpu_harness.py runs.
+pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/faults

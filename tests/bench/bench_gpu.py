@@ -242,7 +242,7 @@ def decoding(bench):
 
     def beside():
         """Decoding beside training, whose products leave some processors free, and with all of them."""
-        batch, length, tokens = (1, 32, 10) if quick else (16, 2048, 1000)
+        batch, length, tokens = (1, 32, 4) if quick else (16, 2048, 1000)
         trained = additive(width, layers, heads, length, vocab)
         arguments = ("bench_beside", config, "bf16", context // 2, trained, batch, length, tokens)
         return {"some free": bench.lines(*arguments)[-1],

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAMS = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")).parent / "bench"
+EMULATOR = PROGRAMS.parent / "emulator" / "additive-cuda.so"
 TEXT = ROOT / "tests" / "data" / "training" / "text.txt"  # fixed: how far losses of rounded weights lie apart depends on it
 MODELS = {
     "additive": {"model_type": "FastformerForCausalLM", "hidden_size": 32, "n_heads": 2, "n_layer": 2, "window_sizes": [16, 32]},
@@ -20,8 +21,9 @@ BLOCKS, LENGTH, VOCABULARY = 5, 48, 259
 pytestmark = pytest.mark.slow
 
 
-def run(name, *arguments):
-    return subprocess.run([PROGRAMS / name, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=120).stdout
+def run(name, *arguments, timeout=120, **environment):
+    return subprocess.run([PROGRAMS / name, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=timeout,
+                          env={**os.environ, **environment}).stdout
 
 
 def config(name, **keys):
@@ -58,6 +60,18 @@ def test_a_session_is_measured_at_two_positions_and_its_state_is_counted(name):
 def test_serving_is_measured_in_each_of_its_forms(mode, arguments, fields):
     measured = json.loads(run("bench_serve", mode, config("gpt2"), "fp32", *arguments))
     assert all(measured[field] > 0 for field in fields)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_decoding_and_training_are_measured_alone_and_beside_each_other(device):
+    if device == "cuda" and not EMULATOR.exists():
+        pytest.skip("no emulated device in this build")
+    measured = json.loads(run("bench_beside", config("additive"), "bf16", 20, config("additive"), 1, 16, 4, timeout=300,
+                              ADDITIVE_BENCH_BACKEND=device, ADDITIVE_PLUGIN_DIR=str(EMULATOR.parent)))
+    assert ("emulated" in measured["device"]) == (device == "cuda")
+    for tokens in (measured["alone"], measured["beside"]):
+        assert tokens["tokens"] == 3 * 4 and 0 < tokens["p50_us"] <= tokens["p99_us"]
+    assert measured["trained_alone"] > 0 and measured["trained_beside"] > 0
 
 
 def test_contributions_and_gradients_are_measured_beside_a_forward():

@@ -39,7 +39,8 @@ HANGS = PLANTED + """
 SANITIZER = """#!/bin/sh
 echo "$0 $*" >>"$RECORD"
 """
-pytestmark = pytest.mark.slow
+EMULATOR = BIN.parent / "emulator" / "checked"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not EMULATOR.exists(), reason="no emulated device in this build")]
 
 
 def executable(path, text):
@@ -63,7 +64,7 @@ def run(kit, *options, **environment):
     """(exit status, output, summary, what planted programs wrote)"""
     record, logs, tools = (kit.parent / name for name in ("record", "logs", "tools"))
     executable(tools / "compute-sanitizer", SANITIZER)
-    given = {**os.environ, "ADDITIVE_EMULATOR": str(BIN.parent / "emulator" / "checked"), "RECORD": str(record),
+    given = {**os.environ, "ADDITIVE_EMULATOR": str(EMULATOR), "RECORD": str(record),
              "PATH": f"{tools}:{os.environ['PATH']}", **environment}
     for switch in ("ADDITIVE_CUDA_WAIT", "CUDA_LAUNCH_BLOCKING"):
         given.pop(switch, None)
