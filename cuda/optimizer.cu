@@ -17,6 +17,18 @@
 
 #include <math.h>
 
+enum { TURNS = 16 }; /* of four elements a thread, in the background */
+
+/* Blocks for a pass over an arena. The arena of a large model takes milliseconds, for which as many blocks as the device
+ * holds would keep every processor; in the background they are more and each ends after TURNS turns, so that what is
+ * served gets processors in between. No bit depends on it. */
+static unsigned arena_blocks(const backend *b, int64_t elements)
+{
+	const unsigned few = cuda_blocks(b, elements, ELEMENT_THREADS * 4);
+	const int64_t each = ELEMENT_THREADS * 4 * TURNS, many = (elements + each - 1) / each;
+	return cuda_of(b)->background && many > few ? (unsigned)many : few;
+}
+
 struct adamw_arguments {
 	float *p, *m, *v;
 	const float *g, *norm2, *hyper, *decays;
@@ -107,8 +119,7 @@ status cuda_adamw(backend *b, const op_call *call)
 	o.log_beta1 = log((double)o.h.beta1);
 	o.log_beta2 = log((double)o.h.beta2);
 	o.n = shape_count(call->in[0].shape);
-	return cuda_launch(b, adamw_kernel, cuda_blocks(b, o.n, ELEMENT_THREADS * 4), ELEMENT_THREADS,
-	                   sizeof(adamw_step), o);
+	return cuda_launch(b, adamw_kernel, arena_blocks(b, o.n), ELEMENT_THREADS, sizeof(adamw_step), o);
 }
 
 struct sgd_arguments {
@@ -175,7 +186,7 @@ status cuda_sgd(backend *b, const op_call *call)
 	o.decays = (const float *)cuda_optional(call, 6);
 	o.h = *(const sgd_params *)call->params;
 	o.n = shape_count(call->in[0].shape);
-	return cuda_launch(b, sgd_kernel, cuda_blocks(b, o.n, ELEMENT_THREADS * 4), ELEMENT_THREADS, 0, o);
+	return cuda_launch(b, sgd_kernel, arena_blocks(b, o.n), ELEMENT_THREADS, 0, o);
 }
 
 /* --- by tensors and rows of an arena ----------------------------------------------------------- */

@@ -20,7 +20,7 @@ import tarfile
 import machine
 
 # The C library belongs to the machine, CUDA to its toolkit.
-SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libresolv", "libcu", "libnvidia")
+SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libresolv", *machine.OF_CUDA)
 PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging")
 
 

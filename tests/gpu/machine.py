@@ -13,7 +13,7 @@ import re
 import subprocess
 
 FILE = "versions.json"
-OF_CUDA = ("libcu", "libnvidia")
+OF_CUDA = ("libcuda", "libcublas", "libnvidia")  # libcudart too; not libcurl
 
 
 def of(text):

@@ -1,4 +1,5 @@
-/* A backend in the background: its products leave processors to the others of the device, and repeat bit by bit. */
+/* A backend in the background: its products leave processors to the others of the device and repeat bit by bit, and its
+ * long passes are many short blocks. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -129,6 +130,67 @@ static void products_in_the_background_are_right_and_repeat(void **state)
 	backend_close(other);
 }
 
+/* --- updates ------------------------------------------------------------------------------------ */
+
+typedef struct update {
+	float *p, *m;
+	unsigned blocks; /* of the update; 0: not counted */
+} update;
+
+/* Two updates of n parameters by an op: adamw or sgd. */
+static update run_updates(bool background, op_id id, int64_t n)
+{
+	static const adamw_params as_adamw = {0.9f, 0.95f, 1e-8f, 0.1f, 1, false};
+	static const sgd_params as_sgd = {0.9f, 0.1f, 1, false};
+	const float norm2 = 3, hyper[] = {0.01f, 2};
+	backend *b = open_as(background, NULL);
+	const emulator_counter counter = emulator_counting();
+	const tensor p = tensors_normal(b, DTYPE_F32, SHAPE1(n), 4), g = tensors_normal(b, DTYPE_F32, SHAPE1(n), 5),
+	             m = tensors_empty(b, DTYPE_F32, SHAPE1(n)), v = tensors_empty(b, DTYPE_F32, SHAPE1(n)),
+	             norm = {tensors_put(b, &norm2, sizeof norm2), DTYPE_F32, SHAPE0()},
+	             rate = {tensors_put(b, hyper, sizeof hyper), DTYPE_F32, SHAPE1(2)};
+	op_call adamw = {.params = &as_adamw, .n_in = 6, .in = {p, g, m, v, norm, rate}},
+	        sgd = {.params = &as_sgd, .n_in = 5, .in = {p, g, m, norm, rate}};
+	update u = {0};
+	size_t count;
+	if (counter.begin)
+		counter.begin();
+	for (int i = 0; i < 2; i++)
+		tensors_run(b, id, id == OP_adamw ? &adamw : &sgd);
+	if (counter.begin) {
+		const emulator_work *work = counter.end(&count);
+		for (size_t i = 0; i < count; i++)
+			if (work[i].kind == EMULATOR_KERNEL)
+				u.blocks = work[i].grid[0];
+	}
+	u.p = tensors_get(b, p);
+	u.m = tensors_get(b, m);
+	const tensor all[] = {p, g, m, v, norm, rate};
+	for (int i = 0; i < 6; i++)
+		b->release(b, all[i].data);
+	backend_close(b);
+	return u;
+}
+
+static void an_update_in_the_background_takes_more_blocks_and_changes_no_bit(void **state)
+{
+	(void)state;
+	backend *b = open_device();
+	const int64_t n = device_is_emulated(b) ? (1 << 20) + 5001 : 40000003;
+	backend_close(b);
+	static const op_id ids[] = {OP_adamw, OP_sgd};
+	for (int i = 0; i < 2; i++) {
+		update here = run_updates(false, ids[i], n), there = run_updates(true, ids[i], n);
+		assert_memory_equal(here.p, there.p, (size_t)n * sizeof *here.p);
+		assert_memory_equal(here.m, there.m, (size_t)n * sizeof *here.m);
+		assert_true(here.m[n - 1] != 0 && (there.blocks > here.blocks || here.blocks == 0));
+		free(here.p);
+		free(here.m);
+		free(there.p);
+		free(there.m);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -136,6 +198,7 @@ int main(void)
 	    cmocka_unit_test(the_switch_says_how_many_they_take),
 	    cmocka_unit_test(products_that_serve_take_all_processors),
 	    cmocka_unit_test(products_in_the_background_are_right_and_repeat),
+	    cmocka_unit_test(an_update_in_the_background_takes_more_blocks_and_changes_no_bit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
