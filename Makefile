@@ -400,7 +400,7 @@ GPU_KIT := build/gpu-kit
 gpu-kit: all cuda $(filter $(OUT)/unit/cuda/%,$(UNIT_BIN)) $(BENCH_BIN) $(BENCH_CUDA) $(VENV)/ready
 	$(VENV)/bin/python tests/gpu/kit.py $(OUT) $(GPU_KIT)
 test-gpu: gpu-kit
-	$(PYTHON) tests/gpu/test_gpu.py --kit $(GPU_KIT)
+	$(PYTHON) tests/gpu/test_gpu.py --kit $(GPU_KIT) $(TEST_GPU)
 bench-gpu: gpu-kit
 	python3 tests/bench/bench_gpu.py --kit $(GPU_KIT) --out build/bench-gpu --table cuda/BENCHMARKS.md $(BENCH)
 

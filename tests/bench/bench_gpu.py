@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make bench-gpu: what this GPU can do at most, how near the engine comes to it, and how fast PyTorch is beside it.
 
-    bench_gpu.py --kit build/gpu-kit --out build/bench-gpu [--part device,rounds,…] [--budget SECONDS] [--quick] [--table FILE]
+    bench_gpu.py --kit build/gpu-kit --out build/bench-gpu [--part device,rounds,…] [--item TEXT] [--budget SECONDS] [--quick] [--table FILE]
 
 The work is cut into parts, and parts into items of a minute or so. What an item measured is kept in OUT/PART.json at
 once; an item that is there is not measured again (--again does), and none begins that would outlast the budget: the next
@@ -285,7 +285,7 @@ def measure(bench, parts):
     left = []
     for part in parts:
         for item, (seconds, function) in PARTS[part](bench).items():
-            if item in bench.done(part) and not bench.options.again:
+            if bench.options.item not in item or item in bench.done(part) and not bench.options.again:
                 continue
             if time.time() - bench.began + seconds > bench.options.budget:
                 left.append(f"{part}: {item}")
@@ -309,6 +309,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default="build/bench-gpu")
     parser.add_argument("--table", type=pathlib.Path)
     parser.add_argument("--part", "--parts", default=",".join(PARTS))
+    parser.add_argument("--item", default="", metavar="TEXT", help="of the parts, items with this in their name alone")
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--again", action="store_true", help="measure what is there already")
     parser.add_argument("--quick", action="store_true")
