@@ -169,7 +169,7 @@ static status ask(cuda_backend *c, const product_plan *p, int most, cublasLtMatm
 	return s;
 }
 
-static status choose(cuda_backend *c, product_plan *p)
+static status choose_first(cuda_backend *c, product_plan *p)
 {
 	cublasLtMatmulHeuristicResult_t best = {};
 	int count;
@@ -178,6 +178,16 @@ static status choose(cuda_backend *c, product_plan *p)
 		s = library_status(c, count > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED);
 	p->algorithm = best.algo;
 	return s;
+}
+
+static status choose(cuda_backend *c, product_plan *p)
+{
+	status s = choose_first(c, p);
+	if (s != STATUS_UNSUPPORTED || !c->products->processors)
+		return s;
+	/* Perhaps there is none for so few processors: rather a product on all of them than none. */
+	TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, (int32_t)0)));
+	return choose_first(c, p);
 }
 
 /* The plan of a shape, made when the shape comes for the first time. Choices are the library's alone, so forgetting

@@ -353,6 +353,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 	cublasStatus_t s = check(*desc, *a, *b, *c, *d);
 	if (s != CUBLAS_STATUS_SUCCESS)
 		return s;
+	if (emulator::is_fault("algorithm"))
+		return CUBLAS_STATUS_NOT_SUPPORTED;
 	results[0] = {};
 	results[0].wavesCount = 1;
 	*count = 1;

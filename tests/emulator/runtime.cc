@@ -5,7 +5,7 @@
  * stream gets there.
  *
  * ADDITIVE_EMULATOR_DEVICES=0        there is no device
- * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy or malloc from here on fails; the first two lose the
+ * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy, malloc or search for an algorithm from here on fails; the first two lose the
  * device ADDITIVE_EMULATOR_COUNT=FILE       what runs is written down (count.cc) ADDITIVE_EMULATOR_LEAKS=1 memory that
  * was never freed is a fault, at the end of the process ADDITIVE_EMULATOR_GUARD=0          let host code touch device
  * memory unseen (checked build) */
@@ -86,25 +86,6 @@ struct device_at_work {
 		return is;
 	}
 };
-
-/* Is this the call that ADDITIVE_EMULATOR_FAULT names? Counting begins anew when the variable changes. */
-bool is_fault(const char *what)
-{
-	static std::string named;
-	static long left;
-	const char *s = getenv("ADDITIVE_EMULATOR_FAULT");
-	if (!s)
-		s = "";
-	size_t n = strcspn(s, ":");
-	if (named != s) {
-		named = s;
-		left = s[n] ? strtol(s + n + 1, nullptr, 10) : 0;
-		std::string kind(s, n);
-		if (n > 0 && (left < 1 || (kind != "launch" && kind != "memcpy" && kind != "malloc")))
-			emulator::fail("ADDITIVE_EMULATOR_FAULT=%s: launch:N, memcpy:N or malloc:N", s);
-	}
-	return n > 0 && strlen(what) == n && strncmp(s, what, n) == 0 && left > 0 && --left == 0;
-}
 
 cudaError_t lose()
 {
@@ -229,6 +210,26 @@ struct leaks {
 
 } // namespace
 
+bool emulator::is_fault(const char *what)
+{
+	static std::mutex asked; /* products ask outside of a call's lock */
+	std::lock_guard<std::mutex> lock(asked);
+	static std::string named;
+	static long left;
+	const char *s = getenv("ADDITIVE_EMULATOR_FAULT");
+	if (!s)
+		s = "";
+	size_t n = strcspn(s, ":");
+	if (named != s) {
+		named = s;
+		left = s[n] ? strtol(s + n + 1, nullptr, 10) : 0;
+		std::string kind(s, n);
+		if (n > 0 && (left < 1 || (kind != "launch" && kind != "memcpy" && kind != "malloc" && kind != "algorithm")))
+			fail("ADDITIVE_EMULATOR_FAULT=%s: launch:N, memcpy:N, malloc:N or algorithm:N", s);
+	}
+	return n > 0 && strlen(what) == n && strncmp(s, what, n) == 0 && left > 0 && --left == 0;
+}
+
 void emulator::finish_all()
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
@@ -242,7 +243,7 @@ cudaError_t emulator::enqueue(cudaStream_t stream, work w)
 
 cudaError_t emulator::may_allocate()
 {
-	return call([&]() { return is_fault("malloc") ? cudaErrorMemoryAllocation : cudaSuccess; });
+	return call([&]() { return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : cudaSuccess; });
 }
 
 cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
@@ -251,7 +252,7 @@ cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
 		cudaError_t e = check_launch(l);
 		if (e != cudaSuccess)
 			return e;
-		if (is_fault("launch"))
+		if (emulator::is_fault("launch"))
 			return lose();
 		return issue(stream, [l = std::move(l)]() { run(l); });
 	});
@@ -386,7 +387,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 		cudaError_t e = check_no_capture();
 		if (e != cudaSuccess)
 			return e;
-		return is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
+		return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
 	});
 }
 /* As on a device, all that was issued is done first. */
@@ -422,7 +423,7 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 			return e;
 		if (stream->capture)
 			emulator::fail("cudaMallocAsync: memory within graphs is not emulated");
-		return is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
+		return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
 	});
 }
 cudaError_t cudaFreeAsync(void *data, cudaStream_t stream)
@@ -466,7 +467,7 @@ cudaError_t cudaFreeHost(void *data)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
 	return call([&]() -> cudaError_t {
-		if (is_fault("memcpy"))
+		if (emulator::is_fault("memcpy"))
 			return lose();
 		cudaError_t e = check_stream(stream);
 		if (e != cudaSuccess)
@@ -693,7 +694,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	return call([&]() {
-		if (is_fault("launch"))
+		if (emulator::is_fault("launch"))
 			return lose();
 		for (const work &w : exec->nodes) {
 			cudaError_t e = issue(stream, work(w));

@@ -57,15 +57,16 @@ static void products_free(products *p)
 	free(p->scores);
 }
 
-/* At how many processors all products of such a backend are aimed; 0: all of them. */
-static unsigned aimed_at(bool background, const char *setting)
+enum { PRODUCTS = 2 }; /* of run_products */
+
+/* At how many processors each product of such a backend is aimed; 0: all of them. */
+static void aims(unsigned out[PRODUCTS], bool background, const char *setting)
 {
 	backend *b = open_as(background, setting);
 	const emulator_counter counter = emulator_counting();
 	products p;
 	size_t n;
 	int count = 0;
-	unsigned found = 0;
 	if (!counter.begin) {
 		backend_close(b);
 		skip();
@@ -75,14 +76,21 @@ static unsigned aimed_at(bool background, const char *setting)
 	const emulator_work *work = counter.end(&n);
 	for (size_t i = 0; i < n; i++)
 		if (work[i].kind == EMULATOR_PRODUCT) {
-			assert_true(count == 0 || work[i].processors == found);
-			found = work[i].processors;
-			count++;
+			assert_true(count < PRODUCTS);
+			out[count++] = work[i].processors;
 		}
-	assert_int_equal(count, 2);
+	assert_int_equal(count, PRODUCTS);
 	products_free(&p);
 	backend_close(b);
-	return found;
+}
+
+/* The same of all products. */
+static unsigned aimed_at(bool background, const char *setting)
+{
+	unsigned each[PRODUCTS];
+	aims(each, background, setting);
+	assert_int_equal(each[0], each[1]);
+	return each[0];
 }
 
 static void products_in_the_background_leave_processors_free(void **state)
@@ -106,6 +114,18 @@ static void products_that_serve_take_all_processors(void **state)
 	(void)state;
 	assert_int_equal(aimed_at(false, NULL), 0);
 	assert_int_equal(aimed_at(false, "2"), 0);
+}
+
+static void a_product_that_has_no_algorithm_for_so_few_processors_takes_all(void **state)
+{
+	(void)state;
+	unsigned each[PRODUCTS];
+	skip_unless_emulated();
+	setenv("ADDITIVE_EMULATOR_FAULT", "algorithm:1", 1);
+	aims(each, true, NULL);
+	unsetenv("ADDITIVE_EMULATOR_FAULT");
+	assert_int_equal(each[0], 0);
+	assert_int_equal(each[1], EMULATED_PROCESSORS * 7 / 8);
 }
 
 /* Large enough on a GPU for kernels that keep their processors. */
@@ -197,6 +217,7 @@ int main(void)
 	    cmocka_unit_test(products_in_the_background_leave_processors_free),
 	    cmocka_unit_test(the_switch_says_how_many_they_take),
 	    cmocka_unit_test(products_that_serve_take_all_processors),
+	    cmocka_unit_test(a_product_that_has_no_algorithm_for_so_few_processors_takes_all),
 	    cmocka_unit_test(products_in_the_background_are_right_and_repeat),
 	    cmocka_unit_test(an_update_in_the_background_takes_more_blocks_and_changes_no_bit),
 	};
