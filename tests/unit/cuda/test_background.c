@@ -1,10 +1,6 @@
 /* A backend in the background: its products leave processors to the others of the device and repeat bit by bit, and its
  * long passes are many short blocks. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "tests/unit/train/fixture.h"
 
 #include "engine/tensor/ops.h"
 #include "tests/emulator/count.h"
@@ -211,6 +207,62 @@ static void an_update_in_the_background_takes_more_blocks_and_changes_no_bit(voi
 	}
 }
 
+/* --- training ------------------------------------------------------------------------------------ */
+
+/* The weights after some steps in bf16 on a backend of its own in the background; *bytes: of them. */
+static float *train_some(const dataset *blocks, int64_t length, int width, size_t *bytes)
+{
+	backend *b = open_as(true, NULL);
+	model *m;
+	trainer *t;
+	unsigned events;
+	error err = ERROR_INIT;
+	train_options o = fixture_options();
+	json_t *config = json_pack("{s:i, s:i, s:i, s:I, s:i, s:[i, I], s:f}", "hidden_size", width, "vocab_size", 259,
+	                           "n_heads", 2, "n_positions", (json_int_t)length, "n_layer", 2, "window_sizes", 4,
+	                           (json_int_t)length, "hidden_dropout_prob", 0.1);
+	o.sequence_length = length;
+	o.max_steps = 3; /* the third is a replay */
+	o.precision = PRECISION_BF16;
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, b, &err), STATUS_OK);
+	if (trainer_new(&t, m, &o, blocks, NULL, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	for (events = 0; !(events & TRAIN_FINISHED);)
+		assert_int_equal(trainer_advance(t, 0, &events, &err), STATUS_OK);
+	*bytes = (size_t)model_arena_floats(trainer_model(t)) * sizeof(float);
+	float *weights = tensors_room(*bytes);
+	assert_int_equal(b->download(b, weights, model_arena(trainer_model(t)), *bytes), STATUS_OK);
+	trainer_free(t);
+	json_decref(config);
+	backend_close(b);
+	return weights;
+}
+
+static void two_runs_in_the_background_have_the_same_bits(void **state)
+{
+	(void)state;
+	backend *b = open_device();
+	const bool emulated = device_is_emulated(b);
+	const int64_t length = emulated ? FIXTURE_LENGTH : 1024;
+	const int width = emulated ? 16 : 512;
+	backend_close(b);
+	tokenizer *bytes_of_text;
+	dataset *blocks, *none;
+	size_t bytes, text_bytes = (size_t)(20 * length);
+	assert_int_equal(tokenizer_new(&bytes_of_text, NULL, NULL), STATUS_OK);
+	char *text = tensors_room(text_bytes);
+	fixture_text(text, text_bytes);
+	assert_int_equal(dataset_split(&blocks, &none, bytes_of_text, text, text_bytes, length, 0.1, NULL), STATUS_OK);
+	float *once = train_some(blocks, length, width, &bytes), *again = train_some(blocks, length, width, &bytes);
+	assert_memory_equal(once, again, bytes);
+	free(once);
+	free(again);
+	free(text);
+	dataset_free(blocks);
+	dataset_free(none);
+	tokenizer_free(bytes_of_text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -219,6 +271,7 @@ int main(void)
 	    cmocka_unit_test(products_that_serve_take_all_processors),
 	    cmocka_unit_test(a_product_that_has_no_algorithm_for_so_few_processors_takes_all),
 	    cmocka_unit_test(products_in_the_background_are_right_and_repeat),
+	    cmocka_unit_test(two_runs_in_the_background_have_the_same_bits),
 	    cmocka_unit_test(an_update_in_the_background_takes_more_blocks_and_changes_no_bit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
