@@ -2,6 +2,8 @@
 #include "clients/cli/cli.h"
 #include "clients/cli/watch.h"
 
+static const option_row watch_options[] = {WATCH_OPTIONS, {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
 static int jobs_list(cli *c)
 {
 	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
@@ -72,7 +74,8 @@ static int jobs_checkpoints(cli *c)
 const command jobs_commands[] = {
     {"jobs list", "", 0, 0, "list training jobs, the newest first", NULL, NULL, jobs_list},
     {"jobs show", "ID", 1, 1, "show a job", NULL, NULL, jobs_show},
-    {"jobs watch", "ID", 1, 1, "follow a job to its end", "Ctrl-C ends the watching, not the job.", NULL, jobs_watch},
+    {"jobs watch", "ID", 1, 1, "follow a job to its end", "Ctrl-C ends the watching, not the job.", watch_options,
+     jobs_watch},
     {"jobs cancel", "ID", 1, 1, "end a job for good", NULL, NULL, jobs_cancel},
     {"jobs pause", "ID", 1, 1, "pause a job", NULL, NULL, jobs_pause},
     {"jobs resume", "ID", 1, 1, "resume a job that is paused, or one that failed or was cancelled",

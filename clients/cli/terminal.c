@@ -1,5 +1,5 @@
 /* terminal.c - see terminal.h. This program's output is UTF-8 whatever the environment says, so the locale of
- * characters is always C.UTF-8, which wcwidth needs. */
+ * characters is always C.UTF-8, which wcwidth needs. The environment decides about drawings alone. */
 #include "clients/cli/terminal.h"
 
 #include <locale.h>
@@ -15,16 +15,32 @@ void terminal_begin(void)
 	setlocale(LC_CTYPE, "C.UTF-8");
 }
 
+/* By the name alone: a locale that is not installed says the same about the terminal. */
+static bool is_utf8_locale(void)
+{
+	static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+	const char *name = NULL;
+
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]) && !(name && *name); i++)
+		name = getenv(variables[i]);
+	return name && (strcasestr(name, "utf-8") || strcasestr(name, "utf8"));
+}
+
 terminal terminal_of(FILE *file)
 {
 	terminal t = {.tty = isatty(fileno(file)) != 0};
 	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM"), *forced = getenv("CLICOLOR_FORCE");
 	bool can = t.tty && !(term && strcmp(term, "dumb") == 0);
-	struct winsize size;
+	struct winsize size = {0};
 
 	t.colour = (can || (forced && *forced && strcmp(forced, "0") != 0)) && !(no_colour && *no_colour);
+	t.utf8 = is_utf8_locale() && !(term && strcmp(term, "linux") == 0);
+	if (t.tty && ioctl(fileno(file), TIOCGWINSZ, &size) != 0)
+		size = (struct winsize){0};
 	if (t.tty)
-		t.width = ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+		t.width = size.ws_col > 0 ? size.ws_col : 80;
+	if (can)
+		t.height = size.ws_row > 0 ? size.ws_row : 24;
 	return t;
 }
 

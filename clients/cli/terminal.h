@@ -12,6 +12,8 @@ typedef struct terminal {
 	bool tty;
 	bool colour; /* a tty that is not TERM=dumb, or CLICOLOR_FORCE; never with NO_COLOR */
 	int width;   /* columns; 80 when a tty does not say, 0 without a tty: no limit */
+	int height; /* rows; 24 when a tty does not say, 0 without a tty or with TERM=dumb: no row can be drawn again */
+	bool utf8;  /* braille can be shown: the environment's locale is UTF-8, and it is not the console of Linux */
 } terminal;
 
 /* Call first: the widths of characters are the C library's, which needs a locale for them. */

@@ -20,6 +20,7 @@ static const option_row train_options[] = {
      "additive.config.position_embedding"},
     {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
     {"detach", OPTION_FLAG, NULL, "print the job's id and leave", NULL},
+    WATCH_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* The options alone, before anything is uploaded. */

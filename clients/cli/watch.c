@@ -1,5 +1,6 @@
-/* watch.c - the event stream drives the display. SIGINT and SIGWINCH are blocked and come through a descriptor that the
- * request also waits for, so no handler and no global is needed. */
+/* watch.c - the event stream drives the display. Signals are blocked and come through a descriptor that the request
+ * also waits for, so no handler and no global is needed. A job that is watched late sends all its events at once, and a
+ * drawing is more bytes than an event: what follows a drawing closely is drawn when SIGALRM comes. */
 #include "clients/cli/watch.h"
 
 #include <math.h>
@@ -8,13 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "clients/cli/curve.h"
+#include "clients/cli/footer.h"
 #include "clients/cli/progress.h"
 #include "clients/cli/show.h"
 
 enum { PATIENCE_SECONDS = 120, STEADY_SECONDS = 5, FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, LINE_PERCENT = 10 };
+enum { CURVE_ROWS = 8, CURVE_LEAST_HEIGHT = 2 * CURVE_ROWS, DRAW_PAUSE_MS = 50 };
 
 typedef struct watch {
 	cli *c;
@@ -23,7 +28,10 @@ typedef struct watch {
 	progress progress;
 	int printed_percent; /* without a terminal: of the latest line */
 	double printed_valid;
-	bool drawn; /* a progress line is on the screen */
+	curve *curve;       /* NULL: none is drawn */
+	footer footer;      /* curve and progress line on the screen */
+	bool drawing_waits; /* for SIGALRM */
+	struct timespec drawn;
 	bool received; /* the running stream has brought something */
 } watch;
 
@@ -31,25 +39,49 @@ typedef struct watch {
 
 static void erase(watch *w)
 {
-	if (w->drawn)
-		fputs("\r\x1b[K", stderr);
-	w->drawn = false;
+	footer_erase(&w->footer, stderr, terminal_of(stderr).width);
+}
+
+static void draw_on_terminal(watch *w)
+{
+	const terminal t = terminal_of(stderr);
+	text lines = {0};
+
+	if (w->curve && t.height >= CURVE_LEAST_HEIGHT)
+		curve_draw(w->curve, t.width - 1, CURVE_ROWS, t.utf8, &lines);
+	progress_line(&w->progress, t.width - 1, &lines);
+	footer_draw(&w->footer, stderr, t.width, &lines);
+	text_free(&lines);
+	w->drawing_waits = false;
+	clock_gettime(CLOCK_MONOTONIC, &w->drawn);
 }
 
 static void draw(watch *w)
 {
 	text line = {0};
-	bool tty = w->c->err.tty;
 
-	progress_line(&w->progress, tty ? terminal_of(stderr).width - 1 : 120, &line);
-	if (tty) {
-		fprintf(stderr, "\r\x1b[K%s", text_get(&line));
-		w->drawn = true;
-	} else {
-		fprintf(stderr, "%s\n", text_get(&line));
+	if (w->c->err.tty) {
+		draw_on_terminal(w);
+		return;
 	}
+	progress_line(&w->progress, 120, &line);
+	fprintf(stderr, "%s\n", text_get(&line));
 	fflush(stderr);
 	text_free(&line);
+}
+
+/* Now, or DRAW_PAUSE_MS after the drawing before. */
+static void draw_soon(watch *w)
+{
+	const struct itimerval pause = {.it_value = {.tv_usec = DRAW_PAUSE_MS * 1000L}};
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	const long long ms = (now.tv_sec - w->drawn.tv_sec) * 1000LL + (now.tv_nsec - w->drawn.tv_nsec) / 1000000;
+	if (!w->c->err.tty || ms >= DRAW_PAUSE_MS)
+		draw(w);
+	else if (!w->drawing_waits)
+		w->drawing_waits = setitimer(ITIMER_REAL, &pause, NULL) == 0;
 }
 
 /* Without a terminal, only what is worth a line in a log. */
@@ -99,6 +131,16 @@ static void print_preview(watch *w, const json_t *data)
 	text_free(&line);
 }
 
+static void add_to_curve(watch *w, const json_t *data)
+{
+	const json_t *train = json_object_get(data, "train_loss"), *valid = json_object_get(data, "valid_loss");
+
+	if (w->curve)
+		curve_add(w->curve, json_integer_value(json_object_get(data, "step")),
+		          json_is_number(train) ? json_number_value(train) : NAN,
+		          json_is_number(valid) ? json_number_value(valid) : NAN);
+}
+
 static bool take_event(void *context, const char *id, const json_t *event, const char *raw)
 {
 	watch *w = context;
@@ -113,12 +155,13 @@ static bool take_event(void *context, const char *id, const json_t *event, const
 	const json_t *data = json_object_get(event, "data");
 	progress_update(&w->progress, data);
 	progress_estimate(&w->progress, data, json_integer_value(json_object_get(event, "created_at")));
+	add_to_curve(w, data);
 	if (!type || strcmp(type, "metrics") != 0)
 		print_message(w, event);
 	else
 		print_preview(w, data);
 	if (w->progress.step >= 0 && worth_drawing(w))
-		draw(w);
+		draw_soon(w);
 	return true;
 }
 
@@ -149,8 +192,7 @@ static int print_end(watch *w, const char *id)
 	} else {
 		if (w->c->err.tty && w->progress.step >= 0) {
 			draw(w);
-			fputc('\n', stderr);
-			w->drawn = false;
+			footer_leave(&w->footer, stderr);
 		}
 		if (succeeded)
 			printf("%s\n", model ? model : "");
@@ -171,13 +213,17 @@ static bool take_signals(void *context)
 {
 	watch *w = context;
 	struct signalfd_siginfo info;
-	bool interrupted = false;
+	bool interrupted = false, drawn = w->footer.n > 0, redraw = false;
 
 	while (read(w->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		interrupted = interrupted || info.ssi_signo == SIGINT;
-		if (info.ssi_signo == SIGWINCH && w->drawn)
-			draw(w);
+		redraw = redraw || (info.ssi_signo == SIGALRM && w->drawing_waits) ||
+		         (info.ssi_signo != SIGALRM && info.ssi_signo != SIGINT && drawn);
+		if (info.ssi_signo == SIGCONT) /* the shell has written below */
+			footer_forget(&w->footer);
 	}
+	if (redraw && !interrupted)
+		draw(w);
 	return interrupted;
 }
 
@@ -215,16 +261,28 @@ static http_end follow(watch *w, const char *id)
 	}
 }
 
+/* NULL: no curve is wanted, or there is no memory for one. */
+static curve *new_curve(const cli *c)
+{
+	curve *made =
+	    c->json || c->err.height == 0 || options_flag(&c->options, "no-curve") ? NULL : malloc(sizeof(*made));
+
+	if (made)
+		curve_init(made);
+	return made;
+}
+
 int watch_job(cli *c, const char *id)
 {
-	watch w = {.c = c, .printed_percent = -LINE_PERCENT, .printed_valid = NAN};
+	static const int taken[] = {SIGINT, SIGWINCH, SIGALRM, SIGCONT};
+	watch w = {.c = c, .printed_percent = -LINE_PERCENT, .printed_valid = NAN, .curve = new_curve(c)};
 	sigset_t signals, before;
 	int status;
 
 	progress_init(&w.progress);
 	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGWINCH);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+		sigaddset(&signals, taken[i]);
 	sigprocmask(SIG_BLOCK, &signals, &before);
 	w.signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	http_wake_on(c->http, w.signals, take_signals, &w);
@@ -241,7 +299,9 @@ int watch_job(cli *c, const char *id)
 	}
 	if (w.signals >= 0)
 		close(w.signals);
-	/* A Ctrl-C that came meanwhile has been taken. */
+	free(w.curve);
+	setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+	/* One that came meanwhile has been taken. */
 	struct timespec none = {0};
 	while (sigtimedwait(&signals, NULL, &none) > 0)
 		;

@@ -1,16 +1,12 @@
 """The command line: what a user meets at a shell, in a pipe and at a terminal."""
 
-import fcntl
 import gzip
 import hashlib
 import http.server
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import tarfile
 import termios
@@ -20,73 +16,8 @@ import urllib.request
 from pathlib import Path
 
 import yaml
-from conftest import BIN, SANITIZED, TEXT, Service
-
-
-def additive(*args, url=None, **kw):
-    where = {"ADDITIVE_URL": url} if url else {}
-    return subprocess.run([BIN / "additive", *map(str, args)], capture_output="stdout" not in kw, text=True, timeout=120,
-                          env={**os.environ, **where}, **kw)
-
-
-class Terminal:
-    """A program at a terminal of its own."""
-
-    def __init__(self, *args, url=None, columns=80, **environment):
-        self.screen, self.fd = "", None
-        self.fd, program = pty.openpty()
-        self.resize(columns)
-        self.process = subprocess.Popen(
-            [BIN / "additive", *map(str, args)], stdin=program, stdout=program, stderr=program, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", **({"ADDITIVE_URL": url} if url else {}), **environment})
-        os.close(program)
-
-    def resize(self, columns):
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-
-    def settings(self):
-        """(what the kernel does with keys, the end-of-file character)"""
-        _, _, _, local, _, _, characters = termios.tcgetattr(self.fd)
-        return local & (termios.ISIG | termios.ICANON | termios.ECHO), characters[termios.VEOF]
-
-    def type(self, keys):
-        os.write(self.fd, keys.encode())
-
-    def read(self, seconds):
-        """More of the output; False when nothing comes in that time, or no more can."""
-        if not select.select([self.fd], [], [], seconds)[0]:
-            return False
-        try:
-            piece = os.read(self.fd, 65536).decode(errors="replace")
-        except OSError:  # the program has closed it
-            return False
-        self.screen += piece
-        return bool(piece)
-
-    def until(self, wanted, seconds=20):
-        """The output up to and with what matches `wanted`, which is taken away."""
-        deadline = time.monotonic() + seconds * (4 if SANITIZED else 1)
-        while not (match := re.search(wanted, self.screen)):
-            assert time.monotonic() < deadline, f"expected {wanted!r}, got {self.screen!r}"
-            if not self.read(0.2) and self.process.poll() is not None:
-                assert re.search(wanted, self.screen), f"expected {wanted!r}, got {self.screen!r}"
-        taken, self.screen = self.screen[:match.end()], self.screen[match.end():]
-        return taken
-
-    def end(self):
-        """(exit status, the rest of the output)"""
-        while self.read(20):
-            pass
-        status = self.process.wait(timeout=20)
-        os.close(self.fd)
-        return status, self.screen
-
-
-def widest(screen):
-    """Of the lines that are on the screen in the end, in characters (the tests print narrow ones)."""
-    return max(len(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line.split("\r")[-1]))
-               for line in screen.replace("\r\n", "\n").split("\n"))
+from conftest import BIN, TEXT, Service
+from terminal import Terminal, additive, widest
 
 
 def help_of(*program):
@@ -216,8 +147,8 @@ def test_the_progress_line_follows_a_resize(service):
         pass
     terminal.screen = ""
     terminal.resize(45)
-    line = terminal.until(r"\d+/100000 \[.*%.*loss [\d.]+").split("\x1b[K")[-1]
-    assert len(line) <= 44
+    line = terminal.until(r"\d+/100000 \[.*%.*loss [\d.]+")
+    assert widest(line) <= 44
     terminal.type("\x03")
     status, screen = terminal.end()
     assert status == 130 and f"additive jobs watch {job}" in screen
