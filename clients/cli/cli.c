@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "clients/cli/names.h"
 #include "proto/nearest.h"
 
 /* --- errors ---------------------------------------------------------------------------- */
@@ -87,21 +88,16 @@ void cli_note(const cli *c, const char *format, ...)
 /* The name that the command asked for, and the list it should stand in. NULL: none is known. */
 static const char *asked_name(const cli *c, const char **list)
 {
-	static const char *const groups[][2] = {{"models ", "/v1/models"},
-	                                        {"jobs ", "/v1/fine_tuning/jobs?limit=1000"},
-	                                        {"files ", "/v1/files?limit=1000"},
-	                                        {"sessions ", "/v1/sessions"}};
-	const char *session = options_text(&c->options, "session"), *model = options_text(&c->options, "model");
+	static const char *const first[] = {"session", "model"};
 
-	*list = session ? groups[3][1] : groups[0][1];
-	if (session || model)
-		return session ? session : model;
-	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
-		if (c->command && strncmp(c->command->name, groups[i][0], strlen(groups[i][0])) == 0) {
-			*list = groups[i][1];
-			return cli_argument(c, 0);
-		}
-	return NULL;
+	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
+		for (int n = c->options.n_given; n-- > 0;)
+			if (strcmp(c->options.given[n].row->name, first[i]) == 0) {
+				*list = names_of_option(c->options.given[n].row);
+				return c->options.given[n].value;
+			}
+	*list = c->command ? names_of_argument(c->command, 0) : NULL;
+	return *list ? cli_argument(c, 0) : NULL;
 }
 
 /* Append " (did you mean …?)" when a name like the one asked for exists. */

@@ -61,18 +61,33 @@ static void show_positions(const cli *c, const json_t *report)
 	json_decref(rows);
 }
 
+/* In quotes, since many are a space. */
+static json_t *quoted(const json_t *string)
+{
+	return json_is_string(string) ? json_sprintf("'%s'", json_string_value(string)) : json_null();
+}
+
+static json_t *token_row(const json_t *row)
+{
+	return json_pack("{s:O*, s:O*, s:o, s:o, s:o}", "nats", json_object_get(row, "nats"), "offset",
+	                 json_object_get(row, "offset"), "token", quoted(show_get(row, "token.text")), "likeliest",
+	                 quoted(show_get(row, "likeliest.text")), "before", quoted(json_object_get(row, "before")));
+}
+
 static void show_rows(const cli *c, const json_t *report)
 {
-	static const show_column columns[] = {
-	    {"NATS", "nats", SHOW_PLAIN},        {"OFFSET", "offset", SHOW_PLAIN},
-	    {"TOKEN", "token.text", SHOW_PLAIN}, {"LIKELIEST", "likeliest.text", SHOW_PLAIN},
-	    {"AFTER", "before", SHOW_PLAIN},     {NULL, NULL, SHOW_PLAIN}};
-	const json_t *rows = json_object_get(report, "rows");
+	static const show_column columns[] = {{"NATS", "nats", SHOW_PLAIN},    {"OFFSET", "offset", SHOW_PLAIN},
+	                                      {"TOKEN", "token", SHOW_PLAIN},  {"LIKELIEST", "likeliest", SHOW_PLAIN},
+	                                      {"AFTER", "before", SHOW_PLAIN}, {NULL, NULL, SHOW_PLAIN}};
+	json_t *rows = json_array(), *row;
+	size_t i;
 
-	if (json_array_size(rows) == 0)
-		return;
-	putchar('\n');
-	show_table(stdout, c->out.width, rows, columns);
+	json_array_foreach(json_object_get(report, "rows"), i, row) json_array_append_new(rows, token_row(row));
+	if (json_array_size(rows) > 0) {
+		putchar('\n');
+		show_table(stdout, c->out.width, rows, columns);
+	}
+	json_decref(rows);
 }
 
 static int show(const cli *c, const json_t *report)
@@ -131,10 +146,22 @@ static int follow(cli *c, const char *id)
 
 /* --- the commands ---------------------------------------------------------------------------------------------- */
 
+/* Before a text of any size is sent for it. */
+static bool model_exists(cli *c)
+{
+	json_t *model = http_json(c->http, "GET", http_path(c->http, "/v1/models/%s", cli_argument(c, 0)), NULL);
+
+	if (!model)
+		cli_complain(c);
+	json_decref(model);
+	return model != NULL;
+}
+
 static int evaluate_run(cli *c)
 {
 	json_t *request = json_pack("{s:s}", "model", cli_argument(c, 0));
-	int status = !request || !options_fill(&c->options, request)
+	int status = !model_exists(c) ? CLI_FAILED
+	             : !request || !options_fill(&c->options, request)
 	                 ? cli_fail("the arguments are not valid UTF-8")
 	                 : follow_create(c, service_path, request, cli_argument(c, 1), follow);
 
@@ -158,9 +185,25 @@ static int evaluate_list(cli *c)
 	return cli_table(c, http_json(c->http, "GET", "/v1/evaluations?limit=100", NULL), "data", columns);
 }
 
+/* What tables show better is left out of the lines. */
 static int evaluate_show(cli *c)
 {
-	return cli_on_id(c, "GET", one_path);
+	json_t *evaluation = http_json(c->http, "GET", http_path(c->http, one_path, cli_argument(c, 0)), NULL);
+	json_t *report = json_incref(json_object_get(evaluation, "result"));
+
+	if (!evaluation || c->json || !json_is_array(json_object_get(report, "positions"))) {
+		json_decref(report);
+		return cli_answer(c, evaluation);
+	}
+	json_object_set_new(evaluation, "result", json_copy(report));
+	json_object_del(json_object_get(evaluation, "result"), "positions");
+	json_object_del(json_object_get(evaluation, "result"), "rows");
+	show_object(stdout, evaluation);
+	show_positions(c, report);
+	show_rows(c, report);
+	json_decref(report);
+	json_decref(evaluation);
+	return CLI_OK;
 }
 
 static int evaluate_watch(cli *c)
@@ -178,14 +221,15 @@ static int evaluate_delete(cli *c)
 	return cli_on_id(c, "DELETE", one_path);
 }
 
-const command evaluate_commands[] = {{"evaluate", "MODEL FILE", 2, 2, "measure a model's loss over a text",
-                                      "FILE is a file of this machine, - for stdin, or the id of one of the service. "
-                                      "Ctrl-C leaves the evaluation running.\n"
-                                      "Loss, perplexity, bits per byte and accuracy; the loss by the number of tokens "
-                                      "before; the tokens with the highest\n"
-                                      "losses. How faithful explanations are is measured by explain-evaluate.",
-                                      evaluate_options, evaluate_run},
-                                     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
+const command evaluate_commands[] = {
+    {"evaluate", "MODEL FILE", 2, 2, "measure a model's loss over a text",
+     "FILE is a file of this machine, - for stdin, or the id of one of the service. "
+     "Ctrl-C leaves the evaluation running:\nadditive evaluations watch follows it again.\n"
+     "Loss, perplexity, bits per byte and accuracy; the loss by the number of tokens "
+     "before; the tokens with the highest\n"
+     "losses. How faithful explanations are is measured by explain-evaluate.",
+     evaluate_options, evaluate_run},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
 
 const command evaluations_commands[] = {
     {"evaluations list", "", 0, 0, "list evaluations, the newest first", NULL, NULL, evaluate_list},

@@ -97,9 +97,10 @@ int follow_create(cli *c, const char *path, json_t *request, const char *file, i
 		return CLI_FAILED;
 	if (!id)
 		status = cli_fail("the service's answer is not a job");
-	else if (!options_flag(&c->options, "detach"))
+	else if (!options_flag(&c->options, "detach")) {
+		cli_note(c, "Created evaluation: %s", id);
 		status = follow(c, id);
-	else {
+	} else {
 		if (c->json)
 			cli_print_json(job);
 		else

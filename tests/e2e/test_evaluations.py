@@ -1,6 +1,7 @@
 """Evaluations of models over HTTP: every answer is what the contract says; events, the command line, the Python client."""
 
 import json
+import re
 import pathlib
 import sys
 
@@ -45,6 +46,17 @@ def test_a_wrong_field_is_named(service, model, wrong, param):
     assert status == 400 and body["error"]["param"] == param
 
 
+def test_a_model_or_an_evaluation_that_does_not_exist_is_named_before_a_text_is_sent(service, model, tmp_path):
+    text = tmp_path / "unsent.txt"
+    text.write_text(SONG * 2)
+    out = additive(service, "evaluate", model + "x", text)
+    assert out.returncode == 1 and f"(did you mean {model}?)" in out.stderr
+    assert "unsent.txt" not in [f["filename"] for f in service.ok("GET", "/v1/files")["data"]]
+    id = additive(service, "evaluate", model, text, "--detach").stdout.strip()
+    out = additive(service, "evaluations", "watch", id[:-1])
+    assert out.returncode == 1 and f"(did you mean {id}?)" in out.stderr
+
+
 def test_the_shell_evaluates_a_file(service, model, tmp_path):
     text = tmp_path / "song.txt"
     text.write_text(SONG)
@@ -55,12 +67,15 @@ def test_the_shell_evaluates_a_file(service, model, tmp_path):
     assert f"tokens {report['tokens']}, bytes {report['bytes']}, nats_per_token {report['nats_per_token']:.5g}" in out.stdout
     for word in ("perplexity", "bits_per_byte", "accuracy", "TOKENS BEFORE", "32 - 63", "LIKELIEST"):
         assert word in out.stdout, word
-    assert "100%" in out.stderr
+    assert "100%" in out.stderr and f"Created evaluation: {job['id']}" in out.stderr
+    worst = report["rows"][0]
+    assert re.search(f"'{re.escape(worst['token']['text'])}' +'{re.escape(worst['likeliest']['text'])}' ", out.stdout)
     detached = additive(service, "evaluate", model, job["file"], "--detach")
     id = detached.stdout.strip()
     watched = json.loads(additive(service, "evaluations", "watch", id, "--json").stdout)
     assert watched["status"] == "succeeded" and watched["file"] == job["file"]
-    assert additive(service, "evaluations", "show", id).returncode == 0
+    shown = additive(service, "evaluations", "show", id)
+    assert shown.returncode == 0 and "32 - 63" in shown.stdout and "LIKELIEST" in shown.stdout and "{" not in shown.stdout
     assert additive(service, "evaluations", "cancel", id).returncode == 1
     assert additive(service, "evaluations", "delete", id).returncode == 0
     assert additive(service, "evaluate", model, text, "--context", "sliding", "--length", 10, "--stride", 10).returncode == 1
