@@ -367,13 +367,16 @@ def option_names(spec):
             for name, node in schema.get("properties", {}).items() if "x-option" in node}
 
 
-def help_text(names, node, value, otherwise):
-    """The first sentence of the description, the words to choose from, and the default."""
+def words_of(node):
+    """The words that a value, or each item of it, is chosen from."""
+    return node.get("enum") or node.get("items", {}).get("enum")
+
+
+def help_text(names, node, otherwise):
+    """The first sentence of the description, and the default."""
     text = re.sub(r"\.( .*)?$", "", node["description"].strip().replace("\n", " "))
     text = re.sub(r"`([^`]*)`", lambda m: "--" + names[m[1]] if m[1] in names else m[1], text)
     text = text if re.search("[A-Z]", text.split(" ")[0][1:]) else text[0].lower() + text[1:]
-    if "enum" in node and "|" not in value:
-        text += (": " if ":" not in text else "; ") + ", ".join(node["enum"][:-1]) + " or " + node["enum"][-1]
     otherwise = node.get("default") if otherwise is None else otherwise
     text = f"do not {text}" if otherwise is True else text
     return text if otherwise is None or isinstance(otherwise, (bool, list)) else f"{text} ({otherwise})"
@@ -402,8 +405,10 @@ def option_rows(spec, names, properties, path, rows, defaults):
         if "x-option" not in node:
             continue
         option, value, otherwise = option_parts(name, node)
+        if words_of(node) and "|" not in value:
+            value += ":" + "|".join(words_of(node))
         cells = [quoted(option), option_type(name, node), quoted(value) if value else "NULL",
-                 quoted(help_text(names, node, value, otherwise)), quoted(path + name)]
+                 quoted(help_text(names, node, otherwise)), quoted(path + name)]
         if option not in rows and otherwise is not None:
             defaults[option] = otherwise if otherwise.isdigit() else quoted(otherwise)
         rows.setdefault(option, "{" + ", ".join(cells) + "}")

@@ -135,17 +135,34 @@ static bool is_flag(const option_row *row)
 	return row->type == OPTION_FLAG || row->type == OPTION_OFF;
 }
 
+bool options_takes_value(const option_row *row)
+{
+	return !is_flag(row);
+}
+
+/* What stands behind the dashes. */
+static const char *name_in(const char *word)
+{
+	return long_name(word) ? long_name(word) : word + 2;
+}
+
+const option_row *options_row(const char *word, const option_row *common, const option_row *own)
+{
+	const char *name = strncmp(word, "--", 2) == 0 || long_name(word) ? name_in(word) : "";
+	size_t n = strcspn(name, "=");
+	const option_row *row = find(own, name, n);
+
+	return row ? row : find(common, name, n);
+}
+
 /* Take the option at argv[*i] and its value. */
 static bool take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
 {
-	const char *name = long_name(argv[*i]) ? long_name(argv[*i]) : argv[*i] + 2;
-	const char *equals = strchr(name, '=');
+	const char *name = name_in(argv[*i]), *equals = strchr(name, '=');
 	size_t n = equals ? (size_t)(equals - name) : strlen(name);
-	const option_row *row = find(own, name, n);
+	const option_row *row = options_row(argv[*i], common, own);
 	const char *value = equals ? equals + 1 : NULL;
 
-	if (!row)
-		row = find(common, name, n);
 	if (!row) {
 		refuse_unknown(o, name, n, common, own);
 		return false;
@@ -157,7 +174,8 @@ static bool take(options *o, int argc, char **argv, int *i, const option_row *co
 	if (!is_flag(row) && !value && ++*i < argc)
 		value = argv[*i];
 	if (!is_flag(row) && !value) {
-		snprintf(o->problem, sizeof(o->problem), "--%s needs a value: %s", row->name, row->value);
+		snprintf(o->problem, sizeof(o->problem), "--%s needs a value: %.100s", row->name,
+		         options_words(row) ? options_words(row) : row->value);
 		return false;
 	}
 	const char *wanted = value ? fault(row, value) : NULL;
@@ -322,6 +340,47 @@ bool options_fill(const options *o, json_t *request)
 
 /* --- help ---------------------------------------------------------------------------- */
 
+const char *options_words(const option_row *row)
+{
+	const char *colon = row->value ? strchr(row->value, ':') : NULL;
+
+	if (!row->value || !strchr(row->value, '|'))
+		return NULL;
+	return colon ? colon + 1 : row->value;
+}
+
+int options_value_bytes(const option_row *row)
+{
+	const char *words = options_words(row);
+
+	if (!row->value)
+		return 0;
+	return words && words != row->value ? (int)(words - 1 - row->value) : (int)strlen(row->value);
+}
+
+char *options_describe(const option_row *row)
+{
+	const char *help = row->help, *words = options_words(row), *tail = strrchr(help, '(');
+	char *out;
+	size_t bytes;
+	FILE *file;
+
+	if (!words || words == row->value)
+		return strdup(help);
+	/* The default, which is last, stays so. */
+	tail = tail && tail > help && tail[-1] == ' ' && help[strlen(help) - 1] == ')' ? tail - 1 : help + strlen(help);
+	if (!(file = open_memstream(&out, &bytes)))
+		return NULL;
+	fprintf(file, "%.*s%s ", (int)(tail - help), help, memchr(help, ':', (size_t)(tail - help)) ? ";" : ":");
+	for (const char *end; *words; words = end + (*end == '|')) {
+		end = words + strcspn(words, "|");
+		const char *behind = *end == '\0' ? "" : strchr(end + 1, '|') ? ", " : " or ";
+		fprintf(file, "%.*s%s", (int)(end - words), words, behind);
+	}
+	fputs(tail, file);
+	return fclose(file) == 0 ? out : NULL;
+}
+
 void options_help(FILE *file, const option_row *rows)
 {
 	enum { COLUMN = 28 };
@@ -331,10 +390,13 @@ void options_help(FILE *file, const option_row *rows)
 			fprintf(file, "%s%s\n", r == rows ? "" : "\n", r->help);
 			continue;
 		}
-		int n = fprintf(file, "  --%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
+		char *help = options_describe(r);
+		int n = fprintf(file, "  --%s%s%.*s", r->name, r->value ? " " : "", options_value_bytes(r),
+		                r->value ? r->value : "");
 
 		if (n >= COLUMN)
 			n = fprintf(file, "\n") - 1;
-		fprintf(file, "%*s%s\n", COLUMN - n, "", r->help);
+		fprintf(file, "%*s%s\n", COLUMN - n, "", help ? help : r->help);
+		free(help);
 	}
 }

@@ -36,7 +36,8 @@ typedef enum option_type {
 typedef struct option_row {
 	const char *name; /* "max-tokens"; NULL ends the table; "": the help is a heading */
 	option_type type;
-	const char *value; /* how the help calls the value: "N"; NULL for a flag */
+	const char
+	    *value; /* how the help calls the value: "N"; "a|b" or "NAME:a|b": words to choose from; NULL for a flag */
 	const char *help;
 	const char *field; /* path in a request, range, or NULL */
 } option_row;
@@ -75,8 +76,19 @@ char *options_write(const option_given *given);
 /* Write all given options that have a field into `request`. False when out of memory. */
 bool options_fill(const options *o, json_t *request);
 
+/* The row that "--name", "--name=VALUE" or a short option means, or NULL. */
+const option_row *options_row(const char *word, const option_row *common, const option_row *own);
+bool options_takes_value(const option_row *row);
 /* The row of that name, or NULL. */
 const option_row *options_find(const option_row *rows, const char *name);
+
+/* "a|b": the words to choose a row's value from, or NULL: there are none. */
+const char *options_words(const option_row *row);
+/* How many bytes of row->value are how the help calls it. */
+int options_value_bytes(const option_row *row);
+/* A row's help, with the words to choose from unless they are what the help calls the value; malloc'ed, NULL: out of
+ * memory. */
+char *options_describe(const option_row *row);
 /* One line per row. */
 void options_help(FILE *file, const option_row *rows);
 

@@ -14,7 +14,7 @@ enum { TOP = 10 };
 static const option_row explain_options[] = {
     EXPLAIN_OPTIONS,
     {"top", OPTION_INTEGER, "K", "how many tokens to list (10); with --span the service answers with no others", NULL},
-    {"format", OPTION_TEXT, "NAME", "write the numbers as csv, arrow, safetensors or json", NULL},
+    {"format", OPTION_TEXT, "NAME:csv|arrow|safetensors|json", "write the numbers in a form of files", NULL},
     {"output", OPTION_TEXT, "FILE", "where they go, stdout unless given (-o)", NULL},
     {"compare", OPTION_TEXT, "TEXT", "explain this text, too, and how its numbers differ", "compare.input"},
     {"compare-source", OPTION_TEXT, "TEXT", "explain the text with this source, too", "compare.source"},

@@ -12,8 +12,7 @@
 static const option_row generate_options[] = {
     {"session", OPTION_TEXT, "ID", "continue this session", NULL},
     {"new-session", OPTION_FLAG, NULL, "open a session, and print its id at the end", NULL},
-    {"position-policy", OPTION_TEXT, "NAME", "of the new session, past the model's positions: error, clamp or wrap",
-     NULL},
+    {"position-policy", OPTION_TEXT, "NAME:error|clamp|wrap", "of the new session, past the model's positions", NULL},
     {"source", OPTION_TEXT, "TEXT", "of the new session, which keeps it: what the encoder of its model reads", NULL},
     COMPLETION_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};

@@ -15,13 +15,13 @@ static const option_row detokenize_options[] = {DETOKENIZE_OPTIONS, {NULL, OPTIO
 
 static const option_row train_options[] = {
     {"out", OPTION_TEXT, "DIR", "the folder for the tokenizer's files (required)", NULL},
-    {"type", OPTION_TEXT, "TYPE", "the kind of tokenizer (sentencepiece)", "type"},
-    {"model-type", OPTION_TEXT, "NAME", "unigram, bpe, word or char (unigram)", "model_type"},
+    {"type", OPTION_TEXT, "TYPE:sentencepiece|bpe", "the kind of tokenizer (sentencepiece)", "type"},
+    {"model-type", OPTION_TEXT, "NAME:unigram|bpe|word|char", "how text is cut into pieces (unigram)", "model_type"},
     {"vocab-size", OPTION_INTEGER, "N", "how many tokens it has (8000)", "vocab_size"},
     {"character-coverage", OPTION_NUMBER, "X", "the share of characters that have pieces (0.9995)",
      "character_coverage"},
-    {"normalization", OPTION_TEXT, "NAME", "nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity (nmt_nfkc)",
-     "normalization"},
+    {"normalization", OPTION_TEXT, "NAME:nmt_nfkc|nfkc|nmt_nfkc_cf|nfkc_cf|identity",
+     "what is done to the text first (nmt_nfkc)", "normalization"},
     {"byte-fallback", OPTION_FLAG, NULL, "characters without a piece become bytes", "byte_fallback"},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 

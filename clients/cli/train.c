@@ -15,8 +15,8 @@ static const option_row train_options[] = {
     FINE_TUNING_JOB_OPTIONS,
     /* Keys of an additive model's configuration. */
     {"windows", OPTION_INTEGERS, "4,8,...", "attention window of each layer", "additive.config.window_sizes"},
-    {"position-embedding", OPTION_TEXT, "NAME",
-     "of a new additive model: none (the default; texts of any length), or learned, a table of --positions",
+    {"position-embedding", OPTION_TEXT, "NAME:none|learned",
+     "of a new additive model; learned is a table of --positions, none reads texts of any length (none)",
      "additive.config.position_embedding"},
     {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
     {"detach", OPTION_FLAG, NULL, "print the job's id and leave", NULL},

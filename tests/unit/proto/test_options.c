@@ -241,6 +241,50 @@ static void help_has_a_line_for_every_row(void **state)
 	free(help);
 }
 
+static void the_words_of_a_value_are_listed_before_the_default(void **state)
+{
+	static const option_row choices[] = {{"way", OPTION_TEXT, "NAME:a|b|c", "which way (b)", NULL},
+	                                     {"two", OPTION_TEXT, "NAME:a|b", "note: this (well)", NULL},
+	                                     {"own", OPTION_TEXT, "a|b", "which (a)", NULL},
+	                                     {"listen", OPTION_TEXT, "HOST:PORT", "where (here)", NULL},
+	                                     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+	char *help = NULL, word[] = "--way", *argv[] = {word};
+	size_t bytes;
+	options o;
+
+	(void)state;
+	FILE *file = open_memstream(&help, &bytes);
+	assert_non_null(file);
+	options_help(file, choices);
+	fclose(file);
+	assert_string_equal(help, "  --way NAME                which way: a, b or c (b)\n"
+	                          "  --two NAME                note: this; a or b (well)\n"
+	                          "  --own a|b                 which (a)\n"
+	                          "  --listen HOST:PORT        where (here)\n");
+	free(help);
+	assert_string_equal(options_words(&choices[0]), "a|b|c");
+	assert_string_equal(options_words(&choices[2]), "a|b");
+	assert_null(options_words(&choices[3]));
+	assert_false(options_parse(&o, 1, argv, NULL, choices));
+	assert_string_equal(o.problem, "--way needs a value: a|b|c");
+	options_free(&o);
+}
+
+static void a_row_is_found_by_every_form_of_its_option(void **state)
+{
+	static const option_row output[] = {{"output", OPTION_TEXT, "FILE", "where", NULL},
+	                                    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+	(void)state;
+	assert_ptr_equal(options_row("--steps", common, rows), options_find(rows, "steps"));
+	assert_ptr_equal(options_row("--url=x=y", common, rows), common);
+	assert_ptr_equal(options_row("-o", common, output), output);
+	assert_null(options_row("--step", common, rows));
+	assert_null(options_row("--", common, rows));
+	assert_null(options_row("-", common, NULL));
+	assert_true(options_takes_value(common) && !options_takes_value(common + 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -254,6 +298,8 @@ int main(void)
 	    cmocka_unit_test(a_duration_is_seconds_or_has_a_unit),
 	    cmocka_unit_test(text_that_is_not_utf8_is_refused),
 	    cmocka_unit_test(help_has_a_line_for_every_row),
+	    cmocka_unit_test(the_words_of_a_value_are_listed_before_the_default),
+	    cmocka_unit_test(a_row_is_found_by_every_form_of_its_option),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
