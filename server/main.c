@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "proto/json_memory.h"
+#include "proto/manual.h"
 #include "proto/options.h"
 #include "proto/short_slice.h"
 #include "server/health_check.h"
@@ -18,14 +19,21 @@
 enum { SPARE_DESCRIPTORS = 64, MAX_DESCRIPTORS = 1 << 20 };
 
 static const option_row rows[] = {
-    {"", OPTION_FLAG, NULL, "usage: additive-httpd [OPTIONS]", NULL},
 #include "proto/front_options.def"
     {"engine", OPTION_TEXT, "ADDRESS", "the engine: unix:PATH or HOST:PORT (unix:/run/additive/engine.sock)", NULL},
     {"health-check", OPTION_FLAG, NULL, "ask the server at --listen for /healthz; exit 0 when it is well", NULL},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
+    {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
+static const manual_page manual = {.name = "additive-httpd",
+                                   .section = 8,
+                                   .summary = "the HTTP front end of Additive",
+                                   .usage = "additive-httpd [OPTIONS]",
+                                   .text = "Prints \"listening on URL\" when it does. SIGTERM and SIGINT stop it.",
+                                   .rows = rows,
+                                   .see = "additive(1), additive-serve(1), additived(8)"};
 typedef struct program {
 	server server;
 	http *http;
@@ -189,7 +197,11 @@ static int serve(const options *o, const site_list *sites)
 static int start(const options *o)
 {
 	if (options_flag(o, "help")) {
-		options_help(stdout, rows);
+		manual_help(stdout, &manual);
+		return 0;
+	}
+	if (options_flag(o, "man")) {
+		manual_write(stdout, &manual);
 		return 0;
 	}
 	if (options_flag(o, "version"))

@@ -14,26 +14,33 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/recipe/tokenizer_training.h"
 #include "proto/json_memory.h"
+#include "proto/manual.h"
 #include "proto/options.h"
 
 static const option_row rows[] = {
-    {"", OPTION_FLAG, NULL, "additived " ADDITIVE_VERSION ": the engine daemon of Additive", NULL},
 #include "proto/engine_options.def"
     {"socket", OPTION_TEXT, "ADDRESS", "unix:PATH or HOST:PORT (unix:DIR/engine.sock)", NULL},
     {"allow-remote", OPTION_FLAG, NULL, "let HOST be other than loopback: every peer has full access", NULL},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
+    {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-static const char more_help[] = "\n"
-                                "Beside or instead of a running engine:\n"
-                                "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
-                                "  additived restore FROM --data DIR     restore a backup into an empty folder\n"
-                                "  additived fsck --data DIR             check what is stored; lost blobs\n"
-                                "  additived train-tokenizer             train a tokenizer on texts\n"
-                                "\n"
-                                "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
-                                "acknowledged also survives kill -9.\n";
+static const manual_page manual = {
+    .name = "additived",
+    .section = 8,
+    .summary = "the engine daemon of Additive",
+    .usage = "additived --data DIR [OPTIONS]",
+    .text = "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was acknowledged also survives "
+            "kill -9.\n"
+            "\n"
+            "Beside or instead of a running engine:\n"
+            "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
+            "  additived restore FROM --data DIR     restore a backup into an empty folder\n"
+            "  additived fsck --data DIR             check what is stored; lost blobs\n"
+            "  additived train-tokenizer             train a tokenizer on texts",
+    .rows = rows,
+    .see = "additive(1), additive-serve(1), additive-httpd(8), additive-train(8)"};
 
 /* The limits' max_batch of 0 is the device's own. */
 static engine_options engine_options_of(const options *o)
@@ -93,8 +100,12 @@ static int start(const options *o)
 	engine_options e = engine_options_of(o);
 	const char *wrong = fault(o, &e);
 	if (options_flag(o, "help")) {
-		options_help(stdout, rows);
-		return fputs(more_help, stdout) < 0;
+		manual_help(stdout, &manual);
+		return 0;
+	}
+	if (options_flag(o, "man")) {
+		manual_write(stdout, &manual);
+		return 0;
 	}
 	if (options_flag(o, "version"))
 		return puts(ADDITIVE_VERSION) < 0;

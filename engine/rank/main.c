@@ -15,25 +15,32 @@
 #include "engine/rank/rank_plan.h"
 #include "engine/rank/rank_run.h"
 #include "engine/recipe/tokenizer_training.h"
+#include "proto/manual.h"
 #include "proto/options.h"
 
 enum { EXIT_STOPPED = 130, PATIENCE_SECONDS = 60 };
 
 static const option_row rows[] = {
-    {"", OPTION_FLAG, NULL,
-     "additive-train " ADDITIVE_VERSION ": one training job over several processes\n\n"
-     "usage: mpirun -n RANKS additive-train RECIPE --out FOLDER [OPTIONS]\n\n"
-     "RECIPE is the body of POST /v1/fine_tuning/jobs; files and a model to continue from are paths in it. Reports "
-     "are\n"
-     "JSON lines on stdout. Ctrl-C saves a checkpoint; the same command goes on from the newest one.\n",
-     NULL},
     {"out", OPTION_TEXT, "FOLDER", "of the run: checkpoints, the tokens of its texts, and at the end the model", NULL},
     {"plan", OPTION_TEXT, "FILE", "what the engine has written, in place of RECIPE and --out", NULL},
-    {"backend", OPTION_TEXT, "NAME", "auto, cpu or cuda (auto); of several devices each rank takes its own", NULL},
+    {"backend", OPTION_TEXT, "NAME:auto|cpu|cuda",
+     "where it computes; of several devices each rank takes its own (auto)", NULL},
     {"threads", OPTION_COUNT, "N", "of a rank on the CPU (the machine's cores, shared by its ranks)", "1 to 4096"},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
+    {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+/* Section 8, since additive-train(1) is the command `additive train`. */
+static const manual_page manual = {
+    .name = "additive-train",
+    .section = 8,
+    .summary = "one training job over several processes",
+    .usage = "mpirun -n RANKS additive-train RECIPE --out FOLDER [OPTIONS]",
+    .text = "RECIPE is the body of POST /v1/fine_tuning/jobs; files and a model to continue from are paths in it.\n"
+            "Reports are JSON lines on stdout. Ctrl-C saves a checkpoint; the same command goes on from the newest one.",
+    .rows = rows,
+    .see = "additive-train(1), additived(8)"};
 
 static int usage(const char *problem)
 {
@@ -131,7 +138,11 @@ int main(int argc, char **argv)
 	if (!options_parse(&o, argc - 1, argv + 1, NULL, rows))
 		return usage(o.problem);
 	if (options_flag(&o, "help")) {
-		options_help(stdout, rows);
+		manual_help(stdout, &manual);
+		return 0;
+	}
+	if (options_flag(&o, "man")) {
+		manual_write(stdout, &manual);
 		return 0;
 	}
 	if (options_flag(&o, "version")) {

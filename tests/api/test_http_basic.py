@@ -407,7 +407,7 @@ def test_a_port_alone_is_on_this_machine_only(engine):
 
 def test_help_and_version_say_so(tmp_path):
     done = subprocess.run([BIN / "additive-httpd", "--help"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout[:6]) == (0, "usage:")
+    assert done.returncode == 0 and "\nusage: additive-httpd [OPTIONS]\n" in done.stdout
     done = subprocess.run([BIN / "additive-httpd", "--version"], capture_output=True, text=True)
     assert re.fullmatch(r"additive-httpd \d+\.\d+\.\d+\n", done.stdout)
 

@@ -44,7 +44,7 @@ def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults()
 
 
 def test_serve_takes_every_option_of_the_programs_that_it_starts():
-    own = {"socket", "allow-remote", "engine", "health-check", "version"}  # serve sets these, or has its own
+    own = {"socket", "allow-remote", "engine", "health-check", "version", "man"}  # serve sets these, or has its own
     wanted = (options_in(help_of("additived")) | options_in(help_of("additive-httpd"))) - own
     assert "stall-timeout" in wanted and "max-models" in wanted
     assert wanted <= options_in(help_of("additive", "serve"))
