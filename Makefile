@@ -13,7 +13,8 @@
 #: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
 #: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what kinds of attention learn at equal parameters, and what a token costs
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
-#: make install      programs to PREFIX/bin (PREFIX=/usr/local)
+#: make manual       pages of the manual and completions of shells, as programs write them, to build/share
+#: make install      programs to PREFIX/bin, those to PREFIX/share (PREFIX=/usr/local)
 #: make lint format deps clean
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
 #:   V=1                             show the commands
@@ -71,7 +72,7 @@ INTERFACE := $(OUT)/gen/backend_abi.h
 GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(OUT)/obj/gen/routes.o
-CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/nearest.c proto/options.c)
+CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/manual.c proto/nearest.c proto/options.c)
 
 # Kernels are compiled once per instruction set; the backend picks at run time.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
@@ -420,10 +421,32 @@ image:
 	$(if $(shell docker info >/dev/null 2>&1 && echo yes),docker build,buildah bud --format docker) -t additive -f deploy/Dockerfile .
 image-test:
 	deploy/image_test
+# What is installed under share: each program writes its own page, and `additive` those of its commands.
+SHARE := $(OUT)/share
+PAGES_8 := $(patsubst $(OUT)/bin/%,$(SHARE)/man/man8/%.8,$(filter %/additived %/additive-httpd %/additive-train,$(PROGRAMS)))
+COMPLETIONS := bash-completion/completions/additive zsh/site-functions/_additive fish/vendor_completions.d/additive.fish
+.PHONY: manual
+manual: $(SHARE)/man/man1/additive.1 $(PAGES_8) $(addprefix $(SHARE)/,$(COMPLETIONS))
+$(SHARE)/man/man1/additive.1: $(OUT)/bin/additive
+	@rm -rf $(@D) && mkdir -p $(@D)
+	$(call say,man,$(@D))
+	$(Q)$(RUN_UNIT) $< manual $(@D)
+$(PAGES_8): $(SHARE)/man/man8/%.8: $(OUT)/bin/%
+	@mkdir -p $(@D)
+	$(call say,man,$@)
+	$(Q)$(RUN_UNIT) $< --man > $@.new && mv $@.new $@
+$(SHARE)/bash-completion/%: SHELL_NAME = bash
+$(SHARE)/zsh/%: SHELL_NAME = zsh
+$(SHARE)/fish/%: SHELL_NAME = fish
+$(addprefix $(SHARE)/,$(COMPLETIONS)): $(OUT)/bin/additive
+	@mkdir -p $(@D)
+	$(call say,gen,$@)
+	$(Q)$(RUN_UNIT) $< completion $(SHELL_NAME) > $@.new && mv $@.new $@
 PREFIX ?= /usr/local
-install: all
+install: all manual
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(PROGRAMS) $(wildcard $(OUT)/bin/additive-cuda.so) $(DESTDIR)$(PREFIX)/bin
+	cd $(SHARE) && find . -type f -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(PREFIX))/share/{}' \;
 
 # --- system packages ----------------------------------------------------------
 .PHONY: deps

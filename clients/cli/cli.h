@@ -1,7 +1,7 @@
 /* cli.h - what every command gets, and what a command is.
  *
  * A command is a row: its words, its arguments, its options and a function. Every command file exports its
- * rows, main.c lists the files; parsing and --help come from the rows alone.
+ * rows, commands.c lists the files; parsing, --help, completion and the pages of the manual come from the rows alone.
  *
  * Results go to stdout, everything else to stderr. With --json, stdout holds the service's own JSON, one
  * value per line, and stderr {"error": {…}} for what went wrong, in the form of the API's errors. Exit status: 0; 1
@@ -27,7 +27,7 @@ typedef struct cli {
 
 typedef struct command {
 	const char *name;          /* "jobs show"; of "jobs" alone, the first row beginning with it is meant */
-	const char *arguments;     /* "ID" */
+	const char *arguments;     /* "ID"; its words say what they stand for (names.h, complete.c) */
 	int least, most;           /* how many arguments */
 	const char *summary;       /* one line */
 	const char *details;       /* further lines of the help, or NULL */
@@ -39,7 +39,7 @@ typedef struct command {
 extern const command serve_commands[], train_commands[], jobs_commands[], models_commands[], files_commands[],
     generate_commands[], explain_commands[], evaluate_commands[], evaluations_commands[], faithfulness_commands[],
     faithfulness_jobs_commands[], classify_commands[], sessions_commands[], tokenize_commands[], version_commands[],
-    maintenance_commands[], storage_commands[], ps_commands[];
+    maintenance_commands[], storage_commands[], ps_commands[], completion_commands[], pages_commands[];
 
 /* From now on errors are JSON. Set once, before the first can happen: the form of stderr is the process's. */
 void cli_errors_as_json(void);

@@ -19,6 +19,7 @@ struct http {
 	CURLM *multi;
 	char *url, *key;
 	text path;
+	int limit_ms;   /* 0: none */
 	int descriptor; /* of http_wake_on */
 	http_wake wake;
 	void *wake_context;
@@ -76,6 +77,11 @@ void http_free(http *h)
 const char *http_url(const http *h)
 {
 	return h->url;
+}
+
+void http_limit(http *h, int ms)
+{
+	h->limit_ms = ms;
 }
 
 void http_wake_on(http *h, int descriptor, http_wake wake, void *context)
@@ -238,6 +244,7 @@ static void set_common(http *h, const char *method, const char *url)
 	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, h->curl_error);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)h->limit_ms);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, receive);
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, h);

@@ -27,6 +27,8 @@ typedef struct http_problem {
 http *http_new(const char *url, const char *key);
 void http_free(http *h);
 const char *http_url(const http *h);
+/* Give every request up after so long. */
+void http_limit(http *h, int ms);
 
 /* Call `wake` whenever this descriptor is readable during a request (-1: none); true: give the request up. */
 typedef bool (*http_wake)(void *context);

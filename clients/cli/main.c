@@ -4,24 +4,9 @@
 #include <string.h>
 
 #include "clients/cli/cli.h"
-#include "proto/nearest.h"
+#include "clients/cli/commands.h"
 
 static const char default_url[] = "http://127.0.0.1:8080";
-
-static const command *const tables[] = {
-    serve_commands,       train_commands,       jobs_commands,         generate_commands,          evaluate_commands,
-    evaluations_commands, explain_commands,     faithfulness_commands, faithfulness_jobs_commands, ps_commands,
-    models_commands,      files_commands,       sessions_commands,     classify_commands,          tokenize_commands,
-    storage_commands,     maintenance_commands, version_commands};
-enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
-
-static const option_row common[] = {
-    {"url", OPTION_TEXT, "URL", "the service (ADDITIVE_URL, or http://127.0.0.1:8080)", NULL},
-    {"api-key", OPTION_TEXT, "KEY", "its key (ADDITIVE_API_KEY)", NULL},
-    {"json", OPTION_FLAG, NULL, "the service's own JSON on stdout, one value per line; errors as JSON on stderr", NULL},
-    {"version", OPTION_FLAG, NULL, "the version of this program (-v)", NULL},
-    {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
-    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* --- help -------------------------------------------------------------------------------- */
 
@@ -29,16 +14,15 @@ static const option_row common[] = {
 static void print_commands(FILE *file, const char *group)
 {
 	size_t n = strlen(group);
+	const command *k;
 
-	for (int t = 0; t < TABLES; t++) {
-		for (const command *k = tables[t]; k->name; k++) {
-			char words[64];
+	for (int i = 0; (k = commands_at(i)); i++) {
+		char words[64];
 
-			if (n && (strncmp(k->name, group, n) != 0 || k->name[n] != ' '))
-				continue;
-			snprintf(words, sizeof(words), "%s %s", k->name, k->arguments);
-			fprintf(file, "  %-31s  %s\n", words, k->summary);
-		}
+		if (n && (strncmp(k->name, group, n) != 0 || k->name[n] != ' '))
+			continue;
+		snprintf(words, sizeof(words), "%s %s", k->name, k->arguments);
+		fprintf(file, "  %-31s  %s\n", words, k->summary);
 	}
 }
 
@@ -49,7 +33,7 @@ static void print_help(FILE *file)
 	      file);
 	print_commands(file, "");
 	fputs("\nEvery command takes --help, and:\n", file);
-	options_help(file, common);
+	options_help(file, commands_common);
 }
 
 static void print_command_help(FILE *file, const command *k)
@@ -61,71 +45,15 @@ static void print_command_help(FILE *file, const command *k)
 	fputc('\n', file);
 	if (k->options)
 		options_help(file, k->options);
-	options_help(file, common);
-}
-
-/* --- finding ------------------------------------------------------------------------------- */
-
-/* How many words of argv a command's name takes; 0 when it is another. The first of a group may be called by the group
- * alone. */
-static int matches(const command *k, bool first, int argc, char **argv)
-{
-	const char *space = strchr(k->name, ' ');
-	size_t n = space ? (size_t)(space - k->name) : strlen(k->name);
-
-	if (argc < 1 || strlen(argv[0]) != n || memcmp(argv[0], k->name, n) != 0)
-		return 0;
-	if (!space)
-		return 1;
-	if (argc >= 2 && strcmp(argv[1], space + 1) == 0)
-		return 2;
-	return first && (argc < 2 || argv[1][0] == '-') ? 1 : 0;
-}
-
-static const command *find(int argc, char **argv, int *words)
-{
-	for (int t = 0; t < TABLES; t++)
-		for (const command *k = tables[t]; k->name; k++)
-			if ((*words = matches(k, k == tables[t], argc, argv)))
-				return k;
-	return NULL;
-}
-
-static bool is_group(const char *word)
-{
-	size_t n = strlen(word);
-
-	for (int t = 0; t < TABLES; t++)
-		if (strncmp(tables[t]->name, word, n) == 0 && tables[t]->name[n] == ' ')
-			return true;
-	return false;
-}
-
-/* The command nearest to what was typed: within its group, or by the first word of all. */
-static const char *nearest_command(int argc, char **argv, nearest *near)
-{
-	bool grouped = argc >= 2 && is_group(argv[0]);
-	size_t n = grouped ? strlen(argv[0]) + 1 : 0;
-
-	*near = nearest_of(argv[grouped]);
-	for (int t = 0; t < TABLES; t++)
-		for (const command *k = tables[t]; k->name; k++) {
-			char word[NEAREST_BYTES];
-
-			if (grouped && (strncmp(k->name, argv[0], n - 1) != 0 || k->name[n - 1] != ' '))
-				continue;
-			snprintf(word, sizeof(word), "%.*s", (int)strcspn(k->name + n, " "), k->name + n);
-			nearest_offer(near, word);
-		}
-	return nearest_found(near);
+	options_help(file, commands_common);
 }
 
 static int unknown(int argc, char **argv)
 {
-	bool grouped = argc >= 2 && is_group(argv[0]);
+	bool grouped = argc >= 2 && commands_is_group(argv[0]);
 	const char *group = grouped ? argv[0] : "", *space = grouped ? " " : "";
 	nearest near;
-	const char *meant = nearest_command(argc, argv, &near);
+	const char *meant = commands_nearest(argc, argv, &near);
 
 	if (meant)
 		return cli_usage("unknown command: %s%s%s (did you mean %s%s%s?)", group, space, argv[grouped], group,
@@ -208,11 +136,11 @@ static int run_own(int argc, char **argv)
 	bool help = strcmp(argv[0], "help") == 0;
 	if (is_word(argv[0], "--help", "-h") || (help && argc == 1)) {
 		print_help(stdout);
-	} else if ((argc == 2 && is_group(argv[0]) && is_word(argv[1], "--help", "-h")) ||
-	           (help && argc == 2 && is_group(argv[1]))) {
+	} else if ((argc == 2 && commands_is_group(argv[0]) && is_word(argv[1], "--help", "-h")) ||
+	           (help && argc == 2 && commands_is_group(argv[1]))) {
 		print_commands(stdout, argv[help]);
 	} else if (help) {
-		const command *k = find(argc - 1, argv + 1, &words);
+		const command *k = commands_find(argc - 1, argv + 1, &words);
 
 		if (!k)
 			return unknown(argc - 1, argv + 1);
@@ -238,10 +166,10 @@ int main(int argc, char **argv)
 	move_command_first(argc, argv);
 	if ((status = run_own(argc, argv)) >= 0)
 		return status;
-	const command *k = find(argc, argv, &words);
+	const command *k = commands_find(argc, argv, &words);
 	if (!k)
 		return unknown(argc, argv);
-	if (options_parse(&c.options, argc - words, argv + words, common, k->options))
+	if (options_parse(&c.options, argc - words, argv + words, commands_common, k->options))
 		status = run(k, &c);
 	else if (c.options.out_of_memory)
 		status = cli_fail("out of memory");

@@ -2,14 +2,14 @@
 
 #include <string.h>
 
-static const char models[] = "/v1/models", sessions[] = "/v1/sessions";
+static const char models[] = "/v1/models", sessions[] = "/v1/sessions", files[] = "/v1/files?limit=1000";
 
 /* Of commands whose names begin so, the argument "ID". */
 static const struct {
 	const char *group, *list;
 } groups[] = {{"models ", models},
               {"jobs ", "/v1/fine_tuning/jobs?limit=1000"},
-              {"files ", "/v1/files?limit=1000"},
+              {"files ", files},
               {"sessions ", sessions},
               {"evaluations ", "/v1/evaluations?limit=1000"},
               {"explain-evaluations ", "/v1/explain/evaluations?limit=1000"}};
@@ -58,7 +58,7 @@ const char *names_of_option(const option_row *row)
 {
 	static const struct {
 		const char *option, *list;
-	} named[] = {{"model", models}, {"compare-model", models}, {"session", sessions}};
+	} named[] = {{"model", models}, {"compare-model", models}, {"session", sessions}, {"tokenizer-file", files}};
 
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
 		if (strcmp(row->name, named[i].option) == 0)

@@ -22,15 +22,15 @@ def additive(*args, url=None, **kw):
 class Terminal:
     """A program at a terminal of its own."""
 
-    def __init__(self, *args, url=None, columns=80, rows=24, **environment):
+    def __init__(self, *args, url=None, columns=80, rows=24, program=BIN / "additive", **environment):
         self.screen, self.fd = "", None
-        self.fd, program = pty.openpty()
+        self.fd, inner = pty.openpty()
         self.resize(columns, rows)
         self.process = subprocess.Popen(
-            [BIN / "additive", *map(str, args)], stdin=program, stdout=program, stderr=program, start_new_session=True,
+            [program, *map(str, args)], stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", **({"ADDITIVE_URL": url} if url else {}), **environment})
-        os.close(program)
+        os.close(inner)
 
     def resize(self, columns, rows=24):
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -1,0 +1,30 @@
+/* commands.h - all commands, and finding one among them. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "clients/cli/cli.h"
+#include "proto/nearest.h"
+
+enum { COMMANDS_WORD_BYTES = 64, COMMANDS_SUMMARY_BYTES = 256 };
+
+/* The options of every command; ends with a NULL name. */
+extern const option_row commands_common[];
+
+/* The commands one after the other: the n-th, or NULL behind the last. Commands of one first word are neighbours. */
+const command *commands_at(int n);
+/* The first word of a command's name, in out. */
+const char *commands_word(const command *k, char out[COMMANDS_WORD_BYTES]);
+/* Does k have a second word? */
+bool commands_is_grouped(const command *k);
+/* Is it the first word of commands that have two? */
+bool commands_is_group(const char *word);
+/* What the commands of k's first word do: the summary of one alone, or the second words of a group. */
+const char *commands_summary(const command *k, char out[COMMANDS_SUMMARY_BYTES]);
+
+/* The command that argv begins with, and how many words its name takes there; NULL: there is none. The first of a group
+ * may be called by the group alone. */
+const command *commands_find(int argc, char **argv, int *words);
+/* The command nearest to what was typed: within its group, or by the first word of all. NULL: none is near. */
+const char *commands_nearest(int argc, char **argv, nearest *near);
+
+#endif
