@@ -72,7 +72,9 @@ INTERFACE := $(OUT)/gen/backend_abi.h
 GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(OUT)/obj/gen/routes.o
-CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/manual.c proto/nearest.c proto/options.c)
+# Of proto, what programs without the contract link.
+OPTIONS_SRC := proto/manual.c proto/nearest.c proto/options.c
+CLI_OBJ = $(call objects,$(call sources,clients/cli) $(OPTIONS_SRC))
 
 # Kernels are compiled once per instruction set; the backend picks at run time.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
@@ -105,7 +107,7 @@ PROGRAMS := $(foreach p,additive-eval:engine/eval $(if $(MPI),additive-train:eng
 .PHONY: all
 all: $(PROGRAMS)
 
-$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(call objects,$(call sources,engine/eval engine/eval/golden)) $(CORE_OBJ)
+$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(call objects,$(call sources,engine/eval engine/eval/golden) $(OPTIONS_SRC)) $(CORE_OBJ)
 $(OUT)/bin/additive-eval: LDLIBS = $(CORE_LIBS)
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
@@ -423,15 +425,18 @@ image-test:
 	deploy/image_test
 # What is installed under share: each program writes its own page, and `additive` those of its commands.
 SHARE := $(OUT)/share
+PAGE_1 := $(SHARE)/man/man1/additive-eval.1
 PAGES_8 := $(patsubst $(OUT)/bin/%,$(SHARE)/man/man8/%.8,$(filter %/additived %/additive-httpd %/additive-train,$(PROGRAMS)))
 COMPLETIONS := bash-completion/completions/additive zsh/site-functions/_additive fish/vendor_completions.d/additive.fish
 .PHONY: manual
-manual: $(SHARE)/man/man1/additive.1 $(PAGES_8) $(addprefix $(SHARE)/,$(COMPLETIONS))
+manual: $(SHARE)/man/man1/additive.1 $(PAGE_1) $(PAGES_8) $(addprefix $(SHARE)/,$(COMPLETIONS))
 $(SHARE)/man/man1/additive.1: $(OUT)/bin/additive
-	@rm -rf $(@D) && mkdir -p $(@D)
+	@rm -f $(filter-out $(PAGE_1),$(wildcard $(@D)/*.1)) && mkdir -p $(@D)
 	$(call say,man,$(@D))
 	$(Q)$(RUN_UNIT) $< manual $(@D)
+$(PAGE_1): $(OUT)/bin/additive-eval | $(SHARE)/man/man1/additive.1
 $(PAGES_8): $(SHARE)/man/man8/%.8: $(OUT)/bin/%
+$(PAGE_1) $(PAGES_8):
 	@mkdir -p $(@D)
 	$(call say,man,$@)
 	$(Q)$(RUN_UNIT) $< --man > $@.new && mv $@.new $@

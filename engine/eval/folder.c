@@ -1,6 +1,6 @@
 #include "engine/eval/folder.h"
 
-static status read_inputs(batch *out, const options *o, const model_dims *dims, error *err)
+static status read_inputs(batch *out, const eval_options *o, const model_dims *dims, error *err)
 {
 	safetensors *st;
 	TRY(safetensors_open(&st, o->inputs, err));
@@ -12,7 +12,7 @@ static status read_inputs(batch *out, const options *o, const model_dims *dims, 
 	return s;
 }
 
-static status evaluate(results *out, const options *o, model *m, batch *in, const char **blame, error *err)
+static status evaluate(results *out, const eval_options *o, model *m, batch *in, const char **blame, error *err)
 {
 	const model_dims *dims = model_dimensions(m);
 	if (dims->head != HEAD_VOCABULARY)
@@ -24,7 +24,7 @@ static status evaluate(results *out, const options *o, model *m, batch *in, cons
 	return evaluation_run(out, m, in, &o->spec, err);
 }
 
-status folder_evaluate(results *out, const options *o, backend *b, const char **blame, error *err)
+status folder_evaluate(results *out, const eval_options *o, backend *b, const char **blame, error *err)
 {
 	model *m;
 	batch in = {0};

@@ -5,6 +5,6 @@
 #include "engine/eval/options.h"
 
 /* Add everything that the model computes. *blame: the argument that a failure is about. */
-status folder_evaluate(results *out, const options *o, backend *b, const char **blame, error *err);
+status folder_evaluate(results *out, const eval_options *o, backend *b, const char **blame, error *err);
 
 #endif

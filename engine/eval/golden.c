@@ -144,7 +144,7 @@ static status join_gradients(golden *g, error *err)
 
 static status merge_tensors(golden *g, error *err)
 {
-	const options *o = g->options;
+	const eval_options *o = g->options;
 	for (int f = 0; f < o->n_golden; f++)
 		g->count += safetensors_count(g->files[f]);
 	g->tensors = memory_new((size_t)g->count, sizeof *g->tensors);
@@ -593,7 +593,7 @@ static status evaluate(golden *g, error *err)
 	return STATUS_OK;
 }
 
-status golden_evaluate(results *out, const options *o, backend *b, const char **blamed, error *err)
+status golden_evaluate(results *out, const eval_options *o, backend *b, const char **blamed, error *err)
 {
 	golden g = {.options = o, .backend = b, .results = out, .blame = o->golden_names};
 	status s = evaluate(&g, err);

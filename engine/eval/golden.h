@@ -38,7 +38,7 @@ typedef struct golden_tensor {
 } golden_tensor;
 
 typedef struct golden {
-	const options *options;
+	const eval_options *options;
 	backend *backend;
 	results *results;
 	safetensors *files[OPTIONS_MAX_GOLDEN];
@@ -62,7 +62,7 @@ typedef struct golden_reader {
 /* Add all results of the set that o->golden names, and list what is not computed on stderr. STATUS_INVALID: a tensor is
  * in two files, no reader recognises the set, a tensor is missing, has the wrong shape or type or a number that is not
  * finite. *blame: the file that a failure is about. */
-status golden_evaluate(results *out, const options *o, backend *b, const char **blame, error *err);
+status golden_evaluate(results *out, const eval_options *o, backend *b, const char **blame, error *err);
 
 /* --- for readers ------------------------------------------------------------------------ */
 

@@ -1,6 +1,5 @@
 /* additive-eval: run a model once over given inputs and write down everything it
  * computed, for tests, comparisons and bug reports. It needs the compute core only. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,54 +8,56 @@
 #include "engine/cpu/threads.h"
 #include "engine/eval/folder.h"
 #include "engine/eval/golden.h"
+#include "proto/manual.h"
+#include "proto/options.h"
 
-enum { EXIT_ERROR = 1, EXIT_USAGE = 2, MAX_THREADS = 4096, MAX_CHUNK = 1 << 24 };
+enum { EXIT_ERROR = 1, EXIT_USAGE = 2 };
 
-static const char usage[] =
-    "usage: additive-eval --model DIR --inputs FILE --outputs FILE [options]\n"
-    "       additive-eval --golden FILE [--golden FILE ...] --outputs FILE [options]\n"
-    "  --model DIR            a folder with config.json and model.safetensors\n"
-    "  --inputs FILE          safetensors with input_ids [B,N] and, optionally, attention_mask [B,N]\n"
-    "                         and labels [B,N] (of position i the token at i, which a causal model predicts at i - 1\n"
-    "                         and any other at i; -100 is ignored; default: input_ids where they are not masked);\n"
-    "                         other tensors are ignored\n"
-    "  --outputs FILE         safetensors with logits [B,N,V], loss, the count of tokens it is the mean of, and\n"
-    "                         of every layer L and round R (if the architecture has rounds)\n"
-    "                         layers.L.R.score and .log_normalizer [B,N,H] and .pooled [B,N,D]\n"
-    "  --golden FILE          a set of golden numbers, which may lie in several files: config, weights and inputs are\n"
-    "                         read from it, and every value that can be computed is written under the set's own name\n"
-    "                         and shape; the other values of the set are listed on standard error. Takes --gradients,\n"
-    "                         --recurrent (where the set has a recurrent form) and --chunk of the options below,\n"
-    "                         --position-policy, --backend and --threads\n"
-    "  --loss-only            only loss and count\n"
-    "  --gradients            also d loss / d NAME as grad.NAME for every parameter\n"
-    "  --recurrent            read token by token into recurrent state instead of all at once\n"
-    "  --chunk N              tokens read at a time (with --recurrent; default 1)\n"
-    "  --position-policy P    of tokens beyond the model's positions: error (default), clamp or wrap\n"
-    "  --dtype TYPE           of packed weights, as they are served: fp32, bf16 or int8 (default: not packed)\n"
-    "  --precision P          of the computation: fp32 (default) or bf16, as trained with (not with --recurrent or\n"
-    "                         --dtype, nor on the CPU)\n"
-    "  --label-smoothing E    of the loss, from 0 to below 1 (default 0)\n"
-    "  --backend NAME         cpu (default), cuda, auto, or reference (slow, plain double-precision sums)\n"
-    "  --threads N            CPU threads (default 0: all cores)\n"
-    "  --help\n";
+static const option_row rows[] = {
+    {"model", OPTION_TEXT, "DIR", "a folder with config.json and model.safetensors", NULL},
+    {"inputs", OPTION_TEXT, "FILE", "safetensors with what the model reads", NULL},
+    {"golden", OPTION_TEXTS, "FILE", "a set of golden numbers, which may lie in several files", NULL},
+    {"outputs", OPTION_TEXT, "FILE", "safetensors to write", NULL},
+    {"loss-only", OPTION_FLAG, NULL, "only loss and count", NULL},
+    {"gradients", OPTION_FLAG, NULL, "also d loss / d NAME as grad.NAME for every parameter", NULL},
+    {"recurrent", OPTION_FLAG, NULL, "read token by token into recurrent state instead of all at once", NULL},
+    {"chunk", OPTION_COUNT, "N", "tokens read at a time, with --recurrent (1)", "1 to 16777215"},
+    {"position-policy", OPTION_TEXT, "NAME:error|clamp|wrap", "of tokens beyond the model's positions (error)", NULL},
+    {"dtype", OPTION_TEXT, "TYPE:fp32|bf16|int8", "pack the weights, as they are served; not packed unless given",
+     NULL},
+    {"precision", OPTION_TEXT, "NAME:fp32|bf16",
+     "of the computation, as trained with; bf16 not with --recurrent or --dtype, nor on the CPU (fp32)", NULL},
+    {"label-smoothing", OPTION_NUMBER, "E", "of the loss, from 0 to below 1 (0)", NULL},
+    {"backend", OPTION_TEXT, "NAME:cpu|cuda|auto|reference",
+     "where it computes; reference is slow, with plain double-precision sums (cpu)", NULL},
+    {"threads", OPTION_COUNT, "N", "CPU threads; 0: all cores (0)", "0 to 4095"},
+    {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
+    {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
+    {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+static const manual_page manual = {
+    .name = "additive-eval",
+    .section = 1,
+    .summary = "run a model once over given inputs and write down everything it computes",
+    .usage = "additive-eval --model DIR --inputs FILE --outputs FILE [OPTIONS]\n"
+             "additive-eval --golden FILE... --outputs FILE [OPTIONS]",
+    .text = "Inputs are input_ids [B,N] and, optionally, attention_mask [B,N] and labels [B,N]: of position i the\n"
+            "token at i, which a causal model predicts at i - 1 and any other at i; -100 is ignored. Without\n"
+            "labels they are input_ids where these are not masked. Other tensors are ignored.\n"
+            "\n"
+            "Outputs are logits [B,N,V], loss, the count of tokens it is the mean of, and of every layer L and\n"
+            "round R (if the architecture has rounds) layers.L.R.score and .log_normalizer [B,N,H] and .pooled\n"
+            "[B,N,D].\n"
+            "\n"
+            "From --golden files config, weights and inputs are read, and every value that can be computed is\n"
+            "written under the set's own name and shape; the other values of the set are listed on standard\n"
+            "error. With them go --gradients, --recurrent (where the set has a recurrent form) and --chunk,\n"
+            "--position-policy, --backend and --threads.",
+    .rows = rows,
+    .see = "additive-evaluate(1), additived(8)"};
 
 /* --- options -------------------------------------------------------------------------- */
-
-static bool parse_number(const char *text, double min, double below, double *out)
-{
-	char *end;
-	*out = strtod(text, &end);
-	return end != text && !*end && *out >= min && *out < below;
-}
-
-static bool parse_long(const char *text, long min, long below, long *out)
-{
-	double number;
-	bool good = parse_number(text, (double)min, (double)below, &number);
-	*out = good ? (long)number : min;
-	return good && number == (double)*out;
-}
 
 typedef struct word {
 	const char *text;
@@ -73,85 +74,67 @@ static bool parse_word(const char *text, const word *words, int count, int *out)
 	return false;
 }
 
-/* One more golden file; false when there are too many. */
-static bool add_golden(options *o, const char *path)
+/* The value of an option that is given, which is one of the words. */
+static bool read_word(const options *given, const char *name, const word *words, int count, int *out)
 {
-	char *names;
-	if (o->n_golden == OPTIONS_MAX_GOLDEN ||
-	    asprintf(&names, "%s%s%s", o->n_golden ? o->golden_names : "", o->n_golden ? ", " : "", path) < 0)
-		return false;
-	free(o->golden_names);
-	o->golden_names = names;
-	o->golden[o->n_golden++] = path;
+	const char *text = options_text(given, name);
+	return !text || parse_word(text, words, count, out);
+}
+
+/* The golden files, and their names; false when there are too many. */
+static bool read_golden(eval_options *o, const options *given)
+{
+	for (int i = 0; i < given->n_given; i++) {
+		char *names;
+		const char *path = given->given[i].value;
+		if (strcmp(given->given[i].row->name, "golden") != 0)
+			continue;
+		if (o->n_golden == OPTIONS_MAX_GOLDEN ||
+		    asprintf(&names, "%s%s%s", o->n_golden ? o->golden_names : "", o->n_golden ? ", " : "", path) < 0)
+			return false;
+		free(o->golden_names);
+		o->golden_names = names;
+		o->golden[o->n_golden++] = path;
+	}
 	return true;
 }
 
-/* One option; false when its argument is not valid. */
-static bool parse_option(options *o, int option, const char *text)
+/* False: a value is none of its words, or out of its range. */
+static bool read_options(eval_options *o, const options *given)
 {
 	static const word types[] = {{"fp32", DTYPE_PANEL_F32}, {"bf16", DTYPE_PANEL_BF16}, {"int8", DTYPE_PANEL_INT8}};
 	static const word precisions[] = {{"fp32", false}, {"bf16", true}};
 	static const word policies[] = {{"error", POSITION_ERROR}, {"clamp", POSITION_CLAMP}, {"wrap", POSITION_WRAP}};
-	int choice = 0;
-	bool good = true;
-	switch (option) {
-	case 'm':
-		o->model = text;
-		break;
-	case 'i':
-		o->inputs = text;
-		break;
-	case 'G':
-		good = add_golden(o, text);
-		break;
-	case 'o':
-		o->outputs = text;
-		break;
-	case 'b':
-		o->backend = text;
-		break;
-	case 'g':
-		o->spec.gradients = true;
-		break;
-	case 'r':
-		o->spec.recurrent = true;
-		break;
-	case 'l':
-		o->spec.loss_only = true;
-		break;
-	case 's':
-		good = parse_number(text, 0, 1, &o->spec.smoothing);
-		break;
-	case 't':
-		good = parse_long(text, 0, MAX_THREADS, &o->threads);
-		break;
-	case 'c':
-		good = parse_long(text, 1, MAX_CHUNK, &o->spec.chunk);
-		break;
-	case 'p':
-		good = parse_word(text, policies, 3, &choice);
-		o->spec.policy = (position_policy)choice;
-		break;
-	case 'd':
-		good = parse_word(text, types, 3, &choice);
-		o->weights = (dtype)choice;
-		break;
-	case 'x':
-		good = parse_word(text, precisions, 2, &choice);
-		o->spec.bf16 = choice;
-		break;
-	}
-	return good;
+	const char *name = options_text(given, "backend");
+	int weights = DTYPE_F32, bf16 = false, policy = POSITION_ERROR;
+	bool good = read_word(given, "dtype", types, 3, &weights) &&
+	            read_word(given, "precision", precisions, 2, &bf16) &&
+	            read_word(given, "position-policy", policies, 3, &policy);
+	*o = (eval_options){.model = options_text(given, "model"),
+	                    .inputs = options_text(given, "inputs"),
+	                    .outputs = options_text(given, "outputs"),
+	                    .backend = name ? name : "cpu",
+	                    .threads = (long)options_integer(given, "threads", 0),
+	                    .weights = (dtype)weights,
+	                    .spec = {.gradients = options_flag(given, "gradients"),
+	                             .recurrent = options_flag(given, "recurrent"),
+	                             .loss_only = options_flag(given, "loss-only"),
+	                             .smoothing = options_number(given, "label-smoothing", 0),
+	                             .chunk = (long)options_integer(given, "chunk", 0),
+	                             .policy = (position_policy)policy,
+	                             .bf16 = bf16}};
+	return read_golden(o, given) && good && o->spec.smoothing >= 0 && o->spec.smoothing < 1;
 }
 
 static int wrong_usage(const char *why)
 {
 	fprintf(stderr, "additive-eval: %s\n", why);
+	manual_help(stderr, &manual);
 	return EXIT_USAGE;
 }
 
 /* 0, or the exit status after a message: options that exclude each other. */
-static int check_options(const options *o)
+static int check_options(const eval_options *o)
 {
 	const evaluation_spec *s = &o->spec;
 	bool folder = o->model || o->inputs;
@@ -170,46 +153,9 @@ static int check_options(const options *o)
 	return 0;
 }
 
-/* 0, or the exit status after a message (-1: help was asked for). */
-static int parse_options(options *o, int argc, char **argv)
-{
-	static const struct option longs[] = {
-	    {"model", required_argument, NULL, 'm'},
-	    {"inputs", required_argument, NULL, 'i'},
-	    {"golden", required_argument, NULL, 'G'},
-	    {"outputs", required_argument, NULL, 'o'},
-	    {"backend", required_argument, NULL, 'b'},
-	    {"threads", required_argument, NULL, 't'},
-	    {"label-smoothing", required_argument, NULL, 's'},
-	    {"chunk", required_argument, NULL, 'c'},
-	    {"position-policy", required_argument, NULL, 'p'},
-	    {"dtype", required_argument, NULL, 'd'},
-	    {"gradients", no_argument, NULL, 'g'},
-	    {"recurrent", no_argument, NULL, 'r'},
-	    {"loss-only", no_argument, NULL, 'l'},
-	    {"precision", required_argument, NULL, 'x'},
-	    {"help", no_argument, NULL, 'h'},
-	    {NULL, 0, NULL, 0},
-	};
-	*o = (options){.backend = "cpu", .weights = DTYPE_F32};
-	for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-		if (c == 'h')
-			return -1;
-		if (c == '?')
-			return EXIT_USAGE;
-		if (!parse_option(o, c, optarg)) {
-			fprintf(stderr, "additive-eval: \"%s\" is not a valid choice\n", optarg);
-			return EXIT_USAGE;
-		}
-	}
-	if (optind < argc)
-		return wrong_usage("takes options only");
-	return check_options(o);
-}
-
 /* --- main -------------------------------------------------------------------------------------- */
 
-static status run(const options *o, backend *b, results *r, const char **blame, error *err)
+static status run(const eval_options *o, backend *b, results *r, const char **blame, error *err)
 {
 	*blame = o->backend;
 	if (o->spec.bf16 && !b->bf16)
@@ -221,7 +167,7 @@ static status run(const options *o, backend *b, results *r, const char **blame, 
 }
 
 /* *blame is the argument that a failure is about. */
-static status evaluate(const options *o, const char **blame, error *err)
+static status evaluate(const eval_options *o, const char **blame, error *err)
 {
 	backend *b;
 	results r = {0};
@@ -235,21 +181,40 @@ static status evaluate(const options *o, const char **blame, error *err)
 	return s;
 }
 
-int main(int argc, char **argv)
+static int start(const options *given)
 {
-	threads_sleep_when_idle(argv);
-	options o;
+	eval_options o = {0};
 	error err = ERROR_INIT;
 	const char *blame;
-	int wrong = parse_options(&o, argc, argv);
+	int wrong = !read_options(&o, given) ? wrong_usage("a value is not a valid choice")
+	            : given->n_arguments > 0 ? wrong_usage("takes options only")
+	                                     : check_options(&o);
 	if (wrong) {
 		free(o.golden_names);
-		fputs(usage, wrong < 0 ? stdout : stderr);
-		return wrong < 0 ? 0 : wrong;
+		return wrong;
 	}
 	status s = evaluate(&o, &blame, &err);
 	if (s != STATUS_OK)
 		fprintf(stderr, "additive-eval: %s: %s\n", blame, err.message[0] ? err.message : status_text(s));
 	free(o.golden_names);
 	return s == STATUS_OK ? 0 : EXIT_ERROR;
+}
+
+int main(int argc, char **argv)
+{
+	threads_sleep_when_idle(argv);
+	options given;
+	int ended = 0;
+	if (!options_parse(&given, argc - 1, argv + 1, NULL, rows))
+		ended = wrong_usage(given.problem);
+	else if (options_flag(&given, "help"))
+		manual_help(stdout, &manual);
+	else if (options_flag(&given, "man"))
+		manual_write(stdout, &manual);
+	else if (options_flag(&given, "version"))
+		puts("additive-eval " ADDITIVE_VERSION);
+	else
+		ended = start(&given);
+	options_free(&given);
+	return ended;
 }

@@ -7,7 +7,7 @@
 
 enum { OPTIONS_MAX_GOLDEN = 64 };
 
-typedef struct options {
+typedef struct eval_options {
 	const char *model, *inputs;             /* a model folder and its inputs, or */
 	const char *golden[OPTIONS_MAX_GOLDEN]; /* golden files */
 	int n_golden;
@@ -16,6 +16,6 @@ typedef struct options {
 	long threads;
 	dtype weights;
 	evaluation_spec spec;
-} options;
+} eval_options;
 
 #endif
