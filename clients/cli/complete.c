@@ -129,10 +129,28 @@ static complete_kind kind_of(const char *word, size_t n)
 	return COMPLETE_WORDS;
 }
 
+/* Words of options whose table has none, since each is a source in a folder of the engine. */
+static const char *built_words(const option_row *row)
+{
+#define OBJECTIVE(name) #name "|"
+#define OPTIMIZER(name) #name "|"
+	static const char objectives[] =
+#include "gen/objectives.def"
+	    ;
+	static const char optimizers[] =
+#include "gen/optimizers.def"
+	    ;
+
+	return strcmp(row->name, "objective") == 0   ? objectives
+	       : strcmp(row->name, "optimizer") == 0 ? optimizers
+	                                             : NULL;
+}
+
 /* The value begins behind `kept` bytes of the last word. */
 static void offer_values(completion *out, const option_row *row, const char *last, int kept)
 {
-	const char *choices = options_words(row), *comma = strrchr(last + kept, ',');
+	const char *choices = options_words(row) ? options_words(row) : built_words(row);
+	const char *comma = strrchr(last + kept, ',');
 
 	out->kept = row->type == OPTION_WORDS && comma ? (int)(comma + 1 - last) : kept;
 	if (choices)

@@ -77,6 +77,8 @@ static void options_and_their_words_are_offered(void **state)
 	offers("train --schedule c", "cosine constant cosine_with_restarts ");
 	offers("train --schedule=c", "--schedule=cosine --schedule=constant --schedule=cosine_with_restarts ");
 	offers("embed --pooling ", "mean last ");
+	offers("train --objective fi", "fill_mask ");
+	offers("train --optimizer=adamw_", "--optimizer=adamw_hf ");
 	offers("explain-evaluate --methods alpha,ro", "alpha,rollout ");
 	offers("explain-evaluate --methods=alpha,ro", "--methods=alpha,rollout ");
 	offers("completion ", "bash zsh fish ");
