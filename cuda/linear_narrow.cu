@@ -21,29 +21,6 @@ enum x_source {
 	X_NORM   /* layernorm of floats; int8: then bytes */
 };
 
-/* --- siblings -------------------------------------------------------------------------------- */
-
-/* The product that block blockIdx.x is of, and its panel there. */
-static __device__ __forceinline__ panel_product product_here(const panel_product &first, const panel_chain &c,
-                                                             int64_t &panel)
-{
-	panel_product p = first;
-	panel = blockIdx.x;
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		const panel_sibling &s = c.sibling[i];
-		if (i >= c.siblings || panel < p.panel_count)
-			break;
-		panel -= p.panel_count;
-		p.panels = s.panels;
-		p.panel_count = s.panel_count;
-		p.n = s.n;
-		p.bias = s.bias;
-		p.y = s.y;
-	}
-	return p;
-}
-
 /* Ask the L2 cache for bytes first … last - 1 from `from` on, by `threads` threads, this one number `at`. */
 static __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_t first, int64_t last, int at,
                                                       int threads)
@@ -279,7 +256,7 @@ __global__ void __launch_bounds__(NARROW_THREADS, 2) narrow_kernel(panel_product
 	};
 	const int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP;
 	int64_t panel;
-	const panel_product p = product_here(whole, c, panel);
+	const panel_product p = panel_product_of<1>(whole, c.siblings, blockIdx.x, panel);
 	const int64_t row = (int64_t)blockIdx.y * T * ROWS;
 	const int rows = (int)min(p.rows - row, (int64_t)T * ROWS);
 	const int length = (int)p.slice, steps = (int)p.steps, slices = length ? (steps + length - 1) / length : 0;
@@ -376,7 +353,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 	enum { FINISHED = (R * PANEL_WIDTH + F32_NARROW_THREADS - 1) / F32_NARROW_THREADS };
 	const int slice = threadIdx.x / 4, column = threadIdx.x % 4 * 4;
 	int64_t panel;
-	const panel_product p = product_here(whole, c, panel);
+	const panel_product p = panel_product_of<1>(whole, c.siblings, blockIdx.x, panel);
 	const int64_t row = (int64_t)blockIdx.y * R;
 	const int rows = (int)min(p.rows - row, (int64_t)R);
 	const int length = (int)p.slice, slices = length ? ((int)p.k + length - 1) / length : 0;
@@ -440,10 +417,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 
 static dim3 narrow_grid(const panel_product &p, const panel_chain &c, int rows)
 {
-	int64_t panels = p.panel_count;
-	for (int i = 0; i < c.siblings; i++)
-		panels += c.sibling[i].panel_count;
-	return dim3((unsigned)panels, (unsigned)panel_parts(p.rows, rows));
+	return dim3((unsigned)panel_blocks<1>(p, c.siblings), (unsigned)panel_parts(p.rows, rows));
 }
 
 template <class W, int T, x_source SOURCE>

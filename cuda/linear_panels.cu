@@ -105,7 +105,7 @@ size_t cuda_linear_panels_scratch(const backend *b, const op_call *call)
 	return (size_t)p.rows * ((size_t)p.steps * 4 * sizeof(uint2) + sizeof(float));
 }
 
-/* c: what stands around it; only where the product is narrow. */
+/* c: what stands around it; where the product is wide, siblings alone. */
 static status product(backend *b, const op_call *call, const panel_product &whole, const panel_chain &c)
 {
 	const dtype type = call->in[1].type;
@@ -118,7 +118,7 @@ static status product(backend *b, const op_call *call, const panel_product &whol
 		TRY(cuda_launch_early(b, quantise_kernel, (unsigned)p.rows, QUANTISE_THREADS,
 		                      QUANTISE_THREADS / WARP * sizeof(unsigned), p));
 	}
-	return cuda_panels_is_wide(b, p) ? cuda_panels_wide(b, p, type) : cuda_panels_narrow(b, p, c, type);
+	return cuda_panels_is_wide(b, p) ? cuda_panels_wide(b, p, c.siblings, type) : cuda_panels_narrow(b, p, c, type);
 }
 
 status cuda_linear_panels(backend *b, const op_call *call)
@@ -139,18 +139,21 @@ static bool are_siblings(const op_call *a, const op_call *b)
 static bool chain_of(const backend *b, const panel_chain_calls *calls, panel_product *p, panel_chain *c)
 {
 	int64_t panels = 0;
+	int wide = 0;
 	*c = {};
 	for (int i = 0; i < calls->products; i++) {
 		const panel_product one = product_of(calls->product[i]);
-		if (one.rows == 0 || one.n == 0 || cuda_panels_is_wide(b, one) ||
-		    !are_siblings(calls->product[0], calls->product[i]))
+		if (one.rows == 0 || one.n == 0 || !are_siblings(calls->product[0], calls->product[i]))
 			return false;
+		wide += cuda_panels_is_wide(b, one);
 		panels += one.panel_count;
 		if (i == 0)
 			*p = one;
 		else
-			c->sibling[c->siblings++] = {one.panels, one.n, one.panel_count, one.bias, one.y};
+			c->siblings.at[c->siblings.count++] = {one.panels, one.n, one.panel_count, one.bias, one.y};
 	}
+	if (wide)
+		return wide == calls->products && wide > 1 && !calls->norm && calls->end == END_NONE;
 	if (calls->norm) {
 		row_plan plan;
 		if (calls->norm->out[1].data || calls->norm->out[2].data || !makes_x(b, *p, panels) ||

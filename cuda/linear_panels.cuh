@@ -10,12 +10,17 @@ extern "C" {
 #include "engine/tensor/panel.h"
 }
 
-/* More products with the same x, K, type and alpha. */
+/* More products with the same x, K, type and alpha, side by side in the grid. */
 struct panel_sibling {
 	const unsigned char *panels;
 	int64_t n, panel_count;
 	const float *bias;
 	float *y;
+};
+enum { MOST_SIBLINGS = 2 };
+struct panel_siblings {
+	int count;
+	panel_sibling at[MOST_SIBLINGS];
 };
 
 enum panel_end { END_NONE, END_GELU, END_GELU_TANH, END_GATE, END_ADD };
@@ -25,8 +30,7 @@ enum panel_end { END_NONE, END_GELU, END_GELU_TANH, END_GATE, END_ADD };
 struct panel_chain {
 	row_norm norm;     /* weight NULL: none */
 	float *normalised; /* where layernorm's result goes; NULL: nowhere */
-	int siblings;
-	panel_sibling sibling[2];
+	panel_siblings siblings;
 	panel_end end;
 	const float *base, *factor;
 };
@@ -242,15 +246,45 @@ __device__ __forceinline__ void add_four(float sum[4], float4 x, const float4 w[
 	}
 }
 
-static inline int64_t panel_parts(int64_t count, int64_t size)
+static inline __device__ __host__ int64_t panel_parts(int64_t count, int64_t size)
 {
 	return (count + size - 1) / size;
 }
 
+/* Blocks of EACH panels of a product and its siblings; none has panels of two products. */
+template <int EACH> static inline int64_t panel_blocks(const panel_product &p, const panel_siblings &siblings)
+{
+	int64_t blocks = panel_parts(p.panel_count, EACH);
+	for (int i = 0; i < siblings.count; i++)
+		blocks += panel_parts(siblings.at[i].panel_count, EACH);
+	return blocks;
+}
+/* The product that such a block is of; `panel` becomes its first panel there. */
+template <int EACH>
+__device__ __forceinline__ panel_product panel_product_of(const panel_product &first, const panel_siblings &siblings,
+                                                          unsigned block, int64_t &panel)
+{
+	panel_product p = first;
+	panel = (int64_t)block * EACH;
+#pragma unroll
+	for (int i = 0; i < MOST_SIBLINGS; i++) {
+		const panel_sibling &s = siblings.at[i];
+		if (i >= siblings.count || panel < p.panel_count)
+			break;
+		panel -= panel_parts(p.panel_count, EACH) * EACH;
+		p.panels = s.panels;
+		p.panel_count = s.panel_count;
+		p.n = s.n;
+		p.bias = s.bias;
+		p.y = s.y;
+	}
+	return p;
+}
+
 /* Each builds the same tree of sums; narrow for few rows, wide for many. `type` is the panels'. Narrow alone knows what
- * stands around a product; where it makes bytes of x itself, p.bytes is NULL. */
+ * stands around a product, but for siblings; where it makes bytes of x itself, p.bytes is NULL. */
 status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type);
-status cuda_panels_wide(backend *b, const panel_product &p, dtype type);
+status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings &siblings, dtype type);
 /* Are the blocks of the wide kernels enough for the device? A block of theirs does the work of several narrow ones. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p);
 
@@ -266,7 +300,7 @@ struct panel_chain_calls {
 	const float *base, *factor;
 	float *y; /* of the end */
 };
-/* Not where the product is wide, or a layernorm of its own is cheaper than one in every block. */
+/* Wide products take no more than siblings; nor does a layernorm that is cheaper as a kernel of its own. */
 bool cuda_panels_can_chain(const backend *b, const panel_chain_calls *calls);
 status cuda_panels_run_chain(backend *b, const panel_chain_calls *calls);
 

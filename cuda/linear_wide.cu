@@ -253,12 +253,15 @@ template <class W> static __device__ __forceinline__ void take_sums(wide_sums<W>
 	}
 }
 
-/* Block: panels from blockIdx.y · T::PANELS, rows from blockIdx.x · T::ROWS_HELD. */
-template <class W, class T> __global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product p)
+/* Block: T::PANELS panels of the product or a sibling by blockIdx.y, rows from blockIdx.x · T::ROWS_HELD. */
+template <class W, class T>
+__global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product whole, panel_siblings siblings)
 {
 	enum { STAGE_BYTES = wide_stage<W, T>::BYTES };
 	const int member = threadIdx.x % T::MEMBERS, group = threadIdx.x / T::MEMBERS, warp = member / WARP;
-	const int64_t row = (int64_t)blockIdx.x * T::ROWS_HELD, panel = (int64_t)blockIdx.y * T::PANELS;
+	const int64_t row = (int64_t)blockIdx.x * T::ROWS_HELD;
+	int64_t panel;
+	const panel_product p = panel_product_of<T::PANELS>(whole, siblings, blockIdx.y, panel);
 	const int first_panel = warp % T::WARPS_ACROSS * WARP_PANELS,
 	          first_row = warp / T::WARPS_ACROSS * WARP_TILES * ROWS;
 	const int slice = (int)p.slice, each = min(SLICES / T::GROUPS * slice, (int)p.steps), /* steps of a group */
@@ -367,12 +370,14 @@ static __device__ __forceinline__ void load_f32_stage(const panel_product &p, in
 	copy_commit();
 }
 
-/* Block: rows from blockIdx.x · F32_WIDE_ROWS, panels from blockIdx.y · F32_WIDE_PANELS; a thread 4 outputs of every
- * eighth row. */
-static __global__ void __launch_bounds__(F32_WIDE_THREADS) f32_wide_kernel(panel_product p)
+/* Block: rows from blockIdx.x · F32_WIDE_ROWS, F32_WIDE_PANELS panels of the product or a sibling by blockIdx.y; a thread 4
+ * outputs of every eighth row. */
+static __global__ void __launch_bounds__(F32_WIDE_THREADS) f32_wide_kernel(panel_product whole, panel_siblings siblings)
 {
 	const int column = threadIdx.x % (F32_OUTPUTS / 4) * 4, first = threadIdx.x / (F32_OUTPUTS / 4);
-	const int64_t row = (int64_t)blockIdx.x * F32_WIDE_ROWS, panel = (int64_t)blockIdx.y * F32_WIDE_PANELS;
+	const int64_t row = (int64_t)blockIdx.x * F32_WIDE_ROWS;
+	int64_t panel;
+	const panel_product p = panel_product_of<F32_WIDE_PANELS>(whole, siblings, blockIdx.y, panel);
 	float *stages = shared_memory<float>();
 	float sum[F32_WIDE_HELD][4] = {}, total[F32_WIDE_HELD][4] = {};
 	int64_t left = p.slice; /* inputs of the slice */
@@ -425,18 +430,20 @@ enum { L2_CLOCK = 24, L1_CLOCK = 64 /* bytes of a multiprocessor */ };
 
 /* What a product with a tile takes at least, in clocks: the tensor cores' until the last block has ended, 7/4 a
  * product, or the copies' from L2. */
-template <class T> static int64_t clocks_of(const backend *b, const panel_product &p)
+template <class T>
+static int64_t clocks_of(const backend *b, const panel_product &p, const panel_siblings &siblings = {})
 {
 	const int64_t processors = cuda_of(b)->processors, terms = p.type == DTYPE_PANEL_BF16 ? 2 : 1;
-	const int64_t blocks = panel_parts(p.rows, T::ROWS_HELD) * panel_parts(p.panel_count, T::PANELS);
+	const int64_t blocks = panel_parts(p.rows, T::ROWS_HELD) * panel_blocks<T::PANELS>(p, siblings);
 	const int64_t products = panel_parts(blocks, processors) * p.steps * T::PANELS * (T::ROWS_HELD / ROWS) * terms;
 	const int64_t bytes = blocks * p.steps * (T::PANELS * STEP_BYTES + T::ROWS_HELD * step_bytes_of_x(p));
 	return max(products * 7 / 4, bytes / (L2_CLOCK * processors));
 }
 
-static int64_t wide_clocks(const backend *b, const panel_product &p)
+static int64_t wide_clocks(const backend *b, const panel_product &p, const panel_siblings &siblings = {})
 {
-	return min(min(clocks_of<large_tile>(b, p), clocks_of<middle_tile>(b, p)), clocks_of<small_tile>(b, p));
+	return min(min(clocks_of<large_tile>(b, p, siblings), clocks_of<middle_tile>(b, p, siblings)),
+	           clocks_of<small_tile>(b, p, siblings));
 }
 
 /* And with the narrow kernels' blocks of a panel by 32 rows, which load everything through L1; x stays there if these
@@ -460,29 +467,31 @@ bool cuda_panels_is_wide(const backend *b, const panel_product &p)
 	                                 : wide_clocks(b, p) + LAUNCH < narrow_clocks(b, p);
 }
 
-template <class W, class T> static status words(backend *b, const panel_product &p)
+template <class W, class T> static status words(backend *b, const panel_product &p, const panel_siblings &siblings)
 {
-	const dim3 grid((unsigned)panel_parts(p.rows, T::ROWS_HELD), (unsigned)panel_parts(p.panel_count, T::PANELS));
-	return cuda_launch_early(b, wide_kernel<W, T>, grid, T::THREADS, T::GROUPS * RING * wide_stage<W, T>::BYTES, p);
+	const dim3 grid((unsigned)panel_parts(p.rows, T::ROWS_HELD), (unsigned)panel_blocks<T::PANELS>(p, siblings));
+	return cuda_launch_early(b, wide_kernel<W, T>, grid, T::THREADS, T::GROUPS * RING * wide_stage<W, T>::BYTES, p,
+	                         siblings);
 }
 
-template <class W> static status words(backend *b, const panel_product &p)
+template <class W> static status words(backend *b, const panel_product &p, const panel_siblings &siblings)
 {
-	const int64_t least = wide_clocks(b, p);
-	if (clocks_of<large_tile>(b, p) == least)
-		return words<W, large_tile>(b, p);
-	if (clocks_of<middle_tile>(b, p) == least)
-		return words<W, middle_tile>(b, p);
-	return words<W, small_tile>(b, p);
+	const int64_t least = wide_clocks(b, p, siblings);
+	if (clocks_of<large_tile>(b, p, siblings) == least)
+		return words<W, large_tile>(b, p, siblings);
+	if (clocks_of<middle_tile>(b, p, siblings) == least)
+		return words<W, middle_tile>(b, p, siblings);
+	return words<W, small_tile>(b, p, siblings);
 }
 
-status cuda_panels_wide(backend *b, const panel_product &p, dtype type)
+status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings &siblings, dtype type)
 {
 	if (type == DTYPE_PANEL_BF16)
-		return words<bf16_words>(b, p);
+		return words<bf16_words>(b, p, siblings);
 	if (type == DTYPE_PANEL_INT8)
-		return words<int8_words>(b, p);
+		return words<int8_words>(b, p, siblings);
 	const dim3 grid((unsigned)panel_parts(p.rows, F32_WIDE_ROWS),
-	                (unsigned)panel_parts(p.panel_count, F32_WIDE_PANELS));
-	return cuda_launch_early(b, f32_wide_kernel, grid, F32_WIDE_THREADS, 2 * F32_STAGE_FLOATS * sizeof(float), p);
+	                (unsigned)panel_blocks<F32_WIDE_PANELS>(p, siblings));
+	return cuda_launch_early(b, f32_wide_kernel, grid, F32_WIDE_THREADS, 2 * F32_STAGE_FLOATS * sizeof(float), p,
+	                         siblings);
 }

@@ -212,7 +212,8 @@ static void one_row_is_spoilt(backend *b, op_call *call)
 }
 
 /* Sizes for which a device with 4 processors, or with 100 to 150, takes each tile of the wide kernels
- * (cuda/linear_wide.cu), some of them with rows of x that are no multiple of 16 bytes. Parts of the batches are narrow. */
+ * (cuda/linear_wide.cu), some of them with rows of x that are no multiple of 16 bytes. Parts of the batches are narrow.
+ */
 static void tiles_of_every_size_add_in_the_same_order(void **state)
 {
 	static const int64_t few[][3] = {{64, 130, 1028}, {60, 50, 4201}, {60, 510, 1028},
@@ -473,6 +474,20 @@ static void wide_rows_in_one_kernel_give_the_same_bits(void **state)
 		}
 }
 
+/* Enough rows for the wide kernels, which take products of one x side by side, and nothing else with them. */
+static void many_rows_of_products_of_one_x_are_one_kernel(void **state)
+{
+	static const sizes shapes[] = {
+	    {.rows = 130, .n = 150, .k = 36}, {.rows = 300, .n = 33, .k = 260}, {.rows = 257, .n = 17, .k = 35}};
+	for (int f = 0; f < FORMS; f++)
+		for (int i = 0; i < 3 * TYPES && forms[f].products > 1; i++) {
+			sizes s = shapes[i / TYPES];
+			s.type = types[i % TYPES];
+			s.biased = i % 2;
+			compare_form(*state, &forms[f], &s, 1 + forms[f].norm);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,6 +504,7 @@ int main(void)
 	    cmocka_unit_test(neighbours_in_one_kernel_give_the_same_bits),
 	    cmocka_unit_test(rows_of_no_whole_packs_give_the_same_bits),
 	    cmocka_unit_test(wide_rows_in_one_kernel_give_the_same_bits),
+	    cmocka_unit_test(many_rows_of_products_of_one_x_are_one_kernel),
 	};
 	return cmocka_run_group_tests(tests, open_it, close_it);
 }
