@@ -8,26 +8,9 @@
  *
  * Bytes that a block has in flight: all of its panel. Chains of instructions: a warp's slice, ⌈K / 128⌉ steps of two
  * dependent products in bf16 (about 33 clocks each), ⌈K / 256⌉ of one in int8. */
-#include "cuda/gelu.cuh"
-#include "cuda/linear_panels.cuh"
+#include "cuda/linear_ends.cuh"
 
-enum { NARROW_THREADS = SLICES * WARP, F32_NARROW_THREADS = F32_SLICES * 4, LINE = 128 /* bytes of a prefetch */ };
-
-/* Where a block's x comes from: from memory as products take it (floats, or bytes for int8), or it is made here. */
-enum x_source {
-	X_READY,
-	X_ODD,   /* floats in rows that are not whole packs of 16 bytes */
-	X_BYTES, /* int8: bytes of floats */
-	X_NORM   /* layernorm of floats; int8: then bytes */
-};
-
-/* Ask the L2 cache for bytes first … last - 1 from `from` on, by `threads` threads, this one number `at`. */
-static __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_t first, int64_t last, int at,
-                                                      int threads)
-{
-	for (int64_t i = first + at * LINE; i < last; i += threads * LINE)
-		prefetch(from + i);
-}
+enum { NARROW_THREADS = SLICES * WARP, F32_NARROW_THREADS = F32_SLICES * 4 };
 
 /* --- x ------------------------------------------------------------------------------------------ */
 
@@ -173,57 +156,6 @@ static __device__ __forceinline__ void open_rows(const panel_product &p, const p
 	}
 	if (BYTES && SOURCE != X_READY)
 		find_tops<SOURCE>(p, c.norm, s, first, rows);
-}
-
-/* --- y ------------------------------------------------------------------------------------------ */
-
-/* An output of a row, and what it needs beside its sum, which is asked for long before that is there. */
-struct closing {
-	bool there;
-	int64_t at; /* in y */
-	int row;    /* of the block's */
-	float bias, scale, base, factor;
-};
-
-/* Output v of the block's rows · 16; what comes with the weights. */
-template <bool BYTES>
-static __device__ __forceinline__ closing closing_of(const panel_product &p, int64_t panel, int64_t first, int rows,
-                                                     int v)
-{
-	const int64_t output = panel * PANEL_WIDTH + v % PANEL_WIDTH;
-	closing o = {};
-	o.row = v / PANEL_WIDTH;
-	o.there = o.row < rows && output < p.n;
-	o.at = (first + o.row) * p.n + output;
-	if (o.there && p.bias)
-		o.bias = p.bias[output];
-	if (o.there && BYTES)
-		o.scale = ((const panel_header *)(p.panels + panel * p.panel_bytes))->scale[v % PANEL_WIDTH];
-	return o;
-}
-
-/* What comes with x. */
-static __device__ __forceinline__ void read_operands(const panel_chain &c, closing &o)
-{
-	if (o.there && c.base)
-		o.base = c.base[o.at];
-	if (o.there && c.factor)
-		o.factor = c.factor[o.at];
-}
-
-/* As gelu, gate and add compute it (gelu.cu, elementwise.cuh). */
-static __device__ __forceinline__ void close(const panel_product &p, const panel_chain &c, const closing &o, float sum)
-{
-	float y = with_bias(p, sum, o.bias);
-	if (c.end == END_GELU)
-		y = gelu_of<false>(y);
-	if (c.end == END_GELU_TANH)
-		y = gelu_of<true>(y);
-	if (c.end == END_GATE)
-		y = __fmaf_rn(y, o.factor, o.base);
-	if (c.end == END_ADD)
-		y = __fadd_rn(y, o.base);
-	p.y[o.at] = y;
 }
 
 /* --- bf16 and int8 --------------------------------------------------------------------------------- */
@@ -451,6 +383,8 @@ template <int R, x_source SOURCE> static status f32_narrow(backend *b, const pan
 status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
 {
 	const bool norm = c.norm.weight;
+	if (cuda_panels_is_row(p, c, type))
+		return cuda_panels_row(b, p, c, type);
 	if (!p.packed && type == DTYPE_PANEL_BF16)
 		return narrow<bf16_words, 2, X_ODD>(b, p, c);
 	if (!p.packed && type == DTYPE_PANEL_F32)

@@ -284,6 +284,9 @@ __device__ __forceinline__ panel_product panel_product_of(const panel_product &f
 /* Each builds the same tree of sums; narrow for few rows, wide for many. `type` is the panels'. Narrow alone knows what
  * stands around a product, but for siblings; where it makes bytes of x itself, p.bytes is NULL. */
 status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type);
+/* For one row, where it is one that the kernels of linear_row.cu take. */
+bool cuda_panels_is_row(const panel_product &p, const panel_chain &c, dtype type);
+status cuda_panels_row(backend *b, const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings &siblings, dtype type);
 /* Are the blocks of the wide kernels enough for the device? A block of theirs does the work of several narrow ones. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p);
