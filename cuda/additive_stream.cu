@@ -15,8 +15,10 @@
  * What the next token needs of the state is asked for while a token is computed: after the turned aggregate was
  * stored, which may be the next token's suffix, and before the rest, which the next token does not read.
  *
- * In decode of few sessions the kernel may normalise x and gate g too (stream_chain): every warp sums its row then, in
- * the order of layernorm.cuh, and g goes nowhere.
+ * Of a single token the merges are side by side, one on each of the first lanes of a head.
+ *
+ * In decode of few sessions the kernel may normalise x and gate g too (stream_chain): a block's warps are of one row then
+ * and share its sums, in the order of layernorm.cuh, and g goes nowhere.
  *
  * Bytes per token, round and channel in decode: 24 read (P, Q, three slots, x) and 20 written (P, Q, two slots, g) in a
  * window; 8 and 8 globally. In a prompt P and Q move once per tile and the slots of short windows lie in the caches. */
@@ -36,6 +38,7 @@ struct stream_call {
 	float *pool, *g, *score, *log_normalizer; /* the last three may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	int64_t rows, n, d, heads, dh, groups; /* groups: warps of a row */
+	int64_t padded_groups;                 /* chained: with those that complete its last block */
 	int64_t window, block, width, aggregates;
 	int64_t slot_floats, offset;
 	float scale;
@@ -160,20 +163,31 @@ static __device__ __forceinline__ bool token_there(const stream_call &c, const p
 
 /* --- x and g ------------------------------------------------------------------------------------ */
 
-/* Chained, a call is of one token. */
-static __device__ __forceinline__ void find_statistics(const stream_call &c, part &u)
+/* The sums of a block's row by its warps, one after another. */
+struct row_sums {
+	float sum[NORM_LIMIT / WARP], squares[NORM_LIMIT / WARP];
+};
+
+template <bool SQUARES>
+static __device__ __forceinline__ float row_sum(const stream_call &c, const float *x, float *sums, float mean)
+{
+	const int at = threadIdx.x % WARP % c.norm.group, warps = row_warps(c.norm);
+#pragma unroll 1
+	for (int i = threadIdx.x / WARP; i < warps; i += blockDim.x / WARP) {
+		const float share = warp_share<SQUARES>(c.norm, x, at + i * WARP, mean);
+		if (threadIdx.x % WARP == 0)
+			sums[i] = share;
+	}
+	__syncthreads();
+	return sum_of_warps(sums, warps);
+}
+
+/* Chained, all threads of a block; a call is of one token. */
+static __device__ __forceinline__ void find_statistics(const stream_call &c, part &u, row_sums *s)
 {
 	const float *x = c.x + u.row * c.d;
-	const int at = threadIdx.x % WARP % c.norm.group, warps = row_warps(c.norm);
-	float sum = 0.0f, squares = 0.0f;
-#pragma unroll 4
-	for (int i = 0; i < warps; i++)
-		sum = __fadd_rn(sum, warp_share<false>(c.norm, x, at + i * WARP));
-	u.mean = mean_of(sum, c.norm.share);
-#pragma unroll 4
-	for (int i = 0; i < warps; i++)
-		squares = __fadd_rn(squares, warp_share<true>(c.norm, x, at + i * WARP, u.mean));
-	u.rstd = rstd_of(squares, c.norm);
+	u.mean = mean_of(row_sum<false>(c, x, s->sum, 0.0f), c.norm.share);
+	u.rstd = rstd_of(row_sum<true>(c, x, s->squares, u.mean), c.norm);
 }
 
 template <bool PACKED, bool CHAINED>
@@ -246,12 +260,12 @@ static __device__ __forceinline__ void merge(scalars &a, scalars b, float &fa, f
 }
 
 /* Factors become those of g; returns M. */
-static __device__ __forceinline__ float finish(scalars total, factors &f)
+static __device__ __forceinline__ float finish(scalars total, float &from_running, float &from_suffix)
 {
 	const bool empty = !(total.z > 0.0f);
 	const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, total.z);
-	f.from_running = __fmul_rn(f.from_running, inverse);
-	f.from_suffix = __fmul_rn(f.from_suffix, inverse);
+	from_running = __fmul_rn(from_running, inverse);
+	from_suffix = __fmul_rn(from_suffix, inverse);
 	return empty ? -INFINITY : __fadd_rn(total.m, logf(total.z));
 }
 
@@ -296,7 +310,7 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 				merge(total, suffix, to.from_running, to.from_suffix);
 			store_scalars(slot_at(c, u, t.j, t.p), token);
 		}
-		const float normalizer = finish(total, to);
+		const float normalizer = finish(total, to.from_running, to.from_suffix);
 		const int64_t at = (u.token + first + i) * c.heads + u.head;
 		if (c.score)
 			c.score[at] = score[i * step];
@@ -309,6 +323,55 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 		store_scalars(prefix_at(c, u), P);
 	if (c.block > 0)
 		store_scalars(running_at(c, u), Q);
+}
+
+/* The same of one token, by all lanes of the warp. */
+template <int LANES>
+static __device__ __forceinline__ void scalars_of_token(const stream_call &c, const part &u, place t, float score, factors *f)
+{
+	enum { TURNED, PREFIX, RUNNING, MERGES };
+	const int which = threadIdx.x % LANES;
+	const bool begins = c.block > 0 && t.p == 0; /* a block: the prefix becomes what runs on, and is empty */
+	const bool merges = which == TURNED    ? turns(t)
+	                    : which == PREFIX  ? c.aggregates > 0
+	                    : which == RUNNING ? c.block > 0
+	                                       : false;
+	const bool mine = u.there && merges, ends = u.there && which == (c.block > 0 ? RUNNING : PREFIX);
+	const scalars token =
+	    u.there && token_there(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
+	const bool from_slots = ends && c.block > 0 && reaches(c, t);
+	const int64_t to_turn = 2 + ((t.j - 1) & 1) * c.block + c.block - t.p; /* slot_at; the turned one is before it */
+	scalars a = {STREAM_EMPTY, 0.0f}, b = token, suffix = {};
+	float fa = 0.0f, fb = 0.0f;
+	if (mine && (which != PREFIX || !begins))
+		a = load_scalars(aggregate_at(c, u, which == TURNED ? to_turn - 1 : which == RUNNING && !begins));
+	if (mine && which == TURNED)
+		b = load_scalars(aggregate_at(c, u, to_turn));
+	if (from_slots)
+		suffix = load_scalars(slot_at(c, u, t.j, first_suffix(c, t)));
+	__syncwarp(); /* the prefix has been read by both lanes that need it */
+	if (mine) {
+		merge(a, b, fa, fb);
+		store_scalars(aggregate_at(c, u, which == TURNED ? to_turn - 1 : which == RUNNING), a);
+	}
+	if (u.there && which < MERGES)
+		((float2 *)f)[which] = make_float2(fa, fb); /* turned and before; prefix and prefix_x; running and running_x */
+	if (!ends)
+		return;
+	scalars total = mine ? a : token;
+	float from_running = 1.0f, from_suffix = 0.0f;
+	if (from_slots)
+		merge(total, suffix, from_running, from_suffix);
+	if (c.block > 0)
+		store_scalars(slot_at(c, u, t.j, t.p), token);
+	const float normalizer = finish(total, from_running, from_suffix);
+	f->from_running = from_running;
+	f->from_suffix = from_suffix;
+	const int64_t of_head = u.token * c.heads + u.head;
+	if (c.score)
+		c.score[of_head] = score;
+	if (c.log_normalizer)
+		c.log_normalizer[of_head] = normalizer;
 }
 
 /* --- 3. channels ------------------------------------------------------------------------------------ */
@@ -427,7 +490,7 @@ static __device__ __forceinline__ void blank(const stream_call &c, const part &u
 /* One tile of tokens. f, score: [tile][heads of the warp], seen from the lane's head. */
 template <int LANES, bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, int64_t position, int64_t first,
-                                               int count, float *score, factors *f)
+                                               int count, float *score, factors *f, row_sums *sums)
 {
 	enum { HEADS = WARP / LANES };
 	place t = {};
@@ -439,15 +502,19 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, in
 	if (u.there && u.first < c.dh) /* asked for before the scalars, which wait for memory too */
 		open_channels<PACKED, CHAINED>(c, u, t, u.first, s);
 	if constexpr (CHAINED)
-		find_statistics(c, u);
+		find_statistics(c, u, sums);
+	if (CHAINED || c.tile == 1) {
+		scalars_of_token<LANES>(c, u, t, score_of<LANES, PACKED, CHAINED>(c, u, first), f);
+	} else {
 #pragma unroll 4
-	for (int i = 0; i < count; i++) {
-		const float a = score_of<LANES, PACKED, CHAINED>(c, u, first + i);
-		if (u.leads)
-			score[i * HEADS] = a;
+		for (int i = 0; i < count; i++) {
+			const float a = score_of<LANES, PACKED, CHAINED>(c, u, first + i);
+			if (u.leads)
+				score[i * HEADS] = a;
+		}
+		if (u.there && u.leads)
+			scalars_of(c, u, t, first, count, score, f, HEADS);
 	}
-	if (u.there && u.leads)
-		scalars_of(c, u, t, first, count, score, f, HEADS);
 	__syncwarp();
 	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD) {
 		if (d != u.first)
@@ -482,11 +549,11 @@ __global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_cal
 {
 	enum { HEADS = WARP / LANES };
 	const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + warp, groups = (unsigned)c.groups;
+	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + warp, groups = (unsigned)c.padded_groups;
 	prefetch_weights(c, unit % groups * HEADS * c.dh, HEADS * c.dh, lane, CHAINED);
 	wait_for_previous();
 	let_next_begin();
-	if (unit >= c.rows * c.groups)
+	if (unit >= (unsigned)c.rows * groups)
 		return;
 	part u;
 	u.row = unit / groups;
@@ -496,14 +563,18 @@ __global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_cal
 	u.leads = lane % LANES == 0;
 	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
 	u.token = tokens_at<CHAINED>(c, u.row).first;
+	row_sums *sums = shared_memory<row_sums>(blockDim.x / WARP * warp_bytes(c.tile, HEADS));
 	factors *f = shared_memory<factors>(warp * warp_bytes(c.tile, HEADS));
 	float *score = (float *)(f + c.tile * HEADS);
 	const int64_t position = c.position[u.row], length = c.length[u.row];
-	if (position == 0 && length > 0)
+	if (position == 0 && length > 0) {
 		restart<LANES, PACKED>(c, u);
+		__syncwarp(); /* its scalars are read by other lanes */
+	}
 	for (int64_t first = 0; first < length; first += c.tile) {
 		const int count = CHAINED ? 1 : (int)(length - first < c.tile ? length - first : c.tile);
-		tile_of<LANES, PACKED, CHAINED>(c, u, position, first, count, score + lane / LANES, f + lane / LANES);
+		tile_of<LANES, PACKED, CHAINED>(c, u, position, first, count, score + lane / LANES, f + lane / LANES,
+		                               sums);
 	}
 	blank<LANES, PACKED, CHAINED>(c, u, length);
 }
@@ -560,12 +631,14 @@ template <int LANES> static int64_t groups_of(const stream_call &c)
 	return (c.heads + HEADS - 1) / HEADS;
 }
 
-template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b, const stream_call &c)
+template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b, stream_call c)
 {
-	const int warps = is_sparse(b, c) ? 1 : WARPS; /* few sessions: a warp on a processor each */
+	/* Few sessions: a warp on a processor each, or a block has warps of one row. */
+	const int warps = CHAINED ? (int)min(c.groups, (int64_t)WARPS) : is_sparse(b, c) ? 1 : (int)WARPS;
+	c.padded_groups = CHAINED ? (c.groups + warps - 1) / warps * warps : c.groups;
 	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>,
-	                         (unsigned)((c.rows * c.groups + warps - 1) / warps), warps * WARP,
-	                         warps * warp_bytes(c.tile, WARP / LANES), c);
+	                         (unsigned)((c.rows * c.padded_groups + warps - 1) / warps), warps * WARP,
+	                         warps * warp_bytes(c.tile, WARP / LANES) + (CHAINED ? sizeof(row_sums) : 0), c);
 }
 
 status cuda_additive_stream(backend *b, const op_call *call)

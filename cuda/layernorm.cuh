@@ -84,6 +84,7 @@ static __device__ __forceinline__ float lanes_sum(float x, int group)
 static __device__ __forceinline__ float sum_of_warps(const float *sums, int warps)
 {
 	float x = sums[0];
+#pragma unroll 1 /* a few warps: what prepares an unrolled loop would take longer */
 	for (int i = 1; i < warps; i++)
 		x += sums[i];
 	return x;

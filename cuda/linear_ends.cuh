@@ -19,6 +19,7 @@ static __device__ __forceinline__ void prefetch_bytes(const unsigned char *from,
                                                       int threads)
 {
 	enum { LINE = 128 };
+#pragma unroll 1
 	for (int64_t i = first + at * LINE; i < last; i += threads * LINE)
 		prefetch(from + i);
 }
