@@ -373,7 +373,8 @@ __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_
 			const float all = fmaxf(warp_max(top), s->before.top), keep = additive_exp(s->before.top - all);
 			const float factor = lane < here ? additive_exp(top - all) : 0.0f;
 			s->factor[lane] = factor;
-			sum = warp_sum(factor * sum); /* all lanes have read before.top */
+			sum = warp_sum(factor * sum);
+			__syncwarp(); /* all lanes have read before.top; a shuffle orders no memory */
 			if (lane == 0) {
 				s->keep = keep;
 				s->before.top = all;

@@ -7,8 +7,8 @@
  * Each word of shared and device memory has a cell that remembers its last write and its last reads:
  *   read[0]  the last              read[1]  the last before it of another lane of the same warp
  *   read[2]  ... of another warp of the same block             read[3]  ... of another block
- * Barriers and meetings of whole warps order all earlier accesses or none, so that these four stand for all reads
- * there were: a write that is unordered with any of them is unordered with one that is remembered. (Meetings of
+ * Barriers and __syncwarps of whole warps order all earlier accesses or none, so that these four stand for all reads
+ * there were: a write that is unordered with any of them is unordered with one that is remembered. (__syncwarps of
  * parts of a warp, and knowledge by release and acquire, order some and not others: there a race can hide behind
  * a later, ordered read.) Words that are accessed in parts have a cell for each byte. */
 #include "emulator.h"

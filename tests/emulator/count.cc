@@ -39,13 +39,13 @@ static void replace_all(std::string *s, const char *what, const char *by)
 }
 
 /* "void scan<__nv_bfloat16, 8>(int, …)" -> "scan<bf16, 8>". */
-static const char *short_name(const launch &l)
+const char *short_name(const void *kernel)
 {
 	static std::unordered_map<const void *, const char *> known;
-	const char *&name = known[l.kernel];
+	const char *&name = known[kernel];
 	if (name)
 		return name;
-	std::string s = kernel_name(l.kernel);
+	std::string s = kernel_name(kernel);
 	int depth = 0;
 	size_t end = s.size();
 	while (end > 0 && s[end - 1] != ')') /* what may follow the parameters */
@@ -124,7 +124,7 @@ void count_launch(const launch &l)
 	if (!counting)
 		return;
 	current = {};
-	current.name = short_name(l);
+	current.name = short_name(l.kernel);
 	current.early = l.early;
 	current.grid[0] = l.grid.x;
 	current.grid[1] = l.grid.y;

@@ -1,8 +1,12 @@
 /* Matrix products on a CPU: operands are widened to floats and laid out in panels, then tiles of ROWS x COLUMNS sums
- * stay in registers while k runs from 0 upward. One order for every shape, so results repeat bit by bit. */
+ * stay in registers while k runs from 0 upward. One order for every shape, so results repeat bit by bit.
+ *
+ * ADDITIVE_EMULATOR_REFUSES=bias   the library has no algorithm that adds a bias in its epilogue */
 #include <cublasLt.h>
 
 #include <cuda_bf16.h>
+
+#include <stdlib.h>
 
 #include <vector>
 
@@ -210,6 +214,12 @@ cublasStatus_t check(const emulator_matmul &m, const emulator_layout &a, const e
 	return CUBLAS_STATUS_SUCCESS;
 }
 
+bool has_no_algorithm(const emulator_matmul &m)
+{
+	const char *s = getenv("ADDITIVE_EMULATOR_REFUSES");
+	return s && strcmp(s, "bias") == 0 && m.epilogue & CUBLASLT_EPILOGUE_BIAS;
+}
+
 template <class T> cublasStatus_t set(T *field, const void *value, size_t bytes)
 {
 	if (!value || bytes != sizeof *field)
@@ -353,7 +363,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 	cublasStatus_t s = check(*desc, *a, *b, *c, *d);
 	if (s != CUBLAS_STATUS_SUCCESS)
 		return s;
-	if (emulator::is_fault("algorithm"))
+	if (emulator::is_fault("algorithm") || has_no_algorithm(*desc))
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	results[0] = {};
 	results[0].wavesCount = 1;
@@ -372,6 +382,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	if (!desc || !alpha || !beta || !a_layout || !b_layout || !c_layout || !d_layout || !a || !b || !d)
 		return CUBLAS_STATUS_INVALID_VALUE;
 	cublasStatus_t s = check(*desc, *a_layout, *b_layout, *c_layout, *d_layout);
+	if (s == CUBLAS_STATUS_SUCCESS && has_no_algorithm(*desc))
+		s = CUBLAS_STATUS_NOT_SUPPORTED;
 	if (s != CUBLAS_STATUS_SUCCESS)
 		return s;
 	product p = {*desc, *a_layout, *b_layout, *c_layout, *d_layout, 0, 0, a, b, c, d};

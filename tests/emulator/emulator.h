@@ -41,7 +41,7 @@ enum : size_t {
 
 /* --- order -------------------------------------------------------------------------- */
 
-/* Counts barriers, meetings and releases of a launch and goes on in the next; an access is stamped with it. */
+/* Counts barriers, __syncwarps and releases of a launch and goes on in the next; an access is stamped with it. */
 typedef uint32_t moment;
 
 /* What is known to have happened: of a block, everything before a moment; of a warp, each lane's
@@ -76,7 +76,7 @@ struct warp {
 	std::vector<meeting *> open;     /* not all have arrived */
 	std::vector<meeting *> spare;
 	std::deque<meeting> all;
-	moment together = 0; /* when all 32 lanes met */
+	moment together = 0; /* the last __syncwarp of all 32 lanes */
 };
 
 enum fibre_state { READY, AT_BARRIER, AT_WARP, DONE };
@@ -101,7 +101,7 @@ struct fibre {
 	const void *waits_at;       /* the code that waits */
 	bool fenced_now;            /* since the block's last barrier */
 	bool waited;                /* for the work before an early launch */
-	std::array<moment, 32> met; /* of each lane of the warp, what is known by meetings of a part of it */
+	std::array<moment, 32> met; /* of each lane of the warp, what is known by __syncwarps of a part of it */
 	knowledge known, pending, fenced;
 	std::vector<async_copy> asked;              /* since the last commit */
 	std::deque<std::vector<async_copy>> groups; /* unfinished */
@@ -178,6 +178,11 @@ cudaError_t memory_allocate(void **out, size_t bytes);
 cudaError_t memory_free(void *at);
 void memory_forget_all();
 void memory_forget_marks();
+/* The same from the device's pool, which keeps the bytes of what was freed, for its next allocations, until it is trimmed
+ * to `least` bytes, those of its allocations included. */
+cudaError_t pool_allocate(void **out, size_t bytes);
+cudaError_t pool_free(void *at);
+void pool_trim(size_t least);
 /* Memory of the driver's functions. */
 void memory_add(void *at, size_t bytes);
 void memory_remove(void *at);
@@ -214,6 +219,8 @@ bool is_fault(const char *what);
 /* --- counts ------------------------------------------------------------------------------- */
 
 extern bool counting;
+/* A kernel's name with its template's arguments; it lives on. */
+const char *short_name(const void *kernel);
 void count_launch(const launch &l);
 void count_launch_end();
 /* A kernel's access to an allocation; touched: a word for each of the allocation's words, zeros at first. */

@@ -148,9 +148,10 @@ static void leave(warp *w, meeting *m, unsigned lane)
 		w->spare.push_back(m);
 }
 
-/* Returns when all have come; every lane has to leave(). finish, if any, is called once, by the last to arrive. */
+/* Returns when all have come; every lane has to leave(). finish, if any, is called once, by the last to arrive. orders: what
+ * a lane wrote before is seen by the others after. */
 static inline __attribute__((always_inline)) meeting *meet(unsigned mask, const char *what, const void *in, size_t bytes, const void *code,
-                     void (*finish)(unsigned char (*values)[64]) = nullptr)
+                     bool orders = false, void (*finish)(unsigned char (*values)[64]) = nullptr)
 {
 	fibre *self = now.self;
 	block *b = now.b;
@@ -169,12 +170,19 @@ static inline __attribute__((always_inline)) meeting *meet(unsigned mask, const 
 	w->open.erase(std::find(w->open.begin(), w->open.end(), m));
 	now.moved = true;
 	size_t first = self->thread / 32 * 32;
-	if (checked)
+	if (checked && orders)
 		order_meet(b, w, first, mask);
 	for (size_t i = first; i < first + 32 && i < b->fibres.size(); i++)
 		if (b->fibres[i].state == AT_WARP && b->fibres[i].waits_for == m)
 			b->fibres[i].state = READY;
 	return m;
+}
+
+void sync_warp(unsigned mask)
+{
+	const char nothing = 0;
+	meeting *m = meet(mask, "__syncwarp", &nothing, 1, __builtin_return_address(0), true);
+	leave(now.self->w, m, now.self->thread % 32);
 }
 
 void exchange(unsigned mask, const char *what, const void *in, void *out, size_t bytes, int from)
@@ -235,7 +243,7 @@ void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 	memcpy(mine.a, a, sizeof mine.a);
 	memcpy(mine.b, b, sizeof mine.b);
 	memcpy(mine.d, d, sizeof mine.d);
-	meeting *m = meet(0xffffffffu, "mma", &mine, sizeof mine, __builtin_return_address(0), multiply);
+	meeting *m = meet(0xffffffffu, "mma", &mine, sizeof mine, __builtin_return_address(0), false, multiply);
 	unsigned lane = now.self->thread % 32;
 	memcpy(d, ((mma_lane *)m->values[lane])->d, sizeof mine.d);
 	leave(now.self->w, m, lane);
@@ -287,6 +295,8 @@ void poll()
 
 void wait_for_previous()
 {
+	if (now.l->no_wait)
+		return;
 	now.self->waited = true;
 	now.ahead = false;
 }
@@ -294,7 +304,7 @@ void wait_for_previous()
 /* Not before the wait: else three kernels might run at once, and a wait for the second orders nothing after the first. */
 void let_next_begin()
 {
-	if (now.l->early && !now.self->waited && !now.b->waited)
+	if (now.l->early && !now.l->no_wait && !now.self->waited && !now.b->waited)
 		fail("early launch: let_next_begin before wait_for_previous\n  at %s", code_place(__builtin_return_address(0)).c_str());
 }
 

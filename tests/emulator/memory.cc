@@ -1,6 +1,7 @@
 /* Device memory. cudaMalloc takes the next addresses of one large reservation and never takes them again, so that
  * freed memory stays known as such; between allocations lies a page that may not be touched, and an allocation ends
- * less than 256 bytes before it. Fresh memory is all ones: floats are NaN, indexes far outside. */
+ * less than 256 bytes before it. Fresh memory is all ones: floats are NaN, indexes far outside. The pool differs in what
+ * it counts as taken: addresses are new there too. */
 #include "emulator.h"
 
 #include <stdio.h>
@@ -9,11 +10,12 @@
 
 namespace emulator {
 
-enum : size_t { RESERVED = (size_t)4 << 40, PAGE = 4096, TOTAL = (size_t)8 << 30 };
+enum : size_t { RESERVED = (size_t)4 << 40, PAGE = 4096, TOTAL_MIB = 8 << 10 };
 
 static std::map<uintptr_t, allocation> allocations; /* by base; those freed too */
 static uintptr_t reserved, next_address;
 static size_t taken;
+static size_t pooled, pool_used; /* bytes, of those taken, that the pool keeps and that its allocations have */
 static bool is_open = true;
 
 static bool reserve()
@@ -44,7 +46,7 @@ static size_t page_bytes(const allocation &a)
 
 bool memory_take(long long bytes)
 {
-	if (bytes > 0 && taken + (size_t)bytes > TOTAL)
+	if (bytes > 0 && taken + (size_t)bytes > memory_total())
 		return false;
 	taken += (size_t)bytes;
 	return true;
@@ -52,20 +54,27 @@ bool memory_take(long long bytes)
 
 size_t memory_left()
 {
-	return TOTAL - taken;
+	return memory_total() - taken;
 }
 size_t memory_total()
 {
-	return TOTAL;
+	const char *mib = getenv("ADDITIVE_EMULATOR_MEMORY");
+	return (mib ? strtoul(mib, nullptr, 10) : (size_t)TOTAL_MIB) << 20;
+}
+
+/* As memory is counted. */
+static size_t whole(size_t bytes)
+{
+	return (bytes + 255) / 256 * 256;
 }
 
 cudaError_t memory_allocate(void **out, size_t bytes)
 {
 	*out = nullptr;
-	size_t counted = (bytes + 255) / 256 * 256, span = pages(counted);
+	size_t counted = whole(bytes), span = pages(counted);
 	if (bytes == 0)
 		return cudaSuccess;
-	if (bytes > TOTAL || !reserve() || next_address + span + PAGE > reserved + RESERVED || !memory_take((long long)counted))
+	if (bytes > memory_total() || !reserve() || next_address + span + PAGE > reserved + RESERVED || !memory_take((long long)counted))
 		return cudaErrorMemoryAllocation;
 	if (mprotect((void *)next_address, span, PROT_READ | PROT_WRITE) != 0) {
 		memory_take(-(long long)counted);
@@ -85,7 +94,7 @@ cudaError_t memory_allocate(void **out, size_t bytes)
 static void forget(allocation *a)
 {
 	(void)mmap(first_page(*a), page_bytes(*a), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	memory_take(-(long long)((a->bytes + 255) / 256 * 256));
+	memory_take(-(long long)whole(a->bytes));
 	shadow_free(a->marks);
 	a->marks = nullptr;
 	a->live = false;
@@ -102,8 +111,41 @@ cudaError_t memory_free(void *at)
 	return cudaSuccess;
 }
 
+cudaError_t pool_allocate(void **out, size_t bytes)
+{
+	const size_t again = std::min(pooled, whole(bytes));
+	taken -= again;
+	cudaError_t e = memory_allocate(out, bytes);
+	if (e != cudaSuccess) {
+		taken += again;
+		return e;
+	}
+	pooled -= again;
+	pool_used += whole(bytes);
+	return e;
+}
+
+cudaError_t pool_free(void *at)
+{
+	const size_t before = taken;
+	cudaError_t e = memory_free(at);
+	pooled += before - taken;
+	pool_used -= before - taken;
+	taken = before;
+	return e;
+}
+
+void pool_trim(size_t least)
+{
+	const size_t all = pooled + pool_used, more = all > least ? std::min(all - least, pooled) : 0;
+	taken -= more;
+	pooled -= more;
+}
+
 void memory_forget_all()
 {
+	pool_trim(0);
+	pool_used = 0;
 	for (auto &a : allocations)
 		if (a.second.live && !a.second.mapped)
 			forget(&a.second);

@@ -1,11 +1,11 @@
 /* Which threads may rely on which others' work.
  *
- * Accesses are stamped with a moment, which every barrier, meeting and release moves on. An access of another thread is
+ * Accesses are stamped with a moment, which every barrier, __syncwarp and release moves on. An access of another thread is
  * ordered before the running one when it is
  *   - of an earlier launch;
  *   - of the same block, before the block's last barrier;
- *   - of the same warp, before a meeting (__syncwarp, shuffle, ballot, mma) in which both took part or that came down
- *     through other lanes that did;
+ *   - of the same warp, before a __syncwarp in which both took part or that came down through other lanes that did;
+ *     shuffles, votes, mma and ldmatrix let lanes meet too, but order no memory;
  *   - known: a thread released it (store_release; or __threadfence, then an atomic) and the running thread,
  *     or one of its block before a barrier, acquired it (load_acquire; or an atomic, then __threadfence).
  * Knowledge travels as sets of "everything of that block, or lane, before that moment". A fence of one thread of a block

@@ -5,6 +5,9 @@
  * stream gets there.
  *
  * ADDITIVE_EMULATOR_DEVICES=0        there is no device
+ * ADDITIVE_EMULATOR_MEMORY=MIB       how much memory it has (8192)
+ * ADDITIVE_EMULATOR_PTX=80[:NAME]    kernels whose name begins so (all) were compiled on the spot from PTX of 8.0, in
+ * which ptx.cuh has no wait for the work before an early launch
  * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy, malloc or search for an algorithm from here on fails; the first two lose the
  * device ADDITIVE_EMULATOR_COUNT=FILE       what runs is written down (count.cc) ADDITIVE_EMULATOR_LEAKS=1 memory that
  * was never freed is a fault, at the end of the process ADDITIVE_EMULATOR_GUARD=0          let host code touch device
@@ -49,7 +52,9 @@ cudaError_t last_error, lost; /* lost: what everything answers until the device 
 std::set<emulator_stream *> streams;
 std::map<uintptr_t, size_t> pinned;
 std::map<const void *, int> shared_limits; /* of kernels */
+uint64_t pool_threshold;                   /* bytes that the pool keeps when the host waits */
 int at_work;
+enum { MAJOR = 9 }; /* of the device's compute capability, 9.0 */
 
 cudaError_t give(cudaError_t e)
 {
@@ -110,6 +115,13 @@ void drain(emulator_stream *s)
 	device_at_work at;
 	while (!s->queue.empty())
 		next(s);
+}
+
+/* The host has waited for a stream, an event or the device. */
+cudaError_t waited()
+{
+	emulator::pool_trim(pool_threshold);
+	return lost;
 }
 
 void drain_all()
@@ -199,6 +211,15 @@ cudaError_t check_launch(const emulator::launch &l)
 	return cudaSuccess;
 }
 
+/* What ADDITIVE_EMULATOR_PTX says that a kernel was compiled from. */
+int ptx_version(const void *kernel)
+{
+	const char *s = getenv("ADDITIVE_EMULATOR_PTX"), *name = s ? strchr(s, ':') : nullptr;
+	if (!s || (name && strncmp(emulator::short_name(kernel), name + 1, strlen(name + 1)) != 0))
+		return 10 * MAJOR;
+	return (int)strtol(s, nullptr, 10);
+}
+
 struct leaks {
 	~leaks()
 	{
@@ -254,6 +275,7 @@ cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
 			return e;
 		if (emulator::is_fault("launch"))
 			return lose();
+		l.no_wait = ptx_version(l.kernel) < 90;
 		return issue(stream, [l = std::move(l)]() { run(l); });
 	});
 }
@@ -288,6 +310,15 @@ cudaError_t cudaFuncGetName(const char **name, const void *kernel)
 	last = emulator::kernel_name(kernel);
 	*name = last.c_str();
 	return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel)
+{
+	return call([&]() {
+		if (!kernel)
+			return cudaErrorInvalidDeviceFunction;
+		*out = {ptx_version(kernel), 10 * MAJOR};
+		return cudaSuccess;
+	});
 }
 const char *cudaGetErrorString(cudaError_t e)
 {
@@ -331,7 +362,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 		snprintf(out->name, sizeof out->name, "emulated device");
 		out->totalGlobalMem = emulator::memory_total();
 		out->sharedMemPerBlockOptin = emulator::SHARED_MOST;
-		out->major = 9;
+		out->major = MAJOR;
 		out->multiProcessorCount = 4;
 		out->l2CacheSize = 50 << 20;
 		out->maxThreadsPerMultiProcessor = 2048;
@@ -346,9 +377,10 @@ cudaError_t cudaDeviceSynchronize(void)
 {
 	return call([&]() {
 		cudaError_t e = check_no_capture();
-		if (e == cudaSuccess)
-			drain_all();
-		return e;
+		if (e != cudaSuccess)
+			return e;
+		drain_all();
+		return waited();
 	});
 }
 /* Everything is forgotten: memory, streams, and that the device was lost. */
@@ -362,6 +394,7 @@ cudaError_t cudaDeviceReset(void)
 	streams.clear();
 	emulator::memory_forget_all();
 	emulator::driver_reset();
+	pool_threshold = 0;
 	lost = last_error = cudaSuccess;
 	return give(check_device(0));
 }
@@ -409,9 +442,24 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int device)
 	*out = (cudaMemPool_t)&pool;
 	return call([&]() { return check_device(device); });
 }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void *value)
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value)
 {
-	return give(pool && value ? lost : cudaErrorInvalidValue);
+	return call([&]() {
+		if (!pool || !value)
+			return cudaErrorInvalidValue;
+		if (attribute == cudaMemPoolAttrReleaseThreshold)
+			memcpy(&pool_threshold, value, sizeof pool_threshold);
+		return cudaSuccess;
+	});
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t least)
+{
+	return call([&]() {
+		if (!pool)
+			return cudaErrorInvalidValue;
+		emulator::pool_trim(least);
+		return cudaSuccess;
+	});
 }
 /* Memory is there when it is asked for, and gone when the stream comes to its release. */
 cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
@@ -423,7 +471,7 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 			return e;
 		if (stream->capture)
 			emulator::fail("cudaMallocAsync: memory within graphs is not emulated");
-		return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
+		return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::pool_allocate(out, bytes);
 	});
 }
 cudaError_t cudaFreeAsync(void *data, cudaStream_t stream)
@@ -431,7 +479,7 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t stream)
 	return call([&]() {
 		if (stream && stream->capture)
 			emulator::fail("cudaFreeAsync: memory within graphs is not emulated");
-		return issue(stream, [=]() { (void)emulator::memory_free(data); });
+		return issue(stream, [=]() { (void)emulator::pool_free(data); });
 	});
 }
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
@@ -552,7 +600,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 		if (stream->capture)
 			return refuse(stream);
 		drain(stream);
-		return lost;
+		return waited();
 	});
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -617,7 +665,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 			return cudaErrorCapturedEvent;
 		if (event->mark)
 			reach(*event->mark);
-		return lost;
+		return waited();
 	});
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)

@@ -26,6 +26,21 @@ __global__ void lanes(float *out, bool correct)
 		__syncwarp();
 	out[t] = x[t ^ 1];
 }
+/* All lanes have read what lane 0 then replaces; a shuffle in between, where they meet, orders no memory. */
+__global__ void replaced_after_a_shuffle(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	if (t == 31)
+		*x = 1;
+	__syncwarp();
+	float sum = warp_sum(*x);
+	if (correct)
+		__syncwarp();
+	if (t == 0)
+		*x = sum;
+	out[t] = sum;
+}
 __global__ void halves_of_a_warp(float *out, bool correct)
 {
 	float *x = shared_memory<float>();
@@ -364,6 +379,8 @@ const test_case planted_cases[] = {
     {"a_barrier_orders_neighbours_in_any_order", one_block<neighbours, true>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle"},
     {"a_missing_syncwarp_is_found", one_warp<lanes, false>, "race: write of 4 bytes", nullptr},
     {"a_syncwarp_orders_lanes", one_warp<lanes, true>, nullptr, nullptr},
+    {"a_shuffle_orders_no_memory", one_warp<replaced_after_a_shuffle, false>, "race: write of 4 bytes", nullptr},
+    {"a_syncwarp_after_a_shuffle_does", one_warp<replaced_after_a_shuffle, true>, nullptr, nullptr},
     {"half_a_warp_does_not_order_the_other", one_warp<halves_of_a_warp, false>, "race: read of 4 bytes", nullptr},
     {"half_a_warp_orders_itself", one_warp<halves_of_a_warp, true>, nullptr, nullptr},
     {"a_write_after_reads_is_found", one_block<rounds, false>, "race: read of 4 bytes at shared memory", nullptr},

@@ -97,7 +97,9 @@ template <dim3 (*get)()> struct dimensions {
 };
 
 void barrier();
-/* All lanes of the mask meet; in: this lane's bytes; out: those of lane `from` (each lane names its own), after all have met. */
+/* All lanes of the mask meet, and see what the others wrote before. */
+void sync_warp(unsigned mask);
+/* All lanes of the mask meet, which orders no memory; in: this lane's bytes; out: those of lane `from` (each lane names its own), after all have met. */
 void exchange(unsigned mask, const char *what, const void *in, void *out, size_t bytes, int from);
 /* The same with every lane's bytes in `all` [32][bytes]. */
 void gather(unsigned mask, const char *what, const void *in, void *all, size_t bytes);
@@ -140,8 +142,7 @@ static inline int emulator_lane()
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
-	char nothing = 0, back;
-	emulator::exchange(mask, "__syncwarp", &nothing, &back, 1, emulator_lane());
+	emulator::sync_warp(mask);
 }
 template <class T> static inline T emulator_shuffle(unsigned mask, const char *what, T x, int from)
 {
@@ -366,7 +367,7 @@ enum cudaDriverEntryPointQueryResult {
 	cudaDriverEntryPointSymbolNotFound = 1,
 	cudaDriverEntryPointVersionNotSufficent = 2
 };
-enum cudaMemPoolAttr { cudaMemPoolReuseAllowInternalDependencies = 3 };
+enum cudaMemPoolAttr { cudaMemPoolReuseAllowInternalDependencies = 3, cudaMemPoolAttrReleaseThreshold = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 typedef struct emulator_stream *cudaStream_t;
@@ -375,6 +376,9 @@ typedef struct emulator_pool *cudaMemPool_t;
 typedef struct emulator_graph *cudaGraph_t;
 typedef struct emulator_graph *cudaGraphExec_t;
 
+struct cudaFuncAttributes {
+	int ptxVersion, binaryVersion; /* what the loaded code was compiled for, and is: 10 major + minor */
+};
 struct cudaDeviceProp {
 	char name[256];
 	size_t totalGlobalMem, sharedMemPerBlockOptin;
@@ -399,6 +403,7 @@ extern "C" {
 const char *cudaGetErrorName(cudaError_t e);
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaFuncGetName(const char **name, const void *kernel); /* the real one's is mangled */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 cudaError_t cudaGetDeviceCount(int *count);
@@ -415,6 +420,7 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *data, cudaStream_t stream);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t least);
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags);
 cudaError_t cudaMallocHost(void **out, size_t bytes);
 cudaError_t cudaFreeHost(void *data);
@@ -451,7 +457,8 @@ struct launch {
 	void (*call)(const void *arguments);
 	std::shared_ptr<void> arguments;
 	size_t argument_bytes;
-	bool early; /* may begin before the launch before it has ended */
+	bool early;   /* may begin before the launch before it has ended */
+	bool no_wait; /* of PTX for devices before 9.0, where ptx.cuh has neither wait_for_previous nor let_next_begin */
 };
 cudaError_t submit(cudaStream_t stream, launch &&l);
 cudaError_t set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value);
@@ -475,7 +482,7 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (
 		if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
 			early = c->attrs[i].val.programmaticStreamSerializationAllowed != 0;
 	return emulator::submit(c->stream, {(const void *)kernel, c->gridDim, c->blockDim, c->dynamicSmemBytes, call,
-	                                    std::move(arguments), sizeof(packed), early});
+	                                    std::move(arguments), sizeof(packed), early, false});
 }
 
 #endif
