@@ -1,13 +1,17 @@
 /* Device memory, and bytes on their way to it and back.
  *
- *   allocate   from the device's pool, in the order of the stream: what is released serves again, or goes back to the
- * device, once the work issued before has run. Neither the host nor another stream waits for it. upload through
- * a ring of pinned memory, SLOTS × SLOT_BYTES: copied there by the host, from there by the device. A slot's event is
- * recorded when it is full, and waited for when the ring has come round to it. download   through two pinned halves:
- * the host empties one while the device fills the other. fetch   into a pinned box, one of a few that take turns, each
- * with an event: no fetch waits for work issued later. reserve    addresses without memory, by the driver's virtual
- * memory management; extend maps memory behind more of them. The driver's functions are asked for by name, so that the
- * plug-in loads without a driver.
+ * allocate: from the device's pool, in the order of the stream. What is released serves again once the work issued
+ * before has run, and goes back to the device when memory is short. Neither the host nor another stream waits for it.
+ *
+ * upload: through a ring of pinned memory, SLOTS × SLOT_BYTES, copied there by the host, from there by the device. A
+ * slot's event is recorded when it is full, and waited for when the ring has come round to it.
+ *
+ * download: through two pinned halves; the host empties one while the device fills the other.
+ *
+ * fetch: into a pinned box, one of a few that take turns, each with an event: no fetch waits for work issued later.
+ *
+ * reserve: addresses without memory, by the driver's virtual memory management; extend maps memory behind more of them.
+ * The driver's functions are asked for by name, so that the plug-in loads without a driver.
  *
  * Bytes moved: an upload crosses the host's memory twice (read, write) and the bus once. */
 #include "cuda/backend.h"
@@ -20,6 +24,7 @@
 
 enum : size_t { SLOT_BYTES = 4 << 20, HALF_BYTES = 2 << 20, LINE = 64, MOST_ADDRESSES = (size_t)1 << 46 };
 enum { SLOTS = 4, DRIVER_VERSION = 12000 };
+static const double POOL_SHARE = 7.0 / 8;
 
 /* A reservation: [address, address + bytes), of which the first `extended` have memory. */
 typedef struct reservation {
@@ -29,6 +34,8 @@ typedef struct reservation {
 } reservation;
 
 typedef struct cuda_memory {
+	cudaMemPool_t pool; /* the device's, shared by its backends */
+
 	unsigned char *ring;          /* [SLOTS][SLOT_BYTES] */
 	cudaEvent_t slot_done[SLOTS]; /* the device has read what lies in the slot */
 	int slot;                     /* being filled */
@@ -64,6 +71,13 @@ static status enter_unrecorded(cuda_backend *c)
 
 /* --- allocations ------------------------------------------------------------------------ */
 
+/* Memory that was released, and that the pool keeps to serve again, returns to the device. */
+static status empty_pool(cuda_backend *c)
+{
+	TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
+	return cuda_status(c, cudaMemPoolTrimTo(c->memory->pool, 0));
+}
+
 static status cuda_allocate(backend *b, size_t bytes, void **out)
 {
 	cuda_backend *c = cuda_of(b);
@@ -73,8 +87,8 @@ static status cuda_allocate(backend *b, size_t bytes, void **out)
 		return STATUS_NOMEM;
 	bytes += !bytes; /* an empty tensor has an address */
 	status s = cuda_status(c, cudaMallocAsync(out, bytes, c->stream));
-	if (s == STATUS_NOMEM) { /* what was released returns to the device when the stream is waited for */
-		TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
+	if (s == STATUS_NOMEM) {
+		TRY(empty_pool(c));
 		s = cuda_status(c, cudaMallocAsync(out, bytes, c->stream));
 	}
 	if (s == STATUS_OK)
@@ -88,6 +102,7 @@ static void cuda_release(backend *b, void *data)
 {
 	cuda_backend *c = cuda_of(b);
 	assert(!c->recording);
+	c->after_kernel = c->after_kernel && !data;
 	if (data && cuda_enter(c) == STATUS_OK)
 		(void)cuda_status(c, cudaFreeAsync(data, c->stream));
 }
@@ -182,6 +197,7 @@ static status cuda_copy(backend *b, void *to, const void *from, size_t bytes)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
+	c->after_kernel = c->after_kernel && !bytes;
 	return bytes ? cuda_status(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream))
 	             : STATUS_OK;
 }
@@ -190,6 +206,7 @@ static status cuda_clear(backend *b, void *device, size_t bytes)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
+	c->after_kernel = c->after_kernel && !bytes;
 	return bytes ? cuda_status(c, cudaMemsetAsync(device, 0, bytes, c->stream)) : STATUS_OK;
 }
 
@@ -245,7 +262,7 @@ static status map_memory(cuda_backend *c, CUdeviceptr at, size_t bytes)
 	CUmemGenericAllocationHandle handle;
 	status s = driver_status(c, m->create(&handle, bytes, &m->prop, 0));
 	if (s == STATUS_NOMEM) { /* as in allocate */
-		TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
+		TRY(empty_pool(c));
 		s = driver_status(c, m->create(&handle, bytes, &m->prop, 0));
 	}
 	TRY(s);
@@ -308,14 +325,17 @@ template <class F> static bool find_function(const char *name, F *out)
 	       result == cudaDriverEntryPointSuccess;
 }
 
-/* A stream takes over memory that another has released only when that one is done with it: no stream waits for another's
- * memory. */
+/* A stream takes over memory that another has released only when that one is done with it: no stream waits for
+ * another's memory. The pool keeps what was released, or each wait for the device would give it back, to be asked for
+ * anew. It goes back when memory is short and when a backend is closed; what the pool holds beyond POOL_SHARE of the
+ * memory is not kept, so that code, graphs and reservations have room. */
 static status open_pool(cuda_backend *c)
 {
-	cudaMemPool_t pool;
 	int no = 0;
-	TRY(cuda_status(c, cudaDeviceGetDefaultMemPool(&pool, c->device)));
-	return cuda_status(c, cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no));
+	uint64_t kept = (uint64_t)((double)c->memory_bytes * POOL_SHARE);
+	TRY(cuda_status(c, cudaDeviceGetDefaultMemPool(&c->memory->pool, c->device)));
+	TRY(cuda_status(c, cudaMemPoolSetAttribute(c->memory->pool, cudaMemPoolReuseAllowInternalDependencies, &no)));
+	return cuda_status(c, cudaMemPoolSetAttribute(c->memory->pool, cudaMemPoolAttrReleaseThreshold, &kept));
 }
 
 static status open_driver(cuda_backend *c)
@@ -385,6 +405,8 @@ void cuda_memory_close(cuda_backend *c)
 	(void)cudaFreeHost(m->ring);
 	(void)cudaFreeHost(m->halves);
 	(void)cudaFreeHost(m->boxes);
+	if (m->pool && cuda_enter(c) == STATUS_OK)
+		(void)empty_pool(c);
 	free(m);
 	c->memory = NULL;
 }
