@@ -14,6 +14,13 @@ extern "C" {
 #include "engine/tensor/ops.h"
 }
 
+/* Kernels that cuda_launch_early has asked about. */
+enum { CUDA_EARLY_KERNELS = 256 };
+typedef struct cuda_early_kernel {
+	const void *kernel; /* NULL: a free place */
+	bool may;
+} cuda_early_kernel;
+
 typedef struct cuda_backend {
 	backend base;
 	cudaStream_t stream;
@@ -21,7 +28,7 @@ typedef struct cuda_backend {
 	int processors;             /* streaming multiprocessors */
 	size_t shared_limit;        /* bytes of shared memory that a block may ask for */
 	size_t memory_bytes;        /* of the whole device */
-	bool early;                 /* may kernels begin early (devices of 9.0 and later)? */
+	bool early;                 /* may kernels begin early (devices of 9.0 and later) whose code waits? */
 	bool recorded, fused;       /* are plans recorded, neighbours fused? */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* was a kernel of ours what was issued last? */
@@ -29,7 +36,8 @@ typedef struct cuda_backend {
 	bool background;            /* opened to give way to the others on the device */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
-	struct cuda_products *products; /* gemm.cu */
+	struct cuda_products *products;                      /* gemm.cu */
+	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(const backend *b)
@@ -67,6 +75,10 @@ int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, i
 int cuda_fuse_serving(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                       backend_fused_kernel *out);
 
+/* Has the code that was loaded of this kernel a wait_for_previous? PTX for devices before 9.0 has none, compiled for
+ * whatever device. Asked of CUDA the first time, which a stream that is being recorded allows. */
+bool cuda_may_begin_early(cuda_backend *c, const void *kernel);
+
 /* One block of `threads` threads and `shared` bytes of shared memory per element of `grid`. Arguments are converted to
  * the kernel's parameters. An empty grid does nothing. */
 template <class... P, class... A>
@@ -92,7 +104,8 @@ status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, u
 	config.dynamicSmemBytes = shared;
 	config.stream = c->stream;
 	config.attrs = &attribute;
-	config.numAttrs = early && c->early && c->after_kernel; /* no other work lets a kernel begin early */
+	/* no other work lets a kernel begin early; asked first, so that it is known before plans are recorded */
+	config.numAttrs = early && c->early && cuda_may_begin_early(c, (const void *)kernel) && c->after_kernel;
 	c->after_kernel = true;
 	return cuda_launched(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), (const void *)kernel);
 }

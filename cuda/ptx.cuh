@@ -97,7 +97,7 @@ __device__ __forceinline__ float reciprocal_approx(float x)
 /* Programmatic dependent launch (PTX ISA, griddepcontrol; cuda_launch_early). wait_for_previous: until the kernel launched
  * before this one has ended and what it wrote can be read; nothing if that is so anyway. let_next_begin: once every block
  * has called it or ended, the next kernel may begin; only after wait_for_previous, so that no more than two kernels
- * overlap. Both are no-ops before compute capability 9.0. */
+ * overlap. Both are no-ops in code for less than 9.0, on whatever device it runs; it does not begin early (early.cu). */
 __device__ __forceinline__ void wait_for_previous(void)
 {
 #if __CUDA_ARCH__ >= 900
