@@ -10,7 +10,8 @@
  *
  * linear's bias rides along in the epilogue. There it comes after alpha and has the type of y: alpha b is made ready in
  * scratch, for bf16 rounded to it (2⁻⁹ of b at most), unless b itself will do. That costs N elements where a pass over
- * y would cost M N.
+ * y would cost M N. For some shapes (odd rows of bf16) the library has nothing that adds a bias: then the product comes
+ * without, rounded, and a kernel of ours adds it in a pass over y.
  *
  * The same bits: for each shape the library's first choice is kept, asked for with operands aligned to 16 bytes at
  * most, so that where a tensor lies does not matter, and with a workspace of fixed size. Sums over parts of k may be
@@ -56,6 +57,7 @@ typedef struct product_plan {
 	cublasLtMatmulDesc_t desc;
 	cublasLtMatrixLayout_t a, b, c;
 	cublasLtMatmulAlgo_t algorithm;
+	bool adds_bias; /* by a kernel of ours: the library has no choice that does */
 } product_plan;
 
 typedef struct cuda_products {
@@ -162,32 +164,44 @@ static status ask(cuda_backend *c, const product_plan *p, int most, cublasLtMatm
 	*count = 0;
 	TRY(library_status(c, cublasLtMatmulPreferenceCreate(&preference)));
 	status s = set_preference(c, &p->key, preference);
-	if (s == STATUS_OK)
-		s = library_status(c, cublasLtMatmulAlgoGetHeuristic(c->products->handle, p->desc, p->b, p->a, p->c,
-		                                                     p->c, preference, most, out, count));
+	if (s == STATUS_OK) {
+		const cublasStatus_t e = cublasLtMatmulAlgoGetHeuristic(c->products->handle, p->desc, p->b, p->a, p->c,
+		                                                        p->c, preference, most, out, count);
+		if (e == CUBLAS_STATUS_NOT_SUPPORTED)
+			*count = 0;
+		else
+			s = library_status(c, e);
+	}
 	(void)cublasLtMatmulPreferenceDestroy(preference);
 	return s;
 }
 
-static status choose_first(cuda_backend *c, product_plan *p)
+/* *there: does the library have a choice? */
+static status choose_first(cuda_backend *c, product_plan *p, bool *there)
 {
 	cublasLtMatmulHeuristicResult_t best = {};
 	int count;
-	status s = ask(c, p, 1, &best, &count);
-	if (s == STATUS_OK)
-		s = library_status(c, count > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED);
+	TRY(ask(c, p, 1, &best, &count));
+	*there = count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
 	p->algorithm = best.algo;
-	return s;
+	return STATUS_OK;
 }
 
-static status choose(cuda_backend *c, product_plan *p)
+/* Where it has none: perhaps for all processors rather than so few; then with the bias left to a kernel of ours. */
+static status choose(cuda_backend *c, product_plan *p, bool bias)
 {
-	status s = choose_first(c, p);
-	if (s != STATUS_UNSUPPORTED || !c->products->processors)
-		return s;
-	/* Perhaps there is none for so few processors: rather a product on all of them than none. */
-	TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, (int32_t)0)));
-	return choose_first(c, p);
+	bool there;
+	TRY(choose_first(c, p, &there));
+	if (!there && c->products->processors) {
+		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, (int32_t)0)));
+		TRY(choose_first(c, p, &there));
+	}
+	if (!there && bias) {
+		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT)));
+		p->adds_bias = true;
+		TRY(choose_first(c, p, &there));
+	}
+	return there ? STATUS_OK : library_status(c, CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
 /* The plan of a shape, made when the shape comes for the first time. Choices are the library's alone, so forgetting
@@ -212,7 +226,7 @@ static status find_plan(cuda_backend *c, const product_key *key, const void *bia
 	p->key = *key;
 	status s = describe(c, p, bias);
 	if (s == STATUS_OK)
-		s = choose(c, p);
+		s = choose(c, p, bias);
 	if (s != STATUS_OK) {
 		plan_delete(p);
 		return s;
@@ -246,6 +260,24 @@ __global__ void no_product_kernel(T *c, const T *from, const T *bias, float beta
 	}
 }
 
+/* c [m, n] += bias [n] */
+template <class T> __global__ void add_bias_kernel(T *c, const T *bias, int64_t m, int64_t n, int64_t ld)
+{
+	for (int64_t i = grid_first(); i < m * n; i += grid_stride()) {
+		T *at = c + i / n * ld + i % n;
+		store_real(at, load_real(at) + load_real(bias + i % n));
+	}
+}
+
+static status add_bias(backend *b, const cuda_gemm_args *g, const void *bias)
+{
+	return cuda_by_type(g->c_type, [&](auto *type) {
+		typedef decltype(type) T;
+		return cuda_launch(b, add_bias_kernel<std::remove_pointer_t<T>>, cuda_blocks(b, g->m * g->n, THREADS),
+		                   THREADS, 0, (T)g->c, (T)bias, g->m, g->n, g->ldc);
+	});
+}
+
 static status no_product(backend *b, const cuda_gemm_args *g, const void *from, const void *bias)
 {
 	return cuda_by_type(g->c_type, [&](auto *type) {
@@ -268,7 +300,9 @@ static status plan_of(cuda_backend *c, const cuda_gemm_args *g, const void *from
 	key.align_c = alignment(g->c), key.align_from = alignment(from);
 	key.align_bias = bias ? alignment(bias) : 0;
 	TRY(find_plan(c, &key, bias, out));
-	return bias ? library_status(c, set((*out)->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)) : STATUS_OK;
+	return bias && !(*out)->adds_bias
+	           ? library_status(c, set((*out)->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias))
+	           : STATUS_OK;
 }
 
 static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
@@ -291,7 +325,8 @@ static status product(backend *b, const cuda_gemm_args *g, const void *from, con
 	if (g->k == 0)
 		return no_product(b, g, from, bias);
 	TRY(plan_of(c, g, from, bias, &p));
-	return issue(c, g, from, p, &p->algorithm);
+	TRY(issue(c, g, from, p, &p->algorithm));
+	return p->adds_bias ? add_bias(b, g, bias) : STATUS_OK;
 }
 
 status cuda_gemm(backend *b, cuda_gemm_args args)

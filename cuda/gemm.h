@@ -21,7 +21,8 @@ typedef struct cuda_gemm_args {
 status cuda_gemm(backend *b, cuda_gemm_args args);
 
 /* out = the result of `call`, a matmul or a linear with [real] weights, + add, rounded once. add and out are of the
- * result's type and shape; the call's own output is not written. */
+ * result's type and shape; the call's own output is not written. Where the library cannot add the bias it is added
+ * after that, and rounded again. */
 status cuda_matmul_plus(backend *b, const op_call *call, const void *add, void *out);
 status cuda_linear_plus(backend *b, const op_call *call, const void *add, void *out);
 

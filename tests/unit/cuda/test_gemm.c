@@ -15,6 +15,7 @@
 
 #include "engine/tensor/ops.h"
 #include "engine/tensor/panel.h"
+#include "tests/emulator/count.h"
 #include "tests/unit/cuda/device.h"
 #include "tests/unit/support/random.h"
 
@@ -286,6 +287,34 @@ static void more_shapes_than_are_remembered_change_nothing(void **state)
 	try_product(*state, &(product){.m = 1, .n = 1, .k = 1, .alpha = 1});
 }
 
+/* For some shapes the library has no algorithm that adds a bias in its epilogue (ADDITIVE_EMULATOR_REFUSES). */
+static void a_bias_that_the_library_cannot_add_is_added_by_a_kernel(void **state)
+{
+	(void)state;
+	skip_unless_emulated();
+	setenv("ADDITIVE_EMULATOR_REFUSES", "bias", 1);
+	backend *b = open_device();
+	const emulator_counter counter = emulator_counting();
+	for (int i = 0; i < N_SHAPES; i++)
+		for (unsigned bits = 0; bits < 4; bits++) {
+			product p = {
+			    .m = shapes[i][0], .n = shapes[i][1], .k = shapes[i][2], .trans_b = true, .linear = true};
+			size_t n;
+			int adds = 0;
+			p.bias = bits & 1;
+			p.type = bits & 2 ? DTYPE_BF16 : DTYPE_F32;
+			p.alpha = bits & 2 ? -3 : 1;
+			counter.begin();
+			try_product(b, &p); /* twice: the second time from the plan that the first has made */
+			const emulator_work *w = counter.end(&n);
+			for (size_t at = 0; at < n; at++)
+				adds += strncmp(w[at].name, "add_bias_kernel", strlen("add_bias_kernel")) == 0;
+			assert_int_equal(adds, p.bias ? 2 : 0);
+		}
+	backend_close(b);
+	unsetenv("ADDITIVE_EMULATOR_REFUSES");
+}
+
 /* What benchmarks ask the plug-in for by name: every choice of the library is the same product. */
 static void every_choice_is_the_product(void **state)
 {
@@ -329,6 +358,7 @@ int main(void)
 	    cmocka_unit_test(empty_results_are_legal),
 	    cmocka_unit_test(what_the_result_held_does_not_matter),
 	    cmocka_unit_test(more_shapes_than_are_remembered_change_nothing),
+	    cmocka_unit_test(a_bias_that_the_library_cannot_add_is_added_by_a_kernel),
 	    cmocka_unit_test(every_choice_is_the_product),
 	};
 	return cmocka_run_group_tests(tests, setup_device, close_device);
