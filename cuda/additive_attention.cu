@@ -185,7 +185,7 @@ template <class C> static status forward_run(backend *b, const op_call *call)
 		                ADDITIVE_THREADS, 0, given, f.x, f.w, rows, f.cut.heads, f.cut.dh, f.scale));
 	}
 	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
-	const unsigned blocks = (unsigned)(additive_chains(&f.cut) * f.cut.count);
+	const unsigned blocks = cuda_extent(additive_chains(&f.cut) * f.cut.count);
 	if (f.cut.global)
 		return cuda_launch(b, forward_kernel<C, false>, blocks, ADDITIVE_THREADS,
 		                   additive_shared_bytes<forward<C, false>>(), f);

@@ -340,7 +340,7 @@ template <class C> static status backward_run(backend *b, const op_call *call)
 		TRY(cuda_launch(b, dots_kernel<T>, cuda_blocks(b, rows * f.cut.heads, ADDITIVE_WARPS),
 		                ADDITIVE_THREADS, 0, f, rows));
 	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
-	const unsigned blocks = (unsigned)(additive_chains(&f.cut) * f.cut.count);
+	const unsigned blocks = cuda_extent(additive_chains(&f.cut) * f.cut.count);
 	if (f.cut.global)
 		TRY(cuda_launch(b, backward_kernel<C, false>, blocks, ADDITIVE_THREADS,
 		                additive_shared_bytes<backward<C, false>>(), f));
@@ -348,7 +348,7 @@ template <class C> static status backward_run(backend *b, const op_call *call)
 		TRY(cuda_launch(b, backward_kernel<C, true>, blocks, ADDITIVE_THREADS,
 		                additive_shared_bytes<backward<C, true>>(), f));
 	if (pieces)
-		TRY(cuda_launch(b, rest_kernel<T>, (unsigned)(additive_parts(rows, TOKENS) * f.cut.heads),
+		TRY(cuda_launch(b, rest_kernel<T>, cuda_extent(additive_parts(rows, TOKENS) * f.cut.heads),
 		                ADDITIVE_THREADS, TOKENS * sizeof(float), f, rows));
 	return dw ? add_parts(b, dw, f.parts, n, d) : STATUS_OK;
 }

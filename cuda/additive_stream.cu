@@ -636,8 +636,10 @@ template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b,
 	/* Few sessions: a warp on a processor each, or a block has warps of one row. */
 	const int warps = CHAINED ? (int)min(c.groups, (int64_t)WARPS) : is_sparse(b, c) ? 1 : (int)WARPS;
 	c.padded_groups = CHAINED ? (c.groups + warps - 1) / warps * warps : c.groups;
-	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>,
-	                         (unsigned)((c.rows * c.padded_groups + warps - 1) / warps), warps * WARP,
+	const int64_t units = c.rows * c.padded_groups;
+	if (units > INT32_MAX)
+		return STATUS_UNSUPPORTED; /* counted in 32 bits */
+	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_parts(units, warps), warps * WARP,
 	                         warps * warp_bytes(c.tile, WARP / LANES) + (CHAINED ? sizeof(row_sums) : 0), c);
 }
 

@@ -68,9 +68,7 @@ template <class A, class B, class C>
 static status multiply(backend *b, const matrix_product &p, const void *left, const void *right, void *out)
 {
 	const int64_t tiles = p.batches * p.heads * ((p.rows + TILE - 1) / TILE) * ((p.columns + TILE - 1) / TILE);
-	if (tiles > INT32_MAX)
-		return STATUS_UNSUPPORTED;
-	return cuda_launch(b, matrix_product_kernel<A, B, C>, dim3((unsigned)tiles), THREADS,
+	return cuda_launch(b, matrix_product_kernel<A, B, C>, dim3(cuda_extent(tiles)), THREADS,
 	                   2 * DEPTH * PITCH * sizeof(float), p, (const A *)left, (const B *)right, (C *)out);
 }
 

@@ -79,8 +79,21 @@ int cuda_fuse_serving(const backend *b, const op_id *ids, const op_call *const *
  * whatever device. Asked of CUDA the first time, which a stream that is being recorded allows. */
 bool cuda_may_begin_early(cuda_backend *c, const void *kernel);
 
+/* Blocks along one dimension of a grid: `count`, or of more than the 2^31 - 1 that x may have a number that
+ * cuda_launch refuses. */
+static inline unsigned cuda_extent(int64_t count)
+{
+	return count > INT32_MAX ? UINT32_MAX : (unsigned)count;
+}
+/* Blocks of `each` that cover `count`, as a dimension of a grid. */
+static inline unsigned cuda_parts(int64_t count, int64_t each)
+{
+	return cuda_extent(count / each + (count % each != 0));
+}
+enum { CUDA_MOST_YZ = 65535 }; /* blocks along y and along z, at most */
+
 /* One block of `threads` threads and `shared` bytes of shared memory per element of `grid`. Arguments are converted to
- * the kernel's parameters. An empty grid does nothing. */
+ * the kernel's parameters. An empty grid does nothing; one beyond CUDA's limits is STATUS_UNSUPPORTED. */
 template <class... P, class... A>
 status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared,
                       A &&...args)
@@ -89,6 +102,8 @@ status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, u
 	TRY(cuda_enter(c));
 	if (grid.x == 0 || grid.y == 0 || grid.z == 0)
 		return STATUS_OK;
+	if (grid.x > INT32_MAX || grid.y > CUDA_MOST_YZ || grid.z > CUDA_MOST_YZ)
+		return STATUS_UNSUPPORTED;
 	if (shared > 48 << 10) {
 		status s = cuda_status(
 		    c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));

@@ -84,8 +84,8 @@ static dim3 grad_grid(const backend *b, const op_call *call)
 	const int64_t strips = group == 1 ? (groups + WARP - 1) / WARP : groups;
 	const int64_t most = (rows + PART_ROWS - 1) / PART_ROWS;
 	int64_t parts = strips ? (int64_t)cuda_of(b)->processors * 8 / strips : 0;
-	parts = parts < 1 ? 1 : parts > 65535 ? 65535 : parts;
-	return dim3((unsigned)strips, (unsigned)(parts < most ? parts : most));
+	parts = parts < 1 ? 1 : parts > CUDA_MOST_YZ ? (int64_t)CUDA_MOST_YZ : parts;
+	return dim3(cuda_extent(strips), (unsigned)(parts < most ? parts : most));
 }
 
 size_t cuda_scale_columns_grad_scratch(const backend *b, const op_call *call)

@@ -187,7 +187,7 @@ static status sum_columns(backend *b, const merge_call &c, const T *x, const flo
                           T *to)
 {
 	const int64_t columns = (int64_t)c.heads * width;
-	const dim3 grid((unsigned)((columns + WARP - 1) / WARP), parts_of(c));
+	const dim3 grid(cuda_parts(columns, WARP), parts_of(c));
 	if (!to)
 		return STATUS_OK;
 	TRY(cuda_launch(b, decay_columns_kernel<T>, grid, THREADS, THREADS * sizeof(float), x, factor, c.rows, c.heads,

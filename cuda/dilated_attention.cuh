@@ -64,8 +64,8 @@ static inline __host__ __device__ int64_t dilated_segments(const dilated_call &c
 /* One block for each tile of rows, and in y for each piece of a result's channels. */
 static inline dim3 dilated_grid(const dilated_call &c)
 {
-	return dim3((unsigned)(c.batch * dilated_segments(c) * c.heads * dilated_tiles(c)),
-	            (unsigned)((c.dh + PLAIN_COLUMNS - 1) / PLAIN_COLUMNS));
+	return dim3(cuda_extent(c.batch * dilated_segments(c) * c.heads * dilated_tiles(c)),
+	            cuda_parts(c.dh, PLAIN_COLUMNS));
 }
 
 /* Which rows a block has. */

@@ -276,11 +276,11 @@ status cuda_dilated_stream(backend *b, const op_call *call)
 			const size_t bytes = (WARPS * desk_floats(c.quads) + 2 * WARPS) * sizeof(float);
 			if (bytes > cuda_of(b)->shared_limit)
 				return STATUS_UNSUPPORTED;
-			const unsigned blocks = (unsigned)(c.tokens * c.heads);
+			const unsigned blocks = cuda_extent(c.tokens * c.heads);
 			return packed
 			           ? cuda_launch(b, dilated_attend_kernel<LANES, true>, blocks, WARPS * WARP, bytes, c)
 			           : cuda_launch(b, dilated_attend_kernel<LANES, false>, blocks, WARPS * WARP, bytes,
 			                         c);
 		}));
-	return cuda_launch(b, dilated_append_kernel, (unsigned)c.tokens, WARPS * WARP, 0, c);
+	return cuda_launch(b, dilated_append_kernel, cuda_extent(c.tokens), WARPS * WARP, 0, c);
 }

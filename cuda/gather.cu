@@ -383,8 +383,8 @@ static status sort_places(backend *b, const op_call *call, const grad_sizes &s, 
 	o.rounds = (int)s.rounds;
 	for (int turn = 0; o.shift == 0 || (o.rows - 1) >> o.shift; turn ^= 1, o.shift += DIGIT_BITS) {
 		o.to = entries[turn];
-		TRY(cuda_launch(b, count_kernel, (unsigned)s.tiles, THREADS, DIGITS * sizeof(unsigned), o));
-		TRY(cuda_launch(b, place_kernel, (unsigned)s.tiles, THREADS, WARPS * (1 + DIGITS) * sizeof(unsigned),
+		TRY(cuda_launch(b, count_kernel, cuda_extent(s.tiles), THREADS, DIGITS * sizeof(unsigned), o));
+		TRY(cuda_launch(b, place_kernel, cuda_extent(s.tiles), THREADS, WARPS * (1 + DIGITS) * sizeof(unsigned),
 		                o));
 		o.from = *sorted = o.to;
 	}
@@ -393,9 +393,9 @@ static status sort_places(backend *b, const op_call *call, const grad_sizes &s, 
 
 template <class T, int N> static status sum_runs(backend *b, const run_arguments &o, int64_t chunks)
 {
-	const unsigned strips = (unsigned)((o.width + WARP * N - 1) / (WARP * N));
-	TRY(cuda_launch(b, sum_runs_kernel<T, N>, dim3((unsigned)((chunks + WARPS - 1) / WARPS), strips), THREADS, 0, o));
-	return cuda_launch(b, join_runs_kernel<N>, dim3((unsigned)chunks, strips), THREADS,
+	const unsigned strips = cuda_parts(o.width, WARP * N);
+	TRY(cuda_launch(b, sum_runs_kernel<T, N>, dim3(cuda_parts(chunks, WARPS), strips), THREADS, 0, o));
+	return cuda_launch(b, join_runs_kernel<N>, dim3(cuda_extent(chunks), strips), THREADS,
 	                   THREADS * N * sizeof(float), o);
 }
 

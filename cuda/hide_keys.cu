@@ -64,6 +64,6 @@ status cuda_hide_keys(backend *b, const op_call *call)
 	const int32_t *mask = call->n_in > 1 ? (const int32_t *)call->in[1].data : NULL;
 	if (p->batch == 0 || p->length == 0)
 		return STATUS_OK;
-	return cuda_launch(b, hide_keys_kernel, (unsigned)((p->batch + WARPS - 1) / WARPS), THREADS, 0,
+	return cuda_launch(b, hide_keys_kernel, cuda_parts(p->batch, WARPS), THREADS, 0,
 	                   (int32_t *)call->out[0].data, rng, mask, *p);
 }

@@ -411,7 +411,7 @@ template <bool BACK, class T> static status make_states(backend *b, const linear
 {
 	const int parts = BACK ? c.back_parts : c.parts;
 	const int64_t chains = c.batch * c.heads, floats = (int64_t)c.dh * (c.dh + 1);
-	const dim3 grid((unsigned)(chains * parts), tiles_of(c.dh) * tiles_of(c.dh));
+	const dim3 grid(cuda_extent(chains * parts), tiles_of(c.dh) * tiles_of(c.dh));
 	TRY(cuda_launch(b, linear_sums_kernel<BACK, T>, grid, PLAIN_THREADS, SUM_SPACE, c));
 	return cuda_launch(b, linear_scan_kernel, cuda_blocks(b, chains * floats, PLAIN_THREADS), PLAIN_THREADS, 0,
 	                   BACK ? c.back_sums : c.sums, chains, floats, parts, c.causal, BACK);
@@ -420,7 +420,7 @@ template <bool BACK, class T> static status make_states(backend *b, const linear
 template <result WHAT, class T> static status make_result(backend *b, const linear_call<T> &c)
 {
 	const int length = WHAT == POOLED || WHAT == DQUERY ? c.queries : c.keys;
-	const dim3 grid((unsigned)(c.batch * c.heads) * tiles_of(length), tiles_of(c.dh));
+	const dim3 grid(cuda_extent(c.batch * c.heads * tiles_of(length)), tiles_of(c.dh));
 	return cuda_launch(b, linear_result_kernel<WHAT, T>, grid, PLAIN_THREADS, SPACE, c);
 }
 
@@ -451,7 +451,7 @@ status cuda_linear_attention_grad(backend *b, const op_call *call)
 		for (int i = 0; i < 3; i++)
 			c.out[i] = (T *)call->out[i].data;
 		const int64_t units = c.batch * c.queries * c.heads, each = PLAIN_THREADS / WARP;
-		TRY(cuda_launch(b, linear_scale_kernel<T>, (unsigned)((units + each - 1) / each), PLAIN_THREADS, 0, c));
+		TRY(cuda_launch(b, linear_scale_kernel<T>, cuda_parts(units, each), PLAIN_THREADS, 0, c));
 		if (c.out[0]) {
 			TRY((make_states<false, T>(b, c)));
 			TRY(make_result<DQUERY>(b, c));

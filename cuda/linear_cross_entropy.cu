@@ -351,8 +351,8 @@ static status issue_chunk(backend *b, const op_call *call, const layout &l, int6
 	c.hit = call->out[5].data ? (float *)call->out[5].data + first : nullptr;
 	c.dz = dz;
 	const unsigned threads = row_threads(l.classes);
-	TRY(c.hit ? cuda_launch(b, row_losses<T, true>, (unsigned)rows, threads, threads * sizeof(best_class), c)
-	          : cuda_launch(b, row_losses<T, false>, (unsigned)rows, threads, WARP * sizeof(float), c));
+	TRY(c.hit ? cuda_launch(b, row_losses<T, true>, cuda_extent(rows), threads, threads * sizeof(best_class), c)
+	          : cuda_launch(b, row_losses<T, false>, cuda_extent(rows), threads, WARP * sizeof(float), c));
 	if (!call->out[2].data)
 		return STATUS_OK;
 	product.trans_b = false;
@@ -384,7 +384,7 @@ static status issue_group(backend *b, const op_call *call, const layout &l, int6
 		return STATUS_OK;
 	float *part = (float *)(scratch + l.sums);
 	const int64_t parts = parts_of(rows, SUM_ROWS);
-	const dim3 grid((unsigned)parts_of(l.classes, SUM_THREADS), (unsigned)parts);
+	const dim3 grid(cuda_parts(l.classes, SUM_THREADS), cuda_extent(parts));
 	TRY(cuda_launch(b, sum_columns<T>, grid, SUM_THREADS, 0, part, dz, rows, l.classes, l.pitch));
 	return cuda_loss_sum_parts(b, (float *)call->out[4].data, part, parts, l.classes, alpha, first == 0);
 }

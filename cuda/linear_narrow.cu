@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 
 static dim3 narrow_grid(const panel_product &p, const panel_chain &c, int rows)
 {
-	return dim3((unsigned)panel_blocks<1>(p, c.siblings), (unsigned)panel_parts(p.rows, rows));
+	return dim3(cuda_extent(panel_blocks<1>(p, c.siblings)), cuda_parts(p.rows, rows));
 }
 
 template <class W, int T, x_source SOURCE>

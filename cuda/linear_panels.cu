@@ -115,7 +115,7 @@ static status product(backend *b, const op_call *call, const panel_product &whol
 	if (type == DTYPE_PANEL_INT8 && !c.norm.weight && needs_bytes(b, p)) {
 		p.bytes = (uint2 *)call->scratch;
 		p.row_scale = (float *)(p.bytes + p.rows * p.steps * 4);
-		TRY(cuda_launch_early(b, quantise_kernel, (unsigned)p.rows, QUANTISE_THREADS,
+		TRY(cuda_launch_early(b, quantise_kernel, cuda_extent(p.rows), QUANTISE_THREADS,
 		                      QUANTISE_THREADS / WARP * sizeof(unsigned), p));
 	}
 	return cuda_panels_is_wide(b, p) ? cuda_panels_wide(b, p, c.siblings, type) : cuda_panels_narrow(b, p, c, type);

@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(ROW_BLOCK, 2) row_kernel(panel_product whole, 
 
 template <class W, x_source SOURCE> static status row(backend *b, const panel_product &p, const panel_chain &c)
 {
-	return cuda_launch_early(b, row_kernel<W, SOURCE>, (unsigned)panel_blocks<1>(p, c.siblings), ROW_BLOCK,
+	return cuda_launch_early(b, row_kernel<W, SOURCE>, cuda_extent(panel_blocks<1>(p, c.siblings)), ROW_BLOCK,
 	                         sizeof(row_space<W>) + p.steps * 4 * sizeof(typename W::operand), p, c);
 }
 

@@ -250,7 +250,7 @@ status cuda_linear_stream(backend *b, const op_call *call)
 		c.tokens /= 2;
 	if (desk_bytes(c) > cuda_of(b)->shared_limit)
 		return STATUS_UNSUPPORTED;
-	const unsigned grid = (unsigned)(c.rows * c.heads);
+	const unsigned grid = cuda_extent(c.rows * c.heads);
 	auto launch = [&](auto kernel) { return cuda_launch(b, kernel, grid, THREADS, desk_bytes(c), c); };
 	if (c.dh <= 32)
 		return launch(linear_stream_kernel<2>);

@@ -469,7 +469,7 @@ bool cuda_panels_is_wide(const backend *b, const panel_product &p)
 
 template <class W, class T> static status words(backend *b, const panel_product &p, const panel_siblings &siblings)
 {
-	const dim3 grid((unsigned)panel_parts(p.rows, T::ROWS_HELD), (unsigned)panel_blocks<T::PANELS>(p, siblings));
+	const dim3 grid(cuda_parts(p.rows, T::ROWS_HELD), cuda_extent(panel_blocks<T::PANELS>(p, siblings)));
 	return cuda_launch_early(b, wide_kernel<W, T>, grid, T::THREADS, T::GROUPS * RING * wide_stage<W, T>::BYTES, p,
 	                         siblings);
 }
@@ -490,8 +490,7 @@ status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings
 		return words<bf16_words>(b, p, siblings);
 	if (type == DTYPE_PANEL_INT8)
 		return words<int8_words>(b, p, siblings);
-	const dim3 grid((unsigned)panel_parts(p.rows, F32_WIDE_ROWS),
-	                (unsigned)panel_blocks<F32_WIDE_PANELS>(p, siblings));
+	const dim3 grid(cuda_parts(p.rows, F32_WIDE_ROWS), cuda_extent(panel_blocks<F32_WIDE_PANELS>(p, siblings)));
 	return cuda_launch_early(b, f32_wide_kernel, grid, F32_WIDE_THREADS, 2 * F32_STAGE_FLOATS * sizeof(float), p,
 	                         siblings);
 }

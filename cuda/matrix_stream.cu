@@ -170,7 +170,7 @@ status cuda_stream_scores(backend *b, const op_call *call)
 {
 	const matrix_stream_params *p = (const matrix_stream_params *)call->params;
 	const matrix_stream_call c = matrix_stream_call_of(call, call->in[0].shape.dim[2] / p->heads);
-	return cuda_launch(b, stream_scores_kernel, dim3((unsigned)(c.rows * c.heads)), THREADS, 0, c,
+	return cuda_launch(b, stream_scores_kernel, dim3(cuda_extent(c.rows * c.heads)), THREADS, 0, c,
 	                   (float *)call->out[0].data, (int32_t *)call->out[1].data);
 }
 
@@ -208,7 +208,7 @@ status cuda_stream_apply(backend *b, const op_call *call)
 {
 	const matrix_stream_params *p = (const matrix_stream_params *)call->params;
 	const matrix_stream_call c = matrix_stream_call_of(call, call->out[0].shape.dim[2] / p->heads);
-	return cuda_launch(b, stream_apply_kernel, dim3((unsigned)(c.rows * c.heads)), THREADS, THREADS * sizeof(float), c,
+	return cuda_launch(b, stream_apply_kernel, dim3(cuda_extent(c.rows * c.heads)), THREADS, THREADS * sizeof(float), c,
 	                   (float *)call->out[0].data);
 }
 
@@ -232,5 +232,5 @@ static __global__ void __launch_bounds__(THREADS) stream_store_kernel(matrix_str
 status cuda_stream_store(backend *b, const op_call *call)
 {
 	const matrix_stream_call c = matrix_stream_call_of(call, 0);
-	return cuda_launch(b, stream_store_kernel, dim3((unsigned)c.rows), THREADS, 0, c);
+	return cuda_launch(b, stream_store_kernel, dim3(cuda_extent(c.rows)), THREADS, 0, c);
 }

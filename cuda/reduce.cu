@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(THREADS)
 status cuda_sum_parts(backend *b, float *const out[], int sums, const float *parts, int64_t n, int64_t width,
                       float factor)
 {
-	const dim3 grid((unsigned)((width + WARP - 1) / WARP), (unsigned)sums);
+	const dim3 grid(cuda_parts(width, WARP), (unsigned)sums);
 	return cuda_launch(b, sum_parts_kernel, grid, THREADS, THREADS * sizeof(float), out[0],
 	                   sums > 1 ? out[1] : nullptr, parts, n, width, factor);
 }
@@ -116,8 +116,8 @@ static dim3 strips_and_parts(const backend *b, const tensor *x)
 	const int64_t strip = WARP * (cuda_packs(x->type, width) ? 16 / (int64_t)dtype_bytes(x->type) : 1);
 	const int64_t strips = (width + strip - 1) / strip, most = (rows + PART_ROWS - 1) / PART_ROWS;
 	int64_t parts = strips ? (int64_t)cuda_of(b)->processors * 8 / strips : 0;
-	parts = parts < 1 ? 1 : parts > 65535 ? 65535 : parts;
-	return dim3((unsigned)strips, (unsigned)(parts < most ? parts : most));
+	parts = parts < 1 ? 1 : parts > CUDA_MOST_YZ ? (int64_t)CUDA_MOST_YZ : parts;
+	return dim3(cuda_extent(strips), (unsigned)(parts < most ? parts : most));
 }
 
 size_t cuda_sum_rows_scratch(const backend *b, const op_call *call)

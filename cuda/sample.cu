@@ -474,7 +474,7 @@ size_t cuda_sample_scratch(const backend *, const op_call *call)
 
 status cuda_sample(backend *b, const op_call *call)
 {
-	return cuda_launch(b, sample_kernel, dim3((unsigned)call->in[0].shape.dim[0]), THREADS, sizeof(work),
+	return cuda_launch(b, sample_kernel, dim3(cuda_extent(call->in[0].shape.dim[0])), THREADS, sizeof(work),
 	                   (int32_t *)call->out[0].data, (const float *)call->in[0].data, call->in[0].shape.dim[1],
 	                   (const sample_setting *)call->in[1].data, (const sample_adjust *)call->in[2].data,
 	                   (float *)call->scratch);

@@ -309,18 +309,18 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* --- uniform -------------------------------------------------------------------------------------- */
 
-/* y and M of the queries that see no key: y = Σ_j drop(1 / S) v_j, M = log S. A block per head and some of a sequence's
- * queries, a thread per channel. */
+/* y and M of the queries that see no key: y = Σ_j drop(1 / S) v_j, M = log S. One sequence; a block per head and some of
+ * its queries, a thread per channel. */
 template <class T>
-__global__ void __launch_bounds__(BLIND_THREADS)
-    attend_blind(attention a, const int32_t *list, const T *v, T *y, float *log_normalizer)
+__device__ __forceinline__ void attend_blind_sequence(const attention &a, const int32_t *list, const T *v, T *y,
+                                                      float *log_normalizer, unsigned sequence)
 {
-	const int head = (int)blockIdx.y, count = blind_count(a, list, blockIdx.z);
-	const attention_dropout drop = attention_drop(a, attention_chain(a, (int)blockIdx.z, head));
-	v += (int64_t)blockIdx.z * a.keys * a.v_row + (int64_t)(head / a.group) * a.dv;
+	const int head = (int)blockIdx.y, count = blind_count(a, list, sequence);
+	const attention_dropout drop = attention_drop(a, attention_chain(a, (int)sequence, head));
+	v += (int64_t)sequence * a.keys * a.v_row + (int64_t)(head / a.group) * a.dv;
 	for (int n = (int)blockIdx.x; n < count; n += (int)gridDim.x) {
-		const int query = blind_query(a, list, blockIdx.z, n);
-		const int64_t row = (int64_t)blockIdx.z * a.queries + query;
+		const int query = blind_query(a, list, sequence, n);
+		const int64_t row = (int64_t)sequence * a.queries + query;
 		for (int c = (int)threadIdx.x; y && c < a.dv; c += BLIND_THREADS) {
 			float sum = 0.0f;
 			for (int j = 0; j < a.keys; j++)
@@ -331,6 +331,13 @@ __global__ void __launch_bounds__(BLIND_THREADS)
 		if (log_normalizer && threadIdx.x == 0)
 			log_normalizer[row * a.heads + head] = logf((float)a.keys);
 	}
+}
+template <class T>
+__global__ void __launch_bounds__(BLIND_THREADS)
+    attend_blind(attention a, unsigned batch, const int32_t *list, const T *v, T *y, float *log_normalizer)
+{
+	for (unsigned sequence = blockIdx.z; sequence < batch; sequence += gridDim.z)
+		attend_blind_sequence(a, list, v, y, log_normalizer, sequence);
 }
 
 /* --- the op ------------------------------------------------------------------------------------- */
@@ -376,8 +383,8 @@ status cuda_softmax_attention(backend *b, const op_call *call)
 		const softmax_layout l = softmax_layout_of(call);
 		int32_t *list = (int32_t *)call->scratch;
 		TRY(blind_issue(b, call, a, list));
-		return cuda_launch(b, attend_blind<T>, dim3(BLIND_BLOCKS, (unsigned)a.heads, (unsigned)l.batch),
-		                   BLIND_THREADS, 0, a, list, (const T *)call->in[l.v_input].data + l.v_offset,
+		return cuda_launch(b, attend_blind<T>, blind_grid(BLIND_BLOCKS, a.heads, l.batch), BLIND_THREADS, 0, a,
+		                   (unsigned)l.batch, list, (const T *)call->in[l.v_input].data + l.v_offset,
 		                   (T *)call->out[0].data, (float *)call->out[1].data);
 	});
 }

@@ -75,13 +75,13 @@ static inline bool attention_mma(const op_call *call, const attention &a)
 /* One block per tile of `rows` of `count` tokens, head and sequence. */
 static inline unsigned attention_grid(int64_t batch, int heads, int count, int rows)
 {
-	return (unsigned)(batch * heads * ((count + rows - 1) / rows));
+	return cuda_extent(batch * heads * ((count + rows - 1) / rows));
 }
 
 /* Blocks of one result's channels, of the plain kernels. */
 static inline unsigned attention_slices(int channels)
 {
-	return channels ? (unsigned)((channels + PLAIN_COLUMNS - 1) / PLAIN_COLUMNS) : 1;
+	return channels ? cuda_parts(channels, PLAIN_COLUMNS) : 1;
 }
 
 /* Calls f with the width of a tile, whether something is dropped and whether there is a bias, as types that hold

@@ -602,20 +602,21 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1) bias_plain(gradient<T> g, in
 
 /* --- uniform -------------------------------------------------------------------------------------- */
 
-/* dv_j += Σ_i drop(1 / S) dy_i of the queries that see nothing. A block per key and head of keys of a sequence, a
- * thread per channel. */
-template <class T> __global__ void __launch_bounds__(BLIND_THREADS) values_blind(gradient<T> g, const int32_t *list)
+/* dv_j += Σ_i drop(1 / S) dy_i of the queries that see nothing. One sequence; a block per key and head of keys, a thread
+ * per channel. */
+template <class T>
+__device__ __forceinline__ void values_blind_sequence(const gradient<T> &g, const int32_t *list, unsigned sequence)
 {
 	const attention &a = g.a;
-	const int head = (int)blockIdx.y, sequence = (int)blockIdx.z, count = blind_count(a, list, blockIdx.z);
+	const int head = (int)blockIdx.y, count = blind_count(a, list, sequence);
 	for (int j = (int)blockIdx.x; j < a.keys && count; j += (int)gridDim.x) {
 		for (int c = (int)threadIdx.x; c < a.dv; c += BLIND_THREADS) {
 			float sum = 0.0f, factor = 1.0f;
 			for (int m = 0; m < a.group; m++) {
-				const of_head<T> h = head_at(g, sequence, head * a.group + m);
+				const of_head<T> h = head_at(g, (int)sequence, head * a.group + m);
 				factor = h.drop.factor;
 				for (int n = 0; n < count; n++) {
-					const int query = blind_query(a, list, blockIdx.z, n);
+					const int query = blind_query(a, list, sequence, n);
 					if (blind_keeps(a, h.drop, query, j))
 						sum += load_real(h.dy + query * a.y_row + c);
 				}
@@ -624,6 +625,12 @@ template <class T> __global__ void __launch_bounds__(BLIND_THREADS) values_blind
 			store_real(to, load_real(to) + sum * factor / (float)a.keys);
 		}
 	}
+}
+template <class T>
+__global__ void __launch_bounds__(BLIND_THREADS) values_blind(gradient<T> g, unsigned batch, const int32_t *list)
+{
+	for (unsigned sequence = blockIdx.z; sequence < batch; sequence += gridDim.z)
+		values_blind_sequence(g, list, sequence);
 }
 
 /* --- the op --------------------------------------------------------------------------------------- */
@@ -674,7 +681,7 @@ static status issue_bias(backend *b, const op_call *call, const gradient<T> &g, 
 	const attention &a = g.a;
 	const int64_t parts = bias_parts(call, a), count = (int64_t)a.bias_count * a.heads;
 	float *to = parts > 1 ? (float *)((char *)call->scratch + numbers_bytes(call)) : dbias;
-	const dim3 grid((unsigned)bias_bands(a), (unsigned)a.heads, (unsigned)parts);
+	const dim3 grid(cuda_extent(bias_bands(a)), (unsigned)a.heads, cuda_extent(parts));
 	TRY(cuda_launch(b, kernel, grid, threads, space, g, (int)call->in[0].shape.dim[0], to));
 	if (parts == 1)
 		return STATUS_OK;
@@ -761,8 +768,8 @@ template <class T> static status issue(backend *b, const op_call *call)
 	int32_t *list = (int32_t *)((char *)call->scratch + numbers_bytes(call) + parts_bytes(call, g.a));
 	TRY(blind_issue(b, call, g.a, list));
 	const unsigned keys = (unsigned)(g.a.keys < BLIND_KEYS ? g.a.keys : BLIND_KEYS);
-	return cuda_launch(b, values_blind<T>, dim3(keys, (unsigned)l.kv_heads, (unsigned)l.batch), BLIND_THREADS, 0, g,
-	                   list);
+	return cuda_launch(b, values_blind<T>, blind_grid(keys, (int)l.kv_heads, l.batch), BLIND_THREADS, 0, g,
+	                   (unsigned)l.batch, list);
 }
 
 status cuda_softmax_attention_grad(backend *b, const op_call *call)

@@ -71,9 +71,15 @@ static __global__ void __launch_bounds__(WARP) blind_list(attention a, int32_t *
 		to[0] = count;
 }
 
+/* Blocks of what serves them: along z the sequences, as many as a grid may have. */
+static inline dim3 blind_grid(unsigned blocks, int heads, int64_t batch)
+{
+	return dim3(blocks, (unsigned)heads, (unsigned)(batch < CUDA_MOST_YZ ? batch : (int64_t)CUDA_MOST_YZ));
+}
+
 static inline status blind_issue(backend *b, const op_call *call, const attention &a, int32_t *list)
 {
-	return cuda_launch(b, blind_list, dim3((unsigned)softmax_layout_of(call).batch), WARP, 0, a, list);
+	return cuda_launch(b, blind_list, dim3(cuda_extent(softmax_layout_of(call).batch)), WARP, 0, a, list);
 }
 
 #endif

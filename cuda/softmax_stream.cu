@@ -652,10 +652,10 @@ template <int LANES, bool PACKED, int Q> static status attend(backend *b, ring_c
 	int warps = units < (int64_t)cuda_of(b)->processors * WARPS ? 1 : WARPS;
 	while (warps > 1 && (size_t)warps * bytes > limit)
 		warps /= 2;
-	if (bytes > limit)
+	if (bytes > limit || c.tokens > INT32_MAX || units > UINT32_MAX) /* tiles and units are counted in 32 bits */
 		return STATUS_UNSUPPORTED;
-	return cuda_launch(b, softmax_attend_kernel<LANES, PACKED, Q>, (unsigned)((units + warps - 1) / warps),
-	                   warps * WARP, warps * bytes, c);
+	return cuda_launch(b, softmax_attend_kernel<LANES, PACKED, Q>, cuda_parts(units, warps), warps * WARP,
+	                   warps * bytes, c);
 }
 
 template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
@@ -669,8 +669,10 @@ template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 	if (attends(c))
 		TRY((one ? attend<LANES, PACKED, 1>(b, c) : attend<LANES, PACKED, QUERIES>(b, c)));
 	const int64_t units = c.tokens * c.groups;
-	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED>, (unsigned)((units + WARPS - 1) / WARPS),
-	                   WARPS * WARP, 0, c, one ? 1 : QUERIES);
+	if (units > UINT32_MAX)
+		return STATUS_UNSUPPORTED;
+	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED>, cuda_parts(units, WARPS), WARPS * WARP, 0, c,
+	                   one ? 1 : QUERIES);
 }
 
 static status answer(backend *b, const op_call *call, ring_call c)

@@ -78,5 +78,5 @@ status cuda_source_store(backend *b, const op_call *call)
 	c.blocks = (unsigned)((c.n + TOKENS - 1) / TOKENS);
 	if (shape_count(k) == 0)
 		return STATUS_OK;
-	return cuda_launch(b, source_store_kernel, (unsigned)k.dim[0] * c.blocks, WARPS * WARP, 0, c);
+	return cuda_launch(b, source_store_kernel, cuda_extent(k.dim[0] * c.blocks), WARPS * WARP, 0, c);
 }

@@ -598,7 +598,7 @@ static vocabulary_layout layout_of(const backend *b, const op_call *call)
 
 template <walk P> static status launch_walk(backend *b, const vocabulary_walk &v, int64_t parts)
 {
-	const dim3 grid((unsigned)parts_of(v.x_rows, OWN), (unsigned)parts);
+	const dim3 grid(cuda_parts(v.x_rows, OWN), cuda_extent(parts));
 	if (v.d <= 64)
 		return cuda_launch(b, vocabulary_kernel<64, P>, grid, MMA_THREADS, sizeof(space<64>), v);
 	return cuda_launch(b, vocabulary_kernel<MOST_CHANNELS, P>, grid, MMA_THREADS, sizeof(space<MOST_CHANNELS>), v);
@@ -614,7 +614,7 @@ static status issue_words(backend *b, const op_call *call, const vocabulary_layo
 	if (!l.smooth)
 		return STATUS_OK;
 	const int64_t blocks = parts_of(l.classes, each);
-	TRY(cuda_launch(b, sum_words_kernel, (unsigned)blocks, COLUMN_THREADS, 0, part, (const bf16 *)call->in[1].data,
+	TRY(cuda_launch(b, sum_words_kernel, cuda_extent(blocks), COLUMN_THREADS, 0, part, (const bf16 *)call->in[1].data,
 	                (const float *)(scratch + l.bias), l.classes, (int)l.d, each));
 	return cuda_loss_sum_parts(b, (float *)(scratch + l.means), part, blocks, l.d + 1, 1.0f, true);
 }
@@ -656,7 +656,7 @@ static status issue_chunk(backend *b, const op_call *call, const vocabulary_layo
 	f.level = l.dweight ? (float *)(scratch + l.level) + first : nullptr;
 	f.own_label = (int32_t *)(scratch + l.label) + first;
 	f.padded = last && l.dweight ? l.level_rows - first : plan.rows;
-	return cuda_launch(b, finish_rows_kernel, (unsigned)parts_of(f.padded, ROW_THREADS / WARP), ROW_THREADS, 0, f);
+	return cuda_launch(b, finish_rows_kernel, cuda_parts(f.padded, ROW_THREADS / WARP), ROW_THREADS, 0, f);
 }
 
 /* What a group of rows adds to dweight and dbias; that of row 0 starts them. */

@@ -1,4 +1,4 @@
-/* How kernels are launched: which of them begin before the work before them has ended. */
+/* How kernels are launched: which of them begin before the work before them has ended, and the limits of grids. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -166,12 +166,36 @@ static void no_kernel_begins_early_when_that_is_switched_off(void **state)
 	unsetenv("ADDITIVE_CUDA_EARLY");
 }
 
+/* --- grids ------------------------------------------------------------------------------------------ */
+
+/* A block for four rows: the low 32 bits of how many blocks there would be are 1, a grid that CUDA takes. */
+static void a_grid_of_more_blocks_than_cuda_has_is_refused(void **state)
+{
+	(void)state;
+	backend *b = open_device();
+	const hide_keys_params p = {.batch = ((int64_t)1 << 40) + 1, .length = 1};
+	const op_call call = {.params = &p,
+	                      .n_in = 1,
+	                      .n_out = 1,
+	                      .in = {{NULL, DTYPE_I32, SHAPE1(4)}},
+	                      .out = {{NULL, DTYPE_I32, SHAPE2(p.batch, 1)}}};
+	assert_int_equal(b->kernel[OP_hide_keys](b, &call), STATUS_UNSUPPORTED);
+	const int64_t logits = ((int64_t)1 << 32) + 1;
+	const op_call sample = {.n_in = 1, .n_out = 1, .in = {{NULL, DTYPE_F32, SHAPE2(logits, 1)}}};
+	assert_int_equal(b->kernel[OP_sample](b, &sample), STATUS_UNSUPPORTED);
+	void *data = allocate(b, 100);
+	assert_int_equal(b->synchronize(b), STATUS_OK); /* the device is not lost */
+	b->release(b, data);
+	backend_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_kernel_begins_early_after_a_kernel_and_nothing_else),
 	    cmocka_unit_test(a_kernel_begins_early_only_where_its_code_waits),
 	    cmocka_unit_test(no_kernel_begins_early_when_that_is_switched_off),
+	    cmocka_unit_test(a_grid_of_more_blocks_than_cuda_has_is_refused),
 	};
 	find_plugin();
 	return cmocka_run_group_tests(tests, NULL, NULL);
