@@ -185,24 +185,25 @@ $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # --- CUDA ----------------------------------------------------------------------
-# The plug-in: machine code for each of these, and PTX of the first for whatever else there is. Where there are a CUDA
-# compiler and a GPU it is one of the programs; `make cuda` builds it anywhere.
+# The plug-in: machine code for each of these that the compiler knows, which is all that 8.x and today's later devices run,
+# and PTX for what comes after. PTX of 9.0: code for less has no griddepcontrol.wait (cuda/ptx.cuh), so none of its
+# kernels begins early. Where there are a CUDA compiler and a GPU it is one of the programs; `make cuda` builds it anywhere.
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(firstword $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
-CUDA_ARCHS ?= 80 86 89 90a 100
-# `make test-slow` compiles for the one whose figures cuda-check looks at, and for all; `make test` runs the emulated device alone.
-CUDA_TEST_ARCHS := 90a
+CUDA_CODES = $(shell $(NVCC) --list-gpu-code)
+CUDA_ARCHS ?= $(foreach a,80 86 89 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA_CODES)),$(a)))
+CUDA_GENCODE = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_90,code=compute_90
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
 NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -I$(OUT) -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
 CUDA_OBJ := $(patsubst %.cu,$(OUT)/obj/%.o,$(CUDA_SRC))
-# Machine code alone: the compiler reads host code for it too, and the emulator compiles that.
+# Machine code for one device alone, a quick look at one source; the compiler reads host code for it too.
 CUDA_TEST_ONLY := $(patsubst %.cu,$(OUT)/cuda-check/%.cubin,$(CUDA_SRC))
 .PHONY: cuda
 cuda: $(OUT)/bin/additive-cuda.so
-$(CUDA_OBJ): gencodes = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_80,code=compute_80
+$(CUDA_OBJ): gencodes = $(CUDA_GENCODE)
 $(CUDA_OBJ): $(OUT)/obj/%.o: %.cu | $(INTERFACE)
 	$(nvcc)
-$(CUDA_TEST_ONLY): gencodes = $(call gencode,$(CUDA_TEST_ARCHS))
+$(CUDA_TEST_ONLY): gencodes = $(call gencode,90a)
 $(CUDA_TEST_ONLY): $(OUT)/cuda-check/%.cubin: %.cu | $(INTERFACE)
 	$(nvcc)
 define nvcc
@@ -219,10 +220,18 @@ PROGRAMS += $(OUT)/bin/additive-cuda.so
 all: $(OUT)/bin/additive-cuda.so
 endif
 
-# What no machine without a GPU can run, every machine with a compiler can compile and look at.
+# What no machine without a GPU can run, every machine with a compiler can compile and look at, with the toolkit's
+# disassembler, or where it has none with a package's.
+CUDA_VENV := build/cuda-venv
+$(CUDA_VENV)/ready: tests/cuda_requirements.txt
+	$(PYTHON) -m venv $(CUDA_VENV)
+	$(CUDA_VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+CUOBJDUMP := $(wildcard $(dir $(NVCC))cuobjdump)
 .PHONY: cuda-check
-cuda-check: $(if $(NVCC),$(CUDA_TEST_ONLY))
-	@$(if $(NVCC),tests/cuda_resources cuda/hot_kernels $(CUDA_TEST_ONLY:.cubin=.ptxas),\
+cuda-check: $(if $(NVCC),$(CUDA_OBJ) $(if $(CUOBJDUMP),,$(CUDA_VENV)/ready))
+	@$(if $(NVCC),PATH="$$PATH:$(dir $(NVCC)):$$(echo $(CUDA_VENV)/lib/python*/site-packages/nvidia/cu*/bin)" \
+	  tests/cuda_resources $(or $(CUOBJDUMP),cuobjdump) cuda/hot_kernels cuda $(CUDA_OBJ),\
 	  echo 'cuda: there is no CUDA compiler here, so nothing was compiled for a GPU')
 
 # The same sources for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole programs, and
@@ -346,7 +355,7 @@ pytest-faults: all $(FAULTS) $(VENV)/ready
 ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out tests/unit/cuda/test_*.c))
 test-slow:
 	@deploy/deps clang
-	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(if $(NVCC),$(CUDA_OBJ) cuda-check)
+	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(if $(NVCC),cuda-check)
 	$(MAKE) pytest-slow
 	$(if $(EMULATOR_ALL),ADDITIVE_ALL_CASES=1 $(MAKE) unit UNIT_BIN='$(ALL_CASES)')
 	$(MAKE) -j$(shell nproc) BUILD=asan all
