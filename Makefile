@@ -190,7 +190,7 @@ $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 # kernels begins early. Where there are a CUDA compiler and a GPU it is one of the programs; `make cuda` builds it anywhere.
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(firstword $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
-CUDA_CODES = $(shell $(NVCC) --list-gpu-code)
+CUDA_CODES = $(eval CUDA_CODES := $(shell $(NVCC) --list-gpu-code))$(CUDA_CODES)
 CUDA_ARCHS ?= $(foreach a,80 86 89 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA_CODES)),$(a)))
 CUDA_GENCODE = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_90,code=compute_90
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
@@ -200,8 +200,9 @@ CUDA_OBJ := $(patsubst %.cu,$(OUT)/obj/%.o,$(CUDA_SRC))
 CUDA_TEST_ONLY := $(patsubst %.cu,$(OUT)/cuda-check/%.cubin,$(CUDA_SRC))
 .PHONY: cuda
 cuda: $(OUT)/bin/additive-cuda.so
+$(if $(NVCC),$(call keep,$(OUT)/cuda-flags,$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE)))
 $(CUDA_OBJ): gencodes = $(CUDA_GENCODE)
-$(CUDA_OBJ): $(OUT)/obj/%.o: %.cu | $(INTERFACE)
+$(CUDA_OBJ): $(OUT)/obj/%.o: %.cu $(OUT)/cuda-flags | $(INTERFACE)
 	$(nvcc)
 $(CUDA_TEST_ONLY): gencodes = $(call gencode,90a)
 $(CUDA_TEST_ONLY): $(OUT)/cuda-check/%.cubin: %.cu | $(INTERFACE)
@@ -380,7 +381,7 @@ $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(cal
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $^ $(CORE_LIBS)
 BENCH_CUDA := $(if $(NVCC),$(patsubst tests/bench/%.cu,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.cu))))
-$(BENCH_CUDA): $(OUT)/bench/%: tests/bench/%.cu
+$(BENCH_CUDA): $(OUT)/bench/%: tests/bench/%.cu $(OUT)/cuda-flags
 	@mkdir -p $(@D)
 	$(call say,nvcc,$@)
 	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE) -o $@ $<
