@@ -87,18 +87,19 @@ def test_an_early_kernel_that_was_not_compiled_is_named(run):
     assert "cuda_launch_early(renamed_kernel: no kernel of this name was compiled" in done.stderr
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-def test_spilled_registers_are_found_in_each_architecture(run, arch):
-    done = run(disassembly(WHOLE), spilled={arch: 8})
+@pytest.mark.parametrize("arch, passes", [("sm_80", 64), ("sm_90a", 0), ("sm_120", 64)])
+def test_spilled_registers_are_found_in_each_architecture(run, arch, passes):
+    assert run(disassembly(WHOLE), spilled={arch: passes}).returncode == 0
+    done = run(disassembly(WHOLE), spilled={arch: passes + 8})
     assert done.returncode == 1
-    assert f"early_kernel<3>: 8 bytes of stack, 8 bytes of spilled registers moved in {arch}" in done.stderr
+    assert f"early_kernel<3>: {passes + 8} bytes of stack, {passes + 8} bytes of spilled registers moved in {arch}" in done.stderr
 
 
 def test_an_exception_is_of_one_architecture_and_so_many_bytes(run):
-    listed = "early_kernel  sm_80:8 # why\n"
-    assert run(disassembly(WHOLE), {"sm_80": 8}, listed).returncode == 0
-    assert run(disassembly(WHOLE), {"sm_80": 16}, listed).returncode == 1
-    assert run(disassembly(WHOLE), {"sm_120": 8}, listed).returncode == 1
+    listed = "early_kernel  sm_80:96 # why\n"
+    assert run(disassembly(WHOLE), {"sm_80": 96}, listed).returncode == 0
+    assert run(disassembly(WHOLE), {"sm_80": 104}, listed).returncode == 1
+    assert run(disassembly(WHOLE), {"sm_120": 96}, listed).returncode == 1
 
 
 def test_a_listed_name_that_no_kernel_has_is_found(run):
