@@ -2,7 +2,7 @@
  *
  * House rules of kernels, which the emulator in tests/ relies on: blocks are one-dimensional and a multiple of 32
  * threads; shared memory is asked for at the launch and reached through shared_memory(); whole warps meet in
- * shuffles; what is not in the language stands in ptx.cuh. */
+ * shuffles, which order no memory (that is for __syncwarp); what is not in the language stands in ptx.cuh. */
 #ifndef CUDA_DEVICE_CUH
 #define CUDA_DEVICE_CUH
 
