@@ -1,6 +1,7 @@
-/* The status line is all that matters, so one read loop until it is there will do. */
+/* The answer is short and the server closes behind it, so one read loop to the end will do. */
 #include "server/health_check.h"
 
+#include <jansson.h>
 #include <netdb.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "proto/json_memory.h"
 #include "server/address.h"
 
 static int health_check_connect(const char *host, const char *port)
@@ -30,28 +32,63 @@ static int health_check_connect(const char *host, const char *port)
 	return fd;
 }
 
-int health_check(const char *listen)
+/* The whole answer into `answer`, cut at `size` - 1 bytes. False: there is none. */
+static bool health_check_ask(const char *listen, char *answer, size_t size)
 {
 	static const char question[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-	static const char wanted[] = "HTTP/1.1 200 ";
-	char host[96], port[8], answer[sizeof wanted] = "";
+	char host[96], port[8];
 	if (!address_split(listen, host, sizeof host, port, sizeof port))
-		return 1;
+		return false;
 	if (strcmp(host, "0.0.0.0") == 0)
 		strcpy(host, "127.0.0.1");
 	else if (strcmp(host, "::") == 0)
 		strcpy(host, "::1");
 	int fd = health_check_connect(host, port);
 	if (fd < 0)
-		return 1;
+		return false;
 	size_t got = 0;
 	bool sent = send(fd, question, sizeof question - 1, MSG_NOSIGNAL) == (ssize_t)sizeof question - 1;
-	while (sent && got < sizeof wanted - 1) {
-		ssize_t n = recv(fd, answer + got, sizeof wanted - 1 - got, 0);
+	while (sent && got < size - 1) {
+		ssize_t n = recv(fd, answer + got, size - 1 - got, 0);
 		if (n <= 0)
 			break;
 		got += (size_t)n;
 	}
 	close(fd);
-	return memcmp(answer, wanted, sizeof wanted - 1) != 0;
+	answer[got] = '\0';
+	return got > 0;
+}
+
+static int health_check_backend(const json_t *state, const char *required)
+{
+	const char *backend = json_string_value(json_object_get(state, "backend"));
+	const char *device = json_string_value(json_object_get(state, "device"));
+	if (backend)
+		printf("backend %s, device %s\n", backend, device ? device : "unknown");
+	else
+		puts("no backend: the engine is away");
+	if (!required || (backend && strcmp(backend, required) == 0))
+		return 0;
+	fprintf(stderr, "additive-httpd: the backend must be %s\n", required);
+	return 1;
+}
+
+int health_check(const char *listen, const char *required_backend)
+{
+	static const char wanted[] = "HTTP/1.1 200 ";
+	char answer[4096];
+	if (!health_check_ask(listen, answer, sizeof answer)) {
+		fprintf(stderr, "additive-httpd: no server answers at %s\n", listen);
+		return 1;
+	}
+	if (strncmp(answer, wanted, sizeof wanted - 1) != 0) {
+		fprintf(stderr, "additive-httpd: the answer of %s is not 200: %.*s\n", listen,
+		        (int)strcspn(answer, "\r\n"), answer);
+		return 1;
+	}
+	const char *body = strstr(answer, "\r\n\r\n");
+	json_t *state = body ? json_memory_parse(body, strlen(body), 0, NULL) : NULL;
+	int status = health_check_backend(state, required_backend);
+	json_decref(state);
+	return status;
 }

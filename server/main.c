@@ -22,6 +22,8 @@ static const option_row rows[] = {
 #include "proto/front_options.def"
     {"engine", OPTION_TEXT, "ADDRESS", "the engine: unix:PATH or HOST:PORT (unix:/run/additive/engine.sock)", NULL},
     {"health-check", OPTION_FLAG, NULL, "ask the server at --listen for /healthz; exit 0 when it is well", NULL},
+    {"require-backend", OPTION_TEXT, "NAME", "with --health-check: exit 1 unless the engine computes on it: cpu, cuda",
+     NULL},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
     {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
@@ -206,10 +208,14 @@ static int start(const options *o)
 	}
 	if (options_flag(o, "version"))
 		return puts("additive-httpd " ADDITIVE_VERSION) < 0;
-	if (options_flag(o, "health-check"))
-		return health_check(listen_address(o));
-	signal(SIGPIPE, SIG_IGN);
 	json_memory_install(malloc, free);
+	if (options_flag(o, "health-check"))
+		return health_check(listen_address(o), options_text(o, "require-backend"));
+	if (options_text(o, "require-backend")) {
+		fputs("additive-httpd: --require-backend goes with --health-check\n", stderr);
+		return 2;
+	}
+	signal(SIGPIPE, SIG_IGN);
 	json_object_seed(0);                  /* before threads make objects */
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* large_body.h */
 	site_list sites = {.names = calloc((size_t)o->n_given + 1, sizeof *sites.names)};

@@ -9,9 +9,19 @@
 
 enum { OPERATIONS_ENGINE_MS = 2000 };
 
+/* {"status", "backend", "device"}: the latter two as the engine's HELLO names them, null while it is away. */
+static void operations_reply_state(request *r, const char *status)
+{
+	const json_t *hello = engine_link_hello(r->server->engine);
+	reply_json(r, 200,
+	           json_pack("{s:s, s:s?, s:s?}", "status", status, "backend",
+	                     json_string_value(json_object_get(hello, "backend")), "device",
+	                     json_string_value(json_object_get(hello, "device"))));
+}
+
 void operations_health(request *r)
 {
-	reply_json(r, 200, json_pack("{s:s}", "status", "ok"));
+	operations_reply_state(r, "ok");
 }
 
 /* --- readiness: the engine is there, and its data folder works ---------------------------- */
@@ -32,7 +42,7 @@ static void operations_ready_end(void *context, const frame *f)
 	else if (json_is_false(json_object_get(storage, "ok")))
 		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s", why ? why : "no reason given");
 	else
-		reply_json(r, 200, json_pack("{s:s}", "status", "ready"));
+		operations_reply_state(r, "ready");
 	json_decref(status);
 }
 

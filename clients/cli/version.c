@@ -1,6 +1,19 @@
 /* version.c - what runs here and there. */
 #include "clients/cli/cli.h"
 
+/* ", BACKEND on DEVICE" of the engine's greeting; nothing while it is away. */
+static void add_device(text *shown, const json_t *service)
+{
+	const json_t *backend = show_get(service, "engine.backend"), *device = show_get(service, "engine.device");
+
+	if (!json_is_string(backend) || !json_is_string(device))
+		return;
+	text_format(shown, ", ");
+	terminal_escape(shown, json_string_value(backend), json_string_length(backend), false);
+	text_format(shown, " on ");
+	terminal_escape(shown, json_string_value(device), json_string_length(device), false);
+}
+
 static int version_run(cli *c)
 {
 	json_t *service = http_json(c->http, "GET", "/version", NULL);
@@ -11,13 +24,15 @@ static int version_run(cli *c)
 		cli_print_json(all);
 		json_decref(all);
 	} else {
-		text shown = {0};
+		text shown = {0}, device = {0};
 		if (version)
 			terminal_escape(&shown, version, json_string_length(json_object_get(service, "version")),
 			                false);
-		printf("additive %s\nservice  %s at %s\n", ADDITIVE_VERSION,
-		       version ? text_get(&shown) : "not reachable", http_url(c->http));
+		add_device(&device, service);
+		printf("additive %s\nservice  %s at %s%s\n", ADDITIVE_VERSION,
+		       version ? text_get(&shown) : "not reachable", http_url(c->http), text_get(&device));
 		text_free(&shown);
+		text_free(&device);
 	}
 	json_decref(service);
 	return CLI_OK;

@@ -5,11 +5,14 @@ import pathlib
 import re
 import socket
 import subprocess
+import threading
 
 import pytest
 
+from fake_engine import HELLO, pack
 from http_support import BIN, Front, engine, front, read_all, read_head, start, wait_for
 
+HEALTH = b'{"status":"ok","backend":null,"device":null}'  # the fake engine's greeting names neither
 FORWARDED = [
     ("GET", "/v1/models", "model.list", {}),
     ("GET", "/v1/models/m-1", "model.get", {"id": "m-1"}),
@@ -224,8 +227,8 @@ def test_request_ids_are_echoed_when_sane_and_made_otherwise(front):
 
 
 def test_health_readiness_version_and_the_contract(front, engine):
-    assert front.get("/healthz").json == {"status": "ok"}
-    assert front.get("/readyz").json == {"status": "ready"}
+    assert front.get("/healthz").json == json.loads(HEALTH)
+    assert front.get("/readyz").json == {"status": "ready", "backend": None, "device": None}
     version = front.get("/version").json
     assert version["engine"] == {"protocol": 1, "software": "fake 0"}
     assert version["protocol"] == 1
@@ -421,12 +424,64 @@ def test_the_front_end_runs_before_threads_that_compute_when_it_wakes(front):
     assert slice_ns(front.process.pid) < slice_ns("self")
 
 
+def health_check(address, *options):
+    done = subprocess.run([BIN / "additive-httpd", "--health-check", "--listen", address, *options], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def on_a_gpu(engine):
+    engine.hello = pack(HELLO, body={"protocol": 1, "software": "fake 0", "backend": "cuda", "device": "NVIDIA H100"})
+
+
 def test_the_health_check_distinguishes_a_running_server_from_none(front):
-    check = [BIN / "additive-httpd", "--health-check", "--listen"]
-    assert subprocess.run([*check, f"127.0.0.1:{front.port}"]).returncode == 0
-    assert subprocess.run([*check, f"0.0.0.0:{front.port}"]).returncode == 0
-    assert subprocess.run([*check, "127.0.0.1:1"]).returncode == 1
-    assert subprocess.run([*check, "nonsense"]).returncode == 1
+    assert health_check(f"127.0.0.1:{front.port}")[0] == 0
+    assert health_check(f"0.0.0.0:{front.port}")[0] == 0
+    for address in ["127.0.0.1:1", "nonsense"]:
+        assert health_check(address) == (1, "", f"additive-httpd: no server answers at {address}\n")
+
+
+def test_health_and_readiness_name_backend_and_device(start, engine):
+    on_a_gpu(engine)
+    front = start()
+    named = {"backend": "cuda", "device": "NVIDIA H100"}
+    assert front.get("/healthz").json == {"status": "ok", **named}
+    assert front.get("/readyz").json == {"status": "ready", **named}
+
+
+def test_the_health_check_prints_the_backend_and_requires_one(start, engine):
+    on_a_gpu(engine)
+    address = f"127.0.0.1:{start().port}"
+    printed = "backend cuda, device NVIDIA H100\n"
+    assert health_check(address) == (0, printed, "")
+    assert health_check(address, "--require-backend", "cuda") == (0, printed, "")
+    assert health_check(address, "--require-backend", "cpu") == (1, printed, "additive-httpd: the backend must be cpu\n")
+
+
+def test_while_the_engine_is_away_the_health_check_fails_only_where_a_backend_is_required(start, tmp_path):
+    front = start(engine="unix:" + str(tmp_path / "none"), connected=False)
+    address = f"127.0.0.1:{front.port}"
+    assert front.get("/healthz").json == json.loads(HEALTH)
+    assert health_check(address) == (0, "no backend: the engine is away\n", "")
+    assert health_check(address, "--require-backend", "cuda")[0] == 1
+
+
+def test_the_health_check_reports_an_answer_other_than_200():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        def answer():
+            for text in [b"HTTP/1.1 418 I'm a teapot\r\n\r\n", b""]:
+                with other.accept()[0] as connection:
+                    connection.recv(4096)
+                    connection.sendall(text)
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        assert health_check(address) == (1, "", f"additive-httpd: the answer of {address} is not 200: HTTP/1.1 418 I'm a teapot\n")
+        assert health_check(address) == (1, "", f"additive-httpd: no server answers at {address}\n")
+
+
+def test_a_server_cannot_be_started_with_a_required_backend():
+    done = subprocess.run([BIN / "additive-httpd", "--require-backend", "cuda", "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (2, "additive-httpd: --require-backend goes with --health-check\n")
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -494,7 +549,7 @@ def test_a_connection_serves_many_requests_one_after_another(front):
             status, headers, body = read_head(s)
             while len(body) < int(headers["content-length"]):
                 body += s.recv(4096)
-            assert (status, body) == (200, b'{"status":"ok"}')
+            assert (status, body) == (200, HEALTH)
 
 
 def test_pipelined_requests_are_answered_in_order(front, engine):
@@ -511,16 +566,16 @@ def test_pipelined_requests_are_answered_in_order(front, engine):
     found = re.findall(rb'\r\n\r\n(\{.*?\})(?=HTTP|$)', answers)
     assert [json.loads(f).get("id") for f in found[:10]] == [f"m{i}" for i in range(10)]
     assert json.loads(found[10])["method"] == "tokenize"
-    assert json.loads(found[11]) == {"status": "ok"}
+    assert found[11] == HEALTH
 
 
 def test_an_http_1_0_client_is_served_and_closed(front):
     with front.socket() as s:
         s.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
-        assert read_all(s).endswith(b'{"status":"ok"}')
+        assert read_all(s).endswith(HEALTH)
 
 
 def test_an_absolute_target_is_understood(front):
     with front.socket() as s:
         s.sendall(b"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert read_all(s).endswith(b'{"status":"ok"}')
+        assert read_all(s).endswith(HEALTH)

@@ -44,7 +44,7 @@ def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults()
 
 
 def test_serve_takes_every_option_of_the_programs_that_it_starts():
-    own = {"socket", "allow-remote", "engine", "health-check", "version", "man"}  # serve sets these, or has its own
+    own = {"socket", "allow-remote", "engine", "health-check", "require-backend", "version", "man"}  # serve sets these, or has its own
     wanted = (options_in(help_of("additived")) | options_in(help_of("additive-httpd"))) - own
     assert "stall-timeout" in wanted and "max-models" in wanted
     assert wanted <= options_in(help_of("additive", "serve"))
@@ -156,6 +156,14 @@ def test_the_progress_line_follows_a_resize(service):
 
 
 # --- what runs --------------------------------------------------------------------------------------
+
+
+def test_version_names_the_backend_and_the_device(service):
+    state = service.ok("GET", "/healthz")
+    shown = additive("version", url=service.url).stdout.splitlines()
+    assert state["backend"] == "cpu" and shown[1].endswith(f" at {service.url}, cpu on {state['device']}")
+    gone = additive("version", url="http://127.0.0.1:1").stdout.splitlines()
+    assert gone[1] == "service  not reachable at http://127.0.0.1:1"
 
 
 def test_ps_shows_what_runs_and_nothing_that_has_ended(service, model):

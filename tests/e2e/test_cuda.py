@@ -32,9 +32,12 @@ def trained(gpu):
     return done
 
 
-def test_metrics_and_models_name_the_backend(gpu, trained):
+def test_metrics_health_and_models_name_the_backend(gpu, trained):
     metrics = gpu.request("GET", "/metrics")[1].decode()
     assert any(line.startswith("additive_engine_info{") and 'backend="cuda"' in line for line in metrics.splitlines())
+    for path in ("/healthz", "/readyz"):
+        state = gpu.ok("GET", path)
+        assert state["backend"] == "cuda" and state["device"]
     models = gpu.ok("GET", "/v1/models")["data"]
     assert models and all(m["additive"]["backend"] == "cuda" for m in models)
 
@@ -74,6 +77,7 @@ def test_without_a_device_the_cpu_serves(tmp_path):
                 CUDA_VISIBLE_DEVICES="")
     try:
         assert 'backend="cpu"' in s.request("GET", "/metrics")[1].decode()
+        assert s.ok("GET", "/healthz")["backend"] == "cpu"
         assert "there is no CUDA device" in s.log.read_text()
     finally:
         s.stop()
