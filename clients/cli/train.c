@@ -77,6 +77,10 @@ static bool name_texts(const texts *t, const char *weights, json_t *request)
 		}
 		json_array_append_new(files, json_pack("{s:s, s:f}", "file", t->sources[i].id, "weight", weight));
 	}
+	if (weights && *weights) {
+		json_decref(files);
+		return cli_fail("--weights has more numbers than there are files"), false;
+	}
 	if (plain)
 		json_decref(files);
 	else

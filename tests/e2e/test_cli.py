@@ -408,8 +408,9 @@ def test_several_texts_compressed_or_not_train_one_model_with_weights(service, t
     plain.write_text(TEXT + "several")
     packed.write_bytes(gzip.compress((TEXT + "packed").encode()))
     before = files(service)
-    out = additive("train", plain, packed, "--weights", "1,0", *TRAIN, url=service.url)
-    assert out.returncode == 1 and "--weights" in out.stderr and files(service) == before
+    for weights in ("1,0", "1,0.5,2"):
+        out = additive("train", plain, packed, "--weights", weights, *TRAIN, url=service.url)
+        assert out.returncode == 1 and "--weights" in out.stderr and files(service) == before
     out = additive("train", plain, packed, "--weights", "1,0.5", *TRAIN, url=service.url)
     assert out.returncode == 0, out.stderr
     assert len(files(service) - before) == 2
