@@ -211,9 +211,9 @@ static bool request_check_server(request *r)
 	return true;
 }
 
-static void request_refuse_type(request *r)
+static void request_refuse_type(request *r, const char *wanted)
 {
-	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type does not fit this path");
+	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type must be %s", wanted);
 }
 
 static void request_refuse_path(request *r, int status, const route_match *match)
@@ -231,7 +231,7 @@ static void request_refuse_path(request *r, int status, const route_match *match
 	else if (status == 405)
 		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s", match->allow);
 	else
-		request_refuse_type(r);
+		request_refuse_type(r, match->types);
 }
 
 /* Look at the head: afterwards the request is refused, or its body may come. */
@@ -346,7 +346,7 @@ static void request_read_body(request *r)
 		return;
 	}
 	if (!router_body_fits(r->route, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE))) {
-		request_refuse_type(r);
+		request_refuse_type(r, router_body_type(r->route));
 		return;
 	}
 	if (r->text.used >= JSON_BODY_LARGE) {

@@ -2,6 +2,7 @@
 #include "server/router.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -34,11 +35,16 @@ static bool router_path_fits(const route *row, const uri *u, const char **params
 	return *p == '\0' || (u->n_segments == 0 && strcmp(p, "/") == 0);
 }
 
-bool router_body_fits(const route *row, const char *content_type)
+const char *router_body_type(const route *row)
 {
 	static const char *const types[] = {NULL, "application/json", "multipart/form-data",
 	                                    "application/octet-stream"};
-	const char *wanted = types[row->body];
+	return types[row->body];
+}
+
+bool router_body_fits(const route *row, const char *content_type)
+{
+	const char *wanted = router_body_type(row);
 	if (!wanted)
 		return true;
 	if (!content_type)
@@ -76,6 +82,9 @@ int router_find(const uri *u, const char *method, const char *content_type, rout
 			out->route = row;
 			return 200;
 		}
+		size_t used = strlen(out->types);
+		snprintf(out->types + used, sizeof out->types - used, "%s%s", used ? " or " : "",
+		         router_body_type(row));
 	}
 	if (method_known)
 		return 415;

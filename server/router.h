@@ -41,6 +41,7 @@ typedef struct route_match {
 	const route *route;                   /* NULL unless the status is 200 */
 	const char *params[ROUTE_MAX_PARAMS]; /* values of {…}, in order; they live in the uri */
 	char allow[64];                       /* 405: the methods there are */
+	char types[96];                       /* 415: the Content-Types that fit, "A or B" */
 } route_match;
 
 /* 200, 404 (no such path, or a parameter that cannot be an id), 405, or 415 (the Content-Type fits no row).
@@ -48,6 +49,8 @@ typedef struct route_match {
 int router_find(const uri *u, const char *method, const char *content_type, route_match *out);
 /* The path under /v1/ that the fewest changes make of this one, as its row has it; NULL for what is not under /v1/. */
 const char *router_nearest(const uri *u);
+/* The Content-Type of the row's body; NULL: any, or none. */
+const char *router_body_type(const route *row);
 /* Is this Content-Type (may be NULL) the one of the row's body? */
 bool router_body_fits(const route *row, const char *content_type);
 /* The i-th row of all; NULL: i is their number, and no larger. */

@@ -239,7 +239,8 @@ def test_compressed_bodies_are_refused(front):
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/jsonx", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
 def test_json_must_say_that_it_is(front, content_type):
     headers = {} if content_type is None else {"Content-Type": content_type}
-    assert front.post("/v1/tokenize", b'{"model":"m","text":"x"}', headers=headers).status == 415
+    answer = front.post("/v1/tokenize", b'{"model":"m","text":"x"}', headers=headers)
+    assert answer.status == 415 and answer.error["message"] == "the Content-Type must be application/json"
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json;x=y"])

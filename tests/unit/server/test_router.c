@@ -87,6 +87,7 @@ static void the_content_type_chooses_between_rows_of_one_path(void **state)
 	assert_int_equal(router_find(&u, "POST", "", &none), 415);
 	assert_int_equal(router_find(&u, "POST", NULL, &none), 415);
 	assert_null(none.route);
+	assert_string_equal(none.types, "application/json or application/octet-stream");
 	uri_fini(&u);
 }
 
