@@ -184,7 +184,8 @@ def test_its_events_are_followed_to_the_end(engine, models):
     assert refused(engine, "evaluation.cancel", {"id": id}).status == 409
     assert engine.call("evaluation.delete", {"id": id})["deleted"]
     for method in ("get", "cancel", "delete", "events", "watch"):
-        assert refused(engine, f"evaluation.{method}", {"id": id}).status == 404
+        error = refused(engine, f"evaluation.{method}", {"id": id})
+        assert error.status == 404 and error.message == f'there is no evaluation "{id}"'
 
 
 def test_a_repeated_request_with_a_key_makes_one(engine, models):

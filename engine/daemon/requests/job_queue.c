@@ -251,11 +251,14 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 	*out = j ? json_incref(j->document) : NULL;
 	if (j)
 		return STATUS_OK;
-	TRY(store_job_get(q->engine->store, id, out, err));
-	if (same(text_of(*out, "object"), q->kind->object))
+	error why = ERROR_INIT; /* calls every kind a job */
+	status found = store_job_get(q->engine->store, id, out, &why);
+	if (found == STATUS_OK && same(text_of(*out, "object"), q->kind->object))
 		return STATUS_OK;
 	json_decref(*out);
 	*out = NULL;
+	if (found != STATUS_OK && found != STATUS_NOT_FOUND)
+		return error_set(err, found, NULL, "%s", error_message(&why));
 	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->name, id);
 }
 
