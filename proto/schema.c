@@ -393,6 +393,12 @@ static bool check(const field *f, const json_t *json, const place *at, schema_er
 	return f->type != FIELD_OBJECT || !f->items || check_values(f, json, at, err);
 }
 
+void schema_expected(const field *f, char *out, size_t size)
+{
+	*out = '\0';
+	write_expected(f, out, size);
+}
+
 bool schema_check(const schema *s, const json_t *json, schema_error *err)
 {
 	const field whole = {.name = "", .type = FIELD_OBJECT, .nested = s};

@@ -68,5 +68,7 @@ typedef struct schema_error {
 
 /* True when `json` fits; *err is defined either way. A JSON null counts as absent. */
 bool schema_check(const schema *s, const json_t *json, schema_error *err);
+/* What a field may be, into out: "an integer from 1 to 10000", "\"asc\" or \"desc\"". */
+void schema_expected(const field *f, char *out, size_t size);
 
 #endif

@@ -36,11 +36,11 @@ auth *auth_load(const char *path)
 			ok = auth_add(a, key, bytes);
 	}
 	if (!file)
-		fprintf(stderr, "additive-httpd: cannot read the key file: %s\n", strerror(errno));
+		fprintf(stderr, "additive-httpd: cannot read the key file %s: %s\n", path, strerror(errno));
 	else if (!ok || ferror(file))
-		fprintf(stderr, "additive-httpd: cannot read the key file\n");
+		fprintf(stderr, "additive-httpd: cannot read the key file %s\n", path);
 	else if (a->n_keys == 0)
-		fprintf(stderr, "additive-httpd: the key file holds no key\n");
+		fprintf(stderr, "additive-httpd: the key file %s holds no key\n", path);
 	if (!ok || (file && ferror(file)) || a->n_keys == 0) {
 		auth_free(a);
 		a = NULL;

@@ -66,6 +66,20 @@ static bool query_fits(const field *f, const char *name, const char *value)
 	}
 }
 
+/* Of a value that the field says in a few words what it may be: those. */
+static void query_refuse(request *r, const field *f, const uri_pair *q)
+{
+	char expected[160];
+	schema_expected(f, expected, sizeof expected);
+	if (uri_query(&r->uri, q->name) != q->value)
+		reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is given twice", q->name);
+	else if (f->choices || f->type == FIELD_INTEGER)
+		reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' must be %s, not \"%.64s\"",
+		             q->name, expected, q->value);
+	else
+		reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is not valid", q->name);
+}
+
 bool query_check(request *r)
 {
 	for (int i = 0; i < r->uri.n_query; i++) {
@@ -76,7 +90,7 @@ bool query_check(request *r)
 			return false;
 		}
 		if (uri_query(&r->uri, q->name) != q->value || !query_fits(f, q->name, q->value)) {
-			reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is not valid", q->name);
+			query_refuse(r, f, q);
 			return false;
 		}
 	}

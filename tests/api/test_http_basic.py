@@ -196,6 +196,13 @@ def test_a_head_request_gets_the_headers_alone(front):
     assert int(answer.headers["Content-Length"]) > 0
 
 
+def test_a_query_parameter_is_refused_with_what_it_may_be(front):
+    for query, wrong in [("limit=0", 'must be an integer from 1 to 10000, not "0"'), ("limit=1e3", 'must be an integer from 1 to 10000, not "1e3"'),
+                         ("limit=1&limit=2", "is given twice"), ("order=up", 'must be "asc" or "desc", not "up"'),
+                         ("order=" + "%C3%A9" * 40, 'must be "asc" or "desc", not "' + "é" * 32 + '"'), ("after=../x", "is not valid")]:
+        assert front.get("/v1/files?" + query).error["message"] == f"query parameter '{query.split('=')[0]}' {wrong}"
+
+
 def test_query_parameters_are_checked(front, engine):
     for path, param in [("/v1/files?limt=2", "limt"), ("/v1/files?limit=0", "limit"), ("/v1/files?limit=-1", "limit"),
                         ("/v1/files?limit=1e3", "limit"), ("/v1/files?limit=99999999999999999999", "limit"),
@@ -282,7 +289,7 @@ def test_a_key_file_without_keys_is_refused_at_the_start(tmp_path):
     for path in [keys, tmp_path / "missing", tmp_path]:
         done = subprocess.run([BIN / "additive-httpd", "--listen", "127.0.0.1:0", "--api-key-file", path], capture_output=True, text=True)
         assert done.returncode == 1
-        assert "key" in done.stderr
+        assert f"the key file {path}" in done.stderr
 
 
 def test_listening_beyond_loopback_without_keys_is_warned_about(engine):
