@@ -9,6 +9,7 @@
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
+#: make image-cuda   the one with the CUDA plug-in (BASE, CUDA_IMAGE, CUDA_ARCHS: deploy/Dockerfile.cuda); image-cuda-test: without a GPU
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
 #: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
 #: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what kinds of attention learn at equal parameters, and what a token costs
@@ -423,16 +424,21 @@ test-aarch64:
 	$(MAKE) BUILD=aarch64 all unit
 
 # --- the service -------------------------------------------------------------
-.PHONY: demo run image image-test install
+.PHONY: demo run image image-test image-cuda image-cuda-test install
 demo: deps
 	@$(MAKE) --no-print-directory all
 	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))
 run: all
 	$(OUT)/bin/additive serve --listen 127.0.0.1:8080 --data build/data
+build_image = $(if $(shell docker info >/dev/null 2>&1 && echo yes),docker build,buildah bud --format docker)
 image:
-	$(if $(shell docker info >/dev/null 2>&1 && echo yes),docker build,buildah bud --format docker) -t additive -f deploy/Dockerfile .
+	$(build_image) -t additive -f deploy/Dockerfile .
 image-test:
 	deploy/image_test
+image-cuda:
+	$(build_image) $(foreach a,BASE CUDA_IMAGE CUDA_ARCHS,$(if $($a),--build-arg '$a=$($a)')) -t additive-cuda -f deploy/Dockerfile.cuda .
+image-cuda-test: $(EMULATOR)
+	PLUGIN=$(EMULATOR) deploy/image_test cuda
 # What is installed under share: each program writes its own page, and `additive` those of its commands.
 SHARE := $(OUT)/share
 PAGE_1 := $(SHARE)/man/man1/additive-eval.1
