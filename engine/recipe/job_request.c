@@ -560,6 +560,9 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 	status s = train_options_check(o, err);
 	if (s == STATUS_OK && !validates)
 		s = train_options_check_unvalidated(o, err);
+	else if (s == STATUS_OK && o->patience > 0 && o->eval_every == 0)
+		s = error_set(err, STATUS_INVALID, "patience",
+		              "needs an eval_every of 1 or more: it counts evaluations");
 	error_prefix(err, "additive");
 	return s;
 }

@@ -122,8 +122,9 @@ def test_a_job_ends_early_with_the_best_weights_when_it_is_asked_to(engine, file
     assert weights(engine, done["fine_tuned_model"]) == kept != last
     messages = [e["message"] for e in engine.call("job.events", {"id": done["id"]})["data"]]
     assert any(m.startswith(f"Stopped early, after step {best + 8} of 200") and f"step {best}, whose weights" in m for m in messages)
-    e = refused(engine, "job.create", {**job_params(file, 20, patience=1, validation_fraction=0)})
-    assert (e.status, e.param) == (400, "additive.patience")
+    for without in ({"validation_fraction": 0}, {"eval_every": 0}):
+        e = refused(engine, "job.create", job_params(file, 20, patience=1, **without))
+        assert (e.status, e.param) == (400, "additive.patience")
 
 
 def test_events_follow_the_job_in_order_and_can_be_paged(engine, file):
