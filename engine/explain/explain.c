@@ -94,9 +94,12 @@ bool explain_finite(const explain_log *l)
 status explain_check_length(const architecture *a, const void *config, int64_t tokens, error *err)
 {
 	int64_t positions = architecture_dims(config)->positions;
-	if (tokens < 1 || tokens > positions)
-		return error_set(err, STATUS_INVALID, "input", "%lld tokens, must be 1 to the model's %lld positions",
-		                 (long long)tokens, (long long)positions);
+	if (tokens < 1)
+		return error_set(err, STATUS_INVALID, "input", "'input' must not be empty");
+	if (tokens > positions)
+		return error_set(err, STATUS_INVALID, "input",
+		                 "%lld tokens, must be at most the model's %lld positions", (long long)tokens,
+		                 (long long)positions);
 	if (tokens > EXPLAIN_MAX_TOKENS)
 		return error_set(err, STATUS_INVALID, "input",
 		                 "%lld tokens, must be at most %d; a session that explains may be longer",

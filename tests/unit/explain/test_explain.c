@@ -343,6 +343,7 @@ static void inputs_that_do_not_fit_the_model_are_refused(void **state)
 	model *m = model_new(b, 40);
 	const architecture *a = model_architecture(m);
 	assert_int_equal(explain_check_length(a, model_config(m), 0, &err), STATUS_INVALID);
+	assert_string_equal(error_message(&err), "'input' must not be empty");
 	assert_string_equal(err.param, "input");
 	assert_int_equal(explain_check_length(a, model_config(m), 1, NULL), STATUS_OK);
 	assert_int_equal(explain_check_length(a, model_config(m), 40, NULL), STATUS_OK);
