@@ -74,7 +74,7 @@ static status open_model(run *r, const architecture *a, const json_t *request, m
 static status open_run(run *r, error *err)
 {
 	const json_t *document = r->o->document, *request = json_object_get(document, "request");
-	const char *resume = rank_plan_text(document, "resume");
+	const char *resume = rank_plan_text(document, "resume"), *base = rank_plan_text(document, "base");
 	const rank_device d = {r->o->backend->name, r->o->backend->bf16};
 	const job_sources from = rank_plan_sources(document, r->o->ranks->rank, &d);
 	const architecture *a;
@@ -92,7 +92,9 @@ static status open_run(run *r, error *err)
 	status s = trainer_new(&r->trainer, m, &r->options, r->corpus.texts.train, r->corpus.texts.valid, err);
 	error_prefix(err, "additive");
 	TRY(s);
-	return resume[0] ? trainer_resume(r->trainer, resume, err) : STATUS_OK;
+	if (resume[0])
+		return trainer_resume(r->trainer, resume, err);
+	return base[0] ? trainer_continue(r->trainer, base, err) : STATUS_OK;
 }
 
 /* --- what rank 0 does -------------------------------------------------------------------------- */
@@ -147,8 +149,7 @@ static status finish(run *r, error *err)
 	const char *result = rank_plan_text(r->o->document, "result");
 	TRY(trainer_conclude(r->trainer, err));
 	TRY(file_make_folders(result, err));
-	TRY(model_save(trainer_model(r->trainer), result, err));
-	return tokenizer_save(r->corpus.texts.tokenizer, result, err);
+	return trainer_save_model(r->trainer, r->corpus.texts.tokenizer, result, err);
 }
 
 static status report(run *r, unsigned events)

@@ -2,7 +2,8 @@
  *
  *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions
  *   DATA/blobs/file-…           uploaded files, each with file-….manifest
- *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, manifest.json
+ *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, optimizer.safetensors of some
+ *                               optimisers, manifest.json
  *   DATA/jobs/<id>/job.json     a copy of the job
  *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimiser, manifest.json)
  *   DATA/sessions/<id>.<n>      durable session states; the row says which n counts

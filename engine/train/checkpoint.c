@@ -13,8 +13,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
-#include "engine/model/safetensors.h"
-#include "engine/train/optimizer_kind.h"
+#include "engine/train/optimizer_file.h"
 
 #define CARRIED "carried.safetensors"
 #define BEST "best.safetensors"
@@ -29,28 +28,6 @@ static status join(char out[PATH_MAX], const char *folder, const char *name, err
 }
 
 /* --- writing --------------------------------------------------------------------- */
-
-static status write_optimizer(const char *folder, const optimizer *o, error *err)
-{
-	char path[PATH_MAX];
-	TRY(join(path, folder, "optimizer.safetensors", err));
-	safetensors_item items[OPTIMIZER_MAX_STATES] = {0};
-	float *state[OPTIMIZER_MAX_STATES] = {0};
-	status s = STATUS_OK;
-	int n = 0;
-	for (; optimizer_state_name(o, n) && s == STATUS_OK; n++) {
-		int64_t floats = optimizer_state_floats(o, n);
-		state[n] = memory_new((size_t)floats, sizeof *state[n]);
-		items[n] = (safetensors_item){
-		    .name = optimizer_state_name(o, n), .type = ST_F32, .rank = 1, .dim = {floats}, .data = state[n]};
-		s = state[n] ? optimizer_download(o, n, state[n]) : STATUS_NOMEM;
-	}
-	if (s == STATUS_OK)
-		s = safetensors_write(path, items, n, NULL, err);
-	for (int i = 0; i < n; i++)
-		free(state[i]);
-	return s;
-}
 
 static status write_state(const char *folder, const optimizer *o, const json_t *state, error *err)
 {
@@ -104,7 +81,7 @@ static status write_all(const char *folder, const checkpoint_parts *p, const tok
 		                 strerror(errno));
 	TRY(model_save(p->model, folder, err));
 	TRY(tokenizer_save(tok, folder, err));
-	TRY(write_optimizer(folder, p->optimizer, err));
+	TRY(optimizer_file_write(folder, p->optimizer, err));
 	if (p->carry)
 		TRY(write_carry(folder, p->carry, p->step, err));
 	if (p->best)
@@ -228,37 +205,6 @@ static status load_weights(const char *folder, model *m, error *err)
 	return s;
 }
 
-static status upload_state(safetensors *file, optimizer *o, int i, error *err)
-{
-	const char *name = optimizer_state_name(o, i);
-	int64_t n = optimizer_state_floats(o, i);
-	const safetensors_entry *e = safetensors_find(file, name);
-	if (!e || e->type != ST_F32 || e->count != n)
-		return error_set(err, STATUS_CORRUPT, NULL, "optimizer.safetensors lacks %lld floats \"%s\"",
-		                 (long long)n, name);
-	float *state = memory_new((size_t)n, sizeof *state);
-	status s = state ? safetensors_load_f32(file, e, 0, n, state, err) : STATUS_NOMEM;
-	if (s == STATUS_OK)
-		s = optimizer_upload(o, i, state);
-	free(state);
-	return s;
-}
-
-static status load_optimizer(const char *folder, optimizer *o, error *err)
-{
-	char path[PATH_MAX];
-	manifest *about;
-	safetensors *file = NULL;
-	TRY(join(path, folder, "optimizer.safetensors", err));
-	TRY(manifest_open_folder(&about, folder, err));
-	status s = safetensors_open_verified(&file, path, about, err);
-	for (int i = 0; s == STATUS_OK && optimizer_state_name(o, i); i++)
-		s = upload_state(file, o, i, err);
-	safetensors_close(file);
-	manifest_free(about);
-	return s;
-}
-
 status checkpoint_load(const char *folder, const json_t *state, model *m, optimizer *o, error *err)
 {
 	const json_t *updates = json_object_get(state, "updates");
@@ -266,7 +212,7 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks \"updates\"");
 	status s = load_weights(folder, m, err);
 	if (s == STATUS_OK)
-		s = load_optimizer(folder, o, err);
+		s = optimizer_file_read(folder, o, err);
 	if (s == STATUS_OK)
 		optimizer_set_updates(o, json_integer_value(updates));
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));

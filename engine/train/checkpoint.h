@@ -1,8 +1,8 @@
 /* checkpoint.h - the folder a run continues from.
  *
  *   config.json, model.safetensors, tokenizer.json   a model like any other
- *   optimizer.safetensors   what the optimiser keeps, under the names that its kind gives: of adamw "m" and "v", laid
- *                           out like the model's arena
+ *   optimizer.safetensors   what the optimiser keeps (optimizer_file.h): of adamw "m" and "v", laid out like the
+ *                           model's arena
  *   carried.safetensors     with carry_state: what the rows of the next step carry (carry.h)
  *   trained.safetensors     with ema_decay, whose average the model is: the weights that training goes on with
  *                           (kept_weights.h)

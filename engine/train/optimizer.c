@@ -11,6 +11,7 @@ struct optimizer {
 	backend *backend;
 	int64_t floats;
 	const optimizer_kind *kind;
+	const char *measure;
 	float *gradients, *mean; /* device; mean is NULL when a step is one micro-batch */
 	float *state[OPTIMIZER_MAX_STATES];
 	int64_t state_floats[OPTIMIZER_MAX_STATES];
@@ -164,6 +165,7 @@ status optimizer_new(optimizer **out, model *m, const train_options *options, er
 	o->backend = model_backend(m);
 	o->floats = model_trained_floats(m);
 	o->kind = options->optimizer;
+	o->measure = o->kind->measure ? o->kind->measure(options) : NULL;
 	o->weight = VALUE_NONE;
 	status s = build(o, m, options, err);
 	if (s != STATUS_OK) {
@@ -262,6 +264,16 @@ int64_t optimizer_updates(const optimizer *o)
 void optimizer_set_updates(optimizer *o, int64_t updates)
 {
 	o->updates = updates;
+}
+
+const char *optimizer_name(const optimizer *o)
+{
+	return o->kind->name;
+}
+
+const char *optimizer_measure(const optimizer *o)
+{
+	return o->measure;
 }
 
 const char *optimizer_state_name(const optimizer *o, int i)

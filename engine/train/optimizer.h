@@ -50,6 +50,9 @@ const float *optimizer_small2(const optimizer *o);
 int64_t optimizer_updates(const optimizer *o);
 void optimizer_set_updates(optimizer *o, int64_t updates);
 
+/* The name of its kind, and by what its states are measured (optimizer_kind.h); NULL: no job takes them over. */
+const char *optimizer_name(const optimizer *o);
+const char *optimizer_measure(const optimizer *o);
 /* The i-th vector that it keeps between steps: its name, NULL past the last one, and how many numbers it has. */
 const char *optimizer_state_name(const optimizer *o, int i);
 int64_t optimizer_state_floats(const optimizer *o, int i);

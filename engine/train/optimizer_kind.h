@@ -43,6 +43,10 @@ typedef struct optimizer_kind {
 	optimizer_state states[OPTIMIZER_MAX_STATES + 1];
 	bool undecayed; /* weights do not decay unless a recipe asks for it */
 	bool bf16_copy; /* keeps the bf16 copy of the weights, which is not saved, up to date */
+	/* By which of the options the states are measured, as a word. A job that begins with a model takes over the
+	 * states that the one before it left where this is the same (optimizer_file.h). NULL: every job begins with
+	 * none. */
+	const char *(*measure)(const train_options *o);
 	/* Appends the update. The weights change in the last node and nowhere else, and nothing changes when norm2 is
 	 * not finite, but the copy is written. */
 	void (*build_update)(graph *g, const optimizer_values *v, const train_options *o);

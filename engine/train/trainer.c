@@ -37,6 +37,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/train/checkpoint.h"
+#include "engine/train/optimizer_file.h"
 
 enum {
 	/* How long one call waits for a device that works behind the host's back, and how often it looks. */
@@ -624,6 +625,18 @@ status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const 
 	status s = checkpoint_write(folder, &parts, tok, state, id, about, err);
 	json_decref(state);
 	return s;
+}
+
+status trainer_save_model(const trainer *t, const tokenizer *tok, const char *folder, error *err)
+{
+	TRY(model_save(trainer_model(t), folder, err));
+	TRY(tokenizer_save(tok, folder, err));
+	return optimizer_measure(t->optimizer) ? optimizer_file_write(folder, t->optimizer, err) : STATUS_OK;
+}
+
+status trainer_continue(trainer *t, const char *folder, error *err)
+{
+	return optimizer_file_continue(folder, t->optimizer, err);
 }
 
 status trainer_resume(trainer *t, const char *folder, error *err)

@@ -122,6 +122,13 @@ status trainer_settle(trainer *t, error *err);
  * first, and a step in progress is not part of it and will be done again. */
 status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
                     error *err);
+/* What a finished run gives, behind trainer_conclude, into an existing folder: config.json, model.safetensors,
+ * tokenizer.json and, of an optimiser whose states the next job takes over, optimizer.safetensors. */
+status trainer_save_model(const trainer *t, const tokenizer *tok, const char *folder, error *err);
+/* Before the first advance of a run that begins with the model of `folder`: take over what an optimiser left there, if
+ * it is of the same kind and measure as the run's. STATUS_STORAGE: the file is damaged; STATUS_INVALID: it does not fit
+ * the model. After an error the trainer must be freed. */
+status trainer_continue(trainer *t, const char *folder, error *err);
 /* Continue from a checkpoint folder, which may be one of a run with another number of ranks; each rank has to: weights,
  * moments, position and progress. It must have been written with the same model configuration, options and data:
  * STATUS_INVALID names what differs. STATUS_STORAGE: a file of it is damaged or missing. After another error the

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from engine_client import DATA, END, SANITIZED, Daemon, EngineError, daemon, engine, frame, train
+from engine_client import DATA, END, SANITIZED, TEXT, Daemon, EngineError, daemon, engine, frame, job_params, train
 
 CONFIG = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 259, "n_positions": 32, "n_embd": 8, "n_layer": 2,
           "n_head": 2, "bos_token_id": None, "eos_token_id": None, "transformers_version": "4.57.0", "dtype": "float32"}
@@ -178,6 +178,50 @@ def test_every_file_of_a_model_goes_out_as_it_came(engine):
         with pytest.raises(EngineError) as e:
             engine.download("model.file", {"id": "whole", "name": name})
         assert (e.value.status, e.value.param) == (404, "name")
+
+
+def continued(engine, model):
+    """The files of what a job makes that begins with a model."""
+    params = job_params(engine.add_file(TEXT), 4, "trilinear")
+    del params["additive"]["config"]
+    done = engine.wait_job(engine.call("job.create", {**params, "model": model})["id"])
+    assert done["status"] == "succeeded", done["error"]
+    return exported(engine, done["fine_tuned_model"])
+
+
+def exported(engine, model):
+    names = [f["name"] for f in engine.call("model.files", {"id": model})["data"]]
+    return {name: engine.download("model.file", {"id": model, "name": name})[1] for name in names}
+
+
+def test_statistics_of_an_optimiser_go_out_and_in_and_the_next_job_goes_on_with_them(engine):
+    model = train(engine, 6, architecture="trilinear")
+    files = exported(engine, model)
+    assert "optimizer.safetensors" in files and "optimizer.safetensors" not in exported(engine, train(engine, 2))
+    engine.upload("model.import", {"id": "with"}, file=files)
+    engine.upload("model.import", {"id": "without"}, archive=tar({k: v for k, v in files.items() if k != "optimizer.safetensors"}))
+    assert exported(engine, "with") == files
+    expected, anew = continued(engine, model), continued(engine, "without")
+    assert continued(engine, "with") == expected
+    assert anew["model.safetensors"] != expected["model.safetensors"]
+    about = [json.loads(f["optimizer.safetensors"][8:].split(b"}}")[0] + b"}}")["__metadata__"] for f in (files, expected, anew)]
+    assert [x["updates"] for x in about] == ["6", "10", "4"] and {(x["optimizer"], x["measure"]) for x in about} == {("normalized_sgd", "rms")}
+    for kind in ("adamw", "sgd"):
+        job = engine.call("job.create", {"model": model, "training_file": engine.add_file(TEXT), "additive": {"sequence_length": 64, "max_steps": 2, "optimizer": kind}})
+        assert engine.wait_job(job["id"])["status"] == "succeeded"
+
+
+def test_statistics_that_do_not_fit_end_the_job_that_begins_with_them(engine):
+    files = exported(engine, train(engine, 2, architecture="trilinear"))
+    engine.upload("model.import", {"id": "cut"}, file={**files, "optimizer.safetensors": files["optimizer.safetensors"][:100]})
+    about = {"__metadata__": {"optimizer": "normalized_sgd", "measure": "rms", "updates": "2"}, "row_squares": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+    header = json.dumps(about).encode()
+    engine.upload("model.import", {"id": "short"}, file={**files, "optimizer.safetensors": len(header).to_bytes(8, "little") + header + bytes(4)})
+    for model in ("cut", "short"):
+        params = job_params(engine.add_file(TEXT), 4, "trilinear")
+        del params["additive"]["config"]
+        done = engine.wait_job(engine.call("job.create", {**params, "model": model})["id"])
+        assert done["status"] == "failed" and done["error"]["param"] == "model" and "optimizer.safetensors" in done["error"]["message"], done["error"]
 
 
 # --- what is refused ----------------------------------------------------------------------------

@@ -189,7 +189,9 @@ static status open_trainer(training *t, device *d, error *err)
 		s = job_check_blame(err, s, "model", strrchr(p->base, '/') + 1);
 	TRY(s);
 	TRY(trainer_new(&t->trainer, m, &p->options, p->train, p->valid, err));
-	s = p->resume[0] ? trainer_resume(t->trainer, p->resume, err) : STATUS_OK;
+	if (!p->resume[0])
+		return p->base[0] ? trainer_continue(t->trainer, p->base, err) : STATUS_OK;
+	s = trainer_resume(t->trainer, p->resume, err);
 	if (has_other_data(err)) {
 		err->status = STATUS_STORAGE;
 		return STATUS_STORAGE;
@@ -251,7 +253,7 @@ static bool save_is_due(const training *t)
 	return wait && clock_ns() - t->saved_ns >= wait;
 }
 
-/* The trained model as a folder of its own, without the optimiser. */
+/* The trained model as a folder of its own. */
 static void finish(training *t, device *d)
 {
 	const training_plan *p = t->plan;
@@ -260,9 +262,7 @@ static void finish(training *t, device *d)
 	if (s == STATUS_OK)
 		s = file_make_folders(p->result, &err);
 	if (s == STATUS_OK)
-		s = model_save(trainer_model(t->trainer), p->result, &err);
-	if (s == STATUS_OK)
-		s = tokenizer_save(p->tokenizer, p->result, &err);
+		s = trainer_save_model(t->trainer, p->tokenizer, p->result, &err);
 	if (s == STATUS_OK)
 		s = catalog_seal(p->name, p->result, "user", &err);
 	error_settle(&err, s);

@@ -130,7 +130,7 @@ static status refuse_strays(const char *folder, error *err)
 	if (!dir)
 		return file_error(err, folder, "cannot open folder");
 	for (struct dirent *e; s == STATUS_OK && (e = readdir(dir));)
-		if (is_weights(e->d_name) && strcmp(e->d_name, WEIGHTS) != 0)
+		if (is_weights(e->d_name) && !model_file_find(e->d_name))
 			s = error_set(err, STATUS_INVALID, e->d_name,
 			              "%.100s is not part of the model: no " MODEL_WEIGHTS_INDEX " names it",
 			              e->d_name);

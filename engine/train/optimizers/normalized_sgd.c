@@ -23,11 +23,18 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 	                                          .rms = o->step_size == STEP_SIZE_RMS});
 }
 
+/* Squares are of a row's norm or of its root mean square. */
+static const char *measure(const train_options *o)
+{
+	return o->step_size == STEP_SIZE_RMS ? "rms" : "norm";
+}
+
 const optimizer_kind optimizer_kind_normalized_sgd = {
     .name = "normalized_sgd",
     .options = (const char *const[]){"step_size", "weight_decay", "decayed", NULL},
     .states = {{"row_squares", STATE_PER_ROW}},
     .undecayed = true, /* as in the source */
     .bf16_copy = true,
+    .measure = measure,
     .build_update = build_update,
 };

@@ -1,8 +1,12 @@
-/* What a recipe may add to plain training: an average of the weights, the noise of gradients, a range test. */
+/* What a recipe may add to plain training: an average of the weights, the noise of gradients, a range test; what it
+ * takes over of a model. */
+#include "engine/model/safetensors.h"
+#include "engine/train/optimizer_kind.h"
 #include "engine/train/range_test.h"
 #include "tests/unit/train/fixture.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static int64_t floats_of(const trainer *t)
 {
@@ -235,6 +239,101 @@ static void a_range_test_raises_the_rate_by_equal_factors_and_resumes(void **sta
 	trainer_free(again);
 }
 
+/* All records a step, so that the order of a run's data does not matter. */
+static train_options whole_text_options(const fixture *f)
+{
+	train_options o = fixture_options();
+	o.optimizer = optimizer_kind_find("normalized_sgd");
+	o.schedule = SCHEDULE_CONSTANT;
+	o.warmup_steps = 0;
+	o.weight_decay = 0;
+	o.learning_rate = 0.02;
+	o.batch_size = dataset_records(f->train);
+	o.max_steps = 20;
+	return o;
+}
+
+/* A run that begins with the model of a folder, after its steps; taken: what an optimiser left there too. */
+static trainer *begin_with(const fixture *f, const char *folder, const train_options *o, bool taken, int64_t steps)
+{
+	model *m;
+	trainer *t;
+	assert_int_equal(model_open(&m, folder, DTYPE_F32, f->backend, NULL), STATUS_OK);
+	assert_int_equal(trainer_new(&t, m, o, f->train, NULL, NULL), STATUS_OK);
+	if (taken)
+		assert_int_equal(trainer_continue(t, folder, NULL), STATUS_OK);
+	fixture_run(t, steps, 0);
+	return t;
+}
+
+/* The greatest difference between the weights of two runs. */
+static double apart(const fixture *f, const trainer *a, const trainer *b)
+{
+	float *x = fixture_weights(f, trainer_model(a)), *y = fixture_weights(f, trainer_model(b));
+	double most = 0;
+	for (int64_t i = 0; i < floats_of(a); i++)
+		most = fmax(most, fabs((double)x[i] - (double)y[i]));
+	free(x);
+	free(y);
+	return most;
+}
+
+static void a_run_that_begins_with_a_model_goes_on_with_the_statistics_of_its_rows(void **state)
+{
+	const fixture *f = *state;
+	train_options o = whole_text_options(f), other = o;
+	other.step_size = o.step_size == STEP_SIZE_RMS ? STEP_SIZE_NORM : STEP_SIZE_RMS;
+	trainer *whole = fixture_trainer(f, 0, &o, NULL), *first = fixture_trainer(f, 0, &o, NULL);
+	char path[128];
+	snprintf(path, sizeof path, "%s/continued", f->folder);
+	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	fixture_run(whole, 8, 0);
+	fixture_run(first, 5, 0);
+	assert_int_equal(trainer_save_model(first, f->tokenizer, path, NULL), STATUS_OK);
+	trainer *taken = begin_with(f, path, &o, true, 3), *anew = begin_with(f, path, &o, false, 3);
+	assert_true(apart(f, whole, taken) <= 1e-4);
+	assert_true(apart(f, whole, anew) >= 1e-3);
+	trainer *others[] = {begin_with(f, path, &other, true, 1), begin_with(f, path, &other, false, 1)};
+	assert_true(apart(f, others[0], others[1]) == 0);
+	assert_int_equal(trainer_save(first, f->tokenizer, path, "id", NULL, NULL),
+	                 STATUS_OK); /* so has a checkpoint */
+	trainer *checkpoint = begin_with(f, path, &o, true, 3);
+	assert_same_weights(f, taken, checkpoint);
+	trainer *all[] = {whole, first, taken, anew, others[0], others[1], checkpoint};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		trainer_free(all[i]);
+}
+
+static void statistics_that_do_not_fit_a_model_are_refused_and_other_optimisers_leave_none(void **state)
+{
+	const fixture *f = *state;
+	train_options o = whole_text_options(f), plain = fixture_options();
+	float rows[3] = {0};
+	const safetensors_item item = {.name = "row_squares", .type = ST_F32, .rank = 1, .dim = {3}, .data = rows};
+	char path[128], file[160];
+	snprintf(path, sizeof path, "%s/misfit", f->folder);
+	snprintf(file, sizeof file, "%s/optimizer.safetensors", path);
+	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	trainer *t = fixture_trainer(f, 0, &plain, f->valid);
+	assert_int_equal(trainer_save_model(t, f->tokenizer, path, NULL), STATUS_OK);
+	assert_int_equal(access(file, F_OK), -1);
+	trainer_free(t);
+	t = fixture_trainer(f, 0, &o, NULL);
+	assert_int_equal(trainer_continue(t, path, NULL), STATUS_OK); /* there is none */
+	static const char *const updates[] = {"5", "x", "-1", ""};
+	for (int i = 0; i < 4; i++) {
+		json_t *about = json_pack("{s:s, s:s, s:s}", "optimizer", "normalized_sgd", "measure",
+		                          o.step_size == STEP_SIZE_RMS ? "rms" : "norm", "updates", updates[i]);
+		assert_int_equal(safetensors_write(file, &item, 1, about, NULL), STATUS_OK);
+		json_decref(about);
+		error err = ERROR_INIT;
+		assert_int_equal(trainer_continue(t, path, &err), STATUS_INVALID);
+		assert_string_equal(err.param, "model");
+		assert_non_null(strstr(err.message, i == 0 ? "row_squares" : "updates"));
+	}
+	trainer_free(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -244,6 +343,8 @@ int main(void)
 	    cmocka_unit_test(the_noise_scale_is_that_of_the_gradients_of_a_step),
 	    cmocka_unit_test(a_range_test_finds_where_the_loss_falls_fastest_and_ends_where_it_rises),
 	    cmocka_unit_test(a_range_test_raises_the_rate_by_equal_factors_and_resumes),
+	    cmocka_unit_test(a_run_that_begins_with_a_model_goes_on_with_the_statistics_of_its_rows),
+	    cmocka_unit_test(statistics_that_do_not_fit_a_model_are_refused_and_other_optimisers_leave_none),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
