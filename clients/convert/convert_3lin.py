@@ -15,6 +15,8 @@ import safetensors.numpy
 TAPS = 16  # of a combiner: its inputs are TAPS times the width of values
 MATRICES = (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "Combiner"))  # ours, theirs; in a file's order
 MAX_SIZE, MAX_ATTENTIONS, HASHED_ROWS = 1 << 24, 256, 2048
+ROW_DECAY = float(numpy.float32(0.99))  # of statistics, for each update
+MEASURES = {"seed": "norm", "head": "rms"}  # of a row's gradient: its square, or the mean square of its numbers
 TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS = "TUNE_FINAL_LAYER", "TUNE_EMBED", "TAIL_LOSS", "COMBINE_LAYERS", "ABS_POSITIONS"
 DOCUMENTS, HASHED, MATCHES, BOTH_WAYS = "USE_DOC_START_TOKEN", "HASHED_EMBED", "PPM", "MLM_BERT"
 MATCH_WINDOW = 4096  # tokens in which the source looks for a match
@@ -135,20 +137,20 @@ def read_matrix(file, x, name):
 
 
 def read_table(file, x, name):
+    """It and its statistics, by name."""
     table = read_matrix(file, x, name)
-    file.array("<f4", 1, f"{name}.SumWeight")
-    read_vector(file, f"{name}.RowDisp", len(table))
-    return table
+    total = file.array("<f4", 1, f"{name}.SumWeight")
+    return {name: table, f"{name}.SumWeight": total, f"{name}.RowDisp": read_vector(file, f"{name}.RowDisp", len(table))}
 
 
 def read_saved(file, x):
-    arrays = {"LabelEmbed": read_table(file, x, "LabelEmbed")}
+    arrays = read_table(file, x, "LabelEmbed")
     expect(file, "LayerArr", len(x["Layers"]))
     for l, layer in enumerate(x["Layers"]):
         expect(file, f"LayerArr[{l}]", len(layer))
         for a in range(len(layer)):
             arrays |= {name: read_matrix(file, x, name) for name in (f"LayerArr[{l}][{a}].{theirs}" for _, theirs in MATRICES)}
-    return arrays | {"FinalLayer": read_table(file, x, "FinalLayer"), "Bias": read_vector(file, "Bias", x["VocabSize"])}
+    return arrays | read_table(file, x, "FinalLayer") | {"Bias": read_vector(file, "Bias", x["VocabSize"])}
 
 
 def read_packed(file, x):
@@ -160,21 +162,22 @@ def read_packed(file, x):
             if rms != 0:
                 row[:] = file.array("<f2", len(row), name).astype("<f4") * rms
     for name in ("LabelEmbed", "FinalLayer"):
-        file.array("<f4", len(arrays[name]) + 1, f"{name}.RowDisp")
+        arrays[f"{name}.RowDisp"] = file.array("<f4", len(arrays[name]), f"{name}.RowDisp")
+        arrays[f"{name}.SumWeight"] = file.array("<f4", 1, f"{name}.SumWeight")
     return arrays
 
 
 def tables(x, embed):
-    """Rows of E: the start's, positions, the unknown token's, tokens, the same two of matches; or what labels are hashed to."""
+    """What is said of each row of E, in our tables. Rows of E: the start's, positions, the unknown token's, tokens, the same two of matches; or what labels are hashed to."""
     if HASHED in x["Flags"]:
         return {"words.weight": embed}
     ends = numpy.cumsum([1, places_of(x), 1, x["VocabSize"], 1])
     start, places, unknown, words, no_match, matches = numpy.split(embed, ends) if MATCHES in x["Flags"] else [*numpy.split(embed, ends[:3]), None, None]
     out = {"words.weight": numpy.concatenate([words, unknown, start])}
-    if len(places):
-        out["positions.weight"] = places
     if MATCHES in x["Flags"]:
         out["matches.weight"] = numpy.concatenate([matches, no_match])
+    if len(places):
+        out["positions.weight"] = places
     return out
 
 
@@ -184,6 +187,40 @@ def tensors(x, arrays):
     for number, at in enumerate(attention_names(x)):
         out |= {f"attentions.{number}.{ours}.weight": arrays[f"{at}.{theirs}"] for ours, theirs in MATRICES}
     return {name: numpy.ascontiguousarray(array, numpy.float32) for name, array in out.items()}
+
+
+def gradient_unit(args, x, name):
+    """The source's gradient of a table, over that of the mean loss of a token: it is of the sum, and leaves factors out."""
+    unit = args.step_tokens * {"seed": 1 / 4, "head": 2.0**-12}[args.profile]
+    bare = args.trained_on == "gpu" or (args.profile == "head" and name == "FinalLayer")  # without the factor of the product
+    return unit * x["Dim"] ** 0.5 if bare else unit
+
+
+def statistics(args, x, arrays):
+    """(row_squares as the engine's optimiser lays it out, the updates that were made), or None where there were none."""
+    trained = [name for name, flag in (("LabelEmbed", TUNE_EMBED), ("FinalLayer", TUNE_FINAL)) if flag in x["Flags"]]
+    totals = {name: float(arrays[f"{name}.SumWeight"][0]) for name in trained}
+    for name, total in totals.items():
+        need(0 <= total < 101, f"{name}.SumWeight", f"{total}, where the sum of weights is from 0 to 100")
+        squares = arrays[f"{name}.RowDisp"]
+        need(numpy.isfinite(squares).all() and (squares >= 0).all(), f"{name}.RowDisp", "has numbers that are negative or not finite")
+    if not any(totals.values()):
+        return None
+    left = max(1e-6, 1 - (1 - ROW_DECAY) * max(totals.values()))  # of weights that add up for ever
+    updates = round(numpy.log(left) / numpy.log(ROW_DECAY))
+    ours = (1 - ROW_DECAY**updates) / (1 - ROW_DECAY)
+    rows = {name: arrays[f"{name}.RowDisp"] * (ours / totals[name] / gradient_unit(args, x, name) ** 2) for name in trained if totals[name]}
+    parts = list(tables(x, rows.get("LabelEmbed", numpy.zeros(x["LabelCount"]))).values()) if TUNE_EMBED in x["Flags"] else []
+    matrices = sum(shape_of(x, f"{at}.{theirs}")[0] for at in attention_names(x) for _, theirs in MATRICES)
+    parts.append(numpy.zeros(matrices))
+    if TUNE_FINAL in x["Flags"]:
+        parts.append(rows.get("FinalLayer", numpy.zeros(x["VocabSize"])))
+    return numpy.concatenate(parts).astype(numpy.float32), updates
+
+
+def save_statistics(args, row_squares, updates):
+    about = {"optimizer": "normalized_sgd", "updates": str(updates), "measure": MEASURES[args.profile]}
+    safetensors.numpy.save_file({"row_squares": row_squares}, args.folder / "optimizer.safetensors", about)
 
 
 def config(x, profile, weight_bits, vector_bits):
@@ -211,10 +248,19 @@ def convert(args):
     arrays = (read_packed if args.packed else read_saved)(file, x)
     file.end()
     out = config(x, args.profile, args.weight_bits, args.vector_bits)
+    kept = statistics(args, x, arrays) if args.step_tokens else None
     args.folder.mkdir(parents=True, exist_ok=True)
     with open(args.folder / "config.json", "x", encoding="utf-8") as text:
         json.dump(out, text, indent=2)
     safetensors.numpy.save_file(tensors(x, arrays), args.folder / "model.safetensors")
+    if kept:
+        save_statistics(args, *kept)
+
+
+def positive(text):
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of tokens")
+    return int(text)
 
 
 def main(argv=None):
@@ -226,6 +272,8 @@ def main(argv=None):
     parser.add_argument("--one-document", action="store_true", help="read a model that forgets at document starts, and never forget")
     parser.add_argument("--weight-bits", type=int, choices=(8, 32), help="of weights in products: codes, as the source trains with (default), or the file's own numbers")
     parser.add_argument("--vector-bits", type=int, choices=(8, 32), default=32, help="of vectors in products: 8 as on the source's GPUs, or not rounded (default)")
+    parser.add_argument("--step-tokens", type=positive, metavar="N", help="tokens that one update of the source learned from: with it, the optimiser's statistics are converted too")
+    parser.add_argument("--trained-on", choices=("gpu", "cpu"), default="gpu", help="which of the source's programs made them (default gpu)")
     args = parser.parse_args(argv)
     try:
         convert(args)

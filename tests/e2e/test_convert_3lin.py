@@ -248,3 +248,128 @@ def test_a_file_that_is_cut_too_long_or_of_another_kind_is_refused(tmp_path):
     assert (tmp_path / "model" / "config.json").read_text() == "mine"
     (tmp_path / "model" / "config.json").unlink()
     assert convert(tmp_path, saved("head", flags=4), "--profile", "head", "--one-document")[1]["weight_bits"] == 8
+
+
+# --- statistics of the optimiser ----------------------------------------------------------------
+
+
+def kept(tmp_path):
+    """row_squares, by our tables, and what the file says of itself."""
+    arrays, about = tensors.read(tmp_path / "model" / "optimizer.safetensors")
+    rows, at, out = arrays["row_squares"], 0, {}
+    weights = tensors.read(tmp_path / "model" / "model.safetensors")[0]
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    parts = [name for name in ("words", "matches", "positions") if f"{name}.weight" in weights and config["train_embeddings"]]
+    attentions = [f"attentions.{n}.{part}" for n in range(sum(map(len, config["attentions"]))) for part in ("query", "key", "gate", "value", "combiner")]
+    for name in [*parts, *attentions, *(["head"] if config["train_head"] else [])]:
+        out[name] = rows[at : at + len(weights[f"{name}.weight"])]
+        at += len(out[name])
+    assert at == len(rows) and rows.dtype == numpy.float32
+    return out, about
+
+
+@pytest.mark.parametrize("profile, where", [(profile, where) for profile in TOY for where in ("cpu", "gpu")])
+def test_statistics_are_those_of_the_mean_gradient_and_lie_where_the_rows_lie(tmp_path, profile, where):
+    convert(tmp_path, saved(profile, flags=8 | 0x10), "--profile", profile, "--step-tokens", "30", "--trained-on", where)
+    rows, about = kept(tmp_path)
+    unit = 30 / (4 if profile == "seed" else 4096)
+    bare = {"words": where == "gpu", "head": where == "gpu" or profile == "head"}
+    places = {"words": numpy.array([2, 3, 4, 1, 0]), "head": numpy.arange(V)}
+    # 7 updates have a sum of weights of 6.79; the file says 7, between which and the nearest number of updates the rest is a factor.
+    ours = sum(0.99**i for i in range(int(about["updates"])))
+    assert about == {"optimizer": "normalized_sgd", "measure": "norm" if profile == "seed" else "rms", "updates": "7"}
+    for name, place in places.items():
+        factor = unit * (math.sqrt(D) if bare[name] else 1)
+        assert rows[name] / ours == pytest.approx(place / 7 / factor**2, rel=1e-5), name
+    assert not any(rows[name].any() for name in rows if name not in places)
+
+
+def test_statistics_are_left_out_where_nothing_says_how_many_tokens_a_step_had_or_no_table_is_trained(tmp_path):
+    blobs = [(saved("seed", flags=8 | 0x10), []), (saved("seed"), ["--step-tokens", "30"])]
+    for blob, options in blobs:
+        convert(tmp_path, blob, "--profile", "seed", *options)
+        assert not (tmp_path / "model" / "optimizer.safetensors").exists()
+        (tmp_path / "model" / "config.json").unlink()
+
+
+@pytest.mark.parametrize("flags, names", [(0x10 | 2, ["words", "matches"]), (0x10 | 0x800, ["words", "positions"])])
+def test_statistics_of_matches_and_positions_are_with_their_tables_and_packed_files_have_them_too(tmp_path, flags, names):
+    places = 5 if flags & 0x800 else 0
+    layers = [[(0, 0, 0)], [(0, 0, 0)]]
+    arrays = matrices(layers, 2 * V + 3 if flags & 2 else V + 2 + places)
+    windows = (places,) if places else (2, 64)
+    options = dict(layers=layers, flags=flags, labels=len(arrays[0]), windows=windows)
+    rows = numpy.arange(len(arrays[0]), dtype=float)
+    for packing in (False, True):
+        blob = packed(arrays, **options) if packing else saved("head", arrays, **options)
+        convert(tmp_path, blob, "--profile", "head", "--step-tokens", "4096", "--trained-on", "cpu", *(["--packed"] if packing else []))
+        found, about = kept(tmp_path)
+        first = 1 + places
+        order = {"words": [*range(first + 1, first + 1 + V), first, 0], "positions": [*range(1, first)], "matches": [V + 3, V + 4, V + 5, V + 2]}
+        total = len(rows) if packing else 7
+        for name in names:
+            assert found[name] / sum(0.99**i for i in range(int(about["updates"]))) == pytest.approx(rows[order[name]] / total, rel=1e-5)
+        (tmp_path / "model" / "config.json").unlink()
+
+
+def test_statistics_that_no_run_leaves_are_refused(tmp_path):
+    good = saved("seed", flags=8)
+    at = good.rindex(vector(BIAS)) - 4 * V
+    wrong = {"FinalLayer.RowDisp": good[:at] + struct.pack("<f", -1) + good[at + 4 :], "FinalLayer.SumWeight": good[: at - 12] + struct.pack("<f", 200) + good[at - 8 :]}
+    for problem, blob in wrong.items():
+        with pytest.raises(SystemExit, match=problem):
+            convert(tmp_path, blob, "--profile", "seed", "--step-tokens", "1")
+        assert not (tmp_path / "model").exists()
+    for number in ("0", "-1", "x"):
+        with pytest.raises(SystemExit):
+            convert(tmp_path, good, "--profile", "seed", "--step-tokens", number)
+
+
+STEPS = [ROOT.parent / "shared" / "golden" / "seeds" / f"3lin_s_train_tune_step{n}.safetensors" for n in (1, 10)]
+
+
+def source_file(arrays, config, step):
+    """What the source would have saved behind so many steps of the set."""
+    def of(name):
+        return arrays[f"w{step}.{name}"].astype("<f4")
+
+    layers = [[(slope, hyper, bool(wide))] for slope, hyper, wide in config["layers"]]
+    out = header("seed", layers, config["flags"], config["labels"], (config["window"], config["wide_window"]),
+                 Dim=config["D"], QDim=config["Q"], TTDim=config["T"], VocabSize=config["V"])
+    table = [matrix(of(t)) + of(f"{t}.sum_weight").tobytes() + vector(of(f"{t}.row_disp")) for t in ("E", "F")]
+    out += table[0] + integers(len(layers))
+    for l in range(len(layers)):
+        out += integers(1) + b"".join(matrix(of(f"L{l}.{m}")) for m in ("QK", "QV", "K", "V", "C"))
+    return out + table[1] + vector(arrays["w0.bias"])
+
+
+@pytest.mark.skipif(not STEPS[0].exists(), reason="the source's steps are not beside the repository")
+def test_a_job_goes_on_from_a_converted_model_with_the_steps_of_the_run_that_was_not_interrupted(own_service, tmp_path):
+    (first, _), (last, about) = map(tensors.read, STEPS)
+    config = json.loads(about["config"])
+    letters = "abcdefghijk"
+    tokens = [first[f"tokens_frag{i}"] for i in range(2)]
+    text = "".join(json.dumps({"text": "".join(letters[t] for t in part)}) + "\n" for part in tokens)
+    tokenizer = {"version": "1.0", "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}
+    recipe = {"sequence_length": 22, "batch_size": 2, "max_steps": 9, "optimizer": "normalized_sgd", "step_size": "norm", "schedule": "constant",
+              "learning_rate": config["lr"], "warmup_steps": 0, "validation_fraction": 0, "reset_at_document": True}
+    far = {}
+    for name, options in {"kept": ["--step-tokens", "29", "--trained-on", "cpu"], "anew": []}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        convert(folder, source_file(first, config, 1), "--profile", "seed", "--weight-bits", "32", *options)
+        (folder / "model" / "tokenizer.json").write_text(json.dumps(tokenizer))
+        push = subprocess.run([PROGRAM.parent / "additive", "--url", own_service.url, "models", "push", folder / "model", name], capture_output=True, text=True)
+        assert push.returncode == 0, push.stderr
+        job = own_service.ok("POST", "/v1/fine_tuning/jobs", {"model": name, "training_file": own_service.upload(text, "text.jsonl"), "seed": 1, "additive": recipe})
+        done = own_service.wait_job(job["id"])
+        assert done["status"] == "succeeded", done
+        raw = own_service.request("GET", f"/v1/models/{done['fine_tuned_model']}/files/model.safetensors")[1]
+        (folder / "result").write_bytes(raw)
+        got = tensors.read(folder / "result")[0]
+        want = {"head": last["w10.F"], "words": last["w10.E"][[*range(2, 13), 1, 0]]}
+        want |= {f"attentions.{l}.{ours}": last[f"w10.L{l}.{theirs}"] for l in range(2) for ours, theirs in
+                 (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "C"))}
+        far[name] = {part: numpy.abs(got[f"{part}.weight"] - m).max() for part, m in want.items()}
+    assert max(far["kept"].values()) <= 1e-5, far["kept"]
+    assert far["anew"]["words"] > 1e-2 and far["anew"]["head"] > 1e-2, far["anew"]
