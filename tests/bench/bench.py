@@ -1,9 +1,10 @@
 """make bench: what this machine can do at most, how near the engine comes to it, and how fast PyTorch is beside it.
 
-    bench.py --bin build/bench --out build/bench [--quick] [--text FILE] [--parts ops,train,…]
+    bench.py --bin build/bench --out build/bench [--quick] [--ours] [--text FILE] [--parts ops,training,…]
 
 Everything is measured in this one run; what is compared takes turns. Each part leaves its raw figures in OUT/PART.json;
-the tables go to standard output and OUT/table.md, the plots to OUT/*.svg.
+the tables go to standard output and OUT/table.md, the plots to OUT/*.svg. --ours measures our programs alone, without plots: it needs
+numpy and none of requirements.txt.
 """
 
 import argparse
@@ -20,7 +21,6 @@ import time
 
 import numpy
 
-import plots
 import quality
 import variants
 from contest import Contestant, Failure, run, take_turns
@@ -90,7 +90,7 @@ def rotary(positions, vocab=VOCAB):
 
 def trilinear(positions, vocab=VOCAB):
     """3Lin with the parameters of gpt2 at CONTEXT, 8-bit weights and vectors; one attention of six sees all positions."""
-    config = quality.trilinear(128, vocab, positions, quality.gpt2_cost(128, 6, vocab, CONTEXT)[0])
+    config = quality.trilinear(128, 6, vocab, positions, quality.gpt2_cost(128, 6, vocab, CONTEXT)[0])
     return json.dumps({**config, "weight_bits": 8, "vector_bits": 8})
 
 
@@ -151,12 +151,12 @@ def describe(bench):
         "revision": revision.strip(),
         "python": platform.python_version(),
         "command": " ".join(sys.argv),
-        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")},
+        **{name: importlib.metadata.version(name) for name in (("numpy",) if bench.options.ours else ("torch", "transformers", "numpy"))},
     }
     bench.keep("machine", facts)
     bench.say(
         f"{facts['date']}, {model}, {bench.threads} cores, revision {facts['revision']}; "
-        f"Python {facts['python']}, torch {facts['torch']}, transformers {facts['transformers']}; `{facts['command']}`"
+        f"{', '.join(f'{name} {facts[name]}' for name in ('python', 'torch', 'transformers') if name in facts)}; `{facts['command']}`"
     )
     if load > 0.5:
         bench.say(f"The machine was busy when this began (load {load:.1f}): do not trust the figures.")
@@ -409,7 +409,7 @@ def training(bench):
         name: (bench.program("bench_train", config(CONTEXT), 2, CONTEXT), bench.threads)
         for name, config in {**MODELS, "rotary SwiGLU": rotary}.items()
     }
-    searches = [variants.training_additive(bench), variants.training_gpt2(bench), variants.training_rotary(bench)]
+    searches = [] if bench.options.ours else [variants.training_additive(bench), variants.training_gpt2(bench), variants.training_rotary(bench)]
     figures = duel(bench, "training", ours, searches, 4, 3)
     base = figures["additive"]["seconds"]
     bench.say(
@@ -436,7 +436,7 @@ def decoding(bench):
     ours[f"additive fp32, {bench.threads} threads"] = (ours["additive fp32"][0], bench.threads)
     ours |= {f"trilinear {t}": (bench.program("bench_serve", "decode", trilinear(CONTEXT), t, CONTEXT), 1) for t in ("fp32", "int8")}
     ours["gpt2 fp32"] = (bench.program("bench_serve", "decode", gpt2(2 * CONTEXT), "fp32", CONTEXT), 1)
-    figures = duel(bench, "decoding", ours, [variants.decoding_gpt2(bench)], 128, 5)
+    figures = duel(bench, "decoding", ours, [] if bench.options.ours else [variants.decoding_gpt2(bench)], 128, 5)
     base = figures["additive fp32"]["seconds"]
     bench.say(f"Decoding one sequence at context {CONTEXT}, d 128, 4 heads, 6 layers, V {VOCAB}; one thread of ours")
     bench.table(
@@ -462,6 +462,7 @@ def main():
     parser.add_argument("--bin", default="build/bench", help="folder of the measuring programs")
     parser.add_argument("--out", default="build/bench", help="folder for results")
     parser.add_argument("--quick", action="store_true", help="fewer variants and steps: a few minutes")
+    parser.add_argument("--ours", action="store_true", help="our programs alone, without PyTorch and without plots")
     parser.add_argument(
         "--text", help="what to train on for the comparison of weights; default: this repository's sources"
     )
@@ -479,7 +480,10 @@ def main():
         except Failure as failure:
             failed = True
             bench.say(f"{part}: {failure}\n")
-    plots.draw(bench.results, options.out)
+    if not options.ours:
+        import plots
+
+        plots.draw(bench.results, options.out)
     with open(os.path.join(options.out, "table.md"), "w") as file:
         file.write("\n".join(bench.lines) + "\n")
     bench.note("done")

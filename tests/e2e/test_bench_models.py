@@ -1,0 +1,33 @@
+"""The models that the benchmarks compare have the sizes that the comparison says."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+
+import bench  # noqa: E402
+import quality  # noqa: E402
+
+VOCAB, LENGTH = 8192, 2048
+
+
+def parameters(c):
+    """Of 3Lin: two tables with a row for each token, and two more in the first; in each attention two matrices of keys, two of values, the combiner."""
+    d, per_attention = c["hidden_size"], 2 * c["key_size"] + 2 * c["value_size"] + 16 * c["value_size"]
+    return (2 * c["vocab_size"] + 2) * d + c["vocab_size"] + c["n_layer"] * per_attention * d
+
+
+@pytest.mark.parametrize("positions", [LENGTH, 65536])
+def test_the_trilinear_model_of_the_benchmarks_has_the_parameters_of_gpt2(positions):
+    config = json.loads(bench.trilinear(positions, VOCAB))
+    assert (config["n_layer"], config["n_positions"], config["vocab_size"]) == (12, positions, VOCAB)
+    assert parameters(config) == pytest.approx(quality.gpt2_cost(128, 6, VOCAB, LENGTH)[0], rel=0.01)
+
+
+def test_the_trilinear_models_of_the_comparison_of_quality_have_them_too():
+    every = quality.models(128, 4, 6, VOCAB, LENGTH, "service")
+    for name in ("trilinear 32 bits", "trilinear 2 bits"):
+        assert parameters(every[name]) == pytest.approx(quality.gpt2_cost(128, 6, VOCAB, LENGTH)[0], rel=0.01), name
