@@ -185,7 +185,7 @@ static tokenizer *make(error *err)
 {
 	tokenizer *t = memory_new(1, sizeof *t);
 	if (t)
-		t->pad = t->end = t->begin = t->unknown = t->mask = TOKEN_NONE;
+		t->pad = t->end = t->begin = t->unknown = t->mask = t->raiser = TOKEN_NONE;
 	else
 		error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	return t;

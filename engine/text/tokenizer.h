@@ -164,10 +164,11 @@ typedef struct text_stream {
 	unsigned char held[4];
 	int n_held;
 	bool begun;     /* a token of text was pushed: some tokenizers drop the space before the first one */
+	bool raised;    /* the next character is to be changed, by the token before it */
 	bool each_byte; /* the tokenizer's: each byte of a broken character becomes a U+FFFD, not the longest part that
 	                   could have begun one */
 } text_stream;
-enum { TEXT_STREAM_ROOM = 3 * (TOKEN_MAX_BYTES + 3) };
+enum { TEXT_STREAM_ROOM = 3 * (TOKEN_MAX_BYTES + 4) };
 /* Append what a token completes to out (room for TEXT_STREAM_ROOM); returns the bytes written. flush: nothing more is
  * coming, held bytes become U+FFFD. */
 size_t text_stream_token(text_stream *s, const tokenizer *t, int32_t id, bool flush, char *out);

@@ -28,6 +28,9 @@ typedef struct tokenizer_kind {
 	bool (*frame)(const tokenizer *t, bool pair, tokenizer_frame *out);
 	/* Optional: as tokenizer_token_name, for 0 <= id < size. */
 	size_t (*token_name)(const tokenizer *t, int32_t id, char *out, size_t size);
+	/* With a `raiser`: change the first character of well-formed text behind it, in place, where there is room for
+	 * 3 bytes more; returns the bytes of all. */
+	size_t (*raise)(const tokenizer *t, char *text, size_t bytes);
 } tokenizer_kind;
 
 typedef struct tokenizer_trainer {
@@ -51,6 +54,7 @@ typedef struct tokenizer_file_data {
 struct tokenizer {
 	const tokenizer_kind *kind;
 	int32_t size, pad, end, begin, unknown, mask;
+	int32_t raiser; /* a token without text that changes the character behind it, as a capital's; TOKEN_NONE */
 	int32_t ends[TOKENIZER_MAX_ENDS];
 	int n_ends, n_files;
 	bool drops_leading_spaces; /* a text begins with the first token that is more than spaces */

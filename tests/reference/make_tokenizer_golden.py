@@ -3,18 +3,23 @@
 
     python3 tests/reference/make_tokenizer_golden.py tests/data/tokenizers [FAMILY …]
 
-Needs `tokenizers` (0.20 or newer), for t5 also `sentencepiece` and `protobuf`. Each folder has tokenizer.json and cases.json: a list of
+Needs `tokenizers` (0.20 or newer) and `numpy`, for t5 also `sentencepiece` and `protobuf`. Each folder has tokenizer.json and cases.json: a list of
 {"text", "plain", "trusted", "wrapped", "decoded"}: ids with names of special tokens as text, as tokens, with the template;
 and the text of "trusted" without special tokens. The vocabularies are learned from this repository's documents."""
 
 import json
 import os
 import random
+import re
 import sys
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "clients", "convert"))
+
+import tokenizer_3lin  # noqa: E402
+
 DOCUMENTS = ["README.md", "proto/PROTOCOL.md", "engine/README.md", "engine/tensor/README.md", "engine/serve/README.md"]
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -227,7 +232,38 @@ def trained():
     return t
 
 
-FAMILIES = [gpt2, llama3, qwen2, o200k, neox, roberta, digits, llama2, mistral, gemma, nfkc, nfd, trained, t5, unigram_bytes]
+def wordpiece():
+    """As BERT's model, of what the library's steps leave of a text."""
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    t.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()])
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    t.train_from_iterator(documents(), trainers.WordPieceTrainer(vocab_size=VOCABULARY, show_progress=False, limit_alphabet=100, special_tokens=["[UNK]", "[CLS]", "[SEP]"]))
+    return t
+
+
+def of_3lin(kind):
+    """As clients/convert makes it, of words and of what they begin with."""
+    words = []
+    for text in documents():
+        words += re.findall("[a-zа-я]{2,}", text.lower())
+    words += [word[:n] for word in set(words) for n in range(2, len(word)) if n % 3 != 1] + list("абвгдежзийклмнопрсту") + ["été", "日本"]
+    common = sorted(set(words), key=lambda w: (-words.count(w), w))[:400] + ["été", "日本"]
+    kept = [bytes([i]) for i in range(256)] + [b"", b""] + [w.encode() for w in dict.fromkeys([*common, *"абвгдежзийклмнопрсту"])]
+    found = {w: i for i, w in enumerate(kept) if len(w) > 1}
+    x = {"TokenizerType": kind, "Words": kept, "DocStartToken": 256, "CapitalWordToken": 257, "Letters": list(range(256)), "Word2Id": found, "TokenCount": len(kept)}
+    tokenizer_3lin.check(x, len(kept))
+    return Tokenizer.from_str(json.dumps(tokenizer_3lin.tokenizer_json(x)))
+
+
+def capital_pieces():
+    return of_3lin("TK_GREEDY_CAPITAL")
+
+
+def capital_words():
+    return of_3lin("TK_WORD_CAPITAL")
+
+
+FAMILIES = [gpt2, llama3, qwen2, o200k, neox, roberta, digits, llama2, mistral, gemma, nfkc, nfd, trained, t5, unigram_bytes, wordpiece, capital_pieces, capital_words]
 
 
 def is_unigram(t):

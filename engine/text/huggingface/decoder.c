@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/utf8.h"
 #include "engine/text/huggingface/bpe.h"
 #include "engine/text/huggingface/reading.h"
 
@@ -130,6 +131,21 @@ bool decoder_token(const decoder *d, const char *name, size_t bytes, bool first,
 	return true;
 }
 
+bool decoder_is_mark(const decoder *d, const char *text, size_t bytes)
+{
+	size_t length;
+	return d->mark && bytes > 0 && utf8_valid_prefix(text, bytes) == bytes &&
+	       pieces_first(text, &length) == d->mark && length == bytes;
+}
+
+uint32_t decoder_raise(const decoder *d, uint32_t c)
+{
+	for (int i = 0; i < d->n_raised; i++)
+		if (d->raised[i].from == c)
+			return d->raised[i].to;
+	return c;
+}
+
 /* --- reading ------------------------------------------------------------------------------------------ */
 
 static status keep_text(char room[64], size_t *bytes, const json_t *text, const char *path, error *err)
@@ -141,13 +157,39 @@ static status keep_text(char room[64], size_t *bytes, const json_t *text, const 
 	return STATUS_OK;
 }
 
+/* Behind Fuse: a mark and a character, which become one. */
+static status read_raised(decoder *d, const json_t *pattern, const json_t *content, const char *path, error *err)
+{
+	const char *from = json_string_value(pattern), *to = json_string_value(content);
+	size_t first = 0, second = 0, third = 0;
+	const uint32_t mark = from && from[0] ? pieces_first(from, &first) : 0;
+	const uint32_t c = mark && from[first] ? pieces_first(from + first, &second) : 0;
+	const uint32_t by = to && to[0] ? pieces_first(to, &third) : 0;
+	if (!c || first + second != json_string_length(pattern) || !by || third != json_string_length(content) ||
+	    (d->mark && mark != d->mark))
+		return reading_refuse(
+		    err, path,
+		    "is a Replace behind Fuse that is not of one character behind a mark, the same for "
+		    "all, by another, which is not supported");
+	if (d->n_raised == DECODER_MAX_RAISED)
+		return reading_refuse(err, path, "is one of more than %d behind Fuse", DECODER_MAX_RAISED);
+	d->mark = mark;
+	d->raised[d->n_raised].from = c;
+	d->raised[d->n_raised++].to = by;
+	return STATUS_OK;
+}
+
 static status read_replace(decoder *d, decoder_step *step, const json_t *part, const char *path, error *err)
 {
 	const json_t *pattern = json_object_get(json_object_get(part, "pattern"), "String");
 	TRY(reading_keys(part, path, (const char *const[]){"type", "pattern", "content", NULL}, err));
-	if (!pattern || json_string_length(pattern) == 0 || d->fused || d->bytes)
-		return reading_refuse(
-		    err, path, "is a Replace of a pattern, or behind Fuse or ByteFallback, which is not supported");
+	if (pattern && d->fused) {
+		d->count--;
+		return read_raised(d, pattern, json_object_get(part, "content"), path, err);
+	}
+	if (!pattern || json_string_length(pattern) == 0 || d->bytes)
+		return reading_refuse(err, path,
+		                      "is a Replace of a pattern, or behind ByteFallback, which is not supported");
 	step->apply = apply_replace;
 	TRY(keep_text(step->from, &step->from_bytes, pattern, path, err));
 	return keep_text(step->to, &step->to_bytes, json_object_get(part, "content"), path, err);
@@ -202,6 +244,8 @@ static status read_step(void *context, const json_t *part, const char *type, con
 	static const char *const plain[] = {"type", NULL};
 	if (d->count == DECODER_MAX_STEPS)
 		return reading_refuse(err, path, "is one of more than %d", DECODER_MAX_STEPS);
+	if (d->mark && strcmp(type, "Replace") != 0)
+		return reading_refuse(err, path, "stands behind such a Replace, which is not supported");
 	decoder_step *step = &d->steps[d->count++];
 	if (strcmp(type, "Replace") == 0)
 		return read_replace(d, step, part, path, err);

@@ -1,4 +1,5 @@
-/* The kind "huggingface": a tokenizer.json of the library `tokenizers`, with a model of the type BPE or Unigram.
+/* The kind "huggingface": a tokenizer.json of the library `tokenizers`, with a model of the type BPE, Unigram or
+ * WordPiece.
  *
  * A text goes through: added tokens of the text as it is; the normalizer; added tokens of the normalized text; the
  * pre-tokenizer; the model, word by word. Each stage hands its parts to the following one. */
@@ -101,7 +102,7 @@ static status mark_specials(huggingface *h, int32_t size, error *err)
 }
 
 /* What all tokens stand for, within a text. */
-static status decode_all(huggingface *h, int32_t size, error *err)
+static status decode_all(tokenizer *t, huggingface *h, int32_t size, error *err)
 {
 	size_t used = 0, capacity = 0;
 	char token[TOKEN_MAX_BYTES];
@@ -117,6 +118,10 @@ static status decode_all(huggingface *h, int32_t size, error *err)
 		if (!decoder_token(&h->decoder, name, bytes, false, token, &count))
 			return reading_refuse(err, "model.vocab", "has a token of more than %d bytes, id %d",
 			                      TOKEN_MAX_BYTES, (int)id);
+		if (decoder_is_mark(&h->decoder, token, count)) {
+			t->raiser = id;
+			continue;
+		}
 		if (used + count > capacity) {
 			capacity = 2 * capacity + 65536;
 			char *more = realloc(h->bytes, capacity);
@@ -149,7 +154,7 @@ static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error
 	TRY(word_model_read(&h->model, model, &h->names, h->special, h->words.byte_level, err));
 	TRY(template_read(&h->wrap, json_object_get(json, "post_processor"), t->size, err));
 	h->cuts = cut_is_safe(&h->normalizer, &h->added, &h->words, &h->model);
-	s = decode_all(h, t->size, err);
+	s = decode_all(t, h, t->size, err);
 	if (s == STATUS_OK)
 		s = word_cache_init(&h->cache);
 	if (s != STATUS_OK)
@@ -392,6 +397,17 @@ static size_t huggingface_token_name(const tokenizer *t, int32_t id, char *out, 
 	return bytes;
 }
 
+static size_t huggingface_raise(const tokenizer *t, char *text, size_t bytes)
+{
+	const huggingface *h = t->data;
+	char by[4];
+	size_t length;
+	const size_t n = pieces_write(decoder_raise(&h->decoder, pieces_first(text, &length)), by);
+	memmove(text + n, text + length, bytes - length);
+	memcpy(text, by, n);
+	return bytes + n - length;
+}
+
 const tokenizer_kind huggingface_kind = {
     .name = "huggingface",
     .open = huggingface_open,
@@ -401,4 +417,5 @@ const tokenizer_kind huggingface_kind = {
     .frame = huggingface_frame,
     .token_bytes = huggingface_token_bytes,
     .token_name = huggingface_token_name,
+    .raise = huggingface_raise,
 };

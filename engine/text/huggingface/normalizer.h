@@ -6,7 +6,7 @@
 #include "engine/text/huggingface/pattern.h"
 #include "engine/text/huggingface/pieces.h"
 
-enum { NORMALIZER_MAX_STEPS = 16 };
+enum { NORMALIZER_MAX_STEPS = 80 };
 
 typedef struct normalizer_step normalizer_step;
 struct normalizer_step {

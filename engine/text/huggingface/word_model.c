@@ -9,9 +9,13 @@ status word_model_check(word_model *m, const json_t *json, error *err)
 	const char *type = "BPE"; /* of the oldest files, which have no type */
 	if (json_object_get(json, "type") || !json_object_get(json, "merges"))
 		TRY(reading_type(json, "model", &type, err));
-	m->type = strcmp(type, "Unigram") == 0 ? WORD_MODEL_UNIGRAM : WORD_MODEL_BPE;
+	m->type = strcmp(type, "Unigram") == 0     ? WORD_MODEL_UNIGRAM
+	          : strcmp(type, "WordPiece") == 0 ? WORD_MODEL_WORDPIECE
+	                                           : WORD_MODEL_BPE;
 	if (m->type == WORD_MODEL_UNIGRAM)
 		return unigram_check(json, err);
+	if (m->type == WORD_MODEL_WORDPIECE)
+		return wordpiece_check(json, err);
 	if (strcmp(type, "BPE") != 0)
 		return reading_refuse(err, "model", "has the type \"%.40s\", which is not supported", type);
 	return bpe_check(json, err);
@@ -36,8 +40,9 @@ static status names_of_list(const json_t *list, json_t *out, error *err)
 status word_model_names(const word_model *m, const json_t *json, json_t **out, error *err)
 {
 	json_t *list = json_object_get(json, "vocab");
-	*out = m->type == WORD_MODEL_BPE ? json_incref(list) : json_object();
-	status s = m->type == WORD_MODEL_BPE ? STATUS_OK : names_of_list(list, *out, err);
+	const bool listed = m->type == WORD_MODEL_UNIGRAM;
+	*out = listed ? json_object() : json_incref(list);
+	status s = listed ? names_of_list(list, *out, err) : STATUS_OK;
 	if (s == STATUS_OK)
 		return s;
 	json_decref(*out);
@@ -50,6 +55,8 @@ status word_model_read(word_model *m, const json_t *json, const vocabulary *name
 {
 	if (m->type == WORD_MODEL_BPE)
 		return bpe_read(&m->bpe, json, names, special, byte_level, err);
+	if (m->type == WORD_MODEL_WORDPIECE)
+		return wordpiece_read(&m->wordpiece, json, names, special, byte_level, err);
 	if (byte_level)
 		return reading_refuse(err, "model", "is Unigram behind ByteLevel, which is not supported");
 	return unigram_read(&m->unigram, json, names, special, err);
@@ -59,17 +66,21 @@ void word_model_fini(word_model *m)
 {
 	bpe_fini(&m->bpe);
 	unigram_fini(&m->unigram);
+	wordpiece_fini(&m->wordpiece);
 }
 
 int32_t word_model_unknown(const word_model *m)
 {
-	return m->type == WORD_MODEL_BPE ? m->bpe.unknown : m->unigram.unknown;
+	return m->type == WORD_MODEL_BPE       ? m->bpe.unknown
+	       : m->type == WORD_MODEL_UNIGRAM ? m->unigram.unknown
+	                                       : m->wordpiece.unknown;
 }
 
 status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
 {
-	return m->type == WORD_MODEL_BPE ? bpe_encode(&m->bpe, word, bytes, r)
-	                                 : unigram_encode(&m->unigram, word, bytes, r);
+	return m->type == WORD_MODEL_BPE       ? bpe_encode(&m->bpe, word, bytes, r)
+	       : m->type == WORD_MODEL_UNIGRAM ? unigram_encode(&m->unigram, word, bytes, r)
+	                                       : wordpiece_encode(&m->wordpiece, word, bytes, r);
 }
 
 size_t word_model_cut(const word_model *m, const char *word, size_t bytes)

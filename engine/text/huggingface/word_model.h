@@ -5,11 +5,13 @@
 
 #include "engine/text/huggingface/bpe.h"
 #include "engine/text/huggingface/unigram.h"
+#include "engine/text/huggingface/wordpiece.h"
 
 typedef struct word_model {
-	enum { WORD_MODEL_BPE, WORD_MODEL_UNIGRAM } type;
-	bpe bpe;
+	enum { WORD_MODEL_BPE, WORD_MODEL_UNIGRAM, WORD_MODEL_WORDPIECE } type;
+	bpe bpe; /* of these three the one of the type */
 	unigram unigram;
+	wordpiece wordpiece;
 } word_model;
 
 /* Which type it is, and what it asks for, before its vocabulary is made. STATUS_UNSUPPORTED by name. */

@@ -19,9 +19,9 @@
 #include "tests/unit/support/folder.h"
 
 #define FOLDER "tests/data/tokenizers/"
-static const char *const families[] = {"gpt2",    "llama3", "qwen2",   "o200k",   "neox",
-                                       "roberta", "digits", "llama2",  "mistral", "gemma",
-                                       "nfkc",    "nfd",    "trained", "t5",      "unigram_bytes"};
+static const char *const families[] = {
+    "gpt2",  "llama3", "qwen2", "o200k",   "neox", "roberta",       "digits",    "llama2",         "mistral",
+    "gemma", "nfkc",   "nfd",   "trained", "t5",   "unigram_bytes", "wordpiece", "capital_pieces", "capital_words"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static tokenizer *open_family(const char *name)
@@ -518,7 +518,23 @@ static const struct {
      "first character", NULL},
     {NULL, "added_tokens", "[{\"id\": 3, \"content\": \"<x>\", \"special\": true}]", "another token", NULL},
     {NULL, "added_tokens", "[{\"id\": 9000, \"content\": \"<x>\", \"glow\": true}]", "glow", NULL},
-    {"model", "type", "\"WordPiece\"", "WordPiece", NULL},
+    {"model", "type", "\"WordLevel\"", "WordLevel", NULL},
+    {"model", "type", "\"WordPiece\"", "dropout", NULL},
+    {"model", "unk_token", "\"<nothing>\"", "unk_token", "wordpiece"},
+    {"model", "max_input_chars_per_word", "0", "max_input_chars_per_word", "wordpiece"},
+    {"model", "vocab", "[]", "vocab", "wordpiece"},
+    {NULL, "decoder",
+     "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"^abc\"}, \"content\": \"A\"}]}",
+     "behind a mark", NULL},
+    {NULL, "decoder",
+     "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"^a\"}, \"content\": \"A\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \"~b\"}, \"content\": \"B\"}]}",
+     "the same for all", NULL},
+    {NULL, "decoder",
+     "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": "
+     "\"^a\"}, \"content\": \"A\"}, {\"type\": \"ByteLevel\"}]}",
+     "stands behind", NULL},
     {"model", "dropout", "0.1", "dropout", NULL},
     {"model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix", NULL},
     {"model", "unk_token", "\"<nothing>\"", "unk_token", NULL},

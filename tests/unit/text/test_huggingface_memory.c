@@ -11,7 +11,8 @@
 #include "tests/unit/support/allocations.h"
 
 static const char *const folders[] = {"tests/data/tokenizers/qwen2", "tests/data/tokenizers/t5",
-                                      "tests/data/tokenizers/unigram_bytes"};
+                                      "tests/data/tokenizers/unigram_bytes", "tests/data/tokenizers/wordpiece",
+                                      "tests/data/tokenizers/capital_pieces"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
 static void fail_each_of_encoding(const char *folder)
