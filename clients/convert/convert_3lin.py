@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a model that 3Lin's own programs saved to a model folder. Needs numpy and safetensors.
+"""Convert a model that 3Lin's own programs saved, and its tokenizer, to a model folder. Needs numpy and safetensors.
 
 README.md beside this file has the layout of the files that are read, and what is assumed of them.
 """
@@ -11,6 +11,9 @@ import sys
 
 import numpy
 import safetensors.numpy
+
+import tokenizer_3lin
+from binary_file import Reader, Refused, need
 
 TAPS = 16  # of a combiner: its inputs are TAPS times the width of values
 MATRICES = (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "Combiner"))  # ours, theirs; in a file's order
@@ -27,34 +30,6 @@ PROFILE_FLAGS = {"seed": {0x80: "GROK_BINARY_OP"},
 READ = {HASHED, TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, MATCHES, BOTH_WAYS, *BITS}
 ATTENTION = {"seed": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("wide", "u1"), ("padding", "V3")]),
              "head": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("width", "<i8")])}
-
-
-class Refused(Exception):
-    """Names what in the file is wrong."""
-
-
-def need(good, name, problem):
-    if not good:
-        raise Refused(f"{name}: {problem}")
-
-
-class Reader:
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def array(self, dtype, count, name):
-        size = numpy.dtype(dtype).itemsize * count
-        need(size <= len(self.data) - self.at, name, f"the file ends at byte {len(self.data)}, {self.at + size} are needed")
-        self.at += size
-        return numpy.frombuffer(self.data, dtype, count, self.at - size)
-
-    def integer(self, name, least, most):
-        x = int(self.array("<i8", 1, name)[0])
-        need(least <= x <= most, name, f"{x}, not from {least} to {most}; is the file of this profile?")
-        return x
-
-    def end(self):
-        need(self.at == len(self.data), "file", f"{len(self.data) - self.at} bytes are left over")
 
 
 def read_flags(word, profile, one_document):
@@ -249,12 +224,16 @@ def convert(args):
     file.end()
     out = config(x, args.profile, args.weight_bits, args.vector_bits)
     kept = statistics(args, x, arrays) if args.step_tokens else None
+    tokenizer = tokenizer_3lin.convert(args.tokenizer, x["VocabSize"]) if args.tokenizer else None
     args.folder.mkdir(parents=True, exist_ok=True)
     with open(args.folder / "config.json", "x", encoding="utf-8") as text:
         json.dump(out, text, indent=2)
     safetensors.numpy.save_file(tensors(x, arrays), args.folder / "model.safetensors")
     if kept:
         save_statistics(args, *kept)
+    if tokenizer:
+        with open(args.folder / "tokenizer.json", "x", encoding="utf-8") as text:
+            json.dump(tokenizer, text, ensure_ascii=False)
 
 
 def positive(text):
@@ -264,7 +243,7 @@ def positive(text):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="Convert a model that 3Lin's own programs saved to a model folder.")
+    parser = argparse.ArgumentParser(description="Convert a model that 3Lin's own programs saved, and its tokenizer, to a model folder.")
     parser.add_argument("file", type=pathlib.Path, help="eden_gpt_*.bin, or with --packed what load_fed_model16 reads")
     parser.add_argument("folder", type=pathlib.Path, help="where config.json and model.safetensors are written")
     parser.add_argument("--profile", required=True, choices=("seed", "head"), help="the source's version: of May 2024 or of 7 August 2024")
@@ -272,6 +251,7 @@ def main(argv=None):
     parser.add_argument("--one-document", action="store_true", help="read a model that forgets at document starts, and never forget")
     parser.add_argument("--weight-bits", type=int, choices=(8, 32), help="of weights in products: codes, as the source trains with (default), or the file's own numbers")
     parser.add_argument("--vector-bits", type=int, choices=(8, 32), default=32, help="of vectors in products: 8 as on the source's GPUs, or not rounded (default)")
+    parser.add_argument("--tokenizer", type=pathlib.Path, metavar="FILE", help="the source's tokenizer, to become tokenizer.json")
     parser.add_argument("--step-tokens", type=positive, metavar="N", help="tokens that one update of the source learned from: with it, the optimiser's statistics are converted too")
     parser.add_argument("--trained-on", choices=("gpu", "cpu"), default="gpu", help="which of the source's programs made them (default gpu)")
     args = parser.parse_args(argv)
