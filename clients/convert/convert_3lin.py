@@ -21,12 +21,13 @@ MAX_SIZE, MAX_ATTENTIONS, HASHED_ROWS = 1 << 24, 256, 2048
 ROW_DECAY = float(numpy.float32(0.99))  # of statistics, for each update
 MEASURES = {"seed": "norm", "head": "rms"}  # of a row's gradient: its square, or the mean square of its numbers
 TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS = "TUNE_FINAL_LAYER", "TUNE_EMBED", "TAIL_LOSS", "COMBINE_LAYERS", "ABS_POSITIONS"
-DOCUMENTS, HASHED, MATCHES, BOTH_WAYS = "USE_DOC_START_TOKEN", "HASHED_EMBED", "PPM", "MLM_BERT"
+DOCUMENTS, ANSWERS, HASHED, MATCHES, BOTH_WAYS = "USE_DOC_START_TOKEN", "GROK_BINARY_OP", "HASHED_EMBED", "PPM", "MLM_BERT"
 MATCH_WINDOW = 4096  # tokens in which the source looks for a match
 BITS = {"SIM_QUANT_2BIT": 2, "SIM_QUANT_4BIT": 4}
 FLAGS = {1: HASHED, 2: MATCHES, 4: DOCUMENTS, 8: TUNE_FINAL, 0x10: TUNE_EMBED, 0x20: TAIL_LOSS, 0x40: "SIM_QUANT_2BIT"}
-PROFILE_FLAGS = {"seed": {0x80: "GROK_BINARY_OP"},
-                 "head": {0x80: "SIM_QUANT_4BIT", 0x100: "GROK_BINARY_OP", 0x200: COMBINE, 0x400: BOTH_WAYS, 0x800: POSITIONS}}
+PROFILE_FLAGS = {"seed": {0x80: ANSWERS},
+                 "head": {0x80: "SIM_QUANT_4BIT", 0x100: ANSWERS, 0x200: COMBINE, 0x400: BOTH_WAYS, 0x800: POSITIONS}}
+FORGETTING = {DOCUMENTS, ANSWERS}  # what is before a token that begins a document
 READ = {HASHED, TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, MATCHES, BOTH_WAYS, *BITS}
 ATTENTION = {"seed": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("wide", "u1"), ("padding", "V3")]),
              "head": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("width", "<i8")])}
@@ -36,8 +37,8 @@ def read_flags(word, profile, one_document):
     names = FLAGS | PROFILE_FLAGS[profile]
     need(word < 2 * max(names), "Flags", f"{word:#x} has unknown bits")
     flags = {name for bit, name in names.items() if word & bit}
-    for name in sorted(flags - READ - ({DOCUMENTS} if one_document else set())):
-        raise Refused(f"Flags: a model with {name} is not built here" + (" (--one-document reads texts as one each)" if name == DOCUMENTS else ""))
+    for name in sorted(flags - READ - (FORGETTING if one_document else set())):
+        raise Refused(f"Flags: a model with {name} is not built here" + (" (--one-document reads texts as one each)" if name in FORGETTING else ""))
     for pair in (BITS.keys(), {HASHED, POSITIONS}, {HASHED, BOTH_WAYS}, {MATCHES, BOTH_WAYS}):
         need(not flags >= pair, "Flags", f"a model with both {' and '.join(sorted(pair))} is not built here")
     return flags
