@@ -4,7 +4,8 @@
  *   metadata: "optimizer" (the kind), "updates" (made so far) and, where the kind has one, "measure"
  *
  * A checkpoint has the file of any kind, and its run goes on from it. A model has it of kinds with a measure: a job
- * that begins with the model takes the states over where its optimiser is of the same kind and measure. */
+ * that begins with the model takes the states over where its optimiser is of the same kind and measure. They are
+ * those of the last step, also where the model's weights are an average or of an earlier one. */
 #ifndef ENGINE_TRAIN_OPTIMIZER_FILE_H
 #define ENGINE_TRAIN_OPTIMIZER_FILE_H
 

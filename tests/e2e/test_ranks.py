@@ -155,6 +155,23 @@ def test_files_and_models_of_a_recipe_are_paths(tmp_path):
     assert "model: there is no architecture and no folder" in run(second, tmp_path / "fourth", 1)[2]
 
 
+def test_a_run_of_several_ranks_goes_on_with_the_statistics_of_the_model_it_begins_with(tmp_path):
+    def updates(folder):
+        raw = (folder / "model" / "optimizer.safetensors").read_bytes()
+        return json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]["updates"]
+
+    first = recipe(tmp_path, steps=3, optimizer="normalized_sgd", learning_rate=0.01)
+    assert run(first, tmp_path / "first", 1)[0] == 0
+    body = json.loads(first.read_text())
+    del body["additive"]["config"]
+    body["model"] = str(tmp_path / "first" / "model")
+    second = tmp_path / "second.json"
+    second.write_text(json.dumps(body))
+    status, _, problem = run(second, tmp_path / "second", 2)
+    assert status == 0, problem
+    assert (updates(tmp_path / "first"), updates(tmp_path / "second")) == ("3", "6")
+
+
 def test_a_tokenizer_is_trained_for_all_ranks(tmp_path):
     tokenizer = {"type": "bpe", "vocab_size": 400}
     status, reports, problem = run(recipe(tmp_path, steps=4, tokenizer=tokenizer), tmp_path / "run", 2)
