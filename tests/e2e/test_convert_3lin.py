@@ -345,33 +345,52 @@ def source_file(arrays, config, step):
     return out + table[1] + vector(arrays["w0.bias"])
 
 
+def continued(service, tmp_path, name, blob, texts, letters, recipe, *options):
+    """The weights of a job that begins with a converted file."""
+    folder = tmp_path / name
+    folder.mkdir()
+    convert(folder, blob, *options)
+    tokenizer = {"version": "1.0", "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}
+    (folder / "model" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    push = subprocess.run([PROGRAM.parent / "additive", "--url", service.url, "models", "push", folder / "model", name], capture_output=True, text=True)
+    assert push.returncode == 0, push.stderr
+    file = service.upload("".join(json.dumps({"text": text}) + "\n" for text in texts), "text.jsonl")
+    recipe = {"batch_size": len(texts), "optimizer": "normalized_sgd", "schedule": "constant", "warmup_steps": 0, "validation_fraction": 0, "reset_at_document": True, **recipe}
+    done = service.wait_job(service.ok("POST", "/v1/fine_tuning/jobs", {"model": name, "training_file": file, "seed": 1, "additive": recipe})["id"])
+    assert done["status"] == "succeeded", done
+    (folder / "result").write_bytes(service.request("GET", f"/v1/models/{done['fine_tuned_model']}/files/model.safetensors")[1])
+    return tensors.read(folder / "result")[0]
+
+
+def far(got, want):
+    return {part: float(numpy.abs(got[f"{part}.weight"] - m).max()) for part, m in want.items()}
+
+
 @pytest.mark.skipif(not STEPS[0].exists(), reason="the source's steps are not beside the repository")
 def test_a_job_goes_on_from_a_converted_model_with_the_steps_of_the_run_that_was_not_interrupted(own_service, tmp_path):
     (first, _), (last, about) = map(tensors.read, STEPS)
     config = json.loads(about["config"])
     letters = "abcdefghijk"
-    tokens = [first[f"tokens_frag{i}"] for i in range(2)]
-    text = "".join(json.dumps({"text": "".join(letters[t] for t in part)}) + "\n" for part in tokens)
-    tokenizer = {"version": "1.0", "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}
-    recipe = {"sequence_length": 22, "batch_size": 2, "max_steps": 9, "optimizer": "normalized_sgd", "step_size": "norm", "schedule": "constant",
-              "learning_rate": config["lr"], "warmup_steps": 0, "validation_fraction": 0, "reset_at_document": True}
-    far = {}
-    for name, options in {"kept": ["--step-tokens", "29", "--trained-on", "cpu"], "anew": []}.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        convert(folder, source_file(first, config, 1), "--profile", "seed", "--weight-bits", "32", *options)
-        (folder / "model" / "tokenizer.json").write_text(json.dumps(tokenizer))
-        push = subprocess.run([PROGRAM.parent / "additive", "--url", own_service.url, "models", "push", folder / "model", name], capture_output=True, text=True)
-        assert push.returncode == 0, push.stderr
-        job = own_service.ok("POST", "/v1/fine_tuning/jobs", {"model": name, "training_file": own_service.upload(text, "text.jsonl"), "seed": 1, "additive": recipe})
-        done = own_service.wait_job(job["id"])
-        assert done["status"] == "succeeded", done
-        raw = own_service.request("GET", f"/v1/models/{done['fine_tuned_model']}/files/model.safetensors")[1]
-        (folder / "result").write_bytes(raw)
-        got = tensors.read(folder / "result")[0]
-        want = {"head": last["w10.F"], "words": last["w10.E"][[*range(2, 13), 1, 0]]}
-        want |= {f"attentions.{l}.{ours}": last[f"w10.L{l}.{theirs}"] for l in range(2) for ours, theirs in
-                 (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "C"))}
-        far[name] = {part: numpy.abs(got[f"{part}.weight"] - m).max() for part, m in want.items()}
-    assert max(far["kept"].values()) <= 1e-5, far["kept"]
-    assert far["anew"]["words"] > 1e-2 and far["anew"]["head"] > 1e-2, far["anew"]
+    texts = ["".join(letters[t] for t in first[f"tokens_frag{i}"]) for i in range(2)]
+    recipe = {"sequence_length": 22, "max_steps": 9, "step_size": "norm", "learning_rate": config["lr"]}
+    want = {"head": last["w10.F"], "words": last["w10.E"][[*range(2, 13), 1, 0]]}
+    want |= {f"attentions.{l}.{ours}": last[f"w10.L{l}.{theirs}"] for l in range(2) for ours, theirs in
+             (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "C"))}
+    blob, common = source_file(first, config, 1), ["--profile", "seed", "--weight-bits", "32"]
+    kept = far(continued(own_service, tmp_path, "kept", blob, texts, letters, recipe, *common, "--step-tokens", "29", "--trained-on", "cpu"), want)
+    anew = far(continued(own_service, tmp_path, "anew", blob, texts, letters, recipe, *common), want)
+    assert max(kept.values()) <= 1e-5, kept
+    assert anew["words"] > 1e-2 and anew["head"] > 1e-2, anew
+
+
+def test_a_job_goes_on_as_the_sources_program_did_within_the_rounding_of_its_gradients(own_service, tmp_path):
+    """Three steps of the profile "head" by its CPU program, which moves gradients as whole numbers of 8 bits, and three more."""
+    before, after = ((ROOT / "tests" / "data" / "3lin" / f"head_step{n}.bin").read_bytes() for n in (3, 6))
+    (tmp_path / "after").mkdir()
+    want = {name.removesuffix(".weight"): m for name, m in convert(tmp_path / "after", after, "--profile", "head")[0].items() if name.endswith(".weight")}
+    recipe = {"sequence_length": 14, "max_steps": 3, "step_size": "rms", "learning_rate": 0.05}
+    texts, common = ["abcadbcaabcdda", "ccbdadbacbdabd"], ["--profile", "head"]
+    runs = {"kept": ["--step-tokens", "26", "--trained-on", "cpu"], "other factors": ["--step-tokens", "26"], "anew": []}
+    found = {name: far(continued(own_service, tmp_path, name.split()[0], before, texts, "abcd", recipe, *common, *options), want) for name, options in runs.items()}
+    assert max(found["kept"].values()) <= 0.02 and found["kept"]["words"] <= 0.01 and found["kept"]["head"] <= 0.01, found
+    assert all(found[name]["words"] > 0.05 and found[name]["head"] > 0.02 for name in ("other factors", "anew")), found
