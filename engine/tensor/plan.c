@@ -372,7 +372,9 @@ static status settle_units(plan *p)
 	free(p->units);
 	p->units = units;
 	p->n_units = n;
-	return STATUS_OK;
+	if (p->b->record_begin)
+		p->parts = memory_new((size_t)n, sizeof *p->parts);
+	return p->parts || !p->b->record_begin ? STATUS_OK : STATUS_NOMEM;
 }
 
 static status resolve(plan *p, error *err)
@@ -458,10 +460,14 @@ void plan_free(plan *p)
 {
 	if (!p)
 		return;
-	if (p->recording)
-		p->b->forget(p->b, p->recording);
+	if (p->whole.recording)
+		p->b->forget(p->b, p->whole.recording);
+	for (int i = 0; p->parts && i < p->n_units; i++)
+		if (p->parts[i].recording)
+			p->b->forget(p->b, p->parts[i].recording);
 	p->b->release(p->b, p->scratch);
 	p->b->release(p->b, p->arena);
+	free(p->parts);
 	free(p->units);
 	free(p->refs);
 	free(p->calls);

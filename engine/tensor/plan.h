@@ -17,7 +17,8 @@
  * Where the backend fuses, a node here is a group of the graph's nodes that runs as one kernel (backend.h says what
  * such a kernel may count on). Where the backend records, plan_run runs directly the first time, records the second
  * time and replays from then on: addresses and parameters are fixed in a plan, so one recording serves for good. If
- * recording fails the plan keeps running directly. plan_step never records and never replays. */
+ * recording fails the plan keeps running directly. So does each part of a plan by itself (plan_run_part). plan_step
+ * never records and never replays. */
 #ifndef ENGINE_TENSOR_PLAN_H
 #define ENGINE_TENSOR_PLAN_H
 
@@ -70,6 +71,10 @@ void plan_follow(plan *first, plan *next);
 
 /* Run every node. */
 status plan_run(plan *p);
+/* Run the nodes from *cursor to before `end`, which is where it is then; recorded as plan_run is, a recording for each
+ * part that is run more than once. So a device can be given other work between parts. Stays within the plan.
+ * STATUS_INVALID: there is no such part. */
+status plan_run_part(plan *p, int *cursor, int end);
 /* Run node *cursor and advance it; *cursor starts at 0 and the run is complete
  * when it reaches plan_node_count. */
 status plan_step(plan *p, int *cursor);

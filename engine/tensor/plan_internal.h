@@ -21,6 +21,13 @@ typedef struct plan_unit {
 	backend_fused_kernel fused; /* of a group */
 } plan_unit;
 
+/* Of what is run as one: a whole plan, or a part. */
+typedef struct plan_record {
+	bool ran, direct; /* at least once; never recorded, since that failed */
+	int end;          /* of a part: the node behind it */
+	void *recording;
+} plan_record;
+
 struct plan {
 	graph *g;
 	backend *b;
@@ -33,10 +40,10 @@ struct plan {
 	int n_steps, n_units;
 	void *arena, *scratch;
 	size_t arena_bytes, scratch_bytes;
-	plan *next;       /* runs behind this one; NULL: none */
-	bool ran, direct; /* at least once; never recorded, since that failed */
-	bool misshapen;   /* the last plan_reshape failed on its way */
-	void *recording;
+	plan *next;         /* runs behind this one; NULL: none */
+	bool misshapen;     /* the last plan_reshape failed on its way */
+	plan_record whole;  /* with those that run behind it */
+	plan_record *parts; /* by their first node; NULL where the backend does not record */
 };
 
 #endif

@@ -101,36 +101,60 @@ static status run_unit(plan *p, const plan_unit *u)
 	return p->b->kernel[p->ids[u->first]](p->b, &p->calls[u->first]);
 }
 
-static status run_directly(plan *p)
+/* Nodes from first to before end. */
+static status run_directly(plan *p, int first, int end)
 {
-	for (; p; p = p->next)
-		for (int i = 0; i < p->n_units; i++)
-			TRY(run_unit(p, &p->units[i]));
+	for (int i = first; i < end; i++)
+		TRY(run_unit(p, &p->units[i]));
 	return STATUS_OK;
 }
 
-/* Leaves p->recording, or a plan that is never recorded: only a lost device is an error. */
-static status record(plan *p)
+static status run_all(plan *p)
+{
+	for (; p; p = p->next)
+		TRY(run_directly(p, 0, p->n_units));
+	return STATUS_OK;
+}
+
+static status run_recorded(plan *p, const plan_record *r, int first)
+{
+	return r == &p->whole ? run_all(p) : run_directly(p, first, r->end);
+}
+
+/* Leaves r->recording, or what is never recorded: only a lost device is an error. */
+static status record(plan *p, plan_record *r, int first)
 {
 	status s = p->b->record_begin(p->b);
 	if (s == STATUS_OK) {
-		s = run_directly(p);
-		status end = p->b->record_end(p->b, &p->recording);
+		s = run_recorded(p, r, first);
+		status end = p->b->record_end(p->b, &r->recording);
 		s = s == STATUS_OK ? end : s;
 	}
-	if (s != STATUS_OK && p->recording) {
-		p->b->forget(p->b, p->recording);
-		p->recording = NULL;
+	if (s != STATUS_OK && r->recording) {
+		p->b->forget(p->b, r->recording);
+		r->recording = NULL;
 	}
-	p->direct = s != STATUS_OK;
+	r->direct = s != STATUS_OK;
 	return s == STATUS_DEVICE ? s : STATUS_OK;
+}
+
+/* The first run is direct: kernels get ready for their shapes, which cannot be recorded. */
+static status run_or_replay(plan *p, plan_record *r, int first)
+{
+	if (r->ran && !r->recording && !r->direct && p->b->record_begin)
+		TRY(record(p, r, first));
+	if (r->recording)
+		return p->b->replay(p->b, r->recording);
+	TRY(run_recorded(p, r, first));
+	r->ran = true;
+	return STATUS_OK;
 }
 
 void plan_follow(plan *first, plan *next)
 {
-	assert(!first->recording && first->b == next->b);
+	assert(!first->whole.recording && first->b == next->b);
 	first->next = next;
-	first->ran = false;
+	first->whole.ran = false;
 }
 
 status plan_step(plan *p, int *cursor)
@@ -197,16 +221,26 @@ int plan_node_of(const plan *p, value v)
 	return -1;
 }
 
-/* The first run is direct: kernels get ready for their shapes, which cannot be recorded. */
 status plan_run(plan *p)
 {
-	if (p->ran && !p->recording && !p->direct && p->b->record_begin)
-		TRY(record(p));
-	if (p->recording)
-		return p->b->replay(p->b, p->recording);
-	TRY(run_directly(p));
-	p->ran = true;
-	return STATUS_OK;
+	return run_or_replay(p, &p->whole, 0);
+}
+
+status plan_run_part(plan *p, int *cursor, int end)
+{
+	if (*cursor < 0 || *cursor >= end || end > p->n_units)
+		return STATUS_INVALID;
+	const int first = *cursor;
+	*cursor = end;
+	if (!p->parts)
+		return run_directly(p, first, end);
+	plan_record *r = &p->parts[first];
+	if (r->end != end) {
+		if (r->recording)
+			p->b->forget(p->b, r->recording);
+		*r = (plan_record){.end = end};
+	}
+	return run_or_replay(p, r, first);
 }
 
 int plan_node_count(const plan *p)

@@ -129,15 +129,29 @@ static plan *three_nodes(recorder *r)
 	return p;
 }
 
+/* In one piece, or as a part of so many nodes and the rest. */
+static void run_in_parts(plan *p, int first)
+{
+	int cursor = 0;
+	if (first == 0) {
+		assert_int_equal(plan_run(p), STATUS_OK);
+		return;
+	}
+	assert_int_equal(plan_run_part(p, &cursor, first), STATUS_OK);
+	assert_int_equal(cursor, first);
+	assert_int_equal(plan_run_part(p, &cursor, plan_node_count(p)), STATUS_OK);
+	assert_int_equal(cursor, plan_node_count(p));
+}
+
 /* Run p on inputs that differ from run to run; the result must be that of a plan of the reference. */
-static void run_and_compare(recorder *r, plan *p, int run)
+static void run_parts_and_compare(recorder *r, plan *p, int run, int first)
 {
 	float x[N], got[N], want[N];
 	for (int i = 0; i < N; i++)
 		x[i] = (float)(i - 2) / (float)(run + 1);
 	const value in = graph_find(plan_graph(p), "x"), out = graph_find(plan_graph(p), "y");
 	assert_int_equal(plan_write(p, in, x), STATUS_OK);
-	assert_int_equal(plan_run(p), STATUS_OK);
+	run_in_parts(p, first);
 	assert_int_equal(plan_read(p, out, got), STATUS_OK);
 	recorder plain = {.base = *r->inner};
 	plan *reference = three_nodes(&plain);
@@ -146,6 +160,11 @@ static void run_and_compare(recorder *r, plan *p, int run)
 	assert_int_equal(plan_read(reference, out, want), STATUS_OK);
 	assert_true(compare_same("y", got, want, N));
 	plan_free(reference);
+}
+
+static void run_and_compare(recorder *r, plan *p, int run)
+{
+	run_parts_and_compare(r, p, run, 0);
 }
 
 static void the_second_run_is_recorded_and_replayed_from_then_on(void **state)
@@ -176,6 +195,41 @@ static void steps_are_never_recorded(void **state)
 	assert_int_equal(r->begun, 0);
 	plan_free(p);
 	assert_int_equal(r->forgotten, 0);
+}
+
+static void each_part_of_a_plan_has_a_recording_of_its_own(void **state)
+{
+	recorder *r = *state;
+	plan *p = three_nodes(r);
+	for (int run = 0; run < 4; run++)
+		run_parts_and_compare(r, p, run, 1);
+	assert_int_equal(r->direct, 3);
+	assert_int_equal(r->begun, 2);
+	assert_int_equal(r->replayed, 6);
+	for (int run = 0; run < 3; run++) /* cut elsewhere: the first part is another one, and the last is new */
+		run_parts_and_compare(r, p, run, 2);
+	assert_int_equal(r->direct, 6);
+	assert_int_equal(r->begun, 4);
+	assert_int_equal(r->replayed, 10);
+	assert_int_equal(r->forgotten, 1);
+	run_and_compare(r, p, 7); /* a part is not the plan */
+	assert_int_equal(r->direct, 9);
+	plan_free(p);
+	assert_int_equal(r->forgotten, 4);
+}
+
+static void a_part_lies_within_the_plan(void **state)
+{
+	recorder *r = *state;
+	plan *p = three_nodes(r);
+	const int wrong[][2] = {{0, 4}, {1, 1}, {2, 1}, {-1, 2}};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		int cursor = wrong[i][0];
+		assert_int_equal(plan_run_part(p, &cursor, wrong[i][1]), STATUS_INVALID);
+		assert_int_equal(cursor, wrong[i][0]);
+	}
+	assert_int_equal(r->direct, 0);
+	plan_free(p);
 }
 
 static void expect_direct_runs(recorder *r)
@@ -230,6 +284,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    EACH(the_second_run_is_recorded_and_replayed_from_then_on),
 	    EACH(steps_are_never_recorded),
+	    EACH(each_part_of_a_plan_has_a_recording_of_its_own),
+	    EACH(a_part_lies_within_the_plan),
 	    EACH(without_a_recording_runs_stay_direct),
 	    EACH(a_kernel_that_cannot_be_recorded_leaves_direct_runs),
 	    EACH(a_recording_too_large_for_memory_leaves_direct_runs),
