@@ -269,9 +269,11 @@ $(OUT)/emulator/%.o: %.cc
 	$(Q)$(CXX) -O2 $(EMULATOR_FLAGS) -MMD -MP -c -o $@ $<
 $(EMULATOR): $(call emulator_objects,$(OUT)/emulator)
 $(EMULATOR_CHECKED): $(call emulator_objects,$(OUT)/emulator/checked)
+# The plug-in is its NCCL too (nccl.cc).
 $(EMULATOR) $(EMULATOR_CHECKED):
 	$(call say,link,$@)
 	$(Q)$(CXX) -shared -o $@ $^ -ldl
+	@ln -sf $(@F) $(@D)/libnccl.so.2
 # The emulator's own tests: kernels with planted faults.
 EMULATOR_TEST := $(OUT)/emulator/test_emulator
 $(EMULATOR_TEST): $(patsubst %.cu,$(OUT)/emulator/checked/%.o,$(sort $(wildcard tests/emulator/*.cu))) \

@@ -177,6 +177,7 @@ static void cuda_forget(backend *b, void *recording)
 static void cuda_close(backend *b)
 {
 	cuda_backend *c = cuda_of(b);
+	b->collective_close(b, true);
 	if (cuda_enter(c) == STATUS_OK && c->stream)
 		(void)cuda_status(c, cudaStreamSynchronize(c->stream));
 	cuda_products_close(c);
@@ -196,7 +197,7 @@ static status no_driver(error *err)
 	                 driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 }
 
-static status find_device(int device, cudaDeviceProp *prop, error *err)
+static status find_device(int *out, bool wrap, cudaDeviceProp *prop, error *err)
 {
 	int count = 0;
 	cudaError_t e = cudaGetDeviceCount(&count);
@@ -207,6 +208,7 @@ static status find_device(int device, cudaDeviceProp *prop, error *err)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "there is no CUDA device");
 	if (e != cudaSuccess)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "CUDA cannot be started: %s", cudaGetErrorString(e));
+	const int device = *out = wrap ? *out % count : *out;
 	if (device < 0 || device >= count || device >= MAX_DEVICES)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "there is no CUDA device %d, there %s %d", device,
 		                 count == 1 ? "is" : "are", count);
@@ -239,6 +241,7 @@ static void fill_table(cuda_backend *c, const cudaDeviceProp *prop)
 	b->replay = cuda_replay;
 	b->forget = cuda_forget;
 	b->fuse = cuda_fuse;
+	cuda_collective_fill(b);
 	b->close = cuda_close;
 }
 
@@ -264,11 +267,12 @@ static status cuda_open(backend **out, const backend_options *o, error *err)
 {
 	*out = NULL;
 	cudaDeviceProp prop;
-	TRY(find_device(o->device, &prop, err));
+	int device = o->device;
+	TRY(find_device(&device, o->wrap, &prop, err));
 	cuda_backend *c = (cuda_backend *)calloc(1, sizeof *c);
 	if (!c)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory for the CUDA backend");
-	c->device = o->device;
+	c->device = device;
 	c->processors = prop.multiProcessorCount;
 	c->shared_limit = prop.sharedMemPerBlockOptin;
 	c->memory_bytes = prop.totalGlobalMem;
@@ -286,7 +290,7 @@ static status cuda_open(backend **out, const backend_options *o, error *err)
 	s = open_parts(c, o->background);
 	if (s != STATUS_OK) {
 		cuda_close(&c->base);
-		return error_set(err, s, NULL, "CUDA device %d cannot be set up: %s", o->device, status_text(s));
+		return error_set(err, s, NULL, "CUDA device %d cannot be set up: %s", device, status_text(s));
 	}
 	*out = &c->base;
 	return STATUS_OK;

@@ -37,6 +37,7 @@ typedef struct cuda_backend {
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
 	struct cuda_products *products;                      /* gemm.cu */
+	struct cuda_group *group;                            /* collective.cu; NULL: in none */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
 } cuda_backend;
 
@@ -67,6 +68,9 @@ status cuda_memory_open(cuda_backend *c);
 void cuda_memory_close(cuda_backend *c);
 status cuda_products_open(cuda_backend *c);
 void cuda_products_close(cuda_backend *c);
+
+/* The table's functions for sums over processes. */
+void cuda_collective_fill(backend *b);
 
 /* Kernels for neighbours, the table's `fuse`. */
 int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,

@@ -30,8 +30,16 @@ typedef size_t (*backend_scratch)(const backend *b, const op_call *call);
 enum { BACKEND_FETCH_BYTES = 16 << 10, BACKEND_FETCHES = 8 };
 /* Calls that a plan shows to `fuse` at a time, at most. */
 enum { BACKEND_FUSE_MAX = 32 };
+/* Bytes of the name of a group, for collective_id. */
+enum { BACKEND_GROUP_BYTES = 128 };
 /* What a plan runs as one: the calls that `fuse` said it covers. */
 typedef status (*backend_fused_kernel)(backend *b, const op_call *const *calls);
+
+/* A possible member of a group: equal libraries reach each other, and a device can be in it once. */
+typedef struct backend_site {
+	char library[32];         /* "NCCL 2.28.9" */
+	unsigned char device[16]; /* no other device on any machine has these bytes */
+} backend_site;
 
 struct backend {
 	const char *name; /* "cpu", "cuda" */
@@ -110,11 +118,39 @@ struct backend {
 	 * asked for. */
 	int (*fuse)(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
 	            backend_fused_kernel *out);
+
+	/* Sums over a group of processes, each with one backend, of a device of its own, in it. A backend is in one
+	 * group at most, and the thread that uses the backend calls all of these. NULL, all: there are no such groups.
+	 *
+	 * collective_find: can this backend be in a group? STATUS_UNAVAILABLE says what is missing.
+	 * collective_id: a name for a new group, BACKEND_GROUP_BYTES bytes, which the caller gives to all members.
+	 * collective_open: become member `rank` of `count`. All members call it; returns when all have, or with
+	 * STATUS_UNAVAILABLE when not all have within so many seconds; the backend is in no group then.
+	 * collective_sum: replace each of n numbers on the device by the sum over all members of `share` times it, of
+	 * equal bits in all members. It begins when what was issued before has run, and runs beside what is issued
+	 * later, which leaves the numbers alone until collective_poll says that all sums are complete. All members
+	 * issue the same sums in the same order; the same order of the same members gives the same bits. Not while
+	 * recording. May wait, as long as collective_open, where sums of such a size were not made before.
+	 * collective_poll: are all sums complete that were begun? Never waits.
+	 * collective_close: leave the group. `cut_short`: at once; a sum under way ends, its numbers are undefined.
+	 * Else all sums are complete on all members, and all members close. Legal without a group; closing the backend
+	 * does it, cut short.
+	 *
+	 * STATUS_UNAVAILABLE of sum and poll: another member cannot be reached; the group is of no use any more, and
+	 * collective_close with `cut_short` is next. A member that is gone may also just leave sums incomplete for
+	 * good: who waits has to learn of it elsewhere. */
+	status (*collective_find)(backend *b, backend_site *out, error *err);
+	status (*collective_id)(backend *b, unsigned char *id, error *err);
+	status (*collective_open)(backend *b, const unsigned char *id, int rank, int count, int seconds, error *err);
+	status (*collective_sum)(backend *b, float *numbers, int64_t n, float share);
+	status (*collective_poll)(backend *b, bool *complete);
+	void (*collective_close)(backend *b, bool cut_short);
 };
 
 /* How a plug-in's device is opened. */
 typedef struct backend_options {
 	int device;      /* which of several, from 0 */
+	bool wrap;       /* behind the last device comes the first */
 	bool background; /* its work gives way to that of the others on the device */
 } backend_options;
 

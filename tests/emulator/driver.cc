@@ -55,7 +55,7 @@ bool inside_reservation(CUdeviceptr at, size_t bytes)
 
 bool is_device(const CUmemLocation &l)
 {
-	return l.type == CU_MEM_LOCATION_TYPE_DEVICE && l.id == 0;
+	return l.type == CU_MEM_LOCATION_TYPE_DEVICE && l.id == emulator::current_device();
 }
 
 } // namespace

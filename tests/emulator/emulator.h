@@ -1,10 +1,15 @@
 /* emulator.h - between the emulator's parts.
  *
- *   runtime.cc  streams, events, graphs, copies: what is issued, and when it runs     driver.cc    virtual memory
- *   memory.cc   device memory: owners of blocks, and when each was freed               cublaslt.cc  matrix products
- *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is        fibre.cc     stacks that take
- * turns check.cc    every load and store of a kernel: bounds, races, shared memory that was never written (checked
- * build) order.cc    what of others' work a thread may rely on count.cc    what ran and what it moved (count.h)
+ *   runtime.cc  streams, events, graphs, copies: what is issued, and when it runs
+ *   driver.cc   virtual memory
+ *   memory.cc   device memory: owners of blocks, and when each was freed
+ *   cublaslt.cc matrix products
+ *   nccl.cc     sums over processes
+ *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is
+ *   fibre.cc    stacks that take turns
+ *   check.cc    every load and store of a kernel: bounds, races, shared memory that was never written (checked build)
+ *   order.cc    what of others' work a thread may rely on
+ *   count.cc    what ran and what it moved (count.h)
  *   report.cc   how a fault is reported
  *
  * One thread at a time is inside the emulator (runtime.cc's lock). */
@@ -240,8 +245,16 @@ void watch_faults(); /* stack overflows, and hosts that touch device memory */
 
 /* Issue work to a stream, or to the graph that it records. */
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+/* Called by work that runs: it is not done, since it waits for another process, and is to be called again. */
+void wait_on();
+/* Run what need not wait; a device works whether it is asked or not. */
+void run_ready(cudaStream_t stream);
 /* Run all that was issued. */
 void finish_all();
+/* The device of the thread. */
+int current_device();
+/* Is this the call that ADDITIVE_EMULATOR_FAULT names? */
+bool is_planted(const char *what);
 
 } // namespace emulator
 

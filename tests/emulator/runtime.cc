@@ -4,16 +4,17 @@
  * ones. Copies from pageable memory take their bytes at once, as CUDA's do; copies from pinned memory when the
  * stream gets there.
  *
- * ADDITIVE_EMULATOR_DEVICES=0        there is no device
+ * ADDITIVE_EMULATOR_DEVICES=n        there are so many devices; they share their memory, so a process uses one
  * ADDITIVE_EMULATOR_MEMORY=MIB       how much memory it has (8192)
  * ADDITIVE_EMULATOR_PTX=80[:NAME]    kernels whose name begins so (all) were compiled on the spot from PTX of 8.0, in
  * which ptx.cuh has no wait for the work before an early launch
- * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy, malloc or search for an algorithm from here on fails; the first two lose the
+ * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy, malloc, search for an algorithm, group or sum from here on fails; the first two lose the
  * device ADDITIVE_EMULATOR_COUNT=FILE       what runs is written down (count.cc) ADDITIVE_EMULATOR_LEAKS=1 memory that
  * was never freed is a fault, at the end of the process ADDITIVE_EMULATOR_GUARD=0          let host code touch device
  * memory unseen (checked build) */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <functional>
 #include <mutex>
@@ -55,6 +56,8 @@ std::map<const void *, int> shared_limits; /* of kernels */
 uint64_t pool_threshold;                   /* bytes that the pool keeps when the host waits */
 int at_work;
 enum { MAJOR = 9 }; /* of the device's compute capability, 9.0 */
+bool waits; /* the work that runs waits for another process */
+thread_local int current;
 
 cudaError_t give(cudaError_t e)
 {
@@ -99,7 +102,8 @@ cudaError_t lose()
 	return lost = cudaErrorIllegalAddress;
 }
 
-void next(emulator_stream *s)
+/* False: it waits, and is tried again. */
+bool next(emulator_stream *s)
 {
 	work w = std::move(s->queue.front());
 	s->queue.pop_front();
@@ -108,13 +112,25 @@ void next(emulator_stream *s)
 	emulator::previous = &s->last;
 	w();
 	emulator::previous = outer;
+	if (!waits)
+		return true;
+	waits = false;
+	s->queue.push_front(std::move(w));
+	return false;
+}
+
+/* The same for a host that has nothing else to do. */
+void next_at_last(emulator_stream *s)
+{
+	while (!next(s))
+		usleep(100);
 }
 
 void drain(emulator_stream *s)
 {
 	device_at_work at;
 	while (!s->queue.empty())
-		next(s);
+		next_at_last(s);
 }
 
 /* The host has waited for a stream, an event or the device. */
@@ -185,12 +201,14 @@ void did(emulator_kind kind, const char *name, size_t read, size_t written)
 int device_count()
 {
 	const char *s = getenv("ADDITIVE_EMULATOR_DEVICES");
-	return s && strcmp(s, "0") == 0 ? 0 : 1;
+	return s && *s ? atoi(s) : 1;
 }
 
 cudaError_t check_device(int device)
 {
-	return device_count() == 0 ? cudaErrorNoDevice : device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+	return device_count() == 0                          ? cudaErrorNoDevice
+	       : device >= 0 && device < device_count() ? cudaSuccess
+	                                                : cudaErrorInvalidDevice;
 }
 
 cudaError_t check_launch(const emulator::launch &l)
@@ -245,8 +263,9 @@ bool emulator::is_fault(const char *what)
 		named = s;
 		left = s[n] ? strtol(s + n + 1, nullptr, 10) : 0;
 		std::string kind(s, n);
-		if (n > 0 && (left < 1 || (kind != "launch" && kind != "memcpy" && kind != "malloc" && kind != "algorithm")))
-			fail("ADDITIVE_EMULATOR_FAULT=%s: launch:N, memcpy:N, malloc:N or algorithm:N", s);
+		static const std::set<std::string> kinds = {"launch", "memcpy", "malloc", "algorithm", "group", "sum"};
+		if (n > 0 && (left < 1 || !kinds.count(kind)))
+			fail("ADDITIVE_EMULATOR_FAULT=%s: launch:N, memcpy:N, malloc:N, algorithm:N, group:N or sum:N", s);
 	}
 	return n > 0 && strlen(what) == n && strncmp(s, what, n) == 0 && left > 0 && --left == 0;
 }
@@ -260,6 +279,29 @@ void emulator::finish_all()
 cudaError_t emulator::enqueue(cudaStream_t stream, work w)
 {
 	return call([&]() { return issue(stream, std::move(w)); });
+}
+
+void emulator::wait_on()
+{
+	waits = true;
+}
+
+void emulator::run_ready(cudaStream_t stream)
+{
+	std::lock_guard<std::recursive_mutex> hold(lock);
+	while (streams.count(stream) && !stream->queue.empty() && next(stream))
+		;
+}
+
+bool emulator::is_planted(const char *what)
+{
+	std::lock_guard<std::recursive_mutex> hold(lock);
+	return is_fault(what);
+}
+
+int emulator::current_device()
+{
+	return current;
 }
 
 cudaError_t emulator::may_allocate()
@@ -360,6 +402,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 	if (e == cudaSuccess) {
 		*out = {};
 		snprintf(out->name, sizeof out->name, "emulated device");
+		snprintf(out->uuid.bytes, sizeof out->uuid.bytes, "device %d", device & 0xff);
 		out->totalGlobalMem = emulator::memory_total();
 		out->sharedMemPerBlockOptin = emulator::SHARED_MOST;
 		out->major = MAJOR;
@@ -371,7 +414,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 }
 cudaError_t cudaSetDevice(int device)
 {
-	return call([&]() { return check_device(device); });
+	return call([&]() {
+		cudaError_t e = check_device(device);
+		current = e == cudaSuccess ? device : current;
+		return e;
+	});
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
@@ -396,7 +443,7 @@ cudaError_t cudaDeviceReset(void)
 	emulator::driver_reset();
 	pool_threshold = 0;
 	lost = last_error = cudaSuccess;
-	return give(check_device(0));
+	return give(check_device(current));
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
@@ -644,7 +691,7 @@ static void reach(const emulator_mark &mark)
 {
 	device_at_work at;
 	while (!mark.done && streams.count(mark.stream) && !mark.stream->queue.empty())
-		next(mark.stream);
+		next_at_last(mark.stream);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {

@@ -5,7 +5,7 @@
                 [--emulated]
 
     units      tests/unit/cuda on the device: the op table against the CPU's reference with poisoned outputs, larger
-               shapes, memory, recording, training against PyTorch's losses, bf16 beside fp32, sessions, equal bits twice
+               shapes, memory, recording, sums by NCCL (of one rank), training against PyTorch's losses, bf16 beside fp32, sessions, equal bits twice
     golden     additive-eval against golden numbers, in fp32 and in bf16
     service    `additive serve --backend cuda`: trains, streams, explains, serves while it trains
     memcheck   compute-sanitizer over the op table
@@ -42,7 +42,7 @@ import machine
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = ("units", "golden", "service", "memcheck", "racecheck")
-ORDER = ("backend", "elementwise", "ops", "gemm", "linear_panels", "additive_attention", "softmax_attention", "linear_cross_entropy",
+ORDER = ("backend", "collective", "elementwise", "ops", "gemm", "linear_panels", "additive_attention", "softmax_attention", "linear_cross_entropy",
          "streams", "fusion", "background", "look_back", "serving", "serving_kinds", "decoding", "training", "look_back_training",
          "attribution", "launches", "traffic")
 TOOLKIT = os.environ.get("CUDA_HOME", "/usr/local/cuda")

@@ -379,8 +379,12 @@ typedef struct emulator_graph *cudaGraphExec_t;
 struct cudaFuncAttributes {
 	int ptxVersion, binaryVersion; /* what the loaded code was compiled for, and is: 10 major + minor */
 };
+struct cudaUUID_t {
+	char bytes[16];
+};
 struct cudaDeviceProp {
 	char name[256];
+	cudaUUID_t uuid;
 	size_t totalGlobalMem, sharedMemPerBlockOptin;
 	int major, minor, multiProcessorCount, l2CacheSize, maxThreadsPerMultiProcessor;
 };
