@@ -1,5 +1,6 @@
 #include "engine/train/gradient_sum.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
@@ -12,8 +13,9 @@ typedef struct bucket {
 struct gradient_sum {
 	ranks *ranks;
 	backend *backend;
+	bool devices; /* the sums are the backend's */
 	float *gradients;
-	float *host;     /* of a device whose memory the host cannot read: a copy of them; else the gradients */
+	float *host;     /* where the host adds up what it cannot read on the device: a copy; else the gradients */
 	bucket *buckets; /* in the order in which the backward completes them */
 	int n, n_begun;
 	float share;
@@ -61,10 +63,13 @@ status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan
 	gradient_sum *s = memory_new(1, sizeof *s);
 	if (!s)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	assert(!r->devices || model_backend(m)->collective_sum);
 	s->ranks = r;
 	s->backend = model_backend(m);
 	s->gradients = gradients;
-	s->host = s->backend->host_memory ? gradients : memory_new((size_t)model_trained_floats(m), sizeof *s->host);
+	s->devices = r->devices;
+	s->host = s->devices || s->backend->host_memory ? gradients
+	                                                : memory_new((size_t)model_trained_floats(m), sizeof *s->host);
 	s->buckets = memory_new((size_t)model_tensor_count(m), sizeof *s->buckets);
 	if (!s->host || !s->buckets) {
 		gradient_sum_free(s);
@@ -80,7 +85,7 @@ void gradient_sum_free(gradient_sum *s)
 {
 	if (!s)
 		return;
-	if (!s->backend->host_memory)
+	if (s->host != s->gradients)
 		free(s->host);
 	free(s->buckets);
 	free(s);
@@ -95,6 +100,8 @@ void gradient_sum_begin(gradient_sum *s, float share)
 static status begin_bucket(gradient_sum *s, const bucket *b)
 {
 	float *numbers = s->host + b->first;
+	if (s->devices)
+		return s->backend->collective_sum(s->backend, numbers, b->floats, s->share);
 	if (s->host != s->gradients)
 		TRY(s->backend->download(s->backend, numbers, s->gradients + b->first,
 		                         (size_t)b->floats * sizeof(float)));
@@ -103,11 +110,30 @@ static status begin_bucket(gradient_sum *s, const bucket *b)
 	return s->ranks->begin_sum(s->ranks, numbers, b->floats);
 }
 
+int gradient_sum_next(const gradient_sum *s, int node, int end)
+{
+	for (int i = s->devices ? 0 : s->n; i < s->n; i++)
+		if (s->buckets[i].complete_at > node)
+			return s->buckets[i].complete_at < end ? s->buckets[i].complete_at : end;
+	return end;
+}
+
+/* Of those that have begun: buckets, and what goes beside them. */
+static status poll_sums(gradient_sum *s, bool *complete)
+{
+	bool device = true;
+	TRY(s->ranks->poll(s->ranks, complete));
+	if (s->devices)
+		TRY(s->backend->collective_poll(s->backend, &device));
+	*complete = *complete && device;
+	return STATUS_OK;
+}
+
 status gradient_sum_passed(gradient_sum *s, int node)
 {
 	bool complete;
 	if (s->n_begun > 0)
-		TRY(s->ranks->poll(s->ranks, &complete));
+		TRY(poll_sums(s, &complete));
 	for (; s->n_begun < s->n && s->buckets[s->n_begun].complete_at <= node; s->n_begun++)
 		TRY(begin_bucket(s, &s->buckets[s->n_begun]));
 	return STATUS_OK;
@@ -124,7 +150,7 @@ status gradient_sum_rest(gradient_sum *s, float loss)
 
 status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss)
 {
-	TRY(s->ranks->poll(s->ranks, complete));
+	TRY(poll_sums(s, complete));
 	if (!*complete)
 		return STATUS_OK;
 	*loss = s->beside[0];

@@ -6,7 +6,10 @@
  * whether a rank wants to stop (ranks.h). One step:
  *
  *   gradient_sum_begin; gradient_sum_passed after some nodes of the backward, or never;
- *   gradient_sum_rest; gradient_sum_poll until it is complete */
+ *   gradient_sum_rest; gradient_sum_poll until it is complete
+ *
+ * Where the ranks' devices are a group, sums are theirs, and nodes have passed when they are issued; the loss takes the
+ * way through the host. Else the gradients of a device are copied to the host, and back. */
 #ifndef ENGINE_TRAIN_GRADIENT_SUM_H
 #define ENGINE_TRAIN_GRADIENT_SUM_H
 
@@ -23,10 +26,14 @@ status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan
                         error *err);
 void gradient_sum_free(gradient_sum *s);
 
+/* The node, behind `node` and at most `end`, before which a device that sums is next to be told that nodes have passed:
+ * the end of the part of the backward that it can be given as one. */
+int gradient_sum_next(const gradient_sum *s, int node, int end);
+
 /* share: what this rank's gradients are multiplied by before they are added to the others'. */
 void gradient_sum_begin(gradient_sum *s, float share);
-/* The backward has run all nodes before `node`. Begins the sums of what these have written, and moves on those that
- * have begun. */
+/* The backward has run all nodes before `node`; a device that sums has been given them. Begins the sums of what these
+ * have written, and moves on those that have begun. */
 status gradient_sum_passed(gradient_sum *s, int node);
 /* All gradients are written: begin what has not begun, and the sum of `loss`. */
 status gradient_sum_rest(gradient_sum *s, float loss);

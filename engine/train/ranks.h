@@ -16,8 +16,12 @@ typedef struct ranks ranks;
 
 struct ranks {
 	int rank, count; /* 0 to count - 1 */
-	/* Set by any rank: let all stop. Each step's sum brings it to all, which then have `stop` after the same step. */
+	/* Set by any rank: let all stop. Each step's sum brings it to all, which then have `stop` after the same step.
+	 */
 	bool wants_stop, stop;
+	/* The ranks' backends are a group (collective_open of backend.h): numbers in their memory are added up there.
+	 * Else all sums are of host memory. */
+	bool devices;
 	/* Begin to replace each of n numbers in host memory by its sum over all ranks, of equal bits on each. All ranks
 	 * begin the same sums in the same order, and leave the numbers alone until poll says that they are complete.
 	 * STATUS_UNAVAILABLE: another rank cannot be reached. */

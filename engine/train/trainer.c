@@ -181,11 +181,12 @@ static status batch_enter(trainer *t)
 	return STATUS_OK;
 }
 
-/* Nodes before the cursor have run. */
-static status batch_passed(trainer *t)
+/* Do sums of gradients begin while this stage's plan runs? Sums by the host of what a device computes do not: each
+ * would wait for the device. */
+static bool sums_meanwhile(const trainer *t)
 {
-	const bool writes = t->sum && t->options.gradient_accumulation == 1;
-	return writes ? gradient_sum_passed(t->sum, t->cursor) : STATUS_OK;
+	const bool writes = t->sum && t->stage == &batch_stage && t->options.gradient_accumulation == 1;
+	return writes && (t->options.ranks->devices || !model_backend(t->model)->busy);
 }
 
 /* The number will be taken in by the stage `take`. */
@@ -497,18 +498,22 @@ static const stage preview_stage = {write_plan, write_enter, evaluate_ready, wri
 
 /* --- advancing ------------------------------------------------------------------- */
 
-/* Advance the stage's plan: a node where the host computes; on a device behind its back all of it is issued at once. */
+/* Advance the stage's plan: a node where the host computes; on a device behind its back all of it is issued at once, or
+ * what comes before the next sums of gradients. */
 static status run_plan(trainer *t, plan *p, bool *issued)
 {
+	const int end = plan_node_count(p);
+	const bool sums = sums_meanwhile(t);
 	if (!model_backend(t->model)->busy) {
 		TRY(plan_step(p, &t->cursor));
-		*issued = t->cursor == plan_node_count(p);
-		return t->stage == &batch_stage ? batch_passed(t) : STATUS_OK;
-	}
-	if (t->cursor == 0)
+	} else if (t->cursor < end && sums) {
+		TRY(plan_run_part(p, &t->cursor, gradient_sum_next(t->sum, t->cursor, end)));
+	} else if (t->cursor < end) {
 		TRY(plan_run(p));
-	t->cursor = plan_node_count(p);
-	return STATUS_OK;
+		t->cursor = end;
+	}
+	*issued = t->cursor == end;
+	return sums ? gradient_sum_passed(t->sum, t->cursor) : STATUS_OK;
 }
 
 /* The device has a batch before it meanwhile, so what a sleep takes too long costs nothing. */
@@ -578,9 +583,10 @@ status trainer_conclude(trainer *t, error *err)
 	return STATUS_OK;
 }
 
+/* What made a trainer fail that has lost a rank leaves the last step that all have made whole. */
 status trainer_settle(trainer *t, error *err)
 {
-	status s = t->failed.status;
+	status s = t->failed.status == STATUS_UNAVAILABLE ? STATUS_OK : t->failed.status;
 	while (s == STATUS_OK && t->issued > t->progress.step)
 		s = take_oldest(t, &t->pending_events, &t->failed);
 	return settle_failure(t, s, err);

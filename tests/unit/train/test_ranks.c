@@ -284,23 +284,29 @@ static void what_ranks_cannot_share_is_refused(void **state)
 
 /* --- buckets ------------------------------------------------------------------------------------- */
 
-/* A model of several buckets: the first layers' sums begin last, and all of them have begun before the backward ends.
- */
-static void sums_begin_while_the_backward_runs(void **state)
+/* A model of several buckets. */
+static model *several_buckets(const fixture *f)
 {
-	const fixture *f = *state;
 	json_t *config =
 	    json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 256, "vocab_size", 259, "n_heads", 2,
 	              "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.0);
 	model *m;
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, f->backend, NULL), STATUS_OK);
+	json_decref(config);
+	return m;
+}
+
+/* The first layers' sums begin last, and all of them have begun before the backward ends. */
+static void sums_begin_while_the_backward_runs(void **state)
+{
+	const fixture *f = *state;
+	model *m = several_buckets(f);
 	plan *backward;
 	gradient_sum *s;
 	float *gradients, loss;
 	bool complete;
 	party *p = party_new(1);
 	const forward_spec spec = {.batch = 2, .length = FIXTURE_LENGTH, .loss = true, .backward = true};
-	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, f->backend, NULL), STATUS_OK);
-	json_decref(config);
 	const int64_t floats = model_trained_floats(m);
 	assert_int_equal(f->backend->allocate(f->backend, (size_t)floats * sizeof(float), (void **)&gradients),
 	                 STATUS_OK);
@@ -331,6 +337,122 @@ static void sums_begin_while_the_backward_runs(void **state)
 	free(p);
 }
 
+/* --- devices that sum ------------------------------------------------------------------------------ */
+
+/* A group of one, in the table of the fixture's backend. */
+static struct {
+	int begun, running; /* sums of this step; and those that were not polled for */
+	float share;
+	int64_t floats;
+	status fails; /* what a poll answers */
+} group;
+
+static status group_sum(backend *b, float *numbers, int64_t n, float share)
+{
+	(void)b, (void)numbers;
+	group.begun++;
+	group.running++;
+	group.share = share;
+	group.floats += n;
+	return STATUS_OK;
+}
+
+static status group_poll(backend *b, bool *complete)
+{
+	(void)b;
+	*complete = group.running == 0;
+	group.running = 0;
+	return group.fails;
+}
+
+/* The nodes are issued in parts, between which the sums of what they write begin. */
+static void a_device_gets_its_backward_in_parts_between_sums(void **state)
+{
+	const fixture *f = *state;
+	model *m = several_buckets(f);
+	plan *backward;
+	gradient_sum *s;
+	float *gradients, loss;
+	bool complete;
+	party *p = party_new(1);
+	backend *b = f->backend;
+	const forward_spec spec = {.batch = 2, .length = FIXTURE_LENGTH, .loss = true, .backward = true};
+	const int64_t floats = model_trained_floats(m);
+	assert_int_equal(b->allocate(b, (size_t)floats * sizeof(float), (void **)&gradients), STATUS_OK);
+	assert_int_equal(model_plan(&backward, m, &spec, gradients, NULL, NULL), STATUS_OK);
+	memset(&group, 0, sizeof group);
+	b->collective_sum = group_sum;
+	b->collective_poll = group_poll;
+	p->members[0].ranks.devices = true;
+	assert_int_equal(gradient_sum_new(&s, &p->members[0].ranks, m, backward, gradients, NULL), STATUS_OK);
+	const int nodes = plan_node_count(backward);
+	int parts = 0;
+	gradient_sum_begin(s, 0.5f);
+	for (int node = 0, next; node < nodes; node = next, parts++) {
+		next = gradient_sum_next(s, node, nodes);
+		assert_in_range(next, node + 1, nodes);
+		const int before = group.begun;
+		assert_int_equal(gradient_sum_passed(s, next - 1), STATUS_OK);
+		assert_int_equal(group.begun, before); /* no part could have ended earlier */
+		assert_int_equal(gradient_sum_passed(s, next), STATUS_OK);
+		assert_true(group.begun > before || next == nodes);
+	}
+	assert_true(parts > 3 && group.begun > 3 && group.floats == floats && group.share == 0.5f);
+	assert_int_equal(p->members[0].n_begun, 0); /* none by the host, */
+	assert_int_equal(gradient_sum_rest(s, 3), STATUS_OK);
+	assert_int_equal(p->members[0].n_begun, 1); /* but the loss */
+	group.running = 1;
+	assert_int_equal(gradient_sum_poll(s, &complete, &loss), STATUS_OK);
+	assert_false(complete);
+	assert_int_equal(gradient_sum_poll(s, &complete, &loss), STATUS_OK);
+	assert_true(complete && loss == 3);
+	b->collective_sum = NULL;
+	b->collective_poll = NULL;
+	gradient_sum_free(s);
+	plan_free(backward);
+	b->release(b, gradients);
+	model_free(m);
+	free(p);
+}
+
+/* Weights are those of the last step that all have made. */
+static void a_run_that_has_lost_a_rank_can_be_saved(void **state)
+{
+	const fixture *f = *state;
+	char folder[128];
+	train_options o = fixture_options();
+	unsigned events;
+	error err = ERROR_INIT;
+	o.batch_size = 6;
+	memset(&group, 0, sizeof group);
+	f->backend->collective_sum = group_sum;
+	f->backend->collective_poll = group_poll;
+	party *p = party_new(1);
+	p->members[0].ranks.devices = true;
+	o.ranks = &p->members[0].ranks;
+	trainer *t, *resumed;
+	assert_int_equal(trainer_new(&t, fixture_model(f, 0), &o, f->train, f->valid, NULL), STATUS_OK);
+	run r = {.trainers = {t}, .count = 1};
+	run_to(&r, 3);
+	group.fails = STATUS_UNAVAILABLE;
+	while (trainer_advance(t, 1, &events, &err) == STATUS_OK)
+		assert_int_equal(trainer_progress(t)->step, 3);
+	assert_int_equal(err.status, STATUS_UNAVAILABLE);
+	snprintf(folder, sizeof folder, "%s/lost", f->folder);
+	assert_int_equal(trainer_save(t, f->tokenizer, folder, "c", NULL, NULL), STATUS_OK);
+	assert_int_equal(trainer_advance(t, 1, &events, &err), STATUS_UNAVAILABLE); /* for good */
+	o.ranks = NULL;
+	assert_int_equal(trainer_new(&resumed, fixture_model(f, 0), &o, f->train, f->valid, NULL), STATUS_OK);
+	assert_int_equal(trainer_resume(resumed, folder, NULL), STATUS_OK);
+	assert_int_equal(trainer_progress(resumed)->step, 3);
+	assert_same_weights(f, t, resumed);
+	f->backend->collective_sum = NULL;
+	f->backend->collective_poll = NULL;
+	trainer_free(resumed);
+	trainer_free(t);
+	free(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -341,6 +463,8 @@ int main(void)
 	    cmocka_unit_test(a_run_goes_on_with_another_number_of_ranks),
 	    cmocka_unit_test(what_ranks_cannot_share_is_refused),
 	    cmocka_unit_test(sums_begin_while_the_backward_runs),
+	    cmocka_unit_test(a_device_gets_its_backward_in_parts_between_sums),
+	    cmocka_unit_test(a_run_that_has_lost_a_rank_can_be_saved),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
