@@ -11,20 +11,20 @@
 #include "engine/base/log.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/threads.h"
-#include "engine/rank/mpi_ranks.h"
+#include "engine/rank/device_sums.h"
 #include "engine/rank/rank_plan.h"
 #include "engine/rank/rank_run.h"
 #include "engine/recipe/tokenizer_training.h"
 #include "proto/manual.h"
 #include "proto/options.h"
 
-enum { EXIT_STOPPED = 130, PATIENCE_SECONDS = 60 };
+enum { EXIT_STOPPED = 130, PATIENCE_SECONDS = 60, LOST_SECONDS = 10 };
 
 static const option_row rows[] = {
     {"out", OPTION_TEXT, "FOLDER", "of the run: checkpoints, the tokens of its texts, and at the end the model", NULL},
     {"plan", OPTION_TEXT, "FILE", "what the engine has written, in place of RECIPE and --out", NULL},
     {"backend", OPTION_TEXT, "NAME:auto|cpu|cuda",
-     "where it computes; of several devices each rank takes its own (auto)", NULL},
+     "where it computes; of several devices each rank takes its own, and ranks beyond these share (auto)", NULL},
     {"threads", OPTION_COUNT, "N", "of a rank on the CPU (the machine's cores, shared by its ranks)", "1 to 4096"},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
@@ -54,7 +54,7 @@ static status open_backend(backend **out, const options *o, const ranks *r, erro
 	int index, here = mpi_ranks_here(r, &index);
 	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	int threads = (int)options_integer(o, "threads", cores / here > 1 ? cores / here : 1);
-	const backend_options where = {.device = index};
+	const backend_options where = {.device = index, .wrap = true};
 	return backend_open(out, name ? name : "auto", &where, cpu_open, threads, err);
 }
 
@@ -85,17 +85,23 @@ static void complain(const ranks *r, const error *err)
 	log_line(LOG_ERROR, "rank %d: %s%s%s", r->rank, err->param, err->param[0] ? ": " : "", error_message(err));
 }
 
+/* Seconds that a rank that has nothing to save leaves to rank 0, whatever ended the run; not many where it cannot reach
+ * another rank, since rank 0 may not have noticed. */
+static unsigned patience(status s)
+{
+	return s == STATUS_CANCELLED ? PATIENCE_SECONDS : s == STATUS_UNAVAILABLE ? LOST_SECONDS : 0;
+}
+
 /* The end of one rank makes mpirun end the others: SIGTERM, and SIGKILL when it has waited or the first of them ends.
- * So those that have nothing to save wait for that. */
-static void leave_early(ranks *r, status s, const error *err)
+ */
+static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
 {
 	const int exit_status = s == STATUS_CANCELLED ? EXIT_STOPPED : 1;
 	if (s != STATUS_CANCELLED)
 		complain(r, err);
 	if (r->rank == 0)
 		mpi_ranks_abort(r, exit_status);
-	if (s == STATUS_CANCELLED)
-		sleep(PATIENCE_SECONDS);
+	sleep(seconds);
 	_exit(exit_status);
 }
 
@@ -104,24 +110,32 @@ static int run(const options *o, ranks *r)
 	error err = ERROR_INIT;
 	backend *b;
 	json_t *document;
+	char sums[DEVICE_SUMS_BYTES];
 	status s = open_backend(&b, o, r, &err);
 	if (s != STATUS_OK)
-		leave_early(r, error_settle(&err, s), &err);
+		leave_early(r, error_settle(&err, s), 0, &err);
 	s = share_plan(&document, o, b, r, &err);
 	if (s != STATUS_OK) {
 		if (r->rank == 0)
 			complain(r, &err);
 		return 1;
 	}
+	s = device_sums_open(r, b, sums, &err);
+	if (s != STATUS_OK)
+		leave_early(r, error_settle(&err, s), 0, &err);
+	if (sums[0])
+		log_line(LOG_INFO, "gradients are %s", sums);
 	const rank_run_options run = {.ranks = r,
 	                              .document = document,
 	                              .backend = b,
+	                              .sums = sums,
 	                              .report = r->rank == 0 ? rank_report_new(options_text(o, "plan")) : NULL};
 	s = rank_run(&run, &err);
 	if (s != STATUS_OK)
-		leave_early(r, s, &err);
+		leave_early(r, s, patience(s), &err);
 	rank_report_free(run.report);
 	json_decref(document);
+	device_sums_close(r, b, false);
 	backend_close(b);
 	return 0;
 }

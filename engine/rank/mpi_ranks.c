@@ -105,6 +105,23 @@ status mpi_ranks_share(ranks *r, char **text, error *err)
 	           : error_set(err, STATUS_UNAVAILABLE, NULL, "rank 0 cannot be reached");
 }
 
+status mpi_ranks_gather(ranks *r, const void *own, size_t bytes, void *all, error *err)
+{
+	(void)r;
+	if (bytes > INT_MAX ||
+	    MPI_Allgather(own, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "another rank cannot be reached");
+	return STATUS_OK;
+}
+
+status mpi_ranks_wait(ranks *r, error *err)
+{
+	(void)r;
+	if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "another rank cannot be reached");
+	return STATUS_OK;
+}
+
 void mpi_ranks_abort(ranks *r, int exit_status)
 {
 	(void)r;

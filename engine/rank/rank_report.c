@@ -88,10 +88,13 @@ bool rank_report_progress(rank_report *r, const train_progress *p)
 	return say(line_of("progress", p));
 }
 
-bool rank_report_started(rank_report *r, const train_progress *p)
+bool rank_report_started(rank_report *r, const train_progress *p, const char *sums)
 {
+	json_t *line = line_of("started", p);
 	(void)r;
-	return say(line_of("started", p));
+	if (sums[0])
+		json_object_set_new(line, "gradients", json_string(sums));
+	return say(line);
 }
 
 bool rank_report_evaluated(rank_report *r, const train_progress *p, json_t *preview)

@@ -2,7 +2,8 @@
  *
  *   {"report": "started" | "progress" | "evaluated" | "saved" | "ended", "progress": {…}, …}
  *
- * progress: the numbers of train_progress under their names (train_progress_write). "evaluated" has the "preview" of
+ * progress: the numbers of train_progress under their names (train_progress_write). "started" says of several ranks how
+ * their "gradients" are summed (device_sums.h); "evaluated" has the "preview" of
  * what the model wrote, where it can write; "saved" the "error" for which there is no checkpoint, or, of an engine's
  * job, the "checkpoint" as its ledger has it; "ended" whether the run is "finished", or the "error" (status, param,
  * message) that ended it, or neither where it was stopped. */
@@ -28,7 +29,7 @@ bool rank_report_waits(const rank_report *r);
 
 /* At most ten times a second; the others are always said. False, all: the reader has gone. */
 bool rank_report_progress(rank_report *r, const train_progress *p);
-bool rank_report_started(rank_report *r, const train_progress *p);
+bool rank_report_started(rank_report *r, const train_progress *p, const char *sums);
 bool rank_report_evaluated(rank_report *r, const train_progress *p, json_t *preview);
 bool rank_report_saved(rank_report *r, const train_progress *p, json_t *row, const error *err);
 bool rank_report_ended(rank_report *r, const train_progress *p, bool finished, const error *err);

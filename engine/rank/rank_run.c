@@ -11,6 +11,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/rank/device_sums.h"
 #include "engine/rank/rank_plan.h"
 #include "engine/recipe/job_document.h"
 #include "engine/recipe/job_model.h"
@@ -252,10 +253,14 @@ static status train(run *r, bool *agreed, error *err)
 	r->saved_ns = clock_ns();
 	r->saved_step = trainer_progress(r->trainer)->step;
 	if (first)
-		TRY(said(rank_report_started(r->o->report, trainer_progress(r->trainer))));
+		TRY(said(rank_report_started(r->o->report, trainer_progress(r->trainer), r->o->sums)));
 	status s = steps(r, agreed, err);
 	if (s == STATUS_OK && !*agreed)
 		return first ? finish(r, err) : STATUS_OK;
+	/* A sum that waits for a rank that is gone would occupy the device. The other ranks save nothing, and their
+	 * leaving must not disturb rank 0. */
+	if (first && s != STATUS_OK)
+		device_sums_close(r->o->ranks, r->o->backend, true);
 	/* Stopped, or another rank is lost: the weights are those of the last step that all have made. */
 	if (first && (s == STATUS_OK || s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE) &&
 	    rank_report_wish(r->o->report) != WISH_STOP)
