@@ -27,6 +27,16 @@ static inline void find_plain_plugin(void)
 		setenv("ADDITIVE_PLUGIN_DIR", plain, 0);
 }
 
+/* The emulated device's NCCL lies beside its plug-in. */
+static inline void find_nccl(void)
+{
+	char path[4096];
+	find_plugin();
+	const char *folder = getenv("ADDITIVE_PLUGIN_DIR");
+	if (getenv("ADDITIVE_EMULATOR") && snprintf(path, sizeof path, "%s/libnccl.so.2", folder) < (int)sizeof path)
+		setenv("ADDITIVE_NCCL", path, 0);
+}
+
 static inline backend *open_device_as(const backend_options *options)
 {
 	backend *b;
@@ -54,6 +64,21 @@ static inline bool device_is_emulated(const backend *b)
 static inline bool is_left_out(const backend *b, int turn, int stride)
 {
 	return turn % stride != 0 && device_is_emulated(b) && !getenv("ADDITIVE_ALL_CASES");
+}
+
+/* Become the only rank of a group; skips where there is no NCCL, with the reason. */
+static inline void join_alone(backend *b)
+{
+	backend_site site;
+	unsigned char id[BACKEND_GROUP_BYTES];
+	error err = ERROR_INIT;
+	find_nccl();
+	if (b->collective_find(b, &site, &err) != STATUS_OK) {
+		print_message("skipped: %s\n", error_message(&err));
+		skip();
+	}
+	if (b->collective_id(b, id, &err) != STATUS_OK || b->collective_open(b, id, 0, 1, 30, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
 }
 
 /* For tests of faults: a real device does not fail on command. */

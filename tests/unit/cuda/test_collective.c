@@ -22,43 +22,11 @@
 
 enum { N = 700001, SECONDS = 30 }; /* pieces of several sizes */
 
-/* The emulated device's NCCL lies beside it. */
-static void find_nccl(void)
+static backend *open_alone(void)
 {
-	char path[4096];
-	find_plugin();
-	if (getenv("ADDITIVE_EMULATOR") &&
-	    snprintf(path, sizeof path, "%s/libnccl.so.2", getenv("ADDITIVE_PLUGIN_DIR")) < (int)sizeof path)
-		setenv("ADDITIVE_NCCL", path, 0);
-}
-
-/* Skips where there is no NCCL, with the reason. */
-static backend *open_with_nccl(void)
-{
-	backend_site site;
-	error err = ERROR_INIT;
-	find_nccl();
 	backend *b = open_device();
-	if (b->collective_find(b, &site, &err) != STATUS_OK) {
-		print_message("skipped: %s\n", error_message(&err));
-		backend_close(b);
-		skip();
-	}
+	join_alone(b);
 	return b;
-}
-
-static void check(status s, const error *err)
-{
-	if (s != STATUS_OK)
-		fail_msg("%s", err->status ? error_message(err) : status_text(s));
-}
-
-static void join_alone(backend *b)
-{
-	unsigned char id[BACKEND_GROUP_BYTES];
-	error err = ERROR_INIT;
-	check(b->collective_id(b, id, &err), &err);
-	check(b->collective_open(b, id, 0, 1, SECONDS, &err), &err);
 }
 
 /* Zeros of both signs, infinities, NaN and what is too small for a normal number are among them. */
@@ -98,10 +66,9 @@ static status wait_for_sums(backend *b)
 static void a_sum_over_one_rank_changes_no_bit(void **state)
 {
 	(void)state;
-	backend *b = open_with_nccl();
+	backend *b = open_alone();
 	float *x = numbers_new(1), *got = malloc(N * sizeof *got), *device = upload_new(b, x);
 	assert_non_null(got);
-	join_alone(b);
 	assert_int_equal(b->collective_sum(b, device, N / 2, 1), STATUS_OK);
 	assert_int_equal(b->collective_sum(b, device + N / 2, N - N / 2, 1), STATUS_OK);
 	assert_int_equal(wait_for_sums(b), STATUS_OK);
@@ -117,11 +84,10 @@ static void a_sum_over_one_rank_changes_no_bit(void **state)
 static void a_share_is_multiplied_before(void **state)
 {
 	(void)state;
-	backend *b = open_with_nccl();
+	backend *b = open_alone();
 	float *x = numbers_new(2), *got = malloc(N * sizeof *got), *device = upload_new(b, x);
 	const float share = 1.0f / 3;
 	assert_non_null(got);
-	join_alone(b);
 	assert_int_equal(b->collective_sum(b, device, N, share), STATUS_OK);
 	assert_int_equal(wait_for_sums(b), STATUS_OK);
 	assert_int_equal(b->download(b, got, device, N * sizeof *got), STATUS_OK);
@@ -138,12 +104,11 @@ static void a_share_is_multiplied_before(void **state)
 static void a_sum_is_between_what_is_issued_before_and_after_it(void **state)
 {
 	(void)state;
-	backend *b = open_with_nccl();
+	backend *b = open_alone();
 	float *x = numbers_new(3), *got = malloc(N * sizeof *got), *device = upload_new(b, x);
 	void *copy;
 	const scale_params twice = {2};
 	assert_non_null(got);
-	join_alone(b);
 	assert_int_equal(b->allocate(b, N * sizeof *x, &copy), STATUS_OK);
 	op_call call = {.params = &twice, .n_in = 1, .n_out = 1};
 	call.in[0] = call.out[0] = (tensor){device, DTYPE_F32, SHAPE1(N)};
@@ -167,9 +132,8 @@ static void a_sum_is_between_what_is_issued_before_and_after_it(void **state)
 static void a_group_is_left_and_another_one_joined(void **state)
 {
 	(void)state;
-	backend *b = open_with_nccl();
+	backend *b = open_alone();
 	bool complete;
-	join_alone(b);
 	assert_int_equal(b->collective_open(b, (unsigned char[BACKEND_GROUP_BYTES]){0}, 0, 1, 1, NULL),
 	                 STATUS_INTERNAL); /* it is in one */
 	assert_int_equal(b->collective_poll(b, &complete), STATUS_OK);
@@ -188,7 +152,7 @@ static void behind_the_last_device_comes_the_first(void **state)
 {
 	(void)state;
 	backend_site first, other;
-	backend *b = open_with_nccl();
+	backend *b = open_alone();
 	backend *again =
 	    open_device_as(&(backend_options){.device = 64 * 9 * 5 * 7, .wrap = true}); /* of 1 … 10 devices */
 	assert_int_equal(b->collective_find(b, &first, NULL), STATUS_OK);

@@ -4,6 +4,7 @@
 
 #include "engine/tensor/plan.h"
 #include "engine/train/optimizer_kind.h"
+#include "engine/train/ranks.h"
 #include "tests/unit/cuda/device.h"
 
 static backend *device;
@@ -88,13 +89,33 @@ static model *small_model(const char *kind)
 	return m;
 }
 
-static trainer *small_trainer(const fixture *f, const char *kind, const train_options *o)
+/* Its gradients are summed in several pieces. */
+static model *several_buckets(void)
+{
+	model *m;
+	error err = ERROR_INIT;
+	json_t *config =
+	    json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 160, "vocab_size", 259, "n_heads", 2,
+	              "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.1);
+	if (model_create(&m, architecture_find("additive"), config, 7, device, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	json_decref(config);
+	return m;
+}
+
+/* valid: NULL without. */
+static trainer *trainer_of(const fixture *f, model *m, const train_options *o, const dataset *valid)
 {
 	trainer *t;
 	error err = ERROR_INIT;
-	if (trainer_new(&t, small_model(kind), o, f->train, f->valid, &err) != STATUS_OK)
+	if (trainer_new(&t, m, o, f->train, valid, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	return t;
+}
+
+static trainer *small_trainer(const fixture *f, const char *kind, const train_options *o)
+{
+	return trainer_of(f, small_model(kind), o, f->valid);
 }
 
 static void train_small(const fixture *f, run *r, const char *kind, train_options o, uint64_t budget_ns)
@@ -388,6 +409,60 @@ static void a_run_saved_while_the_device_works_continues_from_there(void **state
 	free(whole.weights);
 }
 
+/* --- a device that sums ---------------------------------------------------------------------- */
+
+static struct {
+	status (*sum)(backend *b, float *numbers, int64_t n, float share);
+	int count;
+} summed;
+
+static status count_sum(backend *b, float *numbers, int64_t n, float share)
+{
+	summed.count++;
+	return summed.sum(b, numbers, n, share);
+}
+
+static status no_sum(ranks *r, float *numbers, int64_t n)
+{
+	(void)r, (void)numbers, (void)n;
+	return STATUS_OK;
+}
+
+static status all_complete(ranks *r, bool *complete)
+{
+	(void)r;
+	*complete = true;
+	return STATUS_OK;
+}
+
+/* Sums over one rank change no bit, so neither do the parts in which the backward is issued around them. */
+static void a_rank_that_sums_on_its_device_trains_to_the_same_bits(void **state)
+{
+	const fixture *f = *state;
+	ranks alone = {.count = 1, .begin_sum = no_sum, .poll = all_complete, .devices = true};
+	join_alone(device);
+	summed.sum = device->collective_sum;
+	device->collective_sum = count_sum;
+	for (int bf16 = 0; bf16 < 2; bf16++) {
+		train_options o = small_options(3);
+		run whole, parts;
+		o.batch_size = 2;
+		o.precision = bf16 ? PRECISION_BF16 : PRECISION_FP32;
+		run_to_the_end(&whole, trainer_of(f, several_buckets(), &o, NULL), 0);
+		o.ranks = &alone;
+		summed.count = 0;
+		run_to_the_end(&parts, trainer_of(f, several_buckets(), &o, NULL), 0);
+		assert_true(summed.count >= 2 * 3);
+		for (int64_t i = 0; i < whole.steps; i++)
+			assert_true(whole.loss[i] == parts.loss[i]);
+		assert_memory_equal(whole.weights, parts.weights, whole.bytes);
+		free(whole.weights);
+		free(parts.weights);
+	}
+	device->collective_sum = summed.sum;
+	device->collective_close(device, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -401,6 +476,7 @@ int main(void)
 	    cmocka_unit_test(being_ahead_changes_no_bit),
 	    cmocka_unit_test(steps_that_fail_are_reported_as_they_would_be_without),
 	    cmocka_unit_test(a_run_saved_while_the_device_works_continues_from_there),
+	    cmocka_unit_test(a_rank_that_sums_on_its_device_trains_to_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);
 }
