@@ -131,6 +131,16 @@ static void refused_once()
 	EXPECT(cudaMalloc(&data, 4) == cudaSuccess && cudaMalloc(&data, 4) == cudaErrorMemoryAllocation && data == nullptr);
 	EXPECT(cudaMalloc(&data, 4) == cudaSuccess && cudaMalloc(&data, (size_t)9 << 30) == cudaErrorMemoryAllocation);
 }
+static void three_devices()
+{
+	cudaDeviceProp first, last;
+	int count;
+	EXPECT(cudaGetDeviceCount(&count) == cudaSuccess && count == 3);
+	EXPECT(cudaSetDevice(2) == cudaSuccess && cudaSetDevice(3) == cudaErrorInvalidDevice && cudaSetDevice(-1) == cudaErrorInvalidDevice);
+	EXPECT(cudaGetDeviceProperties(&first, 0) == cudaSuccess && cudaGetDeviceProperties(&last, 2) == cudaSuccess);
+	EXPECT(memcmp(&first.uuid, &last.uuid, sizeof first.uuid) != 0);
+}
+
 static void no_device()
 {
 	int count = 7;
@@ -322,6 +332,7 @@ const test_case runtime_cases[] = {
     {"a_failed_copy_loses_the_device", lost_by_a_copy, nullptr, "ADDITIVE_EMULATOR_FAULT=memcpy:1"},
     {"memory_is_refused_once", refused_once, nullptr, "ADDITIVE_EMULATOR_FAULT=malloc:2"},
     {"there_may_be_no_device", no_device, nullptr, "ADDITIVE_EMULATOR_DEVICES=0"},
+    {"there_may_be_several_devices", three_devices, nullptr, "ADDITIVE_EMULATOR_DEVICES=3"},
     {"reserved_memory_grows", grows, nullptr, nullptr},
     {"reserved_addresses_are_no_memory", unmapped, "host memory: write of 4 bytes", nullptr},
     {"matrix_products_are_cublas's", products, nullptr, nullptr},
