@@ -363,7 +363,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 	cublasStatus_t s = check(*desc, *a, *b, *c, *d);
 	if (s != CUBLAS_STATUS_SUCCESS)
 		return s;
-	if (emulator::is_fault("algorithm") || has_no_algorithm(*desc))
+	if (emulator::is_planted("algorithm") || has_no_algorithm(*desc))
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	results[0] = {};
 	results[0].wavesCount = 1;

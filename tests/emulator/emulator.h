@@ -218,9 +218,6 @@ void need_device(const void *at, size_t bytes, const char *what);
 shadow *shadow_new(size_t bytes);
 void shadow_free(shadow *s);
 
-/* Is this the call that ADDITIVE_EMULATOR_FAULT names? Counting begins anew when the variable changes. */
-bool is_fault(const char *what);
-
 /* --- counts ------------------------------------------------------------------------------- */
 
 extern bool counting;

@@ -4,14 +4,7 @@
  * ones. Copies from pageable memory take their bytes at once, as CUDA's do; copies from pinned memory when the
  * stream gets there.
  *
- * ADDITIVE_EMULATOR_DEVICES=n        there are so many devices; they share their memory, so a process uses one
- * ADDITIVE_EMULATOR_MEMORY=MIB       how much memory it has (8192)
- * ADDITIVE_EMULATOR_PTX=80[:NAME]    kernels whose name begins so (all) were compiled on the spot from PTX of 8.0, in
- * which ptx.cuh has no wait for the work before an early launch
- * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy, malloc, search for an algorithm, group or sum from here on fails; the first two lose the
- * device ADDITIVE_EMULATOR_COUNT=FILE       what runs is written down (count.cc) ADDITIVE_EMULATOR_LEAKS=1 memory that
- * was never freed is a fault, at the end of the process ADDITIVE_EMULATOR_GUARD=0          let host code touch device
- * memory unseen (checked build) */
+ * Settings in the environment: README.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -95,11 +88,111 @@ struct device_at_work {
 	}
 };
 
-cudaError_t lose()
+/* --- planted faults --- */
+
+struct error_row {
+	const char *name;
+	cudaError_t value;
+};
+const error_row error_rows[] = {
+#define CUDA_ERROR(name, value, text) {#name, name},
+#include <emulator_errors.def>
+#undef CUDA_ERROR
+};
+
+/* What may fail, and how if no error is named. */
+const error_row fault_rows[] = {
+    {"launch", cudaErrorIllegalAddress}, {"memcpy", cudaErrorIllegalAddress},    {"malloc", cudaErrorMemoryAllocation},
+    {"begin", cudaErrorNotSupported},    {"capture", cudaErrorNotSupported},     {"early", cudaErrorNotSupported},
+    {"end", cudaErrorNotSupported},      {"instantiate", cudaErrorNotSupported}, {"replay", cudaErrorNotSupported},
+    {"algorithm", cudaErrorUnknown},     {"group", cudaErrorUnknown},            {"sum", cudaErrorUnknown}};
+
+template <size_t n> const error_row *find_row(const error_row (&rows)[n], const std::string &name)
+{
+	for (const error_row &r : rows)
+		if (name == r.name)
+			return &r;
+	return nullptr;
+}
+
+/* WHAT:N[+][:ERROR] */
+struct planted_fault {
+	std::string what;
+	long left = 0;
+	bool each = false; /* the N-th call and all after it */
+	cudaError_t error = cudaSuccess;
+};
+
+planted_fault read_fault(const std::string &s)
+{
+	planted_fault f;
+	size_t colon = s.find(':');
+	f.what = s.substr(0, colon);
+	char *end = nullptr;
+	f.left = colon == std::string::npos ? 0 : strtol(s.c_str() + colon + 1, &end, 10);
+	f.each = end && *end == '+';
+	end += f.each;
+	const error_row *row = find_row(fault_rows, f.what),
+	                *error = end && *end == ':' ? find_row(error_rows, end + 1) : row;
+	if (!row || !error || f.left < 1 || (*end && *end != ':'))
+		emulator::fail("ADDITIVE_EMULATOR_FAULT=%s is no WHAT:N[+][:ERROR] (README.md)", s.c_str());
+	f.error = error->value;
+	return f;
+}
+
+/* ADDITIVE_EMULATOR_FAULT_PROCESSES=N:FILE: only the first N processes that come here have faults. FILE grows by a
+ * byte in each; a program that executes itself anew counts as another process. */
+bool has_faults()
+{
+	static const bool has = []() {
+		const char *s = getenv("ADDITIVE_EMULATOR_FAULT_PROCESSES"), *file = s ? strchr(s, ':') : nullptr;
+		FILE *f = file ? fopen(file + 1, "ab") : nullptr;
+		if (s && (!f || fputc('x', f) == EOF || fflush(f) != 0))
+			emulator::fail("ADDITIVE_EMULATOR_FAULT_PROCESSES=%s is no N:FILE that can be written", s);
+		bool is = !s || ftell(f) <= strtol(s, nullptr, 10);
+		if (f)
+			fclose(f);
+		return is;
+	}();
+	return has;
+}
+
+/* The error of the call that ADDITIVE_EMULATOR_FAULT names, if this is it. Counting begins anew when the variable
+ * changes. */
+cudaError_t planted(const char *what)
+{
+	static std::string named;
+	static planted_fault fault;
+	const char *s = getenv("ADDITIVE_EMULATOR_FAULT");
+	if (named != (s ? s : "")) {
+		named = s ? s : "";
+		fault = s && *s ? read_fault(named) : planted_fault();
+	}
+	if (named.empty() || fault.what != what || !has_faults() || fault.left <= 0 || --fault.left > 0)
+		return cudaSuccess;
+	fault.left = fault.each;
+	return fault.error;
+}
+
+/* Errors that are the device's and not the call's. */
+bool is_final(cudaError_t e)
+{
+	return e == cudaErrorECCUncorrectable || e == cudaErrorDevicesUnavailable ||
+	       (e >= cudaErrorIllegalAddress && e < cudaErrorNotPermitted && e != cudaErrorLaunchOutOfResources);
+}
+
+cudaError_t lose(cudaError_t e)
 {
 	for (emulator_stream *s : streams)
 		s->queue.clear();
-	return lost = cudaErrorIllegalAddress;
+	return lost = e;
+}
+
+/* The call fails, if it is the one, and loses the device if the error says so. */
+cudaError_t fails(const char *what)
+{
+	cudaError_t e = planted(what);
+	return e != cudaSuccess && is_final(e) ? lose(e) : e;
 }
 
 /* False: it waits, and is tried again. */
@@ -249,27 +342,6 @@ struct leaks {
 
 } // namespace
 
-bool emulator::is_fault(const char *what)
-{
-	static std::mutex asked; /* products ask outside of a call's lock */
-	std::lock_guard<std::mutex> lock(asked);
-	static std::string named;
-	static long left;
-	const char *s = getenv("ADDITIVE_EMULATOR_FAULT");
-	if (!s)
-		s = "";
-	size_t n = strcspn(s, ":");
-	if (named != s) {
-		named = s;
-		left = s[n] ? strtol(s + n + 1, nullptr, 10) : 0;
-		std::string kind(s, n);
-		static const std::set<std::string> kinds = {"launch", "memcpy", "malloc", "algorithm", "group", "sum"};
-		if (n > 0 && (left < 1 || !kinds.count(kind)))
-			fail("ADDITIVE_EMULATOR_FAULT=%s: launch:N, memcpy:N, malloc:N, algorithm:N, group:N or sum:N", s);
-	}
-	return n > 0 && strlen(what) == n && strncmp(s, what, n) == 0 && left > 0 && --left == 0;
-}
-
 void emulator::finish_all()
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
@@ -296,7 +368,7 @@ void emulator::run_ready(cudaStream_t stream)
 bool emulator::is_planted(const char *what)
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
-	return is_fault(what);
+	return planted(what) != cudaSuccess;
 }
 
 int emulator::current_device()
@@ -306,7 +378,7 @@ int emulator::current_device()
 
 cudaError_t emulator::may_allocate()
 {
-	return call([&]() { return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : cudaSuccess; });
+	return call([&]() { return fails("malloc"); });
 }
 
 cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
@@ -315,9 +387,15 @@ cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
 		cudaError_t e = check_launch(l);
 		if (e != cudaSuccess)
 			return e;
-		if (emulator::is_fault("launch"))
-			return lose();
 		l.no_wait = ptx_version(l.kernel) < 90;
+		const bool captures = streams.count(stream) && stream->capture;
+		e = fails("launch");
+		if (e == cudaSuccess && captures)
+			e = fails("capture");
+		if (e == cudaSuccess && captures && l.early)
+			e = fails("early");
+		if (e != cudaSuccess)
+			return e;
 		return issue(stream, [l = std::move(l)]() { run(l); });
 	});
 }
@@ -430,7 +508,7 @@ cudaError_t cudaDeviceSynchronize(void)
 		return waited();
 	});
 }
-/* Everything is forgotten: memory, streams, and that the device was lost. */
+/* Everything is forgotten: memory, streams, and that the device was lost, unless ADDITIVE_EMULATOR_RESET=0. */
 cudaError_t cudaDeviceReset(void)
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
@@ -442,8 +520,10 @@ cudaError_t cudaDeviceReset(void)
 	emulator::memory_forget_all();
 	emulator::driver_reset();
 	pool_threshold = 0;
-	lost = last_error = cudaSuccess;
-	return give(check_device(current));
+	const char *helps = getenv("ADDITIVE_EMULATOR_RESET");
+	lost = helps && strcmp(helps, "0") == 0 && lost != cudaSuccess ? cudaErrorDevicesUnavailable : cudaSuccess;
+	last_error = lost;
+	return give(lost != cudaSuccess ? lost : check_device(current));
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
@@ -467,7 +547,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 		cudaError_t e = check_no_capture();
 		if (e != cudaSuccess)
 			return e;
-		return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
+		e = fails("malloc");
+		return e != cudaSuccess ? e : emulator::memory_allocate(out, bytes);
 	});
 }
 /* As on a device, all that was issued is done first. */
@@ -518,7 +599,8 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 			return e;
 		if (stream->capture)
 			emulator::fail("cudaMallocAsync: memory within graphs is not emulated");
-		return emulator::is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::pool_allocate(out, bytes);
+		e = fails("malloc");
+		return e != cudaSuccess ? e : emulator::pool_allocate(out, bytes);
 	});
 }
 cudaError_t cudaFreeAsync(void *data, cudaStream_t stream)
@@ -562,9 +644,9 @@ cudaError_t cudaFreeHost(void *data)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
 	return call([&]() -> cudaError_t {
-		if (emulator::is_fault("memcpy"))
-			return lose();
-		cudaError_t e = check_stream(stream);
+		cudaError_t e = fails("memcpy");
+		if (e == cudaSuccess)
+			e = check_stream(stream);
 		if (e != cudaSuccess)
 			return e;
 		bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -746,6 +828,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 			return e;
 		if (stream->capture)
 			return cudaErrorIllegalState;
+		e = fails("begin");
+		if (e != cudaSuccess)
+			return e;
 		stream->capture = new emulator_graph;
 		stream->mode = mode;
 		stream->invalid = false;
@@ -761,19 +846,21 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 			return e;
 		if (!stream->capture)
 			return cudaErrorIllegalState;
-		if (stream->invalid)
+		e = stream->invalid ? cudaErrorStreamCaptureInvalidated : fails("end");
+		if (e != cudaSuccess)
 			delete stream->capture;
 		else
 			*out = stream->capture;
 		stream->capture = nullptr;
-		return stream->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+		return e;
 	});
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long)
 {
 	return call([&]() {
-		*out = new emulator_graph(*graph);
-		return cudaSuccess;
+		cudaError_t e = fails("instantiate");
+		*out = e == cudaSuccess ? new emulator_graph(*graph) : nullptr;
+		return e;
 	});
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
@@ -789,14 +876,12 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	return call([&]() {
-		if (emulator::is_fault("launch"))
-			return lose();
-		for (const work &w : exec->nodes) {
-			cudaError_t e = issue(stream, work(w));
-			if (e != cudaSuccess)
-				return e;
-		}
-		return cudaSuccess;
+		cudaError_t e = fails("launch");
+		if (e == cudaSuccess)
+			e = fails("replay");
+		for (size_t i = 0; i < exec->nodes.size() && e == cudaSuccess; i++)
+			e = issue(stream, work(exec->nodes[i]));
+		return e;
 	});
 }
 

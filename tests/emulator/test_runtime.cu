@@ -119,6 +119,50 @@ static void lost()
 	EXPECT(cudaDeviceReset() == cudaSuccess && cudaMalloc(&more, 4) == cudaSuccess);
 	EXPECT(cudaStreamSynchronize(test_stream()) == cudaErrorInvalidResourceHandle); /* forgotten with the rest */
 }
+static void stays_lost()
+{
+	void *more;
+	float y = 0;
+	cudaStream_t s;
+	EXPECT(cudaDeviceReset() == cudaSuccess && cudaMalloc(&more, 4) == cudaSuccess); /* it was not lost */
+	EXPECT(cudaStreamCreateWithPriority(&s, 0, 0) == cudaSuccess);
+	setenv("ADDITIVE_EMULATOR_FAULT", "memcpy:1:cudaErrorLaunchFailure", 1);
+	EXPECT(cudaMemcpyAsync(more, &y, 4, cudaMemcpyHostToDevice, s) == cudaErrorLaunchFailure);
+	EXPECT(cudaDeviceReset() == cudaErrorDevicesUnavailable && cudaMalloc(&more, 4) == cudaErrorDevicesUnavailable);
+}
+/* One kernel is captured; what is planted fails, and nothing but that. */
+static void recording_fails()
+{
+	float *x = device<float>(4);
+	cudaGraph_t graph = nullptr;
+	cudaGraphExec_t exec;
+	cudaLaunchConfig_t config = {};
+	config.gridDim = config.blockDim = dim3(1);
+	config.stream = test_stream();
+	static const char *const parts[] = {"begin", "capture", "end", "instantiate", "replay"};
+	for (int part = 0; part < 5; part++) {
+		char fault[64];
+		snprintf(fault, sizeof fault, "%s:1:cudaErrorInvalidValue", parts[part]);
+		setenv("ADDITIVE_EMULATOR_FAULT", fault, 1);
+		cudaError_t e = cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal);
+		EXPECT(e == (part == 0 ? cudaErrorInvalidValue : cudaSuccess));
+		if (part == 0)
+			continue;
+		EXPECT(cudaLaunchKernelEx(&config, fill, x, 2.0f, 4) == (part == 1 ? cudaErrorInvalidValue : cudaSuccess));
+		EXPECT(cudaStreamEndCapture(test_stream(), &graph) == (part == 2 ? cudaErrorInvalidValue : cudaSuccess));
+		EXPECT((graph == nullptr) == (part == 2));
+		if (part == 2)
+			continue;
+		EXPECT(cudaGraphInstantiate(&exec, graph, 0) == (part == 3 ? cudaErrorInvalidValue : cudaSuccess));
+		EXPECT((exec == nullptr) == (part == 3) && cudaGraphDestroy(graph) == cudaSuccess);
+		if (part == 3)
+			continue;
+		EXPECT(cudaGraphLaunch(exec, test_stream()) == (part == 4 ? cudaErrorInvalidValue : cudaSuccess));
+		EXPECT(cudaGraphLaunch(exec, test_stream()) == cudaSuccess && cudaGraphExecDestroy(exec) == cudaSuccess);
+	}
+	unsetenv("ADDITIVE_EMULATOR_FAULT");
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
 static void lost_by_a_copy()
 {
 	float *x = device<float>(1), y = 0;
@@ -330,6 +374,8 @@ const test_case runtime_cases[] = {
     {"what_a_capture_forbids_ends_it", captures, nullptr, nullptr},
     {"a_failed_launch_loses_the_device", lost, nullptr, "ADDITIVE_EMULATOR_FAULT=launch:2"},
     {"a_failed_copy_loses_the_device", lost_by_a_copy, nullptr, "ADDITIVE_EMULATOR_FAULT=memcpy:1"},
+    {"each_part_of_a_recording_can_fail", recording_fails, nullptr, nullptr},
+    {"a_reset_that_does_not_help", stays_lost, nullptr, "ADDITIVE_EMULATOR_RESET=0"},
     {"memory_is_refused_once", refused_once, nullptr, "ADDITIVE_EMULATOR_FAULT=malloc:2"},
     {"there_may_be_no_device", no_device, nullptr, "ADDITIVE_EMULATOR_DEVICES=0"},
     {"there_may_be_several_devices", three_devices, nullptr, "ADDITIVE_EMULATOR_DEVICES=3"},
