@@ -3,9 +3,12 @@
  * A call of CUDA that fails for good (an illegal address, a fallen bus) leaves the process's context on the device
  * useless, for every stream. So being lost belongs to the device: the backends of one share the mark, all of them
  * answer STATUS_DEVICE at once, and when the last of them has been closed the context is thrown away, so that a new
- * open begins with a new one.
+ * open begins with a new one. Whether that helps depends on the fault and on the device: an open computes something
+ * (check.cu) before it succeeds, and says otherwise that the process has to be started anew.
  *
- * Recordings are CUDA graphs captured from the stream, in the mode that lets other threads go on with theirs. */
+ * Recordings are CUDA graphs captured from the stream, in the mode that lets other threads go on with theirs. What
+ * cannot be recorded is no fault of the device: any error but those that are final ends the recording alone, after a
+ * look at whether the device still computes. */
 #include "cuda/backend.h"
 
 #include <pthread.h>
@@ -24,11 +27,13 @@ extern "C" {
 typedef struct device_record {
 	int users; /* open backends */
 	bool lost;
+	bool was_reset; /* a context was thrown away */
+	char why[160];  /* it was lost last */
 } device_record;
 
 enum { MAX_DEVICES = 64, LEAST_MAJOR = 8 };
 static device_record devices[MAX_DEVICES];
-static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards users */
+static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all but lost */
 
 static status device_take(cuda_backend *c, error *err)
 {
@@ -52,6 +57,7 @@ static void device_leave(cuda_backend *c)
 		(void)cudaSetDevice(c->device);
 		(void)cudaDeviceReset();
 		(void)cudaGetLastError();
+		d->was_reset = true;
 		__atomic_store_n(&d->lost, false, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&devices_mutex);
@@ -61,8 +67,38 @@ static void device_leave(cuda_backend *c)
 
 void cuda_lose(cuda_backend *c, const char *what, const char *why)
 {
-	if (!__atomic_exchange_n(c->lost, true, __ATOMIC_ACQ_REL))
-		log_line(LOG_ERROR, "CUDA device %d is lost: %s: %s", c->device, what, why);
+	device_record *d = &devices[c->device];
+	if (__atomic_exchange_n(c->lost, true, __ATOMIC_ACQ_REL))
+		return;
+	log_line(LOG_ERROR, "CUDA device %d is lost: %s: %s", c->device, what, why);
+	pthread_mutex_lock(&devices_mutex);
+	snprintf(d->why, sizeof d->why, "%s: %s", what, why);
+	pthread_mutex_unlock(&devices_mutex);
+}
+
+/* Errors that "leave the process in an inconsistent state" (CUDA's reference), and memory or links that have failed:
+ * every later call fails too, of all streams. */
+static bool is_final(cudaError_t e)
+{
+	static const cudaError_t errors[] = {cudaErrorECCUncorrectable,
+	                                     cudaErrorNvlinkUncorrectable,
+	                                     cudaErrorContained,
+	                                     cudaErrorIllegalAddress,
+	                                     cudaErrorLaunchTimeout,
+	                                     cudaErrorContextIsDestroyed,
+	                                     cudaErrorAssert,
+	                                     cudaErrorHardwareStackError,
+	                                     cudaErrorIllegalInstruction,
+	                                     cudaErrorMisalignedAddress,
+	                                     cudaErrorInvalidAddressSpace,
+	                                     cudaErrorInvalidPc,
+	                                     cudaErrorLaunchFailure,
+	                                     cudaErrorExternalDevice,
+	                                     cudaErrorDevicesUnavailable};
+	bool found = false;
+	for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+		found |= e == errors[i];
+	return found;
 }
 
 /* What a stream that is being recorded cannot do; the recording is void, the device is not. */
@@ -78,9 +114,11 @@ status cuda_status(cuda_backend *c, cudaError_t e)
 	if (e == cudaSuccess)
 		return STATUS_OK;
 	(void)cudaGetLastError(); /* or a later call would report it again */
+	if (c->recording && c->refusal == cudaSuccess)
+		c->refusal = e;
 	if (e == cudaErrorMemoryAllocation)
 		return STATUS_NOMEM;
-	if (is_capture_error(e))
+	if (is_capture_error(e) || (c->recording && !is_final(e)))
 		return STATUS_UNSUPPORTED;
 	cuda_lose(c, cudaGetErrorName(e), cudaGetErrorString(e));
 	return STATUS_DEVICE;
@@ -125,50 +163,107 @@ static bool cuda_busy(backend *b)
 	return false;
 }
 
+/* --- recordings ----------------------------------------------------------------------- */
+
+typedef struct recording {
+	cudaGraphExec_t exec;
+	bool early; /* kernels of it begin early */
+} recording;
+
+/* Something that belongs to a recording has failed. STATUS_BUSY: it had early launches and may do without them.
+ * STATUS_DEVICE: the device is lost, since it does not compute either. */
+static status refuse_recording(cuda_backend *c, bool early, const char *what)
+{
+	const char *name = cudaGetErrorName(c->refusal);
+	TRY(cuda_check(c));
+	bool *logged = early ? &c->plain_logged : &c->direct_logged;
+	if (!*logged)
+		log_line(LOG_WARN, "CUDA device %d: %s: %s fails with %s. More of these are not logged", c->device,
+		         early ? "a plan is recorded without early launches" : "a plan runs kernel by kernel", what,
+		         name);
+	*logged = true;
+	c->record_plainly = early;
+	return early ? STATUS_BUSY : STATUS_UNSUPPORTED;
+}
+
 static status cuda_record_begin(backend *b)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
 	if (!c->recorded)
 		return STATUS_UNSUPPORTED;
-	TRY(cuda_status(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal)));
 	c->recording = true;
+	c->refusal = cudaSuccess;
+	status s = cuda_status(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
+	c->recording = s == STATUS_OK;
+	c->recorded_early = c->early && !c->record_plainly && c->recording;
+	c->record_plainly = false;
 	c->after_kernel = false;
-	return STATUS_OK;
+	if (s != STATUS_OK && s != STATUS_DEVICE)
+		return refuse_recording(c, false, "beginning to record");
+	c->early_otherwise = c->early;
+	c->early = c->recorded_early;
+	return s;
+}
+
+/* The graph of what was issued since record_begin. */
+static status instantiate(cuda_backend *c, cudaGraphExec_t *out)
+{
+	cudaGraph_t graph = NULL;
+	status s = cuda_status(c, cudaStreamEndCapture(c->stream, &graph));
+	if (s == STATUS_OK && c->refusal == cudaSuccess)
+		s = cuda_status(c, cudaGraphInstantiate(out, graph, 0));
+	if (graph)
+		(void)cudaGraphDestroy(graph);
+	return s;
 }
 
 static status cuda_record_end(backend *b, void **out)
 {
 	cuda_backend *c = cuda_of(b);
-	cudaGraph_t graph = NULL;
-	cudaGraphExec_t recording = NULL;
+	recording made = {NULL, c->recorded_early};
 	*out = NULL;
-	c->recording = false;
-	TRY(cuda_enter(c));
-	status s = cuda_status(c, cudaStreamEndCapture(c->stream, &graph));
+	status s = cuda_enter(c);
 	if (s == STATUS_OK)
-		s = cuda_status(c, cudaGraphInstantiate(&recording, graph, 0));
-	if (graph)
-		(void)cudaGraphDestroy(graph);
-	if (s == STATUS_OK)
-		*out = recording;
-	return s;
+		s = instantiate(c, &made.exec);
+	c->recording = c->after_kernel = false;
+	c->early = c->early_otherwise;
+	if (s != STATUS_DEVICE && c->refusal != cudaSuccess)
+		return refuse_recording(c, made.early, "recording");
+	TRY(s);
+	recording *r = (recording *)malloc(sizeof *r);
+	if (r)
+		*r = made;
+	else
+		(void)cudaGraphExecDestroy(made.exec);
+	*out = r;
+	return r ? STATUS_OK : STATUS_NOMEM;
 }
 
-static status cuda_replay(backend *b, void *recording)
+/* A launch that fails has issued nothing. */
+static status cuda_replay(backend *b, void *recorded)
 {
 	cuda_backend *c = cuda_of(b);
+	const recording *r = (const recording *)recorded;
 	TRY(cuda_enter(c));
 	c->after_kernel = false;
-	return cuda_status(c, cudaGraphLaunch((cudaGraphExec_t)recording, c->stream));
+	c->recording = true; /* as far as errors are concerned */
+	c->refusal = cudaSuccess;
+	status s = cuda_status(c, cudaGraphLaunch(r->exec, c->stream));
+	c->recording = false;
+	if (s == STATUS_OK || s == STATUS_DEVICE)
+		return s;
+	return refuse_recording(c, r->early, "replaying");
 }
 
 /* One that still runs is freed when it has. Of a lost device too: part of it is the host's. */
-static void cuda_forget(backend *b, void *recording)
+static void cuda_forget(backend *b, void *recorded)
 {
+	recording *r = (recording *)recorded;
 	(void)cuda_enter(cuda_of(b));
-	if (recording)
-		(void)cudaGraphExecDestroy((cudaGraphExec_t)recording);
+	if (r)
+		(void)cudaGraphExecDestroy(r->exec);
+	free(r);
 }
 
 /* --- opening and closing ---------------------------------------------------------------- */
@@ -260,12 +355,30 @@ static status open_parts(cuda_backend *c, bool background)
 	TRY(cuda_status(
 	    c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, background ? least : greatest)));
 	TRY(cuda_memory_open(c));
-	return cuda_products_open(c);
+	TRY(cuda_products_open(c));
+	return cuda_check(c);
 }
 
-static status cuda_open(backend **out, const backend_options *o, error *err)
+/* Why parts could not be opened: while the backend still counts as a user. */
+static void explain(const cuda_backend *c, status s, error *err)
 {
-	*out = NULL;
+	const device_record *d = &devices[c->device];
+	pthread_mutex_lock(&devices_mutex);
+	error_set(err, s, NULL, "CUDA device %d cannot be set up: %s", c->device,
+	          cuda_lost(c) ? d->why : status_text(s));
+	pthread_mutex_unlock(&devices_mutex);
+}
+
+static bool was_reset(int device)
+{
+	pthread_mutex_lock(&devices_mutex);
+	const bool was = device >= 0 && device < MAX_DEVICES && devices[device].was_reset;
+	pthread_mutex_unlock(&devices_mutex);
+	return was;
+}
+
+static status open_device(backend **out, const backend_options *o, error *err)
+{
 	cudaDeviceProp prop;
 	int device = o->device;
 	TRY(find_device(&device, o->wrap, &prop, err));
@@ -289,11 +402,28 @@ static status cuda_open(backend **out, const backend_options *o, error *err)
 	}
 	s = open_parts(c, o->background);
 	if (s != STATUS_OK) {
+		explain(c, s, err);
 		cuda_close(&c->base);
-		return error_set(err, s, NULL, "CUDA device %d cannot be set up: %s", device, status_text(s));
+		return s;
 	}
 	*out = &c->base;
 	return STATUS_OK;
+}
+
+static status cuda_open(backend **out, const backend_options *o, error *err)
+{
+	const bool again = was_reset(o->device);
+	error why = ERROR_INIT;
+	*out = NULL;
+	status s = open_device(out, o, &why);
+	if (s == STATUS_OK)
+		return s;
+	if (again && s != STATUS_NOMEM)
+		return error_set(err, STATUS_DEVICE, NULL,
+		                 "%s. It was lost before, and a reset has not brought it back: the process has to be "
+		                 "started anew",
+		                 error_message(&why));
+	return error_set(err, s, NULL, "%s", error_message(&why));
 }
 
 extern "C" const backend_plugin additive_backend_plugin = {BACKEND_ABI, "cuda", cuda_open};

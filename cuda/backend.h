@@ -39,6 +39,12 @@ typedef struct cuda_backend {
 	struct cuda_products *products;                      /* gemm.cu */
 	struct cuda_group *group;                            /* collective.cu; NULL: in none */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
+	/* Recordings. */
+	cudaError_t refusal;              /* the first error of one */
+	bool recorded_early;              /* do the kernels of the present one begin early? */
+	bool record_plainly;              /* those of the next do not */
+	bool early_otherwise;             /* `early` when nothing is recorded */
+	bool plain_logged, direct_logged; /* that they fail with early launches, and without */
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(const backend *b)
@@ -54,13 +60,19 @@ static inline bool cuda_lost(const cuda_backend *c)
 /* Mark the device as lost; the first one to do so is logged. */
 void cuda_lose(cuda_backend *c, const char *what, const char *why);
 
-/* What an answer of CUDA means: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot hold this), or
- * STATUS_DEVICE, which marks the device as lost. */
+/* What an answer of CUDA means: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot hold this; while one
+ * is made, any error but a final one), or STATUS_DEVICE, which marks the device as lost. */
 status cuda_status(cuda_backend *c, cudaError_t e);
 /* The same for a launch, `kernel` by its address; NULL: a product. With each_waits, after it has ended. */
 status cuda_launched(cuda_backend *c, cudaError_t e, const void *kernel);
 /* Before calls of CUDA: the thread's device is this one. STATUS_DEVICE when it is lost. */
 status cuda_enter(cuda_backend *c);
+
+/* Does the device compute? STATUS_OK; else it is lost: STATUS_DEVICE. Waits for the stream (check.cu). */
+status cuda_check(cuda_backend *c);
+/* For tests, found by name in the plug-in: a kernel writes to an address that is no memory. Its launch succeeds; the
+ * device is lost when it runs. */
+extern "C" status additive_cuda_plant_fault(backend *b);
 
 /* The parts of a backend: memory and its functions in the table; products. A close is legal after an open that failed,
  * or none. */

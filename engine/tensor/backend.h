@@ -96,8 +96,10 @@ struct backend {
 	/* Work issued between record_begin and record_end is recorded, not run; replay runs it with the addresses
 	 * and parameters it was recorded with. Only kernels may be issued meanwhile (no upload: its bytes are gone at
 	 * the replay), and each has run once before with the same shapes. NULL: this backend does not record.
-	 * record_end also ends a recording that failed (*out NULL, its status; only STATUS_DEVICE means that the device
-	 * is lost). forget(NULL) is legal; a recording is not replayed when its addresses are gone. */
+	 * record_end also ends a recording that failed (*out NULL, its status). replay may fail too, and has issued
+	 * nothing then. Only STATUS_DEVICE means that the device is lost; after anything else the work is issued
+	 * directly, or, STATUS_BUSY, recorded anew at once: the backend does it by simpler means then.
+	 * forget(NULL) is legal; a recording is not replayed when its addresses are gone. */
 	status (*record_begin)(backend *b);
 	status (*record_end)(backend *b, void **out);
 	status (*replay)(backend *b, void *recording);

@@ -24,6 +24,7 @@ typedef struct plan_unit {
 /* Of what is run as one: a whole plan, or a part. */
 typedef struct plan_record {
 	bool ran, direct; /* at least once; never recorded, since that failed */
+	bool repeated;    /* recorded a second time, since the first recording failed */
 	int end;          /* of a part: the node behind it */
 	void *recording;
 } plan_record;

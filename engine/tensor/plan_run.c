@@ -121,30 +121,64 @@ static status run_recorded(plan *p, const plan_record *r, int first)
 	return r == &p->whole ? run_all(p) : run_directly(p, first, r->end);
 }
 
+static void forget(plan *p, plan_record *r)
+{
+	p->b->forget(p->b, r->recording);
+	r->recording = NULL;
+}
+
+/* STATUS_OK: there is r->recording. */
+static status try_to_record(plan *p, plan_record *r, int first)
+{
+	TRY(p->b->record_begin(p->b));
+	status s = run_recorded(p, r, first), end = p->b->record_end(p->b, &r->recording);
+	if (s != STATUS_OK && r->recording)
+		forget(p, r);
+	return s == STATUS_OK || end != STATUS_OK ? end : s;
+}
+
+/* What has failed is recorded once more if the backend asks for that, and no more than once. */
+static void refuse(plan_record *r, status why)
+{
+	r->direct = why != STATUS_BUSY || r->repeated;
+	r->repeated = true;
+}
+
 /* Leaves r->recording, or what is never recorded: only a lost device is an error. */
 static status record(plan *p, plan_record *r, int first)
 {
-	status s = p->b->record_begin(p->b);
-	if (s == STATUS_OK) {
-		s = run_recorded(p, r, first);
-		status end = p->b->record_end(p->b, &r->recording);
-		s = s == STATUS_OK ? end : s;
+	while (!r->recording && !r->direct) {
+		status s = try_to_record(p, r, first);
+		if (s == STATUS_DEVICE)
+			return s;
+		if (s != STATUS_OK)
+			refuse(r, s);
 	}
-	if (s != STATUS_OK && r->recording) {
-		p->b->forget(p->b, r->recording);
-		r->recording = NULL;
-	}
-	r->direct = s != STATUS_OK;
-	return s == STATUS_DEVICE ? s : STATUS_OK;
+	return STATUS_OK;
+}
+
+/* *done: it has run. */
+static status replay(plan *p, plan_record *r, bool *done)
+{
+	status s = p->b->replay(p->b, r->recording);
+	*done = s == STATUS_OK || s == STATUS_DEVICE;
+	if (*done)
+		return s;
+	forget(p, r);
+	refuse(r, s);
+	return STATUS_OK;
 }
 
 /* The first run is direct: kernels get ready for their shapes, which cannot be recorded. */
 static status run_or_replay(plan *p, plan_record *r, int first)
 {
-	if (r->ran && !r->recording && !r->direct && p->b->record_begin)
+	for (bool done = false; r->ran && !r->direct && p->b->record_begin;) {
 		TRY(record(p, r, first));
-	if (r->recording)
-		return p->b->replay(p->b, r->recording);
+		if (r->recording)
+			TRY(replay(p, r, &done));
+		if (done)
+			return STATUS_OK;
+	}
 	TRY(run_recorded(p, r, first));
 	r->ran = true;
 	return STATUS_OK;

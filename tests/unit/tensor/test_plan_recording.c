@@ -28,6 +28,8 @@ typedef struct recorder {
 	tape *recording; /* NULL: not now */
 	int begun, replayed, forgotten, direct;
 	status begin_fails, kernel_fails, end_fails; /* STATUS_OK: does not. The kernel: only while recording */
+	status replay_fails;
+	int failures; /* of end_fails and replay_fails that are left; 0: without end */
 } recorder;
 
 static status issue(backend *b, op_id id, const op_call *call)
@@ -67,21 +69,32 @@ static status begin(backend *b)
 	return STATUS_OK;
 }
 
+/* The status, or STATUS_OK once it has been given often enough. */
+static status failing(recorder *r, status *s)
+{
+	const status now = *s;
+	if (now && r->failures && --r->failures == 0)
+		*s = STATUS_OK;
+	return now;
+}
+
 static status end(backend *b, void **out)
 {
 	recorder *r = (recorder *)b;
+	const status s = failing(r, &r->end_fails);
 	assert_non_null(r->recording);
-	*out = r->end_fails ? NULL : r->recording;
-	if (r->end_fails)
+	*out = s ? NULL : r->recording;
+	if (s)
 		free(r->recording);
 	r->recording = NULL;
-	return r->end_fails;
+	return s;
 }
 
 static status replay(backend *b, void *recording)
 {
 	recorder *r = (recorder *)b;
 	const tape *t = recording;
+	TRY(failing(r, &r->replay_fails));
 	r->replayed++;
 	for (int i = 0; i < t->n; i++)
 		assert_int_equal(r->inner->kernel[t->ids[i]](r->inner, &t->calls[i]), STATUS_OK);
@@ -267,6 +280,61 @@ static void a_recording_too_large_for_memory_leaves_direct_runs(void **state)
 	assert_int_equal(r->forgotten, 0);
 }
 
+static void expect_a_second_recording(recorder *r, int runs_before)
+{
+	plan *p = three_nodes(r);
+	status end_fails = r->end_fails, replay_fails = r->replay_fails;
+	r->end_fails = r->replay_fails = STATUS_OK;
+	for (int run = 0; run < runs_before; run++)
+		run_and_compare(r, p, run);
+	r->end_fails = end_fails;
+	r->replay_fails = replay_fails;
+	r->failures = 1;
+	for (int run = runs_before; run < 6; run++)
+		run_and_compare(r, p, run);
+	assert_int_equal(r->direct, 3);
+	assert_int_equal(r->begun, 2);
+	assert_int_equal(r->replayed, 5);
+	plan_free(p);
+}
+
+static void a_recording_that_can_be_simpler_is_made_anew_at_once(void **state)
+{
+	recorder *r = *state;
+	r->end_fails = STATUS_BUSY;
+	expect_a_second_recording(r, 1);
+	assert_int_equal(r->forgotten, 1);
+}
+
+static void a_replay_that_can_be_simpler_is_recorded_anew_at_once(void **state)
+{
+	recorder *r = *state;
+	r->replay_fails = STATUS_BUSY;
+	expect_a_second_recording(r, 3);
+	assert_int_equal(r->forgotten, 2);
+}
+
+static void what_fails_twice_is_left_to_direct_runs(void **state)
+{
+	recorder *r = *state;
+	r->end_fails = STATUS_BUSY; /* each time */
+	plan *p = three_nodes(r);
+	for (int run = 0; run < 4; run++)
+		run_and_compare(r, p, run);
+	assert_int_equal(r->direct, 12);
+	assert_int_equal(r->begun, 2);
+	plan_free(p);
+	assert_int_equal(r->forgotten, 0);
+}
+
+static void a_replay_that_fails_leaves_direct_runs(void **state)
+{
+	recorder *r = *state;
+	r->replay_fails = STATUS_UNSUPPORTED;
+	expect_direct_runs(r);
+	assert_int_equal(r->forgotten, 1);
+}
+
 static void a_device_lost_while_recording_ends_the_run(void **state)
 {
 	recorder *r = *state;
@@ -289,6 +357,10 @@ int main(void)
 	    EACH(without_a_recording_runs_stay_direct),
 	    EACH(a_kernel_that_cannot_be_recorded_leaves_direct_runs),
 	    EACH(a_recording_too_large_for_memory_leaves_direct_runs),
+	    EACH(a_recording_that_can_be_simpler_is_made_anew_at_once),
+	    EACH(a_replay_that_can_be_simpler_is_recorded_anew_at_once),
+	    EACH(what_fails_twice_is_left_to_direct_runs),
+	    EACH(a_replay_that_fails_leaves_direct_runs),
 	    EACH(a_device_lost_while_recording_ends_the_run),
 	};
 #undef EACH
