@@ -24,7 +24,7 @@ void operations_health(request *r)
 	operations_reply_state(r, "ok");
 }
 
-/* --- readiness: the engine is there, and its data folder works ---------------------------- */
+/* --- readiness: the engine is there, and its device and data folder work ------------------- */
 
 static void operations_ready_end(void *context, const frame *f)
 {
@@ -33,12 +33,15 @@ static void operations_ready_end(void *context, const frame *f)
 	json_t *status = f->type == FRAME_RESULT ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
 	const json_t *storage = json_object_get(status, "storage");
 	const char *why = json_string_value(json_object_get(storage, "problem"));
+	const char *device = json_string_value(json_object_get(status, "device_problem"));
 	if (json_memory_failed())
 		reply_out_of_memory(r);
 	else if (f->type != FRAME_RESULT)
 		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine does not report its state");
 	else if (!status)
 		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
+	else if (device)
+		reply_refuse(r, 503, "device_error", NULL, "the engine's device: %s", device);
 	else if (json_is_false(json_object_get(storage, "ok")))
 		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s", why ? why : "no reason given");
 	else

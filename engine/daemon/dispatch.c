@@ -206,7 +206,7 @@ void dispatch_request(stream *s, const char *name)
 	if (!s->params) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 	} else if (s->net->draining) {
-		stream_refuse(s, STATUS_UNAVAILABLE, "shutting_down", NULL, "the engine is shutting down");
+		stream_refuse_stopping(s);
 	} else if (!found || !m) {
 		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);
 	} else if (m->id && !take_id(s)) {

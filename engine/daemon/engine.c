@@ -22,6 +22,7 @@
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/successor.h"
 #include "proto/short_slice.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };
@@ -62,6 +63,29 @@ static void look_at_stopping(engine *e)
 	}
 }
 
+static void on_tick(uv_timer_t *timer);
+
+static void stop(engine *e)
+{
+	e->net.draining = true;
+	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
+	jobs_stop(e->jobs);
+	evaluations_stop(e->evaluations);
+	faithfulness_jobs_stop(e->faithfulness);
+	listener_drain(e->listener);
+	idempotency_drain(e);
+	uv_timer_start(&e->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
+}
+
+static void look_at_device(engine *e)
+{
+	if (!device_is_left(e->device))
+		return;
+	log_line(LOG_WARN, "stopping, to execute the engine anew");
+	e->anew = e->net.device_lost = true;
+	stop(e);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
 	engine *e = timer->data;
@@ -75,25 +99,22 @@ static void on_tick(uv_timer_t *timer)
 	faithfulness_jobs_tick(e->faithfulness);
 	if (e->net.draining)
 		look_at_stopping(e);
+	else
+		look_at_device(e);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
 {
 	engine *e = handle->data;
 	(void)number;
-	if (e->net.draining) { /* asked twice */
+	if (e->net.draining && !e->anew) { /* asked twice */
 		e->stop_ns = 0;
 		return;
 	}
 	log_line(LOG_INFO, "stopping");
-	e->net.draining = true;
-	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
-	jobs_stop(e->jobs);
-	evaluations_stop(e->evaluations);
-	faithfulness_jobs_stop(e->faithfulness);
-	listener_drain(e->listener);
-	idempotency_drain(e);
-	uv_timer_start(&e->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
+	e->anew = false;
+	if (!e->net.draining)
+		stop(e);
 }
 
 /* --- starting ------------------------------------------------------------------- */
@@ -102,6 +123,7 @@ static status open_parts(engine *e, error *err)
 {
 	const engine_options *o = e->options;
 	device_options on = {.backend = o->backend, .device = o->device, .threads = o->threads, .limits = o->limits};
+	on.history = o->before->device;
 	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(store_open(&e->store, o->data, err));
@@ -122,14 +144,14 @@ static status open_parts(engine *e, error *err)
 static status listen_and_watch(engine *e, error *err)
 {
 	char address[LISTENER_ADDRESS_BYTES];
+	const char *before = e->options->before->address, *given = before[0] ? before : e->options->socket;
 	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
 	e->net.loop = &e->loop;
 	e->net.request = dispatch_request;
 	e->net.engine = e;
 	e->net.backend = device_backend_name(e->device);
 	e->net.device = device_description(e->device);
-	TRY(listener_open(&e->listener, &e->net, e->options->socket ? e->options->socket : address,
-	                  e->options->allow_remote, err));
+	TRY(listener_open(&e->listener, &e->net, given ? given : address, e->options->allow_remote, err));
 	e->tick.data = e->terminate.data = e->interrupt.data = e->before_sleep.data = e->after_sleep.data = e;
 	uv_prepare_init(&e->loop, &e->before_sleep);
 	uv_check_init(&e->loop, &e->after_sleep);
@@ -147,10 +169,24 @@ static status listen_and_watch(engine *e, error *err)
 
 static void announce(const engine *e)
 {
+	if (e->options->before->device.processes)
+		log_line(LOG_WARN, "the engine has executed itself anew, since its device failed; %d times so far",
+		         e->options->before->device.processes);
 	log_line(LOG_INFO, "%s on %s, listening on %s", device_backend_name(e->device), device_description(e->device),
 	         listener_address(e->listener));
 	printf("ready %s\n", listener_address(e->listener));
 	fflush(stdout);
+}
+
+/* What the next process is to know. */
+static void hand_over(const engine *e, engine_end *end)
+{
+	end->forced = e->forced;
+	end->anew = e->anew;
+	if (!e->anew)
+		return;
+	device_hand_over(e->device, &end->next->device);
+	snprintf(end->next->address, sizeof end->next->address, "%s", listener_address(e->listener));
 }
 
 static void close_handle(uv_handle_t *handle, void *unused)
@@ -175,9 +211,9 @@ static void close_parts(engine *e)
 	store_close(e->store);
 }
 
-status engine_run(const engine_options *options, bool *forced, error *err)
+status engine_run(const engine_options *options, engine_end *end, error *err)
 {
-	*forced = false;
+	end->forced = end->anew = false;
 	engine *e = memory_new(1, sizeof *e);
 	if (!e)
 		return STATUS_NOMEM;
@@ -201,8 +237,8 @@ status engine_run(const engine_options *options, bool *forced, error *err)
 		uv_walk(&e->loop, close_handle, NULL);
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	}
-	*forced = e->forced;
-	if (*forced)
+	hand_over(e, end);
+	if (end->forced)
 		return s; /* threads are still at work on what would be freed */
 	close_parts(e);
 	uv_loop_close(&e->loop);

@@ -12,6 +12,7 @@
 #include "engine/daemon/maintenance.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/successor.h"
 #include "engine/recipe/tokenizer_training.h"
 #include "proto/json_memory.h"
 #include "proto/manual.h"
@@ -77,25 +78,32 @@ static const char *fault(const options *o, const engine_options *e)
 	           : NULL;
 }
 
-static int run(const engine_options *o)
+static int run(engine_options *o, char **argv)
 {
 	error err = ERROR_INIT;
-	bool forced;
+	successor before, next;
+	engine_end end = {.next = &next};
+	successor_read(&before);
+	o->before = &before;
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
 	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
 	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
 	json_object_seed(0); /* before threads make objects */
-	status s = engine_run(o, &forced, &err);
+	status s = engine_run(o, &end, &err);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
-	if (forced)
+	if (end.anew) {
+		successor_execute(&next, argv);
+		s = STATUS_IO; /* a supervisor starts it again */
+	}
+	if (end.forced)
 		_exit(s == STATUS_OK ? 0 : 1);
 	return s == STATUS_OK ? 0 : 1;
 }
 
-static int start(const options *o)
+static int start(const options *o, char **argv)
 {
 	engine_options e = engine_options_of(o);
 	const char *wrong = fault(o, &e);
@@ -110,7 +118,7 @@ static int start(const options *o)
 	if (options_flag(o, "version"))
 		return puts(ADDITIVE_VERSION) < 0;
 	if (!wrong)
-		return run(&e);
+		return run(&e, argv);
 	fprintf(stderr, "additived: %s%s%s\n", wrong, o->n_arguments ? ": " : "", o->n_arguments ? o->arguments[0] : "");
 	return 2;
 }
@@ -129,7 +137,7 @@ int main(int argc, char **argv)
 		log_line(LOG_ERROR, "%s", o.problem);
 	else if (!ok)
 		fprintf(stderr, "additived: %s. additived --help lists the options\n", o.problem);
-	int code = ok ? start(&o) : o.out_of_memory ? 1 : 2;
+	int code = ok ? start(&o, argv) : o.out_of_memory ? 1 : 2;
 	options_free(&o);
 	return code;
 }

@@ -20,8 +20,9 @@ void metrics_status(stream *s)
 	device_stats d;
 	int threads = e->options->threads ? e->options->threads : (int)uv_available_parallelism();
 	device_snapshot(e->device, &d);
-	stream_result(s, json_pack("{s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "version", ADDITIVE_VERSION,
-	                           "backend", device_backend_name(e->device), "device", device_description(e->device),
+	stream_result(s, json_pack("{s:s, s:s, s:s, s:s?, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "version",
+	                           ADDITIVE_VERSION, "backend", device_backend_name(e->device), "device",
+	                           device_description(e->device), "device_problem", d.problem[0] ? d.problem : NULL,
 	                           "uptime_seconds", uptime(e), "models_loaded", d.scheduler.models, "sessions",
 	                           sessions_count(e->sessions), "queue", d.scheduler.waiting, "running",
 	                           d.scheduler.running, "threads", threads, "storage", storage_state(e)));
@@ -141,8 +142,12 @@ void metrics_read(stream *s)
 	    (double)e->net.requests);
 	add(all, "additive_engine_errors_total", "counter", "Requests answered with an error.",
 	    (double)e->net.failures);
+	add(all, "additive_engine_device_ok", "gauge", "0 while the device cannot be used.", d.problem[0] == 0);
 	add(all, "additive_engine_device_restarts_total", "counter", "Times the device failed and was opened again.",
 	    (double)d.restarts);
+	add(all, "additive_engine_process_restarts_total", "counter",
+	    "Times the engine executed itself anew, since the device did not open in the same process again.",
+	    d.processes);
 	add(all, "additive_engine_storage_ok", "gauge", "0 while the data folder cannot be relied on.",
 	    store_problem(e->store) == NULL);
 	add(all, "additive_engine_storage_damaged", "gauge", "Objects found damaged since the start.",

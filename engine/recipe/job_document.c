@@ -258,11 +258,12 @@ json_t *job_document_in_state(const json_t *job, const char *job_status)
 	return changed(job, names, values, 4);
 }
 
-json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at)
+json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures)
 {
 	static const char *const names[] = {"status", "additive", "estimated_finish"};
-	json_t *why = json_pack("{s:s, s:s, s:I}", "code", status_name(reason->status), "message",
-	                        error_message(reason), "retry_at", (json_int_t)retry_at);
+	json_t *why =
+	    json_pack("{s:s, s:s, s:I, s:i}", "code", status_name(reason->status), "message", error_message(reason),
+	              "retry_at", (json_int_t)retry_at, "device_failures", device_failures);
 	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null()};
 	return changed(job, names, values, 3);
 }

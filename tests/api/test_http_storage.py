@@ -28,7 +28,7 @@ def test_trouble_with_the_disk_is_the_servers_error(front, engine, status, code)
     assert answer.error["message"] == "model 'm': weights are damaged"
 
 
-@pytest.mark.parametrize("result", [{}, {"storage": {"ok": True}}, {"storage": None}])
+@pytest.mark.parametrize("result", [{}, {"storage": {"ok": True}}, {"storage": None}, {"device_problem": None}])
 def test_ready_means_that_the_data_folder_works(front, engine, result):
     @engine.on("engine.status")
     async def _(call):
@@ -45,6 +45,17 @@ def test_a_broken_data_folder_is_not_ready_and_says_why(front, engine):
     answer = front.get("/readyz")
     assert (answer.status, answer.error["code"]) == (503, "storage_error")
     assert "/data is gone" in answer.error["message"]
+    assert front.get("/healthz").status == 200
+
+
+def test_an_engine_without_its_device_is_not_ready_and_says_why(front, engine):
+    @engine.on("engine.status")
+    async def _(call):
+        call.result({"device_problem": "CUDA device 0 is gone", "storage": {"ok": True}})
+
+    answer = front.get("/readyz")
+    assert (answer.status, answer.error["code"]) == (503, "device_error")
+    assert "CUDA device 0 is gone" in answer.error["message"]
     assert front.get("/healthz").status == 200
 
 

@@ -1,42 +1,98 @@
 """A CUDA device that fails under the service. Always the emulated one: a real one does not fail on command."""
 
+import shutil
+import time
+
+import pytest
+
 from conftest import BIN, Service
 
 SECONDS = 600
+STEPS = {"steps": 8, "checkpoint_every": 2}
+ASK = {"max_tokens": 5, "temperature": 0}
 
 
 def start(folder, **environment):
     return Service(folder / "data", "--backend", "cuda", ADDITIVE_PLUGIN_DIR=str(BIN.parent / "emulator"), **environment)
 
 
-def test_a_lost_device_costs_nothing_that_was_acknowledged(tmp_path):
+class Calm:
+    """A data folder from a device that does not fail: a model, a durable session, and what this session says next."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        s = start(folder)
+        self.model = s.wait_job(s.job(**STEPS)["id"], seconds=SECONDS)["fine_tuned_model"]
+        made = {"model": self.model, "prompt": "9 bottles", "durable": True}
+        self.session, twin = (s.ok("POST", "/v1/sessions", made)["id"] for _ in range(2))
+        self.text = s.ok("POST", f"/v1/sessions/{twin}/generate", ASK)["choices"][0]["text"]
+        assert s.stop() == 0
+
+    def start(self, folder, **environment):
+        shutil.copytree(self.folder / "data", folder / "data")
+        return start(folder, **environment)
+
+    def text_of(self, service):
+        return service.ok("POST", f"/v1/sessions/{self.session}/generate", ASK)["choices"][0]["text"]
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    return Calm(tmp_path_factory.mktemp("calm"))
+
+
+def weights(service, model):
+    return (service.data / "models" / model / "model.safetensors").read_bytes()
+
+
+def metric(service, name):
+    lines = service.request("GET", "/metrics")[1].decode().splitlines()
+    return float(next(line for line in lines if line.startswith((name + " ", name + "{"))).split()[-1])
+
+
+def log_lines(service, words):
+    return [line for line in service.log.read_text().splitlines() if words in line]
+
+
+def wait_until(true, seconds=SECONDS):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def wait_through(service, job):
+    """Wait for a job while the engine is away now and then."""
+    path = f"/v1/fine_tuning/jobs/{job}"
+    wait_until(lambda: service.request("GET", path)[1].get("status") in ("succeeded", "failed"))
+    return service.ok("GET", path)
+
+
+def fails_for_good(folder, what, processes=None):
+    """The environment of a device that a reset does not bring back; only in the first so many processes, if given."""
+    some = {} if processes is None else {"ADDITIVE_EMULATOR_FAULT_PROCESSES": f"{processes}:{folder / 'processes'}"}
+    return {"ADDITIVE_EMULATOR_FAULT": what, "ADDITIVE_EMULATOR_RESET": "0"} | some
+
+
+def test_a_lost_device_costs_nothing_that_was_acknowledged(calm, tmp_path):
     """The device fails under a job and a session: the engine opens it again, and both continue from what is on disk."""
-    s = start(tmp_path)
-    model = s.wait_job(s.job(steps=3)["id"], seconds=SECONDS)["fine_tuned_model"]
-    kept, twin = (s.ok("POST", "/v1/sessions", {"model": model, "prompt": "9 bottles", "durable": True})["id"] for _ in range(2))
-    ask = {"max_tokens": 5, "temperature": 0}
-    expected = s.ok("POST", f"/v1/sessions/{twin}/generate", ask)["choices"][0]["text"]
-    assert s.stop() == 0
-    s = start(tmp_path, ADDITIVE_EMULATOR_FAULT="launch:160")
+    s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="launch:160")
     try:
-        calm = s.engine_pid()
-        job = s.wait_job(s.job(steps=24, checkpoint_every=4)["id"], seconds=SECONDS)
-        assert job["status"] == "succeeded" and job["additive"]["step"] == 24, job
-        metrics = s.request("GET", "/metrics")[1].decode().splitlines()
-        restarts = next(line for line in metrics if line.startswith("additive_engine_device_restarts_total"))
-        assert float(restarts.split()[-1]) == 1 and s.engine_pid() == calm
-        assert s.ok("POST", f"/v1/sessions/{kept}/generate", ask)["choices"][0]["text"] == expected
+        pid = s.engine_pid()
+        job = s.wait_job(s.job(**STEPS)["id"], seconds=SECONDS)
+        assert job["status"] == "succeeded" and job["additive"]["step"] == 8, job
+        assert metric(s, "additive_engine_device_restarts_total") == 1 and s.engine_pid() == pid
+        assert metric(s, "additive_engine_process_restarts_total") == 0
+        assert weights(s, job["fine_tuned_model"]) == weights(s, calm.model)
+        assert calm.text_of(s) == calm.text
     finally:
         s.stop()
 
 
-def test_a_request_on_a_device_that_fails_ends_with_a_clear_error(tmp_path):
-    s = start(tmp_path)
-    model = s.wait_job(s.job(steps=3)["id"], seconds=SECONDS)["fine_tuned_model"]
-    assert s.stop() == 0
-    s = start(tmp_path, ADDITIVE_EMULATOR_FAULT="launch:100")
+def test_a_request_on_a_device_that_fails_ends_with_a_clear_error(calm, tmp_path):
+    s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="launch:100")
     try:
-        ask = {"model": model, "prompt": "9 bottles", "max_tokens": 30, "temperature": 0}
+        ask = {"model": calm.model, "prompt": "9 bottles", "max_tokens": 30, "temperature": 0}
         answers = [s.request("POST", "/v1/completions", ask) for _ in range(12)]
         refused = [answer["error"] for status, answer, _ in answers if status != 200]
         assert len(refused) == 1 and refused[0]["code"] == "device_error" and refused[0]["message"], refused
@@ -44,3 +100,82 @@ def test_a_request_on_a_device_that_fails_ends_with_a_clear_error(tmp_path):
         assert len(texts) == 1
     finally:
         s.stop()
+
+
+def test_recordings_that_fail_change_no_text_and_lose_no_device(calm, tmp_path):
+    s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="capture:1+:cudaErrorInvalidValue")
+    try:
+        assert calm.text_of(s) == calm.text and metric(s, "additive_engine_device_restarts_total") == 0
+        said = log_lines(s, "a plan runs kernel by kernel")
+        assert len(said) == 1 and "cudaErrorInvalidValue" in said[0], said
+    finally:
+        assert s.stop() == 0
+
+
+def test_an_engine_whose_device_stays_lost_executes_itself_anew_and_goes_on(calm, tmp_path):
+    """Where a reset does not help the engine becomes a new process: of the same id, with the same weights and texts."""
+    s = calm.start(tmp_path, **fails_for_good(tmp_path, "launch:160", processes=2))
+    try:
+        pid = s.engine_pid()
+        job = wait_through(s, s.job(**STEPS)["id"])
+        assert job["status"] == "succeeded" and job["additive"]["step"] == 8, job
+        assert s.engine_pid() == pid and len(log_lines(s, "was killed by")) == 0
+        assert metric(s, "additive_engine_process_restarts_total") == 2
+        assert metric(s, "additive_engine_device_restarts_total") == 2 and metric(s, "additive_engine_device_ok") == 1
+        assert weights(s, job["fine_tuned_model"]) == weights(s, calm.model)
+        assert calm.text_of(s) == calm.text
+        assert len(log_lines(s, "the engine executes itself anew")) == 2
+    finally:
+        assert s.stop() == 0
+
+
+def test_requests_end_with_device_error_before_the_engine_executes_itself_anew(calm, tmp_path):
+    s = calm.start(tmp_path, **fails_for_good(tmp_path, "launch:100", processes=1))
+    try:
+        pid = s.engine_pid()
+        ask = {"model": calm.model, "prompt": "9 bottles", "max_tokens": 30, "temperature": 0}
+        status = 200
+        while status == 200:
+            status, answer, _ = s.request("POST", "/v1/completions", ask)
+        assert (status, answer["error"]["code"]) == (503, "device_error"), answer
+        refused = s.request("POST", "/v1/completions", ask)
+        assert refused[0] == 503 and refused[1]["error"]["code"] in ("device_error", "engine_unavailable"), refused
+        wait_until(lambda: s.request("POST", "/v1/completions", ask)[0] == 200)
+        assert s.engine_pid() == pid and s.request("GET", "/readyz")[0] == 200
+        assert metric(s, "additive_engine_process_restarts_total") == 1
+    finally:
+        assert s.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_device_that_fails_in_every_process_leaves_an_engine_that_says_so(calm, tmp_path):
+    """Five processes in vain, with growing pauses; then what needs no device is answered, and /readyz says why."""
+    s = calm.start(tmp_path, **fails_for_good(tmp_path, "launch:40+"))
+    try:
+        pid = s.engine_pid()
+        ask = {"model": calm.model, "prompt": "9 bottles", "max_tokens": 30, "temperature": 0}
+        wait_until(lambda: s.request("POST", "/v1/completions", ask) and len(log_lines(s, "is tried again in")) >= 2)
+        assert len(log_lines(s, "the engine executes itself anew")) == 5 and s.engine_pid() == pid
+        assert metric(s, "additive_engine_process_restarts_total") == 5 and metric(s, "additive_engine_device_ok") == 0
+        status, answer, _ = s.request("GET", "/readyz")
+        assert (status, answer["error"]["code"]) == (503, "device_error"), answer
+        assert "cudaErrorDevicesUnavailable" in answer["error"]["message"]
+        status, answer, _ = s.request("POST", "/v1/completions", ask)
+        assert (status, answer["error"]["code"]) == (503, "device_error"), answer
+        assert s.request("GET", "/healthz")[0] == 200 and s.ok("GET", "/v1/models")["data"]
+        time.sleep(2)
+        assert len(log_lines(s, "is tried again in")) < 6  # with longer and longer pauses
+    finally:
+        assert s.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_job_under_which_the_device_always_fails_ends_before_the_engine_gives_up(calm, tmp_path):
+    s = calm.start(tmp_path, **fails_for_good(tmp_path, "launch:40+"))
+    try:
+        job = wait_through(s, s.job(**STEPS)["id"])
+        assert job["status"] == "failed" and job["error"]["code"] == "device_error", job
+        wait_until(lambda: s.request("GET", "/readyz")[0] == 200)
+        assert len(log_lines(s, "the engine executes itself anew")) == 4
+    finally:
+        assert s.stop() == 0

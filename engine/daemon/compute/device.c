@@ -15,11 +15,12 @@ const double device_tick_bounds[DEVICE_TICK_BUCKETS] = {0.0005, 0.001, 0.002, 0.
 
 struct device {
 	device_options options;
-	backend *backend;          /* serves */
-	backend *training_backend; /* a stream of its own in the background where there are streams, else the same */
-	scheduler *scheduler;      /* NULL only while the device could not be opened again */
-	device_background *work;   /* of background turns; NULL: none */
-	uint64_t retry_ns;         /* when to try to open it again */
+	backend *backend;            /* serves */
+	backend *training_backend;   /* a stream of its own in the background where there are streams, else the same */
+	scheduler *scheduler;        /* NULL only while the device could not be opened again */
+	device_background *work;     /* of background turns; NULL: none */
+	uint64_t retry_ns, pause_ns; /* not open and not left: when it is tried again, and the wait before that */
+	uint64_t opened_ns;
 	char name[16], description[96];
 	bool bf16;
 	/* Loading. Of this turn: was a load asked for, has it had its time, and which one has failed. */
@@ -30,7 +31,8 @@ struct device {
 	device_stats stats, shared;
 };
 
-enum { DEVICE_RETRY_NS = 1000000000 };
+#define SECOND_NS 1000000000u
+#define LONGEST_PAUSE_NS (300 * (uint64_t)SECOND_NS)
 
 /* --- opening ------------------------------------------------------------------- */
 
@@ -66,10 +68,60 @@ static status start(device *d, error *err)
 		limits.max_batch = d->backend->host_memory ? BATCH_ON_CPU : BATCH_ON_DEVICE;
 	if (s == STATUS_OK)
 		s = scheduler_new(&d->scheduler, d->backend, &limits);
+	d->opened_ns = clock_ns();
 	if (s == STATUS_OK)
 		return s;
 	close_backends(d);
 	return error_set(err, s, NULL, "cannot set up the scheduler: %s", status_text(s));
+}
+
+/* --- a device that does not open -------------------------------------------------- */
+
+/* Is this process to be left, and when? */
+static bool leave(device *d)
+{
+	device_history *h = &d->options.history;
+	const bool may = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES;
+	if (!may)
+		return false;
+	const uint64_t wait = h->in_vain ? (uint64_t)SECOND_NS << (h->in_vain - 1) : 0;
+	d->stats.left_ns = clock_ns() + wait;
+	log_line(LOG_ERROR,
+	         "the compute device does not open in this process: %s; the engine executes itself anew%s, time %d of "
+	         "at most %d",
+	         d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
+	return true;
+}
+
+static void note_problem(device *d, const error *err)
+{
+	snprintf(d->stats.problem, sizeof d->stats.problem, "%.319s", error_message(err));
+	if (d->stats.left_ns || leave(d))
+		return;
+	d->pause_ns = !d->pause_ns                         ? SECOND_NS
+	              : d->pause_ns < LONGEST_PAUSE_NS / 2 ? 2 * d->pause_ns
+	                                                   : LONGEST_PAUSE_NS;
+	d->retry_ns = clock_ns() + d->pause_ns;
+	log_line(LOG_ERROR, "the compute device cannot be used and is tried again in %d s: %s",
+	         (int)(d->pause_ns / SECOND_NS), d->stats.problem);
+}
+
+static status refuse(const device *d, error *err)
+{
+	return error_set(err, STATUS_DEVICE, NULL, "the compute device cannot be used%s: %.250s",
+	                 d->stats.left_ns ? " until the engine has started anew" : "", d->stats.problem);
+}
+
+/* --- opening and closing ------------------------------------------------------------ */
+
+/* What does not change as long as the engine lives. */
+static void describe(device *d)
+{
+	const device_history *h = &d->options.history;
+	d->bf16 = d->backend ? d->backend->bf16 : h->bf16;
+	snprintf(d->name, sizeof d->name, "%s", d->backend ? d->backend->name : h->name);
+	snprintf(d->description, sizeof d->description, "%s", d->backend ? d->backend->device : h->description);
+	d->options.backend = d->name; /* one that fails does not become another kind */
 }
 
 status device_open(device **out, const device_options *options, error *err)
@@ -82,14 +134,20 @@ status device_open(device **out, const device_options *options, error *err)
 	if (!d->options.cpu)
 		d->options.cpu = cpu_open;
 	pthread_mutex_init(&d->mutex, NULL);
-	status s = start(d, err);
-	if (s != STATUS_OK) {
+	d->stats.restarts = options->history.restarts;
+	d->stats.processes = options->history.processes;
+	if (d->options.history.name[0])
+		d->options.backend = d->options.history.name;
+	error why = ERROR_INIT;
+	status s = start(d, &why);
+	if (s != STATUS_OK && !d->options.history.processes) {
 		device_close(d);
-		return s;
+		return error_set(err, s, why.param, "%s", error_message(&why));
 	}
-	d->bf16 = d->backend->bf16;
-	snprintf(d->name, sizeof d->name, "%s", d->backend->name);
-	snprintf(d->description, sizeof d->description, "%s", d->backend->device);
+	describe(d);
+	if (s != STATUS_OK)
+		note_problem(d, &why);
+	d->shared = d->stats;
 	*out = d;
 	return STATUS_OK;
 }
@@ -126,6 +184,26 @@ void device_snapshot(device *d, device_stats *out)
 	pthread_mutex_lock(&d->mutex);
 	*out = d->shared;
 	pthread_mutex_unlock(&d->mutex);
+}
+
+bool device_is_left(device *d)
+{
+	pthread_mutex_lock(&d->mutex);
+	const uint64_t left_ns = d->shared.left_ns;
+	pthread_mutex_unlock(&d->mutex);
+	return left_ns && clock_ns() >= left_ns;
+}
+
+void device_hand_over(device *d, device_history *out)
+{
+	device_stats now;
+	device_snapshot(d, &now);
+	*out = (device_history){.restarts = now.restarts,
+	                        .processes = now.processes + 1,
+	                        .in_vain = d->options.history.in_vain + 1,
+	                        .bf16 = d->bf16};
+	memcpy(out->name, d->name, sizeof out->name);
+	memcpy(out->description, d->description, sizeof out->description);
 }
 
 /* Drop from the snapshot the models that the scheduler has unloaded meanwhile. */
@@ -228,7 +306,7 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 {
 	*out = NULL;
 	if (!d->scheduler)
-		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
+		return refuse(d, err);
 	if (strcmp(d->failed_id, id) == 0)
 		return error_set(err, d->failed.status, d->failed.param, "%s", d->failed.message);
 	error why = ERROR_INIT;
@@ -283,23 +361,41 @@ void device_count_training(device *d, int64_t steps, int64_t tokens, double toke
 
 /* --- turns --------------------------------------------------------------------- */
 
-/* Reopen the device, whose memory is lost. The scheduler has ended the generations. */
-static void restart(device *d)
+static void open_again(device *d)
 {
 	error err = ERROR_INIT;
+	if (start(d, &err) == STATUS_OK) {
+		log_line(LOG_WARN, "the compute device failed and was opened again");
+		d->stats.problem[0] = 0;
+		d->pause_ns = 0;
+	} else {
+		note_problem(d, &err);
+	}
+	publish_loaded(d);
+}
+
+/* The device's memory is lost. The scheduler has ended the generations. */
+static void restart(device *d)
+{
 	if (d->work)
 		d->work->lose(d->work, d);
 	scheduler_free(d->scheduler);
 	d->scheduler = NULL;
 	close_backends(d);
 	d->stats.restarts++;
-	if (start(d, &err) == STATUS_OK) {
-		log_line(LOG_WARN, "the compute device failed and was opened again");
-	} else {
-		log_line(LOG_ERROR, "the compute device failed: %s", error_message(&err));
-		d->retry_ns = clock_ns() + DEVICE_RETRY_NS;
-	}
-	publish_loaded(d);
+	if (clock_ns() - d->opened_ns >= DEVICE_STEADY_NS)
+		d->options.history.in_vain = 0;
+	open_again(d);
+}
+
+/* Between attempts the executor runs tasks, which get an error. */
+static void wait_closed(device *d)
+{
+	struct timespec pause = {0, 10000000};
+	if (!d->stats.left_ns && clock_ns() >= d->retry_ns)
+		open_again(d);
+	else
+		nanosleep(&pause, NULL);
 }
 
 static void count_tick(device *d, double seconds)
@@ -315,11 +411,7 @@ static bool foreground(device *d)
 {
 	end_turn(d);
 	if (!d->scheduler) {
-		struct timespec pause = {0, 10000000};
-		if (clock_ns() >= d->retry_ns)
-			restart(d);
-		else
-			nanosleep(&pause, NULL); /* between attempts the executor runs tasks, which get an error */
+		wait_closed(d);
 		return true;
 	}
 	if (!scheduler_runnable(d->scheduler)) {

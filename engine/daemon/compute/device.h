@@ -5,7 +5,18 @@
  *
  * A device that fails (STATUS_DEVICE) has ended every generation with that status already. Sessions and
  * the background work are given up and the backend is opened again; durable sessions come back from the store
- * when they are next used, and the job from its last checkpoint. A model that was being loaded is begun anew. */
+ * when they are next used, and the job from its last checkpoint. A model that was being loaded is begun anew.
+ *
+ *        fails ──▶ opened again? ──yes──▶ open
+ *                     │ no
+ *                     ├─ a GPU, fewer than DEVICE_MAX_PROCESSES in vain ──▶ left: another process is to go on
+ *                     └─ else ──▶ tried again after 1 s, 2 s, … 300 s, each time logged
+ *
+ * A GPU's fault may outlive its reset, but not the process (cuda/README.md). So a device that does not open again is
+ * left: device_is_left becomes true, and the owner executes the engine anew with what device_history says, once what
+ * was asked of it is answered. A process in which the device has worked for DEVICE_STEADY_NS was not in vain. Each
+ * further process in vain waits twice as long before the device is left, 1 s at first. Without an open device every
+ * task gets STATUS_DEVICE, with the reason. */
 #ifndef ENGINE_DAEMON_COMPUTE_DEVICE_H
 #define ENGINE_DAEMON_COMPUTE_DEVICE_H
 
@@ -13,6 +24,20 @@
 #include "engine/serve/scheduler.h"
 
 enum { DEVICE_MAX_MODELS = 64, DEVICE_TICK_BUCKETS = 12, DEVICE_LOAD_NS = 2000000 };
+/* One more than the failures that end a job (JOB_STATE_MAX_FAILURES) would do: a job that makes the device fail each
+ * time ends before the engine stops trying. */
+enum { DEVICE_MAX_PROCESSES = 5 };
+#define DEVICE_STEADY_NS 600000000000u
+
+/* What a process hands over to the one that takes its place. All zero: there was none before. */
+typedef struct device_history {
+	uint64_t restarts;    /* times that the device failed */
+	int processes;        /* times that another process took over, */
+	int in_vain;          /* and of these the last ones, in which the device was not steady */
+	char name[16];        /* of the backend: it is not chosen anew */
+	char description[96]; /* of the device, for as long as it does not open */
+	bool bf16;
+} device_history;
 
 typedef struct device_options {
 	const char *backend;
@@ -20,6 +45,7 @@ typedef struct device_options {
 	int threads;
 	scheduler_limits limits; /* max_batch 0: as suits the backend */
 	backend_opener cpu;      /* opens the CPU backend; NULL: cpu_open */
+	device_history history;
 } device_options;
 
 /* Work for background turns, such as a training run; a member of the object it works for. */
@@ -40,6 +66,9 @@ typedef struct device_stats {
 	uint64_t training_steps, training_tokens;
 	double training_tokens_per_second; /* 0: nothing trains */
 	uint64_t restarts;
+	int processes;     /* as in device_history */
+	char problem[320]; /* why the device is not open; "": it is */
+	uint64_t left_ns;  /* it is left from then on, by clock_ns; 0: it is not */
 	int n_loaded;
 	char loaded[DEVICE_MAX_MODELS][SCHEDULER_ID_BYTES];
 } device_stats;
@@ -47,6 +76,7 @@ typedef struct device_stats {
 /* Upper bounds of the buckets, seconds. */
 extern const double device_tick_bounds[DEVICE_TICK_BUCKETS];
 
+/* With a history, a device that cannot be opened is no error: it is left or tried again. */
 status device_open(device **out, const device_options *options, error *err);
 void device_close(device *d);
 
@@ -56,7 +86,12 @@ const char *device_description(const device *d);
 /* Can it train in bf16? */
 bool device_bf16(const device *d);
 void device_snapshot(device *d, device_stats *out);
+/* Is another process to go on? */
+bool device_is_left(device *d);
+/* For that process. The executor has ended, or will not be heard of again. */
+void device_hand_over(device *d, device_history *out);
 
+/* NULL, both: the device is not open. */
 backend *device_training_backend(device *d);
 scheduler *device_scheduler(device *d);
 /* A task's `prepare`: load the model of that id for DEVICE_LOAD_NS per turn, however many tasks ask. True:

@@ -187,7 +187,7 @@ static void pause_for(jobs *all, job *j, const error *why)
 		json_decref(events);
 		events = NULL;
 	}
-	json_t *next = job_document_paused(j->document, why, clock_unix() + seconds);
+	json_t *next = job_document_paused(j->document, why, clock_unix() + seconds, j->device_failures);
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
 	j->reason = *why;
 	if (j->unsettled)

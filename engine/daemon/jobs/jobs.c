@@ -111,6 +111,7 @@ static bool read_job(void *context, const json_t *document)
 		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
 		j->state = JOB_PAUSED;
 		j->retry_ns = json_is_object(reason); /* long past: at once */
+		j->device_failures = (int)json_integer_value(json_object_get(reason, "device_failures"));
 	}
 	job_table_append(r->jobs, j);
 	return true;

@@ -161,8 +161,8 @@ static status open_model(training *t, device *d, model **out, error *err)
 	const training_plan *p = t->plan;
 	backend *b = device_training_backend(d);
 	*out = NULL;
-	if (!b)
-		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
+	if (!b) /* no failure of the run's: it waits for as long as that takes */
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "the compute device cannot be used for now");
 	const job_model from = {.folder = p->resume[0] ? p->resume : p->base,
 	                        .architecture = p->architecture,
 	                        .config = p->config,

@@ -18,7 +18,8 @@ typedef struct net {
 	void (*request)(struct stream *s, const char *method); /* a REQUEST has come; answers s, at once or later */
 	struct engine *engine;                                 /* handed on to streams */
 	const char *backend, *device;                          /* sent in HELLO */
-	bool draining;                                         /* the engine stops */
+	bool draining;                                         /* the engine stops, */
+	bool device_lost;                                      /* since its device is lost, and begins anew */
 	/* Read by the owner: */
 	uint64_t requests, failures; /* answered with RESULT, with ERROR */
 	int streams;                 /* not yet answered, of connections that have gone too */

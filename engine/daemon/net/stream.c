@@ -99,9 +99,8 @@ void stream_error(stream *s, const error *err, const char *code)
 	status why = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
 	const char *message = whole_message(err, words, sizeof words);
 	if (why == STATUS_CANCELLED && s->net->draining) {
-		why = STATUS_UNAVAILABLE;
-		code = "shutting_down";
-		message = "the engine is shutting down";
+		stream_refuse_stopping(s);
+		return;
 	}
 	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
 	reserve_forget(); /* building it failed: nothing is sent */
@@ -117,6 +116,14 @@ void stream_error(stream *s, const error *err, const char *code)
 	else
 		stream_send_static(s, FRAME_ERROR, out_of_memory);
 	stream_end(s);
+}
+
+void stream_refuse_stopping(stream *s)
+{
+	if (s->net->device_lost)
+		stream_refuse(s, STATUS_DEVICE, NULL, NULL, "the compute device failed, and the engine starts anew");
+	else
+		stream_refuse(s, STATUS_UNAVAILABLE, "shutting_down", NULL, "the engine is shutting down");
 }
 
 void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)

@@ -79,6 +79,8 @@ void stream_result(stream *s, json_t *result);
 void stream_result_text(stream *s, char *text);
 /* code: a stable word; NULL: the status's name. A cancellation while the engine stops is reported as such. */
 void stream_error(stream *s, const error *err, const char *code);
+/* The engine stops: "shutting_down", or "device_error" when it stops because of that. */
+void stream_refuse_stopping(stream *s);
 /* The same from parts. param and code may be NULL. */
 void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

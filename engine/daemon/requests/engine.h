@@ -8,7 +8,10 @@
  * Stopping (SIGTERM, SIGINT): no new connections or requests; generations are cancelled and
  * answered "shutting_down"; the running job saves a checkpoint and stays "running" in the
  * ledger, so the next start resumes it; then the loop ends. It has ENGINE_STOP_MS for that; what is
- * not done by then is left to durability, which does not need it. */
+ * not done by then is left to durability, which does not need it.
+ *
+ * A device that is left (compute/device.h) stops the engine in the same way, with "device_error" in place of
+ * "shutting_down"; then the engine executes itself anew (successor.h). A signal to stop meanwhile makes it a stop. */
 #ifndef ENGINE_DAEMON_REQUESTS_ENGINE_H
 #define ENGINE_DAEMON_REQUESTS_ENGINE_H
 
@@ -35,7 +38,15 @@ typedef struct engine_options {
 	scheduler_limits limits;
 	int max_known_sessions; /* live and stored together */
 	int max_explanations;   /* being made or sent */
+	const struct successor *before; /* what another process has handed over */
 } engine_options;
+
+/* How it ended. */
+typedef struct engine_end {
+	bool forced;            /* not everything in time: nothing has been freed, and the process should end at once */
+	bool anew;              /* it should be executed anew, with: */
+	struct successor *next; /* the caller's, filled in then */
+} engine_end;
 
 struct device;
 struct executor;
@@ -75,10 +86,10 @@ typedef struct engine {
 	int explanations;             /* that are being made or sent */
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
 	bool forced;                  /* the deadline passed */
+	bool anew;                    /* it stops to be executed anew */
 } engine;
 
-/* Serve until a signal to stop. STATUS_OK: stopped by it. *forced: not everything ended in time, nothing has been
- * freed, and the process should exit without more ado. */
-status engine_run(const engine_options *options, bool *forced, error *err);
+/* Serve until a signal to stop, or until the device is left. STATUS_OK: stopped by one of these. */
+status engine_run(const engine_options *options, engine_end *end, error *err);
 
 #endif

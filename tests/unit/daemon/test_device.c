@@ -246,6 +246,102 @@ static void a_generation_on_a_failing_device_gets_the_error_and_the_next_one_wor
 	device_close(d);
 }
 
+/* --- a device that does not open again: a GPU's plug-in that is not there, behind a CPU that goes by its name -------
+ */
+
+static status open_as_cuda(backend **out, int threads, error *err)
+{
+	TRY(open_failing(out, threads, err));
+	(*out)->name = "cuda";
+	return STATUS_OK;
+}
+
+static uint64_t seconds_until_left(device *d)
+{
+	device_stats now;
+	device_snapshot(d, &now);
+	return now.left_ns > clock_ns() ? (now.left_ns - clock_ns() + 500000000u) / 1000000000u : 0;
+}
+
+static void a_device_that_stays_lost_is_left_to_another_process(void **state)
+{
+	fixture *f = *state;
+	device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}, .cpu = open_as_cuda};
+	device *d;
+	char folder[PATH_MAX];
+	outcome o;
+	device_stats stats;
+	device_history next;
+	served_model *m;
+	error err = ERROR_INIT;
+	create_job(f);
+	json_t *ended = run_to_end(f->engine);
+	store_model_folder(f->engine->store, json_string_value(json_object_get(ended, "fine_tuned_model")), folder);
+	json_decref(ended);
+	assert_int_equal(device_open(&d, &on, NULL), STATUS_OK);
+	assert_false(device_is_left(d));
+	countdown = 60;
+	generate(d, folder, &o);
+	assert_int_equal(o.status, STATUS_DEVICE);
+	assert_true(device_is_left(d)); /* at once */
+	device_snapshot(d, &stats);
+	assert_int_equal(stats.restarts, 1);
+	assert_non_null(strstr(stats.problem, "additive-cuda.so"));
+	assert_true(device_work.foreground(d)); /* it waits, and does not try again */
+	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, &err), STATUS_DEVICE);
+	assert_non_null(strstr(err.message, "until the engine has started anew"));
+	device_hand_over(d, &next);
+	assert_int_equal(next.restarts, 1);
+	assert_int_equal(next.processes, 1);
+	assert_int_equal(next.in_vain, 1);
+	assert_string_equal(next.name, "cuda");
+	assert_non_null(strstr(next.description, "thread"));
+	device_close(d);
+}
+
+/* Pauses of 1 s, 2 s, … before the device is left; then it is not, and is tried again. */
+static void processes_in_vain_are_limited(void **state)
+{
+	device_options on = {.backend = "auto", .threads = 1, .limits = {2, 4, 4, 2}};
+	device_stats stats;
+	device *d;
+	(void)state;
+	log_init("test", LOG_NOTHING);
+	on.history =
+	    (device_history){.restarts = 3, .processes = 7, .name = "cuda", .description = "a GPU", .bf16 = true};
+	for (on.history.in_vain = 1; on.history.in_vain <= DEVICE_MAX_PROCESSES; on.history.in_vain++) {
+		error err = ERROR_INIT;
+		served_model *m;
+		assert_int_equal(device_open(&d, &on, &err), STATUS_OK); /* without a device, but not on the CPU */
+		assert_string_equal(device_backend_name(d), "cuda");
+		assert_string_equal(device_description(d), "a GPU");
+		assert_true(device_bf16(d));
+		assert_null(device_training_backend(d));
+		assert_false(device_is_left(d));
+		device_snapshot(d, &stats);
+		assert_int_equal(stats.restarts, 3);
+		assert_int_equal(stats.processes, 7);
+		const bool last = on.history.in_vain == DEVICE_MAX_PROCESSES;
+		assert_int_equal(seconds_until_left(d), last ? 0 : 1 << (on.history.in_vain - 1));
+		assert_true(device_work.foreground(d));
+		assert_int_equal(device_model(d, "m", "/", DTYPE_PANEL_F32, &m, &err), STATUS_DEVICE);
+		device_close(d);
+	}
+}
+
+static void a_first_process_without_its_device_does_not_start(void **state)
+{
+	const device_options on = {.backend = "cuda", .threads = 1, .limits = {2, 4, 4, 2}};
+	device *d;
+	error err = ERROR_INIT;
+	(void)state;
+	assert_int_equal(device_open(&d, &on, &err), STATUS_UNAVAILABLE);
+	assert_null(d);
+	assert_non_null(strstr(err.message, "additive-cuda.so"));
+}
+
+/* --- loading ------------------------------------------------------------------------------------- */
+
 /* A folder of a model that takes several turns to load, and a device without its thread. */
 static device *loading_setup(char folder[64])
 {
@@ -331,6 +427,9 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_job_on_a_failing_device_ends_with_the_same_weights, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_gets_the_error_and_the_next_one_works,
 	                                    setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_device_that_stays_lost_is_left_to_another_process, setup, teardown),
+	    cmocka_unit_test(processes_in_vain_are_limited),
+	    cmocka_unit_test(a_first_process_without_its_device_does_not_start),
 	    cmocka_unit_test(a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks),
 	    cmocka_unit_test(a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next),
 	};

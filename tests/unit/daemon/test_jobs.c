@@ -275,6 +275,21 @@ static void a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_f
 	assert_null(job_table_find(e->jobs, "ftjob-1"));
 }
 
+static void failures_of_the_device_are_counted_over_processes(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add(e, "ftjob-1");
+	for (int i = 1; i <= 4; i++) {
+		job *j = job_table_find(e->jobs, "ftjob-1");
+		assert_non_null(j);
+		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
+		assert_int_equal(job_table_find(e->jobs, "ftjob-1") == NULL, i == 4);
+		jobs_free(e->jobs);
+		open_tables(e);
+		job_state_tick(e->jobs); /* queued again */
+	}
+}
+
 static void a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
@@ -437,6 +452,7 @@ int main(void)
 	    CASE(failures_of_the_machine_pause_a_job_and_those_of_the_job_end_it),
 	    CASE(a_job_is_tried_again_later_and_later_until_it_gets_further),
 	    CASE(a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_further),
+	    CASE(failures_of_the_device_are_counted_over_processes),
 	    CASE(a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once),
 	    CASE(a_client_can_pause_and_resume_what_a_failure_has_paused),
 	    CASE(retention_by_age_spares_running_jobs_and_what_a_failed_one_needs_for_a_day),

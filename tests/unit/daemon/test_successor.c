@@ -1,0 +1,86 @@
+/* A program that executes itself anew: this one, in a child process that ends with what it finds then. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine/daemon/successor.h"
+
+enum { HANDED_OVER = 42, SOMETHING_ELSE = 43, DESCRIPTOR = 77 };
+
+static const successor given = {.device = {.restarts = 5000000000u,
+                                           .processes = 3,
+                                           .in_vain = 2,
+                                           .name = "cuda",
+                                           .description = "NVIDIA H100 80GB HBM3, 79 GiB, sm_90",
+                                           .bf16 = true},
+                                .address = "unix:/a folder/engine.sock"};
+
+static bool same(const successor *a, const successor *b)
+{
+	const device_history *x = &a->device, *y = &b->device;
+	return x->restarts == y->restarts && x->processes == y->processes && x->in_vain == y->in_vain &&
+	       x->bf16 == y->bf16 && strcmp(x->name, y->name) == 0 && strcmp(x->description, y->description) == 0 &&
+	       strcmp(a->address, b->address) == 0;
+}
+
+/* `parent` is the process id before. */
+static int look_at_what_came(const char *parent)
+{
+	successor got, again;
+	successor_read(&got);
+	successor_read(&again); /* it is no longer in the environment, for children to find */
+	return same(&got, &given) && !again.device.processes && getpid() == atoi(parent) &&
+	               fcntl(DESCRIPTOR, F_GETFD) < 0
+	           ? HANDED_OVER
+	           : SOMETHING_ELSE;
+}
+
+static void what_is_handed_over_arrives_in_the_same_process_without_its_descriptors(void **state)
+{
+	(void)state;
+	int how;
+	pid_t child = fork();
+	if (child == 0) {
+		char id[16];
+		snprintf(id, sizeof id, "%d", (int)getpid());
+		char *arguments[] = {"test_successor", id, NULL};
+		dup2(STDERR_FILENO, DESCRIPTOR);
+		successor_execute(&given, arguments);
+		_exit(SOMETHING_ELSE);
+	}
+	assert_int_equal(waitpid(child, &how, 0), child);
+	assert_true(WIFEXITED(how));
+	assert_int_equal(WEXITSTATUS(how), HANDED_OVER);
+}
+
+static void without_anything_handed_over_all_is_zero(void **state)
+{
+	static const char *const texts[] = {NULL, "", "1 2 3", "1 2 3 1\ncuda\n", "x y z w\ncuda\na\nb"};
+	successor got;
+	(void)state;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		if (texts[i])
+			setenv("ADDITIVE_SUCCESSOR", texts[i], 1);
+		successor_read(&got);
+		assert_true(same(&got, &(successor){0}));
+		assert_null(getenv("ADDITIVE_SUCCESSOR"));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_is_handed_over_arrives_in_the_same_process_without_its_descriptors),
+	    cmocka_unit_test(without_anything_handed_over_all_is_zero),
+	};
+	return argc > 1 ? look_at_what_came(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+}
