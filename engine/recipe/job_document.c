@@ -38,6 +38,9 @@ static double eta(const train_progress *p)
 	return p->step > 0 && p->tokens_per_second > 0 ? left * ((double)p->tokens / done) / p->tokens_per_second : NAN;
 }
 
+/* A member of the ledger's row alone. */
+#define DEVICE_FAILURES "device_failures"
+
 /* Add what the objective measures to an object (taken over); NULL when out of memory. */
 static json_t *with_metrics(json_t *object, const train_progress *p)
 {
@@ -107,6 +110,7 @@ json_t *job_document_public(const json_t *job)
 	if (copy) {
 		json_object_del(copy, "request");
 		json_object_del(copy, "damaged");
+		json_object_del(copy, DEVICE_FAILURES);
 	}
 	return copy;
 }
@@ -260,12 +264,21 @@ json_t *job_document_in_state(const json_t *job, const char *job_status)
 
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures)
 {
-	static const char *const names[] = {"status", "additive", "estimated_finish"};
-	json_t *why =
-	    json_pack("{s:s, s:s, s:I, s:i}", "code", status_name(reason->status), "message", error_message(reason),
-	              "retry_at", (json_int_t)retry_at, "device_failures", device_failures);
-	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null()};
-	return changed(job, names, values, 3);
+	static const char *const names[] = {"status", "additive", "estimated_finish", DEVICE_FAILURES};
+	json_t *why = json_pack("{s:s, s:s, s:I}", "code", status_name(reason->status), "message",
+	                        error_message(reason), "retry_at", (json_int_t)retry_at);
+	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null(), json_integer(device_failures)};
+	return changed(job, names, values, 4);
+}
+
+int job_document_device_failures(const json_t *job)
+{
+	return (int)json_integer_value(json_object_get(job, DEVICE_FAILURES));
+}
+
+void job_document_forget_device_failures(json_t *job)
+{
+	json_object_del(job, DEVICE_FAILURES);
 }
 
 static json_t *error_object(const error *err)

@@ -29,12 +29,14 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p);
 /* A checkpoint as the API shows it: additive.damaged says why it cannot be used, as its job (NULL: unknown) has it. */
 json_t *job_document_shown(const json_t *checkpoint, const json_t *job);
+int job_document_device_failures(const json_t *job);
+void job_document_forget_device_failures(json_t *job);
 /* The words with which a job's checkpoint was found damaged; NULL: it was not. */
 const char *job_document_damage(const json_t *job, int64_t step);
 
 /* A changed copy of a job, which shares what is not changed. NULL when out of memory. */
 json_t *job_document_in_state(const json_t *job, const char *job_status); /* without a reason, error or end */
-/* device_failures: in a row, so far. */
+/* device_failures: in a row, so far. They stay with the job in whatever state it comes to. */
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures);
 json_t *job_document_ended(const json_t *job, const char *job_status, const error *why); /* why: NULL unless failed */
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);

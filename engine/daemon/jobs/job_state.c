@@ -224,6 +224,7 @@ void job_state_progress(job *j, int64_t step)
 	j->best_step = step;
 	j->failures = j->device_failures = 0;
 	j->reason = (error)ERROR_INIT;
+	job_document_forget_device_failures(j->document);
 }
 
 /* --- retries ------------------------------------------------------------------------------ */

@@ -111,8 +111,8 @@ static bool read_job(void *context, const json_t *document)
 		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
 		j->state = JOB_PAUSED;
 		j->retry_ns = json_is_object(reason); /* long past: at once */
-		j->device_failures = (int)json_integer_value(json_object_get(reason, "device_failures"));
 	}
+	j->device_failures = job_document_device_failures(document);
 	job_table_append(r->jobs, j);
 	return true;
 }
@@ -285,6 +285,7 @@ static bool change(stream *s, job *j, job_state state, const char *name, const c
 {
 	error err = ERROR_INIT;
 	json_t *next = job_document_in_state(j->document, name);
+	job_document_forget_device_failures(next);
 	if (job_state_change(s->engine->jobs, j, state, next, event(message), &err) != STATUS_OK) {
 		error_settle(&err, STATUS_NOMEM);
 		stream_error(s, &err, NULL);

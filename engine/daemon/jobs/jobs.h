@@ -12,7 +12,7 @@
  * job: "failed". One of the machine (disk full, I/O error, no memory, a lost device, a damaged file) pauses it: the
  * document's additive.paused_reason holds the error and the time of the next try. Tries come after 1 s, 2 s, … 300 s,
  * without end, and begin anew at 1 s when the job gets further than ever before; only a device that fails more than
- * three times in a row ends the job, in however many processes of the engine: paused_reason holds the count. job.resume
+ * three times in a row ends the job, in however many processes of the engine: the ledger keeps the count. job.resume
  * tries at once. It also puts a failed or cancelled job that has an intact checkpoint into the queue again, under the
  * same id.
  *

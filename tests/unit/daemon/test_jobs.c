@@ -275,6 +275,12 @@ static void a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_f
 	assert_null(job_table_find(e->jobs, "ftjob-1"));
 }
 
+static void reopen_tables(engine *e)
+{
+	jobs_free(e->jobs);
+	open_tables(e);
+}
+
 static void failures_of_the_device_are_counted_over_processes(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
@@ -284,9 +290,18 @@ static void failures_of_the_device_are_counted_over_processes(void **state)
 		assert_non_null(j);
 		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
 		assert_int_equal(job_table_find(e->jobs, "ftjob-1") == NULL, i == 4);
-		jobs_free(e->jobs);
-		open_tables(e);
-		job_state_tick(e->jobs); /* queued again */
+		reopen_tables(e); /* it is paused when the process ends, */
+		job_state_tick(e->jobs);
+		if (i == 2)
+			reopen_tables(e); /* or queued again */
+	}
+	add(e, "ftjob-2");
+	for (int i = 1; i <= 8; i++) {
+		job_state_fail(e->jobs, job_table_find(e->jobs, "ftjob-2"), &(error){.status = STATUS_DEVICE});
+		if (i % 2 == 0)
+			assert_true(ask(e, jobs_resume, "ftjob-2")); /* forgets them */
+		reopen_tables(e);
+		assert_non_null(job_table_find(e->jobs, "ftjob-2"));
 	}
 }
 
