@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from conftest import BIN, Service
+from conftest import BIN, TEXT, Service
 
 SECONDS = 600
 STEPS = {"steps": 8, "checkpoint_every": 2}
@@ -61,9 +61,8 @@ def wait_until(true, seconds=SECONDS):
         time.sleep(0.05)
 
 
-def wait_through(service, job):
+def wait_through(service, path):
     """Wait for a job while the engine is away now and then."""
-    path = f"/v1/fine_tuning/jobs/{job}"
     wait_until(lambda: service.request("GET", path)[1].get("status") in ("succeeded", "failed"))
     return service.ok("GET", path)
 
@@ -117,7 +116,7 @@ def test_an_engine_whose_device_stays_lost_executes_itself_anew_and_goes_on(calm
     s = calm.start(tmp_path, **fails_for_good(tmp_path, "launch:160", processes=2))
     try:
         pid = s.engine_pid()
-        job = wait_through(s, s.job(**STEPS)["id"])
+        job = wait_through(s, "/v1/fine_tuning/jobs/" + s.job(**STEPS)["id"])
         assert job["status"] == "succeeded" and job["additive"]["step"] == 8, job
         assert s.engine_pid() == pid and len(log_lines(s, "was killed by")) == 0
         assert metric(s, "additive_engine_process_restarts_total") == 2
@@ -170,10 +169,16 @@ def test_a_device_that_fails_in_every_process_leaves_an_engine_that_says_so(calm
 
 
 @pytest.mark.slow
-def test_a_job_under_which_the_device_always_fails_ends_before_the_engine_gives_up(calm, tmp_path):
+@pytest.mark.parametrize("kind", ["fine_tuning/jobs", "evaluations"])
+def test_a_job_under_which_the_device_always_fails_ends_before_the_engine_gives_up(calm, tmp_path, kind):
+    """Failures are counted from process to process: the fourth without progress ends the job."""
     s = calm.start(tmp_path, **fails_for_good(tmp_path, "launch:40+"))
     try:
-        job = wait_through(s, s.job(**STEPS)["id"])
+        if kind == "evaluations":
+            path = f"/v1/{kind}/" + s.ok("POST", "/v1/evaluations", {"model": calm.model, "file": s.upload(TEXT)})["id"]
+        else:
+            path = f"/v1/{kind}/" + s.job(**STEPS)["id"]
+        job = wait_through(s, path)
         assert job["status"] == "failed" and job["error"]["code"] == "device_error", job
         wait_until(lambda: s.request("GET", "/readyz")[0] == 200)
         assert len(log_lines(s, "the engine executes itself anew")) == 4

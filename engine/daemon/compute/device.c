@@ -186,6 +186,14 @@ void device_snapshot(device *d, device_stats *out)
 	pthread_mutex_unlock(&d->mutex);
 }
 
+bool device_is_open(device *d)
+{
+	pthread_mutex_lock(&d->mutex);
+	const bool is = d->shared.problem[0] == 0;
+	pthread_mutex_unlock(&d->mutex);
+	return is;
+}
+
 bool device_is_left(device *d)
 {
 	pthread_mutex_lock(&d->mutex);

@@ -86,6 +86,8 @@ const char *device_description(const device *d);
 /* Can it train in bf16? */
 bool device_bf16(const device *d);
 void device_snapshot(device *d, device_stats *out);
+/* False from a failure until it has been opened again. */
+bool device_is_open(device *d);
 /* Is another process to go on? */
 bool device_is_left(device *d);
 /* For that process. The executor has ended, or will not be heard of again. */

@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
+#include "engine/daemon/compute/device.h"
 #include "engine/daemon/generation/scoring_task.h"
 
 /* Between two commits, which a run has ever fewer of: the larger of a second and a 2000th of its time so far. */
@@ -143,6 +144,7 @@ static status commit(evaluation_run *r, queued_job *j, const evaluation_progress
 {
 	const job_queue *q = &r->all->queue;
 	store *s = q->engine->store;
+	job_queue_forget_failures(j);
 	json_t *run = write_run(r), *event = evaluation_document_progress_event(p);
 	json_t *next = run ? evaluation_document_at(j->document, evaluation_document_progress(p), run) : NULL;
 	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
@@ -159,7 +161,6 @@ static status commit(evaluation_run *r, queued_job *j, const evaluation_progress
 	}
 	json_decref(j->document);
 	j->document = next;
-	j->failures = 0;
 	r->committed_ns = clock_ns();
 	job_watch_pump(q->watches, j->id);
 	return STATUS_OK;
@@ -340,7 +341,7 @@ static status begin(evaluations *all, queued_job *j, error *err)
 void evaluation_run_next(evaluations *all)
 {
 	queued_job *j;
-	while (!all->run && (j = job_queue_next(&all->queue))) {
+	while (!all->run && device_is_open(all->queue.engine->device) && (j = job_queue_next(&all->queue))) {
 		error err = ERROR_INIT;
 		status s = begin(all, j, &err);
 		if (s == STATUS_OK)

@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
+#include "engine/daemon/compute/device.h"
 #include "engine/daemon/faithfulness/faithfulness_report.h"
 
 typedef struct faithfulness_run {
@@ -99,6 +100,7 @@ static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 	    json_pack("{s:I, s:I, s:O, s:f, s:I, s:I}", "text", (json_int_t)r->n_done, "tokens",
 	              (json_int_t)r->texts.texts[r->n_done].count, "rows", r->made, "seconds", r->spent.seconds,
 	              "readings", (json_int_t)r->spent.readings, "tokens_read", (json_int_t)r->spent.tokens);
+	job_queue_forget_failures(j);
 	json_t *next = done_document(j, r->n_done + 1);
 	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
 	if (why == STATUS_OK) {
@@ -111,7 +113,6 @@ static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 	if (why == STATUS_OK) {
 		json_decref(j->document);
 		j->document = next;
-		j->failures = 0;
 	} else {
 		json_decref(next);
 	}
@@ -292,7 +293,7 @@ static status begin(faithfulness_jobs *all, queued_job *j, error *err)
 void faithfulness_run_next(faithfulness_jobs *all)
 {
 	queued_job *j;
-	while (!all->run && (j = job_queue_next(&all->queue))) {
+	while (!all->run && device_is_open(all->queue.engine->device) && (j = job_queue_next(&all->queue))) {
 		error err = ERROR_INIT;
 		status s = begin(all, j, &err);
 		if (s == STATUS_OK)

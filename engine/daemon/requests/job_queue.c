@@ -10,6 +10,9 @@
 
 enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
+/* A member of the ledger's row alone: failures may take the process along, and are counted in the next one. */
+static const char FAILURES[] = "failures";
+
 static const char *text_of(const json_t *document, const char *key)
 {
 	return json_string_value(json_object_get(document, key));
@@ -37,6 +40,7 @@ queued_job *job_queue_add(job_queue *q, const char *id, json_t *document)
 		return NULL;
 	snprintf(j->id, sizeof j->id, "%s", id);
 	j->document = json_incref(document);
+	j->failures = (int)json_integer_value(json_object_get(document, FAILURES));
 	while (*link)
 		link = &(*link)->next;
 	*link = j;
@@ -121,6 +125,7 @@ json_t *job_queue_public(const job_queue *q, const json_t *document)
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
 	for (size_t i = 0; copy && q->kind->hidden[i]; i++)
 		json_object_del(copy, q->kind->hidden[i]);
+	json_object_del(copy, FAILURES);
 	return copy;
 }
 
@@ -210,6 +215,7 @@ static void try_again(job_queue *q, queued_job *j, const error *why)
 	j->failures++;
 	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
 	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(why));
+	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory: only in this process */
 	if (next && put_with_event(q, next, why, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "the ledger cannot take the state of %s: %s", j->id, error_message(&ignored));
 	if (!next)
@@ -227,6 +233,12 @@ static void fail(job_queue *q, queued_job *j, const error *why)
 		job_queue_remove(q, j);
 	else
 		try_again(q, j, &err);
+}
+
+void job_queue_forget_failures(queued_job *j)
+{
+	j->failures = 0;
+	json_object_del(j->document, FAILURES);
 }
 
 void job_queue_settle(job_queue *q, const char *id, status s, error *err)

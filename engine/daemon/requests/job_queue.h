@@ -70,6 +70,8 @@ json_t *job_queue_in_state(const json_t *document, const char *state, bool ended
 status job_queue_put(const job_queue *q, const json_t *document, error *err);
 /* Write it, with the event of its state, and make it the job's (taken over also on failure; NULL is STATUS_NOMEM). */
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err);
+/* Before a row that tells of progress is made of the document: a failure after that is a first one. */
+void job_queue_forget_failures(queued_job *j);
 /* Take up how a run of the job has ended: it is removed, put back into the queue or failed. A job that was cancelled
  * meanwhile stays so; one that the end of the engine stops goes on after the next start. */
 void job_queue_settle(job_queue *q, const char *id, status s, error *err);
