@@ -80,7 +80,8 @@ static int open_and_use(void)
 	return right ? WORKS : WRONG;
 }
 
-static int lose_and_open_again(void)
+/* reopening: what is planted into the emulated device when it is opened again, or NULL. */
+static int lose_and_open_again(const char *reopening)
 {
 	backend *b;
 	if (backend_open(&b, "cuda", NULL, cpu_open, 0, NULL) != STATUS_OK || !computes(b))
@@ -90,6 +91,8 @@ static int lose_and_open_again(void)
 		return WRONG;
 	}
 	backend_close(b);
+	if (reopening)
+		setenv("ADDITIVE_EMULATOR_FAULT", reopening, 1);
 	return open_and_use();
 }
 
@@ -121,6 +124,15 @@ static void a_new_process_computes_on_a_device_that_another_has_lost(void **stat
 	assert_int_equal(run_child("use"), WORKS);
 }
 
+/* After this reset every call succeeds until a kernel runs. */
+static void a_device_is_open_only_when_it_has_computed_something(void **state)
+{
+	(void)state;
+	if (!getenv("ADDITIVE_EMULATOR"))
+		skip();
+	assert_int_equal(run_child("lose and fail"), MUST_START_ANEW);
+}
+
 /* Emulated, either way is taken; a real device decides itself. */
 static void what_a_reset_does_decides_whether_the_process_goes_on(void **state)
 {
@@ -138,10 +150,13 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(after_a_fault_the_device_computes_or_asks_for_a_new_process),
 	    cmocka_unit_test(a_new_process_computes_on_a_device_that_another_has_lost),
+	    cmocka_unit_test(a_device_is_open_only_when_it_has_computed_something),
 	    cmocka_unit_test(what_a_reset_does_decides_whether_the_process_goes_on),
 	};
 	find_plugin();
+	if (argc > 1 && strcmp(argv[1], "use") == 0)
+		return open_and_use();
 	if (argc > 1)
-		return strcmp(argv[1], "lose") == 0 ? lose_and_open_again() : open_and_use();
+		return lose_and_open_again(strcmp(argv[1], "lose") == 0 ? NULL : "launch:1:cudaErrorLaunchFailure");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
