@@ -48,6 +48,8 @@ static void what_is_handed_over_arrives_in_the_same_process_without_its_descript
 {
 	(void)state;
 	int how;
+	if (getenv("RUN_UNIT")) /* under an emulator of another processor there is no executing of itself */
+		skip();
 	pid_t child = fork();
 	if (child == 0) {
 		char id[16];
