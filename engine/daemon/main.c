@@ -78,20 +78,21 @@ static const char *fault(const options *o, const engine_options *e)
 	           : NULL;
 }
 
-static int run(engine_options *o, char **argv)
+static int run(const engine_options *given, char **argv)
 {
+	engine_options o = *given;
 	error err = ERROR_INIT;
 	successor before, next;
 	engine_end end = {.next = &next};
 	successor_read(&before);
-	o->before = &before;
+	o.before = &before;
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
 	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
 	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
 	json_object_seed(0); /* before threads make objects */
-	status s = engine_run(o, &end, &err);
+	status s = engine_run(&o, &end, &err);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
 	if (end.anew) {
