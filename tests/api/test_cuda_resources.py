@@ -84,7 +84,7 @@ def test_ptx_for_older_devices_needs_no_wait(run):
 def test_an_early_kernel_that_was_not_compiled_is_named(run):
     done = run(disassembly(WHOLE), source=SOURCE + "cuda_launch_early(b,\n\trenamed_kernel, 1);")
     assert done.returncode == 1
-    assert "cuda_launch_early(renamed_kernel: no kernel of this name was compiled" in done.stderr
+    assert "cuda_launch_early of renamed_kernel: no kernel of this name was compiled" in done.stderr
 
 
 @pytest.mark.parametrize("arch, passes", [("sm_80", 64), ("sm_90a", 0), ("sm_120", 64)])
