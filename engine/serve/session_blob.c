@@ -200,8 +200,14 @@ static status blob_fits(const served_model *m, const blob_header *h, size_t byte
 	blob_header expected = blob_expect(m, h->version, o, tokens, source);
 	if (h->model != expected.model)
 		return error_set(err, STATUS_INVALID, "state", "the session state belongs to another model");
+	const bool whole = blob_measure(h, &size) && (uint64_t)size.total == bytes;
+	if (whole && h->state_floats != expected.state_floats)
+		return error_set(err, STATUS_UNSUPPORTED, "state",
+		                 "the session state has %llu floats, a session of the model here has %llu: it is of a "
+		                 "version of the engine that keeps other numbers",
+		                 (unsigned long long)h->state_floats, (unsigned long long)expected.state_floats);
 	bool possible = (h->version == BLOB_SOURCE_VERSION) == (source > 0) && o->policy <= POSITION_WRAP &&
-	                memcmp(h, &expected, sizeof *h) == 0 && blob_measure(h, &size) && (uint64_t)size.total == bytes;
+	                memcmp(h, &expected, sizeof *h) == 0 && whole;
 	if (possible && o->policy == POSITION_ERROR)
 		possible = (int64_t)h->tokens <= model_dimensions(m->model)->positions;
 	return possible ? STATUS_OK : error_set(err, STATUS_CORRUPT, "state", "the session state contradicts itself");

@@ -12,6 +12,10 @@
  *
  * flags: bits 0-1 the position policy, bit 2 explain, bit 3 durable. The model hash is served_model.hash.
  *
+ * A state that is kept as codes counts in floats too (engine/tensor/ops/softmax_stream.h). What a model's sessions keep
+ * may change from one version of the engine to the next, and then so does the number of its floats: a blob with another
+ * number is refused.
+ *
  * Version 1, which is read and no longer written, differs in both hashes: the checksum is FNV-1a, and so is the model
  * hash (served_model_hash_old).
  *
@@ -28,7 +32,7 @@
 status session_blob_write(session *x, session_transfer *t, error *err);
 /* Begin an import of a blob that scheduler_transfer_check has found good: a new session, to be filled by
  * session_blob_read. STATUS_OK and *out NULL: call again, the model is being hashed. STATUS_CORRUPT for a blob that
- * contradicts itself, STATUS_INVALID for another model's state. */
+ * contradicts itself, STATUS_INVALID for another model's state, STATUS_UNSUPPORTED for one of another size. */
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err);
 /* Run the next step of that import. After an error the session can only be freed. */
 status session_blob_read(session *x, session_transfer *t, error *err);

@@ -389,6 +389,39 @@ static void a_forged_header_is_refused_without_harm(void **state)
 	free(out);
 }
 
+/* As one whose model's sessions kept other numbers when it was exported. */
+static void a_state_of_another_size_is_refused_and_both_sizes_named(void **state)
+{
+	enum { LESS = 16, HEADER = 56, STATE_FLOATS = 32 };
+	fixture *f = *state;
+	int32_t ids[5];
+	void *out;
+	size_t bytes;
+	char sizes[2][24];
+	session *x;
+	error err = ERROR_INIT;
+	random_tokens(ids, 5, 10);
+	x = open_session(f, "x", POSITION_ERROR, false);
+	append(f, x, ids, 5);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &out, &bytes, NULL), STATUS_OK);
+	drop(f, x);
+	unsigned char *blob = out;
+	uint64_t floats;
+	memcpy(&floats, blob + STATE_FLOATS, sizeof floats);
+	snprintf(sizes[1], sizeof sizes[1], "has %llu", (unsigned long long)floats);
+	floats -= LESS;
+	snprintf(sizes[0], sizeof sizes[0], "has %llu", (unsigned long long)floats);
+	memcpy(blob + STATE_FLOATS, &floats, sizeof floats);
+	memmove(blob + HEADER, blob + HEADER + LESS * sizeof(float), bytes - HEADER - LESS * sizeof(float));
+	bytes -= LESS * sizeof(float);
+	seal(blob, bytes);
+	assert_int_equal(scheduler_session_import(f->scheduler, f->model, "y", blob, bytes, &x, &err),
+	                 STATUS_UNSUPPORTED);
+	assert_non_null(strstr(error_message(&err), sizes[0]));
+	assert_non_null(strstr(error_message(&err), sizes[1]));
+	free(out);
+}
+
 /* A forged state is numbers at worst: the engine survives them, and so do its other sessions. */
 static void a_forged_state_harms_no_other_session(void **state)
 {
@@ -637,6 +670,7 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(damage_to_any_byte_and_a_cut_anywhere_are_noticed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_forged_header_is_refused_without_harm, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_state_of_another_size_is_refused_and_both_sizes_named, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_forged_state_harms_no_other_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(another_models_state_is_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_state_of_version_1_is_read_and_goes_on_to_the_bit, setup, teardown),
