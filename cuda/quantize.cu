@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-struct quantize_values {
+struct quantized_numbers {
 	const float *x, *step; /* step NULL: QUANTIZE_FIXED_STEP */
 	int64_t bits;
 	template <int N> __device__ __forceinline__ numbers<N> at(int64_t i) const
@@ -134,7 +134,7 @@ static status quantize_tensor(backend *b, const op_call *call, int64_t bits)
 	}
 	if (!call->out[0].data)
 		return STATUS_OK;
-	return cuda_elementwise(b, (float *)call->out[0].data, quantize_values{x, step, bits}, total);
+	return cuda_elementwise(b, (float *)call->out[0].data, quantized_numbers{x, step, bits}, total);
 }
 
 status cuda_quantize(backend *b, const op_call *call)
@@ -148,5 +148,5 @@ status cuda_quantize(backend *b, const op_call *call)
 	if (p->mode == QUANTIZE_ROWS)
 		return cuda_launch(b, quantize_rows_kernel, cuda_blocks(b, rows, WARPS), THREADS, 0, x, rows, width, y,
 		                   step);
-	return y ? cuda_elementwise(b, y, quantize_values{x, nullptr, p->bits}, rows * width) : STATUS_OK;
+	return y ? cuda_elementwise(b, y, quantized_numbers{x, nullptr, p->bits}, rows * width) : STATUS_OK;
 }

@@ -14,12 +14,15 @@
  * Tiles and chunks begin at multiples of their sizes, and keys that a query does not see leave its sums as they
  * are; so y depends on the tokens and the position alone: not on the batch, nor on how the tokens are cut into calls.
  *
- * Bytes: every key and value once for QUERIES queries (8 per channel), 1/64 of that for the sums of chunks, and
- * 24 per channel and token for qkv, y and the ring. */
+ * A ring of codes is read as the floats that a ring of floats would hold, so all results have its bits.
+ *
+ * Bytes: every key and value once for QUERIES queries (8 per channel; of codes 2), 1/64 of 8 for the sums of chunks,
+ * and 24 per channel and token for qkv, y and the ring. */
 #include "cuda/kernels.h"
 #include "cuda/stream.cuh"
 
 extern "C" {
+#include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/ops/softmax.h"
 #include "engine/tensor/ops/softmax_stream.h"
 }
@@ -40,7 +43,10 @@ struct ring_call {
 	float *pool, *y, *log_normalizer;                       /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *memory_k, *memory_v, *bias;                /* bias may be NULL */
+	const float *key_step; /* of the first token; NULL: a ring of floats */
+	float value_step;
 	softmax_store store;
+	int64_t keys, values;            /* channels of a token's keys and of its values */
 	int64_t n, heads, group, dh, dv; /* group: query heads of a key head */
 	int64_t reach, memories, past;   /* reach: tokens that a query sees, its own included */
 	int64_t segment;                 /* 0: none */
@@ -71,9 +77,10 @@ static inline __device__ __host__ int64_t sum_width(int64_t dv)
 /* A row of the batch and one of its heads; addresses are of the head's first channel. */
 struct session {
 	const float *q, *k, *v;      /* of the row's first token */
-	const float *key, *value;    /* of the store's first place */
+	const float *key, *value;    /* of the store's first place, if it has no codes; else of memories alone */
+	const int8_t *key_code, *value_code; /* of the first place of a ring of codes */
 	const float *memory_k, *memory_v;
-	const float *present;        /* `there` of the ring; of a source NULL: all are */
+	const float *present;        /* `there` of the ring, or the steps of keys; of a source NULL: all are */
 	const int32_t *mask;         /* of the row's tokens, or NULL */
 	int64_t position, length;    /* position: of a source, its tokens */
 	token_span tokens;
@@ -88,8 +95,10 @@ static __device__ __forceinline__ session session_of(const ring_call &c, unsigne
 	s.q = c.q + tokens.first * c.q_row + head * c.dh;
 	s.key = state + from * c.dh;
 	s.value = state + softmax_value(c.store, 0) + from * c.dv;
+	s.key_code = (const int8_t *)state + from * c.dh;
+	s.value_code = (const int8_t *)(state + softmax_value(c.store, 0)) + from * c.dv;
 	s.memory_k = (c.memory_k ? c.memory_k : slot + c.stored) + from * c.dh;
-	s.memory_v = (c.memory_k ? c.memory_v : slot + c.stored + c.memories * c.store.key_width) + from * c.dv;
+	s.memory_v = (c.memory_k ? c.memory_v : slot + c.stored + c.memories * c.keys) + from * c.dv;
 	s.length = c.length[row];
 	s.tokens = tokens;
 	if (c.k) {
@@ -179,6 +188,11 @@ static __device__ __forceinline__ bool within(const reach &r, int64_t j)
 	return j >= r.low && j <= r.high;
 }
 
+static __device__ __forceinline__ bool is_memory(const reach &r)
+{
+	return r.places == UINT32_MAX;
+}
+
 /* Fewer than a window lies between `low` and what is read from the ring. */
 static __device__ __forceinline__ int64_t place_of(const reach &r, int64_t j)
 {
@@ -223,7 +237,7 @@ static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s,
 static __device__ __forceinline__ void within_segment(const ring_call &c, const reach &r, unsigned at, unsigned *query,
                                                       unsigned *limit)
 {
-	const bool memory = r.places == UINT32_MAX;
+	const bool memory = is_memory(r);
 	const unsigned t = memory ? at - (unsigned)c.memories : at;
 	const unsigned behind = min(t, stream_behind(t, (unsigned)c.store.places, (unsigned)c.segment));
 	if (memory)
@@ -232,20 +246,86 @@ static __device__ __forceinline__ void within_segment(const ring_call &c, const 
 		*limit = min(*limit, behind + 1);
 }
 
-/* The key of position j, or with value = 1 its value. */
+/* The key of position j, or with value = 1 its value, where it is no code. */
 static __device__ __forceinline__ const float *token_at(const ring_call &c, const session &s, const reach &r, int64_t j,
                                                         int value)
 {
 	if (j >= s.position)
 		return value ? s.v + (j - s.position) * c.v_row : s.k + (j - s.position) * c.k_row;
-	return value ? s.value + place_of(r, j) * c.store.value_width : s.key + place_of(r, j) * c.store.key_width;
+	return value ? s.value + place_of(r, j) * c.values : s.key + place_of(r, j) * c.keys;
 }
 
+/* Codes d … d + 3 of a head of n channels as floats, a quad. */
+template <bool PACKED>
+static __device__ __forceinline__ quad load_codes(const int8_t *head, int64_t d, int64_t n, float step)
+{
+	quad q;
+	if constexpr (PACKED) {
+		const uint32_t word = *(const uint32_t *)(head + d);
+#pragma unroll
+		for (int e = 0; e < QUAD; e++)
+			q.at[e] = __fmul_rn((float)(int8_t)(word >> 8 * e), step);
+	} else {
+#pragma unroll
+		for (int e = 0; e < QUAD; e++)
+			q.at[e] = d + e < n ? __fmul_rn((float)head[d + e], step) : 0.0f;
+	}
+	return q;
+}
+
+template <bool PACKED>
+static __device__ __forceinline__ void store_codes(int8_t *head, int64_t d, int64_t n, const quad &q, float step)
+{
+	if constexpr (PACKED) {
+		uint32_t word = 0;
+#pragma unroll
+		for (int e = 0; e < QUAD; e++)
+			word |= (uint32_t)(uint8_t)quantize_byte(q.at[e], step) << 8 * e;
+		*(uint32_t *)(head + d) = word;
+	} else {
+#pragma unroll
+		for (int e = 0; e < QUAD; e++)
+			if (d + e < n)
+				head[d + e] = quantize_byte(q.at[e], step);
+	}
+}
+
+/* Channels d … d + 3 of the key of position j. */
+template <bool PACKED, bool CODES>
+static __device__ __forceinline__ quad key_quad(const ring_call &c, const session &s, const reach &r, int64_t j,
+                                                int64_t d)
+{
+	if constexpr (CODES) {
+		if (j < s.position && !is_memory(r)) {
+			const int64_t place = place_of(r, j);
+			return load_codes<PACKED>(s.key_code + 4 * place * c.store.key_width, d, c.dh,
+			                          s.present[place]);
+		}
+	}
+	return load_quad<PACKED>(token_at(c, s, r, j, 0), d, c.dh);
+}
+
+template <bool PACKED, bool CODES>
+static __device__ __forceinline__ quad value_quad(const ring_call &c, const session &s, const reach &r, int64_t j,
+                                                  int64_t d)
+{
+	if constexpr (CODES) {
+		if (j < s.position && !is_memory(r))
+			return load_codes<PACKED>(s.value_code + 4 * place_of(r, j) * c.store.value_width, d, c.dv,
+			                          c.value_step);
+	}
+	return load_quad<PACKED>(token_at(c, s, r, j, 1), d, c.dv);
+}
+
+template <bool CODES>
 static __device__ __forceinline__ bool present_at(const session &s, const reach &r, int64_t j)
 {
 	if (j >= s.position)
 		return !s.mask || s.mask[j - s.position] != 0;
-	return !s.present || s.present[place_of(r, j)] != 0.0f;
+	if (!s.present)
+		return true;
+	const float there = s.present[place_of(r, j)];
+	return CODES ? softmax_step_is_there(there) : there != 0.0f;
 }
 
 /* --- 1. attend ------------------------------------------------------------------------------ */
@@ -273,7 +353,7 @@ static __device__ __forceinline__ void put_quad(float4 *to, const quad &q)
 }
 
 /* Scores of the tile that begins at `base`. */
-template <int LANES, bool PACKED, int Q>
+template <int LANES, bool PACKED, bool CODES, int Q>
 static __device__ __forceinline__ void tile_scores(const ring_call &c, const session &s, const reach &r, int64_t base,
                                                    const desk &w)
 {
@@ -288,7 +368,7 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 			for (int a = 0; a < AT_ONCE; a++) {
 				const int64_t j = base + key + a * PARTS;
 				if (within(r, j) && d < c.dh)
-					k[a] = load_quad<PACKED>(token_at(c, s, r, j, 0), d, c.dh);
+					k[a] = key_quad<PACKED, CODES>(c, s, r, j, d);
 			}
 #pragma unroll
 			for (int q = 0; q < Q; q++) {
@@ -311,14 +391,14 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 }
 
 /* Scores become exponentials; what came before is to shrink. */
-template <int Q>
+template <bool CODES, int Q>
 static __device__ __forceinline__ void tile_exponentials(const ring_call &c, const session &s, const reach &r,
                                                          int64_t base, unsigned head, int count, const desk &w,
                                                          float m[Q], float z[Q], float shrink[Q])
 {
 	const int lane = threadIdx.x % WARP;
 	const int64_t j = base + lane;
-	const bool present = within(r, j) && present_at(s, r, j);
+	const bool present = within(r, j) && present_at<CODES>(s, r, j);
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
 		unsigned query = min(r.query + q, r.most), limit = r.limit;
@@ -340,7 +420,7 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 }
 
 /* sum = shrink · sum + Σ_j e_j v_j over the keys of the tile, each part of the warp its own. */
-template <int LANES, bool PACKED, int Q>
+template <int LANES, bool PACKED, bool CODES, int Q>
 static __device__ __forceinline__ void tile_values(const ring_call &c, const session &s, const reach &r, int64_t base,
                                                    const desk &w, const float shrink[Q])
 {
@@ -361,7 +441,7 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 			for (int a = 0; a < AT_ONCE; a++) {
 				const int64_t j = base + key + a * PARTS;
 				if (within(r, j) && d < c.dv)
-					v[a] = load_quad<PACKED>(token_at(c, s, r, j, 1), d, c.dv);
+					v[a] = value_quad<PACKED, CODES>(c, s, r, j, d);
 			}
 #pragma unroll
 			for (int a = 0; a < AT_ONCE; a++) {
@@ -407,7 +487,7 @@ static __device__ __forceinline__ void leave(const ring_call &c, int64_t head, i
 	}
 }
 
-template <int LANES, bool PACKED, int Q>
+template <int LANES, bool PACKED, bool CODES, int Q>
 __global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 4) softmax_attend_kernel(ring_call c)
 {
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
@@ -443,11 +523,11 @@ __global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 4) softmax_attend_ke
 			put_quad(w.sum + (q * c.value_quads + i) * WARP + lane, {});
 	}
 	for (int64_t base = r.low / TILE * TILE; base <= r.high; base += TILE) {
-		tile_scores<LANES, PACKED, Q>(c, s, r, base, w);
+		tile_scores<LANES, PACKED, CODES, Q>(c, s, r, base, w);
 		__syncwarp();
-		tile_exponentials<Q>(c, s, r, base, head, count, w, m, z, shrink);
+		tile_exponentials<CODES, Q>(c, s, r, base, head, count, w, m, z, shrink);
 		__syncwarp();
-		tile_values<LANES, PACKED, Q>(c, s, r, base, w, shrink);
+		tile_values<LANES, PACKED, CODES, Q>(c, s, r, base, w, shrink);
 		__syncwarp();
 	}
 	leave<LANES, Q>(c, head, s.tokens.first + query, count, chunk, w, m, z);
@@ -503,7 +583,29 @@ static __device__ __forceinline__ void combine(const ring_call &c, const session
 	}
 }
 
+/* The token into its place of the ring, where that has codes. */
 template <int LANES, bool PACKED>
+static __device__ __forceinline__ void finish_codes(const ring_call &c, const session &s, int64_t head, int64_t i,
+                                                    int64_t place)
+{
+	const int first = threadIdx.x % LANES * QUAD;
+	const float step = c.key_step[s.tokens.first + i];
+	int8_t *key = (int8_t *)s.key_code + 4 * place * c.store.key_width,
+	       *value = (int8_t *)s.value_code + 4 * place * c.store.value_width;
+	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
+		store_codes<PACKED>(key, d, c.dh, load_quad<PACKED>(s.k + i * c.k_row, d, c.dh), step);
+	for (int64_t d = first; d < c.dv; d += LANES * QUAD)
+		store_codes<PACKED>(value, d, c.dv, load_quad<PACKED>(s.v + i * c.v_row, d, c.dv), c.value_step);
+	if (head != 0 || first != 0)
+		return;
+	((float *)s.present)[place] = !s.mask || s.mask[i] != 0 ? step : SOFTMAX_MASKED_STEP;
+	for (int64_t d = c.keys; d < 4 * c.store.key_width; d++) /* head 0 begins where the place does */
+		key[d] = 0;
+	for (int64_t d = c.values; d < 4 * c.store.value_width; d++)
+		value[d] = 0;
+}
+
+template <int LANES, bool PACKED, bool CODES>
 __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c, int Q)
 {
 	enum { PARTS = WARP / LANES };
@@ -528,6 +630,10 @@ __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c
 	if (!c.k || i < s.length - places || (unsigned)head % (unsigned)c.group != 0)
 		return;
 	const int64_t place = (unsigned)(s.position + i) % (unsigned)places;
+	if constexpr (CODES) {
+		finish_codes<LANES, PACKED>(c, s, head, i, place);
+		return;
+	}
 	float *key = (float *)s.key + place * c.store.key_width, *value = (float *)s.value + place * c.store.value_width;
 	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
 		store_quad<PACKED>(key, d, c.dh, load_quad<PACKED>(s.k + i * c.k_row, d, c.dh));
@@ -540,7 +646,8 @@ __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c
 /* --- the call -------------------------------------------------------------------------------------- */
 
 /* Input numbers. */
-enum { Q_IN, K_IN, V_IN, POOL_IN, SLOT_IN, POSITION_IN, LENGTH_IN, MASK_IN, START_IN, MEMORY_K_IN, MEMORY_V_IN, BIAS_IN };
+enum { Q_IN, K_IN, V_IN, POOL_IN, SLOT_IN, POSITION_IN, LENGTH_IN, MASK_IN, START_IN, MEMORY_K_IN, MEMORY_V_IN, BIAS_IN,
+       KEY_STEP_IN };
 
 /* What depends on the sizes: the chunks of `longest` keys one after another. */
 static void cut(ring_call *c, softmax_heads n, int64_t longest)
@@ -582,11 +689,15 @@ static ring_call ring_call_of(const op_call *call)
 	    softmax_heads_of(q_width, packed ? q_width : call->in[V_IN].shape.dim[2], p->heads, p->kv_heads);
 	ring_call c = {};
 	set_tokens(&c, call, POOL_IN, SLOT_IN, LENGTH_IN, START_IN, MEMORY_K_IN);
-	c.store = {n.kv_heads * n.key, n.kv_heads * n.value, p->window};
+	c.key_step = (const float *)cuda_optional(call, KEY_STEP_IN);
+	c.value_step = p->value_step;
+	c.keys = n.kv_heads * n.key;
+	c.values = n.kv_heads * n.value;
+	c.store = softmax_store_of(c.keys, c.values, p->window, c.key_step);
 	c.k = packed ? c.q + q_width : (const float *)call->in[K_IN].data;
 	c.v = packed ? c.k + q_width : (const float *)call->in[V_IN].data;
-	c.k_row = packed ? c.q_row : c.store.key_width;
-	c.v_row = packed ? c.q_row : c.store.value_width;
+	c.k_row = packed ? c.q_row : c.keys;
+	c.v_row = packed ? c.q_row : c.values;
 	c.position = (const int32_t *)call->in[POSITION_IN].data;
 	c.mask = (const int32_t *)cuda_optional(call, MASK_IN);
 	c.bias = (const float *)cuda_optional(call, BIAS_IN);
@@ -611,7 +722,9 @@ static ring_call source_call_of(const op_call *call)
 	const softmax_heads n = softmax_heads_of(call->in[Q_IN].shape.dim[2], p->value_width, p->heads, p->kv_heads);
 	ring_call c = {};
 	set_tokens(&c, call, 1, 2, 3, 4, 5);
-	c.store = {n.kv_heads * n.key, p->value_width, p->capacity};
+	c.keys = n.kv_heads * n.key;
+	c.values = p->value_width;
+	c.store = {c.keys, c.values, p->capacity};
 	c.reach = UINT32_MAX;
 	c.offset = p->offset;
 	c.scale = p->scale;
@@ -644,7 +757,7 @@ size_t cuda_source_attention_scratch(const backend *b, const op_call *call)
 	return scratch_bytes(&c);
 }
 
-template <int LANES, bool PACKED, int Q> static status attend(backend *b, ring_call c)
+template <int LANES, bool PACKED, bool CODES, int Q> static status attend(backend *b, ring_call c)
 {
 	const size_t bytes = desk_bytes(Q, c.key_quads + c.value_quads), limit = cuda_of(b)->shared_limit;
 	c.tiles = c.start ? (unsigned)(c.tokens / Q) + c.rows : c.rows * tiles_of(c.n, Q);
@@ -654,11 +767,11 @@ template <int LANES, bool PACKED, int Q> static status attend(backend *b, ring_c
 		warps /= 2;
 	if (bytes > limit || c.tokens > INT32_MAX || units > UINT32_MAX) /* tiles and units are counted in 32 bits */
 		return STATUS_UNSUPPORTED;
-	return cuda_launch(b, softmax_attend_kernel<LANES, PACKED, Q>, cuda_parts(units, warps), warps * WARP,
+	return cuda_launch(b, softmax_attend_kernel<LANES, PACKED, CODES, Q>, cuda_parts(units, warps), warps * WARP,
 	                   warps * bytes, c);
 }
 
-template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
+template <int LANES, bool PACKED, bool CODES> static status ring(backend *b, ring_call c)
 {
 	enum { PARTS = WARP / LANES };
 	c.key_quads = (c.dh + LANES * QUAD - 1) / (LANES * QUAD);
@@ -667,11 +780,11 @@ template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 	const bool one = c.n == 1 || c.segment > 0 ||
 	                 desk_bytes(QUERIES, c.key_quads + c.value_quads) > cuda_of(b)->shared_limit;
 	if (attends(c))
-		TRY((one ? attend<LANES, PACKED, 1>(b, c) : attend<LANES, PACKED, QUERIES>(b, c)));
+		TRY((one ? attend<LANES, PACKED, CODES, 1>(b, c) : attend<LANES, PACKED, CODES, QUERIES>(b, c)));
 	const int64_t units = c.tokens * c.groups;
 	if (units > UINT32_MAX)
 		return STATUS_UNSUPPORTED;
-	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED>, cuda_parts(units, WARPS), WARPS * WARP, 0, c,
+	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED, CODES>, cuda_parts(units, WARPS), WARPS * WARP, 0, c,
 	                   one ? 1 : QUERIES);
 }
 
@@ -683,7 +796,9 @@ static status answer(backend *b, const op_call *call, ring_call c)
 	    c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
 	return by_lanes(max(c.dh, c.dv), [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
-		return packed ? ring<LANES, true>(b, c) : ring<LANES, false>(b, c);
+		if (c.key_step)
+			return packed ? ring<LANES, true, true>(b, c) : ring<LANES, false, true>(b, c);
+		return packed ? ring<LANES, true, false>(b, c) : ring<LANES, false, false>(b, c);
 	});
 }
 

@@ -14,7 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/tensor.h"
 
-enum { OP_MAX_INPUTS = 12, OP_MAX_OUTPUTS = 6 };
+enum { OP_MAX_INPUTS = 13, OP_MAX_OUTPUTS = 6 };
 
 typedef enum op_id {
 #define OP(name, ...) OP_##name,

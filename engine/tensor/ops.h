@@ -129,6 +129,10 @@ typedef struct quantize_params {
 	int64_t bits; /* 8, 4 or 2 */
 } quantize_params;
 value op_quantize(graph *g, value x, quantize_params params);
+typedef struct quantize_values {
+	value y, step;
+} quantize_values;
+quantize_values op_quantize_with_step(graph *g, value x, quantize_params params);
 
 /* linear: y = alpha (x Wᵀ + b). x […, K] [real], weight [N, K] of x's type or panels (panel.h; x f32), bias? [N] f32
  * (where y is bf16, alpha b may be rounded to it) -> y […, N] [real].
@@ -455,10 +459,15 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i;  dbias[t] = Σ_{t_i - j = t + bias_first} ds_ij: sums over
  *   i and j also over the heads that read a head of keys, of dbias over B. `frozen`, where p is a constant: ds = 0. */
 
+/* Which tokens a call of a recurrent form has, and where they go. */
+typedef struct stream_values {
+	value pool, slot, position, length, mask, start;
+} stream_values;
+
 /* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
  * additive_stream does. q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, slot_floats] (updated in place),
  * slot, position, length [i32] [B], mask? [i32] [B, N], start? [i32] [S], memory_k? [m, G·h], memory_v? [m, G·w], bias?
- * [T, H]
+ * [T, H], key_step? [rows of k]
  * -> y [B, N, H·w], log_normalizer [B, N, H]: log Σ e^s; tokens that no sequence reads are 0. Without k and v: q is
  * [B, N, 3D] = query | key | value of a token, G = H and h = w = D / H.
  * The cache is a ring of the last `window` ≥ 1 tokens. The query of the token at position t sees the c = min(t + 1,
@@ -470,7 +479,13 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  * source_store leaves them, in place of memory_k and memory_v. T ≥ window + m. Query head n reads key and value head ⌊n
  * / (H / G)⌋. Where nothing is seen y is 0 and log_normalizer -inf. The state of this layer is softmax_state_floats()
  * floats at `offset` in the slot; what is in it at position 0 does not matter. Layout:
- * engine/tensor/ops/softmax_stream.h. */
+ * engine/tensor/ops/softmax_stream.h.
+ * With key_step the ring holds 8-bit codes in softmax_code_state_floats() floats, a quarter as many. The rows of k are
+ * then those of a quantize with QUANTIZE_ROWS and key_step is its step (one for each row), and v are whole multiples of
+ * value_step from -128 to 127 (QUANTIZE_FIXED), so that nothing is rounded: results have the bits of the same call with
+ * a ring of floats. k is not absent, and memories are floats. With query_step q are such multiples too (h ≤ 2^16), and
+ * q·k of a key in the ring may be query_step · key_step times a sum of products of codes, exact in 32 bits: then scores
+ * differ from those of a ring of floats by their rounding. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;
 	int64_t offset; /* floats from the start of a slot */
@@ -479,12 +494,20 @@ typedef struct softmax_stream_params {
 	int64_t past;     /* <= 0: no limit */
 	int64_t segment;  /* 1 … window; 0: none */
 	slot_rows stored;
+	float value_step, query_step; /* with key_step: value_step > 0, query_step ≥ 0, 0: q are any floats; else 0 */
 } softmax_stream_params;
 value op_softmax_stream(graph *g, value q, value k, value v, value pool, value slot, value position, value length,
                         value mask, value start, value memory_k, value memory_v, value bias,
                         softmax_stream_params params);
-/* Floats of state of one layer whose tokens have key_width = G·h and value_width = G·w floats. */
+/* The same without memories, and with key_step, which VALUE_NONE leaves out. */
+typedef struct softmax_stream_values {
+	value y, log_normalizer;
+} softmax_stream_values;
+softmax_stream_values op_softmax_stream_codes(graph *g, value q, value k, value v, value key_step, stream_values at,
+                                              value bias, softmax_stream_params params);
+/* Floats of state of one layer whose tokens have key_width = G·h and value_width = G·w floats, or as many codes. */
 int64_t softmax_state_floats(int64_t key_width, int64_t value_width, int64_t window);
+int64_t softmax_code_state_floats(int64_t key_width, int64_t value_width, int64_t window);
 
 /* Attention of a decoder to an encoded source, whose keys and values stand in the slot. */
 typedef struct source_params {
@@ -700,10 +723,6 @@ typedef struct matrix_stream_params {
 typedef struct stream_scores_values {
 	value scores, visible;
 } stream_scores_values;
-/* Which tokens a call has, and where they go. */
-typedef struct stream_values {
-	value pool, slot, position, length, mask, start;
-} stream_values;
 stream_scores_values op_stream_scores(graph *g, value q, value k, value memory_k, stream_values at,
                                       matrix_stream_params params);
 value op_stream_apply(graph *g, value v, value weights, value memory_v, stream_values at, matrix_stream_params params);
@@ -735,13 +754,18 @@ typedef struct decay_values {
  * `bidirectional` for the distances 1 - N … N - 1; or VALUE_NONE: the layer makes its own. */
 decay_values op_decay_attention(graph *g, value q, value k, value v, value first_k, value first_v, value mask,
                                 value biases, decay_params params);
+/* The steps of softmax_stream whose ring holds codes; key_step VALUE_NONE: it holds floats. */
+typedef struct decay_codes {
+	value key_step;
+	float value_step, query_step;
+} decay_codes;
 /* The recurrent form: softmax_stream on a ring of window + 1 tokens (window ≥ 1), and decay_merge. positions [i32] […]:
  * of each row of q; biases of window + 1 distances. offset: floats from the start of a slot. What u holds in rows that
  * no sequence reads means nothing. */
-decay_values op_decay_stream(graph *g, value q, value k, value v, value first_k, value first_v, stream_values at,
-                             value positions, value biases, int64_t offset, decay_params params);
-/* Floats of state of one layer whose tokens have Q and T floats. */
-int64_t decay_state_floats(int64_t key_width, int64_t value_width, int64_t window);
+decay_values op_decay_stream(graph *g, value q, value k, value v, value first_k, value first_v, decay_codes codes,
+                             stream_values at, value positions, value biases, int64_t offset, decay_params params);
+/* Floats of state of one layer whose tokens have Q and T floats, or as many codes. */
+int64_t decay_state_floats(int64_t key_width, int64_t value_width, int64_t window, bool codes);
 
 /* decay_biases: the table of biases of distances first … first + count - 1: -> [count, heads] f32, the row of distance
  * d DECAY_HIDDEN (decay.h) if d = 0;  else ln 2 (-slope |d| + hyper / |d|). */

@@ -6,10 +6,11 @@
 
 #include <assert.h>
 
+#include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/ops/sequence.h"
 
 /* Input numbers. */
-enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS };
+enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS, KEY_STEP };
 
 static softmax_heads heads_of(const op_call *call)
 {
@@ -24,8 +25,12 @@ static stream common_of(const op_call *call)
 {
 	const softmax_stream_params *p = call->params;
 	const softmax_heads n = heads_of(call);
+	const float *key_step = kernel_optional(call, KEY_STEP);
 	stream s = {.n = n,
-	            .store = {n.kv_heads * n.key, n.kv_heads * n.value, p->window},
+	            .store = softmax_store_of(n.kv_heads * n.key, n.kv_heads * n.value, p->window, key_step),
+	            .key_step = key_step,
+	            .value_step = p->value_step,
+	            .query_step = p->query_step,
 	            .q = call->in[Q].data,
 	            .k = call->in[K].data,
 	            .v = call->in[V].data,
@@ -40,8 +45,8 @@ static stream common_of(const op_call *call)
 	            .past = p->past,
 	            .segment = p->segment,
 	            .scale = p->scale};
-	s.k_row = s.k ? s.store.key_width : s.q_row;
-	s.v_row = s.k ? s.store.value_width : s.q_row;
+	s.k_row = s.k ? n.kv_heads * n.key : s.q_row;
+	s.v_row = s.k ? n.kv_heads * n.value : s.q_row;
 	if (!s.k) {
 		s.k = s.q + n.heads * n.key;
 		s.v = s.k + n.heads * n.key;
@@ -60,6 +65,8 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 	s->v += tokens.first * s->v_row;
 	if (s->mask)
 		s->mask += tokens.first;
+	if (s->key_step)
+		s->key_step += tokens.first;
 	if (s->y)
 		s->y += tokens.first * s->n.heads * s->n.value;
 	if (s->log_normalizer)
@@ -68,7 +75,7 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 	s->state = state + p->offset;
 	if (p->stored.count) {
 		s->memory_k = state + p->stored.offset;
-		s->memory_v = s->memory_k + p->stored.count * s->store.key_width;
+		s->memory_v = s->memory_k + p->stored.count * s->n.kv_heads * s->n.key;
 	}
 	s->position = ((const int32_t *)call->in[POSITION].data)[row];
 	s->length = ((const int32_t *)call->in[LENGTH].data)[row];
@@ -77,12 +84,36 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 	       slot < call->in[POOL].shape.dim[0]);
 }
 
+/* to [width]: the codes of x, and zeros to the end of the last float. */
+static void encode(const float *x, int64_t width, float step, int8_t *to)
+{
+#pragma omp simd
+	for (int64_t d = 0; d < width; d++)
+		to[d] = quantize_byte(x[d], step);
+	for (int64_t d = width; d < 4 * softmax_code_floats(width); d++)
+		to[d] = 0;
+}
+
+static void remember_codes(const stream *s, int64_t i, int64_t place)
+{
+	const float step = s->key_step[i];
+	encode(s->k + i * s->k_row, s->n.kv_heads * s->n.key, step,
+	       (int8_t *)(s->state + softmax_key(s->store, place)));
+	encode(s->v + i * s->v_row, s->n.kv_heads * s->n.value, s->value_step,
+	       (int8_t *)(s->state + softmax_value(s->store, place)));
+	s->state[softmax_there(s->store, place)] = !s->mask || s->mask[i] ? step : SOFTMAX_MASKED_STEP;
+}
+
 /* Put the call's tokens into the ring. */
 static void remember(const stream *s)
 {
 	const softmax_store ring = s->store;
 	for (int64_t i = s->length < ring.places ? 0 : s->length - ring.places; i < s->length; i++) {
 		int64_t place = (s->position + i) % ring.places;
+		if (s->key_step) {
+			remember_codes(s, i, place);
+			continue;
+		}
 		memcpy(s->state + softmax_key(ring, place), s->k + i * s->k_row,
 		       (size_t)ring.key_width * sizeof(float));
 		memcpy(s->state + softmax_value(ring, place), s->v + i * s->v_row,
@@ -99,14 +130,15 @@ static int64_t spare_floats(const op_call *call)
 
 size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call)
 {
-	return stream_scratch(b, heads_of(call)) + (size_t)spare_floats(call) * sizeof(float);
+	return stream_scratch(b, heads_of(call), kernel_optional(call, KEY_STEP)) +
+	       (size_t)spare_floats(call) * sizeof(float);
 }
 
 status KERNEL(softmax_stream)(backend *b, const op_call *call)
 {
 	stream_call all = {sequence_count(call, START), common_of(call), set_sequence};
 	if (spare_floats(call) > 0)
-		all.common.y = (float *)((char *)call->scratch + stream_scratch(b, all.common.n));
+		all.common.y = (float *)((char *)call->scratch + stream_scratch(b, all.common.n, all.common.key_step));
 	stream_answer(b, call, &all);
 	for (int64_t row = 0; row < all.sequences; row++) {
 		const stream s = stream_at(call, &all, row);

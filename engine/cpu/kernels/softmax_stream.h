@@ -4,13 +4,19 @@
  * to STREAM_SHORT queries of a sequence are answered one by one, at the speed of memory: every key is one dot product
  * along the channels. More are answered as blocks (softmax_attention.h). Which of the two it is depends on the length
  * of the sequence alone, and queries are independent of each other: a query has the same bits in any batch and at any
- * number of threads. */
+ * number of threads.
+ *
+ * A tile of a ring of codes is decoded for a block of queries, to the floats that a ring of floats holds. For a single
+ * query that takes as long as reading those floats from a cache: where queries are codes too, its products are sums of
+ * products of codes, exact in 32 bits, with a step for each key, and values are pooled as they are read. */
 #ifndef ENGINE_CPU_KERNELS_SOFTMAX_STREAM_H
 #define ENGINE_CPU_KERNELS_SOFTMAX_STREAM_H
 
 #include <stdatomic.h>
 
+#include "engine/cpu/kernels/codes.h"
 #include "engine/cpu/kernels/softmax_attention.h"
+#include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/ops/softmax.h"
 #include "engine/tensor/ops/softmax_stream.h"
 
@@ -34,6 +40,10 @@ typedef struct stream {
 	int64_t past;    /* <= 0: no limit */
 	int64_t segment; /* 0: none */
 	float scale;
+	const float *key_step; /* of the call's first token; NULL: a ring of floats */
+	float value_step, query_step;
+	float *tile; /* of a ring of codes: keys [SOFTMAX_KEYS, n.key], values [SOFTMAX_KEYS, n.value], scratch; else
+	                NULL */
 	int64_t head, key_at,
 	    value_at; /* the head, and the first channels that it reads of a token's keys and values */
 } stream;
@@ -61,12 +71,72 @@ static inline int64_t stream_memory_distance(const stream *s, int64_t t, int64_t
 /* Up to KEYS memories from i on. */
 static inline softmax_keys stream_memories(const stream *s, int64_t i)
 {
-	return (softmax_keys){.key = s->memory_k + i * s->store.key_width + s->key_at,
-	                      .value = s->memory_v + i * s->store.value_width + s->value_at,
-	                      .key_row = s->store.key_width,
-	                      .value_row = s->store.value_width,
+	const int64_t key_row = s->n.kv_heads * s->n.key, value_row = s->n.kv_heads * s->n.value;
+	return (softmax_keys){.key = s->memory_k + i * key_row + s->key_at,
+	                      .value = s->memory_v + i * value_row + s->value_at,
+	                      .key_row = key_row,
+	                      .value_row = value_row,
 	                      .first = i,
 	                      .count = kernel_min(SOFTMAX_KEYS, s->memories - i)};
+}
+
+/* Which of the places from `place` on hold tokens that are keys; mask [KEYS] is scratch. NULL: all of them. */
+static inline const int32_t *stream_mask(const stream *s, int64_t place, int64_t count, int32_t *mask)
+{
+	const float *there = s->state + softmax_there(s->store, place);
+	int hidden = 0;
+	if (s->tile) {
+#pragma omp simd reduction(| : hidden)
+		for (int64_t r = 0; r < count; r++) {
+			mask[r] = softmax_step_is_there(there[r]);
+			hidden |= !mask[r];
+		}
+	} else {
+#pragma omp simd reduction(| : hidden)
+		for (int64_t r = 0; r < count; r++) {
+			mask[r] = there[r] != 0.0f;
+			hidden |= !mask[r];
+		}
+	}
+	return hidden ? mask : NULL;
+}
+
+/* A head's codes of the tokens of a tile, which lie in a ring one after another. */
+typedef struct stream_codes {
+	const int8_t *key, *value;
+	const float *step; /* of each key */
+	int64_t key_row, value_row;
+} stream_codes;
+
+static inline stream_codes stream_codes_at(const stream *s, int64_t place)
+{
+	return (stream_codes){.key = (const int8_t *)(s->state + softmax_key(s->store, place)) + s->key_at,
+	                      .value = (const int8_t *)(s->state + softmax_value(s->store, place)) + s->value_at,
+	                      .step = s->state + softmax_there(s->store, place),
+	                      .key_row = 4 * s->store.key_width,
+	                      .value_row = 4 * s->store.value_width};
+}
+
+/* The keys and values of the places from `place` on, as many as k has, from a ring of codes. */
+static inline void stream_decode_tokens(const stream *s, int64_t place, softmax_keys *k)
+{
+	const stream_codes c = stream_codes_at(s, place);
+	float *keys = s->tile, *values = s->tile + SOFTMAX_KEYS * s->n.key;
+	for (int64_t r = 0; r < k->count; r++) {
+		codes_decode(c.key + r * c.key_row, c.step[r], s->n.key, keys + r * s->n.key);
+		codes_decode(c.value + r * c.value_row, s->value_step, s->n.value, values + r * s->n.value);
+	}
+	k->key = keys;
+	k->value = values;
+	k->key_row = s->n.key;
+	k->value_row = s->n.value;
+}
+
+/* Of the tokens from j < s->position on, before `end`, those of a tile that lie one after another. */
+static inline int64_t stream_stored(const stream *s, int64_t j, int64_t end)
+{
+	const int64_t count = kernel_min(kernel_min(SOFTMAX_KEYS, end - j), s->position - j);
+	return kernel_min(count, s->store.places - j % s->store.places);
 }
 
 /* Up to KEYS tokens from j on, before `end`: as many as lie one after another. mask [KEYS] is scratch. */
@@ -82,21 +152,17 @@ static inline softmax_keys stream_tokens(const stream *s, int64_t j, int64_t end
 		return k;
 	}
 	int64_t place = j % s->store.places;
-	k.count = kernel_min(k.count, kernel_min(s->position - j, s->store.places - place));
-	k.key = s->state + softmax_key(s->store, place) + s->key_at;
-	k.value = s->state + softmax_value(s->store, place) + s->value_at;
-	k.key_row = s->store.key_width;
-	k.value_row = s->store.value_width;
-	if (!s->k)
-		return k;
-	const float *there = s->state + softmax_there(s->store, place);
-	int hidden = 0;
-#pragma omp simd reduction(| : hidden)
-	for (int64_t r = 0; r < k.count; r++) {
-		mask[r] = there[r] != 0.0f;
-		hidden |= !mask[r];
+	k.count = stream_stored(s, j, end);
+	if (s->tile) {
+		stream_decode_tokens(s, place, &k);
+	} else {
+		k.key = s->state + softmax_key(s->store, place) + s->key_at;
+		k.value = s->state + softmax_value(s->store, place) + s->value_at;
+		k.key_row = s->store.key_width;
+		k.value_row = s->store.value_width;
 	}
-	k.mask = hidden ? mask : NULL;
+	if (s->k)
+		k.mask = stream_mask(s, place, k.count, mask);
 	return k;
 }
 
@@ -125,6 +191,7 @@ static inline quad add_lanes(const product_vector x[4])
 /* What one query of a head has attended to; y [n.value] is not divided by `total` yet. */
 typedef struct stream_query {
 	const float *query;
+	const int16_t *code; /* of the query; NULL: it has none, and a ring of codes is decoded */
 	float top, total, *y;
 } stream_query;
 
@@ -144,6 +211,69 @@ static inline void stream_scores(const stream *s, const float *query, const soft
 		total += query[d] * (quad){key[0][d], key[1][d], key[2][d], key[3][d]};
 	total *= s->scale;
 	memcpy(score, &total, sizeof total);
+}
+
+/* to [n.key]: the codes of a query. */
+static inline void stream_query_codes(const stream *s, const float *query, int16_t *to)
+{
+#pragma omp simd
+	for (int64_t d = 0; d < s->n.key; d++)
+		to[d] = quantize_byte(query[d], s->query_step);
+}
+
+/* score [count] = scale · query·key of the keys of a tile, by codes */
+static inline void stream_code_scores(const stream *s, const int16_t *query, const stream_codes *c, int64_t count,
+                                      float *score)
+{
+	const float factor = s->scale * s->query_step;
+	int32_t dot[SOFTMAX_KEYS];
+	for (int64_t r = 0; r < count; r += 4) {
+		const int8_t *key[4];
+		for (int i = 0; i < 4; i++) /* past the last, that again */
+			key[i] = c->key + kernel_min(r + i, count - 1) * c->key_row;
+		codes_dots(query, key, s->n.key, dot + r);
+	}
+#pragma omp simd
+	for (int64_t r = 0; r < count; r++)
+		score[r] = factor * c->step[r] * (float)dot[r];
+}
+
+/* y = shrink · y + step Σ_r p[r] value_r of codes for `vectors` vectors of channels, as stream_pool. */
+static inline __attribute__((always_inline)) void stream_code_pool(const int vectors, const stream_codes *c,
+                                                                   int64_t count, float step, const float *p,
+                                                                   float shrink, int64_t d, float *y)
+{
+	product_vector sum[4][2] = {{{0}}};
+	const int8_t *from = c->value + d;
+	int64_t r = 0;
+	for (; r + 4 <= count; r += 4)
+		for (int i = 0; i < 4; i++)
+			for (int v = 0; v < vectors; v++)
+				sum[i][v] += p[r + i] * codes_widen(from + (r + i) * c->value_row + v * PRODUCT_VECTOR);
+	for (; r < count; r++)
+		for (int v = 0; v < vectors; v++)
+			sum[0][v] += p[r] * codes_widen(from + r * c->value_row + v * PRODUCT_VECTOR);
+	for (int v = 0; v < vectors; v++) {
+		product_vector *to = (product_vector *)(y + d + v * PRODUCT_VECTOR);
+		*to = shrink * *to + step * ((sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]));
+	}
+}
+
+/* y = shrink · y + Σ_r p[r] value_r of the codes of `count` tokens. */
+static inline void stream_pool_codes(const stream *s, const stream_codes *c, int64_t count, const float *p,
+                                     float shrink, float *y)
+{
+	int64_t d = 0;
+	for (; d + 2 * PRODUCT_VECTOR <= s->n.value; d += 2 * PRODUCT_VECTOR)
+		stream_code_pool(2, c, count, s->value_step, p, shrink, d, y);
+	for (; d + PRODUCT_VECTOR <= s->n.value; d += PRODUCT_VECTOR)
+		stream_code_pool(1, c, count, s->value_step, p, shrink, d, y);
+	for (; d < s->n.value; d++) {
+		float sum = 0.0f;
+		for (int64_t r = 0; r < count; r++)
+			sum += p[r] * (float)c->value[r * c->value_row + d];
+		y[d] = shrink * y[d] + s->value_step * sum;
+	}
 }
 
 /* y = shrink · y + Σ_r p[r] value_r for `vectors` vectors of channels, in four chains. */
@@ -167,13 +297,32 @@ static inline __attribute__((always_inline)) void stream_pool(const int vectors,
 	}
 }
 
-/* Attend to a tile. bias: of the tile's first key, the next n.heads before it; NULL: none. */
-static inline void stream_attend(const stream *s, const softmax_keys *k, const float *bias, stream_query *q)
+/* y = shrink · y + Σ_r p[r] value_r */
+static inline void stream_pool_values(const stream *s, const softmax_keys *k, const float *p, float shrink, float *y)
+{
+	int64_t d = 0;
+	for (; d + 2 * PRODUCT_VECTOR <= s->n.value; d += 2 * PRODUCT_VECTOR)
+		stream_pool(2, k, p, shrink, d, y);
+	for (; d + PRODUCT_VECTOR <= s->n.value; d += PRODUCT_VECTOR)
+		stream_pool(1, k, p, shrink, d, y);
+	for (; d < s->n.value; d++) {
+		y[d] *= shrink;
+		for (int64_t r = 0; r < k->count; r++)
+			y[d] += p[r] * k->value[r * k->value_row + d];
+	}
+}
+
+/* Attend to a tile, whose keys and values are those of `codes` where that is not NULL. bias: of the tile's first key,
+ * the next n.heads before it; NULL: none. */
+static inline void stream_attend(const stream *s, const softmax_keys *k, const stream_codes *codes, const float *bias,
+                                 stream_query *q)
 {
 	float p[SOFTMAX_KEYS];
 	float high = q->top, sum = 0.0f;
 	int64_t r;
-	for (r = 0; r < k->count; r += 4)
+	if (codes)
+		stream_code_scores(s, q->code, codes, k->count, p);
+	for (r = 0; !codes && r < k->count; r += 4)
 		stream_scores(s, q->query, k, r, p + r);
 	for (r = 0; bias && r < k->count; r++)
 		p[r] += bias[-r * s->n.heads];
@@ -192,16 +341,10 @@ static inline void stream_attend(const stream *s, const softmax_keys *k, const f
 	}
 	q->top = high;
 	q->total = shrink * q->total + sum;
-	int64_t d = 0;
-	for (; d + 2 * PRODUCT_VECTOR <= s->n.value; d += 2 * PRODUCT_VECTOR)
-		stream_pool(2, k, p, shrink, d, q->y);
-	for (; d + PRODUCT_VECTOR <= s->n.value; d += PRODUCT_VECTOR)
-		stream_pool(1, k, p, shrink, d, q->y);
-	for (; d < s->n.value; d++) {
-		q->y[d] *= shrink;
-		for (r = 0; r < k->count; r++)
-			q->y[d] += p[r] * k->value[r * k->value_row + d];
-	}
+	if (codes)
+		stream_pool_codes(s, codes, k->count, p, shrink, q->y);
+	else
+		stream_pool_values(s, k, p, shrink, q->y);
 }
 
 /* The bias of a distance, or NULL. */
@@ -225,15 +368,27 @@ static inline void stream_token(const stream *s, int64_t i)
 	                  .y = s->y + (i * s->n.heads + s->head) * s->n.value};
 	int32_t mask[SOFTMAX_KEYS];
 	softmax_keys k;
+	if (s->query_step > 0) { /* in the tile, which nothing is decoded to then */
+		stream_query_codes(s, q.query, (int16_t *)s->tile);
+		q.code = (const int16_t *)s->tile;
+	}
 	memset(q.y, 0, (size_t)s->n.value * sizeof *q.y);
 	const int64_t hidden = s->past > 0 ? stream_memory_distance(s, t, 0) - s->past : 0;
 	for (int64_t m = hidden > 0 ? hidden : 0; m < s->memories; m += k.count) {
 		k = stream_memories(s, m);
-		stream_attend(s, &k, stream_bias(s, stream_memory_distance(s, t, m)), &q);
+		stream_attend(s, &k, NULL, stream_bias(s, stream_memory_distance(s, t, m)), &q);
 	}
-	for (int64_t j = stream_first(s, t); j < end; j += k.count) {
+	int64_t j = stream_first(s, t);
+	for (; q.code && j < kernel_min(end, s->position); j += k.count) {
+		const int64_t place = j % s->store.places;
+		const stream_codes codes = stream_codes_at(s, place);
+		k = (softmax_keys){.first = j, .count = stream_stored(s, j, end)};
+		k.mask = stream_mask(s, place, k.count, mask);
+		stream_attend(s, &k, &codes, stream_bias(s, t - j), &q);
+	}
+	for (; j < end; j += k.count) {
 		k = stream_tokens(s, j, end, mask);
-		stream_attend(s, &k, stream_bias(s, t - j), &q);
+		stream_attend(s, &k, NULL, stream_bias(s, t - j), &q);
 	}
 	const float inverse = q.total > 0.0f ? 1.0f / q.total : 0.0f;
 	for (int64_t d = 0; d < s->n.value; d++)
@@ -339,6 +494,18 @@ static inline void stream_clear_rest(const stream *s)
 		       (size_t)((s->room - s->length) * s->n.heads) * sizeof(float));
 }
 
+/* Scratch of a thread: a block, and a tile of codes. */
+static inline int64_t stream_floats(softmax_heads n, bool codes)
+{
+	return softmax_block_floats(n.key, n.value, false) + (codes ? SOFTMAX_KEYS * (n.key + n.value) : 0);
+}
+
+static inline float *stream_tile(const stream *common, float *memory)
+{
+	const softmax_heads n = common->n;
+	return common->key_step ? memory + softmax_block_floats(n.key, n.value, false) : NULL;
+}
+
 /* On the caller's thread. */
 static inline void stream_answer_here(const op_call *call, const stream_call *all)
 {
@@ -346,6 +513,7 @@ static inline void stream_answer_here(const op_call *call, const stream_call *al
 	const softmax_block w = softmax_block_in(call->scratch, n.key, n.value);
 	for (int64_t sequence = 0; sequence < all->sequences; sequence++) {
 		stream s = stream_at(call, all, sequence);
+		s.tile = stream_tile(&all->common, call->scratch);
 		for (int64_t head = 0; head < n.heads; head++) {
 			stream_take_head(&s, head);
 			for (int64_t i = 0; i < s.length; i += SOFTMAX_LANES)
@@ -359,16 +527,18 @@ static inline void stream_answer_here(const op_call *call, const stream_call *al
 static inline void stream_answer_by(int threads, const op_call *call, const stream_call *all, int64_t blocks)
 {
 	const softmax_heads n = all->common.n;
-	const int64_t floats = softmax_block_floats(n.key, n.value, false), units = all->sequences * n.heads * blocks;
+	const int64_t floats = stream_floats(n, all->common.key_step), units = all->sequences * n.heads * blocks;
 	_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
-		const softmax_block w = softmax_block_in((float *)call->scratch + thread * floats, n.key, n.value);
+		float *memory = (float *)call->scratch + thread * floats;
+		const softmax_block w = softmax_block_in(memory, n.key, n.value);
 		for (;;) {
 			const int64_t unit = atomic_fetch_add(&next, 1), i = unit % blocks * SOFTMAX_LANES;
 			if (unit >= units)
 				break;
 			stream s = stream_at(call, all, unit / blocks / n.heads);
+			s.tile = stream_tile(&all->common, memory);
 			stream_take_head(&s, unit / blocks % n.heads);
 			if (i < s.length)
 				stream_some(&s, &w, i);
@@ -392,9 +562,9 @@ static inline int64_t stream_work(const op_call *call, const stream_call *all, i
 	return pairs * n.heads * (n.key + n.value) / 2;
 }
 
-static inline size_t stream_scratch(const backend *b, softmax_heads n)
+static inline size_t stream_scratch(const backend *b, softmax_heads n, bool codes)
 {
-	return (size_t)(((const cpu *)b)->threads * softmax_block_floats(n.key, n.value, false)) * sizeof(float);
+	return (size_t)(((const cpu *)b)->threads * stream_floats(n, codes)) * sizeof(float);
 }
 
 /* All of y and log_normalizer: what the call's queries pooled, and zeros past the length of each sequence. */

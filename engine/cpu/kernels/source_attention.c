@@ -83,7 +83,7 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 
 size_t KERNEL(source_attention_scratch)(const backend *b, const op_call *call)
 {
-	return stream_scratch(b, heads_of(call));
+	return stream_scratch(b, heads_of(call), false);
 }
 
 status KERNEL(source_attention)(backend *b, const op_call *call)

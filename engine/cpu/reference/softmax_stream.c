@@ -6,11 +6,12 @@
 
 #include "engine/cpu/reference/reference.h"
 #include "engine/cpu/reference/softmax_keys.h"
+#include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/ops/sequence.h"
 #include "engine/tensor/ops/softmax.h"
 
 /* Input numbers. */
-enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS };
+enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS, KEY_STEP };
 
 /* What stays the same for one sequence. */
 typedef struct stream {
@@ -20,11 +21,25 @@ typedef struct stream {
 	int64_t memories, past, segment;
 	const float *memory_k, *memory_v, *bias; /* NULL: none */
 	double scale;
+	const float *key_step; /* of the call's first row; NULL: a ring of floats */
+	float value_step;
+	float *key, *value; /* scratch of a ring of codes: a head of a token */
 } stream;
 
 static const float *optional(const op_call *call, int i)
 {
 	return i < call->n_in ? call->in[i].data : NULL;
+}
+
+/* Channels of a token's keys and of its values. */
+static int64_t key_width(const stream *s)
+{
+	return s->n.kv_heads * s->n.key;
+}
+
+static int64_t value_width(const stream *s)
+{
+	return s->n.kv_heads * s->n.value;
 }
 
 static stream stream_of(const op_call *call)
@@ -37,20 +52,68 @@ static stream stream_of(const op_call *call)
 	            .memory_k = optional(call, MEMORY_K),
 	            .memory_v = optional(call, MEMORY_V),
 	            .bias = optional(call, BIAS),
-	            .scale = (double)p->scale};
+	            .scale = (double)p->scale,
+	            .key_step = optional(call, KEY_STEP),
+	            .value_step = p->value_step};
 	s.n = softmax_heads_of(query, packed ? query : call->in[V].shape.dim[2], p->heads, p->kv_heads);
-	s.ring = (softmax_store){s.n.kv_heads * s.n.key, s.n.kv_heads * s.n.value, p->window};
+	s.ring = softmax_store_of(key_width(&s), value_width(&s), p->window, s.key_step);
 	s.memories = s.memory_k ? shape_rows(call->in[MEMORY_K].shape) : p->stored.count;
 	return s;
 }
 
-/* Put token t into the ring: k [G·h], v [G·w]. */
-static void append(const stream *s, int64_t t, bool masked, const float *k, const float *v)
+/* to [whole floats]: the codes of x [width], and zeros. */
+static void put_codes(const float *x, int64_t width, float step, float *to)
 {
-	int64_t place = t % s->ring.places;
-	memcpy(s->state + softmax_key(s->ring, place), k, (size_t)s->ring.key_width * sizeof *k);
-	memcpy(s->state + softmax_value(s->ring, place), v, (size_t)s->ring.value_width * sizeof *v);
+	int8_t *codes = (int8_t *)to;
+	for (int64_t d = 0; d < 4 * softmax_code_floats(width); d++)
+		codes[d] = d < width ? quantize_byte(x[d], step) : 0;
+}
+
+/* Put token t, a row of the call, into the ring: k [G·h], v [G·w]. */
+static void append(const stream *s, int64_t t, int64_t row, bool masked, const float *k, const float *v)
+{
+	const int64_t place = t % s->ring.places;
+	float *key = s->state + softmax_key(s->ring, place), *to = s->state + softmax_value(s->ring, place);
+	if (s->key_step) {
+		put_codes(k, key_width(s), s->key_step[row], key);
+		put_codes(v, value_width(s), s->value_step, to);
+		s->state[softmax_there(s->ring, place)] = masked ? SOFTMAX_MASKED_STEP : s->key_step[row];
+		return;
+	}
+	memcpy(key, k, (size_t)s->ring.key_width * sizeof *k);
+	memcpy(to, v, (size_t)s->ring.value_width * sizeof *v);
 	s->state[softmax_there(s->ring, place)] = masked ? 0 : 1;
+}
+
+/* x [n]: what a ring of codes holds of a head from channel `first` on. */
+static const float *read_codes(const float *row, int64_t first, int64_t n, float step, float *x)
+{
+	for (int64_t d = 0; d < n; d++)
+		x[d] = (float)((const int8_t *)row)[first + d] * step;
+	return x;
+}
+
+/* The key of a place and group of heads, and its value. */
+static const float *key_at(const stream *s, int64_t place, int64_t group)
+{
+	const float *row = s->state + softmax_key(s->ring, place);
+	if (!s->key_step)
+		return row + group * s->n.key;
+	return read_codes(row, group * s->n.key, s->n.key, s->state[softmax_there(s->ring, place)], s->key);
+}
+
+static const float *value_at(const stream *s, int64_t place, int64_t group)
+{
+	const float *row = s->state + softmax_value(s->ring, place);
+	if (!s->key_step)
+		return row + group * s->n.value;
+	return read_codes(row, group * s->n.value, s->n.value, s->value_step, s->value);
+}
+
+static bool is_there(const stream *s, int64_t place)
+{
+	const float there = s->state[softmax_there(s->ring, place)];
+	return s->key_step ? softmax_step_is_there(there) : there != 0;
 }
 
 /* Token t, in the ring already, attends: query [h], y [w] (NULL: not wanted) of head n; sum [w] is scratch. Its
@@ -63,28 +126,30 @@ static double attend(const stream *s, int64_t n, int64_t t, const float *query, 
 	for (int64_t place = 0; place <= last; place++) {
 		const int64_t distance = last - place, at = (t - distance) % window;
 		const bool memory = place < s->memories;
-		if ((s->past > 0 && distance > s->past) || (!memory && s->state[softmax_there(s->ring, at)] == 0))
+		if ((s->past > 0 && distance > s->past) || (!memory && !is_there(s, at)))
 			continue;
-		const float *k = memory ? s->memory_k + place * s->ring.key_width : s->state + softmax_key(s->ring, at);
+		const float *k = memory ? s->memory_k + place * key_width(s) + group * s->n.key : key_at(s, at, group);
 		const float *v =
-		    memory ? s->memory_v + place * s->ring.value_width : s->state + softmax_value(s->ring, at);
-		double score = s->scale * softmax_dot(query, k + group * s->n.key, s->n.key);
+		    memory ? s->memory_v + place * value_width(s) + group * s->n.value : value_at(s, at, group);
+		double score = s->scale * softmax_dot(query, k, s->n.key);
 		if (s->bias)
 			score += (double)s->bias[distance * s->n.heads + n];
-		softmax_sum_add(&all, score, v + group * s->n.value);
+		softmax_sum_add(&all, score, v);
 	}
 	return softmax_sum_end(&all, y);
 }
 
-/* One head's y in double. */
+/* One head's y in double, its key and its value. */
 size_t reference_softmax_stream_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
-	return (size_t)stream_of(call).n.value * sizeof(double);
+	const softmax_heads n = stream_of(call).n;
+	return (size_t)n.value * sizeof(double) + (size_t)(n.key + n.value) * sizeof(float);
 }
 
 /* q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, floats], slot, position, length [B], mask? [B, N],
- * start?, memory_k? [m, G·h], memory_v? [m, G·w], bias? [T, H] -> y [B, N, H·w], log_normalizer [B, N, H] */
+ * start?, memory_k? [m, G·h], memory_v? [m, G·w], bias? [T, H], key_step? [B·N] -> y [B, N, H·w], log_normalizer [B, N,
+ * H] */
 status reference_softmax_stream(backend *unused, const op_call *call)
 {
 	(void)unused;
@@ -96,13 +161,15 @@ status reference_softmax_stream(backend *unused, const op_call *call)
 	float *y = call->out[0].data, *log_normalizer = call->out[1].data;
 	stream s = stream_of(call);
 	const int64_t width = s.n.heads * s.n.value;
+	s.key = (float *)((double *)call->scratch + s.n.value);
+	s.value = s.key + s.n.key;
 	for (int64_t b = 0; b < sequence_count(call, START); b++) {
 		const sequence tokens = sequence_at(call, START, b);
 		float *state = (float *)call->in[POOL].data + slot[b] * call->in[POOL].shape.dim[1];
 		s.state = state + p->offset;
 		if (p->stored.count) {
 			s.memory_k = state + p->stored.offset;
-			s.memory_v = s.memory_k + p->stored.count * s.ring.key_width;
+			s.memory_v = s.memory_k + p->stored.count * key_width(&s);
 		}
 		for (int64_t i = 0; i < tokens.room; i++) {
 			int64_t row = tokens.first + i, t = (int64_t)position[b] + i;
@@ -113,8 +180,8 @@ status reference_softmax_stream(backend *unused, const op_call *call)
 				memset(log_normalizer + row * s.n.heads, 0, (size_t)s.n.heads * sizeof *log_normalizer);
 			if (i >= length[b])
 				continue;
-			append(&s, t, mask && !mask[row], k_in ? k_in + row * s.ring.key_width : q + row_floats / 3,
-			       v_in ? v_in + row * s.ring.value_width : q + row_floats / 3 * 2);
+			append(&s, t, row, mask && !mask[row], k_in ? k_in + row * key_width(&s) : q + row_floats / 3,
+			       v_in ? v_in + row * value_width(&s) : q + row_floats / 3 * 2);
 			for (int64_t n = 0; n < s.n.heads && (y || log_normalizer); n++) {
 				const double m = attend(&s, n, t, q + n * s.n.key, call->scratch,
 				                        y ? y + row * width + n * s.n.value : NULL);

@@ -87,7 +87,7 @@ extern const explainer linear_explainer;
  * site.
  *
  * Weights are quantised to weight_bits (op_quantize; 32: not at all). With vector_bits 8 so are q, g and v, in steps of
- * 1 / 32, and each k in steps of its own.
+ * 1 / 32, and each k in steps of its own; the ring of a state holds the codes of k and v then.
  *
  * Rows of α sum to 1: the shares of the first key and of the sink, which are no tokens, stand at the reading token,
  * which does not read itself. */

@@ -3,6 +3,7 @@
 
 #include "engine/model/mixers/mixer.h"
 #include "engine/tensor/ops/quantize.h"
+#include "engine/tensor/ops/softmax_stream.h"
 #include "engine/tensor/ops/trilinear.h"
 
 enum { NAME_BYTES = 96 };
@@ -28,14 +29,22 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 	add_matrix(o, prefix, "combiner", d, TRILINEAR_TAPS * o->value_size, o->combiner_std, list);
 }
 
+/* Whether keys and values are codes, which is what the ring holds of them then. */
+static bool has_codes(const trilinear_options *o)
+{
+	return o->vector_bits != 32;
+}
+
 static void states(const void *options, int layer, state_list *list)
 {
 	const trilinear_options *o = options;
 	if (o->bidirectional)
 		return;
-	state_list_add(list, STATE_CACHE, decay_state_floats(o->key_size, o->value_size, o->reach), "layers.%d.cache",
-	               layer);
-	state_list_set_ring(list, o->reach + 1, o->key_size, o->value_size, 1);
+	const bool codes = has_codes(o);
+	const softmax_store ring = softmax_store_of(o->key_size, o->value_size, o->reach + 1, codes);
+	state_list_add(list, STATE_CACHE, decay_state_floats(o->key_size, o->value_size, o->reach, codes),
+	               "layers.%d.cache", layer);
+	state_list_set_ring(list, ring.places, ring.key_width, ring.value_width, 1);
 }
 
 value trilinear_weight(const builder *b, int bits, const char *name)
@@ -71,10 +80,12 @@ static value find_weight(const builder *b, const trilinear_options *o, const cha
 	return trilinear_weight(b, o->weight_bits, whole);
 }
 
-/* Keys and values, of the products of x with their matrices. */
-static value key_of(const builder *b, const trilinear_options *o, value product)
+/* Keys, with their steps where they are codes, and values, of the products of x with their matrices. */
+static quantize_values key_of(const builder *b, const trilinear_options *o, value product)
 {
-	return quantize(b, o->vector_bits, QUANTIZE_ROWS, product);
+	if (!has_codes(o))
+		return (quantize_values){product, VALUE_NONE};
+	return op_quantize_with_step(b->g, product, (quantize_params){QUANTIZE_ROWS, o->vector_bits});
 }
 
 static value value_of(const builder *b, const trilinear_options *o, value product)
@@ -82,8 +93,8 @@ static value value_of(const builder *b, const trilinear_options *o, value produc
 	return trilinear_normalize(b, o->vector_bits, product);
 }
 
-static decay_values attend(builder *b, const trilinear_options *o, int layer, value q, value k, value v, value first_k,
-                           value first_v)
+static decay_values attend(builder *b, const trilinear_options *o, int layer, value q, quantize_values k, value v,
+                           value first_k, value first_v)
 {
 	const decay_params params = {.heads = o->heads,
 	                             .window = o->reach,
@@ -92,9 +103,11 @@ static decay_values attend(builder *b, const trilinear_options *o, int layer, va
 	                             .hyper = (float)o->hyper,
 	                             .bidirectional = o->bidirectional};
 	if (!forward_recurrent(b->spec))
-		return op_decay_attention(b->g, q, k, v, first_k, first_v, b->mask, VALUE_NONE, params);
+		return op_decay_attention(b->g, q, k.y, v, first_k, first_v, b->mask, VALUE_NONE, params);
 	const stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};
-	return op_decay_stream(b->g, q, k, v, first_k, first_v, at, builder_positions(b), VALUE_NONE,
+	const bool narrow = o->key_size / o->heads <= SOFTMAX_MOST_CODES;
+	const decay_codes codes = {k.step, QUANTIZE_FIXED_STEP, narrow ? QUANTIZE_FIXED_STEP : 0};
+	return op_decay_stream(b->g, q, k.y, v, first_k, first_v, codes, at, builder_positions(b), VALUE_NONE,
 	                       builder_state(b, "layers.%d.cache", layer), params);
 }
 
@@ -103,19 +116,19 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 	const trilinear_options *o = options;
 	const value w_k = find_weight(b, o, prefix, "key"), w_v = find_weight(b, o, prefix, "value");
 	/* Next to each other, so that a backend may make one product of them. */
-	value q = project(b, o, x, find_weight(b, o, prefix, "query")), k = project(b, o, x, w_k);
+	value q = project(b, o, x, find_weight(b, o, prefix, "query")), k_product = project(b, o, x, w_k);
 	value gate = project(b, o, x, find_weight(b, o, prefix, "gate")), v = project(b, o, x, w_v);
-	value first_k = key_of(b, o, project(b, o, b->first, w_k)),
+	value first_k = key_of(b, o, project(b, o, b->first, w_k)).y,
 	      first_v = value_of(b, o, project(b, o, b->first, w_v));
 	q = trilinear_normalize(b, o->vector_bits, q);
-	k = key_of(b, o, k);
+	const quantize_values k = key_of(b, o, k_product);
 	gate = trilinear_normalize(b, o->vector_bits, gate);
 	v = value_of(b, o, v);
 	const decay_values a = attend(b, o, layer, q, k, v, first_k, first_v);
 	value products = op_trilinear(b->g, gate, a.u);
 	if (b->spec->explain || b->spec->activations) {
 		builder_output(b, q, "layers.%d.query", layer);
-		builder_output(b, k, "layers.%d.key", layer);
+		builder_output(b, k.y, "layers.%d.key", layer);
 		builder_output(b, a.log_normalizer, "layers.%d.log_normalizer", layer);
 	}
 	if (b->spec->activations) {

@@ -73,27 +73,30 @@ decay_values op_decay_attention(graph *g, value q, value k, value v, value first
 	return (decay_values){out[0], out[1]};
 }
 
-decay_values op_decay_stream(graph *g, value q, value k, value v, value first_k, value first_v, stream_values at,
-                             value positions, value biases, int64_t offset, decay_params params)
+decay_values op_decay_stream(graph *g, value q, value k, value v, value first_k, value first_v, decay_codes codes,
+                             stream_values at, value positions, value biases, int64_t offset, decay_params params)
 {
+	const bool coded = codes.key_step != VALUE_NONE;
 	/* Without a window softmax_stream refuses the ring by name. */
 	const int64_t ring = params.window > 0 && params.window < INT32_MAX ? params.window + 1 : 0;
-	const softmax_stream_params softmax = {
-	    .heads = params.heads, .window = ring, .offset = offset, .scale = decay_scale(params.scale)};
+	const softmax_stream_params softmax = {.heads = params.heads,
+	                                       .window = ring,
+	                                       .offset = offset,
+	                                       .scale = decay_scale(params.scale),
+	                                       .value_step = coded ? codes.value_step : 0,
+	                                       .query_step = coded ? codes.query_step : 0};
 	value out[2] = {VALUE_NONE, VALUE_NONE};
 	biases = biases_of(g, biases, ring, params);
-	graph_apply(g, OP_softmax_stream,
-	            (value[]){q, k, v, at.pool, at.slot, at.position, at.length, at.mask, at.start, VALUE_NONE,
-	                      VALUE_NONE, biases},
-	            12, &softmax, out);
-	graph_apply(g, OP_decay_merge, (value[]){q, first_k, first_v, out[0], out[1], positions}, DECAY_POSITIONS + 1,
-	            &params, out);
+	const softmax_stream_values tokens = op_softmax_stream_codes(g, q, k, v, codes.key_step, at, biases, softmax);
+	graph_apply(g, OP_decay_merge, (value[]){q, first_k, first_v, tokens.y, tokens.log_normalizer, positions},
+	            DECAY_POSITIONS + 1, &params, out);
 	return (decay_values){out[0], out[1]};
 }
 
-int64_t decay_state_floats(int64_t key_width, int64_t value_width, int64_t window)
+int64_t decay_state_floats(int64_t key_width, int64_t value_width, int64_t window, bool codes)
 {
-	return softmax_state_floats(key_width, value_width, window + 1);
+	return codes ? softmax_code_state_floats(key_width, value_width, window + 1)
+	             : softmax_state_floats(key_width, value_width, window + 1);
 }
 
 /* --- decay_merge --------------------------------------------------------------------------------------------- */

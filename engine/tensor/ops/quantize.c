@@ -40,11 +40,16 @@ float quantize_tensor_step(const float *x, int64_t n)
 	return quantize_step(squares(x, n), n);
 }
 
-value op_quantize(graph *g, value x, quantize_params params)
+quantize_values op_quantize_with_step(graph *g, value x, quantize_params params)
 {
 	value out[2];
 	graph_apply(g, OP_quantize, &x, 1, &params, out);
-	return out[0];
+	return (quantize_values){out[0], out[1]};
+}
+
+value op_quantize(graph *g, value x, quantize_params params)
+{
+	return op_quantize_with_step(g, x, params).y;
 }
 
 status op_quantize_check(op_call *call, error *err)

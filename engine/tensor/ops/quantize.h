@@ -31,6 +31,13 @@ DEVICE_FUNCTION float quantize_code(float x, float step)
 	return q < -128.0f ? -128.0f : q > 127.0f ? 127.0f : q;
 }
 
+/* The 8-bit code of what quantize made of a number: exactly the code it is read from. 0 for NaN. */
+DEVICE_FUNCTION int8_t quantize_byte(float x, float step)
+{
+	const float q = quantize_code(x, step);
+	return q == q ? (int8_t)q : (int8_t)0;
+}
+
 /* What so many bits make of a code. */
 DEVICE_FUNCTION float quantize_recode(float q, int64_t bits)
 {

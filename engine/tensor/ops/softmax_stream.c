@@ -6,12 +6,18 @@
 #include "engine/tensor/ops/table.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "engine/base/memory.h"
 
 int64_t softmax_state_floats(int64_t key_width, int64_t value_width, int64_t window)
 {
 	return (key_width + value_width + 1) * window;
+}
+
+int64_t softmax_code_state_floats(int64_t key_width, int64_t value_width, int64_t window)
+{
+	return softmax_state_floats(softmax_code_floats(key_width), softmax_code_floats(value_width), window);
 }
 
 int64_t source_state_floats(int64_t key_width, int64_t value_width, int64_t capacity)
@@ -116,6 +122,15 @@ value op_softmax_stream(graph *g, value q, value k, value v, value pool, value s
 	return out[0];
 }
 
+softmax_stream_values op_softmax_stream_codes(graph *g, value q, value k, value v, value key_step, stream_values at,
+                                              value bias, softmax_stream_params params)
+{
+	value out[2], in[] = {q,       k,        v,          at.pool,    at.slot, at.position, at.length,
+	                      at.mask, at.start, VALUE_NONE, VALUE_NONE, bias,    key_step};
+	graph_apply(g, OP_softmax_stream, in, 13, &params, out);
+	return (softmax_stream_values){out[0], out[1]};
+}
+
 /* q, k?, v?: the widths of a token's keys and values into *store. */
 static status check_tokens(const op_call *call, softmax_store *store, error *err)
 {
@@ -141,17 +156,42 @@ static status check_tokens(const op_call *call, softmax_store *store, error *err
 	return check_shape(call, 2, "v", DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], store->value_width), "q's tokens", err);
 }
 
+/* Is the ring one of codes, into *codes; what their steps are. */
+static status check_codes(const op_call *call, bool *codes, error *err)
+{
+	const softmax_stream_params *p = call->params;
+	*codes = check_present(call, 12);
+	if (*codes ? !(p->value_step > 0 && isfinite(p->value_step)) : p->value_step != 0)
+		return error_set(err, STATUS_INVALID, "value_step", "value_step is %g, must be %s",
+		                 (double)p->value_step, *codes ? "above 0" : "0 without key_step");
+	const int64_t head = call->in[0].shape.dim[2] / p->heads;
+	if (!(p->query_step >= 0 && isfinite(p->query_step)) ||
+	    (p->query_step > 0 && (!*codes || head > SOFTMAX_MOST_CODES)))
+		return error_set(err, STATUS_INVALID, "query_step",
+		                 "query_step is %g, must be 0 or, with key_step and heads of up to %d channels, above",
+		                 (double)p->query_step, SOFTMAX_MOST_CODES);
+	if (!*codes)
+		return STATUS_OK;
+	if (!check_present(call, 1))
+		return error_set(err, STATUS_INVALID, "k", "keys must be apart from queries where they are codes");
+	return check_count(call, 12, "key_step", DTYPE_F32, shape_rows(call->in[1].shape), "one for each row of k",
+	                   err);
+}
+
 status op_softmax_stream_check(op_call *call, error *err)
 {
 	const softmax_stream_params *p = call->params;
 	softmax_store store = {0};
 	int64_t memories;
+	bool codes;
 	TRY(check_tokens(call, &store, err));
+	TRY(check_codes(call, &codes, err));
 	if (p->window < 1 || p->window > INT32_MAX)
 		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d",
 		                 p->window, INT32_MAX);
 	TRY(check_segment(p->segment, p->window, err));
-	TRY(check_pool(call, 3, p->offset, p->window, store.key_width + store.value_width + 1, 0, err));
+	const softmax_store ring = softmax_store_of(store.key_width, store.value_width, p->window, codes);
+	TRY(check_pool(call, 3, p->offset, p->window, ring.key_width + ring.value_width + 1, 0, err));
 	TRY(check_sequences(call, 4, err));
 	TRY(check_memories(call, 9, store.key_width, store.value_width, &memories, err));
 	TRY(check_stored(call, 3, p->stored, store.key_width + store.value_width, 9, "memory_k", err));

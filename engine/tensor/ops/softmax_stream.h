@@ -8,6 +8,12 @@
  * At position t the places of tokens stream_oldest(t) … t are read, so what the ring held before
  * position 0 is never seen.
  *
+ * A ring of codes has 8-bit codes (quantize.h) in place of keys and values, four to a float, the codes of a token's
+ * keys and of its values each in whole floats; and behind them the step of the token's keys, -1 for a token that was
+ * masked:
+ *
+ *   | key i8 [window, ⌈G·h / 4⌉ · 4] | value i8 [window, ⌈G·w / 4⌉ · 4] | step [window] |
+ *
  * What it reads from (source_store, source_attention): the keys and values of a source's tokens, and how many there
  * are.
  *
@@ -16,12 +22,38 @@
 #ifndef ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 #define ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 
+#include <stdbool.h>
+
 #include "engine/tensor/ops/stream_window.h"
 
-/* Floats of a token's keys and of its values, and the number of places. */
+/* Floats of a token's keys and of its values in the slot, and the number of places. */
 typedef struct softmax_store {
 	int64_t key_width, value_width, places;
 } softmax_store;
+
+/* Floats that so many codes lie in. */
+DEVICE_FUNCTION int64_t softmax_code_floats(int64_t codes)
+{
+	return (codes + 3) / 4;
+}
+
+/* Keys and values of so many channels, as floats or as codes. */
+DEVICE_FUNCTION softmax_store softmax_store_of(int64_t keys, int64_t values, int64_t places, bool codes)
+{
+	const softmax_store floats = {keys, values, places},
+	                    bytes = {softmax_code_floats(keys), softmax_code_floats(values), places};
+	return codes ? bytes : floats;
+}
+
+/* Channels of codes whose products have a sum of 32 bits. */
+enum { SOFTMAX_MOST_CODES = 1 << 16 };
+
+/* Of a ring of codes, what stands behind the codes. */
+#define SOFTMAX_MASKED_STEP (-1.0f)
+DEVICE_FUNCTION bool softmax_step_is_there(float step)
+{
+	return !(step < 0.0f); /* also NaN, the step of keys that are no numbers */
+}
 
 DEVICE_FUNCTION int64_t softmax_key(softmax_store s, int64_t place)
 {

@@ -22,7 +22,7 @@ static layer layer_new(backend *b, kind k)
 {
 	const int64_t floats = softmax_state_floats(key_width(&k), value_width(&k), k.window) + 2 * MARGIN;
 	layer l = {.b = b, .k = k, .pool = fixture_tensor(DTYPE_F32, SHAPE2(MOST + 1, floats))};
-	l.p = (softmax_stream_params){k.heads, k.window, MARGIN, 0.3f, k.kv_heads, k.past, 0, {0}};
+	l.p = (softmax_stream_params){k.heads, k.window, MARGIN, 0.3f, k.kv_heads, k.past, 0, {0}, 0, 0};
 	if (k.memories) {
 		l.memory_k = fixture_normal(SHAPE2(k.memories, key_width(&k)), 3, 1);
 		l.memory_v = fixture_normal(SHAPE2(k.memories, value_width(&k)), 4, 1);
@@ -396,7 +396,7 @@ static void what_does_not_fit_is_refused_by_its_name(void **state)
 {
 	(void)state;
 	enum { H = 4, G = 2, KEY = 3, VALUE = 5, WINDOW = 6, M = 2 };
-	const softmax_stream_params right = {H, WINDOW, 1, 1, G, 0, 0, {0}};
+	const softmax_stream_params right = {H, WINDOW, 1, 1, G, 0, 0, {0}, 0, 0};
 	const tensor in[] = {FLOATS(SHAPE3(1, 2, H * KEY)),
 	                     FLOATS(SHAPE3(1, 2, G * KEY)),
 	                     FLOATS(SHAPE3(1, 2, G * VALUE)),

@@ -195,14 +195,15 @@ static void a_token_changes_nothing_up_to_itself(void **state)
 	}
 }
 
-/* All tokens through rings in slots, `n` at a time and the rest one by one. */
-static void in_pieces(backend *b, const content *c, decay_params params, int n, results *r)
+/* All tokens through rings in slots, `n` at a time and the rest one by one. With `coded` keys and values are quantised
+ * in the graph, and the rings hold their codes. */
+static void in_pieces(backend *b, const content *c, decay_params params, int n, bool coded, results *r)
 {
 	enum { OFFSET = 3, SLOT_FLOATS = OFFSET + (KEYS + VALUES + 1) * (TOKENS + 4) };
 	static float pool[BATCH * SLOT_FLOATS];
 	for (int i = 0; i < BATCH * SLOT_FLOATS; i++)
 		pool[i] = NAN; /* what is there at position 0 does not matter */
-	assert_true(OFFSET + decay_state_floats(KEYS, VALUES, params.window) <= SLOT_FLOATS);
+	assert_true(OFFSET + decay_state_floats(KEYS, VALUES, params.window, coded) <= SLOT_FLOATS);
 	for (int from = 0; from < TOKENS; from += n) {
 		n = n > TOKENS - from ? 1 : n;
 		graph *g = graph_new();
@@ -214,8 +215,16 @@ static void in_pieces(backend *b, const content *c, decay_params params, int n, 
 		                       a.mask,
 		                       VALUE_NONE};
 		a.positions = graph_input(g, "positions", DTYPE_I32, SHAPE2(BATCH, n));
-		a.out = op_decay_stream(g, a.q, a.k, a.v, a.first_k, a.first_v, a.at, a.positions, VALUE_NONE, OFFSET,
-		                        params);
+		decay_codes codes = {.key_step = VALUE_NONE};
+		quantize_values k = {a.k, VALUE_NONE};
+		value v = a.v;
+		if (coded) {
+			k = op_quantize_with_step(g, a.k, (quantize_params){QUANTIZE_ROWS, 8});
+			v = op_quantize(g, a.v, (quantize_params){QUANTIZE_FIXED, 8});
+			codes = (decay_codes){k.step, QUANTIZE_FIXED_STEP, QUANTIZE_FIXED_STEP};
+		}
+		a.out = op_decay_stream(g, a.q, k.y, v, a.first_k, a.first_v, codes, a.at, a.positions, VALUE_NONE,
+		                        OFFSET, params);
 		attention_open(&a, b, g, c, &(plan_binding){a.at.pool, pool});
 		int32_t positions[BATCH * TOKENS];
 		for (int i = 0; i < BATCH * n; i++)
@@ -239,7 +248,40 @@ static void pieces_are_the_definition_past_the_end_of_the_ring_too(void **state)
 	for (int i = 0; i < 2 * CAUSAL_FORMS; i++) {
 		define_all(&c, &forms[i / 2], &want);
 		for (size_t n = 0; n < sizeof pieces / sizeof *pieces; n++) {
-			in_pieces(b->each[i % 2], &c, forms[i / 2], pieces[n], &got);
+			in_pieces(b->each[i % 2], &c, forms[i / 2], pieces[n], false, &got);
+			assert_true(are_close(&got, &want));
+		}
+	}
+}
+
+/* Quantised as the graph does; queries to the fixed step. */
+static void quantize_content(content *c)
+{
+	for (int t = 0; t < BATCH * TOKENS; t++) {
+		float *k = c->k[t / TOKENS][t % TOKENS];
+		const float step = quantize_tensor_step(k, KEYS);
+		for (int d = 0; d < KEYS; d++)
+			k[d] = quantize_value(k[d], step, 8);
+	}
+	for (int i = 0; i < BATCH * TOKENS * VALUES; i++)
+		(&c->v[0][0][0])[i] = quantize_value((&c->v[0][0][0])[i], QUANTIZE_FIXED_STEP, 8);
+}
+
+static void pieces_through_rings_of_codes_are_the_definition(void **state)
+{
+	const backends *b = *state;
+	static const int pieces[] = {1, 6, TOKENS};
+	static content c, whole;
+	static results want, got;
+	draw(&c);
+	for (int i = 0; i < BATCH * TOKENS * KEYS; i++)
+		(&c.q[0][0][0])[i] = quantize_value((&c.q[0][0][0])[i], QUANTIZE_FIXED_STEP, 8);
+	whole = c;
+	quantize_content(&whole);
+	for (int i = 0; i < 2 * CAUSAL_FORMS; i++) {
+		define_all(&whole, &forms[i / 2], &want);
+		for (size_t n = 0; n < sizeof pieces / sizeof *pieces; n++) {
+			in_pieces(b->each[i % 2], &c, forms[i / 2], pieces[n], true, &got);
 			assert_true(are_close(&got, &want));
 		}
 	}
@@ -398,6 +440,7 @@ int main(void)
 	    cmocka_unit_test(decayed_attention_is_its_definition),
 	    cmocka_unit_test(a_token_changes_nothing_up_to_itself),
 	    cmocka_unit_test(pieces_are_the_definition_past_the_end_of_the_ring_too),
+	    cmocka_unit_test(pieces_through_rings_of_codes_are_the_definition),
 	    cmocka_unit_test(the_parts_of_a_frozen_layer_sum_to_the_score),
 	    cmocka_unit_test(codes_are_rounded_to_even_and_saturate),
 	    cmocka_unit_test(the_codes_of_a_large_tensor_are_the_same_bits),

@@ -1,4 +1,5 @@
 /* Softmax attention, over whole sequences, continued from a state, and on a stored source. */
+#include "engine/tensor/ops/quantize.h"
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, length, channels, heads, window, masked, dropout in percent; negative: loud scores */
@@ -151,6 +152,7 @@ static void build_ragged_softmax_stream(graph *g, const int64_t *arg)
 
 /* What the options of softmax_stream and source_attention are in a case's arg[6]. */
 enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, WITH_BIAS = 1000000, SEGMENT = 10000000 };
+#define CODES 10000000000 /* 1: keys and values are codes; 2: so are queries */
 #define OPTIONS(groups, memories, past, biased)                                                                        \
 	((groups)*GROUPS + (memories)*MEMORIES + (past)*PAST + (biased)*WITH_BIAS)
 
@@ -160,6 +162,17 @@ static value memories_of(graph *g, const int64_t *arg, const char *name, int64_t
 {
 	const int64_t count = arg[6] / MEMORIES % 100;
 	return count ? f32(g, name, SHAPE2(count, width)) : VALUE_NONE;
+}
+
+/* q if it is wanted, k and v become multiples of steps; returns that of each row of k. */
+static value make_codes(graph *g, bool queries, value qkv[3])
+{
+	const quantize_values k = op_quantize_with_step(g, qkv[1], (quantize_params){QUANTIZE_ROWS, 8});
+	if (queries)
+		qkv[0] = op_quantize(g, qkv[0], (quantize_params){QUANTIZE_FIXED, 8});
+	qkv[1] = k.y;
+	qkv[2] = op_quantize(g, qkv[2], (quantize_params){QUANTIZE_FIXED, 8});
+	return k.step;
 }
 
 /* sequences, tokens in all, channels of a key, heads, window, masked (2: and the slots hold the memories), OPTIONS;
@@ -174,9 +187,13 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 	                           .scale = 0.4f,
 	                           .kv_heads = groups,
 	                           .past = arg[6] / PAST % 100,
-	                           .segment = arg[6] / SEGMENT};
+	                           .segment = arg[6] / SEGMENT % 1000,
+	                           .value_step = arg[6] / CODES ? QUANTIZE_FIXED_STEP : 0,
+	                           .query_step = arg[6] / CODES == 2 ? QUANTIZE_FIXED_STEP : 0};
 	const int64_t widths[] = {heads * arg[2], groups * arg[2], groups * (arg[2] + 3)};
-	const int64_t end = OFFSET + softmax_state_floats(widths[1], widths[2], p.window) + 4;
+	const int64_t state = p.value_step > 0 ? softmax_code_state_floats(widths[1], widths[2], p.window)
+	                                       : softmax_state_floats(widths[1], widths[2], p.window);
+	const int64_t end = OFFSET + state + 4;
 	const int64_t floats = end + source_state_floats(widths[1], widths[2], memories);
 	value memory_k = memories_of(g, arg, "memory_k", widths[1]),
 	      memory_v = memories_of(g, arg, "memory_v", widths[2]);
@@ -192,13 +209,17 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 	}
 	for (int now = 0; now < 2; now++) {
 		static const char *const names[2][3] = {{"q before", "k before", "v before"}, {"q", "k", "v"}};
-		value in[3];
+		value in[3], out[2], key_step = VALUE_NONE;
 		for (int i = 0; i < 3; i++)
 			in[i] = f32(g, names[now][i], stream_shape(arg, widths[i], now));
 		if (now)
 			at = stream_now(g, arg, at, true);
-		op_softmax_stream(g, in[0], in[1], in[2], at.pool, at.slot, at.position, at.length, at.mask, at.start,
-		                  memory_k, memory_v, bias, p);
+		if (p.value_step > 0)
+			key_step = make_codes(g, p.query_step > 0, in);
+		graph_apply(g, OP_softmax_stream,
+		            (value[]){in[0], in[1], in[2], at.pool, at.slot, at.position, at.length, at.mask, at.start,
+		                      memory_k, memory_v, bias, key_step},
+		            13, &p, out);
 	}
 }
 
@@ -306,6 +327,12 @@ static const op_case cases[] = {
     STREAM_OPTIONS("many memories in the slots", 40, 2, 90, 33, 4, 35, 2, OPTIONS(2, 70, 72, 1)),
     STREAM_OPTIONS("near past", 60, 3, 90, 8, 4, 30, 1, OPTIONS(4, 0, 6, 0)),
     STREAM_OPTIONS("every option", 60, 3, 160, 61, 4, 40, 1, OPTIONS(2, 5, 20, 1)),
+    STREAM_OPTIONS("codes", 40, 3, 40, 5, 2, 9, 0, CODES + OPTIONS(2, 0, 0, 0)),
+    STREAM_OPTIONS("codes in fours, masked", 90, 5, 120, 16, 2, 70, 1, CODES + OPTIONS(2, 0, 0, 1)),
+    STREAM_OPTIONS("codes of queries too", 9, 12, 40, 48, 1, 30, 1, 2 * CODES + OPTIONS(1, 0, 0, 1)),
+    STREAM_OPTIONS("codes, many short", 4, 30, 60, 33, 4, 12, 0, 2 * CODES + OPTIONS(2, 0, 0, 0)),
+    STREAM_OPTIONS("codes, every option", 60, 3, 160, 61, 4, 40, 2, 2 * CODES + OPTIONS(2, 5, 20, 1)),
+    STREAM_OPTIONS("codes, segments", 90, 3, 160, 13, 4, 70, 1, CODES + SEGMENTS(37, 2, 5, 45, 1)),
     STREAM_OPTIONS("segments", 60, 3, 90, 8, 4, 29, 1, SEGMENTS(20, 4, 0, 0, 0)),
     STREAM_OPTIONS("segments of one token", 30, 2, 40, 5, 2, 4, 0, SEGMENTS(1, 1, 2, 0, 1)),
     STREAM_OPTIONS("segments alone", 40, 4, 60, 6, 2, 7, 1, SEGMENTS(7, 2, 0, 0, 0)),
