@@ -355,6 +355,37 @@ static void counts()
 	EXPECT(w[3].early && w[3].read == 256);
 }
 
+/* --- the pool ---------------------------------------------------------------------------------------- */
+
+static size_t left()
+{
+	size_t left = 0, all = 0;
+	EXPECT(cudaMemGetInfo(&left, &all) == cudaSuccess && all == (size_t)64 << 20);
+	return left;
+}
+/* MiB that the device has when 16 were taken from the pool, given back, and waited for. */
+static size_t left_after(uint64_t threshold)
+{
+	cudaMemPool_t pool;
+	void *data;
+	EXPECT(cudaDeviceGetDefaultMemPool(&pool, 0) == cudaSuccess);
+	EXPECT(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
+	EXPECT(cudaMallocAsync(&data, 16 << 20, test_stream()) == cudaSuccess && left() == (size_t)48 << 20);
+	EXPECT(cudaFreeAsync(data, test_stream()) == cudaSuccess);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+	return left() >> 20;
+}
+static void pool()
+{
+	void *data;
+	cudaMemPool_t pool;
+	EXPECT(left_after(0) == 64 && left_after(8 << 20) == 56 && left_after(UINT64_MAX) == 48);
+	EXPECT(left_after(UINT64_MAX) == 48); /* the same 16 */
+	EXPECT(cudaMalloc(&data, 56 << 20) == cudaErrorMemoryAllocation);
+	EXPECT(cudaDeviceGetDefaultMemPool(&pool, 0) == cudaSuccess && cudaMemPoolTrimTo(pool, 4 << 20) == cudaSuccess);
+	EXPECT(left() >> 20 == 60 && cudaMalloc(&data, 56 << 20) == cudaSuccess);
+}
+
 static void freed_twice()
 {
 	float *x = device<float>(4);
@@ -385,6 +416,7 @@ const test_case runtime_cases[] = {
     {"an_early_launch_reads_what_a_product_before_writes", []() { after_a_product(false); }, "and the write by the matrix product before", nullptr},
     {"an_early_launch_waits_for_a_product", []() { after_a_product(true); }, nullptr, nullptr},
     {"bytes_and_sectors_are_counted", counts, nullptr, nullptr},
+    {"a_pool_keeps_what_it_is_told_to", pool, nullptr, "ADDITIVE_EMULATOR_MEMORY=64"},
     {"memory_is_freed_once", freed_twice, "was freed before", nullptr},
     {"memory_that_was_not_given_is_not_freed", []() { (void)cudaFree((char *)device<char>(9) + 1); }, "was not given by cudaMalloc", nullptr},
     {"a_copy_of_more_than_there_is", beyond, "cudaMemcpyAsync, destination: 20 bytes at an allocation of 16 bytes", nullptr},
