@@ -186,13 +186,13 @@ $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # --- CUDA ----------------------------------------------------------------------
-# The plug-in: machine code for each of these that the compiler knows, which is all that 8.x and today's later devices run,
-# and PTX for what comes after. PTX of 9.0: code for less has no griddepcontrol.wait (cuda/ptx.cuh), so none of its
+# The plug-in: machine code for each of these that the compiler knows, which is all that today's devices run (8.6 and 8.9
+# take that for 8.0), and PTX for what comes after. PTX of 9.0: code for less has no griddepcontrol.wait (cuda/ptx.cuh), so none of its
 # kernels begins early. Where there are a CUDA compiler and a GPU it is one of the programs; `make cuda` builds it anywhere.
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(firstword $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_CODES = $(eval CUDA_CODES := $(shell $(NVCC) --list-gpu-code))$(CUDA_CODES)
-CUDA_ARCHS ?= $(foreach a,80 86 89 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA_CODES)),$(a)))
+CUDA_ARCHS ?= $(foreach a,80 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA_CODES)),$(a)))
 CUDA_GENCODE = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_90,code=compute_90
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
 NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -I$(OUT) -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
