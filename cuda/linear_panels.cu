@@ -2,7 +2,7 @@
  *
  * A row's bits may not depend on the batch, so every output is one tree of sums, whatever the rows: K is cut into
  * slices whose length depends on K alone; a slice is one chain over k; the slices are added in their order. Two kernels
- * of each type build that tree, in linear_narrow.cu and linear_wide.cu.
+ * of each type build that tree, in linear_narrow.cu and linear_wide.cu, and one more for a single row (linear_row.cu).
  *
  * Narrow, for few rows (decode): a block has one panel, its slices side by side on warps (f32: on parts of warps).
  * Every byte of the weight is read once, straight into registers, and that is what the time goes to; the sums of the
