@@ -34,7 +34,7 @@ def test_ready_means_that_the_data_folder_works(front, engine, result):
     async def _(call):
         call.result(result)
 
-    assert front.get("/readyz").json == {"status": "ready"}
+    assert front.get("/readyz").json["status"] == "ready"
 
 
 def test_a_broken_data_folder_is_not_ready_and_says_why(front, engine):

@@ -88,6 +88,7 @@ def test_a_lost_device_costs_nothing_that_was_acknowledged(calm, tmp_path):
         s.stop()
 
 
+@pytest.mark.slow
 def test_a_request_on_a_device_that_fails_ends_with_a_clear_error(calm, tmp_path):
     s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="launch:100")
     try:
@@ -101,6 +102,7 @@ def test_a_request_on_a_device_that_fails_ends_with_a_clear_error(calm, tmp_path
         s.stop()
 
 
+@pytest.mark.slow
 def test_recordings_that_fail_change_no_text_and_lose_no_device(calm, tmp_path):
     s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="capture:1+:cudaErrorInvalidValue")
     try:

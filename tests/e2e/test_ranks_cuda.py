@@ -98,6 +98,7 @@ def test_sums_begin_before_the_backward_has_ended(summed):
         assert step.count("ncclAllReduce") > 1 and len(between) > 2, step[first:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment, why", [
     ({"ADDITIVE_EMULATOR_DEVICES": "1"}, "ranks 0 and 1 share a device"),
     ({"ADDITIVE_EMULATOR_FAULT": "group:1"}, "rank 0: NCCL: joining: unhandled system error"),
@@ -123,7 +124,7 @@ def checkpoint_of(folder):
     return saved[0]
 
 
-@pytest.mark.parametrize("how", ["is killed", "is rank 0 and fails"])
+@pytest.mark.parametrize("how", ["is killed", pytest.param("is rank 0 and fails", marks=pytest.mark.slow)])
 def test_a_run_whose_rank_is_lost_goes_on_from_its_checkpoint(path, summed, tmp_path, how):
     # A device that fails does so at a sum of its third step.
     sums = sum("scaled" in name for name in summed[2]) // STEPS  # each multiplies by its share before

@@ -36,8 +36,8 @@ static bool is_skipped(int i, bool in_bf16)
 	static const struct {
 		op_id id;
 		int first, stride;
-	} slow[] = {{OP_softmax_attention, 0, 3},     {OP_softmax_attention_grad, 5, 7},
-	            {OP_dilated_attention, 2, 3},     {OP_dilated_attention_grad, 12, 17},
+	} slow[] = {{OP_softmax_attention, 0, 3},     {OP_softmax_attention_grad, 5, 13},
+	            {OP_dilated_attention, 2, 3},     {OP_dilated_attention_grad, 12, 29},
 	            {OP_linear_attention_grad, 1, 3}, {OP_linear_cross_entropy, 1, 3},
 	            {OP_decay_merge, 0, 3},           {OP_decay_merge_grad, 2, 3},
 	            {OP_softmax_stream, 1, 3}};
