@@ -237,7 +237,8 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	mma_load<W>(value, TILE, g.v + to * a.v_row + at.head * a.dv, a.v_row, a.keys - at.first, a.dv);
 #pragma unroll 1
 	for (int n = at.head * a.group; n < (at.head + 1) * a.group; n++) {
-		drop = attention_drop(a, attention_chain(a, at.sequence, n));
+		if constexpr (drops)
+			drop = attention_drop(a, attention_chain(a, at.sequence, n));
 		if (begin < past)
 			fetch(n, begin, 0);
 		copy_commit();
@@ -269,11 +270,12 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	}
 	copy_wait<0>();
 	__syncthreads();
+	const float factor = drops ? drop.factor : 1.0f;
 	if (g.dk)
 		mma_store<W>(dk[0], {a.scale, a.scale}, key, row, g.dk + to * a.k_row + at.head * a.dh, a.k_row,
 		             a.keys - at.first, a.dh);
 	if (g.dv)
-		mma_store<W>(dv[0], {drop.factor, drop.factor}, value, row, g.dv + to * a.v_row + at.head * a.dv,
+		mma_store<W>(dv[0], {factor, factor}, value, row, g.dv + to * a.v_row + at.head * a.dv,
 		             a.v_row, a.keys - at.first, a.dv);
 }
 

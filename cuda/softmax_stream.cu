@@ -488,7 +488,7 @@ static __device__ __forceinline__ void leave(const ring_call &c, int64_t head, i
 }
 
 template <int LANES, bool PACKED, bool CODES, int Q>
-__global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 4) softmax_attend_kernel(ring_call c)
+__global__ void __launch_bounds__(WARPS *WARP, (Q == 1 ? 5 : 4) - CODES) softmax_attend_kernel(ring_call c)
 {
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
 	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
