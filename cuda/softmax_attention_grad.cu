@@ -216,6 +216,7 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	float *bias = shared_memory<float>(space_of<W>::NUMBERS);
 	const attention_place at = attention_keys_here(a, TILE);
 	attention_dropout drop = {};
+	drop.factor = 1.0f;
 	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, lane = threadIdx.x % WARP;
 	const int begin = attention_first_query(a, at.first), past = attention_end(a, min(at.first + TILE, a.keys));
 	const bool there[2] = {attention_key(a, at.key_row, first + lane / 4),
@@ -270,12 +271,11 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	}
 	copy_wait<0>();
 	__syncthreads();
-	const float factor = drops ? drop.factor : 1.0f;
 	if (g.dk)
 		mma_store<W>(dk[0], {a.scale, a.scale}, key, row, g.dk + to * a.k_row + at.head * a.dh, a.k_row,
 		             a.keys - at.first, a.dh);
 	if (g.dv)
-		mma_store<W>(dv[0], {factor, factor}, value, row, g.dv + to * a.v_row + at.head * a.dv,
+		mma_store<W>(dv[0], {drop.factor, drop.factor}, value, row, g.dv + to * a.v_row + at.head * a.dv,
 		             a.v_row, a.keys - at.first, a.dv);
 }
 
