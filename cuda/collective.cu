@@ -160,7 +160,7 @@ static status cuda_collective_find(backend *b, backend_site *out, error *err)
 	TRY(cuda_enter(c));
 	TRY(cuda_status(c, cudaGetDeviceProperties(&prop, c->device)));
 	(void)nccl.GetVersion(&version);
-	snprintf(out->library, sizeof out->library, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
+	snprintf(out->summed_by, sizeof out->summed_by, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
 	         version % 100);
 	static_assert(sizeof out->device == sizeof prop.uuid, "");
 	memcpy(out->device, &prop.uuid, sizeof out->device);

@@ -54,9 +54,9 @@ static bool object(const word *all, int count, char *how)
 static bool differ(const word *all, int count, char *how)
 {
 	for (int i = 1; i < count; i++) {
-		if (strcmp(all[i].site.library, all[0].site.library) != 0) {
+		if (strcmp(all[i].site.summed_by, all[0].site.summed_by) != 0) {
 			snprintf(how, DEVICE_SUMS_BYTES, "summed through the host: rank 0 has %s and rank %d %s",
-			         all[0].site.library, i, all[i].site.library);
+			         all[0].site.summed_by, i, all[i].site.summed_by);
 			return true;
 		}
 		for (int j = 0; j < i; j++)
@@ -90,7 +90,7 @@ static status join(ranks *r, backend *b, word *all, char *how, error *err)
 	s = mpi_ranks_gather(r, &own, sizeof own, all, err);
 	r->devices = s == STATUS_OK && !object(all, r->count, how);
 	if (r->devices)
-		snprintf(how, DEVICE_SUMS_BYTES, "summed by %s", all[0].site.library);
+		snprintf(how, DEVICE_SUMS_BYTES, "summed by %s", all[0].site.summed_by);
 	else
 		b->collective_close(b, true);
 	return s;

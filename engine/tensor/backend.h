@@ -37,7 +37,7 @@ typedef status (*backend_fused_kernel)(backend *b, const op_call *const *calls);
 
 /* A possible member of a group: equal libraries reach each other, and a device can be in it once. */
 typedef struct backend_site {
-	char library[32];         /* "NCCL 2.28.9" */
+	char summed_by[32];       /* "NCCL 2.28.9" */
 	unsigned char device[16]; /* no other device on any machine has these bytes */
 } backend_site;
 

@@ -158,7 +158,7 @@ static void behind_the_last_device_comes_the_first(void **state)
 	assert_int_equal(b->collective_find(b, &first, NULL), STATUS_OK);
 	assert_int_equal(again->collective_find(again, &other, NULL), STATUS_OK);
 	assert_memory_equal(&first, &other, sizeof first);
-	assert_non_null(strstr(first.library, "NCCL 2."));
+	assert_non_null(strstr(first.summed_by, "NCCL 2."));
 	backend_close(again);
 	backend_close(b);
 }
@@ -167,7 +167,7 @@ static void what_is_missing_is_named(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *library, *words;
+		const char *file, *words;
 	} rows[] = {{"/nowhere/libnccl.so.2", "libnccl.so.2 cannot be loaded: cannot open shared object file"},
 	            {"libm.so.6", "libnccl.so.2 is older than NCCL 2.14"},
 	            {"0", "ADDITIVE_NCCL is 0"}};
@@ -178,7 +178,7 @@ static void what_is_missing_is_named(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		backend_site site;
 		error err = ERROR_INIT;
-		setenv("ADDITIVE_NCCL", rows[i].library, 1);
+		setenv("ADDITIVE_NCCL", rows[i].file, 1);
 		assert_int_equal(b->collective_find(b, &site, &err), STATUS_UNAVAILABLE);
 		if (!strstr(error_message(&err), rows[i].words))
 			fail_msg("%s", error_message(&err));
