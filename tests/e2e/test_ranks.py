@@ -135,14 +135,20 @@ def test_a_bad_recipe_is_refused_by_the_name_of_the_field(tmp_path, ranks, field
     assert status == 1 and f"{field}:" in problem
 
 
+def continued(first, model):
+    """The recipe of a run that begins with this model, and its body."""
+    body = json.loads(first.read_text())
+    del body["additive"]["config"]
+    body["model"] = str(model)
+    path = first.with_name("second.json")
+    path.write_text(json.dumps(body))
+    return path, body
+
+
 def test_files_and_models_of_a_recipe_are_paths(tmp_path):
     first = recipe(tmp_path, steps=3)
     assert run(first, tmp_path / "first", 1)[0] == 0
-    body = json.loads(first.read_text())
-    del body["additive"]["config"]
-    body["model"] = str(tmp_path / "first" / "model")
-    second = tmp_path / "second.json"
-    second.write_text(json.dumps(body))
+    second, body = continued(first, tmp_path / "first" / "model")
     status, reports, problem = run(second, tmp_path / "second", 2)
     assert status == 0, problem
     assert losses(reports)[3] < 5.5
@@ -162,11 +168,7 @@ def test_a_run_of_several_ranks_goes_on_with_the_statistics_of_the_model_it_begi
 
     first = recipe(tmp_path, steps=3, optimizer="normalized_sgd", learning_rate=0.01)
     assert run(first, tmp_path / "first", 1)[0] == 0
-    body = json.loads(first.read_text())
-    del body["additive"]["config"]
-    body["model"] = str(tmp_path / "first" / "model")
-    second = tmp_path / "second.json"
-    second.write_text(json.dumps(body))
+    second, _ = continued(first, tmp_path / "first" / "model")
     status, _, problem = run(second, tmp_path / "second", 2)
     assert status == 0, problem
     assert (updates(tmp_path / "first"), updates(tmp_path / "second")) == ("3", "6")
