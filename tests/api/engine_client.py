@@ -202,6 +202,15 @@ class Engine:
     def wait_job(self, job, until=("succeeded", "failed", "cancelled"), seconds=PATIENCE):
         return self.wait(lambda: (lambda j: j if j["status"] in until else None)(self.call("job.get", {"id": job})), seconds)
 
+    def job_events(self, job):
+        """All events of a job, newest first, however many pages they fill."""
+        events, after, more = [], {}, True
+        while more:
+            page = self.call("job.events", {"id": job, "limit": 1000, **after})
+            events += page["data"]
+            after, more = {"after": page["last_id"]}, page["has_more"]
+        return events
+
     @staticmethod
     def wait(condition, seconds=PATIENCE):
         deadline = time.monotonic() + seconds

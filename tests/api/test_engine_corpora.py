@@ -51,7 +51,7 @@ def test_the_accuracy_of_validation_is_in_the_job_its_events_and_its_checkpoints
     job = run(engine, engine.add_file("ab" * 4000), steps=60)
     accuracy = job["additive"]["accuracy"]
     assert 0.9 < accuracy <= 1  # every other byte is the same
-    last = [e for e in engine.call("job.events", {"id": job["id"]})["data"] if "accuracy" in (e["data"] or {})][0]
+    last = [e for e in engine.job_events(job["id"]) if "accuracy" in (e["data"] or {})][0]
     assert last["data"]["accuracy"] == accuracy and f"validation accuracy={accuracy:.4f}" in last["message"]
     metrics = engine.call("job.checkpoints", {"id": job["id"]})["data"][0]["metrics"]
     assert metrics["accuracy"] == metrics["valid_mean_token_accuracy"] == accuracy

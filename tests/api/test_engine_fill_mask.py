@@ -56,7 +56,7 @@ def test_a_model_that_sees_both_sides_is_trained_to_fill_in_masks_unless_that_is
     progress, made = job["additive"], engine.call("model.get", {"id": model})["additive"]
     assert made["config"]["mask_token_id"] == MASK and made["tokenizer"] == {"type": "bytes", "vocab_size": 259}
     assert progress["accuracy"] > 0.95 and 1 < progress["perplexity"] < 1.5 and progress["bits_per_byte"] is None
-    events = [e["data"] for e in engine.call("job.events", {"id": job["id"]})["data"] if "accuracy" in (e["data"] or {})]
+    events = [e["data"] for e in engine.job_events(job["id"]) if "accuracy" in (e["data"] or {})]
     assert events and not any("preview" in e for e in events)
 
 

@@ -27,11 +27,11 @@ def flip(path, at=-9):
 
 
 def messages(engine, job):
-    return [e["message"] for e in engine.call("job.events", {"id": job, "limit": 1000})["data"]]
+    return [e["message"] for e in engine.job_events(job)]
 
 
 def metrics_steps(engine, job):
-    events = engine.call("job.events", {"id": job, "limit": 1000})["data"]
+    events = engine.job_events(job)
     return [e["data"]["step"] for e in events if e["type"] == "metrics"][::-1]
 
 

@@ -95,7 +95,7 @@ def test_a_range_test_names_a_rate_and_ends_where_the_loss_rises(engine, file):
     progress = done["additive"]
     assert done["status"] == "succeeded" and progress["step"] < 200
     assert 1e-5 < progress["suggested_learning_rate"] < 1
-    messages = [e["message"] for e in engine.call("job.events", {"id": done["id"]})["data"]]
+    messages = [e["message"] for e in engine.job_events(done["id"])]
     assert any(m.startswith("The range test ended at a rate of") for m in messages)
     e = refused(engine, "job.create", job_params(file, 20, schedule="range_test", warmup_steps=3))
     assert (e.status, e.param) == (400, "additive.warmup_steps")
@@ -103,7 +103,7 @@ def test_a_range_test_names_a_rate_and_ends_where_the_loss_rises(engine, file):
 
 def test_the_noise_of_gradients_is_among_the_metrics(engine, file):
     done = engine.wait_job(engine.call("job.create", job_params(file, 12, gradient_accumulation=4, gradient_noise=True, eval_every=1))["id"])
-    metrics = [e["data"] for e in engine.call("job.events", {"id": done["id"], "limit": 100})["data"] if e["type"] == "metrics"]
+    metrics = [e["data"] for e in engine.job_events(done["id"]) if e["type"] == "metrics"]
     assert metrics and all(m["gradient_noise"] > 0 for m in metrics if "gradient_noise" in m)
     assert any("gradient_noise" in m for m in metrics)
     e = refused(engine, "job.create", job_params(file, 20, gradient_noise=True))
@@ -120,7 +120,7 @@ def test_a_job_ends_early_with_the_best_weights_when_it_is_asked_to(engine, file
     assert checkpoints[best]["metrics"]["valid_loss"] == progress["best_valid_loss"]
     kept, last = (weights(engine, checkpoints[step]["fine_tuned_model_checkpoint"]) for step in (best, best + 8))
     assert weights(engine, done["fine_tuned_model"]) == kept != last
-    messages = [e["message"] for e in engine.call("job.events", {"id": done["id"]})["data"]]
+    messages = [e["message"] for e in engine.job_events(done["id"])]
     assert any(m.startswith(f"Stopped early, after step {best + 8} of 200") and f"step {best}, whose weights" in m for m in messages)
     for without in ({"validation_fraction": 0}, {"eval_every": 0}):
         e = refused(engine, "job.create", job_params(file, 20, patience=1, **without))
@@ -289,7 +289,7 @@ def test_a_run_that_fails_says_why(engine, file):
     done = engine.wait_job(job["id"])
     assert done["status"] == "failed" and done["fine_tuned_model"] is None and done["finished_at"]
     assert done["error"]["code"] == "invalid_request" and "not finite" in done["error"]["message"]
-    assert engine.call("job.events", {"id": job["id"]})["data"][0]["level"] == "error"
+    assert engine.job_events(job["id"])[0]["level"] == "error"
     engine.call("model.delete", {"id": "huge"})
 
 
@@ -316,7 +316,7 @@ def test_a_paused_job_continues_where_it_stopped(engine, endless):
     engine.wait(lambda: (lambda j: j if j["status"] == "running" and j["additive"]["step"] > step else None)(
         engine.call("job.get", {"id": endless})))
     assert refused(engine, "job.resume", {"id": endless}).status == 409
-    messages = [e["message"] for e in engine.call("job.events", {"id": endless, "limit": 100})["data"]]
+    messages = [e["message"] for e in engine.job_events(endless)]
     assert f"Fine-tuning job goes on from the checkpoint at step {step}" in messages
 
 
@@ -392,7 +392,7 @@ def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, eng
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done
         assert weights(e, done["fine_tuned_model"]) == expected
-        messages = [x["message"] for x in e.call("job.events", {"id": job, "limit": 200})["data"]]
+        messages = [x["message"] for x in e.job_events(job)]
         assert sum("goes on from the checkpoint" in m for m in messages) >= kills // 2
     assert daemon.stop() == 0
 

@@ -139,6 +139,6 @@ def test_sigterm_ends_streams_with_a_clear_error_and_exits_zero(own_daemon):
     with daemon.connect() as engine:
         assert engine.call("job.get", {"id": job})["status"] == "running"
         engine.wait(lambda: any("goes on from the checkpoint" in e["message"]
-                                for e in engine.call("job.events", {"id": job, "limit": 100})["data"]))
+                                for e in engine.job_events(job)))
         engine.call("job.cancel", {"id": job})
     assert daemon.stop() == 0

@@ -71,7 +71,7 @@ def test_a_job_learns_pairs_and_reports_what_became_of_targets(engine, job):
     assert progress["step"] == 6 and progress["perplexity"] > 1 and 0 < progress["accuracy"] < 1
     assert 0 <= progress["exact"] < 1
     assert progress["bits_per_byte"] is None and progress["byte_entropy"] is None
-    events = [e["data"] for e in engine.call("job.events", {"id": job["id"]})["data"] if "exact" in (e["data"] or {})]
+    events = [e["data"] for e in engine.job_events(job["id"]) if "exact" in (e["data"] or {})]
     assert {e["step"] for e in events} == {3, 6} and not any("preview" in e for e in events)
     point, = engine.call("job.checkpoints", {"id": job["id"]})["data"][:1]
     assert point["metrics"]["valid_mean_token_accuracy"] == pytest.approx(progress["accuracy"])
@@ -183,7 +183,7 @@ def test_a_job_killed_on_the_way_ends_with_the_same_weights(own_daemon, engine, 
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done
         assert weights(e, done["fine_tuned_model"]) == expected
-        assert any("goes on from the checkpoint" in x["message"] for x in e.call("job.events", {"id": job, "limit": 200})["data"])
+        assert any("goes on from the checkpoint" in x["message"] for x in e.job_events(job))
     assert daemon.stop() == 0
 
 

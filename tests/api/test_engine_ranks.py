@@ -25,7 +25,7 @@ def weights(e, job):
 
 def evaluations(e, job):
     """{step: (training loss, validation loss)}; a step that is reported twice is an error."""
-    events = [x["data"] for x in e.call("job.events", {"id": job, "limit": 1000})["data"] if x["type"] == "metrics"]
+    events = [x["data"] for x in e.job_events(job) if x["type"] == "metrics"]
     found = {d["step"]: (d["train_loss"], d["valid_loss"]) for d in events if d.get("valid_loss") is not None}
     assert len({d["step"] for d in events}) == len(events)
     return found
@@ -92,7 +92,7 @@ def test_a_job_goes_on_when_one_of_its_processes_is_killed(own_daemon, expected)
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done
         assert any("a process of the run has ended" in x["message"] for x in
-                   e.call("job.events", {"id": job, "limit": 1000})["data"])
+                   e.job_events(job))
         assert (weights(e, done), evaluations(e, job)) == expected
     assert not processes_of(daemon)
 

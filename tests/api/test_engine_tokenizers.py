@@ -49,7 +49,7 @@ def tokenize(engine, model, text, **more):
 
 
 def test_a_job_trains_the_tokenizer_it_describes_and_says_so(engine, job, model):
-    events = engine.call("job.events", {"id": job["id"], "limit": 100})["data"]
+    events = engine.job_events(job["id"])
     assert "Tokenizer trained: sentencepiece, 400 tokens" in [e["message"] for e in events]
     about = engine.call("model.get", {"id": model})["additive"]
     assert about["tokenizer"] == {"type": "sentencepiece", "vocab_size": 400} and about["config"]["vocab_size"] >= 400
@@ -205,7 +205,7 @@ def test_an_uploaded_tokenizer_is_recognised_by_its_content(engine, corpus):
         model = engine.wait_job(job["id"])["fine_tuned_model"]
         about = engine.call("model.get", {"id": model})["additive"]["tokenizer"]
         assert about["type"] == kind
-        messages = [e["message"] for e in engine.call("job.events", {"id": job["id"], "limit": 100})["data"]]
+        messages = [e["message"] for e in engine.job_events(job["id"])]
         assert f"Tokenizer of {file}: {kind}, {about['vocab_size']} tokens" in messages
 
 
