@@ -60,7 +60,8 @@ static status open_tokenizer(corpus *c, error *err)
 /* A dataset's complaint is about the file, unless it is about how it is cut. */
 static status blame(status s, error *err, const char *file)
 {
-	static const char *const ours[] = {"sequence_length", "source_length", "tokenizer", "validation_fraction"};
+	static const char *const ours[] = {"sequence_length", "source_length", "tokenizer", "validation_fraction",
+	                                   "loss_on"};
 	if (s == STATUS_OK)
 		return s;
 	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)

@@ -63,12 +63,12 @@ typedef struct dataset_options {
 	double held_back; /* share of each text's tokens that validates; 0: none */
 	/* A text is divided before a document: the last documents that hold at least the share of the tokens. */
 	bool split_documents;
-	bool completions; /* predict no token of a prompt */
+	bool completions; /* predict no token of a prompt; one of the texts has to have some */
 	bool reset_at_document;
 } dataset_options;
 
-/* valid: NULL without held_back. STATUS_INVALID (param "sequence_length", "validation_fraction"): too few tokens for a
- * block, or held_back is not in [0, 1). */
+/* valid: NULL without held_back. STATUS_INVALID (param "sequence_length", "validation_fraction", "loss_on"): too few
+ * tokens for a block, held_back is not in [0, 1), or no text has a prompt. */
 status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const dataset_text *texts, size_t n,
                     const dataset_options *o, error *err);
 /* Of a text in memory, which is plain UTF-8 or JSON lines (corpus_tokens.h). STATUS_INVALID: as dataset_make and

@@ -155,6 +155,30 @@ static status check_options(const dataset_options *o, error *err)
 	return STATUS_OK;
 }
 
+static status find_prompt(const token_cache *c, bool *found, error *err)
+{
+	unsigned char flags[SEARCH];
+	int64_t tokens = token_cache_has_documents(c) ? token_cache_tokens(c) : 0, n;
+	for (int64_t at = 0; at < tokens && !*found; at += n) {
+		n = tokens - at < SEARCH ? tokens - at : SEARCH;
+		TRY(token_cache_read(c, at, n, NULL, flags, err));
+		for (int64_t i = 0; i < n && !*found; i++)
+			*found = flags[i] & TOKEN_PROMPT;
+	}
+	return STATUS_OK;
+}
+
+/* Completions follow prompts: without any, every token would count. */
+static status check_prompts(const dataset_text *texts, size_t n, const dataset_options *o, error *err)
+{
+	bool found = !o->completions;
+	for (size_t i = 0; i < n && !found; i++)
+		TRY(find_prompt(texts[i].tokens, &found, err));
+	return found ? STATUS_OK
+	             : error_set(err, STATUS_INVALID, "loss_on",
+	                         "must be all: no line of the text has a prompt before its completion");
+}
+
 /* How many tokens of a text are for training. */
 static status divide(const dataset_text *text, const dataset_options *o, int64_t *out, error *err)
 {
@@ -219,6 +243,7 @@ status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const 
 	if (valid)
 		*valid = NULL;
 	TRY(check_options(o, err));
+	TRY(check_prompts(texts, n, o, err));
 	TRY(make(train, t, texts, n, o, false, err));
 	status s = valid && o->held_back > 0 ? make(valid, t, texts, n, o, true, err) : STATUS_OK;
 	if (s != STATUS_OK) {

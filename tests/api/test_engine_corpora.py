@@ -119,6 +119,12 @@ def test_what_is_asked_has_no_gradient_where_completions_count(engine):
     assert trained(engine, one, loss_on="completion", **options) == trained(engine, other, loss_on="completion", **options)
 
 
+def test_completions_count_only_where_a_text_has_prompts(engine):
+    for text in (TEXT, lines({"text": "a document " * 100})):
+        e = refused(engine, job_params(engine.add_file(text), loss_on="completion"))
+        assert (e.status, e.param) == (400, "additive.loss_on") and "has a prompt" in e.message
+
+
 @pytest.mark.parametrize("architecture", ["additive", "gpt2", "linear", "dilated"])
 def test_a_document_has_no_influence_on_another_where_they_are_reset(engine, architecture):
     size = {"hidden": 16, "heads": 2, "layers": 2}

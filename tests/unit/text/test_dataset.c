@@ -451,6 +451,26 @@ static void tokens_of_prompts_are_marked_where_completions_count(void **state)
 	token_cache_free(c);
 }
 
+static void completions_count_only_where_a_text_has_prompts(void **state)
+{
+	static const char *const texts[] = {"plain text", "{\"text\": \"a document\"}\n",
+	                                    "{\"prompt\": \"ab\", \"completion\": \"c\"}\n"};
+	const dataset_options o = {.length = 2, .completions = true};
+	dataset_text of[3];
+	for (int i = 0; i < 3; i++)
+		of[i] = (dataset_text){cache_of(*state, texts[i], 0), 1};
+	for (size_t n = 1; n <= 3; n++) {
+		error err = ERROR_INIT;
+		dataset *d;
+		assert_int_equal(dataset_make(&d, NULL, *state, of, n, &o, &err), n == 3 ? STATUS_OK : STATUS_INVALID);
+		assert_string_equal(err.param, n == 3 ? "" : "loss_on");
+		assert_true((d != NULL) == (n == 3));
+		dataset_free(d);
+	}
+	for (int i = 0; i < 3; i++)
+		token_cache_free(of[i].tokens);
+}
+
 /* Of plain text; jansson's parser reports some failed allocations as syntax errors. */
 static void every_allocation_may_fail(void **state)
 {
@@ -498,6 +518,7 @@ int main(void)
 	    cmocka_unit_test(documents_are_not_divided_by_a_split_that_spares_them),
 	    cmocka_unit_test(blocks_that_are_reset_hold_one_document_each),
 	    cmocka_unit_test(tokens_of_prompts_are_marked_where_completions_count),
+	    cmocka_unit_test(completions_count_only_where_a_text_has_prompts),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);
