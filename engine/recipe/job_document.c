@@ -40,6 +40,8 @@ static double eta(const train_progress *p)
 
 /* A member of the ledger's row alone. */
 #define DEVICE_FAILURES "device_failures"
+/* What the job was created with; a member of `additive` in what clients see. */
+#define RECIPE "recipe"
 
 /* Add what the objective measures to an object (taken over); NULL when out of memory. */
 static json_t *with_metrics(json_t *object, const train_progress *p)
@@ -81,7 +83,7 @@ static json_t *hyperparameters(const job_request *r)
 	                 r->options.learning_rate / r->base_rate);
 }
 
-json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout)
+json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout)
 {
 	train_progress none = {.total_steps = r->options.max_steps,
 	                       .train_loss = NAN,
@@ -94,24 +96,30 @@ json_t *job_document_new(const char *id, const json_t *params, const job_request
 	json_t *metadata = json_object_get(params, "metadata");
 	return json_pack(
 	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
-	    "s:O?, s:[], s:o, s:o}",
+	    "s:O?, s:[], s:o, s:o, s:O}",
 	    "id", id, "object", JOB_DOCUMENT_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "model",
 	    json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status", "queued",
 	    "hyperparameters", hyperparameters(r), "method", "type", "supervised", "supervised", "hyperparameters",
 	    hyperparameters(r), "training_file", r->training[0].id, "validation_file",
 	    r->validation[0] ? r->validation : NULL, "result_files", "trained_tokens", "seed",
 	    (json_int_t)r->options.seed, "error", "estimated_finish", "metadata", metadata, "integrations", "additive",
-	    progress_object(&none), "request", job_request_write(r, holdout));
+	    progress_object(&none), "request", job_request_write(r, holdout), RECIPE, params);
 }
 
 json_t *job_document_public(const json_t *job)
 {
-	json_t *copy = json_copy((json_t *)(uintptr_t)job);
-	if (copy) {
-		json_object_del(copy, "request");
-		json_object_del(copy, "damaged");
-		json_object_del(copy, DEVICE_FAILURES);
+	json_t *copy = json_copy((json_t *)(uintptr_t)job), *additive = json_copy(json_object_get(job, "additive"));
+	json_t *recipe = json_object_get(job, RECIPE);
+	if (json_object_set(additive, RECIPE, recipe ? recipe : json_null()) != 0 ||
+	    json_object_set(copy, "additive", additive) != 0) {
+		json_decref(copy);
+		copy = NULL;
 	}
+	json_decref(additive);
+	json_object_del(copy, "request");
+	json_object_del(copy, RECIPE);
+	json_object_del(copy, "damaged");
+	json_object_del(copy, DEVICE_FAILURES);
 	return copy;
 }
 

@@ -19,9 +19,9 @@ const char *job_document_text(const json_t *document, const char *key);
 enum { JOB_ID_DIGITS = 24 };
 void job_document_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);
 
-/* New references; NULL when out of memory. */
-json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout);
-/* Without what is ours. */
+/* New references; NULL when out of memory. params: kept as they are, as the job's recipe. */
+json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout);
+/* As clients see it: without what is the engine's, with the recipe (null: of a job made before recipes were kept) in `additive`. */
 json_t *job_document_public(const json_t *job);
 json_t *job_document_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* preview: put into the data of an evaluation; borrowed, or NULL. */

@@ -360,6 +360,25 @@ def test_requests_are_served_while_a_job_trains(engine, endless):
         engine.wait(lambda: engine.call("job.get", {"id": endless})["additive"]["step"] > before)
 
 
+# --- recipes -------------------------------------------------------------------------------
+
+def test_a_job_shows_the_recipe_that_makes_it_once_more(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        asked = {**job_params(e.add_file(TEXT), 12, warmup_steps=2), "metadata": {"a": "ä"}}
+        job = e.call("job.create", {**asked, "idempotency_key": "once"})
+        assert job["additive"]["recipe"] == asked
+        done = e.wait_job(job["id"])
+        assert done["additive"]["recipe"] == asked and e.call("job.list")["data"] == [done]
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as e:
+        recipe = e.call("job.get", {"id": job["id"]})["additive"]["recipe"]
+        assert recipe == asked
+        again = e.wait_job(e.call("job.create", recipe)["id"])
+        assert weights(e, again["fine_tuned_model"]) == weights(e, done["fine_tuned_model"])
+
+
 # --- kill -9 -------------------------------------------------------------------------------
 
 def resumable(file, steps, architecture):

@@ -36,6 +36,7 @@ class File(_File, total=False):
 
 
 class Progress(TypedDict, total=False):
+    recipe: dict[str, Any] | None
     step: int | None
     total_steps: int | None
     tokens_per_second: float | None
