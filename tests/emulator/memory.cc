@@ -99,6 +99,7 @@ cudaError_t memory_allocate(void **out, size_t bytes)
 		return cudaErrorMemoryAllocation;
 	}
 	unsigned char *base = (unsigned char *)next_address + span - counted;
+	(void)madvise((void *)next_address, span, MADV_HUGEPAGE); /* fewer pages to open and close */
 	memset((void *)next_address, 0xff, span);
 	if (!is_open)
 		(void)mprotect((void *)next_address, span, PROT_NONE);
