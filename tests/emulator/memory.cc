@@ -8,11 +8,14 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <unordered_set>
+
 namespace emulator {
 
 enum : size_t { RESERVED = (size_t)4 << 40, PAGE = 4096, TOTAL_MIB = 8 << 10 };
 
 static std::map<uintptr_t, allocation> allocations; /* by base; those freed too */
+static std::unordered_set<allocation *> live;       /* of them */
 static uintptr_t reserved, next_address;
 static size_t taken;
 static size_t pooled, pool_used; /* bytes, of those taken, that the pool keeps and that its allocations have */
@@ -68,6 +71,21 @@ static size_t whole(size_t bytes)
 	return (bytes + 255) / 256 * 256;
 }
 
+static void add(unsigned char *base, size_t bytes, bool mapped)
+{
+	allocation *a = &allocations[(uintptr_t)base];
+	*a = {base, bytes, true, mapped, nullptr};
+	live.insert(a);
+}
+
+static void remove(allocation *a)
+{
+	shadow_free(a->marks);
+	a->marks = nullptr;
+	a->live = false;
+	live.erase(a);
+}
+
 cudaError_t memory_allocate(void **out, size_t bytes)
 {
 	*out = nullptr;
@@ -81,11 +99,12 @@ cudaError_t memory_allocate(void **out, size_t bytes)
 		return cudaErrorMemoryAllocation;
 	}
 	unsigned char *base = (unsigned char *)next_address + span - counted;
+	(void)madvise((void *)next_address, span, MADV_HUGEPAGE); /* fewer pages to open and close */
 	memset((void *)next_address, 0xff, span);
 	if (!is_open)
 		(void)mprotect((void *)next_address, span, PROT_NONE);
 	next_address += span + PAGE;
-	allocations[(uintptr_t)base] = {base, bytes, true, false, nullptr};
+	add(base, bytes, false);
 	*out = base;
 	return cudaSuccess;
 }
@@ -95,9 +114,7 @@ static void forget(allocation *a)
 {
 	(void)mmap(first_page(*a), page_bytes(*a), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	memory_take(-(long long)whole(a->bytes));
-	shadow_free(a->marks);
-	a->marks = nullptr;
-	a->live = false;
+	remove(a);
 }
 
 cudaError_t memory_free(void *at)
@@ -153,25 +170,22 @@ void memory_forget_all()
 
 void memory_forget_marks()
 {
-	for (auto &a : allocations) {
-		shadow_free(a.second.marks);
-		a.second.marks = nullptr;
+	for (allocation *a : live) {
+		shadow_free(a->marks);
+		a->marks = nullptr;
 	}
 }
 
 void memory_add(void *at, size_t bytes)
 {
-	allocations[(uintptr_t)at] = {(unsigned char *)at, bytes, true, true, nullptr};
+	add((unsigned char *)at, bytes, true);
 	if (!is_open)
 		(void)mprotect(at, bytes, PROT_NONE);
 }
 
 void memory_remove(void *at)
 {
-	auto a = allocations.find((uintptr_t)at);
-	shadow_free(a->second.marks);
-	a->second.marks = nullptr;
-	a->second.live = false;
+	remove(&allocations.find((uintptr_t)at)->second);
 }
 
 allocation *memory_find(const void *at)
@@ -198,21 +212,17 @@ void memory_open(bool open)
 	if (open == is_open)
 		return;
 	is_open = open;
-	for (auto &a : allocations)
-		if (a.second.live)
-			(void)mprotect(first_page(a.second), page_bytes(a.second), open ? PROT_READ | PROT_WRITE : PROT_NONE);
+	for (const allocation *a : live)
+		(void)mprotect(first_page(*a), page_bytes(*a), open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 void memory_report_leaks()
 {
-	size_t count = 0, bytes = 0;
-	for (const auto &a : allocations)
-		if (a.second.live) {
-			count++;
-			bytes += a.second.bytes;
-		}
-	if (count > 0)
-		fail("%zu allocations of %zu bytes were never freed", count, bytes);
+	size_t bytes = 0;
+	for (const allocation *a : live)
+		bytes += a->bytes;
+	if (!live.empty())
+		fail("%zu allocations of %zu bytes were never freed", live.size(), bytes);
 }
 
 } // namespace emulator

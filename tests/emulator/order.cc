@@ -93,7 +93,9 @@ void order_barrier(block *b)
 			b->known.add(f.known);
 		if (!f.pending.empty())
 			b->pending.add(f.pending);
-		f.known = f.pending = f.fenced = {};
+		for (knowledge *k : {&f.known, &f.pending, &f.fenced})
+			if (!k->empty())
+				*k = {};
 	}
 	if (fenced)
 		b->fenced.blocks[b->number] = present;

@@ -450,7 +450,8 @@ static void neighbours_in_one_kernel_give_the_same_bits(void **state)
 		const int at = i % 9, t = i / 9 % TYPES, f = i / 9 / TYPES;
 		const int64_t *width = widths[(at + f) % 4];
 		const sizes s = {types[t], rows[at], width[0], width[1], (at + f) % 3};
-		compare_form(*state, &forms[f], &s, is_small(&s) || !forms[f].norm ? 1 : 0);
+		if (!is_left_out(*state, i, 5))
+			compare_form(*state, &forms[f], &s, is_small(&s) || !forms[f].norm ? 1 : 0);
 	}
 }
 
@@ -482,6 +483,8 @@ static void many_rows_of_products_of_one_x_are_one_kernel(void **state)
 	for (int f = 0; f < FORMS; f++)
 		for (int i = 0; i < 3 * TYPES && forms[f].products > 1; i++) {
 			sizes s = shapes[i / TYPES];
+			if (is_left_out(*state, i + f, 4))
+				continue;
 			s.type = types[i % TYPES];
 			s.biased = i % 2;
 			compare_form(*state, &forms[f], &s, 1 + forms[f].norm);

@@ -161,8 +161,8 @@ static void bf16_is_the_reference_but_for_rounding(void **state)
 	char text[96];
 	for (int i = 0; i < SIZES + BEYOND; i++) {
 		sizes s = each_size(i);
-		if (s.masked && s.length < 3)
-			continue; /* all of it may be masked: nothing to measure with */
+		if (is_left_out(device, i + 5, 7) || (s.masked && s.length < 3))
+			continue; /* of short ones all may be masked: nothing to measure with */
 		attended want = attend(narrow, s, DTYPE_BF16), got = attend(device, s, DTYPE_BF16);
 		text_of(s, text);
 		failed += !compare_close(text, got.log_normalizer, want.log_normalizer, want.m_count, 1e-5, 1e-5);
@@ -179,7 +179,7 @@ static void two_runs_have_the_same_bits(void **state)
 	(void)state;
 	for (int i = 0; i < 2 * BEYOND; i++) {
 		dtype type = i % 2 ? DTYPE_BF16 : DTYPE_F32;
-		if (is_left_out(device, i, 3))
+		if (is_left_out(device, i, 5))
 			continue;
 		attended a = attend(device, beyond[i / 2], type), b = attend(device, beyond[i / 2], type);
 		assert_true(compare_same("y", a.y, b.y, a.y_count));
