@@ -356,9 +356,9 @@ FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
 # Of unit programs those that tests/e2e/test_gpu_harness.py runs.
 pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/api tests/e2e tests/faults
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/faults
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/faults
 # Unit programs that leave cases out unless ADDITIVE_ALL_CASES is set.
 ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out tests/unit/cuda/test_*.c))
 test-slow:
