@@ -26,8 +26,12 @@
  * thousand or a million. Waiting for the tile before, at every tile, would take 98 chains; three phases (aggregates,
  * their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
  *
- * Blocks take their tile from a counter, tile index slowest, so a block waits only for blocks that run already. Flags
- * and counter are cleared before each launch, by the same stream.
+ * Blocks take tiles in the order of blockIdx, tile index slowest, so a block waits only for blocks of lower index. A
+ * device starts the blocks of a one-dimensional grid in that order: CUDA does not promise it, but single-pass scans
+ * such as CUB's DeviceScan rely on it, and so does this. So those blocks have ended or are resident, and none of them
+ * waits for a later one, whatever other streams run beside them.
+ *
+ * Flags are cleared before each launch, by the same stream.
  *
  * Bytes: every row once from memory, near; windows read it a second time, far, from L2: chains are worked on in waves,
  * so many at a time as have their windows there. A tile writes an aggregate of 4 (width + 2) bytes.
@@ -66,7 +70,7 @@ typedef struct additive_cut {
 	bool global;
 	bool waits;           /* do tiles need each other? */
 	float *sums;          /* [chains, count + supers, width + 2]: vector, top, sum */
-	unsigned *flags;      /* [chains, count + supers], then the ticket */
+	unsigned *flags;      /* [chains, count + supers] */
 } additive_cut;
 
 static inline int64_t additive_chains(const additive_cut *c)
@@ -139,7 +143,7 @@ static inline size_t additive_sums_bytes(const additive_cut *c, int width)
 }
 static inline size_t additive_flags_bytes(const additive_cut *c)
 {
-	return c->waits ? ((size_t)(additive_entries(c) + 1) * sizeof(unsigned) + 63) / 64 * 64 : 0;
+	return ((size_t)additive_entries(c) * sizeof(unsigned) + 63) / 64 * 64;
 }
 static inline size_t additive_cut_bytes(const additive_cut *c, int width)
 {
@@ -422,13 +426,12 @@ __device__ __forceinline__ void additive_exchange(const additive_cut &c, additiv
 /* One thread's work: it is a hundred instructions. */
 __device__ __forceinline__ additive_place additive_place_of(const additive_cut &c)
 {
-	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks);
-	const unsigned ticket = c.waits ? atomicAdd(c.flags + (int64_t)chains * (c.count + c.supers), 1u) : blockIdx.x;
-	const unsigned whole = (unsigned)c.wave * (unsigned)c.count, first = ticket / whole * (unsigned)c.wave;
+	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks), index = blockIdx.x;
+	const unsigned whole = (unsigned)c.wave * (unsigned)c.count, first = index / whole * (unsigned)c.wave;
 	const unsigned wave = chains - first < (unsigned)c.wave ? chains - first : (unsigned)c.wave;
-	const unsigned chain = first + ticket % whole % wave;
+	const unsigned chain = first + index % whole % wave;
 	additive_place p;
-	p.t = (int)(ticket % whole / wave);
+	p.t = (int)(index % whole / wave);
 	p.chain = chain;
 	p.chunk = (int)(chain % c.chunks);
 	p.head = (int)(chain / c.chunks % c.heads);
