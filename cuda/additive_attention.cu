@@ -157,7 +157,7 @@ size_t cuda_additive_attention_scratch(const backend *, const op_call *call)
 	(void)additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
 		typedef std::remove_pointer_t<decltype(lanes)> C;
 		additive_cut c = forward_cut<C>(call);
-		bytes = additive_cut_bytes(&c, C::WIDTH) + given_bytes(call, &c);
+		bytes = given_bytes(call, &c);
 		return STATUS_OK;
 	});
 	return bytes;
@@ -179,12 +179,12 @@ template <class C> static status forward_run(backend *b, const op_call *call)
 		return STATUS_OK;
 	if (f.cut.chunks > 1) {
 		int64_t rows = shape_rows(call->in[0].shape);
-		float *given = (float *)((char *)call->scratch + additive_cut_bytes(&f.cut, C::WIDTH));
+		float *given = (float *)call->scratch;
 		f.given = given;
 		TRY(cuda_launch(b, scores_kernel<T>, cuda_blocks(b, rows * f.cut.heads, ADDITIVE_WARPS),
 		                ADDITIVE_THREADS, 0, given, f.x, f.w, rows, f.cut.heads, f.cut.dh, f.scale));
 	}
-	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
+	TRY(additive_prepare(b, &f.cut, C::WIDTH));
 	const unsigned blocks = cuda_extent(additive_chains(&f.cut) * f.cut.count);
 	if (f.cut.global)
 		return cuda_launch(b, forward_kernel<C, false>, blocks, ADDITIVE_THREADS,

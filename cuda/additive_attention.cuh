@@ -31,7 +31,12 @@
  * such as CUB's DeviceScan rely on it, and so does this. So those blocks have ended or are resident, and none of them
  * waits for a later one, whatever other streams run beside them.
  *
- * Flags are cleared before each launch, by the same stream.
+ * What is published are words of 8 bytes, each a float and the number of the launch, which are written and read whole:
+ * a reader waits until a word has its launch's number. So there are neither flags nor fences, whoever has the number
+ * has the float, and nothing is cleared between launches. The words are the backend's (cuda_exchange), whatever shape
+ * the launch before had: they only ever hold floats with numbers of launches before. Of the number, blocks of the launch
+ * read it as they begin; the last of them to do so counts it up, which no block of this launch sees. Launches of a
+ * backend follow each other, so a replayed recording counts like any other work.
  *
  * Bytes: every row once from memory, near; windows read it a second time, far, from L2: chains are worked on in waves,
  * so many at a time as have their windows there. A tile writes an aggregate of 4 (width + 2) bytes.
@@ -69,8 +74,8 @@ typedef struct additive_cut {
 	int wave;        /* chains worked on at a time */
 	bool global;
 	bool waits;           /* do tiles need each other? */
-	float *sums;          /* [chains, count + supers, width + 2]: vector, top, sum */
-	unsigned *flags;      /* [chains, count + supers] */
+	exchange_word *begun; /* launches before << 32 | blocks of this one that have begun */
+	exchange_word *sums;  /* [chains, count + supers, width + 2]: vector, top, sum */
 } additive_cut;
 
 static inline int64_t additive_chains(const additive_cut *c)
@@ -137,28 +142,19 @@ static inline int64_t additive_entries(const additive_cut *c)
 {
 	return c->waits ? additive_chains(c) * (c->count + c->supers) : 0;
 }
-static inline size_t additive_sums_bytes(const additive_cut *c, int width)
-{
-	return ((size_t)additive_entries(c) * (size_t)(width + 2) * sizeof(float) + 63) / 64 * 64;
-}
-static inline size_t additive_flags_bytes(const additive_cut *c)
-{
-	return ((size_t)additive_entries(c) * sizeof(unsigned) + 63) / 64 * 64;
-}
-static inline size_t additive_cut_bytes(const additive_cut *c, int width)
-{
-	return additive_sums_bytes(c, width) + additive_flags_bytes(c);
-}
 
-/* Give the cut its memory at `at`, flags cleared. */
-static inline status additive_prepare(backend *b, additive_cut *c, int width, void *at)
+/* Give the cut its words. Errors: those of cuda_exchange. */
+static inline status additive_prepare(backend *b, additive_cut *c, int width)
 {
+	enum { HEAD = 8 }; /* words: the count has 64 bytes of its own */
 	if (!c->waits)
 		return STATUS_OK;
-	c->sums = (float *)at;
-	c->flags = (unsigned *)((char *)at + additive_sums_bytes(c, width));
-	cuda_of(b)->after_kernel = false;
-	return cuda_status(cuda_of(b), cudaMemsetAsync(c->flags, 0, additive_flags_bytes(c), cuda_of(b)->stream));
+	void *at;
+	const size_t words = HEAD + (size_t)additive_entries(c) * (size_t)(width + 2);
+	TRY(cuda_exchange(cuda_of(b), words * sizeof(exchange_word), &at));
+	c->begun = (exchange_word *)at;
+	c->sums = c->begun + HEAD;
+	return STATUS_OK;
 }
 
 /* --- shared memory ---------------------------------------------------------------------------- */
@@ -187,7 +183,8 @@ template <int WIDTH> struct __align__(16) additive_shared {
 	additive_board<WIDTH> near, far;
 	additive_entry<WIDTH> own, before; /* of the tile; before(t) */
 	float slice[ADDITIVE_THREADS], factor[WARP], keep;
-	const float *entry[WARP];
+	unsigned number; /* of the launch */
+	const exchange_word *entry[WARP];
 	additive_place place;
 };
 
@@ -295,25 +292,49 @@ __device__ __forceinline__ void additive_merge_warps(additive_aggregate<C::E> &a
 
 /* --- between tiles ------------------------------------------------------------------------------------ */
 
+/* The launch's number, never 0: to one thread of each block, once. */
+__device__ __forceinline__ unsigned additive_number(const additive_cut &c)
+{
+	const exchange_word begun = atomicAdd(c.begun, 1ull);
+	if ((unsigned)begun == gridDim.x - 1) /* every block has it */
+		atomicAdd(c.begun, (1ull << 32) - gridDim.x);
+	return (unsigned)(begun >> 32) + 1;
+}
+
+__device__ __forceinline__ exchange_word additive_word(float x, unsigned number)
+{
+	return (exchange_word)number << 32 | __float_as_uint(x);
+}
+/* The float of the word at `at`, which has been read as `word`: waits for it if that is of another launch. */
+__device__ __forceinline__ float additive_arrived(const exchange_word *at, exchange_word word, unsigned number)
+{
+	enum { NAP = 20 }; /* ns, between trips to L2 of some hundreds */
+	while ((unsigned)(word >> 32) != number) {
+		__nanosleep(NAP);
+		word = load_relaxed(at);
+	}
+	return __uint_as_float((unsigned)word);
+}
+
 /* Publish before ⊕ own (`inclusive`) or own as an entry of the chain. */
 template <int WIDTH>
 __device__ __forceinline__ void additive_publish(const additive_cut &c, const additive_shared<WIDTH> *s, int64_t entry,
                                                  bool inclusive)
 {
 	const int channel = threadIdx.x;
-	float *to = c.sums + entry * (WIDTH + 2);
-	if (channel < WIDTH) {
-		float top = inclusive ? fmaxf(s->own.top, s->before.top) : s->own.top;
-		float own = additive_exp(s->own.top - top), before = inclusive ? additive_exp(s->before.top - top) : 0.0f;
-		to[channel] = own * s->own.vector[channel] + (inclusive ? before * s->before.vector[channel] : 0.0f);
-		if (channel == 0) {
-			to[WIDTH] = top;
-			to[WIDTH + 1] = own * s->own.sum + (inclusive ? before * s->before.sum : 0.0f);
-		}
+	exchange_word *to = c.sums + entry * (WIDTH + 2);
+	if (channel >= WIDTH)
+		return;
+	const float top = inclusive ? fmaxf(s->own.top, s->before.top) : s->own.top;
+	const float own = additive_exp(s->own.top - top), before = inclusive ? additive_exp(s->before.top - top) : 0.0f;
+	auto put = [&](int i, float x, float its) {
+		store_relaxed(to + i, additive_word(own * x + (inclusive ? before * its : 0.0f), s->number));
+	};
+	put(channel, s->own.vector[channel], s->before.vector[channel]);
+	if (channel == 0) {
+		store_relaxed(to + WIDTH, additive_word(top, s->number));
+		put(WIDTH + 1, s->own.sum, s->before.sum);
 	}
-	__syncthreads();
-	if (threadIdx.x == 0)
-		store_release(c.flags + entry, 1);
 }
 
 /* Entries of a chain, in this order: tiles, supers, tiles. */
@@ -347,54 +368,73 @@ __device__ __forceinline__ int64_t additive_entry_of(const additive_cut &c, int6
 	return base + p.tail_first + i - p.supers;
 }
 
-/* s->before := the entries of the span, waited for, folded WARP at a time in order. */
+/* One warp, a lane an entry: tops and sums of s->entry, waited for; s->before has theirs too, the `first` time theirs
+ * alone, and s->factor and s->keep say what vectors weigh then. */
+template <int WIDTH>
+__device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool first, bool there, unsigned number)
+{
+	const int lane = threadIdx.x % WARP;
+	const float old_top = first ? STREAM_EMPTY : s->before.top, old_sum = first ? 0.0f : s->before.sum;
+	float top = STREAM_EMPTY, sum = 0;
+	if (there) {
+		const exchange_word *at = s->entry[lane] + WIDTH, words[2] = {load_relaxed(at), load_relaxed(at + 1)};
+		top = additive_arrived(at, words[0], number);
+		sum = additive_arrived(at + 1, words[1], number);
+	}
+	const float all = fmaxf(warp_max(top), old_top), keep = additive_exp(old_top - all);
+	const float factor = there ? additive_exp(top - all) : 0.0f;
+	s->factor[lane] = factor;
+	sum = warp_sum(factor * sum);
+	__syncwarp(); /* all lanes have read s->before; a shuffle orders no memory */
+	if (lane == 0) {
+		s->keep = keep;
+		s->before.top = all;
+		s->before.sum = keep * old_sum + sum;
+	}
+}
+
+/* s->before := the entries of the span, waited for, folded WARP at a time in order. A thread asks for its channel of
+ * entries before one warp waits for their tops and sums: of entries that are there all comes in one trip to L2. */
 template <int WIDTH>
 __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                 const additive_span &p)
 {
+	enum { SLICES = ADDITIVE_THREADS / WIDTH, MINE = WARP / SLICES, PART = MINE <= 8 ? (int)MINE : 4 };
 	const int count = p.head + p.supers + p.tail, lane = threadIdx.x % WARP;
-	const int channel = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH, slices = ADDITIVE_THREADS / WIDTH;
-	if (threadIdx.x < WIDTH)
-		s->before.vector[channel] = 0;
-	if (threadIdx.x == 0) {
-		s->before.top = STREAM_EMPTY;
-		s->before.sum = 0;
-	}
-	__syncthreads();
-	for (int base = 0; base < count; base += WARP) {
+	const int channel = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH;
+	const unsigned number = s->number;
+	for (int base = 0; base == 0 || base < count; base += WARP) {
 		const int here = count - base < WARP ? count - base : WARP;
-		if (threadIdx.x < WARP) {
-			float top = STREAM_EMPTY, sum = 0;
-			if (lane < here) {
-				const int64_t entry = additive_entry_of(c, chain, p, base + lane);
-				const float *at = c.sums + entry * (WIDTH + 2);
-				while (!load_acquire(c.flags + entry))
-					;
-				top = __ldcg(at + WIDTH);
-				sum = __ldcg(at + WIDTH + 1);
-				s->entry[lane] = at;
-			}
-			const float all = fmaxf(warp_max(top), s->before.top), keep = additive_exp(s->before.top - all);
-			const float factor = lane < here ? additive_exp(top - all) : 0.0f;
-			s->factor[lane] = factor;
-			sum = warp_sum(factor * sum);
-			__syncwarp(); /* all lanes have read before.top; a shuffle orders no memory */
-			if (lane == 0) {
-				s->keep = keep;
-				s->before.top = all;
-				s->before.sum = keep * s->before.sum + sum;
-			}
-		}
+		if ((int)threadIdx.x < here)
+			s->entry[lane] = c.sums + additive_entry_of(c, chain, p, base + lane) * (WIDTH + 2);
 		__syncthreads();
 		float vector = 0;
-#pragma unroll 4
-		for (int i = first; i < here; i += slices)
-			vector += s->factor[i] * __ldcg(s->entry[i] + channel);
+#pragma unroll
+		for (int part = 0; part < MINE; part += PART) {
+			exchange_word word[PART];
+#pragma unroll
+			for (int i = 0; i < PART; i++) {
+				const int e = first + (part + i) * SLICES;
+				word[i] = e < here ? load_relaxed(s->entry[e] + channel) : 0;
+			}
+			if (part == 0) {
+				if (threadIdx.x < WARP)
+					additive_weigh(s, base == 0, lane < here, number);
+				__syncthreads();
+			}
+#pragma unroll
+			for (int i = 0; i < PART; i++) {
+				const int e = first + (part + i) * SLICES;
+				if (e < here)
+					vector += s->factor[e] * additive_arrived(s->entry[e] + channel, word[i], number);
+			}
+		}
 		s->slice[threadIdx.x] = vector;
 		__syncthreads();
 		if (threadIdx.x < WIDTH) {
-			float sum = s->keep * s->before.vector[channel];
-			for (int q = 0; q < slices; q++)
+			float sum = base == 0 ? 0.0f : s->keep * s->before.vector[channel];
+#pragma unroll
+			for (int q = 0; q < SLICES; q++)
 				sum += s->slice[q * WIDTH + channel];
 			s->before.vector[channel] = sum;
 		}
@@ -517,6 +557,8 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 		work.template fetch<true>(far, far_there);
 		copy_commit();
 	}
+	if (c.waits && threadIdx.x == 0)
+		s->number = additive_number(c); /* while the rows come */
 	copy_wait<W::WINDOW>();
 
 	/* Of the group: what leaves it to the right, since its last border; then what lies before it. */

@@ -291,7 +291,7 @@ static backward_call<typename C::T> backward_memory(const op_call *call, size_t 
 	f.cut = additive_cut_of(call, C::GROUPS * backward<C, false>::R, 4);
 	if (!f.cut.global)
 		f.cut = additive_cut_of(call, C::GROUPS * backward<C, true>::R, 4);
-	*bytes = additive_cut_bytes(&f.cut, C::WIDTH);
+	*bytes = 0;
 	*n_parts = f.cut.chunks > 1 ? additive_parts(rows, TOKENS) : f.cut.batch * f.cut.count;
 	if (call->out[1].data)
 		f.parts = take(*n_parts * d);
@@ -339,7 +339,7 @@ template <class C> static status backward_run(backend *b, const op_call *call)
 	if (pieces)
 		TRY(cuda_launch(b, dots_kernel<T>, cuda_blocks(b, rows * f.cut.heads, ADDITIVE_WARPS),
 		                ADDITIVE_THREADS, 0, f, rows));
-	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
+	TRY(additive_prepare(b, &f.cut, C::WIDTH));
 	const unsigned blocks = cuda_extent(additive_chains(&f.cut) * f.cut.count);
 	if (f.cut.global)
 		TRY(cuda_launch(b, backward_kernel<C, false>, blocks, ADDITIVE_THREADS,
