@@ -16,34 +16,36 @@
  *           far                before             near    ^now      near tokens up to u
  *
  * Both scans of a tile are: rows of a group in registers, groups of a warp by shuffles, warps through shared memory.
+ * What is a number per row, score, top, sum and weights, one lane computes for the group (additive_held).
  *
  * Between tiles. Merging is not associative in floats, so a look-back that folds whatever it finds published would
  * differ from run to run. Here the shape is fixed. A tile publishes its own aggregate before it waits for another;
  * SUPER tiles in a row are a super, published by its last tile: global, all of the chain up to there (the super before
  * and the tiles of this one); windowed, those tiles alone. before(t) is folded from at most SUPER entries (global), in
- * one order. So a chain waits serially once per SUPER tiles. By estimate a wait is two trips to L2, 1.5 µs, in which
- * 4.3 TB/s move 98 tiles of 256 tokens of dh 64 in bf16 (64 kB, in and out): from 4 chains on that is hidden, be N a
- * thousand or a million. Waiting for the tile before, at every tile, would take 98 chains; three phases (aggregates,
- * their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
+ * one order. So a chain waits serially once per SUPER tiles. By estimate a wait is a store and a load that meet in L2,
+ * 0.7 µs, in which 4.3 TB/s move 46 tiles of 256 tokens of dh 64 in bf16 (64 kB, in and out): from 2 chains on that is
+ * hidden, be N a thousand or a million. Waiting for the tile before, at every tile, would take 46 chains; three phases
+ * (aggregates, their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
  *
  * Blocks take tiles in the order of blockIdx, tile index slowest, so a block waits only for blocks of lower index. A
  * device starts the blocks of a one-dimensional grid in that order: CUDA does not promise it, but single-pass scans
- * such as CUB's DeviceScan rely on it, and so does this. So those blocks have ended or are resident, and none of them
- * waits for a later one, whatever other streams run beside them.
+ * such as CUB's DeviceScan rely on it. So each block that is waited for has ended or is resident, and waits itself for
+ * lower ones alone: the lowest that has not ended never waits, whatever other streams run beside.
  *
- * What is published are words of 8 bytes, each a float and the number of the launch, which are written and read whole:
- * a reader waits until a word has its launch's number. So there are neither flags nor fences, whoever has the number
- * has the float, and nothing is cleared between launches. The words are the backend's (cuda_exchange), whatever shape
- * the launch before had: they only ever hold floats with numbers of launches before. Of the number, blocks of the launch
- * read it as they begin; the last of them to do so counts it up, which no block of this launch sees. Launches of a
- * backend follow each other, so a replayed recording counts like any other work.
+ * A word that is published is 8 bytes, a float and the number of the launch, written and read whole: a reader asks again
+ * until the word has its launch's number, and then has the float. So there are no flags and no fences, and nothing is
+ * cleared before a launch. The words are the backend's (cuda_exchange). Launches of other shapes lay them out otherwise,
+ * but whatever they left are floats with numbers of earlier launches. The number is read from the device: each block
+ * counts itself as it begins, and the last one to do so raises the number, for the next launch. Launches of a backend
+ * follow each other, and none begins early, so work that is replayed from a recording counts like any other.
  *
  * Bytes: every row once from memory, near; windows read it a second time, far, from L2: chains are worked on in waves,
- * so many at a time as have their windows there. A tile writes an aggregate of 4 (width + 2) bytes.
+ * so many at a time as have their windows there. A tile writes an aggregate of 8 (width + 2) bytes; a global one reads
+ * 16 of them on average, from L2.
  *
  * A tile's rows are asked for all at once, into shared memory, each by the thread that will read it. So registers hold
- * sums alone, three or four blocks fit a processor where there is no far side, and some have bytes in flight while
- * others compute or wait. */
+ * sums alone, three or four blocks fit a processor, and some have bytes in flight while others compute or wait. A block
+ * that asks for its next tile's rows before it waits would need a second stage: BENCHMARKS.md counts what that brings. */
 #ifndef CUDA_ADDITIVE_ATTENTION_CUH
 #define CUDA_ADDITIVE_ATTENTION_CUH
 
@@ -395,11 +397,11 @@ __device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool f
 
 /* s->before := the entries of the span, waited for, folded WARP at a time in order. A thread asks for its channel of
  * entries before one warp waits for their tops and sums: of entries that are there all comes in one trip to L2. */
-template <int WIDTH>
+template <int AHEAD, int WIDTH>
 __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                 const additive_span &p)
 {
-	enum { SLICES = ADDITIVE_THREADS / WIDTH, MINE = WARP / SLICES, PART = MINE <= 8 ? (int)MINE : 4 };
+	enum { SLICES = ADDITIVE_THREADS / WIDTH, MINE = WARP / SLICES, PART = MINE <= AHEAD ? (int)MINE : 4 };
 	const int count = p.head + p.supers + p.tail, lane = threadIdx.x % WARP;
 	const int channel = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH;
 	const unsigned number = s->number;
@@ -443,7 +445,7 @@ __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_
 }
 
 /* Publish the tile, s->own, and fold before(t). */
-template <int WIDTH>
+template <int AHEAD, int WIDTH>
 __device__ __forceinline__ void additive_exchange(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                   int t)
 {
@@ -452,11 +454,11 @@ __device__ __forceinline__ void additive_exchange(const additive_cut &c, additiv
 	const bool closes = c.supers && t % ADDITIVE_SUPER == ADDITIVE_SUPER - 1;
 	additive_publish(c, s, base + t, false);
 	if (closes && !c.global) {
-		additive_gather(c, s, chain, {t - t % ADDITIVE_SUPER, ADDITIVE_SUPER - 1, 0, 0, 0, 0});
+		additive_gather<AHEAD>(c, s, chain, {t - t % ADDITIVE_SUPER, ADDITIVE_SUPER - 1, 0, 0, 0, 0});
 		additive_publish(c, s, base + c.count + super, true);
 	}
 	int low = c.global || t < c.tiles ? 0 : t - c.tiles + 1;
-	additive_gather(c, s, chain, additive_span_of(c, low, t));
+	additive_gather<AHEAD>(c, s, chain, additive_span_of(c, low, t));
 	if (closes && c.global)
 		additive_publish(c, s, base + c.count + super, true);
 }
@@ -506,26 +508,29 @@ template <int R> __device__ __forceinline__ unsigned additive_there(int from, in
 	return low < high ? (1u << high) - (1u << low) : 0;
 }
 
-/* Those of `bits` whose token the mask lets in; mask: of row 0, the next one `step` on; NULL: all. */
-template <int R> __device__ __forceinline__ unsigned additive_seen(const int32_t *mask, int step, unsigned bits)
+/* Those of `bits` whose token the mask lets in, of this lane's own rows; mask: of row 0, the next one `step` on; NULL: all. */
+template <class C, int R>
+__device__ __forceinline__ unsigned additive_seen(const int32_t *mask, int step, unsigned bits)
 {
+	typedef additive_held<C, R> held;
 	unsigned seen = bits;
 #pragma unroll
-	for (int r = 0; r < R && mask; r++)
-		if (bits >> r & 1 && !mask[r * step])
-			seen &= ~(1u << r);
+	for (int i = 0; i < held::SLOTS && mask; i++)
+		if (bits >> held::row(i) & 1 && !mask[held::row(i) * step])
+			seen &= ~(1u << held::row(i));
 	return seen;
 }
 
 /* One tile. W says what the scores, values and vectors are, and what becomes of the windows' sums:
  *   W::C, W::R, W::WINDOW   lanes, rows of a group, is there a far side?
- *   W::ONES                 are all values 1? With no far side, `near` of `done` has its vector divided by the sum
+ *   W::ONES                 are all values 1? With no far side, vectors of `done` are divided by their sums
  *   W::stages               of rows in shared memory: near, far (WINDOW), what W wants
  *   start(place, first, there)     first march position of this group, bits of its rows that are there
  *   fetch<FAR>(rows, there)        ask for the group's rows, or (FAR) those one window before
  *   arrive<FAR>(rows, there)       these have come: their scores (-inf: not there) and values
  *   ready()                 before the sums come
- *   done(r, near), done(r, near, far)   the sums of row r, r = 0 … R - 1; near and far ones are still to be merged
+ *   weigh(near), weigh(near, far)   tops and sums of all rows, the far ones without the row itself
+ *   done(r, near), done(r, near, far)   vectors of row r, r = 0 … R - 1, whose tops and sums were given to weigh
  *   end_tile()              all threads */
 template <class W> __device__ __forceinline__ void additive_march(const additive_cut &c, W &work)
 {
@@ -563,7 +568,7 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 
 	/* Of the group: what leaves it to the right, since its last border; then what lies before it. */
 	work.template arrive<false>(near, there);
-	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after;
+	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after = {};
 	bool before_cut = begin != 0, after_cut = end != 0;
 	additive_scan_warp<C, false>(before, before_cut, &s->near);
 	if constexpr (W::WINDOW) { /* of the window before: what comes after the group */
@@ -579,7 +584,7 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 	__syncthreads();
 	work.ready();
 	if (c.waits) {
-		additive_exchange(c, s, p.chain, p.t);
+		additive_exchange<W::WINDOW ? 4 : 8>(c, s, p.chain, p.t);
 		additive_merge_shared<C>(before, s->before.top, s->before.sum, s->before.vector, true);
 	}
 	additive_merge_warps<C>(before, before_cut, &s->near);
@@ -591,27 +596,39 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 		for (int e = 0; e < C::E; e++)
 			before.vector[e] *= share;
 	}
+	const auto near_course = additive_course_of<false, MEAN>(near, before.top, before.sum, begin);
+	additive_course<C, R> far_course;
+	if constexpr (W::WINDOW) {
+		far_course = additive_course_of<true, false>(far, after.top, after.sum, end);
+		work.weigh(near_course, far_course);
+	} else {
+		work.weigh(near_course);
+	}
 #pragma unroll
 	for (int part = 0; part < R; part += PART) { /* as many as registers hold the suffixes of */
-		additive_aggregate<C::E> suffix[PART], sum = after;
-		__syncwarp();
+		float suffix[PART][C::E];
+		__syncwarp(); /* as in fold */
+		if constexpr (W::WINDOW) {
+			float sum[C::E];
 #pragma unroll
-		for (int r = R - 1; W::WINDOW && r >= part; r--) {
-			sum.clear(end >> r & 1);
-			if (r < part + PART)
-				suffix[r - part] = sum;
-			if (r > part)
-				additive_append<false>(sum, far, r);
+			for (int e = 0; e < C::E; e++)
+				sum[e] = after.vector[e];
+#pragma unroll
+			for (int r = R - 1; r >= part; r--) {
+#pragma unroll
+				for (int e = 0; e < C::E && r < part + PART; e++)
+					suffix[r - part][e] = sum[e];
+				if (r > part)
+					additive_add<C>(sum, far_course.keep.get(r), far_course.weight.get(r), far.stage->get(r));
+			}
 		}
 #pragma unroll
 		for (int r = part; r < part + PART; r++) {
-			if (W::WINDOW)
-				before.clear(begin >> r & 1);
-			additive_append<MEAN>(before, near, r);
+			additive_add<C>(before.vector, near_course.keep.get(r), near_course.weight.get(r), near.stage->get(r));
 			if constexpr (W::WINDOW)
-				work.done(r, before, suffix[r - part]);
+				work.done(r, before.vector, suffix[r - part]);
 			else
-				work.done(r, before);
+				work.done(r, before.vector);
 		}
 	}
 	work.end_tile();

@@ -311,6 +311,13 @@ static inline int __popc(unsigned x)
 {
 	return __builtin_popcount(x);
 }
+static inline unsigned __brev(unsigned x)
+{
+	unsigned reversed = 0;
+	for (int i = 0; i < 32; i++)
+		reversed |= (x >> i & 1) << (31 - i);
+	return reversed;
+}
 static inline int __clz(int x)
 {
 	return x ? __builtin_clz((unsigned)x) : 32;
