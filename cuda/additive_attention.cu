@@ -27,13 +27,14 @@ template <class C_, bool WINDOW_> struct forward {
 	typedef C_ C;
 	typedef typename C::T T;
 	enum { WINDOW = WINDOW_, ONES = true, R = C::PACKED ? 8 : 4, stages = WINDOW ? 2 : 1 };
+	typedef additive_held<C, R> held;
 	const forward_call<T> &f;
 	const T *x;                          /* row 0 of the group */
 	int64_t row, scores;                 /* its token; where its scores are */
-	unsigned there, seen, far_seen;      /* bits of rows: that exist, that the mask lets in */
+	unsigned there, seen, far_seen;      /* bits of rows: that exist; of this lane's own, that the mask lets in */
 	int width;
 	bool speaks; /* the piece of a head that writes the outputs per head */
-	additive_held<C, R> top, sum;
+	held top, sum, near_share, far_share; /* of M; of g */
 	float w[C::E];
 
 	__device__ __forceinline__ void start(const additive_place &p, int first, unsigned bits)
@@ -55,51 +56,60 @@ template <class C_, bool WINDOW_> struct forward {
 		for (int r = 0; r < R; r++)
 			rows.stage->fetch(r, from + r * f.cut.stride, width, bits >> r & 1);
 		(FAR ? far_seen : seen) =
-		    additive_seen<R>(f.mask ? f.mask + row - (FAR ? f.cut.window : 0) : nullptr, 1, bits);
+		    additive_seen<C, R>(f.mask ? f.mask + row - (FAR ? f.cut.window : 0) : nullptr, 1, bits);
 	}
 	template <bool FAR> __device__ __forceinline__ void arrive(additive_rows<C, R, ONES> &rows, unsigned bits)
 	{
-		additive_held<C, R> scaled = {};
+		float part[R];
 #pragma unroll
-		for (int r = 0; r < R; r++) {
-			float a;
+		for (int r = 0; r < R; r++)
+			part[r] = C::dot(rows.stage->get(r), w);
+		held a = additive_sums<C>(part);
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++) {
+			const int r = held::row(i);
+			a.slot[i] *= f.scale;
 			if (!C::PACKED && f.given)
-				a = bits >> r & 1 ? f.given[scores + (r - (FAR ? f.cut.window : 0)) * f.cut.heads] : 0;
-			else
-				a = f.scale * C::dot(rows.stage->get(r), w);
-			scaled.set(r, a);
-			rows.score[r] = (FAR ? far_seen : seen) >> r & 1 ? a : -INFINITY;
+				a.slot[i] = bits >> r & 1 ? f.given[scores + (r - (FAR ? f.cut.window : 0)) * f.cut.heads] : 0;
+			rows.scores.slot[i] = (FAR ? far_seen : seen) >> r & 1 ? a.slot[i] : -INFINITY;
 		}
 		if (!FAR && speaks && f.score)
-			scaled.store(f.score + scores, f.cut.heads, there);
+			a.store(f.score + scores, f.cut.heads, there);
 	}
 	__device__ __forceinline__ void ready(void)
 	{
 	}
-	__device__ __forceinline__ void write(int r, float all_top, float all_sum, const float (&g)[C::E])
+	__device__ __forceinline__ void weigh(const additive_course<C, R> &near)
 	{
-		top.set(r, all_top);
-		sum.set(r, all_sum);
+		top = near.top;
+		sum = near.sum;
+	}
+	__device__ __forceinline__ void weigh(const additive_course<C, R> &near, const additive_course<C, R> &far)
+	{
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++) {
+			const float both = fmaxf(near.top.slot[i], far.top.slot[i]);
+			const float mine = additive_exp(near.top.slot[i] - both), theirs = additive_exp(far.top.slot[i] - both);
+			const float all = mine * near.sum.slot[i] + theirs * far.sum.slot[i], share = additive_share(all);
+			top.slot[i] = both;
+			sum.slot[i] = all;
+			near_share.slot[i] = mine * share;
+			far_share.slot[i] = theirs * share;
+		}
+	}
+	__device__ __forceinline__ void done(int r, const float (&g)[C::E])
+	{
 		if (f.g && there >> r & 1)
 			C::store(f.g + (x - f.x) + r * f.cut.stride, width, g);
 	}
-	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near)
+	__device__ __forceinline__ void done(int r, const float (&near)[C::E], const float (&far)[C::E])
 	{
-		write(r, near.top, near.sum, near.vector);
-	}
-	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near,
-	                                     const additive_aggregate<C::E> &far)
-	{
-		const float both = fmaxf(near.top, far.top);
-		float mine = additive_exp(near.top - both), theirs = additive_exp(far.top - both);
-		const float all = mine * near.sum + theirs * far.sum, share = additive_share(all);
-		mine *= share;
-		theirs *= share;
+		const float mine = near_share.get(r), theirs = far_share.get(r);
 		float g[C::E];
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
-			g[e] = mine * near.vector[e] + theirs * far.vector[e];
-		write(r, both, all, g);
+			g[e] = mine * near[e] + theirs * far[e];
+		done(r, g);
 	}
 	__device__ __forceinline__ void end_tile(void)
 	{
@@ -114,10 +124,10 @@ template <class C_, bool WINDOW_> struct forward {
 
 /* Blocks per processor: one that waits for memory or others leaves the arithmetic to the rest. */
 template <class C, bool WINDOW>
-__global__ void __launch_bounds__(ADDITIVE_THREADS, C::PACKED && !WINDOW ? 4 : 2)
+__global__ void __launch_bounds__(ADDITIVE_THREADS, C::PACKED ? WINDOW ? 3 : 4 : 2)
     forward_kernel(forward_call<typename C::T> f)
 {
-	forward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, false, {}, {}, {}};
+	forward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, false, {}, {}, {}, {}, {}};
 	additive_march(f.cut, work);
 }
 
@@ -157,7 +167,7 @@ size_t cuda_additive_attention_scratch(const backend *, const op_call *call)
 	(void)additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
 		typedef std::remove_pointer_t<decltype(lanes)> C;
 		additive_cut c = forward_cut<C>(call);
-		bytes = additive_cut_bytes(&c, C::WIDTH) + given_bytes(call, &c);
+		bytes = given_bytes(call, &c);
 		return STATUS_OK;
 	});
 	return bytes;
@@ -179,12 +189,12 @@ template <class C> static status forward_run(backend *b, const op_call *call)
 		return STATUS_OK;
 	if (f.cut.chunks > 1) {
 		int64_t rows = shape_rows(call->in[0].shape);
-		float *given = (float *)((char *)call->scratch + additive_cut_bytes(&f.cut, C::WIDTH));
+		float *given = (float *)call->scratch;
 		f.given = given;
 		TRY(cuda_launch(b, scores_kernel<T>, cuda_blocks(b, rows * f.cut.heads, ADDITIVE_WARPS),
 		                ADDITIVE_THREADS, 0, given, f.x, f.w, rows, f.cut.heads, f.cut.dh, f.scale));
 	}
-	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
+	TRY(additive_prepare(b, &f.cut, C::WIDTH));
 	const unsigned blocks = cuda_extent(additive_chains(&f.cut) * f.cut.count);
 	if (f.cut.global)
 		return cuda_launch(b, forward_kernel<C, false>, blocks, ADDITIVE_THREADS,

@@ -16,25 +16,36 @@
  *           far                before             near    ^now      near tokens up to u
  *
  * Both scans of a tile are: rows of a group in registers, groups of a warp by shuffles, warps through shared memory.
+ * What is a number per row, score, top, sum and weights, one lane computes for the group (additive_held).
  *
  * Between tiles. Merging is not associative in floats, so a look-back that folds whatever it finds published would
  * differ from run to run. Here the shape is fixed. A tile publishes its own aggregate before it waits for another;
  * SUPER tiles in a row are a super, published by its last tile: global, all of the chain up to there (the super before
  * and the tiles of this one); windowed, those tiles alone. before(t) is folded from at most SUPER entries (global), in
- * one order. So a chain waits serially once per SUPER tiles. By estimate a wait is two trips to L2, 1.5 µs, in which
- * 4.3 TB/s move 98 tiles of 256 tokens of dh 64 in bf16 (64 kB, in and out): from 4 chains on that is hidden, be N a
- * thousand or a million. Waiting for the tile before, at every tile, would take 98 chains; three phases (aggregates,
- * their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
+ * one order. So a chain waits serially once per SUPER tiles. By estimate a wait is a store and a load that meet in L2,
+ * 0.7 µs, in which 4.3 TB/s move 46 tiles of 256 tokens of dh 64 in bf16 (64 kB, in and out): from 2 chains on that is
+ * hidden, be N a thousand or a million. Waiting for the tile before, at every tile, would take 46 chains; three phases
+ * (aggregates, their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
  *
- * Blocks take their tile from a counter, tile index slowest, so a block waits only for blocks that run already. Flags
- * and counter are cleared before each launch, by the same stream.
+ * Blocks take tiles in the order of blockIdx, tile index slowest, so a block waits only for blocks of lower index. A
+ * device starts the blocks of a one-dimensional grid in that order: CUDA does not promise it, but single-pass scans
+ * such as CUB's DeviceScan rely on it. So each block that is waited for has ended or is resident, and waits itself for
+ * lower ones alone: the lowest that has not ended never waits, whatever other streams run beside.
+ *
+ * A word that is published is 8 bytes, a float and the number of the launch, written and read whole: a reader asks again
+ * until the word has its launch's number, and then has the float. So there are no flags and no fences, and nothing is
+ * cleared before a launch. The words are the backend's (cuda_exchange). Launches of other shapes lay them out otherwise,
+ * but whatever they left are floats with numbers of earlier launches. The number is read from the device: each block
+ * counts itself as it begins, and the last one to do so raises the number, for the next launch. Launches of a backend
+ * follow each other, and none begins early, so work that is replayed from a recording counts like any other.
  *
  * Bytes: every row once from memory, near; windows read it a second time, far, from L2: chains are worked on in waves,
- * so many at a time as have their windows there. A tile writes an aggregate of 4 (width + 2) bytes.
+ * so many at a time as have their windows there. A tile writes an aggregate of 8 (width + 2) bytes; a global one reads
+ * 16 of them on average, from L2.
  *
  * A tile's rows are asked for all at once, into shared memory, each by the thread that will read it. So registers hold
- * sums alone, three or four blocks fit a processor where there is no far side, and some have bytes in flight while
- * others compute or wait. */
+ * sums alone, three or four blocks fit a processor, and some have bytes in flight while others compute or wait. A block
+ * that asks for its next tile's rows before it waits would need a second stage: BENCHMARKS.md counts what that brings. */
 #ifndef CUDA_ADDITIVE_ATTENTION_CUH
 #define CUDA_ADDITIVE_ATTENTION_CUH
 
@@ -65,8 +76,8 @@ typedef struct additive_cut {
 	int wave;        /* chains worked on at a time */
 	bool global;
 	bool waits;           /* do tiles need each other? */
-	float *sums;          /* [chains, count + supers, width + 2]: vector, top, sum */
-	unsigned *flags;      /* [chains, count + supers], then the ticket */
+	exchange_word *begun; /* launches before << 32 | blocks of this one that have begun */
+	exchange_word *sums;  /* [chains, count + supers, width + 2]: vector, top, sum */
 } additive_cut;
 
 static inline int64_t additive_chains(const additive_cut *c)
@@ -133,28 +144,19 @@ static inline int64_t additive_entries(const additive_cut *c)
 {
 	return c->waits ? additive_chains(c) * (c->count + c->supers) : 0;
 }
-static inline size_t additive_sums_bytes(const additive_cut *c, int width)
-{
-	return ((size_t)additive_entries(c) * (size_t)(width + 2) * sizeof(float) + 63) / 64 * 64;
-}
-static inline size_t additive_flags_bytes(const additive_cut *c)
-{
-	return c->waits ? ((size_t)(additive_entries(c) + 1) * sizeof(unsigned) + 63) / 64 * 64 : 0;
-}
-static inline size_t additive_cut_bytes(const additive_cut *c, int width)
-{
-	return additive_sums_bytes(c, width) + additive_flags_bytes(c);
-}
 
-/* Give the cut its memory at `at`, flags cleared. */
-static inline status additive_prepare(backend *b, additive_cut *c, int width, void *at)
+/* Give the cut its words. Errors: those of cuda_exchange. */
+static inline status additive_prepare(backend *b, additive_cut *c, int width)
 {
+	enum { HEAD = 8 }; /* words: the count has 64 bytes of its own */
 	if (!c->waits)
 		return STATUS_OK;
-	c->sums = (float *)at;
-	c->flags = (unsigned *)((char *)at + additive_sums_bytes(c, width));
-	cuda_of(b)->after_kernel = false;
-	return cuda_status(cuda_of(b), cudaMemsetAsync(c->flags, 0, additive_flags_bytes(c), cuda_of(b)->stream));
+	void *at;
+	const size_t words = HEAD + (size_t)additive_entries(c) * (size_t)(width + 2);
+	TRY(cuda_exchange(cuda_of(b), words * sizeof(exchange_word), &at));
+	c->begun = (exchange_word *)at;
+	c->sums = c->begun + HEAD;
+	return STATUS_OK;
 }
 
 /* --- shared memory ---------------------------------------------------------------------------- */
@@ -183,7 +185,8 @@ template <int WIDTH> struct __align__(16) additive_shared {
 	additive_board<WIDTH> near, far;
 	additive_entry<WIDTH> own, before; /* of the tile; before(t) */
 	float slice[ADDITIVE_THREADS], factor[WARP], keep;
-	const float *entry[WARP];
+	unsigned number; /* of the launch */
+	const exchange_word *entry[WARP];
 	additive_place place;
 };
 
@@ -291,25 +294,49 @@ __device__ __forceinline__ void additive_merge_warps(additive_aggregate<C::E> &a
 
 /* --- between tiles ------------------------------------------------------------------------------------ */
 
+/* The launch's number, never 0: to one thread of each block, once. */
+__device__ __forceinline__ unsigned additive_number(const additive_cut &c)
+{
+	const exchange_word begun = atomicAdd(c.begun, 1ull);
+	if ((unsigned)begun == gridDim.x - 1) /* every block has it */
+		atomicAdd(c.begun, (1ull << 32) - gridDim.x);
+	return (unsigned)(begun >> 32) + 1;
+}
+
+__device__ __forceinline__ exchange_word additive_word(float x, unsigned number)
+{
+	return (exchange_word)number << 32 | __float_as_uint(x);
+}
+/* The float of the word at `at`, which has been read as `word`: waits for it if that is of another launch. */
+__device__ __forceinline__ float additive_arrived(const exchange_word *at, exchange_word word, unsigned number)
+{
+	enum { NAP = 20 }; /* ns, between trips to L2 of some hundreds */
+	while ((unsigned)(word >> 32) != number) {
+		__nanosleep(NAP);
+		word = load_relaxed(at);
+	}
+	return __uint_as_float((unsigned)word);
+}
+
 /* Publish before ⊕ own (`inclusive`) or own as an entry of the chain. */
 template <int WIDTH>
 __device__ __forceinline__ void additive_publish(const additive_cut &c, const additive_shared<WIDTH> *s, int64_t entry,
                                                  bool inclusive)
 {
 	const int channel = threadIdx.x;
-	float *to = c.sums + entry * (WIDTH + 2);
-	if (channel < WIDTH) {
-		float top = inclusive ? fmaxf(s->own.top, s->before.top) : s->own.top;
-		float own = additive_exp(s->own.top - top), before = inclusive ? additive_exp(s->before.top - top) : 0.0f;
-		to[channel] = own * s->own.vector[channel] + (inclusive ? before * s->before.vector[channel] : 0.0f);
-		if (channel == 0) {
-			to[WIDTH] = top;
-			to[WIDTH + 1] = own * s->own.sum + (inclusive ? before * s->before.sum : 0.0f);
-		}
+	exchange_word *to = c.sums + entry * (WIDTH + 2);
+	if (channel >= WIDTH)
+		return;
+	const float top = inclusive ? fmaxf(s->own.top, s->before.top) : s->own.top;
+	const float own = additive_exp(s->own.top - top), before = inclusive ? additive_exp(s->before.top - top) : 0.0f;
+	auto put = [&](int i, float x, float its) {
+		store_relaxed(to + i, additive_word(own * x + (inclusive ? before * its : 0.0f), s->number));
+	};
+	put(channel, s->own.vector[channel], s->before.vector[channel]);
+	if (channel == 0) {
+		store_relaxed(to + WIDTH, additive_word(top, s->number));
+		put(WIDTH + 1, s->own.sum, s->before.sum);
 	}
-	__syncthreads();
-	if (threadIdx.x == 0)
-		store_release(c.flags + entry, 1);
 }
 
 /* Entries of a chain, in this order: tiles, supers, tiles. */
@@ -343,54 +370,73 @@ __device__ __forceinline__ int64_t additive_entry_of(const additive_cut &c, int6
 	return base + p.tail_first + i - p.supers;
 }
 
-/* s->before := the entries of the span, waited for, folded WARP at a time in order. */
+/* One warp, a lane an entry: tops and sums of s->entry, waited for; s->before has theirs too, the `first` time theirs
+ * alone, and s->factor and s->keep say what vectors weigh then. */
 template <int WIDTH>
+__device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool first, bool there, unsigned number)
+{
+	const int lane = threadIdx.x % WARP;
+	const float old_top = first ? STREAM_EMPTY : s->before.top, old_sum = first ? 0.0f : s->before.sum;
+	float top = STREAM_EMPTY, sum = 0;
+	if (there) {
+		const exchange_word *at = s->entry[lane] + WIDTH, words[2] = {load_relaxed(at), load_relaxed(at + 1)};
+		top = additive_arrived(at, words[0], number);
+		sum = additive_arrived(at + 1, words[1], number);
+	}
+	const float all = fmaxf(warp_max(top), old_top), keep = additive_exp(old_top - all);
+	const float factor = there ? additive_exp(top - all) : 0.0f;
+	s->factor[lane] = factor;
+	sum = warp_sum(factor * sum);
+	__syncwarp(); /* all lanes have read s->before; a shuffle orders no memory */
+	if (lane == 0) {
+		s->keep = keep;
+		s->before.top = all;
+		s->before.sum = keep * old_sum + sum;
+	}
+}
+
+/* s->before := the entries of the span, waited for, folded WARP at a time in order. A thread asks for its channel of
+ * entries before one warp waits for their tops and sums: of entries that are there all comes in one trip to L2. */
+template <int AHEAD, int WIDTH>
 __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                 const additive_span &p)
 {
+	enum { SLICES = ADDITIVE_THREADS / WIDTH, MINE = WARP / SLICES, PART = MINE <= AHEAD ? (int)MINE : 4 };
 	const int count = p.head + p.supers + p.tail, lane = threadIdx.x % WARP;
-	const int channel = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH, slices = ADDITIVE_THREADS / WIDTH;
-	if (threadIdx.x < WIDTH)
-		s->before.vector[channel] = 0;
-	if (threadIdx.x == 0) {
-		s->before.top = STREAM_EMPTY;
-		s->before.sum = 0;
-	}
-	__syncthreads();
-	for (int base = 0; base < count; base += WARP) {
+	const int channel = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH;
+	const unsigned number = s->number;
+	for (int base = 0; base == 0 || base < count; base += WARP) {
 		const int here = count - base < WARP ? count - base : WARP;
-		if (threadIdx.x < WARP) {
-			float top = STREAM_EMPTY, sum = 0;
-			if (lane < here) {
-				const int64_t entry = additive_entry_of(c, chain, p, base + lane);
-				const float *at = c.sums + entry * (WIDTH + 2);
-				while (!load_acquire(c.flags + entry))
-					;
-				top = __ldcg(at + WIDTH);
-				sum = __ldcg(at + WIDTH + 1);
-				s->entry[lane] = at;
-			}
-			const float all = fmaxf(warp_max(top), s->before.top), keep = additive_exp(s->before.top - all);
-			const float factor = lane < here ? additive_exp(top - all) : 0.0f;
-			s->factor[lane] = factor;
-			sum = warp_sum(factor * sum);
-			__syncwarp(); /* all lanes have read before.top; a shuffle orders no memory */
-			if (lane == 0) {
-				s->keep = keep;
-				s->before.top = all;
-				s->before.sum = keep * s->before.sum + sum;
-			}
-		}
+		if ((int)threadIdx.x < here)
+			s->entry[lane] = c.sums + additive_entry_of(c, chain, p, base + lane) * (WIDTH + 2);
 		__syncthreads();
 		float vector = 0;
-#pragma unroll 4
-		for (int i = first; i < here; i += slices)
-			vector += s->factor[i] * __ldcg(s->entry[i] + channel);
+#pragma unroll
+		for (int part = 0; part < MINE; part += PART) {
+			exchange_word word[PART];
+#pragma unroll
+			for (int i = 0; i < PART; i++) {
+				const int e = first + (part + i) * SLICES;
+				word[i] = e < here ? load_relaxed(s->entry[e] + channel) : 0;
+			}
+			if (part == 0) {
+				if (threadIdx.x < WARP)
+					additive_weigh(s, base == 0, lane < here, number);
+				__syncthreads();
+			}
+#pragma unroll
+			for (int i = 0; i < PART; i++) {
+				const int e = first + (part + i) * SLICES;
+				if (e < here)
+					vector += s->factor[e] * additive_arrived(s->entry[e] + channel, word[i], number);
+			}
+		}
 		s->slice[threadIdx.x] = vector;
 		__syncthreads();
 		if (threadIdx.x < WIDTH) {
-			float sum = s->keep * s->before.vector[channel];
-			for (int q = 0; q < slices; q++)
+			float sum = base == 0 ? 0.0f : s->keep * s->before.vector[channel];
+#pragma unroll
+			for (int q = 0; q < SLICES; q++)
 				sum += s->slice[q * WIDTH + channel];
 			s->before.vector[channel] = sum;
 		}
@@ -399,7 +445,7 @@ __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_
 }
 
 /* Publish the tile, s->own, and fold before(t). */
-template <int WIDTH>
+template <int AHEAD, int WIDTH>
 __device__ __forceinline__ void additive_exchange(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                   int t)
 {
@@ -408,11 +454,11 @@ __device__ __forceinline__ void additive_exchange(const additive_cut &c, additiv
 	const bool closes = c.supers && t % ADDITIVE_SUPER == ADDITIVE_SUPER - 1;
 	additive_publish(c, s, base + t, false);
 	if (closes && !c.global) {
-		additive_gather(c, s, chain, {t - t % ADDITIVE_SUPER, ADDITIVE_SUPER - 1, 0, 0, 0, 0});
+		additive_gather<AHEAD>(c, s, chain, {t - t % ADDITIVE_SUPER, ADDITIVE_SUPER - 1, 0, 0, 0, 0});
 		additive_publish(c, s, base + c.count + super, true);
 	}
 	int low = c.global || t < c.tiles ? 0 : t - c.tiles + 1;
-	additive_gather(c, s, chain, additive_span_of(c, low, t));
+	additive_gather<AHEAD>(c, s, chain, additive_span_of(c, low, t));
 	if (closes && c.global)
 		additive_publish(c, s, base + c.count + super, true);
 }
@@ -422,13 +468,12 @@ __device__ __forceinline__ void additive_exchange(const additive_cut &c, additiv
 /* One thread's work: it is a hundred instructions. */
 __device__ __forceinline__ additive_place additive_place_of(const additive_cut &c)
 {
-	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks);
-	const unsigned ticket = c.waits ? atomicAdd(c.flags + (int64_t)chains * (c.count + c.supers), 1u) : blockIdx.x;
-	const unsigned whole = (unsigned)c.wave * (unsigned)c.count, first = ticket / whole * (unsigned)c.wave;
+	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks), index = blockIdx.x;
+	const unsigned whole = (unsigned)c.wave * (unsigned)c.count, first = index / whole * (unsigned)c.wave;
 	const unsigned wave = chains - first < (unsigned)c.wave ? chains - first : (unsigned)c.wave;
-	const unsigned chain = first + ticket % whole % wave;
+	const unsigned chain = first + index % whole % wave;
 	additive_place p;
-	p.t = (int)(ticket % whole / wave);
+	p.t = (int)(index % whole / wave);
 	p.chain = chain;
 	p.chunk = (int)(chain % c.chunks);
 	p.head = (int)(chain / c.chunks % c.heads);
@@ -463,26 +508,29 @@ template <int R> __device__ __forceinline__ unsigned additive_there(int from, in
 	return low < high ? (1u << high) - (1u << low) : 0;
 }
 
-/* Those of `bits` whose token the mask lets in; mask: of row 0, the next one `step` on; NULL: all. */
-template <int R> __device__ __forceinline__ unsigned additive_seen(const int32_t *mask, int step, unsigned bits)
+/* Those of `bits` whose token the mask lets in, of this lane's own rows; mask: of row 0, the next one `step` on; NULL: all. */
+template <class C, int R>
+__device__ __forceinline__ unsigned additive_seen(const int32_t *mask, int step, unsigned bits)
 {
+	typedef additive_held<C, R> held;
 	unsigned seen = bits;
 #pragma unroll
-	for (int r = 0; r < R && mask; r++)
-		if (bits >> r & 1 && !mask[r * step])
-			seen &= ~(1u << r);
+	for (int i = 0; i < held::SLOTS && mask; i++)
+		if (bits >> held::row(i) & 1 && !mask[held::row(i) * step])
+			seen &= ~(1u << held::row(i));
 	return seen;
 }
 
 /* One tile. W says what the scores, values and vectors are, and what becomes of the windows' sums:
  *   W::C, W::R, W::WINDOW   lanes, rows of a group, is there a far side?
- *   W::ONES                 are all values 1? With no far side, `near` of `done` has its vector divided by the sum
+ *   W::ONES                 are all values 1? With no far side, vectors of `done` are divided by their sums
  *   W::stages               of rows in shared memory: near, far (WINDOW), what W wants
  *   start(place, first, there)     first march position of this group, bits of its rows that are there
  *   fetch<FAR>(rows, there)        ask for the group's rows, or (FAR) those one window before
  *   arrive<FAR>(rows, there)       these have come: their scores (-inf: not there) and values
  *   ready()                 before the sums come
- *   done(r, near), done(r, near, far)   the sums of row r, r = 0 … R - 1; near and far ones are still to be merged
+ *   weigh(near), weigh(near, far)   tops and sums of all rows, the far ones without the row itself
+ *   done(r, near), done(r, near, far)   vectors of row r, r = 0 … R - 1, whose tops and sums were given to weigh
  *   end_tile()              all threads */
 template <class W> __device__ __forceinline__ void additive_march(const additive_cut &c, W &work)
 {
@@ -514,11 +562,13 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 		work.template fetch<true>(far, far_there);
 		copy_commit();
 	}
+	if (c.waits && threadIdx.x == 0)
+		s->number = additive_number(c); /* while the rows come */
 	copy_wait<W::WINDOW>();
 
 	/* Of the group: what leaves it to the right, since its last border; then what lies before it. */
 	work.template arrive<false>(near, there);
-	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after;
+	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after = {};
 	bool before_cut = begin != 0, after_cut = end != 0;
 	additive_scan_warp<C, false>(before, before_cut, &s->near);
 	if constexpr (W::WINDOW) { /* of the window before: what comes after the group */
@@ -534,7 +584,7 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 	__syncthreads();
 	work.ready();
 	if (c.waits) {
-		additive_exchange(c, s, p.chain, p.t);
+		additive_exchange<W::WINDOW ? 4 : 8>(c, s, p.chain, p.t);
 		additive_merge_shared<C>(before, s->before.top, s->before.sum, s->before.vector, true);
 	}
 	additive_merge_warps<C>(before, before_cut, &s->near);
@@ -546,27 +596,39 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 		for (int e = 0; e < C::E; e++)
 			before.vector[e] *= share;
 	}
+	const auto near_course = additive_course_of<false, MEAN>(near, before.top, before.sum, begin);
+	additive_course<C, R> far_course;
+	if constexpr (W::WINDOW) {
+		far_course = additive_course_of<true, false>(far, after.top, after.sum, end);
+		work.weigh(near_course, far_course);
+	} else {
+		work.weigh(near_course);
+	}
 #pragma unroll
 	for (int part = 0; part < R; part += PART) { /* as many as registers hold the suffixes of */
-		additive_aggregate<C::E> suffix[PART], sum = after;
-		__syncwarp();
+		float suffix[PART][C::E];
+		__syncwarp(); /* as in fold */
+		if constexpr (W::WINDOW) {
+			float sum[C::E];
 #pragma unroll
-		for (int r = R - 1; W::WINDOW && r >= part; r--) {
-			sum.clear(end >> r & 1);
-			if (r < part + PART)
-				suffix[r - part] = sum;
-			if (r > part)
-				additive_append<false>(sum, far, r);
+			for (int e = 0; e < C::E; e++)
+				sum[e] = after.vector[e];
+#pragma unroll
+			for (int r = R - 1; r >= part; r--) {
+#pragma unroll
+				for (int e = 0; e < C::E && r < part + PART; e++)
+					suffix[r - part][e] = sum[e];
+				if (r > part)
+					additive_add<C>(sum, far_course.keep.get(r), far_course.weight.get(r), far.stage->get(r));
+			}
 		}
 #pragma unroll
 		for (int r = part; r < part + PART; r++) {
-			if (W::WINDOW)
-				before.clear(begin >> r & 1);
-			additive_append<MEAN>(before, near, r);
+			additive_add<C>(before.vector, near_course.keep.get(r), near_course.weight.get(r), near.stage->get(r));
 			if constexpr (W::WINDOW)
-				work.done(r, before, suffix[r - part]);
+				work.done(r, before.vector, suffix[r - part]);
 			else
-				work.done(r, before);
+				work.done(r, before.vector);
 		}
 	}
 	work.end_tile();

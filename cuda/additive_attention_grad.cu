@@ -41,13 +41,14 @@ template <class C_, bool WINDOW_> struct backward {
 	typedef C_ C;
 	typedef typename C::T T;
 	enum { WINDOW = WINDOW_, ONES = false, R = WINDOW && !C::PACKED ? 2 : 4, stages = WINDOW ? 3 : 2 };
+	typedef additive_held<C, R> held;
 	const backward_call<T> &f;
 	additive_stage<C, R> *x;
 	int64_t row, at, scores; /* of row 0 of the group: its token, its channel of element 0, where its M is */
-	unsigned there, seen;    /* bits of rows: that exist, that the mask lets in */
+	unsigned there, seen;    /* bits of rows: that exist; of this lane's own, that the mask lets in */
 	int head, width;
 	bool whole, speaks; /* not in pieces; the piece that writes the outputs per head */
-	additive_held<C, R> a;
+	held a, near_share, far_share, q; /* P = near_share · near vector + far_share · far vector */
 	float w[C::E], dw[C::E];
 	typename C::row g[1 + WINDOW][R]; /* until D is known */
 
@@ -69,6 +70,11 @@ template <class C_, bool WINDOW_> struct backward {
 	{
 		return r - (FAR ? f.cut.window : 0);
 	}
+	/* Where row r's M is. */
+	template <bool FAR> __device__ __forceinline__ int64_t score_at(int r) const
+	{
+		return scores - (int64_t)back<FAR>(r) * f.cut.heads;
+	}
 	template <bool FAR> __device__ __forceinline__ void fetch(additive_rows<C, R, ONES> &rows, unsigned bits)
 	{
 #pragma unroll
@@ -77,44 +83,53 @@ template <class C_, bool WINDOW_> struct backward {
 			const int64_t to = at - back<FAR>(r) * f.cut.stride;
 			rows.stage->fetch(r, f.dg + to, width, is);
 			g[FAR][r] = C::load(f.g + to, width, is && whole);
-			rows.score[r] = is ? f.log_normalizer[scores - (int64_t)back<FAR>(r) * f.cut.heads] : -INFINITY;
 			if (!FAR)
 				x->fetch(r, f.x + to, width, is && whole);
 		}
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++)
+			rows.scores.slot[i] = bits >> held::row(i) & 1 ? f.log_normalizer[score_at<FAR>(held::row(i))] : -INFINITY;
 		if (!FAR)
-			seen = additive_seen<R>(f.mask ? f.mask + row : nullptr, -1, bits);
+			seen = additive_seen<C, R>(f.mask ? f.mask + row : nullptr, -1, bits);
 	}
 	template <bool FAR> __device__ __forceinline__ void arrive(additive_rows<C, R, ONES> &rows, unsigned bits)
 	{
+		float part[R];
 #pragma unroll
-		for (int r = 0; r < R; r++) {
-			const float m = rows.score[r];
-			rows.score[r] = m == -INFINITY ? m : -m;
-			if (whole)
-				rows.value[r] = C::dot(rows.stage->get(r), g[FAR][r]);
-			else
-				rows.value[r] =
-				    bits >> r & 1 ? f.value[scores - (int64_t)back<FAR>(r) * f.cut.heads] : 0;
+		for (int r = 0; r < R; r++)
+			part[r] = C::dot(rows.stage->get(r), g[FAR][r]);
+		rows.values = additive_sums<C>(part);
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++) {
+			const float m = rows.scores.slot[i];
+			rows.scores.slot[i] = m == -INFINITY ? m : -m;
+			if (!whole)
+				rows.values.slot[i] = bits >> held::row(i) & 1 ? f.value[score_at<FAR>(held::row(i))] : 0;
 		}
+	}
+	__device__ __forceinline__ void load_weight(void)
+	{
+		C::load_weight(w, f.w + head * f.cut.dh, whole ? width : 0);
 	}
 	__device__ __forceinline__ void ready(void)
 	{
-		C::load_weight(w, f.w + head * f.cut.dh, whole ? width : 0);
+		load_weight();
+		float part[R];
 #pragma unroll
-		for (int e = 0; e < C::E; e++)
-			dw[e] = 0;
+		for (int r = 0; r < R; r++)
+			part[r] = C::dot(x->get(r), w);
+		a = additive_sums<C>(part);
 #pragma unroll
-		for (int r = 0; r < R; r++) {
-			float score = 0;
-			if (whole)
-				score = f.scale * C::dot(x->get(r), w);
-			else if (there >> r & 1)
-				score = f.score[scores - (int64_t)r * f.cut.heads];
-			a.set(r, seen >> r & 1 ? score : -INFINITY);
+		for (int i = 0; i < held::SLOTS; i++) {
+			const int r = held::row(i);
+			a.slot[i] *= f.scale;
+			if (!whole && there >> r & 1)
+				a.slot[i] = f.score[score_at<false>(r)];
+			a.slot[i] = seen >> r & 1 ? a.slot[i] : -INFINITY;
 		}
 	}
 	/* P and Q of row r. */
-	__device__ __forceinline__ void write(int r, const float (&p)[C::E], float q)
+	__device__ __forceinline__ void write(int r, const float (&p)[C::E], float own_q)
 	{
 		const bool is = there >> r & 1;
 		const int64_t to = at - r * f.cut.stride;
@@ -124,11 +139,11 @@ template <class C_, bool WINDOW_> struct backward {
 				if (is && C::channel(e) < width)
 					f.p[to + C::channel(e)] = p[e];
 			if (is && speaks && C::lane() == 0)
-				f.q[scores - (int64_t)r * f.cut.heads] = q;
+				f.q[score_at<false>(r)] = own_q;
 			return;
 		}
 		const typename C::row own = x->get(r);
-		const float da = f.slope * (C::dot(own, p) - q);
+		const float da = f.slope * (warp_sum<C::L>(C::dot(own, p)) - own_q);
 		float dx[C::E];
 #pragma unroll
 		for (int e = 0; e < C::E; e++) {
@@ -138,25 +153,45 @@ template <class C_, bool WINDOW_> struct backward {
 		if (is && f.dx)
 			C::store(f.dx + to, width, dx);
 	}
-	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near)
+	__device__ __forceinline__ void weigh(const additive_course<C, R> &near)
 	{
-		const float factor = additive_exp(a.get(r) + near.top);
-		float p[C::E];
+		if (WINDOW)
+			load_weight(); /* again: beside the sums of two sides no registers are left to keep it in */
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
-			p[e] = factor * near.vector[e];
-		write(r, p, factor * near.sum);
+			dw[e] = 0;
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++) {
+			near_share.slot[i] = additive_exp(a.slot[i] + near.top.slot[i]);
+			q.slot[i] = near_share.slot[i] * near.sum.slot[i];
+		}
 	}
-	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near,
-	                                     const additive_aggregate<C::E> &far)
+	__device__ __forceinline__ void weigh(const additive_course<C, R> &near, const additive_course<C, R> &far)
 	{
-		const float score = a.get(r);
-		const float mine = additive_exp(score + near.top), theirs = additive_exp(score + far.top);
+		weigh(near);
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++) {
+			far_share.slot[i] = additive_exp(a.slot[i] + far.top.slot[i]);
+			q.slot[i] += far_share.slot[i] * far.sum.slot[i];
+		}
+	}
+	__device__ __forceinline__ void done(int r, const float (&near)[C::E])
+	{
+		const float mine = near_share.get(r);
 		float p[C::E];
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
-			p[e] = mine * near.vector[e] + theirs * far.vector[e];
-		write(r, p, mine * near.sum + theirs * far.sum);
+			p[e] = mine * near[e];
+		write(r, p, q.get(r));
+	}
+	__device__ __forceinline__ void done(int r, const float (&near)[C::E], const float (&far)[C::E])
+	{
+		const float mine = near_share.get(r), theirs = far_share.get(r);
+		float p[C::E];
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			p[e] = mine * near[e] + theirs * far[e];
+		write(r, p, q.get(r));
 	}
 	/* The tile's part of dw: lanes of a warp, then warps. */
 	__device__ __forceinline__ void end_tile(void)
@@ -187,11 +222,19 @@ template <class C_, bool WINDOW_> struct backward {
 	}
 };
 
+/* Blocks per processor, as many as have registers. */
+template <class C, bool WINDOW> static constexpr int backward_blocks(void)
+{
+	if (!C::PACKED)
+		return WINDOW ? 2 : 1;
+	return WINDOW && sizeof(typename C::T) == 4 ? 2 : 3;
+}
+
 template <class C, bool WINDOW>
-__global__ void __launch_bounds__(ADDITIVE_THREADS, C::PACKED && !WINDOW ? 3 : C::PACKED || WINDOW ? 2 : 1)
+__global__ void __launch_bounds__(ADDITIVE_THREADS, (backward_blocks<C, WINDOW>()))
     backward_kernel(backward_call<typename C::T> f)
 {
-	backward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, 0, false, false, {}, {}, {}, {}};
+	backward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, 0, false, false, {}, {}, {}, {}, {}, {}, {}};
 	additive_march(f.cut, work);
 }
 
@@ -291,7 +334,7 @@ static backward_call<typename C::T> backward_memory(const op_call *call, size_t 
 	f.cut = additive_cut_of(call, C::GROUPS * backward<C, false>::R, 4);
 	if (!f.cut.global)
 		f.cut = additive_cut_of(call, C::GROUPS * backward<C, true>::R, 4);
-	*bytes = additive_cut_bytes(&f.cut, C::WIDTH);
+	*bytes = 0;
 	*n_parts = f.cut.chunks > 1 ? additive_parts(rows, TOKENS) : f.cut.batch * f.cut.count;
 	if (call->out[1].data)
 		f.parts = take(*n_parts * d);
@@ -339,7 +382,7 @@ template <class C> static status backward_run(backend *b, const op_call *call)
 	if (pieces)
 		TRY(cuda_launch(b, dots_kernel<T>, cuda_blocks(b, rows * f.cut.heads, ADDITIVE_WARPS),
 		                ADDITIVE_THREADS, 0, f, rows));
-	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
+	TRY(additive_prepare(b, &f.cut, C::WIDTH));
 	const unsigned blocks = cuda_extent(additive_chains(&f.cut) * f.cut.count);
 	if (f.cut.global)
 		TRY(cuda_launch(b, backward_kernel<C, false>, blocks, ADDITIVE_THREADS,

@@ -105,13 +105,14 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 		for (int e = 0; e < E && !PACKED; e++)
 			w[e] = channel(e) < width ? p[channel(e)] : 0.0f;
 	}
+	/* Of this lane's channels alone. */
 	static __device__ __forceinline__ float dot(const row &a, const float (&b)[E])
 	{
 		float sum = 0;
 #pragma unroll
 		for (int e = 0; e < E; e++)
 			sum += at(a, e) * b[e];
-		return warp_sum<L>(sum);
+		return sum;
 	}
 	static __device__ __forceinline__ float dot(const row &a, const row &b)
 	{
@@ -119,7 +120,7 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 #pragma unroll
 		for (int e = 0; e < E; e++)
 			sum += at(a, e) * at(b, e);
-		return warp_sum<L>(sum);
+		return sum;
 	}
 };
 
@@ -193,90 +194,163 @@ template <int E> struct additive_aggregate {
 	}
 };
 
-/* := a ⊕ one token. MEAN: values are 1, and a holds vector / sum instead of its vector. */
-template <class C, bool MEAN>
-__device__ __forceinline__ void additive_append(additive_aggregate<C::E> &a, float score, float value,
-                                                const typename C::row &row)
+/* vector := keep · vector + weight · row. */
+template <class C>
+__device__ __forceinline__ void additive_add(float (&vector)[C::E], float keep, float weight, const typename C::row &row)
 {
-	const float both = fmaxf(fmaxf(a.top, score), STREAM_EMPTY);
-	float keep = additive_exp(a.top - both), weight = additive_exp(score - both);
-	a.top = both;
-	if (MEAN) {
-		keep *= a.sum;
-		a.sum = keep + weight;
-		const float share = additive_share(a.sum);
-		keep *= share;
-		weight *= share;
-	} else {
-		a.sum = keep * a.sum + weight * value;
-	}
 #pragma unroll
 	for (int e = 0; e < C::E; e++)
-		a.vector[e] = keep * a.vector[e] + weight * C::at(row, e);
+		vector[e] = keep * vector[e] + weight * C::at(row, e);
 }
 
-/* A number per row of a group, row r's in lane r % L. */
+/* --- numbers per row ------------------------------------------------------------------------- */
+
+/* A number per row of a group. A slot has those of ROWS rows, row r's in lane r % ROWS and, if a group has more lanes, in
+ * each ROWS-th after it. So what is computed for a row is computed by one lane, and shuffled to the others. */
 template <class C, int R> struct additive_held {
-	enum { SLOTS = (R + C::L - 1) / C::L };
+	enum { ROWS = R < (int)C::L ? R : (int)C::L, SLOTS = R / ROWS };
 	float slot[SLOTS];
 
-	__device__ __forceinline__ void set(int r, float x)
+	/* This lane's row in slot i, and of the rows of a slot. */
+	static __device__ __forceinline__ int row(int i)
 	{
-		slot[r / C::L] = C::lane() == r % C::L ? x : slot[r / C::L];
+		return i * ROWS + place();
+	}
+	static __device__ __forceinline__ int place(void)
+	{
+		return threadIdx.x % ROWS;
 	}
 	/* To all lanes. */
 	__device__ __forceinline__ float get(int r) const
 	{
-		return __shfl_sync(ALL_LANES, slot[r / C::L], r % C::L, C::L);
+		return __shfl_sync(ALL_LANES, slot[r / ROWS], r % ROWS, ROWS);
 	}
 	/* Write those whose bit is set to at[0], at[step], … */
 	__device__ __forceinline__ void store(float *at, int step, unsigned bits) const
 	{
 #pragma unroll
-		for (int i = 0; i < SLOTS; i++) {
-			const int r = i * C::L + C::lane();
-			if (r < R && bits >> r & 1)
-				at[(int64_t)r * step] = slot[i];
-		}
+		for (int i = 0; i < SLOTS; i++)
+			if (C::lane() < ROWS && bits >> row(i) & 1)
+				at[(int64_t)row(i) * step] = slot[i];
 	}
 };
 
-/* A group's rows, their scores and values (ONES: all 1): in every lane until they are folded, then held. */
-template <class C, int R, bool ONES> struct additive_rows {
-	additive_stage<C, R> *stage;
-	float score[R], value[R];
-	additive_held<C, R> scores, values;
+/* The sums over a group's lanes of R numbers of each, which are used up; added in the order of warp_sum. */
+template <class C, int R> __device__ __forceinline__ additive_held<C, R> additive_sums(float (&x)[R])
+{
+	typedef additive_held<C, R> held;
+	held out;
+#pragma unroll
+	for (int s = 0; s < held::SLOTS; s++) {
+		float *y = x + s * held::ROWS;
+#pragma unroll
+		for (int flip = C::L / 2; flip > 0; flip /= 2) {
+			const bool upper = threadIdx.x & flip; /* keeps the upper half of what is left */
+#pragma unroll
+			for (int i = 0; i < (flip < held::ROWS ? flip : (int)held::ROWS); i++) {
+				const bool half = flip < held::ROWS;
+				const float mine = half && upper ? y[i + flip] : y[i];
+				const float other = half && !upper ? y[i + flip] : y[i];
+				y[i] = mine + __shfl_xor_sync(ALL_LANES, other, flip);
+			}
+		}
+		out.slot[s] = y[0];
+	}
+	return out;
+}
 
+/* A group's rows, their scores and values (ONES: all 1). */
+template <class C, int R, bool ONES> struct additive_rows {
+	typedef additive_held<C, R> held;
+	additive_stage<C, R> *stage;
+	held scores, values;
+
+	__device__ __forceinline__ float value(int i) const
+	{
+		return ONES ? 1 : values.slot[i];
+	}
 	/* The aggregate of those whose bit is set. */
-	__device__ __forceinline__ additive_aggregate<C::E> fold(unsigned bits)
+	__device__ __forceinline__ additive_aggregate<C::E> fold(unsigned bits) const
 	{
 		additive_aggregate<C::E> a = {STREAM_EMPTY, 0, {}};
+		held weights;
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++)
+			a.top = bits >> held::row(i) & 1 ? fmaxf(a.top, scores.slot[i]) : a.top;
+		a.top = warp_max<held::ROWS>(a.top);
+#pragma unroll
+		for (int i = 0; i < held::SLOTS; i++) {
+			weights.slot[i] = bits >> held::row(i) & 1 ? additive_exp(scores.slot[i] - a.top) : 0.0f;
+			a.sum += weights.slot[i] * value(i);
+		}
+		a.sum = warp_sum<held::ROWS>(a.sum);
 		__syncwarp(); /* read the rows anew: kept in registers they would not fit */
 #pragma unroll
 		for (int r = 0; r < R; r++)
-			a.top = bits >> r & 1 ? fmaxf(a.top, score[r]) : a.top;
-#pragma unroll
-		for (int r = 0; r < R; r++) {
-			const float weight = bits >> r & 1 ? additive_exp(score[r] - a.top) : 0.0f;
-			const typename C::row row = stage->get(r);
-			a.sum += ONES ? weight : weight * value[r];
-#pragma unroll
-			for (int e = 0; e < C::E; e++)
-				a.vector[e] += weight * C::at(row, e);
-			scores.set(r, score[r]);
-			if (!ONES)
-				values.set(r, value[r]);
-		}
+			additive_add<C>(a.vector, 1, weights.get(r), stage->get(r));
 		return a;
 	}
 };
 
-/* := a ⊕ row r. */
-template <bool MEAN, class C, int R, bool ONES>
-__device__ __forceinline__ void additive_append(additive_aggregate<C::E> &a, const additive_rows<C, R, ONES> &rows,
-                                                int r)
+/* Rows of a group, one after the other, appended to what came before: with each the vector becomes keep · vector +
+ * weight · row. */
+template <class C, int R> struct additive_course {
+	typedef additive_held<C, R> held;
+	held keep, weight, top, sum;
+};
+
+/* Of rows appended to an aggregate with this top and sum: forwards, with `top` and `sum` after each row; or `back`, the
+ * last row first, with those before it. At a row with its bit in `borders` the aggregate is emptied first. MEAN: the
+ * vectors are divided by their sums; values are 1. */
+template <bool back, bool MEAN, class C, int R, bool ONES>
+__device__ __forceinline__ additive_course<C, R> additive_course_of(const additive_rows<C, R, ONES> &rows, float top,
+                                                                    float sum, unsigned borders)
 {
-	additive_append<C, MEAN>(a, rows.scores.get(r), ONES ? 1 : rows.values.get(r), rows.stage->get(r));
+	typedef additive_held<C, R> held;
+	enum { ROWS = held::ROWS };
+	additive_course<C, R> out;
+	const int place = held::place(), steps = back ? ROWS - 1 - place : place; /* rows of the slot before this one */
+	auto before = [](float x, int by) {
+		return back ? __shfl_down_sync(ALL_LANES, x, by, ROWS) : __shfl_up_sync(ALL_LANES, x, by, ROWS);
+	};
+#pragma unroll
+	for (int n = 0; n < held::SLOTS; n++) {
+		const int i = back ? held::SLOTS - 1 - n : n, row = held::row(i);
+		/* Bits of the slot from this row on to those before it: up to the first border they are one aggregate. */
+		const unsigned cuts = back ? borders >> row : __brev(borders) >> (31 - row);
+		const int reach = cuts ? __ffs((int)cuts) - 1 : R; /* rows before this one, as far as no border is */
+		const float score = rows.scores.slot[i];
+		float t = score;
+#pragma unroll
+		for (int by = 1; by < ROWS; by *= 2) {
+			const float other = before(t, by);
+			t = by <= steps && by <= reach ? fmaxf(t, other) : t;
+		}
+		t = fmaxf(fmaxf(t, steps < reach ? top : -INFINITY), STREAM_EMPTY);
+		float last = before(t, 1);
+		last = reach == 0 ? -INFINITY : steps == 0 ? top : last;
+		const float keep = additive_exp(last - t), weight = additive_exp(score - t);
+		float kept = keep, added = weight * rows.value(i); /* sum = kept · (sum before the slot) + added */
+#pragma unroll
+		for (int by = 1; by < ROWS; by *= 2) {
+			const float others_kept = before(kept, by), others_added = before(added, by);
+			if (by <= steps) {
+				added += kept * others_added;
+				kept *= others_kept;
+			}
+		}
+		const float all = kept * sum + added, before_all = before(all, 1), past = steps == 0 ? sum : before_all;
+		const float share = MEAN ? additive_share(all) : 1.0f;
+		out.keep.slot[i] = MEAN ? keep * past * share : keep;
+		out.weight.slot[i] = weight * share;
+		out.top.slot[i] = back ? last : t;
+		out.sum.slot[i] = back ? past : all;
+		if (n + 1 < held::SLOTS) {
+			top = __shfl_sync(ALL_LANES, t, back ? 0 : ROWS - 1, ROWS);
+			sum = __shfl_sync(ALL_LANES, all, back ? 0 : ROWS - 1, ROWS);
+		}
+	}
+	return out;
 }
 
 /* --- widths ---------------------------------------------------------------------------------------------- */

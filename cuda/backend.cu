@@ -246,6 +246,7 @@ static status cuda_replay(backend *b, void *recorded)
 	cuda_backend *c = cuda_of(b);
 	const recording *r = (const recording *)recorded;
 	TRY(cuda_enter(c));
+	TRY(cuda_exchange_use(c));
 	c->after_kernel = false;
 	c->recording = true; /* as far as errors are concerned */
 	c->refusal = cudaSuccess;

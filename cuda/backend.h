@@ -78,6 +78,19 @@ extern "C" status additive_cuda_plant_fault(backend *b);
  * or none. */
 status cuda_memory_open(cuda_backend *c);
 void cuda_memory_close(cuda_backend *c);
+/* Memory in which blocks of one kernel exchange words, for kernels that number what they write (additive_attention.cuh):
+ * `bytes` of it, at an address that stays until the backend is closed. It is zeros when it is new, and is cleared once
+ * in CUDA_EXCHANGE_USES calls of cuda_exchange or cuda_exchange_use, in the order of the stream, so that no number comes
+ * round while a word has it: a recording has fewer such kernels than 2^32 / CUDA_EXCHANGE_USES.
+ * Errors: STATUS_NOMEM; STATUS_UNSUPPORTED: more than there is, while a recording is made; STATUS_DEVICE. */
+#ifdef __CUDACC__
+enum { CUDA_EXCHANGE_USES = 1 << 16 };
+#else
+enum { CUDA_EXCHANGE_USES = 16 }; /* tests come to it */
+#endif
+status cuda_exchange(cuda_backend *c, size_t bytes, void **out);
+/* Before a recording is replayed, which uses that memory as often as its kernels were recorded. */
+status cuda_exchange_use(cuda_backend *c);
 status cuda_products_open(cuda_backend *c);
 void cuda_products_close(cuda_backend *c);
 

@@ -13,6 +13,8 @@
  * reserve: addresses without memory, by the driver's virtual memory management; extend maps memory behind more of them.
  * The driver's functions are asked for by name, so that the plug-in loads without a driver.
  *
+ * exchange: one reservation, which grows to what the largest call has asked for. Recordings have its address.
+ *
  * Bytes moved: an upload crosses the host's memory twice (read, write) and the bus once. */
 #include "cuda/backend.h"
 
@@ -51,6 +53,10 @@ typedef struct cuda_memory {
 	CUmemAllocationProp prop; /* of the memory behind reservations */
 	size_t granularity;
 	reservation *reservations;
+
+	void *exchange; /* a reservation, or NULL */
+	size_t exchange_bytes;
+	unsigned exchange_uses; /* since it was cleared */
 
 	decltype(&cuMemGetAllocationGranularity) get_granularity;
 	decltype(&cuMemAddressReserve) address_reserve;
@@ -313,6 +319,31 @@ static void cuda_unreserve(backend *b, void *reserved, size_t)
 	(void)driver_status(c, c->memory->address_free(r->address, r->bytes));
 	*at = r->next;
 	free(r);
+}
+
+/* --- words that blocks exchange ----------------------------------------------------------------- */
+
+status cuda_exchange_use(cuda_backend *c)
+{
+	cuda_memory *m = c->memory;
+	if (!m->exchange_bytes || ++m->exchange_uses < CUDA_EXCHANGE_USES)
+		return STATUS_OK;
+	m->exchange_uses = 0;
+	return cuda_clear(&c->base, m->exchange, m->exchange_bytes);
+}
+
+status cuda_exchange(cuda_backend *c, size_t bytes, void **out)
+{
+	cuda_memory *m = c->memory;
+	*out = NULL;
+	if (c->recording && bytes > m->exchange_bytes)
+		return STATUS_UNSUPPORTED;
+	if (!m->exchange)
+		TRY(cuda_reserve(&c->base, c->memory_bytes, &m->exchange));
+	if (bytes > m->exchange_bytes)
+		TRY(cuda_extend(&c->base, m->exchange, bytes, &m->exchange_bytes));
+	*out = m->exchange;
+	return c->recording ? STATUS_OK : cuda_exchange_use(c);
 }
 
 /* --- opening and closing ---------------------------------------------------------------------- */

@@ -10,15 +10,17 @@
 #include <emulator_ptx.h>
 #else
 
-/* Between blocks: what was written before a release is seen after an acquire that reads what it wrote. */
-__device__ __forceinline__ void store_release(unsigned *at, unsigned x)
+/* Words that blocks of a running kernel exchange. Each is read and written whole, and orders no other memory: what a
+ * thread wrote before a __threadfence and a store is seen after a load of that word and a __threadfence. */
+typedef unsigned long long exchange_word;
+__device__ __forceinline__ void store_relaxed(exchange_word *at, exchange_word x)
 {
-	asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
+	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(x) : "memory");
 }
-__device__ __forceinline__ unsigned load_acquire(const unsigned *at)
+__device__ __forceinline__ exchange_word load_relaxed(const exchange_word *at)
 {
-	unsigned x;
-	asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
+	exchange_word x;
+	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
 	return x;
 }
 

@@ -121,7 +121,7 @@ static bool is_constant(uintptr_t at, size_t bytes)
 
 static const char *verb(access_kind kind)
 {
-	return kind == READ ? "read" : kind == WRITE || kind == COPY ? "write" : kind == ATOMIC_READ ? "acquire" : "atomic operation";
+	return kind == READ ? "read" : kind == WRITE || kind == COPY ? "write" : kind == ATOMIC_READ ? "relaxed load" : "atomic operation";
 }
 
 [[noreturn]] static void fail_outside(uintptr_t at, size_t bytes, access_kind kind, const void *code)
@@ -215,7 +215,7 @@ static inline bool ordered(stamp s, moment since)
 	else
 		snprintf(memory, sizeof memory, "shared memory + %zu", p.offset);
 	bool same_block = number_of(other) == now.id >> 11;
-	const char *hint = !same_block ? "no release and acquire order them" : "no barrier orders them";
+	const char *hint = !same_block ? "no fences order them" : "no barrier orders them";
 	std::string here = code_place(code), there = code_place((const void *)(code_base() + at));
 	fail("race: %s of %zu bytes at %s, and the %s by block %u, thread %u: %s\n  at %s\n  the other at %s", verb(kind), bytes, memory,
 	     what, number_of(other), thread_of(other), hint, here.c_str(), there.c_str());

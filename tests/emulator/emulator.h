@@ -46,7 +46,7 @@ enum : size_t {
 
 /* --- order -------------------------------------------------------------------------- */
 
-/* Counts barriers, __syncwarps and releases of a launch and goes on in the next; an access is stamped with it. */
+/* Counts barriers, __syncwarps and fences of a launch and goes on in the next; an access is stamped with it. */
 typedef uint32_t moment;
 
 /* What is known to have happened: of a block, everything before a moment; of a warp, each lane's

@@ -2,7 +2,7 @@
  *
  * Blocks of a launch start in order, RESIDENT of them at a time, so that a block which waits for an earlier one
  * meets it unfinished. A fibre runs until it waits; then the next one that can run does. ADDITIVE_EMULATOR_ORDER
- * chooses the next: forward (of block and thread), reverse, or shuffle[:seed], anew every turn. */
+ * chooses the next: forward (of block and thread), reverse, or shuffle[:seed], anew every turn, of which blocks miss some. */
 #include "emulator.h"
 
 #include <stdlib.h>
@@ -409,6 +409,11 @@ struct order {
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 		return (unsigned)((seed >> 33) % below);
 	}
+	/* Most blocks miss a turn, so that some are far ahead of others. */
+	bool leaves_out()
+	{
+		return how == SHUFFLE && random(4) != 0;
+	}
 	const std::vector<unsigned> &of(size_t n)
 	{
 		if (turn.size() != n || how == SHUFFLE) {
@@ -485,7 +490,7 @@ void run(const launch &l)
 		bool any = false;
 		now.moved = false;
 		for (unsigned i : blocks_order.of(blocks.size()))
-			any = block_turn(blocks[i].get(), &o) || any;
+			any = blocks_order.leaves_out() || block_turn(blocks[i].get(), &o) || any;
 		for (size_t i = blocks.size(); i-- > 0;)
 			if (blocks[i]->done == (int)blocks[i]->fibres.size()) {
 				block_end(blocks[i].get());

@@ -1,13 +1,13 @@
 /* Which threads may rely on which others' work.
  *
- * Accesses are stamped with a moment, which every barrier, __syncwarp and release moves on. An access of another thread is
+ * Accesses are stamped with a moment, which every barrier, __syncwarp and fence moves on. An access of another thread is
  * ordered before the running one when it is
  *   - of an earlier launch;
  *   - of the same block, before the block's last barrier;
  *   - of the same warp, before a __syncwarp in which both took part or that came down through other lanes that did;
  *     shuffles, votes, mma and ldmatrix let lanes meet too, but order no memory;
- *   - known: a thread released it (store_release; or __threadfence, then an atomic) and the running thread,
- *     or one of its block before a barrier, acquired it (load_acquire; or an atomic, then __threadfence).
+ *   - known: a thread released it (__threadfence, then an atomic or store_relaxed) and the running thread,
+ *     or one of its block before a barrier, acquired it (an atomic or load_relaxed, then __threadfence).
  * Knowledge travels as sets of "everything of that block, or lane, before that moment". A fence of one thread of a block
  * counts, after the next barrier, for all of them, which is a little more than the memory model promises. */
 #include "emulator.h"
@@ -137,21 +137,33 @@ void fence()
 	f->fenced_now = true;
 }
 
+/* What was released at this address is known after a fence. */
+static void see(const void *at)
+{
+	auto seen = releases().find(at);
+	if (seen != released.end())
+		now.self->pending.add(seen->second);
+}
+
+/* What the thread, or its block, wrote before a fence is released at this address. */
+static void show(const void *at)
+{
+	const fibre *f = now.self;
+	if (f->fenced.empty() && f->b->fenced.empty())
+		return;
+	knowledge &k = releases()[at];
+	k.add(f->fenced);
+	k.add(f->b->fenced);
+}
+
 void atomic(void *at, void *old, size_t bytes)
 {
 	if (now.self) {
 		now.moved = true;
 		if (checked) {
 			touch(at, bytes, ATOMIC_WRITE, __builtin_return_address(0));
-			fibre *f = now.self;
-			auto seen = releases().find(at);
-			if (seen != released.end())
-				f->pending.add(seen->second);
-			if (!f->fenced.empty() || !f->b->fenced.empty()) {
-				knowledge &k = released[at];
-				k.add(f->fenced);
-				k.add(f->b->fenced);
-			}
+			see(at);
+			show(at);
 		}
 	}
 	memcpy(old, at, bytes);
@@ -162,24 +174,23 @@ void atomic_end(void *at, const void *value, size_t bytes)
 	memcpy(at, value, bytes);
 }
 
-void release(unsigned *at, unsigned x)
+/* What others have released there is not what this word stands for. */
+void store_relaxed(unsigned long long *at, unsigned long long x)
 {
 	now.moved = true;
 	if (checked) {
 		touch(at, sizeof *at, ATOMIC_WRITE, __builtin_return_address(0));
-		releases()[at] = own();
+		releases().erase(at);
+		show(at);
 	}
 	*at = x;
 }
 
-unsigned acquire(const unsigned *at)
+unsigned long long load_relaxed(const unsigned long long *at)
 {
-	poll();
 	if (checked) {
 		touch(at, sizeof *at, ATOMIC_READ, __builtin_return_address(0));
-		auto seen = releases().find(at);
-		if (seen != released.end())
-			now.self->known.add(seen->second);
+		see(at);
 	}
 	return *at;
 }

@@ -134,22 +134,25 @@ static void copies_arrive()
 		EXPECT(got[t] == (float)(4 * (31 - t)) && got[32 + t] == (31 - t == 3 ? 0.0f : (float)(129 + 4 * (31 - t))));
 }
 
-__global__ void prefix(unsigned *sums, unsigned *flags)
+__global__ void prefix(unsigned *sums, exchange_word *flags)
 {
 	if (threadIdx.x == 0) {
 		unsigned before = 0;
 		if (blockIdx.x > 0) {
-			while (load_acquire(flags + blockIdx.x - 1) == 0)
-				;
+			while (load_relaxed(flags + blockIdx.x - 1) == 0)
+				__nanosleep(20);
+			__threadfence();
 			before = sums[blockIdx.x - 1];
 		}
 		sums[blockIdx.x] = before + blockIdx.x;
-		store_release(flags + blockIdx.x, 1);
+		__threadfence();
+		store_relaxed(flags + blockIdx.x, 1);
 	}
 }
 static void blocks_wait_for_blocks()
 {
-	unsigned *sums = device<unsigned>(200), *flags = device<unsigned>(200), got[200];
+	unsigned *sums = device<unsigned>(200), got[200];
+	exchange_word *flags = device<exchange_word>(200);
 	run(prefix, 200, 32, 0, sums, flags);
 	download(got, sums, 200);
 	for (unsigned i = 0; i < 200; i++)

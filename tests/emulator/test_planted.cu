@@ -177,21 +177,43 @@ __global__ void one_place(float *out, bool correct)
 		out[correct ? blockIdx.x : 0] = 1;
 }
 /* Block 0 writes, block 1 waits for its flag. */
-__global__ void hands_over(float *data, unsigned *flag, float *out, bool correct)
+enum handing { SOUND, BEFORE_ALL_HAVE_WRITTEN, NO_FENCE_AFTER_WRITES, NO_FENCE_BEFORE_READS };
+__global__ void hands_over(float *data, exchange_word *flag, float *out, int how)
 {
 	int t = threadIdx.x;
 	if (blockIdx.x == 0) {
 		data[t] = (float)t;
-		if (correct)
+		if (how != BEFORE_ALL_HAVE_WRITTEN)
 			__syncthreads();
+		if (t == 0 && how != NO_FENCE_AFTER_WRITES)
+			__threadfence();
 		if (t == 0)
-			store_release(flag, 1);
+			store_relaxed(flag, 1);
 	} else {
-		if (t == 0)
-			while (load_acquire(flag) == 0)
-				;
+		if (t == 0) {
+			while (load_relaxed(flag) == 0)
+				__nanosleep(20);
+			if (how != NO_FENCE_BEFORE_READS)
+				__threadfence();
+		}
 		__syncthreads();
 		out[t] = data[(t + 40) % 64];
+	}
+}
+template <int how> static void handing_over()
+{
+	run(hands_over, 2, 64, 0, device<float>(64), device<exchange_word>(1), device<float>(64), how);
+}
+/* Numbers that are in the words themselves, and one that is read as if it were not. */
+__global__ void words(exchange_word *at, float *out, bool correct)
+{
+	int t = threadIdx.x;
+	if (blockIdx.x == 0) {
+		store_relaxed(at + t, 1 + (unsigned)t);
+	} else {
+		while (load_relaxed(at + 63 - t) == 0)
+			__nanosleep(20);
+		out[t] = (float)(correct ? load_relaxed(at + 63 - t) : at[63 - t]);
 	}
 }
 /* The last block to arrive adds what all have written. */
@@ -216,27 +238,31 @@ __global__ void tickets(float *parts, unsigned *count, float *out, bool correct)
 	}
 }
 /* Each block adds its number to what the one before it has handed on (a chain of look-backs). */
-__global__ void chain(float *sums, unsigned *flags, bool correct)
+__global__ void chain(float *sums, exchange_word *flags, bool correct)
 {
 	int t = threadIdx.x, b = blockIdx.x;
 	float before = 0;
 	if (b > 0) {
 		if (t == 0 && correct)
-			while (load_acquire(flags + b - 1) == 0)
-				;
+			while (load_relaxed(flags + b - 1) == 0)
+				__nanosleep(20);
+		if (t == 0)
+			__threadfence();
 		__syncthreads();
 		before = sums[(b - 1) * 64 + t];
 	}
 	sums[b * 64 + t] = before + (float)b;
 	__syncthreads();
-	if (t == 0)
-		store_release(flags + b, 1);
+	if (t == 0) {
+		__threadfence();
+		store_relaxed(flags + b, 1);
+	}
 }
-__global__ void waits_for_ever(unsigned *flag)
+__global__ void waits_for_ever(exchange_word *flag)
 {
 	if (threadIdx.x == 0)
-		while (load_acquire(flag) == 0)
-			;
+		while (load_relaxed(flag) == 0)
+			__nanosleep(20);
 	__syncthreads();
 }
 __global__ void counts(unsigned *count, bool correct)
@@ -414,20 +440,24 @@ const test_case planted_cases[] = {
     {"freed_memory_is_known_as_such", freed, "freed memory: write of 4 bytes at an allocation of 256 bytes", nullptr},
     {"host_memory_is_none_of_a_kernel's", host_pointer, "host memory: write of 4 bytes", nullptr},
     {"device_memory_is_none_of_the_host's", host_touches, "host code touches device memory: an allocation of 256 bytes", nullptr},
-    {"two_blocks_at_one_place", []() { run(one_place, 6, 32, 0, device<float>(6), false); }, "no release and acquire order them", nullptr},
+    {"two_blocks_at_one_place", []() { run(one_place, 6, 32, 0, device<float>(6), false); }, "no fences order them", nullptr},
     {"two_blocks_at_two_places", []() { run(one_place, 6, 32, 0, device<float>(6), true); }, nullptr, nullptr},
-    {"a_release_before_all_have_written", []() { run(hands_over, 2, 64, 0, device<float>(64), device<unsigned>(1), device<float>(64), false); },
-     "race: read of 4 bytes at an allocation", nullptr},
-    {"a_release_after_a_barrier", []() { run(hands_over, 2, 64, 0, device<float>(64), device<unsigned>(1), device<float>(64), true); }, nullptr,
+    {"a_flag_before_all_have_written", handing_over<BEFORE_ALL_HAVE_WRITTEN>, "race: read of 4 bytes at an allocation", nullptr},
+    {"a_flag_without_a_fence_before_it", handing_over<NO_FENCE_AFTER_WRITES>, "race: read of 4 bytes at an allocation", nullptr},
+    {"a_flag_without_a_fence_after_it", handing_over<NO_FENCE_BEFORE_READS>, "race: read of 4 bytes at an allocation", nullptr},
+    {"a_flag_with_fences", handing_over<SOUND>, nullptr, nullptr},
+    {"a_plain_read_of_a_word", []() { run(words, 2, 64, 0, device<exchange_word>(64), device<float>(64), false); },
+     "race: read of 8 bytes at an allocation", nullptr},
+    {"words_that_are_numbers_need_no_fence", []() { run(words, 2, 64, 0, device<exchange_word>(64), device<float>(64), true); }, nullptr,
      nullptr},
     {"a_ticket_without_a_fence", []() { run(tickets, 9, 64, 4, device<float>(576), device<unsigned>(1), device<float>(64), false); },
      "race: read of 4 bytes at an allocation", nullptr},
     {"a_ticket_with_fences", []() { run(tickets, 9, 64, 4, device<float>(576), device<unsigned>(1), device<float>(64), true); }, nullptr, nullptr},
-    {"a_chain_that_does_not_wait", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), false); }, "race: read of", nullptr},
-    {"a_chain_that_waits", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr, nullptr},
-    {"a_chain_that_waits_in_any_order", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr,
+    {"a_chain_that_does_not_wait", []() { run(chain, 9, 64, 0, device<float>(576), device<exchange_word>(9), false); }, "race: read of", nullptr},
+    {"a_chain_that_waits", []() { run(chain, 9, 64, 0, device<float>(576), device<exchange_word>(9), true); }, nullptr, nullptr},
+    {"a_chain_that_waits_in_any_order", []() { run(chain, 9, 64, 0, device<float>(576), device<exchange_word>(9), true); }, nullptr,
      "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
-    {"a_wait_that_never_ends", []() { run(waits_for_ever, 1, 32, 0, device<unsigned>(1)); }, "deadlock: every thread polls", nullptr},
+    {"a_wait_that_never_ends", []() { run(waits_for_ever, 1, 32, 0, device<exchange_word>(1)); }, "deadlock: every thread polls", nullptr},
     {"a_plain_write_among_atomics", []() { run(counts, 1, 32, 0, device<unsigned>(1), false); }, "race: ", nullptr},
     {"atomics_among_themselves", []() { run(counts, 5, 32, 0, device<unsigned>(1), true); }, nullptr, nullptr},
     {"a_copy_that_is_not_waited_for", copying<1>, "uninitialised: read of 4 bytes at shared memory", nullptr},

@@ -104,10 +104,10 @@ void exchange(unsigned mask, const char *what, const void *in, void *out, size_t
 /* The same with every lane's bytes in `all` [32][bytes]. */
 void gather(unsigned mask, const char *what, const void *in, void *all, size_t bytes);
 void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]);
-/* Give way: called by what polls memory. */
+/* Give way: called by what polls memory, which sleeps in between. */
 void poll();
-void release(unsigned *at, unsigned x);
-unsigned acquire(const unsigned *at);
+void store_relaxed(unsigned long long *at, unsigned long long x);
+unsigned long long load_relaxed(const unsigned long long *at);
 void fence();
 /* Read the old value; write the new one. Fibres give way only where they wait, so the two are one. */
 void atomic(void *at, void *old, size_t bytes);
@@ -225,6 +225,10 @@ static inline void __threadfence_block()
 {
 	emulator::fence();
 }
+static inline void __nanosleep(unsigned)
+{
+	emulator::poll();
+}
 
 /* --- device functions ------------------------------------------------------------------ */
 
@@ -306,6 +310,13 @@ static inline float __frcp_rn(float x)
 static inline int __popc(unsigned x)
 {
 	return __builtin_popcount(x);
+}
+static inline unsigned __brev(unsigned x)
+{
+	unsigned reversed = 0;
+	for (int i = 0; i < 32; i++)
+		reversed |= (x >> i & 1) << (31 - i);
+	return reversed;
 }
 static inline int __clz(int x)
 {

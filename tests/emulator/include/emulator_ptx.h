@@ -4,13 +4,14 @@
 
 #include <cuda_bf16.h>
 
-static inline void store_release(unsigned *at, unsigned x)
+typedef unsigned long long exchange_word;
+static inline void store_relaxed(exchange_word *at, exchange_word x)
 {
-	emulator::release(at, x);
+	emulator::store_relaxed(at, x);
 }
-static inline unsigned load_acquire(const unsigned *at)
+static inline exchange_word load_relaxed(const exchange_word *at)
 {
-	return emulator::acquire(at);
+	return emulator::load_relaxed(at);
 }
 
 static inline void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
