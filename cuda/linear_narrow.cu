@@ -201,8 +201,9 @@ __global__ void __launch_bounds__(NARROW_THREADS, 2) narrow_kernel(panel_product
 	for (int i = 0; i < AT_ONCE; i++)
 		if (first + i < last)
 			load_weights<W>(p, panel, first + i, a[i]);
-	prefetch_bytes(p.panels + panel * p.panel_bytes, W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES,
-	               min(W::HEADER + (int64_t)last * STEP_BYTES, p.panel_bytes), lane, WARP);
+	const int64_t held = W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES; /* where the bytes after those begin */
+	prefetch_bytes(p.panels + panel * p.panel_bytes + held,
+	               min(W::HEADER + (int64_t)last * STEP_BYTES, p.panel_bytes) - held, lane, WARP);
 	if (SOURCE == X_NORM)
 		bring_norm(c.norm, space);
 #pragma unroll
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 	float4 w[4];
 	closing closings[FINISHED];
 	load_four(w, from, first, last);
-	prefetch_bytes(weights, 0, p.panel_bytes, threadIdx.x, F32_NARROW_THREADS);
+	prefetch_bytes(weights, p.panel_bytes, threadIdx.x, F32_NARROW_THREADS);
 	if (SOURCE == X_NORM)
 		bring_norm(c.norm, space);
 #pragma unroll

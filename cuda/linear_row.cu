@@ -211,9 +211,10 @@ __global__ void __launch_bounds__(ROW_BLOCK, 2) row_kernel(panel_product whole, 
 #pragma unroll
 	for (int i = 0; i < HELD; i++)
 		bring(a[i], i);
-	if (mine > HELD)
-		prefetch_bytes(panel_at, (int64_t)(first + HELD) * STEP_BYTES,
-		               min((int64_t)(first + mine) * STEP_BYTES, p.panel_bytes - W::HEADER), lane, WARP);
+	prefetch_bytes(panel_at + (first + HELD) * STEP_BYTES,
+	               min((int64_t)(mine - HELD) * STEP_BYTES,
+	                   p.panel_bytes - W::HEADER - (first + HELD) * STEP_BYTES),
+	               lane, WARP);
 	norm_share m;
 	closing o = {};
 	if (SOURCE == X_NORM)

@@ -115,6 +115,20 @@ __device__ __forceinline__ void prefetch(const void *at)
 {
 	asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
+/* Bring `bytes` bytes to the L2 cache, none if that is negative; the address and `bytes` are multiples of 16. By `threads`
+ * threads, of which this one is number `at`; from 9.0 on one instruction of the first of them. */
+__device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_t bytes, int at, int threads)
+{
+#if __CUDA_ARCH__ >= 900
+	if (at == 0 && bytes > 0)
+		asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"((unsigned)bytes));
+#else
+	enum { LINE = 128 };
+#pragma unroll 1
+	for (int64_t i = at * LINE; i < bytes; i += threads * LINE)
+		prefetch(from + i);
+#endif
+}
 
 #endif
 #endif

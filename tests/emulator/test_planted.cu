@@ -269,6 +269,11 @@ __global__ void copies(float *out, const float *in, int fault)
 	out[t] = x[4 * ((t + 1) % 64)];
 }
 
+__global__ void prefetches(const unsigned char *from, int64_t bytes)
+{
+	prefetch_bytes(from, bytes, threadIdx.x, 32);
+}
+
 /* --- early launches ------------------------------------------------------------------------------------ */
 
 enum ahead { WAITS_FIRST, READS_WRITTEN, WRITES_WRITTEN, WRITES_READ, READS_READ, BLOCK_WAITS, WARP_WAITS, NEVER_WAITS, BEGINS_NEXT, COPIES };
@@ -434,6 +439,12 @@ const test_case planted_cases[] = {
     {"a_copy_that_others_do_not_wait_for", copying<2>, "uninitialised: read of 4 bytes at shared memory", nullptr},
     {"a_copy_over_what_others_still_read", copying<3>, "race: write of 16 bytes at shared memory", nullptr},
     {"a_copy_that_all_wait_for", copying<0>, nullptr, nullptr},
+    {"a_bulk_prefetch_to_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 240); }, nullptr, nullptr},
+    {"a_bulk_prefetch_of_nothing", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 512, -256); }, nullptr, nullptr},
+    {"a_bulk_prefetch_past_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 256); },
+     "a bulk prefetch: 256 bytes at an allocation of 256 bytes", nullptr},
+    {"a_bulk_prefetch_of_an_odd_address", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 8, 16); }, "misaligned: a bulk prefetch",
+     nullptr},
     {"an_early_launch_reads_what_the_one_before_writes", ahead_of_a_kernel<READS_WRITTEN, true>,
      "early launch: read of 4 bytes at an allocation of 256 bytes", nullptr},
     {"an_early_launch_copies_what_the_one_before_writes", ahead_of_a_kernel<COPIES, true>, "early launch: read of 16 bytes", nullptr},

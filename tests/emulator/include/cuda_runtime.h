@@ -116,6 +116,8 @@ void atomic_end(void *at, const void *value, size_t bytes);
 void copy_async(void *shared, const void *global, int bytes);
 void copy_commit();
 void copy_wait(int groups);
+/* Bulk prefetch: moves nothing; fails unless all bytes are live device memory, in whole pieces of 16. */
+void prefetch_bytes(const void *from, int64_t bytes);
 /* Programmatic dependent launch. */
 void wait_for_previous();
 void let_next_begin();

@@ -88,5 +88,10 @@ static inline void prefetch(const void *at)
 {
 	(void)at;
 }
+static inline void prefetch_bytes(const unsigned char *from, int64_t bytes, int at, int)
+{
+	if (at == 0 && bytes > 0)
+		emulator::prefetch_bytes(from, bytes);
+}
 
 #endif
