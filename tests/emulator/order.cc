@@ -170,6 +170,17 @@ void release(unsigned *at, unsigned x)
 	*at = x;
 }
 
+/* An acquire of the sum sees what all have released who added to it. */
+void release_add(unsigned *at, unsigned x)
+{
+	now.moved = true;
+	if (checked) {
+		touch(at, sizeof *at, ATOMIC_WRITE, __builtin_return_address(0));
+		releases()[at].add(own());
+	}
+	*at += x;
+}
+
 unsigned acquire(const unsigned *at)
 {
 	poll();

@@ -232,6 +232,32 @@ __global__ void chain(float *sums, unsigned *flags, bool correct)
 	if (t == 0)
 		store_release(flags + b, 1);
 }
+/* Each block writes, all wait for all, and each reads what the next one wrote; twice, as phases of a program do. */
+enum grid_barrier { COMPLETE, NO_WAIT, NO_BLOCK_BARRIER };
+__global__ void phases(float *x, unsigned *arrived, int fault)
+{
+	const int t = threadIdx.x, next = (blockIdx.x + 1) % gridDim.x;
+	float sum = 0;
+	for (int i = 0; i < 2; i++) {
+		x[(i * gridDim.x + blockIdx.x) * 64 + t] = sum + (float)blockIdx.x;
+		if (fault != NO_BLOCK_BARRIER)
+			__syncthreads();
+		if (t == 0) {
+			add_release(arrived + i, 1);
+			while (fault != NO_WAIT && load_acquire(arrived + i) < gridDim.x)
+				;
+		}
+		__syncthreads();
+		sum += x[(i * gridDim.x + next) * 64 + (t + 40) % 64];
+	}
+	x[(2 * gridDim.x + blockIdx.x) * 64 + t] = sum;
+}
+template <int fault> static void all_wait_for_all()
+{
+	EXPECT(issue_as(cudaLaunchAttributeCooperative, phases, 4, 64, 0, device<float>(3 * 4 * 64), device<unsigned>(2), (int)fault) ==
+	       cudaSuccess);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
 __global__ void waits_for_ever(unsigned *flag)
 {
 	if (threadIdx.x == 0)
@@ -432,6 +458,10 @@ const test_case planted_cases[] = {
     {"a_chain_that_waits", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr, nullptr},
     {"a_chain_that_waits_in_any_order", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr,
      "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"blocks_that_wait_for_all", all_wait_for_all<COMPLETE>, nullptr, nullptr},
+    {"blocks_that_wait_for_all_in_any_order", all_wait_for_all<COMPLETE>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"blocks_that_wait_for_none", all_wait_for_all<NO_WAIT>, "race: ", nullptr},
+    {"blocks_that_add_before_their_threads_have_written", all_wait_for_all<NO_BLOCK_BARRIER>, "race: ", nullptr},
     {"a_wait_that_never_ends", []() { run(waits_for_ever, 1, 32, 0, device<unsigned>(1)); }, "deadlock: every thread polls", nullptr},
     {"a_plain_write_among_atomics", []() { run(counts, 1, 32, 0, device<unsigned>(1), false); }, "race: ", nullptr},
     {"atomics_among_themselves", []() { run(counts, 5, 32, 0, device<unsigned>(1), true); }, nullptr, nullptr},

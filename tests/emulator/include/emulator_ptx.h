@@ -8,6 +8,10 @@ static inline void store_release(unsigned *at, unsigned x)
 {
 	emulator::release(at, x);
 }
+static inline void add_release(unsigned *at, unsigned x)
+{
+	emulator::release_add(at, x);
+}
 static inline unsigned load_acquire(const unsigned *at)
 {
 	return emulator::acquire(at);
