@@ -153,6 +153,7 @@ static inline status additive_prepare(backend *b, additive_cut *c, int width, vo
 		return STATUS_OK;
 	c->sums = (float *)at;
 	c->flags = (unsigned *)((char *)at + additive_sums_bytes(c, width));
+	TRY(cuda_program_end(cuda_of(b)));
 	cuda_of(b)->after_kernel = false;
 	return cuda_status(cuda_of(b), cudaMemsetAsync(c->flags, 0, additive_flags_bytes(c), cuda_of(b)->stream));
 }

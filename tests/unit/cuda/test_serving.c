@@ -171,17 +171,17 @@ static void neighbours_as_one_kernel_change_no_bit(void **state)
 	}
 }
 
-/* Kernels that begin early, recordings and fused kernels change when and how work runs, and no bit. */
+/* Kernels that begin early, recordings, fused kernels and programs change when and how work runs, and no bit. */
 static void the_switches_of_the_backend_change_no_bit(void **state)
 {
 	(void)state;
-	static const char *const switches[] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_FUSE"};
-	enum { SETTINGS = 8, SAID = 500 };
+	static const char *const switches[] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_FUSE", "ADDITIVE_CUDA_PERSISTENT"};
+	enum { SWITCHES = 4, SETTINGS = 1 << SWITCHES, SAID = 500 };
 	static int32_t said[4 * SAID], again[4 * SAID];
 	for (int off = 0; off < SETTINGS; off++) {
 		pair p;
 		client c;
-		for (int i = 0; i < 3; i++)
+		for (int i = 0; i < SWITCHES; i++)
 			setenv(switches[i], off >> i & 1 ? "0" : "1", 1);
 		open_pair(&p, &kinds[1]);
 		if (is_left_out(p.device.backend, off, SETTINGS - 1)) {
@@ -203,7 +203,7 @@ static void the_switches_of_the_backend_change_no_bit(void **state)
 			assert_memory_equal(again, said, (size_t)(rounds * each) * sizeof *said);
 		close_pair(&p);
 	}
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < SWITCHES; i++)
 		unsetenv(switches[i]);
 }
 
