@@ -177,6 +177,9 @@ static void phases_as_one_launch_change_no_bit(void **state)
 	(void)state;
 	for (int i = 0; i < NETWORKS; i++)
 		expect(&networks[i], 1, 0);
+	network o = networks[2];
+	for (o.rows = 1; o.rows <= 8; o.rows++)
+		expect(&o, 1, 0);
 }
 
 static void the_order_of_blocks_and_threads_changes_no_bit(void **state)
