@@ -27,7 +27,7 @@ typedef struct network {
 	bool cut;
 } network;
 
-/* The emulated device has 4 processors with a block each. */
+enum { PROCESSORS = 4 /* of the emulated device, with a block each */ };
 static const network networks[] = {
     {.type = DTYPE_PANEL_BF16, .rows = 1, .width = 64, .hidden = 144, .layers = 6},
     {.type = DTYPE_PANEL_BF16, .rows = 8, .width = 64, .hidden = 144, .layers = 4},
@@ -41,6 +41,7 @@ enum { NETWORKS = sizeof networks / sizeof *networks };
 typedef struct results {
 	float y[RUNS][MOST_COUNT];
 	int programs, kernels; /* of the last run; 0 where nothing is counted */
+	unsigned blocks;       /* of a program's grid */
 } results;
 
 /* --- a plan ---------------------------------------------------------------------------------- */
@@ -101,7 +102,9 @@ static void count_work(emulator_counter counter, results *out)
 	size_t n;
 	const emulator_work *work = counter.end(&n);
 	for (size_t i = 0; i < n; i++) {
-		out->programs += strcmp(work[i].name, "program_kernel") == 0;
+		const bool program = strcmp(work[i].name, "program_kernel") == 0;
+		out->programs += program;
+		out->blocks = program ? work[i].grid[0] : out->blocks;
 		out->kernels += work[i].kind == EMULATOR_KERNEL;
 	}
 }
@@ -167,6 +170,8 @@ static void expect(const network *o, int programs, int kernels)
 		assert_int_equal(want.programs, 0);
 		assert_int_equal(got.programs, programs);
 		assert_int_equal(got.kernels, programs + kernels);
+		const int64_t panels = o->hidden / PANEL_WIDTH;
+		assert_int_equal(got.blocks, programs == 0 ? 0 : panels < PROCESSORS ? panels : PROCESSORS);
 	}
 }
 
