@@ -1,582 +1,13 @@
-/* Over 600 lines: one kernel, with its layernorm and gate or without, on one layout of the state.
- * additive_stream: one round of additive attention, token by token, on the state of
- * engine/tensor/ops/additive_stream.h.
- *
- * A warp owns a few neighbouring heads of one session, a part of a warp (stream.cuh) each head. Warps never meet, so
- * the grid, and with it the batch, changes no bit. A call's tokens are read up to TILE at a time, in three passes:
- *   1. scores, a token at a time, lanes along the channels: a = scale · w·x;
- *   2. scalars, the first lane of each head: maxima, sums and exponentials of the tile's merges (steps 1 to 4 of the
- *      header), which leave eight factors per token and head in shared memory;
- *   3. channels: every lane walks over the tokens with the factors. P, Q and what was turned last stay in registers,
- *      and a lane reads and writes its own channels alone, so nothing waits for another thread.
- * Decode is the same with a tile of one token, so cutting the tokens into calls changes no bit either. Products and
- * sums are spelled as instructions, which the compiler could otherwise fuse differently in different places.
- *
- * What the next token needs of the state is asked for while a token is computed: after the turned aggregate was
- * stored, which may be the next token's suffix, and before the rest, which the next token does not read.
- *
- * Of a single token the merges are side by side, one on each of the first lanes of a head.
- *
- * In decode of few sessions the kernel may normalise x and gate g too (stream_chain): a block's warps are of one row then
- * and share its sums, in the order of layernorm.cuh, and g goes nowhere.
- *
- * Bytes per token, round and channel in decode: 24 read (P, Q, three slots, x) and 20 written (P, Q, two slots, g) in a
- * window; 8 and 8 globally. In a prompt P and Q move once per tile and the slots of short windows lie in the caches. */
+/* The kernel of additive_stream (additive_stream.cuh), its phases of a program (program.cuh), and its calls. */
+#include "cuda/additive_stream.cuh"
+
 #include "cuda/kernels.h"
-#include "cuda/layernorm.cuh"
-#include "cuda/stream.cuh"
-
-extern "C" {
-#include "engine/tensor/ops/additive_stream.h"
-}
-
-enum { TILE = 16, WARPS = 4 /* of a block at most */ };
-
-/* The call, taken apart. */
-struct stream_call {
-	const float *x, *w;
-	float *pool, *g, *score, *log_normalizer; /* the last three may be NULL */
-	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
-	int64_t rows, n, d, heads, dh, groups; /* groups: warps of a row */
-	int64_t padded_groups;                 /* chained: with those that complete its last block */
-	int64_t window, block, width, aggregates;
-	int64_t slot_floats, offset;
-	float scale;
-	int tile;
-	row_norm norm; /* chained: of x */
-	const float *base, *factor;
-	float *y; /* base + g ⊙ factor */
-};
-
-/* A lane's part of a session. */
-struct part {
-	float *state;
-	int64_t row, head, first; /* the first of its channels in the head */
-	int64_t token;            /* of the call: its sequence's first */
-	bool there, leads;        /* is there such a head; is this its first lane */
-	float mean, rstd;         /* chained: of the row */
-};
-
-/* Factors of one token's merges, of one head. */
-struct __align__(16) factors
-{
-	float turned, before;            /* turned := turned ⊕ before */
-	float prefix, prefix_x;          /* P := P ⊕ token */
-	float running, running_x;        /* Q := Q ⊕ token */
-	float from_running, from_suffix; /* g */
-};
-
-/* --- where things are ----------------------------------------------------------------------- */
-
-/* Offset p of block j; 0, 0 where there are no blocks. */
-struct place {
-	int64_t j, p;
-};
-
-static __device__ __forceinline__ place next_place(const stream_call &c, place t)
-{
-	if (c.block == 0)
-		return t;
-	return t.p + 1 < c.block ? place{t.j, t.p + 1} : place{t.j + 1, 0};
-}
-
-static __device__ __forceinline__ bool turns(place t)
-{
-	return t.j >= 1 && t.p >= 1;
-}
-
-/* The first suffix of block j-2 in the window, as stream_first(). */
-static __device__ __forceinline__ int64_t first_suffix(const stream_call &c, place t)
-{
-	return c.window % 2 ? t.p : t.p + 1;
-}
-
-static __device__ __forceinline__ bool reaches(const stream_call &c, place t)
-{
-	return t.j >= 2 && first_suffix(c, t) < c.block;
-}
-
-/* One head of an aggregate in the state. */
-struct aggregate {
-	float *m, *z, *s;
-};
-
-static __device__ __forceinline__ aggregate aggregate_at(const stream_call &c, const part &u, int64_t index)
-{
-	float *first = u.state + index * c.width;
-	return {first + u.head, first + c.heads + u.head, first + 2 * c.heads + u.head * c.dh};
-}
-
-static __device__ __forceinline__ aggregate prefix_at(const stream_call &c, const part &u)
-{
-	return aggregate_at(c, u, 0);
-}
-
-static __device__ __forceinline__ aggregate running_at(const stream_call &c, const part &u)
-{
-	return aggregate_at(c, u, 1);
-}
-
-/* Slot `index` of block j. */
-static __device__ __forceinline__ aggregate slot_at(const stream_call &c, const part &u, int64_t j, int64_t index)
-{
-	return aggregate_at(c, u, 2 + (j & 1) * c.block + index);
-}
-
-static __device__ __forceinline__ aggregate turned_at(const stream_call &c, const part &u, place t)
-{
-	return slot_at(c, u, t.j - 1, c.block - 1 - t.p);
-}
-
-/* What a token reads of the slots, as scalars or as channels. `before` is what the token before has turned, except at
- * the first turn of a block (and of a call). */
-template <class T> struct slots_read {
-	T turned, before, suffix;
-};
-
-template <class T, class Get>
-static __device__ __forceinline__ void look(const stream_call &c, const part &u, place t, bool fresh, Get get,
-                                            slots_read<T> &r)
-{
-	if (turns(t)) {
-		r.turned = get(turned_at(c, u, t));
-		if (fresh || t.p == 1)
-			r.before = get(slot_at(c, u, t.j - 1, c.block - t.p));
-	}
-	if (reaches(c, t))
-		r.suffix = get(slot_at(c, u, t.j, first_suffix(c, t)));
-}
-
-/* Chained: one token each. */
-template <bool CHAINED> static __device__ __forceinline__ token_span tokens_at(const stream_call &c, int64_t row)
-{
-	if constexpr (CHAINED)
-		return {row, 1};
-	else
-		return tokens_of(c.start, c.rows, c.n, row);
-}
-
-static __device__ __forceinline__ bool token_there(const stream_call &c, const part &u, int64_t token)
-{
-	return !c.mask || c.mask[u.token + token] != 0;
-}
-
-/* --- x and g ------------------------------------------------------------------------------------ */
-
-/* The sums of a block's row by its warps, one after another. */
-struct row_sums {
-	float sum[NORM_LIMIT / WARP], squares[NORM_LIMIT / WARP];
-};
-
-template <bool SQUARES>
-static __device__ __forceinline__ float row_sum(const stream_call &c, const float *x, float *sums, float mean)
-{
-	const int at = threadIdx.x % WARP % c.norm.group, warps = row_warps(c.norm);
-#pragma unroll 1
-	for (int i = threadIdx.x / WARP; i < warps; i += blockDim.x / WARP) {
-		const float share = warp_share<SQUARES>(c.norm, x, at + i * WARP, mean);
-		if (threadIdx.x % WARP == 0)
-			sums[i] = share;
-	}
-	__syncthreads();
-	return sum_of_warps(sums, warps);
-}
-
-/* Chained, all threads of a block; a call is of one token. */
-static __device__ __forceinline__ void find_statistics(const stream_call &c, part &u, row_sums *s)
-{
-	const float *x = c.x + u.row * c.d;
-	u.mean = mean_of(row_sum<false>(c, x, s->sum, 0.0f), c.norm.share);
-	u.rstd = rstd_of(row_sum<true>(c, x, s->squares, u.mean), c.norm);
-}
-
-template <bool PACKED, bool CHAINED>
-static __device__ __forceinline__ quad load_x(const stream_call &c, const part &u, int64_t token, int64_t d)
-{
-	const int64_t head = u.head * c.dh;
-	quad x = load_quad<PACKED>(c.x + (u.token + token) * c.d + head, d, c.dh);
-	if constexpr (CHAINED) {
-		const quad weight = load_quad<PACKED>(c.norm.weight + head, d, c.dh),
-		           bias = load_quad<PACKED>(c.norm.bias + head, d, c.dh);
-#pragma unroll
-		for (int i = 0; i < QUAD; i++)
-			x.at[i] = __fmaf_rn(weight.at[i], normalised(x.at[i], u.mean, u.rstd), bias.at[i]);
-	}
-	return x;
-}
-
-/* Element `at` + d of g, or of what it is gated with. */
-template <bool PACKED, bool CHAINED>
-static __device__ __forceinline__ void store_g(const stream_call &c, int64_t at, int64_t d, quad g, const quad &base,
-                                               const quad &factor)
-{
-	if constexpr (CHAINED) {
-#pragma unroll
-		for (int i = 0; i < QUAD; i++)
-			g.at[i] = __fmaf_rn(g.at[i], factor.at[i], base.at[i]);
-		store_quad<PACKED>(c.y + at, d, c.dh, g);
-	} else if (c.g) {
-		store_quad<PACKED>(c.g + at, d, c.dh, g);
-	}
-}
-
-/* --- 1. scores ---------------------------------------------------------------------------------- */
+#include "cuda/program.cuh"
 
 template <int LANES, bool PACKED, bool CHAINED>
-static __device__ __forceinline__ float score_of(const stream_call &c, const part &u, int64_t token)
+__global__ void __launch_bounds__(STREAM_WARPS *WARP) additive_stream_kernel(stream_call c)
 {
-	const float *w = c.w + u.head * c.dh;
-	float sum = 0.0f;
-	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD)
-		sum = quad_dot(load_quad<PACKED>(w, d, c.dh), load_x<PACKED, CHAINED>(c, u, token, d), sum);
-	return __fmul_rn(c.scale, warp_sum<LANES>(sum));
-}
-
-/* --- 2. scalars ------------------------------------------------------------------------------------ */
-
-struct scalars {
-	float m, z;
-};
-
-static __device__ __forceinline__ scalars load_scalars(const aggregate &a)
-{
-	return {*a.m, *a.z};
-}
-
-static __device__ __forceinline__ void store_scalars(const aggregate &a, scalars x)
-{
-	*a.m = x.m;
-	*a.z = x.z;
-}
-
-/* a := a ⊕ b with the factors of either side. */
-static __device__ __forceinline__ void merge(scalars &a, scalars b, float &fa, float &fb)
-{
-	const float top = fmaxf(a.m, b.m);
-	fa = expf(a.m - top);
-	fb = expf(b.m - top);
-	a.z = __fmaf_rn(fa, a.z, __fmul_rn(fb, b.z));
-	a.m = top;
-}
-
-/* Factors become those of g; returns M. */
-static __device__ __forceinline__ float finish(scalars total, float &from_running, float &from_suffix)
-{
-	const bool empty = !(total.z > 0.0f);
-	const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, total.z);
-	from_running = __fmul_rn(from_running, inverse);
-	from_suffix = __fmul_rn(from_suffix, inverse);
-	return empty ? -INFINITY : __fadd_rn(total.m, logf(total.z));
-}
-
-/* Tokens first … first + count - 1 of one head; score, f: of the tile, a token `step` after the other. */
-static __device__ __forceinline__ void scalars_of(const stream_call &c, const part &u, place t, int64_t first,
-                                                  int count, const float *score, factors *f, int step)
-{
-	slots_read<scalars> r = {};
-	scalars P = {STREAM_EMPTY, 0.0f}, Q = P;
-	if (c.aggregates > 0)
-		P = load_scalars(prefix_at(c, u));
-	if (c.block > 0)
-		Q = load_scalars(running_at(c, u));
-	look(c, u, t, true, load_scalars, r);
-	for (int i = 0; i < count; i++) {
-		const bool there = token_there(c, u, first + i);
-		const scalars token = there ? scalars{score[i * step], 1.0f} : scalars{STREAM_EMPTY, 0.0f};
-		const scalars suffix = r.suffix;
-		const place next = next_place(c, t);
-		scalars total = token;
-		factors to = {};
-		to.from_running = 1.0f;
-		if (turns(t)) {
-			merge(r.turned, r.before, to.turned, to.before);
-			store_scalars(turned_at(c, u, t), r.turned);
-			r.before = r.turned;
-		}
-		if (i + 1 < count)
-			look(c, u, next, false, load_scalars, r);
-		if (c.block > 0 && t.p == 0) {
-			Q = P;
-			P = {STREAM_EMPTY, 0.0f};
-		}
-		if (c.aggregates > 0) {
-			merge(P, token, to.prefix, to.prefix_x);
-			total = P;
-		}
-		if (c.block > 0) {
-			merge(Q, token, to.running, to.running_x);
-			total = Q;
-			if (reaches(c, t))
-				merge(total, suffix, to.from_running, to.from_suffix);
-			store_scalars(slot_at(c, u, t.j, t.p), token);
-		}
-		const float normalizer = finish(total, to.from_running, to.from_suffix);
-		const int64_t at = (u.token + first + i) * c.heads + u.head;
-		if (c.score)
-			c.score[at] = score[i * step];
-		if (c.log_normalizer)
-			c.log_normalizer[at] = normalizer;
-		f[i * step] = to;
-		t = next;
-	}
-	if (c.aggregates > 0)
-		store_scalars(prefix_at(c, u), P);
-	if (c.block > 0)
-		store_scalars(running_at(c, u), Q);
-}
-
-/* The same of one token, by all lanes of the warp. */
-template <int LANES>
-static __device__ __forceinline__ void scalars_of_token(const stream_call &c, const part &u, place t, float score, factors *f)
-{
-	enum { TURNED, PREFIX, RUNNING, MERGES };
-	const int which = threadIdx.x % LANES;
-	const bool begins = c.block > 0 && t.p == 0; /* a block: the prefix becomes what runs on, and is empty */
-	const bool merges = which == TURNED    ? turns(t)
-	                    : which == PREFIX  ? c.aggregates > 0
-	                    : which == RUNNING ? c.block > 0
-	                                       : false;
-	const bool mine = u.there && merges, ends = u.there && which == (c.block > 0 ? RUNNING : PREFIX);
-	const scalars token =
-	    u.there && token_there(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
-	const bool from_slots = ends && c.block > 0 && reaches(c, t);
-	const int64_t to_turn = 2 + ((t.j - 1) & 1) * c.block + c.block - t.p; /* slot_at; the turned one is before it */
-	scalars a = {STREAM_EMPTY, 0.0f}, b = token, suffix = {};
-	float fa = 0.0f, fb = 0.0f;
-	if (mine && (which != PREFIX || !begins))
-		a = load_scalars(aggregate_at(c, u, which == TURNED ? to_turn - 1 : which == RUNNING && !begins));
-	if (mine && which == TURNED)
-		b = load_scalars(aggregate_at(c, u, to_turn));
-	if (from_slots)
-		suffix = load_scalars(slot_at(c, u, t.j, first_suffix(c, t)));
-	__syncwarp(); /* the prefix has been read by both lanes that need it */
-	if (mine) {
-		merge(a, b, fa, fb);
-		store_scalars(aggregate_at(c, u, which == TURNED ? to_turn - 1 : which == RUNNING), a);
-	}
-	if (u.there && which < MERGES)
-		((float2 *)f)[which] = make_float2(fa, fb); /* turned and before; prefix and prefix_x; running and running_x */
-	if (!ends)
-		return;
-	scalars total = mine ? a : token;
-	float from_running = 1.0f, from_suffix = 0.0f;
-	if (from_slots)
-		merge(total, suffix, from_running, from_suffix);
-	if (c.block > 0)
-		store_scalars(slot_at(c, u, t.j, t.p), token);
-	const float normalizer = finish(total, from_running, from_suffix);
-	f->from_running = from_running;
-	f->from_suffix = from_suffix;
-	const int64_t of_head = u.token * c.heads + u.head;
-	if (c.score)
-		c.score[of_head] = score;
-	if (c.log_normalizer)
-		c.log_normalizer[of_head] = normalizer;
-}
-
-/* --- 3. channels ------------------------------------------------------------------------------------ */
-
-/* A quad of the aggregates that stay with a lane. */
-struct channels {
-	quad P, Q;
-	slots_read<quad> r;
-	quad base, factor; /* chained */
-};
-
-/* Chained: what g is gated with. */
-template <bool PACKED>
-static __device__ __forceinline__ void read_operands(const stream_call &c, const part &u, int64_t d, channels &s)
-{
-	const int64_t at = u.row * c.d + u.head * c.dh;
-	s.base = load_quad<PACKED>(c.base + at, d, c.dh);
-	s.factor = load_quad<PACKED>(c.factor + at, d, c.dh);
-}
-
-template <bool PACKED, bool CHAINED>
-static __device__ __forceinline__ void open_channels(const stream_call &c, const part &u, place t, int64_t d,
-                                                     channels &s)
-{
-	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
-	s = {};
-	if constexpr (CHAINED)
-		read_operands<PACKED>(c, u, d, s);
-	if (c.aggregates > 0)
-		s.P = get(prefix_at(c, u));
-	if (c.block > 0)
-		s.Q = get(running_at(c, u));
-	look(c, u, t, true, get, s.r);
-}
-
-/* Tokens first … first + count - 1 of the channels d … d + 3. */
-template <bool PACKED, bool CHAINED>
-static __device__ __forceinline__ void channels_of(const stream_call &c, const part &u, place t, int64_t first,
-                                                   int count, const factors *f, int step, int64_t d, channels &s)
-{
-	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
-	for (int i = 0; i < count; i++) {
-		const int64_t at = (u.token + first + i) * c.d + u.head * c.dh;
-		const factors by = f[i * step];
-		const quad suffix = s.r.suffix;
-		const place next = next_place(c, t);
-		quad x = {}, g;
-		if (token_there(c, u, first + i))
-			x = load_x<PACKED, CHAINED>(c, u, first + i, d);
-		if (turns(t)) {
-			quad_merge(s.r.turned, by.turned, s.r.before, by.before);
-			store_quad<PACKED>(turned_at(c, u, t).s, d, c.dh, s.r.turned);
-			s.r.before = s.r.turned;
-		}
-		if (i + 1 < count)
-			look(c, u, next, false, get, s.r);
-		if (c.block > 0 && t.p == 0) {
-			s.Q = s.P;
-			s.P = {};
-		}
-		quad_merge(s.P, by.prefix, x, by.prefix_x);
-		g = c.aggregates > 0 ? s.P : x;
-		if (c.block > 0) {
-			quad_merge(s.Q, by.running, x, by.running_x);
-			g = s.Q;
-			store_quad<PACKED>(slot_at(c, u, t.j, t.p).s, d, c.dh, x);
-		}
-		quad none = {};
-		quad_merge(g, by.from_running, reaches(c, t) ? suffix : none, by.from_suffix);
-		store_g<PACKED, CHAINED>(c, at, d, g, s.base, s.factor);
-		t = next;
-	}
-	if (c.aggregates > 0)
-		store_quad<PACKED>(prefix_at(c, u).s, d, c.dh, s.P);
-	if (c.block > 0)
-		store_quad<PACKED>(running_at(c, u).s, d, c.dh, s.Q);
-}
-
-/* --- sessions ------------------------------------------------------------------------------------- */
-
-/* The state before position 0. */
-template <int LANES, bool PACKED> static __device__ __forceinline__ void restart(const stream_call &c, const part &u)
-{
-	const quad zeros = {};
-	for (int64_t i = 0; u.there && i < c.aggregates; i++) {
-		const aggregate a = aggregate_at(c, u, i);
-		const bool running = i == 0 || (i == 1 && c.block > 0);
-		if (u.leads)
-			store_scalars(a, {running ? STREAM_EMPTY : 0.0f, 0.0f});
-		for (int64_t d = u.first; d < c.dh; d += LANES * QUAD)
-			store_quad<PACKED>(a.s, d, c.dh, zeros);
-	}
-}
-
-/* Zeros after the last token. */
-template <int LANES, bool PACKED, bool CHAINED>
-static __device__ __forceinline__ void blank(const stream_call &c, const part &u, int64_t length)
-{
-	const quad zeros = {};
-	channels s = {};
-	const token_span tokens = tokens_at<CHAINED>(c, u.row);
-	const int64_t end = tokens.first + tokens.room;
-	for (int64_t i = tokens.first + length; u.there && i < end; i++) {
-		if (u.leads && c.score)
-			c.score[i * c.heads + u.head] = 0.0f;
-		if (u.leads && c.log_normalizer)
-			c.log_normalizer[i * c.heads + u.head] = 0.0f;
-		for (int64_t d = u.first; d < c.dh; d += LANES * QUAD) {
-			if constexpr (CHAINED)
-				read_operands<PACKED>(c, u, d, s);
-			store_g<PACKED, CHAINED>(c, i * c.d + u.head * c.dh, d, zeros, s.base, s.factor);
-		}
-	}
-}
-
-/* One tile of tokens. f, score: [tile][heads of the warp], seen from the lane's head. */
-template <int LANES, bool PACKED, bool CHAINED>
-static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, int64_t position, int64_t first,
-                                               int count, float *score, factors *f, row_sums *sums)
-{
-	enum { HEADS = WARP / LANES };
-	place t = {};
-	if (c.block > 0) { /* positions fit 32 bits, and so do blocks */
-		const unsigned at = (unsigned)(position + first), block = (unsigned)c.block;
-		t = {at / block, at % block};
-	}
-	channels s;
-	if (u.there && u.first < c.dh) /* asked for before the scalars, which wait for memory too */
-		open_channels<PACKED, CHAINED>(c, u, t, u.first, s);
-	if constexpr (CHAINED)
-		find_statistics(c, u, sums);
-	if (CHAINED || c.tile == 1) {
-		scalars_of_token<LANES>(c, u, t, score_of<LANES, PACKED, CHAINED>(c, u, first), f);
-	} else {
-#pragma unroll 4
-		for (int i = 0; i < count; i++) {
-			const float a = score_of<LANES, PACKED, CHAINED>(c, u, first + i);
-			if (u.leads)
-				score[i * HEADS] = a;
-		}
-		if (u.there && u.leads)
-			scalars_of(c, u, t, first, count, score, f, HEADS);
-	}
-	__syncwarp();
-	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD) {
-		if (d != u.first)
-			open_channels<PACKED, CHAINED>(c, u, t, d, s);
-		channels_of<PACKED, CHAINED>(c, u, t, first, count, f, HEADS, d, s);
-	}
-	__syncwarp();
-}
-
-/* Shared memory of a warp: factors [tile][heads], scores [tile][heads]. */
-static inline __device__ __host__ size_t warp_bytes(int tile, int heads)
-{
-	return ((size_t)(tile * heads) * (sizeof(factors) + sizeof(float)) + 15) / 16 * 16;
-}
-
-/* Ask the L2 cache for the weights of channels first … first + count - 1. */
-static __device__ __forceinline__ void prefetch_weights(const stream_call &c, int64_t first, int64_t count, int lane,
-                                                        bool chained)
-{
-	enum { LINE = 128 / sizeof(float) };
-	for (int64_t i = first + lane * LINE; i < min(first + count, c.d); i += WARP * LINE) {
-		prefetch(c.w + i);
-		if (chained) {
-			prefetch(c.norm.weight + i);
-			prefetch(c.norm.bias + i);
-		}
-	}
-}
-
-template <int LANES, bool PACKED, bool CHAINED>
-__global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_call c)
-{
-	enum { HEADS = WARP / LANES };
-	const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + warp, groups = (unsigned)c.padded_groups;
-	prefetch_weights(c, unit % groups * HEADS * c.dh, HEADS * c.dh, lane, CHAINED);
-	wait_for_previous();
-	let_next_begin();
-	if (unit >= (unsigned)c.rows * groups)
-		return;
-	part u;
-	u.row = unit / groups;
-	u.head = (int64_t)(unit % groups) * HEADS + lane / LANES;
-	u.first = lane % LANES * QUAD;
-	u.there = u.head < c.heads;
-	u.leads = lane % LANES == 0;
-	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
-	u.token = tokens_at<CHAINED>(c, u.row).first;
-	row_sums *sums = shared_memory<row_sums>(blockDim.x / WARP * warp_bytes(c.tile, HEADS));
-	factors *f = shared_memory<factors>(warp * warp_bytes(c.tile, HEADS));
-	float *score = (float *)(f + c.tile * HEADS);
-	const int64_t position = c.position[u.row], length = c.length[u.row];
-	if (position == 0 && length > 0) {
-		restart<LANES, PACKED>(c, u);
-		__syncwarp(); /* its scalars are read by other lanes */
-	}
-	for (int64_t first = 0; first < length; first += c.tile) {
-		const int count = CHAINED ? 1 : (int)(length - first < c.tile ? length - first : c.tile);
-		tile_of<LANES, PACKED, CHAINED>(c, u, position, first, count, score + lane / LANES, f + lane / LANES,
-		                               sums);
-	}
-	blank<LANES, PACKED, CHAINED>(c, u, length);
+	stream_block<LANES, PACKED, CHAINED>(c, blockIdx.x, early_wait());
 }
 
 /* --- the call ----------------------------------------------------------------------------------------- */
@@ -609,7 +40,7 @@ static stream_call stream_call_of(const op_call *call)
 	c.slot_floats = call->in[2].shape.dim[1];
 	c.offset = p->offset;
 	c.scale = 1.0f / sqrtf((float)c.dh);
-	c.tile = (int)min(c.n, (int64_t)TILE);
+	c.tile = (int)min(c.n, (int64_t)STREAM_TILE);
 	return c;
 }
 
@@ -622,7 +53,7 @@ static bool is_packed(const stream_call &c)
 /* So few sessions that each warp has a processor's quarter to itself. */
 static bool is_sparse(const backend *b, const stream_call &c)
 {
-	return c.rows * c.groups < (int64_t)cuda_of(b)->processors * WARPS;
+	return c.rows * c.groups < (int64_t)cuda_of(b)->processors * STREAM_WARPS;
 }
 
 template <int LANES> static int64_t groups_of(const stream_call &c)
@@ -631,16 +62,49 @@ template <int LANES> static int64_t groups_of(const stream_call &c)
 	return (c.heads + HEADS - 1) / HEADS;
 }
 
+/* How many blocks, of c->warps warps. */
+template <bool CHAINED> static int64_t cut_into_blocks(stream_call *c, int warps)
+{
+	c->warps = warps;
+	c->padded_groups = CHAINED ? (c->groups + warps - 1) / warps * warps : c->groups;
+	return (c->rows * c->padded_groups + warps - 1) / warps;
+}
+
+/* Shared memory of a block, bytes. */
+template <int LANES, bool CHAINED> static size_t block_bytes(const stream_call &c)
+{
+	return c.warps * warp_bytes(c.tile, WARP / LANES) + (CHAINED ? sizeof(row_sums) : 0);
+}
+
 template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b, stream_call c)
 {
 	/* Few sessions: a warp on a processor each, or a block has warps of one row. */
-	const int warps = CHAINED ? (int)min(c.groups, (int64_t)WARPS) : is_sparse(b, c) ? 1 : (int)WARPS;
-	c.padded_groups = CHAINED ? (c.groups + warps - 1) / warps * warps : c.groups;
-	const int64_t units = c.rows * c.padded_groups;
-	if (units > INT32_MAX)
+	const int warps = CHAINED ? (int)min(c.groups, (int64_t)STREAM_WARPS) : is_sparse(b, c) ? 1 : (int)STREAM_WARPS;
+	const int64_t blocks = cut_into_blocks<CHAINED>(&c, warps);
+	if (c.rows * c.padded_groups > INT32_MAX)
 		return STATUS_UNSUPPORTED; /* counted in 32 bits */
-	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_parts(units, warps), warps * WARP,
-	                         warps * warp_bytes(c.tile, WARP / LANES) + (CHAINED ? sizeof(row_sums) : 0), c);
+	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_extent(blocks), warps * WARP,
+	                         block_bytes<LANES, CHAINED>(c), c);
+}
+
+template <int LANES, bool CHAINED> static status launch_phase(backend *b, const program_phase &f)
+{
+	return launch<LANES, true, CHAINED>(b, f.stream);
+}
+
+/* As a phase of a program, where it is one; else as a kernel. */
+template <int LANES, bool PACKED, bool CHAINED> static status issue(backend *b, const stream_call &c)
+{
+	if (PACKED && c.n == 1 && c.rows <= ROWS) {
+		program_phase f = {};
+		f.kind = CHAINED ? PROGRAM_ROUND : PROGRAM_STREAM;
+		f.lanes = LANES;
+		f.stream = c;
+		f.blocks = (unsigned)cut_into_blocks<CHAINED>(&f.stream, CHAINED ? (int)PROGRAM_WARPS : 1);
+		if (cuda_program_add(b, f, block_bytes<LANES, CHAINED>(f.stream), launch_phase<LANES, CHAINED>))
+			return STATUS_OK;
+	}
+	return launch<LANES, PACKED, CHAINED>(b, c);
 }
 
 status cuda_additive_stream(backend *b, const op_call *call)
@@ -651,7 +115,7 @@ status cuda_additive_stream(backend *b, const op_call *call)
 	return by_lanes(c.dh, [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
 		c.groups = groups_of<LANES>(c);
-		return is_packed(c) ? launch<LANES, true, false>(b, c) : launch<LANES, false, false>(b, c);
+		return is_packed(c) ? issue<LANES, true, false>(b, c) : issue<LANES, false, false>(b, c);
 	});
 }
 
@@ -688,5 +152,5 @@ status cuda_stream_run_chain(backend *b, const stream_chain *chain)
 	stream_call c;
 	if (!chained_call_of(b, chain, &c))
 		return STATUS_UNSUPPORTED;
-	return by_lanes(c.dh, [&](auto lanes) { return launch<decltype(lanes)::N, true, true>(b, c); });
+	return by_lanes(c.dh, [&](auto lanes) { return issue<decltype(lanes)::N, true, true>(b, c); });
 }

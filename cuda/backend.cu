@@ -167,23 +167,27 @@ static bool cuda_busy(backend *b)
 
 typedef struct recording {
 	cudaGraphExec_t exec;
-	bool early; /* kernels of it begin early */
+	bool early;   /* kernels of it begin early */
+	bool program; /* some of them are one */
 } recording;
 
-/* Something that belongs to a recording has failed. STATUS_BUSY: it had early launches and may do without them.
- * STATUS_DEVICE: the device is lost, since it does not compute either. */
-static status refuse_recording(cuda_backend *c, bool early, const char *what)
+/* Something that belongs to a recording has failed. STATUS_BUSY: it had a program, or else early launches, and may do
+ * without; no program is made from then on. STATUS_DEVICE: the device is lost, since it does not compute either. */
+static status refuse_recording(cuda_backend *c, const recording *r, const char *what)
 {
 	const char *name = cudaGetErrorName(c->refusal);
 	TRY(cuda_check(c));
-	bool *logged = early ? &c->plain_logged : &c->direct_logged;
+	bool *logged = r->program ? &c->single_logged : r->early ? &c->plain_logged : &c->direct_logged;
 	if (!*logged)
 		log_line(LOG_WARN, "CUDA device %d: %s: %s fails with %s. More of these are not logged", c->device,
-		         early ? "a plan is recorded without early launches" : "a plan runs kernel by kernel", what,
-		         name);
+		         r->program ? "plans are recorded kernel by kernel"
+		         : r->early ? "a plan is recorded without early launches"
+		                    : "a plan runs kernel by kernel",
+		         what, name);
 	*logged = true;
-	c->record_plainly = early;
-	return early ? STATUS_BUSY : STATUS_UNSUPPORTED;
+	c->persistent = c->persistent && !r->program;
+	c->record_plainly = r->early && !r->program;
+	return r->program || r->early ? STATUS_BUSY : STATUS_UNSUPPORTED;
 }
 
 static status cuda_record_begin(backend *b)
@@ -198,9 +202,12 @@ static status cuda_record_begin(backend *b)
 	c->recording = s == STATUS_OK;
 	c->recorded_early = c->early && !c->record_plainly && c->recording;
 	c->record_plainly = false;
+	c->recorded_program = false;
 	c->after_kernel = false;
-	if (s != STATUS_OK && s != STATUS_DEVICE)
-		return refuse_recording(c, false, "beginning to record");
+	if (s != STATUS_OK && s != STATUS_DEVICE) {
+		const recording none = {};
+		return refuse_recording(c, &none, "beginning to record");
+	}
 	c->early_otherwise = c->early;
 	c->early = c->recorded_early;
 	return s;
@@ -221,15 +228,18 @@ static status instantiate(cuda_backend *c, cudaGraphExec_t *out)
 static status cuda_record_end(backend *b, void **out)
 {
 	cuda_backend *c = cuda_of(b);
-	recording made = {NULL, c->recorded_early};
+	recording made = {NULL, c->recorded_early, false};
 	*out = NULL;
 	status s = cuda_enter(c);
-	if (s == STATUS_OK)
+	if (s == STATUS_OK) {
+		(void)cuda_program_end(c); /* what fails is c->refusal */
 		s = instantiate(c, &made.exec);
+	}
+	made.program = c->recorded_program;
 	c->recording = c->after_kernel = false;
 	c->early = c->early_otherwise;
 	if (s != STATUS_DEVICE && c->refusal != cudaSuccess)
-		return refuse_recording(c, made.early, "recording");
+		return refuse_recording(c, &made, "recording");
 	TRY(s);
 	recording *r = (recording *)malloc(sizeof *r);
 	if (r)
@@ -254,7 +264,7 @@ static status cuda_replay(backend *b, void *recorded)
 	c->recording = false;
 	if (s == STATUS_OK || s == STATUS_DEVICE)
 		return s;
-	return refuse_recording(c, r->early, "replaying");
+	return refuse_recording(c, r, "replaying");
 }
 
 /* One that still runs is freed when it has. Of a lost device too: part of it is the host's. */
@@ -277,6 +287,7 @@ static void cuda_close(backend *b)
 	if (cuda_enter(c) == STATUS_OK && c->stream)
 		(void)cuda_status(c, cudaStreamSynchronize(c->stream));
 	cuda_products_close(c);
+	cuda_program_close(c);
 	cuda_memory_close(c);
 	if (c->stream)
 		(void)cudaStreamDestroy(c->stream);
@@ -357,6 +368,8 @@ static status open_parts(cuda_backend *c, bool background)
 	    c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, background ? least : greatest)));
 	TRY(cuda_memory_open(c));
 	TRY(cuda_products_open(c));
+	if (c->persistent)
+		TRY(cuda_program_open(c));
 	return cuda_check(c);
 }
 
@@ -395,6 +408,8 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);
 	c->background = o->background;
 	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true) && !c->each_waits;
+	/* all blocks of a program are resident, for which others on the device would have to give way */
+	c->persistent = prop.cooperativeLaunch && !c->background && is_on("ADDITIVE_CUDA_PERSISTENT", false);
 	fill_table(c, &prop);
 	status s = device_take(c, err);
 	if (s != STATUS_OK) {

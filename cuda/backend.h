@@ -33,18 +33,21 @@ typedef struct cuda_backend {
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* was a kernel of ours what was issued last? */
 	bool recording;             /* between record_begin and record_end */
+	bool persistent;            /* are phases that are recorded one launch (program.cuh)? */
 	bool background;            /* opened to give way to the others on the device */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
 	struct cuda_products *products;                      /* gemm.cu */
+	struct cuda_program *program;                        /* program.cu; NULL: none are made */
 	struct cuda_group *group;                            /* collective.cu; NULL: in none */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
 	/* Recordings. */
 	cudaError_t refusal;              /* the first error of one */
 	bool recorded_early;              /* do the kernels of the present one begin early? */
+	bool recorded_program;            /* is there a program in it? */
 	bool record_plainly;              /* those of the next do not */
 	bool early_otherwise;             /* `early` when nothing is recorded */
-	bool plain_logged, direct_logged; /* that they fail with early launches, and without */
+	bool single_logged, plain_logged, direct_logged; /* that they fail with programs, with early launches, and without */
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(const backend *b)
@@ -94,6 +97,13 @@ status cuda_exchange_use(cuda_backend *c);
 status cuda_products_open(cuda_backend *c);
 void cuda_products_close(cuda_backend *c);
 
+/* Programs of phases (program.cuh). A close is legal after an open that failed, or none. */
+status cuda_program_open(cuda_backend *c);
+void cuda_program_close(cuda_backend *c);
+/* Launch the phases that were added, if there are any. Before anything else is issued to the stream while it is
+ * recorded; a failure is one of the recording. */
+status cuda_program_end(cuda_backend *c);
+
 /* The table's functions for sums over processes. */
 void cuda_collective_fill(backend *b);
 
@@ -131,6 +141,7 @@ status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, u
 	TRY(cuda_enter(c));
 	if (grid.x == 0 || grid.y == 0 || grid.z == 0)
 		return STATUS_OK;
+	TRY(cuda_program_end(c));
 	if (grid.x > INT32_MAX || grid.y > CUDA_MOST_YZ || grid.z > CUDA_MOST_YZ)
 		return STATUS_UNSUPPORTED;
 	if (shared > 48 << 10) {

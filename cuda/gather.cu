@@ -16,8 +16,9 @@
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 #include "cuda/panels.cuh"
+#include "cuda/program.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / WARP };
+enum { THREADS = GATHER_THREADS };
 
 /* The warps of the grid, numbered. */
 static __device__ __forceinline__ int64_t grid_warp(void)
@@ -31,17 +32,9 @@ static __device__ __forceinline__ int64_t grid_warps(void)
 
 /* --- gather ------------------------------------------------------------------------------- */
 
-/* Rows of `units` units. */
-template <class U>
-static __global__ void __launch_bounds__(THREADS)
-    gather_kernel(U *y, const U *table, const int32_t *index, int64_t n, int64_t rows, int64_t units)
+template <class U> static __global__ void __launch_bounds__(THREADS) gather_kernel(gather_call<U> c)
 {
-	for (int64_t i = grid_warp(); i < n; i += grid_warps()) {
-		const int64_t row = index[i];
-		const bool there = row >= 0 && row < rows;
-		for (int64_t j = threadIdx.x % WARP; j < units; j += WARP)
-			y[i * units + j] = there ? table[row * units + j] : U{};
-	}
+	gather_rows(c, grid_warp(), grid_warps());
 }
 
 template <int SIDE>
@@ -72,15 +65,39 @@ struct gather_arguments {
 	int64_t n, rows, width;
 };
 
+template <class U> static status launch_gather(backend *b, const gather_call<U> &c)
+{
+	return cuda_launch(b, gather_kernel<U>, cuda_blocks(b, c.n, GATHER_WARPS), THREADS, 0, c);
+}
+
+static status launch_phase(backend *b, const program_phase &f)
+{
+	return launch_gather(b, f.gather);
+}
+
+/* As a phase of a program, a piece for GATHER_WARPS rows. */
+static bool add_phase(backend *b, const gather_call<uint4> &c)
+{
+	program_phase f = {};
+	f.kind = PROGRAM_GATHER;
+	f.blocks = cuda_blocks(b, c.n, GATHER_WARPS);
+	f.gather = c;
+	return c.n > 0 && c.n <= ROWS && cuda_program_add(b, f, 0, launch_phase);
+}
+
 template <class U> static status gather_units(const gather_arguments &o, size_t row_bytes)
 {
-	return cuda_launch(o.b, gather_kernel<U>, cuda_blocks(o.b, o.n, WARPS), THREADS, 0, (U *)o.call->out[0].data,
-	                   (const U *)o.call->in[0].data, o.index, o.n, o.rows, (int64_t)(row_bytes / sizeof(U)));
+	const gather_call<U> c = {(U *)o.call->out[0].data, (const U *)o.call->in[0].data, o.index, o.n, o.rows,
+	                          (int64_t)(row_bytes / sizeof(U))};
+	if constexpr (std::is_same_v<U, uint4>)
+		if (add_phase(o.b, c))
+			return STATUS_OK;
+	return launch_gather(o.b, c);
 }
 
 template <int SIDE> static status gather_panels(const gather_arguments &o)
 {
-	return cuda_launch(o.b, gather_panels_kernel<SIDE>, cuda_blocks(o.b, o.n, WARPS), THREADS, 0,
+	return cuda_launch(o.b, gather_panels_kernel<SIDE>, cuda_blocks(o.b, o.n, GATHER_WARPS), THREADS, 0,
 	                   (float *)o.call->out[0].data, (const unsigned char *)o.call->in[0].data, o.index, o.n,
 	                   o.rows, o.width, (int64_t)panel_stride(o.call->in[0].type, o.width));
 }
@@ -148,7 +165,7 @@ static __device__ __forceinline__ unsigned digit_of(const sort_arguments &o, ent
 /* The place of a thread's round: every warp has rounds · WARP neighbours of the block's tile. */
 static __device__ __forceinline__ int64_t place_of(const sort_arguments &o, int round)
 {
-	return (((int64_t)blockIdx.x * WARPS + threadIdx.x / WARP) * o.rounds + round) * WARP + threadIdx.x % WARP;
+	return (((int64_t)blockIdx.x * GATHER_WARPS + threadIdx.x / WARP) * o.rounds + round) * WARP + threadIdx.x % WARP;
 }
 
 /* How many of the thread's places, in this round, there are of every digit, into the counts of its block or warp. */
@@ -182,7 +199,7 @@ static __device__ __forceinline__ unsigned lanes_alike(unsigned digit)
 }
 
 /* Where the block's first entry of the thread's digit goes: behind all of smaller digits, and those of this one in
- * tiles before. space: WARPS numbers. */
+ * tiles before. space: GATHER_WARPS numbers. */
 static __device__ __forceinline__ unsigned first_of_digit(const sort_arguments &o, unsigned *space)
 {
 	const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -205,18 +222,18 @@ static __device__ __forceinline__ unsigned first_of_digit(const sort_arguments &
 	return before + sum - total;
 }
 
-/* Where the next entry of every digit goes, per warp, [WARPS, DIGITS]: first its count, then the sum of what comes
+/* Where the next entry of every digit goes, per warp, [GATHER_WARPS, DIGITS]: first its count, then the sum of what comes
  * before. */
 static __global__ void __launch_bounds__(THREADS) place_kernel(sort_arguments o)
 {
-	unsigned *all = shared_memory<unsigned>() + WARPS, *next = all + threadIdx.x / WARP * DIGITS;
+	unsigned *all = shared_memory<unsigned>() + GATHER_WARPS, *next = all + threadIdx.x / WARP * DIGITS;
 	const unsigned lane = threadIdx.x % WARP;
-	for (int i = threadIdx.x; i < WARPS * DIGITS; i += THREADS)
+	for (int i = threadIdx.x; i < GATHER_WARPS * DIGITS; i += THREADS)
 		all[i] = 0;
 	__syncthreads();
 	count_places(o, next);
 	unsigned at = first_of_digit(o, shared_memory<unsigned>()); /* a barrier, so that all have counted */
-	for (int w = 0; w < WARPS; w++) {
+	for (int w = 0; w < GATHER_WARPS; w++) {
 		const unsigned count = all[w * DIGITS + threadIdx.x];
 		all[w * DIGITS + threadIdx.x] = at;
 		at += count;
@@ -306,11 +323,11 @@ static __device__ __forceinline__ int64_t run_end(const run_arguments &o, int64_
 	return end;
 }
 
-/* Runs over several chunks: the block of the chunk where one begins adds its parts, each warp every WARPS-th, since a
+/* Runs over several chunks: the block of the chunk where one begins adds its parts, each warp every GATHER_WARPS-th, since a
  * frequent token has thousands. */
 template <int N> static __global__ void __launch_bounds__(THREADS) join_runs_kernel(run_arguments o)
 {
-	float *space = shared_memory<float>(); /* [WARPS, WARP · N] */
+	float *space = shared_memory<float>(); /* [GATHER_WARPS, WARP · N] */
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 	const int64_t chunk = blockIdx.x, next = (chunk + 1) * CHUNK;
 	const int64_t column = ((int64_t)blockIdx.y * WARP + lane) * N;
@@ -325,14 +342,14 @@ template <int N> static __global__ void __launch_bounds__(THREADS) join_runs_ker
 	if (column < o.width && warp == 0)
 		sum = load<N>(o.parts + (chunk * 2 + 1) * o.width + column);
 #pragma unroll 4
-	for (int64_t c = chunk + 1 + warp; c <= last; c += WARPS)
+	for (int64_t c = chunk + 1 + warp; c <= last; c += GATHER_WARPS)
 		if (column < o.width)
 			sum = sum_of(sum, load<N>(o.parts + c * 2 * o.width + column));
 	store(space + threadIdx.x * N, sum);
 	__syncthreads();
 	if (warp > 0 || column >= o.width)
 		return;
-	for (int w = 1; w < WARPS; w++)
+	for (int w = 1; w < GATHER_WARPS; w++)
 		sum = sum_of(sum, load<N>(space + (w * WARP + lane) * N));
 	store(o.dtable + row * o.width + column, sum);
 }
@@ -384,7 +401,7 @@ static status sort_places(backend *b, const op_call *call, const grad_sizes &s, 
 	for (int turn = 0; o.shift == 0 || (o.rows - 1) >> o.shift; turn ^= 1, o.shift += DIGIT_BITS) {
 		o.to = entries[turn];
 		TRY(cuda_launch(b, count_kernel, cuda_extent(s.tiles), THREADS, DIGITS * sizeof(unsigned), o));
-		TRY(cuda_launch(b, place_kernel, cuda_extent(s.tiles), THREADS, WARPS * (1 + DIGITS) * sizeof(unsigned),
+		TRY(cuda_launch(b, place_kernel, cuda_extent(s.tiles), THREADS, GATHER_WARPS * (1 + DIGITS) * sizeof(unsigned),
 		                o));
 		o.from = *sorted = o.to;
 	}
@@ -394,7 +411,7 @@ static status sort_places(backend *b, const op_call *call, const grad_sizes &s, 
 template <class T, int N> static status sum_runs(backend *b, const run_arguments &o, int64_t chunks)
 {
 	const unsigned strips = cuda_parts(o.width, WARP * N);
-	TRY(cuda_launch(b, sum_runs_kernel<T, N>, dim3(cuda_parts(chunks, WARPS), strips), THREADS, 0, o));
+	TRY(cuda_launch(b, sum_runs_kernel<T, N>, dim3(cuda_parts(chunks, GATHER_WARPS), strips), THREADS, 0, o));
 	return cuda_launch(b, join_runs_kernel<N>, dim3(cuda_extent(chunks), strips), THREADS,
 	                   THREADS * N * sizeof(float), o);
 }

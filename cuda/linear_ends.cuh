@@ -14,16 +14,6 @@ enum x_source {
 	X_NORM   /* layernorm of floats; int8: then bytes */
 };
 
-/* Ask the L2 cache for bytes first … last - 1 from `from` on, by `threads` threads, this one number `at`. */
-static __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_t first, int64_t last, int at,
-                                                      int threads)
-{
-	enum { LINE = 128 };
-#pragma unroll 1
-	for (int64_t i = first + at * LINE; i < last; i += threads * LINE)
-		prefetch(from + i);
-}
-
 /* An output of a row, and what it needs beside its sum, which is asked for long before that is there. */
 struct closing {
 	bool there;

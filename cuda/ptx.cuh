@@ -24,6 +24,18 @@ __device__ __forceinline__ exchange_word load_relaxed(const exchange_word *at)
 	return x;
 }
 
+/* *at += x, as a release of this thread's work and, for later acquires, of all that was added before. */
+__device__ __forceinline__ void add_release(unsigned *at, unsigned x)
+{
+	asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
+}
+__device__ __forceinline__ unsigned load_acquire(const unsigned *at)
+{
+	unsigned x;
+	asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
+	return x;
+}
+
 /* d += a b for one warp: a [16, 16], b [16, 8] bf16, d [16, 8] f32 (PTX ISA, mma.m16n8k16). Lane l holds of
  *   a: rows l/4 and l/4 + 8, columns 2 (l%4) + {0, 1} and + 8:   a[0] row, a[1] row + 8, a[2] row, columns + 8, a[3] both
  *   b: column l/4, rows 2 (l%4) + {0, 1}: b[0], and + 8: b[1];   d: rows as a, columns 2 (l%4) + {0, 1}: d[0..1], d[2..3] */
@@ -117,6 +129,31 @@ __device__ __forceinline__ void prefetch(const void *at)
 {
 	asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
+/* Bring `bytes` bytes to the L2 cache, none if that is negative; the address and `bytes` are multiples of 16. By `threads`
+ * threads, of which this one is number `at`; from 9.0 on one instruction of the first of them. */
+__device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_t bytes, int at, int threads)
+{
+#if __CUDA_ARCH__ >= 900
+	if (at == 0 && bytes > 0)
+		asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"((unsigned)bytes));
+#else
+	enum { LINE = 128 };
+#pragma unroll 1
+	for (int64_t i = at * LINE; i < bytes; i += threads * LINE)
+		prefetch(from + i);
+#endif
+}
 
 #endif
+
+/* How a kernel's body waits for the work before it where it is launched by cuda_launch_early; in a program
+ * (program.cuh) it waits otherwise. */
+struct early_wait {
+	__device__ __forceinline__ void operator()(void) const
+	{
+		wait_for_previous();
+		let_next_begin();
+	}
+};
+
 #endif

@@ -92,8 +92,8 @@ class Bench:
     def lines(self, name, *arguments, **environment):
         return run(self.program(name, *arguments), 8, {**self.ours, **environment})
 
-    def our(self, name, *arguments):
-        return lambda: Contestant(self.program(name, *arguments), 8, self.ours, self.log)
+    def our(self, name, *arguments, **environment):
+        return lambda: Contestant(self.program(name, *arguments), 8, {**self.ours, **environment}, self.log)
 
     def peer(self, kind, **options):
         options = {"device": "cuda" if self.gpu else "cpu", "threads": 8, "bf16": True, "vocab": VOCAB, **options}
@@ -229,8 +229,10 @@ def decoding(bench):
                           width=width, layers=layers, heads=heads, length=context, vocab=vocab)
 
     def alone(size):
-        ours = bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context)
-        return bench.contest(f"decoding, {size}", {"ours": ours, "gpt2": peer(size, 1)}, 64, 3)
+        """Ours kernel by kernel, and with a step's phases as one launch (cuda/program.cuh)."""
+        ours, program = (bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context, ADDITIVE_CUDA_PERSISTENT=on)
+                         for on in "01")
+        return bench.contest(f"decoding, {size}", {"ours": ours, "program": program, "gpt2": peer(size, 1)}, 64, 3)
 
     def together():
         line = bench.lines("bench_serve", "batch", config, "bf16", context, many)[-1]

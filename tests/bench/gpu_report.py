@@ -207,6 +207,10 @@ def decoding(r):
         r.want(f"decoding, one session, {size}, of the weights' bandwidth", own and r.bandwidth and ours["weight_bytes"] / own / r.bandwidth,
                share(fractions.get(size, 0.32)))
         r.want(f"decoding, one session, {size}, GPT-2 in a graph over ours", over(peer, own), at_least(1.2))
+        program = seconds(found.get("program"))
+        if program:
+            rows.append([f"{item}, as one launch", f"{program * 1e6:.0f} µs a token", ""])
+            r.want(f"decoding, one session, {size}, kernel by kernel over one launch", over(own, program))
     many = r.of("decoding", "many sessions")
     if many:
         ours, peer = many["ours"], seconds(many.get("gpt2"))

@@ -399,6 +399,16 @@ void need_device(const void *at, size_t bytes, const char *what)
 	fail("%s: %zu bytes at %p, which is no device memory", what, bytes, at);
 }
 
+void prefetch_bytes(const void *from, int64_t bytes)
+{
+	if (!checked)
+		return;
+	if ((uintptr_t)from % 16 != 0 || bytes % 16 != 0)
+		fail("misaligned: a bulk prefetch of %lld bytes at %p\n  at %s", (long long)bytes, from,
+		     code_place(__builtin_return_address(0)).c_str());
+	need_device(from, (size_t)bytes, "a bulk prefetch");
+}
+
 [[noreturn]] static void fail_alignment(uintptr_t at, size_t bytes, const void *code)
 {
 	fail("misaligned: an access of %zu bytes at %p\n  at %s", bytes, (void *)at, code_place(code).c_str());

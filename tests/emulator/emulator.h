@@ -43,6 +43,7 @@ enum : size_t {
 	SHARED_STRIDE = 256 << 10,
 	STACK_BYTES = 128 << 10
 };
+enum { PROCESSORS = 4, RESIDENT = 4 /* blocks */ };
 
 /* --- order -------------------------------------------------------------------------- */
 

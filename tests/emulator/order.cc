@@ -195,4 +195,27 @@ unsigned long long load_relaxed(const unsigned long long *at)
 	return *at;
 }
 
+/* An acquire of the sum sees what all have released who added to it. */
+void release_add(unsigned *at, unsigned x)
+{
+	now.moved = true;
+	if (checked) {
+		touch(at, sizeof *at, ATOMIC_WRITE, __builtin_return_address(0));
+		releases()[at].add(own());
+	}
+	*at += x;
+}
+
+unsigned acquire(const unsigned *at)
+{
+	poll();
+	if (checked) {
+		touch(at, sizeof *at, ATOMIC_READ, __builtin_return_address(0));
+		auto seen = releases().find(at);
+		if (seen != released.end())
+			now.self->known.add(seen->second);
+	}
+	return *at;
+}
+
 } // namespace emulator

@@ -105,6 +105,7 @@ const error_row fault_rows[] = {
     {"launch", cudaErrorIllegalAddress}, {"memcpy", cudaErrorIllegalAddress},    {"malloc", cudaErrorMemoryAllocation},
     {"begin", cudaErrorNotSupported},    {"capture", cudaErrorNotSupported},     {"early", cudaErrorNotSupported},
     {"end", cudaErrorNotSupported},      {"instantiate", cudaErrorNotSupported}, {"replay", cudaErrorNotSupported},
+    {"cooperative", cudaErrorCooperativeLaunchTooLarge},
     {"algorithm", cudaErrorUnknown},     {"group", cudaErrorUnknown},            {"sum", cudaErrorUnknown}};
 
 template <size_t n> const error_row *find_row(const error_row (&rows)[n], const std::string &name)
@@ -178,7 +179,8 @@ cudaError_t planted(const char *what)
 bool is_final(cudaError_t e)
 {
 	return e == cudaErrorECCUncorrectable || e == cudaErrorDevicesUnavailable ||
-	       (e >= cudaErrorIllegalAddress && e < cudaErrorNotPermitted && e != cudaErrorLaunchOutOfResources);
+	       (e >= cudaErrorIllegalAddress && e < cudaErrorNotPermitted && e != cudaErrorLaunchOutOfResources &&
+	        e != cudaErrorCooperativeLaunchTooLarge);
 }
 
 cudaError_t lose(cudaError_t e)
@@ -314,6 +316,8 @@ cudaError_t check_launch(const emulator::launch &l)
 	auto limit = shared_limits.find(l.kernel);
 	if (l.shared_bytes > (limit == shared_limits.end() ? emulator::SHARED_DEFAULT : (size_t)limit->second))
 		return cudaErrorInvalidValue;
+	if (l.cooperative && (uint64_t)l.grid.x * l.grid.y * l.grid.z > emulator::RESIDENT)
+		return cudaErrorCooperativeLaunchTooLarge;
 	if (l.block.y != 1 || l.block.z != 1)
 		emulator::fail("%s: only blocks of one dimension are emulated",
 		               emulator::kernel_name(l.kernel).c_str());
@@ -394,6 +398,8 @@ cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
 			e = fails("capture");
 		if (e == cudaSuccess && captures && l.early)
 			e = fails("early");
+		if (e == cudaSuccess && captures && l.cooperative)
+			e = fails("cooperative");
 		if (e != cudaSuccess)
 			return e;
 		return issue(stream, [l = std::move(l)]() { run(l); });
@@ -408,6 +414,14 @@ cudaError_t emulator::set_shared_limit(const void *kernel, cudaFuncAttribute att
 			return cudaErrorInvalidValue;
 		shared_limits[kernel] = value;
 		return cudaSuccess;
+	});
+}
+
+cudaError_t emulator::count_resident(int *out, const void *, int threads, size_t shared)
+{
+	return call([&]() {
+		*out = threads <= 1024 && shared <= SHARED_MOST ? RESIDENT / PROCESSORS : 0;
+		return threads > 0 ? cudaSuccess : cudaErrorInvalidValue;
 	});
 }
 
@@ -484,7 +498,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 		out->totalGlobalMem = emulator::memory_total();
 		out->sharedMemPerBlockOptin = emulator::SHARED_MOST;
 		out->major = MAJOR;
-		out->multiProcessorCount = 4;
+		out->multiProcessorCount = emulator::PROCESSORS;
+		out->cooperativeLaunch = 1;
 		out->l2CacheSize = 50 << 20;
 		out->maxThreadsPerMultiProcessor = 2048;
 	}

@@ -21,21 +21,28 @@ extern const test_case planted_cases[], meaning_cases[], runtime_cases[]; /* end
 
 cudaStream_t test_stream();
 
-/* Launch; early: it may begin before the work before it has ended. */
+/* Launch, with an attribute that is 1, or without. */
 template <class... P, class... A>
-void issue(bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+cudaError_t issue_as(int attribute_id, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
 {
 	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
-	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	attribute.val.programmaticStreamSerializationAllowed = 1;
+	attribute.id = attribute_id;
+	attribute.val.cooperative = 1;
 	config.gridDim = grid;
 	config.blockDim = dim3(threads);
 	config.dynamicSmemBytes = shared;
 	config.stream = test_stream();
 	config.attrs = &attribute;
-	config.numAttrs = early;
-	EXPECT(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...) == cudaSuccess);
+	config.numAttrs = attribute_id != 0;
+	return cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+/* Launch; early: it may begin before the work before it has ended. */
+template <class... P, class... A>
+void issue(bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+{
+	EXPECT(issue_as(early ? cudaLaunchAttributeProgrammaticStreamSerialization : 0, kernel, grid, threads, shared, args...) ==
+	       cudaSuccess);
 }
 /* Launch and wait. */
 template <class... P, class... A> void run(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)

@@ -258,6 +258,32 @@ __global__ void chain(float *sums, exchange_word *flags, bool correct)
 		store_relaxed(flags + b, 1);
 	}
 }
+/* Each block writes, all wait for all, and each reads what the next one wrote; twice, as phases of a program do. */
+enum grid_barrier { COMPLETE, NO_WAIT, NO_BLOCK_BARRIER };
+__global__ void phases(float *x, unsigned *arrived, int fault)
+{
+	const int t = threadIdx.x, next = (blockIdx.x + 1) % gridDim.x;
+	float sum = 0;
+	for (int i = 0; i < 2; i++) {
+		x[(i * gridDim.x + blockIdx.x) * 64 + t] = sum + (float)blockIdx.x;
+		if (fault != NO_BLOCK_BARRIER)
+			__syncthreads();
+		if (t == 0) {
+			add_release(arrived + i, 1);
+			while (fault != NO_WAIT && load_acquire(arrived + i) < gridDim.x)
+				;
+		}
+		__syncthreads();
+		sum += x[(i * gridDim.x + next) * 64 + (t + 40) % 64];
+	}
+	x[(2 * gridDim.x + blockIdx.x) * 64 + t] = sum;
+}
+template <int fault> static void all_wait_for_all()
+{
+	EXPECT(issue_as(cudaLaunchAttributeCooperative, phases, 4, 64, 0, device<float>(3 * 4 * 64), device<unsigned>(2), (int)fault) ==
+	       cudaSuccess);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
 __global__ void waits_for_ever(exchange_word *flag)
 {
 	if (threadIdx.x == 0)
@@ -293,6 +319,11 @@ __global__ void copies(float *out, const float *in, int fault)
 	if (fault != 2)
 		__syncthreads();
 	out[t] = x[4 * ((t + 1) % 64)];
+}
+
+__global__ void prefetches(const unsigned char *from, int64_t bytes)
+{
+	prefetch_bytes(from, bytes, threadIdx.x, 32);
 }
 
 /* --- early launches ------------------------------------------------------------------------------------ */
@@ -457,6 +488,10 @@ const test_case planted_cases[] = {
     {"a_chain_that_waits", []() { run(chain, 9, 64, 0, device<float>(576), device<exchange_word>(9), true); }, nullptr, nullptr},
     {"a_chain_that_waits_in_any_order", []() { run(chain, 9, 64, 0, device<float>(576), device<exchange_word>(9), true); }, nullptr,
      "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"blocks_that_wait_for_all", all_wait_for_all<COMPLETE>, nullptr, nullptr},
+    {"blocks_that_wait_for_all_in_any_order", all_wait_for_all<COMPLETE>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"blocks_that_wait_for_none", all_wait_for_all<NO_WAIT>, "race: ", nullptr},
+    {"blocks_that_add_before_their_threads_have_written", all_wait_for_all<NO_BLOCK_BARRIER>, "race: ", nullptr},
     {"a_wait_that_never_ends", []() { run(waits_for_ever, 1, 32, 0, device<exchange_word>(1)); }, "deadlock: every thread polls", nullptr},
     {"a_plain_write_among_atomics", []() { run(counts, 1, 32, 0, device<unsigned>(1), false); }, "race: ", nullptr},
     {"atomics_among_themselves", []() { run(counts, 5, 32, 0, device<unsigned>(1), true); }, nullptr, nullptr},
@@ -464,6 +499,12 @@ const test_case planted_cases[] = {
     {"a_copy_that_others_do_not_wait_for", copying<2>, "uninitialised: read of 4 bytes at shared memory", nullptr},
     {"a_copy_over_what_others_still_read", copying<3>, "race: write of 16 bytes at shared memory", nullptr},
     {"a_copy_that_all_wait_for", copying<0>, nullptr, nullptr},
+    {"a_bulk_prefetch_to_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 240); }, nullptr, nullptr},
+    {"a_bulk_prefetch_of_nothing", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 512, -256); }, nullptr, nullptr},
+    {"a_bulk_prefetch_past_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 256); },
+     "a bulk prefetch: 256 bytes at an allocation of 256 bytes", nullptr},
+    {"a_bulk_prefetch_of_an_odd_address", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 8, 16); }, "misaligned: a bulk prefetch",
+     nullptr},
     {"an_early_launch_reads_what_the_one_before_writes", ahead_of_a_kernel<READS_WRITTEN, true>,
      "early launch: read of 4 bytes at an allocation of 256 bytes", nullptr},
     {"an_early_launch_copies_what_the_one_before_writes", ahead_of_a_kernel<COPIES, true>, "early launch: read of 16 bytes", nullptr},

@@ -36,6 +36,19 @@ static void limits()
 	EXPECT(cudaGetLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaSuccess);
 }
 
+static void resident()
+{
+	int blocks = 0;
+	cudaDeviceProp prop;
+	EXPECT(cudaGetDeviceProperties(&prop, 0) == cudaSuccess && prop.cooperativeLaunch == 1);
+	EXPECT(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nothing, 256, 1024) == cudaSuccess && blocks == 1);
+	EXPECT(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nothing, 256, 228 << 10) == cudaSuccess && blocks == 0);
+	const unsigned most = (unsigned)prop.multiProcessorCount;
+	EXPECT(issue_as(cudaLaunchAttributeCooperative, nothing, most, 32, 0) == cudaSuccess);
+	EXPECT(issue_as(cudaLaunchAttributeCooperative, nothing, most + 1, 32, 0) == cudaErrorCooperativeLaunchTooLarge);
+	EXPECT(issue_as(0, nothing, most + 1, 32, 0) == cudaSuccess && cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+
 /* Work runs when it is waited for; a pageable source is taken at once, a pinned one when the stream gets there. */
 static void sources()
 {
@@ -400,6 +413,7 @@ static void beyond()
 
 const test_case runtime_cases[] = {
     {"launches_beyond_the_limits_are_refused", limits, nullptr, nullptr},
+    {"a_cooperative_launch_is_resident_as_a_whole", resident, nullptr, nullptr},
     {"a_pinned_buffer_reused_too_early_shows", sources, nullptr, nullptr},
     {"events_order_streams", events, nullptr, nullptr},
     {"what_a_capture_forbids_ends_it", captures, nullptr, nullptr},

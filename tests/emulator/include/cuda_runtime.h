@@ -26,6 +26,8 @@
 #define __device__
 #define __host__
 #define __constant__ static const
+#define __grid_constant__
+#define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
@@ -108,6 +110,8 @@ void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]);
 void poll();
 void store_relaxed(unsigned long long *at, unsigned long long x);
 unsigned long long load_relaxed(const unsigned long long *at);
+void release_add(unsigned *at, unsigned x);
+unsigned acquire(const unsigned *at);
 void fence();
 /* Read the old value; write the new one. Fibres give way only where they wait, so the two are one. */
 void atomic(void *at, void *old, size_t bytes);
@@ -116,6 +120,8 @@ void atomic_end(void *at, const void *value, size_t bytes);
 void copy_async(void *shared, const void *global, int bytes);
 void copy_commit();
 void copy_wait(int groups);
+/* Bulk prefetch: moves nothing; fails unless all bytes are live device memory, in whole pieces of 16. */
+void prefetch_bytes(const void *from, int64_t bytes);
 /* Programmatic dependent launch. */
 void wait_for_previous();
 void let_next_begin();
@@ -397,13 +403,13 @@ struct cudaDeviceProp {
 	char name[256];
 	cudaUUID_t uuid;
 	size_t totalGlobalMem, sharedMemPerBlockOptin;
-	int major, minor, multiProcessorCount, l2CacheSize, maxThreadsPerMultiProcessor;
+	int major, minor, multiProcessorCount, l2CacheSize, maxThreadsPerMultiProcessor, cooperativeLaunch;
 };
-enum { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum { cudaLaunchAttributeCooperative = 2, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
 struct cudaLaunchAttribute {
 	int id;
 	union {
-		int programmaticStreamSerializationAllowed;
+		int cooperative, programmaticStreamSerializationAllowed;
 	} val;
 };
 struct cudaLaunchConfig_t {
@@ -472,17 +478,26 @@ struct launch {
 	void (*call)(const void *arguments);
 	std::shared_ptr<void> arguments;
 	size_t argument_bytes;
-	bool early;   /* may begin before the launch before it has ended */
+	bool early;       /* may begin before the launch before it has ended */
+	bool cooperative; /* all blocks are resident */
 	bool no_wait; /* of PTX for devices before 9.0, where ptx.cuh has neither wait_for_previous nor let_next_begin */
 };
 cudaError_t submit(cudaStream_t stream, launch &&l);
 cudaError_t set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value);
+/* Blocks of a cooperative launch that a processor holds. */
+cudaError_t count_resident(int *out, const void *kernel, int threads, size_t shared);
 
 } // namespace emulator
 
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value)
 {
 	return emulator::set_shared_limit((const void *)kernel, attribute, value);
+}
+
+template <class F>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, F *kernel, int threads, size_t shared)
+{
+	return emulator::count_resident(out, (const void *)kernel, threads, shared);
 }
 
 /* Arguments are converted to the kernel's parameters and copied now, as a launch does. */
@@ -492,12 +507,15 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (
 	typedef std::pair<void (*)(P...), std::tuple<P...>> packed;
 	auto arguments = std::make_shared<packed>(kernel, std::tuple<P...>(static_cast<P>(std::forward<A>(args))...));
 	auto call = [](const void *p) { std::apply(((const packed *)p)->first, ((const packed *)p)->second); };
-	bool early = false;
-	for (unsigned i = 0; i < c->numAttrs; i++)
+	bool early = false, cooperative = false;
+	for (unsigned i = 0; i < c->numAttrs; i++) {
 		if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
 			early = c->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+		if (c->attrs[i].id == cudaLaunchAttributeCooperative)
+			cooperative = c->attrs[i].val.cooperative != 0;
+	}
 	return emulator::submit(c->stream, {(const void *)kernel, c->gridDim, c->blockDim, c->dynamicSmemBytes, call,
-	                                    std::move(arguments), sizeof(packed), early, false});
+	                                    std::move(arguments), sizeof(packed), early, cooperative, false});
 }
 
 #endif

@@ -13,6 +13,14 @@ static inline exchange_word load_relaxed(const exchange_word *at)
 {
 	return emulator::load_relaxed(at);
 }
+static inline void add_release(unsigned *at, unsigned x)
+{
+	emulator::release_add(at, x);
+}
+static inline unsigned load_acquire(const unsigned *at)
+{
+	return emulator::acquire(at);
+}
 
 static inline void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 {
@@ -88,6 +96,11 @@ static inline void let_next_begin(void)
 static inline void prefetch(const void *at)
 {
 	(void)at;
+}
+static inline void prefetch_bytes(const unsigned char *from, int64_t bytes, int at, int)
+{
+	if (at == 0 && bytes > 0)
+		emulator::prefetch_bytes(from, bytes);
 }
 
 #endif

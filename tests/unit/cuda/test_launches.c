@@ -24,15 +24,21 @@ typedef struct expected {
 /*                                                            layer: kernels, products, copies, sets   all else */
 static const expected decode_1 = {"a token of one session",    {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
 static const expected decode_8 = {"a token of eight sessions", {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
+/* With programs (cuda/program.cuh): the layers and the logits are one launch. */
+static const expected program_1 = {"a token of one session, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
+static const expected program_8 = {"a token of eight sessions, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
 static const expected train_step = {"a training step",         {{17, 18, 0, 0}}, {{29, 0, 5, 0}}};
 
-static backend *device;
+static backend *device, *with_programs;
 static emulator_counter counter;
 
 static int open_all(void **state)
 {
 	(void)state;
 	device = open_device();
+	setenv("ADDITIVE_CUDA_PERSISTENT", "1", 1);
+	with_programs = open_device();
+	unsetenv("ADDITIVE_CUDA_PERSISTENT");
 	counter = emulator_counting();
 	return 0;
 }
@@ -40,6 +46,7 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
 	(void)state;
+	backend_close(with_programs);
 	backend_close(device);
 	return 0;
 }
@@ -169,12 +176,12 @@ static work rest_of(work all, work part)
 }
 
 /* STEPS decode steps: the difference between two generations, after all plans were made and recorded. */
-static work decode(int layers, int sessions)
+static work decode(backend *b, int layers, int sessions)
 {
 	fixture f;
 	error err = ERROR_INIT;
 	memset(&f, 0, sizeof f);
-	f.backend = device;
+	f.backend = b;
 	make_folder(f.folder);
 	model *m = model_of(layers);
 	assert_int_equal(model_save(m, f.folder, &err), STATUS_OK);
@@ -193,7 +200,8 @@ static void a_decode_step_takes_so_many_launches(void **state)
 	(void)state;
 	if (!counter.begin)
 		skip();
-	assert_counts(&decode_1, decode(LOW, 1), decode(HIGH, 1), STEPS);
+	assert_counts(&decode_1, decode(device, LOW, 1), decode(device, HIGH, 1), STEPS);
+	assert_counts(&program_1, decode(with_programs, LOW, 1), decode(with_programs, HIGH, 1), STEPS);
 }
 
 static void a_decode_step_of_eight_takes_so_many_launches(void **state)
@@ -201,7 +209,8 @@ static void a_decode_step_of_eight_takes_so_many_launches(void **state)
 	(void)state;
 	if (!counter.begin)
 		skip();
-	assert_counts(&decode_8, decode(LOW, SESSIONS), decode(HIGH, SESSIONS), STEPS);
+	assert_counts(&decode_8, decode(device, LOW, SESSIONS), decode(device, HIGH, SESSIONS), STEPS);
+	assert_counts(&program_8, decode(with_programs, LOW, SESSIONS), decode(with_programs, HIGH, SESSIONS), STEPS);
 }
 
 /* --- training ----------------------------------------------------------------------------------------- */
