@@ -399,6 +399,7 @@ void need_device(const void *at, size_t bytes, const char *what)
 	fail("%s: %zu bytes at %p, which is no device memory", what, bytes, at);
 }
 
+#ifdef EMULATOR_CHECKED
 [[noreturn]] static void fail_alignment(uintptr_t at, size_t bytes, const void *code)
 {
 	fail("misaligned: an access of %zu bytes at %p\n  at %s", bytes, (void *)at, code_place(code).c_str());
@@ -413,6 +414,7 @@ template <access_kind kind, size_t bytes, bool aligned> static inline void acces
 		fail_alignment(at, bytes, code);
 	look<kind>(at, bytes, code);
 }
+#endif
 
 } // namespace emulator
 

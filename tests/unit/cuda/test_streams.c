@@ -73,7 +73,7 @@ static reader reader_new(stream_kind kind, int64_t slots)
 	const int64_t floats = state_floats(kind) + 2 * MARGIN;
 	return (reader){.kind = kind,
 	                .additive = {kind.heads, kind.window, MARGIN},
-	                .softmax = {kind.heads, kind.window, MARGIN, 0.3f, 0, 0},
+	                .softmax = {.heads = kind.heads, .window = kind.window, .offset = MARGIN, .scale = 0.3f},
 	                .w = call_normal(SHAPE1(kind.d), 42, 1.5),
 	                .pool = call_tensor(DTYPE_F32, SHAPE2(slots, floats)),
 	                .slot_floats = floats};
