@@ -32,7 +32,7 @@ static int turn_of(int i)
  * tile of 64 by 64, of which an emulated device makes a hundred a second, once for each set of wanted outputs. The
  * choice depends on the op's own cases alone: `first` is one that is run, and of bf16 the one before it. Of
  * softmax_attention_grad it has tiles, windows, masks, dropout, biases and heads in groups; of dilated_attention_grad a
- * causal masked case and one with zero keys, its segments of several tiles are tried by dilated_attention alone. */
+ * causal masked case and one with zero keys; several tiles of a segment are tried here by dilated_attention alone. */
 static bool is_skipped(int i, bool in_bf16)
 {
 	static const struct {
