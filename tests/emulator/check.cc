@@ -409,6 +409,7 @@ void prefetch_bytes(const void *from, int64_t bytes)
 	need_device(from, (size_t)bytes, "a bulk prefetch");
 }
 
+#ifdef EMULATOR_CHECKED
 [[noreturn]] static void fail_alignment(uintptr_t at, size_t bytes, const void *code)
 {
 	fail("misaligned: an access of %zu bytes at %p\n  at %s", bytes, (void *)at, code_place(code).c_str());
@@ -423,6 +424,7 @@ template <access_kind kind, size_t bytes, bool aligned> static inline void acces
 		fail_alignment(at, bytes, code);
 	look<kind>(at, bytes, code);
 }
+#endif
 
 } // namespace emulator
 

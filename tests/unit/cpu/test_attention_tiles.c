@@ -20,7 +20,7 @@ typedef struct rounds {
 
 static void run(rounds *r, backend *b, shape x, int64_t heads, int64_t window, tensor mask)
 {
-	*r = (rounds){.p = {heads, window}};
+	*r = (rounds){.p = {.heads = heads, .window = window}};
 	r->forward = (op_call){
 	    .params = &r->p,
 	    .n_in = 3,

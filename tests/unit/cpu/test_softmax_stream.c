@@ -8,105 +8,6 @@
 
 #include "tests/unit/cpu/streams.h"
 
-/* --- a layer and its sequences ------------------------------------------------------------------------------ */
-
-/* A layer with a pool of MOST + 1 slots whose floats are NaN. */
-typedef struct layer {
-	backend *b;
-	kind k;
-	softmax_stream_params p;
-	tensor pool, memory_k, memory_v, bias;
-} layer;
-
-static layer layer_new(backend *b, kind k)
-{
-	const int64_t floats = softmax_state_floats(key_width(&k), value_width(&k), k.window) + 2 * MARGIN;
-	layer l = {.b = b, .k = k, .pool = fixture_tensor(DTYPE_F32, SHAPE2(MOST + 1, floats))};
-	l.p = (softmax_stream_params){k.heads, k.window, MARGIN, 0.3f, k.kv_heads, k.past, 0, {0}, 0, 0};
-	if (k.memories) {
-		l.memory_k = fixture_normal(SHAPE2(k.memories, key_width(&k)), 3, 1);
-		l.memory_v = fixture_normal(SHAPE2(k.memories, value_width(&k)), 4, 1);
-	}
-	if (k.biased)
-		l.bias = fixture_normal(SHAPE2(k.window + k.memories, k.heads), 5, 1);
-	return l;
-}
-
-static void layer_free(layer *l)
-{
-	buffer_free(l->pool.data);
-	buffer_free(l->memory_k.data);
-	buffer_free(l->memory_v.data);
-	buffer_free(l->bias.data);
-}
-
-/* The next `length` tokens of each text, in slot i + 1, in one call: as rows, or with `ragged` one behind the other
- * with room for i more behind text i. */
-static void read_texts(layer *l, text *const *some, const int32_t *length, int64_t count, bool ragged)
-{
-	const kind *k = &l->k;
-	int32_t start[MOST + 1] = {0}, slot[MOST], position[MOST], most = 0;
-	for (int64_t i = 0; i < count; i++)
-		most = length[i] > most ? length[i] : most;
-	for (int64_t i = 0; i < count; i++) {
-		start[i + 1] = start[i] + (ragged ? length[i] + (int32_t)i : most);
-		slot[i] = (int32_t)i + 1;
-		position[i] = (int32_t)some[i]->read;
-	}
-	const int64_t rows = ragged ? 1 : count, tokens = start[count] / rows, queries = k->heads * k->key;
-	op_call call = {.params = &l->p, .n_in = 12};
-	if (k->together) {
-		call.in[0] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, 3 * queries));
-	} else {
-		call.in[0] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, queries));
-		call.in[1] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, key_width(k)));
-		call.in[2] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, value_width(k)));
-	}
-	call.in[3] = l->pool;
-	call.in[4] = integers_of(slot, count);
-	call.in[5] = integers_of(position, count);
-	call.in[6] = integers_of(length, count);
-	if (k->masked)
-		call.in[7] = fixture_tensor(DTYPE_I32, SHAPE2(rows, tokens));
-	if (ragged)
-		call.in[8] = integers_of(start, count);
-	call.in[9] = l->memory_k;
-	call.in[10] = l->memory_v;
-	call.in[11] = l->bias;
-	for (int64_t i = 0; i < count; i++) {
-		const text *t = some[i];
-		const int64_t n = length[i];
-		put(&call.in[0], start[i], 0, t->q, t->read, n, queries);
-		put(&call.in[k->together ? 0 : 1], start[i], k->together ? queries : 0, t->k, t->read, n, key_width(k));
-		put(&call.in[k->together ? 0 : 2], start[i], k->together ? 2 * queries : 0, t->v, t->read, n,
-		    value_width(k));
-		if (k->masked)
-			memcpy((int32_t *)call.in[7].data + start[i], t->mask + t->read, (size_t)n * sizeof(int32_t));
-	}
-	fixture_run(l->b, OP_softmax_stream, &call);
-	const int64_t width = k->heads * k->value;
-	for (int64_t i = 0; i < count; i++) {
-		const float *y = (const float *)call.out[0].data + start[i] * width;
-		memcpy(some[i]->y + some[i]->read * width, y, (size_t)(length[i] * width) * sizeof *y);
-		for (int64_t e = length[i] * width; e < (start[i + 1] - start[i]) * width; e++)
-			assert_true(y[e] == 0);
-		some[i]->read += length[i];
-	}
-	call.in[3].data = call.in[9].data = call.in[10].data = call.in[11].data = NULL;
-	fixture_free(&call);
-}
-
-static void read_one(layer *l, text *t, int64_t n)
-{
-	read_texts(l, &t, &(int32_t){(int32_t)n}, 1, false);
-}
-
-static void read_in_chunks(layer *l, text *t, int64_t chunk)
-{
-	for (int64_t left; (left = t->n - t->read) > 0;)
-		read_one(l, t, left < chunk ? left : chunk);
-}
-
 /* --- the definition --------------------------------------------------------------------------------------- */
 
 /* What head h of token t of a text sees, written out: the memories at places 0 … m - 1, the tokens behind them. */
@@ -187,7 +88,7 @@ static void every_combination_of_options_gives_what_its_definition_says(void **s
 	for (int i = 0; i < KINDS; i++) {
 		const kind k = kind_at(i);
 		for (int r = 0; r < 2; r++) {
-			layer l = layer_new(r ? fast : reference, k);
+			layer l = layer_new(r ? fast : reference, fixture_run, k, false);
 			text x[] = {text_new(&k, 97, 11), text_new(&k, 60, 21)};
 			read_in_pieces(&l, (text *[]){&x[0], &x[1]}, 2, &seed);
 			if (!as_defined(&l, &x[0]) || !as_defined(&l, &x[1]))
@@ -210,7 +111,7 @@ static void heads_of_any_width_give_what_the_definition_says_on_every_instructio
 		backend *b = fixture_open(2);
 		unsetenv("ADDITIVE_CPU_ISA");
 		const kind k = {2, 1, widths[i % 6][0], widths[i % 6][1], 130, 0, 70, true, i % 2, false};
-		layer l = layer_new(b, k);
+		layer l = layer_new(b, fixture_run, k, false);
 		text x = text_new(&k, 200, 31);
 		read_in_pieces(&l, (text *[]){&x}, 1, &seed);
 		assert_true(as_defined(&l, &x));
@@ -234,7 +135,7 @@ static void reading_in_any_chunks_gives_what_the_definition_says(void **state)
 	static const int64_t chunks[] = {1, 3, 4, 5, 16, 63, 64, 65, 150, 301};
 	for (int i = 0; i < WINDOWS * 10; i++) {
 		const kind k = plain(windows[i / 10], i % 2);
-		layer l = layer_new(fast, k);
+		layer l = layer_new(fast, fixture_run, k, false);
 		text x = text_new(&k, 301, 81);
 		read_in_chunks(&l, &x, chunks[i % 10]);
 		assert_true(as_defined(&l, &x));
@@ -261,7 +162,7 @@ static void q_k_and_v_in_one_tensor_or_three_give_the_same_bits(void **state)
 	for (int i = 0; i < 2 * WINDOWS; i++) {
 		kind one = {3, 3, 17, 17, windows[i / 2], 0, 0, false, i % 2, true}, three = one;
 		three.together = false;
-		layer a = layer_new(fast, one), b = layer_new(fast, three);
+		layer a = layer_new(fast, fixture_run, one, false), b = layer_new(fast, fixture_run, three, false);
 		text x = text_new(&one, 150, 41), y = text_new(&three, 150, 41);
 		for (int64_t n = 1; x.read < x.n; n = n * 3 < x.n - x.read ? n * 3 : x.n - x.read) {
 			read_one(&a, &x, n);
@@ -281,7 +182,7 @@ static void grouped_heads_give_the_bits_of_repeated_heads(void **state)
 	(void)state;
 	const kind grouped = {4, 2, 5, 9, 40, 0, 0, true, true, false},
 	           repeated = {4, 4, 5, 9, 40, 0, 0, true, true, false};
-	layer a = layer_new(fast, grouped), b = layer_new(fast, repeated);
+	layer a = layer_new(fast, fixture_run, grouped, false), b = layer_new(fast, fixture_run, repeated, false);
 	text x = text_new(&grouped, 90, 51), y = text_new(&repeated, 90, 51);
 	for (int64_t i = 0; i < 90 * 4; i++) {
 		memcpy(y.k + i * 5, x.k + (i / 4 * 2 + i % 4 / 2) * 5, 5 * sizeof(float));
@@ -303,7 +204,7 @@ static void a_sequence_has_the_same_bits_alone_and_among_others(void **state)
 {
 	(void)state;
 	const kind k = {4, 2, 18, 21, 50, 33, 3, true, true, false};
-	layer alone = layer_new(fast, k), all = layer_new(fast, k);
+	layer alone = layer_new(fast, fixture_run, k, false), all = layer_new(fast, fixture_run, k, false);
 	text one = text_new(&k, 160, 61), x[] = {text_new(&k, 160, 61), text_new(&k, 400, 71), text_new(&k, 90, 81)};
 	static const int32_t lengths[][3] = {{1, 200, 3}, {7, 0, 1}, {1, 1, 1}, {70, 1, 0}, {4, 64, 9}, {77, 100, 70}};
 	for (int i = 0; i < 6; i++) {
@@ -324,7 +225,7 @@ static void chunks_of_any_size_leave_the_same_state(void **state)
 	(void)state;
 	for (int i = 0; i < WINDOWS; i++) {
 		const kind k = plain(windows[i], true);
-		layer one = layer_new(fast, k), many = layer_new(fast, k);
+		layer one = layer_new(fast, fixture_run, k, false), many = layer_new(fast, fixture_run, k, false);
 		text x = text_new(&k, 301, 81), y = text_new(&k, 301, 81);
 		read_in_chunks(&one, &x, 1);
 		read_in_chunks(&many, &y, 70);
@@ -341,10 +242,10 @@ static void reading_touches_nothing_outside_the_state(void **state)
 {
 	(void)state;
 	const kind k = plain(50, false);
-	layer l = layer_new(fast, k);
+	layer l = layer_new(fast, fixture_run, k, false);
 	text x = text_new(&k, 70, 81);
 	const int64_t count = shape_count(l.pool.shape), floats = l.pool.shape.dim[1],
-	              state_floats = floats - 2 * MARGIN;
+	              state_floats = softmax_state_floats(key_width(&k), value_width(&k), k.window);
 	float *before = malloc((size_t)count * sizeof *before), *after = l.pool.data;
 	assert_non_null(before);
 	memcpy(before, after, (size_t)count * sizeof *before);

@@ -30,14 +30,16 @@ static int turn_of(int i)
 
 /* Is this case left to make test-slow? Of those in bf16 every other; of attention most, since every short sequence is a
  * tile of 64 by 64, of which an emulated device makes a hundred a second, once for each set of wanted outputs. The
- * choice depends on the op's own cases alone: `first` is one that is run, and of bf16 the one before it. */
+ * choice depends on the op's own cases alone: `first` is one that is run, and of bf16 the one before it. Of
+ * softmax_attention_grad it has tiles, windows, masks, dropout, biases and heads in groups; of dilated_attention_grad a
+ * causal masked case and one with zero keys; several tiles of a segment are tried here by dilated_attention alone. */
 static bool is_skipped(int i, bool in_bf16)
 {
 	static const struct {
 		op_id id;
 		int first, stride;
-	} slow[] = {{OP_softmax_attention, 0, 3},     {OP_softmax_attention_grad, 5, 13},
-	            {OP_dilated_attention, 2, 3},     {OP_dilated_attention_grad, 12, 29},
+	} slow[] = {{OP_softmax_attention, 0, 3},     {OP_softmax_attention_grad, 8, 11},
+	            {OP_dilated_attention, 2, 3},     {OP_dilated_attention_grad, 4, 29},
 	            {OP_linear_attention_grad, 1, 3}, {OP_linear_cross_entropy, 1, 3},
 	            {OP_decay_merge, 0, 3},           {OP_decay_merge_grad, 2, 3},
 	            {OP_softmax_stream, 1, 3}};

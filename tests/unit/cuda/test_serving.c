@@ -80,6 +80,10 @@ static void the_batch_changes_no_token(void **state)
 		int32_t ids[N][9];
 		generation_request r;
 		open_pair(&p, &kinds[k]);
+		if (is_left_out(p.device.backend, k, 5)) {
+			close_pair(&p);
+			continue;
+		}
 		for (int i = 0; i < N; i++) {
 			random_tokens(ids[i], 9, (uint64_t)i);
 			r = request(&alone[i], ids[i], 3 + i, SAID);

@@ -12,27 +12,10 @@
 
 #include "engine/tensor/plan.h"
 #include "tests/unit/cuda/call.h"
-#include "tests/unit/cuda/device.h"
+#include "tests/unit/cuda/pair.h"
 #include "tests/unit/support/compare.h"
 
 enum { MARGIN = 4, MOST = 700, MOST_ROWS = 64 };
-
-static backend *device, *cpu;
-
-static int open_both(void **state)
-{
-	(void)state;
-	device = open_device();
-	return cpu_reference_open(&cpu, 0, NULL) != STATUS_OK;
-}
-
-static int close_both(void **state)
-{
-	(void)state;
-	backend_close(device);
-	backend_close(cpu);
-	return 0;
-}
 
 /* One of the two ops, with its sizes. */
 typedef struct stream_kind {
@@ -73,7 +56,7 @@ static reader reader_new(stream_kind kind, int64_t slots)
 	const int64_t floats = state_floats(kind) + 2 * MARGIN;
 	return (reader){.kind = kind,
 	                .additive = {kind.heads, kind.window, MARGIN},
-	                .softmax = {kind.heads, kind.window, MARGIN, 0.3f, 0, 0},
+	                .softmax = {.heads = kind.heads, .window = kind.window, .offset = MARGIN, .scale = 0.3f},
 	                .w = call_normal(SHAPE1(kind.d), 42, 1.5),
 	                .pool = call_tensor(DTYPE_F32, SHAPE2(slots, floats)),
 	                .slot_floats = floats};
@@ -629,5 +612,5 @@ int main(void)
 	    cmocka_unit_test(unwanted_outputs_change_nothing_else),
 	    cmocka_unit_test(a_round_with_its_layernorm_and_gate_gives_the_same_bits),
 	};
-	return cmocka_run_group_tests(tests, open_both, close_both);
+	return cmocka_run_group_tests(tests, open_pair, close_pair);
 }

@@ -419,8 +419,8 @@ static void a_trained_tokenizer_has_the_ids_asked_for_and_gives_its_texts_back(v
 	(void)state;
 	static const char *const specs[] = {
 	    "{\"type\":\"sentencepiece\",\"vocab_size\":70}",
-	    "{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":400,\"byte_fallback\":true,"
-	    "\"normalization\":\"identity\",\"character_coverage\":1}",
+	    ("{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":400,\"byte_fallback\":true,"
+	     "\"normalization\":\"identity\",\"character_coverage\":1}"),
 	    "{\"type\":\"sentencepiece\",\"model_type\":\"char\",\"vocab_size\":30}",
 	    "{\"type\":\"sentencepiece\",\"model_type\":\"word\",\"vocab_size\":20}",
 	};

@@ -1,0 +1,153 @@
+/* softmax_stream.cuh - the call of softmax_stream and source_attention as their two kernels see it, and the partial sums
+ * between them.
+ *
+ * Memories and positions are cut into chunks of a size that depends on the window alone. Attend
+ * (softmax_stream_attend.cu) leaves m, z and Σ e^{s-m} v of every chunk in scratch; finish (softmax_stream_finish.cu)
+ * makes y of the chunks in their order and writes the call's last tokens into the ring. The call's keys and values are
+ * read from its inputs and older ones from the ring, which attend does not change, so no token overwrites one that an
+ * earlier query still needs.
+ *
+ * Tiles and chunks begin at multiples of their sizes, and keys that a query does not see leave its sums as they
+ * are; so y depends on the tokens and the position alone: not on the batch, nor on how the tokens are cut into calls. */
+#ifndef CUDA_SOFTMAX_STREAM_CUH
+#define CUDA_SOFTMAX_STREAM_CUH
+
+#include "cuda/kernels.h"
+#include "cuda/stream.cuh"
+
+extern "C" {
+#include "engine/tensor/ops/softmax_stream.h"
+}
+
+enum {
+	QUERIES = 4, /* that a warp reads keys for, when there are so many */
+	TILE = WARP, /* keys */
+	WARPS = 4    /* of a block */
+};
+
+/* The call, taken apart. */
+struct ring_call {
+	const float *q, *k, *v; /* of the first token; k and v NULL: queries to a source */
+	int64_t q_row, k_row, v_row;
+	float *pool, *y, *log_normalizer;                       /* the last two may be NULL */
+	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
+	const float *memory_k, *memory_v, *bias;                /* bias may be NULL */
+	const float *key_step; /* of the first token; NULL: a ring of floats */
+	float value_step;
+	softmax_store store;
+	int64_t keys, values;            /* channels of a token's keys and of its values */
+	int64_t n, heads, group, dh, dv; /* group: query heads of a key head */
+	int64_t reach, memories, past;   /* reach: tokens that a query sees, its own included */
+	int64_t segment;                 /* 0: none */
+	int64_t slot_floats, offset;
+	int64_t stored; /* memory_k NULL: where the memories are in a slot */
+	int64_t tokens;                       /* of all sequences */
+	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: those of memories, which come first, and of tokens */
+	int queries;                          /* that a warp of attend has, which chooses it */
+	unsigned tiles;                       /* of queries, of all sequences and more */
+	unsigned groups;                      /* of heads, for finish */
+	int64_t chunk;
+	int64_t key_quads, value_quads; /* of a lane */
+	float scale;
+	float *sum;   /* [heads, tokens, chunks, whole quads of dv] */
+	float2 *norm; /* [heads, tokens, chunks] m, z */
+};
+
+static inline __device__ __host__ bool attends(const ring_call &c)
+{
+	return c.y || c.log_normalizer;
+}
+
+/* The floats of a head's sums, whole quads. */
+static inline __device__ __host__ int64_t sum_width(int64_t dv)
+{
+	return (dv + QUAD - 1) / QUAD * QUAD;
+}
+
+/* A row of the batch and one of its heads; addresses are of the head's first channel. */
+struct session {
+	const float *q, *k, *v;      /* of the row's first token */
+	const float *key, *value;    /* of the store's first place, if it has no codes; else of memories alone */
+	const int8_t *key_code, *value_code; /* of the first place of a ring of codes */
+	const float *memory_k, *memory_v;
+	const float *present;        /* `there` of the ring, or the steps of keys; of a source NULL: all are */
+	const int32_t *mask;         /* of the row's tokens, or NULL */
+	int64_t position, length;    /* position: of a source, its tokens */
+	token_span tokens;
+};
+
+static __device__ __forceinline__ session session_of(const ring_call &c, unsigned row, int64_t head)
+{
+	const float *slot = c.pool + c.slot[row] * c.slot_floats, *state = slot + c.offset;
+	const token_span tokens = tokens_of(c.start, c.rows, c.n, row);
+	const int64_t from = (unsigned)head / (unsigned)c.group;
+	session s = {};
+	s.q = c.q + tokens.first * c.q_row + head * c.dh;
+	s.key = state + from * c.dh;
+	s.value = state + softmax_value(c.store, 0) + from * c.dv;
+	s.key_code = (const int8_t *)state + from * c.dh;
+	s.value_code = (const int8_t *)(state + softmax_value(c.store, 0)) + from * c.dv;
+	s.memory_k = (c.memory_k ? c.memory_k : slot + c.stored) + from * c.dh;
+	s.memory_v = (c.memory_k ? c.memory_v : slot + c.stored + c.memories * c.keys) + from * c.dv;
+	s.length = c.length[row];
+	s.tokens = tokens;
+	if (c.k) {
+		s.k = c.k + tokens.first * c.k_row + from * c.dh;
+		s.v = c.v + tokens.first * c.v_row + from * c.dv;
+		s.present = state + softmax_there(c.store, 0);
+		s.mask = c.mask ? c.mask + tokens.first : nullptr;
+		s.position = c.position[row];
+	} else {
+		s.position = s.length > 0 ? source_count(c.store, state) : 0;
+	}
+	return s;
+}
+
+/* The tokens that the query of position t sees. */
+static __device__ __forceinline__ int64_t first_seen(const ring_call &c, int64_t t)
+{
+	if (!c.k)
+		return 0;
+	return max(t - c.reach + 1, stream_oldest(t, c.store.places, c.segment));
+}
+static __device__ __forceinline__ int64_t last_seen(const ring_call &c, const session &s, int64_t t)
+{
+	return c.k ? t : s.position - 1;
+}
+
+/* Positions are below 2^32. */
+static __device__ __forceinline__ int64_t chunk_of(const ring_call &c, int64_t position)
+{
+	return (unsigned)position / (unsigned)c.chunk;
+}
+
+/* The sums of a chunk of a token of the call: their place in scratch. */
+static __device__ __forceinline__ int64_t partial_at(const ring_call &c, int64_t head, int64_t token, int64_t chunk)
+{
+	return (head * c.tokens + token) * c.chunks + chunk;
+}
+
+/* What the kernels are compiled for: LANES and PACKED as in stream.cuh, and whether the ring has codes. */
+template <int lanes, bool packed, bool codes> struct ring_layout {
+	enum { LANES = lanes };
+	static constexpr bool PACKED = packed, CODES = codes;
+};
+
+/* Call f with the layout of a call. */
+template <class F> status by_layout(const ring_call &c, F f)
+{
+	const bool packed =
+	    c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+	return by_lanes(max(c.dh, c.dv), [&](auto lanes) {
+		enum { LANES = decltype(lanes)::N };
+		if (c.key_step)
+			return packed ? f(ring_layout<LANES, true, true>()) : f(ring_layout<LANES, false, true>());
+		return packed ? f(ring_layout<LANES, true, false>()) : f(ring_layout<LANES, false, false>());
+	});
+}
+
+/* The two kernels. Attend sets c->queries; without a result that is wanted (`attends`) finish runs alone. */
+status cuda_softmax_attend(backend *b, ring_call *c);
+status cuda_softmax_finish(backend *b, const ring_call *c);
+
+#endif

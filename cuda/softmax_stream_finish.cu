@@ -1,0 +1,143 @@
+/* The second kernel of softmax_stream.cuh, finish: a part of a warp has a token and a head, makes y and the log-normalizer
+ * of the sums of its chunks, in their order, and writes the last tokens of a call into the ring.
+ *
+ * Bytes: 1/64 of 8 per channel and key for the sums of chunks, and 24 per channel and token for qkv, y and the ring. */
+#include "cuda/softmax_ring.cuh"
+
+/* The sequence in whose room a token lies: the last that begins at it or before, which has room if it is read. */
+static __device__ __forceinline__ unsigned row_of_token(const ring_call &c, int64_t token)
+{
+	if (!c.start)
+		return (unsigned)token / (unsigned)c.n;
+	unsigned low = 0, high = c.rows;
+	while (high - low > 1) {
+		const unsigned middle = (low + high) / 2;
+		*(c.start[middle] <= token ? &low : &high) = middle;
+	}
+	return low;
+}
+
+/* The sums of token i of a sequence and one head lie at `memory`, those of its memories, and at `token`. */
+struct parts {
+	int64_t memory, token;
+	int memories, count; /* of both */
+};
+
+static __device__ __forceinline__ parts parts_of(const ring_call &c, const session &s, int64_t head, int64_t i)
+{
+	const int64_t t = s.position + i, from = chunk_of(c, first_seen(c, t)), last = last_seen(c, s, t);
+	const int64_t memory = partial_at(c, head, s.tokens.first + i, 0);
+	const int64_t skipped = from - chunk_of(c, first_seen(c, t - i % c.queries));
+	const int memories = (int)c.memory_chunks;
+	return {memory, memory + skipped, memories, memories + (last < 0 ? 0 : (int)(chunk_of(c, last) - from) + 1)};
+}
+
+static __device__ __forceinline__ int64_t part_at(const parts &p, int k)
+{
+	return (k < p.memories ? p.memory : p.token) + k;
+}
+
+/* Token i of a sequence, one head: y [dv], and its log-normalizer. */
+template <int LANES, bool PACKED>
+static __device__ __forceinline__ void combine(const ring_call &c, const session &s, int64_t head, int64_t i)
+{
+	const int first = threadIdx.x % LANES * QUAD;
+	const parts p = parts_of(c, s, head, i);
+	float top = -INFINITY, z = 0.0f;
+	for (int k = 0; k < p.count; k++)
+		top = fmaxf(top, c.norm[part_at(p, k)].x);
+	for (int k = 0; k < p.count && top > -INFINITY; k++)
+		z = __fmaf_rn(expf(c.norm[part_at(p, k)].x - top), c.norm[part_at(p, k)].y, z);
+	const float inverse = z > 0.0f ? __fdiv_rn(1.0f, z) : 0.0f;
+	if (c.log_normalizer && first == 0)
+		c.log_normalizer[(s.tokens.first + i) * c.heads + head] = z > 0.0f ? top + logf(z) : -INFINITY;
+	for (int64_t d = first; c.y && d < c.dv; d += LANES * QUAD) {
+		quad y = {};
+		for (int k = 0; k < p.count && z > 0.0f; k++) {
+			const float by = __fmul_rn(expf(c.norm[part_at(p, k)].x - top), inverse);
+			const quad sum = load_pack(c.sum + part_at(p, k) * sum_width(c.dv) + d);
+#pragma unroll
+			for (int e = 0; e < QUAD; e++)
+				y.at[e] = __fmaf_rn(by, sum.at[e], y.at[e]);
+		}
+		store_quad<PACKED>(c.y + ((s.tokens.first + i) * c.heads + head) * c.dv, d, c.dv, y);
+	}
+}
+
+/* The token into its place of the ring, where that has codes. */
+template <int LANES, bool PACKED>
+static __device__ __forceinline__ void finish_codes(const ring_call &c, const session &s, int64_t head, int64_t i,
+                                                    int64_t place)
+{
+	const int first = threadIdx.x % LANES * QUAD;
+	const float step = c.key_step[s.tokens.first + i];
+	int8_t *key = (int8_t *)s.key_code + 4 * place * c.store.key_width,
+	       *value = (int8_t *)s.value_code + 4 * place * c.store.value_width;
+	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
+		store_codes<PACKED>(key, d, c.dh, load_quad<PACKED>(s.k + i * c.k_row, d, c.dh), step);
+	for (int64_t d = first; d < c.dv; d += LANES * QUAD)
+		store_codes<PACKED>(value, d, c.dv, load_quad<PACKED>(s.v + i * c.v_row, d, c.dv), c.value_step);
+	if (head != 0 || first != 0)
+		return;
+	((float *)s.present)[place] = !s.mask || s.mask[i] != 0 ? step : SOFTMAX_MASKED_STEP;
+	for (int64_t d = c.keys; d < 4 * c.store.key_width; d++) /* head 0 begins where the place does */
+		key[d] = 0;
+	for (int64_t d = c.values; d < 4 * c.store.value_width; d++)
+		value[d] = 0;
+}
+
+template <int LANES, bool PACKED, bool CODES>
+__global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c)
+{
+	enum { PARTS = WARP / LANES };
+	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
+	const unsigned unit = blockIdx.x * WARPS + threadIdx.x / WARP;
+	const int64_t at = unit / c.groups, head = (int64_t)(unit % c.groups) * PARTS + lane / LANES;
+	if (at >= c.tokens || head >= c.heads)
+		return;
+	const unsigned row = row_of_token(c, at);
+	const session s = session_of(c, row, head);
+	const int64_t i = at - s.tokens.first, places = c.store.places;
+	const quad zeros = {};
+	if (i >= s.length) {
+		for (int64_t d = first; c.y && d < c.dv; d += LANES * QUAD)
+			store_quad<PACKED>(c.y + (at * c.heads + head) * c.dv, d, c.dv, zeros);
+		if (c.log_normalizer && first == 0)
+			c.log_normalizer[at * c.heads + head] = 0.0f;
+		return;
+	}
+	if (attends(c))
+		combine<LANES, PACKED>(c, s, head, i);
+	if (!c.k || i < s.length - places || (unsigned)head % (unsigned)c.group != 0)
+		return;
+	const int64_t place = (unsigned)(s.position + i) % (unsigned)places;
+	if constexpr (CODES) {
+		finish_codes<LANES, PACKED>(c, s, head, i, place);
+		return;
+	}
+	float *key = (float *)s.key + place * c.store.key_width, *value = (float *)s.value + place * c.store.value_width;
+	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
+		store_quad<PACKED>(key, d, c.dh, load_quad<PACKED>(s.k + i * c.k_row, d, c.dh));
+	for (int64_t d = first; d < c.dv; d += LANES * QUAD)
+		store_quad<PACKED>(value, d, c.dv, load_quad<PACKED>(s.v + i * c.v_row, d, c.dv));
+	if (head == 0 && first == 0)
+		((float *)s.present)[place] = !s.mask || s.mask[i] != 0 ? 1.0f : 0.0f;
+}
+
+template <int LANES, bool PACKED, bool CODES> static status finish(backend *b, ring_call c)
+{
+	enum { PARTS = WARP / LANES };
+	c.groups = (unsigned)((c.heads + PARTS - 1) / PARTS);
+	const int64_t units = c.tokens * c.groups;
+	if (units > UINT32_MAX)
+		return STATUS_UNSUPPORTED;
+	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED, CODES>, cuda_parts(units, WARPS), WARPS * WARP, 0, c);
+}
+
+status cuda_softmax_finish(backend *b, const ring_call *c)
+{
+	return by_layout(*c, [&](auto layout) {
+		typedef decltype(layout) L;
+		return finish<L::LANES, L::PACKED, L::CODES>(b, *c);
+	});
+}
