@@ -17,8 +17,8 @@
  * phase neither waits nor adds. The last block to end clears the counters for the next launch.
  *
  * Device code is that of the kernels (linear_row.cuh, linear_narrow.cuh, additive_stream.cuh, gather.cuh), so the bits
- * are the same. The program is the kernel's argument, from which a block copies the phase that it works on to shared memory; no
- * memory of the device belongs to a recording. */
+ * are the same. The program is the kernel's argument, from which a block copies the phase that it works on to shared
+ * memory; no memory of the device belongs to a recording. */
 #ifndef CUDA_PROGRAM_CUH
 #define CUDA_PROGRAM_CUH
 

@@ -1,9 +1,9 @@
 /* Launches: blocks, warps and threads.
  *
  * Blocks of a launch start in order, RESIDENT of them at a time, so that a block which waits for an earlier one
- * meets it unfinished. A cooperative launch has no more (runtime.cc), so all of its blocks may wait for each other. A fibre runs until it waits;
- * then the next one that can run does. ADDITIVE_EMULATOR_ORDER chooses the next: forward (of block and thread), reverse, or shuffle[:seed], anew
- * every turn, of which blocks miss some. */
+ * meets it unfinished. A cooperative launch has no more (runtime.cc), so all of its blocks may wait for each other. A
+ * fibre runs until it waits; then the next one that can run does. ADDITIVE_EMULATOR_ORDER chooses the next: forward (of
+ * block and thread), reverse, or shuffle[:seed], anew every turn, of which blocks miss some. */
 #include "emulator.h"
 
 #include <stdlib.h>

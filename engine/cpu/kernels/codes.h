@@ -18,7 +18,7 @@ static inline product_vector codes_widen(const int8_t *code)
 #elif defined(__AVX2__)
 	return (product_vector)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)code)));
 #else
-	product_vector x;
+	product_vector x = {0};
 	for (int l = 0; l < PRODUCT_VECTOR; l++)
 		x[l] = (float)code[l];
 	return x;
