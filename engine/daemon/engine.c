@@ -126,7 +126,8 @@ static status open_parts(engine *e, error *err)
 	on.history = o->before->device;
 	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
-	TRY(store_open(&e->store, o->data, err));
+	const bool must_exist = o->data_must_exist || o->before->address[0]; /* a successor's data exist */
+	TRY((must_exist ? store_open_existing : store_open)(&e->store, o->data, err));
 	store_set_budget(e->store, o->data_budget);
 	store_cache_folder(e->store, e->cache_folder);
 	e->cache_budget = o->corpus_cache_bytes;
