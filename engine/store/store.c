@@ -300,6 +300,11 @@ const char *store_problem(store *s)
 	return now;
 }
 
+void store_death_log_path(const store *s, char *out)
+{
+	snprintf(out, PATH_MAX, "%s/deaths", s->folder);
+}
+
 /* --- damage --------------------------------------------------------------------------------------------- */
 
 void store_note_damage(store *s, store_table table, const char *id, const char *problem)

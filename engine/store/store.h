@@ -59,6 +59,8 @@ void store_close(store *s);
 void store_tick(store *s);
 /* NULL while the data folder can be relied on; else what is wrong with it as a whole, in words. Looks at the disk. */
 const char *store_problem(store *s);
+/* The file of the death log (engine/base/death_log.h). out has PATH_MAX bytes. */
+void store_death_log_path(const store *s, char *out);
 /* Remember and log that an object is damaged, once per object. */
 void store_note_damage(store *s, store_table table, const char *id, const char *problem);
 /* What was found damaged: [{"kind", "id", "problem"}]. NULL when out of memory. */

@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <uv.h>
 
+#include "engine/base/death_log.h"
 #include "engine/daemon/net/net.h"
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
@@ -70,6 +71,7 @@ typedef struct engine {
 	uv_check_t after_sleep;
 	net net;
 	store *store;
+	death_log *deaths; /* which work was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* of tokens, */
 	int64_t cache_budget;        /* and the options' corpus_cache_bytes */
 	struct device *device; /* its snapshot only, once the executor runs */
