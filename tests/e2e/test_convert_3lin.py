@@ -97,7 +97,9 @@ def probabilities(tmp_path, tokens=TOKENS):
     return p / p.sum(1, keepdims=True)
 
 
-def assert_toy(p, profile, tolerance=2e-6):
+# The published digits come from float sums in another order: with sums in double they differ by 2.1e-6, and with the kernels of
+# one instruction set or another by up to 4.2e-6.
+def assert_toy(p, profile, tolerance=1e-5):
     for node, row in TOY[profile].items():
         assert p[node - 1] == pytest.approx(row, abs=tolerance)
 
