@@ -69,6 +69,27 @@ def test_a_body_reaches_the_engine_unchanged(front, path, engine_method, body):
     assert answer.json == {"echo": body, "method": engine_method}
 
 
+NULLS = ("tools", "tool_choice", "functions", "audio", "reasoning", "compare", "x_unknown")
+
+
+@pytest.mark.parametrize("path,body", [
+    ("/v1/tokenize", {"model": "m", "text": "x"}),
+    ("/v1/tokenize", {"model": "m", "text": "x" * 100000}),
+    ("/v1/embeddings", {"model": "m", "input": "x"}),
+    ("/v1/classify", {"model": "m", "input": {"text": "x"}}),
+    ("/v1/explain", {"model": "m", "input": "x", "target": {"kind": "logit"}}),
+    ("/v1/sessions", {"model": "m"}),
+    ("/v1/fine_tuning/jobs", {"model": "m", "training_file": "f", "hyperparameters": {"n_epochs": 1}, "additive": {"size": {"layers": 1}}}),
+])
+def test_a_null_counts_as_absent_and_reaches_no_engine(front, engine, path, body):
+    def with_nulls(value):
+        return {**{k: with_nulls(v) for k, v in value.items()}, **dict.fromkeys(NULLS)} if isinstance(value, dict) else value
+
+    assert front.post(path, with_nulls(body)).status == 200
+    params = engine.calls[-1].params
+    assert {k: v for k, v in params.items() if k != "format"} == body
+
+
 @pytest.mark.parametrize("times", [1, 50000])
 def test_a_session_appends_text_to_the_one_in_the_path(front, times):
     text = "more" * times
@@ -84,7 +105,8 @@ def test_a_model_is_loaded_with_or_without_a_body(front, body, content_type):
     if typed_wrong:
         assert answer.status == 415 and answer.error["message"].endswith(" application/json")  # never taken for a load without a choice
     else:
-        assert answer.json == {"echo": {"id": "m", **(body or {})}, "method": "model.load"}
+        chosen = {"dtype": "int8"} if body == {"dtype": "int8"} else {}
+        assert answer.json == {"echo": {"id": "m", **chosen}, "method": "model.load"}
 
 
 @pytest.mark.parametrize("body,param", [({"dtype": "fp8"}, "dtype"), ({"dtype": 8}, "dtype"), ({"dtype": ""}, "dtype"),

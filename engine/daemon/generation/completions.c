@@ -459,7 +459,6 @@ void completions_create(stream *s)
 static status prepare_continuation(choices_plan *wanted, const json_t *params, error *err)
 {
 	const json_t *prompt = json_object_get(params, "prompt"), *messages = json_object_get(params, "messages");
-	prompt = json_is_null(prompt) ? NULL : prompt;
 	if (prompt && json_is_array(messages))
 		return error_set(err, STATUS_INVALID, "messages", "a request has a prompt or messages, not both");
 	TRY(read_request(wanted, params, err));
