@@ -34,6 +34,7 @@ FORWARDED = [
     ("GET", "/v1/fine_tuning/jobs/j/events?after=e&limit=5", "job.events", {"id": "j", "after": "e", "limit": 5}),
     ("GET", "/v1/fine_tuning/jobs/j/checkpoints", "job.checkpoints", {"id": "j"}),
     ("GET", "/v1/sessions", "session.list", {}),
+    ("GET", "/v1/sessions?limit=2&order=asc&after=sess-1", "session.list", {"limit": 2, "order": "asc", "after": "sess-1"}),
     ("GET", "/v1/sessions/s", "session.get", {"id": "s"}),
     ("DELETE", "/v1/sessions/s", "session.delete", {"id": "s"}),
     ("POST", "/v1/sessions/s/fork", "session.fork", {"id": "s"}),

@@ -74,7 +74,7 @@ static void compare(const char *type, const char *body, size_t bytes, size_t pie
 	outcome a = parse(&whole, type, body, bytes, bytes ? bytes : 1);
 	outcome b = parse(&cut, type, body, bytes, piece);
 	require(a == b && whole.parts == cut.parts, "another outcome of the same body");
-	/* Of a body that is refused or incomplete, one way may have given more of the content. */
+	/* If the body is refused or incomplete, one way may have given more of the content. */
 	size_t common = whole.text.used < cut.text.used ? whole.text.used : cut.text.used;
 	require(a != WHOLE || whole.text.used == cut.text.used, "another content of the same body");
 	require(common == 0 || memcmp(whole.text.data, cut.text.data, common) == 0, "other parts of the same body");
