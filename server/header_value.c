@@ -104,9 +104,9 @@ bool header_decode_extended(const char *value, char *out, size_t size)
 		unsigned char byte = (unsigned char)*at;
 		if (*at == '%') {
 			int high = header_hex(at[1]), low = high < 0 ? -1 : header_hex(at[2]);
-			byte = (unsigned char)(high << 4 | low);
-			if (low < 0 || byte == 0)
+			if (low < 0 || high + low == 0)
 				return false;
+			byte = (unsigned char)(high << 4 | low);
 			at += 2;
 		}
 		if (!header_put(byte, latin, out, size, &used))
