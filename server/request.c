@@ -16,6 +16,7 @@
 #include <sys/random.h>
 
 #include "proto/json_memory.h"
+#include "server/cors.h"
 #include "server/idempotency.h"
 #include "server/query.h"
 
@@ -176,32 +177,42 @@ static bool request_check_key(request *r)
 	return false;
 }
 
+/* With keys every origin may send requests, because a page has no key; a preflight asks whether it may read answers. */
+static bool request_allows_origin(const request *r, const char *host, bool preflight)
+{
+	const char *origin = request_header_value(r, "Origin"), *from = request_header_value(r, "Sec-Fetch-Site");
+	bool get = r->route && strcmp(r->route->method, "GET") == 0;
+	if (preflight)
+		return cors_allows(r);
+	if (r->server->auth)
+		return true;
+	return origin ? site_allows_origin(&r->server->sites, origin, host)
+	              : get || !from || strcmp(from, "cross-site") != 0;
+}
+
 /* Browsers let any page send requests to a local address. Without keys only the names in them tell such requests apart;
  * site.h says how. */
-static bool request_check_site(request *r)
+static bool request_check_site(request *r, bool preflight)
 {
 	const site_list *sites = &r->server->sites;
 	const char *host = request_header_value(r, MHD_HTTP_HEADER_HOST);
-	const char *origin = request_header_value(r, "Origin"), *from = request_header_value(r, "Sec-Fetch-Site");
-	bool get = r->route && strcmp(r->route->method, "GET") == 0;
-	if (r->server->auth)
-		return true;
-	if (!site_allows_host(sites, host, http_peer_loopback(r->peer))) {
+	if (!r->server->auth && !site_allows_host(sites, host, http_peer_loopback(r->peer))) {
 		reply_refuse(r, 403, "forbidden_host", NULL,
 		             "this server does not go by the name of the Host header; --allow-host NAME adds one");
 		return false;
 	}
-	if (origin ? site_allows_origin(sites, origin, host) : get || !from || strcmp(from, "cross-site") != 0)
+	if (request_allows_origin(r, host, preflight))
 		return true;
 	reply_refuse(r, 403, "cross_site", NULL,
-	             "requests from other sites' pages are refused; --allow-host NAME allows a site");
+	             "requests from other sites' pages are refused; --allow-host NAME or NAME:PORT allows a site");
 	return false;
 }
 
-static bool request_check_server(request *r)
+/* A preflight never carries a key. */
+static bool request_check_server(request *r, bool preflight)
 {
 	const server *s = r->server;
-	if (!request_check_connection(r) || !request_check_key(r) || !request_check_site(r))
+	if (!request_check_connection(r) || (!preflight && !request_check_key(r)) || !request_check_site(r, preflight))
 		return false;
 	if (s->draining && !(r->route && r->route->always)) {
 		r->must_close = true;
@@ -216,7 +227,7 @@ static void request_refuse_type(request *r, const char *wanted)
 	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type must be %s", wanted);
 }
 
-static void request_refuse_path(request *r, int status, const route_match *match)
+static void request_refuse_path(request *r, int status, const char *method, const route_match *match)
 {
 	if (status == 405)
 		reply_header(r, "Allow", match->allow);
@@ -229,7 +240,8 @@ static void request_refuse_path(request *r, int status, const route_match *match
 	else if (status == 404)
 		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path");
 	else if (status == 405)
-		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s", match->allow);
+		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s, not %.16s", match->allow,
+		             method);
 	else
 		request_refuse_type(r, match->types);
 }
@@ -245,14 +257,20 @@ static void request_begin(request *r, const char *method, const char *version)
 		status = router_find(&r->uri, method, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE), &match);
 	r->route = match.route;
 	memcpy(r->params, match.params, sizeof r->params);
-	if (!request_check_server(r)) /* before a 404: without a key not even the paths that exist are shown */
+	const bool preflight = cors_is_preflight(r, method);
+	if (!request_check_server(r,
+	                          preflight)) /* before a 404: without a key not even the paths that exist are shown */
 		return;
 	if (r->uri.out_of_memory) {
 		reply_out_of_memory(r);
 		return;
 	}
+	if (preflight) {
+		cors_reply_preflight(r);
+		return;
+	}
 	if (status != 200) {
-		request_refuse_path(r, status, &match);
+		request_refuse_path(r, status, method, &match);
 		return;
 	}
 	const char *coding = request_header_value(r, MHD_HTTP_HEADER_CONTENT_ENCODING);

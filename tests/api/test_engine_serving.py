@@ -70,6 +70,15 @@ def test_prompts_as_text_and_as_tokens_are_the_same(engine, model):
     assert engine.generate({**ask, "prompt": tokens})[0] == engine.generate({**ask, "prompt": "99 bottles"})[0]
 
 
+def test_a_text_to_tokenize_may_be_called_input(engine, model):
+    text = engine.call("tokenize", {"model": model, "text": "9 b", "add_special_tokens": True})
+    assert engine.call("tokenize", {"model": model, "input": "9 b", "add_special_tokens": True}) == text
+    assert engine.call("tokenize", {"model": model, "input": ""})["count"] == 0
+    both = refused(engine, "tokenize", {"model": model, "text": "a", "input": "a"})
+    neither = refused(engine, "tokenize", {"model": model})
+    assert (both.status, both.param, neither.status, neither.param, neither.code) == (400, "input", 400, "text", "missing_parameter")
+
+
 def test_top_a_is_a_least_probability_beside_that_of_the_likeliest_token(engine, model, session):
     prompt, ask = {"model": model, "prompt": "99 bottles"}, {"max_tokens": 24, "temperature": 2, "seed": 4}
     certain = {**ask, "top_a": 1, "top_a_power": 0}

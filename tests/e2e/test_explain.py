@@ -233,6 +233,16 @@ def test_two_texts_are_compared_token_by_token(service, model, tmp_path):
     assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("}svg")
 
 
+@pytest.mark.parametrize("accept", ["application/json", "text/html", "text/csv"])
+def test_an_absent_comparison_may_be_null(service, model, accept):
+    body = {"model": model, "input": TEXT, "target": {"kind": "logit", "token": None, "x": None}, "session": None, "source": None}
+    plain = service.request("POST", "/v1/explain", {"model": model, "input": TEXT, "target": {"kind": "logit"}}, headers={"Accept": accept})
+    status, answer, _ = service.request("POST", "/v1/explain", {**body, "compare": None}, headers={"Accept": accept})
+    assert status == plain[0] == 200
+    if accept != "text/html":  # a page has a random nonce
+        assert answer == plain[1]
+
+
 @pytest.mark.parametrize("long", ["input", "compare"])
 def test_a_long_comparison_is_refused_and_not_half_answered(service, model, long):
     body = {"model": model, "input": TEXT, "compare": {"input": TEXT}}

@@ -312,8 +312,7 @@ class AsyncSessions:
         return AsyncSession(self._sender, await self._sender.json(calls.create_session(body)))
 
     async def list(self) -> list[SessionInfo]:
-        sessions: list[SessionInfo] = (await self._sender.json(get(calls.SESSIONS)))["data"]
-        return sessions
+        return [session async for session in _pages(self._sender, calls.SESSIONS)]
 
     async def open(self, session: str) -> AsyncSession:
         return AsyncSession(self._sender, await self._sender.json(calls.show(calls.SESSIONS, session)))

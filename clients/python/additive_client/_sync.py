@@ -312,8 +312,7 @@ class Sessions:
         return Session(self._sender, self._sender.json(calls.create_session(body)))
 
     def list(self) -> list[SessionInfo]:
-        sessions: list[SessionInfo] = (self._sender.json(get(calls.SESSIONS)))["data"]
-        return sessions
+        return [session for session in _pages(self._sender, calls.SESSIONS)]
 
     def open(self, session: str) -> Session:
         return Session(self._sender, self._sender.json(calls.show(calls.SESSIONS, session)))
