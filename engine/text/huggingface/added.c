@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/text/huggingface/reading.h"
+#include "engine/text/tokenizer_kind.h"
 
 static const char path[] = "added_tokens";
 static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
@@ -23,6 +24,8 @@ status added_measure(const json_t *list, int32_t *size, size_t *bytes, error *er
 			return reading_blame(err, path, "[%zu] needs an \"id\" below %d", i, VOCABULARY_MAX_IDS);
 		if (json_string_length(json_object_get(token, "content")) == 0)
 			return reading_blame(err, path, "[%zu] needs a string \"content\"", i);
+		if (json_string_length(json_object_get(token, "content")) > VOCABULARY_MAX_NAME)
+			return reading_refuse(err, path, "[%zu] has a name of more than %d bytes", i, VOCABULARY_MAX_NAME);
 		if (json_integer_value(id) >= *size)
 			*size = (int32_t)json_integer_value(id) + 1;
 		*bytes += json_string_length(json_object_get(token, "content"));
@@ -33,7 +36,8 @@ status added_measure(const json_t *list, int32_t *size, size_t *bytes, error *er
 static status copy_text(added_token *t, const char *name, size_t bytes, const normalizer *n, error *err)
 {
 	pattern_search search = {0};
-	text_buffer room[2] = {{0}, {0}};
+	const size_t limit = tokenizer_growth_limit(bytes);
+	text_buffer room[2] = {{.limit = limit}, {.limit = limit}};
 	text_piece p = {.text = name, .bytes = bytes}, out = p;
 	status s = t->normalized ? normalizer_apply(n, &search, &p, room, &out) : STATUS_OK;
 	t->text = s == STATUS_OK ? memory_new(out.bytes + 1, 1) : NULL;
@@ -44,6 +48,8 @@ static status copy_text(added_token *t, const char *name, size_t bytes, const no
 	pattern_search_fini(&search);
 	pieces_fini(&room[0]);
 	pieces_fini(&room[1]);
+	if (s == STATUS_INVALID || s == STATUS_TOO_LARGE)
+		return reading_refuse(err, path, "has \"%.40s\", which the normalizer makes too long", name);
 	return t->text ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 }
 

@@ -152,8 +152,10 @@ static status apply_metaspace(pre_tokenizer_run *run, int step, const text_piece
 
 status pre_tokenizer_apply(pre_tokenizer_run *run, const text_piece *p, bool mapped)
 {
-	for (int i = 0; i < run->steps->count; i++)
+	for (int i = 0; i < run->steps->count; i++) {
 		run->changed[i].mapped = mapped;
+		run->changed[i].limit = run->limit;
+	}
 	return hand_on(run, -1, p);
 }
 

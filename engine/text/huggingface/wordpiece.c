@@ -101,7 +101,7 @@ static status build(trie *out, const wordpiece *w, const vocabulary *names, cons
 		text += bytes;
 	}
 	qsort(strings, count, sizeof *strings, compare);
-	return count > 0 ? trie_build(out, strings, count, &same) : STATUS_OK;
+	return trie_build(out, strings, count, &same);
 }
 
 status wordpiece_read(wordpiece *w, const json_t *model, const vocabulary *names, const bool *special, bool byte_level,
