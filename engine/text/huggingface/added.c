@@ -255,8 +255,11 @@ status added_search(const added *a, bool normalized, const text_piece *p, const 
 			TRY(counts(&h, t, at, &wanted));
 		const size_t end = at + (t ? t->bytes : 1);
 		if (wanted) {
-			const size_t first = t->left ? spaces_before(p, at, done) : at;
+			/* As the library does, white space that a token took is searched again, and may be taken twice.
+			 */
 			const size_t until = t->right ? spaces_behind(p, end) : end;
+			const size_t before = t->left ? spaces_before(p, at, done) : at;
+			const size_t first = before < until ? before : until;
 			text_piece part = pieces_part(p, done, first > done ? first - done : 0);
 			if (part.bytes > 0)
 				TRY(each(context, &part, NULL));
@@ -264,7 +267,7 @@ status added_search(const added *a, bool normalized, const text_piece *p, const 
 			TRY(each(context, &part, t));
 			done = until;
 		}
-		at = wanted && done > end ? done : end;
+		at = end;
 	}
 	const text_piece rest = pieces_part(p, done, p->bytes - done);
 	return rest.bytes > 0 ? each(context, &rest, NULL) : STATUS_OK;

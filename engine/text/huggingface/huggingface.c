@@ -82,17 +82,11 @@ static status read_vocabulary(huggingface *h, const json_t *list, const json_t *
 	return STATUS_OK;
 }
 
-/* Truncation and padding would change what a text becomes. */
+/* Truncation and padding, which the library's users leave in a file, are not applied: no text is cut or filled up. */
 static status check_top(const json_t *json, error *err)
 {
 	static const char *const keys[] = {"version", "truncation",    "padding",        "added_tokens", "normalizer",
 	                                   "model",   "pre_tokenizer", "post_processor", "decoder",      NULL};
-	const char *absent[] = {"truncation", "padding"};
-	for (int i = 0; i < 2; i++) {
-		const json_t *member = json_object_get(json, absent[i]);
-		if (member && !json_is_null(member))
-			return reading_refuse(err, absent[i], "is set, which is not supported");
-	}
 	return reading_keys(json, "the file", keys, err);
 }
 
