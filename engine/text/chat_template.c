@@ -9,6 +9,8 @@
 #include "engine/base/memory.h"
 #include "engine/text/chat_forms.h"
 
+enum { MOST_ADDED = 1 << 20, MOST_ADDED_EACH = 16 /* bytes for each of the messages' */ };
+
 struct chat_template {
 	chat_form form;
 	json_t *declared; /* owns the form's texts; NULL: they are static */
@@ -22,7 +24,8 @@ typedef struct builder {
 	const chat_template *t;
 	chat_text out;
 	size_t room, ranges_room;
-	bool failed;
+	size_t given, added; /* bytes of messages, and of the template */
+	bool failed, grown;  /* grown: failed, since the template adds too much */
 } builder;
 
 static bool reserve(builder *b, size_t bytes)
@@ -70,13 +73,22 @@ static void trust(builder *b, size_t first, size_t bytes)
 	b->out.trusted[b->out.n_trusted++] = (byte_range){first, bytes};
 }
 
+/* Append what the template adds, within a bound. */
+static void append_markup(builder *b, const char *text, size_t bytes)
+{
+	b->added += bytes;
+	b->grown |= b->added > MOST_ADDED + MOST_ADDED_EACH * b->given;
+	b->failed |= b->grown;
+	append(b, text, bytes);
+}
+
 /* A text of the form, with the names of the tokens that begin and end a text. */
 static void markup(builder *b, const char *text)
 {
 	size_t first = b->out.bytes;
 	for (; text && *text; text++) {
 		const char *name = *text == *CHAT_BEGIN ? b->t->begin : *text == *CHAT_END ? b->t->end : NULL;
-		append(b, name ? name : text, name ? strlen(name) : 1);
+		append_markup(b, name ? name : text, name ? strlen(name) : 1);
 	}
 	trust(b, first, b->out.bytes - first);
 }
@@ -125,6 +137,7 @@ static void append_trimmed(builder *b, const char *text, size_t bytes, bool trim
 		text += n;
 		bytes -= n;
 	}
+	b->given += bytes;
 	append(b, text, bytes);
 }
 
@@ -257,6 +270,9 @@ static status build(builder *b, const json_t *messages, bool continues, bool ans
 	if (p.system)
 		return wrong(err, p.system_index, "role", "a message of the user must follow the system's");
 	markup(b, answers ? f->answer : f->unanswered);
+	if (b->grown)
+		return error_set(err, STATUS_TOO_LARGE, "messages",
+		                 "the model's chat template makes the conversation grow too much");
 	return b->failed || !reserve(b, 0) ? error_set(err, STATUS_NOMEM, NULL, "out of memory") : STATUS_OK;
 }
 

@@ -56,7 +56,8 @@ typedef struct chat_text {
 
 /* messages: an array of {"role", "content"}, content a string or an array of {"type": "text", "text"}; "developer" is
  * "system". continues: the messages follow an answer that the model has given, and begin with a user's. answers: the
- * model's answer follows. STATUS_INVALID names "messages[i].…"; STATUS_NOMEM. On error *out is empty. */
+ * model's answer follows. STATUS_TOO_LARGE: the template adds more than 1 MiB and 16 bytes for each of the messages'.
+ * STATUS_INVALID names "messages[i].…"; STATUS_NOMEM. On error *out is empty. */
 status chat_template_render(const chat_template *t, const json_t *messages, bool continues, bool answers,
                             chat_text *out, error *err);
 void chat_text_fini(chat_text *x);

@@ -432,6 +432,13 @@ int32_t tokenizer_filler(const tokenizer *t)
 	return t->pad != TOKEN_NONE ? t->pad : t->end != TOKEN_NONE ? t->end : 0;
 }
 
+status tokenizer_refuse_growth(size_t bytes, error *err)
+{
+	return error_set(err, STATUS_TOO_LARGE, NULL,
+	                 "the tokenizer's rules make the text grow too much: from %zu to more than %zu bytes", bytes,
+	                 tokenizer_growth_limit(bytes));
+}
+
 void tokenizer_add_end(tokenizer *t, int32_t id)
 {
 	if (id >= 0 && id < t->size && !tokenizer_ends(t, id) && t->n_ends < TOKENIZER_MAX_ENDS)

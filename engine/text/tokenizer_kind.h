@@ -65,6 +65,15 @@ struct tokenizer {
 	int users;       /* of one of them */
 };
 
+/* Most bytes that a tokenizer's rules may make of a text of this size. Unicode's forms make
+ * at most 11 bytes of one (U+FDFA). */
+static inline size_t tokenizer_growth_limit(size_t bytes)
+{
+	return bytes < SIZE_MAX / 32 ? 16 * bytes + (1 << 16) : SIZE_MAX / 2;
+}
+/* STATUS_TOO_LARGE: the rules make more than that of a text. */
+status tokenizer_refuse_growth(size_t bytes, error *err);
+
 /* Add a file; name: a literal. Takes data, which is malloc'ed and NUL-terminated, also on error. */
 status tokenizer_add_file(tokenizer *t, const char *name, char *data, size_t bytes, error *err);
 /* Let id end a text too. Ids outside the vocabulary, and more than there is room for, are dropped. */

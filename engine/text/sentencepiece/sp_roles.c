@@ -13,6 +13,9 @@ enum { MAX_ADDED = 1 << 16, T5_EXTRA_IDS = 100 };
 static status add_token(sp_roles *r, const sp_model *m, int64_t id, const char *name, error *err)
 {
 	int64_t at = id - m->size;
+	if (strlen(name) > TOKEN_MAX_BYTES)
+		return error_set(err, STATUS_INVALID, "added_tokens_decoder", "the name of %lld has more than %d bytes",
+		                 (long long)id, TOKEN_MAX_BYTES);
 	if (at >= MAX_ADDED)
 		return error_set(err, STATUS_INVALID, "added_tokens_decoder", "the id %lld is far behind the %d pieces",
 		                 (long long)id, (int)m->size);
