@@ -18,7 +18,7 @@
 #include "engine/text/pairs.h"
 #include "engine/text/sequence.h"
 
-enum { FORMAT = 3 /* a part of every key: what the same text and tokenizer become */ };
+enum { FORMAT = 4 /* a part of every key: what the same text and tokenizer become */ };
 
 static status find_tokenizer(corpus *c, error *err)
 {
@@ -107,7 +107,7 @@ typedef struct text_form {
 
 static status make_key(const corpus *c, const text_form *form, const char *path, uint64_t *out, error *err)
 {
-	uint64_t words[4] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, form->digest};
+	uint64_t words[5] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, form->digest, corpus_hint_of_file(path)};
 	TRY(job_check_hash(path, &words[2], err));
 	*out = digest_bytes(words, sizeof words);
 	return STATUS_OK;

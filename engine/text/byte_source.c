@@ -39,6 +39,7 @@ struct byte_source {
 	z_stream gzip;
 	bool gzip_open;
 	ZSTD_DStream *zstd;
+	corpus_hint hint;
 };
 
 static status damaged(const byte_source *s, const char *why, error *err)
@@ -184,6 +185,7 @@ status byte_source_open(byte_source **out, const char *path, error *err)
 		free(s);
 		return file_error(err, path, "cannot open");
 	}
+	s->hint = corpus_hint_of_file(path);
 	posix_fadvise(s->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return finish(out, s, err);
 }
@@ -203,6 +205,11 @@ status byte_source_memory(byte_source **out, const void *data, size_t bytes, err
 bool byte_source_compressed(const byte_source *s)
 {
 	return s->format->decode;
+}
+
+corpus_hint byte_source_hint(const byte_source *s)
+{
+	return s->hint;
 }
 
 void byte_source_free(byte_source *s)

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "engine/base/error.h"
+#include "engine/text/corpus_form.h"
 
 typedef struct byte_source byte_source;
 
@@ -21,6 +21,8 @@ status byte_source_memory(byte_source **out, const void *data, size_t bytes, err
  * early or is followed by something else. */
 status byte_source_read(byte_source *s, void *out, size_t room, size_t *bytes, error *err);
 bool byte_source_compressed(const byte_source *s);
+/* Return what the file's name and its upload say of its form; none for memory. */
+corpus_hint byte_source_hint(const byte_source *s);
 void byte_source_free(byte_source *s); /* NULL is legal */
 
 #endif

@@ -163,6 +163,7 @@ size_t tokenizer_token_name(const tokenizer *t, int32_t id, char *out, size_t si
 typedef struct text_stream {
 	unsigned char held[4];
 	int n_held;
+	int n_before;   /* characters of the last output that replace bytes held before the token */
 	bool begun;     /* a token of text was pushed: some tokenizers drop the space before the first one */
 	bool raised;    /* the next character is to be changed, by the token before it */
 	bool each_byte; /* the tokenizer's: each byte of a broken character becomes a U+FFFD, not the longest part that

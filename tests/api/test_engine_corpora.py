@@ -34,6 +34,49 @@ def lines(*objects):
     return "\n".join(map(json.dumps, objects)) + "\n"
 
 
+def add(engine, text, name, **more):
+    return engine.upload("file.create", {"filename": name, "purpose": "fine-tune", **more}, file=text.encode())["id"]
+
+
+def test_a_name_and_a_declared_format_decide_how_a_file_is_read(engine):
+    def tokens(file):
+        return engine.call("job.create", {**job_params(file, validation_fraction=0), "dry_run": True})["tokens"]
+
+    data, prose = lines(*({"text": f"line {i}"} for i in range(200))), "[1] a footnote\n" * 200
+    read = tokens(add(engine, data, "a.txt"))
+    assert read == sum(len(f"line {i}") + 1 for i in range(200)) == tokens(add(engine, data, "a.csv", format="json"))
+    assert tokens(add(engine, data, "a.jsonl", format="text")) == len(data)
+    assert tokens(add(engine, prose, "a.txt")) == tokens(add(engine, prose, "a.csv", format="text")) == len(prose)
+    for name, text, more, message in (("a.jsonl", prose, {}, "line 1"), ("a.txt", prose, {"format": "json"}, "line 1"), ("a.csv", prose, {}, "table"),
+                                      ("a.txt", "{'text': 'x'}\n" * 99, {}, 'format "text"'), ("a.txt", "\0a\0b\0c", {}, "UTF-16")):
+        e = refused(engine, job_params(add(engine, text, name, **more)))
+        assert (e.status, e.param) == (400, "training_file") and message in e.message
+    file = engine.call("file.get", {"id": add(engine, prose, "a.txt", format="text")})
+    assert file["format"] == "text" and file["id"] in [f["id"] for f in engine.call("file.list")["data"] if f["format"] == "text"]
+
+
+def test_labels_and_pairs_are_read_from_arrays_too(engine):
+    records = [{"text": f"record {i}", "label": "ab"[i % 2]} for i in range(40)]
+    one = engine.call("job.create", {"model": "linear_encoder", "training_file": add(engine, lines(*records), "a.txt"), "dry_run": True})
+    assert one["tokens"] == engine.call("job.create", {"model": "linear_encoder", "training_file": add(engine, json.dumps(records, indent=1), "a.json"), "dry_run": True})["tokens"]
+    e = refused(engine, {"model": "linear_encoder", "training_file": add(engine, lines(*records), "a.txt", format="text")})
+    assert (e.status, e.param) == (400, "training_file") and "format" in e.message
+
+
+def test_an_answer_of_weight_0_is_not_learned(engine):
+    def talk(weight):
+        return lines(*({"messages": [{"role": "user", "content": f"q{i}"}, {"role": "assistant", "content": "BAD", "weight": weight},
+                                     {"role": "user", "content": "again"}, {"role": "assistant", "content": "good"}]} for i in range(40)))
+
+    def bits(text, loss_on):
+        return weights(engine, run(engine, engine.add_file(text), loss_on=loss_on))
+
+    assert bits(talk(0), "completion") != bits(talk(1), "completion") == bits(talk(None), "completion")
+    assert bits(talk(0), "all") == bits(talk(1), "all")
+    e = refused(engine, job_params(engine.add_file(talk(0.5))))
+    assert (e.status, e.param) == (400, "training_file") and "line 1: messages[1].weight" in e.message
+
+
 def test_a_compressed_text_trains_the_same_weights_and_a_damaged_one_is_refused(engine):
     packed = gzip.compress(TEXT.encode())
     plain = run(engine, engine.add_file(TEXT))

@@ -67,6 +67,13 @@ def test_the_openai_client_stores_a_file_for_a_while(front, keeper):
     assert keeper.kept[0][0]["expires_after"] == {"anchor": "created_at", "seconds": 7200}
 
 
+def test_a_form_may_say_how_a_file_is_read(front, keeper):
+    answer = front.post("/v1/files", form(("purpose", "fine-tune"), ("format", "text"), ("file", b"x", "f")), headers=FORM)
+    assert answer.status == 200 and keeper.kept[0][0]["format"] == "text"
+    answer = front.post("/v1/files", form(("purpose", "fine-tune"), ("file", b"x", "f"), ("format", "text")), headers=FORM)
+    assert (answer.status, answer.error["param"]) == (400, "format")
+
+
 @pytest.mark.parametrize("content", [b"", b"\r", b"\r\n", b"\r\n-", b"\r\n--x-boundary", b"-", b"\0" * 10, b"\r\n" * 5000, b"--x-boundary-xy\r\n",
                                      bytes(range(256)) * 300], ids=range(10))
 @pytest.mark.parametrize("piece", [1 << 30, 1000, 7])

@@ -127,9 +127,9 @@ class AsyncFiles:
     def __init__(self, sender: AsyncSender) -> None:
         self._sender = sender
 
-    async def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None) -> File:
-        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex."""
-        answer: File = await self._sender.json(calls.upload(file, name, checksum))
+    async def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None, format: str | None = None) -> File:
+        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex. `format`: auto, text or json."""
+        answer: File = await self._sender.json(calls.upload(file, name, checksum, format))
         return answer
 
     def list(self) -> AsyncIterator[File]:

@@ -127,9 +127,9 @@ class Files:
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
-    def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None) -> File:
-        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex."""
-        answer: File = self._sender.json(calls.upload(file, name, checksum))
+    def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None, format: str | None = None) -> File:
+        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex. `format`: auto, text or json."""
+        answer: File = self._sender.json(calls.upload(file, name, checksum, format))
         return answer
 
     def list(self) -> Iterator[File]:

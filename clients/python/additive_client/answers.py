@@ -26,6 +26,7 @@ class _File(TypedDict):
     created_at: int
     filename: str
     purpose: str
+    format: str
     status: str
 
 

@@ -237,7 +237,7 @@ static generation_request request_of(choices *c, int i)
 	r.n_prompt = (int64_t)prompt->count;
 	r.source = prompt->source;
 	r.n_source = (int64_t)prompt->n_source;
-	r.sampling.seed += (uint64_t)i;
+	r.sampling.seed += (uint64_t)(c->plan.seeded ? i % c->plan.samples : i);
 	r.event = on_event;
 	r.finished = on_finished;
 	r.context = item;

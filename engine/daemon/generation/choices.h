@@ -57,8 +57,9 @@ typedef struct choices_plan {
 	/* Above 1 beam, without a session: the samples of a prompt are the best hypotheses of one search */
 	beam_options search;
 	int n_prompts, samples; /* choice prompt · samples + sample; a session has one of each */
-	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
-	 * seed + i. */
+	bool seeded;            /* the request has a seed */
+	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). With a seed of the
+	 * request's own, sample i of every prompt has seed + i; otherwise choice i has a random seed + i. */
 	generation_request request;
 	selection alpha;               /* owned; of request.alpha */
 	response_format format;        /* owned; its constraint becomes request.constraint */

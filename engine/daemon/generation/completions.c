@@ -247,6 +247,7 @@ status completions_read_options(choices_plan *wanted, const json_t *params, erro
 	TRY(read_alpha(wanted, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
 	TRY(response_format_read(&wanted->format, params, err));
+	wanted->seeded = json_is_integer(json_object_get(params, "seed"));
 	return read_sampling(&r->sampling, params, wanted->model, err);
 }
 

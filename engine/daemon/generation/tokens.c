@@ -114,14 +114,14 @@ int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id)
 	return (int64_t)text_stream_token(text, t, id, false, characters);
 }
 
-int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id)
+int64_t tokens_place(const tokenizer *t, text_stream *text, int32_t id, int64_t *characters)
 {
-	char characters[TEXT_STREAM_ROOM];
-	size_t used = text_stream_token(text, t, id, false, characters);
-	int64_t n = 0;
+	char out[TEXT_STREAM_ROOM];
+	size_t used = text_stream_token(text, t, id, false, out);
+	const int64_t place = *characters + text->n_before;
 	for (size_t i = 0; i < used; i++)
-		n += ((unsigned char)characters[i] & 0xc0) != 0x80; /* the first byte of each */
-	return n;
+		*characters += ((unsigned char)out[i] & 0xc0) != 0x80; /* the first byte of each */
+	return place;
 }
 
 json_t *tokens_name(const tokenizer *t, int32_t id)

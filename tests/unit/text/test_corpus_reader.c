@@ -202,9 +202,9 @@ static void json_lines_come_with_the_number_of_their_first_line(void **state)
 	corpus_reader *r = open_text(text, strlen(text), 16);
 	corpus_piece p;
 	long expected = 1;
-	assert_true(corpus_reader_lines(r));
+	assert_true(corpus_reader_is_data(r));
 	while (corpus_reader_next(r, &p, NULL) == STATUS_OK && p.text) {
-		assert_int_equal(p.line, expected);
+		assert_int_equal(p.place.line, expected);
 		for (size_t i = 0; i < p.bytes; i++)
 			expected += p.text[i] == '\n';
 		free(p.text);

@@ -257,8 +257,7 @@ static void the_entropy_is_that_of_the_bytes_frequencies(void **state)
 
 static void text_that_merely_looks_like_json_stays_text(void **state)
 {
-	static const char *const texts[] = {"[1, 2]\n{\"text\": \"x\"}", "{\"text\": oops}", "{\n\"text\": 1}",
-	                                    "[1] A footnote", "\n \n"};
+	static const char *const texts[] = {"[1, 2]\n{\"text\": \"x\"}", "{{oops}}", "[1] A footnote", "\n \n"};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		dataset *d;
 		assert_int_equal(dataset_new(&d, *state, texts[i], strlen(texts[i]), 2, NULL), STATUS_OK);
@@ -302,7 +301,7 @@ static void json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_ar
 	} cases[] = {
 	    {"{\"foo\": \"bar\"}\n{\"text\": \"x\"}\n", "foo"},
 	    {"{}\nplain\n", "empty"},
-	    {"[{\"text\": \"a\"}, {\"text\": \"b\"}]\n", "not a JSON object"},
+	    {"[[{\"text\": \"a\"}, {\"text\": \"b\"}]]\n", "not a JSON object"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		error err;
