@@ -64,13 +64,14 @@ static json_t *step_number(int64_t step)
 static json_t *progress_object(const train_progress *p)
 {
 	return with_metrics(
-	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:n, s:o, s:o, s:n}", "step",
+	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:n, s:o, s:o, s:n}", "step",
 	              (json_int_t)p->step, "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
 	              number(p->tokens_per_second), "train_loss", number(p->train_loss), "valid_loss",
 	              number(p->valid_loss), "best_step", step_number(p->best_step), "best_valid_loss",
 	              number(p->best_step ? p->best_valid_loss : NAN), "result_step", step_number(p->result_step),
 	              "learning_rate", number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
-	              "skipped_steps", (json_int_t)p->skipped_steps, "gradient_noise", number(p->gradient_noise),
+	              "skipped_steps", (json_int_t)p->skipped_steps, "empty_steps", (json_int_t)p->empty_steps,
+	              "gradient_noise", number(p->gradient_noise),
 	              "suggested_learning_rate", number(p->suggested_rate), "bits_per_byte", "byte_entropy",
 	              number(p->byte_entropy), "eta_seconds", number(eta(p)), "paused_reason"),
 	    p);
@@ -141,29 +142,46 @@ json_t *job_document_event(const char *level, const char *format, ...)
 	return event_object(level, message, "message", json_null());
 }
 
-/* "Step 5/10: training loss=…", and of an evaluation what it came to. */
-static void describe_step(const train_progress *p, bool evaluated, char *out, size_t size)
+/* A message that is written in parts. */
+typedef struct step_message {
+	char text[512];
+	size_t used;
+} step_message;
+
+/* Append "NAME=NUMBER"; "no NAME" where the number is not finite. */
+static void add_number(step_message *m, const char *before, const char *name, double x)
 {
-	double bits = train_metric(p, "bits_per_byte");
-	int at = snprintf(out, size, "Step %lld/%lld: training loss=%.4f", (long long)p->step,
-	                  (long long)p->total_steps, p->train_loss);
+	char *at = m->text + m->used;
+	const size_t room = sizeof m->text - m->used;
+	int n = isfinite(x) ? snprintf(at, room, "%s%s=%.4f", before, name, x)
+	                    : snprintf(at, room, "%sno %s", before, name);
+	m->used += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+}
+
+/* "Step 5/10: training loss=…", and the results of an evaluation. */
+static void describe_step(const train_progress *p, bool evaluated, step_message *m)
+{
+	const double bits = train_metric(p, "bits_per_byte");
+	m->used = (size_t)snprintf(m->text, sizeof m->text, "Step %lld/%lld: ", (long long)p->step,
+	                           (long long)p->total_steps);
+	add_number(m, "", "training loss", p->train_loss);
 	if (!evaluated)
 		return;
-	at += snprintf(out + at, size - (size_t)at, ", validation loss=%.4f", p->valid_loss);
-	if (isfinite(bits))
-		snprintf(out + at, size - (size_t)at,
-		         ", validation accuracy=%.4f, %.3f bits per byte (of its frequencies alone: %.3f)",
-		         train_metric(p, "accuracy"), bits, p->byte_entropy);
-	else
+	add_number(m, ", ", "validation loss", p->valid_loss);
+	if (isfinite(bits) && isfinite(p->byte_entropy)) {
+		add_number(m, ", ", "validation accuracy", train_metric(p, "accuracy"));
+		snprintf(m->text + m->used, sizeof m->text - m->used,
+		         ", %.3f bits per byte (by the frequencies of bytes alone: %.3f)", bits, p->byte_entropy);
+	} else {
 		for (int i = 0; p->objective->metrics[i]; i++)
-			at +=
-			    snprintf(out + at, size - (size_t)at, ", %s=%.4f", p->objective->metrics[i], p->metrics[i]);
+			add_number(m, ", ", p->objective->metrics[i], p->metrics[i]);
+	}
 }
 
 json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview)
 {
-	char message[512];
-	describe_step(p, evaluated, message, sizeof message);
+	step_message message;
+	describe_step(p, evaluated, &message);
 	json_t *data = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)p->step, "total_steps",
 	                         (json_int_t)p->total_steps, "train_loss", number(p->train_loss), "learning_rate",
 	                         number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
@@ -179,9 +197,11 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 		json_object_set_new(data, "gradient_noise", json_real(p->gradient_noise));
 	if (data && p->skipped_steps > 0)
 		json_object_set_new(data, "skipped_steps", json_integer((json_int_t)p->skipped_steps));
+	if (data && p->empty_steps > 0)
+		json_object_set_new(data, "empty_steps", json_integer((json_int_t)p->empty_steps));
 	if (evaluated)
 		data = with_metrics(data, p);
-	return data ? event_object("info", message, "metrics", data) : NULL;
+	return data ? event_object("info", message.text, "metrics", data) : NULL;
 }
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)

@@ -68,7 +68,7 @@ typedef struct dataset_options {
 } dataset_options;
 
 /* valid: NULL without held_back. STATUS_INVALID (param "sequence_length", "validation_fraction", "loss_on"): too few
- * tokens for a block, held_back is not in [0, 1), or no text has a prompt. */
+ * tokens for a block, held_back is not in [0, 1), no text has a prompt, or no block has a token to predict. */
 status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const dataset_text *texts, size_t n,
                     const dataset_options *o, error *err);
 /* Of a text in memory, which is plain UTF-8 or JSON lines (corpus_tokens.h). STATUS_INVALID: as dataset_make and

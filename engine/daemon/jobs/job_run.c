@@ -1,5 +1,6 @@
 #include "engine/daemon/jobs/job_run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,8 @@ static void report_start(job_run *r, const train_progress *p)
 	                                     (long long)p->step)
 	    : r->from.damaged || r->n_found > 0
 	        ? job_document_event("warn", "Fine-tuning job begins again from the beginning: no checkpoint is intact")
+	    : !isfinite(p->byte_entropy)
+	        ? job_document_event("info", "Fine-tuning job started")
 	        : job_document_event("info",
 	                             "Fine-tuning job started; by their frequencies alone the bytes of its text have "
 	                             "%.2f bits each, which a model has to beat",
