@@ -473,9 +473,8 @@ static void completions_count_only_where_a_text_has_prompts(void **state)
 
 static void completions_need_a_token_to_predict_in_a_block(void **state)
 {
-	static const char *const texts[] = {
-	    "{\"messages\": [{\"role\": \"user\", \"content\": \"is it there?\"}]}\n",
-	    "{\"prompt\": \"a prompt\", \"completion\": \"c\"}\n"};
+	static const char *const texts[] = {"{\"messages\": [{\"role\": \"user\", \"content\": \"is it there?\"}]}\n",
+	                                    "{\"prompt\": \"a prompt\", \"completion\": \"c\"}\n"};
 	const dataset_options cut[] = {{.length = 4, .completions = true}, {.length = 8, .completions = true}};
 	for (int i = 0; i < 2; i++) {
 		error err = ERROR_INIT;

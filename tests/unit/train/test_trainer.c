@@ -592,9 +592,9 @@ static dataset *pairs(const fixture *f, int lines, int longest)
 	dataset *d;
 	memset(prompt, 'q', sizeof prompt);
 	for (int i = 0; i < lines; i++)
-		bytes += (size_t)snprintf(text + bytes, sizeof text - bytes,
-		                          "{\"prompt\": \"%.*s\", \"completion\": \"%d\"}\n", i % longest, prompt,
-		                          i * i);
+		bytes +=
+		    (size_t)snprintf(text + bytes, sizeof text - bytes,
+		                     "{\"prompt\": \"%.*s\", \"completion\": \"%d\"}\n", i % longest, prompt, i * i);
 	assert_int_equal(byte_source_memory(&source, text, bytes, NULL), STATUS_OK);
 	assert_int_equal(
 	    corpus_tokens_build(&tokens, source, f->tokenizer, &(corpus_tokens_options){.threads = 1}, NULL),
