@@ -168,6 +168,20 @@ def test_completions_count_only_where_a_text_has_prompts(engine):
         assert (e.status, e.param) == (400, "additive.loss_on") and "has a prompt" in e.message
 
 
+def test_a_step_without_a_target_has_no_loss_and_is_counted(engine):
+    long = engine.add_file(lines(*({"prompt": "q" * (i * 13 % 90), "completion": "yes"} for i in range(60))))
+    more = {"loss_on": "completion", "batch_size": 1, "sequence_length": 16, "max_steps": 20, "eval_every": 0, "validation_fraction": 0}
+    job = run(engine, long, **more)
+    progress = job["additive"]
+    assert 0 < progress["empty_steps"] < 20 and progress["skipped_steps"] == 0
+    events = engine.call("job.events", {"id": job["id"], "limit": 100})["data"]
+    assert any(e["level"] == "warn" and "empty_steps" in e["message"] for e in events)
+    assert not any(word in e["message"].replace("-", " ").split() for e in events for word in ("nan", "inf"))
+    none = engine.add_file(lines(*(user("where is it now?") for _ in range(60))))
+    e = refused(engine, job_params(none, **{**more, "sequence_length": 32}))
+    assert (e.status, e.param) == (400, "additive.loss_on") and "completion" in e.message
+
+
 @pytest.mark.parametrize("architecture", ["additive", "gpt2", "linear", "dilated"])
 def test_a_document_has_no_influence_on_another_where_they_are_reset(engine, architecture):
     size = {"hidden": 16, "heads": 2, "layers": 2}

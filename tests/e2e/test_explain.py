@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -64,6 +65,23 @@ def test_the_target_is_what_follows_unless_another_is_given(service, model):
     assert other["score"] == pytest.approx(other["target"]["logit"] - likeliest["logit"], abs=1e-5)
     plain = explain(service, model, target={"kind": "logit", "token": likeliest["token"]["id"]})["contributions"]
     assert plain["score"] == pytest.approx(plain["target"]["logit"]) == pytest.approx(likeliest["logit"], abs=1e-5)
+
+
+def test_a_nearly_certain_prediction_is_compared_with_its_strongest_rival(service):
+    model = service.wait_job(service.job(steps=80, text="ab" * 2000)["id"])["fine_tuned_model"]
+    for text, certain in (("ababab", True), ("zz", False)):
+        parts = explain(service, model, method="contributions", input=text)["contributions"]
+        target = parts["target"]
+        assert (target["log_probability"] >= math.log(0.9)) == certain
+        assert target["automatic"] and target["kind"] == ("difference" if certain else "contrast")
+        assert (target["other"] is not None) == certain
+        out = additive(service, "explain", "--model", model, text).stdout
+        assert (" and not '" in out and "strongest rival" in " ".join(out.split())) == certain
+        page = service.request("POST", "/v1/explain", {"model": model, "input": text}, headers={"Accept": "text/html"})[1]
+        assert (b"strongest rival" in page) == certain
+        asked = explain(service, model, input=text, target={"kind": "contrast"})["contributions"]
+        assert not asked["target"]["automatic"] and asked["target"]["kind"] == "contrast"
+        assert abs(asked["score"]) < abs(parts["score"]) / 2 if certain else asked["score"] == parts["score"]
 
 
 @pytest.mark.parametrize("params,param", [
