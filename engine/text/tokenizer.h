@@ -5,7 +5,12 @@
  *
  *   tokenizer.json with a string "type"     one of ours; {"type": "bytes"}: three specials, then byte b is id b + 3
  *   tokenizer.json with an object "model"   Hugging Face's (huggingface/)
+ *   tokenizer.model, spiece.model, …        SentencePiece's (sentencepiece/)
+ *   vocab.json and merges.txt, vocab.txt    Hugging Face's from before tokenizer.json (huggingface/slow_files.c)
  *   (no file at all)                        bytes
+ *
+ * Files of other tokenizers are refused by name. generation_config.json, or else config.json, names ids that end a text
+ * (eos_token_id)
  *
  * Which ids have a role (end of a text, padding, …) is a property of each tokenizer: nothing outside engine/text knows
  * an id. A tokenizer is immutable and thread-safe. */
