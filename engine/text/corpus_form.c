@@ -60,18 +60,20 @@ static const struct {
 	const char *bytes;
 	size_t n;
 	const char *name;
+	size_t at;
 } foreign[] = {
-    {"\xFF\xFE", 2, "UTF-16 or UTF-32"},
-    {"\xFE\xFF", 2, "UTF-16"},
-    {"\0\0\xFE\xFF", 4, "UTF-32"},
-    {"PK\x03\x04", 4, "a zip archive (also .docx and .xlsx)"},
-    {"PAR1", 4, "Parquet"},
-    {"ARROW1", 6, "Arrow"},
-    {"%PDF-", 5, "PDF"},
-    {"\xFD" "7zXZ", 5, "compressed by xz"},
-    {"BZh", 3, "compressed by bzip2"},
-    {"7z\xBC\xAF", 4, "a 7z archive"},
-    {"SQLite format 3", 16, "an SQLite database"},
+    {"\xFF\xFE", 2, "UTF-16 or UTF-32", 0},
+    {"\xFE\xFF", 2, "UTF-16", 0},
+    {"\0\0\xFE\xFF", 4, "UTF-32", 0},
+    {"PK\x03\x04", 4, "a zip archive (also .docx and .xlsx)", 0},
+    {"PAR1", 4, "Parquet", 0},
+    {"ARROW1", 6, "Arrow", 0},
+    {"%PDF-", 5, "PDF", 0},
+    {"\xFD" "7zXZ", 5, "compressed by xz", 0},
+    {"BZh", 3, "compressed by bzip2", 0},
+    {"7z\xBC\xAF", 4, "a 7z archive", 0},
+    {"SQLite format 3", 16, "an SQLite database", 0},
+    {"ustar", 5, "a tar archive", 257},
 };
 
 /* True if every other one of the first bytes is NUL, as in UTF-16 without a byte order mark. */
@@ -85,7 +87,8 @@ static status refuse_foreign(const char *text, size_t bytes, error *err)
 {
 	const char *name = is_wide(text, bytes) ? "UTF-16" : NULL;
 	for (size_t i = 0; i < sizeof foreign / sizeof *foreign && !name; i++)
-		if (bytes >= foreign[i].n && memcmp(text, foreign[i].bytes, foreign[i].n) == 0)
+		if (bytes >= foreign[i].at + foreign[i].n &&
+		    memcmp(text + foreign[i].at, foreign[i].bytes, foreign[i].n) == 0)
 			name = foreign[i].name;
 	return name ? error_set(err, STATUS_INVALID, NULL,
 	                        "the file is %s; it must be UTF-8 text or JSON, as it is or compressed by gzip or zstd",

@@ -42,13 +42,14 @@ static void pass_quoted(json_scan *s, char c, size_t at)
 /* A byte of a value that is not in a string. False: it is the first byte after a number or a word. */
 static bool pass_value(json_scan *s, char c, size_t at)
 {
-	if (s->depth == 0 && is_one_of(c, " \t\r\n,]}{[\"")) {
+	const bool opens = c == '{' || c == '[', closes = c == '}' || c == ']';
+	if (s->depth == 0 && (opens || closes || is_one_of(c, " \t\r\n,\""))) {
 		end_value(s, at);
 		return false;
 	}
 	s->quoted = c == '"';
-	s->depth += is_one_of(c, "{[") ? 1 : is_one_of(c, "}]") ? -1 : 0;
-	if (s->depth == 0 && is_one_of(c, "}]"))
+	s->depth += opens - closes;
+	if (s->depth == 0 && closes)
 		end_value(s, at + 1);
 	return true;
 }

@@ -12,7 +12,7 @@
 
 /* A place in a text: lines end with LF, CR or CRLF. */
 typedef struct json_place {
-	long line, column; /* of the next byte, from 1; columns are bytes */
+	long line, column; /* the next byte, from 1; columns count bytes */
 	bool cr;           /* the byte before it is a CR */
 } json_place;
 #define JSON_PLACE_BEGIN {1, 1, false}

@@ -17,7 +17,7 @@ typedef struct outcome {
 	error err;
 	bool data;
 	int64_t values;
-	uint64_t digest; /* of the values, or of the text */
+	uint64_t digest; /* the values, or the text */
 } outcome;
 
 static void require(bool condition)

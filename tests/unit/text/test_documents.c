@@ -247,6 +247,12 @@ static void files_in_other_formats_are_refused_by_their_name(void **state)
 		assert_int_equal(read_bytes(cases[i].bytes, cases[i].n, 64, &c, &err), STATUS_INVALID);
 		assert_non_null(strstr(err.message, cases[i].name));
 	}
+	char tar[512] = "a.txt";
+	memcpy(tar + 257, "ustar", 5);
+	collected c;
+	error err;
+	assert_int_equal(read_bytes(tar, sizeof tar, 1 << 20, &c, &err), STATUS_INVALID);
+	assert_non_null(strstr(err.message, "tar archive"));
 }
 
 static void a_name_and_a_declared_format_decide_before_the_content(void **state)
