@@ -313,8 +313,8 @@ json_t *job_document_in_state(const json_t *job, const char *job_status)
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures)
 {
 	static const char *const names[] = {"status", "additive", "estimated_finish", DEVICE_FAILURES};
-	json_t *why = json_pack("{s:s, s:s, s:I}", "code", status_name(reason->status), "message",
-	                        error_message(reason), "retry_at", (json_int_t)retry_at);
+	json_t *why = json_pack("{s:s, s:s, s:o}", "code", status_name(reason->status), "message", error_message(reason),
+	                        "retry_at", retry_at ? json_integer(retry_at) : json_null());
 	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null(), json_integer(device_failures)};
 	return changed(job, names, values, 4);
 }

@@ -39,7 +39,7 @@ const char *job_document_damage(const json_t *job, int64_t step);
 
 /* A changed copy of a job, which shares what is not changed. NULL when out of memory. */
 json_t *job_document_in_state(const json_t *job, const char *job_status); /* without a reason, error or end */
-/* device_failures: in a row, so far. They stay with the job in whatever state it comes to. */
+/* retry_at: Unix time; 0: a client has to resume it. device_failures: in a row, so far. They stay with the job in whatever state it comes to. */
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures);
 json_t *job_document_ended(const json_t *job, const char *job_status, const error *why); /* why: NULL unless failed */
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);

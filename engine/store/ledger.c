@@ -358,3 +358,13 @@ status ledger_checkpoint(sqlite3 *db, error *err)
 	int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
 	return rc == SQLITE_OK || rc == SQLITE_BUSY ? STATUS_OK : fail(db, err);
 }
+
+void ledger_wait(sqlite3 *db, bool wait)
+{
+	sqlite3_busy_timeout(db, wait ? LEDGER_BUSY_MS : 0);
+}
+
+status ledger_probe(sqlite3 *db, error *err)
+{
+	return sqlite3_get_autocommit(db) ? run_script(db, err, "BEGIN IMMEDIATE; ROLLBACK;") : STATUS_OK;
+}

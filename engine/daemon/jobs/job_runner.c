@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
@@ -57,7 +58,7 @@ static void on_progress(void *context, const char *id, const train_progress *p)
 	job *j = find_of_run(all, id);
 	if (!j)
 		return;
-	job_state_progress(j, p->step);
+	job_state_progress(all, j, p->step);
 	note_idle_steps(all, j, p);
 	job_document_progress(j->document, p); /* without memory it is as it was, until the next */
 }
@@ -188,6 +189,7 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 	job *j = find_of_run(all, id);
 	error why = *err;
 	all->run = NULL;
+	death_log_end(all->engine->deaths, id);
 	j = j && j->state == JOB_RUNNING ? j : NULL;
 	if (j && result)
 		error_settle(&why, succeed(all, j, result, p, &why));
@@ -271,9 +273,14 @@ static status begin(jobs *all, job *j, error *err)
 	TRY(find_metrics_step(all, j, err));
 	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->document, "running"), json_array(), err));
 	status s = find_checkpoints(all, j, &from, err);
-	if (s == STATUS_OK)
-		return job_run_begin(&all->run, all->engine, j->id, j->document, &from, &j->texts, &listener, all, err);
-	free(from.steps);
+	if (s != STATUS_OK) {
+		free(from.steps);
+		return s;
+	}
+	death_log_begin(all->engine->deaths, j->id);
+	s = job_run_begin(&all->run, all->engine, j->id, j->document, &from, &j->texts, &listener, all, err);
+	if (s != STATUS_OK)
+		death_log_end(all->engine->deaths, j->id);
 	return s;
 }
 
@@ -286,6 +293,8 @@ void job_runner_next(jobs *all)
 			j = j->next;
 		if (!j)
 			return;
+		if (job_state_quarantine(all, j))
+			continue;
 		status s = begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;

@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <uv.h>
 
+#include "engine/base/death_log.h"
 #include "engine/daemon/net/net.h"
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
@@ -31,6 +32,7 @@ typedef struct engine_options {
 	const char *backend;  /* auto, cpu, cuda */
 	int device;           /* which of several */
 	int threads;          /* 0: all cores */
+	bool data_must_exist; /* never make a new data folder */
 	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
 	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
 	int64_t retain_bytes; /* of all of those together; 0: without limit */
@@ -69,6 +71,7 @@ typedef struct engine {
 	uv_check_t after_sleep;
 	net net;
 	store *store;
+	death_log *deaths; /* which work was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* of tokens, */
 	int64_t cache_budget;        /* and the options' corpus_cache_bytes */
 	struct device *device; /* its snapshot only, once the executor runs */

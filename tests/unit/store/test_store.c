@@ -75,6 +75,63 @@ static int begin_backup(const fixture *f)
 	return fd;
 }
 
+/* Another process that holds the ledger's write lock. */
+static sqlite3 *lock_ledger(const fixture *f)
+{
+	char path[PATH_MAX];
+	sqlite3 *db;
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	return db;
+}
+
+static void a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can(void **state)
+{
+	fixture *f = *state;
+	store_file added;
+	char path[PATH_MAX];
+	int backup = begin_backup(f);
+	add_file(f, &added, "a", "p", "x");
+	store_blob_path(f->store, added.id, path);
+	assert_int_equal(store_file_delete(f->store, added.id, NULL), STATUS_OK);
+	close(backup);
+	sqlite3 *other = lock_ledger(f);
+	store_tick(f->store);
+	assert_non_null(strstr(store_problem(f->store), "locked"));
+	assert_int_equal(access(path, F_OK), 0);
+	sqlite3_close(other);
+	store_tick(f->store);
+	assert_null(store_problem(f->store));
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_ledger_that_was_cut_off_is_a_problem(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	assert_null(store_problem(f->store));
+	assert_int_equal(truncate(path, 4096), 0);
+	assert_string_equal(store_problem(f->store), "the ledger is shorter than it was");
+}
+
+static void data_that_must_exist_are_not_made(void **state)
+{
+	fixture *f = *state;
+	store *none;
+	error err = ERROR_INIT;
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/vanished", f->folder);
+	assert_int_equal(store_open_existing(&none, path, &err), STATUS_STORAGE);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(store_open_existing(&none, path, &err), STATUS_STORAGE);
+	assert_int_equal(rmdir(path), 0); /* it is still empty */
+	store_close(f->store);
+	assert_int_equal(store_open_existing(&f->store, f->folder, NULL), STATUS_OK);
+}
+
 static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild(void **state)
 {
 	fixture *f = *state;
@@ -555,6 +612,9 @@ int main(void)
 	    CASE(a_file_comes_back_whole_after_reopening),
 	    CASE(a_deleted_file_is_gone_with_its_blob),
 	    CASE(a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep),
+	    CASE(a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can),
+	    CASE(a_ledger_that_was_cut_off_is_a_problem),
+	    CASE(data_that_must_exist_are_not_made),
 	    CASE(what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild),
 	    CASE(an_id_that_could_leave_the_folder_finds_nothing),
 	    CASE(names_of_models_have_a_length_and_an_alphabet),
