@@ -484,17 +484,24 @@ static const char *token_name(const json_t *config, const char *key)
 	return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* One of several templates: that called "default". */
-static const char *program_of(const json_t *config)
+/* The template, or that called "default" of several: [{"name", "template"}, …] or {name: template}. *out NULL: there is
+ * none at all. */
+static status program_of(const json_t *config, const char **out, error *err)
 {
 	const json_t *program = json_object_get(config, "chat_template");
+	*out = json_string_value(program);
+	if (*out || !program || json_is_null(program))
+		return STATUS_OK;
+	*out = json_string_value(json_object_get(program, "default"));
 	for (size_t i = 0; i < json_array_size(program); i++) {
 		const json_t *one = json_array_get(program, i);
 		const char *name = json_string_value(json_object_get(one, "name"));
 		if (name && strcmp(name, "default") == 0)
-			return json_string_value(json_object_get(one, "template"));
+			*out = json_string_value(json_object_get(one, "template"));
 	}
-	return json_string_value(program);
+	return *out ? STATUS_OK
+	            : error_set(err, STATUS_UNSUPPORTED, "model",
+	                        "none of the model's chat templates is called \"default\"");
 }
 
 status chat_template_open(chat_template **out, const tokenizer *files, const json_t *config, error *err)
@@ -505,11 +512,13 @@ status chat_template_open(chat_template **out, const tokenizer *files, const jso
 	status s = tokenizer_file_json(files, "tokenizer_config.json", &tokens, err);
 	if (s == STATUS_OK)
 		s = tokenizer_file_json(files, "special_tokens_map.json", &map, err);
+	const char *program = tokenizer_file(files, "chat_template.jinja", &bytes);
+	if (s == STATUS_OK && !program && !json_is_object(json_object_get(config, "chat_template")))
+		s = program_of(tokens, &program, err);
 	if (s == STATUS_OK) {
 		const char *begin = token_name(tokens, "bos_token"), *end = token_name(tokens, "eos_token");
-		const char *program = tokenizer_file(files, "chat_template.jinja", &bytes);
 		chat_template_source from = {.declared = json_object_get(config, "chat_template"),
-		                             .program = program ? program : program_of(tokens),
+		                             .program = program,
 		                             .begin = begin ? begin : token_name(map, "bos_token"),
 		                             .end = end ? end : token_name(map, "eos_token")};
 		s = chat_template_new(out, &from, err);

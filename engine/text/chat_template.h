@@ -4,7 +4,7 @@
  * answer. It comes from
  *   - "chat_template" in config.json, an object: the form itself (chat_template_declared),
  *   - the `chat_template` that Hugging Face's files of a tokenizer hold, a Jinja program. It is not executed: it is
- *     recognised when it is, up to spellings of line ends, one of the published programs that chat_forms.c lists. Any
+ *     recognised when it does the same as one of the published programs that chat_forms.c lists (chat_program.h). Any
  *     other is STATUS_UNSUPPORTED, however similar,
  *   - or neither: "User: …", "Assistant: …".
  * Rendered text equals that of Hugging Face's `apply_chat_template` for all conversations that the program accepts;

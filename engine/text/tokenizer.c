@@ -384,7 +384,13 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 	TRY(trainer->check(spec, err));
 	tokenizer *t = make(err);
 	status s = t ? trainer->train(t, spec, source, err) : STATUS_NOMEM;
-	return finish(out, t, s == STATUS_OK ? open_files(t, err) : s);
+	if (s == STATUS_OK)
+		s = open_files(t, err);
+	const int32_t asked = tokenizer_trained_size(spec);
+	if (s == STATUS_OK && t->size < asked)
+		s = error_set(err, STATUS_INVALID, "vocab_size", "the text gives a tokenizer of %d ids, fewer than %d",
+		              (int)t->size, (int)asked);
+	return finish(out, t, s);
 }
 
 void tokenizer_free(tokenizer *t)

@@ -243,7 +243,7 @@ def wordpiece():
 
 def bert():
     """With BERT's own steps; added tokens that are found within words, and one that is not."""
-    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     t.normalizer = normalizers.BertNormalizer()
     t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     t.decoder = decoders.WordPiece()

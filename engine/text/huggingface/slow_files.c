@@ -82,10 +82,8 @@ static status read_lines(slow *s, const char *text, size_t size, error *err)
 	size_t bytes;
 	s->names = json_object();
 	for (json_int_t id = 0; next_line(&at, text + size, &line, &bytes); id++) {
-		json_t *number = json_integer(id);
-		if (bytes == 0)
-			json_decref(number);
-		else if (memchr(line, 0, bytes) || json_object_setn_new(s->names, line, bytes, number) != 0)
+		if (bytes > 0 && (memchr(line, 0, bytes) ||
+		                  json_object_setn_new(s->names, line, bytes, json_integer(id)) != 0))
 			return error_set(err, STATUS_INVALID, NULL, "vocab.txt, line %lld: not a token in UTF-8",
 			                 (long long)id + 1);
 	}
