@@ -34,7 +34,7 @@ typedef struct schema_kept {
 typedef struct schema_compiler {
 	json_forms json;
 	const json_t *root;
-	char path[SCHEMA_PATH_BYTES]; /* of the schema that is being read; "" of the root */
+	char path[SCHEMA_PATH_BYTES]; /* path of the schema that is being read; "" for the root */
 	int depth;
 	schema_reference references[SCHEMA_MAX_REFERENCES];
 	schema_kept kept[SCHEMA_MAX_KEPT];

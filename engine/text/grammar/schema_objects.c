@@ -45,7 +45,7 @@ static grammar_node other_names(const schema_compiler *c, property **names, int 
 	while (i < n) {
 		const unsigned char byte = (unsigned char)names[i]->name[at];
 		int same = i;
-		size_t length = 1; /* of the character */
+		size_t length = 1; /* the character's bytes */
 		while (same < n && (unsigned char)names[same]->name[at] == byte)
 			same++;
 		byte_set_add(&taken, byte, byte);
@@ -78,7 +78,7 @@ static grammar_node other_name(const schema_compiler *c, const object *o)
 	return grammar_sequence(c->json.g, NODES(quote, other_names(c, o->sorted, o->n_sorted, 0, any)));
 }
 
-/* What follows from property i on; tails[begun] is the same behind it. begun: a member has been written. */
+/* The members from property i on; tails[begun] are those after it. begun: a member has been written. */
 static grammar_node tail(const schema_compiler *c, const object *o, int i, bool begun, const grammar_node tails[2])
 {
 	const property *p = &o->properties[i];

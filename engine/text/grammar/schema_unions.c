@@ -24,7 +24,7 @@ static const char *tag_of(const json_t *schema)
 	return json_string_value(json_object_get(json_object_get(schema, "discriminator"), "propertyName"));
 }
 
-/* Do all alternatives of `a` exclude b? */
+/* True if every alternative of `a` excludes b. */
 static bool each_excludes(schema_compiler *c, side a, side b, int depth)
 {
 	const schema_tags tag = {tag_of(a.schema), a.tags};
