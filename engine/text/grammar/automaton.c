@@ -9,9 +9,9 @@ enum { SLOTS = 2 * AUTOMATON_MAX_STATES, MAX_KEY_BYTES = 1 << 25 };
 
 struct automaton_builder {
 	automaton *a;
-	unsigned char *keys;     /* the keys of all states, one after the other */
-	size_t *key_starts;      /* [AUTOMATON_MAX_STATES + 1] */
-	int32_t *slots;          /* hash table of states, [SLOTS]; 0: empty, else the state + 1 */
+	unsigned char *keys; /* the keys of all states, one after the other */
+	size_t *key_starts;  /* [AUTOMATON_MAX_STATES + 1] */
+	int32_t *slots;      /* hash table of states, [SLOTS]; 0: empty, else the state + 1 */
 	size_t keys_capacity;
 	int32_t edges_capacity, begun; /* states that have been begun */
 	int64_t *budget;

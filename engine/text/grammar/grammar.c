@@ -17,10 +17,10 @@ typedef enum node_kind {
 
 typedef struct node {
 	node_kind kind;
-	int32_t first,
-	    count;        /* sets, automata: index; texts: bytes; sequences and choices: members; others: the node in `first` */
-	int32_t min, max; /* a repetition's bounds; an automaton's first state is in min */
-	int64_t shortest; /* bytes */
+	int32_t first, count; /* sets, automata: index; texts: bytes; sequences and choices: members; others: the node
+	                         in `first` */
+	int32_t min, max;     /* a repetition's bounds; an automaton's first state is in min */
+	int64_t shortest;     /* bytes */
 } node;
 
 struct grammar {
@@ -294,7 +294,8 @@ static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int
 status grammar_finish(grammar *g, grammar_node root, error *err)
 {
 	if (g->problem == STATUS_TOO_LARGE)
-		return error_set(err, STATUS_TOO_LARGE, NULL, "the schema is too large: its grammar has more than %d nodes or %d edges",
+		return error_set(err, STATUS_TOO_LARGE, NULL,
+		                 "the schema is too large: its grammar has more than %d nodes or %d edges",
 		                 GRAMMAR_MAX_NODES, GRAMMAR_MAX_EDGES);
 	if (g->problem != STATUS_OK)
 		return g->problem;

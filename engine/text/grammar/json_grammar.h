@@ -1,7 +1,7 @@
 /* json_grammar.h - the grammar of JSON texts (RFC 8259), of any object or of what a JSON Schema describes.
  *
- * The grammar is narrower than JSON, so that every text ends and all readers agree about it. Texts are compact: there is
- * no white space outside strings. Numbers have up to 16 digits before and after the point, exponents up to two. A
+ * The grammar is narrower than JSON, so that every text ends and all readers agree about it. Texts are compact: there
+ * is no white space outside strings. Numbers have up to 16 digits before and after the point, exponents up to two. A
  * surrogate is one of a pair. For a schema:
  *
  *   properties are in the order in which the schema has them, without escapes in their names;
@@ -17,8 +17,8 @@
  *
  * Understood: type, enum, const; properties, required, additionalProperties, minProperties, maxProperties, and
  * propertyNames or one pattern in patternProperties where no name is listed; items, prefixItems, additionalItems,
- * minItems, maxItems, uniqueItems (of listed values, strings or numbers); minLength, maxLength, pattern, format; minimum,
- * maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; anyOf, oneOf whose alternatives exclude each other,
+ * minItems, maxItems, uniqueItems (of listed values, strings or numbers); minLength, maxLength, pattern, format;
+ * minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; anyOf, oneOf whose alternatives exclude each other,
  * discriminator, allOf of one schema, $ref within the schema; true and false. Annotations (title, description, default,
  * examples, …) are ignored. Anything else is STATUS_UNSUPPORTED, with its path in the schema as param. */
 #ifndef ENGINE_TEXT_GRAMMAR_JSON_GRAMMAR_H

@@ -100,10 +100,11 @@ typedef struct at {
 } at;
 
 typedef struct maker {
-	span spans[2]; /* magnitudes of the numbers that are not negative, and of those that are */
+	span spans[2];                /* magnitudes of the numbers that are not negative, and of those that are */
 	int max_digits, max_fraction; /* before and after the point together; after it */
 	bool without_bounds;
-	int64_t divisor; /* applies to the digits, max_fraction of them after the point; 1: every number is a multiple */
+	int64_t
+	    divisor; /* applies to the digits, max_fraction of them after the point; 1: every number is a multiple */
 	automaton_builder *builder;
 } maker;
 
@@ -157,8 +158,8 @@ static bool accepts(const maker *m, const at *x)
 static bool is_beyond(const span *s, const at *x)
 {
 	const int more = x->whole - whole_digits(&s->high);
-	return s->has_high && (x->place == FRACTION || x->place == POINT ? x->high > 0
-	                                                                 : more > 0 || (more == 0 && x->high > 0));
+	return s->has_high &&
+	       (x->place == FRACTION || x->place == POINT ? x->high > 0 : more > 0 || (more == 0 && x->high > 0));
 }
 
 /* The number of a state; -1: no number begins like this. What makes no difference from here on is left out of it. */

@@ -1,5 +1,5 @@
-/* schema_compiler.h - the parts of the compiler of JSON Schemas (internal). json_grammar.c reads a schema's keywords and
- * calls the other parts. */
+/* schema_compiler.h - the parts of the compiler of JSON Schemas (internal). json_grammar.c reads a schema's keywords
+ * and calls the other parts. */
 #ifndef ENGINE_TEXT_GRAMMAR_SCHEMA_COMPILER_H
 #define ENGINE_TEXT_GRAMMAR_SCHEMA_COMPILER_H
 
