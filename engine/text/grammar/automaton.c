@@ -9,9 +9,9 @@ enum { SLOTS = 2 * AUTOMATON_MAX_STATES, MAX_KEY_BYTES = 1 << 25 };
 
 struct automaton_builder {
 	automaton *a;
-	unsigned char *keys;     /* of all states, one after the other */
-	size_t *key_starts;      /* [AUTOMATON_MAX_STATES + 1] */
-	int32_t *slots;          /* hash table of states, [SLOTS]; 0: empty, else the state + 1 */
+	unsigned char *keys; /* the keys of all states, one after the other */
+	size_t *key_starts;  /* [AUTOMATON_MAX_STATES + 1] */
+	int32_t *slots;      /* hash table of states, [SLOTS]; 0: empty, else the state + 1 */
 	size_t keys_capacity;
 	int32_t edges_capacity, begun; /* states that have been begun */
 	int64_t *budget;
@@ -249,17 +249,18 @@ status automaton_builder_finish(automaton **out, automaton_builder *b)
 
 /* --- the length of strings -------------------------------------------------------------------- */
 
-int64_t automaton_shortest(const automaton *a, int32_t from)
+status automaton_shortest(const automaton *a, int32_t from, int64_t *out)
 {
 	int32_t *queue = memory_new((size_t)a->n_states, sizeof *queue);
 	int64_t *bytes = memory_new((size_t)a->n_states, sizeof *bytes); /* plus 1; 0: not reached */
-	int64_t shortest = INT64_MAX;
+	const bool room = queue && bytes;
 	int32_t n = 0;
-	if (queue && bytes && from < a->n_states)
+	*out = INT64_MAX;
+	if (room && from < a->n_states)
 		bytes[queue[n++] = from] = 1;
-	for (int32_t i = 0; i < n && shortest == INT64_MAX; i++) {
+	for (int32_t i = 0; i < n && *out == INT64_MAX; i++) {
 		if (a->accepts[queue[i]])
-			shortest = bytes[queue[i]] - 1;
+			*out = bytes[queue[i]] - 1;
 		for (int32_t e = a->edge_starts[queue[i]]; e < a->edge_starts[queue[i] + 1]; e++)
 			if (bytes[a->edges[e].target] == 0) {
 				bytes[a->edges[e].target] = bytes[queue[i]] + 1;
@@ -268,19 +269,19 @@ int64_t automaton_shortest(const automaton *a, int32_t from)
 	}
 	free(queue);
 	free(bytes);
-	return shortest;
+	return room ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* Every state of a finished automaton is on the way to an accepting one. So the longest way ends in one, and exists
  * unless there is a cycle: then no order of the states has all edges ahead. */
-int64_t automaton_longest(const automaton *a)
+status automaton_longest(const automaton *a, int64_t *out)
 {
 	const size_t n_states = (size_t)a->n_states;
 	int32_t *queue = memory_new(n_states, sizeof *queue), *waiting = memory_new(n_states, sizeof *waiting);
-	int64_t *bytes = memory_new(n_states, sizeof *bytes), longest = -1;
+	int64_t *bytes = memory_new(n_states, sizeof *bytes), longest = 0;
+	const bool room = queue && waiting && bytes;
 	int32_t n = 0;
-	if (queue && waiting && bytes) {
-		longest = 0;
+	if (room) {
 		for (int32_t e = 0; e < a->n_edges; e++)
 			waiting[a->edges[e].target]++;
 		if (a->n_states > 0 && waiting[0] == 0)
@@ -299,7 +300,8 @@ int64_t automaton_longest(const automaton *a)
 	free(queue);
 	free(waiting);
 	free(bytes);
-	return n == a->n_states ? longest : -1;
+	*out = n == a->n_states ? longest : -1;
+	return room ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* --- two automata ------------------------------------------------------------------------------ */

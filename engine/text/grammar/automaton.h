@@ -30,10 +30,10 @@ typedef struct automaton {
 void automaton_free(automaton *a); /* NULL is legal */
 /* The state after `byte`; -1: the byte does not fit. */
 int32_t automaton_next(const automaton *a, int32_t state, unsigned char byte);
-/* Bytes of the shortest rest of a string from a state on; INT64_MAX: memory is short. */
-int64_t automaton_shortest(const automaton *a, int32_t from);
-/* Bytes of the longest string; -1: there is no longest one, or memory is short. */
-int64_t automaton_longest(const automaton *a);
+/* Bytes of the shortest rest of a string from a state on. STATUS_NOMEM. */
+status automaton_shortest(const automaton *a, int32_t from, int64_t *bytes);
+/* Bytes of the longest string; -1: there is no longest one. STATUS_NOMEM. */
+status automaton_longest(const automaton *a, int64_t *bytes);
 
 /* The strings of `a` that are also strings of b, or that are no strings of b when `without`. STATUS_NOMEM;
  * STATUS_TOO_LARGE. */

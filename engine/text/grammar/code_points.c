@@ -168,14 +168,17 @@ static void put_long(speller *w, int32_t first, int32_t last)
 
 int code_points_spell(const code_points *s, character_bytes *out, int most)
 {
-	static const code_point_range lengths[] = {{0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, CODE_POINT_LAST}};
+	static const code_point_range lengths[] = {
+	    {0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, CODE_POINT_LAST}};
 	speller w = {out, 0, most};
 	code_points sorted = *s;
 	normalize(&sorted);
 	for (int i = 0; i < sorted.n; i++)
 		for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-			const int32_t first = sorted.ranges[i].first > lengths[k].first ? sorted.ranges[i].first : lengths[k].first;
-			const int32_t last = sorted.ranges[i].last < lengths[k].last ? sorted.ranges[i].last : lengths[k].last;
+			const int32_t first =
+			    sorted.ranges[i].first > lengths[k].first ? sorted.ranges[i].first : lengths[k].first;
+			const int32_t last =
+			    sorted.ranges[i].last < lengths[k].last ? sorted.ranges[i].last : lengths[k].last;
 			if (first > last)
 				continue;
 			if (k == 0)

@@ -18,8 +18,8 @@ typedef struct code_points {
 
 /* False: there are too many ranges. */
 bool code_points_add(code_points *s, int32_t first, int32_t last);
-/* The characters of one of the classes d, D, w, W, s, S. wide: all that any dialect counts among them, in place of those
- * that every dialect does. */
+/* The characters of one of the classes d, D, w, W, s, S. wide: all that any dialect counts among them, in place of
+ * those that every dialect does. */
 bool code_points_add_class(code_points *s, char name, bool wide);
 bool code_points_negate(code_points *s);
 

@@ -17,10 +17,10 @@ typedef enum node_kind {
 
 typedef struct node {
 	node_kind kind;
-	int32_t first,
-	    count;        /* sets, automata: index; texts: bytes; sequences and choices: members; others: the node in `first` */
-	int32_t min, max; /* of a repetition; min of an automaton: the state at its start */
-	int64_t shortest; /* bytes */
+	int32_t first, count; /* sets, automata: index; texts: bytes; sequences and choices: members; others: the node
+	                         in `first` */
+	int32_t min, max;     /* a repetition's bounds; an automaton's first state is in min */
+	int64_t shortest;     /* bytes */
 } node;
 
 struct grammar {
@@ -31,7 +31,7 @@ struct grammar {
 	unsigned char *text;
 	int32_t n_nodes, n_sets, n_automata, n_members, n_text;
 	int32_t nodes_capacity, sets_capacity, automata_capacity, members_capacity, text_capacity;
-	int64_t n_edges; /* of all automata */
+	int64_t n_edges; /* all automata together */
 	grammar_node root;
 	status problem;
 };
@@ -129,7 +129,9 @@ grammar_node grammar_text(grammar *g, const char *text, size_t bytes)
 
 static grammar_node add_automaton(grammar *g, int32_t index, int32_t start)
 {
-	const int64_t shortest = automaton_shortest(g->automata[index], start);
+	int64_t shortest;
+	if (automaton_shortest(g->automata[index], start, &shortest) != STATUS_OK)
+		return fail(g, STATUS_NOMEM);
 	return add(g, (node){.kind = NODE_AUTOMATON, .first = index, .count = (int32_t)shortest, .min = start});
 }
 
@@ -292,7 +294,8 @@ static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int
 status grammar_finish(grammar *g, grammar_node root, error *err)
 {
 	if (g->problem == STATUS_TOO_LARGE)
-		return error_set(err, STATUS_TOO_LARGE, NULL, "the schema is too large: its grammar has more than %d nodes or %d edges",
+		return error_set(err, STATUS_TOO_LARGE, NULL,
+		                 "the schema is too large: its grammar has more than %d nodes or %d edges",
 		                 GRAMMAR_MAX_NODES, GRAMMAR_MAX_EDGES);
 	if (g->problem != STATUS_OK)
 		return g->problem;

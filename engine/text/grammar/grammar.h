@@ -1,8 +1,8 @@
 /* grammar.h - a grammar of byte strings, and the pushdown automaton that reads them byte by byte.
  *
- * Nodes make up a grammar: a set of bytes, a text, an automaton, a sequence, a choice, a repetition, and a reference to a
- * node that is defined later, so nodes may be recursive. grammar_finish removes what no string has (an alternative that can
- * never end), so that every string which the automaton has accepted so far is the beginning of a whole one.
+ * Nodes make up a grammar: a set of bytes, a text, an automaton, a sequence, a choice, a repetition, and a reference to
+ * a node that is defined later, so nodes may be recursive. grammar_finish removes what no string has (an alternative
+ * that can never end), so that every string which the automaton has accepted so far is the beginning of a whole one.
  *
  * The automaton's state is a set of stacks. A stack is a list of frames, each a node and how far it has been read; the
  * frames of all stacks lie in one array, and a frame names the one below it. Immutable once finished, and then

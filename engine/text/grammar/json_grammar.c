@@ -108,11 +108,11 @@ static grammar_node type_node(schema_compiler *c, schema_type t, const json_t *s
 
 bool schema_is_of_types(const json_t *x, const bool types[TYPES])
 {
-	const bool whole =
-	    json_is_integer(x) || (json_is_real(x) && floor(json_real_value(x)) == json_real_value(x));
+	const bool whole = json_is_integer(x) || (json_is_real(x) && floor(json_real_value(x)) == json_real_value(x));
 	return (types[OBJECT] && json_is_object(x)) || (types[ARRAY] && json_is_array(x)) ||
-	       (types[STRING] && json_is_string(x)) || (types[NUMBER] && json_is_number(x)) || (types[INTEGER] && whole) ||
-	       (types[BOOLEAN] && json_is_boolean(x)) || (types[NULL_TYPE] && json_is_null(x));
+	       (types[STRING] && json_is_string(x)) || (types[NUMBER] && json_is_number(x)) ||
+	       (types[INTEGER] && whole) || (types[BOOLEAN] && json_is_boolean(x)) ||
+	       (types[NULL_TYPE] && json_is_null(x));
 }
 
 bool schema_read_types(schema_compiler *c, const json_t *schema, bool types[TYPES])

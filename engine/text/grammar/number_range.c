@@ -93,16 +93,18 @@ typedef struct span {
 typedef enum place { BEGIN, AFTER_SIGN, ZERO, WHOLE, POINT, FRACTION } place;
 
 typedef struct at {
-	int64_t remainder;       /* of the digits read, by the divisor */
+	int64_t remainder;       /* the digits read, modulo the divisor */
 	int32_t place, negative; /* without padding: states are compared byte by byte */
 	int32_t whole, fraction; /* digits */
 	int32_t low, high;       /* order of the digits read and those of the bound: -1, 0, 1 */
 } at;
 
 typedef struct maker {
-	span spans[2]; /* of what is not negative; of what is */
-	int max_digits, max_fraction;
-	int64_t divisor; /* of the number without a point, with max_fraction digits; 1: every number is a multiple */
+	span spans[2];                /* magnitudes of the numbers that are not negative, and of those that are */
+	int max_digits, max_fraction; /* before and after the point together; after it */
+	bool without_bounds;
+	int64_t
+	    divisor; /* applies to the digits, max_fraction of them after the point; 1: every number is a multiple */
 	automaton_builder *builder;
 } maker;
 
@@ -148,17 +150,32 @@ static bool accepts(const maker *m, const at *x)
 	}
 	low = end_fraction(low, x->fraction, &s->low);
 	high = end_fraction(high, x->fraction, &s->high);
-	return !s->none && (!s->has_low || low > 0 || (low == 0 && !s->above_low)) &&
+	return (!s->has_low || low > 0 || (low == 0 && !s->above_low)) &&
 	       (!s->has_high || high < 0 || (high == 0 && !s->below_high)) && is_multiple(m, x);
 }
 
+/* True if no digits that may follow bring the number below its bound. */
+static bool is_beyond(const span *s, const at *x)
+{
+	const int more = x->whole - whole_digits(&s->high);
+	return s->has_high &&
+	       (x->place == FRACTION || x->place == POINT ? x->high > 0 : more > 0 || (more == 0 && x->high > 0));
+}
+
+/* The number of a state; -1: no number begins like this. What makes no difference from here on is left out of it. */
 static int32_t add(const maker *m, at x)
 {
+	const span *s = &m->spans[x.negative];
+	const bool decided = (x.place == FRACTION || x.place == POINT) && x.low != 0 && x.high != 0;
+	if (is_beyond(s, &x) || (decided && s->has_low && x.low < 0))
+		return -1;
 	x.remainder = m->divisor > 1 ? x.remainder % m->divisor : 0;
-	if (x.place == FRACTION && x.low != 0 && x.high != 0 && m->divisor == 1) { /* only their sum matters from here on */
-		x.fraction += x.whole;
+	if (decided) {
+		x.fraction += m->divisor > 1 ? 0 : x.whole;
 		x.whole = 0;
 	}
+	if (x.negative && x.place == WHOLE && m->without_bounds)
+		x.negative = 0;
 	return automaton_builder_state(m->builder, &x, sizeof x);
 }
 
@@ -193,10 +210,11 @@ static void add_edges(const maker *m, const at *x)
 {
 	const bool whole = x->place == BEGIN || x->place == AFTER_SIGN || x->place == WHOLE;
 	const bool fraction = x->place == POINT || x->place == FRACTION;
-	const bool room = x->whole + x->fraction < m->max_digits;
+	const int kept = m->divisor > 1 ? m->max_fraction : x->fraction; /* digits after the point */
+	const bool room = fraction ? x->whole + x->fraction < m->max_digits : x->whole + kept < m->max_digits;
 	if (x->place == BEGIN && !m->spans[1].none)
 		automaton_builder_edge(m->builder, '-', '-', add(m, (at){.place = AFTER_SIGN, .negative = 1}));
-	if ((x->place == ZERO || x->place == WHOLE) && m->max_fraction > 0 && room)
+	if ((x->place == ZERO || x->place == WHOLE) && m->max_fraction > 0 && x->whole < m->max_digits)
 		automaton_builder_edge(m->builder, '.', '.', after_point(m, *x));
 	if (x->place == BEGIN && m->spans[0].none)
 		return;
@@ -259,6 +277,7 @@ static status read_range(maker *m, const number_range *r, error *err)
 	if (r->has_divisor)
 		TRY(read_divisor(m, &r->divisor, r->integer, err));
 	make_spans(m, r);
+	m->without_bounds = !r->has_min && !r->has_max;
 	m->max_digits = r->integer ? INTEGER_DIGITS : NUMBER_DIGITS;
 	for (int i = 0; i < 2; i++) {
 		const span *s = &m->spans[i];

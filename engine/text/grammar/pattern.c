@@ -224,7 +224,8 @@ static int32_t state_of(compiler *c, items *set)
 		if (n == 0 || set->all[i] != set->all[n - 1])
 			set->all[n++] = set->all[i];
 	set->n = n;
-	return c->problem == STATUS_OK ? automaton_builder_state(c->builder, set->all, (size_t)n * sizeof *set->all) : -1;
+	return c->problem == STATUS_OK ? automaton_builder_state(c->builder, set->all, (size_t)n * sizeof *set->all)
+	                               : -1;
 }
 
 static void add_arc(compiler *c, int32_t at, int32_t spelling, int byte)
@@ -251,12 +252,14 @@ static void list_arcs(compiler *c, bool begins[257])
 	c->n_arcs = 0;
 	memset(begins, 0, 257 * sizeof *begins);
 	for (int32_t i = 0; i < c->now.n; i++) {
-		const int32_t at = (int32_t)(c->now.all[i] >> 24), spelling = (int32_t)(c->now.all[i] >> 3 & 0x1fffff) - 1;
+		const int32_t at = (int32_t)(c->now.all[i] >> 24),
+		              spelling = (int32_t)(c->now.all[i] >> 3 & 0x1fffff) - 1;
 		if (c->steps[at].kind != STEP_CHARACTER)
 			continue;
 		if (spelling >= 0)
 			add_arc(c, at, spelling, (int)(c->now.all[i] & 7));
-		for (int32_t k = c->set_starts[c->steps[at].b]; spelling < 0 && k < c->set_starts[c->steps[at].b + 1]; k++)
+		for (int32_t k = c->set_starts[c->steps[at].b]; spelling < 0 && k < c->set_starts[c->steps[at].b + 1];
+		     k++)
 			add_arc(c, at, k, 0);
 	}
 	for (int32_t i = 0; i < c->n_arcs; i++)
@@ -358,7 +361,8 @@ static status make_all(compiler *c, int64_t *budget, automaton **out)
 
 static status make(const pattern_tree *t, int64_t *budget, automaton **out)
 {
-	compiler c = {.tree = t, .steps = memory_new(MAX_STEPS, sizeof *c.steps),
+	compiler c = {.tree = t,
+	              .steps = memory_new(MAX_STEPS, sizeof *c.steps),
 	              .spellings = memory_new(MAX_SPELLINGS, sizeof *c.spellings),
 	              .set_starts = memory_new((size_t)t->n_sets + 2, sizeof *c.set_starts),
 	              .stack = memory_new(MAX_STEPS, sizeof *c.stack),

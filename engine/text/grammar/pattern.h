@@ -14,8 +14,8 @@
 #include "engine/base/error.h"
 #include "engine/text/grammar/automaton.h"
 
-/* The content of JSON strings, without quotation marks, that a pattern matches. STATUS_NOMEM; STATUS_INVALID, UNSUPPORTED
- * and TOO_LARGE have words in err, without a parameter. */
+/* The content of JSON strings, without quotation marks, that a pattern matches. STATUS_NOMEM; STATUS_INVALID,
+ * UNSUPPORTED and TOO_LARGE have words in err, without a parameter. */
 status pattern_automaton(automaton **out, const char *pattern, size_t bytes, int64_t *budget, error *err);
 
 #endif

@@ -380,7 +380,8 @@ status pattern_tree_parse(pattern_tree *t, const char *pattern, size_t bytes, er
 {
 	parser p = {.tree = t, .at = pattern, .end = pattern + bytes, .err = err};
 	if (bytes > PATTERN_MAX_BYTES)
-		return error_set(err, STATUS_TOO_LARGE, NULL, "the regular expression is longer than %d bytes", PATTERN_MAX_BYTES);
+		return error_set(err, STATUS_TOO_LARGE, NULL, "the regular expression is longer than %d bytes",
+		                 PATTERN_MAX_BYTES);
 	t->nodes = memory_new(PATTERN_MAX_NODES, sizeof *t->nodes);
 	t->sets = memory_new(PATTERN_MAX_SETS, sizeof *t->sets);
 	if (!t->nodes || !t->sets)

@@ -92,9 +92,9 @@ static bool append_integers(json_t *to, const json_t *schema)
 	const json_t *low = json_object_get(schema, "minimum"), *high = json_object_get(schema, "maximum");
 	json_int_t i = json_integer_value(low);
 	const json_int_t end = json_integer_value(high);
-	if (!json_is_integer(low) || !json_is_integer(high) || i > end || (uint64_t)end - (uint64_t)i >= MAX_LISTED_INTEGERS ||
-	    json_object_get(schema, "multipleOf") || json_object_get(schema, "exclusiveMinimum") ||
-	    json_object_get(schema, "exclusiveMaximum"))
+	if (!json_is_integer(low) || !json_is_integer(high) || i > end ||
+	    (uint64_t)end - (uint64_t)i >= MAX_LISTED_INTEGERS || json_object_get(schema, "multipleOf") ||
+	    json_object_get(schema, "exclusiveMinimum") || json_object_get(schema, "exclusiveMaximum"))
 		return false;
 	for (;; i++) {
 		if (json_array_append_new(to, json_integer(i)) || i == end)
@@ -121,7 +121,8 @@ static bool append_values(const schema_compiler *c, json_t *to, const json_t *sc
 
 static bool same_value(const json_t *a, const json_t *b)
 {
-	return json_equal(a, b) || (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b));
+	return json_equal(a, b) ||
+	       (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b));
 }
 
 static void remove_repeated(json_t *values)
@@ -189,7 +190,8 @@ static grammar_node unique_items(schema_compiler *c, const char *where, const js
 		schema_refuse(c, STATUS_UNSUPPORTED, "uniqueItems",
 		              "is implemented for items that are listed, strings or numbers");
 	} else if (min > o->n) {
-		schema_refuse(c, STATUS_UNSUPPORTED, "minItems", "more than %d different items are not implemented here", o->n);
+		schema_refuse(c, STATUS_UNSUPPORTED, "minItems",
+		              "more than %d different items are not implemented here", o->n);
 	} else {
 		if (max != GRAMMAR_NO_BOUND && max > o->n)
 			max = o->n;
@@ -248,7 +250,8 @@ grammar_node schema_array(schema_compiler *c, const json_t *schema)
 		return schema_refuse(c, STATUS_INVALID, "prefixItems", "must be a list of schemas");
 	const bool differ = json_is_true(unique) && (max == GRAMMAR_NO_BOUND || max > 1);
 	if (differ && json_array_size(prefix) > 0)
-		return schema_refuse(c, STATUS_UNSUPPORTED, "uniqueItems", "is not implemented beside a list of schemas");
+		return schema_refuse(c, STATUS_UNSUPPORTED, "uniqueItems",
+		                     "is not implemented beside a list of schemas");
 	if (differ)
 		return unique_items(c, others, other, min, max);
 	const grammar_node item = other ? schema_inner(c, others, other, NULL) : c->json.value;

@@ -1,5 +1,5 @@
-/* schema_compiler.h - the parts of the compiler of JSON Schemas (internal). json_grammar.c reads a schema's keywords and
- * calls the other parts. */
+/* schema_compiler.h - the parts of the compiler of JSON Schemas (internal). json_grammar.c reads a schema's keywords
+ * and calls the other parts. */
 #ifndef ENGINE_TEXT_GRAMMAR_SCHEMA_COMPILER_H
 #define ENGINE_TEXT_GRAMMAR_SCHEMA_COMPILER_H
 
@@ -34,7 +34,7 @@ typedef struct schema_kept {
 typedef struct schema_compiler {
 	json_forms json;
 	const json_t *root;
-	char path[SCHEMA_PATH_BYTES]; /* of the schema that is being read; "" of the root */
+	char path[SCHEMA_PATH_BYTES]; /* path of the schema that is being read; "" for the root */
 	int depth;
 	schema_reference references[SCHEMA_MAX_REFERENCES];
 	schema_kept kept[SCHEMA_MAX_KEPT];

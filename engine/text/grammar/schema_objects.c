@@ -45,7 +45,7 @@ static grammar_node other_names(const schema_compiler *c, property **names, int 
 	while (i < n) {
 		const unsigned char byte = (unsigned char)names[i]->name[at];
 		int same = i;
-		size_t length = 1; /* of the character */
+		size_t length = 1; /* the character's bytes */
 		while (same < n && (unsigned char)names[same]->name[at] == byte)
 			same++;
 		byte_set_add(&taken, byte, byte);
@@ -78,12 +78,11 @@ static grammar_node other_name(const schema_compiler *c, const object *o)
 	return grammar_sequence(c->json.g, NODES(quote, other_names(c, o->sorted, o->n_sorted, 0, any)));
 }
 
-/* What follows from property i on; tails[begun] is the same behind it. begun: a member has been written. */
+/* The members from property i on; tails[begun] are those after it. begun: a member has been written. */
 static grammar_node tail(const schema_compiler *c, const object *o, int i, bool begun, const grammar_node tails[2])
 {
 	const property *p = &o->properties[i];
-	const grammar_node comma =
-	    begun ? json_form_text(&c->json, ",") : grammar_sequence(c->json.g, NULL, 0);
+	const grammar_node comma = begun ? json_form_text(&c->json, ",") : grammar_sequence(c->json.g, NULL, 0);
 	const grammar_node with =
 	    grammar_sequence(c->json.g, NODES(comma, json_form_member(&c->json, p->key, p->value), tails[1]));
 	return p->required ? with : grammar_choice(c->json.g, NODES(with, tails[begun]));
@@ -93,16 +92,17 @@ static grammar_node join_members(const schema_compiler *c, const object *o)
 {
 	grammar_node tails[2] = {grammar_sequence(c->json.g, NULL, 0), grammar_sequence(c->json.g, NULL, 0)};
 	if (o->extra >= 0) {
-		tails[1] = grammar_repeat(
-		    c->json.g,
-		    grammar_sequence(c->json.g, NODES(json_form_text(&c->json, ","), o->extra)), 0, GRAMMAR_NO_BOUND);
+		tails[1] = grammar_repeat(c->json.g,
+		                          grammar_sequence(c->json.g, NODES(json_form_text(&c->json, ","), o->extra)),
+		                          0, GRAMMAR_NO_BOUND);
 		tails[0] = json_form_optional(&c->json, grammar_sequence(c->json.g, NODES(o->extra, tails[1])));
 	}
 	for (int i = o->n - 1; i >= 0; i--) {
 		const grammar_node both[2] = {tail(c, o, i, false, tails), tail(c, o, i, true, tails)};
 		memcpy(tails, both, sizeof tails);
 	}
-	return grammar_sequence(c->json.g, NODES(json_form_text(&c->json, "{"), tails[0], json_form_text(&c->json, "}")));
+	return grammar_sequence(c->json.g,
+	                        NODES(json_form_text(&c->json, "{"), tails[0], json_form_text(&c->json, "}")));
 }
 
 static grammar_node key_node(schema_compiler *c, const char *name, size_t bytes)
@@ -175,9 +175,11 @@ static void check_counts(schema_compiler *c, const object *o, int32_t min, int32
 	for (int i = 0; i < o->n; i++)
 		required += o->properties[i].required;
 	if (min > required)
-		schema_refuse(c, STATUS_UNSUPPORTED, "minProperties", "is implemented up to the number of required properties");
+		schema_refuse(c, STATUS_UNSUPPORTED, "minProperties",
+		              "is implemented up to the number of required properties");
 	if (max != GRAMMAR_NO_BOUND && (max < o->n || o->extra >= 0))
-		schema_refuse(c, STATUS_UNSUPPORTED, "maxProperties", "is not implemented below the number of properties");
+		schema_refuse(c, STATUS_UNSUPPORTED, "maxProperties",
+		              "is not implemented below the number of properties");
 }
 
 static grammar_node known_properties(schema_compiler *c, object *o, const json_t *schema, const schema_tags *tags)
@@ -194,9 +196,8 @@ static grammar_node known_properties(schema_compiler *c, object *o, const json_t
 		require(c, o, tags->name, strlen(tags->name), extra);
 	if (o->n_sorted > 0)
 		qsort(o->sorted, (size_t)o->n_sorted, sizeof *o->sorted, by_name);
-	const grammar_node value = !extra || json_is_boolean(extra)
-	                               ? c->json.value
-	                               : schema_inner(c, "additionalProperties", extra, NULL);
+	const grammar_node value =
+	    !extra || json_is_boolean(extra) ? c->json.value : schema_inner(c, "additionalProperties", extra, NULL);
 	if (!json_is_false(extra))
 		o->extra = json_form_member(&c->json, other_name(c, o), value);
 	if (schema_read_bounds(c, schema, "minProperties", "maxProperties", &min, &max))
@@ -269,7 +270,8 @@ static grammar_node free_properties(schema_compiler *c, const json_t *schema, co
 
 grammar_node schema_object(schema_compiler *c, const json_t *schema, const schema_tags *tags)
 {
-	const json_t *properties = json_object_get(schema, "properties"), *required = json_object_get(schema, "required");
+	const json_t *properties = json_object_get(schema, "properties"),
+	             *required = json_object_get(schema, "required");
 	size_t most = json_object_size(properties) + json_array_size(required);
 	for (const schema_tags *t = tags; t; t = t->outer)
 		most++;

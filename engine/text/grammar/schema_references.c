@@ -7,7 +7,10 @@
 
 static int hex_digit(char c)
 {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+	                              : -1;
 }
 
 /* One character of a pointer in a fragment, without its percent-encoding. */
@@ -117,7 +120,8 @@ grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const 
 	const json_t *schema = schema_resolve(c, ref);
 	size_t bytes;
 	if (!schema)
-		return schema_refuse(c, STATUS_INVALID, "$ref", "must name a part of the schema, such as \"#/$defs/NAME\"");
+		return schema_refuse(c, STATUS_INVALID, "$ref",
+		                     "must name a part of the schema, such as \"#/$defs/NAME\"");
 	char *joined = join_tags(tags, &bytes);
 	if (!joined)
 		return schema_out_of_memory(c);
@@ -125,7 +129,8 @@ grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const 
 	if (known || c->n_references == SCHEMA_MAX_REFERENCES) {
 		free(joined);
 		return known ? known->node
-		             : schema_refuse(c, STATUS_TOO_LARGE, "$ref", "more than %d references", SCHEMA_MAX_REFERENCES);
+		             : schema_refuse(c, STATUS_TOO_LARGE, "$ref", "more than %d references",
+		                             SCHEMA_MAX_REFERENCES);
 	}
 	const grammar_node node = grammar_forward(c->json.g);
 	c->references[c->n_references++] = (schema_reference){schema, joined, bytes, node};

@@ -55,7 +55,8 @@ static bool read_string_keywords(schema_compiler *c, const json_t *schema, strin
 	if (format)
 		k->format = string_format_pattern(json_string_value(format));
 	if (format && !k->format && !string_format_is_annotation(json_string_value(format))) {
-		schema_refuse(c, STATUS_UNSUPPORTED, "format", "\"%.60s\" is not implemented", json_string_value(format));
+		schema_refuse(c, STATUS_UNSUPPORTED, "format", "\"%.60s\" is not implemented",
+		              json_string_value(format));
 		return false;
 	}
 	return true;
@@ -83,12 +84,13 @@ static status narrow(schema_compiler *c, automaton **all, const char *pattern, s
 static status narrow_length(schema_compiler *c, automaton **all, int32_t min, int32_t max, error *err)
 {
 	enum { SPELLING = 6 /* bytes of the longest character */ };
-	const int64_t longest = automaton_longest(*all);
-	const int64_t shortest = (*all)->n_states > 0 ? automaton_shortest(*all, 0) : 0;
+	int64_t longest, shortest;
 	char pattern[64];
+	TRY(automaton_longest(*all, &longest));
+	TRY(automaton_shortest(*all, 0, &shortest));
 	if (longest >= 0 && (max == GRAMMAR_NO_BOUND || longest <= max))
 		max = GRAMMAR_NO_BOUND;
-	if ((shortest + SPELLING - 1) / SPELLING >= min)
+	if (shortest / SPELLING >= min)
 		min = 0;
 	if (min == 0 && max == GRAMMAR_NO_BOUND)
 		return STATUS_OK;

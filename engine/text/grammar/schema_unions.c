@@ -24,7 +24,7 @@ static const char *tag_of(const json_t *schema)
 	return json_string_value(json_object_get(json_object_get(schema, "discriminator"), "propertyName"));
 }
 
-/* Do all alternatives of `a` exclude b? */
+/* True if every alternative of `a` excludes b. */
 static bool each_excludes(schema_compiler *c, side a, side b, int depth)
 {
 	const schema_tags tag = {tag_of(a.schema), a.tags};
@@ -108,7 +108,8 @@ static bool property_excludes(schema_compiler *c, side a, side b, int depth)
 		const bool required = is_required(a, name);
 		if (required && !other && closed)
 			return true;
-		if (other && (required || is_required(b, name)) && exclude(c, (side){own, NULL}, (side){other, NULL}, depth))
+		if (other && (required || is_required(b, name)) &&
+		    exclude(c, (side){own, NULL}, (side){other, NULL}, depth))
 			return true;
 	}
 	return false;
@@ -147,10 +148,13 @@ static bool check_one_of(schema_compiler *c, const json_t *list, const schema_ta
 	const size_t n = json_array_size(list);
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = i + 1; k < n; k++)
-			if (!exclude(c, (side){json_array_get(list, i), tags}, (side){json_array_get(list, k), tags}, DEPTH)) {
-				schema_refuse(c, STATUS_UNSUPPORTED, "oneOf",
-				              "is implemented for alternatives that exclude each other by a type or by values; "
-				              "%zu and %zu do not", i, k);
+			if (!exclude(c, (side){json_array_get(list, i), tags}, (side){json_array_get(list, k), tags},
+			             DEPTH)) {
+				schema_refuse(
+				    c, STATUS_UNSUPPORTED, "oneOf",
+				    "is implemented for alternatives that exclude each other by a type or by values; "
+				    "%zu and %zu do not",
+				    i, k);
 				return false;
 			}
 	return true;
@@ -160,12 +164,14 @@ grammar_node schema_union(schema_compiler *c, const json_t *schema, const char *
 {
 	grammar_node all[SCHEMA_MAX_ALTERNATIVES];
 	char where[32];
-	const json_t *list = json_object_get(schema, keyword), *discriminator = json_object_get(schema, "discriminator");
+	const json_t *list = json_object_get(schema, keyword),
+	             *discriminator = json_object_get(schema, "discriminator");
 	const schema_tags tag = {tag_of(schema), outer}, *tags = tag.name ? &tag : outer;
 	if (!json_is_array(list) || json_array_size(list) == 0)
 		return schema_refuse(c, STATUS_INVALID, keyword, "must be a list of schemas");
 	if (json_array_size(list) > SCHEMA_MAX_ALTERNATIVES)
-		return schema_refuse(c, STATUS_TOO_LARGE, keyword, "more than %d alternatives", SCHEMA_MAX_ALTERNATIVES);
+		return schema_refuse(c, STATUS_TOO_LARGE, keyword, "more than %d alternatives",
+		                     SCHEMA_MAX_ALTERNATIVES);
 	if (discriminator && !tag.name)
 		return schema_refuse(c, STATUS_INVALID, "discriminator", "must have a propertyName");
 	for (size_t i = 0; i < json_array_size(list); i++) {

@@ -19,8 +19,7 @@
 #define DATE_PART "(?:" COUNT "D|" COUNT "M(?:" COUNT "D)?|" COUNT "Y(?:" COUNT "M(?:" COUNT "D)?)?)"
 
 #define HEX "[0-9a-fA-F]"
-#define UUID(version)                                                                                                  \
-	"^" HEX "{8}-" HEX "{4}-" version HEX "{3}-[89abAB]" HEX "{3}-" HEX "{12}$"
+#define UUID(version) "^" HEX "{8}-" HEX "{4}-" version HEX "{3}-[89abAB]" HEX "{3}-" HEX "{12}$"
 
 #define LABEL "[a-z0-9]{1,12}(?:-[a-z0-9]{1,12}){0,2}"
 #define HOST "(?:" LABEL "\\.){1,3}[a-z]{2,12}"
@@ -73,8 +72,9 @@ static const struct {
     {"base64url", BASE64("[A-Za-z0-9_-]")},
 };
 
-static const char *const annotations[] = {"binary", "password",       "path",  "file-path", "directory-path", "int32",
-                                          "int64",  "uint32", "uint64", "float", "double",    "decimal",        "number"};
+static const char *const annotations[] = {"binary", "password", "path",   "file-path", "directory-path",
+                                          "int32",  "int64",    "uint32", "uint64",    "float",
+                                          "double", "decimal",  "number"};
 
 const char *string_format_pattern(const char *name)
 {
