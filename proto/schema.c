@@ -294,15 +294,12 @@ static bool check_members(const schema *s, json_t *object, const place *at, sche
 {
 	const char *key;
 	json_t *value;
-	void *next;
 
-	json_object_foreach_safe(object, next, key, value)
+	json_object_foreach(object, key, value)
 	{
 		place here = {at, key, 0};
 
-		if (json_is_null(value))
-			json_object_del(object, key);
-		else if (!find(s, key))
+		if (!find(s, key))
 			return wrong(&here, "unknown_parameter", err, "is not a parameter of this request");
 	}
 	for (const field *f = s->fields; f->name; f++) {
@@ -367,6 +364,19 @@ static bool is_open(const field *f)
 	return (f->type == FIELD_OBJECT || f->type == FIELD_ARRAY) && !f->nested && !f->items;
 }
 
+static void drop_nulls(json_t *object)
+{
+	const char *key;
+	json_t *value;
+	void *next;
+
+	json_object_foreach_safe(object, next, key, value)
+	{
+		if (json_is_null(value))
+			json_object_del(object, key);
+	}
+}
+
 /* A parser may give an integer of more than 63 bits as a real. */
 static bool beyond_integers(const field *f, const json_t *json)
 {
@@ -381,6 +391,8 @@ static bool check(const field *f, json_t *json, const place *at, schema_error *e
 		return check_union(f, json, at, err);
 	if (!type_fits(f, json))
 		return mismatch(f, json, at, beyond_integers(f, json) ? "out_of_range" : "invalid_type", err);
+	if (f->type == FIELD_OBJECT && !is_open(f))
+		drop_nulls(json);
 	if (!f->nul && (json_is_string(json) || is_open(f)) && holds_nul(json))
 		return wrong(at, "invalid_value", err, "must not contain U+0000");
 	if (f->choices && !is_choice(f, json))

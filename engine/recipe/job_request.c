@@ -200,12 +200,25 @@ static model_size read_size(const job_request *r, const json_t *ours, int64_t id
 	return s;
 }
 
+/* Copy the request's "config"; a key that is null counts as absent. NULL when out of memory. */
+static json_t *copy_config(const json_t *given)
+{
+	json_t *copy = given ? json_deep_copy(given) : json_object(), *member;
+	const char *key;
+	void *next;
+	json_object_foreach_safe(copy, next, key, member)
+	{
+		if (json_is_null(member))
+			json_object_del(copy, key);
+	}
+	return copy;
+}
+
 /* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out; o: as of read_size. */
 static status complete_config(job_request *r, const json_t *ours, int64_t inputs, const vocabulary_size *t,
                               int32_t mask, const objective *o, error *err)
 {
-	const json_t *given = present(ours, "config");
-	json_t *config = given ? json_deep_copy(given) : json_object();
+	json_t *config = copy_config(present(ours, "config"));
 	model_size size = read_size(r, ours, inputs, t, o);
 	bool whole = config && (!r->classes || class_names_write(config, r->classes)) &&
 	             (mask == TOKEN_NONE || config_set_missing(config, CONFIG_MASK, json_integer(mask))) &&

@@ -107,6 +107,16 @@ def test_a_cancelled_job_says_so(client):
         client.fine_tuning.jobs.cancel(job.id)
 
 
+def test_a_job_may_hold_nulls_everywhere(service):
+    def job(**config):
+        nulls = dict.fromkeys(("hyperparameters", "method", "integrations", "validation_file", "suffix", "x"))
+        return service.ok("POST", "/v1/fine_tuning/jobs", {
+            "model": "gpt2", "dry_run": True, **nulls, "metadata": {"a": None},
+            "additive": {"config": {"n_embd": 32, "n_head": 4, "n_layer": 2, **config}, "tokenizer": None, "size": {"layers": None}, "betas": None}})
+
+    assert job(vocab_size=None, n_inner=None, tie_word_embeddings=None, hidden_size=None, chat_template=None) == job()
+
+
 def test_a_bad_field_is_named(client, model):
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model=model, prompt="x", extra_body={"temprature": 1})

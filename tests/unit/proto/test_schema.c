@@ -103,7 +103,8 @@ static void a_null_counts_as_absent(void **state)
 	refuses(&inner, "{\"x\":null}", "x", "missing_parameter");
 	refuses(&inner, "{}", "x", "missing_parameter");
 	refuses(&all, "{\"kinds\":[null]}", "kinds[0]", "invalid_type");
-	accepts(&all, "{\"temprature\":null,\"inner\":{\"x\":1,\"y\":null},\"inners\":[{\"x\":1,\"z\":null}]}");
+	accepts(&all, "{\"temprature\":null,\"inner\":{\"x\":1,\"y\":null},\"inners\":[{\"x\":1,\"z\":null}],"
+	              "\"map\":{\"a\":null,\"b\":1,\"c\":null}}");
 }
 
 static void a_null_is_removed_where_a_table_describes_the_object(void **state)
