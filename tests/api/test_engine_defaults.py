@@ -66,7 +66,7 @@ def test_a_classifier_has_a_tokenizer_of_its_texts(engine):
     words, bytes_ = resolved(engine, CLASSES, labelled(300)), resolved(engine, BYTES, labelled(300))
     assert words["sequence_length"] < bytes_["sequence_length"] / 2
     given = {**CLASSES, "additive": {**CLASSES["additive"], "sequence_length": 64}}
-    assert resolved(engine, given, labelled(300))["parameters"] < words["parameters"] + 128 * 64  # of bytes: no more rows of tokens
+    assert resolved(engine, given, labelled(300))["parameters"] < words["parameters"] + 128 * 64  # bytes again: no more rows of tokens
     request = {**CLASSES, "additive": {"objective": "classification", "max_steps": 1, "size": {"hidden": 16, "heads": 2, "layers": 1}}}
     job = engine.wait_job(engine.call("job.create", {**request, "training_file": engine.add_file(labelled(300)), "seed": 1})["id"])
     assert engine.call("model.get", {"id": job["fine_tuned_model"]})["additive"]["tokenizer"]["type"] == "huggingface"
