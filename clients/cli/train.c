@@ -196,8 +196,10 @@ static int train_run(cli *c)
 const command train_commands[] = {{"train", "FILE...", 1, TRAIN_MAX_TEXTS, "train a model on one text or several",
                                    "FILE is plain UTF-8 text, or JSON lines or arrays with \"text\", with \"prompt\" and "
                                    "\"completion\" or with\nconversations (\"messages\", ShareGPT, Alpaca), as it is "
-                                   "or compressed by gzip or zstd; \"-\" is stdin. A text\n"
-                                   "that the service has already is not sent again. The new model's id is printed at "
-                                   "the end. Ctrl-C leaves the job running.",
+                                   "or compressed by gzip or zstd; \"-\" is stdin. Lines\nwith \"text\" and \"label\" "
+                                   "need --objective classification, lines with \"source\" and \"target\"\n"
+                                   "--objective sequence_to_sequence.\n\nThe first messages name the size of the job and "
+                                   "the time that it will take. A text that the service has\nalready is not sent again. "
+                                   "The new model's id is printed at the end. Ctrl-C leaves the job running.",
                                    train_options, train_run},
                                   {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

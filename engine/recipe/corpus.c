@@ -47,6 +47,8 @@ static status find_tokenizer(corpus *c, error *err)
 static status open_tokenizer(corpus *c, error *err)
 {
 	status s = c->texts.tokenizer ? STATUS_OK : find_tokenizer(c, err);
+	if (s == STATUS_INVALID && !err->param[0] && tokenizer_trains(c->spec)) /* the text that it is trained on */
+		snprintf(err->param, sizeof err->param, "training_file");
 	if (s != STATUS_OK && strcmp(err->param, "training_file") == 0)
 		return s;
 	if (s != STATUS_OK) {
@@ -394,14 +396,18 @@ static status advise(const corpus *c, status s, error *err)
 	return s;
 }
 
+static status build_all(corpus *c, error *err)
+{
+	TRY(open_tokenizer(c, err));
+	if (c->validation[0])
+		c->holdout = 0;
+	return c->records == RECORD_BLOCK ? build_blocks(c, err) : build_records(c, err);
+}
+
 static status build(corpus *c)
 {
 	TRY(check_form(c, &c->error));
-	TRY(open_tokenizer(c, &c->error));
-	if (c->validation[0])
-		c->holdout = 0;
-	return advise(c, c->records == RECORD_BLOCK ? build_blocks(c, &c->error) : build_records(c, &c->error),
-	              &c->error);
+	return advise(c, build_all(c, &c->error), &c->error);
 }
 
 status corpus_build(corpus *c)

@@ -29,6 +29,21 @@ static kind_defaults kind_of(const objective *o)
 	return kinds[o ? o->records : RECORD_BLOCK];
 }
 
+static int64_t clamp(int64_t x, int64_t least, int64_t most)
+{
+	return x < least ? least : x > most ? most : x;
+}
+
+/* A classifier of bytes learns single letters before it learns words, and then depends on them. */
+json_t *job_defaults_tokenizer(const objective *o, int64_t bytes)
+{
+	enum { BYTES_FOR_A_TOKEN = 64, FEWEST = 512, MOST = 8192 };
+	if (!o || o->records != RECORD_LABELLED)
+		return json_pack("{s:s}", "type", "bytes");
+	return json_pack("{s:s, s:I}", "type", "bpe", "vocab_size",
+	                 (json_int_t)clamp(bytes / BYTES_FOR_A_TOKEN, FEWEST, MOST));
+}
+
 void job_defaults_size(const objective *o, model_size *s)
 {
 	if (!s->parameters && !s->layers)
@@ -61,11 +76,6 @@ int64_t job_defaults_block(int64_t tokens, int64_t epochs, int64_t bound)
 	while (length / 2 >= JOB_DEFAULTS_SHORTEST && tokens / length < least)
 		length /= 2;
 	return length;
-}
-
-static int64_t clamp(int64_t x, int64_t least, int64_t most)
-{
-	return x < least ? least : x > most ? most : x;
 }
 
 static int64_t ceil_div(int64_t n, int64_t by)

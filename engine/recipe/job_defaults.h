@@ -20,6 +20,9 @@ typedef struct job_given {
 	bool objective, length, source, batch, steps, eval, warmup, keep_best;
 } job_given;
 
+/* The tokenizer of a new model: bytes, or for labelled texts, of which there are `bytes` bytes, one that is trained on
+ * them. o NULL: not known. New reference; NULL: out of memory. */
+json_t *job_defaults_tokenizer(const objective *o, int64_t bytes);
 /* Complete the size of a new model, of which the request gives a part or nothing. */
 void job_defaults_size(const objective *o, model_size *s);
 /* The highest rate of a new model. Wider models need smaller steps. */

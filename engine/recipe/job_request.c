@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -51,6 +52,18 @@ static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, co
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, key, "there is no file \"%.64s\"", id);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
+}
+
+static job_given read_given(const json_t *params, const json_t *ours)
+{
+	return (job_given){.objective = present(ours, "objective"),
+	                   .length = present(ours, "sequence_length"),
+	                   .source = present(ours, "source_length"),
+	                   .batch = present(ours, "batch_size") || hyperparameter(params, "batch_size"),
+	                   .steps = present(ours, "max_steps"),
+	                   .eval = present(ours, "eval_every"),
+	                   .warmup = present(ours, "warmup_steps"),
+	                   .keep_best = present(ours, "keep_best")};
 }
 
 /* training_file alone, or the files of additive.training_files, of which it has to be one. */
@@ -269,13 +282,43 @@ static status size_tokenizer(const json_t *spec, const tokenizer *given, vocabul
 	return STATUS_OK;
 }
 
-static status from_scratch(job_request *r, const json_t *ours, const tokenizer *given, error *err)
+/* Bytes of the training files, as they are stored. */
+static int64_t training_bytes(const job_request *r, const job_sources *from)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int64_t bytes = 0;
+	for (size_t i = 0; i < r->n_training; i++) {
+		from->paths.path(from->paths.context, r->training[i].id, path);
+		bytes += stat(path, &st) == 0 ? st.st_size : 0;
+	}
+	return bytes;
+}
+
+/* The tokenizer that is given, or the usual one. Lengths and vocabularies that are given count bytes. */
+static status choose_tokenizer(job_request *r, const job_sources *from, const json_t *ours, error *err)
 {
 	const json_t *spec = present(ours, "tokenizer");
-	vocabulary_size size = {0};
-	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
+	const bool counted = r->given.length || present(present(ours, "config"), "vocab_size");
+	vocabulary_size size;
+	r->tokenizer = spec ? json_deep_copy(spec) : job_defaults_tokenizer(NULL, 0);
 	if (!r->tokenizer)
 		return STATUS_NOMEM;
+	if (spec || counted)
+		return STATUS_OK;
+	/* The usual objective follows from the model, which a tokenizer of bytes is enough to describe. */
+	TRY(size_tokenizer(r->tokenizer, NULL, &size, err));
+	TRY(complete_config(r, ours, size.ids, &size, TOKEN_NONE, NULL, err));
+	json_decref(r->tokenizer);
+	r->tokenizer = job_defaults_tokenizer(find_objective(r, ours), training_bytes(r, from));
+	return r->tokenizer ? STATUS_OK : STATUS_NOMEM;
+}
+
+static status from_scratch(job_request *r, const job_sources *from, const json_t *ours, const tokenizer *given,
+                           error *err)
+{
+	vocabulary_size size = {0};
+	TRY(choose_tokenizer(r, from, ours, err));
 	status s = size_tokenizer(r->tokenizer, given, &size, err);
 	error_prefix(err, "additive.tokenizer");
 	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
@@ -299,7 +342,7 @@ static status read_model(job_request *r, const job_sources *from, const json_t *
 	const char *name = json_string_value(json_object_get(params, "model"));
 	r->architecture = architecture_find(name);
 	if (r->architecture)
-		return from_scratch(r, ours, given, err);
+		return from_scratch(r, from, ours, given, err);
 	TRY(find_base(&r->base, from, name, err));
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
@@ -344,14 +387,6 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
 	r->epochs = json_is_integer(epochs) ? json_integer_value(epochs) : 0;
-	r->given = (job_given){.objective = present(ours, "objective"),
-	                       .length = present(ours, "sequence_length"),
-	                       .source = present(ours, "source_length"),
-	                       .batch = present(ours, "batch_size") || batch,
-	                       .steps = present(ours, "max_steps"),
-	                       .eval = present(ours, "eval_every"),
-	                       .warmup = warmup,
-	                       .keep_best = present(ours, "keep_best")};
 	r->ranks = present(ours, "parallel") ? number(present(ours, "parallel"), "ranks") : 1;
 	r->keep = keep ? json_integer_value(keep) : TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT;
 	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
@@ -547,6 +582,7 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 	*out = (job_request){.on_host = strcmp(from->backend_name, "cpu") == 0};
 	const json_t *fraction = present(ours, "validation_fraction");
 	out->holdout = fraction ? json_number_value(fraction) : -1;
+	out->given = read_given(params, ours);
 	TRY(read_training(out, from, params, err));
 	TRY(read_file_id(out->validation, from, json_string_value(present(params, "validation_file")),
 	                 "validation_file", err));

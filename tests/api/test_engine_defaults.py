@@ -9,6 +9,7 @@ from engine_client import EngineError, daemon, engine
 WORDS = "time long away stranger quiet hills morning river gone before".split()
 PAIRS = {"model": "transformer", "additive": {"objective": "sequence_to_sequence", "config": {"stack": "encoder_decoder"}}}
 CLASSES = {"model": "linear_encoder", "additive": {"objective": "classification"}}
+BYTES = {"model": "linear_encoder", "additive": {"objective": "classification", "tokenizer": {"type": "bytes"}}}
 
 
 def lines(objects):
@@ -41,14 +42,14 @@ def refused(engine, request, text):
 
 def test_rows_are_as_long_as_the_records(engine):
     longest = max(len(json.loads(line)["text"]) for line in labelled(300).splitlines()) + 1
-    found = resolved(engine, CLASSES, labelled(300))
+    found = resolved(engine, BYTES, labelled(300))
     assert longest <= found["sequence_length"] < longest + 16 and found["sequence_length"] % 16 == 0
     found = resolved(engine, PAIRS, pairs(300))
     assert (found["source_length"], found["sequence_length"]) == (16, 16)
-    given = {**CLASSES, "additive": {**CLASSES["additive"], "sequence_length": 24}}
+    given = {**BYTES, "additive": {**BYTES["additive"], "sequence_length": 24}}
     assert resolved(engine, given, labelled(300))["sequence_length"] == 24
     outlier = labelled(300) + lines([{"text": "x" * 700, "label": "a"}])
-    assert resolved(engine, CLASSES, outlier)["sequence_length"] == resolved(engine, CLASSES, labelled(300))["sequence_length"]
+    assert resolved(engine, BYTES, outlier)["sequence_length"] == resolved(engine, BYTES, labelled(300))["sequence_length"]
 
 
 @pytest.mark.parametrize("request_, text, most", [
@@ -59,6 +60,20 @@ def test_a_new_model_is_small_unless_its_size_is_given(engine, request_, text, m
     ours = request_["additive"]
     larger = {**request_, "additive": {**ours, "size": {"hidden": 256, "layers": 6}}}
     assert resolved(engine, larger, text)["parameters"] > 3 * found["parameters"]
+
+
+def test_a_classifier_has_a_tokenizer_of_its_texts(engine):
+    words, bytes_ = resolved(engine, CLASSES, labelled(300)), resolved(engine, BYTES, labelled(300))
+    assert words["sequence_length"] < bytes_["sequence_length"] / 2
+    given = {**CLASSES, "additive": {**CLASSES["additive"], "sequence_length": 64}}
+    assert resolved(engine, given, labelled(300))["parameters"] < words["parameters"] + 128 * 64  # bytes again: no more rows of tokens
+    request = {**CLASSES, "additive": {"objective": "classification", "max_steps": 1, "size": {"hidden": 16, "heads": 2, "layers": 1}}}
+    job = engine.wait_job(engine.call("job.create", {**request, "training_file": engine.add_file(labelled(300)), "seed": 1})["id"])
+    assert engine.call("model.get", {"id": job["fine_tuned_model"]})["additive"]["tokenizer"]["type"] == "huggingface"
+    e = refused(engine, CLASSES, labelled(30) + "{no json}\n")
+    assert (e.status, e.param) == (400, "training_file") and "line 31" in e.message
+    few = lines([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}])
+    assert resolved(engine, CLASSES, few)["max_steps"] > 0
 
 
 def test_a_key_of_the_size_keeps_the_rest_of_a_configuration_as_it_was(engine):
@@ -119,7 +134,7 @@ def test_too_few_steps_and_records_that_are_cut_are_warned_of(engine):
     job = engine.wait_job(engine.call("job.create", request)["id"])
     assert any(e["level"] == "warn" and "little to learn from" in e["message"] for e in engine.call("job.events", {"id": job["id"], "limit": 100})["data"])
     outlier = labelled(300) + lines([{"text": "x" * 700, "label": "a"}])
-    request = {**CLASSES, "additive": {"objective": "classification", "size": {"hidden": 16, "heads": 2, "layers": 1}, "max_steps": 2},
+    request = {**BYTES, "additive": {**BYTES["additive"], "size": {"hidden": 16, "heads": 2, "layers": 1}, "max_steps": 2},
                "training_file": engine.add_file(outlier), "seed": 1}
     job = engine.wait_job(engine.call("job.create", request)["id"])
     events = engine.call("job.events", {"id": job["id"], "limit": 100})["data"]

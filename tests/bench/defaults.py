@@ -79,7 +79,7 @@ def share(found):
 
 def classified(url, model, records):
     answer = request(url, "POST", "/v1/classify", {"model": model, "input": [
-        [r["text"], r["text_pair"]] if "text_pair" in r else r["text"] for r in records]})
+        {k: r[k] for k in ("text", "text_pair")} if "text_pair" in r else r["text"] for r in records]})
     return share(a["label"] == r["label"] for a, r in zip(answer["data"], records))
 
 
