@@ -16,7 +16,7 @@
 typedef struct entry {
 	uint64_t work; /* digest of the name; 0: the entry is free */
 	int32_t running, deaths;
-	int64_t place, place_before; /* of this process and at the previous death */
+	int64_t place, place_before; /* in this process and at the previous death */
 	int64_t died;                /* Unix time of the last death */
 } entry;
 

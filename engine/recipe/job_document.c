@@ -344,11 +344,17 @@ json_t *job_document_ended(const json_t *job, const char *job_status, const erro
 	return changed(job, names, values, 5);
 }
 
+bool job_document_is_range_test(const json_t *job)
+{
+	const char *schedule = job_document_text(ours(json_object_get(job, RECIPE)), "schedule");
+	return schedule && strcmp(schedule, "range_test") == 0;
+}
+
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p)
 {
 	static const char *const names[] = {"additive", "fine_tuned_model", "trained_tokens"};
 	json_t *ended = job_document_ended(job, "succeeded", NULL);
-	json_t *values[] = {progress_object(p), json_string(name), json_integer(p->tokens)};
+	json_t *values[] = {progress_object(p), name ? json_string(name) : json_null(), json_integer(p->tokens)};
 	json_t *done = changed(ended, names, values, 3);
 	json_decref(ended);
 	return done;

@@ -42,6 +42,9 @@ json_t *job_document_in_state(const json_t *job, const char *job_status); /* wit
 /* retry_at: Unix time; 0: a client has to resume it. device_failures: in a row, so far. They stay with the job in whatever state it comes to. */
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures);
 json_t *job_document_ended(const json_t *job, const char *job_status, const error *why); /* why: NULL unless failed */
+/* True if the job only looks for a rate: its weights have diverged, so it leaves no model. */
+bool job_document_is_range_test(const json_t *job);
+/* name: of the model; NULL: there is none. */
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);
 
 /* Change a document; false when out of memory: it is as it was. */

@@ -9,6 +9,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/death_log.h"
+#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
@@ -157,8 +158,22 @@ static json_t *describe_end(const train_progress *p)
 	                          p->result_step == p->step ? "" : ", whose weights the model has");
 }
 
+/* The weights of a range test are of no use: its report is the result. */
+static status end_range_test(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
+{
+	error ignored = ERROR_INIT;
+	json_t *events = json_pack("[o*, o]", describe_end(p),
+	                           job_document_event("info", "The job has successfully completed"));
+	TRY(job_state_end(all, j, job_document_succeeded(j->document, NULL, p), events, err));
+	if (file_remove_tree(folder, &ignored) != STATUS_OK)
+		log_line(LOG_WARN, "%s", error_message(&ignored));
+	return STATUS_OK;
+}
+
 static status succeed(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
 {
+	if (job_document_is_range_test(j->document))
+		return end_range_test(all, j, folder, p, err);
 	const char *name = job_document_text(json_object_get(j->document, "request"), "result");
 	error why = ERROR_INIT;
 	if (!name)

@@ -24,6 +24,8 @@
 #include "engine/store/store.h"
 
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
+/* Defaults of retention. */
+enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30 };
 
 typedef struct engine_options {
 	const char *data;     /* folder */
