@@ -5,7 +5,7 @@
 #ifndef ENGINE_RECIPE_JOB_DOCUMENT_H
 #define ENGINE_RECIPE_JOB_DOCUMENT_H
 
-#include "engine/recipe/job_request.h"
+#include "engine/recipe/job_estimate.h"
 
 /* A member that is a string; NULL when it is not. */
 #define JOB_DOCUMENT_OBJECT "fine_tuning.job"
@@ -20,8 +20,11 @@ enum { JOB_ID_DIGITS = 24 };
 void job_document_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);
 
 /* New references; NULL when out of memory. params: kept as they are, as the job's recipe. */
-json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout);
-/* As clients see it: without what is the engine's, with the recipe (null: of a job made before recipes were kept) in `additive`. */
+json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout, const job_estimate *e);
+/* Every training option with its value, and what is known of the job before it starts. */
+json_t *job_document_resolved(const job_request *r, const job_estimate *e);
+/* The job as clients see it: `additive` has the recipe and the resolved options (null: of a job that was made before
+ * these were kept), and the engine's own members are left out. */
 json_t *job_document_public(const json_t *job);
 json_t *job_document_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* preview: put into the data of an evaluation; borrowed, or NULL. */

@@ -103,6 +103,7 @@ typedef struct store_file {
 	char digest[DIGEST_TEXT_BYTES];   /* of its bytes; "" for one stored before there were digests */
 	char sha256[CHECKSUM_TEXT_BYTES]; /* the same */
 	int64_t bytes, created;
+	char format[8];   /* "auto", "text" or "json" (engine/text/corpus_form.h); to be set before it is sealed */
 	int64_t lifetime; /* seconds; 0: for ever. To be set before it is sealed */
 	int64_t expires;  /* Unix time; 0: never */
 } store_file;

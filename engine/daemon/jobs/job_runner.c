@@ -27,17 +27,30 @@ static job *find_of_run(const jobs *all, const char *id)
 
 /* --- reports --------------------------------------------------------------------------- */
 
-/* Steps since the last report whose numbers were not finite. */
-static void note_skipped(jobs *all, job *j, const train_progress *p)
+static void note(jobs *all, job *j, json_t *event)
 {
-	const json_t *before = json_object_get(json_object_get(j->document, "additive"), "skipped_steps");
-	if (p->skipped_steps <= json_integer_value(before))
-		return;
-	json_t *event = job_document_event(
-	    "warn", "Up to step %lld, %lld steps had a loss or gradient that was not finite, and changed no weight",
-	    (long long)p->step, (long long)p->skipped_steps);
 	if (job_state_note(j, event) == STATUS_OK)
 		job_state_write_soon(all, j);
+}
+
+/* Report steps that changed no weight: every report with more of them whose numbers were not finite, and the first with
+ * steps that had no target. */
+static void note_idle_steps(jobs *all, job *j, const train_progress *p)
+{
+	const json_t *before = json_object_get(j->document, "additive");
+	if (p->skipped_steps > json_integer_value(json_object_get(before, "skipped_steps")))
+		note(all, j,
+		     job_document_event("warn",
+		                        "Up to step %lld, %lld steps had a loss or gradient that was not finite, and "
+		                        "changed no weight",
+		                        (long long)p->step, (long long)p->skipped_steps));
+	if (p->empty_steps > 0 && json_integer_value(json_object_get(before, "empty_steps")) == 0)
+		note(all, j,
+		     job_document_event("warn",
+		                        "The blocks of step %lld hold prompts alone. Steps without a target have no "
+		                        "loss and change no weight; empty_steps counts them. Longer blocks, or "
+		                        "reset_at_document, avoid them.",
+		                        (long long)p->step));
 }
 
 static void on_progress(void *context, const char *id, const train_progress *p)
@@ -47,7 +60,7 @@ static void on_progress(void *context, const char *id, const train_progress *p)
 	if (!j)
 		return;
 	job_state_progress(all, j, p->step);
-	note_skipped(all, j, p);
+	note_idle_steps(all, j, p);
 	job_document_progress(j->document, p); /* without memory it is as it was, until the next */
 }
 

@@ -106,7 +106,7 @@ static status step(const walk *w, const level *l, unsigned char byte, level *out
 		const grammar_next next = w->stacks->next[l->next + i];
 		if (!grammar_fits(w->grammar, &next, byte))
 			continue;
-		const int32_t top = grammar_advance(w->grammar, w->stacks, &next);
+		const int32_t top = grammar_advance(w->grammar, w->stacks, &next, byte);
 		TRY(top == -2 ? STATUS_NOMEM : add_top(w->stacks, w->scratch, out->tops, top));
 	}
 	out->n_tops = w->scratch->n - out->tops;
@@ -434,7 +434,7 @@ static status push_byte(constrained_text *x, unsigned char byte)
 		const grammar_next next = s->next[i];
 		if (!grammar_fits(g, &next, byte))
 			continue;
-		const int32_t top = grammar_advance(g, s, &next);
+		const int32_t top = grammar_advance(g, s, &next, byte);
 		TRY(top == -2 ? STATUS_NOMEM : add_top(s, tops, before, top));
 	}
 	s->n_next = 0;

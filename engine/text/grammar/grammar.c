@@ -5,23 +5,33 @@
 
 #include "engine/base/memory.h"
 
-typedef enum node_kind { NODE_SET, NODE_TEXT, NODE_SEQUENCE, NODE_CHOICE, NODE_REPEAT, NODE_FORWARD } node_kind;
+typedef enum node_kind {
+	NODE_SET,
+	NODE_TEXT,
+	NODE_AUTOMATON,
+	NODE_SEQUENCE,
+	NODE_CHOICE,
+	NODE_REPEAT,
+	NODE_FORWARD
+} node_kind;
 
 typedef struct node {
 	node_kind kind;
-	int32_t first,
-	    count;        /* sets: index; texts: bytes; sequences and choices: members; others: the node in `first` */
-	int32_t min, max; /* of a repetition */
-	int64_t shortest; /* bytes */
+	int32_t first, count; /* sets, automata: index; texts: bytes; sequences and choices: members; others: the node
+	                         in `first` */
+	int32_t min, max;     /* a repetition's bounds; an automaton's first state is in min */
+	int64_t shortest;     /* bytes */
 } node;
 
 struct grammar {
 	node *nodes;
 	byte_set *sets;
+	automaton **automata;
 	grammar_node *members;
 	unsigned char *text;
-	int32_t n_nodes, n_sets, n_members, n_text;
-	int32_t nodes_capacity, sets_capacity, members_capacity, text_capacity;
+	int32_t n_nodes, n_sets, n_automata, n_members, n_text;
+	int32_t nodes_capacity, sets_capacity, automata_capacity, members_capacity, text_capacity;
+	int64_t n_edges; /* all automata together */
 	grammar_node root;
 	status problem;
 };
@@ -63,6 +73,9 @@ void grammar_free(grammar *g)
 {
 	if (!g)
 		return;
+	for (int32_t i = 0; i < g->n_automata; i++)
+		automaton_free(g->automata[i]);
+	free(g->automata);
 	free(g->nodes);
 	free(g->sets);
 	free(g->members);
@@ -112,6 +125,30 @@ grammar_node grammar_text(grammar *g, const char *text, size_t bytes)
 	memcpy(g->text + g->n_text, text, bytes);
 	g->n_text += (int32_t)bytes;
 	return add(g, (node){.kind = NODE_TEXT, .first = g->n_text - (int32_t)bytes, .count = (int32_t)bytes});
+}
+
+static grammar_node add_automaton(grammar *g, int32_t index, int32_t start)
+{
+	int64_t shortest;
+	if (automaton_shortest(g->automata[index], start, &shortest) != STATUS_OK)
+		return fail(g, STATUS_NOMEM);
+	return add(g, (node){.kind = NODE_AUTOMATON, .first = index, .count = (int32_t)shortest, .min = start});
+}
+
+grammar_node grammar_automaton(grammar *g, automaton *a)
+{
+	g->n_edges += a->n_edges;
+	if (g->n_edges > GRAMMAR_MAX_EDGES || !grow(&g->automata, g->n_automata, &g->automata_capacity, 1, sizeof a)) {
+		automaton_free(a);
+		return fail(g, g->n_edges > GRAMMAR_MAX_EDGES ? STATUS_TOO_LARGE : STATUS_NOMEM);
+	}
+	g->automata[g->n_automata++] = a;
+	return a->n_states == 0 ? grammar_choice(g, NULL, 0) : add_automaton(g, g->n_automata - 1, 0);
+}
+
+grammar_node grammar_automaton_from(grammar *g, grammar_node of, int32_t state)
+{
+	return of < 0 ? -1 : add_automaton(g, g->nodes[of].first, state);
 }
 
 static grammar_node add_members(grammar *g, node_kind kind, const grammar_node *nodes, int n)
@@ -170,6 +207,7 @@ static int64_t shortest_of(const grammar *g, const node *n)
 	case NODE_SET:
 		return 1;
 	case NODE_TEXT:
+	case NODE_AUTOMATON:
 		return n->count;
 	case NODE_SEQUENCE:
 		for (int32_t i = 0; i < n->count; i++)
@@ -230,6 +268,7 @@ static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int
 	switch (n->kind) {
 	case NODE_SET:
 	case NODE_TEXT:
+	case NODE_AUTOMATON:
 		break;
 	case NODE_SEQUENCE:
 	case NODE_CHOICE:
@@ -255,7 +294,9 @@ static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int
 status grammar_finish(grammar *g, grammar_node root, error *err)
 {
 	if (g->problem == STATUS_TOO_LARGE)
-		return error_set(err, STATUS_TOO_LARGE, NULL, "the grammar has more than %d nodes", GRAMMAR_MAX_NODES);
+		return error_set(err, STATUS_TOO_LARGE, NULL,
+		                 "the schema is too large: its grammar has more than %d nodes or %d edges",
+		                 GRAMMAR_MAX_NODES, GRAMMAR_MAX_EDGES);
 	if (g->problem != STATUS_OK)
 		return g->problem;
 	find_shortest(g);
@@ -314,6 +355,17 @@ static status leave(const grammar *g, grammar_stacks *s, int32_t top, bool *ends
 	return expand(g, s, f.node, f.position, f.below, ends);
 }
 
+/* The state of an automaton's node. Position 0 is its start, which may be any state; the others are states + 1. */
+static int32_t state_at(const node *n, int32_t position)
+{
+	return position == 0 ? n->min : position - 1;
+}
+
+static bool has_edges(const automaton *a, int32_t state)
+{
+	return a->edge_starts[state] < a->edge_starts[state + 1];
+}
+
 /* Repetitions without a bound only count up to their least number. */
 static int32_t after_one(const node *n, int32_t position)
 {
@@ -332,6 +384,12 @@ static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32
 {
 	const node *n = &g->nodes[at];
 	switch (n->kind) {
+	case NODE_AUTOMATON:
+		if (g->automata[n->first]->accepts[state_at(n, position)])
+			TRY(leave(g, s, below, ends));
+		if (!has_edges(g->automata[n->first], state_at(n, position)))
+			return STATUS_OK;
+		/* fall through */
 	case NODE_SET:
 	case NODE_TEXT:
 		if (!grow(&s->next, s->n_next, &s->next_capacity, 1, sizeof *s->next))
@@ -366,13 +424,20 @@ status grammar_expand(const grammar *g, grammar_stacks *s, int32_t top, bool *en
 bool grammar_fits(const grammar *g, const grammar_next *next, unsigned char byte)
 {
 	const node *n = &g->nodes[next->node];
+	if (n->kind == NODE_AUTOMATON)
+		return automaton_next(g->automata[n->first], state_at(n, next->position), byte) >= 0;
 	return n->kind == NODE_SET ? byte_set_has(&g->sets[n->first], byte)
 	                           : g->text[n->first + next->position] == byte;
 }
 
-int32_t grammar_advance(const grammar *g, grammar_stacks *s, const grammar_next *next)
+int32_t grammar_advance(const grammar *g, grammar_stacks *s, const grammar_next *next, unsigned char byte)
 {
 	const node *n = &g->nodes[next->node];
+	if (n->kind == NODE_AUTOMATON) {
+		const automaton *a = g->automata[n->first];
+		const int32_t state = automaton_next(a, state_at(n, next->position), byte);
+		return has_edges(a, state) ? grammar_push(s, next->node, state + 1, next->below) : next->below;
+	}
 	if (n->kind == NODE_SET || next->position + 1 == n->count)
 		return next->below;
 	return grammar_push(s, next->node, next->position + 1, next->below);

@@ -1,8 +1,8 @@
 /* grammar.h - a grammar of byte strings, and the pushdown automaton that reads them byte by byte.
  *
- * A grammar is made of nodes: a set of bytes, a text, a sequence, a choice, a repetition, and a reference to a node
- * that is defined later, so nodes may be recursive. grammar_finish removes what no string has (an alternative that can
- * never end), so that every string which the automaton has accepted so far is the beginning of a whole one.
+ * Nodes make up a grammar: a set of bytes, a text, an automaton, a sequence, a choice, a repetition, and a reference to
+ * a node that is defined later, so nodes may be recursive. grammar_finish removes what no string has (an alternative
+ * that can never end), so that every string which the automaton has accepted so far is the beginning of a whole one.
  *
  * The automaton's state is a set of stacks. A stack is a list of frames, each a node and how far it has been read; the
  * frames of all stacks lie in one array, and a frame names the one below it. Immutable once finished, and then
@@ -15,8 +15,9 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
+#include "engine/text/grammar/automaton.h"
 
-enum { GRAMMAR_MAX_NODES = 1 << 16, GRAMMAR_NO_BOUND = -1 };
+enum { GRAMMAR_MAX_NODES = 1 << 16, GRAMMAR_MAX_EDGES = 1 << 20, GRAMMAR_NO_BOUND = -1 };
 
 typedef struct grammar grammar;
 typedef int32_t grammar_node; /* negative: it could not be made, and grammar_finish says why */
@@ -41,6 +42,10 @@ grammar_node grammar_set(grammar *g, const byte_set *set);
 grammar_node grammar_range(grammar *g, unsigned char first, unsigned char last);
 /* Not empty. */
 grammar_node grammar_text(grammar *g, const char *text, size_t bytes);
+/* The strings of an automaton, which is taken, also on failure. */
+grammar_node grammar_automaton(grammar *g, automaton *a);
+/* The rest of such a node's strings after the bytes that lead to `state`. */
+grammar_node grammar_automaton_from(grammar *g, grammar_node automaton_node, int32_t state);
 grammar_node grammar_sequence(grammar *g, const grammar_node *nodes, int n); /* n 0: the empty string */
 grammar_node grammar_choice(grammar *g, const grammar_node *nodes, int n);   /* n 0: no string at all */
 /* `node`, which is not the empty string, min to max times; max GRAMMAR_NO_BOUND: any number. */
@@ -62,11 +67,11 @@ enum { FRAME_NONE = -1 /* below the last frame */ };
 
 typedef struct grammar_frame {
 	grammar_node node;
-	int32_t position; /* within it: bytes of a text, members of a sequence, repetitions */
+	int32_t position; /* within it: bytes of a text, an automaton's state, members of a sequence, repetitions */
 	int32_t below;    /* its index; FRAME_NONE */
 } grammar_frame;
 
-/* What one more byte may be: `node` is a set or a text, of which `position` bytes have been read. */
+/* Where one more byte may be read: `node` is a set, a text or an automaton. */
 typedef struct grammar_next {
 	grammar_node node;
 	int32_t position, below;
@@ -87,8 +92,8 @@ int32_t grammar_push(grammar_stacks *s, grammar_node node, int32_t position, int
 status grammar_expand(const grammar *g, grammar_stacks *s, int32_t top, bool *ends);
 /* Does the byte fit? */
 bool grammar_fits(const grammar *g, const grammar_next *next, unsigned char byte);
-/* The top frame after that byte, FRAME_NONE when all is read; -2 when out of memory. */
-int32_t grammar_advance(const grammar *g, grammar_stacks *s, const grammar_next *next);
+/* The top frame after a byte that fits, FRAME_NONE when all is read; -2 when out of memory. */
+int32_t grammar_advance(const grammar *g, grammar_stacks *s, const grammar_next *next, unsigned char byte);
 /* Are these stacks the same? */
 bool grammar_same(const grammar_stacks *s, int32_t a, int32_t b);
 /* A position of a node that accepts the same strings of up to `bytes` bytes, one for as many positions as possible. */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { DIGITS = 15, INDENT = 20 };
+enum { DIGITS = 15 };
 
 grammar_node json_form_text(const json_forms *f, const char *words)
 {
@@ -76,29 +76,32 @@ grammar_node json_form_string(const json_forms *f, int32_t min, int32_t max)
 	return grammar_sequence(f->g, NODES(quote, grammar_repeat(f->g, f->character, min, max), quote));
 }
 
-grammar_node json_form_array(const json_forms *f, grammar_node item, int32_t min, int32_t max)
+/* Min to max nodes with commas between them, in brackets. */
+static grammar_node list(const json_forms *f, const char *open, grammar_node one, const char *close, int32_t min,
+                         int32_t max)
 {
 	const bool bound = max != GRAMMAR_NO_BOUND;
-	const grammar_node more = grammar_sequence(f->g, NODES(json_form_text(f, ","), f->space, item));
+	const grammar_node more = grammar_sequence(f->g, NODES(json_form_text(f, ","), one));
 	const grammar_node rest =
 	    grammar_repeat(f->g, more, min > 1 ? min - 1 : 0, bound ? (max > 1 ? max - 1 : 0) : max);
-	const grammar_node some = grammar_sequence(f->g, NODES(item, rest));
-	const grammar_node items = grammar_repeat(f->g, some, min > 0 ? 1 : 0, bound && max < 1 ? 0 : 1);
-	return grammar_sequence(f->g, NODES(json_form_text(f, "["), f->space, items, f->space, json_form_text(f, "]")));
+	const grammar_node some = grammar_sequence(f->g, NODES(one, rest));
+	const grammar_node all = grammar_repeat(f->g, some, min > 0 ? 1 : 0, bound && max < 1 ? 0 : 1);
+	return grammar_sequence(f->g, NODES(json_form_text(f, open), all, json_form_text(f, close)));
+}
+
+grammar_node json_form_array(const json_forms *f, grammar_node item, int32_t min, int32_t max)
+{
+	return list(f, "[", item, "]", min, max);
 }
 
 grammar_node json_form_member(const json_forms *f, grammar_node key, grammar_node value)
 {
-	return grammar_sequence(f->g, NODES(key, json_form_text(f, ":"), f->space, value));
+	return grammar_sequence(f->g, NODES(key, json_form_text(f, ":"), value));
 }
 
-grammar_node json_form_object(const json_forms *f, grammar_node member)
+grammar_node json_form_object(const json_forms *f, grammar_node member, int32_t min, int32_t max)
 {
-	const grammar_node more = grammar_repeat(
-	    f->g, grammar_sequence(f->g, NODES(json_form_text(f, ","), f->space, member)), 0, GRAMMAR_NO_BOUND);
-	const grammar_node members = json_form_optional(f, grammar_sequence(f->g, NODES(member, more)));
-	return grammar_sequence(f->g,
-	                        NODES(json_form_text(f, "{"), f->space, members, f->space, json_form_text(f, "}")));
+	return list(f, "{", member, "}", min, max);
 }
 
 void json_forms_make(json_forms *f)
@@ -106,10 +109,6 @@ void json_forms_make(json_forms *f)
 	grammar *g = f->g;
 	const byte_set none = {{0}};
 	const grammar_node digit = json_form_one_of(f, "0-9"), digits = grammar_repeat(g, digit, 1, DIGITS + 1);
-	const grammar_node indent = grammar_repeat(g, json_form_text(f, " "), 0, INDENT);
-	f->space = json_form_optional(
-	    f, grammar_choice(
-	           g, NODES(json_form_text(f, " "), grammar_sequence(g, NODES(json_form_text(f, "\n"), indent)))));
 	f->plain = json_form_plain(f, &none);
 	f->character = grammar_choice(g, NODES(f->plain, escapes(f)));
 	f->string = json_form_string(f, 0, GRAMMAR_NO_BOUND);
@@ -124,9 +123,9 @@ void json_forms_make(json_forms *f)
 	f->number =
 	    grammar_sequence(g, NODES(f->integer, json_form_optional(f, fraction), json_form_optional(f, exponent)));
 	f->value = grammar_forward(g);
-	grammar_define(
-	    g, f->value,
-	    grammar_choice(g, NODES(f->string, f->number, json_form_object(f, json_form_member(f, f->string, f->value)),
-	                            json_form_array(f, f->value, 0, GRAMMAR_NO_BOUND), json_form_text(f, "true"),
-	                            json_form_text(f, "false"), json_form_text(f, "null"))));
+	const grammar_node object = json_form_object(f, json_form_member(f, f->string, f->value), 0, GRAMMAR_NO_BOUND);
+	const grammar_node array = json_form_array(f, f->value, 0, GRAMMAR_NO_BOUND);
+	grammar_define(g, f->value,
+	               grammar_choice(g, NODES(f->string, f->number, object, array, json_form_text(f, "true"),
+	                                       json_form_text(f, "false"), json_form_text(f, "null"))));
 }

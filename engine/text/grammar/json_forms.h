@@ -1,5 +1,5 @@
-/* json_forms.h - the parts of JSON texts as nodes of a grammar (internal). What json_grammar.h says of white space and
- * numbers is decided here. */
+/* json_forms.h - the parts of JSON texts as nodes of a grammar (internal). They are compact, and decide how
+ * long numbers may be. */
 #ifndef ENGINE_TEXT_GRAMMAR_JSON_FORMS_H
 #define ENGINE_TEXT_GRAMMAR_JSON_FORMS_H
 
@@ -7,7 +7,7 @@
 
 typedef struct json_forms {
 	grammar *g;
-	grammar_node space, character, plain, string, number, integer, value; /* value: a JSON text of any kind */
+	grammar_node character, plain, string, number, integer, value; /* value: a JSON text of any kind */
 } json_forms;
 
 /* Some nodes and their number, as arguments. */
@@ -27,7 +27,7 @@ grammar_node json_form_string(const json_forms *f, int32_t min, int32_t max);
 /* "[" items "]" with min to max of them. */
 grammar_node json_form_array(const json_forms *f, grammar_node item, int32_t min, int32_t max);
 grammar_node json_form_member(const json_forms *f, grammar_node key, grammar_node value);
-/* An object of any number of such members. */
-grammar_node json_form_object(const json_forms *f, grammar_node member);
+/* An object of min to max such members. */
+grammar_node json_form_object(const json_forms *f, grammar_node member, int32_t min, int32_t max);
 
 #endif

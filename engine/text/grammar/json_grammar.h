@@ -1,17 +1,26 @@
 /* json_grammar.h - the grammar of JSON texts (RFC 8259), of any object or of what a JSON Schema describes.
  *
- * The grammar is narrower than JSON, so that every text ends and is read alike by all: white space is a space, or a
- * newline and up to 20 spaces, behind an opening bracket, a comma or a colon and before a closing bracket; numbers have
- * up to 16 digits before and behind the point, exponents up to two; a surrogate is one of a pair. Of a schema:
+ * The grammar is narrower than JSON, so that every text ends and all readers agree about it. Texts are compact: there
+ * is no white space outside strings. Numbers have up to 16 digits before and after the point, exponents up to two. A
+ * surrogate is one of a pair. For a schema:
  *
- *   properties stand in the order in which the schema has them, without escapes in their names;
+ *   properties are in the order in which the schema has them, without escapes in their names;
  *   names of further properties (additionalProperties is not false) have no escapes and differ from those;
  *   values of enum and const are written compactly;
- *   without "type", a schema with keywords of one type means that type.
+ *   without "type", a schema with keywords of one type means that type;
+ *   numbers with bounds have no exponent (number_range.h);
+ *   strings with a pattern or a format are spelled in one way (pattern.h), and a format means its ordinary values
+ *     (string_formats.c);
+ *   different items are in the order of the enum when there are more than six, and strings and numbers begin with
+ *     different characters, in ascending order;
+ *   names that fit propertyNames or patternProperties are the only ones.
  *
- * Understood: type, properties, required, additionalProperties, items, minItems, maxItems, minLength, maxLength, enum,
- * const, anyOf, $ref within the schema; true and false. Annotations (title, description, default, examples, …) are
- * ignored. Anything else is STATUS_UNSUPPORTED, with its path in the schema as param. */
+ * Understood: type, enum, const; properties, required, additionalProperties, minProperties, maxProperties, and
+ * propertyNames or one pattern in patternProperties where no name is listed; items, prefixItems, additionalItems,
+ * minItems, maxItems, uniqueItems (of listed values, strings or numbers); minLength, maxLength, pattern, format;
+ * minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; anyOf, oneOf whose alternatives exclude each other,
+ * discriminator, allOf of one schema, $ref within the schema; true and false. Annotations (title, description, default,
+ * examples, …) are ignored. Anything else is STATUS_UNSUPPORTED, with its path in the schema as param. */
 #ifndef ENGINE_TEXT_GRAMMAR_JSON_GRAMMAR_H
 #define ENGINE_TEXT_GRAMMAR_JSON_GRAMMAR_H
 

@@ -45,11 +45,12 @@ static vocabulary vocabularies[2];
 static int make_vocabularies(void **state)
 {
 	(void)state;
-	json_t *spec = json_pack("{s:s, s:i}", "type", "bpe", "vocab_size", 360);
+	json_t *spec = json_pack("{s:s, s:i}", "type", "bpe", "vocab_size", 320);
 	size_t at = 0;
 	assert_int_equal(tokenizer_new(&vocabularies[0].tokenizer, NULL, NULL), STATUS_OK);
-	assert_int_equal(tokenizer_train(&vocabularies[1].tokenizer, spec, &(text_source){next_text, &at}, NULL),
-	                 STATUS_OK);
+	error err = ERROR_INIT;
+	if (tokenizer_train(&vocabularies[1].tokenizer, spec, &(text_source){next_text, &at}, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
 	json_decref(spec);
 	for (int i = 0; i < 2; i++) /* models may have more ids than their tokenizers */
 		assert_int_equal(token_trie_new(&vocabularies[i].trie, vocabularies[i].tokenizer,
@@ -330,8 +331,8 @@ static void json_is_what_the_standard_says(void **state)
 	                                   "\"\x7f\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf\xed\x9f\xbf\"",
 	                                   "[]",
 	                                   "{}",
-	                                   " [1, 2,\n  [true,false,null]]",
-	                                   "{\"a\":{\"a\": [{}]},\"\":1}"};
+	                                   "[1,2,[true,false,null]]",
+	                                   "{\"a\":{\"a\":[{}]},\"\":1}"};
 	static const char *const bad[] = {"",
 	                                  "01",
 	                                  "+1",
@@ -364,7 +365,11 @@ static void json_is_what_the_standard_says(void **state)
 	                                  "tru",
 	                                  "nulll",
 	                                  "\"a",
-	                                  "1 "};
+	                                  "1 ",
+	                                  " 1",
+	                                  "[1, 2]",
+	                                  "{\"a\": 1}",
+	                                  "[\n]"};
 	constraint *c = constraint_of(&vocabularies[0], "{}");
 	for (size_t i = 0; i < sizeof good / sizeof *good; i++)
 		if (!accepts(c, good[i]))
@@ -415,10 +420,11 @@ static void what_is_not_implemented_is_refused_by_its_path(void **state)
 		const char *schema, *param;
 		status status;
 	} cases[] = {
-	    {"{\"type\":\"string\",\"pattern\":\"a\"}", "pattern", STATUS_UNSUPPORTED},
-	    {"{\"properties\":{\"a\":{\"items\":{\"minimum\":1}}}}", "properties.a.items.minimum", STATUS_UNSUPPORTED},
-	    {"{\"anyOf\":[true,{\"format\":\"date\"}]}", "anyOf[1].format", STATUS_UNSUPPORTED},
-	    {"{\"$defs\":{\"x\":{\"oneOf\":[]}},\"items\":{\"$ref\":\"#/$defs/x\"}}", "#/$defs/x.oneOf",
+	    {"{\"type\":\"string\",\"contentEncoding\":\"a\"}", "contentEncoding", STATUS_UNSUPPORTED},
+	    {"{\"properties\":{\"a\":{\"items\":{\"contains\":1}}}}", "properties.a.items.contains",
+	     STATUS_UNSUPPORTED},
+	    {"{\"anyOf\":[true,{\"format\":\"x\"}]}", "anyOf[1].format", STATUS_UNSUPPORTED},
+	    {"{\"$defs\":{\"x\":{\"not\":[]}},\"items\":{\"$ref\":\"#/$defs/x\"}}", "#/$defs/x.not",
 	     STATUS_UNSUPPORTED},
 	    {"{\"additionalProperties\":{\"not\":{}}}", "additionalProperties.not", STATUS_UNSUPPORTED},
 	    {"{\"anyOf\":[true],\"minLength\":1}", "anyOf", STATUS_UNSUPPORTED},
@@ -518,7 +524,9 @@ static void alternatives_that_take_too_long_are_refused(void **state)
 	int left = 60;
 	vocabulary v;
 	constrained_text *x;
-	assert_int_equal(tokenizer_train(&v.tokenizer, spec, &(text_source){next_words, &left}, NULL), STATUS_OK);
+	error err = ERROR_INIT;
+	if (tokenizer_train(&v.tokenizer, spec, &(text_source){next_words, &left}, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
 	assert_int_equal(token_trie_new(&v.trie, v.tokenizer, 8000), STATUS_OK);
 	for (int n = 16; n <= 256; n += 240) {
 		grammar *g;

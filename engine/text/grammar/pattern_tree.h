@@ -1,0 +1,51 @@
+/* pattern_tree.h - a regular expression as a tree (internal). */
+#ifndef ENGINE_TEXT_GRAMMAR_PATTERN_TREE_H
+#define ENGINE_TEXT_GRAMMAR_PATTERN_TREE_H
+
+#include <stddef.h>
+
+#include "engine/base/error.h"
+#include "engine/text/grammar/code_points.h"
+
+enum {
+	PATTERN_MAX_BYTES = 1 << 14,
+	PATTERN_MAX_NODES = 2 * PATTERN_MAX_BYTES,
+	PATTERN_MAX_SETS = 256,
+	PATTERN_MAX_LOOKS = 16,
+	PATTERN_NO_BOUND = -1
+};
+
+typedef enum pattern_kind {
+	PATTERN_EMPTY,
+	PATTERN_CHARACTER, /* one of set a */
+	PATTERN_SEQUENCE,  /* a, then b */
+	PATTERN_EITHER,    /* a or b */
+	PATTERN_REPEAT,    /* a, min to max times */
+	PATTERN_BEGIN,
+	PATTERN_END
+} pattern_kind;
+
+typedef struct pattern_node {
+	pattern_kind kind;
+	int32_t a, b, min, max;
+} pattern_node;
+
+/* A condition on the text after the ^ with which the pattern begins. */
+typedef struct pattern_look {
+	int32_t root;
+	bool negative;
+} pattern_look;
+
+typedef struct pattern_tree {
+	pattern_node *nodes;
+	code_points *sets;
+	int32_t n_nodes, n_sets, root;
+	pattern_look looks[PATTERN_MAX_LOOKS];
+	int n_looks;
+} pattern_tree;
+
+/* Zero at first; pattern_tree_fini also on failure. Errors as pattern_automaton. */
+status pattern_tree_parse(pattern_tree *t, const char *pattern, size_t bytes, error *err);
+void pattern_tree_fini(pattern_tree *t);
+
+#endif
