@@ -6,18 +6,37 @@ import signal
 from engine_client import TEXT, job_params, own_daemon  # noqa: F401
 
 
-def kill(daemon):
-    os.kill(daemon.process.pid, signal.SIGKILL)
+def crash(daemon, number=signal.SIGABRT):
+    os.kill(daemon.process.pid, number)
     daemon.process.wait()
 
 
-def test_a_job_is_paused_after_three_deaths_without_progress_and_resumed_by_a_client(own_daemon):
+def long_job(engine, **more):
+    job = engine.call("job.create", job_params(engine.add_file(TEXT), steps=100000, checkpoint_every=100000, **more))["id"]
+    engine.wait(lambda: engine.call("job.get", {"id": job})["additive"]["step"] >= 500)
+    return job
+
+
+def test_a_job_goes_on_after_kills_from_outside_that_leave_it_no_time(own_daemon):
     daemon = own_daemon()
     with daemon.connect() as engine:
-        job = engine.call("job.create", job_params(engine.add_file(TEXT), steps=100000, checkpoint_every=100000))["id"]
+        job = long_job(engine)
+    for _ in range(6):
+        crash(daemon, signal.SIGKILL)
+        daemon.start()
+        with daemon.connect() as engine:
+            engine.call("engine.status")
+    with daemon.connect() as engine:
         engine.wait(lambda: engine.call("job.get", {"id": job})["additive"]["step"] >= 500)
+        engine.call("job.cancel", {"id": job})
+
+
+def test_a_job_is_paused_after_three_crashes_without_progress_and_resumed_by_a_client(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        job = long_job(engine)
     for _ in range(3):  # each process but the first dies at once, so none gets as far as the first
-        kill(daemon)
+        crash(daemon)
         daemon.start()
         with daemon.connect() as engine:
             engine.call("engine.status")  # answered after the jobs have begun

@@ -270,7 +270,7 @@ queued_job *job_queue_next(job_queue *q)
 		next = j->next;
 		if (j->retry_ns > clock_ns())
 			continue;
-		if (death_log_count(q->engine->deaths, j->id) < DEATH_LOG_LIMIT)
+		if (!death_log_poison(q->engine->deaths, j->id))
 			break;
 		fail_poison(q, j);
 	}
