@@ -18,7 +18,7 @@
 typedef struct entry {
 	uint64_t work; /* digest of the name; 0: the entry is free */
 	int32_t running, deaths;
-	int32_t weight;              /* of the deaths: FULL each, or 1 if the process was killed from outside */
+	int32_t weight;              /* sum over the deaths: FULL, or 1 for a kill from outside */
 	int64_t place, place_before; /* in this process and the furthest at previous deaths */
 	int64_t died;                /* Unix time of the last death */
 	uint64_t began_ns;
@@ -27,7 +27,7 @@ typedef struct entry {
 typedef struct page {
 	char magic[8];
 	uint64_t alive_ns;           /* the process was alive at this time */
-	int64_t oom_kills;           /* of the machine when the process began; -1: unknown */
+	int64_t oom_kills;           /* the count of the machine when the process began; -1: unknown */
 	volatile sig_atomic_t fatal; /* the process received a signal of a crash */
 	entry entries[DEATH_LOG_ENTRIES];
 } page;
