@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -38,6 +39,7 @@ typedef struct service {
 	child engine, front;
 	int signals; /* signalfd of SIGINT, SIGTERM and SIGCHLD */
 	int front_stop_ms;
+	const char *data; /* folder; NULL: its identity is an option of the engine already */
 	char url[256];
 	bool engine_ready; /* once */
 	bool ready, stopping, broken;
@@ -89,12 +91,23 @@ static bool arrange(service *s, const options *o, const char *socket)
 
 /* --- the middle ---------------------------------------------------------------------------- */
 
-/* After the first start the data exist. A restarted engine must not replace a vanished folder by an empty one. */
+/* The engine has opened its data folder. A restarted engine opens this folder only: a vanished one must not be replaced
+ * by an empty one or by another. */
 static bool require_data(service *s)
 {
-	const option_row row = {.name = "data-must-exist", .type = OPTION_FLAG};
+	char path[PATH_MAX], identity[128] = "";
+	FILE *f = NULL;
 
-	return child_argument(&s->engine, options_write(&(option_given){&row, NULL}));
+	if (!s->data)
+		return true;
+	if ((size_t)snprintf(path, sizeof(path), "%s/identity", s->data) < sizeof(path))
+		f = fopen(path, "re");
+	if (!f || !fgets(identity, sizeof(identity), f))
+		cli_fail("cannot read %s: %s", path, strerror(errno));
+	if (f)
+		fclose(f);
+	identity[strcspn(identity, "\n")] = '\0';
+	return identity[0] && add(&s->engine, "data-identity", identity);
 }
 
 /* "ready ADDRESS": now there is an engine to connect to. */
@@ -236,7 +249,8 @@ static int serve_run(cli *c)
 {
 	const char *data = options_text(&c->options, "data");
 	char address[sizeof("unix:") + sizeof(((struct sockaddr_un *)0)->sun_path)];
-	service s = {.signals = -1};
+	const bool identified = options_text(&c->options, "data-identity") != NULL;
+	service s = {.signals = -1, .data = identified ? NULL : data};
 	int status;
 
 	if (!data)
@@ -244,7 +258,7 @@ static int serve_run(cli *c)
 	int n = snprintf(address, sizeof(address), "unix:%s/engine.sock", data);
 	if (n >= (int)sizeof(address) - 1)
 		return cli_fail("the path %s is too long to hold a socket", data);
-	if (!options_flag(&c->options, "data-must-exist") && !cli_make_folder(data))
+	if (!identified && !options_flag(&c->options, "data-must-exist") && !cli_make_folder(data))
 		return cli_fail("cannot make the folder %s: %s", data, strerror(errno));
 	if (!arrange(&s, &c->options, address))
 		status = cli_fail("out of memory");

@@ -134,8 +134,9 @@ static status open_parts(engine *e, error *err)
 	on.history = o->before->device;
 	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
-	const bool must_exist = o->data_must_exist || o->before->address[0]; /* a successor's data exist */
-	TRY((must_exist ? store_open_existing : store_open)(&e->store, o->data, err));
+	const bool must_exist = o->data_must_exist || o->data_identity || o->before->address[0]; /* a successor's data exist */
+	TRY(must_exist ? store_open_existing(&e->store, o->data, o->data_identity, err)
+	               : store_open(&e->store, o->data, err));
 	TRY(open_death_log(e, err));
 	on.deaths = e->net.deaths = e->deaths;
 	store_set_budget(e->store, o->data_budget);

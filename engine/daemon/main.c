@@ -54,6 +54,7 @@ static engine_options engine_options_of(const options *o)
 	                        .backend = name ? name : "auto",
 	                        .device = (int)options_integer(o, "device", 0),
 	                        .threads = (int)options_integer(o, "threads", 0),
+	                        .data_identity = options_text(o, "data-identity"),
 	                        .data_must_exist = options_flag(o, "data-must-exist"),
 	                        .data_budget = options_integer(o, "data-budget", 0) << 20,
 	                        .retain_days = (int)options_integer(o, "retain-days", ENGINE_RETAIN_DAYS),

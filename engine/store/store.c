@@ -169,6 +169,7 @@ static status open_all(store *s, bool rebuild, error *err)
 	if (rebuild)
 		TRY(salvage_rebuild(s, err));
 	TRY(store_arrange(s, err));
+	TRY(identity_ensure(s, err));
 	reserve_take(s);
 	return checkpoint(s, err);
 }
@@ -195,19 +196,6 @@ static status open_folder(store **out, const char *folder, bool rebuild, error *
 status store_open(store **out, const char *folder, error *err)
 {
 	return open_folder(out, folder, false, err);
-}
-
-status store_open_existing(store **out, const char *folder, error *err)
-{
-	char path[PATH_MAX];
-	struct stat st;
-	*out = NULL;
-	if ((size_t)snprintf(path, sizeof path, "%s/ledger.sqlite", folder) >= sizeof path || stat(path, &st) != 0 ||
-	    st.st_size == 0)
-		return error_set(err, STATUS_STORAGE, NULL,
-		                 "%.200s holds no data, but it must (data-must-exist): the folder has vanished or is not mounted",
-		                 folder);
-	return store_open(out, folder, err);
 }
 
 status store_rebuild(store **out, const char *folder, error *err)
@@ -282,7 +270,8 @@ void store_tick(store *s)
 const char *store_problem(store *s)
 {
 	char path[PATH_MAX];
-	const char *before = s->problem[0] ? s->problem : NULL, *now = NULL;
+	const bool before = s->problem[0];
+	const char *now = NULL;
 	for (size_t i = 0; i < sizeof folders / sizeof *folders && !now; i++) {
 		snprintf(path, sizeof path, "%s/%s", s->folder, folders[i]);
 		if (access(path, W_OK) != 0)
@@ -292,12 +281,15 @@ const char *store_problem(store *s)
 		now = ledger_problem(s);
 	if (!now && s->stuck[0])
 		now = s->stuck;
-	if (now && !before)
-		log_line(LOG_ERROR, "%s", now);
-	else if (!now && before)
+	if (!now && before)
 		log_line(LOG_INFO, "the data folder can be written again");
-	snprintf(s->problem, sizeof s->problem, "%s", now ? now : "");
-	return now;
+	s->problem[0] = 0;
+	if (!now)
+		return NULL;
+	snprintf(s->problem, sizeof s->problem, "%s (data folder %.300s)", now, s->folder);
+	if (!before)
+		log_line(LOG_ERROR, "%s", s->problem);
+	return s->problem;
 }
 
 void store_death_log_path(const store *s, char *out)

@@ -49,8 +49,9 @@ typedef enum store_table {
 
 /* Open or create; STATUS_CONFLICT when another process holds the data folder (flock). */
 status store_open(store **out, const char *folder, error *err);
-/* Open a data folder that exists; STATUS_STORAGE, and nothing is created, if it has no ledger. */
-status store_open_existing(store **out, const char *folder, error *err);
+/* Open a data folder that exists. STATUS_STORAGE, and nothing is created, if it has no ledger or if the text in
+ * DATA/identity differs from `identity` (NULL: any). */
+status store_open_existing(store **out, const char *folder, const char *identity, error *err);
 /* Open or create; a ledger that is missing, empty or older is completed from the blobs. */
 status store_rebuild(store **out, const char *folder, error *err);
 void store_close(store *s);

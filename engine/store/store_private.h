@@ -48,7 +48,7 @@ struct store {
 	int64_t ledger_bytes;                 /* the file's length after the last checkpoint */
 	char stuck[160];                      /* why the last store_tick() failed; "": it did not */
 	bool dirty;                           /* commits since the log was last checkpointed */
-	char problem[160];                    /* "" while all is well */
+	char problem[512];                    /* "" while all is well */
 	sqlite3_stmt *commit[COMMIT_STATEMENTS];
 	int depth;   /* of commits under way */
 	bool broken; /* an inner one could not be rolled back */
@@ -60,6 +60,9 @@ struct store {
 
 /* STATUS_STORAGE when the ledger was moved or replaced: nothing must be acknowledged then. */
 status store_writable(const store *s, error *err);
+
+/* Give the data folder an identity if it has none (store_identity.c). */
+status identity_ensure(const store *s, error *err);
 
 /* --- commits (store_commit.c) ------------------------------------------------------------- */
 

@@ -4,6 +4,8 @@ import http.client
 import json
 import os
 import random
+import shutil
+import signal
 import socket
 import threading
 import time
@@ -11,7 +13,7 @@ import urllib.parse
 
 import pytest
 
-from conftest import SMALL, TEXT
+from conftest import SMALL, TEXT, Service
 
 
 def address(service):
@@ -40,6 +42,43 @@ def test_a_killed_engine_resumes_its_job_to_the_same_weights(own_service):
     done = service.wait_job(job)
     assert done["status"] == "succeeded" and done["additive"]["step"] == 120
     assert weights(service, done["fine_tuned_model"]) == weights(service, calm["fine_tuned_model"])
+
+
+def wait_until(true, seconds=30):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def is_ready(service):
+    try:
+        return service.request("GET", "/readyz")[0] == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("instead", ["nothing", "another"])
+def test_a_data_folder_that_vanishes_is_named_and_not_replaced(tmp_path, instead):
+    other = tmp_path / "other"
+    service = Service(other)
+    assert service.stop() == 0
+    service = Service(tmp_path / "data")
+    try:
+        assert is_ready(service)
+        service.data.rename(tmp_path / "moved")
+        wait_until(lambda: not is_ready(service))
+        status, answer, _ = service.request("GET", "/readyz")
+        assert status == 503 and str(service.data) in answer["error"]["message"]
+        if instead == "another":
+            shutil.copytree(other, service.data)
+        os.kill(service.engine_pid(), signal.SIGKILL)
+        message = {"nothing": "holds no data, but it must", "another": "is another data folder"}[instead]
+        wait_until(lambda: f"{service.data} {message}" in service.log.read_text())
+        assert not is_ready(service)
+        assert service.data.exists() == (instead == "another")
+    finally:
+        service.stop()
 
 
 def test_a_killed_engine_ends_a_stream_with_a_clear_error(own_service):

@@ -35,6 +35,7 @@ typedef struct engine_options {
 	int device;           /* which of several */
 	int threads;          /* 0: all cores */
 	bool data_must_exist; /* never make a new data folder */
+	const char *data_identity; /* only the data folder of this identity; NULL: any */
 	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
 	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
 	int64_t retain_bytes; /* of all of those together; 0: without limit */

@@ -375,13 +375,13 @@ static void a_folder_that_goes_away_is_a_problem_with_a_name(void **state)
 	log_init("test", LOG_ERROR + 1);
 	assert_null(store_problem(f->store));
 	assert_int_equal(rename(at(f, "models"), at(f, "elsewhere")), 0);
-	assert_string_equal(store_problem(f->store), "a folder of the data folder is missing");
+	assert_non_null(strstr(store_problem(f->store), "a folder of the data folder is missing"));
 	assert_int_equal(rename(at(f, "elsewhere"), at(f, "models")), 0);
 	assert_null(store_problem(f->store));
 	assert_int_equal(rename(at(f, "ledger.sqlite"), at(f, "elsewhere")), 0);
-	assert_string_equal(store_problem(f->store), "the ledger is missing");
+	assert_non_null(strstr(store_problem(f->store), "the ledger is missing"));
 	write_text(at(f, "ledger.sqlite"), "x");
-	assert_string_equal(store_problem(f->store), "the ledger was replaced by another file");
+	assert_non_null(strstr(store_problem(f->store), "the ledger was replaced by another file"));
 	assert_int_equal(rename(at(f, "elsewhere"), at(f, "ledger.sqlite")), 0);
 	assert_null(store_problem(f->store));
 }
