@@ -3,6 +3,7 @@
 A scenario prepares, acts once with the fault armed, and judges: the answer is the one of an undisturbed run or an error
 with a known code; what was not acknowledged is not applied; the same request, made again, succeeds."""
 
+import fcntl
 import hashlib
 import pathlib
 import queue
@@ -272,6 +273,34 @@ class RemoveFile(Upload):
             raise Wrong("the file holds something else")
 
 
+class Tick(Scenario):
+    """The removal of blobs that wait for the end of a backup, which happens twice a second without a request."""
+    name = "tick"
+    classes = STORED + ["read"]
+
+    def prepare(self, t):
+        data = t.daemon.folder
+        with open(data / "backup.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # as a backup does
+            file = t.engine.add_file(TEXT)
+            t.engine.call("file.delete", {"id": file})
+            blob = data / "blobs" / file
+            if not blob.exists():
+                raise Wrong("a blob is unlinked during a backup")
+        return {"blob": blob}
+
+    def act(self, t, state):
+        time.sleep(0.6)
+
+    def judge(self, t, state, outcome):
+        t.engine.call("engine.status")
+        end = time.monotonic() + ANSWER_SECONDS
+        while state["blob"].exists():
+            if time.monotonic() > end:
+                raise Wrong("the blob of a deleted file stays")
+            time.sleep(0.02)
+
+
 class ImportModel(Scenario):
     name = "import a model"
     classes = STORED
@@ -398,8 +427,8 @@ class Train(Scenario):
                 t.engine.call("model.delete", {"id": model})
 
 
-def scenarios():
-    return [
+def scenarios(slow=False):
+    return ([Tick()] if slow else []) + [
         Load(), Complete("complete", temperature=0), Complete("complete several", n=2, logprobs=2, alpha={"top": 2},
                                                               stop=["zz"], prompt=["99 bot", "98 bot"]),
         Create(), Append(), Generate(), Fork(), Export(), Import(), Remove(), Alpha(),

@@ -36,10 +36,10 @@ def revive(trial, findings):
     raise AssertionError("the engine does not come back: " + "\n".join(trial.log_tail()))
 
 
-def sweep(trial, seconds, findings):
+def sweep(trial, seconds, findings, slow):
     """Every (request, class, call) in scattered order until the time is up. (done, all)"""
     only = os.environ.get("SWEEP_ONLY")
-    chosen = [s for s in scenarios() if not only or s.name in only.split(",")]
+    chosen = [s for s in scenarios(slow) if not only or s.name in only.split(",")]
     references, groups = {}, []
     for s in chosen:
         references[s], calls = reference(trial, s, s.classes)
@@ -69,12 +69,12 @@ def sweep(trial, seconds, findings):
     return done, len(work)
 
 
-def run(tmp_path, seconds):
+def run(tmp_path, seconds, slow=False):
     findings = Findings()
     trial = Trial(tmp_path)
     trial.faults_off = lambda: None
     try:
-        done, total = sweep(trial, seconds, findings)
+        done, total = sweep(trial, seconds, findings, slow)
     finally:
         status = trial.close()
     report = findings.report()
@@ -91,4 +91,4 @@ def test_a_failing_call_is_an_error_or_nothing_at_all(tmp_path):
 
 @pytest.mark.slow
 def test_every_failing_call_is_an_error_or_nothing_at_all(tmp_path):
-    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "240")))
+    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "240")), slow=True)
