@@ -1,6 +1,7 @@
 """additived: sessions, and what explains them and texts, over its socket."""
 
 import math
+import time
 
 import pytest
 
@@ -150,6 +151,12 @@ def test_a_session_expires_when_it_is_not_used(engine, session):
     engine.wait(lambda: all(x["id"] != s["id"] for x in engine.call("session.list")["data"]), 10)
 
 
+def test_a_session_without_a_lifetime_expires_after_a_quarter_of_an_hour_unless_it_is_durable(session):
+    left = session(prompt="9")["expires_at"] - time.time()
+    assert 880 < left <= 901
+    assert session(prompt="9", durable=True)["expires_at"] is None
+
+
 def test_one_session_more_than_there_are_slots_is_refused_unless_one_can_be_stored(engine, session):
     kept = session(prompt="99 bot", durable=True)
     ask = {"max_tokens": 8, "seed": 2}
@@ -158,6 +165,7 @@ def test_one_session_more_than_there_are_slots_is_refused_unless_one_can_be_stor
     session()  # takes the slot of the durable one, which is on disk
     e = refused(engine, "session.fork", {"id": engine.call("session.list")["data"][0]["id"]})
     assert (e.status, e.code) == (429, "overloaded")
+    assert all(name in e.message for name in ("ttl_seconds", "durable", "--max-sessions"))
     engine.call("session.delete", {"id": engine.call("session.list")["data"][0]["id"]})
     text = engine.generate({"id": kept["id"], **ask}, "session.generate")[0]
     assert text == engine.generate({"model": kept["model"], "prompt": "99 bot", **ask})[0]
