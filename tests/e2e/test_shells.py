@@ -139,6 +139,10 @@ def test_every_program_and_command_has_a_page_that_is_correct_roff(tmp_path):
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path):
-    out = additive("manual", tmp_path / "missing")
+    (tmp_path / "file").write_text("")
+    out = additive("manual", tmp_path / "file")
     assert out.returncode == 1 and "cannot write" in out.stderr
+    out = additive("manual", tmp_path / "no" / "folder")
+    assert out.returncode == 1 and "cannot create the folder" in out.stderr
+    assert additive("manual", tmp_path / "folder").returncode == 0 and (tmp_path / "folder" / "additive.1").exists()
     assert additive("completion", "tcsh").returncode == 2
