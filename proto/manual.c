@@ -220,8 +220,10 @@ void manual_help(FILE *file, const manual_page *page)
 		n = strcspn(line, "\n");
 		fprintf(file, "%s %.*s\n", line == page->usage ? "usage:" : "      ", (int)n, line);
 	}
-	if (page->text)
-		fprintf(file, "\n%s\n", page->text);
+	if (page->text) {
+		fputc('\n', file);
+		options_wrap(file, page->text, 0);
+	}
 	fputc('\n', file);
 	options_help(file, page->rows);
 }

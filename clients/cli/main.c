@@ -40,8 +40,10 @@ static void print_command_help(FILE *file, const command *k)
 {
 	fprintf(file, "additive %s: %s\n\nusage: additive %s %s%s[OPTIONS]\n", k->name, k->summary, k->name,
 	        k->arguments, *k->arguments ? " " : "");
-	if (k->details)
-		fprintf(file, "\n%s\n", k->details);
+	if (k->details) {
+		fputc('\n', file);
+		options_wrap(file, k->details, 0);
+	}
 	fputc('\n', file);
 	if (k->options)
 		options_help(file, k->options);

@@ -40,6 +40,12 @@ def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults()
     assert "--schedule NAME how the rate falls to 0 after the warm-up: linear, cosine, constant, cosine_with_restarts, tail or range_test (linear)" in training
 
 
+def test_the_help_fits_80_columns():
+    for program in (["additive", "train"], ["additive", "generate"], ["additive", "serve"], ["additived"], ["additive-httpd"]):
+        lines = help_of(*program).split("\n\n", 2)[-1].splitlines()
+        assert len(lines) > 10 and [line for line in lines if len(line) > 80] == []
+
+
 # --- additive serve ---------------------------------------------------------------------------
 
 
