@@ -332,6 +332,13 @@ $(VENV)/ready: tests/requirements.txt
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+# Libraries of other people that ask the service, for a slow test.
+CLIENTS_VENV := build/clients-venv
+$(CLIENTS_VENV)/ready: tests/clients/requirements.txt
+	$(PYTHON) -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
 # A library that lets calls of a program fail (tests/faults). It replaces malloc, so the compiler must not know it.
 FAULTS := $(OUT)/faults/faults.so
 $(FAULTS): tests/faults/faults.c tests/faults/faults.h
@@ -355,7 +362,7 @@ WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_devi
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
 # Of unit programs those that tests/e2e/test_gpu_harness.py runs.
-pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
+pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready $(CLIENTS_VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/faults

@@ -146,6 +146,9 @@ class Tables:
         return self.bounds(name, node, "minProperties", "maxProperties") + self.items(name, node, "additionalProperties")
 
     def array(self, name, node):
+        if node.get("maxItems") == 0:
+            del node["maxItems"]
+            return [".min = -1"]  # two zeros are a table's word for no bounds
         return self.bounds(name, node, "minItems", "maxItems") + self.items(name, node, "items")
 
 

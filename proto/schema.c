@@ -24,7 +24,7 @@ typedef struct place {
 
 enum { EXPECTED_BYTES = 160, GIVEN_BYTES = 64, SHOWN_STRING = 40, SHOWN_PLACE = 80 };
 
-static bool check(const field *f, const json_t *json, const place *at, schema_error *err);
+static bool check(const field *f, json_t *json, const place *at, schema_error *err);
 
 /* --- texts ------------------------------------------------------------------------ */
 
@@ -72,7 +72,7 @@ static void write_bounds(const field *f, const char *unit, char *out, size_t siz
 		append(out, size, " above %.10g and at most %.10g", f->min, f->max);
 	else if (!*unit)
 		append(out, size, " from %.10g to %.10g", f->min, f->max);
-	else if (f->min == 0)
+	else if (f->min <= 0)
 		append(out, size, " of at most %.10g%s", f->max, unit);
 	else if (f->min == f->max)
 		append(out, size, " of %.10g%s", f->min, unit);
@@ -290,12 +290,12 @@ static const field *find(const schema *s, const char *name)
 	return NULL;
 }
 
-static bool check_members(const schema *s, const json_t *object, const place *at, schema_error *err)
+static bool check_members(const schema *s, json_t *object, const place *at, schema_error *err)
 {
 	const char *key;
 	json_t *value;
 
-	json_object_foreach((json_t *)(uintptr_t)object, key, value)
+	json_object_foreach(object, key, value)
 	{
 		place here = {at, key, 0};
 
@@ -304,19 +304,17 @@ static bool check_members(const schema *s, const json_t *object, const place *at
 	}
 	for (const field *f = s->fields; f->name; f++) {
 		place here = {at, f->name, 0};
-		const json_t *member = json_object_get(object, f->name);
+		json_t *member = json_object_get(object, f->name);
 
-		if (member && !json_is_null(member)) {
-			if (!check(f, member, &here, err))
-				return false;
-		} else if (f->required) {
+		if (member && !check(f, member, &here, err))
+			return false;
+		if (!member && f->required)
 			return wrong(&here, "missing_parameter", err, "is required");
-		}
 	}
 	return true;
 }
 
-static bool check_elements(const field *f, const json_t *array, const place *at, schema_error *err)
+static bool check_elements(const field *f, json_t *array, const place *at, schema_error *err)
 {
 	const field object = {.name = "", .type = FIELD_OBJECT, .nested = f->nested};
 	const field *item = f->items ? f->items : f->nested ? &object : NULL;
@@ -331,12 +329,12 @@ static bool check_elements(const field *f, const json_t *array, const place *at,
 	return true;
 }
 
-static bool check_values(const field *f, const json_t *object, const place *at, schema_error *err)
+static bool check_values(const field *f, json_t *object, const place *at, schema_error *err)
 {
 	const char *key;
 	json_t *value;
 
-	json_object_foreach((json_t *)(uintptr_t)object, key, value)
+	json_object_foreach(object, key, value)
 	{
 		place here = {at, key, 0};
 
@@ -346,7 +344,7 @@ static bool check_values(const field *f, const json_t *object, const place *at, 
 	return true;
 }
 
-static bool check_union(const field *f, const json_t *json, const place *at, schema_error *err)
+static bool check_union(const field *f, json_t *json, const place *at, schema_error *err)
 {
 	const field *one = choose(f, json);
 
@@ -366,13 +364,26 @@ static bool is_open(const field *f)
 	return (f->type == FIELD_OBJECT || f->type == FIELD_ARRAY) && !f->nested && !f->items;
 }
 
+static void drop_nulls(json_t *object)
+{
+	const char *key;
+	json_t *value;
+	void *next;
+
+	json_object_foreach_safe(object, next, key, value)
+	{
+		if (json_is_null(value))
+			json_object_del(object, key);
+	}
+}
+
 /* A parser may give an integer of more than 63 bits as a real. */
 static bool beyond_integers(const field *f, const json_t *json)
 {
 	return f->type == FIELD_INTEGER && json_is_real(json) && fabs(json_real_value(json)) >= 0x1p63;
 }
 
-static bool check(const field *f, const json_t *json, const place *at, schema_error *err)
+static bool check(const field *f, json_t *json, const place *at, schema_error *err)
 {
 	if (f->type == FIELD_ANY || f->type == FIELD_IGNORED)
 		return true;
@@ -380,6 +391,8 @@ static bool check(const field *f, const json_t *json, const place *at, schema_er
 		return check_union(f, json, at, err);
 	if (!type_fits(f, json))
 		return mismatch(f, json, at, beyond_integers(f, json) ? "out_of_range" : "invalid_type", err);
+	if (f->type == FIELD_OBJECT && !is_open(f))
+		drop_nulls(json);
 	if (!f->nul && (json_is_string(json) || is_open(f)) && holds_nul(json))
 		return wrong(at, "invalid_value", err, "must not contain U+0000");
 	if (f->choices && !is_choice(f, json))
@@ -399,7 +412,7 @@ void schema_expected(const field *f, char *out, size_t size)
 	write_expected(f, out, size);
 }
 
-bool schema_check(const schema *s, const json_t *json, schema_error *err)
+bool schema_check(const schema *s, json_t *json, schema_error *err)
 {
 	const field whole = {.name = "", .type = FIELD_OBJECT, .nested = s};
 

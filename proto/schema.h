@@ -32,7 +32,7 @@ struct field {
 	const char *name; /* of an element or alternative: any text */
 	field_type type;
 	bool required;
-	double min, max;            /* both 0: unbounded (strings: up to SCHEMA_MAX_STRING) */
+	double min, max;            /* both 0: unbounded (strings: up to SCHEMA_MAX_STRING); -1 and 0: an empty array */
 	const char *const *choices; /* FIELD_STRING, FIELD_BOOLEAN: allowed values ("false"), NULL-terminated */
 	const schema *nested;
 	bool exclusive;     /* FIELD_NUMBER: min itself is not allowed */
@@ -66,8 +66,9 @@ typedef struct schema_error {
 	char message[256]; /* names the field, what is allowed and what was given */
 } schema_error;
 
-/* True when `json` fits; *err is defined either way. A JSON null counts as absent. */
-bool schema_check(const schema *s, const json_t *json, schema_error *err);
+/* True if `json` fits; *err is defined either way. A member that is null counts as absent, also one that no table has:
+ * it is removed from every object that a table describes, so handlers find no null there. */
+bool schema_check(const schema *s, json_t *json, schema_error *err);
 /* What a field may be, into out: "an integer from 1 to 10000", "\"asc\" or \"desc\"". */
 void schema_expected(const field *f, char *out, size_t size);
 

@@ -261,6 +261,9 @@ void explain_view_likelihood(const explain_view *v, buffer *out)
 		buffer_format(out, "Its logit is %.4g, its probability %.3g %%.",
 		              json_number_value(json_object_get(target, "logit")),
 		              100 * fmin(1, exp(json_number_value(json_object_get(target, "log_probability")))));
+	const char *kind = json_string_value(json_object_get(target, "kind"));
+	if (json_is_true(json_object_get(target, "automatic")) && kind && strcmp(kind, "difference") == 0)
+		buffer_string(out, " It is nearly certain, so it is compared with its strongest rival.");
 }
 
 double explain_view_number(const explain_view *v, const char *name)

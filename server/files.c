@@ -18,7 +18,7 @@ static const char *files_name(const char *given)
 	return name[0] && strlen(name) <= 255 && uri_utf8_valid(name) ? name : "upload";
 }
 
-static const char files_checksum[] = "checksum";
+static const char files_checksum[] = "checksum", files_format[] = "format";
 static const char files_anchor[] = "expires_after[anchor]", files_seconds[] = "expires_after[seconds]";
 
 static bool files_create_check(request *r)
@@ -52,8 +52,9 @@ static json_t *files_create_params(request *r, const char *file_name)
 {
 	if (upload_value(r, "purpose") && !files_create_check(r))
 		return NULL;
-	json_t *params = json_pack("{s:s, s:s, s:s*}", "filename", files_name(file_name), "purpose", files_purpose,
-	                           files_checksum, upload_value(r, files_checksum));
+	json_t *params = json_pack("{s:s, s:s, s:s*, s:s*}", "filename", files_name(file_name), "purpose",
+	                           files_purpose, files_checksum, upload_value(r, files_checksum), files_format,
+	                           upload_value(r, files_format));
 	if (!params)
 		reply_out_of_memory(r);
 	if (params && files_add_expiry(r, params))
@@ -67,6 +68,7 @@ void files_create(request *r)
 	static const upload_form form = {.fields = {{.name = "file", .streamed = true, .required = true},
 	                                            {.name = "purpose", .required = true},
 	                                            {.name = files_checksum, .early = true},
+	                                            {.name = files_format, .early = true},
 	                                            {.name = files_anchor, .early = true},
 	                                            {.name = files_seconds, .early = true},
 	                                            {.name = NULL}},

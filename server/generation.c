@@ -31,13 +31,13 @@ static const generation_form chat_form = {"chat.completion", "chat.completion.ch
 
 typedef struct choice {
 	buffer text;
-	json_t *logprobs, *alpha; /* arrays concatenated; NULL: none came */
+	json_t *logprobs, *alpha, *prompt_logprobs; /* arrays concatenated; NULL: none came */
 } choice;
 
 typedef struct generation {
 	const generation_form *form;
 	json_int_t n; /* chat: answers, each of which begins with a chunk of its role */
-	bool stream, include_usage, timings;
+	bool stream, include_usage, timings, prompt_logprobs;
 	char id[40], fingerprint[24];
 	json_int_t created;
 	json_t *model; /* a string, or NULL while unknown */
@@ -57,6 +57,7 @@ static void generation_release(request *r)
 		buffer_fini(&g->choices[i].text);
 		json_decref(g->choices[i].logprobs);
 		json_decref(g->choices[i].alpha);
+		json_decref(g->choices[i].prompt_logprobs);
 	}
 	free(g->choices);
 	buffer_fini(&g->envelope);
@@ -327,10 +328,22 @@ static void generation_keep_event(request *r, const json_t *event)
 			c->alpha = json_array();
 		ok = json_array_append(c->alpha, (json_t *)alpha) == 0;
 	}
+	json_t *scored = json_object_get(event, "prompt_logprobs");
+	if (ok && json_is_array(scored)) {
+		if (!c->prompt_logprobs)
+			c->prompt_logprobs = json_pack("[n]"); /* the first token has none */
+		ok = json_array_extend(c->prompt_logprobs, scored) == 0;
+	}
 	if (!ok || c->text.failed || json_memory_failed())
 		reply_out_of_memory(r);
 	else if (g->ungranted >= GENERATION_GRANT)
 		generation_grant(r);
+}
+
+/* The list of a choice. A prompt of one token has no event, so its list is null alone. */
+static json_t *generation_prompt_logprobs(const choice *c)
+{
+	return c->prompt_logprobs ? json_incref(c->prompt_logprobs) : json_pack("[n]");
 }
 
 static json_t *generation_whole_choice(const generation *g, const json_t *ended)
@@ -347,6 +360,8 @@ static json_t *generation_whole_choice(const generation *g, const json_t *ended)
 	                         "finish_reason", generation_copy(ended, "finish_reason"), "logprobs", c->logprobs);
 	if (json && c->alpha)
 		json_object_set(json, "alpha", c->alpha);
+	if (json && g->prompt_logprobs && !g->form->chat)
+		json_object_set_new(json, "prompt_logprobs", generation_prompt_logprobs(c));
 	return json;
 }
 
@@ -366,6 +381,10 @@ static void generation_reply(request *r, const json_t *result)
 	for (i = 0; answer && i < n_extras; i++)
 		if (json_object_get(result, extras[i]))
 			json_object_set(answer, extras[i], json_object_get(result, extras[i]));
+	static const choice none = {0};
+	if (answer && g->prompt_logprobs && g->form->chat) /* as vLLM: all answers have one prompt */
+		json_object_set_new(answer, "prompt_logprobs",
+		                    generation_prompt_logprobs(g->n_choices ? g->choices : &none));
 	if (r->status == 0)
 		reply_json(r, 200, answer);
 	else
@@ -455,6 +474,7 @@ static void generation_begin(request *r, const generation_form *form)
 	g->stream = json_is_true(json_object_get(r->body, "stream"));
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
 	g->timings = json_is_true(json_object_get(r->body, "timings"));
+	g->prompt_logprobs = json_object_get(r->body, "prompt_logprobs");
 	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag behind it by a tick */
 	g->created = now.tv_sec;
 	g->model = json_incref(json_object_get(r->body, "model"));
@@ -467,6 +487,11 @@ static void generation_begin(request *r, const generation_form *form)
 	if (g->stream && idempotency_key(r)) {
 		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
 		             "Idempotency-Key is for whole answers; this request has \"stream\": true");
+		return;
+	}
+	if (g->stream && g->prompt_logprobs) {
+		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
+		             "'prompt_logprobs' is for whole answers; this request has \"stream\": true");
 		return;
 	}
 	json_t *best = json_object_get(r->body, "best_of");

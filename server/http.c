@@ -17,7 +17,15 @@
 #include <unistd.h>
 
 #include "server/address.h"
+#include "server/head_scan.h"
 #include "server/request.h"
+
+/* Level 1 is as strict as the RFCs let a server be: no NUL, no folded header, no line that ends with CR or LF alone. */
+#if HEAD_SCAN_IS_NEEDED
+#define HTTP_STRICTNESS MHD_OPTION_STRICT_FOR_CLIENT
+#else
+#define HTTP_STRICTNESS MHD_OPTION_CLIENT_DISCIPLINE_LVL
+#endif
 
 enum {
 	HTTP_BACKLOG = 512,
@@ -186,6 +194,7 @@ static void http_peer_end(http_peer *p)
 {
 	http *h = p->http;
 	http_peer_end_request(p);
+	head_scan_end(p->fd);
 	if (p->counted)
 		address_counts_remove(&h->counts, &p->address);
 	metrics_connection_ends(h->server->metrics);
@@ -235,6 +244,7 @@ static void http_peer_locate(http_peer *p, struct MHD_Connection *connection)
 	socklen_t bytes = sizeof local;
 	unsigned limit = p->http->server->limits.connections_per_address;
 	p->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	head_scan_begin(p->fd);
 	p->address = address_of(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
 	p->counted = limit > 0 && address_counts_add(&p->http->counts, &p->address);
 	p->excess = p->counted && address_counts_get(&p->http->counts, &p->address) > limit;
@@ -403,6 +413,16 @@ bool http_peer_loopback(const http_peer *p)
 	return p->loopback;
 }
 
+bool http_peer_head_is_odd(const http_peer *p)
+{
+	return head_scan_is_odd(p->fd);
+}
+
+bool http_peer_head_is_last(const http_peer *p)
+{
+	return head_scan_is_last(p->fd);
+}
+
 bool http_peer_excess(const http_peer *p)
 {
 	return p->excess &&
@@ -455,7 +475,7 @@ static bool http_start_library(http *h)
 	h->daemon = MHD_start_daemon(
 	    MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, http_on_accept, h, http_on_access, h,
 	    MHD_OPTION_LISTEN_SOCKET, h->listener, MHD_OPTION_CONNECTION_LIMIT, limits->connections,
-	    MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, 0,
+	    MHD_OPTION_CONNECTION_TIMEOUT, 0u, HTTP_STRICTNESS, 1,
 	    MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h,
 	    MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h,
 	    MHD_OPTION_END);
@@ -487,7 +507,8 @@ http *http_new(server *s, const char *listen_address)
 		return NULL;
 	h->server = s;
 	h->listener = -1;
-	if (!http_listen(h, listen_address) || !http_start_library(h)) {
+	if (!head_scan_reserve((int)s->limits.connections + HTTP_OTHER_DESCRIPTORS + 1) ||
+	    !http_listen(h, listen_address) || !http_start_library(h)) {
 		if (h->listener >= 0)
 			close(h->listener);
 		free(h);

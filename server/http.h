@@ -43,6 +43,9 @@ struct request *http_peer_request(const http_peer *p);
 void http_peer_client(const http_peer *p, char out[ADDRESS_TEXT_BYTES]);
 /* Did the connection come in on a loopback address? */
 bool http_peer_loopback(const http_peer *p);
+/* head_scan.h */
+bool http_peer_head_is_odd(const http_peer *p);
+bool http_peer_head_is_last(const http_peer *p);
 /* Is it one of those that its address has beyond its limit? */
 bool http_peer_excess(const http_peer *p);
 /* Close the socket unless something happens within ms; 0: never. */

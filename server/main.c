@@ -116,19 +116,19 @@ static void warn_if_open(const options *o, const http *h)
 		    http_address(h));
 }
 
-/* The names of --allow-host, into list->names, which has room for all options. False: one is no name. */
+/* Read --allow-host into list->sites, which has room for all options. False if one is malformed. */
 static bool read_sites(const options *o, site_list *list)
 {
 	for (int i = 0; i < o->n_given; i++) {
 		const char *name = o->given[i].value;
 		if (strcmp(o->given[i].row->name, "allow-host") != 0)
 			continue;
-		if (!site_name_valid(name)) {
-			fprintf(stderr, "additive-httpd: --allow-host %s: expected a name without scheme and port\n",
+		if (!site_parse(&list->sites[list->count++], name)) {
+			fprintf(stderr,
+			        "additive-httpd: --allow-host %s: expected NAME or NAME:PORT, without a scheme\n",
 			        name);
 			return false;
 		}
-		list->names[list->count++] = name;
 	}
 	return true;
 }
@@ -218,9 +218,9 @@ static int start(const options *o)
 	signal(SIGPIPE, SIG_IGN);
 	json_object_seed(0);                  /* before threads make objects */
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* large_body.h */
-	site_list sites = {.names = calloc((size_t)o->n_given + 1, sizeof *sites.names)};
-	int status = !sites.names ? 1 : read_sites(o, &sites) ? serve(o, &sites) : 2;
-	free(sites.names);
+	site_list sites = {.sites = calloc((size_t)o->n_given + 1, sizeof *sites.sites)};
+	int status = !sites.sites ? 1 : read_sites(o, &sites) ? serve(o, &sites) : 2;
+	free(sites.sites);
 	return status;
 }
 

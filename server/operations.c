@@ -114,13 +114,21 @@ void operations_metrics(request *r)
 
 /* --- the page ------------------------------------------------------------------------------ */
 
+/* A line for each path, whose rows follow one another; one method may have several rows, by the types of its body. */
 static void operations_write_endpoints(buffer *out, const void *context)
 {
 	(void)context;
-	const route *row;
-	for (int i = 0; (row = router_row(i)) != NULL; i++)
-		buffer_format(out, "<tr><td><code>%s</code></td><td><code>%s</code></td></tr>\n", row->method,
-		              row->path);
+	const route *before = NULL, *row;
+	for (int i = 0; (row = router_row(i)) != NULL; before = row, i++) {
+		bool same = before && strcmp(row->path, before->path) == 0;
+		if (before && !same)
+			buffer_format(out, "</code></td><td><code>%s</code></td></tr>\n", before->path);
+		if (!same)
+			buffer_format(out, "<tr><td><code>%s", row->method);
+		else if (strcmp(row->method, before->method) != 0)
+			buffer_format(out, ", %s", row->method);
+	}
+	buffer_format(out, "</code></td><td><code>%s</code></td></tr>\n", before->path);
 }
 
 void operations_page(request *r)

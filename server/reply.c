@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "proto/json_memory.h"
+#include "server/cors.h"
 #include "server/request.h"
 
 enum { REPLY_BLOCK_BYTES = 32 << 10, REPLY_SLOWEST_RATE = 16 << 10 };
@@ -35,10 +36,14 @@ void reply_header(request *r, const char *name, const char *value)
 static const char reply_memory_text[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\","
                                         "\"param\":null,\"code\":\"out_of_memory\"}}";
 
+/* type: NULL if there is no body. */
 static bool reply_add_headers(const request *r, const char *type, struct MHD_Response *response)
 {
+	cors_header cors[CORS_HEADERS];
 	bool ok = response && !r->headerless;
-	ok = ok && MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
+	ok = ok && (!type || MHD_add_response_header(response, "Content-Type", type) == MHD_YES);
+	for (int i = 0, n = cors_headers(r, cors); ok && i < n; i++)
+		ok = MHD_add_response_header(response, cors[i].name, cors[i].value) == MHD_YES;
 	ok = ok && MHD_add_response_header(response, "X-Request-Id", r->id) == MHD_YES;
 	ok = ok && MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
 	char milliseconds[24];
@@ -260,6 +265,7 @@ enum MHD_Result reply_queue(request *r)
 void reply_past_library(http_peer *peer, request *r, const problem *p)
 {
 	buffer message = {0}, body = {0};
+	cors_header cors[CORS_HEADERS];
 	char id[32];
 	if (r && !r->id[0])
 		reply_take_id(r);
@@ -267,8 +273,11 @@ void reply_past_library(http_peer *peer, request *r, const problem *p)
 	problem_write(p, &body);
 	buffer_format(&message,
 	              "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\n"
-	              "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+	              "Content-Length: %zu\r\nConnection: close\r\n",
 	              p->status, MHD_get_reason_phrase_for((unsigned)p->status), r ? r->id : id, body.used);
+	for (int i = 0, n = r ? cors_headers(r, cors) : 0; i < n; i++)
+		buffer_format(&message, "%s: %s\r\n", cors[i].name, cors[i].value);
+	buffer_string(&message, "\r\n");
 	buffer_append(&message, body.data, body.used);
 	if (!message.failed && !body.failed)
 		http_peer_send_last(peer, message.data, message.used);

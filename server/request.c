@@ -4,7 +4,7 @@
  * which cannot answer in the middle of a body, and what still comes in is dropped for a moment.
  *
  * Requests whose framing two parsers could read differently (several lengths, a length and chunks, odd
- * header names, a NUL) are never read at all. */
+ * header names, a NUL) are never read at all; the library or head_scan.c refuses most of them. */
 #include "server/request.h"
 
 #include <ctype.h>
@@ -16,6 +16,7 @@
 #include <sys/random.h>
 
 #include "proto/json_memory.h"
+#include "server/cors.h"
 #include "server/idempotency.h"
 #include "server/query.h"
 
@@ -37,19 +38,7 @@ const char *request_header_value(const request *r, const char *name)
 typedef struct framing {
 	int lengths, encodings, hosts;
 	bool odd_name, chunked;
-	const char *end; /* of the line before, in the library's buffer */
-	bool torn;       /* a header does not begin where the line before ends */
 } framing;
-
-/* In its buffer the library replaces the end of a line, LF or CR LF, by one or two NULs. Are there only such ends from
- * here to `next`? */
-static bool request_only_ends(const char *at, const char *next, ptrdiff_t most)
-{
-	bool only = next > at && next - at <= most;
-	for (; only && at < next; at++)
-		only = *at == '\0';
-	return only;
-}
 
 static enum MHD_Result request_count_header(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
 {
@@ -58,8 +47,6 @@ static enum MHD_Result request_count_header(void *context, enum MHD_ValueKind ki
 	for (const char *c = name; *c; c++)
 		f->odd_name |= !isgraph((unsigned char)*c);
 	f->odd_name |= *name == '\0';
-	f->torn |= !request_only_ends(f->end, name, 2);
-	f->end = value ? value + strlen(value) : name;
 	f->lengths += strcasecmp(name, "Content-Length") == 0;
 	f->hosts += strcasecmp(name, "Host") == 0;
 	if (strcasecmp(name, "Transfer-Encoding") == 0) {
@@ -69,40 +56,17 @@ static enum MHD_Result request_count_header(void *context, enum MHD_ValueKind ki
 	return MHD_YES;
 }
 
-/* Is there a NUL in method or target? The library hands them out as C strings. In its buffer each of them is followed
- * by a NUL of its own, in place of the space behind it, and by the next of method, target and version. */
-static bool request_is_cut(const request *r, const char *method, const char *version)
-{
-	const char *next = method + strlen(method) + 1;
-	while (next < r->target && *next == ' ')
-		next++;
-	return next != r->target || version != r->target_end;
-}
-
-/* Is there a NUL in a header, or at the beginning of the line that ended the head? The library hands out what stands
- * before the NUL, and takes such a line for the empty one. In its buffer the headers then do not follow one another, or
- * the head is longer than they are. The same holds for folded headers, of which it drops a part. A NUL before a bare LF
- * looks like a CR and counts as one. */
-static bool request_is_torn(const request *r, const framing *f, const char *method)
-{
-	enum { TWO_ENDS = 4 };
-	size_t bytes = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
-	return f->torn || !request_only_ends(f->end, method + bytes, TWO_ENDS);
-}
-
 /* False, refused, when the message could be read in two ways. */
-static bool request_check_framing(request *r, const char *method, const char *version)
+static bool request_check_framing(request *r, const char *version)
 {
-	framing f = {.end = version + strlen(version)};
+	framing f = {0};
 	MHD_get_connection_values(r->connection, MHD_HEADER_KIND, request_count_header, &f);
 	bool old = strcmp(version, "HTTP/1.1") != 0;
 	const char *why = NULL;
-	if (request_is_cut(r, method, version))
-		why = "the request line holds a NUL";
+	if (http_peer_head_is_odd(r->peer))
+		why = "the head holds a NUL, a folded header or a line that does not end with CR LF";
 	else if (f.odd_name)
 		why = "a header's name holds a space or a control character";
-	else if (request_is_torn(r, &f, method))
-		why = "a header holds a NUL or goes on in a second line";
 	else if (f.lengths > 1)
 		why = "more than one Content-Length";
 	else if (f.lengths && f.encodings)
@@ -176,32 +140,42 @@ static bool request_check_key(request *r)
 	return false;
 }
 
+/* With keys every origin may send requests, because a page has no key; a preflight asks whether it may read answers. */
+static bool request_allows_origin(const request *r, const char *host, bool preflight)
+{
+	const char *origin = request_header_value(r, "Origin"), *from = request_header_value(r, "Sec-Fetch-Site");
+	bool get = r->route && strcmp(r->route->method, "GET") == 0;
+	if (preflight)
+		return cors_allows(r);
+	if (r->server->auth)
+		return true;
+	return origin ? site_allows_origin(&r->server->sites, origin, host)
+	              : get || !from || strcmp(from, "cross-site") != 0;
+}
+
 /* Browsers let any page send requests to a local address. Without keys only the names in them tell such requests apart;
  * site.h says how. */
-static bool request_check_site(request *r)
+static bool request_check_site(request *r, bool preflight)
 {
 	const site_list *sites = &r->server->sites;
 	const char *host = request_header_value(r, MHD_HTTP_HEADER_HOST);
-	const char *origin = request_header_value(r, "Origin"), *from = request_header_value(r, "Sec-Fetch-Site");
-	bool get = r->route && strcmp(r->route->method, "GET") == 0;
-	if (r->server->auth)
-		return true;
-	if (!site_allows_host(sites, host, http_peer_loopback(r->peer))) {
+	if (!r->server->auth && !site_allows_host(sites, host, http_peer_loopback(r->peer))) {
 		reply_refuse(r, 403, "forbidden_host", NULL,
 		             "this server does not go by the name of the Host header; --allow-host NAME adds one");
 		return false;
 	}
-	if (origin ? site_allows_origin(sites, origin, host) : get || !from || strcmp(from, "cross-site") != 0)
+	if (request_allows_origin(r, host, preflight))
 		return true;
 	reply_refuse(r, 403, "cross_site", NULL,
-	             "requests from other sites' pages are refused; --allow-host NAME allows a site");
+	             "requests from other sites' pages are refused; --allow-host NAME or NAME:PORT allows a site");
 	return false;
 }
 
-static bool request_check_server(request *r)
+/* A preflight never carries a key. */
+static bool request_check_server(request *r, bool preflight)
 {
 	const server *s = r->server;
-	if (!request_check_connection(r) || !request_check_key(r) || !request_check_site(r))
+	if (!request_check_connection(r) || (!preflight && !request_check_key(r)) || !request_check_site(r, preflight))
 		return false;
 	if (s->draining && !(r->route && r->route->always)) {
 		r->must_close = true;
@@ -216,7 +190,7 @@ static void request_refuse_type(request *r, const char *wanted)
 	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type must be %s", wanted);
 }
 
-static void request_refuse_path(request *r, int status, const route_match *match)
+static void request_refuse_path(request *r, int status, const char *method, const route_match *match)
 {
 	if (status == 405)
 		reply_header(r, "Allow", match->allow);
@@ -229,7 +203,8 @@ static void request_refuse_path(request *r, int status, const route_match *match
 	else if (status == 404)
 		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path");
 	else if (status == 405)
-		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s", match->allow);
+		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s, not %.16s", match->allow,
+		             method);
 	else
 		request_refuse_type(r, match->types);
 }
@@ -237,7 +212,7 @@ static void request_refuse_path(request *r, int status, const route_match *match
 /* Look at the head: afterwards the request is refused, or its body may come. */
 static void request_begin(request *r, const char *method, const char *version)
 {
-	if (!request_check_framing(r, method, version))
+	if (!request_check_framing(r, version))
 		return;
 	route_match match = {0};
 	int status = 400;
@@ -245,14 +220,20 @@ static void request_begin(request *r, const char *method, const char *version)
 		status = router_find(&r->uri, method, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE), &match);
 	r->route = match.route;
 	memcpy(r->params, match.params, sizeof r->params);
-	if (!request_check_server(r)) /* before a 404: without a key not even the paths that exist are shown */
+	const bool preflight = cors_is_preflight(r, method);
+	if (!request_check_server(r,
+	                          preflight)) /* before a 404: without a key not even the paths that exist are shown */
 		return;
 	if (r->uri.out_of_memory) {
 		reply_out_of_memory(r);
 		return;
 	}
+	if (preflight) {
+		cors_reply_preflight(r);
+		return;
+	}
 	if (status != 200) {
-		request_refuse_path(r, status, &match);
+		request_refuse_path(r, status, method, &match);
 		return;
 	}
 	const char *coding = request_header_value(r, MHD_HTTP_HEADER_CONTENT_ENCODING);
@@ -402,6 +383,7 @@ enum MHD_Result request_access(request *r, const char *method, const char *versi
 	}
 	if (r->linger)
 		return MHD_NO;
+	r->must_close |= http_peer_head_is_last(r->peer);
 	if (r->phase == REQUEST_BODY && !r->status)
 		request_work(r);
 	if (r->status)
@@ -419,8 +401,6 @@ request *request_new(server *s, http_peer *peer, struct MHD_Connection *connecti
 	r->connection = connection;
 	r->peer = peer;
 	r->started_ns = uv_hrtime();
-	r->target = target;
-	r->target_end = target ? target + strlen(target) + 1 : NULL;
 	uri_parse(&r->uri, target ? target : ""); /* what is wrong with it is said once the head is complete */
 	metrics_request_begins(s->metrics);
 	return r;

@@ -57,7 +57,6 @@ typedef struct request {
 
 	/* request.c's and reply.c's own. */
 	http_peer *peer;
-	const char *target, *target_end; /* as it lies in the library's buffer; compared, and never read */
 	request_phase phase;
 	bool suspended, gone, paused, must_close;
 	bool queueing;       /* our answer is being given to the library (refusal.c) */

@@ -27,7 +27,7 @@ typedef struct server {
 	engine_link *engine;
 	metrics *metrics;
 	const auth *auth;  /* NULL: no keys, every request may */
-	site_list sites;   /* names allowed as Host and Origin, without keys */
+	site_list sites;   /* allowed as Host and Origin, without keys; their pages may read answers */
 	double generation_ms; /* how long generations have taken lately, from request to answer */
 	uint64_t buffered; /* bytes of JSON bodies in memory now */
 	bool draining;     /* shutting down: running requests may end, new ones are refused */

@@ -7,24 +7,33 @@
  * A Host that is an IP address, localhost or *.localhost cannot be rebound and is always accepted. Another name is
  * accepted if it is on the list (--allow-host); without a list also if the connection came in on an
  * address that is not loopback: there the server is meant to be reached under names that it does not know, as in a
- * container. An Origin is accepted if it is the Host itself (name and port), or its name is on the list. */
+ * container. An Origin is accepted if it is the Host itself (name and port), or on the list. The pages of origins on
+ * the list may also read the answers (cors.h). */
 #ifndef SERVER_SITE_H
 #define SERVER_SITE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Names from the command line, borrowed; "*" is every name. Zero: no list. */
+typedef struct site {
+	char name[256]; /* without brackets; "*": every name */
+	int port;       /* -1: any */
+} site;
+
+/* From the command line. Zero: no list. */
 typedef struct site_list {
-	const char **names;
+	site *sites;
 	size_t count;
 } site_list;
 
-/* A name as it may stand on the list: without scheme and port. */
-bool site_name_valid(const char *name);
+/* Read "NAME", "NAME:PORT", "[V6]:PORT" or "*"; false if it is none of them. */
+bool site_parse(site *out, const char *text);
 /* host: the header's value, NULL: there is none. loopback: the connection came in on a loopback address. */
 bool site_allows_host(const site_list *list, const char *host, bool loopback);
-/* origin: the header's value, not NULL. */
+/* origin: the header's value, not NULL. An origin without a port has that of its scheme. */
 bool site_allows_origin(const site_list *list, const char *origin, const char *host);
+bool site_lists_origin(const site_list *list, const char *origin);
+/* True if "*" is on the list. */
+bool site_lists_all(const site_list *list);
 
 #endif

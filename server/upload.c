@@ -1,7 +1,4 @@
-/* The parts of a form are found by libmicrohttpd's post processor. The boundary is checked here first: the processor
- * trusts it, and old versions read out of bounds for a lone quote.
- *
- * Segments coalesce: while credit is scarce, data of one part is appended to the last segment, so frames grow with
+/* Segments coalesce: while credit is scarce, data of one part is appended to the last segment, so frames grow with
  * the wait; while credit is plenty every piece leaves at once. */
 #include "server/upload.h"
 
@@ -10,8 +7,7 @@
 #include <strings.h>
 
 #include "server/forward.h"
-
-enum { UPLOAD_PROCESSOR_BYTES = 32 << 10, UPLOAD_MAX_BOUNDARY = 70 };
+#include "server/multipart.h"
 
 typedef struct segment {
 	struct segment *next;
@@ -22,9 +18,8 @@ typedef struct segment {
 
 typedef struct upload {
 	const upload_form *form; /* NULL: octets */
-	struct MHD_PostProcessor *parser;
+	multipart parser;
 	const upload_field *current;  /* the part being read */
-	bool untouched;               /* none of its bytes have come yet */
 	char file[ENGINE_FILE_BYTES]; /* name of a named part */
 	unsigned seen;                /* bit i: field i has come */
 	char values[UPLOAD_MAX_FIELDS][UPLOAD_FIELD_BYTES];
@@ -122,10 +117,15 @@ static bool upload_file_valid(const char *name)
 	return n > 0 && n < ENGINE_FILE_BYTES - 1 && strspn(name, allowed) == n;
 }
 
-/* A part begins: is it one we know, and may it come now? */
-static bool upload_begin_part(request *r, const char *name, const char *file_name)
+/* A part begins. False, refused, if its name is unknown or it may not come now. */
+static bool upload_begin_part(void *context, const char *name, const char *file_name)
 {
+	request *r = context;
 	upload *u = r->state;
+	if (!name) {
+		reply_refuse(r, 400, "invalid_form", NULL, "a part of the form has no name");
+		return false;
+	}
 	const upload_field *found = u->form->fields;
 	while (found->name && strcmp(found->name, name) != 0)
 		found++;
@@ -143,7 +143,6 @@ static bool upload_begin_part(request *r, const char *name, const char *file_nam
 		return false;
 	}
 	u->current = found;
-	u->untouched = true;
 	u->seen |= bit;
 	snprintf(u->file, sizeof u->file, "%s", found->named ? uri_base_name(file_name ? file_name : "") : "");
 	if (found->named && !upload_file_valid(u->file)) {
@@ -179,45 +178,25 @@ static bool upload_keep_value(request *r, const char *data, size_t bytes)
 	return true;
 }
 
-static enum MHD_Result upload_on_piece(void *context, enum MHD_ValueKind kind, const char *name, const char *file_name,
-                                       const char *type, const char *encoding, const char *data, uint64_t offset,
-                                       size_t bytes)
+static bool upload_take_piece(void *context, const char *data, size_t bytes)
 {
-	(void)kind;
-	(void)type;
-	(void)encoding;
 	request *r = context;
-	upload *u = r->state;
-	if (r->status)
-		return MHD_NO;
-	if (!name) {
-		reply_refuse(r, 400, "invalid_form", NULL, "a part of the form has no name");
-		return MHD_NO;
-	}
-	/* The processor may announce a part with an empty piece first; its offset is then 0 twice. */
-	bool announced = u->current && u->untouched && strcmp(u->current->name, name) == 0 &&
-	                 (!u->current->named || strcmp(u->file, uri_base_name(file_name ? file_name : "")) == 0);
-	if (offset == 0 && !announced && !upload_begin_part(r, name, file_name))
-		return MHD_NO;
-	if (bytes == 0)
-		return MHD_YES;
-	u->untouched = false;
+	const upload *u = r->state;
 	if (!u->current->streamed)
-		return upload_keep_value(r, data, bytes) ? MHD_YES : MHD_NO;
+		return upload_keep_value(r, data, bytes);
 	upload_append(r, NULL, data, bytes);
-	return r->status ? MHD_NO : MHD_YES;
+	return r->status == 0;
 }
 
 static void upload_take_form(request *r, const char *data, size_t bytes)
 {
 	upload *u = r->state;
-	enum MHD_Result parsed = MHD_post_process(u->parser, data, bytes);
-	if (r->status)
-		return;
-	if (parsed != MHD_YES)
-		reply_refuse(r, 400, "invalid_form", NULL, "the form is malformed");
-	else
+	if (multipart_feed(&u->parser, data, bytes))
 		upload_flush(r);
+	else if (u->parser.wrong)
+		reply_refuse(r, 400, "invalid_form", NULL, "%s", u->parser.wrong);
+	else if (!r->status)
+		reply_out_of_memory(r);
 }
 
 static void upload_finish(request *r)
@@ -232,10 +211,8 @@ static void upload_finish(request *r)
 
 static void upload_taken_form(request *r)
 {
-	upload *u = r->state;
-	enum MHD_Result whole = MHD_destroy_post_processor(u->parser);
-	u->parser = NULL;
-	if (whole != MHD_YES) {
+	const upload *u = r->state;
+	if (!multipart_whole(&u->parser)) {
 		reply_refuse(r, 400, "invalid_form", NULL, "the form ends too early");
 		return;
 	}
@@ -249,28 +226,12 @@ static void upload_taken_form(request *r)
 		upload_finish(r);
 }
 
-/* RFC 2046: up to 70 of these characters, between quotes or not. The processor takes no boundary of one. */
-static bool upload_boundary_valid(const char *content_type)
-{
-	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789'()+_,-./:=?";
-	const char *boundary = content_type ? strstr(content_type, "boundary=") : NULL;
-	if (!boundary)
-		return false;
-	boundary += strlen("boundary=");
-	bool quoted = *boundary == '"';
-	boundary += quoted;
-	size_t bytes = strspn(boundary, allowed);
-	const char *end = boundary + bytes;
-	return bytes >= 2 && bytes <= UPLOAD_MAX_BOUNDARY && (quoted ? strcmp(end, "\"") == 0 : *end == '\0');
-}
-
 /* --- life ----------------------------------------------------------------------------------------- */
 
 static void upload_release(request *r)
 {
 	upload *u = r->state;
-	if (u->parser)
-		MHD_destroy_post_processor(u->parser);
+	multipart_fini(&u->parser);
 	while (u->first) {
 		segment *next = u->first->next;
 		buffer_fini(&u->first->data);
@@ -294,19 +255,15 @@ static upload *upload_new(request *r)
 
 void upload_form_begin(request *r, const upload_form *form)
 {
-	if (!upload_boundary_valid(request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE))) {
-		reply_refuse(r, 400, "invalid_form", NULL, "the form's boundary is missing or malformed");
-		return;
-	}
+	static const multipart_handler handler = {.part = upload_begin_part, .data = upload_take_piece};
 	upload *u = upload_new(r);
 	if (!u)
 		return;
 	u->form = form;
-	u->parser = MHD_create_post_processor(r->connection, UPLOAD_PROCESSOR_BYTES, upload_on_piece, r);
 	r->take = upload_take_form;
 	r->taken = upload_taken_form;
-	if (!u->parser)
-		reply_out_of_memory(r); /* the boundary is valid */
+	if (!multipart_init(&u->parser, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE), &handler, r))
+		reply_refuse(r, 400, "invalid_form", NULL, "the form's boundary is missing or malformed");
 }
 
 static void upload_take_octets(request *r, const char *data, size_t bytes)

@@ -131,12 +131,13 @@ bool child_died(child *c, int wait_status)
 		cli_fail("%s was killed by signal %d", c->name, WTERMSIG(wait_status));
 	else
 		cli_fail("%s ended with status %d", c->name, WEXITSTATUS(wait_status));
-	if (now - c->started_ms >= CHILD_STEADY_MS || (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL))
+	bool from_outside = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+	if (now - c->started_ms >= CHILD_STEADY_MS)
 		c->failures = 0;
 	for (int i = 0; i < c->failures && pause < LONGEST_PAUSE_MS; i++)
 		pause *= 2;
 	pause = pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
-	if (++c->failures >= CHILD_MAX_FAILURES)
+	if (++c->failures >= CHILD_MAX_FAILURES && !from_outside)
 		return false;
 	c->restart_ms = now + pause;
 	return true;

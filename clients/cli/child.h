@@ -3,9 +3,10 @@
  * It lives in a process group of its own, so that Ctrl-C reaches only `serve`, which stops the programs in order,
  * and the kernel sends it SIGTERM when its parent ends, for whatever reason.
  *
- * When it ends unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s; a minute
- * of life makes good for all. CHILD_MAX_FAILURES deaths in a row are too many. SIGKILL, which is always from outside,
- * is no fault of the program: it begins the count anew. */
+ * When it ends unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s. The count
+ * begins again after a minute of life. CHILD_MAX_FAILURES deaths in a row are too many. A death by SIGKILL (a user, or
+ * the kernel without memory) delays the next start in the same way, but does not end the service: the engine itself
+ * stops running the work under which it dies. */
 #ifndef CLI_CHILD_H
 #define CLI_CHILD_H
 

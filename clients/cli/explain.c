@@ -141,6 +141,8 @@ static void put_target(words *w, const json_t *target)
 	}
 	put_number(w, "(logit %+.4g,", json_number_value(json_object_get(target, "logit")));
 	put_number(w, "probability %.3g %%)", 100 * exp(json_number_value(json_object_get(target, "log_probability"))));
+	if (difference && json_is_true(json_object_get(target, "automatic")))
+		put(w, "- nearly certain, so against its strongest rival");
 }
 
 /* Of contributions all parts of the score, of other methods what there is; reader: NULL where none is apart. */

@@ -18,6 +18,7 @@ static int files_list(cli *c)
 static const option_row upload_options[] = {{"expires", OPTION_DURATION, "SECONDS",
                                              "delete the file after this time, an hour to 30 days: 86400, 36h, 7d",
                                              NULL},
+                                            SOURCE_FORMAT_OPTION,
                                             {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static int files_upload(cli *c)
@@ -25,7 +26,7 @@ static int files_upload(cli *c)
 	source s;
 	int status = CLI_FAILED;
 
-	if (source_open(&s, cli_argument(c, 0)))
+	if (source_open(&s, cli_argument(c, 0), options_text(&c->options, "format")))
 		status = cli_answer(c, source_upload(c, &s, options_duration(&c->options, "expires", -1)));
 	source_close(&s);
 	return status;

@@ -83,7 +83,7 @@ int follow_create(cli *c, const char *path, json_t *request, const char *file, i
 
 	if (there && json_object_set_new(request, "file", json_string(file)) == 0)
 		job = create(c, path, request);
-	if (!there && source_open(&corpus, file) && source_send(c, &corpus) &&
+	if (!there && source_open(&corpus, file, NULL) && source_send(c, &corpus) &&
 	    json_object_set_new(request, "file", json_string(corpus.id)) == 0)
 		job = create(c, path, request);
 	if (!there && !job)

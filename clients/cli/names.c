@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const char models[] = "/v1/models", sessions[] = "/v1/sessions", files[] = "/v1/files?limit=1000";
+static const char models[] = "/v1/models", sessions[] = "/v1/sessions?limit=1000", files[] = "/v1/files?limit=1000";
 
 /* Of commands whose names begin so, the argument "ID". */
 static const struct {

@@ -89,13 +89,21 @@ static bool arrange(service *s, const options *o, const char *socket)
 
 /* --- the middle ---------------------------------------------------------------------------- */
 
+/* After the first start the data exist. A restarted engine must not replace a vanished folder by an empty one. */
+static bool require_data(service *s)
+{
+	const option_row row = {.name = "data-must-exist", .type = OPTION_FLAG};
+
+	return child_argument(&s->engine, options_write(&(option_given){&row, NULL}));
+}
+
 /* "ready ADDRESS": now there is an engine to connect to. */
 static void take_engine_line(service *s, const char *line)
 {
 	if (s->engine_ready || strncmp(line, "ready ", 6) != 0)
 		return;
 	s->engine_ready = true;
-	if (!child_start(&s->front))
+	if (!require_data(s) || !child_start(&s->front))
 		s->broken = s->stopping = true;
 }
 
@@ -171,7 +179,7 @@ static void read_signals(service *s)
 	struct signalfd_siginfo info;
 
 	while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		s->stopping = s->stopping || info.ssi_signo != SIGCHLD;
+		s->stopping = s->stopping || info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
 	if (!s->stopping)
 		bury(s);
 }
@@ -236,7 +244,7 @@ static int serve_run(cli *c)
 	int n = snprintf(address, sizeof(address), "unix:%s/engine.sock", data);
 	if (n >= (int)sizeof(address) - 1)
 		return cli_fail("the path %s is too long to hold a socket", data);
-	if (!cli_make_folder(data))
+	if (!options_flag(&c->options, "data-must-exist") && !cli_make_folder(data))
 		return cli_fail("cannot make the folder %s: %s", data, strerror(errno));
 	if (!arrange(&s, &c->options, address))
 		status = cli_fail("out of memory");

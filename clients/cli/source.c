@@ -37,13 +37,13 @@ static bool fail(const char *name)
 	return false;
 }
 
-bool source_open(source *s, const char *argument)
+bool source_open(source *s, const char *argument, const char *format)
 {
 	bool piped = strcmp(argument, "-") == 0;
 	struct stat st;
 	FILE *file = piped ? stdin : fopen(argument, "rb");
 
-	*s = (source){.name = piped ? "stdin" : argument, .file = file};
+	*s = (source){.name = piped ? "stdin" : argument, .format = format ? format : "auto", .file = file};
 	if (!file || fstat(fileno(file), &st) != 0)
 		return fail(s->name);
 	if (S_ISDIR(st.st_mode)) {
@@ -90,8 +90,9 @@ static bool hash(source *s)
 static bool is_same(const source *s, const json_t *file)
 {
 	const char *digest = json_string_value(json_object_get(file, "xxh3"));
+	const char *format = json_string_value(json_object_get(file, "format"));
 
-	return digest && strcmp(digest, s->digest) == 0 &&
+	return digest && strcmp(digest, s->digest) == 0 && strcmp(format ? format : "auto", s->format) == 0 &&
 	       json_integer_value(json_object_get(file, "bytes")) == s->bytes;
 }
 
@@ -123,6 +124,7 @@ json_t *source_upload(cli *c, const source *s, int64_t lifetime)
 	const http_part parts[] = {{"expires_after[anchor]", "created_at", NULL, NULL},
 	                           {"expires_after[seconds]", seconds, NULL, NULL},
 	                           {"purpose", "fine-tune", NULL, NULL},
+	                           {"format", s->format, NULL, NULL},
 	                           {"file", NULL, s->path[0] ? s->path : s->name, s->path[0] ? s->name : NULL},
 	                           {NULL, NULL, NULL, NULL}};
 

@@ -8,8 +8,13 @@
 
 enum { SOURCE_DIGEST_BYTES = 17, SOURCE_ID_BYTES = 64 };
 
+#define SOURCE_FORMAT_OPTION                                                                                           \
+	{"format", OPTION_TEXT, "NAME:auto|text|json",                                                                 \
+	 "how to read FILE: auto, by its name and content; text, also when it begins like JSON (auto)", NULL}
+
 typedef struct source {
-	const char *name; /* as the user wrote it, or "stdin" */
+	const char *name;   /* as the user wrote it, or "stdin" */
+	const char *format; /* how the service is to read it: auto, text or json */
 	char path[32];    /* of the copy of a pipe; "": it is a file */
 	FILE *file;
 	long long bytes;
@@ -18,13 +23,13 @@ typedef struct source {
 	bool uploaded;            /* by this command */
 } source;
 
-/* Open it; "-" is stdin, and a pipe is read to its end into a file without a name. False: it cannot be read, after a
+/* Open it; format: NULL is auto. "-" is stdin, and a pipe is read to its end into a file without a name. False: it cannot be read, after a
  * complaint. Close it either way. */
-bool source_open(source *s, const char *argument);
+bool source_open(source *s, const char *argument, const char *format);
 /* Upload it as a new file of the service, which deletes it after `lifetime` seconds (-1: never); the file's object, or
  * NULL. */
 json_t *source_upload(cli *c, const source *s, int64_t lifetime);
-/* Fill in the id: of a file that the service has with these bytes, or of a new one. False after a complaint. */
+/* Fill in the id: of a file that the service has with these bytes and this format, or of a new one. False after a complaint. */
 bool source_send(cli *c, source *s);
 /* Delete what this command has uploaded. */
 void source_take_back(cli *c, source *s);

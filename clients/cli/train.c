@@ -11,6 +11,7 @@ enum { TRAIN_MAX_TEXTS = 64 };
 
 static const option_row train_options[] = {
     {"validation", OPTION_TEXT, "FILE", "text to validate on (default: the end of FILE is held back)", NULL},
+    SOURCE_FORMAT_OPTION,
     {"weights", OPTION_TEXT, "W,W,...", "how often an epoch goes over each FILE (1)", NULL},
     FINE_TUNING_JOB_OPTIONS,
     /* Keys of an additive model's configuration. */
@@ -128,16 +129,16 @@ static int follow(cli *c, const json_t *job)
 
 static bool open_texts(const cli *c, texts *t)
 {
-	const char *validation = options_text(&c->options, "validation");
+	const char *validation = options_text(&c->options, "validation"), *format = options_text(&c->options, "format");
 
 	while (t->n < (size_t)c->options.n_arguments) {
 		source *s = &t->sources[t->n++];
 
-		if (!source_open(s, cli_argument(c, (int)t->n - 1)))
+		if (!source_open(s, cli_argument(c, (int)t->n - 1), format))
 			return false;
 	}
 	t->n_training = t->n;
-	return !validation || source_open(&t->sources[t->n++], validation);
+	return !validation || source_open(&t->sources[t->n++], validation, format);
 }
 
 static int train(cli *c, json_t *request)
@@ -193,10 +194,12 @@ static int train_run(cli *c)
 }
 
 const command train_commands[] = {{"train", "FILE...", 1, TRAIN_MAX_TEXTS, "train a model on one text or several",
-                                   "FILE is plain UTF-8 text, or JSON lines with \"text\", with \"prompt\" and "
-                                   "\"completion\" or with chat\n\"messages\", as it is or compressed by gzip or "
-                                   "zstd; \"-\" is stdin. A text\n"
-                                   "that the service has already is not sent again. The new model's id is printed at "
-                                   "the end. Ctrl-C leaves the job running.",
+                                   "FILE is plain UTF-8 text, or JSON lines or arrays with \"text\", with \"prompt\" and "
+                                   "\"completion\" or with\nconversations (\"messages\", ShareGPT, Alpaca), as it is "
+                                   "or compressed by gzip or zstd; \"-\" is stdin. Lines\nwith \"text\" and \"label\" "
+                                   "need --objective classification, lines with \"source\" and \"target\"\n"
+                                   "--objective sequence_to_sequence.\n\nThe first messages name the size of the job and "
+                                   "the time that it will take. A text that the service has\nalready is not sent again. "
+                                   "The new model's id is printed at the end. Ctrl-C leaves the job running.",
                                    train_options, train_run},
                                   {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -194,11 +194,11 @@ static int print_end(watch *w, const char *id)
 			draw(w);
 			footer_leave(&w->footer, stderr);
 		}
-		if (succeeded)
-			printf("%s\n", model ? model : "");
+		if (succeeded && model)
+			printf("%s\n", model);
 		else if (status && strcmp(status, "failed") == 0)
 			print_failure(job);
-		else
+		else if (!succeeded)
 			cli_fail("the job is %s", status ? status : "in an unknown state");
 		fflush(stdout);
 	}

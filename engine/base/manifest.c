@@ -334,6 +334,13 @@ int64_t manifest_file_bytes(const manifest *m, const char *name)
 	return file ? file_bytes(file) : -1;
 }
 
+bool manifest_file_digest(const manifest *m, const char *name, uint64_t *out)
+{
+	const json_t *file = find_file(m, name), *chunks = json_object_get(file, "xxh3");
+	*out = json_is_string(chunks) ? digest_bytes(json_string_value(chunks), json_string_length(chunks)) : 0;
+	return json_is_string(chunks);
+}
+
 int64_t manifest_bytes(const manifest *m)
 {
 	int64_t total = 0;

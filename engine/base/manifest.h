@@ -19,6 +19,7 @@
 #define ENGINE_BASE_MANIFEST_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,6 +57,8 @@ const char *manifest_text(const manifest *m);
 int64_t manifest_bytes(const manifest *m);
 /* Bytes of one file; -1: it lists none of that name. */
 int64_t manifest_file_bytes(const manifest *m, const char *name);
+/* Hash of one file's contents; false: the manifest lists none of that name. */
+bool manifest_file_digest(const manifest *m, const char *name, uint64_t *out);
 
 /* Does chunk `index` (from index * MANIFEST_CHUNK_BYTES on; the last may be shorter) of a file hold what was written?
  * m NULL: nothing to verify. STATUS_STORAGE, also when the manifest has no such file or chunk, or of another length. */

@@ -3,9 +3,11 @@
  */
 #include "engine/daemon/dispatch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/death_log.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/faithfulness/faithfulness_jobs.h"
@@ -31,68 +33,69 @@
 typedef struct method {
 	const char *name;
 	void (*begin)(stream *s);
+	bool counted; /* it computes with a client's input: the deaths of the engine under it are counted */
 } method;
 
 static const method methods[] = {
-    {"engine.status", metrics_status},
-    {"engine.metrics", metrics_read},
-    {"storage.usage", storage_usage},
-    {"model.list", models_list},
-    {"model.get", models_get},
-    {"model.delete", models_delete},
-    {"model.load", models_load},
-    {"model.unload", models_unload},
-    {"model.import", models_import},
-    {"model.file", models_file},
-    {"model.files", models_files},
-    {"file.create", files_create},
-    {"file.list", files_list},
-    {"file.get", files_get},
-    {"file.delete", files_delete},
-    {"file.content", files_content},
-    {"job.create", jobs_create},
-    {"job.list", jobs_list},
-    {"job.get", jobs_get},
-    {"job.cancel", jobs_cancel},
-    {"job.pause", jobs_pause},
-    {"job.resume", jobs_resume},
-    {"job.delete", jobs_delete},
-    {"job.events", jobs_events},
-    {"job.watch", jobs_watch},
-    {"job.checkpoints", jobs_checkpoints},
-    {"checkpoint.delete", jobs_delete_checkpoint},
-    {"completion.create", completions_create},
-    {"chat.create", chat_create},
-    {"response.create", chat_respond},
-    {"session.create", session_prompts_create},
-    {"session.list", sessions_list},
-    {"session.get", sessions_get},
-    {"session.delete", sessions_delete},
-    {"session.generate", completions_continue},
-    {"session.append", session_prompts_append},
-    {"session.fork", session_task_fork},
-    {"session.export", session_task_export},
-    {"session.import", session_task_import},
-    {"session.alpha", explanations_session},
-    {"explain", explanations_create},
-    {"evaluation.create", evaluations_create},
-    {"evaluation.list", evaluations_list},
-    {"evaluation.get", evaluations_get},
-    {"evaluation.cancel", evaluations_cancel},
-    {"evaluation.delete", evaluations_delete},
-    {"evaluation.events", evaluations_events},
-    {"evaluation.watch", evaluations_watch},
-    {"faithfulness.create", faithfulness_jobs_create},
-    {"faithfulness.list", faithfulness_jobs_list},
-    {"faithfulness.get", faithfulness_jobs_get},
-    {"faithfulness.cancel", faithfulness_jobs_cancel},
-    {"faithfulness.delete", faithfulness_jobs_delete},
-    {"faithfulness.rows", faithfulness_jobs_rows},
-    {"classify", classify_create},
-    {"fill_mask", fill_mask_create},
-    {"embed", embeddings_create},
-    {"tokenize", tokens_encode},
-    {"detokenize", tokens_decode},
+    {"engine.status", metrics_status, false},
+    {"engine.metrics", metrics_read, false},
+    {"storage.usage", storage_usage, false},
+    {"model.list", models_list, false},
+    {"model.get", models_get, false},
+    {"model.delete", models_delete, false},
+    {"model.load", models_load, false},
+    {"model.unload", models_unload, false},
+    {"model.import", models_import, true},
+    {"model.file", models_file, false},
+    {"model.files", models_files, false},
+    {"file.create", files_create, true},
+    {"file.list", files_list, false},
+    {"file.get", files_get, false},
+    {"file.delete", files_delete, false},
+    {"file.content", files_content, false},
+    {"job.create", jobs_create, true},
+    {"job.list", jobs_list, false},
+    {"job.get", jobs_get, false},
+    {"job.cancel", jobs_cancel, false},
+    {"job.pause", jobs_pause, false},
+    {"job.resume", jobs_resume, false},
+    {"job.delete", jobs_delete, false},
+    {"job.events", jobs_events, false},
+    {"job.watch", jobs_watch, false},
+    {"job.checkpoints", jobs_checkpoints, false},
+    {"checkpoint.delete", jobs_delete_checkpoint, false},
+    {"completion.create", completions_create, true},
+    {"chat.create", chat_create, true},
+    {"response.create", chat_respond, true},
+    {"session.create", session_prompts_create, true},
+    {"session.list", sessions_list, false},
+    {"session.get", sessions_get, false},
+    {"session.delete", sessions_delete, false},
+    {"session.generate", completions_continue, true},
+    {"session.append", session_prompts_append, true},
+    {"session.fork", session_task_fork, false},
+    {"session.export", session_task_export, false},
+    {"session.import", session_task_import, true},
+    {"session.alpha", explanations_session, true},
+    {"explain", explanations_create, true},
+    {"evaluation.create", evaluations_create, true},
+    {"evaluation.list", evaluations_list, false},
+    {"evaluation.get", evaluations_get, false},
+    {"evaluation.cancel", evaluations_cancel, false},
+    {"evaluation.delete", evaluations_delete, false},
+    {"evaluation.events", evaluations_events, false},
+    {"evaluation.watch", evaluations_watch, false},
+    {"faithfulness.create", faithfulness_jobs_create, true},
+    {"faithfulness.list", faithfulness_jobs_list, false},
+    {"faithfulness.get", faithfulness_jobs_get, false},
+    {"faithfulness.cancel", faithfulness_jobs_cancel, false},
+    {"faithfulness.delete", faithfulness_jobs_delete, false},
+    {"faithfulness.rows", faithfulness_jobs_rows, false},
+    {"classify", classify_create, true},
+    {"fill_mask", fill_mask_create, true},
+    {"embed", embeddings_create, true},
+    {"tokenize", tokens_encode, true},
+    {"detokenize", tokens_decode, true},
 };
 
 static const method *find_method(const char *name)
@@ -149,6 +152,26 @@ static void check_params(dispatch *d)
 		idempotency_hash(d->stream, d->found->name);
 }
 
+/* Count the request's deaths from now on. False: the engine has died under equal requests too often, and the stream has
+ * been answered. */
+static bool is_safe(stream *s, const method *m)
+{
+	if (!m->counted || s->upload || s->work[0]) /* the bytes of an upload are not in the digest */
+		return true;
+	char work[sizeof s->work];
+	snprintf(work, sizeof work, "request %016llx", (unsigned long long)s->digest);
+	if (death_log_refuses(s->net->deaths, work)) {
+		s->retry_after = DEATH_LOG_PAUSE_SECONDS;
+		stream_refuse(s, STATUS_UNAVAILABLE, NULL, NULL,
+		              "the engine died %d times while it ran this request; it is refused for %d minutes",
+		              DEATH_LOG_LIMIT, DEATH_LOG_PAUSE_SECONDS / 60);
+		return false;
+	}
+	memcpy(s->work, work, sizeof work);
+	death_log_begin(s->net->deaths, s->work);
+	return true;
+}
+
 static void begin(const dispatch *d)
 {
 	stream *s = d->stream;
@@ -160,7 +183,7 @@ static void begin(const dispatch *d)
 	} else if (m->upload && !s->upload) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
 		              "the method is an upload, and nothing was sent");
-	} else if (idempotency_admit(s, m->upload)) {
+	} else if (idempotency_admit(s, m->upload) && is_safe(s, d->found)) {
 		s->upload = m->upload;
 		d->found->begin(s);
 	}

@@ -119,6 +119,13 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* --- starting ------------------------------------------------------------------- */
 
+static status open_death_log(engine *e, error *err)
+{
+	char path[PATH_MAX];
+	store_death_log_path(e->store, path);
+	return death_log_open(&e->deaths, path, err);
+}
+
 static status open_parts(engine *e, error *err)
 {
 	const engine_options *o = e->options;
@@ -126,7 +133,10 @@ static status open_parts(engine *e, error *err)
 	on.history = o->before->device;
 	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
-	TRY(store_open(&e->store, o->data, err));
+	const bool must_exist = o->data_must_exist || o->before->address[0]; /* a successor's data exist */
+	TRY((must_exist ? store_open_existing : store_open)(&e->store, o->data, err));
+	TRY(open_death_log(e, err));
+	on.deaths = e->net.deaths = e->deaths;
 	store_set_budget(e->store, o->data_budget);
 	store_cache_folder(e->store, e->cache_folder);
 	e->cache_budget = o->corpus_cache_bytes;
@@ -208,6 +218,7 @@ static void close_parts(engine *e)
 	executor_free(e->executor);
 	listener_free(e->listener);
 	device_close(e->device);
+	death_log_close(e->deaths);
 	store_close(e->store);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,9 +54,10 @@ static engine_options engine_options_of(const options *o)
 	                        .backend = name ? name : "auto",
 	                        .device = (int)options_integer(o, "device", 0),
 	                        .threads = (int)options_integer(o, "threads", 0),
+	                        .data_must_exist = options_flag(o, "data-must-exist"),
 	                        .data_budget = options_integer(o, "data-budget", 0) << 20,
-	                        .retain_days = (int)options_integer(o, "retain-days", 0),
-	                        .retain_bytes = options_integer(o, "retain-bytes", 0),
+	                        .retain_days = (int)options_integer(o, "retain-days", ENGINE_RETAIN_DAYS),
+	                        .retain_bytes = options_integer(o, "retain-bytes", ENGINE_RETAIN_BYTES),
 	                        .corpus_cache_bytes = options_integer(o, "corpus-cache-bytes", 16LL << 30),
 	                        .limits = {.max_models = (int)options_integer(o, "max-models", 4),
 	                                   .max_sessions = (int)options_integer(o, "max-sessions", 256),
@@ -78,6 +80,17 @@ static const char *fault(const options *o, const engine_options *e)
 	           : NULL;
 }
 
+/* Each connection and each open file needs a descriptor. The soft limit, often 1024, is only for select(), which is not
+ * used. */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int run(const engine_options *given, char **argv)
 {
 	engine_options o = *given;
@@ -88,6 +101,8 @@ static int run(const engine_options *given, char **argv)
 	o.before = &before;
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN); /* nothing is read again: the end of a terminal session must not end a service */
+	raise_file_limit();
 	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
 	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */

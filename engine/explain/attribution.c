@@ -16,23 +16,26 @@ void explain_target_choose(const explain_target *t, const float *logits, int64_t
                            explain_parts *out)
 {
 	const int32_t top = largest(logits, n, -1), token = t->token >= 0 ? t->token : top;
-	const int32_t other = t->other >= 0 || t->kind != EXPLAIN_DIFFERENCE ? t->other : largest(logits, n, token);
 	const double most = top >= 0 ? (double)logits[top] : 0;
 	double sum = 0;
 	for (int64_t v = 0; v < n; v++)
 		sum += isfinite(logits[v]) ? exp((double)logits[v] - most) : 0;
+	out->logit = token >= 0 ? (double)logits[token] : 0;
+	out->log_probability = out->logit - most - log(sum);
+	out->kind = t->kind != EXPLAIN_USUAL                       ? t->kind
+	            : out->log_probability >= log(EXPLAIN_CERTAIN) ? EXPLAIN_DIFFERENCE
+	                                                           : EXPLAIN_CONTRAST;
+	const int32_t other = t->other >= 0 || out->kind != EXPLAIN_DIFFERENCE ? t->other : largest(logits, n, token);
 	for (int64_t v = 0; v < n; v++) {
 		double c = v == token;
-		if (t->kind == EXPLAIN_CONTRAST)
+		if (out->kind == EXPLAIN_CONTRAST)
 			c -= exp((double)logits[v] - most) / sum;
-		if (t->kind == EXPLAIN_DIFFERENCE)
+		if (out->kind == EXPLAIN_DIFFERENCE)
 			c -= v == other;
 		coefficients[v] = isfinite(logits[v]) ? (float)c : 0;
 	}
 	out->token = token;
 	out->other = other;
-	out->logit = token >= 0 ? (double)logits[token] : 0;
-	out->log_probability = out->logit - most - log(sum);
 	out->score = explain_score_of(coefficients, logits, n);
 }
 

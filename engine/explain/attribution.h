@@ -27,7 +27,12 @@ typedef struct explain_options {
 	int32_t replacement; /* EXPLAIN_LEAVE_ONE_OUT: the token in its place; -1: none reads it */
 } explain_options;
 
+/* Contrasts with all other outputs are nearly 0 where the token is nearly certain: from this probability on the usual
+ * kind is the difference to the strongest rival. */
+#define EXPLAIN_CERTAIN 0.9
+
 typedef enum explain_target_kind {
+	EXPLAIN_USUAL, /* by the probability of t: EXPLAIN_DIFFERENCE from EXPLAIN_CERTAIN on, else EXPLAIN_CONTRAST */
 	EXPLAIN_CONTRAST,  /* z_t - Σ_v p_v z_v: t against all that the model expects, with its probabilities p */
 	EXPLAIN_LOGIT,     /* z_t */
 	EXPLAIN_DIFFERENCE /* z_t - z_s: why t and not s */
@@ -41,6 +46,7 @@ typedef struct explain_target {
 
 /* What a score is the sum of, with the tokens that were chosen. */
 typedef struct explain_parts {
+	explain_target_kind kind; /* never EXPLAIN_USUAL */
 	int32_t token, other;
 	double logit, log_probability; /* of the token */
 	double score;
@@ -61,8 +67,8 @@ typedef struct explain_removals {
 	int64_t readings, tokens;  /* added to: pieces that were read, and their tokens */
 } explain_removals;
 
-/* Choose the tokens, and write the coefficients c [n] of the logits z [n]. A logit that is not finite has the
- * coefficient 0. */
+/* Choose the kind and the tokens, and write the coefficients c [n] of the logits z [n]. A logit that is not finite has
+ * the coefficient 0. */
 void explain_target_choose(const explain_target *t, const float *logits, int64_t n, float *coefficients,
                            explain_parts *out);
 /* Σ_v c_v z_v over the finite logits. */

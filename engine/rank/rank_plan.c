@@ -126,7 +126,7 @@ static status name_base(json_t *recipe, json_t *document)
 	return json_object_set_new(recipe, "model", json_text_repaired(name)) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
-static status check_schema(const json_t *recipe, error *err)
+static status check_schema(json_t *recipe, error *err)
 {
 	const schema_method *m = schema_methods;
 	schema_error wrong;

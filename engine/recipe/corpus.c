@@ -11,14 +11,17 @@
 #include "engine/base/json_text.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/recipe/corpus_lengths.h"
 #include "engine/recipe/job_check.h"
+#include "engine/recipe/job_defaults.h"
 #include "engine/recipe/job_tokenizer.h"
+#include "engine/recipe/training_form.h"
 #include "engine/text/corpus_tokens.h"
 #include "engine/text/labelled.h"
 #include "engine/text/pairs.h"
 #include "engine/text/sequence.h"
 
-enum { FORMAT = 3 /* a part of every key: what the same text and tokenizer become */ };
+enum { FORMAT = 4 /* a part of every key: what the same text and tokenizer become */ };
 
 static status find_tokenizer(corpus *c, error *err)
 {
@@ -44,6 +47,8 @@ static status find_tokenizer(corpus *c, error *err)
 static status open_tokenizer(corpus *c, error *err)
 {
 	status s = c->texts.tokenizer ? STATUS_OK : find_tokenizer(c, err);
+	if (s == STATUS_INVALID && !err->param[0] && tokenizer_trains(c->spec)) /* the text that it is trained on */
+		snprintf(err->param, sizeof err->param, "training_file");
 	if (s != STATUS_OK && strcmp(err->param, "training_file") == 0)
 		return s;
 	if (s != STATUS_OK) {
@@ -107,7 +112,7 @@ typedef struct text_form {
 
 static status make_key(const corpus *c, const text_form *form, const char *path, uint64_t *out, error *err)
 {
-	uint64_t words[4] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, form->digest};
+	uint64_t words[5] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, form->digest, corpus_hint_of_file(path)};
 	TRY(job_check_hash(path, &words[2], err));
 	*out = digest_bytes(words, sizeof words);
 	return STATUS_OK;
@@ -240,11 +245,21 @@ static status make_blocks(corpus *c, const source_texts *t, double share, datase
 	return dataset_make(train, valid, c->texts.tokenizer, t->texts, t->n, &o, err);
 }
 
+static int64_t count_tokens(const source_texts *t)
+{
+	int64_t tokens = 0;
+	for (size_t i = 0; i < t->n; i++)
+		tokens += token_cache_tokens(t->texts[i].tokens);
+	return tokens;
+}
+
 static status build_training_blocks(corpus *c, error *err)
 {
 	source_texts t;
 	error ignored = ERROR_INIT;
 	status s = open_texts(c, c->training, c->n_training, 0, &t, err);
+	if (s == STATUS_OK && c->fit.length)
+		c->length = job_defaults_block(count_tokens(&t), c->fit.epochs, c->length);
 	if (s == STATUS_OK && c->holdout < 0)
 		c->holdout = make_blocks(c, &t, CORPUS_HOLDOUT, &c->texts.train, &c->texts.valid, &ignored) == STATUS_OK
 		                 ? CORPUS_HOLDOUT
@@ -319,6 +334,19 @@ static status build_training_records(corpus *c, const char *const *classes, erro
 	return s;
 }
 
+static status build_fitting_records(corpus *c, const char *const *classes, error *err)
+{
+	bool changed;
+	TRY(build_training_records(c, classes, err));
+	TRY(corpus_lengths_fit(c, &changed, err));
+	if (!changed)
+		return STATUS_OK;
+	dataset_free(c->texts.train);
+	dataset_free(c->texts.valid);
+	c->texts.train = c->texts.valid = NULL;
+	return build_training_records(c, classes, err);
+}
+
 static status build_validation_records(corpus *c, error *err)
 {
 	labelled_text x;
@@ -332,19 +360,54 @@ static status build_records(corpus *c, error *err)
 {
 	const char **classes;
 	TRY(list_classes(c, &classes));
-	status s = blame(build_training_records(c, classes, err), err, "training_file");
+	status s = blame(build_fitting_records(c, classes, err), err, "training_file");
 	free(classes);
 	return s == STATUS_OK && c->validation[0] ? blame(build_validation_records(c, err), err, "validation_file") : s;
 }
 
 /* --- both ------------------------------------------------------------------------------------ */
 
-static status build(corpus *c)
+/* The form of the training file, where its lines fit another objective. */
+static training_form find_other_form(const corpus *c)
 {
-	TRY(open_tokenizer(c, &c->error));
+	char path[PATH_MAX];
+	c->paths.path(c->paths.context, c->training[0].id, path);
+	const training_form form = training_form_of(path);
+	return training_form_records(form) == c->records ? FORM_TEXT : form;
+}
+
+/* Labelled texts and pairs are no running text, unless the request says so. */
+static status check_form(const corpus *c, error *err)
+{
+	const char *advice =
+	    c->objective_open && c->records == RECORD_BLOCK ? training_form_advice(find_other_form(c)) : NULL;
+	return advice ? error_set(err, STATUS_INVALID, "additive.objective", "must be given: %s", advice) : STATUS_OK;
+}
+
+/* Lines that the objective cannot read may fit another. */
+static status advise(const corpus *c, status s, error *err)
+{
+	if (s != STATUS_INVALID || strcmp(err->param, "training_file") != 0)
+		return s;
+	const char *advice = training_form_advice(find_other_form(c));
+	const size_t used = strlen(err->message);
+	if (advice)
+		snprintf(err->message + used, sizeof err->message - used, "; %s", advice);
+	return s;
+}
+
+static status build_all(corpus *c, error *err)
+{
+	TRY(open_tokenizer(c, err));
 	if (c->validation[0])
 		c->holdout = 0;
-	return c->records == RECORD_BLOCK ? build_blocks(c, &c->error) : build_records(c, &c->error);
+	return c->records == RECORD_BLOCK ? build_blocks(c, err) : build_records(c, err);
+}
+
+static status build(corpus *c)
+{
+	TRY(check_form(c, &c->error));
+	return advise(c, build_all(c, &c->error), &c->error);
 }
 
 status corpus_build(corpus *c)

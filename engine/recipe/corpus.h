@@ -39,6 +39,12 @@ typedef struct corpus_cache {
 	int64_t room;   /* bytes that the data budget leaves to all of them; INT64_MAX: without limit */
 } corpus_cache;
 
+/* Lengths that are bounds: a build lowers them to what the training data need (job_defaults.h). */
+typedef struct corpus_fit {
+	bool length, source;
+	int64_t epochs; /* 0: auto */
+} corpus_fit;
+
 typedef struct corpus {
 	/* what to build */
 	corpus_file training[CORPUS_MAX_FILES];
@@ -53,12 +59,15 @@ typedef struct corpus {
 	int64_t vocab, length;         /* of records */
 	int64_t source_length;         /* of pairs: length is that of their targets */
 	record_kind records;
+	corpus_fit fit;
+	bool objective_open;   /* the request names none: lines that fit another are refused */
 	const json_t *classes; /* of labelled records: names in the order of their numbers, borrowed; NULL: those that
 	                          occur in the training file */
 	double holdout;        /* share of the training file held back for validation when there is no other; 0: none;
 	                          negative: CORPUS_HOLDOUT if that leaves a block for both; set to the value used */
 	bool split_documents, completions, reset_at_document; /* of dataset_options */
 	atomic_bool cancel;                                   /* set by any thread: end soon with STATUS_CANCELLED */
+	int64_t cut;                                          /* records of the training data that lost their end */
 	corpus_texts texts;                                   /* what is there is not built again */
 	error error;                                          /* param: training_file, validation_file, additive.… */
 } corpus;

@@ -40,8 +40,9 @@ static double eta(const train_progress *p)
 
 /* A member of the ledger's row alone. */
 #define DEVICE_FAILURES "device_failures"
-/* What the job was created with; a member of `additive` in what clients see. */
+/* What the job was created with, and the values that follow; members of `additive` in what clients see. */
 #define RECIPE "recipe"
+#define RESOLVED "resolved"
 
 /* Add what the objective measures to an object (taken over); NULL when out of memory. */
 static json_t *with_metrics(json_t *object, const train_progress *p)
@@ -64,15 +65,16 @@ static json_t *step_number(int64_t step)
 static json_t *progress_object(const train_progress *p)
 {
 	return with_metrics(
-	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:n, s:o, s:o, s:n}", "step",
-	              (json_int_t)p->step, "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
+	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:n, s:o, s:o, s:n}",
+	              "step", (json_int_t)p->step, "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
 	              number(p->tokens_per_second), "train_loss", number(p->train_loss), "valid_loss",
 	              number(p->valid_loss), "best_step", step_number(p->best_step), "best_valid_loss",
 	              number(p->best_step ? p->best_valid_loss : NAN), "result_step", step_number(p->result_step),
 	              "learning_rate", number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
-	              "skipped_steps", (json_int_t)p->skipped_steps, "gradient_noise", number(p->gradient_noise),
-	              "suggested_learning_rate", number(p->suggested_rate), "bits_per_byte", "byte_entropy",
-	              number(p->byte_entropy), "eta_seconds", number(eta(p)), "paused_reason"),
+	              "skipped_steps", (json_int_t)p->skipped_steps, "empty_steps", (json_int_t)p->empty_steps,
+	              "gradient_noise", number(p->gradient_noise), "suggested_learning_rate", number(p->suggested_rate),
+	              "bits_per_byte", "byte_entropy", number(p->byte_entropy), "eta_seconds", number(eta(p)),
+	              "paused_reason"),
 	    p);
 }
 
@@ -83,7 +85,21 @@ static json_t *hyperparameters(const job_request *r)
 	                 r->options.learning_rate / r->base_rate);
 }
 
-json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout)
+json_t *job_document_resolved(const job_request *r, const job_estimate *e)
+{
+	json_t *options = train_options_write(&r->options);
+	json_t *more = json_pack("{s:I, s:I, s:o}", "n_epochs", (json_int_t)r->epochs, "parameters",
+	                         (json_int_t)e->parameters, "estimated_seconds", number(e->seconds));
+	const bool whole = options && more && json_object_update(options, more) == 0;
+	json_decref(more);
+	json_object_del(options, "eval_blocks"); /* no option of a request */
+	if (whole)
+		return options;
+	json_decref(options);
+	return NULL;
+}
+
+json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout, const job_estimate *e)
 {
 	train_progress none = {.total_steps = r->options.max_steps,
 	                       .train_loss = NAN,
@@ -96,28 +112,33 @@ json_t *job_document_new(const char *id, json_t *params, const job_request *r, d
 	json_t *metadata = json_object_get(params, "metadata");
 	return json_pack(
 	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
-	    "s:O?, s:[], s:o, s:o, s:O}",
+	    "s:O?, s:[], s:o, s:o, s:O, s:o}",
 	    "id", id, "object", JOB_DOCUMENT_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "model",
 	    json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status", "queued",
 	    "hyperparameters", hyperparameters(r), "method", "type", "supervised", "supervised", "hyperparameters",
 	    hyperparameters(r), "training_file", r->training[0].id, "validation_file",
 	    r->validation[0] ? r->validation : NULL, "result_files", "trained_tokens", "seed",
 	    (json_int_t)r->options.seed, "error", "estimated_finish", "metadata", metadata, "integrations", "additive",
-	    progress_object(&none), "request", job_request_write(r, holdout), RECIPE, params);
+	    progress_object(&none), "request", job_request_write(r, holdout), RECIPE, params, RESOLVED,
+	    job_document_resolved(r, e));
 }
 
 json_t *job_document_public(const json_t *job)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)job), *additive = json_copy(json_object_get(job, "additive"));
-	json_t *recipe = json_object_get(job, RECIPE);
-	if (json_object_set(additive, RECIPE, recipe ? recipe : json_null()) != 0 ||
-	    json_object_set(copy, "additive", additive) != 0) {
+	static const char *const moved[] = {RECIPE, RESOLVED};
+	bool whole = copy && additive;
+	for (int i = 0; i < 2; i++) {
+		json_t *member = json_object_get(job, moved[i]);
+		whole = whole && json_object_set(additive, moved[i], member ? member : json_null()) == 0;
+		json_object_del(copy, moved[i]);
+	}
+	if (!whole || json_object_set(copy, "additive", additive) != 0) {
 		json_decref(copy);
 		copy = NULL;
 	}
 	json_decref(additive);
 	json_object_del(copy, "request");
-	json_object_del(copy, RECIPE);
 	json_object_del(copy, "damaged");
 	json_object_del(copy, DEVICE_FAILURES);
 	return copy;
@@ -141,29 +162,46 @@ json_t *job_document_event(const char *level, const char *format, ...)
 	return event_object(level, message, "message", json_null());
 }
 
-/* "Step 5/10: training loss=…", and of an evaluation what it came to. */
-static void describe_step(const train_progress *p, bool evaluated, char *out, size_t size)
+/* A message that is written in parts. */
+typedef struct step_message {
+	char text[512];
+	size_t used;
+} step_message;
+
+/* Append "NAME=NUMBER"; "no NAME" where the number is not finite. */
+static void add_number(step_message *m, const char *before, const char *name, double x)
 {
-	double bits = train_metric(p, "bits_per_byte");
-	int at = snprintf(out, size, "Step %lld/%lld: training loss=%.4f", (long long)p->step,
-	                  (long long)p->total_steps, p->train_loss);
+	char *at = m->text + m->used;
+	const size_t room = sizeof m->text - m->used;
+	int n = isfinite(x) ? snprintf(at, room, "%s%s=%.4f", before, name, x)
+	                    : snprintf(at, room, "%sno %s", before, name);
+	m->used += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+}
+
+/* "Step 5/10: training loss=…", and the results of an evaluation. */
+static void describe_step(const train_progress *p, bool evaluated, step_message *m)
+{
+	const double bits = train_metric(p, "bits_per_byte");
+	m->used = (size_t)snprintf(m->text, sizeof m->text, "Step %lld/%lld: ", (long long)p->step,
+	                           (long long)p->total_steps);
+	add_number(m, "", "training loss", p->train_loss);
 	if (!evaluated)
 		return;
-	at += snprintf(out + at, size - (size_t)at, ", validation loss=%.4f", p->valid_loss);
-	if (isfinite(bits))
-		snprintf(out + at, size - (size_t)at,
-		         ", validation accuracy=%.4f, %.3f bits per byte (of its frequencies alone: %.3f)",
-		         train_metric(p, "accuracy"), bits, p->byte_entropy);
-	else
+	add_number(m, ", ", "validation loss", p->valid_loss);
+	if (isfinite(bits) && isfinite(p->byte_entropy)) {
+		add_number(m, ", ", "validation accuracy", train_metric(p, "accuracy"));
+		snprintf(m->text + m->used, sizeof m->text - m->used,
+		         ", %.3f bits per byte (by the frequencies of bytes alone: %.3f)", bits, p->byte_entropy);
+	} else {
 		for (int i = 0; p->objective->metrics[i]; i++)
-			at +=
-			    snprintf(out + at, size - (size_t)at, ", %s=%.4f", p->objective->metrics[i], p->metrics[i]);
+			add_number(m, ", ", p->objective->metrics[i], p->metrics[i]);
+	}
 }
 
 json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview)
 {
-	char message[512];
-	describe_step(p, evaluated, message, sizeof message);
+	step_message message;
+	describe_step(p, evaluated, &message);
 	json_t *data = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)p->step, "total_steps",
 	                         (json_int_t)p->total_steps, "train_loss", number(p->train_loss), "learning_rate",
 	                         number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
@@ -179,9 +217,11 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 		json_object_set_new(data, "gradient_noise", json_real(p->gradient_noise));
 	if (data && p->skipped_steps > 0)
 		json_object_set_new(data, "skipped_steps", json_integer((json_int_t)p->skipped_steps));
+	if (data && p->empty_steps > 0)
+		json_object_set_new(data, "empty_steps", json_integer((json_int_t)p->empty_steps));
 	if (evaluated)
 		data = with_metrics(data, p);
-	return data ? event_object("info", message, "metrics", data) : NULL;
+	return data ? event_object("info", message.text, "metrics", data) : NULL;
 }
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
@@ -273,8 +313,8 @@ json_t *job_document_in_state(const json_t *job, const char *job_status)
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures)
 {
 	static const char *const names[] = {"status", "additive", "estimated_finish", DEVICE_FAILURES};
-	json_t *why = json_pack("{s:s, s:s, s:I}", "code", status_name(reason->status), "message",
-	                        error_message(reason), "retry_at", (json_int_t)retry_at);
+	json_t *why = json_pack("{s:s, s:s, s:o}", "code", status_name(reason->status), "message", error_message(reason),
+	                        "retry_at", retry_at ? json_integer(retry_at) : json_null());
 	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null(), json_integer(device_failures)};
 	return changed(job, names, values, 4);
 }
@@ -304,11 +344,17 @@ json_t *job_document_ended(const json_t *job, const char *job_status, const erro
 	return changed(job, names, values, 5);
 }
 
+bool job_document_is_range_test(const json_t *job)
+{
+	const char *schedule = job_document_text(ours(json_object_get(job, RECIPE)), "schedule");
+	return schedule && strcmp(schedule, "range_test") == 0;
+}
+
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p)
 {
 	static const char *const names[] = {"additive", "fine_tuned_model", "trained_tokens"};
 	json_t *ended = job_document_ended(job, "succeeded", NULL);
-	json_t *values[] = {progress_object(p), json_string(name), json_integer(p->tokens)};
+	json_t *values[] = {progress_object(p), name ? json_string(name) : json_null(), json_integer(p->tokens)};
 	json_t *done = changed(ended, names, values, 3);
 	json_decref(ended);
 	return done;

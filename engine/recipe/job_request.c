@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -51,6 +52,18 @@ static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, co
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, key, "there is no file \"%.64s\"", id);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
+}
+
+static job_given read_given(const json_t *params, const json_t *ours)
+{
+	return (job_given){.objective = present(ours, "objective"),
+	                   .length = present(ours, "sequence_length"),
+	                   .source = present(ours, "source_length"),
+	                   .batch = present(ours, "batch_size") || hyperparameter(params, "batch_size"),
+	                   .steps = present(ours, "max_steps"),
+	                   .eval = present(ours, "eval_every"),
+	                   .warmup = present(ours, "warmup_steps"),
+	                   .keep_best = present(ours, "keep_best")};
 }
 
 /* training_file alone, or the files of additive.training_files, of which it has to be one. */
@@ -127,18 +140,60 @@ static vocabulary_size size_of(const tokenizer *t)
 	return (vocabulary_size){tokenizer_size(t), tokenizer_pad(t), tokenizer_mask(t), tokenizer_end(t)};
 }
 
-/* How large the new model is: what is said, and where nothing at all is said, a small model. It is made for texts as
- * long as the job's sequences and sources, unless its positions are given. */
-static model_size read_size(const json_t *ours, int64_t ids, const vocabulary_size *t)
+/* True if a configuration has a key that the size of a model decides: an integer that differs between two sizes, or a
+ * list, which has an entry for each layer. */
+static bool says_size(const json_t *given, const json_t *small, const json_t *large)
+{
+	const char *key;
+	json_t *member;
+	json_object_foreach((json_t *)(uintptr_t)given, key, member)
+	{
+		const json_t *a = json_object_get(small, key), *b = json_object_get(large, key);
+		if (json_is_array(member) || (json_is_integer(a) && !json_equal(a, b)) ||
+		    (json_is_object(member) && json_is_object(a) && says_size(member, a, b)))
+			return true;
+	}
+	return false;
+}
+
+/* True if the configuration of the request leaves the size of a new model open. */
+static bool leaves_size_open(const architecture *a, const json_t *given)
+{
+	static const model_size sizes[] = {{.hidden = 64, .heads = 2, .layers = 2},
+	                                   {.hidden = 96, .heads = 3, .layers = 3}};
+	const json_t *stack = present(given, "stack");
+	json_t *of[2];
+	bool open = true;
+	for (int i = 0; i < 2; i++) {
+		of[i] = stack ? json_pack("{s:O}", "stack", stack) : json_object();
+		open = open && of[i] && a->complete(of[i], &sizes[i]);
+	}
+	open = open && !says_size(given, of[0], of[1]);
+	json_decref(of[0]);
+	json_decref(of[1]);
+	return open;
+}
+
+/* A length that is out of range is refused later. */
+static int64_t length_or(const json_t *ours, const char *key, int64_t most, int64_t fallback)
+{
+	const int64_t n = number(ours, key);
+	return n >= 1 && n <= most ? n : fallback;
+}
+
+/* The size of the new model: what the request gives, and defaults where it leaves the size open. The model reads texts
+ * as long as the job's sequences and sources, unless its positions are given. o: NULL before it is known. */
+static model_size read_size(const job_request *r, const json_t *ours, int64_t ids, const vocabulary_size *t,
+                            const objective *o)
 {
 	const json_t *size = present(ours, "size"), *dropout = present(size, "dropout");
-	int64_t length = number(ours, "sequence_length"), positions = number(size, "positions");
-	int64_t source = number(ours, "source_length");
-	/* Another length is wrong, which is found later. */
-	if (length < TRAINING_OPTIONS_SEQUENCE_LENGTH_MIN || length > TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX)
-		length = TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
-	if (source < 1 || source > TRAINING_OPTIONS_SOURCE_LENGTH_MAX)
-		source = length;
+	const json_t *config = present(ours, "config");
+	const int64_t bound = o ? job_defaults_bound(o) : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
+	int64_t length = length_or(ours, "sequence_length", TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX,
+	                           r->fitted_length ? r->fitted_length : bound),
+	        positions = number(size, "positions");
+	int64_t source = length_or(ours, "source_length", TRAINING_OPTIONS_SOURCE_LENGTH_MAX,
+	                           r->fitted_source ? r->fitted_source : length);
 	source = source > positions ? source : positions;
 	model_size s = {
 	    .parameters = number(size, "parameters"),
@@ -153,18 +208,31 @@ static model_size read_size(const json_t *ours, int64_t ids, const vocabulary_si
 	    .end = t->end,
 	    .dropout = dropout ? json_number_value(dropout) : -1,
 	};
-	if (size || !present(ours, "config"))
-		model_size_complete(&s);
+	if (size || !config || leaves_size_open(r->architecture, config))
+		job_defaults_size(o, &s);
 	return s;
 }
 
-/* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out. */
-static status complete_config(job_request *r, const json_t *ours, int64_t inputs, const vocabulary_size *t,
-                              int32_t mask, error *err)
+/* Copy the request's "config"; a key that is null counts as absent. NULL when out of memory. */
+static json_t *copy_config(const json_t *given)
 {
-	const json_t *given = present(ours, "config");
-	json_t *config = given ? json_deep_copy(given) : json_object();
-	model_size size = read_size(ours, inputs, t);
+	json_t *copy = given ? json_deep_copy(given) : json_object(), *member;
+	const char *key;
+	void *next;
+	json_object_foreach_safe(copy, next, key, member)
+	{
+		if (json_is_null(member))
+			json_object_del(copy, key);
+	}
+	return copy;
+}
+
+/* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out; o: as of read_size. */
+static status complete_config(job_request *r, const json_t *ours, int64_t inputs, const vocabulary_size *t,
+                              int32_t mask, const objective *o, error *err)
+{
+	json_t *config = copy_config(present(ours, "config"));
+	model_size size = read_size(r, ours, inputs, t, o);
 	bool whole = config && (!r->classes || class_names_write(config, r->classes)) &&
 	             (mask == TOKEN_NONE || config_set_missing(config, CONFIG_MASK, json_integer(mask))) &&
 	             r->architecture->complete(config, &size);
@@ -173,26 +241,27 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
 	return s;
 }
 
-/* Is a model of these dimensions to read mask tokens? */
-static bool reads_masks(const job_request *r, const json_t *ours)
+/* The objective that is given, or the usual one of a model of these dimensions; NULL: there is none. */
+static const objective *find_objective(const job_request *r, const json_t *ours)
 {
 	const char *name = json_string_value(present(ours, "objective"));
-	const objective *o = name ? objective_find(name) : objective_usual(&r->dims);
-	return o && o->masks && objective_check_model(o, &r->dims, NULL) == STATUS_OK;
+	return name ? objective_find(name) : objective_usual(&r->dims);
 }
 
 /* The configuration of a model from scratch, for a tokenizer and r->classes. One that reads masks has an id more than a
  * tokenizer without a token for them. */
 static status make_config(job_request *r, const json_t *ours, vocabulary_size t, error *err)
 {
-	TRY(complete_config(r, ours, t.ids, &t, TOKEN_NONE, err));
+	TRY(complete_config(r, ours, t.ids, &t, TOKEN_NONE, NULL, err));
+	const objective *o = find_objective(r, ours);
+	TRY(complete_config(r, ours, t.ids, &t, TOKEN_NONE, o, err));
 	if (model_dims_ids(&r->dims) < t.ids)
 		return error_set(err, STATUS_INVALID, "additive.config.vocab_size",
 		                 "must be at least the tokenizer's %d ids", (int)t.ids);
-	if (r->dims.mask >= 0 || !reads_masks(r, ours))
+	if (r->dims.mask >= 0 || !o || !o->masks || objective_check_model(o, &r->dims, NULL) != STATUS_OK)
 		return STATUS_OK;
-	return t.mask == TOKEN_NONE ? complete_config(r, ours, (int64_t)t.ids + 1, &t, t.ids, err)
-	                            : complete_config(r, ours, t.ids, &t, t.mask, err);
+	return t.mask == TOKEN_NONE ? complete_config(r, ours, (int64_t)t.ids + 1, &t, t.ids, o, err)
+	                            : complete_config(r, ours, t.ids, &t, t.mask, o, err);
 }
 
 /* Of the tokenizer that there is or will be. In one that is trained the first token fills up rows. */
@@ -213,13 +282,43 @@ static status size_tokenizer(const json_t *spec, const tokenizer *given, vocabul
 	return STATUS_OK;
 }
 
-static status from_scratch(job_request *r, const json_t *ours, const tokenizer *given, error *err)
+/* Bytes of the training files, as they are stored. */
+static int64_t training_bytes(const job_request *r, const job_sources *from)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int64_t bytes = 0;
+	for (size_t i = 0; i < r->n_training; i++) {
+		from->paths.path(from->paths.context, r->training[i].id, path);
+		bytes += stat(path, &st) == 0 ? st.st_size : 0;
+	}
+	return bytes;
+}
+
+/* The tokenizer that is given, or the usual one. Lengths and vocabularies that are given count bytes. */
+static status choose_tokenizer(job_request *r, const job_sources *from, const json_t *ours, error *err)
 {
 	const json_t *spec = present(ours, "tokenizer");
-	vocabulary_size size = {0};
-	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
+	const bool counted = r->given.length || present(present(ours, "config"), "vocab_size");
+	vocabulary_size size;
+	r->tokenizer = spec ? json_deep_copy(spec) : job_defaults_tokenizer(NULL, 0);
 	if (!r->tokenizer)
 		return STATUS_NOMEM;
+	if (spec || counted)
+		return STATUS_OK;
+	/* The usual objective follows from the model, which a tokenizer of bytes is enough to describe. */
+	TRY(size_tokenizer(r->tokenizer, NULL, &size, err));
+	TRY(complete_config(r, ours, size.ids, &size, TOKEN_NONE, NULL, err));
+	json_decref(r->tokenizer);
+	r->tokenizer = job_defaults_tokenizer(find_objective(r, ours), training_bytes(r, from));
+	return r->tokenizer ? STATUS_OK : STATUS_NOMEM;
+}
+
+static status from_scratch(job_request *r, const job_sources *from, const json_t *ours, const tokenizer *given,
+                           error *err)
+{
+	vocabulary_size size = {0};
+	TRY(choose_tokenizer(r, from, ours, err));
 	status s = size_tokenizer(r->tokenizer, given, &size, err);
 	error_prefix(err, "additive.tokenizer");
 	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
@@ -243,7 +342,7 @@ static status read_model(job_request *r, const job_sources *from, const json_t *
 	const char *name = json_string_value(json_object_get(params, "model"));
 	r->architecture = architecture_find(name);
 	if (r->architecture)
-		return from_scratch(r, ours, given, err);
+		return from_scratch(r, from, ours, given, err);
 	TRY(find_base(&r->base, from, name, err));
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
@@ -268,13 +367,6 @@ static uint64_t random_seed(void)
 	return seed & 0x7fffffff;
 }
 
-/* Wider models need smaller steps. The best of the rates that were tried: 4e-3 at d 64, 2e-3 at 128, 1e-3 at 256, 5e-4
- * at 512 (engine/train/README.md). */
-static double scratch_rate(const model_dims *d)
-{
-	return fmin(4e-3, 2e-3 * 128 / (double)d->hidden);
-}
-
 static status read_options(job_request *r, const json_t *params, const json_t *ours, error *err)
 {
 	static const char *const others[] = {
@@ -286,22 +378,19 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	const json_t *keep = present(ours, "keep_checkpoints"), *warmup = present(ours, "warmup_steps");
 	train_options *o = &r->options;
 	train_options_default(o);
-	if (objective_usual(&r->dims))
-		o->objective = objective_usual(&r->dims);
+	if (find_objective(r, ours)) /* another word is refused below */
+		o->objective = find_objective(r, ours);
+	o->sequence_length = job_defaults_bound(o->objective);
 	o->sequence_length = r->dims.trained < o->sequence_length ? r->dims.trained : o->sequence_length;
 	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : o->batch_size;
-	r->base_rate = o->learning_rate = r->base ? o->learning_rate : scratch_rate(&r->dims);
+	r->base_rate = o->learning_rate = r->base ? o->learning_rate : job_defaults_rate(o->objective, &r->dims);
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
 	r->epochs = json_is_integer(epochs) ? json_integer_value(epochs) : 0;
-	r->steps_given = present(ours, "max_steps");
-	r->batch_given = present(ours, "batch_size") || batch;
-	r->eval_given = present(ours, "eval_every");
-	r->warmup_given = warmup;
 	r->ranks = present(ours, "parallel") ? number(present(ours, "parallel"), "ranks") : 1;
 	r->keep = keep ? json_integer_value(keep) : TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT;
 	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
-	if (!r->steps_given) /* settled later; here only not fewer than there are warm-up steps */
+	if (!r->given.steps) /* settled later; here only not fewer than there are warm-up steps */
 		o->max_steps =
 		    json_is_integer(warmup) && json_integer_value(warmup) > 1 ? json_integer_value(warmup) : 1;
 	status s = ours ? train_options_read(o, ours, others, err) : train_options_check(o, err);
@@ -347,14 +436,29 @@ static status check_objective(job_request *r, error *err)
 	return r->classes ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* A new model has the classes of its training file, unless they are given, and its tokenizer's tokens. */
-static status take_classes(job_request *r, const json_t *params, const corpus *texts, error *err)
+/* A new model has the classes of its training file, unless they are given. */
+static status take_classes(job_request *r, const corpus *texts)
 {
 	const char *const *names = r->classes ? NULL : labelled_classes(texts->texts.train);
 	r->classes = r->classes ? r->classes : json_array();
 	for (int i = 0; names && names[i]; i++)
 		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
 			return STATUS_NOMEM;
+	return STATUS_OK;
+}
+
+/* Take the lengths that fit the data, and make a new model for them, for its classes and for its tokenizer. */
+static status take_lengths(job_request *r, const json_t *params, const corpus *texts, error *err)
+{
+	const bool classes = r->dims.head == HEAD_CLASSES && !r->base;
+	if (classes)
+		TRY(take_classes(r, texts));
+	if (texts->fit.length)
+		r->options.sequence_length = r->fitted_length = texts->length;
+	if (texts->fit.source)
+		r->options.source_length = r->fitted_source = texts->source_length;
+	if (r->base || (!classes && !texts->fit.length && !texts->fit.source))
+		return STATUS_OK;
 	return make_config(r, present(params, "additive"), size_of(texts->texts.tokenizer), err);
 }
 
@@ -436,7 +540,7 @@ static double count_vectors(const train_options *o, double tokens, int64_t layer
 
 /* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
  * estimate is a lower bound: weights, gradients and moments, and count_vectors of each stack. */
-static status check_memory(const job_request *r, const char *backend_name, error *err)
+static status check_memory(const job_request *r, error *err)
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
 	status s = config ? architecture_read(r->architecture, config, r->config, err) : STATUS_NOMEM;
@@ -457,21 +561,28 @@ static status check_memory(const job_request *r, const char *backend_name, error
 	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0)) *
 	                 parameters,
 	       available = memory_bytes();
-	bool on_host = strcmp(backend_name, "cpu") == 0;
-	if (on_host && weights + work > available)
+	if (r->on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
 		                 "training would need at least %.1f GiB, this machine has %.1f",
 		                 (weights + work) / 0x1p30, available / 0x1p30);
 	return STATUS_OK;
 }
 
+/* True if the data decide the lengths of rows. */
+static bool leaves_lengths_open(const job_request *r)
+{
+	const objective *o = r->options.objective;
+	return !r->given.length && !o->record_length && !(o->source && o->records == RECORD_BLOCK);
+}
+
 status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
                         error *err)
 {
 	const json_t *ours = present(params, "additive");
-	*out = (job_request){0};
+	*out = (job_request){.on_host = strcmp(from->backend_name, "cpu") == 0};
 	const json_t *fraction = present(ours, "validation_fraction");
 	out->holdout = fraction ? json_number_value(fraction) : -1;
+	out->given = read_given(params, ours);
 	TRY(read_training(out, from, params, err));
 	TRY(read_file_id(out->validation, from, json_string_value(present(params, "validation_file")),
 	                 "validation_file", err));
@@ -482,7 +593,8 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
 		                 from->backend_name);
 	TRY(check_ranks(out, from, err));
-	return check_memory(out, from->backend_name, err);
+	const bool known = out->options.objective->records == RECORD_BLOCK || !leaves_lengths_open(out);
+	return known ? check_memory(out, err) : STATUS_OK;
 }
 
 void job_request_fini(job_request *r)
@@ -518,8 +630,12 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 	                .vocab = model_dims_ids(&r->dims),
 	                .classes = r->classes,
 	                .holdout = r->holdout,
-	                .split_documents = true};
+	                .split_documents = true,
+	                .objective_open = !r->given.objective};
 	fill_corpus(out, from, &r->options);
+	out->fit = (corpus_fit){.length = leaves_lengths_open(r),
+	                        .source = leaves_lengths_open(r) && r->options.objective->source && !r->given.source,
+	                        .epochs = r->epochs};
 	out->n_training = r->n_training;
 	memcpy(out->training, r->training, sizeof out->training);
 	memcpy(out->validation, r->validation, sizeof out->validation);
@@ -530,33 +646,18 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 status job_request_settle(job_request *r, int64_t blocks, bool validates, error *err)
 {
 	train_options *o = &r->options;
-	if (o->batch_size > blocks && r->batch_given)
+	if (o->batch_size > blocks && r->given.batch)
 		return error_set(err, STATUS_INVALID, "additive.batch_size",
 		                 "must be at most the training data's %lld %s of %lld tokens", (long long)blocks,
 		                 o->objective->records == RECORD_BLOCK ? "blocks" : "records",
 		                 (long long)train_options_record(o));
-	o->batch_size = o->batch_size > blocks ? blocks : o->batch_size;
+	job_defaults_settle(
+	    o, &r->epochs, &r->given,
+	    &(job_data){.records = blocks, .ranks = r->ranks, .validates = validates, .scratch = !r->base});
 	if (r->ranks > 1 && o->batch_size % r->ranks)
 		return error_set(err, STATUS_INVALID, "additive.batch_size",
 		                 "%lld blocks or records of a batch cannot be shared evenly by %lld ranks",
 		                 (long long)o->batch_size, (long long)r->ranks);
-	int64_t per_step = o->batch_size * o->gradient_accumulation;
-	if (!r->steps_given) {
-		int64_t wanted = (JOB_REQUEST_AUTO_STEPS * per_step + blocks - 1) / blocks;
-		if (!r->epochs)
-			r->epochs = wanted < 1                         ? 1
-			            : wanted > JOB_REQUEST_AUTO_EPOCHS ? JOB_REQUEST_AUTO_EPOCHS
-			                                               : wanted;
-		o->max_steps = (r->epochs * blocks + per_step - 1) / per_step;
-	} else if (!r->epochs) {
-		r->epochs = (o->max_steps * per_step + blocks - 1) / blocks;
-	}
-	if (!r->warmup_given && !r->base && o->schedule != SCHEDULE_RANGE_TEST) {
-		o->warmup_steps = o->max_steps / JOB_REQUEST_WARMUP_SHARE;
-		o->warmup_steps = o->warmup_steps < JOB_REQUEST_WARMUP ? o->warmup_steps : JOB_REQUEST_WARMUP;
-	}
-	if (!r->eval_given && validates)
-		o->eval_every = (o->max_steps + JOB_REQUEST_EVALUATIONS - 1) / JOB_REQUEST_EVALUATIONS;
 	status s = train_options_check(o, err);
 	if (s == STATUS_OK && !validates)
 		s = train_options_check_unvalidated(o, err);
@@ -570,8 +671,7 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
 	const objective *o = r->options.objective;
-	if (r->dims.head == HEAD_CLASSES && !r->base)
-		TRY(take_classes(r, params, texts, err));
+	TRY(take_lengths(r, params, texts, err));
 	TRY(take_start(r, texts->texts.tokenizer, err));
 	TRY(check_end(r, texts->texts.tokenizer, err));
 	if (o->check) {
@@ -579,7 +679,8 @@ status job_request_take_texts(job_request *r, const json_t *params, const corpus
 		error_prefix(err, is_option(err->param) ? "additive" : "additive.config");
 		TRY(s);
 	}
-	return job_request_settle(r, dataset_records(texts->texts.train), texts->texts.valid != NULL, err);
+	TRY(job_request_settle(r, dataset_records(texts->texts.train), texts->texts.valid != NULL, err));
+	return check_memory(r, err);
 }
 
 /* --- the document -------------------------------------------------------------------------------- */

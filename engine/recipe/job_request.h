@@ -6,16 +6,12 @@
 #ifndef ENGINE_RECIPE_JOB_REQUEST_H
 #define ENGINE_RECIPE_JOB_REQUEST_H
 
+#include "engine/recipe/job_defaults.h"
 #include "engine/recipe/job_sources.h"
 #include "engine/train/trainer.h"
 
 enum {
-	JOB_REQUEST_SAVE_SECONDS = 30, /* between checkpoints, when checkpoint_every is not given */
-	JOB_REQUEST_AUTO_STEPS = 1000, /* n_epochs "auto": about so many steps, */
-	JOB_REQUEST_AUTO_EPOCHS = 20,  /* in at most so many epochs */
-	JOB_REQUEST_EVALUATIONS = 10,  /* in a run, when eval_every is not given */
-	JOB_REQUEST_WARMUP_SHARE = 4,  /* of the steps of a model from scratch, one in so many is warm-up, */
-	JOB_REQUEST_WARMUP = 200       /* and at most so many, when warmup_steps is not given */
+	JOB_REQUEST_SAVE_SECONDS = 30 /* between checkpoints, when checkpoint_every is not given */
 };
 
 typedef struct job_request {
@@ -26,9 +22,11 @@ typedef struct job_request {
 	json_t *classes;   /* the names of the model's classes; NULL: it has none, or those of the training file */
 	model_dims dims;
 	train_options options;
-	bool batch_given, steps_given, eval_given, warmup_given;
-	double base_rate; /* what a learning_rate_multiplier of 1 stands for */
-	int64_t epochs;   /* 0: auto */
+	job_given given;
+	bool on_host;                         /* a processor trains it, with the machine's memory */
+	double base_rate;                     /* what a learning_rate_multiplier of 1 stands for */
+	int64_t epochs;                       /* 0: auto */
+	int64_t fitted_length, fitted_source; /* chosen after the data; 0: not yet, or given */
 	int64_t keep, save_seconds;
 	int64_t ranks;                          /* processes */
 	corpus_file training[CORPUS_MAX_FILES]; /* none in a dry run without files */

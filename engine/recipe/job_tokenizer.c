@@ -16,8 +16,9 @@
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/recipe/job_check.h"
+#include "engine/text/corpus_form.h"
 
-enum { MAX_FILE_BYTES = 64 << 20, CANCEL_MS = 50, REPORT_BYTES = 4096, FORMAT = 1 /* a part of every key */ };
+enum { MAX_FILE_BYTES = 64 << 20, CANCEL_MS = 50, REPORT_BYTES = 4096, FORMAT = 2 /* a part of every key */ };
 
 extern char **environ;
 
@@ -126,9 +127,10 @@ static status run(char *const *argv, const atomic_bool *cancel, error *err)
 
 static status make_key(const job_tokenizer_source *c, const char *spec, uint64_t *out, error *err)
 {
-	uint64_t sum[3] = {FORMAT, digest_bytes(spec, strlen(spec))};
+	uint64_t sum[4] = {FORMAT, digest_bytes(spec, strlen(spec))};
 	for (size_t i = 0; i < c->n_texts; i++) {
 		TRY(job_check_hash(c->texts[i], &sum[2], err));
+		sum[3] = corpus_hint_of_file(c->texts[i]);
 		sum[1] = digest_bytes(sum, sizeof sum);
 	}
 	*out = sum[1];

@@ -297,7 +297,7 @@ void beam_search_tokens(const beam_search *b, int i, token_logprob *tokens, toke
 	int32_t at = b->finished[i].node;
 	for (int64_t k = b->finished[i].hypothesis.length; k-- > 0; at = b->nodes[at].parent) {
 		const node *x = &b->nodes[at];
-		tokens[k] = (token_logprob){x->token, x->logprob};
+		tokens[k] = (token_logprob){.token = x->token, .logprob = x->logprob};
 		if (n_top > 0)
 			memcpy(top + (size_t)k * n_top, b->top + (size_t)x->parent * n_top, n_top * sizeof *top);
 	}

@@ -189,6 +189,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->n_stop_tokens = r->n_stop_tokens;
 	memcpy(g->stop_tokens, r->stop_tokens, sizeof g->stop_tokens);
 	g->n_logprobs = r->n_logprobs;
+	g->scores_only = r->scores_only;
 	g->explain = g->temporary && r->explain;
 	g->event = r->event;
 	g->finished = r->finished;
@@ -235,6 +236,12 @@ static void generation_free(generation *g)
 	free(g);
 }
 
+/* True if the prompt's tokens, from the second on, are delivered with their text. */
+static bool generation_gives_prompt(const generation *g)
+{
+	return g->scores && !g->scores_only;
+}
+
 /* Is there text before what is delivered? Special tokens are none. */
 static bool generation_has_text(const generation *g)
 {
@@ -243,7 +250,7 @@ static bool generation_has_text(const generation *g)
 	for (int64_t i = 0; i < x->tokens; i++)
 		if (tokenizer_token_bytes(t, x->ids[i], NULL, 0) > 0)
 			return true;
-	for (int64_t i = 0; i < (g->scores ? 1 : g->n_prompt); i++)
+	for (int64_t i = 0; i < (generation_gives_prompt(g) ? 1 : g->n_prompt); i++)
 		if (tokenizer_token_bytes(t, g->prompt[i], NULL, 0) > 0)
 			return true;
 	return false;
@@ -256,8 +263,8 @@ static void generation_resume_text(generation *g)
 	enum { UNFINISHED = 3 }; /* bytes of an unfinished character, and so its tokens, at most */
 	const session *x = g->session;
 	char whole[TEXT_STREAM_ROOM];
-	const int32_t *ids = g->scores ? g->prompt : x->ids;
-	int64_t n_ids = g->scores ? 1 : g->n_prompt == 0 ? x->tokens : 0;
+	const int32_t *ids = generation_gives_prompt(g) ? g->prompt : x->ids;
+	int64_t n_ids = generation_gives_prompt(g) ? 1 : g->n_prompt == 0 ? x->tokens : 0;
 	g->text.begun = generation_has_text(g);
 	for (int64_t i = n_ids > UNFINISHED ? n_ids - UNFINISHED : 0; i < n_ids; i++)
 		text_stream_token(&g->text, x->model->tokenizer, ids[i], false, whole);
@@ -508,11 +515,14 @@ void generation_send_tokens(generation *g, generation_event *e, bool last)
 /* One event of the next scored tokens; with weights for each token, of one. */
 static status generation_send_scores(generation *g)
 {
-	generation_event e = {.n_top = g->n_logprobs};
+	generation_event e = {.text = "", .n_top = g->n_logprobs};
 	e.n_tokens =
 	    prompt_scores_take(g->scores, g->n_alpha > 0 ? 1 : GENERATION_EVENT_TOKENS, &e.tokens, &e.logprobs, &e.top);
 	TRY(generation_explain(g, e.tokens - g->prompt, &e.n_alpha));
-	generation_send_tokens(g, &e, e.tokens + e.n_tokens == g->prompt + g->n_prompt && g->max_tokens == 0);
+	if (g->scores_only)
+		generation_emit(g, &e);
+	else
+		generation_send_tokens(g, &e, e.tokens + e.n_tokens == g->prompt + g->n_prompt && g->max_tokens == 0);
 	return STATUS_OK;
 }
 
@@ -551,7 +561,7 @@ status generation_deliver(generation *g, int32_t token, error *err)
 		TRY(generation_push(g, token, err));
 	if (g->phase == GENERATION_PROMPT)
 		g->prompted_ns = clock_ns();
-	token_logprob picked = {token, -INFINITY};
+	token_logprob picked = {.token = token, .logprob = -INFINITY};
 	if (g->n_logprobs >= 0) {
 		TRY(session_fetch(x));
 		picked = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs, token, g->top,

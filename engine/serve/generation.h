@@ -55,6 +55,7 @@ struct generation {
 	int32_t stop_tokens[CHAT_TEMPLATE_STOPS];
 	int n_stop_tokens;
 	int n_logprobs, n_alpha;
+	bool scores_only;
 	int64_t (*event)(void *context, const generation_event *e);
 	void (*finished)(void *context, const generation_result *r);
 	void *context;

@@ -220,15 +220,23 @@ void sampler_top(const float *x, int64_t vocab, double normalizer, token_logprob
 		top[at].token = (int32_t)i;
 		worst = x[top[n - 1].token];
 	}
-	for (int i = 0; i < n; i++)
-		top[i].logprob = (float)(x[top[i].token] - normalizer);
+	for (int32_t i = 0; i < n; i++)
+		top[i] = (token_logprob){top[i].token, (float)(x[top[i].token] - normalizer), i + 1};
 	for (int i = n; i < n_top; i++)
-		top[i] = (token_logprob){-1, -INFINITY};
+		top[i] = (token_logprob){-1, -INFINITY, 0};
+}
+
+static int32_t sampler_rank(const float *logits, int64_t vocab, int32_t token)
+{
+	int32_t before = 0;
+	for (int64_t i = 0; i < vocab; i++)
+		before += ranks_before(logits, (int32_t)i, token);
+	return 1 + before;
 }
 
 token_logprob sampler_logprob(const float *logits, int64_t vocab, int32_t token, token_logprob *top, int n_top)
 {
 	double normalizer = sampler_normalizer(logits, vocab);
 	sampler_top(logits, vocab, normalizer, top, n_top);
-	return (token_logprob){token, (float)(logits[token] - normalizer)};
+	return (token_logprob){token, (float)(logits[token] - normalizer), sampler_rank(logits, vocab, token)};
 }

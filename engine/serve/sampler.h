@@ -59,14 +59,15 @@ void tally_add(tally *t, int32_t token);
 typedef struct token_logprob {
 	int32_t token;
 	float logprob;
+	int32_t rank; /* 1 + number of likelier tokens, of equal ones those with a lower id; 0: not counted */
 } token_logprob;
 
 /* log Σ exp over the finite logits; -inf without any. */
 double sampler_normalizer(const float *logits, int64_t vocab);
 /* The n_top likeliest tokens, best first, of equal ones the lower id; token -1 where fewer have a finite logit. */
 void sampler_top(const float *logits, int64_t vocab, double normalizer, token_logprob *top, int n_top);
-/* The logarithm of the token's probability. top: filled with the n_top likeliest tokens, best first (token -1
- * where there are fewer with a finite logit). */
+/* The logarithm of the token's probability, and its rank. top: filled with the n_top likeliest tokens, best first
+ * (token -1 where there are fewer with a finite logit). */
 token_logprob sampler_logprob(const float *logits, int64_t vocab, int32_t token, token_logprob *top, int n_top);
 
 #endif

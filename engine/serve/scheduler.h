@@ -203,6 +203,7 @@ typedef struct generation_request {
 	constraint *constraint;  /* what is generated has to fit it; stays until `finished`. NULL: any text */
 	int n_logprobs;          /* -1: none; 0…20: chosen token plus this many alternatives */
 	bool score_prompt;       /* events for the prompt's tokens too, from its second on. Needs n_logprobs ≥ 0 */
+	bool scores_only;        /* with score_prompt: those events have no text, which begins after the prompt */
 	int n_alpha;             /* 0: none; else every token costs time in proportion to the tokens that it reads */
 	explain_selection alpha; /* whose weights; a NULL member selects all; copied */
 	bool alpha_rollout;      /* else their mean */

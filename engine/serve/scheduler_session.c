@@ -9,7 +9,10 @@
 static status admit(scheduler *s, served_model *m, const char *id, error *err)
 {
 	if ((int64_t)s->sessions.count >= s->limits.max_sessions)
-		return error_set(err, STATUS_BUSY, NULL, "all %d sessions are in use", s->limits.max_sessions);
+		return error_set(err, STATUS_BUSY, NULL,
+		                 "all %d sessions on the device are in use: delete some, give them a shorter ttl_seconds, make them "
+		                 "durable (they leave the device while idle), or start the service with a larger --max-sessions",
+		                 s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
 	if (!model_dimensions(m->model)->causal)

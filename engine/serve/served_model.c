@@ -2,10 +2,11 @@
 #include "engine/serve/served_part.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/digest.h"
-#include "engine/base/json_text.h"
+#include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
 #include "engine/model/model_loader.h"
@@ -25,6 +26,8 @@ status served_model_sample_row(served_model *m, const float *logits, const sampl
 	return b->download(b, token, m->row_token, sizeof *token);
 }
 
+enum { CONFIG_MAX_BYTES = 16 << 20 };
+
 /* --- the model -------------------------------------------------------------------- */
 
 struct served_model_loading {
@@ -42,24 +45,27 @@ static void loading_free(served_model_loading *l)
 	free(l);
 }
 
-uint64_t served_model_fnv1a(uint64_t sum, const void *data, size_t bytes)
+/* Hash of what the model's sessions depend on: configuration and weights as their files hold them, and the type of the
+ * weights in memory. The manifest was written with the files, so no later version of a program changes the hash. A
+ * folder outside a store has no manifest: then the text of config.json and the weights that were read count. */
+static status hash_model(served_model *m, const char *folder, error *err)
 {
-	const unsigned char *p = data;
-	for (size_t i = 0; i < bytes; i++)
-		sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
-	return sum;
-}
-
-/* FNV-1a of config.json's text. */
-static status hash_config(const served_model *m, uint64_t *out)
-{
-	json_t *config = model_architecture(m->model)->config_write(model_config(m->model));
-	char *text = json_text(config, JSON_COMPACT | JSON_SORT_KEYS);
-	if (text)
-		*out = served_model_fnv1a(FNV1A_INIT, text, strlen(text));
-	json_decref(config);
-	free(text);
-	return text ? STATUS_OK : STATUS_NOMEM;
+	uint64_t parts[3] = {0, model_digest(m->model), (uint64_t)m->weights};
+	manifest *stored;
+	size_t bytes;
+	char *text;
+	TRY(manifest_open_folder(&stored, folder, err));
+	bool known = stored && manifest_file_digest(stored, "config.json", &parts[0]) &&
+	             manifest_file_digest(stored, "model.safetensors", &parts[1]);
+	status s = known ? STATUS_OK : manifest_read(NULL, folder, "config.json", CONFIG_MAX_BYTES, &text, &bytes, err);
+	if (!known && s == STATUS_OK) {
+		parts[0] = digest_bytes(text, bytes);
+		parts[1] = model_digest(m->model);
+		free(text);
+	}
+	manifest_free(stored);
+	m->hash = digest_bytes(parts, sizeof parts);
+	return s;
 }
 
 /* False where plans are recorded: their steps are padded, so a short one takes nearly as long as a long one. */
@@ -97,10 +103,7 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	if (!model_dimensions(m->model)->reads_source)
 		m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
 	m->any_pieces = can_read_any_pieces(m);
-	uint64_t parts[2] = {0, model_digest(m->model)};
-	TRY(hash_config(m, &parts[0]));
-	m->hash = digest_bytes(parts, sizeof parts);
-	return STATUS_OK;
+	return hash_model(m, l->folder, err);
 }
 
 static status not_loaded(status s, error *err)
@@ -211,25 +214,4 @@ void served_model_give(served_model *m, int32_t slot)
 	assert(m->users > 0);
 	statepool_give(m->pool, slot);
 	m->users--;
-}
-
-status served_model_hash_old(served_model *m, bool *done, error *err)
-{
-	enum { PIECE = 1 << 18 }; /* floats fetched at a time */
-	backend *b = model_backend(m->model);
-	int64_t left = model_arena_floats(m->model) - m->old_hashed;
-	*done = left == 0;
-	if (*done)
-		return STATUS_OK;
-	size_t n = (size_t)(left < PIECE ? left : PIECE), bytes = n * sizeof(float);
-	float *piece = memory_new(n, sizeof *piece);
-	status s = piece ? b->download(b, piece, model_arena(m->model) + m->old_hashed, bytes) : STATUS_NOMEM;
-	if (s == STATUS_OK && m->old_hashed == 0)
-		s = hash_config(m, &m->old_hash);
-	if (s == STATUS_OK) {
-		m->old_hash = served_model_fnv1a(m->old_hash, piece, bytes);
-		m->old_hashed += (int64_t)n;
-	}
-	free(piece);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "the model could not be hashed: %s", status_text(s));
 }

@@ -79,10 +79,6 @@ struct served_model {
 	reading *readings; /* the unused ones */
 	bool waited_for;   /* generations wait for each step of a reading */
 	uint64_t hash;     /* of configuration and weights */
-	/* The hash in blobs of version 1. It is slow, so it is computed in steps on first use: so far it covers the
-	 * first `old_hashed` floats of the arena. */
-	uint64_t old_hash;
-	int64_t old_hashed;
 	served_model_loading *loading; /* NULL: loading is complete */
 };
 
@@ -98,9 +94,6 @@ void served_model_free(served_model *m);
 /* A slot for a session, contents undefined. STATUS_BUSY, STATUS_NOMEM. */
 status served_model_take(served_model *m, int32_t *slot, error *err);
 void served_model_give(served_model *m, int32_t slot);
-
-/* Continue m->old_hash, FNV-1a over config.json's text and the arena, by about a megabyte. *done: it is complete. */
-status served_model_hash_old(served_model *m, bool *done, error *err);
 
 /* One row of a step: tokens for one state, and the places of their results. */
 typedef struct served_row {
@@ -139,10 +132,5 @@ const float *served_model_logits(const served_plan *p, int row);
  * STATUS_NOMEM. */
 status served_model_prepare_row(served_model *m, int64_t adjusts, error *err);
 status served_model_sample_row(served_model *m, const float *logits, const sample_row *row, int32_t *token);
-
-/* 64-bit FNV-1a (Fowler, Noll and Vo). Every step is a bijection of the running value, so two texts that
- * differ in exactly one byte never have the same sum. */
-#define FNV1A_INIT UINT64_C(0xcbf29ce484222325)
-uint64_t served_model_fnv1a(uint64_t sum, const void *data, size_t bytes);
 
 #endif

@@ -9,7 +9,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blobs are little-endian and written as memory holds them");
 
-enum { BLOB_OLD_VERSION = 1, BLOB_VERSION = 2, BLOB_SOURCE_VERSION = 3 };
+enum { BLOB_VERSION = 1, BLOB_SOURCE_VERSION = 2 };
 enum { BLOB_EXPLAIN = 4, BLOB_DURABLE = 8, BLOB_FLAGS = 15 };
 static const char blob_magic[8] = {'a', 'd', 'd', 's', 't', 'a', 't', 'e'};
 
@@ -72,7 +72,7 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 	blob_header h = {
 	    .version = version,
 	    .flags = (uint32_t)o->policy | (o->explain ? BLOB_EXPLAIN : 0) | (o->durable ? BLOB_DURABLE : 0),
-	    .model = version == BLOB_OLD_VERSION ? m->old_hash : m->hash,
+	    .model = m->hash,
 	    .tokens = (uint64_t)tokens,
 	    .state_floats = statepool_slot_bytes(m->pool) / sizeof(float),
 	    .vocab = (uint64_t)model_dimensions(m->model)->outputs,
@@ -88,11 +88,6 @@ static blob_header blob_of(const session *x)
 {
 	return blob_expect(x->model, x->n_source ? BLOB_SOURCE_VERSION : BLOB_VERSION, &x->options, x->tokens,
 	                   x->n_source);
-}
-
-static uint64_t blob_sum(uint32_t version, const void *blob, size_t bytes)
-{
-	return version == BLOB_OLD_VERSION ? served_model_fnv1a(FNV1A_INIT, blob, bytes) : digest_bytes(blob, bytes);
 }
 
 /* --- moving ------------------------------------------------------------------------ */
@@ -159,7 +154,7 @@ status session_blob_write(session *x, session_transfer *t, error *err)
 void scheduler_transfer_seal(session_transfer *t)
 {
 	size_t before = t->bytes - sizeof(uint64_t);
-	uint64_t sum = blob_sum(BLOB_VERSION, t->blob, before);
+	uint64_t sum = digest_bytes(t->blob, before);
 	memcpy(t->blob + before, &sum, sizeof sum);
 }
 
@@ -179,12 +174,12 @@ status scheduler_transfer_check(const session_transfer *t, error *err)
 		return error_set(err, STATUS_CORRUPT, "state", "too short to be a session state");
 	if (memcmp(h.magic, blob_magic, sizeof h.magic) != 0)
 		return error_set(err, STATUS_CORRUPT, "state", "not a session state");
-	if (h.version < BLOB_OLD_VERSION || h.version > BLOB_SOURCE_VERSION)
+	if (h.version < BLOB_VERSION || h.version > BLOB_SOURCE_VERSION)
 		return error_set(err, STATUS_UNSUPPORTED, "state",
 		                 "a session state of version %u; this engine reads %d to %d", (unsigned)h.version,
-		                 BLOB_OLD_VERSION, BLOB_SOURCE_VERSION);
+		                 BLOB_VERSION, BLOB_SOURCE_VERSION);
 	memcpy(&sum, t->blob + t->bytes - sizeof sum, sizeof sum);
-	if (sum != blob_sum(h.version, t->blob, t->bytes - sizeof sum))
+	if (sum != digest_bytes(t->blob, t->bytes - sizeof sum))
 		return error_set(err, STATUS_CORRUPT, "state", "the session state is damaged or cut off");
 	return STATUS_OK;
 }
@@ -217,13 +212,8 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 {
 	blob_header h;
 	session_options o;
-	bool hashed = true;
 	*out = NULL;
 	read_header(&h, t);
-	if (h.version == BLOB_OLD_VERSION)
-		TRY(served_model_hash_old(m, &hashed, err));
-	if (!hashed)
-		return STATUS_OK;
 	TRY(blob_fits(m, &h, t->bytes, &o, err));
 	TRY(session_new(out, m, id, &o, err));
 	status s = session_reserve(*out, (int64_t)h.tokens, err);

@@ -15,49 +15,15 @@
 
 #include "engine/base/digest.h"
 
-/* Step i brings version i to i + 1. `seq` is the order of creation: paging uses it. */
+/* Step i brings version i to i + 1; a step that was released never changes. `seq` is the order of creation: paging uses
+ * it. One table for all kinds of rows: they differ in their documents only, and all have a digest. */
 static const char *const ledger_steps[] = {
-    "CREATE TABLE files(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, filename TEXT NOT NULL,"
-    " purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
-    "CREATE TABLE models(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owned_by TEXT NOT NULL,"
-    " architecture TEXT NOT NULL, parameters INTEGER NOT NULL, created INTEGER NOT NULL);"
-    "CREATE TABLE jobs(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL,"
-    " document TEXT NOT NULL);"
-    "CREATE INDEX jobs_status ON jobs(status, seq);"
-    "CREATE TABLE events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, number INTEGER NOT NULL,"
-    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, number));"
-    "CREATE INDEX events_job ON events(job, seq);"
-    "CREATE TABLE checkpoints(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, step INTEGER NOT NULL,"
-    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, step));"
-    "CREATE INDEX checkpoints_job ON checkpoints(job, seq);"
-    "CREATE TABLE sessions(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
-    " version INTEGER NOT NULL, document TEXT NOT NULL);",
-    "ALTER TABLE models ADD COLUMN dtype TEXT NOT NULL DEFAULT 'fp32';"
-    "ALTER TABLE checkpoints ADD COLUMN dtype TEXT NOT NULL DEFAULT 'fp32';",
     "CREATE TABLE answers(key TEXT PRIMARY KEY, request INTEGER NOT NULL, created INTEGER NOT NULL,"
     " answer TEXT NOT NULL);"
-    "CREATE INDEX answers_created ON answers(created);",
-    /* One table for all: rows differ in their documents only, and all have a digest. */
+    "CREATE INDEX answers_created ON answers(created);"
     "CREATE TABLE objects(seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, id TEXT NOT NULL,"
     " parent TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " document TEXT NOT NULL, manifest TEXT, digest INTEGER NOT NULL, UNIQUE(kind, id));"
-    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest) SELECT 'file', id, '', 0, purpose,"
-    " bytes, json_object('id', id, 'filename', filename, 'purpose', purpose, 'bytes', bytes, 'created', created), 0"
-    " FROM files ORDER BY seq;"
-    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest) SELECT 'model', id, '', 0, dtype, 0,"
-    " json_object('id', id, 'owned_by', owned_by, 'architecture', architecture, 'parameters', parameters,"
-    " 'created', created), 0 FROM models ORDER BY seq;"
-    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
-    " SELECT 'job', id, '', 0, status, 0, document, 0 FROM jobs ORDER BY seq;"
-    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
-    " SELECT 'event', id, job, number, '', 0, document, 0 FROM events ORDER BY seq;"
-    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
-    " SELECT 'checkpoint', id, job, step, dtype, 0, document, 0 FROM checkpoints ORDER BY seq;"
-    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
-    " SELECT 'session', id, '', version, '', 0, document, 0 FROM sessions ORDER BY seq;"
-    "DROP TABLE files; DROP TABLE models; DROP TABLE jobs; DROP TABLE events; DROP TABLE checkpoints;"
-    "DROP TABLE sessions;"
-    "UPDATE objects SET digest=row_digest(kind, id, parent, number, state, bytes, document, manifest);"
     "CREATE INDEX objects_page ON objects(kind, parent, seq);"
     "CREATE INDEX objects_number ON objects(kind, parent, number);"
     "CREATE INDEX objects_state ON objects(kind, state, seq);"
@@ -65,7 +31,6 @@ static const char *const ledger_steps[] = {
 };
 enum {
 	LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps,
-	LEDGER_MARKED = 4,
 	LEDGER_MARK = 0x0add0000,
 	LEDGER_BUSY_MS = 5000,
 	LEDGER_PAUSE_MS = 20
@@ -229,14 +194,13 @@ static status check_whole(sqlite3 *db, error *err)
 	return s;
 }
 
-/* The version stands in the header twice, so that a changed bit there is damage, not another version. Schemas before
- * LEDGER_MARKED have it once. */
+/* The header holds the version twice, so that a changed bit there is damage, not another version. A new file has none. */
 static status read_version(sqlite3 *db, int64_t *version, error *err)
 {
 	int64_t mark;
 	TRY(read_number(db, "PRAGMA user_version", version, err));
 	TRY(read_number(db, "PRAGMA application_id", &mark, err));
-	if (mark == LEDGER_MARK + *version || (mark == 0 && *version < LEDGER_MARKED))
+	if (mark == LEDGER_MARK + *version || (mark == 0 && *version == 0))
 		return STATUS_OK;
 	return error_set(err, STATUS_STORAGE, NULL, "the ledger is damaged: its version is unclear");
 }
@@ -251,8 +215,7 @@ static status upgrade(sqlite3 *db, error *err)
 		                 LEDGER_VERSION);
 	for (int i = (int)version; i < LEDGER_VERSION; i++) {
 		char done[96];
-		int mark = i + 1 < LEDGER_MARKED ? 0 : LEDGER_MARK + i + 1;
-		snprintf(done, sizeof done, "PRAGMA user_version=%d; PRAGMA application_id=%d; COMMIT;", i + 1, mark);
+		snprintf(done, sizeof done, "PRAGMA user_version=%d; PRAGMA application_id=%d; COMMIT;", i + 1, LEDGER_MARK + i + 1);
 		TRY(run_script(db, err, "BEGIN IMMEDIATE;"));
 		TRY(run_script(db, err, ledger_steps[i]));
 		TRY(run_script(db, err, done));
@@ -357,4 +320,14 @@ status ledger_checkpoint(sqlite3 *db, error *err)
 {
 	int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
 	return rc == SQLITE_OK || rc == SQLITE_BUSY ? STATUS_OK : fail(db, err);
+}
+
+void ledger_wait(sqlite3 *db, bool wait)
+{
+	sqlite3_busy_timeout(db, wait ? LEDGER_BUSY_MS : 0);
+}
+
+status ledger_probe(sqlite3 *db, error *err)
+{
+	return sqlite3_get_autocommit(db) ? run_script(db, err, "BEGIN IMMEDIATE; ROLLBACK;") : STATUS_OK;
 }

@@ -24,6 +24,10 @@ status ledger_copy(sqlite3 **out, const char *from, const char *to, error *err);
 status ledger_verify(sqlite3 *db, error *err);
 /* Move the write-ahead log into the ledger and empty it: the log's records are chained, so one damaged record takes all
  * behind it. Another reader makes it a later call's work. */
+/* Wait for another process's lock (some seconds at most), or fail at once. */
+void ledger_wait(sqlite3 *db, bool wait);
+/* Fail if no commit can begin now. */
+status ledger_probe(sqlite3 *db, error *err);
 status ledger_checkpoint(sqlite3 *db, error *err);
 
 /* Prepare `sql` and bind one argument per letter of `types`: 't' a const char *

@@ -118,6 +118,18 @@ static status remember_ledger(store *s, error *err)
 	return STATUS_OK;
 }
 
+/* Move the log into the ledger's file, and note how long that is now. */
+static status checkpoint(store *s, error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	TRY(ledger_checkpoint(s->db, err));
+	ledger_path(s, path);
+	if (stat(path, &st) == 0)
+		s->ledger_bytes = st.st_size;
+	return STATUS_OK;
+}
+
 /* salvaged: rows may be missing. */
 static status open_ledger(store *s, bool *salvaged, error *err)
 {
@@ -158,7 +170,7 @@ static status open_all(store *s, bool rebuild, error *err)
 		TRY(salvage_rebuild(s, err));
 	TRY(store_arrange(s, err));
 	reserve_take(s);
-	return ledger_checkpoint(s->db, err);
+	return checkpoint(s, err);
 }
 
 static status open_folder(store **out, const char *folder, bool rebuild, error *err)
@@ -185,6 +197,19 @@ status store_open(store **out, const char *folder, error *err)
 	return open_folder(out, folder, false, err);
 }
 
+status store_open_existing(store **out, const char *folder, error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	*out = NULL;
+	if ((size_t)snprintf(path, sizeof path, "%s/ledger.sqlite", folder) >= sizeof path || stat(path, &st) != 0 ||
+	    st.st_size == 0)
+		return error_set(err, STATUS_STORAGE, NULL,
+		                 "%.200s holds no data, but it must (data-must-exist): the folder has vanished or is not mounted",
+		                 folder);
+	return store_open(out, folder, err);
+}
+
 status store_rebuild(store **out, const char *folder, error *err)
 {
 	return open_folder(out, folder, true, err);
@@ -204,16 +229,18 @@ void store_close(store *s)
 	free(s);
 }
 
-/* Is the file that is open still the ledger? What is written to one that was moved or replaced is lost at the next start. */
+/* Return what is wrong with the ledger's file, or NULL. Writes to a file that was moved or replaced are lost at the
+ * next start. The file never shrinks: SQLite keeps its free pages. */
 static const char *ledger_problem(const store *s)
 {
 	char path[PATH_MAX];
 	struct stat st;
 	ledger_path(s, path);
 	if (stat(path, &st) != 0)
-		return "the ledger is missing";
-	return st.st_dev == s->ledger_device && st.st_ino == s->ledger_inode ? NULL
-	                                                                     : "the ledger was replaced by another file";
+		return errno == ENOENT ? "the ledger is missing" : "the ledger cannot be reached";
+	if (st.st_dev != s->ledger_device || st.st_ino != s->ledger_inode)
+		return "the ledger was replaced by another file";
+	return st.st_size < s->ledger_bytes ? "the ledger is shorter than it was" : NULL;
 }
 
 status store_writable(const store *s, error *err)
@@ -226,17 +253,30 @@ status store_writable(const store *s, error *err)
 
 /* --- now and then ------------------------------------------------------------------------------------ */
 
+static status clean_up(store *s, error *err)
+{
+	TRY(store_writable(s, err));
+	TRY(ledger_probe(s->db, err));
+	if (!s->dirty)
+		return STATUS_OK;
+	reserve_take(s);
+	TRY(removal_sweep(s, err));
+	TRY(checkpoint(s, err));
+	s->dirty = false;
+	return STATUS_OK;
+}
+
+/* Nothing waits for a lock here: the thread that calls it answers requests. */
 void store_tick(store *s)
 {
 	error err = ERROR_INIT;
-	if (!s->dirty)
-		return;
-	s->dirty = false;
-	reserve_take(s);
-	status result = removal_sweep(s, &err);
-	if (result == STATUS_OK)
-		result = ledger_checkpoint(s->db, &err);
-	s->dirty = result != STATUS_OK;
+	ledger_wait(s->db, false);
+	status result = clean_up(s, &err);
+	ledger_wait(s->db, true);
+	s->stuck[0] = 0;
+	if (result != STATUS_OK && result != STATUS_FULL && result != STATUS_NOMEM) /* reading goes on in these two */
+		snprintf(s->stuck, sizeof s->stuck, "%s", err.status == STATUS_OK ? status_text(result) : error_message(&err));
+	store_problem(s);
 }
 
 const char *store_problem(store *s)
@@ -250,10 +290,19 @@ const char *store_problem(store *s)
 	}
 	if (!now)
 		now = ledger_problem(s);
+	if (!now && s->stuck[0])
+		now = s->stuck;
 	if (now && !before)
 		log_line(LOG_ERROR, "%s", now);
+	else if (!now && before)
+		log_line(LOG_INFO, "the data folder can be written again");
 	snprintf(s->problem, sizeof s->problem, "%s", now ? now : "");
 	return now;
+}
+
+void store_death_log_path(const store *s, char *out)
+{
+	snprintf(out, PATH_MAX, "%s/deaths", s->folder);
 }
 
 /* --- damage --------------------------------------------------------------------------------------------- */

@@ -49,7 +49,9 @@ typedef enum store_table {
 
 /* Open or create; STATUS_CONFLICT when another process holds the data folder (flock). */
 status store_open(store **out, const char *folder, error *err);
-/* The same, but a ledger that is missing, empty or older is completed from the blobs. */
+/* Open a data folder that exists; STATUS_STORAGE, and nothing is created, if it has no ledger. */
+status store_open_existing(store **out, const char *folder, error *err);
+/* Open or create; a ledger that is missing, empty or older is completed from the blobs. */
 status store_rebuild(store **out, const char *folder, error *err);
 void store_close(store *s);
 
@@ -57,6 +59,8 @@ void store_close(store *s);
 void store_tick(store *s);
 /* NULL while the data folder can be relied on; else what is wrong with it as a whole, in words. Looks at the disk. */
 const char *store_problem(store *s);
+/* The file of the death log (engine/base/death_log.h). out has PATH_MAX bytes. */
+void store_death_log_path(const store *s, char *out);
 /* Remember and log that an object is damaged, once per object. */
 void store_note_damage(store *s, store_table table, const char *id, const char *problem);
 /* What was found damaged: [{"kind", "id", "problem"}]. NULL when out of memory. */
@@ -99,6 +103,7 @@ typedef struct store_file {
 	char digest[DIGEST_TEXT_BYTES];   /* of its bytes; "" for one stored before there were digests */
 	char sha256[CHECKSUM_TEXT_BYTES]; /* the same */
 	int64_t bytes, created;
+	char format[8];   /* "auto", "text" or "json" (engine/text/corpus_form.h); to be set before it is sealed */
 	int64_t lifetime; /* seconds; 0: for ever. To be set before it is sealed */
 	int64_t expires;  /* Unix time; 0: never */
 } store_file;

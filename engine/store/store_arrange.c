@@ -8,7 +8,7 @@
  *   a manifest that differs from the ledger's copy      written again, when the files are as the copy says
  *   a row whose blob is missing or of another size      noted as damaged; it is an error when it is used
  *
- * Contents are verified when they are read, not here. Rows of a version before manifests get theirs now. */
+ * Contents are verified when they are read, not here. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -195,29 +195,6 @@ static status arrange_job(store *s, const char *parent, const char *name, error 
 
 /* --- rows and their blobs ---------------------------------------------------------------------- */
 
-/* A row of a version before manifests. */
-static status seal_old(store *s, store_table table, store_row *row, error *err)
-{
-	char path[PATH_MAX], base[PATH_MAX], blob[PATH_MAX];
-	manifest *m = NULL;
-	store_manifest_base(s, table, row, base);
-	store_manifest_path(s, table, row, path);
-	status result;
-	if (table == STORE_FILES) {
-		store_blob_path(s, row->id, blob);
-		result = manifest_write_file(blob, row->id, store_kind(table), row->id, row->document, err);
-	} else {
-		result = manifest_write(base, store_kind(table), row->id, row->document, err);
-	}
-	if (result == STATUS_OK)
-		result = manifest_open(&m, path, err);
-	TRY(result);
-	row->manifest = strdup(manifest_text(m));
-	row->bytes = manifest_bytes(m);
-	manifest_free(m);
-	return row->manifest ? row_put(s, table, row, err) : STATUS_NOMEM;
-}
-
 /* The manifest on the disk is missing, damaged or another's. The ledger's copy decides what the files should be. */
 static status heal_manifest(store *s, store_table table, const store_row *row, const manifest *copy, error *err)
 {
@@ -248,15 +225,12 @@ status row_check_blob(store *s, store_table table, const store_row *row, bool co
 typedef struct visit {
 	store *store;
 	store_table table;
-	json_t *old; /* ids of rows to be completed: they must not change while they are walked */
 } visit;
 
 static status check_row(void *context, const store_row *row, error *err)
 {
 	visit *v = context;
 	error why = ERROR_INIT;
-	if (!row->manifest)
-		return json_array_append_new(v->old, json_string(row->id)) == 0 ? STATUS_OK : STATUS_NOMEM;
 	status result = row_check_blob(v->store, v->table, row, false, &why);
 	if (result == STATUS_STORAGE)
 		store_note_damage(v->store, v->table, row->id, error_message(&why));
@@ -266,26 +240,11 @@ static status check_row(void *context, const store_row *row, error *err)
 	return STATUS_OK;
 }
 
-/* A state of a version without headers gets its header. */
-static status convert_session(store *s, store_row *row, error *err)
-{
-	char path[PATH_MAX];
-	struct stat st;
-	TRY(store_session_path(s, row->id, path, err));
-	TRY(session_file_convert(path, row->id, row->document, err));
-	if (stat(path, &st) != 0)
-		return file_error(err, path, "cannot look at");
-	row->bytes = st.st_size;
-	return row_put(s, STORE_SESSIONS, row, err);
-}
-
 static status check_session(void *context, const store_row *row, error *err)
 {
 	visit *v = context;
 	char path[PATH_MAX];
 	struct stat st;
-	if (row->bytes == 0)
-		return json_array_append_new(v->old, json_string(row->id)) == 0 ? STATUS_OK : STATUS_NOMEM;
 	TRY(store_session_path(v->store, row->id, path, err));
 	if (stat(path, &st) != 0)
 		store_note_damage(v->store, STORE_SESSIONS, row->id, "its state is missing");
@@ -294,7 +253,7 @@ static status check_session(void *context, const store_row *row, error *err)
 	return STATUS_OK;
 }
 
-/* The copy is missing in a folder of a version before it. */
+/* The copy is missing after a crash between the commit and the copy. */
 static status check_job(void *context, const store_row *row, error *err)
 {
 	store *s = context;
@@ -311,24 +270,8 @@ static status check_job(void *context, const store_row *row, error *err)
 
 static status check_rows(store *s, store_table table, row_each check, error *err)
 {
-	visit v = {s, table, json_array()};
-	size_t i;
-	json_t *id;
-	status result = v.old ? row_walk(s, table, NULL, check, &v, err) : STATUS_NOMEM;
-	json_array_foreach(v.old, i, id)
-	{
-		store_row row;
-		error why = ERROR_INIT;
-		if (result == STATUS_OK && row_find(s, table, json_string_value(id), &row, NULL) == STATUS_OK) {
-			status done =
-			    table == STORE_SESSIONS ? convert_session(s, &row, &why) : seal_old(s, table, &row, &why);
-			if (done != STATUS_OK)
-				store_note_damage(s, table, row.id, error_message(&why));
-			row_fini(&row);
-		}
-	}
-	json_decref(v.old);
-	return result;
+	visit v = {s, table};
+	return row_walk(s, table, NULL, check, &v, err);
 }
 
 status store_arrange(store *s, error *err)

@@ -111,6 +111,7 @@ status store_begin(store *s, error *err)
 
 status store_commit(store *s, error *err)
 {
+	assert(s->depth > 0);
 	status result = s->broken ? error_set(err, STATUS_IO, NULL, "an earlier change could not be taken back") : STATUS_OK;
 	if (result == STATUS_OK)
 		result = run(s, s->depth > 1 ? COMMIT_RELEASE : COMMIT_END, err);
@@ -127,6 +128,7 @@ status store_commit(store *s, error *err)
 /* An error may have rolled back all by itself: then the commits around this one find none under way, and fail. */
 void store_rollback(store *s)
 {
+	assert(s->depth > 0);
 	bool inner = s->depth > 1, gone = sqlite3_get_autocommit(s->db);
 	if (!gone && inner)
 		s->broken |= run(s, COMMIT_UNDO_INNER, NULL) != STATUS_OK || run(s, COMMIT_RELEASE, NULL) != STATUS_OK;

@@ -16,10 +16,16 @@ static status no_file(error *err, const char *id)
 	return error_set(err, STATUS_NOT_FOUND, "id", "there is no file \"%.64s\"", id);
 }
 
+/* Files stored by earlier versions have none. */
+static const char *format_of(const char *format)
+{
+	return format && format[0] ? format : "auto";
+}
+
 static json_t *document_of(const store_file *f)
 {
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:I}", "id", f->id, "filename", f->filename, "purpose",
-	                 f->purpose, "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created, "xxh3",
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:I}", "id", f->id, "filename", f->filename,
+	                 "purpose", f->purpose, "format", format_of(f->format), "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created, "xxh3",
 	                 f->digest, "sha256", f->sha256, "expires", (json_int_t)f->expires);
 }
 
@@ -131,6 +137,8 @@ status store_file_get(store *s, const char *id, store_file *out, error *err)
 		snprintf(out->id, sizeof out->id, "%s", row.id);
 		snprintf(out->filename, sizeof out->filename, "%s", filename ? filename : "");
 		snprintf(out->purpose, sizeof out->purpose, "%s", row.state);
+		const char *format = json_string_value(json_object_get(row.document, "format"));
+		snprintf(out->format, sizeof out->format, "%s", format_of(format));
 		const char *sha256 = json_string_value(json_object_get(row.document, "sha256"));
 		snprintf(out->digest, sizeof out->digest, "%s", digest ? digest : "");
 		snprintf(out->sha256, sizeof out->sha256, "%s", sha256 ? sha256 : "");

@@ -45,6 +45,8 @@ struct store {
 	uint64_t temporaries;
 	int64_t budget;                       /* bytes; 0: none */
 	uint64_t ledger_device, ledger_inode; /* of the file that is open, to notice that it was replaced */
+	int64_t ledger_bytes;                 /* the file's length after the last checkpoint */
+	char stuck[160];                      /* why the last store_tick() failed; "": it did not */
 	bool dirty;                           /* commits since the log was last checkpointed */
 	char problem[160];                    /* "" while all is well */
 	sqlite3_stmt *commit[COMMIT_STATEMENTS];
@@ -196,8 +198,6 @@ status tree_sync(const char *path, error *err);
 char *store_text(const json_t *document);
 /* The document of a session file, and its version; NULL and STATUS_STORAGE when the file is damaged. */
 status session_file_document(const char *path, json_t **document, int64_t *version, error *err);
-/* Give a state file of a version without headers its header. */
-status session_file_convert(const char *path, const char *id, const json_t *session, error *err);
 /* "ID.VERSION". */
 bool session_file_name(const char *name, char id[STORE_ID_BYTES], int64_t *version);
 /* "step-N"; -1: it is none. */

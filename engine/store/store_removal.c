@@ -72,23 +72,31 @@ static status read_list(store *s, json_t **out, error *err)
 	return result;
 }
 
+/* Unlink the paths of a list and delete their rows. */
+static status unlink_listed(store *s, const json_t *list, error *err)
+{
+	json_t *path;
+	size_t i;
+	json_array_foreach(list, i, path)
+	{
+		const char *text = json_string_value(path);
+		if (is_gone(s, text))
+			TRY(ledger_run(s->db, NULL, err, "DELETE FROM removals WHERE path=?", "t", text));
+	}
+	return STATUS_OK;
+}
+
 status removal_sweep(store *s, error *err)
 {
-	json_t *list, *path;
-	size_t i;
+	json_t *list;
 	TRY(read_list(s, &list, err));
 	if (json_array_size(list) == 0 || !may_unlink(s)) {
 		json_decref(list);
 		return STATUS_OK;
 	}
 	status result = store_begin(s, err);
-	json_array_foreach(list, i, path)
-	{
-		const char *text = json_string_value(path);
-		if (result == STATUS_OK && is_gone(s, text))
-			result = ledger_run(s->db, NULL, err, "DELETE FROM removals WHERE path=?", "t", text);
-	}
-	result = store_end(s, result, err);
+	if (result == STATUS_OK)
+		result = store_end(s, unlink_listed(s, list, err), err);
 	flock(s->backup, LOCK_UN);
 	json_decref(list);
 	return result;

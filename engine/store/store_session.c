@@ -178,17 +178,6 @@ status session_file_document(const char *path, json_t **document, int64_t *versi
 	return *document ? STATUS_OK : STATUS_NOMEM;
 }
 
-status session_file_convert(const char *path, const char *id, const json_t *session, error *err)
-{
-	char *data;
-	size_t bytes;
-	TRY(file_read(path, STATE_LIMIT, &data, &bytes, err));
-	bool old = bytes < sizeof magic || memcmp(data, magic, sizeof magic) != 0;
-	status s = old ? store_session_write(path, id, session, data, bytes, err) : STATUS_OK;
-	free(data);
-	return s;
-}
-
 static status delete_session(store *s, const char *id, int64_t number, error *err)
 {
 	(void)number;

@@ -17,8 +17,8 @@ enum { IN_BYTES = 256 << 10 };
 
 typedef struct format {
 	const char *name;
-	unsigned char mark[4];
-	size_t mark_bytes;
+	uint32_t mark, mask; /* the first 4 bytes, little-endian, and which bits of them count */
+	uint32_t mark_2, mask_2; /* another mark of the same format */
 	status (*begin)(byte_source *s);
 	/* Turn some of in[at…have) into at most `room` bytes; *made of them. Sets s->within. NULL: the bytes are text.
 	 */
@@ -34,10 +34,12 @@ struct byte_source {
 	size_t at, have;
 	bool ended;  /* no stored byte is left beyond `in` */
 	bool within; /* a compressed member has begun and not ended */
+	bool after;  /* one has ended */
 	const format *format;
 	z_stream gzip;
 	bool gzip_open;
 	ZSTD_DStream *zstd;
+	corpus_hint hint;
 };
 
 static status damaged(const byte_source *s, const char *why, error *err)
@@ -67,6 +69,7 @@ static status gzip_decode(byte_source *s, unsigned char *out, size_t room, size_
 	*made = limit - z->avail_out;
 	if (code == Z_STREAM_END) {
 		s->within = false;
+		s->after = true;
 		return inflateReset(z) == Z_OK ? STATUS_OK : STATUS_NOMEM;
 	}
 	if (code == Z_OK || code == Z_BUF_ERROR)
@@ -96,6 +99,7 @@ static status zstd_decode(byte_source *s, unsigned char *out, size_t room, size_
 	if (ZSTD_isError(left))
 		return damaged(s, ZSTD_getErrorName(left), err);
 	s->within = left != 0;
+	s->after = left == 0;
 	return STATUS_OK;
 }
 
@@ -105,10 +109,19 @@ static void zstd_end(byte_source *s)
 }
 
 static const format formats[] = {
-    {"gzip", {0x1f, 0x8b}, 2, gzip_begin, gzip_decode, gzip_end},
-    {"zstd", {0x28, 0xb5, 0x2f, 0xfd}, 4, zstd_begin, zstd_decode, zstd_end},
-    {"plain", {0}, 0, NULL, NULL, NULL},
+    {"gzip", 0x8b1f, 0xffff, 0x8b1f, 0xffff, gzip_begin, gzip_decode, gzip_end},
+    {"zstd", 0xfd2fb528, 0xffffffff, 0x184d2a50, 0xfffffff0 /* a skippable frame */, zstd_begin, zstd_decode, zstd_end},
+    {"plain", 0, 0, 0, 0, NULL, NULL, NULL},
 };
+
+/* True if the stored bytes that are not used yet begin with the format's mark. */
+static bool has_mark(const byte_source *s, const format *f)
+{
+	uint32_t first = 0;
+	for (size_t i = 0; i < 4 && s->at + i < s->have; i++)
+		first |= (uint32_t)s->in[s->at + i] << 8 * i;
+	return (first & f->mask) == f->mark || (first & f->mask_2) == f->mark_2;
+}
 
 /* --- stored bytes ------------------------------------------------------------------- */
 
@@ -145,7 +158,7 @@ static status begin(byte_source *s, error *err)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	TRY(fill(s, err));
 	s->format = formats;
-	while (s->have < s->format->mark_bytes || memcmp(s->in, s->format->mark, s->format->mark_bytes) != 0)
+	while (!has_mark(s, s->format))
 		s->format++;
 	status result = s->format->begin ? s->format->begin(s) : STATUS_OK;
 	return result == STATUS_OK ? result : error_set(err, result, NULL, "out of memory");
@@ -172,6 +185,7 @@ status byte_source_open(byte_source **out, const char *path, error *err)
 		free(s);
 		return file_error(err, path, "cannot open");
 	}
+	s->hint = corpus_hint_of_file(path);
 	posix_fadvise(s->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return finish(out, s, err);
 }
@@ -191,6 +205,11 @@ status byte_source_memory(byte_source **out, const void *data, size_t bytes, err
 bool byte_source_compressed(const byte_source *s)
 {
 	return s->format->decode;
+}
+
+corpus_hint byte_source_hint(const byte_source *s)
+{
+	return s->hint;
 }
 
 void byte_source_free(byte_source *s)
@@ -216,6 +235,21 @@ static status copy(byte_source *s, unsigned char *out, size_t room, size_t *made
 	return STATUS_OK;
 }
 
+/* After a member: skip padding. STATUS_INVALID: what follows is no further member. */
+static status find_member(byte_source *s, error *err)
+{
+	for (;;) {
+		while (s->at < s->have && s->in[s->at] == 0)
+			s->at++;
+		if (s->have - s->at >= sizeof(uint32_t) || s->ended)
+			break;
+		TRY(fill(s, err));
+	}
+	s->after = false;
+	return s->at == s->have || has_mark(s, s->format) ? STATUS_OK
+	                                                   : damaged(s, "something else follows it", err);
+}
+
 status byte_source_read(byte_source *s, void *out, size_t room, size_t *bytes, error *err)
 {
 	unsigned char *to = out;
@@ -224,6 +258,8 @@ status byte_source_read(byte_source *s, void *out, size_t room, size_t *bytes, e
 		size_t made = 0, before;
 		if (s->at == s->have)
 			TRY(fill(s, err));
+		if (s->after)
+			TRY(find_member(s, err));
 		before = s->at;
 		if (s->at == s->have && !s->within)
 			return STATUS_OK;

@@ -1,13 +1,8 @@
-/* Templates are looked up by a digest of their text, in which a line end may be a character or Jinja's escape for one:
- * both are published. Nothing else is normalised, since in a template white space is text. The programs themselves are
- * in tests/data/chat, with what they make of conversations. */
+/* Templates are looked up by a digest of what their program does (chat_program.h). The programs themselves are in
+ * tests/data/chat, with the texts that they make of conversations. */
 #include "engine/text/chat_forms.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "engine/base/digest.h"
-#include "engine/base/memory.h"
+#include "engine/text/chat_program.h"
 
 #define CHATML_TURNS                                                                                                   \
 	.turns = {{"<|im_start|>system\n", "<|im_end|>\n"},                                                            \
@@ -148,40 +143,21 @@ static const struct {
 	uint64_t digest;
 	const chat_form *form;
 } published[] = {
-    {0xa04f41d813a07b13, &chatml},          {0x20f20c2b5139eaee, &qwen_1_5},     {0xd5d943bd0bd9082f, &qwen_2},
-    {0x99ab995e9629dacd, &smollm_2},        {0xcb7c5112dfc4a3b0, &llama_2},      {0x9799ad6e2dea0594, &llama_3},
-    {0xb97891b7adc1beb8, &llama_3_answers}, {0xb7f52373b11c60d7, &mistral_0_1},  {0xa5d004210ebce758, &mistral_0_2},
-    {0xfa42ef759a4066ef, &mistral_v1},      {0x1db34e9fc60441d8, &zephyr},       {0x2c2e86beabccd2a4, &gemma},
-    {0x551cbfd01fcc4680, &phi_3_mini},      {0x874eeb59684ce46e, &phi_3_medium}, {0x0b89d0be2a99c9d6, &phi_3_small},
-    {0xcd8aff863abd4554, &phi_3_5},         {0x6d9297f101b02320, &vicuna},       {0x769aa78302422fcd, &orca_vicuna},
-    {0xf64ecff9c8ef587d, &deepseek_2},      {0x200a40db4b06187d, &openchat},     {0x10b89492565d2c2a, &monarch},
-    {0xad20145afdf4bf61, &granite_3},
+    {0x8ba09d39aa2c6bf5, &chatml}, {0xc3d5eac599433acd, &qwen_1_5}, {0x71ef3492cdd5fdd3, &qwen_2},
+    {0x4fe6efd851f0f8b0, &smollm_2}, {0x644114f2846a583e, &llama_2}, {0x72988483c7369e25, &llama_3},
+    {0xf99c31519417e7ea, &llama_3_answers}, {0xba1d08981bb58ed4, &mistral_0_1}, {0xedeaf173199eb486, &mistral_0_2},
+    {0x03f868c25825e53e, &mistral_v1}, {0xb1b2d619bc17e1dc, &zephyr}, {0x204769f3ab544938, &gemma},
+    {0x05a1e4f5fb5880ac, &phi_3_mini}, {0x7670c3aba36f421a, &phi_3_medium}, {0x1a98bc0756d151d6, &phi_3_small},
+    {0xe95a28ab9ffe1045, &phi_3_5}, {0x81870532f7ff9cc2, &vicuna}, {0xd519a3dbf447cb65, &orca_vicuna},
+    {0x142b3609a6bed82c, &deepseek_2}, {0x139be8767a10d955, &openchat}, {0xf747c4acdea85e44, &monarch},
+    {0x0a033e910ff81f19, &granite_3}, {0x84af9d74d4c6b350, &chatml} /* with add_generation_prompt set first */,
 };
-
-static status digest_of(const char *program, uint64_t *out)
-{
-	size_t n = 0;
-	char *text = memory_new(strlen(program) + 1, 1);
-	if (!text)
-		return STATUS_NOMEM;
-	for (const char *p = program; *p; p++) {
-		bool escape = p[0] == '\\' && p[1] == 'n';
-		if (*p != '\r')
-			text[n++] = escape ? '\n' : *p;
-		p += escape;
-	}
-	while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
-		n--;
-	*out = digest_bytes(text, n);
-	free(text);
-	return STATUS_OK;
-}
 
 status chat_forms_find(const char *program, const chat_form **out)
 {
 	uint64_t digest;
 	*out = NULL;
-	TRY(digest_of(program, &digest));
+	TRY(chat_program_digest(program, &digest));
 	for (size_t i = 0; i < sizeof published / sizeof *published && !*out; i++)
 		*out = published[i].digest == digest ? published[i].form : NULL;
 	return STATUS_OK;

@@ -9,6 +9,8 @@
 #include "engine/base/memory.h"
 #include "engine/text/chat_forms.h"
 
+enum { MOST_ADDED = 1 << 20, MOST_ADDED_EACH = 16 /* bytes for each of the messages' */ };
+
 struct chat_template {
 	chat_form form;
 	json_t *declared; /* owns the form's texts; NULL: they are static */
@@ -22,7 +24,8 @@ typedef struct builder {
 	const chat_template *t;
 	chat_text out;
 	size_t room, ranges_room;
-	bool failed;
+	size_t given, added; /* bytes of messages, and of the template */
+	bool failed, grown;  /* grown: failed, since the template adds too much */
 } builder;
 
 static bool reserve(builder *b, size_t bytes)
@@ -70,13 +73,22 @@ static void trust(builder *b, size_t first, size_t bytes)
 	b->out.trusted[b->out.n_trusted++] = (byte_range){first, bytes};
 }
 
+/* Append what the template adds, within a bound. */
+static void append_markup(builder *b, const char *text, size_t bytes)
+{
+	b->added += bytes;
+	b->grown |= b->added > MOST_ADDED + MOST_ADDED_EACH * b->given;
+	b->failed |= b->grown;
+	append(b, text, bytes);
+}
+
 /* A text of the form, with the names of the tokens that begin and end a text. */
 static void markup(builder *b, const char *text)
 {
 	size_t first = b->out.bytes;
 	for (; text && *text; text++) {
 		const char *name = *text == *CHAT_BEGIN ? b->t->begin : *text == *CHAT_END ? b->t->end : NULL;
-		append(b, name ? name : text, name ? strlen(name) : 1);
+		append_markup(b, name ? name : text, name ? strlen(name) : 1);
 	}
 	trust(b, first, b->out.bytes - first);
 }
@@ -125,6 +137,7 @@ static void append_trimmed(builder *b, const char *text, size_t bytes, bool trim
 		text += n;
 		bytes -= n;
 	}
+	b->given += bytes;
 	append(b, text, bytes);
 }
 
@@ -257,6 +270,9 @@ static status build(builder *b, const json_t *messages, bool continues, bool ans
 	if (p.system)
 		return wrong(err, p.system_index, "role", "a message of the user must follow the system's");
 	markup(b, answers ? f->answer : f->unanswered);
+	if (b->grown)
+		return error_set(err, STATUS_TOO_LARGE, "messages",
+		                 "the model's chat template makes the conversation grow too much");
 	return b->failed || !reserve(b, 0) ? error_set(err, STATUS_NOMEM, NULL, "out of memory") : STATUS_OK;
 }
 
@@ -468,17 +484,24 @@ static const char *token_name(const json_t *config, const char *key)
 	return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* One of several templates: that called "default". */
-static const char *program_of(const json_t *config)
+/* The template, or that called "default" of several: [{"name", "template"}, …] or {name: template}. *out NULL: there is
+ * none at all. */
+static status program_of(const json_t *config, const char **out, error *err)
 {
 	const json_t *program = json_object_get(config, "chat_template");
+	*out = json_string_value(program);
+	if (*out || !program || json_is_null(program))
+		return STATUS_OK;
+	*out = json_string_value(json_object_get(program, "default"));
 	for (size_t i = 0; i < json_array_size(program); i++) {
 		const json_t *one = json_array_get(program, i);
 		const char *name = json_string_value(json_object_get(one, "name"));
 		if (name && strcmp(name, "default") == 0)
-			return json_string_value(json_object_get(one, "template"));
+			*out = json_string_value(json_object_get(one, "template"));
 	}
-	return json_string_value(program);
+	return *out ? STATUS_OK
+	            : error_set(err, STATUS_UNSUPPORTED, "model",
+	                        "none of the model's chat templates is called \"default\"");
 }
 
 status chat_template_open(chat_template **out, const tokenizer *files, const json_t *config, error *err)
@@ -489,11 +512,13 @@ status chat_template_open(chat_template **out, const tokenizer *files, const jso
 	status s = tokenizer_file_json(files, "tokenizer_config.json", &tokens, err);
 	if (s == STATUS_OK)
 		s = tokenizer_file_json(files, "special_tokens_map.json", &map, err);
+	const char *program = tokenizer_file(files, "chat_template.jinja", &bytes);
+	if (s == STATUS_OK && !program && !json_is_object(json_object_get(config, "chat_template")))
+		s = program_of(tokens, &program, err);
 	if (s == STATUS_OK) {
 		const char *begin = token_name(tokens, "bos_token"), *end = token_name(tokens, "eos_token");
-		const char *program = tokenizer_file(files, "chat_template.jinja", &bytes);
 		chat_template_source from = {.declared = json_object_get(config, "chat_template"),
-		                             .program = program ? program : program_of(tokens),
+		                             .program = program,
 		                             .begin = begin ? begin : token_name(map, "bos_token"),
 		                             .end = end ? end : token_name(map, "eos_token")};
 		s = chat_template_new(out, &from, err);

@@ -4,7 +4,7 @@
  * answer. It comes from
  *   - "chat_template" in config.json, an object: the form itself (chat_template_declared),
  *   - the `chat_template` that Hugging Face's files of a tokenizer hold, a Jinja program. It is not executed: it is
- *     recognised when it is, up to spellings of line ends, one of the published programs that chat_forms.c lists. Any
+ *     recognised when it does the same as one of the published programs that chat_forms.c lists (chat_program.h). Any
  *     other is STATUS_UNSUPPORTED, however similar,
  *   - or neither: "User: …", "Assistant: …".
  * Rendered text equals that of Hugging Face's `apply_chat_template` for all conversations that the program accepts;
@@ -56,7 +56,8 @@ typedef struct chat_text {
 
 /* messages: an array of {"role", "content"}, content a string or an array of {"type": "text", "text"}; "developer" is
  * "system". continues: the messages follow an answer that the model has given, and begin with a user's. answers: the
- * model's answer follows. STATUS_INVALID names "messages[i].…"; STATUS_NOMEM. On error *out is empty. */
+ * model's answer follows. STATUS_TOO_LARGE: the template adds more than 1 MiB and 16 bytes for each of the messages'.
+ * STATUS_INVALID names "messages[i].…"; STATUS_NOMEM. On error *out is empty. */
 status chat_template_render(const chat_template *t, const json_t *messages, bool continues, bool answers,
                             chat_text *out, error *err);
 void chat_text_fini(chat_text *x);

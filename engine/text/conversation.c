@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/text/messages.h"
 
 typedef struct division {
 	const chat_template *chat;
@@ -14,7 +15,7 @@ typedef struct division {
 	chat_text whole;
 	size_t done;         /* bytes that were handed over */
 	byte_range *trusted; /* room for those of a piece */
-	jsonl_piece each;
+	document_piece each;
 	void *to;
 } division;
 
@@ -22,7 +23,7 @@ typedef struct division {
 static status hand_over(division *d, size_t end, int kind, error *err)
 {
 	encode_options how = {.trusted = d->trusted};
-	if (end <= d->done && !(kind & JSONL_LAST))
+	if (end <= d->done && !(kind & DOCUMENT_LAST))
 		return STATUS_OK;
 	for (size_t i = 0; i < d->whole.n_trusted; i++) {
 		const byte_range *r = &d->whole.trusted[i];
@@ -54,26 +55,20 @@ static status find_common(const division *d, size_t n, bool answers, size_t *out
 	return s;
 }
 
-static bool is_answer(const json_t *message)
-{
-	const char *role = json_string_value(json_object_get(message, "role"));
-	return role && strcmp(role, "assistant") == 0;
-}
-
 static status divide(division *d, error *err)
 {
 	size_t n = json_array_size(d->messages), end;
 	for (size_t i = 1; i < n; i++) {
-		if (!is_answer(json_array_get(d->messages, i)))
+		if (!messages_is_answer(json_array_get(d->messages, i)))
 			continue;
 		TRY(find_common(d, i, true, &end, err));
-		TRY(hand_over(d, end, JSONL_PROMPT, err));
+		TRY(hand_over(d, end, DOCUMENT_PROMPT, err));
 		TRY(find_common(d, i + 1, false, &end, err));
 		if (i + 1 < n)
 			TRY(hand_over(d, end, 0, err));
 	}
-	bool answered = n > 1 && is_answer(json_array_get(d->messages, n - 1));
-	return hand_over(d, d->whole.bytes, JSONL_LAST | (answered ? 0 : JSONL_PROMPT), err);
+	bool answered = n > 1 && messages_is_answer(json_array_get(d->messages, n - 1));
+	return hand_over(d, d->whole.bytes, DOCUMENT_LAST | (answered ? 0 : DOCUMENT_PROMPT), err);
 }
 
 static status render_and_divide(division *d, error *err)
@@ -83,7 +78,7 @@ static status render_and_divide(division *d, error *err)
 	return d->trusted ? divide(d, err) : STATUS_NOMEM;
 }
 
-status conversation_pieces(const void *context, const json_t *messages, long line, jsonl_piece each, void *to,
+status conversation_pieces(const void *context, const json_t *messages, long line, document_piece each, void *to,
                            error *err)
 {
 	const conversation_template *t = context;

@@ -7,7 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
-#include "engine/text/jsonl.h"
+#include "engine/text/json_scan.h"
 
 struct corpus_reader {
 	byte_source *source;
@@ -17,8 +17,10 @@ struct corpus_reader {
 	size_t have, room, piece;
 	size_t valid;  /* bytes of `text` that are whole characters; of plain text */
 	size_t offset; /* of `text` in the whole */
-	long line;
-	bool lines, ended;
+	json_place place; /* the first byte of `text`; of data */
+	json_scan scan;   /* finds the values of `text` */
+	corpus_form form;
+	bool ended;
 };
 
 static status no_memory(error *err)
@@ -62,19 +64,11 @@ static status read_more(corpus_reader *r, error *err)
 	return STATUS_OK;
 }
 
-/* What cannot be JSON lines is known from its first character; else the first line decides. */
-static status detect(corpus_reader *r, error *err)
+static status detect(corpus_reader *r, corpus_hint hint, error *err)
 {
 	for (;;) {
-		size_t at = 0;
-		while (at < r->have && strchr(" \t\r\n", r->text[at]) && r->text[at])
-			at++;
-		bool data = at < r->have && (r->text[at] == '{' || r->text[at] == '[');
-		if (r->ended || (data && memchr(r->text + at, '\n', r->have - at))) {
-			r->lines = data && jsonl_detect(r->text, r->have);
-			return STATUS_OK;
-		}
-		if (at < r->have && !data)
+		TRY(corpus_form_find(&r->form, hint, r->text, r->have, r->ended, err));
+		if (r->form != CORPUS_FORM_UNKNOWN)
 			return STATUS_OK;
 		TRY(read_more(r, err));
 	}
@@ -88,16 +82,16 @@ static void drop(corpus_reader *r, size_t bytes)
 	r->valid = r->valid > bytes ? r->valid - bytes : 0;
 }
 
-static status begin(corpus_reader *r, error *err)
+static status begin(corpus_reader *r, corpus_hint hint, error *err)
 {
 	TRY(read_more(r, err));
 	if (r->have >= 3 && memcmp(r->text, "\xEF\xBB\xBF", 3) == 0)
 		drop(r, 3);
-	return detect(r, err);
+	return detect(r, hint, err);
 }
 
-status corpus_reader_new(corpus_reader **out, byte_source *source, size_t piece_bytes, corpus_cut cut,
-                         const void *context, error *err)
+static status open_reader(corpus_reader **out, byte_source *source, corpus_hint hint, size_t piece_bytes,
+                          corpus_cut cut, const void *context, error *err)
 {
 	*out = NULL;
 	corpus_reader *r = memory_new(1, sizeof *r);
@@ -105,9 +99,12 @@ status corpus_reader_new(corpus_reader **out, byte_source *source, size_t piece_
 		byte_source_free(source);
 		return no_memory(err);
 	}
-	*r = (corpus_reader){
-	    .source = source, .piece = piece_bytes < 16 ? 16 : piece_bytes, .cut = cut, .context = context, .line = 1};
-	status s = begin(r, err);
+	*r = (corpus_reader){.source = source,
+	                     .piece = piece_bytes < 16 ? 16 : piece_bytes,
+	                     .cut = cut,
+	                     .context = context,
+	                     .place = JSON_PLACE_BEGIN};
+	status s = begin(r, hint, err);
 	if (s == STATUS_OK)
 		*out = r;
 	else
@@ -115,30 +112,62 @@ status corpus_reader_new(corpus_reader **out, byte_source *source, size_t piece_
 	return s;
 }
 
-bool corpus_reader_lines(const corpus_reader *r)
+status corpus_reader_new(corpus_reader **out, byte_source *source, size_t piece_bytes, corpus_cut cut,
+                         const void *context, error *err)
 {
-	return r->lines;
+	return open_reader(out, source, byte_source_hint(source), piece_bytes, cut, context, err);
 }
 
-/* Where the piece that is held ends; 0: not known yet. */
-static size_t find_end(const corpus_reader *r, size_t searched)
+status corpus_reader_new_data(corpus_reader **out, byte_source *source, size_t piece_bytes, error *err)
 {
-	size_t end;
-	if (r->lines) {
-		end = r->have > searched ? corpus_cut_at_line(NULL, r->text + searched, r->have - searched) : 0;
-		return end ? searched + end : r->ended ? r->have : 0;
-	}
-	if (r->ended)
-		return r->have;
-	return r->valid ? r->cut(r->context, r->text, r->valid) : 0;
+	const corpus_hint hint = byte_source_hint(source);
+	if (hint != CORPUS_HINT_TEXT)
+		return open_reader(out, source, hint == CORPUS_HINT_TABLE ? hint : CORPUS_HINT_DATA, piece_bytes,
+		                   corpus_cut_at_line, NULL, err);
+	*out = NULL;
+	byte_source_free(source);
+	return error_set(err, STATUS_INVALID, NULL,
+	                 "the file has the format \"text\"; records are read from JSON lines only");
 }
 
-static long count_lines(const char *text, size_t bytes)
+bool corpus_reader_is_data(const corpus_reader *r)
 {
-	long count = 0;
-	for (const char *at = text; (at = memchr(at, '\n', bytes - (size_t)(at - text))); at++)
-		count++;
-	return count;
+	return r->form != CORPUS_FORM_TEXT;
+}
+
+static status refuse_values(corpus_reader *r, const char *wrong, error *err)
+{
+	json_place_pass(&r->place, r->text, r->scan.at);
+	return error_set(err, STATUS_INVALID, NULL, "line %ld, column %ld: %s", r->place.line, r->place.column, wrong);
+}
+
+/* Values before a mistake are handed over first: what is wrong with one of them is the first error. */
+static status find_values_end(corpus_reader *r, size_t *end, error *err)
+{
+	const char *wrong = json_scan_run(&r->scan, r->text, r->have);
+	*end = r->scan.cut;
+	if (*end == 0 && wrong)
+		return refuse_values(r, wrong, err);
+	if (*end == 0 && (r->ended || r->have >= CORPUS_FORM_BYTES))
+		*end = r->have;
+	return STATUS_OK;
+}
+
+/* Find where the piece that is held ends. *end: 0 if that is not known yet. */
+static status find_end(corpus_reader *r, size_t searched, size_t *end, error *err)
+{
+	*end = 0;
+	if (r->form == CORPUS_FORM_VALUES)
+		return find_values_end(r, end, err);
+	if (r->form == CORPUS_FORM_LINES && r->have > searched)
+		*end = corpus_cut_at_line(NULL, r->text + searched, r->have - searched);
+	if (*end)
+		*end += searched;
+	else if (r->ended)
+		*end = r->have;
+	else if (r->form == CORPUS_FORM_TEXT && r->valid)
+		*end = r->cut(r->context, r->text, r->valid);
+	return STATUS_OK;
 }
 
 /* The first `bytes` of what is held; the rest goes on in memory of its own. */
@@ -149,8 +178,11 @@ static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error
 	if (!next)
 		return no_memory(err);
 	memcpy(next, r->text + bytes, rest);
-	*out = (corpus_piece){r->text, bytes, r->line};
-	r->line += count_lines(r->text, bytes);
+	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES};
+	if (corpus_reader_is_data(r))
+		json_place_pass(&r->place, r->text, bytes);
+	if (r->form == CORPUS_FORM_VALUES)
+		json_scan_drop(&r->scan, bytes);
 	r->valid = r->valid > bytes ? r->valid - bytes : 0;
 	r->offset += bytes;
 	r->text = next;
@@ -166,11 +198,13 @@ status corpus_reader_next(corpus_reader *r, corpus_piece *out, error *err)
 	if (r->have < r->piece && !r->ended)
 		TRY(read_more(r, err));
 	while (!end) {
-		if (!r->lines)
+		if (!corpus_reader_is_data(r))
 			TRY(check_utf8(r, err));
-		if (r->have == 0 && r->ended)
-			return STATUS_OK;
-		end = find_end(r, searched);
+		if (r->have == 0 && r->ended) {
+			const char *wrong = json_scan_end(&r->scan);
+			return wrong ? refuse_values(r, wrong, err) : STATUS_OK;
+		}
+		TRY(find_end(r, searched, &end, err));
 		searched = r->have;
 		if (!end)
 			TRY(read_more(r, err));

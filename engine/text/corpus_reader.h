@@ -1,15 +1,16 @@
 /* corpus_reader.h - a text of any size, one piece at a time.
  *
- * A text is plain UTF-8 or JSON lines, recognised by its content (jsonl_detect), stored as it is or compressed
- * (byte_source.h). A byte order mark at the beginning is dropped. A piece of JSON lines is some whole lines; a piece of
- * plain text ends where the caller allows a cut. The pieces, one behind the other, are the text. Memory: a few pieces,
- * or the longest stretch without a cut. One thread. */
+ * A text is plain UTF-8 or data in JSON (corpus_form.h), stored as it is or compressed (byte_source.h). A byte order
+ * mark at the beginning is dropped. A piece of data is some whole values, one after another; a piece of plain text ends
+ * where the caller allows a cut. The pieces joined are the text; of data, without the brackets and commas of an array
+ * at the top. Memory: a few pieces, or the longest stretch without a cut. One thread. */
 #ifndef ENGINE_TEXT_CORPUS_READER_H
 #define ENGINE_TEXT_CORPUS_READER_H
 
 #include <stdbool.h>
 
 #include "engine/text/byte_source.h"
+#include "engine/text/json_scan.h"
 
 typedef struct corpus_reader corpus_reader;
 
@@ -23,15 +24,19 @@ size_t corpus_cut_at_line(const void *context, const char *text, size_t bytes);
 typedef struct corpus_piece {
 	char *text; /* NULL: the text has ended; to be freed */
 	size_t bytes;
-	long line; /* the number of its first line, from 1 */
+	json_place place; /* its first byte; of data */
+	bool by_line;     /* no value extends over several lines */
 } corpus_piece;
 
 /* Takes ownership of the source, also on failure. piece_bytes: what a piece has at least, unless it is the last. */
 status corpus_reader_new(corpus_reader **out, byte_source *source, size_t piece_bytes, corpus_cut cut,
                          const void *context, error *err);
-/* Is it JSON lines? */
-bool corpus_reader_lines(const corpus_reader *r);
-/* STATUS_INVALID: bytes of plain text that are not UTF-8, with their offset in the decompressed text. */
+/* The same for a text that is data whatever it begins with. */
+status corpus_reader_new_data(corpus_reader **out, byte_source *source, size_t piece_bytes, error *err);
+/* True if the text is data in JSON. */
+bool corpus_reader_is_data(const corpus_reader *r);
+/* STATUS_INVALID: bytes of plain text that are not UTF-8, with their offset in the decompressed text; something between
+ * values of data that does not belong there, with its line and column. */
 status corpus_reader_next(corpus_reader *r, corpus_piece *out, error *err);
 void corpus_reader_free(corpus_reader *r); /* NULL is legal */
 

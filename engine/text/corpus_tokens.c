@@ -36,7 +36,7 @@ typedef struct build {
 	const corpus_tokens_options *options;
 	corpus_reader *reader;
 	token_writer *writer;
-	bool lines;
+	bool data;
 	conversation_template conversations;
 	pthread_mutex_t lock; /* of the slots' states and what is below */
 	pthread_cond_t changed;
@@ -88,7 +88,7 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 	slot *s = d->slot;
 	int32_t end = tokenizer_end(d->t);
 	token_list tokens;
-	unsigned char flags = kind & JSONL_PROMPT ? TOKEN_PROMPT : 0;
+	unsigned char flags = kind & DOCUMENT_PROMPT ? TOKEN_PROMPT : 0;
 	encode_options alone = how ? *how : (encode_options){0};
 	alone.threads = 1; /* of the pieces, as many as there are threads are encoded side by side */
 	if (!how)          /* a template says itself how a conversation begins */
@@ -101,13 +101,13 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 		memset(s->flags + s->count, flags, tokens.count);
 		s->count += tokens.count;
 		bool ended = s->count > d->begin && tokenizer_ends(d->t, s->ids[s->count - 1]); /* by a template */
-		if (kind & JSONL_LAST && end != TOKEN_NONE && !ended) {
+		if (kind & DOCUMENT_LAST && end != TOKEN_NONE && !ended) {
 			s->ids[s->count] = end;
 			s->flags[s->count++] = flags;
 		}
-		if (kind & JSONL_LAST && s->count > d->begin)
+		if (kind & DOCUMENT_LAST && s->count > d->begin)
 			s->flags[s->count - 1] |= TOKEN_LAST;
-		d->begin = kind & JSONL_LAST ? s->count : d->begin;
+		d->begin = kind & DOCUMENT_LAST ? s->count : d->begin;
 	}
 	token_list_fini(&tokens);
 	return result;
@@ -127,9 +127,9 @@ static void encode(const build *b, slot *s)
 {
 	const corpus_piece *p = &s->piece;
 	status result;
-	if (b->lines)
-		result = jsonl_read(p->text, p->bytes, p->line, conversation_pieces, &b->conversations, add_piece,
-		                    &(document_target){b->t, s, 0}, &s->error);
+	if (b->data)
+		result = documents_read(p, conversation_pieces, &b->conversations, add_piece,
+		                        &(document_target){b->t, s, 0}, &s->error);
 	else
 		result = encode_text(b, s);
 	error_settle(&s->error, result);
@@ -255,7 +255,7 @@ static status build_all(build *b, token_cache **out, error *err)
 	b->slots = memory_new((size_t)b->n_slots, sizeof *b->slots);
 	if (!b->slots)
 		return no_memory(err);
-	TRY(token_writer_new(&b->writer, b->options->path, b->options->most, b->options->key, b->t, b->lines, err));
+	TRY(token_writer_new(&b->writer, b->options->path, b->options->most, b->options->key, b->t, b->data, err));
 	TRY(run_with_workers(b, threads - 1, err));
 	return token_writer_finish(b->writer, out, err);
 }
@@ -268,7 +268,7 @@ status corpus_tokens_build(token_cache **out, byte_source *source, const tokeniz
 	chat_template *plain = NULL;
 	*out = NULL;
 	TRY(corpus_reader_new(&b.reader, source, piece, cut, t, err));
-	b.lines = corpus_reader_lines(b.reader);
+	b.data = corpus_reader_is_data(b.reader);
 	status result = o->chat ? STATUS_OK : chat_template_new(&plain, &(chat_template_source){0}, err);
 	b.conversations = o->chat ? *o->chat : (conversation_template){plain, err};
 	if (result == STATUS_OK)

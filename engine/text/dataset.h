@@ -68,7 +68,7 @@ typedef struct dataset_options {
 } dataset_options;
 
 /* valid: NULL without held_back. STATUS_INVALID (param "sequence_length", "validation_fraction", "loss_on"): too few
- * tokens for a block, held_back is not in [0, 1), or no text has a prompt. */
+ * tokens for a block, held_back is not in [0, 1), no text has a prompt, or no block has a token to predict. */
 status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const dataset_text *texts, size_t n,
                     const dataset_options *o, error *err);
 /* Of a text in memory, which is plain UTF-8 or JSON lines (corpus_tokens.h). STATUS_INVALID: as dataset_make and
@@ -117,6 +117,9 @@ int32_t dataset_vocab(const dataset *d);
 /* Add how often each id is in the records of an epoch to counts [vocab]: reads all of them. STATUS_STORAGE as
  * dataset_record, STATUS_NOMEM. */
 status dataset_count(const dataset *d, int64_t *counts, error *err);
+/* Add the number of records of each length to counts [dataset_length + 1], and of each length of a source to sources
+ * [dataset_source_length + 1]. Not for blocks. STATUS_STORAGE, STATUS_NOMEM. */
+status dataset_count_lengths(const dataset *d, int64_t *counts, int64_t *sources, error *err);
 /* A 64-bit hash of the records' tokens, to check that a run resumes on the data it began with. */
 uint64_t dataset_fingerprint(const dataset *d);
 

@@ -179,6 +179,24 @@ static status check_prompts(const dataset_text *texts, size_t n, const dataset_o
 	                         "must be all: no line of the text has a prompt before its completion");
 }
 
+/* STATUS_INVALID unless a record has a token to predict: the first of a block is predicted by none. */
+static status check_targets(const dataset *d, const char *what, error *err)
+{
+	text_record r = {0};
+	bool found = !d->completions;
+	status s = STATUS_OK;
+	for (int64_t i = 0; i < d->records && !found && s == STATUS_OK; i++) {
+		s = dataset_record(d, 0, 0, i, &r, err);
+		for (int64_t j = 1; s == STATUS_OK && j < r.count && !found; j++)
+			found = !r.unasked[j];
+	}
+	text_record_fini(&r);
+	TRY(s);
+	return found ? STATUS_OK
+	             : error_set(err, STATUS_INVALID, "loss_on",
+	                         "must be all: no line of the %s has a completion, or none within its blocks", what);
+}
+
 /* How many tokens of a text are for training. */
 static status divide(const dataset_text *text, const dataset_options *o, int64_t *out, error *err)
 {
@@ -208,6 +226,7 @@ static status fill(dataset *d, const tokenizer *t, const dataset_text *texts, si
 	if (d->records == 0)
 		return error_set(err, STATUS_INVALID, "sequence_length",
 		                 "no %s has as many tokens as a sequence, which is %lld", what, (long long)d->length);
+	TRY(check_targets(d, what, err));
 	TRY(measure_bytes(d, t, err));
 	return make_fingerprint(d, err);
 }

@@ -39,6 +39,7 @@ struct dataset {
 	tokenizer_frame source_frame;
 	/* records of their own entries */
 	token_cache *texts, *entries; /* of a record_text */
+	int64_t all_records;          /* the text's; the dataset may be a part */
 	record_choice chosen;
 	int64_t source_length; /* RECORD_PAIR: tokens of a source, at most */
 	char **classes;        /* their names in the order of their numbers, NULL-terminated */

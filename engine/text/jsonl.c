@@ -1,132 +1,136 @@
-/* Lines are cut first and parsed one by one, so that an error has a line number and memory
- * holds one document at a time. jansson checks the UTF-8 of every string. */
+/* Values are parsed one by one, so memory holds one at a time. jansson checks the UTF-8 of every string. */
 #include "engine/text/jsonl.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
+enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK };
 
-typedef struct line {
-	const char *text;
-	size_t bytes;
-} line;
-
-/* The next line of what *rest holds, without its newline; false at the end. */
-static bool next_line(line *rest, line *out)
-{
-	if (rest->bytes == 0)
-		return false;
-	const char *newline = memchr(rest->text, '\n', rest->bytes);
-	size_t used = newline ? (size_t)(newline - rest->text) + 1 : rest->bytes;
-	*out = (line){rest->text, newline ? used - 1 : used};
-	rest->text += used;
-	rest->bytes -= used;
-	return true;
-}
-
-static bool is_blank(line l)
-{
-	for (size_t i = 0; i < l.bytes; i++)
-		if (!strchr(" \t\r", l.text[i]) || !l.text[i])
-			return false;
-	return true;
-}
-
-bool jsonl_detect(const char *text, size_t bytes)
-{
-	line rest = {text, bytes}, first;
-	do {
-		if (!next_line(&rest, &first))
-			return false;
-	} while (is_blank(first));
-	json_t *json = json_loadb(first.text, first.bytes, PARSE_FLAGS, NULL);
-	bool found = json_is_object(json) || json_is_object(json_array_get(json, 0));
-	json_decref(json);
-	return found;
-}
-
-#define NEEDS "needs a string \"text\", strings \"prompt\" and \"completion\", or chat \"messages\""
-
-status jsonl_refuse(error *err, long number, const char *format, ...)
+status jsonl_refuse(error *err, long line, const char *format, ...)
 {
 	char why[300];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(why, sizeof why, format, args);
 	va_end(args);
-	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s", number, why);
+	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s", line, why);
 }
 
-/* An object without any of the keys. */
-static status other_keys(const json_t *object, long number, error *err)
+const json_t *jsonl_member(const json_t *object, const char *key)
 {
-	const char *key = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)object));
-	return jsonl_refuse(err, number, "%s%.40s%s; " NEEDS, key ? "has \"" : "is empty", key ? key : "",
-	                    key ? "\"" : "");
+	const json_t *found = json_object_get(object, key);
+	return json_is_null(found) ? NULL : found;
 }
 
-typedef struct documents {
-	jsonl_piece each;
+/* --- integers of any size ------------------------------------------------------------------- */
+
+/* The integer that a real number is, or itself. Takes the reference. */
+static json_t *restore_integer(json_t *number)
+{
+	const double value = json_real_value(number);
+	if (!json_is_real(number) || value != floor(value) || fabs(value) > 0x1p53)
+		return number;
+	json_decref(number);
+	return json_integer((json_int_t)value);
+}
+
+/* Turn the whole numbers of a value into integers. False: out of memory. */
+static bool restore_integers(json_t *value)
+{
+	const char *key;
+	json_t *member;
+	size_t i;
+	bool whole = true;
+	json_object_foreach(value, key, member)
+	{
+		whole &= restore_integers(member);
+		if (json_is_real(member))
+			whole &= json_object_set_new(value, key, restore_integer(json_incref(member))) == 0;
+	}
+	json_array_foreach(value, i, member)
+	{
+		whole &= restore_integers(member);
+		if (json_is_real(member))
+			whole &= json_array_set_new(value, i, restore_integer(json_incref(member))) == 0;
+	}
+	return whole;
+}
+
+/* The value that text begins with. where->position: its bytes, or where it is wrong. */
+static json_t *parse(const char *text, size_t bytes, json_error_t *where)
+{
+	if (bytes > INT_MAX)
+		bytes = INT_MAX; /* positions are int */
+	json_t *value = json_loadb(text, bytes, PARSE_FLAGS, where);
+	if (value || json_error_code(where) != json_error_numeric_overflow)
+		return value;
+	value = json_loadb(text, bytes, PARSE_FLAGS | JSON_DECODE_INT_AS_REAL, where);
+	if (!value || restore_integers(value))
+		return value;
+	json_decref(value);
+	snprintf(where->text, sizeof where->text - 1, "out of memory");
+	return NULL;
+}
+
+/* --- walking ---------------------------------------------------------------------------------- */
+
+typedef struct walk {
+	json_place place; /* the next byte */
+	bool first;       /* no value of the whole text was handed over */
+	jsonl_object each;
 	void *context;
-	jsonl_chat chat;
-	const void *chat_context;
-} documents;
+} walk;
 
-static status read_pair(const documents *d, const json_t *prompt, const json_t *completion, long number, error *err)
+static status refuse_value(walk *w, const char *text, const json_error_t *where, error *err)
 {
-	if (!json_is_string(prompt) || !json_is_string(completion))
-		return jsonl_refuse(err, number, NEEDS);
-	TRY(d->each(d->context, json_string_value(prompt), json_string_length(prompt), NULL, JSONL_PROMPT, err));
-	return d->each(d->context, json_string_value(completion), json_string_length(completion), NULL, JSONL_LAST,
-	               err);
+	const size_t position = where->position > 0 ? (size_t)where->position : 0;
+	json_place_pass(&w->place, text, position > 0 ? position - 1 : 0);
+	return error_set(err, STATUS_INVALID, NULL, "line %ld, column %ld: not JSON: %s%s", w->place.line,
+	                 w->place.column, where->text,
+	                 w->first ? ". Running text that begins like JSON must be uploaded with the format \"text\""
+	                          : "");
 }
 
-static status read_object(void *context, const json_t *object, long number, error *err)
+static status walk_values(walk *w, const char *text, size_t bytes, error *err)
 {
-	const documents *d = context;
-	const json_t *text = json_object_get(object, "text"), *messages = json_object_get(object, "messages");
-	const json_t *prompt = json_object_get(object, "prompt");
-	const json_t *completion = json_object_get(object, "completion");
-	if (!json_is_object(object))
-		return jsonl_refuse(err, number, "not a JSON object; every line " NEEDS);
-	if ((text != NULL) + (messages != NULL) + (prompt || completion) > 1)
-		return jsonl_refuse(err, number, "%s in one object",
-		                    !messages ? "\"text\" and \"prompt\" or \"completion\""
-		                              : "\"messages\" and \"text\", \"prompt\" or \"completion\"");
-	if (messages)
-		return d->chat(d->chat_context, messages, number, d->each, d->context, err);
-	if (prompt || completion)
-		return read_pair(d, prompt, completion, number, err);
-	if (!text)
-		return other_keys(object, number, err);
-	if (!json_is_string(text))
-		return jsonl_refuse(err, number, "\"text\" is not a string");
-	return d->each(d->context, json_string_value(text), json_string_length(text), NULL, JSONL_LAST, err);
-}
-
-status jsonl_walk(const char *text, size_t bytes, long first, jsonl_object each, void *context, error *err)
-{
-	line rest = {text, bytes}, l;
-	for (long number = first; next_line(&rest, &l); number++) {
-		if (is_blank(l))
-			continue;
+	size_t at = 0;
+	for (;;) {
+		size_t begin = at;
+		while (at < bytes && text[at] && strchr(" \t\r\n", text[at]))
+			at++;
+		json_place_pass(&w->place, text + begin, at - begin);
+		if (at == bytes)
+			return STATUS_OK;
 		json_error_t where;
-		json_t *value = json_loadb(l.text, l.bytes, PARSE_FLAGS, &where);
+		json_t *value = parse(text + at, bytes - at, &where);
 		if (!value)
-			return jsonl_refuse(err, number, "%s", where.text);
-		status s = each(context, value, number, err);
+			return refuse_value(w, text + at, &where, err);
+		status s = w->each(w->context, value, w->place.line, err);
 		json_decref(value);
 		TRY(s);
+		w->first = false;
+		json_place_pass(&w->place, text + at, (size_t)where.position);
+		at += (size_t)where.position;
 	}
-	return STATUS_OK;
 }
 
-status jsonl_read(const char *text, size_t bytes, long first, jsonl_chat chat, const void *chat_context,
-                  jsonl_piece each, void *context, error *err)
+status jsonl_walk(const corpus_piece *piece, jsonl_object each, void *context, error *err)
 {
-	documents d = {each, context, chat, chat_context};
-	return jsonl_walk(text, bytes, first, read_object, &d, err);
+	const json_place begin = JSON_PLACE_BEGIN;
+	walk w = {.place = piece->place, .each = each, .context = context};
+	w.first = w.place.line == begin.line && w.place.column == begin.column;
+	if (!piece->by_line)
+		return walk_values(&w, piece->text, piece->bytes, err);
+	for (size_t at = 0; at < piece->bytes;) {
+		const char *line = piece->text + at, *newline = memchr(line, '\n', piece->bytes - at);
+		size_t bytes = newline ? (size_t)(newline - line) : piece->bytes - at;
+		TRY(walk_values(&w, line, bytes, err));
+		json_place_pass(&w.place, "\n", newline != NULL);
+		at += bytes + 1;
+	}
+	return STATUS_OK;
 }

@@ -32,11 +32,11 @@ static status read_lines(const record_maker *m, byte_source *source, const atomi
 	corpus_reader *reader;
 	corpus_piece piece;
 	status s;
-	TRY(corpus_reader_new(&reader, source, PIECE_BYTES, corpus_cut_at_line, NULL, err));
+	TRY(corpus_reader_new_data(&reader, source, PIECE_BYTES, err));
 	do {
 		s = corpus_reader_next(reader, &piece, err);
 		if (s == STATUS_OK && piece.text)
-			s = jsonl_walk(piece.text, piece.bytes, piece.line, m->line, m->context, err);
+			s = jsonl_walk(&piece, m->line, m->context, err);
 		free(piece.text);
 		if (s == STATUS_OK && cancel && atomic_load(cancel))
 			s = error_set(err, STATUS_CANCELLED, NULL, "cancelled");

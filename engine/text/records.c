@@ -124,6 +124,29 @@ static status walk_entries(const dataset *d, int64_t records, entry_visit each, 
 	return s;
 }
 
+/* --- lengths ------------------------------------------------------------------------------------- */
+
+typedef struct length_counts {
+	bool pairs;
+	int64_t *counts, *sources;
+} length_counts;
+
+static status count_length(void *context, int64_t begin, int64_t end, int32_t number, error *err)
+{
+	const length_counts *c = context;
+	const int64_t source = c->pairs ? number : 0;
+	(void)err;
+	c->counts[end - begin - source]++;
+	c->sources[source]++;
+	return STATUS_OK;
+}
+
+status dataset_count_lengths(const dataset *d, int64_t *counts, int64_t *sources, error *err)
+{
+	length_counts c = {d->kind == RECORD_PAIR, counts, sources};
+	return walk_entries(d, d->all_records, count_length, &c, err);
+}
+
 /* --- the fingerprint -------------------------------------------------------------------------- */
 
 /* A stretch of the tokens is read at a time. */
@@ -217,6 +240,7 @@ static status make(dataset **out, const tokenizer *t, const record_source *x, in
 	d->length = x->length;
 	d->source_length = x->source_length;
 	d->records = in_second ? second : x->text->records - second;
+	d->all_records = x->text->records;
 	d->entropy = NAN;
 	d->texts = token_cache_share(x->text->tokens);
 	d->entries = token_cache_share(x->text->entries);

@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/corpus_reader.h"
-#include "engine/text/jsonl.h"
+#include "engine/text/documents.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -52,13 +51,13 @@ static status append(void *context, const char *text, size_t bytes, const encode
 	}
 	memcpy(r->text + r->bytes, text, bytes);
 	r->bytes += bytes;
-	if (kind & JSONL_LAST)
+	if (kind & DOCUMENT_LAST)
 		r->text[r->bytes++] = '\n';
 	return STATUS_OK;
 }
 
 /* The contents of a conversation. */
-static status read_chat(const void *context, const json_t *messages, long line, jsonl_piece each, void *to, error *err)
+static status read_chat(const void *context, const json_t *messages, long line, document_piece each, void *to, error *err)
 {
 	size_t i;
 	json_t *message;
@@ -68,7 +67,7 @@ static status read_chat(const void *context, const json_t *messages, long line, 
 	{
 		const json_t *content = json_object_get(message, "content");
 		if (json_is_string(content))
-			TRY(each(to, json_string_value(content), json_string_length(content), NULL, JSONL_LAST, err));
+			TRY(each(to, json_string_value(content), json_string_length(content), NULL, DOCUMENT_LAST, err));
 	}
 	return STATUS_OK;
 }
@@ -101,11 +100,11 @@ static status next(void *context, const char **text, size_t *bytes, error *err)
 	TRY(next_piece(r, err));
 	*text = r->piece.text;
 	*bytes = r->piece.bytes;
-	if (!*text || !corpus_reader_lines(r->file))
+	if (!*text || !corpus_reader_is_data(r->file))
 		return STATUS_OK;
 	r->bytes = 0;
 	TRY(append(r, "", 0, NULL, 0, err));
-	TRY(jsonl_read(r->piece.text, r->piece.bytes, r->piece.line, read_chat, NULL, append, r, err));
+	TRY(documents_read(&r->piece, read_chat, NULL, append, r, err));
 	*text = r->text;
 	*bytes = r->bytes;
 	return STATUS_OK;

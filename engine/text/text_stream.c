@@ -20,14 +20,16 @@ static size_t replace(const text_stream *s, int n, char *out)
 	return written;
 }
 
-/* Put one byte in; returns the bytes written to out. */
-static size_t put(text_stream *s, unsigned char byte, char *out)
+/* Put one byte in; returns the bytes written to out. *old: how many of the held bytes belong to earlier tokens. */
+static size_t put(text_stream *s, unsigned char byte, int *old, char *out)
 {
 	size_t length, written = 0;
 	s->held[s->n_held++] = byte;
 	utf8_kind kind = utf8_next(s->held, (size_t)s->n_held, &length);
 	if (kind == UTF8_INVALID && s->n_held > 1) {
 		written = replace(s, s->n_held - 1, out);
+		s->n_before += s->each_byte ? *old : *old == s->n_held - 1;
+		*old = 0;
 		s->held[0] = byte;
 		s->n_held = 1;
 		kind = utf8_next(s->held, 1, &length);
@@ -37,7 +39,7 @@ static size_t put(text_stream *s, unsigned char byte, char *out)
 	const void *text = kind == UTF8_WHOLE ? (const void *)s->held : replacement;
 	length = kind == UTF8_WHOLE ? length : REPLACEMENT_BYTES;
 	memcpy(out + written, text, length);
-	s->n_held = 0;
+	s->n_held = *old = 0;
 	return written + length;
 }
 
@@ -59,8 +61,10 @@ size_t text_stream_token(text_stream *s, const tokenizer *t, int32_t id, bool fl
 size_t text_stream_push(text_stream *s, const char *bytes, size_t n, bool flush, char *out)
 {
 	size_t written = 0;
+	int old = s->n_held;
+	s->n_before = 0;
 	for (size_t i = 0; i < n; i++)
-		written += put(s, (unsigned char)bytes[i], out + written);
+		written += put(s, (unsigned char)bytes[i], &old, out + written);
 	if (flush && s->n_held > 0) {
 		written += replace(s, s->n_held, out + written);
 		s->n_held = 0;

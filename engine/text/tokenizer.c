@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
@@ -23,7 +24,13 @@ static const tokenizer_trainer *const trainers[] = {&bpe_trainer, &sentencepiece
 /* The files that are kept. */
 static const char *const names[] = {"tokenizer.json",         "tokenizer_config.json",  "special_tokens_map.json",
                                     "generation_config.json", "chat_template.jinja",    "tokenizer.model",
-                                    "spiece.model",           "sentencepiece.bpe.model"};
+                                    "spiece.model",           "sentencepiece.bpe.model", "vocab.json",
+                                    "merges.txt",             "vocab.txt",              "added_tokens.json"};
+/* Files of tokenizers that cannot be read, which without this list would count as no tokenizer at all. */
+static const char *const unread[] = {"vocab.bpe",  "encoder.json", "bpe.codes",  "source.spm", "target.spm", "spm.model",
+                                     "tekken.json", "vocab.model",  "vocab.json", "merges.txt", "vocab.txt",  "dict.txt",
+                                     "tiktoken.model", "qwen.tiktoken", "sentencepiece.model", "spm_char.model",
+                                     "prophetnet.tokenizer"};
 _Static_assert(sizeof names / sizeof *names <= TOKENIZER_MAX_FILES, "room for every file");
 
 static const tokenizer_kind *find_kind(const char *name)
@@ -78,6 +85,46 @@ static status read_file(tokenizer *t, const manifest *about, const char *folder,
 	                      : error_set(err, s, NULL, "%s", error_message(&why));
 }
 
+static bool is_ids(const json_t *value)
+{
+	bool good = json_is_integer(value) || json_array_size(value) > 0;
+	for (size_t i = 0; i < json_array_size(value); i++)
+		good &= json_is_integer(json_array_get(value, i));
+	return good;
+}
+
+/* The configuration's part in a tokenizer: the type of model, and the ends of a text, which are in
+ * generation_config.json where that file exists. The model's reader judges the rest of the file. */
+static status read_configuration(tokenizer *t, const manifest *about, const char *folder, error *err)
+{
+	char *data;
+	size_t bytes;
+	if (manifest_read(about, folder, "config.json", FILE_MAX_BYTES, &data, &bytes, NULL) != STATUS_OK)
+		return STATUS_OK;
+	json_t *config = json_loadb(data, bytes, 0, NULL);
+	free(data);
+	const char *type = json_string_value(json_object_get(config, "model_type"));
+	json_t *ids = json_object_get(config, "eos_token_id");
+	snprintf(t->model_type, sizeof t->model_type, "%s", type ? type : "");
+	status s = STATUS_OK;
+	if (is_ids(ids) && !tokenizer_file(t, "generation_config.json", NULL)) {
+		json_t *file = json_pack("{s:O}", "eos_token_id", ids);
+		char *text = file ? json_text(file, 0) : NULL;
+		s = tokenizer_add_file(t, "generation_config.json", text, text ? strlen(text) : 0, err);
+		json_decref(file);
+	}
+	json_decref(config);
+	return s;
+}
+
+static void find_unread(tokenizer *t, const char *folder)
+{
+	char path[PATH_MAX];
+	for (size_t i = 0; i < sizeof unread / sizeof *unread && !t->unread; i++)
+		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, unread[i]) < sizeof path && access(path, F_OK) == 0)
+			t->unread = unread[i];
+}
+
 static status read_files(tokenizer *t, const char *folder, error *err)
 {
 	manifest *about;
@@ -85,6 +132,9 @@ static status read_files(tokenizer *t, const char *folder, error *err)
 	status s = STATUS_OK;
 	for (size_t i = 0; i < sizeof names / sizeof *names && s == STATUS_OK; i++)
 		s = read_file(t, about, folder, names[i], err);
+	if (s == STATUS_OK)
+		s = read_configuration(t, about, folder, err);
+	find_unread(t, folder);
 	manifest_free(about);
 	return s;
 }
@@ -103,11 +153,26 @@ status tokenizer_save(const tokenizer *t, const char *folder, error *err)
 
 /* --- opening ------------------------------------------------------------------------------- */
 
+/* "eos_token_id": 5 or [5, 6]. */
+static void add_ends(tokenizer *t, const json_t *ids)
+{
+	const size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
+	for (size_t i = 0; i < n; i++) {
+		const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
+		if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < t->size)
+			tokenizer_add_end(t, (int32_t)json_integer_value(id));
+	}
+}
+
 static status open_kind(tokenizer *t, const tokenizer_kind *kind, const json_t *json, error *err)
 {
 	t->kind = kind;
 	TRY(kind->open(t, json, err));
 	tokenizer_add_end(t, t->end);
+	json_t *file;
+	TRY(tokenizer_file_json(t, "generation_config.json", &file, err));
+	add_ends(t, json_object_get(file, "eos_token_id"));
+	json_decref(file);
 	return STATUS_OK;
 }
 
@@ -159,6 +224,24 @@ status tokenizer_file_json(const tokenizer *t, const char *name, json_t **out, e
 	return error_set(err, STATUS_INVALID, NULL, "%s is not an object", name);
 }
 
+/* Without a file that can be read: bytes, unless something else says that there is another tokenizer. */
+static status open_none(tokenizer *t, error *err)
+{
+	json_t *config;
+	if (t->unread)
+		return error_set(err, STATUS_UNSUPPORTED, "tokenizer",
+		                 "\"%s\" belongs to a tokenizer that cannot be read; save it with a tokenizer.json",
+		                 t->unread);
+	TRY(tokenizer_file_json(t, "tokenizer_config.json", &config, err));
+	const char *name = json_string_value(json_object_get(config, "tokenizer_class"));
+	status s = STATUS_OK;
+	if (name && strcmp(name, "ByT5Tokenizer") != 0)
+		s = error_set(err, STATUS_INVALID, "tokenizer",
+		              "tokenizer_config.json describes a %.40s, but no file has its vocabulary", name);
+	json_decref(config);
+	return s == STATUS_OK ? open_spec(t, NULL, err) : s;
+}
+
 /* By the content of its files. */
 static status open_files(tokenizer *t, error *err)
 {
@@ -169,7 +252,9 @@ static status open_files(tokenizer *t, error *err)
 		if (tokenizer_file(t, sentencepiece_files[i], NULL))
 			return open_kind(t, &sentencepiece_kind, NULL, err);
 	if (!json)
-		return open_spec(t, NULL, err);
+		TRY(slow_files_read(t, &json, err));
+	if (!json)
+		return open_none(t, err);
 	status s = STATUS_OK;
 	if (json_is_object(json_object_get(json, "model")))
 		kind = &huggingface_kind;
@@ -299,7 +384,13 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 	TRY(trainer->check(spec, err));
 	tokenizer *t = make(err);
 	status s = t ? trainer->train(t, spec, source, err) : STATUS_NOMEM;
-	return finish(out, t, s == STATUS_OK ? open_files(t, err) : s);
+	if (s == STATUS_OK)
+		s = open_files(t, err);
+	const int32_t asked = tokenizer_trained_size(spec);
+	if (s == STATUS_OK && t->size < asked)
+		s = error_set(err, STATUS_INVALID, "vocab_size", "the text gives a tokenizer of %d ids, fewer than %d",
+		              (int)t->size, (int)asked);
+	return finish(out, t, s);
 }
 
 void tokenizer_free(tokenizer *t)
@@ -430,6 +521,13 @@ int tokenizer_sentinels(const tokenizer *t, int32_t *ids, int room)
 int32_t tokenizer_filler(const tokenizer *t)
 {
 	return t->pad != TOKEN_NONE ? t->pad : t->end != TOKEN_NONE ? t->end : 0;
+}
+
+status tokenizer_refuse_growth(size_t bytes, error *err)
+{
+	return error_set(err, STATUS_TOO_LARGE, NULL,
+	                 "the tokenizer's rules make the text grow too much: from %zu to more than %zu bytes", bytes,
+	                 tokenizer_growth_limit(bytes));
 }
 
 void tokenizer_add_end(tokenizer *t, int32_t id)

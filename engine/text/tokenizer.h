@@ -5,7 +5,12 @@
  *
  *   tokenizer.json with a string "type"     one of ours; {"type": "bytes"}: three specials, then byte b is id b + 3
  *   tokenizer.json with an object "model"   Hugging Face's (huggingface/)
+ *   tokenizer.model, spiece.model, …        SentencePiece's (sentencepiece/)
+ *   vocab.json and merges.txt, vocab.txt    Hugging Face's from before tokenizer.json (huggingface/slow_files.c)
  *   (no file at all)                        bytes
+ *
+ * Files of other tokenizers are refused by name. generation_config.json, or else config.json, names ids that end a text
+ * (eos_token_id)
  *
  * Which ids have a role (end of a text, padding, …) is a property of each tokenizer: nothing outside engine/text knows
  * an id. A tokenizer is immutable and thread-safe. */
@@ -163,6 +168,7 @@ size_t tokenizer_token_name(const tokenizer *t, int32_t id, char *out, size_t si
 typedef struct text_stream {
 	unsigned char held[4];
 	int n_held;
+	int n_before;   /* characters of the last output that replace bytes held before the token */
 	bool begun;     /* a token of text was pushed: some tokenizers drop the space before the first one */
 	bool raised;    /* the next character is to be changed, by the token before it */
 	bool each_byte; /* the tokenizer's: each byte of a broken character becomes a U+FFFD, not the longest part that

@@ -43,7 +43,7 @@ typedef struct tokenizer_trainer {
 	status (*train)(tokenizer *t, const json_t *spec, const text_source *source, error *err);
 } tokenizer_trainer;
 
-enum { TOKENIZER_MAX_FILES = 12, TOKENIZER_MAX_ENDS = 16 };
+enum { TOKENIZER_MAX_FILES = 16, TOKENIZER_MAX_ENDS = 16, TOKENIZER_TYPE_BYTES = 32 };
 
 typedef struct tokenizer_file_data {
 	const char *name; /* static */
@@ -59,16 +59,31 @@ struct tokenizer {
 	int n_ends, n_files;
 	bool drops_leading_spaces; /* a text begins with the first token that is more than spaces */
 	bool replaces_each_byte;   /* as text_stream.each_byte */
+	char model_type[TOKENIZER_TYPE_BYTES]; /* of the folder's config.json; "": none */
+	const char *unread;                    /* a file of the folder that belongs to an unknown tokenizer; NULL: none */
 	tokenizer_file_data files[TOKENIZER_MAX_FILES];
 	void *data;
 	tokenizer *next; /* of those that can be shared */
 	int users;       /* of one of them */
 };
 
+/* Most bytes that a tokenizer's rules may make of a text of this size. Unicode's forms make
+ * at most 11 bytes of one (U+FDFA). */
+static inline size_t tokenizer_growth_limit(size_t bytes)
+{
+	return bytes < SIZE_MAX / 32 ? 16 * bytes + (1 << 16) : SIZE_MAX / 2;
+}
+/* STATUS_TOO_LARGE: the rules make more than that of a text. */
+status tokenizer_refuse_growth(size_t bytes, error *err);
+
 /* Add a file; name: a literal. Takes data, which is malloc'ed and NUL-terminated, also on error. */
 status tokenizer_add_file(tokenizer *t, const char *name, char *data, size_t bytes, error *err);
 /* Let id end a text too. Ids outside the vocabulary, and more than there is room for, are dropped. */
 void tokenizer_add_end(tokenizer *t, int32_t id);
+
+/* The tokenizer.json that other files of a Hugging Face tokenizer amount to; *out NULL: there are none. STATUS_INVALID:
+ * one is damaged; STATUS_UNSUPPORTED: of another class, or with another option. */
+status slow_files_read(const tokenizer *t, json_t **out, error *err);
 
 extern const tokenizer_kind bytes_kind, huggingface_kind, sentencepiece_kind;
 extern const tokenizer_trainer bpe_trainer, sentencepiece_trainer;

@@ -8,7 +8,7 @@ static tokenizer *first; /* by `next` */
 
 static bool are_same(const tokenizer *a, const tokenizer *b)
 {
-	bool same = a->n_files == b->n_files;
+	bool same = a->n_files == b->n_files && strcmp(a->model_type, b->model_type) == 0;
 	for (int i = 0; i < a->n_files && same; i++) {
 		const tokenizer_file_data *x = &a->files[i], *y = &b->files[i];
 		same = x->bytes == y->bytes && strcmp(x->name, y->name) == 0 && memcmp(x->data, y->data, x->bytes) == 0;

@@ -98,9 +98,15 @@ static bool build(builder *b, uint32_t node, size_t first, size_t end, uint32_t 
 
 status trie_build(trie *out, trie_string *strings, size_t count, size_t *same)
 {
+	static const trie_unit nothing[BLOCK];
 	*out = (trie){0};
-	if (count == 0)
+	if (count == 0) {
+		out->units = (trie_unit *)(uintptr_t)nothing; /* a root without children, never written */
 		return STATUS_OK;
+	}
+	for (size_t i = 0; i < count; i++) /* a call for each byte: see build */
+		if (strings[i].bytes > TRIE_MAX_BYTES)
+			return STATUS_TOO_LARGE;
 	qsort(strings, count, sizeof *strings, compare);
 	for (*same = 1; *same < count; ++*same)
 		if (compare(&strings[*same - 1], &strings[*same]) == 0)
@@ -113,7 +119,8 @@ status trie_build(trie *out, trie_string *strings, size_t count, size_t *same)
 
 void trie_fini(trie *t)
 {
-	free(t->units);
+	if (t->size)
+		free(t->units);
 	*t = (trie){0};
 }
 

@@ -16,25 +16,26 @@ typedef struct trie_unit {
 	float score;
 } trie_unit;
 
-/* Zeroed: no strings. */
+/* Zeroed: no strings; only trie_find, trie_prefix and trie_fini take it. */
 typedef struct trie {
 	trie_unit *units;
-	uint32_t size; /* a multiple of 256 */
+	uint32_t size; /* a multiple of 256; 0: there are no strings */
 } trie;
 
+enum { TRIE_MAX_BYTES = 4096 };
 typedef struct trie_string {
 	const char *text;
-	uint32_t bytes; /* not 0 */
+	uint32_t bytes; /* from 1 to TRIE_MAX_BYTES */
 	int32_t value;  /* from 0 */
 	float score;
 } trie_string;
 
-/* Build a trie of strings, which are sorted. STATUS_CONFLICT: two are the same; they are strings[*same] and the one
- * before it. STATUS_NOMEM. On error *out can be freed. */
+/* Build a trie of strings, which are sorted; there may be none. STATUS_CONFLICT: two are the same; they are
+ * strings[*same] and the one before it. STATUS_TOO_LARGE: one is too long. STATUS_NOMEM. On error *out can be freed. */
 status trie_build(trie *out, trie_string *strings, size_t count, size_t *same);
 void trie_fini(trie *t);
 
-/* The child of a node; 0: none. There must be strings. */
+/* The child of a node; 0: none. The trie must be built. */
 static inline uint32_t trie_step(const trie *t, uint32_t node, unsigned char byte)
 {
 	uint32_t at = t->units[node].base ^ byte;

@@ -59,6 +59,8 @@ typedef struct objective {
 	/* What an evaluation reports beside the mean loss. */
 	const char *metrics[TRAIN_MAX_METRICS + 1]; /* names, NULL-terminated */
 	void (*measure)(const evaluation *e, double *metrics);
+	/* True if the last evaluation is no better than a guess without the text. NULL: there is no such guess. */
+	bool (*at_chance)(const train_progress *p);
 	/* Further outputs that an evaluation computes, and what becomes of them: row b < rows of p was record
 	 * first + b · e->stride. tally NULL: nothing. */
 	logits_rows logits;

@@ -55,7 +55,8 @@ typedef struct stage {
 	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
 } stage;
 
-static const stage batch_stage, gather_stage, reduce_stage, update_stage, take_stage, evaluate_stage, preview_stage;
+static const stage batch_stage, gather_stage, reduce_stage, update_stage, skip_stage, take_stage, evaluate_stage,
+    preview_stage;
 
 static void go(trainer *t, const stage *next)
 {
@@ -168,6 +169,8 @@ static status batch_enter(trainer *t)
 	const int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
 	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number, (uint32_t)trainer_rank(t)));
 	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, batch_of(t, t->micro)), &t->failed));
+	if (!is_weighted(t)) /* every batch has the same number, or the step is this batch */
+		t->labels = pass_labels(t->train_pass);
 	if (t->train_carry)
 		TRY(carry_load(t->train_carry, t->issued, t->micro, pass_continues(t->train_pass)));
 	t->weight = 1;
@@ -219,10 +222,17 @@ static status batch_leave(trainer *t, unsigned *events, error *err)
 
 static const stage batch_stage = {batch_plan, batch_enter, NULL, batch_leave};
 
-/* What follows when all gradients of this rank are there. */
+/* The end of a step. A step without labels has no gradient, but an update would still move the weights by the moments
+ * and the decay. */
+static const stage *end_of_step(const trainer *t)
+{
+	return t->labels > 0 ? &update_stage : &skip_stage;
+}
+
+/* The stage that follows when all gradients of this rank are computed. */
 static const stage *complete_gradients(const trainer *t)
 {
-	return t->sum ? &reduce_stage : &update_stage;
+	return t->sum ? &reduce_stage : end_of_step(t);
 }
 
 static plan *gather_plan(const trainer *t)
@@ -259,7 +269,7 @@ static status reduce_leave(trainer *t, unsigned *events, error *err)
 	if (!complete)
 		return STATUS_OK;
 	t->loss_sum = (double)loss / (double)trainer_ranks(t);
-	go(t, &update_stage);
+	go(t, end_of_step(t));
 	return STATUS_OK;
 }
 
@@ -276,6 +286,17 @@ static status update_enter(trainer *t)
 	return optimizer_prepare(t->optimizer, train_learning_rate(&t->options, t->progress.step));
 }
 
+/* All of the step that was counted in t->issued is issued. */
+static void leave_step(trainer *t)
+{
+	t->micro = 0;
+	bool more = t->issued < t->options.max_steps && !evaluation_is_due(t, t->issued);
+	if (more && model_backend(t->model)->fetch)
+		go(t, &batch_stage);
+	else
+		go_take(t, 0);
+}
+
 static status update_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
@@ -285,16 +306,22 @@ static status update_leave(trainer *t, unsigned *events, error *err)
 	t->issued++;
 	if (t->average) /* in the same call as the update's last node, so that both are saved or neither */
 		TRY(weight_average_take(t->average, t->issued));
-	t->micro = 0;
-	bool more = t->issued < t->options.max_steps && !evaluation_is_due(t, t->issued);
-	if (more && model_backend(t->model)->fetch)
-		go(t, &batch_stage);
-	else
-		go_take(t, 0);
+	leave_step(t);
 	return STATUS_OK;
 }
 
 static const stage update_stage = {update_plan, update_enter, NULL, update_leave};
+
+static status skip_leave(trainer *t, unsigned *events, error *err)
+{
+	(void)events, (void)err;
+	TRY(await(t, pass_loss(t->train_pass), NUMBER_NONE));
+	t->issued++;
+	leave_step(t);
+	return STATUS_OK;
+}
+
+static const stage skip_stage = {NULL, NULL, NULL, skip_leave};
 
 static int64_t tokens_per_step(const trainer *t)
 {
@@ -327,16 +354,37 @@ static void measure_noise(trainer *t, double norm2)
 	t->progress.gradient_noise = t->noise[0] > 0 && t->noise[1] > 0 ? t->noise[0] / t->noise[1] : NAN;
 }
 
-static status end_step(trainer *t, float norm2, unsigned *events, error *err)
+/* Count a step that is complete. */
+static void count_step(trainer *t)
 {
 	train_progress *p = &t->progress;
-	p->gradient_norm = optimizer_count(t->optimizer, norm2);
-	p->train_loss = t->loss_sum / (double)t->options.gradient_accumulation;
 	t->loss_sum = 0;
 	p->learning_rate = train_learning_rate(&t->options, p->step);
 	p->tokens += tokens_per_step(t);
 	p->step++;
 	measure_speed(t);
+}
+
+static unsigned step_events(const trainer *t)
+{
+	return TRAIN_STEP | (evaluation_is_due(t, t->progress.step) ? 0 : checkpoint_event(t));
+}
+
+/* A step without labels: it has no loss, and no weight has changed. */
+static void end_empty_step(trainer *t, unsigned *events)
+{
+	t->progress.gradient_norm = t->progress.train_loss = NAN;
+	t->progress.empty_steps++;
+	count_step(t);
+	*events |= step_events(t);
+}
+
+static status end_step(trainer *t, float norm2, unsigned *events, error *err)
+{
+	train_progress *p = &t->progress;
+	p->gradient_norm = optimizer_count(t->optimizer, norm2);
+	p->train_loss = t->loss_sum / (double)t->options.gradient_accumulation;
+	count_step(t);
 	if (optimizer_small2(t->optimizer))
 		measure_noise(t, (double)norm2);
 	if (t->options.schedule == SCHEDULE_RANGE_TEST) {
@@ -350,7 +398,7 @@ static status end_step(trainer *t, float norm2, unsigned *events, error *err)
 		return error_set(err, STATUS_INVALID, "learning_rate",
 		                 "the loss or its gradient was not finite in %lld steps in a row, up to step %lld",
 		                 (long long)t->bad_steps, (long long)p->step);
-	*events |= TRAIN_STEP | (evaluation_is_due(t, p->step) ? 0 : checkpoint_event(t));
+	*events |= step_events(t);
 	return STATUS_OK;
 }
 
@@ -365,7 +413,9 @@ static status take_oldest(trainer *t, unsigned *events, error *err)
 	memmove(t->awaited, t->awaited + 1, (size_t)t->n_awaited * sizeof *t->awaited);
 	if (a.what == NUMBER_NORM2)
 		return end_step(t, number, events, err);
-	if (a.what == NUMBER_SMALL2)
+	if (a.what == NUMBER_NONE)
+		end_empty_step(t, events);
+	else if (a.what == NUMBER_SMALL2)
 		t->small2 = (double)number;
 	else
 		t->loss_sum += a.weight * number;
@@ -436,7 +486,7 @@ static status finish_evaluation(trainer *t, unsigned *events)
 		p->best_step = p->step;
 		p->best_valid_loss = loss;
 	}
-	t->stale = best ? 0 : t->stale + 1;
+	t->stale = best ? 0 : t->stale + (e->labels > 0);
 	p->valid_loss = loss;
 	t->options.objective->measure(e, p->metrics);
 	t->valid_step = p->step;

@@ -57,13 +57,14 @@ enum { TRAIN_MAX_METRICS = 6 };
 typedef struct train_progress {
 	int64_t step, total_steps;
 	int64_t tokens;    /* trained so far, all runs of this job together; what fills up short records counts too */
-	double train_loss; /* of the last finished step; NaN before */
+	double train_loss; /* the last finished step's; NaN before, and where that step had no label */
 	double gradient_norm, learning_rate;
 	double valid_loss;                 /* of the last evaluation, nats per label; NaN before */
 	int64_t best_step;                 /* of the evaluation with the lowest loss; 0: none */
 	double best_valid_loss;            /* of that one; NaN before */
 	int64_t result_step;               /* whose weights a finished run has (trainer_conclude); 0 before */
 	int64_t skipped_steps;             /* whose loss or gradient was not finite */
+	int64_t empty_steps;               /* without a label: they have no loss and changed no weight */
 	double gradient_noise;             /* the noise scale, in records; NaN without the option or before */
 	double suggested_rate;             /* of a range test; NaN without one or before */
 	const struct objective *objective; /* names the metrics */

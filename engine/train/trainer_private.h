@@ -15,11 +15,12 @@
 
 enum { TRAINER_MAX_AWAITED = 4 }; /* a loss, the two norms after it, the loss of the batch ahead */
 
-/* A number on its way. A norm ends a step. */
+/* A number on its way. A norm ends a step, and so does NUMBER_NONE. */
 typedef enum trainer_number {
 	NUMBER_LOSS,   /* of a micro-batch */
 	NUMBER_SMALL2, /* the mean of the squared norms of the micro-batches' gradients */
-	NUMBER_NORM2   /* the squared norm of the step's */
+	NUMBER_NORM2,  /* the squared norm of the step's */
+	NUMBER_NONE    /* ends a step without labels; its value is not used */
 } trainer_number;
 typedef struct trainer_awaited {
 	const float *at; /* on the device */
@@ -47,7 +48,7 @@ struct trainer {
 	unsigned pending_events;                      /* events of trainer_settle, for the next advance */
 	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
 	int64_t micro;                                /* micro-batches of the step after those */
-	int64_t labels;                               /* of all batches of that step, where they are uneven */
+	int64_t labels;                               /* sum over all batches of that step */
 	double weight;                                /* of the batch that is issued: its share of these */
 	trainer_awaited awaited[TRAINER_MAX_AWAITED]; /* oldest first */
 	int n_awaited, n_left; /* how many, and how many of them the stage `take` leaves on their way */

@@ -43,7 +43,8 @@ static void set_bounds(json_t *out, const field *f, const char *min, const char 
 	}
 	if (f->min == 0 && f->max == 0)
 		return;
-	json_object_set_new(out, min, json_real(f->min));
+	if (f->min >= 0 || f->type != FIELD_ARRAY) /* an empty array has -1 */
+		json_object_set_new(out, min, json_real(f->min));
 	json_object_set_new(out, max, json_real(f->max));
 }
 

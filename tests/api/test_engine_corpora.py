@@ -34,6 +34,49 @@ def lines(*objects):
     return "\n".join(map(json.dumps, objects)) + "\n"
 
 
+def add(engine, text, name, **more):
+    return engine.upload("file.create", {"filename": name, "purpose": "fine-tune", **more}, file=text.encode())["id"]
+
+
+def test_a_name_and_a_declared_format_decide_how_a_file_is_read(engine):
+    def tokens(file):
+        return engine.call("job.create", {**job_params(file, validation_fraction=0), "dry_run": True})["tokens"]
+
+    data, prose = lines(*({"text": f"line {i}"} for i in range(200))), "[1] a footnote\n" * 200
+    read = tokens(add(engine, data, "a.txt"))
+    assert read == sum(len(f"line {i}") + 1 for i in range(200)) == tokens(add(engine, data, "a.csv", format="json"))
+    assert tokens(add(engine, data, "a.jsonl", format="text")) == len(data)
+    assert tokens(add(engine, prose, "a.txt")) == tokens(add(engine, prose, "a.csv", format="text")) == len(prose)
+    for name, text, more, message in (("a.jsonl", prose, {}, "line 1"), ("a.txt", prose, {"format": "json"}, "line 1"), ("a.csv", prose, {}, "table"),
+                                      ("a.txt", "{'text': 'x'}\n" * 99, {}, 'format "text"'), ("a.txt", "\0a\0b\0c", {}, "UTF-16")):
+        e = refused(engine, job_params(add(engine, text, name, **more)))
+        assert (e.status, e.param) == (400, "training_file") and message in e.message
+    file = engine.call("file.get", {"id": add(engine, prose, "a.txt", format="text")})
+    assert file["format"] == "text" and file["id"] in [f["id"] for f in engine.call("file.list")["data"] if f["format"] == "text"]
+
+
+def test_labels_and_pairs_are_read_from_arrays_too(engine):
+    records = [{"text": f"record {i}", "label": "ab"[i % 2]} for i in range(40)]
+    one = engine.call("job.create", {"model": "linear_encoder", "training_file": add(engine, lines(*records), "a.txt"), "dry_run": True})
+    assert one["tokens"] == engine.call("job.create", {"model": "linear_encoder", "training_file": add(engine, json.dumps(records, indent=1), "a.json"), "dry_run": True})["tokens"]
+    e = refused(engine, {"model": "linear_encoder", "training_file": add(engine, lines(*records), "a.txt", format="text")})
+    assert (e.status, e.param) == (400, "training_file") and "format" in e.message
+
+
+def test_an_answer_of_weight_0_is_not_learned(engine):
+    def talk(weight):
+        return lines(*({"messages": [{"role": "user", "content": f"q{i}"}, {"role": "assistant", "content": "BAD", "weight": weight},
+                                     {"role": "user", "content": "again"}, {"role": "assistant", "content": "good"}]} for i in range(40)))
+
+    def bits(text, loss_on):
+        return weights(engine, run(engine, engine.add_file(text), loss_on=loss_on))
+
+    assert bits(talk(0), "completion") != bits(talk(1), "completion") == bits(talk(None), "completion")
+    assert bits(talk(0), "all") == bits(talk(1), "all")
+    e = refused(engine, job_params(engine.add_file(talk(0.5))))
+    assert (e.status, e.param) == (400, "training_file") and "line 1: messages[1].weight" in e.message
+
+
 def test_a_compressed_text_trains_the_same_weights_and_a_damaged_one_is_refused(engine):
     packed = gzip.compress(TEXT.encode())
     plain = run(engine, engine.add_file(TEXT))
@@ -123,6 +166,20 @@ def test_completions_count_only_where_a_text_has_prompts(engine):
     for text in (TEXT, lines({"text": "a document " * 100})):
         e = refused(engine, job_params(engine.add_file(text), loss_on="completion"))
         assert (e.status, e.param) == (400, "additive.loss_on") and "has a prompt" in e.message
+
+
+def test_a_step_without_a_target_has_no_loss_and_is_counted(engine):
+    long = engine.add_file(lines(*({"prompt": "q" * (i * 13 % 90), "completion": "yes"} for i in range(60))))
+    more = {"loss_on": "completion", "batch_size": 1, "sequence_length": 16, "max_steps": 20, "eval_every": 0, "validation_fraction": 0}
+    job = run(engine, long, **more)
+    progress = job["additive"]
+    assert 0 < progress["empty_steps"] < 20 and progress["skipped_steps"] == 0
+    events = engine.call("job.events", {"id": job["id"], "limit": 100})["data"]
+    assert any(e["level"] == "warn" and "empty_steps" in e["message"] for e in events)
+    assert not any(word in e["message"].replace("-", " ").split() for e in events for word in ("nan", "inf"))
+    none = engine.add_file(lines(*(user("where is it now?") for _ in range(60))))
+    e = refused(engine, job_params(none, **{**more, "sequence_length": 32}))
+    assert (e.status, e.param) == (400, "additive.loss_on") and "completion" in e.message
 
 
 @pytest.mark.parametrize("architecture", ["additive", "gpt2", "linear", "dilated"])

@@ -133,7 +133,8 @@ def test_events_follow_the_job_in_order_and_can_be_paged(engine, file):
     watched = list(watch.events(regrant=1))
     assert watch.result()["status"] == "succeeded"
     assert watched[0]["message"].startswith("Created fine-tuning job") and watched[-1]["message"].endswith("successfully completed")
-    assert all(e["object"] == "fine_tuning.job.event" and e["level"] == "info" for e in watched)
+    assert all(e["object"] == "fine_tuning.job.event" for e in watched)
+    assert all(e["level"] == "info" or "no better than chance" in e["message"] for e in watched)
     metrics = [e["data"] for e in watched if e["type"] == "metrics"]
     assert [m["step"] for m in metrics if "valid_loss" in m] == [5, 10, 15, 20]
     assert all(m["total_steps"] == 20 and m["train_loss"] > 0 for m in metrics)
@@ -250,7 +251,7 @@ def test_a_dry_run_checks_everything_and_creates_nothing(engine, file):
     assert engine.call("job.create", {**ask, "dry_run": True})["tokens"] > 0
     without = {k: v for k, v in ask.items() if k != "training_file"}
     assert engine.call("job.create", {**without, "dry_run": True}) == {
-        "object": "fine_tuning.job", "dry_run": True, "model": ask["model"], "tokens": None}
+        "object": "fine_tuning.job", "dry_run": True, "model": ask["model"], "tokens": None, "resolved": None}
     for change, param in (({"additive": {**TINY, "batch_size": 60000}}, "additive.batch_size"),
                           ({"training_file": engine.add_file(b"\xff broken")}, "training_file"),
                           ({"additive": {"config": {"n_heads": 3}}}, "additive.config.n_heads")):

@@ -54,13 +54,14 @@ def test_a_seed_fixes_the_text_and_the_default_seed_does_not(engine, model):
     assert len({engine.generate(ask)[0] for _ in range(4)}) > 1
 
 
-def test_samples_differ_and_are_those_of_the_following_seeds(engine, model):
+def test_sample_i_of_every_prompt_has_the_seed_and_i(engine, model):
     ask = {"model": model, "prompt": ["10 ", "99"], "max_tokens": 16, "seed": 40}
     _, events, result = engine.generate({**ask, "n": 2})
     texts = ["".join(e["text"] for e in events if e["index"] == i) for i in range(4)]
     assert [c["index"] for c in result["choices"]] == [0, 1, 2, 3]
-    assert len(set(texts)) == 4
     assert texts[1] == engine.generate({"model": model, "prompt": "10 ", "max_tokens": 16, "seed": 41})[0]
+    assert texts[2:] == [engine.generate({"model": model, "prompt": "99", "max_tokens": 16, "seed": seed})[0] for seed in (40, 41)]
+    assert texts[0] != texts[1] and texts[2] != texts[3]
     assert result["usage"]["prompt_tokens"] == 3 + 2
 
 
@@ -68,6 +69,15 @@ def test_prompts_as_text_and_as_tokens_are_the_same(engine, model):
     tokens = engine.call("tokenize", {"model": model, "text": "99 bottles"})["tokens"]
     ask = {"model": model, "max_tokens": 8, "temperature": 0}
     assert engine.generate({**ask, "prompt": tokens})[0] == engine.generate({**ask, "prompt": "99 bottles"})[0]
+
+
+def test_a_text_to_tokenize_may_be_called_input(engine, model):
+    text = engine.call("tokenize", {"model": model, "text": "9 b", "add_special_tokens": True})
+    assert engine.call("tokenize", {"model": model, "input": "9 b", "add_special_tokens": True}) == text
+    assert engine.call("tokenize", {"model": model, "input": ""})["count"] == 0
+    both = refused(engine, "tokenize", {"model": model, "text": "a", "input": "a"})
+    neither = refused(engine, "tokenize", {"model": model})
+    assert (both.status, both.param, neither.status, neither.param, neither.code) == (400, "input", 400, "text", "missing_parameter")
 
 
 def test_top_a_is_a_least_probability_beside_that_of_the_likeliest_token(engine, model, session):
@@ -102,8 +112,25 @@ def test_text_offsets_count_characters(engine, model):
     ask = {"max_tokens": 20, "seed": 2, "logprobs": 0, "logit_bias": {str(b + 3): 100 for b in "é".encode()}}
     text, events, _ = engine.generate({"model": model, "prompt": "99", **ask})
     assert "é" in text
-    for i, e in enumerate(events):
-        assert e["logprobs"]["text_offset"] == [len("".join(x["text"] for x in events[:i]))]
+    written = [t - 3 for e in events for t in e["tokens"]]
+    for i, e in enumerate(events):  # a token begins with the character, or the replacement of one, that holds its first byte
+        assert e["logprobs"]["text_offset"] == [len(bytes(written[:i + 1]).decode(errors="replace")) - 1]
+
+
+def test_text_offsets_count_the_characters_that_replace_broken_bytes(engine, model):
+    broken = [b + 3 for b in b"\xc3ab\xf0\x9fc\xff"]
+    _, events, _ = engine.generate({"model": model, "prompt": broken, "max_tokens": 0, "echo": True, "logprobs": 1})
+    offsets = [o for e in events for o in e["logprobs"]["text_offset"]]
+    assert "".join(e["text"] for e in events) == "\ufffdab\ufffdc\ufffd"
+    assert offsets == [0, 1, 2, 3, 3, 4, 5]
+
+
+def test_equal_prompts_differ_without_a_seed_and_agree_with_one(engine, model):
+    ask = {"model": model, "prompt": ["10 "] * 4, "max_tokens": 16}
+    for seed, expected in ({}, 4), ({"seed": 3}, 1):
+        _, events, _ = engine.generate({**ask, **seed})
+        texts = {"".join(e["text"] for e in events if e["index"] == i) for i in range(4)}
+        assert len(texts) == expected
 
 
 def test_alpha_comes_with_each_event_best_first(engine, model):

@@ -57,6 +57,24 @@ def test_an_exported_state_continues_as_another_session(engine, model, session):
     assert all(s["id"] == a["id"] for s in engine.call("session.list")["data"])
 
 
+def test_sessions_are_listed_in_pages(engine, session):
+    made = [session(prompt=text)["id"] for text in "abc"]
+    for order, ids in (("desc", made[::-1]), ("asc", made)):
+        whole = engine.call("session.list", {"order": order})
+        listed = [s["id"] for s in whole["data"]]
+        assert [i for i in listed if i in made] == ids and not whole["has_more"]
+        assert (whole["first_id"], whole["last_id"]) == (listed[0], listed[-1])
+        pages, after = [], None
+        while not pages or pages[-1]["has_more"]:
+            pages.append(engine.call("session.list", {"order": order, "limit": 2, **({"after": after} if after else {})}))
+            after = pages[-1]["last_id"]
+        assert [s["id"] for page in pages for s in page["data"]] == listed
+        assert all(len(page["data"]) == 2 for page in pages[:-1])
+    assert engine.call("session.list", {"order": "asc", "after": listed[-1]}) == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+    e = refused(engine, "session.list", {"after": "sess-none"})
+    assert (e.status, e.param) == (404, "after")
+
+
 def test_a_busy_session_refuses_a_second_request(engine, session):
     s = session(prompt="9")
     call = engine.begin("session.generate", {"id": s["id"], "max_tokens": 100}, credit=1)

@@ -34,6 +34,7 @@ FORWARDED = [
     ("GET", "/v1/fine_tuning/jobs/j/events?after=e&limit=5", "job.events", {"id": "j", "after": "e", "limit": 5}),
     ("GET", "/v1/fine_tuning/jobs/j/checkpoints", "job.checkpoints", {"id": "j"}),
     ("GET", "/v1/sessions", "session.list", {}),
+    ("GET", "/v1/sessions?limit=2&order=asc&after=sess-1", "session.list", {"limit": 2, "order": "asc", "after": "sess-1"}),
     ("GET", "/v1/sessions/s", "session.get", {"id": "s"}),
     ("DELETE", "/v1/sessions/s", "session.delete", {"id": "s"}),
     ("POST", "/v1/sessions/s/fork", "session.fork", {"id": "s"}),
@@ -69,6 +70,27 @@ def test_a_body_reaches_the_engine_unchanged(front, path, engine_method, body):
     assert answer.json == {"echo": body, "method": engine_method}
 
 
+NULLS = ("tools", "tool_choice", "functions", "audio", "reasoning", "compare", "x_unknown")
+
+
+@pytest.mark.parametrize("path,body", [
+    ("/v1/tokenize", {"model": "m", "text": "x"}),
+    ("/v1/tokenize", {"model": "m", "text": "x" * 100000}),
+    ("/v1/embeddings", {"model": "m", "input": "x"}),
+    ("/v1/classify", {"model": "m", "input": {"text": "x"}}),
+    ("/v1/explain", {"model": "m", "input": "x", "target": {"kind": "logit"}}),
+    ("/v1/sessions", {"model": "m"}),
+    ("/v1/fine_tuning/jobs", {"model": "m", "training_file": "f", "hyperparameters": {"n_epochs": 1}, "additive": {"size": {"layers": 1}}}),
+])
+def test_a_null_counts_as_absent_and_reaches_no_engine(front, engine, path, body):
+    def with_nulls(value):
+        return {**{k: with_nulls(v) for k, v in value.items()}, **dict.fromkeys(NULLS)} if isinstance(value, dict) else value
+
+    assert front.post(path, with_nulls(body)).status == 200
+    params = engine.calls[-1].params
+    assert {k: v for k, v in params.items() if k != "format"} == body
+
+
 @pytest.mark.parametrize("times", [1, 50000])
 def test_a_session_appends_text_to_the_one_in_the_path(front, times):
     text = "more" * times
@@ -84,7 +106,8 @@ def test_a_model_is_loaded_with_or_without_a_body(front, body, content_type):
     if typed_wrong:
         assert answer.status == 415 and answer.error["message"].endswith(" application/json")  # never taken for a load without a choice
     else:
-        assert answer.json == {"echo": {"id": "m", **(body or {})}, "method": "model.load"}
+        chosen = {"dtype": "int8"} if body == {"dtype": "int8"} else {}
+        assert answer.json == {"echo": {"id": "m", **chosen}, "method": "model.load"}
 
 
 @pytest.mark.parametrize("body,param", [({"dtype": "fp8"}, "dtype"), ({"dtype": 8}, "dtype"), ({"dtype": ""}, "dtype"),
@@ -249,7 +272,9 @@ def test_the_page_lists_the_endpoints(front):
     answer = front.get("/")
     assert answer.headers["Content-Type"].startswith("text/html")
     page = answer.body.decode()
-    assert "/v1/completions" in page and "/v1/sessions/{id}/generate" in page
+    rows = dict(reversed(row) for row in re.findall("<tr><td><code>(.*?)</code></td><td><code>(.*?)</code></td></tr>", page))
+    assert rows["/v1/sessions"] == "GET, POST" and rows["/v1/completions"] == "POST" and rows["/v1/files/{id}"] == "GET, DELETE"
+    assert page.count("<code>/") == len(rows)  # each path once
     assert "http://" not in page and "https://" not in page
 
 
@@ -348,6 +373,94 @@ def test_allowed_names_are_good_as_host_and_as_origin(start):
     assert front.post("/v1/models/m/unload", headers={"Host": "www.example.org"}).status == 403
     anything = start("--allow-host", "*")
     assert anything.post("/v1/models/m/unload", headers={"Host": "evil.example", "Origin": "null"}).status == 200
+
+
+APP = "http://app.example:3000"
+
+
+def preflight(front, origin, path="/v1/completions", **headers):
+    return front.request("OPTIONS", path, headers={"Origin": origin, "Access-Control-Request-Method": "POST", **headers})
+
+
+def cors_headers(answer):
+    return {k: v for k, v in answer.headers.items() if k.lower().startswith("access-control-")}
+
+
+def test_the_pages_of_a_listed_origin_may_ask_and_read(start, engine):
+    front = start("--allow-host", "app.example:3000", "--allow-host", "other.example")
+    answer = preflight(front, APP, **{"Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"})
+    assert (answer.status, answer.body, answer.headers["Access-Control-Allow-Origin"]) == (204, b"", APP)
+    assert answer.headers["Access-Control-Allow-Headers"] == "authorization,content-type,x-stainless-os"
+    assert set(answer.headers["Access-Control-Allow-Methods"].split(", ")) == {"GET", "HEAD", "POST", "DELETE"}
+    assert answer.headers["Access-Control-Max-Age"] == "7200" and answer.headers["Vary"] == "Origin"
+    assert "Content-Type" not in answer.headers and not engine.calls
+    assert preflight(front, APP, "/v1/none").status == 204  # the page reads the 404 itself
+    for method, path, body, status in [("GET", "/v1/models", None, 200), ("GET", "/v1/none", None, 404), ("PUT", "/v1/models", None, 405),
+                                       ("POST", "/v1/tokenize", {"x": 1}, 400), ("POST", "/v1/files", b"x", 415)]:
+        answer = front.request(method, path, body, {"Origin": APP})
+        assert (answer.status, answer.headers["Access-Control-Allow-Origin"], answer.headers["Vary"]) == (status, APP, "Origin")
+        assert "X-Request-Id" in answer.headers["Access-Control-Expose-Headers"]
+    assert front.get("/v1/models", headers={"Origin": "https://other.example:99"}).headers["Access-Control-Allow-Origin"] == "https://other.example:99"
+    assert front.get("/v1/models").headers["Vary"] == "Origin"
+
+
+@pytest.mark.parametrize("origin", ["http://app.example", "http://app.example:3001", "https://app.example", "http://evil.example:3000", "null", "http://app.example:3000.evil.example"])
+def test_the_pages_of_another_origin_get_no_such_header(start, engine, tmp_path, origin):
+    keys = tmp_path / "keys"
+    keys.write_text("key")
+    for options, status in [((), 403), (("--api-key-file", keys), 200)]:
+        front = start("--allow-host", "app.example:3000", *options)
+        answer = preflight(front, origin)
+        assert (answer.status, answer.error["code"], cors_headers(answer)) == (403, "cross_site", {})
+        answer = front.get("/v1/models", headers={"Origin": origin, "Authorization": "Bearer key"})
+        assert (answer.status, cors_headers(answer)) == (status, {})
+
+
+def test_a_preflight_needs_no_key_and_the_request_after_it_does(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("key")
+    front = start("--api-key-file", keys, "--allow-host", "app.example:3000")
+    answer = preflight(front, APP, **{"Access-Control-Request-Headers": "authorization"})
+    assert (answer.status, answer.headers["Access-Control-Allow-Headers"]) == (204, "authorization")
+    for key, status in [("", 401), ("Bearer key", 200)]:
+        answer = front.get("/v1/models", headers={"Origin": APP, "Authorization": key})
+        assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (status, APP)
+
+
+def test_streams_and_early_refusals_have_the_header_too(start, engine):
+    front = start("--allow-host", "app.example:3000", "--max-upload-bytes", "1000")
+
+    @engine.on("completion.create")
+    async def _(call):
+        await call.event({"index": 0, "text": "x", "tokens": [1]})
+        call.error(503, "overloaded", "no place")
+
+    answer = front.post("/v1/completions", {"model": "m", "prompt": "x", "stream": True}, headers={"Origin": APP})
+    assert answer.headers["Content-Type"] == "text/event-stream" and answer.headers["Access-Control-Allow-Origin"] == APP
+    with front.socket() as s:  # refused past the library, while the client is still sending
+        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nOrigin: {APP}\r\nContent-Type: multipart/form-data; boundary=X\r\nContent-Length: 9000000\r\n\r\n".encode())
+        status, headers, *_ = read_head(s)
+        assert status == 413 and headers["access-control-allow-origin"] == APP
+
+
+def test_without_a_list_nothing_is_said_about_origins(front):
+    assert preflight(front, APP).status == 403
+    own = f"http://localhost:{front.port}"
+    answer = front.get("/v1/models", headers={"Host": f"localhost:{front.port}", "Origin": own})
+    assert answer.status == 200 and cors_headers(answer) == {} and "Vary" not in answer.headers
+    assert front.request("OPTIONS", "/v1/models").status == 405
+
+
+def test_every_origin_may_read_where_every_name_is_listed(start):
+    front = start("--allow-host", "*")
+    assert preflight(front, "null", **{"Access-Control-Request-Headers": "a\tb"}).headers["Access-Control-Allow-Headers"] == "authorization,content-type"
+    assert front.get("/v1/models", headers={"Origin": "https://any.example"}).headers["Access-Control-Allow-Origin"] == "*"
+
+
+@pytest.mark.parametrize("name", ["http://app.example", "app.example:", "app.example:0", "app.example/x", ""])
+def test_a_malformed_name_is_refused_at_start(name):
+    done = subprocess.run([BIN / "additive-httpd", "--allow-host", name], capture_output=True, text=True, timeout=10)
+    assert done.returncode == 2 and "expected NAME or NAME:PORT" in done.stderr
 
 
 def test_with_keys_every_name_is_good(start, tmp_path):

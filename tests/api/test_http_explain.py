@@ -32,7 +32,7 @@ ALL = {"object": "explanation", "model": "m", "tokens": TOKENS, "position": "all
 
 PARTS = [0.5, -1.5, 0, 0.25, -0.125, 2, 0, -0.75, 0.0625, 1e-7, 0.5, 8]
 SIGNED = {**MEAN, "contributions": {
-    "target": {"kind": "contrast", "token": {"id": 7, "text": "</script>"}, "other": None, "logit": 3.5, "log_probability": math.log(0.25)},
+    "target": {"kind": "contrast", "automatic": True, "token": {"id": 7, "text": "</script>"}, "other": None, "logit": 3.5, "log_probability": math.log(0.25)},
     "share": 0.5, "score": 9.5, "tokens": PARTS, "positions": [0.01] * N, "biases": [-0.01] * N,
     "sums": {"tokens": sum(PARTS[:-1]), "reader": 8.0, "positions": 0.12, "biases": 0.4425, "rounding": 0.0}}}
 

@@ -66,8 +66,11 @@ def test_a_message_with_two_readings_is_refused_and_the_connection_closed(front,
 @pytest.mark.parametrize("line", [b"DELETE /v1/models/m\0 HTTP/1.1", b"DELETE /v1/models/m\0x HTTP/1.1", b"DELETE /v1/models/m\0HTTP/1.1 HTTP/1.1", b"GET /v1/files?limit=1\0 HTTP/1.1",
                                   b"DELETE\0 /v1/models/m HTTP/1.1", b"DELETE\0GET /v1/models/m HTTP/1.1", b"\0DELETE /v1/models/m HTTP/1.1", b"DELETE  \0/v1/models/m HTTP/1.1"])
 def test_nothing_is_done_for_a_request_line_that_holds_a_nul(front, engine, line):
-    status, _, _, closed = talk(front, line + b"\r\nHost: localhost\r\n\r\n")
-    assert (status, closed) == (400, True)
+    """libmicrohttpd from 0.9.77 on closes the connection without an answer."""
+    with front.socket() as s:
+        s.sendall(line + b"\r\nHost: localhost\r\n\r\n")
+        answer = read_all(s)
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 400 "), answer
     assert not engine.calls
 
 
@@ -77,8 +80,10 @@ HOST = b"Host: localhost\r\n"
 @pytest.mark.parametrize("head", [HOST + b"X: a\0b\r\n\r\n", HOST + b"X: \0\r\n\r\n", HOST + b"X: a\0\r\nY: b\r\n\r\n", HOST + b"X:\0a\r\nY: b\r\n\r\n",
                                   HOST + b"Authorization: Bearer a\0b\r\nX: y\r\n\r\n", b"Host: localhost\0.example.com\r\n\r\n", HOST + b"Content-Length: 0\0 7\r\n\r\n",
                                   HOST + b"\0X: a\r\n\r\n", HOST + b"\0\r\n\r\n", b"\0\r\n" + HOST + b"\r\n", HOST + b"X: a\n\0Y: b\n\n", HOST + b"X: a\0b\n\n",
-                                  HOST + b"X\0Y: a\r\n\r\n", HOST + b"X: a\r\n b\r\n\r\n", b"Host: localhost\r\n .example.com\r\n\r\n"], ids=range(15))
-def test_nothing_is_done_for_headers_that_hold_a_nul_or_are_folded(front, engine, head):
+                                  HOST + b"X\0Y: a\r\n\r\n", HOST + b"X: a\r\n b\r\n\r\n", b"Host: localhost\r\n .example.com\r\n\r\n",
+                                  HOST + b"X: a\0\r\nA:b\r\n\r\n", HOST + b"X:a\r\n\r\0\n", HOST + b"X: a\n\r\n", b"Host: localhost\n\r\n", HOST + b"X: a\rContent-Length: 5\r\n\r\n",
+                                  HOST + b"X: a\r\n\tb\r\n\r\n"], ids=range(21))
+def test_nothing_is_done_for_headers_that_hold_a_nul_or_are_folded_or_end_with_half_a_line_end(front, engine, head):
     hidden = b"GET /v1/models/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
     status, headers, body, closed = talk(front, b"DELETE /v1/models/m HTTP/1.1\r\n" + head + hidden)
     assert (status, closed, len(body)) == (400, True, int(headers["content-length"]))
@@ -86,9 +91,40 @@ def test_nothing_is_done_for_headers_that_hold_a_nul_or_are_folded(front, engine
     assert not engine.calls
 
 
-@pytest.mark.parametrize("data", [b"GET /v1/models/m HTTP/1.1\nHost: localhost\n\n", b"GET /v1/models/m HTTP/1.1\r\nHost: localhost\n\r\n", b"GET /v1/models/m HTTP/1.0\r\n\r\n",
+@pytest.mark.parametrize("at", ["in the same packet", "later"])
+@pytest.mark.parametrize("first", [b"GET /v1/models/m HTTP/1.1\r\n" + HOST + b"\r\n",
+                                   b"POST /v1/tokenize HTTP/1.1\r\n" + HOST + b'Content-Type: application/json\r\ncontent-length:  27\r\n\r\n{\n "model": "m",\0"text":"\n"',
+                                   b"POST /v1/models/m/load HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\n{\n}\r\n0\r\n\r\n"], ids=["GET", "length", "chunks"])
+def test_a_head_after_another_request_is_looked_at_too(front, engine, first, at):
+    """Whatever the body before it holds, and in whatever pieces both come."""
+    torn = b"DELETE /v1/models/m HTTP/1.1\r\n" + HOST + b"\0X: a\r\n\r\n"
+    with front.socket() as s:
+        if at == "later":
+            s.sendall(first)
+            read_head(s)
+            first = b""
+        try:
+            s.sendall(first + torn)
+            read_all(s)
+        except ConnectionError:
+            pass
+    assert "model.delete" not in [call.method for call in engine.calls]
+
+
+def test_a_connection_continues_after_a_body_of_any_bytes(front):
+    body = b'{\n\t"model": "m",\r "text": "a\n\0"}'
+    with front.socket() as s:
+        for _ in range(3):
+            s.sendall(b"POST /v1/tokenize HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            status, headers, answer = read_head(s)
+            while len(answer) < int(headers["content-length"]):
+                answer += s.recv(65536)
+            assert status == 400 and "line 2" in json.loads(answer)["error"]["message"]
+
+
+@pytest.mark.parametrize("data", [b"GET /v1/models/m HTTP/1.0\r\n\r\n", b"\r\nGET /v1/models/m HTTP/1.1\r\nHost: localhost\r\n\r\n",
                                   b"GET /v1/files?limit=1 HTTP/1.1\r\nHost:localhost\r\nEmpty:\r\nCookie: a=b; c=d\r\nX: \t y\t\r\n\r\n",
-                                  b"GET /v1/models/m HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (i, b"x" * 90) for i in range(120)) + b"Host: localhost\r\n\r\n"], ids=range(5))
+                                  b"GET /v1/models/m HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (i, b"x" * 90) for i in range(120)) + b"Host: localhost\r\n\r\n"], ids=range(4))
 def test_headers_of_every_sound_form_are_read_in_pieces_of_any_size(front, data):
     for piece in (len(data), 1000, 1 if len(data) < 1000 else 97):
         with front.socket() as s:

@@ -67,7 +67,14 @@ def test_the_openai_client_stores_a_file_for_a_while(front, keeper):
     assert keeper.kept[0][0]["expires_after"] == {"anchor": "created_at", "seconds": 7200}
 
 
-@pytest.mark.parametrize("content", [b"", b"\r", b"\r\n", b"\r\n-", b"\r\n--x-boundary", b"-", b"\0" * 10, b"\r\n" * 5000, b"--x-boundary-x\r\n",
+def test_a_form_may_say_how_a_file_is_read(front, keeper):
+    answer = front.post("/v1/files", form(("purpose", "fine-tune"), ("format", "text"), ("file", b"x", "f")), headers=FORM)
+    assert answer.status == 200 and keeper.kept[0][0]["format"] == "text"
+    answer = front.post("/v1/files", form(("purpose", "fine-tune"), ("file", b"x", "f"), ("format", "text")), headers=FORM)
+    assert (answer.status, answer.error["param"]) == (400, "format")
+
+
+@pytest.mark.parametrize("content", [b"", b"\r", b"\r\n", b"\r\n-", b"\r\n--x-boundary", b"-", b"\0" * 10, b"\r\n" * 5000, b"--x-boundary-xy\r\n",
                                      bytes(range(256)) * 300], ids=range(10))
 @pytest.mark.parametrize("piece", [1 << 30, 1000, 7])
 def test_content_arrives_as_it_was_however_it_is_cut(front, keeper, content, piece):
@@ -132,6 +139,25 @@ def test_a_quoted_boundary_is_understood(front, keeper):
     answer = front.post("/v1/files", form(("purpose", "fine-tune"), ("file", b"x", "f")),
                         headers={"Content-Type": f'multipart/form-data; boundary="{BOUNDARY}"'})
     assert answer.status == 200
+
+
+@pytest.mark.parametrize("content_type", ["multipart/form-data; boundary=X; charset=UTF-8", 'multipart/form-data; boundary="X"; charset=UTF-8',
+                                          "multipart/form-data; boundary=X;", "Multipart/Form-Data;Boundary=X", "multipart/form-data; charset=utf-8; boundary=X"])
+@pytest.mark.parametrize("head", ["Content-Disposition: form-data; name=NAME", "Content-Disposition: form-data;name=NAME", 'content-disposition:form-data;Name="NAME";',
+                                  "Content-Type: text/plain; charset=utf-8\r\nContent-Disposition: form-data;\r\n name=NAME"])
+def test_forms_of_common_clients_are_read(front, keeper, content_type, head):
+    parts = [("purpose", "", "fine-tune"), ("file", "; filename*=utf-8''caf%C3%A9.jsonl", "{}")]
+    body = "".join(f"--X\r\n{head.replace('NAME', name).rstrip(';')}{more}\r\n\r\n{text}\r\n" for name, more, text in parts) + "--X--\r\n\r\n"
+    answer = front.post("/v1/files", body.encode(), headers={"Content-Type": content_type})
+    assert answer.status == 200, answer.body
+    assert keeper.kept == [({"filename": "café.jsonl", "purpose": "fine-tune"}, {"file": b"{}"})]
+
+
+@pytest.mark.parametrize("head,word", [("Content-Disposition: form-data", "no name"), ("Content-Disposition: form-data; name=file\r\nContent-Transfer-Encoding: base64", "encoded"),
+                                       ("Content-Disposition: form-data; name=file x", "malformed"), ("nothing", "header")])
+def test_a_part_that_cannot_be_read_says_why(front, keeper, head, word):
+    answer = front.post("/v1/files", f"--X\r\n{head}\r\n\r\nx\r\n--X--".encode(), headers={"Content-Type": "multipart/form-data; boundary=X"})
+    assert (answer.status, answer.error["code"]) == (400, "invalid_form") and word in answer.error["message"]
 
 
 def test_random_bytes_as_a_form_never_hurt(front, keeper):

@@ -253,6 +253,22 @@ def test_a_response_has_the_log_probabilities_of_a_chat(client, model):
     assert client.responses.create(model=model, input="99", max_output_tokens=2).output[0].content[0].logprobs == []
 
 
+def test_what_asks_for_nothing_changes_nothing(service, model):
+    """As clients send it that write their whole request object."""
+    chat = {"model": model, "messages": [user("99")], "max_tokens": 5, "temperature": 0}
+    plain = service.ok("POST", "/v1/chat/completions", chat)["choices"]
+    history = {"role": "user", "content": "99", "tool_calls": [], "function_call": None, "audio": None, "x": None}
+    for more in ({"tools": [], "tool_choice": "none", "functions": [], "function_call": "none", "reasoning_effort": "high", "verbosity": "low"},
+                 dict.fromkeys(("tools", "tool_choice", "audio", "modalities", "prediction", "logprobs", "stream_options", "stop", "web_search_options")),
+                 {"messages": [history], "response_format": None}):
+        assert service.ok("POST", "/v1/chat/completions", {**chat, **more})["choices"] == plain
+    response = {"model": model, "input": "99", "max_output_tokens": 5, "temperature": 0}
+    plain = service.ok("POST", "/v1/responses", response)["output"][0]["content"]
+    for more in ({"tools": [], "tool_choice": "auto", "reasoning": {"effort": "low"}, "text": {"verbosity": "low"}},
+                 dict.fromkeys(("tools", "reasoning", "text", "conversation", "prompt", "previous_response_id", "background"))):
+        assert service.ok("POST", "/v1/responses", {**response, **more})["output"][0]["content"] == plain
+
+
 def test_a_large_input_is_read_as_a_small_one(client, model):
     with pytest.raises(openai.BadRequestError) as caught:  # it does not fit, which only its reader can know
         client.responses.create(model=model, input="99 bottles " * 20000, max_output_tokens=5)
@@ -262,7 +278,7 @@ def test_a_large_input_is_read_as_a_small_one(client, model):
 @pytest.mark.parametrize("more, param", [
     ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
     ({"top_logprobs": 2}, "top_logprobs"), ({"include": ["file_search_call.results"]}, "include[0]"),
-    ({"tools": []}, "tools"), ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+    ({"tools": [{"type": "web_search"}]}, "tools"), ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"), ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ({"text": {"format": {"type": "json_schema", "schema": {"items": {"format": "x"}}}}}, "text.format.schema.items.format"),
 ])

@@ -2,8 +2,11 @@
 
 import json
 import random
+import subprocess
 
 import pytest
+
+from conftest import BIN
 
 WORDS = {"birds": ["heron", "wren", "plover"], "tools": ["adze", "chisel", "awl"], "fruit": ["plum", "quince", "lime"]}
 OPTIONS = {"size": {"hidden": 32, "heads": 4, "layers": 2, "dropout": 0}, "sequence_length": 48, "batch_size": 8,
@@ -87,6 +90,17 @@ def test_it_is_trained_further_on_the_same_classes_only(service, trained):
 def test_what_cannot_be_learned_is_refused_before_the_job_exists(service, text, more, param):
     status, answer, _ = service.request("POST", "/v1/fine_tuning/jobs", request(service, text, **more))
     assert status == 400 and answer["error"]["param"] == param, answer
+
+
+def test_the_shell_names_the_objective_of_labelled_lines_and_the_time_that_training_takes(service, tmp_path):
+    def shell(*options):
+        return subprocess.run([BIN / "additive", "--url", service.url, "train", tmp_path / "lines.jsonl", *options], capture_output=True, text=True, timeout=120)
+
+    (tmp_path / "lines.jsonl").write_text(lines(120, 11))
+    out = shell()
+    assert out.returncode == 1 and "objective" in out.stderr and "classification" in out.stderr, out.stderr
+    out = shell("--objective", "classification", "--hidden", "16", "--heads", "2", "--steps", "4", "--seed", "1")
+    assert out.returncode == 0 and " on this machine" in out.stderr and "nan" not in out.stderr, out.stderr
 
 
 def test_a_language_model_does_not_learn_classes(service):

@@ -443,6 +443,19 @@ def test_a_file_is_uploaded_with_the_time_after_which_it_goes(service, tmp_path)
         service.ok("DELETE", f"/v1/files/{id}")
 
 
+def test_a_text_that_begins_like_json_is_trained_on_with_its_format(service, tmp_path):
+    text = tmp_path / "braces.txt"
+    text.write_text("{'so': it begins}\n" * 200)
+    options = ("--hidden", "16", "--heads", "2", "--layers", "1", "--sequence", "16", "--steps", "1")
+    refused = additive("train", text, *options, url=service.url)
+    assert refused.returncode != 0 and "line 1, column 2" in refused.stderr and 'format "text"' in refused.stderr
+    additive("train", text, *options, "--format", "text", "--detach", url=service.url)
+    kept = [f for f in service.ok("GET", "/v1/files")["data"] if f["filename"] == "braces.txt"]
+    assert [f["format"] for f in kept] == ["text"]  # what was refused was taken back
+    other = json.loads(additive("files", "upload", text, "--format", "json", "--json", url=service.url).stdout)
+    assert other["format"] == "json"
+
+
 def test_a_file_says_its_hash_and_keeps_it(own_service):
     empty, abc = own_service.upload(""), own_service.upload("abc")
     known = {empty: "2d06800538d394c2", abc: "78af5f94892f3950"}  # XXH3-64, its reference implementation's

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "reference"), str(ROOT / "clients" / "convert")]
 
 import convert_3lin  # noqa: E402
+import further  # noqa: E402
 import tensors  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
@@ -97,7 +98,9 @@ def probabilities(tmp_path, tokens=TOKENS):
     return p / p.sum(1, keepdims=True)
 
 
-def assert_toy(p, profile, tolerance=2e-6):
+# The published digits come from float sums in another order: with sums in double they differ by 2.1e-6, and with the kernels of
+# one instruction set or another by up to 4.2e-6.
+def assert_toy(p, profile, tolerance=1e-5):
     for node, row in TOY[profile].items():
         assert p[node - 1] == pytest.approx(row, abs=tolerance)
 
@@ -327,7 +330,7 @@ def test_statistics_that_no_run_leaves_are_refused(tmp_path):
             convert(tmp_path, good, "--profile", "seed", "--step-tokens", number)
 
 
-STEPS = [ROOT.parent / "shared" / "golden" / "seeds" / f"3lin_s_train_tune_step{n}.safetensors" for n in (1, 10)]
+STEPS = further.files("seeds/3lin_s_train_tune_step1.safetensors") + further.files("seeds/3lin_s_train_tune_step10.safetensors")
 
 
 def source_file(arrays, config, step):
@@ -366,7 +369,7 @@ def far(got, want):
     return {part: float(numpy.abs(got[f"{part}.weight"] - m).max()) for part, m in want.items()}
 
 
-@pytest.mark.skipif(not STEPS[0].exists(), reason="the source's steps are not beside the repository")
+@pytest.mark.skipif(len(STEPS) < 2, reason="the source's steps are in a folder of further golden sets (ADDITIVE_GOLDEN)")
 def test_a_job_goes_on_from_a_converted_model_with_the_steps_of_the_run_that_was_not_interrupted(own_service, tmp_path):
     (first, _), (last, about) = map(tensors.read, STEPS)
     config = json.loads(about["config"])

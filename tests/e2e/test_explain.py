@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -64,6 +65,23 @@ def test_the_target_is_what_follows_unless_another_is_given(service, model):
     assert other["score"] == pytest.approx(other["target"]["logit"] - likeliest["logit"], abs=1e-5)
     plain = explain(service, model, target={"kind": "logit", "token": likeliest["token"]["id"]})["contributions"]
     assert plain["score"] == pytest.approx(plain["target"]["logit"]) == pytest.approx(likeliest["logit"], abs=1e-5)
+
+
+def test_a_nearly_certain_prediction_is_compared_with_its_strongest_rival(service):
+    model = service.wait_job(service.job(steps=80, text="ab" * 2000)["id"])["fine_tuned_model"]
+    for text, certain in (("ababab", True), ("zz", False)):
+        parts = explain(service, model, method="contributions", input=text)["contributions"]
+        target = parts["target"]
+        assert (target["log_probability"] >= math.log(0.9)) == certain
+        assert target["automatic"] and target["kind"] == ("difference" if certain else "contrast")
+        assert (target["other"] is not None) == certain
+        out = additive(service, "explain", "--model", model, text).stdout
+        assert (" and not '" in out and "strongest rival" in " ".join(out.split())) == certain
+        page = service.request("POST", "/v1/explain", {"model": model, "input": text}, headers={"Accept": "text/html"})[1]
+        assert (b"strongest rival" in page) == certain
+        asked = explain(service, model, input=text, target={"kind": "contrast"})["contributions"]
+        assert not asked["target"]["automatic"] and asked["target"]["kind"] == "contrast"
+        assert abs(asked["score"]) < abs(parts["score"]) / 2 if certain else asked["score"] == parts["score"]
 
 
 @pytest.mark.parametrize("params,param", [
@@ -231,6 +249,16 @@ def test_two_texts_are_compared_token_by_token(service, model, tmp_path):
     assert [(int(line.split()[1]), float(line.split()[0])) for line in shown] == [(i, pytest.approx(expected[i], abs=1e-4)) for i in order]
     assert page.read_text().count('class="column"') == len(TEXT)
     assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("}svg")
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/html", "text/csv"])
+def test_an_absent_comparison_may_be_null(service, model, accept):
+    body = {"model": model, "input": TEXT, "target": {"kind": "logit", "token": None, "x": None}, "session": None, "source": None}
+    plain = service.request("POST", "/v1/explain", {"model": model, "input": TEXT, "target": {"kind": "logit"}}, headers={"Accept": accept})
+    status, answer, _ = service.request("POST", "/v1/explain", {**body, "compare": None}, headers={"Accept": accept})
+    assert status == plain[0] == 200
+    if accept != "text/html":  # a page has a random nonce
+        assert answer == plain[1]
 
 
 @pytest.mark.parametrize("long", ["input", "compare"])

@@ -10,10 +10,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "reference"))
 
 import check_golden  # noqa: E402
+import further  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
 FILES = sorted((ROOT / "tests" / "data" / "golden").glob("*.safetensors"))
-FILES += sorted((ROOT.parent / "shared" / "golden").glob("*.safetensors"))
+FILES += further.files("*.safetensors")
 
 
 def test_there_are_golden_files():

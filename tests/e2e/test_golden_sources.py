@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "reference"))
 
+import further  # noqa: E402
 import tensors  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
@@ -28,8 +29,8 @@ SETS["cirilla_steps"] = [GOLDEN / "sources" / f"{name}.safetensors" for name in 
 SETS |= {f"trilinear_{name}": [GOLDEN / "sources" / f"trilinear_{name}.safetensors"] for name in ("multi", "codes")}
 SETS["trilinear_zero"] = [GOLDEN / "sources" / f"trilinear_zero_step{step}.safetensors" for step in (1, 10)]
 SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part in ("weights", "inputs")]
-# Beside the repository, where there are any.
-SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
+# In the folder of further sets.
+FURTHER = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
     "bart_linear_attention", "bart_causal_linear", "longnet_n32", "longnet_n22", "longnet_small", "longnet_learned", "longnet_module")},
           "trilinear_causal": ["seeds/3lin_s_fwd_weights", "seeds/3lin_s_fwd_out"], "trilinear_grad": ["seeds/3lin_s_grad_weights", "seeds/3lin_s_grad_out"],
           "trilinear_generate": ["seeds/3lin_s_generate"], "trilinear_steps": [f"seeds/3lin_s_train_tune_step{step}" for step in (1, 10)],
@@ -42,15 +43,11 @@ SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
              for policy in ("ignore", "mask_keys")}}
 # Images and sequences of numbers are not models of text; filters have a test of their own.
 OTHERS = ("captioning", "continuous_ar", "continuous_enc", "sampling", "vit")
-for path in sorted((ROOT.parent / "shared" / "golden" / "xt").glob("xt_*.safetensors")):
-    SHARED |= {} if path.stem[3:] in OTHERS else {path.stem: [f"xt/{path.stem}"]}
-for name, files in SHARED.items():
-    paths = [ROOT.parent / "shared" / "golden" / f"{file}.safetensors" for file in files]
-    SETS |= {name: paths} if all(path.exists() for path in paths) else {}
+FURTHER |= {path.stem: [f"xt/{path.stem}"] for path in further.files("xt/xt_*.safetensors") if path.stem[3:] not in OTHERS}
+# A further set never replaces one of the repository.
+SETS |= {f"{name}_further" if name in SETS else name: paths for name, paths in further.named(FURTHER).items()}
 # Logits of which some are removed; their inputs have the name of other sets' values.
-FILTERS = {"sampling": [GOLDEN / "sources" / "sampling.safetensors"],
-           "xt_sampling": [ROOT.parent / "shared" / "golden" / "xt" / "xt_sampling.safetensors"]}
-FILTERS = {name: paths for name, paths in FILTERS.items() if paths[0].exists()}
+FILTERS = {"sampling": [GOLDEN / "sources" / "sampling.safetensors"]} | further.named({"xt_sampling": ["xt/xt_sampling"]})
 # What sessions of these lack, or what the set gives them that none has.
 NO_SESSIONS = {"encoder": "token by token", "both_ways": "token by token", "encoder_memory_tokens": "token by token", "encoder_rel_pos": "token by token",
                "all_keys_masked": "self_attn_context_mask", "mask_prob": "self_attn_context_mask", "attn_mask_2d": "attn_mask", "cross_context": "context",
@@ -60,7 +57,6 @@ NO_SESSIONS = {f"xt_{name}": reason for name, reason in NO_SESSIONS.items() if f
 SESSIONS = [name for name in SETS if name.startswith("xt_") and name not in NO_SESSIONS]
 # Of sessions are the values of tokens; the last segment of a session has one length, and there is no segment for a prompt.
 WHOLE = ("ar_loss", "attn", "embeddings", "encodings", "hidden", "mems", "scores")
-WHEREVER_IT_ENDS = "xt_rotary_xpos"  # values are scaled by the length of the whole, which a session takes to be max_seq_len
 CAUSAL = [name for name in SETS if "causal" in name or name == "trilinear"]
 NOT_KEPT = -1e8  # a log-normalizer of LongNet where a branch has none
 INPUTS = {"module": ["x", "dy", "keep", "q_proj.weight", "v_proj.bias"], "encoder": ["input_ids", "attention_mask"],
@@ -81,6 +77,22 @@ def load(name):
         part, metadata = tensors.read(path)
         arrays |= part
     return arrays, metadata
+
+
+def is_scaled_by_length(name):
+    """True if values depend on the length of the whole text (rotary_xpos); a session takes that to be max_seq_len."""
+    return json.loads(load(name)[1]["config"]).get("Decoder", {}).get("rotary_xpos", False)
+
+
+def session_values(name):
+    """What sessions must reproduce of a set of x-transformers: numbers of tokens, greedy continuations."""
+    arrays = load(name)[0]
+    want = {key: array for key, array in values(arrays).items() if not is_gradient(key) and not key.startswith(WHOLE)}
+    if "ids.0" in arrays:
+        want = {key: array for key, array in want.items() if not key.startswith("gen")}
+    if is_scaled_by_length(name):
+        want = {key: array for key, array in want.items() if key.startswith("gen")}
+    return want
 
 
 def run(folder, paths, *options):
@@ -194,11 +206,9 @@ def test_attentions_of_one_layer_have_two_numbers_in_any_form_or_are_counted_thr
     assert disagreements(found, {rename(key): array for key, array in values(load("trilinear_multi")[0]).items()}) == []
 
 
-@pytest.mark.parametrize("name", ["3lin_s_quant_rng", "3lin_s_graph"])
-def test_integers_of_3lin_are_those_of_the_source(tmp_path, name):
-    path = ROOT.parent / "shared" / "golden" / "seeds" / f"{name}.safetensors"
-    if not path.exists():
-        pytest.skip("the set is not beside the repository")
+@pytest.mark.parametrize("path", further.files("seeds/3lin_s_quant_rng.safetensors") + further.files("seeds/3lin_s_graph.safetensors"),
+                         ids=lambda path: path.stem)
+def test_integers_of_3lin_are_those_of_the_source(tmp_path, path):
     done, want = run(tmp_path, [path]), tensors.read(path)[0]
     assert done.returncode == 0, done.stderr
     found = tensors.read(tmp_path / "outputs")[0]
@@ -234,13 +244,8 @@ def test_the_recurrent_form_gives_the_same_values(tmp_path, name):
 def test_sessions_give_logits_losses_and_greedy_tokens_of_sets_of_x_transformers(tmp_path, name, backend, monkeypatch):
     if backend == "cuda" and "ADDITIVE_PLUGIN_DIR" not in os.environ:
         monkeypatch.setenv("ADDITIVE_PLUGIN_DIR", str(PROGRAM.parent.parent / "emulator"))
-    arrays = load(name)[0]
-    want = {key: array for key, array in values(arrays).items() if not is_gradient(key) and not key.startswith(WHOLE)}
-    if "ids.0" in arrays:
-        want = {key: array for key, array in want.items() if not key.startswith("gen")}
-    if name == WHEREVER_IT_ENDS:
-        want = {key: array for key, array in want.items() if key.startswith("gen")}
-    assert len(want) > 1
+    want = session_values(name)
+    assert want
     for chunk in (1, 3, 8):
         found, _ = evaluate(tmp_path, name, "--recurrent", "--chunk", chunk, "--backend", backend)
         assert disagreements(found, want) == [], f"by {chunk}"

@@ -107,6 +107,16 @@ def test_a_cancelled_job_says_so(client):
         client.fine_tuning.jobs.cancel(job.id)
 
 
+def test_a_job_may_hold_nulls_everywhere(service):
+    def job(**config):
+        nulls = dict.fromkeys(("hyperparameters", "method", "integrations", "validation_file", "suffix", "x"))
+        return service.ok("POST", "/v1/fine_tuning/jobs", {
+            "model": "gpt2", "dry_run": True, **nulls, "metadata": {"a": None},
+            "additive": {"config": {"n_embd": 32, "n_head": 4, "n_layer": 2, **config}, "tokenizer": None, "size": {"layers": None}, "betas": None}})
+
+    assert job(vocab_size=None, n_inner=None, tie_word_embeddings=None, hidden_size=None, chat_template=None) == job()
+
+
 def test_a_bad_field_is_named(client, model):
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model=model, prompt="x", extra_body={"temprature": 1})
@@ -151,6 +161,55 @@ def test_a_scored_prompt_goes_on_with_what_is_sampled(client, model):
     assert echoed.text == "99 bottles" + plain.text
     assert echoed.logprobs.tokens == list("99 bottles") + plain.logprobs.tokens
     assert echoed.logprobs.token_logprobs[10:] == pytest.approx(plain.logprobs.token_logprobs, abs=1e-4)
+
+
+def test_the_log_probabilities_of_a_prompt_have_vllms_form_and_those_of_an_echo(service, client, model):
+    prompt = "99 b☃ttles"
+    ask = dict(model=model, prompt=[prompt, "9"], max_tokens=6, temperature=0, logit_bias={"1": -100})
+    echoed = client.completions.create(echo=True, logprobs=3, **ask).choices
+    plain = client.completions.create(**ask)
+    ids = service.ok("POST", "/v1/tokenize", {"model": model, "input": prompt})["tokens"]
+    for wanted in (0, 2, 3):
+        answer = client.completions.create(extra_body={"prompt_logprobs": wanted}, **ask)
+        assert [c.text for c in answer.choices] == [c.text for c in plain.choices] and answer.usage == plain.usage
+        assert all(c.logprobs is None for c in answer.choices)
+        first, second = (c.prompt_logprobs for c in answer.choices)
+        assert second == [None] and first[0] is None and len(first) == len(ids)
+        for i in range(1, len(ids)):
+            own = first[i][str(ids[i])]
+            assert own["logprob"] == pytest.approx(echoed[0].logprobs.token_logprobs[i], abs=1e-5)
+            assert own["decoded_token"] == echoed[0].logprobs.tokens[i]
+            ranked = sorted(first[i].values(), key=lambda d: d["rank"])
+            assert [d["rank"] for d in ranked[:wanted]] == list(range(1, wanted + 1))
+            assert len(ranked) == wanted + (own["rank"] > wanted) and all(a["logprob"] >= b["logprob"] for a, b in zip(ranked, ranked[1:]))
+            top = sorted(echoed[0].logprobs.top_logprobs[i].values(), reverse=True)
+            assert [d["logprob"] for d in ranked[:wanted]] == pytest.approx(top[:wanted], abs=1e-5)
+    # Beside an echo and other numbers of alternatives each has its own.
+    both = client.completions.create(echo=True, logprobs=1, extra_body={"prompt_logprobs": 2}, **ask).choices[0]
+    assert both.text == echoed[0].text and both.logprobs.token_logprobs == echoed[0].logprobs.token_logprobs
+    assert [at and max(at, key=at.get) for at in both.logprobs.top_logprobs] == [at and max(at, key=at.get) for at in echoed[0].logprobs.top_logprobs]
+    assert both.prompt_logprobs[1:] == client.completions.create(extra_body={"prompt_logprobs": 2}, **ask).choices[0].prompt_logprobs[1:]
+    unheard = client.completions.create(model=model, prompt=prompt, max_tokens=0, echo=True, extra_body={"prompt_logprobs": 0}).choices[0]
+    assert unheard.text == prompt and unheard.logprobs is None and len(unheard.prompt_logprobs) == len(ids)
+    best = client.completions.create(model=model, prompt=prompt, max_tokens=3, best_of=3, n=1, seed=1, extra_body={"prompt_logprobs": 0}).choices[0]
+    assert best.text == client.completions.create(model=model, prompt=prompt, max_tokens=3, best_of=3, n=1, seed=1).choices[0].text
+    assert len(best.prompt_logprobs) == len(ids)
+
+
+def test_a_chat_has_the_log_probabilities_of_its_prompt(client, model):
+    ask = dict(model=model, messages=[{"role": "user", "content": "99"}], max_tokens=3, temperature=0, n=2)
+    plain, answer = client.chat.completions.create(**ask), client.chat.completions.create(extra_body={"prompt_logprobs": 1}, **ask)
+    assert answer.choices == plain.choices
+    assert len(answer.prompt_logprobs) == plain.usage.prompt_tokens and answer.prompt_logprobs[0] is None
+    assert all(1 <= len(at) <= 2 for at in answer.prompt_logprobs[1:])
+
+
+@pytest.mark.parametrize("more, param", [({"prompt_logprobs": 21}, "prompt_logprobs"), ({"prompt_logprobs": -1}, "prompt_logprobs"),
+                                         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+                                         ({"prompt_logprobs": 1, "num_beams": 2}, "prompt_logprobs")])
+def test_prompt_logprobs_that_are_not_offered_are_refused_by_name(service, model, more, param):
+    status, answer, _ = service.request("POST", "/v1/completions", {"model": model, "prompt": "ab", **more})
+    assert (status, answer["error"]["param"]) == (400, param)
 
 
 def test_the_answer_of_a_beam_search_is_the_same_streamed_and_on_the_command_line(service, client, model):

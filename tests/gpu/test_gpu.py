@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make test-gpu: what must hold on a real CUDA device.
 
-    test_gpu.py [--kit FOLDER] [--only PART,…] [--programs NAME,…] [--jobs N] [--logs FOLDER] [--limit SECONDS] [--shared FOLDER]
+    test_gpu.py [--kit FOLDER] [--only PART,…] [--programs NAME,…] [--jobs N] [--logs FOLDER] [--limit SECONDS] [--golden FOLDER]
                 [--emulated]
 
     units      tests/unit/cuda on the device: the op table against the CPU's reference with poisoned outputs, larger
@@ -186,9 +186,9 @@ class Run:
         if result.lost:
             self.sanitizer("memcheck", program)
 
-    def golden(self, shared):
+    def golden(self, further):
         files = sorted(glob.glob(str(ROOT / "tests/data/golden/*.safetensors")))
-        files += sorted(glob.glob(str(shared / "golden" / "*.safetensors")))
+        files += sorted(map(str, further.glob("*.safetensors"))) if further else []
         for precision in ("fp32", "bf16"):
             for file in files:
                 result = self.command(f"golden {pathlib.Path(file).stem} {precision}",
@@ -234,7 +234,7 @@ class Run:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kit", default=ROOT / "build" / "gpu-kit", type=pathlib.Path)
-    parser.add_argument("--shared", default=ROOT.parent / "shared", type=pathlib.Path, help="folder with more golden files")
+    parser.add_argument("--golden", type=pathlib.Path, help="folder with further golden files")
     parser.add_argument("--only", help="of the parts, these alone")
     parser.add_argument("--programs", default="", help="of units, these alone")
     parser.add_argument("--jobs", type=int, default=1, help="programs of units at a time")
@@ -260,7 +260,7 @@ def main():
     if "units" in parts:
         run.units(arguments.programs.split(",") if arguments.programs else [], arguments.jobs)
     if "golden" in parts:
-        run.golden(arguments.shared)
+        run.golden(arguments.golden)
     if "service" in parts:
         run.service()
     for tool in ("memcheck", "racecheck"):

@@ -241,6 +241,47 @@ def wordpiece():
     return t
 
 
+def bert():
+    """With BERT's own steps; added tokens that are found within words, and one that is not."""
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    t.normalizer = normalizers.BertNormalizer()
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece()
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    t.train_from_iterator(documents(), trainers.WordPieceTrainer(vocab_size=VOCABULARY, show_progress=False, limit_alphabet=100, special_tokens=names))
+    t.add_tokens([AddedToken("ession", normalized=True), AddedToken("stat", single_word=True), AddedToken("##ello", normalized=False)])
+    t.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return t
+
+
+def words():
+    """As most tutorials build one."""
+    t = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    t.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()])
+    t.pre_tokenizer = pre_tokenizers.Whitespace()
+    t.train_from_iterator(documents(), trainers.WordLevelTrainer(vocab_size=VOCABULARY, show_progress=False, special_tokens=["[UNK]"]))
+    t.enable_truncation(5)
+    t.enable_padding()
+    return t
+
+
+def cased():
+    """BERT's steps one by one, and further ways of cutting."""
+    t = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    t.normalizer = normalizers.Sequence([normalizers.BertNormalizer(strip_accents=False, lowercase=False), normalizers.Nmt()])
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.CharDelimiterSplit("_"), pre_tokenizers.WhitespaceSplit(), pre_tokenizers.FixedLength(4)])
+    t.train_from_iterator(documents(), trainers.WordLevelTrainer(vocab_size=VOCABULARY, show_progress=False, special_tokens=["[UNK]"]))
+    return t
+
+
+def strips():
+    """Added tokens that take white space, beside others that are white space."""
+    t = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), special("<|endoftext|>"))
+    t.add_special_tokens([AddedToken("<s>", rstrip=True), AddedToken("</s>", lstrip=True, rstrip=True), AddedToken("<mask>", lstrip=True)])
+    t.add_tokens([AddedToken("\n\n", normalized=False), AddedToken("  ", normalized=True), AddedToken("\t", normalized=False)])
+    return t
+
+
 def of_3lin(kind):
     """As clients/convert makes it, of words and of what they begin with."""
     words = []
@@ -263,7 +304,11 @@ def capital_words():
     return of_3lin("TK_WORD_CAPITAL")
 
 
-FAMILIES = [gpt2, llama3, qwen2, o200k, neox, roberta, digits, llama2, mistral, gemma, nfkc, nfd, trained, t5, unigram_bytes, wordpiece, capital_pieces, capital_words]
+FAMILIES = [gpt2, llama3, qwen2, o200k, neox, roberta, digits, llama2, mistral, gemma, nfkc, nfd, trained, t5, unigram_bytes, wordpiece, capital_pieces, capital_words,
+            bert, words, cased, strips]
+MORE = {"strips": ["x<s>\n\ny", "x<s>\n\n  y", "<s> \n\n\n\n z", "a </s>\n\n</s> b", "a\n\n</s>\n\n<mask> \t x", "<s>  <mask>  y", "<s>\t\t</s>", "q <s>   \n\n"],
+        "bert": ["session sessions", "stat state stat-", "a##ello ##ello", "中文abc中", "don't do not we've they're , . ! ?", "x\u200dy\u00ady", "Ünïcödé ÀÉ", "\u0085a\ue000b"],
+        "words": ["the state, of (a) session!!", "naïve café Å", "[UNK]"], "cased": ["snake_case__x", "a\u200bb\ufeffc\u2581d", "\x01\x0b\x8fx"]}
 
 
 def is_unigram(t):
@@ -282,8 +327,10 @@ def without_special_names(t):
     return Tokenizer.from_str(json.dumps(file))
 
 
-def cases(t):
-    texts = TEXTS + random_texts(60) + (["".join("".join(documents()).split())[:9000]] if is_unigram(t) else [])  # more than it reads at once
+def cases(t, more):
+    t.no_truncation()
+    t.no_padding()
+    texts = TEXTS + more + random_texts(60) + (["".join("".join(documents()).split())[:9000]] if is_unigram(t) else [])  # more than it reads at once
     trusted = t.encode_batch(texts, add_special_tokens=False)
     wrapped = t.encode_batch(texts[:12])
     decoded = [t.decode(e.ids) for e in trusted]
@@ -309,7 +356,7 @@ def main():
         family().save(path, pretty=False)
         t = Tokenizer.from_file(path)
         with open(os.path.join(folder, "cases.json"), "w", encoding="utf-8") as file:
-            file.write("[" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases(t)) + "]\n")
+            file.write("[" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases(t, MORE.get(family.__name__, []))) + "]\n")
 
 
 if __name__ == "__main__":

@@ -127,9 +127,9 @@ class AsyncFiles:
     def __init__(self, sender: AsyncSender) -> None:
         self._sender = sender
 
-    async def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None) -> File:
-        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex."""
-        answer: File = await self._sender.json(calls.upload(file, name, checksum))
+    async def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None, format: str | None = None) -> File:
+        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex. `format`: auto, text or json."""
+        answer: File = await self._sender.json(calls.upload(file, name, checksum, format))
         return answer
 
     def list(self) -> AsyncIterator[File]:
@@ -312,8 +312,7 @@ class AsyncSessions:
         return AsyncSession(self._sender, await self._sender.json(calls.create_session(body)))
 
     async def list(self) -> list[SessionInfo]:
-        sessions: list[SessionInfo] = (await self._sender.json(get(calls.SESSIONS)))["data"]
-        return sessions
+        return [session async for session in _pages(self._sender, calls.SESSIONS)]
 
     async def open(self, session: str) -> AsyncSession:
         return AsyncSession(self._sender, await self._sender.json(calls.show(calls.SESSIONS, session)))

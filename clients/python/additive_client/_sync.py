@@ -127,9 +127,9 @@ class Files:
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
-    def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None) -> File:
-        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex."""
-        answer: File = self._sender.json(calls.upload(file, name, checksum))
+    def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None, format: str | None = None) -> File:
+        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex. `format`: auto, text or json."""
+        answer: File = self._sender.json(calls.upload(file, name, checksum, format))
         return answer
 
     def list(self) -> Iterator[File]:
@@ -312,8 +312,7 @@ class Sessions:
         return Session(self._sender, self._sender.json(calls.create_session(body)))
 
     def list(self) -> list[SessionInfo]:
-        sessions: list[SessionInfo] = (self._sender.json(get(calls.SESSIONS)))["data"]
-        return sessions
+        return [session for session in _pages(self._sender, calls.SESSIONS)]
 
     def open(self, session: str) -> Session:
         return Session(self._sender, self._sender.json(calls.show(calls.SESSIONS, session)))

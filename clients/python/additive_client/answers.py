@@ -26,6 +26,7 @@ class _File(TypedDict):
     created_at: int
     filename: str
     purpose: str
+    format: str
     status: str
 
 
@@ -37,6 +38,7 @@ class File(_File, total=False):
 
 class Progress(TypedDict, total=False):
     recipe: dict[str, Any] | None
+    resolved: dict[str, Any] | None
     step: int | None
     total_steps: int | None
     tokens_per_second: float | None
@@ -46,6 +48,7 @@ class Progress(TypedDict, total=False):
     best_valid_loss: float | None
     result_step: int | None
     skipped_steps: int
+    empty_steps: int
     gradient_noise: float | None
     suggested_learning_rate: float | None
     bits_per_byte: float | None

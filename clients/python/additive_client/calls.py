@@ -33,10 +33,10 @@ def import_model(model: str, folder: pathlib.Path) -> Call:
     return once("POST", MODELS, form={"id": model}, parts=parts)
 
 
-def upload(file: str | pathlib.Path | bytes, name: str | None, checksum: str | None) -> Call:
+def upload(file: str | pathlib.Path | bytes, name: str | None, checksum: str | None, format: str | None = None) -> Call:
     data = file if isinstance(file, bytes) else pathlib.Path(file)
     part = Part("file", name or ("upload.txt" if isinstance(data, bytes) else data.name), data)
-    return once("POST", FILES, form=given(purpose="fine-tune", checksum=checksum), parts=(part,))
+    return once("POST", FILES, form=given(purpose="fine-tune", checksum=checksum, format=format), parts=(part,))
 
 
 def create_job(model: str, training_file: str, fields: dict[str, Any]) -> Call:

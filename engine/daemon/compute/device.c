@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cpu/cpu.h"
@@ -26,6 +27,7 @@ struct device {
 	/* Loading. Of this turn: was a load asked for, has it had its time, and which one has failed. */
 	bool asked, spent;
 	char failed_id[SCHEDULER_ID_BYTES]; /* "": none */
+	char loading[SCHEDULER_ID_BYTES];   /* the model whose load the death log has; "": none */
 	error failed;
 	pthread_mutex_t mutex; /* guards shared */
 	device_stats stats, shared;
@@ -284,6 +286,42 @@ static void keep_failure(device *d, const char *id, status s, const error *err)
 	error_set(&d->failed, s, NULL, "%s", status_text(s));
 }
 
+static void load_name(const char *id, char *out, size_t size)
+{
+	snprintf(out, size, "load %s", id);
+}
+
+/* Count the deaths of the engine under this load. False: there were too many, which is the result of the load. */
+static bool begin_load(device *d, const char *id)
+{
+	char work[SCHEDULER_ID_BYTES + 8];
+	error err = ERROR_INIT;
+	load_name(id, work, sizeof work);
+	if (death_log_refuses(d->options.deaths, work)) {
+		error_set(&err, STATUS_UNAVAILABLE, NULL,
+		          "the engine died %d times while it loaded %.64s; the model is refused for %d minutes",
+		          DEATH_LOG_LIMIT, id, DEATH_LOG_PAUSE_SECONDS / 60);
+		keep_failure(d, id, err.status, &err);
+		return false;
+	}
+	if (strcmp(d->loading, id) != 0) {
+		snprintf(d->loading, sizeof d->loading, "%s", id);
+		death_log_begin(d->options.deaths, work);
+	}
+	return true;
+}
+
+static void end_load(device *d, const char *id)
+{
+	char work[SCHEDULER_ID_BYTES + 8];
+	if (strcmp(d->loading, id) != 0)
+		return;
+	d->loading[0] = 0;
+	load_name(id, work, sizeof work);
+	death_log_forget(d->options.deaths, work);
+	death_log_end(d->options.deaths, work);
+}
+
 bool device_prepare(device *d, const char *id, const char *folder, dtype weights)
 {
 	if (!d->scheduler || strcmp(d->failed_id, id) == 0)
@@ -291,6 +329,8 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
 	bool loaded = scheduler_model_loaded(d->scheduler, id);
 	if (d->spent && !loaded)
 		return false;
+	if (!loaded && !begin_load(d, id))
+		return true;
 	for (uint64_t began = clock_ns(); clock_ns() - began < DEVICE_LOAD_NS; loaded = false) {
 		served_model *m;
 		error err = ERROR_INIT;
@@ -300,6 +340,8 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
 			keep_failure(d, id, s, &err);
 		if ((m && !loaded) || s != STATUS_OK)
 			note_models(d, id, m != NULL);
+		if (m || s != STATUS_OK)
+			end_load(d, id);
 		if (m || s != STATUS_OK)
 			return true;
 		if (!scheduler_model_loading(d->scheduler, id))

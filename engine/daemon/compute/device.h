@@ -46,6 +46,7 @@ typedef struct device_options {
 	scheduler_limits limits; /* max_batch 0: as suits the backend */
 	backend_opener cpu;      /* opens the CPU backend; NULL: cpu_open */
 	device_history history;
+	struct death_log *deaths; /* counts loads of models; NULL: not counted */
 } device_options;
 
 /* Work for background turns, such as a training run; a member of the object it works for. */

@@ -144,7 +144,7 @@ static status commit(evaluation_run *r, queued_job *j, const evaluation_progress
 {
 	const job_queue *q = &r->all->queue;
 	store *s = q->engine->store;
-	job_queue_forget_failures(j);
+	job_queue_forget_failures(&r->all->queue, j);
 	json_t *run = write_run(r), *event = evaluation_document_progress_event(p);
 	json_t *next = run ? evaluation_document_at(j->document, evaluation_document_progress(p), run) : NULL;
 	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;

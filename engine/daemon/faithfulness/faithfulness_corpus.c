@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/base/utf8.h"
 #include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/recipe/job_check.h"
@@ -149,32 +147,42 @@ static status read_lines(reader *r, const char *text, size_t bytes, error *err)
 	return STATUS_OK;
 }
 
-static status read_map(reader *r, const file_map *map, error *err)
+static status read_pieces(reader *r, corpus_reader *from, error *err)
 {
-	const char *text = (const char *)map->data;
-	size_t bytes = map->bytes;
-	if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-		text += 3;
-		bytes -= 3;
-	}
-	if (!r->model->dims.source && !jsonl_detect(text, bytes))
-		return read_lines(r, text, bytes, err);
-	status s = jsonl_walk(text, bytes, 1, read_object, r, err);
+	corpus_piece piece;
+	status s;
+	do {
+		s = corpus_reader_next(from, &piece, err);
+		if (s == STATUS_OK && piece.text)
+			s = corpus_reader_is_data(from) ? jsonl_walk(&piece, read_object, r, err)
+			                                : read_lines(r, piece.text, piece.bytes, err);
+		free(piece.text);
+	} while (s == STATUS_OK && piece.text && !r->full);
 	return r->full && s == STATUS_CANCELLED ? STATUS_OK : s;
+}
+
+static status read_file(reader *r, const char *path, error *err)
+{
+	enum { PIECE_BYTES = 1 << 16 };
+	byte_source *source;
+	corpus_reader *from;
+	TRY(byte_source_open(&source, path, err));
+	TRY(r->model->dims.source ? corpus_reader_new_data(&from, source, PIECE_BYTES, err)
+	                          : corpus_reader_new(&from, source, PIECE_BYTES, corpus_cut_at_line, NULL, err));
+	status s = read_pieces(r, from, err);
+	corpus_reader_free(from);
+	return s;
 }
 
 status faithfulness_corpus_read(faithfulness_corpus *out, const char *path, const char *id, const model_entry *m,
                                 const faithfulness_settings *s, error *err)
 {
 	reader r = {.corpus = out, .model = m, .settings = s};
-	file_map map;
 	*out = (faithfulness_corpus){.texts = memory_new((size_t)s->texts, sizeof *out->texts)};
 	if (!out->texts)
 		return STATUS_NOMEM;
 	TRY(job_check_blame(err, job_check_file(path, id, err), "file", id));
-	TRY(file_map_open(&map, path, err));
-	status why = read_map(&r, &map, err);
-	file_map_close(&map);
+	status why = read_file(&r, path, err);
 	if (why == STATUS_OK && out->n == 0)
 		why = error_set(err, STATUS_INVALID, "file",
 		                s->n_positions == 0 && s->mask != TOKEN_NONE

@@ -306,7 +306,7 @@ static status begin(creation *c, error *err)
 	const json_t *params = c->stream->params;
 	const char *file = json_string_value(json_object_get(params, "file"));
 	const json_t *input = json_object_get(params, "input");
-	if (!file == (!input || json_is_null(input)))
+	if (!file == !input)
 		return error_set(err, STATUS_INVALID, file ? "file" : "input", "give an input or a file%s",
 		                 file ? ", not both" : "");
 	TRY(catalog_open(c->stream->engine->catalog, json_string_value(json_object_get(params, "model")), &c->model,

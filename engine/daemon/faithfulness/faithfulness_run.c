@@ -100,7 +100,7 @@ static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 	    json_pack("{s:I, s:I, s:O, s:f, s:I, s:I}", "text", (json_int_t)r->n_done, "tokens",
 	              (json_int_t)r->texts.texts[r->n_done].count, "rows", r->made, "seconds", r->spent.seconds,
 	              "readings", (json_int_t)r->spent.readings, "tokens_read", (json_int_t)r->spent.tokens);
-	job_queue_forget_failures(j);
+	job_queue_forget_failures(&r->all->queue, j);
 	json_t *next = done_document(j, r->n_done + 1);
 	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
 	if (why == STATUS_OK) {

@@ -366,6 +366,7 @@ static void keep_target(place *p)
 	p->whole = p->parts.log_probability;
 	p->whole_score = p->parts.score;
 	p->target.token = p->parts.token;
+	p->target.kind = p->parts.kind;
 	p->target.other = p->target.kind == EXPLAIN_DIFFERENCE ? p->parts.other : -1;
 }
 

@@ -93,7 +93,7 @@ status attributions_read_target(explain_target *out, const json_t *target, const
 {
 	const char *kind = json_string_value(json_object_get(target, "kind"));
 	for (int i = 0; kind && i < (int)(sizeof kinds / sizeof *kinds); i++)
-		if (strcmp(kind, kinds[i]) == 0)
+		if (kinds[i] && strcmp(kind, kinds[i]) == 0)
 			out->kind = (explain_target_kind)i;
 	TRY(read_output(&out->token, target, "token", "target.token", m, err));
 	TRY(read_output(&out->other, target, "other", "target.other", m, err));
@@ -398,9 +398,9 @@ static bool are_finite(const attributions *c)
 static json_t *target_object(const scoring_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
-	return json_pack("{s:s, s:o, s:o, s:f, s:f}", "kind", kinds[q->target.kind], "token",
-	                 attributions_output(m, p->token), "other", attributions_output(m, p->other), "logit", p->logit,
-	                 "log_probability", p->log_probability);
+	return json_pack("{s:s, s:b, s:o, s:o, s:f, s:f}", "kind", kinds[p->kind], "automatic",
+	                 q->target.kind == EXPLAIN_USUAL, "token", attributions_output(m, p->token), "other",
+	                 attributions_output(m, p->other), "logit", p->logit, "log_probability", p->log_probability);
 }
 
 /* The `top` tokens with the largest numbers, whatever their sign: [[index, number]…], the largest first. */

@@ -11,12 +11,14 @@ static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
 	return json_is_integer(found) ? json_integer_value(found) : otherwise;
 }
 
-static status read_logprobs(generation_request *r, const json_t *params, error *err)
+static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 {
 	bool wanted = json_is_true(json_object_get(params, "logprobs")) ||
 	              json_array_size(json_object_get(params, "include")) > 0; /* it has one value */
 	int64_t top = integer(params, "top_logprobs", -1);
-	r->n_logprobs = !wanted ? -1 : top > 0 ? (int)top : 0;
+	p->n_logprobs = !wanted ? -1 : top > 0 ? (int)top : 0;
+	p->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
+	choices_ask_logprobs(p);
 	if (wanted || top < 0)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, "top_logprobs", "needs \"logprobs\": true, or \"include\" of a response");
@@ -52,7 +54,7 @@ static status prepare_chat(stream *s, choices_plan *p, error *err)
 {
 	const json_t *params = s->params;
 	int64_t most = integer(params, "max_tokens", CHAT_COMPLETION_MAX_COMPLETION_TOKENS_DEFAULT);
-	TRY(read_logprobs(&p->request, params, err));
+	TRY(read_logprobs(p, params, err));
 	p->request.max_tokens = integer(params, "max_completion_tokens", most);
 	TRY(prepare(s, p, json_object_get(params, "messages"), err));
 	p->samples = (int)integer(params, "n", 1);
@@ -109,7 +111,7 @@ static json_t *chat_messages(const json_t *params)
 
 static status prepare_response(stream *s, choices_plan *p, error *err)
 {
-	TRY(read_logprobs(&p->request, s->params, err));
+	TRY(read_logprobs(p, s->params, err));
 	p->request.max_tokens = integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
 	p->messages = chat_messages(s->params);
 	if (!p->messages)

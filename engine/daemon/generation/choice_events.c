@@ -28,8 +28,13 @@ static json_t *top_object(const choice_events *c, const generation_event *e, int
 		const token_logprob *p = &e->top[token * e->n_top + j];
 		if (p->token < 0)
 			continue;
-		json_t *name = tokens_name(c->tokenizer, p->token);
-		whole = name && json_object_set_new(object, json_string_value(name), number(p->logprob)) == 0;
+		json_t *name = tokens_name(c->tokenizer, p->token), *logprob = number(p->logprob);
+		const json_t *other = name ? json_object_get(object, json_string_value(name)) : NULL;
+		/* Two tokens may have one name: keep the likelier one. */
+		if (other && json_real_value(other) >= json_real_value(logprob))
+			json_decref(logprob);
+		else
+			whole = json_object_set_new(object, json_string_value(name), logprob) == 0;
 		json_decref(name);
 	}
 	return whole_or_none(object, whole);
@@ -45,14 +50,14 @@ static json_t *logprobs_object(choice_events *c, const generation_event *e)
 		whole &= json_array_append_new(values, json_null()) == 0;
 		whole &= json_array_append_new(tops, json_null()) == 0;
 		whole &= json_array_append_new(offsets, json_integer(0)) == 0;
-		c->characters += tokens_advance_characters(c->tokenizer, &c->text, c->echo[0]);
+		tokens_place(c->tokenizer, &c->text, c->echo[0], &c->characters);
 	}
 	for (int i = 0; i < e->n_tokens; i++) {
 		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, e->tokens[i])) == 0;
 		whole &= json_array_append_new(values, number(e->logprobs[i].logprob)) == 0;
 		whole &= json_array_append_new(tops, top_object(c, e, i)) == 0;
-		whole &= json_array_append_new(offsets, json_integer(c->characters)) == 0;
-		c->characters += tokens_advance_characters(c->tokenizer, &c->text, e->tokens[i]);
+		int64_t place = tokens_place(c->tokenizer, &c->text, e->tokens[i], &c->characters);
+		whole &= json_array_append_new(offsets, json_integer(place)) == 0;
 	}
 	return whole_or_none(json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
 	                               "top_logprobs", tops, "text_offset", offsets),

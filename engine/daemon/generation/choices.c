@@ -13,6 +13,7 @@
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/generation/choice_events.h"
 #include "engine/daemon/generation/event_message.h"
+#include "engine/daemon/generation/prompt_logprobs.h"
 #include "engine/daemon/requests/engine.h"
 
 typedef struct choice {
@@ -26,8 +27,8 @@ typedef struct choice {
 	/* loop */
 	int64_t granted, pending; /* credits given and not used; of these, those not handed over */
 	bool ended;
-	double logprob; /* sum over the tokens that count for choices_score, */
-	int64_t n_scored, n_tokens;
+	double logprob;             /* sum over the sampled tokens, for choices_score */
+	int64_t n_scored, n_tokens; /* sampled tokens; all that were delivered */
 	choice_events events;
 	/* executor until ended_task is delivered, then loop */
 	generation_result result;
@@ -236,7 +237,7 @@ static generation_request request_of(choices *c, int i)
 	r.n_prompt = (int64_t)prompt->count;
 	r.source = prompt->source;
 	r.n_source = (int64_t)prompt->n_source;
-	r.sampling.seed += (uint64_t)i;
+	r.sampling.seed += (uint64_t)(c->plan.seeded ? i % c->plan.samples : i);
 	r.event = on_event;
 	r.finished = on_finished;
 	r.context = item;
@@ -342,18 +343,56 @@ static void remember(choice *x, const int32_t *ids, int64_t n)
 		give_up(x->set);
 }
 
-/* Add up the log-probabilities of sampled tokens, not those of the prompt. */
-static void rank(choice *x, event_message *m)
+/* True if the prompt's tokens, with their log-probabilities, are part of the text. */
+static bool echoes_scores(const choices_plan *p)
+{
+	return p->echo && p->n_logprobs >= 0;
+}
+
+/* True if the next event is of the prompt's tokens; none has others, too. */
+static bool is_in_prompt(const choice *x)
 {
 	const choices_plan *p = &x->set->plan;
-	int64_t given = p->request.score_prompt ? (int64_t)p->prompts[x->events.index / p->samples].count - 1 : 0;
-	for (int i = 0; i < m->event.n_tokens; i++)
-		if (x->n_tokens++ >= given) {
-			x->logprob += (double)m->event.logprobs[i].logprob;
-			x->n_scored++;
-		}
-	if (p->ranks)
-		m->event.logprobs = NULL;
+	return p->request.score_prompt && x->n_tokens + 1 < (int64_t)p->prompts[x->events.index / p->samples].count;
+}
+
+/* Add up the log-probabilities of sampled tokens. */
+static void rank(choice *x, const generation_event *e)
+{
+	for (int i = 0; i < e->n_tokens; i++)
+		x->logprob += (double)e->logprobs[i].logprob;
+	x->n_scored += e->n_tokens;
+}
+
+/* An event of the prompt's tokens as a document. NULL when out of memory. */
+static json_t *prompt_event(choice *x, event_message *m)
+{
+	const choices_plan *p = &x->set->plan;
+	json_t *list = p->n_prompt_logprobs < 0
+	                   ? NULL
+	                   : prompt_logprobs_list(x->events.tokenizer, &m->event, p->n_prompt_logprobs);
+	event_message_keep_top(m, p->n_logprobs);
+	json_t *object = echoes_scores(p) ? choice_events_object(&x->events, &m->event)
+	                                  : json_pack("{s:i, s:s}", "index", x->events.index, "text", "");
+	if (p->n_prompt_logprobs < 0 || json_object_set_new(object, "prompt_logprobs", list) == 0)
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
+static void send_event(choice *x, event_message *m)
+{
+	stream *s = x->set->stream;
+	char plain[PLAIN_EVENT_BYTES];
+	if (is_in_prompt(x)) {
+		stream_event(s, prompt_event(x, m));
+		return;
+	}
+	event_message_keep_top(m, x->set->plan.n_logprobs);
+	if (choice_events_plain(&x->events, &m->event))
+		stream_event_text(s, plain, choice_events_write(&x->events, &m->event, plain));
+	else
+		stream_event(s, choice_events_object(&x->events, &m->event));
 }
 
 static void deliver_event(task *t)
@@ -361,18 +400,15 @@ static void deliver_event(task *t)
 	event_message *m = (event_message *)t;
 	choice *x = m->owner;
 	choices *c = x->set;
-	char plain[PLAIN_EVENT_BYTES];
+	const bool in_prompt = is_in_prompt(x); /* those tokens are remembered from the beginning */
 	x->granted--;
 	c->granted--;
-	if (c->plan.best)
-		rank(x, m);
-	if (c->error.status != STATUS_OK)
-		; /* given up */
-	else if (choice_events_plain(&x->events, &m->event))
-		stream_event_text(c->stream, plain, choice_events_write(&x->events, &m->event, plain));
-	else
-		stream_event(c->stream, choice_events_object(&x->events, &m->event));
-	if (c->plan.request.n_alpha)
+	if (c->plan.best && !in_prompt)
+		rank(x, &m->event);
+	if (c->error.status == STATUS_OK) /* else given up */
+		send_event(x, m);
+	x->n_tokens += m->event.n_tokens;
+	if (c->plan.request.n_alpha && !in_prompt)
 		remember(x, m->event.tokens, m->event.n_tokens);
 	if (c->place.tokens == 0)
 		c->place.first_ms = uv_now(&c->stream->engine->loop);
@@ -539,8 +575,20 @@ choices *choices_new(stream *s)
 	if (c) {
 		c->stream = s;
 		c->plan.start = TOKEN_NONE;
+		c->plan.n_logprobs = c->plan.n_prompt_logprobs = -1;
+		c->plan.request.n_logprobs = -1;
 	}
 	return c;
+}
+
+void choices_ask_logprobs(choices_plan *p)
+{
+	generation_request *r = &p->request;
+	r->n_logprobs = p->n_logprobs > p->n_prompt_logprobs ? p->n_logprobs : p->n_prompt_logprobs;
+	if (p->best && r->n_logprobs < 0)
+		r->n_logprobs = 0;
+	r->score_prompt = echoes_scores(p) || p->n_prompt_logprobs >= 0;
+	r->scores_only = !echoes_scores(p);
 }
 
 choices_plan *choices_get_plan(choices *c)
@@ -678,7 +726,7 @@ bool choices_take_echo(choices *c, int i, json_t **event)
 {
 	choice_events *events = &c->items[i].events;
 	static const token_logprob none;
-	const generation_event e = {.text = "", .logprobs = c->plan.request.score_prompt ? &none : NULL};
+	const generation_event e = {.text = "", .logprobs = echoes_scores(&c->plan) ? &none : NULL};
 	bool wanted = events->echo;
 	*event = wanted ? choice_events_object(events, &e) : NULL;
 	return !wanted || *event;

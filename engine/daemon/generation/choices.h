@@ -50,13 +50,16 @@ typedef struct choices_plan {
 	int32_t start;  /* token that prompts begin with (model_dims.start), or TOKEN_NONE */
 	bool echo;      /* the text begins with the prompt */
 	int best;       /* how many samples of each prompt are the answer; 0: all. Log-probabilities rank them */
-	bool ranks;     /* and are for nothing else */
-	bool chat;      /* log-probabilities in the form of chat completions */
+	/* Alternatives that are reported of each token, and of each token of the prompt; -1: no log-probabilities. The
+	 * request has as many as the plan needs (choices_ask_logprobs). */
+	int n_logprobs, n_prompt_logprobs;
+	bool chat; /* log-probabilities in the form of chat completions */
 	/* Above 1 beam, without a session: the samples of a prompt are the best hypotheses of one search */
 	beam_options search;
 	int n_prompts, samples; /* choice prompt · samples + sample; a session has one of each */
-	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
-	 * seed + i. */
+	bool seeded;            /* the request has a seed */
+	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). With a seed of the
+	 * request's own, sample i of every prompt has seed + i; otherwise choice i has a random seed + i. */
 	generation_request request;
 	selection alpha;               /* owned; of request.alpha */
 	response_format format;        /* owned; its constraint becomes request.constraint */
@@ -74,6 +77,8 @@ choices *choices_new(stream *s);
 int choices_places(const choices_plan *p);
 /* To be filled in before choices_begin, and read in `result`. */
 choices_plan *choices_get_plan(choices *c);
+/* Set what the request needs for the plan's log-probabilities, ranks and echo. */
+void choices_ask_logprobs(choices_plan *p);
 /* Begin. The stream is answered, also when nothing could be started; then the set is freed. Uses s->watch
  * and s->context. */
 void choices_begin(choices *c);

@@ -247,13 +247,16 @@ status completions_read_options(choices_plan *wanted, const json_t *params, erro
 	TRY(read_alpha(wanted, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
 	TRY(response_format_read(&wanted->format, params, err));
+	wanted->seeded = json_is_integer(json_object_get(params, "seed"));
 	return read_sampling(&r->sampling, params, wanted->model, err);
 }
 
 static status read_request(choices_plan *wanted, const json_t *params, error *err)
 {
 	wanted->request.max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
-	wanted->request.n_logprobs = (int)integer(params, "logprobs", -1);
+	wanted->n_logprobs = (int)integer(params, "logprobs", -1);
+	wanted->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
+	choices_ask_logprobs(wanted);
 	return completions_read_options(wanted, params, err);
 }
 
@@ -384,8 +387,6 @@ static status read_count(choices_plan *wanted, const json_t *params, error *err)
 	if (of < n)
 		return error_set(err, STATUS_INVALID, "best_of", "must be at least n, which is %d", n);
 	wanted->best = n;
-	wanted->ranks = wanted->request.n_logprobs < 0;
-	wanted->request.n_logprobs = wanted->ranks ? 0 : wanted->request.n_logprobs;
 	return STATUS_OK;
 }
 
@@ -399,6 +400,8 @@ static status read_search(choices_plan *wanted, const json_t *params, error *err
 	wanted->search = o;
 	if (o.beams > 1 && wanted->best)
 		return error_set(err, STATUS_INVALID, "best_of", "is for samples: a beam search has num_beams");
+	if (o.beams > 1 && wanted->n_prompt_logprobs >= 0)
+		return error_set(err, STATUS_INVALID, "prompt_logprobs", "a beam search does not score its prompt");
 	if (o.beams == 1 && o.length_penalty != 1)
 		return error_set(err, STATUS_INVALID, "length_penalty", "needs a beam search: num_beams above 1");
 	if (o.beams == 1 && o.early_stopping)
@@ -437,7 +440,7 @@ static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 	TRY(read_request(wanted, params, err));
 	TRY(read_count(wanted, params, err));
 	wanted->echo = json_is_true(json_object_get(params, "echo"));
-	wanted->request.score_prompt = wanted->echo && wanted->request.n_logprobs >= 0 && !wanted->ranks;
+	choices_ask_logprobs(wanted);
 	TRY(check_echo(wanted, err));
 	TRY(read_search(wanted, params, err));
 	return completions_check_count(s, wanted, err);
@@ -459,7 +462,6 @@ void completions_create(stream *s)
 static status prepare_continuation(choices_plan *wanted, const json_t *params, error *err)
 {
 	const json_t *prompt = json_object_get(params, "prompt"), *messages = json_object_get(params, "messages");
-	prompt = json_is_null(prompt) ? NULL : prompt;
 	if (prompt && json_is_array(messages))
 		return error_set(err, STATUS_INVALID, "messages", "a request has a prompt or messages, not both");
 	TRY(read_request(wanted, params, err));

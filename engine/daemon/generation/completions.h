@@ -9,7 +9,8 @@
  * something, is what texts go on with. */
 status completions_read_prompts(choices_plan *plan, const json_t *params, const json_t *prompt, error *err);
 
-/* Fill everything else of the plan that requests for generated text have in common: alpha, stop sequences, format, sampling. */
+/* Fill everything else of the plan that requests for generated text have in common: alpha, stop sequences, format,
+ * sampling. */
 status completions_read_options(choices_plan *plan, const json_t *params, error *err);
 /* The plan's `result`: finish reasons, usage, timings, model, and a session's position. */
 json_t *completions_result(choices *c);

@@ -39,3 +39,16 @@ event_message *event_message_new(const generation_event *e, void *owner, void (*
 	m->event.text = copy_array(&at, e->text, e->text_bytes);
 	return m;
 }
+
+void event_message_keep_top(event_message *m, int n)
+{
+	generation_event *e = &m->event;
+	if (n < 0)
+		e->logprobs = NULL;
+	if (!e->logprobs || n == e->n_top)
+		return;
+	token_logprob *top = (token_logprob *)(uintptr_t)e->top; /* in this block */
+	for (int i = 1; i < e->n_tokens; i++)
+		memmove(top + i * n, top + i * e->n_top, (size_t)n * sizeof *top);
+	e->n_top = n;
+}

@@ -16,5 +16,7 @@ typedef struct event_message {
 
 /* A copy of e that task.done = done delivers to owner; NULL without memory. */
 event_message *event_message_new(const generation_event *e, void *owner, void (*done)(task *t));
+/* Keep the n ≤ event.n_top likeliest alternatives of each token; -1: drop the log-probabilities. */
+void event_message_keep_top(event_message *m, int n);
 
 #endif

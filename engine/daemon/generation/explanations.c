@@ -610,18 +610,12 @@ static void explain_input(stream *s)
 	stream_error(s, &err, NULL);
 }
 
-static bool has(const json_t *params, const char *key)
-{
-	const json_t *given = json_object_get(params, key);
-	return given && !json_is_null(given);
-}
-
 void explanations_create(stream *s)
 {
 	if (!enter(s))
 		return;
-	bool by_model = has(s->params, "model"), by_input = has(s->params, "input"),
-	     by_session = has(s->params, "session");
+	bool by_model = json_object_get(s->params, "model"), by_input = json_object_get(s->params, "input"),
+	     by_session = json_object_get(s->params, "session");
 	if (by_session && (by_model || by_input))
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");

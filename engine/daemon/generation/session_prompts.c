@@ -29,7 +29,7 @@ void session_prompts_create(stream *s)
 {
 	error err = ERROR_INIT;
 	const json_t *prompt = json_object_get(s->params, "prompt");
-	bool empty = !prompt || json_is_null(prompt) || (json_is_string(prompt) && json_string_length(prompt) == 0);
+	bool empty = !prompt || (json_is_string(prompt) && json_string_length(prompt) == 0);
 	if (empty && !json_object_get(s->params, "source")) {
 		session_task_create(s);
 		return;

@@ -114,14 +114,14 @@ int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id)
 	return (int64_t)text_stream_token(text, t, id, false, characters);
 }
 
-int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id)
+int64_t tokens_place(const tokenizer *t, text_stream *text, int32_t id, int64_t *characters)
 {
-	char characters[TEXT_STREAM_ROOM];
-	size_t used = text_stream_token(text, t, id, false, characters);
-	int64_t n = 0;
+	char out[TEXT_STREAM_ROOM];
+	size_t used = text_stream_token(text, t, id, false, out);
+	const int64_t place = *characters + text->n_before;
 	for (size_t i = 0; i < used; i++)
-		n += ((unsigned char)characters[i] & 0xc0) != 0x80; /* the first byte of each */
-	return n;
+		*characters += ((unsigned char)out[i] & 0xc0) != 0x80; /* the first byte of each */
+	return place;
 }
 
 json_t *tokens_name(const tokenizer *t, int32_t id)
@@ -175,10 +175,17 @@ static bool add_places(json_t *pieces, const tokenizer *t, const token_list *tok
 	return whole;
 }
 
+/* The text, under either of its names; NULL without one. */
+static const json_t *text_of(const json_t *params)
+{
+	const json_t *text = json_object_get(params, "text");
+	return text ? text : json_object_get(params, "input");
+}
+
 static json_t *make_tokens(void *context, error *err)
 {
 	const tokens_request *r = context;
-	const json_t *text = json_object_get(r->params, "text");
+	const json_t *text = text_of(r->params);
 	byte_range all = {0, json_string_length(text)};
 	const bool wrap = json_is_true(json_object_get(r->params, "add_special_tokens"));
 	encode_options o = {.trusted = &all,
@@ -246,7 +253,12 @@ static void begin(stream *s, json_t *(*make)(void *context, error *err))
 
 void tokens_encode(stream *s)
 {
-	begin(s, make_tokens);
+	if (!text_of(s->params))
+		stream_refuse(s, STATUS_INVALID, "missing_parameter", "text", "'text' or 'input' is required");
+	else if (json_object_get(s->params, "text") && json_object_get(s->params, "input"))
+		stream_refuse(s, STATUS_INVALID, "invalid_value", "input", "give 'text' or 'input', not both");
+	else
+		begin(s, make_tokens);
 }
 
 void tokens_decode(stream *s)

@@ -27,8 +27,9 @@ json_t *tokens_join(const tokenizer *t, const int32_t *ids, int64_t n, bool whol
 bool tokens_end_with(const tokenizer *t, const int32_t *ids, int64_t n, const char *text);
 /* Bytes of the characters that a token completes, after those put into `text` before. Any thread. */
 int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id);
-/* The same in characters. */
-int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id);
+/* Return the character at which a token begins in the text, and add the characters that it completes to *characters.
+ * Any thread. */
+int64_t tokens_place(const tokenizer *t, text_stream *text, int32_t id, int64_t *characters);
 /* One token as log-probabilities name it: its characters, the name of a special token, or "bytes:\xe2\x82" when it is
  * not whole characters. New reference; any thread. */
 json_t *tokens_name(const tokenizer *t, int32_t id);

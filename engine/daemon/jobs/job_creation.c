@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/training_speed.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
@@ -22,6 +24,7 @@ typedef struct job_creation {
 	stream *stream;
 	job_request request;
 	corpus corpus;
+	double speed; /* operations per second of training here; 0: unknown */
 	bool dry_run;
 } job_creation;
 
@@ -73,23 +76,73 @@ static json_t *tokenizer_event(const job_creation *c)
 	            : NULL;
 }
 
+/* The size of the job and the time that it will take, as an event. */
+static json_t *size_event(const job_creation *c, const job_estimate *e)
+{
+	const train_options *o = &c->request.options;
+	char time[32], rows[64];
+	if (o->objective->source)
+		snprintf(rows, sizeof rows, "%lld + %lld", (long long)train_options_source(o),
+		         (long long)o->sequence_length);
+	else
+		snprintf(rows, sizeof rows, "%lld", (long long)o->sequence_length);
+	job_estimate_text(e, time);
+	return job_document_event("info", "%.0f parameters, %lld steps of %lld rows of %s tokens, rate %.2g%s%s%s",
+	                          e->parameters, (long long)o->max_steps,
+	                          (long long)(o->batch_size * o->gradient_accumulation), rows, o->learning_rate,
+	                          time[0] ? ": " : "", time, time[0] ? " on this machine" : "");
+}
+
+/* A warning that the training data are cut, or NULL. */
+static json_t *cut_event(const job_creation *c)
+{
+	return c->corpus.cut == 0
+	           ? NULL
+	           : job_document_event(
+	                 "warn",
+	                 "%lld of %lld records are longer than a row and lose their end; sequence_length "
+	                 "makes rows longer",
+	                 (long long)c->corpus.cut, (long long)dataset_records(c->corpus.texts.train));
+}
+
+/* A warning that the job is too short, or NULL. */
+static json_t *few_event(const job_creation *c)
+{
+	const job_request *r = &c->request;
+	return !job_defaults_few(&r->options, &r->given)
+	           ? NULL
+	           : job_document_event("warn",
+	                                "%lld epochs of this data are %lld steps, which is little to learn from: give "
+	                                "more n_epochs, or a smaller batch_size or sequence_length",
+	                                (long long)r->epochs, (long long)r->options.max_steps);
+}
+
+/* Fill in what follows from the texts. */
+static status settle(job_creation *c, job_estimate *e, error *err)
+{
+	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
+	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed, err);
+}
+
 static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document, error *err)
 {
 	jobs *all = c->jobs;
 	char result[STORE_ID_BYTES], part[64];
-	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
+	job_estimate estimate;
+	TRY(settle(c, &estimate, err));
 	do {
 		store_new_id(id, "ftjob-");
 		result_name(result, id, c);
 	} while (job_table_name_taken(all, result));
-	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout);
+	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout, &estimate);
 	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
-	json_t *events =
-	    json_pack("[o, o*, o]", job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
-	              job_document_event("info", "Files validated: %lld tokens to train on%s",
-	                                 (long long)dataset_tokens(c->corpus.texts.train),
-	                                 held_back(c->corpus.holdout, part, sizeof part)));
+	json_t *events = json_pack("[o, o*, o, o, o*, o*]",
+	                           job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
+	                           job_document_event("info", "Files validated: %lld tokens to train on%s",
+	                                              (long long)dataset_tokens(c->corpus.texts.train),
+	                                              held_back(c->corpus.holdout, part, sizeof part)),
+	                           size_event(c, &estimate), cut_event(c), few_event(c));
 	return job_state_add(all, id, *document, events, err);
 }
 
@@ -112,21 +165,23 @@ static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	return result;
 }
 
-/* The answer of a dry run; tokens: of the training file, NULL without one. */
-static void answer_dry_run(job_creation *c, json_t *tokens)
+/* The answer of a dry run; tokens, resolved: NULL without a training file. */
+static void answer_dry_run(job_creation *c, json_t *tokens, json_t *resolved)
 {
-	stream_result(c->stream,
-	              json_pack("{s:s, s:b, s:s, s:o?}", "object", "fine_tuning.job", "dry_run", 1, "model",
-	                        json_string_value(json_object_get(c->stream->params, "model")), "tokens", tokens));
+	stream_result(c->stream, json_pack("{s:s, s:b, s:s, s:o?, s:o?}", "object", "fine_tuning.job", "dry_run", 1,
+	                                   "model", json_string_value(json_object_get(c->stream->params, "model")),
+	                                   "tokens", tokens, "resolved", resolved));
 	creation_free(c);
 }
 
 static void settle_dry_run(job_creation *c)
 {
 	error err = ERROR_INIT;
-	status result = job_request_take_texts(&c->request, c->stream->params, &c->corpus, &err);
+	job_estimate estimate;
+	status result = settle(c, &estimate, &err);
 	if (result == STATUS_OK)
-		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.texts.train)));
+		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.texts.train)),
+		               job_document_resolved(&c->request, &estimate));
 	else
 		refuse(c, result, &err);
 }
@@ -134,6 +189,8 @@ static void settle_dry_run(job_creation *c)
 static void pool_check(uv_work_t *work)
 {
 	job_creation *c = work->data;
+	const engine *e = c->stream->engine;
+	c->speed = training_speed(device_backend_name(e->device), e->options->threads);
 	corpus_build(&c->corpus);
 }
 
@@ -173,7 +230,7 @@ static status prepare(job_creation *c, error *err)
 	TRY(s);
 	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
 	if (c->request.n_training == 0) {
-		answer_dry_run(c, NULL);
+		answer_dry_run(c, NULL, NULL);
 		return STATUS_OK;
 	}
 	corpus_texts texts = c->corpus.texts;

@@ -107,6 +107,33 @@ static bool is_used(const jobs *all, const char *name)
 	return sessions_use_model(all->engine->sessions, name) || job_table_uses_model(all, name);
 }
 
+static bool is_loaded(const jobs *all, const char *name)
+{
+	device_stats stats;
+	device_snapshot(all->engine->device, &stats);
+	for (int i = 0; i < stats.n_loaded; i++)
+		if (strcmp(stats.loaded[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* A request holds its entry: it may be loading. */
+static bool is_held(const jobs *all, const char *name)
+{
+	model_entry *c;
+	if (catalog_open(all->engine->catalog, name, &c, NULL) != STATUS_OK)
+		return false;
+	bool held = c->references > 2 || c->deleting; /* the table's and ours */
+	catalog_release(c);
+	return held;
+}
+
+/* True if a client, a session or a job uses the checkpoint, or its weights are loaded. */
+static bool is_in_use(const jobs *all, const char *name)
+{
+	return is_used(all, name) || is_loaded(all, name) || is_held(all, name);
+}
+
 static status remove_one(const jobs *all, const row *r, error *err)
 {
 	TRY(store_checkpoint_delete(all->engine->store, r->job, r->step, err));
@@ -133,7 +160,7 @@ void job_removal_prune(jobs *all, const job *j)
 	status s = read_rows(all, j->id, &found, &err);
 	for (size_t i = 0; s == STATUS_OK && i < found.n; i++) {
 		const row *r = &found.items[i];
-		if (r->damaged || count_newer(&found, r) < (size_t)(keep > 0 ? keep : 1) || is_used(all, r->name))
+		if (r->damaged || count_newer(&found, r) < (size_t)(keep > 0 ? keep : 1) || is_in_use(all, r->name))
 			continue; /* the next checkpoint tries again */
 		s = remove_one(all, r, &err);
 	}
@@ -178,30 +205,9 @@ static bool is_needed(const jobs *all, const row *r)
 	return !succeeded && now_seconds(all) - ended < JOB_REMOVAL_GRACE_SECONDS;
 }
 
-static bool is_loaded(const jobs *all, const char *name)
-{
-	device_stats stats;
-	device_snapshot(all->engine->device, &stats);
-	for (int i = 0; i < stats.n_loaded; i++)
-		if (strcmp(stats.loaded[i], name) == 0)
-			return true;
-	return false;
-}
-
-/* A request holds its entry: it may be loading. */
-static bool is_held(const jobs *all, const char *name)
-{
-	model_entry *c;
-	if (catalog_open(all->engine->catalog, name, &c, NULL) != STATUS_OK)
-		return false;
-	bool held = c->references > 2 || c->deleting; /* the table's and ours */
-	catalog_release(c);
-	return held;
-}
-
 static bool may_go(const jobs *all, const row *r)
 {
-	return !is_needed(all, r) && !is_used(all, r->name) && !is_loaded(all, r->name) && !is_held(all, r->name);
+	return !is_needed(all, r) && !is_in_use(all, r->name);
 }
 
 /* The oldest that is too old, or too much; NULL: there is none. */

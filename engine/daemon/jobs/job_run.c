@@ -1,5 +1,6 @@
 #include "engine/daemon/jobs/job_run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/recipe/job_check.h"
+#include "engine/train/objective.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_store.h"
@@ -40,6 +42,7 @@ struct job_run {
 	training *training;   /* NULL while the corpus is built, */
 	rank_training *ranks; /* and so is this, which a run of several processes has in its place */
 	bool stopping;
+	bool warned; /* that the run is at chance */
 	uint64_t began_ns, metrics_ns, unsaved_ns;
 	status unsaved; /* why the last save failed */
 };
@@ -71,6 +74,22 @@ static bool will_be_evaluated(const job_run *r, const train_progress *p)
 	return r->plan.valid && (p->step == p->total_steps || (every > 0 && p->step % every == 0));
 }
 
+/* Warn where the second half of a run has not learned, at the first evaluation and at the last. */
+static void warn_of_chance(job_run *r, const train_progress *p)
+{
+	const objective *o = r->plan.options.objective;
+	const bool late = 2 * p->step >= p->total_steps, last = p->step == p->total_steps;
+	if (!o->at_chance || !late || !o->at_chance(p) || (r->warned && !last) ||
+	    r->plan.options.schedule == SCHEDULE_RANGE_TEST)
+		return;
+	r->warned = true;
+	r->listener->event(r->context, r->id,
+	                   job_document_event("warn",
+	                                      "Step %lld: the validation is no better than chance. A lower "
+	                                      "learning_rate, more steps or more data may help",
+	                                      (long long)p->step));
+}
+
 /* preview: as in training_report. */
 static void report_metrics(job_run *r, const train_progress *p, bool evaluated, json_t *preview)
 {
@@ -82,6 +101,8 @@ static void report_metrics(job_run *r, const train_progress *p, bool evaluated, 
 		return;
 	r->metrics_ns = now;
 	r->listener->metrics(r->context, r->id, p, evaluated, preview);
+	if (evaluated)
+		warn_of_chance(r, p);
 }
 
 static void report_start(job_run *r, const train_progress *p)
@@ -91,6 +112,8 @@ static void report_start(job_run *r, const train_progress *p)
 	                                     (long long)p->step)
 	    : r->from.damaged || r->n_found > 0
 	        ? job_document_event("warn", "Fine-tuning job begins again from the beginning: no checkpoint is intact")
+	    : !isfinite(p->byte_entropy)
+	        ? job_document_event("info", "Fine-tuning job started")
 	        : job_document_event("info",
 	                             "Fine-tuning job started; by their frequencies alone the bytes of its text have "
 	                             "%.2f bits each, which a model has to beat",

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
+#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
@@ -25,17 +27,30 @@ static job *find_of_run(const jobs *all, const char *id)
 
 /* --- reports --------------------------------------------------------------------------- */
 
-/* Steps since the last report whose numbers were not finite. */
-static void note_skipped(jobs *all, job *j, const train_progress *p)
+static void note(jobs *all, job *j, json_t *event)
 {
-	const json_t *before = json_object_get(json_object_get(j->document, "additive"), "skipped_steps");
-	if (p->skipped_steps <= json_integer_value(before))
-		return;
-	json_t *event = job_document_event(
-	    "warn", "Up to step %lld, %lld steps had a loss or gradient that was not finite, and changed no weight",
-	    (long long)p->step, (long long)p->skipped_steps);
 	if (job_state_note(j, event) == STATUS_OK)
 		job_state_write_soon(all, j);
+}
+
+/* Report steps that changed no weight: every report with more of them whose numbers were not finite, and the first with
+ * steps that had no target. */
+static void note_idle_steps(jobs *all, job *j, const train_progress *p)
+{
+	const json_t *before = json_object_get(j->document, "additive");
+	if (p->skipped_steps > json_integer_value(json_object_get(before, "skipped_steps")))
+		note(all, j,
+		     job_document_event("warn",
+		                        "Up to step %lld, %lld steps had a loss or gradient that was not finite, and "
+		                        "changed no weight",
+		                        (long long)p->step, (long long)p->skipped_steps));
+	if (p->empty_steps > 0 && json_integer_value(json_object_get(before, "empty_steps")) == 0)
+		note(all, j,
+		     job_document_event("warn",
+		                        "The blocks of step %lld hold prompts alone. Steps without a target have no "
+		                        "loss and change no weight; empty_steps counts them. Longer blocks, or "
+		                        "reset_at_document, avoid them.",
+		                        (long long)p->step));
 }
 
 static void on_progress(void *context, const char *id, const train_progress *p)
@@ -44,8 +59,8 @@ static void on_progress(void *context, const char *id, const train_progress *p)
 	job *j = find_of_run(all, id);
 	if (!j)
 		return;
-	job_state_progress(j, p->step);
-	note_skipped(all, j, p);
+	job_state_progress(all, j, p->step);
+	note_idle_steps(all, j, p);
 	job_document_progress(j->document, p); /* without memory it is as it was, until the next */
 }
 
@@ -143,8 +158,22 @@ static json_t *describe_end(const train_progress *p)
 	                          p->result_step == p->step ? "" : ", whose weights the model has");
 }
 
+/* The weights of a range test are of no use: its report is the result. */
+static status end_range_test(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
+{
+	error ignored = ERROR_INIT;
+	json_t *events = json_pack("[o*, o]", describe_end(p),
+	                           job_document_event("info", "The job has successfully completed"));
+	TRY(job_state_end(all, j, job_document_succeeded(j->document, NULL, p), events, err));
+	if (file_remove_tree(folder, &ignored) != STATUS_OK)
+		log_line(LOG_WARN, "%s", error_message(&ignored));
+	return STATUS_OK;
+}
+
 static status succeed(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
 {
+	if (job_document_is_range_test(j->document))
+		return end_range_test(all, j, folder, p, err);
 	const char *name = job_document_text(json_object_get(j->document, "request"), "result");
 	error why = ERROR_INIT;
 	if (!name)
@@ -175,6 +204,7 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 	job *j = find_of_run(all, id);
 	error why = *err;
 	all->run = NULL;
+	death_log_end(all->engine->deaths, id);
 	j = j && j->state == JOB_RUNNING ? j : NULL;
 	if (j && result)
 		error_settle(&why, succeed(all, j, result, p, &why));
@@ -258,9 +288,14 @@ static status begin(jobs *all, job *j, error *err)
 	TRY(find_metrics_step(all, j, err));
 	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->document, "running"), json_array(), err));
 	status s = find_checkpoints(all, j, &from, err);
-	if (s == STATUS_OK)
-		return job_run_begin(&all->run, all->engine, j->id, j->document, &from, &j->texts, &listener, all, err);
-	free(from.steps);
+	if (s != STATUS_OK) {
+		free(from.steps);
+		return s;
+	}
+	death_log_begin(all->engine->deaths, j->id);
+	s = job_run_begin(&all->run, all->engine, j->id, j->document, &from, &j->texts, &listener, all, err);
+	if (s != STATUS_OK)
+		death_log_end(all->engine->deaths, j->id);
 	return s;
 }
 
@@ -273,6 +308,8 @@ void job_runner_next(jobs *all)
 			j = j->next;
 		if (!j)
 			return;
+		if (job_state_quarantine(all, j))
+			continue;
 		status s = begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;

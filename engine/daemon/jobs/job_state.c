@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/requests/engine.h"
@@ -138,6 +139,7 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 	char id[STORE_ID_BYTES];
 	memcpy(id, j->id, sizeof id);
 	TRY(job_state_change(all, j, j->state, next, events, err));
+	death_log_forget(all->engine->deaths, id);
 	job_table_take_out(all, j);
 	job_table_release(j);
 	all->sweep_ns = 0;
@@ -217,8 +219,26 @@ void job_state_fail(jobs *all, job *j, const error *why)
 		pause_for(all, j, &err); /* its next run fails in the same way, when that can be written */
 }
 
-void job_state_progress(job *j, int64_t step)
+bool job_state_quarantine(jobs *all, job *j)
 {
+	error why = ERROR_INIT;
+	const int deaths = death_log_count(all->engine->deaths, j->id);
+	if (deaths < DEATH_LOG_LIMIT)
+		return false;
+	error_set(&why, STATUS_INTERNAL, NULL,
+	          "the engine died %d times in a row while the job ran, without progress; resume tries again", deaths);
+	json_t *next = job_document_paused(j->document, &why, 0, j->device_failures);
+	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&why)));
+	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
+	j->reason = why;
+	j->retry_ns = 0;
+	log_line(LOG_ERROR, "%s is paused: %s", j->id, error_message(&why));
+	return true;
+}
+
+void job_state_progress(jobs *all, job *j, int64_t step)
+{
+	death_log_progress(all->engine->deaths, j->id, step);
 	if (step <= j->best_step)
 		return;
 	j->best_step = step;

@@ -35,8 +35,11 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 void job_state_fail(jobs *all, job *j, const error *why);
 /* Is it a failure of the machine, which may pass, or of the job? */
 bool job_state_may_pass(status s);
+/* Pause a job under which the engine has died too often without progress; only a client resumes it. False: it is not
+ * one. */
+bool job_state_quarantine(jobs *all, job *j);
 /* It got further than ever before: the next failure is a first one. */
-void job_state_progress(job *j, int64_t step);
+void job_state_progress(jobs *all, job *j, int64_t step);
 /* Queue what is paused and due, write what the ledger lacks. */
 void job_state_tick(jobs *all);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
@@ -110,7 +111,7 @@ static bool read_job(void *context, const json_t *document)
 	if (same(job_document_text(document, "status"), "paused")) {
 		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
 		j->state = JOB_PAUSED;
-		j->retry_ns = json_is_object(reason); /* long past: at once */
+		j->retry_ns = json_is_integer(json_object_get(reason, "retry_at")); /* long past: at once */
 	}
 	j->device_failures = job_document_device_failures(document);
 	job_table_append(r->jobs, j);
@@ -403,6 +404,7 @@ void jobs_resume(stream *s)
 	} else if (j->state != JOB_PAUSED) {
 		refuse_state(s, "resumed");
 	} else if (change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
+		death_log_forget(all->engine->deaths, j->id);
 		job_table_take_out(all, j); /* behind those that waited meanwhile */
 		job_table_append(all, j);
 		job_runner_next(all);

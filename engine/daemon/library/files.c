@@ -17,12 +17,12 @@
 #define FILES_MAX_BYTES ((int64_t)64 << 30)
 
 /* digest, sha256: NULL for a file stored before there were such */
-static json_t *file_object(const char *id, const char *filename, const char *purpose, json_int_t bytes,
-                           json_int_t created, const char *digest, const char *sha256, json_int_t expires)
+static json_t *file_object(const char *id, const char *filename, const char *purpose, const char *format,
+                           json_int_t bytes, json_int_t created, const char *digest, const char *sha256, json_int_t expires)
 {
-	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s?, s:s?}", "id", id, "object", "file",
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s?, s:s?}", "id", id, "object", "file",
 	                           "bytes", bytes, "created_at", created, "filename", filename, "purpose", purpose,
-	                           "status", "processed", "xxh3", digest, "sha256", sha256);
+	                           "format", format, "status", "processed", "xxh3", digest, "sha256", sha256);
 	if (expires == 0 || (object && json_object_set_new(object, "expires_at", json_integer(expires)) == 0))
 		return object;
 	json_decref(object);
@@ -31,20 +31,20 @@ static json_t *file_object(const char *id, const char *filename, const char *pur
 
 static json_t *from_file(const store_file *f)
 {
-	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created, f->digest[0] ? f->digest : NULL,
+	return file_object(f->id, f->filename, f->purpose, f->format, f->bytes, f->created, f->digest[0] ? f->digest : NULL,
 	                   f->sha256[0] ? f->sha256 : NULL, f->expires);
 }
 
 static json_t *from_row(stream *s, const json_t *row)
 {
-	const char *id, *filename, *purpose, *digest = NULL, *sha256 = NULL;
+	const char *id, *filename, *purpose, *format = "auto", *digest = NULL, *sha256 = NULL;
 	json_int_t bytes, created, expires = 0;
 	(void)s;
-	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I, s?s, s?s, s?I}", "id", &id, "filename",
-	                &filename, "purpose", &purpose, "bytes", &bytes, "created", &created, "xxh3", &digest, "sha256",
-	                &sha256, "expires", &expires) != 0)
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s?s, s:I, s:I, s?s, s?s, s?I}", "id", &id,
+	                "filename", &filename, "purpose", &purpose, "format", &format, "bytes", &bytes, "created",
+	                &created, "xxh3", &digest, "sha256", &sha256, "expires", &expires) != 0)
 		return NULL;
-	return file_object(id, filename, purpose, bytes, created, digest, sha256, expires);
+	return file_object(id, filename, purpose, format, bytes, created, digest, sha256, expires);
 }
 
 /* --- file.create --------------------------------------------------------------- */
@@ -55,6 +55,8 @@ static status seal(const json_t *params, const char *folder, store_file *out, er
 	snprintf(path, sizeof path, "%s/file", folder);
 	snprintf(out->filename, sizeof out->filename, "%s", json_string_value(json_object_get(params, "filename")));
 	snprintf(out->purpose, sizeof out->purpose, "%s", json_string_value(json_object_get(params, "purpose")));
+	const char *format = json_string_value(json_object_get(params, "format"));
+	snprintf(out->format, sizeof out->format, "%s", format ? format : "auto");
 	out->lifetime = json_integer_value(json_object_get(json_object_get(params, "expires_after"), "seconds"));
 	TRY(store_file_seal(out, path, err));
 	const char *given = json_string_value(json_object_get(params, "checksum"));

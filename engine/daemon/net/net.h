@@ -18,6 +18,7 @@ typedef struct net {
 	void (*request)(struct stream *s, const char *method); /* a REQUEST has come; answers s, at once or later */
 	struct engine *engine;                                 /* handed on to streams */
 	const char *backend, *device;                          /* sent in HELLO */
+	struct death_log *deaths;                              /* counts requests that compute; NULL: not counted */
 	bool draining;                                         /* the engine stops, */
 	bool device_lost;                                      /* since its device is lost, and begins anew */
 	/* Read by the owner: */

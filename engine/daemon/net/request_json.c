@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/reserve.h"
 #include "proto/json_memory.h"
 
@@ -42,6 +43,7 @@ static void parsed(uv_work_t *work, int cancelled)
 void request_json_parse(stream *s, const char *text, size_t bytes, request_json_done *done)
 {
 	s->large = bytes >= STREAM_LARGE;
+	s->digest = digest_bytes(text, bytes);
 	if (!s->large) {
 		bool out_of_memory;
 		json_t *request = parse(text, bytes, &out_of_memory);

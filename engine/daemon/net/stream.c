@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/death_log.h"
 #include "engine/base/json_text.h"
 #include "engine/base/reserve.h"
 
@@ -64,6 +65,10 @@ static void stream_end(stream *s)
 	if (s->peer)
 		s->peer->forget(s->peer, s);
 	s->net->streams--;
+	if (s->work[0]) {
+		death_log_forget(s->net->deaths, s->work);
+		death_log_end(s->net->deaths, s->work);
+	}
 	if (s->record)
 		s->record->end(s);
 	stream_drop_params(s);

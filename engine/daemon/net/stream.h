@@ -64,6 +64,8 @@ struct stream {
 	char owner[STREAM_OWNER_BYTES];   /* the request's owner, as given by the front end; "": none */
 	int retry_after;                  /* seconds, of an error that may pass; 0: the default */
 	json_t *params;                   /* an object, checked against the method's schema */
+	uint64_t digest;                  /* hash of the REQUEST's JSON */
+	char work[32];                    /* the request's name in the death log; "": not counted */
 	bool large;                       /* the loop thread does not walk all of params: the pool does */
 	bool upload;                      /* DATA frames are expected */
 	bool cancelled;

@@ -18,11 +18,14 @@
 #include <limits.h>
 #include <uv.h>
 
+#include "engine/base/death_log.h"
 #include "engine/daemon/net/net.h"
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
 
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
+/* Defaults of retention. */
+enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30 };
 
 typedef struct engine_options {
 	const char *data;     /* folder */
@@ -31,6 +34,7 @@ typedef struct engine_options {
 	const char *backend;  /* auto, cpu, cuda */
 	int device;           /* which of several */
 	int threads;          /* 0: all cores */
+	bool data_must_exist; /* never make a new data folder */
 	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
 	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
 	int64_t retain_bytes; /* of all of those together; 0: without limit */
@@ -69,6 +73,7 @@ typedef struct engine {
 	uv_check_t after_sleep;
 	net net;
 	store *store;
+	death_log *deaths; /* which work was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* of tokens, */
 	int64_t cache_budget;        /* and the options' corpus_cache_bytes */
 	struct device *device; /* its snapshot only, once the executor runs */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 
@@ -62,14 +63,6 @@ void job_queue_remove(job_queue *q, queued_job *j)
 	json_decref(j->document);
 	free(j);
 	job_watch_pump(q->watches, id); /* now that it has ended, its watches end */
-}
-
-queued_job *job_queue_next(const job_queue *q)
-{
-	queued_job *j = q->stopping ? NULL : q->first;
-	while (j && j->retry_ns > clock_ns())
-		j = j->next;
-	return j;
 }
 
 bool job_queue_uses(const job_queue *q, const char *key, const char *id)
@@ -185,7 +178,10 @@ static status change(job_queue *q, queued_job *j, json_t *next, const error *why
 
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err)
 {
-	return change(q, j, next, NULL, err);
+	TRY(change(q, j, next, NULL, err));
+	if (same(text_of(j->document, "status"), "running"))
+		death_log_begin(q->engine->deaths, j->id);
+	return STATUS_OK;
 }
 
 /* --- the end of a run -------------------------------------------------------------------------------- */
@@ -235,8 +231,9 @@ static void fail(job_queue *q, queued_job *j, const error *why)
 		try_again(q, j, &err);
 }
 
-void job_queue_forget_failures(queued_job *j)
+void job_queue_forget_failures(const job_queue *q, queued_job *j)
 {
+	death_log_forget(q->engine->deaths, j->id);
 	j->failures = 0;
 	json_object_del(j->document, FAILURES);
 }
@@ -245,6 +242,7 @@ void job_queue_settle(job_queue *q, const char *id, status s, error *err)
 {
 	queued_job *j = job_queue_find(q, id);
 	error_settle(err, s);
+	death_log_end(q->engine->deaths, id);
 	if (!j || q->stopping)
 		return;
 	if (s == STATUS_OK)
@@ -253,6 +251,30 @@ void job_queue_settle(job_queue *q, const char *id, status s, error *err)
 		try_again(q, j, err);
 	else
 		fail(q, j, err);
+}
+
+/* End a job that takes the engine along. */
+static void fail_poison(job_queue *q, queued_job *j)
+{
+	error why = ERROR_INIT;
+	error_set(&why, STATUS_INTERNAL, NULL, "the engine died %d times in a row while the job ran, without progress",
+	          death_log_count(q->engine->deaths, j->id));
+	log_line(LOG_ERROR, "%s fails: %s", j->id, error_message(&why));
+	fail(q, j, &why);
+}
+
+queued_job *job_queue_next(job_queue *q)
+{
+	queued_job *j = q->stopping ? NULL : q->first;
+	for (queued_job *next; j; j = next) {
+		next = j->next;
+		if (j->retry_ns > clock_ns())
+			continue;
+		if (death_log_count(q->engine->deaths, j->id) < DEATH_LOG_LIMIT)
+			break;
+		fail_poison(q, j);
+	}
+	return j;
 }
 
 /* --- the methods ----------------------------------------------------------------------------------------- */

@@ -57,8 +57,8 @@ queued_job *job_queue_find(const job_queue *q, const char *id);
 /* A job of this document, which is shared, at the end. NULL: out of memory. */
 queued_job *job_queue_add(job_queue *q, const char *id, json_t *document);
 void job_queue_remove(job_queue *q, queued_job *j);
-/* The job to run now; NULL: none waits, or the queue is stopping. */
-queued_job *job_queue_next(const job_queue *q);
+/* The job to run now; NULL: none waits, or the queue is stopping. A job under which the engine has died too often fails. */
+queued_job *job_queue_next(job_queue *q);
 /* Is the member `key` of a job that has not ended this text? */
 bool job_queue_uses(const job_queue *q, const char *key, const char *id);
 
@@ -71,7 +71,7 @@ status job_queue_put(const job_queue *q, const json_t *document, error *err);
 /* Write it, with the event of its state, and make it the job's (taken over also on failure; NULL is STATUS_NOMEM). */
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err);
 /* Before a row that tells of progress is made of the document: a failure after that is a first one. */
-void job_queue_forget_failures(queued_job *j);
+void job_queue_forget_failures(const job_queue *q, queued_job *j);
 /* Take up how a run of the job has ended: it is removed, put back into the queue or failed. A job that was cancelled
  * meanwhile stays so; one that the end of the engine stops goes on after the next start. */
 void job_queue_settle(job_queue *q, const char *id, status s, error *err);

@@ -54,6 +54,22 @@ static const char *id_at(const json_t *data, size_t index)
 	return json_string_value(json_object_get(json_array_get(data, index), "id"));
 }
 
+listing_page listing_read(const json_t *params, int64_t limit)
+{
+	const char *order = json_string_value(json_object_get(params, "order"));
+	const json_int_t asked = json_integer_value(json_object_get(params, "limit"));
+	return (listing_page){.after = json_string_value(json_object_get(params, "after")),
+	                      .limit = asked > 0 ? asked : limit,
+	                      .ascending = order && strcmp(order, "asc") == 0};
+}
+
+json_t *listing_object(json_t *data, bool more)
+{
+	const size_t n = json_array_size(data);
+	return json_pack("{s:s, s:o, s:s?, s:s?, s:b}", "object", "list", "data", data, "first_id", id_at(data, 0),
+	                 "last_id", n ? id_at(data, n - 1) : NULL, "has_more", more);
+}
+
 void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
                     json_t *(*convert)(stream *s, const json_t *row))
 {
@@ -66,16 +82,15 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	error err = ERROR_INIT;
 	bool more = false;
 	collector c = {s, json_array(), convert, false};
-	const char *order = json_string_value(json_object_get(s->params, "order"));
 	const filter wanted = {object, json_object_get(s->params, "metadata")};
-	json_int_t asked = json_integer_value(json_object_get(s->params, "limit"));
+	const listing_page asked = listing_read(s->params, limit);
 	store_page page = {.parent = parent,
-	                   .after = json_string_value(json_object_get(s->params, "after")),
+	                   .after = asked.after,
 	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
 	                   .match = object || json_is_object(wanted.metadata) ? is_wanted : NULL,
 	                   .match_context = &wanted,
-	                   .limit = asked > 0 ? asked : limit,
-	                   .ascending = order && strcmp(order, "asc") == 0};
+	                   .limit = asked.limit,
+	                   .ascending = asked.ascending};
 	status result = c.data ? store_list(s->engine->store, table, &page, collect, &c, &more, &err) : STATUS_NOMEM;
 	if (result == STATUS_OK && c.failed)
 		result = STATUS_NOMEM;
@@ -85,8 +100,5 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 		stream_error(s, &err, NULL);
 		return;
 	}
-	size_t n = json_array_size(c.data);
-	json_t *list = json_pack("{s:s, s:o, s:s?, s:s?, s:b}", "object", "list", "data", c.data, "first_id",
-	                         id_at(c.data, 0), "last_id", n ? id_at(c.data, n - 1) : NULL, "has_more", more);
-	stream_result(s, list);
+	stream_result(s, listing_object(c.data, more));
 }

@@ -6,7 +6,19 @@
 #include "engine/store/store.h"
 
 /* Rows of an answer when the request gives no "limit": OpenAI's defaults. */
-enum { LISTING_FILES = 10000, LISTING_JOBS = 20, LISTING_CHECKPOINTS = 10 };
+enum { LISTING_FILES = 10000, LISTING_SESSIONS = 10000, LISTING_JOBS = 20, LISTING_CHECKPOINTS = 10 };
+
+/* The page that a request's "after", "limit" and "order" ask for. */
+typedef struct listing_page {
+	const char *after; /* NULL: from the beginning; borrowed from the params */
+	int64_t limit;
+	bool ascending; /* oldest first */
+} listing_page;
+
+/* limit: unless the request has one. */
+listing_page listing_read(const json_t *params, int64_t limit);
+/* {"object":"list","data":[…],"first_id","last_id","has_more"}; data is stolen. NULL when out of memory. */
+json_t *listing_object(json_t *data, bool more);
 
 /* Answer {"object":"list","data":[…],"first_id","last_id","has_more"} with the rows the request's "after", "limit",
  * "order", "purpose" and "metadata" ask for, `limit` unless it says otherwise; newest first unless the order is "asc".

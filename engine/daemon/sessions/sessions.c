@@ -13,6 +13,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/string_table.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/requests/listing.h"
 
 /* How many sessions use a model. */
 typedef struct model_use {
@@ -277,7 +278,10 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	*out = NULL;
 	int most = all->engine->options->max_known_sessions;
 	if (sessions_count(all) >= most)
-		return error_set(err, STATUS_BUSY, NULL, "all %d sessions are in use", most);
+		return error_set(err, STATUS_BUSY, NULL,
+		                 "all %d sessions are in use: delete some, give sessions a ttl_seconds, or start the service "
+		                 "with a larger --max-known-sessions",
+		                 most);
 	session_entry *e = memory_new(1, sizeof *e);
 	if (!e)
 		return STATUS_NOMEM;
@@ -530,15 +534,31 @@ void sessions_free(sessions *all)
 
 /* --- the methods that only read the table ------------------------------------------- */
 
+static const session_entry *next_of(const session_entry *e, bool ascending)
+{
+	return ascending ? e->newer : e->older;
+}
+
 void sessions_list(stream *s)
 {
+	const sessions *all = s->engine->sessions;
+	const listing_page page = listing_read(s->params, LISTING_SESSIONS);
+	const session_entry *after = page.after ? find(all, page.after) : NULL;
+	if (page.after && !after) {
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "after", "there is no \"%.64s\" in this list", page.after);
+		return;
+	}
+	const session_entry *e = after ? next_of(after, page.ascending) : page.ascending ? all->oldest : all->newest;
 	json_t *data = json_array();
 	bool whole = data;
-	for (const session_entry *e = s->engine->sessions->newest; whole && e; e = e->older)
+	for (int64_t n = 0; whole && e && n < page.limit; n++, e = next_of(e, page.ascending))
 		whole = json_array_append_new(data, sessions_object(e)) == 0;
-	json_t *list = whole ? json_pack("{s:s, s:O}", "object", "list", "data", data) : NULL;
+	if (whole) {
+		stream_result(s, listing_object(data, e != NULL));
+		return;
+	}
 	json_decref(data);
-	stream_result(s, list);
+	stream_result(s, NULL);
 }
 
 void sessions_get(stream *s)

@@ -25,7 +25,7 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/session_ticket.h"
 
-enum { SESSIONS_MAX_KNOWN = 65536 /* default */, SESSIONS_TTL_SECONDS = 3600, SESSIONS_GRACE_SECONDS = 600 };
+enum { SESSIONS_MAX_KNOWN = 65536 /* default */, SESSIONS_TTL_SECONDS = 900, SESSIONS_GRACE_SECONDS = 600 };
 
 typedef struct sessions sessions;
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/text/huggingface/reading.h"
+#include "engine/text/tokenizer_kind.h"
 
 static const char path[] = "added_tokens";
 static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
@@ -23,6 +24,8 @@ status added_measure(const json_t *list, int32_t *size, size_t *bytes, error *er
 			return reading_blame(err, path, "[%zu] needs an \"id\" below %d", i, VOCABULARY_MAX_IDS);
 		if (json_string_length(json_object_get(token, "content")) == 0)
 			return reading_blame(err, path, "[%zu] needs a string \"content\"", i);
+		if (json_string_length(json_object_get(token, "content")) > VOCABULARY_MAX_NAME)
+			return reading_refuse(err, path, "[%zu] has a name of more than %d bytes", i, VOCABULARY_MAX_NAME);
 		if (json_integer_value(id) >= *size)
 			*size = (int32_t)json_integer_value(id) + 1;
 		*bytes += json_string_length(json_object_get(token, "content"));
@@ -33,7 +36,8 @@ status added_measure(const json_t *list, int32_t *size, size_t *bytes, error *er
 static status copy_text(added_token *t, const char *name, size_t bytes, const normalizer *n, error *err)
 {
 	pattern_search search = {0};
-	text_buffer room[2] = {{0}, {0}};
+	const size_t limit = tokenizer_growth_limit(bytes);
+	text_buffer room[2] = {{.limit = limit}, {.limit = limit}};
 	text_piece p = {.text = name, .bytes = bytes}, out = p;
 	status s = t->normalized ? normalizer_apply(n, &search, &p, room, &out) : STATUS_OK;
 	t->text = s == STATUS_OK ? memory_new(out.bytes + 1, 1) : NULL;
@@ -44,6 +48,8 @@ static status copy_text(added_token *t, const char *name, size_t bytes, const no
 	pattern_search_fini(&search);
 	pieces_fini(&room[0]);
 	pieces_fini(&room[1]);
+	if (s == STATUS_INVALID || s == STATUS_TOO_LARGE)
+		return reading_refuse(err, path, "has \"%.40s\", which the normalizer makes too long", name);
 	return t->text ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 }
 
@@ -249,8 +255,11 @@ status added_search(const added *a, bool normalized, const text_piece *p, const 
 			TRY(counts(&h, t, at, &wanted));
 		const size_t end = at + (t ? t->bytes : 1);
 		if (wanted) {
-			const size_t first = t->left ? spaces_before(p, at, done) : at;
+			/* As the library does, white space that a token took is searched again, and may be taken twice.
+			 */
 			const size_t until = t->right ? spaces_behind(p, end) : end;
+			const size_t before = t->left ? spaces_before(p, at, done) : at;
+			const size_t first = before < until ? before : until;
 			text_piece part = pieces_part(p, done, first > done ? first - done : 0);
 			if (part.bytes > 0)
 				TRY(each(context, &part, NULL));
@@ -258,7 +267,7 @@ status added_search(const added *a, bool normalized, const text_piece *p, const 
 			TRY(each(context, &part, t));
 			done = until;
 		}
-		at = wanted && done > end ? done : end;
+		at = end;
 	}
 	const text_piece rest = pieces_part(p, done, p->bytes - done);
 	return rest.bytes > 0 ? each(context, &rest, NULL) : STATUS_OK;

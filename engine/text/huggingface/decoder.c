@@ -115,6 +115,28 @@ static bool apply_joint(const decoder_step *step, bool first, char *text, size_t
 	return true;
 }
 
+/* WordPiece: a token that begins with the prefix joins the one before it, any other follows a space; with `stop`
+ * (cleanup) the space before some punctuation is dropped. */
+static bool apply_wordpiece(const decoder_step *step, bool first, char *text, size_t *bytes)
+{
+	static const char *const joined[] = {" .", " ?", " !", " ,", " n't", " 'm", " 's", " 've", " 're"};
+	if (!first && *bytes >= step->from_bytes && memcmp(text, step->from, step->from_bytes) == 0) {
+		*bytes -= step->from_bytes;
+		memmove(text, text + step->from_bytes, *bytes);
+	} else if (!first) {
+		if (!apply_joint(step, first, text, bytes))
+			return false;
+	}
+	for (size_t i = 0; step->stop && i < sizeof joined / sizeof *joined; i++) {
+		const size_t n = strlen(joined[i]);
+		for (char *at = text; (at = memmem(at, (size_t)(text + *bytes - at), joined[i], n)); at += n - 1) {
+			memmove(at, at + 1, *bytes - (size_t)(at + 1 - text));
+			--*bytes;
+		}
+	}
+	return true;
+}
+
 bool decoder_token(const decoder *d, const char *name, size_t bytes, bool first, char *out, size_t *count)
 {
 	char text[TOKEN_MAX_BYTES * 2]; /* a spelling has up to two bytes for one */
@@ -238,6 +260,21 @@ static status read_metaspace(decoder *d, decoder_step *step, const json_t *part,
 	return STATUS_OK;
 }
 
+static status read_wordpiece(decoder *d, decoder_step *step, const json_t *part, const char *path, error *err)
+{
+	bool cleanup;
+	TRY(reading_keys(part, path, (const char *const[]){"type", "prefix", "cleanup", NULL}, err));
+	TRY(reading_bool(part, path, "cleanup", true, &cleanup, err));
+	step->apply = apply_wordpiece;
+	step->stop = cleanup;
+	d->first_differs = true;
+	const json_t *prefix = json_object_get(part, "prefix");
+	if (prefix)
+		return keep_text(step->from, &step->from_bytes, prefix, path, err);
+	memcpy(step->from, "##", step->from_bytes = 2);
+	return STATUS_OK;
+}
+
 static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
 {
 	decoder *d = context;
@@ -253,6 +290,8 @@ static status read_step(void *context, const json_t *part, const char *type, con
 		return read_strip(d, step, part, path, err);
 	if (strcmp(type, "Metaspace") == 0)
 		return read_metaspace(d, step, part, path, err);
+	if (strcmp(type, "WordPiece") == 0)
+		return read_wordpiece(d, step, part, path, err);
 	if (strcmp(type, "ByteLevel") == 0) {
 		step->apply = apply_byte_level;
 		return reading_keys(

@@ -48,6 +48,9 @@ static status measure_vocabulary(const json_t *list, int32_t *size, size_t *byte
 		if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= VOCABULARY_MAX_IDS)
 			return reading_blame(err, "model.vocab", "has \"%.40s\" without an id below %d", name,
 			                     VOCABULARY_MAX_IDS);
+		if (strlen(name) > VOCABULARY_MAX_NAME)
+			return reading_refuse(err, "model.vocab", "has a name of more than %d bytes, id %lld",
+			                      VOCABULARY_MAX_NAME, (long long)json_integer_value(id));
 		if (json_integer_value(id) >= *size)
 			*size = (int32_t)json_integer_value(id) + 1;
 		*bytes += strlen(name);
@@ -63,8 +66,11 @@ static status read_vocabulary(huggingface *h, const json_t *list, const json_t *
 	*size = 0;
 	TRY(measure_vocabulary(list, size, &bytes, err));
 	TRY(added_measure(more, size, &bytes, err));
+	const size_t tokens = json_object_size(list) + json_array_size(more);
 	if (*size == 0)
 		return reading_blame(err, "model.vocab", "is empty");
+	if ((size_t)*size > VOCABULARY_GAPS + VOCABULARY_SPARSE * tokens)
+		return reading_blame(err, "model.vocab", "has the id %d among %zu tokens", (int)*size - 1, tokens);
 	if (bytes >= UINT32_MAX || vocabulary_init(&h->names, *size, bytes) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	json_object_foreach((json_t *)(uintptr_t)list, name, id)
@@ -76,17 +82,11 @@ static status read_vocabulary(huggingface *h, const json_t *list, const json_t *
 	return STATUS_OK;
 }
 
-/* Truncation and padding would change what a text becomes. */
+/* Truncation and padding, which the library's users leave in a file, are not applied: no text is cut or filled up. */
 static status check_top(const json_t *json, error *err)
 {
 	static const char *const keys[] = {"version", "truncation",    "padding",        "added_tokens", "normalizer",
 	                                   "model",   "pre_tokenizer", "post_processor", "decoder",      NULL};
-	const char *absent[] = {"truncation", "padding"};
-	for (int i = 0; i < 2; i++) {
-		const json_t *member = json_object_get(json, absent[i]);
-		if (member && !json_is_null(member))
-			return reading_refuse(err, absent[i], "is set, which is not supported");
-	}
 	return reading_keys(json, "the file", keys, err);
 }
 
@@ -194,6 +194,7 @@ typedef struct encoding {
 	bool mapped;
 	token_list *out;
 	size_t capacity;
+	size_t limit, words; /* on the bytes of words; their bytes so far */
 	pattern_search search;
 	text_buffer normal[2];
 	pre_tokenizer_run run;
@@ -267,6 +268,9 @@ static status encode_plain(encoding *e, const char *word, size_t bytes)
 static status encode_word(void *context, const text_piece *p)
 {
 	encoding *e = context;
+	e->words += p->bytes;
+	if (e->words > e->limit)
+		return STATUS_INVALID;
 	for (size_t at = 0, n; at < p->bytes; at += n) {
 		n = word_model_cut(&e->h->model, p->text + at, p->bytes - at);
 		const text_piece word = pieces_part(p, at, n);
@@ -334,10 +338,12 @@ static status huggingface_encode(const tokenizer *t, const char *text, size_t by
                                  token_list *out, error *err)
 {
 	huggingface *h = t->data;
-	encoding e = {.h = h, .options = o, .out = out};
+	encoding e = {.h = h, .options = o, .out = out, .limit = tokenizer_growth_limit(bytes)};
 	e.mapped = o->spans || (o->n_trusted > 0 && h->added.sets[true].count > 0);
 	e.normal[0].mapped = e.normal[1].mapped = e.mapped;
-	e.run = (pre_tokenizer_run){.steps = &h->words, .search = &e.search, .word = encode_word, .context = &e};
+	e.normal[0].limit = e.normal[1].limit = e.limit;
+	e.run = (pre_tokenizer_run){
+	    .steps = &h->words, .search = &e.search, .word = encode_word, .context = &e, .limit = e.limit};
 	status s = reserve(&e, bytes / 8 + 8);
 	if (s == STATUS_OK)
 		s = encode_wrapped(
@@ -347,6 +353,8 @@ static status huggingface_encode(const tokenizer *t, const char *text, size_t by
 	pieces_fini(&e.normal[1]);
 	pre_tokenizer_run_fini(&e.run);
 	word_room_fini(&e.room);
+	if (s == STATUS_INVALID)
+		return tokenizer_refuse_growth(bytes, err);
 	if (s == STATUS_TOO_LARGE)
 		return error_set(err, s, NULL, "the text takes the tokenizer's patterns too many steps");
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory for the tokens of %zu bytes", bytes);

@@ -58,6 +58,84 @@ static status apply_lowercase(const normalizer_step *step, pattern_search *searc
 	return STATUS_OK;
 }
 
+/* Drop marks: all of them, or (option) those without a width. */
+static status apply_strip_marks(const normalizer_step *step, pattern_search *search, const text_piece *p,
+                                text_buffer *out)
+{
+	(void)search;
+	for (size_t at = 0, length; at < p->bytes; at += length) {
+		const utf8proc_category_t c = utf8proc_category((int32_t)pieces_first(p->text + at, &length));
+		if (c != UTF8PROC_CATEGORY_MN &&
+		    (step->option || (c != UTF8PROC_CATEGORY_MC && c != UTF8PROC_CATEGORY_ME)))
+			TRY(pieces_copy(out, p, at, length));
+	}
+	return STATUS_OK;
+}
+
+static bool is_control(uint32_t c)
+{
+	const utf8proc_category_t category = utf8proc_category((int32_t)c);
+	return c != '\t' && c != '\n' && c != '\r' &&
+	       (category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+	        category == UTF8PROC_CATEGORY_CO || category == UTF8PROC_CATEGORY_CN);
+}
+
+/* Drop control characters, make white space a space. */
+static status apply_clean(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
+{
+	(void)step;
+	(void)search;
+	for (size_t at = 0, length; at < p->bytes; at += length) {
+		const uint32_t c = pieces_first(p->text + at, &length);
+		if (c == 0 || c == 0xFFFD || is_control(c))
+			continue;
+		TRY(pieces_is_space(c) ? pieces_put(out, " ", 1, pieces_origin(p, at, length))
+		                       : pieces_copy(out, p, at, length));
+	}
+	return STATUS_OK;
+}
+
+static bool is_chinese(uint32_t c)
+{
+	return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+	       (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+	       (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+/* Put a space before and after each Chinese character. */
+static status apply_chinese(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
+{
+	(void)step;
+	(void)search;
+	for (size_t at = 0, length; at < p->bytes; at += length) {
+		const bool chinese = is_chinese(pieces_first(p->text + at, &length));
+		const byte_range origin = pieces_origin(p, at, length);
+		if (chinese)
+			TRY(pieces_put(out, " ", 1, origin));
+		TRY(pieces_copy(out, p, at, length));
+		if (chinese)
+			TRY(pieces_put(out, " ", 1, origin));
+	}
+	return STATUS_OK;
+}
+
+/* SentencePiece's "nmt": drop some control characters, make others and marks of no width a space. */
+static status apply_nmt(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
+{
+	(void)step;
+	(void)search;
+	for (size_t at = 0, length; at < p->bytes; at += length) {
+		const uint32_t c = pieces_first(p->text + at, &length);
+		if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F)
+			continue;
+		const bool space = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 ||
+		                   (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+		                   c == 0xFEFF || c == 0xFFFD;
+		TRY(space ? pieces_put(out, " ", 1, pieces_origin(p, at, length)) : pieces_copy(out, p, at, length));
+	}
+	return STATUS_OK;
+}
+
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 
 static status apply_strip(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
@@ -126,7 +204,8 @@ space_form normalizer_space(const normalizer *n)
 		const normalizer_step *s = &n->steps[i];
 		if (s->apply == apply_replace && s->marks_spaces)
 			space = SPACE_MARKED;
-		else if (s->apply != apply_form && s->apply != apply_lowercase && s->apply != apply_prepend)
+		else if (s->apply != apply_form && s->apply != apply_lowercase && s->apply != apply_prepend &&
+		         s->apply != apply_strip_marks && s->apply != apply_clean && s->apply != apply_chinese)
 			return SPACE_UNKNOWN;
 	}
 	return space;
@@ -143,7 +222,8 @@ bool normalizer_prepends(const normalizer *n)
 bool normalizer_keeps(const normalizer *n, uint32_t c)
 {
 	for (int i = 0; i < n->count; i++)
-		if ((n->steps[i].apply == apply_form && !forms_keeps((form)n->steps[i].option, c)) ||
+		if ((n->steps[i].apply == apply_chinese && is_chinese(c)) ||
+		    (n->steps[i].apply == apply_form && !forms_keeps((form)n->steps[i].option, c)) ||
 		    (n->steps[i].apply == apply_lowercase && (uint32_t)utf8proc_tolower((int32_t)c) != c))
 			return false;
 	return true;
@@ -209,12 +289,51 @@ static status read_precompiled(normalizer_step *step, const json_t *part, const 
 	return STATUS_OK;
 }
 
+/* NULL: there are too many. */
+static normalizer_step *add_step(normalizer *n, const char *path, error *err)
+{
+	if (n->count < NORMALIZER_MAX_STEPS)
+		return &n->steps[n->count++];
+	reading_refuse(err, path, "is one of more than %d", NORMALIZER_MAX_STEPS);
+	return NULL;
+}
+
+/* Up to five steps. */
+static status read_bert(normalizer *n, const json_t *part, const char *path, error *err)
+{
+	static const char *const keys[] = {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase", NULL};
+	bool clean, chinese, accents, lower;
+	TRY(reading_keys(part, path, keys, err));
+	TRY(reading_bool(part, path, "clean_text", true, &clean, err));
+	TRY(reading_bool(part, path, "handle_chinese_chars", true, &chinese, err));
+	TRY(reading_bool(part, path, "lowercase", true, &lower, err));
+	TRY(reading_bool(part, path, "strip_accents", lower, &accents, err));
+	const struct {
+		bool exists;
+		normalizer_step step;
+	} all[] = {{clean, {.apply = apply_clean}},
+	           {chinese, {.apply = apply_chinese}},
+	           {accents, {.apply = apply_form, .option = FORM_NFD}},
+	           {accents, {.apply = apply_strip_marks, .option = 1}},
+	           {lower, {.apply = apply_lowercase}}};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		normalizer_step *step = all[i].exists ? add_step(n, path, err) : NULL;
+		if (all[i].exists && !step)
+			return STATUS_UNSUPPORTED;
+		if (step)
+			*step = all[i].step;
+	}
+	return STATUS_OK;
+}
+
 static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
 {
 	normalizer *n = context;
-	if (n->count == NORMALIZER_MAX_STEPS)
-		return reading_refuse(err, path, "is one of more than %d", NORMALIZER_MAX_STEPS);
-	normalizer_step *step = &n->steps[n->count++];
+	if (strcmp(type, "BertNormalizer") == 0)
+		return read_bert(n, part, path, err);
+	normalizer_step *step = add_step(n, path, err);
+	if (!step)
+		return STATUS_UNSUPPORTED;
 	if (strcmp(type, "Prepend") == 0) {
 		step->apply = apply_prepend;
 		TRY(reading_keys(part, path, (const char *const[]){"type", "prepend", NULL}, err));
@@ -228,10 +347,12 @@ static status read_step(void *context, const json_t *part, const char *type, con
 		step->marks_spaces = literal && strcmp(literal, " ") == 0 && strcmp(step->text, SPACE_MARK) == 0;
 		return pattern_read(&step->pattern, part, path, err);
 	}
-	if (strcmp(type, "Lowercase") == 0) {
-		step->apply = apply_lowercase;
+	step->apply = strcmp(type, "Lowercase") == 0      ? apply_lowercase
+	              : strcmp(type, "StripAccents") == 0 ? apply_strip_marks
+	              : strcmp(type, "Nmt") == 0          ? apply_nmt
+	                                                  : NULL;
+	if (step->apply)
 		return reading_keys(part, path, (const char *const[]){"type", NULL}, err);
-	}
 	if (strcmp(type, "Strip") == 0)
 		return read_strip(step, part, path, err);
 	if (strcmp(type, "Precompiled") == 0)

@@ -27,7 +27,8 @@ typedef struct normalizer {
 /* part NULL or null: none. STATUS_UNSUPPORTED by name. After an error `n` is to be freed too. */
 status normalizer_read(normalizer *n, const json_t *part, error *err);
 void normalizer_fini(normalizer *n);
-/* Normalize a piece, by way of two buffers that hold the result until they change. */
+/* Normalize a piece, by way of two buffers that hold the result until they change. STATUS_NOMEM; STATUS_INVALID: past
+ * their limit; STATUS_TOO_LARGE: of a pattern. */
 status normalizer_apply(const normalizer *n, pattern_search *search, const text_piece *p, text_buffer room[2],
                         text_piece *out);
 

@@ -37,6 +37,9 @@ void pieces_fini(text_buffer *b)
 
 status pieces_reserve(text_buffer *b, size_t more)
 {
+	b->made += more;
+	if (b->limit && (more > b->limit - b->bytes || b->made / PIECES_REUSES > b->limit))
+		return STATUS_INVALID;
 	if (more <= b->capacity - b->bytes)
 		return STATUS_OK;
 	size_t capacity = b->bytes + more > 2 * b->capacity ? b->bytes + more : 2 * b->capacity;

@@ -23,15 +23,18 @@ text_piece pieces_part(const text_piece *p, size_t first, size_t bytes);
 /* The part of the original that they come from. */
 byte_range pieces_origin(const text_piece *p, size_t first, size_t bytes);
 
-/* A changed text in the making. Zero-initialise; set `mapped` before the first byte. */
+/* A changed text in the making. Zero-initialise; set `mapped` and `limit` before the first byte. */
+enum { PIECES_REUSES = 64 };
 typedef struct text_buffer {
 	char *text;
 	byte_range *map;
 	size_t bytes, capacity;
+	size_t limit; /* on bytes; 0: none */
+	size_t made;  /* all bytes ever appended: at most PIECES_REUSES times the limit */
 	bool mapped;
 } text_buffer;
 void pieces_fini(text_buffer *b);
-/* Room for `more` bytes. STATUS_NOMEM. */
+/* Room for `more` bytes, which the caller appends. STATUS_NOMEM; STATUS_INVALID: past a limit. */
 status pieces_reserve(text_buffer *b, size_t more);
 /* Append bytes of a piece as they are. */
 status pieces_copy(text_buffer *b, const text_piece *p, size_t first, size_t bytes);

@@ -1,5 +1,6 @@
 #include "engine/text/huggingface/pre_tokenizer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/text/huggingface/reading.h"
@@ -152,8 +153,10 @@ static status apply_metaspace(pre_tokenizer_run *run, int step, const text_piece
 
 status pre_tokenizer_apply(pre_tokenizer_run *run, const text_piece *p, bool mapped)
 {
-	for (int i = 0; i < run->steps->count; i++)
+	for (int i = 0; i < run->steps->count; i++) {
 		run->changed[i].mapped = mapped;
+		run->changed[i].limit = run->limit;
+	}
 	return hand_on(run, -1, p);
 }
 
@@ -287,13 +290,45 @@ static status read_digits(pre_tokenizer *t, const json_t *part, const char *path
 	                 path, err);
 }
 
+#define PUNCTUATION "[\\p{P}$+<=>^`|~]"
+#define WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
+#define WORD "[" WORD_SET "]"
+
+/* A character that is cut out. */
+static status read_delimiter(pre_tokenizer *t, const json_t *part, const char *path, error *err)
+{
+	const char *text;
+	size_t bytes = 0;
+	TRY(reading_keys(part, path, (const char *const[]){"type", "delimiter", NULL}, err));
+	TRY(reading_string(part, path, "delimiter", "", &text, err));
+	if (!text[0] || (pieces_first(text, &bytes), strlen(text) != bytes))
+		return reading_blame(err, path, "needs one character as \"delimiter\"");
+	pre_tokenizer_step *step = add_step(t, path, err);
+	if (!step)
+		return STATUS_UNSUPPORTED;
+	step->behavior = SPLIT_REMOVED;
+	step->apply = apply_split;
+	return pattern_new(&step->pattern, text, bytes, true, path, err);
+}
+
+static status read_fixed_length(pre_tokenizer *t, const json_t *part, const char *path, error *err)
+{
+	char own[32];
+	const json_t *length = json_object_get(part, "length");
+	TRY(reading_keys(part, path, (const char *const[]){"type", "length", NULL}, err));
+	if (!json_is_integer(length) || json_integer_value(length) < 1 || json_integer_value(length) > UINT16_MAX)
+		return reading_refuse(err, path, "needs a number from 1 to %d as \"length\"", UINT16_MAX);
+	snprintf(own, sizeof own, "(?s).{1,%d}", (int)json_integer_value(length));
+	return add_split(t, own, SPLIT_ISOLATED, DIVISION_UNKNOWN, DIVISION_UNKNOWN, path, err);
+}
+
 static status read_punctuation(pre_tokenizer *t, const json_t *part, const char *path, error *err)
 {
 	split_behavior behavior = SPLIT_ISOLATED;
 	TRY(reading_keys(part, path, (const char *const[]){"type", "behavior", NULL}, err));
 	if (json_object_get(part, "behavior"))
 		TRY(read_behavior(part, path, &behavior, err));
-	return add_split(t, "[\\p{P}$+<=>^`|~]", behavior, DIVISION_NONE, DIVISION_NONE, path, err);
+	return add_split(t, PUNCTUATION, behavior, DIVISION_NONE, DIVISION_NONE, path, err);
 }
 
 static status read_scheme(const json_t *part, const char *path, int *out, error *err)
@@ -360,9 +395,22 @@ static status read_step(void *context, const json_t *part, const char *type, con
 		return read_metaspace(t, part, path, err);
 	if (strcmp(type, "Punctuation") == 0)
 		return read_punctuation(t, part, path, err);
-	if (strcmp(type, "WhitespaceSplit") == 0) {
+	if (strcmp(type, "CharDelimiterSplit") == 0)
+		return read_delimiter(t, part, path, err);
+	if (strcmp(type, "FixedLength") == 0)
+		return read_fixed_length(t, part, path, err);
+	if (strcmp(type, "WhitespaceSplit") == 0 || strcmp(type, "BertPreTokenizer") == 0) {
 		TRY(reading_keys(part, path, plain, err));
-		return add_split(t, "\\p{White_Space}", SPLIT_REMOVED, DIVISION_BEFORE, DIVISION_NONE, path, err);
+		TRY(add_split(t, "\\p{White_Space}", SPLIT_REMOVED, DIVISION_BEFORE, DIVISION_NONE, path, err));
+		return type[0] == 'W' ? STATUS_OK
+		                      : add_split(t, PUNCTUATION, SPLIT_ISOLATED, DIVISION_NONE, DIVISION_NONE, path, err);
+	}
+	if (strcmp(type, "Whitespace") == 0) {
+		TRY(reading_keys(part, path, plain, err));
+		TRY(add_split(t, WORD "+|[^" WORD_SET "\\p{White_Space}]+", SPLIT_REMOVED, DIVISION_BEFORE, DIVISION_UNKNOWN,
+		              path, err));
+		t->steps[t->count - 1].invert = true;
+		return STATUS_OK;
 	}
 	return reading_refuse(err, path, "has the type \"%.40s\", which is not supported", type);
 }

@@ -37,12 +37,13 @@ typedef struct pre_tokenizer {
 	bool byte_level; /* words are bytes, which the vocabulary spells with one character for each */
 } pre_tokenizer;
 
-/* What one thread needs. Zero but for the first four members. */
+/* What one thread needs. Zero but for the first five members. */
 struct pre_tokenizer_run {
 	const pre_tokenizer *steps;
 	pattern_search *search;
 	status (*word)(void *context, const text_piece *word); /* every word, in order; none is empty */
 	void *context;
+	size_t limit; /* on the bytes of a changed piece (text_buffer); 0: none */
 	text_buffer changed[PRE_TOKENIZER_MAX_STEPS]; /* by the step of this number */
 };
 

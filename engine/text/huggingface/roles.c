@@ -51,17 +51,6 @@ static void read_role(const json_t *file, const char *key, const added *a, const
 		*id = vocabulary_find(names, name, json_string_length(value));
 }
 
-/* "eos_token_id": 5 or [5, 6]. */
-static void add_ends(tokenizer *t, const json_t *ids)
-{
-	const size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
-	for (size_t i = 0; i < n; i++) {
-		const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
-		if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < t->size)
-			tokenizer_add_end(t, (int32_t)json_integer_value(id));
-	}
-}
-
 status roles_read(tokenizer *t, const vocabulary *names, const added *a, error *err)
 {
 	static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
@@ -80,9 +69,6 @@ status roles_read(tokenizer *t, const vocabulary *names, const added *a, error *
 	t->pad = t->pad != TOKEN_NONE ? t->pad : find_any(a, names, pads, PADS);
 	t->mask = t->mask != TOKEN_NONE ? t->mask : find_any(a, names, masks, MASKS);
 	tokenizer_add_end(t, t->end);
-	TRY(tokenizer_file_json(t, "generation_config.json", &file, err));
-	add_ends(t, json_object_get(file, "eos_token_id"));
-	json_decref(file);
 	for (int i = 0; i < ENDS; i++)
 		tokenizer_add_end(t, find_special(a, names, ends[i]));
 	return STATUS_OK;

@@ -233,7 +233,7 @@ status unigram_read(unigram *u, const json_t *model, const vocabulary *names, co
 	status s = u->scores && strings ? STATUS_OK : STATUS_NOMEM;
 	if (s == STATUS_OK)
 		read_scores(u, list, special, strings, &count);
-	if (s == STATUS_OK && count > 0)
+	if (s == STATUS_OK)
 		s = trie_build(&u->tokens, strings, count, &same);
 	free(strings);
 	return error_settle(err, s);

@@ -8,7 +8,13 @@
 
 #include "engine/base/error.h"
 
-enum { VOCABULARY_MAX_IDS = 1 << 24 };
+enum {
+	VOCABULARY_MAX_IDS = 1 << 24,
+	VOCABULARY_MAX_NAME = 2 << 10, /* bytes: a token's, each spelled by a character of two */
+	/* Memory is proportional to ids, so ids without a token are bounded by the tokens: */
+	VOCABULARY_GAPS = 1 << 16,
+	VOCABULARY_SPARSE = 8
+};
 
 typedef struct vocabulary {
 	int32_t size; /* ids are below it */

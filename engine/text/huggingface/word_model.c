@@ -11,7 +11,10 @@ status word_model_check(word_model *m, const json_t *json, error *err)
 		TRY(reading_type(json, "model", &type, err));
 	m->type = strcmp(type, "Unigram") == 0     ? WORD_MODEL_UNIGRAM
 	          : strcmp(type, "WordPiece") == 0 ? WORD_MODEL_WORDPIECE
+	          : strcmp(type, "WordLevel") == 0 ? WORD_MODEL_WORDLEVEL
 	                                           : WORD_MODEL_BPE;
+	if (m->type == WORD_MODEL_WORDLEVEL)
+		return wordlevel_check(json, err);
 	if (m->type == WORD_MODEL_UNIGRAM)
 		return unigram_check(json, err);
 	if (m->type == WORD_MODEL_WORDPIECE)
@@ -58,7 +61,10 @@ status word_model_read(word_model *m, const json_t *json, const vocabulary *name
 	if (m->type == WORD_MODEL_WORDPIECE)
 		return wordpiece_read(&m->wordpiece, json, names, special, byte_level, err);
 	if (byte_level)
-		return reading_refuse(err, "model", "is Unigram behind ByteLevel, which is not supported");
+		return reading_refuse(err, "model", "is %s after ByteLevel, which is not supported",
+		                      m->type == WORD_MODEL_UNIGRAM ? "Unigram" : "WordLevel");
+	if (m->type == WORD_MODEL_WORDLEVEL)
+		return wordlevel_read(&m->wordlevel, json, names, special, err);
 	return unigram_read(&m->unigram, json, names, special, err);
 }
 
@@ -71,16 +77,18 @@ void word_model_fini(word_model *m)
 
 int32_t word_model_unknown(const word_model *m)
 {
-	return m->type == WORD_MODEL_BPE       ? m->bpe.unknown
-	       : m->type == WORD_MODEL_UNIGRAM ? m->unigram.unknown
-	                                       : m->wordpiece.unknown;
+	return m->type == WORD_MODEL_BPE         ? m->bpe.unknown
+	       : m->type == WORD_MODEL_UNIGRAM   ? m->unigram.unknown
+	       : m->type == WORD_MODEL_WORDPIECE ? m->wordpiece.unknown
+	                                         : m->wordlevel.unknown;
 }
 
 status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
 {
-	return m->type == WORD_MODEL_BPE       ? bpe_encode(&m->bpe, word, bytes, r)
-	       : m->type == WORD_MODEL_UNIGRAM ? unigram_encode(&m->unigram, word, bytes, r)
-	                                       : wordpiece_encode(&m->wordpiece, word, bytes, r);
+	return m->type == WORD_MODEL_BPE         ? bpe_encode(&m->bpe, word, bytes, r)
+	       : m->type == WORD_MODEL_UNIGRAM   ? unigram_encode(&m->unigram, word, bytes, r)
+	       : m->type == WORD_MODEL_WORDPIECE ? wordpiece_encode(&m->wordpiece, word, bytes, r)
+	                                         : wordlevel_encode(&m->wordlevel, word, bytes, r);
 }
 
 size_t word_model_cut(const word_model *m, const char *word, size_t bytes)

@@ -5,13 +5,15 @@
 
 #include "engine/text/huggingface/bpe.h"
 #include "engine/text/huggingface/unigram.h"
+#include "engine/text/huggingface/wordlevel.h"
 #include "engine/text/huggingface/wordpiece.h"
 
 typedef struct word_model {
-	enum { WORD_MODEL_BPE, WORD_MODEL_UNIGRAM, WORD_MODEL_WORDPIECE } type;
-	bpe bpe; /* of these three the one of the type */
+	enum { WORD_MODEL_BPE, WORD_MODEL_UNIGRAM, WORD_MODEL_WORDPIECE, WORD_MODEL_WORDLEVEL } type;
+	bpe bpe; /* only the member of the type is used */
 	unigram unigram;
 	wordpiece wordpiece;
+	wordlevel wordlevel;
 } word_model;
 
 /* Which type it is, and what it asks for, before its vocabulary is made. STATUS_UNSUPPORTED by name. */

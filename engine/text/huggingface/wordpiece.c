@@ -78,7 +78,7 @@ static int compare(const void *x, const void *y)
 	return order ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-/* A trie of all names that begin with a prefix, without it. text: room for all names; strings: for as many. */
+/* A trie of all names of the model that begin with a prefix, without it; added tokens are not among them. text: room for all names; strings: for as many. */
 static status build(trie *out, const wordpiece *w, const vocabulary *names, const bool *special, const char *prefix,
                     char *text, trie_string *strings)
 {
@@ -91,7 +91,7 @@ static status build(trie *out, const wordpiece *w, const vocabulary *names, cons
 	for (int32_t id = 0; id < names->size; id++) {
 		size_t bytes;
 		const char *name = vocabulary_name(names, id, &bytes);
-		if (!name || special[id] || bytes <= skipped || memcmp(name, prefix, skipped) != 0)
+		if (!name || special[id] || vocabulary_find(names, name, bytes) != id || bytes <= skipped || memcmp(name, prefix, skipped) != 0)
 			continue;
 		bytes -= skipped;
 		memcpy(text, name + skipped, bytes);
@@ -101,7 +101,7 @@ static status build(trie *out, const wordpiece *w, const vocabulary *names, cons
 		text += bytes;
 	}
 	qsort(strings, count, sizeof *strings, compare);
-	return count > 0 ? trie_build(out, strings, count, &same) : STATUS_OK;
+	return trie_build(out, strings, count, &same);
 }
 
 status wordpiece_read(wordpiece *w, const json_t *model, const vocabulary *names, const bool *special, bool byte_level,

@@ -77,6 +77,7 @@ typedef struct sink {
 	const sp_model *model;
 	token_list *out;
 	size_t room;
+	size_t budget; /* bytes of normalised text that may still be made */
 	bool spans, after_unknown;
 } sink;
 
@@ -143,7 +144,7 @@ static status encode_plain(sink *k, const char *text, size_t bytes, size_t base,
 	sp_pieces p = {.model = k->model};
 	status s = STATUS_OK;
 	size_t goal = SP_RUN;
-	sp_normalizer_init(&n, k->model, text, bytes, k->spans, continues);
+	sp_normalizer_init(&n, k->model, text, bytes, k->spans, continues, &k->budget);
 	k->after_unknown = false;
 	for (bool done = false; !done && s == STATUS_OK;) {
 		s = sp_normalizer_fill(&n, goal);
@@ -197,10 +198,13 @@ static status encode_all(sink *k, const sentencepiece *s, const char *text, size
 static status sentencepiece_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o,
                                    token_list *out, error *err)
 {
-	sink k = {.model = &of(t)->model, .out = out, .spans = o->spans};
+	sink k = {
+	    .model = &of(t)->model, .out = out, .budget = tokenizer_growth_limit(bytes), .spans = o->spans};
 	status s = encode_all(&k, of(t), text, bytes, o);
 	if (s == STATUS_OK && !out->ids && !(out->ids = memory_new(1, sizeof *out->ids)))
 		s = STATUS_NOMEM;
+	if (s == STATUS_INVALID)
+		return tokenizer_refuse_growth(bytes, err);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory for the tokens of %zu bytes", bytes);
 }
 

@@ -7,13 +7,15 @@
 
 #include "engine/base/utf8.h"
 
-void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track, bool continues)
+void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track, bool continues,
+                        size_t *budget)
 {
 	*n = (sp_normalizer){.model = m,
 	                     .text = text,
 	                     .bytes = bytes,
 	                     .track = track,
 	                     .continues = continues,
+	                     .budget = budget,
 	                     .after_space = m->remove_extra_whitespaces && !continues};
 }
 
@@ -55,6 +57,8 @@ static replaced next_prefix(const sp_normalizer *n)
 static status reserve(sp_normalizer *n, size_t more)
 {
 	size_t room = n->room ? n->room : 256;
+	if (more > *n->budget)
+		return STATUS_INVALID;
 	if (n->count + more + 1 <= n->room)
 		return STATUS_OK;
 	while (room < n->count + more + 1)
@@ -77,6 +81,7 @@ static status reserve(sp_normalizer *n, size_t more)
 static void append(sp_normalizer *n, const char *bytes, size_t count)
 {
 	memcpy(n->out + n->count, bytes, count);
+	*n->budget -= count;
 	for (size_t i = 0; n->track && i < count; i++)
 		n->origin[n->count + i] = n->at;
 	n->count += count;

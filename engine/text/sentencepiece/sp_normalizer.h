@@ -17,13 +17,14 @@ typedef struct sp_normalizer {
 	size_t count, room, last; /* last: where the latest bytes begin */
 	size_t settled; /* of these bytes it is known that they stay, and where those behind them come from; count once
 	                   the text has ended */
+	size_t *budget; /* bytes that may still be made */
 	bool track, continues, begun, after_space, ended;
 } sp_normalizer;
 
 /* continues: the text goes on from another one, so nothing is put before it and its first spaces are kept. */
 void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track,
-                        bool continues);
-/* Until there are `goal` bytes or the text ends. STATUS_NOMEM. */
+                        bool continues, size_t *budget);
+/* Until there are `goal` bytes or the text ends. STATUS_NOMEM; STATUS_INVALID: past the budget. */
 status sp_normalizer_fill(sp_normalizer *n, size_t goal);
 /* Forget the first bytes of out. */
 void sp_normalizer_drop(sp_normalizer *n, size_t bytes);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/text/tokenizer_kind.h"
 
 enum { MAX_ADDED = 1 << 16, T5_EXTRA_IDS = 100 };
 
@@ -13,6 +14,9 @@ enum { MAX_ADDED = 1 << 16, T5_EXTRA_IDS = 100 };
 static status add_token(sp_roles *r, const sp_model *m, int64_t id, const char *name, error *err)
 {
 	int64_t at = id - m->size;
+	if (strlen(name) > TOKEN_MAX_BYTES)
+		return error_set(err, STATUS_INVALID, "added_tokens_decoder", "the name of %lld has more than %d bytes",
+		                 (long long)id, TOKEN_MAX_BYTES);
 	if (at >= MAX_ADDED)
 		return error_set(err, STATUS_INVALID, "added_tokens_decoder", "the id %lld is far behind the %d pieces",
 		                 (long long)id, (int)m->size);
@@ -56,6 +60,28 @@ static status read_added(sp_roles *r, const sp_model *m, const json_t *config, e
 		TRY(add_token(r, m, id, name, err));
 	}
 	return STATUS_OK;
+}
+
+/* added_tokens.json: {"<x>": 32000, …}, unless tokenizer_config.json has them. */
+static status read_added_file(sp_roles *r, const sp_model *m, const tokenizer *t, error *err)
+{
+	json_t *file, *id;
+	const char *name;
+	if (r->n_added > 0)
+		return STATUS_OK;
+	TRY(tokenizer_file_json(t, "added_tokens.json", &file, err));
+	status s = STATUS_OK;
+	json_object_foreach(file, name, id)
+	{
+		if (s != STATUS_OK)
+			break;
+		if (!json_is_integer(id) || json_integer_value(id) < 0 || !name[0])
+			s = error_set(err, STATUS_INVALID, NULL, "added_tokens.json: \"%.40s\" has no id", name);
+		else if (json_integer_value(id) >= m->size)
+			s = add_token(r, m, json_integer_value(id), name, err);
+	}
+	json_decref(file);
+	return s;
 }
 
 static bool is_class(const json_t *config, const char *name)
@@ -145,11 +171,20 @@ static bool flag(const json_t *config, const char *key, bool usual)
 	return json_is_boolean(value) ? json_is_true(value) : usual;
 }
 
-/* Classes that give the pieces other ids than the model does. */
-static status check_class(const json_t *config, error *err)
+/* Classes that give the pieces other ids than the model does. Without a class the type of model tells. */
+static status check_class(const json_t *config, const char *model_type, error *err)
 {
+	static const char *const types[] = {"xlm-roberta", "xlm-roberta-xl", "camembert", "mbart", "xglm", "plbart", "pegasus",
+	                                    "marian", "m2m_100", "nllb-moe", "speech_to_text", "deberta-v2"};
+	for (size_t i = 0; i < sizeof types / sizeof *types && !json_object_get(config, "tokenizer_class"); i++)
+		if (strcmp(types[i], model_type) == 0)
+			return error_set(err, STATUS_UNSUPPORTED, "tokenizer",
+			                 "models of the type %s give the pieces of their SentencePiece model other ids; "
+			                 "give a tokenizer.json instead",
+			                 model_type);
 	static const char *const moved[] = {"XLMRoberta", "Camembert", "MBart",   "MBart50", "Nllb",   "XGLM",
-	                                    "PLBart",     "Barthez",   "Pegasus", "Marian",  "M2M100", "Speech2Text"};
+	                                    "PLBart",     "Barthez",   "Pegasus", "Marian",  "M2M100", "Speech2Text",
+	                                    "DebertaV2"};
 	for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
 		if (is_class(config, moved[i]))
 			return error_set(err, STATUS_UNSUPPORTED, "tokenizer_class",
@@ -179,10 +214,12 @@ static status index_specials(sp_roles *r, const sp_model *m, error *err)
 	return s;
 }
 
-static status read_all(sp_roles *r, const sp_model *m, const json_t *config, const json_t *map, error *err)
+static status read_all(sp_roles *r, const sp_model *m, const tokenizer *t, const json_t *config, const json_t *map,
+                       error *err)
 {
-	TRY(check_class(config, err));
+	TRY(check_class(config, t->model_type, err));
 	TRY(read_added(r, m, config, err));
+	TRY(read_added_file(r, m, t, err));
 	TRY(add_extra(r, m, config, err));
 	TRY(read_role(r, m, config, map, "bos_token", &r->begin, err));
 	TRY(read_role(r, m, config, map, "eos_token", &r->end, err));
@@ -201,7 +238,7 @@ status sp_roles_read(sp_roles *r, const sp_model *m, const tokenizer *t, error *
 	TRY(tokenizer_file_json(t, "tokenizer_config.json", &config, err));
 	status s = tokenizer_file_json(t, "special_tokens_map.json", &map, err);
 	if (s == STATUS_OK)
-		s = read_all(r, m, config, map, err);
+		s = read_all(r, m, t, config, map, err);
 	json_decref(map);
 	json_decref(config);
 	return s;

@@ -53,19 +53,23 @@ std::unordered_map<std::string, std::string> arguments(const sp_train_options &o
 {
 	char coverage[32];
 	std::snprintf(coverage, sizeof coverage, "%.17g", o.character_coverage);
-	return {{"model_type", o.model_type},
-	        {"vocab_size", std::to_string(o.vocab_size)},
-	        {"character_coverage", coverage},
-	        {"normalization_rule_name", o.normalization},
-	        {"remove_extra_whitespaces", std::strcmp(o.normalization, "identity") == 0 ? "false" : "true"},
-	        {"byte_fallback", o.byte_fallback ? "true" : "false"},
-	        {"pad_id", "0"},
-	        {"eos_id", "1"},
-	        {"unk_id", "2"},
-	        {"bos_id", "-1"},
-	        {"num_threads", "2"},
-	        {"max_sentence_length", "1048576"},
-	        {"minloglevel", "2"}};
+	std::unordered_map<std::string, std::string> all = {
+	    {"model_type", o.model_type},
+	    {"vocab_size", std::to_string(o.vocab_size)},
+	    {"character_coverage", coverage},
+	    {"normalization_rule_name", o.normalization},
+	    {"remove_extra_whitespaces", std::strcmp(o.normalization, "identity") == 0 ? "false" : "true"},
+	    {"byte_fallback", o.byte_fallback ? "true" : "false"},
+	    {"pad_id", "0"},
+	    {"eos_id", "1"},
+	    {"unk_id", "2"},
+	    {"bos_id", "-1"},
+	    {"num_threads", "2"},
+	    {"max_sentence_length", "1048576"},
+	    {"minloglevel", "2"}};
+	if (o.tab)
+		all["user_defined_symbols"] = "\t";
+	return all;
 }
 
 /* "Internal: file(line) [condition] text": the text. */

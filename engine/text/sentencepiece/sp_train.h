@@ -15,6 +15,7 @@ typedef struct sp_train_options {
 	int vocab_size;
 	double character_coverage;
 	bool byte_fallback;
+	bool tab; /* a tab is a piece of its own; the library never learns one, as it uses it as a separator */
 } sp_train_options;
 
 /* Sentence by sentence: false at the end. A sentence is valid until the following call. */

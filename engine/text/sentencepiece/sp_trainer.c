@@ -111,6 +111,7 @@ static status train(tokenizer *t, const json_t *spec, const text_source *source,
 	status s = gather(&sample, source, err);
 	if (s == STATUS_OK && sample.count == 0)
 		s = error_set(err, STATUS_INVALID, NULL, "there is no text to train a tokenizer on");
+	o.tab = s == STATUS_OK && strncmp(o.normalization, "nmt_", 4) != 0 && memchr(sample.text, '\t', sample.bytes);
 	if (s == STATUS_OK && !sp_train(&o, sp_sample_next, &sample, &model, &bytes, why, sizeof why))
 		s = refuse(why, err);
 	sp_sample_fini(&sample);

@@ -87,6 +87,12 @@ static void measure(const evaluation *e, double *metrics)
 	metrics[2] = spread > 0 ? (right * all - chance) / spread : 0;
 }
 
+/* A guess has a correlation of 0, and over n records a spread of 1/√n. */
+static bool at_chance(const train_progress *p)
+{
+	return train_metric(p, "matthews") < 0.1;
+}
+
 const objective objective_classification = {
     .name = "classification",
     .head = HEAD_CLASSES,
@@ -97,6 +103,7 @@ const objective objective_classification = {
     .example = make_example,
     .metrics = {"accuracy", "macro_f1", "matthews"},
     .measure = measure,
+    .at_chance = at_chance,
     .logits = LOGITS_LAST,
     .tally_bytes = tally_bytes,
     .tally = tally,

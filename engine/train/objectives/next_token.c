@@ -58,6 +58,12 @@ static void measure(const evaluation *e, double *metrics)
 	metrics[2] = (double)t->hits / e->labels;
 }
 
+/* The frequencies of bytes alone predict as well. */
+static bool at_chance(const train_progress *p)
+{
+	return train_metric(p, "bits_per_byte") >= p->byte_entropy;
+}
+
 const objective objective_next_token = {
     .name = "next_token",
     .head = HEAD_VOCABULARY,
@@ -69,6 +75,7 @@ const objective objective_next_token = {
     .example = make_example,
     .metrics = {"bits_per_byte", "perplexity", "accuracy"},
     .measure = measure,
+    .at_chance = at_chance,
     .hits = true,
     .tally_bytes = tally_bytes,
     .tally = tally,

@@ -27,7 +27,7 @@
 #define __host__
 #define __constant__ static const
 #define __grid_constant__
-#define __noinline__ __attribute__((noinline))
+#define __noinline__ /* nothing: headers of the C++ library write __attribute__((__noinline__)) */
 #define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__ __restrict
 #define __launch_bounds__(...)

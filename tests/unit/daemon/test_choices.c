@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/daemon/generation/admission.h"
+#include "engine/daemon/generation/choice_events.h"
 #include "engine/daemon/generation/choices.h"
 #include "tests/unit/support/rig.h"
 
@@ -300,6 +301,52 @@ static void a_peer_that_goes_leaves_no_generation_behind(void **state)
 	ended_with(d, rig_begin(d, "completion.create", with(of_a(1, 1), "model", json_string("none")), 1), 404);
 }
 
+static const token_logprob *find(const token_logprob *all, int n, const char *name, const tokenizer *t)
+{
+	const token_logprob *best = NULL;
+	for (int i = 0; i < n; i++) {
+		char bytes[TOKEN_MAX_BYTES];
+		size_t used = tokenizer_token_bytes(t, all[i].token, bytes, sizeof bytes);
+		if (used == strlen(name) && memcmp(bytes, name, used) == 0 &&
+		    (!best || all[i].logprob > best->logprob))
+			best = &all[i];
+	}
+	return best;
+}
+
+/* The byte 0x65 and the piece "e" have the same text. */
+static void of_two_tokens_with_one_text_the_likelier_one_is_among_the_top(void **state)
+{
+	(void)state;
+	enum { TOP = 400 };
+	static token_logprob top[TOP];
+	tokenizer *t;
+	assert_int_equal(tokenizer_open(&t, "tests/data/tokenizers/llama2", INT64_MAX, NULL), STATUS_OK);
+	int n = tokenizer_size(t) < TOP ? (int)tokenizer_size(t) : TOP, repeated = 0;
+	for (int reversed = 0; reversed < 2; reversed++) {
+		for (int i = 0; i < n; i++)
+			top[i] = (token_logprob){reversed ? n - 1 - i : i, (float)(-1 - i)};
+		const token_logprob own = {top[0].token, top[0].logprob};
+		const generation_event e = {
+		    .tokens = &own.token, .n_tokens = 1, .logprobs = &own, .top = top, .n_top = n, .text = ""};
+		choice_events events = {.tokenizer = t};
+		json_t *object = choice_events_object(&events, &e), *found;
+		json_t *tops = json_array_get(
+		    json_object_get(json_object_get(object, "logprobs"), "top_logprobs"), 0);
+		const char *name;
+		json_object_foreach(tops, name, found)
+		{
+			const token_logprob *best = find(top, n, name, t);
+			assert_true(!best || json_real_value(found) == (double)best->logprob);
+		}
+		repeated += (int)json_object_size(tops) < n;
+		json_decref(object);
+		choice_events_fini(&events);
+	}
+	assert_int_equal(repeated, 2);
+	tokenizer_free(t);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, drop_calls)
@@ -317,6 +364,7 @@ int main(void)
 	    TEST(cancelled_when_one_choice_has_ended_it_is_answered_once),
 	    TEST(cancelled_after_its_answer_nothing_happens),
 	    TEST(a_peer_that_goes_leaves_no_generation_behind),
+	    TEST(of_two_tokens_with_one_text_the_likelier_one_is_among_the_top),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -207,16 +207,21 @@ static void epochs_become_steps_and_steps_epochs(void **state)
 		const char *json;
 		int64_t blocks, steps, epochs, batch, eval_every;
 	} cases[] = {
-	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 80, 30, 3, 8, 3},
-	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 81, 31, 3, 8, 4},
-	    {"{\"hyperparameters\":{\"n_epochs\":2}}", 5, 2, 2, 5, 1},
+	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 800, 300, 3, 8, 30},
+	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 801, 301, 3, 8, 31},
+	    /* a smaller batch makes steps enough */
+	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 80, 120, 3, 2, 12},
+	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 46, 138, 3, 1, 14},
+	    {"{\"hyperparameters\":{\"n_epochs\":2}}", 5, 10, 2, 1, 1},
+	    {"{\"hyperparameters\":{\"n_epochs\":3},\"additive\":{\"batch_size\":8}}", 80, 30, 3, 8, 3},
 	    {"{}", 8000, 1000, 1, 8, 100},
 	    {"{}", 80000, 10000, 1, 8, 1000},
 	    {"{}", 1000, 1000, 8, 8, 100},
-	    {"{}", 8, 20, 20, 8, 2},
+	    {"{}", 8, 160, 20, 1, 16},
+	    {"{}", 46, 115, 20, 8, 12},
 	    {"{\"additive\":{\"max_steps\":25}}", 80, 25, 3, 8, 3},
 	    {"{\"additive\":{\"max_steps\":25,\"eval_every\":0}}", 80, 25, 3, 8, 0},
-	    {"{\"additive\":{\"gradient_accumulation\":5},\"hyperparameters\":{\"n_epochs\":1}}", 81, 3, 1, 8, 1},
+	    {"{\"additive\":{\"gradient_accumulation\":5},\"hyperparameters\":{\"n_epochs\":1}}", 81, 17, 1, 1, 2},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		job_request r;
@@ -394,7 +399,12 @@ static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
 {
 	fixture *f = *state;
 	json_t *spec = json_pack("{s:s}", "type", "bytes");
-	corpus c = {.spec = spec, .vocab = 259, .length = 4, .holdout = -1, .paths = job_store_paths(f->engine->store), .n_training = 1};
+	corpus c = {.spec = spec,
+	            .vocab = 259,
+	            .length = 4,
+	            .holdout = -1,
+	            .paths = job_store_paths(f->engine->store),
+	            .n_training = 1};
 	c.cache = (corpus_cache){f->engine->cache_folder, 0, INT64_MAX};
 	c.training[0].weight = 1;
 	strcpy(c.training[0].id, f->file);

@@ -91,7 +91,7 @@ static void every_unknown_field_is_named_with_its_path(void **state)
 {
 	(void)state;
 	refuses(&all, "{\"temprature\":1}", "temprature", "unknown_parameter");
-	refuses(&all, "{\"inner\":{\"x\":1,\"y\":null}}", "inner.y", "unknown_parameter");
+	refuses(&all, "{\"inner\":{\"x\":1,\"y\":0}}", "inner.y", "unknown_parameter");
 	refuses(&all, "{\"inners\":[{\"x\":1},{\"x\":1,\"z\":1}]}", "inners[1].z", "unknown_parameter");
 	refuses(&all, "{\"\":1}", "", "unknown_parameter");
 }
@@ -103,6 +103,24 @@ static void a_null_counts_as_absent(void **state)
 	refuses(&inner, "{\"x\":null}", "x", "missing_parameter");
 	refuses(&inner, "{}", "x", "missing_parameter");
 	refuses(&all, "{\"kinds\":[null]}", "kinds[0]", "invalid_type");
+	accepts(&all, "{\"temprature\":null,\"inner\":{\"x\":1,\"y\":null},\"inners\":[{\"x\":1,\"z\":null}],"
+	              "\"map\":{\"a\":null,\"b\":1,\"c\":null}}");
+}
+
+static void a_null_is_removed_where_a_table_describes_the_object(void **state)
+{
+	(void)state;
+	json_t *json = json_loads("{\"text\":null,\"none\":null,\"inner\":{\"x\":1,\"y\":null},"
+	                          "\"inners\":[{\"x\":2,\"x2\":null}],\"anything\":{\"kept\":null},\"list\":[null]}",
+	                          0, NULL);
+	json_t *left = json_loads("{\"inner\":{\"x\":1},\"inners\":[{\"x\":2}],\"anything\":{\"kept\":null},"
+	                          "\"list\":[null]}",
+	                          0, NULL);
+
+	assert_true(schema_check(&all, json, &last));
+	assert_true(json_equal(json, left));
+	json_decref(json);
+	json_decref(left);
 }
 
 static void strings_are_measured_in_bytes(void **state)
@@ -355,6 +373,15 @@ static void what_openai_clients_send_is_accepted(void **state)
 	        "\"frequency_penalty\":-2,\"best_of\":1,\"logit_bias\":{\"50256\":-100},\"user\":\"u\","
 	        "\"seed\":-1,\"suffix\":null}");
 	accepts(&schema_completion, "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"stop\":\"x\",\"user\":{\"any\":1}}");
+	accepts(&schema_chat_completion,
+	        "{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[],"
+	        "\"function_call\":null,\"audio\":null}],\"tools\":[],\"tool_choice\":\"none\",\"functions\":[],"
+	        "\"function_call\":\"auto\",\"reasoning_effort\":\"low\",\"verbosity\":\"low\",\"audio\":null,"
+	        "\"web_search_options\":null}");
+	accepts(
+	    &schema_response,
+	    "{\"model\":\"m\",\"input\":\"p\",\"tools\":[],\"tool_choice\":\"auto\",\"reasoning\":{\"effort\":\"low\"},"
+	    "\"text\":{\"verbosity\":\"low\"},\"previous_response_id\":null,\"prompt\":null,\"conversation\":null}");
 	accepts(&schema_fine_tuning_job,
 	        "{\"model\":\"m\",\"training_file\":\"file-1\",\"validation_file\":null,\"suffix\":\"s\","
 	        "\"seed\":1,\"hyperparameters\":{\"n_epochs\":\"auto\",\"batch_size\":4,"
@@ -376,12 +403,16 @@ static void what_would_change_the_result_and_is_not_offered_is_refused(void **st
 	refuses(&schema_chat_completion,
 	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"response_format\":{\"type\":\"xml\"}}",
 	        "response_format.type", "invalid_value");
-	refuses(&schema_chat_completion, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"tools\":[]}", "tools",
-	        "unknown_parameter");
+	refuses(&schema_chat_completion, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"tools\":[{}]}", "tools",
+	        "out_of_range");
+	assert_string_equal(last.message, "'tools' must be an array of at most 0 elements, not an array of length 1");
+	refuses(&schema_chat_completion,
+	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"tool_choice\":\"required\"}", "tool_choice",
+	        "invalid_value");
 	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"background\":true}", "background",
 	        "invalid_value");
 	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"previous_response_id\":\"resp_1\"}",
-	        "previous_response_id", "invalid_value");
+	        "previous_response_id", "unknown_parameter");
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"suffix\":\"end\"}", "suffix", "invalid_value");
 	refuses(&schema_fine_tuning_job, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"dpo\"}}",
 	        "method.type", "invalid_value");
@@ -433,6 +464,7 @@ int main(void)
 	    cmocka_unit_test(only_an_object_is_a_request),
 	    cmocka_unit_test(every_unknown_field_is_named_with_its_path),
 	    cmocka_unit_test(a_null_counts_as_absent),
+	    cmocka_unit_test(a_null_is_removed_where_a_table_describes_the_object),
 	    cmocka_unit_test(strings_are_measured_in_bytes),
 	    cmocka_unit_test(an_unbounded_string_ends_at_the_common_limit),
 	    cmocka_unit_test(a_choice_is_one_of_its_words),

@@ -294,6 +294,20 @@ static void logits_that_are_not_finite_are_never_picked(void **state)
 	}
 }
 
+static void a_rank_counts_the_likelier_tokens(void **state)
+{
+	(void)state;
+	static const float x[6] = {0, 2, -1, 2, -INFINITY, 1};
+	static const int32_t ranks[6] = {4, 1, 5, 2, 6, 3};
+	token_logprob top[3];
+	for (int32_t t = 0; t < 6; t++)
+		assert_int_equal(sampler_logprob(x, 6, t, top, 3).rank, ranks[t]);
+	for (int32_t i = 0; i < 3; i++) {
+		assert_int_equal(top[i].rank, i + 1);
+		assert_int_equal(ranks[top[i].token], i + 1);
+	}
+}
+
 static void without_a_finite_logit_the_token_is_minus_one(void **state)
 {
 	(void)state;
@@ -663,6 +677,7 @@ int main(void)
 	    cmocka_unit_test(of_equal_logits_top_k_takes_the_lowest_ids),
 	    cmocka_unit_test(of_equal_logits_every_token_comes_up),
 	    cmocka_unit_test(logits_that_are_not_finite_are_never_picked),
+	    cmocka_unit_test(a_rank_counts_the_likelier_tokens),
 	    cmocka_unit_test(without_a_finite_logit_the_token_is_minus_one),
 	    cmocka_unit_test(the_draw_depends_on_seed_and_position_alone),
 	    cmocka_unit_test(a_bias_of_100_forces_and_of_minus_100_forbids),

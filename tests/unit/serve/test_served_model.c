@@ -382,14 +382,6 @@ static void the_hash_is_of_weights_their_type_and_the_configuration(void **state
 	}
 }
 
-static void the_checksum_is_fnv1a(void **state)
-{
-	(void)state;
-	assert_true(served_model_fnv1a(FNV1A_INIT, "", 0) == UINT64_C(0xcbf29ce484222325));
-	assert_true(served_model_fnv1a(FNV1A_INIT, "a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
-	assert_true(served_model_fnv1a(FNV1A_INIT, "foobar", 6) == UINT64_C(0x85944171f73967e8));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -406,7 +398,6 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(the_hash_is_of_weights_their_type_and_the_configuration, setup_cpu,
 	                                    teardown),
-	    cmocka_unit_test(the_checksum_is_fnv1a),
 	};
 	return RUN_ALL_WAYS(tests);
 }

@@ -6,8 +6,8 @@
 
 #include "server/site.h"
 
-static const char *names[] = {"api.example.org", "app.example.org"};
-static const site_list none, some = {names, 2};
+static site sites[] = {{"api.example.org", -1}, {"app.example.org", -1}};
+static const site_list none, some = {sites, 2};
 
 static void names_that_cannot_be_rebound_are_always_good(void **state)
 {
@@ -65,7 +65,7 @@ static void an_origin_is_the_host_or_on_the_list(void **state)
 
 static void a_star_is_every_name(void **state)
 {
-	static const char *star[] = {"*"};
+	static site star[] = {{"*", -1}};
 	static const site_list all = {star, 1};
 	(void)state;
 	assert_true(site_allows_host(&all, "evil.example", true));
@@ -73,16 +73,52 @@ static void a_star_is_every_name(void **state)
 	assert_true(site_allows_origin(&all, "null", "localhost"));
 }
 
+static void a_listed_port_is_the_only_one(void **state)
+{
+	static site with_ports[] = {{"localhost", 3000}, {"app.example", 443}, {"::1", 5173}};
+	static const site_list list = {with_ports, 3};
+	(void)state;
+	assert_true(site_lists_origin(&list, "http://localhost:3000"));
+	assert_true(site_lists_origin(&list, "https://LOCALHOST:3000"));
+	assert_true(site_lists_origin(&list, "https://app.example"));
+	assert_true(site_lists_origin(&list, "https://app.example:443"));
+	assert_true(site_lists_origin(&list, "http://[::1]:5173"));
+	assert_false(site_lists_origin(&list, "http://localhost:3001"));
+	assert_false(site_lists_origin(&list, "http://localhost"));
+	assert_false(site_lists_origin(&list, "http://app.example"));
+	assert_false(site_lists_origin(&list, "https://app.example:8443"));
+	assert_false(site_lists_origin(&list, "http://[::1]:65536"));
+	assert_false(site_lists_origin(&list, "null"));
+	assert_true(site_allows_host(&list, "app.example", true));
+	assert_true(site_allows_host(&list, "app.example:443", true));
+	assert_false(site_allows_host(&list, "app.example:8080", true));
+}
+
 static void what_is_no_name_is_not_listed(void **state)
 {
+	static const char *const wrong[] = {"",
+	                                    "https://api.example.org",
+	                                    "api.example.org.",
+	                                    "a b",
+	                                    "a:",
+	                                    "a:0",
+	                                    "a:65536",
+	                                    "*:80",
+	                                    "a:b",
+	                                    "[::1",
+	                                    "a@b",
+	                                    "a,b",
+	                                    "a/"};
+	site out;
 	(void)state;
-	assert_true(site_name_valid("api.example.org"));
-	assert_true(site_name_valid("*"));
-	assert_false(site_name_valid(""));
-	assert_false(site_name_valid("https://api.example.org"));
-	assert_false(site_name_valid("api.example.org:80"));
-	assert_false(site_name_valid("api.example.org."));
-	assert_false(site_name_valid("a b"));
+	assert_true(site_parse(&out, "api.example.org") && out.port == -1);
+	assert_true(site_parse(&out, "*"));
+	assert_true(site_parse(&out, "api.example.org:8080") && out.port == 8080);
+	assert_string_equal(out.name, "api.example.org");
+	assert_true(site_parse(&out, "[::1]:65535") && out.port == 65535);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		if (site_parse(&out, wrong[i]))
+			fail_msg("accepted: %s", wrong[i]);
 }
 
 int main(void)
@@ -93,6 +129,7 @@ int main(void)
 	    cmocka_unit_test(malformed_hosts_are_good_nowhere),
 	    cmocka_unit_test(an_origin_is_the_host_or_on_the_list),
 	    cmocka_unit_test(a_star_is_every_name),
+	    cmocka_unit_test(a_listed_port_is_the_only_one),
 	    cmocka_unit_test(what_is_no_name_is_not_listed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,6 +75,63 @@ static int begin_backup(const fixture *f)
 	return fd;
 }
 
+/* Another process that holds the ledger's write lock. */
+static sqlite3 *lock_ledger(const fixture *f)
+{
+	char path[PATH_MAX];
+	sqlite3 *db;
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	return db;
+}
+
+static void a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can(void **state)
+{
+	fixture *f = *state;
+	store_file added;
+	char path[PATH_MAX];
+	int backup = begin_backup(f);
+	add_file(f, &added, "a", "p", "x");
+	store_blob_path(f->store, added.id, path);
+	assert_int_equal(store_file_delete(f->store, added.id, NULL), STATUS_OK);
+	close(backup);
+	sqlite3 *other = lock_ledger(f);
+	store_tick(f->store);
+	assert_non_null(strstr(store_problem(f->store), "locked"));
+	assert_int_equal(access(path, F_OK), 0);
+	sqlite3_close(other);
+	store_tick(f->store);
+	assert_null(store_problem(f->store));
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_ledger_that_was_cut_off_is_a_problem(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	assert_null(store_problem(f->store));
+	assert_int_equal(truncate(path, 4096), 0);
+	assert_string_equal(store_problem(f->store), "the ledger is shorter than it was");
+}
+
+static void data_that_must_exist_are_not_made(void **state)
+{
+	fixture *f = *state;
+	store *none;
+	error err = ERROR_INIT;
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/vanished", f->folder);
+	assert_int_equal(store_open_existing(&none, path, &err), STATUS_STORAGE);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(store_open_existing(&none, path, &err), STATUS_STORAGE);
+	assert_int_equal(rmdir(path), 0); /* it is still empty */
+	store_close(f->store);
+	assert_int_equal(store_open_existing(&f->store, f->folder, NULL), STATUS_OK);
+}
+
 static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild(void **state)
 {
 	fixture *f = *state;
@@ -189,77 +246,6 @@ static void a_dtype_is_kept_with_its_model_or_checkpoint(void **state)
 	assert_int_equal(store_dtype_put(f->store, "m", "int8", NULL), STATUS_NOT_FOUND);
 	assert_int_equal(add_model(f, "m"), STATUS_OK);
 	must_have_dtype(f, "m", "fp32");
-}
-
-/* A data folder as the first version wrote it: a table per kind, no manifests, states without headers. */
-static const char first_version[] =
-    "CREATE TABLE files(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, filename TEXT NOT NULL,"
-    " purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
-    "CREATE TABLE models(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owned_by TEXT NOT NULL,"
-    " architecture TEXT NOT NULL, parameters INTEGER NOT NULL, created INTEGER NOT NULL);"
-    "CREATE TABLE jobs(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL,"
-    " document TEXT NOT NULL);"
-    "CREATE INDEX jobs_status ON jobs(status, seq);"
-    "CREATE TABLE events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, number INTEGER NOT NULL,"
-    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, number));"
-    "CREATE INDEX events_job ON events(job, seq);"
-    "CREATE TABLE checkpoints(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, step INTEGER NOT NULL,"
-    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, step));"
-    "CREATE INDEX checkpoints_job ON checkpoints(job, seq);"
-    "CREATE TABLE sessions(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
-    " version INTEGER NOT NULL, document TEXT NOT NULL);"
-    "INSERT INTO files(id, filename, purpose, bytes, created) VALUES('file-1', 'a.txt', 'fine-tune', 3, 9);"
-    "INSERT INTO models(id, owned_by, architecture, parameters, created) VALUES('m', 'user', 'additive', 7, 5);"
-    "INSERT INTO jobs(id, status, document) VALUES('ftjob-1', 'paused', '{\"id\":\"ftjob-1\"}');"
-    "INSERT INTO events(job, number, id, document) VALUES('ftjob-1', 1, 'e-1', '{\"id\":\"e-1\"}');"
-    "INSERT INTO checkpoints(job, step, id, document) VALUES('ftjob-1', 10, 'ckpt-1', '{\"id\":\"ckpt-1\"}');"
-    "INSERT INTO sessions(id, version, document) VALUES('sess-1', 4, '{\"id\":\"sess-1\"}');"
-    "PRAGMA user_version=1";
-
-static void a_folder_of_the_first_version_is_brought_up_to_date(void **state)
-{
-	fixture *f = *state;
-	char path[PATH_MAX];
-	void *blob;
-	size_t bytes;
-	sqlite3 *db;
-	store_model m;
-	store_file file;
-	store_close(f->store);
-	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
-	unlink(path);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, first_version, NULL, NULL, NULL), SQLITE_OK);
-	sqlite3_close(db);
-	put_text(f, "blobs/file-1", "abc");
-	put_text(f, "models/m/config.json", "{}");
-	put_text(f, "jobs/ftjob-1/step-10/config.json", "{}");
-	put_text(f, "sessions/sess-1.4", "state");
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
-		count_damaged(f, 0);
-		assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
-		assert_int_equal(m.parameters, 7);
-		assert_int_equal(store_file_get(f->store, "file-1", &file, NULL), STATUS_OK);
-		assert_string_equal(file.filename, "a.txt");
-		assert_string_equal(file.purpose, "fine-tune");
-		assert_int_equal(store_file_check(f->store, "file-1", NULL), STATUS_OK);
-		assert_int_equal(store_check_blob(f->store, STORE_MODELS, "m", true, NULL), STATUS_OK);
-		assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-1", true, NULL), STATUS_OK);
-		must_have_dtype(f, "m", "fp32");
-		must_have_dtype(f, "ckpt-1", i ? "int8" : "fp32");
-		assert_int_equal(store_dtype_put(f->store, "ckpt-1", "int8", NULL), STATUS_OK);
-		assert_int_equal(store_session_path(f->store, "sess-1", path, NULL), STATUS_OK);
-		assert_int_equal(store_session_read(path, "sess-1", &blob, &bytes, NULL), STATUS_OK);
-		assert_int_equal(bytes, 5);
-		assert_memory_equal(blob, "state", 5);
-		free(blob);
-		store_close(f->store);
-	}
-	must_exist(f, "models/m/manifest.json", true);
-	must_exist(f, "blobs/file-1.manifest", true);
-	must_exist(f, "jobs/ftjob-1/job.json", true);
-	assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
 }
 
 static void a_job_is_replaced_by_its_next_version(void **state)
@@ -555,12 +541,14 @@ int main(void)
 	    CASE(a_file_comes_back_whole_after_reopening),
 	    CASE(a_deleted_file_is_gone_with_its_blob),
 	    CASE(a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep),
+	    CASE(a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can),
+	    CASE(a_ledger_that_was_cut_off_is_a_problem),
+	    CASE(data_that_must_exist_are_not_made),
 	    CASE(what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild),
 	    CASE(an_id_that_could_leave_the_folder_finds_nothing),
 	    CASE(names_of_models_have_a_length_and_an_alphabet),
 	    CASE(a_model_cannot_be_added_twice),
 	    CASE(a_dtype_is_kept_with_its_model_or_checkpoint),
-	    CASE(a_folder_of_the_first_version_is_brought_up_to_date),
 	    CASE(a_job_is_replaced_by_its_next_version),
 	    CASE(pages_cover_a_list_once_in_both_directions),
 	    CASE(a_page_after_an_unknown_or_foreign_row_is_not_found),

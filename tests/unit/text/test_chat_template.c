@@ -307,14 +307,57 @@ static void the_files_of_a_tokenizer_give_the_template_and_the_names_of_its_toke
 	assert_renders(t, "[{\"role\": \"user\", \"content\": \"a\"}]", "<|user|>\na<e>\n<|assistant|>\n");
 	assert_string_equal(chat_template_stops(t)[0], "<e>");
 	chat_template_free(t);
+	/* As the library has it, one of several must be the default. */
+	json_object_del(json_array_get(json_object_get(config, "chat_template"), 1), "name");
+	assert_int_equal(json_dump_file(config, path, 0), 0);
+	assert_int_equal(tokenizer_open(&files, folder, 259, NULL), STATUS_OK);
+	assert_int_equal(chat_template_open(&t, files, NULL, NULL), STATUS_UNSUPPORTED);
+	assert_null(t);
+	tokenizer_free(files);
 	json_decref(config);
 	json_decref(templates);
 	file_remove_tree(folder, NULL);
 }
 
+/* ChatML as its publishers spell it. Each renders the same by Jinja with trim_blocks and lstrip_blocks. */
+static void spellings_of_one_program_are_one_template(void **state)
+{
+	(void)state;
+	static const char *const same[] = {
+	    "{%for message in messages%}{{'<|im_start|>'+message['role']+'\\n'+message['content']+'<|im_end|>'+'\\n'}}"
+	    "{%endfor%}{%if add_generation_prompt%}{{'<|im_start|>assistant\\n'}}{%endif%}",
+	    "{%- for message in messages %}\n    {{- '<|im_start|>' + message.role + '\\n' + message.content + "
+	    "'<|im_end|>\\n' }}\n{%- endfor %}\n{# the answer #}\n{%- if add_generation_prompt %}\r\n    {{- "
+	    "\"<|im_start|>assistant\n\" }}\n{%- endif %}\n",
+	    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}{% for message in "
+	    "messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+	    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"};
+	/* A line end after an expression is text; so is a space in a literal. */
+	static const char *const other[] = {
+	    "{% for message in messages %}\n{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+	    "'\\n'}}\n{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
+	    "{% for message in messages %}{{'<|im_start|> ' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+	    "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
+	    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+	    "'\\n'|trim}}{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
+	    "{% for message in messages", "{{ 'x", "{{ 'a\\", "{", "{# x", "{{ a.b"};
+	for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+		chat_template *t = make(NULL, same[i]);
+		assert_string_equal(chat_template_name(t), "chatml");
+		chat_template_free(t);
+	}
+	for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+		chat_template *t;
+		assert_int_equal(chat_template_new(&t, &(chat_template_source){.program = other[i]}, NULL),
+		                 STATUS_UNSUPPORTED);
+		assert_null(t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(spellings_of_one_program_are_one_template),
 	    cmocka_unit_test(every_published_template_renders_what_transformers_renders_and_refuses_what_it_refuses),
 	    cmocka_unit_test(a_template_with_one_other_character_is_refused),
 	    cmocka_unit_test(what_a_message_says_is_never_trusted),

@@ -22,13 +22,13 @@ static status collect(void *context, const char *text, size_t bytes, const encod
 {
 	collected *h = context;
 	(void)err;
-	if (!(kind & JSONL_PROMPT)) {
+	if (!(kind & DOCUMENT_PROMPT)) {
 		memcpy(h->before[h->answered], h->all, h->n);
 		memcpy(h->answers[h->answered++], text, bytes);
 	}
 	memcpy(h->all + h->n, text, bytes);
 	h->n += bytes;
-	h->last += kind & JSONL_LAST ? 1 : 0;
+	h->last += kind & DOCUMENT_LAST ? 1 : 0;
 	for (size_t i = 0; i < how->n_trusted; i++) {
 		assert_true(how->trusted[i].first + how->trusted[i].bytes <= bytes);
 		h->trusted += how->trusted[i].bytes;

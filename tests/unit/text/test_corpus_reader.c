@@ -80,6 +80,37 @@ static void what_is_compressed_reads_as_what_it_was_in_one_part_or_several(void 
 	free(packed);
 }
 
+static void padding_after_what_is_compressed_is_no_text_and_anything_else_is_refused(void **state)
+{
+	(void)state;
+	enum { PADDING = 300000, SKIPPED = 40 };
+	static const unsigned char skippable[8] = {0x5a, 0x2a, 0x4d, 0x18, SKIPPED - 8};
+	char *text = make_text(), *out = malloc(TEXT_BYTES + 1);
+	unsigned char *packed = malloc(4 * TEXT_BYTES);
+	error err;
+	size_t made;
+	for (int i = 0; i < 2; i++) {
+		memset(packed, 0, 4 * TEXT_BYTES);
+		const size_t skipped = i == 1 ? SKIPPED : 0; /* before the first frame and after it */
+		memcpy(packed, skippable, i == 1 ? sizeof skippable : 0);
+		size_t bytes = skipped + compressors[i](text, 1000, packed + skipped, TEXT_BYTES);
+		memcpy(packed + bytes, skippable, i == 1 ? sizeof skippable : 0);
+		bytes += skipped + PADDING;
+		assert_int_equal(read_all(packed, bytes, out, TEXT_BYTES + 1, &made, &err), STATUS_OK);
+		assert_int_equal(made, 1000);
+		bytes += compressors[i](text + 1000, 500, packed + bytes, TEXT_BYTES);
+		assert_int_equal(read_all(packed, bytes, out, TEXT_BYTES + 1, &made, &err), STATUS_OK);
+		assert_int_equal(made, 1500);
+		assert_memory_equal(out, text, 1500);
+		packed[bytes] = 'x';
+		assert_int_equal(read_all(packed, bytes + 1, out, TEXT_BYTES + 1, &made, &err), STATUS_INVALID);
+		assert_non_null(strstr(err.message, "something else"));
+	}
+	free(text);
+	free(out);
+	free(packed);
+}
+
 static void what_is_compressed_and_cut_short_or_changed_is_refused_by_its_format(void **state)
 {
 	(void)state;
@@ -171,9 +202,9 @@ static void json_lines_come_with_the_number_of_their_first_line(void **state)
 	corpus_reader *r = open_text(text, strlen(text), 16);
 	corpus_piece p;
 	long expected = 1;
-	assert_true(corpus_reader_lines(r));
+	assert_true(corpus_reader_is_data(r));
 	while (corpus_reader_next(r, &p, NULL) == STATUS_OK && p.text) {
-		assert_int_equal(p.line, expected);
+		assert_int_equal(p.place.line, expected);
 		for (size_t i = 0; i < p.bytes; i++)
 			expected += p.text[i] == '\n';
 		free(p.text);
@@ -241,6 +272,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_is_compressed_reads_as_what_it_was_in_one_part_or_several),
+	    cmocka_unit_test(padding_after_what_is_compressed_is_no_text_and_anything_else_is_refused),
 	    cmocka_unit_test(what_is_compressed_and_cut_short_or_changed_is_refused_by_its_format),
 	    cmocka_unit_test(pieces_are_whole_lines_and_together_the_text),
 	    cmocka_unit_test(a_line_far_longer_than_a_piece_is_one_piece),

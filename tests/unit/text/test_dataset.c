@@ -257,8 +257,7 @@ static void the_entropy_is_that_of_the_bytes_frequencies(void **state)
 
 static void text_that_merely_looks_like_json_stays_text(void **state)
 {
-	static const char *const texts[] = {"[1, 2]\n{\"text\": \"x\"}", "{\"text\": oops}", "{\n\"text\": 1}",
-	                                    "[1] A footnote", "\n \n"};
+	static const char *const texts[] = {"[1, 2]\n{\"text\": \"x\"}", "{{oops}}", "[1] A footnote", "\n \n"};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		dataset *d;
 		assert_int_equal(dataset_new(&d, *state, texts[i], strlen(texts[i]), 2, NULL), STATUS_OK);
@@ -302,7 +301,7 @@ static void json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_ar
 	} cases[] = {
 	    {"{\"foo\": \"bar\"}\n{\"text\": \"x\"}\n", "foo"},
 	    {"{}\nplain\n", "empty"},
-	    {"[{\"text\": \"a\"}, {\"text\": \"b\"}]\n", "not a JSON object"},
+	    {"[[{\"text\": \"a\"}, {\"text\": \"b\"}]]\n", "not a JSON object"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		error err;
@@ -471,6 +470,23 @@ static void completions_count_only_where_a_text_has_prompts(void **state)
 		token_cache_free(of[i].tokens);
 }
 
+static void completions_need_a_token_to_predict_in_a_block(void **state)
+{
+	static const char *const texts[] = {"{\"messages\": [{\"role\": \"user\", \"content\": \"is it there?\"}]}\n",
+	                                    "{\"prompt\": \"a prompt\", \"completion\": \"c\"}\n"};
+	const dataset_options cut[] = {{.length = 4, .completions = true}, {.length = 8, .completions = true}};
+	for (int i = 0; i < 2; i++) {
+		error err = ERROR_INIT;
+		dataset *d;
+		dataset_text text = {cache_of(*state, texts[i], 0), 1};
+		assert_int_equal(dataset_make(&d, NULL, *state, &text, 1, &cut[i], &err), STATUS_INVALID);
+		assert_string_equal(err.param, "loss_on");
+		assert_non_null(strstr(err.message, "has a completion"));
+		assert_null(d);
+		token_cache_free(text.tokens);
+	}
+}
+
 /* Of plain text; jansson's parser reports some failed allocations as syntax errors. */
 static void every_allocation_may_fail(void **state)
 {
@@ -519,6 +535,7 @@ int main(void)
 	    cmocka_unit_test(blocks_that_are_reset_hold_one_document_each),
 	    cmocka_unit_test(tokens_of_prompts_are_marked_where_completions_count),
 	    cmocka_unit_test(completions_count_only_where_a_text_has_prompts),
+	    cmocka_unit_test(completions_need_a_token_to_predict_in_a_block),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);

@@ -226,7 +226,7 @@ static void a_bad_record_is_named_by_its_line(void **state)
 		dataset *d;
 		error err = ERROR_INIT;
 		assert_int_equal(labelled_new(&d, *state, broken[i], strlen(broken[i]), 8, NULL, &err), STATUS_INVALID);
-		assert_int_equal(strncmp(err.message, i ? "line 2: " : "line 1: ", 8), 0);
+		assert_int_equal(strncmp(err.message, i ? "line 2, " : "line 1, ", 8), 0);
 	}
 	dataset *d;
 	error err = ERROR_INIT;

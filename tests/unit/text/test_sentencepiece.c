@@ -468,6 +468,47 @@ static void without_normalisation_line_feeds_and_spaces_survive(void **state)
 	tokenizer_free(t);
 }
 
+static status next_table(void *context, const char **text, size_t *bytes, error *err)
+{
+	(void)err;
+	int *left = context;
+	*text = (*left)-- > 0 ? "the\tmodel\tof 5\t\tthe token\nthe model\t7\n" : NULL;
+	*bytes = *text ? strlen(*text) : 0;
+	return STATUS_OK;
+}
+
+static void a_tab_that_normalisation_keeps_is_a_piece(void **state)
+{
+	(void)state;
+	static const char *const types[] = {"unigram", "bpe", "char", "word"};
+	static const char text[] = "the\tmodel\t\t5\n";
+	for (int i = 0; i < 4; i++) {
+		json_t *spec = json_pack("{s:s, s:s, s:i, s:s}", "type", "sentencepiece", "model_type", types[i], "vocab_size",
+		                         i == 2 ? 18 : i == 3 ? 6 : 21, "normalization", "identity");
+		int left = 200;
+		tokenizer *t;
+		token_list got;
+		error err = ERROR_INIT;
+		char back[32 * TEXT_STREAM_ROOM];
+		text_stream s = {0};
+		size_t n = 0;
+		if (tokenizer_train(&t, spec, &(text_source){next_table, &left}, &err) != STATUS_OK)
+			fail_msg("%s: %s", types[i], error_message(&err));
+		assert_int_equal(tokenizer_token_name(t, 3, back, sizeof back), 1);
+		assert_int_equal(back[0], '\t');
+		encode(t, text, i == 3 ? 4 : sizeof text - 1, &got);
+		for (size_t k = 0; k < got.count; k++)
+			n += text_stream_token(&s, t, got.ids[k], false, back + n);
+		if (i < 3) {
+			assert_int_equal(n, sizeof text - 1);
+			assert_memory_equal(back, text, n);
+		}
+		token_list_fini(&got);
+		tokenizer_free(t);
+		json_decref(spec);
+	}
+}
+
 static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
 {
 	(void)state;
@@ -476,6 +517,7 @@ static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
 	} cases[] = {
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5000}", "vocab_size", "<= "},
 	    {"{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":5000}", "vocab_size", "<= "},
+	    {"{\"type\":\"sentencepiece\",\"model_type\":\"char\"}", "vocab_size", " ids, fewer than 8000"},
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5}", "vocab_size", "required_chars"},
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":2}", "vocab_size", "from 4"},
 	    {"{\"type\":\"sentencepiece\",\"model_type\":\"wordpiece\"}", "model_type", "unigram"},
@@ -553,6 +595,7 @@ int main(void)
 	    cmocka_unit_test(a_saved_tokenizer_has_the_bytes_of_its_files),
 	    cmocka_unit_test(a_trained_tokenizer_has_the_ids_asked_for_and_gives_its_texts_back),
 	    cmocka_unit_test(without_normalisation_line_feeds_and_spaces_survive),
+	    cmocka_unit_test(a_tab_that_normalisation_keeps_is_a_piece),
 	    cmocka_unit_test(what_a_text_cannot_train_is_refused_with_its_field),
 	    cmocka_unit_test(a_sample_of_much_text_is_bounded_and_always_the_same),
 	    cmocka_unit_test(a_long_line_becomes_sentences_cut_between_characters),

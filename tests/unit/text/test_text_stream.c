@@ -114,6 +114,33 @@ static void the_valid_prefix_ends_at_the_first_broken_byte(void **state)
 	                 2);
 }
 
+/* Bytes pushed one by one: characters that replace bytes of earlier pushes. */
+static void characters_before_a_token_are_those_of_broken_bytes_held_before_it(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *in;
+		size_t first, bytes;
+		int before, before_each;
+	} cases[] = {
+	    {"\xC3" "a", 1, 2, 1, 1},               /* broken by the next token */
+	    {"\xC3\xA9", 1, 2, 0, 0},              /* completed */
+	    {"\xF0\x9F" "a", 2, 3, 1, 2},          /* two bytes are one character, or two */
+	    {"\xF0\x9F" "a", 1, 3, 0, 1},          /* broken within the token */
+	    {"ab", 1, 2, 0, 0},                    /* nothing is held */
+	    {"\xC3" "a\xC3" "b", 1, 4, 1, 1},       /* broken bytes of the token itself do not count */
+	    {"\xEF\xBF\xBD", 2, 3, 0, 0},         /* a U+FFFD that is text */
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (int each = 0; each < 2; each++) {
+			char out[64];
+			text_stream s = {.each_byte = each};
+			text_stream_push(&s, cases[i].in, cases[i].first, false, out);
+			text_stream_push(&s, cases[i].in + cases[i].first, cases[i].bytes - cases[i].first, false, out);
+			assert_int_equal(s.n_before, each ? cases[i].before_each : cases[i].before);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -121,6 +148,7 @@ int main(void)
 	    cmocka_unit_test(broken_text_has_its_maximal_subparts_replaced_wherever_it_is_cut),
 	    cmocka_unit_test(a_character_is_held_back_until_it_is_whole),
 	    cmocka_unit_test(every_output_is_valid_utf8_whatever_the_bytes),
+	    cmocka_unit_test(characters_before_a_token_are_those_of_broken_bytes_held_before_it),
 	    cmocka_unit_test(the_valid_prefix_ends_at_the_first_broken_byte),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

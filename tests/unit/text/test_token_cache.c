@@ -273,7 +273,7 @@ static void the_first_bad_line_is_reported_whichever_thread_finds_one(void **sta
 		assert_int_equal(corpus_tokens_build(&c, source, *state,
 		                                     &(corpus_tokens_options){.threads = 4, .piece_bytes = 2000}, &err),
 		                 STATUS_INVALID);
-		assert_non_null(strstr(err.message, "line 1802:"));
+		assert_non_null(strstr(err.message, "line 1802, column 1: "));
 		*late = *early = '{';
 	}
 	free(lines);

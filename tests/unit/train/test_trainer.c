@@ -582,17 +582,19 @@ static void every_allocation_may_fail(void **state)
 	trainer_free(NULL);
 }
 
-static dataset *pairs(const fixture *f)
+/* `lines` prompts of at most `longest` bytes, each with its completion. */
+static dataset *pairs(const fixture *f, int lines, int longest)
 {
-	char text[4000];
+	char text[8000], prompt[128];
 	size_t bytes = 0;
 	token_cache *tokens;
 	byte_source *source;
 	dataset *d;
-	for (int i = 0; i < 40; i++)
-		bytes += (size_t)snprintf(text + bytes, sizeof text - bytes,
-		                          "{\"prompt\": \"%.*s\", \"completion\": \"%d\"}\n", i % 23,
-		                          "what is the square of it?", i * i);
+	memset(prompt, 'q', sizeof prompt);
+	for (int i = 0; i < lines; i++)
+		bytes +=
+		    (size_t)snprintf(text + bytes, sizeof text - bytes,
+		                     "{\"prompt\": \"%.*s\", \"completion\": \"%d\"}\n", i % longest, prompt, i * i);
 	assert_int_equal(byte_source_memory(&source, text, bytes, NULL), STATUS_OK);
 	assert_int_equal(
 	    corpus_tokens_build(&tokens, source, f->tokenizer, &(corpus_tokens_options){.threads = 1}, NULL),
@@ -606,7 +608,7 @@ static dataset *pairs(const fixture *f)
 static void a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batches(void **state)
 {
 	const fixture *f = *state;
-	dataset *d = pairs(f);
+	dataset *d = pairs(f, 40, 23);
 	trainer *runs[2];
 	for (int i = 0; i < 2; i++) {
 		train_options o = fixture_options();
@@ -626,9 +628,83 @@ static void a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batc
 	dataset_free(d);
 }
 
+static bool is_empty(const dataset *d, const train_options *o, int64_t step)
+{
+	text_record r = {0};
+	int64_t labels = 0, batches = o->gradient_accumulation;
+	for (int64_t i = step * batches; i < (step + 1) * batches; i++) {
+		assert_int_equal(dataset_record(d, o->seed, i / dataset_records(d), i % dataset_records(d), &r, NULL),
+		                 STATUS_OK);
+		for (int64_t j = 1; j < r.count; j++)
+			labels += !r.unasked[j];
+	}
+	text_record_fini(&r);
+	return labels == 0;
+}
+
+static void a_step_without_labels_has_no_loss_and_changes_no_weight(void **state)
+{
+	const fixture *f = *state;
+	dataset *d = pairs(f, 40, 90);
+	for (int batches = 1; batches <= 2; batches++) {
+		train_options o = fixture_options();
+		int64_t empty = 0;
+		trainer *t;
+		o.loss_on = LOSS_ON_COMPLETION;
+		o.batch_size = 1;
+		o.gradient_accumulation = batches;
+		o.ema_decay = 0.9;
+		o.max_steps = 30;
+		assert_int_equal(trainer_new(&t, fixture_model(f, 0), &o, d, d, NULL), STATUS_OK);
+		float *before = fixture_weights(f, trainer_model(t));
+		for (int64_t step = 0; step < o.max_steps; step++) {
+			fixture_run(t, step + 1, 0);
+			const train_progress *p = trainer_progress(t);
+			const bool none = is_empty(d, &o, step);
+			empty += none;
+			float *after = fixture_weights(f, trainer_model(t));
+			const size_t bytes = (size_t)model_arena_floats(trainer_model(t)) * sizeof *after;
+			assert_int_equal(memcmp(before, after, bytes) == 0, none);
+			assert_int_equal(isnan(p->train_loss) && isnan(p->gradient_norm), none);
+			assert_true(p->empty_steps == empty && p->skipped_steps == 0);
+			free(before);
+			before = after;
+		}
+		assert_true(empty > 0 && empty < o.max_steps);
+		free(before);
+		trainer_free(t);
+	}
+	dataset_free(d);
+}
+
+static void a_range_test_leaves_out_steps_without_labels(void **state)
+{
+	const fixture *f = *state;
+	dataset *d = pairs(f, 40, 90);
+	train_options o = fixture_options();
+	trainer *t;
+	unsigned events = 0;
+	o.loss_on = LOSS_ON_COMPLETION;
+	o.schedule = SCHEDULE_RANGE_TEST;
+	o.warmup_steps = 0;
+	o.batch_size = 1;
+	o.max_steps = 60;
+	o.range_from = 1e-6;
+	o.learning_rate = 0.1;
+	assert_int_equal(trainer_new(&t, fixture_model(f, 0), &o, d, NULL, NULL), STATUS_OK);
+	while (!(events & TRAIN_FINISHED))
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+	assert_true(trainer_progress(t)->empty_steps > 3);
+	assert_true(trainer_progress(t)->suggested_rate >= 1e-3);
+	trainer_free(t);
+	dataset_free(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_step_without_labels_has_no_loss_and_changes_no_weight),
+	    cmocka_unit_test(a_range_test_leaves_out_steps_without_labels),
 	    cmocka_unit_test(a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batches),
 	    cmocka_unit_test(every_event_comes_in_its_place),
 	    cmocka_unit_test(every_evaluation_shows_what_the_model_writes_after_the_same_words),

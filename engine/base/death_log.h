@@ -1,0 +1,37 @@
+/* death_log.h - which work was running when the process died, and how many times in a row.
+ *
+ * The log is a page of memory that is mapped from a file, so an entry survives the process without a system call. An
+ * entry belongs to a piece of work: a job, a request, the loading of a model. Opening the log counts a death for each
+ * entry that was running, unless the work had got further than at its previous death. Work that has died
+ * DEATH_LOG_LIMIT times without progress is poison: its owner does not begin it again.
+ *
+ * A power cut may lose the last entries; this only delays the verdict. Any thread. */
+#ifndef ENGINE_BASE_DEATH_LOG_H
+#define ENGINE_BASE_DEATH_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/error.h"
+
+enum { DEATH_LOG_LIMIT = 3, DEATH_LOG_ENTRIES = 1024, DEATH_LOG_PAUSE_SECONDS = 600 };
+
+typedef struct death_log death_log;
+
+/* A file that cannot be read as a log is replaced by an empty one. */
+status death_log_open(death_log **out, const char *path, error *err);
+void death_log_close(death_log *l); /* NULL is legal */
+
+/* Begin and end a piece of work; each begin needs one end. NULL as log is legal everywhere: nothing is counted. */
+void death_log_begin(death_log *l, const char *work);
+void death_log_end(death_log *l, const char *work);
+/* The work has reached `place`, which grows. Past its place at the previous death its deaths are forgotten. */
+void death_log_progress(death_log *l, const char *work, int64_t place);
+/* Forget the deaths of a piece of work: it has succeeded, or a client wants it to be tried again. */
+void death_log_forget(death_log *l, const char *work);
+/* Deaths in a row. */
+int death_log_count(death_log *l, const char *work);
+/* True if the work has died too often, and for the last time less than DEATH_LOG_PAUSE_SECONDS ago. */
+bool death_log_refuses(death_log *l, const char *work);
+
+#endif

@@ -1,0 +1,14 @@
+/* prompt_logprobs.h - the log-probabilities of a prompt's tokens, in the form of vLLM's `prompt_logprobs`. Loop thread.
+ */
+#ifndef ENGINE_DAEMON_GENERATION_PROMPT_LOGPROBS_H
+#define ENGINE_DAEMON_GENERATION_PROMPT_LOGPROBS_H
+
+#include <jansson.h>
+
+#include "engine/serve/scheduler.h"
+
+/* Make a list of the event's tokens: for each an object of itself and the n likeliest tokens, {"ID": {"logprob",
+ * "rank", "decoded_token"}}. NULL when out of memory. */
+json_t *prompt_logprobs_list(const tokenizer *t, const generation_event *e, int n);
+
+#endif

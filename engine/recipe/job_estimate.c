@@ -1,0 +1,51 @@
+#include "engine/recipe/job_estimate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/base/memory.h"
+
+/* A token costs two operations per weight forward and four backward. Each stack of an encoder-decoder has about half of
+ * the weights. */
+static double operations(const job_request *r, double parameters, const dataset *valid)
+{
+	const train_options *o = &r->options;
+	const double row = o->objective->source ? (double)(o->sequence_length + train_options_source(o)) / 2
+	                                        : (double)o->sequence_length;
+	const double records = (double)o->max_steps * (double)o->batch_size * (double)o->gradient_accumulation;
+	const double checks = !valid ? 0 : o->eval_every > 0 ? ceil((double)o->max_steps / (double)o->eval_every) : 1;
+	return parameters * row * (6 * records + (valid ? 2 * checks * (double)dataset_records(valid) : 0));
+}
+
+status job_estimate_make(job_estimate *out, const job_request *r, const dataset *valid, double speed, error *err)
+{
+	void *config = memory_new(1, r->architecture->config_bytes);
+	status s = config ? architecture_read(r->architecture, config, r->config, err) : STATUS_NOMEM;
+	*out = (job_estimate){0, NAN};
+	if (s == STATUS_OK)
+		out->parameters = (double)architecture_count_parameters(r->architecture, config);
+	free(config);
+	TRY(s);
+	if (out->parameters < 0)
+		return STATUS_NOMEM;
+	if (speed > 0)
+		out->seconds = operations(r, out->parameters, valid) / speed;
+	return STATUS_OK;
+}
+
+const char *job_estimate_text(const job_estimate *e, char out[32])
+{
+	static const struct {
+		const char *unit;
+		double seconds, from;
+	} units[] = {{"days", 86400, 172800}, {"h", 3600, 5400}, {"min", 60, 100}, {"s", 1, 0}};
+	size_t i = 0;
+	out[0] = 0;
+	if (!isfinite(e->seconds))
+		return out;
+	while (e->seconds < units[i].from)
+		i++;
+	snprintf(out, 32, "about %.2g %s", fmax(1, e->seconds / units[i].seconds), units[i].unit);
+	return out;
+}

@@ -1,0 +1,82 @@
+#include "engine/recipe/training_form.h"
+
+#include <string.h>
+
+#include <jansson.h>
+
+#include "engine/base/memory.h"
+#include "engine/text/byte_source.h"
+
+enum { BEGINNING = 1 << 20 };
+
+static size_t skip_blank(const char *text, size_t bytes, size_t at)
+{
+	static const char mark[] = "\xef\xbb\xbf";
+	if (at == 0 && bytes >= 3 && memcmp(text, mark, 3) == 0)
+		at = 3;
+	while (at < bytes && strchr(" \t\r\n", text[at]) && text[at])
+		at++;
+	return at;
+}
+
+/* The first object of lines or of an array; NULL: there is none. */
+static json_t *first_object(const char *text, size_t bytes)
+{
+	size_t at = skip_blank(text, bytes, 0);
+	if (at < bytes && text[at] == '[')
+		at = skip_blank(text, bytes, at + 1);
+	return at < bytes && text[at] == '{' ? json_loadb(text + at, bytes - at, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+}
+
+static bool has(const json_t *object, const char *key)
+{
+	const json_t *member = json_object_get(object, key);
+	return member && !json_is_null(member);
+}
+
+static training_form form_of(const json_t *object)
+{
+	if (has(object, "messages") || has(object, "conversations") || has(object, "completion"))
+		return FORM_TEXT;
+	if (has(object, "source") && has(object, "target"))
+		return FORM_PAIRS;
+	return has(object, "text") && has(object, "label") ? FORM_LABELLED : FORM_TEXT;
+}
+
+training_form training_form_of(const char *path)
+{
+	byte_source *source;
+	size_t used = 0, got = 1;
+	char *text = memory_new(BEGINNING, 1);
+	training_form form = FORM_TEXT;
+	if (text && byte_source_open(&source, path, NULL) == STATUS_OK) {
+		while (got > 0 && used < BEGINNING &&
+		       byte_source_read(source, text + used, BEGINNING - used, &got, NULL) == STATUS_OK)
+			used += got;
+		byte_source_free(source);
+		json_t *object = first_object(text, used);
+		form = form_of(object);
+		json_decref(object);
+	}
+	free(text);
+	return form;
+}
+
+record_kind training_form_records(training_form f)
+{
+	return f == FORM_LABELLED ? RECORD_LABELLED : f == FORM_PAIRS ? RECORD_PAIR : RECORD_BLOCK;
+}
+
+const char *training_form_advice(training_form f)
+{
+	static const char *const advice[] = {
+	    [FORM_TEXT] = NULL,
+	    [FORM_LABELLED] =
+	        "the lines have \"text\" and \"label\": they fit the objective classification, of the model "
+	        "linear_encoder; or, for the texts alone, next_token",
+	    [FORM_PAIRS] =
+	        "the lines have \"source\" and \"target\": they fit the objective sequence_to_sequence, of the "
+	        "model transformer with the stack encoder_decoder",
+	};
+	return advice[f];
+}

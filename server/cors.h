@@ -1,0 +1,27 @@
+/* cors.h - which pages of other origins may read the answers (CORS, as the Fetch standard has it): those of
+ * --allow-host.
+ *
+ * A browser first asks with OPTIONS, without a key, before it sends a request with JSON or a key (a preflight). Answers
+ * to origins that are not on the list have no such header, so the browser keeps them from the page. */
+#ifndef SERVER_CORS_H
+#define SERVER_CORS_H
+
+#include "server/request.h"
+
+enum { CORS_HEADERS = 3 };
+
+typedef struct cors_header {
+	const char *name, *value;
+} cors_header;
+
+/* Fill out with the headers that an answer to this request carries, whatever its status; return their number. The
+ * values live as long as the request. */
+int cors_headers(const request *r, cors_header out[CORS_HEADERS]);
+/* True if a browser asks whether it may send a request. */
+bool cors_is_preflight(const request *r, const char *method);
+/* True if the request's Origin is on the list. */
+bool cors_allows(const request *r);
+/* Answer a preflight of an origin on the list. */
+void cors_reply_preflight(request *r);
+
+#endif

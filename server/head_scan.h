@@ -1,0 +1,59 @@
+/* head_scan.h - refuse request heads that libmicrohttpd before 0.9.77 misreads.
+ *
+ * Those versions cut a line at a NUL, take a line that begins with a NUL for the end of the head, end a line at a CR
+ * alone and drop parts of folded headers. Later versions refuse all of that by themselves (http.c sets how strict they
+ * are), and there this file does nothing. */
+#ifndef SERVER_HEAD_SCAN_H
+#define SERVER_HEAD_SCAN_H
+
+#include <microhttpd.h>
+#include <stdbool.h>
+
+#define HEAD_SCAN_IS_NEEDED (MHD_VERSION < 0x00097701)
+
+#if HEAD_SCAN_IS_NEEDED
+
+/* Prepare for descriptors below n. False when out of memory. */
+bool head_scan_reserve(int n);
+/* A connection begins or ends. */
+void head_scan_begin(int fd);
+void head_scan_end(int fd);
+/* True if the connection's latest head, or the head of a request sent after it, has two readings; also if the
+ * connection's bytes were never seen. */
+bool head_scan_is_odd(int fd);
+/* True if the connection must not carry another request: the end of a body in chunks is not followed here. */
+bool head_scan_is_last(int fd);
+
+#else
+
+static inline bool head_scan_reserve(int n)
+{
+	(void)n;
+	return true;
+}
+
+static inline void head_scan_begin(int fd)
+{
+	(void)fd;
+}
+
+static inline void head_scan_end(int fd)
+{
+	(void)fd;
+}
+
+static inline bool head_scan_is_odd(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+static inline bool head_scan_is_last(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+#endif
+
+#endif

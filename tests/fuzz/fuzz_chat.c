@@ -1,0 +1,99 @@
+/* fuzz_chat - a model's chat template (a declared form, a program, the names of its tokens) and a conversation: it is
+ * refused with words, or becomes a text of bounded size in which the template's ranges are in order and every other
+ * byte is a message's. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "engine/text/chat_template.h"
+#include "engine/text/sentencepiece/sp_train.h"
+#include "engine/text/tokenizer_kind.h"
+#include "tests/fuzz/sections.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+	if (!condition)
+		abort();
+}
+
+/* Training is not what is fuzzed. */
+bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *why,
+              size_t why_bytes)
+{
+	(void)o;
+	(void)next;
+	(void)context;
+	(void)why_bytes;
+	*model = NULL;
+	*bytes = 0;
+	why[0] = 0;
+	return false;
+}
+
+static size_t content_bytes(const json_t *messages)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < json_array_size(messages); i++) {
+		const json_t *content = json_object_get(json_array_get(messages, i), "content");
+		bytes += json_string_length(content);
+		for (size_t k = 0; k < json_array_size(content); k++)
+			bytes += json_string_length(json_object_get(json_array_get(content, k), "text"));
+	}
+	return bytes;
+}
+
+static void check(const chat_template *t, const json_t *messages, bool continues, bool answers)
+{
+	chat_text x;
+	error err = ERROR_INIT;
+	const status s = chat_template_render(t, messages, continues, answers, &x, &err);
+	require(s == STATUS_OK || ((s == STATUS_INVALID || s == STATUS_TOO_LARGE) && err.message[0] && !x.text));
+	if (s != STATUS_OK)
+		return;
+	size_t at = 0, trusted = 0;
+	for (size_t i = 0; i < x.n_trusted; i++) {
+		require(x.trusted[i].bytes > 0 && (i == 0 || x.trusted[i].first > at));
+		at = x.trusted[i].first + x.trusted[i].bytes;
+		trusted += x.trusted[i].bytes;
+		require(at <= x.bytes);
+	}
+	require(x.bytes - trusted <= content_bytes(messages));
+	require(x.text[x.bytes] == 0 && x.closing <= x.bytes && x.shared <= x.bytes);
+	chat_text_fini(&x);
+}
+
+static void read_file(tokenizer *t, const section *s, const char *name)
+{
+	char *data = s ? malloc(s->bytes + 1) : NULL;
+	if (!data)
+		return;
+	memcpy(data, s->data, s->bytes);
+	data[s->bytes] = 0;
+	require(tokenizer_add_file(t, name, data, s->bytes, NULL) == STATUS_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	section all[SECTIONS_MOST];
+	const int n = sections_read(all, "fcspm", data, size);
+	const section *config = sections_find(all, n, 'f'), *talk = sections_find(all, n, 'm');
+	json_t *json = config ? json_loadb(config->data, config->bytes, 0, NULL) : NULL;
+	json_t *messages = talk ? json_loadb(talk->data, talk->bytes, JSON_ALLOW_NUL, NULL) : NULL;
+	tokenizer files = {0};
+	chat_template *t;
+	error err = ERROR_INIT;
+	read_file(&files, sections_find(all, n, 'c'), "tokenizer_config.json");
+	read_file(&files, sections_find(all, n, 's'), "special_tokens_map.json");
+	read_file(&files, sections_find(all, n, 'p'), "chat_template.jinja");
+	const status s = chat_template_open(&t, &files, json, &err);
+	require(s == STATUS_OK || ((s == STATUS_INVALID || s == STATUS_UNSUPPORTED) && err.message[0] && !t));
+	for (int i = 0; i < 4 && s == STATUS_OK; i++)
+		check(t, messages, i & 1, i & 2);
+	chat_template_free(s == STATUS_OK ? t : NULL);
+	for (int i = 0; i < files.n_files; i++)
+		free(files.files[i].data);
+	json_decref(messages);
+	json_decref(json);
+	return 0;
+}

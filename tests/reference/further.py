@@ -1,0 +1,20 @@
+"""Golden sets beyond the repository's own: files of the folder that ADDITIVE_GOLDEN names. Without it there are none."""
+
+import os
+import pathlib
+
+
+def files(pattern):
+    """Paths in the folder that fit a glob pattern, in order."""
+    folder = os.environ.get("ADDITIVE_GOLDEN")
+    if not folder:
+        return []
+    if not pathlib.Path(folder).is_dir():
+        raise SystemExit(f"ADDITIVE_GOLDEN={folder}: there is no such folder")
+    return sorted(pathlib.Path(folder).glob(pattern))
+
+
+def named(names):
+    """The sets whose files all exist, from a table of their paths without the suffix."""
+    found = {name: [path for part in parts for path in files(f"{part}.safetensors")] for name, parts in names.items()}
+    return {name: paths for name, paths in found.items() if paths and len(paths) == len(names[name])}

@@ -1,0 +1,71 @@
+/* The number that is explained: its kind, its outputs and their coefficients. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "engine/explain/attribution.h"
+
+enum { OUTPUTS = 4 };
+
+/* Logits of the probabilities p, 0.6, 0.3 and 0.1 of the rest. */
+static void fill(float logits[OUTPUTS], double p)
+{
+	static const double rest[] = {0.3, 0.6, 0.1};
+	logits[0] = (float)log(p);
+	for (int v = 1; v < OUTPUTS; v++)
+		logits[v] = (float)log(rest[v - 1] * (1 - p));
+}
+
+static void a_nearly_certain_prediction_is_compared_with_its_strongest_rival(void **state)
+{
+	static const struct {
+		double p;
+		explain_target_kind asked, used;
+	} cases[] = {{0.95, EXPLAIN_USUAL, EXPLAIN_DIFFERENCE},    {0.91, EXPLAIN_USUAL, EXPLAIN_DIFFERENCE},
+	             {0.89, EXPLAIN_USUAL, EXPLAIN_CONTRAST},      {0.3, EXPLAIN_USUAL, EXPLAIN_CONTRAST},
+	             {0.95, EXPLAIN_CONTRAST, EXPLAIN_CONTRAST},   {0.95, EXPLAIN_LOGIT, EXPLAIN_LOGIT},
+	             {0.3, EXPLAIN_DIFFERENCE, EXPLAIN_DIFFERENCE}};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		float logits[OUTPUTS], c[OUTPUTS];
+		explain_parts parts = {0};
+		const explain_target t = {.kind = cases[i].asked, .token = 0, .other = -1};
+		fill(logits, cases[i].p);
+		explain_target_choose(&t, logits, OUTPUTS, c, &parts);
+		assert_int_equal(parts.kind, cases[i].used);
+		assert_int_equal(parts.token, 0);
+		assert_int_equal(parts.other, cases[i].used == EXPLAIN_DIFFERENCE ? 2 : -1);
+		assert_true(fabs(parts.log_probability - log(cases[i].p)) < 1e-6);
+		double sum = 0;
+		for (int v = 0; v < OUTPUTS; v++)
+			sum += (double)c[v];
+		assert_true(fabs(sum - (cases[i].used == EXPLAIN_LOGIT)) < 1e-6);
+		if (cases[i].used == EXPLAIN_DIFFERENCE)
+			assert_true(fabs(parts.score - (double)(logits[0] - logits[2])) < 1e-6);
+	}
+}
+
+static void an_unlikely_token_is_no_certain_one(void **state)
+{
+	float logits[OUTPUTS], c[OUTPUTS];
+	explain_parts parts = {0};
+	(void)state;
+	fill(logits, 0.99);
+	explain_target_choose(&(explain_target){.token = 3, .other = -1}, logits, OUTPUTS, c, &parts);
+	assert_int_equal(parts.kind, EXPLAIN_CONTRAST);
+	assert_int_equal(parts.other, -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_nearly_certain_prediction_is_compared_with_its_strongest_rival),
+	    cmocka_unit_test(an_unlikely_token_is_no_certain_one),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
