@@ -442,6 +442,9 @@ test-aarch64:
 # --- the service -------------------------------------------------------------
 .PHONY: demo run image image-test image-cuda image-cuda-test install
 demo:
+	@echo 'Packages (when some are missing), then the build (a minute or two on 2 cores), then a minute of training and what it is good for.'
+	@deploy/deps
+	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) all && echo "built in $$(($$(date +%s) - began)) s"
 	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))
 run: all
 	$(OUT)/bin/additive serve --listen 127.0.0.1:8080 --data build/data
