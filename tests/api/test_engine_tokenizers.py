@@ -113,7 +113,7 @@ def test_the_same_texts_train_the_same_tokenizer_bit_for_bit(engine, corpus, job
 def test_a_job_that_goes_on_after_a_kill_has_the_same_tokenizer(tmp_path, engine, model):
     with Daemon(tmp_path / "data") as d:
         with d.connect() as e:
-            job = e.call("job.create", ask(e.add_file(TEXT), SPEC, steps=100000, checkpoint_every=5))
+            job = e.call("job.create", ask(e.add_file(TEXT), SPEC, steps=100000, checkpoint_every=5, keep_checkpoints=10000))  # it removes none
             e.wait(lambda: e.call("job.get", {"id": job["id"]})["additive"]["step"] > 10)
         d.kill()
         for kept in pathlib.Path(tmp_path / "data").rglob("*.tokenizer"):
