@@ -16,10 +16,12 @@
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
+#include "engine/model/model_trial.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer_kind.h"
+#include "engine/train/pass.h"
 #include "gen/limits.h"
 
 /* --- small readers -------------------------------------------------------------------- */
@@ -465,6 +467,16 @@ static status check_memory(const job_request *r, const char *backend_name, error
 	return STATUS_OK;
 }
 
+/* Refuse a model that could not be trained, or not be served once it is. */
+static status try_model(const job_request *r, error *err)
+{
+	const forward_spec spec = pass_training_spec(&r->options, &r->dims, 1);
+	error found = ERROR_INIT;
+	status s = model_trial_config(r->architecture, r->config, &spec, &found);
+	error_settle(&found, s);
+	return error_set(err, s, "additive.config", "%s", error_message(&found));
+}
+
 status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
                         error *err)
 {
@@ -482,7 +494,8 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
 		                 from->backend_name);
 	TRY(check_ranks(out, from, err));
-	return check_memory(out, from->backend_name, err);
+	TRY(check_memory(out, from->backend_name, err));
+	return try_model(out, err);
 }
 
 void job_request_fini(job_request *r)
