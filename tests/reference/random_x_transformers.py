@@ -36,7 +36,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import tensors  # noqa: E402
 
-VOCABULARY, TOLERANCE = 11, 1e-4
+VOCABULARY, TRAINED_VOCABULARY, TOLERANCE = 11, 300, 1e-4
+# One token for each id.
+TOKENIZER = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": {"type": "Fuse"},
+             "model": {"type": "BPE", "vocab": {chr(ord("a") + i): i for i in range(VOCABULARY)}, "merges": []}}
+# The library's tie_embedding reads a member that its TokenEmbedding lacks.
+library.TokenEmbedding.weight = property(lambda self: self.emb.weight)
 
 # Options of a stack with the values that are drawn, and of the wrapper.
 STACK = {
@@ -183,6 +188,7 @@ def refused(answer, config, what):
 
 
 def train(service, config, kind, file, rng):
+    config = {part: {key: TRAINED_VOCABULARY if key.endswith("num_tokens") else value for key, value in keys.items()} for part, keys in config.items()}
     body = {"model": "x-transformers", "training_file": file,
             "additive": {"config": config, "sequence_length": 4, "batch_size": 2, "max_steps": 2,
                          "objective": {"Decoder": "next_token", "Encoder": "fill_mask", "XTransformer": "text_infilling"}[kind]}}
@@ -210,7 +216,7 @@ def trial(service, number, seed, file):
         net = build(config, kind, number)
         with torch.no_grad():
             want = wanted(net, config, kind, ids, source).numpy()
-    except (AssertionError, TypeError, RuntimeError, ValueError, KeyError, IndexError, ZeroDivisionError, AttributeError, library.EinopsError) as error:
+    except (AssertionError, TypeError, RuntimeError, ValueError, KeyError, IndexError, ZeroDivisionError, AttributeError) as error:
         return f"the library refuses: {type(error).__name__}", config
     if not numpy.isfinite(want).all():
         return "the library's values are not finite", config
@@ -218,37 +224,38 @@ def trial(service, number, seed, file):
     tensors.write(folder / "weights", {name: p.detach().float().numpy() for name, p in net.named_parameters()} )
     name = f"m{number}"
     answer = check(service.client.post("/v1/models", data={"id": name}, files={
-        "config": ("config.json", json.dumps({"model_type": "x-transformers", **config})),
+        "tokenizer": ("tokenizer.json", json.dumps(TOKENIZER)), "config": ("config.json", json.dumps({"model_type": "x-transformers", **config})),
         "weights": ("model.safetensors", (folder / "weights").read_bytes())}), "import")
     if answer.status_code not in (200, 201):
         return refused(answer, config, "import"), config
     try:
-        read(service, name, kind, ids, source, want)
+        word = read(service, name, config, kind, ids, source, want)
         if number % 10 == 0:
             train(service, config, kind, file, rng)
     finally:
         with contextlib.suppress(httpx.HTTPError):
             service.client.delete(f"/v1/models/{name}")
-    return "agrees", config
+    return word, config
 
 
-def read(service, name, kind, ids, source, want):
+def read(service, name, config, kind, ids, source, want):
     if kind == "Encoder":
         answer = check(service.client.post("/v1/embeddings", json={"model": name, "input": ids}), "embeddings")
         if answer.status_code != 200:
-            raise Found(f"embeddings: {answer.text[:200]}")
+            return refused(answer, config, "embeddings")
         got = numpy.array(answer.json()["data"][0]["embedding"])
     else:
         body = {"model": name, "max_tokens": 0, "temperature": 0, "echo": True, "logprobs": 1}
         text = {"prompt": source, "prefix": ids} if kind == "XTransformer" else {"prompt": ids}
         answer = check(service.client.post("/v1/completions", json=body | text), "completion")
-        if answer.status_code != 200:
-            raise Found(f"completion: {answer.text[:200]}")
+        if answer.status_code != 200:  # some options leave no session
+            return refused(answer, config, "completion")
         got = numpy.array(answer.json()["choices"][0]["logprobs"]["token_logprobs"][1:], float)
         text = {"prompt": source} if kind == "XTransformer" else {"prompt": ids[:2]}
         check(service.client.post("/v1/completions", json={"model": name, "max_tokens": 2, "num_beams": 3} | text), "beam search")
     if got.shape != want.shape or not numpy.allclose(got, want, atol=TOLERANCE, rtol=TOLERANCE):
         raise Found(f"differs by {numpy.abs(got - want).max() if got.shape == want.shape else (got.shape, want.shape)}")
+    return "agrees"
 
 
 def main():
@@ -274,10 +281,12 @@ def main():
                 config, _ = configuration(random.Random(f"{options.seed} {number}"))
                 wrong.append(number)
                 print(f"{number}: {error!r} {json.dumps(config)}", flush=True)
+    except KeyboardInterrupt:
+        pass
+    finally:
         for word, n in counts.most_common():
             print(f"{n:6} {word}")
-        print(f"{len(wrong):6} wrong of {len(numbers)}, engine restarts: {service.restarts()}")
-    finally:
+        print(f"{len(wrong):6} wrong of {len(wrong) + counts.total()}, engine restarts: {service.restarts()}", flush=True)
         service.stop()
     return 1 if wrong else 0
 

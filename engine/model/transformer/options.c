@@ -137,6 +137,8 @@ static void check_attention(config_reader *r, const stack_options *s)
 	       "must divide attn_dim_head");
 	forbid(r, s->attn_qk_norm && width / s->attn_qk_norm_groups <= 2, "attn_qk_norm_groups",
 	       "leaves no more than 2 channels in a group");
+	forbid(r, s->compat && s->attn_tensor_product && s->attn_one_kv_head && s->heads > 1, "attn_tensor_product",
+	       "excludes attn_one_kv_head");
 	forbid(r, s->attn_on_attn && (s->attn_zero_init_output || s->zero_init_branch_output), "attn_on_attn",
 	       "has no output that could begin as zeros");
 	forbid(r, s->compat && json_is_integer(past) && s->attn_max_attend_past == 0, "attn_max_attend_past",

@@ -79,6 +79,8 @@ static void what_excludes_each_other_is_refused_by_name(void **state)
 	     "sandwich_coef"},
 	    {"\"stack\": \"encoder\", \"rel_pos_bias\": true, \"rel_pos_num_buckets\": 9", "rel_pos_num_buckets"},
 	    {"\"compat\": \"x-transformers-1.6.0\", \"attn_max_attend_past\": 0", "attn_max_attend_past"},
+	    {"\"compat\": \"x-transformers-1.6.0\", \"attn_tensor_product\": true, \"attn_one_kv_head\": true",
+	     "attn_tensor_product"},
 	    {"\"compat\": \"1.7\"", "compat"},
 	    {"\"num_tokens\": 16777216, \"dim\": 65536", ""},
 	};
