@@ -225,6 +225,22 @@ def test_a_tokenizers_file_stays_while_a_job_needs_it(engine, corpus):
     assert engine.call("file.delete", {"id": file})["deleted"]
 
 
+def test_a_target_that_is_a_token_only_with_another_beginning_is_suggested(engine, corpus):
+    job = engine.call("job.create", ask(corpus, {"file": add(engine, (DATA / "gpt2" / "tokenizer.json").read_bytes())}, steps=1))
+    model = engine.wait_job(job["id"])["fine_tuned_model"]
+    words = ["the", " error", " no such word"]
+    counts = [tokenize(engine, model, word)["count"] for word in (*words, " the", "error")]
+    assert min(counts[:3]) > 1 and counts[3:] == [1, 1]
+    for field, request in (("target.token", lambda word: {"target": {"token": word}}),
+                           ("target.other", lambda word: {"target": {"kind": "difference", "token": 1, "other": word}}),
+                           ("replacement", lambda word: {"method": "leave_one_out", "replacement": word})):
+        errors = [refused(engine, "explain", {"model": model, "input": "a model", **request(word)}) for word in words]
+        assert [e.param for e in errors] == [field] * 3
+        assert [e.message for e in errors] == [f'"the" is {counts[0]} tokens, must be one: use " the", which is one token',
+                                               f'" error" is {counts[1]} tokens, must be one: use "error", which is one token',
+                                               f"is {counts[2]} tokens, must be one"]
+
+
 # --- what had bytes for tokens ----------------------------------------------------------------------
 
 
