@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,34 +18,100 @@
 typedef struct entry {
 	uint64_t work; /* digest of the name; 0: the entry is free */
 	int32_t running, deaths;
-	int64_t place, place_before; /* in this process and at the previous death */
+	int32_t weight;              /* sum over the deaths: FULL, or 1 for a kill from outside */
+	int64_t place, place_before; /* in this process and the furthest at previous deaths */
 	int64_t died;                /* Unix time of the last death */
+	uint64_t began_ns;
 } entry;
 
 typedef struct page {
 	char magic[8];
+	uint64_t alive_ns;           /* the process was alive at this time */
+	int64_t oom_kills;           /* the count of the machine when the process began; -1: unknown */
+	volatile sig_atomic_t fatal; /* the process received a signal of a crash */
 	entry entries[DEATH_LOG_ENTRIES];
 } page;
 
-static const char magic[8] = "ADDLOG01";
+enum { FULL = 4 };
+static const uint64_t long_ns = 1000000000;
+static const char magic[8] = "ADDLOG02";
 
 struct death_log {
 	pthread_mutex_t lock;
 	page *page;
 };
 
+/* --- the death of a process ----------------------------------------------------------------- */
+
+static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+static page *crashing; /* the page of the process, for the signal handler */
+
+static void on_crash(int number)
+{
+	crashing->fatal = 1;
+	raise(number); /* delivered after the return, with the default action */
+}
+
+static void watch_crashes(page *p)
+{
+	crashing = p;
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+		struct sigaction before;
+		const struct sigaction mine = {.sa_handler = on_crash, .sa_flags = SA_RESETHAND};
+		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) /* a sanitizer has its own */
+			sigaction(signals[i], &mine, NULL);
+	}
+}
+
+static void ignore_crashes(void)
+{
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+		struct sigaction now;
+		if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == on_crash)
+			signal(signals[i], SIG_DFL);
+	}
+	crashing = NULL;
+}
+
+/* Processes that the kernel has killed for want of memory since the machine started; -1: unknown. */
+static int64_t count_oom_kills(void)
+{
+	char line[128];
+	long long kills = -1;
+	FILE *f = fopen("/proc/vmstat", "re");
+	while (f && kills < 0 && fgets(line, sizeof line, f))
+		if (sscanf(line, "oom_kill %lld", &kills) != 1)
+			kills = -1;
+	if (f)
+		fclose(f);
+	return kills;
+}
+
+/* A kill from outside says little about short work, and about work that ended between two places of earlier runs. */
+static bool is_suspect(const page *p, const entry *e)
+{
+	const bool reached = e->place == 0 || e->place >= e->place_before;
+	return reached && p->alive_ns >= e->began_ns + long_ns;
+}
+
 static void count_deaths(page *p)
 {
+	const int64_t kills = count_oom_kills();
+	const bool own = p->fatal || (p->oom_kills >= 0 && kills > p->oom_kills);
 	for (int i = 0; i < DEATH_LOG_ENTRIES; i++) {
 		entry *e = &p->entries[i];
 		if (e->running <= 0)
 			continue;
-		e->deaths = e->place > e->place_before ? 1 : e->deaths + 1;
-		e->place_before = e->place > e->place_before ? e->place : e->place_before;
+		const bool further = e->place > e->place_before;
+		e->deaths = further ? 1 : e->deaths + 1;
+		e->weight = (further ? 0 : e->weight) + (own || is_suspect(p, e) ? FULL : 1);
+		e->place_before = further ? e->place : e->place_before;
 		e->died = clock_unix();
 		e->running = 0;
 		e->place = 0;
 	}
+	p->fatal = 0;
+	p->oom_kills = kills;
 }
 
 static status map_page(death_log *l, const char *path, error *err)
@@ -78,6 +146,7 @@ status death_log_open(death_log **out, const char *path, error *err)
 	}
 	pthread_mutex_init(&l->lock, NULL);
 	count_deaths(l->page);
+	watch_crashes(l->page);
 	*out = l;
 	return STATUS_OK;
 }
@@ -86,10 +155,30 @@ void death_log_close(death_log *l)
 {
 	if (!l)
 		return;
+	if (crashing == l->page)
+		ignore_crashes();
 	munmap(l->page, sizeof *l->page);
 	pthread_mutex_destroy(&l->lock);
 	free(l);
 }
+
+void death_log_alive(death_log *l, uint64_t now_ns)
+{
+	if (l)
+		l->page->alive_ns = now_ns;
+}
+
+void death_log_pardon(death_log *l)
+{
+	if (!l)
+		return;
+	pthread_mutex_lock(&l->lock);
+	for (int i = 0; i < DEATH_LOG_ENTRIES; i++)
+		l->page->entries[i].running = 0;
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* --- entries -------------------------------------------------------------------------------- */
 
 static uint64_t key_of(const char *work)
 {
@@ -134,8 +223,8 @@ void death_log_begin(death_log *l, const char *work)
 	entry *e = find(l, work);
 	if (!e && (e = find_room(l)))
 		*e = (entry){.work = key_of(work)};
-	if (e)
-		e->running++;
+	if (e && e->running++ == 0)
+		e->began_ns = clock_ns();
 	pthread_mutex_unlock(&l->lock);
 }
 
@@ -175,7 +264,7 @@ void death_log_progress(death_log *l, const char *work, int64_t place)
 	if (place > e->place)
 		e->place = place;
 	if (e->place > e->place_before)
-		e->deaths = 0;
+		e->deaths = e->weight = 0;
 	give_back(l, e);
 }
 
@@ -184,7 +273,7 @@ void death_log_forget(death_log *l, const char *work)
 	entry *e = take(l, work);
 	if (!e)
 		return;
-	e->deaths = 0;
+	e->deaths = e->weight = 0;
 	give_back(l, e);
 }
 
@@ -197,12 +286,27 @@ int death_log_count(death_log *l, const char *work)
 	return deaths;
 }
 
+static bool is_poison(const entry *e)
+{
+	return e->weight >= DEATH_LOG_LIMIT * FULL;
+}
+
+bool death_log_poison(death_log *l, const char *work)
+{
+	entry *e = take(l, work);
+	if (!e)
+		return false;
+	bool poison = is_poison(e);
+	give_back(l, e);
+	return poison;
+}
+
 bool death_log_refuses(death_log *l, const char *work)
 {
 	entry *e = take(l, work);
 	if (!e)
 		return false;
-	bool refused = e->deaths >= DEATH_LOG_LIMIT && clock_unix() - e->died < DEATH_LOG_PAUSE_SECONDS;
+	bool refused = is_poison(e) && clock_unix() - e->died < DEATH_LOG_PAUSE_SECONDS;
 	give_back(l, e);
 	return refused;
 }

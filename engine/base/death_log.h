@@ -2,8 +2,12 @@
  *
  * The log is a page of memory that is mapped from a file, so an entry survives the process without a system call. An
  * entry belongs to a piece of work: a job, a request, the loading of a model. Opening the log counts a death for each
- * entry that was running, unless the work had got further than at its previous death. Work that has died
+ * entry that was running, unless the work had got further than at its previous deaths. Work that has died
  * DEATH_LOG_LIMIT times without progress is poison: its owner does not begin it again.
+ *
+ * The log knows two kinds of deaths. A crash, and a kill by the kernel for want of memory, count in full. A kill from
+ * outside counts in full only for work that had run for a second and was as far as at its previous deaths, or without
+ * any progress. Otherwise it counts a quarter, so that an operator's kills do not condemn innocent work.
  *
  * A power cut may lose the last entries; this only delays the verdict. Any thread. */
 #ifndef ENGINE_BASE_DEATH_LOG_H
@@ -18,9 +22,14 @@ enum { DEATH_LOG_LIMIT = 3, DEATH_LOG_ENTRIES = 1024, DEATH_LOG_PAUSE_SECONDS = 
 
 typedef struct death_log death_log;
 
-/* A file that cannot be read as a log is replaced by an empty one. */
+/* One log per process: it handles the signals of a crash. A file that cannot be read as a log is replaced by an empty one. */
 status death_log_open(death_log **out, const char *path, error *err);
 void death_log_close(death_log *l); /* NULL is legal */
+
+/* The process is alive now (clock_ns). Called every second or more often. */
+void death_log_alive(death_log *l, uint64_t now_ns);
+/* The process ends on purpose: no running work counts as dead. */
+void death_log_pardon(death_log *l);
 
 /* Begin and end a piece of work; each begin needs one end. NULL as log is legal everywhere: nothing is counted. */
 void death_log_begin(death_log *l, const char *work);
@@ -31,6 +40,8 @@ void death_log_progress(death_log *l, const char *work, int64_t place);
 void death_log_forget(death_log *l, const char *work);
 /* Deaths in a row. */
 int death_log_count(death_log *l, const char *work);
+/* True if the work has died too often. */
+bool death_log_poison(death_log *l, const char *work);
 /* True if the work has died too often, and for the last time less than DEATH_LOG_PAUSE_SECONDS ago. */
 bool death_log_refuses(death_log *l, const char *work);
 

@@ -89,6 +89,7 @@ static void look_at_device(engine *e)
 static void on_tick(uv_timer_t *timer)
 {
 	engine *e = timer->data;
+	death_log_alive(e->deaths, clock_ns());
 	listener_tick(e->listener);
 	sessions_tick(e->sessions);
 	store_tick(e->store);
@@ -192,6 +193,7 @@ static void announce(const engine *e)
 static void hand_over(const engine *e, engine_end *end)
 {
 	end->forced = e->forced;
+	death_log_pardon(e->deaths);
 	end->anew = e->anew;
 	if (!e->anew)
 		return;

@@ -1,23 +1,45 @@
-"""A job under which the engine dies again and again is paused; nothing else is."""
+"""Work under which the engine dies again and again is paused, failed or refused; nothing else is."""
 
 import os
 import signal
+import time
 
-from engine_client import TEXT, job_params, own_daemon  # noqa: F401
+import pytest
+
+from engine_client import TEXT, TINY, EngineError, job_params, own_daemon, train  # noqa: F401
 
 
-def kill(daemon):
-    os.kill(daemon.process.pid, signal.SIGKILL)
+def crash(daemon, number=signal.SIGABRT):
+    os.kill(daemon.process.pid, number)
     daemon.process.wait()
 
 
-def test_a_job_is_paused_after_three_deaths_without_progress_and_resumed_by_a_client(own_daemon):
+def long_job(engine, **more):
+    job = engine.call("job.create", job_params(engine.add_file(TEXT), steps=100000, checkpoint_every=100000, **more))["id"]
+    engine.wait(lambda: engine.call("job.get", {"id": job})["additive"]["step"] >= 500)
+    return job
+
+
+def test_a_job_goes_on_after_kills_from_outside_that_leave_it_no_time(own_daemon):
     daemon = own_daemon()
     with daemon.connect() as engine:
-        job = engine.call("job.create", job_params(engine.add_file(TEXT), steps=100000, checkpoint_every=100000))["id"]
+        job = long_job(engine)
+    for _ in range(6):
+        crash(daemon, signal.SIGKILL)
+        daemon.start()
+        with daemon.connect() as engine:
+            engine.call("engine.status")
+    with daemon.connect() as engine:
         engine.wait(lambda: engine.call("job.get", {"id": job})["additive"]["step"] >= 500)
+        engine.call("job.cancel", {"id": job})
+
+
+def test_a_job_is_paused_after_three_crashes_without_progress_and_resumed_by_a_client(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        job = long_job(engine)
     for _ in range(3):  # each process but the first dies at once, so none gets as far as the first
-        kill(daemon)
+        crash(daemon)
         daemon.start()
         with daemon.connect() as engine:
             engine.call("engine.status")  # answered after the jobs have begun
@@ -28,6 +50,50 @@ def test_a_job_is_paused_after_three_deaths_without_progress_and_resumed_by_a_cl
         assert engine.call("job.resume", {"id": job})["status"] == "queued"
         engine.wait(lambda: engine.call("job.get", {"id": job})["status"] == "running")
         engine.call("job.cancel", {"id": job})
+
+
+def test_a_request_under_which_the_engine_dies_is_refused_and_others_are_answered(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        unbounded = train(engine, config={**TINY["config"], "position_embedding": "none"})
+    request = {"model": unbounded, "prompt": "9 bottles", "max_tokens": 100000}
+    for _ in range(3):
+        with daemon.connect() as engine:
+            call = engine.begin("completion.create", request, credit=1 << 20)
+            call.next()
+            crash(daemon)
+        daemon.start()
+    with daemon.connect() as engine:
+        with pytest.raises(EngineError) as refused:
+            engine.generate(request)
+        assert refused.value.code == "unavailable" and "died 3 times" in refused.value.message
+        assert engine.generate({**request, "max_tokens": 5})[0]
+
+
+@pytest.mark.parametrize("kind", ["evaluation", "faithfulness"])
+def test_an_evaluation_under_which_the_engine_dies_fails(own_daemon, kind):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        wide = {**TINY["config"], "hidden_size": 128}  # one text takes seconds
+        model, file = train(engine, steps=2, config=wide), engine.add_file(TEXT * 40)
+        about = {"model": model, "file": file}
+        if kind == "faithfulness":
+            about |= {"file": engine.add_file(TEXT[:500]), "methods": ["integrated_gradients", "leave_one_out"], "soft": 64,
+                      "fractions": [n / 100 for n in range(1, 21)]}
+        id = engine.call(f"{kind}.create", about)["id"]
+
+    def state(engine):
+        return engine.call(f"{kind}.get", {"id": id})
+
+    for _ in range(3):
+        with daemon.connect() as engine:
+            engine.wait(lambda: state(engine)["status"] == "running")
+        time.sleep(0.7)  # a restarted engine begins it within half a second; nothing is kept before a second
+        crash(daemon)
+        daemon.start()
+    with daemon.connect() as engine:
+        failed = engine.wait(lambda: (lambda e: e if e["finished_at"] else None)(state(engine)))
+        assert failed["status"] == "failed" and "died 3 times" in failed["error"]["message"]
 
 
 def test_a_range_test_leaves_no_model(own_daemon):

@@ -114,7 +114,9 @@ static void on_checkpoint(void *context, const char *id, json_t *row)
 	jobs *all = context;
 	error err = ERROR_INIT;
 	int64_t step = json_integer_value(json_object_get(row, "step_number"));
-	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) != STATUS_OK)
+	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) == STATUS_OK)
+		death_log_forget(all->engine->deaths, id); /* the next run begins further on */
+	else
 		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
 		         error_message(&err));
 	catalog_forget(all->engine->catalog, job_document_text(row, "id")); /* it may replace one of the same step */

@@ -222,11 +222,11 @@ void job_state_fail(jobs *all, job *j, const error *why)
 bool job_state_quarantine(jobs *all, job *j)
 {
 	error why = ERROR_INIT;
-	const int deaths = death_log_count(all->engine->deaths, j->id);
-	if (deaths < DEATH_LOG_LIMIT)
+	if (!death_log_poison(all->engine->deaths, j->id))
 		return false;
 	error_set(&why, STATUS_INTERNAL, NULL,
-	          "the engine died %d times in a row while the job ran, without progress; resume tries again", deaths);
+	          "the engine died %d times in a row while the job ran, without progress; resume tries again",
+	          death_log_count(all->engine->deaths, j->id));
 	json_t *next = job_document_paused(j->document, &why, 0, j->device_failures);
 	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&why)));
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;

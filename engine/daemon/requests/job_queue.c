@@ -178,10 +178,7 @@ static status change(job_queue *q, queued_job *j, json_t *next, const error *why
 
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err)
 {
-	TRY(change(q, j, next, NULL, err));
-	if (same(text_of(j->document, "status"), "running"))
-		death_log_begin(q->engine->deaths, j->id);
-	return STATUS_OK;
+	return change(q, j, next, NULL, err);
 }
 
 /* --- the end of a run -------------------------------------------------------------------------------- */
@@ -270,10 +267,12 @@ queued_job *job_queue_next(job_queue *q)
 		next = j->next;
 		if (j->retry_ns > clock_ns())
 			continue;
-		if (death_log_count(q->engine->deaths, j->id) < DEATH_LOG_LIMIT)
+		if (!death_log_poison(q->engine->deaths, j->id))
 			break;
 		fail_poison(q, j);
 	}
+	if (j)
+		death_log_begin(q->engine->deaths, j->id);
 	return j;
 }
 

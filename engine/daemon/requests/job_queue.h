@@ -57,7 +57,8 @@ queued_job *job_queue_find(const job_queue *q, const char *id);
 /* A job of this document, which is shared, at the end. NULL: out of memory. */
 queued_job *job_queue_add(job_queue *q, const char *id, json_t *document);
 void job_queue_remove(job_queue *q, queued_job *j);
-/* The job to run now; NULL: none waits, or the queue is stopping. A job under which the engine has died too often fails. */
+/* The job to run now; NULL: none waits, or the queue is stopping. The run ends with job_queue_settle. A job under which
+ * the engine has died too often fails. */
 queued_job *job_queue_next(job_queue *q);
 /* Is the member `key` of a job that has not ended this text? */
 bool job_queue_uses(const job_queue *q, const char *key, const char *id);

@@ -1,4 +1,4 @@
-/* The death log: a process that dies is a log that is opened again without an end. */
+/* The death log: a child process works, dies of a signal, and the log is opened again. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -6,8 +6,12 @@
 #include <cmocka.h>
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/death_log.h"
 #include "engine/base/file.h"
 #include "tests/unit/support/folder.h"
@@ -30,27 +34,53 @@ static int teardown(void **state)
 	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
 }
 
-static void die(void)
+static void reopen(void)
 {
 	death_log_close(l); /* nothing that runs has ended */
 	assert_int_equal(death_log_open(&l, path, NULL), STATUS_OK);
 }
 
-static void work_that_ran_at_three_deaths_is_refused(void **state)
+/* Run `work` up to `place` in a process that dies of `number` after `seconds`. */
+static void die_at(const char *work, int64_t place, int number, int seconds)
+{
+	death_log_close(l);
+	pid_t child = fork();
+	if (child == 0) {
+		signal(number, SIG_DFL); /* cmocka handles some */
+		if (death_log_open(&l, path, NULL) != STATUS_OK)
+			_exit(1);
+		death_log_begin(l, "harmless");
+		death_log_end(l, "harmless");
+		death_log_begin(l, work);
+		if (place)
+			death_log_progress(l, work, place);
+		death_log_alive(l, clock_ns() + (uint64_t)seconds * 1000000000u);
+		raise(number);
+		_exit(1);
+	}
+	int end;
+	assert_int_equal(waitpid(child, &end, 0), child);
+	assert_true(WIFSIGNALED(end) && WTERMSIG(end) == number);
+	assert_int_equal(death_log_open(&l, path, NULL), STATUS_OK);
+}
+
+static void die(const char *work, int64_t place)
+{
+	die_at(work, place, SIGABRT, 0);
+}
+
+static void work_that_ran_at_three_crashes_is_refused(void **state)
 {
 	(void)state;
 	for (int i = 1; i <= DEATH_LOG_LIMIT; i++) {
 		assert_false(death_log_refuses(l, "poison"));
-		death_log_begin(l, "poison");
-		death_log_begin(l, "harmless");
-		death_log_end(l, "harmless");
-		die();
+		die("poison", 0);
 		assert_int_equal(death_log_count(l, "poison"), i);
 	}
-	assert_true(death_log_refuses(l, "poison"));
+	assert_true(death_log_refuses(l, "poison") && death_log_poison(l, "poison"));
 	assert_int_equal(death_log_count(l, "harmless"), 0);
 	death_log_forget(l, "poison");
-	assert_false(death_log_refuses(l, "poison"));
+	assert_false(death_log_refuses(l, "poison") || death_log_poison(l, "poison"));
 }
 
 static void progress_past_the_place_of_the_previous_death_resets_the_count(void **state)
@@ -61,11 +91,45 @@ static void progress_past_the_place_of_the_previous_death_resets_the_count(void 
 		int deaths;
 	} runs[] = {{10, 1}, {10, 2}, {7, 3}, {11, 1}, {11, 2}};
 	for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-		death_log_begin(l, "job");
-		death_log_progress(l, "job", runs[i].place);
-		die();
+		die("job", runs[i].place);
 		assert_int_equal(death_log_count(l, "job"), runs[i].deaths);
 	}
+}
+
+/* The number of equal deaths after which the work is poison. */
+static int deaths_until_poison(int64_t place, int number, int seconds)
+{
+	int n = 0;
+	die("job", 10); /* the furthest place */
+	while (!death_log_poison(l, "job") && n < 100) {
+		die_at("job", place, number, seconds);
+		n++;
+	}
+	death_log_forget(l, "job");
+	return n;
+}
+
+static void a_kill_from_outside_counts_in_full_only_for_long_work_that_is_as_far_as_before(void **state)
+{
+	(void)state;
+	static const struct {
+		int64_t place;
+		int number, seconds, deaths;
+	} rows[] = {
+	    {0, SIGKILL, 0, 8}, /* killed at once: (3 - 1) * 4 */
+	    {0, SIGKILL, 2, 2}, {10, SIGKILL, 2, 2}, {5, SIGKILL, 2, 8}, {5, SIGSEGV, 0, 2}, {0, SIGBUS, 0, 2},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		assert_int_equal(deaths_until_poison(rows[i].place, rows[i].number, rows[i].seconds), rows[i].deaths);
+}
+
+static void an_end_on_purpose_is_no_death(void **state)
+{
+	(void)state;
+	death_log_begin(l, "long");
+	death_log_pardon(l);
+	reopen();
+	assert_int_equal(death_log_count(l, "long"), 0);
 }
 
 static void work_that_runs_several_times_is_counted_once(void **state)
@@ -74,9 +138,9 @@ static void work_that_runs_several_times_is_counted_once(void **state)
 	death_log_begin(l, "twice");
 	death_log_begin(l, "twice");
 	death_log_end(l, "twice");
-	die();
+	reopen();
 	assert_int_equal(death_log_count(l, "twice"), 1);
-	die(); /* it does not run now */
+	reopen(); /* it does not run now */
 	assert_int_equal(death_log_count(l, "twice"), 1);
 }
 
@@ -89,10 +153,10 @@ static void a_full_log_gives_up_the_oldest_death(void **state)
 		death_log_begin(l, name);
 	}
 	death_log_begin(l, "one too many"); /* all run: it is not counted */
-	die();
+	reopen();
 	assert_int_equal(death_log_count(l, "one too many"), 0);
 	death_log_begin(l, "next");
-	die();
+	reopen();
 	assert_int_equal(death_log_count(l, "next"), 1);
 }
 
@@ -108,8 +172,11 @@ static void a_file_of_another_kind_becomes_an_empty_log(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(work_that_ran_at_three_deaths_is_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(work_that_ran_at_three_crashes_is_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(progress_past_the_place_of_the_previous_death_resets_the_count, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+	        a_kill_from_outside_counts_in_full_only_for_long_work_that_is_as_far_as_before, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_end_on_purpose_is_no_death, setup, teardown),
 	    cmocka_unit_test_setup_teardown(work_that_runs_several_times_is_counted_once, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_full_log_gives_up_the_oldest_death, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_file_of_another_kind_becomes_an_empty_log, setup, teardown),

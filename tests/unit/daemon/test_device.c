@@ -9,8 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
@@ -396,6 +399,46 @@ static void a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks(void
 	loading_teardown(d, folder);
 }
 
+/* Begin to load the model in a process that crashes meanwhile. */
+static void crash_in_load(const char *log, const char *folder)
+{
+	int end;
+	pid_t child = fork();
+	if (child == 0) {
+		device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}};
+		device *d;
+		signal(SIGABRT, SIG_DFL);
+		if (death_log_open(&on.deaths, log, NULL) != STATUS_OK || device_open(&d, &on, NULL) != STATUS_OK ||
+		    device_prepare(d, "m", folder, DTYPE_PANEL_F32))
+			_exit(1);
+		abort();
+	}
+	assert_int_equal(waitpid(child, &end, 0), child);
+	assert_true(WIFSIGNALED(end));
+}
+
+static void a_model_that_kills_the_engine_in_three_loads_is_refused(void **state)
+{
+	(void)state;
+	char folder[64], log[96];
+	error err = ERROR_INIT;
+	served_model *m;
+	device *d = loading_setup(folder);
+	device_close(d);
+	snprintf(log, sizeof log, "%s/deaths", folder);
+	for (int i = 0; i < DEATH_LOG_LIMIT; i++)
+		crash_in_load(log, folder);
+	device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}};
+	assert_int_equal(death_log_open(&on.deaths, log, NULL), STATUS_OK);
+	assert_int_equal(device_open(&d, &on, NULL), STATUS_OK);
+	assert_true(device_prepare(d, "m", folder, DTYPE_PANEL_F32));
+	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, &err), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(err.message, "died 3 times while it loaded m"));
+	assert_false(device_prepare(d, "other", folder, DTYPE_PANEL_F32)); /* it begins to load */
+	loading_teardown(d, folder);
+	death_log_close(on.deaths);
+}
+
 static void a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next(void **state)
 {
 	(void)state;
@@ -430,6 +473,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_device_that_stays_lost_is_left_to_another_process, setup, teardown),
 	    cmocka_unit_test(processes_in_vain_are_limited),
 	    cmocka_unit_test(a_first_process_without_its_device_does_not_start),
+	    cmocka_unit_test(a_model_that_kills_the_engine_in_three_loads_is_refused),
 	    cmocka_unit_test(a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks),
 	    cmocka_unit_test(a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next),
 	};

@@ -256,7 +256,7 @@ static void a_job_is_tried_again_later_and_later_until_it_gets_further(void **st
 		is(e, "ftjob-1", "queued");
 		assert_true(json_is_null(member(e, "ftjob-1", "paused_reason")));
 	}
-	job_state_progress(j, 1);
+	job_state_progress(e->jobs, j, 1);
 	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
 	assert_true(j->retry_ns - clock_ns() <= 1000000000u);
 }
@@ -270,7 +270,7 @@ static void a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_f
 		assert_ptr_equal(job_table_find(e->jobs, "ftjob-1"), j);
 		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
 		if (i == 3)
-			job_state_progress(j, 10);
+			job_state_progress(e->jobs, j, 10);
 	}
 	assert_null(job_table_find(e->jobs, "ftjob-1"));
 }
