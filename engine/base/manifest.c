@@ -16,6 +16,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 
@@ -221,17 +222,17 @@ static bool is_sealed(const char *text, size_t bytes)
 }
 
 /* What is sealed was written by this program, so a wrong member is another version's. */
-static bool read_members(manifest *m)
+static status read_members(manifest *m)
 {
 	json_t *about, *files;
 	int version, chunk_bytes;
-	if (json_unpack(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind, "id",
-	                &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files) != 0 ||
-	    version != VERSION || chunk_bytes != MANIFEST_CHUNK_BYTES || !json_is_array(files))
-		return false;
+	TRY(json_read_members(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind, "id",
+	                      &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files));
+	if (version != VERSION || chunk_bytes != MANIFEST_CHUNK_BYTES || !json_is_array(files))
+		return STATUS_INVALID;
 	m->about = about;
 	m->files = files;
-	return true;
+	return STATUS_OK;
 }
 
 status manifest_parse(manifest **out, const char *text, size_t bytes, const char *name, error *err)
@@ -242,13 +243,17 @@ status manifest_parse(manifest **out, const char *text, size_t bytes, const char
 	manifest *m = memory_new(1, sizeof *m);
 	if (m)
 		m->text = memory_new(bytes + 1, 1);
-	if (m && m->text) {
+	status s = m && m->text ? STATUS_OK : STATUS_NOMEM;
+	if (s == STATUS_OK) {
 		memcpy(m->text, text, bytes);
-		m->document = json_loadb(text, bytes, 0, NULL);
+		s = json_read(&m->document, text, bytes, 0, NULL);
 	}
-	status s = !m || !m->text || !m->document ? error_set(err, STATUS_NOMEM, NULL, "out of memory for a manifest")
-	           : read_members(m)              ? STATUS_OK
-	                                          : damaged(err, name, "it is not of a format this version reads");
+	if (s == STATUS_OK)
+		s = read_members(m);
+	if (s == STATUS_NOMEM)
+		error_set(err, s, NULL, "out of memory for a manifest");
+	else if (s != STATUS_OK)
+		s = damaged(err, name, "it is not of a format this version reads");
 	if (s == STATUS_OK)
 		*out = m;
 	else
