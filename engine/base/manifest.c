@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/checksum.h"
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/json_read.h"
@@ -445,13 +446,16 @@ static status open_listed(const char *folder, const json_t *file, int *fd, error
 	return damaged(err, file_name(file), "it has another length than was written");
 }
 
-static status check_contents(int fd, const json_t *file, char *chunk, error *err)
+/* sum: NULL, or it gets every verified byte. */
+static status check_contents(int fd, const json_t *file, char *chunk, checksum *sum, error *err)
 {
 	for (int64_t i = 0; i < chunks_of(file_bytes(file)); i++) {
 		ssize_t n = read_chunk(fd, chunk);
 		if (n < 0)
 			return file_error(err, file_name(file), "cannot read");
 		TRY(check_chunk(file, i, chunk, (size_t)n, err));
+		if (sum)
+			checksum_add(sum, chunk, (size_t)n);
 	}
 	return STATUS_OK;
 }
@@ -469,7 +473,7 @@ static status check(const manifest *m, const char *folder, bool contents, error 
 		if (s == STATUS_OK)
 			s = open_listed(folder, file, &fd, err);
 		if (s == STATUS_OK && contents)
-			s = check_contents(fd, file, chunk, err);
+			s = check_contents(fd, file, chunk, NULL, err);
 		if (fd >= 0)
 			close(fd);
 	}
@@ -485,4 +489,26 @@ status manifest_check(const manifest *m, const char *folder, error *err)
 status manifest_check_sizes(const manifest *m, const char *folder, error *err)
 {
 	return check(m, folder, false, err);
+}
+
+status manifest_checksum(const manifest *m, const char *folder, const char *name, char out[CHECKSUM_TEXT_BYTES],
+                         error *err)
+{
+	const json_t *file = find_file(m, name);
+	checksum *sum = checksum_new();
+	char *chunk = malloc(MANIFEST_CHUNK_BYTES);
+	int fd = -1;
+	status s = !file            ? STATUS_NOT_FOUND
+	           : !sum || !chunk ? error_settle(err, STATUS_NOMEM)
+	                            : open_listed(folder, file, &fd, err);
+	out[0] = '\0';
+	if (s == STATUS_OK)
+		s = check_contents(fd, file, chunk, sum, err);
+	if (s == STATUS_OK)
+		checksum_end(sum, out);
+	if (fd >= 0)
+		close(fd);
+	checksum_free(sum);
+	free(chunk);
+	return s;
 }

@@ -136,6 +136,23 @@ def test_no_byte_of_a_damaged_file_is_exported(copy, name, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_no_checksum_is_made_of_a_damaged_file(copy, kind):
+    folder, broken, whole = copy
+    with Daemon(folder) as daemon, daemon.connect() as engine:
+        want = engine.call("model.files", {"id": broken})["data"]
+        assert {f["name"] for f in want} >= set(FILES[:2])
+        for name in FILES[:2]:
+            path = folder / "models" / broken / name
+            sound = path.read_bytes()
+            damage(path, kind)
+            e = refused(engine, "model.files", {"id": broken})
+            assert (e.status, e.code) == (500, "storage_error") and name in e.message
+            assert name in daemon.log.read_text()
+            path.write_bytes(sound)
+        assert engine.call("model.files", {"id": broken})["data"] == want
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_upload_is_not_given_back(tmp_path, kind):
     with Daemon(tmp_path / "data") as daemon, daemon.connect() as engine:
         file = engine.add_file(b"some text " * 1000)
