@@ -658,8 +658,16 @@ def test_the_access_log_names_the_route_not_the_content(start):
     front.post("/v1/tokenize", {"model": "m", "text": "a secret"}, headers={"X-Request-Id": "seen-1"})
     wait_for(lambda: any("seen-1" in line for line in front.log))
     line = next(line for line in front.log if "seen-1" in line)
-    assert re.fullmatch(r"seen-1 POST /v1/tokenize 200 \d+\.\d{3}\n", line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ info additive-httpd: 127\.0\.0\.1 seen-1 POST /v1/tokenize 200 \d+\.\d{3}\n", line)
     assert not any("secret" in line for line in front.log)
+
+
+def test_every_line_of_the_log_has_a_time_and_a_level(start):
+    front = start("--access-log")
+    front.get("/v1/models")
+    wait_for(lambda: any("/v1/models" in line for line in front.log))
+    for line in front.log:
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info|warn|error) additive-httpd: \S", line), line
 
 
 # --- connections ------------------------------------------------------------------------------------
