@@ -459,7 +459,7 @@ static status take_lengths(job_request *r, const json_t *params, const corpus *t
 		r->options.sequence_length = r->fitted_length = texts->length;
 	if (texts->fit.source)
 		r->options.source_length = r->fitted_source = texts->source_length;
-	if (r->base || (!classes && !texts->fit.length && !texts->fit.source))
+	if (r->base || (!classes && !texts->fit.length && !texts->fit.source && !tokenizer_trains(r->tokenizer)))
 		return STATUS_OK;
 	return make_config(r, present(params, "additive"), size_of(texts->texts.tokenizer), err);
 }

@@ -394,7 +394,8 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 	if (s == STATUS_OK)
 		s = open_files(t, err);
 	const int32_t asked = tokenizer_trained_size(spec);
-	if (s == STATUS_OK && t->size < asked)
+	const bool at_most = !json_object_get(spec, "vocab_size") || json_is_true(json_object_get(spec, "at_most"));
+	if (s == STATUS_OK && !at_most && t->size < asked)
 		s = error_set(err, STATUS_INVALID, "vocab_size", "the text gives a tokenizer of %d ids, fewer than %d",
 		              (int)t->size, (int)asked);
 	return finish(out, t, s);
