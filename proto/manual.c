@@ -215,8 +215,11 @@ void manual_write(FILE *file, const manual_page *page)
 void manual_help(FILE *file, const manual_page *page)
 {
 	const char *line = page->usage;
+	char title[256];
 
-	fprintf(file, "%s " ADDITIVE_VERSION ": %s\n\n", page->name, page->summary);
+	snprintf(title, sizeof(title), "%s " ADDITIVE_VERSION ": %s", page->name, page->summary);
+	options_wrap(file, title, 0);
+	fputc('\n', file);
 	for (size_t n; *line; line += n + (line[n] == '\n')) {
 		n = strcspn(line, "\n");
 		fprintf(file, "%s %.*s\n", line == page->usage ? "usage:" : "      ", (int)n, line);

@@ -43,8 +43,11 @@ static void print_help(FILE *file)
 
 static void print_command_help(FILE *file, const command *k)
 {
-	fprintf(file, "additive %s: %s\n\nusage: additive %s %s%s[OPTIONS]\n", k->name, k->summary, k->name,
-	        k->arguments, *k->arguments ? " " : "");
+	char title[256];
+
+	snprintf(title, sizeof(title), "additive %s: %s", k->name, k->summary);
+	options_wrap(file, title, 0);
+	fprintf(file, "\nusage: additive %s %s%s[OPTIONS]\n", k->name, k->arguments, *k->arguments ? " " : "");
 	if (k->details) {
 		fputc('\n', file);
 		options_wrap(file, k->details, 0);
