@@ -4,6 +4,8 @@
 #: make run          the service on 127.0.0.1:8080, data in build/data
 #: make test         everything that needs no GPU; installs the packages it needs
 #: make unit pytest  its two halves
+#: tests/bare        the same and `make demo` in an empty Debian 12 or 13, with nothing beside the clone (see its --help)
+#: make test-golden  golden sets that are not in the repository: ADDITIVE_GOLDEN=folder
 #: make test-slow    what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers (40 minutes)
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
@@ -75,7 +77,7 @@ PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(OUT)/obj/gen/routes.o
 # Of proto, what programs without the contract link.
 OPTIONS_SRC := proto/manual.c proto/nearest.c proto/options.c
-CLI_OBJ = $(call objects,$(call sources,clients/cli) $(OPTIONS_SRC))
+CLI_OBJ = $(call objects,$(call sources,clients/cli) $(OPTIONS_SRC) proto/log_time.c)
 
 # Kernels are compiled once per instruction set; the backend picks at run time.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
@@ -357,6 +359,12 @@ pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
 WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_device_loss.py \
                     --deselect=tests/e2e/test_golden.py::test_the_cuda_backend_agrees_with_golden_numbers
 
+# Golden sets that are not in the repository: ADDITIVE_GOLDEN=FOLDER.
+.PHONY: test-golden
+test-golden: all $(EMULATOR_ALL) $(VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q $(PYTEST_JOBS) \
+	  tests/e2e/test_golden.py tests/e2e/test_golden_sources.py tests/e2e/test_convert_3lin.py
+
 # What takes too long for `make test`. Budgets: SWEEP_SECONDS (of each sweep), KILLS, FUZZ_SECONDS (of each driver).
 # The sanitizer build looks for leaks and for memory touched after a failed call.
 FUZZ_SECONDS ?= 20
@@ -369,7 +377,7 @@ pytest-faults: all $(FAULTS) $(VENV)/ready
 # Unit programs that leave cases out unless ADDITIVE_ALL_CASES is set.
 ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out tests/unit/cuda/test_*.c))
 test-slow:
-	@deploy/deps clang
+	@deploy/deps clang $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
 	$(MAKE) pytest-slow
 	$(if $(EMULATOR_ALL),ADDITIVE_ALL_CASES=1 $(MAKE) unit UNIT_BIN='$(ALL_CASES)')
@@ -414,10 +422,12 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python tests/bench/quality.py $(if $(TRAIN),--train $(TRAIN)) $(if $(VALID),--valid '$(VALID)') \
 	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)
 
+# Programs that tests run: shells whose completions are tried, and the checker of the manual's pages.
+TEST_PACKAGES := fish zsh mandoc
 .PHONY: test test-programs
 test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
 test:
-	@deploy/deps
+	@deploy/deps $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) test-programs
 	$(MAKE) all unit pytest lint-arrows
 
@@ -438,8 +448,10 @@ test-aarch64:
 
 # --- the service -------------------------------------------------------------
 .PHONY: demo run image image-test image-cuda image-cuda-test install
-demo: deps
-	@$(MAKE) --no-print-directory all
+demo:
+	@echo 'Packages (when some are missing), then the build (a minute or two on 2 cores), then a minute of training and what it is good for.'
+	@deploy/deps
+	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) all && echo "built in $$(($$(date +%s) - began)) s"
 	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))
 run: all
 	$(OUT)/bin/additive serve --listen 127.0.0.1:8080 --data build/data
@@ -485,7 +497,7 @@ install: all manual
 # --- system packages ----------------------------------------------------------
 .PHONY: deps
 deps:
-	@deploy/deps
+	@deploy/deps $(TEST_PACKAGES)
 
 # --- housekeeping ---------------------------------------------------------------
 .PHONY: lint lint-arrows format clean help

@@ -267,6 +267,7 @@ def query_field(tables, name, node, own):
     else:
         cells.append(f".type = FIELD_{node['type'].upper()}")
         cells += [tables.choices(name, node["enum"])] if "enum" in node else []
+        cells += tables.bounds(name, dict(node), "minProperties", "maxProperties") if node["type"] == "object" else []
     return "{" + ", ".join(cells) + "}"
 
 

@@ -19,27 +19,28 @@ static uint32_t code_point(const unsigned char *c, size_t *length)
 	return x;
 }
 
+/* Every escape has a form on terminals that show ASCII alone, so characters above it without one are spelled here. */
 static void put_character(FILE *file, const char **at)
 {
 	static const struct {
-		char c;
+		uint32_t c;
 		const char *roff;
-	} escapes[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"}, {'`', "\\(ga"},
-	               {'^', "\\(ha"}, {'~', "\\(ti"}, {'"', "\\(dq"}};
+	} escapes[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"}, {'`', "\\(ga"},    {'^', "\\(ha"},
+	               {'~', "\\(ti"}, {'"', "\\(dq"}, {0xb7, "*"},     {0x2026, "\\&..."}};
 	size_t length = 1;
+	const bool ascii = (unsigned char)**at < 0x80;
+	const uint32_t c = ascii ? (uint32_t) * *at : code_point((const unsigned char *)*at, &length);
 
-	if ((unsigned char)**at >= 0x80) {
-		fprintf(file, "\\[u%04X]", (unsigned)code_point((const unsigned char *)*at, &length));
-		*at += length;
-		return;
-	}
+	*at += length;
 	for (size_t i = 0; i < sizeof(escapes) / sizeof(escapes[0]); i++)
-		if (**at == escapes[i].c) {
+		if (c == escapes[i].c) {
 			fputs(escapes[i].roff, file);
-			++*at;
 			return;
 		}
-	fputc(*(*at)++, file);
+	if (ascii)
+		fputc((int)c, file);
+	else
+		fprintf(file, "\\[u%04X]", (unsigned)c);
 }
 
 /* Up to n bytes; a full stop at the beginning of a line would be a request. */
@@ -214,14 +215,19 @@ void manual_write(FILE *file, const manual_page *page)
 void manual_help(FILE *file, const manual_page *page)
 {
 	const char *line = page->usage;
+	char title[256];
 
-	fprintf(file, "%s " ADDITIVE_VERSION ": %s\n\n", page->name, page->summary);
+	snprintf(title, sizeof(title), "%s " ADDITIVE_VERSION ": %s", page->name, page->summary);
+	options_wrap(file, title, 0);
+	fputc('\n', file);
 	for (size_t n; *line; line += n + (line[n] == '\n')) {
 		n = strcspn(line, "\n");
 		fprintf(file, "%s %.*s\n", line == page->usage ? "usage:" : "      ", (int)n, line);
 	}
-	if (page->text)
-		fprintf(file, "\n%s\n", page->text);
+	if (page->text) {
+		fputc('\n', file);
+		options_wrap(file, page->text, 0);
+	}
 	fputc('\n', file);
 	options_help(file, page->rows);
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "proto/nearest.h"
 
@@ -381,6 +382,50 @@ char *options_describe(const option_row *row)
 	return fclose(file) == 0 ? out : NULL;
 }
 
+/* Columns of a terminal; 80 without one. */
+static int columns_of(FILE *file)
+{
+	enum { USUAL = 80, LEAST = 60 };
+	struct winsize size;
+	const int fd = fileno(file);
+
+	if (fd < 0 || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+		return USUAL;
+	return size.ws_col < LEAST ? LEAST : size.ws_col;
+}
+
+static int characters_of(const char *text, size_t bytes)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		n += ((unsigned char)text[i] & 0xc0) != 0x80;
+	return n;
+}
+
+void options_wrap(FILE *file, const char *text, int indent)
+{
+	const int columns = columns_of(file);
+
+	for (int at = indent; *text;) {
+		const size_t bytes = strcspn(text, " \n");
+		const int width = characters_of(text, bytes);
+
+		if (at > indent && at + 1 + width > columns) {
+			fprintf(file, "\n%*s", indent, "");
+			at = indent;
+		}
+		at += fprintf(file, "%s%.*s", at > indent ? " " : "", (int)bytes, text) - ((int)bytes - width);
+		text += bytes;
+		if (*text == '\n') {
+			fprintf(file, "\n%*s", text[1] == '\n' ? 0 : indent, "");
+			at = indent;
+		}
+		text += *text != '\0';
+	}
+	fputc('\n', file);
+}
+
 void options_help(FILE *file, const option_row *rows)
 {
 	enum { COLUMN = 28 };
@@ -396,7 +441,8 @@ void options_help(FILE *file, const option_row *rows)
 
 		if (n >= COLUMN)
 			n = fprintf(file, "\n") - 1;
-		fprintf(file, "%*s%s\n", COLUMN - n, "", help ? help : r->help);
+		fprintf(file, "%*s", COLUMN - n, "");
+		options_wrap(file, help ? help : r->help, COLUMN);
 		free(help);
 	}
 }

@@ -66,16 +66,21 @@ bool address_is_loopback(const address_bytes *a)
 	return address_is_v4(a) ? a->bytes[12] == 127 : memcmp(a->bytes, one, sizeof one) == 0;
 }
 
+void address_text(const address_bytes *a, char out[ADDRESS_TEXT_BYTES])
+{
+	const bool v4 = address_is_v4(a);
+	out[0] = '\0';
+	inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? a->bytes + sizeof address_mapped : a->bytes, out, ADDRESS_TEXT_BYTES);
+}
+
 void address_client(const address_bytes *a, char out[ADDRESS_TEXT_BYTES])
 {
 	address_bytes network = *a;
-	out[0] = '\0';
-	if (address_is_v4(a)) {
-		inet_ntop(AF_INET, a->bytes + sizeof address_mapped, out, ADDRESS_TEXT_BYTES);
+	if (!address_is_v4(a))
+		memset(network.bytes + 8, 0, 8);
+	address_text(&network, out);
+	if (address_is_v4(a))
 		return;
-	}
-	memset(network.bytes + 8, 0, 8);
-	inet_ntop(AF_INET6, network.bytes, out, ADDRESS_TEXT_BYTES);
 	strncat(out, "/64", ADDRESS_TEXT_BYTES - 1 - strlen(out));
 }
 

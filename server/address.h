@@ -21,6 +21,8 @@ bool address_split(const char *text, char *host, size_t host_size, char *port, s
 /* Zero for other families than IPv4 and IPv6. */
 address_bytes address_of(const struct sockaddr *name);
 bool address_is_loopback(const address_bytes *a);
+/* The address as text, IPv4 without the IPv6 prefix. */
+void address_text(const address_bytes *a, char out[ADDRESS_TEXT_BYTES]);
 /* The client that an address belongs to, as text: an IPv4 address, or the /64 network of an IPv6 address. */
 void address_client(const address_bytes *a, char out[ADDRESS_TEXT_BYTES]);
 

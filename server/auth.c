@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "server/log.h"
 
 struct auth {
 	char **keys;
@@ -36,11 +37,11 @@ auth *auth_load(const char *path)
 			ok = auth_add(a, key, bytes);
 	}
 	if (!file)
-		fprintf(stderr, "additive-httpd: cannot read the key file %s: %s\n", path, strerror(errno));
+		log_line(LOG_ERROR, "cannot read the key file %s: %s", path, strerror(errno));
 	else if (!ok || ferror(file))
-		fprintf(stderr, "additive-httpd: cannot read the key file %s\n", path);
+		log_line(LOG_ERROR, "cannot read the key file %s", path);
 	else if (a->n_keys == 0)
-		fprintf(stderr, "additive-httpd: the key file %s holds no key\n", path);
+		log_line(LOG_ERROR, "the key file %s holds no key", path);
 	if (!ok || (file && ferror(file)) || a->n_keys == 0) {
 		auth_free(a);
 		a = NULL;

@@ -160,3 +160,21 @@ size_t compare_top(const compare_view *v, size_t *top, size_t k)
 {
 	return explain_view_largest(column_size, v, v->n, top, k);
 }
+
+static double number_size(const explain_view *v, size_t i)
+{
+	return i < v->n ? fabs(v->value[i]) : 0;
+}
+
+/* 1 more than the number, since explain_view_largest leaves zeros out. */
+static double unmatched_size(const void *context, size_t i)
+{
+	const compare_view *v = context;
+	const compare_column *c = &v->columns[i];
+	return c->same ? 0 : 1 + fmax(number_size(&v->first, c->first), number_size(&v->second, c->second));
+}
+
+size_t compare_top_unmatched(const compare_view *v, size_t *top, size_t k)
+{
+	return !v->first.parts == !v->second.parts ? explain_view_largest(unmatched_size, v, v->n, top, k) : 0;
+}

@@ -43,5 +43,8 @@ bool compare_breaks(const compare_view *v, const compare_column *column);
 /* The k columns with the largest differences, the largest first, without zeros and without the readers. Returns how
  * many. */
 size_t compare_top(const compare_view *v, size_t *top, size_t k);
+/* The k columns without a difference that have the largest numbers, the largest first; readers and zeros count, too.
+ * Returns how many: 0 if one side has contributions and the other weights. */
+size_t compare_top_unmatched(const compare_view *v, size_t *top, size_t k);
 
 #endif

@@ -186,6 +186,39 @@ static void compare_write_rows(buffer *out, const void *context)
 	}
 }
 
+static void compare_write_unmatched_side(buffer *out, const explain_view *v, size_t i)
+{
+	buffer_string(out, "<td>");
+	if (i >= v->n) {
+		buffer_string(out, "none</td><td></td>");
+		return;
+	}
+	explain_view_token(v, i, true, out);
+	buffer_string(out, i == v->reader ? " (reader)</td><td>" : "</td><td>");
+	explain_view_value(v, v->value[i], out);
+	buffer_string(out, "</td>");
+}
+
+static void compare_write_unmatched(buffer *out, const void *context)
+{
+	const compare_view *v = &((const compare_page *)context)->view;
+	size_t top[COMPARE_TABLE_ROWS], n = compare_top_unmatched(v, top, COMPARE_TABLE_ROWS);
+	for (size_t i = 0; i < n; i++) {
+		const compare_column *c = &v->columns[top[i]];
+		buffer_string(out, "<tr>");
+		compare_write_unmatched_side(out, &v->first, c->first);
+		compare_write_unmatched_side(out, &v->second, c->second);
+		buffer_string(out, "</tr>\n");
+	}
+}
+
+static void compare_write_all_matched(buffer *out, const void *context)
+{
+	size_t top[1];
+	if (compare_top_unmatched(&((const compare_page *)context)->view, top, 1) == 0)
+		buffer_string(out, " hidden");
+}
+
 void compare_html_write(const json_t *answer, const char *nonce, buffer *out)
 {
 	static const template_part parts[] = {{"style", compare_write_style},
@@ -200,6 +233,8 @@ void compare_html_write(const json_t *answer, const char *nonce, buffer *out)
 	                                      {"max", compare_write_max},
 	                                      {"sums", compare_write_sums},
 	                                      {"rows", compare_write_rows},
+	                                      {"all-matched", compare_write_all_matched},
+	                                      {"unmatched", compare_write_unmatched},
 	                                      {"numbers", compare_write_numbers},
 	                                      {"nonce", compare_write_nonce},
 	                                      {"script", compare_write_script},

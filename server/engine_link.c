@@ -13,6 +13,7 @@
 
 #include "proto/json_memory.h"
 #include "server/json_body.h"
+#include "server/log.h"
 
 enum {
 	LINK_BUCKETS = 1024,
@@ -126,7 +127,7 @@ static void link_drop(engine_link *l, const char *reason)
 	if (l->state == LINK_AWAY || l->state == LINK_CLOSED)
 		return;
 	if (strcmp(l->reason, reason) != 0)
-		fprintf(stderr, "additive-httpd: engine: %s\n", reason);
+		log_line(LOG_WARN, "engine: %s", reason);
 	snprintf(l->reason, sizeof l->reason, "%s", reason);
 	l->state = LINK_AWAY;
 	json_decref(l->hello);
@@ -234,7 +235,7 @@ static void link_greet(engine_link *l, const frame *f)
 		l->state = LINK_UP;
 		l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 		l->reason[0] = '\0';
-		fprintf(stderr, "additive-httpd: engine: connected\n");
+		log_line(LOG_INFO, "engine: connected");
 	}
 }
 

@@ -18,6 +18,7 @@
 
 #include "server/address.h"
 #include "server/head_scan.h"
+#include "server/log.h"
 #include "server/request.h"
 
 /* Level 1 is as strict as the RFCs let a server be: no NUL, no folded header, no line that ends with CR or LF alone. */
@@ -98,21 +99,21 @@ static bool http_listen(http *h, const char *listen_address)
 {
 	char host[96], port[8];
 	if (!address_split(listen_address, host, sizeof host, port, sizeof port)) {
-		fprintf(stderr,
-		        "additive-httpd: --listen %s: expected HOST:PORT, or PORT for 127.0.0.1; 0.0.0.0:PORT or "
-		        "[::]:PORT listen on every address\n",
-		        listen_address);
+		log_line(LOG_ERROR,
+		         "--listen %s: expected HOST:PORT, or PORT for 127.0.0.1; 0.0.0.0:PORT or [::]:PORT listen on "
+		         "every address",
+		         listen_address);
 		return false;
 	}
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
 	int error = getaddrinfo(host, port, &hints, &found);
 	if (error) {
-		fprintf(stderr, "additive-httpd: --listen %s: %s\n", listen_address, gai_strerror(error));
+		log_line(LOG_ERROR, "--listen %s: %s", listen_address, gai_strerror(error));
 		return false;
 	}
 	h->listener = http_bind(found);
 	if (h->listener < 0)
-		fprintf(stderr, "additive-httpd: --listen %s: %s\n", listen_address, strerror(errno));
+		log_line(LOG_ERROR, "--listen %s: %s", listen_address, strerror(errno));
 	freeaddrinfo(found);
 	struct sockaddr_storage real;
 	socklen_t bytes = sizeof real;
@@ -408,6 +409,11 @@ void http_peer_client(const http_peer *p, char out[ADDRESS_TEXT_BYTES])
 	address_client(&p->address, out);
 }
 
+void http_peer_address(const http_peer *p, char out[ADDRESS_TEXT_BYTES])
+{
+	address_text(&p->address, out);
+}
+
 bool http_peer_loopback(const http_peer *p)
 {
 	return p->loopback;
@@ -480,7 +486,7 @@ static bool http_start_library(http *h)
 	    MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h,
 	    MHD_OPTION_END);
 	if (!h->daemon)
-		fprintf(stderr, "additive-httpd: libmicrohttpd does not start\n");
+		log_line(LOG_ERROR, "libmicrohttpd does not start");
 	return h->daemon != NULL;
 }
 

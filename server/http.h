@@ -41,6 +41,8 @@ http_peer *http_peer_of(struct MHD_Connection *connection);
 struct request *http_peer_request(const http_peer *p);
 /* The client, as address_client writes it. */
 void http_peer_client(const http_peer *p, char out[ADDRESS_TEXT_BYTES]);
+/* The client's whole address, as address_text writes it. */
+void http_peer_address(const http_peer *p, char out[ADDRESS_TEXT_BYTES]);
 /* Did the connection come in on a loopback address? */
 bool http_peer_loopback(const http_peer *p);
 /* head_scan.h */

@@ -5,7 +5,7 @@
 
 #include "server/markup.h"
 
-enum { LEFT = 64, TOP = 40, HEIGHT = 320, RIGHT = 24, BOTTOM = 44, TICKS = 6 };
+enum { LEFT = 80, TOP = 40, HEIGHT = 320, RIGHT = 24, BOTTOM = 56, TICKS = 6 };
 
 typedef struct job_plot_range {
 	double low, high;
@@ -74,6 +74,7 @@ static double job_plot_y(const job_plot_range *r, double loss)
 
 static void job_plot_axes(const job_plot *p, const job_plot_range *r, buffer *out)
 {
+	const double middle = LEFT + JOB_PLOT_COLUMNS / 2.0;
 	const double tick = job_plot_tick(r->high - r->low), steps = fmax(job_plot_tick((double)p->total), 1);
 	for (double loss = ceil(r->low / tick) * tick; loss <= r->high; loss += tick)
 		buffer_format(out,
@@ -84,6 +85,12 @@ static void job_plot_axes(const job_plot *p, const job_plot_range *r, buffer *ou
 	for (double step = 0; step <= (double)p->total; step += steps)
 		buffer_format(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.9g</text>\n",
 		              LEFT + step / (double)p->total * JOB_PLOT_COLUMNS, TOP + HEIGHT + 20, step);
+	buffer_format(
+	    out,
+	    "<path class=\"axis\" d=\"M%d %dv%dh%d\"/>\n"
+	    "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">step</text>\n"
+	    "<text transform=\"translate(16 %.1f) rotate(-90)\" text-anchor=\"middle\">loss (nats per token)</text>\n",
+	    LEFT, TOP, HEIGHT, JOB_PLOT_COLUMNS, middle, TOP + HEIGHT + 44, TOP + HEIGHT / 2.0);
 }
 
 /* One line through the columns that have a value; marks: with a dot at each. */
@@ -128,10 +135,13 @@ void job_plot_write(const job_plot *p, const char *id, buffer *out)
 	buffer_format(out,
 	              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n",
 	              width, height, width, height);
-	buffer_string(out, "<style>svg{background:#fff;color-scheme:light}text{font:12px sans-serif;fill:#333}"
-	                   "path{fill:none}.grid{stroke:#ddd}.train{stroke:#1a6fc4;stroke-width:1.5}"
+	buffer_string(out, "<style>svg{background:#fff;color-scheme:light dark}text{font:12px sans-serif;fill:#333}"
+	                   "path{fill:none}.axis{stroke:#777}.grid{stroke:#ddd}.train{stroke:#1a6fc4;stroke-width:1.5}"
 	                   "path.valid{stroke:#e66100;stroke-width:1.5}circle.valid{fill:#e66100}"
-	                   "text.train{fill:#1a6fc4;stroke:none}text.valid{fill:#e66100}</style>\n<title>");
+	                   "text.train{fill:#1a6fc4;stroke:none}text.valid{fill:#e66100}"
+	                   "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#ccc}.grid{stroke:#333}"
+	                   ".train{stroke:#6cb0f5}text.train{fill:#6cb0f5}path.valid{stroke:#ff9a4d}"
+	                   "circle.valid,text.valid{fill:#ff9a4d}}</style>\n<title>");
 	markup_escape(out, id, strlen(id));
 	buffer_format(out, "</title>\n<text x=\"%d\" y=\"22\">step %lld of %lld</text>\n", LEFT, (long long)p->latest,
 	              (long long)p->total);

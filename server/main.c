@@ -14,6 +14,7 @@
 #include "proto/short_slice.h"
 #include "server/health_check.h"
 #include "server/http.h"
+#include "server/log.h"
 #include "server/server.h"
 
 enum { SPARE_DESCRIPTORS = 64, MAX_DESCRIPTORS = 1 << 20 };
@@ -75,8 +76,7 @@ static unsigned connection_limit(double wanted)
 	if (room < 1)
 		room = 1;
 	if (wanted > room)
-		fprintf(stderr, "additive-httpd: %g connections at once: the limit of open files allows no more\n",
-		        room);
+		log_line(LOG_WARN, "%g connections at once: the limit of open files allows no more", room);
 	return (unsigned)(wanted < room ? wanted : room);
 }
 

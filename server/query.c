@@ -9,8 +9,17 @@
 #include <string.h>
 
 /* OpenAI's filter: "metadata[KEY]=VALUE" for each member, or "metadata=null" for rows without any. */
-enum { QUERY_KEY_BYTES = 4 * 64, QUERY_VALUE_BYTES = 4 * 512 }; /* of as many characters */
+enum { QUERY_KEY_CHARACTERS = 64, QUERY_KEY_BYTES = 4 * QUERY_KEY_CHARACTERS, QUERY_VALUE_CHARACTERS = 512 };
 static const char query_metadata[] = "metadata[";
+
+/* Number of code points; the text is valid UTF-8. */
+static size_t query_characters(const char *text)
+{
+	size_t n = 0;
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
 
 /* The KEY, into out; false when the name is another one. */
 static bool query_key(const char *name, char out[QUERY_KEY_BYTES + 1])
@@ -20,7 +29,7 @@ static bool query_key(const char *name, char out[QUERY_KEY_BYTES + 1])
 	    bytes - prefix - 1 > QUERY_KEY_BYTES)
 		return false;
 	snprintf(out, QUERY_KEY_BYTES + 1, "%.*s", (int)(bytes - prefix - 1), name + prefix);
-	return true;
+	return query_characters(out) <= QUERY_KEY_CHARACTERS;
 }
 
 /* The row's parameter of that name, or NULL. */
@@ -60,7 +69,8 @@ static bool query_fits(const field *f, const char *name, const char *value)
 	case FIELD_INTEGER:
 		return query_count(f, value, &count);
 	case FIELD_OBJECT:
-		return strcmp(name, "metadata") == 0 ? strcmp(value, "null") == 0 : strlen(value) <= QUERY_VALUE_BYTES;
+		return strcmp(name, "metadata") == 0 ? strcmp(value, "null") == 0
+		                                     : query_characters(value) <= QUERY_VALUE_CHARACTERS;
 	default:
 		return true;
 	}
@@ -82,6 +92,7 @@ static void query_refuse(request *r, const field *f, const uri_pair *q)
 
 bool query_check(request *r)
 {
+	int members = 0;
 	for (int i = 0; i < r->uri.n_query; i++) {
 		const uri_pair *q = &r->uri.query[i];
 		const field *f = query_find(r, q->name);
@@ -91,6 +102,12 @@ bool query_check(request *r)
 		}
 		if (uri_query(&r->uri, q->name) != q->value || !query_fits(f, q->name, q->value)) {
 			query_refuse(r, f, q);
+			return false;
+		}
+		members += f->type == FIELD_OBJECT;
+		if (f->type == FIELD_OBJECT && members > f->max) {
+			reply_refuse(r, 400, "out_of_range", f->name, "query parameter '%s' has more than %.0f members",
+			             f->name, f->max);
 			return false;
 		}
 	}

@@ -18,6 +18,7 @@
 #include "proto/json_memory.h"
 #include "server/cors.h"
 #include "server/idempotency.h"
+#include "server/log.h"
 #include "server/query.h"
 
 enum {
@@ -460,6 +461,14 @@ void request_stuck(request *r)
 	http_peer_deadline(r->peer, 1);
 }
 
+static void request_log(const request *r)
+{
+	char client[ADDRESS_TEXT_BYTES];
+	http_peer_address(r->peer, client);
+	log_line(LOG_INFO, "%s %s %s %s %d %.3f", client, r->id, r->route ? r->route->method : "-",
+	         r->route ? r->route->path : "-", r->status, request_seconds(r));
+}
+
 void request_over(request *r)
 {
 	request_cancel(r);
@@ -469,8 +478,7 @@ void request_over(request *r)
 		r->release(r);
 	metrics_request_ends(r->server->metrics, r->route, r->status, request_seconds(r));
 	if (r->server->access_log)
-		fprintf(stderr, "%s %s %s %d %.3f\n", r->id, r->route ? r->route->method : "-",
-		        r->route ? r->route->path : "-", r->status, request_seconds(r));
+		request_log(r);
 	r->server->buffered -= r->reserved;
 	reply_fini(r);
 	buffer_fini(&r->text);

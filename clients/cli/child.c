@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "clients/cli/cli.h"
+#include "proto/log_time.h"
 
 enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 5000 };
 
@@ -25,6 +27,18 @@ int64_t child_now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void child_log(const char *format, ...)
+{
+	char time[LOG_TIME_BYTES], line[512];
+	va_list arguments;
+
+	log_time(time);
+	va_start(arguments, format);
+	vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "%s warn additive: %s\n", time, line);
 }
 
 bool child_argument(child *c, char *argument)
@@ -128,9 +142,9 @@ bool child_died(child *c, int wait_status)
 
 	forget(c);
 	if (WIFSIGNALED(wait_status))
-		cli_fail("%s was killed by signal %d", c->name, WTERMSIG(wait_status));
+		child_log("%s was killed by signal %d", c->name, WTERMSIG(wait_status));
 	else
-		cli_fail("%s ended with status %d", c->name, WEXITSTATUS(wait_status));
+		child_log("%s ended with status %d", c->name, WEXITSTATUS(wait_status));
 	bool from_outside = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
 	if (now - c->started_ms >= CHILD_STEADY_MS)
 		c->failures = 0;
@@ -174,7 +188,7 @@ bool child_stop(child *c, int ms, int hurry)
 		int64_t left = deadline - child_now();
 
 		if (left <= 0 || stop_is_repeated(hurry)) {
-			cli_fail("%s does not stop and is killed", c->name);
+			child_log("%s does not stop and is killed", c->name);
 			kill(c->pid, SIGKILL);
 			waitpid(c->pid, NULL, 0);
 			forget(c);

@@ -13,6 +13,7 @@ static const char default_url[] = "http://127.0.0.1:8080";
 /* group "": all */
 static void print_commands(FILE *file, const char *group)
 {
+	enum { COLUMN = 35 };
 	size_t n = strlen(group);
 	const command *k;
 
@@ -22,7 +23,11 @@ static void print_commands(FILE *file, const char *group)
 		if (n && (strncmp(k->name, group, n) != 0 || k->name[n] != ' '))
 			continue;
 		snprintf(words, sizeof(words), "%s %s", k->name, k->arguments);
-		fprintf(file, "  %-31s  %s\n", words, k->summary);
+		int used = fprintf(file, "  %s", words);
+		if (used + 2 > COLUMN)
+			used = fprintf(file, "\n") - 1;
+		fprintf(file, "%*s", COLUMN - used, "");
+		options_wrap(file, k->summary, COLUMN);
 	}
 }
 
@@ -38,10 +43,15 @@ static void print_help(FILE *file)
 
 static void print_command_help(FILE *file, const command *k)
 {
-	fprintf(file, "additive %s: %s\n\nusage: additive %s %s%s[OPTIONS]\n", k->name, k->summary, k->name,
-	        k->arguments, *k->arguments ? " " : "");
-	if (k->details)
-		fprintf(file, "\n%s\n", k->details);
+	char title[256];
+
+	snprintf(title, sizeof(title), "additive %s: %s", k->name, k->summary);
+	options_wrap(file, title, 0);
+	fprintf(file, "\nusage: additive %s %s%s[OPTIONS]\n", k->name, k->arguments, *k->arguments ? " " : "");
+	if (k->details) {
+		fputc('\n', file);
+		options_wrap(file, k->details, 0);
+	}
 	fputc('\n', file);
 	if (k->options)
 		options_help(file, k->options);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "clients/cli/commands.h"
 #include "proto/manual.h"
@@ -130,10 +131,12 @@ static int pages_run(cli *c)
 {
 	const char *folder = cli_argument(c, 0);
 	char before[COMMANDS_WORD_BYTES] = "", word[COMMANDS_WORD_BYTES], name[sizeof(prefix) + COMMANDS_WORD_BYTES];
-	FILE *file = open_page(folder, "additive");
 	const command *k;
 	int status = CLI_FAILED;
 
+	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+		return cli_fail("cannot create the folder %s: %s", folder, strerror(errno));
+	FILE *file = open_page(folder, "additive");
 	if (file) {
 		write_overview(file);
 		status = close_page(file);
@@ -151,7 +154,8 @@ static int pages_run(cli *c)
 	return status;
 }
 
-const command pages_commands[] = {{"manual", "DIR", 1, 1, "write the pages of the manual (man) into a folder",
+const command pages_commands[] = {{"manual", "DIR", 1, 1,
+                                   "write the pages of the manual (man) into a folder, which is created",
                                    "additive.1, and additive-COMMAND.1 for each command or group of commands. "
                                    "`make install` installs them.",
                                    NULL, pages_run},

@@ -182,7 +182,7 @@ static void bury(service *s)
 		if (s->ready && again)
 			continue;
 		if (s->ready)
-			cli_fail("%s keeps dying", both[i]->name);
+			child_log("%s keeps dying", both[i]->name);
 		s->broken = s->stopping = true;
 	}
 }
@@ -204,7 +204,7 @@ static void start_due(service *s)
 	for (int i = 0; i < 2; i++) {
 		if (both[i]->restart_ms == 0 || both[i]->restart_ms > child_now())
 			continue;
-		fprintf(stderr, "additive: starting %s again\n", both[i]->name);
+		child_log("starting %s again", both[i]->name);
 		if (!child_start(both[i]))
 			s->broken = s->stopping = true;
 	}

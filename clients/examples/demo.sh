@@ -1,11 +1,11 @@
 #!/bin/bash
 # The whole service once, end to end: start it on free ports with its own data folder, train a small model over HTTP for about
-# a minute and a half, stream a continuation, show what each token contributed to the next one, stop.
+# a minute, stream a continuation, show what each token contributed to a prediction that was not certain, stop.
 #   usage: demo.sh BIN [TEXT]     BIN: folder of the programs; TEXT: any UTF-8 text file (default: this repository's sources)
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 text=${2:-}
-seconds=${DEMO_SECONDS:-90}
+seconds=${DEMO_SECONDS:-60}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/additive-demo.XXXXXX")
 html=$PWD/explanation.html
@@ -31,19 +31,18 @@ if [ -z "$text" ]; then
 fi
 
 say "1. Start the service"
-"$bin/additive" serve --listen 127.0.0.1:0 --data "$work/data" >"$work/serve.out" 2>"$work/serve.log" &
+touch "$work/serve.out" # the shell that starts the service may be slow to make it
+"$bin/additive" serve --listen 127.0.0.1:0 --data "$work/data" >>"$work/serve.out" 2>"$work/serve.log" &
 service=$!
-for _ in $(seq 200); do
+for _ in $(seq 600); do
 	grep -q '^ready ' "$work/serve.out" && break
-	kill -0 "$service" 2>/dev/null || {
-		cat "$work/serve.log"
-		exit 1
-	}
+	kill -0 "$service" 2>/dev/null || break
 	sleep .1
 done
 ADDITIVE_URL=$(sed -n 's/^ready //p' "$work/serve.out" | head -1)
 [ -n "$ADDITIVE_URL" ] || {
-	echo "the service did not become ready" >&2
+	echo "the service did not become ready; its log:" >&2
+	cat "$work/serve.log" >&2
 	exit 1
 }
 export ADDITIVE_URL
@@ -67,8 +66,36 @@ say "3. Stream a continuation from $model"
 additive generate --model "$model" --max-tokens 200 --temperature 0.7 --seed 1 "$prompt"
 echo
 
-say "4. What each token contributed to the prediction of the next one, in logits"
-CLICOLOR_FORCE=1 additive explain --model "$model" --html "$html" "$prompt"
+# A nearly certain prediction has contributions near zero. Choose the end of the prompt, among its last 60 characters, at which
+# the likeliest token is nearest to a probability of a half, and ask why it is ahead of the next one.
+python3 - "$ADDITIVE_URL" "$model" "$prompt" >"$work/question" <<'CHOOSE'
+import json, math, sys, urllib.request
+
+url, model, prompt = sys.argv[1:]
+prompts = [prompt[:end] for end in range(max(1, len(prompt) - 60), len(prompt) + 1)]
+body = {"model": model, "prompt": prompts, "max_tokens": 1, "temperature": 0, "logprobs": 2}
+request = urllib.request.Request(url.rstrip("/") + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+choices = json.load(urllib.request.urlopen(request))["choices"]
+
+
+def pair(choice):
+    """The two likeliest tokens, each with its probability."""
+    top = choice["logprobs"]["top_logprobs"][0]
+    return sorted(((math.exp(p), token) for token, p in top.items()), reverse=True)[:2]
+
+
+def fits(choice):
+    return len(pair(choice)) == 2 and all(token.isprintable() and not token.startswith("bytes:") for _, token in pair(choice))
+
+
+found = [c for c in choices if fits(c)] or sys.exit("no prediction of the prompt has a rival that can be printed")
+best = min(found, key=lambda c: abs(pair(c)[0][0] - 0.5))
+(likely, token), (less, rival) = pair(best)
+sys.stdout.write("\0".join([prompts[best["index"]], token, rival, f"{likely:.2f}", f"{less:.2f}"]) + "\0")
+CHOOSE
+mapfile -d '' -t question <"$work/question"
+say "4. Why '${question[1]}' (probability ${question[3]}) and not '${question[2]}' (${question[4]})? What each token contributed, in logits"
+CLICOLOR_FORCE=1 additive explain --model "$model" --target "${question[1]}" --against "${question[2]}" --html "$html" "${question[0]}"
 echo "the whole explanation, with the weights of attention in every layer, head and round: $html"
 
 say "5. Stop"

@@ -14,8 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/checksum.h"
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 
@@ -221,17 +223,17 @@ static bool is_sealed(const char *text, size_t bytes)
 }
 
 /* What is sealed was written by this program, so a wrong member is another version's. */
-static bool read_members(manifest *m)
+static status read_members(manifest *m)
 {
 	json_t *about, *files;
 	int version, chunk_bytes;
-	if (json_unpack(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind, "id",
-	                &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files) != 0 ||
-	    version != VERSION || chunk_bytes != MANIFEST_CHUNK_BYTES || !json_is_array(files))
-		return false;
+	TRY(json_read_members(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind, "id",
+	                      &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files));
+	if (version != VERSION || chunk_bytes != MANIFEST_CHUNK_BYTES || !json_is_array(files))
+		return STATUS_INVALID;
 	m->about = about;
 	m->files = files;
-	return true;
+	return STATUS_OK;
 }
 
 status manifest_parse(manifest **out, const char *text, size_t bytes, const char *name, error *err)
@@ -242,13 +244,17 @@ status manifest_parse(manifest **out, const char *text, size_t bytes, const char
 	manifest *m = memory_new(1, sizeof *m);
 	if (m)
 		m->text = memory_new(bytes + 1, 1);
-	if (m && m->text) {
+	status s = m && m->text ? STATUS_OK : STATUS_NOMEM;
+	if (s == STATUS_OK) {
 		memcpy(m->text, text, bytes);
-		m->document = json_loadb(text, bytes, 0, NULL);
+		s = json_read(&m->document, text, bytes, 0, NULL);
 	}
-	status s = !m || !m->text || !m->document ? error_set(err, STATUS_NOMEM, NULL, "out of memory for a manifest")
-	           : read_members(m)              ? STATUS_OK
-	                                          : damaged(err, name, "it is not of a format this version reads");
+	if (s == STATUS_OK)
+		s = read_members(m);
+	if (s == STATUS_NOMEM)
+		error_set(err, s, NULL, "out of memory for a manifest");
+	else if (s != STATUS_OK)
+		s = damaged(err, name, "it is not of a format this version reads");
 	if (s == STATUS_OK)
 		*out = m;
 	else
@@ -440,13 +446,16 @@ static status open_listed(const char *folder, const json_t *file, int *fd, error
 	return damaged(err, file_name(file), "it has another length than was written");
 }
 
-static status check_contents(int fd, const json_t *file, char *chunk, error *err)
+/* sum: NULL, or it gets every verified byte. */
+static status check_contents(int fd, const json_t *file, char *chunk, checksum *sum, error *err)
 {
 	for (int64_t i = 0; i < chunks_of(file_bytes(file)); i++) {
 		ssize_t n = read_chunk(fd, chunk);
 		if (n < 0)
 			return file_error(err, file_name(file), "cannot read");
 		TRY(check_chunk(file, i, chunk, (size_t)n, err));
+		if (sum)
+			checksum_add(sum, chunk, (size_t)n);
 	}
 	return STATUS_OK;
 }
@@ -464,7 +473,7 @@ static status check(const manifest *m, const char *folder, bool contents, error 
 		if (s == STATUS_OK)
 			s = open_listed(folder, file, &fd, err);
 		if (s == STATUS_OK && contents)
-			s = check_contents(fd, file, chunk, err);
+			s = check_contents(fd, file, chunk, NULL, err);
 		if (fd >= 0)
 			close(fd);
 	}
@@ -480,4 +489,26 @@ status manifest_check(const manifest *m, const char *folder, error *err)
 status manifest_check_sizes(const manifest *m, const char *folder, error *err)
 {
 	return check(m, folder, false, err);
+}
+
+status manifest_checksum(const manifest *m, const char *folder, const char *name, char out[CHECKSUM_TEXT_BYTES],
+                         error *err)
+{
+	const json_t *file = find_file(m, name);
+	checksum *sum = checksum_new();
+	char *chunk = malloc(MANIFEST_CHUNK_BYTES);
+	int fd = -1;
+	status s = !file            ? STATUS_NOT_FOUND
+	           : !sum || !chunk ? error_settle(err, STATUS_NOMEM)
+	                            : open_listed(folder, file, &fd, err);
+	out[0] = '\0';
+	if (s == STATUS_OK)
+		s = check_contents(fd, file, chunk, sum, err);
+	if (s == STATUS_OK)
+		checksum_end(sum, out);
+	if (fd >= 0)
+		close(fd);
+	checksum_free(sum);
+	free(chunk);
+	return s;
 }

@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/base/checksum.h"
 #include "engine/base/error.h"
 
 #define MANIFEST_NAME "manifest.json"  /* in a folder */
@@ -72,6 +73,10 @@ status manifest_read(const manifest *m, const char *folder, const char *name, si
                      error *err);
 /* Read all files below `folder` and compare. STATUS_STORAGE when one is missing, of another size, or damaged. */
 status manifest_check(const manifest *m, const char *folder, error *err);
+/* The SHA-256 of a file of `folder`, verified as it is read. STATUS_STORAGE when the file is missing or differs;
+ * STATUS_NOT_FOUND when m does not list it. */
+status manifest_checksum(const manifest *m, const char *folder, const char *name, char out[CHECKSUM_TEXT_BYTES],
+                         error *err);
 /* Look at presence and sizes only. */
 status manifest_check_sizes(const manifest *m, const char *folder, error *err);
 

@@ -109,3 +109,8 @@ void reserve_forget(void)
 {
 	failed = false;
 }
+
+void reserve_remember(void)
+{
+	failed = true;
+}

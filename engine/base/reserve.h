@@ -23,5 +23,7 @@ void reserve_free(void *data);
 /* Whether an allocation has failed on this thread, reserve and all, since reserve_forget. */
 bool reserve_failed(void);
 void reserve_forget(void);
+/* Set what reserve_failed returns, after a caller has saved it and called reserve_forget. */
+void reserve_remember(void);
 
 #endif

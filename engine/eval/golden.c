@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/json_read.h"
 #include "engine/base/memory.h"
 #include "engine/tensor/ops.h"
 
@@ -162,17 +163,18 @@ static status merge_tensors(golden *g, error *err)
 static status merge_config(golden *g, int file, error *err)
 {
 	const char *text = safetensors_metadata(g->files[file], "config"), *key;
-	json_error_t reason;
 	json_t *json, *member;
 	if (!text)
 		return STATUS_OK;
 	g->blame = g->options->golden[file];
-	json = json_loads(text, JSON_REJECT_DUPLICATES, &reason);
+	status s = json_read(&json, text, strlen(text), JSON_REJECT_DUPLICATES, NULL);
+	if (s == STATUS_NOMEM)
+		return no_memory(err);
 	if (!json_is_object(json)) {
 		json_decref(json);
 		return error_set(err, STATUS_INVALID, "config", "the metadata's config is not a JSON object");
 	}
-	status s = STATUS_OK;
+	s = STATUS_OK;
 	json_object_foreach(json, key, member)
 	{
 		const json_t *have = json_object_get(g->config, key);

@@ -140,6 +140,9 @@ status x_transformers_set_read(golden *g, x_transformers_set *c, error *err)
 	const int64_t heads = transformer_head(model_config(c->model))->options.heads;
 	if (c->visible)
 		TRY(golden_visible(g, c->visible, false, SHAPE4(c->batch, heads, rows, rows), &c->visible, err));
+	if (golden_find(g, "pos"))
+		TRY(golden_integers(g, "pos", EXTENT(c->batch, c->length), 0,
+		                    (int32_t)transformer_head(c->config)->options.max_seq_len - 1, &c->positions, err));
 	if (golden_find(g, "keep_index"))
 		TRY(read_kept_source(g, c, err));
 	return read_kept(g, c, err);

@@ -12,7 +12,7 @@ typedef struct x_transformers_set {
 	model *model;
 	const transformer_config *config;
 	int64_t batch, length, source, before;
-	const int32_t *ids, *labels, *mask, *source_ids, *source_mask, *source_kept, *key_mask, *visible;
+	const int32_t *ids, *labels, *mask, *source_ids, *source_mask, *source_kept, *key_mask, *visible, *positions;
 	const float *source_rows, *before_rows, *kept;
 	bool remembers;                               /* segments: what the one before it left */
 	const float *memory[ARCHITECTURE_MAX_LAYERS]; /* [B, memory_rows, D] of each layer */

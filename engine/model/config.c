@@ -187,6 +187,11 @@ int64_t config_classes(config_reader *r, int64_t max)
 	int64_t n = config_integer(r, "num_labels", named > 0 ? named : 2, 1, max);
 	if (names && r->status == STATUS_OK)
 		check_class_names(r, names, n);
+	const json_t *problem = json_object_get(r->json, "problem_type");
+	const char *kind = json_string_value(problem);
+	if (problem && !json_is_null(problem) && (!kind || strcmp(kind, "single_label_classification") != 0))
+		config_fail(r, "problem_type",
+		            "problem_type must be \"single_label_classification\": a text has one class of several");
 	return n;
 }
 

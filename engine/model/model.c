@@ -379,6 +379,7 @@ static bool has_score(const model *m, const forward_spec *spec)
 	                                    : spec->logits == LOGITS_LAST && !spec->maxima;
 }
 
+/* A model that was only described has neither pool nor bf16 copy, and needs none. */
 static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
 {
 	const bool encodes = spec->phase == PHASE_ENCODE;
@@ -388,7 +389,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
 	if (spec->hits && !spec->loss)
 		return error_set(err, STATUS_INVALID, NULL, "hits are of a loss's labels");
-	if (forward_recurrent(spec) && (spec->slots < 1 || !pool))
+	if (forward_recurrent(spec) && (spec->slots < 1 || (m->arena && !pool)))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
 	if (m->dims.reads_source && spec->source < 1 && !forward_recurrent(spec))
 		return error_set(err, STATUS_UNSUPPORTED, "model",
@@ -408,7 +409,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                 "whole sequences have at most the %" PRId64 " tokens of a segment", m->dims.segment);
 	if (spec->carried && (!m->carried.count || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, "model", "no row leaves anything to the next");
-	if (spec->carried && m->architecture->carries_states && (spec->bf16 || spec->recompute || !pool))
+	if (spec->carried && m->architecture->carries_states && (spec->bf16 || spec->recompute || (m->arena && !pool)))
 		return error_set(err, STATUS_UNSUPPORTED, spec->bf16 ? "precision" : "recompute",
 		                 "the architecture %s carries its state in fp32, and reads it once",
 		                 m->architecture->name);
@@ -421,7 +422,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "%s in bf16",
 		                 forward_recurrent(spec) ? "there is no recurrent form"
 		                                         : "packed weights are not computed with");
-	if (spec->bf16 && !m->bf16_weights)
+	if (spec->bf16 && m->arena && !m->bf16_weights)
 		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
 	if (spec->attribution && (forward_recurrent(spec) || spec->backward || spec->bf16 || !has_score(m, spec)))
 		return error_set(err, STATUS_INVALID, NULL,
@@ -514,6 +515,14 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 			bindings[n++] = (plan_binding){input, spec->inputs[i].data};
 	}
 	return n;
+}
+
+status model_graph(graph **out, const model *m, const forward_spec *spec, error *err)
+{
+	*out = NULL;
+	TRY(check_spec(m, spec, NULL, err));
+	*out = build(m, spec);
+	return *out ? graph_status(*out, err) : model_no_memory(err);
 }
 
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err)

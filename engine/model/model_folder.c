@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "engine/base/json_read.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
 
@@ -14,9 +15,12 @@ status model_folder_config(const architecture **out, json_t **config, const mani
 	*out = NULL;
 	*config = NULL;
 	TRY(manifest_read(about, folder, "config.json", MODEL_FOLDER_MAX_CONFIG, &text, &bytes, err));
-	json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+	json_t *json;
+	status s = json_read(&json, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(text);
-	if (!json)
+	if (s == STATUS_NOMEM)
+		return error_settle(err, s);
+	if (s != STATUS_OK)
 		return error_set(err, STATUS_INVALID, NULL, "config.json is not valid JSON: line %d: %.100s",
 		                 reason.line, reason.text);
 	*out = architecture_of(json);

@@ -24,6 +24,7 @@
 #include "engine/base/memory.h"
 #include "engine/model/model_folder.h"
 #include "engine/model/model_private.h"
+#include "engine/model/model_trial.h"
 #include "engine/model/safetensors.h"
 #include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/panel.h"
@@ -267,6 +268,7 @@ static status prepare(model_loader *l, const char *folder, dtype weights, error 
 	TRY(read_config(&l->model, l->manifest, folder, weights, err));
 	TRY(safetensors_open_verified(&l->file, path, l->manifest, err));
 	TRY(check_names(l->model, l->file, err));
+	TRY(model_trial(l->model, err));
 	TRY(find_places(l, err));
 	TRY(make_staging(l, err));
 	return l->backend ? reserve(l, err) : STATUS_OK;

@@ -25,6 +25,9 @@ struct model {
 status model_no_memory(error *err);
 /* A model without memory. On error *out is NULL. */
 status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err);
+/* Build the graph of a spec, with its gradients, for a model that was only described. The caller frees *out, also on
+ * failure; errors are those of model_plan. */
+status model_graph(graph **out, const model *m, const forward_spec *spec, error *err);
 /* Type of a parameter in the arena, and its bytes there without padding. */
 dtype model_stored_type(const model *m, const parameter_spec *p);
 size_t model_stored_bytes(const model *m, const parameter_spec *p);

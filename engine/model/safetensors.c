@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/memory.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "file data is used in host order");
@@ -420,15 +421,17 @@ static status parse_header(safetensors *st, size_t bytes, error *err)
 	char *copy = st->fd >= 0 ? memory_new(bytes, 1) : NULL;
 	const char *text = copy ? copy : (const char *)st->map.data + LENGTH_BYTES;
 	if (st->fd >= 0) {
-		status s = copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : no_memory(err);
-		if (s != STATUS_OK) {
+		status read = copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : no_memory(err);
+		if (read != STATUS_OK) {
 			free(copy);
-			return s;
+			return read;
 		}
 	}
-	st->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+	status s = json_read(&st->header, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(copy);
-	if (!st->header)
+	if (s == STATUS_NOMEM)
+		return no_memory(err);
+	if (s != STATUS_OK)
 		return error_set(err, STATUS_CORRUPT, NULL, "the header is not valid JSON: %.100s", reason.text);
 	if (!json_is_object(st->header))
 		return error_set(err, STATUS_CORRUPT, NULL, "the header is not a JSON object");

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/memory.h"
 #include "engine/model/safetensors.h"
 
@@ -55,8 +56,10 @@ static status read_index(shards *s, bool *found, error *err)
 		return STATUS_OK;
 	if (result != STATUS_OK)
 		return error_set(err, result, NULL, "%s", error_message(&why));
-	s->index = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+	result = json_read(&s->index, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(text);
+	if (result == STATUS_NOMEM)
+		return no_memory(err);
 	s->map = json_object_get(s->index, "weight_map");
 	if (json_is_object(s->map) && json_object_size(s->map) > 0)
 		return STATUS_OK;

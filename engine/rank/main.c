@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/cpu/cpu.h"
@@ -72,8 +73,8 @@ static status share_plan(json_t **document, const options *o, const backend *b, 
 		text = s == STATUS_OK ? json_text(*document, JSON_COMPACT) : NULL;
 	}
 	status shared = mpi_ranks_share(r, &text, err);
-	if (r->rank != 0 && shared == STATUS_OK)
-		*document = text ? json_loads(text, 0, NULL) : NULL;
+	if (r->rank != 0 && shared == STATUS_OK && text)
+		s = json_read(document, text, strlen(text), 0, NULL);
 	free(text);
 	TRY(s);
 	TRY(shared);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/model/model_folder.h"
@@ -227,10 +228,11 @@ static status read_json(json_t **out, const char *path, error *err)
 	json_error_t where;
 	*out = NULL;
 	TRY(file_read(path, RANK_PLAN_MAX_BYTES, &text, &bytes, err));
-	*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+	status s = json_read(out, text, bytes, JSON_REJECT_DUPLICATES, &where);
 	free(text);
-	return *out ? STATUS_OK
-	            : error_set(err, STATUS_INVALID, NULL, "%s is not JSON: line %d: %s", path, where.line, where.text);
+	return s == STATUS_INVALID
+	               ? error_set(err, s, NULL, "%s is not JSON: line %d: %s", path, where.line, where.text)
+	               : error_settle(err, s);
 }
 
 /* A new run: its plan is kept, so that it goes on with the same seed and the same defaults. */

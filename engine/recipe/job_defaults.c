@@ -40,8 +40,8 @@ json_t *job_defaults_tokenizer(const objective *o, int64_t bytes)
 	enum { BYTES_FOR_A_TOKEN = 64, FEWEST = 512, MOST = 8192 };
 	if (!o || o->records != RECORD_LABELLED)
 		return json_pack("{s:s}", "type", "bytes");
-	return json_pack("{s:s, s:I}", "type", "bpe", "vocab_size",
-	                 (json_int_t)clamp(bytes / BYTES_FOR_A_TOKEN, FEWEST, MOST));
+	return json_pack("{s:s, s:I, s:b}", "type", "bpe", "vocab_size",
+	                 (json_int_t)clamp(bytes / BYTES_FOR_A_TOKEN, FEWEST, MOST), "at_most", 1);
 }
 
 void job_defaults_size(const objective *o, model_size *s)

@@ -17,10 +17,12 @@
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
+#include "engine/model/model_trial.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer_kind.h"
+#include "engine/train/pass.h"
 #include "gen/limits.h"
 
 /* --- small readers -------------------------------------------------------------------- */
@@ -457,7 +459,7 @@ static status take_lengths(job_request *r, const json_t *params, const corpus *t
 		r->options.sequence_length = r->fitted_length = texts->length;
 	if (texts->fit.source)
 		r->options.source_length = r->fitted_source = texts->source_length;
-	if (r->base || (!classes && !texts->fit.length && !texts->fit.source))
+	if (r->base || (!classes && !texts->fit.length && !texts->fit.source && !tokenizer_trains(r->tokenizer)))
 		return STATUS_OK;
 	return make_config(r, present(params, "additive"), size_of(texts->texts.tokenizer), err);
 }
@@ -575,6 +577,16 @@ static bool leaves_lengths_open(const job_request *r)
 	return !r->given.length && !o->record_length && !(o->source && o->records == RECORD_BLOCK);
 }
 
+/* Refuse a model that could not be trained, or not be served once it is. */
+static status try_model(const job_request *r, error *err)
+{
+	const forward_spec spec = pass_training_spec(&r->options, &r->dims, 1);
+	error found = ERROR_INIT;
+	status s = model_trial_config(r->architecture, r->config, &spec, &found);
+	error_settle(&found, s);
+	return error_set(err, s, "additive.config", "%s", error_message(&found));
+}
+
 status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
                         error *err)
 {
@@ -594,7 +606,9 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 		                 from->backend_name);
 	TRY(check_ranks(out, from, err));
 	const bool known = out->options.objective->records == RECORD_BLOCK || !leaves_lengths_open(out);
-	return known ? check_memory(out, err) : STATUS_OK;
+	if (known)
+		TRY(check_memory(out, err));
+	return try_model(out, err);
 }
 
 void job_request_fini(job_request *r)
@@ -680,7 +694,8 @@ status job_request_take_texts(job_request *r, const json_t *params, const corpus
 		TRY(s);
 	}
 	TRY(job_request_settle(r, dataset_records(texts->texts.train), texts->texts.valid != NULL, err));
-	return check_memory(r, err);
+	TRY(check_memory(r, err));
+	return try_model(r, err);
 }
 
 /* --- the document -------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/recipe/job_check.h"
@@ -93,16 +94,21 @@ static status explain(const child *c, int how, error *err)
 {
 	int code = 0;
 	const char *param, *message;
-	json_t *why = json_loadb(c->report, c->bytes, 0, NULL);
+	json_t *why;
+	status read = json_read(&why, c->report, c->bytes, 0, NULL);
 	if (WIFEXITED(how) && WEXITSTATUS(how) == 0) {
 		json_decref(why);
 		return STATUS_OK;
 	}
-	if (json_unpack(why, "{s:i, s:s, s:s}", "status", &code, "param", &param, "message", &message) == 0 && code > 0)
+	if (read == STATUS_OK)
+		read = json_read_members(why, "{s:i, s:s, s:s}", "status", &code, "param", &param, "message", &message);
+	if (read == STATUS_OK && code > 0)
 		error_set(err, (status)code, param[0] ? param : NULL, "%s", message);
 	else if (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL)
 		error_set(err, STATUS_NOMEM, NULL,
 		          "training a tokenizer was killed, which mostly means that memory was short");
+	else if (read == STATUS_NOMEM)
+		error_settle(err, read);
 	else
 		error_set(err, STATUS_INVALID, NULL, "the tokenizer cannot be trained on this text");
 	json_decref(why);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/text/text_reader.h"
 
 #define NAME "train-tokenizer"
@@ -58,10 +59,11 @@ static status train(tokenizer **out, const asked *a, error *err)
 {
 	json_error_t where;
 	text_reader *reader;
-	json_t *spec = json_loads(a->spec, 0, &where);
-	if (!spec)
-		return error_set(err, STATUS_INVALID, NULL, "the spec: %s", where.text);
-	status s = text_reader_new(&reader, (const char *const *)a->files, (size_t)a->n_files);
+	json_t *spec;
+	status s = json_read(&spec, a->spec, strlen(a->spec), 0, &where);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "the spec: %s", where.text);
+	s = text_reader_new(&reader, (const char *const *)a->files, (size_t)a->n_files);
 	if (s == STATUS_OK) {
 		text_source source = text_reader_source(reader);
 		s = tokenizer_train(out, spec, &source, err);

@@ -275,7 +275,9 @@ const char *store_problem(store *s)
 	for (size_t i = 0; i < sizeof folders / sizeof *folders && !now; i++) {
 		snprintf(path, sizeof path, "%s/%s", s->folder, folders[i]);
 		if (access(path, W_OK) != 0)
-			now = errno == ENOENT ? "a folder of the data folder is missing" : "the data folder cannot be written";
+			now = errno == ENOENT  ? "a folder of the data folder is missing"
+			      : errno == EROFS ? "the data folder is on a read-only disk"
+					       : "the data folder cannot be written";
 	}
 	if (!now)
 		now = ledger_problem(s);

@@ -114,6 +114,9 @@ status store_file_seal(store_file *f, const char *temporary, error *err);
 /* Move it in (rename, row). One that is not sealed (no id) is sealed first. STATUS_FULL: over the budget. */
 status store_file_add(store *s, store_file *f, const char *temporary, error *err);
 status store_file_get(store *s, const char *id, store_file *out, error *err);
+/* store_file_get for a file whose content is read next. STATUS_STORAGE: its blob is missing or of another size, though
+ * the file exists. */
+status store_file_use(store *s, const char *id, store_file *out, error *err);
 /* Verify its blob. STATUS_STORAGE: missing or damaged. */
 status store_file_check(store *s, const char *id, error *err);
 status store_file_delete(store *s, const char *id, error *err);

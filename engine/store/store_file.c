@@ -150,6 +150,12 @@ status store_file_get(store *s, const char *id, store_file *out, error *err)
 	return result == STATUS_NOT_FOUND ? no_file(err, id) : result;
 }
 
+status store_file_use(store *s, const char *id, store_file *out, error *err)
+{
+	TRY(store_file_get(s, id, out, err));
+	return store_check_blob(s, STORE_FILES, id, false, err);
+}
+
 status store_file_check(store *s, const char *id, error *err)
 {
 	return store_check_blob(s, STORE_FILES, id, true, err);

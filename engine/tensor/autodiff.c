@@ -124,6 +124,7 @@ status graph_backward(graph *g, value loss)
 	mark_results(g);
 	int end = graph_node_count(g);
 	graph_slot(g, loss)->gradient = op_fill(g, graph_value(g, loss)->shape, 1);
+	TRY(g->error.status);
 	return walk_back(g, end);
 }
 

@@ -198,8 +198,14 @@ int graph_value_count(const graph *g)
 	return g->values.count;
 }
 
+/* Description of VALUE_NONE in a graph that has failed: every dimension can be read, and no node has such a value. */
+static const value_info failed_value = {
+    .role = ROLE_TEMPORARY, .type = DTYPE_F32, .shape = {1, {1, 1, 1, 1}}, .producer = -1};
+
 const value_info *graph_value(const graph *g, value v)
 {
+	if (v == VALUE_NONE && g->error.status != STATUS_OK)
+		return &failed_value;
 	return &graph_slot(g, v)->info;
 }
 

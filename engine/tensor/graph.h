@@ -116,6 +116,8 @@ status graph_status(const graph *g, error *err);
 
 int graph_value_count(const graph *g);
 int graph_node_count(const graph *g);
+/* Description of a value. After an error VALUE_NONE has one too, so that code which builds a graph need not check each
+ * value before it reads a shape: the graph cannot be run anyway. */
 const value_info *graph_value(const graph *g, value v);
 const op_node *graph_node(const graph *g, int index);
 /* The input, parameter, state or output of that name, or VALUE_NONE. */

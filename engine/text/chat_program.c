@@ -16,7 +16,7 @@ typedef struct rewriting {
 	const char *at;
 	char *out;
 	size_t n;
-	kind last, before; /* of the tokens of a tag */
+	kind last, before; /* kinds of the latest two tokens in a tag */
 	bool line_starts;  /* nothing but dropped text is before `at` on its line */
 } rewriting;
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "engine/base/json_read.h"
 
 enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK };
 
@@ -60,20 +61,19 @@ static bool restore_integers(json_t *value)
 	return whole;
 }
 
-/* The value that text begins with. where->position: its bytes, or where it is wrong. */
-static json_t *parse(const char *text, size_t bytes, json_error_t *where)
+/* Parse the value that `text` begins with. where->position: its bytes, or the place of the fault. */
+static status parse(json_t **out, const char *text, size_t bytes, json_error_t *where)
 {
 	if (bytes > INT_MAX)
 		bytes = INT_MAX; /* positions are int */
-	json_t *value = json_loadb(text, bytes, PARSE_FLAGS, where);
-	if (value || json_error_code(where) != json_error_numeric_overflow)
-		return value;
-	value = json_loadb(text, bytes, PARSE_FLAGS | JSON_DECODE_INT_AS_REAL, where);
-	if (!value || restore_integers(value))
-		return value;
-	json_decref(value);
-	snprintf(where->text, sizeof where->text - 1, "out of memory");
-	return NULL;
+	status s = json_read(out, text, bytes, PARSE_FLAGS, where);
+	if (s != STATUS_INVALID || json_error_code(where) != json_error_numeric_overflow)
+		return s;
+	TRY(json_read(out, text, bytes, PARSE_FLAGS | JSON_DECODE_INT_AS_REAL, where));
+	if (restore_integers(*out))
+		return STATUS_OK;
+	json_decref(*out);
+	return STATUS_NOMEM;
 }
 
 /* --- walking ---------------------------------------------------------------------------------- */
@@ -106,10 +106,13 @@ static status walk_values(walk *w, const char *text, size_t bytes, error *err)
 		if (at == bytes)
 			return STATUS_OK;
 		json_error_t where;
-		json_t *value = parse(text + at, bytes - at, &where);
-		if (!value)
+		json_t *value;
+		status s = parse(&value, text + at, bytes - at, &where);
+		if (s == STATUS_NOMEM)
+			return error_settle(err, s);
+		if (s != STATUS_OK)
 			return refuse_value(w, text + at, &where, err);
-		status s = w->each(w->context, value, w->place.line, err);
+		s = w->each(w->context, value, w->place.line, err);
 		json_decref(value);
 		TRY(s);
 		w->first = false;

@@ -9,6 +9,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
@@ -99,14 +100,18 @@ static status read_configuration(tokenizer *t, const manifest *about, const char
 {
 	char *data;
 	size_t bytes;
-	if (manifest_read(about, folder, "config.json", FILE_MAX_BYTES, &data, &bytes, NULL) != STATUS_OK)
-		return STATUS_OK;
-	json_t *config = json_loadb(data, bytes, 0, NULL);
+	status found = manifest_read(about, folder, "config.json", FILE_MAX_BYTES, &data, &bytes, NULL);
+	if (found != STATUS_OK)
+		return found == STATUS_NOMEM ? error_settle(err, found) : STATUS_OK;
+	json_t *config;
+	status s = json_read(&config, data, bytes, 0, NULL);
 	free(data);
+	if (s == STATUS_NOMEM)
+		return error_settle(err, s);
 	const char *type = json_string_value(json_object_get(config, "model_type"));
 	json_t *ids = json_object_get(config, "eos_token_id");
 	snprintf(t->model_type, sizeof t->model_type, "%s", type ? type : "");
-	status s = STATUS_OK;
+	s = STATUS_OK; /* the model's reader refuses a configuration that is not JSON */
 	if (is_ids(ids) && !tokenizer_file(t, "generation_config.json", NULL)) {
 		json_t *file = json_pack("{s:O}", "eos_token_id", ids);
 		char *text = file ? json_text(file, 0) : NULL;
@@ -212,10 +217,12 @@ status tokenizer_file_json(const tokenizer *t, const char *name, json_t **out, e
 	*out = NULL;
 	if (!text)
 		return STATUS_OK;
-	*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-	if (!*out && json_error_code(&where) == json_error_numeric_overflow) /* "model_max_length" may be 10^30 */
-		*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &where);
-	if (!*out)
+	status s = json_read(out, text, bytes, JSON_REJECT_DUPLICATES, &where);
+	if (s == STATUS_INVALID && json_error_code(&where) == json_error_numeric_overflow) /* "model_max_length": 10^30 */
+		s = json_read(out, text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &where);
+	if (s == STATUS_NOMEM)
+		return error_settle(err, s);
+	if (s != STATUS_OK)
 		return error_set(err, STATUS_INVALID, NULL, "%s, line %d: %s", name, where.line, where.text);
 	if (json_is_object(*out))
 		return STATUS_OK;
@@ -387,7 +394,8 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 	if (s == STATUS_OK)
 		s = open_files(t, err);
 	const int32_t asked = tokenizer_trained_size(spec);
-	if (s == STATUS_OK && t->size < asked)
+	const bool at_most = !json_object_get(spec, "vocab_size") || json_is_true(json_object_get(spec, "at_most"));
+	if (s == STATUS_OK && !at_most && t->size < asked)
 		s = error_set(err, STATUS_INVALID, "vocab_size", "the text gives a tokenizer of %d ids, fewer than %d",
 		              (int)t->size, (int)asked);
 	return finish(out, t, s);

@@ -60,7 +60,8 @@ status tokenizer_check(const json_t *spec, error *err);
 int32_t tokenizer_trained_size(const json_t *spec);
 /* Make the tokenizer that spec describes. A spec that needs no training reads nothing from the source; one that does is
  * {"type": "bpe", "vocab_size": N} (huggingface/bpe_trainer.c), whose memory grows with the different words of the
- * texts. */
+ * texts.
+ * A text that gives fewer ids than "vocab_size" is STATUS_INVALID, unless "vocab_size" is absent or "at_most" is true. */
 status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *source, error *err);
 
 /* --- what it is --------------------------------------------------------------------------- */

@@ -59,7 +59,7 @@ struct tokenizer {
 	int n_ends, n_files;
 	bool drops_leading_spaces; /* a text begins with the first token that is more than spaces */
 	bool replaces_each_byte;   /* as text_stream.each_byte */
-	char model_type[TOKENIZER_TYPE_BYTES]; /* of the folder's config.json; "": none */
+	char model_type[TOKENIZER_TYPE_BYTES]; /* as config.json says; "": it does not */
 	const char *unread;                    /* a file of the folder that belongs to an unknown tokenizer; NULL: none */
 	tokenizer_file_data files[TOKENIZER_MAX_FILES];
 	void *data;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
@@ -139,8 +140,11 @@ status checkpoint_write(const char *folder, const checkpoint_parts *parts, const
 static status parse_state(const char *text, size_t bytes, json_t **state, error *err)
 {
 	json_error_t where;
-	json_t *read = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-	if (!read)
+	json_t *read;
+	status s = json_read(&read, text, bytes, JSON_REJECT_DUPLICATES, &where);
+	if (s == STATUS_NOMEM)
+		return error_settle(err, s);
+	if (s != STATUS_OK)
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json, line %d: %s", where.line, where.text);
 	const char *format = json_string_value(json_object_get(read, "format"));
 	if (!format || strcmp(format, "additive-trainer") != 0 ||

@@ -31,6 +31,29 @@ static int find_port(const objective *o, port_role role)
 	return -1;
 }
 
+/* What the objective's ports need. */
+static void add_ports(forward_spec *spec, const train_options *o)
+{
+	spec->masked = spec->masked || find_port(o->objective, PORT_MASK) >= 0;
+	spec->source = train_options_source(o);
+	spec->source_masked = find_port(o->objective, PORT_SOURCE_MASK) >= 0;
+}
+
+forward_spec pass_training_spec(const train_options *o, const model_dims *d, int64_t batch)
+{
+	forward_spec spec = {.batch = batch,
+	                     .length = o->sequence_length,
+	                     .dropout = d->dropout > 0,
+	                     .loss = true,
+	                     .backward = true,
+	                     .carried = o->carry_state,
+	                     .recompute = o->recompute,
+	                     .bf16 = o->precision == PRECISION_BF16,
+	                     .smoothing = (float)o->label_smoothing};
+	add_ports(&spec, o);
+	return spec;
+}
+
 static status make_rows(pass *p)
 {
 	const graph *g = plan_graph(p->plan);
@@ -58,9 +81,7 @@ static status allocate_pool(pass *p, const model *m)
 static status make(pass *p, const model *m, const forward_spec *spec, float *gradients, error *err)
 {
 	forward_spec own = *spec;
-	own.masked = own.masked || find_port(p->objective, PORT_MASK) >= 0;
-	own.source = p->source_length;
-	own.source_masked = find_port(p->objective, PORT_SOURCE_MASK) >= 0;
+	add_ports(&own, p->options);
 	if (own.carried && model_architecture(m)->carries_states)
 		TRY(allocate_pool(p, m));
 	TRY(model_plan(&p->plan, m, &own, gradients, p->pool, err));

@@ -10,6 +10,8 @@
 
 typedef struct pass pass;
 
+/* The forward and backward of a training batch of o->objective. */
+forward_spec pass_training_spec(const train_options *o, const model_dims *d, int64_t batch);
 /* For o->objective; the options stay. spec: a forward with loss over batch × length tokens; what the objective's ports
  * need is added. gradients: as in model_plan. */
 status pass_new(pass **out, const model *m, const train_options *o, const forward_spec *spec, float *gradients,

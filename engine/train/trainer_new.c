@@ -134,15 +134,8 @@ static status build_evaluation(trainer *t, error *err)
 static status build(trainer *t, error *err)
 {
 	const train_options *o = &t->options;
-	forward_spec spec = {.batch = o->batch_size / trainer_ranks(t),
-	                     .length = o->sequence_length,
-	                     .dropout = model_dimensions(t->model)->dropout > 0,
-	                     .loss = true,
-	                     .backward = true,
-	                     .carried = o->carry_state,
-	                     .recompute = o->recompute,
-	                     .bf16 = o->precision == PRECISION_BF16,
-	                     .smoothing = (float)o->label_smoothing};
+	const forward_spec spec =
+	    pass_training_spec(o, model_dimensions(t->model), o->batch_size / trainer_ranks(t));
 	TRY(check(t, err));
 	model_train_on(t->model, o->sequence_length);
 	if (spec.bf16)

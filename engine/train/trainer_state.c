@@ -1,4 +1,5 @@
 /* trainer_state.c - the state object of a checkpoint: what a run continues from besides weights and moments. */
+#include "engine/base/json_read.h"
 #include "engine/train/trainer_private.h"
 
 #include <math.h>
@@ -69,13 +70,14 @@ status trainer_state_read(trainer *t, const json_t *state, error *err)
 	range_test r = {0};
 	int bad_steps;
 	json_t *progress;
-	if (json_unpack((json_t *)(uintptr_t)state,
-	                "{s:I, s:I, s:I, s?I, s?I, s?I, s?[F, F], s?[F, F, F, F, F, F, F], s:i, s:o}", "step", &step,
-	                "tokens", &tokens, "valid_step", &valid_step, "best_step", &best_step, "stale_evaluations",
-	                &stale, "skipped_steps", &skipped, "noise", &noise[0], &noise[1], "range_test", &r.mean,
-	                &r.weight, &r.first, &r.lowest, &r.fall, &r.rate, &r.ended, "bad_steps", &bad_steps, "progress",
-	                &progress) != 0 ||
-	    step < 0 || step > t->options.max_steps)
+	status s = json_read_members(
+	    state, "{s:I, s:I, s:I, s?I, s?I, s?I, s?[F, F], s?[F, F, F, F, F, F, F], s:i, s:o}", "step", &step,
+	    "tokens", &tokens, "valid_step", &valid_step, "best_step", &best_step, "stale_evaluations", &stale,
+	    "skipped_steps", &skipped, "noise", &noise[0], &noise[1], "range_test", &r.mean, &r.weight, &r.first,
+	    &r.lowest, &r.fall, &r.rate, &r.ended, "bad_steps", &bad_steps, "progress", &progress);
+	if (s == STATUS_NOMEM)
+		return error_settle(err, s);
+	if (s != STATUS_OK || step < 0 || step > t->options.max_steps)
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks the run's position");
 	const double entropy = t->progress.byte_entropy;
 	train_progress_read(&t->progress, progress);

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from engine_client import Daemon, EngineError, train
+from engine_client import Daemon, EngineError, job_params, train
 
 FILES = ["config.json", "model.safetensors", "tokenizer.json"]
 KINDS = ["missing", "empty", "truncated", "flipped"]
@@ -136,6 +136,23 @@ def test_no_byte_of_a_damaged_file_is_exported(copy, name, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_no_checksum_is_made_of_a_damaged_file(copy, kind):
+    folder, broken, whole = copy
+    with Daemon(folder) as daemon, daemon.connect() as engine:
+        want = engine.call("model.files", {"id": broken})["data"]
+        assert {f["name"] for f in want} >= set(FILES[:2])
+        for name in FILES[:2]:
+            path = folder / "models" / broken / name
+            sound = path.read_bytes()
+            damage(path, kind)
+            e = refused(engine, "model.files", {"id": broken})
+            assert (e.status, e.code) == (500, "storage_error") and name in e.message
+            assert name in daemon.log.read_text()
+            path.write_bytes(sound)
+        assert engine.call("model.files", {"id": broken})["data"] == want
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_upload_is_not_given_back(tmp_path, kind):
     with Daemon(tmp_path / "data") as daemon, daemon.connect() as engine:
         file = engine.add_file(b"some text " * 1000)
@@ -145,6 +162,19 @@ def test_a_damaged_upload_is_not_given_back(tmp_path, kind):
             assert not list(call.events())
             call.result()
         assert (e.value.status, e.value.code) == (500, "storage_error")
+
+
+def test_a_missing_upload_is_not_an_unknown_file(copy):
+    folder, model, _ = copy
+    with Daemon(folder) as daemon, daemon.connect() as engine:
+        file = engine.call("file.list")["data"][0]["id"]
+        requests = (("job.create", job_params(file, 3)), ("evaluation.create", {"model": model, "file": file}))
+        (folder / "blobs" / file).unlink()
+        for method, params in requests:
+            e = refused(engine, method, params)
+            assert (e.status, e.code) == (500, "storage_error") and file in e.message
+        assert refused(engine, "job.create", job_params("file-never-was", 3)).status == 404
+        assert file in daemon.log.read_text()
 
 
 def test_what_is_wrong_with_an_import_is_still_the_clients_fault(tmp_path):

@@ -62,6 +62,13 @@ def test_a_new_model_is_small_unless_its_size_is_given(engine, request_, text, m
     assert resolved(engine, larger, text)["parameters"] > 3 * found["parameters"]
 
 
+def test_a_small_file_gives_a_small_tokenizer(engine):
+    found = resolved(engine, CLASSES, labelled(12))
+    assert found["parameters"] < resolved(engine, CLASSES, labelled(300, 10))["parameters"] + 1
+    request = {"model": "additive", "additive": {"tokenizer": {"type": "sentencepiece", "model_type": "char"}}}
+    assert resolved(engine, request, "a few words, and more words. " * 40)["parameters"] < 2e6
+
+
 def test_a_classifier_has_a_tokenizer_of_its_texts(engine):
     words, bytes_ = resolved(engine, CLASSES, labelled(300)), resolved(engine, BYTES, labelled(300))
     assert words["sequence_length"] < bytes_["sequence_length"] / 2

@@ -113,7 +113,7 @@ def test_the_same_texts_train_the_same_tokenizer_bit_for_bit(engine, corpus, job
 def test_a_job_that_goes_on_after_a_kill_has_the_same_tokenizer(tmp_path, engine, model):
     with Daemon(tmp_path / "data") as d:
         with d.connect() as e:
-            job = e.call("job.create", ask(e.add_file(TEXT), SPEC, steps=100000, checkpoint_every=5))
+            job = e.call("job.create", ask(e.add_file(TEXT), SPEC, steps=100000, checkpoint_every=5, keep_checkpoints=10000))  # it removes none
             e.wait(lambda: e.call("job.get", {"id": job["id"]})["additive"]["step"] > 10)
         d.kill()
         for kept in pathlib.Path(tmp_path / "data").rglob("*.tokenizer"):
@@ -223,6 +223,22 @@ def test_a_tokenizers_file_stays_while_a_job_needs_it(engine, corpus):
     engine.call("job.cancel", {"id": job["id"]})
     engine.wait_job(job["id"])
     assert engine.call("file.delete", {"id": file})["deleted"]
+
+
+def test_a_target_that_is_a_token_only_with_another_beginning_is_suggested(engine, corpus):
+    job = engine.call("job.create", ask(corpus, {"file": add(engine, (DATA / "gpt2" / "tokenizer.json").read_bytes())}, steps=1))
+    model = engine.wait_job(job["id"])["fine_tuned_model"]
+    words = ["the", " error", " no such word"]
+    counts = [tokenize(engine, model, word)["count"] for word in (*words, " the", "error")]
+    assert min(counts[:3]) > 1 and counts[3:] == [1, 1]
+    for field, request in (("target.token", lambda word: {"target": {"token": word}}),
+                           ("target.other", lambda word: {"target": {"kind": "difference", "token": 1, "other": word}}),
+                           ("replacement", lambda word: {"method": "leave_one_out", "replacement": word})):
+        errors = [refused(engine, "explain", {"model": model, "input": "a model", **request(word)}) for word in words]
+        assert [e.param for e in errors] == [field] * 3
+        assert [e.message for e in errors] == [f'"the" is {counts[0]} tokens, must be one: use " the", which is one token',
+                                               f'" error" is {counts[1]} tokens, must be one: use "error", which is one token',
+                                               f"is {counts[2]} tokens, must be one"]
 
 
 # --- what had bytes for tokens ----------------------------------------------------------------------

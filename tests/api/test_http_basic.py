@@ -27,6 +27,8 @@ FORWARDED = [
     ("GET", "/v1/fine_tuning/jobs?metadata%5Bowner%5D=me%20too&metadata[a]=&limit=1", "job.list",
      {"limit": 1, "metadata": {"owner": "me too", "a": ""}}),
     ("GET", "/v1/fine_tuning/jobs?metadata=null", "job.list", {"metadata": {}}),
+    ("GET", f"/v1/fine_tuning/jobs?metadata[{'%C3%A4' * 64}]={'%C3%A4' * 512}", "job.list", {"metadata": {"ä" * 64: "ä" * 512}}),
+    ("GET", "/v1/fine_tuning/jobs?" + "&".join(f"metadata[{i}]=a" for i in range(8)), "job.list", {"metadata": {str(i): "a" for i in range(8)}}),
     ("GET", "/v1/fine_tuning/jobs/j", "job.get", {"id": "j"}),
     ("POST", "/v1/fine_tuning/jobs/j/cancel", "job.cancel", {"id": "j"}),
     ("POST", "/v1/fine_tuning/jobs/j/pause", "job.pause", {"id": "j"}),
@@ -233,8 +235,9 @@ def test_query_parameters_are_checked(front, engine):
                         ("/v1/files?after=../x", "after"),
                         ("/v1/fine_tuning/jobs?metadata=x", "metadata"), ("/v1/fine_tuning/jobs?metadata[]=x", "metadata[]"),
                         ("/v1/fine_tuning/jobs?metadata[a=x", "metadata[a"), ("/v1/files?metadata[a]=x", "metadata[a]"),
-                        (f"/v1/fine_tuning/jobs?metadata[a]={'x' * 2049}", "metadata[a]"),
-                        (f"/v1/fine_tuning/jobs?metadata[{'x' * 257}]=a", "metadata[x"), ("/v1/models?a=b", "a"),
+                        (f"/v1/fine_tuning/jobs?metadata[a]={'x' * 513}", "metadata[a]"), (f"/v1/fine_tuning/jobs?metadata[a]={'%C3%A4' * 513}", "metadata[a]"),
+                        (f"/v1/fine_tuning/jobs?metadata[{'x' * 65}]=a", "metadata[x"),
+                        ("/v1/fine_tuning/jobs?" + "&".join(f"metadata[{i}]=a" for i in range(9)), "metadata"), ("/v1/models?a=b", "a"),
                         ("/v1/fine_tuning/jobs/j/events?stream=maybe", "stream"),
                         ("/v1/sessions/s/alpha?position=x", "position"), ("/v1/sessions/s/alpha?layers=0,a", "layers"),
                         ("/v1/sessions/s/alpha?layers=", "layers"), ("/v1/sessions/s/alpha?aggregate=max", "aggregate")]:
@@ -655,8 +658,16 @@ def test_the_access_log_names_the_route_not_the_content(start):
     front.post("/v1/tokenize", {"model": "m", "text": "a secret"}, headers={"X-Request-Id": "seen-1"})
     wait_for(lambda: any("seen-1" in line for line in front.log))
     line = next(line for line in front.log if "seen-1" in line)
-    assert re.fullmatch(r"seen-1 POST /v1/tokenize 200 \d+\.\d{3}\n", line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ info additive-httpd: 127\.0\.0\.1 seen-1 POST /v1/tokenize 200 \d+\.\d{3}\n", line)
     assert not any("secret" in line for line in front.log)
+
+
+def test_every_line_of_the_log_has_a_time_and_a_level(start):
+    front = start("--access-log")
+    front.get("/v1/models")
+    wait_for(lambda: any("/v1/models" in line for line in front.log))
+    for line in front.log:
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info|warn|error) additive-httpd: \S", line), line
 
 
 # --- connections ------------------------------------------------------------------------------------

@@ -389,6 +389,29 @@ def test_both_and_their_differences_have_one_scale_on_the_page(front, engine):
     assert [(r[0], float(r[4])) for r in rows] == [(f"{i}, {i}", pytest.approx(PARTS[i])) for i in order]
 
 
+def unmatched(text):
+    table = re.search(r'<table([^>]*)><caption>The tokens that differ.*?<tbody id="unmatched">\n(.*?)</tbody>', text, re.S)
+    return table[1], [re.findall(r"<td>(.*?)</td>", row) for row in table[2].splitlines()]
+
+
+def test_the_page_lists_the_tokens_that_differ(front, engine):
+    comparing_engine(engine, SIGNED, SECOND)
+    hidden, rows = unmatched(compare(front, "text/html").body.decode())
+    assert hidden == "" and [row[2] for row in rows] == ["&lt;new&gt;"] and float(rows[0][1]) == PARTS[2] and float(rows[0][3]) == 2 * PARTS[2]
+    words = [{"id": i, "text": word, "offset": 0} for i, word in enumerate(["It", " was", " a", " cat"])]
+    parts = {**SIGNED["contributions"], "tokens": [0.0, 0.5, -0.25, 3.0]}
+    first = {**SIGNED, "tokens": words, "position": 3, "contributions": parts}
+    second = {**first, "tokens": [*words[1:3], {"id": 9, "text": " dog", "offset": 0}], "position": 2, "contributions": {**parts, "tokens": [0.5, -0.25, 2.0]}}
+    comparing_engine(engine, first, second)
+    assert unmatched(compare(front, "text/html").body.decode()) == ("", [[" cat (reader)", "+3", " dog (reader)", "+2"], ["It", "+0", "none", ""]])
+
+
+def test_a_list_without_tokens_that_differ_is_hidden(front, engine):
+    for second in (SIGNED, MEAN):
+        comparing_engine(engine, SIGNED, second)
+        assert unmatched(compare(front, "text/html").body.decode()) == (" hidden", [])
+
+
 def test_different_outputs_are_pointed_out(front, engine):
     target = {**SIGNED["contributions"]["target"], "token": {"id": 8, "text": "x"}}
     comparing_engine(engine, SIGNED, {**SECOND, "contributions": {**SECOND["contributions"], "target": target}})

@@ -40,6 +40,15 @@ def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults()
     assert "--schedule NAME how the rate falls to 0 after the warm-up: linear, cosine, constant, cosine_with_restarts, tail or range_test (linear)" in training
 
 
+def test_the_help_fits_80_columns():
+    for program in (["additive", "train"], ["additive", "generate"], ["additive", "serve"], ["additive", "models", "push"], ["additived"],
+                    ["additive-httpd"], ["additive-eval"]):
+        lines = help_of(*program).splitlines()
+        assert len(lines) > 10 and [line for line in lines if len(line) > 80] == []
+    for listed in (additive("help").stdout, additive("jobs", "--help").stdout):
+        assert len(listed.splitlines()) > 5 and [line for line in listed.splitlines() if len(line.rstrip()) != len(line) or len(line) > 80] == []
+
+
 # --- additive serve ---------------------------------------------------------------------------
 
 
@@ -501,6 +510,42 @@ def test_a_model_is_pushed_and_pulled_as_a_folder(service, model, tmp_path):
     for command in (["push", tmp_path / "none"], ["pull", "none", tmp_path / "none"]):
         assert additive("models", *command, url=service.url).returncode == 1
     assert not (tmp_path / "none").exists()
+
+
+def tensors_of(data):
+    header = int.from_bytes(data[:8], "little")
+    named = json.loads(data[8 : 8 + header])
+    return {k: (v["dtype"], v["shape"], data[8 + header + v["data_offsets"][0] : 8 + header + v["data_offsets"][1]]) for k, v in named.items() if k != "__metadata__"}
+
+
+def file_of(tensors):
+    header, end = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(data)]}
+        end += len(data)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + b"".join(data for _, _, data in tensors.values())
+
+
+def test_shards_are_pulled_as_one_file_as_the_help_says(service, model, tmp_path):
+    folder, back = tmp_path / "sharded", tmp_path / "back"
+    assert additive("models", "pull", model, folder, url=service.url).returncode == 0
+    whole = folder / "model.safetensors"
+    tensors, weight_map = tensors_of(whole.read_bytes()), {}
+    for i in range(2):
+        name = f"model-{i + 1:05}-of-00002.safetensors"
+        part = {k: tensors[k] for k in sorted(tensors)[i::2]}
+        (folder / name).write_bytes(file_of(part))
+        weight_map |= dict.fromkeys(part, name)
+    whole.unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    for command in (("push", folder), ("pull", folder.name, back)):
+        out = additive("models", *command, url=service.url)
+        assert out.returncode == 0, out.stderr
+    assert tensors_of((back / "model.safetensors").read_bytes()) == tensors
+    others = {f.name: f.read_bytes() for f in folder.iterdir() if not f.name.startswith("model")}
+    assert {f.name: f.read_bytes() for f in back.iterdir() if f.name != "model.safetensors"} == others
+    assert "Weights in shards are stored, and pulled, as one model.safetensors." in " ".join(help_of("additive", "models", "push").split())
 
 
 def test_what_is_pulled_is_whole_or_absent(tmp_path):

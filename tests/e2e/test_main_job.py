@@ -40,8 +40,11 @@ def test_the_curves_of_a_job_are_a_picture(service):
     svg = "{http://www.w3.org/2000/svg}"
     picture = xml.etree.ElementTree.fromstring(raw)
     assert job in picture.find(f"{svg}title").text and "step 40 of 40" in raw.decode()
+    texts = [node.text for node in picture.iter(f"{svg}text")]
+    assert "step" in texts and "loss (nats per token)" in texts and "prefers-color-scheme:dark" in picture.find(f"{svg}style").text
+    assert [node.get("class") for node in picture.iter(f"{svg}path")].count("axis") == 1
     lines = {node.get("class"): [tuple(map(float, point.split())) for point in re.findall(r"[-0-9.]+ [-0-9.]+", node.get("d"))]
-             for node in picture.iter(f"{svg}path") if node.get("class") != "grid"}
+             for node in picture.iter(f"{svg}path") if node.get("class") in ("train", "valid")}
     assert len(lines["train"]) == len(metrics) and len(lines["valid"]) == 4 == len(list(picture.iter(f"{svg}circle")))
     # Losses and heights are related linearly, and the first step is the leftmost.
     losses, heights = [m["train_loss"] for m in metrics], [y for _, y in lines["train"]]

@@ -144,12 +144,19 @@ static void check_tokens(const tokenizer *t)
 
 /* --- a folder ------------------------------------------------------------------------------------------ */
 
+static char path[64];
+
+static void remove_folder(void)
+{
+	file_remove_tree(path, NULL);
+}
+
 static const char *folder(void)
 {
-	static char path[64];
 	if (!path[0]) {
 		snprintf(path, sizeof path, "/dev/shm/fuzz_tokenizer.%d", (int)getpid());
 		mkdir(path, 0700);
+		atexit(remove_folder);
 	}
 	return path;
 }
@@ -158,16 +165,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	section all[SECTIONS_MOST];
 	const int n = sections_read(all, letters, data, size);
-	char path[128];
+	char name[128];
 	for (int i = 0; i < FILES; i++) {
 		const section *s = sections_find(all, n, files[i].letter);
-		snprintf(path, sizeof path, "%s/%s", folder(), files[i].name);
-		FILE *file = s ? fopen(path, "wb") : NULL;
+		snprintf(name, sizeof name, "%s/%s", folder(), files[i].name);
+		FILE *file = s ? fopen(name, "wb") : NULL;
 		if (file) {
 			fwrite(s->data, 1, s->bytes, file);
 			fclose(file);
 		} else {
-			unlink(path);
+			unlink(name);
 		}
 	}
 	tokenizer *t;

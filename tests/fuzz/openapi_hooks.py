@@ -5,7 +5,7 @@ import uuid
 
 import schemathesis
 
-FILES = ("file", "config", "weights", "tokenizer")
+FILES = ("file", "config", "weights", "tokenizer", "archive")
 KEY = re.compile(r"metadata\[[^\0]{1,64}\]")
 DECLARED = (b'"code":"invalid_request"', b'"code":"corrupt_data"', b' bytes, not a string of ')  # lengths are bytes
 

@@ -116,7 +116,7 @@ static status begin(creation *c, error *err)
 	                            err));
 	TRY(catalog_check_reads_alone(c->model, "model", err));
 	TRY(evaluation_settings_read(&c->settings, s->params, c->model, err));
-	status found = store_file_get(e->store, id, &file, err);
+	status found = store_file_use(e->store, id, &file, err);
 	if (found == STATUS_NOT_FOUND)
 		strcpy(err->param, "file");
 	TRY(found);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/json_read.h"
 #include "engine/daemon/generation/tokens.h"
 
 /* --- adding ---------------------------------------------------------------------------------------------- */
@@ -108,8 +109,10 @@ status evaluation_sums_read(evaluation_sums *out, const json_t *written, error *
 	json_t *ranges = json_object_get(written, "ranges"), *rows = json_object_get(written, "rows");
 	json_int_t bytes = 0, offset = 0;
 	*out = (evaluation_sums){.n_rows = (int64_t)json_array_size(rows)};
-	bool whole = json_unpack((json_t *)(uintptr_t)written, "{s:I, s:I}", "bytes", &bytes, "offset", &offset) == 0 &&
-	             json_array_size(ranges) == EVALUATION_RANGES && out->n_rows <= EVALUATION_TOP_MAX;
+	status s = json_read_members(written, "{s:I, s:I}", "bytes", &bytes, "offset", &offset);
+	if (s == STATUS_NOMEM)
+		return error_settle(err, s);
+	bool whole = s == STATUS_OK && json_array_size(ranges) == EVALUATION_RANGES && out->n_rows <= EVALUATION_TOP_MAX;
 	for (size_t r = 0; r < EVALUATION_RANGES && whole; r++) {
 		json_int_t tokens, right;
 		whole = json_unpack(json_array_get(ranges, r), "[I, I, F]", &tokens, &right, &out->ranges[r].nats) == 0;

@@ -278,7 +278,7 @@ static status begin_job(creation *c, const char *id, error *err)
 	engine *e = c->stream->engine;
 	store_file file;
 	TRY(check_job(c, err));
-	status s = store_file_get(e->store, id, &file, err);
+	status s = store_file_use(e->store, id, &file, err);
 	if (s == STATUS_NOT_FOUND)
 		strcpy(err->param, "file");
 	TRY(s);

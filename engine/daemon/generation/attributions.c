@@ -1,6 +1,7 @@
 #include "engine/daemon/generation/attributions.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,17 +48,52 @@ bool attributions_asked(const json_t *params)
 
 /* --- the target ---------------------------------------------------------------------------- */
 
+/* Count the tokens of a text; *first is the id of the first. */
+static status count_tokens(size_t *count, int32_t *first, const char *text, size_t bytes, const model_entry *m,
+                           error *err)
+{
+	token_list tokens;
+	TRY(tokenizer_encode(m->tokenizer, text, bytes, NULL, &tokens, err));
+	*count = tokens.count;
+	if (tokens.count > 0)
+		*first = tokens.ids[0];
+	token_list_fini(&tokens);
+	return STATUS_OK;
+}
+
+/* Refuse a text of several tokens. The message suggests the text with, or without, a leading space if that is one
+ * token. */
+static status refuse_tokens(const char *text, size_t bytes, size_t count, const char *param, const model_entry *m,
+                            error *err)
+{
+	char other[64];
+	const bool spaced = bytes > 0 && text[0] == ' ';
+	size_t other_count = 0;
+	int32_t id;
+	if (bytes > 0 && bytes < sizeof other - 1) {
+		const int n =
+		    snprintf(other, sizeof other, "%s%.*s", spaced ? "" : " ", (int)bytes - spaced, text + spaced);
+		TRY(count_tokens(&other_count, &id, other, (size_t)n, m, err));
+	}
+	if (other_count == 1)
+		return error_set(err, STATUS_INVALID, param,
+		                 "\"%s\" is %lld tokens, must be one: use \"%s\", which is one token", text,
+		                 (long long)count, other);
+	return error_set(err, STATUS_INVALID, param, "is %lld tokens, must be one", (long long)count);
+}
+
 /* The one token of a text. */
 static status read_token(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)
 {
-	token_list tokens;
-	TRY(tokenizer_encode(m->tokenizer, json_string_value(text), json_string_length(text), NULL, &tokens, err));
-	const size_t count = tokens.count;
-	if (count == 1)
-		*out = tokens.ids[0];
-	token_list_fini(&tokens);
-	return count == 1 ? STATUS_OK
-	                  : error_set(err, STATUS_INVALID, param, "is %lld tokens, must be one", (long long)count);
+	const char *string = json_string_value(text);
+	const size_t bytes = json_string_length(text);
+	size_t count;
+	int32_t first = -1;
+	TRY(count_tokens(&count, &first, string, bytes, m, err));
+	if (count != 1)
+		return refuse_tokens(string, bytes, count, param, m, err);
+	*out = first;
+	return STATUS_OK;
 }
 
 static status read_text(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)

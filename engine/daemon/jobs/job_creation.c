@@ -277,7 +277,7 @@ static status begin_with_file(job_creation *c, const char *file, error *err)
 	engine *e = c->stream->engine;
 	store_file found;
 	error why = ERROR_INIT;
-	status s = store_file_get(e->store, file, &found, &why);
+	status s = store_file_use(e->store, file, &found, &why);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, "additive.tokenizer.file", "there is no file \"%.64s\"", file);
 	if (s != STATUS_OK)

@@ -10,7 +10,7 @@ static status find_file(void *context, const char *name, char id[STORE_ID_BYTES]
 {
 	const engine *e = context;
 	store_file f;
-	TRY(store_file_get(e->store, name, &f, err));
+	TRY(store_file_use(e->store, name, &f, err));
 	snprintf(id, STORE_ID_BYTES, "%s", f.id);
 	return STATUS_OK;
 }

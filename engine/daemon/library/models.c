@@ -416,20 +416,41 @@ void models_file(stream *s)
 	stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", no_file, name);
 }
 
-/* Append the object of a file, unless the model lacks it. */
-static status list_file(const model_entry *c, const model_file *f, json_t *data, error *err)
+typedef struct file_list {
+	model_entry *model;
+	manifest *about; /* NULL: the model has none */
+} file_list;
+
+/* The size and SHA-256 of a file. One that the manifest lists is verified. STATUS_NOT_FOUND: the model lacks it. */
+static status describe_file(const file_list *l, const char *name, int64_t *bytes, char sum[CHECKSUM_TEXT_BYTES], error *err)
 {
-	char path[PATH_MAX + 32], sum[CHECKSUM_TEXT_BYTES];
+	char path[PATH_MAX + 32];
 	struct stat st;
+	*bytes = l->about ? manifest_file_bytes(l->about, name) : -1;
+	if (*bytes >= 0)
+		return manifest_checksum(l->about, l->model->folder, name, sum, err);
+	snprintf(path, sizeof path, "%s/%s", l->model->folder, name);
+	if (stat(path, &st) != 0)
+		return STATUS_NOT_FOUND;
+	*bytes = st.st_size;
+	return checksum_file(path, sum, err);
+}
+
+/* Append the object of a file, unless the model lacks it. */
+static status list_file(const file_list *l, const model_file *f, json_t *data, error *err)
+{
+	char sum[CHECKSUM_TEXT_BYTES];
+	int64_t bytes;
 	error why = ERROR_INIT;
-	snprintf(path, sizeof path, "%s/%s", c->folder, f->name);
-	status s = stat(path, &st) == 0 ? checksum_file(path, sum, &why) : STATUS_NOT_FOUND;
+	status s = describe_file(l, f->name, &bytes, sum, &why);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
+	if (s == STATUS_STORAGE)
+		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", l->model->id, error_message(&why));
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", error_message(&why));
 	json_t *object = json_pack("{s:s, s:s, s:I, s:s}", "object", "model.file", "name", f->name, "bytes",
-	                           (json_int_t)st.st_size, "sha256", sum);
+	                           (json_int_t)bytes, "sha256", sum);
 	return json_array_append_new(data, object) == 0 ? STATUS_OK : error_settle(err, STATUS_NOMEM);
 }
 
@@ -448,12 +469,27 @@ static json_t *make_list(void *context, error *err)
 
 static void release_list(void *context)
 {
-	catalog_release(context);
+	file_list *l = context;
+	catalog_release(l->model);
+	manifest_free(l->about);
+	free(l);
 }
 
 void models_files(stream *s)
 {
+	error err = ERROR_INIT;
 	model_entry *c = open_target(s);
-	if (c)
-		background_answer(s, &(background_work){.make = make_list, .release = release_list, .context = c});
+	if (!c)
+		return;
+	file_list *l = memory_new(1, sizeof *l);
+	status result = l ? store_manifest(s->engine->store, catalog_table(c), c->id, &l->about, &err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
+		l->model = c;
+		background_answer(s, &(background_work){.make = make_list, .release = release_list, .context = l});
+		return;
+	}
+	catalog_release(c);
+	free(l);
+	error_settle(&err, result);
+	stream_error(s, &err, NULL);
 }

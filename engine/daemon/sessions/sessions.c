@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/json_read.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/base/string_table.h"
@@ -460,15 +461,14 @@ static int64_t remaining(const session_entry *e, int64_t at)
 	return left < least ? least : left > e->ttl ? e->ttl : left;
 }
 
-static bool fill_entry(session_entry *e, const json_t *row)
+static status fill_entry(session_entry *e, const json_t *row)
 {
 	const char *of, *policy;
 	json_int_t tokens, source_tokens = 0, state_bytes, created, ttl;
 	int explain;
-	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens",
-	                &tokens, "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
-	                "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl) != 0)
-		return false;
+	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens", &tokens,
+	                      "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
+	                      "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl));
 	snprintf(e->model, sizeof e->model, "%s", of);
 	e->options = (session_options){sessions_policy(policy), explain, true};
 	e->tokens = e->stored_tokens = tokens;
@@ -476,7 +476,7 @@ static bool fill_entry(session_entry *e, const json_t *row)
 	e->state_bytes = state_bytes;
 	e->created = created;
 	e->ttl = ttl;
-	return true;
+	return STATUS_OK;
 }
 
 /* A row that cannot be read leaves a session that can only be deleted. */
@@ -489,17 +489,19 @@ static bool read_entry(void *context, const json_t *row)
 		return true;
 	}
 	session_entry *e = memory_new(1, sizeof *e);
-	if (!e) {
-		all->opened = STATUS_NOMEM;
+	status s = e ? fill_entry(e, row) : STATUS_NOMEM;
+	if (s == STATUS_NOMEM) {
+		free(e);
+		all->opened = s;
 		return false;
 	}
 	snprintf(e->id, sizeof e->id, "%s", id);
-	if (!fill_entry(e, row)) {
+	if (s != STATUS_OK) {
 		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
 		e->options.durable = e->damaged = true;
 		e->ttl = -1;
 	}
-	status s = link_entry(all, e);
+	s = link_entry(all, e);
 	if (s == STATUS_OK) {
 		if (e->ttl >= 0)
 			expire_in(all, e, remaining(e, json_integer_value(json_object_get(row, "expires_at"))));

@@ -3,7 +3,7 @@
  *   decoders, encoders   ids [B,N], labels?, mask?; or as its autoregressive wrapper takes them, without labels: the
  *                        tokens before the last one are read and those after the first one are predicted
  *   encoder-decoders     src [B,S], tgt [B,N+1], src_mask?
- *   beside them          context, context_mask, attn_mask, self_attn_context_mask, prepend_embeds, layer_skip, and
+ *   beside them          pos (the position of each token), context, context_mask, attn_mask, self_attn_context_mask, prepend_embeds, layer_skip, and
  *                        keep_index with keep_mask (the rows of the source that stay)
  *
  *   segments             ids.S, labels.S: each attends to what the one before it leaves
@@ -53,7 +53,8 @@ static status feed(plan *p, const x_transformers_set *c)
 		snprintf(name, sizeof name, "memory.%d", l);
 		TRY(plan_write(p, graph_find(plan_graph(p), name), c->memory[l]));
 	}
-	return feed_positions(p, model_dimensions(c->model), POSITION_ERROR, 0);
+	return c->positions ? feed_write(p, PORT_POSITIONS, c->positions)
+	                    : feed_positions(p, model_dimensions(c->model), POSITION_ERROR, 0);
 }
 
 static status run(golden *g, const x_transformers_set *c, forward_spec spec, plan **out, error *err)
@@ -219,7 +220,7 @@ static status refuse_rows(const x_transformers_set *c, error *err)
 	const struct {
 		const char *name;
 		const void *data;
-	} whole[] = {{"context", c->source_rows},    {"prepend_embeds", c->before_rows},
+	} whole[] = {{"pos", c->positions},          {"context", c->source_rows},    {"prepend_embeds", c->before_rows},
 	             {"attn_mask", c->visible},      {"self_attn_context_mask", c->key_mask},
 	             {"keep_index", c->source_kept}, {"layer_skip", c->kept}};
 	for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
@@ -419,6 +420,9 @@ static status evaluate(golden *g, error *err)
 	const bool recurrent = g->options->spec.recurrent;
 	TRY(x_transformers_set_model(g, recurrent, &c, err));
 	c.remembers = golden_find(g, "ids.0");
+	if (c.remembers && transformer_head(c.config)->options.max_mem_len == 0)
+		return error_set(err, STATUS_UNSUPPORTED, "max_mem_len",
+		                 "max_mem_len must be at least 1 of a set of segments");
 	if (c.remembers && recurrent)
 		return add_segments_by_sessions(g, &c, err);
 	if (c.remembers) {

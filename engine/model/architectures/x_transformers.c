@@ -15,12 +15,57 @@
 /* Arguments without a meaning for what a model computes. */
 static const char *const dropped[] = {"ignore_index", "pad_value", "return_only_embed", NULL};
 
-static bool is_dropped(const char *key)
+/* Arguments of TransformerWrapper. */
+static const char *const wrapper_keys[] = {
+    "num_tokens",    "max_seq_len",    "emb_dim",     "use_abs_pos_emb",   "l2norm_embed",
+    "post_emb_norm", "tie_embedding",  "emb_dropout", "num_memory_tokens", "emb_frac_gradient",
+    "max_mem_len",   "shift_mem_down", NULL};
+/* Those that XTransformer passes on to its two wrappers; num_memory_tokens to the encoder's alone. */
+static const char *const passed_keys[] = {"num_tokens", "max_seq_len", "emb_dropout", NULL};
+
+static bool listed(const char *key, const char *const *keys)
 {
-	for (int i = 0; dropped[i]; i++)
-		if (strcmp(key, dropped[i]) == 0)
+	for (int i = 0; keys[i]; i++)
+		if (strcmp(key, keys[i]) == 0)
 			return true;
 	return false;
+}
+
+static bool is_dropped(const char *key)
+{
+	return listed(key, dropped);
+}
+
+/* Each argument must be given to the constructor that reads it: x-transformers ignores or refuses it elsewhere. */
+static void check_part(config_reader *r, const json_t *whole, const char *part)
+{
+	const bool wrapper = strcmp(part, "TransformerWrapper") == 0, loss = strcmp(part, "AutoregressiveWrapper") == 0;
+	const char *key;
+	json_t *member;
+	json_object_foreach((json_t *)(uintptr_t)json_object_get(whole, part), key, member)
+	{
+		const bool outer = listed(key, wrapper_keys), masks = strcmp(key, "mask_prob") == 0;
+		const char *owner = outer ? "TransformerWrapper" : masks ? "AutoregressiveWrapper" : "Decoder or Encoder";
+		const bool fits = loss ? masks : wrapper ? outer : !outer && !masks;
+		if (!fits && stack_options_key(key) && !json_is_null(member))
+			config_fail(r, key, "%.64s is an argument of %s: %s ignores it", key, owner, part);
+	}
+}
+
+static void check_prefixed(config_reader *r, const json_t *arguments)
+{
+	const char *key;
+	json_t *member;
+	json_object_foreach((json_t *)(uintptr_t)arguments, key, member)
+	{
+		const bool encoder = strncmp(key, "enc_", PREFIX_LENGTH) == 0;
+		if ((!encoder && strncmp(key, "dec_", PREFIX_LENGTH) != 0) || json_is_null(member))
+			continue;
+		const char *name = key + PREFIX_LENGTH;
+		const bool memory = encoder && strcmp(name, "num_memory_tokens") == 0;
+		if ((listed(name, wrapper_keys) && !listed(name, passed_keys) && !memory) || strcmp(name, "mask_prob") == 0)
+			config_fail(r, key, "%.64s is ignored by XTransformer, which gives its stacks no %.58s", key, name);
+	}
 }
 
 /* Add the arguments of a constructor whose names begin with `prefix`, without it. */
@@ -101,6 +146,11 @@ static status read_config(void *config, const json_t *json, error *err)
 	const json_t *arguments = json_object_get(json, "XTransformer");
 	if (!arguments && !json_object_get(json, "TransformerWrapper"))
 		config_fail(&r, "TransformerWrapper", "TransformerWrapper or XTransformer must be there");
+	check_part(&r, json, "TransformerWrapper");
+	check_part(&r, json, "Decoder");
+	check_part(&r, json, "Encoder");
+	check_part(&r, json, "AutoregressiveWrapper");
+	check_prefixed(&r, arguments);
 	if (r.status != STATUS_OK)
 		return r.status;
 	json_t *own = arguments ? both(arguments) : single(json), *trained = json_object_get(json, CONFIG_TRAINED);
@@ -147,10 +197,7 @@ static bool split(json_t *to, json_t *from, const char *const *keys, bool named)
 	void *next;
 	json_object_foreach_safe(from, next, key, member)
 	{
-		bool is = false;
-		for (int i = 0; keys[i]; i++)
-			is |= strcmp(key, keys[i]) == 0;
-		if (is == named && json_object_set(to, key, member) != 0)
+		if (listed(key, keys) == named && json_object_set(to, key, member) != 0)
 			return false;
 	}
 	return true;
@@ -174,10 +221,6 @@ static bool put_prefixed(json_t *to, json_t *from, const char *prefix)
 
 static json_t *write_config(const void *config)
 {
-	static const char *const wrapper[] = {
-	    "num_tokens",    "max_seq_len",    "emb_dim",     "use_abs_pos_emb",   "l2norm_embed",
-	    "post_emb_norm", "tie_embedding",  "emb_dropout", "num_memory_tokens", "emb_frac_gradient",
-	    "max_mem_len",   "shift_mem_down", NULL};
 	static const char *const outside[] = {"mask_prob", "model_type", "stack", "compat", CONFIG_TRAINED, NULL};
 	const transformer_config *c = config;
 	json_t *own = architecture_transformer.config_write(config), *json = NULL, *inner = json_object(),
@@ -196,7 +239,7 @@ static json_t *write_config(const void *config)
 	} else if (fits) {
 		json_t *mask = json_object_get(own, "mask_prob");
 		json_t *rest = json_object();
-		fits = rest && split(outer, own, wrapper, true) && split(rest, own, wrapper, false) &&
+		fits = rest && split(outer, own, wrapper_keys, true) && split(rest, own, wrapper_keys, false) &&
 		       split(inner, rest, outside, false) && json_object_set(json, "TransformerWrapper", outer) == 0 &&
 		       json_object_set(json, c->arrangement == ARRANGED_ENCODER ? "Encoder" : "Decoder", inner) == 0 &&
 		       (!mask ||

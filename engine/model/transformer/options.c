@@ -126,6 +126,7 @@ static void forbid(config_reader *r, bool both, const char *key, const char *why
 
 static void check_attention(config_reader *r, const stack_options *s)
 {
+	const json_t *past = json_object_get(r->json, "attn_max_attend_past");
 	int64_t kv_heads = s->attn_one_kv_head ? 1 : s->attn_kv_heads ? s->attn_kv_heads : s->heads;
 	int64_t width = s->attn_dim_head, values = s->attn_value_dim_head ? s->attn_value_dim_head : width;
 	forbid(r, s->attn_one_kv_head && s->attn_kv_heads > 1, "attn_kv_heads", "contradicts attn_one_kv_head");
@@ -136,8 +137,12 @@ static void check_attention(config_reader *r, const stack_options *s)
 	       "must divide attn_dim_head");
 	forbid(r, s->attn_qk_norm && width / s->attn_qk_norm_groups <= 2, "attn_qk_norm_groups",
 	       "leaves no more than 2 channels in a group");
+	forbid(r, s->compat && s->attn_tensor_product && s->attn_one_kv_head && s->heads > 1, "attn_tensor_product",
+	       "excludes attn_one_kv_head");
 	forbid(r, s->attn_on_attn && (s->attn_zero_init_output || s->zero_init_branch_output), "attn_on_attn",
 	       "has no output that could begin as zeros");
+	forbid(r, s->compat && json_is_integer(past) && s->attn_max_attend_past == 0, "attn_max_attend_past",
+	       "must be at least 1; without the key there is no limit");
 	forbid(r, s->num_memory_tokens > 0 && s->mask_prob > 0, "mask_prob", "excludes num_memory_tokens");
 }
 
@@ -204,6 +209,8 @@ static void check_positions(config_reader *r, const stack_options *s)
 	       "must be heads with alibi_learned");
 	forbid(r, s->rel_pos_bias && !s->causal && s->rel_pos_num_buckets < 4, "rel_pos_num_buckets",
 	       "must be at least 4, half of them for each direction");
+	forbid(r, s->rel_pos_bias && !s->causal && s->rel_pos_num_buckets % 2 != 0, "rel_pos_num_buckets",
+	       "must be even, half of them for each direction");
 	forbid(r, s->rel_pos_bias && s->rel_pos_max_distance <= s->rel_pos_num_buckets / (s->causal ? 2 : 4),
 	       "rel_pos_max_distance", "must be beyond the distances that have a bucket of their own");
 	forbid(r, s->sinusoidal_pos_emb && (s->emb_dim ? s->emb_dim : s->dim) % 2 != 0, "sinusoidal_pos_emb",

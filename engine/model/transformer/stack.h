@@ -65,6 +65,8 @@ typedef struct stack_rows {
 /* Tokens as rows [B, N, dim]: word and position vectors, norm, `before` [B, P, dim] (VALUE_NONE: nothing) in front of
  * them, dropout, projection. source: those of PORT_SOURCE. */
 value stack_embed(builder *b, const stack *s, bool source, value before);
+/* Its table of word vectors, which may be the encoder's. */
+value stack_words(const builder *b, const stack *s);
 /* The rows behind the entries and, of a wrapped stack, behind its last norm, without those of memory tokens. */
 value stack_forward(builder *b, const stack *s, stack_rows rows);
 

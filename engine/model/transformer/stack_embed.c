@@ -32,12 +32,24 @@ static value unit_rows(const builder *b, value x)
 	return op_normalize(b->g, x, VALUE_NONE, (normalize_params){.groups = 1, .scale = 1, .floor = EMBEDDING_FLOOR});
 }
 
+static void name_words(const stack *s, char out[STACK_NAME])
+{
+	snprintf(out, STACK_NAME, STACK_TOKENS, s->tied_tokens ? "encoder." : s->prefix);
+}
+
+value stack_words(const builder *b, const stack *s)
+{
+	char words[STACK_NAME];
+	name_words(s, words);
+	return builder_parameter(b, "%s", words);
+}
+
 value stack_embed(builder *b, const stack *s, bool source, value before)
 {
 	const stack_options *o = &s->options;
 	graph *g = b->g;
 	char words[STACK_NAME], places[STACK_NAME];
-	snprintf(words, sizeof words, STACK_TOKENS, s->tied_tokens ? "encoder." : s->prefix);
+	name_words(s, words);
 	snprintf(places, sizeof places, "%spos_emb.emb.weight", s->prefix);
 	value x = source ? builder_source_rows(b, PORT_SOURCE, words) : builder_words(b, words, -1);
 	if (o->l2norm_embed) {

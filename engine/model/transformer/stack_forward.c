@@ -328,6 +328,7 @@ static journey begin_memory(builder *b, const stack *s, value source, value mask
 	const stack_options *o = &s->options;
 	journey m = begin_unmasked(b, s, source, mask);
 	m.whole = true;
+	m.memory_rows = o->num_memory_tokens; /* no cache bounds them */
 	m.bias = stack_bias_table(b, s, 0, o->num_memory_tokens + o->attn_num_mem_kv);
 	m.xpos_center = (double)(o->max_seq_len / 2);
 	return m;
@@ -373,7 +374,7 @@ static void hide_some_keys(builder *b, const stack_options *o, stack_rows *rows)
 	if (b->rng == VALUE_NONE)
 		return;
 	const forward_spec *spec = b->spec;
-	hide_keys_params self = {spec->batch, spec->before + spec->length, 1, 1, o->mask_prob, site};
+	hide_keys_params self = {spec->batch, builder_rows(b, rows->x), 1, 1, o->mask_prob, site};
 	hide_keys_params source = {spec->batch, spec->source, 0, 0, o->cross_attn_tokens_dropout, source_site};
 	if (o->mask_prob > 0 && rows->key_mask == VALUE_NONE)
 		rows->key_mask = op_hide_keys(b->g, b->rng, rows->mask, self);

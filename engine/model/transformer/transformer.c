@@ -39,6 +39,9 @@ static void check_both(config_reader *r, transformer_config *c)
 		config_fail(r, "cross_attend", "cross_attend must be true of the decoder");
 	if (e->cross_attend)
 		config_fail(r, "cross_attend", "cross_attend must be false of the encoder");
+	if (!stack_count(d, 'c', d->n_entries))
+		config_fail(r, d->custom ? "custom_layers" : d->sandwich_coef ? "sandwich_coef" : "cross_attend",
+		            "the decoder has no cross-attention: no layer reads the source");
 	if (c->tie_token_emb && (e->num_tokens != d->num_tokens || e->emb_dim != d->emb_dim))
 		config_fail(r, "tie_token_emb", "tie_token_emb needs equal num_tokens and emb_dim");
 }
@@ -50,6 +53,12 @@ static bool shifts_feed_forward(const stack_options *o)
 		if (o->order[e] == 'f' && o->shift[e])
 			return true;
 	return false;
+}
+
+/* True if values depend on the number of rows that are read together: rotated values scaled from their middle. */
+static bool centres_rotation(const stack_options *o)
+{
+	return o->rotary_xpos && o->rotate_values;
 }
 
 /* Of a decoder that attends to a source; NULL: everything has a recurrent form. attn_max_attend_past counts from the
@@ -87,7 +96,8 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->reads_source = o->cross_attend;
 	d->source = both ? c->encoder.options.max_seq_len : 0;
 	d->source_inputs = both ? c->encoder.options.num_tokens : 0;
-	d->reads_padding = c->arrangement != ARRANGED_DECODER && shifts_feed_forward(&c->encoder.options);
+	d->reads_padding = c->arrangement != ARRANGED_DECODER &&
+	                   (shifts_feed_forward(&c->encoder.options) || centres_rotation(&c->encoder.options));
 	d->whole = stack_whole(head);
 	if (!d->whole && o->causal && o->cross_attend)
 		d->whole = without_recurrent_form(c);
@@ -235,8 +245,7 @@ void transformer_forward(const void *config, builder *b)
 	value h = stack_forward(b, s, in);
 	if (spec->activations)
 		builder_output(b, h, "embeddings");
-	value weight =
-	    builder_parameter(b, o->tie_embedding ? "%stoken_emb.emb.weight" : "%sto_logits.weight", s->prefix);
+	value weight = o->tie_embedding ? stack_words(b, s) : builder_parameter(b, "%sto_logits.weight", s->prefix);
 	value bias = o->tie_embedding ? VALUE_NONE : builder_parameter(b, "%sto_logits.bias", s->prefix);
 	builder_vocabulary(b, h, weight, bias, 1);
 }

@@ -39,15 +39,16 @@ static const char *special(const plan *p, int64_t i)
 
 static status check_keys(const json_t *spec, error *err)
 {
-	static const char *const known[] = {"type", "vocab_size", "min_frequency", "special_tokens"};
+	static const char *const known[] = {"type", "vocab_size", "at_most", "min_frequency", "special_tokens"};
+	const size_t n_known = sizeof known / sizeof *known;
 	const char *key;
 	json_t *member;
 	json_object_foreach((json_t *)(uintptr_t)spec, key, member)
 	{
 		size_t i = 0;
-		while (i < 4 && strcmp(known[i], key) != 0)
+		while (i < n_known && strcmp(known[i], key) != 0)
 			i++;
-		if (i == 4)
+		if (i == n_known)
 			return error_set(err, STATUS_INVALID, key, "a bpe tokenizer has no option \"%.40s\"", key);
 	}
 	return STATUS_OK;

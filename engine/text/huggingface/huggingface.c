@@ -310,7 +310,8 @@ static status repair(const text_piece *p, text_buffer *out)
 
 static status encode_text(encoding *e, const text_piece *p)
 {
-	text_buffer whole = {.mapped = e->mapped};
+	/* Trusted ranges are places of the text as it was. */
+	text_buffer whole = {.mapped = e->mapped || e->options->n_trusted > 0};
 	text_piece valid = *p;
 	status s = STATUS_OK;
 	if (utf8_valid_prefix(p->text, p->bytes) < p->bytes) {

@@ -67,6 +67,8 @@ std::unordered_map<std::string, std::string> arguments(const sp_train_options &o
 	    {"num_threads", "2"},
 	    {"max_sentence_length", "1048576"},
 	    {"minloglevel", "2"}};
+	if (o.at_most)
+		all["hard_vocab_limit"] = "false";
 	if (o.tab)
 		all["user_defined_symbols"] = "\t";
 	return all;

@@ -13,6 +13,7 @@ extern "C" {
 typedef struct sp_train_options {
 	const char *model_type, *normalization; /* the library's names; "identity" keeps all spaces, too */
 	int vocab_size;
+	bool at_most; /* a text that gives fewer pieces is no error (not for "bpe") */
 	double character_coverage;
 	bool byte_fallback;
 	bool tab; /* a tab is a piece of its own; the library never learns one, as it uses it as a separator */

@@ -38,6 +38,7 @@ static status read_numbers(const json_t *spec, sp_train_options *o, error *err)
 	int least = SPECIALS + 1 + (json_is_true(bytes) ? 256 : 0);
 	json_int_t size = vocab ? json_integer_value(vocab) : DEFAULT_VOCAB;
 	*o = (sp_train_options){.vocab_size = (int)size,
+	                        .at_most = !vocab,
 	                        .character_coverage = coverage ? json_number_value(coverage) : 0.9995,
 	                        .byte_fallback = json_is_true(bytes)};
 	if (size < least || size > MAX_VOCAB)

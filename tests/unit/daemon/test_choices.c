@@ -325,8 +325,8 @@ static void of_two_tokens_with_one_text_the_likelier_one_is_among_the_top(void *
 	int n = tokenizer_size(t) < TOP ? (int)tokenizer_size(t) : TOP, repeated = 0;
 	for (int reversed = 0; reversed < 2; reversed++) {
 		for (int i = 0; i < n; i++)
-			top[i] = (token_logprob){reversed ? n - 1 - i : i, (float)(-1 - i)};
-		const token_logprob own = {top[0].token, top[0].logprob};
+			top[i] = (token_logprob){.token = reversed ? n - 1 - i : i, .logprob = (float)(-1 - i)};
+		const token_logprob own = {.token = top[0].token, .logprob = top[0].logprob};
 		const generation_event e = {
 		    .tokens = &own.token, .n_tokens = 1, .logprobs = &own, .top = top, .n_top = n, .text = ""};
 		choice_events events = {.tokenizer = t};

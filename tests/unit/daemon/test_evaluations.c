@@ -46,8 +46,8 @@ static void score(const evaluation_unit *u)
 			const scoring_sequence *q = &u->sequences[k];
 			if (q->next[i] < 0)
 				continue;
-			q->scores[i] = (token_logprob){q->next[i], -(float)q->next[i] / 7};
-			q->best[i] = (token_logprob){q->next[i] % 3 ? q->next[i] : 1, 0};
+			q->scores[i] = (token_logprob){.token = q->next[i], .logprob = -(float)q->next[i] / 7};
+			q->best[i] = (token_logprob){.token = q->next[i] % 3 ? q->next[i] : 1};
 		}
 }
 

@@ -269,6 +269,8 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"decoder_layerdrop\": 0.1}", "decoder_layerdrop"},
 	    {"{\"encoder_layers\": 4, \"num_hidden_layers\": 6}", "num_hidden_layers"},
 	    {"{\"attention_dropout\": 1}", "attention_dropout"},
+	    {"{\"problem_type\": \"multi_label_classification\"}", "problem_type"},
+	    {"{\"problem_type\": \"regression\", \"num_labels\": 1}", "problem_type"},
 	    {"{\"d_model\": 65536, \"encoder_attention_heads\": 8, \"decoder_layers\": 256}", ""},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

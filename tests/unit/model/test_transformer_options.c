@@ -71,11 +71,21 @@ static void what_excludes_each_other_is_refused_by_name(void **state)
 	    {"\"stack\": \"encoder_decoder\", \"encoder\": 1, \"decoder\": {}", "encoder"},
 	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"x\": 1}, \"decoder\": {}", "x"},
 	    {"\"stack\": \"encoder_decoder\", \"encoder\": {}, \"decoder\": {}", "cross_attend"},
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"dim\": 8}, \"decoder\": {\"dim\": 8, \"cross_attend\": true, "
+	     "\"custom_layers\": [\"a\", \"f\"]}",
+	     "custom_layers"},
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"dim\": 8}, \"decoder\": {\"dim\": 8, \"cross_attend\": true, "
+	     "\"depth\": 1, \"sandwich_coef\": 1}",
+	     "sandwich_coef"},
+	    {"\"stack\": \"encoder\", \"rel_pos_bias\": true, \"rel_pos_num_buckets\": 9", "rel_pos_num_buckets"},
+	    {"\"compat\": \"x-transformers-1.6.0\", \"attn_max_attend_past\": 0", "attn_max_attend_past"},
+	    {"\"compat\": \"x-transformers-1.6.0\", \"attn_tensor_product\": true, \"attn_one_kv_head\": true",
+	     "attn_tensor_product"},
 	    {"\"compat\": \"1.7\"", "compat"},
 	    {"\"num_tokens\": 16777216, \"dim\": 65536", ""},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		char text[256];
+		char text[320];
 		void *config;
 		error err = ERROR_INIT;
 		snprintf(text, sizeof text, "{%s}", cases[i].keys);
@@ -86,11 +96,39 @@ static void what_excludes_each_other_is_refused_by_name(void **state)
 	}
 }
 
+static void an_argument_of_another_constructor_is_refused_by_name(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *key;
+	} cases[] = {
+	    {"{\"TransformerWrapper\": {}, \"Decoder\": {\"l2norm_embed\": true}}", "l2norm_embed"},
+	    {"{\"TransformerWrapper\": {}, \"Encoder\": {\"max_mem_len\": 4}}", "max_mem_len"},
+	    {"{\"TransformerWrapper\": {\"depth\": 1}, \"Decoder\": {}}", "depth"},
+	    {"{\"TransformerWrapper\": {\"mask_prob\": 0.1}, \"Decoder\": {}}", "mask_prob"},
+	    {"{\"TransformerWrapper\": {}, \"Decoder\": {}, \"AutoregressiveWrapper\": {\"heads\": 2}}", "heads"},
+	    {"{\"XTransformer\": {\"dim\": 8, \"dec_l2norm_embed\": true}}", "dec_l2norm_embed"},
+	    {"{\"XTransformer\": {\"dim\": 8, \"dec_num_memory_tokens\": 2}}", "dec_num_memory_tokens"},
+	    {"{\"XTransformer\": {\"dim\": 8, \"enc_mask_prob\": 0.5}}", "enc_mask_prob"},
+	    {"{\"XTransformer\": {\"dim\": 8, \"enc_tie_embedding\": true}}", "enc_tie_embedding"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		fixture_check_refused(&architecture_x_transformers, cases[i].text, cases[i].key);
+	void *config;
+	assert_int_equal(fixture_config(&architecture_x_transformers,
+	                                "{\"XTransformer\": {\"dim\": 8, \"enc_num_memory_tokens\": 2, "
+	                                "\"dec_emb_dropout\": 0.1, \"dec_tie_embedding\": null}}",
+	                                &config, NULL),
+	                 STATUS_OK);
+	free(config);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(entries_stand_in_the_order_that_the_options_ask_for),
 	    cmocka_unit_test(what_excludes_each_other_is_refused_by_name),
+	    cmocka_unit_test(an_argument_of_another_constructor_is_refused_by_name),
 	};
 	return cmocka_run_group_tests_name("transformer_options", tests, NULL, NULL);
 }

@@ -33,9 +33,18 @@ static void text_is_escaped(void **state)
 	(void)state;
 	FILE *file = begin();
 
-	manual_text(file, ".TH is a request, \\fB too\n'so is this'\n--json \"…\" ~/^ `x`");
-	is(file, "\\&.TH is a request, \\efB too\n\\(aqso is this\\(aq\n\\-\\-json \\(dq\\[u2026]\\(dq \\(ti/\\(ha "
+	manual_text(file, ".TH is a request, \\fB too\n'so is this'\n--json \"é\" ~/^ `x`");
+	is(file, "\\&.TH is a request, \\efB too\n\\(aqso is this\\(aq\n\\-\\-json \\(dq\\[u00E9]\\(dq \\(ti/\\(ha "
 	         "\\(gax\\(ga\n");
+}
+
+static void signs_that_a_terminal_of_ascii_lacks_are_spelled(void **state)
+{
+	(void)state;
+	FILE *file = begin();
+
+	manual_text(file, "… and 2 · 3…");
+	is(file, "\\&... and 2 * 3\\&...\n");
 }
 
 static void paragraphs_are_filled_and_indented_lines_are_not(void **state)
@@ -76,6 +85,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(text_is_escaped),
+	    cmocka_unit_test(signs_that_a_terminal_of_ascii_lacks_are_spelled),
 	    cmocka_unit_test(paragraphs_are_filled_and_indented_lines_are_not),
 	    cmocka_unit_test(options_are_entries_with_their_words_and_headings),
 	    cmocka_unit_test(names_of_values_and_options_stand_out_in_a_usage),

@@ -364,7 +364,7 @@ static scoring_sequence scored_sequence(scored *x, int64_t from, int64_t to, voi
 {
 	for (int64_t i = from; i < to; i++) {
 		x->next[i] = i % 7 == 0 || i + 1 == LONGEST ? -1 : x->ids[i + 1];
-		x->scores[i] = x->best[i] = (token_logprob){-2, NAN};
+		x->scores[i] = x->best[i] = (token_logprob){.token = -2, .logprob = NAN};
 	}
 	return (scoring_sequence){.ids = x->ids + from,
 	                          .count = to - from,

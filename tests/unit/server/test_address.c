@@ -84,6 +84,18 @@ static void a_client_has_one_v4_address_or_a_network_of_v6_addresses(void **stat
 	}
 }
 
+static void an_address_is_written_whole(void **state)
+{
+	static const char *const names[][2] = {{"::ffff:192.0.2.7", "192.0.2.7"}, {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6"}};
+	char text[ADDRESS_TEXT_BYTES];
+	(void)state;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		address_bytes a = parse(names[i][0]);
+		address_text(&a, text);
+		assert_string_equal(text, names[i][1]);
+	}
+}
+
 static void addresses_are_counted_apart(void **state)
 {
 	address_counts c = {0};
@@ -110,6 +122,7 @@ int main(void)
 	    cmocka_unit_test(a_port_alone_is_on_loopback),
 	    cmocka_unit_test(loopback_is_loopback_in_both_families),
 	    cmocka_unit_test(a_client_has_one_v4_address_or_a_network_of_v6_addresses),
+	    cmocka_unit_test(an_address_is_written_whole),
 	    cmocka_unit_test(addresses_are_counted_apart),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,11 @@
 /* The store: what was put in comes out, in order, and nothing else does. */
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "engine/store/store_private.h"
 #include "tests/unit/store/fixture.h"
@@ -114,6 +117,35 @@ static void a_ledger_that_was_cut_off_is_a_problem(void **state)
 	assert_null(store_problem(f->store));
 	assert_int_equal(truncate(path, 4096), 0);
 	assert_non_null(strstr(store_problem(f->store), "the ledger is shorter than it was"));
+}
+
+enum { NOT_PERMITTED = 77 };
+
+/* In a process of its own: the folder is mounted again, read-only. */
+static int problem_on_a_read_only_disk(const fixture *f)
+{
+	if (unshare(getuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount(f->folder, f->folder, NULL, MS_BIND, NULL) != 0 ||
+	    mount(NULL, f->folder, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL) != 0)
+		return NOT_PERMITTED;
+	const char *problem = store_problem(f->store);
+	return problem && strcmp(problem, "the data folder is on a read-only disk") == 0 ? 0 : 1;
+}
+
+static void a_read_only_disk_is_a_problem(void **state)
+{
+	const fixture *f = *state;
+	int ended;
+	assert_null(store_problem(f->store));
+	pid_t child = fork();
+	if (child == 0)
+		_exit(problem_on_a_read_only_disk(f));
+	assert_int_equal(waitpid(child, &ended, 0), child);
+	assert_true(WIFEXITED(ended));
+	if (WEXITSTATUS(ended) == NOT_PERMITTED)
+		skip();
+	assert_int_equal(WEXITSTATUS(ended), 0);
 }
 
 static void data_that_must_exist_are_not_made(void **state)
@@ -576,6 +608,7 @@ int main(void)
 	    CASE(a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep),
 	    CASE(a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can),
 	    CASE(a_ledger_that_was_cut_off_is_a_problem),
+	    CASE(a_read_only_disk_is_a_problem),
 	    CASE(data_that_must_exist_are_not_made),
 	    CASE(a_data_folder_keeps_its_identity_and_another_one_is_refused),
 	    CASE(what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild),

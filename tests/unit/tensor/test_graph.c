@@ -89,6 +89,8 @@ static void the_first_error_is_kept_and_later_calls_do_nothing(void **state)
 	graph_output(g, sum, "sum");
 	assert_int_equal(graph_backward(g, sum), STATUS_INVALID);
 	assert_int_equal(graph_node_count(g), 0);
+	assert_int_equal(graph_value(g, sum)->role, ROLE_TEMPORARY);
+	assert_int_equal(shape_last(graph_value(g, sum)->shape), 1);
 	expect_error(g, STATUS_INVALID, "add.b", "b is [3, 2], must be [2, 3] like a");
 }
 

@@ -312,6 +312,28 @@ static void bytes_that_are_not_utf8_are_read_as_replacement_characters(void **st
 	}
 }
 
+static void a_trusted_range_after_broken_bytes_is_where_it_was_given(void **state)
+{
+	(void)state;
+	static const char text[] = "\xFF\xFF\xFF\xFF<|endoftext|><|endoftext|>";
+	enum { BROKEN = 4, NAME = 13 };
+	tokenizer *t = open_family("gpt2");
+	const int32_t end = find_name(t, "<|endoftext|>");
+	for (int which = 0; which < 2; which++)
+		for (int spans = 0; spans < 2; spans++) {
+			const byte_range range = {BROKEN + (size_t)which * NAME, NAME};
+			token_list list;
+			assert_int_equal(
+			    tokenizer_encode(t, text, sizeof text - 1,
+			                     &(encode_options){.trusted = &range, .n_trusted = 1, .spans = spans}, &list, NULL),
+			    STATUS_OK);
+			assert_int_equal(count_id(&list, end), 1);
+			assert_true((list.ids[list.count - 1] == end) == (which == 1));
+			token_list_fini(&list);
+		}
+	tokenizer_free(t);
+}
+
 /* Any code point, more often a low one. */
 static size_t put_random(char *out, uint64_t i)
 {
@@ -587,6 +609,7 @@ int main(void)
 	    cmocka_unit_test(the_spans_of_tokens_are_the_bytes_that_they_were_made_of),
 	    cmocka_unit_test(the_spans_of_a_changed_text_are_those_of_the_text_that_was_given),
 	    cmocka_unit_test(bytes_that_are_not_utf8_are_read_as_replacement_characters),
+	    cmocka_unit_test(a_trusted_range_after_broken_bytes_is_where_it_was_given),
 	    cmocka_unit_test(a_pattern_may_match_a_text_far_longer_than_its_stack),
 	    cmocka_unit_test(any_text_survives_a_tokenizer_of_bytes),
 	    cmocka_unit_test(threads_that_share_a_tokenizer_get_the_same_ids),

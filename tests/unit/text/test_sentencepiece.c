@@ -517,7 +517,7 @@ static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
 	} cases[] = {
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5000}", "vocab_size", "<= "},
 	    {"{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":5000}", "vocab_size", "<= "},
-	    {"{\"type\":\"sentencepiece\",\"model_type\":\"char\"}", "vocab_size", " ids, fewer than 8000"},
+	    {"{\"type\":\"sentencepiece\",\"model_type\":\"char\",\"vocab_size\":8000}", "vocab_size", " ids, fewer than 8000"},
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5}", "vocab_size", "required_chars"},
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":2}", "vocab_size", "from 4"},
 	    {"{\"type\":\"sentencepiece\",\"model_type\":\"wordpiece\"}", "model_type", "unigram"},
@@ -535,6 +535,22 @@ static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
 	}
 	tokenizer *t;
 	assert_int_equal(train(&t, cases[0].spec, 0, NULL), STATUS_INVALID);
+}
+
+static void without_a_number_of_ids_there_are_as_many_as_the_text_gives(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"{\"type\":\"sentencepiece\"}",
+	                                    "{\"type\":\"sentencepiece\",\"model_type\":\"char\"}",
+	                                    "{\"type\":\"bpe\",\"vocab_size\":8000,\"at_most\":true}"};
+	for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+		tokenizer *t;
+		error err = ERROR_INIT;
+		if (train(&t, specs[i], 300, &err) != STATUS_OK)
+			fail_msg("%s: %s", specs[i], error_message(&err));
+		assert_in_range(tokenizer_size(t), 20, 1000);
+		tokenizer_free(t);
+	}
 }
 
 static void a_sample_of_much_text_is_bounded_and_always_the_same(void **state)
@@ -597,6 +613,7 @@ int main(void)
 	    cmocka_unit_test(without_normalisation_line_feeds_and_spaces_survive),
 	    cmocka_unit_test(a_tab_that_normalisation_keeps_is_a_piece),
 	    cmocka_unit_test(what_a_text_cannot_train_is_refused_with_its_field),
+	    cmocka_unit_test(without_a_number_of_ids_there_are_as_many_as_the_text_gives),
 	    cmocka_unit_test(a_sample_of_much_text_is_bounded_and_always_the_same),
 	    cmocka_unit_test(a_long_line_becomes_sentences_cut_between_characters),
 	};
