@@ -161,6 +161,31 @@ static int run(program *p, const options *o)
 	return 0;
 }
 
+static void no_thread(void *context)
+{
+	(void)context;
+}
+
+static void no_work(uv_work_t *work)
+{
+	(void)work;
+}
+
+/* Create the threads of libuv's pool. libuv ends the process if it cannot, so one thread is tried first. */
+static bool start_pool(uv_loop_t *loop)
+{
+	static uv_work_t first;
+	uv_thread_t tried;
+	int failed = uv_thread_create(&tried, no_thread, NULL);
+	if (failed) {
+		log_line(LOG_ERROR, "cannot create a thread: %s; raise the limit of processes (ulimit -u, pids.max)",
+		         uv_strerror(failed));
+		return false;
+	}
+	uv_thread_join(&tried);
+	return uv_queue_work(loop, &first, no_work, NULL) == 0;
+}
+
 static server_limits limits_of(const options *o)
 {
 	return (server_limits){.connections = connection_limit(options_number(o, "max-connections", 1024)),
@@ -188,7 +213,9 @@ static int serve(const options *o, const site_list *sites)
 	                    .access_log = options_flag(o, "access-log")};
 	int status = 1;
 	if (p.server.metrics && uv_loop_init(&p.loop) == 0) {
-		status = run(&p, o);
+		if (start_pool(&p.loop))
+			status = run(&p, o);
+		uv_run(&p.loop, UV_RUN_NOWAIT);
 		uv_loop_close(&p.loop);
 	}
 	metrics_free(p.server.metrics);

@@ -10,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/base/thread_check.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/dispatch.h"
@@ -127,6 +128,31 @@ static status open_death_log(engine *e, error *err)
 	return death_log_open(&e->deaths, path, err);
 }
 
+static void no_work(uv_work_t *work)
+{
+	(void)work;
+}
+
+/* Threads of libuv's pool: its default, or the number that the environment names. */
+static int pool_threads(void)
+{
+	enum { POOL_DEFAULT = 4, POOL_MAX = 1024 };
+	const char *text = getenv("UV_THREADPOOL_SIZE");
+	int n = text ? atoi(text) : POOL_DEFAULT;
+	return n < 1 ? 1 : n > POOL_MAX ? POOL_MAX : n;
+}
+
+/* All threads exist before the engine is ready: libuv and the OpenMP runtime end the process if one of theirs cannot
+ * be created, and would do so at the first request. */
+static status start_threads(engine *e, error *err)
+{
+	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
+	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
+	return uv_queue_work(&e->loop, &e->first_work, no_work, NULL) == 0
+	               ? STATUS_OK
+	               : error_set(err, STATUS_NOMEM, NULL, "cannot start the threads of the event loop");
+}
+
 static status open_parts(engine *e, error *err)
 {
 	const engine_options *o = e->options;
@@ -144,7 +170,7 @@ static status open_parts(engine *e, error *err)
 	e->cache_budget = o->corpus_cache_bytes;
 	cache_folder_collect(e->cache_folder, e->cache_budget);
 	TRY(device_open(&e->device, &on, err));
-	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
+	TRY(start_threads(e, err));
 	TRY(idempotency_new(&e->idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
 	TRY(sessions_new(&e->sessions, e, err));

@@ -11,7 +11,8 @@ import time
 
 BUILD = pathlib.Path(os.environ.get("ADDITIVE_BIN", pathlib.Path(__file__).parents[2] / "build" / "bin")).resolve().parent
 LIBRARY = pathlib.Path(os.environ.get("ADDITIVE_FAULTS", BUILD / "faults" / "faults.so"))
-CLASSES = ["allocation", "open", "write", "sync", "truncate", "rename", "folder", "unlink", "link", "read", "map"]
+CLASSES = ["allocation", "open", "write", "sync", "truncate", "rename", "folder", "unlink", "link", "read", "map",
+           "thread"]
 MAGIC = 0x31544641
 HEAD = struct.Struct("<IIIIq232s")
 RULE = struct.Struct("<qqqqii")

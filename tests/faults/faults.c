@@ -19,6 +19,7 @@
 #include <limits.h>
 #include <link.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@
 enum { MAX_RANGES = 16, MAX_FRAMES = 48 };
 
 static const char *const class_names[FAULTS_CLASSES] = {"allocation", "open",   "write", "sync", "truncate", "rename",
-                                                        "folder",     "unlink", "link",  "read", "map"};
+                                                        "folder",     "unlink", "link",  "read", "map",      "thread"};
 static const char *const watched[] = {"libjansson.", "libuv.", "libsqlite3.", "libmicrohttpd."};
 
 typedef struct range {
@@ -304,6 +305,18 @@ EXPORT void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, o
 	if (control && !tracing && is_watched(CALLER) && fails(FAULTS_MAP))
 		return MAP_FAILED;
 	return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
+}
+
+/* Threads that the OpenMP runtime or libuv creates count too: both end the process when one cannot be created. */
+EXPORT int pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *context)
+{
+	static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	if (!next)
+		next = (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))(uintptr_t)dlsym(
+		        RTLD_NEXT, "pthread_create");
+	if (control && !tracing && fails(FAULTS_THREAD))
+		return EAGAIN;
+	return next(out, attributes, run, context);
 }
 
 /* --- opening ------------------------------------------------------------------------ */

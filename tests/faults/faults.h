@@ -22,6 +22,7 @@ enum {
 	FAULTS_LINK,       /* link */
 	FAULTS_READ,       /* read, pread from a regular file; open for reading */
 	FAULTS_MAP,        /* mmap of a file or of fresh memory */
+	FAULTS_THREAD,     /* pthread_create */
 	FAULTS_CLASSES,
 	FAULTS_MAGIC = 0x31544641 /* "AFT1" */
 };

@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from control import BUILD
+from control import BUILD, FOR_EVER
 from test_sweep import scattered
 from scenarios import STORED, Wrong, plain
 from trial import Findings, Trial, death, faults_of
 from engine_client import BIN, PATIENCE, Closed, Engine, EngineError, job_params
 
-CLASSES = [*STORED, "read", "map"]
+CLASSES = [*STORED, "read", "map"]  # threads: below
 LISTS = ("model.list", "file.list", "job.list", "session.list")
 
 
@@ -127,6 +127,35 @@ def test_a_start_with_a_failing_call_loses_nothing(tmp_path):
 @pytest.mark.slow
 def test_a_start_with_any_failing_call_loses_nothing(tmp_path):
     run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "120")))
+
+
+def test_all_threads_are_created_before_the_engine_is_ready(tmp_path):
+    trial = Trial(tmp_path)
+    trial.daemon.options = ["--threads", "2"]
+    trial.faults.count("thread")
+    trial.restart()
+    created = trial.faults.calls("thread")
+    assert created >= 6  # the executor, the second thread that computes, and the pool of libuv
+    trial.faults.arm("thread", 1, FOR_EVER)  # from here on none can be created
+    trial.engine.generate({"model": trial.model, "prompt": "99", "max_tokens": 4})
+    trial.engine.call("tokenize", {"model": trial.model, "text": "99 bottles"})
+    trial.engine.upload("model.import", {"id": "imported"}, **trial.parts)
+    assert trial.faults.failed("thread") == 0
+    trial.faults.disarm("thread")
+    assert trial.close() == 0
+
+
+def test_an_engine_that_cannot_have_its_threads_names_the_limit(tmp_path):
+    trial = Trial(tmp_path)
+    trial.daemon.kill()
+    trial.engine.close()
+    trial.faults.arm("thread", 3, FOR_EVER)
+    trial.faults_off = lambda: None
+    assert start(trial) is None
+    assert "threads can be created" in trial.daemon.log.read_text() and "ulimit -u" in trial.daemon.log.read_text()
+    trial.faults.disarm("thread")
+    trial.engine = start(trial)
+    assert trial.close() == 0
 
 
 def test_a_model_with_the_name_of_a_deleted_one_outlives_a_kill(tmp_path):

@@ -487,4 +487,23 @@ static bool background(device *d, uint64_t budget_ns)
 	return true;
 }
 
-const executor_work device_work = {foreground, background};
+static status no_part(void *context, int i)
+{
+	(void)context, (void)i;
+	return STATUS_OK;
+}
+
+/* The OpenMP runtime creates the threads of a team when the first loop runs, and ends the process if it cannot. */
+static void create_threads(device *d)
+{
+	backend *b = d->backend;
+	if (b && b->host_memory && b->side_by_side && b->threads > 1)
+		b->side_by_side(b, b->threads, no_part, NULL);
+}
+
+int device_threads(const device *d)
+{
+	return d->backend && d->backend->host_memory ? d->backend->threads : 1;
+}
+
+const executor_work device_work = {create_threads, foreground, background};

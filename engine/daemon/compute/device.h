@@ -84,6 +84,8 @@ void device_close(device *d);
 /* Any thread. */
 const char *device_backend_name(const device *d);
 const char *device_description(const device *d);
+/* Threads that compute: those of the CPU backend, else 1. */
+int device_threads(const device *d);
 /* Can it train in bf16? */
 bool device_bf16(const device *d);
 void device_snapshot(device *d, device_stats *out);

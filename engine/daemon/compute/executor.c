@@ -25,10 +25,10 @@ struct executor {
 	executor_work work;
 	device *device;
 	pthread_t thread;
-	pthread_mutex_t mutex; /* guards tasks, stopping */
+	pthread_mutex_t mutex; /* guards tasks, started, stopping */
 	pthread_cond_t wake;
 	queue tasks;
-	bool stopping;
+	bool started, stopping;
 	int64_t credit_ns;             /* to the background; executor thread */
 	queue posted;                  /* since the last look; executor thread */
 	queue waiting;                 /* for their `prepare`; executor thread */
@@ -130,6 +130,12 @@ static void *executor_thread(void *argument)
 {
 	executor *x = argument;
 	bool idle = false;
+	if (x->work.begin)
+		x->work.begin(x->device);
+	pthread_mutex_lock(&x->mutex);
+	x->started = true;
+	pthread_cond_signal(&x->wake);
+	pthread_mutex_unlock(&x->mutex);
 	while (take_turn(x, &idle))
 		;
 	return NULL;
@@ -225,6 +231,10 @@ status executor_start(executor **out, uv_loop_t *loop, const executor_work *work
 		executor_free(x);
 		return error_set(err, STATUS_NOMEM, NULL, "cannot start the executor thread");
 	}
+	pthread_mutex_lock(&x->mutex);
+	while (!x->started)
+		pthread_cond_wait(&x->wake, &x->mutex);
+	pthread_mutex_unlock(&x->mutex);
 	*out = x;
 	return STATUS_OK;
 }

@@ -50,13 +50,14 @@ struct task {
 /* The object that a task is a member of. */
 #define TASK_OWNER(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
 
-/* What the thread does between tasks. Each returns false when there was nothing to do. */
+/* What the thread does at its start and between tasks. The latter two return false when there was nothing to do. */
 typedef struct executor_work {
+	void (*begin)(device *d); /* once, before executor_start returns; NULL: nothing to do */
 	bool (*foreground)(device *d);
 	bool (*background)(device *d, uint64_t budget_ns);
 } executor_work;
 
-/* Start the thread. `d` is used by that thread only, from here until executor_stop returns. */
+/* Start the thread and wait until its `begin` has returned. `d` is used by that thread only, from here until executor_stop returns. */
 status executor_start(executor **out, uv_loop_t *loop, const executor_work *work, device *d, error *err);
 /* Run what was submitted, end the thread, deliver every message. Loop thread; then uv_run must
  * close the handle before executor_free. */

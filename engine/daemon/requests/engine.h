@@ -70,6 +70,7 @@ typedef struct engine {
 	uv_timer_t
 	    tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, retries of jobs, the end of stopping */
 	uv_signal_t terminate, interrupt;
+	uv_work_t first_work;      /* creates the threads of libuv's pool */
 	uv_prepare_t before_sleep; /* these two write what connections have gathered */
 	uv_check_t after_sleep;
 	net net;

@@ -58,7 +58,7 @@ typedef struct fixture {
 
 static int setup(void **state)
 {
-	static const executor_work work = {foreground, background};
+	static const executor_work work = {NULL, foreground, background};
 	fixture *f = calloc(1, sizeof *f);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(executor_start(&f->executor, &f->loop, &work, &f->device, NULL), STATUS_OK);
@@ -226,7 +226,7 @@ static void post_message(task *t, device *d)
 
 static void stopping_runs_what_was_submitted_and_delivers_everything(void **state)
 {
-	static const executor_work work = {foreground, background};
+	static const executor_work work = {NULL, foreground, background};
 	uv_loop_t loop;
 	device d = {0};
 	executor *x;
@@ -296,7 +296,7 @@ static void tasks_that_wait_keep_their_order_and_come_before_newer_ones(void **s
 
 static void stopping_waits_for_what_has_to_wait(void **state)
 {
-	static const executor_work work = {foreground, background};
+	static const executor_work work = {NULL, foreground, background};
 	uv_loop_t loop;
 	device d = {0};
 	executor *x;
