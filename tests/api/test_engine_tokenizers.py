@@ -238,7 +238,7 @@ def test_a_target_that_is_a_token_only_with_another_beginning_is_suggested(engin
         assert [e.param for e in errors] == [field] * 3
         assert [e.message for e in errors] == [f'"the" is {counts[0]} tokens, must be one: use " the", which is one token',
                                                f'" error" is {counts[1]} tokens, must be one: use "error", which is one token',
-                                               f"is {counts[2]} tokens, must be one"]
+                                               f"'{field}' is {counts[2]} tokens, must be one"]
 
 
 # --- what had bytes for tokens ----------------------------------------------------------------------
