@@ -148,7 +148,8 @@ def test_a_damaged_kept_tokenizer_is_trained_again(tmp_path):
     ({"type": "sentencepiece", "model_type": "wordpiece"}, "additive.tokenizer.model_type", ""),
     ({"type": "sentencepiece", "character_coverage": 0.5}, "additive.tokenizer.character_coverage", ""),
     ({"type": "bytes", "vocab_size": 300}, "additive.tokenizer.vocab_size", ""),
-    ({}, "additive.tokenizer.type", ""),
+    ({}, "additive.tokenizer.type", "must be given as a string"),
+    ({"type": "bpe"}, "additive.tokenizer.vocab_size", "must be given as an integer"),
     ({"file": "file-none"}, "additive.tokenizer.file", "file-none"),
 ])
 def test_what_cannot_be_is_refused_with_its_field(engine, corpus, spec, param, word):
