@@ -266,7 +266,8 @@ static status open_weights(model_loader *l, const char *path, error *err)
 	const status s = safetensors_open_verified(&l->file, path, l->manifest, &why);
 	if (s == STATUS_OK)
 		return s;
-	return error_set(err, s, why.param, "%s%s", s == STATUS_CORRUPT ? "model.safetensors: " : "", error_message(&why));
+	return error_set(err, s, why.param, "%s%s", s == STATUS_CORRUPT ? "model.safetensors: " : "",
+	                 error_message(&why));
 }
 
 static status prepare(model_loader *l, const char *folder, dtype weights, error *err)

@@ -293,10 +293,11 @@ static void a_line_feed_in_a_paragraph_is_a_space(void **state)
 	size_t bytes = 0;
 	FILE *file = open_memstream(&out, &bytes);
 	assert_non_null(file);
-	options_wrap(file,
-	             "The first line of this paragraph is as long as a terminal and has to go on below,\nand the second one "
-	             "follows it.\n\nAnother paragraph.",
-	             2);
+	options_wrap(
+	    file,
+	    "The first line of this paragraph is as long as a terminal and has to go on below,\nand the second one "
+	    "follows it.\n\nAnother paragraph.",
+	    2);
 	assert_int_equal(fclose(file), 0);
 	assert_string_equal(out, "The first line of this paragraph is as long as a terminal and has to go on\n"
 	                         "  below, and the second one follows it.\n\n  Another paragraph.\n");
