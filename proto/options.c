@@ -417,11 +417,12 @@ void options_wrap(FILE *file, const char *text, int indent)
 		}
 		at += fprintf(file, "%s%.*s", at > indent ? " " : "", (int)bytes, text) - ((int)bytes - width);
 		text += bytes;
-		if (*text == '\n') {
-			fprintf(file, "\n%*s", text[1] == '\n' ? 0 : indent, "");
+		if (*text == '\n' && at > indent && text[1] == '\n') {
+			fputs("\n\n", file);
+			fprintf(file, "%*s", indent, "");
 			at = indent;
 		}
-		text += *text != '\0';
+		text += strspn(text, " \n");
 	}
 	fputc('\n', file);
 }

@@ -92,7 +92,7 @@ char *options_describe(const option_row *row);
 /* One line per row. */
 void options_help(FILE *file, const option_row *rows);
 /* Print text as lines that are no wider than the terminal, or than 80 columns without one, and end the last. The first
- * begins at column `indent`, and so do the others. */
+ * begins at column `indent`, and so do the others. Two line feeds end a paragraph; a single one is a space. */
 void options_wrap(FILE *file, const char *text, int indent);
 
 #endif

@@ -114,6 +114,10 @@ static void write_expected(const field *f, char *out, size_t size)
 		unit = " members";
 	else if (f->type == FIELD_ARRAY)
 		unit = plurals[f->items ? f->items->type : f->nested ? FIELD_OBJECT : FIELD_ANY];
+	if (f->type == FIELD_ARRAY && f->min < 0 && f->max == 0) {
+		append(out, size, "an empty array");
+		return;
+	}
 	append(out, size, "%s", names[f->type]);
 	write_bounds(f, unit, out, size);
 	for (const field *a = f->items; f->type == FIELD_UNION && a->name; a++) {

@@ -259,6 +259,17 @@ static status reserve(model_loader *l, error *err)
 	return STATUS_OK;
 }
 
+/* Open the weights. The message about a header that cannot be read names the file. */
+static status open_weights(model_loader *l, const char *path, error *err)
+{
+	error why = ERROR_INIT;
+	const status s = safetensors_open_verified(&l->file, path, l->manifest, &why);
+	if (s == STATUS_OK)
+		return s;
+	return error_set(err, s, why.param, "%s%s", s == STATUS_CORRUPT ? "model.safetensors: " : "",
+	                 error_message(&why));
+}
+
 static status prepare(model_loader *l, const char *folder, dtype weights, error *err)
 {
 	char path[PATH_MAX];
@@ -266,7 +277,7 @@ static status prepare(model_loader *l, const char *folder, dtype weights, error 
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	TRY(manifest_open_folder(&l->manifest, folder, err));
 	TRY(read_config(&l->model, l->manifest, folder, weights, err));
-	TRY(safetensors_open_verified(&l->file, path, l->manifest, err));
+	TRY(open_weights(l, path, err));
 	TRY(check_names(l->model, l->file, err));
 	TRY(model_trial(l->model, err));
 	TRY(find_places(l, err));

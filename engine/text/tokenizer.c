@@ -186,7 +186,7 @@ static status choose_kind(const tokenizer_kind **out, const json_t *json, error 
 {
 	const char *name = json_string_value(json_object_get(json, "type"));
 	if (!name)
-		return error_set(err, STATUS_INVALID, "type", "a tokenizer is an object with a string \"type\"");
+		return error_set(err, STATUS_INVALID, "type", "must be given as a string, the kind of tokenizer");
 	*out = find_kind(name);
 	if (*out)
 		return STATUS_OK;

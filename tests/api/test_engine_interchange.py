@@ -304,6 +304,12 @@ def test_files_that_no_model_has_are_refused_by_name(daemon, engine):
     assert e.param == "config.json" and "twice" in e.message
 
 
+def test_weights_that_are_cut_are_refused_by_the_name_of_their_file(daemon, engine):
+    for bytes_left in (4, 100):
+        e = refused(daemon, engine, file={**FILES, "model.safetensors": FILES["model.safetensors"][:bytes_left]})
+        assert (e.status, e.code) == (400, "corrupt_data") and e.message.startswith("model.safetensors: "), e
+
+
 def test_checksums_that_come_with_the_files_are_compared(daemon, engine, expected):
     listed = {**FILES, "README.md": b"not sent", **{"./" + k: v for k, v in FILES.items()}}
     assert imported(engine, file={"SHA256SUMS": sums(listed), **FILES})[1] == expected

@@ -153,7 +153,7 @@ def test_what_a_model_with_or_without_an_encoder_cannot_do_is_refused_by_name(en
     refused(engine, "completion.create", ask(model, ""), "prompt", "empty")
     refused(engine, "completion.create", ask(model, [VOCAB]), "prompt", "vocabulary")
     refused(engine, "completion.create", ask(model, "x", prefix=[VOCAB]), "prefix", "vocabulary")
-    refused(engine, "completion.create", ask(causal, "x", prefix="y"), "prefix", "read a source")
+    refused(engine, "completion.create", ask(causal, "x", prefix="y"), "prefix", "'prefix' is only for models that read a source")
     refused(engine, "session.create", {"model": causal, "source": "x"}, "source", "no source")
     refused(engine, "session.create", {"model": model}, "source", "missing")
     refused(engine, "session.create", {"model": model, "prompt": "x"}, "source", "missing")

@@ -148,7 +148,8 @@ def test_a_damaged_kept_tokenizer_is_trained_again(tmp_path):
     ({"type": "sentencepiece", "model_type": "wordpiece"}, "additive.tokenizer.model_type", ""),
     ({"type": "sentencepiece", "character_coverage": 0.5}, "additive.tokenizer.character_coverage", ""),
     ({"type": "bytes", "vocab_size": 300}, "additive.tokenizer.vocab_size", ""),
-    ({}, "additive.tokenizer.type", ""),
+    ({}, "additive.tokenizer.type", "must be given as a string"),
+    ({"type": "bpe"}, "additive.tokenizer.vocab_size", "must be given as an integer"),
     ({"file": "file-none"}, "additive.tokenizer.file", "file-none"),
 ])
 def test_what_cannot_be_is_refused_with_its_field(engine, corpus, spec, param, word):
@@ -238,7 +239,7 @@ def test_a_target_that_is_a_token_only_with_another_beginning_is_suggested(engin
         assert [e.param for e in errors] == [field] * 3
         assert [e.message for e in errors] == [f'"the" is {counts[0]} tokens, must be one: use " the", which is one token',
                                                f'" error" is {counts[1]} tokens, must be one: use "error", which is one token',
-                                               f"is {counts[2]} tokens, must be one"]
+                                               f"'{field}' is {counts[2]} tokens, must be one"]
 
 
 # --- what had bytes for tokens ----------------------------------------------------------------------

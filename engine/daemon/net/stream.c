@@ -87,7 +87,7 @@ json_t *stream_error_object(int http, const char *code, const char *message, con
 /* A message that begins with a verb gets the parameter's name as its subject. */
 static const char *whole_message(const error *err, char *out, size_t size)
 {
-	static const char *const verbs[] = {"must ", "needs ", "times "};
+	static const char *const verbs[] = {"must ", "needs ", "times ", "is ", "has "};
 	const char *message = error_message(err);
 	for (size_t i = 0; err->param[0] && i < sizeof verbs / sizeof *verbs; i++) {
 		if (strncmp(message, verbs[i], strlen(verbs[i])) == 0) {

@@ -87,7 +87,7 @@ static status read_spec(plan *p, const json_t *spec, error *err)
 	const int64_t least = BYTES + count_specials(p);
 	p->size = json_integer_value(size);
 	if (!json_is_integer(size) || p->size < least || p->size > MAX_TRAINED)
-		return error_set(err, STATUS_INVALID, "vocab_size", "must be an integer from %lld to %d",
+		return error_set(err, STATUS_INVALID, "vocab_size", "must be given as an integer from %lld to %d",
 		                 (long long)least, MAX_TRAINED);
 	if (!frequency)
 		return STATUS_OK;

@@ -7,6 +7,7 @@
 
 #include "proto/options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -285,6 +286,24 @@ static void a_row_is_found_by_every_form_of_its_option(void **state)
 	assert_true(options_takes_value(common) && !options_takes_value(common + 1));
 }
 
+static void a_line_feed_in_a_paragraph_is_a_space(void **state)
+{
+	(void)state;
+	char *out = NULL;
+	size_t bytes = 0;
+	FILE *file = open_memstream(&out, &bytes);
+	assert_non_null(file);
+	options_wrap(
+	    file,
+	    "The first line of this paragraph is as long as a terminal and has to go on below,\nand the second one "
+	    "follows it.\n\nAnother paragraph.",
+	    2);
+	assert_int_equal(fclose(file), 0);
+	assert_string_equal(out, "The first line of this paragraph is as long as a terminal and has to go on\n"
+	                         "  below, and the second one follows it.\n\n  Another paragraph.\n");
+	free(out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -300,6 +319,7 @@ int main(void)
 	    cmocka_unit_test(help_has_a_line_for_every_row),
 	    cmocka_unit_test(the_words_of_a_value_are_listed_before_the_default),
 	    cmocka_unit_test(a_row_is_found_by_every_form_of_its_option),
+	    cmocka_unit_test(a_line_feed_in_a_paragraph_is_a_space),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -405,7 +405,7 @@ static void what_would_change_the_result_and_is_not_offered_is_refused(void **st
 	        "response_format.type", "invalid_value");
 	refuses(&schema_chat_completion, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"tools\":[{}]}", "tools",
 	        "out_of_range");
-	assert_string_equal(last.message, "'tools' must be an array of at most 0 elements, not an array of length 1");
+	assert_string_equal(last.message, "'tools' must be an empty array, not an array of length 1");
 	refuses(&schema_chat_completion,
 	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"tool_choice\":\"required\"}", "tool_choice",
 	        "invalid_value");
