@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/base/memory.h"
 #include "engine/text/huggingface/onig.h"
@@ -24,7 +25,7 @@ static pattern *compile(const char *text, size_t bytes, uint32_t options, int *c
 	*at = 0;
 	if (!p)
 		return NULL;
-	p->code = pcre2_compile((PCRE2_SPTR)text, bytes, options | PCRE2_UTF, code, at, NULL);
+	p->code = pcre2_compile((PCRE2_SPTR)text, bytes, options | PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT, code, at, NULL);
 	if (!p->code) {
 		free(p);
 		return NULL;
@@ -100,18 +101,18 @@ static status search_prepare(pattern_search *s)
 {
 	if (!s->data)
 		s->data = pcre2_match_data_create(1, NULL);
-	return s->data ? STATUS_OK : STATUS_NOMEM;
+	if (!s->context)
+		s->context = pcre2_match_context_create(NULL);
+	return s->data && s->context ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* Compiled patterns run on 32 KB of the thread's own stack. Few texts need more, and making a larger one takes longer
  * than encoding a line. */
 static status search_enlarge(pattern_search *s)
 {
-	if (!s->context)
-		s->context = pcre2_match_context_create(NULL);
 	if (!s->stack)
 		s->stack = pcre2_jit_stack_create(JIT_STACK_BYTES, JIT_STACK_MAX, NULL);
-	if (!s->context || !s->stack)
+	if (!s->stack)
 		return STATUS_NOMEM;
 	pcre2_jit_stack_assign(s->context, NULL, s->stack);
 	return STATUS_OK;
@@ -125,20 +126,67 @@ void pattern_search_fini(pattern_search *s)
 	*s = (pattern_search){0};
 }
 
-status pattern_find(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, bool *found,
-                    byte_range *match)
+/* PCRE2 bounds the steps from one start, and a text has as many starts as characters. A pattern that reads on to the
+ * text's end from each of them takes quadratic time. */
+enum { NS_PER_TEXT = 1000000000, NS_PER_BYTE = 1000 };
+/* A process that is stopped inside a search is charged no more than this. */
+enum { NS_PER_SEARCH = NS_PER_TEXT / 2 };
+/* The time is looked at after this number of starts. */
+enum { STARTS = 1024 };
+
+/* The coarse clock takes some nanoseconds to read. Its ticks of milliseconds hit short searches in proportion to their
+ * time, so the sum is right. */
+static int64_t search_clock(void)
 {
-	TRY(search_prepare(s));
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool search_is_spent(const pattern_search *s)
+{
+	return s->spent > NS_PER_TEXT + (int64_t)s->longest * NS_PER_BYTE;
+}
+
+/* Matches that begin at `from` to `last`. -> what PCRE2 returns. */
+static int search_run(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from,
+                      size_t last)
+{
+	pcre2_set_offset_limit(s->context, last);
 	const PCRE2_SPTR subject = (PCRE2_SPTR)text;
 	int rc = PCRE2_ERROR_JIT_STACKLIMIT;
 	if (p->jit)
 		rc = pcre2_jit_match(p->code, subject, bytes, from, 0, s->data, s->context);
 	if (p->jit && rc == PCRE2_ERROR_JIT_STACKLIMIT && !s->stack) {
-		TRY(search_enlarge(s));
+		if (search_enlarge(s) != STATUS_OK)
+			return PCRE2_ERROR_NOMEMORY;
 		rc = pcre2_jit_match(p->code, subject, bytes, from, 0, s->data, s->context);
 	}
 	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
 		rc = pcre2_match(p->code, subject, bytes, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->data, s->context);
+	return rc;
+}
+
+status pattern_find(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, bool *found,
+                    byte_range *match)
+{
+	*found = false;
+	TRY(search_prepare(s));
+	if (bytes > s->longest)
+		s->longest = bytes;
+	int rc;
+	size_t last;
+	do {
+		if (search_is_spent(s))
+			return STATUS_TOO_LARGE;
+		last = bytes - from > STARTS ? from + STARTS : bytes;
+		const int64_t start = search_clock();
+		rc = search_run(p, s, text, bytes, from, last);
+		const int64_t taken = search_clock() - start;
+		s->spent += taken < NS_PER_SEARCH ? taken : NS_PER_SEARCH;
+		for (from = last + 1; from < bytes && ((unsigned char)text[from] & 0xC0) == 0x80;)
+			from++;
+	} while (rc == PCRE2_ERROR_NOMATCH && last < bytes && from <= bytes);
 	*found = rc >= 0;
 	if (*found) {
 		const size_t *ends = pcre2_get_ovector_pointer(s->data);

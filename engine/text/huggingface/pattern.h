@@ -19,13 +19,16 @@ void pattern_free(pattern *p);
 /* Can it match nothing? */
 bool pattern_matches_empty(const pattern *p);
 
-/* What a thread needs to search. Zero-initialise. */
+/* What a thread needs to search the parts of one text. Zero-initialise. */
 typedef struct pattern_search {
 	void *data, *context, *stack;
+	int64_t spent;  /* nanoseconds inside the matcher */
+	size_t longest; /* bytes of the longest part that was searched */
 } pattern_search;
 void pattern_search_fini(pattern_search *s);
-/* The leftmost match that begins at `from` or behind, in well-formed UTF-8; *found: there is one. Text before `from` is
- * seen by look-behind. STATUS_NOMEM; STATUS_TOO_LARGE: the pattern needs too many steps on this text. */
+/* The leftmost match that begins at `from` or later, in well-formed UTF-8; *found: there is one. Text before `from` is
+ * seen by assertions. STATUS_NOMEM; STATUS_TOO_LARGE: the pattern needs too many steps on this text, or
+ * all searches of `s` together took too long. */
 status pattern_find(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, bool *found,
                     byte_range *match);
 

@@ -262,6 +262,30 @@ static void rules_of_normalisation_that_make_too_much_are_refused(void **state)
 	free(table);
 }
 
+/* --- time ------------------------------------------------------------------------------------------------- */
+
+static void a_pattern_that_reads_to_the_end_from_each_character_is_stopped(void **state)
+{
+	(void)state;
+	static const char *const patterns[] = {"(?=.*b)a", "a(?=.*b)|a"};
+	char *text = repeated("a", 400000);
+	for (size_t i = 0; i < 2; i++) {
+		char part[200];
+		sprintf(part,
+		        "\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
+		        "\"behavior\": \"Isolated\", \"invert\": false}",
+		        patterns[i]);
+		tokenizer *t = open_with(part);
+		token_list list;
+		error err = ERROR_INIT;
+		assert_int_equal(tokenizer_encode(t, text, strlen(text), NULL, &list, &err), STATUS_TOO_LARGE);
+		assert_non_null(strstr(err.message, "too many steps"));
+		assert_encoded(t, "aaab", 3);
+		tokenizer_free(t);
+	}
+	free(text);
+}
+
 /* --- chat templates --------------------------------------------------------------------------------------- */
 
 static void a_chat_template_adds_a_bounded_amount_to_the_messages(void **state)
@@ -300,6 +324,7 @@ int main(void)
 	    cmocka_unit_test(a_model_without_pieces_makes_unknown_tokens_as_the_library_does),
 	    cmocka_unit_test(a_unigram_model_whose_tokens_are_all_special_drops_every_text),
 	    cmocka_unit_test(rules_of_normalisation_that_make_too_much_are_refused),
+	    cmocka_unit_test(a_pattern_that_reads_to_the_end_from_each_character_is_stopped),
 	    cmocka_unit_test(a_chat_template_adds_a_bounded_amount_to_the_messages),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
