@@ -5,7 +5,8 @@
  * surrogate is one of a pair. For a schema:
  *
  *   properties are in the order in which the schema has them, without escapes in their names;
- *   names of further properties (additionalProperties is not false) have no escapes and differ from those;
+ *   an object with listed properties has further ones only if additionalProperties is true or a schema, since a model
+ *     that may invent names rarely ends; their names have no escapes and differ from the listed ones;
  *   values of enum and const are written compactly;
  *   without "type", a schema with keywords of one type means that type;
  *   numbers with bounds have no exponent (number_range.h);

@@ -198,7 +198,7 @@ static grammar_node known_properties(schema_compiler *c, object *o, const json_t
 		qsort(o->sorted, (size_t)o->n_sorted, sizeof *o->sorted, by_name);
 	const grammar_node value =
 	    !extra || json_is_boolean(extra) ? c->json.value : schema_inner(c, "additionalProperties", extra, NULL);
-	if (!json_is_false(extra))
+	if (extra ? !json_is_false(extra) : o->n == 0)
 		o->extra = json_form_member(&c->json, other_name(c, o), value);
 	if (schema_read_bounds(c, schema, "minProperties", "maxProperties", &min, &max))
 		check_counts(c, o, min, max);

@@ -206,6 +206,8 @@ static const example examples[] = {
      {"1", "\"a\"", "null"},
      {"true", "\"ab\""}},
     {"{\"type\":[\"integer\",\"null\"],\"minimum\":2}", {"2", "null"}, {"1"}},
+    {"{\"properties\":{\"a\":{\"const\":1}}}", {"{\"a\":1}", "{}"}, {"{\"a\":1,\"b\":2}", "{\"b\":2}"}},
+    {"{\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":true}", {"{\"a\":1,\"b\":2}"}, {"{\"a\":2}"}},
     {"{\"discriminator\":{\"propertyName\":\"k\"},\"oneOf\":[{\"$ref\":\"#/$defs/C\"},{\"$ref\":\"#/$defs/"
      "D\"}],\"$defs\":{\"C\":{\"type\":\"object\","
      "\"properties\":{\"k\":{\"const\":\"c\"},\"x\":{\"type\":\"boolean\"}},\"required\":[\"x\"],"
