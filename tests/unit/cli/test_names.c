@@ -56,7 +56,7 @@ static void some_options_take_names_of_the_service(void **state)
 	const option_row session = {"session", OPTION_TEXT, "ID", "", NULL},
 	                 top = {"top", OPTION_INTEGER, "K", "", NULL};
 
-	assert_string_equal(names_of_option(&session), "/v1/sessions");
+	assert_string_equal(names_of_option(&session), "/v1/sessions?limit=1000");
 	assert_null(names_of_option(&top));
 }
 

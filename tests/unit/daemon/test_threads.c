@@ -309,8 +309,10 @@ static void a_jobs_text_is_tokenized_once(void **state)
 	rig_wait(c);
 	assert_false(c->failed);
 	watch(d);
-	json_t *params = json_pack("{s:s, s:O, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i}}", "model", "additive",
-	                           "training_file", json_object_get(c->answer, "id"), "seed", 3, "additive", "config",
+	json_t *params = json_pack("{s:s, s:O, s:i, s:{s:s, s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i}}", "model",
+	                           "additive", "training_file", json_object_get(c->answer, "id"), "seed", 3, "additive",
+	                           "objective", "next_token", /* without one the file's beginning is read as well */
+	                           "config",
 	                           "hidden_size", 16, "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length",
 	                           32, "batch_size", 2, "max_steps", 2);
 	rig_call_free(c);

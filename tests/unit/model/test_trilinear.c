@@ -91,9 +91,10 @@ static void set_toy(const model *m)
 	       3 * sizeof *arena);
 }
 
+/* The published numbers have float sums in another order; each instruction set differs from them a little. */
 static void assert_near(double got, double want)
 {
-	if (!(fabs(got - want) <= 2e-6 + 2e-5 * fabs(want)))
+	if (!(fabs(got - want) <= 5e-6 + 3e-5 * fabs(want)))
 		fail_msg("%.8f is not %.8f", got, want);
 }
 
