@@ -233,7 +233,7 @@ static void a_forged_source_is_refused_without_harm(void **state)
 		assert_int_equal(import_resealed(f, blob, bytes), STATUS_CORRUPT);
 	}
 	memcpy(blob + SOURCE_AT, &right, sizeof right);
-	blob[VERSION_AT] = 1; /* of a session without a source */
+	blob[VERSION_AT] = 1; /* a session without a source */
 	assert_int_equal(import_resealed(f, blob, bytes), STATUS_CORRUPT);
 	blob[VERSION_AT] = 2;
 	const int32_t unknown[] = {-1, ENCODER_VOCAB};
