@@ -171,10 +171,18 @@ static void no_work(uv_work_t *work)
 	(void)work;
 }
 
-/* Create the threads of libuv's pool. libuv ends the process if it cannot, so one thread is tried first. */
+static void note_done(uv_work_t *work, int status)
+{
+	(void)status;
+	*(bool *)work->data = true;
+}
+
+/* Create the threads of libuv's pool. libuv ends the process if it cannot, so one thread is tried first. The first work
+ * is waited for, since a loop must not be closed while the pool has some. */
 static bool start_pool(uv_loop_t *loop)
 {
-	static uv_work_t first;
+	bool done = false;
+	uv_work_t first = {.data = &done};
 	uv_thread_t tried;
 	int failed = uv_thread_create(&tried, no_thread, NULL);
 	if (failed) {
@@ -183,7 +191,11 @@ static bool start_pool(uv_loop_t *loop)
 		return false;
 	}
 	uv_thread_join(&tried);
-	return uv_queue_work(loop, &first, no_work, NULL) == 0;
+	if (uv_queue_work(loop, &first, no_work, note_done) != 0)
+		return false;
+	while (!done)
+		uv_run(loop, UV_RUN_ONCE);
+	return true;
 }
 
 static server_limits limits_of(const options *o)
@@ -215,7 +227,6 @@ static int serve(const options *o, const site_list *sites)
 	if (p.server.metrics && uv_loop_init(&p.loop) == 0) {
 		if (start_pool(&p.loop))
 			status = run(&p, o);
-		uv_run(&p.loop, UV_RUN_NOWAIT);
 		uv_loop_close(&p.loop);
 	}
 	metrics_free(p.server.metrics);
