@@ -19,7 +19,7 @@
 #include "clients/cli/cli.h"
 #include "proto/log_time.h"
 
-enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 5000 };
+enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 5000, KILLED_PERIOD_MS = 1000 };
 
 int64_t child_now(void)
 {
@@ -138,20 +138,24 @@ static void forget(child *c)
 
 bool child_died(child *c, int wait_status)
 {
-	int64_t now = child_now(), pause = FIRST_PAUSE_MS;
+	int64_t now = child_now(), lived = now - c->started_ms, pause = FIRST_PAUSE_MS;
+	bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
 
 	forget(c);
 	if (WIFSIGNALED(wait_status))
 		child_log("%s was killed by signal %d", c->name, WTERMSIG(wait_status));
 	else
 		child_log("%s ended with status %d", c->name, WEXITSTATUS(wait_status));
-	bool from_outside = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-	if (now - c->started_ms >= CHILD_STEADY_MS)
+	if (killed) {
+		c->restart_ms = now + (lived < KILLED_PERIOD_MS - pause ? KILLED_PERIOD_MS - lived : pause);
+		return true;
+	}
+	if (lived >= CHILD_STEADY_MS)
 		c->failures = 0;
 	for (int i = 0; i < c->failures && pause < LONGEST_PAUSE_MS; i++)
 		pause *= 2;
 	pause = pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
-	if (++c->failures >= CHILD_MAX_FAILURES && !from_outside)
+	if (++c->failures >= CHILD_MAX_FAILURES)
 		return false;
 	c->restart_ms = now + pause;
 	return true;

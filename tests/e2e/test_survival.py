@@ -292,7 +292,7 @@ def evaluations(service, job):
 @pytest.mark.slow
 def test_fifty_kills_of_engine_and_front_end_change_no_bit_of_a_job_and_no_event_of_it(service, own_service):
     """A corpus whose tokens are kept in a file, averaged weights, early stopping."""
-    kills, steps, random_number = 50, 2000, random.Random(5)
+    kills, steps, random_number = 50, 4000, random.Random(5)
     recipe = dict(SMALL, max_steps=steps, checkpoint_every=10, eval_every=20, ema_decay=0.99, patience=90, keep_best=True)
     text = TEXT * (5 * 2**20 // len(TEXT))
 
@@ -304,16 +304,22 @@ def test_fifty_kills_of_engine_and_front_end_change_no_bit_of_a_job_and_no_event
     expected = service.wait_job(whole, seconds=600)
     assert expected["status"] == "succeeded"
     job, killed = start(own_service), {"additived": 0, "additive-httpd": 0}
+
+    def step():
+        return own_service.ok("GET", f"/v1/fine_tuning/jobs/{job}")["additive"]["step"]
+
+    resumptions = restarted_at = 0
     for n in range(kills):
         target = (n + 1) * expected["additive"]["step"] // (kills + 2)
-        deadline = time.monotonic() + 300
-        while own_service.ok("GET", f"/v1/fine_tuning/jobs/{job}")["additive"]["step"] < target:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: step() >= target, seconds=300)
         time.sleep(random_number.random() * 0.05)
         name = random_number.choice(sorted(killed))
+        if name == "additived":
+            resumptions += step() > restarted_at > 0
         own_service.kill(name)
         killed[name] += 1
+        if name == "additived":
+            restarted_at = step()
     done = own_service.wait_job(job, seconds=600)
     assert done["status"] == "succeeded" and min(killed.values()) > kills // 4
     assert weights(own_service, done["fine_tuned_model"]) == weights(service, expected["fine_tuned_model"])
@@ -323,4 +329,4 @@ def test_fifty_kills_of_engine_and_front_end_change_no_bit_of_a_job_and_no_event
     assert numbers == evaluations(service, whole)[1] and len({e["id"] for e in events}) == len(events)
     metrics = [e["data"]["step"] for e in events if e["type"] == "metrics"]
     assert metrics == sorted(set(metrics))
-    assert sum("goes on from the checkpoint" in e["message"] for e in events) >= killed["additived"] // 2
+    assert sum("goes on from the checkpoint" in e["message"] for e in events) >= resumptions >= 3
