@@ -82,7 +82,7 @@ CLI_OBJ = $(call objects,$(call sources,clients/cli) $(OPTIONS_SRC) proto/log_ti
 # Kernels are compiled once per instruction set; the backend picks at run time.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
 ISAS := baseline
-ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 ISAS += avx2 avx512
 # The next set's products of integers change the kernels of two sources; cpu.c takes the others from the set before it.
 KERNEL_VNNI := $(addprefix engine/cpu/kernels/,linear.c linear_cross_entropy.c)
@@ -449,7 +449,7 @@ test-aarch64:
 # --- the service -------------------------------------------------------------
 .PHONY: demo run image image-test image-cuda image-cuda-test install
 demo:
-	@echo 'Packages (when some are missing), then the build (a minute or two on 2 cores), then a minute of training and what it is good for.'
+	@echo 'Installs missing packages, builds (two minutes on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
 	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) all && echo "built in $$(($$(date +%s) - began)) s"
 	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))

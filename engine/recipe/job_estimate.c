@@ -15,7 +15,10 @@ static double operations(const job_request *r, double parameters, const dataset 
 	                                        : (double)o->sequence_length;
 	const double records = (double)o->max_steps * (double)o->batch_size * (double)o->gradient_accumulation;
 	const double checks = !valid ? 0 : o->eval_every > 0 ? ceil((double)o->max_steps / (double)o->eval_every) : 1;
-	return parameters * row * (6 * records + (valid ? 2 * checks * (double)dataset_records(valid) : 0));
+	double checked = valid ? (double)dataset_records(valid) : 0;
+	if (o->eval_blocks > 0)
+		checked = fmin(checked, (double)o->eval_blocks);
+	return parameters * row * (6 * records + 2 * checks * checked);
 }
 
 status job_estimate_make(job_estimate *out, const job_request *r, const dataset *valid, double speed, error *err)
