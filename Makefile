@@ -422,8 +422,8 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python tests/bench/quality.py $(if $(TRAIN),--train $(TRAIN)) $(if $(VALID),--valid '$(VALID)') \
 	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)
 
-# Programs that tests run: shells whose completions are tried, and the checker of the manual's pages.
-TEST_PACKAGES := fish zsh mandoc
+# Further programs and tests: cmocka, Open MPI, virtual environments, shells whose completions are tried, the manual's checker.
+TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin python3-venv fish zsh mandoc
 .PHONY: test test-programs
 test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
 test:
@@ -447,13 +447,14 @@ test-aarch64:
 	$(MAKE) BUILD=aarch64 all unit
 
 # --- the service -------------------------------------------------------------
+SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
 .PHONY: demo run image image-test image-cuda image-cuda-test install
 demo:
 	@echo 'Installs missing packages, builds (two minutes on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
-	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) all && echo "built in $$(($$(date +%s) - began)) s"
+	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) $(SERVICE) && echo "built in $$(($$(date +%s) - began)) s"
 	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))
-run: all
+run: $(SERVICE)
 	$(OUT)/bin/additive serve --listen 127.0.0.1:8080 --data build/data
 build_image = $(if $(shell docker info >/dev/null 2>&1 && echo yes),docker build,buildah bud --format docker)
 image:
