@@ -6,6 +6,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/text/byte_source.h"
+#include "engine/text/corpus_form.h"
 
 enum { BEGINNING = 1 << 20 };
 
@@ -17,6 +18,14 @@ static size_t skip_blank(const char *text, size_t bytes, size_t at)
 	while (at < bytes && strchr(" \t\r\n", text[at]) && text[at])
 		at++;
 	return at;
+}
+
+static bool is_prose(const char *path, const char *text, size_t bytes)
+{
+	const corpus_hint hint = corpus_hint_of_file(path);
+	corpus_form form;
+	return hint != CORPUS_HINT_TEXT && corpus_form_find(&form, hint, text, bytes, true, NULL) == STATUS_OK &&
+	       form == CORPUS_FORM_TEXT;
 }
 
 /* The first object of lines or of an array; NULL: there is none. */
@@ -55,7 +64,7 @@ training_form training_form_of(const char *path)
 			used += got;
 		byte_source_free(source);
 		json_t *object = first_object(text, used);
-		form = form_of(object);
+		form = is_prose(path, text, used) ? FORM_PROSE : form_of(object);
 		json_decref(object);
 	}
 	free(text);
@@ -71,6 +80,7 @@ const char *training_form_advice(training_form f)
 {
 	static const char *const advice[] = {
 	    [FORM_TEXT] = NULL,
+	    [FORM_PROSE] = NULL,
 	    [FORM_LABELLED] =
 	        "the lines have \"text\" and \"label\": they fit the objective classification, of the model "
 	        "linear_encoder; or, for the texts alone, next_token",
@@ -79,4 +89,16 @@ const char *training_form_advice(training_form f)
 	        "model transformer with the stack encoder_decoder",
 	};
 	return advice[f];
+}
+
+const char *training_form_example(record_kind k)
+{
+	static const char *const examples[] = {
+	    [RECORD_BLOCK] = NULL,
+	    [RECORD_LABELLED] = "the objective classification reads lines such as "
+	                        "{\"text\": \"a fine film\", \"label\": \"good\"}",
+	    [RECORD_PAIR] = "the objective sequence_to_sequence reads lines such as "
+	                    "{\"source\": \"guten Tag\", \"target\": \"good day\"}",
+	};
+	return examples[k];
 }

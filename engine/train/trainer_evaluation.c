@@ -21,7 +21,7 @@ static plan *evaluate_plan(const trainer *t)
 	return pass_plan(t->valid_pass);
 }
 
-/* In rows like those of training: one behind the other, or in lanes. */
+/* Rows as in training: one after another, or in lanes. */
 static pass_rows evaluate_rows(const trainer *t)
 {
 	const int64_t batch = t->valid_batch, records = t->evaluation.records, stride = t->evaluation.stride;
