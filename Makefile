@@ -67,8 +67,9 @@ CXX_OBJ := $(patsubst %.cc,$(OUT)/obj/%.o,engine/text/sentencepiece/sp_train.cc)
 CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/bart engine/model/transformer engine/model/trilinear engine/model/architectures engine/text engine/text/huggingface engine/text/sentencepiece engine/text/grammar engine/train engine/train/objectives engine/train/optimizers
 DAEMON_ROOMS := net requests compute catalog sessions generation jobs evaluations faithfulness library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/recipe engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
-CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ)
-ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ)
+# engine/base/choice.c calls proto/nearest.c.
+CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
+ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
 # Made of proto/openapi.yaml and proto/engine.yaml, and the number of the interface of plug-ins.
 CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c limits.h routes.h routes.c recipe.h recipe.def sampling.def options.h)
 INTERFACE := $(OUT)/gen/backend_abi.h

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/base/choice.h"
 #include "engine/base/memory.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
@@ -194,7 +195,7 @@ static status make_config(job_request *r, const json_t *ours, vocabulary_size t,
 	                            : complete_config(r, ours, t.ids, &t, t.mask, o, err);
 }
 
-/* Of the tokenizer that there is or will be. In one that is trained the first token fills up rows. */
+/* The sizes of the given or future tokenizer. In one that is trained the first token fills up rows. */
 static status size_tokenizer(const json_t *spec, const tokenizer *given, vocabulary_size *out, error *err)
 {
 	tokenizer *t = NULL;
@@ -254,10 +255,23 @@ static status from_scratch(job_request *r, const job_sources *from, const json_t
 	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
 }
 
+/* The name may be that of an architecture, mistyped. */
+static void suggest_architecture(const char *name, error *err)
+{
+	enum { MOST = 32 };
+	const char *names[MOST + 1] = {0};
+	const size_t used = strlen(err->message);
+	for (int i = 0; i < MOST && architecture_at(i); i++)
+		names[i] = architecture_at(i)->name;
+	choice_suggest(name, names, err->message + used, sizeof err->message - used);
+}
+
 static status find_base(job_base **out, const job_sources *from, const char *name, error *err)
 {
 	job_base *base = memory_new(1, sizeof *base);
 	status s = base ? from->find_model(from->context, name, base, err) : STATUS_NOMEM;
+	if (s == STATUS_NOT_FOUND)
+		suggest_architecture(name, err);
 	if (s != STATUS_OK) {
 		free(base);
 		return s;
