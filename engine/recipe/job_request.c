@@ -52,6 +52,21 @@ static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, co
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
 }
 
+void job_request_unused(const json_t *params, char *out, size_t size)
+{
+	static const char *const pairs[][2] = {{"max_steps", "n_epochs"},
+	                                       {"batch_size", "batch_size"},
+	                                       {"learning_rate", "learning_rate_multiplier"}};
+	const json_t *ours = job_config_member(params, "additive");
+	size_t used = 0;
+	*out = 0;
+	for (size_t i = 0; i < sizeof pairs / sizeof *pairs && used < size; i++)
+		if (job_config_member(ours, pairs[i][0]) && hyperparameter(params, pairs[i][1]))
+			used += (size_t)snprintf(out + used, size - used,
+			                         "%shyperparameters.%s is not used: additive.%s decides",
+			                         used ? "; " : "", pairs[i][1], pairs[i][0]);
+}
+
 static job_given read_given(const json_t *params, const json_t *ours)
 {
 	return (job_given){.objective = job_config_member(ours, "objective"),
@@ -120,7 +135,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	r->base_rate = o->learning_rate = r->base ? o->learning_rate : job_defaults_rate(o->objective, &r->dims);
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
-	r->epochs = json_is_integer(epochs) ? json_integer_value(epochs) : 0;
+	r->epochs = json_is_integer(epochs) && !r->given.steps ? json_integer_value(epochs) : 0;
 	r->ranks = parallel ? json_integer_value(json_object_get(parallel, "ranks")) : 1;
 	r->keep = keep ? json_integer_value(keep) : TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT;
 	r->save_seconds = job_config_member(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;

@@ -45,6 +45,8 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err);
 /* Fill in what depends on the number of training records. */
 status job_request_settle(job_request *r, int64_t records, bool validates, error *err);
+/* Name the hyperparameters that others override; "": none. */
+void job_request_unused(const json_t *params, char *out, size_t size);
 void job_request_fini(job_request *r);
 
 /* To and from the document. */

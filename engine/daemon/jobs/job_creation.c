@@ -117,6 +117,14 @@ static json_t *few_event(const job_creation *c)
 	                                (long long)r->epochs, (long long)r->options.max_steps);
 }
 
+/* A warning that options are not used, or NULL. */
+static json_t *unused_event(const job_creation *c)
+{
+	char text[256];
+	job_request_unused(c->stream->params, text, sizeof text);
+	return text[0] ? job_document_event("warn", "%s", text) : NULL;
+}
+
 /* Fill in what follows from the texts. */
 static status settle(job_creation *c, job_estimate *e, error *err)
 {
@@ -137,12 +145,12 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout, &estimate);
 	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
-	json_t *events = json_pack("[o, o*, o, o, o*, o*]",
+	json_t *events = json_pack("[o, o*, o, o, o*, o*, o*]",
 	                           job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
 	                           job_document_event("info", "Files validated: %lld tokens to train on%s",
 	                                              (long long)dataset_tokens(c->corpus.texts.train),
 	                                              held_back(c->corpus.holdout, part, sizeof part)),
-	                           size_event(c, &estimate), cut_event(c), few_event(c));
+	                           size_event(c, &estimate), cut_event(c), few_event(c), unused_event(c));
 	return job_state_add(all, id, *document, events, err);
 }
 
