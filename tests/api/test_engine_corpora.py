@@ -106,6 +106,14 @@ def test_an_answer_of_weight_0_is_not_learned(engine):
 
     assert bits(talk(0), "completion") != bits(talk(1), "completion") == bits(talk(None), "completion")
     assert bits(talk(0), "all") == bits(talk(1), "all")
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    told = json.loads(talk(1).splitlines()[0])
+    for empty in ([], None):
+        told["messages"][1]["tool_calls"] = empty
+        assert bits(lines(told) + talk(1), "completion") == bits(talk(1).splitlines()[0] + "\n" + talk(1), "completion")
+    told["messages"][1]["tool_calls"] = calls
+    e = refused(engine, job_params(engine.add_file(talk(1) + lines(told))))
+    assert (e.status, e.param) == (400, "training_file") and "line 41: messages[1].tool_calls" in e.message
     e = refused(engine, job_params(engine.add_file(talk(0.5))))
     assert (e.status, e.param) == (400, "training_file") and "line 1: messages[1].weight" in e.message
 
