@@ -374,9 +374,9 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 		                 "must be at most the training data's %lld %s of %lld tokens", (long long)blocks,
 		                 o->objective->records == RECORD_BLOCK ? "blocks" : "records",
 		                 (long long)train_options_record(o));
-	job_defaults_settle(
-	    o, &r->epochs, &r->given,
-	    &(job_data){.records = blocks, .ranks = r->ranks, .validates = validates, .scratch = !r->base});
+	const job_data data = {.records = blocks, .ranks = r->ranks, .validates = validates, .scratch = !r->base};
+	r->usual_epochs = r->epochs > 0 ? job_defaults_epochs(o, &r->given, &data) : 0;
+	job_defaults_settle(o, &r->epochs, &r->given, &data);
 	if (r->ranks > 1 && o->batch_size % r->ranks)
 		return error_set(err, STATUS_INVALID, "additive.batch_size",
 		                 "%lld blocks or records of a batch cannot be shared evenly by %lld ranks",

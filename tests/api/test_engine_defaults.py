@@ -135,6 +135,19 @@ def test_a_job_says_how_large_it_is_and_that_it_stays_at_chance(engine):
     assert not any("nan" in m for m in said)
 
 
+def test_epochs_that_are_few_for_the_data_are_warned_of_before_the_start(engine):
+    def warnings(text, epochs):
+        tiny = {"size": {"hidden": 16, "heads": 2, "layers": 1}}
+        hyperparameters = {"n_epochs": epochs} if epochs else {}
+        job = engine.call("job.create", {"model": "additive", "hyperparameters": hyperparameters, "additive": tiny, "training_file": engine.add_file(text)})
+        events = engine.call("job.events", {"id": job["id"], "limit": 100})["data"]
+        engine.call("job.cancel", {"id": job["id"]})
+        return [e["message"] for e in events if e["level"] == "warn" and "without n_epochs the job takes" in e["message"]]
+
+    assert [m.startswith("3 epochs") and m.endswith("takes 20") for m in warnings(talks(400), 3)] == [True]
+    assert warnings(talks(400), 10) == warnings(talks(400), None) == []
+
+
 def test_too_few_steps_and_records_that_are_cut_are_warned_of(engine):
     request = {"model": "additive", "hyperparameters": {"n_epochs": 1}, "additive": {"size": {"hidden": 16, "heads": 2, "layers": 1}},
                "training_file": engine.add_file(talks(20)), "seed": 1}
