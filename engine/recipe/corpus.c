@@ -369,11 +369,24 @@ static status build_records(corpus *c, error *err)
 
 /* --- both ------------------------------------------------------------------------------------ */
 
-static training_form find_form(const corpus *c)
+static training_form find_form_of(const corpus *c, const char *id)
 {
 	char path[PATH_MAX];
-	c->paths.path(c->paths.context, c->training[0].id, path);
+	c->paths.path(c->paths.context, id, path);
 	return training_form_of(path);
+}
+
+static training_form find_form(const corpus *c)
+{
+	return find_form_of(c, c->training[0].id);
+}
+
+static bool has_conversations_only(const corpus *c)
+{
+	for (size_t i = 0; i < c->n_training; i++)
+		if (find_form_of(c, c->training[i].id) != FORM_CHAT)
+			return false;
+	return !c->validation[0] || find_form_of(c, c->validation) == FORM_CHAT;
 }
 
 /* Labelled texts and pairs are no running text, unless the request says so, and running text is neither. */
@@ -428,6 +441,8 @@ static status build_all(corpus *c, error *err)
 	TRY(open_tokenizer(c, err));
 	if (c->validation[0])
 		c->holdout = 0;
+	if (c->completions_open)
+		c->completions = has_conversations_only(c);
 	return c->records == RECORD_BLOCK ? build_blocks(c, err) : build_records(c, err);
 }
 

@@ -18,7 +18,7 @@ enum {
 
 /* Values that the request gives. */
 typedef struct job_given {
-	bool objective, length, source, batch, steps, eval, warmup, keep_best;
+	bool objective, length, source, batch, steps, eval, warmup, keep_best, loss_on;
 } job_given;
 
 /* The tokenizer of a new model: bytes, or for labelled texts, of which there are `bytes` bytes, one that is trained on

@@ -76,7 +76,8 @@ static job_given read_given(const json_t *params, const json_t *ours)
 	                   .steps = job_config_member(ours, "max_steps"),
 	                   .eval = job_config_member(ours, "eval_every"),
 	                   .warmup = job_config_member(ours, "warmup_steps"),
-	                   .keep_best = job_config_member(ours, "keep_best")};
+	                   .keep_best = job_config_member(ours, "keep_best"),
+	                   .loss_on = job_config_member(ours, "loss_on")};
 }
 
 /* training_file alone, or the files of additive.training_files, of which it has to be one. */
@@ -359,6 +360,8 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 	out->fit = (corpus_fit){.length = leaves_lengths_open(r),
 	                        .source = leaves_lengths_open(r) && r->options.objective->source && !r->given.source,
 	                        .epochs = r->epochs};
+	out->completions_open =
+	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->unasked;
 	out->n_training = r->n_training;
 	memcpy(out->training, r->training, sizeof out->training);
 	memcpy(out->validation, r->validation, sizeof out->validation);
@@ -394,6 +397,8 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
 	const objective *o = r->options.objective;
+	if (texts->completions)
+		r->options.loss_on = LOSS_ON_COMPLETION;
 	TRY(job_config_take_lengths(r, params, texts, err));
 	TRY(job_config_take_start(r, texts->texts.tokenizer, err));
 	TRY(check_end(r, texts->texts.tokenizer, err));

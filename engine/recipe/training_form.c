@@ -7,6 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/text/byte_source.h"
 #include "engine/text/corpus_form.h"
+#include "engine/text/messages.h"
 
 enum { BEGINNING = 1 << 20 };
 
@@ -43,9 +44,21 @@ static bool has(const json_t *object, const char *key)
 	return member && !json_is_null(member);
 }
 
+static bool has_answer(const json_t *messages)
+{
+	size_t i;
+	json_t *message;
+	json_array_foreach(messages, i, message) if (i > 0 && messages_is_answer(message)) return true;
+	return false;
+}
+
 static training_form form_of(const json_t *object)
 {
-	if (has(object, "messages") || has(object, "conversations") || has(object, "completion"))
+	if (has(object, "messages"))
+		return has_answer(json_object_get(object, "messages")) ? FORM_CHAT : FORM_TEXT;
+	if (has(object, "conversations") || has(object, "instruction"))
+		return FORM_CHAT;
+	if (has(object, "completion"))
 		return FORM_TEXT;
 	if (has(object, "source") && has(object, "target"))
 		return FORM_PAIRS;
@@ -81,6 +94,7 @@ const char *training_form_advice(training_form f)
 	static const char *const advice[] = {
 	    [FORM_TEXT] = NULL,
 	    [FORM_PROSE] = NULL,
+	    [FORM_CHAT] = NULL,
 	    [FORM_LABELLED] =
 	        "the lines have \"text\" and \"label\": they fit the objective classification, of the model "
 	        "linear_encoder; or, for the texts alone, next_token",

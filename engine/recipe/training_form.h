@@ -8,6 +8,7 @@
 typedef enum training_form {
 	FORM_TEXT,  /* documents, other data, or a file declared to be text */
 	FORM_PROSE, /* running text by its content */
+	FORM_CHAT,  /* conversations, the first of which has an answer */
 	FORM_LABELLED,
 	FORM_PAIRS
 } training_form;

@@ -90,6 +90,19 @@ def test_a_key_of_the_size_keeps_the_rest_of_a_configuration_as_it_was(engine):
     assert resolved(engine, {"model": "additive", "additive": {"config": {"n_layer": 2}}}, "plain text. " * 2000)["parameters"] != small
 
 
+def test_of_conversations_the_answers_are_learned(engine):
+    plain = {"model": "additive"}
+    assert resolved(engine, plain, talks(60))["loss_on"] == "completion"
+    assert resolved(engine, {**plain, "additive": {"loss_on": "all"}}, talks(60))["loss_on"] == "all"
+    told = lines({"instruction": f"say {i}", "output": f"{i} it is"} for i in range(300))
+    assert resolved(engine, plain, told)["loss_on"] == "completion"
+    for text in ("plain text. " * 2000, lines({"prompt": f"{i} is", "completion": " a number"} for i in range(300)),
+                 lines({"messages": [{"role": "user", "content": f"only a question, number {i}"}]} for i in range(300))):
+        assert resolved(engine, plain, text)["loss_on"] == "all"
+    mixed = {**plain, "validation_file": engine.add_file("plain text. " * 200)}
+    assert resolved(engine, mixed, talks(60))["loss_on"] == "all"
+
+
 def test_epochs_are_steps_enough(engine):
     chat = {"model": "additive", "hyperparameters": {"n_epochs": 3}}
     found = resolved(engine, chat, talks(400))
