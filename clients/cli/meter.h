@@ -12,7 +12,7 @@ typedef struct meter {
 	bool tty; /* the line is drawn again in place; else there is one for each tenth */
 	bool running, drawn;
 	long long began_ms, drawn_ms;
-	int percent; /* of the last line */
+	int percent; /* shown by the last line */
 } meter;
 
 /* Append a line if one is due: `done` of `total` bytes are transferred at the time `ms`. name: of what is transferred.

@@ -93,8 +93,8 @@ static void set_toy(const model *m)
 
 enum { TOY_VALUES = 4 + 4 + 6 + 5, TOY_DRAWS = 16 };
 
-/* The relative error of a sum of n floats, whose roundings are independent, is at most about sqrt(n) 2^-24 of the sum
- * of its terms' magnitudes. The longest sum of the toy is that of a combiner's row, 512 terms. */
+/* Roundings of a sum of n floats are independent, so its error is at most about sqrt(n) 2^-24 times the sum of the terms'
+ * magnitudes. The longest sum of the toy, that of a combiner's row, has 512 terms. */
 #define SUM_ERROR (22.63 * 0x1p-24)
 
 /* Change every weight by up to `share` of itself, up or down by a draw. */
@@ -111,7 +111,7 @@ static void perturb(const model *m, float share, uint64_t seed)
 	}
 }
 
-/* The numbers that are published of the toy: states of the last token behind the layers, probabilities after the second
+/* The numbers that are published of the toy: states of the last token after the layers, probabilities after the second
  * and the last token, the score and gradients. draw 0: of the toy itself, else of one with other weights. */
 static void compute_toy(const char *config, int draw, backend *b, double out[TOY_VALUES])
 {
