@@ -22,6 +22,7 @@
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
 #:   V=1                             show the commands
 #:   CC=gcc|clang
+#:   CUDA=/usr/local/cuda            a CUDA toolkit: the plug-in is built, and test-slow compiles its kernels
 
 BUILD ?= release
 CC = gcc
@@ -67,8 +68,9 @@ CXX_OBJ := $(patsubst %.cc,$(OUT)/obj/%.o,engine/text/sentencepiece/sp_train.cc)
 CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/bart engine/model/transformer engine/model/trilinear engine/model/architectures engine/text engine/text/huggingface engine/text/sentencepiece engine/text/grammar engine/train engine/train/objectives engine/train/optimizers
 DAEMON_ROOMS := net requests compute catalog sessions generation jobs evaluations faithfulness library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/recipe engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
-CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ)
-ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ)
+# engine/base/choice.c calls proto/nearest.c.
+CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
+ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
 # Made of proto/openapi.yaml and proto/engine.yaml, and the number of the interface of plug-ins.
 CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c limits.h routes.h routes.c recipe.h recipe.def sampling.def options.h)
 INTERFACE := $(OUT)/gen/backend_abi.h
@@ -100,8 +102,8 @@ CORE_LIBS += -lsentencepiece_train -lsentencepiece -lstdc++
 ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
 SERVER_LIBS := -lmicrohttpd -luv -ljansson -ldl -lm
 CLI_LIBS := -lcurl -ledit -ljansson -lnettle -lm
-# Without MPI there is no additive-train.
-MPI := $(if $(filter aarch64,$(BUILD)),,$(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c))
+# The package of MPI; `make MPI=` builds without it, and then there is no additive-train.
+MPI ?= $(if $(filter aarch64,$(BUILD)),,ompi-c)
 RANK_DIRS := $(CORE_DIRS) engine/recipe engine/rank
 
 PROGRAMS := $(foreach p,additive-eval:engine/eval $(if $(MPI),additive-train:engine/rank) additived:engine/daemon additive-httpd:server additive:clients/cli,\
@@ -116,7 +118,7 @@ $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
 $(OUT)/bin/additive-train: $(OUT)/obj/engine/rank/main.o $(call objects,$(call sources,$(RANK_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additive-train: LDLIBS = $(CORE_LIBS) -luv $(shell pkg-config --libs $(MPI))
-$(OUT)/obj/engine/rank/mpi_ranks.o: CPPFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags-only-I $(MPI)))
+$(OUT)/obj/engine/rank/mpi_ranks.o: CPPFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags-only-I $(MPI) 2>/dev/null))
 $(OUT)/bin/additive-httpd: $(OUT)/obj/server/main.o $(SERVER_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additive-httpd: LDLIBS = $(SERVER_LIBS)
 $(OUT)/bin/additive: $(OUT)/obj/clients/cli/main.o $(CLI_OBJ)
@@ -190,9 +192,10 @@ $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 # --- CUDA ----------------------------------------------------------------------
 # The plug-in: machine code for each of these that the compiler knows, which is all that today's devices run (8.6 and 8.9
 # take that for 8.0), and PTX for what comes after. PTX of 9.0: code for less has no griddepcontrol.wait (cuda/ptx.cuh), so none of its
-# kernels begins early. Where there are a CUDA compiler and a GPU it is one of the programs; `make cuda` builds it anywhere.
+# kernels begins early. With `CUDA=FOLDER`, a toolkit, it is one of the programs. Targets that are for GPUs have a default.
+CUDA ?= $(if $(filter cuda cuda-check gpu-kit test-gpu bench-gpu,$(MAKECMDGOALS)),$(or $(CUDA_HOME),/usr/local/cuda))
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
-NVCC ?= $(firstword $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+NVCC ?= $(if $(CUDA),$(CUDA)/bin/nvcc)
 CUDA_CODES = $(eval CUDA_CODES := $(shell $(NVCC) --list-gpu-code))$(CUDA_CODES)
 CUDA_ARCHS ?= $(foreach a,80 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA_CODES)),$(a)))
 # One of each generation, for `make test-slow`; `make cuda-check` is of all, in twice the time.
@@ -221,24 +224,21 @@ $(OUT)/bin/additive-cuda.so: $(CUDA_OBJ)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
 	$(Q)$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker -rpath=$(abspath $(dir $(NVCC))/../lib64)
-ifneq ($(and $(NVCC),$(wildcard /dev/nvidiactl),$(filter release,$(BUILD))),)
+ifneq ($(and $(NVCC),$(filter release,$(BUILD))),)
 PROGRAMS += $(OUT)/bin/additive-cuda.so
 all: $(OUT)/bin/additive-cuda.so
 endif
 
-# What no machine without a GPU can run, every machine with a compiler can compile and look at, with the toolkit's
-# disassembler, or where it has none with a package's.
+# What no machine without a GPU can run, every machine with a toolkit can compile and look at, with a package's disassembler.
 CUDA_VENV := build/cuda-venv
 $(CUDA_VENV)/ready: tests/cuda_requirements.txt
 	$(PYTHON) -m venv $(CUDA_VENV)
 	$(CUDA_VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
-CUOBJDUMP := $(wildcard $(dir $(NVCC))cuobjdump)
 .PHONY: cuda-check
-cuda-check: $(if $(NVCC),$(CUDA_OBJ) $(if $(CUOBJDUMP),,$(CUDA_VENV)/ready))
-	@$(if $(NVCC),PATH="$$PATH:$(dir $(NVCC)):$$(echo $(CUDA_VENV)/lib/python*/site-packages/nvidia/cu*/bin)" \
-	  tests/cuda_resources $(or $(CUOBJDUMP),cuobjdump) cuda/hot_kernels cuda $(CUDA_OBJ),\
-	  echo 'cuda: there is no CUDA compiler here, so nothing was compiled for a GPU')
+cuda-check: $(CUDA_OBJ) $(CUDA_VENV)/ready
+	@PATH="$$(echo $(CUDA_VENV)/lib/python*/site-packages/nvidia/cu*/bin):$(dir $(NVCC)):$$PATH" \
+	  tests/cuda_resources cuobjdump cuda/hot_kernels cuda $(CUDA_OBJ)
 
 # The same sources for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole programs, and
 # OUT/emulator/checked/ looks at every access of a kernel, for unit tests (tests/emulator/README.md).
@@ -309,8 +309,8 @@ UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
 $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/support/op_cases))
 	@rm -f $@
 	$(Q)$(AR) qcs $@ $^
-# A test links much and runs once: the faster of binutils' linkers, where it is.
-UNIT_LINKER := $(if $(filter release,$(BUILD)),$(if $(shell command -v ld.gold),-fuse-ld=gold))
+# A test links much and runs once, so binutils' faster linker is used; `make UNIT_LINKER=` takes the compiler's own.
+UNIT_LINKER ?= $(if $(filter release,$(BUILD)),-fuse-ld=gold)
 # What a test of an area links: the folders up to its own.
 area = $(firstword $(subst /, ,$(1)))
 with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))
@@ -371,7 +371,7 @@ FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
 # Of unit programs those that tests/e2e/test_gpu_harness.py runs.
 pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready $(CLIENTS_VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/faults
 # Unit programs that leave cases out unless ADDITIVE_ALL_CASES is set.
@@ -379,7 +379,8 @@ ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out
 test-slow:
 	@deploy/deps clang $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
-	$(MAKE) pytest-slow
+	@$(if $(NVCC),,echo 'left out: no kernel is compiled for a GPU, since CUDA names no toolkit')
+	$(MAKE) CUDA= CHECKED_CUDA=$(CUDA) pytest-slow
 	$(if $(EMULATOR_ALL),ADDITIVE_ALL_CASES=1 $(MAKE) unit UNIT_BIN='$(ALL_CASES)')
 	$(MAKE) -j$(shell nproc) BUILD=asan all
 	$(MAKE) BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults

@@ -120,6 +120,29 @@ static void refuse_unknown(options *o, const char *name, size_t n, const option_
 	         best ? "unknown option --%s (did you mean --%s?)" : "unknown option --%s", word, best);
 }
 
+/* "a, b or c" of "a|b|c". */
+static void write_words(FILE *file, const char *words)
+{
+	for (const char *end; *words; words = end + (*end == '|')) {
+		end = words + strcspn(words, "|");
+		const char *separator = *end == '\0' ? "" : strchr(end + 1, '|') ? ", " : " or ";
+		fprintf(file, "%.*s%s", (int)(end - words), words, separator);
+	}
+}
+
+/* The same, malloc'ed; NULL: out of memory. */
+static char *describe_words(const char *words)
+{
+	char *out = NULL;
+	size_t bytes;
+	FILE *file = open_memstream(&out, &bytes);
+
+	if (!file)
+		return NULL;
+	write_words(file, words);
+	return fclose(file) == 0 ? out : NULL;
+}
+
 /* The name of a short option; NULL: there is none. */
 static const char *long_name(const char *word)
 {
@@ -156,6 +179,56 @@ const option_row *options_row(const char *word, const option_row *common, const 
 	return row ? row : find(common, name, n);
 }
 
+static bool is_word(const char *words, const char *value, size_t bytes)
+{
+	for (const char *at = words; *at;) {
+		const size_t n = strcspn(at, "|");
+
+		if (n == bytes && memcmp(at, value, n) == 0)
+			return true;
+		at += n + (at[n] == '|');
+	}
+	return false;
+}
+
+/* A value, or an element of a list, that is none of the row's words. *bytes: its length. NULL: there is none. The
+ * service judges a field of its request. */
+static const char *find_other_word(const option_row *row, const char *value, size_t *bytes)
+{
+	const char *words = options_words(row);
+
+	if (!words || row->field || (row->type != OPTION_TEXT && row->type != OPTION_WORDS))
+		return NULL;
+	for (;; value += *bytes + 1) {
+		*bytes = row->type == OPTION_WORDS ? strcspn(value, ",") : strlen(value);
+		if (!is_word(words, value, *bytes))
+			return value;
+		if (!value[*bytes])
+			return NULL;
+	}
+}
+
+static void refuse_word(options *o, const option_row *row, const char *value, size_t bytes)
+{
+	char given[NEAREST_BYTES], *list = describe_words(options_words(row));
+
+	snprintf(given, sizeof(given), "%.*s", (int)(bytes < sizeof(given) ? bytes : sizeof(given) - 1), value);
+	nearest near = nearest_of(given);
+	for (const char *at = options_words(row); *at;) {
+		char word[NEAREST_BYTES];
+		const size_t n = strcspn(at, "|");
+
+		snprintf(word, sizeof(word), "%.*s", (int)n, at);
+		nearest_offer(&near, word);
+		at += n + (at[n] == '|');
+	}
+	const char *best = nearest_found(&near);
+	snprintf(o->problem, sizeof(o->problem),
+	         best ? "--%s must be %.240s, not \"%s\" (did you mean %s?)" : "--%s must be %.240s, not \"%s\"",
+	         row->name, list ? list : options_words(row), given, best);
+	free(list);
+}
+
 /* Take the option at argv[*i] and its value. */
 static bool take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
 {
@@ -184,6 +257,12 @@ static bool take(options *o, int argc, char **argv, int *i, const option_row *co
 		bool ranged = row->type == OPTION_COUNT || row->type == OPTION_SECONDS;
 		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s%s", row->name, value, wanted,
 		         ranged ? row->field : "");
+		return false;
+	}
+	size_t bytes;
+	const char *other = value ? find_other_word(row, value, &bytes) : NULL;
+	if (other) {
+		refuse_word(o, row, other, bytes);
 		return false;
 	}
 	o->given[o->n_given++] = (option_given){row, value ? value : ""};
@@ -373,11 +452,7 @@ char *options_describe(const option_row *row)
 	if (!(file = open_memstream(&out, &bytes)))
 		return NULL;
 	fprintf(file, "%.*s%s ", (int)(tail - help), help, memchr(help, ':', (size_t)(tail - help)) ? ";" : ":");
-	for (const char *end; *words; words = end + (*end == '|')) {
-		end = words + strcspn(words, "|");
-		const char *behind = *end == '\0' ? "" : strchr(end + 1, '|') ? ", " : " or ";
-		fprintf(file, "%.*s%s", (int)(end - words), words, behind);
-	}
+	write_words(file, words);
 	fputs(tail, file);
 	return fclose(file) == 0 ? out : NULL;
 }

@@ -52,7 +52,7 @@ typedef struct options {
 	int n_given;
 	const char **arguments;
 	int n_arguments;
-	char problem[200];  /* what is wrong, when parsing failed */
+	char problem[400];  /* what is wrong, when parsing failed */
 	bool out_of_memory; /* that is */
 } options;
 

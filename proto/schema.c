@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/nearest.h"
+
 typedef struct place {
 	const struct place *up;
 	const char *name; /* NULL: an element */
@@ -193,13 +195,31 @@ static bool wrong(const place *at, const char *code, schema_error *err, const ch
 	return false;
 }
 
+static void offer_choices(const field *f, nearest *near)
+{
+	for (int i = 0; f->choices && f->choices[i]; i++)
+		nearest_offer(near, f->choices[i]);
+	for (const field *a = f->items; f->type == FIELD_UNION && a->name; a++)
+		offer_choices(a, near);
+}
+
+static void append_nearest(const nearest *near, char *out, size_t size)
+{
+	if (nearest_found(near))
+		append(out, size, " (did you mean \"%s\"?)", nearest_found(near));
+}
+
 static bool mismatch(const field *f, const json_t *json, const place *at, const char *code, schema_error *err)
 {
-	char expected[EXPECTED_BYTES] = "", given[GIVEN_BYTES] = "", text[EXPECTED_BYTES + GIVEN_BYTES + 16] = "";
+	char expected[EXPECTED_BYTES] = "", given[GIVEN_BYTES] = "",
+	     text[EXPECTED_BYTES + GIVEN_BYTES + NEAREST_BYTES + 40] = "";
+	nearest near = nearest_of(json_is_string(json) ? json_string_value(json) : "");
 
 	write_expected(f, expected, sizeof(expected));
 	write_given(json, given, sizeof(given));
 	append(text, sizeof(text), "must be %s, not %s", expected, given);
+	offer_choices(f, &near);
+	append_nearest(&near, text, sizeof(text));
 	return wrong(at, code, err, text);
 }
 
@@ -294,6 +314,18 @@ static const field *find(const schema *s, const char *name)
 	return NULL;
 }
 
+static bool refuse_unknown(const schema *s, const place *at, schema_error *err)
+{
+	char text[NEAREST_BYTES + 64] = "is not a parameter of this request";
+	nearest near = nearest_of(at->name);
+
+	for (const field *f = s->fields; f->name; f++)
+		if (f->type != FIELD_IGNORED)
+			nearest_offer(&near, f->name);
+	append_nearest(&near, text, sizeof(text));
+	return wrong(at, "unknown_parameter", err, text);
+}
+
 static bool check_members(const schema *s, json_t *object, const place *at, schema_error *err)
 {
 	const char *key;
@@ -304,7 +336,7 @@ static bool check_members(const schema *s, json_t *object, const place *at, sche
 		place here = {at, key, 0};
 
 		if (!find(s, key))
-			return wrong(&here, "unknown_parameter", err, "is not a parameter of this request");
+			return refuse_unknown(s, &here, err);
 	}
 	for (const field *f = s->fields; f->name; f++) {
 		place here = {at, f->name, 0};

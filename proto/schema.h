@@ -63,7 +63,7 @@ enum { SCHEMA_MAX_STRING = 16 << 20 };
 typedef struct schema_error {
 	char param[128]; /* "additive.config.n_heads", "stop[2]" */
 	char code[32];   /* "unknown_parameter", "missing_parameter", "invalid_type", "out_of_range", "invalid_value" */
-	char message[256]; /* names the field, what is allowed and what was given */
+	char message[384]; /* names the field, what is allowed and what was given */
 } schema_error;
 
 /* True if `json` fits; *err is defined either way. A member that is null counts as absent, also one that no table has:

@@ -8,9 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/nearest.h"
+
 /* OpenAI's filter: "metadata[KEY]=VALUE" for each member, or "metadata=null" for rows without any. */
 enum { QUERY_KEY_CHARACTERS = 64, QUERY_KEY_BYTES = 4 * QUERY_KEY_CHARACTERS, QUERY_VALUE_CHARACTERS = 512 };
 static const char query_metadata[] = "metadata[";
+
+enum { QUERY_MEANT_BYTES = NEAREST_BYTES + 24 };
 
 /* Number of code points; the text is valid UTF-8. */
 static size_t query_characters(const char *text)
@@ -76,16 +80,37 @@ static bool query_fits(const field *f, const char *name, const char *value)
 	}
 }
 
-/* Of a value that the field says in a few words what it may be: those. */
+static void query_suggest(const nearest *near, char out[QUERY_MEANT_BYTES])
+{
+	*out = '\0';
+	if (nearest_found(near))
+		snprintf(out, QUERY_MEANT_BYTES, " (did you mean \"%s\"?)", nearest_found(near));
+}
+
+static void query_refuse_unknown(request *r, const char *name)
+{
+	char meant[QUERY_MEANT_BYTES];
+	nearest near = nearest_of(name);
+	for (const field *f = r->route->query; f && f->name; f++)
+		nearest_offer(&near, f->name);
+	query_suggest(&near, meant);
+	reply_refuse(r, 400, "unknown_parameter", name, "unknown query parameter '%s'%s", name, meant);
+}
+
+/* The message lists what the value may be, if the field allows few words or a range. */
 static void query_refuse(request *r, const field *f, const uri_pair *q)
 {
-	char expected[160];
+	char expected[160], meant[QUERY_MEANT_BYTES];
+	nearest near = nearest_of(q->value);
 	schema_expected(f, expected, sizeof expected);
+	for (int i = 0; f->choices && f->choices[i]; i++)
+		nearest_offer(&near, f->choices[i]);
+	query_suggest(&near, meant);
 	if (uri_query(&r->uri, q->name) != q->value)
 		reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is given twice", q->name);
 	else if (f->choices || f->type == FIELD_INTEGER)
-		reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' must be %s, not \"%.64s\"",
-		             q->name, expected, q->value);
+		reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' must be %s, not \"%.64s\"%s",
+		             q->name, expected, q->value, meant);
 	else
 		reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is not valid", q->name);
 }
@@ -97,7 +122,7 @@ bool query_check(request *r)
 		const uri_pair *q = &r->uri.query[i];
 		const field *f = query_find(r, q->name);
 		if (!f) {
-			reply_refuse(r, 400, "unknown_parameter", q->name, "unknown query parameter '%s'", q->name);
+			query_refuse_unknown(r, q->name);
 			return false;
 		}
 		if (uri_query(&r->uri, q->name) != q->value || !query_fits(f, q->name, q->value)) {

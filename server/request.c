@@ -196,8 +196,12 @@ static void request_refuse_path(request *r, int status, const char *method, cons
 	if (status == 405)
 		reply_header(r, "Allow", match->allow);
 	const char *nearest = status == 404 ? router_nearest(&r->uri) : NULL;
+	const char *invalid = status == 404 ? router_invalid_id(&r->uri) : NULL;
 	if (status == 400)
 		reply_refuse(r, 400, "invalid_target", NULL, "the path or query is malformed");
+	else if (invalid)
+		reply_refuse(r, 404, "not_found", NULL,
+		             "\"%.80s\" cannot be an id: ids have 1 to 63 letters, digits and . _ : -", invalid);
 	else if (nearest)
 		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path; the nearest one is %s",
 		             nearest);

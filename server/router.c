@@ -13,26 +13,48 @@ const route *router_row(int i)
 	return router_rows[i].method ? &router_rows[i] : NULL;
 }
 
-/* Does the path fit the row? Fills the parameters. */
-static bool router_path_fits(const route *row, const uri *u, const char **params)
+/* Fill the parameters, which need not be valid ids, and return how many there are. -1: the path does not fit. */
+static int router_path_match(const route *row, const uri *u, const char **params)
 {
 	const char *p = row->path;
 	int n_params = 0;
 	for (int i = 0; i < u->n_segments; i++) {
 		const char *segment = u->segments[i];
 		if (*p++ != '/')
-			return false;
+			return -1;
 		size_t bytes = strcspn(p, "/");
 		if (*p == '{') {
-			if (!uri_id_valid(segment))
-				return false;
 			params[n_params++] = segment;
 		} else if (strlen(segment) != bytes || memcmp(segment, p, bytes) != 0) {
-			return false;
+			return -1;
 		}
 		p += bytes;
 	}
-	return *p == '\0' || (u->n_segments == 0 && strcmp(p, "/") == 0);
+	return *p == '\0' || (u->n_segments == 0 && strcmp(p, "/") == 0) ? n_params : -1;
+}
+
+/* The first of n parameters that is no valid id; NULL: none. */
+static const char *router_find_invalid(const char *const *params, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!uri_id_valid(params[i]))
+			return params[i];
+	return NULL;
+}
+
+static bool router_path_fits(const route *row, const uri *u, const char **params)
+{
+	const int n = router_path_match(row, u, params);
+	return n >= 0 && !router_find_invalid(params, n);
+}
+
+const char *router_invalid_id(const uri *u)
+{
+	const char *params[ROUTE_MAX_PARAMS], *invalid = NULL;
+	const route *row;
+	for (int i = 0; !invalid && (row = router_row(i)) != NULL; i++)
+		invalid = router_find_invalid(params, router_path_match(row, u, params));
+	return invalid;
 }
 
 const char *router_body_type(const route *row)

@@ -49,6 +49,8 @@ typedef struct route_match {
 int router_find(const uri *u, const char *method, const char *content_type, route_match *out);
 /* The path under /v1/ that the fewest changes make of this one, as its row has it; NULL for what is not under /v1/. */
 const char *router_nearest(const uri *u);
+/* The segment that is no id, if the path fits a row but for it; NULL: none. */
+const char *router_invalid_id(const uri *u);
 /* The Content-Type of the row's body; NULL: any, or none. */
 const char *router_body_type(const route *row);
 /* Is this Content-Type (may be NULL) the one of the row's body? */

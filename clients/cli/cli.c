@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "clients/cli/field_names.h"
 #include "clients/cli/names.h"
 #include "proto/nearest.h"
 
@@ -83,6 +85,27 @@ void cli_note(const cli *c, const char *format, ...)
 	fputc('\n', stderr);
 }
 
+static void show_transfer(void *context, const char *name, long long done, long long total)
+{
+	cli *c = context;
+	struct timespec now;
+	text line = {0};
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (done < 0)
+		meter_end(&c->meter, &line);
+	else
+		meter_take(&c->meter, name, done, total, now.tv_sec * 1000LL + now.tv_nsec / 1000000, &line);
+	fputs(text_get(&line), stderr);
+	text_free(&line);
+}
+
+void cli_show_transfers(cli *c)
+{
+	c->meter.tty = c->err.tty;
+	http_on_transfer(c->http, show_transfer, c);
+}
+
 /* --- names that do not exist --------------------------------------------------------------- */
 
 /* The name that the command asked for, and the list it should stand in. NULL: none is known. */
@@ -123,20 +146,31 @@ static void suggest(const cli *c, text *message)
 	json_decref(all);
 }
 
+static void append_field(const cli *c, const char *field, text *message)
+{
+	text_string(message, " (");
+	if (!field_names_option(c, field, message)) {
+		text_string(message, "field ");
+		terminal_escape(message, field, strlen(field), false);
+	}
+	text_string(message, ")");
+}
+
 int cli_complain(const cli *c)
 {
 	const http_problem p = *http_get_problem(c->http);
-	text message = {0};
+	text message = {0}, translated = {0};
 
 	if (ferror(stdout)) /* that is why, and cli_flush says so */
 		return CLI_FAILED;
-	terminal_escape(&message, p.message, strlen(p.message), true);
-	if (p.param[0] && !strstr(p.message, p.param) && !errors_as_json) {
-		text_string(&message, " (field ");
-		terminal_escape(&message, p.param, strlen(p.param), false);
-		text_string(&message, ")");
-	}
-	if (p.status == 404)
+	if (!errors_as_json)
+		field_names_translate(c, p.message, &translated);
+	const char *shown = errors_as_json ? p.message : text_get(&translated);
+	terminal_escape(&message, shown, strlen(shown), true);
+	text_free(&translated);
+	if (p.param[0] && !strstr(p.message, p.param) && !errors_as_json)
+		append_field(c, p.param, &message);
+	if (p.status == 404 && !strstr(p.message, "did you mean"))
 		suggest(c, &message);
 	print_error(text_get(&message), p.code[0] ? p.code : "unreachable", p.param, p.status);
 	text_free(&message);

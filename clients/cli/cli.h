@@ -11,6 +11,7 @@
 #define CLI_CLI_H
 
 #include "clients/cli/http.h"
+#include "clients/cli/meter.h"
 #include "proto/options.h"
 #include "clients/cli/show.h"
 #include "clients/cli/terminal.h"
@@ -23,6 +24,7 @@ typedef struct cli {
 	options options;
 	bool json;
 	terminal out, err;
+	meter meter;
 } cli;
 
 typedef struct command {
@@ -50,6 +52,8 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_complain(const cli *c);
 /* A line for people on stderr, none with --json. */
 void cli_note(const cli *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Show on stderr how far transfers are that take longer than METER_QUIET_MS. */
+void cli_show_transfers(cli *c);
 /* All output is written, or the reader of stdout has gone (then the program ends as if SIGPIPE had not been ignored);
  * else a complaint and CLI_FAILED. */
 int cli_flush(int status);

@@ -236,6 +236,24 @@ static bool show_source(const cli *c, const json_t *source, const json_t *number
 	return true;
 }
 
+/* The reader's own number is among the sums. */
+static void put_nothing_listed(words *w)
+{
+	static const char note[] =
+	    "no token precedes the one that the model reads here, so none has a number; a longer "
+	    "prompt has more to explain";
+
+	for (const char *at = note; *at;) {
+		char word[32];
+		const size_t n = strcspn(at, " ");
+
+		snprintf(word, sizeof(word), "%.*s", (int)n, at);
+		put(w, word);
+		at += n + (at[n] == ' ');
+	}
+	text_string(w->out, "\n");
+}
+
 /* The numbers of one prediction at a position; map: with the whole text, in colour. False: they are not such. */
 static bool show_parts(const cli *c, const json_t *tokens, const json_t *parts, size_t position, bool map, text *out)
 {
@@ -245,14 +263,17 @@ static bool show_parts(const cli *c, const json_t *tokens, const json_t *parts, 
 	bool reads = has_reader(parts);
 	size_t n = json_array_size(numbers), at = show_get(parts, "target.token.label") && n > 0 ? n - 1 : position;
 	double part = json_number_value(json_array_get(numbers, at));
-	words title = {out, c->out.width, 0}, sums = title;
+	words title = {out, c->out.width, 0}, sums = title, note = title;
 	heat h;
 	bool made = heat_new_signed(&h, tokens, numbers, reads && at + 1 == n);
 
 	if (made) {
 		put_target(&title, json_object_get(parts, "target"));
 		text_string(out, "\n\n");
-		(map ? heat_show : heat_list)(&h, listed(c), c->out.colour, c->out.width, out);
+		if (h.listed == 0)
+			put_nothing_listed(&note);
+		else
+			(map ? heat_show : heat_list)(&h, listed(c), c->out.colour, c->out.width, out);
 		text_string(out, "\n");
 		put_sums(&sums, parts, reads && part != 0 ? json_array_get(tokens, at) : NULL, part);
 		text_string(out, "\n");

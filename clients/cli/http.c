@@ -23,6 +23,9 @@ struct http {
 	int descriptor; /* of http_wake_on */
 	http_wake wake;
 	void *wake_context;
+	http_transfer transfer;
+	void *transfer_context;
+	const char *transfer_name;
 	http_problem problem;
 	char curl_error[CURL_ERROR_SIZE];
 
@@ -89,6 +92,12 @@ void http_wake_on(http *h, int descriptor, http_wake wake, void *context)
 	h->descriptor = descriptor;
 	h->wake = wake;
 	h->wake_context = context;
+}
+
+void http_on_transfer(http *h, http_transfer take, void *context)
+{
+	h->transfer = take;
+	h->transfer_context = context;
 }
 
 const http_problem *http_get_problem(const http *h)
@@ -233,6 +242,25 @@ static bool is_loopback(const char *url)
 	       strncmp(host, "0.0.0.0", 7) == 0 || strncmp(host, "[::]", 4) == 0;
 }
 
+static int take_transfer(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
+{
+	http *h = context;
+	const bool sends = up_total > down_total;
+
+	h->transfer(h->transfer_context, h->transfer_name, sends ? up : down, sends ? up_total : down_total);
+	return 0;
+}
+
+static void set_transfer(http *h, const char *path)
+{
+	if (!h->transfer || h->streaming)
+		return;
+	h->transfer_name = strrchr(path, '/') + 1;
+	curl_easy_setopt(h->curl, CURLOPT_NOPROGRESS, 0L);
+	curl_easy_setopt(h->curl, CURLOPT_XFERINFOFUNCTION, take_transfer);
+	curl_easy_setopt(h->curl, CURLOPT_XFERINFODATA, h);
+}
+
 static void set_common(http *h, const char *method, const char *url)
 {
 	CURL *c = h->curl;
@@ -355,11 +383,14 @@ static bool perform(http *h, const ask *s)
 	h->done = h->stopped = h->interrupted = h->failed = false;
 	if (text_format(&url, "%s%s", h->url, s->path)) {
 		set_common(h, s->method, text_get(&url));
+		set_transfer(h, s->path);
 		set_body(h, s);
 		if (set_headers(h, s, &headers))
 			code = drive(h);
 		curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
 	}
+	if (h->transfer && !h->streaming)
+		h->transfer(h->transfer_context, "", -1, 0);
 	curl_slist_free_all(headers);
 	curl_mime_free(s->form);
 	text_free(&url);

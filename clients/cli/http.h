@@ -34,6 +34,11 @@ void http_limit(http *h, int ms);
 typedef bool (*http_wake)(void *context);
 void http_wake_on(http *h, int descriptor, http_wake wake, void *context);
 
+/* Call `take` while the body of a request or of its answer is transferred, with its name, the last segment of the path.
+ * done -1: it has ended. Streams of events have none. */
+typedef void (*http_transfer)(void *context, const char *name, long long done, long long total);
+void http_on_transfer(http *h, http_transfer take, void *context);
+
 /* "/v1/jobs/%s/events" with every %s replaced by the next string, percent-encoded. Valid until the next call. */
 const char *http_path(http *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -46,8 +51,8 @@ bool http_download(http *h, const char *method, const char *path, json_t *body, 
 
 typedef struct http_part {
 	const char *name;
-	const char *value; /* the part's text, or NULL: */
-	const char *file;  /* the path of a file to send */
+	const char *value;    /* the part's text, or NULL: */
+	const char *file;     /* the path of a file to send */
 	const char *filename; /* the name sent to the service; NULL: the last part of the path */
 } http_part;
 /* POST multipart/form-data; `parts` ends with a NULL name. */

@@ -14,7 +14,7 @@ static int jobs_list(cli *c)
 	                                      {"VALID", "additive.valid_loss", SHOW_PLAIN},
 	                                      {"CREATED", "created_at", SHOW_TIME},
 	                                      {"MODEL", "fine_tuned_model", SHOW_PLAIN},
-	                                      {"PAUSED BECAUSE", "additive.paused_reason.message", SHOW_PLAIN},
+	                                      {"PAUSED BECAUSE", "additive.paused_reason.message", SHOW_OPTIONAL},
 	                                      {NULL, NULL, SHOW_PLAIN}};
 
 	return cli_table(c, http_json(c->http, "GET", "/v1/fine_tuning/jobs?limit=100", NULL), "data", columns);
@@ -51,18 +51,20 @@ static int jobs_delete(cli *c)
 
 	if (!checkpoint)
 		return cli_on_id(c, "DELETE", "/v1/fine_tuning/jobs/%s");
-	return cli_answer(
-	    c, http_json(c->http, "DELETE",
-	                 http_path(c->http, "/v1/fine_tuning/jobs/%s/checkpoints/%s", id, checkpoint), NULL));
+	return cli_answer(c, http_json(c->http, "DELETE",
+	                               http_path(c->http, "/v1/fine_tuning/jobs/%s/checkpoints/%s", id, checkpoint),
+	                               NULL));
 }
 
 static int jobs_checkpoints(cli *c)
 {
-	static const show_column columns[] = {
-	    {"STEP", "step_number", SHOW_PLAIN},        {"MODEL", "fine_tuned_model_checkpoint", SHOW_PLAIN},
-	    {"LOSS", "metrics.train_loss", SHOW_PLAIN}, {"VALID", "metrics.valid_loss", SHOW_PLAIN},
-	    {"CREATED", "created_at", SHOW_TIME},       {"DAMAGED", "additive.damaged", SHOW_PLAIN},
-	    {NULL, NULL, SHOW_PLAIN}};
+	static const show_column columns[] = {{"STEP", "step_number", SHOW_PLAIN},
+	                                      {"MODEL", "fine_tuned_model_checkpoint", SHOW_PLAIN},
+	                                      {"LOSS", "metrics.train_loss", SHOW_PLAIN},
+	                                      {"VALID", "metrics.valid_loss", SHOW_PLAIN},
+	                                      {"CREATED", "created_at", SHOW_TIME},
+	                                      {"DAMAGED", "additive.damaged", SHOW_OPTIONAL},
+	                                      {NULL, NULL, SHOW_PLAIN}};
 
 	return cli_table(
 	    c,

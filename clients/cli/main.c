@@ -103,6 +103,8 @@ static int run(const command *k, cli *c)
 	c->http = http_new(url && *url ? url : default_url, key);
 	if (!c->http)
 		return cli_fail("out of memory");
+	if (!c->json)
+		cli_show_transfers(c);
 	int status = k->run(c);
 	http_free(c->http);
 	return cli_flush(status);

@@ -155,6 +155,7 @@ int model_folder_pull(cli *c, const char *id, const char *folder)
 {
 	json_t *list = http_json(c->http, "GET", http_path(c->http, "/v1/models/%s/files", id), NULL), *file;
 	int status = CLI_OK;
+	double bytes = 0;
 	size_t i;
 
 	if (!list)
@@ -165,7 +166,10 @@ int model_folder_pull(cli *c, const char *id, const char *folder)
 	{
 		if (status == CLI_OK)
 			status = pull_file(c, id, folder, file);
+		bytes += (double)json_integer_value(json_object_get(file, "bytes"));
 	}
+	if (status == CLI_OK)
+		cli_note(c, "%zu files of %s, %.1f MB, are in %s", i, id, bytes / 1e6, folder);
 	json_decref(list);
 	return status;
 }

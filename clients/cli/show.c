@@ -181,6 +181,9 @@ static int widest_text(const column *all, int n, int least)
  * right; what stands first (the id) is cut last. Returns how many columns are left. */
 static int fit(column *all, int n, int width)
 {
+	for (int i = n - 1; i > 0; i--)
+		if (all[i].is.kind == SHOW_OPTIONAL && all[i].empty)
+			n = leave_out(all, n, i);
 	if (width <= 0)
 		return n;
 	for (int i = n - 1; i > 0; i--)

@@ -6,7 +6,12 @@
 
 #include <jansson.h>
 
-typedef enum show_kind { SHOW_PLAIN, SHOW_TIME, SHOW_BYTES } show_kind;
+typedef enum show_kind {
+	SHOW_PLAIN,
+	SHOW_TIME,
+	SHOW_BYTES,
+	SHOW_OPTIONAL /* plain; a column without any value is left out */
+} show_kind;
 
 typedef struct show_column {
 	const char *title; /* NULL ends the columns */

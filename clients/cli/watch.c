@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "clients/cli/curve.h"
+#include "clients/cli/field_names.h"
 #include "clients/cli/footer.h"
 #include "clients/cli/progress.h"
 #include "clients/cli/show.h"
@@ -102,13 +103,15 @@ static bool worth_drawing(watch *w)
 static void print_message(watch *w, const json_t *event)
 {
 	const json_t *message = json_object_get(event, "message");
-	text line = {0};
+	text line = {0}, translated = {0};
 
 	if (!json_is_string(message))
 		return;
 	erase(w);
-	terminal_escape(&line, json_string_value(message), json_string_length(message), false);
+	field_names_translate(w->c, json_string_value(message), &translated);
+	terminal_escape(&line, text_get(&translated), translated.used, false);
 	fprintf(stderr, "%s\n", text_get(&line));
+	text_free(&translated);
 	text_free(&line);
 }
 
@@ -167,12 +170,14 @@ static bool take_event(void *context, const char *id, const json_t *event, const
 
 /* --- the end ----------------------------------------------------------------------------- */
 
-static void print_failure(const json_t *job)
+static void print_failure(const cli *c, const json_t *job)
 {
 	const char *message = json_string_value(show_get(job, "error.message"));
-	text line = {0};
+	text line = {0}, translated = {0};
 
-	terminal_escape(&line, message ? message : "", message ? strlen(message) : 0, false);
+	field_names_translate(c, message ? message : "", &translated);
+	terminal_escape(&line, text_get(&translated), translated.used, false);
+	text_free(&translated);
 	cli_fail("the job failed: %s", text_get(&line));
 	text_free(&line);
 }
@@ -197,7 +202,7 @@ static int print_end(watch *w, const char *id)
 		if (succeeded && model)
 			printf("%s\n", model);
 		else if (status && strcmp(status, "failed") == 0)
-			print_failure(job);
+			print_failure(w->c, job);
 		else if (!succeeded)
 			cli_fail("the job is %s", status ? status : "in an unknown state");
 		fflush(stdout);

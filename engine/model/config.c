@@ -1,5 +1,6 @@
 /* Keys are read one by one by type; the check for unknown keys comes first, so that a misspelt
  * key is reported rather than the default it left in place. */
+#include "engine/base/choice.h"
 #include "engine/model/config.h"
 
 #include <inttypes.h>
@@ -103,6 +104,13 @@ static void check_model_type(config_reader *r, const architecture *a)
 		config_fail(r, "model_type", "model_type must be \"%s\"", a->model_type);
 }
 
+static void refuse_key(config_reader *r, const char *key, const architecture *a, const char *const *keys)
+{
+	char meant[80];
+	choice_suggest(key, keys, meant, sizeof meant);
+	config_fail(r, key, "\"%.60s\" is not a configuration key of the architecture %s%s", key, a->name, meant);
+}
+
 config_reader config_begin(const json_t *json, const architecture *a, const char *const *keys, error *err)
 {
 	config_reader r = {json, err, STATUS_OK};
@@ -117,8 +125,7 @@ config_reader config_begin(const json_t *json, const architecture *a, const char
 		const char *key = json_object_iter_key(i);
 		bool ours = strcmp(key, "model_type") == 0 || strcmp(key, CONFIG_TRAINED) == 0;
 		if (key[0] != '_' && !ours && !listed(key, keys) && !listed(key, bookkeeping))
-			config_fail(&r, key, "\"%.60s\" is not a configuration key of the architecture %s", key,
-			            a->name);
+			refuse_key(&r, key, a, keys);
 	}
 	return r;
 }
@@ -213,20 +220,6 @@ int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)
 	return config_integer(r, CONFIG_TRAINED, fallback, 1, max);
 }
 
-/* choices as words: "a", "b" or "c". */
-static void list_choices(const char *const *choices, char *out, size_t size)
-{
-	int n = 0, at = 0;
-	while (choices[n])
-		n++;
-	for (int i = 0; i < n && (size_t)at < size; i++)
-		at += snprintf(out + at, size - (size_t)at, "%s\"%s\"",
-		               i == 0       ? ""
-		               : i == n - 1 ? " or "
-		                            : ", ",
-		               choices[i]);
-}
-
 static int choose(config_reader *r, const char *key, const char *const *choices, int fallback)
 {
 	const json_t *json = json_object_get(r->json, key);
@@ -234,9 +227,9 @@ static int choose(config_reader *r, const char *key, const char *const *choices,
 	for (int i = 0; name && choices[i]; i++)
 		if (strcmp(name, choices[i]) == 0)
 			return i;
-	char words[256] = "";
-	list_choices(choices, words, sizeof words);
-	config_fail(r, key, "%s must be %s", key, words);
+	error refused = ERROR_INIT;
+	choice_refuse(&refused, key, name, choices);
+	config_fail(r, key, "%s %s", key, refused.message);
 	return fallback;
 }
 

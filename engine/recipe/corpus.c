@@ -267,6 +267,8 @@ static status build_training_blocks(corpus *c, error *err)
 	if (s == STATUS_OK && !c->texts.train)
 		s = make_blocks(c, &t, c->holdout, &c->texts.train, &c->texts.valid, err);
 	close_texts(&t);
+	if (c->fit.length && strcmp(err->param, "sequence_length") == 0)
+		err->param[0] = 0; /* the data chose the length: the file is too short */
 	return blame(s, err, "training_file");
 }
 
@@ -367,33 +369,71 @@ static status build_records(corpus *c, error *err)
 
 /* --- both ------------------------------------------------------------------------------------ */
 
-/* The form of the training file, where its lines fit another objective. */
-static training_form find_other_form(const corpus *c)
+static training_form find_form_of(const corpus *c, const char *id)
 {
 	char path[PATH_MAX];
-	c->paths.path(c->paths.context, c->training[0].id, path);
-	const training_form form = training_form_of(path);
-	return training_form_records(form) == c->records ? FORM_TEXT : form;
+	c->paths.path(c->paths.context, id, path);
+	return training_form_of(path);
 }
 
-/* Labelled texts and pairs are no running text, unless the request says so. */
+static training_form find_form(const corpus *c)
+{
+	return find_form_of(c, c->training[0].id);
+}
+
+static bool has_conversations_only(const corpus *c)
+{
+	for (size_t i = 0; i < c->n_training; i++)
+		if (find_form_of(c, c->training[i].id) != FORM_CHAT)
+			return false;
+	return !c->validation[0] || find_form_of(c, c->validation) == FORM_CHAT;
+}
+
+/* Labelled texts and pairs are no running text, unless the request says so, and running text is neither. */
 static status check_form(const corpus *c, error *err)
 {
-	const char *advice =
-	    c->objective_open && c->records == RECORD_BLOCK ? training_form_advice(find_other_form(c)) : NULL;
-	return advice ? error_set(err, STATUS_INVALID, "additive.objective", "must be given: %s", advice) : STATUS_OK;
+	if (c->records == RECORD_BLOCK && !c->objective_open)
+		return STATUS_OK;
+	const training_form form = find_form(c);
+	const char *advice = training_form_records(form) == c->records ? NULL : training_form_advice(form);
+	if (c->records == RECORD_BLOCK)
+		return advice ? error_set(err, STATUS_INVALID, "additive.objective", "must be given: %s", advice)
+		              : STATUS_OK;
+	return form == FORM_PROSE ? error_set(err, STATUS_INVALID, "training_file", "the file is running text; %s",
+	                                      training_form_example(c->records))
+	                          : STATUS_OK;
 }
 
-/* Lines that the objective cannot read may fit another. */
+/* Lines that the objective cannot read may fit another; else the message shows what it reads. */
 static status advise(const corpus *c, status s, error *err)
 {
 	if (s != STATUS_INVALID || strcmp(err->param, "training_file") != 0)
 		return s;
-	const char *advice = training_form_advice(find_other_form(c));
+	const training_form form = find_form(c);
+	const char *advice = training_form_records(form) == c->records ? NULL : training_form_advice(form);
 	const size_t used = strlen(err->message);
+	advice = advice ? advice : training_form_example(c->records);
 	if (advice)
 		snprintf(err->message + used, sizeof err->message - used, "; %s", advice);
 	return s;
+}
+
+static status check_not_empty(const corpus *c, const char *id, const char *field, error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	c->paths.path(c->paths.context, id, path);
+	return stat(path, &st) == 0 && st.st_size == 0 ? error_set(err, STATUS_INVALID, field, "the file is empty")
+	                                               : STATUS_OK;
+}
+
+static status check_files(const corpus *c, error *err)
+{
+	for (size_t i = 0; i < c->n_training; i++)
+		TRY(check_not_empty(c, c->training[i].id, "training_file", err));
+	if (c->validation[0])
+		TRY(check_not_empty(c, c->validation, "validation_file", err));
+	return check_form(c, err);
 }
 
 static status build_all(corpus *c, error *err)
@@ -401,12 +441,14 @@ static status build_all(corpus *c, error *err)
 	TRY(open_tokenizer(c, err));
 	if (c->validation[0])
 		c->holdout = 0;
+	if (c->completions_open)
+		c->completions = has_conversations_only(c);
 	return c->records == RECORD_BLOCK ? build_blocks(c, err) : build_records(c, err);
 }
 
 static status build(corpus *c)
 {
-	TRY(check_form(c, &c->error));
+	TRY(check_files(c, &c->error));
 	return advise(c, build_all(c, &c->error), &c->error);
 }
 

@@ -60,6 +60,7 @@ typedef struct corpus {
 	int64_t source_length;         /* of pairs: length is that of their targets */
 	record_kind records;
 	corpus_fit fit;
+	bool completions_open; /* a build sets `completions` if all files are conversations */
 	bool objective_open;   /* the request names none: lines that fit another are refused */
 	const json_t *classes; /* of labelled records: names in the order of their numbers, borrowed; NULL: those that
 	                          occur in the training file */

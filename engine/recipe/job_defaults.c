@@ -106,6 +106,16 @@ static void settle_steps(train_options *o, int64_t *epochs, const job_given *giv
 	o->max_steps = ceil_div(*epochs * records, per_step);
 }
 
+int64_t job_defaults_epochs(const train_options *o, const job_given *given, const job_data *d)
+{
+	train_options usual = *o;
+	int64_t epochs = 0;
+	if (!given->batch)
+		usual.batch_size = choose_batch(o, 0, d);
+	settle_steps(&usual, &epochs, &(job_given){.steps = false}, d->records);
+	return epochs;
+}
+
 void job_defaults_settle(train_options *o, int64_t *epochs, const job_given *given, const job_data *d)
 {
 	enum { EVALUATIONS = 10, WARMUP_SHARE = 4, WARMUP = 200 };

@@ -12,12 +12,13 @@ enum {
 	JOB_DEFAULTS_SHORTEST = 32,    /* tokens of a block that was made shorter */
 	JOB_DEFAULTS_STEPS = 1000,     /* epochs "auto": at least this many steps, */
 	JOB_DEFAULTS_EPOCHS = 20,      /* in at most this many epochs */
+	JOB_DEFAULTS_FEW_SHARE = 4,    /* epochs are few below the usual number divided by this */
 	JOB_DEFAULTS_LEAST_STEPS = 100 /* a smaller batch makes at least this many steps from the epochs, if it can */
 };
 
 /* Values that the request gives. */
 typedef struct job_given {
-	bool objective, length, source, batch, steps, eval, warmup, keep_best;
+	bool objective, length, source, batch, steps, eval, warmup, keep_best, loss_on;
 } job_given;
 
 /* The tokenizer of a new model: bytes, or for labelled texts, of which there are `bytes` bytes, one that is trained on
@@ -42,6 +43,8 @@ typedef struct job_data {
 } job_data;
 /* Choose batch_size, max_steps, warmup_steps, eval_every and keep_best, and *epochs where it is 0. */
 void job_defaults_settle(train_options *o, int64_t *epochs, const job_given *given, const job_data *d);
+/* The epochs that a job takes whose request leaves them and the steps open. */
+int64_t job_defaults_epochs(const train_options *o, const job_given *given, const job_data *d);
 /* True if the epochs of a request are too few steps to learn from, also with the smallest batch. */
 bool job_defaults_few(const train_options *o, const job_given *given);
 

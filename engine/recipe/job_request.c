@@ -14,6 +14,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/recipe/job_check.h"
+#include "engine/recipe/job_config.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
@@ -27,18 +28,13 @@
 
 /* --- small readers -------------------------------------------------------------------- */
 
-static const json_t *present(const json_t *object, const char *key)
-{
-	const json_t *found = json_object_get(object, key);
-	return json_is_null(found) ? NULL : found;
-}
-
 /* OpenAI's hyperparameter of that name; NULL when absent or "auto". */
 static const json_t *hyperparameter(const json_t *params, const char *key)
 {
-	const json_t *method = present(present(present(params, "method"), "supervised"), "hyperparameters");
-	const json_t *found = present(present(params, "hyperparameters"), key);
-	found = json_is_number(found) ? found : present(method, key);
+	const json_t *method =
+	    job_config_member(job_config_member(job_config_member(params, "method"), "supervised"), "hyperparameters");
+	const json_t *found = job_config_member(job_config_member(params, "hyperparameters"), key);
+	found = json_is_number(found) ? found : job_config_member(method, key);
 	return json_is_number(found) ? found : NULL;
 }
 
@@ -56,23 +52,39 @@ static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, co
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
 }
 
+void job_request_unused(const json_t *params, char *out, size_t size)
+{
+	static const char *const pairs[][2] = {{"max_steps", "n_epochs"},
+	                                       {"batch_size", "batch_size"},
+	                                       {"learning_rate", "learning_rate_multiplier"}};
+	const json_t *ours = job_config_member(params, "additive");
+	size_t used = 0;
+	*out = 0;
+	for (size_t i = 0; i < sizeof pairs / sizeof *pairs && used < size; i++)
+		if (job_config_member(ours, pairs[i][0]) && hyperparameter(params, pairs[i][1]))
+			used += (size_t)snprintf(out + used, size - used,
+			                         "%shyperparameters.%s is not used: additive.%s decides",
+			                         used ? "; " : "", pairs[i][1], pairs[i][0]);
+}
+
 static job_given read_given(const json_t *params, const json_t *ours)
 {
-	return (job_given){.objective = present(ours, "objective"),
-	                   .length = present(ours, "sequence_length"),
-	                   .source = present(ours, "source_length"),
-	                   .batch = present(ours, "batch_size") || hyperparameter(params, "batch_size"),
-	                   .steps = present(ours, "max_steps"),
-	                   .eval = present(ours, "eval_every"),
-	                   .warmup = present(ours, "warmup_steps"),
-	                   .keep_best = present(ours, "keep_best")};
+	return (job_given){.objective = job_config_member(ours, "objective"),
+	                   .length = job_config_member(ours, "sequence_length"),
+	                   .source = job_config_member(ours, "source_length"),
+	                   .batch = job_config_member(ours, "batch_size") || hyperparameter(params, "batch_size"),
+	                   .steps = job_config_member(ours, "max_steps"),
+	                   .eval = job_config_member(ours, "eval_every"),
+	                   .warmup = job_config_member(ours, "warmup_steps"),
+	                   .keep_best = job_config_member(ours, "keep_best"),
+	                   .loss_on = job_config_member(ours, "loss_on")};
 }
 
 /* training_file alone, or the files of additive.training_files, of which it has to be one. */
 static status read_training(job_request *r, const job_sources *from, const json_t *params, error *err)
 {
-	const char *first = json_string_value(present(params, "training_file"));
-	const json_t *files = present(present(params, "additive"), "training_files"), *file;
+	const char *first = json_string_value(job_config_member(params, "training_file"));
+	const json_t *files = job_config_member(job_config_member(params, "additive"), "training_files"), *file;
 	size_t i, found = 0;
 	r->training[0].weight = 1;
 	r->n_training = first ? 1 : 0;
@@ -83,279 +95,13 @@ static status read_training(job_request *r, const job_sources *from, const json_
 	json_array_foreach(files, i, file)
 	{
 		const char *id = json_string_value(json_object_get(file, "file"));
-		const json_t *weight = present(file, "weight");
+		const json_t *weight = job_config_member(file, "weight");
 		found += id && strcmp(id, first) == 0;
 		r->training[i].weight = weight ? json_number_value(weight) : 1;
 		TRY(read_file_id(r->training[i].id, from, id, "additive.training_files", err));
 	}
 	if (found == 0)
 		return error_set(err, STATUS_INVALID, "additive.training_files", "must have training_file among them");
-	return STATUS_OK;
-}
-
-/* --- the model -------------------------------------------------------------------------- */
-
-static status check_chat(const json_t *config, error *err)
-{
-	chat_template *t;
-	status s =
-	    chat_template_new(&t, &(chat_template_source){.declared = json_object_get(config, CONFIG_CHAT)}, err);
-	chat_template_free(t);
-	return s;
-}
-
-/* Check a configuration, and keep every key of it. */
-static status take_config(job_request *r, const json_t *config, error *err)
-{
-	void *parsed = memory_new(1, r->architecture->config_bytes);
-	status s = parsed ? architecture_read(r->architecture, parsed, config, err) : STATUS_NOMEM;
-	if (s == STATUS_OK) {
-		json_decref(r->config);
-		r->dims = *architecture_dims(parsed);
-		r->config = r->architecture->config_write(parsed);
-		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
-		s = r->config && names && class_names_write(r->config, names) && config_keep(r->config, config)
-		        ? check_chat(config, err)
-		        : STATUS_NOMEM;
-		json_decref(names);
-	}
-	free(parsed);
-	error_prefix(err, "additive.config");
-	if (s != STATUS_OK && err->status != STATUS_OK && !err->param[0])
-		strcpy(err->param, "additive.config");
-	return s;
-}
-
-static int64_t number(const json_t *object, const char *key)
-{
-	return json_integer_value(json_object_get(object, key));
-}
-
-/* What a new model has of its tokenizer. */
-typedef struct vocabulary_size {
-	int32_t ids, padding;
-	int32_t mask, end; /* TOKEN_NONE: it has none */
-} vocabulary_size;
-
-static vocabulary_size size_of(const tokenizer *t)
-{
-	return (vocabulary_size){tokenizer_size(t), tokenizer_pad(t), tokenizer_mask(t), tokenizer_end(t)};
-}
-
-/* True if a configuration has a key that the size of a model decides: an integer that differs between two sizes, or a
- * list, which has an entry for each layer. */
-static bool says_size(const json_t *given, const json_t *small, const json_t *large)
-{
-	const char *key;
-	json_t *member;
-	json_object_foreach((json_t *)(uintptr_t)given, key, member)
-	{
-		const json_t *a = json_object_get(small, key), *b = json_object_get(large, key);
-		if (json_is_array(member) || (json_is_integer(a) && !json_equal(a, b)) ||
-		    (json_is_object(member) && json_is_object(a) && says_size(member, a, b)))
-			return true;
-	}
-	return false;
-}
-
-/* True if the configuration of the request leaves the size of a new model open. */
-static bool leaves_size_open(const architecture *a, const json_t *given)
-{
-	static const model_size sizes[] = {{.hidden = 64, .heads = 2, .layers = 2},
-	                                   {.hidden = 96, .heads = 3, .layers = 3}};
-	const json_t *stack = present(given, "stack");
-	json_t *of[2];
-	bool open = true;
-	for (int i = 0; i < 2; i++) {
-		of[i] = stack ? json_pack("{s:O}", "stack", stack) : json_object();
-		open = open && of[i] && a->complete(of[i], &sizes[i]);
-	}
-	open = open && !says_size(given, of[0], of[1]);
-	json_decref(of[0]);
-	json_decref(of[1]);
-	return open;
-}
-
-/* A length that is out of range is refused later. */
-static int64_t length_or(const json_t *ours, const char *key, int64_t most, int64_t fallback)
-{
-	const int64_t n = number(ours, key);
-	return n >= 1 && n <= most ? n : fallback;
-}
-
-/* The size of the new model: what the request gives, and defaults where it leaves the size open. The model reads texts
- * as long as the job's sequences and sources, unless its positions are given. o: NULL before it is known. */
-static model_size read_size(const job_request *r, const json_t *ours, int64_t ids, const vocabulary_size *t,
-                            const objective *o)
-{
-	const json_t *size = present(ours, "size"), *dropout = present(size, "dropout");
-	const json_t *config = present(ours, "config");
-	const int64_t bound = o ? job_defaults_bound(o) : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
-	int64_t length = length_or(ours, "sequence_length", TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX,
-	                           r->fitted_length ? r->fitted_length : bound),
-	        positions = number(size, "positions");
-	int64_t source = length_or(ours, "source_length", TRAINING_OPTIONS_SOURCE_LENGTH_MAX,
-	                           r->fitted_source ? r->fitted_source : length);
-	source = source > positions ? source : positions;
-	model_size s = {
-	    .parameters = number(size, "parameters"),
-	    .hidden = number(size, "hidden"),
-	    .heads = number(size, "heads"),
-	    .layers = number(size, "layers"),
-	    .inputs = ids,
-	    .positions = positions ? positions : length,
-	    .length = length,
-	    .source = source,
-	    .padding = t->padding,
-	    .end = t->end,
-	    .dropout = dropout ? json_number_value(dropout) : -1,
-	};
-	if (size || !config || leaves_size_open(r->architecture, config))
-		job_defaults_size(o, &s);
-	return s;
-}
-
-/* Copy the request's "config"; a key that is null counts as absent. NULL when out of memory. */
-static json_t *copy_config(const json_t *given)
-{
-	json_t *copy = given ? json_deep_copy(given) : json_object(), *member;
-	const char *key;
-	void *next;
-	json_object_foreach_safe(copy, next, key, member)
-	{
-		if (json_is_null(member))
-			json_object_del(copy, key);
-	}
-	return copy;
-}
-
-/* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out; o: as of read_size. */
-static status complete_config(job_request *r, const json_t *ours, int64_t inputs, const vocabulary_size *t,
-                              int32_t mask, const objective *o, error *err)
-{
-	json_t *config = copy_config(present(ours, "config"));
-	model_size size = read_size(r, ours, inputs, t, o);
-	bool whole = config && (!r->classes || class_names_write(config, r->classes)) &&
-	             (mask == TOKEN_NONE || config_set_missing(config, CONFIG_MASK, json_integer(mask))) &&
-	             r->architecture->complete(config, &size);
-	status s = whole ? take_config(r, config, err) : STATUS_NOMEM;
-	json_decref(config);
-	return s;
-}
-
-/* The objective that is given, or the usual one of a model of these dimensions; NULL: there is none. */
-static const objective *find_objective(const job_request *r, const json_t *ours)
-{
-	const char *name = json_string_value(present(ours, "objective"));
-	return name ? objective_find(name) : objective_usual(&r->dims);
-}
-
-/* The configuration of a model from scratch, for a tokenizer and r->classes. One that reads masks has an id more than a
- * tokenizer without a token for them. */
-static status make_config(job_request *r, const json_t *ours, vocabulary_size t, error *err)
-{
-	TRY(complete_config(r, ours, t.ids, &t, TOKEN_NONE, NULL, err));
-	const objective *o = find_objective(r, ours);
-	TRY(complete_config(r, ours, t.ids, &t, TOKEN_NONE, o, err));
-	if (model_dims_ids(&r->dims) < t.ids)
-		return error_set(err, STATUS_INVALID, "additive.config.vocab_size",
-		                 "must be at least the tokenizer's %d ids", (int)t.ids);
-	if (r->dims.mask >= 0 || !o || !o->masks || objective_check_model(o, &r->dims, NULL) != STATUS_OK)
-		return STATUS_OK;
-	return t.mask == TOKEN_NONE ? complete_config(r, ours, (int64_t)t.ids + 1, &t, t.ids, o, err)
-	                            : complete_config(r, ours, t.ids, &t, t.mask, o, err);
-}
-
-/* Of the tokenizer that there is or will be. In one that is trained the first token fills up rows. */
-static status size_tokenizer(const json_t *spec, const tokenizer *given, vocabulary_size *out, error *err)
-{
-	tokenizer *t = NULL;
-	if (given && json_object_size(spec) > 1)
-		return error_set(err, STATUS_INVALID, "file", "a tokenizer out of a file has no other options");
-	if (!given && tokenizer_trains(spec)) {
-		TRY(tokenizer_check(spec, err));
-		*out = (vocabulary_size){tokenizer_trained_size(spec), 0, TOKEN_NONE, TOKEN_NONE};
-		return STATUS_OK;
-	}
-	if (!given)
-		TRY(tokenizer_new(&t, spec, err));
-	*out = size_of(given ? given : t);
-	tokenizer_free(t);
-	return STATUS_OK;
-}
-
-/* Bytes of the training files, as they are stored. */
-static int64_t training_bytes(const job_request *r, const job_sources *from)
-{
-	char path[PATH_MAX];
-	struct stat st;
-	int64_t bytes = 0;
-	for (size_t i = 0; i < r->n_training; i++) {
-		from->paths.path(from->paths.context, r->training[i].id, path);
-		bytes += stat(path, &st) == 0 ? st.st_size : 0;
-	}
-	return bytes;
-}
-
-/* The tokenizer that is given, or the usual one. Lengths and vocabularies that are given count bytes. */
-static status choose_tokenizer(job_request *r, const job_sources *from, const json_t *ours, error *err)
-{
-	const json_t *spec = present(ours, "tokenizer");
-	const bool counted = r->given.length || present(present(ours, "config"), "vocab_size");
-	vocabulary_size size;
-	r->tokenizer = spec ? json_deep_copy(spec) : job_defaults_tokenizer(NULL, 0);
-	if (!r->tokenizer)
-		return STATUS_NOMEM;
-	if (spec || counted)
-		return STATUS_OK;
-	/* The usual objective follows from the model, which a tokenizer of bytes is enough to describe. */
-	TRY(size_tokenizer(r->tokenizer, NULL, &size, err));
-	TRY(complete_config(r, ours, size.ids, &size, TOKEN_NONE, NULL, err));
-	json_decref(r->tokenizer);
-	r->tokenizer = job_defaults_tokenizer(find_objective(r, ours), training_bytes(r, from));
-	return r->tokenizer ? STATUS_OK : STATUS_NOMEM;
-}
-
-static status from_scratch(job_request *r, const job_sources *from, const json_t *ours, const tokenizer *given,
-                           error *err)
-{
-	vocabulary_size size = {0};
-	TRY(choose_tokenizer(r, from, ours, err));
-	status s = size_tokenizer(r->tokenizer, given, &size, err);
-	error_prefix(err, "additive.tokenizer");
-	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
-}
-
-static status find_base(job_base **out, const job_sources *from, const char *name, error *err)
-{
-	job_base *base = memory_new(1, sizeof *base);
-	status s = base ? from->find_model(from->context, name, base, err) : STATUS_NOMEM;
-	if (s != STATUS_OK) {
-		free(base);
-		return s;
-	}
-	*out = base;
-	return STATUS_OK;
-}
-
-static status read_model(job_request *r, const job_sources *from, const json_t *params, const json_t *ours,
-                         const tokenizer *given, error *err)
-{
-	const char *name = json_string_value(json_object_get(params, "model"));
-	r->architecture = architecture_find(name);
-	if (r->architecture)
-		return from_scratch(r, from, ours, given, err);
-	TRY(find_base(&r->base, from, name, err));
-	r->architecture = r->base->architecture;
-	r->config = json_incref(r->base->config);
-	r->dims = r->base->dims;
-	static const char *const own[] = {"config", "size", "tokenizer"};
-	for (int i = 0; i < 3; i++) {
-		char field[32];
-		snprintf(field, sizeof field, "additive.%s", own[i]);
-		if (present(ours, own[i]))
-			return error_set(err, STATUS_INVALID, field, "a model to continue from brings its own");
-	}
 	return STATUS_OK;
 }
 
@@ -376,22 +122,24 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	    "parallel", NULL};
 	const json_t *batch = hyperparameter(params, "batch_size"),
 	             *factor = hyperparameter(params, "learning_rate_multiplier");
-	const json_t *epochs = hyperparameter(params, "n_epochs"), *seed = present(params, "seed");
-	const json_t *keep = present(ours, "keep_checkpoints"), *warmup = present(ours, "warmup_steps");
+	const json_t *epochs = hyperparameter(params, "n_epochs"), *seed = job_config_member(params, "seed");
+	const json_t *keep = job_config_member(ours, "keep_checkpoints"),
+	             *warmup = job_config_member(ours, "warmup_steps");
+	const json_t *parallel = job_config_member(ours, "parallel");
 	train_options *o = &r->options;
 	train_options_default(o);
-	if (find_objective(r, ours)) /* another word is refused below */
-		o->objective = find_objective(r, ours);
+	if (job_config_objective(r, ours)) /* another word is refused below */
+		o->objective = job_config_objective(r, ours);
 	o->sequence_length = job_defaults_bound(o->objective);
 	o->sequence_length = r->dims.trained < o->sequence_length ? r->dims.trained : o->sequence_length;
 	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : o->batch_size;
 	r->base_rate = o->learning_rate = r->base ? o->learning_rate : job_defaults_rate(o->objective, &r->dims);
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
-	r->epochs = json_is_integer(epochs) ? json_integer_value(epochs) : 0;
-	r->ranks = present(ours, "parallel") ? number(present(ours, "parallel"), "ranks") : 1;
+	r->epochs = json_is_integer(epochs) && !r->given.steps ? json_integer_value(epochs) : 0;
+	r->ranks = parallel ? json_integer_value(json_object_get(parallel, "ranks")) : 1;
 	r->keep = keep ? json_integer_value(keep) : TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT;
-	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
+	r->save_seconds = job_config_member(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
 	if (!r->given.steps) /* settled later; here only not fewer than there are warm-up steps */
 		o->max_steps =
 		    json_is_integer(warmup) && json_integer_value(warmup) > 1 ? json_integer_value(warmup) : 1;
@@ -436,44 +184,6 @@ static status check_objective(job_request *r, error *err)
 		return STATUS_OK;
 	r->classes = class_names_read(r->config, r->dims.outputs);
 	return r->classes ? STATUS_OK : STATUS_NOMEM;
-}
-
-/* A new model has the classes of its training file, unless they are given. */
-static status take_classes(job_request *r, const corpus *texts)
-{
-	const char *const *names = r->classes ? NULL : labelled_classes(texts->texts.train);
-	r->classes = r->classes ? r->classes : json_array();
-	for (int i = 0; names && names[i]; i++)
-		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
-			return STATUS_NOMEM;
-	return STATUS_OK;
-}
-
-/* Take the lengths that fit the data, and make a new model for them, for its classes and for its tokenizer. */
-static status take_lengths(job_request *r, const json_t *params, const corpus *texts, error *err)
-{
-	const bool classes = r->dims.head == HEAD_CLASSES && !r->base;
-	if (classes)
-		TRY(take_classes(r, texts));
-	if (texts->fit.length)
-		r->options.sequence_length = r->fitted_length = texts->length;
-	if (texts->fit.source)
-		r->options.source_length = r->fitted_source = texts->source_length;
-	if (r->base || (!classes && !texts->fit.length && !texts->fit.source && !tokenizer_trains(r->tokenizer)))
-		return STATUS_OK;
-	return make_config(r, present(params, "additive"), size_of(texts->texts.tokenizer), err);
-}
-
-/* A new model that reads a source has the token that its sequences begin with of the tokenizer. */
-static status take_start(job_request *r, const tokenizer *t, error *err)
-{
-	if (r->base || !r->dims.reads_source || r->dims.start >= 0 || tokenizer_start(t) == TOKEN_NONE)
-		return STATUS_OK;
-	json_t *config = json_copy(r->config);
-	bool whole = config && json_object_set_new(config, CONFIG_START, json_integer(tokenizer_start(t))) == 0;
-	status s = whole ? take_config(r, config, err) : STATUS_NOMEM;
-	json_decref(config);
-	return s;
 }
 
 /* What an objective complains of: a key of the model's configuration, or one of these. */
@@ -590,15 +300,15 @@ static status try_model(const job_request *r, error *err)
 status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
                         error *err)
 {
-	const json_t *ours = present(params, "additive");
+	const json_t *ours = job_config_member(params, "additive");
 	*out = (job_request){.on_host = strcmp(from->backend_name, "cpu") == 0};
-	const json_t *fraction = present(ours, "validation_fraction");
+	const json_t *fraction = job_config_member(ours, "validation_fraction");
 	out->holdout = fraction ? json_number_value(fraction) : -1;
 	out->given = read_given(params, ours);
 	TRY(read_training(out, from, params, err));
-	TRY(read_file_id(out->validation, from, json_string_value(present(params, "validation_file")),
+	TRY(read_file_id(out->validation, from, json_string_value(job_config_member(params, "validation_file")),
 	                 "validation_file", err));
-	TRY(read_model(out, from, params, ours, given, err));
+	TRY(job_config_read(out, from, params, ours, given, err));
 	TRY(read_options(out, params, ours, err));
 	TRY(check_objective(out, err));
 	if (out->options.precision == PRECISION_BF16 && !from->bf16)
@@ -650,6 +360,8 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 	out->fit = (corpus_fit){.length = leaves_lengths_open(r),
 	                        .source = leaves_lengths_open(r) && r->options.objective->source && !r->given.source,
 	                        .epochs = r->epochs};
+	out->completions_open =
+	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->unasked;
 	out->n_training = r->n_training;
 	memcpy(out->training, r->training, sizeof out->training);
 	memcpy(out->validation, r->validation, sizeof out->validation);
@@ -665,9 +377,9 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 		                 "must be at most the training data's %lld %s of %lld tokens", (long long)blocks,
 		                 o->objective->records == RECORD_BLOCK ? "blocks" : "records",
 		                 (long long)train_options_record(o));
-	job_defaults_settle(
-	    o, &r->epochs, &r->given,
-	    &(job_data){.records = blocks, .ranks = r->ranks, .validates = validates, .scratch = !r->base});
+	const job_data data = {.records = blocks, .ranks = r->ranks, .validates = validates, .scratch = !r->base};
+	r->usual_epochs = r->epochs > 0 ? job_defaults_epochs(o, &r->given, &data) : 0;
+	job_defaults_settle(o, &r->epochs, &r->given, &data);
 	if (r->ranks > 1 && o->batch_size % r->ranks)
 		return error_set(err, STATUS_INVALID, "additive.batch_size",
 		                 "%lld blocks or records of a batch cannot be shared evenly by %lld ranks",
@@ -685,8 +397,10 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
 	const objective *o = r->options.objective;
-	TRY(take_lengths(r, params, texts, err));
-	TRY(take_start(r, texts->texts.tokenizer, err));
+	if (texts->completions)
+		r->options.loss_on = LOSS_ON_COMPLETION;
+	TRY(job_config_take_lengths(r, params, texts, err));
+	TRY(job_config_take_start(r, texts->texts.tokenizer, err));
 	TRY(check_end(r, texts->texts.tokenizer, err));
 	if (o->check) {
 		status s = o->check(texts->texts.train, &r->dims, &r->options, err);
@@ -747,8 +461,8 @@ bool job_request_names_file(const json_t *stored, const char *id)
 static bool restore_files(const json_t *stored, corpus *c)
 {
 	const char *first = json_string_value(json_object_get(stored, "training_file"));
-	const char *validation = json_string_value(present(stored, "validation_file"));
-	const json_t *files = present(stored, "training_files"), *file;
+	const char *validation = json_string_value(job_config_member(stored, "validation_file"));
+	const json_t *files = job_config_member(stored, "training_files"), *file;
 	size_t i;
 	c->n_training = files ? json_array_size(files) : 1;
 	if (!first || c->n_training < 1 || c->n_training > CORPUS_MAX_FILES)
@@ -779,7 +493,7 @@ static status count_inputs(const architecture *a, const json_t *config, int64_t 
 status job_request_restore(const json_t *stored, const job_sources *from, corpus *c, train_options *options,
                            const architecture **a, error *err)
 {
-	const char *base = json_string_value(present(stored, "base"));
+	const char *base = json_string_value(job_config_member(stored, "base"));
 	const char *name = json_string_value(json_object_get(stored, "architecture"));
 	*a = name ? architecture_find(name) : NULL;
 	*c = (corpus){.spec = json_object_get(stored, "tokenizer"),
@@ -792,7 +506,7 @@ status job_request_restore(const json_t *stored, const job_sources *from, corpus
 	train_options_default(options);
 	TRY(train_options_read(options, json_object_get(stored, "options"), NULL, err));
 	fill_corpus(c, from, options);
-	c->classes = present(stored, "classes");
+	c->classes = job_config_member(stored, "classes");
 	if (base) {
 		job_base found = {0};
 		TRY(job_check_blame(err, from->find_model(from->context, base, &found, err), "model", base));

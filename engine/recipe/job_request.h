@@ -26,6 +26,7 @@ typedef struct job_request {
 	bool on_host;                         /* a processor trains it, with the machine's memory */
 	double base_rate;                     /* what a learning_rate_multiplier of 1 stands for */
 	int64_t epochs;                       /* 0: auto */
+	int64_t usual_epochs;                 /* without n_epochs; set by job_request_settle, 0: n_epochs is not given */
 	int64_t fitted_length, fitted_source; /* chosen after the data; 0: not yet, or given */
 	int64_t keep, save_seconds;
 	int64_t ranks;                          /* processes */
@@ -45,6 +46,8 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err);
 /* Fill in what depends on the number of training records. */
 status job_request_settle(job_request *r, int64_t records, bool validates, error *err);
+/* Name the hyperparameters that others override; "": none. */
+void job_request_unused(const json_t *params, char *out, size_t size);
 void job_request_fini(job_request *r);
 
 /* To and from the document. */

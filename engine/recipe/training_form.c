@@ -6,6 +6,8 @@
 
 #include "engine/base/memory.h"
 #include "engine/text/byte_source.h"
+#include "engine/text/corpus_form.h"
+#include "engine/text/messages.h"
 
 enum { BEGINNING = 1 << 20 };
 
@@ -17,6 +19,14 @@ static size_t skip_blank(const char *text, size_t bytes, size_t at)
 	while (at < bytes && strchr(" \t\r\n", text[at]) && text[at])
 		at++;
 	return at;
+}
+
+static bool is_prose(const char *path, const char *text, size_t bytes)
+{
+	const corpus_hint hint = corpus_hint_of_file(path);
+	corpus_form form;
+	return hint != CORPUS_HINT_TEXT && corpus_form_find(&form, hint, text, bytes, true, NULL) == STATUS_OK &&
+	       form == CORPUS_FORM_TEXT;
 }
 
 /* The first object of lines or of an array; NULL: there is none. */
@@ -34,9 +44,21 @@ static bool has(const json_t *object, const char *key)
 	return member && !json_is_null(member);
 }
 
+static bool has_answer(const json_t *messages)
+{
+	size_t i;
+	json_t *message;
+	json_array_foreach(messages, i, message) if (i > 0 && messages_is_answer(message)) return true;
+	return false;
+}
+
 static training_form form_of(const json_t *object)
 {
-	if (has(object, "messages") || has(object, "conversations") || has(object, "completion"))
+	if (has(object, "messages"))
+		return has_answer(json_object_get(object, "messages")) ? FORM_CHAT : FORM_TEXT;
+	if (has(object, "conversations") || has(object, "instruction"))
+		return FORM_CHAT;
+	if (has(object, "completion"))
 		return FORM_TEXT;
 	if (has(object, "source") && has(object, "target"))
 		return FORM_PAIRS;
@@ -55,7 +77,7 @@ training_form training_form_of(const char *path)
 			used += got;
 		byte_source_free(source);
 		json_t *object = first_object(text, used);
-		form = form_of(object);
+		form = is_prose(path, text, used) ? FORM_PROSE : form_of(object);
 		json_decref(object);
 	}
 	free(text);
@@ -71,6 +93,8 @@ const char *training_form_advice(training_form f)
 {
 	static const char *const advice[] = {
 	    [FORM_TEXT] = NULL,
+	    [FORM_PROSE] = NULL,
+	    [FORM_CHAT] = NULL,
 	    [FORM_LABELLED] =
 	        "the lines have \"text\" and \"label\": they fit the objective classification, of the model "
 	        "linear_encoder; or, for the texts alone, next_token",
@@ -79,4 +103,16 @@ const char *training_form_advice(training_form f)
 	        "model transformer with the stack encoder_decoder",
 	};
 	return advice[f];
+}
+
+const char *training_form_example(record_kind k)
+{
+	static const char *const examples[] = {
+	    [RECORD_BLOCK] = NULL,
+	    [RECORD_LABELLED] = "the objective classification reads lines such as "
+	                        "{\"text\": \"a fine film\", \"label\": \"good\"}",
+	    [RECORD_PAIR] = "the objective sequence_to_sequence reads lines such as "
+	                    "{\"source\": \"guten Tag\", \"target\": \"good day\"}",
+	};
+	return examples[k];
 }

@@ -20,7 +20,7 @@ struct corpus_reader {
 	json_place place; /* the first byte of `text`; of data */
 	json_scan scan;   /* finds the values of `text` */
 	corpus_form form;
-	bool ended;
+	bool ended, records;
 };
 
 static status no_memory(error *err)
@@ -121,13 +121,16 @@ status corpus_reader_new(corpus_reader **out, byte_source *source, size_t piece_
 status corpus_reader_new_data(corpus_reader **out, byte_source *source, size_t piece_bytes, error *err)
 {
 	const corpus_hint hint = byte_source_hint(source);
-	if (hint != CORPUS_HINT_TEXT)
-		return open_reader(out, source, hint == CORPUS_HINT_TABLE ? hint : CORPUS_HINT_DATA, piece_bytes,
-		                   corpus_cut_at_line, NULL, err);
 	*out = NULL;
-	byte_source_free(source);
-	return error_set(err, STATUS_INVALID, NULL,
-	                 "the file has the format \"text\"; records are read from JSON lines only");
+	if (hint == CORPUS_HINT_TEXT) {
+		byte_source_free(source);
+		return error_set(err, STATUS_INVALID, NULL,
+		                 "the file has the format \"text\"; records are read from JSON lines only");
+	}
+	TRY(open_reader(out, source, hint == CORPUS_HINT_TABLE ? hint : CORPUS_HINT_DATA, piece_bytes,
+	                corpus_cut_at_line, NULL, err));
+	(*out)->records = true;
+	return STATUS_OK;
 }
 
 bool corpus_reader_is_data(const corpus_reader *r)
@@ -178,7 +181,7 @@ static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error
 	if (!next)
 		return no_memory(err);
 	memcpy(next, r->text + bytes, rest);
-	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES};
+	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES, r->records};
 	if (corpus_reader_is_data(r))
 		json_place_pass(&r->place, r->text, bytes);
 	if (r->form == CORPUS_FORM_VALUES)

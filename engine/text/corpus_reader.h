@@ -26,6 +26,7 @@ typedef struct corpus_piece {
 	size_t bytes;
 	json_place place; /* its first byte; of data */
 	bool by_line;     /* no value extends over several lines */
+	bool records;     /* from corpus_reader_new_data: it cannot be running text */
 } corpus_piece;
 
 /* Takes ownership of the source, also on failure. piece_bytes: what a piece has at least, unless it is the last. */

@@ -207,6 +207,15 @@ static status divide(const dataset_text *text, const dataset_options *o, int64_t
 	return STATUS_OK;
 }
 
+static status refuse_short(const dataset_part *p, int64_t length, const char *what, error *err)
+{
+	if (p->tokens == 0)
+		return error_set(err, STATUS_INVALID, NULL, "the %s is empty", what);
+	return error_set(err, STATUS_INVALID, "sequence_length",
+	                 "the %s has %lld token%s and needs %lld, the length of a sequence", what, (long long)p->tokens,
+	                 p->tokens == 1 ? "" : "s", (long long)length);
+}
+
 static status fill(dataset *d, const tokenizer *t, const dataset_text *texts, size_t n, const dataset_options *o,
                    bool second, error *err)
 {
@@ -219,9 +228,7 @@ static status fill(dataset *d, const tokenizer *t, const dataset_text *texts, si
 		TRY(second ? add_part(d, &once, first, token_cache_tokens(texts[i].tokens) - first, err)
 		           : add_part(d, &texts[i], 0, first, err));
 		if (d->parts[i].blocks == 0 && (!second || n == 1))
-			return error_set(err, STATUS_INVALID, "sequence_length",
-			                 "the %s has %lld tokens, a sequence is %lld", what,
-			                 (long long)d->parts[i].tokens, (long long)d->length);
+			return refuse_short(&d->parts[i], d->length, what, err);
 	}
 	if (d->records == 0)
 		return error_set(err, STATUS_INVALID, "sequence_length",

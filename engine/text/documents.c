@@ -5,7 +5,7 @@
 #include "engine/text/messages.h"
 
 #define NEEDS                                                                                                          \
-	"needs \"text\", \"prompt\" and \"completion\", \"messages\", \"conversations\", or \"instruction\" and \"output\""
+	"\"text\", \"prompt\" and \"completion\", \"messages\", \"conversations\", or \"instruction\" and \"output\""
 
 typedef struct documents {
 	document_piece each;
@@ -13,13 +13,6 @@ typedef struct documents {
 	document_chat chat;
 	const void *chat_context;
 } documents;
-
-static status refuse_object(const json_t *object, long line, error *err)
-{
-	const char *key = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)object));
-	return jsonl_refuse(err, line, "%s%.40s%s; " NEEDS, key ? "has \"" : "is empty", key ? key : "",
-	                    key ? "\"" : "");
-}
 
 static status read_pair(const documents *d, const json_t *prompt, const json_t *completion, long line, error *err)
 {
@@ -44,7 +37,7 @@ static status read_object(void *context, const json_t *object, long line, error 
 	             *completion = jsonl_member(object, "completion");
 	json_t *messages;
 	if (!json_is_object(object))
-		return jsonl_refuse(err, line, "not a JSON object; every value " NEEDS);
+		return jsonl_refuse(err, line, "not a JSON object; every value needs " NEEDS);
 	TRY(messages_read(&messages, object, line, err));
 	/* Alpaca's own files repeat instruction, input and output as one "text". */
 	if (jsonl_member(object, "instruction"))
@@ -57,7 +50,7 @@ static status read_object(void *context, const json_t *object, long line, error 
 	           : messages             ? d->chat(d->chat_context, messages, line, d->each, d->context, err)
 	           : prompt || completion ? read_pair(d, prompt, completion, line, err)
 	           : text                 ? read_text(d, text, line, err)
-	                                  : refuse_object(object, line, err);
+	                                  : jsonl_refuse_keys(err, line, object, NEEDS);
 	json_decref(messages);
 	return s;
 }

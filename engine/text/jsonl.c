@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
 #include "engine/base/json_read.h"
+#include "engine/base/utf8.h"
 
 enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK };
 
@@ -19,6 +21,31 @@ status jsonl_refuse(error *err, long line, const char *format, ...)
 	vsnprintf(why, sizeof why, format, args);
 	va_end(args);
 	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s", line, why);
+}
+
+status jsonl_refuse_keys(error *err, long line, const json_t *object, const char *needs)
+{
+	enum { SHOWN = 6, KEY_BYTES = 24 };
+	char keys[SHOWN * (KEY_BYTES + 8)] = "";
+	size_t used = 0, n = 0;
+	for (void *at = json_object_iter((json_t *)(uintptr_t)object); at && n < SHOWN; n++) {
+		const char *key = json_object_iter_key(at);
+		const size_t bytes = strnlen(key, KEY_BYTES);
+		used += (size_t)snprintf(keys + used, sizeof keys - used, "%s\"%.*s\"", n ? ", " : "",
+		                         (int)utf8_valid_prefix(key, bytes), key);
+		at = json_object_iter_next((json_t *)(uintptr_t)object, at);
+	}
+	const size_t more = json_object_size(object) - n;
+	return n == 0 ? jsonl_refuse(err, line, "needs %s; the object is empty", needs)
+	              : jsonl_refuse(err, line, "needs %s; its keys are %s%s", needs, keys, more ? ", …" : "");
+}
+
+status jsonl_refuse_member(error *err, long line, const json_t *object, const char *key)
+{
+	char needs[48];
+	snprintf(needs, sizeof needs, "a string \"%.32s\"", key);
+	return jsonl_member(object, key) ? jsonl_refuse(err, line, "\"%s\" must be a string", key)
+	                                 : jsonl_refuse_keys(err, line, object, needs);
 }
 
 const json_t *jsonl_member(const json_t *object, const char *key)
@@ -80,7 +107,7 @@ static status parse(json_t **out, const char *text, size_t bytes, json_error_t *
 
 typedef struct walk {
 	json_place place; /* the next byte */
-	bool first;       /* no value of the whole text was handed over */
+	bool first;       /* no value was handed over of a file that may be running text */
 	jsonl_object each;
 	void *context;
 } walk;
@@ -125,7 +152,7 @@ status jsonl_walk(const corpus_piece *piece, jsonl_object each, void *context, e
 {
 	const json_place begin = JSON_PLACE_BEGIN;
 	walk w = {.place = piece->place, .each = each, .context = context};
-	w.first = w.place.line == begin.line && w.place.column == begin.column;
+	w.first = !piece->records && w.place.line == begin.line && w.place.column == begin.column;
 	if (!piece->by_line)
 		return walk_values(&w, piece->text, piece->bytes, err);
 	for (size_t at = 0; at < piece->bytes;) {

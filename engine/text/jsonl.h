@@ -16,6 +16,10 @@ typedef status (*jsonl_object)(void *context, const json_t *object, long line, e
 status jsonl_walk(const corpus_piece *piece, jsonl_object each, void *context, error *err);
 /* STATUS_INVALID: "line N: …". */
 status jsonl_refuse(error *err, long line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same for an object without a member that it needs: "line N: needs …; its keys are …". */
+status jsonl_refuse_keys(error *err, long line, const json_t *object, const char *needs);
+/* The same for a member that is no string. */
+status jsonl_refuse_member(error *err, long line, const json_t *object, const char *key);
 /* The member of an object; NULL if it is absent or null. */
 const json_t *jsonl_member(const json_t *object, const char *key);
 

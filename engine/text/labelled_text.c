@@ -109,11 +109,12 @@ static status take_known(collection *c, const char *const *classes, error *err)
 /* --- lines --------------------------------------------------------------------------------- */
 
 /* The text of a label; an integer's is written to `room`. */
-static status read_label(collection *c, const json_t *label, long line, const char **out, char room[32], error *err)
+static status read_label(collection *c, const json_t *object, long line, const char **out, char room[32], error *err)
 {
+	const json_t *label = jsonl_member(object, "label");
 	bool integer = json_is_integer(label);
-	if (!label || json_is_null(label))
-		return jsonl_refuse(err, line, "has no \"label\"");
+	if (!label)
+		return jsonl_refuse_keys(err, line, object, "a \"label\"");
 	if (!integer && !json_is_string(label))
 		return jsonl_refuse(err, line, "\"label\" must be a string or an integer");
 	if (c->writer.records > 0 && integer != c->integers)
@@ -129,10 +130,11 @@ static status read_label(collection *c, const json_t *label, long line, const ch
 	return STATUS_OK;
 }
 
-static status check_text(const json_t *text, const char *key, long line, error *err)
+static status check_text(const json_t *object, const char *key, long line, error *err)
 {
+	const json_t *text = json_object_get(object, key);
 	if (!json_is_string(text))
-		return jsonl_refuse(err, line, "needs a string \"%s\"", key);
+		return jsonl_refuse_member(err, line, object, key);
 	if (json_string_length(text) == 0)
 		return jsonl_refuse(err, line, "\"%s\" is empty", key);
 	return STATUS_OK;
@@ -148,14 +150,14 @@ static status add_record(void *context, const json_t *object, long line, error *
 	int32_t number;
 	if (!json_is_object(object))
 		return jsonl_refuse(err, line, "not a JSON object; every line needs \"text\" and \"label\"");
-	TRY(check_text(text, "text", line, err));
+	TRY(check_text(object, "text", line, err));
 	bool pair = second && !json_is_null(second);
 	if (pair)
-		TRY(check_text(second, "text_pair", line, err));
+		TRY(check_text(object, "text_pair", line, err));
 	if (c->writer.records > 0 && pair != c->pairs)
 		return jsonl_refuse(err, line, "has %s \"text_pair\", unlike the lines before", pair ? "a" : "no");
 	c->pairs = pair;
-	TRY(read_label(c, json_object_get(object, "label"), line, &label, room, err));
+	TRY(read_label(c, object, line, &label, room, err));
 	TRY(add_class(c, label, &number, line, err));
 	TRY(sequence_encode(c->t, json_string_value(text), json_string_length(text),
 	                    pair ? json_string_value(second) : NULL, json_string_length(second), c->length, c->ids,

@@ -13,9 +13,9 @@ typedef struct collection {
 	pair_lengths lengths;
 } collection;
 
-static status check_text(const json_t *text, const char *key, long line, error *err)
+static status check_text(const json_t *object, const char *key, long line, error *err)
 {
-	return json_is_string(text) ? STATUS_OK : jsonl_refuse(err, line, "needs a string \"%s\"", key);
+	return json_is_string(json_object_get(object, key)) ? STATUS_OK : jsonl_refuse_member(err, line, object, key);
 }
 
 static status add_record(void *context, const json_t *object, long line, error *err)
@@ -25,8 +25,8 @@ static status add_record(void *context, const json_t *object, long line, error *
 	int64_t first, second;
 	if (!json_is_object(object))
 		return jsonl_refuse(err, line, "not a JSON object; every line needs \"source\" and \"target\"");
-	TRY(check_text(source, "source", line, err));
-	TRY(check_text(target, "target", line, err));
+	TRY(check_text(object, "source", line, err));
+	TRY(check_text(object, "target", line, err));
 	if (json_string_length(source) == 0)
 		return jsonl_refuse(err, line, "\"source\" is empty");
 	TRY(sequence_encode_source(c->t, json_string_value(source), json_string_length(source), c->lengths.source,

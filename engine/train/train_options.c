@@ -1,6 +1,7 @@
 /* A table of the options, made from the contract (gen/recipe.def), serves reading, writing and checking. Closed ranges
  * only: a bound that must be excluded is replaced by the nearest number that makes sense (no one trains at a rate of
  * 1e-13). */
+#include "engine/base/choice.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer_kind.h"
 
@@ -97,25 +98,11 @@ static int count_words(const option *n)
 	return count;
 }
 
-/* "must be linear, cosine or constant" */
-static status refuse_word(const option *n, error *err)
-{
-	char text[200] = "";
-	int count = count_words(n);
-	for (int i = 0; i < count; i++)
-		snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
-		         i == 0          ? ""
-		         : i < count - 1 ? ", "
-		                         : " or ",
-		         n->words[i]);
-	return error_set(err, STATUS_INVALID, n->name, "must be %s", text);
-}
-
 static status check(const train_options *o, const option *n, error *err)
 {
 	double x = get(o, n, 0), y = n->kind == OPTION_PAIR ? get(o, n, 1) : x;
 	if (n->kind == OPTION_CHOICE)
-		return x >= 0 && x < count_words(n) ? STATUS_OK : refuse_word(n, err);
+		return x >= 0 && x < count_words(n) ? STATUS_OK : choice_refuse(err, n->name, NULL, n->words);
 	if (x >= n->min && x <= n->max && y >= n->min && y <= n->max)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, n->name, "must be %sbetween %.10g and %.10g",
@@ -194,7 +181,7 @@ static status read_word(train_options *o, const option *n, const json_t *json, e
 			return STATUS_OK;
 		}
 	}
-	return refuse_word(n, err);
+	return choice_refuse(err, n->name, word, n->words);
 }
 
 static status read_pair(train_options *o, const option *n, const json_t *json, error *err)
@@ -225,15 +212,29 @@ static status read_seed(train_options *o, const json_t *json, error *err)
 	return STATUS_OK;
 }
 
+static const char *objective_name(int i)
+{
+	return objective_at(i) ? objective_at(i)->name : NULL;
+}
+
+static const char *optimizer_name(int i)
+{
+	return optimizer_kind_at(i) ? optimizer_kind_at(i)->name : NULL;
+}
+
+static status refuse_name(const char *key, const json_t *given, const char *(*name)(int i), error *err)
+{
+	const char *names[33] = {0};
+	for (int i = 0; i < 32 && name(i); i++)
+		names[i] = name(i);
+	return choice_refuse(err, key, json_string_value(given), names);
+}
+
 static status read_objective(train_options *o, const json_t *json, error *err)
 {
 	const objective *found = json_is_string(json) ? objective_find(json_string_value(json)) : NULL;
-	char names[200] = "";
-	for (int i = 0; objective_at(i); i++)
-		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? " or " : "",
-		         objective_at(i)->name);
 	if (!found)
-		return error_set(err, STATUS_INVALID, "objective", "must be %s", names);
+		return refuse_name("objective", json, objective_name, err);
 	o->objective = found;
 	return STATUS_OK;
 }
@@ -241,12 +242,8 @@ static status read_objective(train_options *o, const json_t *json, error *err)
 static status read_optimizer(train_options *o, const json_t *json, error *err)
 {
 	const optimizer_kind *kind = json_is_string(json) ? optimizer_kind_find(json_string_value(json)) : NULL;
-	char names[200] = "";
-	for (int i = 0; optimizer_kind_at(i); i++)
-		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? " or " : "",
-		         optimizer_kind_at(i)->name);
 	if (!kind)
-		return error_set(err, STATUS_INVALID, "optimizer", "must be %s", names);
+		return refuse_name("optimizer", json, optimizer_name, err);
 	o->optimizer = kind;
 	return STATUS_OK;
 }

@@ -36,8 +36,6 @@
 #include <time.h>
 
 #include "engine/base/clock.h"
-#include "engine/train/checkpoint.h"
-#include "engine/train/optimizer_file.h"
 
 enum {
 	/* How long one call waits for a device that works behind the host's back, and how often it looks. */
@@ -48,17 +46,9 @@ enum {
 /* Share of the newest step in the smoothed speed, and in the parts of the noise scale. */
 static const double smoothing = 0.1, noise_smoothing = 0.05;
 
-typedef struct stage {
-	plan *(*plan)(const trainer *t); /* NULL: it has none */
-	status (*enter)(trainer *t);
-	bool (*ready)(const trainer *t);                           /* for its end, when all is issued; NULL: at once */
-	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
-} stage;
+static const stage batch_stage, gather_stage, reduce_stage, update_stage, skip_stage, take_stage;
 
-static const stage batch_stage, gather_stage, reduce_stage, update_stage, skip_stage, take_stage, evaluate_stage,
-    preview_stage;
-
-static void go(trainer *t, const stage *next)
+void trainer_go(trainer *t, const stage *next)
 {
 	t->stage = next;
 	t->cursor = -1;
@@ -70,7 +60,7 @@ static bool is_due(const trainer *t, int64_t step, int64_t every)
 	return step > 0 && (step == t->options.max_steps || (every > 0 && step % every == 0));
 }
 
-static bool evaluation_is_due(const trainer *t, int64_t step)
+bool trainer_evaluation_is_due(const trainer *t, int64_t step)
 {
 	return t->valid_pass && is_due(t, step, t->options.eval_every) && t->valid_step != step;
 }
@@ -83,7 +73,7 @@ static bool has_ended_early(const trainer *t)
 }
 
 /* After a step and its evaluation. */
-static unsigned checkpoint_event(const trainer *t)
+unsigned trainer_checkpoint_event(const trainer *t)
 {
 	const bool due = is_due(t, t->progress.step, t->options.checkpoint_every) || has_ended_early(t);
 	return due ? TRAIN_CHECKPOINT_DUE : 0;
@@ -91,21 +81,12 @@ static unsigned checkpoint_event(const trainer *t)
 
 void trainer_begin(trainer *t)
 {
-	go(t, &batch_stage);
+	trainer_go(t, &batch_stage);
 }
 
-static void begin_step(trainer *t)
+void trainer_begin_step(trainer *t)
 {
-	go(t, t->progress.step == t->options.max_steps || has_ended_early(t) ? NULL : &batch_stage);
-}
-
-static void begin_evaluation(trainer *t)
-{
-	t->valid_at = 0;
-	t->evaluation.nats = t->evaluation.labels = 0;
-	if (t->evaluation.tally)
-		memset(t->evaluation.tally, 0, t->tally_bytes);
-	go(t, &evaluate_stage);
+	trainer_go(t, t->progress.step == t->options.max_steps || has_ended_early(t) ? NULL : &batch_stage);
 }
 
 /* --- the stages --------------------------------------------------------------- */
@@ -206,7 +187,7 @@ static status await(trainer *t, const float *at, trainer_number what)
 static void go_take(trainer *t, int n_left)
 {
 	t->n_left = n_left;
-	go(t, &take_stage);
+	trainer_go(t, &take_stage);
 }
 
 static status batch_leave(trainer *t, unsigned *events, error *err)
@@ -243,7 +224,7 @@ static plan *gather_plan(const trainer *t)
 static status gather_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
-	go(t, t->micro < t->options.gradient_accumulation ? &batch_stage : complete_gradients(t));
+	trainer_go(t, t->micro < t->options.gradient_accumulation ? &batch_stage : complete_gradients(t));
 	return STATUS_OK;
 }
 
@@ -269,7 +250,7 @@ static status reduce_leave(trainer *t, unsigned *events, error *err)
 	if (!complete)
 		return STATUS_OK;
 	t->loss_sum = (double)loss / (double)trainer_ranks(t);
-	go(t, end_of_step(t));
+	trainer_go(t, end_of_step(t));
 	return STATUS_OK;
 }
 
@@ -290,9 +271,9 @@ static status update_enter(trainer *t)
 static void leave_step(trainer *t)
 {
 	t->micro = 0;
-	bool more = t->issued < t->options.max_steps && !evaluation_is_due(t, t->issued);
+	bool more = t->issued < t->options.max_steps && !trainer_evaluation_is_due(t, t->issued);
 	if (more && model_backend(t->model)->fetch)
-		go(t, &batch_stage);
+		trainer_go(t, &batch_stage);
 	else
 		go_take(t, 0);
 }
@@ -367,7 +348,7 @@ static void count_step(trainer *t)
 
 static unsigned step_events(const trainer *t)
 {
-	return TRAIN_STEP | (evaluation_is_due(t, t->progress.step) ? 0 : checkpoint_event(t));
+	return TRAIN_STEP | (trainer_evaluation_is_due(t, t->progress.step) ? 0 : trainer_checkpoint_event(t));
 }
 
 /* A step without labels: it has no loss, and no weight has changed. */
@@ -434,117 +415,15 @@ static status take_leave(trainer *t, unsigned *events, error *err)
 	while (t->n_awaited > t->n_left)
 		TRY(take_oldest(t, events, err));
 	if (t->micro > 0 && !has_ended_early(t))
-		go(t, t->options.gradient_accumulation > 1 ? &gather_stage : complete_gradients(t));
-	else if (evaluation_is_due(t, t->progress.step))
-		begin_evaluation(t);
+		trainer_go(t, t->options.gradient_accumulation > 1 ? &gather_stage : complete_gradients(t));
+	else if (trainer_evaluation_is_due(t, t->progress.step))
+		trainer_begin_evaluation(t);
 	else
-		begin_step(t);
+		trainer_begin_step(t);
 	return STATUS_OK;
 }
 
 static const stage take_stage = {NULL, NULL, take_ready, take_leave};
-
-static plan *evaluate_plan(const trainer *t)
-{
-	return pass_plan(t->valid_pass);
-}
-
-/* In rows like those of training: one behind the other, or in lanes. */
-static pass_rows evaluate_rows(const trainer *t)
-{
-	const int64_t batch = t->valid_batch, records = t->evaluation.records, stride = t->evaluation.stride;
-	const int64_t first = t->valid_carry ? t->valid_at : t->valid_at * batch;
-	const int64_t left = (records - first + stride - 1) / stride;
-	return (pass_rows){
-	    .first = first, .stride = stride, .count = left < batch ? left : batch, .begin = t->valid_at == 0};
-}
-
-static status evaluate_enter(trainer *t)
-{
-	if (t->valid_at == 0 && t->average && model_bf16_weights(t->model))
-		TRY(model_update_bf16_copy(trainer_result(t), &t->failed));
-	TRY(pass_load(t->valid_pass, t->valid, 0, evaluate_rows(t), &t->failed));
-	return t->valid_carry ? carry_load(t->valid_carry, t->valid_at, 0, pass_continues(t->valid_pass)) : STATUS_OK;
-}
-
-static bool evaluate_ready(const trainer *t)
-{
-	backend *b = model_backend(t->model);
-	return !b->busy || !b->busy(b);
-}
-
-/* The numbers of the evaluation are reported with its text, so that a run saved between the two makes both again. */
-static status finish_evaluation(trainer *t, unsigned *events)
-{
-	const evaluation *e = &t->evaluation;
-	train_progress *p = &t->progress;
-	const double loss = e->nats / e->labels;
-	const bool best = isfinite(loss) && (p->best_step == 0 || loss < p->best_valid_loss);
-	if (best && t->best)
-		TRY(kept_weights_take(t->best));
-	if (best) {
-		p->best_step = p->step;
-		p->best_valid_loss = loss;
-	}
-	t->stale = best ? 0 : t->stale + (e->labels > 0);
-	p->valid_loss = loss;
-	t->options.objective->measure(e, p->metrics);
-	t->valid_step = p->step;
-	*events |= TRAIN_EVAL | checkpoint_event(t);
-	begin_step(t);
-	return STATUS_OK;
-}
-
-static status evaluate_leave(trainer *t, unsigned *events, error *err)
-{
-	(void)err;
-	const objective *o = t->options.objective;
-	evaluation *e = &t->evaluation;
-	const pass_rows rows = evaluate_rows(t);
-	double loss, count;
-	TRY(pass_result(t->valid_pass, &loss, &count));
-	e->nats += loss * count;
-	e->labels += count;
-	if (o->tally)
-		TRY(o->tally(e, pass_plan(t->valid_pass), rows.first, rows.count));
-	if (t->valid_carry)
-		TRY(carry_keep(t->valid_carry, t->valid_at, 0));
-	t->valid_at++;
-	if (t->valid_at < trainer_valid_batches(t)) {
-		go(t, &evaluate_stage);
-	} else if (t->preview) {
-		preview_begin(t->preview);
-		go(t, &preview_stage);
-	} else {
-		return finish_evaluation(t, events);
-	}
-	return STATUS_OK;
-}
-
-static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_ready, evaluate_leave};
-
-static plan *write_plan(const trainer *t)
-{
-	return preview_plan(t->preview);
-}
-
-static status write_enter(trainer *t)
-{
-	return preview_enter(t->preview);
-}
-
-static status write_leave(trainer *t, unsigned *events, error *err)
-{
-	bool more;
-	(void)err;
-	TRY(preview_leave(t->preview, &more));
-	if (!more)
-		return finish_evaluation(t, events);
-	go(t, &preview_stage);
-	return STATUS_OK;
-}
-
-static const stage preview_stage = {write_plan, write_enter, evaluate_ready, write_leave};
 
 /* --- advancing ------------------------------------------------------------------- */
 
@@ -661,73 +540,4 @@ model *trainer_result(const trainer *t)
 const model *trainer_model(const trainer *t)
 {
 	return trainer_result(t);
-}
-
-/* --- saving and resuming ------------------------------------------------------------- */
-
-status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
-                    error *err)
-{
-	TRY(trainer_settle(t, err));
-	json_t *state = trainer_state_write(t);
-	if (!state)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	const checkpoint_parts parts = {.model = trainer_result(t),
-	                                .trained = t->average ? t->model : NULL,
-	                                .optimizer = t->optimizer,
-	                                .carry = t->train_carry,
-	                                .best = t->progress.best_step > 0 ? t->best : NULL,
-	                                .step = t->progress.step};
-	status s = checkpoint_write(folder, &parts, tok, state, id, about, err);
-	json_decref(state);
-	return s;
-}
-
-status trainer_save_model(const trainer *t, const tokenizer *tok, const char *folder, error *err)
-{
-	TRY(model_save(trainer_model(t), folder, err));
-	TRY(tokenizer_save(tok, folder, err));
-	return optimizer_measure(t->optimizer) ? optimizer_file_write(folder, t->optimizer, err) : STATUS_OK;
-}
-
-status trainer_continue(trainer *t, const char *folder, error *err)
-{
-	return optimizer_file_continue(folder, t->optimizer, err);
-}
-
-status trainer_resume(trainer *t, const char *folder, error *err)
-{
-	json_t *saved, *own = trainer_state_write(t);
-	status s =
-	    own ? checkpoint_read_state(folder, &saved, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	if (s == STATUS_OK) {
-		s = trainer_state_check(saved, own, err);
-		if (s == STATUS_OK)
-			s = checkpoint_load(folder, saved, trainer_result(t), t->optimizer, err);
-		if (s == STATUS_OK && t->average)
-			s = checkpoint_load_trained(folder, t->model, err);
-		if (s == STATUS_OK && t->options.precision == PRECISION_BF16)
-			s = model_update_bf16_copy(t->model, err);
-		if (s == STATUS_OK)
-			s = trainer_state_read(t, saved, err);
-		if (s == STATUS_OK)
-			s = checkpoint_load_carry(folder, t->train_carry, t->progress.step, err);
-		if (s == STATUS_OK && t->progress.best_step > 0)
-			s = checkpoint_load_best(folder, t->best, err);
-		json_decref(saved);
-	}
-	json_decref(own);
-	TRY(s);
-	t->failed = (error)ERROR_INIT;
-	t->finish_reported = false;
-	t->issued = t->progress.step;
-	t->micro = 0;
-	t->n_awaited = 0; /* what was under way is forgotten */
-	t->loss_sum = 0;
-	t->pending_events = 0;
-	if (evaluation_is_due(t, t->progress.step))
-		begin_evaluation(t);
-	else
-		begin_step(t);
-	return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* trainer_private.h - what trainer.c, trainer_new.c and trainer_state.c share. Private to engine/train. */
+/* trainer_private.h - shared by the files trainer*.c. Private to engine/train. */
 #ifndef ENGINE_TRAIN_TRAINER_PRIVATE_H
 #define ENGINE_TRAIN_TRAINER_PRIVATE_H
 
@@ -29,6 +29,14 @@ typedef struct trainer_awaited {
 	double weight; /* of a loss, beside a mean of 1 over the step's micro-batches */
 } trainer_awaited;
 
+/* A stage of a run; trainer.c begins with their order. */
+typedef struct stage {
+	plan *(*plan)(const trainer *t); /* NULL: it has none */
+	status (*enter)(trainer *t);
+	bool (*ready)(const trainer *t);                           /* for its end, when all is issued; NULL: at once */
+	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
+} stage;
+
 struct trainer {
 	model *model;
 	train_options options;
@@ -42,8 +50,8 @@ struct trainer {
 	gradient_sum *sum;                /* NULL without ranks */
 	carry *train_carry, *valid_carry; /* NULL without carry_state, the second without validation data too */
 
-	const struct stage *stage; /* NULL: nothing left to do */
-	int cursor;                /* next node of the stage's plan, -1 before enter */
+	const stage *stage; /* NULL: nothing left to do */
+	int cursor;         /* next node of the stage's plan, -1 before enter */
 	bool finish_reported;
 	unsigned pending_events;                      /* events of trainer_settle, for the next advance */
 	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
@@ -70,6 +78,15 @@ struct trainer {
 
 /* The model that evaluations are of, and that a run gives. */
 model *trainer_result(const trainer *t);
+/* Continue with a stage; NULL ends the run. */
+void trainer_go(trainer *t, const stage *next);
+/* Continue with the next step, or end the run if there is none. */
+void trainer_begin_step(trainer *t);
+void trainer_begin_evaluation(trainer *t);
+/* True if the run evaluates after `step` steps and has not done so. */
+bool trainer_evaluation_is_due(const trainer *t, int64_t step);
+/* TRAIN_CHECKPOINT_DUE or 0, after a step and its evaluation. */
+unsigned trainer_checkpoint_event(const trainer *t);
 /* Go on with the first batch of the step that is next. */
 void trainer_begin(trainer *t);
 /* Ranks of the run, and which one this is. */

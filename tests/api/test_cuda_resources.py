@@ -1,7 +1,6 @@
 """tests/cuda_resources on texts as the compiler and the disassembler write them, with faults planted; and, among the slow
 tests, on a kernel that nvcc compiles."""
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -108,7 +107,8 @@ def test_a_listed_name_that_no_kernel_has_is_found(run):
     assert "gone_kernel: no kernel's name begins so" in done.stderr
 
 
-NVCC = shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+TOOLKIT = os.environ.get("ADDITIVE_CUDA")
+DISASSEMBLER = next((ROOT / "build/cuda-venv").glob("lib/python*/site-packages/nvidia/cu*/bin"), None)
 PLANTED = """
 template <int N> __global__ void early_kernel(float *x)
 {
@@ -123,17 +123,16 @@ void use(float *x) { early_kernel<3><<<1, 32>>>(x); }
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not NVCC, reason="no CUDA compiler")
+@pytest.mark.skipif(not TOOLKIT, reason="no CUDA=FOLDER names a toolkit, so nothing is compiled for a GPU")
+@pytest.mark.skipif(not DISASSEMBLER, reason="no disassembler; make cuda-check installs it")
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_planted_kernel_without_its_wait_is_found_in_what_nvcc_makes(tmp_path, waits):
-    tools = [Path(NVCC).parent, *(ROOT / "build/cuda-venv").glob("lib/python*/site-packages/nvidia/cu*/bin")]
-    path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, tools)])
-    if not shutil.which("cuobjdump", path=path):
-        pytest.skip("no disassembler; make cuda-check installs one")
+    nvcc = Path(TOOLKIT) / "bin/nvcc"
+    path = os.pathsep.join([str(DISASSEMBLER), str(nvcc.parent), os.environ.get("PATH", "")])
     (tmp_path / "early.cu").write_text(PLANTED)
     (tmp_path / "list").write_text("early_kernel\n")
     target = ["-gencode", "arch=compute_90,code=sm_90", "-gencode", "arch=compute_90,code=compute_90"]
-    said = subprocess.run([NVCC, "-c", *target, "-Xptxas", "-v", *(["-DWAITS"] if waits else []), "-o", tmp_path / "early.o",
+    said = subprocess.run([nvcc, "-c", *target, "-Xptxas", "-v", *(["-DWAITS"] if waits else []), "-o", tmp_path / "early.o",
                            tmp_path / "early.cu"], check=True, text=True, stderr=subprocess.PIPE).stderr
     (tmp_path / "early.ptxas").write_text(said)
     done = subprocess.run([ROOT / "tests/cuda_resources", "cuobjdump", tmp_path / "list", tmp_path, tmp_path / "early.o"],

@@ -63,6 +63,39 @@ def test_labels_and_pairs_are_read_from_arrays_too(engine):
     assert (e.status, e.param) == (400, "training_file") and "format" in e.message
 
 
+def test_a_file_that_is_too_short_is_refused_as_such(engine):
+    def complaint(text, more=None, name="a.txt", **file):
+        e = refused(engine, {"model": "additive", "training_file": add(engine, text, name, **file), **(more or {})})
+        assert e.status == 400
+        return e.param, e.message
+
+    classes, pairs = {"model": "linear_encoder"}, {"model": "transformer", "additive": {"config": {"stack": "encoder_decoder"}, "objective": "sequence_to_sequence"}}
+    for more in ({}, classes, pairs):
+        assert complaint("", more, "a.jsonl") == ("training_file", "the file is empty")
+    assert complaint("[]", name="a.json") == ("training_file", "the text is empty")
+    assert complaint("hi") == ("training_file", "the text has 2 tokens and needs 32, the length of a sequence")
+    assert complaint("hi", {"additive": {"sequence_length": 64}}) == \
+        ("additive.sequence_length", "the text has 2 tokens and needs 64, the length of a sequence")
+    empty = {"model": "additive", "training_file": add(engine, TEXT, "a.txt"), "validation_file": add(engine, "", "b.txt")}
+    assert refused(engine, empty).param == "validation_file"
+
+
+def test_lines_of_another_shape_are_refused_with_their_keys_and_an_example(engine):
+    classes, pairs = {"model": "linear_encoder"}, {"model": "transformer", "additive": {"config": {"stack": "encoder_decoder"}, "objective": "sequence_to_sequence"}}
+    example = {"linear_encoder": 'classification reads lines such as {"text": ', "transformer": 'sequence_to_sequence reads lines such as {"source": '}
+    odd = lines(*({"foo": "a", "bar": str(i)} for i in range(30)))
+    for more in (classes, pairs):
+        prose = refused(engine, {"training_file": add(engine, TEXT, "a.txt"), **more})
+        assert prose.param == "training_file" and prose.message.startswith("the file is running text; the objective " + example[more["model"]])
+        named = refused(engine, {"training_file": add(engine, "Once upon a time. " * 200, "a.jsonl"), **more})
+        assert "line 1, column" in named.message and example[more["model"]] in named.message
+        for text, name in ((odd, "a.jsonl"), (json.dumps([json.loads(line) for line in odd.splitlines()]), "a.json")):
+            e = refused(engine, {"training_file": add(engine, text, name), **more})
+            assert e.param == "training_file" and 'its keys are "foo", "bar"' in e.message and example[more["model"]] in e.message
+    plain = refused(engine, {"model": "additive", "training_file": add(engine, odd, "a.jsonl")})
+    assert plain.message.startswith('line 1: needs "text", "prompt" and "completion"') and plain.message.endswith('its keys are "foo", "bar"')
+
+
 def test_an_answer_of_weight_0_is_not_learned(engine):
     def talk(weight):
         return lines(*({"messages": [{"role": "user", "content": f"q{i}"}, {"role": "assistant", "content": "BAD", "weight": weight},
@@ -73,6 +106,14 @@ def test_an_answer_of_weight_0_is_not_learned(engine):
 
     assert bits(talk(0), "completion") != bits(talk(1), "completion") == bits(talk(None), "completion")
     assert bits(talk(0), "all") == bits(talk(1), "all")
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    told = json.loads(talk(1).splitlines()[0])
+    for empty in ([], None):
+        told["messages"][1]["tool_calls"] = empty
+        assert bits(lines(told) + talk(1), "completion") == bits(talk(1).splitlines()[0] + "\n" + talk(1), "completion")
+    told["messages"][1]["tool_calls"] = calls
+    e = refused(engine, job_params(engine.add_file(talk(1) + lines(told))))
+    assert (e.status, e.param) == (400, "training_file") and "line 41: messages[1].tool_calls" in e.message
     e = refused(engine, job_params(engine.add_file(talk(0.5))))
     assert (e.status, e.param) == (400, "training_file") and "line 1: messages[1].weight" in e.message
 

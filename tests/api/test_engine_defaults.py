@@ -90,6 +90,19 @@ def test_a_key_of_the_size_keeps_the_rest_of_a_configuration_as_it_was(engine):
     assert resolved(engine, {"model": "additive", "additive": {"config": {"n_layer": 2}}}, "plain text. " * 2000)["parameters"] != small
 
 
+def test_of_conversations_the_answers_are_learned(engine):
+    plain = {"model": "additive"}
+    assert resolved(engine, plain, talks(60))["loss_on"] == "completion"
+    assert resolved(engine, {**plain, "additive": {"loss_on": "all"}}, talks(60))["loss_on"] == "all"
+    told = lines({"instruction": f"say {i}", "output": f"{i} it is"} for i in range(300))
+    assert resolved(engine, plain, told)["loss_on"] == "completion"
+    for text in ("plain text. " * 2000, lines({"prompt": f"{i} is", "completion": " a number"} for i in range(300)),
+                 lines({"messages": [{"role": "user", "content": f"only a question, number {i}"}]} for i in range(300))):
+        assert resolved(engine, plain, text)["loss_on"] == "all"
+    mixed = {**plain, "validation_file": engine.add_file("plain text. " * 200)}
+    assert resolved(engine, mixed, talks(60))["loss_on"] == "all"
+
+
 def test_epochs_are_steps_enough(engine):
     chat = {"model": "additive", "hyperparameters": {"n_epochs": 3}}
     found = resolved(engine, chat, talks(400))
@@ -133,6 +146,19 @@ def test_a_job_says_how_large_it_is_and_that_it_stays_at_chance(engine):
     assert any("parameters, 8 steps of 8 rows" in m and "on this machine" in m for m in said), said
     assert any("no better than chance" in e["message"] and e["level"] == "warn" for e in events), said
     assert not any("nan" in m for m in said)
+
+
+def test_epochs_that_are_few_for_the_data_are_warned_of_before_the_start(engine):
+    def warnings(text, epochs):
+        tiny = {"size": {"hidden": 16, "heads": 2, "layers": 1}}
+        hyperparameters = {"n_epochs": epochs} if epochs else {}
+        job = engine.call("job.create", {"model": "additive", "hyperparameters": hyperparameters, "additive": tiny, "training_file": engine.add_file(text)})
+        events = engine.call("job.events", {"id": job["id"], "limit": 100})["data"]
+        engine.call("job.cancel", {"id": job["id"]})
+        return [e["message"] for e in events if e["level"] == "warn" and "without n_epochs the job takes" in e["message"]]
+
+    assert [m.startswith("3 epochs") and m.endswith("takes 20") for m in warnings(talks(400), 3)] == [True]
+    assert warnings(talks(400), 10) == warnings(talks(400), None) == []
 
 
 def test_too_few_steps_and_records_that_are_cut_are_warned_of(engine):

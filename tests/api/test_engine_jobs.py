@@ -236,7 +236,7 @@ def test_a_mistake_is_an_answer_that_names_the_field(engine, file):
         ({"additive": {**ours, "tokenizer": {"type": "runes"}}}, 400, "additive.tokenizer.type"),
         ({"additive": {**ours, "max_steps": 1e308}}, 400, "additive.max_steps"),
         ({"additive": {**ours, "learning_rate": 0}}, 400, "additive.learning_rate"),
-        ({"additive": {"config": TINY["config"]}, "training_file": engine.add_file("short")}, 400, "additive.sequence_length"),
+        ({"additive": {"config": TINY["config"]}, "training_file": engine.add_file("short")}, 400, "training_file"),
     ]
     before = engine.call("job.list", {"limit": 1})
     for change, status, param in wrong:

@@ -144,7 +144,7 @@ def test_what_pairs_or_encoder_decoders_cannot_have_is_refused_by_name(engine, j
     rows = {"stack": "decoder", "cross_attend": True}
     for ask, param, words in [
         (params(bad), "training_file", 'line 2: needs a string "target"'),
-        (params(text), "training_file", "line 1"),
+        (params(text), "training_file", "running text"),
         ({**params(good), "validation_file": bad}, "validation_file", "line 2"),
         (params(good, source_length=-1), "additive.source_length", ""),
         (params(good, loss_on="completion"), "additive.loss_on", "running text"),

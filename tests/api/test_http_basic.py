@@ -223,9 +223,10 @@ def test_a_head_request_gets_the_headers_alone(front):
 
 def test_a_query_parameter_is_refused_with_what_it_may_be(front):
     for query, wrong in [("limit=0", 'must be an integer from 1 to 10000, not "0"'), ("limit=1e3", 'must be an integer from 1 to 10000, not "1e3"'),
-                         ("limit=1&limit=2", "is given twice"), ("order=up", 'must be "asc" or "desc", not "up"'),
+                         ("limit=1&limit=2", "is given twice"), ("order=dsc", 'must be "asc" or "desc", not "dsc" (did you mean "asc"?)'), ("order=up", 'must be "asc" or "desc", not "up"'),
                          ("order=" + "%C3%A9" * 40, 'must be "asc" or "desc", not "' + "é" * 32 + '"'), ("after=../x", "is not valid")]:
         assert front.get("/v1/files?" + query).error["message"] == f"query parameter '{query.split('=')[0]}' {wrong}"
+    assert front.get("/v1/files?ordr=asc").error["message"] == "unknown query parameter 'ordr' (did you mean \"order\"?)"
 
 
 def test_query_parameters_are_checked(front, engine):

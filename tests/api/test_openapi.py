@@ -23,7 +23,7 @@ def dump(tmp_path_factory):
     """A program that knows the tables."""
     program = tmp_path_factory.mktemp("schema") / "schema_dump"
     subprocess.run([os.environ.get("CC", "cc"), "-std=c17", "-D_GNU_SOURCE", "-I", ROOT, "-I", BUILD, "-o", program,
-                    ROOT / "tests/api/schema_dump.c", ROOT / "proto/schema.c", BUILD / "gen/schemas.c", "-ljansson"],
+                    ROOT / "tests/api/schema_dump.c", ROOT / "proto/schema.c", ROOT / "proto/nearest.c", BUILD / "gen/schemas.c", "-ljansson"],
                    check=True)
     return program
 

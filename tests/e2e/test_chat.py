@@ -269,6 +269,18 @@ def test_what_asks_for_nothing_changes_nothing(service, model):
         assert service.ok("POST", "/v1/responses", {**response, **more})["output"][0]["content"] == plain
 
 
+def test_tool_calls_beside_content_are_refused_by_name_unless_they_are_empty(service, model):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    ask = {"model": model, "max_tokens": 5, "temperature": 0}
+    history = [user("99"), {"role": "assistant", "content": "b"}, user("98")]
+    plain = service.ok("POST", "/v1/chat/completions", {**ask, "messages": history})["choices"]
+    for empty in ([], None):
+        history[1]["tool_calls"] = empty
+        assert service.ok("POST", "/v1/chat/completions", {**ask, "messages": history})["choices"] == plain
+    history[1]["tool_calls"] = [call]
+    assert refused(service, model, messages=history)["param"] == "messages[1].tool_calls"
+
+
 def test_a_large_input_is_read_as_a_small_one(client, model):
     with pytest.raises(openai.BadRequestError) as caught:  # it does not fit, which only its reader can know
         client.responses.create(model=model, input="99 bottles " * 20000, max_output_tokens=5)

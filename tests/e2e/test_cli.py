@@ -98,6 +98,55 @@ def test_a_name_that_does_not_exist_names_the_one_that_may_be_meant(service, mod
         assert out.returncode == 1 and f"(did you mean {meant}?)" in out.stderr, out.stderr
 
 
+def test_a_refusal_names_options_and_not_fields_of_a_request(service, model, tmp_path):
+    (tmp_path / "tiny.txt").write_text("hi")
+    (tmp_path / "text.txt").write_text(TEXT)
+    for words, message in ((["train", "tiny.txt"], "the text has 2 tokens and needs 32, the length of a sequence (tiny.txt)"),
+                           (["train", "tiny.txt", "--sequence", 64], "the text has 2 tokens and needs 64, the length of a sequence (--sequence)"),
+                           (["train", "text.txt", "--batch", 100000], "--batch must be an integer from 1 to 65536, not 100000"),
+                           (["generate", "--model", model, "--temperature", 9, "x"], "--temperature must be a number from 0 to 2, not 9"),
+                           (["train", "text.txt", "--model", "aditive"], 'there is no model "aditive" (did you mean "additive"?)')):
+        out = additive(*words, url=service.url, cwd=tmp_path)
+        assert (out.returncode, out.stderr) == (1, f"additive: {message}\n")
+    out = additive("train", "text.txt", "--objective", "clasification", url=service.url, cwd=tmp_path)
+    assert out.stderr.startswith('additive: --objective must be "classification", "fill_mask"') and \
+        out.stderr.endswith('not "clasification" (did you mean "classification"?)\n')
+    out = additive("train", "text.txt", "--schedule", "cosin", url=service.url, cwd=tmp_path)
+    assert out.returncode == 1 and 'not "cosin" (did you mean "cosine"?)' in out.stderr
+    out = additive("train", "text.txt", "--format", "jsn", url=service.url, cwd=tmp_path)
+    assert out.returncode == 2 and '--format must be auto, text or json, not "jsn" (did you mean json?)' in out.stderr
+    error = json.loads(additive("train", "text.txt", "--batch", 100000, "--json", url=service.url, cwd=tmp_path).stderr)["error"]
+    assert error["param"] == "additive.batch_size" and error["message"].startswith("'additive.batch_size' must be")
+
+
+def test_a_name_with_a_slash_is_refused_as_no_id(service):
+    for words in (["models", "show", "a/b"], ["jobs", "show", "a/b"], ["models", "pull", "a/b"]):
+        out = additive(*words, url=service.url)
+        assert (out.returncode, out.stderr) == (1, 'additive: "a/b" cannot be an id: ids have 1 to 63 letters, digits and . _ : -\n')
+
+
+def test_steps_go_before_epochs_and_the_job_says_so(service, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    size = ["--sequence", 32, "--hidden", 32, "--heads", 2, "--layers", 1]
+    out = additive("train", "text.txt", "--steps", 2, "--epochs", 3, *size, url=service.url, cwd=tmp_path)
+    assert out.returncode == 0 and "--epochs is not used: --steps decides" in out.stderr
+    plain = additive("train", "text.txt", "--steps", 2, *size, url=service.url, cwd=tmp_path)
+    assert plain.returncode == 0 and "not used" not in plain.stderr
+
+
+def test_a_column_is_left_out_of_a_table_while_nothing_has_a_value_for_it(service, model):
+    job = service.ok("GET", "/v1/fine_tuning/jobs")["data"][0]["id"]
+    assert "PAUSED BECAUSE" not in additive("jobs", "list", url=service.url).stdout
+    assert "DAMAGED" not in additive("jobs", "checkpoints", job, url=service.url).stdout
+
+
+def test_a_prompt_of_one_token_says_why_no_token_has_a_number(service, model):
+    for words in ([], ["--method", "leave_one_out"]):
+        out = additive("explain", "--model", model, *words, "1", url=service.url)
+        assert out.returncode == 0 and "no token precedes the one that the model reads" in out.stdout, out.stdout
+    assert "no token precedes" not in additive("explain", "--model", model, "12", url=service.url).stdout
+
+
 def test_with_json_an_error_is_one_line_of_json_on_stderr(service):
     unknown = additive("models", "show", "nothing-here", "--json", url=service.url)
     assert unknown.returncode == 1 and unknown.stdout == ""
@@ -385,8 +434,8 @@ def test_a_refused_job_leaves_no_file(service, tmp_path):
     good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
     good.write_text("never seen before: " + TEXT)
     bad.write_bytes(b"\xff" * 5000)
-    for words, why in (([good, "--heads", "5"], "n_heads"), ([good, "--model", "nothing-here"], "nothing-here"),
-                       ([bad], "training_file"), ([good, "--validation", bad], "validation_file"),
+    for words, why in (([good, "--heads", "5"], "--heads"), ([good, "--model", "nothing-here"], "nothing-here"),
+                       ([bad], "(" + str(bad) + ")"), ([good, "--validation", bad], "(--validation)"),
                        ([good, "--validation", tmp_path / "none.txt"], "none.txt: No such file"),
                        ([tmp_path / "none.txt"], "none.txt: No such file"), ([tmp_path], "directory")):
         out = additive("train", *words, url=service.url)
@@ -495,7 +544,8 @@ def test_a_model_is_pushed_and_pulled_as_a_folder(service, model, tmp_path):
     (model_folder / "generation_config.json").write_text("{}")
     assert additive("models", "push", model_folder, url=service.url).returncode == 0
     out = additive("models", "pull", model_folder.name, tmp_path / "back", url=service.url)
-    assert out.returncode == 0, out.stderr
+    assert out.returncode == 0 and "files of a-copy, " in out.stderr and f"are in {tmp_path / 'back'}" in out.stderr
+    assert additive("models", "pull", model_folder.name, tmp_path / "back", "--json", url=service.url).stderr == ""
     kept = {f.name: f.read_bytes() for f in model_folder.iterdir() if f.name != "README.md"}
     assert {f.name: f.read_bytes() for f in (tmp_path / "back").iterdir()} == kept
     listed = service.ok("GET", f"/v1/models/{model_folder.name}/files")["data"]

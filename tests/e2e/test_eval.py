@@ -250,8 +250,9 @@ def test_a_model_with_a_head_for_classes_is_refused(folder):
     assert_fails(folder, "model", "head for classes")
 
 
-def test_an_unknown_or_absent_backend_is_an_error(folder):
-    assert_fails(folder, "tpu", options=("--backend", "tpu"))
+def test_an_unknown_backend_is_wrong_usage_and_names_those_that_there_are(folder):
+    done = run(folder, "--backend", "tpu")
+    assert done.returncode == 2 and '--backend must be cpu, cuda, auto or reference, not "tpu"' in done.stderr
 
 
 def test_a_backend_that_cannot_compute_in_bf16_says_so(folder):

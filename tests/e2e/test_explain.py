@@ -183,7 +183,7 @@ def test_the_shell_asks_why_one_and_not_the_other(service, model, classifier):
     out = additive(service, "explain", "--model", classifier, "--target", "no", "--kind", "logit", TEXT)
     assert out.returncode == 0 and out.stdout.startswith("the logit of 'no' (logit ")
     out = additive(service, "explain", "--model", model, "--kind", "logit", "--against", "w", TEXT)
-    assert out.returncode == 1 and "target.other" in out.stderr
+    assert out.returncode == 1 and "--against" in out.stderr
 
 
 def test_the_shell_shows_weights_where_they_are_asked_for(service, model):
@@ -278,7 +278,7 @@ def test_two_models_and_two_targets_are_compared(service, model, classifier):
     weights = additive(service, "explain", "--model", model, "--method", "alpha", "--compare", TEXT[1:], TEXT)
     assert weights.returncode == 0 and "  weight  position\n" in weights.stdout.split("The second less")[1] and "logits" not in weights.stdout
     out = additive(service, "explain", "--model", model, "--compare-model", "none", TEXT)
-    assert out.returncode == 1 and "compare.model" in out.stderr
+    assert out.returncode == 1 and "--compare-model" in out.stderr
     s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": TEXT, "explain": True})["id"]
     mixed = service.ok("POST", "/v1/explain", {"session": s, "compare": {"model": model, "input": TEXT}})
     assert max(abs(d) for _, _, d in mixed["compare"]["same_tokens"]) < 1e-4
@@ -337,7 +337,7 @@ def test_the_shell_streams_the_weights_of_chosen_layers(service, model):
     steps = [json.loads(line)["choices"][0]["alpha"] for line in out.stdout.splitlines() if '"alpha"' in line]
     assert len(steps) == 4 and all(0 < len(step) <= 3 for step in steps)
     wrong = additive(service, "generate", "--model", model, "--alpha", 3, "--layers", "9", TEXT)
-    assert wrong.returncode == 1 and "alpha.layers" in wrong.stderr
+    assert wrong.returncode == 1 and "--layers" in wrong.stderr
 
 
 # --- how faithful ------------------------------------------------------------------------------------------------------------

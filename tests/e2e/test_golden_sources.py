@@ -49,7 +49,7 @@ SETS |= {f"{name}_further" if name in SETS else name: paths for name, paths in f
 # Logits of which some are removed; their inputs have the name of other sets' values.
 FILTERS = {"sampling": [GOLDEN / "sources" / "sampling.safetensors"]} | further.named({"xt_sampling": ["xt/xt_sampling"]})
 # What sessions of these lack, or what the set gives them that none has.
-NO_SESSIONS = {"encoder": "token by token", "both_ways": "token by token", "encoder_memory_tokens": "token by token", "encoder_rel_pos": "token by token",
+NO_SESSIONS = {"encoder": "token by token", "both_ways": "token by token", "scaled": "token by token", "placed": "a session has no \"pos\"", "encoder_memory_tokens": "token by token", "encoder_rel_pos": "token by token",
                "all_keys_masked": "self_attn_context_mask", "mask_prob": "self_attn_context_mask", "attn_mask_2d": "attn_mask", "cross_context": "context",
                "cross_tokens_dropout": "keep_index", "layer_dropout": "layer_skip", "prepend_embeds": "prepend_embeds",
                "cross_attender": "recurrent form", "tables": "recurrent form"}
@@ -553,6 +553,31 @@ def test_a_row_without_the_token_at_which_it_is_read_is_named(tmp_path):
 @pytest.mark.parametrize("name", ["module", "encoder"])
 def test_what_has_no_recurrent_form_says_so(tmp_path, name):
     assert_fails(tmp_path, run(tmp_path, SETS[name], "--recurrent"), "recurrent form")
+
+
+def test_positions_of_a_set_are_those_of_its_tokens(tmp_path):
+    def change(arrays, _):
+        arrays["pos"] = arrays["pos"][:, ::-1].copy()
+
+    done = write(tmp_path, "xt_placed", change)
+    assert done.returncode == 0 and "logits" in disagreements(tensors.read(tmp_path / "outputs")[0], {"logits": load("xt_placed")[0]["logits"]})
+
+    (tmp_path / "outputs").unlink()
+
+    def beyond(arrays, _):
+        arrays["pos"] = numpy.where(arrays["pos"] == 0, 16, arrays["pos"])
+
+    assert_fails(tmp_path, write(tmp_path, "xt_placed", beyond), "pos")
+
+
+@pytest.mark.parametrize("options", [[], ["--recurrent"]])
+def test_segments_of_a_model_that_keeps_no_memory_are_refused_by_name(tmp_path, options):
+    def change(arrays, config):
+        config["TransformerWrapper"]["max_mem_len"] = 0
+        arrays["ids.0"], arrays["labels.0"] = arrays.pop("ids"), arrays.pop("labels")
+        del arrays["mask"]
+
+    assert_fails(tmp_path, write(tmp_path, "xt_placed", change, *options), "max_mem_len")
 
 
 @pytest.mark.parametrize("options", [

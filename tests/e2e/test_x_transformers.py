@@ -76,6 +76,16 @@ def test_a_folder_that_was_trained_further_has_the_same_arguments_and_tensors(se
         assert {k: back_config[kind].get(k) for k in config[kind]} == config[kind]
 
 
+@pytest.mark.parametrize("folder", [path for path in SETS if path.stem == "xt_scaled"], indirect=True)
+def test_values_that_rotary_xpos_scales_follow_from_the_length_of_the_text(service, folder):
+    path, arrays, name = folder
+    additive(service, "models", "push", path, f"{name}-embeds")
+    ids, rows = arrays["ids"][0].tolist(), arrays["embeddings"][0]  # without padding, and shorter than max_seq_len
+    assert arrays["mask"][0].all() and len(ids) < json.loads((path / "config.json").read_text())["TransformerWrapper"]["max_seq_len"]
+    answer = service.ok("POST", "/v1/embeddings", {"model": f"{name}-embeds", "input": ids})
+    assert numpy.abs(numpy.array(answer["data"][0]["embedding"]) - rows.mean(0)).max() < 1e-5
+
+
 @pytest.mark.parametrize("folder", [path for path in SETS if path.stem == "xt_matrix"], indirect=True)
 def test_attention_that_keeps_its_largest_scores_is_explained_with_no_more_tokens(service, folder):
     path, _, name = folder

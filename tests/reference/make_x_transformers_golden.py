@@ -33,7 +33,12 @@ SETS = {
                        "dynamic_pos_bias": True, "dynamic_pos_bias_norm": True, "dynamic_pos_bias_log_distance": True}),
     "both_ways": (Encoder, {"num_memory_tokens": 1}, {"shift_tokens": 1, "use_scalenorm": True, "attn_value_dim_head": 5,
                             "alibi_pos_bias": True, "alibi_num_heads": 1, "attn_tensor_product": True, "par_ratio": 2}),
+    "memory": (Decoder, {"num_memory_tokens": 20}, {"depth": 3}),  # more than max_seq_len
+    "placed": (Decoder, {}, {"depth": 1}),
+    "scaled": (Encoder, {"use_abs_pos_emb": False}, {"attn_dim_head": 34, "rotary_xpos": True}),
 }
+# Sets that give the positions of tokens, and sets with the rows of tokens.
+PLACED, ROWS = ("placed",), ("scaled",)
 PAIR = {"dim": 12, "enc_num_tokens": VOCABULARY, "enc_max_seq_len": 16, "enc_depth": 1, "enc_heads": 2, "enc_attn_dim_head": 6,
         "enc_ff_mult": 1, "enc_rel_pos_bias": True, "dec_num_tokens": 17, "dec_max_seq_len": 16, "dec_depth": 2, "dec_heads": 2,
         "dec_attn_dim_head": 6, "dec_ff_mult": 1, "dec_cross_residual_attn": True, "dec_attn_num_mem_kv": 1, "deepnorm": True}
@@ -79,11 +84,15 @@ def single(folder, number, name):
     mask = torch.arange(LENGTH)[None] < torch.tensor([LENGTH, LENGTH - 3])[:, None]
     labels = torch.where(mask, torch.roll(ids, -1, 1), -100)
     labels[:, -1] = -100
-    logits = net(ids, mask=mask)
+    more = {"pos": torch.stack([torch.randperm(16)[:LENGTH] for _ in range(BATCH)])} if name in PLACED else {}
+    logits = net(ids, mask=mask, **more)
     loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=-100)
     loss.backward()
     arrays = arrays_of(net) | {"ids": ids, "mask": mask.long(), "labels": labels, "logits": logits, "loss": loss.reshape(1)}
-    if kind is Decoder:
+    arrays |= more
+    if name in ROWS:
+        arrays["embeddings"] = net(ids, mask=mask, return_embeddings=True)
+    if kind is Decoder and not more:
         text = torch.randint(1, VOCABULARY, (BATCH, PROMPT))
         arrays["gen.prompt"] = text
         for _ in range(GENERATED):

@@ -1,8 +1,5 @@
-/* Threads: the loop owns a set and its choices, except the fields marked executor. The executor uses those in the
- * tasks `start` and `control` and in the scheduler's callbacks. The loop collects grants in `pending`; when `control`
- * is not submitted, it moves them to `handed` and submits it. So no two threads ever share a field, and a grant costs
- * one task for any number of choices. */
-#include "engine/daemon/generation/choices.h"
+/* Threads: see choices_private.h. */
+#include "engine/daemon/generation/choices_private.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -15,163 +12,6 @@
 #include "engine/daemon/generation/event_message.h"
 #include "engine/daemon/generation/prompt_logprobs.h"
 #include "engine/daemon/requests/engine.h"
-
-typedef struct choice {
-	choices *set;
-	/* executor */
-	task ended_task;
-	generation *running; /* NULL before and after */
-	int64_t credit;      /* events it may still send; set by the loop before `start` */
-	int64_t handed;      /* with `control`: credits to add */
-	bool starved;        /* an event was lost: no memory to copy it */
-	/* loop */
-	int64_t granted, pending; /* credits given and not used; of these, those not handed over */
-	bool ended;
-	double logprob;             /* sum over the sampled tokens, for choices_score */
-	int64_t n_scored, n_tokens; /* sampled tokens; all that were delivered */
-	choice_events events;
-	/* executor until ended_task is delivered, then loop */
-	generation_result result;
-} choice;
-
-struct choices {
-	choices_plan plan;
-	stream *stream;
-	choice *items;
-	int n, ended, turn;
-	int64_t granted; /* sum over the choices */
-	bool start_done, cancelled, control_under_way;
-	bool control_cancels; /* the cancellation is part of `control` */
-	error error;          /* the first that the client gets */
-	admitted place;
-	/* executor until start is done */
-	uv_work_t read; /* on the pool, before start */
-	task start;
-	bool start_cancelled; /* before its model was loaded */
-	device *device;
-	int started;
-	error start_error;
-	int32_t *prefix; /* alpha: the tokens that the session had read before */
-	int64_t n_prefix;
-	/* executor until the only choice of a session has ended */
-	session_change change;
-	task control;
-	/* loop, at the end */
-	session_settlement settlement;
-};
-
-static void try_finish(choices *c);
-
-/* --- dealing credits -------------------------------------------------------------- */
-
-static void run_control(task *t, device *d)
-{
-	choices *c = TASK_OWNER(t, choices, control);
-	(void)d;
-	c->start_cancelled |= c->control_cancels;
-	for (int i = 0; i < c->n; i++) {
-		choice *x = &c->items[i];
-		x->credit += x->handed;
-		if (x->running && x->handed)
-			generation_grant(x->running, x->handed);
-		x->handed = 0;
-		if (x->running && c->control_cancels)
-			generation_cancel(x->running);
-	}
-}
-
-static void send_control(choices *c);
-
-static void control_done(task *t)
-{
-	choices *c = TASK_OWNER(t, choices, control);
-	bool more = c->cancelled && !c->control_cancels;
-	c->control_under_way = false;
-	for (int i = 0; i < c->n; i++)
-		more |= c->items[i].pending > 0;
-	if (more && (!c->start_done || c->ended < c->started))
-		send_control(c);
-	else
-		try_finish(c);
-}
-
-static void send_control(choices *c)
-{
-	if (c->control_under_way)
-		return; /* control_done sends what has been collected */
-	for (int i = 0; i < c->n; i++) {
-		c->items[i].handed = c->items[i].pending;
-		c->items[i].pending = 0;
-	}
-	c->control_under_way = true;
-	c->control_cancels = c->cancelled;
-	c->control = (task){.run = run_control, .done = control_done};
-	executor_control(c->stream->engine->executor, &c->control);
-}
-
-/* Divide the peer's credit among the choices; true when a choice got some. */
-static bool deal(choices *c)
-{
-	int live = c->n - c->ended;
-	int64_t left = stream_ready(c->stream) - c->granted;
-	bool any = false;
-	for (int i = 0; i < c->n && left > 0 && live > 0; i++) {
-		choice *x = &c->items[c->turn];
-		c->turn = (c->turn + 1) % c->n;
-		if (x->ended || x->granted > CHOICES_WINDOW / 2)
-			continue;
-		int64_t give = left / live > 0 ? left / live : 1;
-		if (give > CHOICES_WINDOW - x->granted)
-			give = CHOICES_WINDOW - x->granted;
-		x->granted += give;
-		x->pending += give;
-		c->granted += give;
-		left -= give;
-		any = true;
-	}
-	return any;
-}
-
-/* A stream without credit counts as stalled since its last credit: a CREDIT frame shows that the peer reads. */
-static void look_at_credit(choices *c)
-{
-	bool sends = c->plan.request.max_tokens > 0 || c->plan.request.score_prompt;
-	if (c->place.stalled || !sends || c->stream->credit > 0 || stream_detached(c->stream))
-		return;
-	c->place.stalled = true;
-	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
-}
-
-static void on_credit(stream *s)
-{
-	choices *c = s->context;
-	c->place.stalled = false;
-	look_at_credit(c);
-	if (deal(c))
-		send_control(c);
-}
-
-static void evict(admitted *x)
-{
-	choices *c = TASK_OWNER(x, choices, place);
-	if (c->error.status == STATUS_OK)
-		error_set(&c->error, STATUS_BUSY, NULL,
-		          "the stream was not read for %d s while other requests waited for its place",
-		          ADMISSION_STALL_MS / 1000);
-	c->cancelled = true;
-	send_control(c);
-}
-
-static void on_cancel(stream *s)
-{
-	choices *c = s->context;
-	if (stream_detached(s)) { /* it continues: a repeated request gets the answer */
-		on_credit(s);
-		return;
-	}
-	c->cancelled = true;
-	send_control(c);
-}
 
 /* --- the scheduler's callbacks: executor thread ------------------------------------ */
 
@@ -333,7 +173,7 @@ static void give_up(choices *c)
 		return;
 	error_set(&c->error, STATUS_NOMEM, NULL, "out of memory");
 	c->cancelled = true;
-	send_control(c);
+	choices_credit_send(c);
 }
 
 /* Append these tokens to the choice's sequence. */
@@ -413,10 +253,10 @@ static void deliver_event(task *t)
 	if (c->place.tokens == 0)
 		c->place.first_ms = uv_now(&c->stream->engine->loop);
 	c->place.tokens += m->event.n_tokens;
-	look_at_credit(c);
+	choices_credit_look(c);
 	free(m);
-	if (x->granted <= CHOICES_WINDOW / 2 && deal(c))
-		send_control(c);
+	if (x->granted <= CHOICES_WINDOW / 2 && choices_credit_deal(c))
+		choices_credit_send(c);
 }
 
 /* --- ends: loop thread ---------------------------------------------------------------- */
@@ -493,7 +333,7 @@ static void leave(choices *c)
 	admission_leave(e->admission, &c->place, uv_now(&e->loop));
 }
 
-static void try_finish(choices *c)
+void choices_try_finish(choices *c)
 {
 	if (!c->start_done || c->ended < c->started || c->control_under_way)
 		return;
@@ -521,9 +361,9 @@ static void deliver_end(task *t)
 	c->ended++;
 	c->granted -= x->granted;
 	x->granted = x->pending = 0;
-	if (c->start_done && c->ended < c->n && deal(c))
-		send_control(c);
-	try_finish(c);
+	if (c->start_done && c->ended < c->n && choices_credit_deal(c))
+		choices_credit_send(c);
+	choices_try_finish(c);
 }
 
 /* Is there text before what is generated? Then its first token has a space that it would not have at the beginning. */
@@ -552,7 +392,7 @@ static void start_done(task *t)
 		remember(&c->items[i], c->prefix, c->n_prefix);
 		remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
 	}
-	try_finish(c);
+	choices_try_finish(c);
 }
 
 /* --- beginning -------------------------------------------------------------------------- */
@@ -606,8 +446,9 @@ static status enter(choices *c, error *err)
 {
 	stream *s = c->stream;
 	int64_t most = c->plan.request.max_tokens;
-	c->place = (admitted){.slots = choices_places(&c->plan), .most_tokens = most * c->n, .evict = evict};
-	look_at_credit(c);
+	c->place =
+	    (admitted){.slots = choices_places(&c->plan), .most_tokens = most * c->n, .evict = choices_credit_evict};
+	choices_credit_look(c);
 	return admission_enter(s->engine->admission, &c->place, s->owner, uv_now(&s->engine->loop), &s->retry_after,
 	                       err);
 }
@@ -615,11 +456,10 @@ static status enter(choices *c, error *err)
 /* Submit the set to the executor, also when the pool has found that it cannot start: the set may have a task there. */
 static void submit(choices *c)
 {
-	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
 	stream *s = c->stream;
 	c->place.stalled = false;
-	look_at_credit(c);
-	deal(c);
+	choices_credit_look(c);
+	choices_credit_deal(c);
 	for (int i = 0; i < c->n; i++) {
 		c->items[i].credit = c->items[i].pending;
 		c->items[i].pending = 0;
@@ -629,9 +469,9 @@ static void submit(choices *c)
 		error_set(&c->start_error, STATUS_BUSY, NULL, "too many requests are waiting");
 		executor_control(s->engine->executor, &c->start);
 	}
-	s->watch = &watch;
+	s->watch = &choices_credit_watch;
 	if (s->cancelled)
-		on_cancel(s);
+		choices_credit_watch.cancel(s);
 }
 
 static status read_prompts(choices *c, error *err)

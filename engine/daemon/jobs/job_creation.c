@@ -109,12 +109,25 @@ static json_t *cut_event(const job_creation *c)
 static json_t *few_event(const job_creation *c)
 {
 	const job_request *r = &c->request;
-	return !job_defaults_few(&r->options, &r->given)
-	           ? NULL
-	           : job_document_event("warn",
-	                                "%lld epochs of this data are %lld steps, which is little to learn from: give "
-	                                "more n_epochs, or a smaller batch_size or sequence_length",
-	                                (long long)r->epochs, (long long)r->options.max_steps);
+	if (job_defaults_few(&r->options, &r->given))
+		return job_document_event("warn",
+		                          "%lld epochs of this data are %lld steps, which is little to learn from: give "
+		                          "more n_epochs, or a smaller batch_size or sequence_length",
+		                          (long long)r->epochs, (long long)r->options.max_steps);
+	if (r->epochs * JOB_DEFAULTS_FEW_SHARE < r->usual_epochs)
+		return job_document_event("warn",
+		                          "%lld epochs of a small amount of data may not be enough to learn it: without n_epochs "
+		                          "the job takes %lld",
+		                          (long long)r->epochs, (long long)r->usual_epochs);
+	return NULL;
+}
+
+/* A warning that options are not used, or NULL. */
+static json_t *unused_event(const job_creation *c)
+{
+	char text[256];
+	job_request_unused(c->stream->params, text, sizeof text);
+	return text[0] ? job_document_event("warn", "%s", text) : NULL;
 }
 
 /* Fill in what follows from the texts. */
@@ -137,12 +150,12 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout, &estimate);
 	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
-	json_t *events = json_pack("[o, o*, o, o, o*, o*]",
+	json_t *events = json_pack("[o, o*, o, o, o*, o*, o*]",
 	                           job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
 	                           job_document_event("info", "Files validated: %lld tokens to train on%s",
 	                                              (long long)dataset_tokens(c->corpus.texts.train),
 	                                              held_back(c->corpus.holdout, part, sizeof part)),
-	                           size_event(c, &estimate), cut_event(c), few_event(c));
+	                           size_event(c, &estimate), cut_event(c), few_event(c), unused_event(c));
 	return job_state_add(all, id, *document, events, err);
 }
 

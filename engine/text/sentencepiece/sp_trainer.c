@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/choice.h"
 #include "engine/text/sentencepiece/sp_sample.h"
 #include "engine/text/sentencepiece/sp_train.h"
 #include "engine/text/tokenizer_kind.h"
@@ -24,10 +25,7 @@ static status read_name(const json_t *spec, const char *key, const char *const *
 			*out = names[i];
 			return STATUS_OK;
 		}
-	char known[128] = "";
-	for (int i = 0; names[i]; i++)
-		snprintf(known + strlen(known), sizeof known - strlen(known), "%s\"%s\"", i ? ", " : "", names[i]);
-	return error_set(err, STATUS_INVALID, key, "must be one of %s", known);
+	return choice_refuse(err, key, name, names);
 }
 
 static status read_numbers(const json_t *spec, sp_train_options *o, error *err)

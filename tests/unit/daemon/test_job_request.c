@@ -221,6 +221,7 @@ static void epochs_become_steps_and_steps_epochs(void **state)
 	    {"{}", 46, 115, 20, 8, 12},
 	    {"{\"additive\":{\"max_steps\":25}}", 80, 25, 3, 8, 3},
 	    {"{\"additive\":{\"max_steps\":25,\"eval_every\":0}}", 80, 25, 3, 8, 0},
+	    {"{\"hyperparameters\":{\"n_epochs\":9},\"additive\":{\"max_steps\":25}}", 80, 25, 3, 8, 3},
 	    {"{\"additive\":{\"gradient_accumulation\":5},\"hyperparameters\":{\"n_epochs\":1}}", 81, 17, 1, 1, 2},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -232,6 +233,31 @@ static void epochs_become_steps_and_steps_epochs(void **state)
 		assert_int_equal(r.options.batch_size, cases[i].batch);
 		assert_int_equal(r.options.eval_every, cases[i].eval_every);
 		job_request_fini(&r);
+	}
+}
+
+static void hyperparameters_that_others_override_are_named(void **state)
+{
+	static const struct {
+		const char *json, *text;
+	} cases[] = {
+	    {"{}", ""},
+	    {"{\"hyperparameters\":{\"n_epochs\":\"auto\"},\"additive\":{\"max_steps\":25}}", ""},
+	    {"{\"hyperparameters\":{\"n_epochs\":9,\"batch_size\":2}}", ""},
+	    {"{\"hyperparameters\":{\"n_epochs\":9},\"additive\":{\"max_steps\":25}}",
+	     "hyperparameters.n_epochs is not used: additive.max_steps decides"},
+	    {"{\"hyperparameters\":{\"batch_size\":9,\"learning_rate_multiplier\":2},"
+	     "\"additive\":{\"batch_size\":2,\"learning_rate\":0.1}}",
+	     "hyperparameters.batch_size is not used: additive.batch_size decides; "
+	     "hyperparameters.learning_rate_multiplier is not used: additive.learning_rate decides"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char text[256];
+		json_t *params = json_loads(cases[i].json, 0, NULL);
+		job_request_unused(params, text, sizeof text);
+		assert_string_equal(text, cases[i].text);
+		json_decref(params);
 	}
 }
 
@@ -429,6 +455,7 @@ int main(void)
 	    cmocka_unit_test(a_new_model_gets_a_rate_a_warm_up_and_an_initialisation_for_its_size),
 	    cmocka_unit_test(our_fields_go_before_openais_and_the_newer_of_those_last),
 	    cmocka_unit_test(epochs_become_steps_and_steps_epochs),
+	    cmocka_unit_test(hyperparameters_that_others_override_are_named),
 	    cmocka_unit_test(a_batch_asked_for_is_not_made_smaller_in_silence),
 	    cmocka_unit_test(what_this_machine_cannot_hold_is_refused),
 	    cmocka_unit_test(the_memory_of_an_optimizer_is_that_of_its_own_moments),

@@ -28,6 +28,8 @@ static const option_row rows[] = {{"", OPTION_FLAG, NULL, "First:", NULL},
                                   {"", OPTION_FLAG, NULL, "Second:", NULL},
                                   {"durable", OPTION_FLAG, NULL, "keep", "durable"},
                                   {"bare", OPTION_OFF, NULL, "do not add", "added"},
+                                  {"kind", OPTION_TEXT, "NAME:red|green|blue", "kind", NULL},
+                                  {"kinds", OPTION_WORDS, "NAME,...:red|green", "kinds", NULL},
                                   {"a-very-long-name-of-an-option", OPTION_TEXT, "V", "long", NULL},
                                   {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
@@ -106,6 +108,17 @@ static void the_last_of_several_counts(void **state)
 	assert_true(options_number(&o, "nothing", 7) == 7);
 	assert_string_equal(options_text(&o, "model"), "");
 	options_free(&o);
+}
+
+static void a_value_that_is_none_of_the_words_is_refused(void **state)
+{
+	(void)state;
+	refuses("--kind gren", "--kind must be red, green or blue, not \"gren\" (did you mean green?)");
+	refuses("--kind=", "--kind must be red, green or blue, not \"\"");
+	refuses("--kind red,green", "--kind must be red, green or blue, not \"red,green\"");
+	refuses("--kinds red,blau", "--kinds must be red or green, not \"blau\"");
+	refuses("--kinds red,", "--kinds must be red or green, not \"\"");
+	fills("--kind green --kinds green,red", "{}");
 }
 
 static void a_range_is_not_a_field_of_a_request(void **state)
@@ -309,6 +322,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(options_and_arguments_mix),
 	    cmocka_unit_test(the_last_of_several_counts),
+	    cmocka_unit_test(a_value_that_is_none_of_the_words_is_refused),
 	    cmocka_unit_test(a_range_is_not_a_field_of_a_request),
 	    cmocka_unit_test(an_option_can_be_handed_to_another_program),
 	    cmocka_unit_test(no_arguments_are_fine),

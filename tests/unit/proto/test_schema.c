@@ -285,6 +285,23 @@ static void texts_are_cut_between_characters(void **state)
 	}
 }
 
+static void a_mistyped_word_or_name_brings_the_nearest(void **state)
+{
+	static const struct {
+		const char *text, *message;
+	} cases[] = {
+	    {"{\"colour\":\"gren\"}", "'colour' must be \"red\" or \"green\", not \"gren\" (did you mean \"green\"?)"},
+	    {"{\"colour\":\"violet\"}", "'colour' must be \"red\" or \"green\", not \"violet\""},
+	    {"{\"color\":\"red\"}", "'color' is not a parameter of this request (did you mean \"colour\"?)"},
+	    {"{\"elephant\":\"red\"}", "'elephant' is not a parameter of this request"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_false(fits(&all, cases[i].text));
+		assert_string_equal(last.message, cases[i].message);
+	}
+}
+
 /* --- the tables -------------------------------------------------------------------- */
 
 static void walk(const schema *s, int depth);
@@ -461,6 +478,7 @@ static void the_bounds_of_generation_are_those_of_the_api(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_mistyped_word_or_name_brings_the_nearest),
 	    cmocka_unit_test(only_an_object_is_a_request),
 	    cmocka_unit_test(every_unknown_field_is_named_with_its_path),
 	    cmocka_unit_test(a_null_counts_as_absent),

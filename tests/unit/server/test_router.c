@@ -119,6 +119,24 @@ static void what_is_not_a_path_of_ours_is_not_found(void **state)
 	}
 }
 
+static void a_path_with_a_segment_that_is_no_id_names_the_segment(void **state)
+{
+	static const char *const cases[][2] = {
+	    {"/v1/models/a%2Fb", "a/b"}, {"/v1/models/a%2Fb/files/x", "a/b"}, {"/v1/models/a/files/x%20y", "x y"},
+	    {"/v1/models/a", NULL},      {"/v1/nothing/a%2Fb", NULL},         {"/v1/models/a/b", NULL},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		uri u;
+		assert_true(uri_parse(&u, cases[i][0]));
+		const char *invalid = router_invalid_id(&u);
+		assert_true(!invalid == !cases[i][1]);
+		if (invalid)
+			assert_string_equal(invalid, cases[i][1]);
+		uri_fini(&u);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -128,6 +146,7 @@ int main(void)
 	    cmocka_unit_test(the_content_type_chooses_between_rows_of_one_path),
 	    cmocka_unit_test(a_wrong_method_is_answered_with_the_right_ones),
 	    cmocka_unit_test(what_is_not_a_path_of_ours_is_not_found),
+	    cmocka_unit_test(a_path_with_a_segment_that_is_no_id_names_the_segment),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,7 +156,7 @@ static void data_that_is_not_json_is_refused_with_line_and_column(void **state)
 	    {"[\r{\"text\": \"a\"},\r,]", "line 3, column 1"},
 	    {"{\"text\": \"a\"}\r{\"text\": x}\r", "line 2, column 10: not JSON"},
 	    {"[\"one\", \"two\"]", "line 1: not a JSON object"},
-	    {"{\"data\": [{\"text\": \"a\"}]}", "line 1: has \"data\""},
+	    {"{\"data\": [{\"text\": \"a\"}]}", "its keys are \"data\""},
 	    {"{\"text\": \"a\", \"n\": 1e999}", "line 1"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -190,8 +190,8 @@ static void a_bad_record_is_named_by_its_line(void **state)
 	static const struct {
 		const char *text, *message;
 	} cases[] = {
-	    {FIRST "{\"text\": \"b\"}", "line 2: has no \"label\""},
-	    {FIRST "\n{\"text\": \"b\", \"label\": null}", "line 3: has no \"label\""},
+	    {FIRST "{\"text\": \"b\"}", "line 2: needs a \"label\"; its keys are \"text\""},
+	    {FIRST "\n{\"text\": \"b\", \"label\": null}", "line 3: needs a \"label\"; its keys are \"text\", \"label\""},
 	    {FIRST "{\"text\": \"b\", \"label\": 1}",
 	     "line 2: \"label\" is an integer, but the lines before have strings"},
 	    {"{\"text\": \"b\", \"label\": 1}\n" FIRST,
@@ -203,12 +203,12 @@ static void a_bad_record_is_named_by_its_line(void **state)
 	    {FIRST "{\"text\": \"b\", \"label\": \"y\\u0000\"}",
 	     "line 2: \"label\" must have 1 to 256 bytes, none of them NUL"},
 	    {FIRST "{\"text\": \"\", \"label\": \"y\"}", "line 2: \"text\" is empty"},
-	    {FIRST "{\"text\": 3, \"label\": \"y\"}", "line 2: needs a string \"text\""},
-	    {FIRST "{\"label\": \"y\"}", "line 2: needs a string \"text\""},
+	    {FIRST "{\"text\": 3, \"label\": \"y\"}", "line 2: \"text\" must be a string"},
+	    {FIRST "{\"label\": \"y\"}", "line 2: needs a string \"text\"; its keys are \"label\""},
 	    {FIRST PAIRED, "line 2: has a \"text_pair\", unlike the lines before"},
 	    {PAIRED FIRST, "line 2: has no \"text_pair\", unlike the lines before"},
 	    {"{\"text\": \"a\", \"text_pair\": \"\", \"label\": \"x\"}", "line 1: \"text_pair\" is empty"},
-	    {"{\"text\": \"a\", \"text_pair\": [], \"label\": \"x\"}", "line 1: needs a string \"text_pair\""},
+	    {"{\"text\": \"a\", \"text_pair\": [], \"label\": \"x\"}", "line 1: \"text_pair\" must be a string"},
 	    {FIRST "[1]", "line 2: not a JSON object; every line needs \"text\" and \"label\""},
 	    {FIRST FIRST, "all labels are \"x\"; there must be at least two"},
 	    {"\n \n", "there is no record"},

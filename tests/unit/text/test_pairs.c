@@ -139,10 +139,11 @@ static void a_bad_record_is_named_by_its_line_and_field(void **state)
 	static const struct {
 		const char *text, *message;
 	} cases[] = {
-	    {FIRST "{\"source\": \"b\"}", "line 2: needs a string \"target\""},
-	    {FIRST "\n{\"target\": \"b\"}", "line 3: needs a string \"source\""},
-	    {FIRST "{\"source\": 1, \"target\": \"b\"}", "line 2: needs a string \"source\""},
-	    {FIRST "{\"source\": \"b\", \"target\": null}", "line 2: needs a string \"target\""},
+	    {FIRST "{\"source\": \"b\"}", "line 2: needs a string \"target\"; its keys are \"source\""},
+	    {FIRST "\n{\"target\": \"b\"}", "line 3: needs a string \"source\"; its keys are \"target\""},
+	    {FIRST "{\"source\": 1, \"target\": \"b\"}", "line 2: \"source\" must be a string"},
+	    {FIRST "{\"source\": \"b\", \"target\": null}",
+	     "line 2: needs a string \"target\"; its keys are \"source\", \"target\""},
 	    {"{\"source\": \"\", \"target\": \"b\"}", "line 1: \"source\" is empty"},
 	    {FIRST "[1]", "line 2: not a JSON object; every line needs \"source\" and \"target\""},
 	    {"\n \n", "there is no record"},

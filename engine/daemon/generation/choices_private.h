@@ -1,0 +1,73 @@
+/* choices_private.h - shared by the files choices*.c. Private to engine/daemon/generation.
+ *
+ * Threads: the loop owns a set and its choices, except the fields marked executor. The executor uses those in the
+ * tasks `start` and `control` and in the scheduler's callbacks. The loop collects grants in `pending`; when `control`
+ * is not submitted, it moves them to `handed` and submits it. So no two threads ever share a field, and a grant costs
+ * one task for any number of choices. */
+#ifndef ENGINE_DAEMON_GENERATION_CHOICES_PRIVATE_H
+#define ENGINE_DAEMON_GENERATION_CHOICES_PRIVATE_H
+
+#include "engine/daemon/generation/admission.h"
+#include "engine/daemon/generation/choice_events.h"
+#include "engine/daemon/generation/choices.h"
+
+typedef struct choice {
+	choices *set;
+	/* executor */
+	task ended_task;
+	generation *running; /* NULL before and after */
+	int64_t credit;      /* events it may still send; set by the loop before `start` */
+	int64_t handed;      /* with `control`: credits to add */
+	bool starved;        /* an event was lost: no memory to copy it */
+	/* loop */
+	int64_t granted, pending; /* credits given and not used; of these, those not handed over */
+	bool ended;
+	double logprob;             /* sum over the sampled tokens, for choices_score */
+	int64_t n_scored, n_tokens; /* sampled tokens; all that were delivered */
+	choice_events events;
+	/* executor until ended_task is delivered, then loop */
+	generation_result result;
+} choice;
+
+struct choices {
+	choices_plan plan;
+	stream *stream;
+	choice *items;
+	int n, ended, turn;
+	int64_t granted; /* sum over the choices */
+	bool start_done, cancelled, control_under_way;
+	bool control_cancels; /* the cancellation is part of `control` */
+	error error;          /* the first that the client gets */
+	admitted place;
+	/* executor until start is done */
+	uv_work_t read; /* on the pool, before start */
+	task start;
+	bool start_cancelled; /* before its model was loaded */
+	device *device;
+	int started;
+	error start_error;
+	int32_t *prefix; /* alpha: the tokens that the session had read before */
+	int64_t n_prefix;
+	/* executor until the only choice of a session has ended */
+	session_change change;
+	task control;
+	/* loop, at the end */
+	session_settlement settlement;
+};
+
+/* Free the set after its answer, once every choice has ended. */
+void choices_try_finish(choices *c);
+
+/* choices_credit.c: the loop's thread. */
+extern const stream_watch choices_credit_watch;
+/* Divide the peer's credit among the choices; true when a choice got some. */
+bool choices_credit_deal(choices *c);
+/* Hand what is pending, and a cancellation, to the executor. */
+void choices_credit_send(choices *c);
+/* Note since when the stream has no credit. It counts as stalled since its last credit: a CREDIT frame shows that the
+ * peer reads. */
+void choices_credit_look(choices *c);
+/* For admission: cancel a stalled set. */
+void choices_credit_evict(admitted *x);
+
+#endif
