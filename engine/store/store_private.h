@@ -47,6 +47,7 @@ struct store {
 	uint64_t ledger_device, ledger_inode; /* of the file that is open, to notice that it was replaced */
 	int64_t ledger_bytes;                 /* the file's length after the last checkpoint */
 	char stuck[160];                      /* why the last store_tick() failed; "": it did not */
+	int wait_ms;                          /* until the next store_tick() commits may wait this long for a lock */
 	bool dirty;                           /* commits since the log was last checkpointed */
 	char problem[512];                    /* "" while all is well */
 	sqlite3_stmt *commit[COMMIT_STATEMENTS];
