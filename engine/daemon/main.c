@@ -33,8 +33,8 @@ static const manual_page manual = {
     .section = 8,
     .summary = "the engine daemon of Additive",
     .usage = "additived --data DIR [OPTIONS]",
-    .text = "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was acknowledged also survives "
-            "kill -9.\n"
+    .text = "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; SIGHUP is ignored. What was "
+            "acknowledged also survives kill -9.\n"
             "\n"
             "Beside or instead of a running engine:\n"
             "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"

@@ -381,6 +381,12 @@ def test_a_request_that_is_complete_after_sigterm_is_answered_503_with_a_time_to
     assert front.process.wait(8) == 0
 
 
+def test_sighup_is_ignored(front, engine):
+    front.process.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    assert front.process.poll() is None and front.get("/readyz").status == 200
+
+
 def test_it_ends_at_once_when_nothing_is_open(engine, tmp_path):
     for address in [engine, "unix:" + str(tmp_path / "nobody"), "localhost:1"]:
         front = Front(address, connected=False)

@@ -318,6 +318,10 @@ def test_sigterm_stops_everything_with_status_0(own_service):
     service = own_service
     service.job(steps=100000)
     children = [service.engine_pid(), service.child("additive-httpd")]
+    for pid in (service.process.pid, *children):
+        os.kill(pid, signal.SIGHUP)
+    time.sleep(0.2)
+    assert is_ready(service) and [service.engine_pid(), service.child("additive-httpd")] == children
     assert service.stop() == 0
     for pid in children:
         assert not os.path.exists(f"/proc/{pid}")
