@@ -16,6 +16,7 @@
 #define ENGINE_DAEMON_REQUESTS_ENGINE_H
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 #include "engine/base/death_log.h"
@@ -70,7 +71,8 @@ typedef struct engine {
 	uv_timer_t
 	    tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, retries of jobs, the end of stopping */
 	uv_signal_t terminate, interrupt;
-	uv_work_t first_work;      /* creates the threads of libuv's pool */
+	uv_work_t *first_work;     /* one for each thread of libuv's pool, which it creates */
+	atomic_int guarded;        /* threads of the pool that have begun theirs */
 	uv_prepare_t before_sleep; /* these two write what connections have gathered */
 	uv_check_t after_sleep;
 	net net;
