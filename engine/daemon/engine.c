@@ -278,6 +278,7 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 		return STATUS_NOMEM;
 	e->options = options;
 	e->started_ns = clock_ns();
+	e->started_unix = clock_unix();
 	if (uv_loop_init(&e->loop) != 0) {
 		free(e);
 		return error_set(err, STATUS_IO, NULL, "cannot set up the event loop");

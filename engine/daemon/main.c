@@ -59,6 +59,8 @@ static engine_options engine_options_of(const options *o)
 	                        .data_budget = options_integer(o, "data-budget", 0) << 20,
 	                        .retain_days = (int)options_integer(o, "retain-days", ENGINE_RETAIN_DAYS),
 	                        .retain_bytes = options_integer(o, "retain-bytes", ENGINE_RETAIN_BYTES),
+	                        .lost = {.days = (int)options_integer(o, "lost-days", ENGINE_LOST_DAYS),
+	                                 .bytes = options_integer(o, "lost-bytes", ENGINE_LOST_BYTES)},
 	                        .corpus_cache_bytes = options_integer(o, "corpus-cache-bytes", 16LL << 30),
 	                        .limits = {.max_models = (int)options_integer(o, "max-models", 4),
 	                                   .max_sessions = (int)options_integer(o, "max-sessions", 256),

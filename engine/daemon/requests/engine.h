@@ -26,7 +26,8 @@
 
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 /* Defaults of retention. */
-enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30 };
+enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS = 30 };
+static const int64_t ENGINE_LOST_BYTES = INT64_C(16) << 30;
 
 typedef struct engine_options {
 	const char *data;     /* folder */
@@ -40,6 +41,7 @@ typedef struct engine_options {
 	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
 	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
 	int64_t retain_bytes; /* of all of those together; 0: without limit */
+	lost_limits lost;
 	int64_t corpus_cache_bytes; /* of cached tokens that no job uses */
 	scheduler_limits limits;
 	int max_known_sessions; /* live and stored together */
@@ -90,6 +92,11 @@ typedef struct engine {
 	struct faithfulness_jobs *faithfulness;
 	uint64_t storage_looked_ns; /* storage.c's */
 	bool storage_warned, expiry_failed;
+	uv_work_t lost_sweep; /* storage.c's */
+	bool lost_sweeping;
+	uint64_t lost_swept_ns;
+	int64_t lost, lost_found; /* blobs in lost/; as the sweep under way has found */
+	int64_t started_unix;
 	struct idempotency *idempotency;
 	struct admission *admission;
 	int explanations;             /* that are being made or sent */

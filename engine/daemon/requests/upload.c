@@ -20,7 +20,7 @@ typedef struct upload {
 	const upload_plan *plan;
 	const upload_part *part; /* being received, NULL before the first */
 	int64_t bytes;           /* of this part */
-	digest_stream *digest;   /* of all bytes */
+	digest_stream *digest;   /* all bytes so far */
 	bool seen[UPLOAD_MAX_PARTS];
 	received files;
 	unpack *archive; /* the part is one */
