@@ -172,6 +172,12 @@ static status start_threads(engine *e, error *err)
 	return start_pool(e, err);
 }
 
+/* A successor's data exist. */
+static bool must_exist(const engine_options *o)
+{
+	return o->data_must_exist || o->data_identity || o->before->address[0];
+}
+
 static status open_parts(engine *e, error *err)
 {
 	const engine_options *o = e->options;
@@ -179,8 +185,7 @@ static status open_parts(engine *e, error *err)
 	on.history = o->before->device;
 	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
-	const bool must_exist = o->data_must_exist || o->data_identity || o->before->address[0]; /* a successor's data exist */
-	TRY(must_exist ? store_open_existing(&e->store, o->data, o->data_identity, err)
+	TRY(must_exist(o) ? store_open_existing(&e->store, o->data, o->data_identity, err)
 	               : store_open(&e->store, o->data, err));
 	TRY(open_death_log(e, err));
 	on.deaths = e->net.deaths = e->deaths;
@@ -272,7 +277,7 @@ static void close_parts(engine *e)
 
 status engine_run(const engine_options *options, engine_end *end, error *err)
 {
-	end->forced = end->anew = false;
+	end->forced = end->anew = end->no_data = false;
 	engine *e = memory_new(1, sizeof *e);
 	if (!e)
 		return STATUS_NOMEM;
@@ -297,6 +302,7 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 		uv_walk(&e->loop, close_handle, NULL);
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	}
+	end->no_data = s != STATUS_OK && !e->store && must_exist(options);
 	hand_over(e, end);
 	if (end->forced)
 		return s; /* threads are still at work on what would be freed */

@@ -119,7 +119,7 @@ static int run(const engine_options *given, char **argv)
 	}
 	if (end.forced)
 		_exit(s == STATUS_OK ? 0 : 1);
-	return s == STATUS_OK ? 0 : 1;
+	return s == STATUS_OK ? 0 : end.no_data ? ENGINE_NO_DATA : 1;
 }
 
 static int start(const options *o, char **argv)

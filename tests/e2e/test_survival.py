@@ -79,6 +79,14 @@ def test_a_data_folder_that_vanishes_is_named_and_not_replaced(tmp_path, instead
         wait_until(lambda: f"{service.data} {message}" in service.log.read_text())
         assert not is_ready(service)
         assert service.data.exists() == (instead == "another")
+        if instead == "nothing":
+            time.sleep(4.5)  # longer than a program that keeps dying is tried
+            status, answer, head = service.request("GET", "/v1/models")
+            assert status == 503 and head["Retry-After"]
+            assert f"{service.data}/engine.sock" in service.request("GET", "/readyz")[1]["error"]["message"]
+            assert not service.data.exists()
+            (tmp_path / "moved").rename(service.data)
+            wait_until(lambda: is_ready(service))
     finally:
         service.stop()
 

@@ -24,6 +24,8 @@
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
 
+/* Exit status of a process whose data folder, which must exist, has vanished: a supervisor tries again until it is back. */
+enum { ENGINE_NO_DATA = 75 }; /* EX_TEMPFAIL; clients/cli/child.h has it too */
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 /* Defaults of retention. */
 enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS = 30 };
@@ -52,6 +54,7 @@ typedef struct engine_options {
 /* How it ended. */
 typedef struct engine_end {
 	bool forced;            /* not everything in time: nothing has been freed, and the process should end at once */
+	bool no_data;           /* the data folder, which must exist, does not, or is another one */
 	bool anew;              /* it should be executed anew, with: */
 	struct successor *next; /* the caller's, filled in then */
 } engine_end;
