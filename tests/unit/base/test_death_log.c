@@ -164,7 +164,7 @@ static void use_freed_memory(void)
 {
 	char *volatile p = malloc(16);
 	free(p);
-	p[0] = 1;
+	*(volatile char *)p = 1;
 	_exit(0);
 }
 
