@@ -99,7 +99,7 @@ def test_an_upload_under_which_the_engine_dies_is_refused_and_others_are_taken(o
     def refusal():
         return next((a for a in answers if isinstance(a, EngineError) and "died 3 times" in a.message), None)
 
-    while not refusal() and deaths < 15:
+    while not refusal() and deaths < 60:
         with daemon.connect() as engine:
             call = threading.Thread(target=send, args=(engine,))
             call.start()
@@ -108,7 +108,8 @@ def test_an_upload_under_which_the_engine_dies_is_refused_and_others_are_taken(o
                 pass
             if not call.is_alive():
                 continue
-            crash(daemon)  # while the upload is checked, or a moment before
+            time.sleep(0.003 * (deaths % 8))
+            crash(daemon)  # while the upload is checked, or a moment before or after
             call.join()
         deaths += 1
         daemon.start()
