@@ -47,7 +47,7 @@ struct engine_link {
 	uint64_t silence_ms;
 	char *host, *port; /* port NULL: host is a path */
 	link_state state;
-	char reason[160];
+	char reason[200];
 	union {
 		uv_handle_t handle;
 		uv_stream_t stream;
@@ -329,7 +329,9 @@ static void link_connected(uv_connect_t *request, int error)
 	if (!error)
 		error = uv_read_start(&l->socket.stream, link_alloc, link_read);
 	if (error) {
-		link_drop_uv(l, "cannot connect", error);
+		char what[140];
+		snprintf(what, sizeof what, "cannot connect to %.108s", l->host);
+		link_drop_uv(l, what, error);
 		return;
 	}
 	char hello[96];

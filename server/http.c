@@ -69,7 +69,7 @@ struct http {
 	bool loopback;         /* the listener's address */
 	void (*drained)(void *context);
 	void *drained_context;
-	uint64_t grace_end; /* loop time; draining only */
+	uint64_t drain_began, grace_end; /* loop time; draining only */
 	bool aborted;
 };
 
@@ -362,15 +362,16 @@ static void http_sweep_peer(http_peer *p, uint64_t now)
 		reply_tick(p->request, takes);
 }
 
-/* Draining: end idle connections, then everything, then say that it is over. */
+/* Draining: end idle connections and endless streams at once, after the grace time everything; then report the end. */
 static void http_sweep_draining(http *h, uint64_t now)
 {
 	bool abort_now = now >= h->grace_end && !h->aborted;
 	for (http_peer *p = h->peers, *next; p; p = next) {
 		next = p->next;
-		if (!p->request || now >= h->grace_end + HTTP_FORCE_MS)
+		const bool endless = p->request && p->request->endless;
+		if (!p->request || now >= (endless ? h->drain_began : h->grace_end) + HTTP_FORCE_MS)
 			shutdown(p->fd, SHUT_RDWR);
-		else if (abort_now)
+		else if (abort_now || endless)
 			request_abort(p->request);
 	}
 	h->aborted |= abort_now;
@@ -544,6 +545,17 @@ bool http_on_loopback(const http *h)
 	return h->loopback;
 }
 
+/* Name what a stop waits for: without the line, the grace time would look like a program that hangs. */
+static void http_log_waiting(const http *h, uint64_t grace_ms)
+{
+	int running = 0;
+	for (const http_peer *p = h->peers; p; p = p->next)
+		running += p->request && !p->request->endless;
+	if (running > 0 && grace_ms > 0)
+		log_line(LOG_INFO, "stopping: %d running request%s may take another %g s; a second signal ends %s",
+		         running, running == 1 ? "" : "s", (double)grace_ms / 1000, running == 1 ? "it" : "them");
+}
+
 void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *context)
 {
 	uint64_t now = uv_now(h->server->loop);
@@ -552,7 +564,9 @@ void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *c
 		return;
 	}
 	h->server->draining = true;
+	h->drain_began = now;
 	h->grace_end = now + grace_ms;
+	http_log_waiting(h, grace_ms);
 	h->drained = done;
 	h->drained_context = context;
 	MHD_quiesce_daemon(h->daemon); /* hands the listener back */

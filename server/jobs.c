@@ -86,6 +86,7 @@ static void jobs_found(void *context, const frame *f)
 	const char *after = jobs_watch_after(r);
 	json_t *params = after ? json_pack("{s:s, s:s}", "id", r->params[0], "after", after)
 	                       : json_pack("{s:s}", "id", r->params[0]);
+	r->endless = true;
 	reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
 	request_call(r, jobs_methods(r)->watch, params, JOBS_WINDOW, false, &events);
 }

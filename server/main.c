@@ -34,7 +34,7 @@ static const manual_page manual = {.name = "additive-httpd",
                                    .section = 8,
                                    .summary = "the HTTP front end of Additive",
                                    .usage = "additive-httpd [OPTIONS]",
-                                   .text = "Prints \"listening on URL\" when it does. SIGTERM and SIGINT stop it.",
+                                   .text = "Prints \"listening on URL\" when it does. SIGTERM and SIGINT stop it; SIGHUP is ignored.",
                                    .rows = rows,
                                    .see = "additive(1), additive-serve(1), additived(8)"};
 typedef struct program {
@@ -254,6 +254,7 @@ static int start(const options *o)
 		return 2;
 	}
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN); /* nothing is read again, and the end of a terminal session must not end a service */
 	json_object_seed(0);                  /* before threads make objects */
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* large_body.h */
 	site_list sites = {.sites = calloc((size_t)o->n_given + 1, sizeof *sites.sites)};

@@ -51,6 +51,7 @@ typedef struct request {
 	void (*release)(struct request *r);
 	void (*drained)(struct request *r); /* streams: the client has taken all that was written */
 	void (*taking)(struct request *r);  /* streams: the client has taken some of it, at most once a second */
+	bool endless;                       /* a stream that a stop need not wait for: the client can continue it */
 	engine_call *call;                  /* NULL it when it has ended; cancelled with the request */
 	void (*take)(struct request *r, const char *data, size_t bytes); /* streamed bodies: a piece has arrived */
 	void (*taken)(struct request *r);                                /* streamed bodies: that was all */

@@ -19,7 +19,7 @@
 #include "clients/cli/cli.h"
 #include "proto/log_time.h"
 
-enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 5000, KILLED_PERIOD_MS = 1000 };
+enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 5000, KILLED_PERIOD_MS = 1000, NO_DATA_PERIOD_MS = 2000 };
 
 int64_t child_now(void)
 {
@@ -148,6 +148,10 @@ bool child_died(child *c, int wait_status)
 		child_log("%s ended with status %d", c->name, WEXITSTATUS(wait_status));
 	if (killed) {
 		c->restart_ms = now + (lived < KILLED_PERIOD_MS - pause ? KILLED_PERIOD_MS - lived : pause);
+		return true;
+	}
+	if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == CHILD_NO_DATA) {
+		c->restart_ms = now + NO_DATA_PERIOD_MS;
 		return true;
 	}
 	if (lived >= CHILD_STEADY_MS)

@@ -6,7 +6,8 @@
  * When it ends unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s. The count
  * begins again after a minute of life. CHILD_MAX_FAILURES deaths in a row end the service. SIGKILL comes from outside (a
  * user, or the kernel when memory is short) and is not counted: the process starts again after 0.1 s, at most once a
- * second. Repeated deaths under the same work are the engine's to stop (engine/base/death_log.h). */
+ * second. An engine whose data folder has vanished is started again every two seconds, without end: the folder may be
+ * mounted again. Repeated deaths under the same work are the engine's to stop (engine/base/death_log.h). */
 #ifndef CLI_CHILD_H
 #define CLI_CHILD_H
 
@@ -16,6 +17,8 @@
 
 #include "clients/cli/text.h"
 
+/* Exit status of an engine whose data folder has vanished (engine/daemon/requests/engine.h). */
+enum { CHILD_NO_DATA = 75 };
 enum { CHILD_MAX_ARGUMENTS = 128, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
 
 typedef struct child {

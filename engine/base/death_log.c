@@ -28,7 +28,7 @@ typedef struct page {
 	char magic[8];
 	uint64_t alive_ns;           /* the process was alive at this time */
 	int64_t oom_kills;           /* the count of the machine when the process began; -1: unknown */
-	volatile sig_atomic_t fatal; /* the process received a signal of a crash */
+	volatile sig_atomic_t fatal; /* the process ended by itself: a crash, a sanitizer's finding, exit() */
 	entry entries[DEATH_LOG_ENTRIES];
 } page;
 
@@ -45,6 +45,7 @@ struct death_log {
 
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 static page *crashing; /* the page of the process, for the signal handler */
+static pid_t watched;  /* the process of the page */
 
 static void on_crash(int number)
 {
@@ -52,12 +53,43 @@ static void on_crash(int number)
 	raise(number); /* delivered after the return, with the default action */
 }
 
+/* A library has called exit(), or a sanitizer has found a fault. A forked child shares the page. */
+static void on_exit_unasked(void)
+{
+	if (crashing && watched == getpid())
+		crashing->fatal = 1;
+}
+
+/* Defined where a sanitizer is. */
+void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+void death_log_guard_thread(void)
+{
+	enum { STACK_BYTES = 32 << 10 };
+	static _Thread_local char stack[STACK_BYTES];
+	stack_t before;
+	if (sigaltstack(NULL, &before) == 0 && before.ss_flags & SS_DISABLE) /* a sanitizer has its own */
+		sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
+}
+
+static void watch_exits(void)
+{
+	if (!watched) {
+		atexit(on_exit_unasked);
+		if (__sanitizer_set_death_callback)
+			__sanitizer_set_death_callback(on_exit_unasked);
+	}
+	watched = getpid();
+}
+
 static void watch_crashes(page *p)
 {
 	crashing = p;
+	watch_exits();
+	death_log_guard_thread();
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		struct sigaction before;
-		const struct sigaction mine = {.sa_handler = on_crash, .sa_flags = SA_RESETHAND};
+		const struct sigaction mine = {.sa_handler = on_crash, .sa_flags = SA_RESETHAND | SA_ONSTACK};
 		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) /* a sanitizer has its own */
 			sigaction(signals[i], &mine, NULL);
 	}

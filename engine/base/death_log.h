@@ -5,7 +5,8 @@
  * entry that was running, unless the work had got further than at its previous deaths. Work that has died
  * DEATH_LOG_LIMIT times without progress is poison: its owner does not begin it again.
  *
- * The log knows two kinds of deaths. A crash, and a kill by the kernel for want of memory, count in full. A kill from
+ * The log knows two kinds of deaths. A crash (a stack overflow and a sanitizer's finding too), an exit() of a library,
+ * and a kill by the kernel for want of memory count in full. A kill from
  * outside counts in full only for work that had run for a second and was as far as at its previous deaths, or without
  * any progress. Otherwise it counts a quarter, so that an operator's kills do not condemn innocent work.
  *
@@ -26,6 +27,8 @@ typedef struct death_log death_log;
 status death_log_open(death_log **out, const char *path, error *err);
 void death_log_close(death_log *l); /* NULL is legal */
 
+/* Count a crash of the calling thread also if its stack has overflowed. The thread that opens the log needs no call. */
+void death_log_guard_thread(void);
 /* The process is alive now (clock_ns). Called every second or more often. */
 void death_log_alive(death_log *l, uint64_t now_ns);
 /* The process ends on purpose: no running work counts as dead. */

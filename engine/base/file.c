@@ -25,6 +25,9 @@ static status status_of(int number)
 	case EDQUOT:
 	case EFBIG:
 		return STATUS_FULL;
+	case EMFILE:
+	case ENFILE:
+		return STATUS_UNAVAILABLE;
 	default:
 		return STATUS_IO;
 	}

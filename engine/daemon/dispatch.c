@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/death_log.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/faithfulness/faithfulness_jobs.h"
@@ -152,24 +151,16 @@ static void check_params(dispatch *d)
 		idempotency_hash(d->stream, d->found->name);
 }
 
-/* Count the request's deaths from now on. False: the engine has died under equal requests too often, and the stream has
- * been answered. */
+/* True if the request may run. Else the stream has been answered. */
 static bool is_safe(stream *s, const method *m)
 {
-	if (!m->counted || s->upload || s->work[0]) /* the bytes of an upload are not in the digest */
+	error err = ERROR_INIT;
+	if (!m->counted || s->upload || s->work[0]) /* upload.c counts an upload, by its bytes */
 		return true;
-	char work[sizeof s->work];
-	snprintf(work, sizeof work, "request %016llx", (unsigned long long)s->digest);
-	if (death_log_refuses(s->net->deaths, work)) {
-		s->retry_after = DEATH_LOG_PAUSE_SECONDS;
-		stream_refuse(s, STATUS_UNAVAILABLE, NULL, NULL,
-		              "the engine died %d times while it ran this request; it is refused for %d minutes",
-		              DEATH_LOG_LIMIT, DEATH_LOG_PAUSE_SECONDS / 60);
-		return false;
-	}
-	memcpy(s->work, work, sizeof work);
-	death_log_begin(s->net->deaths, s->work);
-	return true;
+	if (stream_count_deaths(s, "request", s->digest, &err) == STATUS_OK)
+		return true;
+	stream_error(s, &err, NULL);
+	return false;
 }
 
 static void begin(const dispatch *d)

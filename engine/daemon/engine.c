@@ -128,10 +128,6 @@ static status open_death_log(engine *e, error *err)
 	return death_log_open(&e->deaths, path, err);
 }
 
-static void no_work(uv_work_t *work)
-{
-	(void)work;
-}
 
 /* Threads of libuv's pool: its default, or the number that the environment names. */
 static int pool_threads(void)
@@ -142,15 +138,44 @@ static int pool_threads(void)
 	return n < 1 ? 1 : n > POOL_MAX ? POOL_MAX : n;
 }
 
+/* The first work of each thread of the pool: it waits for the others, so that no thread does two. */
+static void guard_pool_thread(uv_work_t *work)
+{
+	enum { WAIT_MS = 200 };
+	engine *e = work->data;
+	death_log_guard_thread();
+	atomic_fetch_add(&e->guarded, 1);
+	for (int ms = 0; atomic_load(&e->guarded) < pool_threads() && ms < WAIT_MS; ms++)
+		uv_sleep(1);
+}
+
+static status start_pool(engine *e, error *err)
+{
+	const int n = pool_threads();
+	e->first_work = memory_new((size_t)n, sizeof *e->first_work);
+	if (!e->first_work)
+		return STATUS_NOMEM;
+	for (int i = 0; i < n; i++) {
+		e->first_work[i].data = e;
+		if (uv_queue_work(&e->loop, &e->first_work[i], guard_pool_thread, NULL) != 0)
+			return error_set(err, STATUS_NOMEM, NULL, "cannot start the threads of the event loop");
+	}
+	return STATUS_OK;
+}
+
 /* All threads exist before the engine is ready: libuv and the OpenMP runtime end the process if one of theirs cannot
  * be created, and would do so at the first request. */
 static status start_threads(engine *e, error *err)
 {
 	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
-	return uv_queue_work(&e->loop, &e->first_work, no_work, NULL) == 0
-	               ? STATUS_OK
-	               : error_set(err, STATUS_NOMEM, NULL, "cannot start the threads of the event loop");
+	return start_pool(e, err);
+}
+
+/* A successor's data exist. */
+static bool must_exist(const engine_options *o)
+{
+	return o->data_must_exist || o->data_identity || o->before->address[0];
 }
 
 static status open_parts(engine *e, error *err)
@@ -160,8 +185,7 @@ static status open_parts(engine *e, error *err)
 	on.history = o->before->device;
 	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
-	const bool must_exist = o->data_must_exist || o->data_identity || o->before->address[0]; /* a successor's data exist */
-	TRY(must_exist ? store_open_existing(&e->store, o->data, o->data_identity, err)
+	TRY(must_exist(o) ? store_open_existing(&e->store, o->data, o->data_identity, err)
 	               : store_open(&e->store, o->data, err));
 	TRY(open_death_log(e, err));
 	on.deaths = e->net.deaths = e->deaths;
@@ -253,12 +277,13 @@ static void close_parts(engine *e)
 
 status engine_run(const engine_options *options, engine_end *end, error *err)
 {
-	end->forced = end->anew = false;
+	end->forced = end->anew = end->no_data = false;
 	engine *e = memory_new(1, sizeof *e);
 	if (!e)
 		return STATUS_NOMEM;
 	e->options = options;
 	e->started_ns = clock_ns();
+	e->started_unix = clock_unix();
 	if (uv_loop_init(&e->loop) != 0) {
 		free(e);
 		return error_set(err, STATUS_IO, NULL, "cannot set up the event loop");
@@ -277,11 +302,13 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 		uv_walk(&e->loop, close_handle, NULL);
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	}
+	end->no_data = s != STATUS_OK && !e->store && must_exist(options);
 	hand_over(e, end);
 	if (end->forced)
 		return s; /* threads are still at work on what would be freed */
 	close_parts(e);
 	uv_loop_close(&e->loop);
+	free(e->first_work);
 	free(e);
 	return s;
 }

@@ -33,8 +33,8 @@ static const manual_page manual = {
     .section = 8,
     .summary = "the engine daemon of Additive",
     .usage = "additived --data DIR [OPTIONS]",
-    .text = "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was acknowledged also survives "
-            "kill -9.\n"
+    .text = "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; SIGHUP is ignored. What was "
+            "acknowledged also survives kill -9.\n"
             "\n"
             "Beside or instead of a running engine:\n"
             "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
@@ -59,6 +59,8 @@ static engine_options engine_options_of(const options *o)
 	                        .data_budget = options_integer(o, "data-budget", 0) << 20,
 	                        .retain_days = (int)options_integer(o, "retain-days", ENGINE_RETAIN_DAYS),
 	                        .retain_bytes = options_integer(o, "retain-bytes", ENGINE_RETAIN_BYTES),
+	                        .lost = {.days = (int)options_integer(o, "lost-days", ENGINE_LOST_DAYS),
+	                                 .bytes = options_integer(o, "lost-bytes", ENGINE_LOST_BYTES)},
 	                        .corpus_cache_bytes = options_integer(o, "corpus-cache-bytes", 16LL << 30),
 	                        .limits = {.max_models = (int)options_integer(o, "max-models", 4),
 	                                   .max_sessions = (int)options_integer(o, "max-sessions", 256),
@@ -117,7 +119,7 @@ static int run(const engine_options *given, char **argv)
 	}
 	if (end.forced)
 		_exit(s == STATUS_OK ? 0 : 1);
-	return s == STATUS_OK ? 0 : 1;
+	return s == STATUS_OK ? 0 : end.no_data ? ENGINE_NO_DATA : 1;
 }
 
 static int start(const options *o, char **argv)

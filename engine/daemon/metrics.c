@@ -136,6 +136,10 @@ void metrics_read(stream *s)
 	device_snapshot(e->device, &d);
 	add_device(all, e);
 	add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
+	add(all, "additive_engine_storage_damaged", "gauge", "Stored objects that were found damaged.",
+	    store_damaged_count(e->store));
+	add(all, "additive_engine_storage_lost", "gauge", "Blobs without a row in the ledger, kept in DATA/lost.",
+	    (double)e->lost);
 	add(all, "additive_engine_connections", "gauge", "Front ends connected.", listener_connections(e->listener));
 	add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->net.streams);
 	add(all, "additive_engine_results_total", "counter", "Requests answered with success.",

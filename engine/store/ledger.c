@@ -33,7 +33,8 @@ enum {
 	LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps,
 	LEDGER_MARK = 0x0add0000,
 	LEDGER_BUSY_MS = 5000,
-	LEDGER_PAUSE_MS = 20
+	LEDGER_PAUSE_MS = 20,
+	LEDGER_NAP_MS = 5
 };
 
 /* SQLITE_ERROR: our statements are right, so the schema or the format that they meet is not. */
@@ -45,6 +46,8 @@ static bool is_damage(int code)
 static status fail(sqlite3 *db, error *err)
 {
 	int code = db ? sqlite3_errcode(db) & 0xff : SQLITE_NOMEM;
+	if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "the ledger is locked by another process");
 	status s = code == SQLITE_CONSTRAINT ? STATUS_CONFLICT
 	           : code == SQLITE_NOMEM    ? STATUS_NOMEM
 	           : code == SQLITE_FULL     ? STATUS_FULL
@@ -322,9 +325,20 @@ status ledger_checkpoint(sqlite3 *db, error *err)
 	return rc == SQLITE_OK || rc == SQLITE_BUSY ? STATUS_OK : fail(db, err);
 }
 
-void ledger_wait(sqlite3 *db, bool wait)
+static int wait_for_lock(void *context, int tries)
 {
-	sqlite3_busy_timeout(db, wait ? LEDGER_BUSY_MS : 0);
+	int *left_ms = context;
+	(void)tries;
+	if (*left_ms <= 0)
+		return 0;
+	sqlite3_sleep(LEDGER_NAP_MS);
+	*left_ms -= LEDGER_NAP_MS;
+	return 1;
+}
+
+void ledger_wait(sqlite3 *db, int *left_ms)
+{
+	sqlite3_busy_handler(db, wait_for_lock, left_ms);
 }
 
 status ledger_probe(sqlite3 *db, error *err)

@@ -22,12 +22,13 @@ status ledger_open_damaged(sqlite3 **out, const char *path, error *err);
 status ledger_copy(sqlite3 **out, const char *from, const char *to, error *err);
 /* The checks and steps of ledger_open, on a copy. */
 status ledger_verify(sqlite3 *db, error *err);
-/* Move the write-ahead log into the ledger and empty it: the log's records are chained, so one damaged record takes all
- * behind it. Another reader makes it a later call's work. */
-/* Wait for another process's lock (some seconds at most), or fail at once. */
-void ledger_wait(sqlite3 *db, bool wait);
+/* A connection waits some seconds for a lock of another process, then a call fails with STATUS_UNAVAILABLE. From now on
+ * all calls together wait for *left_ms, which every wait reduces. left_ms must outlive db. */
+void ledger_wait(sqlite3 *db, int *left_ms);
 /* Fail if no commit can begin now. */
 status ledger_probe(sqlite3 *db, error *err);
+/* Move the write-ahead log into the ledger and empty it: the log's records are chained, so one damaged record takes all
+ * that follow it. If another process reads, a later call does the rest. */
 status ledger_checkpoint(sqlite3 *db, error *err);
 
 /* Prepare `sql` and bind one argument per letter of `types`: 't' a const char *
@@ -36,7 +37,7 @@ status ledger_checkpoint(sqlite3 *db, error *err);
 status ledger_prepare(sqlite3 *db, sqlite3_stmt **out, error *err, const char *sql, const char *types, ...);
 /* The same, run to its end; returns when the change is on disk. *changes (may be
  * NULL) gets the number of rows changed. STATUS_CONFLICT when a unique id exists, STATUS_FULL,
- * STATUS_STORAGE. */
+ * STATUS_STORAGE, STATUS_UNAVAILABLE. */
 status ledger_run(sqlite3 *db, int *changes, error *err, const char *sql, const char *types, ...);
 /* Does the query give a row? The arguments are texts: `second` may be NULL when the query has one only. */
 status ledger_has(sqlite3 *db, bool *found, error *err, const char *sql, const char *first, const char *second);

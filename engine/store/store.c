@@ -69,7 +69,10 @@ static status take_lock(store *s, error *err)
 
 /* --- the ledger ------------------------------------------------------------------------------- */
 
-enum { LEDGER_LEAST_BYTES = 512 }; /* SQLite takes a shorter file for a new one */
+enum {
+	LEDGER_LEAST_BYTES = 512, /* SQLite takes a shorter file for a new one */
+	LEDGER_WAIT_MS = 50       /* in all, between two calls of store_tick() */
+};
 
 static void ledger_path(const store *s, char *out)
 {
@@ -171,7 +174,10 @@ static status open_all(store *s, bool rebuild, error *err)
 	TRY(store_arrange(s, err));
 	TRY(identity_ensure(s, err));
 	reserve_take(s);
-	return checkpoint(s, err);
+	TRY(checkpoint(s, err));
+	s->wait_ms = LEDGER_WAIT_MS;
+	ledger_wait(s->db, &s->wait_ms);
+	return STATUS_OK;
 }
 
 static status open_folder(store **out, const char *folder, bool rebuild, error *err)
@@ -254,13 +260,14 @@ static status clean_up(store *s, error *err)
 	return STATUS_OK;
 }
 
-/* Nothing waits for a lock here: the thread that calls it answers requests. */
+/* The thread that calls this answers requests, so nothing waits for a lock here, and while the ledger is locked no
+ * commit waits either. */
 void store_tick(store *s)
 {
 	error err = ERROR_INIT;
-	ledger_wait(s->db, false);
+	s->wait_ms = 0;
 	status result = clean_up(s, &err);
-	ledger_wait(s->db, true);
+	s->wait_ms = result == STATUS_UNAVAILABLE ? 0 : LEDGER_WAIT_MS;
 	s->stuck[0] = 0;
 	if (result != STATUS_OK && result != STATUS_FULL && result != STATUS_NOMEM) /* reading goes on in these two */
 		snprintf(s->stuck, sizeof s->stuck, "%s", err.status == STATUS_OK ? status_text(result) : error_message(&err));

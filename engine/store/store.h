@@ -58,6 +58,14 @@ void store_close(store *s);
 
 /* Now and then: unlink what waits for it, empty the write-ahead log. What fails is tried again. */
 void store_tick(store *s);
+/* Limits of lost/. 0: none. */
+typedef struct lost_limits {
+	int days;
+	int64_t bytes;
+} lost_limits;
+/* Remove what has been in lost/ for longer than limits->days, and the oldest while lost/ has more than limits->bytes.
+ * Nothing goes for its bytes within a day, so that an operator can react. Return how many blobs are left. Any thread. */
+int64_t store_lost_sweep(const char *folder, int64_t now, const lost_limits *limits);
 /* NULL while the data folder can be relied on; else what is wrong with it as a whole, in words. Looks at the disk. */
 const char *store_problem(store *s);
 /* The file of the death log (engine/base/death_log.h). out has PATH_MAX bytes. */

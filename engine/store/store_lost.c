@@ -1,5 +1,5 @@
-/* DATA/lost/KIND/NAME: blobs that no row names. They are set aside, never deleted, until an
- * operator adopts or removes them (maintenance.h). A name that is taken gets "~" and a number behind it. */
+/* DATA/lost/KIND/NAME: blobs that no row names. They are set aside until an operator adopts or
+ * removes them (maintenance.h), or until store_lost_sweep.c does. A name that is taken gets "~" and a number at its end. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -39,6 +39,7 @@ status lost_keep(store *s, store_table table, const char *path, const char *name
 	if (rename(path, kept) != 0)
 		return file_error(err, path, "cannot set aside");
 	rename(from, to); /* most have none */
+	lost_date(kept);
 	log_line(LOG_WARN, "%s \"%s\" has no row in the ledger: it is kept as lost/%s/%s (see additive fsck)",
 	         store_kind(table), name, store_kind(table), strrchr(kept, '/') + 1);
 	return file_sync_folder(folder, err);

@@ -47,6 +47,7 @@ struct store {
 	uint64_t ledger_device, ledger_inode; /* of the file that is open, to notice that it was replaced */
 	int64_t ledger_bytes;                 /* the file's length after the last checkpoint */
 	char stuck[160];                      /* why the last store_tick() failed; "": it did not */
+	int wait_ms;                          /* until the next store_tick() commits may wait this long for a lock */
 	bool dirty;                           /* commits since the log was last checkpointed */
 	char problem[512];                    /* "" while all is well */
 	sqlite3_stmt *commit[COMMIT_STATEMENTS];
@@ -146,6 +147,14 @@ void reserve_take(store *s);
 
 /* Move `path`, a blob that no row names, to lost/KIND/NAME, with its manifest. */
 status lost_keep(store *s, store_table table, const char *path, const char *name, error *err);
+
+/* Note that the blob in lost/ was set aside now. */
+void lost_date(const char *path);
+/* Call `each` for every blob in lost/. Any thread. */
+typedef void (*lost_each)(void *context, const char *kind, const char *name, const char *path);
+void store_lost_walk(const char *data, lost_each each, void *context);
+/* Sum of the bytes of a file, or of all files below a folder. Any thread. */
+int64_t store_bytes_below(const char *path);
 
 /* Make the row of a blob in its place from its own description. STATUS_STORAGE: the description is incomplete,
  * or is damaged. job: of a checkpoint. */

@@ -99,6 +99,7 @@ static status keep_damaged(store *s, error *err)
 		snprintf(to, sizeof to, "%s/%lld.sqlite%s", folder, (long long)clock_unix(), ends[i]);
 		if (rename(from, to) != 0 && errno != ENOENT)
 			return file_error(err, from, "cannot set aside");
+		lost_date(to);
 	}
 	return file_sync_folder(folder, err);
 }

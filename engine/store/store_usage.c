@@ -73,7 +73,7 @@ static int add_bytes(const char *path, const struct stat *st, int flag, struct F
 	return 0;
 }
 
-static int64_t bytes_below(const char *path)
+int64_t store_bytes_below(const char *path)
 {
 	walked_bytes = 0;
 	nftw(path, add_bytes, 16, FTW_PHYS);
@@ -141,41 +141,45 @@ static int64_t ledger_bytes(const char *folder)
 	return bytes;
 }
 
-/* One lost blob of a kind's folder. */
-static bool add_lost(json_t *lost, const char *folder, const char *kind, const char *name)
+static void walk_kind(const char *all, const char *kind, lost_each each, void *context)
 {
-	char path[PATH_MAX];
-	if (name[0] == '.' || !is_no_manifest(name) || json_array_size(lost) >= LOST_LISTED ||
-	    (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
-		return true;
-	return json_array_append_new(lost,
-	                             json_pack("{s:o, s:o, s:I}", "name", json_text_repaired(name), "kind",
-	                                       json_text_repaired(kind), "bytes", (json_int_t)bytes_below(path))) == 0;
-}
-
-static bool add_lost_kind(json_t *lost, const char *all, const char *kind)
-{
-	char folder[PATH_MAX];
-	bool ok = true;
+	char folder[PATH_MAX], path[PATH_MAX];
 	if (kind[0] == '.' || (size_t)snprintf(folder, sizeof folder, "%s/%s", all, kind) >= sizeof folder)
-		return true;
+		return;
 	DIR *dir = opendir(folder);
-	for (struct dirent *e; ok && dir && (e = readdir(dir));)
-		ok = add_lost(lost, folder, kind, e->d_name);
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		if (e->d_name[0] != '.' && is_no_manifest(e->d_name) &&
+		    (size_t)snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < sizeof path)
+			each(context, kind, e->d_name, path);
 	if (dir)
 		closedir(dir);
-	return ok;
 }
 
-static bool list_lost(json_t *lost, const char *all)
+void store_lost_walk(const char *data, lost_each each, void *context)
 {
-	bool ok = true;
+	char all[PATH_MAX];
+	if ((size_t)snprintf(all, sizeof all, "%s/lost", data) >= sizeof all)
+		return;
 	DIR *dir = opendir(all);
-	for (struct dirent *e; ok && dir && (e = readdir(dir));)
-		ok = add_lost_kind(lost, all, e->d_name);
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		walk_kind(all, e->d_name, each, context);
 	if (dir)
 		closedir(dir);
-	return ok;
+}
+
+typedef struct lost_listing {
+	json_t *lost;
+	bool failed;
+} lost_listing;
+
+static void list_lost(void *context, const char *kind, const char *name, const char *path)
+{
+	lost_listing *l = context;
+	if (l->failed || json_array_size(l->lost) >= LOST_LISTED)
+		return;
+	l->failed = json_array_append_new(l->lost, json_pack("{s:o, s:o, s:I}", "name", json_text_repaired(name), "kind",
+	                                                     json_text_repaired(kind), "bytes",
+	                                                     (json_int_t)store_bytes_below(path))) != 0;
 }
 
 static bool add_kinds(json_t *kinds, json_t *lost, const char *folder)
@@ -192,14 +196,16 @@ static bool add_kinds(json_t *kinds, json_t *lost, const char *folder)
 	bool ok = true;
 	for (size_t i = 0; i < sizeof folders / sizeof *folders && ok; i++) {
 		snprintf(path, sizeof path, "%s/%s", folder, folders[i].folder);
-		ok = add_kind(kinds, folders[i].kind, count_names(path, folders[i].counts), bytes_below(path));
+		ok = add_kind(kinds, folders[i].kind, count_names(path, folders[i].counts), store_bytes_below(path));
 	}
 	snprintf(path, sizeof path, "%s/jobs", folder);
-	ok = ok && add_kind(kinds, "checkpoints", count_checkpoints(path), bytes_below(path));
+	ok = ok && add_kind(kinds, "checkpoints", count_checkpoints(path), store_bytes_below(path));
 	ok = ok && add_kind(kinds, "ledger", 1, ledger_bytes(folder));
 	snprintf(path, sizeof path, "%s/lost", folder);
-	return ok && list_lost(lost, path) &&
-	       add_kind(kinds, "lost", (int64_t)json_array_size(lost), bytes_below(path));
+	lost_listing listing = {.lost = lost};
+	store_lost_walk(folder, list_lost, &listing);
+	return ok && !listing.failed &&
+	       add_kind(kinds, "lost", (int64_t)json_array_size(lost), store_bytes_below(path));
 }
 
 json_t *store_usage(const char *folder, int64_t budget)

@@ -1,10 +1,16 @@
 """additived: what is damaged on the server's disk is named, logged and the server's fault; the rest goes on."""
 
+import contextlib
+import os
 import shutil
+import sqlite3
+import subprocess
+import time
 
 import pytest
 
-from engine_client import Daemon, EngineError, job_params, train
+from engine_client import BIN, TEXT, Daemon, EngineError, job_params, own_daemon, train
+from engine_serving import metric
 
 FILES = ["config.json", "model.safetensors", "tokenizer.json"]
 KINDS = ["missing", "empty", "truncated", "flipped"]
@@ -194,3 +200,55 @@ def test_an_import_is_sealed(copy):
         damage(folder / "models" / "mine" / "model.safetensors", "flipped")
         e = refused(engine, "model.load", {"id": "mine"})
         assert (e.status, e.code) == (500, "storage_error") and "model.safetensors is damaged" in e.message
+
+
+# --- rows that are missing ----------------------------------------------------------------------
+
+
+def test_objects_whose_rows_are_gone_are_named_counted_kept_and_taken_back(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        job = engine.call("job.create", job_params(engine.add_file(TEXT), 4, checkpoint_every=4))["id"]
+        model = engine.wait_job(job)["fine_tuned_model"]
+        file = engine.add_file("kept")
+        session = engine.call("session.create", {"model": model, "prompt": "9", "durable": True})["id"]
+    assert daemon.stop() == 0
+    lost = {"file": file, "model": model, "job": job, "session": session}
+    with contextlib.closing(sqlite3.connect(daemon.folder / "ledger.sqlite")) as ledger:
+        for kind, name in lost.items():
+            assert ledger.execute("DELETE FROM objects WHERE kind=? AND id=?", (kind, name)).rowcount == 1
+        ledger.execute("DELETE FROM objects WHERE parent=?", (job,))
+        ledger.commit()
+    daemon.start()
+    log = daemon.log.read_text()
+    with daemon.connect() as engine:
+        found = {one["kind"]: one["name"] for one in engine.call("storage.usage")["lost"]}
+        assert found == lost | {"session": found["session"]} and found["session"].startswith(session)
+        for kind, name in lost.items():
+            assert f'{kind} "{name}' in log and f"lost/{kind}/{name}" in log
+        engine.wait(lambda: metric(engine, "additive_engine_storage_lost") == 4)
+        assert engine.call("engine.status")["storage"]["lost"] == 4
+        assert engine.call("storage.usage")["damaged"] == []
+    assert daemon.stop() == 0
+    adopt = [f"--adopt={kind}/{name}" for kind, name in found.items()]
+    assert subprocess.run([BIN / "additived", "fsck", "--data", daemon.folder, *adopt]).returncode == 0
+    daemon.start()
+    with daemon.connect() as engine:
+        assert engine.download("file.content", {"id": file})[1] == b"kept"
+        assert engine.call("session.generate", {"id": session, "max_tokens": 1})
+        assert generate(engine, model) and engine.call("job.checkpoints", {"id": job})["data"]
+        engine.wait(lambda: metric(engine, "additive_engine_storage_lost") == 0)
+    assert daemon.stop() == 0
+
+
+def test_what_was_lost_long_ago_is_removed_and_logged(own_daemon):
+    daemon = own_daemon("--lost-days", 3)
+    assert daemon.stop() == 0
+    for name, days in (("old", 4), ("new", 2)):
+        path = daemon.folder / "lost" / "model" / name
+        path.mkdir(parents=True)
+        os.utime(path, (time.time() - days * 86400,) * 2)
+    daemon.start()
+    with daemon.connect() as engine:
+        engine.wait(lambda: [one["name"] for one in engine.call("storage.usage")["lost"]] == ["new"])
+    assert "lost/model/old is removed" in daemon.log.read_text() and daemon.stop() == 0

@@ -176,7 +176,7 @@ def test_kills_while_checkpoints_are_damaged_report_each_step_once(own_daemon, e
 
 @contextlib.contextmanager
 def busy_ledger(daemon, seconds):
-    """Another process writes for so long, and each commit of the daemon's waits for it."""
+    """Another process writes for some seconds, and the daemon can commit nothing."""
     with sqlite3.connect(daemon.folder / "ledger.sqlite", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -202,9 +202,10 @@ def test_what_a_job_computes_until_its_pause_takes_effect_has_its_rows(own_daemo
     with daemon.connect() as e:
         job = long_job(e)
         for _ in range(4):
-            with busy_ledger(daemon, 0.15):
-                pause = e.begin("job.pause", {"id": job})
-            pause.result()
+            with busy_ledger(daemon, 0.15), pytest.raises(EngineError) as refused:
+                e.call("job.pause", {"id": job})
+            assert (refused.value.status, refused.value.code, refused.value.retry_after) == (503, "unavailable", 1)
+            e.call("job.pause", {"id": job})
             e.wait(lambda: e.call("job.get", {"id": job})["additive"]["step"] <= checkpoints(e, job)[0]["step_number"])
             e.call("job.resume", {"id": job})
             goal = checkpoints(e, job)[0]["step_number"] + 20

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import random
+import resource
 import struct
 import threading
 import time
@@ -302,6 +304,26 @@ def test_jobs_run_one_after_the_other(engine, file, endless):
     assert engine.call("job.get", {"id": waiting})["status"] == "queued"
     engine.call("job.cancel", {"id": endless})
     assert engine.wait_job(waiting)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("limit,jobs", [(70, 40), pytest.param(256, 2000, marks=pytest.mark.slow)])
+def test_waiting_jobs_hold_no_descriptors(own_daemon, limit, jobs):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        file = e.add_file(TEXT)
+        running = e.call("job.create", job_params(file, 10**6))["id"]
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        waiting = []
+        for _ in range(jobs):
+            try:
+                waiting.append(e.call("job.create", job_params(file, 10**6) | {"validation_file": file})["id"])
+            except EngineError as refusal:
+                assert (refusal.status, refusal.code) == (429, "overloaded") and len(waiting) == 999, str(refusal)
+        assert len(waiting) == min(jobs, 999)
+        assert len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < limit - 10
+        assert e.add_file("more") and e.call("job.cancel", {"id": running})["status"] == "cancelled"
+        e.wait(lambda: e.call("job.get", {"id": waiting[0]})["status"] == "running")
+    assert daemon.stop() == 0
 
 
 def test_a_paused_job_continues_where_it_stopped(engine, endless):

@@ -1,5 +1,6 @@
 """The engine's absence, death, silence and misbehaviour; and the front end's own end."""
 
+import asyncio
 import json
 import os
 import signal
@@ -289,6 +290,48 @@ def test_running_requests_may_end_within_the_grace_time(engine):
     assert front.process.wait(5) == 0
 
 
+@pytest.mark.parametrize("kind", ["fine_tuning/jobs", "evaluations"])
+def test_a_stop_does_not_wait_for_a_watched_job(engine, kind):
+    """Its stream has no end to wait for; the client continues it with Last-Event-ID."""
+    method = {"fine_tuning/jobs": "job", "evaluations": "evaluation"}[kind]
+
+    @engine.on(f"{method}.get")
+    async def _(call):
+        call.result({"id": "j"})
+
+    @engine.on(f"{method}.watch")
+    async def _(call):
+        await call.event({"id": "event-1", "message": "x"})
+        while not call.cancelled.is_set():
+            await asyncio.sleep(0.01)
+
+    front = Front(engine, "--grace", "60")
+    with front.socket() as s:
+        s.sendall(f"GET /v1/{kind}/j/events?stream=true HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        status, _, rest = read_head(s)
+        while b"event-1" not in rest:
+            rest += s.recv(65536)
+        began = time.monotonic()
+        assert front.stop() == 0
+        assert time.monotonic() - began < 1.5
+        body, whole = unchunk(rest + read_all(s))
+    found = events(body)
+    assert status == 200 and whole and [i for i, _ in found] == ["event-1", None]
+    assert json.loads(found[1][1])["error"]["code"] == "shutting_down"
+    wait_for(engine.called(f"{method}.watch")[0].cancelled.is_set)
+    assert not [line for line in front.log if "stopping" in line]
+
+
+def test_a_stop_that_waits_for_requests_is_logged(engine):
+    long_generation(engine)
+    front = Front(engine, "--grace", "0.5")
+    with front.open_stream("/v1/completions", {**REQUEST, "stream": True}):
+        wait_for(lambda: engine.calls and engine.calls[0].sent > 2)
+        assert front.stop() == 0
+    front.reader.join(5)
+    assert [line for line in front.log if "stopping: 1 running request may take another 0.5 s; a second signal ends it" in line], front.log
+
+
 def test_a_second_signal_ends_the_grace_time(engine):
     long_generation(engine)
     front = Front(engine, "--grace", "60")
@@ -336,6 +379,12 @@ def test_a_request_that_is_complete_after_sigterm_is_answered_503_with_a_time_to
         slow.close()
         busy.close()
     assert front.process.wait(8) == 0
+
+
+def test_sighup_is_ignored(front, engine):
+    front.process.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    assert front.process.poll() is None and front.get("/readyz").status == 200
 
 
 def test_it_ends_at_once_when_nothing_is_open(engine, tmp_path):

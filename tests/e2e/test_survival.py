@@ -1,5 +1,6 @@
 """kill -9, lost clients and hostile input: nothing acknowledged is lost, nothing hangs, nothing grows."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -7,13 +8,14 @@ import random
 import shutil
 import signal
 import socket
+import sqlite3
 import threading
 import time
 import urllib.parse
 
 import pytest
 
-from conftest import SMALL, TEXT, Service
+from conftest import SANITIZED, SMALL, TEXT, Service
 
 
 def address(service):
@@ -77,8 +79,61 @@ def test_a_data_folder_that_vanishes_is_named_and_not_replaced(tmp_path, instead
         wait_until(lambda: f"{service.data} {message}" in service.log.read_text())
         assert not is_ready(service)
         assert service.data.exists() == (instead == "another")
+        if instead == "nothing":
+            time.sleep(4.5)  # longer than a program that keeps dying is tried
+            status, answer, head = service.request("GET", "/v1/models")
+            assert status == 503 and head["Retry-After"]
+            assert f"{service.data}/engine.sock" in service.request("GET", "/readyz")[1]["error"]["message"]
+            assert not service.data.exists()
+            (tmp_path / "moved").rename(service.data)
+            wait_until(lambda: is_ready(service))
     finally:
         service.stop()
+
+
+def test_a_locked_ledger_is_a_503_that_delays_no_other_client(own_service):
+    """Another process holds the write lock for longer than a commit used to wait."""
+    service = own_service
+    model = service.wait_job(service.job(steps=5)["id"])["fine_tuned_model"]
+    session = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "9 bottles", "durable": True})["id"]
+    ask = {"max_tokens": 5, "temperature": 0}
+    job = service.job(steps=100000, checkpoint_every=10, eval_every=5)["id"]
+    wait_until(lambda: service.ok("GET", f"/v1/fine_tuning/jobs/{job}")["additive"]["step"])
+    slowest, refused, over = [0.0], [], threading.Event()
+
+    def look():
+        while not over.is_set():
+            began = time.monotonic()
+            service.ok("GET", "/v1/models")
+            slowest[0] = max(slowest[0], time.monotonic() - began)
+
+    def write():
+        while not over.is_set():
+            refused.append(service.request("POST", "/v1/sessions", {"model": model, "prompt": "1", "durable": True}))
+
+    with contextlib.closing(sqlite3.connect(service.data / "ledger.sqlite", isolation_level=None, timeout=30)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threads = [threading.Thread(target=f) for f in (look, write, write)]
+        for t in threads:
+            t.start()
+        status, answer, head = service.request("POST", f"/v1/sessions/{session}/generate", ask)
+        wait_until(lambda: not is_ready(service))
+        ready = service.request("GET", "/readyz")[1]["error"]["message"]
+        time.sleep(2.5)  # some sweeps
+        over.set()
+        for t in threads:
+            t.join()
+    assert (status, answer["error"]["code"]) == (503, "unavailable") and int(head["Retry-After"]) > 0
+    assert {(s, a["error"]["code"]) for s, a, _ in refused} == {(503, "unavailable")}
+    assert "locked" in ready and slowest[0] < (1 if SANITIZED else 0.3), (ready, slowest)
+    wait_until(lambda: is_ready(service))
+    assert len(service.ok("POST", f"/v1/sessions/{session}/generate", ask)["choices"][0]["text"]) > 0
+    assert service.ok("GET", f"/v1/fine_tuning/jobs/{job}")["status"] == "running"
+    time.sleep(1.5)
+    steps = [e["data"]["step"] for e in events_of(service, job) if e["type"] == "metrics"]
+    assert steps == [1, *range(5, steps[-1] + 1, 5)], "an event of the job is lost"
+    log = [line for line in service.log.read_text().splitlines() if "locked" in line]
+    assert sum("data folder" in line for line in log) == 1 and len(log) < 5, log
 
 
 def test_a_killed_engine_ends_a_stream_with_a_clear_error(own_service):
@@ -271,20 +326,29 @@ def test_sigterm_stops_everything_with_status_0(own_service):
     service = own_service
     service.job(steps=100000)
     children = [service.engine_pid(), service.child("additive-httpd")]
+    for pid in (service.process.pid, *children):
+        os.kill(pid, signal.SIGHUP)
+    time.sleep(0.2)
+    assert is_ready(service) and [service.engine_pid(), service.child("additive-httpd")] == children
     assert service.stop() == 0
     for pid in children:
         assert not os.path.exists(f"/proc/{pid}")
 
 
-def evaluations(service, job):
-    """Every event of a job, oldest first, and of its evaluations step and numbers."""
+def events_of(service, job):
+    """Every event of a job, oldest first."""
     events, after = [], ""
     while True:
         page = service.ok("GET", f"/v1/fine_tuning/jobs/{job}/events?order=asc&limit=100{after}")
         events += page["data"]
         if not page["has_more"]:
-            break
+            return events
         after = f"&after={events[-1]['id']}"
+
+
+def evaluations(service, job):
+    """Every event of a job, oldest first, and of its evaluations step and numbers."""
+    events = events_of(service, job)
     numbers = [(e["data"]["step"], e["data"]["train_loss"], e["data"]["valid_loss"]) for e in events if e["type"] == "metrics" and "valid_loss" in e["data"]]
     return events, numbers
 

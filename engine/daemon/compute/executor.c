@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/death_log.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 
@@ -130,6 +131,7 @@ static void *executor_thread(void *argument)
 {
 	executor *x = argument;
 	bool idle = false;
+	death_log_guard_thread();
 	if (x->work.begin)
 		x->work.begin(x->device);
 	pthread_mutex_lock(&x->mutex);

@@ -169,7 +169,7 @@ static void on_ended(job_run *r, const training_report *report)
 	end(r, report->finished ? r->plan.result : NULL, &report->progress, &err);
 }
 
-static void on_report(void *context, const training_report *report)
+static bool on_report(void *context, const training_report *report)
 {
 	job_run *r = context;
 	switch (report->kind) {
@@ -181,7 +181,7 @@ static void on_report(void *context, const training_report *report)
 		break;
 	case TRAINING_EVALUATED:
 		report_metrics(r, &report->progress, true, report->preview);
-		break;
+		return r->listener->written(r->context, r->id);
 	case TRAINING_SAVED:
 		report_saved(r, report);
 		break;
@@ -189,6 +189,7 @@ static void on_report(void *context, const training_report *report)
 		on_ended(r, report);
 		break;
 	}
+	return true;
 }
 
 /* --- beginning ------------------------------------------------------------------- */

@@ -9,7 +9,6 @@
 #include "engine/recipe/corpus.h"
 #include "engine/daemon/jobs/training.h"
 #include "engine/daemon/requests/engine.h"
-#include "engine/daemon/requests/engine.h"
 
 typedef struct job_run job_run;
 
@@ -18,6 +17,8 @@ typedef struct job_run_listener {
 	void (*progress)(void *context, const char *id, const train_progress *p);
 	/* preview: what the model wrote after an evaluation, borrowed, or NULL. */
 	void (*metrics)(void *context, const char *id, const train_progress *p, bool evaluated, json_t *preview);
+	/* True if the ledger has all events of the job. */
+	bool (*written)(void *context, const char *id);
 	void (*event)(void *context, const char *id, json_t *event); /* taken over; NULL: there was no memory for it */
 	void (*checkpoint)(void *context, const char *id, json_t *row); /* borrowed */
 	/* A checkpoint cannot be used. Not STATUS_OK: that could not be noted, and the run ends. */

@@ -93,6 +93,12 @@ static void on_metrics(void *context, const char *id, const train_progress *p, b
 	note_event(all, id, job_document_metrics(p, evaluated, preview));
 }
 
+static bool is_written(void *context, const char *id)
+{
+	const job *j = find_of_run(context, id);
+	return !j || json_array_size(j->unwritten) == 0;
+}
+
 static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *row, error *err)
 {
 	job *j = job_table_find(all, id);
@@ -217,7 +223,8 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 	job_runner_next(all);
 }
 
-static const job_run_listener listener = {on_progress, on_metrics, on_event, on_checkpoint, on_damaged, on_ended};
+static const job_run_listener listener = {on_progress,   on_metrics, is_written, on_event,
+                                          on_checkpoint, on_damaged, on_ended};
 
 /* --- beginning --------------------------------------------------------------------------- */
 

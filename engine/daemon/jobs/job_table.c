@@ -62,10 +62,13 @@ void job_table_release(job *j)
 void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts)
 {
 	int64_t bytes = corpus_memory(texts);
+	int keeping = 0;
 	job *j = job_table_find(all, id);
-	for (const job *other = all->first; other; other = other->next)
+	for (const job *other = all->first; other; other = other->next) {
 		bytes += corpus_memory(&other->texts);
-	if (!j || bytes > JOB_TABLE_MAX_BYTES)
+		keeping += other->texts.train != NULL;
+	}
+	if (!j || bytes > JOB_TABLE_MAX_BYTES || keeping == JOB_TABLE_MAX_KEEPING)
 		return;
 	j->texts = *texts;
 	*texts = (corpus_texts){0};

@@ -10,8 +10,9 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/job_watch.h"
 
-/* Bytes of memory that the tokens which jobs keep for their first run have in all. */
-enum { JOB_TABLE_MAX_BYTES = 256 << 20 };
+/* Limits of the texts that jobs keep for their first run: bytes of memory in all, and jobs, since each text has an open
+ * file. */
+enum { JOB_TABLE_MAX_BYTES = 256 << 20, JOB_TABLE_MAX_KEEPING = 8 };
 
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_PAUSED } job_state;
 

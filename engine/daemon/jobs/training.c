@@ -36,6 +36,7 @@ struct training {
 	bool damaged; /* plan.resume cannot be read */
 	bool ended;
 	bool undelivered; /* the loop has not yet had the last evaluation */
+	bool rows_missing; /* the ledger lacks rows of evaluations; set by the loop while the last one is undelivered */
 	bool stop_waits;  /* for that */
 	unsigned held;    /* events of the trainer to attend to after that */
 	task stop;
@@ -58,14 +59,19 @@ static void arrived(training *t)
 	t->plan->report(t->plan->context, &report);
 }
 
+static void free_message(message *m)
+{
+	json_decref(m->report.checkpoint);
+	json_decref(m->report.preview);
+	free(m);
+}
+
 static void deliver_allocated(task *t)
 {
 	message *m = (message *)t;
 	const training_plan *p = m->training->plan;
 	p->report(p->context, &m->report);
-	json_decref(m->report.checkpoint);
-	json_decref(m->report.preview);
-	free(m);
+	free_message(m);
 }
 
 static void run_delivered(task *x, device *d);
@@ -77,8 +83,10 @@ static void delivered_done(task *x)
 
 static void deliver_evaluation(task *t)
 {
-	training *run = ((message *)t)->training;
-	deliver_allocated(t);
+	message *m = (message *)t;
+	training *run = m->training;
+	run->rows_missing = !run->plan->report(run->plan->context, &m->report);
+	free_message(m);
 	run->under_way++;
 	run->delivered = (task){.run = run_delivered, .done = delivered_done};
 	executor_control(run->executor, &run->delivered);
@@ -230,6 +238,8 @@ static status save(training *t)
 		free(m);
 		return s;
 	}
+	if (s == STATUS_OK && t->rows_missing)
+		s = error_set(&err, STATUS_UNAVAILABLE, NULL, "the ledger lacks the rows of evaluations before it");
 	if (s == STATUS_OK)
 		s = write_checkpoint(t, &row, &err);
 	if (s == STATUS_OK) {

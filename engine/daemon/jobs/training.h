@@ -8,8 +8,8 @@
  * `save_ns` have passed since the last, and when the run is stopped with one. A save that fails is reported and
  * does not end the run: the next one comes when it is due, or TRAINING_RESAVE_SECONDS later.
  *
- * After an evaluation the run waits until the loop has had its report, so a checkpoint is written only when the reports
- * of all evaluations before it have arrived. */
+ * After an evaluation the run waits until the loop has had its report. While the ledger lacks the row of one, no
+ * checkpoint is saved: after a crash the run would continue from it, and the row would never be made again. */
 #ifndef ENGINE_DAEMON_JOBS_TRAINING_H
 #define ENGINE_DAEMON_JOBS_TRAINING_H
 
@@ -56,7 +56,8 @@ typedef struct training_plan {
 	char job[STORE_ID_BYTES];
 	char name[STORE_ID_BYTES];                               /* of the finished model */
 	char result[PATH_MAX];                                   /* folder to leave it in */
-	void (*report)(void *context, const training_report *r); /* loop thread */
+	/* Loop thread. False after EVALUATED: its row is not in the ledger yet. */
+	bool (*report)(void *context, const training_report *r);
 	void *context;
 } training_plan;
 

@@ -11,12 +11,13 @@
 #include "engine/daemon/requests/background.h"
 
 enum { STORAGE_LOOK_NS = 1000000000, STORAGE_WARN_PERCENT = 90 };
+static const uint64_t LOST_SWEEP_NS = UINT64_C(60) * STORAGE_LOOK_NS;
 
 json_t *storage_state(engine *e)
 {
 	const char *problem = store_problem(e->store);
-	return json_pack("{s:b, s:s?, s:i}", "ok", problem == NULL, "problem", problem, "damaged",
-	                 store_damaged_count(e->store));
+	return json_pack("{s:b, s:s?, s:i, s:I}", "ok", problem == NULL, "problem", problem, "damaged",
+	                 store_damaged_count(e->store), "lost", (json_int_t)e->lost);
 }
 
 static void watch_budget(engine *e)
@@ -41,6 +42,33 @@ static void expire_files(engine *e)
 	e->expiry_failed = failed;
 }
 
+/* --- lost/ --------------------------------------------------------------------------- */
+
+static void pool_sweep_lost(uv_work_t *work)
+{
+	engine *e = work->data;
+	/* Ages are counted by the monotonic clock, so that a jump of the other one removes nothing. */
+	const int64_t now = e->started_unix + (int64_t)((clock_ns() - e->started_ns) / STORAGE_LOOK_NS);
+	e->lost_found = store_lost_sweep(e->options->data, now, &e->options->lost);
+}
+
+static void lost_swept(uv_work_t *work, int cancelled)
+{
+	engine *e = work->data;
+	(void)cancelled; /* nothing cancels it */
+	e->lost = e->lost_found;
+	e->lost_sweeping = false;
+}
+
+static void sweep_lost(engine *e)
+{
+	if (e->lost_sweeping || (e->lost_swept_ns && clock_ns() - e->lost_swept_ns < LOST_SWEEP_NS))
+		return;
+	e->lost_swept_ns = clock_ns();
+	e->lost_sweep.data = e;
+	e->lost_sweeping = uv_queue_work(&e->loop, &e->lost_sweep, pool_sweep_lost, lost_swept) == 0;
+}
+
 void storage_tick(engine *e)
 {
 	if (clock_ns() - e->storage_looked_ns < STORAGE_LOOK_NS)
@@ -49,6 +77,7 @@ void storage_tick(engine *e)
 	catalog_note_damage(e->catalog);
 	expire_files(e);
 	watch_budget(e);
+	sweep_lost(e);
 }
 
 /* --- storage.usage -------------------------------------------------------------------- */

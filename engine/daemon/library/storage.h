@@ -6,7 +6,7 @@
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/requests/engine.h"
 
-/* The member "storage" of engine.status: {"ok", "problem", "damaged"}. NULL when out of memory. */
+/* The member "storage" of engine.status: {"ok", "problem", "damaged", "lost"}. NULL when out of memory. */
 json_t *storage_state(engine *e);
 /* Now and then: collect what was found damaged, warn when the data budget is nearly used up. */
 void storage_tick(engine *e);

@@ -123,6 +123,21 @@ void stream_error(stream *s, const error *err, const char *code)
 	stream_end(s);
 }
 
+status stream_count_deaths(stream *s, const char *kind, uint64_t digest, error *err)
+{
+	char work[sizeof s->work];
+	snprintf(work, sizeof work, "%s %016llx", kind, (unsigned long long)digest);
+	if (death_log_refuses(s->net->deaths, work)) {
+		s->retry_after = DEATH_LOG_PAUSE_SECONDS;
+		return error_set(err, STATUS_UNAVAILABLE, NULL,
+		                 "the engine died %d times while it ran this %s; it is refused for %d minutes",
+		                 DEATH_LOG_LIMIT, kind, DEATH_LOG_PAUSE_SECONDS / 60);
+	}
+	memcpy(s->work, work, sizeof work);
+	death_log_begin(s->net->deaths, s->work);
+	return STATUS_OK;
+}
+
 void stream_refuse_stopping(stream *s)
 {
 	if (s->net->device_lost)

@@ -16,6 +16,7 @@
 #define ENGINE_DAEMON_REQUESTS_ENGINE_H
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 #include "engine/base/death_log.h"
@@ -23,9 +24,12 @@
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
 
+/* Exit status of a process whose data folder, which must exist, has vanished: a supervisor tries again until it is back. */
+enum { ENGINE_NO_DATA = 75 }; /* EX_TEMPFAIL; clients/cli/child.h has it too */
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 /* Defaults of retention. */
-enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30 };
+enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS = 30 };
+static const int64_t ENGINE_LOST_BYTES = INT64_C(16) << 30;
 
 typedef struct engine_options {
 	const char *data;     /* folder */
@@ -39,6 +43,7 @@ typedef struct engine_options {
 	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
 	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
 	int64_t retain_bytes; /* of all of those together; 0: without limit */
+	lost_limits lost;
 	int64_t corpus_cache_bytes; /* of cached tokens that no job uses */
 	scheduler_limits limits;
 	int max_known_sessions; /* live and stored together */
@@ -49,6 +54,7 @@ typedef struct engine_options {
 /* How it ended. */
 typedef struct engine_end {
 	bool forced;            /* not everything in time: nothing has been freed, and the process should end at once */
+	bool no_data;           /* the data folder, which must exist, does not, or is another one */
 	bool anew;              /* it should be executed anew, with: */
 	struct successor *next; /* the caller's, filled in then */
 } engine_end;
@@ -70,7 +76,8 @@ typedef struct engine {
 	uv_timer_t
 	    tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, retries of jobs, the end of stopping */
 	uv_signal_t terminate, interrupt;
-	uv_work_t first_work;      /* creates the threads of libuv's pool */
+	uv_work_t *first_work;     /* one for each thread of libuv's pool, which it creates */
+	atomic_int guarded;        /* threads of the pool that have begun theirs */
 	uv_prepare_t before_sleep; /* these two write what connections have gathered */
 	uv_check_t after_sleep;
 	net net;
@@ -88,6 +95,11 @@ typedef struct engine {
 	struct faithfulness_jobs *faithfulness;
 	uint64_t storage_looked_ns; /* storage.c's */
 	bool storage_warned, expiry_failed;
+	uv_work_t lost_sweep; /* storage.c's */
+	bool lost_sweeping;
+	uint64_t lost_swept_ns;
+	int64_t lost, lost_found; /* blobs in lost/; as the sweep under way has found */
+	int64_t started_unix;
 	struct idempotency *idempotency;
 	struct admission *admission;
 	int explanations;             /* that are being made or sent */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <uv.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
@@ -19,6 +20,7 @@ typedef struct upload {
 	const upload_plan *plan;
 	const upload_part *part; /* being received, NULL before the first */
 	int64_t bytes;           /* of this part */
+	digest_stream *digest;   /* all bytes so far */
 	bool seen[UPLOAD_MAX_PARTS];
 	received files;
 	unpack *archive; /* the part is one */
@@ -41,6 +43,7 @@ static void upload_free(upload *u)
 {
 	end_archive(u);
 	received_remove(&u->files);
+	digest_stream_free(u->digest);
 	free(u->content);
 	free(u);
 }
@@ -103,7 +106,8 @@ static status end_part(upload *u)
 
 static void complete(upload *u)
 {
-	if (end_part(u) != STATUS_OK) {
+	if (stream_count_deaths(u->stream, "upload", digest_stream_value(u->digest), &u->error) != STATUS_OK ||
+	    end_part(u) != STATUS_OK) {
 		upload_fail(u, NULL);
 		return;
 	}
@@ -182,6 +186,7 @@ static status read_part(upload *u, const char *json, size_t bytes)
 static status write_part(upload *u, const char *data, size_t bytes)
 {
 	u->bytes += (int64_t)bytes;
+	digest_stream_add(u->digest, data, bytes);
 	if (u->stream->record)
 		u->stream->record->bytes(u->stream, data, bytes);
 	if (u->archive && u->bytes > u->part->limit)
@@ -241,8 +246,10 @@ void upload_begin(stream *s, const upload_plan *what)
 	u->stream = s;
 	u->plan = what;
 	s->context = u;
+	u->digest = digest_stream_new();
 	store_temporary_path(s->engine->store, u->files.folder);
-	if (received_open(&u->files, &u->error) != STATUS_OK) {
+	status opened = received_open(&u->files, &u->error);
+	if (error_settle(&u->error, u->digest ? opened : STATUS_NOMEM) != STATUS_OK) {
 		upload_fail(u, NULL);
 		return;
 	}

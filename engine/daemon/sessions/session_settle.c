@@ -108,7 +108,8 @@ static void give_up(session_settlement *x, status why, error *err)
 	if (why == STATUS_NOT_FOUND) /* the folder, not anything that the client has named */
 		why = err->status = STATUS_STORAGE;
 	error_set(err, why, NULL, "%s", status_text(why));
-	log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
+	if (why != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once for each session */
+		log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
 	x->error = *err; /* before what failed earlier: the session is not what the client has seen */
 	take_back(x);
 }

@@ -6,8 +6,10 @@
 #include <cmocka.h>
 
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +125,85 @@ static void a_kill_from_outside_counts_in_full_only_for_long_work_that_is_as_far
 		assert_int_equal(deaths_until_poison(rows[i].place, rows[i].number, rows[i].seconds), rows[i].deaths);
 }
 
+/* Use up the stack. */
+static int recurse(volatile char *above)
+{
+	volatile char here[4096];
+	here[0] = above[0];
+	return above[0] ? 0 : recurse(here) + here[0];
+}
+
+static void *overflow(void *guarded)
+{
+	volatile char first = 0;
+	if (guarded)
+		death_log_guard_thread();
+	recurse(&first);
+	return NULL;
+}
+
+static void overflow_here(void)
+{
+	overflow(NULL);
+}
+
+static void overflow_in_a_thread(void)
+{
+	pthread_t thread;
+	char guarded;
+	pthread_create(&thread, NULL, overflow, &guarded);
+	pthread_join(thread, NULL);
+}
+
+static void end_by_a_library(void)
+{
+	exit(1);
+}
+
+static void use_freed_memory(void)
+{
+	char *volatile p = malloc(16);
+	free(p);
+	*(volatile char *)p = 1;
+	_exit(0);
+}
+
+/* Begin work in a process that ends by `end`; return the weight of that death in quarters. */
+static int weigh(void (*end)(void))
+{
+	int n = 0;
+	for (; !death_log_poison(l, "victim"); n++) {
+		death_log_close(l);
+		pid_t child = fork();
+		if (child == 0) {
+			signal(SIGSEGV, SIG_DFL);
+			if (death_log_open(&l, path, NULL) != STATUS_OK)
+				_exit(1);
+			death_log_begin(l, "victim");
+			end();
+		}
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		assert_int_equal(death_log_open(&l, path, NULL), STATUS_OK);
+		assert_int_equal(death_log_count(l, "victim"), n + 1);
+	}
+	return n;
+}
+
+static void every_crash_of_its_own_counts_in_full(void **state)
+{
+	(void)state;
+	void (*const ways[])(void) = {overflow_here, overflow_in_a_thread, end_by_a_library,
+#ifdef __SANITIZE_ADDRESS__
+	                              use_freed_memory
+#endif
+	};
+	(void)use_freed_memory;
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+		assert_int_equal(weigh(ways[i]), DEATH_LOG_LIMIT);
+		death_log_forget(l, "victim");
+	}
+}
+
 static void an_end_on_purpose_is_no_death(void **state)
 {
 	(void)state;
@@ -176,6 +257,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(progress_past_the_place_of_the_previous_death_resets_the_count, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
 	        a_kill_from_outside_counts_in_full_only_for_long_work_that_is_as_far_as_before, setup, teardown),
+	    cmocka_unit_test_setup_teardown(every_crash_of_its_own_counts_in_full, setup, teardown),
 	    cmocka_unit_test_setup_teardown(an_end_on_purpose_is_no_death, setup, teardown),
 	    cmocka_unit_test_setup_teardown(work_that_runs_several_times_is_counted_once, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_full_log_gives_up_the_oldest_death, setup, teardown),

@@ -97,10 +97,74 @@ static void a_full_disk_can_be_emptied_with_the_reserve(void **state)
 	must_exist(f, "reserve", true);
 }
 
+enum { DAY = 24 * 3600, NOW = 1900000000 };
+
+/* A blob in lost/ of 60 bytes that was set aside some days before NOW. */
+static void lose_file(const fixture *f, const char *name, int days)
+{
+	char folder[PATH_MAX], path[PATH_MAX + 32];
+	const struct timespec times[2] = {{NOW - days * DAY - 1, 0}, {NOW - days * DAY - 1, 0}};
+	snprintf(folder, sizeof folder, "%s/lost/file", f->folder);
+	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	write_text(path, "123456789 123456789 123456789 123456789 123456789 123456789 ");
+	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void what_is_lost_goes_after_some_days(void **state)
+{
+	fixture *f = *state;
+	const lost_limits week = {.days = 7};
+	lose_file(f, "old", 7);
+	lose_file(f, "old.manifest", 7);
+	lose_file(f, "new", 6);
+	assert_int_equal(store_lost_sweep(f->folder, NOW, &(lost_limits){0}), 2);
+	must_exist(f, "lost/file/old", true);
+	assert_int_equal(store_lost_sweep(f->folder, NOW, &week), 1);
+	must_exist(f, "lost/file/old", false);
+	must_exist(f, "lost/file/old.manifest", false);
+	must_exist(f, "lost/file/new", true);
+}
+
+static void the_oldest_of_what_is_lost_goes_for_its_bytes_but_nothing_within_a_day(void **state)
+{
+	fixture *f = *state;
+	const lost_limits bytes = {.bytes = 150};
+	lose_file(f, "oldest", 3);
+	lose_file(f, "older", 2);
+	lose_file(f, "newer", 1);
+	assert_int_equal(store_lost_sweep(f->folder, NOW, &bytes), 2);
+	must_exist(f, "lost/file/oldest", false);
+	must_exist(f, "lost/file/older", true);
+	lose_file(f, "fresh", 0);
+	lose_file(f, "fresher", 0);
+	lose_file(f, "freshest", 0);
+	assert_int_equal(store_lost_sweep(f->folder, NOW, &bytes), 3);
+	must_exist(f, "lost/file/newer", false);
+	must_exist(f, "lost/file/fresh", true);
+}
+
+/* A blob keeps its own time of modification until it is set aside. */
+static void the_days_of_what_is_lost_begin_when_it_is_set_aside(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	const struct timespec times[2] = {{1000, 0}, {1000, 0}};
+	snprintf(path, sizeof path, "%s/blobs/stray", f->folder);
+	write_text(path, "x");
+	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+	reopen(f);
+	must_exist(f, "lost/file/stray", true);
+	assert_int_equal(store_lost_sweep(f->folder, time(NULL), &(lost_limits){.days = 1, .bytes = 1}), 1);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
+	    CASE(what_is_lost_goes_after_some_days),
+	    CASE(the_oldest_of_what_is_lost_goes_for_its_bytes_but_nothing_within_a_day),
+	    CASE(the_days_of_what_is_lost_begin_when_it_is_set_aside),
 	    CASE(a_budget_refuses_what_does_not_fit),
 	    CASE(the_cache_counts_and_what_is_not_in_use_goes_before_anything_is_refused),
 	    CASE(a_full_disk_can_be_emptied_with_the_reserve),
