@@ -19,6 +19,7 @@ struct statepool {
 	size_t first; /* bytes that a token writes; slot_bytes: sessions fill a slot at once */
 	float *data;
 	unsigned char *taken; /* [capacity] */
+	bool *used;           /* [capacity]: sessions have written to the slot; otherwise it is zero */
 	size_t *merged;       /* [capacity]: bytes at the beginning of a slot that have large pages if any can */
 };
 
@@ -39,7 +40,8 @@ static status statepool_reserve(statepool *p, int64_t floats, int64_t first)
 		return STATUS_NOMEM;
 	p->taken = memory_new((size_t)p->capacity, 1);
 	p->merged = memory_new((size_t)p->capacity, sizeof *p->merged);
-	if (!p->taken || !p->merged)
+	p->used = memory_new((size_t)p->capacity, sizeof *p->used);
+	if (!p->taken || !p->merged || !p->used)
 		return STATUS_NOMEM;
 	p->slot_bytes = (size_t)slot;
 	p->first = (size_t)first * sizeof(float);
@@ -80,6 +82,7 @@ void statepool_free(statepool *p)
 	p->backend->unreserve(p->backend, p->data, p->reserved);
 	free(p->taken);
 	free(p->merged);
+	free(p->used);
 	free(p);
 }
 
@@ -108,6 +111,7 @@ void statepool_give(statepool *p, int32_t slot)
 {
 	assert(slot >= 0 && slot < p->slots && p->taken[slot]);
 	p->taken[slot] = 0;
+	p->used[slot] = true;
 }
 
 bool statepool_reached(statepool *p, int32_t slot, int64_t tokens)
@@ -145,7 +149,8 @@ size_t statepool_slot_bytes(const statepool *p)
 
 status statepool_clear(statepool *p, int32_t slot)
 {
-	return p->backend->clear(p->backend, statepool_slot(p, slot), p->slot_bytes);
+	void *data = statepool_slot(p, slot);
+	return p->used[slot] ? p->backend->clear(p->backend, data, p->slot_bytes) : STATUS_OK;
 }
 
 status statepool_copy(statepool *p, int32_t to, int32_t slot, size_t from, size_t bytes)

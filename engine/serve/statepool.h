@@ -41,6 +41,7 @@ int64_t statepool_capacity(const statepool *p);
 int64_t statepool_slots(const statepool *p);
 size_t statepool_slot_bytes(const statepool *p);
 
+/* Clear a slot that was just taken. Takes no time for one that no session has had. */
 status statepool_clear(statepool *p, int32_t slot);
 /* `bytes` of a slot, from its byte `from` on: to another slot's, to the host, from the host. */
 status statepool_copy(statepool *p, int32_t to, int32_t slot, size_t from, size_t bytes);

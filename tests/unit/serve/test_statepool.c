@@ -126,6 +126,24 @@ static void a_token_of_a_cache_takes_memory_for_itself_alone(void **state)
 	statepool_free(p);
 }
 
+static void a_new_slot_is_clear_without_being_written(void **state)
+{
+	statepool *p;
+	int32_t slot;
+	float x = 1;
+	assert_int_equal(statepool_new(&p, *state, CACHE, PLACES, 4), STATUS_OK);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+		assert_int_equal(statepool_clear(p, slot), STATUS_OK);
+		assert_true(i > 0 || resident(p, slot) == 0);
+		assert_int_equal(statepool_read(p, slot, 0, &x, sizeof x), STATUS_OK);
+		assert_true(x == 0);
+		write_token(p, slot);
+		statepool_give(p, slot);
+	}
+	statepool_free(p);
+}
+
 /* Large pages change no number, whatever the slot's size and place. */
 static void a_long_session_gets_large_pages_in_steps(void **state)
 {
@@ -261,6 +279,7 @@ int main(void)
 	    cmocka_unit_test(slots_keep_their_content_while_the_pool_grows),
 	    cmocka_unit_test(memory_comes_with_the_slots),
 	    cmocka_unit_test(a_token_of_a_cache_takes_memory_for_itself_alone),
+	    cmocka_unit_test(a_new_slot_is_clear_without_being_written),
 	    cmocka_unit_test(a_long_session_gets_large_pages_in_steps),
 	    cmocka_unit_test(a_state_that_is_written_at_once_keeps_its_pages),
 	    cmocka_unit_test(without_memory_for_more_the_pool_stays_as_it_was),
