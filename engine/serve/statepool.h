@@ -6,8 +6,8 @@
  *
  * A cache of keys and values fills token by token, in many places of its slot. On the host such a pool has small pages:
  * with large ones the first token of a GPT-2 makes the system clear nearly all of its 75 MB within the request, and the
- * memory stays in use. Attention over a long context is up to twice as fast with large pages, so a slot gets them step
- * by step once a quarter of it is filled.
+ * memory stays in use. Large pages save look-ups of addresses in long contexts, so a slot gets
+ * them step by step once a quarter of it is filled.
  *
  * A new slot holds the state of its last session. No token depends on it, because the ops initialise a state at
  * position 0, but a copy of the slot would show it: so the slot of a session that can be exported is cleared first.
