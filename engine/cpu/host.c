@@ -4,6 +4,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#if defined MADV_HUGEPAGE && !defined MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* since Linux 6.1; older systems refuse it, and glibc 2.36 has no name for it */
+#endif
+
 /* From this size on, blocks ask for huge pages: long passes over memory are up to a fifth faster. */
 enum { HUGE_PAGE = 2 << 20, HOST_PAGE = 65536 /* a multiple of every system's */ };
 
@@ -32,15 +36,16 @@ static status host_allocate(backend *b, size_t bytes, void **out)
 
 static void host_by_small_pages(backend *b, void *data, size_t bytes, size_t step)
 {
+	const size_t page = step < HUGE_PAGE ? HOST_PAGE : HUGE_PAGE, skipped = -(uintptr_t)data % page;
 	(void)b;
+	if (bytes <= skipped || (step >= HUGE_PAGE && bytes - skipped < HUGE_PAGE))
+		return;
 #ifdef MADV_NOHUGEPAGE
-	const size_t skipped = -(uintptr_t)data % HOST_PAGE;
-	if (step < HUGE_PAGE && bytes > skipped)
-		(void)madvise((char *)data + skipped, bytes - skipped, MADV_NOHUGEPAGE);
-#else
-	(void)data;
-	(void)bytes;
-	(void)step;
+	(void)madvise((char *)data + skipped, bytes - skipped, step < HUGE_PAGE ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+#endif
+#ifdef MADV_COLLAPSE
+	if (step >= HUGE_PAGE)
+		(void)madvise((char *)data + skipped, (bytes - skipped) / HUGE_PAGE * HUGE_PAGE, MADV_COLLAPSE);
 #endif
 }
 

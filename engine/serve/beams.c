@@ -321,13 +321,18 @@ status beams_arrive(generation *g, error *err)
 
 /* --- turns ------------------------------------------------------------------------- */
 
+bool beams_copies(const generation *g)
+{
+	return g->beams && g->beams->search && g->beams->n_copies > 0;
+}
+
 bool beams_runnable(const generation *g)
 {
 	const beams *b = g->beams;
 	if (g->phase == GENERATION_DECODE || g->n_read < g->n_prompt)
 		return true;
 	if (b->search)
-		return b->n_copies > 0 && g == b->generations[0];
+		return beams_copies(g) && g == b->generations[0];
 	return g->credit > 0 || g->completed == b->answers[index_of(b->generations, b->n, g)].count;
 }
 

@@ -29,6 +29,8 @@ status beams_new(generation *first, const beam_options *o, const generation_requ
 int beams_count(const beams *b);
 generation *beams_generation(const beams *b, int i);
 
+/* True if g's next turn copies states. */
+bool beams_copies(const generation *g);
 /* Can a step advance g, which is not cancelled? */
 bool beams_runnable(const generation *g);
 /* g has read its tokens: take its logits, and choose if they were the last. STATUS_NOMEM, STATUS_DEVICE, or

@@ -13,6 +13,7 @@
  *
  * Possible: read prompts and decode in one step. The bits would be the same, and a large model, whose step time goes
  * into reading weights, would save a step. */
+#include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
 
 /* From g on, the first generation that has a prompt to read or a first token to sample. */
@@ -30,6 +31,13 @@ static int64_t prompt_left(const generation *g)
 	return (generation_encodes(g) ? g->n_source : 0) + g->n_prompt - g->n_read;
 }
 
+/* Prompts with fewer tokens left come first. Copies of a beam search take many turns and read no token: they come last,
+ * so a short prompt beside them does not wait for all of them. */
+static int64_t prompt_rank(const generation *g)
+{
+	return beams_copies(g) ? INT64_MAX : prompt_left(g);
+}
+
 /* Prompts in the background come after all others, but for the turns of the oldest. The queue has prompts in the order
  * of arrival: only decoding generations move in it. */
 generation *scheduler_prompts_first(const scheduler *s)
@@ -40,7 +48,7 @@ generation *scheduler_prompts_first(const scheduler *s)
 		return best;
 	for (generation *g = prompt_from(s, best->following); g; g = prompt_from(s, g->following))
 		if (g->background < best->background ||
-		    (g->background == best->background && prompt_left(g) < prompt_left(best)))
+		    (g->background == best->background && prompt_rank(g) < prompt_rank(best)))
 			best = g;
 	return best;
 }

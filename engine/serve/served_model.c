@@ -79,15 +79,31 @@ static bool can_read_any_pieces(const served_model *m)
 	return any;
 }
 
+/* Floats of a slot that a session's first token writes. */
+static status first_floats(const served_model *m, int64_t *out)
+{
+	const state_list *states = model_states(m->model);
+	state_range *ranges = memory_new((size_t)states->count * STATE_RANGES + 1, sizeof *ranges);
+	*out = 0;
+	if (!ranges)
+		return STATUS_NOMEM;
+	const int n = state_list_changes(states, 0, 1, 0, ranges);
+	for (int i = 0; i < n; i++)
+		*out += ranges[i].count;
+	free(ranges);
+	return STATUS_OK;
+}
+
 /* Make everything that a model needs beside its weights. */
 static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
 {
 	backend *b = l->backend;
-	int64_t vocab = model_dimensions(m->model)->outputs, floats = model_state_floats(m->model);
+	int64_t vocab = model_dimensions(m->model)->outputs, floats = model_state_floats(m->model), first;
 	void *row, *block, *token;
 	TRY(tokenizer_open(&m->tokenizer, l->folder, model_dimensions(m->model)->inputs, err));
 	/* Slots count a model's users, so a model without state has slots of one float. */
-	status s = statepool_new(&m->pool, b, floats > 0 ? floats : 1, l->max_slots);
+	TRY(first_floats(m, &first));
+	status s = statepool_new(&m->pool, b, floats > 0 ? floats : 1, first, l->max_slots);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)l->max_slots,
 		                 (long long)floats, status_text(s));

@@ -234,6 +234,14 @@ static status run_as_chosen(served_plan *p, const served_model *m, const served_
 	return s;
 }
 
+/* Give the slots of long sessions large pages, a bounded number per step. */
+static void report_tokens(const served_model *m, const served_row *rows, int n_rows)
+{
+	const int most = 1 + n_rows / 16;
+	for (int i = 0, merged = 0; i < n_rows && merged < most; i++)
+		merged += statepool_reached(m->pool, rows[i].slot, rows[i].position + rows[i].count);
+}
+
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws)
 {
 	int64_t tokens = 0;
@@ -243,6 +251,7 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	                                         : run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
 	for (int i = 0; i < p->n_used; i++)
 		TRY(served_part_log(p->parts[i]));
+	report_tokens(m, rows, n_rows);
 	return STATUS_OK;
 }
 

@@ -6,14 +6,21 @@
 
 #include "engine/base/memory.h"
 
-enum { STATEPOOL_FIRST = 4 }; /* slots of a new pool */
+enum {
+	STATEPOOL_FIRST = 4,      /* slots of a new pool */
+	STATEPOOL_PAGE = 2 << 20, /* bytes whose pages statepool_reached merges at a time */
+	STATEPOOL_FILLED = 4      /* a slot gets large pages once one part of this many is filled */
+};
 
 struct statepool {
 	backend *backend;
 	int64_t limit, capacity, slots;
 	size_t slot_bytes, reserved;
+	size_t first; /* bytes that a token writes; slot_bytes: sessions fill a slot at once */
 	float *data;
 	unsigned char *taken; /* [capacity] */
+	bool *used;           /* [capacity]: sessions have written to the slot; otherwise it is zero */
+	size_t *merged;       /* [capacity]: bytes at the beginning of a slot that have large pages if any can */
 };
 
 /* Memory for the first `slots`. */
@@ -25,26 +32,31 @@ static status statepool_extend(statepool *p, int64_t slots)
 	return STATUS_OK;
 }
 
-static status statepool_reserve(statepool *p, int64_t floats)
+static status statepool_reserve(statepool *p, int64_t floats, int64_t first)
 {
 	int64_t slot, bytes;
 	void *data;
 	if (!memory_product(floats, sizeof(float), &slot) || !memory_product(p->capacity, slot, &bytes))
 		return STATUS_NOMEM;
 	p->taken = memory_new((size_t)p->capacity, 1);
-	if (!p->taken)
+	p->merged = memory_new((size_t)p->capacity, sizeof *p->merged);
+	p->used = memory_new((size_t)p->capacity, sizeof *p->used);
+	if (!p->taken || !p->merged || !p->used)
 		return STATUS_NOMEM;
 	p->slot_bytes = (size_t)slot;
+	p->first = (size_t)first * sizeof(float);
 	TRY(p->backend->reserve(p->backend, (size_t)bytes, &data));
 	p->reserved = (size_t)bytes;
 	p->data = data;
+	if (first < floats && p->backend->by_small_pages)
+		p->backend->by_small_pages(p->backend, data, p->reserved, p->first);
 	return statepool_extend(p, STATEPOOL_FIRST);
 }
 
-status statepool_new(statepool **out, backend *b, int64_t floats, int64_t limit)
+status statepool_new(statepool **out, backend *b, int64_t floats, int64_t first, int64_t limit)
 {
 	*out = NULL;
-	if (floats < 1 || limit < 1 || limit > INT32_MAX / 2)
+	if (floats < 1 || first < 0 || limit < 1 || limit > INT32_MAX / 2)
 		return STATUS_INVALID;
 	statepool *p = memory_new(1, sizeof *p);
 	if (!p)
@@ -54,7 +66,7 @@ status statepool_new(statepool **out, backend *b, int64_t floats, int64_t limit)
 	p->capacity = STATEPOOL_FIRST;
 	while (p->capacity < limit)
 		p->capacity *= 2;
-	status s = statepool_reserve(p, floats);
+	status s = statepool_reserve(p, floats, first);
 	if (s != STATUS_OK) {
 		statepool_free(p);
 		return s;
@@ -69,6 +81,8 @@ void statepool_free(statepool *p)
 		return;
 	p->backend->unreserve(p->backend, p->data, p->reserved);
 	free(p->taken);
+	free(p->merged);
+	free(p->used);
 	free(p);
 }
 
@@ -97,6 +111,20 @@ void statepool_give(statepool *p, int32_t slot)
 {
 	assert(slot >= 0 && slot < p->slots && p->taken[slot]);
 	p->taken[slot] = 0;
+	p->used[slot] = true;
+}
+
+bool statepool_reached(statepool *p, int32_t slot, int64_t tokens)
+{
+	char *data = statepool_slot(p, slot);
+	const size_t at = p->merged[slot], page = STATEPOOL_PAGE;
+	const size_t end = at + page - ((uintptr_t)data + at) % page, to = end < p->slot_bytes ? end : p->slot_bytes;
+	if (!p->backend->by_small_pages || p->first >= STATEPOOL_PAGE || p->first >= p->slot_bytes || at >= to ||
+	    (double)tokens * (double)p->first < (double)p->slot_bytes / STATEPOOL_FILLED)
+		return false;
+	p->backend->by_small_pages(p->backend, data + at, to - at, page);
+	p->merged[slot] = to;
+	return true;
 }
 
 float *statepool_data(const statepool *p)
@@ -121,7 +149,8 @@ size_t statepool_slot_bytes(const statepool *p)
 
 status statepool_clear(statepool *p, int32_t slot)
 {
-	return p->backend->clear(p->backend, statepool_slot(p, slot), p->slot_bytes);
+	void *data = statepool_slot(p, slot);
+	return p->used[slot] ? p->backend->clear(p->backend, data, p->slot_bytes) : STATUS_OK;
 }
 
 status statepool_copy(statepool *p, int32_t to, int32_t slot, size_t from, size_t bytes)

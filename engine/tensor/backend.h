@@ -69,8 +69,8 @@ struct backend {
 	status (*download)(backend *b, void *host, const void *device, size_t bytes);
 	status (*copy)(backend *b, void *to, const void *from, size_t bytes);
 	status (*clear)(backend *b, void *device, size_t bytes);
-	/* Memory from allocate, or its end, before its first use, of which about `step` bytes are to be made at a time:
-	 * pages larger than that are not used for it. NULL: the memory is there already. */
+	/* Use no pages larger than `step` bytes for memory from allocate or reserve that has not been written. If a
+	 * step is a large page or more, use large pages, also for what has been written. NULL: pages are fixed. */
 	void (*by_small_pages)(backend *b, void *data, size_t bytes, size_t step);
 	status (*synchronize)(backend *b);
 	void (*close)(backend *b); /* frees b */

@@ -21,6 +21,7 @@ static status bytes_open(tokenizer *t, const json_t *json, error *err)
 	t->pad = PAD;
 	t->end = END;
 	t->unknown = UNKNOWN;
+	t->longest = 1;
 	return STATUS_OK;
 }
 

@@ -434,6 +434,11 @@ int32_t tokenizer_size(const tokenizer *t)
 	return t->size;
 }
 
+int64_t tokenizer_least_tokens(const tokenizer *t, size_t bytes)
+{
+	return t->longest ? (int64_t)(bytes / t->longest) : 0;
+}
+
 int32_t tokenizer_pad(const tokenizer *t)
 {
 	return t->pad;

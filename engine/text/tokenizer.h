@@ -61,7 +61,8 @@ int32_t tokenizer_trained_size(const json_t *spec);
 /* Make the tokenizer that spec describes. A spec that needs no training reads nothing from the source; one that does is
  * {"type": "bpe", "vocab_size": N} (huggingface/bpe_trainer.c), whose memory grows with the different words of the
  * texts.
- * A text that gives fewer ids than "vocab_size" is STATUS_INVALID, unless "vocab_size" is absent or "at_most" is true. */
+ * A text that gives fewer ids than "vocab_size" is STATUS_INVALID, unless "vocab_size" is absent or "at_most" is true.
+ */
 status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *source, error *err);
 
 /* --- what it is --------------------------------------------------------------------------- */
@@ -136,6 +137,9 @@ void token_list_fini(token_list *list);
  * several threads where it can be cut (tokenizer_safe_cut). On error the list is empty. */
 status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o, token_list *out,
                         error *err);
+
+/* Lower bound on the tokens of any text of this many bytes; 0: none is known. */
+int64_t tokenizer_least_tokens(const tokenizer *t, size_t bytes);
 
 /* The last place, at most `bytes`, where plain text can be cut in two so that the tokens of both, the second encoded as
  * one that `continues`, are those of the whole; 0: none is known. What is behind `bytes` does not matter.

@@ -155,3 +155,19 @@ def test_a_wrong_configuration_names_its_key(engine, config, param):
     params = job_params(engine.add_file(TEXT), architecture="gpt2", config={**TINY_GPT2["config"], **config})
     e = refused(engine, "job.create", params)
     assert (e.status, e.param) == (400, f"additive.config.{param}")
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(engine, model):
+    long = "x" * 5000  # a byte is a token, and the model has 128 positions
+    session = engine.call("session.create", {"model": model, "prompt": "1"})["id"]
+    for method, params, field in (("completion.create", {"model": model, "prompt": long}, "prompt"),
+                                  ("session.create", {"model": model, "prompt": long}, "prompt"),
+                                  ("session.append", {"id": session, "text": long}, "text"),
+                                  ("embed", {"model": model, "input": long}, "input"),
+                                  ("explain", {"model": model, "input": long}, "input")):
+        found = refused(engine, method, params)
+        assert (found.param, "at least 5000 tokens" in found.message) == (field, True), (method, found.message)
+    for policy in ("wrap", "clamp"):
+        s = engine.call("session.create", {"model": model, "prompt": long, "position_policy": policy})
+        assert s["tokens"] == 5000
+        assert engine.call("session.append", {"id": s["id"], "text": long})["tokens"] == 10000

@@ -9,6 +9,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/generation/choice_events.h"
+#include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/generation/event_message.h"
 #include "engine/daemon/generation/prompt_logprobs.h"
 #include "engine/daemon/requests/engine.h"
@@ -419,6 +420,14 @@ choices *choices_new(stream *s)
 		c->plan.request.n_logprobs = -1;
 	}
 	return c;
+}
+
+status choices_check_bytes(const choices_plan *p, size_t bytes, error *err)
+{
+	if (p->session && !sessions_is_bounded(p->session))
+		return STATUS_OK;
+	return tokens_check_bytes(p->model, bytes, p->model->dims.positions,
+	                          p->prompt_field ? p->prompt_field : "prompt", err);
 }
 
 void choices_ask_logprobs(choices_plan *p)

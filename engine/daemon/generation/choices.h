@@ -79,6 +79,8 @@ int choices_places(const choices_plan *p);
 choices_plan *choices_get_plan(choices *c);
 /* Set what the request needs for the plan's log-probabilities, ranks and echo. */
 void choices_ask_logprobs(choices_plan *p);
+/* Pool thread: STATUS_INVALID if a text of this many bytes is too long for the plan's model and session for certain. */
+status choices_check_bytes(const choices_plan *plan, size_t bytes, error *err);
 /* Begin. The stream is answered, also when nothing could be started; then the set is freed. Uses s->watch
  * and s->context. */
 void choices_begin(choices *c);

@@ -61,6 +61,9 @@ static status read_prompt(choices_prompt *out, const choices_plan *wanted, const
 	token_list tokens = {0};
 	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
+	/* A short prompt may be read before its session is known, and costs little. */
+	if (out->text && json_string_length(prompt) > PROMPTS_AT_ONCE)
+		TRY(choices_check_bytes(wanted, json_string_length(prompt), err));
 	if (out->text && wanted->masks)
 		s = read_masked(&tokens, m, prompt, (encode_options){.begin = begins}, err);
 	else if (out->text)

@@ -28,6 +28,7 @@ static status encode(const choices_plan *p, const chat_text *x, size_t first, si
 {
 	token_list list;
 	size_t n = 0;
+	TRY(choices_check_bytes(p, end - first, err));
 	byte_range *trusted = memory_new(x->n_trusted, sizeof *trusted);
 	if (!trusted)
 		return STATUS_NOMEM;

@@ -67,6 +67,8 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 		                       (long long)scheduler_score_limit(&x->model->dims))
 		           : STATUS_OK;
 	}
+	TRY(tokens_check_bytes(x->model, json_string_length(text), scheduler_score_limit(&x->model->dims), "input",
+	                       err));
 	TRY(tokens_of_text(&tokens, x->model, json_string_value(text), json_string_length(text),
 	                   tokens_begin(x->params), err));
 	out->ids = tokens.ids;

@@ -42,6 +42,16 @@ status tokens_of_text(token_list *out, const model_entry *m, const char *text, s
 	return begin && m->dims.pool == POOL_END ? add_frame(out, m->tokenizer) : STATUS_OK;
 }
 
+status tokens_check_bytes(const model_entry *m, size_t bytes, int64_t limit, const char *param, error *err)
+{
+	const int64_t least = m->tokenizer ? tokenizer_least_tokens(m->tokenizer, bytes) : 0;
+	return least <= limit ? STATUS_OK
+	                      : error_set(err, STATUS_INVALID, param,
+	                                  "a text of %zu bytes has at least %lld tokens, which do not fit: the model "
+	                                  "reads at most %lld",
+	                                  bytes, (long long)least, (long long)limit);
+}
+
 json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n)
 {
 	json_t *pieces = json_array();

@@ -12,6 +12,9 @@ bool tokens_begin(const json_t *params);
  * classifier's begin as in training, with no others. Any thread. */
 status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err);
 
+/* STATUS_INVALID if a text of this many bytes has more than `limit` tokens for certain, so it need not be encoded. */
+status tokens_check_bytes(const model_entry *m, size_t bytes, int64_t limit, const char *param, error *err);
+
 /* [{"id","text","offset"}…]. text: the characters that the token completes, so all texts joined are the text; a
  * character split over tokens belongs to the last of them. offset: bytes of text before it. NULL when out of memory.
  * Any thread. */

@@ -321,6 +321,11 @@ int64_t sessions_tokens(const session_entry *e)
 	return e->tokens;
 }
 
+bool sessions_is_bounded(const session_entry *e)
+{
+	return e->options.policy == POSITION_ERROR;
+}
+
 bool sessions_is_durable(const session_entry *e)
 {
 	return e->options.durable;

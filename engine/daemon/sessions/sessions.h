@@ -63,6 +63,8 @@ status sessions_remove(sessions *all, session_entry *e, error *err);
 const char *sessions_id(const session_entry *e);
 int64_t sessions_tokens(const session_entry *e); /* read so far */
 bool sessions_is_durable(const session_entry *e);
+/* True if tokens past the model's positions are refused. */
+bool sessions_is_bounded(const session_entry *e);
 /* Its stored state was wanted: could it be read? */
 void sessions_note_damage(session_entry *e, bool damaged);
 /* The row's document. NULL when out of memory. */

@@ -136,6 +136,37 @@ static status decode_all(tokenizer *t, huggingface *h, int32_t size, error *err)
 	return STATUS_OK;
 }
 
+/* True if every byte of a text belongs to a token: nothing is normalized, no white space is taken by an added token, no
+ * part is removed, and each byte has a token of its own. */
+static bool keeps_bytes(const huggingface *h)
+{
+	bool keeps = h->model.type == WORD_MODEL_BPE && h->model.bpe.byte_level && h->normalizer.count == 0;
+	for (int i = 0; i < h->words.count; i++)
+		keeps &= !h->words.steps[i].pattern || h->words.steps[i].behavior != SPLIT_REMOVED;
+	for (int i = 0; i < 256 && keeps; i++)
+		keeps = h->model.bpe.byte[i] >= 0;
+	for (int set = 0; set < 2; set++)
+		for (size_t i = 0; i < h->added.sets[set].count; i++)
+			keeps &= !h->added.sets[set].tokens[i].left && !h->added.sets[set].tokens[i].right;
+	return keeps;
+}
+
+/* Most bytes of text that a token stands for; 0: no bound is known. */
+static size_t longest_text(const huggingface *h, int32_t size)
+{
+	size_t longest = 1;
+	if (!keeps_bytes(h))
+		return 0;
+	for (int32_t id = 0; id < size; id++)
+		longest = h->first[id + 1] - h->first[id] > longest ? h->first[id + 1] - h->first[id] : longest;
+	for (int set = 0; set < 2; set++)
+		for (size_t i = 0; i < h->added.sets[set].count; i++) {
+			const size_t bytes = h->added.sets[set].tokens[i].bytes;
+			longest = bytes > longest ? bytes : longest;
+		}
+	return longest;
+}
+
 static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error *err)
 {
 	const json_t *model = json_object_get(json, "model"), *more = json_object_get(json, "added_tokens");
@@ -159,6 +190,7 @@ static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error
 		s = word_cache_init(&h->cache);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", status_text(s));
+	t->longest = longest_text(h, t->size);
 	t->unknown = word_model_unknown(&h->model);
 	return roles_read(t, &h->names, &h->added, err);
 }

@@ -248,7 +248,7 @@ static void large_states_are_copied_in_several_turns(void **state)
 	fixture f;
 	fault_backend *counted = open_counted(&f);
 	static plain_search p;
-	static client c[2], stream;
+	static client c[2], stream, late;
 	const beam_options o = {3, 1, false};
 	int32_t prompt[PROMPT];
 	served_model *gpt2;
@@ -273,14 +273,19 @@ static void large_states_are_copied_in_several_turns(void **state)
 	generation_request r = search_request(prompt, PROMPT, 4), g = request(&stream, prompt, PROMPT, 40);
 	start(&f, NULL, &stream, &g);
 	start_search(&f, &o, &r, c, 2);
-	int busy = 0;
+	int busy = 0, waited = 0;
+	const generation_request l = request(&late, prompt, PROMPT, 1);
 	const size_t first = counted->copied;
 	while (!c[0].finished) {
 		size_t before = counted->copied;
 		assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
 		assert_true(counted->copied - before < BEAMS_COPY_BYTES + SESSION_STEP);
-		busy += counted->copied - before > SESSION_STEP;
+		const bool copies = counted->copied - before > SESSION_STEP;
+		waited += copies && busy > 0 && late.n_tokens == 0;
+		if (copies && busy++ == 0)
+			start(&f, NULL, &late, &l);
 	}
+	assert_true(waited <= 1); /* every fourth turn is that of the oldest */
 	assert_true(busy > 2);
 	assert_true(p.moved > 2); /* p.moved - 2 at least are not whole */
 	assert_true(counted->copied - first < 2 * statepool_slot_bytes(gpt2->pool) + (256 << 10));

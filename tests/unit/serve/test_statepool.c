@@ -4,7 +4,10 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/cpu/cpu.h"
 #include "engine/serve/statepool.h"
@@ -48,7 +51,7 @@ static void slots_keep_their_content_while_the_pool_grows(void **state)
 {
 	statepool *p;
 	int32_t slot;
-	assert_int_equal(statepool_new(&p, *state, FLOATS, 100), STATUS_OK);
+	assert_int_equal(statepool_new(&p, *state, FLOATS, FLOATS, 100), STATUS_OK);
 	const float *data = statepool_data(p);
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
@@ -72,7 +75,7 @@ static void memory_comes_with_the_slots(void **state)
 	statepool *p;
 	int32_t slot;
 	static float data[WIDE];
-	assert_int_equal(statepool_new(&p, *state, WIDE, LIMIT), STATUS_OK);
+	assert_int_equal(statepool_new(&p, *state, WIDE, WIDE, LIMIT), STATUS_OK);
 	assert_int_equal(statepool_capacity(p), LIMIT);
 	assert_int_equal(statepool_slots(p), 4);
 	for (int i = 0; i < 5; i++)
@@ -86,6 +89,102 @@ static void memory_comes_with_the_slots(void **state)
 	statepool_free(p);
 }
 
+/* Bytes of a slot that memory backs. */
+static size_t resident(const statepool *p, int32_t slot)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = statepool_slot_bytes(p);
+	char *from = (char *)(uintptr_t)statepool_data(p) + (size_t)slot * bytes;
+	unsigned char *pages = malloc(bytes / page);
+	size_t found = 0;
+	assert_true(bytes % page == 0 && (uintptr_t)from % page == 0);
+	assert_int_equal(mincore(from, bytes, pages), 0);
+	for (size_t i = 0; i < bytes / page; i++)
+		found += (pages[i] & 1) * page;
+	free(pages);
+	return found;
+}
+
+enum { CACHE = 4 << 20, PLACES = 16 }; /* floats of a slot, and places that a token writes */
+
+static void write_token(statepool *p, int32_t slot)
+{
+	const float x = 1;
+	for (size_t i = 0; i < PLACES; i++)
+		assert_int_equal(statepool_write(p, slot, i * (CACHE / PLACES) * sizeof x, &x, sizeof x), STATUS_OK);
+}
+
+static void a_token_of_a_cache_takes_memory_for_itself_alone(void **state)
+{
+	statepool *p;
+	int32_t slot;
+	assert_int_equal(statepool_new(&p, *state, CACHE, PLACES, 4), STATUS_OK);
+	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	assert_int_equal(resident(p, slot), 0);
+	write_token(p, slot);
+	assert_true(resident(p, slot) > 0);
+	assert_true(resident(p, slot) <= (size_t)PLACES * sysconf(_SC_PAGESIZE));
+	statepool_free(p);
+}
+
+static void a_new_slot_is_clear_without_being_written(void **state)
+{
+	statepool *p;
+	int32_t slot;
+	float x = 1;
+	assert_int_equal(statepool_new(&p, *state, CACHE, PLACES, 4), STATUS_OK);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+		assert_int_equal(statepool_clear(p, slot), STATUS_OK);
+		assert_true(i > 0 || resident(p, slot) == 0);
+		assert_int_equal(statepool_read(p, slot, 0, &x, sizeof x), STATUS_OK);
+		assert_true(x == 0);
+		write_token(p, slot);
+		statepool_give(p, slot);
+	}
+	statepool_free(p);
+}
+
+/* Large pages change no number, whatever the slot's size and place. */
+static void a_long_session_gets_large_pages_in_steps(void **state)
+{
+	enum { ODD = (3 << 20) + 33, TOKENS = ODD / PLACES };
+	statepool *p;
+	int32_t slot = -1;
+	float x = -1;
+	int steps = 0;
+	assert_int_equal(statepool_new(&p, *state, ODD, PLACES, 4), STATUS_OK);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < ODD; i += 1000) {
+			x = (float)i;
+			assert_int_equal(statepool_write(p, k, (size_t)i * sizeof x, &x, sizeof x), STATUS_OK);
+		}
+	assert_false(statepool_reached(p, slot, TOKENS / 4 - 1));
+	while (statepool_reached(p, slot, TOKENS / 4 + 1))
+		steps++;
+	assert_in_range(steps, 6, 8); /* 12 MB */
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < ODD; i += 1000) {
+			assert_int_equal(statepool_read(p, k, (size_t)i * sizeof x, &x, sizeof x), STATUS_OK);
+			assert_true(x == (float)i);
+		}
+	statepool_give(p, slot);
+	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	assert_false(statepool_reached(p, slot, TOKENS)); /* the slot keeps its pages */
+	statepool_free(p);
+}
+
+static void a_state_that_is_written_at_once_keeps_its_pages(void **state)
+{
+	statepool *p;
+	int32_t slot;
+	assert_int_equal(statepool_new(&p, *state, CACHE, CACHE, 4), STATUS_OK);
+	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	assert_false(statepool_reached(p, slot, 1 << 20));
+	statepool_free(p);
+}
+
 static void without_memory_for_more_the_pool_stays_as_it_was(void **state)
 {
 	fault_backend *f = fault_backend_new(*state);
@@ -93,11 +192,11 @@ static void without_memory_for_more_the_pool_stays_as_it_was(void **state)
 	int32_t slot;
 	for (int i = 0; i < 2; i++) { /* the reservation, the first slots */
 		fault_arm(f, FAULT_ALLOCATE, i, false);
-		assert_int_equal(statepool_new(&p, &f->base, FLOATS, 100), STATUS_NOMEM);
+		assert_int_equal(statepool_new(&p, &f->base, FLOATS, FLOATS, 100), STATUS_NOMEM);
 		assert_null(p);
 		assert_int_equal(f->memory, 0);
 	}
-	assert_int_equal(statepool_new(&p, &f->base, FLOATS, 100), STATUS_OK);
+	assert_int_equal(statepool_new(&p, &f->base, FLOATS, FLOATS, 100), STATUS_OK);
 	for (int i = 0; i < 4; i++) {
 		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
 		write_slot(p, slot, (float)i);
@@ -119,7 +218,7 @@ static void a_full_pool_is_busy_until_a_slot_comes_back(void **state)
 {
 	statepool *p;
 	int32_t slot;
-	assert_int_equal(statepool_new(&p, *state, FLOATS, 3), STATUS_OK);
+	assert_int_equal(statepool_new(&p, *state, FLOATS, FLOATS, 3), STATUS_OK);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
 	assert_int_equal(statepool_take(p, &slot), STATUS_BUSY);
@@ -134,7 +233,7 @@ static void a_cleared_slot_does_not_show_what_was_there_before(void **state)
 {
 	statepool *p;
 	int32_t slot;
-	assert_int_equal(statepool_new(&p, *state, FLOATS, 4), STATUS_OK);
+	assert_int_equal(statepool_new(&p, *state, FLOATS, FLOATS, 4), STATUS_OK);
 	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
 	assert_slot(p, slot, 0, 0);
 	write_slot(p, slot, 5);
@@ -149,7 +248,7 @@ static void a_copy_is_independent_of_its_original(void **state)
 {
 	statepool *p;
 	int32_t a, b;
-	assert_int_equal(statepool_new(&p, *state, FLOATS, 4), STATUS_OK);
+	assert_int_equal(statepool_new(&p, *state, FLOATS, FLOATS, 4), STATUS_OK);
 	assert_int_equal(statepool_take(p, &a), STATUS_OK);
 	assert_int_equal(statepool_take(p, &b), STATUS_OK);
 	write_slot(p, a, 7);
@@ -163,12 +262,12 @@ static void a_copy_is_independent_of_its_original(void **state)
 static void impossible_sizes_are_refused(void **state)
 {
 	statepool *p = (statepool *)&p;
-	assert_int_equal(statepool_new(&p, *state, 0, 4), STATUS_INVALID);
+	assert_int_equal(statepool_new(&p, *state, 0, 0, 4), STATUS_INVALID);
 	assert_null(p);
-	assert_int_equal(statepool_new(&p, *state, 4, 0), STATUS_INVALID);
-	assert_int_equal(statepool_new(&p, *state, INT64_MAX / 2, 4), STATUS_NOMEM);
-	assert_int_equal(statepool_new(&p, *state, INT64_MAX / 8, 4), STATUS_NOMEM);
-	assert_int_equal(statepool_new(&p, *state, (int64_t)1 << 50, 4),
+	assert_int_equal(statepool_new(&p, *state, 4, 4, 0), STATUS_INVALID);
+	assert_int_equal(statepool_new(&p, *state, INT64_MAX / 2, INT64_MAX / 2, 4), STATUS_NOMEM);
+	assert_int_equal(statepool_new(&p, *state, INT64_MAX / 8, INT64_MAX / 8, 4), STATUS_NOMEM);
+	assert_int_equal(statepool_new(&p, *state, (int64_t)1 << 50, (int64_t)1 << 50, 4),
 	                 STATUS_NOMEM); /* more than there are addresses */
 	assert_null(p);
 	statepool_free(NULL);
@@ -179,6 +278,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(slots_keep_their_content_while_the_pool_grows),
 	    cmocka_unit_test(memory_comes_with_the_slots),
+	    cmocka_unit_test(a_token_of_a_cache_takes_memory_for_itself_alone),
+	    cmocka_unit_test(a_new_slot_is_clear_without_being_written),
+	    cmocka_unit_test(a_long_session_gets_large_pages_in_steps),
+	    cmocka_unit_test(a_state_that_is_written_at_once_keeps_its_pages),
 	    cmocka_unit_test(without_memory_for_more_the_pool_stays_as_it_was),
 	    cmocka_unit_test(a_full_pool_is_busy_until_a_slot_comes_back),
 	    cmocka_unit_test(a_cleared_slot_does_not_show_what_was_there_before),

@@ -165,6 +165,34 @@ static void the_tokens_of_pieces_are_those_of_the_whole(void **state)
 	}
 }
 
+/* --- bounds ----------------------------------------------------------------------------------------- */
+
+static void no_text_has_fewer_tokens_than_its_bytes_say(void **state)
+{
+	static const char *const bounded[] = {"gpt2", "llama3", "digits", "trained"};
+	(void)state;
+	for (int f = 0; f < FORMS; f++) {
+		tokenizer *t = open_form(forms[f].name);
+		for (uint32_t i = 0; i < TEXTS; i++) {
+			size_t bytes;
+			char *text = make_text(i, i % 2 ? 6 : 1, &bytes);
+			token_list list;
+			assert_int_equal(tokenizer_encode(t, text, bytes, NULL, &list, NULL), STATUS_OK);
+			if (tokenizer_least_tokens(t, bytes) > (int64_t)list.count)
+				fail_msg("%s: %zu bytes are %zu tokens", forms[f].name, bytes, list.count);
+			token_list_fini(&list);
+			free(text);
+		}
+		tokenizer_free(t);
+	}
+	for (size_t i = 0; i < sizeof bounded / sizeof *bounded; i++) {
+		tokenizer *t = open_form(bounded[i]);
+		if (tokenizer_least_tokens(t, 1 << 20) == 0)
+			fail_msg("%s: no bound", bounded[i]);
+		tokenizer_free(t);
+	}
+}
+
 /* --- threads ---------------------------------------------------------------------------------------- */
 
 /* Of more than LONG_TEXT_BYTES, in which some stretches cannot be cut. */
@@ -415,6 +443,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_tokens_of_pieces_are_those_of_the_whole),
+	    cmocka_unit_test(no_text_has_fewer_tokens_than_its_bytes_say),
 	    cmocka_unit_test(a_long_text_has_the_same_tokens_and_spans_on_several_threads),
 	    cmocka_unit_test(a_corpus_of_one_line_has_the_tokens_of_the_line_in_pieces_of_any_size),
 	    cmocka_unit_test(rules_that_are_nearly_right_are_found_wrong),
