@@ -137,9 +137,50 @@ bool schema_read_types(schema_compiler *c, const json_t *schema, bool types[TYPE
 
 /* --- listed values --------------------------------------------------------------------------------- */
 
+/* Bytes of the string, number or other character at the beginning of p. *real: a number with a point or an exponent. */
+static size_t token_span(const char *p, bool *real)
+{
+	size_t n = 1;
+	*real = false;
+	if (*p == '"') {
+		while (p[n] != '"')
+			n += p[n] == '\\' ? 2 : 1;
+		return n + 1;
+	}
+	if (!strchr("-0123456789", *p))
+		return 1;
+	n = strspn(p, "+-.0123456789eE");
+	*real = strcspn(p, ".eE") < n;
+	return n;
+}
+
+/* Replace each real number by the shortest decimal that reads as the same double: 0.1, not 0.10000000000000001. */
+static void shorten_reals(char *json)
+{
+	char *to = json, number[40];
+	bool real;
+	for (size_t n; *json; json += n) {
+		n = token_span(json, &real);
+		size_t kept = n;
+		for (int digits = 15; real && digits <= 17; digits++) {
+			const int m = snprintf(number, sizeof number, "%.*g", digits, strtod(json, NULL));
+			if (strpbrk(number, ".e") && (size_t)m <= n && strtod(number, NULL) == strtod(json, NULL)) {
+				memcpy(json, number, (size_t)m);
+				kept = (size_t)m;
+				break;
+			}
+		}
+		memmove(to, json, kept);
+		to += kept;
+	}
+	*to = '\0';
+}
+
 grammar_node schema_value(schema_compiler *c, const json_t *value)
 {
 	char *json = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	if (json)
+		shorten_reals(json);
 	const grammar_node node = json ? json_form_text(&c->json, json) : schema_out_of_memory(c);
 	free(json);
 	return node;
