@@ -10,13 +10,13 @@ from typing import Callable, NamedTuple
 TYPES = ["object", "array", "string", "number", "integer", "boolean", "null"]
 NAMES = ["a", "b", "id", "name", "ab", "é", "größe", "日", "x y", 'q"', "tab\t", "$ref", "type"]
 CHARACTERS = list("abcxyzABZ019 _-./:\\\"\n\t\x01\x7féß€日😀")
-FORMATS = ["date", "time", "date-time", "duration", "uuid", "email", "ipv4", "ipv6", "uri", "hostname"]
+FORMATS = ["date", "time", "date-time", "duration", "uuid", "email", "ipv4", "ipv6", "uri", "hostname", "regex", "uri-reference", "uri-template", "json-pointer", "other"]
 
 
 class Schema(NamedTuple):
     keywords: object
     text: Callable[[], str]
-    types: frozenset  # of its values; numbers count as one type
+    types: frozenset  # types that its values have; numbers count as one
 
 
 def compact(value):
@@ -143,7 +143,7 @@ class Maker:
         for _ in range(self.random.randint(1, 3)):
             pattern, text = self.atom(depth)
             repetitions = [(1, 1, "")] * 3 + [(0, 1, "?"), (2, 2, "{2}"), (1, 3, "{1,3}")]
-            if not pattern.startswith("("):  # of groups, the validator would try too many ways
+            if not pattern.startswith("("):  # repeated groups make the validator try too many ways
                 repetitions += [(0, 3, "*"), (1, 3, "+"), (2, 4, "{2,}")]
             least, most, suffix = self.random.choice(repetitions)
             pieces.append((pattern + suffix + "?" * (bool(suffix) and self.chance(0.1)), text, least, most))
@@ -174,7 +174,8 @@ class Maker:
             ("duration", ["P1Y2M3DT4H5M6S", "PT0S", "P3W"]), ("uuid", ["123e4567-e89b-12d3-a456-426614174000"]),
             ("email", ["a.b@example.org"]), ("ipv4", ["0.0.0.0", "192.168.255.1"]),
             ("ipv6", ["::", "::1", "fe80::1:2", "1:2:3:4:5:6:7:8"]), ("uri", ["https://example.org/a/b?c=d#e"]),
-            ("hostname", ["a.example.org"]), ("binary", ["any text"]), ("password", [""])])
+            ("hostname", ["a.example.org"]), ("binary", ["any text"]), ("password", [""]), ("markdown", ["*a*"]),
+            ("regex", ["^[a-z]+$"]), ("uri-reference", ["/a/b?c=d"]), ("json-pointer", ["/a/0"])])
         return Schema({"type": "string", "format": name}, lambda: compact(self.random.choice(texts)), frozenset({"string"}))
 
     # --- arrays -------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class Maker:
         return Schema(schema, text, frozenset({"array"}))
 
     def unique(self, depth):
-        kind = self.random.randint(0, 3)
+        kind = self.random.randint(0, 4)
         if kind == 0:
             words = self.random.sample(["red", "green", "blue", 1, 2, None, True, "x", "y", [1], {"a": 0}], self.random.randint(1, 9))
             item, texts = {"enum": words}, [compact(w) for w in words]
@@ -211,8 +212,11 @@ class Maker:
             item, texts = {"type": "integer", "minimum": low, "maximum": high}, [str(i) for i in range(low, high + 1)]
         elif kind == 2:
             item, texts = {"type": "string", "maxLength": 3}, ['""', '"Ab"', '"b"', '"ca"', '"z10"']
-        else:
+        elif kind == 3:
             item, texts = {"type": self.random.choice(["integer", "number"])}, ["-12", "0", "10", "9"]
+        else:
+            item = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "boolean"}, {"const": None}]}
+            texts = ["-1", "2", '""', '"a"', '"b"', "true", "false", "null"]
         most = self.random.choice([None, self.random.randint(1, len(texts))])
         least = self.random.randint(0, most or len(texts))
 

@@ -6,6 +6,7 @@ import decimal
 import json
 import os
 import random
+import re
 import subprocess
 
 import jsonschema
@@ -19,7 +20,7 @@ import random_schemas
 from http_support import BIN
 
 PROGRAM = BIN.parent / "tests" / "grammar_texts"
-decimal.getcontext().prec = 60
+decimal.getcontext().prec = 400
 
 FORMATS = jsonschema.FormatChecker(formats=())
 
@@ -30,7 +31,8 @@ def check_with_pydantic(name, kind):
 
 
 for name, kind in {"date": date, "time": time, "date-time": pydantic.AwareDatetime, "duration": timedelta, "uuid": UUID,
-                   "ipv4": IPv4Address, "ipv6": IPv6Address, "uri": pydantic.HttpUrl}.items():
+                   "ipv4": IPv4Address, "ipv6": IPv6Address, "uri": pydantic.HttpUrl,
+                   "regex": re.Pattern}.items():
     check_with_pydantic(name, kind)
 
 # Numbers are decimals, so that no comparison rounds.
@@ -65,13 +67,16 @@ class Grammars:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
+    def close(self):
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+
 
 @pytest.fixture(scope="module")
 def grammars():
     grammars = Grammars()
     yield grammars
-    grammars.process.stdin.close()
-    assert grammars.process.wait(60) == 0
+    grammars.close()
 
 
 def mutated(draw, text):

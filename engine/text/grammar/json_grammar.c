@@ -186,6 +186,24 @@ grammar_node schema_value(schema_compiler *c, const json_t *value)
 	return node;
 }
 
+bool schema_same_value(const json_t *a, const json_t *b)
+{
+	const char *name;
+	json_t *value;
+	if (json_is_real(a) || json_is_real(b))
+		return json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b);
+	bool same = json_typeof(a) == json_typeof(b) && json_array_size(a) == json_array_size(b) &&
+	            json_object_size(a) == json_object_size(b);
+	for (size_t i = 0; i < json_array_size(a) && same; i++)
+		same = schema_same_value(json_array_get(a, i), json_array_get(b, i));
+	json_object_foreach((json_t *)(uintptr_t)a, name, value)
+	{
+		const json_t *other = json_object_get(b, name);
+		same = same && other && schema_same_value(value, other);
+	}
+	return same && (json_is_array(a) || json_is_object(a) || json_equal(a, b));
+}
+
 /* "enum" or "const", or both. */
 static grammar_node listed_values(schema_compiler *c, const json_t *schema)
 {
@@ -200,7 +218,7 @@ static grammar_node listed_values(schema_compiler *c, const json_t *schema)
 	int kept = 0;
 	for (size_t i = 0; all && i < n; i++) {
 		const json_t *value = values ? json_array_get(values, i) : one;
-		if (schema_is_of_types(value, types) && (!one || json_equal(one, value)))
+		if (schema_is_of_types(value, types) && (!one || schema_same_value(one, value)))
 			all[kept++] = schema_value(c, value);
 	}
 	const grammar_node node = all ? grammar_choice(c->json.g, all, kept) : schema_out_of_memory(c);
@@ -260,12 +278,22 @@ static const keyword keywords[] = {
     {"$schema", ANNOTATES, TYPES},
     {"$id", ANNOTATES, TYPES},
     {"$comment", ANNOTATES, TYPES},
+    {"$anchor", ANNOTATES, TYPES},
+    {"contentMediaType", ANNOTATES, TYPES},
+    {"contentEncoding", ANNOTATES, TYPES},
+    {"contentSchema", ANNOTATES, TYPES},
+    {"externalDocs", ANNOTATES, TYPES},
+    {"xml", ANNOTATES, TYPES},
     {"$defs", ANNOTATES, TYPES}, /* read where a $ref names one */
     {"definitions", ANNOTATES, TYPES},
 };
 
+/* NULL: unknown. Names that begin with "x-" are extensions, which annotate. */
 static const keyword *find_keyword(const char *name)
 {
+	static const keyword extension = {"x-", ANNOTATES, TYPES};
+	if (strncmp(name, extension.name, strlen(extension.name)) == 0)
+		return &extension;
 	for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
 		if (strcmp(keywords[i].name, name) == 0)
 			return &keywords[i];
