@@ -141,8 +141,8 @@ def test_a_damaged_kept_tokenizer_is_trained_again(tmp_path):
 
 
 @pytest.mark.parametrize("spec, param, word", [
-    ({"type": "sentencepiece", "vocab_size": 100000}, "additive.tokenizer.vocab_size", "<= "),
-    ({"type": "sentencepiece", "vocab_size": 6}, "additive.tokenizer.vocab_size", "required_chars"),
+    ({"type": "sentencepiece", "vocab_size": 100000}, "additive.tokenizer.vocab_size", "must be at most"),
+    ({"type": "sentencepiece", "vocab_size": 6}, "additive.tokenizer.vocab_size", "must be at least"),
     ({"type": "sentencepiece", "vocab_size": 2}, "additive.tokenizer.vocab_size", "4"),
     ({"type": "sentencepiece", "vocab_size": 100, "byte_fallback": True}, "additive.tokenizer.vocab_size", "260"),
     ({"type": "sentencepiece", "model_type": "wordpiece"}, "additive.tokenizer.model_type", ""),

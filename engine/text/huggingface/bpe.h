@@ -27,7 +27,7 @@ typedef struct bpe {
 	char suffix[BPE_MAX_AFFIX + 1]; /* after the name of its last character */
 	int32_t unknown;                /* -1: what has no token is dropped */
 	int32_t byte[256];              /* byte_level: the token of a byte; else of ASCII; -1: none */
-	int32_t fallback[256];          /* of a byte of a character that has no token; all -1: there is no fallback */
+	int32_t fallback[256];          /* tokens of the bytes of a character without a token; all -1: no fallback */
 } bpe;
 
 /* Read the "model" of a tokenizer.json, whose vocabulary is made. names and special must outlive it. After an error `b`
