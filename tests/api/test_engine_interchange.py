@@ -300,7 +300,7 @@ def test_files_that_no_model_has_are_refused_by_name(daemon, engine):
         assert (e.status, e.param) == (400, "file") and f'"{name}"' in e.message, e
     assert refused(daemon, engine, file={"config.json": b"{}"}).param == "weights"
     missing = refused(daemon, engine, file={"model.safetensors": b"{}"})
-    assert missing.param == "config" and "config.json is missing among the files that were sent" in str(missing)
+    assert missing.param == "config" and "config.json is missing among the files that were sent" in missing.message
     e = refused(daemon, engine, config=b"{}", file=FILES)
     assert e.param == "config.json" and "twice" in e.message
 
