@@ -149,7 +149,7 @@ def test_a_damaged_kept_tokenizer_is_trained_again(tmp_path):
     ({"type": "sentencepiece", "character_coverage": 0.5}, "additive.tokenizer.character_coverage", ""),
     ({"type": "bytes", "vocab_size": 300}, "additive.tokenizer.vocab_size", ""),
     ({}, "additive.tokenizer.type", "must be given as a string"),
-    ({"type": "bpe", "vocab_size": 100}, "additive.tokenizer.vocab_size", "must be an integer from 256"),
+    ({"type": "bpe", "vocab_size": 100}, "additive.tokenizer.vocab_size", "must be an integer from 257"),
     ({"file": "file-none"}, "additive.tokenizer.file", "file-none"),
 ])
 def test_what_cannot_be_is_refused_with_its_field(engine, corpus, spec, param, word):
