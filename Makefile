@@ -349,10 +349,18 @@ $(FAULTS): tests/faults/faults.c tests/faults/faults.h
 	$(Q)$(CC) $(CPPFLAGS) -std=c17 $(WARN) -O2 -g -fPIC -fvisibility=hidden -fno-builtin -shared -o $@ $< -ldl
 FAULTS_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(FAULTS))
 
+# Answers questions about grammars of JSON Schemas, for tests/api.
+GRAMMAR_TEXTS := $(OUT)/tests/grammar_texts
+$(GRAMMAR_TEXTS): $(OUT)/obj/tests/api/grammar_texts.o $(UNIT_SUPPORT) \
+                  $(filter-out %/constraint.o %/token_trie.o,$(call objects,$(call sources,engine/text/grammar engine/base)))
+	@mkdir -p $(@D)
+	$(call say,link,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -ljansson -lnettle -lm
+
 # Two processes, since much of the time is spent waiting; a file's tests share services, so they stay together.
 PYTEST_JOBS ?= -n 2 --dist loadfile
 .PHONY: pytest
-pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
+pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) tests/in_memory $(VENV)/bin/python -m pytest -q $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults) \
 	  $(if $(EMULATOR_ALL),,$(WITHOUT_EMULATOR))
 # What a build without the emulated device leaves out.
@@ -370,7 +378,7 @@ test-golden: all $(EMULATOR_ALL) $(VENV)/ready
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
 # Of unit programs those that tests/e2e/test_gpu_harness.py runs.
-pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready $(CLIENTS_VENV)/ready
+pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/faults
@@ -426,7 +434,7 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 # Further programs and tests: cmocka, Open MPI, virtual environments, shells whose completions are tried, the manual's checker.
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin python3-venv fish zsh mandoc
 .PHONY: test test-programs
-test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
+test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 test:
 	@deploy/deps $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) test-programs

@@ -299,7 +299,8 @@ def test_files_that_no_model_has_are_refused_by_name(daemon, engine):
         e = refused(daemon, engine, file={**FILES, name or None: b"x"})
         assert (e.status, e.param) == (400, "file") and f'"{name}"' in e.message, e
     assert refused(daemon, engine, file={"config.json": b"{}"}).param == "weights"
-    assert refused(daemon, engine, file={"model.safetensors": b"{}"}).param == "config"
+    missing = refused(daemon, engine, file={"model.safetensors": b"{}"})
+    assert missing.param == "config" and "config.json is missing among the files that were sent" in missing.message
     e = refused(daemon, engine, config=b"{}", file=FILES)
     assert e.param == "config.json" and "twice" in e.message
 

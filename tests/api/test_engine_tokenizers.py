@@ -141,15 +141,15 @@ def test_a_damaged_kept_tokenizer_is_trained_again(tmp_path):
 
 
 @pytest.mark.parametrize("spec, param, word", [
-    ({"type": "sentencepiece", "vocab_size": 100000}, "additive.tokenizer.vocab_size", "<= "),
-    ({"type": "sentencepiece", "vocab_size": 6}, "additive.tokenizer.vocab_size", "required_chars"),
+    ({"type": "sentencepiece", "vocab_size": 100000}, "additive.tokenizer.vocab_size", "must be at most"),
+    ({"type": "sentencepiece", "vocab_size": 6}, "additive.tokenizer.vocab_size", "must be at least"),
     ({"type": "sentencepiece", "vocab_size": 2}, "additive.tokenizer.vocab_size", "4"),
     ({"type": "sentencepiece", "vocab_size": 100, "byte_fallback": True}, "additive.tokenizer.vocab_size", "260"),
     ({"type": "sentencepiece", "model_type": "wordpiece"}, "additive.tokenizer.model_type", ""),
     ({"type": "sentencepiece", "character_coverage": 0.5}, "additive.tokenizer.character_coverage", ""),
     ({"type": "bytes", "vocab_size": 300}, "additive.tokenizer.vocab_size", ""),
     ({}, "additive.tokenizer.type", "must be given as a string"),
-    ({"type": "bpe"}, "additive.tokenizer.vocab_size", "must be given as an integer"),
+    ({"type": "bpe", "vocab_size": 100}, "additive.tokenizer.vocab_size", "must be an integer from 257"),
     ({"file": "file-none"}, "additive.tokenizer.file", "file-none"),
 ])
 def test_what_cannot_be_is_refused_with_its_field(engine, corpus, spec, param, word):

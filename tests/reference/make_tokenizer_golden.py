@@ -282,6 +282,39 @@ def strips():
     return t
 
 
+def clip():
+    """As CLIP's: bytes, and a suffix on the last token of each word."""
+    t = Tokenizer(models.BPE(unk_token="<|endoftext|>", continuing_subword_prefix="", end_of_word_suffix="</w>"))
+    t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
+    t.pre_tokenizer = split_then_bytes(r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "removed", True)
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(documents(), trainers.BpeTrainer(vocab_size=VOCABULARY, show_progress=False, end_of_word_suffix="</w>",
+                                                           special_tokens=["<|startoftext|>", "<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return t
+
+
+def gpt1():
+    """As GPT's first: characters with a suffix, BERT's steps."""
+    t = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    t.normalizer = normalizers.BertNormalizer()
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.BPEDecoder(suffix="</w>")
+    t.train_from_iterator(documents(), trainers.BpeTrainer(vocab_size=VOCABULARY, show_progress=False, special_tokens=["<unk>"],
+                                                           end_of_word_suffix="</w>", limit_alphabet=120))
+    return t
+
+
+def continued():
+    """Merges of tokens with a prefix, of characters that a normalizer spells bytes with."""
+    t = Tokenizer(models.BPE(unk_token="<unk>", continuing_subword_prefix="##", fuse_unk=True))
+    t.normalizer = normalizers.ByteLevel()
+    t.pre_tokenizer = pre_tokenizers.Split(Regex("\u0120"), "merged_with_next")
+    t.decoder = decoders.Sequence([decoders.WordPiece(cleanup=False), decoders.ByteLevel()])
+    t.train_from_iterator(documents(), trainers.BpeTrainer(vocab_size=VOCABULARY, show_progress=False, special_tokens=["<unk>"],
+                                                           continuing_subword_prefix="##", limit_alphabet=90))
+    return t
+
+
 def of_3lin(kind):
     """As clients/convert makes it, of words and of what they begin with."""
     words = []
@@ -305,7 +338,7 @@ def capital_words():
 
 
 FAMILIES = [gpt2, llama3, qwen2, o200k, neox, roberta, digits, llama2, mistral, gemma, nfkc, nfd, trained, t5, unigram_bytes, wordpiece, capital_pieces, capital_words,
-            bert, words, cased, strips]
+            bert, words, cased, strips, clip, gpt1, continued]
 MORE = {"strips": ["x<s>\n\ny", "x<s>\n\n  y", "<s> \n\n\n\n z", "a </s>\n\n</s> b", "a\n\n</s>\n\n<mask> \t x", "<s>  <mask>  y", "<s>\t\t</s>", "q <s>   \n\n"],
         "bert": ["session sessions", "stat state stat-", "a##ello ##ello", "中文abc中", "don't do not we've they're , . ! ?", "x\u200dy\u00ady", "Ünïcödé ÀÉ", "\u0085a\ue000b"],
         "words": ["the state, of (a) session!!", "naïve café Å", "[UNK]"], "cased": ["snake_case__x", "a\u200bb\ufeffc\u2581d", "\x01\x0b\x8fx"]}
@@ -327,13 +360,20 @@ def without_special_names(t):
     return Tokenizer.from_str(json.dumps(file))
 
 
+def decode(t, ids):
+    """The text; a stream of BPEDecoder cannot drop the space after the last word, so there it is that of a text that goes on."""
+    if not isinstance(t.decoder, decoders.BPEDecoder):
+        return t.decode(ids)
+    return t.decode(ids + [t.token_to_id("the</w>")]).removesuffix("the")
+
+
 def cases(t, more):
     t.no_truncation()
     t.no_padding()
     texts = TEXTS + more + random_texts(60) + (["".join("".join(documents()).split())[:9000]] if is_unigram(t) else [])  # more than it reads at once
     trusted = t.encode_batch(texts, add_special_tokens=False)
     wrapped = t.encode_batch(texts[:12])
-    decoded = [t.decode(e.ids) for e in trusted]
+    decoded = [decode(t, e.ids) for e in trusted]
     t = without_special_names(t)
     t.encode_special_tokens = True
     plain = t.encode_batch(texts, add_special_tokens=False)

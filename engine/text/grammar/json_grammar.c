@@ -137,12 +137,71 @@ bool schema_read_types(schema_compiler *c, const json_t *schema, bool types[TYPE
 
 /* --- listed values --------------------------------------------------------------------------------- */
 
+/* Bytes of the string, number or other character at the beginning of p. *real: a number with a point or an exponent. */
+static size_t token_span(const char *p, bool *real)
+{
+	size_t n = 1;
+	*real = false;
+	if (*p == '"') {
+		while (p[n] != '"')
+			n += p[n] == '\\' ? 2 : 1;
+		return n + 1;
+	}
+	if (!strchr("-0123456789", *p))
+		return 1;
+	n = strspn(p, "+-.0123456789eE");
+	*real = strcspn(p, ".eE") < n;
+	return n;
+}
+
+/* Replace each real number by the shortest decimal that reads as the same double: 0.1, not 0.10000000000000001. */
+static void shorten_reals(char *json)
+{
+	char *to = json, number[40];
+	bool real;
+	for (size_t n; *json; json += n) {
+		n = token_span(json, &real);
+		size_t kept = n;
+		for (int digits = 15; real && digits <= 17; digits++) {
+			const int m = snprintf(number, sizeof number, "%.*g", digits, strtod(json, NULL));
+			if (strpbrk(number, ".e") && (size_t)m <= n && strtod(number, NULL) == strtod(json, NULL)) {
+				memcpy(json, number, (size_t)m);
+				kept = (size_t)m;
+				break;
+			}
+		}
+		memmove(to, json, kept);
+		to += kept;
+	}
+	*to = '\0';
+}
+
 grammar_node schema_value(schema_compiler *c, const json_t *value)
 {
 	char *json = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	if (json)
+		shorten_reals(json);
 	const grammar_node node = json ? json_form_text(&c->json, json) : schema_out_of_memory(c);
 	free(json);
 	return node;
+}
+
+bool schema_same_value(const json_t *a, const json_t *b)
+{
+	const char *name;
+	json_t *value;
+	if (json_is_real(a) || json_is_real(b))
+		return json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b);
+	bool same = json_typeof(a) == json_typeof(b) && json_array_size(a) == json_array_size(b) &&
+	            json_object_size(a) == json_object_size(b);
+	for (size_t i = 0; i < json_array_size(a) && same; i++)
+		same = schema_same_value(json_array_get(a, i), json_array_get(b, i));
+	json_object_foreach((json_t *)(uintptr_t)a, name, value)
+	{
+		const json_t *other = json_object_get(b, name);
+		same = same && other && schema_same_value(value, other);
+	}
+	return same && (json_is_array(a) || json_is_object(a) || json_equal(a, b));
 }
 
 /* "enum" or "const", or both. */
@@ -159,7 +218,7 @@ static grammar_node listed_values(schema_compiler *c, const json_t *schema)
 	int kept = 0;
 	for (size_t i = 0; all && i < n; i++) {
 		const json_t *value = values ? json_array_get(values, i) : one;
-		if (schema_is_of_types(value, types) && (!one || json_equal(one, value)))
+		if (schema_is_of_types(value, types) && (!one || schema_same_value(one, value)))
 			all[kept++] = schema_value(c, value);
 	}
 	const grammar_node node = all ? grammar_choice(c->json.g, all, kept) : schema_out_of_memory(c);
@@ -219,12 +278,22 @@ static const keyword keywords[] = {
     {"$schema", ANNOTATES, TYPES},
     {"$id", ANNOTATES, TYPES},
     {"$comment", ANNOTATES, TYPES},
+    {"$anchor", ANNOTATES, TYPES},
+    {"contentMediaType", ANNOTATES, TYPES},
+    {"contentEncoding", ANNOTATES, TYPES},
+    {"contentSchema", ANNOTATES, TYPES},
+    {"externalDocs", ANNOTATES, TYPES},
+    {"xml", ANNOTATES, TYPES},
     {"$defs", ANNOTATES, TYPES}, /* read where a $ref names one */
     {"definitions", ANNOTATES, TYPES},
 };
 
+/* NULL: unknown. Names that begin with "x-" are extensions, which annotate. */
 static const keyword *find_keyword(const char *name)
 {
+	static const keyword extension = {"x-", ANNOTATES, TYPES};
+	if (strncmp(name, extension.name, strlen(extension.name)) == 0)
+		return &extension;
 	for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
 		if (strcmp(keywords[i].name, name) == 0)
 			return &keywords[i];

@@ -10,18 +10,19 @@
  *   values of enum and const are written compactly;
  *   without "type", a schema with keywords of one type means that type;
  *   numbers with bounds have no exponent (number_range.h);
- *   strings with a pattern or a format are spelled in one way (pattern.h), and a format means its ordinary values
- *     (string_formats.c);
+ *   strings with a pattern or a format are spelled in one way (pattern.h); a format means its ordinary values
+ *     (string_formats.c), and an unknown format any string;
  *   different items are in the order of the enum when there are more than six, and strings and numbers begin with
  *     different characters, in ascending order;
  *   names that fit propertyNames or patternProperties are the only ones.
  *
  * Understood: type, enum, const; properties, required, additionalProperties, minProperties, maxProperties, and
  * propertyNames or one pattern in patternProperties where no name is listed; items, prefixItems, additionalItems,
- * minItems, maxItems, uniqueItems (of listed values, strings or numbers); minLength, maxLength, pattern, format;
- * minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; anyOf, oneOf whose alternatives exclude each other,
- * discriminator, allOf of one schema, $ref within the schema; true and false. Annotations (title, description, default,
- * examples, …) are ignored. Anything else is STATUS_UNSUPPORTED, with its path in the schema as param. */
+ * minItems, maxItems, uniqueItems (of listed values, strings, numbers, and unions of these); minLength, maxLength,
+ * pattern, format; minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; anyOf, oneOf whose alternatives
+ * exclude each other, discriminator, allOf of one schema, $ref within the schema; true and false. Annotations (title,
+ * description, default, examples, contentMediaType, x-…, …) are ignored. Anything else is STATUS_UNSUPPORTED, with its
+ * path in the schema as param. */
 #ifndef ENGINE_TEXT_GRAMMAR_JSON_GRAMMAR_H
 #define ENGINE_TEXT_GRAMMAR_JSON_GRAMMAR_H
 

@@ -171,7 +171,7 @@ static int32_t add(const maker *m, at x)
 		return -1;
 	x.remainder = m->divisor > 1 ? x.remainder % m->divisor : 0;
 	if (decided) {
-		x.fraction += m->divisor > 1 ? 0 : x.whole;
+		x.fraction += m->max_fraction < m->max_digits ? 0 : x.whole; /* only the sum counts */
 		x.whole = 0;
 	}
 	if (x.negative && x.place == WHOLE && m->without_bounds)

@@ -6,13 +6,22 @@
 
 #include "engine/base/memory.h"
 
-enum { MAX_PREFIX = 256, MAX_ITEMS = 1024, ANY_ORDER = 6, MAX_LISTED_INTEGERS = 128 };
+enum { MAX_PREFIX = 256, MAX_ITEMS = 1024, ANY_ORDER = 6, MAX_LISTED_INTEGERS = 128, MAX_UNIONS = 8 };
 
 /* Items of an array that differ from each other. */
 typedef struct options {
 	grammar_node all[MAX_ITEMS];
 	int n;
+	bool too_many;
 } options;
+
+static void add_option(options *o, grammar_node node)
+{
+	if (o->n < MAX_ITEMS)
+		o->all[o->n++] = node;
+	else
+		o->too_many = true;
+}
 
 static grammar_node empty(const schema_compiler *c)
 {
@@ -119,17 +128,11 @@ static bool append_values(const schema_compiler *c, json_t *to, const json_t *sc
 	return type && strcmp(type, "integer") == 0 && append_integers(to, schema);
 }
 
-static bool same_value(const json_t *a, const json_t *b)
-{
-	return json_equal(a, b) ||
-	       (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b));
-}
-
 static void remove_repeated(json_t *values)
 {
 	for (size_t i = 0; i < json_array_size(values); i++)
 		for (size_t k = json_array_size(values); k-- > i + 1;)
-			if (same_value(json_array_get(values, i), json_array_get(values, k)))
+			if (schema_same_value(json_array_get(values, i), json_array_get(values, k)))
 				json_array_remove(values, k);
 }
 
@@ -139,14 +142,15 @@ static bool list_values(schema_compiler *c, options *o, const json_t *item)
 	bool types[TYPES];
 	json_t *values = json_array();
 	const bool listed = values && append_values(c, values, item);
-	if (listed && json_array_size(values) <= MAX_ITEMS && schema_read_types(c, schema_follow(c, item), types)) {
+	const int before = o->n;
+	if (listed && schema_read_types(c, schema_follow(c, item), types)) {
 		remove_repeated(values);
 		for (size_t i = 0; i < json_array_size(values); i++)
 			if (schema_is_of_types(json_array_get(values, i), types))
-				o->all[o->n++] = schema_value(c, json_array_get(values, i));
+				add_option(o, schema_value(c, json_array_get(values, i)));
 	}
 	json_decref(values);
-	return listed && o->n > 0;
+	return listed && o->n > before;
 }
 
 /* Options by the first byte of a string or a number: items that begin differently are different. */
@@ -165,17 +169,34 @@ static bool list_beginnings(schema_compiler *c, options *o, const json_t *item)
 	if (all < 0)
 		return true; /* the failure is recorded */
 	if (string && a->n_states > 0 && a->accepts[0])
-		o->all[o->n++] = json_form_text(&c->json, "\"\"");
+		add_option(o, json_form_text(&c->json, "\"\""));
 	for (int byte = 0; byte < 256 && a->n_states > 0; byte++) {
 		const int32_t state = automaton_next(a, 0, (unsigned char)byte);
 		if (state < 0)
 			continue;
 		const grammar_node first = grammar_range(c->json.g, (unsigned char)byte, (unsigned char)byte);
 		const grammar_node rest = grammar_automaton_from(c->json.g, all, state);
-		o->all[o->n++] = string ? grammar_sequence(c->json.g, NODES(quote, first, rest, quote))
-		                        : grammar_sequence(c->json.g, NODES(first, rest));
+		add_option(o, string ? grammar_sequence(c->json.g, NODES(quote, first, rest, quote))
+		                     : grammar_sequence(c->json.g, NODES(first, rest)));
 	}
 	return true;
+}
+
+/* Options of an item; those of a union of schemas that exclude each other are the options of each. */
+static bool list_options(schema_compiler *c, options *o, const json_t *item, int depth)
+{
+	const json_t *schema = schema_follow(c, item), *any = json_object_get(schema, "anyOf"),
+	             *list = any ? any : json_object_get(schema, "oneOf");
+	const size_t n = json_array_size(list);
+	if (n == 0)
+		return list_values(c, o, item) || list_beginnings(c, o, item);
+	bool good = depth > 0;
+	for (size_t i = 0; i < n && good; i++) {
+		for (size_t k = 0; k < i && good; k++)
+			good = schema_exclude(c, json_array_get(list, k), json_array_get(list, i));
+		good = good && list_options(c, o, json_array_get(list, i), depth - 1);
+	}
+	return good;
 }
 
 static grammar_node unique_items(schema_compiler *c, const char *where, const json_t *item, int32_t min, int32_t max)
@@ -186,9 +207,11 @@ static grammar_node unique_items(schema_compiler *c, const char *where, const js
 	grammar_node node = -1;
 	if (!o)
 		return schema_out_of_memory(c);
-	if (!item || (!list_values(c, o, item) && !list_beginnings(c, o, item))) {
+	if (!item || !list_options(c, o, item, MAX_UNIONS)) {
 		schema_refuse(c, STATUS_UNSUPPORTED, "uniqueItems",
-		              "is implemented for items that are listed, strings or numbers");
+		              "is implemented for items that are listed, strings, numbers or a union of these");
+	} else if (o->too_many) {
+		schema_refuse(c, STATUS_TOO_LARGE, "uniqueItems", "more than %d different items", MAX_ITEMS);
 	} else if (min > o->n) {
 		schema_refuse(c, STATUS_UNSUPPORTED, "minItems",
 		              "more than %d different items are not implemented here", o->n);

@@ -57,6 +57,8 @@ bool schema_read_bounds(schema_compiler *c, const json_t *schema, const char *le
 grammar_node schema_values(schema_compiler *c, const json_t *values, const bool types[TYPES]);
 /* One value, written compactly. */
 grammar_node schema_value(schema_compiler *c, const json_t *value);
+/* Equality of JSON Schema: 1 and 1.0 are the same, also within arrays and objects. */
+bool schema_same_value(const json_t *a, const json_t *b);
 bool schema_is_of_types(const json_t *x, const bool types[TYPES]);
 /* Set the types of the keyword "type", a name or several; all when there is none. */
 bool schema_read_types(schema_compiler *c, const json_t *schema, bool types[TYPES]);
@@ -77,6 +79,8 @@ grammar_node schema_object(schema_compiler *c, const json_t *schema, const schem
 
 /* schema_unions.c: "anyOf", or "oneOf" when its alternatives exclude each other. */
 grammar_node schema_union(schema_compiler *c, const json_t *schema, const char *keyword, const schema_tags *tags);
+/* True if no value fits both schemas, as far as their types and listed values tell. */
+bool schema_exclude(schema_compiler *c, const json_t *a, const json_t *b);
 
 /* schema_references.c: the part of the root that "#/…" names; NULL: there is none. */
 const json_t *schema_resolve(const schema_compiler *c, const json_t *ref);

@@ -54,11 +54,6 @@ static bool read_string_keywords(schema_compiler *c, const json_t *schema, strin
 	}
 	if (format)
 		k->format = string_format_pattern(json_string_value(format));
-	if (format && !k->format && !string_format_is_annotation(json_string_value(format))) {
-		schema_refuse(c, STATUS_UNSUPPORTED, "format", "\"%.60s\" is not implemented",
-		              json_string_value(format));
-		return false;
-	}
 	return true;
 }
 

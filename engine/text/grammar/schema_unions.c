@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DEPTH = 8 }; /* comparisons within comparisons */
+
 /* --- alternatives that exclude each other ------------------------------------------------------- */
 
 /* One side of a comparison. tags: properties that its objects must have beside the required ones. */
@@ -38,15 +40,12 @@ static bool each_excludes(schema_compiler *c, side a, side b, int depth)
 static bool has_value(const json_t *schema, const json_t *value)
 {
 	const json_t *one = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
-	bool found = one && (json_equal(one, value) || (json_is_number(one) && json_is_number(value)));
-	for (size_t i = 0; i < json_array_size(values); i++) {
-		const json_t *x = json_array_get(values, i);
-		found |= json_equal(x, value) || (json_is_number(x) && json_is_number(value));
-	}
+	bool found = one && schema_same_value(one, value);
+	for (size_t i = 0; i < json_array_size(values) && !found; i++)
+		found = schema_same_value(json_array_get(values, i), value);
 	return found;
 }
 
-/* Two numbers count as equal: 1 and 1.0 are. */
 static bool lists_exclude(const json_t *a, const json_t *b)
 {
 	const json_t *one = json_object_get(a, "const"), *values = json_object_get(a, "enum");
@@ -142,9 +141,13 @@ static bool exclude(schema_compiler *c, side a, side b, int depth)
 
 /* --- nodes ------------------------------------------------------------------------------------------ */
 
+bool schema_exclude(schema_compiler *c, const json_t *a, const json_t *b)
+{
+	return exclude(c, (side){a, NULL}, (side){b, NULL}, DEPTH);
+}
+
 static bool check_one_of(schema_compiler *c, const json_t *list, const schema_tags *tags)
 {
-	enum { DEPTH = 8 };
 	const size_t n = json_array_size(list);
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = i + 1; k < n; k++)

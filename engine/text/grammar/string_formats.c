@@ -37,6 +37,14 @@
 #define URL_TEXT "[A-Za-z0-9._~-]{1,40}"
 #define URI "^https?://" HOST "(?:/" URL_TEXT "){0,4}/?(?:\\?" URL_TEXT "=" URL_TEXT ")?(?:#" URL_TEXT ")?$"
 
+#define PART "[A-Za-z0-9._~-]+"
+#define REFERENCE "^(?:https?://" HOST ")?(?:/?" PART "(?:/" PART "){0,4}/?)?(?:\\?" PART "=" PART ")?(?:#" PART ")?$"
+#define TEMPLATE "^https?://" HOST "(?:/(?:" URL_TEXT "|\\{[a-z]{1,12}\\})){0,4}/?$"
+#define POINTER "(?:/(?:[A-Za-z0-9_.-]|~[01]){1,20}){0,8}"
+
+/* Regular expressions that every dialect reads alike. */
+#define REGEX "^\\^?(?:(?:[A-Za-z0-9 _-]|\\\\[dws.]|\\[(?:a-z|A-Z|0-9|[a-z0-9_]){1,6}\\])[*+?]?){0,30}\\$?$"
+
 #define BASE64(c) "^(?:" c "{4})*(?:" c "{2}==|" c "{3}=)?$"
 
 static const struct {
@@ -56,7 +64,9 @@ static const struct {
     {"uuid8", UUID("8")},
     {"email", EMAIL},
     {"idn-email", EMAIL},
+    {"name-email", EMAIL},
     {"hostname", "^" HOST "$"},
+    {"idn-hostname", "^" HOST "$"},
     {"ipv4", "^" IPV4 "$"},
     {"ipv4network", "^" IPV4 "$"},
     {"ipv4interface", "^" IPV4 "$"},
@@ -67,14 +77,17 @@ static const struct {
     {"ipvanynetwork", "^(?:" IPV4 "|" IPV6 ")$"},
     {"ipvanyinterface", "^(?:" IPV4 "|" IPV6 ")$"},
     {"uri", URI},
+    {"iri", URI},
+    {"uri-reference", REFERENCE},
+    {"iri-reference", REFERENCE},
+    {"uri-template", TEMPLATE},
+    {"json-pointer", "^" POINTER "$"},
+    {"relative-json-pointer", "^(?:0|[1-9]\\d{0,3})(?:#|" POINTER ")$"},
+    {"regex", REGEX},
     {"base64", BASE64("[A-Za-z0-9+/]")},
     {"byte", BASE64("[A-Za-z0-9+/]")},
     {"base64url", BASE64("[A-Za-z0-9_-]")},
 };
-
-static const char *const annotations[] = {"binary", "password", "path",   "file-path", "directory-path",
-                                          "int32",  "int64",    "uint32", "uint64",    "float",
-                                          "double", "decimal",  "number"};
 
 const char *string_format_pattern(const char *name)
 {
@@ -82,12 +95,4 @@ const char *string_format_pattern(const char *name)
 		if (strcmp(formats[i].name, name) == 0)
 			return formats[i].pattern;
 	return NULL;
-}
-
-bool string_format_is_annotation(const char *name)
-{
-	for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
-		if (strcmp(annotations[i], name) == 0)
-			return true;
-	return false;
 }

@@ -70,27 +70,45 @@ static void add_character(const bpe *b, word_room *r, unknown_run *run, int32_t 
 	}
 }
 
+/* The token of a character with its affixes. */
+static int32_t find_affixed(const bpe *b, const char *spelling, size_t bytes, bool first, bool last)
+{
+	char name[2 * BPE_MAX_AFFIX + 4];
+	size_t n = first ? 0 : strlen(b->prefix);
+	memcpy(name, b->prefix, n);
+	memcpy(name + n, spelling, bytes);
+	n += bytes;
+	if (last) {
+		memcpy(name + n, b->suffix, strlen(b->suffix));
+		n += strlen(b->suffix);
+	}
+	return find_plain(b, name, n);
+}
+
 static void split(const bpe *b, const char *word, size_t bytes, word_room *r)
 {
 	unknown_run run = {0};
 	r->count = 0;
 	for (size_t at = 0, length = 1; at < bytes; at += length) {
 		const unsigned char first = (unsigned char)word[at];
-		int32_t id = b->byte[first];
+		const char *name = word + at;
 		char spelling[4];
-		size_t n = 0;
-		if (b->byte_level) {
-			if (id < 0)
-				n = pieces_write(bpe_spelling(first), spelling);
-			add_character(b, r, &run, id, spelling, n, 1);
-			continue;
-		}
-		length = 1;
-		if (first >= 0x80) {
+		size_t n = length = 1;
+		int32_t id = b->byte[first];
+		if (!b->byte_level && first >= 0x80)
 			pieces_first(word + at, &length);
-			id = find_plain(b, word + at, length);
+		const bool affixed = (at > 0 && b->prefix[0]) || (at + length == bytes && b->suffix[0]);
+		if (!b->byte_level) {
+			n = length;
+		} else if (id < 0 || affixed) {
+			n = pieces_write(bpe_spelling(first), spelling);
+			name = spelling;
 		}
-		add_character(b, r, &run, id, word + at, length, (uint32_t)length);
+		if (affixed)
+			id = find_affixed(b, name, n, at == 0, at + length == bytes);
+		else if (!b->byte_level && first >= 0x80)
+			id = find_plain(b, name, n);
+		add_character(b, r, &run, id, name, n, (uint32_t)length);
 	}
 	if (run.waits)
 		word_room_add(r, b->unknown, run.length);
@@ -317,19 +335,34 @@ static const char *const model_keys[] = {"type",
                                          "merges",
                                          NULL};
 
+static status read_affix(char out[BPE_MAX_AFFIX + 1], const json_t *model, const char *key, error *err)
+{
+	const char *affix;
+	TRY(reading_string(model, "model", key, "", &affix, err));
+	if (strlen(affix) > BPE_MAX_AFFIX)
+		return reading_refuse(err, "model", "has a %s of more than %d bytes", key, BPE_MAX_AFFIX);
+	strcpy(out, affix);
+	return STATUS_OK;
+}
+
+/* With a fallback to bytes, each byte of an affix would become a token too. */
+static status read_affixes(bpe *b, const json_t *model, error *err)
+{
+	TRY(read_affix(b->prefix, model, "continuing_subword_prefix", err));
+	TRY(read_affix(b->suffix, model, "end_of_word_suffix", err));
+	if ((b->prefix[0] || b->suffix[0]) && json_is_true(json_object_get(model, "byte_fallback")))
+		return reading_refuse(err, "model", "has byte_fallback beside %s, which is not supported",
+		                      b->prefix[0] ? "continuing_subword_prefix" : "end_of_word_suffix");
+	return STATUS_OK;
+}
+
 status bpe_check(const json_t *model, error *err)
 {
 	TRY(reading_keys(model, "model", model_keys, err));
 	const json_t *dropout = json_object_get(model, "dropout");
 	if (dropout && !json_is_null(dropout) && !(json_number_value(dropout) == 0 && json_is_number(dropout)))
 		return reading_refuse(err, "model", "has a dropout, which is not supported");
-	const char *affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-	for (int i = 0; i < 2; i++) {
-		const char *affix;
-		TRY(reading_string(model, "model", affixes[i], "", &affix, err));
-		if (affix[0])
-			return reading_refuse(err, "model", "has a %s, which is not supported", affixes[i]);
-	}
+	TRY(read_affixes(&(bpe){0}, model, err));
 	if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(json_object_get(model, "merges")))
 		return reading_blame(err, "model", "needs an object \"vocab\" and an array \"merges\"");
 	return STATUS_OK;
@@ -366,9 +399,12 @@ static status read_merge(bpe *b, const json_t *merge, size_t rank, error *err)
 		return reading_blame(err, "model.merges", "[%zu] is not a pair of tokens", rank);
 	if (bytes[0] + bytes[1] > sizeof joined)
 		return reading_refuse(err, "model.merges", "[%zu] makes a token that is too long", rank);
+	const size_t prefix = strlen(b->prefix); /* the right one begins with it, whatever its bytes are */
+	if (bytes[1] < prefix)
+		return reading_blame(err, "model.merges", "[%zu] has no continuing_subword_prefix on its right", rank);
 	memcpy(joined, name[0], bytes[0]);
-	memcpy(joined + bytes[0], name[1], bytes[1]);
-	const int32_t made = vocabulary_find(b->names, joined, bytes[0] + bytes[1]);
+	memcpy(joined + bytes[0], name[1] + prefix, bytes[1] - prefix);
+	const int32_t made = vocabulary_find(b->names, joined, bytes[0] + bytes[1] - prefix);
 	for (int i = 0; i < 2; i++)
 		ids[i] = vocabulary_find(b->names, name[i], bytes[i]);
 	if (ids[0] < 0 || ids[1] < 0 || made < 0)
@@ -396,6 +432,7 @@ status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool
 	const char *unknown;
 	bool fallback;
 	*b = (bpe){.names = names, .special = special, .byte_level = byte_level, .unknown = -1};
+	TRY(read_affixes(b, model, err));
 	TRY(reading_bool(model, "model", "ignore_merges", false, &b->ignore_merges, err));
 	TRY(reading_bool(model, "model", "fuse_unk", false, &b->fuse_unknown, err));
 	TRY(reading_bool(model, "model", "byte_fallback", false, &fallback, err));
@@ -405,8 +442,8 @@ status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool
 	find_bytes(b, fallback);
 	if (merges_init(&b->merges, json_array_size(list)) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	b->cut_at_metaspace =
-	    !byte_level && !b->ignore_merges && vocabulary_find(names, SPACE_MARK, SPACE_MARK_BYTES) >= 0;
+	b->cut_at_metaspace = !byte_level && !b->ignore_merges && !b->prefix[0] && !b->suffix[0] &&
+	                      vocabulary_find(names, SPACE_MARK, SPACE_MARK_BYTES) >= 0;
 	for (size_t i = 0; i < json_array_size(list); i++)
 		TRY(read_merge(b, json_array_get(list, i), i, err));
 	return STATUS_OK;

@@ -13,6 +13,8 @@
 #include "engine/text/huggingface/vocabulary.h"
 #include "engine/text/huggingface/word_room.h"
 
+enum { BPE_MAX_AFFIX = 32 /* bytes */ };
+
 typedef struct bpe {
 	const vocabulary *names;
 	const bool *special; /* [ids]: tokens that no text becomes, whatever the merges say */
@@ -21,9 +23,11 @@ typedef struct bpe {
 	bool ignore_merges;    /* a word that is a token is that token */
 	bool cut_at_metaspace; /* no merge joins a character and a "▁" behind it */
 	bool fuse_unknown;
-	int32_t unknown;       /* -1: what has no token is dropped */
-	int32_t byte[256];     /* byte_level: the token of a byte; else of ASCII; -1: none */
-	int32_t fallback[256]; /* of a byte of a character that has no token; all -1: there is no fallback */
+	char prefix[BPE_MAX_AFFIX + 1]; /* before the name of each character of a word but its first */
+	char suffix[BPE_MAX_AFFIX + 1]; /* after the name of its last character */
+	int32_t unknown;                /* -1: what has no token is dropped */
+	int32_t byte[256];              /* byte_level: the token of a byte; else of ASCII; -1: none */
+	int32_t fallback[256];          /* tokens of the bytes of a character without a token; all -1: no fallback */
 } bpe;
 
 /* Read the "model" of a tokenizer.json, whose vocabulary is made. names and special must outlive it. After an error `b`

@@ -16,7 +16,14 @@
 #include "engine/text/huggingface/word_counts.h"
 #include "engine/text/tokenizer_kind.h"
 
-enum { BYTES = 256, MAX_SPECIALS = 64, DEFAULT_FREQUENCY = 2, MAX_TRAINED = 1 << 20, MAX_NAME = 256 /* bytes */ };
+enum {
+	BYTES = 256,
+	MAX_SPECIALS = 64,
+	DEFAULT_FREQUENCY = 2,
+	DEFAULT_SIZE = 8000,
+	MAX_TRAINED = 1 << 20,
+	MAX_NAME = 256 /* bytes */
+};
 
 /* --- the spec --------------------------------------------------------------------------------- */
 
@@ -85,9 +92,9 @@ static status read_spec(plan *p, const json_t *spec, error *err)
 	if (p->specials)
 		TRY(check_specials(p->specials, err));
 	const int64_t least = BYTES + count_specials(p);
-	p->size = json_integer_value(size);
-	if (!json_is_integer(size) || p->size < least || p->size > MAX_TRAINED)
-		return error_set(err, STATUS_INVALID, "vocab_size", "must be given as an integer from %lld to %d",
+	p->size = size ? json_integer_value(size) : DEFAULT_SIZE;
+	if ((size && !json_is_integer(size)) || p->size < least || p->size > MAX_TRAINED)
+		return error_set(err, STATUS_INVALID, "vocab_size", "must be an integer from %lld to %d",
 		                 (long long)least, MAX_TRAINED);
 	if (!frequency)
 		return STATUS_OK;
@@ -101,6 +108,12 @@ static status check(const json_t *spec, error *err)
 {
 	plan p;
 	return read_spec(&p, spec, err);
+}
+
+static int32_t size(const json_t *spec)
+{
+	plan p;
+	return read_spec(&p, spec, NULL) == STATUS_OK ? (int32_t)p.size : 0;
 }
 
 /* --- words --------------------------------------------------------------------------------------- */
@@ -380,4 +393,4 @@ static status train(tokenizer *out, const json_t *spec, const text_source *sourc
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "the tokenizer cannot be trained: %s", status_text(s));
 }
 
-const tokenizer_trainer bpe_trainer = {.name = "bpe", .check = check, .train = train};
+const tokenizer_trainer bpe_trainer = {.name = "bpe", .check = check, .size = size, .train = train};

@@ -260,6 +260,22 @@ static status read_metaspace(decoder *d, decoder_step *step, const json_t *part,
 	return STATUS_OK;
 }
 
+/* The suffix of a word's last token becomes a space. The library drops the last of these, which a stream cannot. */
+static status read_bpe(decoder_step *step, const json_t *part, const char *path, error *err)
+{
+	const char *suffix;
+	TRY(reading_keys(part, path, (const char *const[]){"type", "suffix", NULL}, err));
+	TRY(reading_string(part, path, "suffix", "</w>", &suffix, err));
+	if (!suffix[0] || strlen(suffix) > sizeof step->from)
+		return reading_refuse(err, path, "needs a suffix of 1 to %zu bytes", sizeof step->from);
+	step->apply = apply_replace;
+	step->from_bytes = strlen(suffix);
+	memcpy(step->from, suffix, step->from_bytes);
+	step->to[0] = ' ';
+	step->to_bytes = 1;
+	return STATUS_OK;
+}
+
 static status read_wordpiece(decoder *d, decoder_step *step, const json_t *part, const char *path, error *err)
 {
 	bool cleanup;
@@ -292,6 +308,8 @@ static status read_step(void *context, const json_t *part, const char *type, con
 		return read_metaspace(d, step, part, path, err);
 	if (strcmp(type, "WordPiece") == 0)
 		return read_wordpiece(d, step, part, path, err);
+	if (strcmp(type, "BPEDecoder") == 0)
+		return read_bpe(step, part, path, err);
 	if (strcmp(type, "ByteLevel") == 0) {
 		step->apply = apply_byte_level;
 		return reading_keys(

@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/text/huggingface/forms.h"
+#include "engine/text/huggingface/bpe.h"
 #include "engine/text/huggingface/reading.h"
 
 /* --- the steps ------------------------------------------------------------------------------------ */
@@ -133,6 +134,19 @@ static status apply_nmt(const normalizer_step *step, pattern_search *search, con
 		                   c == 0xFEFF || c == 0xFFFD;
 		TRY(space ? pieces_put(out, " ", 1, pieces_origin(p, at, length)) : pieces_copy(out, p, at, length));
 	}
+	return STATUS_OK;
+}
+
+/* Each byte becomes the character with which byte-level vocabularies spell it. */
+static status apply_byte_level(const normalizer_step *step, pattern_search *search, const text_piece *p,
+                               text_buffer *out)
+{
+	char spelling[4];
+	(void)step;
+	(void)search;
+	for (size_t at = 0; at < p->bytes; at++)
+		TRY(pieces_put(out, spelling, pieces_write(bpe_spelling((unsigned char)p->text[at]), spelling),
+		               pieces_origin(p, at, 1)));
 	return STATUS_OK;
 }
 
@@ -301,7 +315,8 @@ static normalizer_step *add_step(normalizer *n, const char *path, error *err)
 /* Up to five steps. */
 static status read_bert(normalizer *n, const json_t *part, const char *path, error *err)
 {
-	static const char *const keys[] = {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase", NULL};
+	static const char *const keys[] = {"type",          "clean_text", "handle_chinese_chars",
+	                                   "strip_accents", "lowercase",  NULL};
 	bool clean, chinese, accents, lower;
 	TRY(reading_keys(part, path, keys, err));
 	TRY(reading_bool(part, path, "clean_text", true, &clean, err));
@@ -350,6 +365,7 @@ static status read_step(void *context, const json_t *part, const char *type, con
 	step->apply = strcmp(type, "Lowercase") == 0      ? apply_lowercase
 	              : strcmp(type, "StripAccents") == 0 ? apply_strip_marks
 	              : strcmp(type, "Nmt") == 0          ? apply_nmt
+	              : strcmp(type, "ByteLevel") == 0    ? apply_byte_level
 	                                                  : NULL;
 	if (step->apply)
 		return reading_keys(part, path, (const char *const[]){"type", NULL}, err);

@@ -92,12 +92,33 @@ static status gather(sp_sample *sample, const text_source *source, error *err)
 	}
 }
 
-/* Most of what the library refuses is a number of pieces that the text does not have, or that leaves out characters. */
+/* The last number in a text; -1: none. */
+static long last_number(const char *text)
+{
+	long found = -1;
+	for (size_t n; *text; text += n)
+		if ((n = strspn(text, "0123456789")) > 0)
+			found = strtol(text, NULL, 10);
+		else
+			n = 1;
+	return found;
+}
+
+/* Nearly all refusals of the library concern the number of pieces. `why` ends with the number that it allows. */
 static status refuse(const char *why, error *err)
 {
 	if (!why[0])
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory for training a tokenizer");
-	return error_set(err, STATUS_INVALID, strstr(why, "ocabulary size") ? "vocab_size" : NULL, "%s", why);
+	const long number = last_number(why);
+	if (strstr(why, "too high") && number > 0)
+		return error_set(err, STATUS_INVALID, "vocab_size",
+		                 "must be at most %ld, as the text gives no more tokens", number);
+	if (strstr(why, "required_chars") && number > 0)
+		return error_set(err, STATUS_INVALID, "vocab_size",
+		                 "must be at least %ld for the characters of the text; or lower character_coverage",
+		                 number);
+	return error_set(err, STATUS_INVALID, strstr(why, "ocabulary size") ? "vocab_size" : NULL,
+	                 "SentencePiece cannot train a tokenizer on this text: %s", why);
 }
 
 static status train(tokenizer *t, const json_t *spec, const text_source *source, error *err)

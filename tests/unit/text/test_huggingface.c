@@ -22,7 +22,7 @@
 static const char *const families[] = {
     "gpt2",  "llama3", "qwen2", "o200k",   "neox", "roberta",       "digits",    "llama2",         "mistral",
     "gemma", "nfkc",   "nfd",   "trained", "t5",   "unigram_bytes", "wordpiece", "capital_pieces", "capital_words",
-    "bert",  "words",  "cased", "strips"};
+    "bert",  "words",  "cased", "strips",  "clip", "gpt1",          "continued"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static tokenizer *open_family(const char *name)
@@ -325,7 +325,8 @@ static void a_trusted_range_after_broken_bytes_is_where_it_was_given(void **stat
 			token_list list;
 			assert_int_equal(
 			    tokenizer_encode(t, text, sizeof text - 1,
-			                     &(encode_options){.trusted = &range, .n_trusted = 1, .spans = spans}, &list, NULL),
+			                     &(encode_options){.trusted = &range, .n_trusted = 1, .spans = spans},
+			                     &list, NULL),
 			    STATUS_OK);
 			assert_int_equal(count_id(&list, end), 1);
 			assert_true((list.ids[list.count - 1] == end) == (which == 1));
@@ -558,7 +559,9 @@ static const struct {
      "\"^a\"}, \"content\": \"A\"}, {\"type\": \"ByteLevel\"}]}",
      "stands behind", NULL},
     {"model", "dropout", "0.1", "dropout", NULL},
-    {"model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix", NULL},
+    {"model", "end_of_word_suffix", "\"123456789012345678901234567890123\"", "end_of_word_suffix", NULL},
+    {"model", "continuing_subword_prefix", "\"##\"", "byte_fallback beside continuing_subword_prefix", "llama2"},
+    {NULL, "decoder", "{\"type\": \"BPEDecoder\", \"suffix\": \"\"}", "suffix", NULL},
     {"model", "unk_token", "\"<nothing>\"", "unk_token", NULL},
     {"model", "merges", "[[\"a\", \"nothing\"]]", "merges", NULL},
     {"model", "merges", "[\"a b c\"]", "merges", NULL},

@@ -515,10 +515,10 @@ static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
 	static const struct {
 		const char *spec, *param, *word;
 	} cases[] = {
-	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5000}", "vocab_size", "<= "},
-	    {"{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":5000}", "vocab_size", "<= "},
+	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5000}", "vocab_size", "must be at most"},
+	    {"{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":5000}", "vocab_size", "must be at most"},
 	    {"{\"type\":\"sentencepiece\",\"model_type\":\"char\",\"vocab_size\":8000}", "vocab_size", " ids, fewer than 8000"},
-	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5}", "vocab_size", "required_chars"},
+	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5}", "vocab_size", "must be at least"},
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":2}", "vocab_size", "from 4"},
 	    {"{\"type\":\"sentencepiece\",\"model_type\":\"wordpiece\"}", "model_type", "unigram"},
 	    {"{\"type\":\"sentencepiece\",\"normalization\":\"nfd\"}", "normalization", "nmt_nfkc"},
