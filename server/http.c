@@ -31,27 +31,27 @@
 enum {
 	HTTP_BACKLOG = 512,
 	HTTP_UNSENT_BYTES = 128 << 10, /* what the kernel may hold of a stream before its client counts as slow */
-	HTTP_PROBE_SECONDS = 60,       /* a waiting client on a machine that has stopped is detected after some minutes */
-	HTTP_OTHER_DESCRIPTORS = 63,   /* main.c leaves 64 beside the connections' */
-	HTTP_FORCE_MS = 2000,          /* after the grace: what still is open is cut */
-	HTTP_EXCESS_MS = 2000          /* for the request of a connection that is only there to be refused */
+	HTTP_PROBE_SECONDS = 60,     /* a waiting client on a machine that has stopped is detected after some minutes */
+	HTTP_OTHER_DESCRIPTORS = 63, /* main.c leaves 64 beside the connections' */
+	HTTP_FORCE_MS = 2000,        /* after the grace: what still is open is cut */
+	HTTP_EXCESS_MS = 2000        /* for the request of a connection that is only there to be refused */
 };
 
 struct http_peer {
 	http *http;
 	int fd;
-	address_bytes address;     /* the client's */
-	bool counted;        /* in http.counts */
-	bool excess;         /* one more than its address may have when it was accepted */
-	bool loopback;       /* it came in on a loopback address */
-	request *request;    /* owned; NULL between two requests */
-	int unsent;          /* bytes that the client has not acknowledged, at the latest sweep */
-	uint64_t seen_bytes; /* of the body, at the latest sweep that found input waiting */
-	bool waiting;        /* that sweep was the latest one */
-	uint64_t deadline;   /* loop time; 0: none */
-	uv_poll_t poll;      /* for the client's leaving, which the library misses */
-	bool polling;        /* the handle is initialised and must be closed */
-	bool left;           /* the client sends no more */
+	address_bytes address; /* the client's */
+	bool counted;          /* in http.counts */
+	bool excess;           /* one more than its address may have when it was accepted */
+	bool loopback;         /* it came in on a loopback address */
+	request *request;      /* owned; NULL between two requests */
+	int unsent;            /* bytes that the client has not acknowledged, at the latest sweep */
+	uint64_t seen_bytes;   /* of the body, at the latest sweep that found input waiting */
+	bool waiting;          /* that sweep was the latest one */
+	uint64_t deadline;     /* loop time; 0: none */
+	uv_poll_t poll;        /* for the client's leaving, which the library misses */
+	bool polling;          /* the handle is initialised and must be closed */
+	bool left;             /* the client sends no more */
 	http_peer *previous, *next;
 };
 
@@ -479,13 +479,12 @@ static void http_on_reserved(uv_poll_t *poll, int status, int events)
 static bool http_start_library(http *h)
 {
 	const server_limits *limits = &h->server->limits;
-	h->daemon = MHD_start_daemon(
-	    MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, http_on_accept, h, http_on_access, h,
-	    MHD_OPTION_LISTEN_SOCKET, h->listener, MHD_OPTION_CONNECTION_LIMIT, limits->connections,
-	    MHD_OPTION_CONNECTION_TIMEOUT, 0u, HTTP_STRICTNESS, 1,
-	    MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h,
-	    MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h,
-	    MHD_OPTION_END);
+	h->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, http_on_accept, h, http_on_access, h,
+	                             MHD_OPTION_LISTEN_SOCKET, h->listener, MHD_OPTION_CONNECTION_LIMIT,
+	                             limits->connections, MHD_OPTION_CONNECTION_TIMEOUT, 0u, HTTP_STRICTNESS, 1,
+	                             MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h, MHD_OPTION_NOTIFY_COMPLETED,
+	                             http_on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h,
+	                             MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h, MHD_OPTION_END);
 	if (!h->daemon)
 		log_line(LOG_ERROR, "libmicrohttpd does not start");
 	return h->daemon != NULL;

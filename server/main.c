@@ -30,13 +30,14 @@ static const option_row rows[] = {
     {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-static const manual_page manual = {.name = "additive-httpd",
-                                   .section = 8,
-                                   .summary = "the HTTP front end of Additive",
-                                   .usage = "additive-httpd [OPTIONS]",
-                                   .text = "Prints \"listening on URL\" when it does. SIGTERM and SIGINT stop it; SIGHUP is ignored.",
-                                   .rows = rows,
-                                   .see = "additive(1), additive-serve(1), additived(8)"};
+static const manual_page manual = {
+    .name = "additive-httpd",
+    .section = 8,
+    .summary = "the HTTP front end of Additive",
+    .usage = "additive-httpd [OPTIONS]",
+    .text = "Prints \"listening on URL\" when it does. SIGTERM and SIGINT stop it; SIGHUP is ignored.",
+    .rows = rows,
+    .see = "additive(1), additive-serve(1), additived(8)"};
 typedef struct program {
 	server server;
 	http *http;
@@ -255,7 +256,7 @@ static int start(const options *o)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN); /* nothing is read again, and the end of a terminal session must not end a service */
-	json_object_seed(0);                  /* before threads make objects */
+	json_object_seed(0);     /* before threads make objects */
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* large_body.h */
 	site_list sites = {.sites = calloc((size_t)o->n_given + 1, sizeof *sites.sites)};
 	int status = !sites.sites ? 1 : read_sites(o, &sites) ? serve(o, &sites) : 2;

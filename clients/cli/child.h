@@ -4,8 +4,8 @@
  * and the kernel sends it SIGTERM when its parent ends, for whatever reason.
  *
  * When it ends unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s. The count
- * begins again after a minute of life. CHILD_MAX_FAILURES deaths in a row end the service. SIGKILL comes from outside (a
- * user, or the kernel when memory is short) and is not counted: the process starts again after 0.1 s, at most once a
+ * begins again after a minute of life. CHILD_MAX_FAILURES deaths in a row end the service. SIGKILL comes from outside
+ * (a user, or the kernel when memory is short) and is not counted: the process starts again after 0.1 s, at most once a
  * second. An engine whose data folder has vanished is started again every two seconds, without end: the folder may be
  * mounted again. Repeated deaths under the same work are the engine's to stop (engine/base/death_log.h). */
 #ifndef CLI_CHILD_H

@@ -273,9 +273,10 @@ static int serve_run(cli *c)
 	return status;
 }
 
-const command serve_commands[] = {{"serve", "--data DIR", 0, 0, "run the service: the engine and the HTTP front end",
-                                   "Prints \"ready URL\" once requests are served. SIGINT or SIGTERM stop it: running "
-                                   "requests may end, a training job keeps a\n"
-                                   "checkpoint and goes on at the next start. A second signal does not wait. SIGHUP is ignored.",
-                                   serve_options, serve_run},
-                                  {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
+const command serve_commands[] = {
+    {"serve", "--data DIR", 0, 0, "run the service: the engine and the HTTP front end",
+     "Prints \"ready URL\" once requests are served. SIGINT or SIGTERM stop it: running "
+     "requests may end, a training job keeps a\n"
+     "checkpoint and goes on at the next start. A second signal does not wait. SIGHUP is ignored.",
+     serve_options, serve_run},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -90,7 +90,8 @@ static void watch_crashes(page *p)
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		struct sigaction before;
 		const struct sigaction mine = {.sa_handler = on_crash, .sa_flags = SA_RESETHAND | SA_ONSTACK};
-		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) /* a sanitizer has its own */
+		if (sigaction(signals[i], NULL, &before) == 0 &&
+		    before.sa_handler == SIG_DFL) /* a sanitizer has its own */
 			sigaction(signals[i], &mine, NULL);
 	}
 }

@@ -23,7 +23,8 @@ enum { DEATH_LOG_LIMIT = 3, DEATH_LOG_ENTRIES = 1024, DEATH_LOG_PAUSE_SECONDS = 
 
 typedef struct death_log death_log;
 
-/* One log per process: it handles the signals of a crash. A file that cannot be read as a log is replaced by an empty one. */
+/* One log per process: it handles the signals of a crash. A file that cannot be read as a log is replaced by an empty
+ * one. */
 status death_log_open(death_log **out, const char *path, error *err);
 void death_log_close(death_log *l); /* NULL is legal */
 

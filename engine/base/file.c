@@ -120,7 +120,7 @@ status file_read(const char *path, size_t limit, char **out, size_t *bytes, erro
 	}
 	if ((uint64_t)st.st_size > limit) {
 		s = error_set(err, STATUS_TOO_LARGE, NULL, "file of %lld bytes is over the limit of %zu",
-			      (long long)st.st_size, limit);
+		              (long long)st.st_size, limit);
 		goto done;
 	}
 	data = malloc((size_t)st.st_size + 1);

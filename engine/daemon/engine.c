@@ -128,7 +128,6 @@ static status open_death_log(engine *e, error *err)
 	return death_log_open(&e->deaths, path, err);
 }
 
-
 /* Threads of libuv's pool: its default, or the number that the environment names. */
 static int pool_threads(void)
 {
@@ -186,7 +185,7 @@ static status open_parts(engine *e, error *err)
 	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(must_exist(o) ? store_open_existing(&e->store, o->data, o->data_identity, err)
-	               : store_open(&e->store, o->data, err));
+	                  : store_open(&e->store, o->data, err));
 	TRY(open_death_log(e, err));
 	on.deaths = e->net.deaths = e->deaths;
 	store_set_budget(e->store, o->data_budget);

@@ -66,8 +66,7 @@ static engine_options engine_options_of(const options *o)
 	                                   .max_sessions = (int)options_integer(o, "max-sessions", 256),
 	                                   .max_generations = (int)options_integer(o, "max-generations", 256),
 	                                   .max_batch = (int)options_integer(o, "max-batch", 0)},
-	                        .max_known_sessions =
-	                            (int)options_integer(o, "max-known-sessions", SESSIONS_MAX_KNOWN),
+	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", SESSIONS_MAX_KNOWN),
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};
 }
 
@@ -109,7 +108,7 @@ static int run(const engine_options *given, char **argv)
 	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
 	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
-	json_object_seed(0); /* before threads make objects */
+	json_object_seed(0);      /* before threads make objects */
 	status s = engine_run(&o, &end, &err);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
@@ -138,7 +137,8 @@ static int start(const options *o, char **argv)
 		return puts(ADDITIVE_VERSION) < 0;
 	if (!wrong)
 		return run(&e, argv);
-	fprintf(stderr, "additived: %s%s%s\n", wrong, o->n_arguments ? ": " : "", o->n_arguments ? o->arguments[0] : "");
+	fprintf(stderr, "additived: %s%s%s\n", wrong, o->n_arguments ? ": " : "",
+	        o->n_arguments ? o->arguments[0] : "");
 	return 2;
 }
 

@@ -54,9 +54,8 @@ static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, co
 
 void job_request_unused(const json_t *params, char *out, size_t size)
 {
-	static const char *const pairs[][2] = {{"max_steps", "n_epochs"},
-	                                       {"batch_size", "batch_size"},
-	                                       {"learning_rate", "learning_rate_multiplier"}};
+	static const char *const pairs[][2] = {
+	    {"max_steps", "n_epochs"}, {"batch_size", "batch_size"}, {"learning_rate", "learning_rate_multiplier"}};
 	const json_t *ours = job_config_member(params, "additive");
 	size_t used = 0;
 	*out = 0;

@@ -23,10 +23,10 @@ typedef struct job_request {
 	model_dims dims;
 	train_options options;
 	job_given given;
-	bool on_host;                         /* a processor trains it, with the machine's memory */
-	double base_rate;                     /* what a learning_rate_multiplier of 1 stands for */
-	int64_t epochs;                       /* 0: auto */
-	int64_t usual_epochs;                 /* without n_epochs; set by job_request_settle, 0: n_epochs is not given */
+	bool on_host;         /* a processor trains it, with the machine's memory */
+	double base_rate;     /* what a learning_rate_multiplier of 1 stands for */
+	int64_t epochs;       /* 0: auto */
+	int64_t usual_epochs; /* without n_epochs; set by job_request_settle, 0: n_epochs is not given */
 	int64_t fitted_length, fitted_source; /* chosen after the data; 0: not yet, or given */
 	int64_t keep, save_seconds;
 	int64_t ranks;                          /* processes */

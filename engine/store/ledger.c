@@ -197,7 +197,8 @@ static status check_whole(sqlite3 *db, error *err)
 	return s;
 }
 
-/* The header holds the version twice, so that a changed bit there is damage, not another version. A new file has none. */
+/* The header holds the version twice, so that a changed bit there is damage, not another version. A new file has none.
+ */
 static status read_version(sqlite3 *db, int64_t *version, error *err)
 {
 	int64_t mark;
@@ -218,7 +219,8 @@ static status upgrade(sqlite3 *db, error *err)
 		                 LEDGER_VERSION);
 	for (int i = (int)version; i < LEDGER_VERSION; i++) {
 		char done[96];
-		snprintf(done, sizeof done, "PRAGMA user_version=%d; PRAGMA application_id=%d; COMMIT;", i + 1, LEDGER_MARK + i + 1);
+		snprintf(done, sizeof done, "PRAGMA user_version=%d; PRAGMA application_id=%d; COMMIT;", i + 1,
+		         LEDGER_MARK + i + 1);
 		TRY(run_script(db, err, "BEGIN IMMEDIATE;"));
 		TRY(run_script(db, err, ledger_steps[i]));
 		TRY(run_script(db, err, done));

@@ -17,8 +17,8 @@
 status ledger_open(sqlite3 **out, const char *path, error *err);
 /* Open one as it is, to read what can be read. */
 status ledger_open_damaged(sqlite3 **out, const char *path, error *err);
-/* Copy a ledger, which another process may be writing to, as of one moment to the file `to` (":memory:" is legal), and open the
- * copy. Nothing is verified yet. STATUS_STORAGE when `from` is no ledger at all. */
+/* Copy a ledger, which another process may be writing to, as of one moment to the file `to` (":memory:" is legal), and
+ * open the copy. Nothing is verified yet. STATUS_STORAGE when `from` is no ledger at all. */
 status ledger_copy(sqlite3 **out, const char *from, const char *to, error *err);
 /* The checks and steps of ledger_open, on a copy. */
 status ledger_verify(sqlite3 *db, error *err);

@@ -102,11 +102,12 @@ static status refuse_lost_ledger(const store *s, error *err)
 	ledger_path(s, path);
 	if ((stat(path, &st) == 0 && st.st_size > 0) || models + jobs + files + sessions == 0)
 		return STATUS_OK;
-	return error_set(err, STATUS_STORAGE, NULL,
-	                 "ledger.sqlite is missing or empty, but the data folder holds %d models, %d jobs, %d files and %d "
-	                 "session states: put the ledger back, restore a backup (additive restore), or make a new one from "
-	                 "what is stored (additive fsck --rebuild)",
-	                 models, jobs, files, sessions);
+	return error_set(
+	    err, STATUS_STORAGE, NULL,
+	    "ledger.sqlite is missing or empty, but the data folder holds %d models, %d jobs, %d files and %d "
+	    "session states: put the ledger back, restore a backup (additive restore), or make a new one from "
+	    "what is stored (additive fsck --rebuild)",
+	    models, jobs, files, sessions);
 }
 
 static status remember_ledger(store *s, error *err)
@@ -143,7 +144,8 @@ static status open_ledger(store *s, bool *salvaged, error *err)
 	struct stat st;
 	status result;
 	if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size < LEDGER_LEAST_BYTES)
-		result = error_set(&why, STATUS_STORAGE, NULL, "the ledger is damaged: it is %d bytes long", (int)st.st_size);
+		result = error_set(&why, STATUS_STORAGE, NULL, "the ledger is damaged: it is %d bytes long",
+		                   (int)st.st_size);
 	else
 		result = ledger_open(&s->db, path, &why);
 	if (result == STATUS_OK)
@@ -270,7 +272,8 @@ void store_tick(store *s)
 	s->wait_ms = result == STATUS_UNAVAILABLE ? 0 : LEDGER_WAIT_MS;
 	s->stuck[0] = 0;
 	if (result != STATUS_OK && result != STATUS_FULL && result != STATUS_NOMEM) /* reading goes on in these two */
-		snprintf(s->stuck, sizeof s->stuck, "%s", err.status == STATUS_OK ? status_text(result) : error_message(&err));
+		snprintf(s->stuck, sizeof s->stuck, "%s",
+		         err.status == STATUS_OK ? status_text(result) : error_message(&err));
 	store_problem(s);
 }
 
@@ -284,7 +287,7 @@ const char *store_problem(store *s)
 		if (access(path, W_OK) != 0)
 			now = errno == ENOENT  ? "a folder of the data folder is missing"
 			      : errno == EROFS ? "the data folder is on a read-only disk"
-					       : "the data folder cannot be written";
+			                       : "the data folder cannot be written";
 	}
 	if (!now)
 		now = ledger_problem(s);
@@ -368,7 +371,8 @@ status store_manifest(store *s, store_table table, const char *id, manifest **ou
 	if (result == STATUS_NOT_FOUND)
 		error_set(err, result, NULL, "there is no %s \"%.64s\"", store_kind(table), id);
 	if (result == STATUS_OK && row.manifest)
-		result = manifest_parse(out, row.manifest, strlen(row.manifest), "the ledger's copy of a manifest", err);
+		result =
+		    manifest_parse(out, row.manifest, strlen(row.manifest), "the ledger's copy of a manifest", err);
 	row_fini(&row);
 	return result;
 }

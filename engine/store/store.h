@@ -64,7 +64,8 @@ typedef struct lost_limits {
 	int64_t bytes;
 } lost_limits;
 /* Remove what has been in lost/ for longer than limits->days, and the oldest while lost/ has more than limits->bytes.
- * Nothing goes for its bytes within a day, so that an operator can react. Return how many blobs are left. Any thread. */
+ * Nothing goes for its bytes within a day, so that an operator can react. Return how many blobs are left. Any thread.
+ */
 int64_t store_lost_sweep(const char *folder, int64_t now, const lost_limits *limits);
 /* NULL while the data folder can be relied on; else what is wrong with it as a whole, in words. Looks at the disk. */
 const char *store_problem(store *s);

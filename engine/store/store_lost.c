@@ -1,5 +1,6 @@
 /* DATA/lost/KIND/NAME: blobs that no row names. They are set aside until an operator adopts or
- * removes them (maintenance.h), or until store_lost_sweep.c does. A name that is taken gets "~" and a number at its end. */
+ * removes them (maintenance.h), or until store_lost_sweep.c does. A name that is taken gets "~" and a number at its
+ * end. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

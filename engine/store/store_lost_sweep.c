@@ -70,10 +70,11 @@ int64_t store_lost_sweep(const char *folder, int64_t now, const lost_limits *lim
 		const lost_item *item = &all.items[i];
 		const int64_t age = now - item->set_aside;
 		const bool too_old = limits->days > 0 && age > (int64_t)limits->days * DAY_SECONDS,
-			   too_much = limits->bytes > 0 && all.bytes > limits->bytes && age > DAY_SECONDS;
+		           too_much = limits->bytes > 0 && all.bytes > limits->bytes && age > DAY_SECONDS;
 		if (!too_old && !too_much)
 			continue;
-		if (!remove_item(folder, item, too_old ? "it was lost for longer than --lost-days" : "lost/ is over --lost-bytes"))
+		if (!remove_item(folder, item,
+		                 too_old ? "it was lost for longer than --lost-days" : "lost/ is over --lost-bytes"))
 			continue;
 		all.bytes -= item->bytes;
 		left--;

@@ -1,7 +1,7 @@
-/* A ledger with a damaged page or row is not thrown away as a whole. Its rows are read in both directions of creation until
- * a page fails, those with the right digest go into a new ledger, and blobs whose rows are gone get new ones from their
- * manifests. What is lost at most are rows that have no blob and lay in a damaged page: events. The damaged ledger is
- * kept in lost/ledger. */
+/* A ledger with a damaged page or row is not thrown away as a whole. Its rows are read in both directions of creation
+ * until a page fails, those with the right digest go into a new ledger, and blobs whose rows are gone get new ones from
+ * their manifests. What is lost at most are rows that have no blob and lay in a damaged page: events. The damaged
+ * ledger is kept in lost/ledger. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -55,8 +55,9 @@ static int64_t copy_rows(sqlite3 *from, sqlite3 *to, const char *query, const ch
 	return copied;
 }
 
-#define OBJECTS "SELECT seq, kind, id, parent, number, state, bytes, document, manifest, digest FROM objects " \
-	        "NOT INDEXED WHERE " IS_WHOLE " ORDER BY seq "
+#define OBJECTS                                                                                                        \
+	"SELECT seq, kind, id, parent, number, state, bytes, document, manifest, digest FROM objects "                 \
+	"NOT INDEXED WHERE " IS_WHOLE " ORDER BY seq "
 
 static status copy_ledger(const char *damaged, sqlite3 *to, error *err)
 {
@@ -180,7 +181,8 @@ static void adopt_all(store *s, const char *folder, const char *parent, store_ta
 			continue;
 		if (table == STORE_CHECKPOINTS) {
 			if (checkpoint_name_step(e->d_name) < 0 ||
-			    row_has_number(s, table, parent, checkpoint_name_step(e->d_name), &known, NULL) != STATUS_OK)
+			    row_has_number(s, table, parent, checkpoint_name_step(e->d_name), &known, NULL) !=
+			        STATUS_OK)
 				continue;
 		} else {
 			known = table != STORE_SESSIONS && row_find(s, table, e->d_name, &row, NULL) == STATUS_OK;
@@ -188,7 +190,8 @@ static void adopt_all(store *s, const char *folder, const char *parent, store_ta
 				row_fini(&row);
 		}
 		if (!known && adopt(s, parent, e->d_name, &err) != STATUS_OK)
-			log_line(LOG_WARN, "%s \"%s\" gets no row: %s", store_kind(table), e->d_name, error_message(&err));
+			log_line(LOG_WARN, "%s \"%s\" gets no row: %s", store_kind(table), e->d_name,
+			         error_message(&err));
 	}
 	if (dir)
 		closedir(dir);

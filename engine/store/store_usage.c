@@ -177,8 +177,8 @@ static void list_lost(void *context, const char *kind, const char *name, const c
 	lost_listing *l = context;
 	if (l->failed || json_array_size(l->lost) >= LOST_LISTED)
 		return;
-	l->failed = json_array_append_new(l->lost, json_pack("{s:o, s:o, s:I}", "name", json_text_repaired(name), "kind",
-	                                                     json_text_repaired(kind), "bytes",
+	l->failed = json_array_append_new(l->lost, json_pack("{s:o, s:o, s:I}", "name", json_text_repaired(name),
+	                                                     "kind", json_text_repaired(kind), "bytes",
 	                                                     (json_int_t)store_bytes_below(path))) != 0;
 }
 

@@ -15,8 +15,8 @@ struct corpus_reader {
 	const void *context;
 	char *text;
 	size_t have, room, piece;
-	size_t valid;  /* bytes of `text` that are whole characters; of plain text */
-	size_t offset; /* of `text` in the whole */
+	size_t valid;     /* bytes of `text` that are whole characters; of plain text */
+	size_t offset;    /* of `text` in the whole */
 	json_place place; /* the first byte of `text`; of data */
 	json_scan scan;   /* finds the values of `text` */
 	corpus_form form;

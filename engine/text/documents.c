@@ -44,9 +44,8 @@ static status read_object(void *context, const json_t *object, long line, error 
 		text = NULL;
 	status s = (text != NULL) + (messages != NULL) + (prompt || completion) > 1
 	               ? jsonl_refuse(err, line, "%s in one object",
-	                              !messages
-	                                  ? "\"text\" and \"prompt\" or \"completion\""
-	                                  : "a conversation and \"text\", \"prompt\" or \"completion\"")
+	                              !messages ? "\"text\" and \"prompt\" or \"completion\""
+	                                        : "a conversation and \"text\", \"prompt\" or \"completion\"")
 	           : messages             ? d->chat(d->chat_context, messages, line, d->each, d->context, err)
 	           : prompt || completion ? read_pair(d, prompt, completion, line, err)
 	           : text                 ? read_text(d, text, line, err)

@@ -23,15 +23,23 @@ static const tokenizer_kind *const kinds[] = {&bytes_kind};
 static const tokenizer_trainer *const trainers[] = {&bpe_trainer, &sentencepiece_trainer};
 
 /* The files that are kept. */
-static const char *const names[] = {"tokenizer.json",         "tokenizer_config.json",  "special_tokens_map.json",
-                                    "generation_config.json", "chat_template.jinja",    "tokenizer.model",
-                                    "spiece.model",           "sentencepiece.bpe.model", "vocab.json",
-                                    "merges.txt",             "vocab.txt",              "added_tokens.json"};
+static const char *const names[] = {"tokenizer.json",
+                                    "tokenizer_config.json",
+                                    "special_tokens_map.json",
+                                    "generation_config.json",
+                                    "chat_template.jinja",
+                                    "tokenizer.model",
+                                    "spiece.model",
+                                    "sentencepiece.bpe.model",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "vocab.txt",
+                                    "added_tokens.json"};
 /* Files of tokenizers that cannot be read, which without this list would count as no tokenizer at all. */
-static const char *const unread[] = {"vocab.bpe",  "encoder.json", "bpe.codes",  "source.spm", "target.spm", "spm.model",
-                                     "tekken.json", "vocab.model",  "vocab.json", "merges.txt", "vocab.txt",  "dict.txt",
-                                     "tiktoken.model", "qwen.tiktoken", "sentencepiece.model", "spm_char.model",
-                                     "prophetnet.tokenizer"};
+static const char *const unread[] = {
+    "vocab.bpe",      "encoder.json",  "bpe.codes",           "source.spm",     "target.spm",          "spm.model",
+    "tekken.json",    "vocab.model",   "vocab.json",          "merges.txt",     "vocab.txt",           "dict.txt",
+    "tiktoken.model", "qwen.tiktoken", "sentencepiece.model", "spm_char.model", "prophetnet.tokenizer"};
 _Static_assert(sizeof names / sizeof *names <= TOKENIZER_MAX_FILES, "room for every file");
 
 static const tokenizer_kind *find_kind(const char *name)
@@ -126,7 +134,8 @@ static void find_unread(tokenizer *t, const char *folder)
 {
 	char path[PATH_MAX];
 	for (size_t i = 0; i < sizeof unread / sizeof *unread && !t->unread; i++)
-		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, unread[i]) < sizeof path && access(path, F_OK) == 0)
+		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, unread[i]) < sizeof path &&
+		    access(path, F_OK) == 0)
 			t->unread = unread[i];
 }
 
@@ -218,7 +227,8 @@ status tokenizer_file_json(const tokenizer *t, const char *name, json_t **out, e
 	if (!text)
 		return STATUS_OK;
 	status s = json_read(out, text, bytes, JSON_REJECT_DUPLICATES, &where);
-	if (s == STATUS_INVALID && json_error_code(&where) == json_error_numeric_overflow) /* "model_max_length": 10^30 */
+	if (s == STATUS_INVALID &&
+	    json_error_code(&where) == json_error_numeric_overflow) /* "model_max_length": 10^30 */
 		s = json_read(out, text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &where);
 	if (s == STATUS_NOMEM)
 		return error_settle(err, s);

@@ -57,11 +57,11 @@ struct tokenizer {
 	int32_t raiser; /* a token without text that changes the character behind it, as a capital's; TOKEN_NONE */
 	int32_t ends[TOKENIZER_MAX_ENDS];
 	int n_ends, n_files;
-	size_t longest; /* most bytes of text that one token stands for; 0: no bound is known */
-	bool drops_leading_spaces; /* a text begins with the first token that is more than spaces */
-	bool replaces_each_byte;   /* as text_stream.each_byte */
+	size_t longest;                        /* most bytes of text that one token stands for; 0: no bound is known */
+	bool drops_leading_spaces;             /* a text begins with the first token that is more than spaces */
+	bool replaces_each_byte;               /* as text_stream.each_byte */
 	char model_type[TOKENIZER_TYPE_BYTES]; /* as config.json says; "": it does not */
-	const char *unread;                    /* a file of the folder that belongs to an unknown tokenizer; NULL: none */
+	const char *unread; /* a file of the folder that belongs to an unknown tokenizer; NULL: none */
 	tokenizer_file_data files[TOKENIZER_MAX_FILES];
 	void *data;
 	tokenizer *next; /* of those that can be shared */

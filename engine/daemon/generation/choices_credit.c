@@ -109,4 +109,3 @@ static void on_cancel(stream *s)
 }
 
 const stream_watch choices_credit_watch = {.credit = on_credit, .cancel = on_cancel};
-

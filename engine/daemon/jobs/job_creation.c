@@ -110,15 +110,17 @@ static json_t *few_event(const job_creation *c)
 {
 	const job_request *r = &c->request;
 	if (job_defaults_few(&r->options, &r->given))
-		return job_document_event("warn",
-		                          "%lld epochs of this data are %lld steps, which is little to learn from: give "
-		                          "more n_epochs, or a smaller batch_size or sequence_length",
-		                          (long long)r->epochs, (long long)r->options.max_steps);
+		return job_document_event(
+		    "warn",
+		    "%lld epochs of this data are %lld steps, which is little to learn from: give "
+		    "more n_epochs, or a smaller batch_size or sequence_length",
+		    (long long)r->epochs, (long long)r->options.max_steps);
 	if (r->epochs * JOB_DEFAULTS_FEW_SHARE < r->usual_epochs)
-		return job_document_event("warn",
-		                          "%lld epochs of a small amount of data may not be enough to learn it: without n_epochs "
-		                          "the job takes %lld",
-		                          (long long)r->epochs, (long long)r->usual_epochs);
+		return job_document_event(
+		    "warn",
+		    "%lld epochs of a small amount of data may not be enough to learn it: without n_epochs "
+		    "the job takes %lld",
+		    (long long)r->epochs, (long long)r->usual_epochs);
 	return NULL;
 }
 

@@ -170,8 +170,8 @@ static json_t *describe_end(const train_progress *p)
 static status end_range_test(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
 {
 	error ignored = ERROR_INIT;
-	json_t *events = json_pack("[o*, o]", describe_end(p),
-	                           job_document_event("info", "The job has successfully completed"));
+	json_t *events =
+	    json_pack("[o*, o]", describe_end(p), job_document_event("info", "The job has successfully completed"));
 	TRY(job_state_end(all, j, job_document_succeeded(j->document, NULL, p), events, err));
 	if (file_remove_tree(folder, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "%s", error_message(&ignored));

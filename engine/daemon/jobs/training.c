@@ -35,10 +35,10 @@ struct training {
 	bool unsaved; /* the last save failed */
 	bool damaged; /* plan.resume cannot be read */
 	bool ended;
-	bool undelivered; /* the loop has not yet had the last evaluation */
+	bool undelivered;  /* the loop has not yet had the last evaluation */
 	bool rows_missing; /* the ledger lacks rows of evaluations; set by the loop while the last one is undelivered */
-	bool stop_waits;  /* for that */
-	unsigned held;    /* events of the trainer to attend to after that */
+	bool stop_waits;   /* for that */
+	unsigned held;     /* events of the trainer to attend to after that */
 	task stop;
 	bool save_first; /* handed over with `stop` */
 	message progress, end;

@@ -54,8 +54,8 @@ typedef struct training_plan {
 	int64_t *counts; /* of a fresh model that counts tokens (architecture.h): of each id in the texts; else NULL */
 	const store *store; /* for the paths of checkpoints only, which any thread may make */
 	char job[STORE_ID_BYTES];
-	char name[STORE_ID_BYTES];                               /* of the finished model */
-	char result[PATH_MAX];                                   /* folder to leave it in */
+	char name[STORE_ID_BYTES]; /* of the finished model */
+	char result[PATH_MAX];     /* folder to leave it in */
 	/* Loop thread. False after EVALUATED: its row is not in the ledger yet. */
 	bool (*report)(void *context, const training_report *r);
 	void *context;

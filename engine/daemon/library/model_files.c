@@ -118,8 +118,9 @@ static status require(const char *folder, const char *name, const char *part, co
 {
 	char path[PATH_MAX];
 	TRY(join_path(folder, name, path, err));
-	return access(path, F_OK) == 0 ? STATUS_OK
-	                               : error_set(err, STATUS_INVALID, part, "%s is missing among the files that were sent%s", name, more);
+	return access(path, F_OK) == 0
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, part, "%s is missing among the files that were sent%s", name, more);
 }
 
 /* Weights that are neither the model's nor named by an index. */

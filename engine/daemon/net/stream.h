@@ -75,8 +75,8 @@ struct stream {
 	struct request_key *key;     /* the record's */
 };
 
-/* Count deaths of the engine under the request from now to its end: `digest` names what it works on. STATUS_UNAVAILABLE:
- * the engine has died too often under such work. */
+/* Count deaths of the engine under the request from now to its end: `digest` names what it works on.
+ * STATUS_UNAVAILABLE: the engine has died too often under such work. */
 status stream_count_deaths(stream *s, const char *kind, uint64_t digest, error *err);
 /* The answer; both free the stream. `result` is taken over; NULL is answered as out of memory. */
 void stream_result(stream *s, json_t *result);

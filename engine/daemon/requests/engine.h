@@ -24,7 +24,8 @@
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
 
-/* Exit status of a process whose data folder, which must exist, has vanished: a supervisor tries again until it is back. */
+/* Exit status of a process whose data folder, which must exist, has vanished: a supervisor tries again until it is
+ * back. */
 enum { ENGINE_NO_DATA = 75 }; /* EX_TEMPFAIL; clients/cli/child.h has it too */
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 /* Defaults of retention. */
@@ -32,22 +33,22 @@ enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS =
 static const int64_t ENGINE_LOST_BYTES = INT64_C(16) << 30;
 
 typedef struct engine_options {
-	const char *data;     /* folder */
-	const char *socket;   /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
-	bool allow_remote;    /* the socket may be reachable from other machines, which need no key */
-	const char *backend;  /* auto, cpu, cuda */
-	int device;           /* which of several */
-	int threads;          /* 0: all cores */
-	bool data_must_exist; /* never make a new data folder */
+	const char *data;          /* folder */
+	const char *socket;        /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
+	bool allow_remote;         /* the socket may be reachable from other machines, which need no key */
+	const char *backend;       /* auto, cpu, cuda */
+	int device;                /* which of several */
+	int threads;               /* 0: all cores */
+	bool data_must_exist;      /* never make a new data folder */
 	const char *data_identity; /* only the data folder of this identity; NULL: any */
-	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
-	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
-	int64_t retain_bytes; /* of all of those together; 0: without limit */
+	int64_t data_budget;       /* bytes in the data folder; 0: as much as fits */
+	int retain_days;           /* of checkpoints of jobs that have ended; 0: for ever */
+	int64_t retain_bytes;      /* of all of those together; 0: without limit */
 	lost_limits lost;
 	int64_t corpus_cache_bytes; /* of cached tokens that no job uses */
 	scheduler_limits limits;
-	int max_known_sessions; /* live and stored together */
-	int max_explanations;   /* being made or sent */
+	int max_known_sessions;         /* live and stored together */
+	int max_explanations;           /* being made or sent */
 	const struct successor *before; /* what another process has handed over */
 } engine_options;
 
@@ -82,10 +83,10 @@ typedef struct engine {
 	uv_check_t after_sleep;
 	net net;
 	store *store;
-	death_log *deaths; /* which work was running when the engine died; NULL: not counted */
+	death_log *deaths;           /* which work was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* of tokens, */
 	int64_t cache_budget;        /* and the options' corpus_cache_bytes */
-	struct device *device; /* its snapshot only, once the executor runs */
+	struct device *device;       /* its snapshot only, once the executor runs */
 	struct executor *executor;
 	struct listener *listener;
 	struct catalog *catalog;

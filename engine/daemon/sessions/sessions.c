@@ -279,10 +279,11 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	*out = NULL;
 	int most = all->engine->options->max_known_sessions;
 	if (sessions_count(all) >= most)
-		return error_set(err, STATUS_BUSY, NULL,
-		                 "all %d sessions are in use: delete some, give sessions a ttl_seconds, or start the service "
-		                 "with a larger --max-known-sessions",
-		                 most);
+		return error_set(
+		    err, STATUS_BUSY, NULL,
+		    "all %d sessions are in use: delete some, give sessions a ttl_seconds, or start the service "
+		    "with a larger --max-known-sessions",
+		    most);
 	session_entry *e = memory_new(1, sizeof *e);
 	if (!e)
 		return STATUS_NOMEM;

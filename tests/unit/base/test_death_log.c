@@ -254,7 +254,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(work_that_ran_at_three_crashes_is_refused, setup, teardown),
-	    cmocka_unit_test_setup_teardown(progress_past_the_place_of_the_previous_death_resets_the_count, setup, teardown),
+	    cmocka_unit_test_setup_teardown(progress_past_the_place_of_the_previous_death_resets_the_count, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(
 	        a_kill_from_outside_counts_in_full_only_for_long_work_that_is_as_far_as_before, setup, teardown),
 	    cmocka_unit_test_setup_teardown(every_crash_of_its_own_counts_in_full, setup, teardown),

@@ -93,8 +93,8 @@ static void set_toy(const model *m)
 
 enum { TOY_VALUES = 4 + 4 + 6 + 5, TOY_DRAWS = 16 };
 
-/* Roundings of a sum of n floats are independent, so its error is at most about sqrt(n) 2^-24 times the sum of the terms'
- * magnitudes. The longest sum of the toy, that of a combiner's row, has 512 terms. */
+/* Roundings of a sum of n floats are independent, so its error is at most about sqrt(n) 2^-24 times the sum of the
+ * terms' magnitudes. The longest sum of the toy, that of a combiner's row, has 512 terms. */
 #define SUM_ERROR (22.63 * 0x1p-24)
 
 /* Change every weight by up to `share` of itself, up or down by a draw. */

@@ -465,16 +465,14 @@ static void a_sessions_document_and_state_change_together(void **state)
 
 static void opening_unlinks_temporary_names_only_and_sets_strays_aside(void **state)
 {
-	static const char *const temporary[] = {"tmp/1", "jobs/ftjob-1/step-20.tmp-a1B2c3", "jobs/ftjob-1/job.json.tmp-abcdef",
-	                                        "sessions/sess-1.7.tmp-000000"};
+	static const char *const temporary[] = {"tmp/1", "jobs/ftjob-1/step-20.tmp-a1B2c3",
+	                                        "jobs/ftjob-1/job.json.tmp-abcdef", "sessions/sess-1.7.tmp-000000"};
 	static const struct {
 		const char *at, *kept;
-	} strays[] = {{"blobs/file-1", "lost/file/file-1"},
-	              {"models/half", "lost/model/half"},
-	              {"jobs/ftjob-9", "lost/job/ftjob-9"},
-	              {"jobs/ftjob-1/step-3", "lost/checkpoint/ftjob-1.step-3"},
-	              {"sessions/sess-1.7", "lost/session/sess-1.7"},
-	              {"sessions/sess-2.1", "lost/session/sess-2.1"}};
+	} strays[] = {
+	    {"blobs/file-1", "lost/file/file-1"},           {"models/half", "lost/model/half"},
+	    {"jobs/ftjob-9", "lost/job/ftjob-9"},           {"jobs/ftjob-1/step-3", "lost/checkpoint/ftjob-1.step-3"},
+	    {"sessions/sess-1.7", "lost/session/sess-1.7"}, {"sessions/sess-2.1", "lost/session/sess-2.1"}};
 	fixture *f = *state;
 	store_file kept;
 	char name[PATH_MAX];
@@ -527,11 +525,13 @@ static void what_was_deleted_does_not_come_back(void **state)
 	assert_int_equal(store_file_delete(f->store, file.id, NULL), STATUS_OK);
 	store_close(f->store);
 	assert_int_equal(store_rebuild(&f->store, f->folder, NULL), STATUS_OK);
-	static const store_table tables[] = {STORE_FILES, STORE_MODELS, STORE_JOBS, STORE_EVENTS, STORE_CHECKPOINTS, STORE_SESSIONS};
+	static const store_table tables[] = {STORE_FILES,  STORE_MODELS,      STORE_JOBS,
+	                                     STORE_EVENTS, STORE_CHECKPOINTS, STORE_SESSIONS};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
 		collected c = {0};
 		bool more;
-		assert_int_equal(store_list(f->store, tables[i], &(store_page){0}, collect, &c, &more, NULL), STATUS_OK);
+		assert_int_equal(store_list(f->store, tables[i], &(store_page){0}, collect, &c, &more, NULL),
+		                 STATUS_OK);
 		assert_int_equal(c.count, 0);
 	}
 	must_exist(f, "models/m", false);
@@ -609,7 +609,8 @@ static void a_ledger_of_a_newer_program_is_refused_and_left_alone(void **state)
 	f->store = NULL;
 	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=1000; PRAGMA application_id=182256616", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(
+	    sqlite3_exec(db, "PRAGMA user_version=1000; PRAGMA application_id=182256616", NULL, NULL, NULL), SQLITE_OK);
 	sqlite3_close(db);
 	assert_int_equal(store_open(&refused, f->folder, NULL), STATUS_UNSUPPORTED);
 	assert_null(refused);

@@ -166,11 +166,20 @@ static void data_that_is_not_json_is_refused_with_line_and_column(void **state)
 static void text_that_begins_with_a_bracket_stays_text(void **state)
 {
 	(void)state;
-	static const char *const texts[] = {"[Illustration: a house]\n", "[1] A footnote",  "{{Infobox}}\n",
-	                                    "{\\rtf1 text}",            "[[Category:x]]", "{ int i; }",
-	                                    "# Title\n\nText\n",        "// int i;\n",    "{name} says",
-	                                    "[",                        "{",              "",
-	                                    "[[[[[[[[",                 "a {\"text\": 1}",
+	static const char *const texts[] = {"[Illustration: a house]\n",
+	                                    "[1] A footnote",
+	                                    "{{Infobox}}\n",
+	                                    "{\\rtf1 text}",
+	                                    "[[Category:x]]",
+	                                    "{ int i; }",
+	                                    "# Title\n\nText\n",
+	                                    "// int i;\n",
+	                                    "{name} says",
+	                                    "[",
+	                                    "{",
+	                                    "",
+	                                    "[[[[[[[[",
+	                                    "a {\"text\": 1}",
 	                                    "[[1, 2], [3]]"};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		reads(texts[i], "text");
@@ -188,14 +197,16 @@ static void conversations_are_read_in_the_layouts_of_openai_sharegpt_and_alpaca(
 	reads("{\"system\": \"s\", \"conversations\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "
 	      "\"assistant\", \"content\": \"a\"}]}",
 	      "system=s;user=q;assistant:a;|");
-	reads("{\"instruction\": \"i\", \"input\": \"\", \"output\": \"o\"}\n{\"instruction\": \"i\", \"output\": \"o\", "
-	      "\"input\": \"x\"}\n{\"instruction\": \"i\", \"input\": null, \"output\": \"o\", \"text\": \"all\"}",
-	      "user=i;assistant:o;|user=i\n\nx;assistant:o;|user=i;assistant:o;|");
+	reads(
+	    "{\"instruction\": \"i\", \"input\": \"\", \"output\": \"o\"}\n{\"instruction\": \"i\", \"output\": \"o\", "
+	    "\"input\": \"x\"}\n{\"instruction\": \"i\", \"input\": null, \"output\": \"o\", \"text\": \"all\"}",
+	    "user=i;assistant:o;|user=i\n\nx;assistant:o;|user=i;assistant:o;|");
 	reads("{\"instruction\": \"i\", \"output\": \"o\", \"history\": [[\"q\", \"a\"]], \"system\": \"s\"}",
 	      "system=s;user=q;assistant:a;user=i;assistant:o;|");
 }
 
-#define MESSAGE(more) "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", " more "}]}\n"
+#define MESSAGE(more)                                                                                                  \
+	"{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", " more "}]}\n"
 
 static void a_weight_of_0_makes_an_answer_a_part_of_the_prompt(void **state)
 {
@@ -237,10 +248,16 @@ static void files_in_other_formats_are_refused_by_their_name(void **state)
 		const char *bytes;
 		size_t n;
 		const char *name;
-	} cases[] = {{"\xFF\xFE{\0\"\0", 6, "UTF-16"},    {"\xFE\xFF\0{", 4, "UTF-16"},
-	             {"{\0\"\0t\0", 6, "UTF-16"},         {"PK\x03\x04....", 8, "zip"},
-	             {"PAR1....", 8, "Parquet"},          {"%PDF-1.7\n", 9, "PDF"},
-	             {"\xFD" "7zXZ\0", 6, "compressed by xz"}, {"BZh91AY", 7, "bzip2"}};
+	} cases[] = {{"\xFF\xFE{\0\"\0", 6, "UTF-16"},
+	             {"\xFE\xFF\0{", 4, "UTF-16"},
+	             {"{\0\"\0t\0", 6, "UTF-16"},
+	             {"PK\x03\x04....", 8, "zip"},
+	             {"PAR1....", 8, "Parquet"},
+	             {"%PDF-1.7\n", 9, "PDF"},
+	             {"\xFD"
+	              "7zXZ\0",
+	              6, "compressed by xz"},
+	             {"BZh91AY", 7, "bzip2"}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		collected c;
 		error err;

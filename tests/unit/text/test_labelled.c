@@ -191,7 +191,8 @@ static void a_bad_record_is_named_by_its_line(void **state)
 		const char *text, *message;
 	} cases[] = {
 	    {FIRST "{\"text\": \"b\"}", "line 2: needs a \"label\"; its keys are \"text\""},
-	    {FIRST "\n{\"text\": \"b\", \"label\": null}", "line 3: needs a \"label\"; its keys are \"text\", \"label\""},
+	    {FIRST "\n{\"text\": \"b\", \"label\": null}",
+	     "line 3: needs a \"label\"; its keys are \"text\", \"label\""},
 	    {FIRST "{\"text\": \"b\", \"label\": 1}",
 	     "line 2: \"label\" is an integer, but the lines before have strings"},
 	    {"{\"text\": \"b\", \"label\": 1}\n" FIRST,

@@ -483,8 +483,12 @@ static void a_tab_that_normalisation_keeps_is_a_piece(void **state)
 	static const char *const types[] = {"unigram", "bpe", "char", "word"};
 	static const char text[] = "the\tmodel\t\t5\n";
 	for (int i = 0; i < 4; i++) {
-		json_t *spec = json_pack("{s:s, s:s, s:i, s:s}", "type", "sentencepiece", "model_type", types[i], "vocab_size",
-		                         i == 2 ? 18 : i == 3 ? 6 : 21, "normalization", "identity");
+		json_t *spec =
+		    json_pack("{s:s, s:s, s:i, s:s}", "type", "sentencepiece", "model_type", types[i], "vocab_size",
+		              i == 2   ? 18
+		              : i == 3 ? 6
+		                       : 21,
+		              "normalization", "identity");
 		int left = 200;
 		tokenizer *t;
 		token_list got;
@@ -516,8 +520,10 @@ static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
 		const char *spec, *param, *word;
 	} cases[] = {
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5000}", "vocab_size", "must be at most"},
-	    {"{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":5000}", "vocab_size", "must be at most"},
-	    {"{\"type\":\"sentencepiece\",\"model_type\":\"char\",\"vocab_size\":8000}", "vocab_size", " ids, fewer than 8000"},
+	    {"{\"type\":\"sentencepiece\",\"model_type\":\"bpe\",\"vocab_size\":5000}", "vocab_size",
+	     "must be at most"},
+	    {"{\"type\":\"sentencepiece\",\"model_type\":\"char\",\"vocab_size\":8000}", "vocab_size",
+	     " ids, fewer than 8000"},
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":5}", "vocab_size", "must be at least"},
 	    {"{\"type\":\"sentencepiece\",\"vocab_size\":2}", "vocab_size", "from 4"},
 	    {"{\"type\":\"sentencepiece\",\"model_type\":\"wordpiece\"}", "model_type", "unigram"},
