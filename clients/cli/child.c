@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "clients/cli/cli.h"
+#include "proto/exit_status.h"
 #include "proto/log_time.h"
 
 enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 5000, KILLED_PERIOD_MS = 1000, NO_DATA_PERIOD_MS = 2000 };
@@ -150,7 +151,7 @@ bool child_died(child *c, int wait_status)
 		c->restart_ms = now + (lived < KILLED_PERIOD_MS - pause ? KILLED_PERIOD_MS - lived : pause);
 		return true;
 	}
-	if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == CHILD_NO_DATA) {
+	if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EXIT_NO_DATA) {
 		c->restart_ms = now + NO_DATA_PERIOD_MS;
 		return true;
 	}

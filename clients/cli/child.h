@@ -17,8 +17,6 @@
 
 #include "clients/cli/text.h"
 
-/* Exit status of an engine whose data folder has vanished (engine/daemon/requests/engine.h). */
-enum { CHILD_NO_DATA = 75 };
 enum { CHILD_MAX_ARGUMENTS = 128, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
 
 typedef struct child {

@@ -15,6 +15,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/successor.h"
 #include "engine/recipe/tokenizer_training.h"
+#include "proto/exit_status.h"
 #include "proto/json_memory.h"
 #include "proto/manual.h"
 #include "proto/options.h"
@@ -118,7 +119,7 @@ static int run(const engine_options *given, char **argv)
 	}
 	if (end.forced)
 		_exit(s == STATUS_OK ? 0 : 1);
-	return s == STATUS_OK ? 0 : end.no_data ? ENGINE_NO_DATA : 1;
+	return s == STATUS_OK ? 0 : end.no_data ? EXIT_NO_DATA : 1;
 }
 
 static int start(const options *o, char **argv)

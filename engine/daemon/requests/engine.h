@@ -24,9 +24,6 @@
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
 
-/* Exit status of a process whose data folder, which must exist, has vanished: a supervisor tries again until it is
- * back. */
-enum { ENGINE_NO_DATA = 75 }; /* EX_TEMPFAIL; clients/cli/child.h has it too */
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 /* Defaults of retention. */
 enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS = 30 };
