@@ -241,12 +241,18 @@ static void a_request_that_is_cancelled_while_its_prompt_is_read_changes_nothing
 {
 	rig *d = *state;
 	char *text = text_of(READ);
-	json_t *made = rig_ask(d, 0, "session.create", asking("model", "m", "prompt", "some words"));
+	/* The text has more tokens than positions, so it would be refused unread without the policy. */
+	json_t *made =
+	    rig_ask(d, 0, "session.create",
+	            json_pack("{s:s, s:s, s:s}", "model", "m", "prompt", "some words", "position_policy", "wrap"));
 	const char *id = json_string_value(json_object_get(made, "id"));
 	for (int i = 0; i < 3; i++) {
 		rig_call *c = i == 0   ? rig_begin(d, "session.append", asking("id", id, "text", text), 100)
-		              : i == 1 ? rig_begin(d, "session.create", asking("model", "m", "prompt", text), 100)
-		                       : rig_begin(d, "completion.create", asking("model", "m", "prompt", text), 100);
+		              : i == 1 ? rig_begin(d, "session.create",
+		                                   json_pack("{s:s, s:s, s:s}", "model", "m", "prompt", text,
+		                                             "position_policy", "wrap"),
+		                                   100)
+		                       : rig_begin(d, "session.generate", asking("id", id, "prompt", text), 100);
 		assert_int_equal(at_the_pool(d), 1);
 		rig_cancel(c);
 		rig_wait(c);
@@ -309,12 +315,12 @@ static void a_jobs_text_is_tokenized_once(void **state)
 	rig_wait(c);
 	assert_false(c->failed);
 	watch(d);
-	json_t *params = json_pack("{s:s, s:O, s:i, s:{s:s, s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i}}", "model",
-	                           "additive", "training_file", json_object_get(c->answer, "id"), "seed", 3, "additive",
-	                           "objective", "next_token", /* without one the file's beginning is read as well */
-	                           "config",
-	                           "hidden_size", 16, "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length",
-	                           32, "batch_size", 2, "max_steps", 2);
+	json_t *params =
+	    json_pack("{s:s, s:O, s:i, s:{s:s, s:s, s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i}}", "model", "additive",
+	              "training_file", json_object_get(c->answer, "id"), "seed", 3, "additive",
+	              /* without these two the file's beginning is read as well */
+	              "objective", "next_token", "loss_on", "all", "config", "hidden_size", 16, "n_heads", 2, "n_layer",
+	              2, "n_positions", 32, "sequence_length", 32, "batch_size", 2, "max_steps", 2);
 	rig_call_free(c);
 	json_t *job = rig_ask(d, 0, "job.create", params);
 	while (!has_ended(job)) {
