@@ -46,7 +46,7 @@ struct http_peer {
 	bool loopback;         /* it came in on a loopback address */
 	request *request;      /* owned; NULL between two requests */
 	int unsent;            /* bytes that the client has not acknowledged, at the latest sweep */
-	uint64_t seen_bytes;   /* of the body, at the latest sweep that found input waiting */
+	uint64_t seen_bytes;   /* body bytes at the latest sweep that found input waiting */
 	bool waiting;          /* that sweep was the latest one */
 	uint64_t deadline;     /* loop time; 0: none */
 	uv_poll_t poll;        /* for the client's leaving, which the library misses */

@@ -16,7 +16,7 @@ struct corpus_reader {
 	char *text;
 	size_t have, room, piece;
 	size_t valid;     /* bytes of `text` that are whole characters; of plain text */
-	size_t offset;    /* of `text` in the whole */
+	size_t offset;    /* where `text` begins in the whole */
 	json_place place; /* the first byte of `text`; of data */
 	json_scan scan;   /* finds the values of `text` */
 	corpus_form form;

@@ -54,7 +54,7 @@ typedef struct training_plan {
 	int64_t *counts; /* of a fresh model that counts tokens (architecture.h): of each id in the texts; else NULL */
 	const store *store; /* for the paths of checkpoints only, which any thread may make */
 	char job[STORE_ID_BYTES];
-	char name[STORE_ID_BYTES]; /* of the finished model */
+	char name[STORE_ID_BYTES]; /* the finished model has it */
 	char result[PATH_MAX];     /* folder to leave it in */
 	/* Loop thread. False after EVALUATED: its row is not in the ledger yet. */
 	bool (*report)(void *context, const training_report *r);

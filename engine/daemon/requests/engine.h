@@ -39,8 +39,8 @@ typedef struct engine_options {
 	bool data_must_exist;      /* never make a new data folder */
 	const char *data_identity; /* only the data folder of this identity; NULL: any */
 	int64_t data_budget;       /* bytes in the data folder; 0: as much as fits */
-	int retain_days;           /* of checkpoints of jobs that have ended; 0: for ever */
-	int64_t retain_bytes;      /* of all of those together; 0: without limit */
+	int retain_days;           /* checkpoints of ended jobs stay as long; 0: for ever */
+	int64_t retain_bytes;      /* limit of all of those together; 0: none */
 	lost_limits lost;
 	int64_t corpus_cache_bytes; /* of cached tokens that no job uses */
 	scheduler_limits limits;
