@@ -15,7 +15,7 @@
 enum { PROGRESS_NS = 100000000 };
 
 struct rank_report {
-	bool asks;
+	bool asks, rows_missing;
 	int unanswered; /* evaluations */
 	rank_wish wish;
 	uint64_t progress_ns;
@@ -34,6 +34,13 @@ void rank_report_free(rank_report *r)
 	free(r);
 }
 
+static void take_answer(rank_report *r, char byte)
+{
+	r->rows_missing = byte == 'l';
+	if (byte != 'w' && r->unanswered > 0)
+		r->unanswered--;
+}
+
 rank_wish rank_report_wish(rank_report *r)
 {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -46,8 +53,8 @@ rank_wish rank_report_wish(rank_report *r)
 			r->wish = WISH_STOP;
 		else if (byte == 's')
 			r->wish = WISH_SAVE;
-		else if (r->unanswered > 0)
-			r->unanswered--;
+		else
+			take_answer(r, byte);
 	}
 	return r->wish;
 }
@@ -55,6 +62,11 @@ rank_wish rank_report_wish(rank_report *r)
 bool rank_report_waits(const rank_report *r)
 {
 	return r->asks && r->unanswered > 0;
+}
+
+bool rank_report_rows_missing(const rank_report *r)
+{
+	return r->rows_missing;
 }
 
 /* Takes the line over. */

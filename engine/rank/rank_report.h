@@ -14,11 +14,12 @@
 
 typedef struct rank_report rank_report;
 
-/* What the reader asks for on stdin, a byte each: "g" go on, after an evaluation, "s" save and stop; its end: stop at
+/* What the reader says on stdin, a byte each. "g" and "l" answer an evaluation: go on; "l": its row is late, so no
+ * checkpoint may be saved yet. "w": all rows have been written since. "s": save and stop. The end of stdin: stop at
  * once. */
 typedef enum rank_wish { WISH_NONE, WISH_SAVE, WISH_STOP } rank_wish;
 
-/* asks: there is such a reader, and each evaluation waits for its "g". */
+/* asks: there is such a reader, and each evaluation waits for its answer. */
 rank_report *rank_report_new(bool asks);
 void rank_report_free(rank_report *r);
 
@@ -26,6 +27,8 @@ void rank_report_free(rank_report *r);
 rank_wish rank_report_wish(rank_report *r);
 /* Is there an evaluation that the reader has not answered? */
 bool rank_report_waits(const rank_report *r);
+/* Does the reader lack rows of evaluations? As of the last rank_report_wish. */
+bool rank_report_rows_missing(const rank_report *r);
 
 /* At most ten times a second; the others are always said. False, all: the reader has gone. */
 bool rank_report_progress(rank_report *r, const train_progress *p);

@@ -124,6 +124,8 @@ static status save(run *r)
 		job_document_checkpoint_name(job, p->step, id);
 		row = job_document_checkpoint(job, id, p);
 	}
+	if (s == STATUS_OK && rank_report_rows_missing(r->o->report))
+		s = job_document_refuse_checkpoint(&err);
 	if (s == STATUS_OK)
 		s = job[0] && !row
 		        ? STATUS_NOMEM

@@ -224,6 +224,11 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 	return data ? event_object("info", message.text, "metrics", data) : NULL;
 }
 
+status job_document_refuse_checkpoint(error *err)
+{
+	return error_set(err, STATUS_UNAVAILABLE, NULL, "the ledger lacks the rows of evaluations before it");
+}
+
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
 {
 	bool of_tokens = p->objective && p->objective->records != RECORD_LABELLED;

@@ -30,6 +30,9 @@ json_t *job_document_event(const char *level, const char *format, ...) __attribu
 /* preview: put into the data of an evaluation; borrowed, or NULL. */
 json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview);
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p);
+/* STATUS_UNAVAILABLE: why no checkpoint is saved while the ledger lacks rows of evaluations. After a crash the job would
+ * continue from it, and the rows would never be made again. */
+status job_document_refuse_checkpoint(error *err);
 /* A checkpoint as the API shows it: additive.damaged says why it cannot be used, as its job (NULL: unknown) has it. */
 json_t *job_document_shown(const json_t *checkpoint, const json_t *job);
 int job_document_device_failures(const json_t *job);

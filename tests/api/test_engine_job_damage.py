@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from engine_client import TEXT, Daemon, EngineError, job_params, own_daemon, train
+from engine_client import BIN, TEXT, Daemon, EngineError, job_params, own_daemon, train
 
 
 def refused(engine, method, params):
@@ -191,10 +191,10 @@ def long_job(e):
     return job
 
 
-def assert_no_row_is_missing(e, job):
+def assert_no_row_is_missing(e, job, every=5):
     last = max(c["step_number"] for c in checkpoints(e, job))  # read first: the job may go on
     steps = metrics_steps(e, job)
-    assert steps == sorted(set(steps)) and set(range(max(5, steps[0]), last + 1, 5)) - set(steps) == set()
+    assert steps == sorted(set(steps)) and set(range(max(every, steps[0]), last + 1, every)) - set(steps) == set()
 
 
 def test_what_a_job_computes_until_its_pause_takes_effect_has_its_rows(own_daemon):
@@ -211,6 +211,31 @@ def test_what_a_job_computes_until_its_pause_takes_effect_has_its_rows(own_daemo
             goal = checkpoints(e, job)[0]["step_number"] + 20
             e.wait(lambda: checkpoints(e, job)[0]["step_number"] >= goal)
             assert_no_row_is_missing(e, job)
+        e.call("job.cancel", {"id": job})
+    assert daemon.stop() == 0
+
+
+several = pytest.param({"parallel": {"ranks": 2}}, marks=pytest.mark.skipif(
+    not (BIN / "additive-train").exists(), reason="built without MPI"))
+
+
+@pytest.mark.parametrize("processes", [{}, several])
+def test_a_pause_saves_a_checkpoint_once_the_late_rows_are_written(own_daemon, processes):
+    """The pause commits the row of the evaluation, so the steps up to the pause are kept."""
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        job = e.call("job.create", job_params(e.add_file(TEXT), 1000000, checkpoint_every=1000, eval_every=200,
+                                              batch_size=8, **processes))["id"]
+
+        def step():
+            return e.call("job.get", {"id": job})["additive"]["step"]
+        with busy_ledger(daemon, 0):
+            goal = step() // 200 * 200 + 200
+            e.wait(lambda: step() > goal)  # the row of step goal is late
+        e.call("job.pause", {"id": job})
+        e.wait(lambda: checkpoints(e, job))
+        assert checkpoints(e, job)[0]["step_number"] >= step() > goal
+        assert_no_row_is_missing(e, job, 200)
         e.call("job.cancel", {"id": job})
     assert daemon.stop() == 0
 

@@ -372,8 +372,9 @@ void job_run_stop(job_run *r, bool save)
 {
 	r->stopping = true;
 	atomic_store(&r->corpus.cancel, true);
+	const bool rows_written = r->listener->written(r->context, r->id);
 	if (r->training)
-		training_stop(r->training, save);
+		training_stop(r->training, save, rows_written);
 	if (r->ranks)
-		rank_training_stop(r->ranks, save);
+		rank_training_stop(r->ranks, save, rows_written);
 }

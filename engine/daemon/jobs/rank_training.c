@@ -115,10 +115,10 @@ static void take_line(rank_training *t, const char *text, size_t bytes)
 		t->end.checkpoint = t->end.preview = NULL;
 		t->ended = true;
 	} else {
-		t->plan->report(t->plan->context, &r);
+		const bool written = t->plan->report(t->plan->context, &r);
+		if (r.kind == TRAINING_EVALUATED)
+			ask(t, written ? 'g' : 'l');
 	}
-	if (r.kind == TRAINING_EVALUATED)
-		ask(t, 'g');
 	json_decref(line);
 }
 
@@ -312,11 +312,13 @@ status rank_training_begin(rank_training **out, engine *e, training_plan *p, int
 	return STATUS_OK;
 }
 
-void rank_training_stop(rank_training *t, bool save)
+void rank_training_stop(rank_training *t, bool save, bool rows_written)
 {
 	if (t->stopping)
 		return;
 	t->stopping = true;
+	if (rows_written)
+		ask(t, 'w');
 	if (save)
 		ask(t, 's');
 	else

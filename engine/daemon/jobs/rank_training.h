@@ -18,7 +18,7 @@ const char *rank_training_obstacle(void);
 status rank_training_begin(rank_training **out, engine *e, training_plan *p, int64_t ranks, const json_t *request,
                            const corpus *files, error *err);
 /* As training_stop. */
-void rank_training_stop(rank_training *t, bool save);
+void rank_training_stop(rank_training *t, bool save, bool rows_written);
 /* After ENDED. */
 void rank_training_free(rank_training *t);
 

@@ -36,13 +36,13 @@ struct training {
 	bool damaged; /* plan.resume cannot be read */
 	bool ended;
 	bool undelivered;  /* the loop has not yet had the last evaluation */
-	bool rows_missing; /* the ledger lacks rows of evaluations; set by the loop while the last one is undelivered */
 	bool stop_waits;   /* for that */
 	unsigned held;     /* events of the trainer to attend to after that */
 	task stop;
 	bool save_first; /* handed over with `stop` */
 	message progress, end;
 	_Atomic bool progress_under_way; /* set by the executor with the message, cleared by the loop */
+	_Atomic bool rows_missing;       /* the ledger lacks rows of evaluations; the loop sets it */
 	/* loop thread */
 	bool stopping;
 	int under_way; /* tasks that refer to the run (start, stop, delivered, end): ENDED is reported at 0 */
@@ -239,7 +239,7 @@ static status save(training *t)
 		return s;
 	}
 	if (s == STATUS_OK && t->rows_missing)
-		s = error_set(&err, STATUS_UNAVAILABLE, NULL, "the ledger lacks the rows of evaluations before it");
+		s = job_document_refuse_checkpoint(&err);
 	if (s == STATUS_OK)
 		s = write_checkpoint(t, &row, &err);
 	if (s == STATUS_OK) {
@@ -399,11 +399,13 @@ static void stop_done(task *x)
 	arrived(TASK_OWNER(x, training, stop));
 }
 
-void training_stop(training *t, bool save_first)
+void training_stop(training *t, bool save_first, bool rows_written)
 {
 	if (t->stopping)
 		return;
 	t->stopping = true;
+	if (rows_written)
+		t->rows_missing = false;
 	t->under_way++;
 	t->save_first = save_first;
 	t->stop = (task){.run = run_stop, .done = stop_done};

@@ -66,8 +66,9 @@ void training_plan_fini(training_plan *p);
 
 /* Hand the plan over; it must stay until ENDED. STATUS_NOMEM. */
 status training_begin(training **out, executor *x, training_plan *p);
-/* Ask for the end: at once, or with a checkpoint first. ENDED follows; asking again changes nothing. Loop thread. */
-void training_stop(training *t, bool save);
+/* Ask for the end: at once, or with a checkpoint first. ENDED follows; asking again changes nothing. rows_written: the
+ * ledger has the rows of all evaluations reported so far. Loop thread. */
+void training_stop(training *t, bool save, bool rows_written);
 /* After ENDED. Loop thread. */
 void training_free(training *t);
 
