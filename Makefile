@@ -94,7 +94,10 @@ ISA_avx512vnni := $(ISA_avx512) -mavx512vnni
 CPPFLAGS += -DCPU_HAS_X86_KERNELS
 endif
 KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC))) $(patsubst %.c,$(OUT)/obj/%.avx512vnni.o,$(KERNEL_VNNI))
-KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(findstring clang,$(CC)),-Wno-pass-failed)
+# A thread count must not change a bit, so no kernel may be compiled with an addition fused in one tile and not in another:
+# gcc 14 avoids chains of fused operations in some loops, unless that is turned off.
+KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math \
+              $(if $(findstring clang,$(CC)),-Wno-pass-failed,--param=avoid-fma-max-bits=0)
 
 PROTO_LIBS := -ljansson
 CORE_LIBS := -ldnnl -ljansson -lz -lzstd -lnettle -lpcre2-8 -lutf8proc -ldl -lm
