@@ -20,6 +20,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -146,6 +147,19 @@ struct previous_work {
 };
 extern previous_work *previous;  /* of the stream that runs */
 extern previous_work overlapped; /* what the running launch may begin before the end of */
+
+/* A kernel with its arguments, to be run once per thread: call(arguments). */
+struct launch {
+	const void *kernel;
+	dim3 grid, block;
+	size_t shared_bytes;
+	void (*call)(const void *arguments);
+	std::shared_ptr<void> arguments;
+	size_t argument_bytes;
+	bool early;       /* may begin before the launch before it has ended */
+	bool cooperative; /* all blocks are resident */
+	bool no_wait; /* of PTX for devices before 9.0, where ptx.cuh has neither wait_for_previous nor let_next_begin */
+};
 
 /* The launch that runs, and its current thread. */
 struct now_running {

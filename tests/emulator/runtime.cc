@@ -385,14 +385,32 @@ cudaError_t emulator::may_allocate()
 	return call([&]() { return fails("malloc"); });
 }
 
-cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
+static emulator::launch make_launch(const cudaLaunchConfig_t *c, const void *kernel, void (*call)(const void *arguments),
+                                    const void *arguments, size_t bytes)
 {
+	static const std::align_val_t alignment{64};
+	emulator::launch l = {kernel, c->gridDim, c->blockDim, c->dynamicSmemBytes, call, nullptr, bytes, false, false, false};
+	l.arguments = std::shared_ptr<void>(operator new(bytes, alignment), [](void *p) { operator delete(p, alignment); });
+	memcpy(l.arguments.get(), arguments, bytes);
+	for (unsigned i = 0; i < c->numAttrs; i++) {
+		if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+			l.early = c->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+		if (c->attrs[i].id == cudaLaunchAttributeCooperative)
+			l.cooperative = c->attrs[i].val.cooperative != 0;
+	}
+	return l;
+}
+
+cudaError_t emulator::launch_kernel(const cudaLaunchConfig_t *c, const void *kernel, void (*run_thread)(const void *),
+                                    const void *arguments, size_t bytes)
+{
+	launch l = make_launch(c, kernel, run_thread, arguments, bytes);
 	return call([&]() {
 		cudaError_t e = check_launch(l);
 		if (e != cudaSuccess)
 			return e;
 		l.no_wait = ptx_version(l.kernel) < 90;
-		const bool captures = streams.count(stream) && stream->capture;
+		const bool captures = streams.count(c->stream) && c->stream->capture;
 		e = fails("launch");
 		if (e == cudaSuccess && captures)
 			e = fails("capture");
@@ -402,7 +420,7 @@ cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
 			e = fails("cooperative");
 		if (e != cudaSuccess)
 			return e;
-		return issue(stream, [l = std::move(l)]() { run(l); });
+		return issue(c->stream, [l = std::move(l)]() { run(l); });
 	});
 }
 

@@ -12,10 +12,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <tuple>
 #include <utility>
 
 #define CUDART_VERSION 13000
@@ -359,8 +355,14 @@ static inline int __dp4a(int a, int b, int c)
 		c += (int)(int8_t)(a >> 8 * i) * (int)(int8_t)(b >> 8 * i);
 	return c;
 }
-using std::max;
-using std::min;
+template <class T> static inline T max(T a, T b)
+{
+	return a < b ? b : a;
+}
+template <class T> static inline T min(T a, T b)
+{
+	return b < a ? b : a;
+}
 
 /* --- the runtime --------------------------------------------------------------------------- */
 
@@ -470,19 +472,18 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, uns
 
 namespace emulator {
 
-/* A kernel with its arguments, to be run once per thread: call(arguments). */
-struct launch {
-	const void *kernel;
-	dim3 grid, block;
-	size_t shared_bytes;
-	void (*call)(const void *arguments);
-	std::shared_ptr<void> arguments;
-	size_t argument_bytes;
-	bool early;       /* may begin before the launch before it has ended */
-	bool cooperative; /* all blocks are resident */
-	bool no_wait; /* of PTX for devices before 9.0, where ptx.cuh has neither wait_for_previous nor let_next_begin */
-};
-cudaError_t submit(cudaStream_t stream, launch &&l);
+/* Copies the arguments; each thread of the kernel runs call(copy). */
+cudaError_t launch_kernel(const cudaLaunchConfig_t *c, const void *kernel, void (*call)(const void *arguments),
+                          const void *arguments, size_t bytes);
+
+/* Every kernel instantiates this, so it includes nothing of the standard library. */
+template <class... P> cudaError_t launch_converted(const cudaLaunchConfig_t *c, void (*kernel)(P...), P... args)
+{
+	auto bound = [=] { kernel(args...); };
+	static_assert(__is_trivially_copyable(decltype(bound)), "a kernel takes what can be copied byte by byte");
+	return launch_kernel(
+	    c, (const void *)kernel, [](const void *p) { (*(const decltype(bound) *)p)(); }, &bound, sizeof bound);
+}
 cudaError_t set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value);
 /* Blocks of a cooperative launch that a processor holds. */
 cudaError_t count_resident(int *out, const void *kernel, int threads, size_t shared);
@@ -504,18 +505,7 @@ static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out
 template <class... P, class... A>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A &&...args)
 {
-	typedef std::pair<void (*)(P...), std::tuple<P...>> packed;
-	auto arguments = std::make_shared<packed>(kernel, std::tuple<P...>(static_cast<P>(std::forward<A>(args))...));
-	auto call = [](const void *p) { std::apply(((const packed *)p)->first, ((const packed *)p)->second); };
-	bool early = false, cooperative = false;
-	for (unsigned i = 0; i < c->numAttrs; i++) {
-		if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
-			early = c->attrs[i].val.programmaticStreamSerializationAllowed != 0;
-		if (c->attrs[i].id == cudaLaunchAttributeCooperative)
-			cooperative = c->attrs[i].val.cooperative != 0;
-	}
-	return emulator::submit(c->stream, {(const void *)kernel, c->gridDim, c->blockDim, c->dynamicSmemBytes, call,
-	                                    std::move(arguments), sizeof(packed), early, cooperative, false});
+	return emulator::launch_converted<P...>(c, kernel, static_cast<P>(args)...);
 }
 
 #endif
