@@ -29,7 +29,7 @@ def recipe(folder, steps=100, name="recipe.json", **more):
 
 
 def command(path, out, ranks):
-    launch = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+    launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
     return [*launch, BIN / "additive-train", path, "--out", out, "--threads", "1", "--backend", "cpu"]
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how
         os.kill(children(launched.pid)[-1], signal.SIGKILL)
     else:
         launched.terminate()
-    last = [json.loads(line) for line in launched.stdout][-2:]
+    last = [json.loads(line.strip("\0")) for line in launched.stdout][-2:]  # Open MPI 5 puts a NUL after a killed rank
     assert launched.wait(60) != 0
     saved = [int(p.name[5:]) for p in (tmp_path / "run").iterdir() if p.name[5:].isdigit()]
     assert len(saved) == 1 and 5 <= saved[0] < LONG

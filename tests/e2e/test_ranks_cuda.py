@@ -27,7 +27,7 @@ NCCL = "summed by NCCL 2.28.9"
 
 def command(path, out, *ranks):
     """ranks: what is particular to each, {"backend": …, "environment": {…}}"""
-    launch = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
+    launch = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for i, own in enumerate(ranks):
         exports = [a for name, value in own.get("environment", {}).items() for a in ("-x", f"{name}={value}")]
         launch += [":"] * (i > 0) + ["-n", "1", *exports, BIN / "additive-train", path, "--out", out, "--threads", "1",

@@ -96,8 +96,11 @@ static bool read_kind(const char *word, training_kind *out)
 	return false;
 }
 
+/* Open MPI 5's mpirun writes a NUL where the output of a killed rank ends. */
 static void take_line(rank_training *t, const char *text, size_t bytes)
 {
+	for (; bytes && !*text; text++)
+		bytes--;
 	json_t *line = json_loadb(text, bytes, 0, NULL);
 	training_report r = {.progress = {.objective = t->plan->options.objective}};
 	if (!read_kind(json_string_value(json_object_get(line, "report")), &r.kind)) {
@@ -244,8 +247,9 @@ static int spawn(rank_training *t, int64_t ranks)
 	snprintf(count, sizeof count, "%lld", (long long)ranks);
 	snprintf(threads, sizeof threads, "%d", all / ranks > 1 ? (int)(all / ranks) : 1);
 	snprintf(seconds, sizeof seconds, "%d", KILL_SECONDS);
+	/* Both Open MPI 4 and 5 know these. */
 	const char *const words[] = {launcher,
-	                             "-q",
+	                             "--allow-run-as-root",
 	                             "--oversubscribe",
 	                             "--bind-to",
 	                             "none",
@@ -254,7 +258,6 @@ static int spawn(rank_training *t, int64_t ranks)
 	                             seconds,
 	                             "-n",
 	                             count,
-	                             geteuid() == 0 ? "--allow-run-as-root" : "-q",
 	                             program,
 	                             "--plan",
 	                             t->file,
