@@ -148,6 +148,13 @@ def test_the_readme_fits_in_three_minutes_and_leads_to_every_page():
     assert {page.name for page in (ROOT / "docs").glob("*.md")} == set(re.findall(r"\(docs/(\w+\.md)\)", readme))
 
 
+def test_every_room_readme_fits_on_one_page():
+    longest = {"engine/eval/README.md": 800} # a list of golden sets
+    for page in ROOMS:
+        name = str(page.relative_to(ROOT))
+        assert len(page.read_text().split()) <= longest.get(name, 640), name
+
+
 def test_the_number_of_architectures_is_right():
     names = [path.stem for path in (ROOT / "engine" / "model" / "architectures").glob("*.c")]
     spelled = {10: "ten", 11: "eleven", 12: "twelve"}[len(names)]
