@@ -32,8 +32,8 @@ def blocks(name, language):
 
 
 def as_run_here(script, service):
-    script = re.sub(r"--steps \d+", "--steps 2", script)
-    script = re.sub(r'("max_steps": )\d+', r"\g<1>2", script)
+    script = re.sub(r"--steps \d+", "--steps 1", script)
+    script = re.sub(r'("max_steps": )\d+', r"\g<1>1", script)
     script = script.replace("--data ./data", f"--data {service.data}")
     return re.sub(r"(http://)?(localhost|127\.0\.0\.1):8080", service.url, script)
 
@@ -43,7 +43,7 @@ def folder(tmp_path):
     def lines(name, rows):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    (tmp_path / "corpus.txt").write_text(TEXT[:8000])
+    (tmp_path / "corpus.txt").write_text(TEXT[:3000])
     lines("labels.jsonl", [{"text": f"{word} day {n}", "label": label} for n in range(10) for word, label in (("good", "kind"), ("bad", "rude"))])
     lines("pairs.jsonl", [{"source": f"Good morning {n}", "target": f"Guten Morgen {n}"} for n in range(20)])
     return tmp_path
