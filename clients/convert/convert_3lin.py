@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Convert a model that 3Lin's own programs saved, and its tokenizer, to a model folder. Needs numpy and safetensors.
 
-README.md beside this file has the layout of the files that are read, and what is assumed of them.
+docs/design/convert.md has the layout of the files that are read, and what is assumed of them.
 """
 
 import argparse

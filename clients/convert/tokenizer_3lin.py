@@ -1,4 +1,5 @@
-"""The tokenizer file of 3Lin's programs as a tokenizer.json. README.md beside this file has its layout and what becomes of it."""
+"""The tokenizer file of 3Lin's programs as a tokenizer.json. docs/design/convert.md has its layout and what each
+part becomes."""
 
 from binary_file import Reader, Refused, need
 

@@ -151,7 +151,7 @@ def arguments():
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--body", default="{}", help="more fields of the request, as JSON")
     parser.add_argument("--dtype", default="fp32")
-    parser.add_argument("--config", default="{}", help="what differs from the model of README.md's figures, as JSON")
+    parser.add_argument("--config", default="{}", help="what differs from the model of docs/benchmarks.md, as JSON")
     parser.add_argument("--warm", type=float, default=0.5, help="seconds of a bout before counting")
     parser.add_argument("--seconds", type=float, default=2, help="of a bout that count")
     parser.add_argument("--prompt-rate", type=float, default=60000, help="tokens/s of prompts: bouts are longer by what the first prompts take")
