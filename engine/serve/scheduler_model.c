@@ -1,6 +1,6 @@
-/* scheduler_model.c - the loaded models, in a list (there are a handful), and the one that is being loaded.
+/* scheduler_model.c - the list of loaded models (there are few), and the model being loaded.
  *
- * One model is loaded at a time: of two loaded at once, the first would finish later. */
+ * One model is loaded at a time. Loading two at once would delay the first and not speed up the second. */
 #include <assert.h>
 #include <string.h>
 
@@ -65,12 +65,12 @@ static status begin(scheduler *s, const char *id, const char *folder, dtype weig
 		                 SCHEDULER_ID_BYTES - 1);
 	if (s->n_models >= s->limits.max_models)
 		TRY(make_room(s, err));
-	/* max_generations bounds scorings too. */
+	/* Scorings are limited by max_generations, too. */
 	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations + PREFIXES_KEPT;
 	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
 }
 
-/* Run one step of the model that is being loaded; when it is complete it joins the others. */
+/* Load for one step; a complete model joins the list. */
 static status go_on(scheduler *s, error *err)
 {
 	bool done;

@@ -1,5 +1,5 @@
-/* scheduler_scoring.c - round-robin over scorings. A turn runs one slice of the first scoring, which then goes to the
- * end of the list: a long scoring delays a short one by no more slices than the short one has. */
+/* scheduler_scoring.c - round-robin over scorings. A turn runs one slice of the first scoring, which then moves to the
+ * end of the list. A long scoring therefore delays a short one by no more slices than the short one needs. */
 #include "engine/serve/scheduler_state.h"
 
 static void append(scheduler *s, scoring *x)
@@ -11,7 +11,7 @@ static void append(scheduler *s, scoring *x)
 	x->next = NULL;
 }
 
-/* The last call of every scoring, after it has left the list. */
+/* Finish x, which has left the list. */
 static void end(scheduler *s, scoring *x, status why, const error *err)
 {
 	scoring_request r = x->request;

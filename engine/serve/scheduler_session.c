@@ -5,14 +5,15 @@
 #include "engine/serve/scheduler_state.h"
 #include "engine/serve/session_blob.h"
 
-/* May another session of that id be opened? */
+/* Check that a session `id` may be opened. STATUS_BUSY, STATUS_CONFLICT. */
 static status admit(scheduler *s, served_model *m, const char *id, error *err)
 {
 	if ((int64_t)s->sessions.count >= s->limits.max_sessions)
-		return error_set(err, STATUS_BUSY, NULL,
-		                 "all %d sessions on the device are in use: delete some, give them a shorter ttl_seconds, make them "
-		                 "durable (they leave the device while idle), or start the service with a larger --max-sessions",
-		                 s->limits.max_sessions);
+		return error_set(
+		    err, STATUS_BUSY, NULL,
+		    "all %d sessions on the device are in use: delete some, give them a shorter ttl_seconds, make them "
+		    "durable (they leave the device while idle), or start the service with a larger --max-sessions",
+		    s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
 	if (!model_dimensions(m->model)->causal)
@@ -24,7 +25,7 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 	return STATUS_OK;
 }
 
-/* Add a new session to the table, which then owns it; on failure it is freed and *x is NULL. */
+/* Add a new session to the table, which owns it from here on. On failure it is freed and *x is NULL. */
 static status enlist(scheduler *s, session **x, error *err)
 {
 	if (string_table_add(&s->sessions, &(*x)->node, (*x)->id) == STATUS_OK)
