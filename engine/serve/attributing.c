@@ -12,15 +12,15 @@ struct attributing {
 	explain_options options;
 	const scoring_sequence *sequence;
 	int32_t slot;
-	float *logits;             /* [2][outputs]: of the reading, and their coefficients */
+	float *logits;             /* [2][outputs]: logits of the reading, and their coefficients */
 	float *row;                /* [all_tokens] */
 	double *sum;               /* [all_tokens] */
 	double *factors, *weights; /* [steps] */
-	double empty;              /* the score of zero word vectors */
-	int64_t run;               /* readings of the whole sequence so far */
-	reading *reading;          /* NULL: none is under way */
+	double empty;              /* score of the sequence with zero word vectors */
+	int64_t run;               /* index of the current reading of the whole sequence */
+	reading *reading;          /* NULL: none in progress */
 	explain_removals singles;
-	removing *removing; /* EXPLAIN_LEAVE_ONE_OUT, EXPLAIN_REMOVALS */
+	removing *removing; /* for EXPLAIN_LEAVE_ONE_OUT and EXPLAIN_REMOVALS */
 };
 
 static int64_t outputs_of(const attributing *a)
@@ -28,7 +28,7 @@ static int64_t outputs_of(const attributing *a)
 	return model_dimensions(a->model->model)->outputs;
 }
 
-/* Of the source and of the sequence, in this order. */
+/* Tokens of the source and of the sequence, in this order. */
 static int64_t all_tokens(const attributing *a)
 {
 	return a->sequence->n_source + a->sequence->count;
@@ -39,7 +39,7 @@ static status read_logits(const attributing *a)
 	return reading_values(a->reading, a->logits);
 }
 
-/* What is explained follows from the first logits. */
+/* Choose the target and its coefficients from the logits of the first reading. */
 static void choose(attributing *a)
 {
 	explain_target_choose(&a->sequence->target, a->logits, outputs_of(a), a->logits + outputs_of(a),
@@ -69,7 +69,7 @@ static reading_piece whole_piece(const attributing *a)
 	                       .slot = a->slot};
 }
 
-/* Numbers of the source's tokens and of the sequence's. */
+/* Copy the numbers of the source's tokens, then those of the sequence's. */
 static status read_all_parts(const attributing *a, port_role source, port_role tokens, float *out)
 {
 	const scoring_sequence *q = a->sequence;
@@ -118,7 +118,7 @@ static status copy_parts(const attributing *a)
 	return STATUS_OK;
 }
 
-/* The token whose row the score is of. */
+/* Return the index of the token whose row has the score. */
 static int64_t reader_of(const scoring_sequence *q)
 {
 	return q->n_rows ? q->rows[0] : q->count - 1;
@@ -148,7 +148,7 @@ static status step_once(attributing *a, bool *done, error *err)
 
 /* --- integrated gradients ------------------------------------------------------------------ */
 
-/* Run 0 is the sequence as it is, run `steps` + 1 that of zero vectors; of both only the score is wanted. */
+/* Run 0 is the unchanged sequence and run `steps` + 1 that of zero vectors. Only the scores of these two are used. */
 static bool is_end(const attributing *a)
 {
 	return a->run == 0 || a->run > a->options.steps;
@@ -162,7 +162,7 @@ static void finish_path(attributing *a)
 		p->words[j] = (float)a->sum[j];
 }
 
-/* Where the gradients are taken depends on the size of the word vectors. */
+/* Choose the points of the path, which depend on the size of the word vectors. */
 static status choose_path(attributing *a)
 {
 	double sum = 0;
@@ -174,7 +174,7 @@ static status choose_path(attributing *a)
 	return STATUS_OK;
 }
 
-/* Coefficients that were chosen at the first end stay. */
+/* The coefficients chosen in run 0 are kept. */
 static status path_logits(attributing *a, bool *done)
 {
 	if (!is_end(a))

@@ -2,9 +2,9 @@
  * readings (reading.h).
  *
  *   contributions, gradients   one reading of the whole sequence
- *   integrated gradients       one for each step, and the forwards at both ends
+ *   integrated gradients       one for each step of the path, and a forward pass at both ends
  *   weights                    one, which gives the log
- *   leave one out, removals    the whole sequence, and again without each token or set of tokens (removing.h)
+ *   leave one out, removals    the whole sequence, then again without each token or set of tokens (removing.h)
  *
  * Executor thread only. */
 #ifndef ENGINE_SERVE_ATTRIBUTING_H
@@ -14,11 +14,11 @@
 
 typedef struct attributing attributing;
 
-/* The sequence, and where its parts go, stay with the caller; so does `slot`, whose state is overwritten.
- * attributing_free(*out) is due also after an error. STATUS_BUSY: no second slot; STATUS_NOMEM. */
+/* Start. The sequence and its parts are borrowed, and so is `slot`, whose state is overwritten. Call
+ * attributing_free(*out) also after an error. STATUS_BUSY: no second slot. STATUS_NOMEM. */
 status attributing_new(attributing **out, served_model *m, const explain_options *o, const scoring_sequence *q,
                        int32_t slot, error *err);
-/* The next step, or of several readings at the same time those of about slice_ns. *done: the parts are there.
+/* Run the next step, or about slice_ns of steps for each of several readings. *done: the parts are complete.
  * STATUS_NOMEM, STATUS_DEVICE. */
 status attributing_step(attributing *a, uint64_t slice_ns, bool *done, error *err);
 void attributing_free(attributing *a); /* NULL is legal */

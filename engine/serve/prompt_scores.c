@@ -8,14 +8,14 @@
 struct prompt_scores {
 	session *session;
 	const int32_t *ids;
-	int64_t count; /* tokens */
-	int64_t most;  /* of a piece */
+	int64_t count; /* prompt tokens */
+	int64_t most;  /* maximum tokens of a piece */
 	int n_top;
-	reading *reading;      /* of the piece; NULL: not begun */
-	bool is_read;          /* all of the piece */
-	int64_t first, piece;  /* tokens before the piece, and of it */
-	int64_t scored, taken; /* of all tokens; the first has no score and counts as both */
-	token_logprob *scores; /* [most] of the tokens after those of the piece */
+	reading *reading;      /* reads the current piece; NULL: not started */
+	bool is_read;          /* the current piece has been read */
+	int64_t first, piece;  /* tokens before the piece, and in it */
+	int64_t scored, taken; /* tokens scored and taken; the first token has no score and counts as both */
+	token_logprob *scores; /* [most] for the tokens that follow those of the piece */
 	token_logprob *top;    /* [most][n_top] */
 };
 
@@ -72,7 +72,7 @@ static status score(prompt_scores *p)
 	return STATUS_OK;
 }
 
-/* The piece has been read and scored. */
+/* Finish a piece that has been read and scored. */
 static void end(prompt_scores *p)
 {
 	session *x = p->session;

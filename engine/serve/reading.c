@@ -6,8 +6,7 @@
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 
-/* The logs of form.both, and of a model that reads its tokens twice, stand one behind the other; else there is the
- * first alone. */
+/* form.both and models that read their tokens twice have several logs, stored one after the other; others have one. */
 enum { SECTIONS = 4 };
 static const struct {
 	attention_place place;
@@ -18,24 +17,24 @@ static const struct {
                         {ATTENTION_TO_SOURCE, true}};
 
 struct reading {
-	reading *next; /* the model's list */
+	reading *next; /* link of the model's list */
 	plan *plan;
 	outputs *outputs[SECTIONS]; /* NULL without a log */
 	const served_model *model;
 	reading_form form;
-	int64_t capacity, source;             /* tokens; of form.both those of the source */
+	int64_t capacity, source;             /* tokens; with form.both, source: tokens of the source */
 	int32_t *tokens, *mask;               /* [capacity] on the host */
 	int32_t *source_tokens, *source_mask; /* [source] */
-	reading_piece piece;                  /* that is being read; its ids only in reading_begin */
-	int section;                          /* of the log that is being read */
-	int64_t logged;                       /* tokens of it */
-	float *log;                           /* it */
-	size_t touched;                       /* of the plan's memory; before its inputs are written */
+	reading_piece piece;                  /* the piece being read; its ids are valid in reading_begin only */
+	int section;                          /* index of the log being read */
+	int64_t logged;                       /* tokens of that log already read */
+	float *log;                           /* position in the output */
+	size_t touched;                       /* bytes of the plan's memory written before the first input */
 	bool fed;
-	int cursor;  /* of the plan */
-	int64_t row; /* of its node */
-	int logits;  /* its node that makes them; -1: none does */
-	bool wants;  /* coefficients */
+	int cursor;  /* next node of the plan */
+	int64_t row; /* next row of that node */
+	int logits;  /* index of the node that computes the logits; -1: none */
+	bool wants;  /* waits for coefficients */
 };
 
 static int sections_of(const served_model *m, reading_form form)
@@ -109,7 +108,7 @@ static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form 
 	return is_kept(m, tokens, form) ? capacity : tokens;
 }
 
-/* An attribution's rows of the tokens and of the source differ in number: the row more is masked. */
+/* An attribution has one row more for the tokens than for the source; that row is masked. */
 static void set_capacities(reading *r, const served_model *m, const reading_piece *p, reading_form form)
 {
 	const int64_t most = model_dimensions(m->model)->source;
@@ -176,7 +175,7 @@ static status fill(reading *r, const served_model *m, error *err)
 	return STATUS_OK;
 }
 
-/* A reading for so many tokens, which nothing else uses. */
+/* Take an idle reading for n tokens, or compile one. */
 static status take(reading **out, served_model *m, const reading_piece *p, reading_form form, error *err)
 {
 	reading wanted = {.form = form};
@@ -201,7 +200,7 @@ static status take(reading **out, served_model *m, const reading_piece *p, readi
 	return s;
 }
 
-/* Of a kind as many are kept as threads can run. */
+/* Keep at most one per thread of each kind. */
 void reading_end(served_model *m, reading *r)
 {
 	const bool keep = r && is_kept(m, r->capacity, r->form) && plan_bytes(r->plan) <= READING_KEPT_BYTES;
@@ -218,7 +217,7 @@ void reading_end(served_model *m, reading *r)
 
 /* --- one piece ------------------------------------------------------------------- */
 
-/* Give the inputs the length of the piece; where that cannot be done, mask or length say it. */
+/* Set the inputs to the length of the piece; where the plan has a fixed length, set mask or length instead. */
 static status shorten(reading *r)
 {
 	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS,        PORT_MASK,
@@ -235,7 +234,7 @@ static status shorten(reading *r)
 	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
 }
 
-/* The rows that are wanted, the last of them repeated where the plan has room for more. */
+/* Upload the requested rows; the last one is repeated up to the plan's number of rows. */
 static status feed_rows(const reading *r)
 {
 	int32_t *rows = memory_new((size_t)r->form.rows, sizeof *rows);
@@ -257,7 +256,7 @@ static void fill_ids(int32_t *tokens, int32_t *mask, int64_t capacity, const int
 	}
 }
 
-/* Where the head reads. */
+/* Return the row that the head reads. */
 static int32_t find_row(const reading *r)
 {
 	const model_dims *d = model_dimensions(r->model->model);
@@ -266,7 +265,7 @@ static int32_t find_row(const reading *r)
 		return p->rows[0];
 	int32_t last = (int32_t)feed_row(d, p->whole ? p->whole : p->ids, p->count);
 	while (r->form.masked && !d->causal && last > 0 && p->absent[last])
-		last--; /* the last token that is there */
+		last--; /* last token that exists */
 	return last;
 }
 
@@ -284,7 +283,8 @@ static status feed(reading *r)
 	TRY(feed_write(r->plan, PORT_MASK, r->mask));
 	TRY(feed_write(r->plan, PORT_SOURCE, r->form.both ? r->source_tokens : r->tokens));
 	TRY(feed_write(r->plan, PORT_SOURCE_MASK, r->form.both ? r->source_mask : r->mask));
-	TRY(feed_positions(r->plan, d, POSITION_CLAMP, first)); /* rows behind the piece may be past the end */
+	TRY(feed_positions(r->plan, d, POSITION_CLAMP, first)); /* rows past the end of the piece may exceed the
+	                                                         * positions */
 	TRY(feed_write(r->plan, PORT_SLOT, &r->piece.slot));
 	TRY(feed_write(r->plan, PORT_POSITION, &first));
 	TRY(feed_write(r->plan, PORT_LENGTH, &count));
@@ -312,7 +312,7 @@ status reading_begin(reading **out, served_model *m, reading_form form, const re
 	           : error_set(err, s, NULL, "%lld tokens could not be read: %s", (long long)p->count, status_text(s));
 }
 
-/* Tokens of a section. */
+/* Return the number of tokens in section i of the log. */
 static int64_t section_tokens(const reading *r, int i)
 {
 	const bool source = sections[i].place == ATTENTION_OF_SOURCE || sections[i].keys;

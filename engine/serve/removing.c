@@ -9,22 +9,22 @@
 
 enum { NO_SLOT = -1, WHOLE = -1, MOST_LANES = 8 };
 
-/* A set, in the order in which they are read. */
+/* One set of tokens to remove; sets are processed in this order. */
 typedef struct set {
-	int64_t index, first; /* among those of the caller; its first token, or count: it has none */
+	int64_t index, first; /* index in the caller's list; its first token, or `count` if it is empty */
 	const bool *absent;   /* [count]; NULL: `first` alone */
 	int64_t count;
 } set;
 
-/* Tokens of the sequence that are being read, piece by piece. */
+/* A reading of the sequence without one set, piece by piece. */
 typedef struct lane {
-	reading *reading; /* of the piece; NULL: the lane is free */
+	reading *reading; /* reads the current piece; NULL: the lane is free */
 	int32_t slot;
-	const set *without;     /* its tokens are removed; NULL: the sequence as it is */
-	int64_t at, piece, end; /* tokens of the sequence before the piece, in it, and before the end of what is read */
-	bool read;              /* the piece has been */
-	int32_t *ids;           /* [all_tokens], of the piece; those of a source in front */
-	bool *absent;           /* [all_tokens], of `without` */
+	const set *without;     /* its tokens are removed; NULL: none */
+	int64_t at, piece, end; /* tokens before the piece; in it; before the end of the reading */
+	bool read;              /* the piece has been read */
+	int32_t *ids;           /* [all_tokens] ids of the piece, preceded by those of a source */
+	bool *absent;           /* [all_tokens] members of `without` */
 } lane;
 
 struct removing {
@@ -32,13 +32,13 @@ struct removing {
 	explain_removals *removals;
 	const scoring_sequence *sequence;
 	set *sets;              /* [removals->n] */
-	float *logits;          /* [2][outputs]: of a reading, and the coefficients of the score */
-	bool chosen;            /* the coefficients are there */
-	int64_t next;           /* the set that begins next */
-	lane base;              /* the sequence as it is, up to the set that begins next */
-	lane lanes[MOST_LANES]; /* a set each */
-	int n;                  /* lanes */
-	uint64_t slice_ns;      /* of the current step: */
+	float *logits;          /* [2][outputs]: logits of a reading, and the coefficients of the score */
+	bool chosen;            /* the coefficients are known */
+	int64_t next;           /* the next set to start */
+	lane base;              /* reads the unchanged sequence up to the start of the next set */
+	lane lanes[MOST_LANES]; /* one set each */
+	int n;                  /* number of lanes */
+	uint64_t slice_ns;      /* in the current step: */
 	atomic_bool interrupted;
 	lane *running[MOST_LANES + 1];
 };
@@ -53,13 +53,13 @@ static reading_form plain_form(const removing *x)
 	return (reading_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
 }
 
-/* Does a causal model go on from states? */
+/* True for causal models, which continue from a state. */
 static bool by_pieces(const removing *x)
 {
 	return reading_by_pieces(x->model, plain_form(x));
 }
 
-/* Of the source and of the sequence. */
+/* Tokens of the source and of the sequence. */
 static int64_t all_tokens(const removing *x)
 {
 	return x->sequence->n_source + x->sequence->count;
@@ -96,7 +96,7 @@ static void sort_sets(removing *x)
 
 /* --- lanes ---------------------------------------------------------------------------------- */
 
-/* Is a token of the piece removed? */
+/* True if a token of the piece is removed. */
 static bool lacks_tokens(const lane *l)
 {
 	return l->without && memchr(l->absent + l->at, 1, (size_t)l->piece * sizeof *l->absent) != NULL;
@@ -112,7 +112,7 @@ static status begin_piece(removing *x, lane *l, error *err)
 	l->read = false;
 	const bool lacks = lacks_tokens(l);
 	form.masked = lacks && replacement < 0;
-	/* A source is read with all of the sequence, which are a piece together. */
+	/* A source is read together with the whole sequence, as one piece. */
 	const int64_t source = q->n_source, count = l->piece - source;
 	for (int64_t i = 0; i < l->piece; i++)
 		l->ids[i] = i < source ? q->source[i] : q->ids[l->at + i - source];
@@ -141,7 +141,7 @@ static status begin_base(removing *x, int64_t end, error *err)
 	return begin_piece(x, &x->base, err);
 }
 
-/* A set is read from its first token on, from a copy of the state before it; at the beginning there is none. */
+/* Start a set at its first token, from a copy of the state before it; at token 0 there is none. */
 static status begin_set(removing *x, lane *l, const set *s, error *err)
 {
 	const size_t bytes = (size_t)model_state_floats(x->model->model) * sizeof(float);
@@ -165,13 +165,13 @@ static lane *free_lane(removing *x)
 	return NULL;
 }
 
-/* Is a set read in no lane: empty, or equal to the one before? */
+/* True if the result of set i is known without reading: it is empty or equals the one before. */
 static bool needs_no_reading(const removing *x, int64_t i)
 {
 	return x->sets[i].first == x->sets[i].count || (i > 0 && are_equal(&x->sets[i], &x->sets[i - 1]));
 }
 
-/* Occupy the lanes that are free, and let the base go on to the set that begins next. */
+/* Give each free lane a set, and let the base advance to the start of the next one. */
 static status begin_all(removing *x, error *err)
 {
 	lane *l = free_lane(x);
@@ -194,7 +194,7 @@ static status begin_all(removing *x, error *err)
 
 /* --- turns ---------------------------------------------------------------------------------- */
 
-/* Steps of a lane, on any thread, until another one has read its piece. */
+/* Run steps of a lane on any thread until another lane has read its piece. */
 static status run_lane(void *context, int i)
 {
 	removing *x = context;
@@ -226,7 +226,7 @@ static void keep(const removing *x, int64_t index, double log_probability, doubl
 	x->removals->scores[index] = score;
 }
 
-/* What a lane has read whole says of its set, or of the sequence. */
+/* Store the score that a completed lane gives for its set or for the whole sequence. */
 static status finish(removing *x, const lane *l)
 {
 	const int64_t outputs = outputs_of(x);
@@ -243,7 +243,7 @@ static status finish(removing *x, const lane *l)
 	return STATUS_OK;
 }
 
-/* The base begins anew behind the whole sequence. */
+/* After the whole sequence the base restarts at token 0. */
 static status finish_piece(removing *x, lane *l, error *err)
 {
 	l->at += l->piece;
@@ -260,7 +260,7 @@ static status finish_piece(removing *x, lane *l, error *err)
 	return STATUS_OK;
 }
 
-/* Sets that were not read. */
+/* Store the results of sets that were not read. */
 static void keep_known(const removing *x)
 {
 	const explain_parts *whole = x->sequence->parts;
@@ -321,7 +321,7 @@ static void free_lane_memory(removing *x, lane *l)
 	free(l->absent);
 }
 
-/* A lane for each thread, where there are slots; one there must be. */
+/* Create a lane for each thread while slots are free; one is required. */
 static status make_lanes(removing *x, error *err)
 {
 	const backend *b = model_backend(x->model->model);

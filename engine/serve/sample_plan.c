@@ -1,4 +1,4 @@
-/* sample_plan.c - plans of one node, for each power of two of adjusting rows. */
+/* sample_plan.c - plans of one node, for each power of two of adjustments. */
 #include "engine/serve/sample_plan.h"
 
 #include <assert.h>
@@ -7,13 +7,13 @@
 #include "engine/base/memory.h"
 #include "engine/tensor/ops.h"
 
-enum { SMALLEST = 64 }; /* adjusting rows of the smallest plan that has any */
+enum { SMALLEST = 64 }; /* adjustments of the smallest plan that has any */
 
 typedef struct variant {
 	struct variant *next;
 	int64_t adjusts;
 	plan *plan;
-	value logits, setting, adjust, maxima; /* maxima: VALUE_NONE where there are none */
+	value logits, setting, adjust, maxima; /* maxima: VALUE_NONE if the logits have none */
 	sample_adjust *staging;                /* [adjusts] */
 } variant;
 
@@ -22,7 +22,7 @@ struct sample_plan {
 	int64_t rows, vocab;
 	sample_place place;
 	sample_setting *settings; /* [rows] staging */
-	variant *variants;        /* the first is the one without adjusting rows */
+	variant *variants;        /* the first has no adjustments */
 };
 
 status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, const sample_place *place,
@@ -137,7 +137,7 @@ static int64_t count_adjusts(const sample_plan *p, const sample_row *rows, int n
 	return adjusts;
 }
 
-/* Write the settings of the first n rows, and their adjusting rows and masks one after the other into `adjusts`. */
+/* Write the settings of the first n rows, and their adjustments and masks one after the other into `adjusts`. */
 static void fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings, sample_adjust *adjusts)
 {
 	const size_t mask = ((size_t)p->vocab + 31) / 32 * sizeof(uint32_t);

@@ -8,7 +8,7 @@
 #include "engine/base/memory.h"
 #include "engine/serve/attributing.h"
 
-/* Plans are made for 1, 2, 4, … rows. */
+/* Plans are compiled for 1, 2, 4, … rows. */
 static int64_t rows_for(int64_t n)
 {
 	int64_t rows = n > 0;
@@ -29,7 +29,7 @@ static reading_form form_of(const scoring *x)
 	                      .log = q->log};
 }
 
-/* A state that is carried comes from the host and goes back: the slot belongs to one scoring. */
+/* A carried state is uploaded here and downloaded at the end, because the slot belongs to one scoring. */
 static status begin_carried(const scoring *x, const scoring_sequence *q)
 {
 	statepool *p = x->model->pool;
@@ -65,7 +65,7 @@ static status begin(scoring *x, error *err)
 	return reading_begin(&x->reading, x->model, form, &p, err);
 }
 
-/* Update the mean over the pieces so far: on entry out has that of the last piece. */
+/* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
 static void add_mean(const scoring *x, float *out)
 {
 	double tokens = (double)(x->begun + x->piece);
@@ -75,7 +75,7 @@ static void add_mean(const scoring *x, float *out)
 	}
 }
 
-/* Score what stands behind the next token of the piece. */
+/* Score the token that follows the next token of the piece. */
 static status score(scoring *x, const scoring_sequence *q)
 {
 	const int64_t at = x->begun + x->scored;
@@ -97,7 +97,7 @@ static status read_values(scoring *x)
 	return STATUS_OK;
 }
 
-/* Read the results of the piece, which has run, but for the scores. */
+/* Copy the results of the piece, which has run, except the scores. */
 static status finish(scoring *x)
 {
 	const scoring_sequence *q = &x->request.sequences[x->read];
@@ -131,7 +131,7 @@ static status check_next(const model_dims *d, const scoring_sequence *q, error *
 	return STATUS_OK;
 }
 
-/* Has the model what a sequence is to give? */
+/* Check that the model can give what a sequence requests. */
 static status check_rows(const model_dims *d, const scoring_request *r, int64_t i, error *err)
 {
 	const scoring_sequence *q = &r->sequences[i];
@@ -149,7 +149,7 @@ static status check_rows(const model_dims *d, const scoring_request *r, int64_t 
 	return STATUS_OK;
 }
 
-/* Of the input or the source number i. */
+/* Check the ids of the input or source with number i. */
 static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const char *param, int64_t i, error *err)
 {
 	for (int64_t k = 0; k < n; k++)
@@ -236,7 +236,7 @@ void scoring_free(scoring *x)
 	free(x);
 }
 
-/* A step of an attribution, or what comes before and behind it. */
+/* Run a step of an attribution, including its start and end. */
 static status explain(scoring *x, uint64_t slice_ns, error *err)
 {
 	bool done;
@@ -252,7 +252,7 @@ static status explain(scoring *x, uint64_t slice_ns, error *err)
 	return STATUS_OK;
 }
 
-/* A step of a reading, or what comes before and behind all of them. */
+/* Run a step of a reading, including its start and end. */
 static status advance(scoring *x, uint64_t slice_ns, error *err)
 {
 	const scoring_sequence *q = &x->request.sequences[x->read];

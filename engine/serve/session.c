@@ -1,4 +1,4 @@
-/* session.c - slot, tokens, logits and log of one sequence, which always describe the same tokens. */
+/* session.c - slot, tokens, logits and log of one sequence; they always describe the same tokens. */
 #include "engine/serve/session.h"
 
 #include <assert.h>
@@ -53,7 +53,7 @@ status session_check(const session *x, error *err)
 	return STATUS_OK;
 }
 
-/* *block = realloc to count × size bytes; the old block stays valid on failure. */
+/* Reallocate *block to count × size bytes. The old block stays valid on failure. */
 static bool grow(void *block, int64_t count, size_t size)
 {
 	void **p = block;
