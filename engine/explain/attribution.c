@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* The largest logit but that of `not`; -1 when there is none. */
+/* Return the index of the largest logit other than `not`; -1: none. */
 static int32_t largest(const float *logits, int64_t n, int32_t not )
 {
 	int32_t best = -1;
@@ -56,7 +56,7 @@ double explain_log_probability_of(const float *logits, int64_t n, int32_t v)
 	return top >= 0 && v >= 0 ? (double)logits[v] - (double)logits[top] - log(sum) : NAN;
 }
 
-/* P_n(x), and its derivative. */
+/* Legendre polynomial P_n(x) and its derivative. */
 static double legendre(int n, double x, double *slope)
 {
 	double before = 1, now = x;
@@ -69,7 +69,7 @@ static double legendre(int n, double x, double *slope)
 	return now;
 }
 
-/* A factor and its slope, for u from 0 to 1. */
+/* Factor of the word vectors and its slope, for u from 0 to 1. */
 static void path_at(double u, double size, double *factor, double *slope)
 {
 	const double epsilon = 1e-5, rate = size > 0 ? log(101) : 8, rising = expm1(rate * u) / expm1(rate),
@@ -87,7 +87,7 @@ static void path_at(double u, double size, double *factor, double *slope)
 void explain_path(int steps, double size, double *factors, double *weights)
 {
 	for (int i = 0; i < steps; i++) {
-		double x = -cos(M_PI * (i + 0.75) / (steps + 0.5)), slope = 1; /* Newton's steps to the root */
+		double x = -cos(M_PI * (i + 0.75) / (steps + 0.5)), slope = 1; /* Newton iterations */
 		for (int k = 0; k < 100; k++) {
 			double change = legendre(steps, x, &slope) / slope;
 			x -= change;

@@ -1,6 +1,5 @@
-/* outputs.c - every output is fetched as it lies and spread over the tokens by the host. A transposing
- * op would save the host's work and cost one more kernel per backend; explanation is not
- * the hot path. */
+/* outputs.c - downloads each output as it is and distributes it over the tokens on the host. A transposing op would
+ * save that work and cost another kernel per backend; explanation is not the hot path. */
 #include "engine/explain/outputs.h"
 
 #include <assert.h>
@@ -12,16 +11,16 @@
 
 typedef struct output {
 	value value;
-	int64_t row;                   /* floats of a token in the output, or in one head of its matrix */
-	int64_t at, width;             /* in the log */
-	int64_t heads;                 /* of a matrix; 0: it is none */
-	int64_t rows, before, skipped; /* rows of a head; rows and columns in front of the tokens' */
+	int64_t row;                   /* floats of a token in the output, or in one head of a matrix */
+	int64_t at, width;             /* offset and floats in the log */
+	int64_t heads;                 /* heads of a matrix; 0: not a matrix */
+	int64_t rows, before, skipped; /* rows of a head; rows and columns before those of the tokens */
 } output;
 
 struct outputs {
 	backend *backend;
 	const plan *plan;
-	int64_t length, floats; /* floats: of a token in the log */
+	int64_t length, floats; /* floats: per token in the log */
 	int count;
 	output *items;
 	float *staging; /* [length][the longest row] */
@@ -103,7 +102,7 @@ static status fetch(const outputs *o, const float *device, int64_t floats)
 	return o->backend->download(o->backend, o->staging, device, (size_t)floats * sizeof *device);
 }
 
-/* count tokens, each a row in the output. */
+/* Download `count` tokens, each a row of the output. */
 static status read_rows(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
 {
 	const float *device = plan_data(o->plan, x->value);

@@ -8,15 +8,15 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/tokens.h"
 
-/* Tokens that all readings of an answer read: minutes. */
+/* Maximum tokens read for one answer by all readings; takes minutes. */
 enum { ATTRIBUTIONS_MAX_WORK = 1 << 23 };
-/* Tokens of all rows of an answer, and how many of them at most as three numbers each in JSON. */
+/* Maximum tokens of all rows of an answer; of these, maximum tokens with three numbers each in JSON. */
 enum { ATTRIBUTIONS_MAX_TOKENS = 1 << 22, ATTRIBUTIONS_MAX_NUMBERS = 1 << 19 };
 
 static const char *const kinds[] = {
     [EXPLAIN_CONTRAST] = "contrast", [EXPLAIN_LOGIT] = "logit", [EXPLAIN_DIFFERENCE] = "difference"};
 
-/* Which numbers of a method are the answer's. */
+/* Numbers that each method answers. */
 static const struct {
 	const char *name;
 	explain_method method;
@@ -61,8 +61,8 @@ static status count_tokens(size_t *count, int32_t *first, const char *text, size
 	return STATUS_OK;
 }
 
-/* Refuse a text of several tokens. The message suggests the text with, or without, a leading space if that is one
- * token. */
+/* Refuse a text of several tokens. If the text with, or without, a leading space is one token, the message suggests
+ * it. */
 static status refuse_tokens(const char *text, size_t bytes, size_t count, const char *param, const model_entry *m,
                             error *err)
 {
@@ -82,7 +82,7 @@ static status refuse_tokens(const char *text, size_t bytes, size_t count, const 
 	return error_set(err, STATUS_INVALID, param, "is %lld tokens, must be one", (long long)count);
 }
 
-/* The one token of a text. */
+/* Read a text that must be one token. */
 static status read_token(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)
 {
 	const char *string = json_string_value(text);
@@ -108,7 +108,7 @@ static status read_text(int32_t *out, const json_t *text, const char *param, con
 	return read_token(out, text, param, m, err);
 }
 
-/* A token's id or text, or a class's number or name; -1 where there is none. */
+/* Read a token's id or text, or a class's number or name; -1: absent. */
 static status read_output(int32_t *out, const json_t *target, const char *key, const char *param, const model_entry *m,
                           error *err)
 {
@@ -184,7 +184,7 @@ static status read_options(attributions *c, const json_t *params, const model_en
 	           : STATUS_OK;
 }
 
-/* Tokens that are read for n tokens, with those of a source, by all readings. */
+/* Number of tokens that all readings read for n tokens, including those of a source. */
 static double work_of(const attributions *c, const model_entry *m, int64_t n)
 {
 	const double tokens = (double)n;
@@ -198,7 +198,7 @@ static double work_of(const attributions *c, const model_entry *m, int64_t n)
 
 /* --- the request ------------------------------------------------------------------------------ */
 
-/* Of the span's rows those behind `after`, `limit` at most. */
+/* Rows of the span after `after`, at most `limit`. */
 static status read_page(attributions *c, const json_t *params, error *err)
 {
 	const json_t *after = json_object_get(params, "after"), *limit = json_object_get(params, "limit");
@@ -219,7 +219,7 @@ static status read_page(attributions *c, const json_t *params, error *err)
 	return STATUS_OK;
 }
 
-/* Which positions: one row, or those of a span. */
+/* Read the positions to explain: one row, or those of a span. */
 static status read_rows(attributions *c, const json_t *params, const model_entry *m, int64_t n, int64_t position,
                         error *err)
 {
@@ -247,15 +247,15 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 	return read_page(c, params, err);
 }
 
-/* Tokens of a row. */
+/* Number of tokens of a row. */
 static int64_t tokens_of(const attributions *c, const model_entry *m, int64_t n, int64_t row)
 {
 	return m->dims.head == HEAD_CLASSES || !m->dims.causal ? n : c->first + row + 1;
 }
 
-/* Of some rows together. */
+/* Total size of some rows. */
 typedef struct extent {
-	double work; /* tokens that are read for them */
+	double work; /* tokens read for them */
 	int64_t tokens;
 } extent;
 
@@ -285,7 +285,7 @@ static status check_size(const extent *s, const attributions *c, error *err)
 	return STATUS_OK;
 }
 
-/* The size of all rows; a page ends before they are too much for one answer. */
+/* Compute the size of all rows; a page ends before they exceed one answer. */
 static extent fit(attributions *c, const model_entry *m, const attributions_input *in)
 {
 	extent all = {0}, next = {0};
@@ -337,7 +337,7 @@ static status make_rows(attributions *c, const model_entry *m, const attribution
 	return STATUS_OK;
 }
 
-/* Of those of a sequence, or of a source. */
+/* Check the longest row of a sequence or of a source. */
 static status check_longest(const attributions *c, const model_entry *m, const attributions_input *in, bool *fits,
                             error *err)
 {
@@ -426,7 +426,7 @@ static bool are_finite(const attributions *c)
 		const explain_parts *p = &c->parts[i];
 		finite &= isfinite(p->score) && isfinite(p->head);
 		for (int64_t k = 0; k < 4 * (c->sequences[i].n_source + c->sequences[i].count); k++)
-			finite &= isfinite(p->words[k]); /* where the four begin */
+			finite &= isfinite(p->words[k]); /* start of the four arrays */
 	}
 	return finite;
 }
@@ -439,7 +439,7 @@ static json_t *target_object(const scoring_sequence *q, const model_entry *m)
 	                 attributions_output(m, p->other), "logit", p->logit, "log_probability", p->log_probability);
 }
 
-/* The `top` tokens with the largest numbers, whatever their sign: [[index, number]…], the largest first. */
+/* Append the `top` tokens with the largest absolute numbers, largest first: [[index, number]…]. */
 static bool append_top(json_t *object, const float *values, int64_t n, int64_t top, double *sum)
 {
 	json_t *array = json_array();
@@ -447,7 +447,7 @@ static bool append_top(json_t *object, const float *values, int64_t n, int64_t t
 	for (int64_t j = 0; j < n; j++)
 		*sum += (double)values[j];
 	float bound = INFINITY;
-	int64_t from = -1; /* of equal ones the first are before the others */
+	int64_t from = -1; /* ties keep the order of tokens */
 	for (int64_t k = 0; whole && k < top && k < n; k++) {
 		int64_t best = -1;
 		for (int64_t j = 0; j < n; j++) {
@@ -463,7 +463,7 @@ static bool append_top(json_t *object, const float *values, int64_t n, int64_t t
 	return json_object_set_new(object, "top", array) == 0 && whole;
 }
 
-/* Of n tokens from `first` on, the three kinds of parts, each added to its sum. */
+/* Append the three kinds of parts of n tokens from `first` on, and add each to its sum. */
 static bool add_kinds(json_t *object, const attributions *c, const explain_parts *p, int64_t first, int64_t n,
                       double *sums[3])
 {
@@ -477,12 +477,12 @@ static bool add_kinds(json_t *object, const attributions *c, const explain_parts
 	                    append_parts(object, "biases", p->biases + first, n, sums[2]);
 }
 
-/* The parts of EXPLAIN_CONTRIBUTIONS. */
+/* Append the parts of EXPLAIN_CONTRIBUTIONS. */
 static bool add_sums(json_t *object, const attributions *c, const scoring_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	const int64_t n = q->count, s = q->n_source, row = q->n_rows ? q->rows[0] : n - 1;
-	/* Where all positions are pooled, none is the reader. */
+	/* If all positions are pooled, there is no reader. */
 	const bool reads = m->dims.head != HEAD_CLASSES || m->dims.pool == POOL_LAST;
 	double words = 0, positions = 0, biases = p->head, reader = reads ? (double)p->words[s + row] : 0, source = 0;
 	bool whole = add_kinds(object, c, p, s, n, (double *[]){&words, &positions, &biases});
@@ -504,7 +504,7 @@ static bool add_values(json_t *object, const attributions *c, const float *value
 	return c->top ? append_top(object, values, n, c->top, sum) : append_parts(object, "tokens", values, n, sum);
 }
 
-/* The numbers of any other method. */
+/* Append the numbers of any other method. */
 static bool add_numbers(json_t *object, const attributions *c, const scoring_sequence *q)
 {
 	const explain_parts *p = q->parts;
@@ -522,7 +522,7 @@ static bool add_numbers(json_t *object, const attributions *c, const scoring_seq
 	return whole;
 }
 
-/* What all rows share. */
+/* Append what all rows share. */
 static bool add_options(json_t *object, const attributions *c)
 {
 	if (c->options.method == EXPLAIN_CONTRIBUTIONS)

@@ -1,9 +1,9 @@
-/* attributions.h - what the tokens have in the score of one prediction, in an explanation, by any method
+/* attributions.h - the tokens' parts of the score of one prediction, in an explanation, by any method
  * (explain/attribution.h).
  *
- *   loop:     what is to be explained is read from the request (attributions_read)
- *   executor: a scoring of the tokens up to the position (scoring_task)
- *   pool:     the parts become JSON (attributions_object) */
+ *   loop:     read the target and options from the request (attributions_read)
+ *   executor: score the tokens up to the position (scoring_task)
+ *   pool:     convert the parts to JSON (attributions_object) */
 #ifndef ENGINE_DAEMON_GENERATION_ATTRIBUTIONS_H
 #define ENGINE_DAEMON_GENERATION_ATTRIBUTIONS_H
 
@@ -11,48 +11,46 @@
 
 typedef struct attributions {
 	bool wanted;
-	bool span;          /* of several positions: rows */
-	int64_t top;        /* of a span: only so many tokens of a row; 0: all */
-	bool page;          /* as many rows as an answer may have, */
-	bool more;          /* and others of the span follow */
-	int64_t n;          /* rows */
+	bool span;          /* rows for several positions */
+	int64_t top;        /* with span: tokens answered per row; 0: all */
+	bool page;          /* answer as many rows as fit, */
+	bool more;          /* and more rows of the span follow */
+	int64_t n;          /* number of rows */
 	int64_t first;      /* position of the first row */
-	const char *method; /* as requests name it */
+	const char *method; /* name in the API */
 	explain_options options;
-	scoring_sequence *sequences; /* [n]: the tokens up to the position, or all of a model that is not causal */
+	scoring_sequence *sequences; /* [n]: the tokens up to the position; all tokens if the model is not causal */
 	explain_parts *parts;        /* [n] */
-	float *numbers;              /* of all parts: [4][tokens of the source, tokens] for each row */
-	int32_t *ids;                /* of the source, and of the longest row */
-	int32_t *rows;               /* [n]: positions, of a model with a head for tokens that is not causal */
+	float *numbers;              /* memory of all parts: [4][tokens of the source, tokens] for each row */
+	int32_t *ids;                /* tokens of the source and of the longest row */
+	int32_t *rows;               /* [n] positions, for a vocabulary head that is not causal */
 } attributions;
 
-/* What is explained: tokens, and those of the source that a model reads beside them. ids NULL: only to be checked. */
+/* Tokens to explain, and those of the source if the model reads one. ids NULL: check only. */
 typedef struct attributions_input {
 	const int32_t *ids, *source;
 	int64_t n, n_source;
 } attributions_input;
 
-/* The request's `target`: STATUS_INVALID names "target.token" or "target.other". Its `replacement`, -1 without one:
- * STATUS_INVALID names it. */
+/* Read the request's `target`: STATUS_INVALID names "target.token" or "target.other". Read its `replacement`, -1 if
+ * absent: STATUS_INVALID names it. */
 status attributions_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err);
 status attributions_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err);
-/* A token, or a class: {"id","text"} or {"id","label"}; null below 0. New reference; any thread. */
+/* Return a token {"id","text"} or a class {"id","label"}; null if id < 0. New reference; any thread. */
 json_t *attributions_output(const model_entry *m, int32_t id);
 
-/* Does the request ask for them: by `method`, or, then for contributions, by leaving that out? */
+/* True if the request asks for attributions by `method`, or gives no method (contributions are the default). */
 bool attributions_asked(const json_t *params);
-/* Of the prediction behind `position`, at it where the model is not causal, or of the request's `span`; of a model with
- * a head for classes, of these. Sets c->wanted, false where they were not asked for by name and there are too many
- * tokens.
- * STATUS_INVALID names "target", "steps", "replacement", "position", "span", "top", "after", "limit" or "input".
- * STATUS_NOMEM. */
+/* Read what to explain: the prediction after `position` (at it if the model is not causal), the request's `span`, or
+ * the classes. c->wanted is false if attributions are only the default and there are too many tokens. STATUS_INVALID
+ * names "target", "steps", "replacement", "position", "span", "top", "after", "limit" or "input". STATUS_NOMEM. */
 status attributions_read(attributions *c, const json_t *params, const model_entry *m, const attributions_input *in,
                          int64_t position, error *err);
-/* Begin the scoring; t->finished is the caller's. */
+/* Start the scoring; the caller has set t->finished. */
 void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t);
-/* Pool thread. New reference; NULL without err: out of memory. */
+/* Return the answer's object. Pool thread. New reference; NULL without err: out of memory. */
 json_t *attributions_object(const attributions *c, const model_entry *m, error *err);
-/* Its key in the explanation. */
+/* Return the key of that object in the explanation. */
 const char *attributions_key(const attributions *c);
 void attributions_fini(attributions *c);
 

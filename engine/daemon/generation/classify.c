@@ -9,8 +9,8 @@
 #include "engine/daemon/generation/scorings.h"
 #include "engine/text/sequence.h"
 
-/* JSON of one answer, at most: a frame holds 64 MiB. */
-enum { CLASSIFY_MAX_BYTES = 48 << 20, CLASSIFY_BYTES = 48 /* of a probability, beside its name */ };
+/* Maximum JSON of one answer; a frame holds 64 MiB. */
+enum { CLASSIFY_MAX_BYTES = 48 << 20, CLASSIFY_BYTES = 48 /* per probability, besides its name */ };
 
 static int64_t answer_bytes(const model_entry *c)
 {
@@ -20,7 +20,7 @@ static int64_t answer_bytes(const model_entry *c)
 	return bytes;
 }
 
-/* Tokens of an input: as in training, as far as the model goes. */
+/* Maximum tokens of an input: as in training, limited by the model. */
 static int64_t length_of(const model_entry *c)
 {
 	int64_t limit = scheduler_score_limit(&c->dims);
@@ -87,7 +87,7 @@ static json_t *label_object(const model_entry *c, const class_probability *p)
 	                 p->probability);
 }
 
-/* Why the classes are these, if that is asked for. */
+/* Add the explanation of the classes, if requested. */
 static bool add_explanation(json_t *item, const scorings *x, int64_t i, error *err)
 {
 	const scoring_sequence *q = &x->sequences[i];

@@ -7,7 +7,7 @@
 #include "engine/daemon/generation/scorings.h"
 #include "engine/daemon/generation/tokens.h"
 
-/* Numbers in one answer: each is up to 16 bytes of JSON, or 16/3 of base64, and a frame holds 64 MiB. */
+/* Maximum numbers in one answer: each takes up to 16 bytes of JSON, or 16/3 of base64, and a frame holds 64 MiB. */
 enum { EMBEDDINGS_MAX_NUMBERS = 3 << 20, EMBEDDINGS_MAX_BASE64 = 10 << 20 };
 
 static bool has_word(const scorings *x, const char *key, const char *word)
@@ -56,7 +56,7 @@ static status read_tokens(const model_entry *c, const json_t *tokens, scoring_se
 	return STATUS_OK;
 }
 
-/* A classifier has learned from texts that end as in training; another model reads a text as its prompts. */
+/* A classifier was trained on texts that end as in training; another model reads a text like its prompts. */
 static status read_text(const scorings *x, const json_t *text, scoring_sequence *out, error *err)
 {
 	token_list tokens;
@@ -101,7 +101,7 @@ static json_t *as_numbers(const float *x, int64_t n)
 	return NULL;
 }
 
-/* RFC 4648, of the floats' bytes, the lowest first. */
+/* RFC 4648, of the floats' bytes in little-endian order. */
 static json_t *as_base64(const float *x, int64_t n)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -20,7 +20,7 @@ static void csv_text(format_buffer *out, const char *text, size_t n)
 	format_buffer_string(out, "\"");
 }
 
-/* And a comma; nothing for TABLE_NONE. */
+/* Append an index and a comma; no index for TABLE_NONE. */
 static void csv_index(format_buffer *out, int32_t index)
 {
 	if (index == TABLE_NONE)

@@ -1,8 +1,8 @@
 /* explanation_safetensors.c - a tensor for each path of the table.
  *
- * Numbers of tokens have a column for each token of their side, 0 where the answer has none. Paths within a list of
- * objects have a row for each object, and beside them stand the objects' own indices, "weights.layer" or
- * "span.rows.position". Tensors are written row by row in the order of the header. */
+ * Numbers of tokens have a column for each token of their side, 0 if the answer has none. Paths within a list of
+ * objects have a row for each object; tensors such as "weights.layer" or "span.rows.position" hold the objects' own
+ * indices. Tensors are written row by row in the order of the header. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,36 +12,36 @@
 #include "engine/daemon/generation/explanation_format.h"
 
 enum { MAX_TENSORS = 256 };
-/* What a sparse answer may be as a dense one. */
+/* Maximum size of a sparse answer in dense form. */
 #define MAX_BYTES ((int64_t)1 << 30)
 
 typedef enum tensor_kind {
-	NUMBERS,     /* F32: those of the path */
-	PAIR_TOKENS, /* I32 from here on: of TABLE_PAIRS */
+	NUMBERS,     /* F32: numbers of the path */
+	PAIR_TOKENS, /* the following are I32; of TABLE_PAIRS */
 	TOKEN_IDS,
-	TOKEN_OFFSETS, /* of a side */
+	TOKEN_OFFSETS, /* per side */
 	POSITIONS,
 	LAYERS,
 	HEADS,
-	ROUNDS /* of the objects of a list */
+	ROUNDS /* indices of the objects of a list */
 } tensor_kind;
 
 typedef struct tensor {
 	char name[TABLE_PATH_BYTES + 16];
 	tensor_kind kind;
-	table_side side;        /* of TOKEN_IDS, TOKEN_OFFSETS */
-	const table_series *of; /* of the others: the first series of its path */
-	int64_t rows, columns;  /* -1: without that dimension */
+	table_side side;        /* for TOKEN_IDS and TOKEN_OFFSETS */
+	const table_series *of; /* for the others: the first series of the path */
+	int64_t rows, columns;  /* -1: the dimension is absent */
 } tensor;
 
 typedef struct plan {
 	tensor tensors[MAX_TENSORS];
-	size_t n, at;               /* the tensor that is being written, */
-	int64_t row;                /* its row, */
-	const table_series *series; /* and where that is */
+	size_t n, at;               /* number of tensors; the tensor being written */
+	int64_t row;                /* row being written */
+	const table_series *series; /* series of that row */
 	const char *rounds[16];
 	int n_rounds;
-	int32_t *line; /* a row */
+	int32_t *line; /* buffer for one row */
 } plan;
 
 /* --- the plan ------------------------------------------------------------------------------------ */
@@ -85,12 +85,12 @@ static tensor *add(plan *p, tensor_kind kind, const table_series *of, const char
 	*t = (tensor){.kind = kind, .of = of, .rows = -1, .columns = -1};
 	snprintf(t->name, sizeof t->name, "%.*s%s", (int)n, stem, end);
 	if (find(p, t->name))
-		return NULL; /* the list has it already */
+		return NULL; /* the list has them already */
 	p->n++;
 	return t;
 }
 
-/* The indices of the list that a path is in. */
+/* Add the indices of the list that contains a path. */
 static void add_indices(plan *p, const explanation_table *table, const table_series *first, int64_t rows)
 {
 	static const char *const ends[] = {".position", ".layer", ".head", ".round"};
@@ -165,7 +165,7 @@ static status plan_new(explanation_writer *w, error *err)
 		return error_set(err, STATUS_TOO_LARGE, NULL,
 		                 "tensors of %lld bytes; choose fewer layers or heads, or another format",
 		                 (long long)all);
-	/* The line lies behind the plan: one block is freed. */
+	/* The row buffer follows the plan in the same block, so one free() releases both. */
 	plan *whole = realloc(p, sizeof *p + (size_t)widest * sizeof *p->line);
 	if (!whole)
 		return STATUS_NOMEM;
@@ -176,7 +176,7 @@ static status plan_new(explanation_writer *w, error *err)
 
 /* --- the header ------------------------------------------------------------------------------------ */
 
-/* NULL: there is no such side, or no memory. */
+/* NULL: the side is absent, or out of memory. */
 static json_t *text_of(const explanation_table *t, table_side side)
 {
 	format_buffer whole = {0};
@@ -249,7 +249,7 @@ static status write_header(explanation_writer *w, format_buffer *out)
 
 /* --- the rows ---------------------------------------------------------------------------------------- */
 
-/* Row p->row of tensor t into p->line. */
+/* Copy row p->row of tensor t to p->line. */
 static void fill_numbers(plan *p, const tensor *t)
 {
 	const table_series *s = p->series;

@@ -6,7 +6,7 @@
 
 #include "engine/base/memory.h"
 
-/* The numbers of a list, or a single one. */
+/* Copy the numbers of a list, or a single one. */
 static status copy_numbers(table_series *s, const json_t *values)
 {
 	const bool pairs = s->shape == TABLE_PAIRS;
@@ -45,7 +45,7 @@ static void read_integer(int32_t *out, const json_t *object, const char *key)
 		*out = (int32_t)json_integer_value(value);
 }
 
-/* What the members of an object say about all of its numbers. */
+/* Read what an object's members state about all of its numbers. */
 static void read_context(table_series *s, const json_t *object)
 {
 	const char *round = json_string_value(json_object_get(object, "round"));
@@ -77,7 +77,7 @@ static status walk_list(explanation_table *t, const char *key, const json_t *lis
 static status walk_member(explanation_table *t, const char *key, const json_t *value, table_series s)
 {
 	if (strcmp(key, "span") == 0)
-		s.position = TABLE_NONE; /* its rows have theirs */
+		s.position = TABLE_NONE; /* its rows have their own */
 	if (strcmp(key, "source") == 0)
 		s.side = TABLE_SOURCE;
 	if (json_is_object(value))

@@ -1,7 +1,9 @@
-/* A log comes from the executor: of an input that is read like a prompt, or as a copy of a session's. Weights are made
- * of it by arithmetic on the host, and JSON of these, which the pool does while the executor goes on. Without weights
- * no log is needed, and a scoring is all that reads the input. An answer that goes out in pieces is made of the same
- * JSON (explanation_format.h). A request counts as running until its stream ends. */
+/* explanations.c - weights are computed from a log.
+ *
+ * The executor gives the log of an input, which it reads like a prompt, or a copy of a session's log. The pool computes
+ * the weights and their JSON while the executor continues. If no weights are requested, there is no log, and only a
+ * scoring reads the input. An answer in pieces is made from the same JSON (explanation_format.h). A request counts as
+ * running until its stream ends. */
 #include "engine/daemon/generation/explanations.h"
 
 #include <math.h>
@@ -22,7 +24,7 @@
 #include "engine/daemon/sessions/session_task.h"
 #include "engine/model/feed.h"
 
-/* Numbers in one answer: each is about 14 bytes of JSON, and a frame holds 64 MiB. */
+/* Maximum numbers in one answer: each has about 14 bytes of JSON, and a frame holds 64 MiB. */
 enum { EXPLANATIONS_MAX_NUMBERS = 4 << 20 };
 
 typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } aggregate;
@@ -30,20 +32,20 @@ typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } agg
 typedef struct explanation {
 	engine *engine;
 	session_log input;
-	explain_logs logs;      /* of input.data */
-	explain_log *log;       /* that of its tokens */
-	scoring_sequence whole; /* of a model that reads a source: it is read anew for its weights */
+	explain_logs logs;      /* point into input.data */
+	explain_log *log;       /* the log of its tokens */
+	scoring_sequence whole; /* for a model that reads a source, which reads both again to get the weights */
 	int64_t position;       /* -1: all */
 	selection chosen;
 	aggregate aggregate;
-	bool weights; /* wanted */
+	bool weights; /* weights are requested */
 	attributions attributions;
 	scoring_task task;
-	bool made;                        /* an answer in pieces: has it been made? */
-	json_t *object;                   /* until the first piece has gone out */
-	const explanation_format *format; /* its; NULL: JSON */
+	bool made;                        /* for an answer in pieces: its JSON exists */
+	json_t *object;                   /* freed with the first piece */
+	const explanation_format *format; /* format of the answer; NULL: JSON */
 	explanation_writer writer;
-	int64_t bytes; /* of all of it; -1: not known */
+	int64_t bytes; /* bytes of the whole answer; -1: unknown */
 } explanation;
 
 static void explanation_free(void *context)
@@ -59,7 +61,7 @@ static void explanation_free(void *context)
 
 /* --- the selection -------------------------------------------------------------------- */
 
-/* Of a model that fills in masks the first one, else the token at which a head reads; -1: there is none. */
+/* Default position: the first mask token; otherwise the row that the head reads. -1: none. */
 static int64_t default_position(const model_entry *c, const attributions_input *in)
 {
 	const int32_t mask = c->dims.head == HEAD_VOCABULARY && !c->dims.causal ? catalog_mask(c) : TOKEN_NONE;
@@ -97,12 +99,12 @@ static bool wants_weights(const json_t *params)
 	return method ? strcmp(method, "alpha") == 0 : !json_object_get(params, "span");
 }
 
-/* Read the request for an input; ids NULL: only check it. */
+/* Read the request for an input. ids NULL: check it only. */
 static status read_selection(explanation *x, const json_t *params, const model_entry *c, const attributions_input *in,
                              error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
-	/* The front end asks twice, unless the body is too large to look into. */
+	/* The front end asks twice, unless the body is too large to inspect. */
 	if (json_object_get(params, "compare"))
 		return error_set(err, STATUS_TOO_LARGE, "compare", "a comparison has a body of less than 64 KiB");
 	x->aggregate = !how || strcmp(how, "none") == 0 ? AGGREGATE_NONE
@@ -119,7 +121,7 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 
 /* --- the answer: pool thread -------------------------------------------------------------- */
 
-/* Rounded to floats. */
+/* Return the values, rounded to floats. */
 static json_t *floats(const double *values, int64_t n)
 {
 	json_t *array = json_array();
@@ -128,7 +130,7 @@ static json_t *floats(const double *values, int64_t n)
 	return array;
 }
 
-/* α of one row, for one position. */
+/* α of one row for one position. */
 static json_t *row_alpha(const explanation *x, const explain_log *log, int64_t layer, int64_t round, int64_t head,
                          double *scratch)
 {
@@ -181,7 +183,7 @@ static json_t *all_rows(const explanation *x, const explain_log *log, double *sc
 	return rows;
 }
 
-/* Over the tokens, or those of a source. */
+/* Over the tokens, or over those of a source. */
 static json_t *aggregate_object(const explanation *x, bool source, double *scratch, error *err)
 {
 	explain_selection pick = selection_pick(&x->chosen);
@@ -319,7 +321,7 @@ json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_
 	return object;
 }
 
-/* A long log is given back here as well: its pages take time. */
+/* A long log is freed here too, because unmapping its pages takes time. */
 static json_t *make_explanation(void *context, error *err)
 {
 	explanation *x = context;
@@ -329,18 +331,18 @@ static json_t *make_explanation(void *context, error *err)
 	return object;
 }
 
-/* Of JSON the whole text. */
+/* Set *data to the whole text of a JSON answer. */
 static status make_text(explanation *x, char **data, size_t *bytes)
 {
 	if (!x->object)
-		return STATUS_OK; /* it has been sent */
+		return STATUS_OK; /* already sent */
 	*data = json_text(x->object, PROTO_JSON);
 	*bytes = *data ? strlen(*data) : 0;
 	x->bytes = (int64_t)*bytes;
 	return *data ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* The next piece of the answer. What it is made of, which may be large, is freed here with the first. */
+/* Make the next piece of the answer. The first call also frees the inputs, which may be large. */
 static status next_piece(void *context, char **data, size_t *bytes, error *err)
 {
 	explanation *x = context;
@@ -385,7 +387,7 @@ static void answer(stream *s, explanation *x)
 
 static void attribute(stream *s, explanation *x);
 
-/* The weights are there, or the attributions, which come last. */
+/* The weights are complete, or the attributions, which come last. */
 static void scored(scoring_task *t)
 {
 	explanation *x = TASK_OWNER(t, explanation, task);
@@ -408,7 +410,7 @@ static void attribute(stream *s, explanation *x)
 	attributions_submit(&x->attributions, s, x->input.model, &x->task);
 }
 
-/* Room for all logs of a sequence and its source. */
+/* Allocate all logs of a sequence and its source. */
 static status make_logs(explanation *x, error *err)
 {
 	session_log *in = &x->input;
@@ -448,7 +450,7 @@ static status prepare(explanation *x, const json_t *params, error *err)
 	return STATUS_OK;
 }
 
-/* Of a log, which is taken over. */
+/* Explain a log, which is freed by this function. */
 static void explain(stream *s, session_log *log)
 {
 	explanation *x = memory_new(1, sizeof *x);
@@ -495,7 +497,7 @@ static bool never_detached(const stream *s)
 	return false;
 }
 
-/* Count the request until its stream ends. False: there are too many, which is answered. */
+/* Count the request until its stream ends. False: too many are running; the stream has been answered. */
 static bool enter(stream *s)
 {
 	static const stream_record record = {
@@ -518,7 +520,7 @@ void explanations_session(stream *s)
 
 /* --- of an input ---------------------------------------------------------------------------- */
 
-/* The input has been read, or only its text. */
+/* The input, or only its text, has been read. */
 static void input_read(choices *c)
 {
 	choices_plan *read = choices_get_plan(c);
@@ -545,7 +547,7 @@ static status check_source(const model_dims *d, int64_t n, error *err)
 	                       (long long)n, (long long)d->source);
 }
 
-/* Find what is wrong with the request before the model reads anything. */
+/* Check the request before the model reads anything. */
 static status check_input(const choices_plan *wanted, const json_t *params, error *err)
 {
 	explanation *x = memory_new(1, sizeof *x);
@@ -594,7 +596,7 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 	return STATUS_OK;
 }
 
-/* An input is read like a prompt, into a temporary session, and its log is explained. Without a log only its text is
+/* Read an input like a prompt in a temporary session and explain its log. If no log is needed, only its text is
  * read. */
 static void explain_input(stream *s)
 {

@@ -9,8 +9,8 @@
 void explanations_create(stream *s);
 void explanations_session(stream *s);
 
-/* {"tokens","position","aggregate"} of a sequence that a model with a head for classes has read, by its log: the mean
- * over all layers, rounds and heads, of the positions that the head reads. New reference; NULL without err: out of
+/* Return {"tokens","position","aggregate"} for a sequence that a classifier has read, computed from its log: the mean
+ * over all layers, rounds and heads, for the positions that the head reads. New reference; NULL without err: out of
  * memory. Any thread. */
 json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err);
 

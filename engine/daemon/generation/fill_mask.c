@@ -1,6 +1,6 @@
-/* How a text writes a mask: mask_text.h.
+/* fill_mask.c - mask_text.h tells how a text contains a mask.
  *
- * Candidates are tokens that stand for text. Probabilities are exp(z_k - max z) / Σ over all outputs, in double. */
+ * Candidates are tokens that have text. Probabilities are exp(z_k - max z) / Σ over all outputs, in double. */
 #include "engine/daemon/generation/fill_mask.h"
 
 #include <math.h>
@@ -14,9 +14,9 @@
 #include "gen/limits.h"
 
 enum {
-	FILL_MASK_MAX_BYTES =
-	    8 << 20,          /* of texts in one answer: JSON may take 6 bytes for one, and a frame holds 64 MiB */
-	FILL_MASK_BYTES = 200 /* of a candidate, beside its text */
+	FILL_MASK_MAX_BYTES = 8 << 20, /* bytes of texts in one answer: JSON may need 6 bytes for one, and a frame holds
+	                                * 64 MiB */
+	FILL_MASK_BYTES = 200          /* per candidate, besides its text */
 };
 
 static int64_t top_k(const scorings *x)
@@ -65,7 +65,7 @@ static status check(scorings *x, int64_t i, const mask_name *name, const json_t 
 	if (q->count > limit)
 		return error_set(err, STATUS_INVALID, "input", "a text has %lld tokens; the model reads at most %lld",
 		                 (long long)q->count, (long long)limit);
-	/* A text for each candidate, and one. */
+	/* One text for each candidate, and one more. */
 	x->answer_bytes += (q->n_rows * top_k(x) + 1) * (int64_t)(json_string_length(input) + FILL_MASK_BYTES);
 	if (x->answer_bytes > FILL_MASK_MAX_BYTES)
 		return error_set(
@@ -91,7 +91,7 @@ static status encode(scorings *x, int64_t i, const json_t *input, error *err)
 /* --- the answer: pool thread -------------------------------------------------------------------- */
 
 typedef struct candidate {
-	int32_t id; /* TOKEN_NONE: there is none */
+	int32_t id; /* TOKEN_NONE: no candidate */
 	double probability;
 } candidate;
 
@@ -100,7 +100,7 @@ static bool is_text(const tokenizer *t, int64_t id)
 	return id < tokenizer_size(t) && tokenizer_token_bytes(t, (int32_t)id, NULL, 0) > 0;
 }
 
-/* The k likeliest, in their order; of equals the lowest id first. */
+/* Find the k most likely tokens, best first, ties by lower id. */
 static void find_candidates(const tokenizer *t, const float *logits, int64_t width, candidate *out, int64_t k)
 {
 	double most = -INFINITY, sum = 0;
@@ -122,7 +122,7 @@ static void find_candidates(const tokenizer *t, const float *logits, int64_t wid
 		out[i].probability = exp(out[i].probability - most) / sum;
 }
 
-/* Append a token's text at `used`; a space with which a word begins is not doubled. */
+/* Append a token's text at `used`; the space at the start of a word is not doubled. */
 static size_t put_token(char *out, size_t used, const tokenizer *t, int32_t id)
 {
 	const size_t n = tokenizer_token_bytes(t, id, out + used, TOKEN_MAX_BYTES);
@@ -132,17 +132,17 @@ static size_t put_token(char *out, size_t used, const tokenizer *t, int32_t id)
 	return used + n - 1;
 }
 
-/* A text whose masks are being filled in. */
+/* A text whose masks are being filled. */
 typedef struct filling {
 	const scorings *x;
 	const json_t *input;
 	const byte_range *places; /* [n] */
 	int64_t n, k;
 	candidate *candidates; /* [n][k] */
-	int32_t *chosen;       /* [n]; TOKEN_NONE: the mask stays */
+	int32_t *chosen;       /* [n]; TOKEN_NONE: the mask is kept */
 } filling;
 
-/* The text with what is chosen. */
+/* Return the text with the chosen tokens. */
 static json_t *fill_in(const filling *f)
 {
 	const tokenizer *t = f->x->model->tokenizer;
@@ -161,7 +161,7 @@ static json_t *fill_in(const filling *f)
 		at = f->places[m].first + f->places[m].bytes;
 	}
 	if (raw && whole) {
-		text_stream repaired = {0}; /* a token may be a part of a character */
+		text_stream repaired = {0}; /* a token may be part of a character */
 		memcpy(raw + used, text + at, bytes - at);
 		string = json_stringn(whole, text_stream_push(&repaired, raw, used + bytes - at, true, whole));
 	}
@@ -170,7 +170,7 @@ static json_t *fill_in(const filling *f)
 	return string;
 }
 
-/* The candidates of a mask, each with the text in which it alone is filled in. */
+/* Return the candidates of a mask, each with the text in which only this mask is filled. */
 static json_t *candidates_array(const filling *f, int64_t mask)
 {
 	const tokenizer *t = f->x->model->tokenizer;
@@ -191,7 +191,7 @@ static json_t *candidates_array(const filling *f, int64_t mask)
 	return NULL;
 }
 
-/* numbers: the rows of logits of its masks. */
+/* numbers: the rows of logits of the text's masks. */
 static json_t *item_object(const filling *f, int64_t i, const float *numbers)
 {
 	const int64_t width = f->x->width;

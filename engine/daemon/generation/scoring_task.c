@@ -94,7 +94,7 @@ void scoring_task_submit(scoring_task *t)
 	stream *s = t->stream;
 	t->engine = s ? s->engine : t->engine;
 	t->result = STATUS_CANCELLED;
-	t->over = true; /* unless it is taken */
+	t->over = true; /* unless `finished` takes it */
 	t->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
 	t->ended = (task){.done = end_done};
 	if (s) {

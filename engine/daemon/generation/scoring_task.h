@@ -9,24 +9,24 @@
 
 typedef struct scoring_task scoring_task;
 struct scoring_task {
-	/* Of the caller, until `finished`: */
-	engine *engine; /* without a stream */
-	stream *stream; /* cancels the scoring; its watch and context are used meanwhile; NULL: there is none */
+	/* Set by the caller: */
+	engine *engine; /* if there is no stream */
+	stream *stream; /* its end cancels the scoring; its watch and context are used until then; NULL: no stream */
 	model_entry *model;
 	scoring_request request; /* without finished and context */
-	/* The scoring has ended, or could not begin: result, and error where it is not STATUS_OK. Once. */
+	/* Called once, when the scoring has ended or could not start; `result` is set, and `error` unless STATUS_OK. */
 	void (*finished)(scoring_task *t);
 	status result;
 	error error;
-	/* Its own: `control` cancels it on the executor; `finished` waits for its return. */
+	/* Private. `control` cancels the scoring on the executor; `finished` waits until it has returned. */
 	task start, ended, control;
-	scoring *scoring; /* executor thread; NULL: not begun, or ended */
+	scoring *scoring; /* executor thread; NULL: not running */
 	bool cancelled;   /* executor thread */
 	bool started, over, control_under_way;
 };
 
 void scoring_task_submit(scoring_task *t);
-/* Between that and `finished`: end it soon, with STATUS_CANCELLED if it is not over. */
+/* Cancel a submitted scoring. `finished` is called soon, with STATUS_CANCELLED if the scoring was still running. */
 void scoring_task_cancel(scoring_task *t);
 
 #endif

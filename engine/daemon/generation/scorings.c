@@ -14,7 +14,7 @@
 #include "engine/explain/explain.h"
 #include "engine/text/sequence.h"
 
-/* A request on its way. */
+/* One request in progress. */
 typedef struct scorings_run {
 	scorings public;
 	stream *stream;
@@ -72,7 +72,7 @@ static json_t *answer_object(const scorings *x, error *err)
 	return x->kind->answer(x, err);
 }
 
-/* Numbers and logs are freed here as well: their pages take time. */
+/* Numbers and logs are freed here too, because unmapping their pages takes time. */
 static json_t *make_answer(void *context, error *err)
 {
 	scorings *x = &((scorings_run *)context)->public;
@@ -123,7 +123,7 @@ status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n)
 	return STATUS_OK;
 }
 
-/* One token more than wanted shows whether the text has to be cut. */
+/* One token more than the limit shows whether the text must be cut. */
 status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
                                 scoring_sequence *out, bool *truncated, error *err)
 {
@@ -145,7 +145,7 @@ status scorings_encode_sequence(const scorings *x, const json_t *text, const jso
 	return s;
 }
 
-/* Room for the logs. Its pages come as they are written. */
+/* Allocate the logs; their pages are mapped when written. */
 static status make_logs(scorings *x, error *err)
 {
 	int64_t floats = explain_token_floats(x->model->architecture, x->model->parsed), tokens = 0;
@@ -200,7 +200,7 @@ static void pool_encode(uv_work_t *work)
 static void encoded(uv_work_t *work, int cancelled)
 {
 	scorings_run *r = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	if (r->result == STATUS_OK)
 		submit(r);
 	else

@@ -14,7 +14,7 @@ bool tokens_begin(const json_t *params)
 	return !json_is_false(json_object_get(params, "add_special_tokens"));
 }
 
-/* Put what the tokenizer puts around a text around these. */
+/* Surround these tokens with those that the tokenizer puts around a text. */
 static status add_frame(token_list *tokens, const tokenizer *t)
 {
 	const tokenizer_frame f = tokenizer_frame_of(t, false);
@@ -34,7 +34,7 @@ static status add_frame(token_list *tokens, const tokenizer *t)
 	return STATUS_OK;
 }
 
-/* A classifier's text is read as it is, but where the head needs its end. */
+/* A classifier's text is read unchanged, with an end token only if the head needs it. */
 status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err)
 {
 	const encode_options how = {.begin = begin && m->dims.head != HEAD_CLASSES};
@@ -130,7 +130,7 @@ int64_t tokens_place(const tokenizer *t, text_stream *text, int32_t id, int64_t 
 	size_t used = text_stream_token(text, t, id, false, out);
 	const int64_t place = *characters + text->n_before;
 	for (size_t i = 0; i < used; i++)
-		*characters += ((unsigned char)out[i] & 0xc0) != 0x80; /* the first byte of each */
+		*characters += ((unsigned char)out[i] & 0xc0) != 0x80; /* count first bytes of characters */
 	return place;
 }
 
@@ -138,7 +138,7 @@ json_t *tokens_name(const tokenizer *t, int32_t id)
 {
 	char bytes[TOKEN_MAX_BYTES], escaped[sizeof "bytes:" + 4 * TOKEN_MAX_BYTES] = "bytes:";
 	size_t n = tokenizer_token_bytes(t, id, bytes, sizeof bytes), used = strlen(escaped);
-	if (n == 0) /* a special token: without its name all of them would be called the same */
+	if (n == 0) /* a special token; without its name all of them would look the same */
 		n = tokenizer_token_name(t, id, bytes, sizeof bytes);
 	if (!memchr(bytes, 0, n) && utf8_valid_prefix(bytes, n) == n)
 		return json_stringn(bytes, n);
@@ -149,7 +149,7 @@ json_t *tokens_name(const tokenizer *t, int32_t id)
 
 /* --- the methods ---------------------------------------------------------------- */
 
-/* A request on its way over the pool. */
+/* A request in progress on the pool. */
 typedef struct tokens_request {
 	model_entry *model;
 	const json_t *params; /* the stream's */
@@ -171,7 +171,7 @@ static json_t *vocabulary_name(const tokenizer *t, int32_t id)
 	return text ? text : tokens_name(t, id);
 }
 
-/* What encoding knows of each piece beside its text. */
+/* Add the offsets and characters that encoding gives for each piece. */
 static bool add_places(json_t *pieces, const tokenizer *t, const token_list *tokens)
 {
 	bool whole = true;
@@ -185,7 +185,7 @@ static bool add_places(json_t *pieces, const tokenizer *t, const token_list *tok
 	return whole;
 }
 
-/* The text, under either of its names; NULL without one. */
+/* Return the text, under either of its keys; NULL: absent. */
 static const json_t *text_of(const json_t *params)
 {
 	const json_t *text = json_object_get(params, "text");
