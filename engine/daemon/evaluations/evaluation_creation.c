@@ -35,7 +35,7 @@ static void refuse(creation *c, status why, error *err)
 	creation_free(c);
 }
 
-/* The job, its first event and the kept answer are one commit. */
+/* The job, its first event and the stored answer are one commit. */
 static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **answer, error *err)
 {
 	const stream *s = c->stream;
@@ -63,7 +63,7 @@ static void create_job(creation *c)
 	evaluations *all = c->all;
 	status s = add_job(c, id, &document, &answer, &err);
 	if (s == STATUS_OK)
-		job_queue_add(&all->queue, id, document); /* without memory for it, it begins at the next start */
+		job_queue_add(&all->queue, id, document); /* without memory for it, it starts at the next restart */
 	json_decref(document);
 	if (s != STATUS_OK) {
 		json_decref(answer);
@@ -89,7 +89,7 @@ static void pool_read(uv_work_t *work)
 static void text_read(uv_work_t *work, int cancelled)
 {
 	creation *c = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	c->stream->watch = NULL;
 	if (c->result == STATUS_OK && c->stream->cancelled)
 		c->result = STATUS_CANCELLED;

@@ -78,7 +78,8 @@ void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, co
 	                .training = {{.weight = 1}},
 	                .texts = {.tokenizer = m->tokenizer}};
 	snprintf(out->training[0].id, sizeof out->training[0].id, "%s", file);
-	store_cache_room(e->store, &out->cache.room, NULL); /* without its ledger the store refuses the job anyway */
+	store_cache_room(e->store, &out->cache.room, NULL); /* without its ledger the store refuses the job in any
+	                                                     * case */
 	store_temporary_path(e->store, out->temporary);
 }
 

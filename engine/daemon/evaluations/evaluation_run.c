@@ -12,24 +12,24 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/generation/scoring_task.h"
 
-/* Between two commits, which a run has ever fewer of: the larger of a second and a 2000th of its time so far. */
+/* Interval of commits: the larger of a second and a 2000th of the run's time, so they become rarer. */
 #define COMMIT_NS UINT64_C(1000000000)
 enum { COMMIT_SHARE = 2000 };
 
 typedef struct evaluation_run {
 	evaluations *all;
 	char id[STORE_ID_BYTES];
-	json_t *kept; /* the document's `run`; NULL: from the beginning */
+	json_t *kept; /* the document's `run`; NULL: start at the beginning */
 	model_entry *model;
 	evaluation_settings settings;
 	corpus corpus;
 	token_cache *text;
 	evaluation_unit unit;
-	evaluation_cursor next, begun; /* behind the unit; before it */
+	evaluation_cursor next, begun; /* after the unit; before the unit */
 	evaluation_sums sums;
-	void *state; /* of a carried context */
+	void *state; /* state of a carried context */
 	size_t state_bytes;
-	int64_t from; /* tokens that were settled when the run began */
+	int64_t from; /* tokens that were settled when the run started */
 	uint64_t began_ns, committed_ns;
 	scoring_task task;
 	bool cancelled, reading, read; /* read: the unit has scores that are not added */
@@ -109,7 +109,7 @@ static bool read_state(evaluation_run *r, const json_t *written)
 	return whole;
 }
 
-/* Of the border before the unit. */
+/* State at the border before the unit. */
 static json_t *write_run(const evaluation_run *r)
 {
 	return json_pack("{s:I, s:I, s:o, s:o}", "start", (json_int_t)r->begun.start, "done", (json_int_t)r->begun.done,
@@ -139,7 +139,7 @@ static evaluation_progress progress_of(const evaluation_run *r)
 	                             .nats = evaluation_sums_nats(&r->sums)};
 }
 
-/* The row with the place in the text, and the event that reports it. */
+/* Commit the job's row with the place in the text, and the event that reports it. */
 static status commit(evaluation_run *r, queued_job *j, const evaluation_progress *p, error *err)
 {
 	const job_queue *q = &r->all->queue;
@@ -172,14 +172,14 @@ static bool is_due(const evaluation_run *r)
 	return now - r->committed_ns >= (share > COMMIT_NS ? share : COMMIT_NS);
 }
 
-/* Say how far the run is, and now and then keep it. */
+/* Report the progress, and commit it at intervals. */
 static status report_progress(evaluation_run *r, queued_job *j, error *err)
 {
 	const evaluation_progress p = progress_of(r);
 	if (is_due(r))
 		return commit(r, j, &p, err);
 	json_t *progress = evaluation_document_progress(&p);
-	if (progress) /* else the last one stands */
+	if (progress) /* otherwise the last one remains valid */
 		json_object_set_new(j->document, "progress", progress);
 	return STATUS_OK;
 }
@@ -253,7 +253,7 @@ static void computed(uv_work_t *work, int cancelled)
 	evaluation_run *r = work->data;
 	error err = r->error;
 	queued_job *j = job_queue_find(&r->all->queue, r->id);
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	status s = !j || r->cancelled ? STATUS_CANCELLED : r->result;
 	if (s == STATUS_OK)
 		s = r->report ? keep_report(r, j, &err) : report_progress(r, j, &err);
@@ -271,7 +271,7 @@ static void begin_computing(evaluation_run *r)
 		end(r, STATUS_NOMEM, &err);
 }
 
-/* The numbers are those of one kind of weights. */
+/* All numbers must come from one type of weights. */
 static status check_weights(const evaluation_run *r, error *err)
 {
 	const dtype now = r->model->weights;
@@ -297,7 +297,7 @@ static void read_done(scoring_task *t)
 
 static void step(evaluation_run *r)
 {
-	if (r->unit.n_sequences == 0) { /* single tokens, which have none before them */
+	if (r->unit.n_sequences == 0) { /* a single token has none before it and is not scored */
 		r->read = true;
 		begin_computing(r);
 		return;

@@ -80,7 +80,7 @@ double evaluation_sums_nats(const evaluation_sums *x)
 
 /* --- JSON ------------------------------------------------------------------------------------------------ */
 
-/* The array with one more element, which is taken over; NULL: out of memory, and the array is gone. */
+/* Append an element, which is taken over. NULL: out of memory; the array is then freed. */
 static json_t *with(json_t *array, json_t *element)
 {
 	if (json_array_append_new(array, element) == 0)
@@ -112,7 +112,8 @@ status evaluation_sums_read(evaluation_sums *out, const json_t *written, error *
 	status s = json_read_members(written, "{s:I, s:I}", "bytes", &bytes, "offset", &offset);
 	if (s == STATUS_NOMEM)
 		return error_settle(err, s);
-	bool whole = s == STATUS_OK && json_array_size(ranges) == EVALUATION_RANGES && out->n_rows <= EVALUATION_TOP_MAX;
+	bool whole =
+	    s == STATUS_OK && json_array_size(ranges) == EVALUATION_RANGES && out->n_rows <= EVALUATION_TOP_MAX;
 	for (size_t r = 0; r < EVALUATION_RANGES && whole; r++) {
 		json_int_t tokens, right;
 		whole = json_unpack(json_array_get(ranges, r), "[I, I, F]", &tokens, &right, &out->ranges[r].nats) == 0;

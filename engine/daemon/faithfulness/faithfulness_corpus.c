@@ -14,7 +14,7 @@ typedef struct reader {
 	faithfulness_corpus *corpus;
 	const model_entry *model;
 	const faithfulness_settings *settings;
-	bool full; /* ends the reading of JSON lines */
+	bool full; /* stops the reading of JSON lines */
 } reader;
 
 /* --- tokens of a text ------------------------------------------------------------------------------ */
@@ -53,7 +53,7 @@ status faithfulness_tokens_read_source(faithfulness_tokens *out, const model_ent
 status faithfulness_tokens_read(faithfulness_tokens *out, const model_entry *m, const faithfulness_settings *s,
                                 const char *text, size_t bytes, error *err)
 {
-	const bool begins = s->begins && !m->dims.source; /* what a decoder writes has its own start */
+	const bool begins = s->begins && !m->dims.source; /* a decoder's target has its own start token */
 	token_list list;
 	if (s->mask != TOKEN_NONE)
 		TRY(mask_text_read(m, text, bytes, (encode_options){.begin = begins}, &list, err));
@@ -76,7 +76,7 @@ static int64_t at_most(int64_t count, int64_t most)
 	return count < most ? count : most;
 }
 
-/* The text is taken over; one without a position is left out. */
+/* Add a text, which is taken over; a text without a position is skipped. */
 static void add_tokens(reader *r, faithfulness_tokens *t)
 {
 	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;

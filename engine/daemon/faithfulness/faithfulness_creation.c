@@ -12,8 +12,8 @@
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/idempotency.h"
 
-/* Tokens that the readings of a text read: minutes. Numbers of a job, about 11 bytes of JSON each: all of its rows are
- * one answer at most, and a frame holds 64 MiB. */
+/* WORK: maximum tokens that the readings of a text read; takes minutes. NUMBERS: maximum of a job, about 11 bytes of
+ * JSON each; all rows may be one answer, and a frame holds 64 MiB. */
 enum { FAITHFULNESS_MAX_WORK = 1 << 23, FAITHFULNESS_MAX_NUMBERS = 4 << 20 };
 
 typedef struct creation {
@@ -22,11 +22,11 @@ typedef struct creation {
 	model_entry *model;
 	faithfulness_settings settings;
 	json_t *settings_object;
-	char path[PATH_MAX]; /* of the file; "": an input */
+	char path[PATH_MAX]; /* "": an input, not a file */
 	uv_work_t work;
 	status result;
 	error error;
-	faithfulness_corpus texts; /* or the one input */
+	faithfulness_corpus texts; /* or the single input */
 	faithfulness_text *text;
 	faithfulness_outcome outcome;
 } creation;
@@ -92,7 +92,7 @@ static void evaluate_input(creation *c)
 
 /* --- a file: the job --------------------------------------------------------------------------------- */
 
-/* The job and the kept answer are one commit. */
+/* The job and the stored answer are one commit. */
 static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **answer, error *err)
 {
 	stream *s = c->stream;
@@ -118,7 +118,7 @@ static void create_job(creation *c)
 	status s = add_job(c, id, &document, &answer, &err);
 	queued_job *j = s == STATUS_OK ? job_queue_add(&all->queue, id, document) : NULL;
 	faithfulness_corpus *kept = j ? j->kept = memory_new(1, sizeof *kept) : NULL;
-	if (kept) { /* else they are read again */
+	if (kept) { /* otherwise the run reads them again */
 		*kept = c->texts;
 		c->texts = (faithfulness_corpus){0};
 	}
@@ -128,14 +128,14 @@ static void create_job(creation *c)
 		refuse(c, s, &err);
 		return;
 	}
-	stream_result(c->stream, answer); /* without memory for j it begins at the next start */
+	stream_result(c->stream, answer); /* without memory for j it starts at the next restart */
 	creation_free(c);
 	faithfulness_run_next(all);
 }
 
 /* --- what is evaluated: pool thread -------------------------------------------------------------------- */
 
-/* The ids of a list. On error the list is empty. */
+/* Read a list of ids. On error the list is empty. */
 static status read_tokens(token_list *out, const json_t *tokens, int64_t vocabulary, const char *param, error *err)
 {
 	const size_t n = json_array_size(tokens);
@@ -236,7 +236,7 @@ static void pool_read(uv_work_t *work)
 static void texts_read(uv_work_t *work, int cancelled)
 {
 	creation *c = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	if (c->result == STATUS_OK && c->stream->cancelled)
 		c->result = STATUS_CANCELLED;
 	if (c->result != STATUS_OK)
@@ -249,7 +249,7 @@ static void texts_read(uv_work_t *work, int cancelled)
 
 /* --- the request ---------------------------------------------------------------------------------------- */
 
-/* Of a job: bounds that its texts keep, whatever they are. */
+/* Check the bounds of a job, which hold for any texts. */
 static status check_job(const creation *c, error *err)
 {
 	const faithfulness_settings *s = &c->settings;
@@ -287,7 +287,7 @@ static status begin_job(creation *c, const char *id, error *err)
 	return STATUS_OK;
 }
 
-/* Models that read a source need one beside an input; in a file it stands with each text. */
+/* A model that reads a source needs one beside an input; in a file each text has its own. */
 static status check_sources(const model_entry *m, const char *file, const json_t *source, error *err)
 {
 	if (m->dims.reads_source && !m->dims.source)

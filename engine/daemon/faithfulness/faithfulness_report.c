@@ -1,5 +1,5 @@
-/* Means are over positions. The bootstrap draws texts, whose positions belong together, or the positions of one text;
- * the same draws serve all metrics, and a difference of two orders is one of their numbers at the same position. */
+/* Means are over positions. The bootstrap draws texts, with all their positions, or the positions of a single text. The
+ * same draws serve all metrics. A difference of two orders is taken at the same position. */
 #include "engine/daemon/faithfulness/faithfulness_report.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static json_t *number(double x)
 	return isfinite(x) ? json_real(x) : json_null();
 }
 
-/* The array with one more element, which is taken over; NULL: out of memory, and the array is gone. */
+/* Append an element, which is taken over. NULL: out of memory; the array is then freed. */
 static json_t *with(json_t *array, json_t *element)
 {
 	if (json_array_append_new(array, element) == 0)
@@ -142,7 +142,7 @@ static const double *row_numbers(const sample *x, int64_t row, int order, bool r
 	return (reverse ? r->values.reverse : r->values.values) + at;
 }
 
-/* A metric of an order or its reverse, less that of another order (-1: of none). */
+/* Estimate a metric of an order or its reverse, minus that of order `less` (-1: none). */
 static faithfulness_interval estimate(sample *x, int metric, int order, bool reverse, int less)
 {
 	int64_t group = 0;

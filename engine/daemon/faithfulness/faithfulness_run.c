@@ -13,15 +13,15 @@
 typedef struct faithfulness_run {
 	faithfulness_jobs *all;
 	char id[STORE_ID_BYTES];
-	json_t *request, *settings_object; /* the document's */
+	json_t *request, *settings_object; /* borrowed from the document */
 	model_entry *model;
 	faithfulness_settings settings;
 	faithfulness_corpus texts;
 	char path[PATH_MAX];
-	faithfulness_row *rows; /* of the texts that are done */
+	faithfulness_row *rows; /* rows of completed texts */
 	int64_t n_rows, n_done;
 	faithfulness_cost cost;
-	faithfulness_text *text; /* NULL: none is read */
+	faithfulness_text *text; /* NULL: none in progress */
 	bool cancelled;
 	/* pool */
 	uv_work_t work;
@@ -92,7 +92,7 @@ static json_t *done_document(const queued_job *j, int64_t done)
 	return NULL;
 }
 
-/* The text's numbers, and the job that counts it. */
+/* Store the text's numbers and the job's row that counts it. */
 static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 {
 	store *s = r->all->queue.engine->store;
@@ -142,7 +142,7 @@ static void made(uv_work_t *work, int cancelled)
 	error err = ERROR_INIT;
 	queued_job *j = job_queue_find(&r->all->queue, r->id);
 	const bool text = r->n_new > 0;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	status s = !j || r->cancelled ? STATUS_CANCELLED : !r->made ? STATUS_NOMEM : STATUS_OK;
 	if (s == STATUS_OK)
 		s = text ? keep_text(r, j, &err) : keep_result(r, j, &err);
@@ -223,14 +223,14 @@ static void pool_read(uv_work_t *work)
 static void read_file(uv_work_t *work, int cancelled)
 {
 	faithfulness_run *r = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	if (r->result == STATUS_OK)
 		step(r);
 	else
 		end(r, r->result, &r->error);
 }
 
-/* A text that is done; false: the rest is evaluated again. */
+/* Restore a completed text. False: the remaining texts are evaluated again. */
 static bool take_event(void *context, const json_t *event)
 {
 	faithfulness_run *r = context;

@@ -48,7 +48,7 @@ static double real(const json_t *params, const char *key, double otherwise)
 
 /* --- methods ------------------------------------------------------------------------------------- */
 
-/* Why a model cannot be explained by a method; NULL: it can. */
+/* Return why a model cannot be explained by a method; NULL: it can. */
 static const char *problem_with(const model_entry *m, faithfulness_method method)
 {
 	const bool weights = method == FAITHFULNESS_ALPHA || method == FAITHFULNESS_ROLLOUT;
@@ -123,13 +123,14 @@ int64_t faithfulness_settings_count(const faithfulness_settings *s, const faithf
 	return s->both_sides ? t->count : position + 1;
 }
 
-/* Are there other tokens than that at the position, which could be removed? */
+/* True if other tokens than the one at the position exist, which could be removed. */
 static bool has_others(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t position)
 {
 	return t->n_source + faithfulness_settings_count(s, t, position) > 1;
 }
 
-/* The first mask, or so many at equal distances among all masks. Of a text that is not known each token is one. */
+/* Choose the first mask, or several at equal distances among all masks. If the text is unknown, every token counts as a
+ * mask. */
 static int spread_masks(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t *out)
 {
 	const int64_t wanted = s->spread > 0 ? s->spread : 1;

@@ -25,17 +25,17 @@ typedef enum stage {
 	STAGE_END
 } stage;
 
-/* A position on its way. */
+/* One position that is evaluated. */
 typedef struct place {
-	int64_t position, count; /* the reader's; tokens of the text that are read */
-	int64_t n, reader;       /* tokens that are ranked, those of a source in front; so many before the reader */
-	int32_t row;             /* the position */
+	int64_t position, count; /* index of the reader; tokens of the text that are read */
+	int64_t n, reader;       /* ranked tokens, those of a source first; ranked tokens before the reader */
+	int32_t row;             /* equal to `position`, in the type of scoring_sequence.rows */
 	faithfulness measure;
 	explain_parts parts;
 	explain_target target;
-	double whole, whole_score;           /* of the first reading; `parts` are written by each method anew */
-	float *words, *attention;            /* [n + 1], the reader among them */
-	double *single_logs, *single_scores; /* [n + 1]; from keep_singles on [n] */
+	double whole, whole_score;           /* from the first reading; each method overwrites `parts` */
+	float *words, *attention;            /* [n + 1], including the reader */
+	double *single_logs, *single_scores; /* [n + 1]; after keep_singles [n] */
 	double *numbers;                     /* [orders][n] */
 	bool *absent;                        /* [sets][n + 1] */
 	double *set_logs, *set_scores;       /* [sets] */
@@ -52,12 +52,12 @@ struct faithfulness_text {
 	void (*finished)(void *context, faithfulness_outcome *x);
 	void *context;
 	stage stage;
-	bool cancelled, reading; /* a scoring is under way */
+	bool cancelled, reading; /* a scoring is running */
 	uint64_t began_ns;
 	int n_places;
 	place *places;
 	scoring_sequence *sequences; /* [n_places] */
-	float *log, *hidden;         /* of STAGE_LOG */
+	float *log, *hidden;         /* used in STAGE_LOG */
 	scoring_task task;
 	uv_work_t work;
 	faithfulness_outcome outcome;
@@ -110,7 +110,8 @@ static status make_place(faithfulness_text *t, place *p, int64_t position)
 	p->single_scores = p->single_logs + n + 1;
 	p->set_scores = p->set_logs + sets;
 	p->target = s->target;
-	/* A reader that is the last token is left out; any other is removed with the others, which nothing uses. */
+	/* A reader that is the last token is excluded. Any other is removed like the rest, and the result is not
+	 * used. */
 	p->singles = (explain_removals){.n = p->reader < p->n ? p->n + 1 : p->n,
 	                                .replacement = s->replacement,
 	                                .log_probabilities = p->single_logs,
@@ -178,13 +179,13 @@ static status allocate(faithfulness_text *t, const faithfulness_tokens *tokens)
 
 /* --- pool: orders --------------------------------------------------------------------------------- */
 
-/* Where ranked token j stands among all. */
+/* Index of the j-th ranked token in the text. */
 static int64_t token_of(const place *p, int64_t j)
 {
 	return j + (j >= p->reader);
 }
 
-/* The tokens whose weights are read once for all places, whose positions rise. */
+/* Number of tokens whose weights are read once for all places; positions rise. */
 static int64_t logged_tokens(const faithfulness_text *t)
 {
 	return t->places[t->n_places - 1].count;
@@ -203,7 +204,7 @@ static double *numbers_of(const faithfulness_text *t, place *p, faithfulness_met
 	return NULL;
 }
 
-/* What attention has read in all layers, heads and rounds: of the source, and of the text behind it. */
+/* Sum the weights over all layers, heads and rounds: those of the source, then those of the text. */
 static status all_weights(const faithfulness_text *t, const explain_logs *logs, const explain_selection *all,
                           const place *p, bool rollout, double *out)
 {
@@ -360,7 +361,7 @@ static void copy_numbers(const faithfulness_text *t, place *p, faithfulness_meth
 		numbers[j] = (double)values[token_of(p, j)];
 }
 
-/* The target is that of the first reading for all methods, also where two outputs are nearly as likely. */
+/* Use the target of the first reading for all methods, also where two outputs are nearly equally likely. */
 static void keep_target(place *p)
 {
 	p->whole = p->parts.log_probability;
@@ -428,7 +429,7 @@ static void pool_compute(uv_work_t *work)
 static void computed(uv_work_t *work, int cancelled)
 {
 	faithfulness_text *t = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	if (t->outcome.result == STATUS_OK)
 		next(t);
 	else
@@ -458,7 +459,7 @@ static status prepare_log(faithfulness_text *t, scoring_request *r)
 	r->n_sequences = 1;
 	t->sequences[0] = sequence_of(t, logged_tokens(t));
 	t->sequences[0].log = t->log;
-	if (t->tokens.n_source > 0) /* such a model reads all at once */
+	if (t->tokens.n_source > 0) /* such a model reads the whole sequence at once */
 		r->explain.method = EXPLAIN_WEIGHTS;
 	return STATUS_OK;
 }

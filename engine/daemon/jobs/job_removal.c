@@ -1,5 +1,5 @@
-/* A client's removal asks the executor first, as model.delete does: only there is it known whether generations use the
- * weights. Meanwhile the entries are marked, so that no request begins on them. */
+/* A client's removal first asks the executor, as model.delete does, because only the executor knows whether generations
+ * use the weights. Until it answers, the entries are marked, so no request starts to use them. */
 #include "engine/daemon/jobs/job_removal.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ typedef struct row {
 	char job[STORE_ID_BYTES], name[STORE_ID_BYTES];
 	int64_t step, created, bytes;
 	bool damaged;
-	bool newest; /* intact one of its job */
+	bool newest; /* the newest intact one of its job */
 } row;
 
 typedef struct rows {
@@ -56,7 +56,7 @@ static bool collect(void *context, const json_t *document)
 	return true;
 }
 
-/* What the job, ended or not, has noted of them. */
+/* Mark the checkpoints that the job's document lists as damaged, whether or not it has ended. */
 static void mark_damaged(const jobs *all, rows *of)
 {
 	json_t *document = NULL;
@@ -65,7 +65,7 @@ static void mark_damaged(const jobs *all, rows *of)
 		row *r = &of->items[i];
 		if (i == 0 || strcmp(of->items[i - 1].job, r->job) != 0) {
 			json_decref(document);
-			job_table_document(all, r->job, &document, &ended, NULL); /* NULL when it cannot be read */
+			job_table_document(all, r->job, &document, &ended, NULL); /* NULL if unreadable */
 		}
 		r->damaged = job_document_damage(document, r->step);
 	}
@@ -84,7 +84,7 @@ static void mark_newest(rows *all)
 	}
 }
 
-/* The checkpoints of a job, or of all (NULL), oldest first. On failure there are none. */
+/* Read the checkpoints of job `of`, or of all jobs (NULL), oldest first. On failure the list is empty. */
 static status read_rows(const jobs *all, const char *of, rows *out, error *err)
 {
 	bool more;
@@ -117,13 +117,13 @@ static bool is_loaded(const jobs *all, const char *name)
 	return false;
 }
 
-/* A request holds its entry: it may be loading. */
+/* True if a request holds the entry; it may be loading. */
 static bool is_held(const jobs *all, const char *name)
 {
 	model_entry *c;
 	if (catalog_open(all->engine->catalog, name, &c, NULL) != STATUS_OK)
 		return false;
-	bool held = c->references > 2 || c->deleting; /* the table's and ours */
+	bool held = c->references > 2 || c->deleting; /* more than the table's reference and ours */
 	catalog_release(c);
 	return held;
 }
@@ -161,7 +161,7 @@ void job_removal_prune(jobs *all, const job *j)
 	for (size_t i = 0; s == STATUS_OK && i < found.n; i++) {
 		const row *r = &found.items[i];
 		if (r->damaged || count_newer(&found, r) < (size_t)(keep > 0 ? keep : 1) || is_in_use(all, r->name))
-			continue; /* the next checkpoint tries again */
+			continue; /* tried again at the next checkpoint */
 		s = remove_one(all, r, &err);
 	}
 	free(found.items);
@@ -184,13 +184,13 @@ static int64_t folder_bytes(const char *folder)
 	return total;
 }
 
-/* By the monotonic clock since the start: a jump of the other makes nothing old. */
+/* Seconds on the monotonic clock, offset to Unix time at start. A jump of the system clock makes nothing old. */
 static int64_t now_seconds(const jobs *all)
 {
 	return all->began_unix + (int64_t)((clock_ns() - all->began_ns) / SECOND_NS);
 }
 
-/* Does a job that ended without a model still need it, to be resumed from? */
+/* True if a job that ended without a model needs it to resume. */
 static bool is_needed(const jobs *all, const row *r)
 {
 	json_t *document;
@@ -210,7 +210,7 @@ static bool may_go(const jobs *all, const row *r)
 	return !is_needed(all, r) && !is_in_use(all, r->name);
 }
 
-/* The oldest that is too old, or too much; NULL: there is none. */
+/* Return the oldest one beyond the limits of age or size; NULL: none. */
 static const row *find_victim(const jobs *all, rows *found)
 {
 	const engine_options *o = all->engine->options;
@@ -219,7 +219,7 @@ static const row *find_victim(const jobs *all, rows *found)
 	for (size_t i = 0; i < found->n; i++) {
 		row *r = &found->items[i];
 		if (job_table_find(all, r->job) || job_table_is_run_of(all, r->job)) {
-			r->bytes = -1; /* of no concern */
+			r->bytes = -1; /* not counted */
 			continue;
 		}
 		store_checkpoint_folder(all->engine->store, r->job, r->step, folder);
@@ -249,7 +249,7 @@ void job_removal_sweep(jobs *all)
 		s = remove_one(all, victim, &err);
 		log_line(LOG_INFO, "retention: %s %s", victim->name, s == STATUS_OK ? "is removed" : "stays for now");
 	}
-	if (!victim || s != STATUS_OK) /* else there may be more */
+	if (!victim || s != STATUS_OK) /* otherwise there may be more */
 		all->sweep_ns = clock_ns() + (uint64_t)JOB_REMOVAL_SWEEP_SECONDS * SECOND_NS;
 	if (s != STATUS_OK)
 		log_line(LOG_WARN, "retention: %s", error_message(&err));
@@ -258,13 +258,13 @@ void job_removal_sweep(jobs *all)
 
 /* --- job.delete, checkpoint.delete --------------------------------------------------------------- */
 
-/* Checkpoints on their way out, and the job with them when `whole`. */
+/* Checkpoints being deleted; with `whole`, their job too. */
 typedef struct removal {
 	task task;
 	stream *stream;
 	bool whole;
 	rows rows;
-	model_entry **entries; /* of the rows; NULL where it cannot be read, so that nothing uses it */
+	model_entry **entries; /* one per row; NULL if unreadable, so nothing uses it */
 	status result;
 	error error;
 } removal;
@@ -329,7 +329,7 @@ static void removed(task *t)
 	removal_free(m);
 }
 
-/* Mark the entries and send the executor to unload the weights. m->rows is set. */
+/* Mark the entries and ask the executor to unload the weights. m->rows is set. */
 static void begin_removal(removal *m)
 {
 	engine *e = m->stream->engine;
@@ -367,7 +367,7 @@ static removal *new_removal(stream *s, bool whole)
 	return NULL;
 }
 
-/* The job of the request, ended or not: what it is called then, *ended. False: answered. */
+/* Find the job of the request; *ended tells whether it has ended. False: the stream has been answered. */
 static bool find_target(stream *s, bool *ended)
 {
 	error err = ERROR_INIT;

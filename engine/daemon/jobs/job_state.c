@@ -1,5 +1,6 @@
-/* What has not reached the ledger stands in job.unwritten and goes with the next commit, whatever that is for. So the
- * order of events is kept, and an event is never in the ledger without the row that it reports. */
+/* job_state.c - items that are not in the ledger yet are kept in job.unwritten and are part of the next commit,
+ * whatever its purpose. So events keep their order, and the ledger never has an event without the row that it
+ * reports. */
 #include "engine/daemon/jobs/job_state.h"
 
 #include <string.h>
@@ -143,7 +144,7 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 	job_table_take_out(all, j);
 	job_table_release(j);
 	all->sweep_ns = 0;
-	job_watch_pump(all->watches, id); /* now that it has ended, its watches end */
+	job_watch_pump(all->watches, id); /* the job has ended, so its watches end */
 	return STATUS_OK;
 }
 
@@ -178,7 +179,7 @@ static bool same_reason(const error *a, const error *b)
 	return a->status == b->status && strcmp(a->message, b->message) == 0;
 }
 
-/* An event for each new reason, not for each try. */
+/* Send one event for each new reason, not for each attempt. */
 static void pause_for(jobs *all, job *j, const error *why)
 {
 	int seconds = pause_seconds(j->failures + 1);
@@ -199,7 +200,7 @@ static void pause_for(jobs *all, job *j, const error *why)
 	log_line(LOG_WARN, "%s is paused for %d s: %s", j->id, seconds, error_message(why));
 }
 
-/* false: the ledger does not take it. */
+/* False: the ledger refuses the commit. */
 static bool end_failed(jobs *all, job *j, const error *why, error *err)
 {
 	json_t *events = json_pack("[o]", job_document_event("error", "The job failed: %s", error_message(why)));
@@ -216,7 +217,7 @@ void job_state_fail(jobs *all, job *j, const error *why)
 	if (job_state_may_pass(reason.status) && !for_good)
 		pause_for(all, j, &reason);
 	else if (!end_failed(all, j, &reason, &err))
-		pause_for(all, j, &err); /* its next run fails in the same way, when that can be written */
+		pause_for(all, j, &err); /* its next run fails in the same way and can then be written */
 }
 
 bool job_state_quarantine(jobs *all, job *j)
@@ -262,7 +263,7 @@ static void retry(jobs *all, job *j)
 void job_state_tick(jobs *all)
 {
 	for (job *j = all->first, *next; j; j = next) {
-		next = j->next; /* a failure may end it */
+		next = j->next; /* a failure may free j */
 		error why = j->reason;
 		if (j->unsettled)
 			job_state_fail(all, j, &why);
