@@ -1,6 +1,6 @@
-/* One row per method: its handler. Whether the method has an id, whether it is an upload, and which schema the
- * remaining params must fit comes from the contract (gen/schemas.h); handlers then read params without checking types.
- */
+/* dispatch.c - one row per method: its handler. The contract (gen/schemas.h) states whether a method has an id, whether
+ * it is an upload, and which schema its other params must match. Handlers therefore read params without checking
+ * types. */
 #include "engine/daemon/dispatch.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@
 typedef struct method {
 	const char *name;
 	void (*begin)(stream *s);
-	bool counted; /* it computes with a client's input: the deaths of the engine under it are counted */
+	bool counted; /* it computes with a client's input, so deaths of the engine during it are counted */
 } method;
 
 static const method methods[] = {
@@ -105,7 +105,7 @@ static const method *find_method(const char *name)
 	return NULL;
 }
 
-/* The contract's row of a method. */
+/* Return the contract's row of a method. */
 static const schema_method *find_contract(const char *name)
 {
 	for (const schema_method *m = schema_methods; m->name; m++)
@@ -141,7 +141,7 @@ typedef struct dispatch {
 	const method *found;
 	const schema_method *contract;
 	bool fits;
-	schema_error wrong; /* when it does not */
+	schema_error wrong; /* the first mismatch */
 } dispatch;
 
 static void check_params(dispatch *d)
@@ -151,11 +151,11 @@ static void check_params(dispatch *d)
 		idempotency_hash(d->stream, d->found->name);
 }
 
-/* True if the request may run. Else the stream has been answered. */
+/* True if the request may run; otherwise the stream has been answered. */
 static bool is_safe(stream *s, const method *m)
 {
 	error err = ERROR_INIT;
-	if (!m->counted || s->upload || s->work[0]) /* upload.c counts an upload, by its bytes */
+	if (!m->counted || s->upload || s->work[0]) /* upload.c counts an upload by its bytes */
 		return true;
 	if (stream_count_deaths(s, "request", s->digest, &err) == STATUS_OK)
 		return true;
@@ -189,7 +189,7 @@ static void pool_check(uv_work_t *work)
 static void checked(uv_work_t *work, int cancelled)
 {
 	dispatch *d = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	begin(d);
 	free(d);
 }

@@ -45,7 +45,7 @@ static const manual_page manual = {
     .rows = rows,
     .see = "additive(1), additive-serve(1), additive-httpd(8), additive-train(8)"};
 
-/* The limits' max_batch of 0 is the device's own. */
+/* A max_batch of 0 lets the device choose. */
 static engine_options engine_options_of(const options *o)
 {
 	const char *name = options_text(o, "backend");
@@ -71,7 +71,7 @@ static engine_options engine_options_of(const options *o)
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};
 }
 
-/* What is wrong with the options, or NULL. */
+/* Return what is wrong with the options, or NULL. */
 static const char *fault(const options *o, const engine_options *e)
 {
 	if (o->n_arguments)
@@ -83,7 +83,7 @@ static const char *fault(const options *o, const engine_options *e)
 	           : NULL;
 }
 
-/* Each connection and each open file needs a descriptor. The soft limit, often 1024, is only for select(), which is not
+/* Each connection and each open file needs a descriptor. The soft limit, often 1024, exists for select(), which is not
  * used. */
 static void raise_file_limit(void)
 {
@@ -104,18 +104,18 @@ static int run(const engine_options *given, char **argv)
 	o.before = &before;
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGHUP, SIG_IGN); /* nothing is read again: the end of a terminal session must not end a service */
+	signal(SIGHUP, SIG_IGN); /* no configuration is reloaded; closing a terminal must not end a service */
 	raise_file_limit();
 	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
-	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
-	json_object_seed(0);      /* before threads make objects */
+	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error, like a full disk */
+	json_object_seed(0);      /* before threads create objects */
 	status s = engine_run(&o, &end, &err);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
 	if (end.anew) {
 		successor_execute(&next, argv);
-		s = STATUS_IO; /* a supervisor starts it again */
+		s = STATUS_IO; /* makes a supervisor start it again */
 	}
 	if (end.forced)
 		_exit(s == STATUS_OK ? 0 : 1);

@@ -1,4 +1,4 @@
-/* Reports are made as JSON (engine/store/maintenance.h) and printed as they are or in words. */
+/* maintenance.c - reports are made as JSON (engine/store/maintenance.h) and printed as JSON or as text. */
 #include "engine/daemon/maintenance.h"
 
 #include <getopt.h>
@@ -16,7 +16,7 @@
 enum { DONE = 0, DAMAGED = 1, FAILED = 2, MAX_NAMES = 1000 };
 
 typedef struct asked {
-	const char *data, *argument; /* argument: the backup */
+	const char *data, *argument; /* argument: the backup's path */
 	bool json, copy, partial, rebuild, remove_all, help;
 	const char *adopt[MAX_NAMES], *remove[MAX_NAMES]; /* "KIND/NAME" */
 	int n_adopt, n_remove;
@@ -25,7 +25,7 @@ typedef struct asked {
 typedef struct command {
 	const char *name, *usage;
 	bool takes_argument;
-	const char *options; /* letters of those it takes, besides --data, --json, --help */
+	const char *options; /* letters of the accepted options besides --data, --json, --help */
 	int (*run)(const asked *a);
 } command;
 
@@ -37,7 +37,7 @@ static int fail(const char *word, const error *err)
 	return FAILED;
 }
 
-/* Steals the report; returns the exit status. */
+/* Print the report, which is stolen, and return the exit status. */
 static int print_json(json_t *report, int ending)
 {
 	char *text = json_text(report, JSON_COMPACT);
@@ -96,7 +96,7 @@ static int run_backup(const asked *a)
 {
 	json_t *report;
 	error err = ERROR_INIT;
-	log_init("additived", LOG_NOTHING); /* damage is in the report */
+	log_init("additived", LOG_NOTHING); /* the report names the damage */
 	if (backup_make(a->data, a->argument, a->copy, &report, &err) != STATUS_OK)
 		return fail("backup", &err);
 	size_t damaged = json_array_size(json_object_get(report, "damaged"));
@@ -185,7 +185,7 @@ static bool remove_lost(const asked *a)
 	bool ok = true;
 	for (int i = 0; i < a->n_remove; i++)
 		ok = remove_one(a, a->remove[i]) && ok;
-	for (bool more = a->remove_all && ok; more;) { /* a listing is bounded */
+	for (bool more = a->remove_all && ok; more;) { /* each listing is limited */
 		json_t *usage = store_usage(a->data, 0), *lost = json_object_get(usage, "lost"), *one;
 		size_t i;
 		more = ok && json_array_size(lost) > 0;
@@ -200,7 +200,7 @@ static bool remove_lost(const asked *a)
 	return ok;
 }
 
-/* What changes rows takes the lock, as an engine does. */
+/* Commands that change rows take the lock, as an engine does. */
 static int change(const asked *a)
 {
 	store *s;
@@ -381,7 +381,7 @@ bool maintenance_is_asked(int argc, char **argv)
 
 int maintenance_run(int argc, char **argv)
 {
-	static asked a; /* large */
+	static asked a; /* too large for the stack */
 	const command *c = find(argv[0]);
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);

@@ -1,4 +1,4 @@
-/* All numbers of the executor come from its snapshot, so asking never waits for it. */
+/* metrics.c - all numbers of the executor come from its snapshot, so a request never waits for it. */
 #include "engine/daemon/metrics.h"
 
 #include "engine/base/clock.h"
@@ -32,13 +32,13 @@ void metrics_status(stream *s)
 
 static void add(json_t *all, const char *name, const char *type, const char *help, double x)
 {
-	/* A count is printed in full, whatever its size. */
+	/* Print a count in full, whatever its size. */
 	json_t *number = x == (double)(json_int_t)x ? json_integer((json_int_t)x) : json_real(x);
 	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{}, s:o}]}", "name", name, "type", type, "help",
 	                                     help, "samples", "labels", "value", number));
 }
 
-/* What it runs on: a gauge that is always 1. */
+/* A gauge that is always 1; its labels name the device. */
 static void add_device(json_t *all, const engine *e)
 {
 	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info",
@@ -90,7 +90,7 @@ static void add_training(json_t *all, const engine *e, const device_stats *d)
 	add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(e->jobs));
 }
 
-/* The curves of the jobs that have begun and not ended, where they are now: a sample for each. */
+/* Latest values of the jobs that have started and not ended, one sample for each. */
 static const struct job_gauge {
 	const char *member, *name, *help;
 } job_gauges[] = {

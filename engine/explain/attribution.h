@@ -49,7 +49,7 @@ typedef struct explain_target {
 typedef struct explain_parts {
 	explain_target_kind kind; /* never EXPLAIN_USUAL */
 	int32_t token, other;
-	double logit, log_probability; /* of the token */
+	double logit, log_probability; /* the token's */
 	double score;
 	double difference; /* EXPLAIN_INTEGRATED: the score minus that of zero word vectors; `words` sum to it */
 	double head;       /* EXPLAIN_CONTRIBUTIONS: biases after the row was chosen */

@@ -4,8 +4,8 @@
  *   THREADS_LOOPS   every loop of the step on all threads, with a barrier after each loop
  *   THREADS_PARTS   the rows in parts, each on one thread: one barrier a step, but every thread reads all weights
  *
- * The fastest way depends on the plan's work, the caches that cores share, and the other load of the machine. A prompt
- * of 27 tokens takes 1.3 ms on one thread. In loops on two threads it took 4.6 ms under load, because a thread that
+ * The fastest way depends on the plan's work, the caches that cores share, and the other load of the machine. Prompts
+ * with 27 tokens take 1.3 ms on one thread. In loops on two threads they took 4.6 ms under load, because a thread that
  * waits for its core delays the other at each barrier. Parts suit small models; loops suit models that spend their time
  * reading weights. The choice is therefore made by measurement.
  *

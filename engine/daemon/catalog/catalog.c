@@ -1,4 +1,4 @@
-/* The entries are a list in the order of use: the last one is the first to be dropped. */
+/* catalog.c - entries are in a list ordered by last use; the last one is dropped first. */
 #include "engine/daemon/catalog/catalog.h"
 
 #include <errno.h>
@@ -17,10 +17,9 @@
 #include "engine/model/model_folder.h"
 #include "engine/recipe/job_document.h"
 
-
 struct catalog {
 	store *store;
-	model_entry *first; /* each holds a reference of its own */
+	model_entry *first; /* each holds a reference */
 	int count;
 };
 
@@ -110,7 +109,7 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 	return whole ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* A template that is wrong or unknown concerns only conversations. */
+/* An invalid or unknown template only affects conversations. */
 static status fill_chat(model_entry *m, const json_t *config, error *err)
 {
 	status s = chat_template_open(&m->chat, m->tokenizer, config, &m->chat_problem);
@@ -235,7 +234,7 @@ static status locate_checkpoint(catalog *all, model_entry *m, const char *job, i
 	return STATUS_OK;
 }
 
-/* Where the store keeps what the entry's id names. */
+/* Find the folder in which the store keeps the entry's id. */
 static status locate(catalog *all, model_entry *m, error *err)
 {
 	char job[STORE_ID_BYTES];
@@ -268,7 +267,7 @@ void catalog_release(model_entry *m)
 
 status catalog_token_trie(model_entry *m, const token_trie **out)
 {
-	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* of any entry's: they are few */
+	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* shared by all entries, which are few */
 	status s = STATUS_OK;
 	pthread_mutex_lock(&making);
 	if (!m->trie)
@@ -326,7 +325,7 @@ static status read_object(catalog *all, model_entry *m, error *err)
 	return fill(m, err);
 }
 
-/* Every fault of a stored model is reported as damage: the request itself is valid. */
+/* Any fault of a stored model is reported as damage, because the request itself is valid. */
 static status read_entry(catalog *all, const char *id, model_entry **out, error *err)
 {
 	error why = ERROR_INIT;
@@ -363,7 +362,7 @@ status catalog_inspect(catalog *all, const char *id, model_entry **out, error *e
 		TRY(read_entry(all, id, &m, err));
 	*out = m;
 	if (m->problem[0])
-		return STATUS_OK; /* read again next time: it may have been put right */
+		return STATUS_OK; /* read again next time, because it may have been repaired */
 	link_entry(all, m);
 	m->references++;
 	if (all->count > CATALOG_MAX)
@@ -424,7 +423,7 @@ void catalog_note_damage(catalog *all)
 status catalog_keep_weights(catalog *all, const model_entry *m, error *err)
 {
 	model_entry **known = find_entry(all, m->id);
-	if (*known) /* not always m: the table may have dropped it meanwhile */
+	if (*known) /* may differ from m, which the table may have dropped */
 		(*known)->weights = m->weights;
 	return store_dtype_put(all->store, m->id, catalog_dtype_name(m->weights), err);
 }
@@ -436,7 +435,7 @@ void catalog_forget(catalog *all, const char *id)
 		catalog_release(unlink_entry(all, link));
 }
 
-/* The row of a finished folder. What it is sealed with already stays. */
+/* Make the row of a finished folder. If the folder is sealed, its seal is kept. */
 static status describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
 {
 	model_entry m = {.references = 1};

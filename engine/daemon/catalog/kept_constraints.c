@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all models' */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* shared by all models */
 
 static int find(const kept_constraints *k, const char *format)
 {
@@ -21,7 +21,7 @@ static void release(struct kept_constraint *place)
 	*place = (struct kept_constraint){0};
 }
 
-/* Make the first i places one further back. */
+/* Move the first i places one back. */
 static void move_back(kept_constraints *k, int i)
 {
 	memmove(&k->places[1], &k->places[0], (size_t)i * sizeof *k->places);

@@ -14,7 +14,7 @@ static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
 static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 {
 	bool wanted = json_is_true(json_object_get(params, "logprobs")) ||
-	              json_array_size(json_object_get(params, "include")) > 0; /* it has one value */
+	              json_array_size(json_object_get(params, "include")) > 0; /* only one value is possible */
 	int64_t top = integer(params, "top_logprobs", -1);
 	p->n_logprobs = !wanted ? -1 : top > 0 ? (int)top : 0;
 	p->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
@@ -24,7 +24,7 @@ static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 	return error_set(err, STATUS_INVALID, "top_logprobs", "needs \"logprobs\": true, or \"include\" of a response");
 }
 
-/* What chats and responses have in common. */
+/* Prepare what chats and responses have in common. */
 static status prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
 {
 	const json_t *params = s->params;
@@ -73,7 +73,7 @@ static bool add_message(json_t *list, const char *role, const json_t *content)
 	return json_array_append_new(list, json_pack("{s:s, s:O}", "role", role, "content", content)) == 0;
 }
 
-/* The parts of a message's text as a chat has them. */
+/* Convert the parts of a message's text to those of a chat. */
 static json_t *chat_parts(const json_t *content)
 {
 	json_t *parts = json_array();
@@ -88,7 +88,7 @@ static json_t *chat_parts(const json_t *content)
 	return NULL;
 }
 
-/* The messages of a response's input; NULL when out of memory. */
+/* Return the messages of a response's input; NULL: out of memory. */
 static json_t *chat_messages(const json_t *params)
 {
 	const json_t *input = json_object_get(params, "input"), *instructions = json_object_get(params, "instructions");

@@ -8,10 +8,10 @@
 
 static json_t *number(float logprob)
 {
-	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's word for minus infinity */
+	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's value for minus infinity */
 }
 
-/* NULL when not all of it could be built. */
+/* Return the document; NULL, freeing it, if building it failed. */
 static json_t *whole_or_none(json_t *document, bool whole)
 {
 	if (whole)
@@ -30,7 +30,7 @@ static json_t *top_object(const choice_events *c, const generation_event *e, int
 			continue;
 		json_t *name = tokens_name(c->tokenizer, p->token), *logprob = number(p->logprob);
 		const json_t *other = name ? json_object_get(object, json_string_value(name)) : NULL;
-		/* Two tokens may have one name: keep the likelier one. */
+		/* If two tokens have the same name, keep the more likely one. */
 		if (other && json_real_value(other) >= json_real_value(logprob))
 			json_decref(logprob);
 		else
@@ -45,7 +45,7 @@ static json_t *logprobs_object(choice_events *c, const generation_event *e)
 {
 	json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *offsets = json_array();
 	bool whole = true;
-	if (c->echo) { /* of its first token; those of the others are events */
+	if (c->echo) { /* the first token's; other prompt tokens have events */
 		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, c->echo[0])) == 0;
 		whole &= json_array_append_new(values, json_null()) == 0;
 		whole &= json_array_append_new(tops, json_null()) == 0;
@@ -145,7 +145,7 @@ static json_t *alpha_array(const choice_events *c, const generation_event *e)
 	return whole_or_none(all, whole);
 }
 
-/* The text of an event, which the first one begins with the prompt: where its tokens are scored, with its first. */
+/* Text of an event. The first event starts with the prompt, or with its first token if its tokens are scored. */
 static json_t *text_of(const choice_events *c, const generation_event *e)
 {
 	if (!c->echo)

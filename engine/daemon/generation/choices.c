@@ -1,4 +1,4 @@
-/* Threads: see choices_private.h. */
+/* choices_private.h describes the threads. */
 #include "engine/daemon/generation/choices_private.h"
 
 #include <assert.h>
@@ -51,7 +51,7 @@ static void on_finished(void *context, const generation_result *r)
 
 /* --- starting: executor thread -------------------------------------------------------- */
 
-/* Copy the tokens that the session has read so far: the offsets of later tokens depend on them. */
+/* Copy the tokens that the session has read so far; the offsets of later tokens depend on them. */
 static status copy_prefix(choices *c, session *x, error *err)
 {
 	const int32_t *ids;
@@ -86,7 +86,7 @@ static generation_request request_of(choices *c, int i)
 	return r;
 }
 
-/* Start the samples of a prompt, the next that are not started. */
+/* Start the next samples of a prompt. */
 static status start_samples(choices *c, device *d, served_model *m, session *x, int prompt, error *err)
 {
 	while (c->started < (prompt + 1) * c->plan.samples) {
@@ -97,7 +97,7 @@ static status start_samples(choices *c, device *d, served_model *m, session *x, 
 	return STATUS_OK;
 }
 
-/* Start the search behind a prompt, of which all of its choices are. */
+/* Start a search whose hypotheses are all samples of a prompt. */
 static status start_search(choices *c, device *d, served_model *m, int prompt, error *err)
 {
 	generation_request r[BEAM_SEARCH_MAX];
@@ -138,7 +138,7 @@ static bool prepare_start(task *t, device *d)
 	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.model, d);
 }
 
-/* The scheduler's names of a request's members become those of the client's. */
+/* Replace the scheduler's names of a request's fields with those of the client. */
 static void name_field(choices *c)
 {
 	char *param = c->start_error.param;
@@ -167,7 +167,7 @@ static void run_start(task *t, device *d)
 
 /* --- events: loop thread -------------------------------------------------------------- */
 
-/* End the answer with an error: it cannot be complete. */
+/* End the answer with an error, because it cannot be complete. */
 static void give_up(choices *c)
 {
 	if (c->error.status != STATUS_OK)
@@ -190,14 +190,14 @@ static bool echoes_scores(const choices_plan *p)
 	return p->echo && p->n_logprobs >= 0;
 }
 
-/* True if the next event is of the prompt's tokens; none has others, too. */
+/* True if the next event has prompt tokens; such an event has no others. */
 static bool is_in_prompt(const choice *x)
 {
 	const choices_plan *p = &x->set->plan;
 	return p->request.score_prompt && x->n_tokens + 1 < (int64_t)p->prompts[x->events.index / p->samples].count;
 }
 
-/* Add up the log-probabilities of sampled tokens. */
+/* Sum the log-probabilities of sampled tokens. */
 static void rank(choice *x, const generation_event *e)
 {
 	for (int i = 0; i < e->n_tokens; i++)
@@ -205,7 +205,7 @@ static void rank(choice *x, const generation_event *e)
 	x->n_scored += e->n_tokens;
 }
 
-/* An event of the prompt's tokens as a document. NULL when out of memory. */
+/* Return an event of prompt tokens as a document. NULL: out of memory. */
 static json_t *prompt_event(choice *x, event_message *m)
 {
 	const choices_plan *p = &x->set->plan;
@@ -241,12 +241,12 @@ static void deliver_event(task *t)
 	event_message *m = (event_message *)t;
 	choice *x = m->owner;
 	choices *c = x->set;
-	const bool in_prompt = is_in_prompt(x); /* those tokens are remembered from the beginning */
+	const bool in_prompt = is_in_prompt(x); /* these tokens are remembered from the start */
 	x->granted--;
 	c->granted--;
 	if (c->plan.best && !in_prompt)
 		rank(x, &m->event);
-	if (c->error.status == STATUS_OK) /* else given up */
+	if (c->error.status == STATUS_OK) /* otherwise the answer already has an error */
 		send_event(x, m);
 	x->n_tokens += m->event.n_tokens;
 	if (c->plan.request.n_alpha && !in_prompt)
@@ -288,8 +288,8 @@ void choices_free(choices *c)
 	free(c);
 }
 
-/* The error in the answer: why the set could not start, or else the first failure. The first one is never a
- * cancellation that another failure has caused. */
+/* Choose the error of the answer: why the set could not start, otherwise the first failure. A cancellation caused by
+ * another failure is never the first. */
 static void choose_error(choices *c)
 {
 	if (c->start_error.status != STATUS_OK)
@@ -367,7 +367,7 @@ static void deliver_end(task *t)
 	choices_try_finish(c);
 }
 
-/* Is there text before what is generated? Then its first token has a space that it would not have at the beginning. */
+/* True if text precedes what is generated; its first token then has a space that it would not have at the start. */
 static bool has_text_before(const choices *c, const choices_prompt *prompt)
 {
 	bool any = c->plan.session;
@@ -462,7 +462,8 @@ static status enter(choices *c, error *err)
 	                       err);
 }
 
-/* Submit the set to the executor, also when the pool has found that it cannot start: the set may have a task there. */
+/* Submit the set to the executor, also if the pool has found that it cannot start, because it may have a session's task
+ * there. */
 static void submit(choices *c)
 {
 	stream *s = c->stream;
@@ -507,7 +508,7 @@ static void was_read(uv_work_t *work, int cancelled)
 {
 	choices *c = work->data;
 	const stream *s = c->stream;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (c->start_error.status == STATUS_OK && s->cancelled && !stream_detached(s))
 		error_set(&c->start_error, STATUS_CANCELLED, NULL, "cancelled");
 	submit(c);

@@ -100,7 +100,7 @@ void choices_credit_evict(admitted *x)
 static void on_cancel(stream *s)
 {
 	choices *c = s->context;
-	if (stream_detached(s)) { /* it continues: a repeated request gets the answer */
+	if (stream_detached(s)) { /* continues, so that a repeated request receives the answer */
 		on_credit(s);
 		return;
 	}

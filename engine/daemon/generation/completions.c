@@ -14,7 +14,7 @@
 
 /* --- prompts --------------------------------------------------------------------- */
 
-/* Longer prompts are read on the pool; the way there and back takes as long as reading a few thousand bytes. */
+/* Longer prompts are read on the pool; handing them over takes as long as reading a few thousand bytes. */
 enum { PROMPTS_AT_ONCE = 4096 };
 
 static status read_tokens(token_list *out, const json_t *tokens, int64_t vocab, const char *param, error *err)
@@ -33,7 +33,7 @@ static status read_tokens(token_list *out, const json_t *tokens, int64_t vocab, 
 	return STATUS_OK;
 }
 
-/* What a model that reads a source has read before any text. */
+/* Put the start token of a model that reads a source before any text. */
 static status put_start(choices_prompt *out, int32_t start)
 {
 	int32_t *ids = memory_new(out->count + 1, sizeof *ids);
@@ -57,11 +57,11 @@ static status read_masked(token_list *out, const model_entry *m, const json_t *t
 static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
 {
 	const model_entry *m = wanted->model;
-	const bool begins = wanted->begins && !m->dims.source; /* what a decoder writes has its own start */
+	const bool begins = wanted->begins && !m->dims.source; /* a decoder's target has its own start token */
 	token_list tokens = {0};
 	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
-	/* A short prompt may be read before its session is known, and costs little. */
+	/* A short prompt may be read before its session is known; it costs little. */
 	if (out->text && json_string_length(prompt) > PROMPTS_AT_ONCE)
 		TRY(choices_check_bytes(wanted, json_string_length(prompt), err));
 	if (out->text && wanted->masks)
@@ -76,7 +76,7 @@ static status read_prompt(choices_prompt *out, const choices_plan *wanted, const
 	return s == STATUS_OK && wanted->start != TOKEN_NONE ? put_start(out, wanted->start) : s;
 }
 
-/* A text with what the tokenizer puts before and behind one, as encoders are trained to read. */
+/* Read a text with the tokens that the tokenizer puts around one, as encoders are trained. */
 static status read_source(choices_prompt *out, const choices_plan *wanted, const json_t *source, error *err)
 {
 	const model_entry *m = wanted->model;
@@ -96,7 +96,7 @@ static bool are_several(const json_t *prompt)
 	return json_is_string(first) || json_is_array(first);
 }
 
-/* Bytes of text and tokens together; from PROMPTS_AT_ONCE on it need not be exact. */
+/* Bytes of text and tokens together; inexact from PROMPTS_AT_ONCE on. */
 static size_t prompts_size(const json_t *prompt)
 {
 	size_t size = json_is_string(prompt) ? json_string_length(prompt) : json_array_size(prompt);
@@ -121,7 +121,7 @@ static status read_prompts(choices_plan *wanted, error *err)
 	return STATUS_OK;
 }
 
-/* The start of a fresh sequence, of a model that reads a source. With a prefix there need be none. */
+/* Find the start token of a new sequence, for a model that reads a source. With a prefix it may be missing. */
 static status find_start(choices_plan *wanted, const json_t *prefix, error *err)
 {
 	const model_entry *m = wanted->model;
@@ -154,7 +154,7 @@ status completions_read_prompts(choices_plan *wanted, const json_t *params, cons
 
 /* --- options --------------------------------------------------------------------- */
 
-/* above: a number that only rounds to 0 stays above it. */
+/* above: a number that rounds to 0 stays above 0. */
 static float real(const json_t *params, const char *key, bool above, float otherwise)
 {
 	const json_t *found = json_object_get(params, key);
@@ -276,7 +276,7 @@ static double rate(int64_t tokens, double ms)
 	return ms > 0 ? (double)tokens * 1000 / ms : 0;
 }
 
-/* Tokens are summed over the choices, which run side by side; durations are those of the slowest. */
+/* Sum the tokens of the choices, which run in parallel; durations are those of the slowest. */
 static json_t *timings_object(const choices *c, int64_t prompt, int64_t completion)
 {
 	double queue = 0, reading = 0, predicting = 0;
@@ -308,7 +308,7 @@ static json_t *choice_object(choices *c, int i, int index)
 	return NULL;
 }
 
-/* The sample of that rank among those of a prompt: by their scores, of equal ones the first. */
+/* Return the sample with this rank among those of a prompt, by score; ties by index. */
 static int find_ranked(const choices *c, int first, int samples, int rank)
 {
 	for (int i = first; i < first + samples; i++) {
@@ -393,7 +393,7 @@ static status read_count(choices_plan *wanted, const json_t *params, error *err)
 	return STATUS_OK;
 }
 
-/* What a search cannot have beside these the scheduler refuses. */
+/* The scheduler refuses other fields that a search does not support. */
 static status read_search(choices_plan *wanted, const json_t *params, error *err)
 {
 	const json_t *penalty = json_object_get(params, "length_penalty");
@@ -412,7 +412,7 @@ static status read_search(choices_plan *wanted, const json_t *params, error *err
 	return STATUS_OK;
 }
 
-/* A prompt is repeated in one event, which has to fit into a frame. */
+/* A prompt is repeated in one event, which must fit into a frame. */
 static status check_echo(const choices_plan *wanted, error *err)
 {
 	enum { ECHO_BYTES = 1 << 20 };

@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/tokens.h"
 
-/* Conversations of more bytes are read on the pool. */
+/* Longer conversations are read on the pool. */
 enum { CONVERSATION_AT_ONCE = 4096 };
 
 static size_t conversation_size(const json_t *messages)
@@ -22,7 +22,7 @@ static size_t conversation_size(const json_t *messages)
 	return size;
 }
 
-/* The tokens of a part of a rendered text. */
+/* Tokenize a part of a rendered text. */
 static status encode(const choices_plan *p, const chat_text *x, size_t first, size_t end, choices_prompt *out,
                      error *err)
 {
@@ -47,8 +47,8 @@ static status encode(const choices_plan *p, const chat_text *x, size_t first, si
 	return s;
 }
 
-/* Find the tokens that other conversations with this system's message begin with too: the last of its own may be
- * another one there. */
+/* Find the tokens that other conversations with this system message also begin with, excluding its last token, which
+ * may differ there. */
 static status find_shared(choices_plan *p, const chat_text *x, error *err)
 {
 	choices_prompt shared;
@@ -61,8 +61,8 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
 	return STATUS_OK;
 }
 
-/* What ends an answer: as a token where it is the name of a special one, else as a text, unless the answer has a
- * format, which may hold that text. */
+/* Add what ends an answer: the token if it is the name of a special one; otherwise a text, unless the answer has a
+ * format, which may contain that text. */
 static status add_stop(choices_plan *p, const char *stop, error *err)
 {
 	generation_request *r = &p->request;
@@ -78,7 +78,7 @@ static status add_stop(choices_plan *p, const char *stop, error *err)
 	return STATUS_OK;
 }
 
-/* Does what the session has read end with what p->closed leaves out? */
+/* True if the session ends with what p->closed omits. */
 static bool is_closed(const choices_plan *p, const session *x)
 {
 	const int32_t *ids;
@@ -110,7 +110,7 @@ static status encode_all(choices_plan *p, const chat_text *x, error *err)
 	return encode(p, x, x->closing, x->bytes, &p->closed, err);
 }
 
-/* Name a message as the request has it: `inserted` messages before it are not in the list there. */
+/* Name a message as the request does: the first `inserted` messages are not in its list. */
 static void rename_message(const choices_plan *p, error *err)
 {
 	size_t i;

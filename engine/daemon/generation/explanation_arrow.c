@@ -177,7 +177,7 @@ typedef struct batch {
 	cell cells[COLUMNS][BATCH];
 	size_t rows;
 	int64_t nulls[COLUMNS];
-	int64_t lengths[MAX_BUFFERS]; /* of the buffers, in order */
+	int64_t lengths[MAX_BUFFERS]; /* bytes of the buffers, in order */
 	int buffers;
 } batch;
 

@@ -16,9 +16,10 @@
 
 #define FILES_MAX_BYTES ((int64_t)64 << 30)
 
-/* digest, sha256: NULL for a file stored before there were such */
+/* digest, sha256: NULL for a file stored before these existed. */
 static json_t *file_object(const char *id, const char *filename, const char *purpose, const char *format,
-                           json_int_t bytes, json_int_t created, const char *digest, const char *sha256, json_int_t expires)
+                           json_int_t bytes, json_int_t created, const char *digest, const char *sha256,
+                           json_int_t expires)
 {
 	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s?, s:s?}", "id", id, "object", "file",
 	                           "bytes", bytes, "created_at", created, "filename", filename, "purpose", purpose,
@@ -31,8 +32,8 @@ static json_t *file_object(const char *id, const char *filename, const char *pur
 
 static json_t *from_file(const store_file *f)
 {
-	return file_object(f->id, f->filename, f->purpose, f->format, f->bytes, f->created, f->digest[0] ? f->digest : NULL,
-	                   f->sha256[0] ? f->sha256 : NULL, f->expires);
+	return file_object(f->id, f->filename, f->purpose, f->format, f->bytes, f->created,
+	                   f->digest[0] ? f->digest : NULL, f->sha256[0] ? f->sha256 : NULL, f->expires);
 }
 
 static json_t *from_row(stream *s, const json_t *row)
@@ -162,7 +163,7 @@ status files_expire(engine *e, int64_t now, error *err)
 	{
 		const char *name = json_string_value(id);
 		if (result != STATUS_OK || is_used(e, name))
-			continue; /* it goes when the job has ended */
+			continue; /* deleted once the job has ended */
 		result = store_file_delete(e->store, name, err);
 		if (result == STATUS_OK)
 			log_line(LOG_INFO, "the file %s has expired", name);

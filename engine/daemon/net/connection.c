@@ -1,7 +1,7 @@
-/* Frames are copied into one buffer and written together before the loop sleeps, because a system call costs more than
- * a frame. Only a frame with a payload, or with large JSON, is written on its own, as one uv_write of header, JSON and
- * payload, none of them copied: the write owns them until it is done. One buffer serves the reads of all connections,
- * since libuv delivers each chunk before it reads the next. */
+/* connection.c - frames are copied to one buffer and written together before the loop sleeps, because a system call
+ * costs more than a frame. Only a frame with a payload or large JSON is written on its own, as one uv_write of header,
+ * JSON and payload. Nothing is copied then; the write owns them until it completes. One buffer serves the reads of all
+ * connections, because libuv delivers each chunk before it reads the next. */
 #include "engine/daemon/net/connection.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "engine/daemon/net/request_json.h"
 #include "proto/json_memory.h"
 
-/* Of gathered frames: the first allocation, and what is kept when all has been written. */
+/* Bytes of the buffer of gathered frames: its first allocation, and what is kept once all is written. */
 enum { FIRST_BYTES = 16 << 10, KEEP_BYTES = 1 << 20 };
 
 typedef struct outgoing {
@@ -25,7 +25,7 @@ typedef struct outgoing {
 	unsigned char header[FRAME_HEADER_BYTES];
 } outgoing;
 
-/* Sent when there is no memory for the real message. */
+/* Sent if there is no memory for the real message. */
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
@@ -79,7 +79,7 @@ static void shut(connection *c)
 	uv_close(&c->socket.handle, on_closed);
 }
 
-/* Detach every stream from the connection; their handlers still end them. */
+/* Detach every stream from the connection; the handlers still end them. */
 static void abandon_streams(connection *c)
 {
 	while (c->n_streams) {
@@ -162,7 +162,7 @@ static void decongest(connection *c)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out);
 static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer);
 
-/* Some of what was queued has gone out. */
+/* Called when queued bytes have been written. */
 static void written(connection *c, bool failed)
 {
 	if (c->state == CONNECTION_CLOSED)
@@ -187,7 +187,7 @@ static void on_written(uv_write_t *request, int failed)
 	written(c, failed != 0);
 }
 
-/* Give the pieces to libuv; o owns them. */
+/* Pass the pieces to libuv; o owns them. */
 static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, unsigned n)
 {
 	o->request.data = o;
@@ -199,7 +199,8 @@ static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, uns
 	return false;
 }
 
-/* Bytes that the socket does not accept at once wait in libuv's queue. False: the connection has failed. */
+/* Write the gathered frames. Bytes that the socket does not accept wait in libuv's queue. False: the connection has
+ * failed. */
 static bool flush(connection *c)
 {
 	char *data = c->out.data;
@@ -403,7 +404,7 @@ static void on_hello(connection *c, const frame *f)
 	}
 }
 
-/* The peer, and with it what is wrong with the request, may have gone. */
+/* The peer may be gone, and with it the stream's frames. */
 static void request_parsed(stream *s, json_t *request, bool no_memory)
 {
 	json_t *params = json_object_get(request, "params");
@@ -446,7 +447,7 @@ static void on_stream_frame(connection *c, const frame *f)
 {
 	stream *s = find_stream(c, f->stream);
 	if (!s)
-		return; /* finished with: late frames are legal */
+		return; /* the stream has ended; late frames are legal */
 	if (f->type == FRAME_DATA) {
 		if (s->upload && s->watch && s->watch->data)
 			s->watch->data(s, f);

@@ -23,7 +23,7 @@ struct listener {
 		uv_pipe_t pipe;
 		uv_tcp_t tcp;
 	} socket;
-	bool local; /* a Unix socket */
+	bool local; /* Unix socket */
 	bool open, waiting;
 	char address[LISTENER_ADDRESS_BYTES];
 	connection *first;
@@ -38,7 +38,7 @@ static status fail(error *err, const char *what, int code)
 
 /* --- Unix ---------------------------------------------------------------------- */
 
-/* Remove a socket on which no process listens any more. */
+/* Remove a socket on which no process listens. */
 static status remove_stale(const char *path, error *err)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -67,7 +67,7 @@ static status bind_unix(listener *l, const char *path, error *err)
 	l->local = true;
 	uv_pipe_init(l->net->loop, &l->socket.pipe, 0);
 	l->open = true;
-	mode_t before = umask(0177); /* the socket is made with its mode, so it is never open to others */
+	mode_t before = umask(0177); /* the socket is created with its mode, so it is never open to others */
 	int rc = uv_pipe_bind(&l->socket.pipe, path);
 	umask(before);
 	return rc == 0 ? STATUS_OK : fail(err, "cannot bind the socket", rc);
@@ -148,7 +148,7 @@ static void on_connection(uv_stream_t *socket, int failed)
 	listener *l = socket->data;
 	connection *c = failed ? NULL : memory_new(1, sizeof *c);
 	if (!c) {
-		l->waiting = !failed; /* libuv holds the peer until it is accepted; the tick tries again */
+		l->waiting = !failed; /* libuv keeps the peer until it is accepted; the tick retries */
 		return;
 	}
 	c->net = l->net;
@@ -196,7 +196,7 @@ status listener_open(listener **out, net *n, const char *address, bool allow_rem
 		s = fail(err, "cannot listen", rc);
 	if (s == STATUS_OK && !local)
 		describe_tcp(l);
-	*out = l; /* also on failure: an open handle must be closed by the loop */
+	*out = l; /* also on failure, because only the loop can close an open handle */
 	return s;
 }
 
@@ -208,7 +208,7 @@ const char *listener_address(const listener *l)
 void listener_drain(listener *l)
 {
 	if (l->open)
-		uv_close(&l->socket.handle, NULL); /* removes a Unix socket's file too */
+		uv_close(&l->socket.handle, NULL); /* also removes the file of a Unix socket */
 	l->open = false;
 	for (connection *c = l->first, *next; c; c = next) {
 		next = c->next;

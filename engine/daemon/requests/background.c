@@ -30,7 +30,7 @@ static void pool_make(uv_work_t *request)
 static void made(uv_work_t *request, int cancelled)
 {
 	answer *a = request->data;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (a->text)
 		stream_result_text(a->stream, a->text);
 	else

@@ -15,16 +15,16 @@
 _Static_assert(MANIFEST_CHUNK_BYTES % DOWNLOAD_CHUNK == 0, "a frame holds bytes of one verified chunk");
 
 typedef struct download {
-	int fd; /* -1: from memory */
+	int fd; /* -1: the data is in memory */
 	char *data;
-	store_table table;  /* of the stream's target */
+	store_table table;  /* table of the stream's target */
 	manifest *manifest; /* NULL: nothing to verify */
-	char *verified;     /* with a manifest: the chunk that is being sent */
+	char *verified;     /* with a manifest: the chunk being sent */
 	int64_t bytes, sent;
 	const char *content_type;
 	bool announced;
-	char name[64];      /* of the file here, */
-	char filename[256]; /* and at the client */
+	char name[64];      /* name of the file in the store, */
+	char filename[256]; /* and for the client */
 } download;
 
 static void download_free(download *d)
@@ -51,7 +51,7 @@ static status read_file(const download *d, char *out, size_t bytes, error *err)
 	return STATUS_OK;
 }
 
-/* At the beginning of a chunk: have all of it, as it was written. */
+/* At the start of a chunk: read all of it and compare it with the manifest. */
 static status verify(download *d, error *err)
 {
 	int64_t left = d->bytes - d->sent;
@@ -68,13 +68,13 @@ static status read_chunk(download *d, char *out, size_t bytes, error *err)
 {
 	if (d->fd >= 0 && !d->manifest)
 		return read_file(d, out, bytes, err);
-	if (d->manifest && d->sent > 0) /* the first chunk has been verified before the announcement */
+	if (d->manifest && d->sent > 0) /* the first chunk was verified before the announcement */
 		TRY(verify(d, err));
 	memcpy(out, d->manifest ? d->verified + d->sent % MANIFEST_CHUNK_BYTES : d->data + d->sent, bytes);
 	return STATUS_OK;
 }
 
-/* The stream's end, of a download that is freed. */
+/* Free the download and end the stream with an error. */
 static void fail(stream *s, download *d, const error *err)
 {
 	if (err->status == STATUS_STORAGE)
@@ -120,7 +120,7 @@ static void on_cancel(stream *s)
 	stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
 }
 
-/* d is taken over. */
+/* Start sending; d is taken over. */
 static void begin(stream *s, download *d)
 {
 	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};

@@ -1,5 +1,6 @@
-/* Running requests are in a table by key. Kept answers are rows of the store, or a table in memory with a list from the
- * latest to the oldest. A repeated upload is received like the first time, but only hashed: what it holds decides. */
+/* idempotency.c - running requests are in a table by key. Stored answers are rows of the store, or entries of a table
+ * in memory that is also a list, latest first. A repeated upload is received like the first but only hashed, because
+ * its content decides whether it is a repeat. */
 #include "engine/daemon/requests/idempotency.h"
 
 #include <stdio.h>
@@ -18,19 +19,19 @@
 
 #define PARAM "idempotency_key"
 
-/* A request's key, and what is gathered under it. */
+/* A request's key and the data gathered under it. */
 typedef struct request_key {
 	string_node node; /* while running */
 	stream *stream;
 	bool running, kept, upload;
-	status lost; /* not STATUS_OK: not all events are there */
+	status lost; /* not STATUS_OK: `events` is incomplete */
 	digest_stream *digest;
-	uint64_t request;   /* hash of all that was asked; an upload's at its end */
-	int64_t part_bytes; /* of an upload's part so far */
-	char *events;       /* one a line: sent so far; of a repeat: to send */
+	uint64_t request;   /* hash of the whole request; for an upload, known at its end */
+	int64_t part_bytes; /* bytes of the current part of an upload */
+	char *events;       /* one per line: events sent; in a repeat, events to send */
 	size_t events_bytes, capacity, sent;
-	char *result;          /* of a repeat: the kept answer, */
-	uint64_t kept_request; /* and what was asked then */
+	char *result;          /* in a repeat: the stored answer, */
+	uint64_t kept_request; /* and the hash of its request */
 	char key[IDEMPOTENCY_KEY_BYTES + 1];
 } request_key;
 
@@ -130,7 +131,7 @@ static void key_bytes(stream *s, const void *data, size_t bytes)
 	k->part_bytes += (int64_t)bytes;
 }
 
-/* The hash of everything that has come. */
+/* Return the hash of everything received. */
 static uint64_t request_hash(request_key *k)
 {
 	if (k->upload && k->digest) {
@@ -222,7 +223,7 @@ static char *copy(const char *text, size_t bytes)
 	return new;
 }
 
-/* The answer kept under k's key, if there is one: k->result. */
+/* Load the answer stored under k's key to k->result, if there is one. */
 static status look_up(request_key *k, engine *e, error *err)
 {
 	json_t *kept;
@@ -455,7 +456,7 @@ void idempotency_drain(engine *e)
 	string_node *next = string_table_next(&e->idempotency->running, NULL);
 	for (request_key *key; (key = STRING_TABLE_OWNER(next, request_key, node));) {
 		stream *s = key->stream;
-		next = string_table_next(&e->idempotency->running, next); /* the cancelled one may end at once */
+		next = string_table_next(&e->idempotency->running, next); /* a cancelled request may end at once */
 		if ((s->cancelled || !s->peer) && s->watch && s->watch->cancel)
 			s->watch->cancel(s);
 	}

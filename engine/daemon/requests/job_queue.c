@@ -11,7 +11,7 @@
 
 enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
-/* A member of the ledger's row alone: failures may take the process along, and are counted in the next one. */
+/* Member of the ledger's row only: failures may end the process and are counted by the next one. */
 static const char FAILURES[] = "failures";
 
 static const char *text_of(const json_t *document, const char *key)
@@ -62,7 +62,7 @@ void job_queue_remove(job_queue *q, queued_job *j)
 		q->kind->release(j->kept);
 	json_decref(j->document);
 	free(j);
-	job_watch_pump(q->watches, id); /* now that it has ended, its watches end */
+	job_watch_pump(q->watches, id); /* the job has ended, so its watches end */
 }
 
 bool job_queue_uses(const job_queue *q, const char *key, const char *id)
@@ -145,7 +145,7 @@ status job_queue_put(const job_queue *q, const json_t *document, error *err)
 	return store_job_put(q->engine->store, text_of(document, "id"), text_of(document, "status"), document, err);
 }
 
-/* A document and the event of its state as one commit. why: of a state that has a reason. */
+/* Commit a document and the event of its state. why: the reason of the state, if it has one. */
 static status put_with_event(const job_queue *q, const json_t *document, const error *why, error *err)
 {
 	store *s = q->engine->store;
@@ -199,7 +199,8 @@ static bool is_of_the_machine(status s)
 	}
 }
 
-/* Back into the queue. What the ledger cannot take stands in memory only: after a restart the job begins at once. */
+/* Queue the job again. If the ledger write fails, the change is kept in memory only; after a restart the job starts at
+ * once. */
 static void try_again(job_queue *q, queued_job *j, const error *why)
 {
 	error ignored = ERROR_INIT;
@@ -208,7 +209,8 @@ static void try_again(job_queue *q, queued_job *j, const error *why)
 	j->failures++;
 	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
 	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(why));
-	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory: only in this process */
+	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory it is only known to this
+	                                                                 * process */
 	if (next && put_with_event(q, next, why, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "the ledger cannot take the state of %s: %s", j->id, error_message(&ignored));
 	if (!next)
@@ -250,7 +252,7 @@ void job_queue_settle(job_queue *q, const char *id, status s, error *err)
 		fail(q, j, err);
 }
 
-/* End a job that takes the engine along. */
+/* Fail a job that makes the engine die. */
 static void fail_poison(job_queue *q, queued_job *j)
 {
 	error why = ERROR_INIT;
@@ -284,7 +286,7 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 	*out = j ? json_incref(j->document) : NULL;
 	if (j)
 		return STATUS_OK;
-	error why = ERROR_INIT; /* calls every kind a job */
+	error why = ERROR_INIT; /* names every kind "job" */
 	status found = store_job_get(q->engine->store, id, out, &why);
 	if (found == STATUS_OK && same(text_of(*out, "object"), q->kind->object))
 		return STATUS_OK;
@@ -335,7 +337,7 @@ static void cancel(stream *s, job_queue *q, queued_job *j)
 	json_t *next = job_queue_in_state(j->document, "cancelled", true, NULL);
 	for (size_t i = 0; next && q->kind->hidden[i]; i++)
 		if (strcmp(q->kind->hidden[i], "request") != 0)
-			json_object_del(next, q->kind->hidden[i]); /* of a run that will not go on */
+			json_object_del(next, q->kind->hidden[i]); /* belongs to a run that will not continue */
 	json_t *answer = next ? job_queue_public(q, next) : NULL;
 	if (!answer) {
 		json_decref(next);

@@ -6,7 +6,7 @@
 
 #include "engine/base/memory.h"
 
-/* Events read at once; between pages a peer that reads slowly is noticed. */
+/* Events read at once; a slow peer is detected between pages. */
 enum { JOB_WATCH_PAGE = 64 };
 
 struct job_watch {
@@ -36,7 +36,7 @@ static bool send_event(void *context, const json_t *event)
 	return true; /* the page is no longer than the credit */
 }
 
-/* Send what there is; answer when nothing more will come. */
+/* Send available events; answer if there will be no more. */
 static void pump(job_watch *w)
 {
 	error err = ERROR_INIT;

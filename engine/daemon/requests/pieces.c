@@ -1,5 +1,5 @@
-/* While the pool makes a piece (`making`) the loop sends nothing, and a cancelled stream is answered when the pool is
- * done. */
+/* While the pool makes a piece (`making`) the loop sends nothing. A stream that is cancelled then is answered when the
+ * pool is done. */
 #include "engine/daemon/requests/pieces.h"
 
 #include <stdlib.h>
@@ -15,10 +15,10 @@ typedef struct pieces {
 	uv_work_t work;
 	stream *stream;
 	pieces_source source;
-	char *data; /* the piece that is being sent */
+	char *data; /* the piece being sent */
 	size_t bytes, sent;
 	int64_t total; /* bytes sent, */
-	int64_t all;   /* of so many; -1: not known */
+	int64_t all;   /* total size; -1: unknown */
 	status result;
 	error error;
 	bool making, announced;
@@ -60,7 +60,7 @@ static void make_next(pieces *p)
 		fail(p, STATUS_NOMEM);
 }
 
-/* Answer with the first piece, which is all. */
+/* Answer with the first piece, which is the whole answer. */
 static void answer_whole(pieces *p)
 {
 	stream *s = p->stream;
@@ -83,7 +83,7 @@ static void announce(pieces *p)
 	stream_event(p->stream, event);
 }
 
-/* Send what may be sent. The stream may end here. */
+/* Send as credit allows. The stream may end here. */
 static void send_piece(pieces *p)
 {
 	stream *s = p->stream;
@@ -115,7 +115,7 @@ static void send_piece(pieces *p)
 static void made(uv_work_t *work, int cancelled)
 {
 	pieces *p = work->data;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	p->making = false;
 	if (p->stream->cancelled)
 		fail(p, STATUS_CANCELLED);

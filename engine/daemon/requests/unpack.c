@@ -11,8 +11,8 @@ static int slashes(const char *path)
 	return n;
 }
 
-/* Is the folder (its path with the slash behind it) the one whose files are kept? One that is nearer to the top takes
- * the place of what was kept. */
+/* Decide whether files of a folder (its path with a final slash) are kept. A folder nearer to the top replaces the one
+ * chosen before. */
 static status choose_folder(unpack *u, const char *folder, bool *chosen, error *err)
 {
 	int depth = slashes(folder);

@@ -18,16 +18,16 @@
 typedef struct upload {
 	stream *stream;
 	const upload_plan *plan;
-	const upload_part *part; /* being received, NULL before the first */
-	int64_t bytes;           /* of this part */
-	digest_stream *digest;   /* all bytes so far */
+	const upload_part *part; /* being received; NULL before the first */
+	int64_t bytes;           /* bytes of this part */
+	digest_stream *digest;   /* digest of all bytes so far */
 	bool seen[UPLOAD_MAX_PARTS];
 	received files;
-	unpack *archive; /* the part is one */
+	unpack *archive; /* set if the part is an archive */
 	uv_work_t work;
 	error error;
 	store_file sealed;
-	char *content; /* in memory */
+	char *content; /* with in_memory */
 	size_t content_bytes;
 } upload;
 
@@ -95,7 +95,7 @@ static void checked(uv_work_t *work, int cancelled)
 	upload_free(u);
 }
 
-/* Between the end of one part and the beginning of the next. */
+/* Finish the current part. */
 static status end_part(upload *u)
 {
 	received_end(&u->files);
@@ -138,7 +138,7 @@ static status begin_archive(upload *u)
 	return STATUS_OK;
 }
 
-/* file: as the frame names it, or NULL. */
+/* file: the name in the frame, or NULL. */
 static status begin_file(upload *u, const upload_part *part, const char *file)
 {
 	int64_t limit = part->limit;
@@ -170,7 +170,7 @@ static status begin_part(upload *u, const char *name, const char *file)
 	return parts[i].kind == UPLOAD_ARCHIVE ? begin_archive(u) : begin_file(u, u->part, file);
 }
 
-/* The JSON of a part's first frame. */
+/* Parse the JSON of a part's first frame. */
 static status read_part(upload *u, const char *json, size_t bytes)
 {
 	reserve_forget();

@@ -1,5 +1,5 @@
 /* executor: export the state ─▶ loop: adopt the change ─▶ pool: checksum, write and sync the file ─▶ loop: one commit,
- * then the answer. The answer's text is made before the commit, so that nothing can fail behind it. */
+ * then the answer. The answer's text is made before the commit, so nothing can fail after it. */
 #include "engine/daemon/sessions/session_settle.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void answer_result(session_settlement *x)
 	finish(x);
 }
 
-/* The change is not acknowledged, and taken back. */
+/* Undo the change, which is not acknowledged. */
 static void take_back(session_settlement *x)
 {
 	session_entry *e = x->entry;
@@ -50,10 +50,10 @@ static void take_back(session_settlement *x)
 	answer_error(x);
 }
 
-/* Make the answer, as text too. On failure there is none. */
+/* Make the answer, also as text. On failure there is none. */
 static status make_answer(session_settlement *x, json_t **result, error *err)
 {
-	reserve_forget(); /* a result with a hole is none */
+	reserve_forget(); /* building it failed */
 	*result = x->result(x);
 	x->answer = json_text_reserve(*result, PROTO_JSON);
 	if (x->answer)
@@ -91,7 +91,7 @@ static void pool_write(uv_work_t *work)
 	                                 &x->write_error);
 }
 
-/* The state and, of a request with a key, its answer. */
+/* Commit the state and, if the request has a key, its answer. */
 static status commit(session_settlement *x, const json_t *result, error *err)
 {
 	stream *s = x->stream;
@@ -105,12 +105,12 @@ static status commit(session_settlement *x, const json_t *result, error *err)
 
 static void give_up(session_settlement *x, status why, error *err)
 {
-	if (why == STATUS_NOT_FOUND) /* the folder, not anything that the client has named */
+	if (why == STATUS_NOT_FOUND) /* refers to the folder, not to anything that the client named */
 		why = err->status = STATUS_STORAGE;
 	error_set(err, why, NULL, "%s", status_text(why));
-	if (why != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once for each session */
+	if (why != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once per session */
 		log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
-	x->error = *err; /* before what failed earlier: the session is not what the client has seen */
+	x->error = *err; /* replaces an earlier error: the client has not seen the session's state */
 	take_back(x);
 }
 
@@ -120,7 +120,7 @@ static void written(uv_work_t *work, int cancelled)
 	json_t *result = NULL;
 	error err = x->write_error;
 	status why = x->written;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (why == STATUS_OK && x->error.status == STATUS_OK)
 		why = make_answer(x, &result, &err);
 	bool kept = why == STATUS_OK;
@@ -128,8 +128,7 @@ static void written(uv_work_t *work, int cancelled)
 		why = commit(x, result, &err);
 	json_decref(result);
 	if (why != STATUS_OK) {
-		/* After an I/O error the ledger may say after a crash that the new version counts: it stays until then.
-		 */
+		/* After an I/O error and a crash the ledger may refer to the new version, so it is kept until then. */
 		if (!kept || why != STATUS_IO)
 			store_session_discard(x->path);
 		give_up(x, why, &err);
@@ -159,7 +158,7 @@ static void settle_durably(session_settlement *x)
 		give_up(x, why, &err);
 }
 
-/* Executor thread: the next step of the export; a task's `prepare`. */
+/* The `prepare` of the export task: export the next step. Executor thread. */
 static bool prepare_export(task *t, device *d)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
@@ -170,7 +169,7 @@ static bool prepare_export(task *t, device *d)
 	return why != STATUS_OK || x->state.done;
 }
 
-/* It may have read one token more. */
+/* The session may have read one more token. */
 static void run_export(task *t, device *d)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);

@@ -1,6 +1,6 @@
-/* A session_task is one task of the executor with one session: the pool reads its state, if it is not live, the
- * executor finds or makes the session by its ticket, acts, and looks at what has become of it; the loop settles that
- * and answers. The methods differ in `act`, and in the result that `answer` makes. */
+/* session_task.c - a session_task is one executor task with one session. The pool reads the session's state if it is
+ * not live. The executor finds or creates the session by its ticket, acts, and records the change. The loop settles it
+ * and answers. The methods differ in `act` and in the result made by `answer`. */
 #include "engine/daemon/sessions/session_task.h"
 
 #include <limits.h>
@@ -15,15 +15,15 @@
 #include "engine/daemon/sessions/session_settle.h"
 
 #define SESSION_TASK_MAX_STATE ((int64_t)1 << 30)
-enum { SESSION_TASK_LOG_SLICE = 1 << 20 /* bytes of a log that are copied in one turn */ };
+enum { SESSION_TASK_LOG_SLICE = 1 << 20 /* bytes of a log copied in one turn */ };
 
 typedef struct session_task session_task;
 
 typedef struct session_task_kind {
-	/* Executor thread; called in the next turn again while it sets t->more. NULL: being there is enough */
+	/* Executor thread; called again in the next turn while it sets t->more. NULL: finding the session is enough. */
 	status (*act)(session_task *t, device *d, session *x, error *err);
-	void (*answer)(
-	    session_task *t); /* loop thread; answers the stream and frees t. NULL: it makes a session, the answer */
+	void (*answer)(session_task *t); /* loop thread; answers the stream and frees t. NULL: the task creates a
+	                                  * session, which is the answer */
 } session_task_kind;
 
 struct session_task {
@@ -31,18 +31,18 @@ struct session_task {
 	const session_task_kind *kind;
 	stream *stream;
 	model_entry *model;
-	session_entry *entry;  /* read, or being made */
-	session_entry *parent; /* fork: the one copied from */
-	session_ticket ticket; /* of entry; fork: of the parent */
+	session_entry *entry;  /* existing, or being created */
+	session_entry *parent; /* fork: the session copied */
+	session_ticket ticket; /* for `entry`; fork: for the parent */
 	session_change change, parent_change;
-	session_settlement settlement; /* of the session that is made */
+	session_settlement settlement; /* for a session that is created */
 	status result;
 	error error;
-	size_t moved; /* fork: bytes, of all turns */
+	size_t moved; /* fork: bytes copied in all turns */
 	session_transfer export;
 	uv_work_t work;
 	session_log log;
-	int64_t copied; /* tokens of the log */
+	int64_t copied; /* tokens of the log copied */
 	bool more;
 	void (*fetched)(stream *s, session_log *log);
 };
@@ -155,7 +155,7 @@ static void pool_fetch(uv_work_t *work)
 
 static void state_is_here(uv_work_t *work, int cancelled)
 {
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	submit(work->data);
 }
 
@@ -180,7 +180,7 @@ static session_task *session_task_new(stream *s, const session_task_kind *kind)
 	return t;
 }
 
-/* A task with an existing session; NULL: answered. */
+/* Create a task for an existing session; NULL: the stream has been answered. */
 static session_task *session_task_existing(stream *s, const char *id, const session_task_kind *kind)
 {
 	session_task *t = session_task_new(s, kind);
@@ -286,7 +286,7 @@ static void sealed(uv_work_t *work, int cancelled)
 	session_task *t = work->data;
 	session_transfer export = t->export;
 	char filename[STORE_ID_BYTES + 8];
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	t->export = (session_transfer){0};
 	snprintf(filename, sizeof filename, "%s.state", t->stream->target);
 	download_bytes(t->stream, export.blob, export.bytes, filename, "application/octet-stream");
@@ -309,7 +309,7 @@ void session_task_export(stream *s)
 		begin(t);
 }
 
-/* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
+/* The upload is complete; its options are in the blob and known once that has been read. */
 static void received(stream *s, const char *folder)
 {
 	static const session_task_kind kind = {NULL, NULL};
@@ -377,7 +377,7 @@ static status copy_source(session_log *log, const session *x)
 	return STATUS_OK;
 }
 
-/* Room for the log of x, once; again if x has come back otherwise after the device has failed. */
+/* Allocate the log of x; again if x was restored with another size after a device failure. */
 static status begin_log(session_task *t, session *x, const int32_t **tokens, const float **data, error *err)
 {
 	int64_t count;
@@ -398,7 +398,7 @@ static status begin_log(session_task *t, session *x, const int32_t **tokens, con
 	return log->tokens && log->data ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* The next tokens of the log. */
+/* Copy the next tokens of the log. */
 static status act_log(session_task *t, device *d, session *x, error *err)
 {
 	const int32_t *tokens;

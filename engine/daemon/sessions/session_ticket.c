@@ -7,7 +7,7 @@ bool session_ticket_has_work(const session_ticket *t)
 	return t->fetch || t->import.blob;
 }
 
-/* Whatever is wrong with the stored state is damage. */
+/* Any fault of the stored state is reported as damage. */
 static void blame(session_ticket *t, status s, const error *why)
 {
 	bool stored = t->state[0];
@@ -40,7 +40,7 @@ void session_ticket_fetch(session_ticket *t)
 		blame(t, s, &why);
 }
 
-/* The next step of the import. */
+/* Import the next step. */
 static void import(session_ticket *t, scheduler *s, served_model *m)
 {
 	session *x;
@@ -55,7 +55,7 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d)
 {
 	served_model *m;
-	error ignored = ERROR_INIT; /* session_ticket_redeem meets it again */
+	error ignored = ERROR_INIT; /* session_ticket_redeem returns it again */
 	if (t->error.status != STATUS_OK)
 		return true;
 	if (!catalog_prepare(c, d))
@@ -65,7 +65,7 @@ bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d)
 	scheduler *s = device_scheduler(d);
 	if (!t->import.blob && (!t->state[0] || scheduler_session_find(s, t->id)))
 		return true;
-	if (!t->import.blob) /* the device has lost what the loop believed to be there */
+	if (!t->import.blob) /* the device has lost the session that the loop believed live */
 		session_ticket_fetch(t);
 	if (t->error.status == STATUS_OK)
 		import(t, s, m);
