@@ -125,7 +125,7 @@ static bool take_id(stream *s)
 		return false;
 	}
 	if (json_string_length(id) >= sizeof s->target || strlen(text) != json_string_length(id)) {
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is nothing of this id");
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "no object has this id");
 		return false;
 	}
 	strcpy(s->target, text);

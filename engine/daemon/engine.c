@@ -82,7 +82,7 @@ static void look_at_device(engine *e)
 {
 	if (!device_is_left(e->device))
 		return;
-	log_line(LOG_WARN, "stopping, to execute the engine anew");
+	log_line(LOG_WARN, "stopping to re-execute the engine");
 	e->anew = e->net.device_lost = true;
 	stop(e);
 }
@@ -231,7 +231,7 @@ static status listen_and_watch(engine *e, error *err)
 static void announce(const engine *e)
 {
 	if (e->options->before->device.processes)
-		log_line(LOG_WARN, "the engine has executed itself anew, since its device failed; %d times so far",
+		log_line(LOG_WARN, "the engine has re-executed itself because its device failed (%d times so far)",
 		         e->options->before->device.processes);
 	log_line(LOG_INFO, "%s on %s, listening on %s", device_backend_name(e->device), device_description(e->device),
 	         listener_address(e->listener));

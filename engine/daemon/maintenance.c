@@ -111,12 +111,13 @@ static int run_backup(const asked *a)
 	print_bytes(number_of(report, "copied_bytes"));
 	printf(")\n");
 	if (damaged)
-		printf("The backup is complete but for the %zu damaged above, which are damaged in the data folder. To "
-		       "restore it, add --partial.\n"
-		       "Delete the damaged objects through the service, or restore them from an earlier backup, and "
-		       "back up "
-		       "again.\n",
-		       damaged);
+		printf(
+		    "The backup is complete except for the %zu objects above, which are damaged in the data folder. To "
+		    "restore it, add --partial.\n"
+		    "Delete the damaged objects through the service, or restore them from an earlier backup, and "
+		    "back up "
+		    "again.\n",
+		    damaged);
 	json_decref(report);
 	return damaged ? DAMAGED : DONE;
 }
@@ -264,11 +265,10 @@ static void print_check(const json_t *report)
 	print_objects(report);
 	printf("\n");
 	if (json_array_size(json_object_get(report, "unclaimed")))
-		printf("What has no row is set aside in lost/ by the next start, from where --adopt brings it back; if "
-		       "an older "
-		       "ledger was put back, --rebuild makes the missing rows.\n");
+		printf("The next start moves blobs without a row to lost/; --adopt restores them. After an older "
+		       "ledger was restored, --rebuild makes the missing rows.\n");
 	if (damaged)
-		printf("Delete what is damaged through the service, or take it from a backup; everything else is "
+		printf("Delete damaged objects through the service, or restore them from a backup; all others are "
 		       "served.\n");
 	if (json_is_true(json_object_get(report, "clean")))
 		printf("clean\n");

@@ -95,10 +95,10 @@ static const struct job_gauge {
 	const char *member, *name, *help;
 } job_gauges[] = {
     {"step", "additive_job_step", "Optimiser steps of a job that runs or is paused."},
-    {"train_loss", "additive_job_train_loss", "Of its last step, nats."},
-    {"valid_loss", "additive_job_valid_loss", "Of its last validation, nats."},
-    {"learning_rate", "additive_job_learning_rate", "Of its last step."},
-    {"gradient_norm", "additive_job_gradient_norm", "Of its last step, before clipping."},
+    {"train_loss", "additive_job_train_loss", "Training loss of its last step, nats."},
+    {"valid_loss", "additive_job_valid_loss", "Validation loss of its last validation, nats."},
+    {"learning_rate", "additive_job_learning_rate", "Learning rate of its last step."},
+    {"gradient_norm", "additive_job_gradient_norm", "Norm of the gradient of its last step, before clipping."},
     {"tokens_per_second", "additive_job_tokens_per_second", "Its speed while it runs."},
 };
 
@@ -150,7 +150,7 @@ void metrics_read(stream *s)
 	add(all, "additive_engine_device_restarts_total", "counter", "Times the device failed and was opened again.",
 	    (double)d.restarts);
 	add(all, "additive_engine_process_restarts_total", "counter",
-	    "Times the engine executed itself anew, since the device did not open in the same process again.",
+	    "Times the engine re-executed itself because the device did not open again in the same process.",
 	    d.processes);
 	add(all, "additive_engine_storage_ok", "gauge", "0 while the data folder cannot be relied on.",
 	    store_problem(e->store) == NULL);

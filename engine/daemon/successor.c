@@ -65,5 +65,5 @@ void successor_execute(const successor *s, char **argv)
 		execv(path, argv);
 		execv(self, argv);
 	}
-	log_line(LOG_ERROR, "the engine cannot execute itself anew: %s", strerror(errno));
+	log_line(LOG_ERROR, "the engine cannot re-execute itself: %s", strerror(errno));
 }

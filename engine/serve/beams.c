@@ -48,14 +48,14 @@ status beams_check(const beam_options *o, const generation_request *r, int n, er
 	if (r->max_tokens < 1)
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 1 in a beam search");
 	if (r->n_stops > 0)
-		return error_set(err, STATUS_UNSUPPORTED, "stop", "a beam ends with a token, not with a text");
+		return error_set(err, STATUS_UNSUPPORTED, "stop", "a beam search supports no stop sequences");
 	if (r->constraint)
 		return error_set(err, STATUS_UNSUPPORTED, "response_format", "not in a beam search");
 	if (r->n_alpha > 0 || r->explain)
 		return error_set(err, STATUS_UNSUPPORTED, "alpha", "not in a beam search");
 	if (r->score_prompt)
-		return error_set(err, STATUS_UNSUPPORTED, "echo", "a beam search does not score its prompt");
-	return sampling_check_plain(&r->sampling, "a beam search does not sample: only the default has a meaning", err);
+		return error_set(err, STATUS_UNSUPPORTED, "echo", "a beam search cannot score its prompt");
+	return sampling_check_plain(&r->sampling, "a beam search does not sample; only the default is allowed", err);
 }
 
 /* Collect the tokens that end the text of g; there are few. STATUS_NOMEM. */

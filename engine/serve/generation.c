@@ -35,7 +35,7 @@ static status generation_check_source(const session *x, const generation_request
 		                        : error_set(err, STATUS_INVALID, "source", "this model reads no source");
 	if ((x->n_source == 0) == (r->n_source == 0))
 		return error_set(err, STATUS_INVALID, "source",
-		                 r->n_source ? "the session has its source, which cannot be replaced"
+		                 r->n_source ? "the session already has a source, which cannot be replaced"
 		                             : "this model reads a source: it must not be missing or empty");
 	if (r->n_source > d->source)
 		return error_set(err, STATUS_INVALID, "source",
@@ -173,7 +173,7 @@ static status generation_prepare_alpha(generation *g, const generation_request *
 static status generation_check_constrained(status s, error *err)
 {
 	if (s == STATUS_TOO_LARGE)
-		error_set(err, s, "response_format", "too many alternatives of the schema begin alike");
+		error_set(err, s, "response_format", "too many alternatives of the schema have the same beginning");
 	return s;
 }
 

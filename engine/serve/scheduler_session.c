@@ -20,7 +20,7 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "this model reads whole sequences: it has no sessions");
 	if (scheduler_session_find(s, id))
-		return error_set(err, STATUS_CONFLICT, "id", "there is a session of that id");
+		return error_set(err, STATUS_CONFLICT, "id", "a session with this id exists");
 	scheduler_model_touch(s, m);
 	return STATUS_OK;
 }

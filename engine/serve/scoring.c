@@ -123,7 +123,7 @@ static status finish(scoring *x)
 static status check_next(const model_dims *d, const scoring_sequence *q, error *err)
 {
 	if (d->head == HEAD_CLASSES || !d->causal || d->whole)
-		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token behind a text");
+		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token after a text");
 	for (int64_t k = 0; k < q->count; k++)
 		if (q->next[k] >= d->outputs)
 			return error_set(err, STATUS_INVALID, "input", "token %d is not in the vocabulary of %lld",
@@ -164,8 +164,7 @@ static status check_source(const model_dims *d, const scoring_request *r, int64_
 {
 	const scoring_sequence *q = &r->sequences[i];
 	if (d->reads_source && (!d->source || !r->explain.method))
-		return error_set(err, STATUS_UNSUPPORTED, "model",
-		                 "the model attends to a source, without which it cannot read a sequence");
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the model needs a source to read a sequence");
 	if (q->n_source > 0 && !d->reads_source)
 		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
 	if (d->reads_source && (q->n_source < 1 || q->n_source > d->source))

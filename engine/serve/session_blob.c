@@ -198,8 +198,8 @@ static status blob_fits(const served_model *m, const blob_header *h, size_t byte
 	const bool whole = blob_measure(h, &size) && (uint64_t)size.total == bytes;
 	if (whole && h->state_floats != expected.state_floats)
 		return error_set(err, STATUS_UNSUPPORTED, "state",
-		                 "the session state has %llu floats, a session of the model here has %llu: it is of a "
-		                 "version of the engine that keeps other numbers",
+		                 "the session state has %llu floats, a session of the model here has %llu: another "
+		                 "version of the engine wrote it",
 		                 (unsigned long long)h->state_floats, (unsigned long long)expected.state_floats);
 	bool possible = (h->version == BLOB_SOURCE_VERSION) == (source > 0) && o->policy <= POSITION_WRAP &&
 	                memcmp(h, &expected, sizeof *h) == 0 && whole;

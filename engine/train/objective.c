@@ -112,10 +112,9 @@ int64_t example_start(const dataset *d, const model_dims *dims)
 
 status example_check_start(const dataset *d, const model_dims *dims, error *err)
 {
-	return example_start(d, dims) >= 0
-	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, CONFIG_START,
-	                       "neither the model nor its tokenizer has a token that a sequence begins with");
+	return example_start(d, dims) >= 0 ? STATUS_OK
+	                                   : error_set(err, STATUS_INVALID, CONFIG_START,
+	                                               "neither the model nor its tokenizer has a start token");
 }
 
 int64_t example_mask(const dataset *d, const model_dims *dims)

@@ -172,8 +172,7 @@ status catalog_check_reads_alone(const model_entry *m, const char *param, error 
 {
 	if (!m->dims.reads_source)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, param,
-	                 "the model reads a source beside a text; requests of this kind give it none");
+	return error_set(err, STATUS_INVALID, param, "the model needs a source, which this request cannot give");
 }
 
 status catalog_check_fills_masks(const model_entry *m, const char *param, error *err)
@@ -181,7 +180,7 @@ status catalog_check_fills_masks(const model_entry *m, const char *param, error 
 	if (m->dims.head != HEAD_VOCABULARY || m->dims.causal)
 		return error_set(err, STATUS_INVALID, param, "the architecture %s %s, it does not fill in masks",
 		                 m->architecture->name,
-		                 m->dims.head == HEAD_CLASSES ? "classifies texts" : "goes on with texts");
+		                 m->dims.head == HEAD_CLASSES ? "classifies texts" : "generates text");
 	if (catalog_mask(m) == TOKEN_NONE)
 		return error_set(err, STATUS_INVALID, param, "neither the model nor its tokenizer has a mask token");
 	return STATUS_OK;

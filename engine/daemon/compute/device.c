@@ -89,10 +89,10 @@ static bool leave(device *d)
 		return false;
 	const uint64_t wait = h->in_vain ? (uint64_t)SECOND_NS << (h->in_vain - 1) : 0;
 	d->stats.left_ns = clock_ns() + wait;
-	log_line(LOG_ERROR,
-	         "the compute device does not open in this process: %s; the engine executes itself anew%s, time %d of "
-	         "at most %d",
-	         d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
+	log_line(
+	    LOG_ERROR,
+	    "the compute device does not open in this process: %s; the engine re-executes itself%s (attempt %d of %d)",
+	    d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
 	return true;
 }
 
@@ -112,7 +112,7 @@ static void note_problem(device *d, const error *err)
 static status refuse(const device *d, error *err)
 {
 	return error_set(err, STATUS_DEVICE, NULL, "the compute device cannot be used%s: %.250s",
-	                 d->stats.left_ns ? " until the engine has started anew" : "", d->stats.problem);
+	                 d->stats.left_ns ? " until the engine has restarted" : "", d->stats.problem);
 }
 
 /* --- opening and closing ------------------------------------------------------------ */

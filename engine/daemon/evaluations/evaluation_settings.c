@@ -59,8 +59,8 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	find_context(json_string_value(context), &out->context);
 	if (out->context == EVALUATION_CARRIED && !unbounded)
 		return error_set(err, STATUS_INVALID, "context",
-		                 "the model's sequences end at %lld tokens, so that no state can be carried through a "
-		                 "text; ask for sliding or blocks",
+		                 "the model reads at most %lld tokens, so a state cannot be carried through a text; "
+		                 "use sliding or blocks",
 		                 (long long)m->dims.positions);
 	TRY(read_length(out, json_object_get(params, "length"), m, err));
 	TRY(read_stride(out, json_object_get(params, "stride"), err));

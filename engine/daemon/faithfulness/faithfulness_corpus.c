@@ -26,8 +26,7 @@ status faithfulness_tokens_take(faithfulness_tokens *out, const model_entry *m, 
 	status s = STATUS_OK;
 	out->ids = memory_new(text->count + first + 1, sizeof *out->ids);
 	if (m->dims.source && start == TOKEN_NONE)
-		s = error_set(err, STATUS_INVALID, "model",
-		              "neither the model nor its tokenizer has a token that a sequence begins with");
+		s = error_set(err, STATUS_INVALID, "model", "neither the model nor its tokenizer has a start token");
 	else if (!out->ids)
 		s = STATUS_NOMEM;
 	if (s == STATUS_OK) {

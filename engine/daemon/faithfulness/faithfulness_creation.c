@@ -170,7 +170,7 @@ static status check_input(const creation *c, const faithfulness_tokens *t, error
 	TRY(check_source(&c->model->dims, t->n_source, err));
 	if (tokens + t->n_source < 2)
 		return error_set(err, STATUS_INVALID, "input",
-		                 "needs at least two tokens, as the one that is the reader is never removed");
+		                 "needs at least two tokens, because the reader is never removed");
 	if (tokens > most)
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "is %lld tokens; at most %lld of this model are evaluated", (long long)tokens,
@@ -182,11 +182,11 @@ static status check_input(const creation *c, const faithfulness_tokens *t, error
 		return error_set(err, STATUS_INVALID, "positions", "there are %lld tokens, counted from 0",
 		                 (long long)tokens);
 	const double work = faithfulness_settings_work(&c->settings, c->model, t);
-	return work <= FAITHFULNESS_MAX_WORK
-	           ? STATUS_OK
-	           : error_set(err, STATUS_TOO_LARGE, "input",
-	                       "about %.0f tokens would be read; at most %d are for a text: fewer positions or methods",
-	                       work, FAITHFULNESS_MAX_WORK);
+	return work <= FAITHFULNESS_MAX_WORK ? STATUS_OK
+	                                     : error_set(err, STATUS_TOO_LARGE, "input",
+	                                                 "about %.0f tokens would be read for a text, at most %d are "
+	                                                 "allowed; use fewer positions or methods",
+	                                                 work, FAITHFULNESS_MAX_WORK);
 }
 
 static status read_input(creation *c, error *err)
@@ -260,7 +260,7 @@ static status check_job(const creation *c, error *err)
 	const int n = faithfulness_settings_positions(s, &longest, positions, &missing);
 	const double work = faithfulness_settings_work(s, c->model, &longest);
 	if (s->rows)
-		return error_set(err, STATUS_INVALID, "rows", "the numbers of a job are at its `rows`");
+		return error_set(err, STATUS_INVALID, "rows", "a job gives its numbers under `rows`");
 	const int64_t numbers = n * s->texts * faithfulness_row_numbers(s);
 	if (numbers > FAITHFULNESS_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "texts",
@@ -268,7 +268,7 @@ static status check_job(const creation *c, error *err)
 		                 (long long)s->texts, n, (long long)numbers, FAITHFULNESS_MAX_NUMBERS);
 	if (work > FAITHFULNESS_MAX_WORK)
 		return error_set(err, STATUS_TOO_LARGE, "max_tokens",
-		                 "about %.0f tokens would be read for a text; at most %d are", work,
+		                 "about %.0f tokens would be read for a text, at most %d are allowed", work,
 		                 FAITHFULNESS_MAX_WORK);
 	return STATUS_OK;
 }
@@ -293,7 +293,7 @@ static status check_sources(const model_entry *m, const char *file, const json_t
 	if (m->dims.reads_source && !m->dims.source)
 		return catalog_check_reads_alone(m, "model", err);
 	if (file && source)
-		return error_set(err, STATUS_INVALID, "source", "is of an input; those of a file are in its lines");
+		return error_set(err, STATUS_INVALID, "source", "applies to an input; a file has sources in its lines");
 	return !file && !m->dims.source != !source
 	           ? error_set(err, STATUS_INVALID, "source",
 	                       m->dims.source ? "this model reads a source: it must not be missing"

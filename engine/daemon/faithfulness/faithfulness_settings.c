@@ -72,7 +72,7 @@ static status read_methods(faithfulness_settings *s, const json_t *given, const 
 			found++;
 		const faithfulness_method method = (faithfulness_method)found;
 		if (faithfulness_settings_want(s, method))
-			return error_set(err, STATUS_INVALID, "methods", "\"%s\" is there twice", names[method]);
+			return error_set(err, STATUS_INVALID, "methods", "\"%s\" is given twice", names[method]);
 		if (problem_with(m, method))
 			return error_set(err, STATUS_INVALID, "methods", "%s", problem_with(m, method));
 		s->orders[s->n_orders++] = method;
@@ -102,7 +102,7 @@ static status read_positions(faithfulness_settings *s, const json_t *params, con
 	}
 	if (m->dims.head == HEAD_CLASSES && (s->spread > 1 || s->n_positions > 1 || s->positions[0] != -1))
 		return error_set(err, STATUS_INVALID, s->spread > 1 ? "spread" : "positions",
-		                 "a model with a head for classes has one prediction, that of the whole text");
+		                 "a classifier has one prediction, that of the whole text");
 	return STATUS_OK;
 }
 

@@ -104,7 +104,7 @@ static status read_text(int32_t *out, const json_t *text, const char *param, con
 			return STATUS_OK;
 		}
 	if (m->class_names)
-		return error_set(err, STATUS_INVALID, param, "the model has no class of that name");
+		return error_set(err, STATUS_INVALID, param, "the model has no class with this name");
 	return read_token(out, text, param, m, err);
 }
 
@@ -134,9 +134,9 @@ status attributions_read_target(explain_target *out, const json_t *target, const
 	TRY(read_output(&out->token, target, "token", "target.token", m, err));
 	TRY(read_output(&out->other, target, "other", "target.other", m, err));
 	if (out->other >= 0 && out->kind != EXPLAIN_DIFFERENCE)
-		return error_set(err, STATUS_INVALID, "target.other", "is only of the kind \"difference\"");
+		return error_set(err, STATUS_INVALID, "target.other", "applies only to the kind \"difference\"");
 	if (out->other >= 0 && out->other == out->token)
-		return error_set(err, STATUS_INVALID, "target.other", "must be another one than target.token");
+		return error_set(err, STATUS_INVALID, "target.other", "must differ from target.token");
 	return STATUS_OK;
 }
 
@@ -152,7 +152,7 @@ status attributions_read_replacement(int32_t *out, const json_t *params, const m
 	return *out >= 0 || !(m->dims.reads_padding || m->dims.shifted)
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, "replacement",
-	                       "this model reads masked tokens, too; give a token that takes their place");
+	                       "this model also reads masked tokens; give a token that replaces them");
 }
 
 /* --- the options --------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ static status refuse_unless(const json_t *params, const char *key, const char *m
 {
 	if (!json_object_get(params, key) || strcmp(method, wanted) == 0)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, key, "is only of the method \"%s\"", wanted);
+	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", wanted);
 }
 
 static status read_options(attributions *c, const json_t *params, const model_entry *m, error *err)
@@ -231,14 +231,14 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 	static const char *const of_spans[] = {"top", "after", "limit"};
 	for (int i = 0; i < 3 && !c->span; i++)
 		if (json_object_get(params, of_spans[i]))
-			return error_set(err, STATUS_INVALID, of_spans[i], "is only of a span");
+			return error_set(err, STATUS_INVALID, of_spans[i], "applies only to a span");
 	if (!c->span)
 		return STATUS_OK;
 	const int64_t last = json_integer_value(json_array_get(span, 1));
 	c->first = json_integer_value(json_array_get(span, 0));
 	c->n = last - c->first + 1;
 	if (m->dims.head == HEAD_CLASSES)
-		return error_set(err, STATUS_INVALID, "span", "a model with a head for classes has one prediction");
+		return error_set(err, STATUS_INVALID, "span", "a classifier has one prediction");
 	if (json_object_get(params, "position"))
 		return error_set(err, STATUS_INVALID, "span", "give a position or a span, not both");
 	if (last >= n || c->n < 1)
@@ -364,7 +364,7 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 	bool fits;
 	if (position < 0 && named)
 		return error_set(err, STATUS_INVALID, "position",
-		                 "these numbers are of one position or a span, not of all");
+		                 "these numbers exist for one position or a span, not for all");
 	if (position < 0)
 		return STATUS_OK;
 	TRY(read_rows(c, params, m, in->n, position, err));

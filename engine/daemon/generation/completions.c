@@ -130,8 +130,7 @@ static status find_start(choices_plan *wanted, const json_t *prefix, error *err)
 	wanted->start = catalog_start(m);
 	return wanted->start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
 	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, "model",
-	                       "neither the model nor its tokenizer has a token that a sequence begins with");
+	           : error_set(err, STATUS_INVALID, "model", "neither the model nor its tokenizer has a start token");
 }
 
 status completions_read_prompts(choices_plan *wanted, const json_t *params, const json_t *prompt, error *err)
@@ -404,7 +403,7 @@ static status read_search(choices_plan *wanted, const json_t *params, error *err
 	if (o.beams > 1 && wanted->best)
 		return error_set(err, STATUS_INVALID, "best_of", "is for samples: a beam search has num_beams");
 	if (o.beams > 1 && wanted->n_prompt_logprobs >= 0)
-		return error_set(err, STATUS_INVALID, "prompt_logprobs", "a beam search does not score its prompt");
+		return error_set(err, STATUS_INVALID, "prompt_logprobs", "a beam search cannot score its prompt");
 	if (o.beams == 1 && o.length_penalty != 1)
 		return error_set(err, STATUS_INVALID, "length_penalty", "needs a beam search: num_beams above 1");
 	if (o.beams == 1 && o.early_stopping)

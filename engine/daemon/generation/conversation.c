@@ -143,8 +143,7 @@ status conversation_read(choices_plan *p, const json_t *messages, bool continues
 {
 	const error *why = &p->model->chat_problem;
 	if (p->model->dims.source)
-		return error_set(err, STATUS_INVALID, "model",
-		                 "a model that reads a source writes one text from it; it takes no conversations");
+		return error_set(err, STATUS_INVALID, "model", "a model that reads a source supports no conversations");
 	if (!p->model->chat)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(why));
 	p->prompts = memory_new(1, sizeof *p->prompts);

@@ -163,7 +163,7 @@ static status plan_new(explanation_writer *w, error *err)
 	}
 	if (all > MAX_BYTES)
 		return error_set(err, STATUS_TOO_LARGE, NULL,
-		                 "tensors of %lld bytes; choose fewer layers or heads, or another format",
+		                 "the tensors would have %lld bytes; choose fewer layers or heads, or another format",
 		                 (long long)all);
 	/* The row buffer follows the plan in the same block, so one free() releases both. */
 	plan *whole = realloc(p, sizeof *p + (size_t)widest * sizeof *p->line);

@@ -114,7 +114,7 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	TRY(read_position(x, json_object_get(params, "position"), c, in, err));
 	x->weights = wants_weights(params);
 	if (x->weights && json_object_get(params, "span"))
-		return error_set(err, STATUS_INVALID, "span", "is not of the method \"alpha\"");
+		return error_set(err, STATUS_INVALID, "span", "does not apply to the method \"alpha\"");
 	return attributions_asked(params) ? attributions_read(&x->attributions, params, c, in, x->position, err)
 	                                  : STATUS_OK;
 }

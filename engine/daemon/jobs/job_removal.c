@@ -166,7 +166,7 @@ void job_removal_prune(jobs *all, const job *j)
 	}
 	free(found.items);
 	if (s != STATUS_OK)
-		log_line(LOG_WARN, "old checkpoints of %s stay for now: %s", j->id, error_message(&err));
+		log_line(LOG_WARN, "old checkpoints of %s are kept for now: %s", j->id, error_message(&err));
 }
 
 /* --- retention --------------------------------------------------------------------------------- */
@@ -305,7 +305,7 @@ static status remove_all(const removal *m, error *err)
 			return error_set(err, STATUS_CONFLICT, "id", "%s is in use by a session or a job",
 			                 m->rows.items[i].name);
 	if (m->whole && (job_table_find(all, id) || job_table_is_run_of(all, id)))
-		return error_set(err, STATUS_CONFLICT, "id", "the job was resumed meanwhile");
+		return error_set(err, STATUS_CONFLICT, "id", "the job has been resumed");
 	if (!m->whole)
 		return remove_one(all, &m->rows.items[0], err);
 	TRY(store_job_delete(m->stream->engine->store, id, err));
@@ -412,7 +412,8 @@ void job_removal_delete_checkpoint(stream *s)
 		refuse(m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
 		       &err);
 	else if (m->rows.items[i].newest && (!ended || job_table_is_run_of(s->engine->jobs, s->target)))
-		refuse(m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job goes on from this checkpoint"), &err);
+		refuse(m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job continues from this checkpoint"),
+		       &err);
 	else {
 		m->rows.items[0] = m->rows.items[i];
 		m->rows.n = 1;

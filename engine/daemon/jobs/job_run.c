@@ -108,10 +108,10 @@ static void report_metrics(job_run *r, const train_progress *p, bool evaluated, 
 static void report_start(job_run *r, const train_progress *p)
 {
 	json_t *event =
-	    p->step > 0 ? job_document_event("info", "Fine-tuning job goes on from the checkpoint at step %lld",
+	    p->step > 0 ? job_document_event("info", "Fine-tuning job continues from the checkpoint at step %lld",
 	                                     (long long)p->step)
 	    : r->from.damaged || r->n_found > 0
-	        ? job_document_event("warn", "Fine-tuning job begins again from the beginning: no checkpoint is intact")
+	        ? job_document_event("warn", "Fine-tuning job starts again at step 0: no checkpoint is intact")
 	    : !isfinite(p->byte_entropy)
 	        ? job_document_event("info", "Fine-tuning job started")
 	        : job_document_event("info",
@@ -150,7 +150,7 @@ static void name_data(const job_run *r, error *err)
 	if (!key || err->status != STATUS_STORAGE)
 		return;
 	id = id ? id : json_string_value(json_object_get(r->request, "training_file"));
-	snprintf(err->message, sizeof err->message, "the file %s is not what the checkpoint was trained on",
+	snprintf(err->message, sizeof err->message, "the file %s is not the one that the checkpoint was trained on",
 	         id ? id : "");
 	snprintf(err->param, sizeof err->param, "%s", key);
 }

@@ -18,7 +18,7 @@ enum { SECOND_NS = 1000000000 };
 status job_state_note(job *j, json_t *item)
 {
 	if (json_array_size(j->unwritten) >= (size_t)2 * JOB_STATE_MAX_UNWRITTEN) {
-		log_line(LOG_WARN, "an event of %s is lost: the ledger has taken none for too long", j->id);
+		log_line(LOG_WARN, "an event of %s is lost: the ledger has stored none for too long", j->id);
 		json_decref(item);
 		return STATUS_OK;
 	}
@@ -66,7 +66,7 @@ void job_state_write_soon(jobs *all, job *j)
 	bool known = j->late_ns;
 	j->late_ns = clock_ns() + SECOND_NS;
 	if (!known)
-		log_line(LOG_WARN, "the ledger cannot take the state of %s, which is tried again: %s", j->id,
+		log_line(LOG_WARN, "the ledger cannot store the state of %s and will retry: %s", j->id,
 		         error_message(&err));
 }
 

@@ -354,7 +354,7 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 	search intact = {.job = document};
 	bool more;
 	if (same(job_document_text(document, "status"), "succeeded"))
-		return error_set(err, STATUS_CONFLICT, "id", "a job that is succeeded cannot be resumed");
+		return error_set(err, STATUS_CONFLICT, "id", "a job that has succeeded cannot be resumed");
 	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
 	if (!intact.found)
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
@@ -366,7 +366,7 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 		catalog_release(from);
 	}
 	if (result && job_table_name_taken(all, result))
-		return error_set(err, STATUS_CONFLICT, "id", "there is a model \"%.64s\" already", result);
+		return error_set(err, STATUS_CONFLICT, "id", "a model \"%.64s\" exists already", result);
 	return all->active < JOBS_MAX_ACTIVE ? STATUS_OK
 	                                     : error_set(err, STATUS_BUSY, NULL, "too many jobs are waiting");
 }

@@ -63,7 +63,7 @@ const char *rank_training_obstacle(void)
 {
 	char path[PATH_MAX];
 	if (!program_path(path))
-		return "additive-train is not beside the engine";
+		return "additive-train is not in the engine's folder";
 	return has_launcher() ? NULL : "there is no mpirun";
 }
 
@@ -101,7 +101,7 @@ static void take_line(rank_training *t, const char *text, size_t bytes)
 	json_t *line = json_loadb(text, bytes, 0, NULL);
 	training_report r = {.progress = {.objective = t->plan->options.objective}};
 	if (!read_kind(json_string_value(json_object_get(line, "report")), &r.kind)) {
-		log_line(LOG_WARN, "a process of %s says what is no report", t->plan->job);
+		log_line(LOG_WARN, "a process of %s wrote a line that is not a report", t->plan->job);
 		json_decref(line);
 		return;
 	}

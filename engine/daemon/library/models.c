@@ -292,7 +292,7 @@ void models_delete(stream *s)
 		return;
 	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
 	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
-	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended begins with it"
+	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended starts from it"
 	                   : evaluations_use_model(s->engine->evaluations, c->id) ||
 	                           faithfulness_jobs_use_model(s->engine->faithfulness, c->id)
 	                       ? "a job that has not ended evaluates it"

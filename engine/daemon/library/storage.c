@@ -38,7 +38,7 @@ static void expire_files(engine *e)
 	error err = ERROR_INIT;
 	bool failed = files_expire(e, clock_unix(), &err) != STATUS_OK;
 	if (failed && !e->expiry_failed)
-		log_line(LOG_WARN, "files that have expired stay for now: %s", error_message(&err));
+		log_line(LOG_WARN, "expired files are kept for now: %s", error_message(&err));
 	e->expiry_failed = failed;
 }
 

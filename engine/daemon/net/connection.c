@@ -125,7 +125,7 @@ static void drop_broken(net *n)
 		n->broken = c->next_broken;
 		if (c->state >= CONNECTION_CLOSING)
 			continue;
-		log_line(LOG_WARN, "dropping a connection that does not take its answers, or for want of memory");
+		log_line(LOG_WARN, "dropping a connection: its peer reads too slowly, or memory ran out");
 		abandon_streams(c);
 		shut(c);
 	}
@@ -428,7 +428,7 @@ static void request_parsed(stream *s, json_t *request, bool no_memory)
 static void on_request(connection *c, const frame *f)
 {
 	if (f->stream == 0 || find_stream(c, f->stream)) {
-		protocol_error(c, "a REQUEST needs a fresh stream id");
+		protocol_error(c, "a REQUEST needs a new stream id");
 		return;
 	}
 	bool full = c->n_streams >= CONNECTION_MAX_STREAMS;
@@ -452,7 +452,7 @@ static void on_stream_frame(connection *c, const frame *f)
 		if (s->upload && s->watch && s->watch->data)
 			s->watch->data(s, f);
 		else
-			protocol_error(c, "DATA on a stream that takes none");
+			protocol_error(c, "DATA on a stream that accepts none");
 	} else if (f->type == FRAME_CREDIT) {
 		s->credit = s->credit < INT32_MAX ? s->credit + f->credit : s->credit;
 		if (s->watch && s->watch->credit && (stream_ready(s) > 0 || f->credit == 0))

@@ -172,7 +172,7 @@ static void on_connection(uv_stream_t *socket, int failed)
 	if (!l->local)
 		uv_tcp_nodelay(&c->socket.tcp, 1);
 	if (l->connections > LISTENER_MAX_CONNECTIONS)
-		connection_refuse(c, 503, "too_many_connections", "the engine has as many connections as it takes");
+		connection_refuse(c, 503, "too_many_connections", "the engine has reached its limit of connections");
 	else
 		connection_begin(c);
 }

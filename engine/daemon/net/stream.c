@@ -87,7 +87,7 @@ json_t *stream_error_object(int http, const char *code, const char *message, con
 /* Build the message: if it begins with a verb, the parameter's name becomes its subject. */
 static const char *whole_message(const error *err, char *out, size_t size)
 {
-	static const char *const verbs[] = {"must ", "needs ", "times ", "is ", "has "};
+	static const char *const verbs[] = {"must ", "needs ", "times ", "is ", "has ", "applies ", "does "};
 	const char *message = error_message(err);
 	for (size_t i = 0; err->param[0] && i < sizeof verbs / sizeof *verbs; i++) {
 		if (strncmp(message, verbs[i], strlen(verbs[i])) == 0) {
@@ -141,7 +141,7 @@ status stream_count_deaths(stream *s, const char *kind, uint64_t digest, error *
 void stream_refuse_stopping(stream *s)
 {
 	if (s->net->device_lost)
-		stream_refuse(s, STATUS_DEVICE, NULL, NULL, "the compute device failed, and the engine starts anew");
+		stream_refuse(s, STATUS_DEVICE, NULL, NULL, "the compute device failed and the engine is restarting");
 	else
 		stream_refuse(s, STATUS_UNAVAILABLE, "shutting_down", NULL, "the engine is shutting down");
 }

@@ -145,7 +145,7 @@ static status open_file(download *d, const char *path, error *err)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", d->name);
 	d->bytes = st.st_size;
 	if (d->manifest && manifest_file_bytes(d->manifest, d->name) != d->bytes)
-		return error_set(err, STATUS_STORAGE, NULL, "%s is damaged: it has another length than was written",
+		return error_set(err, STATUS_STORAGE, NULL, "%s is damaged: its length is not the one that was written",
 		                 d->name);
 	return verify(d, err);
 }

@@ -290,7 +290,7 @@ static void remember(struct idempotency *all, request_key *k, const char *result
 		free(a->result);
 		free(a);
 	}
-	log_line(LOG_WARN, "an answer could not be kept for a repeat of its request");
+	log_line(LOG_WARN, "an answer could not be stored for repeats of its request");
 }
 
 static void key_result(stream *s, const char *json)

@@ -212,7 +212,7 @@ static void try_again(job_queue *q, queued_job *j, const error *why)
 	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory it is only known to this
 	                                                                 * process */
 	if (next && put_with_event(q, next, why, &ignored) != STATUS_OK)
-		log_line(LOG_WARN, "the ledger cannot take the state of %s: %s", j->id, error_message(&ignored));
+		log_line(LOG_WARN, "the ledger cannot store the state of %s: %s", j->id, error_message(&ignored));
 	if (!next)
 		return;
 	json_decref(j->document);

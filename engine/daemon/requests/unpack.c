@@ -81,7 +81,7 @@ status unpack_finish(unpack *u, error *err)
 {
 	TRY(tar_finish(&u->tar, err));
 	if (u->depth < 0)
-		return error_set(err, STATUS_INVALID, NULL, "the archive holds none of the files that are expected");
+		return error_set(err, STATUS_INVALID, NULL, "the archive has none of the expected files");
 	if (u->other[0])
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "the archive holds files in \"%.100s\" and in \"%.100s\", of which one is expected",

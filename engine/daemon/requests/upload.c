@@ -146,7 +146,7 @@ static status begin_file(upload *u, const upload_part *part, const char *file)
 		limit = file && received_valid_name(file) ? u->plan->accepts(file) : -1;
 		if (limit < 0)
 			return error_set(&u->error, STATUS_INVALID, part->name,
-			                 "\"%.64s\" is not one of the files that are expected", file ? file : "");
+			                 "\"%.64s\" is not one of the expected files", file ? file : "");
 	}
 	return received_begin(&u->files, part->kind == UPLOAD_NAMED ? file : part->file, limit, &u->error);
 }
