@@ -12,13 +12,13 @@ struct attributing {
 	explain_options options;
 	const scoring_sequence *sequence;
 	int32_t slot;
-	float *logits;             /* [2][outputs]: logits of the reading, and their coefficients */
+	float *logits;             /* [2][outputs]: logits of the pass, and their coefficients */
 	float *row;                /* [all_tokens] */
 	double *sum;               /* [all_tokens] */
 	double *factors, *weights; /* [steps] */
 	double empty;              /* score of the sequence with zero word vectors */
-	int64_t run;               /* index of the current reading of the whole sequence */
-	reading *reading;          /* NULL: none in progress */
+	int64_t run;               /* index of the current pass of the whole sequence */
+	pass *pass;                /* NULL: none in progress */
 	explain_removals singles;
 	removing *removing; /* for EXPLAIN_LEAVE_ONE_OUT and EXPLAIN_REMOVALS */
 };
@@ -36,10 +36,10 @@ static int64_t all_tokens(const attributing *a)
 
 static status read_logits(const attributing *a)
 {
-	return reading_values(a->reading, a->logits);
+	return pass_values(a->pass, a->logits);
 }
 
-/* Choose the target and its coefficients from the logits of the first reading. */
+/* Choose the target and its coefficients from the logits of the first pass. */
 static void choose(attributing *a)
 {
 	explain_target_choose(&a->sequence->target, a->logits, outputs_of(a), a->logits + outputs_of(a),
@@ -53,40 +53,39 @@ static double score(const attributing *a)
 
 static void end_reading(attributing *a)
 {
-	reading_end(a->model, a->reading);
-	a->reading = NULL;
+	pass_end(a->model, a->pass);
+	a->pass = NULL;
 }
 
-static reading_piece whole_piece(const attributing *a)
+static pass_piece whole_piece(const attributing *a)
 {
 	const scoring_sequence *q = a->sequence;
-	return (reading_piece){.ids = q->ids,
-	                       .count = q->count,
-	                       .source = q->source,
-	                       .n_source = q->n_source,
-	                       .rows = q->rows,
-	                       .n_rows = q->n_rows,
-	                       .slot = a->slot};
+	return (pass_piece){.ids = q->ids,
+	                    .count = q->count,
+	                    .source = q->source,
+	                    .n_source = q->n_source,
+	                    .rows = q->rows,
+	                    .n_rows = q->n_rows,
+	                    .slot = a->slot};
 }
 
 /* Copy the numbers of the source's tokens, then those of the sequence's. */
 static status read_all_parts(const attributing *a, port_role source, port_role tokens, float *out)
 {
 	const scoring_sequence *q = a->sequence;
-	TRY(reading_parts(a->model, a->reading, source, q->n_source, out));
-	return reading_parts(a->model, a->reading, tokens, q->count, out + q->n_source);
+	TRY(pass_parts(a->model, a->pass, source, q->n_source, out));
+	return pass_parts(a->model, a->pass, tokens, q->count, out + q->n_source);
 }
 
 /* --- weights ------------------------------------------------------------------------------- */
 
 static status step_weights(attributing *a, bool *done, error *err)
 {
-	reading_piece p = whole_piece(a);
+	pass_piece p = whole_piece(a);
 	p.log = a->sequence->log;
-	if (!a->reading)
-		return reading_begin(&a->reading, a->model, (reading_form){.log = true, .both = p.n_source > 0}, &p,
-		                     err);
-	return reading_step(a->reading, done);
+	if (!a->pass)
+		return pass_begin(&a->pass, a->model, (pass_form){.log = true, .both = p.n_source > 0}, &p, err);
+	return pass_step(a->pass, done);
 }
 
 /* --- contributions and gradients ----------------------------------------------------------- */
@@ -94,12 +93,12 @@ static status step_weights(attributing *a, bool *done, error *err)
 static status begin_whole(attributing *a, float factor, error *err)
 {
 	const bool frozen = a->options.method == EXPLAIN_CONTRIBUTIONS;
-	const reading_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
-	                           .share = frozen ? a->options.share : 0,
-	                           .both = a->sequence->n_source > 0};
-	reading_piece p = whole_piece(a);
+	const pass_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
+	                        .share = frozen ? a->options.share : 0,
+	                        .both = a->sequence->n_source > 0};
+	pass_piece p = whole_piece(a);
 	p.factor = factor;
-	return reading_begin(&a->reading, a->model, form, &p, err);
+	return pass_begin(&a->pass, a->model, form, &p, err);
 }
 
 static status copy_parts(const attributing *a)
@@ -127,19 +126,19 @@ static int64_t reader_of(const scoring_sequence *q)
 static status step_once(attributing *a, bool *done, error *err)
 {
 	float head, last;
-	if (!a->reading)
+	if (!a->pass)
 		return begin_whole(a, 1, err);
-	if (reading_wants_coefficients(a->reading)) {
+	if (pass_wants_coefficients(a->pass)) {
 		TRY(read_logits(a));
 		choose(a);
-		return reading_write_coefficients(a->reading, a->logits + outputs_of(a));
+		return pass_write_coefficients(a->pass, a->logits + outputs_of(a));
 	}
-	TRY(reading_step(a->reading, done));
+	TRY(pass_step(a->pass, done));
 	if (!*done)
 		return STATUS_OK;
 	TRY(copy_parts(a));
-	TRY(reading_parts(a->model, a->reading, PORT_HEAD_PARTS, 1, &head));
-	TRY(reading_parts(a->model, a->reading, PORT_LAST_PARTS, 1, &last));
+	TRY(pass_parts(a->model, a->pass, PORT_HEAD_PARTS, 1, &head));
+	TRY(pass_parts(a->model, a->pass, PORT_LAST_PARTS, 1, &last));
 	if (a->sequence->parts->biases)
 		a->sequence->parts->biases[all_tokens(a) - a->sequence->count + reader_of(a->sequence)] += last;
 	a->sequence->parts->head = (double)head;
@@ -166,7 +165,7 @@ static void finish_path(attributing *a)
 static status choose_path(attributing *a)
 {
 	double sum = 0;
-	TRY(reading_parts(a->model, a->reading, PORT_WORD_SQUARES, a->sequence->count, a->row));
+	TRY(pass_parts(a->model, a->pass, PORT_WORD_SQUARES, a->sequence->count, a->row));
 	for (int64_t j = 0; j < a->sequence->count; j++)
 		sum += (double)a->row[j];
 	const double elements = (double)(a->sequence->count * model_dimensions(a->model->model)->hidden);
@@ -178,7 +177,7 @@ static status choose_path(attributing *a)
 static status path_logits(attributing *a, bool *done)
 {
 	if (!is_end(a))
-		return reading_write_coefficients(a->reading, a->logits + outputs_of(a));
+		return pass_write_coefficients(a->pass, a->logits + outputs_of(a));
 	TRY(read_logits(a));
 	if (a->run == 0) {
 		choose(a);
@@ -197,11 +196,11 @@ static status path_logits(attributing *a, bool *done)
 static status step_path(attributing *a, bool *done, error *err)
 {
 	bool whole;
-	if (!a->reading)
+	if (!a->pass)
 		return begin_whole(a, a->run == 0 ? 1 : is_end(a) ? 0 : (float)a->factors[a->run - 1], err);
-	if (reading_wants_coefficients(a->reading))
+	if (pass_wants_coefficients(a->pass))
 		return path_logits(a, done);
-	TRY(reading_step(a->reading, &whole));
+	TRY(pass_step(a->pass, &whole));
 	if (!whole)
 		return STATUS_OK;
 	TRY(read_all_parts(a, PORT_SOURCE_WORD_PARTS, PORT_WORD_PARTS, a->row));

@@ -16,12 +16,12 @@ typedef struct set {
 	int64_t count;
 } set;
 
-/* A reading of the sequence without one set, piece by piece. */
+/* A pass of the sequence without one set, piece by piece. */
 typedef struct lane {
-	reading *reading; /* reads the current piece; NULL: the lane is free */
+	pass *pass; /* reads the current piece; NULL: the lane is free */
 	int32_t slot;
 	const set *without;     /* its tokens are removed; NULL: none */
-	int64_t at, piece, end; /* tokens before the piece; in it; before the end of the reading */
+	int64_t at, piece, end; /* tokens before the piece; in it; before the end of the pass */
 	bool read;              /* the piece has been read */
 	int32_t *ids;           /* [all_tokens] ids of the piece, preceded by those of a source */
 	bool *absent;           /* [all_tokens] members of `without` */
@@ -32,7 +32,7 @@ struct removing {
 	explain_removals *removals;
 	const scoring_sequence *sequence;
 	set *sets;              /* [removals->n] */
-	float *logits;          /* [2][outputs]: logits of a reading, and the coefficients of the score */
+	float *logits;          /* [2][outputs]: logits of a pass, and the coefficients of the score */
 	bool chosen;            /* the coefficients are known */
 	int64_t next;           /* the next set to start */
 	lane base;              /* reads the unchanged sequence up to the start of the next set */
@@ -48,15 +48,15 @@ static int64_t outputs_of(const removing *x)
 	return model_dimensions(x->model->model)->outputs;
 }
 
-static reading_form plain_form(const removing *x)
+static pass_form plain_form(const removing *x)
 {
-	return (reading_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
+	return (pass_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
 }
 
 /* True for causal models, which continue from a state. */
 static bool by_pieces(const removing *x)
 {
-	return reading_by_pieces(x->model, plain_form(x));
+	return pass_by_pieces(x->model, plain_form(x));
 }
 
 /* Tokens of the source and of the sequence. */
@@ -107,8 +107,8 @@ static status begin_piece(removing *x, lane *l, error *err)
 	const int64_t left = l->end - l->at;
 	const int32_t replacement = x->removals->replacement;
 	const scoring_sequence *q = x->sequence;
-	reading_form form = plain_form(x);
-	l->piece = reading_piece_of(x->model, form, l->at, left);
+	pass_form form = plain_form(x);
+	l->piece = pass_piece_of(x->model, form, l->at, left);
 	l->read = false;
 	const bool lacks = lacks_tokens(l);
 	form.masked = lacks && replacement < 0;
@@ -119,20 +119,20 @@ static status begin_piece(removing *x, lane *l, error *err)
 	for (int64_t i = 0; i < l->piece && lacks && replacement >= 0; i++)
 		if (l->absent[l->at + i])
 			l->ids[i] = replacement;
-	const reading_piece p = {.ids = l->ids + source,
-	                         .whole = q->ids + l->at,
-	                         .count = count,
-	                         .first = l->at,
-	                         .slot = l->slot,
-	                         .absent = l->absent + l->at + source,
-	                         .rows = q->rows,
-	                         .n_rows = q->n_rows,
-	                         .source = l->ids,
-	                         .n_source = source,
-	                         .source_absent = l->absent};
+	const pass_piece p = {.ids = l->ids + source,
+	                      .whole = q->ids + l->at,
+	                      .count = count,
+	                      .first = l->at,
+	                      .slot = l->slot,
+	                      .absent = l->absent + l->at + source,
+	                      .rows = q->rows,
+	                      .n_rows = q->n_rows,
+	                      .source = l->ids,
+	                      .n_source = source,
+	                      .source_absent = l->absent};
 	x->removals->readings++;
 	x->removals->tokens += l->piece;
-	return reading_begin(&l->reading, x->model, form, &p, err);
+	return pass_begin(&l->pass, x->model, form, &p, err);
 }
 
 static status begin_base(removing *x, int64_t end, error *err)
@@ -160,7 +160,7 @@ static status begin_set(removing *x, lane *l, const set *s, error *err)
 static lane *free_lane(removing *x)
 {
 	for (int i = 0; i < x->n; i++)
-		if (!x->lanes[i].reading)
+		if (!x->lanes[i].pass)
 			return &x->lanes[i];
 	return NULL;
 }
@@ -175,7 +175,7 @@ static bool needs_no_reading(const removing *x, int64_t i)
 static status begin_all(removing *x, error *err)
 {
 	lane *l = free_lane(x);
-	while (!x->base.reading) {
+	while (!x->base.pass) {
 		while (x->next < x->removals->n && needs_no_reading(x, x->next))
 			x->next++;
 		if (x->next == x->removals->n)
@@ -201,7 +201,7 @@ static status run_lane(void *context, int i)
 	lane *l = x->running[i];
 	const uint64_t began = clock_ns();
 	do
-		TRY(reading_step(l->reading, &l->read));
+		TRY(pass_step(l->pass, &l->read));
 	while (!l->read && !x->interrupted && clock_ns() - began < x->slice_ns);
 	if (l->read)
 		x->interrupted = true;
@@ -234,7 +234,7 @@ static status finish(removing *x, const lane *l)
 	explain_parts *whole = x->sequence->parts;
 	if (!l->without && x->chosen)
 		return STATUS_OK;
-	TRY(reading_values(l->reading, x->logits));
+	TRY(pass_values(l->pass, x->logits));
 	if (l->without)
 		keep(x, l->without->index, explain_log_probability_of(x->logits, outputs, whole->token),
 		     explain_score_of(coefficients, x->logits, outputs));
@@ -249,8 +249,8 @@ static status finish_piece(removing *x, lane *l, error *err)
 	l->at += l->piece;
 	const bool whole = l->at == l->end;
 	status s = whole ? finish(x, l) : STATUS_OK;
-	reading_end(x->model, l->reading);
-	l->reading = NULL;
+	pass_end(x->model, l->pass);
+	l->pass = NULL;
 	if (s != STATUS_OK || !whole)
 		return s == STATUS_OK ? begin_piece(x, l, err) : s;
 	if (l == &x->base && !x->chosen) {
@@ -278,7 +278,7 @@ static status begin(removing *x, error *err)
 {
 	if (x->chosen)
 		return begin_all(x, err);
-	return x->base.reading ? STATUS_OK : begin_base(x, all_tokens(x), err);
+	return x->base.pass ? STATUS_OK : begin_base(x, all_tokens(x), err);
 }
 
 status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
@@ -287,10 +287,10 @@ status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
 	*done = false;
 	x->slice_ns = slice_ns;
 	TRY(begin(x, err));
-	if (x->base.reading)
+	if (x->base.pass)
 		x->running[running++] = &x->base;
 	for (int i = 0; i < x->n; i++)
-		if (x->lanes[i].reading)
+		if (x->lanes[i].pass)
 			x->running[running++] = &x->lanes[i];
 	*done = running == 0;
 	if (*done) {
@@ -316,7 +316,7 @@ static status make_lane(const removing *x, lane *l, int32_t slot)
 
 static void free_lane_memory(removing *x, lane *l)
 {
-	reading_end(x->model, l->reading);
+	pass_end(x->model, l->pass);
 	free(l->ids);
 	free(l->absent);
 }

@@ -1,5 +1,5 @@
-/* removing.h - the target's score when sets of tokens are removed from a sequence, as a chain of steps of readings
- * (reading.h).
+/* removing.h - the target's score when sets of tokens are removed from a sequence, as a chain of steps of passes
+ * (pass.h).
  *
  * In sets and in results the tokens of a source come before those of the sequence.
  *
@@ -7,13 +7,13 @@
  * the first token that a set removes, and reads the rest in another slot. Sets are processed in the order of their
  * first tokens, so the first slot only moves forward. Any other model reads the whole sequence for each set. Equal sets
  * are read once. Where the backend has threads, each of them reads one set: loops over all threads would meet at a
- * barrier many times in a short reading.
+ * barrier many times in a short pass.
  *
  * Executor thread only. */
 #ifndef ENGINE_SERVE_REMOVING_H
 #define ENGINE_SERVE_REMOVING_H
 
-#include "engine/serve/reading.h"
+#include "engine/serve/pass.h"
 
 typedef struct removing removing;
 

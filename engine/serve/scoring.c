@@ -17,16 +17,16 @@ static int64_t rows_for(int64_t n)
 	return rows;
 }
 
-static reading_form form_of(const scoring *x)
+static pass_form form_of(const scoring *x)
 {
 	const scoring_request *r = &x->request;
 	const scoring_sequence *q = &r->sequences[x->read];
 	if (q->next)
-		return (reading_form){.logits = LOGITS_ALL};
-	return (reading_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
-	                      .rows = rows_for(q->n_rows),
-	                      .embedding = r->embedding,
-	                      .log = q->log};
+		return (pass_form){.logits = LOGITS_ALL};
+	return (pass_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                   .rows = rows_for(q->n_rows),
+	                   .embedding = r->embedding,
+	                   .log = q->log};
 }
 
 /* A carried state is uploaded here and downloaded at the end, because the slot belongs to one scoring. */
@@ -42,27 +42,26 @@ static status begin_carried(const scoring *x, const scoring_sequence *q)
 static int64_t piece_of(const scoring *x, const scoring_sequence *q)
 {
 	const int64_t left = q->count - x->begun, first = q->before + x->begun;
-	return q->next
-	           ? model_dims_piece(model_dimensions(x->model->model), first, left, reading_scored_piece(x->model))
-	           : reading_piece_of(x->model, form_of(x), first, left);
+	return q->next ? model_dims_piece(model_dimensions(x->model->model), first, left, pass_scored_piece(x->model))
+	               : pass_piece_of(x->model, form_of(x), first, left);
 }
 
 static status begin(scoring *x, error *err)
 {
 	const scoring_sequence *q = &x->request.sequences[x->read];
-	const reading_form form = form_of(x);
+	const pass_form form = form_of(x);
 	TRY(begin_carried(x, q));
 	x->piece = piece_of(x, q);
 	x->is_read = false;
 	x->scored = 0;
-	reading_piece p = {.ids = q->ids + x->begun,
-	                   .count = x->piece,
-	                   .first = q->before + x->begun,
-	                   .slot = x->slot,
-	                   .rows = q->rows,
-	                   .n_rows = q->n_rows,
-	                   .log = q->log ? q->log + x->begun * x->model->log_floats : NULL};
-	return reading_begin(&x->reading, x->model, form, &p, err);
+	pass_piece p = {.ids = q->ids + x->begun,
+	                .count = x->piece,
+	                .first = q->before + x->begun,
+	                .slot = x->slot,
+	                .rows = q->rows,
+	                .n_rows = q->n_rows,
+	                .log = q->log ? q->log + x->begun * x->model->log_floats : NULL};
+	return pass_begin(&x->pass, x->model, form, &p, err);
 }
 
 /* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
@@ -80,7 +79,7 @@ static status score(scoring *x, const scoring_sequence *q)
 {
 	const int64_t at = x->begun + x->scored;
 	if (q->next[at] >= 0) {
-		TRY(reading_logits(x->reading, x->scored, x->logits));
+		TRY(pass_logits(x->pass, x->scored, x->logits));
 		q->scores[at] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs, q->next[at],
 		                                &q->best[at], 1);
 	}
@@ -91,8 +90,8 @@ static status score(scoring *x, const scoring_sequence *q)
 static status read_values(scoring *x)
 {
 	float *out = x->request.out + x->written * x->request.width;
-	TRY(reading_values(x->reading, out));
-	if (reading_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
+	TRY(pass_values(x->pass, out));
+	if (pass_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
 		add_mean(x, out);
 	return STATUS_OK;
 }
@@ -107,8 +106,8 @@ static status finish(scoring *x)
 		TRY(read_values(x));
 	if (last && q->carried)
 		TRY(statepool_read(p, x->slot, 0, q->carried, statepool_slot_bytes(p)));
-	reading_end(x->model, x->reading);
-	x->reading = NULL;
+	pass_end(x->model, x->pass);
+	x->pass = NULL;
 	x->begun += x->piece;
 	if (last) {
 		x->begun = 0;
@@ -227,7 +226,7 @@ void scoring_free(scoring *x)
 {
 	if (!x)
 		return;
-	reading_end(x->model, x->reading);
+	pass_end(x->model, x->pass);
 	served_model_give(x->model, x->slot);
 	attributing_free(x->attributing);
 	free(x->sum);
@@ -251,16 +250,16 @@ static status explain(scoring *x, uint64_t slice_ns, error *err)
 	return STATUS_OK;
 }
 
-/* Run a step of a reading, including its start and end. */
+/* Run a step of a pass, including its start and end. */
 static status advance(scoring *x, uint64_t slice_ns, error *err)
 {
 	const scoring_sequence *q = &x->request.sequences[x->read];
 	if (x->request.explain.method)
 		return explain(x, slice_ns, err);
-	if (!x->reading)
+	if (!x->pass)
 		return begin(x, err);
 	if (!x->is_read)
-		return reading_step(x->reading, &x->is_read);
+		return pass_step(x->pass, &x->is_read);
 	return q->next && x->scored < x->piece ? score(x, q) : finish(x);
 }
 

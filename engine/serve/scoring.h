@@ -1,7 +1,7 @@
 /* scoring.h - sequences read from an empty state, without a session (scheduler.h has the request).
  *
- * The sequences of a scoring run one after the other, each alone and piece by piece (reading.h). A slice runs some
- * steps of a reading. A causal model uses one slot of the state pool until the scoring ends. Executor thread only. */
+ * The sequences of a scoring run one after the other, each alone and piece by piece (pass.h). A slice runs some
+ * steps of a pass. A causal model uses one slot of the state pool until the scoring ends. Executor thread only. */
 #ifndef ENGINE_SERVE_SCORING_H
 #define ENGINE_SERVE_SCORING_H
 
@@ -22,7 +22,7 @@ struct scoring {
 	int64_t piece;            /* tokens of the current piece */
 	double *sum;              /* [width] sum of the hidden vectors of earlier pieces */
 	attributing *attributing; /* the current sequence's, if it is explained; NULL: not started */
-	reading *reading;         /* the current piece's; NULL: not started */
+	pass *pass;               /* the current piece's; NULL: not started */
 	bool is_read;             /* the current piece has been read */
 	int64_t scored;           /* tokens of the current piece that have been scored */
 	float *logits;            /* [width] of the token being scored */
