@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/serve/removing.h"
+#include "engine/serve/ablation.h"
 
 struct attributing {
 	served_model *model;
@@ -20,7 +20,7 @@ struct attributing {
 	int64_t run;               /* index of the current pass of the whole sequence */
 	pass *pass;                /* NULL: none in progress */
 	explain_removals singles;
-	removing *removing; /* for EXPLAIN_LEAVE_ONE_OUT and EXPLAIN_REMOVALS */
+	ablation *ablation; /* for EXPLAIN_LEAVE_ONE_OUT and EXPLAIN_REMOVALS */
 };
 
 static int64_t outputs_of(const attributing *a)
@@ -222,12 +222,12 @@ static status begin_removing(attributing *a, error *err)
 {
 	a->singles = (explain_removals){.n = all_tokens(a), .replacement = a->options.replacement, .scores = a->sum};
 	explain_removals *r = a->options.method == EXPLAIN_REMOVALS ? a->sequence->removals : &a->singles;
-	return removing_new(&a->removing, a->model, r, a->sequence, a->slot, err);
+	return ablation_new(&a->ablation, a->model, r, a->sequence, a->slot, err);
 }
 
 static status step_removing(attributing *a, uint64_t slice_ns, bool *done, error *err)
 {
-	TRY(removing_step(a->removing, slice_ns, done, err));
+	TRY(ablation_step(a->ablation, slice_ns, done, err));
 	for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < all_tokens(a); j++)
 		a->sequence->parts->words[j] = (float)(a->sequence->parts->score - a->sum[j]);
 	return STATUS_OK;
@@ -274,7 +274,7 @@ void attributing_free(attributing *a)
 	if (!a)
 		return;
 	end_reading(a);
-	removing_free(a->removing);
+	ablation_free(a->ablation);
 	free(a->logits);
 	free(a->row);
 	free(a->sum);

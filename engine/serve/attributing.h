@@ -4,7 +4,7 @@
  *   contributions, gradients   one pass of the whole sequence
  *   integrated gradients       one for each step of the path, and a forward pass at both ends
  *   weights                    one, which gives the log
- *   leave one out, removals    the whole sequence, then again without each token or set of tokens (removing.h)
+ *   leave one out, removals    the whole sequence, then again without each token or set of tokens (ablation.h)
  *
  * Executor thread only. */
 #ifndef ENGINE_SERVE_ATTRIBUTING_H

@@ -1,6 +1,6 @@
 /* faithfulness_text.h - the evaluation of one text: readings on the executor, computations on the pool.
  *
- *   executor: the text without each single token, which determines the targets     (serve/removing.h)
+ *   executor: the text without each single token, which determines the targets     (serve/ablation.h)
  *   executor: the log of the importance weights; contributions, gradients, integrated gradients
  *   pool:     orders of the tokens, and the sets to remove                         (explain/faithfulness.h)
  *   executor: the text without these sets

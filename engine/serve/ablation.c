@@ -1,4 +1,4 @@
-#include "engine/serve/removing.h"
+#include "engine/serve/ablation.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ typedef struct lane {
 	bool *absent;           /* [all_tokens] members of `without` */
 } lane;
 
-struct removing {
+struct ablation {
 	served_model *model;
 	explain_removals *removals;
 	const scoring_sequence *sequence;
@@ -43,24 +43,24 @@ struct removing {
 	lane *running[MOST_LANES + 1];
 };
 
-static int64_t outputs_of(const removing *x)
+static int64_t outputs_of(const ablation *x)
 {
 	return model_dimensions(x->model->model)->outputs;
 }
 
-static pass_form plain_form(const removing *x)
+static pass_form plain_form(const ablation *x)
 {
 	return (pass_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
 }
 
 /* True for causal models, which continue from a state. */
-static bool by_pieces(const removing *x)
+static bool by_pieces(const ablation *x)
 {
 	return pass_by_pieces(x->model, plain_form(x));
 }
 
 /* Tokens of the source and of the sequence. */
-static int64_t all_tokens(const removing *x)
+static int64_t all_tokens(const ablation *x)
 {
 	return x->sequence->n_source + x->sequence->count;
 }
@@ -82,7 +82,7 @@ static bool are_equal(const set *x, const set *y)
 	       (!x->absent || memcmp(x->absent, y->absent, (size_t)x->count * sizeof *x->absent) == 0);
 }
 
-static void sort_sets(removing *x)
+static void sort_sets(ablation *x)
 {
 	const int64_t count = all_tokens(x);
 	for (int64_t i = 0; i < x->removals->n; i++) {
@@ -102,7 +102,7 @@ static bool lacks_tokens(const lane *l)
 	return l->without && memchr(l->absent + l->at, 1, (size_t)l->piece * sizeof *l->absent) != NULL;
 }
 
-static status begin_piece(removing *x, lane *l, error *err)
+static status begin_piece(ablation *x, lane *l, error *err)
 {
 	const int64_t left = l->end - l->at;
 	const int32_t replacement = x->removals->replacement;
@@ -135,14 +135,14 @@ static status begin_piece(removing *x, lane *l, error *err)
 	return pass_begin(&l->pass, x->model, form, &p, err);
 }
 
-static status begin_base(removing *x, int64_t end, error *err)
+static status begin_base(ablation *x, int64_t end, error *err)
 {
 	x->base.end = end;
 	return begin_piece(x, &x->base, err);
 }
 
 /* Start a set at its first token, from a copy of the state before it; at token 0 there is none. */
-static status begin_set(removing *x, lane *l, const set *s, error *err)
+static status begin_set(ablation *x, lane *l, const set *s, error *err)
 {
 	const size_t bytes = (size_t)model_state_floats(x->model->model) * sizeof(float);
 	l->without = s;
@@ -157,7 +157,7 @@ static status begin_set(removing *x, lane *l, const set *s, error *err)
 	return begin_piece(x, l, err);
 }
 
-static lane *free_lane(removing *x)
+static lane *free_lane(ablation *x)
 {
 	for (int i = 0; i < x->n; i++)
 		if (!x->lanes[i].pass)
@@ -166,13 +166,13 @@ static lane *free_lane(removing *x)
 }
 
 /* True if the result of set i is known without reading: it is empty or equals the one before. */
-static bool needs_no_reading(const removing *x, int64_t i)
+static bool needs_no_reading(const ablation *x, int64_t i)
 {
 	return x->sets[i].first == x->sets[i].count || (i > 0 && are_equal(&x->sets[i], &x->sets[i - 1]));
 }
 
 /* Give each free lane a set, and let the base advance to the start of the next one. */
-static status begin_all(removing *x, error *err)
+static status begin_all(ablation *x, error *err)
 {
 	lane *l = free_lane(x);
 	while (!x->base.pass) {
@@ -197,7 +197,7 @@ static status begin_all(removing *x, error *err)
 /* Run steps of a lane on any thread until another lane has read its piece. */
 static status run_lane(void *context, int i)
 {
-	removing *x = context;
+	ablation *x = context;
 	lane *l = x->running[i];
 	const uint64_t began = clock_ns();
 	do
@@ -208,7 +208,7 @@ static status run_lane(void *context, int i)
 	return STATUS_OK;
 }
 
-static status run(removing *x, int running)
+static status run(ablation *x, int running)
 {
 	backend *b = model_backend(x->model->model);
 	x->interrupted = false;
@@ -219,7 +219,7 @@ static status run(removing *x, int running)
 	return STATUS_OK;
 }
 
-static void keep(const removing *x, int64_t index, double log_probability, double score)
+static void keep(const ablation *x, int64_t index, double log_probability, double score)
 {
 	if (x->removals->log_probabilities)
 		x->removals->log_probabilities[index] = log_probability;
@@ -227,7 +227,7 @@ static void keep(const removing *x, int64_t index, double log_probability, doubl
 }
 
 /* Store the score that a completed lane gives for its set or for the whole sequence. */
-static status finish(removing *x, const lane *l)
+static status finish(ablation *x, const lane *l)
 {
 	const int64_t outputs = outputs_of(x);
 	float *coefficients = x->logits + outputs;
@@ -244,7 +244,7 @@ static status finish(removing *x, const lane *l)
 }
 
 /* After the whole sequence the base restarts at token 0. */
-static status finish_piece(removing *x, lane *l, error *err)
+static status finish_piece(ablation *x, lane *l, error *err)
 {
 	l->at += l->piece;
 	const bool whole = l->at == l->end;
@@ -261,7 +261,7 @@ static status finish_piece(removing *x, lane *l, error *err)
 }
 
 /* Store the results of sets that were not read. */
-static void keep_known(const removing *x)
+static void keep_known(const ablation *x)
 {
 	const explain_parts *whole = x->sequence->parts;
 	const double *logs = x->removals->log_probabilities;
@@ -274,14 +274,14 @@ static void keep_known(const removing *x)
 	}
 }
 
-static status begin(removing *x, error *err)
+static status begin(ablation *x, error *err)
 {
 	if (x->chosen)
 		return begin_all(x, err);
 	return x->base.pass ? STATUS_OK : begin_base(x, all_tokens(x), err);
 }
 
-status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
+status ablation_step(ablation *x, uint64_t slice_ns, bool *done, error *err)
 {
 	int running = 0;
 	*done = false;
@@ -306,7 +306,7 @@ status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
 
 /* --- a walk's life -------------------------------------------------------------------------- */
 
-static status make_lane(const removing *x, lane *l, int32_t slot)
+static status make_lane(const ablation *x, lane *l, int32_t slot)
 {
 	const size_t count = (size_t)all_tokens(x);
 	*l = (lane){
@@ -314,7 +314,7 @@ static status make_lane(const removing *x, lane *l, int32_t slot)
 	return l->ids && l->absent ? STATUS_OK : STATUS_NOMEM;
 }
 
-static void free_lane_memory(removing *x, lane *l)
+static void free_lane_memory(ablation *x, lane *l)
 {
 	pass_end(x->model, l->pass);
 	free(l->ids);
@@ -322,7 +322,7 @@ static void free_lane_memory(removing *x, lane *l)
 }
 
 /* Create a lane for each thread while slots are free; one is required. */
-static status make_lanes(removing *x, error *err)
+static status make_lanes(ablation *x, error *err)
 {
 	const backend *b = model_backend(x->model->model);
 	const int threads = b->side_by_side ? b->threads : 1, most = threads < MOST_LANES ? threads : MOST_LANES;
@@ -338,13 +338,13 @@ static status make_lanes(removing *x, error *err)
 	return STATUS_OK;
 }
 
-status removing_new(removing **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
+status ablation_new(ablation **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
                     error *err)
 {
-	removing *x = *out = memory_new(1, sizeof *x);
+	ablation *x = *out = memory_new(1, sizeof *x);
 	if (!x)
 		return STATUS_NOMEM;
-	*x = (removing){.model = m, .removals = r, .sequence = q};
+	*x = (ablation){.model = m, .removals = r, .sequence = q};
 	x->sets = memory_new((size_t)r->n + 1, sizeof *x->sets);
 	x->logits = memory_new((size_t)outputs_of(x), 2 * sizeof *x->logits);
 	if (!x->sets || !x->logits)
@@ -354,7 +354,7 @@ status removing_new(removing **out, served_model *m, explain_removals *r, const 
 	return make_lanes(x, err);
 }
 
-void removing_free(removing *x)
+void ablation_free(ablation *x)
 {
 	if (!x)
 		return;

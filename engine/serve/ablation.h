@@ -1,4 +1,4 @@
-/* removing.h - the target's score when sets of tokens are removed from a sequence, as a chain of steps of passes
+/* ablation.h - the target's score when sets of tokens are removed from a sequence, as a chain of steps of passes
  * (pass.h).
  *
  * In sets and in results the tokens of a source come before those of the sequence.
@@ -10,20 +10,20 @@
  * barrier many times in a short pass.
  *
  * Executor thread only. */
-#ifndef ENGINE_SERVE_REMOVING_H
-#define ENGINE_SERVE_REMOVING_H
+#ifndef ENGINE_SERVE_ABLATION_H
+#define ENGINE_SERVE_ABLATION_H
 
 #include "engine/serve/pass.h"
 
-typedef struct removing removing;
+typedef struct ablation ablation;
 
 /* Start. The sequence, its parts, r and `slot` are borrowed; the state in `slot` is overwritten. Call
- * removing_free(*out) also after an error. STATUS_BUSY: no second slot. STATUS_NOMEM. */
-status removing_new(removing **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
+ * ablation_free(*out) also after an error. STATUS_BUSY: no second slot. STATUS_NOMEM. */
+status ablation_new(ablation **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
                     error *err);
 /* Run the next step, or about slice_ns of steps for each set being read. *done: the results are complete. STATUS_NOMEM,
  * STATUS_DEVICE. */
-status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err);
-void removing_free(removing *x); /* NULL is legal */
+status ablation_step(ablation *x, uint64_t slice_ns, bool *done, error *err);
+void ablation_free(ablation *x); /* NULL is legal */
 
 #endif
