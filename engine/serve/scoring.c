@@ -6,7 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
-#include "engine/serve/attributing.h"
+#include "engine/serve/attribution_run.h"
 
 /* Plans are compiled for 1, 2, 4, … rows. */
 static int64_t rows_for(int64_t n)
@@ -228,7 +228,7 @@ void scoring_free(scoring *x)
 		return;
 	pass_end(x->model, x->pass);
 	served_model_give(x->model, x->slot);
-	attributing_free(x->attributing);
+	attribution_run_free(x->attribution);
 	free(x->sum);
 	free(x->logits);
 	free(x);
@@ -238,13 +238,13 @@ void scoring_free(scoring *x)
 static status explain(scoring *x, uint64_t slice_ns, error *err)
 {
 	bool done;
-	if (!x->attributing)
-		return attributing_new(&x->attributing, x->model, &x->request.explain, &x->request.sequences[x->read],
-		                       x->slot, err);
-	TRY(attributing_step(x->attributing, slice_ns, &done, err));
+	if (!x->attribution)
+		return attribution_run_new(&x->attribution, x->model, &x->request.explain,
+		                           &x->request.sequences[x->read], x->slot, err);
+	TRY(attribution_run_step(x->attribution, slice_ns, &done, err));
 	if (done) {
-		attributing_free(x->attributing);
-		x->attributing = NULL;
+		attribution_run_free(x->attribution);
+		x->attribution = NULL;
 		x->read++;
 	}
 	return STATUS_OK;

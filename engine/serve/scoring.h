@@ -5,7 +5,7 @@
 #ifndef ENGINE_SERVE_SCORING_H
 #define ENGINE_SERVE_SCORING_H
 
-#include "engine/serve/attributing.h"
+#include "engine/serve/attribution_run.h"
 
 /* Approximate length of a slice; the shorter one is for use beside generations, which wait for it. */
 enum { SCORING_SLICE_NS = 1000000, SCORING_SHORT_SLICE_NS = 200000 };
@@ -16,16 +16,16 @@ struct scoring {
 	scoring_request request;
 	int32_t slot; /* state of a causal model; in any other model it only marks the model as used */
 	bool cancelled;
-	int64_t read;             /* sequences complete */
-	int64_t written;          /* rows written */
-	int64_t begun;            /* tokens of the next sequence read */
-	int64_t piece;            /* tokens of the current piece */
-	double *sum;              /* [width] sum of the hidden vectors of earlier pieces */
-	attributing *attributing; /* the current sequence's, if it is explained; NULL: not started */
-	pass *pass;               /* the current piece's; NULL: not started */
-	bool is_read;             /* the current piece has been read */
-	int64_t scored;           /* tokens of the current piece that have been scored */
-	float *logits;            /* [width] of the token being scored */
+	int64_t read;                 /* sequences complete */
+	int64_t written;              /* rows written */
+	int64_t begun;                /* tokens of the next sequence read */
+	int64_t piece;                /* tokens of the current piece */
+	double *sum;                  /* [width] sum of the hidden vectors of earlier pieces */
+	attribution_run *attribution; /* the current sequence's, if it is explained; NULL: not started */
+	pass *pass;                   /* the current piece's; NULL: not started */
+	bool is_read;                 /* the current piece has been read */
+	int64_t scored;               /* tokens of the current piece that have been scored */
+	float *logits;                /* [width] of the token being scored */
 };
 
 /* Check a request and start it. The model is in use until scoring_free. STATUS_INVALID names "model" or "input".

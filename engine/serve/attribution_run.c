@@ -1,4 +1,4 @@
-#include "engine/serve/attributing.h"
+#include "engine/serve/attribution_run.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/serve/ablation.h"
 
-struct attributing {
+struct attribution_run {
 	served_model *model;
 	explain_options options;
 	const scoring_sequence *sequence;
@@ -23,41 +23,41 @@ struct attributing {
 	ablation *ablation; /* for EXPLAIN_LEAVE_ONE_OUT and EXPLAIN_REMOVALS */
 };
 
-static int64_t outputs_of(const attributing *a)
+static int64_t outputs_of(const attribution_run *a)
 {
 	return model_dimensions(a->model->model)->outputs;
 }
 
 /* Tokens of the source and of the sequence, in this order. */
-static int64_t all_tokens(const attributing *a)
+static int64_t all_tokens(const attribution_run *a)
 {
 	return a->sequence->n_source + a->sequence->count;
 }
 
-static status read_logits(const attributing *a)
+static status read_logits(const attribution_run *a)
 {
 	return pass_values(a->pass, a->logits);
 }
 
 /* Choose the target and its coefficients from the logits of the first pass. */
-static void choose(attributing *a)
+static void choose(attribution_run *a)
 {
 	explain_target_choose(&a->sequence->target, a->logits, outputs_of(a), a->logits + outputs_of(a),
 	                      a->sequence->parts);
 }
 
-static double score(const attributing *a)
+static double score(const attribution_run *a)
 {
 	return explain_score_of(a->logits + outputs_of(a), a->logits, outputs_of(a));
 }
 
-static void end_reading(attributing *a)
+static void end_reading(attribution_run *a)
 {
 	pass_end(a->model, a->pass);
 	a->pass = NULL;
 }
 
-static pass_piece whole_piece(const attributing *a)
+static pass_piece whole_piece(const attribution_run *a)
 {
 	const scoring_sequence *q = a->sequence;
 	return (pass_piece){.ids = q->ids,
@@ -70,7 +70,7 @@ static pass_piece whole_piece(const attributing *a)
 }
 
 /* Copy the numbers of the source's tokens, then those of the sequence's. */
-static status read_all_parts(const attributing *a, port_role source, port_role tokens, float *out)
+static status read_all_parts(const attribution_run *a, port_role source, port_role tokens, float *out)
 {
 	const scoring_sequence *q = a->sequence;
 	TRY(pass_parts(a->model, a->pass, source, q->n_source, out));
@@ -79,7 +79,7 @@ static status read_all_parts(const attributing *a, port_role source, port_role t
 
 /* --- weights ------------------------------------------------------------------------------- */
 
-static status step_weights(attributing *a, bool *done, error *err)
+static status step_weights(attribution_run *a, bool *done, error *err)
 {
 	pass_piece p = whole_piece(a);
 	p.log = a->sequence->log;
@@ -90,7 +90,7 @@ static status step_weights(attributing *a, bool *done, error *err)
 
 /* --- contributions and gradients ----------------------------------------------------------- */
 
-static status begin_whole(attributing *a, float factor, error *err)
+static status begin_whole(attribution_run *a, float factor, error *err)
 {
 	const bool frozen = a->options.method == EXPLAIN_CONTRIBUTIONS;
 	const pass_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
@@ -101,7 +101,7 @@ static status begin_whole(attributing *a, float factor, error *err)
 	return pass_begin(&a->pass, a->model, form, &p, err);
 }
 
-static status copy_parts(const attributing *a)
+static status copy_parts(const attribution_run *a)
 {
 	const explain_parts *parts = a->sequence->parts;
 	const struct {
@@ -123,7 +123,7 @@ static int64_t reader_of(const scoring_sequence *q)
 	return q->n_rows ? q->rows[0] : q->count - 1;
 }
 
-static status step_once(attributing *a, bool *done, error *err)
+static status step_once(attribution_run *a, bool *done, error *err)
 {
 	float head, last;
 	if (!a->pass)
@@ -148,12 +148,12 @@ static status step_once(attributing *a, bool *done, error *err)
 /* --- integrated gradients ------------------------------------------------------------------ */
 
 /* Run 0 is the unchanged sequence and run `steps` + 1 that of zero vectors. Only the scores of these two are used. */
-static bool is_end(const attributing *a)
+static bool is_end(const attribution_run *a)
 {
 	return a->run == 0 || a->run > a->options.steps;
 }
 
-static void finish_path(attributing *a)
+static void finish_path(attribution_run *a)
 {
 	explain_parts *p = a->sequence->parts;
 	p->difference = p->score - a->empty;
@@ -162,7 +162,7 @@ static void finish_path(attributing *a)
 }
 
 /* Choose the points of the path, which depend on the size of the word vectors. */
-static status choose_path(attributing *a)
+static status choose_path(attribution_run *a)
 {
 	double sum = 0;
 	TRY(pass_parts(a->model, a->pass, PORT_WORD_SQUARES, a->sequence->count, a->row));
@@ -174,7 +174,7 @@ static status choose_path(attributing *a)
 }
 
 /* The coefficients chosen in run 0 are kept. */
-static status path_logits(attributing *a, bool *done)
+static status path_logits(attribution_run *a, bool *done)
 {
 	if (!is_end(a))
 		return pass_write_coefficients(a->pass, a->logits + outputs_of(a));
@@ -193,7 +193,7 @@ static status path_logits(attributing *a, bool *done)
 	return STATUS_OK;
 }
 
-static status step_path(attributing *a, bool *done, error *err)
+static status step_path(attribution_run *a, bool *done, error *err)
 {
 	bool whole;
 	if (!a->pass)
@@ -213,19 +213,19 @@ static status step_path(attributing *a, bool *done, error *err)
 
 /* --- leave one out, and other sets ----------------------------------------------------------- */
 
-static bool removes(const attributing *a)
+static bool removes(const attribution_run *a)
 {
 	return a->options.method == EXPLAIN_LEAVE_ONE_OUT || a->options.method == EXPLAIN_REMOVALS;
 }
 
-static status begin_removing(attributing *a, error *err)
+static status begin_removing(attribution_run *a, error *err)
 {
 	a->singles = (explain_removals){.n = all_tokens(a), .replacement = a->options.replacement, .scores = a->sum};
 	explain_removals *r = a->options.method == EXPLAIN_REMOVALS ? a->sequence->removals : &a->singles;
 	return ablation_new(&a->ablation, a->model, r, a->sequence, a->slot, err);
 }
 
-static status step_removing(attributing *a, uint64_t slice_ns, bool *done, error *err)
+static status step_removing(attribution_run *a, uint64_t slice_ns, bool *done, error *err)
 {
 	TRY(ablation_step(a->ablation, slice_ns, done, err));
 	for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < all_tokens(a); j++)
@@ -235,7 +235,7 @@ static status step_removing(attributing *a, uint64_t slice_ns, bool *done, error
 
 /* --- all methods ------------------------------------------------------------------------------- */
 
-static status allocate(attributing *a)
+static status allocate(attribution_run *a)
 {
 	const size_t count = (size_t)all_tokens(a), steps = (size_t)a->options.steps;
 	a->logits = memory_new((size_t)outputs_of(a), 2 * sizeof *a->logits);
@@ -248,18 +248,18 @@ static status allocate(attributing *a)
 	return STATUS_OK;
 }
 
-status attributing_new(attributing **out, served_model *m, const explain_options *o, const scoring_sequence *q,
-                       int32_t slot, error *err)
+status attribution_run_new(attribution_run **out, served_model *m, const explain_options *o, const scoring_sequence *q,
+                           int32_t slot, error *err)
 {
-	attributing *a = *out = memory_new(1, sizeof *a);
+	attribution_run *a = *out = memory_new(1, sizeof *a);
 	if (!a)
 		return STATUS_NOMEM;
-	*a = (attributing){.model = m, .options = *o, .sequence = q, .slot = slot};
+	*a = (attribution_run){.model = m, .options = *o, .sequence = q, .slot = slot};
 	TRY(allocate(a));
 	return removes(a) ? begin_removing(a, err) : STATUS_OK;
 }
 
-status attributing_step(attributing *a, uint64_t slice_ns, bool *done, error *err)
+status attribution_run_step(attribution_run *a, uint64_t slice_ns, bool *done, error *err)
 {
 	*done = false;
 	if (removes(a))
@@ -269,7 +269,7 @@ status attributing_step(attributing *a, uint64_t slice_ns, bool *done, error *er
 	return a->options.method == EXPLAIN_INTEGRATED ? step_path(a, done, err) : step_once(a, done, err);
 }
 
-void attributing_free(attributing *a)
+void attribution_run_free(attribution_run *a)
 {
 	if (!a)
 		return;
