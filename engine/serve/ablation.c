@@ -30,7 +30,7 @@ typedef struct lane {
 struct ablation {
 	served_model *model;
 	explain_removals *removals;
-	const scoring_sequence *sequence;
+	const score_sequence *sequence;
 	set *sets;              /* [removals->n] */
 	float *logits;          /* [2][outputs]: logits of a pass, and the coefficients of the score */
 	bool chosen;            /* the coefficients are known */
@@ -106,7 +106,7 @@ static status begin_piece(ablation *x, lane *l, error *err)
 {
 	const int64_t left = l->end - l->at;
 	const int32_t replacement = x->removals->replacement;
-	const scoring_sequence *q = x->sequence;
+	const score_sequence *q = x->sequence;
 	pass_form form = plain_form(x);
 	l->piece = pass_piece_of(x->model, form, l->at, left);
 	l->read = false;
@@ -338,7 +338,7 @@ static status make_lanes(ablation *x, error *err)
 	return STATUS_OK;
 }
 
-status ablation_new(ablation **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
+status ablation_new(ablation **out, served_model *m, explain_removals *r, const score_sequence *q, int32_t slot,
                     error *err)
 {
 	ablation *x = *out = memory_new(1, sizeof *x);

@@ -19,7 +19,7 @@ typedef struct ablation ablation;
 
 /* Start. The sequence, its parts, r and `slot` are borrowed; the state in `slot` is overwritten. Call
  * ablation_free(*out) also after an error. STATUS_BUSY: no second slot. STATUS_NOMEM. */
-status ablation_new(ablation **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
+status ablation_new(ablation **out, served_model *m, explain_removals *r, const score_sequence *q, int32_t slot,
                     error *err);
 /* Run the next step, or about slice_ns of steps for each set being read. *done: the results are complete. STATUS_NOMEM,
  * STATUS_DEVICE. */

@@ -10,7 +10,7 @@
 struct attribution_run {
 	served_model *model;
 	explain_options options;
-	const scoring_sequence *sequence;
+	const score_sequence *sequence;
 	int32_t slot;
 	float *logits;             /* [2][outputs]: logits of the pass, and their coefficients */
 	float *row;                /* [all_tokens] */
@@ -59,7 +59,7 @@ static void end_reading(attribution_run *a)
 
 static pass_piece whole_piece(const attribution_run *a)
 {
-	const scoring_sequence *q = a->sequence;
+	const score_sequence *q = a->sequence;
 	return (pass_piece){.ids = q->ids,
 	                    .count = q->count,
 	                    .source = q->source,
@@ -72,7 +72,7 @@ static pass_piece whole_piece(const attribution_run *a)
 /* Copy the numbers of the source's tokens, then those of the sequence's. */
 static status read_all_parts(const attribution_run *a, port_role source, port_role tokens, float *out)
 {
-	const scoring_sequence *q = a->sequence;
+	const score_sequence *q = a->sequence;
 	TRY(pass_parts(a->model, a->pass, source, q->n_source, out));
 	return pass_parts(a->model, a->pass, tokens, q->count, out + q->n_source);
 }
@@ -118,7 +118,7 @@ static status copy_parts(const attribution_run *a)
 }
 
 /* Return the index of the token whose row has the score. */
-static int64_t reader_of(const scoring_sequence *q)
+static int64_t reader_of(const score_sequence *q)
 {
 	return q->n_rows ? q->rows[0] : q->count - 1;
 }
@@ -248,7 +248,7 @@ static status allocate(attribution_run *a)
 	return STATUS_OK;
 }
 
-status attribution_run_new(attribution_run **out, served_model *m, const explain_options *o, const scoring_sequence *q,
+status attribution_run_new(attribution_run **out, served_model *m, const explain_options *o, const score_sequence *q,
                            int32_t slot, error *err)
 {
 	attribution_run *a = *out = memory_new(1, sizeof *a);

@@ -16,7 +16,7 @@ typedef struct attribution_run attribution_run;
 
 /* Start. The sequence and its parts are borrowed, and so is `slot`, whose state is overwritten. Call
  * attribution_run_free(*out) also after an error. STATUS_BUSY: no second slot. STATUS_NOMEM. */
-status attribution_run_new(attribution_run **out, served_model *m, const explain_options *o, const scoring_sequence *q,
+status attribution_run_new(attribution_run **out, served_model *m, const explain_options *o, const score_sequence *q,
                            int32_t slot, error *err);
 /* Run the next step, or about slice_ns of steps for each of several passes. *done: the parts are complete.
  * STATUS_NOMEM, STATUS_DEVICE. */

@@ -1,7 +1,7 @@
 /* scheduler.c - which step runs next.
  *
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts
- * (scheduler_prompts.c), then one slice of a scoring (scheduler_scoring.c). The generations of a decode step move to
+ * (scheduler_prompts.c), then one slice of a score task (scheduler_score.c). The generations of a decode step move to
  * the end of the queue. With more than max_batch generations all therefore wait equally long.
  *
  * A step reads tokens and samples the next ones for the whole batch in one call. Only the tokens are copied to the
@@ -192,7 +192,7 @@ static void finish_all(scheduler *s, status why, const error *err)
 			g = g->following;
 		}
 	}
-	scheduler_scoring_end_all(s, why, err);
+	scheduler_score_end_all(s, why, err);
 }
 
 void scheduler_free(scheduler *s)
@@ -290,7 +290,7 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 
 /* --- a turn ----------------------------------------------------------------------- */
 
-/* Return the model that decodes in turn `turn`; NULL: the turn is for prompts or a scoring. */
+/* Return the model that decodes in turn `turn`; NULL: the turn is for prompts or a score task. */
 static served_model *turn_model(const scheduler *s, int turn)
 {
 	served_model *m = s->models;
@@ -365,7 +365,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 	}
 }
 
-/* End all generations and scorings with STATUS_DEVICE. */
+/* End all generations and score tasks with STATUS_DEVICE. */
 static status lose_device(scheduler *s, const error *err)
 {
 	s->failed = false;
@@ -676,7 +676,7 @@ bool scheduler_runnable(const scheduler *s)
 	for (const generation *g = s->first; g && !s->ahead; g = g->following)
 		if (generation_runnable(g))
 			return true;
-	return s->ahead || s->scorings;
+	return s->ahead || s->score_tasks;
 }
 
 status scheduler_tick(scheduler *s)
@@ -697,8 +697,8 @@ status scheduler_tick(scheduler *s)
 			generation *g = scheduler_prompts_first(s);
 			if (g)
 				return prefill(s, g);
-		} else if (s->scorings) {
-			return scheduler_scoring_turn(s) == STATUS_OK ? STATUS_OK : lose_device(s, NULL);
+		} else if (s->score_tasks) {
+			return scheduler_score_turn(s) == STATUS_OK ? STATUS_OK : lose_device(s, NULL);
 		}
 	}
 	return STATUS_OK;

@@ -1,4 +1,4 @@
-/* scheduler.h - models, sessions, generations and scorings, and the order in which they run.
+/* scheduler.h - models, sessions, generations and score tasks, and the order in which they run.
  *
  * The scheduler owns the loaded models, their state pools and every live session. Work advances in ticks. One tick is
  * one batched decode step (one token for each runnable generation of a model), one step of prompts, or one slice of a
@@ -30,7 +30,7 @@ typedef struct scheduler scheduler;
 typedef struct served_model served_model;
 typedef struct session session;
 typedef struct generation generation;
-typedef struct scoring scoring;
+typedef struct score_task score_task;
 
 enum {
 	SCHEDULER_ID_BYTES = 64,
@@ -71,7 +71,7 @@ bool scheduler_model_loading(const scheduler *s, const char *id);
 /* Abandon the load that scheduler_model_step started, if any. */
 void scheduler_model_abandon(scheduler *s);
 /* Unload the model; STATUS_OK if it is not loaded. STATUS_CONFLICT while it is being loaded or while sessions,
- * generations or scorings use it. */
+ * generations or score tasks use it. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
 bool scheduler_model_loaded(const scheduler *s, const char *id);
 const model *served_model_model(const served_model *m);
@@ -278,10 +278,10 @@ void generation_grant(generation *g, int64_t credits);
 /* Cancel g: `finished` is called with STATUS_CANCELLED before the next token. */
 void generation_cancel(generation *g);
 
-/* --- scorings ------------------------------------------------------------- */
+/* --- score tasks ------------------------------------------------------------- */
 
-/* Longest sequence of a scoring, in tokens. A model that is not causal reads a sequence at once; memory and the time of
- * a slice grow with its length. */
+/* Longest sequence of a score task, in tokens. A model that is not causal reads a sequence at once; memory and the time
+ * of a slice grow with its length. */
 enum { SCHEDULER_SCORE_TOKENS = 8192 };
 static inline int64_t scheduler_score_limit(const model_dims *d)
 {
@@ -304,7 +304,7 @@ static inline int64_t scheduler_attribution_limit(const model_dims *d)
 	                                                       : SCHEDULER_SCORE_TOKENS;
 }
 
-typedef struct scoring_sequence {
+typedef struct score_sequence {
 	int32_t *ids;
 	int64_t count;
 	const int32_t *source; /* [n_source]: only with a method in `explain`, for a model that reads a source */
@@ -326,25 +326,25 @@ typedef struct scoring_sequence {
 	 * empty state. It is replaced by the state after the last token. NULL: start empty, keep nothing. */
 	void *carried;
 	int64_t before;
-} scoring_sequence;
+} score_sequence;
 
 /* Sequences to read whole, each from an empty state. Each gives one row of numbers (class logits or one hidden vector)
  * or n_rows rows of token logits; with a method in `explain` or with `next`, no row. The caller owns the sequences and
  * `out` and keeps them until `finished`. */
-typedef struct scoring_request {
-	const scoring_sequence *sequences;
+typedef struct score_task_request {
+	const score_sequence *sequences;
 	int64_t n_sequences;
 	pooling embedding; /* pooling of the vector to return; POOL_NONE: the logits of a class head */
 	explain_options explain;
 	int64_t width; /* floats in a row: model_dims.hidden or outputs */
 	float *out;    /* [rows of all sequences][width] */
-	/* Called exactly once, on the scheduler's thread, with STATUS_OK, STATUS_CANCELLED or the error. The scoring is
-	 * then freed. */
+	/* Called exactly once, on the scheduler's thread, with STATUS_OK, STATUS_CANCELLED or the error. The score task
+	 * is then freed. */
 	void (*finished)(void *context, status s, const error *err);
 	void *context;
-} scoring_request;
+} score_task_request;
 
-/* Start a scoring. It runs in slices of about a millisecond, in turn with other scorings, between the steps of
+/* Start a score task. It runs in slices of about a millisecond, in turn with other score tasks, between the steps of
  * generations. `finished` is not called if this function fails.
  *
  * Errors:
@@ -352,16 +352,16 @@ typedef struct scoring_request {
  *   STATUS_INVALID "explain"  no explainer
  *   STATUS_INVALID "input"    no tokens, more than scheduler_score_limit, or a token outside the vocabulary
  *   STATUS_INVALID "target"   not an output of the model
- *   STATUS_BUSY               max_generations scorings are running
+ *   STATUS_BUSY               max_generations score tasks are running
  *   STATUS_NOMEM */
-status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);
+status scheduler_score(scheduler *s, served_model *m, const score_task_request *r, score_task **out, error *err);
 /* Cancel x: `finished` is called with STATUS_CANCELLED before the next slice. */
-void scoring_cancel(scoring *x);
+void score_task_cancel(score_task *x);
 
 /* True if scheduler_tick would do any work now. */
 bool scheduler_runnable(const scheduler *s);
-/* Run one decode step, one step of prompts or one slice of a scoring. A device failure ends all generations and
- * scorings with STATUS_DEVICE and is returned. */
+/* Run one decode step, one step of prompts or one slice of a score task. A device failure ends all generations and
+ * score tasks with STATUS_DEVICE and is returned. */
 status scheduler_tick(scheduler *s);
 
 typedef struct scheduler_stats {

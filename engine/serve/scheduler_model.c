@@ -65,7 +65,7 @@ static status begin(scheduler *s, const char *id, const char *folder, dtype weig
 		                 SCHEDULER_ID_BYTES - 1);
 	if (s->n_models >= s->limits.max_models)
 		TRY(make_room(s, err));
-	/* Scorings are limited by max_generations, too. */
+	/* Score tasks are limited by max_generations, too. */
 	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations + PREFIXES_KEPT;
 	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
 }

@@ -3,7 +3,7 @@
 #define ENGINE_SERVE_SCHEDULER_STATE_H
 
 #include "engine/serve/generation.h"
-#include "engine/serve/scoring.h"
+#include "engine/serve/score_task.h"
 
 /* A step that has been issued and not completed. */
 typedef struct inflight_step {
@@ -38,10 +38,10 @@ struct scheduler {
 	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
 	uint64_t serial;              /* serial number of the next generation */
 
-	scoring *scorings; /* in turn order */
-	int n_scorings;
+	score_task *score_tasks; /* in turn order */
+	int n_score_tasks;
 
-	int turn; /* next turn: i < n_models decodes model i; n_models reads prompts; otherwise a scoring */
+	int turn; /* next turn: i < n_models decodes model i; n_models reads prompts; otherwise a score task */
 	unsigned prompt_steps; /* number of steps of prompts run */
 	inflight_step inflight[INFLIGHT_STEPS];
 	inflight_step *ahead;     /* the step in flight between ticks; NULL: none */
@@ -60,10 +60,10 @@ bool scheduler_decodes(const scheduler *s);
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
 /* Fill s->rows and s->draws for f's batch. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
-/* Run a slice of the first scoring; there must be one. STATUS_DEVICE. */
-status scheduler_scoring_turn(scheduler *s);
-/* End the scorings that exist on entry. */
-void scheduler_scoring_end_all(scheduler *s, status why, const error *err);
+/* Run a slice of the first score task; there must be one. STATUS_DEVICE. */
+status scheduler_score_turn(scheduler *s);
+/* End the score tasks that exist on entry. */
+void scheduler_score_end_all(scheduler *s, status why, const error *err);
 /* Set the time of m's last use to now. */
 void scheduler_model_touch(scheduler *s, served_model *m);
 /* Free every model; none may be in use. */

@@ -1,7 +1,7 @@
 /* evaluation_run.h - the run of an evaluation, unit after unit; the ledger keeps its progress. Loop thread.
  *
  *   pool:     add the scores of a unit, lay out the next       (evaluation_sums.h, evaluation_unit.h)
- *   executor: read it, in slices between steps of generations  (serve/scoring.h) */
+ *   executor: read it, in slices between steps of generations  (serve/score_task.h) */
 #ifndef ENGINE_DAEMON_EVALUATIONS_EVALUATION_RUN_H
 #define ENGINE_DAEMON_EVALUATIONS_EVALUATION_RUN_H
 

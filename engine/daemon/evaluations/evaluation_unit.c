@@ -64,13 +64,13 @@ static void add_sequence(evaluation_unit *u, const evaluation_settings *s, const
 	for (int64_t i = 0; i < count; i++)
 		u->next[w->at + i] = w->begin + i + 1 >= w->done ? u->ids[w->at + i + 1] : -1;
 	u->sequences[u->n_sequences++] =
-	    (scoring_sequence){.ids = u->ids + w->at,
-	                       .count = count,
-	                       .next = u->next + w->at,
-	                       .scores = u->scores + w->at,
-	                       .best = u->best + w->at,
-	                       .carried = s->context == EVALUATION_CARRIED && !alone ? state : NULL,
-	                       .before = s->context == EVALUATION_CARRIED ? w->begin - w->start : 0};
+	    (score_sequence){.ids = u->ids + w->at,
+	                     .count = count,
+	                     .next = u->next + w->at,
+	                     .scores = u->scores + w->at,
+	                     .best = u->best + w->at,
+	                     .carried = s->context == EVALUATION_CARRIED && !alone ? state : NULL,
+	                     .before = s->context == EVALUATION_CARRIED ? w->begin - w->start : 0};
 }
 
 status evaluation_unit_plan(evaluation_unit *u, const evaluation_settings *s, const token_cache *text,

@@ -21,7 +21,7 @@ typedef struct evaluation_window {
 typedef struct evaluation_unit {
 	int64_t n_windows, n_sequences, room; /* room: tokens of the arrays */
 	evaluation_window *windows;
-	scoring_sequence *sequences; /* for the windows that score a token */
+	score_sequence *sequences; /* for the windows that score a token */
 	int32_t *ids, *next;
 	unsigned char *flags;
 	token_logprob *scores, *best;

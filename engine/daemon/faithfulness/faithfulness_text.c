@@ -29,7 +29,7 @@ typedef enum stage {
 typedef struct place {
 	int64_t position, count; /* index of the reader; tokens of the text that are read */
 	int64_t n, reader;       /* ranked tokens, those of a source first; ranked tokens before the reader */
-	int32_t row;             /* equal to `position`, in the type of scoring_sequence.rows */
+	int32_t row;             /* equal to `position`, in the type of score_sequence.rows */
 	faithfulness measure;
 	explain_parts parts;
 	explain_target target;
@@ -56,8 +56,8 @@ struct faithfulness_text {
 	uint64_t began_ns;
 	int n_places;
 	place *places;
-	scoring_sequence *sequences; /* [n_places] */
-	float *log, *hidden;         /* used in STAGE_LOG */
+	score_sequence *sequences; /* [n_places] */
+	float *log, *hidden;       /* used in STAGE_LOG */
 	scoring_task task;
 	uv_work_t work;
 	faithfulness_outcome outcome;
@@ -438,13 +438,13 @@ static void computed(uv_work_t *work, int cancelled)
 
 /* --- the readings of a stage ----------------------------------------------------------------------- */
 
-static scoring_sequence sequence_of(const faithfulness_text *t, int64_t count)
+static score_sequence sequence_of(const faithfulness_text *t, int64_t count)
 {
-	return (scoring_sequence){
+	return (score_sequence){
 	    .ids = t->tokens.ids, .count = count, .source = t->tokens.source, .n_source = t->tokens.n_source};
 }
 
-static status prepare_log(faithfulness_text *t, scoring_request *r)
+static status prepare_log(faithfulness_text *t, score_task_request *r)
 {
 	const bool classes = t->model->dims.head == HEAD_CLASSES;
 	explain_logs logs;
@@ -464,7 +464,7 @@ static status prepare_log(faithfulness_text *t, scoring_request *r)
 	return STATUS_OK;
 }
 
-static void prepare_parts(faithfulness_text *t, scoring_request *r)
+static void prepare_parts(faithfulness_text *t, score_task_request *r)
 {
 	static const explain_method methods[] = {[STAGE_SINGLES] = EXPLAIN_REMOVALS,
 	                                         [STAGE_CONTRIBUTIONS] = EXPLAIN_CONTRIBUTIONS,
@@ -479,7 +479,7 @@ static void prepare_parts(faithfulness_text *t, scoring_request *r)
 	for (int i = 0; i < t->n_places; i++) {
 		place *p = &t->places[i];
 		p->parts = (explain_parts){.words = p->words, .attention = p->attention};
-		scoring_sequence *q = &t->sequences[i];
+		score_sequence *q = &t->sequences[i];
 		*q = sequence_of(t, p->count);
 		q->target = p->target;
 		q->parts = &p->parts;
@@ -491,7 +491,7 @@ static void prepare_parts(faithfulness_text *t, scoring_request *r)
 
 static status begin_reading(faithfulness_text *t)
 {
-	scoring_request r = {.sequences = t->sequences};
+	score_task_request r = {.sequences = t->sequences};
 	if (t->stage == STAGE_LOG)
 		TRY(prepare_log(t, &r));
 	else

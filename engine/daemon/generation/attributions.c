@@ -322,14 +322,14 @@ static status make_rows(attributions *c, const model_entry *m, const attribution
 		c->rows[i] = (int32_t)(c->first + i);
 		c->parts[i] = (explain_parts){
 		    .words = at, .positions = at + all, .biases = at + 2 * all, .attention = at + 3 * all};
-		c->sequences[i] = (scoring_sequence){.ids = c->ids + in->n_source,
-		                                     .count = count,
-		                                     .source = c->ids,
-		                                     .n_source = in->n_source,
-		                                     .rows = c->rows + i,
-		                                     .n_rows = at_rows,
-		                                     .target = *target,
-		                                     .parts = &c->parts[i]};
+		c->sequences[i] = (score_sequence){.ids = c->ids + in->n_source,
+		                                   .count = count,
+		                                   .source = c->ids,
+		                                   .n_source = in->n_source,
+		                                   .rows = c->rows + i,
+		                                   .n_rows = at_rows,
+		                                   .target = *target,
+		                                   .parts = &c->parts[i]};
 		if (target->token < 0 && m->dims.head != HEAD_CLASSES && count < in->n)
 			c->sequences[i].target.token = in->ids[count];
 		at += 4 * all;
@@ -383,7 +383,7 @@ void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_tas
 {
 	t->stream = s;
 	t->model = m;
-	t->request = (scoring_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
+	t->request = (score_task_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
 	scoring_task_submit(t);
 }
 
@@ -431,7 +431,7 @@ static bool are_finite(const attributions *c)
 	return finite;
 }
 
-static json_t *target_object(const scoring_sequence *q, const model_entry *m)
+static json_t *target_object(const score_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	return json_pack("{s:s, s:b, s:o, s:o, s:f, s:f}", "kind", kinds[p->kind], "automatic",
@@ -478,7 +478,7 @@ static bool add_kinds(json_t *object, const attributions *c, const explain_parts
 }
 
 /* Append the parts of EXPLAIN_CONTRIBUTIONS. */
-static bool add_sums(json_t *object, const attributions *c, const scoring_sequence *q, const model_entry *m)
+static bool add_sums(json_t *object, const attributions *c, const score_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	const int64_t n = q->count, s = q->n_source, row = q->n_rows ? q->rows[0] : n - 1;
@@ -505,7 +505,7 @@ static bool add_values(json_t *object, const attributions *c, const float *value
 }
 
 /* Append the numbers of any other method. */
-static bool add_numbers(json_t *object, const attributions *c, const scoring_sequence *q)
+static bool add_numbers(json_t *object, const attributions *c, const score_sequence *q)
 {
 	const explain_parts *p = q->parts;
 	const float *values = methods[find_method(c->method)].attention ? p->attention : p->words;
@@ -540,7 +540,7 @@ static bool add_options(json_t *object, const attributions *c)
 
 static bool add_row(json_t *object, const attributions *c, int64_t i, const model_entry *m)
 {
-	const scoring_sequence *q = &c->sequences[i];
+	const score_sequence *q = &c->sequences[i];
 	return json_object_set_new(object, "target", target_object(q, m)) == 0 &&
 	       json_object_set_new(object, "score", json_real(q->parts->score)) == 0 &&
 	       (c->options.method == EXPLAIN_CONTRIBUTIONS ? add_sums(object, c, q, m) : add_numbers(object, c, q));

@@ -19,11 +19,11 @@ typedef struct attributions {
 	int64_t first;      /* position of the first row */
 	const char *method; /* name in the API */
 	explain_options options;
-	scoring_sequence *sequences; /* [n]: the tokens up to the position; all tokens if the model is not causal */
-	explain_parts *parts;        /* [n] */
-	float *numbers;              /* memory of all parts: [4][tokens of the source, tokens] for each row */
-	int32_t *ids;                /* tokens of the source and of the longest row */
-	int32_t *rows;               /* [n] positions, for a vocabulary head that is not causal */
+	score_sequence *sequences; /* [n]: the tokens up to the position; all tokens if the model is not causal */
+	explain_parts *parts;      /* [n] */
+	float *numbers;            /* memory of all parts: [4][tokens of the source, tokens] for each row */
+	int32_t *ids;              /* tokens of the source and of the longest row */
+	int32_t *rows;             /* [n] positions, for a vocabulary head that is not causal */
 } attributions;
 
 /* Tokens to explain, and those of the source if the model reads one. ids NULL: check only. */

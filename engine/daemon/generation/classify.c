@@ -90,7 +90,7 @@ static json_t *label_object(const model_entry *c, const class_probability *p)
 /* Add the explanation of the classes, if requested. */
 static bool add_explanation(json_t *item, const scorings *x, int64_t i, error *err)
 {
-	const scoring_sequence *q = &x->sequences[i];
+	const score_sequence *q = &x->sequences[i];
 	return !x->explains ||
 	       json_object_set_new(item, "explanation",
 	                           explanations_classified(x->model, q->ids, q->count, q->log, err)) == 0;

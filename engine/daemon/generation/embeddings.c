@@ -39,7 +39,7 @@ static status begin(scorings *x, error *err)
 
 /* --- tokens: pool thread -------------------------------------------------------------------- */
 
-static status read_tokens(const model_entry *c, const json_t *tokens, scoring_sequence *out, error *err)
+static status read_tokens(const model_entry *c, const json_t *tokens, score_sequence *out, error *err)
 {
 	size_t n = json_array_size(tokens);
 	out->ids = memory_new(n, sizeof *out->ids);
@@ -57,7 +57,7 @@ static status read_tokens(const model_entry *c, const json_t *tokens, scoring_se
 }
 
 /* A classifier was trained on texts that end as in training; another model reads a text like its prompts. */
-static status read_text(const scorings *x, const json_t *text, scoring_sequence *out, error *err)
+static status read_text(const scorings *x, const json_t *text, score_sequence *out, error *err)
 {
 	token_list tokens;
 	bool cut;
@@ -78,7 +78,7 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 
 static status encode(scorings *x, int64_t i, const json_t *input, error *err)
 {
-	scoring_sequence *out = &x->sequences[i];
+	score_sequence *out = &x->sequences[i];
 	int64_t limit = scheduler_score_limit(&x->model->dims);
 	TRY(json_is_string(input) ? read_text(x, input, out, err) : read_tokens(x->model, input, out, err));
 	if (out->count > limit)

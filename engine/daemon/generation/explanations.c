@@ -32,10 +32,10 @@ typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } agg
 typedef struct explanation {
 	engine *engine;
 	session_log input;
-	explain_logs logs;      /* point into input.data */
-	explain_log *log;       /* the log of its tokens */
-	scoring_sequence whole; /* for a model that reads a source, which reads both again to get the weights */
-	int64_t position;       /* -1: all */
+	explain_logs logs;    /* point into input.data */
+	explain_log *log;     /* the log of its tokens */
+	score_sequence whole; /* for a model that reads a source, which reads both again to get the weights */
+	int64_t position;     /* -1: all */
 	selection chosen;
 	aggregate aggregate;
 	bool weights; /* weights are requested */
@@ -428,7 +428,7 @@ static status make_logs(explanation *x, error *err)
 static void read_weights(stream *s, explanation *x)
 {
 	const session_log *in = &x->input;
-	x->whole = (scoring_sequence){
+	x->whole = (score_sequence){
 	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
 	x->task = (scoring_task){
 	    .stream = s,

@@ -38,7 +38,7 @@ static status begin(scorings *x, error *err)
 /* Find the rows and places of the masks. */
 static status find_masks(scorings *x, int64_t i, const mask_name *name, const token_list *tokens)
 {
-	scoring_sequence *q = &x->sequences[i];
+	score_sequence *q = &x->sequences[i];
 	int32_t *rows;
 	size_t n = 0;
 	for (size_t k = 0; k < tokens->count; k++)
@@ -57,7 +57,7 @@ static status find_masks(scorings *x, int64_t i, const mask_name *name, const to
 
 static status check(scorings *x, int64_t i, const mask_name *name, const json_t *input, error *err)
 {
-	const scoring_sequence *q = &x->sequences[i];
+	const score_sequence *q = &x->sequences[i];
 	const int64_t limit = scheduler_score_limit(&x->model->dims);
 	if (q->n_rows == 0)
 		return error_set(err, STATUS_INVALID, "input", "there is no mask in the text; it is written %.*s",

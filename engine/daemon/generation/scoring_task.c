@@ -64,7 +64,7 @@ static void run_control(task *control, device *d)
 	(void)d;
 	t->cancelled = true;
 	if (t->scoring)
-		scoring_cancel(t->scoring);
+		score_task_cancel(t->scoring);
 }
 
 static void control_done(task *control)

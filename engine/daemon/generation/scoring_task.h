@@ -13,15 +13,15 @@ struct scoring_task {
 	engine *engine; /* if there is no stream */
 	stream *stream; /* its end cancels the scoring; its watch and context are used until then; NULL: no stream */
 	model_entry *model;
-	scoring_request request; /* without finished and context */
+	score_task_request request; /* without finished and context */
 	/* Called once, when the scoring has ended or could not start; `result` is set, and `error` unless STATUS_OK. */
 	void (*finished)(scoring_task *t);
 	status result;
 	error error;
 	/* Private. `control` cancels the scoring on the executor; `finished` waits until it has returned. */
 	task start, ended, control;
-	scoring *scoring; /* executor thread; NULL: not running */
-	bool cancelled;   /* executor thread */
+	score_task *scoring; /* executor thread; NULL: not running */
+	bool cancelled;      /* executor thread */
 	bool started, over, control_under_way;
 };
 

@@ -113,7 +113,7 @@ static void submit(scorings_run *r)
 
 /* --- the pool ------------------------------------------------------------------------------ */
 
-status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n)
+status scorings_copy(score_sequence *out, const int32_t *ids, int64_t n)
 {
 	out->ids = memory_new((size_t)n, sizeof *out->ids);
 	if (!out->ids)
@@ -125,7 +125,7 @@ status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n)
 
 /* One token more than the limit shows whether the text must be cut. */
 status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
-                                scoring_sequence *out, bool *truncated, error *err)
+                                score_sequence *out, bool *truncated, error *err)
 {
 	const char *pair = json_string_value(second);
 	int64_t count = 0;
@@ -158,7 +158,7 @@ static status make_logs(scorings *x, error *err)
 		                 "%lld tokens; the inputs of an answer that explains have at most %lld of this model",
 		                 (long long)tokens, (long long)most);
 	for (int64_t i = 0; i < x->n; i++) {
-		scoring_sequence *q = &x->sequences[i];
+		score_sequence *q = &x->sequences[i];
 		q->log = memory_new((size_t)q->count, (size_t)floats * sizeof *q->log);
 		if (!q->log)
 			return STATUS_NOMEM;

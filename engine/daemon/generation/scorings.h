@@ -27,28 +27,28 @@ struct scorings {
 	const scorings_kind *kind;
 	model_entry *model;
 	const json_t *params; /* the stream's params */
-	pooling embedding;    /* as in scoring_request; set by `begin` */
+	pooling embedding;    /* as in score_task_request; set by `begin` */
 	int64_t width;
-	bool explains;               /* set by `begin`: keep the log of each sequence */
-	int64_t n;                   /* number of inputs */
-	bool list;                   /* `input` is a list of them */
-	scoring_sequence *sequences; /* [n]; freed with their ids, rows and logs */
-	bool *truncated;             /* [n] */
-	byte_range **places;         /* [n], freed too: for each row of a sequence, the byte range of its token in the
-	                              * text */
-	int64_t answer_bytes;        /* counted by `encode` */
-	int64_t rows;                /* rows of all sequences */
-	float *numbers;              /* [rows][width], finite */
+	bool explains;             /* set by `begin`: keep the log of each sequence */
+	int64_t n;                 /* number of inputs */
+	bool list;                 /* `input` is a list of them */
+	score_sequence *sequences; /* [n]; freed with their ids, rows and logs */
+	bool *truncated;           /* [n] */
+	byte_range **places;       /* [n], freed too: for each row of a sequence, the byte range of its token in the
+	                            * text */
+	int64_t answer_bytes;      /* counted by `encode` */
+	int64_t rows;              /* rows of all sequences */
+	float *numbers;            /* [rows][width], finite */
 };
 
 /* Answer a request for `model` and `input`. Loop thread. */
 void scorings_create(stream *s, const scorings_kind *kind);
 
 /* For `encode`: copy n tokens. STATUS_NOMEM. */
-status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n);
+status scorings_copy(score_sequence *out, const int32_t *ids, int64_t n);
 /* For `encode`: read a text or, if second is not NULL, a pair of texts, as training does; cut to `length` tokens. */
 status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
-                                scoring_sequence *out, bool *truncated, error *err);
+                                score_sequence *out, bool *truncated, error *err);
 /* For `answer`: {"prompt_tokens","total_tokens"}. New reference; NULL when out of memory. */
 json_t *scorings_usage(const scorings *x);
 

@@ -10,9 +10,9 @@
 enum { N = 21, LONG = 280, SETS = 6, REPLACEMENT = 9 };
 
 typedef struct caller {
-	scoring *scoring;
-	scoring_sequence sequence;
-	scoring_request request;
+	score_task *scoring;
+	score_sequence sequence;
+	score_task_request request;
 	explain_parts parts;
 	explain_removals removals;
 	bool absent[SETS][LONG];
@@ -49,16 +49,16 @@ static void fill(caller *c, int64_t count, int32_t replacement)
 	                                 .replacement = replacement,
 	                                 .log_probabilities = c->log_probabilities,
 	                                 .scores = c->scores};
-	c->sequence = (scoring_sequence){.ids = c->ids,
-	                                 .count = count,
-	                                 .target = {.token = 2, .other = -1},
-	                                 .parts = &c->parts,
-	                                 .removals = &c->removals};
-	c->request = (scoring_request){.sequences = &c->sequence,
-	                               .n_sequences = 1,
-	                               .explain = {.method = EXPLAIN_REMOVALS, .replacement = replacement},
-	                               .finished = finished,
-	                               .context = c};
+	c->sequence = (score_sequence){.ids = c->ids,
+	                               .count = count,
+	                               .target = {.token = 2, .other = -1},
+	                               .parts = &c->parts,
+	                               .removals = &c->removals};
+	c->request = (score_task_request){.sequences = &c->sequence,
+	                                  .n_sequences = 1,
+	                                  .explain = {.method = EXPLAIN_REMOVALS, .replacement = replacement},
+	                                  .finished = finished,
+	                                  .context = c};
 }
 
 static void remove_filled(fixture *f, caller *c)

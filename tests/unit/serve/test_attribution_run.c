@@ -13,9 +13,9 @@ static const explain_options methods[METHODS] = {
 };
 
 typedef struct caller {
-	scoring *scoring;
-	scoring_sequence sequence;
-	scoring_request request;
+	score_task *scoring;
+	score_sequence sequence;
+	score_task_request request;
 	explain_parts parts;
 	float words[N], positions[N], biases[N], attention[N];
 	int32_t ids[N];
@@ -40,7 +40,7 @@ static void begin(const fixture *f, caller *c, const explain_options *o)
 	c->sequence.parts = &c->parts;
 	c->parts = (explain_parts){
 	    .words = c->words, .positions = c->positions, .biases = c->biases, .attention = c->attention};
-	c->request = (scoring_request){
+	c->request = (score_task_request){
 	    .sequences = &c->sequence, .n_sequences = 1, .explain = *o, .finished = finished, .context = c};
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
 }
@@ -125,7 +125,7 @@ static void one_that_is_cancelled_gives_its_slots_back(void **state)
 		for (int tick = 0; tick < 2 && scheduler_runnable(f.scheduler); tick++)
 			assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
 		if (!c.finished)
-			scoring_cancel(c.scoring);
+			score_task_cancel(c.scoring);
 		drain(&f);
 		assert_int_equal(c.finished, 1);
 		assert_int_equal(f.model->users, 0);

@@ -280,10 +280,10 @@ static void a_source_that_is_missing_unfit_or_one_too_many_is_refused_by_name(vo
 	r.n_source = 1;
 	assert_refused(f, x, &r, STATUS_INVALID, "source");
 	drop(f, x);
-	scoring *s;
+	score_task *s;
 	float out[VOCAB];
-	scoring_sequence q = {.ids = source, .count = 1};
-	scoring_request score = {.sequences = &q, .n_sequences = 1, .embedding = POOL_LAST, .width = 32, .out = out};
+	score_sequence q = {.ids = source, .count = 1};
+	score_task_request score = {.sequences = &q, .n_sequences = 1, .embedding = POOL_LAST, .width = 32, .out = out};
 	error err = ERROR_INIT;
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &score, &s, &err), STATUS_UNSUPPORTED);
 	assert_string_equal(err.param, "model");

@@ -1,19 +1,19 @@
-/* scoring.h - sequences read from an empty state, without a session (scheduler.h has the request).
+/* score_task.h - sequences read from an empty state, without a session (scheduler.h has the request).
  *
- * The sequences of a scoring run one after the other, each alone and piece by piece (pass.h). A slice runs some
- * steps of a pass. A causal model uses one slot of the state pool until the scoring ends. Executor thread only. */
-#ifndef ENGINE_SERVE_SCORING_H
-#define ENGINE_SERVE_SCORING_H
+ * The sequences of a score task run one after the other, each alone and piece by piece (pass.h). A slice runs some
+ * steps of a pass. A causal model uses one slot of the state pool until the score task ends. Executor thread only. */
+#ifndef ENGINE_SERVE_SCORE_TASK_H
+#define ENGINE_SERVE_SCORE_TASK_H
 
 #include "engine/serve/attribution_run.h"
 
 /* Approximate length of a slice; the shorter one is for use beside generations, which wait for it. */
-enum { SCORING_SLICE_NS = 1000000, SCORING_SHORT_SLICE_NS = 200000 };
+enum { SCORE_TASK_SLICE_NS = 1000000, SCORE_TASK_SHORT_SLICE_NS = 200000 };
 
-struct scoring {
-	scoring *next; /* link of the scheduler's list */
+struct score_task {
+	score_task *next; /* link of the scheduler's list */
 	served_model *model;
-	scoring_request request;
+	score_task_request request;
 	int32_t slot; /* state of a causal model; in any other model it only marks the model as used */
 	bool cancelled;
 	int64_t read;                 /* sequences complete */
@@ -28,12 +28,12 @@ struct scoring {
 	float *logits;                /* [width] of the token being scored */
 };
 
-/* Check a request and start it. The model is in use until scoring_free. STATUS_INVALID names "model" or "input".
+/* Check a request and start it. The model is in use until score_task_free. STATUS_INVALID names "model" or "input".
  * STATUS_BUSY: no free slot. STATUS_NOMEM. */
-status scoring_new(scoring **out, served_model *m, const scoring_request *r, error *err);
-void scoring_free(scoring *x); /* NULL is legal */
+status score_task_new(score_task **out, served_model *m, const score_task_request *r, error *err);
+void score_task_free(score_task *x); /* NULL is legal */
 /* Run a slice: at least one step, for about slice_ns. *done: all sequences are complete. STATUS_NOMEM,
  * STATUS_DEVICE. */
-status scoring_advance(scoring *x, uint64_t slice_ns, bool *done, error *err);
+status score_task_advance(score_task *x, uint64_t slice_ns, bool *done, error *err);
 
 #endif

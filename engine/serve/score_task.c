@@ -1,4 +1,4 @@
-#include "engine/serve/scoring.h"
+#include "engine/serve/score_task.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -17,10 +17,10 @@ static int64_t rows_for(int64_t n)
 	return rows;
 }
 
-static pass_form form_of(const scoring *x)
+static pass_form form_of(const score_task *x)
 {
-	const scoring_request *r = &x->request;
-	const scoring_sequence *q = &r->sequences[x->read];
+	const score_task_request *r = &x->request;
+	const score_sequence *q = &r->sequences[x->read];
 	if (q->next)
 		return (pass_form){.logits = LOGITS_ALL};
 	return (pass_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
@@ -29,8 +29,8 @@ static pass_form form_of(const scoring *x)
 	                   .log = q->log};
 }
 
-/* A carried state is uploaded here and downloaded at the end, because the slot belongs to one scoring. */
-static status begin_carried(const scoring *x, const scoring_sequence *q)
+/* A carried state is uploaded here and downloaded at the end, because the slot belongs to one score task. */
+static status begin_carried(const score_task *x, const score_sequence *q)
 {
 	statepool *p = x->model->pool;
 	if (x->begun > 0 || !q->carried)
@@ -39,16 +39,16 @@ static status begin_carried(const scoring *x, const scoring_sequence *q)
 	                     : statepool_clear(p, x->slot);
 }
 
-static int64_t piece_of(const scoring *x, const scoring_sequence *q)
+static int64_t piece_of(const score_task *x, const score_sequence *q)
 {
 	const int64_t left = q->count - x->begun, first = q->before + x->begun;
 	return q->next ? model_dims_piece(model_dimensions(x->model->model), first, left, pass_scored_piece(x->model))
 	               : pass_piece_of(x->model, form_of(x), first, left);
 }
 
-static status begin(scoring *x, error *err)
+static status begin(score_task *x, error *err)
 {
-	const scoring_sequence *q = &x->request.sequences[x->read];
+	const score_sequence *q = &x->request.sequences[x->read];
 	const pass_form form = form_of(x);
 	TRY(begin_carried(x, q));
 	x->piece = piece_of(x, q);
@@ -65,7 +65,7 @@ static status begin(scoring *x, error *err)
 }
 
 /* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
-static void add_mean(const scoring *x, float *out)
+static void add_mean(const score_task *x, float *out)
 {
 	double tokens = (double)(x->begun + x->piece);
 	for (int64_t k = 0; k < x->request.width; k++) {
@@ -75,7 +75,7 @@ static void add_mean(const scoring *x, float *out)
 }
 
 /* Score the token that follows the next token of the piece. */
-static status score(scoring *x, const scoring_sequence *q)
+static status score(score_task *x, const score_sequence *q)
 {
 	const int64_t at = x->begun + x->scored;
 	if (q->next[at] >= 0) {
@@ -87,7 +87,7 @@ static status score(scoring *x, const scoring_sequence *q)
 	return STATUS_OK;
 }
 
-static status read_values(scoring *x)
+static status read_values(score_task *x)
 {
 	float *out = x->request.out + x->written * x->request.width;
 	TRY(pass_values(x->pass, out));
@@ -97,9 +97,9 @@ static status read_values(scoring *x)
 }
 
 /* Copy the results of the piece, which has run, except the scores. */
-static status finish(scoring *x)
+static status finish(score_task *x)
 {
-	const scoring_sequence *q = &x->request.sequences[x->read];
+	const score_sequence *q = &x->request.sequences[x->read];
 	const bool last = x->begun + x->piece == q->count;
 	statepool *p = x->model->pool;
 	if (!q->next)
@@ -119,7 +119,7 @@ static status finish(scoring *x)
 
 /* --- all of them ---------------------------------------------------------------------- */
 
-static status check_next(const model_dims *d, const scoring_sequence *q, error *err)
+static status check_next(const model_dims *d, const score_sequence *q, error *err)
 {
 	if (d->head == HEAD_CLASSES || !d->causal || d->whole)
 		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token after a text");
@@ -131,9 +131,9 @@ static status check_next(const model_dims *d, const scoring_sequence *q, error *
 }
 
 /* Check that the model can give what a sequence requests. */
-static status check_rows(const model_dims *d, const scoring_request *r, int64_t i, error *err)
+static status check_rows(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
-	const scoring_sequence *q = &r->sequences[i];
+	const score_sequence *q = &r->sequences[i];
 	const bool classes = d->head == HEAD_CLASSES;
 	if (q->next)
 		return check_next(d, q, err);
@@ -159,9 +159,9 @@ static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const
 	return STATUS_OK;
 }
 
-static status check_source(const model_dims *d, const scoring_request *r, int64_t i, error *err)
+static status check_source(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
-	const scoring_sequence *q = &r->sequences[i];
+	const score_sequence *q = &r->sequences[i];
 	if (d->reads_source && (!d->source || !r->explain.method))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model needs a source to read a sequence");
 	if (q->n_source > 0 && !d->reads_source)
@@ -172,12 +172,12 @@ static status check_source(const model_dims *d, const scoring_request *r, int64_
 	return check_ids(q->source, q->n_source, d->source_inputs, "source", i, err);
 }
 
-static status check(const served_model *m, const scoring_request *r, error *err)
+static status check(const served_model *m, const score_task_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
 	int64_t limit = r->explain.method ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
 	for (int64_t i = 0; i < r->n_sequences; i++) {
-		const scoring_sequence *q = &r->sequences[i];
+		const score_sequence *q = &r->sequences[i];
 		TRY(check_rows(d, r, i, err));
 		TRY(check_source(d, r, i, err));
 		if (q->log && !model_explainer(m->model))
@@ -197,13 +197,13 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 	return STATUS_OK;
 }
 
-status scoring_new(scoring **out, served_model *m, const scoring_request *r, error *err)
+status score_task_new(score_task **out, served_model *m, const score_task_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
 	*out = NULL;
 	TRY(check(m, r, err));
 	assert(r->explain.method || r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
-	scoring *x = memory_new(1, sizeof *x);
+	score_task *x = memory_new(1, sizeof *x);
 	double *sum = memory_new((size_t)r->width, sizeof *sum);
 	float *logits = memory_new((size_t)r->width, sizeof *logits);
 	status s = x && sum && logits ? served_model_take(m, &x->slot, err)
@@ -222,7 +222,7 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	return STATUS_OK;
 }
 
-void scoring_free(scoring *x)
+void score_task_free(score_task *x)
 {
 	if (!x)
 		return;
@@ -235,7 +235,7 @@ void scoring_free(scoring *x)
 }
 
 /* Run a step of an attribution, including its start and end. */
-static status explain(scoring *x, uint64_t slice_ns, error *err)
+static status explain(score_task *x, uint64_t slice_ns, error *err)
 {
 	bool done;
 	if (!x->attribution)
@@ -251,9 +251,9 @@ static status explain(scoring *x, uint64_t slice_ns, error *err)
 }
 
 /* Run a step of a pass, including its start and end. */
-static status advance(scoring *x, uint64_t slice_ns, error *err)
+static status advance(score_task *x, uint64_t slice_ns, error *err)
 {
-	const scoring_sequence *q = &x->request.sequences[x->read];
+	const score_sequence *q = &x->request.sequences[x->read];
 	if (x->request.explain.method)
 		return explain(x, slice_ns, err);
 	if (!x->pass)
@@ -263,7 +263,7 @@ static status advance(scoring *x, uint64_t slice_ns, error *err)
 	return q->next && x->scored < x->piece ? score(x, q) : finish(x);
 }
 
-status scoring_advance(scoring *x, uint64_t slice_ns, bool *done, error *err)
+status score_task_advance(score_task *x, uint64_t slice_ns, bool *done, error *err)
 {
 	uint64_t began = clock_ns();
 	*done = x->read == x->request.n_sequences;
