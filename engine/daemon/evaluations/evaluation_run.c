@@ -10,7 +10,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 
 /* Interval of commits: the larger of a second and a 2000th of the run's time, so they become rarer. */
 #define COMMIT_NS UINT64_C(1000000000)
@@ -31,7 +31,7 @@ typedef struct evaluation_run {
 	size_t state_bytes;
 	int64_t from; /* tokens that were settled when the run started */
 	uint64_t began_ns, committed_ns;
-	scoring_task task;
+	score_call task;
 	bool cancelled, reading, read; /* read: the unit has scores that are not added */
 	/* pool */
 	uv_work_t work;
@@ -62,7 +62,7 @@ void evaluation_run_cancel(evaluations *all)
 	r->cancelled = true;
 	atomic_store(&r->corpus.cancel, true);
 	if (r->reading)
-		scoring_task_cancel(&r->task);
+		score_call_cancel(&r->task);
 }
 
 static void end(evaluation_run *r, status s, error *err)
@@ -282,7 +282,7 @@ static status check_weights(const evaluation_run *r, error *err)
 	                       catalog_dtype_name(now), catalog_dtype_name(r->settings.weights));
 }
 
-static void read_done(scoring_task *t)
+static void read_done(score_call *t)
 {
 	evaluation_run *r = TASK_OWNER(t, evaluation_run, task);
 	error err = t->error;
@@ -302,14 +302,14 @@ static void step(evaluation_run *r)
 		begin_computing(r);
 		return;
 	}
-	r->task = (scoring_task){.engine = r->all->queue.engine,
-	                         .model = r->model,
-	                         .request = {.sequences = r->unit.sequences,
-	                                     .n_sequences = r->unit.n_sequences,
-	                                     .width = r->model->dims.outputs},
-	                         .finished = read_done};
+	r->task = (score_call){.engine = r->all->queue.engine,
+	                       .model = r->model,
+	                       .request = {.sequences = r->unit.sequences,
+	                                   .n_sequences = r->unit.n_sequences,
+	                                   .width = r->model->dims.outputs},
+	                       .finished = read_done};
 	r->reading = true;
-	scoring_task_submit(&r->task);
+	score_call_submit(&r->task);
 }
 
 /* --- beginning ----------------------------------------------------------------------------------------------- */

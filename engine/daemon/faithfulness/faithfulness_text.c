@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 #include "engine/explain/explain.h"
 #include "engine/model/feed.h"
 
@@ -52,13 +52,13 @@ struct faithfulness_text {
 	void (*finished)(void *context, faithfulness_outcome *x);
 	void *context;
 	stage stage;
-	bool cancelled, reading; /* a scoring is running */
+	bool cancelled, reading; /* a score task is running */
 	uint64_t began_ns;
 	int n_places;
 	place *places;
 	score_sequence *sequences; /* [n_places] */
 	float *log, *hidden;       /* used in STAGE_LOG */
-	scoring_task task;
+	score_call task;
 	uv_work_t work;
 	faithfulness_outcome outcome;
 };
@@ -406,7 +406,7 @@ static void keep_readings(faithfulness_text *t)
 	}
 }
 
-static void read_done(scoring_task *read)
+static void read_done(score_call *read)
 {
 	faithfulness_text *t = TASK_OWNER(read, faithfulness_text, task);
 	t->reading = false;
@@ -496,10 +496,10 @@ static status begin_reading(faithfulness_text *t)
 		TRY(prepare_log(t, &r));
 	else
 		prepare_parts(t, &r);
-	t->task = (scoring_task){
+	t->task = (score_call){
 	    .engine = t->engine, .stream = t->stream, .model = t->model, .request = r, .finished = read_done};
 	t->reading = true;
-	scoring_task_submit(&t->task);
+	score_call_submit(&t->task);
 	return STATUS_OK;
 }
 
@@ -552,5 +552,5 @@ void faithfulness_text_cancel(faithfulness_text *t)
 {
 	t->cancelled = true;
 	if (t->reading)
-		scoring_task_cancel(&t->task);
+		score_call_cancel(&t->task);
 }

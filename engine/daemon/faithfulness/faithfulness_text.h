@@ -6,7 +6,8 @@
  *   executor: the text without these sets
  *   pool:     the metrics
  *
- * Each reading is a scoring and runs in slices between the steps of generations. Loop thread, except where stated. */
+ * Each reading is a score task and runs in slices between the steps of generations. Loop thread, except where stated.
+ */
 #ifndef ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TEXT_H
 #define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TEXT_H
 

@@ -379,12 +379,12 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 	return in->ids ? make_rows(c, m, in, all.tokens, &target) : STATUS_OK;
 }
 
-void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t)
+void attributions_submit(attributions *c, stream *s, model_entry *m, score_call *t)
 {
 	t->stream = s;
 	t->model = m;
 	t->request = (score_task_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
-	scoring_task_submit(t);
+	score_call_submit(t);
 }
 
 void attributions_fini(attributions *c)

@@ -2,12 +2,12 @@
  * (explain/attribution.h).
  *
  *   loop:     read the target and options from the request (attributions_read)
- *   executor: score the tokens up to the position (scoring_task)
+ *   executor: score the tokens up to the position (score_call)
  *   pool:     convert the parts to JSON (attributions_object) */
 #ifndef ENGINE_DAEMON_GENERATION_ATTRIBUTIONS_H
 #define ENGINE_DAEMON_GENERATION_ATTRIBUTIONS_H
 
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 
 typedef struct attributions {
 	bool wanted;
@@ -46,8 +46,8 @@ bool attributions_asked(const json_t *params);
  * names "target", "steps", "replacement", "position", "span", "top", "after", "limit" or "input". STATUS_NOMEM. */
 status attributions_read(attributions *c, const json_t *params, const model_entry *m, const attributions_input *in,
                          int64_t position, error *err);
-/* Start the scoring; the caller has set t->finished. */
-void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t);
+/* Start the score task; the caller has set t->finished. */
+void attributions_submit(attributions *c, stream *s, model_entry *m, score_call *t);
 /* Return the answer's object. Pool thread. New reference; NULL without err: out of memory. */
 json_t *attributions_object(const attributions *c, const model_entry *m, error *err);
 /* Return the key of that object in the explanation. */

@@ -40,7 +40,7 @@ typedef struct explanation {
 	aggregate aggregate;
 	bool weights; /* weights are requested */
 	attributions attributions;
-	scoring_task task;
+	score_call task;
 	bool made;                        /* for an answer in pieces: its JSON exists */
 	json_t *object;                   /* freed with the first piece */
 	const explanation_format *format; /* format of the answer; NULL: JSON */
@@ -388,7 +388,7 @@ static void answer(stream *s, explanation *x)
 static void attribute(stream *s, explanation *x);
 
 /* The weights are complete, or the attributions, which come last. */
-static void scored(scoring_task *t)
+static void scored(score_call *t)
 {
 	explanation *x = TASK_OWNER(t, explanation, task);
 	const bool logged = t->request.explain.method == EXPLAIN_WEIGHTS;
@@ -406,7 +406,7 @@ static void attribute(stream *s, explanation *x)
 		answer(s, x);
 		return;
 	}
-	x->task = (scoring_task){.finished = scored};
+	x->task = (score_call){.finished = scored};
 	attributions_submit(&x->attributions, s, x->input.model, &x->task);
 }
 
@@ -430,12 +430,12 @@ static void read_weights(stream *s, explanation *x)
 	const session_log *in = &x->input;
 	x->whole = (score_sequence){
 	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
-	x->task = (scoring_task){
-	    .stream = s,
-	    .model = in->model,
-	    .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
-	    .finished = scored};
-	scoring_task_submit(&x->task);
+	x->task =
+	    (score_call){.stream = s,
+	                 .model = in->model,
+	                 .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
+	                 .finished = scored};
+	score_call_submit(&x->task);
 }
 
 static status prepare(explanation *x, const json_t *params, error *err)

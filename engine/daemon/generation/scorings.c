@@ -8,7 +8,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/explain/explain.h"
@@ -19,7 +19,7 @@ typedef struct scorings_run {
 	scorings public;
 	stream *stream;
 	uv_work_t work;
-	scoring_task task;
+	score_call task;
 	status result;
 	error error;
 } scorings_run;
@@ -86,7 +86,7 @@ static json_t *make_answer(void *context, error *err)
 	return object;
 }
 
-static void finished(scoring_task *t)
+static void finished(score_call *t)
 {
 	scorings_run *r = TASK_OWNER(t, scorings_run, task);
 	if (t->result != STATUS_OK) {
@@ -100,15 +100,15 @@ static void finished(scoring_task *t)
 static void submit(scorings_run *r)
 {
 	const scorings *x = &r->public;
-	r->task = (scoring_task){.stream = r->stream,
-	                         .model = x->model,
-	                         .request = {.sequences = x->sequences,
-	                                     .n_sequences = x->n,
-	                                     .embedding = x->embedding,
-	                                     .width = x->width,
-	                                     .out = x->numbers},
-	                         .finished = finished};
-	scoring_task_submit(&r->task);
+	r->task = (score_call){.stream = r->stream,
+	                       .model = x->model,
+	                       .request = {.sequences = x->sequences,
+	                                   .n_sequences = x->n,
+	                                   .embedding = x->embedding,
+	                                   .width = x->width,
+	                                   .out = x->numbers},
+	                       .finished = finished};
+	score_call_submit(&r->task);
 }
 
 /* --- the pool ------------------------------------------------------------------------------ */

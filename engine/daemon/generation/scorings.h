@@ -2,7 +2,7 @@
  *
  *   loop:     open the model, read options (`begin`)
  *   pool:     tokenize the inputs (`encode`)
- *   executor: read them in slices, as a scoring (serve/scheduler.h)
+ *   executor: read them in slices, as a score task (serve/scheduler.h)
  *   pool:     convert the numbers to the answer (`answer`) */
 #ifndef ENGINE_DAEMON_GENERATION_SCORINGS_H
 #define ENGINE_DAEMON_GENERATION_SCORINGS_H

@@ -5,8 +5,9 @@
  *                └───────────┘ a failure of the machine
  *
  * Each kind of jobs has its own `object`, creation and run. Documents, states, retries and the methods that need
- * nothing else are here. A failure of the machine (no memory, no free scoring, a lost device, a full disk) queues a job
- * again, with delays of 1, 2, … 300 seconds. A device that fails more than three times ends it. Loop thread only. */
+ * nothing else are here. A failure of the machine (no memory, no free score task, a lost device, a full disk) queues a
+ * job again, with delays of 1, 2, … 300 seconds. A device that fails more than three times ends it. Loop thread only.
+ */
 #ifndef ENGINE_DAEMON_REQUESTS_JOB_QUEUE_H
 #define ENGINE_DAEMON_REQUESTS_JOB_QUEUE_H
 
