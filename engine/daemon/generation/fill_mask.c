@@ -9,7 +9,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/mask_text.h"
-#include "engine/daemon/generation/scorings.h"
+#include "engine/daemon/generation/score_request.h"
 #include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
 
@@ -19,13 +19,13 @@ enum {
 	FILL_MASK_BYTES = 200          /* per candidate, besides its text */
 };
 
-static int64_t top_k(const scorings *x)
+static int64_t top_k(const score_request *x)
 {
 	const json_t *k = json_object_get(x->params, "top_k");
 	return json_is_integer(k) ? json_integer_value(k) : FILL_MASK_TOP_K_DEFAULT;
 }
 
-static status begin(scorings *x, error *err)
+static status begin(score_request *x, error *err)
 {
 	TRY(catalog_check_fills_masks(x->model, "model", err));
 	x->embedding = POOL_NONE;
@@ -36,7 +36,7 @@ static status begin(scorings *x, error *err)
 /* --- tokens: pool thread ---------------------------------------------------------------------- */
 
 /* Find the rows and places of the masks. */
-static status find_masks(scorings *x, int64_t i, const mask_name *name, const token_list *tokens)
+static status find_masks(score_request *x, int64_t i, const mask_name *name, const token_list *tokens)
 {
 	score_sequence *q = &x->sequences[i];
 	int32_t *rows;
@@ -55,7 +55,7 @@ static status find_masks(scorings *x, int64_t i, const mask_name *name, const to
 	return STATUS_OK;
 }
 
-static status check(scorings *x, int64_t i, const mask_name *name, const json_t *input, error *err)
+static status check(score_request *x, int64_t i, const mask_name *name, const json_t *input, error *err)
 {
 	const score_sequence *q = &x->sequences[i];
 	const int64_t limit = scheduler_score_limit(&x->model->dims);
@@ -75,7 +75,7 @@ static status check(scorings *x, int64_t i, const mask_name *name, const json_t 
 	return STATUS_OK;
 }
 
-static status encode(scorings *x, int64_t i, const json_t *input, error *err)
+static status encode(score_request *x, int64_t i, const json_t *input, error *err)
 {
 	const mask_name name = mask_text_name(x->model);
 	const encode_options o = {.begin = tokens_begin(x->params)};
@@ -134,7 +134,7 @@ static size_t put_token(char *out, size_t used, const tokenizer *t, int32_t id)
 
 /* A text whose masks are being filled. */
 typedef struct filling {
-	const scorings *x;
+	const score_request *x;
 	const json_t *input;
 	const byte_range *places; /* [n] */
 	int64_t n, k;
@@ -214,7 +214,7 @@ static json_t *item_object(const filling *f, int64_t i, const float *numbers)
 	return NULL;
 }
 
-static json_t *fill_input(const scorings *x, int64_t i, const float *numbers)
+static json_t *fill_input(const score_request *x, int64_t i, const float *numbers)
 {
 	const json_t *input = json_object_get(x->params, "input");
 	filling f = {.x = x,
@@ -230,7 +230,7 @@ static json_t *fill_input(const scorings *x, int64_t i, const float *numbers)
 	return item;
 }
 
-static json_t *answer(const scorings *x, error *err)
+static json_t *answer(const score_request *x, error *err)
 {
 	const float *numbers = x->numbers;
 	json_t *data = json_array();
@@ -242,13 +242,13 @@ static json_t *answer(const scorings *x, error *err)
 	}
 	if (whole)
 		return json_pack("{s:s, s:s, s:o, s:o}", "object", "list", "model", x->model->id, "data", data, "usage",
-		                 scorings_usage(x));
+		                 score_request_usage(x));
 	json_decref(data);
 	return NULL;
 }
 
 void fill_mask_create(stream *s)
 {
-	static const scorings_kind kind = {begin, encode, answer};
-	scorings_create(s, &kind);
+	static const score_request_kind kind = {begin, encode, answer};
+	score_request_create(s, &kind);
 }

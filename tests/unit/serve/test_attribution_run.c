@@ -1,4 +1,4 @@
-/* Scores led back to the tokens, by every method, as scorings. */
+/* Scores led back to the tokens, by every method, as score_request. */
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/serve/kinds.h"
 

@@ -1,30 +1,30 @@
-/* scorings.h - requests whose inputs are read whole, from the request to the answer.
+/* score_request.h - requests whose inputs are read whole, from the request to the answer.
  *
  *   loop:     open the model, read options (`begin`)
  *   pool:     tokenize the inputs (`encode`)
  *   executor: read them in slices, as a score task (serve/scheduler.h)
  *   pool:     convert the numbers to the answer (`answer`) */
-#ifndef ENGINE_DAEMON_GENERATION_SCORINGS_H
-#define ENGINE_DAEMON_GENERATION_SCORINGS_H
+#ifndef ENGINE_DAEMON_GENERATION_SCORE_REQUEST_H
+#define ENGINE_DAEMON_GENERATION_SCORE_REQUEST_H
 
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/net/stream.h"
 
-typedef struct scorings scorings;
+typedef struct score_request score_request;
 
 /* Maximum tokens explained in one answer (each has about 80 bytes of JSON), and maximum numbers of all rows. */
-enum { SCORINGS_EXPLAINED_TOKENS = 100000, SCORINGS_NUMBERS = 1 << 25 };
+enum { SCORE_REQUEST_EXPLAINED_TOKENS = 100000, SCORE_REQUEST_NUMBERS = 1 << 25 };
 
 /* The functions that differ between methods. */
-typedef struct scorings_kind {
-	status (*begin)(scorings *x, error *err);
+typedef struct score_request_kind {
+	status (*begin)(score_request *x, error *err);
 	/* Fill sequences[i] and the other arrays that the method uses. */
-	status (*encode)(scorings *x, int64_t i, const json_t *input, error *err);
-	json_t *(*answer)(const scorings *x, error *err); /* NULL without err: out of memory */
-} scorings_kind;
+	status (*encode)(score_request *x, int64_t i, const json_t *input, error *err);
+	json_t *(*answer)(const score_request *x, error *err); /* NULL without err: out of memory */
+} score_request_kind;
 
-struct scorings {
-	const scorings_kind *kind;
+struct score_request {
+	const score_request_kind *kind;
 	model_entry *model;
 	const json_t *params; /* the stream's params */
 	pooling embedding;    /* as in score_task_request; set by `begin` */
@@ -42,14 +42,14 @@ struct scorings {
 };
 
 /* Answer a request for `model` and `input`. Loop thread. */
-void scorings_create(stream *s, const scorings_kind *kind);
+void score_request_create(stream *s, const score_request_kind *kind);
 
 /* For `encode`: copy n tokens. STATUS_NOMEM. */
-status scorings_copy(score_sequence *out, const int32_t *ids, int64_t n);
+status score_request_copy(score_sequence *out, const int32_t *ids, int64_t n);
 /* For `encode`: read a text or, if second is not NULL, a pair of texts, as training does; cut to `length` tokens. */
-status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
-                                score_sequence *out, bool *truncated, error *err);
+status score_request_encode_sequence(const score_request *x, const json_t *text, const json_t *second, int64_t length,
+                                     score_sequence *out, bool *truncated, error *err);
 /* For `answer`: {"prompt_tokens","total_tokens"}. New reference; NULL when out of memory. */
-json_t *scorings_usage(const scorings *x);
+json_t *score_request_usage(const score_request *x);
 
 #endif
