@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
@@ -58,7 +58,7 @@ json_t *faithfulness_report_rows(const faithfulness_settings *s, const model_ent
 		for (int o = 0; o < s->n_orders; o++)
 			methods = with(methods, row_order(s, r, o));
 		array = with(array, json_pack("{s:I, s:o, s:f, s:f, s:o}", "position", (json_int_t)r->position,
-		                              "target", attributions_output(m, r->token), "log_probability",
+		                              "target", attribution_request_output(m, r->token), "log_probability",
 		                              r->log_probability, "empty", r->values.empty, "methods", methods));
 	}
 	return array;

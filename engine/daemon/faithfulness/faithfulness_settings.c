@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 #include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
 
@@ -204,8 +204,8 @@ status faithfulness_settings_read(faithfulness_settings *out, const json_t *para
 	read_measure(&out->measure, params);
 	TRY(read_methods(out, json_object_get(params, "methods"), m, err));
 	TRY(read_positions(out, params, m, err));
-	TRY(attributions_read_target(&out->target, json_object_get(params, "target"), m, err));
-	return attributions_read_replacement(&out->replacement, params, m, err);
+	TRY(attribution_request_read_target(&out->target, json_object_get(params, "target"), m, err));
+	return attribution_request_read_replacement(&out->replacement, params, m, err);
 }
 
 double faithfulness_settings_work(const faithfulness_settings *s, const model_entry *m, const faithfulness_tokens *text)

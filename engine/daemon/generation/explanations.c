@@ -14,7 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/generation/completions.h"
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 #include "engine/daemon/generation/explanation_format.h"
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/generation/tokens.h"
@@ -39,7 +39,7 @@ typedef struct explanation {
 	selection chosen;
 	aggregate aggregate;
 	bool weights; /* weights are requested */
-	attributions attributions;
+	attribution_request attributions;
 	score_call task;
 	bool made;                        /* for an answer in pieces: its JSON exists */
 	json_t *object;                   /* freed with the first piece */
@@ -54,7 +54,7 @@ static void explanation_free(void *context)
 	explanation_writer_fini(&x->writer);
 	background_drop(x->engine, x->object);
 	session_log_fini(&x->input);
-	attributions_fini(&x->attributions);
+	attribution_request_fini(&x->attributions);
 	selection_fini(&x->chosen);
 	free(x);
 }
@@ -62,7 +62,7 @@ static void explanation_free(void *context)
 /* --- the selection -------------------------------------------------------------------- */
 
 /* Default position: the first mask token; otherwise the row that the head reads. -1: none. */
-static int64_t default_position(const model_entry *c, const attributions_input *in)
+static int64_t default_position(const model_entry *c, const attribution_request_input *in)
 {
 	const int32_t mask = c->dims.head == HEAD_VOCABULARY && !c->dims.causal ? catalog_mask(c) : TOKEN_NONE;
 	for (int64_t i = 0; in->ids && mask != TOKEN_NONE && i < in->n; i++)
@@ -71,8 +71,8 @@ static int64_t default_position(const model_entry *c, const attributions_input *
 	return in->ids ? feed_row(&c->dims, in->ids, in->n) : in->n - 1;
 }
 
-static status read_position(explanation *x, const json_t *position, const model_entry *c, const attributions_input *in,
-                            error *err)
+static status read_position(explanation *x, const json_t *position, const model_entry *c,
+                            const attribution_request_input *in, error *err)
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
 	if (json_is_string(position) && !(c->explainer && c->explainer->scores))
@@ -100,8 +100,8 @@ static bool wants_weights(const json_t *params)
 }
 
 /* Read the request for an input. ids NULL: check it only. */
-static status read_selection(explanation *x, const json_t *params, const model_entry *c, const attributions_input *in,
-                             error *err)
+static status read_selection(explanation *x, const json_t *params, const model_entry *c,
+                             const attribution_request_input *in, error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
 	/* The front end asks twice, unless the body is too large to inspect. */
@@ -115,8 +115,9 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	x->weights = wants_weights(params);
 	if (x->weights && json_object_get(params, "span"))
 		return error_set(err, STATUS_INVALID, "span", "does not apply to the method \"alpha\"");
-	return attributions_asked(params) ? attributions_read(&x->attributions, params, c, in, x->position, err)
-	                                  : STATUS_OK;
+	return attribution_request_asked(params)
+	           ? attribution_request_read(&x->attributions, params, c, in, x->position, err)
+	           : STATUS_OK;
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------- */
@@ -275,8 +276,8 @@ static json_t *explanation_object(const explanation *x, error *err)
 		whole = whole && json_object_set_new(object, "source", source_object(x, scratch, err)) == 0;
 	free(scratch);
 	if (x->attributions.wanted)
-		whole = whole && json_object_set_new(object, attributions_key(&x->attributions),
-		                                     attributions_object(&x->attributions, in->model, err)) == 0;
+		whole = whole && json_object_set_new(object, attribution_request_key(&x->attributions),
+		                                     attribution_request_object(&x->attributions, in->model, err)) == 0;
 	if (whole)
 		return object;
 	json_decref(object);
@@ -349,7 +350,7 @@ static status next_piece(void *context, char **data, size_t *bytes, error *err)
 	if (!x->made) {
 		x->made = true;
 		x->object = make_explanation(x, err);
-		attributions_fini(&x->attributions);
+		attribution_request_fini(&x->attributions);
 		if (!x->object || reserve_failed())
 			return err->status != STATUS_OK ? err->status : STATUS_NOMEM;
 		if (x->format)
@@ -407,7 +408,7 @@ static void attribute(stream *s, explanation *x)
 		return;
 	}
 	x->task = (score_call){.finished = scored};
-	attributions_submit(&x->attributions, s, x->input.model, &x->task);
+	attribution_request_submit(&x->attributions, s, x->input.model, &x->task);
 }
 
 /* Allocate all logs of a sequence and its source. */
@@ -441,7 +442,7 @@ static void read_weights(stream *s, explanation *x)
 static status prepare(explanation *x, const json_t *params, error *err)
 {
 	const session_log *in = &x->input;
-	const attributions_input what = {in->tokens, in->source, in->count, in->n_source};
+	const attribution_request_input what = {in->tokens, in->source, in->count, in->n_source};
 	TRY(read_selection(x, params, in->model, &what, err));
 	if (x->weights && in->n_source > 0)
 		TRY(make_logs(x, err));
@@ -552,7 +553,7 @@ static status check_input(const choices_plan *wanted, const json_t *params, erro
 {
 	explanation *x = memory_new(1, sizeof *x);
 	const choices_prompt *input = &wanted->prompts[0];
-	const attributions_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
+	const attribution_request_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
 		return STATUS_NOMEM;
 	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, what.n, err);

@@ -1,4 +1,4 @@
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 #include "engine/daemon/generation/tokens.h"
 
 /* Maximum tokens read for one answer by all readings; takes minutes. */
-enum { ATTRIBUTIONS_MAX_WORK = 1 << 23 };
+enum { ATTRIBUTION_REQUEST_MAX_WORK = 1 << 23 };
 /* Maximum tokens of all rows of an answer; of these, maximum tokens with three numbers each in JSON. */
-enum { ATTRIBUTIONS_MAX_TOKENS = 1 << 22, ATTRIBUTIONS_MAX_NUMBERS = 1 << 19 };
+enum { ATTRIBUTION_REQUEST_MAX_TOKENS = 1 << 22, ATTRIBUTION_REQUEST_MAX_NUMBERS = 1 << 19 };
 
 static const char *const kinds[] = {
     [EXPLAIN_CONTRAST] = "contrast", [EXPLAIN_LOGIT] = "logit", [EXPLAIN_DIFFERENCE] = "difference"};
@@ -41,7 +41,7 @@ static const char *method_of(const json_t *params)
 	return json_string_value(json_object_get(params, "method"));
 }
 
-bool attributions_asked(const json_t *params)
+bool attribution_request_asked(const json_t *params)
 {
 	return find_method(method_of(params)) < METHODS;
 }
@@ -125,7 +125,7 @@ static status read_output(int32_t *out, const json_t *target, const char *key, c
 	return STATUS_OK;
 }
 
-status attributions_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err)
+status attribution_request_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err)
 {
 	const char *kind = json_string_value(json_object_get(target, "kind"));
 	for (int i = 0; kind && i < (int)(sizeof kinds / sizeof *kinds); i++)
@@ -140,7 +140,7 @@ status attributions_read_target(explain_target *out, const json_t *target, const
 	return STATUS_OK;
 }
 
-status attributions_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err)
+status attribution_request_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err)
 {
 	const json_t *given = json_object_get(params, "replacement");
 	*out = json_is_integer(given) ? (int32_t)json_integer_value(given) : -1;
@@ -164,7 +164,7 @@ static status refuse_unless(const json_t *params, const char *key, const char *m
 	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", wanted);
 }
 
-static status read_options(attributions *c, const json_t *params, const model_entry *m, error *err)
+static status read_options(attribution_request *c, const json_t *params, const model_entry *m, error *err)
 {
 	const json_t *share = json_object_get(params, "share"), *steps = json_object_get(params, "steps");
 	const int i = find_method(method_of(params));
@@ -180,12 +180,12 @@ static status read_options(attributions *c, const json_t *params, const model_en
 		                 "attention in this model's decoder reads rows that hold the token before");
 	c->options.replacement = -1;
 	return c->options.method == EXPLAIN_LEAVE_ONE_OUT
-	           ? attributions_read_replacement(&c->options.replacement, params, m, err)
+	           ? attribution_request_read_replacement(&c->options.replacement, params, m, err)
 	           : STATUS_OK;
 }
 
 /* Number of tokens that all readings read for n tokens, including those of a source. */
-static double work_of(const attributions *c, const model_entry *m, int64_t n)
+static double work_of(const attribution_request *c, const model_entry *m, int64_t n)
 {
 	const double tokens = (double)n;
 	const bool by_pieces = m->dims.causal && !m->dims.reads_source;
@@ -199,7 +199,7 @@ static double work_of(const attributions *c, const model_entry *m, int64_t n)
 /* --- the request ------------------------------------------------------------------------------ */
 
 /* Rows of the span after `after`, at most `limit`. */
-static status read_page(attributions *c, const json_t *params, error *err)
+static status read_page(attribution_request *c, const json_t *params, error *err)
 {
 	const json_t *after = json_object_get(params, "after"), *limit = json_object_get(params, "limit");
 	const int64_t last = c->first + c->n - 1;
@@ -220,7 +220,7 @@ static status read_page(attributions *c, const json_t *params, error *err)
 }
 
 /* Read the positions to explain: one row, or those of a span. */
-static status read_rows(attributions *c, const json_t *params, const model_entry *m, int64_t n, int64_t position,
+static status read_rows(attribution_request *c, const json_t *params, const model_entry *m, int64_t n, int64_t position,
                         error *err)
 {
 	const json_t *span = json_object_get(params, "span"), *top = json_object_get(params, "top");
@@ -248,7 +248,7 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 }
 
 /* Number of tokens of a row. */
-static int64_t tokens_of(const attributions *c, const model_entry *m, int64_t n, int64_t row)
+static int64_t tokens_of(const attribution_request *c, const model_entry *m, int64_t n, int64_t row)
 {
 	return m->dims.head == HEAD_CLASSES || !m->dims.causal ? n : c->first + row + 1;
 }
@@ -259,34 +259,35 @@ typedef struct extent {
 	int64_t tokens;
 } extent;
 
-static void add_size(extent *s, const attributions *c, const model_entry *m, const attributions_input *in, int64_t row)
+static void add_size(extent *s, const attribution_request *c, const model_entry *m, const attribution_request_input *in,
+                     int64_t row)
 {
 	const int64_t tokens = in->n_source + tokens_of(c, m, in->n, row);
 	s->tokens += tokens;
 	s->work += work_of(c, m, tokens);
 }
 
-static status check_size(const extent *s, const attributions *c, error *err)
+static status check_size(const extent *s, const attribution_request *c, error *err)
 {
-	if (s->work > ATTRIBUTIONS_MAX_WORK)
+	if (s->work > ATTRIBUTION_REQUEST_MAX_WORK)
 		return error_set(err, STATUS_TOO_LARGE, c->span ? "span" : "input",
 		                 "%s would read %.0f tokens; at most %d are read for an answer", c->method, s->work,
-		                 ATTRIBUTIONS_MAX_WORK);
-	if (s->tokens > ATTRIBUTIONS_MAX_TOKENS)
+		                 ATTRIBUTION_REQUEST_MAX_WORK);
+	if (s->tokens > ATTRIBUTION_REQUEST_MAX_TOKENS)
 		return error_set(
 		    err, STATUS_TOO_LARGE, "span",
 		    "its rows have %lld tokens in all, and an answer has at most %d; ask for pages with `limit`",
-		    (long long)s->tokens, ATTRIBUTIONS_MAX_TOKENS);
-	if (c->span && c->top == 0 && s->tokens > ATTRIBUTIONS_MAX_NUMBERS)
+		    (long long)s->tokens, ATTRIBUTION_REQUEST_MAX_TOKENS);
+	if (c->span && c->top == 0 && s->tokens > ATTRIBUTION_REQUEST_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "span",
 		                 "its rows have %lld tokens in all; give `top` for more than %d, or ask for pages with "
 		                 "`limit`",
-		                 (long long)s->tokens, ATTRIBUTIONS_MAX_NUMBERS);
+		                 (long long)s->tokens, ATTRIBUTION_REQUEST_MAX_NUMBERS);
 	return STATUS_OK;
 }
 
 /* Compute the size of all rows; a page ends before they exceed one answer. */
-static extent fit(attributions *c, const model_entry *m, const attributions_input *in)
+static extent fit(attribution_request *c, const model_entry *m, const attribution_request_input *in)
 {
 	extent all = {0}, next = {0};
 	for (int64_t i = 0; i < c->n; i++) {
@@ -301,8 +302,8 @@ static extent fit(attributions *c, const model_entry *m, const attributions_inpu
 	return all;
 }
 
-static status make_rows(attributions *c, const model_entry *m, const attributions_input *in, int64_t tokens,
-                        const explain_target *target)
+static status make_rows(attribution_request *c, const model_entry *m, const attribution_request_input *in,
+                        int64_t tokens, const explain_target *target)
 {
 	const int64_t longest = tokens_of(c, m, in->n, c->n - 1);
 	const bool at_rows = m->dims.head != HEAD_CLASSES && !m->dims.causal;
@@ -338,8 +339,8 @@ static status make_rows(attributions *c, const model_entry *m, const attribution
 }
 
 /* Check the longest row of a sequence or of a source. */
-static status check_longest(const attributions *c, const model_entry *m, const attributions_input *in, bool *fits,
-                            error *err)
+static status check_longest(const attribution_request *c, const model_entry *m, const attribution_request_input *in,
+                            bool *fits, error *err)
 {
 	model_dims source = m->dims;
 	source.positions = m->dims.source;
@@ -356,8 +357,8 @@ static status check_longest(const attributions *c, const model_entry *m, const a
 	                         (long long)in->n_source, (long long)most_source);
 }
 
-status attributions_read(attributions *c, const json_t *params, const model_entry *m, const attributions_input *in,
-                         int64_t position, error *err)
+status attribution_request_read(attribution_request *c, const json_t *params, const model_entry *m,
+                                const attribution_request_input *in, int64_t position, error *err)
 {
 	const bool named = method_of(params) || json_object_get(params, "span");
 	explain_target target = {0};
@@ -369,7 +370,7 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 		return STATUS_OK;
 	TRY(read_rows(c, params, m, in->n, position, err));
 	TRY(read_options(c, params, m, err));
-	TRY(attributions_read_target(&target, json_object_get(params, "target"), m, err));
+	TRY(attribution_request_read_target(&target, json_object_get(params, "target"), m, err));
 	const extent all = fit(c, m, in);
 	const status length = check_longest(c, m, in, &fits, named ? err : NULL);
 	if (!fits)
@@ -379,7 +380,7 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 	return in->ids ? make_rows(c, m, in, all.tokens, &target) : STATUS_OK;
 }
 
-void attributions_submit(attributions *c, stream *s, model_entry *m, score_call *t)
+void attribution_request_submit(attribution_request *c, stream *s, model_entry *m, score_call *t)
 {
 	t->stream = s;
 	t->model = m;
@@ -387,14 +388,14 @@ void attributions_submit(attributions *c, stream *s, model_entry *m, score_call 
 	score_call_submit(t);
 }
 
-void attributions_fini(attributions *c)
+void attribution_request_fini(attribution_request *c)
 {
 	free(c->sequences);
 	free(c->parts);
 	free(c->numbers);
 	free(c->ids);
 	free(c->rows);
-	*c = (attributions){0};
+	*c = (attribution_request){0};
 }
 
 /* --- the answer ---------------------------------------------------------------------------------- */
@@ -410,7 +411,7 @@ static bool append_parts(json_t *object, const char *key, const float *values, i
 	return json_object_set_new(object, key, array) == 0 && whole;
 }
 
-json_t *attributions_output(const model_entry *m, int32_t id)
+json_t *attribution_request_output(const model_entry *m, int32_t id)
 {
 	if (id < 0)
 		return json_null();
@@ -419,7 +420,7 @@ json_t *attributions_output(const model_entry *m, int32_t id)
 	return json_pack("{s:i, s:o}", "id", (int)id, "text", tokens_name(m->tokenizer, id));
 }
 
-static bool are_finite(const attributions *c)
+static bool are_finite(const attribution_request *c)
 {
 	bool finite = true;
 	for (int64_t i = 0; i < c->n; i++) {
@@ -435,8 +436,9 @@ static json_t *target_object(const score_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	return json_pack("{s:s, s:b, s:o, s:o, s:f, s:f}", "kind", kinds[p->kind], "automatic",
-	                 q->target.kind == EXPLAIN_USUAL, "token", attributions_output(m, p->token), "other",
-	                 attributions_output(m, p->other), "logit", p->logit, "log_probability", p->log_probability);
+	                 q->target.kind == EXPLAIN_USUAL, "token", attribution_request_output(m, p->token), "other",
+	                 attribution_request_output(m, p->other), "logit", p->logit, "log_probability",
+	                 p->log_probability);
 }
 
 /* Append the `top` tokens with the largest absolute numbers, largest first: [[index, number]…]. */
@@ -464,7 +466,7 @@ static bool append_top(json_t *object, const float *values, int64_t n, int64_t t
 }
 
 /* Append the three kinds of parts of n tokens from `first` on, and add each to its sum. */
-static bool add_kinds(json_t *object, const attributions *c, const explain_parts *p, int64_t first, int64_t n,
+static bool add_kinds(json_t *object, const attribution_request *c, const explain_parts *p, int64_t first, int64_t n,
                       double *sums[3])
 {
 	for (int64_t j = first; j < first + n && c->top; j++) {
@@ -478,7 +480,7 @@ static bool add_kinds(json_t *object, const attributions *c, const explain_parts
 }
 
 /* Append the parts of EXPLAIN_CONTRIBUTIONS. */
-static bool add_sums(json_t *object, const attributions *c, const score_sequence *q, const model_entry *m)
+static bool add_sums(json_t *object, const attribution_request *c, const score_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	const int64_t n = q->count, s = q->n_source, row = q->n_rows ? q->rows[0] : n - 1;
@@ -499,13 +501,13 @@ static bool add_sums(json_t *object, const attributions *c, const score_sequence
 	return json_object_set_new(object, "sums", sums) == 0 && whole;
 }
 
-static bool add_values(json_t *object, const attributions *c, const float *values, int64_t n, double *sum)
+static bool add_values(json_t *object, const attribution_request *c, const float *values, int64_t n, double *sum)
 {
 	return c->top ? append_top(object, values, n, c->top, sum) : append_parts(object, "tokens", values, n, sum);
 }
 
 /* Append the numbers of any other method. */
-static bool add_numbers(json_t *object, const attributions *c, const score_sequence *q)
+static bool add_numbers(json_t *object, const attribution_request *c, const score_sequence *q)
 {
 	const explain_parts *p = q->parts;
 	const float *values = methods[find_method(c->method)].attention ? p->attention : p->words;
@@ -523,7 +525,7 @@ static bool add_numbers(json_t *object, const attributions *c, const score_seque
 }
 
 /* Append what all rows share. */
-static bool add_options(json_t *object, const attributions *c)
+static bool add_options(json_t *object, const attribution_request *c)
 {
 	if (c->options.method == EXPLAIN_CONTRIBUTIONS)
 		return json_object_set_new(object, "share", json_real((double)c->options.share)) == 0;
@@ -538,7 +540,7 @@ static bool add_options(json_t *object, const attributions *c)
 	return whole;
 }
 
-static bool add_row(json_t *object, const attributions *c, int64_t i, const model_entry *m)
+static bool add_row(json_t *object, const attribution_request *c, int64_t i, const model_entry *m)
 {
 	const score_sequence *q = &c->sequences[i];
 	return json_object_set_new(object, "target", target_object(q, m)) == 0 &&
@@ -546,7 +548,7 @@ static bool add_row(json_t *object, const attributions *c, int64_t i, const mode
 	       (c->options.method == EXPLAIN_CONTRIBUTIONS ? add_sums(object, c, q, m) : add_numbers(object, c, q));
 }
 
-static json_t *rows_of(const attributions *c, const model_entry *m)
+static json_t *rows_of(const attribution_request *c, const model_entry *m)
 {
 	json_t *rows = json_array();
 	bool whole = rows != NULL;
@@ -561,14 +563,14 @@ static json_t *rows_of(const attributions *c, const model_entry *m)
 	return NULL;
 }
 
-const char *attributions_key(const attributions *c)
+const char *attribution_request_key(const attribution_request *c)
 {
 	if (c->span)
 		return "span";
 	return c->options.method == EXPLAIN_CONTRIBUTIONS ? "contributions" : "attribution";
 }
 
-json_t *attributions_object(const attributions *c, const model_entry *m, error *err)
+json_t *attribution_request_object(const attribution_request *c, const model_entry *m, error *err)
 {
 	if (!are_finite(c)) {
 		error_set(err, STATUS_INVALID, "model", "the model's numbers are not finite");
