@@ -14,7 +14,7 @@
 #include "engine/daemon/generation/classify.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/embeddings.h"
-#include "engine/daemon/generation/explanations.h"
+#include "engine/daemon/generation/explain_request.h"
 #include "engine/daemon/generation/fill_mask.h"
 #include "engine/daemon/generation/session_prompts.h"
 #include "engine/daemon/generation/tokens.h"
@@ -75,8 +75,8 @@ static const method methods[] = {
     {"session.fork", session_task_fork, false},
     {"session.export", session_task_export, false},
     {"session.import", session_task_import, true},
-    {"session.alpha", explanations_session, true},
-    {"explain", explanations_create, true},
+    {"session.alpha", explain_request_session, true},
+    {"explain", explain_request_create, true},
     {"evaluation.create", evaluations_create, true},
     {"evaluation.list", evaluations_list, false},
     {"evaluation.get", evaluations_get, false},

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/generation/explanations.h"
+#include "engine/daemon/generation/explain_request.h"
 #include "engine/daemon/generation/score_request.h"
 #include "engine/text/sequence.h"
 
@@ -93,7 +93,7 @@ static bool add_explanation(json_t *item, const score_request *x, int64_t i, err
 	const score_sequence *q = &x->sequences[i];
 	return !x->explains ||
 	       json_object_set_new(item, "explanation",
-	                           explanations_classified(x->model, q->ids, q->count, q->log, err)) == 0;
+	                           explain_request_classified(x->model, q->ids, q->count, q->log, err)) == 0;
 }
 
 static json_t *item_object(const score_request *x, int64_t i, class_probability *found, error *err)

@@ -1,10 +1,10 @@
-/* explanations.c - weights are computed from a log.
+/* explain_request.c - weights are computed from a log.
  *
  * The executor gives the log of an input, which it reads like a prompt, or a copy of a session's log. The pool computes
  * the weights and their JSON while the executor continues. If no weights are requested, there is no log, and only a
  * scoring reads the input. An answer in pieces is made from the same JSON (explanation_format.h). A request counts as
  * running until its stream ends. */
-#include "engine/daemon/generation/explanations.h"
+#include "engine/daemon/generation/explain_request.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,11 +25,11 @@
 #include "engine/model/feed.h"
 
 /* Maximum numbers in one answer: each has about 14 bytes of JSON, and a frame holds 64 MiB. */
-enum { EXPLANATIONS_MAX_NUMBERS = 4 << 20 };
+enum { EXPLAIN_REQUEST_MAX_NUMBERS = 4 << 20 };
 
 typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } aggregate;
 
-typedef struct explanation {
+typedef struct explain_request {
 	engine *engine;
 	session_log input;
 	explain_logs logs;    /* point into input.data */
@@ -46,11 +46,11 @@ typedef struct explanation {
 	const explanation_format *format; /* format of the answer; NULL: JSON */
 	explanation_writer writer;
 	int64_t bytes; /* bytes of the whole answer; -1: unknown */
-} explanation;
+} explain_request;
 
 static void explanation_free(void *context)
 {
-	explanation *x = context;
+	explain_request *x = context;
 	explanation_writer_fini(&x->writer);
 	background_drop(x->engine, x->object);
 	session_log_fini(&x->input);
@@ -71,7 +71,7 @@ static int64_t default_position(const model_entry *c, const attribution_request_
 	return in->ids ? feed_row(&c->dims, in->ids, in->n) : in->n - 1;
 }
 
-static status read_position(explanation *x, const json_t *position, const model_entry *c,
+static status read_position(explain_request *x, const json_t *position, const model_entry *c,
                             const attribution_request_input *in, error *err)
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
@@ -100,7 +100,7 @@ static bool wants_weights(const json_t *params)
 }
 
 /* Read the request for an input. ids NULL: check it only. */
-static status read_selection(explanation *x, const json_t *params, const model_entry *c,
+static status read_selection(explain_request *x, const json_t *params, const model_entry *c,
                              const attribution_request_input *in, error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
@@ -132,7 +132,7 @@ static json_t *floats(const double *values, int64_t n)
 }
 
 /* α of one row for one position. */
-static json_t *row_alpha(const explanation *x, const explain_log *log, int64_t layer, int64_t round, int64_t head,
+static json_t *row_alpha(const explain_request *x, const explain_log *log, int64_t layer, int64_t round, int64_t head,
                          double *scratch)
 {
 	explain_range r = explain_reads(log, layer, x->position);
@@ -143,7 +143,7 @@ static json_t *row_alpha(const explanation *x, const explain_log *log, int64_t l
 }
 
 /* Scores and log-normalisers of every position. */
-static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, int64_t head, double *scratch)
+static json_t *row_scores(const explain_request *x, int64_t layer, int64_t round, int64_t head, double *scratch)
 {
 	const explain_log *l = x->log;
 	json_t *arrays[2];
@@ -157,7 +157,8 @@ static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, in
 	                 "log_normalizer", arrays[1]);
 }
 
-static json_t *one_row(const explanation *x, const explain_log *log, int64_t l, int64_t r, int64_t h, double *scratch)
+static json_t *one_row(const explain_request *x, const explain_log *log, int64_t l, int64_t r, int64_t h,
+                       double *scratch)
 {
 	json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head", (json_int_t)h, "round",
 	                        log->explainer->rounds[r]);
@@ -168,7 +169,7 @@ static json_t *one_row(const explanation *x, const explain_log *log, int64_t l, 
 	return NULL;
 }
 
-static json_t *all_rows(const explanation *x, const explain_log *log, double *scratch)
+static json_t *all_rows(const explain_request *x, const explain_log *log, double *scratch)
 {
 	json_t *rows = json_array();
 	for (int64_t l = 0; l < log->layers; l++)
@@ -185,7 +186,7 @@ static json_t *all_rows(const explanation *x, const explain_log *log, double *sc
 }
 
 /* Over the tokens, or over those of a source. */
-static json_t *aggregate_object(const explanation *x, bool source, double *scratch, error *err)
+static json_t *aggregate_object(const explain_request *x, bool source, double *scratch, error *err)
 {
 	explain_selection pick = selection_pick(&x->chosen);
 	const explain_logs *l = &x->logs;
@@ -207,7 +208,7 @@ static json_t *aggregate_object(const explanation *x, bool source, double *scrat
 }
 
 /* How the position attends to the source, which may be the tokens themselves. */
-static json_t *source_object(const explanation *x, double *scratch, error *err)
+static json_t *source_object(const explain_request *x, double *scratch, error *err)
 {
 	const session_log *in = &x->input;
 	json_t *tokens = in->n_source > 0 ? tokens_pieces(in->model->tokenizer, in->source, in->n_source)
@@ -231,7 +232,7 @@ static int64_t count_true(const bool *mask, int64_t n)
 	return count;
 }
 
-static status check_size(const explanation *x, error *err)
+static status check_size(const explain_request *x, error *err)
 {
 	const explain_log *log = x->log, *cross = &x->logs.at[ATTENTION_TO_SOURCE];
 	int64_t rows = count_true(x->chosen.heads, log->heads) * count_true(x->chosen.rounds, log->rounds),
@@ -240,14 +241,14 @@ static status check_size(const explanation *x, error *err)
 		explain_range r = explain_reads(log, l, x->position < 0 ? 0 : x->position);
 		numbers += x->chosen.layers[l] ? rows * (x->position < 0 ? 2 * log->tokens : r.end - r.first) : 0;
 	}
-	if (numbers > EXPLANATIONS_MAX_NUMBERS)
+	if (numbers > EXPLAIN_REQUEST_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "layers",
 		                 "%lld numbers are too many for one answer; choose fewer layers or heads",
 		                 (long long)numbers);
 	return STATUS_OK;
 }
 
-static status check_weights(const explanation *x, error *err)
+static status check_weights(const explain_request *x, error *err)
 {
 	TRY(check_size(x, err));
 	for (int p = 0; p < ATTENTION_PLACES; p++)
@@ -256,7 +257,7 @@ static status check_weights(const explanation *x, error *err)
 	return STATUS_OK;
 }
 
-static json_t *explanation_object(const explanation *x, error *err)
+static json_t *explanation_object(const explain_request *x, error *err)
 {
 	const session_log *in = &x->input;
 	if (x->weights && check_weights(x, err) != STATUS_OK)
@@ -289,7 +290,7 @@ static json_t *mean_object(const double *alpha, int64_t n)
 	return json_pack("{s:s, s:o}", "method", "mean", "alpha", floats(alpha, n));
 }
 
-json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err)
+json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err)
 {
 	explain_logs logs;
 	explain_logs_init(&logs, m->architecture, m->parsed, log, n, 0);
@@ -325,7 +326,7 @@ json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_
 /* A long log is freed here too, because unmapping its pages takes time. */
 static json_t *make_explanation(void *context, error *err)
 {
-	explanation *x = context;
+	explain_request *x = context;
 	json_t *object = explanation_object(x, err);
 	free(x->input.data);
 	x->input.data = NULL;
@@ -333,7 +334,7 @@ static json_t *make_explanation(void *context, error *err)
 }
 
 /* Set *data to the whole text of a JSON answer. */
-static status make_text(explanation *x, char **data, size_t *bytes)
+static status make_text(explain_request *x, char **data, size_t *bytes)
 {
 	if (!x->object)
 		return STATUS_OK; /* already sent */
@@ -346,7 +347,7 @@ static status make_text(explanation *x, char **data, size_t *bytes)
 /* Make the next piece of the answer. The first call also frees the inputs, which may be large. */
 static status next_piece(void *context, char **data, size_t *bytes, error *err)
 {
-	explanation *x = context;
+	explain_request *x = context;
 	if (!x->made) {
 		x->made = true;
 		x->object = make_explanation(x, err);
@@ -369,13 +370,13 @@ static status next_piece(void *context, char **data, size_t *bytes, error *err)
 
 static pieces_head head_of(const void *context)
 {
-	const explanation *x = context;
+	const explain_request *x = context;
 	if (x->format)
 		return (pieces_head){x->format->content_type, x->format->filename, x->bytes, false};
 	return (pieces_head){"application/json", NULL, x->bytes, true};
 }
 
-static void answer(stream *s, explanation *x)
+static void answer(stream *s, explain_request *x)
 {
 	const char *format = json_string_value(json_object_get(s->params, "format"));
 	if (!format) {
@@ -386,12 +387,12 @@ static void answer(stream *s, explanation *x)
 	pieces_send(s, &(pieces_source){next_piece, head_of, explanation_free, x});
 }
 
-static void attribute(stream *s, explanation *x);
+static void attribute(stream *s, explain_request *x);
 
 /* The weights are complete, or the attributions, which come last. */
 static void scored(score_call *t)
 {
-	explanation *x = TASK_OWNER(t, explanation, task);
+	explain_request *x = TASK_OWNER(t, explain_request, task);
 	const bool logged = t->request.explain.method == EXPLAIN_WEIGHTS;
 	if (t->result == STATUS_OK) {
 		(logged ? attribute : answer)(t->stream, x);
@@ -401,7 +402,7 @@ static void scored(score_call *t)
 	explanation_free(x);
 }
 
-static void attribute(stream *s, explanation *x)
+static void attribute(stream *s, explain_request *x)
 {
 	if (!x->attributions.wanted) {
 		answer(s, x);
@@ -412,7 +413,7 @@ static void attribute(stream *s, explanation *x)
 }
 
 /* Allocate all logs of a sequence and its source. */
-static status make_logs(explanation *x, error *err)
+static status make_logs(explain_request *x, error *err)
 {
 	session_log *in = &x->input;
 	const architecture *a = in->model->architecture;
@@ -426,7 +427,7 @@ static status make_logs(explanation *x, error *err)
 }
 
 /* Read a sequence with its source. */
-static void read_weights(stream *s, explanation *x)
+static void read_weights(stream *s, explain_request *x)
 {
 	const session_log *in = &x->input;
 	x->whole = (score_sequence){
@@ -439,7 +440,7 @@ static void read_weights(stream *s, explanation *x)
 	score_call_submit(&x->task);
 }
 
-static status prepare(explanation *x, const json_t *params, error *err)
+static status prepare(explain_request *x, const json_t *params, error *err)
 {
 	const session_log *in = &x->input;
 	const attribution_request_input what = {in->tokens, in->source, in->count, in->n_source};
@@ -454,7 +455,7 @@ static status prepare(explanation *x, const json_t *params, error *err)
 /* Explain a log, which is freed by this function. */
 static void explain(stream *s, session_log *log)
 {
-	explanation *x = memory_new(1, sizeof *x);
+	explain_request *x = memory_new(1, sizeof *x);
 	if (!x) {
 		session_log_fini(log);
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
@@ -513,7 +514,7 @@ static bool enter(stream *s)
 	return true;
 }
 
-void explanations_session(stream *s)
+void explain_request_session(stream *s)
 {
 	if (enter(s))
 		session_task_log(s, s->target, explain);
@@ -551,7 +552,7 @@ static status check_source(const model_dims *d, int64_t n, error *err)
 /* Check the request before the model reads anything. */
 static status check_input(const choices_plan *wanted, const json_t *params, error *err)
 {
-	explanation *x = memory_new(1, sizeof *x);
+	explain_request *x = memory_new(1, sizeof *x);
 	const choices_prompt *input = &wanted->prompts[0];
 	const attribution_request_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
@@ -613,7 +614,7 @@ static void explain_input(stream *s)
 	stream_error(s, &err, NULL);
 }
 
-void explanations_create(stream *s)
+void explain_request_create(stream *s)
 {
 	if (!enter(s))
 		return;
