@@ -262,12 +262,12 @@ static status reserve(model_loader *l, error *err)
 /* Open the weights. The message about a header that cannot be read names the file. */
 static status open_weights(model_loader *l, const char *path, error *err)
 {
-	error why = ERROR_INIT;
-	const status s = safetensors_open_verified(&l->file, path, l->manifest, &why);
+	error reason = ERROR_INIT;
+	const status s = safetensors_open_verified(&l->file, path, l->manifest, &reason);
 	if (s == STATUS_OK)
 		return s;
-	return error_set(err, s, why.param, "%s%s", s == STATUS_CORRUPT ? "model.safetensors: " : "",
-	                 error_message(&why));
+	return error_set(err, s, reason.param, "%s%s", s == STATUS_CORRUPT ? "model.safetensors: " : "",
+	                 error_message(&reason));
 }
 
 static status prepare(model_loader *l, const char *folder, dtype weights, error *err)

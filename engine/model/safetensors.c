@@ -469,7 +469,7 @@ static status map_file(safetensors *st, const char *path, error *err)
 static status open_file(safetensors *st, const char *path, error *err)
 {
 	struct stat about;
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	status s = STATUS_OK;
 	const char *slash = strrchr(path, '/');
 	st->path = strdup(path);
@@ -478,14 +478,14 @@ static status open_file(safetensors *st, const char *path, error *err)
 	st->name = st->path + (slash ? slash + 1 - path : 0);
 	st->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (st->fd < 0 || fstat(st->fd, &about) != 0)
-		s = file_error(&why, path, "cannot open");
+		s = file_error(&reason, path, "cannot open");
 	else if (!S_ISREG(about.st_mode))
-		s = error_set(&why, STATUS_IO, NULL, "not a regular file");
+		s = error_set(&reason, STATUS_IO, NULL, "not a regular file");
 	int64_t written = st->manifest ? manifest_file_bytes(st->manifest, st->name) : -1;
 	if (s == STATUS_NOT_FOUND && written >= 0)
 		return error_set(err, STATUS_STORAGE, NULL, "%.100s is missing", st->name);
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", why.message);
+		return error_set(err, s, NULL, "%s", reason.message);
 	if (st->manifest && written != about.st_size)
 		return error_set(err, STATUS_STORAGE, NULL, "%.100s is damaged: it has another length than was written",
 		                 st->name);

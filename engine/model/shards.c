@@ -48,14 +48,14 @@ static status read_index(shards *s, bool *found, error *err)
 	char path[PATH_MAX], *text;
 	size_t bytes;
 	json_error_t reason;
-	error why = ERROR_INIT;
+	error failure = ERROR_INIT;
 	TRY(join_path(s, SHARDS_INDEX, path, err));
-	status result = file_read(path, SHARDS_MAX_INDEX, &text, &bytes, &why);
+	status result = file_read(path, SHARDS_MAX_INDEX, &text, &bytes, &failure);
 	*found = result != STATUS_NOT_FOUND;
 	if (!*found)
 		return STATUS_OK;
 	if (result != STATUS_OK)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&failure));
 	result = json_read(&s->index, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(text);
 	if (result == STATUS_NOMEM)
@@ -114,13 +114,13 @@ static status add_file(shards *s, const char *file, error *err)
 {
 	char path[PATH_MAX];
 	safetensors *st;
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	TRY(join_path(s, file, path, err));
-	status result = safetensors_open_verified(&st, path, NULL, &why);
+	status result = safetensors_open_verified(&st, path, NULL, &reason);
 	if (result == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_INVALID, file, "%.64s is missing, which " SHARDS_INDEX " names", file);
 	if (result != STATUS_OK)
-		return error_set(err, result, why.param, "%.64s: %s", file, error_message(&why));
+		return error_set(err, result, reason.param, "%.64s: %s", file, error_message(&reason));
 	int64_t bytes = 0, data = INT64_MAX;
 	for (int i = 0; i < safetensors_count(st); i++) {
 		const safetensors_entry *e = safetensors_at(st, i);

@@ -14,14 +14,14 @@ typedef struct word {
 	char backend[16];
 	backend_site site;
 	unsigned char group[BACKEND_GROUP_BYTES]; /* of rank 0 */
-	char why[256];                            /* it cannot be; "" */
+	char reason[256];                         /* it cannot be; "" */
 	bool late;                                /* since others did not come */
 } word;
 
 static void explain(word *w, status s, error *err)
 {
 	if (s != STATUS_OK)
-		snprintf(w->why, sizeof w->why, "%.250s", error_message(err));
+		snprintf(w->reason, sizeof w->reason, "%.250s", error_message(err));
 }
 
 static void introduce(word *w, const ranks *r, backend *b)
@@ -29,7 +29,7 @@ static void introduce(word *w, const ranks *r, backend *b)
 	error err = ERROR_INIT;
 	snprintf(w->backend, sizeof w->backend, "%s", b->name);
 	if (!b->collective_find) {
-		snprintf(w->why, sizeof w->why, "it computes on the %s backend", b->name);
+		snprintf(w->reason, sizeof w->reason, "it computes on the %s backend", b->name);
 		return;
 	}
 	status s = b->collective_find(b, &w->site, &err);
@@ -43,10 +43,10 @@ static bool object(const word *all, int count, char *how)
 {
 	int at = -1;
 	for (int i = count - 1; i >= 0; i--)
-		if (all[i].why[0] && (at < 0 || all[at].late || !all[i].late))
+		if (all[i].reason[0] && (at < 0 || all[at].late || !all[i].late))
 			at = i;
 	if (at >= 0)
-		snprintf(how, DEVICE_SUMS_BYTES, "summed through the host: rank %d: %s", at, all[at].why);
+		snprintf(how, DEVICE_SUMS_BYTES, "summed through the host: rank %d: %s", at, all[at].reason);
 	return at >= 0;
 }
 

@@ -208,14 +208,14 @@ static status find_checkpoint(json_t *document, error *err)
 	const char *out = rank_plan_text(document, "folder");
 	for (int64_t step = newest(out, INT64_MAX); step >= 0; step = newest(out, step)) {
 		char name[32];
-		error why = ERROR_INIT;
+		error reason = ERROR_INIT;
 		snprintf(name, sizeof name, "step-%lld", (long long)step);
 		snprintf(folder, sizeof folder, "%.4000s/%s", out, name);
-		status s = job_check_folder(folder, name, &why);
+		status s = job_check_folder(folder, name, &reason);
 		if (s == STATUS_OK)
 			break;
 		if (!job_check_is_damage(s))
-			return error_set(err, s, NULL, "%s", error_message(&why));
+			return error_set(err, s, NULL, "%s", error_message(&reason));
 		folder[0] = 0;
 	}
 	return json_object_set_new(document, "resume", json_string(folder)) == 0 ? STATUS_OK : STATUS_NOMEM;
@@ -231,8 +231,8 @@ static status read_json(json_t **out, const char *path, error *err)
 	status s = json_read(out, text, bytes, JSON_REJECT_DUPLICATES, &where);
 	free(text);
 	return s == STATUS_INVALID
-	               ? error_set(err, s, NULL, "%s is not JSON: line %d: %s", path, where.line, where.text)
-	               : error_settle(err, s);
+	           ? error_set(err, s, NULL, "%s is not JSON: line %d: %s", path, where.line, where.text)
+	           : error_settle(err, s);
 }
 
 /* A new run: its plan is kept, so that it goes on with the same seed and the same defaults. */

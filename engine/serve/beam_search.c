@@ -126,10 +126,10 @@ status beam_search_new(beam_search **out, const beam_options *o, int64_t vocab, 
 	b->n_top = n_top;
 	b->width = o->beams + n_ends < vocab ? o->beams + n_ends : (int)vocab;
 	b->ended = max_tokens == 0;
-	status why = begin(b, s, ends);
-	if (why != STATUS_OK) {
+	status result = begin(b, s, ends);
+	if (result != STATUS_OK) {
 		beam_search_free(b);
-		return why;
+		return result;
 	}
 	*out = b;
 	return STATUS_OK;

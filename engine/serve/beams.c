@@ -29,7 +29,7 @@ struct beams {
 	state_range *changes; /* [n_changes] ranges of the state that the current copy differs in */
 	int n_changes;
 	int64_t n_prompt; /* tokens that all beams share */
-	status why;       /* the status with which the search failed */
+	status result;    /* the status with which the search failed */
 	error error;
 	answer answers[BEAM_SEARCH_MAX]; /* [n_clients] */
 };
@@ -374,16 +374,16 @@ status beams_turn(generation *g, bool *done, error *err)
 status beams_leave(generation *g, status s, error *err)
 {
 	beams *b = g->beams;
-	if (b->search && b->why == STATUS_OK) {
+	if (b->search && b->result == STATUS_OK) {
 		assert(s != STATUS_OK);
-		b->why = s;
+		b->result = s;
 		b->error = *err;
 		for (int i = 0; i < b->n; i++)
 			if (b->generations[i] != g)
 				generation_cancel(b->generations[i]);
 	}
-	if (b->why != STATUS_OK) {
-		s = b->why;
+	if (b->result != STATUS_OK) {
+		s = b->result;
 		*err = b->error;
 	}
 	b->generations[index_of(b->generations, b->n, g)] = NULL;

@@ -585,14 +585,14 @@ static double milliseconds(uint64_t from, uint64_t to)
 
 void generation_finish(generation *g, status s, const error *err)
 {
-	error why = err ? *err : (error)ERROR_INIT;
+	error reason = err ? *err : (error)ERROR_INIT;
 	if (g->beams)
-		s = beams_leave(g, s, &why);
+		s = beams_leave(g, s, &reason);
 	uint64_t now = clock_ns();
 	uint64_t started = g->started_ns ? g->started_ns : now, prompted = g->prompted_ns ? g->prompted_ns : now;
 	generation_result r = {
 	    .status = s,
-	    .error = why,
+	    .error = reason,
 	    .finish = s == STATUS_OK ? g->finish : FINISH_NONE,
 	    .prompt_tokens = g->n_cached + g->n_source + g->n_prompt,
 	    .cached_tokens = g->n_cached,

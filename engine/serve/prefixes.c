@@ -123,13 +123,13 @@ status prefixes_begin(scheduler *s, served_model *m, generation_request *r, sess
 	if (!known)
 		return session_new(out, m, "", &o, err);
 	TRY(session_fork(out, known, "", err));
-	status why = STATUS_OK;
-	while (why == STATUS_OK && !done)
-		why = session_fork_step(*out, known, &moved, &done, err);
-	if (why != STATUS_OK) {
+	status result = STATUS_OK;
+	while (result == STATUS_OK && !done)
+		result = session_fork_step(*out, known, &moved, &done, err);
+	if (result != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;
-		return why;
+		return result;
 	}
 	r->prompt += known->tokens;
 	r->n_prompt -= known->tokens;

@@ -44,14 +44,14 @@ status sampling_check(const sampling *s, int64_t vocab, error *err)
 	return STATUS_OK;
 }
 
-status sampling_check_plain(const sampling *s, const char *why, error *err)
+status sampling_check_plain(const sampling *s, const char *reason, error *err)
 {
 #define NUMBER(name, above, min, max, otherwise)                                                                       \
 	if (s->name != (float)(otherwise))                                                                             \
-		return error_set(err, STATUS_INVALID, #name, "%s", why);
+		return error_set(err, STATUS_INVALID, #name, "%s", reason);
 #define INTEGER(name, min, max, otherwise)                                                                             \
 	if (s->name != (otherwise))                                                                                    \
-		return error_set(err, STATUS_INVALID, #name, "%s", why);
+		return error_set(err, STATUS_INVALID, #name, "%s", reason);
 #include "gen/sampling.def"
 	return STATUS_OK;
 }

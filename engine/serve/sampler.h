@@ -35,8 +35,8 @@ status sampling_check(const sampling *s, int64_t vocab, error *err);
 /* True if the settings depend on how often tokens have occurred. */
 bool sampling_penalises(const sampling *s);
 /* Check that all settings except biases and the seed are defaults. If not, STATUS_INVALID names one; its message ends
- * with `why`. */
-status sampling_check_plain(const sampling *s, const char *why, error *err);
+ * with `reason`. */
+status sampling_check_plain(const sampling *s, const char *reason, error *err);
 /* Return the op's setting for the token at `position`, active and without adjustments. */
 sample_setting sampling_setting(const sampling *s, uint64_t position);
 

@@ -84,15 +84,15 @@ static status issue(scheduler *s, inflight_step *f)
 	f->waited = f->wanted = false;
 	for (int i = 0; i < f->n; i++)
 		f->wanted |= s->draws[i].settings != NULL;
-	f->why = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
-	if (f->why == STATUS_OK && f->wanted && is_fetched(s, f))
-		f->why = s->backend->fetch(s->backend, served_model_sampled(f->plan), (size_t)f->n * sizeof *f->tokens,
+	f->result = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
+	if (f->result == STATUS_OK && f->wanted && is_fetched(s, f))
+		f->result = s->backend->fetch(s->backend, served_model_sampled(f->plan), (size_t)f->n * sizeof *f->tokens,
 		                           &f->fetch);
-	for (int i = 0; i < f->n && f->why == STATUS_OK; i++)
+	for (int i = 0; i < f->n && f->result == STATUS_OK; i++)
 		f->batch[i]->row[f - s->inflight] = &f->batch[i];
-	if (f->why != STATUS_OK)
+	if (f->result != STATUS_OK)
 		lose_rows(f);
-	return f->why;
+	return f->result;
 }
 
 /* Wait for f's tokens. A failure marks the sessions of the batch as lost. */
@@ -101,19 +101,19 @@ static status wait_step(const scheduler *s, inflight_step *f)
 	backend *b = s->backend;
 	size_t bytes = (size_t)f->n * sizeof *f->tokens;
 	if (f->waited)
-		return f->why;
+		return f->result;
 	f->waited = true;
 	if (f->wanted && is_fetched(s, f)) {
 		uint64_t until = clock_ns() + SPIN_NS;
 		while (!b->fetched(b, f->fetch) && clock_ns() < until)
 			;
-		f->why = b->fetch_take(b, f->fetch, f->tokens, bytes);
+		f->result = b->fetch_take(b, f->fetch, f->tokens, bytes);
 	} else if (f->wanted) {
-		f->why = b->download(b, f->tokens, served_model_sampled(f->plan), bytes);
+		f->result = b->download(b, f->tokens, served_model_sampled(f->plan), bytes);
 	}
-	if (f->why != STATUS_OK)
+	if (f->result != STATUS_OK)
 		lose_rows(f);
-	return f->why;
+	return f->result;
 }
 
 /* Record that row i of a completed step has read its tokens. */
@@ -166,7 +166,7 @@ static void left_prompt(scheduler *s, generation *g)
 	g->prompting = false;
 }
 
-static void finish(scheduler *s, generation *g, status why, const error *err)
+static void finish(scheduler *s, generation *g, status result, const error *err)
 {
 	leave_steps(s, g);
 	bool failed = generation_leave(g) != STATUS_OK;
@@ -176,23 +176,23 @@ static void finish(scheduler *s, generation *g, status why, const error *err)
 	s->n_generations--;
 	s->n_waiting -= !g->started_ns;
 	s->n_cancelled -= g->cancelled;
-	generation_finish(g, failed ? STATUS_DEVICE : why, failed ? NULL : err);
+	generation_finish(g, failed ? STATUS_DEVICE : result, failed ? NULL : err);
 }
 
 /* Finish the generations that exist on entry, but not those that callbacks start. */
-static void finish_all(scheduler *s, status why, const error *err)
+static void finish_all(scheduler *s, status result, const error *err)
 {
 	uint64_t end = s->serial;
 	generation *g = s->first;
 	while (g) {
 		if (g->serial < end) {
-			finish(s, g, why, err);
+			finish(s, g, result, err);
 			g = s->first;
 		} else {
 			g = g->following;
 		}
 	}
-	scheduler_score_end_all(s, why, err);
+	scheduler_score_end_all(s, result, err);
 }
 
 void scheduler_free(scheduler *s)
@@ -250,10 +250,10 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 		TRY(prefixes_begin(s, m, &rest, &temporary, err));
 		x = temporary;
 	}
-	status why = generation_new(&g, x, temporary != NULL, &rest, err);
-	if (why != STATUS_OK) {
+	status result = generation_new(&g, x, temporary != NULL, &rest, err);
+	if (result != STATUS_OK) {
 		session_free(temporary);
-		return why;
+		return result;
 	}
 	scheduler_model_touch(s, x->model);
 	enlist(s, g);
@@ -270,15 +270,15 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 	TRY(beams_check(o, r, n, err));
 	TRY(check_places(s, o->beams, err));
 	TRY(prefixes_begin(s, m, &rest, &x, err));
-	status why = generation_new(&first, x, true, &rest, err);
-	if (why != STATUS_OK) {
+	status result = generation_new(&first, x, true, &rest, err);
+	if (result != STATUS_OK) {
 		session_free(x);
-		return why;
+		return result;
 	}
-	why = beams_new(first, o, r, n, err);
-	if (why != STATUS_OK) {
+	result = beams_new(first, o, r, n, err);
+	if (result != STATUS_OK) {
 		generation_discard(first);
-		return why;
+		return result;
 	}
 	scheduler_model_touch(s, m);
 	for (int i = 0; i < o->beams; i++)
@@ -353,13 +353,13 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		g->finish = FINISH_LENGTH;
 		finish(s, g, STATUS_OK, NULL);
 	} else {
-		status why = generation_deliver(g, token, &err);
-		s->counters.generated_tokens += why == STATUS_OK;
-		s->failed |= why == STATUS_DEVICE;
-		if (why != STATUS_OK && overtaken && !g->temporary)
+		status result = generation_deliver(g, token, &err);
+		s->counters.generated_tokens += result == STATUS_OK;
+		s->failed |= result == STATUS_DEVICE;
+		if (result != STATUS_OK && overtaken && !g->temporary)
 			lose_undelivered(g, token);
-		if (why != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
-			finish(s, g, why, &err);
+		if (result != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
+			finish(s, g, result, &err);
 		else if (!g->beams) /* a search also takes turns among prompts */
 			left_prompt(s, g);
 	}
@@ -396,11 +396,11 @@ static status complete(scheduler *s, inflight_step *f)
 }
 
 /* End g with an error. STATUS_DEVICE ends everything. */
-static status give_up(scheduler *s, generation *g, status why, const error *err)
+static status give_up(scheduler *s, generation *g, status result, const error *err)
 {
-	if (why == STATUS_DEVICE)
+	if (result == STATUS_DEVICE)
 		return lose_device(s, err);
-	finish(s, g, why, err);
+	finish(s, g, result, err);
 	return STATUS_OK;
 }
 
@@ -421,9 +421,9 @@ static status find_plan_for_some(inflight_step *f, error *err)
 {
 	for (;; f->n = (f->n + 1) / 2) {
 		*err = (error)ERROR_INIT;
-		status why = find_plan(f, err);
-		if (why != STATUS_NOMEM || f->n == 1)
-			return why;
+		status result = find_plan(f, err);
+		if (result != STATUS_NOMEM || f->n == 1)
+			return result;
 	}
 }
 
@@ -490,17 +490,17 @@ static status run_ahead(scheduler *s, inflight_step *now)
 static status decode(scheduler *s, inflight_step *f)
 {
 	error err;
-	status why = STATUS_OK;
+	status result = STATUS_OK;
 	bool was_ahead = f == s->ahead;
 	if (!was_ahead) {
-		why = find_plan_for_some(f, &err);
-		if (why != STATUS_OK)
-			return give_up(s, f->batch[0], why, &err);
-		why = decode_issue(s, f);
+		result = find_plan_for_some(f, &err);
+		if (result != STATUS_OK)
+			return give_up(s, f->batch[0], result, &err);
+		result = decode_issue(s, f);
 	}
-	if (why == STATUS_OK)
-		why = run_ahead(s, f);
-	if (why != STATUS_OK) {
+	if (result == STATUS_OK)
+		result = run_ahead(s, f);
+	if (result != STATUS_OK) {
 		lose_rows(f);
 		return lose_device(s, NULL);
 	}
@@ -517,9 +517,9 @@ static status resume(scheduler *s, generation *g)
 	int32_t token = -1;
 	sample_row wanted = generation_wants(g, 0, 0);
 	if (wanted.settings) {
-		status why = served_model_prepare_row(x->model, generation_adjusts(g), &err);
-		if (why != STATUS_OK)
-			return give_up(s, g, why, &err);
+		status result = served_model_prepare_row(x->model, generation_adjusts(g), &err);
+		if (result != STATUS_OK)
+			return give_up(s, g, result, &err);
 		if (served_model_sample_row(x->model, x->logits, &wanted, &token) != STATUS_OK)
 			return lose_device(s, NULL);
 	}
@@ -555,9 +555,9 @@ static status read_whole(scheduler *s, generation *g)
 {
 	bool done;
 	error err = ERROR_INIT;
-	status why = generation_read_whole(g, &done, &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	status result = generation_read_whole(g, &done, &err);
+	if (result != STATUS_OK)
+		return give_up(s, g, result, &err);
 	if (!done)
 		return STATUS_OK;
 	s->counters.prompt_tokens += (uint64_t)g->n_prompt;
@@ -576,9 +576,9 @@ static uint64_t slice_beside_streams(const scheduler *s, served_model *m)
 static status encode(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
-	status why = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	status result = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
+	if (result != STATUS_OK)
+		return give_up(s, g, result, &err);
 	s->counters.prompt_tokens += generation_encodes(g) ? 0 : (uint64_t)g->n_source;
 	return STATUS_OK;
 }
@@ -588,10 +588,10 @@ static status score_prompt(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
 	const int64_t before = g->n_read;
-	status why = generation_score(g, slice_beside_streams(s, g->session->model), &err);
+	status result = generation_score(g, slice_beside_streams(s, g->session->model), &err);
 	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	if (result != STATUS_OK)
+		return give_up(s, g, result, &err);
 	if (!generation_scores(g) && g->max_tokens == 0)
 		proceed(s, g, -1, false);
 	return STATUS_OK;
@@ -602,9 +602,9 @@ static status turn_beams(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
 	bool done = false;
-	status why = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	status result = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
+	if (result != STATUS_OK)
+		return give_up(s, g, result, &err);
 	if (done)
 		finish(s, g, STATUS_OK, NULL);
 	return STATUS_OK;
@@ -628,11 +628,11 @@ static status prefill(scheduler *s, generation *g)
 {
 	inflight_step *f = free_step(s);
 	error err = ERROR_INIT;
-	status why;
+	status result;
 	s->prompt_steps++;
 	begin(s, g);
 	if (!generation_tallied(g))
-		return (why = generation_tally(g)) == STATUS_OK ? why : give_up(s, g, why, &err);
+		return (result = generation_tally(g)) == STATUS_OK ? result : give_up(s, g, result, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
 	if (generation_encodes(g))
@@ -644,9 +644,9 @@ static status prefill(scheduler *s, generation *g)
 	if (is_resumed(g))
 		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);
-	why = find_plan_for_some(f, &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	result = find_plan_for_some(f, &err);
+	if (result != STATUS_OK)
+		return give_up(s, g, result, &err);
 	for (int i = 0; i < f->n; i++)
 		begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);

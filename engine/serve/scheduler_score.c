@@ -12,16 +12,16 @@ static void append(scheduler *s, score_task *x)
 }
 
 /* Finish x, which has left the list. */
-static void end(scheduler *s, score_task *x, status why, const error *err)
+static void end(scheduler *s, score_task *x, status result, const error *err)
 {
 	score_task_request r = x->request;
 	error said = ERROR_INIT;
-	if (why != STATUS_OK)
-		error_set(&said, why, err ? err->param : NULL, "%s",
-		          err && err->status != STATUS_OK ? error_message(err) : status_text(why));
+	if (result != STATUS_OK)
+		error_set(&said, result, err ? err->param : NULL, "%s",
+		          err && err->status != STATUS_OK ? error_message(err) : status_text(result));
 	score_task_free(x);
 	s->n_score_tasks--;
-	r.finished(r.context, why, &said);
+	r.finished(r.context, result, &said);
 }
 
 status scheduler_score(scheduler *s, served_model *m, const score_task_request *r, score_task **out, error *err)
@@ -50,24 +50,24 @@ status scheduler_score_turn(scheduler *s)
 	error err = ERROR_INIT;
 	x->model->waited_for = s->n_generations > s->n_waiting;
 	const uint64_t slice = x->model->waited_for ? SCORE_TASK_SHORT_SLICE_NS : SCORE_TASK_SLICE_NS;
-	status why = x->cancelled ? STATUS_CANCELLED : score_task_advance(x, slice, &done, &err);
-	if (why == STATUS_DEVICE)
-		return why;
+	status result = x->cancelled ? STATUS_CANCELLED : score_task_advance(x, slice, &done, &err);
+	if (result == STATUS_DEVICE)
+		return result;
 	s->score_tasks = x->next;
-	if (why != STATUS_OK || done)
-		end(s, x, why, &err);
+	if (result != STATUS_OK || done)
+		end(s, x, result, &err);
 	else
 		append(s, x);
 	return STATUS_OK;
 }
 
-void scheduler_score_end_all(scheduler *s, status why, const error *err)
+void scheduler_score_end_all(scheduler *s, status result, const error *err)
 {
 	score_task *x = s->score_tasks;
 	s->score_tasks = NULL;
 	while (x) {
 		score_task *next = x->next;
-		end(s, x, why, err);
+		end(s, x, result, err);
 		x = next;
 	}
 }

@@ -48,10 +48,11 @@ status scheduler_session_new(scheduler *s, served_model *m, const char *id, cons
 	TRY(admit(s, m, id, err));
 	session *x;
 	TRY(session_new(&x, m, id, o, err));
-	status why = statepool_clear(m->pool, x->slot);
-	if (why != STATUS_OK) {
+	status result = statepool_clear(m->pool, x->slot);
+	if (result != STATUS_OK) {
 		session_free(x);
-		return error_set(err, why, NULL, "the session's state could not be cleared: %s", status_text(why));
+		return error_set(err, result, NULL, "the session's state could not be cleared: %s",
+		                 status_text(result));
 	}
 	*out = x;
 	return enlist(s, out, err);
@@ -105,14 +106,14 @@ status scheduler_session_fork_step(scheduler *s, session *x, const char *id, siz
 	if (!copy)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was copied");
 	scheduler_model_touch(s, x->model);
-	status why = session_fork_step(copy, x, moved, &done, err);
-	if (why != STATUS_OK) {
+	status result = session_fork_step(copy, x, moved, &done, err);
+	if (result != STATUS_OK) {
 		discard(s, copy);
 	} else if (done) {
 		copy->busy = false;
 		*out = copy;
 	}
-	return why;
+	return result;
 }
 
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err)
@@ -135,14 +136,14 @@ status scheduler_session_export_step(scheduler *s, session *x, session_transfer 
 status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err)
 {
 	session_transfer t = {0};
-	status why = STATUS_OK;
+	status result = STATUS_OK;
 	*out = NULL;
 	*bytes = 0;
-	while (why == STATUS_OK && !t.done)
-		why = scheduler_session_export_step(s, x, &t, err);
-	if (why != STATUS_OK) {
+	while (result == STATUS_OK && !t.done)
+		result = scheduler_session_export_step(s, x, &t, err);
+	if (result != STATUS_OK) {
 		scheduler_transfer_fini(&t);
-		return why;
+		return result;
 	}
 	scheduler_transfer_seal(&t);
 	*out = t.blob;
@@ -172,14 +173,14 @@ status scheduler_session_import_step(scheduler *s, served_model *m, const char *
 	if (!x)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was imported");
 	scheduler_model_touch(s, m);
-	status why = session_blob_read(x, t, err);
-	if (why != STATUS_OK) {
+	status result = session_blob_read(x, t, err);
+	if (result != STATUS_OK) {
 		discard(s, x);
 	} else if (t->done) {
 		x->busy = false;
 		*out = x;
 	}
-	return why;
+	return result;
 }
 
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,

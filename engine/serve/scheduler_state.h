@@ -16,7 +16,7 @@ typedef struct inflight_step {
 	bool wanted;        /* at least one row samples a token */
 	bool waited;        /* tokens are on the host, or the step's failure is known */
 	unsigned fetch;     /* the backend's id of the transfer */
-	status why;
+	status result;
 } inflight_step;
 
 struct scheduler {
@@ -63,7 +63,7 @@ void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
 /* Run a slice of the first score task; there must be one. STATUS_DEVICE. */
 status scheduler_score_turn(scheduler *s);
 /* End the score tasks that exist on entry. */
-void scheduler_score_end_all(scheduler *s, status why, const error *err);
+void scheduler_score_end_all(scheduler *s, status result, const error *err);
 /* Set the time of m's last use to now. */
 void scheduler_model_touch(scheduler *s, served_model *m);
 /* Free every model; none may be in use. */

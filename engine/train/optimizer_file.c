@@ -58,12 +58,12 @@ status optimizer_file_write(const char *folder, const optimizer *o, error *err)
 /* Name the file in what is wrong with it. */
 static status blame(error *err, status s, const char *param)
 {
-	char why[sizeof err->message];
+	char message[sizeof err->message];
 	if (!err)
 		return s;
-	snprintf(why, sizeof why, "%s", err->message);
+	snprintf(message, sizeof message, "%s", err->message);
 	*err = (error)ERROR_INIT;
-	return error_set(err, s, param[0] ? param : NULL, OPTIMIZER_FILE ": %.200s", why);
+	return error_set(err, s, param[0] ? param : NULL, OPTIMIZER_FILE ": %.200s", message);
 }
 
 static status upload_state(safetensors *file, optimizer *o, int i, error *err)

@@ -59,22 +59,24 @@ status catalog_model(model_entry *m, device *d, served_model **out, error *err)
 	return catalog_load(m, d, m->weights, out, err);
 }
 
-static void copy_problem(char out[MODEL_ENTRY_PROBLEM_BYTES], error *why, status s)
+static void copy_problem(char out[MODEL_ENTRY_PROBLEM_BYTES], error *err, status s)
 {
-	error_settle(why, s);
-	snprintf(out, MODEL_ENTRY_PROBLEM_BYTES, "%.*s", MODEL_ENTRY_PROBLEM_BYTES - 1, error_message(why));
+	error_settle(err, s);
+	snprintf(out, MODEL_ENTRY_PROBLEM_BYTES, "%.*s", MODEL_ENTRY_PROBLEM_BYTES - 1, error_message(err));
 	utf8_repair(out);
 }
 
 status catalog_load(model_entry *m, device *d, dtype weights, served_model **out, error *err)
 {
-	error why = ERROR_INIT;
-	status s = device_model(d, m->id, m->folder, weights, out, &why);
+	error reason = ERROR_INIT;
+	status s = device_model(d, m->id, m->folder, weights, out, &reason);
 	if (s == STATUS_STORAGE && !m->load_problem[0])
-		copy_problem(m->load_problem, &why, s);
+		copy_problem(m->load_problem, &reason, s);
 	if (s == STATUS_OK || s == STATUS_STORAGE)
 		m->unloadable = s == STATUS_STORAGE;
-	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
+	return s == STATUS_OK
+	           ? s
+	           : error_set(err, s, reason.param, "%s", reason.message[0] ? reason.message : status_text(s));
 }
 
 static status read_weights(const catalog *all, model_entry *m, error *err)
@@ -327,7 +329,7 @@ static status read_object(catalog *all, model_entry *m, error *err)
 /* Any fault of a stored model is reported as damage, because the request itself is valid. */
 static status read_entry(catalog *all, const char *id, model_entry **out, error *err)
 {
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	*out = NULL;
 	model_entry *m = memory_new(1, sizeof *m);
 	if (!m)
@@ -335,14 +337,14 @@ static status read_entry(catalog *all, const char *id, model_entry **out, error 
 	m->references = 1;
 	m->weights = DTYPE_PANEL_F32;
 	snprintf(m->id, sizeof m->id, "%s", id);
-	status s = read_object(all, m, &why);
+	status s = read_object(all, m, &reason);
 	bool known = m->folder[0] || s == STATUS_STORAGE;
 	if (s == STATUS_NOMEM || (s != STATUS_OK && !known)) {
 		catalog_release(m);
-		return error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
+		return error_set(err, s, reason.param, "%s", reason.message[0] ? reason.message : status_text(s));
 	}
 	if (s != STATUS_OK) {
-		copy_problem(m->problem, &why, s);
+		copy_problem(m->problem, &reason, s);
 		store_note_damage(all->store, catalog_table(m), id, m->problem);
 	}
 	*out = m;
@@ -375,11 +377,11 @@ status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
 	*out = NULL;
 	TRY(catalog_inspect(all, id, &m, err));
 	if (m->problem[0]) {
-		error why = ERROR_INIT;
-		error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" is damaged: %s", id, m->problem);
-		log_line(LOG_ERROR, "%s", why.message);
+		error reason = ERROR_INIT;
+		error_set(&reason, STATUS_STORAGE, "model", "the model \"%s\" is damaged: %s", id, m->problem);
+		log_line(LOG_ERROR, "%s", reason.message);
 		catalog_release(m);
-		return error_set(err, STATUS_STORAGE, why.param, "%s", why.message);
+		return error_set(err, STATUS_STORAGE, reason.param, "%s", reason.message);
 	}
 	*out = m;
 	return STATUS_OK;

@@ -141,15 +141,15 @@ status device_open(device **out, const device_options *options, error *err)
 	d->stats.processes = options->history.processes;
 	if (d->options.history.name[0])
 		d->options.backend = d->options.history.name;
-	error why = ERROR_INIT;
-	status s = start(d, &why);
+	error reason = ERROR_INIT;
+	status s = start(d, &reason);
 	if (s != STATUS_OK && !d->options.history.processes) {
 		device_close(d);
-		return error_set(err, s, why.param, "%s", error_message(&why));
+		return error_set(err, s, reason.param, "%s", error_message(&reason));
 	}
 	describe(d);
 	if (s != STATUS_OK)
-		note_problem(d, &why);
+		note_problem(d, &reason);
 	d->shared = d->stats;
 	*out = d;
 	return STATUS_OK;
@@ -259,11 +259,11 @@ static status blame_storage(const char *id, status s, error *err)
 {
 	if (s == STATUS_OK || s == STATUS_BUSY || s == STATUS_CONFLICT || s == STATUS_NOMEM || s == STATUS_DEVICE)
 		return s;
-	error why = ERROR_INIT;
-	error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" cannot be loaded: %.250s", id,
+	error reason = ERROR_INIT;
+	error_set(&reason, STATUS_STORAGE, "model", "the model \"%s\" cannot be loaded: %.250s", id,
 	          err->message[0] ? err->message : status_text(s));
-	log_line(LOG_ERROR, "%s", why.message);
-	*err = why;
+	log_line(LOG_ERROR, "%s", reason.message);
+	*err = reason;
 	return STATUS_STORAGE;
 }
 
@@ -360,12 +360,12 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 		return refuse(d, err);
 	if (strcmp(d->failed_id, id) == 0)
 		return error_set(err, d->failed.status, d->failed.param, "%s", d->failed.message);
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	bool loaded = scheduler_model_loaded(d->scheduler, id);
-	status s = blame_storage(id, scheduler_model(d->scheduler, id, folder, weights, out, &why), &why);
+	status s = blame_storage(id, scheduler_model(d->scheduler, id, folder, weights, out, &reason), &reason);
 	if (s != STATUS_OK || !loaded)
 		note_models(d, id, s == STATUS_OK);
-	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
+	return s == STATUS_OK ? s : error_set(err, s, reason.param, "%s", error_message(&reason));
 }
 
 /* End a turn: the next task that needs a model starts a new one. */

@@ -28,9 +28,9 @@ static void creation_free(creation *c)
 	free(c);
 }
 
-static void refuse(creation *c, status why, error *err)
+static void refuse(creation *c, status result, error *err)
 {
-	error_settle(err, why);
+	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
 	creation_free(c);
 }
@@ -45,14 +45,14 @@ static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	*answer = *document ? job_queue_public(&c->all->queue, *document) : NULL;
 	TRY(idempotency_begin(c->stream, err));
 	json_t *event = evaluation_document_state_event("queued", NULL);
-	status why =
+	status result =
 	    !*answer || !event ? STATUS_NOMEM : store_file_get(s->engine->store, c->corpus.training[0].id, &file, err);
-	if (why == STATUS_OK)
-		why = job_queue_put(&c->all->queue, *document, err);
-	if (why == STATUS_OK)
-		why = store_event_add(s->engine->store, id, event, err);
+	if (result == STATUS_OK)
+		result = job_queue_put(&c->all->queue, *document, err);
+	if (result == STATUS_OK)
+		result = store_event_add(s->engine->store, id, event, err);
 	json_decref(event);
-	return idempotency_commit(c->stream, why, *answer, err);
+	return idempotency_commit(c->stream, result, *answer, err);
 }
 
 static void create_job(creation *c)
@@ -141,7 +141,7 @@ void evaluation_creation_begin(stream *s)
 	c->stream = s;
 	c->all = s->engine->evaluations;
 	c->all->creations++;
-	status why = begin(c, &err);
-	if (why != STATUS_OK)
-		refuse(c, why, &err);
+	status result = begin(c, &err);
+	if (result != STATUS_OK)
+		refuse(c, result, &err);
 }

@@ -48,12 +48,12 @@ static json_t *event(const char *level, const char *type, const char *message, j
 	                 (json_int_t)clock_unix(), "level", level, "message", message, "type", type, "data", data);
 }
 
-json_t *evaluation_document_state_event(const char *state, const error *why)
+json_t *evaluation_document_state_event(const char *state, const error *err)
 {
 	char message[512];
-	snprintf(message, sizeof message, "The evaluation is %s%s%s", state, why ? ": " : "",
-	         why ? error_message(why) : "");
-	const char *level = !why ? "info" : strcmp(state, "failed") == 0 ? "error" : "warn";
+	snprintf(message, sizeof message, "The evaluation is %s%s%s", state, err ? ": " : "",
+	         err ? error_message(err) : "");
+	const char *level = !err ? "info" : strcmp(state, "failed") == 0 ? "error" : "warn";
 	return event(level, "message", message, json_null());
 }
 

@@ -27,7 +27,7 @@ json_t *evaluation_document_new(const char *id, const json_t *params, json_t *se
 json_t *evaluation_document_progress(const evaluation_progress *p);
 /* Return a copy of a document with another progress and `run`. Both are taken over; run NULL becomes json_null. */
 json_t *evaluation_document_at(const json_t *document, json_t *progress, json_t *run);
-json_t *evaluation_document_state_event(const char *state, const error *why);
+json_t *evaluation_document_state_event(const char *state, const error *err);
 json_t *evaluation_document_progress_event(const evaluation_progress *p);
 
 /* Describe the tokens of a file as a model reads them. The tokenizer belongs to the model: remove it again before

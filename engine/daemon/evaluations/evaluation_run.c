@@ -147,17 +147,17 @@ static status commit(evaluation_run *r, queued_job *j, const evaluation_progress
 	job_queue_forget_failures(&r->all->queue, j);
 	json_t *run = write_run(r), *event = evaluation_document_progress_event(p);
 	json_t *next = run ? evaluation_document_at(j->document, evaluation_document_progress(p), run) : NULL;
-	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
-		why = store_event_add(s, j->id, event, err);
-		if (why == STATUS_OK)
-			why = job_queue_put(q, next, err);
-		why = store_end(s, why, err);
+	status result = event && next ? store_begin(s, err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
+		result = store_event_add(s, j->id, event, err);
+		if (result == STATUS_OK)
+			result = job_queue_put(q, next, err);
+		result = store_end(s, result, err);
 	}
 	json_decref(event);
-	if (why != STATUS_OK) {
+	if (result != STATUS_OK) {
 		json_decref(next);
-		return why;
+		return result;
 	}
 	json_decref(j->document);
 	j->document = next;

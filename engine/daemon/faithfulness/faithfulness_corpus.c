@@ -181,15 +181,15 @@ status faithfulness_corpus_read(faithfulness_corpus *out, const char *path, cons
 	if (!out->texts)
 		return STATUS_NOMEM;
 	TRY(job_check_blame(err, job_check_file(path, id, err), "file", id));
-	status why = read_file(&r, path, err);
-	if (why == STATUS_OK && out->n == 0)
-		why = error_set(err, STATUS_INVALID, "file",
-		                s->n_positions == 0 && s->mask != TOKEN_NONE
-		                    ? "it has no text with a mask"
-		                    : "it has no text with a position to evaluate: one of two tokens");
-	if (why == STATUS_INVALID)
+	status result = read_file(&r, path, err);
+	if (result == STATUS_OK && out->n == 0)
+		result = error_set(err, STATUS_INVALID, "file",
+		                   s->n_positions == 0 && s->mask != TOKEN_NONE
+		                       ? "it has no text with a mask"
+		                       : "it has no text with a position to evaluate: one of two tokens");
+	if (result == STATUS_INVALID)
 		snprintf(err->param, sizeof err->param, "file");
-	return why;
+	return result;
 }
 
 void faithfulness_corpus_fini(faithfulness_corpus *c)

@@ -44,9 +44,9 @@ static void creation_free(void *context)
 	free(c);
 }
 
-static void refuse(creation *c, status why, error *err)
+static void refuse(creation *c, status result, error *err)
 {
-	error_settle(err, why);
+	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
 	creation_free(c);
 }
@@ -101,12 +101,12 @@ static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	*document = faithfulness_document_new(id, s->params, json_incref(c->settings_object), c->texts.n);
 	*answer = *document ? job_queue_public(&c->all->queue, *document) : NULL;
 	TRY(idempotency_begin(s, err));
-	status why = *answer ? store_file_get(s->engine->store, json_string_value(json_object_get(s->params, "file")),
-	                                      &file, err)
-	                     : STATUS_NOMEM;
-	if (why == STATUS_OK)
-		why = job_queue_put(&c->all->queue, *document, err);
-	return idempotency_commit(s, why, *answer, err);
+	status result = *answer ? store_file_get(s->engine->store,
+	                                         json_string_value(json_object_get(s->params, "file")), &file, err)
+	                        : STATUS_NOMEM;
+	if (result == STATUS_OK)
+		result = job_queue_put(&c->all->queue, *document, err);
+	return idempotency_commit(s, result, *answer, err);
 }
 
 static void create_job(creation *c)
@@ -333,7 +333,7 @@ void faithfulness_creation_begin(stream *s)
 	c->stream = s;
 	c->all = s->engine->faithfulness;
 	c->all->creations++;
-	status why = begin(c, &err);
-	if (why != STATUS_OK)
-		refuse(c, why, &err);
+	status result = begin(c, &err);
+	if (result != STATUS_OK)
+		refuse(c, result, &err);
 }

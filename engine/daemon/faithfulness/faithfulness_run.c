@@ -102,21 +102,21 @@ static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 	              "readings", (json_int_t)r->spent.readings, "tokens_read", (json_int_t)r->spent.tokens);
 	job_queue_forget_failures(&r->all->queue, j);
 	json_t *next = done_document(j, r->n_done + 1);
-	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
-		why = store_event_add(s, j->id, event, err);
-		if (why == STATUS_OK)
-			why = job_queue_put(&r->all->queue, next, err);
-		why = store_end(s, why, err);
+	status result = event && next ? store_begin(s, err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
+		result = store_event_add(s, j->id, event, err);
+		if (result == STATUS_OK)
+			result = job_queue_put(&r->all->queue, next, err);
+		result = store_end(s, result, err);
 	}
 	json_decref(event);
-	if (why == STATUS_OK) {
+	if (result == STATUS_OK) {
 		json_decref(j->document);
 		j->document = next;
 	} else {
 		json_decref(next);
 	}
-	return why;
+	return result;
 }
 
 static status keep_result(faithfulness_run *r, queued_job *j, error *err)

@@ -315,11 +315,11 @@ static status measure(faithfulness_text *t)
 
 static void next(faithfulness_text *t);
 
-static void end(faithfulness_text *t, status why)
+static void end(faithfulness_text *t, status s)
 {
 	faithfulness_outcome *x = &t->outcome;
-	x->result = why;
-	error_settle(&x->error, why);
+	x->result = s;
+	error_settle(&x->error, s);
 	x->cost.seconds = (double)(clock_ns() - t->began_ns) * 1e-9;
 	for (int i = 0; i < t->n_places; i++) {
 		x->cost.readings += t->places[i].singles.readings + t->places[i].sets.readings;

@@ -41,11 +41,11 @@ static void begin(stream *s, status (*prepare_plan)(stream *s, choices_plan *p, 
 {
 	error err = ERROR_INIT;
 	choices *c = choices_new(s);
-	status why = c ? prepare_plan(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why == STATUS_OK)
+	status result = c ? prepare_plan(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (result == STATUS_OK)
 		choices_begin(c);
 	else
-		completions_refuse(s, c, why, &err);
+		completions_refuse(s, c, result, &err);
 }
 
 /* --- chat.create --------------------------------------------------------------------------- */

@@ -398,7 +398,7 @@ static void start_done(task *t)
 
 /* --- beginning -------------------------------------------------------------------------- */
 
-static void refuse(choices *c, status why, const char *words)
+static void refuse(choices *c, status result, const char *words)
 {
 	sessions *all = c->stream->engine->sessions;
 	leave(c);
@@ -406,7 +406,7 @@ static void refuse(choices *c, status why, const char *words)
 		sessions_remove(all, c->plan.session, NULL);
 	else if (c->plan.session)
 		sessions_release(all, c->plan.session);
-	stream_refuse(c->stream, why, NULL, NULL, "%s", words);
+	stream_refuse(c->stream, result, NULL, NULL, "%s", words);
 	choices_free(c);
 }
 
@@ -525,9 +525,9 @@ void choices_begin(choices *c)
 		return;
 	}
 	error err = ERROR_INIT;
-	status why = enter(c, &err);
-	if (why != STATUS_OK) {
-		refuse(c, why, error_message(&err));
+	status result = enter(c, &err);
+	if (result != STATUS_OK) {
+		refuse(c, result, error_message(&err));
 		return;
 	}
 	for (int i = 0; i < c->n; i++) {

@@ -364,10 +364,10 @@ json_t *completions_result(choices *c)
 
 /* --- the methods ----------------------------------------------------------------- */
 
-void completions_refuse(stream *s, choices *c, status why, error *err)
+void completions_refuse(stream *s, choices *c, status result, error *err)
 {
 	choices_free(c);
-	error_set(err, why, NULL, "%s", status_text(why));
+	error_set(err, result, NULL, "%s", status_text(result));
 	stream_error(s, err, NULL);
 }
 
@@ -452,9 +452,9 @@ void completions_create(stream *s)
 {
 	error err = ERROR_INIT;
 	choices *c = choices_new(s);
-	status why = c ? prepare_completion(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why != STATUS_OK) {
-		completions_refuse(s, c, why, &err);
+	status ended = c ? prepare_completion(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (ended != STATUS_OK) {
+		completions_refuse(s, c, ended, &err);
 		return;
 	}
 	choices_get_plan(c)->result = completions_result;
@@ -487,10 +487,10 @@ void completions_continue(stream *s)
 		choices_free(c);
 		return;
 	}
-	status why = prepare_continuation(wanted, s->params, &err);
-	if (why != STATUS_OK) {
+	status ended = prepare_continuation(wanted, s->params, &err);
+	if (ended != STATUS_OK) {
 		sessions_release(all, wanted->session);
-		completions_refuse(s, c, why, &err);
+		completions_refuse(s, c, ended, &err);
 		return;
 	}
 	wanted->result = completions_result;

@@ -16,7 +16,7 @@ json_t *completions_result(choices *c);
 /* STATUS_INVALID "n": more generations than slots exist. */
 status completions_check_count(const stream *s, const choices_plan *plan, error *err);
 /* Answer with an error instead of calling choices_begin. c may be NULL. */
-void completions_refuse(stream *s, choices *c, status why, error *err);
+void completions_refuse(stream *s, choices *c, status result, error *err);
 
 void completions_create(stream *s);
 void completions_continue(stream *s);

@@ -141,11 +141,11 @@ static status read_messages(choices_plan *p, error *err)
 
 status conversation_read(choices_plan *p, const json_t *messages, bool continues, error *err)
 {
-	const error *why = &p->model->chat_problem;
+	const error *reason = &p->model->chat_problem;
 	if (p->model->dims.source)
 		return error_set(err, STATUS_INVALID, "model", "a model that reads a source supports no conversations");
 	if (!p->model->chat)
-		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(why));
+		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(reason));
 	p->prompts = memory_new(1, sizeof *p->prompts);
 	if (!p->prompts)
 		return STATUS_NOMEM;

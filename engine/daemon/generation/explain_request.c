@@ -464,12 +464,12 @@ static void explain(stream *s, session_log *log)
 	x->engine = s->engine;
 	x->input = *log;
 	error err = ERROR_INIT;
-	status why = prepare(x, s->params, &err);
-	if (why == STATUS_OK) {
+	status result = prepare(x, s->params, &err);
+	if (result == STATUS_OK) {
 		(x->weights && x->input.n_source > 0 ? read_weights : attribute)(s, x);
 		return;
 	}
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 	explanation_free(x);
 }
@@ -557,13 +557,13 @@ static status check_input(const choices_plan *wanted, const json_t *params, erro
 	const attribution_request_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
 		return STATUS_NOMEM;
-	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, what.n, err);
-	if (why == STATUS_OK)
-		why = check_source(&wanted->model->dims, what.n_source, err);
-	if (why == STATUS_OK)
-		why = read_selection(x, params, wanted->model, &what, err);
+	status result = explain_check_length(wanted->model->architecture, wanted->model->parsed, what.n, err);
+	if (result == STATUS_OK)
+		result = check_source(&wanted->model->dims, what.n_source, err);
+	if (result == STATUS_OK)
+		result = read_selection(x, params, wanted->model, &what, err);
 	explanation_free(x);
-	return why;
+	return result;
 }
 
 static status prepare_input(stream *s, choices_plan *wanted, error *err)
@@ -581,10 +581,10 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 	wanted->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(wanted->model) != TOKEN_NONE;
 	if (wants_weights(s->params))
 		TRY(catalog_check_explains(wanted->model, false, "model", err));
-	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "input"), err);
-	if (err->param[0] && why != STATUS_OK && strcmp(err->param, "source") != 0)
+	status result = completions_read_prompts(wanted, s->params, json_object_get(s->params, "input"), err);
+	if (err->param[0] && result != STATUS_OK && strcmp(err->param, "source") != 0)
 		strcpy(err->param, "input");
-	TRY(why);
+	TRY(result);
 	if (wanted->read)
 		wanted->check = check_input;
 	else
@@ -604,13 +604,13 @@ static void explain_input(stream *s)
 {
 	error err = ERROR_INIT;
 	choices *c = choices_new(s);
-	status why = c ? prepare_input(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
+	status result = c ? prepare_input(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
 		choices_begin(c);
 		return;
 	}
 	choices_free(c);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 

@@ -43,9 +43,9 @@ static void run_free(void *context)
 	free(r);
 }
 
-static void refuse(score_request_run *r, status why)
+static void refuse(score_request_run *r, status result)
 {
-	error_set(&r->error, why, NULL, "%s", status_text(why));
+	error_set(&r->error, result, NULL, "%s", status_text(result));
 	r->stream->watch = NULL;
 	stream_error(r->stream, &r->error, NULL);
 	run_free(r);
@@ -235,8 +235,8 @@ void score_request_create(stream *s, const score_request_kind *kind)
 	r->work.data = r;
 	r->public.kind = kind;
 	r->public.params = s->params;
-	status why = begin(r, &r->error);
-	if (why == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
+	status result = begin(r, &r->error);
+	if (result == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
 		return;
-	refuse(r, why == STATUS_OK ? STATUS_NOMEM : why);
+	refuse(r, result == STATUS_OK ? STATUS_NOMEM : result);
 }

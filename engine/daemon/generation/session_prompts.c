@@ -35,13 +35,13 @@ void session_prompts_create(stream *s)
 		return;
 	}
 	choices *c = choices_new(s);
-	status why = c ? prepare_create(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
+	status result = c ? prepare_create(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
 		choices_begin(c);
 		return;
 	}
 	choices_free(c);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
@@ -59,11 +59,11 @@ void session_prompts_append(stream *s)
 		choices_free(c);
 		return;
 	}
-	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "text"), &err);
-	if (why != STATUS_OK) {
+	status ended = completions_read_prompts(wanted, s->params, json_object_get(s->params, "text"), &err);
+	if (ended != STATUS_OK) {
 		sessions_release(s->engine->sessions, wanted->session);
 		choices_free(c);
-		error_set(&err, why, NULL, "%s", status_text(why));
+		error_set(&err, ended, NULL, "%s", status_text(ended));
 		stream_error(s, &err, NULL);
 		return;
 	}

@@ -36,9 +36,9 @@ static void creation_free(job_creation *c)
 	free(c);
 }
 
-static void refuse(job_creation *c, status why, error *err)
+static void refuse(job_creation *c, status result, error *err)
 {
-	error_settle(err, why);
+	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
 	creation_free(c);
 }
@@ -291,12 +291,12 @@ static status begin_with_file(job_creation *c, const char *file, error *err)
 {
 	engine *e = c->stream->engine;
 	store_file found;
-	error why = ERROR_INIT;
-	status s = store_file_use(e->store, file, &found, &why);
+	error reason = ERROR_INIT;
+	status s = store_file_use(e->store, file, &found, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, "additive.tokenizer.file", "there is no file \"%.64s\"", file);
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
+		return error_set(err, s, NULL, "%s", error_message(&reason));
 	c->work.data = c;
 	return uv_queue_work(&e->loop, &c->work, pool_read, tokenizer_read) == 0 ? STATUS_OK : STATUS_NOMEM;
 }

@@ -281,10 +281,10 @@ static void removal_free(removal *m)
 	free(m);
 }
 
-static void refuse(removal *m, status why, const error *err)
+static void refuse(removal *m, status result, const error *err)
 {
 	error words = *err;
-	error_settle(&words, why);
+	error_settle(&words, result);
 	stream_error(m->stream, &words, words.status == STATUS_CONFLICT ? "model_in_use" : NULL);
 	removal_free(m);
 }

@@ -24,7 +24,7 @@ enum { UNSAVED_SECONDS = TRAINING_RESAVE_SECONDS, SECOND_NS = 1000000000 };
 /* A checkpoint that the pool found damaged. */
 typedef struct finding {
 	int64_t step;
-	error why;
+	error err;
 } finding;
 
 struct job_run {
@@ -124,14 +124,14 @@ static void report_start(job_run *r, const train_progress *p)
 
 static void report_saved(job_run *r, const training_report *report)
 {
-	status why = report->error.status, before = r->unsaved;
+	status result = report->error.status, before = r->unsaved;
 	uint64_t now = clock_ns();
-	r->unsaved = why;
-	if (why == STATUS_OK) {
+	r->unsaved = result;
+	if (result == STATUS_OK) {
 		r->listener->checkpoint(r->context, r->id, report->checkpoint);
 		return;
 	}
-	if (why == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)
+	if (result == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)
 		return;
 	r->unsaved_ns = now;
 	r->listener->event(
@@ -228,11 +228,11 @@ static status check_checkpoints(job_run *r, error *err)
 		*f = (finding){.step = r->from.steps[r->n_found]};
 		snprintf(name, sizeof name, "step-%lld", (long long)f->step);
 		store_checkpoint_folder(r->plan.store, r->id, f->step, r->plan.resume);
-		status s = job_check_folder(r->plan.resume, name, &f->why);
+		status s = job_check_folder(r->plan.resume, name, &f->err);
 		if (s == STATUS_OK)
 			return s;
 		if (!job_check_is_damage(s))
-			return error_set(err, s, NULL, "%s", error_message(&f->why));
+			return error_set(err, s, NULL, "%s", error_message(&f->err));
 	}
 	r->plan.resume[0] = 0;
 	return STATUS_OK;
@@ -282,7 +282,7 @@ static void pool_build(uv_work_t *work)
 static status train(job_run *r, error *err)
 {
 	for (size_t i = 0; i < r->n_found; i++)
-		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].why));
+		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].err));
 	r->plan.tokenizer = r->corpus.texts.tokenizer;
 	r->plan.train = r->corpus.texts.train;
 	r->plan.valid = r->corpus.texts.valid;

@@ -21,7 +21,7 @@ typedef struct job_run_listener {
 	void (*event)(void *context, const char *id, json_t *event);    /* taken over; NULL: out of memory */
 	void (*checkpoint)(void *context, const char *id, json_t *row); /* borrowed */
 	/* A checkpoint is unusable. Any status other than STATUS_OK (it could not be recorded) ends the run. */
-	status (*damaged)(void *context, const char *id, int64_t step, const error *why);
+	status (*damaged)(void *context, const char *id, int64_t step, const error *reason);
 	/* The run is over and will be freed. result: the folder of the finished model, NULL if it did not finish. err:
 	 * STATUS_OK if it was stopped, or if its checkpoint was found damaged and it should start again. */
 	void (*ended)(void *context, const char *id, const char *result, const train_progress *p, const error *err);

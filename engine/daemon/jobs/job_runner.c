@@ -130,7 +130,7 @@ static void on_checkpoint(void *context, const char *id, json_t *row)
 	                                                                     * step */
 }
 
-static status on_damaged(void *context, const char *id, int64_t step, const error *why)
+static status on_damaged(void *context, const char *id, int64_t step, const error *err)
 {
 	jobs *all = context;
 	char name[STORE_ID_BYTES];
@@ -138,11 +138,11 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 	if (!j)
 		return STATUS_OK;
 	job_document_checkpoint_name(id, step, name);
-	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(why));
-	if (!job_document_set_damage(j->document, step, error_message(why)))
+	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(err));
+	if (!job_document_set_damage(j->document, step, error_message(err)))
 		return STATUS_NOMEM;
 	status s = job_state_note(j, job_document_event("warn", "The checkpoint at step %lld is damaged: %s",
-	                                                (long long)step, error_message(why)));
+	                                                (long long)step, error_message(err)));
 	j->stale = true;
 	job_state_write_soon(all, j);
 	return s;
@@ -185,13 +185,13 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	if (job_document_is_range_test(j->document))
 		return end_range_test(all, j, folder, p, err);
 	const char *name = job_document_text(json_object_get(j->document, "request"), "result");
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	status s = catalog_add(all->engine->catalog, name, folder, "user", &why);
+	status s = catalog_add(all->engine->catalog, name, folder, "user", &reason);
 	if (s != STATUS_OK && s != STATUS_CONFLICT) {
-		error_settle(&why, s);
-		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&why));
+		error_settle(&reason, s);
+		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&reason));
 	}
 	json_t *events = json_pack("[o*, o, o]", describe_end(p),
 	                           job_document_event("info", "New fine-tuned model created: %s", name),
@@ -212,14 +212,14 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 {
 	jobs *all = context;
 	job *j = find_of_run(all, id);
-	error why = *err;
+	error reason = *err;
 	all->run = NULL;
 	death_log_end(all->engine->deaths, id);
 	j = j && j->state == JOB_RUNNING ? j : NULL;
 	if (j && result)
-		error_settle(&why, succeed(all, j, result, p, &why));
-	if (j && why.status != STATUS_OK)
-		job_state_fail(all, j, &why);
+		error_settle(&reason, succeed(all, j, result, p, &reason));
+	if (j && reason.status != STATUS_OK)
+		job_state_fail(all, j, &reason);
 	else if (j && !result && !all->stopping)
 		queue_again(all, j);
 	job_runner_next(all);

@@ -180,36 +180,36 @@ static bool same_reason(const error *a, const error *b)
 }
 
 /* Send one event for each new reason, not for each attempt. */
-static void pause_for(jobs *all, job *j, const error *why)
+static void pause_for(jobs *all, job *j, const error *err)
 {
 	int seconds = pause_seconds(j->failures + 1);
 	json_t *events = json_array();
-	if (events && (j->unsettled || !same_reason(&j->reason, why)) &&
+	if (events && (j->unsettled || !same_reason(&j->reason, err)) &&
 	    json_array_append_new(events, job_document_event("warn", "The job is paused and will be tried again: %s",
-	                                                     error_message(why))) != 0) {
+	                                                     error_message(err))) != 0) {
 		json_decref(events);
 		events = NULL;
 	}
-	json_t *next = job_document_paused(j->document, why, clock_unix() + seconds, j->device_failures);
+	json_t *next = job_document_paused(j->document, err, clock_unix() + seconds, j->device_failures);
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
-	j->reason = *why;
+	j->reason = *err;
 	if (j->unsettled)
 		return;
 	j->failures++;
 	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
-	log_line(LOG_WARN, "%s is paused for %d s: %s", j->id, seconds, error_message(why));
+	log_line(LOG_WARN, "%s is paused for %d s: %s", j->id, seconds, error_message(err));
 }
 
 /* False: the ledger refuses the commit. */
-static bool end_failed(jobs *all, job *j, const error *why, error *err)
+static bool end_failed(jobs *all, job *j, const error *reason, error *err)
 {
-	json_t *events = json_pack("[o]", job_document_event("error", "The job failed: %s", error_message(why)));
-	return job_state_end(all, j, job_document_ended(j->document, "failed", why), events, err) == STATUS_OK;
+	json_t *events = json_pack("[o]", job_document_event("error", "The job failed: %s", error_message(reason)));
+	return job_state_end(all, j, job_document_ended(j->document, "failed", reason), events, err) == STATUS_OK;
 }
 
-void job_state_fail(jobs *all, job *j, const error *why)
+void job_state_fail(jobs *all, job *j, const error *failure)
 {
-	error reason = *why, err = ERROR_INIT;
+	error reason = *failure, err = ERROR_INIT;
 	error_settle(&reason, STATUS_INTERNAL);
 	if (reason.status == STATUS_DEVICE && !j->unsettled)
 		j->device_failures++;
@@ -222,18 +222,18 @@ void job_state_fail(jobs *all, job *j, const error *why)
 
 bool job_state_quarantine(jobs *all, job *j)
 {
-	error why = ERROR_INIT;
+	error err = ERROR_INIT;
 	if (!death_log_poison(all->engine->deaths, j->id))
 		return false;
-	error_set(&why, STATUS_INTERNAL, NULL,
+	error_set(&err, STATUS_INTERNAL, NULL,
 	          "the engine died %d times in a row while the job ran, without progress; resume tries again",
 	          death_log_count(all->engine->deaths, j->id));
-	json_t *next = job_document_paused(j->document, &why, 0, j->device_failures);
-	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&why)));
+	json_t *next = job_document_paused(j->document, &err, 0, j->device_failures);
+	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&err)));
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
-	j->reason = why;
+	j->reason = err;
 	j->retry_ns = 0;
-	log_line(LOG_ERROR, "%s is paused: %s", j->id, error_message(&why));
+	log_line(LOG_ERROR, "%s is paused: %s", j->id, error_message(&err));
 	return true;
 }
 
@@ -264,9 +264,9 @@ void job_state_tick(jobs *all)
 {
 	for (job *j = all->first, *next; j; j = next) {
 		next = j->next; /* a failure may free j */
-		error why = j->reason;
+		error err = j->reason;
 		if (j->unsettled)
-			job_state_fail(all, j, &why);
+			job_state_fail(all, j, &err);
 		else if (j->state == JOB_PAUSED && j->retry_ns && clock_ns() >= j->retry_ns)
 			retry(all, j);
 		else if (j->late_ns && clock_ns() >= j->late_ns)

@@ -32,8 +32,8 @@ status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t
 /* End a job and release it. Errors as for job_state_change. */
 status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err);
 
-/* The job's run has ended or could not start, with `why`: pause or end the job, depending on the kind of failure. */
-void job_state_fail(jobs *all, job *j, const error *why);
+/* The job's run has ended or could not start, with `err`: pause or end the job, depending on the kind of failure. */
+void job_state_fail(jobs *all, job *j, const error *err);
 /* True for a failure of the machine, which may be temporary; false for one of the job. */
 bool job_state_may_pass(status s);
 /* Pause a job during which the engine has died too often without progress; only a client resumes it. False: it is not

@@ -75,13 +75,13 @@ static void received(stream *s, const char *folder)
 	char path[PATH_MAX + 8];
 	json_t *result = NULL;
 	snprintf(path, sizeof path, "%s/file", folder);
-	status why = idempotency_begin(s, &err);
-	if (why == STATUS_OK) {
-		why = store_file_add(s->engine->store, f, path, &err);
-		result = why == STATUS_OK ? from_file(f) : NULL;
-		why = idempotency_commit(s, why, result, &err);
+	status ended = idempotency_begin(s, &err);
+	if (ended == STATUS_OK) {
+		ended = store_file_add(s->engine->store, f, path, &err);
+		result = ended == STATUS_OK ? from_file(f) : NULL;
+		ended = idempotency_commit(s, ended, result, &err);
 	}
-	if (why == STATUS_OK) {
+	if (ended == STATUS_OK) {
 		stream_result(s, result);
 		return;
 	}

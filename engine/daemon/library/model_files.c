@@ -97,13 +97,13 @@ static status check_sums(const char *folder, error *err)
 {
 	char path[PATH_MAX], *lines, *rest;
 	size_t bytes;
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	TRY(join_path(folder, MODEL_SUMS, path, err));
-	status s = file_read(path, MAX_SUMS, &lines, &bytes, &why);
+	status s = file_read(path, MAX_SUMS, &lines, &bytes, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
+		return error_set(err, s, NULL, "%s", error_message(&reason));
 	for (char *line = strtok_r(lines, "\n", &rest); line && s == STATUS_OK; line = strtok_r(NULL, "\n", &rest))
 		s = check_line(folder, line, err);
 	free(lines);

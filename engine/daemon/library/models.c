@@ -110,13 +110,13 @@ static bool collect_id(void *context, const json_t *row)
 /* Append the object of a model, unless it is being deleted. */
 static status list_model(engine *e, const char *id, const device_stats *stats, json_t *data, error *err)
 {
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	model_entry *c;
-	status s = catalog_inspect(e->catalog, id, &c, &why);
+	status s = catalog_inspect(e->catalog, id, &c, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s != STATUS_OK)
-		return error_set(err, s, why.param, "%s", why.message);
+		return error_set(err, s, reason.param, "%s", reason.message);
 	s = json_array_append_new(data, model_object(e, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
 	catalog_release(c);
 	return s;
@@ -443,14 +443,14 @@ static status list_file(const file_list *l, const model_file *f, json_t *data, e
 {
 	char sum[CHECKSUM_TEXT_BYTES];
 	int64_t bytes;
-	error why = ERROR_INIT;
-	status s = describe_file(l, f->name, &bytes, sum, &why);
+	error reason = ERROR_INIT;
+	status s = describe_file(l, f->name, &bytes, sum, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s == STATUS_STORAGE)
-		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", l->model->id, error_message(&why));
+		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", l->model->id, error_message(&reason));
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
+		return error_set(err, s, NULL, "%s", error_message(&reason));
 	json_t *object = json_pack("{s:s, s:s, s:I, s:s}", "object", "model.file", "name", f->name, "bytes",
 	                           (json_int_t)bytes, "sha256", sum);
 	return json_array_append_new(data, object) == 0 ? STATUS_OK : error_settle(err, STATUS_NOMEM);

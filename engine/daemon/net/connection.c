@@ -140,10 +140,10 @@ void connection_refuse(connection *c, int http, const char *code, const char *me
 	connection_close(c);
 }
 
-static void protocol_error(connection *c, const char *why)
+static void protocol_error(connection *c, const char *reason)
 {
-	log_line(LOG_WARN, "closing a connection: %s", why);
-	connection_refuse(c, 400, "protocol_error", why);
+	log_line(LOG_WARN, "closing a connection: %s", reason);
+	connection_refuse(c, 400, "protocol_error", reason);
 }
 
 /* --- writing ------------------------------------------------------------------ */
@@ -383,7 +383,7 @@ void connection_cancel_streams(connection *c)
 
 static void on_hello(connection *c, const frame *f)
 {
-	char why[128];
+	char message[128];
 	reserve_forget();
 	json_t *hello =
 	    f->type == FRAME_HELLO && f->stream == 0 ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
@@ -396,9 +396,9 @@ static void on_hello(connection *c, const frame *f)
 	} else if (!said) {
 		protocol_error(c, "the first frame must be HELLO with the protocol's version");
 	} else if (theirs != PROTO_VERSION) {
-		snprintf(why, sizeof why, "the engine speaks protocol %d, the peer %lld", PROTO_VERSION,
+		snprintf(message, sizeof message, "the engine speaks protocol %d, the peer %lld", PROTO_VERSION,
 		         (long long)theirs);
-		connection_refuse(c, 400, "protocol_mismatch", why);
+		connection_refuse(c, 400, "protocol_mismatch", message);
 	} else {
 		c->state = CONNECTION_OPEN;
 	}
@@ -512,12 +512,12 @@ static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer)
 	}
 	while (c->state < CONNECTION_CLOSING) {
 		frame f;
-		const char *why = "";
-		frame_result result = frame_decoder_next(&c->decoder, &f, &why);
+		const char *reason = "";
+		frame_result result = frame_decoder_next(&c->decoder, &f, &reason);
 		if (result == FRAME_MORE)
 			return;
 		if (result == FRAME_BAD)
-			protocol_error(c, why);
+			protocol_error(c, reason);
 		else
 			on_frame(c, &f);
 	}

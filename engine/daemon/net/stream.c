@@ -101,18 +101,20 @@ static const char *whole_message(const error *err, char *out, size_t size)
 void stream_error(stream *s, const error *err, const char *code)
 {
 	char words[sizeof err->param + sizeof err->message + 8];
-	status why = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
+	status result = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
 	const char *message = whole_message(err, words, sizeof words);
-	if (why == STATUS_CANCELLED && s->net->draining) {
+	if (result == STATUS_CANCELLED && s->net->draining) {
 		stream_refuse_stopping(s);
 		return;
 	}
-	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
+	bool again =
+	    result == STATUS_BUSY || result == STATUS_UNAVAILABLE || result == STATUS_NOMEM || result == STATUS_DEVICE;
 	reserve_forget(); /* building it failed, so nothing is sent */
-	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
-	                                     !again           ? 0
-	                                     : s->retry_after ? s->retry_after
-	                                                      : RETRY_SECONDS);
+	json_t *object =
+	    stream_error_object(status_http(result), code ? code : status_name(result), message, err->param,
+	                        !again           ? 0
+	                        : s->retry_after ? s->retry_after
+	                                         : RETRY_SECONDS);
 	char *text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
 	s->net->failures++;
@@ -146,12 +148,12 @@ void stream_refuse_stopping(stream *s)
 		stream_refuse(s, STATUS_UNAVAILABLE, "shutting_down", NULL, "the engine is shutting down");
 }
 
-void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
+void stream_refuse(stream *s, status result, const char *code, const char *param, const char *format, ...)
 {
 	error err = ERROR_INIT;
 	va_list arguments;
 	va_start(arguments, format);
-	error_set_list(&err, why, param, format, arguments);
+	error_set_list(&err, result, param, format, arguments);
 	va_end(arguments);
 	stream_error(s, &err, code);
 }

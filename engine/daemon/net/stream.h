@@ -87,7 +87,7 @@ void stream_error(stream *s, const error *err, const char *code);
 /* Answer because the engine stops: "shutting_down", or "device_error" if that is the reason. */
 void stream_refuse_stopping(stream *s);
 /* Answer with an error from its parts. param and code may be NULL. */
-void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
+void stream_refuse(stream *s, status result, const char *code, const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
 /* True if the request continues without its client. */

@@ -366,15 +366,15 @@ bool idempotency_admit(stream *s, bool upload)
 		              "a request with this key has not ended yet");
 		return false;
 	}
-	status why = k->digest ? look_up(k, s->engine, &err) : STATUS_NOMEM;
-	if (why == STATUS_OK && k->result) {
+	status ended = k->digest ? look_up(k, s->engine, &err) : STATUS_NOMEM;
+	if (ended == STATUS_OK && k->result) {
 		repeat(s);
 		return false;
 	}
-	if (why == STATUS_OK)
-		why = string_table_add(&all->running, &k->node, k->key);
-	if (why != STATUS_OK) {
-		error_set(&err, why, NULL, "%s", status_text(why));
+	if (ended == STATUS_OK)
+		ended = string_table_add(&all->running, &k->node, k->key);
+	if (ended != STATUS_OK) {
+		error_set(&err, ended, NULL, "%s", status_text(ended));
 		stream_error(s, &err, NULL);
 		return false;
 	}
@@ -399,10 +399,10 @@ status idempotency_keep(stream *s, const json_t *result, error *err)
 	    json_pack("{s:O, s:s%}", "result", result, "events", k->events ? k->events : "", k->events_bytes);
 	if (!whole)
 		return STATUS_NOMEM;
-	status why = store_answer_put(s->engine->store, k->key, request_hash(k), whole, err);
+	status ended = store_answer_put(s->engine->store, k->key, request_hash(k), whole, err);
 	json_decref(whole);
-	k->kept = why == STATUS_OK;
-	return why;
+	k->kept = ended == STATUS_OK;
+	return ended;
 }
 
 status idempotency_begin(stream *s, error *err)
@@ -410,12 +410,12 @@ status idempotency_begin(stream *s, error *err)
 	return store_begin(s->engine->store, err);
 }
 
-status idempotency_commit(stream *s, status why, const json_t *result, error *err)
+status idempotency_commit(stream *s, status outcome, const json_t *result, error *err)
 {
-	if (why == STATUS_OK)
-		why = result ? idempotency_keep(s, result, err) : STATUS_NOMEM;
-	why = store_end(s->engine->store, why, err);
-	return why == STATUS_OK ? why : error_set(err, why, NULL, "%s", status_text(why));
+	if (outcome == STATUS_OK)
+		outcome = result ? idempotency_keep(s, result, err) : STATUS_NOMEM;
+	outcome = store_end(s->engine->store, outcome, err);
+	return outcome == STATUS_OK ? outcome : error_set(err, outcome, NULL, "%s", status_text(outcome));
 }
 
 /* --- the engine's -------------------------------------------------------------------------------- */

@@ -45,8 +45,8 @@ bool idempotency_admit(stream *s, bool upload);
 status idempotency_keep(stream *s, const json_t *result, error *err);
 /* Start the commit of the request's changes. */
 status idempotency_begin(stream *s, error *err);
-/* End the commit. With STATUS_OK in `why`, store `result` (borrowed; NULL: out of memory) and make all changes durable.
- * With another status, or if that fails, nothing has changed. */
-status idempotency_commit(stream *s, status why, const json_t *result, error *err);
+/* End the commit. With STATUS_OK in `outcome`, store `result` (borrowed; NULL: out of memory) and make all changes
+ * durable. With another status, or if that fails, nothing has changed. */
+status idempotency_commit(stream *s, status outcome, const json_t *result, error *err);
 
 #endif

@@ -122,19 +122,19 @@ json_t *job_queue_public(const job_queue *q, const json_t *document)
 	return copy;
 }
 
-static json_t *error_object(const error *why)
+static json_t *error_object(const error *err)
 {
-	return why ? json_pack("{s:s, s:s, s:s?}", "code", status_name(why->status), "message", error_message(why),
-	                       "param", why->param[0] ? why->param : NULL)
+	return err ? json_pack("{s:s, s:s, s:s?}", "code", status_name(err->status), "message", error_message(err),
+	                       "param", err->param[0] ? err->param : NULL)
 	           : json_null();
 }
 
-json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *why)
+json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *err)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
 	if (json_object_set_new(copy, "status", json_string(state)) == 0 &&
 	    json_object_set_new(copy, "finished_at", ended ? json_integer(clock_unix()) : json_null()) == 0 &&
-	    json_object_set_new(copy, "error", error_object(why)) == 0)
+	    json_object_set_new(copy, "error", error_object(err)) == 0)
 		return copy;
 	json_decref(copy);
 	return NULL;
@@ -145,13 +145,13 @@ status job_queue_put(const job_queue *q, const json_t *document, error *err)
 	return store_job_put(q->engine->store, text_of(document, "id"), text_of(document, "status"), document, err);
 }
 
-/* Commit a document and the event of its state. why: the reason of the state, if it has one. */
-static status put_with_event(const job_queue *q, const json_t *document, const error *why, error *err)
+/* Commit a document and the event of its state. reason: of the state, or NULL. */
+static status put_with_event(const job_queue *q, const json_t *document, const error *reason, error *err)
 {
 	store *s = q->engine->store;
 	if (!q->kind->event)
 		return job_queue_put(q, document, err);
-	json_t *event = q->kind->event(text_of(document, "status"), why);
+	json_t *event = q->kind->event(text_of(document, "status"), reason);
 	status result = event ? store_begin(s, err) : STATUS_NOMEM;
 	if (result == STATUS_OK) {
 		result = store_event_add(s, text_of(document, "id"), event, err);
@@ -163,9 +163,9 @@ static status put_with_event(const job_queue *q, const json_t *document, const e
 	return result;
 }
 
-static status change(job_queue *q, queued_job *j, json_t *next, const error *why, error *err)
+static status change(job_queue *q, queued_job *j, json_t *next, const error *reason, error *err)
 {
-	status s = next ? put_with_event(q, next, why, err) : STATUS_NOMEM;
+	status s = next ? put_with_event(q, next, reason, err) : STATUS_NOMEM;
 	if (s != STATUS_OK) {
 		json_decref(next);
 		return error_settle(err, s);
@@ -201,17 +201,17 @@ static bool is_of_the_machine(status s)
 
 /* Queue the job again. If the ledger write fails, the change is kept in memory only; after a restart the job starts at
  * once. */
-static void try_again(job_queue *q, queued_job *j, const error *why)
+static void try_again(job_queue *q, queued_job *j, const error *err)
 {
 	error ignored = ERROR_INIT;
-	json_t *next = job_queue_in_state(j->document, "queued", false, why);
+	json_t *next = job_queue_in_state(j->document, "queued", false, err);
 	const int64_t seconds = j->failures < 8 ? (int64_t)1 << j->failures : MAX_RETRY_SECONDS;
 	j->failures++;
 	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
-	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(why));
+	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(err));
 	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory it is only known to this
 	                                                                 * process */
-	if (next && put_with_event(q, next, why, &ignored) != STATUS_OK)
+	if (next && put_with_event(q, next, err, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "the ledger cannot store the state of %s: %s", j->id, error_message(&ignored));
 	if (!next)
 		return;
@@ -220,11 +220,11 @@ static void try_again(job_queue *q, queued_job *j, const error *why)
 	job_watch_pump(q->watches, j->id);
 }
 
-static void fail(job_queue *q, queued_job *j, const error *why)
+static void fail(job_queue *q, queued_job *j, const error *reason)
 {
 	error err = ERROR_INIT;
-	json_t *next = job_queue_in_state(j->document, "failed", true, why);
-	if (change(q, j, next, why, &err) == STATUS_OK)
+	json_t *next = job_queue_in_state(j->document, "failed", true, reason);
+	if (change(q, j, next, reason, &err) == STATUS_OK)
 		job_queue_remove(q, j);
 	else
 		try_again(q, j, &err);
@@ -255,11 +255,11 @@ void job_queue_settle(job_queue *q, const char *id, status s, error *err)
 /* Fail a job that makes the engine die. */
 static void fail_poison(job_queue *q, queued_job *j)
 {
-	error why = ERROR_INIT;
-	error_set(&why, STATUS_INTERNAL, NULL, "the engine died %d times in a row while the job ran, without progress",
+	error err = ERROR_INIT;
+	error_set(&err, STATUS_INTERNAL, NULL, "the engine died %d times in a row while the job ran, without progress",
 	          death_log_count(q->engine->deaths, j->id));
-	log_line(LOG_ERROR, "%s fails: %s", j->id, error_message(&why));
-	fail(q, j, &why);
+	log_line(LOG_ERROR, "%s fails: %s", j->id, error_message(&err));
+	fail(q, j, &err);
 }
 
 queued_job *job_queue_next(job_queue *q)
@@ -286,14 +286,14 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 	*out = j ? json_incref(j->document) : NULL;
 	if (j)
 		return STATUS_OK;
-	error why = ERROR_INIT; /* names every kind "job" */
-	status found = store_job_get(q->engine->store, id, out, &why);
+	error reason = ERROR_INIT; /* names every kind "job" */
+	status found = store_job_get(q->engine->store, id, out, &reason);
 	if (found == STATUS_OK && same(text_of(*out, "object"), q->kind->object))
 		return STATUS_OK;
 	json_decref(*out);
 	*out = NULL;
 	if (found != STATUS_OK && found != STATUS_NOT_FOUND)
-		return error_set(err, found, NULL, "%s", error_message(&why));
+		return error_set(err, found, NULL, "%s", error_message(&reason));
 	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->name, id);
 }
 

@@ -34,7 +34,7 @@ typedef struct job_queue_kind {
 	void (*release)(void *kept);
 	bool (*runs)(const void *owner, const char *id);       /* true if the job has a run */
 	void (*stop_run)(void *owner);                         /* stop the run */
-	json_t *(*event)(const char *state, const error *why); /* event of a new state; NULL: the kind has no such
+	json_t *(*event)(const char *state, const error *err); /* event of a new state; NULL: the kind has no such
 	                                                        * events */
 } job_queue_kind;
 
@@ -65,8 +65,8 @@ bool job_queue_uses(const job_queue *q, const char *key, const char *id);
 
 /* Return the part of a document that clients see. New reference. */
 json_t *job_queue_public(const job_queue *q, const json_t *document);
-/* Return a copy in another state. ended: finished now. why: reason, or NULL. NULL: out of memory. */
-json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *why);
+/* Return a copy in another state. ended: finished now. err: reason, or NULL. NULL: out of memory. */
+json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *err);
 /* Write a document to the ledger, in its own commit or the open one. */
 status job_queue_put(const job_queue *q, const json_t *document, error *err);
 /* Write `next` with the event of its state and make it the job's document. It is taken over also on failure; NULL is

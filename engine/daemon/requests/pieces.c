@@ -32,12 +32,12 @@ static void pieces_free(pieces *p)
 	free(p);
 }
 
-static void fail(pieces *p, status why)
+static void fail(pieces *p, status result)
 {
 	stream *s = p->stream;
 	error err = p->error;
 	pieces_free(p);
-	error_settle(&err, why);
+	error_settle(&err, result);
 	stream_error(s, &err, NULL);
 }
 

@@ -97,18 +97,18 @@ static status commit(session_settlement *x, const json_t *result, error *err)
 	stream *s = x->stream;
 	store *all = s->engine->store;
 	TRY(store_begin(all, err));
-	status why = store_session_keep(all, sessions_id(x->entry), x->version, x->document, err);
-	if (why == STATUS_OK && result)
-		why = idempotency_keep(s, result, err);
-	return store_end(all, why, err);
+	status ended = store_session_keep(all, sessions_id(x->entry), x->version, x->document, err);
+	if (ended == STATUS_OK && result)
+		ended = idempotency_keep(s, result, err);
+	return store_end(all, ended, err);
 }
 
-static void give_up(session_settlement *x, status why, error *err)
+static void give_up(session_settlement *x, status result, error *err)
 {
-	if (why == STATUS_NOT_FOUND) /* refers to the folder, not to anything that the client named */
-		why = err->status = STATUS_STORAGE;
-	error_set(err, why, NULL, "%s", status_text(why));
-	if (why != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once per session */
+	if (result == STATUS_NOT_FOUND) /* refers to the folder, not to anything that the client named */
+		result = err->status = STATUS_STORAGE;
+	error_set(err, result, NULL, "%s", status_text(result));
+	if (result != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once per session */
 		log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
 	x->error = *err; /* replaces an earlier error: the client has not seen the session's state */
 	take_back(x);
@@ -119,19 +119,19 @@ static void written(uv_work_t *work, int cancelled)
 	session_settlement *x = work->data;
 	json_t *result = NULL;
 	error err = x->write_error;
-	status why = x->written;
+	status s = x->written;
 	(void)cancelled; /* cannot be cancelled */
-	if (why == STATUS_OK && x->error.status == STATUS_OK)
-		why = make_answer(x, &result, &err);
-	bool kept = why == STATUS_OK;
-	if (why == STATUS_OK)
-		why = commit(x, result, &err);
+	if (s == STATUS_OK && x->error.status == STATUS_OK)
+		s = make_answer(x, &result, &err);
+	bool kept = s == STATUS_OK;
+	if (s == STATUS_OK)
+		s = commit(x, result, &err);
 	json_decref(result);
-	if (why != STATUS_OK) {
+	if (s != STATUS_OK) {
 		/* After an I/O error and a crash the ledger may refer to the new version, so it is kept until then. */
-		if (!kept || why != STATUS_IO)
+		if (!kept || s != STATUS_IO)
 			store_session_discard(x->path);
-		give_up(x, why, &err);
+		give_up(x, s, &err);
 		return;
 	}
 	sessions_settled(table(x), x->entry);
@@ -146,16 +146,16 @@ static void settle_durably(session_settlement *x)
 	error err = ERROR_INIT;
 	engine *e = x->stream->engine;
 	sessions_adopt(table(x), x->entry, &x->change);
-	status why = store_check_room(e->store, (int64_t)x->state.bytes, &err);
-	if (why == STATUS_OK)
-		why = store_session_next(e->store, sessions_id(x->entry), &x->version, x->path, &err);
-	if (why == STATUS_OK && !(x->document = sessions_document(x->entry)))
-		why = STATUS_NOMEM;
+	status result = store_check_room(e->store, (int64_t)x->state.bytes, &err);
+	if (result == STATUS_OK)
+		result = store_session_next(e->store, sessions_id(x->entry), &x->version, x->path, &err);
+	if (result == STATUS_OK && !(x->document = sessions_document(x->entry)))
+		result = STATUS_NOMEM;
 	x->work.data = x;
-	if (why == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
-		why = STATUS_NOMEM;
-	if (why != STATUS_OK)
-		give_up(x, why, &err);
+	if (result == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
+		result = STATUS_NOMEM;
+	if (result != STATUS_OK)
+		give_up(x, result, &err);
 }
 
 /* The `prepare` of the export task: export the next step. Executor thread. */
@@ -164,9 +164,9 @@ static bool prepare_export(task *t, device *d)
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
 	scheduler *s = device_scheduler(d);
 	session *live = s ? scheduler_session_find(s, sessions_id(x->entry)) : NULL;
-	status why = live ? scheduler_session_export_step(s, live, &x->state, &x->export_error) : STATUS_DEVICE;
-	error_settle(&x->export_error, why);
-	return why != STATUS_OK || x->state.done;
+	status result = live ? scheduler_session_export_step(s, live, &x->state, &x->export_error) : STATUS_DEVICE;
+	error_settle(&x->export_error, result);
+	return result != STATUS_OK || x->state.done;
 }
 
 /* The session may have read one more token. */
@@ -179,11 +179,11 @@ static void run_export(task *t, device *d)
 static void exported(task *t)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
-	error why = x->export_error;
-	if (why.status == STATUS_OK)
+	error err = x->export_error;
+	if (err.status == STATUS_OK)
 		settle_durably(x);
 	else
-		give_up(x, why.status, &why);
+		give_up(x, err.status, &err);
 }
 
 static void export(session_settlement *x)

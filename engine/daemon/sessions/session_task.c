@@ -129,7 +129,7 @@ static void session_task_done(task *x)
 	session_task_free(t);
 }
 
-static void refuse(session_task *t, status why, const char *words)
+static void refuse(session_task *t, status result, const char *words)
 {
 	if (t->parent)
 		sessions_release(table(t), t->parent);
@@ -137,7 +137,7 @@ static void refuse(session_task *t, status why, const char *words)
 		sessions_remove(table(t), t->entry, NULL);
 	else
 		sessions_release(table(t), t->entry);
-	stream_refuse(t->stream, why, NULL, NULL, "%s", words);
+	stream_refuse(t->stream, result, NULL, NULL, "%s", words);
 	session_task_free(t);
 }
 
@@ -223,18 +223,18 @@ void session_task_create(stream *s)
 	session_task *t = session_task_new(s, &kind);
 	if (!t)
 		return;
-	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
-	                                     &t->model, &err);
-	if (why == STATUS_OK && t->model->dims.source)
-		why = error_set(&err, STATUS_INVALID, "source", "this model reads a source: it must not be missing");
-	if (why == STATUS_OK)
-		why = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
-	if (why == STATUS_OK) {
+	status result = catalog_open_generative(
+	    s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
+	if (result == STATUS_OK && t->model->dims.source)
+		result = error_set(&err, STATUS_INVALID, "source", "this model reads a source: it must not be missing");
+	if (result == STATUS_OK)
+		result = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
+	if (result == STATUS_OK) {
 		begin(t);
 		return;
 	}
 	session_task_free(t);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
@@ -243,9 +243,10 @@ void session_task_create(stream *s)
 static status act_fork(session_task *t, device *d, session *x, error *err)
 {
 	session *copy;
-	status why = scheduler_session_fork_step(device_scheduler(d), x, sessions_id(t->entry), &t->moved, &copy, err);
+	status result =
+	    scheduler_session_fork_step(device_scheduler(d), x, sessions_id(t->entry), &t->moved, &copy, err);
 	t->more = !copy;
-	return why;
+	return result;
 }
 
 void session_task_fork(stream *s)
@@ -256,14 +257,14 @@ void session_task_fork(stream *s)
 	if (!t)
 		return;
 	t->parent = t->entry;
-	status why = sessions_add_like(s->engine->sessions, t->model, t->parent, &t->entry, &err);
-	if (why == STATUS_OK) {
+	status result = sessions_add_like(s->engine->sessions, t->model, t->parent, &t->entry, &err);
+	if (result == STATUS_OK) {
 		begin(t);
 		return;
 	}
 	sessions_release(s->engine->sessions, t->parent);
 	session_task_free(t);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
@@ -271,9 +272,9 @@ void session_task_fork(stream *s)
 
 static status act_export(session_task *t, device *d, session *x, error *err)
 {
-	status why = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
+	status result = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
 	t->more = !t->export.done;
-	return why;
+	return result;
 }
 
 static void pool_seal(uv_work_t *work)
@@ -319,18 +320,18 @@ static void received(stream *s, const char *folder)
 		return;
 	(void)folder;
 	t->ticket.import.blob = upload_take(s, &t->ticket.import.bytes);
-	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
-	                                     &t->model, &err);
-	if (why == STATUS_OK)
-		why = sessions_add(s->engine->sessions, t->model, &(session_options){0}, -1, &t->entry, &err);
-	if (why == STATUS_OK) {
+	status result = catalog_open_generative(
+	    s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
+	if (result == STATUS_OK)
+		result = sessions_add(s->engine->sessions, t->model, &(session_options){0}, -1, &t->entry, &err);
+	if (result == STATUS_OK) {
 		t->ticket.create = true;
 		snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
 		begin(t);
 		return;
 	}
 	session_task_free(t);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 

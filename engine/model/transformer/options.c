@@ -118,10 +118,10 @@ static void read_lists(config_reader *r, stack_options *s)
 
 /* --- what excludes what --------------------------------------------------------------------------------- */
 
-static void forbid(config_reader *r, bool both, const char *key, const char *why)
+static void forbid(config_reader *r, bool both, const char *key, const char *reason)
 {
 	if (both)
-		config_fail(r, key, "%s %s", key, why);
+		config_fail(r, key, "%s %s", key, reason);
 }
 
 static void check_attention(config_reader *r, const stack_options *s)
