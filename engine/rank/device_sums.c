@@ -7,15 +7,15 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
-enum { GROUP_SECONDS = 60 }; /* in which all ranks join */
+enum { GROUP_SECONDS = 60 }; /* time for all ranks to join */
 
-/* What a rank says to all others. */
+/* What a rank tells all others. */
 typedef struct word {
 	char backend[16];
 	backend_site site;
-	unsigned char group[BACKEND_GROUP_BYTES]; /* of rank 0 */
-	char reason[256];                         /* it cannot be; "" */
-	bool late;                                /* since others did not come */
+	unsigned char group[BACKEND_GROUP_BYTES]; /* for rank 0 */
+	char reason[256];                         /* why this rank cannot join; "": it can */
+	bool late;                                /* because others did not join */
 } word;
 
 static void explain(word *w, status s, error *err)
@@ -38,7 +38,7 @@ static void introduce(word *w, const ranks *r, backend *b)
 	explain(w, error_settle(&err, s), &err);
 }
 
-/* The first rank that cannot take part says why; rather one that did not only wait for another. */
+/* Describe why the first rank cannot join; prefer one that did not merely wait for another. */
 static bool object(const word *all, int count, char *how)
 {
 	int at = -1;
@@ -50,7 +50,7 @@ static bool object(const word *all, int count, char *how)
 	return at >= 0;
 }
 
-/* What NCCL would refuse, or not notice. */
+/* Detect differences that NCCL would refuse or not notice. */
 static bool differ(const word *all, int count, char *how)
 {
 	for (int i = 1; i < count; i++) {
@@ -109,7 +109,7 @@ status device_sums_open(ranks *r, backend *b, char *how, error *err)
 	return s;
 }
 
-/* Memory of a rank that leaves may be read by one whose sum is not complete: hence the wait. */
+/* A rank whose sum is incomplete may read the memory of one that leaves, so all ranks wait. */
 void device_sums_close(ranks *r, backend *b, bool cut_short)
 {
 	if (!r->devices)

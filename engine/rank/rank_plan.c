@@ -80,7 +80,7 @@ job_sources rank_plan_sources(const json_t *document, int rank, const rank_devic
 
 /* --- a recipe ------------------------------------------------------------------------------- */
 
-/* Give a path an id, which stands for it from here on: where it is among the files, and its name. */
+/* Replace a path by an id, recording its file and name. */
 static status name_file(json_t *object, const char *key, json_t *files)
 {
 	const char *given = json_string_value(json_object_get(object, key)), *id, *slash;
@@ -88,7 +88,7 @@ static status name_file(json_t *object, const char *key, json_t *files)
 	json_t *other;
 	if (!given)
 		return STATUS_OK;
-	const char *path = realpath(given, whole) ? whole : given; /* one that is not there is found missing later */
+	const char *path = realpath(given, whole) ? whole : given; /* a missing file is reported later */
 	json_object_foreach(files, id, other) if (strcmp(json_string_value(other), path) ==
 	                                          0) return json_object_set_new(object, key, json_string(id)) == 0
 	    ? STATUS_OK
@@ -113,7 +113,7 @@ static status name_files(json_t *recipe, json_t *files)
 	return STATUS_OK;
 }
 
-/* A model that is no architecture is a folder, which its last segment stands for. */
+/* A model that is not an architecture is a folder, named by its last segment. */
 static status name_base(json_t *recipe, json_t *document)
 {
 	const char *named = json_string_value(json_object_get(recipe, "model"));
@@ -140,7 +140,7 @@ static status check_schema(json_t *recipe, error *err)
 	return STATUS_OK;
 }
 
-/* Read the texts, and what follows from them. */
+/* Read the texts and compute what follows from them. */
 static status settle(job_request *r, corpus *c, const job_sources *from, const json_t *recipe, error *err)
 {
 	const json_t *spec = json_object_get(json_object_get(recipe, "additive"), "tokenizer");
@@ -189,7 +189,7 @@ static int64_t step_of(const char *name)
 	return digits > 0 && !name[5 + digits] ? strtoll(name + 5, NULL, 10) : -1;
 }
 
-/* The newest checkpoint before step `below`; -1: none. */
+/* Return the newest checkpoint before step `below`; -1: none. */
 static int64_t newest(const char *folder, int64_t below)
 {
 	int64_t found = -1;
@@ -235,7 +235,7 @@ static status read_json(json_t **out, const char *path, error *err)
 	           : error_settle(err, s);
 }
 
-/* A new run: its plan is kept, so that it goes on with the same seed and the same defaults. */
+/* Start a new run. Its plan is stored, so a later run has the same seed and defaults. */
 static status begin(json_t *document, const json_t *recipe, const char *file, const rank_device *d, error *err)
 {
 	json_t *named = json_deep_copy(recipe);

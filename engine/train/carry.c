@@ -1,5 +1,5 @@
-/* A copy of all states is one piece of device memory, state after state, in each micro-batch after micro-batch, as the
- * plan has it: rows [batch, floats]. */
+/* carry.c - a copy of all states is one piece of device memory: for each state, all micro-batches in turn, in the
+ * plan's layout with rows [batch, floats]. */
 #include "engine/train/carry.h"
 
 #include <stdio.h>
@@ -8,7 +8,12 @@
 #include "engine/model/feed.h"
 #include "engine/model/safetensors.h"
 
-enum { COPIES = 2, NAME_BYTES = sizeof((state_spec *)0)->name + 8, MOST_TOKENS = 1 << 24 /* exact as floats */ };
+enum {
+	COPIES = 2,
+	NAME_BYTES = sizeof((state_spec *)0)->name + 8,
+	MOST_TOKENS = 1 << 24 /* exactly representable as
+	                       * floats */
+};
 #define POSITION "position"
 
 struct carry {
@@ -16,10 +21,10 @@ struct carry {
 	backend *backend;
 	const state_list *states;
 	int64_t batch, length, sets;
-	bool rings; /* states are of sessions, whose windows depend on the position: it cannot stay where it is */
+	bool rings; /* states are those of sessions, whose windows depend on the position; it must be carried, too */
 	float *copy[COPIES];
-	int32_t *position[COPIES]; /* [sets · batch]: tokens that a row has read */
-	int32_t *now;              /* [batch]: of the micro-batch in place */
+	int32_t *position[COPIES]; /* [sets · batch] tokens that a row has read */
+	int32_t *now;              /* [batch] positions of the current micro-batch */
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -32,7 +37,7 @@ static int64_t rows_of(const carry *c)
 	return c->sets * c->batch;
 }
 
-/* A pool is both. */
+/* A pool is both input and output. */
 static value port_of(const carry *c, int state, bool output)
 {
 	char name[NAME_BYTES];

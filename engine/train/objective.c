@@ -25,7 +25,7 @@ const objective *objective_find(const char *name)
 	return NULL;
 }
 
-/* NULL: it can be. */
+/* Return why the objective cannot be used; NULL: it can. */
 static const char *find_fault(const objective *o, const model_dims *d)
 {
 	return d->reads_source && d->source == 0                      ? "attends to rows that no job gives it,"

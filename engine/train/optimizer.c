@@ -1,5 +1,5 @@
-/* What is counted are the updates made, not the steps: a step whose gradients are not finite leaves the state alone,
- * and then Adam's bias correction must not run ahead of it. */
+/* optimizer.c - updates are counted, not steps. A step whose gradients are not finite leaves the state unchanged, so
+ * Adam's bias correction must not count it. */
 #include "engine/train/optimizer.h"
 
 #include <math.h>
@@ -12,15 +12,15 @@ struct optimizer {
 	int64_t floats;
 	const optimizer_kind *kind;
 	const char *measure;
-	float *gradients, *mean; /* device; mean is NULL when a step is one micro-batch */
+	float *gradients, *mean; /* device; mean is NULL if a step is one micro-batch */
 	float *state[OPTIMIZER_MAX_STATES];
 	int64_t state_floats[OPTIMIZER_MAX_STATES];
-	int64_t tensors, rows; /* trained */
+	int64_t tensors, rows; /* for the trained parameters */
 	int32_t *spans;        /* device: [tensors, ROW_SPAN_WORDS] */
-	float *decays;         /* device: of each ROW_SPAN_UNIT weights; NULL: all decay */
-	float *small2;         /* device: the mean of the micro-batches' norm2; NULL without gradient_noise */
+	float *decays;         /* device: for each ROW_SPAN_UNIT weights; NULL: all weights decay */
+	float *small2;         /* device: mean of the micro-batches' norm2; NULL without gradient_noise */
 	plan *gather, *update;
-	value hyper, norm2, weight; /* weight: of the gather plan, or VALUE_NONE */
+	value hyper, norm2, weight; /* weight: input of the accumulate plan, or VALUE_NONE */
 	int64_t updates;
 };
 
@@ -98,7 +98,7 @@ static int64_t count_state(const optimizer *o, optimizer_layout layout)
 	return layout == STATE_PER_SCALAR ? o->floats : layout == STATE_PER_TENSOR ? o->tensors : o->rows;
 }
 
-/* Where the trained parameters and their rows lie. */
+/* Compute where the trained parameters and their rows are stored. */
 static status make_spans(optimizer *o, const model *m)
 {
 	row_span *spans = memory_new((size_t)model_tensor_count(m), sizeof *spans);
@@ -115,7 +115,7 @@ static status make_spans(optimizer *o, const model *m)
 	return s;
 }
 
-/* 1 where matrices and tables lie, 0 where vectors do. */
+/* Set decays to 1 for matrices and tables, to 0 for vectors. */
 static status make_decays(optimizer *o, const model *m)
 {
 	float *decays = memory_new((size_t)units_of(o), sizeof *decays);

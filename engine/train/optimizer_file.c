@@ -20,7 +20,7 @@ static status join(char out[PATH_MAX], const char *folder, error *err)
 
 /* --- writing --------------------------------------------------------------------- */
 
-/* New reference; NULL when out of memory. */
+/* New reference; NULL: out of memory. */
 static json_t *describe(const optimizer *o)
 {
 	char updates[24];
@@ -55,7 +55,7 @@ status optimizer_file_write(const char *folder, const optimizer *o, error *err)
 
 /* --- reading ----------------------------------------------------------------------- */
 
-/* Name the file in what is wrong with it. */
+/* Prefix an error message with the file's name. */
 static status blame(error *err, status s, const char *param)
 {
 	char message[sizeof err->message];
@@ -88,7 +88,7 @@ static status read_states(safetensors *file, optimizer *o, error *err)
 	return STATUS_OK;
 }
 
-/* The file of a folder; `optional`: *file is NULL where there is none. */
+/* Open the file of a folder; `optional`: *file is NULL if it does not exist. */
 static status open_file(const char *folder, bool optional, manifest **about, safetensors **file, error *err)
 {
 	char path[PATH_MAX];
@@ -148,5 +148,5 @@ status optimizer_file_continue(const char *folder, optimizer *o, error *err)
 	}
 	safetensors_close(file);
 	manifest_free(about);
-	return s == STATUS_CORRUPT ? blame(err, STATUS_INVALID, "model") : s; /* it is as it was imported */
+	return s == STATUS_CORRUPT ? blame(err, STATUS_INVALID, "model") : s; /* the file is as it was imported */
 }

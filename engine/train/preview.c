@@ -1,5 +1,5 @@
-/* Tokens are drawn on the host from the softmax of the logits over TEMPERATURE: a likeliest text would repeat itself,
- * and engine/serve's sampler is above this folder. */
+/* preview.c - tokens are drawn on the host from the softmax of the logits over TEMPERATURE. The most likely text would
+ * repeat itself, and engine/serve's sampler is above this folder. */
 #include "engine/train/preview.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ struct preview {
 	plan *plan;
 	backend *backend;
 	const model_dims *dims;
-	float *pool; /* device memory: one slot */
+	float *pool; /* device memory of one slot */
 	float *logits;
 	double *mass; /* [vocab] */
 	int64_t vocab;
@@ -106,7 +106,7 @@ status preview_enter(preview *p)
 	return feed_step(p->plan, p->read, 1);
 }
 
-/* The token whose share of the mass u falls into; the end of the text when the logits are not finite. */
+/* Return the token in whose share of the mass u falls; the end of the text if the logits are not finite. */
 static int32_t draw(preview *p)
 {
 	double most = -INFINITY, sum = 0;

@@ -1,5 +1,5 @@
-/* A table of the options, made from the contract (gen/recipe.def), serves reading, writing and checking. Closed ranges
- * only: a bound that must be excluded is replaced by the nearest number that makes sense (no one trains at a rate of
+/* train_options.c - one table of the options, made from the contract (gen/recipe.def), is used to read, write and
+ * check. Ranges are closed: an excluded bound is replaced by the nearest sensible number (no one trains at a rate of
  * 1e-13). */
 #include "engine/base/choice.h"
 #include "engine/train/objective.h"
@@ -16,7 +16,7 @@ typedef struct option {
 	size_t offset;
 	option_kind kind;
 	double min, max;
-	const char *const *words; /* OPTION_CHOICE: by the value, NULL-terminated */
+	const char *const *words; /* OPTION_CHOICE: names by value, NULL-terminated */
 } option;
 
 #define AT(name) #name, offsetof(train_options, name)
@@ -27,7 +27,7 @@ static const option options[] = {
 #define CHOICE(name, otherwise) {AT(name), OPTION_CHOICE, 0, 0, (const char *const[]){RECIPE_WORDS_##name, NULL}},
 #define PAIR(name, min, max, ...) {AT(name), OPTION_PAIR, min, max, NULL},
 #include "gen/recipe.def"
-    /* The library's own, which no request has. */
+    /* Not in requests. */
     {AT(eval_blocks), OPTION_INTEGER, 0, 1e9, NULL},
 };
 enum { OPTIONS = sizeof options / sizeof options[0] };
@@ -47,7 +47,7 @@ void train_options_default(train_options *o)
 	};
 }
 
-/* The i-th number of an option: a pair has two. */
+/* Return the i-th number of an option; a pair has two. */
 static double get(const train_options *o, const option *n, int i)
 {
 	const char *field = (const char *)o + n->offset;
@@ -121,7 +121,7 @@ status train_options_check(const train_options *o, error *err)
 		return error_set(err, STATUS_INVALID, "range_from", "must be below learning_rate");
 	if (o->gradient_noise && o->gradient_accumulation < 2)
 		return error_set(err, STATUS_INVALID, "gradient_noise", "needs a gradient_accumulation of 2 or more");
-	/* The random numbers of a run are counted by a 32-bit micro-batch number. */
+	/* Random numbers of a run are indexed by a 32-bit micro-batch number. */
 	if (o->max_steps > ((int64_t)1 << 32) / o->gradient_accumulation)
 		return error_set(err, STATUS_INVALID, "gradient_accumulation", "times max_steps must be at most 2^32");
 	if (train_options_record(o) < 2)
@@ -164,7 +164,7 @@ static status read_number(train_options *o, const option *n, const json_t *json,
 	double x = json_number_value(json);
 	if (!json_is_number(json))
 		return error_set(err, STATUS_INVALID, n->name, "must be a number");
-	if (x < n->min || x > n->max) /* what no int64_t holds must not be stored */
+	if (x < n->min || x > n->max) /* values outside int64_t must not be stored */
 		return error_set(err, STATUS_INVALID, n->name, "must be between %.10g and %.10g", n->min, n->max);
 	if (n->kind == OPTION_INTEGER && x != floor(x))
 		return error_set(err, STATUS_INVALID, n->name, "must be an integer");
@@ -276,8 +276,7 @@ static bool is_among(const char *const *names, const char *key)
 	return false;
 }
 
-/* The name of the optimiser, objective or schedule of these options, where it lacks one that only others read; NULL:
- * none lacks it. */
+/* Return the name of the optimiser, objective or schedule that lacks an option which only others read; NULL: none. */
 static const char *find_lacking(const train_options *o, const char *key)
 {
 	static const char *const schedules[] = {RECIPE_WORDS_schedule};

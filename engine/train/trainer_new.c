@@ -1,4 +1,4 @@
-/* trainer_new.c - what a run is made of, and what its options, model and data must have in common. */
+/* trainer_new.c - creates a run, and checks that its options, model and data fit together. */
 #include "engine/train/trainer_private.h"
 
 #include <math.h>
@@ -134,8 +134,7 @@ static status build_evaluation(trainer *t, error *err)
 static status build(trainer *t, error *err)
 {
 	const train_options *o = &t->options;
-	const forward_spec spec =
-	    pass_training_spec(o, model_dimensions(t->model), o->batch_size / trainer_ranks(t));
+	const forward_spec spec = pass_training_spec(o, model_dimensions(t->model), o->batch_size / trainer_ranks(t));
 	TRY(check(t, err));
 	model_train_on(t->model, o->sequence_length);
 	if (spec.bf16)
@@ -170,7 +169,7 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	t->options = *o;
 	t->train = train;
 	t->valid = valid;
-	t->shuffle = o->carry_state ? 0 : o->seed ? o->seed : UINT64_MAX; /* a dataset takes 0 for "not shuffled" */
+	t->shuffle = o->carry_state ? 0 : o->seed ? o->seed : UINT64_MAX; /* 0 means "not shuffled" to a dataset */
 	t->progress = (train_progress){.total_steps = o->max_steps,
 	                               .train_loss = NAN,
 	                               .gradient_norm = NAN,

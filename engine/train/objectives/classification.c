@@ -1,11 +1,11 @@
-/* A text, or a pair of texts, and the class that it belongs to. Rows are filled up with padding, which is masked. An
- * evaluation takes the class with the largest logit, the first one of equals.
+/* A text or a pair of texts, and its class. Rows are padded, and padding is masked. An evaluation takes the class with
+ * the largest logit, the first of equals.
  *
- *   accuracy   the share of the records whose class was found
- *   macro_f1   the mean over the classes that occur, or were taken, of 2 tp / (2 tp + fp + fn)
- *   matthews   the correlation of classes taken and true (Gorodkin 2004):
- *              (c s - Σ_k p_k t_k) / √((s² - Σ_k p_k²) (s² - Σ_k t_k²)), 0 where that is 0 / 0; s records, c of them
- *              right, p_k taken for class k, t_k of class k */
+ *   accuracy   share of the records whose class was found
+ *   macro_f1   mean of 2 tp / (2 tp + fp + fn) over the classes that occur or were taken
+ *   matthews   correlation of taken and true classes (Gorodkin 2004):
+ *              (c s - Σ_k p_k t_k) / √((s² - Σ_k p_k²) (s² - Σ_k t_k²)), 0 for 0 / 0;
+ *              s records, c of them right, p_k taken for class k, t_k of class k */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +31,9 @@ static void make_example(const example *x, void *const *values)
 	*label = x->record ? x->record->label : -1;
 }
 
-/* The tally: of each class. */
+/* The tally of one class. */
 typedef struct class_count {
-	int64_t truly, taken, both; /* records of it, taken for it, and both */
+	int64_t truly, taken, both; /* records of the class, taken for it, and both */
 } class_count;
 
 static size_t tally_bytes(const dataset *d)
@@ -87,7 +87,7 @@ static void measure(const evaluation *e, double *metrics)
 	metrics[2] = spread > 0 ? (right * all - chance) / spread : 0;
 }
 
-/* A guess has a correlation of 0, and over n records a spread of 1/√n. */
+/* A guess has correlation 0, and over n records a deviation of 1/√n. */
 static bool at_chance(const train_progress *p)
 {
 	return train_metric(p, "matthews") < 0.1;

@@ -1,24 +1,24 @@
-/* Some tokens of a block are asked for, of a model that sees those on both sides (Devlin et al. 2019). Of these 80 %
- * are shown as the mask token, 10 % as a random token and 10 % as they are; the label is the token itself. Shorter
- * blocks are filled up with padding, which is masked.
+/* Some tokens of a block are predicted by a model that reads both directions (Devlin et al. 2019). Of these 80 % are
+ * shown as the mask token, 10 % as a random token and 10 % unchanged; the label is the token itself. Shorter blocks are
+ * padded, and padding is masked.
  *
- *   perplexity   e to the mean loss over the tokens that are asked for
- *   accuracy     the share of them that had the largest logit, the first one of equals
+ *   perplexity   e to the mean loss over the predicted tokens
+ *   accuracy     share of them that had the largest logit, the first of equals
  *
- * Which ones: of the n tokens of a record that stand for text, special ones and prompts apart, max(1, round(f n)) with
- * f = mask_fraction, every choice being equally likely: going from left to right, a token is taken with probability
- * (still to be taken) / (still to be seen) (Knuth, "Seminumerical algorithms", 3.4.2, algorithm S). With whole_words n
- * counts words, and all tokens of a word are asked for; one begins where dataset_begins_word says so, and behind a
- * token that cannot be asked for. The random words are a function of the seed of the order, the epoch and the place in
- * it, which is the same in every evaluation. */
+ * Selection: of the n tokens of a record that represent text, excluding special ones and prompts, max(1, round(f n))
+ * are predicted, f = mask_fraction. Every selection is equally likely: from left to right, a token is selected with
+ * probability (still to select) / (still to see) (Knuth, "Seminumerical algorithms", 3.4.2, algorithm S). With
+ * whole_words n counts words, and all tokens of a word are selected together. A word begins where dataset_begins_word
+ * is true, and after a token that cannot be selected. The random words are a function of the order's seed, the epoch
+ * and the place in it; an evaluation always uses the same. */
 #include <math.h>
 
 #include "engine/base/philox.h"
 #include "engine/train/objective.h"
 
 enum {
-	SHOWN_PERCENT = 10,  /* as they are, */
-	RANDOM_PERCENT = 10, /* and as another token */
+	SHOWN_PERCENT = 10,  /* unchanged */
+	RANDOM_PERCENT = 10, /* as a random token */
 	RANDOM_TRIES = 64
 };
 
@@ -39,7 +39,7 @@ static bool can_be_asked(const example *x, int64_t i)
 	return is_text(x, r->ids[i]) && !(r->unasked && r->unasked[i]);
 }
 
-/* Does token i, which can be asked for, begin one of the things that are chosen from? */
+/* True if token i, which can be selected, begins one of the items to select from. */
 static bool begins(const example *x, int64_t i)
 {
 	const int32_t *ids = x->record->ids;
@@ -52,7 +52,7 @@ static philox_block draw(const example *x, int64_t i, uint32_t try)
 	return philox(x->seed, PHILOX_STREAM_MASK + try, (uint32_t)x->epoch, (uint64_t)(x->place * x->length + i));
 }
 
-/* Any token that stands for text; the token itself if the tries find none. */
+/* Return a random token that represents text; the token itself if all attempts fail. */
 static int32_t random_token(const example *x, int64_t i, uint32_t word)
 {
 	for (uint32_t try = 1; try <= RANDOM_TRIES; try++) {
@@ -64,7 +64,7 @@ static int32_t random_token(const example *x, int64_t i, uint32_t word)
 	return x->record->ids[i];
 }
 
-/* What is shown of token i, which is asked for. */
+/* Return what is shown in place of token i, which is predicted. */
 static int32_t show(const example *x, int64_t i, const philox_block *random)
 {
 	int64_t percent = philox_below(random->word[1], 100);

@@ -1,15 +1,14 @@
-/* Each token of a block predicts the one after it; the last predicts nothing, as in the reference recipe. A token that
- * the record marks as not asked for is predicted by none. Blocks that are shorter are filled up behind their end, where
- * what is causal cannot see it.
+/* Each token of a block predicts the next one; the last predicts nothing, as in the reference recipe. A token that the
+ * record excludes is not predicted. Shorter blocks are padded at their end, where causal models cannot see it.
  *
- *   bits_per_byte   the losses of all predicted tokens together, over the bytes of these tokens
+ *   bits_per_byte   losses of all predicted tokens, divided by the bytes of these tokens
  *   perplexity      e to the mean loss
- *   accuracy        the share of the predicted tokens that had the largest logit, the first one of equals */
+ *   accuracy        share of the predicted tokens that had the largest logit, the first of equals */
 #include <math.h>
 
 #include "engine/train/objective.h"
 
-/* Is there a label at position i of a record: the token after it? */
+/* True if position i of a record has a label: the token after it. */
 static bool is_asked(const text_record *r, int64_t i)
 {
 	return i + 1 < r->count && !(r->unasked && r->unasked[i + 1]);
@@ -25,7 +24,7 @@ static void make_example(const example *x, void *const *values)
 }
 
 typedef struct token_tally {
-	int64_t bytes; /* of the text that was predicted */
+	int64_t bytes; /* for the text that was predicted */
 	int64_t hits;
 } token_tally;
 
@@ -58,7 +57,7 @@ static void measure(const evaluation *e, double *metrics)
 	metrics[2] = (double)t->hits / e->labels;
 }
 
-/* The frequencies of bytes alone predict as well. */
+/* True if the frequencies of bytes alone predict as well. */
 static bool at_chance(const train_progress *p)
 {
 	return train_metric(p, "bits_per_byte") >= p->byte_entropy;

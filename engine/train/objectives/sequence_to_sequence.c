@@ -1,11 +1,11 @@
 /* A source is encoded, and each token of its target is predicted from the source and the tokens before it (teacher
  * forcing). A decoder reads the start token (model_dims.start) and the target without its last token, which is the
- * tokenizer's end; the labels are the target. Rows are filled up: a source's with what is masked, a decoder's behind
- * its end, where what is causal cannot see it, with labels of -1.
+ * tokenizer's end. The labels are the target. Rows are padded: a source's padding is masked. A decoder's is at its end,
+ * where causal models cannot see it, and has labels of -1.
  *
  *   perplexity   e to the mean loss over the tokens of the targets
- *   accuracy     the share of them that had the largest logit, the first one of equals
- *   exact        the share of the targets of which every token had */
+ *   accuracy     share of them that had the largest logit, the first of equals
+ *   exact        share of the targets in which every token had */
 #include <math.h>
 #include <string.h>
 

@@ -1,24 +1,24 @@
-/* Spans of a text are left out, and the decoder writes them (Raffel et al. 2020, section 3.1.4). With the sentinels
- * s0, s1, … of the tokenizer (tokenizer_sentinels), a text of kept tokens k and left-out tokens o in turn becomes
+/* Spans of a text are removed, and the decoder writes them (Raffel et al. 2020, section 3.1.4). With the sentinels s0,
+ * s1, … of the tokenizer (tokenizer_sentinels), a text of kept tokens k and removed tokens o becomes
  *
  *   source   k k k s0 k k s1 [end]
- *   target   s0 o o o s1 o s2 [end]        the sentinel behind the last span says that there is none
+ *   target   s0 o o o s1 o s2 [end]        the sentinel after the last span marks the end
  *
  * and the decoder reads the start token and the target without its last token, as in sequence_to_sequence.c.
  *
  *   perplexity   e to the mean loss over the tokens of the targets
- *   accuracy     the share of them that had the largest logit, the first one of equals
+ *   accuracy     share of them that had the largest logit, the first of equals
  *
- * Of n tokens, o = min(max(round(f n), 1), n - 1) are left out, f = mask_fraction, in
- * s = min(max(round(o / span_length), 1), n - o) spans. A text begins with kept tokens, and each of its s pieces of
- * kept tokens and s spans has a token at least: the n - o kept tokens are divided in s pieces, every division being
- * equally likely, and so are the o others. Division of m items in s pieces, from left to right: there is a cut behind
- * an item with probability (cuts still to be made) / (places still to come), of s - 1 cuts and m - 1 places (Knuth,
- * "Seminumerical algorithms", 3.4.2, algorithm S). The random words are a function of the seed of the order, the epoch
- * and the place in it (philox.h), which is the same in every evaluation.
+ * From n tokens, o = min(max(round(f n), 1), n - 1) are removed, f = mask_fraction, in s = min(max(round(o /
+ * span_length), 1), n - o) spans. A text begins with kept tokens, and each of its s kept pieces and s spans has at
+ * least one token. The n - o kept tokens are divided into s pieces, every division being equally likely, and so are the
+ * o removed ones. To divide m items into s pieces from left to right, cut after an item with probability (cuts still to
+ * make) / (places still to come), with s - 1 cuts and m - 1 places (Knuth, "Seminumerical algorithms", 3.4.2, algorithm
+ * S). The random words are a function of the order's seed, the epoch and the place in it (philox.h); an evaluation
+ * always uses the same.
  *
- * A record has as many tokens as fit: n is the largest number for which n - o + s + 1 <= source_length and
- * o + s + 2 <= sequence_length. One token has no span, and no label. */
+ * A record has as many tokens as fit: n is the largest number with n - o + s + 1 <= source_length and o + s + 2 <=
+ * sequence_length. A single token has no span and no label. */
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static int64_t clamp(int64_t x, int64_t least, int64_t most)
 	return x < most ? x : most;
 }
 
-/* Of n >= 2 tokens. */
+/* n must be at least 2. */
 static division divide(const train_options *o, int64_t n)
 {
 	int64_t left_out = clamp(llround(o->mask_fraction * (double)n), 1, n - 1);
@@ -49,7 +49,7 @@ static bool fits(const train_options *o, int64_t n)
 	       d.left_out + d.spans + 2 <= o->sequence_length;
 }
 
-/* Both lengths grow with n, and one of them with every second step at the latest. */
+/* Both lengths grow with n, and one of them grows at least every second step. */
 static int64_t record_length(const train_options *o)
 {
 	int64_t n = 1;
@@ -74,12 +74,12 @@ static status check(const dataset *d, const model_dims *dims, const train_option
 	return example_check_start(d, dims, err);
 }
 
-/* Pieces that items are divided in. */
+/* A division of items into pieces. */
 typedef struct pieces {
 	int64_t items, cuts; /* still to come */
 } pieces;
 
-/* Take an item: does its piece end? */
+/* Take an item; true if its piece ends. */
 static bool take(pieces *p, uint32_t word)
 {
 	p->items--;
@@ -95,7 +95,7 @@ static uint32_t draw(const example *x, int64_t item, int word)
 	return philox(x->seed, PHILOX_STREAM_SPAN, (uint32_t)x->epoch, index).word[word];
 }
 
-/* Of a record of two tokens and more. Returns the tokens of the source; *target: those of the target. */
+/* Corrupt a record of at least two tokens. Return the tokens of the source; *target: tokens of the target. */
 static int64_t corrupt(const example *x, int32_t *source, int32_t *target, int64_t *target_count)
 {
 	const text_record *r = x->record;

@@ -1,21 +1,23 @@
-/* Some words of a text become blanks, and the decoder writes the whole text (Lewis et al. 2020, section 2.2, with the
- * blanks of Cirilla). Which words: blanks.h, anew in each epoch.
+/* Some words of a text are replaced by blanks, and the decoder writes the whole text (Lewis et al. 2020, section 2.2,
+ * with the blanks of Cirilla). blanks.h selects the words, differently in each epoch.
  *
- *   source   [before] k k M k k M k [behind]
+ *   source   [before] k k M k k M k [after]
  *   target   the text [end]
  *
- * M is the mask token: a blank for one word or more. What stands before and behind is what the tokenizer puts around
- * the texts that encoders read (tokenizer_encode); without it, and without the tokenizer's end behind it, a record is a
- * text. Words begin as dataset_begins_word says; a token that stands for no text is part of none and hides none. White
- * space in front of a blank stays where it is tokens of its own, so that a source has the tokens of a request's text
- * with the name of the mask in it (engine/daemon/generation/mask_text.h). The decoder reads the start token and the
- * target without its last token, as in sequence_to_sequence.c. All tokens of the target are labels, the copied too.
+ * M is the mask token: a blank for one word or more. [before] and [after] are the tokens that the tokenizer puts around
+ * the texts that encoders read (tokenizer_encode). A record is a text without these and without the end token. Words
+ * begin where dataset_begins_word is true. A token that represents no text belongs to no word and hides none. White
+ * space before a blank is kept if it has tokens of its own. A source therefore has the tokens of a request's text that
+ * contains the name of the mask (engine/daemon/generation/mask_text.h). The decoder reads the start token and the
+ * target without its last token, as in sequence_to_sequence.c. All tokens of the target are labels, including copied
+ * ones.
  *
  *   perplexity       e to the mean loss over the tokens of the targets
- *   accuracy         the share of them that had the largest logit, the first one of equals
- *   blank_accuracy   the same of the tokens that the blanks hide
+ *   accuracy         share of them that had the largest logit, the first of equals
+ *   blank_accuracy   the same for the tokens that blanks hide
  *
- * A record has at most sequence_length - 1 tokens, and source_length - 2: room for a token before and one behind. */
+ * A record has at most sequence_length - 1 and at most source_length - 2 tokens, which leaves room for one token before
+ * and one after. */
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +45,7 @@ static status check(const dataset *d, const model_dims *dims, const train_option
 	return example_check_start(d, dims, err);
 }
 
-/* A record's tokens by their words. */
+/* A record's tokens by word. */
 typedef struct sentence {
 	const dataset *data;
 	const int32_t *ids; /* [count] */
@@ -118,7 +120,7 @@ static void make_example(const example *x, void *const *values)
 }
 
 typedef struct infilling_tally {
-	int64_t hits, hidden, found; /* of all labels; labels of hidden tokens, and how many of these are hits */
+	int64_t hits, hidden, found; /* hits of all labels; labels of hidden tokens; hits of these */
 } infilling_tally;
 
 static size_t tally_bytes(const dataset *d)

@@ -1,5 +1,5 @@
-/* Gradient descent with momentum. With `normalize` the whole gradient is divided by its norm, so that the rate alone
- * says how far a step goes; then nothing is left to clip. */
+/* Gradient descent with momentum. With `normalize` the whole gradient is divided by its norm, so the rate alone sets
+ * the length of a step and nothing is left to clip. */
 #include "engine/train/optimizer_kind.h"
 
 static void build_update(graph *g, const optimizer_values *v, const train_options *o)
