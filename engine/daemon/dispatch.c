@@ -194,10 +194,10 @@ static void checked(uv_work_t *work, int cancelled)
 	free(d);
 }
 
-static void check_and_begin(const dispatch *wanted)
+static void check_and_begin(const dispatch *requested)
 {
-	stream *s = wanted->stream;
-	dispatch now = *wanted, *later = s->large ? malloc(sizeof *later) : NULL;
+	stream *s = requested->stream;
+	dispatch now = *requested, *later = s->large ? malloc(sizeof *later) : NULL;
 	if (!s->large) {
 		check_params(&now);
 		begin(&now);

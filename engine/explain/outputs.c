@@ -115,7 +115,8 @@ static status read_rows(const outputs *o, const output *x, int64_t first, int64_
 static status read_matrix(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
 {
 	const float *device = plan_data(o->plan, x->value);
-	const int64_t width = x->width / x->heads, there = x->row - x->skipped, n = there < width ? there : width;
+	const int64_t width = x->width / x->heads, available = x->row - x->skipped,
+	              n = available < width ? available : width;
 	for (int64_t h = 0; h < x->heads; h++) {
 		TRY(fetch(o, device + (h * x->rows + x->before + first) * x->row, count * x->row));
 		for (int64_t t = 0; t < count; t++) {

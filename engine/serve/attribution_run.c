@@ -107,13 +107,13 @@ static status copy_parts(const attribution_run *a)
 	const struct {
 		port_role source, tokens;
 		float *to;
-	} wanted[] = {{PORT_SOURCE_WORD_PARTS, PORT_WORD_PARTS, parts->words},
-	              {PORT_SOURCE_POSITION_PARTS, PORT_POSITION_PARTS, parts->positions},
-	              {PORT_SOURCE_BIAS_PARTS, PORT_BIAS_PARTS, parts->biases},
-	              {PORT_SOURCE_ATTENTION_PARTS, PORT_ATTENTION_PARTS, parts->attention}};
-	for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-		if (wanted[i].to)
-			TRY(read_all_parts(a, wanted[i].source, wanted[i].tokens, wanted[i].to));
+	} requested[] = {{PORT_SOURCE_WORD_PARTS, PORT_WORD_PARTS, parts->words},
+	                 {PORT_SOURCE_POSITION_PARTS, PORT_POSITION_PARTS, parts->positions},
+	                 {PORT_SOURCE_BIAS_PARTS, PORT_BIAS_PARTS, parts->biases},
+	                 {PORT_SOURCE_ATTENTION_PARTS, PORT_ATTENTION_PARTS, parts->attention}};
+	for (size_t i = 0; i < sizeof requested / sizeof *requested; i++)
+		if (requested[i].to)
+			TRY(read_all_parts(a, requested[i].source, requested[i].tokens, requested[i].to));
 	return STATUS_OK;
 }
 

@@ -122,10 +122,10 @@ static void set_capacities(pass *r, const served_model *m, const pass_piece *p, 
 		r->capacity++;
 }
 
-static bool is_like(const pass *r, const pass *wanted)
+static bool is_like(const pass *r, const pass *requested)
 {
-	const pass_form form = wanted->form;
-	return r->capacity == wanted->capacity && r->source == wanted->source && r->form.both == form.both &&
+	const pass_form form = requested->form;
+	return r->capacity == requested->capacity && r->source == requested->source && r->form.both == form.both &&
 	       r->form.logits == form.logits && r->form.rows == form.rows && r->form.embedding == form.embedding &&
 	       r->form.log == form.log && r->form.masked == form.masked && r->form.attribution == form.attribution &&
 	       r->form.share == form.share && r->form.source == form.source;
@@ -178,10 +178,10 @@ static status fill(pass *r, const served_model *m, error *err)
 /* Take an idle pass for n tokens, or compile one. */
 static status take(pass **out, served_model *m, const pass_piece *p, pass_form form, error *err)
 {
-	pass wanted = {.form = form};
+	pass requested = {.form = form};
 	pass **link = &m->passes;
-	set_capacities(&wanted, m, p, form);
-	while (*link && !is_like(*link, &wanted))
+	set_capacities(&requested, m, p, form);
+	while (*link && !is_like(*link, &requested))
 		link = &(*link)->next;
 	*out = *link;
 	if (*out) {
@@ -191,7 +191,7 @@ static status take(pass **out, served_model *m, const pass_piece *p, pass_form f
 	*out = memory_new(1, sizeof **out);
 	if (!*out)
 		return STATUS_NOMEM;
-	**out = wanted;
+	**out = requested;
 	status s = fill(*out, m, err);
 	if (s != STATUS_OK) {
 		pass_free(*out);

@@ -104,16 +104,16 @@ static variant *variant_for(const sample_plan *p, int64_t adjusts)
 
 status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err)
 {
-	int64_t wanted = adjusts > 0 ? SMALLEST : 0;
-	while (wanted < adjusts)
-		wanted *= 2;
-	variant *there = variant_for(p, wanted);
-	if (there && there->adjusts == wanted)
+	int64_t requested = adjusts > 0 ? SMALLEST : 0;
+	while (requested < adjusts)
+		requested *= 2;
+	variant *existing = variant_for(p, requested);
+	if (existing && existing->adjusts == requested)
 		return STATUS_OK;
 	variant *v = memory_new(1, sizeof *v);
 	if (!v)
 		return STATUS_NOMEM;
-	v->adjusts = wanted;
+	v->adjusts = requested;
 	status s = variant_make(v, p, err);
 	if (s != STATUS_OK) {
 		variant_free(v);

@@ -12,8 +12,8 @@
 void sampling_default(sampling *s)
 {
 	*s = (sampling){
-#define NUMBER(name, above, min, max, otherwise) .name = otherwise,
-#define INTEGER(name, min, max, otherwise) .name = otherwise,
+#define NUMBER(name, above, min, max, fallback) .name = fallback,
+#define INTEGER(name, min, max, fallback) .name = fallback,
 #include "gen/sampling.def"
 	};
 }
@@ -30,9 +30,8 @@ static status sampling_check_range(const char *name, double x, bool above, doubl
 
 status sampling_check(const sampling *s, int64_t vocab, error *err)
 {
-#define NUMBER(name, above, min, max, otherwise)                                                                       \
-	TRY(sampling_check_range(#name, (double)s->name, above, min, max, err));
-#define INTEGER(name, min, max, otherwise) TRY(sampling_check_range(#name, s->name, false, min, max, err));
+#define NUMBER(name, above, min, max, fallback) TRY(sampling_check_range(#name, (double)s->name, above, min, max, err));
+#define INTEGER(name, min, max, fallback) TRY(sampling_check_range(#name, s->name, false, min, max, err));
 #include "gen/sampling.def"
 	for (int i = 0; i < s->n_bias; i++) {
 		if (s->bias[i].token < 0 || s->bias[i].token >= vocab)
@@ -46,11 +45,11 @@ status sampling_check(const sampling *s, int64_t vocab, error *err)
 
 status sampling_check_plain(const sampling *s, const char *reason, error *err)
 {
-#define NUMBER(name, above, min, max, otherwise)                                                                       \
-	if (s->name != (float)(otherwise))                                                                             \
+#define NUMBER(name, above, min, max, fallback)                                                                        \
+	if (s->name != (float)(fallback))                                                                              \
 		return error_set(err, STATUS_INVALID, #name, "%s", reason);
-#define INTEGER(name, min, max, otherwise)                                                                             \
-	if (s->name != (otherwise))                                                                                    \
+#define INTEGER(name, min, max, fallback)                                                                              \
+	if (s->name != (fallback))                                                                                     \
 		return error_set(err, STATUS_INVALID, #name, "%s", reason);
 #include "gen/sampling.def"
 	return STATUS_OK;
@@ -64,8 +63,8 @@ bool sampling_penalises(const sampling *s)
 sample_setting sampling_setting(const sampling *s, uint64_t position)
 {
 	return (sample_setting){
-#define NUMBER(name, above, min, max, otherwise) .name = s->name,
-#define INTEGER(name, min, max, otherwise) .name = s->name,
+#define NUMBER(name, above, min, max, fallback) .name = s->name,
+#define INTEGER(name, min, max, fallback) .name = s->name,
 #include "gen/sampling.def"
 	    .seed_low = (uint32_t)s->seed,
 	    .seed_high = (uint32_t)(s->seed >> 32),

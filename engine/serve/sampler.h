@@ -20,8 +20,8 @@ typedef struct sampling_bias {
 /* Sampling settings of a request. The plain numbers are the fields with `x-sampling` of CompletionRequest in
  * proto/openapi.yaml, which has their meanings, ranges and defaults. */
 typedef struct sampling {
-#define NUMBER(name, above, min, max, otherwise) float name;
-#define INTEGER(name, min, max, otherwise) int32_t name;
+#define NUMBER(name, above, min, max, fallback) float name;
+#define INTEGER(name, min, max, fallback) int32_t name;
 #include "gen/sampling.def"
 	uint64_t seed;
 	sampling_bias *bias; /* [n_bias], owned by the owner of this struct */

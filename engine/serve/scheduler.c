@@ -81,13 +81,13 @@ static void lose_rows(const inflight_step *f)
 static status issue(scheduler *s, inflight_step *f)
 {
 	f->live = f->n;
-	f->waited = f->wanted = false;
+	f->waited = f->samples = false;
 	for (int i = 0; i < f->n; i++)
-		f->wanted |= s->draws[i].settings != NULL;
+		f->samples |= s->draws[i].settings != NULL;
 	f->result = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
-	if (f->result == STATUS_OK && f->wanted && is_fetched(s, f))
-		f->result = s->backend->fetch(s->backend, served_model_sampled(f->plan), (size_t)f->n * sizeof *f->tokens,
-		                           &f->fetch);
+	if (f->result == STATUS_OK && f->samples && is_fetched(s, f))
+		f->result = s->backend->fetch(s->backend, served_model_sampled(f->plan),
+		                              (size_t)f->n * sizeof *f->tokens, &f->fetch);
 	for (int i = 0; i < f->n && f->result == STATUS_OK; i++)
 		f->batch[i]->row[f - s->inflight] = &f->batch[i];
 	if (f->result != STATUS_OK)
@@ -103,12 +103,12 @@ static status wait_step(const scheduler *s, inflight_step *f)
 	if (f->waited)
 		return f->result;
 	f->waited = true;
-	if (f->wanted && is_fetched(s, f)) {
+	if (f->samples && is_fetched(s, f)) {
 		uint64_t until = clock_ns() + SPIN_NS;
 		while (!b->fetched(b, f->fetch) && clock_ns() < until)
 			;
 		f->result = b->fetch_take(b, f->fetch, f->tokens, bytes);
-	} else if (f->wanted) {
+	} else if (f->samples) {
 		f->result = b->download(b, f->tokens, served_model_sampled(f->plan), bytes);
 	}
 	if (f->result != STATUS_OK)
@@ -388,7 +388,7 @@ static status complete(scheduler *s, inflight_step *f)
 		if (!g)
 			continue;
 		if (g->n_read == g->n_prompt)
-			proceed(s, g, f->wanted ? f->tokens[i] : -1, overtaken);
+			proceed(s, g, f->samples ? f->tokens[i] : -1, overtaken);
 		else if (!g->temporary) /* the generation may be cancelled before its next chunk */
 			s->failed |= session_fetch(g->session) != STATUS_OK;
 	}
@@ -515,12 +515,12 @@ static status resume(scheduler *s, generation *g)
 	session *x = g->session;
 	error err = ERROR_INIT;
 	int32_t token = -1;
-	sample_row wanted = generation_wants(g, 0, 0);
-	if (wanted.settings) {
+	sample_row requested = generation_wants(g, 0, 0);
+	if (requested.settings) {
 		status result = served_model_prepare_row(x->model, generation_adjusts(g), &err);
 		if (result != STATUS_OK)
 			return give_up(s, g, result, &err);
-		if (served_model_sample_row(x->model, x->logits, &wanted, &token) != STATUS_OK)
+		if (served_model_sample_row(x->model, x->logits, &requested, &token) != STATUS_OK)
 			return lose_device(s, NULL);
 	}
 	proceed(s, g, token, false);

@@ -13,7 +13,7 @@ typedef struct inflight_step {
 	int32_t *tokens;    /* [max_batch] sampled tokens; valid once waited */
 	bool prompts;       /* reads prompts; otherwise delivered tokens */
 	int n, live;        /* rows; rows whose generation has not ended */
-	bool wanted;        /* at least one row samples a token */
+	bool samples;       /* at least one row samples a token */
 	bool waited;        /* tokens are on the host, or the step's failure is known */
 	unsigned fetch;     /* the backend's id of the transfer */
 	status result;

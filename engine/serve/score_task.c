@@ -33,7 +33,7 @@ static pass_form form_of(const score_task *x)
 static status begin_carried(const score_task *x, const score_sequence *q)
 {
 	statepool *p = x->model->pool;
-	if (x->begun > 0 || !q->carried)
+	if (x->tokens_read > 0 || !q->carried)
 		return STATUS_OK;
 	return q->before > 0 ? statepool_write(p, x->slot, 0, q->carried, statepool_slot_bytes(p))
 	                     : statepool_clear(p, x->slot);
@@ -41,7 +41,7 @@ static status begin_carried(const score_task *x, const score_sequence *q)
 
 static int64_t piece_of(const score_task *x, const score_sequence *q)
 {
-	const int64_t left = q->count - x->begun, first = q->before + x->begun;
+	const int64_t left = q->count - x->tokens_read, first = q->before + x->tokens_read;
 	return q->next ? model_dims_piece(model_dimensions(x->model->model), first, left, pass_scored_piece(x->model))
 	               : pass_piece_of(x->model, form_of(x), first, left);
 }
@@ -54,22 +54,22 @@ static status begin(score_task *x, error *err)
 	x->piece = piece_of(x, q);
 	x->is_read = false;
 	x->scored = 0;
-	pass_piece p = {.ids = q->ids + x->begun,
+	pass_piece p = {.ids = q->ids + x->tokens_read,
 	                .count = x->piece,
-	                .first = q->before + x->begun,
+	                .first = q->before + x->tokens_read,
 	                .slot = x->slot,
 	                .rows = q->rows,
 	                .n_rows = q->n_rows,
-	                .log = q->log ? q->log + x->begun * x->model->log_floats : NULL};
+	                .log = q->log ? q->log + x->tokens_read * x->model->log_floats : NULL};
 	return pass_begin(&x->pass, x->model, form, &p, err);
 }
 
 /* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
 static void add_mean(const score_task *x, float *out)
 {
-	double tokens = (double)(x->begun + x->piece);
+	double tokens = (double)(x->tokens_read + x->piece);
 	for (int64_t k = 0; k < x->request.width; k++) {
-		x->sum[k] = (x->begun > 0 ? x->sum[k] : 0) + (double)out[k] * (double)x->piece;
+		x->sum[k] = (x->tokens_read > 0 ? x->sum[k] : 0) + (double)out[k] * (double)x->piece;
 		out[k] = (float)(x->sum[k] / tokens);
 	}
 }
@@ -77,7 +77,7 @@ static void add_mean(const score_task *x, float *out)
 /* Score the token that follows the next token of the piece. */
 static status score(score_task *x, const score_sequence *q)
 {
-	const int64_t at = x->begun + x->scored;
+	const int64_t at = x->tokens_read + x->scored;
 	if (q->next[at] >= 0) {
 		TRY(pass_logits(x->pass, x->scored, x->logits));
 		q->scores[at] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs, q->next[at],
@@ -100,7 +100,7 @@ static status read_values(score_task *x)
 static status finish(score_task *x)
 {
 	const score_sequence *q = &x->request.sequences[x->read];
-	const bool last = x->begun + x->piece == q->count;
+	const bool last = x->tokens_read + x->piece == q->count;
 	statepool *p = x->model->pool;
 	if (!q->next)
 		TRY(read_values(x));
@@ -108,9 +108,9 @@ static status finish(score_task *x)
 		TRY(statepool_read(p, x->slot, 0, q->carried, statepool_slot_bytes(p)));
 	pass_end(x->model, x->pass);
 	x->pass = NULL;
-	x->begun += x->piece;
+	x->tokens_read += x->piece;
 	if (last) {
-		x->begun = 0;
+		x->tokens_read = 0;
 		x->written += q->next ? 0 : q->n_rows ? q->n_rows : 1;
 		x->read++;
 	}

@@ -18,7 +18,7 @@ struct score_task {
 	bool cancelled;
 	int64_t read;                 /* sequences complete */
 	int64_t written;              /* rows written */
-	int64_t begun;                /* tokens of the next sequence read */
+	int64_t tokens_read;          /* tokens of the next sequence read */
 	int64_t piece;                /* tokens of the current piece */
 	double *sum;                  /* [width] sum of the hidden vectors of earlier pieces */
 	attribution_run *attribution; /* the current sequence's, if it is explained; NULL: not started */

@@ -45,7 +45,7 @@ typedef struct objective {
 	bool uneven;                /* records of one length may have different numbers of labels */
 	bool masks;                 /* the model reads mask tokens; a new one reserves an id (example_mask) */
 	record_kind records;        /* kind of records it learns from */
-	bool unasked;               /* with RECORD_BLOCK: tokens that a record excludes (text_record) are never
+	bool skips_excluded;        /* with RECORD_BLOCK: tokens that a record excludes (text_record) are never
 	                             * labels */
 	/* Return the maximum tokens of a record. NULL: sequence_length. */
 	int64_t (*record_length)(const train_options *o);

@@ -42,8 +42,8 @@ typedef struct optimizer_kind {
 	const char *name;           /* name in recipes */
 	const char *const *options; /* train_options that only optimisers read, NULL-terminated */
 	optimizer_state states[OPTIMIZER_MAX_STATES + 1];
-	bool undecayed; /* weight_decay defaults to 0 */
-	bool bf16_copy; /* updates the bf16 copy of the weights, which is not saved */
+	bool without_decay; /* weight_decay defaults to 0 */
+	bool bf16_copy;     /* updates the bf16 copy of the weights, which is not saved */
 	/* Return a word for the options on which the scale of the states depends. A job that starts from a model takes
 	 * over its states if this word is the same (optimizer_file.h). NULL: every job starts without states. */
 	const char *(*measure)(const train_options *o);

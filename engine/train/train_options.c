@@ -21,10 +21,10 @@ typedef struct option {
 
 #define AT(name) #name, offsetof(train_options, name)
 static const option options[] = {
-#define INTEGER(name, min, max, otherwise) {AT(name), OPTION_INTEGER, min, max, NULL},
-#define NUMBER(name, above, min, max, otherwise) {AT(name), OPTION_NUMBER, min, max, NULL},
-#define FLAG(name, otherwise) {AT(name), OPTION_FLAG, 0, 1, NULL},
-#define CHOICE(name, otherwise) {AT(name), OPTION_CHOICE, 0, 0, (const char *const[]){RECIPE_WORDS_##name, NULL}},
+#define INTEGER(name, min, max, fallback) {AT(name), OPTION_INTEGER, min, max, NULL},
+#define NUMBER(name, above, min, max, fallback) {AT(name), OPTION_NUMBER, min, max, NULL},
+#define FLAG(name, fallback) {AT(name), OPTION_FLAG, 0, 1, NULL},
+#define CHOICE(name, fallback) {AT(name), OPTION_CHOICE, 0, 0, (const char *const[]){RECIPE_WORDS_##name, NULL}},
 #define PAIR(name, min, max, ...) {AT(name), OPTION_PAIR, min, max, NULL},
 #include "gen/recipe.def"
     /* Not in requests. */
@@ -35,10 +35,10 @@ enum { OPTIONS = sizeof options / sizeof options[0] };
 void train_options_default(train_options *o)
 {
 	*o = (train_options){
-#define INTEGER(name, min, max, otherwise) .name = otherwise,
-#define NUMBER(name, above, min, max, otherwise) .name = otherwise,
-#define FLAG(name, otherwise) .name = otherwise,
-#define CHOICE(name, otherwise) .name = otherwise,
+#define INTEGER(name, min, max, fallback) .name = fallback,
+#define NUMBER(name, above, min, max, fallback) .name = fallback,
+#define FLAG(name, fallback) .name = fallback,
+#define CHOICE(name, fallback) .name = fallback,
 #define PAIR(name, min, max, ...) .name = {__VA_ARGS__},
 #include "gen/recipe.def"
 	    .objective = &objective_next_token,
@@ -127,7 +127,7 @@ status train_options_check(const train_options *o, error *err)
 	if (train_options_record(o) < 2)
 		return error_set(err, STATUS_INVALID, "sequence_length", "%s needs longer sequences or sources",
 		                 o->objective->name);
-	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->unasked)
+	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->skips_excluded)
 		return error_set(err, STATUS_INVALID, "loss_on", "must be all: %s is for all of a text",
 		                 o->objective->name);
 	return STATUS_OK;
@@ -314,7 +314,7 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 			TRY(read_member(&read, key, member, err));
 	}
 	const json_t *decay = json_object_get(json, "weight_decay");
-	if (read.optimizer->undecayed && (!decay || json_is_null(decay)))
+	if (read.optimizer->without_decay && (!decay || json_is_null(decay)))
 		read.weight_decay = 0;
 	TRY(refuse_foreign(&read, json, others, err));
 	TRY(train_options_check(&read, err));

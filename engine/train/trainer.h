@@ -16,10 +16,10 @@
  * With PRECISION_BF16, activations and the weights that products read have 8 significant bits; the weights themselves,
  * their gradients and the moments are fp32. recompute changes no bit of a result. */
 typedef struct train_options {
-#define INTEGER(name, min, max, otherwise) int64_t name;
-#define NUMBER(name, above, min, max, otherwise) double name;
-#define FLAG(name, otherwise) bool name;
-#define CHOICE(name, otherwise) train_##name name;
+#define INTEGER(name, min, max, fallback) int64_t name;
+#define NUMBER(name, above, min, max, fallback) double name;
+#define FLAG(name, fallback) bool name;
+#define CHOICE(name, fallback) train_##name name;
 #define PAIR(name, min, max, ...) double name[2];
 #include "gen/recipe.def"
 	const struct objective *objective;      /* objective.h */

@@ -106,13 +106,13 @@ ATTENTION_INLINE void tile(const forward *f, const attention_unit *u, const atte
 	for (int64_t low = 0; low < place->tokens; low += place->segment) {
 		int64_t near = kernel_min(place->segment, place->tokens - low);
 		int64_t far = kernel_min(place->segment, place->far_tokens - low);
-		bool there = place->first + low >= c->window;
-		if (there)
+		bool present = place->first + low >= c->window;
+		if (present)
 			attention_far(c, m, low, near, far, x + (low - c->window) * stride, g + low * stride, stride,
 			              dh);
 		for (int64_t t = low; t < low + near; t++) {
 			float *to = g + t * stride;
-			token(c, m, t, t == low, x + t * stride, there ? to : m->seed.vector, carry.vector, to, dh);
+			token(c, m, t, t == low, x + t * stride, present ? to : m->seed.vector, carry.vector, to, dh);
 			if (!attention_windowed(c) && t < place->ahead)
 				attention_prefetch(x + (t + place->tokens) * stride, c->group * dh);
 		}

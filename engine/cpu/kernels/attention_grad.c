@@ -59,10 +59,10 @@ ATTENTION_INLINE void scores(const backward *f, const attention_unit *u, const a
 		if (t < place->ahead)
 			attention_prefetch(f->dg + (token - place->tokens) * c->d + u->channel, c->group * dh);
 		const float *x = f->x + token * c->d + u->channel;
-		bool there = !f->mask || f->mask[token] != 0;
+		bool present = !f->mask || f->mask[token] != 0;
 		for (int64_t h = 0; h < c->group; h++)
 			m->extra[t * c->group + h] =
-			    there ? f->scale * attention_dot(x + h * dh, w + h * dh, dh) : -INFINITY;
+			    present ? f->scale * attention_dot(x + h * dh, w + h * dh, dh) : -INFINITY;
 	}
 }
 
@@ -137,13 +137,13 @@ ATTENTION_INLINE void tile(const backward *f, const attention_unit *u, const att
 	for (int64_t low = 0; low < place->tokens; low += place->segment) {
 		int64_t near = kernel_min(place->segment, place->tokens - low);
 		int64_t far = kernel_min(place->segment, place->far_tokens - low);
-		bool there = place->first + low >= c->window;
-		if (there)
+		bool present = place->first + low >= c->window;
+		if (present)
 			attention_far(c, m, low, near, far, dg + (low - c->window) * stride, dx + low * stride, stride,
 			              dh);
 		for (int64_t t = low; t < low + near; t++) {
 			float *to = dx + t * stride;
-			token(f, m, t, t == low, x + t * stride, w, dg + t * stride, there ? to : m->seed.vector,
+			token(f, m, t, t == low, x + t * stride, w, dg + t * stride, present ? to : m->seed.vector,
 			      carry.vector, to, dw, dh);
 		}
 	}

@@ -23,7 +23,7 @@ typedef struct dilated_head {
 	const int32_t *mask; /* of the call's tokens, or NULL */
 	int64_t position, end;
 	const float *ring; /* the state at the head's first channel */
-	const float *there;
+	const float *present;
 	int64_t window;
 	float scale;
 	bool causal, zero_keys;
@@ -85,7 +85,7 @@ static inline softmax_keys dilated_keys(const dilated_head *a, const dilated_seg
 	k.value = a->ring + dilated_value(a->d, a->window, place);
 	bool hidden = false;
 	for (int64_t r = 0; r < k.count; r++) {
-		mask[r] = a->there[place + r * s->step] != 0.0f;
+		mask[r] = a->present[place + r * s->step] != 0.0f;
 		hidden |= !mask[r];
 	}
 	k.mask = hidden ? mask : NULL;

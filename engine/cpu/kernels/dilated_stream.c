@@ -57,7 +57,7 @@ static dilated_head head_of(const op_call *call, const stream *s, int64_t h)
 	                      .position = s->position,
 	                      .end = s->position + s->length,
 	                      .ring = s->state + h * dh,
-	                      .there = s->state + dilated_there(s->d, s->window, 0),
+	                      .present = s->state + dilated_there(s->d, s->window, 0),
 	                      .window = s->window,
 	                      .scale = p->scale,
 	                      .causal = true};

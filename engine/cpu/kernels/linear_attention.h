@@ -78,12 +78,12 @@ static inline void linear_load_values(linear_tokens x, float *to)
 	const int64_t pitch = linear_pitch(x.dh);
 	for (int64_t t = 0; t < x.count; t++, to += pitch) {
 		const float *from = x.data + t * x.stride;
-		const bool there = !x.mask || x.mask[t];
+		const bool present = !x.mask || x.mask[t];
 		linear_prefetch(&x, from);
 		for (int64_t d = 0; d < x.dh; d++)
-			to[d] = there ? from[d] : 0.0f;
+			to[d] = present ? from[d] : 0.0f;
 		for (int64_t d = x.dh; d < pitch; d++)
-			to[d] = there && d == x.dh ? 1.0f : 0.0f;
+			to[d] = present && d == x.dh ? 1.0f : 0.0f;
 	}
 }
 

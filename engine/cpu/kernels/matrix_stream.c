@@ -79,7 +79,7 @@ static int64_t group_of(const op_call *call)
 
 /* Rows one after another: of tokens from `token` on, or of memories (token -1). Some may be masked. */
 typedef struct run {
-	const float *row, *there;
+	const float *row, *present;
 	const int32_t *mask;
 	int64_t token, count;
 } run;
@@ -100,7 +100,7 @@ static int runs_of(const op_call *call, const stream *s, int64_t first, int64_t 
 		const int64_t at = keys ? matrix_ring_key(s->ring, place) : matrix_ring_value(s->ring, place);
 		const int64_t count = kernel_min(s->position - token, s->ring.window - place);
 		out[n++] = (run){.row = s->state + at,
-		                 .there = s->source ? NULL : s->state + matrix_ring_there(s->ring, place),
+		                 .present = s->source ? NULL : s->state + matrix_ring_there(s->ring, place),
 		                 .token = token,
 		                 .count = count};
 		token += count;
@@ -218,7 +218,7 @@ static void pack_keys(const float *key, int64_t step, int64_t count, int64_t wid
 static void show(const run *r, int64_t first, int64_t count, int32_t *to)
 {
 	for (int64_t j = 0; j < count; j++)
-		to[j] = r->there ? r->there[first + j] != 0.0f : !r->mask || r->mask[first + j] != 0;
+		to[j] = r->present ? r->present[first + j] != 0.0f : !r->mask || r->mask[first + j] != 0;
 }
 
 /* desk: packed keys [width, KEYS], scores [QUERIES, KEYS] */

@@ -146,11 +146,11 @@ status KERNEL(pad_mask)(backend *b, const op_call *call)
 static void mask(const op_call *call, int64_t first, int64_t last)
 {
 	const int64_t width = shape_last(call->out[0].shape);
-	const int32_t *there = call->in[1].data;
+	const int32_t *present = call->in[1].data;
 	const float *x = call->in[0].data;
 	float *y = call->out[0].data;
 	for (int64_t r = first; r < last; r++) {
-		if (!there[r])
+		if (!present[r])
 			memset(y + r * width, 0, row_bytes(call));
 		else if (x != y)
 			memcpy(y + r * width, x + r * width, row_bytes(call));

@@ -83,18 +83,18 @@ static inline softmax_keys stream_memories(const stream *s, int64_t i)
 /* Which of the places from `place` on hold tokens that are keys; mask [KEYS] is scratch. NULL: all of them. */
 static inline const int32_t *stream_mask(const stream *s, int64_t place, int64_t count, int32_t *mask)
 {
-	const float *there = s->state + softmax_there(s->store, place);
+	const float *present = s->state + softmax_there(s->store, place);
 	int hidden = 0;
 	if (s->tile) {
 #pragma omp simd reduction(| : hidden)
 		for (int64_t r = 0; r < count; r++) {
-			mask[r] = softmax_step_is_there(there[r]);
+			mask[r] = softmax_step_is_there(present[r]);
 			hidden |= !mask[r];
 		}
 	} else {
 #pragma omp simd reduction(| : hidden)
 		for (int64_t r = 0; r < count; r++) {
-			mask[r] = there[r] != 0.0f;
+			mask[r] = present[r] != 0.0f;
 			hidden |= !mask[r];
 		}
 	}

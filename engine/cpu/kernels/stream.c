@@ -111,8 +111,8 @@ static inline float finish(float m, float z, float *log_normalizer)
 	return z > 0.0f ? 1.0f / z : 0.0f;
 }
 
-ATTENTION_INLINE void windowed_heads(const place *at, bool there, const float *score, float *log_normalizer, factors *f,
-                                     const int64_t heads)
+ATTENTION_INLINE void windowed_heads(const place *at, bool present, const float *score, float *log_normalizer,
+                                     factors *f, const int64_t heads)
 {
 	const aggregate p = at->prefix, q = at->running, turned = at->turned, before = at->before;
 	const aggregate suffix = at->suffix, slot = at->slot;
@@ -127,7 +127,7 @@ ATTENTION_INLINE void windowed_heads(const place *at, bool there, const float *s
 		p.m[h] = STREAM_EMPTY;
 		p.z[h] = 0.0f;
 	}
-	if (there) {
+	if (present) {
 #pragma omp simd
 		for (int64_t h = 0; h < heads; h++) {
 			merge(&p.m[h], &p.z[h], score[h], 1.0f, &f->prefix[h], &f->prefix_x[h]);
@@ -149,16 +149,16 @@ ATTENTION_INLINE void windowed_heads(const place *at, bool there, const float *s
 			f->from_running[h] = finish(q.m[h], q.z[h], &log_normalizer[h]);
 	}
 	for (int64_t h = 0; h < heads; h++) {
-		slot.m[h] = there ? score[h] : STREAM_EMPTY;
-		slot.z[h] = there ? 1.0f : 0.0f;
+		slot.m[h] = present ? score[h] : STREAM_EMPTY;
+		slot.z[h] = present ? 1.0f : 0.0f;
 	}
 }
 
-ATTENTION_INLINE void global_heads(const place *at, bool there, const float *score, float *log_normalizer, factors *f,
+ATTENTION_INLINE void global_heads(const place *at, bool present, const float *score, float *log_normalizer, factors *f,
                                    const int64_t heads)
 {
 	const aggregate p = at->prefix;
-	if (there) {
+	if (present) {
 #pragma omp simd
 		for (int64_t h = 0; h < heads; h++)
 			merge(&p.m[h], &p.z[h], score[h], 1.0f, &f->prefix[h], &f->prefix_x[h]);
@@ -168,30 +168,30 @@ ATTENTION_INLINE void global_heads(const place *at, bool there, const float *sco
 		f->from_running[h] = finish(p.m[h], p.z[h], &log_normalizer[h]);
 }
 
-ATTENTION_INLINE void some_heads(const stream *s, const place *at, bool there, const float *score,
+ATTENTION_INLINE void some_heads(const stream *s, const place *at, bool present, const float *score,
                                  float *log_normalizer, factors *f, const int64_t heads)
 {
 	if (s->block)
-		windowed_heads(at, there, score, log_normalizer, f, heads);
+		windowed_heads(at, present, score, log_normalizer, f, heads);
 	else
-		global_heads(at, there, score, log_normalizer, f, heads);
+		global_heads(at, present, score, log_normalizer, f, heads);
 }
 
-static void heads_of(const stream *s, const unit *u, const place *at, bool there, const float *score,
+static void heads_of(const stream *s, const unit *u, const place *at, bool present, const float *score,
                      float *log_normalizer, factors *f)
 {
 	switch (u->heads) { /* short loops: the compiler should know how short */
 	case 4:
-		some_heads(s, at, there, score, log_normalizer, f, 4);
+		some_heads(s, at, present, score, log_normalizer, f, 4);
 		break;
 	case 8:
-		some_heads(s, at, there, score, log_normalizer, f, 8);
+		some_heads(s, at, present, score, log_normalizer, f, 8);
 		break;
 	case 16:
-		some_heads(s, at, there, score, log_normalizer, f, 16);
+		some_heads(s, at, present, score, log_normalizer, f, 16);
 		break;
 	default:
-		some_heads(s, at, there, score, log_normalizer, f, u->heads);
+		some_heads(s, at, present, score, log_normalizer, f, u->heads);
 	}
 }
 
@@ -210,7 +210,7 @@ ATTENTION_INLINE void turn(const place *at, const factors *f, int64_t heads, con
 }
 
 /* Steps 2 to 4; x is not looked at where the token is not there. For odd windows suffix and slot are one. */
-ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool there, bool reaches, const float *x,
+ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool present, bool reaches, const float *x,
                            float *g, int64_t heads, const int64_t dh)
 {
 	float *p = at->prefix.s, *q = at->running.s, *slot = at->slot.s;
@@ -221,9 +221,9 @@ ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool 
 		const float from_running = f->from_running[h], from_suffix = f->from_suffix[h];
 #pragma omp simd
 		for (int64_t i = h * dh; i < (h + 1) * dh; i++) {
-			const float token = there ? x[i] : 0.0f;
-			const float sum = there ? running * older[i] + running_x * token : older[i];
-			p[i] = begins ? token : there ? prefix * p[i] + prefix_x * token : p[i];
+			const float token = present ? x[i] : 0.0f;
+			const float sum = present ? running * older[i] + running_x * token : older[i];
+			p[i] = begins ? token : present ? prefix * p[i] + prefix_x * token : p[i];
 			q[i] = sum;
 			g[i] = reaches ? from_running * sum + from_suffix * suffix[i] : from_running * sum;
 			slot[i] = token;
@@ -231,12 +231,12 @@ ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool 
 	}
 }
 
-ATTENTION_INLINE void windowed(const place *at, const factors *f, bool there, const float *x, float *g, int64_t heads,
+ATTENTION_INLINE void windowed(const place *at, const factors *f, bool present, const float *x, float *g, int64_t heads,
                                const int64_t dh)
 {
 	if (at->turns)
 		turn(at, f, heads, dh);
-	if (!there)
+	if (!present)
 		pool(at, f, at->begins, false, at->reaches, x, g, heads, dh);
 	else if (at->begins && at->reaches)
 		pool(at, f, true, true, true, x, g, heads, dh);
@@ -248,13 +248,13 @@ ATTENTION_INLINE void windowed(const place *at, const factors *f, bool there, co
 		pool(at, f, false, true, false, x, g, heads, dh);
 }
 
-ATTENTION_INLINE void global(const place *at, const factors *f, bool there, const float *x, float *g, int64_t heads,
+ATTENTION_INLINE void global(const place *at, const factors *f, bool present, const float *x, float *g, int64_t heads,
                              const int64_t dh)
 {
 	float *p = at->prefix.s;
 	for (int64_t h = 0; h < heads; h++) {
 		const float prefix = f->prefix[h], prefix_x = f->prefix_x[h], inverse = f->from_running[h];
-		for (int64_t i = h * dh; there && i < (h + 1) * dh; i++)
+		for (int64_t i = h * dh; present && i < (h + 1) * dh; i++)
 			p[i] = prefix * p[i] + prefix_x * x[i];
 #pragma omp simd
 		for (int64_t i = h * dh; i < (h + 1) * dh; i++)
@@ -280,7 +280,7 @@ static void start(const stream *s, const unit *u)
 }
 
 /* Read one token: x, g, score and log_normalizer are the unit's part of its rows. */
-ATTENTION_INLINE void token(const stream *s, const unit *u, const place *at, bool there, const float *x, float *g,
+ATTENTION_INLINE void token(const stream *s, const unit *u, const place *at, bool present, const float *x, float *g,
                             float *score, float *log_normalizer, const int64_t dh)
 {
 	factors f;
@@ -289,18 +289,18 @@ ATTENTION_INLINE void token(const stream *s, const unit *u, const place *at, boo
 		score[h] = s->scale * attention_dot(x + h * dh, w + h * dh, dh);
 	if (s->window == 1) {
 		for (int64_t h = 0; h < u->heads; h++)
-			log_normalizer[h] = there ? score[h] : -INFINITY;
-		if (there)
+			log_normalizer[h] = present ? score[h] : -INFINITY;
+		if (present)
 			memcpy(g, x, (size_t)(u->heads * dh) * sizeof *g);
 		else
 			memset(g, 0, (size_t)(u->heads * dh) * sizeof *g);
 		return;
 	}
-	heads_of(s, u, at, there, score, log_normalizer, &f);
+	heads_of(s, u, at, present, score, log_normalizer, &f);
 	if (s->block)
-		windowed(at, &f, there, x, g, u->heads, dh);
+		windowed(at, &f, present, x, g, u->heads, dh);
 	else
-		global(at, &f, there, x, g, u->heads, dh);
+		global(at, &f, present, x, g, u->heads, dh);
 }
 
 /* All tokens of a unit. */

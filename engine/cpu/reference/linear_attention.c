@@ -168,9 +168,9 @@ static void head_grad(const op_call *call, const head *a, double *scratch)
 	}
 	for (int64_t e = 0; e < a->keys * a->width; e++) {
 		const int64_t j = e / a->width, at = j * a->stride + e % a->width;
-		const bool there = !a->mask || a->mask[j];
+		const bool present = !a->mask || a->mask[j];
 		if (dk)
-			dk[key_row + at] = there ? (float)(dkey[e] * slope(a->key[at])) : 0;
+			dk[key_row + at] = present ? (float)(dkey[e] * slope(a->key[at])) : 0;
 		if (dv)
 			dv[key_row + at] = (float)dvalue[e];
 	}

@@ -112,8 +112,8 @@ static const float *value_at(const stream *s, int64_t place, int64_t group)
 
 static bool is_there(const stream *s, int64_t place)
 {
-	const float there = s->state[softmax_there(s->ring, place)];
-	return s->key_step ? softmax_step_is_there(there) : there != 0;
+	const float present = s->state[softmax_there(s->ring, place)];
+	return s->key_step ? softmax_step_is_there(present) : present != 0;
 }
 
 /* Token t, in the ring already, attends: query [h], y [w] (NULL: not wanted) of head n; sum [w] is scratch. Its

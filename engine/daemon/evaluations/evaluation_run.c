@@ -25,7 +25,7 @@ typedef struct evaluation_run {
 	corpus corpus;
 	token_cache *text;
 	evaluation_unit unit;
-	evaluation_cursor next, begun; /* after the unit; before the unit */
+	evaluation_cursor next, before; /* after the unit; before the unit */
 	evaluation_sums sums;
 	void *state; /* state of a carried context */
 	size_t state_bytes;
@@ -78,7 +78,7 @@ static void end(evaluation_run *r, status s, error *err)
 
 static json_t *write_state(const evaluation_run *r)
 {
-	if (!r->state || r->begun.done == r->begun.start)
+	if (!r->state || r->before.done == r->before.start)
 		return json_null();
 	char *text = memory_new(BASE64_ENCODE_RAW_LENGTH(r->state_bytes) + 1, 1);
 	if (!text)
@@ -112,8 +112,8 @@ static bool read_state(evaluation_run *r, const json_t *written)
 /* State at the border before the unit. */
 static json_t *write_run(const evaluation_run *r)
 {
-	return json_pack("{s:I, s:I, s:o, s:o}", "start", (json_int_t)r->begun.start, "done", (json_int_t)r->begun.done,
-	                 "sums", evaluation_sums_write(&r->sums), "state", write_state(r));
+	return json_pack("{s:I, s:I, s:o, s:o}", "start", (json_int_t)r->before.start, "done",
+	                 (json_int_t)r->before.done, "sums", evaluation_sums_write(&r->sums), "state", write_state(r));
 }
 
 static status read_run(evaluation_run *r, error *err)
@@ -132,7 +132,7 @@ static status read_run(evaluation_run *r, error *err)
 
 static evaluation_progress progress_of(const evaluation_run *r)
 {
-	return (evaluation_progress){.tokens = r->begun.done,
+	return (evaluation_progress){.tokens = r->before.done,
 	                             .total = token_cache_tokens(r->text),
 	                             .from = r->from,
 	                             .seconds = (double)(clock_ns() - r->began_ns) * 1e-9,
@@ -203,7 +203,7 @@ static void step(evaluation_run *r);
 
 static status plan_unit(evaluation_run *r, error *err)
 {
-	r->begun = r->next;
+	r->before = r->next;
 	return evaluation_unit_plan(&r->unit, &r->settings, r->text, &r->next, r->state, err);
 }
 

@@ -28,22 +28,22 @@ const char *faithfulness_settings_name(faithfulness_method method)
 
 bool faithfulness_settings_want(const faithfulness_settings *s, faithfulness_method method)
 {
-	bool wanted = false;
+	bool requested = false;
 	for (int i = 0; i < s->n_orders; i++)
-		wanted |= s->orders[i] == method;
-	return wanted;
+		requested |= s->orders[i] == method;
+	return requested;
 }
 
-static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
+static int64_t integer(const json_t *params, const char *key, int64_t fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : otherwise;
+	return json_is_integer(found) ? json_integer_value(found) : fallback;
 }
 
-static double real(const json_t *params, const char *key, double otherwise)
+static double real(const json_t *params, const char *key, double fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_number(found) ? json_number_value(found) : otherwise;
+	return json_is_number(found) ? json_number_value(found) : fallback;
 }
 
 /* --- methods ------------------------------------------------------------------------------------- */
@@ -133,12 +133,12 @@ static bool has_others(const faithfulness_settings *s, const faithfulness_tokens
  * mask. */
 static int spread_masks(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t *out)
 {
-	const int64_t wanted = s->spread > 0 ? s->spread : 1;
+	const int64_t requested = s->spread > 0 ? s->spread : 1;
 	int64_t masks = 0, seen = 0;
 	int n = 0;
 	for (int64_t i = 0; i < t->count; i++)
 		masks += !t->ids || t->ids[i] == s->mask;
-	const int64_t chosen = masks < wanted ? masks : wanted;
+	const int64_t chosen = masks < requested ? masks : requested;
 	for (int64_t i = 0; i < t->count && n < chosen && has_others(s, t, i); i++) {
 		if (t->ids && t->ids[i] != s->mask)
 			continue;

@@ -157,11 +157,12 @@ status attribution_request_read_replacement(int32_t *out, const json_t *params, 
 
 /* --- the options --------------------------------------------------------------------------- */
 
-static status refuse_unless(const json_t *params, const char *key, const char *method, const char *wanted, error *err)
+static status refuse_unless(const json_t *params, const char *key, const char *method, const char *requested,
+                            error *err)
 {
-	if (!json_object_get(params, key) || strcmp(method, wanted) == 0)
+	if (!json_object_get(params, key) || strcmp(method, requested) == 0)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", wanted);
+	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", requested);
 }
 
 static status read_options(attribution_request *c, const json_t *params, const model_entry *m, error *err)
@@ -376,7 +377,7 @@ status attribution_request_read(attribution_request *c, const json_t *params, co
 	if (!fits)
 		return named ? length : STATUS_OK;
 	TRY(check_size(&all, c, err));
-	c->wanted = true;
+	c->requested = true;
 	return in->ids ? make_rows(c, m, in, all.tokens, &target) : STATUS_OK;
 }
 

@@ -10,7 +10,7 @@
 #include "engine/daemon/generation/score_call.h"
 
 typedef struct attribution_request {
-	bool wanted;
+	bool requested;
 	bool span;          /* rows for several positions */
 	int64_t top;        /* with span: tokens answered per row; 0: all */
 	bool page;          /* answer as many rows as fit, */

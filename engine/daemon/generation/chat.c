@@ -5,21 +5,21 @@
 #include "engine/daemon/requests/engine.h"
 #include "gen/limits.h"
 
-static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
+static int64_t integer(const json_t *params, const char *key, int64_t fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : otherwise;
+	return json_is_integer(found) ? json_integer_value(found) : fallback;
 }
 
 static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 {
-	bool wanted = json_is_true(json_object_get(params, "logprobs")) ||
-	              json_array_size(json_object_get(params, "include")) > 0; /* only one value is possible */
+	bool requested = json_is_true(json_object_get(params, "logprobs")) ||
+	                 json_array_size(json_object_get(params, "include")) > 0; /* only one value is possible */
 	int64_t top = integer(params, "top_logprobs", -1);
-	p->n_logprobs = !wanted ? -1 : top > 0 ? (int)top : 0;
+	p->n_logprobs = !requested ? -1 : top > 0 ? (int)top : 0;
 	p->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
 	choices_ask_logprobs(p);
-	if (wanted || top < 0)
+	if (requested || top < 0)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, "top_logprobs", "needs \"logprobs\": true, or \"include\" of a response");
 }

@@ -577,7 +577,7 @@ bool choices_take_echo(choices *c, int i, json_t **event)
 	choice_events *events = &c->items[i].events;
 	static const token_logprob none;
 	const generation_event e = {.text = "", .logprobs = echoes_scores(&c->plan) ? &none : NULL};
-	bool wanted = events->echo;
-	*event = wanted ? choice_events_object(events, &e) : NULL;
-	return !wanted || *event;
+	bool requested = events->echo;
+	*event = requested ? choice_events_object(events, &e) : NULL;
+	return !requested || *event;
 }

@@ -276,7 +276,7 @@ static json_t *explanation_object(const explain_request *x, error *err)
 	if (in->n_source > 0 || (x->weights && in->model->dims.shifted))
 		whole = whole && json_object_set_new(object, "source", source_object(x, scratch, err)) == 0;
 	free(scratch);
-	if (x->attributions.wanted)
+	if (x->attributions.requested)
 		whole = whole && json_object_set_new(object, attribution_request_key(&x->attributions),
 		                                     attribution_request_object(&x->attributions, in->model, err)) == 0;
 	if (whole)
@@ -404,7 +404,7 @@ static void scored(score_call *t)
 
 static void attribute(stream *s, explain_request *x)
 {
-	if (!x->attributions.wanted) {
+	if (!x->attributions.requested) {
 		answer(s, x);
 		return;
 	}
@@ -550,51 +550,51 @@ static status check_source(const model_dims *d, int64_t n, error *err)
 }
 
 /* Check the request before the model reads anything. */
-static status check_input(const choices_plan *wanted, const json_t *params, error *err)
+static status check_input(const choices_plan *spec, const json_t *params, error *err)
 {
 	explain_request *x = memory_new(1, sizeof *x);
-	const choices_prompt *input = &wanted->prompts[0];
+	const choices_prompt *input = &spec->prompts[0];
 	const attribution_request_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
 		return STATUS_NOMEM;
-	status result = explain_check_length(wanted->model->architecture, wanted->model->parsed, what.n, err);
+	status result = explain_check_length(spec->model->architecture, spec->model->parsed, what.n, err);
 	if (result == STATUS_OK)
-		result = check_source(&wanted->model->dims, what.n_source, err);
+		result = check_source(&spec->model->dims, what.n_source, err);
 	if (result == STATUS_OK)
-		result = read_selection(x, params, wanted->model, &what, err);
+		result = read_selection(x, params, spec->model, &what, err);
 	explanation_free(x);
 	return result;
 }
 
-static status prepare_input(stream *s, choices_plan *wanted, error *err)
+static status prepare_input(stream *s, choices_plan *spec, error *err)
 {
-	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &wanted->model,
+	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &spec->model,
 	                 err));
-	const model_dims *d = &wanted->model->dims;
+	const model_dims *d = &spec->model->dims;
 	if (d->reads_source && !d->source)
-		TRY(catalog_check_reads_alone(wanted->model, "model", err));
-	wanted->sources = json_object_get(s->params, "source");
-	if (!d->reads_source != !wanted->sources)
+		TRY(catalog_check_reads_alone(spec->model, "model", err));
+	spec->sources = json_object_get(s->params, "source");
+	if (!d->reads_source != !spec->sources)
 		return error_set(err, STATUS_INVALID, "source",
 		                 d->reads_source ? "this model reads a source: it must not be missing"
 		                                 : "this model reads no source");
-	wanted->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(wanted->model) != TOKEN_NONE;
+	spec->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(spec->model) != TOKEN_NONE;
 	if (wants_weights(s->params))
-		TRY(catalog_check_explains(wanted->model, false, "model", err));
-	status result = completions_read_prompts(wanted, s->params, json_object_get(s->params, "input"), err);
+		TRY(catalog_check_explains(spec->model, false, "model", err));
+	status result = completions_read_prompts(spec, s->params, json_object_get(s->params, "input"), err);
 	if (err->param[0] && result != STATUS_OK && strcmp(err->param, "source") != 0)
 		strcpy(err->param, "input");
 	TRY(result);
-	if (wanted->read)
-		wanted->check = check_input;
+	if (spec->read)
+		spec->check = check_input;
 	else
-		TRY(check_input(wanted, s->params, err));
-	sampling_default(&wanted->request.sampling);
-	wanted->request.n_logprobs = -1;
-	wanted->request.explain = true;
-	wanted->unstarted = d->reads_source || !wants_weights(s->params);
-	wanted->prompt_field = "input";
-	wanted->answer = input_read;
+		TRY(check_input(spec, s->params, err));
+	sampling_default(&spec->request.sampling);
+	spec->request.n_logprobs = -1;
+	spec->request.explain = true;
+	spec->unstarted = d->reads_source || !wants_weights(s->params);
+	spec->prompt_field = "input";
+	spec->answer = input_read;
 	return STATUS_OK;
 }
 

@@ -314,7 +314,7 @@ static status arrow_piece(explanation_writer *w, format_buffer *out, error *err)
 	static const unsigned char end[8] = {255, 255, 255, 255};
 	table_row row;
 	(void)err;
-	if (!w->begun) {
+	if (!w->started) {
 		w->own = memory_new(1, sizeof(batch));
 		if (!w->own)
 			return STATUS_NOMEM;

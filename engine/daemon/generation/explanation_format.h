@@ -20,7 +20,7 @@ typedef struct explanation_writer {
 	const json_t *explanation; /* borrowed until the first piece is made */
 	explanation_table table;
 	table_cursor at;
-	bool begun;
+	bool started;
 	int64_t bytes; /* bytes of all pieces, known after the first; -1: unknown */
 	void *own;     /* private to the format; freed with free() */
 } explanation_writer;

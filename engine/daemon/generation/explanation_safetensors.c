@@ -283,7 +283,7 @@ static void fill(plan *p, const tensor *t, const explanation_table *table)
 
 static status tensors_piece(explanation_writer *w, format_buffer *out, error *err)
 {
-	if (!w->begun) {
+	if (!w->started) {
 		TRY(plan_new(w, err));
 		TRY(write_header(w, out));
 	}

@@ -29,10 +29,10 @@ typedef struct outgoing {
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
-static void send_text(connection *c, const frame *f, char *text, const char *otherwise)
+static void send_text(connection *c, const frame *f, char *text, const char *fallback)
 {
 	frame whole = *f;
-	whole.json = text ? text : otherwise;
+	whole.json = text ? text : fallback;
 	whole.json_bytes = strlen(whole.json);
 	connection_send_copy(c, &whole);
 	reserve_free(text);

@@ -25,14 +25,14 @@ typedef struct filter {
 } filter;
 
 /* True if the row's metadata contains all of `wanted`; if `wanted` is empty, the row must have none. */
-static bool has_metadata(const json_t *row, const json_t *wanted)
+static bool has_metadata(const json_t *row, const json_t *requested)
 {
 	const json_t *metadata = json_object_get(row, "metadata");
 	const char *key;
 	json_t *member;
-	if (json_object_size(wanted) == 0)
+	if (json_object_size(requested) == 0)
 		return json_object_size(metadata) == 0;
-	json_object_foreach((json_t *)(uintptr_t)wanted, key, member)
+	json_object_foreach((json_t *)(uintptr_t)requested, key, member)
 	{
 		if (!json_equal(member, json_object_get(metadata, key)))
 			return false;
@@ -82,13 +82,13 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	error err = ERROR_INIT;
 	bool more = false;
 	collector c = {s, json_array(), convert, false};
-	const filter wanted = {object, json_object_get(s->params, "metadata")};
+	const filter requested = {object, json_object_get(s->params, "metadata")};
 	const listing_page asked = listing_read(s->params, limit);
 	store_page page = {.parent = parent,
 	                   .after = asked.after,
 	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
-	                   .match = object || json_is_object(wanted.metadata) ? is_wanted : NULL,
-	                   .match_context = &wanted,
+	                   .match = object || json_is_object(requested.metadata) ? is_wanted : NULL,
+	                   .match_context = &requested,
 	                   .limit = asked.limit,
 	                   .ascending = asked.ascending};
 	status result = c.data ? store_list(s->engine->store, table, &page, collect, &c, &more, &err) : STATUS_NOMEM;

@@ -339,7 +339,7 @@ void session_task_import(stream *s)
 {
 	static const upload_part parts[] = {
 	    {.name = "state", .file = "state", .limit = SESSION_TASK_MAX_STATE, .required = true}, {0}};
-	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
+	static const upload_plan requested = {.parts = parts, .in_memory = true, .finished = received};
 	error err = ERROR_INIT;
 	model_entry *c;
 	if (catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &c,
@@ -348,7 +348,7 @@ void session_task_import(stream *s)
 		return;
 	}
 	catalog_release(c);
-	upload_begin(s, &wanted);
+	upload_begin(s, &requested);
 }
 
 /* --- the log ------------------------------------------------------------------------- */

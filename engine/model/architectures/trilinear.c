@@ -398,10 +398,10 @@ static value label_rows(builder *b, const trilinear_config *c, label_set l, valu
 	if (b->rng == VALUE_NONE || keep == 1 || rows == VALUE_NONE)
 		return rows;
 	const shape s = graph_value(b->g, rows)->shape;
-	value there = l.some ? op_gather(b->g, op_fill(b->g, SHAPE2(c->dims.inputs, 1), 1), index, -1)
-	                     : op_fill(b->g, SHAPE3(s.dim[0], s.dim[1], 1), 1);
-	value kept = op_scale(b->g, op_dropout(b->g, there, b->rng, (float)(1 - keep), site), (float)keep);
-	value dropped = op_add(b->g, there, op_scale(b->g, kept, -1));
+	value present = l.some ? op_gather(b->g, op_fill(b->g, SHAPE2(c->dims.inputs, 1), 1), index, -1)
+	                       : op_fill(b->g, SHAPE3(s.dim[0], s.dim[1], 1), 1);
+	value kept = op_scale(b->g, op_dropout(b->g, present, b->rng, (float)(1 - keep), site), (float)keep);
+	value dropped = op_add(b->g, present, op_scale(b->g, kept, -1));
 	value mask = op_matmul(b->g, kept, op_fill(b->g, SHAPE2(1, s.dim[2]), 1), false, false, 1);
 	value others = op_matmul(b->g, dropped, unknown_row(b, c, &l), false, false, 1);
 	return op_gate(b->g, others, rows, mask);

@@ -151,7 +151,7 @@ static void check_dependents(config_reader *r, const stack_options *s)
 {
 	const struct {
 		const char *key, *needs;
-		bool there;
+		bool present;
 	} dependents[] = {
 	    {"sinusoidal_form", "sinusoidal_pos_emb", s->sinusoidal_pos_emb},
 	    {"rel_pos_num_buckets", "rel_pos_bias", s->rel_pos_bias},
@@ -171,7 +171,7 @@ static void check_dependents(config_reader *r, const stack_options *s)
 	    {"raw_memory", "max_mem_len", s->max_mem_len > 0},
 	};
 	for (size_t i = 0; i < sizeof dependents / sizeof *dependents && !s->compat; i++)
-		if (json_object_get(r->json, dependents[i].key) && !dependents[i].there)
+		if (json_object_get(r->json, dependents[i].key) && !dependents[i].present)
 			config_fail(r, dependents[i].key, "%s needs %s", dependents[i].key, dependents[i].needs);
 }
 
