@@ -18,7 +18,7 @@ typedef struct set {
 
 /* A pass of the sequence without one set, piece by piece. */
 typedef struct lane {
-	pass *pass; /* reads the current piece; NULL: the lane is free */
+	read_pass *pass; /* reads the current piece; NULL: the lane is free */
 	int32_t slot;
 	const set *without;     /* its tokens are removed; NULL: none */
 	int64_t at, piece, end; /* tokens before the piece; in it; before the end of the pass */
@@ -48,15 +48,15 @@ static int64_t outputs_of(const ablation *x)
 	return model_dimensions(x->model->model)->outputs;
 }
 
-static pass_form plain_form(const ablation *x)
+static read_pass_form plain_form(const ablation *x)
 {
-	return (pass_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
+	return (read_pass_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
 }
 
 /* True for causal models, which continue from a state. */
 static bool by_pieces(const ablation *x)
 {
-	return pass_by_pieces(x->model, plain_form(x));
+	return read_pass_by_pieces(x->model, plain_form(x));
 }
 
 /* Tokens of the source and of the sequence. */
@@ -107,8 +107,8 @@ static status begin_piece(ablation *x, lane *l, error *err)
 	const int64_t left = l->end - l->at;
 	const int32_t replacement = x->removals->replacement;
 	const score_sequence *q = x->sequence;
-	pass_form form = plain_form(x);
-	l->piece = pass_piece_of(x->model, form, l->at, left);
+	read_pass_form form = plain_form(x);
+	l->piece = read_pass_piece_of(x->model, form, l->at, left);
 	l->read = false;
 	const bool lacks = lacks_tokens(l);
 	form.masked = lacks && replacement < 0;
@@ -119,20 +119,20 @@ static status begin_piece(ablation *x, lane *l, error *err)
 	for (int64_t i = 0; i < l->piece && lacks && replacement >= 0; i++)
 		if (l->absent[l->at + i])
 			l->ids[i] = replacement;
-	const pass_piece p = {.ids = l->ids + source,
-	                      .whole = q->ids + l->at,
-	                      .count = count,
-	                      .first = l->at,
-	                      .slot = l->slot,
-	                      .absent = l->absent + l->at + source,
-	                      .rows = q->rows,
-	                      .n_rows = q->n_rows,
-	                      .source = l->ids,
-	                      .n_source = source,
-	                      .source_absent = l->absent};
+	const read_pass_piece p = {.ids = l->ids + source,
+	                           .whole = q->ids + l->at,
+	                           .count = count,
+	                           .first = l->at,
+	                           .slot = l->slot,
+	                           .absent = l->absent + l->at + source,
+	                           .rows = q->rows,
+	                           .n_rows = q->n_rows,
+	                           .source = l->ids,
+	                           .n_source = source,
+	                           .source_absent = l->absent};
 	x->removals->readings++;
 	x->removals->tokens += l->piece;
-	return pass_begin(&l->pass, x->model, form, &p, err);
+	return read_pass_begin(&l->pass, x->model, form, &p, err);
 }
 
 static status begin_base(ablation *x, int64_t end, error *err)
@@ -201,7 +201,7 @@ static status run_lane(void *context, int i)
 	lane *l = x->running[i];
 	const uint64_t began = clock_ns();
 	do
-		TRY(pass_step(l->pass, &l->read));
+		TRY(read_pass_step(l->pass, &l->read));
 	while (!l->read && !x->interrupted && clock_ns() - began < x->slice_ns);
 	if (l->read)
 		x->interrupted = true;
@@ -234,7 +234,7 @@ static status finish(ablation *x, const lane *l)
 	explain_parts *whole = x->sequence->parts;
 	if (!l->without && x->chosen)
 		return STATUS_OK;
-	TRY(pass_values(l->pass, x->logits));
+	TRY(read_pass_values(l->pass, x->logits));
 	if (l->without)
 		keep(x, l->without->index, explain_log_probability_of(x->logits, outputs, whole->token),
 		     explain_score_of(coefficients, x->logits, outputs));
@@ -249,7 +249,7 @@ static status finish_piece(ablation *x, lane *l, error *err)
 	l->at += l->piece;
 	const bool whole = l->at == l->end;
 	status s = whole ? finish(x, l) : STATUS_OK;
-	pass_end(x->model, l->pass);
+	read_pass_end(x->model, l->pass);
 	l->pass = NULL;
 	if (s != STATUS_OK || !whole)
 		return s == STATUS_OK ? begin_piece(x, l, err) : s;
@@ -316,7 +316,7 @@ static status make_lane(const ablation *x, lane *l, int32_t slot)
 
 static void free_lane_memory(ablation *x, lane *l)
 {
-	pass_end(x->model, l->pass);
+	read_pass_end(x->model, l->pass);
 	free(l->ids);
 	free(l->absent);
 }

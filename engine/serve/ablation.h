@@ -1,5 +1,5 @@
 /* ablation.h - the target's score when sets of tokens are removed from a sequence, as a chain of steps of passes
- * (pass.h).
+ * (read_pass.h).
  *
  * In sets and in results the tokens of a source come before those of the sequence.
  *
@@ -13,7 +13,7 @@
 #ifndef ENGINE_SERVE_ABLATION_H
 #define ENGINE_SERVE_ABLATION_H
 
-#include "engine/serve/pass.h"
+#include "engine/serve/read_pass.h"
 
 typedef struct ablation ablation;
 

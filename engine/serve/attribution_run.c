@@ -18,7 +18,7 @@ struct attribution_run {
 	double *factors, *weights; /* [steps] */
 	double empty;              /* score of the sequence with zero word vectors */
 	int64_t run;               /* index of the current pass of the whole sequence */
-	pass *pass;                /* NULL: none in progress */
+	read_pass *pass;           /* NULL: none in progress */
 	explain_removals singles;
 	ablation *ablation; /* for EXPLAIN_LEAVE_ONE_OUT and EXPLAIN_REMOVALS */
 };
@@ -36,7 +36,7 @@ static int64_t all_tokens(const attribution_run *a)
 
 static status read_logits(const attribution_run *a)
 {
-	return pass_values(a->pass, a->logits);
+	return read_pass_values(a->pass, a->logits);
 }
 
 /* Choose the target and its coefficients from the logits of the first pass. */
@@ -53,39 +53,40 @@ static double score(const attribution_run *a)
 
 static void end_reading(attribution_run *a)
 {
-	pass_end(a->model, a->pass);
+	read_pass_end(a->model, a->pass);
 	a->pass = NULL;
 }
 
-static pass_piece whole_piece(const attribution_run *a)
+static read_pass_piece whole_piece(const attribution_run *a)
 {
 	const score_sequence *q = a->sequence;
-	return (pass_piece){.ids = q->ids,
-	                    .count = q->count,
-	                    .source = q->source,
-	                    .n_source = q->n_source,
-	                    .rows = q->rows,
-	                    .n_rows = q->n_rows,
-	                    .slot = a->slot};
+	return (read_pass_piece){.ids = q->ids,
+	                         .count = q->count,
+	                         .source = q->source,
+	                         .n_source = q->n_source,
+	                         .rows = q->rows,
+	                         .n_rows = q->n_rows,
+	                         .slot = a->slot};
 }
 
 /* Copy the numbers of the source's tokens, then those of the sequence's. */
 static status read_all_parts(const attribution_run *a, port_role source, port_role tokens, float *out)
 {
 	const score_sequence *q = a->sequence;
-	TRY(pass_parts(a->model, a->pass, source, q->n_source, out));
-	return pass_parts(a->model, a->pass, tokens, q->count, out + q->n_source);
+	TRY(read_pass_parts(a->model, a->pass, source, q->n_source, out));
+	return read_pass_parts(a->model, a->pass, tokens, q->count, out + q->n_source);
 }
 
 /* --- weights ------------------------------------------------------------------------------- */
 
 static status step_weights(attribution_run *a, bool *done, error *err)
 {
-	pass_piece p = whole_piece(a);
+	read_pass_piece p = whole_piece(a);
 	p.log = a->sequence->log;
 	if (!a->pass)
-		return pass_begin(&a->pass, a->model, (pass_form){.log = true, .both = p.n_source > 0}, &p, err);
-	return pass_step(a->pass, done);
+		return read_pass_begin(&a->pass, a->model, (read_pass_form){.log = true, .both = p.n_source > 0}, &p,
+		                       err);
+	return read_pass_step(a->pass, done);
 }
 
 /* --- contributions and gradients ----------------------------------------------------------- */
@@ -93,12 +94,12 @@ static status step_weights(attribution_run *a, bool *done, error *err)
 static status begin_whole(attribution_run *a, float factor, error *err)
 {
 	const bool frozen = a->options.method == EXPLAIN_CONTRIBUTIONS;
-	const pass_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
-	                        .share = frozen ? a->options.share : 0,
-	                        .both = a->sequence->n_source > 0};
-	pass_piece p = whole_piece(a);
+	const read_pass_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
+	                             .share = frozen ? a->options.share : 0,
+	                             .both = a->sequence->n_source > 0};
+	read_pass_piece p = whole_piece(a);
 	p.factor = factor;
-	return pass_begin(&a->pass, a->model, form, &p, err);
+	return read_pass_begin(&a->pass, a->model, form, &p, err);
 }
 
 static status copy_parts(const attribution_run *a)
@@ -128,17 +129,17 @@ static status step_once(attribution_run *a, bool *done, error *err)
 	float head, last;
 	if (!a->pass)
 		return begin_whole(a, 1, err);
-	if (pass_wants_coefficients(a->pass)) {
+	if (read_pass_wants_coefficients(a->pass)) {
 		TRY(read_logits(a));
 		choose(a);
-		return pass_write_coefficients(a->pass, a->logits + outputs_of(a));
+		return read_pass_write_coefficients(a->pass, a->logits + outputs_of(a));
 	}
-	TRY(pass_step(a->pass, done));
+	TRY(read_pass_step(a->pass, done));
 	if (!*done)
 		return STATUS_OK;
 	TRY(copy_parts(a));
-	TRY(pass_parts(a->model, a->pass, PORT_HEAD_PARTS, 1, &head));
-	TRY(pass_parts(a->model, a->pass, PORT_LAST_PARTS, 1, &last));
+	TRY(read_pass_parts(a->model, a->pass, PORT_HEAD_PARTS, 1, &head));
+	TRY(read_pass_parts(a->model, a->pass, PORT_LAST_PARTS, 1, &last));
 	if (a->sequence->parts->biases)
 		a->sequence->parts->biases[all_tokens(a) - a->sequence->count + reader_of(a->sequence)] += last;
 	a->sequence->parts->head = (double)head;
@@ -165,7 +166,7 @@ static void finish_path(attribution_run *a)
 static status choose_path(attribution_run *a)
 {
 	double sum = 0;
-	TRY(pass_parts(a->model, a->pass, PORT_WORD_SQUARES, a->sequence->count, a->row));
+	TRY(read_pass_parts(a->model, a->pass, PORT_WORD_SQUARES, a->sequence->count, a->row));
 	for (int64_t j = 0; j < a->sequence->count; j++)
 		sum += (double)a->row[j];
 	const double elements = (double)(a->sequence->count * model_dimensions(a->model->model)->hidden);
@@ -177,7 +178,7 @@ static status choose_path(attribution_run *a)
 static status path_logits(attribution_run *a, bool *done)
 {
 	if (!is_end(a))
-		return pass_write_coefficients(a->pass, a->logits + outputs_of(a));
+		return read_pass_write_coefficients(a->pass, a->logits + outputs_of(a));
 	TRY(read_logits(a));
 	if (a->run == 0) {
 		choose(a);
@@ -198,9 +199,9 @@ static status step_path(attribution_run *a, bool *done, error *err)
 	bool whole;
 	if (!a->pass)
 		return begin_whole(a, a->run == 0 ? 1 : is_end(a) ? 0 : (float)a->factors[a->run - 1], err);
-	if (pass_wants_coefficients(a->pass))
+	if (read_pass_wants_coefficients(a->pass))
 		return path_logits(a, done);
-	TRY(pass_step(a->pass, &whole));
+	TRY(read_pass_step(a->pass, &whole));
 	if (!whole)
 		return STATUS_OK;
 	TRY(read_all_parts(a, PORT_SOURCE_WORD_PARTS, PORT_WORD_PARTS, a->row));

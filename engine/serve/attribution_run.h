@@ -1,5 +1,5 @@
 /* attribution_run.h - the parts of a score of one sequence, by any method (explain/attribution.h), as a chain of steps
- * of passes (pass.h).
+ * of passes (read_pass.h).
  *
  *   contributions, gradients   one pass of the whole sequence
  *   integrated gradients       one for each step of the path, and a forward pass at both ends
@@ -10,7 +10,7 @@
 #ifndef ENGINE_SERVE_ATTRIBUTION_RUN_H
 #define ENGINE_SERVE_ATTRIBUTION_RUN_H
 
-#include "engine/serve/pass.h"
+#include "engine/serve/read_pass.h"
 
 typedef struct attribution_run attribution_run;
 

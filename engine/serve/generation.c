@@ -343,7 +343,7 @@ static status generation_read_slice(const generation *g, uint64_t slice_ns, bool
 {
 	uint64_t began = clock_ns();
 	do
-		TRY(pass_step(g->whole, done));
+		TRY(read_pass_step(g->whole, done));
 	while (!*done && clock_ns() - began < slice_ns);
 	return STATUS_OK;
 }
@@ -356,14 +356,14 @@ bool generation_encodes(const generation *g)
 status generation_encode(generation *g, uint64_t slice_ns, error *err)
 {
 	session *x = g->session;
-	const pass_piece all = {.ids = g->source, .count = g->n_source, .slot = x->slot};
+	const read_pass_piece all = {.ids = g->source, .count = g->n_source, .slot = x->slot};
 	bool done;
 	if (!g->whole)
-		return pass_begin(&g->whole, x->model, (pass_form){.source = true}, &all, err);
+		return read_pass_begin(&g->whole, x->model, (read_pass_form){.source = true}, &all, err);
 	TRY(generation_read_slice(g, slice_ns, &done));
 	if (!done)
 		return STATUS_OK;
-	pass_end(x->model, g->whole);
+	read_pass_end(x->model, g->whole);
 	g->whole = NULL;
 	free(x->source);
 	x->source = g->source;
@@ -377,8 +377,8 @@ status generation_read_whole(generation *g, bool *done, error *err)
 	session *x = g->session;
 	*done = false;
 	if (!g->whole)
-		return pass_begin(&g->whole, x->model, (pass_form){.log = true},
-		                  &(pass_piece){.ids = g->prompt, .count = g->n_prompt, .log = x->log}, err);
+		return read_pass_begin(&g->whole, x->model, (read_pass_form){.log = true},
+		                       &(read_pass_piece){.ids = g->prompt, .count = g->n_prompt, .log = x->log}, err);
 	TRY(generation_read_slice(g, GENERATION_SLICE_NS, done));
 	if (*done) {
 		memcpy(x->ids, g->prompt, (size_t)g->n_prompt * sizeof *x->ids);
@@ -608,7 +608,7 @@ void generation_finish(generation *g, status s, const error *err)
 		r.log = g->session->log;
 		g->session->log = NULL;
 	}
-	pass_end(g->session->model, g->whole);
+	read_pass_end(g->session->model, g->whole);
 	prompt_scores_free(g->scores); /* must precede its session */
 	g->scores = NULL;
 	if (g->temporary)

@@ -63,7 +63,8 @@ struct generation {
 	/* progress */
 	int64_t n_read;  /* prompt tokens read */
 	int64_t reading; /* prompt tokens of the issued step */
-	pass *whole;     /* reads the source or, in a model that reads whole sequences, the prompt; NULL: not started */
+	read_pass
+	    *whole; /* reads the source or, in a model that reads whole sequences, the prompt; NULL: not started */
 	prompt_scores *scores; /* scores of the prompt's tokens from the second on; NULL: not requested */
 	int64_t completed;     /* tokens sampled so far */
 	int32_t next;

@@ -11,7 +11,7 @@ struct prompt_scores {
 	int64_t count; /* prompt tokens */
 	int64_t most;  /* maximum tokens of a piece */
 	int n_top;
-	pass *pass;            /* reads the current piece; NULL: not started */
+	read_pass *pass;       /* reads the current piece; NULL: not started */
 	bool is_read;          /* the current piece has been read */
 	int64_t first, piece;  /* tokens before the piece, and in it */
 	int64_t scored, taken; /* tokens scored and taken; the first token has no score and counts as both */
@@ -25,7 +25,7 @@ status prompt_scores_new(prompt_scores **out, session *x, const int32_t *ids, in
 	if (!p)
 		return STATUS_NOMEM;
 	*p = (prompt_scores){.session = x, .ids = ids, .count = count, .n_top = n_top, .scored = 1, .taken = 1};
-	p->most = pass_scored_piece(x->model);
+	p->most = read_pass_scored_piece(x->model);
 	p->scores = memory_new((size_t)p->most, sizeof *p->scores);
 	p->top = memory_new((size_t)(p->most * n_top), sizeof *p->top);
 	if (p->scores && p->top)
@@ -39,7 +39,7 @@ void prompt_scores_free(prompt_scores *p)
 {
 	if (!p)
 		return;
-	pass_end(p->session->model, p->pass);
+	read_pass_end(p->session->model, p->pass);
 	free(p->scores);
 	free(p->top);
 	free(p);
@@ -51,12 +51,12 @@ static status begin(prompt_scores *p, error *err)
 	const int64_t left = p->count - p->first;
 	p->piece = model_dims_piece(model_dimensions(x->model->model), x->tokens, left, p->most);
 	p->is_read = false;
-	const pass_piece piece = {.ids = p->ids + p->first,
-	                          .count = p->piece,
-	                          .first = x->tokens,
-	                          .slot = x->slot,
-	                          .log = x->log ? x->log + x->tokens * x->model->log_floats : NULL};
-	return pass_begin(&p->pass, x->model, (pass_form){.logits = LOGITS_ALL, .log = x->log}, &piece, err);
+	const read_pass_piece piece = {.ids = p->ids + p->first,
+	                               .count = p->piece,
+	                               .first = x->tokens,
+	                               .slot = x->slot,
+	                               .log = x->log ? x->log + x->tokens * x->model->log_floats : NULL};
+	return read_pass_begin(&p->pass, x->model, (read_pass_form){.logits = LOGITS_ALL, .log = x->log}, &piece, err);
 }
 
 /* Score the token that the next row of logits predicts; the row stays in the session. */
@@ -64,7 +64,7 @@ static status score(prompt_scores *p)
 {
 	session *x = p->session;
 	const int64_t row = p->scored - 1 - p->first;
-	TRY(pass_logits(p->pass, row, x->logits));
+	TRY(read_pass_logits(p->pass, row, x->logits));
 	if (p->scored < p->count)
 		p->scores[row] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs,
 		                                 p->ids[p->scored], p->top + row * p->n_top, p->n_top);
@@ -82,7 +82,7 @@ static void end(prompt_scores *p)
 	p->first += p->piece;
 	if (p->first == p->count)
 		p->scored = p->count;
-	pass_end(x->model, p->pass);
+	read_pass_end(x->model, p->pass);
 	p->pass = NULL;
 }
 
@@ -91,7 +91,7 @@ static status step(prompt_scores *p, error *err)
 	if (!p->pass)
 		return begin(p, err);
 	if (!p->is_read)
-		return pass_step(p->pass, &p->is_read);
+		return read_pass_step(p->pass, &p->is_read);
 	TRY(score(p));
 	if (p->scored - 1 == p->first + p->piece)
 		end(p);

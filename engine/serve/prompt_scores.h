@@ -1,7 +1,7 @@
 /* prompt_scores.h - log-probabilities of a prompt's tokens, from the second on, each given those before it.
  *
- * The prompt is read in pieces by passes (pass.h) that give the logits of every token, and the session continues
- * from there. Its state, tokens and last logits are those of a prompt read in any other way (pass_scored_piece).
+ * The prompt is read in pieces by passes (read_pass.h) that give the logits of every token, and the session continues
+ * from there. Its state, tokens and last logits are those of a prompt read in any other way (read_pass_scored_piece).
  * Only the scores of one piece are kept: they are taken before the next piece is read, so a generation without credit
  * holds only some kilobytes.
  *
@@ -9,7 +9,7 @@
 #ifndef ENGINE_SERVE_PROMPT_SCORES_H
 #define ENGINE_SERVE_PROMPT_SCORES_H
 
-#include "engine/serve/pass.h"
+#include "engine/serve/read_pass.h"
 #include "engine/serve/session.h"
 
 typedef struct prompt_scores prompt_scores;

@@ -254,7 +254,7 @@ typedef struct generation_request {
  * work. The caller puts the start token (model_dims.start) at the beginning of the prompt.
  *
  * Models that are not causal read whole sequences and have no sessions. They accept one request only: x NULL,
- * max_tokens 0 and explain (pass.h). */
+ * max_tokens 0 and explain (read_pass.h). */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);
 /* Run a beam search in a new temporary session of m, for the n ≤ o->beams best hypotheses (beam_search.h), best first.

@@ -17,16 +17,16 @@ static int64_t rows_for(int64_t n)
 	return rows;
 }
 
-static pass_form form_of(const score_task *x)
+static read_pass_form form_of(const score_task *x)
 {
 	const score_task_request *r = &x->request;
 	const score_sequence *q = &r->sequences[x->read];
 	if (q->next)
-		return (pass_form){.logits = LOGITS_ALL};
-	return (pass_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
-	                   .rows = rows_for(q->n_rows),
-	                   .embedding = r->embedding,
-	                   .log = q->log};
+		return (read_pass_form){.logits = LOGITS_ALL};
+	return (read_pass_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                        .rows = rows_for(q->n_rows),
+	                        .embedding = r->embedding,
+	                        .log = q->log};
 }
 
 /* A carried state is uploaded here and downloaded at the end, because the slot belongs to one score task. */
@@ -42,26 +42,27 @@ static status begin_carried(const score_task *x, const score_sequence *q)
 static int64_t piece_of(const score_task *x, const score_sequence *q)
 {
 	const int64_t left = q->count - x->tokens_read, first = q->before + x->tokens_read;
-	return q->next ? model_dims_piece(model_dimensions(x->model->model), first, left, pass_scored_piece(x->model))
-	               : pass_piece_of(x->model, form_of(x), first, left);
+	return q->next
+	           ? model_dims_piece(model_dimensions(x->model->model), first, left, read_pass_scored_piece(x->model))
+	           : read_pass_piece_of(x->model, form_of(x), first, left);
 }
 
 static status begin(score_task *x, error *err)
 {
 	const score_sequence *q = &x->request.sequences[x->read];
-	const pass_form form = form_of(x);
+	const read_pass_form form = form_of(x);
 	TRY(begin_carried(x, q));
 	x->piece = piece_of(x, q);
 	x->is_read = false;
 	x->scored = 0;
-	pass_piece p = {.ids = q->ids + x->tokens_read,
-	                .count = x->piece,
-	                .first = q->before + x->tokens_read,
-	                .slot = x->slot,
-	                .rows = q->rows,
-	                .n_rows = q->n_rows,
-	                .log = q->log ? q->log + x->tokens_read * x->model->log_floats : NULL};
-	return pass_begin(&x->pass, x->model, form, &p, err);
+	read_pass_piece p = {.ids = q->ids + x->tokens_read,
+	                     .count = x->piece,
+	                     .first = q->before + x->tokens_read,
+	                     .slot = x->slot,
+	                     .rows = q->rows,
+	                     .n_rows = q->n_rows,
+	                     .log = q->log ? q->log + x->tokens_read * x->model->log_floats : NULL};
+	return read_pass_begin(&x->pass, x->model, form, &p, err);
 }
 
 /* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
@@ -79,7 +80,7 @@ static status score(score_task *x, const score_sequence *q)
 {
 	const int64_t at = x->tokens_read + x->scored;
 	if (q->next[at] >= 0) {
-		TRY(pass_logits(x->pass, x->scored, x->logits));
+		TRY(read_pass_logits(x->pass, x->scored, x->logits));
 		q->scores[at] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs, q->next[at],
 		                                &q->best[at], 1);
 	}
@@ -90,8 +91,8 @@ static status score(score_task *x, const score_sequence *q)
 static status read_values(score_task *x)
 {
 	float *out = x->request.out + x->written * x->request.width;
-	TRY(pass_values(x->pass, out));
-	if (pass_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
+	TRY(read_pass_values(x->pass, out));
+	if (read_pass_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
 		add_mean(x, out);
 	return STATUS_OK;
 }
@@ -106,7 +107,7 @@ static status finish(score_task *x)
 		TRY(read_values(x));
 	if (last && q->carried)
 		TRY(statepool_read(p, x->slot, 0, q->carried, statepool_slot_bytes(p)));
-	pass_end(x->model, x->pass);
+	read_pass_end(x->model, x->pass);
 	x->pass = NULL;
 	x->tokens_read += x->piece;
 	if (last) {
@@ -226,7 +227,7 @@ void score_task_free(score_task *x)
 {
 	if (!x)
 		return;
-	pass_end(x->model, x->pass);
+	read_pass_end(x->model, x->pass);
 	served_model_give(x->model, x->slot);
 	attribution_run_free(x->attribution);
 	free(x->sum);
@@ -259,7 +260,7 @@ static status advance(score_task *x, uint64_t slice_ns, error *err)
 	if (!x->pass)
 		return begin(x, err);
 	if (!x->is_read)
-		return pass_step(x->pass, &x->is_read);
+		return read_pass_step(x->pass, &x->is_read);
 	return q->next && x->scored < x->piece ? score(x, q) : finish(x);
 }
 

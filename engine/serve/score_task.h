@@ -1,6 +1,6 @@
 /* score_task.h - sequences read from an empty state, without a session (scheduler.h has the request).
  *
- * The sequences of a score task run one after the other, each alone and piece by piece (pass.h). A slice runs some
+ * The sequences of a score task run one after the other, each alone and piece by piece (read_pass.h). A slice runs some
  * steps of a pass. A causal model uses one slot of the state pool until the score task ends. Executor thread only. */
 #ifndef ENGINE_SERVE_SCORE_TASK_H
 #define ENGINE_SERVE_SCORE_TASK_H
@@ -22,7 +22,7 @@ struct score_task {
 	int64_t piece;                /* tokens of the current piece */
 	double *sum;                  /* [width] sum of the hidden vectors of earlier pieces */
 	attribution_run *attribution; /* the current sequence's, if it is explained; NULL: not started */
-	pass *pass;                   /* the current piece's; NULL: not started */
+	read_pass *pass;              /* the current piece's; NULL: not started */
 	bool is_read;                 /* the current piece has been read */
 	int64_t scored;               /* tokens of the current piece that have been scored */
 	float *logits;                /* [width] of the token being scored */

@@ -10,7 +10,7 @@
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
 #include "engine/model/model_loader.h"
-#include "engine/serve/pass.h"
+#include "engine/serve/read_pass.h"
 #include "engine/tensor/arena.h"
 
 status served_model_prepare_row(served_model *m, int64_t adjusts, error *err)
@@ -194,7 +194,7 @@ void served_model_free(served_model *m)
 	assert(m->users == 0);
 	loading_free(m->loading);
 	served_model_free_plans(m);
-	pass_free_all(m);
+	read_pass_free_all(m);
 	sample_plan_free(m->from_row);
 	release(m, m->row);
 	release(m, m->row_token);

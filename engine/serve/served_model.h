@@ -38,7 +38,7 @@
 enum { SERVED_MODEL_PARTS = 16 };
 
 typedef struct served_plan served_plan;
-typedef struct pass pass;
+typedef struct read_pass read_pass;
 typedef struct served_model_loading served_model_loading;
 
 /* Shared beginnings of prompts kept for each model (prefixes.h). */
@@ -75,7 +75,7 @@ struct served_model {
 	prefix prefixes[PREFIXES_KEPT];
 	bool any_pieces; /* bits do not depend on the pieces of a prompt, and short pieces are cheap */
 	served_plan *plans;
-	pass *passes;                  /* idle plans of passes */
+	read_pass *passes;             /* idle plans of passes */
 	bool waited_for;               /* generations are waiting while a pass runs */
 	uint64_t hash;                 /* hash of configuration and weights */
 	served_model_loading *loading; /* NULL: loading is complete */

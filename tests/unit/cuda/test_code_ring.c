@@ -24,7 +24,7 @@ static const kind kinds[] = {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* A layer that has read a text, `cut` tokens in a call. */
-typedef struct pass {
+typedef struct read_pass {
 	layer l;
 	text t;
 } reading;
@@ -36,7 +36,7 @@ static reading reading_of(backend *b, const kind *k, bool codes, int64_t cut)
 	return r;
 }
 
-static void pass_free(pass *r)
+static void read_pass_free(read_pass *r)
 {
 	layer_free(&r->l);
 	text_free(&r->t);
@@ -56,9 +56,9 @@ static void a_ring_of_codes_gives_the_bits_of_a_ring_of_floats(void **state)
 			assert_true(compare_same("y", codes.t.y, floats.t.y, TOKENS * k->heads * k->value));
 			assert_true(compare_same("log_normalizer", codes.t.log_normalizer, floats.t.log_normalizer,
 			                         TOKENS * k->heads));
-			pass_free(&codes);
+			read_pass_free(&codes);
 		}
-		pass_free(&floats);
+		read_pass_free(&floats);
 	}
 }
 
@@ -70,8 +70,8 @@ static void the_ring_is_that_of_the_cpu(void **state)
 		reading ours = reading_of(device, k, true, 40), theirs = reading_of(cpu, k, true, 40);
 		assert_memory_equal(ours.l.pool.data, theirs.l.pool.data, call_bytes(&ours.l.pool));
 		assert_true(compare_close("y", ours.t.y, theirs.t.y, TOKENS * k->heads * k->value, 1e-5, 1e-5));
-		pass_free(&ours);
-		pass_free(&theirs);
+		read_pass_free(&ours);
+		read_pass_free(&theirs);
 	}
 }
 

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "engine/model/feed.h"
-#include "engine/serve/pass.h"
+#include "engine/serve/read_pass.h"
 
 enum { N = 21, LONG = 280, SETS = 6, REPLACEMENT = 9 };
 
@@ -84,17 +84,17 @@ static double read_alone(const fixture *f, const caller *c, int set)
 	int32_t ids[LONG], slot;
 	float logits[300];
 	bool done = false;
-	pass *r;
+	read_pass *r;
 	assert_int_equal(served_model_take(f->model, &slot, NULL), STATUS_OK);
 	for (int64_t i = 0; i < count; i++)
 		ids[i] = absent[i] && c->removals.replacement >= 0 ? c->removals.replacement : c->ids[i];
-	const pass_form form = {.logits = LOGITS_LAST, .masked = c->removals.replacement < 0};
-	const pass_piece p = {.ids = ids, .count = count, .slot = slot, .absent = absent};
-	assert_int_equal(pass_begin(&r, f->model, form, &p, NULL), STATUS_OK);
+	const read_pass_form form = {.logits = LOGITS_LAST, .masked = c->removals.replacement < 0};
+	const read_pass_piece p = {.ids = ids, .count = count, .slot = slot, .absent = absent};
+	assert_int_equal(read_pass_begin(&r, f->model, form, &p, NULL), STATUS_OK);
 	while (!done)
-		assert_int_equal(pass_step(r, &done), STATUS_OK);
-	assert_int_equal(pass_values(r, logits), STATUS_OK);
-	pass_end(f->model, r);
+		assert_int_equal(read_pass_step(r, &done), STATUS_OK);
+	assert_int_equal(read_pass_values(r, logits), STATUS_OK);
+	read_pass_end(f->model, r);
 	served_model_give(f->model, slot);
 	return explain_log_probability_of(logits, model_dimensions(f->model->model)->outputs, 2);
 }

@@ -77,7 +77,7 @@ static void rows_behind_the_sequence_have_no_part(void **state)
 			static caller exact, padded;
 			open_named(&f, kind, DTYPE_PANEL_F32, false);
 			explain(&f, &exact, &methods[i]);
-			pass_free_all(f.model);
+			read_pass_free_all(f.model);
 			f.backend->record_begin = never_records;
 			explain(&f, &padded, &methods[i]);
 			f.backend->record_begin = NULL;
@@ -150,7 +150,7 @@ static void a_failure_ends_it_and_the_next_one_gives_the_same(void **state)
 		for (int kind = 0; kind < 3; kind++) {
 			bool struck = true;
 			for (int64_t n = 0; struck; n = n * 2 + 1) {
-				pass_free_all(f.model);
+				read_pass_free_all(f.model);
 				fault_arm(fault, kinds[kind], n, false);
 				begin(&f, &c, &methods[i]);
 				status s = STATUS_OK;

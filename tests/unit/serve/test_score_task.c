@@ -509,7 +509,7 @@ static void a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same
 		static const status expected[] = {STATUS_DEVICE, STATUS_DEVICE, STATUS_NOMEM};
 		bool struck = true;
 		for (int64_t n = 0; struck; n += kind == 0 ? 7 : 1) {
-			pass_free_all(f.model);
+			read_pass_free_all(f.model);
 			fault_arm(fault, kinds[kind], n, false);
 			begin_scoring(&f, c, POOL_NONE, 3, all);
 			status s = STATUS_OK;

@@ -2,7 +2,7 @@
 #include "tests/unit/serve/fixture.h"
 
 #include "engine/base/digest.h"
-#include "engine/serve/pass.h"
+#include "engine/serve/read_pass.h"
 #include "tests/unit/support/allocations.h"
 
 enum { START = 1, SOURCE = 700, ENCODER_VOCAB = 240, MORE = 9, CLIENTS = 6 };

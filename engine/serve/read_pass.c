@@ -1,4 +1,4 @@
-#include "engine/serve/pass.h"
+#include "engine/serve/read_pass.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +16,16 @@ static const struct {
                         {ATTENTION_TO_SOURCE, false},
                         {ATTENTION_TO_SOURCE, true}};
 
-struct pass {
-	pass *next; /* link of the model's list */
+struct read_pass {
+	read_pass *next; /* link of the model's list */
 	plan *plan;
 	outputs *outputs[SECTIONS]; /* NULL without a log */
 	const served_model *model;
-	pass_form form;
+	read_pass_form form;
 	int64_t capacity, source;             /* tokens; with form.both, source: tokens of the source */
 	int32_t *tokens, *mask;               /* [capacity] on the host */
 	int32_t *source_tokens, *source_mask; /* [source] */
-	pass_piece piece;                     /* the piece being read; its ids are valid in pass_begin only */
+	read_pass_piece piece;                /* the piece being read; its ids are valid in read_pass_begin only */
 	int section;                          /* index of the log being read */
 	int64_t logged;                       /* tokens of that log already read */
 	float *log;                           /* position in the output */
@@ -37,36 +37,36 @@ struct pass {
 	bool wants;  /* waits for coefficients */
 };
 
-static int sections_of(const served_model *m, pass_form form)
+static int sections_of(const served_model *m, read_pass_form form)
 {
 	return form.both || model_dimensions(m->model)->shifted ? SECTIONS : 1;
 }
 
-bool pass_by_pieces(const served_model *m, pass_form form)
+bool read_pass_by_pieces(const served_model *m, read_pass_form form)
 {
 	const model_dims *d = model_dimensions(m->model);
 	return !form.attribution && !form.source && !form.both && d->causal && d->head != HEAD_CLASSES;
 }
 
-int64_t pass_piece_of(const served_model *m, pass_form form, int64_t first, int64_t left)
+int64_t read_pass_piece_of(const served_model *m, read_pass_form form, int64_t first, int64_t left)
 {
-	return pass_by_pieces(m, form)
+	return read_pass_by_pieces(m, form)
 	           ? model_dims_piece(model_dimensions(m->model), first, left, SCHEDULER_PREFILL_CHUNK)
 	           : left;
 }
 
-int64_t pass_scored_piece(const served_model *m)
+int64_t read_pass_scored_piece(const served_model *m)
 {
 	const int64_t vocab = model_dimensions(m->model)->outputs;
 	int64_t most = SCHEDULER_PREFILL_CHUNK;
-	while (most > PASS_LEAST_TOKENS && most * vocab > PASS_LOGITS)
+	while (most > READ_PASS_LEAST_TOKENS && most * vocab > READ_PASS_LOGITS)
 		most /= 2;
 	return most;
 }
 
 /* --- plans ------------------------------------------------------------------------ */
 
-static void pass_free(pass *r)
+static void read_pass_free(read_pass *r)
 {
 	if (!r)
 		return;
@@ -80,40 +80,40 @@ static void pass_free(pass *r)
 	free(r);
 }
 
-void pass_free_all(served_model *m)
+void read_pass_free_all(served_model *m)
 {
 	while (m->passes) {
-		pass *r = m->passes;
+		read_pass *r = m->passes;
 		m->passes = r->next;
-		pass_free(r);
+		read_pass_free(r);
 	}
 }
 
-static bool is_kept(const served_model *m, int64_t tokens, pass_form form)
+static bool is_kept(const served_model *m, int64_t tokens, read_pass_form form)
 {
-	return tokens <= PASS_KEPT_TOKENS && form.rows <= PASS_KEPT_ROWS &&
+	return tokens <= READ_PASS_KEPT_TOKENS && form.rows <= READ_PASS_KEPT_ROWS &&
 	       !model_dimensions(m->model)->reads_padding && !form.log;
 }
 
-static int64_t capacity_for(const served_model *m, int64_t tokens, pass_form form)
+static int64_t capacity_for(const served_model *m, int64_t tokens, read_pass_form form)
 {
-	int64_t capacity = PASS_LEAST_TOKENS, most = model_dimensions(m->model)->source;
+	int64_t capacity = READ_PASS_LEAST_TOKENS, most = model_dimensions(m->model)->source;
 	while (capacity < tokens)
 		capacity *= 2;
 	if (form.source && capacity > most)
 		capacity = most;
-	const int64_t segment = pass_by_pieces(m, form) ? 0 : model_dimensions(m->model)->segment;
+	const int64_t segment = read_pass_by_pieces(m, form) ? 0 : model_dimensions(m->model)->segment;
 	if (segment && capacity > segment)
 		capacity = segment;
 	return is_kept(m, tokens, form) ? capacity : tokens;
 }
 
 /* An attribution has one row more for the tokens than for the source; that row is masked. */
-static void set_capacities(pass *r, const served_model *m, const pass_piece *p, pass_form form)
+static void set_capacities(read_pass *r, const served_model *m, const read_pass_piece *p, read_pass_form form)
 {
 	const int64_t most = model_dimensions(m->model)->source;
 	r->capacity = capacity_for(m, p->count, form);
-	r->source = !form.both ? 0 : is_kept(m, p->n_source, form) ? PASS_LEAST_TOKENS : p->n_source;
+	r->source = !form.both ? 0 : is_kept(m, p->n_source, form) ? READ_PASS_LEAST_TOKENS : p->n_source;
 	while (form.both && r->source < p->n_source)
 		r->source *= 2;
 	if (r->source > most)
@@ -122,16 +122,16 @@ static void set_capacities(pass *r, const served_model *m, const pass_piece *p, 
 		r->capacity++;
 }
 
-static bool is_like(const pass *r, const pass *requested)
+static bool is_like(const read_pass *r, const read_pass *requested)
 {
-	const pass_form form = requested->form;
+	const read_pass_form form = requested->form;
 	return r->capacity == requested->capacity && r->source == requested->source && r->form.both == form.both &&
 	       r->form.logits == form.logits && r->form.rows == form.rows && r->form.embedding == form.embedding &&
 	       r->form.log == form.log && r->form.masked == form.masked && r->form.attribution == form.attribution &&
 	       r->form.share == form.share && r->form.source == form.source;
 }
 
-static forward_spec source_spec(const pass *r, const served_model *m)
+static forward_spec source_spec(const read_pass *r, const served_model *m)
 {
 	return (forward_spec){.phase = PHASE_ENCODE,
 	                      .batch = 1,
@@ -140,9 +140,9 @@ static forward_spec source_spec(const pass *r, const served_model *m)
 	                      .source_masked = true};
 }
 
-static forward_spec spec_of(const pass *r, const served_model *m)
+static forward_spec spec_of(const read_pass *r, const served_model *m)
 {
-	bool pieces = pass_by_pieces(m, r->form);
+	bool pieces = read_pass_by_pieces(m, r->form);
 	return (forward_spec){.phase = pieces ? PHASE_STEP : PHASE_SCORE,
 	                      .batch = 1,
 	                      .length = r->capacity,
@@ -158,7 +158,7 @@ static forward_spec spec_of(const pass *r, const served_model *m)
 	                      .embedding = r->form.embedding};
 }
 
-static status fill(pass *r, const served_model *m, error *err)
+static status fill(read_pass *r, const served_model *m, error *err)
 {
 	const forward_spec spec = r->form.source ? source_spec(r, m) : spec_of(r, m);
 	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
@@ -171,15 +171,15 @@ static status fill(pass *r, const served_model *m, error *err)
 	r->logits = r->form.attribution ? plan_node_of(r->plan, port_find(plan_graph(r->plan), PORT_LOGITS)) : -1;
 	for (int i = 0; r->form.log && i < sections_of(m, r->form); i++)
 		TRY(outputs_new(&r->outputs[i], m->model, r->plan, sections[i].place, sections[i].keys,
-		                PASS_LOG_TOKENS));
+		                READ_PASS_LOG_TOKENS));
 	return STATUS_OK;
 }
 
 /* Take an idle pass for n tokens, or compile one. */
-static status take(pass **out, served_model *m, const pass_piece *p, pass_form form, error *err)
+static status take(read_pass **out, served_model *m, const read_pass_piece *p, read_pass_form form, error *err)
 {
-	pass requested = {.form = form};
-	pass **link = &m->passes;
+	read_pass requested = {.form = form};
+	read_pass **link = &m->passes;
 	set_capacities(&requested, m, p, form);
 	while (*link && !is_like(*link, &requested))
 		link = &(*link)->next;
@@ -194,21 +194,21 @@ static status take(pass **out, served_model *m, const pass_piece *p, pass_form f
 	**out = requested;
 	status s = fill(*out, m, err);
 	if (s != STATUS_OK) {
-		pass_free(*out);
+		read_pass_free(*out);
 		*out = NULL;
 	}
 	return s;
 }
 
 /* Keep at most one per thread of each kind. */
-void pass_end(served_model *m, pass *r)
+void read_pass_end(served_model *m, read_pass *r)
 {
-	const bool keep = r && is_kept(m, r->capacity, r->form) && plan_bytes(r->plan) <= PASS_KEPT_BYTES;
+	const bool keep = r && is_kept(m, r->capacity, r->form) && plan_bytes(r->plan) <= READ_PASS_KEPT_BYTES;
 	int alike = 0;
-	for (const pass *q = m->passes; q && keep; q = q->next)
+	for (const read_pass *q = m->passes; q && keep; q = q->next)
 		alike += is_like(q, r);
 	if (!keep || (alike > 0 && alike >= model_backend(m->model)->threads)) {
-		pass_free(r);
+		read_pass_free(r);
 		return;
 	}
 	r->next = m->passes;
@@ -218,7 +218,7 @@ void pass_end(served_model *m, pass *r)
 /* --- one piece ------------------------------------------------------------------- */
 
 /* Set the inputs to the length of the piece; where the plan has a fixed length, set mask or length instead. */
-static status shorten(pass *r)
+static status shorten(read_pass *r)
 {
 	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS,        PORT_MASK,
 	                                  PORT_SOURCE, PORT_SOURCE_POSITIONS, PORT_SOURCE_MASK};
@@ -235,7 +235,7 @@ static status shorten(pass *r)
 }
 
 /* Upload the requested rows; the last one is repeated up to the plan's number of rows. */
-static status feed_rows(const pass *r)
+static status feed_rows(const read_pass *r)
 {
 	int32_t *rows = memory_new((size_t)r->form.rows, sizeof *rows);
 	if (!rows)
@@ -257,10 +257,10 @@ static void fill_ids(int32_t *tokens, int32_t *mask, int64_t capacity, const int
 }
 
 /* Return the row that the head reads. */
-static int32_t find_row(const pass *r)
+static int32_t find_row(const read_pass *r)
 {
 	const model_dims *d = model_dimensions(r->model->model);
-	const pass_piece *p = &r->piece;
+	const read_pass_piece *p = &r->piece;
 	if (p->n_rows)
 		return p->rows[0];
 	int32_t last = (int32_t)feed_row(d, p->whole ? p->whole : p->ids, p->count);
@@ -269,10 +269,10 @@ static int32_t find_row(const pass *r)
 	return last;
 }
 
-static status feed(pass *r)
+static status feed(read_pass *r)
 {
 	const model_dims *d = model_dimensions(r->model->model);
-	const pass_piece *p = &r->piece;
+	const read_pass_piece *p = &r->piece;
 	const bool masked = r->form.masked;
 	r->fed = true;
 	int32_t first = (int32_t)p->first, count = (int32_t)p->count, last = find_row(r);
@@ -292,7 +292,7 @@ static status feed(pass *r)
 	return r->form.rows ? feed_rows(r) : feed_write(r->plan, PORT_LAST, &last);
 }
 
-status pass_begin(pass **out, served_model *m, pass_form form, const pass_piece *p, error *err)
+status read_pass_begin(read_pass **out, served_model *m, read_pass_form form, const read_pass_piece *p, error *err)
 {
 	status s = take(out, m, p, form, err);
 	if (s == STATUS_OK) {
@@ -313,16 +313,16 @@ status pass_begin(pass **out, served_model *m, pass_form form, const pass_piece 
 }
 
 /* Return the number of tokens in section i of the log. */
-static int64_t section_tokens(const pass *r, int i)
+static int64_t section_tokens(const read_pass *r, int i)
 {
 	const bool source = sections[i].place == ATTENTION_OF_SOURCE || sections[i].keys;
 	return source && r->form.both ? r->piece.n_source : r->piece.count;
 }
 
-static status read_log(pass *r)
+static status read_log(read_pass *r)
 {
 	const int64_t all = section_tokens(r, r->section), left = all - r->logged;
-	const int64_t n = left < PASS_LOG_TOKENS ? left : PASS_LOG_TOKENS;
+	const int64_t n = left < READ_PASS_LOG_TOKENS ? left : READ_PASS_LOG_TOKENS;
 	outputs *o = r->outputs[r->section];
 	TRY(outputs_read(o, r->logged, n, r->log));
 	r->log += n * outputs_floats(o);
@@ -334,23 +334,23 @@ static status read_log(pass *r)
 	return STATUS_OK;
 }
 
-status pass_step(pass *r, bool *done)
+status read_pass_step(read_pass *r, bool *done)
 {
 	int nodes = plan_node_count(r->plan), node = r->cursor;
 	*done = false;
 	if (!r->fed) {
 		bool whole;
-		const size_t bytes = r->model->waited_for ? PASS_TOUCHED_LESS : PASS_TOUCHED_BYTES;
+		const size_t bytes = r->model->waited_for ? READ_PASS_TOUCHED_LESS : READ_PASS_TOUCHED_BYTES;
 		TRY(plan_touch(r->plan, bytes, &r->touched, &whole));
 		return whole ? feed(r) : STATUS_OK;
 	}
-	TRY(r->cursor < nodes ? plan_step_rows(r->plan, &r->cursor, &r->row, PASS_WORK) : read_log(r));
+	TRY(r->cursor < nodes ? plan_step_rows(r->plan, &r->cursor, &r->row, READ_PASS_WORK) : read_log(r));
 	r->wants = node == r->logits && r->cursor > node;
 	*done = r->cursor == nodes && (!r->form.log || r->section == sections_of(r->model, r->form));
 	return STATUS_OK;
 }
 
-status pass_values(const pass *r, float *out)
+status read_pass_values(const read_pass *r, float *out)
 {
 	const bool logits = r->form.logits || r->form.attribution;
 	value v = port_find(plan_graph(r->plan), logits ? PORT_LOGITS : PORT_EMBEDDING);
@@ -361,7 +361,7 @@ status pass_values(const pass *r, float *out)
 	return model_backend(m)->download(model_backend(m), out, plan_data(r->plan, v), (size_t)count * sizeof *out);
 }
 
-status pass_logits(const pass *r, int64_t row, float *out)
+status read_pass_logits(const read_pass *r, int64_t row, float *out)
 {
 	const int64_t vocab = model_dimensions(r->model->model)->outputs;
 	backend *b = model_backend(r->model->model);
@@ -369,18 +369,18 @@ status pass_logits(const pass *r, int64_t row, float *out)
 	return b->download(b, out, all + row * vocab, (size_t)vocab * sizeof *out);
 }
 
-bool pass_wants_coefficients(const pass *r)
+bool read_pass_wants_coefficients(const read_pass *r)
 {
 	return r->wants;
 }
 
-status pass_write_coefficients(pass *r, const float *coefficients)
+status read_pass_write_coefficients(read_pass *r, const float *coefficients)
 {
 	r->wants = false;
 	return feed_write(r->plan, PORT_COEFFICIENTS, coefficients);
 }
 
-status pass_parts(const served_model *m, const pass *r, port_role role, int64_t count, float *out)
+status read_pass_parts(const served_model *m, const read_pass *r, port_role role, int64_t count, float *out)
 {
 	value v = port_find(plan_graph(r->plan), role);
 	memset(out, 0, (size_t)count * sizeof *out);
