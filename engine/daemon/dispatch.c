@@ -144,7 +144,7 @@ typedef struct dispatch {
 	schema_error wrong; /* the first mismatch */
 } dispatch;
 
-static void check_params(dispatch *d)
+static void dispatch_check_params(dispatch *d)
 {
 	d->fits = schema_check(d->contract->params, d->stream->params, &d->wrong);
 	if (d->fits)
@@ -163,7 +163,7 @@ static bool is_safe(stream *s, const method *m)
 	return false;
 }
 
-static void begin(const dispatch *d)
+static void dispatch_begin(const dispatch *d)
 {
 	stream *s = d->stream;
 	const schema_method *m = d->contract;
@@ -183,14 +183,14 @@ static void begin(const dispatch *d)
 static void pool_check(uv_work_t *work)
 {
 	reserve_forget();
-	check_params(work->data);
+	dispatch_check_params(work->data);
 }
 
 static void checked(uv_work_t *work, int cancelled)
 {
 	dispatch *d = work->data;
 	(void)cancelled; /* cannot be cancelled */
-	begin(d);
+	dispatch_begin(d);
 	free(d);
 }
 
@@ -199,8 +199,8 @@ static void check_and_begin(const dispatch *requested)
 	stream *s = requested->stream;
 	dispatch now = *requested, *later = s->large ? malloc(sizeof *later) : NULL;
 	if (!s->large) {
-		check_params(&now);
-		begin(&now);
+		dispatch_check_params(&now);
+		dispatch_begin(&now);
 		return;
 	}
 	if (later) {

@@ -94,7 +94,7 @@ static void raise_file_limit(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int run(const engine_options *given, char **argv)
+static int main_run(const engine_options *given, char **argv)
 {
 	engine_options o = *given;
 	error err = ERROR_INIT;
@@ -122,7 +122,7 @@ static int run(const engine_options *given, char **argv)
 	return s == STATUS_OK ? 0 : end.no_data ? EXIT_NO_DATA : 1;
 }
 
-static int start(const options *o, char **argv)
+static int main_start(const options *o, char **argv)
 {
 	engine_options e = engine_options_of(o);
 	const char *wrong = fault(o, &e);
@@ -137,7 +137,7 @@ static int start(const options *o, char **argv)
 	if (options_flag(o, "version"))
 		return puts(ADDITIVE_VERSION) < 0;
 	if (!wrong)
-		return run(&e, argv);
+		return main_run(&e, argv);
 	fprintf(stderr, "additived: %s%s%s\n", wrong, o->n_arguments ? ": " : "",
 	        o->n_arguments ? o->arguments[0] : "");
 	return 2;
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 		log_line(LOG_ERROR, "%s", o.problem);
 	else if (!ok)
 		fprintf(stderr, "additived: %s. additived --help lists the options\n", o.problem);
-	int code = ok ? start(&o, argv) : o.out_of_memory ? 1 : 2;
+	int code = ok ? main_start(&o, argv) : o.out_of_memory ? 1 : 2;
 	options_free(&o);
 	return code;
 }

@@ -116,7 +116,7 @@ status explain_check_length(const architecture *a, const void *config, int64_t t
 /* --- a row ------------------------------------------------------------------------- */
 
 /* Number of tokens that can be read. */
-static int64_t read_tokens(const explain_log *l)
+static int64_t explain_read_tokens(const explain_log *l)
 {
 	return l->place == ATTENTION_TO_SOURCE ? l->sources : l->tokens;
 }
@@ -126,7 +126,7 @@ static explain_site site(const explain_log *l, int64_t layer, int64_t round, int
 	return (explain_site){.options = l->options[layer],
 	                      .log = l->data + l->at[layer],
 	                      .stride = l->floats,
-	                      .tokens = read_tokens(l),
+	                      .tokens = explain_read_tokens(l),
 	                      .round = round,
 	                      .head = head,
 	                      .before = l->before,
@@ -136,7 +136,7 @@ static explain_site site(const explain_log *l, int64_t layer, int64_t round, int
 
 explain_range explain_reads(const explain_log *l, int64_t layer, int64_t position)
 {
-	return l->explainer->range(l->options[layer], position, read_tokens(l));
+	return l->explainer->range(l->options[layer], position, explain_read_tokens(l));
 }
 
 int64_t explain_reach(const explain_log *l, int64_t position)

@@ -126,7 +126,7 @@ void faithfulness_recency(const faithfulness *f, double *numbers)
 }
 
 /* Index of a token in a set, which also has the reader. */
-static int64_t place_of(const faithfulness *f, int64_t token)
+static int64_t faithfulness_place_of(const faithfulness *f, int64_t token)
 {
 	return token + (token >= f->reader);
 }
@@ -156,8 +156,8 @@ static void write_soft(const faithfulness *f, const double *numbers, double most
 {
 	for (int64_t j = 0; j < f->n; j++) {
 		const bool drawn = most > 0 && (double)uniform(f, s, j, 0) < fabs(numbers[j]) / most;
-		first[place_of(f, j)] = drawn;
-		second[place_of(f, j)] = !drawn;
+		first[faithfulness_place_of(f, j)] = drawn;
+		second[faithfulness_place_of(f, j)] = !drawn;
 	}
 }
 
@@ -166,7 +166,7 @@ static void write_far(const faithfulness *f, const ranked *order, bool *first, b
 {
 	int64_t seen = 0;
 	for (int64_t i = 0; i < f->n; i++) {
-		const int64_t place = place_of(f, order[i].token);
+		const int64_t place = faithfulness_place_of(f, order[i].token);
 		if (distance(f, order[i].token) < f->options->far)
 			continue;
 		first[place] = seen < f->n_far;
@@ -180,7 +180,7 @@ static void write_order(const faithfulness *f, const double *numbers, const rank
 	const int64_t row = f->n + 1, counts = f->n_counts;
 	for (int64_t c = 0; c < counts; c++)
 		for (int64_t i = 0; i < f->n; i++) {
-			const int64_t place = place_of(f, order[i].token);
+			const int64_t place = faithfulness_place_of(f, order[i].token);
 			absent[c * row + place] = i < f->counts[c];
 			absent[(counts + c) * row + place] = i >= f->counts[c];
 		}

@@ -26,7 +26,7 @@ struct outputs {
 	float *staging; /* [length][the longest row] */
 };
 
-static output find(const plan *p, attention_place place, int64_t layer, const log_part *part, int64_t at)
+static output outputs_find(const plan *p, attention_place place, int64_t layer, const log_part *part, int64_t at)
 {
 	static const char *const places[] = {"layers.%lld.%s", "source.layers.%lld.%s", "cross.%lld.%s"};
 	char name[128];
@@ -69,7 +69,7 @@ status outputs_new(outputs **out, const model *m, const plan *p, attention_place
 		for (int i = 0; i < n; i++) {
 			if (parts[i].of_source != keys)
 				continue;
-			output found = o->items[o->count++] = find(p, place, l, &parts[i], at);
+			output found = o->items[o->count++] = outputs_find(p, place, l, &parts[i], at);
 			longest = found.row > longest ? found.row : longest;
 			at += parts[i].width;
 		}
@@ -103,7 +103,7 @@ static status fetch(const outputs *o, const float *device, int64_t floats)
 }
 
 /* Download `count` tokens, each a row of the output. */
-static status read_rows(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
+static status outputs_read_rows(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
 {
 	const float *device = plan_data(o->plan, x->value);
 	TRY(fetch(o, device + first * x->row, count * x->row));
@@ -133,7 +133,7 @@ status outputs_read(outputs *o, int64_t first, int64_t count, float *log)
 	assert(count <= o->length);
 	for (int i = 0; i < o->count; i++) {
 		const output *x = &o->items[i];
-		TRY((x->heads ? read_matrix : read_rows)(o, x, first, count, log));
+		TRY((x->heads ? read_matrix : outputs_read_rows)(o, x, first, count, log));
 	}
 	return STATUS_OK;
 }

@@ -320,7 +320,7 @@ static value pool_rows(const builder *b, value h, pooling pool)
 	return last_rows(b, h);
 }
 
-static void add_loss(const builder *b, value h, value weight, value bias, float alpha, shape labels)
+static void builder_add_loss(const builder *b, value h, value weight, value bias, float alpha, shape labels)
 {
 	linear_cross_entropy_params params = {alpha, b->spec->smoothing};
 	linear_cross_entropy_values out =
@@ -352,7 +352,7 @@ void builder_vocabulary(builder *b, value h, value weight, value bias, float alp
 	if (spec->loss && spec->before)
 		h = op_slice_rows(g, h, spec->before, -1);
 	if (spec->loss)
-		add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
+		builder_add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
 }
 
 void builder_classes(builder *b, value h, pooling pool, float dropout, const char *inner, const char *out)
@@ -367,6 +367,6 @@ void builder_classes(builder *b, value h, pooling pool, float dropout, const cha
 	if (spec->logits != LOGITS_NONE)
 		name_output(b, b->logits = builder_linear(b, row, "%s", out), PORT_LOGITS);
 	if (spec->loss)
-		add_loss(b, row, builder_parameter(b, "%s.weight", out), builder_parameter(b, "%s.bias", out), 1,
-		         SHAPE1(spec->batch));
+		builder_add_loss(b, row, builder_parameter(b, "%s.weight", out), builder_parameter(b, "%s.bias", out),
+		                 1, SHAPE1(spec->batch));
 }

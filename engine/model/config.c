@@ -220,7 +220,7 @@ int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)
 	return config_integer(r, CONFIG_TRAINED, fallback, 1, max);
 }
 
-static int choose(config_reader *r, const char *key, const char *const *choices, int fallback)
+static int config_choose(config_reader *r, const char *key, const char *const *choices, int fallback)
 {
 	const json_t *json = json_object_get(r->json, key);
 	const char *name = json ? json_string_value(json) : choices[fallback];
@@ -235,13 +235,13 @@ static int choose(config_reader *r, const char *key, const char *const *choices,
 
 int config_choice(config_reader *r, const char *key, const char *const *choices)
 {
-	return choose(r, key, choices, 0);
+	return config_choose(r, key, choices, 0);
 }
 
 bool config_positions(config_reader *r, bool fallback)
 {
 	static const char *const kinds[] = {"none", "learned", NULL};
-	return choose(r, "position_embedding", kinds, fallback) == 1;
+	return config_choose(r, "position_embedding", kinds, fallback) == 1;
 }
 
 bool config_set_missing(json_t *json, const char *key, json_t *fallback)

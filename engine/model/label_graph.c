@@ -76,7 +76,7 @@ static void add_fragment(label_graph *g, const label_options *o, const label_fra
 	}
 }
 
-static bool allocate(int32_t **out, int64_t count)
+static bool label_graph_allocate(int32_t **out, int64_t count)
 {
 	*out = memory_new((size_t)count, sizeof **out);
 	return *out != NULL;
@@ -89,12 +89,13 @@ status label_graph_new(label_graph *out, const label_options *o, const label_fra
 	*out = (label_graph){0};
 	for (int i = 0; i < count; i++)
 		nodes += fragments[i].count + 1;
-	bool all = allocate(&out->label, MAX_LABELS * nodes) && allocate(&out->label_ptr, nodes + 1) &&
-	           allocate(&out->token, nodes) && allocate(&out->target_node, nodes) &&
-	           allocate(&out->target_id, nodes);
+	bool all = label_graph_allocate(&out->label, MAX_LABELS * nodes) &&
+	           label_graph_allocate(&out->label_ptr, nodes + 1) && label_graph_allocate(&out->token, nodes) &&
+	           label_graph_allocate(&out->target_node, nodes) && label_graph_allocate(&out->target_id, nodes);
 	for (int w = 0; w < LABEL_GRAPH_WINDOWS; w++)
-		all = all && allocate(&out->spans[w].start, MAX_SPANS * nodes) &&
-		      allocate(&out->spans[w].finish, MAX_SPANS * nodes) && allocate(&out->spans[w].ptr, nodes + 1);
+		all = all && label_graph_allocate(&out->spans[w].start, MAX_SPANS * nodes) &&
+		      label_graph_allocate(&out->spans[w].finish, MAX_SPANS * nodes) &&
+		      label_graph_allocate(&out->spans[w].ptr, nodes + 1);
 	if (!all) {
 		label_graph_free(out);
 		return STATUS_NOMEM;

@@ -65,7 +65,7 @@ size_t model_stored_bytes(const model *m, const parameter_spec *p)
 }
 
 /* Append the parameters that are fixed, or all others, to the arena. */
-static void place(model *m, bool fixed)
+static void model_place(model *m, bool fixed)
 {
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
@@ -87,9 +87,9 @@ static status lay_out(model *m, error *err)
 	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || m->carried.status != STATUS_OK ||
 	    !m->offset)
 		return model_no_memory(err);
-	place(m, false);
+	model_place(m, false);
 	m->trained_floats = m->floats;
-	place(m, true);
+	model_place(m, true);
 	return STATUS_OK;
 }
 
@@ -118,7 +118,7 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 	return s;
 }
 
-static status allocate(model *m, backend *b, error *err)
+static status model_allocate(model *m, backend *b, error *err)
 {
 	m->backend = b;
 	status s = b->allocate(b, (size_t)m->floats * sizeof(float), (void **)&m->arena);
@@ -141,7 +141,7 @@ static float *staging_new(const model *m)
 	return memory_new((size_t)largest, sizeof(float));
 }
 
-static status join(char path[PATH_MAX], const char *folder, const char *name, error *err)
+static status model_join(char path[PATH_MAX], const char *folder, const char *name, error *err)
 {
 	if ((size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
@@ -186,7 +186,7 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	model *m;
 	*out = NULL;
 	TRY(model_describe(&m, a, config, DTYPE_F32, err));
-	status s = allocate(m, b, err);
+	status s = model_allocate(m, b, err);
 	float *values = s == STATUS_OK ? staging_new(m) : NULL;
 	if (s == STATUS_OK && !values)
 		s = model_no_memory(err);
@@ -228,7 +228,7 @@ status model_copy(model **out, const model *m, error *err)
 	status s = config ? model_describe(&copy, m->architecture, config, DTYPE_F32, err) : model_no_memory(err);
 	json_decref(config);
 	if (s == STATUS_OK)
-		s = allocate(copy, b, err);
+		s = model_allocate(copy, b, err);
 	if (s == STATUS_OK)
 		s = b->copy(b, copy->arena, m->arena, (size_t)m->floats * sizeof(float));
 	if (s == STATUS_OK)
@@ -259,10 +259,10 @@ status model_set_counts(model *m, const int64_t *counts, error *err)
 
 /* --- writing a folder ------------------------------------------------------------------------ */
 
-static status write_config(const model *m, const char *folder, error *err)
+static status model_write_config(const model *m, const char *folder, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, "config.json", err));
+	TRY(model_join(path, folder, "config.json", err));
 	json_t *json = whole_config(m);
 	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
@@ -302,7 +302,7 @@ static status store_all(const model *m, float *weights, error *err)
 static status write_weights(const model *m, const char *folder, float *weights, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, "model.safetensors", err));
+	TRY(model_join(path, folder, "model.safetensors", err));
 	TRY(store_all(m, weights, err));
 	safetensors_item *items = memory_new(2 * (size_t)m->parameters.count, sizeof *items);
 	json_t *metadata = json_pack("{s:s}", "format", "pt");
@@ -335,7 +335,7 @@ status model_save(const model *m, const char *folder, error *err)
 	if (s == STATUS_OK)
 		s = write_weights(m, folder, weights, err);
 	if (s == STATUS_OK)
-		s = write_config(m, folder, err);
+		s = model_write_config(m, folder, err);
 	free(weights);
 	return s;
 }
@@ -460,7 +460,7 @@ static bool carries_pool(const model *m, const forward_spec *spec)
 	return spec->carried && m->architecture->carries_states;
 }
 
-static graph *build(const model *m, const forward_spec *spec)
+static graph *model_build(const model *m, const forward_spec *spec)
 {
 	graph *g = graph_new();
 	if (!g)
@@ -521,7 +521,7 @@ status model_graph(graph **out, const model *m, const forward_spec *spec, error 
 {
 	*out = NULL;
 	TRY(check_spec(m, spec, NULL, err));
-	*out = build(m, spec);
+	*out = model_build(m, spec);
 	return *out ? graph_status(*out, err) : model_no_memory(err);
 }
 
@@ -529,7 +529,7 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 {
 	*out = NULL;
 	TRY(check_spec(m, spec, pool, err));
-	graph *g = build(m, spec);
+	graph *g = model_build(m, spec);
 	plan_binding *bindings =
 	    memory_new(2 * (size_t)m->parameters.count + 1 + (size_t)spec->n_inputs, sizeof *bindings);
 	status s = g && bindings ? graph_status(g, err) : model_no_memory(err);

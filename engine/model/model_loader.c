@@ -61,7 +61,8 @@ struct model_loader {
 /* --- configuration ----------------------------------------------------------------------- */
 
 /* The model that a folder's config.json describes. */
-static status read_config(model **out, const manifest *about, const char *folder, dtype weights, error *err)
+static status model_loader_read_config(model **out, const manifest *about, const char *folder, dtype weights,
+                                       error *err)
 {
 	const architecture *a;
 	json_t *json;
@@ -112,7 +113,7 @@ static status check_entry(const parameter_spec *p, const safetensors_entry *e, e
 
 /* The tensor of that name, of the name as a compiled module of PyTorch writes it, or of what is left of it without the
  * architecture's prefix. */
-static const safetensors_entry *find(const model *m, const safetensors *st, const char *name)
+static const safetensors_entry *model_loader_find(const model *m, const safetensors *st, const char *name)
 {
 	const char *prefix = m->architecture->prefix;
 	char compiled[sizeof(((parameter_spec *)NULL)->name) + sizeof COMPILED];
@@ -137,8 +138,8 @@ static status unknown_tensor(const model *m, const safetensors *st, error *err)
 		const safetensors_entry *e = safetensors_at(st, i);
 		bool known = ignored(m, e->name);
 		for (int j = 0; j < m->parameters.count && !known; j++)
-			known = find(m, st, m->parameters.items[j].name) == e ||
-			        find(m, st, m->parameters.items[j].alias) == e;
+			known = model_loader_find(m, st, m->parameters.items[j].name) == e ||
+			        model_loader_find(m, st, m->parameters.items[j].alias) == e;
 		if (!known)
 			return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" is not one of this model's",
 			                 e->name);
@@ -152,7 +153,7 @@ static status check_names(const model *m, const safetensors *st, error *err)
 	int found = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		const safetensors_entry *e[2] = {find(m, st, p->name), find(m, st, p->alias)};
+		const safetensors_entry *e[2] = {model_loader_find(m, st, p->name), model_loader_find(m, st, p->alias)};
 		if (!e[0] && !e[1])
 			return missing_tensor(p, err);
 		for (int k = 0; k < 2; k++) {
@@ -185,7 +186,8 @@ static status find_places(model_loader *l, error *err)
 		return model_no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		const safetensors_entry *e = find(m, l->file, p->name), *tied = find(m, l->file, p->alias);
+		const safetensors_entry *e = model_loader_find(m, l->file, p->name),
+		                        *tied = model_loader_find(m, l->file, p->alias);
 		l->places[i] = (place){i, e ? e : tied, e ? tied : NULL};
 	}
 	qsort(l->places, (size_t)m->parameters.count, sizeof *l->places, by_offset);
@@ -243,7 +245,7 @@ static status no_room(const model *m, backend *b, status s, error *err)
 	                 b->name);
 }
 
-static status reserve(model_loader *l, error *err)
+static status model_loader_reserve(model_loader *l, error *err)
 {
 	model *m = l->model;
 	backend *b = l->backend;
@@ -270,19 +272,19 @@ static status open_weights(model_loader *l, const char *path, error *err)
 	                 error_message(&reason));
 }
 
-static status prepare(model_loader *l, const char *folder, dtype weights, error *err)
+static status model_loader_prepare(model_loader *l, const char *folder, dtype weights, error *err)
 {
 	char path[PATH_MAX];
 	if ((size_t)snprintf(path, sizeof path, "%s/model.safetensors", folder) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	TRY(manifest_open_folder(&l->manifest, folder, err));
-	TRY(read_config(&l->model, l->manifest, folder, weights, err));
+	TRY(model_loader_read_config(&l->model, l->manifest, folder, weights, err));
 	TRY(open_weights(l, path, err));
 	TRY(check_names(l->model, l->file, err));
 	TRY(model_trial(l->model, err));
 	TRY(find_places(l, err));
 	TRY(make_staging(l, err));
-	return l->backend ? reserve(l, err) : STATUS_OK;
+	return l->backend ? model_loader_reserve(l, err) : STATUS_OK;
 }
 
 status model_loader_new(model_loader **out, const char *folder, dtype weights, backend *b, error *err)
@@ -293,7 +295,7 @@ status model_loader_new(model_loader **out, const char *folder, dtype weights, b
 	if (!l)
 		return model_no_memory(err);
 	l->backend = b;
-	status s = prepare(l, folder, weights, err);
+	status s = model_loader_prepare(l, folder, weights, err);
 	if (s == STATUS_OK)
 		*out = l;
 	else

@@ -186,7 +186,7 @@ status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err
 	return STATUS_OK;
 }
 
-static status no_memory(error *err)
+static status safetensors_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a safetensors header");
 }
@@ -194,7 +194,7 @@ static status no_memory(error *err)
 /* --- reading ------------------------------------------------------------------ */
 
 /* Fill a window with chunk `index`, as it was written. */
-static status read_chunk(const safetensors *st, window *w, int64_t index, error *err)
+static status safetensors_read_chunk(const safetensors *st, window *w, int64_t index, error *err)
 {
 	size_t from = (size_t)index * MANIFEST_CHUNK_BYTES, left = st->bytes - from, used = 0;
 	size_t bytes = left < MANIFEST_CHUNK_BYTES ? left : MANIFEST_CHUNK_BYTES;
@@ -228,7 +228,7 @@ static status find_window(safetensors *st, int64_t index, error *err)
 	window found = st->windows[i];
 	memmove(st->windows + 1, st->windows, (size_t)i * sizeof found);
 	st->windows[0] = found;
-	return found.index == index ? STATUS_OK : read_chunk(st, &st->windows[0], index, err);
+	return found.index == index ? STATUS_OK : safetensors_read_chunk(st, &st->windows[0], index, err);
 }
 
 /* Bytes `offset` to `offset + bytes` of the file, which are inside it. */
@@ -421,7 +421,8 @@ static status parse_header(safetensors *st, size_t bytes, error *err)
 	char *copy = st->fd >= 0 ? memory_new(bytes, 1) : NULL;
 	const char *text = copy ? copy : (const char *)st->map.data + LENGTH_BYTES;
 	if (st->fd >= 0) {
-		status read = copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : no_memory(err);
+		status read =
+		    copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : safetensors_no_memory(err);
 		if (read != STATUS_OK) {
 			free(copy);
 			return read;
@@ -430,7 +431,7 @@ static status parse_header(safetensors *st, size_t bytes, error *err)
 	status s = json_read(&st->header, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(copy);
 	if (s == STATUS_NOMEM)
-		return no_memory(err);
+		return safetensors_no_memory(err);
 	if (s != STATUS_OK)
 		return error_set(err, STATUS_CORRUPT, NULL, "the header is not valid JSON: %.100s", reason.text);
 	if (!json_is_object(st->header))
@@ -454,7 +455,7 @@ static status read_header(safetensors *st, error *err)
 	TRY(parse_header(st, (size_t)header_bytes, err));
 	st->entries = memory_new(json_object_size(st->header), sizeof *st->entries);
 	if (!st->entries)
-		return no_memory(err);
+		return safetensors_no_memory(err);
 	return read_entries(st, (size_t)header_bytes, err);
 }
 
@@ -474,7 +475,7 @@ static status open_file(safetensors *st, const char *path, error *err)
 	const char *slash = strrchr(path, '/');
 	st->path = strdup(path);
 	if (!st->path)
-		return no_memory(err);
+		return safetensors_no_memory(err);
 	st->name = st->path + (slash ? slash + 1 - path : 0);
 	st->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (st->fd < 0 || fstat(st->fd, &about) != 0)
@@ -520,14 +521,14 @@ status safetensors_open(safetensors **out, const char *path, error *err)
 {
 	*out = NULL;
 	safetensors *st = safetensors_new(NULL);
-	return st ? finish_opening(out, st, map_file(st, path, err), err) : no_memory(err);
+	return st ? finish_opening(out, st, map_file(st, path, err), err) : safetensors_no_memory(err);
 }
 
 status safetensors_open_verified(safetensors **out, const char *path, const manifest *m, error *err)
 {
 	*out = NULL;
 	safetensors *st = safetensors_new(m);
-	return st ? finish_opening(out, st, open_file(st, path, err), err) : no_memory(err);
+	return st ? finish_opening(out, st, open_file(st, path, err), err) : safetensors_no_memory(err);
 }
 
 void safetensors_close(safetensors *st)

@@ -18,7 +18,7 @@ typedef struct word {
 	bool late;                                /* because others did not join */
 } word;
 
-static void explain(word *w, status s, error *err)
+static void device_sums_explain(word *w, status s, error *err)
 {
 	if (s != STATUS_OK)
 		snprintf(w->reason, sizeof w->reason, "%.250s", error_message(err));
@@ -35,7 +35,7 @@ static void introduce(word *w, const ranks *r, backend *b)
 	status s = b->collective_find(b, &w->site, &err);
 	if (s == STATUS_OK && r->rank == 0)
 		s = b->collective_id(b, w->group, &err);
-	explain(w, error_settle(&err, s), &err);
+	device_sums_explain(w, error_settle(&err, s), &err);
 }
 
 /* Describe why the first rank cannot join; prefer one that did not merely wait for another. */
@@ -69,7 +69,7 @@ static bool differ(const word *all, int count, char *how)
 	return false;
 }
 
-static status join(ranks *r, backend *b, word *all, char *how, error *err)
+static status device_sums_join(ranks *r, backend *b, word *all, char *how, error *err)
 {
 	word own = {0};
 	error reason = ERROR_INIT;
@@ -86,7 +86,7 @@ static status join(ranks *r, backend *b, word *all, char *how, error *err)
 	const uint64_t began = clock_ns();
 	status s = b->collective_open(b, all[0].group, r->rank, r->count, GROUP_SECONDS, &reason);
 	own.late = clock_ns() - began >= GROUP_SECONDS * (uint64_t)1000000000;
-	explain(&own, error_settle(&reason, s), &reason);
+	device_sums_explain(&own, error_settle(&reason, s), &reason);
 	s = mpi_ranks_gather(r, &own, sizeof own, all, err);
 	r->devices = s == STATUS_OK && !object(all, r->count, how);
 	if (r->devices)
@@ -104,7 +104,7 @@ status device_sums_open(ranks *r, backend *b, char *how, error *err)
 	word *all = memory_new((size_t)r->count, sizeof *all);
 	if (!all)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	status s = join(r, b, all, how, err);
+	status s = device_sums_join(r, b, all, how, err);
 	free(all);
 	return s;
 }

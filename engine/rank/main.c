@@ -107,7 +107,7 @@ static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
 	_exit(exit_status);
 }
 
-static int run(const options *o, ranks *r)
+static int rank_main_run(const options *o, ranks *r)
 {
 	error err = ERROR_INIT;
 	backend *b;
@@ -175,7 +175,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	log_init("additive-train", r->rank == 0 ? LOG_INFO : LOG_WARN);
-	const int exit_status = run(&o, r);
+	const int exit_status = rank_main_run(&o, r);
 	mpi_ranks_close(r);
 	options_free(&o);
 	return exit_status;

@@ -141,7 +141,7 @@ static status check_schema(json_t *recipe, error *err)
 }
 
 /* Read the texts and compute what follows from them. */
-static status settle(job_request *r, corpus *c, const job_sources *from, const json_t *recipe, error *err)
+static status rank_plan_settle(job_request *r, corpus *c, const job_sources *from, const json_t *recipe, error *err)
 {
 	const json_t *spec = json_object_get(json_object_get(recipe, "additive"), "tokenizer");
 	const char *file = job_tokenizer_file(spec);
@@ -173,7 +173,7 @@ static status make_request(json_t *document, json_t *recipe, const rank_device *
 	TRY(name_base(recipe, document));
 	TRY(check_schema(recipe, err));
 	const job_sources from = rank_plan_sources(document, 0, d);
-	status s = settle(&r, &c, &from, recipe, err);
+	status s = rank_plan_settle(&r, &c, &from, recipe, err);
 	if (s == STATUS_OK && json_object_set_new(document, "request", job_request_write(&r, c.holdout)) != 0)
 		s = STATUS_NOMEM;
 	corpus_free(&c.texts);
@@ -236,7 +236,8 @@ static status read_json(json_t **out, const char *path, error *err)
 }
 
 /* Start a new run. Its plan is stored, so a later run has the same seed and defaults. */
-static status begin(json_t *document, const json_t *recipe, const char *file, const rank_device *d, error *err)
+static status rank_plan_begin(json_t *document, const json_t *recipe, const char *file, const rank_device *d,
+                              error *err)
 {
 	json_t *named = json_deep_copy(recipe);
 	status s = named ? make_request(document, named, d, err) : STATUS_NOMEM;
@@ -266,7 +267,8 @@ static status go_on(json_t **document, const json_t *recipe, const char *file, e
 	                        "--out holds a run of another recipe; %s in it has what that was made of", run_file);
 }
 
-static status make_plan(json_t **document, const json_t *recipe, const char *out, const rank_device *d, error *err)
+static status rank_plan_make_plan(json_t **document, const json_t *recipe, const char *out, const rank_device *d,
+                                  error *err)
 {
 	char path[PATH_MAX], cache[PATH_MAX];
 	snprintf(path, sizeof path, "%.4000s/%s", out, run_file);
@@ -279,7 +281,8 @@ static status make_plan(json_t **document, const json_t *recipe, const char *out
 	                      (json_int_t)INT64_MAX, "folder", out, "result", result);
 	if (!*document)
 		return STATUS_NOMEM;
-	TRY(access(path, F_OK) == 0 ? go_on(document, recipe, path, err) : begin(*document, recipe, path, d, err));
+	TRY(access(path, F_OK) == 0 ? go_on(document, recipe, path, err)
+	                            : rank_plan_begin(*document, recipe, path, d, err));
 	return find_checkpoint(*document, err);
 }
 
@@ -288,7 +291,7 @@ status rank_plan_of_recipe(json_t **document, const char *recipe, const char *ou
 	json_t *read;
 	*document = NULL;
 	TRY(read_json(&read, recipe, err));
-	status s = json_is_object(read) ? make_plan(document, read, out, d, err)
+	status s = json_is_object(read) ? rank_plan_make_plan(document, read, out, d, err)
 	                                : error_set(err, STATUS_INVALID, NULL, "%s holds no object", recipe);
 	json_decref(read);
 	if (s != STATUS_OK) {

@@ -147,7 +147,7 @@ static bool save_is_due(const run *r)
 	return wait && clock_ns() - r->saved_ns >= wait;
 }
 
-static status finish(run *r, error *err)
+static status rank_run_finish(run *r, error *err)
 {
 	const char *result = rank_plan_text(r->o->document, "result");
 	TRY(trainer_conclude(r->trainer, err));
@@ -217,7 +217,7 @@ static status compare_weights(run *r, error *err)
 	return STATUS_OK;
 }
 
-static status attend(run *r, unsigned events, error *err)
+static status rank_run_attend(run *r, unsigned events, error *err)
 {
 	const bool first = r->o->ranks->rank == 0;
 	if (first)
@@ -241,7 +241,7 @@ static status steps(run *r, bool *agreed, error *err)
 			return STATUS_CANCELLED;
 		all->wants_stop = r->o->report && rank_report_wish(r->o->report) == WISH_SAVE;
 		TRY(trainer_advance(r->trainer, SLICE_NS, &events, err));
-		TRY(attend(r, events, err));
+		TRY(rank_run_attend(r, events, err));
 		*agreed = events & TRAIN_STEP && (all->stop || (all->count == 1 && all->wants_stop));
 		if (*agreed)
 			return STATUS_OK;
@@ -249,7 +249,7 @@ static status steps(run *r, bool *agreed, error *err)
 	return STATUS_OK;
 }
 
-static status train(run *r, bool *agreed, error *err)
+static status rank_run_train(run *r, bool *agreed, error *err)
 {
 	const bool first = r->o->ranks->rank == 0;
 	r->saved_ns = clock_ns();
@@ -258,7 +258,7 @@ static status train(run *r, bool *agreed, error *err)
 		TRY(said(rank_report_started(r->o->report, trainer_progress(r->trainer), r->o->sums)));
 	status s = steps(r, agreed, err);
 	if (s == STATUS_OK && !*agreed)
-		return first ? finish(r, err) : STATUS_OK;
+		return first ? rank_run_finish(r, err) : STATUS_OK;
 	/* A sum that waits for a lost rank would occupy the device. The other ranks save nothing, and their leaving
 	 * must not disturb rank 0. */
 	if (first && s != STATUS_OK)
@@ -280,7 +280,7 @@ status rank_run(const rank_run_options *o, error *err)
 	bool agreed = false;
 	status s = open_run(r, err);
 	if (s == STATUS_OK)
-		s = train(r, &agreed, err);
+		s = rank_run_train(r, &agreed, err);
 	error_settle(err, s);
 	if (o->report)
 		rank_report_ended(o->report, r->trainer ? trainer_progress(r->trainer) : NULL,

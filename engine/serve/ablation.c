@@ -208,7 +208,7 @@ static status run_lane(void *context, int i)
 	return STATUS_OK;
 }
 
-static status run(ablation *x, int running)
+static status ablation_run(ablation *x, int running)
 {
 	backend *b = model_backend(x->model->model);
 	x->interrupted = false;
@@ -219,7 +219,7 @@ static status run(ablation *x, int running)
 	return STATUS_OK;
 }
 
-static void keep(const ablation *x, int64_t index, double log_probability, double score)
+static void ablation_keep(const ablation *x, int64_t index, double log_probability, double score)
 {
 	if (x->removals->log_probabilities)
 		x->removals->log_probabilities[index] = log_probability;
@@ -227,7 +227,7 @@ static void keep(const ablation *x, int64_t index, double log_probability, doubl
 }
 
 /* Store the score that a completed lane gives for its set or for the whole sequence. */
-static status finish(ablation *x, const lane *l)
+static status ablation_finish(ablation *x, const lane *l)
 {
 	const int64_t outputs = outputs_of(x);
 	float *coefficients = x->logits + outputs;
@@ -236,8 +236,8 @@ static status finish(ablation *x, const lane *l)
 		return STATUS_OK;
 	TRY(read_pass_values(l->pass, x->logits));
 	if (l->without)
-		keep(x, l->without->index, explain_log_probability_of(x->logits, outputs, whole->token),
-		     explain_score_of(coefficients, x->logits, outputs));
+		ablation_keep(x, l->without->index, explain_log_probability_of(x->logits, outputs, whole->token),
+		              explain_score_of(coefficients, x->logits, outputs));
 	else
 		explain_target_choose(&x->sequence->target, x->logits, outputs, coefficients, whole);
 	return STATUS_OK;
@@ -248,7 +248,7 @@ static status finish_piece(ablation *x, lane *l, error *err)
 {
 	l->at += l->piece;
 	const bool whole = l->at == l->end;
-	status s = whole ? finish(x, l) : STATUS_OK;
+	status s = whole ? ablation_finish(x, l) : STATUS_OK;
 	read_pass_end(x->model, l->pass);
 	l->pass = NULL;
 	if (s != STATUS_OK || !whole)
@@ -268,13 +268,13 @@ static void keep_known(const ablation *x)
 	for (int64_t i = 0; i < x->removals->n; i++) {
 		const set *s = &x->sets[i];
 		if (s->first == s->count)
-			keep(x, s->index, whole->log_probability, whole->score);
+			ablation_keep(x, s->index, whole->log_probability, whole->score);
 		else if (needs_no_reading(x, i))
-			keep(x, s->index, logs ? logs[s[-1].index] : 0, x->removals->scores[s[-1].index]);
+			ablation_keep(x, s->index, logs ? logs[s[-1].index] : 0, x->removals->scores[s[-1].index]);
 	}
 }
 
-static status begin(ablation *x, error *err)
+static status ablation_begin(ablation *x, error *err)
 {
 	if (x->chosen)
 		return begin_all(x, err);
@@ -286,7 +286,7 @@ status ablation_step(ablation *x, uint64_t slice_ns, bool *done, error *err)
 	int running = 0;
 	*done = false;
 	x->slice_ns = slice_ns;
-	TRY(begin(x, err));
+	TRY(ablation_begin(x, err));
 	if (x->base.pass)
 		x->running[running++] = &x->base;
 	for (int i = 0; i < x->n; i++)
@@ -297,7 +297,7 @@ status ablation_step(ablation *x, uint64_t slice_ns, bool *done, error *err)
 		keep_known(x);
 		return STATUS_OK;
 	}
-	TRY(run(x, running));
+	TRY(ablation_run(x, running));
 	for (int i = 0; i < running; i++)
 		if (x->running[i]->read)
 			TRY(finish_piece(x, x->running[i], err));

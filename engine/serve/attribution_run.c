@@ -40,13 +40,13 @@ static status read_logits(const attribution_run *a)
 }
 
 /* Choose the target and its coefficients from the logits of the first pass. */
-static void choose(attribution_run *a)
+static void attribution_run_choose(attribution_run *a)
 {
 	explain_target_choose(&a->sequence->target, a->logits, outputs_of(a), a->logits + outputs_of(a),
 	                      a->sequence->parts);
 }
 
-static double score(const attribution_run *a)
+static double attribution_run_score(const attribution_run *a)
 {
 	return explain_score_of(a->logits + outputs_of(a), a->logits, outputs_of(a));
 }
@@ -131,7 +131,7 @@ static status step_once(attribution_run *a, bool *done, error *err)
 		return begin_whole(a, 1, err);
 	if (read_pass_wants_coefficients(a->pass)) {
 		TRY(read_logits(a));
-		choose(a);
+		attribution_run_choose(a);
 		return read_pass_write_coefficients(a->pass, a->logits + outputs_of(a));
 	}
 	TRY(read_pass_step(a->pass, done));
@@ -181,10 +181,10 @@ static status path_logits(attribution_run *a, bool *done)
 		return read_pass_write_coefficients(a->pass, a->logits + outputs_of(a));
 	TRY(read_logits(a));
 	if (a->run == 0) {
-		choose(a);
+		attribution_run_choose(a);
 		TRY(choose_path(a));
 	} else {
-		a->empty = score(a);
+		a->empty = attribution_run_score(a);
 	}
 	end_reading(a);
 	*done = a->run > a->options.steps;
@@ -236,7 +236,7 @@ static status step_removing(attribution_run *a, uint64_t slice_ns, bool *done, e
 
 /* --- all methods ------------------------------------------------------------------------------- */
 
-static status allocate(attribution_run *a)
+static status attribution_run_allocate(attribution_run *a)
 {
 	const size_t count = (size_t)all_tokens(a), steps = (size_t)a->options.steps;
 	a->logits = memory_new((size_t)outputs_of(a), 2 * sizeof *a->logits);
@@ -256,7 +256,7 @@ status attribution_run_new(attribution_run **out, served_model *m, const explain
 	if (!a)
 		return STATUS_NOMEM;
 	*a = (attribution_run){.model = m, .options = *o, .sequence = q, .slot = slot};
-	TRY(allocate(a));
+	TRY(attribution_run_allocate(a));
 	return removes(a) ? begin_removing(a, err) : STATUS_OK;
 }
 

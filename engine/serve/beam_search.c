@@ -93,7 +93,7 @@ static int32_t add_node(beam_search *b, int32_t parent, int32_t token, float log
 
 /* --- beginning ----------------------------------------------------------------- */
 
-static status begin(beam_search *b, const sampling *s, const int32_t *ends)
+static status beam_search_begin(beam_search *b, const sampling *s, const int32_t *ends)
 {
 	const size_t beams = (size_t)b->options.beams, width = (size_t)b->width;
 	TRY(tally_init(&b->bias, s));
@@ -126,7 +126,7 @@ status beam_search_new(beam_search **out, const beam_options *o, int64_t vocab, 
 	b->n_top = n_top;
 	b->width = o->beams + n_ends < vocab ? o->beams + n_ends : (int)vocab;
 	b->ended = max_tokens == 0;
-	status result = begin(b, s, ends);
+	status result = beam_search_begin(b, s, ends);
 	if (result != STATUS_OK) {
 		beam_search_free(b);
 		return result;
@@ -210,14 +210,14 @@ static bool is_end(const beam_search *b, int32_t token)
 }
 
 /* Return the score of a sum at the present length. */
-static double score(const beam_search *b, double sum)
+static double beam_search_score(const beam_search *b, double sum)
 {
 	return b->length > 0 ? sum / pow((double)b->length, b->options.length_penalty) : 0;
 }
 
-static void finish(beam_search *b, const beam *x, bool ended)
+static void beam_search_finish(beam_search *b, const beam *x, bool ended)
 {
-	const finished new = {{x->sum, score(b, x->sum), b->length, ended}, x->node};
+	const finished new = {{x->sum, beam_search_score(b, x->sum), b->length, ended}, x->node};
 	int at = b->n_finished;
 	while (at > 0 && new.hypothesis.score > b->finished[at - 1].hypothesis.score)
 		at--;
@@ -234,7 +234,7 @@ static bool is_decided(const beam_search *b)
 	if (b->n_finished < b->options.beams)
 		return false;
 	return b->options.early_stopping ||
-	       score(b, b->beams[0].sum) <= b->finished[b->n_finished - 1].hypothesis.score;
+	       beam_search_score(b, b->beams[0].sum) <= b->finished[b->n_finished - 1].hypothesis.score;
 }
 
 status beam_search_advance(beam_search *b)
@@ -251,7 +251,7 @@ status beam_search_advance(beam_search *b)
 			continue;
 		const beam x = {c->sum, add_node(b, b->beams[c->beam].node, c->token, c->logprob), c->beam};
 		if (ends)
-			finish(b, &x, true);
+			beam_search_finish(b, &x, true);
 		else
 			next[live++] = x;
 	}
@@ -260,7 +260,7 @@ status beam_search_advance(beam_search *b)
 	b->n_candidates = 0;
 	b->ended = live == 0 || b->length == b->max_tokens || is_decided(b);
 	for (int i = 0; b->length == b->max_tokens && i < live; i++)
-		finish(b, &b->beams[i], false);
+		beam_search_finish(b, &b->beams[i], false);
 	return STATUS_OK;
 }
 

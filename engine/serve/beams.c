@@ -185,7 +185,7 @@ static status take_answer(const beams *b, int i, answer *out)
 	return STATUS_OK;
 }
 
-static status no_memory(status s, error *err)
+static status beams_no_memory(status s, error *err)
 {
 	return s == STATUS_NOMEM ? error_set(err, s, NULL, "no memory to continue the beam search") : s;
 }
@@ -203,7 +203,7 @@ static status conclude(beams *b, error *err)
 	for (int i = 0; i < b->n_clients; i++) {
 		b->answers[i].finish = FINISH_LENGTH;
 		if (!empty)
-			TRY(no_memory(take_answer(b, i, &b->answers[i]), err));
+			TRY(beams_no_memory(take_answer(b, i, &b->answers[i]), err));
 	}
 	beam_search_free(b->search);
 	b->search = NULL;
@@ -215,7 +215,7 @@ static status conclude(beams *b, error *err)
 /* --- the next tokens --------------------------------------------------------------- */
 
 /* Assign a generation to every beam and list the copies to make. */
-static void place(beams *b)
+static void beams_place(beams *b)
 {
 	generation *before[BEAM_SEARCH_MAX], *parent[BEAM_SEARCH_MAX];
 	bool stays[BEAM_SEARCH_MAX] = {false}; /* by generation */
@@ -313,10 +313,10 @@ status beams_arrive(generation *g, error *err)
 	beam_search_read(b->search, index_of(b->ranked, beam_search_live(b->search), g), g->session->logits);
 	if (--b->n_awaited > 0)
 		return STATUS_OK;
-	TRY(no_memory(beam_search_advance(b->search), err));
+	TRY(beams_no_memory(beam_search_advance(b->search), err));
 	if (beam_search_ended(b->search))
 		return conclude(b, err);
-	place(b);
+	beams_place(b);
 	return copy_some(b, err);
 }
 

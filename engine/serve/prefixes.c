@@ -23,7 +23,7 @@ void prefixes_free(served_model *m)
 		drop(&m->prefixes[i]);
 }
 
-static prefix *find(served_model *m, const int32_t *ids, int64_t n)
+static prefix *prefixes_find(served_model *m, const int32_t *ids, int64_t n)
 {
 	for (int i = 0; i < PREFIXES_KEPT; i++) {
 		prefix *p = &m->prefixes[i];
@@ -98,7 +98,7 @@ static session *lookup(scheduler *s, served_model *m, const int32_t *ids, int64_
 	n -= m->any_pieces ? 0 : n % (d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK);
 	if (n < PREFIXES_LEAST || statepool_slot_bytes(m->pool) > PREFIXES_STATE_BYTES)
 		return NULL;
-	prefix *p = find(m, ids, n);
+	prefix *p = prefixes_find(m, ids, n);
 	if (!p) {
 		note(s, m, ids, n);
 		return NULL;

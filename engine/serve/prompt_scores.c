@@ -45,7 +45,7 @@ void prompt_scores_free(prompt_scores *p)
 	free(p);
 }
 
-static status begin(prompt_scores *p, error *err)
+static status prompt_scores_begin(prompt_scores *p, error *err)
 {
 	session *x = p->session;
 	const int64_t left = p->count - p->first;
@@ -60,7 +60,7 @@ static status begin(prompt_scores *p, error *err)
 }
 
 /* Score the token that the next row of logits predicts; the row stays in the session. */
-static status score(prompt_scores *p)
+static status prompt_scores_score(prompt_scores *p)
 {
 	session *x = p->session;
 	const int64_t row = p->scored - 1 - p->first;
@@ -73,7 +73,7 @@ static status score(prompt_scores *p)
 }
 
 /* Finish a piece that has been read and scored. */
-static void end(prompt_scores *p)
+static void prompt_scores_end(prompt_scores *p)
 {
 	session *x = p->session;
 	memcpy(x->ids + x->tokens, p->ids + p->first, (size_t)p->piece * sizeof *x->ids);
@@ -86,15 +86,15 @@ static void end(prompt_scores *p)
 	p->pass = NULL;
 }
 
-static status step(prompt_scores *p, error *err)
+static status prompt_scores_read(prompt_scores *p, error *err)
 {
 	if (!p->pass)
-		return begin(p, err);
+		return prompt_scores_begin(p, err);
 	if (!p->is_read)
 		return read_pass_step(p->pass, &p->is_read);
-	TRY(score(p));
+	TRY(prompt_scores_score(p));
 	if (p->scored - 1 == p->first + p->piece)
-		end(p);
+		prompt_scores_end(p);
 	return STATUS_OK;
 }
 
@@ -102,7 +102,7 @@ status prompt_scores_step(prompt_scores *p, uint64_t slice_ns, int64_t *n_read, 
 {
 	const uint64_t began = clock_ns();
 	do {
-		status s = step(p, err);
+		status s = prompt_scores_read(p, err);
 		p->session->lost |= s == STATUS_DEVICE;
 		TRY(s);
 		*n_read = p->first;

@@ -158,7 +158,7 @@ static forward_spec spec_of(const read_pass *r, const served_model *m)
 	                      .embedding = r->form.embedding};
 }
 
-static status fill(read_pass *r, const served_model *m, error *err)
+static status read_pass_fill(read_pass *r, const served_model *m, error *err)
 {
 	const forward_spec spec = r->form.source ? source_spec(r, m) : spec_of(r, m);
 	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
@@ -176,7 +176,8 @@ static status fill(read_pass *r, const served_model *m, error *err)
 }
 
 /* Take an idle pass for n tokens, or compile one. */
-static status take(read_pass **out, served_model *m, const read_pass_piece *p, read_pass_form form, error *err)
+static status read_pass_take(read_pass **out, served_model *m, const read_pass_piece *p, read_pass_form form,
+                             error *err)
 {
 	read_pass requested = {.form = form};
 	read_pass **link = &m->passes;
@@ -192,7 +193,7 @@ static status take(read_pass **out, served_model *m, const read_pass_piece *p, r
 	if (!*out)
 		return STATUS_NOMEM;
 	**out = requested;
-	status s = fill(*out, m, err);
+	status s = read_pass_fill(*out, m, err);
 	if (s != STATUS_OK) {
 		read_pass_free(*out);
 		*out = NULL;
@@ -218,7 +219,7 @@ void read_pass_end(served_model *m, read_pass *r)
 /* --- one piece ------------------------------------------------------------------- */
 
 /* Set the inputs to the length of the piece; where the plan has a fixed length, set mask or length instead. */
-static status shorten(read_pass *r)
+static status read_pass_shorten(read_pass *r)
 {
 	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS,        PORT_MASK,
 	                                  PORT_SOURCE, PORT_SOURCE_POSITIONS, PORT_SOURCE_MASK};
@@ -278,7 +279,7 @@ static status feed(read_pass *r)
 	int32_t first = (int32_t)p->first, count = (int32_t)p->count, last = find_row(r);
 	fill_ids(r->tokens, r->mask, r->capacity, p->ids, p->count, masked ? p->absent : NULL);
 	fill_ids(r->source_tokens, r->source_mask, r->source, p->source, p->n_source, masked ? p->source_absent : NULL);
-	TRY(shorten(r));
+	TRY(read_pass_shorten(r));
 	TRY(feed_write(r->plan, PORT_TOKENS, r->tokens));
 	TRY(feed_write(r->plan, PORT_MASK, r->mask));
 	TRY(feed_write(r->plan, PORT_SOURCE, r->form.both ? r->source_tokens : r->tokens));
@@ -294,7 +295,7 @@ static status feed(read_pass *r)
 
 status read_pass_begin(read_pass **out, served_model *m, read_pass_form form, const read_pass_piece *p, error *err)
 {
-	status s = take(out, m, p, form, err);
+	status s = read_pass_take(out, m, p, form, err);
 	if (s == STATUS_OK) {
 		(*out)->piece = *p;
 		(*out)->section = 0;

@@ -138,7 +138,8 @@ static int64_t count_adjusts(const sample_plan *p, const sample_row *rows, int n
 }
 
 /* Write the settings of the first n rows, and their adjustments and masks one after the other into `adjusts`. */
-static void fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings, sample_adjust *adjusts)
+static void sample_plan_fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings,
+                             sample_adjust *adjusts)
 {
 	const size_t mask = ((size_t)p->vocab + 31) / 32 * sizeof(uint32_t);
 	int32_t used = 0;
@@ -165,7 +166,7 @@ bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, s
 {
 	assert(n <= p->rows);
 	bool plain = count_adjusts(p, rows, n) == 0;
-	fill(p, rows, plain ? n : 0, settings, NULL);
+	sample_plan_fill(p, rows, plain ? n : 0, settings, NULL);
 	return plain;
 }
 
@@ -188,7 +189,7 @@ status sample_plan_run(sample_plan *p, const sample_row *rows, int n)
 	assert(n <= p->rows);
 	variant *v = variant_for(p, adjusts);
 	assert(v);
-	fill(p, rows, n, p->settings, v->staging);
+	sample_plan_fill(p, rows, n, p->settings, v->staging);
 	TRY(plan_write(v->plan, v->setting, p->settings));
 	if (adjusts > 0)
 		TRY(plan_write(v->plan, v->adjust, v->staging));

@@ -166,7 +166,7 @@ static void left_prompt(scheduler *s, generation *g)
 	g->prompting = false;
 }
 
-static void finish(scheduler *s, generation *g, status result, const error *err)
+static void scheduler_finish(scheduler *s, generation *g, status result, const error *err)
 {
 	leave_steps(s, g);
 	bool failed = generation_leave(g) != STATUS_OK;
@@ -186,7 +186,7 @@ static void finish_all(scheduler *s, status result, const error *err)
 	generation *g = s->first;
 	while (g) {
 		if (g->serial < end) {
-			finish(s, g, result, err);
+			scheduler_finish(s, g, result, err);
 			g = s->first;
 		} else {
 			g = g->following;
@@ -308,7 +308,7 @@ static void begin_step(inflight_step *f, served_model *m)
 
 /* Add a row in which g reads its next token: the token of row `from` of the step in flight, or the delivered one
  * (-1). */
-static void add_row(scheduler *s, inflight_step *f, generation *g, int from)
+static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int from)
 {
 	int64_t ahead = from >= 0;
 	served_row *r = &s->rows[f->n];
@@ -325,7 +325,7 @@ static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 	begin_step(f, m);
 	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
 		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g))
-			add_row(s, f, g, -1);
+			scheduler_add_row(s, f, g, -1);
 }
 
 /* Keep g's session consistent when its token cannot be delivered although the next step has been issued. */
@@ -346,12 +346,12 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 {
 	error err = ERROR_INIT;
 	if (g->phase == GENERATION_CLOSE) {
-		finish(s, g, g->finish == FINISH_NONE ? STATUS_CANCELLED : STATUS_OK, NULL);
+		scheduler_finish(s, g, g->finish == FINISH_NONE ? STATUS_CANCELLED : STATUS_OK, NULL);
 	} else if (g->cancelled && (!overtaken || g->temporary)) {
-		finish(s, g, STATUS_CANCELLED, NULL);
+		scheduler_finish(s, g, STATUS_CANCELLED, NULL);
 	} else if (g->max_tokens == 0 && !g->beams) {
 		g->finish = FINISH_LENGTH;
-		finish(s, g, STATUS_OK, NULL);
+		scheduler_finish(s, g, STATUS_OK, NULL);
 	} else {
 		status result = generation_deliver(g, token, &err);
 		s->counters.generated_tokens += result == STATUS_OK;
@@ -359,7 +359,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		if (result != STATUS_OK && overtaken && !g->temporary)
 			lose_undelivered(g, token);
 		if (result != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
-			finish(s, g, result, &err);
+			scheduler_finish(s, g, result, &err);
 		else if (!g->beams) /* a search also takes turns among prompts */
 			left_prompt(s, g);
 	}
@@ -375,7 +375,7 @@ static status lose_device(scheduler *s, const error *err)
 }
 
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
-static status complete(scheduler *s, inflight_step *f)
+static status scheduler_complete(scheduler *s, inflight_step *f)
 {
 	if (wait_step(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
@@ -396,11 +396,11 @@ static status complete(scheduler *s, inflight_step *f)
 }
 
 /* End g with an error. STATUS_DEVICE ends everything. */
-static status give_up(scheduler *s, generation *g, status result, const error *err)
+static status scheduler_give_up(scheduler *s, generation *g, status result, const error *err)
 {
 	if (result == STATUS_DEVICE)
 		return lose_device(s, err);
-	finish(s, g, result, err);
+	scheduler_finish(s, g, result, err);
 	return STATUS_OK;
 }
 
@@ -477,7 +477,7 @@ static status run_ahead(scheduler *s, inflight_step *now)
 			continue;
 		if (g->session->log)
 			return STATUS_OK;
-		add_row(s, next, g, row ? (int)(row - now->batch) : -1);
+		scheduler_add_row(s, next, g, row ? (int)(row - now->batch) : -1);
 	}
 	if (next->n == 0 || find_plan(next, NULL) != STATUS_OK)
 		return STATUS_OK;
@@ -495,7 +495,7 @@ static status decode(scheduler *s, inflight_step *f)
 	if (!was_ahead) {
 		result = find_plan_for_some(f, &err);
 		if (result != STATUS_OK)
-			return give_up(s, f->batch[0], result, &err);
+			return scheduler_give_up(s, f->batch[0], result, &err);
 		result = decode_issue(s, f);
 	}
 	if (result == STATUS_OK)
@@ -506,7 +506,7 @@ static status decode(scheduler *s, inflight_step *f)
 	}
 	if (was_ahead && s->ahead == f)
 		s->ahead = NULL;
-	return complete(s, f);
+	return scheduler_complete(s, f);
 }
 
 /* Sample g's first token from its session's logits, which are on the host; g has no prompt to read. */
@@ -519,7 +519,7 @@ static status resume(scheduler *s, generation *g)
 	if (requested.settings) {
 		status result = served_model_prepare_row(x->model, generation_adjusts(g), &err);
 		if (result != STATUS_OK)
-			return give_up(s, g, result, &err);
+			return scheduler_give_up(s, g, result, &err);
 		if (served_model_sample_row(x->model, x->logits, &requested, &token) != STATUS_OK)
 			return lose_device(s, NULL);
 	}
@@ -540,7 +540,7 @@ static inflight_step *free_step(scheduler *s)
 	return &s->inflight[s->ahead == &s->inflight[0]];
 }
 
-static void begin(scheduler *s, generation *g)
+static void scheduler_begin(scheduler *s, generation *g)
 {
 	const int n = g->beams ? beams_count(g->beams) : 1; /* a search starts all of its beams at once */
 	if (g->started_ns)
@@ -557,7 +557,7 @@ static status read_whole(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	status result = generation_read_whole(g, &done, &err);
 	if (result != STATUS_OK)
-		return give_up(s, g, result, &err);
+		return scheduler_give_up(s, g, result, &err);
 	if (!done)
 		return STATUS_OK;
 	s->counters.prompt_tokens += (uint64_t)g->n_prompt;
@@ -573,12 +573,12 @@ static uint64_t slice_beside_streams(const scheduler *s, served_model *m)
 }
 
 /* Encode one slice of a source. */
-static status encode(scheduler *s, generation *g)
+static status scheduler_encode(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
 	status result = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
 	if (result != STATUS_OK)
-		return give_up(s, g, result, &err);
+		return scheduler_give_up(s, g, result, &err);
 	s->counters.prompt_tokens += generation_encodes(g) ? 0 : (uint64_t)g->n_source;
 	return STATUS_OK;
 }
@@ -591,7 +591,7 @@ static status score_prompt(scheduler *s, generation *g)
 	status result = generation_score(g, slice_beside_streams(s, g->session->model), &err);
 	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
 	if (result != STATUS_OK)
-		return give_up(s, g, result, &err);
+		return scheduler_give_up(s, g, result, &err);
 	if (!generation_scores(g) && g->max_tokens == 0)
 		proceed(s, g, -1, false);
 	return STATUS_OK;
@@ -604,9 +604,9 @@ static status turn_beams(scheduler *s, generation *g)
 	bool done = false;
 	status result = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
 	if (result != STATUS_OK)
-		return give_up(s, g, result, &err);
+		return scheduler_give_up(s, g, result, &err);
 	if (done)
-		finish(s, g, STATUS_OK, NULL);
+		scheduler_finish(s, g, STATUS_OK, NULL);
 	return STATUS_OK;
 }
 
@@ -616,7 +616,7 @@ static status resume_some(scheduler *s, generation *g)
 {
 	const uint64_t end = clock_ns() + RESUME_NS;
 	do {
-		begin(s, g);
+		scheduler_begin(s, g);
 		TRY(resume(s, g));
 		g = scheduler_prompts_first(s);
 	} while (g && is_resumed(g) && clock_ns() < end);
@@ -630,13 +630,13 @@ static status prefill(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	status result;
 	s->prompt_steps++;
-	begin(s, g);
+	scheduler_begin(s, g);
 	if (!generation_tallied(g))
-		return (result = generation_tally(g)) == STATUS_OK ? result : give_up(s, g, result, &err);
+		return (result = generation_tally(g)) == STATUS_OK ? result : scheduler_give_up(s, g, result, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
 	if (generation_encodes(g))
-		return encode(s, g);
+		return scheduler_encode(s, g);
 	if (generation_scores(g))
 		return score_prompt(s, g);
 	if (g->beams && g->n_read == g->n_prompt)
@@ -646,13 +646,13 @@ static status prefill(scheduler *s, generation *g)
 	scheduler_prompts_gather(s, g, f);
 	result = find_plan_for_some(f, &err);
 	if (result != STATUS_OK)
-		return give_up(s, g, result, &err);
+		return scheduler_give_up(s, g, result, &err);
 	for (int i = 0; i < f->n; i++)
-		begin(s, f->batch[i]);
+		scheduler_begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);
 	if (issue(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
-	return complete(s, f);
+	return scheduler_complete(s, f);
 }
 
 /* End the cancelled generations. A session first reads its delivered token. */
@@ -666,7 +666,7 @@ static void reap(scheduler *s)
 			ended = false;
 		}
 		if (ended)
-			finish(s, g, STATUS_CANCELLED, NULL);
+			scheduler_finish(s, g, STATUS_CANCELLED, NULL);
 		g = ended ? s->first : g->following;
 	}
 }

@@ -2,7 +2,7 @@
  * the end of the list. A long score task therefore delays a short one by no more slices than the short one needs. */
 #include "engine/serve/scheduler_state.h"
 
-static void append(scheduler *s, score_task *x)
+static void scheduler_score_append(scheduler *s, score_task *x)
 {
 	score_task **link = &s->score_tasks;
 	while (*link)
@@ -12,7 +12,7 @@ static void append(scheduler *s, score_task *x)
 }
 
 /* Finish x, which has left the list. */
-static void end(scheduler *s, score_task *x, status result, const error *err)
+static void scheduler_score_end(scheduler *s, score_task *x, status result, const error *err)
 {
 	score_task_request r = x->request;
 	error said = ERROR_INIT;
@@ -34,7 +34,7 @@ status scheduler_score(scheduler *s, served_model *m, const score_task_request *
 	TRY(score_task_new(out, m, r, err));
 	s->n_score_tasks++;
 	scheduler_model_touch(s, m);
-	append(s, *out);
+	scheduler_score_append(s, *out);
 	return STATUS_OK;
 }
 
@@ -55,9 +55,9 @@ status scheduler_score_turn(scheduler *s)
 		return result;
 	s->score_tasks = x->next;
 	if (result != STATUS_OK || done)
-		end(s, x, result, &err);
+		scheduler_score_end(s, x, result, &err);
 	else
-		append(s, x);
+		scheduler_score_append(s, x);
 	return STATUS_OK;
 }
 
@@ -67,7 +67,7 @@ void scheduler_score_end_all(scheduler *s, status result, const error *err)
 	s->score_tasks = NULL;
 	while (x) {
 		score_task *next = x->next;
-		end(s, x, result, err);
+		scheduler_score_end(s, x, result, err);
 		x = next;
 	}
 }

@@ -47,7 +47,7 @@ static int64_t piece_of(const score_task *x, const score_sequence *q)
 	           : read_pass_piece_of(x->model, form_of(x), first, left);
 }
 
-static status begin(score_task *x, error *err)
+static status score_task_begin(score_task *x, error *err)
 {
 	const score_sequence *q = &x->request.sequences[x->read];
 	const read_pass_form form = form_of(x);
@@ -76,7 +76,7 @@ static void add_mean(const score_task *x, float *out)
 }
 
 /* Score the token that follows the next token of the piece. */
-static status score(score_task *x, const score_sequence *q)
+static status score_task_score(score_task *x, const score_sequence *q)
 {
 	const int64_t at = x->tokens_read + x->scored;
 	if (q->next[at] >= 0) {
@@ -98,7 +98,7 @@ static status read_values(score_task *x)
 }
 
 /* Copy the results of the piece, which has run, except the scores. */
-static status finish(score_task *x)
+static status score_task_finish(score_task *x)
 {
 	const score_sequence *q = &x->request.sequences[x->read];
 	const bool last = x->tokens_read + x->piece == q->count;
@@ -132,7 +132,7 @@ static status check_next(const model_dims *d, const score_sequence *q, error *er
 }
 
 /* Check that the model can give what a sequence requests. */
-static status check_rows(const model_dims *d, const score_task_request *r, int64_t i, error *err)
+static status score_task_check_rows(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
 	const score_sequence *q = &r->sequences[i];
 	const bool classes = d->head == HEAD_CLASSES;
@@ -160,7 +160,7 @@ static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const
 	return STATUS_OK;
 }
 
-static status check_source(const model_dims *d, const score_task_request *r, int64_t i, error *err)
+static status score_task_check_source(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
 	const score_sequence *q = &r->sequences[i];
 	if (d->reads_source && (!d->source || !r->explain.method))
@@ -173,14 +173,14 @@ static status check_source(const model_dims *d, const score_task_request *r, int
 	return check_ids(q->source, q->n_source, d->source_inputs, "source", i, err);
 }
 
-static status check(const served_model *m, const score_task_request *r, error *err)
+static status score_task_check(const served_model *m, const score_task_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
 	int64_t limit = r->explain.method ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
 	for (int64_t i = 0; i < r->n_sequences; i++) {
 		const score_sequence *q = &r->sequences[i];
-		TRY(check_rows(d, r, i, err));
-		TRY(check_source(d, r, i, err));
+		TRY(score_task_check_rows(d, r, i, err));
+		TRY(score_task_check_source(d, r, i, err));
 		if (q->log && !model_explainer(m->model))
 			return error_set(err, STATUS_INVALID, "explain", "this model has no importance weights");
 		if (q->count < 1 || q->count > limit - q->before)
@@ -202,7 +202,7 @@ status score_task_new(score_task **out, served_model *m, const score_task_reques
 {
 	const model_dims *d = model_dimensions(m->model);
 	*out = NULL;
-	TRY(check(m, r, err));
+	TRY(score_task_check(m, r, err));
 	assert(r->explain.method || r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
 	score_task *x = memory_new(1, sizeof *x);
 	double *sum = memory_new((size_t)r->width, sizeof *sum);
@@ -236,7 +236,7 @@ void score_task_free(score_task *x)
 }
 
 /* Run a step of an attribution, including its start and end. */
-static status explain(score_task *x, uint64_t slice_ns, error *err)
+static status score_task_explain(score_task *x, uint64_t slice_ns, error *err)
 {
 	bool done;
 	if (!x->attribution)
@@ -256,12 +256,12 @@ static status advance(score_task *x, uint64_t slice_ns, error *err)
 {
 	const score_sequence *q = &x->request.sequences[x->read];
 	if (x->request.explain.method)
-		return explain(x, slice_ns, err);
+		return score_task_explain(x, slice_ns, err);
 	if (!x->pass)
-		return begin(x, err);
+		return score_task_begin(x, err);
 	if (!x->is_read)
 		return read_pass_step(x->pass, &x->is_read);
-	return q->next && x->scored < x->piece ? score(x, q) : finish(x);
+	return q->next && x->scored < x->piece ? score_task_score(x, q) : score_task_finish(x);
 }
 
 status score_task_advance(score_task *x, uint64_t slice_ns, bool *done, error *err)

@@ -181,7 +181,7 @@ status served_model_new(served_model **out, const char *id, const char *folder, 
 	return not_loaded(s, err);
 }
 
-static void release(const served_model *m, void *data)
+static void served_model_release(const served_model *m, void *data)
 {
 	if (data)
 		model_backend(m->model)->release(model_backend(m->model), data);
@@ -196,10 +196,10 @@ void served_model_free(served_model *m)
 	served_model_free_plans(m);
 	read_pass_free_all(m);
 	sample_plan_free(m->from_row);
-	release(m, m->row);
-	release(m, m->row_token);
+	served_model_release(m, m->row);
+	served_model_release(m, m->row_token);
 	for (int i = 0; i < SERVED_MODEL_PARTS; i++)
-		release(m, m->blocks[i]);
+		served_model_release(m, m->blocks[i]);
 	statepool_free(m->pool);
 	tokenizer_free(m->tokenizer);
 	model_free(m->model);

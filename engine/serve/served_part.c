@@ -135,7 +135,7 @@ static status make_pick(served_part *p, const served_model *m, char *block, erro
 	return STATUS_OK;
 }
 
-static status make_plan(served_part *p, const served_model *m, bool picks, error *err)
+static status served_part_make_plan(served_part *p, const served_model *m, bool picks, error *err)
 {
 	forward_input places[INPUT_COUNT];
 	forward_spec spec = {.phase = p->most.prompt ? PHASE_READ : PHASE_STEP,
@@ -156,11 +156,11 @@ static status make_plan(served_part *p, const served_model *m, bool picks, error
 	return STATUS_OK;
 }
 
-static status make(served_part *p, const served_model *m, char *block, error *err)
+static status served_part_make(served_part *p, const served_model *m, char *block, error *err)
 {
 	bool picks = p->backend->fetch && !p->most.prompt;
 	TRY(make_staging(p));
-	TRY(make_plan(p, m, picks, err));
+	TRY(served_part_make_plan(p, m, picks, err));
 	if (p->most.log)
 		TRY(outputs_new(&p->outputs, m->model, p->plan, ATTENTION_OF_TOKENS, false, p->most.tokens));
 	if (picks)
@@ -186,7 +186,7 @@ status served_part_new(served_part **out, const served_model *m, const served_sh
 	                   .most = *most,
 	                   .vocab = model_dimensions(m->model)->outputs,
 	                   .device = block + inputs_at(m)};
-	status s = make(p, m, block, err);
+	status s = served_part_make(p, m, block, err);
 	if (s != STATUS_OK) {
 		served_part_free(p);
 		return s;
@@ -203,7 +203,7 @@ status served_part_prepare(served_part *p, int64_t adjusts, error *err)
 /* --- a run ---------------------------------------------------------------------- */
 
 /* Padding rows have length 0 and slot 0: they read no token, and their logits are those of token 0. */
-static void fill(served_part *p, const served_model *m, const served_row *rows, int n_rows)
+static void served_part_fill(served_part *p, const served_model *m, const served_row *rows, int n_rows)
 {
 	const model_dims *dims = model_dimensions(m->model);
 	int32_t uploaded = (int32_t)(inputs_at(m) / sizeof(int32_t)), at = 0;
@@ -230,7 +230,7 @@ static void fill(served_part *p, const served_model *m, const served_row *rows, 
 }
 
 /* Reshape the plans to the rows where the backend allows it. */
-static status fit(served_part *p, const served_row *rows, int n_rows)
+static status served_part_fit(served_part *p, const served_row *rows, int n_rows)
 {
 	int64_t tokens = 0, logits = 0;
 	for (int i = 0; i < n_rows; i++) {
@@ -259,8 +259,8 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
 	p->rows = rows;
 	p->draws = draws;
 	p->n = n_rows;
-	fill(p, m, rows, n_rows);
-	TRY(fit(p, rows, n_rows));
+	served_part_fill(p, m, rows, n_rows);
+	TRY(served_part_fit(p, rows, n_rows));
 	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];
 	p->drawn = sample_plan_settings(p->sample, draws, draws ? n_rows : 0, settings);
 	return p->backend->upload(p->backend, p->device, p->staging[0], p->bytes);

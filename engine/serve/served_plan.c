@@ -100,7 +100,7 @@ static served_plan *known(const served_model *m, const served_shape *s)
 	return p;
 }
 
-static status make(served_model *m, const served_shape *most, served_plan **out, error *err)
+static status served_plan_make(served_model *m, const served_shape *most, served_plan **out, error *err)
 {
 	backend *b = model_backend(m->model);
 	served_plan *p = *out = memory_new(1, sizeof *p);
@@ -153,7 +153,7 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 	served_plan *p = known(m, &most);
 	*out = NULL;
 	if (!p)
-		TRY(make(m, &most, &p, err));
+		TRY(served_plan_make(m, &most, &p, err));
 	TRY(served_part_prepare(p->parts[0], adjusts, err));
 	if (next_way(m, p) == THREADS_PARTS)
 		prepare_parts(m, p, adjusts);
@@ -165,7 +165,7 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 
 /* Cut rows into parts with about equal numbers of tokens. A row belongs to the part that contains the middle of its
  * tokens. */
-static void cut(served_plan *p, const served_row *rows, int n_rows, int64_t tokens, int n_parts)
+static void served_plan_cut(served_plan *p, const served_row *rows, int n_rows, int64_t tokens, int n_parts)
 {
 	int64_t before = 0;
 	int last = -1;
@@ -196,7 +196,7 @@ static status run_part(void *context, int i)
 }
 
 /* Copy the tokens that the parts have sampled, one after the other, into the first part's block. */
-static status collect(const served_plan *p, backend *b)
+static status served_plan_collect(const served_plan *p, backend *b)
 {
 	int32_t *to = (int32_t *)(uintptr_t)served_part_sampled(p->parts[0]);
 	for (int i = 1; i < p->n_used; i++) {
@@ -206,16 +206,16 @@ static status collect(const served_plan *p, backend *b)
 	return STATUS_OK;
 }
 
-static status run(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
-                  const sample_row *draws, thread_way way)
+static status served_plan_run(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
+                              const sample_row *draws, thread_way way)
 {
 	backend *b = model_backend(m->model);
-	cut(p, rows, n_rows, tokens, way == THREADS_PARTS ? parts_for(b, n_rows, tokens) : 1);
+	served_plan_cut(p, rows, n_rows, tokens, way == THREADS_PARTS ? parts_for(b, n_rows, tokens) : 1);
 	TRY(load(p, m, rows, draws));
 	if (p->n_used == 1)
 		return served_part_run(p->parts[0]);
 	TRY(b->side_by_side(b, p->n_used, run_part, p));
-	return collect(p, b);
+	return served_plan_collect(p, b);
 }
 
 /* Run with as many threads as the plan's choice allows; later work has all of them again. */
@@ -227,7 +227,7 @@ static status run_as_chosen(served_plan *p, const served_model *m, const served_
 	uint64_t began = clock_ns();
 	if (way == THREADS_ONE)
 		b->use_threads(b, 1);
-	status s = run(p, m, rows, n_rows, tokens, draws, way);
+	status s = served_plan_run(p, m, rows, n_rows, tokens, draws, way);
 	b->use_threads(b, b->threads);
 	if (!m->way_is_given)
 		thread_choice_took(&p->threads, clock_ns() - began, tokens);
@@ -248,7 +248,7 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	for (int i = 0; i < n_rows; i++)
 		tokens += rows[i].count;
 	TRY(model_backend(m->model)->threads > 1 ? run_as_chosen(p, m, rows, n_rows, tokens, draws)
-	                                         : run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
+	                                         : served_plan_run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
 	for (int i = 0; i < p->n_used; i++)
 		TRY(served_part_log(p->parts[i]));
 	report_tokens(m, rows, n_rows);

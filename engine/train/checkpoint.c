@@ -21,7 +21,7 @@
 #define TRAINED "trained.safetensors"
 enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
-static status join(char out[PATH_MAX], const char *folder, const char *name, error *err)
+static status checkpoint_join(char out[PATH_MAX], const char *folder, const char *name, error *err)
 {
 	if ((size_t)snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
@@ -33,7 +33,7 @@ static status join(char out[PATH_MAX], const char *folder, const char *name, err
 static status write_state(const char *folder, const optimizer *o, const json_t *state, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, "trainer.json", err));
+	TRY(checkpoint_join(path, folder, "trainer.json", err));
 	status s = STATUS_NOMEM;
 	char *text = NULL;
 	json_t *all = json_pack("{s:s, s:i, s:I}", "format", "additive-trainer", "version", 1, "updates",
@@ -51,14 +51,14 @@ static status write_state(const char *folder, const optimizer *o, const json_t *
 static status write_carry(const char *folder, const carry *c, int64_t step, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, CARRIED, err));
+	TRY(checkpoint_join(path, folder, CARRIED, err));
 	return carry_write(c, step, path, err);
 }
 
 static status write_kept(const char *folder, const char *name, const kept_weights *k, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, name, err));
+	TRY(checkpoint_join(path, folder, name, err));
 	return kept_weights_write(k, path, err);
 }
 
@@ -74,8 +74,8 @@ static status write_trained(const char *folder, const model *m, error *err)
 	return s;
 }
 
-static status write_all(const char *folder, const checkpoint_parts *p, const tokenizer *tok, const json_t *state,
-                        error *err)
+static status checkpoint_write_all(const char *folder, const checkpoint_parts *p, const tokenizer *tok,
+                                   const json_t *state, error *err)
 {
 	if (chmod(folder, 0755) != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot make the checkpoint folder readable: %s",
@@ -121,7 +121,7 @@ status checkpoint_write(const char *folder, const checkpoint_parts *parts, const
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	if (!mkdtemp(temporary))
 		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));
-	status s = write_all(temporary, parts, tok, state, err);
+	status s = checkpoint_write_all(temporary, parts, tok, state, err);
 	if (s == STATUS_OK)
 		s = manifest_write(temporary, "checkpoint", id, about, err);
 	if (s == STATUS_OK)
@@ -224,7 +224,7 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 /* Open one file other than the model's. */
 static status open_part(const char *folder, const char *name, char path[PATH_MAX], manifest **about, error *err)
 {
-	TRY(join(path, folder, name, err));
+	TRY(checkpoint_join(path, folder, name, err));
 	return manifest_open_folder(about, folder, err);
 }
 

@@ -31,7 +31,7 @@ static void close_bucket(gradient_sum *s, int64_t end)
 
 /* Cut from the start of one parameter to that of another, so padding of the arena belongs to the bucket before it.
  * Parameters that are fixed follow the gradients. */
-static void cut(gradient_sum *s, const model *m, const plan *backward)
+static void gradient_sum_cut(gradient_sum *s, const model *m, const plan *backward)
 {
 	for (int i = 0; i < model_tensor_count(m); i++) {
 		const int64_t at = model_parameter_offset(m, i);
@@ -75,7 +75,7 @@ status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan
 		gradient_sum_free(s);
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
-	cut(s, m, backward);
+	gradient_sum_cut(s, m, backward);
 	qsort(s->buckets, (size_t)s->n, sizeof *s->buckets, by_completion);
 	*out = s;
 	return STATUS_OK;

@@ -51,7 +51,7 @@ static int64_t units_of(const optimizer *o)
 	return (o->floats + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
 }
 
-static status build_update(optimizer *o, model *m, const train_options *options, error *err)
+static status optimizer_build_update(optimizer *o, model *m, const train_options *options, error *err)
 {
 	graph *g = graph_new();
 	if (!g)
@@ -85,7 +85,7 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	return plan_new(&o->update, g, o->backend, bindings, n, err);
 }
 
-static status allocate(optimizer *o, int64_t floats, float **out)
+static status optimizer_allocate(optimizer *o, int64_t floats, float **out)
 {
 	void *data = NULL;
 	status s = o->backend->allocate(o->backend, (size_t)floats * sizeof(float), &data);
@@ -127,33 +127,33 @@ static status make_decays(optimizer *o, const model *m)
 		for (int64_t at = first; at < last && !p->fixed && p->shape.rank > 1; at += ROW_SPAN_UNIT)
 			decays[at / ROW_SPAN_UNIT] = 1;
 	}
-	status s = allocate(o, units_of(o), &o->decays);
+	status s = optimizer_allocate(o, units_of(o), &o->decays);
 	if (s == STATUS_OK)
 		s = o->backend->upload(o->backend, o->decays, decays, (size_t)units_of(o) * sizeof *decays);
 	free(decays);
 	return s;
 }
 
-static status build(optimizer *o, model *m, const train_options *options, error *err)
+static status optimizer_build(optimizer *o, model *m, const train_options *options, error *err)
 {
 	if (model_bf16_weights(m) && !o->kind->bf16_copy)
 		return error_set(err, STATUS_UNSUPPORTED, "precision", "the optimizer %s trains in fp32 only",
 		                 o->kind->name);
-	TRY(allocate(o, o->floats, &o->gradients));
+	TRY(optimizer_allocate(o, o->floats, &o->gradients));
 	TRY(make_spans(o, m));
 	if (options->decayed == DECAYED_MATRICES)
 		TRY(make_decays(o, m));
 	for (int i = 0; o->kind->states[i].name; i++) {
 		o->state_floats[i] = count_state(o, o->kind->states[i].layout);
-		TRY(allocate(o, o->state_floats[i], &o->state[i]));
+		TRY(optimizer_allocate(o, o->state_floats[i], &o->state[i]));
 	}
 	if (options->gradient_accumulation > 1) {
-		TRY(allocate(o, o->floats, &o->mean));
+		TRY(optimizer_allocate(o, o->floats, &o->mean));
 		if (options->gradient_noise)
-			TRY(allocate(o, 1, &o->small2));
+			TRY(optimizer_allocate(o, 1, &o->small2));
 		TRY(build_gather(o, options, err));
 	}
-	return build_update(o, m, options, err);
+	return optimizer_build_update(o, m, options, err);
 }
 
 status optimizer_new(optimizer **out, model *m, const train_options *options, error *err)
@@ -167,7 +167,7 @@ status optimizer_new(optimizer **out, model *m, const train_options *options, er
 	o->kind = options->optimizer;
 	o->measure = o->kind->measure ? o->kind->measure(options) : NULL;
 	o->weight = VALUE_NONE;
-	status s = build(o, m, options, err);
+	status s = optimizer_build(o, m, options, err);
 	if (s != STATUS_OK) {
 		optimizer_free(o);
 		return error_set(err, s, NULL, "the optimiser of %lld weights: %s", (long long)model_trained_floats(m),

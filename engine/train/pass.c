@@ -78,7 +78,7 @@ static status allocate_pool(pass *p, const model *m)
 	return STATUS_OK;
 }
 
-static status make(pass *p, const model *m, const forward_spec *spec, float *gradients, error *err)
+static status pass_make(pass *p, const model *m, const forward_spec *spec, float *gradients, error *err)
 {
 	forward_spec own = *spec;
 	add_ports(&own, p->options);
@@ -112,7 +112,7 @@ status pass_new(pass **out, const model *m, const train_options *o, const forwar
 	p->batch = spec->batch;
 	p->length = spec->length;
 	p->source_length = train_options_source(o);
-	status s = make(p, m, spec, gradients, err);
+	status s = pass_make(p, m, spec, gradients, err);
 	if (s != STATUS_OK) {
 		pass_free(p);
 		return error_set(err, s, NULL, "a batch of %lld sequences of %lld tokens: %s", (long long)spec->batch,

@@ -98,7 +98,7 @@ static int count_words(const option *n)
 	return count;
 }
 
-static status check(const train_options *o, const option *n, error *err)
+static status train_options_check_range(const train_options *o, const option *n, error *err)
 {
 	double x = get(o, n, 0), y = n->kind == OPTION_PAIR ? get(o, n, 1) : x;
 	if (n->kind == OPTION_CHOICE)
@@ -112,7 +112,7 @@ static status check(const train_options *o, const option *n, error *err)
 status train_options_check(const train_options *o, error *err)
 {
 	for (int i = 0; i < OPTIONS; i++)
-		TRY(check(o, &options[i], err));
+		TRY(train_options_check_range(o, &options[i], err));
 	if (o->warmup_steps > o->max_steps)
 		return error_set(err, STATUS_INVALID, "warmup_steps", "must not be over max_steps");
 	if (o->schedule == SCHEDULE_RANGE_TEST && o->warmup_steps > 0)
@@ -159,7 +159,7 @@ bool train_options_uneven(const train_options *o)
 
 /* --- JSON ---------------------------------------------------------------------------- */
 
-static status read_number(train_options *o, const option *n, const json_t *json, error *err)
+static status train_options_read_number(train_options *o, const option *n, const json_t *json, error *err)
 {
 	double x = json_number_value(json);
 	if (!json_is_number(json))
@@ -251,8 +251,8 @@ static status read_optimizer(train_options *o, const json_t *json, error *err)
 static status read_member(train_options *o, const char *key, const json_t *json, error *err)
 {
 	static status (*const readers[])(train_options *, const option *, const json_t *,
-	                                 error *) = {[OPTION_INTEGER] = read_number,
-	                                             [OPTION_NUMBER] = read_number,
+	                                 error *) = {[OPTION_INTEGER] = train_options_read_number,
+	                                             [OPTION_NUMBER] = train_options_read_number,
 	                                             [OPTION_FLAG] = read_flag,
 	                                             [OPTION_CHOICE] = read_word,
 	                                             [OPTION_PAIR] = read_pair};

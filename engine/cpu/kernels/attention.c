@@ -157,7 +157,7 @@ static void unit(const forward *f, const attention_unit *u, const attention_marc
 }
 
 /* Every threads-th unit from `thread` on. */
-static void share(const forward *f, int thread, float *memory)
+static void attention_share(const forward *f, int thread, float *memory)
 {
 	const attention_cut *c = &f->cut;
 	attention_march m = attention_march_in(c, memory + thread * attention_march_floats(c));
@@ -186,11 +186,11 @@ status KERNEL(additive_attention)(backend *b, const op_call *call)
 	const int threads = f.cut.threads;
 	f.scale = 1.0f / sqrtf((float)f.cut.dh);
 	if (threads == 1) {
-		share(&f, 0, memory);
+		attention_share(&f, 0, memory);
 		return STATUS_OK;
 	}
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++)
-		share(&f, thread, memory);
+		attention_share(&f, thread, memory);
 	return STATUS_OK;
 }

@@ -54,7 +54,7 @@ static void unpack_piece(const tensor *weight, int64_t n, int64_t depth, int64_t
 }
 
 /* Rows `row` … and columns k … of C. */
-static void multiply(const op_call *call, int64_t row, int64_t rows, int64_t k, int64_t columns, piece *s)
+static void matmul_multiply(const op_call *call, int64_t row, int64_t rows, int64_t k, int64_t columns, piece *s)
 {
 	const matmul_params *p = call->params;
 	const tensor *weight = &call->in[1];
@@ -93,8 +93,8 @@ static status multiply_panels(const backend *b, const op_call *call)
 	for (int t = 0; t < threads; t++)
 		for (int64_t job = t; job < blocks * across; job += threads) {
 			const int64_t row = job / across * ROWS, k = job % across * columns;
-			multiply(call, row, kernel_min(ROWS, rows - row), k, kernel_min(columns, width - k),
-			         &pieces[t]);
+			matmul_multiply(call, row, kernel_min(ROWS, rows - row), k, kernel_min(columns, width - k),
+			                &pieces[t]);
 		}
 	return STATUS_OK;
 }

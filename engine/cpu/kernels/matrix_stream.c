@@ -26,7 +26,7 @@ typedef struct stream {
 	sequence tokens;
 } stream;
 
-static int64_t columns_of(const op_call *call)
+static int64_t matrix_stream_columns_of(const op_call *call)
 {
 	const matrix_stream_params *p = call->params;
 	return p->window + (kernel_optional(call, MEMORY) ? shape_rows(call->in[MEMORY].shape) : p->stored.count);
@@ -36,7 +36,7 @@ static stream stream_at(const op_call *call, int64_t s)
 {
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
-	const int64_t columns = columns_of(call);
+	const int64_t columns = matrix_stream_columns_of(call);
 	float *at = (float *)call->in[2].data + slot * call->in[2].shape.dim[1];
 	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment, p->near, p->far},
 	            .slot = at,
@@ -165,7 +165,7 @@ static status each_block(const backend *owner, const op_call *call, int64_t floa
 		longest = room > longest ? room : longest;
 	}
 	const int64_t blocks = kernel_parts(longest, QUERIES), units = sequences * p->heads * blocks;
-	const int threads = kernel_threads(owner, x.dim[0] * x.dim[1] * columns_of(call) * x.dim[2]);
+	const int threads = kernel_threads(owner, x.dim[0] * x.dim[1] * matrix_stream_columns_of(call) * x.dim[2]);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
 	for (int thread = 0; thread < threads; thread++) {
 		for (int64_t unit = thread; unit < units; unit += threads) {
@@ -215,7 +215,7 @@ static void pack_keys(const float *key, int64_t step, int64_t count, int64_t wid
 			packed[d * KEYS + j] = j < count ? scale * key[j * step + d] : 0.0f;
 }
 
-static void show(const run *r, int64_t first, int64_t count, int32_t *to)
+static void matrix_stream_show(const run *r, int64_t first, int64_t count, int32_t *to)
 {
 	for (int64_t j = 0; j < count; j++)
 		to[j] = r->present ? r->present[first + j] != 0.0f : !r->mask || r->mask[first + j] != 0;
@@ -258,8 +258,8 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 				const part seen = part_of(b, r, &runs[i], from, count), read = read_of(b, r, seen);
 				float *out = to ? to + r * p->heads * columns + read.column : NULL;
 				if (visible)
-					show(&runs[i], from + seen.first, seen.count,
-					     visible + r * columns + seen.column);
+					matrix_stream_show(&runs[i], from + seen.first, seen.count,
+					                   visible + r * columns + seen.column);
 				if (out && singly)
 					score_keys(keys + read.first * step, step, read.count, query + r * d, width,
 					           p->scale, out);
@@ -291,7 +291,7 @@ status KERNEL(stream_scores)(backend *b, const op_call *call)
  */
 
 /* y += Σ_j weight[j] row_j for up to AT_ONCE rows; the first stands for the missing ones, without weight. */
-static void add_rows(const float *row[AT_ONCE], const float weight[AT_ONCE], int64_t width, float *y)
+static void matrix_stream_add_rows(const float *row[AT_ONCE], const float weight[AT_ONCE], int64_t width, float *y)
 {
 	const float *a = row[0], *b = row[1], *c = row[2], *d = row[3];
 #pragma omp simd
@@ -319,7 +319,7 @@ static void add_values(const op_call *call, const block *b, int64_t r, const flo
 			row[held] = from;
 			weight[held++] = weights[at++];
 			if (held == AT_ONCE) {
-				add_rows(row, weight, width, y);
+				matrix_stream_add_rows(row, weight, width, y);
 				held = 0;
 			}
 		}
@@ -329,7 +329,7 @@ static void add_values(const op_call *call, const block *b, int64_t r, const flo
 		weight[i] = 0.0f;
 	}
 	if (held > 0)
-		add_rows(row, weight, width, y);
+		matrix_stream_add_rows(row, weight, width, y);
 }
 
 /* All tokens of the block. desk: weights [QUERIES, KEYS], values [KEYS, whole vectors], sums [QUERIES, whole vectors]

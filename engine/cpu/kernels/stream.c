@@ -105,7 +105,7 @@ static inline void merge(float *m, float *z, float m2, float z2, float *factor, 
 }
 
 /* 1 / z and M of an aggregate. */
-static inline float finish(float m, float z, float *log_normalizer)
+static inline float stream_finish(float m, float z, float *log_normalizer)
 {
 	*log_normalizer = z > 0.0f ? m + math_log(z) : -INFINITY;
 	return z > 0.0f ? 1.0f / z : 0.0f;
@@ -139,14 +139,14 @@ ATTENTION_INLINE void windowed_heads(const place *at, bool present, const float 
 		for (int64_t h = 0; h < heads; h++) {
 			float m = q.m[h], z = q.z[h];
 			merge(&m, &z, suffix.m[h], suffix.z[h], &f->from_running[h], &f->from_suffix[h]);
-			const float inverse = finish(m, z, &log_normalizer[h]);
+			const float inverse = stream_finish(m, z, &log_normalizer[h]);
 			f->from_running[h] *= inverse;
 			f->from_suffix[h] *= inverse;
 		}
 	} else {
 #pragma omp simd
 		for (int64_t h = 0; h < heads; h++)
-			f->from_running[h] = finish(q.m[h], q.z[h], &log_normalizer[h]);
+			f->from_running[h] = stream_finish(q.m[h], q.z[h], &log_normalizer[h]);
 	}
 	for (int64_t h = 0; h < heads; h++) {
 		slot.m[h] = present ? score[h] : STREAM_EMPTY;
@@ -165,7 +165,7 @@ ATTENTION_INLINE void global_heads(const place *at, bool present, const float *s
 	}
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++)
-		f->from_running[h] = finish(p.m[h], p.z[h], &log_normalizer[h]);
+		f->from_running[h] = stream_finish(p.m[h], p.z[h], &log_normalizer[h]);
 }
 
 ATTENTION_INLINE void some_heads(const stream *s, const place *at, bool present, const float *score,
@@ -265,7 +265,7 @@ ATTENTION_INLINE void global(const place *at, const factors *f, bool present, co
 /* --- sessions ------------------------------------------------------------------------------------ */
 
 /* The state before position 0, of the unit's heads. */
-static void start(const stream *s, const unit *u)
+static void stream_start(const stream *s, const unit *u)
 {
 	int64_t floats = additive_state_floats(s->d, s->heads, s->window);
 	for (int64_t offset = 0; offset < floats; offset += s->width) {
@@ -310,7 +310,7 @@ ATTENTION_INLINE void session_of(const stream *s, const unit *u, const int64_t d
 	float score[HEADS], log_normalizer[HEADS];
 	int64_t block = s->block ? position / s->block : 0, p = s->block ? position % s->block : 0;
 	if (position == 0 && length > 0)
-		start(s, u);
+		stream_start(s, u);
 	for (int64_t t = 0; t < length; t++) {
 		const int64_t token_at = u->tokens.first + t, channel = token_at * s->d + u->head * dh;
 		const int64_t head = token_at * s->heads + u->head;

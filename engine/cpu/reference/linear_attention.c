@@ -14,7 +14,7 @@ typedef struct head {
 	double eps;
 } head;
 
-static head head_at(const op_call *call, int64_t b, int64_t h)
+static head linear_attention_head_at(const op_call *call, int64_t b, int64_t h)
 {
 	const linear_attention_params *p = call->params;
 	const int64_t queries = call->in[0].shape.dim[1], keys = call->in[1].shape.dim[1];
@@ -38,7 +38,7 @@ static head head_at(const op_call *call, int64_t b, int64_t h)
 }
 
 /* φ(x) = elu(x) + 1, and its slope */
-static double feature(float x)
+static double linear_attention_feature(float x)
 {
 	return x > 0 ? (double)x + 1 : exp((double)x);
 }
@@ -59,7 +59,8 @@ static double weight_of(const head *a, int64_t i, int64_t j)
 {
 	double sum = 0;
 	for (int64_t d = 0; d < a->width; d++)
-		sum += feature(a->query[i * a->stride + d]) * feature(a->key[j * a->stride + d]);
+		sum += linear_attention_feature(a->query[i * a->stride + d]) *
+		       linear_attention_feature(a->key[j * a->stride + d]);
 	return sum;
 }
 
@@ -77,7 +78,7 @@ size_t reference_linear_attention_scratch(const backend *b, const op_call *call)
 }
 
 /* y_i = Σ_{j∈W(i)} w_ij v_j / (Σ_{j∈W(i)} w_ij + eps); the sum of weights */
-static double attend(const head *a, int64_t i, double *sum, float *y)
+static double linear_attention_attend(const head *a, int64_t i, double *sum, float *y)
 {
 	double normalizer = 0;
 	for (int64_t d = 0; d < a->width; d++)
@@ -103,11 +104,11 @@ status reference_linear_attention(backend *unused, const op_call *call)
 	float *y = call->out[0].data, *normalizer = call->out[1].data;
 	for (int64_t b = 0; b < call->in[0].shape.dim[0]; b++) {
 		for (int64_t h = 0; h < p->heads; h++) {
-			const head a = head_at(call, b, h);
+			const head a = linear_attention_head_at(call, b, h);
 			for (int64_t i = 0; i < a.queries; i++) {
 				const int64_t row = a.row + i;
-				const double sum =
-				    attend(&a, i, call->scratch, y ? y + row * a.stride + a.channel : NULL);
+				const double sum = linear_attention_attend(&a, i, call->scratch,
+				                                           y ? y + row * a.stride + a.channel : NULL);
 				if (normalizer)
 					normalizer[row * a.heads + h] = (float)sum;
 			}
@@ -144,8 +145,8 @@ static void attend_grad(const head *a, int64_t i, const float *y, const float *d
 		for (int64_t d = 0; d < a->width; d++)
 			t += inverse * (double)dy[d] * (double)a->value[j * a->stride + d];
 		for (int64_t d = 0; d < a->width; d++) {
-			dq[d] += t * feature(a->key[j * a->stride + d]);
-			dk[j * a->width + d] += t * feature(a->query[i * a->stride + d]);
+			dq[d] += t * linear_attention_feature(a->key[j * a->stride + d]);
+			dk[j * a->width + d] += t * linear_attention_feature(a->query[i * a->stride + d]);
 			dv[j * a->width + d] += w * inverse * (double)dy[d];
 		}
 	}
@@ -183,7 +184,7 @@ status reference_linear_attention_grad(backend *unused, const op_call *call)
 	const linear_attention_params *p = call->params;
 	for (int64_t b = 0; b < call->in[0].shape.dim[0]; b++) {
 		for (int64_t h = 0; h < p->heads; h++) {
-			const head a = head_at(call, b, h);
+			const head a = linear_attention_head_at(call, b, h);
 			head_grad(call, &a, call->scratch);
 		}
 	}

@@ -50,7 +50,7 @@ static const int32_t *mask_of(const op_call *call)
 }
 
 /* What stands in the columns of token i of the call. */
-static matrix_columns columns_of(const stream *s, int64_t i)
+static matrix_columns reference_matrix_stream_columns_of(const stream *s, int64_t i)
 {
 	return matrix_columns_at(s->source ? s->position - 1 : s->position + i, s->ring, s->memories);
 }
@@ -60,7 +60,7 @@ static matrix_columns columns_of(const stream *s, int64_t i)
 static const float *row_at(const stream *s, int64_t i, int64_t column, const float *call_rows, int64_t width,
                            int64_t (*place)(matrix_ring r, int64_t token), int64_t *token)
 {
-	const matrix_columns c = columns_of(s, i);
+	const matrix_columns c = reference_matrix_stream_columns_of(s, i);
 	*token = -1;
 	if (column < c.first)
 		return NULL;
@@ -75,12 +75,12 @@ static const float *row_at(const stream *s, int64_t i, int64_t column, const flo
 /* Is a column of token i in the part that is read? */
 static bool is_read(const stream *s, int64_t i, int64_t column)
 {
-	const matrix_columns c = columns_of(s, i);
+	const matrix_columns c = reference_matrix_stream_columns_of(s, i);
 	return column >= c.begin && column < c.end;
 }
 
 /* Is a token of the call or the ring not masked? */
-static bool is_there(const op_call *call, const stream *s, int64_t token)
+static bool matrix_stream_is_there(const op_call *call, const stream *s, int64_t token)
 {
 	const int32_t *mask = mask_of(call);
 	if (token < 0 || s->source)
@@ -115,7 +115,7 @@ status reference_stream_scores(backend *unused, const op_call *call)
 			if (scores)
 				scores[(row * p->heads + head) * columns + column] = (float)((double)p->scale * sum);
 			if (visible)
-				visible[row * columns + column] = key && is_there(call, &s, token);
+				visible[row * columns + column] = key && matrix_stream_is_there(call, &s, token);
 		}
 	}
 	return STATUS_OK;
@@ -160,7 +160,7 @@ status reference_stream_store(backend *unused, const op_call *call)
 			const float *v = (const float *)call->in[1].data + row * p->value_width;
 			memcpy(s.state + matrix_ring_key(s.ring, token), k, (size_t)p->key_width * sizeof *k);
 			memcpy(s.state + matrix_ring_value(s.ring, token), v, (size_t)p->value_width * sizeof *v);
-			s.state[matrix_ring_there(s.ring, token)] = is_there(call, &s, token) ? 1 : 0;
+			s.state[matrix_ring_there(s.ring, token)] = matrix_stream_is_there(call, &s, token) ? 1 : 0;
 		}
 	}
 	return STATUS_OK;

@@ -120,7 +120,7 @@ static status fill_chat(model_entry *m, const json_t *config, error *err)
 }
 
 /* Fill the fields of an entry that come from its folder. */
-static status fill(model_entry *m, error *err)
+static status catalog_fill(model_entry *m, error *err)
 {
 	json_t *json;
 	manifest *about;
@@ -318,12 +318,12 @@ store_table catalog_table(const model_entry *m)
 }
 
 /* Fill an entry from its row and its folder. */
-static status read_object(catalog *all, model_entry *m, error *err)
+static status catalog_read_object(catalog *all, model_entry *m, error *err)
 {
 	TRY(locate(all, m, err));
 	TRY(store_check_blob(all->store, catalog_table(m), m->id, false, err));
 	TRY(read_weights(all, m, err));
-	return fill(m, err);
+	return catalog_fill(m, err);
 }
 
 /* Any fault of a stored model is reported as damage, because the request itself is valid. */
@@ -337,7 +337,7 @@ static status read_entry(catalog *all, const char *id, model_entry **out, error 
 	m->references = 1;
 	m->weights = DTYPE_PANEL_F32;
 	snprintf(m->id, sizeof m->id, "%s", id);
-	status s = read_object(all, m, &reason);
+	status s = catalog_read_object(all, m, &reason);
 	bool known = m->folder[0] || s == STATUS_STORAGE;
 	if (s == STATUS_NOMEM || (s != STATUS_OK && !known)) {
 		catalog_release(m);
@@ -437,7 +437,7 @@ void catalog_forget(catalog *all, const char *id)
 }
 
 /* Make the row of a finished folder. If the folder is sealed, its seal is kept. */
-static status describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
+static status catalog_describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
 {
 	model_entry m = {.references = 1};
 	manifest *about = NULL;
@@ -445,7 +445,7 @@ static status describe(store_model *row, const char *id, const char *folder, con
 	snprintf(row->id, sizeof row->id, "%s", id);
 	snprintf(row->owned_by, sizeof row->owned_by, "%s", owned_by);
 	snprintf(m.folder, sizeof m.folder, "%s", folder);
-	status s = fill(&m, err);
+	status s = catalog_fill(&m, err);
 	if (s == STATUS_OK && m.chat_problem.status == STATUS_INVALID)
 		s = error_set(err, STATUS_INVALID, m.chat_problem.param, "%s", error_message(&m.chat_problem));
 	if (s == STATUS_OK)
@@ -468,14 +468,14 @@ static status describe(store_model *row, const char *id, const char *folder, con
 status catalog_seal(const char *id, const char *folder, const char *owned_by, error *err)
 {
 	store_model row;
-	TRY(describe(&row, id, folder, owned_by, err));
+	TRY(catalog_describe(&row, id, folder, owned_by, err));
 	return store_model_seal(&row, folder, err);
 }
 
 status catalog_add(catalog *all, const char *id, const char *folder, const char *owned_by, error *err)
 {
 	store_model row;
-	TRY(describe(&row, id, folder, owned_by, err));
+	TRY(catalog_describe(&row, id, folder, owned_by, err));
 	return store_model_add(all->store, &row, folder, err);
 }
 

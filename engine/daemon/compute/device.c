@@ -63,7 +63,7 @@ static void close_backends(device *d)
  * them. */
 enum { BATCH_ON_CPU = 64, BATCH_ON_DEVICE = 256 };
 
-static status start(device *d, error *err)
+static status device_start(device *d, error *err)
 {
 	status s = open_backends(d, err);
 	scheduler_limits limits = d->options.limits;
@@ -81,7 +81,7 @@ static status start(device *d, error *err)
 /* --- a device that does not open -------------------------------------------------- */
 
 /* Decide whether this process is to be replaced, and when. */
-static bool leave(device *d)
+static bool device_leave_process(device *d)
 {
 	device_history *h = &d->options.history;
 	const bool may = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES;
@@ -99,7 +99,7 @@ static bool leave(device *d)
 static void note_problem(device *d, const error *err)
 {
 	snprintf(d->stats.problem, sizeof d->stats.problem, "%.319s", error_message(err));
-	if (d->stats.left_ns || leave(d))
+	if (d->stats.left_ns || device_leave_process(d))
 		return;
 	d->pause_ns = !d->pause_ns                         ? SECOND_NS
 	              : d->pause_ns < LONGEST_PAUSE_NS / 2 ? 2 * d->pause_ns
@@ -109,7 +109,7 @@ static void note_problem(device *d, const error *err)
 	         (int)(d->pause_ns / SECOND_NS), d->stats.problem);
 }
 
-static status refuse(const device *d, error *err)
+static status device_refuse(const device *d, error *err)
 {
 	return error_set(err, STATUS_DEVICE, NULL, "the compute device cannot be used%s: %.250s",
 	                 d->stats.left_ns ? " until the engine has restarted" : "", d->stats.problem);
@@ -118,7 +118,7 @@ static status refuse(const device *d, error *err)
 /* --- opening and closing ------------------------------------------------------------ */
 
 /* Store what is constant during the engine's life. */
-static void describe(device *d)
+static void device_describe(device *d)
 {
 	const device_history *h = &d->options.history;
 	d->bf16 = d->backend ? d->backend->bf16 : h->bf16;
@@ -142,12 +142,12 @@ status device_open(device **out, const device_options *options, error *err)
 	if (d->options.history.name[0])
 		d->options.backend = d->options.history.name;
 	error reason = ERROR_INIT;
-	status s = start(d, &reason);
+	status s = device_start(d, &reason);
 	if (s != STATUS_OK && !d->options.history.processes) {
 		device_close(d);
 		return error_set(err, s, reason.param, "%s", error_message(&reason));
 	}
-	describe(d);
+	device_describe(d);
 	if (s != STATUS_OK)
 		note_problem(d, &reason);
 	d->shared = d->stats;
@@ -357,7 +357,7 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 {
 	*out = NULL;
 	if (!d->scheduler)
-		return refuse(d, err);
+		return device_refuse(d, err);
 	if (strcmp(d->failed_id, id) == 0)
 		return error_set(err, d->failed.status, d->failed.param, "%s", d->failed.message);
 	error reason = ERROR_INIT;
@@ -415,7 +415,7 @@ void device_count_training(device *d, int64_t steps, int64_t tokens, double toke
 static void open_again(device *d)
 {
 	error err = ERROR_INIT;
-	if (start(d, &err) == STATUS_OK) {
+	if (device_start(d, &err) == STATUS_OK) {
 		log_line(LOG_WARN, "the compute device failed and was opened again");
 		d->stats.problem[0] = 0;
 		d->pause_ns = 0;

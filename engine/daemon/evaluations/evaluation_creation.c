@@ -28,7 +28,7 @@ static void creation_free(creation *c)
 	free(c);
 }
 
-static void refuse(creation *c, status result, error *err)
+static void evaluation_creation_refuse(creation *c, status result, error *err)
 {
 	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
@@ -67,7 +67,7 @@ static void create_job(creation *c)
 	json_decref(document);
 	if (s != STATUS_OK) {
 		json_decref(answer);
-		refuse(c, s, &err);
+		evaluation_creation_refuse(c, s, &err);
 		return;
 	}
 	stream_result(c->stream, answer);
@@ -75,7 +75,7 @@ static void create_job(creation *c)
 	evaluation_run_next(all);
 }
 
-static void pool_read(uv_work_t *work)
+static void evaluation_creation_pool_read(uv_work_t *work)
 {
 	creation *c = work->data;
 	token_cache *text;
@@ -94,20 +94,20 @@ static void text_read(uv_work_t *work, int cancelled)
 	if (c->result == STATUS_OK && c->stream->cancelled)
 		c->result = STATUS_CANCELLED;
 	if (c->result != STATUS_OK)
-		refuse(c, c->result, &c->corpus.error);
+		evaluation_creation_refuse(c, c->result, &c->corpus.error);
 	else
 		create_job(c);
 }
 
-static void on_cancel(stream *s)
+static void evaluation_creation_on_cancel(stream *s)
 {
 	creation *c = s->context;
 	atomic_store(&c->corpus.cancel, true);
 }
 
-static status begin(creation *c, error *err)
+static status evaluation_creation_start(creation *c, error *err)
 {
-	static const stream_watch watch = {.cancel = on_cancel};
+	static const stream_watch watch = {.cancel = evaluation_creation_on_cancel};
 	stream *s = c->stream;
 	engine *e = s->engine;
 	const char *id = json_string_value(json_object_get(s->params, "file"));
@@ -123,7 +123,7 @@ static status begin(creation *c, error *err)
 	TRY(store_check_room(e->store, 1, err));
 	evaluation_document_corpus(&c->corpus, e, c->model, id);
 	c->work.data = c;
-	if (uv_queue_work(&e->loop, &c->work, pool_read, text_read) != 0)
+	if (uv_queue_work(&e->loop, &c->work, evaluation_creation_pool_read, text_read) != 0)
 		return STATUS_NOMEM;
 	s->context = c;
 	s->watch = &watch;
@@ -141,7 +141,7 @@ void evaluation_creation_begin(stream *s)
 	c->stream = s;
 	c->all = s->engine->evaluations;
 	c->all->creations++;
-	status result = begin(c, &err);
+	status result = evaluation_creation_start(c, &err);
 	if (result != STATUS_OK)
-		refuse(c, result, &err);
+		evaluation_creation_refuse(c, result, &err);
 }

@@ -17,7 +17,7 @@ json_t *evaluation_document_new(const char *id, const json_t *params, json_t *se
 	                 params, "run");
 }
 
-static json_t *number(double x)
+static json_t *evaluation_document_number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
 }
@@ -26,8 +26,9 @@ json_t *evaluation_document_progress(const evaluation_progress *p)
 {
 	const double speed = (double)(p->tokens - p->from) / p->seconds;
 	return json_pack("{s:I, s:I, s:o, s:o, s:o}", "tokens", (json_int_t)p->tokens, "total_tokens",
-	                 (json_int_t)p->total, "tokens_per_second", number(speed), "eta_seconds",
-	                 number((double)(p->total - p->tokens) / speed), "nats_per_token", number(p->nats));
+	                 (json_int_t)p->total, "tokens_per_second", evaluation_document_number(speed), "eta_seconds",
+	                 evaluation_document_number((double)(p->total - p->tokens) / speed), "nats_per_token",
+	                 evaluation_document_number(p->nats));
 }
 
 json_t *evaluation_document_at(const json_t *document, json_t *progress, json_t *run)

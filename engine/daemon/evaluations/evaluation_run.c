@@ -40,7 +40,7 @@ typedef struct evaluation_run {
 	error error;
 } evaluation_run;
 
-static void run_free(evaluation_run *r)
+static void evaluation_run_run_free(evaluation_run *r)
 {
 	evaluation_unit_fini(&r->unit);
 	token_cache_free(r->text);
@@ -65,12 +65,12 @@ void evaluation_run_cancel(evaluations *all)
 		score_call_cancel(&r->task);
 }
 
-static void end(evaluation_run *r, status s, error *err)
+static void evaluation_run_end(evaluation_run *r, status s, error *err)
 {
 	evaluations *all = r->all;
 	all->run = NULL;
 	job_queue_settle(&all->queue, r->id, s, err);
-	run_free(r);
+	evaluation_run_run_free(r);
 	evaluation_run_next(all);
 }
 
@@ -199,7 +199,7 @@ static status keep_report(evaluation_run *r, queued_job *j, error *err)
 
 /* --- units --------------------------------------------------------------------------------------------------- */
 
-static void step(evaluation_run *r);
+static void evaluation_run_step(evaluation_run *r);
 
 static status plan_unit(evaluation_run *r, error *err)
 {
@@ -258,9 +258,9 @@ static void computed(uv_work_t *work, int cancelled)
 	if (s == STATUS_OK)
 		s = r->report ? keep_report(r, j, &err) : report_progress(r, j, &err);
 	if (s != STATUS_OK || r->report)
-		end(r, s, &err);
+		evaluation_run_end(r, s, &err);
 	else
-		step(r);
+		evaluation_run_step(r);
 }
 
 static void begin_computing(evaluation_run *r)
@@ -268,7 +268,7 @@ static void begin_computing(evaluation_run *r)
 	error err = ERROR_INIT;
 	r->work.data = r;
 	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_compute, computed) != 0)
-		end(r, STATUS_NOMEM, &err);
+		evaluation_run_end(r, STATUS_NOMEM, &err);
 }
 
 /* All numbers must come from one type of weights. */
@@ -292,10 +292,10 @@ static void read_done(score_call *t)
 	if (s == STATUS_OK)
 		begin_computing(r);
 	else
-		end(r, s, &err);
+		evaluation_run_end(r, s, &err);
 }
 
-static void step(evaluation_run *r)
+static void evaluation_run_step(evaluation_run *r)
 {
 	if (r->unit.n_sequences == 0) { /* a single token has none before it and is not scored */
 		r->read = true;
@@ -314,7 +314,7 @@ static void step(evaluation_run *r)
 
 /* --- beginning ----------------------------------------------------------------------------------------------- */
 
-static status begin(evaluations *all, queued_job *j, error *err)
+static status evaluation_run_begin(evaluations *all, queued_job *j, error *err)
 {
 	engine *e = all->queue.engine;
 	evaluation_run *r = all->run = memory_new(1, sizeof *r);
@@ -343,13 +343,13 @@ void evaluation_run_next(evaluations *all)
 	queued_job *j;
 	while (!all->run && device_is_open(all->queue.engine->device) && (j = job_queue_next(&all->queue))) {
 		error err = ERROR_INIT;
-		status s = begin(all, j, &err);
+		status s = evaluation_run_begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;
 		evaluation_run *r = all->run;
 		all->run = NULL;
 		job_queue_settle(&all->queue, j->id, s, &err);
 		if (r)
-			run_free(r);
+			evaluation_run_run_free(r);
 	}
 }

@@ -116,7 +116,7 @@ static status add_pair(reader *r, const json_t *source, const json_t *target, er
 	return s;
 }
 
-static status read_object(void *context, const json_t *object, long line, error *err)
+static status faithfulness_corpus_read_object(void *context, const json_t *object, long line, error *err)
 {
 	reader *r = context;
 	const json_t *text = json_object_get(object, "text"), *source = json_object_get(object, "source"),
@@ -153,14 +153,14 @@ static status read_pieces(reader *r, corpus_reader *from, error *err)
 	do {
 		s = corpus_reader_next(from, &piece, err);
 		if (s == STATUS_OK && piece.text)
-			s = corpus_reader_is_data(from) ? jsonl_walk(&piece, read_object, r, err)
+			s = corpus_reader_is_data(from) ? jsonl_walk(&piece, faithfulness_corpus_read_object, r, err)
 			                                : read_lines(r, piece.text, piece.bytes, err);
 		free(piece.text);
 	} while (s == STATUS_OK && piece.text && !r->full);
 	return r->full && s == STATUS_CANCELLED ? STATUS_OK : s;
 }
 
-static status read_file(reader *r, const char *path, error *err)
+static status faithfulness_corpus_read_file(reader *r, const char *path, error *err)
 {
 	enum { PIECE_BYTES = 1 << 16 };
 	byte_source *source;
@@ -181,7 +181,7 @@ status faithfulness_corpus_read(faithfulness_corpus *out, const char *path, cons
 	if (!out->texts)
 		return STATUS_NOMEM;
 	TRY(job_check_blame(err, job_check_file(path, id, err), "file", id));
-	status result = read_file(&r, path, err);
+	status result = faithfulness_corpus_read_file(&r, path, err);
 	if (result == STATUS_OK && out->n == 0)
 		result = error_set(err, STATUS_INVALID, "file",
 		                   s->n_positions == 0 && s->mask != TOKEN_NONE

@@ -44,7 +44,7 @@ static void creation_free(void *context)
 	free(c);
 }
 
-static void refuse(creation *c, status result, error *err)
+static void faithfulness_creation_refuse(creation *c, status result, error *err)
 {
 	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
@@ -71,7 +71,7 @@ static void input_done(void *context, faithfulness_outcome *x)
 {
 	creation *c = context;
 	if (x->result != STATUS_OK) {
-		refuse(c, x->result, &x->error);
+		faithfulness_creation_refuse(c, x->result, &x->error);
 		return;
 	}
 	c->outcome = *x;
@@ -87,7 +87,7 @@ static void evaluate_input(creation *c)
 	status s = faithfulness_text_begin(&c->text, c->stream->engine, c->stream, c->model, &c->settings, t, 0,
 	                                   input_done, c);
 	if (s != STATUS_OK)
-		refuse(c, s, &err);
+		faithfulness_creation_refuse(c, s, &err);
 }
 
 /* --- a file: the job --------------------------------------------------------------------------------- */
@@ -125,7 +125,7 @@ static void create_job(creation *c)
 	json_decref(document);
 	if (s != STATUS_OK) {
 		json_decref(answer);
-		refuse(c, s, &err);
+		faithfulness_creation_refuse(c, s, &err);
 		return;
 	}
 	stream_result(c->stream, answer); /* without memory for j it starts at the next restart */
@@ -136,7 +136,8 @@ static void create_job(creation *c)
 /* --- what is evaluated: pool thread -------------------------------------------------------------------- */
 
 /* Read a list of ids. On error the list is empty. */
-static status read_tokens(token_list *out, const json_t *tokens, int64_t vocabulary, const char *param, error *err)
+static status faithfulness_creation_read_tokens(token_list *out, const json_t *tokens, int64_t vocabulary,
+                                                const char *param, error *err)
 {
 	const size_t n = json_array_size(tokens);
 	*out = (token_list){.ids = memory_new(n + 1, sizeof *out->ids)};
@@ -152,7 +153,7 @@ static status read_tokens(token_list *out, const json_t *tokens, int64_t vocabul
 	return out->ids ? STATUS_OK : STATUS_NOMEM;
 }
 
-static status check_source(const model_dims *d, int64_t n, error *err)
+static status faithfulness_creation_check_source(const model_dims *d, int64_t n, error *err)
 {
 	model_dims source = *d;
 	source.positions = d->source;
@@ -167,7 +168,7 @@ static status check_input(const creation *c, const faithfulness_tokens *t, error
 {
 	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	const int64_t tokens = t->count, most = scheduler_attribution_limit(&c->model->dims);
-	TRY(check_source(&c->model->dims, t->n_source, err));
+	TRY(faithfulness_creation_check_source(&c->model->dims, t->n_source, err));
 	if (tokens + t->n_source < 2)
 		return error_set(err, STATUS_INVALID, "input",
 		                 "needs at least two tokens, because the reader is never removed");
@@ -205,14 +206,14 @@ static status read_input(creation *c, error *err)
 		TRY(faithfulness_tokens_read_source(t, m, &c->settings, json_string_value(source),
 		                                    json_string_length(source), err));
 	} else if (source) {
-		TRY(read_tokens(&tokens, source, m->dims.source_inputs, "source", err));
+		TRY(faithfulness_creation_read_tokens(&tokens, source, m->dims.source_inputs, "source", err));
 		t->source = tokens.ids;
 		t->n_source = (int64_t)tokens.count;
 	}
 	if (json_is_string(input))
 		return faithfulness_tokens_read(t, m, &c->settings, json_string_value(input), json_string_length(input),
 		                                err);
-	TRY(read_tokens(&tokens, input, m->dims.inputs, "input", err));
+	TRY(faithfulness_creation_read_tokens(&tokens, input, m->dims.inputs, "input", err));
 	return faithfulness_tokens_take(t, m, &tokens, err);
 }
 
@@ -226,7 +227,7 @@ static status read_texts(creation *c, error *err)
 	return check_input(c, c->texts.texts, err);
 }
 
-static void pool_read(uv_work_t *work)
+static void faithfulness_creation_pool_read(uv_work_t *work)
 {
 	creation *c = work->data;
 	reserve_forget();
@@ -240,7 +241,7 @@ static void texts_read(uv_work_t *work, int cancelled)
 	if (c->result == STATUS_OK && c->stream->cancelled)
 		c->result = STATUS_CANCELLED;
 	if (c->result != STATUS_OK)
-		refuse(c, c->result, &c->error);
+		faithfulness_creation_refuse(c, c->result, &c->error);
 	else if (c->path[0])
 		create_job(c);
 	else
@@ -301,7 +302,7 @@ static status check_sources(const model_entry *m, const char *file, const json_t
 	           : STATUS_OK;
 }
 
-static status begin(creation *c, error *err)
+static status faithfulness_creation_start(creation *c, error *err)
 {
 	const json_t *params = c->stream->params;
 	const char *file = json_string_value(json_object_get(params, "file"));
@@ -319,7 +320,9 @@ static status begin(creation *c, error *err)
 	if (file)
 		TRY(begin_job(c, file, err));
 	c->work.data = c;
-	return uv_queue_work(&c->stream->engine->loop, &c->work, pool_read, texts_read) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(&c->stream->engine->loop, &c->work, faithfulness_creation_pool_read, texts_read) == 0
+	           ? STATUS_OK
+	           : STATUS_NOMEM;
 }
 
 void faithfulness_creation_begin(stream *s)
@@ -333,7 +336,7 @@ void faithfulness_creation_begin(stream *s)
 	c->stream = s;
 	c->all = s->engine->faithfulness;
 	c->all->creations++;
-	status result = begin(c, &err);
+	status result = faithfulness_creation_start(c, &err);
 	if (result != STATUS_OK)
-		refuse(c, result, &err);
+		faithfulness_creation_refuse(c, result, &err);
 }

@@ -87,7 +87,7 @@ void faithfulness_jobs_create(stream *s)
 		faithfulness_creation_begin(s);
 }
 
-static json_t *from_row(stream *s, const json_t *row)
+static json_t *faithfulness_jobs_from_row(stream *s, const json_t *row)
 {
 	return job_queue_row(&s->engine->faithfulness->queue, row);
 }
@@ -106,7 +106,8 @@ static bool limit_page(stream *s, json_int_t most)
 void faithfulness_jobs_list(stream *s)
 {
 	if (limit_page(s, FAITHFULNESS_JOBS_PAGE))
-		listing_answer_of(s, STORE_JOBS, NULL, FAITHFULNESS_OBJECT, JOB_QUEUE_LISTED, from_row);
+		listing_answer_of(s, STORE_JOBS, NULL, FAITHFULNESS_OBJECT, JOB_QUEUE_LISTED,
+		                  faithfulness_jobs_from_row);
 }
 
 void faithfulness_jobs_get(stream *s)

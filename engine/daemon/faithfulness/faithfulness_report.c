@@ -10,7 +10,7 @@
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
-static json_t *number(double x)
+static json_t *faithfulness_report_number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
 }
@@ -28,7 +28,7 @@ static json_t *numbers(const double *values, int64_t n)
 {
 	json_t *array = json_array();
 	for (int64_t i = 0; i < n; i++)
-		array = with(array, number(values[i]));
+		array = with(array, faithfulness_report_number(values[i]));
 	return array;
 }
 
@@ -171,7 +171,7 @@ static json_t *interval(const faithfulness_interval *e)
 static json_t *estimate_object(sample *x, int metric, int order, bool reverse, int less)
 {
 	const faithfulness_interval e = estimate(x, metric, order, reverse, less);
-	return json_pack("{s:o, s:o}", "mean", number(e.mean), "interval", interval(&e));
+	return json_pack("{s:o, s:o}", "mean", faithfulness_report_number(e.mean), "interval", interval(&e));
 }
 
 static json_t *metric_object(sample *x, int metric, int order)
@@ -179,8 +179,8 @@ static json_t *metric_object(sample *x, int metric, int order)
 	const int random = x->settings->n_orders - 2, recency = x->settings->n_orders - 1;
 	const faithfulness_interval e = estimate(x, metric, order, false, -1);
 	return json_pack(
-	    "{s:o, s:o, s:I, s:o, s:o, s:o}", "mean", number(e.mean), "interval", interval(&e), "count",
-	    (json_int_t)e.count, "reverse",
+	    "{s:o, s:o, s:I, s:o, s:o, s:o}", "mean", faithfulness_report_number(e.mean), "interval", interval(&e),
+	    "count", (json_int_t)e.count, "reverse",
 	    is_baseline(x->settings, order) ? json_null() : estimate_object(x, metric, order, true, -1), "less_random",
 	    order == random ? json_null() : estimate_object(x, metric, order, false, random), "less_recency",
 	    order == recency ? json_null() : estimate_object(x, metric, order, false, recency));

@@ -160,7 +160,7 @@ static status copy_tokens(faithfulness_tokens *out, const faithfulness_tokens *t
 	return STATUS_OK;
 }
 
-static status allocate(faithfulness_text *t, const faithfulness_tokens *tokens)
+static status faithfulness_text_allocate(faithfulness_text *t, const faithfulness_tokens *tokens)
 {
 	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	TRY(copy_tokens(&t->tokens, tokens));
@@ -290,7 +290,7 @@ static status order_tokens(faithfulness_text *t)
 
 /* --- pool: measures ------------------------------------------------------------------------------- */
 
-static status measure(faithfulness_text *t)
+static status faithfulness_text_measure(faithfulness_text *t)
 {
 	const int64_t numbers = faithfulness_row_numbers(t->settings);
 	for (int i = 0; i < t->n_places; i++) {
@@ -315,7 +315,7 @@ static status measure(faithfulness_text *t)
 
 static void next(faithfulness_text *t);
 
-static void end(faithfulness_text *t, status s)
+static void faithfulness_text_end(faithfulness_text *t, status s)
 {
 	faithfulness_outcome *x = &t->outcome;
 	x->result = s;
@@ -412,7 +412,7 @@ static void read_done(score_call *read)
 	t->reading = false;
 	if (read->result != STATUS_OK) {
 		t->outcome.error = read->error;
-		end(t, read->result);
+		faithfulness_text_end(t, read->result);
 		return;
 	}
 	keep_readings(t);
@@ -423,7 +423,7 @@ static void pool_compute(uv_work_t *work)
 {
 	faithfulness_text *t = work->data;
 	reserve_forget();
-	t->outcome.result = t->stage == STAGE_ORDERS ? order_tokens(t) : measure(t);
+	t->outcome.result = t->stage == STAGE_ORDERS ? order_tokens(t) : faithfulness_text_measure(t);
 }
 
 static void computed(uv_work_t *work, int cancelled)
@@ -433,7 +433,7 @@ static void computed(uv_work_t *work, int cancelled)
 	if (t->outcome.result == STATUS_OK)
 		next(t);
 	else
-		end(t, t->outcome.result);
+		faithfulness_text_end(t, t->outcome.result);
 }
 
 /* --- the readings of a stage ----------------------------------------------------------------------- */
@@ -515,13 +515,13 @@ static void next(faithfulness_text *t)
 		t->stage++;
 	while (!is_wanted(t, t->stage));
 	if (t->cancelled || t->stage == STAGE_END) {
-		end(t, t->cancelled ? STATUS_CANCELLED : STATUS_OK);
+		faithfulness_text_end(t, t->cancelled ? STATUS_CANCELLED : STATUS_OK);
 		return;
 	}
 	const bool computes = t->stage == STAGE_ORDERS || t->stage == STAGE_MEASURES;
 	status s = computes ? begin_computing(t) : begin_reading(t);
 	if (s != STATUS_OK)
-		end(t, s);
+		faithfulness_text_end(t, s);
 }
 
 status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, model_entry *m,
@@ -539,7 +539,7 @@ status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, mo
 	                         .finished = finished,
 	                         .context = context,
 	                         .began_ns = clock_ns()};
-	if (allocate(t, tokens) != STATUS_OK) {
+	if (faithfulness_text_allocate(t, tokens) != STATUS_OK) {
 		text_free(t);
 		*out = NULL;
 		return STATUS_NOMEM;

@@ -188,7 +188,7 @@ static int retry_after(admission *a, int slots, uint64_t now_ms)
 
 /* --- in and out ------------------------------------------------------------------- */
 
-static bool fits(admission *a, const admission_owner *o, int slots, uint64_t now_ms)
+static bool admission_fits(admission *a, const admission_owner *o, int slots, uint64_t now_ms)
 {
 	if (a->used + slots > a->slots) {
 		int owners = (int)a->owners.count + !o, share = a->slots / owners;
@@ -206,7 +206,7 @@ status admission_enter(admission *a, admitted *x, const char *owner, uint64_t no
 {
 	admission_owner *o = find_owner(a, owner);
 	*retry = 0;
-	if (!fits(a, o, x->slots, now_ms)) {
+	if (!admission_fits(a, o, x->slots, now_ms)) {
 		*retry = retry_after(a, x->slots, now_ms);
 		return error_set(err, STATUS_BUSY, NULL,
 		                 "%d of %d generations are running or waiting (each prompt and each of its n samples "

@@ -83,7 +83,8 @@ static status refuse_tokens(const char *text, size_t bytes, size_t count, const 
 }
 
 /* Read a text that must be one token. */
-static status read_token(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)
+static status attribution_request_read_token(int32_t *out, const json_t *text, const char *param, const model_entry *m,
+                                             error *err)
 {
 	const char *string = json_string_value(text);
 	const size_t bytes = json_string_length(text);
@@ -96,7 +97,8 @@ static status read_token(int32_t *out, const json_t *text, const char *param, co
 	return STATUS_OK;
 }
 
-static status read_text(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)
+static status attribution_request_read_text(int32_t *out, const json_t *text, const char *param, const model_entry *m,
+                                            error *err)
 {
 	for (size_t k = 0; k < json_array_size(m->class_names); k++)
 		if (json_equal(json_array_get(m->class_names, k), text)) {
@@ -105,7 +107,7 @@ static status read_text(int32_t *out, const json_t *text, const char *param, con
 		}
 	if (m->class_names)
 		return error_set(err, STATUS_INVALID, param, "the model has no class with this name");
-	return read_token(out, text, param, m, err);
+	return attribution_request_read_token(out, text, param, m, err);
 }
 
 /* Read a token's id or text, or a class's number or name; -1: absent. */
@@ -115,7 +117,7 @@ static status read_output(int32_t *out, const json_t *target, const char *key, c
 	const json_t *given = json_object_get(target, key);
 	*out = -1;
 	if (json_is_string(given))
-		return read_text(out, given, param, m, err);
+		return attribution_request_read_text(out, given, param, m, err);
 	if (!json_is_integer(given))
 		return STATUS_OK;
 	if (json_integer_value(given) >= m->dims.outputs)
@@ -145,7 +147,7 @@ status attribution_request_read_replacement(int32_t *out, const json_t *params, 
 	const json_t *given = json_object_get(params, "replacement");
 	*out = json_is_integer(given) ? (int32_t)json_integer_value(given) : -1;
 	if (json_is_string(given))
-		TRY(read_token(out, given, "replacement", m, err));
+		TRY(attribution_request_read_token(out, given, "replacement", m, err));
 	if (*out >= m->dims.inputs)
 		return error_set(err, STATUS_INVALID, "replacement", "the vocabulary has %lld tokens, counted from 0",
 		                 (long long)m->dims.inputs);
@@ -165,7 +167,8 @@ static status refuse_unless(const json_t *params, const char *key, const char *m
 	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", requested);
 }
 
-static status read_options(attribution_request *c, const json_t *params, const model_entry *m, error *err)
+static status attribution_request_read_options(attribution_request *c, const json_t *params, const model_entry *m,
+                                               error *err)
 {
 	const json_t *share = json_object_get(params, "share"), *steps = json_object_get(params, "steps");
 	const int i = find_method(method_of(params));
@@ -221,8 +224,8 @@ static status read_page(attribution_request *c, const json_t *params, error *err
 }
 
 /* Read the positions to explain: one row, or those of a span. */
-static status read_rows(attribution_request *c, const json_t *params, const model_entry *m, int64_t n, int64_t position,
-                        error *err)
+static status attribution_request_read_rows(attribution_request *c, const json_t *params, const model_entry *m,
+                                            int64_t n, int64_t position, error *err)
 {
 	const json_t *span = json_object_get(params, "span"), *top = json_object_get(params, "top");
 	c->span = json_is_array(span);
@@ -288,7 +291,7 @@ static status check_size(const extent *s, const attribution_request *c, error *e
 }
 
 /* Compute the size of all rows; a page ends before they exceed one answer. */
-static extent fit(attribution_request *c, const model_entry *m, const attribution_request_input *in)
+static extent attribution_request_fit(attribution_request *c, const model_entry *m, const attribution_request_input *in)
 {
 	extent all = {0}, next = {0};
 	for (int64_t i = 0; i < c->n; i++) {
@@ -369,10 +372,10 @@ status attribution_request_read(attribution_request *c, const json_t *params, co
 		                 "these numbers exist for one position or a span, not for all");
 	if (position < 0)
 		return STATUS_OK;
-	TRY(read_rows(c, params, m, in->n, position, err));
-	TRY(read_options(c, params, m, err));
+	TRY(attribution_request_read_rows(c, params, m, in->n, position, err));
+	TRY(attribution_request_read_options(c, params, m, err));
 	TRY(attribution_request_read_target(&target, json_object_get(params, "target"), m, err));
-	const extent all = fit(c, m, in);
+	const extent all = attribution_request_fit(c, m, in);
 	const status length = check_longest(c, m, in, &fits, named ? err : NULL);
 	if (!fits)
 		return named ? length : STATUS_OK;
@@ -481,7 +484,8 @@ static bool add_kinds(json_t *object, const attribution_request *c, const explai
 }
 
 /* Append the parts of EXPLAIN_CONTRIBUTIONS. */
-static bool add_sums(json_t *object, const attribution_request *c, const score_sequence *q, const model_entry *m)
+static bool attribution_request_add_sums(json_t *object, const attribution_request *c, const score_sequence *q,
+                                         const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	const int64_t n = q->count, s = q->n_source, row = q->n_rows ? q->rows[0] : n - 1;
@@ -541,12 +545,13 @@ static bool add_options(json_t *object, const attribution_request *c)
 	return whole;
 }
 
-static bool add_row(json_t *object, const attribution_request *c, int64_t i, const model_entry *m)
+static bool attribution_request_add_row(json_t *object, const attribution_request *c, int64_t i, const model_entry *m)
 {
 	const score_sequence *q = &c->sequences[i];
 	return json_object_set_new(object, "target", target_object(q, m)) == 0 &&
 	       json_object_set_new(object, "score", json_real(q->parts->score)) == 0 &&
-	       (c->options.method == EXPLAIN_CONTRIBUTIONS ? add_sums(object, c, q, m) : add_numbers(object, c, q));
+	       (c->options.method == EXPLAIN_CONTRIBUTIONS ? attribution_request_add_sums(object, c, q, m)
+	                                                   : add_numbers(object, c, q));
 }
 
 static json_t *rows_of(const attribution_request *c, const model_entry *m)
@@ -555,7 +560,7 @@ static json_t *rows_of(const attribution_request *c, const model_entry *m)
 	bool whole = rows != NULL;
 	for (int64_t i = 0; whole && i < c->n; i++) {
 		json_t *row = json_pack("{s:I}", "position", (json_int_t)(c->first + i));
-		whole = row && add_row(row, c, i, m);
+		whole = row && attribution_request_add_row(row, c, i, m);
 		whole = json_array_append_new(rows, row) == 0 && whole;
 	}
 	if (whole)
@@ -584,7 +589,7 @@ json_t *attribution_request_object(const attribution_request *c, const model_ent
 		        json_object_set_new(object, "has_more", json_boolean(c->more)) == 0 &&
 		        json_object_set_new(object, "rows", rows_of(c, m)) == 0;
 	else
-		whole = whole && add_row(object, c, 0, m);
+		whole = whole && attribution_request_add_row(object, c, 0, m);
 	if (whole)
 		return object;
 	json_decref(object);

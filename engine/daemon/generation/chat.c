@@ -25,7 +25,7 @@ static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 }
 
 /* Prepare what chats and responses have in common. */
-static status prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
+static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
 {
 	const json_t *params = s->params;
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")), &p->model,
@@ -37,7 +37,7 @@ static status prepare(stream *s, choices_plan *p, const json_t *messages, error 
 	return STATUS_OK;
 }
 
-static void begin(stream *s, status (*prepare_plan)(stream *s, choices_plan *p, error *err))
+static void chat_begin(stream *s, status (*prepare_plan)(stream *s, choices_plan *p, error *err))
 {
 	error err = ERROR_INIT;
 	choices *c = choices_new(s);
@@ -56,14 +56,14 @@ static status prepare_chat(stream *s, choices_plan *p, error *err)
 	int64_t most = integer(params, "max_tokens", CHAT_COMPLETION_MAX_COMPLETION_TOKENS_DEFAULT);
 	TRY(read_logprobs(p, params, err));
 	p->request.max_tokens = integer(params, "max_completion_tokens", most);
-	TRY(prepare(s, p, json_object_get(params, "messages"), err));
+	TRY(chat_prepare(s, p, json_object_get(params, "messages"), err));
 	p->samples = (int)integer(params, "n", 1);
 	return completions_check_count(s, p, err);
 }
 
 void chat_create(stream *s)
 {
-	begin(s, prepare_chat);
+	chat_begin(s, prepare_chat);
 }
 
 /* --- response.create ------------------------------------------------------------------------- */
@@ -118,10 +118,10 @@ static status prepare_response(stream *s, choices_plan *p, error *err)
 		return STATUS_NOMEM;
 	p->inserted = json_is_string(json_object_get(s->params, "instructions"));
 	p->prompt_field = "input";
-	return prepare(s, p, p->messages, err);
+	return chat_prepare(s, p, p->messages, err);
 }
 
 void chat_respond(stream *s)
 {
-	begin(s, prepare_response);
+	chat_begin(s, prepare_response);
 }

@@ -168,7 +168,7 @@ static void run_start(task *t, device *d)
 /* --- events: loop thread -------------------------------------------------------------- */
 
 /* End the answer with an error, because it cannot be complete. */
-static void give_up(choices *c)
+static void choices_give_up(choices *c)
 {
 	if (c->error.status != STATUS_OK)
 		return;
@@ -178,10 +178,10 @@ static void give_up(choices *c)
 }
 
 /* Append these tokens to the choice's sequence. */
-static void remember(choice *x, const int32_t *ids, int64_t n)
+static void choices_remember(choice *x, const int32_t *ids, int64_t n)
 {
 	if (choice_events_remember(&x->events, ids, n) != STATUS_OK)
-		give_up(x->set);
+		choices_give_up(x->set);
 }
 
 /* True if the prompt's tokens, with their log-probabilities, are part of the text. */
@@ -250,7 +250,7 @@ static void deliver_event(task *t)
 		send_event(x, m);
 	x->n_tokens += m->event.n_tokens;
 	if (c->plan.request.n_alpha && !in_prompt)
-		remember(x, m->event.tokens, m->event.n_tokens);
+		choices_remember(x, m->event.tokens, m->event.n_tokens);
 	if (c->place.tokens == 0)
 		c->place.first_ms = uv_now(&c->stream->engine->loop);
 	c->place.tokens += m->event.n_tokens;
@@ -313,7 +313,7 @@ static void settled(session_settlement *x)
 	choices_free(TASK_OWNER(x, choices, settlement));
 }
 
-static void settle(choices *c)
+static void choices_settle(choices *c)
 {
 	c->settlement = (session_settlement){.stream = c->stream,
 	                                     .entry = c->plan.session,
@@ -328,7 +328,7 @@ static void settle(choices *c)
 	session_settle(&c->settlement);
 }
 
-static void leave(choices *c)
+static void choices_leave(choices *c)
 {
 	engine *e = c->stream->engine;
 	admission_leave(e->admission, &c->place, uv_now(&e->loop));
@@ -340,9 +340,9 @@ void choices_try_finish(choices *c)
 		return;
 	choose_error(c);
 	c->stream->watch = NULL;
-	leave(c);
+	choices_leave(c);
 	if (c->plan.session) {
-		settle(c);
+		choices_settle(c);
 		return;
 	}
 	if (c->error.status == STATUS_OK && c->plan.answer)
@@ -390,18 +390,18 @@ static void start_done(task *t)
 	}
 	for (int i = 0; c->plan.request.n_alpha && i < c->n; i++) {
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
-		remember(&c->items[i], c->prefix, c->n_prefix);
-		remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
+		choices_remember(&c->items[i], c->prefix, c->n_prefix);
+		choices_remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
 	}
 	choices_try_finish(c);
 }
 
 /* --- beginning -------------------------------------------------------------------------- */
 
-static void refuse(choices *c, status result, const char *words)
+static void choices_refuse(choices *c, status result, const char *words)
 {
 	sessions *all = c->stream->engine->sessions;
-	leave(c);
+	choices_leave(c);
 	if (c->plan.session && c->plan.ticket.create)
 		sessions_remove(all, c->plan.session, NULL);
 	else if (c->plan.session)
@@ -491,7 +491,7 @@ static status read_prompts(choices *c, error *err)
 	return p->check ? p->check(p, c->stream->params, err) : STATUS_OK;
 }
 
-static void pool_read(uv_work_t *work)
+static void choices_pool_read(uv_work_t *work)
 {
 	choices *c = work->data;
 	choices_plan *p = &c->plan;
@@ -521,13 +521,13 @@ void choices_begin(choices *c)
 	c->items = memory_new((size_t)c->n, sizeof *c->items);
 	s->context = c;
 	if (!c->items) {
-		refuse(c, STATUS_NOMEM, "out of memory");
+		choices_refuse(c, STATUS_NOMEM, "out of memory");
 		return;
 	}
 	error err = ERROR_INIT;
 	status result = enter(c, &err);
 	if (result != STATUS_OK) {
-		refuse(c, result, error_message(&err));
+		choices_refuse(c, result, error_message(&err));
 		return;
 	}
 	for (int i = 0; i < c->n; i++) {
@@ -540,8 +540,8 @@ void choices_begin(choices *c)
 	c->read.data = c;
 	if (!c->plan.read && !c->plan.format.constrains && !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
-	else if (uv_queue_work(&s->engine->loop, &c->read, pool_read, was_read) != 0)
-		refuse(c, STATUS_NOMEM, "out of memory");
+	else if (uv_queue_work(&s->engine->loop, &c->read, choices_pool_read, was_read) != 0)
+		choices_refuse(c, STATUS_NOMEM, "out of memory");
 }
 
 stream *choices_stream(const choices *c)

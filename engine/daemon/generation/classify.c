@@ -27,7 +27,7 @@ static int64_t length_of(const model_entry *c)
 	return c->dims.trained < limit ? c->dims.trained : limit;
 }
 
-static status begin(score_request *x, error *err)
+static status classify_begin(score_request *x, error *err)
 {
 	const model_entry *c = x->model;
 	TRY(catalog_check_classifies(c, "model", err));
@@ -46,7 +46,7 @@ static status begin(score_request *x, error *err)
 	return STATUS_OK;
 }
 
-static status encode(score_request *x, int64_t i, const json_t *input, error *err)
+static status classify_encode(score_request *x, int64_t i, const json_t *input, error *err)
 {
 	bool object = json_is_object(input);
 	return score_request_encode_sequence(x, object ? json_object_get(input, "text") : input,
@@ -116,7 +116,7 @@ static json_t *item_object(const score_request *x, int64_t i, class_probability 
 	return NULL;
 }
 
-static json_t *answer(const score_request *x, error *err)
+static json_t *classify_answer(const score_request *x, error *err)
 {
 	class_probability *found = memory_new((size_t)x->width, sizeof *found);
 	json_t *data = json_array();
@@ -134,6 +134,6 @@ static json_t *answer(const score_request *x, error *err)
 
 void classify_create(stream *s)
 {
-	static const score_request_kind kind = {begin, encode, answer};
+	static const score_request_kind kind = {classify_begin, classify_encode, classify_answer};
 	score_request_create(s, &kind);
 }

@@ -17,7 +17,8 @@
 /* Longer prompts are read on the pool; handing them over takes as long as reading a few thousand bytes. */
 enum { PROMPTS_AT_ONCE = 4096 };
 
-static status read_tokens(token_list *out, const json_t *tokens, int64_t vocab, const char *param, error *err)
+static status completions_read_tokens(token_list *out, const json_t *tokens, int64_t vocab, const char *param,
+                                      error *err)
 {
 	size_t n = json_array_size(tokens);
 	*out = (token_list){.ids = memory_new(n, sizeof *out->ids), .count = n};
@@ -69,8 +70,8 @@ static status read_prompt(choices_prompt *out, const choices_plan *spec, const j
 	else if (out->text)
 		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), begins, err);
 	else if (prompt)
-		s = read_tokens(&tokens, prompt, m->dims.inputs, spec->prompt_field ? spec->prompt_field : "prompt",
-		                err);
+		s = completions_read_tokens(&tokens, prompt, m->dims.inputs,
+		                            spec->prompt_field ? spec->prompt_field : "prompt", err);
 	out->ids = tokens.ids;
 	out->count = tokens.count;
 	return s == STATUS_OK && spec->start != TOKEN_NONE ? put_start(out, spec->start) : s;
@@ -82,9 +83,10 @@ static status read_source(choices_prompt *out, const choices_plan *spec, const j
 	const model_entry *m = spec->model;
 	const encode_options how = {.begin = spec->begins, .end = spec->begins};
 	token_list tokens;
-	status s = json_is_string(source) ? read_masked(&tokens, m, source, how, err)
-	                                  : read_tokens(&tokens, source, m->dims.source_inputs,
-	                                                spec->source_field ? spec->source_field : "source", err);
+	status s = json_is_string(source)
+	               ? read_masked(&tokens, m, source, how, err)
+	               : completions_read_tokens(&tokens, source, m->dims.source_inputs,
+	                                         spec->source_field ? spec->source_field : "source", err);
 	out->source = tokens.ids;
 	out->n_source = tokens.count;
 	return s;

@@ -23,8 +23,8 @@ static size_t conversation_size(const json_t *messages)
 }
 
 /* Tokenize a part of a rendered text. */
-static status encode(const choices_plan *p, const chat_text *x, size_t first, size_t end, choices_prompt *out,
-                     error *err)
+static status conversation_encode(const choices_plan *p, const chat_text *x, size_t first, size_t end,
+                                  choices_prompt *out, error *err)
 {
 	token_list list;
 	size_t n = 0;
@@ -53,7 +53,7 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
 {
 	choices_prompt shared;
 	size_t n = 0;
-	TRY(encode(p, x, 0, x->shared, &shared, err));
+	TRY(conversation_encode(p, x, 0, x->shared, &shared, err));
 	while (n < shared.count && n < p->prompts[0].count && shared.ids[n] == p->prompts[0].ids[n])
 		n++;
 	p->request.n_shared = (int64_t)n;
@@ -100,14 +100,14 @@ static void choose_prompt(choices_plan *p, const session *x)
 
 static status encode_all(choices_plan *p, const chat_text *x, error *err)
 {
-	TRY(encode(p, x, 0, x->bytes, &p->prompts[0], err));
+	TRY(conversation_encode(p, x, 0, x->bytes, &p->prompts[0], err));
 	if (!p->continues)
 		return x->shared > 0 ? find_shared(p, x, err) : STATUS_OK;
 	size_t spaces = strspn(x->text, " ");
 	if (x->closing > spaces && x->closing - spaces < sizeof p->closed_by)
 		memcpy(p->closed_by, x->text + spaces, x->closing - spaces);
 	p->choose = choose_prompt;
-	return encode(p, x, x->closing, x->bytes, &p->closed, err);
+	return conversation_encode(p, x, x->closing, x->bytes, &p->closed, err);
 }
 
 /* Name a message as the request does: the first `inserted` messages are not in its list. */

@@ -21,7 +21,7 @@ static bool wants_base64(const score_request *x)
 	return has_word(x, "encoding_format", "base64");
 }
 
-static status begin(score_request *x, error *err)
+static status embeddings_begin(score_request *x, error *err)
 {
 	const json_t *dimensions = json_object_get(x->params, "dimensions");
 	int64_t most = wants_base64(x) ? EMBEDDINGS_MAX_BASE64 : EMBEDDINGS_MAX_NUMBERS;
@@ -39,7 +39,7 @@ static status begin(score_request *x, error *err)
 
 /* --- tokens: pool thread -------------------------------------------------------------------- */
 
-static status read_tokens(const model_entry *c, const json_t *tokens, score_sequence *out, error *err)
+static status embeddings_read_tokens(const model_entry *c, const json_t *tokens, score_sequence *out, error *err)
 {
 	size_t n = json_array_size(tokens);
 	out->ids = memory_new(n, sizeof *out->ids);
@@ -57,7 +57,7 @@ static status read_tokens(const model_entry *c, const json_t *tokens, score_sequ
 }
 
 /* A classifier was trained on texts that end as in training; another model reads a text like its prompts. */
-static status read_text(const score_request *x, const json_t *text, score_sequence *out, error *err)
+static status embeddings_read_text(const score_request *x, const json_t *text, score_sequence *out, error *err)
 {
 	token_list tokens;
 	bool cut;
@@ -77,11 +77,12 @@ static status read_text(const score_request *x, const json_t *text, score_sequen
 	return STATUS_OK;
 }
 
-static status encode(score_request *x, int64_t i, const json_t *input, error *err)
+static status embeddings_encode(score_request *x, int64_t i, const json_t *input, error *err)
 {
 	score_sequence *out = &x->sequences[i];
 	int64_t limit = scheduler_score_limit(&x->model->dims);
-	TRY(json_is_string(input) ? read_text(x, input, out, err) : read_tokens(x->model, input, out, err));
+	TRY(json_is_string(input) ? embeddings_read_text(x, input, out, err)
+	                          : embeddings_read_tokens(x->model, input, out, err));
 	if (out->count > limit)
 		return error_set(err, STATUS_INVALID, "input", "an input has %lld tokens; the model reads at most %lld",
 		                 (long long)out->count, (long long)limit);
@@ -124,7 +125,7 @@ static json_t *as_base64(const float *x, int64_t n)
 	return string;
 }
 
-static json_t *answer(const score_request *x, error *err)
+static json_t *embeddings_answer(const score_request *x, error *err)
 {
 	json_t *data = json_array();
 	bool whole = data, base64 = wants_base64(x);
@@ -145,6 +146,6 @@ static json_t *answer(const score_request *x, error *err)
 
 void embeddings_create(stream *s)
 {
-	static const score_request_kind kind = {begin, encode, answer};
+	static const score_request_kind kind = {embeddings_begin, embeddings_encode, embeddings_answer};
 	score_request_create(s, &kind);
 }

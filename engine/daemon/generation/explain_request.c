@@ -376,7 +376,7 @@ static pieces_head head_of(const void *context)
 	return (pieces_head){"application/json", NULL, x->bytes, true};
 }
 
-static void answer(stream *s, explain_request *x)
+static void explain_request_answer(stream *s, explain_request *x)
 {
 	const char *format = json_string_value(json_object_get(s->params, "format"));
 	if (!format) {
@@ -395,7 +395,7 @@ static void scored(score_call *t)
 	explain_request *x = TASK_OWNER(t, explain_request, task);
 	const bool logged = t->request.explain.method == EXPLAIN_WEIGHTS;
 	if (t->result == STATUS_OK) {
-		(logged ? attribute : answer)(t->stream, x);
+		(logged ? attribute : explain_request_answer)(t->stream, x);
 		return;
 	}
 	stream_error(t->stream, &t->error, NULL);
@@ -405,7 +405,7 @@ static void scored(score_call *t)
 static void attribute(stream *s, explain_request *x)
 {
 	if (!x->attributions.requested) {
-		answer(s, x);
+		explain_request_answer(s, x);
 		return;
 	}
 	x->task = (score_call){.finished = scored};
@@ -440,7 +440,7 @@ static void read_weights(stream *s, explain_request *x)
 	score_call_submit(&x->task);
 }
 
-static status prepare(explain_request *x, const json_t *params, error *err)
+static status explain_request_prepare(explain_request *x, const json_t *params, error *err)
 {
 	const session_log *in = &x->input;
 	const attribution_request_input what = {in->tokens, in->source, in->count, in->n_source};
@@ -453,7 +453,7 @@ static status prepare(explain_request *x, const json_t *params, error *err)
 }
 
 /* Explain a log, which is freed by this function. */
-static void explain(stream *s, session_log *log)
+static void explain_request_explain(stream *s, session_log *log)
 {
 	explain_request *x = memory_new(1, sizeof *x);
 	if (!x) {
@@ -464,7 +464,7 @@ static void explain(stream *s, session_log *log)
 	x->engine = s->engine;
 	x->input = *log;
 	error err = ERROR_INIT;
-	status result = prepare(x, s->params, &err);
+	status result = explain_request_prepare(x, s->params, &err);
 	if (result == STATUS_OK) {
 		(x->weights && x->input.n_source > 0 ? read_weights : attribute)(s, x);
 		return;
@@ -476,7 +476,7 @@ static void explain(stream *s, session_log *log)
 
 /* --- how many at once ------------------------------------------------------------------------ */
 
-static void leave(stream *s)
+static void explain_request_leave(stream *s)
 {
 	s->engine->explanations--;
 }
@@ -503,7 +503,7 @@ static bool never_detached(const stream *s)
 static bool enter(stream *s)
 {
 	static const stream_record record = {
-	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = leave};
+	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = explain_request_leave};
 	const int most = s->engine->options->max_explanations;
 	if (s->engine->explanations >= most) {
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "%d explanations are being made; try again shortly", most);
@@ -517,7 +517,7 @@ static bool enter(stream *s)
 void explain_request_session(stream *s)
 {
 	if (enter(s))
-		session_task_log(s, s->target, explain);
+		session_task_log(s, s->target, explain_request_explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
@@ -536,10 +536,10 @@ static void input_read(choices *c)
 	read->model = NULL;
 	input->ids = NULL;
 	input->source = NULL;
-	explain(choices_stream(c), &log);
+	explain_request_explain(choices_stream(c), &log);
 }
 
-static status check_source(const model_dims *d, int64_t n, error *err)
+static status explain_request_check_source(const model_dims *d, int64_t n, error *err)
 {
 	if (!d->reads_source)
 		return n == 0 ? STATUS_OK : error_set(err, STATUS_INVALID, "source", "this model reads no source");
@@ -559,7 +559,7 @@ static status check_input(const choices_plan *spec, const json_t *params, error 
 		return STATUS_NOMEM;
 	status result = explain_check_length(spec->model->architecture, spec->model->parsed, what.n, err);
 	if (result == STATUS_OK)
-		result = check_source(&spec->model->dims, what.n_source, err);
+		result = explain_request_check_source(&spec->model->dims, what.n_source, err);
 	if (result == STATUS_OK)
 		result = read_selection(x, params, spec->model, &what, err);
 	explanation_free(x);
@@ -624,7 +624,7 @@ void explain_request_create(stream *s)
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");
 	else if (by_session)
-		session_task_log(s, json_string_value(json_object_get(s->params, "session")), explain);
+		session_task_log(s, json_string_value(json_object_get(s->params, "session")), explain_request_explain);
 	else if (!by_model || !by_input)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", by_model ? "input" : "model",
 		              "give a model and an input, or a session");

@@ -191,7 +191,7 @@ static cell text_cell(const char *text, size_t n)
 	return (cell){.text = text, .bytes = n};
 }
 
-static void add_row(batch *b, const explanation_table *t, const table_row *row)
+static void explanation_arrow_add_row(batch *b, const explanation_table *t, const table_row *row)
 {
 	const table_series *s = row->series;
 	const char *text;
@@ -220,7 +220,7 @@ static bool is_null(column_type type, const cell *c)
 }
 
 /* Bitmap of cells that are not null; offsets of texts; data. */
-static void measure(batch *b)
+static void explanation_arrow_measure(batch *b)
 {
 	b->buffers = 0;
 	for (int c = 0; c < COLUMNS; c++) {
@@ -287,7 +287,7 @@ static void write_batch(batch *b, format_buffer *out)
 	flat f = {.used = 0};
 	size_t at[3];
 	int64_t body = 0;
-	measure(b);
+	explanation_arrow_measure(b);
 	for (int i = 0; i < b->buffers; i++)
 		body += (int64_t)padded((size_t)b->lengths[i]);
 	const size_t header = begin_message(&f, HEADER_BATCH, body);
@@ -325,7 +325,7 @@ static status arrow_piece(explanation_writer *w, format_buffer *out, error *err)
 		return STATUS_OK;
 	b->rows = 0;
 	while (b->rows < BATCH && explanation_table_next(&w->table, &w->at, &row))
-		add_row(b, &w->table, &row);
+		explanation_arrow_add_row(b, &w->table, &row);
 	if (b->rows > 0) {
 		write_batch(b, out);
 		return STATUS_OK;

@@ -46,7 +46,7 @@ typedef struct plan {
 
 /* --- the plan ------------------------------------------------------------------------------------ */
 
-static const table_series *next_of(const explanation_table *t, const table_series *s)
+static const table_series *explanation_safetensors_next_of(const explanation_table *t, const table_series *s)
 {
 	const char *path = s->path;
 	for (s++; s < t->series + t->n; s++)
@@ -70,7 +70,7 @@ static int32_t index_of(plan *p, const table_series *s, tensor_kind kind)
 	return r;
 }
 
-static tensor *find(plan *p, const char *name)
+static tensor *explanation_safetensors_find(plan *p, const char *name)
 {
 	for (size_t i = 0; i < p->n; i++)
 		if (strcmp(p->tensors[i].name, name) == 0)
@@ -78,13 +78,14 @@ static tensor *find(plan *p, const char *name)
 	return NULL;
 }
 
-static tensor *add(plan *p, tensor_kind kind, const table_series *of, const char *stem, size_t n, const char *end)
+static tensor *explanation_safetensors_add(plan *p, tensor_kind kind, const table_series *of, const char *stem,
+                                           size_t n, const char *end)
 {
 	tensor *t = &p->tensors[p->n];
 	assert(p->n < MAX_TENSORS);
 	*t = (tensor){.kind = kind, .of = of, .rows = -1, .columns = -1};
 	snprintf(t->name, sizeof t->name, "%.*s%s", (int)n, stem, end);
-	if (find(p, t->name))
+	if (explanation_safetensors_find(p, t->name))
 		return NULL; /* the list has them already */
 	p->n++;
 	return t;
@@ -97,9 +98,10 @@ static void add_indices(plan *p, const explanation_table *table, const table_ser
 	const size_t stem = (size_t)(strrchr(first->path, '.') - first->path);
 	for (tensor_kind kind = POSITIONS; kind <= ROUNDS; kind++) {
 		bool any = false;
-		for (const table_series *s = first; s; s = next_of(table, s))
+		for (const table_series *s = first; s; s = explanation_safetensors_next_of(table, s))
 			any |= index_of(p, s, kind) != TABLE_NONE;
-		tensor *t = any ? add(p, kind, first, first->path, stem, ends[kind - POSITIONS]) : NULL;
+		tensor *t =
+		    any ? explanation_safetensors_add(p, kind, first, first->path, stem, ends[kind - POSITIONS]) : NULL;
 		if (t)
 			t->rows = rows;
 	}
@@ -109,14 +111,14 @@ static void add_path(plan *p, const explanation_table *table, const table_series
 {
 	int64_t rows = 0, columns = 0;
 	const bool pairs = first->shape == TABLE_PAIRS, one = first->shape == TABLE_NUMBER;
-	for (const table_series *s = first; s; s = next_of(table, s)) {
+	for (const table_series *s = first; s; s = explanation_safetensors_next_of(table, s)) {
 		int64_t end = (pairs ? 0 : s->first) + (int64_t)s->count;
 		columns = end > columns ? end : columns;
 		rows++;
 	}
 	for (int k = 0; k < 1 + pairs; k++) {
-		tensor *t =
-		    add(p, k ? PAIR_TOKENS : NUMBERS, first, first->path, strlen(first->path), k ? ".token" : "");
+		tensor *t = explanation_safetensors_add(p, k ? PAIR_TOKENS : NUMBERS, first, first->path,
+		                                        strlen(first->path), k ? ".token" : "");
 		if (!t)
 			return;
 		t->rows = first->listed ? rows : -1;
@@ -133,7 +135,8 @@ static void add_tokens(plan *p, const explanation_table *table)
 	for (table_side side = TABLE_TEXT; side < TABLE_SIDES; side++)
 		for (int k = 0; k < 2 && table->tokens[side]; k++) {
 			const char *name = names[side][k];
-			tensor *t = add(p, k ? TOKEN_OFFSETS : TOKEN_IDS, NULL, name, strlen(name), "");
+			tensor *t =
+			    explanation_safetensors_add(p, k ? TOKEN_OFFSETS : TOKEN_IDS, NULL, name, strlen(name), "");
 			t->side = side;
 			t->columns = (int64_t)json_array_size(table->tokens[side]);
 		}
@@ -152,7 +155,7 @@ static status plan_new(explanation_writer *w, error *err)
 		return STATUS_NOMEM;
 	add_tokens(p, table);
 	for (size_t i = 0; i < table->n; i++)
-		if (!find(p, table->series[i].path))
+		if (!explanation_safetensors_find(p, table->series[i].path))
 			add_path(p, table, &table->series[i]);
 	int64_t all = 0, widest = 1;
 	for (size_t i = 0; i < p->n; i++) {
@@ -177,7 +180,7 @@ static status plan_new(explanation_writer *w, error *err)
 /* --- the header ------------------------------------------------------------------------------------ */
 
 /* NULL: the side is absent, or out of memory. */
-static json_t *text_of(const explanation_table *t, table_side side)
+static json_t *explanation_safetensors_text_of(const explanation_table *t, table_side side)
 {
 	format_buffer whole = {0};
 	if (!t->tokens[side])
@@ -207,7 +210,8 @@ static json_t *metadata_of(const plan *p, const explanation_writer *w)
 	                 !more                ? NULL
 	                 : json_is_true(more) ? "true"
 	                                      : "false",
-	                 "text", text_of(&w->table, TABLE_TEXT), "source", text_of(&w->table, TABLE_SOURCE));
+	                 "text", explanation_safetensors_text_of(&w->table, TABLE_TEXT), "source",
+	                 explanation_safetensors_text_of(&w->table, TABLE_SOURCE));
 }
 
 static json_t *shape_of(const tensor *t)
@@ -263,7 +267,7 @@ static void fill_numbers(plan *p, const tensor *t)
 	}
 }
 
-static void fill(plan *p, const tensor *t, const explanation_table *table)
+static void explanation_safetensors_fill(plan *p, const tensor *t, const explanation_table *table)
 {
 	const int64_t width = t->columns < 0 ? 1 : t->columns;
 	for (int64_t i = 0; i < width; i++)
@@ -291,9 +295,9 @@ static status tensors_piece(explanation_writer *w, format_buffer *out, error *er
 	while (p->at < p->n && !out->failed && out->used < EXPLANATION_PIECE) {
 		const tensor *t = &p->tensors[p->at];
 		const int64_t rows = t->rows < 0 ? 1 : t->rows, columns = t->columns < 0 ? 1 : t->columns;
-		p->series = p->row == 0 ? t->of : t->of ? next_of(&w->table, p->series) : NULL;
+		p->series = p->row == 0 ? t->of : t->of ? explanation_safetensors_next_of(&w->table, p->series) : NULL;
 		if (rows > 0) {
-			fill(p, t, &w->table);
+			explanation_safetensors_fill(p, t, &w->table);
 			format_buffer_append(out, p->line, (size_t)columns * sizeof *p->line);
 		}
 		p->row++;

@@ -24,7 +24,7 @@ static status copy_numbers(table_series *s, const json_t *values)
 	return STATUS_OK;
 }
 
-static status add(explanation_table *t, const table_series *s, const json_t *values)
+static status explanation_table_add(explanation_table *t, const table_series *s, const json_t *values)
 {
 	if (t->n == t->capacity) {
 		size_t capacity = 2 * t->capacity + 64;
@@ -67,7 +67,7 @@ static status walk_list(explanation_table *t, const char *key, const json_t *lis
 	if (strcmp(key, "log_normalizer") == 0)
 		s.shape = TABLE_POSITIONS;
 	if (json_is_real(first) || json_is_array(first))
-		return add(t, &s, list);
+		return explanation_table_add(t, &s, list);
 	s.listed = true;
 	for (size_t i = 0; json_is_object(first) && i < json_array_size(list); i++)
 		TRY(walk(t, s.path, json_array_get(list, i), s));
@@ -85,7 +85,7 @@ static status walk_member(explanation_table *t, const char *key, const json_t *v
 	if (json_is_array(value))
 		return walk_list(t, key, value, s);
 	s.shape = TABLE_NUMBER;
-	return json_is_real(value) ? add(t, &s, value) : STATUS_OK;
+	return json_is_real(value) ? explanation_table_add(t, &s, value) : STATUS_OK;
 }
 
 static status walk(explanation_table *t, const char *path, const json_t *object, table_series context)

@@ -25,7 +25,7 @@ static int64_t top_k(const score_request *x)
 	return json_is_integer(k) ? json_integer_value(k) : FILL_MASK_TOP_K_DEFAULT;
 }
 
-static status begin(score_request *x, error *err)
+static status fill_mask_begin(score_request *x, error *err)
 {
 	TRY(catalog_check_fills_masks(x->model, "model", err));
 	x->embedding = POOL_NONE;
@@ -55,7 +55,7 @@ static status find_masks(score_request *x, int64_t i, const mask_name *name, con
 	return STATUS_OK;
 }
 
-static status check(score_request *x, int64_t i, const mask_name *name, const json_t *input, error *err)
+static status fill_mask_check(score_request *x, int64_t i, const mask_name *name, const json_t *input, error *err)
 {
 	const score_sequence *q = &x->sequences[i];
 	const int64_t limit = scheduler_score_limit(&x->model->dims);
@@ -75,7 +75,7 @@ static status check(score_request *x, int64_t i, const mask_name *name, const js
 	return STATUS_OK;
 }
 
-static status encode(score_request *x, int64_t i, const json_t *input, error *err)
+static status fill_mask_encode(score_request *x, int64_t i, const json_t *input, error *err)
 {
 	const mask_name name = mask_text_name(x->model);
 	const encode_options o = {.begin = tokens_begin(x->params)};
@@ -85,7 +85,7 @@ static status encode(score_request *x, int64_t i, const json_t *input, error *er
 	x->sequences[i].count = (int64_t)tokens.count;
 	status s = find_masks(x, i, &name, &tokens);
 	free(tokens.spans);
-	return s == STATUS_OK ? check(x, i, &name, input, err) : s;
+	return s == STATUS_OK ? fill_mask_check(x, i, &name, input, err) : s;
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ typedef struct candidate {
 	double probability;
 } candidate;
 
-static bool is_text(const tokenizer *t, int64_t id)
+static bool fill_mask_is_text(const tokenizer *t, int64_t id)
 {
 	return id < tokenizer_size(t) && tokenizer_token_bytes(t, (int32_t)id, NULL, 0) > 0;
 }
@@ -109,7 +109,7 @@ static void find_candidates(const tokenizer *t, const float *logits, int64_t wid
 	for (int64_t id = 0; id < width; id++) {
 		const double z = (double)logits[id];
 		most = fmax(most, z);
-		if (z <= out[k - 1].probability || !is_text(t, id))
+		if (z <= out[k - 1].probability || !fill_mask_is_text(t, id))
 			continue;
 		int64_t at = k - 1;
 		for (; at > 0 && z > out[at - 1].probability; at--)
@@ -230,7 +230,7 @@ static json_t *fill_input(const score_request *x, int64_t i, const float *number
 	return item;
 }
 
-static json_t *answer(const score_request *x, error *err)
+static json_t *fill_mask_answer(const score_request *x, error *err)
 {
 	const float *numbers = x->numbers;
 	json_t *data = json_array();
@@ -249,6 +249,6 @@ static json_t *answer(const score_request *x, error *err)
 
 void fill_mask_create(stream *s)
 {
-	static const score_request_kind kind = {begin, encode, answer};
+	static const score_request_kind kind = {fill_mask_begin, fill_mask_encode, fill_mask_answer};
 	score_request_create(s, &kind);
 }

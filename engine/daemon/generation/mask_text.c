@@ -38,7 +38,7 @@ static status find_names(const mask_name *name, const char *text, size_t bytes, 
 }
 
 /* Append tokens; spans of text begin at `base`. */
-static status append(token_list *out, const token_list *more, size_t base)
+static status mask_text_append(token_list *out, const token_list *more, size_t base)
 {
 	const size_t n = out->count + more->count;
 	int32_t *ids = realloc(out->ids, (n + 1) * sizeof *ids);
@@ -63,7 +63,7 @@ static status append_text(token_list *out, const model_entry *m, const char *tex
 	if (to > from || o->begin || o->end)
 		s = tokenizer_encode(m->tokenizer, text + from, to - from, o, &more, err);
 	if (s == STATUS_OK)
-		s = append(out, &more, from);
+		s = mask_text_append(out, &more, from);
 	token_list_fini(&more);
 	return s;
 }
@@ -82,7 +82,7 @@ static status encode_apart(const model_entry *m, const mask_name *name, const ch
 			break;
 		int32_t id = name->id;
 		byte_range place = names[k];
-		TRY(append(out, &(token_list){&id, &place, 1}, 0));
+		TRY(mask_text_append(out, &(token_list){&id, &place, 1}, 0));
 		at = names[k].first + names[k].bytes;
 	}
 	return STATUS_OK;

@@ -26,7 +26,7 @@ static bool prepare_start(task *start, device *d)
 	return t->cancelled || catalog_prepare(t->model, d);
 }
 
-static status begin(score_call *t, device *d)
+static status score_call_begin(score_call *t, device *d)
 {
 	served_model *m;
 	if (t->cancelled)
@@ -40,7 +40,7 @@ static status begin(score_call *t, device *d)
 static void run_start(task *start, device *d)
 {
 	score_call *t = TASK_OWNER(start, score_call, start);
-	t->result = begin(t, d);
+	t->result = score_call_begin(t, d);
 	t->started = t->result == STATUS_OK;
 }
 
@@ -83,14 +83,14 @@ void score_call_cancel(score_call *t)
 	executor_control(t->engine->executor, &t->control);
 }
 
-static void on_cancel(stream *s)
+static void score_call_on_cancel(stream *s)
 {
 	score_call_cancel(s->context);
 }
 
 void score_call_submit(score_call *t)
 {
-	static const stream_watch watch = {.cancel = on_cancel};
+	static const stream_watch watch = {.cancel = score_call_on_cancel};
 	stream *s = t->stream;
 	t->engine = s ? s->engine : t->engine;
 	t->result = STATUS_CANCELLED;

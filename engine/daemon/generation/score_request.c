@@ -24,7 +24,7 @@ typedef struct score_request_run {
 	error error;
 } score_request_run;
 
-static void run_free(void *context)
+static void score_request_run_free(void *context)
 {
 	score_request_run *r = context;
 	score_request *x = &r->public;
@@ -43,12 +43,12 @@ static void run_free(void *context)
 	free(r);
 }
 
-static void refuse(score_request_run *r, status result)
+static void score_request_refuse(score_request_run *r, status result)
 {
 	error_set(&r->error, result, NULL, "%s", status_text(result));
 	r->stream->watch = NULL;
 	stream_error(r->stream, &r->error, NULL);
-	run_free(r);
+	score_request_run_free(r);
 }
 
 /* --- the answer -------------------------------------------------------------------------- */
@@ -91,10 +91,10 @@ static void finished(score_call *t)
 	score_request_run *r = TASK_OWNER(t, score_request_run, task);
 	if (t->result != STATUS_OK) {
 		r->error = t->error;
-		refuse(r, t->result);
+		score_request_refuse(r, t->result);
 		return;
 	}
-	background_answer(r->stream, &(background_work){make_answer, run_free, r});
+	background_answer(r->stream, &(background_work){make_answer, score_request_run_free, r});
 }
 
 static void submit(score_request_run *r)
@@ -176,7 +176,7 @@ static status make_numbers(score_request *x, error *err)
 	return x->numbers ? STATUS_OK : STATUS_NOMEM;
 }
 
-static status encode(score_request *x, error *err)
+static status score_request_encode(score_request *x, error *err)
 {
 	const json_t *input = json_object_get(x->params, "input");
 	for (int64_t i = 0; i < x->n; i++) {
@@ -194,7 +194,7 @@ static void pool_encode(uv_work_t *work)
 {
 	score_request_run *r = work->data;
 	reserve_forget();
-	r->result = encode(&r->public, &r->error);
+	r->result = score_request_encode(&r->public, &r->error);
 }
 
 static void encoded(uv_work_t *work, int cancelled)
@@ -204,12 +204,12 @@ static void encoded(uv_work_t *work, int cancelled)
 	if (r->result == STATUS_OK)
 		submit(r);
 	else
-		refuse(r, r->result);
+		score_request_refuse(r, r->result);
 }
 
 /* --- the request --------------------------------------------------------------------------- */
 
-static status begin(score_request_run *r, error *err)
+static status score_request_begin(score_request_run *r, error *err)
 {
 	score_request *x = &r->public;
 	const json_t *input = json_object_get(x->params, "input"), *first = json_array_get(input, 0);
@@ -235,8 +235,8 @@ void score_request_create(stream *s, const score_request_kind *kind)
 	r->work.data = r;
 	r->public.kind = kind;
 	r->public.params = s->params;
-	status result = begin(r, &r->error);
+	status result = score_request_begin(r, &r->error);
 	if (result == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
 		return;
-	refuse(r, result == STATUS_OK ? STATUS_NOMEM : result);
+	score_request_refuse(r, result == STATUS_OK ? STATUS_NOMEM : result);
 }

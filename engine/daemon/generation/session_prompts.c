@@ -4,7 +4,7 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/session_task.h"
 
-static json_t *read_object(choices *c)
+static json_t *session_prompts_read_object(choices *c)
 {
 	return sessions_object(choices_get_plan(c)->session);
 }
@@ -20,7 +20,7 @@ static status prepare_create(stream *s, choices_plan *spec, error *err)
 	TRY(completions_read_prompts(spec, s->params, json_object_get(s->params, "prompt"), err));
 	spec->request.n_logprobs = -1;
 	sampling_default(&spec->request.sampling);
-	spec->result = read_object;
+	spec->result = session_prompts_read_object;
 	spec->whole = true;
 	return session_task_make(s, spec->model, &spec->session, &spec->ticket, err);
 }
@@ -69,7 +69,7 @@ void session_prompts_append(stream *s)
 	}
 	spec->request.n_logprobs = -1;
 	sampling_default(&spec->request.sampling);
-	spec->result = read_object;
+	spec->result = session_prompts_read_object;
 	spec->prompt_field = "text";
 	spec->whole = true;
 	choices_begin(c);

@@ -155,7 +155,7 @@ typedef struct tokens_request {
 	const json_t *params; /* the stream's */
 } tokens_request;
 
-static void release(void *context)
+static void tokens_release(void *context)
 {
 	tokens_request *r = context;
 	catalog_release(r->model);
@@ -186,7 +186,7 @@ static bool add_places(json_t *pieces, const tokenizer *t, const token_list *tok
 }
 
 /* Return the text, under either of its keys; NULL: absent. */
-static const json_t *text_of(const json_t *params)
+static const json_t *tokens_text_of(const json_t *params)
 {
 	const json_t *text = json_object_get(params, "text");
 	return text ? text : json_object_get(params, "input");
@@ -195,7 +195,7 @@ static const json_t *text_of(const json_t *params)
 static json_t *make_tokens(void *context, error *err)
 {
 	const tokens_request *r = context;
-	const json_t *text = text_of(r->params);
+	const json_t *text = tokens_text_of(r->params);
 	byte_range all = {0, json_string_length(text)};
 	const bool wrap = json_is_true(json_object_get(r->params, "add_special_tokens"));
 	encode_options o = {.trusted = &all,
@@ -220,7 +220,7 @@ static json_t *make_tokens(void *context, error *err)
 	                 (json_int_t)count);
 }
 
-static status check_tokens(const json_t *tokens, int64_t vocab, error *err)
+static status tokens_check_tokens(const json_t *tokens, int64_t vocab, error *err)
 {
 	for (size_t i = 0; i < json_array_size(tokens); i++)
 		if (json_integer_value(json_array_get(tokens, i)) >= vocab)
@@ -234,7 +234,7 @@ static json_t *make_text(void *context, error *err)
 	const tokens_request *r = context;
 	const json_t *tokens = json_object_get(r->params, "tokens");
 	size_t n = json_array_size(tokens);
-	if (check_tokens(tokens, r->model->dims.inputs, err) != STATUS_OK)
+	if (tokens_check_tokens(tokens, r->model->dims.inputs, err) != STATUS_OK)
 		return NULL;
 	int32_t *ids = memory_new(n, sizeof *ids);
 	for (size_t i = 0; ids && i < n; i++)
@@ -244,7 +244,7 @@ static json_t *make_text(void *context, error *err)
 	return text ? json_pack("{s:s, s:o}", "model", r->model->id, "text", text) : NULL;
 }
 
-static void begin(stream *s, json_t *(*make)(void *context, error *err))
+static void tokens_begin_request(stream *s, json_t *(*make)(void *context, error *err))
 {
 	error err = ERROR_INIT;
 	tokens_request *r = memory_new(1, sizeof *r);
@@ -258,20 +258,20 @@ static void begin(stream *s, json_t *(*make)(void *context, error *err))
 		return;
 	}
 	r->params = s->params;
-	background_answer(s, &(background_work){make, release, r});
+	background_answer(s, &(background_work){make, tokens_release, r});
 }
 
 void tokens_encode(stream *s)
 {
-	if (!text_of(s->params))
+	if (!tokens_text_of(s->params))
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", "text", "'text' or 'input' is required");
 	else if (json_object_get(s->params, "text") && json_object_get(s->params, "input"))
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "input", "give 'text' or 'input', not both");
 	else
-		begin(s, make_tokens);
+		tokens_begin_request(s, make_tokens);
 }
 
 void tokens_decode(stream *s)
 {
-	begin(s, make_text);
+	tokens_begin_request(s, make_text);
 }

@@ -36,7 +36,7 @@ static void creation_free(job_creation *c)
 	free(c);
 }
 
-static void refuse(job_creation *c, status result, error *err)
+static void job_creation_refuse(job_creation *c, status result, error *err)
 {
 	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
@@ -133,7 +133,7 @@ static json_t *unused_event(const job_creation *c)
 }
 
 /* Compute the settings that follow from the texts. */
-static status settle(job_creation *c, job_estimate *e, error *err)
+static status job_creation_settle(job_creation *c, job_estimate *e, error *err)
 {
 	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
 	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed, err);
@@ -144,7 +144,7 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	jobs *all = c->jobs;
 	char result[STORE_ID_BYTES], part[64];
 	job_estimate estimate;
-	TRY(settle(c, &estimate, err));
+	TRY(job_creation_settle(c, &estimate, err));
 	do {
 		store_new_id(id, "ftjob-");
 		result_name(result, id, c);
@@ -162,7 +162,7 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 }
 
 /* The job, its first events and the stored answer are one commit. */
-static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
+static status job_creation_add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
 {
 	jobs *all = c->jobs;
 	TRY(idempotency_begin(c->stream, err));
@@ -193,12 +193,12 @@ static void settle_dry_run(job_creation *c)
 {
 	error err = ERROR_INIT;
 	job_estimate estimate;
-	status result = settle(c, &estimate, &err);
+	status result = job_creation_settle(c, &estimate, &err);
 	if (result == STATUS_OK)
 		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.texts.train)),
 		               job_document_resolved(&c->request, &estimate));
 	else
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 }
 
 static void pool_check(uv_work_t *work)
@@ -224,10 +224,10 @@ static void checked(uv_work_t *work, int cancelled)
 		return;
 	}
 	json_t *object = NULL;
-	status result = err.status == STATUS_OK ? add(c, id, &document, &object, &err) : err.status;
+	status result = err.status == STATUS_OK ? job_creation_add(c, id, &document, &object, &err) : err.status;
 	json_decref(document);
 	if (result != STATUS_OK) {
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 		return;
 	}
 	stream_result(c->stream, object);
@@ -236,7 +236,7 @@ static void checked(uv_work_t *work, int cancelled)
 	job_runner_next(all);
 }
 
-static status prepare(job_creation *c, error *err)
+static status job_creation_prepare(job_creation *c, error *err)
 {
 	engine *e = c->stream->engine;
 	const job_sources from = job_store_sources(e);
@@ -255,17 +255,17 @@ static status prepare(job_creation *c, error *err)
 	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
-static void start(job_creation *c)
+static void job_creation_start(job_creation *c)
 {
 	error err = ERROR_INIT;
-	status result = c->stream->cancelled ? STATUS_CANCELLED : prepare(c, &err);
+	status result = c->stream->cancelled ? STATUS_CANCELLED : job_creation_prepare(c, &err);
 	if (result != STATUS_OK)
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 }
 
 /* --- a tokenizer out of a file -------------------------------------------------------------- */
 
-static void pool_read(uv_work_t *work)
+static void job_creation_pool_read(uv_work_t *work)
 {
 	job_creation *c = work->data;
 	char path[PATH_MAX];
@@ -279,11 +279,11 @@ static void tokenizer_read(uv_work_t *work, int cancelled)
 	error err = c->corpus.error;
 	(void)cancelled; /* cannot be cancelled */
 	if (err.status == STATUS_OK) {
-		start(c);
+		job_creation_start(c);
 		return;
 	}
 	error_prefix(&err, "additive.tokenizer");
-	refuse(c, err.status, &err);
+	job_creation_refuse(c, err.status, &err);
 }
 
 /* Read a file that `params` name. A type or a base model is given elsewhere. */
@@ -298,7 +298,8 @@ static status begin_with_file(job_creation *c, const char *file, error *err)
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", error_message(&reason));
 	c->work.data = c;
-	return uv_queue_work(&e->loop, &c->work, pool_read, tokenizer_read) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(&e->loop, &c->work, job_creation_pool_read, tokenizer_read) == 0 ? STATUS_OK
+	                                                                                      : STATUS_NOMEM;
 }
 
 /* --- the request ----------------------------------------------------------------------------- */
@@ -337,10 +338,10 @@ void job_creation_begin(stream *s)
 	    job_tokenizer_file(json_object_get(json_object_get(s->params, "additive"), "tokenizer"));
 	job_table_reserve(c->jobs, &c->reservation);
 	if (!c->reservation.tokenizer) {
-		start(c);
+		job_creation_start(c);
 		return;
 	}
 	status result = begin_with_file(c, c->reservation.tokenizer, &err);
 	if (result != STATUS_OK)
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 }

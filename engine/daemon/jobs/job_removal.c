@@ -40,7 +40,7 @@ static void copy_text(char out[STORE_ID_BYTES], const json_t *object, const char
 	snprintf(out, STORE_ID_BYTES, "%s", text ? text : "");
 }
 
-static bool collect(void *context, const json_t *document)
+static bool job_removal_collect(void *context, const json_t *document)
 {
 	rows *all = context;
 	row *more = realloc(all->items, (all->n + 1) * sizeof *more);
@@ -85,12 +85,12 @@ static void mark_newest(rows *all)
 }
 
 /* Read the checkpoints of job `of`, or of all jobs (NULL), oldest first. On failure the list is empty. */
-static status read_rows(const jobs *all, const char *of, rows *out, error *err)
+static status job_removal_read_rows(const jobs *all, const char *of, rows *out, error *err)
 {
 	bool more;
 	*out = (rows){0};
 	store_page page = {.parent = of, .ascending = true};
-	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &page, collect, out, &more, err);
+	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &page, job_removal_collect, out, &more, err);
 	s = out->failed ? STATUS_NOMEM : s;
 	if (s != STATUS_OK) {
 		free(out->items);
@@ -157,7 +157,7 @@ void job_removal_prune(jobs *all, const job *j)
 	error err = ERROR_INIT;
 	json_int_t keep =
 	    json_integer_value(json_object_get(json_object_get(j->document, "request"), "keep_checkpoints"));
-	status s = read_rows(all, j->id, &found, &err);
+	status s = job_removal_read_rows(all, j->id, &found, &err);
 	for (size_t i = 0; s == STATUS_OK && i < found.n; i++) {
 		const row *r = &found.items[i];
 		if (r->damaged || count_newer(&found, r) < (size_t)(keep > 0 ? keep : 1) || is_in_use(all, r->name))
@@ -243,7 +243,7 @@ void job_removal_sweep(jobs *all)
 	error err = ERROR_INIT;
 	if ((o->retain_days <= 0 && o->retain_bytes <= 0) || clock_ns() < all->sweep_ns)
 		return;
-	status s = read_rows(all, NULL, &found, &err);
+	status s = job_removal_read_rows(all, NULL, &found, &err);
 	const row *victim = s == STATUS_OK ? find_victim(all, &found) : NULL;
 	if (victim) {
 		s = remove_one(all, victim, &err);
@@ -281,7 +281,7 @@ static void removal_free(removal *m)
 	free(m);
 }
 
-static void refuse(removal *m, status result, const error *err)
+static void job_removal_refuse(removal *m, status result, const error *err)
 {
 	error words = *err;
 	error_settle(&words, result);
@@ -320,7 +320,7 @@ static void removed(task *t)
 	if (m->result == STATUS_OK)
 		m->result = remove_all(m, &m->error);
 	if (m->result != STATUS_OK) {
-		refuse(m, m->result, &m->error);
+		job_removal_refuse(m, m->result, &m->error);
 		return;
 	}
 	stream_result(m->stream,
@@ -347,7 +347,7 @@ static void begin_removal(removal *m)
 	if (s == STATUS_OK && !executor_submit(e->executor, &m->task))
 		s = error_set(&err, STATUS_BUSY, NULL, "too many requests are waiting");
 	if (s != STATUS_OK)
-		refuse(m, s, &err);
+		job_removal_refuse(m, s, &err);
 }
 
 static removal *new_removal(stream *s, bool whole)
@@ -360,10 +360,10 @@ static removal *new_removal(stream *s, bool whole)
 	}
 	m->stream = s;
 	m->whole = whole;
-	status result = read_rows(s->engine->jobs, s->target, &m->rows, &err);
+	status result = job_removal_read_rows(s->engine->jobs, s->target, &m->rows, &err);
 	if (result == STATUS_OK)
 		return m;
-	refuse(m, result, &err);
+	job_removal_refuse(m, result, &err);
 	return NULL;
 }
 
@@ -409,11 +409,12 @@ void job_removal_delete_checkpoint(stream *s)
 		i++;
 	error err = ERROR_INIT;
 	if (i == m->rows.n)
-		refuse(m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
-		       &err);
+		job_removal_refuse(
+		    m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
+		    &err);
 	else if (m->rows.items[i].newest && (!ended || job_table_is_run_of(s->engine->jobs, s->target)))
-		refuse(m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job continues from this checkpoint"),
-		       &err);
+		job_removal_refuse(
+		    m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job continues from this checkpoint"), &err);
 	else {
 		m->rows.items[0] = m->rows.items[i];
 		m->rows.n = 1;

@@ -47,7 +47,7 @@ struct job_run {
 	status unsaved; /* status of the last save, if it failed */
 };
 
-static void run_free(job_run *r)
+static void job_run_run_free(job_run *r)
 {
 	corpus_free(&r->corpus.texts);
 	if (r->plan.result[0])
@@ -59,10 +59,10 @@ static void run_free(job_run *r)
 	free(r);
 }
 
-static void end(job_run *r, const char *result, const train_progress *p, const error *err)
+static void job_run_end(job_run *r, const char *result, const train_progress *p, const error *err)
 {
 	r->listener->ended(r->context, r->id, result, p, err);
-	run_free(r);
+	job_run_run_free(r);
 }
 
 /* --- reports --------------------------------------------------------------------- */
@@ -166,7 +166,7 @@ static void on_ended(job_run *r, const training_report *report)
 		err = (error)ERROR_INIT;
 		error_settle(&err, s);
 	}
-	end(r, report->finished ? r->plan.result : NULL, &report->progress, &err);
+	job_run_end(r, report->finished ? r->plan.result : NULL, &report->progress, &err);
 }
 
 static bool on_report(void *context, const training_report *report)
@@ -255,7 +255,7 @@ static status count_tokens(job_run *r, error *err)
 }
 
 /* Build the corpus. The texts were readable when the job was created, so a failure means damage. */
-static status build(job_run *r, error *err)
+static status job_run_build(job_run *r, error *err)
 {
 	TRY(check_sources(r, err));
 	TRY(check_checkpoints(r, err));
@@ -275,11 +275,11 @@ static void pool_build(uv_work_t *work)
 {
 	job_run *r = work->data;
 	error err = ERROR_INIT;
-	error_settle(&err, build(r, &err));
+	error_settle(&err, job_run_build(r, &err));
 	r->corpus.error = err;
 }
 
-static status train(job_run *r, error *err)
+static status job_run_train(job_run *r, error *err)
 {
 	for (size_t i = 0; i < r->n_found; i++)
 		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].err));
@@ -299,17 +299,17 @@ static void built(uv_work_t *work, int cancelled)
 	error err = r->corpus.error;
 	(void)cancelled; /* cannot be cancelled */
 	if (err.status == STATUS_OK && !r->stopping) {
-		status s = train(r, &err);
+		status s = job_run_train(r, &err);
 		if (s == STATUS_OK)
 			return;
 		error_settle(&err, s);
 	}
 	if (r->stopping)
 		err = (error)ERROR_INIT;
-	end(r, NULL, &none, &err);
+	job_run_end(r, NULL, &none, &err);
 }
 
-static status describe(job_run *r, error *err)
+static status job_run_describe(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
 	const store *s = r->engine->store;
@@ -350,13 +350,13 @@ status job_run_begin(job_run **out, engine *e, const char *id, const json_t *doc
 	r->work.data = r;
 	r->request = json_incref(json_object_get(document, "request"));
 	snprintf(r->id, sizeof r->id, "%s", id);
-	status s = describe(r, err);
+	status s = job_run_describe(r, err);
 	r->corpus.texts = *texts;
 	*texts = (corpus_texts){0};
 	if (s == STATUS_OK && uv_queue_work(&e->loop, &r->work, pool_build, built) != 0)
 		s = STATUS_NOMEM;
 	if (s != STATUS_OK) {
-		run_free(r);
+		job_run_run_free(r);
 		return s;
 	}
 	*out = r;

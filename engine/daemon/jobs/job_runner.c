@@ -293,7 +293,7 @@ static status find_metrics_step(const jobs *all, job *j, error *err)
 }
 
 /* Start the run of j. Its state is written first, so a job with a run is "running" also after a crash. */
-static status begin(jobs *all, job *j, error *err)
+static status job_runner_begin(jobs *all, job *j, error *err)
 {
 	job_run_from from = {0};
 	TRY(find_metrics_step(all, j, err));
@@ -321,7 +321,7 @@ void job_runner_next(jobs *all)
 			return;
 		if (job_state_quarantine(all, j))
 			continue;
-		status s = begin(all, j, &err);
+		status s = job_runner_begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;
 		error_settle(&err, s);

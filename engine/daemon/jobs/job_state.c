@@ -32,7 +32,7 @@ static status write_item(store *s, const char *id, json_t *item, error *err)
 	            : store_event_add(s, id, item, err);
 }
 
-static status write_all(store *s, const job *j, error *err)
+static status job_state_write_all(store *s, const job *j, error *err)
 {
 	size_t i;
 	json_t *item;
@@ -48,7 +48,7 @@ status job_state_write(jobs *all, job *j, error *err)
 	store *s = all->engine->store;
 	status result = store_begin(s, err);
 	if (result == STATUS_OK)
-		result = store_end(s, write_all(s, j, err), err);
+		result = store_end(s, job_state_write_all(s, j, err), err);
 	if (result != STATUS_OK)
 		return error_settle(err, result);
 	json_array_clear(j->unwritten);

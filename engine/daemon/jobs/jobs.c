@@ -79,7 +79,7 @@ bool jobs_stopped(const jobs *all)
 	return !all->run && !all->reservations;
 }
 
-static bool same(const char *a, const char *b)
+static bool jobs_same(const char *a, const char *b)
 {
 	return a && b && strcmp(a, b) == 0;
 }
@@ -107,7 +107,7 @@ static bool read_job(void *context, const json_t *document)
 	r->failed = !j;
 	if (!j)
 		return false;
-	if (same(job_document_text(document, "status"), "paused")) {
+	if (jobs_same(job_document_text(document, "status"), "paused")) {
 		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
 		j->state = JOB_PAUSED;
 		j->retry_ns = json_is_integer(json_object_get(reason, "retry_at")); /* a time in the past, so it is
@@ -173,7 +173,7 @@ void jobs_get(stream *s)
 	json_decref(document);
 }
 
-static json_t *from_row(stream *s, const json_t *row)
+static json_t *jobs_from_row(stream *s, const json_t *row)
 {
 	const job *j = job_table_find(s->engine->jobs, job_document_text(row, "id"));
 	return job_document_public(j ? j->document : row);
@@ -181,7 +181,7 @@ static json_t *from_row(stream *s, const json_t *row)
 
 void jobs_list(stream *s)
 {
-	listing_answer_of(s, STORE_JOBS, NULL, JOB_DOCUMENT_OBJECT, LISTING_JOBS, from_row);
+	listing_answer_of(s, STORE_JOBS, NULL, JOB_DOCUMENT_OBJECT, LISTING_JOBS, jobs_from_row);
 }
 
 /* Answer 404 if the job does not exist; false: answered. */
@@ -353,7 +353,7 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 	const char *base = job_document_text(request, "base"), *result = job_document_text(request, "result");
 	search intact = {.job = document};
 	bool more;
-	if (same(job_document_text(document, "status"), "succeeded"))
+	if (jobs_same(job_document_text(document, "status"), "succeeded"))
 		return error_set(err, STATUS_CONFLICT, "id", "a job that has succeeded cannot be resumed");
 	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
 	if (!intact.found)

@@ -197,7 +197,7 @@ static void arrived(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 
 /* --- beginning --------------------------------------------------------------------------------- */
 
-static bool add_file(json_t *files, const corpus *c, const char *id)
+static bool rank_training_add_file(json_t *files, const corpus *c, const char *id)
 {
 	char path[PATH_MAX];
 	if (!id || !id[0])
@@ -209,9 +209,10 @@ static bool add_file(json_t *files, const corpus *c, const char *id)
 static json_t *name_files(const corpus *c)
 {
 	json_t *files = json_object();
-	bool ok = files && add_file(files, c, c->validation) && add_file(files, c, job_tokenizer_file(c->spec));
+	bool ok = files && rank_training_add_file(files, c, c->validation) &&
+	          rank_training_add_file(files, c, job_tokenizer_file(c->spec));
 	for (size_t i = 0; i < c->n_training && ok; i++)
-		ok = add_file(files, c, c->training[i].id);
+		ok = rank_training_add_file(files, c, c->training[i].id);
 	if (ok)
 		return files;
 	json_decref(files);
@@ -273,7 +274,7 @@ static int spawn(rank_training *t, int64_t ranks)
 }
 
 /* From here on ENDED follows once all handles are closed. */
-static void start(rank_training *t, int64_t ranks)
+static void rank_training_start(rank_training *t, int64_t ranks)
 {
 	t->process.data = t->input.data = t->output.data = t;
 	uv_pipe_init(&t->engine->loop, &t->input, 0);
@@ -307,7 +308,7 @@ status rank_training_begin(rank_training **out, engine *e, training_plan *p, int
 		free(t);
 		return s;
 	}
-	start(t, ranks);
+	rank_training_start(t, ranks);
 	*out = t;
 	return STATUS_OK;
 }

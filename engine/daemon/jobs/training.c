@@ -107,7 +107,7 @@ static void deliver_end(task *t)
 	arrived(((message *)t)->training);
 }
 
-static void fill(training *t, message *m, training_kind kind)
+static void training_fill(training *t, message *m, training_kind kind)
 {
 	m->training = t;
 	m->report = (training_report){.kind = kind};
@@ -126,7 +126,7 @@ static status report_event(training *t, training_kind kind)
 	message *m = memory_new(1, sizeof *m);
 	if (!m)
 		return STATUS_NOMEM;
-	fill(t, m, kind);
+	training_fill(t, m, kind);
 	if (kind == TRAINING_EVALUATED)
 		m->report.preview = job_preview(t->trainer, t->plan->tokenizer);
 	post(t, m);
@@ -140,19 +140,19 @@ static void report_progress(training *t)
 		return;
 	t->reported_ns = now;
 	t->progress_under_way = true;
-	fill(t, &t->progress, TRAINING_PROGRESS);
+	training_fill(t, &t->progress, TRAINING_PROGRESS);
 	t->progress.task.done = deliver_progress;
 	executor_post(t->executor, &t->progress.task);
 }
 
 /* End the run: detach from the device and report to the loop, which may then free the run. */
-static void end(training *t, device *d, bool finished, const error *err)
+static void training_end(training *t, device *d, bool finished, const error *err)
 {
 	if (t->ended)
 		return;
 	t->ended = true;
 	device_leave_background(d, &t->background);
-	fill(t, &t->end, TRAINING_ENDED);
+	training_fill(t, &t->end, TRAINING_ENDED);
 	t->end.report.finished = finished;
 	t->end.report.damaged = t->damaged;
 	if (err)
@@ -248,7 +248,7 @@ static status save(training *t)
 		t->saved_step = step;
 		t->unsaved = false;
 	}
-	fill(t, m, TRAINING_SAVED);
+	training_fill(t, m, TRAINING_SAVED);
 	error_settle(&err, s);
 	m->report.error = err;
 	m->report.checkpoint = row;
@@ -266,7 +266,7 @@ static bool save_is_due(const training *t)
 }
 
 /* Write the trained model to its folder. */
-static void finish(training *t, device *d)
+static void training_finish(training *t, device *d)
 {
 	const training_plan *p = t->plan;
 	error err = ERROR_INIT;
@@ -278,7 +278,7 @@ static void finish(training *t, device *d)
 	if (s == STATUS_OK)
 		s = catalog_seal(p->name, p->result, "user", &err);
 	error_settle(&err, s);
-	end(t, d, s == STATUS_OK, &err);
+	training_end(t, d, s == STATUS_OK, &err);
 }
 
 static void count(training *t, device *d)
@@ -303,13 +303,13 @@ static status report_events(training *t, device *d, unsigned events)
 	return STATUS_OK;
 }
 
-static status attend(training *t, device *d, unsigned events)
+static status training_attend(training *t, device *d, unsigned events)
 {
 	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
 	if (due && save(t) == STATUS_DEVICE)
 		return STATUS_DEVICE;
 	if (events & TRAIN_FINISHED)
-		finish(t, d);
+		training_finish(t, d);
 	return STATUS_OK;
 }
 
@@ -321,17 +321,17 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 	unsigned events = t->held;
 	t->held = 0;
 	if (events)
-		return attend(t, d, events);
+		return training_attend(t, d, events);
 	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
 	if (s == STATUS_OK)
 		s = report_events(t, d, events);
 	if (s != STATUS_OK) {
 		error_settle(&err, s);
-		end(t, d, false, &err);
+		training_end(t, d, false, &err);
 		return s;
 	}
 	if (!t->undelivered)
-		return attend(t, d, events);
+		return training_attend(t, d, events);
 	t->held = events;
 	return STATUS_OK;
 }
@@ -346,7 +346,7 @@ static void lose(device_background *b, device *d)
 {
 	error err = ERROR_INIT;
 	error_set(&err, STATUS_DEVICE, NULL, "the compute device failed");
-	end((training *)b, d, false, &err);
+	training_end((training *)b, d, false, &err);
 }
 
 static void run_start(task *x, device *d)
@@ -367,7 +367,7 @@ static void run_start(task *x, device *d)
 		return;
 	}
 	error_settle(&err, s);
-	end(t, d, false, &err);
+	training_end(t, d, false, &err);
 }
 
 /* --- the loop's side ------------------------------------------------------------- */
@@ -385,7 +385,7 @@ static void run_stop(task *x, device *d)
 		return;
 	if (t->save_first)
 		save(t); /* a failure has been reported; the previous checkpoint remains valid */
-	end(t, d, false, NULL);
+	training_end(t, d, false, NULL);
 }
 
 static void run_delivered(task *x, device *d)

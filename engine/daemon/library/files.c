@@ -36,7 +36,7 @@ static json_t *from_file(const store_file *f)
 	                   f->digest[0] ? f->digest : NULL, f->sha256[0] ? f->sha256 : NULL, f->expires);
 }
 
-static json_t *from_row(stream *s, const json_t *row)
+static json_t *files_from_row(stream *s, const json_t *row)
 {
 	const char *id, *filename, *purpose, *format = "auto", *digest = NULL, *sha256 = NULL;
 	json_int_t bytes, created, expires = 0;
@@ -107,7 +107,7 @@ void files_create(stream *s)
 
 void files_list(stream *s)
 {
-	listing_answer(s, STORE_FILES, NULL, LISTING_FILES, from_row);
+	listing_answer(s, STORE_FILES, NULL, LISTING_FILES, files_from_row);
 }
 
 void files_get(stream *s)

@@ -242,7 +242,7 @@ void connection_flush_all(net *n)
 	drop_broken(n);
 }
 
-static char *reserve(connection *c, size_t bytes)
+static char *connection_reserve(connection *c, size_t bytes)
 {
 	size_t needed = c->out.used + bytes;
 	if (needed > c->out.capacity) {
@@ -269,7 +269,7 @@ static void look_at_queue(connection *c)
 void connection_send_copy(connection *c, const frame *f)
 {
 	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
-	char *at = c->state < CONNECTION_CLOSING && !c->broken ? reserve(c, bytes) : NULL;
+	char *at = c->state < CONNECTION_CLOSING && !c->broken ? connection_reserve(c, bytes) : NULL;
 	if (!at) {
 		connection_break(c); /* without this frame the peer would wait for ever */
 		return;
@@ -325,7 +325,7 @@ static stream *find_stream(const connection *c, uint64_t id)
 	return NULL;
 }
 
-static void forget(stream_peer *p, stream *s)
+static void connection_forget(stream_peer *p, stream *s)
 {
 	connection *c = (connection *)p;
 	for (int i = 0; i < c->n_streams; i++) {
@@ -540,7 +540,7 @@ static void peer_fail(stream_peer *p)
 
 void connection_begin(connection *c)
 {
-	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, forget, c->peer.blocked};
+	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, connection_forget, c->peer.blocked};
 	c->socket.handle.data = c;
 	c->heard_ms = uv_now(c->net->loop);
 	reserve_forget();

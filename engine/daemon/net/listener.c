@@ -30,7 +30,7 @@ struct listener {
 	int connections;
 };
 
-static status fail(error *err, const char *what, int code)
+static status listener_fail(error *err, const char *what, int code)
 {
 	return error_set(err, code == UV_EADDRINUSE ? STATUS_CONFLICT : STATUS_IO, "socket", "%s: %s", what,
 	                 uv_strerror(code));
@@ -44,18 +44,18 @@ static status remove_stale(const char *path, error *err)
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	struct stat st;
 	if (lstat(path, &st) != 0)
-		return errno == ENOENT ? STATUS_OK : fail(err, "cannot look at the socket", -errno);
+		return errno == ENOENT ? STATUS_OK : listener_fail(err, "cannot look at the socket", -errno);
 	if (!S_ISSOCK(st.st_mode))
 		return error_set(err, STATUS_CONFLICT, "socket", "the socket's path is taken by another kind of file");
 	strcpy(name.sun_path, path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return fail(err, "cannot make a socket", -errno);
+		return listener_fail(err, "cannot make a socket", -errno);
 	bool dead = connect(fd, (const struct sockaddr *)&name, sizeof name) != 0 && errno == ECONNREFUSED;
 	close(fd);
 	if (!dead)
 		return error_set(err, STATUS_CONFLICT, "socket", "another process listens on the socket");
-	return unlink(path) == 0 ? STATUS_OK : fail(err, "cannot remove a stale socket", -errno);
+	return unlink(path) == 0 ? STATUS_OK : listener_fail(err, "cannot remove a stale socket", -errno);
 }
 
 static status bind_unix(listener *l, const char *path, error *err)
@@ -70,7 +70,7 @@ static status bind_unix(listener *l, const char *path, error *err)
 	mode_t before = umask(0177); /* the socket is created with its mode, so it is never open to others */
 	int rc = uv_pipe_bind(&l->socket.pipe, path);
 	umask(before);
-	return rc == 0 ? STATUS_OK : fail(err, "cannot bind the socket", rc);
+	return rc == 0 ? STATUS_OK : listener_fail(err, "cannot bind the socket", rc);
 }
 
 /* --- TCP ----------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static status bind_tcp(listener *l, const char *address, bool allow_remote, erro
 	uv_tcp_init(l->net->loop, &l->socket.tcp);
 	l->open = true;
 	int rc = uv_tcp_bind(&l->socket.tcp, (const struct sockaddr *)&name, 0);
-	return rc == 0 ? STATUS_OK : fail(err, "cannot bind the socket", rc);
+	return rc == 0 ? STATUS_OK : listener_fail(err, "cannot bind the socket", rc);
 }
 
 /* --- accepting ------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ status listener_open(listener **out, net *n, const char *address, bool allow_rem
 		rc = uv_listen(&l->socket.stream, LISTENER_BACKLOG, on_connection);
 	}
 	if (rc != 0)
-		s = fail(err, "cannot listen", rc);
+		s = listener_fail(err, "cannot listen", rc);
 	if (s == STATUS_OK && !local)
 		describe_tcp(l);
 	*out = l; /* also on failure, because only the loop can close an open handle */

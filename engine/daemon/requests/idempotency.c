@@ -56,7 +56,7 @@ struct idempotency {
 
 /* --- answers in memory -------------------------------------------------------------- */
 
-static void forget(struct idempotency *all, answer *a)
+static void idempotency_forget(struct idempotency *all, answer *a)
 {
 	*(a->newer ? &a->newer->older : &all->newest) = a->older;
 	*(a->older ? &a->older->newer : &all->oldest) = a->newer;
@@ -71,7 +71,7 @@ static answer *find_answer(struct idempotency *all, const char *key)
 {
 	answer *a = STRING_TABLE_OWNER(string_table_find(&all->answers, key), answer, node);
 	if (a && clock_ns() - a->kept_ns > KEPT_NS) {
-		forget(all, a);
+		idempotency_forget(all, a);
 		return NULL;
 	}
 	return a;
@@ -81,7 +81,7 @@ static bool insert(struct idempotency *all, answer *a)
 {
 	answer *before = find_answer(all, a->key);
 	if (before)
-		forget(all, before);
+		idempotency_forget(all, before);
 	if (string_table_add(&all->answers, &a->node, a->key) != STATUS_OK)
 		return false;
 	a->older = all->newest;
@@ -89,7 +89,7 @@ static bool insert(struct idempotency *all, answer *a)
 	all->newest = a;
 	all->bytes += a->bytes;
 	while (all->oldest != a && (all->answers.count > IDEMPOTENCY_MAX_ANSWERS || all->bytes > IDEMPOTENCY_MAX_BYTES))
-		forget(all, all->oldest);
+		idempotency_forget(all, all->oldest);
 	return true;
 }
 
@@ -162,7 +162,7 @@ static void send_events(stream *s)
 	stream_result_text(s, text);
 }
 
-static void on_cancel(stream *s)
+static void idempotency_on_cancel(stream *s)
 {
 	s->watch = NULL;
 	stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
@@ -170,7 +170,7 @@ static void on_cancel(stream *s)
 
 static void answer_again(stream *s)
 {
-	static const stream_watch watch = {.credit = send_events, .cancel = on_cancel};
+	static const stream_watch watch = {.credit = send_events, .cancel = idempotency_on_cancel};
 	request_key *k = s->key;
 	s->watch = NULL;
 	if (request_hash(k) != k->kept_request) {
@@ -180,7 +180,7 @@ static void answer_again(stream *s)
 	}
 	s->watch = &watch;
 	if (s->cancelled)
-		on_cancel(s);
+		idempotency_on_cancel(s);
 	else
 		send_events(s);
 }
@@ -203,7 +203,7 @@ static void on_data(stream *s, const frame *f)
 
 static void repeat(stream *s)
 {
-	static const stream_watch watch = {.data = on_data, .cancel = on_cancel};
+	static const stream_watch watch = {.data = on_data, .cancel = idempotency_on_cancel};
 	if (!((request_key *)s->key)->upload) {
 		answer_again(s);
 		return;
@@ -213,7 +213,7 @@ static void repeat(stream *s)
 	stream_grant(s, UPLOAD_WINDOW);
 }
 
-static char *copy(const char *text, size_t bytes)
+static char *idempotency_copy(const char *text, size_t bytes)
 {
 	char *new = malloc(bytes + 1);
 	if (new &&bytes)
@@ -229,8 +229,8 @@ static status look_up(request_key *k, engine *e, error *err)
 	json_t *kept;
 	const answer *a = find_answer(e->idempotency, k->key);
 	if (a) {
-		k->result = copy(a->result, strlen(a->result));
-		k->events = copy(a->events, a->events_bytes);
+		k->result = idempotency_copy(a->result, strlen(a->result));
+		k->events = idempotency_copy(a->events, a->events_bytes);
 		k->events_bytes = a->events_bytes;
 		k->kept_request = a->request;
 		return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
@@ -241,7 +241,7 @@ static status look_up(request_key *k, engine *e, error *err)
 	const json_t *events = json_object_get(kept, "events");
 	k->result = json_text_reserve(json_object_get(kept, "result"), PROTO_JSON);
 	k->events_bytes = json_string_length(events);
-	k->events = copy(json_string_value(events), k->events_bytes);
+	k->events = idempotency_copy(json_string_value(events), k->events_bytes);
 	json_decref(kept);
 	return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
 }
@@ -273,15 +273,15 @@ static void key_event(stream *s, const char *json, size_t bytes)
 	k->events_bytes = needed;
 }
 
-static void remember(struct idempotency *all, request_key *k, const char *result)
+static void idempotency_remember(struct idempotency *all, request_key *k, const char *result)
 {
 	answer *a = k->lost != STATUS_OK ? NULL : memory_new(1, sizeof *a);
 	if (a) {
 		a->request = request_hash(k);
 		a->kept_ns = clock_ns();
-		a->events = copy(k->events, k->events_bytes);
+		a->events = idempotency_copy(k->events, k->events_bytes);
 		a->events_bytes = k->events_bytes;
-		a->result = copy(result, strlen(result));
+		a->result = idempotency_copy(result, strlen(result));
 		a->bytes = sizeof *a + a->events_bytes + strlen(result);
 		snprintf(a->key, sizeof a->key, "%s", k->key);
 		if (a->events && a->result && insert(all, a))
@@ -297,7 +297,7 @@ static void key_result(stream *s, const char *json)
 {
 	request_key *k = s->key;
 	if (k->running && !k->kept)
-		remember(s->engine->idempotency, k, json);
+		idempotency_remember(s->engine->idempotency, k, json);
 }
 
 static void key_end(stream *s)
@@ -431,7 +431,7 @@ void idempotency_free(struct idempotency *all)
 	if (!all)
 		return;
 	while (all->oldest)
-		forget(all, all->oldest);
+		idempotency_forget(all, all->oldest);
 	string_table_fini(&all->answers);
 	string_table_fini(&all->running);
 	free(all);
@@ -446,7 +446,7 @@ void idempotency_tick(engine *e)
 		return;
 	all->swept_ns = now;
 	while (all->oldest && now - all->oldest->kept_ns > KEPT_NS)
-		forget(all, all->oldest);
+		idempotency_forget(all, all->oldest);
 	if (store_answers_expire(e->store, &err) != STATUS_OK)
 		log_line(LOG_WARN, "old answers are not removed: %s", error_message(&err));
 }

@@ -14,12 +14,12 @@ enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 
 /* Member of the ledger's row only: failures may end the process and are counted by the next one. */
 static const char FAILURES[] = "failures";
 
-static const char *text_of(const json_t *document, const char *key)
+static const char *job_queue_text_of(const json_t *document, const char *key)
 {
 	return json_string_value(json_object_get(document, key));
 }
 
-static bool same(const char *a, const char *b)
+static bool job_queue_same(const char *a, const char *b)
 {
 	return a && b && strcmp(a, b) == 0;
 }
@@ -68,7 +68,7 @@ void job_queue_remove(job_queue *q, queued_job *j)
 bool job_queue_uses(const job_queue *q, const char *key, const char *id)
 {
 	for (const queued_job *j = q->first; j; j = j->next)
-		if (same(text_of(j->document, key), id))
+		if (job_queue_same(job_queue_text_of(j->document, key), id))
 			return true;
 	return false;
 }
@@ -81,8 +81,9 @@ typedef struct opening {
 static bool read_job(void *context, const json_t *document)
 {
 	opening *o = context;
-	const char *id = text_of(document, "id");
-	if (!same(text_of(document, "object"), o->queue->kind->object) || !id || !store_valid_name(id))
+	const char *id = job_queue_text_of(document, "id");
+	if (!job_queue_same(job_queue_text_of(document, "object"), o->queue->kind->object) || !id ||
+	    !store_valid_name(id))
 		return true;
 	json_t *copy = json_deep_copy(document);
 	o->failed = !copy || !job_queue_add(o->queue, id, copy);
@@ -142,7 +143,8 @@ json_t *job_queue_in_state(const json_t *document, const char *state, bool ended
 
 status job_queue_put(const job_queue *q, const json_t *document, error *err)
 {
-	return store_job_put(q->engine->store, text_of(document, "id"), text_of(document, "status"), document, err);
+	return store_job_put(q->engine->store, job_queue_text_of(document, "id"), job_queue_text_of(document, "status"),
+	                     document, err);
 }
 
 /* Commit a document and the event of its state. reason: of the state, or NULL. */
@@ -151,10 +153,10 @@ static status put_with_event(const job_queue *q, const json_t *document, const e
 	store *s = q->engine->store;
 	if (!q->kind->event)
 		return job_queue_put(q, document, err);
-	json_t *event = q->kind->event(text_of(document, "status"), reason);
+	json_t *event = q->kind->event(job_queue_text_of(document, "status"), reason);
 	status result = event ? store_begin(s, err) : STATUS_NOMEM;
 	if (result == STATUS_OK) {
-		result = store_event_add(s, text_of(document, "id"), event, err);
+		result = store_event_add(s, job_queue_text_of(document, "id"), event, err);
 		if (result == STATUS_OK)
 			result = job_queue_put(q, document, err);
 		result = store_end(s, result, err);
@@ -220,7 +222,7 @@ static void try_again(job_queue *q, queued_job *j, const error *err)
 	job_watch_pump(q->watches, j->id);
 }
 
-static void fail(job_queue *q, queued_job *j, const error *reason)
+static void job_queue_fail(job_queue *q, queued_job *j, const error *reason)
 {
 	error err = ERROR_INIT;
 	json_t *next = job_queue_in_state(j->document, "failed", true, reason);
@@ -249,7 +251,7 @@ void job_queue_settle(job_queue *q, const char *id, status s, error *err)
 	else if (is_of_the_machine(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
 		try_again(q, j, err);
 	else
-		fail(q, j, err);
+		job_queue_fail(q, j, err);
 }
 
 /* Fail a job that makes the engine die. */
@@ -259,7 +261,7 @@ static void fail_poison(job_queue *q, queued_job *j)
 	error_set(&err, STATUS_INTERNAL, NULL, "the engine died %d times in a row while the job ran, without progress",
 	          death_log_count(q->engine->deaths, j->id));
 	log_line(LOG_ERROR, "%s fails: %s", j->id, error_message(&err));
-	fail(q, j, &err);
+	job_queue_fail(q, j, &err);
 }
 
 queued_job *job_queue_next(job_queue *q)
@@ -288,7 +290,7 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 		return STATUS_OK;
 	error reason = ERROR_INIT; /* names every kind "job" */
 	status found = store_job_get(q->engine->store, id, out, &reason);
-	if (found == STATUS_OK && same(text_of(*out, "object"), q->kind->object))
+	if (found == STATUS_OK && job_queue_same(job_queue_text_of(*out, "object"), q->kind->object))
 		return STATUS_OK;
 	json_decref(*out);
 	*out = NULL;
@@ -299,7 +301,7 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 
 json_t *job_queue_row(const job_queue *q, const json_t *row)
 {
-	const queued_job *j = job_queue_find(q, text_of(row, "id"));
+	const queued_job *j = job_queue_find(q, job_queue_text_of(row, "id"));
 	return job_queue_public(q, j ? j->document : row);
 }
 
@@ -328,7 +330,7 @@ void job_queue_get(stream *s, const job_queue *q)
 static void refuse_state(stream *s, const json_t *document, const char *verb)
 {
 	stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
-	              text_of(document, "status"), verb);
+	              job_queue_text_of(document, "status"), verb);
 }
 
 static void cancel(stream *s, job_queue *q, queued_job *j)

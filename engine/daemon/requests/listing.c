@@ -11,7 +11,7 @@ typedef struct collector {
 	bool failed;
 } collector;
 
-static bool collect(void *context, const json_t *row)
+static bool listing_collect(void *context, const json_t *row)
 {
 	collector *c = context;
 	json_t *object = c->convert ? c->convert(c->stream, row) : json_incref((json_t *)(uintptr_t)row);
@@ -91,7 +91,8 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	                   .match_context = &requested,
 	                   .limit = asked.limit,
 	                   .ascending = asked.ascending};
-	status result = c.data ? store_list(s->engine->store, table, &page, collect, &c, &more, &err) : STATUS_NOMEM;
+	status result =
+	    c.data ? store_list(s->engine->store, table, &page, listing_collect, &c, &more, &err) : STATUS_NOMEM;
 	if (result == STATUS_OK && c.failed)
 		result = STATUS_NOMEM;
 	if (result != STATUS_OK) {

@@ -33,7 +33,7 @@ static status choose_folder(unpack *u, const char *folder, bool *chosen, error *
 	return STATUS_OK;
 }
 
-static status begin(void *context, const char *path, int64_t bytes, error *err)
+static status unpack_begin_file(void *context, const char *path, int64_t bytes, error *err)
 {
 	unpack *u = context;
 	char folder[TAR_MAX_PATH];
@@ -59,7 +59,7 @@ static status data(void *context, const void *bytes, size_t count, error *err)
 	return u->files->fd < 0 ? STATUS_OK : received_write(u->files, bytes, count, err);
 }
 
-static status end(void *context, error *err)
+static status unpack_end(void *context, error *err)
 {
 	(void)err;
 	received_end(((unpack *)context)->files);
@@ -68,8 +68,10 @@ static status end(void *context, error *err)
 
 void unpack_begin(unpack *u, received *files, int64_t (*accepts)(const char *name))
 {
-	*u = (unpack){
-	    .tar = {.events = {begin, data, end}, .context = u}, .files = files, .accepts = accepts, .depth = -1};
+	*u = (unpack){.tar = {.events = {unpack_begin_file, data, unpack_end}, .context = u},
+	              .files = files,
+	              .accepts = accepts,
+	              .depth = -1};
 }
 
 status unpack_feed(unpack *u, const void *bytes, size_t count, error *err)

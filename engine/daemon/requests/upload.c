@@ -104,7 +104,7 @@ static status end_part(upload *u)
 	return s;
 }
 
-static void complete(upload *u)
+static void upload_complete(upload *u)
 {
 	if (stream_count_deaths(u->stream, "upload", digest_stream_value(u->digest), &u->error) != STATUS_OK ||
 	    end_part(u) != STATUS_OK) {
@@ -209,12 +209,12 @@ static void on_data(stream *s, const frame *f)
 	if (result != STATUS_OK)
 		upload_fail(u, NULL);
 	else if (f->flags & FRAME_FLAG_END)
-		complete(u);
+		upload_complete(u);
 	else
 		stream_grant(s, 1);
 }
 
-static void on_cancel(stream *s)
+static void upload_on_cancel(stream *s)
 {
 	upload *u = s->context;
 	error_set(&u->error, STATUS_CANCELLED, NULL, "cancelled");
@@ -237,7 +237,7 @@ void *upload_take(stream *s, size_t *bytes)
 
 void upload_begin(stream *s, const upload_plan *what)
 {
-	static const stream_watch watch = {.data = on_data, .cancel = on_cancel};
+	static const stream_watch watch = {.data = on_data, .cancel = upload_on_cancel};
 	upload *u = memory_new(1, sizeof *u);
 	if (!u) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");

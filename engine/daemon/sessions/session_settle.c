@@ -15,7 +15,7 @@ static sessions *table(const session_settlement *x)
 	return x->stream->engine->sessions;
 }
 
-static void finish(session_settlement *x)
+static void session_settle_finish(session_settlement *x)
 {
 	json_decref(x->document);
 	scheduler_transfer_fini(&x->state);
@@ -26,7 +26,7 @@ static void finish(session_settlement *x)
 static void answer_error(session_settlement *x)
 {
 	stream_error(x->stream, &x->error, NULL);
-	finish(x);
+	session_settle_finish(x);
 }
 
 static void answer_result(session_settlement *x)
@@ -34,7 +34,7 @@ static void answer_result(session_settlement *x)
 	char *text = x->answer;
 	x->answer = NULL;
 	stream_result_text(x->stream, text);
-	finish(x);
+	session_settle_finish(x);
 }
 
 /* Undo the change, which is not acknowledged. */
@@ -103,7 +103,7 @@ static status commit(session_settlement *x, const json_t *result, error *err)
 	return store_end(all, ended, err);
 }
 
-static void give_up(session_settlement *x, status result, error *err)
+static void session_settle_give_up(session_settlement *x, status result, error *err)
 {
 	if (result == STATUS_NOT_FOUND) /* refers to the folder, not to anything that the client named */
 		result = err->status = STATUS_STORAGE;
@@ -131,7 +131,7 @@ static void written(uv_work_t *work, int cancelled)
 		/* After an I/O error and a crash the ledger may refer to the new version, so it is kept until then. */
 		if (!kept || s != STATUS_IO)
 			store_session_discard(x->path);
-		give_up(x, s, &err);
+		session_settle_give_up(x, s, &err);
 		return;
 	}
 	sessions_settled(table(x), x->entry);
@@ -155,7 +155,7 @@ static void settle_durably(session_settlement *x)
 	if (result == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
 		result = STATUS_NOMEM;
 	if (result != STATUS_OK)
-		give_up(x, result, &err);
+		session_settle_give_up(x, result, &err);
 }
 
 /* The `prepare` of the export task: export the next step. Executor thread. */
@@ -183,7 +183,7 @@ static void exported(task *t)
 	if (err.status == STATUS_OK)
 		settle_durably(x);
 	else
-		give_up(x, err.status, &err);
+		session_settle_give_up(x, err.status, &err);
 }
 
 static void export(session_settlement *x)

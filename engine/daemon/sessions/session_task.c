@@ -92,7 +92,7 @@ static json_t *made_object(session_settlement *x)
 	return sessions_object(x->entry);
 }
 
-static void made(session_settlement *x)
+static void session_task_made(session_settlement *x)
 {
 	session_task_free(TASK_OWNER(x, session_task, settlement));
 }
@@ -107,7 +107,7 @@ static void settle_made(session_task *t)
 	                                     .change = t->change,
 	                                     .error = t->error,
 	                                     .result = made_object,
-	                                     .settled = made};
+	                                     .settled = session_task_made};
 	session_settle(&t->settlement);
 }
 
@@ -129,7 +129,7 @@ static void session_task_done(task *x)
 	session_task_free(t);
 }
 
-static void refuse(session_task *t, status result, const char *words)
+static void session_task_refuse(session_task *t, status result, const char *words)
 {
 	if (t->parent)
 		sessions_release(table(t), t->parent);
@@ -145,7 +145,7 @@ static void submit(session_task *t)
 {
 	t->task = (task){.prepare = prepare_session_task, .run = run_session_task, .done = session_task_done};
 	if (!executor_submit(t->stream->engine->executor, &t->task))
-		refuse(t, STATUS_BUSY, "too many requests are waiting");
+		session_task_refuse(t, STATUS_BUSY, "too many requests are waiting");
 }
 
 static void pool_fetch(uv_work_t *work)
@@ -159,13 +159,13 @@ static void state_is_here(uv_work_t *work, int cancelled)
 	submit(work->data);
 }
 
-static void begin(session_task *t)
+static void session_task_begin(session_task *t)
 {
 	t->work.data = t;
 	if (!session_ticket_has_work(&t->ticket))
 		submit(t);
 	else if (uv_queue_work(&t->stream->engine->loop, &t->work, pool_fetch, state_is_here) != 0)
-		refuse(t, STATUS_NOMEM, "out of memory");
+		session_task_refuse(t, STATUS_NOMEM, "out of memory");
 }
 
 static session_task *session_task_new(stream *s, const session_task_kind *kind)
@@ -195,7 +195,7 @@ static session_task *session_task_existing(stream *s, const char *id, const sess
 
 /* --- create ------------------------------------------------------------------------ */
 
-static void read_options(const json_t *params, session_options *out)
+static void session_task_read_options(const json_t *params, session_options *out)
 {
 	*out = (session_options){sessions_policy(json_string_value(json_object_get(params, "position_policy"))),
 	                         json_is_true(json_object_get(params, "explain")),
@@ -206,7 +206,7 @@ status session_task_make(stream *s, const model_entry *c, session_entry **out, s
 {
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
-	read_options(s->params, &options);
+	session_task_read_options(s->params, &options);
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
 	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
@@ -230,7 +230,7 @@ void session_task_create(stream *s)
 	if (result == STATUS_OK)
 		result = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
 	if (result == STATUS_OK) {
-		begin(t);
+		session_task_begin(t);
 		return;
 	}
 	session_task_free(t);
@@ -259,7 +259,7 @@ void session_task_fork(stream *s)
 	t->parent = t->entry;
 	status result = sessions_add_like(s->engine->sessions, t->model, t->parent, &t->entry, &err);
 	if (result == STATUS_OK) {
-		begin(t);
+		session_task_begin(t);
 		return;
 	}
 	sessions_release(s->engine->sessions, t->parent);
@@ -307,7 +307,7 @@ void session_task_export(stream *s)
 	static const session_task_kind kind = {act_export, answer_export};
 	session_task *t = session_task_existing(s, s->target, &kind);
 	if (t)
-		begin(t);
+		session_task_begin(t);
 }
 
 /* The upload is complete; its options are in the blob and known once that has been read. */
@@ -327,7 +327,7 @@ static void received(stream *s, const char *folder)
 	if (result == STATUS_OK) {
 		t->ticket.create = true;
 		snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
-		begin(t);
+		session_task_begin(t);
 		return;
 	}
 	session_task_free(t);
@@ -435,5 +435,5 @@ void session_task_log(stream *s, const char *id, void (*fetched)(stream *s, sess
 	if (!t)
 		return;
 	t->fetched = fetched;
-	begin(t);
+	session_task_begin(t);
 }

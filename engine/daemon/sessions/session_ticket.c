@@ -8,7 +8,7 @@ bool session_ticket_has_work(const session_ticket *t)
 }
 
 /* Any fault of the stored state is reported as damage. */
-static void blame(session_ticket *t, status s, const error *err)
+static void session_ticket_blame(session_ticket *t, status s, const error *err)
 {
 	bool stored = t->state[0];
 	t->damaged =
@@ -37,7 +37,7 @@ void session_ticket_fetch(session_ticket *t)
 	if (s == STATUS_OK)
 		s = scheduler_transfer_check(&t->import, &err);
 	if (s != STATUS_OK)
-		blame(t, s, &err);
+		session_ticket_blame(t, s, &err);
 }
 
 /* Import the next step. */
@@ -47,7 +47,7 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 	error err = ERROR_INIT;
 	status result = scheduler_session_import_step(s, m, t->id, &t->import, &x, &err);
 	if (result != STATUS_OK)
-		blame(t, result, &err);
+		session_ticket_blame(t, result, &err);
 	if (result != STATUS_OK || t->import.done)
 		scheduler_transfer_fini(&t->import);
 }

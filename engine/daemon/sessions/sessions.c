@@ -115,7 +115,7 @@ position_policy sessions_policy(const char *name)
 
 /* --- the table ------------------------------------------------------------------ */
 
-static session_entry *find(const sessions *all, const char *id)
+static session_entry *sessions_find(const sessions *all, const char *id)
 {
 	return STRING_TABLE_OWNER(string_table_find(&all->ids, id), session_entry, node);
 }
@@ -149,7 +149,7 @@ static void leave_model(sessions *all, session_entry *e)
 /* Add an entry to table and list. It is not freed on failure. */
 static status link_entry(sessions *all, session_entry *e)
 {
-	if (find(all, e->id))
+	if (sessions_find(all, e->id))
 		return STATUS_CONFLICT;
 	TRY(use_model(all, e));
 	if (string_table_add(&all->ids, &e->node, e->id) != STATUS_OK) {
@@ -343,7 +343,7 @@ void sessions_note_damage(session_entry *e, bool damaged)
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c)
 {
 	error err = ERROR_INIT;
-	session_entry *e = find(all, id);
+	session_entry *e = sessions_find(all, id);
 	if (!e) {
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
 		return NULL;
@@ -545,7 +545,7 @@ void sessions_free(sessions *all)
 
 /* --- the methods that only read the table ------------------------------------------- */
 
-static const session_entry *next_of(const session_entry *e, bool ascending)
+static const session_entry *sessions_next_of(const session_entry *e, bool ascending)
 {
 	return ascending ? e->newer : e->older;
 }
@@ -554,15 +554,17 @@ void sessions_list(stream *s)
 {
 	const sessions *all = s->engine->sessions;
 	const listing_page page = listing_read(s->params, LISTING_SESSIONS);
-	const session_entry *after = page.after ? find(all, page.after) : NULL;
+	const session_entry *after = page.after ? sessions_find(all, page.after) : NULL;
 	if (page.after && !after) {
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "after", "there is no \"%.64s\" in this list", page.after);
 		return;
 	}
-	const session_entry *e = after ? next_of(after, page.ascending) : page.ascending ? all->oldest : all->newest;
+	const session_entry *e = after            ? sessions_next_of(after, page.ascending)
+	                         : page.ascending ? all->oldest
+	                                          : all->newest;
 	json_t *data = json_array();
 	bool whole = data;
-	for (int64_t n = 0; whole && e && n < page.limit; n++, e = next_of(e, page.ascending))
+	for (int64_t n = 0; whole && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
 		whole = json_array_append_new(data, sessions_object(e)) == 0;
 	if (whole) {
 		stream_result(s, listing_object(data, e != NULL));
@@ -574,7 +576,7 @@ void sessions_list(stream *s)
 
 void sessions_get(stream *s)
 {
-	const session_entry *e = find(s->engine->sessions, s->target);
+	const session_entry *e = sessions_find(s->engine->sessions, s->target);
 	if (e)
 		stream_result(s, sessions_object(e));
 	else
@@ -584,7 +586,7 @@ void sessions_get(stream *s)
 void sessions_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	session_entry *e = find(s->engine->sessions, s->target);
+	session_entry *e = sessions_find(s->engine->sessions, s->target);
 	if (!e)
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", s->target);
 	else if (e->busy)

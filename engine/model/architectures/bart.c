@@ -32,7 +32,7 @@ static void check_fixed(config_reader *r, int64_t encoder_layers)
 	config_integer(r, "num_hidden_layers", encoder_layers, encoder_layers, encoder_layers);
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status bart_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    BART_KEYS,
@@ -79,7 +79,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool bart_complete_config(json_t *json, const model_size *size)
 {
 	return bart_complete(json, size) && config_set_size(json, "decoder_attention_heads", size->heads) &&
 	       config_set_size(json, "decoder_layers", size->layers) &&
@@ -87,7 +87,7 @@ static bool complete(json_t *json, const model_size *size)
 	                          config_set_missing(json, "decoder_start_token_id", json_integer(size->end))));
 }
 
-static json_t *write_config(const void *config)
+static json_t *bart_write_config(const void *config)
 {
 	const bart_config *c = config;
 	return bart_write(c, json_pack("{s:s, s:[s], s:b, s:s, s:I, s:I, s:I, s:f, s:s, s:I, s:I}", "model_type",
@@ -101,7 +101,7 @@ static json_t *write_config(const void *config)
 }
 
 /* Of the decoder, whose rows the head reads. */
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *bart_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	(void)layer;
 	*options = &((const bart_config *)config)->self_attention;
@@ -133,7 +133,7 @@ static bool is_of_another_head(const char *name)
 	return false;
 }
 
-static void forward(const void *config, builder *b)
+static void bart_forward(const void *config, builder *b)
 {
 	const bart_config *c = config;
 	value words = bart_words(b, c);
@@ -144,13 +144,13 @@ const architecture architecture_bart = {
     .name = "bart",
     .model_type = "bart",
     .config_bytes = sizeof(bart_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
+    .config_read = bart_read_config,
+    .complete = bart_complete_config,
+    .config_write = bart_write_config,
     .parameters = bart_parameters,
     .prefix = "model.",
     .ignores = is_of_another_head,
-    .mixer = layer_mixer,
+    .mixer = bart_layer_mixer,
     .source_attention = source_attention,
-    .forward = forward,
+    .forward = bart_forward,
 };

@@ -40,7 +40,7 @@ static json_t *stack_of(const config_reader *r, int64_t d, int64_t depth, bool d
 }
 
 /* Every key once, for the first error. */
-static void check(config_reader *r, int64_t d)
+static void cirilla_check(config_reader *r, int64_t d)
 {
 	config_integer(r, "vocab", 30000, 1, TRANSFORMER_MAX_ROWS);
 	config_integer(r, "max_len", 320, 2, TRANSFORMER_MAX_ROWS);
@@ -54,7 +54,7 @@ static void check(config_reader *r, int64_t d)
 		config_fail(r, "heads", "heads must divide d_model");
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status cirilla_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {"vocab",      "max_len",      "d_model", "heads",   "enc_layers",
 	                                   "dec_layers", "d_ff",         "norm",    "ln_kind", "pe_form",
@@ -63,7 +63,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	int64_t d = config_integer(&r, "d_model", 512, 2, TRANSFORMER_MAX_WIDTH);
 	int64_t layers[2] = {config_integer(&r, "enc_layers", 3, 1, ARCHITECTURE_MAX_LAYERS),
 	                     config_integer(&r, "dec_layers", 3, 1, ARCHITECTURE_MAX_LAYERS)};
-	check(&r, d);
+	cirilla_check(&r, d);
 	if (r.status != STATUS_OK)
 		return r.status;
 	json_t *own = json_pack("{s:s, s:o, s:o}", "stack", "encoder_decoder", "encoder",
@@ -79,7 +79,7 @@ static status read_config(void *config, const json_t *json, error *err)
 }
 
 /* Both stacks have the same number of positions. */
-static bool complete(json_t *json, const model_size *size)
+static bool cirilla_complete(json_t *json, const model_size *size)
 {
 	model_size both = *size;
 	if (size->source > size->positions)
@@ -92,7 +92,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_dropout(json, "attn_dropout", size->dropout);
 }
 
-static json_t *write_config(const void *config)
+static json_t *cirilla_write_config(const void *config)
 {
 	static const char *const of_transformer[] = {"exact", "exp", "pow"};
 	const transformer_config *c = config;
@@ -159,7 +159,7 @@ static void their_name(const char *name, const transformer_config *c, char out[N
 			snprintf(out, NAME_BYTES, others[i].theirs, decoder ? "dec" : "enc");
 }
 
-static void parameters(const void *config, parameter_list *list)
+static void cirilla_parameters(const void *config, parameter_list *list)
 {
 	transformer_parameters(config, list);
 	for (parameter_spec *p = list->items; p < list->items + list->count; p++) {
@@ -178,10 +178,10 @@ const architecture architecture_cirilla = {
     .name = "cirilla",
     .model_type = "cirilla",
     .config_bytes = sizeof(transformer_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = cirilla_read_config,
+    .complete = cirilla_complete,
+    .config_write = cirilla_write_config,
+    .parameters = cirilla_parameters,
     .ignores = ignores,
     .mixer = transformer_mixer,
     .source_attention = transformer_source_attention,

@@ -67,7 +67,7 @@ static void read_activation(gpt2_config *c, config_reader *r)
 }
 
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
-static int64_t count_parameters(const gpt2_config *c, int64_t inner)
+static int64_t gpt2_count_parameters(const gpt2_config *c, int64_t inner)
 {
 	int64_t d = c->dims.hidden, layer = 4 * d * d + 2 * d * inner + 9 * d + inner;
 	return (c->dims.inputs + c->dims.positions) * d + 2 * d + c->dims.layers * layer;
@@ -99,7 +99,7 @@ static void set_layers(gpt2_config *c)
 		};
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status gpt2_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    "vocab_size",
@@ -153,7 +153,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	if (config_bool(&r, "add_cross_attention", false))
 		config_fail(&r, "add_cross_attention", "add_cross_attention must be false");
 	config_check_heads(&r, &c->dims, "n_head", "n_embd");
-	config_check_parameters(&r, count_parameters(c, inner_width(c)));
+	config_check_parameters(&r, gpt2_count_parameters(c, inner_width(c)));
 	c->dims.outputs = c->dims.inputs;
 	c->dims.head = HEAD_VOCABULARY;
 	c->dims.causal = true;
@@ -162,7 +162,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool gpt2_complete(json_t *json, const model_size *size)
 {
 	return config_set_size(json, "n_embd", size->hidden) && config_set_size(json, "n_head", size->heads) &&
 	       config_set_size(json, "n_layer", size->layers) && config_set_size(json, "vocab_size", size->inputs) &&
@@ -171,7 +171,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_dropout(json, "attn_pdrop", size->dropout) && config_set_positions(json, "n_positions", size);
 }
 
-static json_t *write_config(const void *config)
+static json_t *gpt2_write_config(const void *config)
 {
 	const gpt2_config *c = config;
 	json_t *json = json_pack(
@@ -193,7 +193,7 @@ static json_t *write_config(const void *config)
 	return json;
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *gpt2_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	*options = &((const gpt2_config *)config)->layer[layer];
 	return &mixer_softmax;
@@ -201,13 +201,13 @@ static const mixer *layer_mixer(const void *config, int64_t layer, const void **
 
 /* --- parameters ---------------------------------------------------------------------- */
 
-static void linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *name, int layer)
+static void gpt2_linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *name, int layer)
 {
 	parameter_list_add_matrix(list, (float)std, n, k, true, LAYER "%s.weight", layer, name);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(n), LAYER "%s.bias", layer, name);
 }
 
-static void parameters(const void *config, parameter_list *list)
+static void gpt2_parameters(const void *config, parameter_list *list)
 {
 	const gpt2_config *c = config;
 	int64_t d = c->dims.hidden, inner = inner_width(c);
@@ -221,13 +221,13 @@ static void parameters(const void *config, parameter_list *list)
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		mixer_softmax.parameters(&c->layer[l], prefix, list);
 		builder_layernorm_parameters(list, d, LAYER "ln_2", l);
-		linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
-		linear_parameters(list, residual_std(c), d, inner, "mlp.c_proj", l);
+		gpt2_linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
+		gpt2_linear_parameters(list, residual_std(c), d, inner, "mlp.c_proj", l);
 	}
 	builder_layernorm_parameters(list, d, PREFIX "ln_f");
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool gpt2_ends_with(const char *text, const char *end)
 {
 	size_t n = strlen(text), m = strlen(end);
 	return n >= m && strcmp(text + n - m, end) == 0;
@@ -235,12 +235,12 @@ static bool ends_with(const char *text, const char *end)
 
 static bool is_mask(const char *name)
 {
-	return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+	return gpt2_ends_with(name, ".attn.bias") || gpt2_ends_with(name, ".attn.masked_bias");
 }
 
 /* --- forward -------------------------------------------------------------------------- */
 
-static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
+static value gpt2_layer_forward(builder *b, const gpt2_config *c, int l, value h)
 {
 	char prefix[PREFIX_BYTES];
 	float eps = (float)c->eps, p = (float)c->resid;
@@ -255,14 +255,14 @@ static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
 	return op_add(b->g, h, builder_dropout(b, outer, p));
 }
 
-static void forward(const void *config, builder *b)
+static void gpt2_forward(const void *config, builder *b)
 {
 	const gpt2_config *c = config;
 	value h = builder_embed(b, PREFIX "wte.weight", -1, 1, PREFIX "wpe.weight");
 	h = builder_dropout(b, h, (float)c->embd);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
-		h = layer_forward(b, c, l, h);
+		h = gpt2_layer_forward(b, c, l, h);
 	h = builder_layernorm(b, h, (float)c->eps, PREFIX "ln_f");
 	builder_vocabulary(b, h, builder_parameter(b, PREFIX "wte.weight"), VALUE_NONE, 1);
 }
@@ -271,12 +271,12 @@ const architecture architecture_gpt2 = {
     .name = "gpt2",
     .model_type = "gpt2",
     .config_bytes = sizeof(gpt2_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = gpt2_read_config,
+    .complete = gpt2_complete,
+    .config_write = gpt2_write_config,
+    .parameters = gpt2_parameters,
     .prefix = PREFIX,
     .ignores = is_mask,
-    .mixer = layer_mixer,
-    .forward = forward,
+    .mixer = gpt2_layer_mixer,
+    .forward = gpt2_forward,
 };

@@ -124,7 +124,7 @@ static int64_t match_rows(const trilinear_config *c)
 }
 
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
-static int64_t count_parameters(const trilinear_config *c)
+static int64_t trilinear_count_parameters(const trilinear_config *c)
 {
 	const int64_t d = c->dims.hidden, attention = 2 * d * (c->key_size + c->value_size) + BLOCK * c->value_size * d;
 	const int64_t rows = word_rows(c) + (c->learned ? c->positions : 0) + match_rows(c);
@@ -199,7 +199,7 @@ static void read_reading(trilinear_config *c, config_reader *r)
 		            "what stands behind a match is not to be guessed by a bidirectional model");
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status trilinear_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    "position_embedding", "hidden_size",   "key_size",
@@ -235,7 +235,7 @@ static status read_config(void *config, const json_t *json, error *err)
 		config_fail(&r, "init_generator", "the source's order of drawing has no table of positions of its own");
 	c->train_embeddings = config_bool(&r, "train_embeddings", true);
 	c->train_head = config_bool(&r, "train_head", true);
-	config_check_parameters(&r, count_parameters(c));
+	config_check_parameters(&r, trilinear_count_parameters(c));
 	c->dims.head = HEAD_VOCABULARY;
 	c->dims.causal = !c->bidirectional;
 	c->dims.dropout = (float)(1 - fmin(c->token_keep, c->channel_keep));
@@ -254,7 +254,7 @@ static trilinear_positions positions_of(const json_t *json)
 	return trilinear_positions_of(profile && strcmp(profile, "head") == 0 ? TRILINEAR_HEAD : TRILINEAR_SEED);
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool trilinear_complete(json_t *json, const model_size *size)
 {
 	if (!json_object_get(json, "attentions") &&
 	    !config_set_size(json, "n_layer", trilinear_attentions_round(positions_of(json), size->layers)))
@@ -265,7 +265,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_positions(json, "n_positions", size);
 }
 
-static json_t *write_config(const void *config)
+static json_t *trilinear_write_config(const void *config)
 {
 	const trilinear_config *c = config;
 	json_t *json = json_pack(
@@ -285,7 +285,7 @@ static json_t *write_config(const void *config)
 	return NULL;
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *trilinear_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	*options = &((const trilinear_config *)config)->layer[layer];
 	return &mixer_trilinear;
@@ -312,7 +312,7 @@ static void table_parameters(const trilinear_config *c, const char *name, int64_
 		parameter_list_fixed(list);
 }
 
-static void parameters(const void *config, parameter_list *list)
+static void trilinear_parameters(const void *config, parameter_list *list)
 {
 	const trilinear_config *c = config;
 	table_parameters(c, WORDS, word_rows(c), c->hashed ? 0 : OWN_ROWS, 1, c->train_embeddings, list);
@@ -331,7 +331,7 @@ static void parameters(const void *config, parameter_list *list)
 	parameter_list_fixed(list);
 }
 
-static void states(const void *config, state_list *list)
+static void trilinear_states(const void *config, state_list *list)
 {
 	const trilinear_config *c = config;
 	if (!c->match_window)
@@ -365,7 +365,7 @@ static label_set match_labels(const builder *b, const trilinear_config *c, value
 }
 
 /* [1] i32 */
-static value number(const builder *b, int64_t x)
+static value trilinear_number(const builder *b, int64_t x)
 {
 	return op_fill_integer(b->g, SHAPE1(1), (int32_t)x);
 }
@@ -385,7 +385,7 @@ static value look_up(const builder *b, const trilinear_config *c, value table, v
 /* [1, D] */
 static value unknown_row(const builder *b, const trilinear_config *c, const label_set *l)
 {
-	return look_up(b, c, l->table, number(b, c->hashed ? 0 : l->unknown), l->unknown);
+	return look_up(b, c, l->table, trilinear_number(b, c->hashed ? 0 : l->unknown), l->unknown);
 }
 
 /* [B, N, D]: the rows of the labels of `index`, zeros for those below 0. In training some, each drawn by itself, become
@@ -436,7 +436,7 @@ static value channel_mask(builder *b, double keep, int64_t d)
 	return op_dropout(b->g, op_fill(b->g, SHAPE1(d), 1), b->rng, (float)(1 - keep), site);
 }
 
-static value normalize(const builder *b, const trilinear_config *c, value mask, value h)
+static value trilinear_model_normalize(const builder *b, const trilinear_config *c, value mask, value h)
 {
 	if (mask != VALUE_NONE)
 		h = op_scale_columns(b->g, h, mask, 1);
@@ -451,7 +451,7 @@ static value layers(builder *b, const trilinear_config *c, value mask, value h)
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		if (!c->attentions.items[l].joins) {
 			builder_boundary(b);
-			n = normalize(b, c, mask, h);
+			n = trilinear_model_normalize(b, c, mask, h);
 			if (b->spec->activations) {
 				builder_output(b, h, "layers.%d.state", l);
 				builder_output(b, n, "layers.%d.normed", l);
@@ -463,17 +463,17 @@ static value layers(builder *b, const trilinear_config *c, value mask, value h)
 	return h;
 }
 
-static void forward(const void *config, builder *b)
+static void trilinear_forward(const void *config, builder *b)
 {
 	const trilinear_config *c = config;
 	const double scale = logit_scale(c);
 	value table = trilinear_weight(b, table_bits(c), WORDS);
 	value h = word_vectors(b, c, table);
-	b->front = op_gather(b->g, table, number(b, c->hashed ? 0 : c->dims.inputs + START_ROW), -1);
+	b->front = op_gather(b->g, table, trilinear_number(b, c->hashed ? 0 : c->dims.inputs + START_ROW), -1);
 	if (c->learned)
 		h = op_add(b->g, h, builder_places_of(b, trilinear_weight(b, table_bits(c), PLACES)));
 	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);
-	b->first = normalize(b, c, mask, b->front);
+	b->first = trilinear_model_normalize(b, c, mask, b->front);
 	h = layers(b, c, mask, h);
 	if (b->spec->activations)
 		builder_output(b, h, "state");
@@ -488,12 +488,12 @@ const architecture architecture_trilinear = {
     .name = "trilinear",
     .model_type = "trilinear",
     .config_bytes = sizeof(trilinear_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = trilinear_read_config,
+    .complete = trilinear_complete,
+    .config_write = trilinear_write_config,
+    .parameters = trilinear_parameters,
     .counts_tokens = true,
-    .mixer = layer_mixer,
-    .states = states,
-    .forward = forward,
+    .mixer = trilinear_layer_mixer,
+    .states = trilinear_states,
+    .forward = trilinear_forward,
 };

@@ -34,7 +34,7 @@ static void talking_heads(const attention_options *o, parameter_list *list, cons
 	parameter_list_stored(list, SHAPE4(o->heads, o->heads, 1, 1));
 }
 
-static void parameters(const void *options, const char *prefix, parameter_list *list)
+static void attention_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
 {
 	const attention_options *o = options;
 	int64_t d = o->hidden, merged = o->heads * o->value_width;
@@ -111,7 +111,7 @@ static int64_t stored_memories(const attention_options *o)
 	return o->memory_reads_source ? o->memories + o->memory_tokens : 0;
 }
 
-static void states(const void *options, int layer, state_list *list)
+static void attention_states(const void *options, int layer, state_list *list)
 {
 	const attention_options *o = options;
 	int64_t keys = o->kv_heads * o->key_width, values = o->kv_heads * o->value_width;
@@ -282,8 +282,8 @@ static int64_t window_of(const attention_options *o, const attention_rows *r, in
 	return o->causal && o->capacity < keys - o->memories - r->memory_rows ? o->capacity : 0;
 }
 
-static value attend(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q, value k,
-                    value v, attention_rows *r)
+static value attention_attend(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
+                              value k, value v, attention_rows *r)
 {
 	uint32_t site = builder_site(b);
 	graph *g = b->g;
@@ -507,7 +507,7 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 	q = normalise(b, o, q, o->heads);
 	k = normalise(b, o, k, o->kv_heads);
 	return recurrent ? attend_recurrent(b, o, layer, index, prefix, q, k, v, r)
-	                 : attend(b, o, layer, index, prefix, q, k, v, r);
+	                 : attention_attend(b, o, layer, index, prefix, q, k, v, r);
 }
 
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
@@ -529,7 +529,7 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
 	return o->zero_masked_rows && r->query_mask != VALUE_NONE ? op_mask_rows(g, y, r->query_mask) : y;
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value attention_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	attention_rows r = {.x = x,
 	                    .memory = VALUE_NONE,
@@ -550,31 +550,31 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 
 const mixer mixer_attention = {
     .name = "attention",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
     .explainer = &attention_explainer,
 };
 
 const mixer mixer_attention_stepped = {
     .name = "attention_stepped",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
     .explainer = &attention_stepped_explainer,
 };
 
 const mixer mixer_attention_whole = {
     .name = "attention_whole",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
     .explainer = &attention_whole_explainer,
 };
 
 const mixer mixer_attention_unexplained = {
     .name = "attention_unexplained",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
 };

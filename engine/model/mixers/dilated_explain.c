@@ -14,7 +14,7 @@
 
 static const char *const rounds[] = {"attention"};
 
-static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+static int dilated_explain_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const dilated_options *o = options;
 	out[0] = (log_part){.name = "query", .width = o->hidden};
@@ -35,7 +35,7 @@ static int64_t segment_end(const dilated_options *o, int64_t branch, int64_t pos
 }
 
 /* The segments of all branches. */
-static explain_range range(const void *options, int64_t position, int64_t tokens)
+static explain_range dilated_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	const dilated_options *o = options;
 	explain_range r = {position, position + 1};
@@ -57,11 +57,11 @@ static int64_t first_key(const explain_site *s, int64_t branch, int64_t position
 	return (position - start) % o->pattern.dilation[branch] == first ? start + first : s->tokens;
 }
 
-static status row(const explain_site *s, int64_t position, double *alpha)
+static status dilated_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const dilated_options *o = s->options;
 	const int64_t width = o->hidden / o->heads;
-	const explain_range r = range(o, position, s->tokens);
+	const explain_range r = dilated_explain_range(o, position, s->tokens);
 	const float *head = s->log + s->head * width, *query = head + position * s->stride, *key = head + o->hidden;
 	double top = -INFINITY, sum = 0;
 	int *times = memory_new((size_t)(r.end - r.first), sizeof *times); /* in how many branches */
@@ -87,8 +87,8 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 const explainer dilated_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
-    .parts = parts,
-    .range = range,
-    .row = row,
+    .parts = dilated_explain_parts,
+    .range = dilated_explain_range,
+    .row = dilated_explain_row,
     .pull_tokens = 16384,
 };

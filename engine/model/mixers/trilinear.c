@@ -18,7 +18,7 @@ static void add_matrix(const trilinear_options *o, const char *prefix, const cha
 		parameter_list_sequence(list, 0);
 }
 
-static void parameters(const void *options, const char *prefix, parameter_list *list)
+static void trilinear_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
 {
 	const trilinear_options *o = options;
 	const int64_t d = o->hidden;
@@ -35,7 +35,7 @@ static bool has_codes(const trilinear_options *o)
 	return o->vector_bits != 32;
 }
 
-static void states(const void *options, int layer, state_list *list)
+static void trilinear_mixer_states(const void *options, int layer, state_list *list)
 {
 	const trilinear_options *o = options;
 	if (o->bidirectional)
@@ -93,8 +93,8 @@ static value value_of(const builder *b, const trilinear_options *o, value produc
 	return trilinear_normalize(b, o->vector_bits, product);
 }
 
-static decay_values attend(builder *b, const trilinear_options *o, int layer, value q, quantize_values k, value v,
-                           value first_k, value first_v)
+static decay_values trilinear_attend(builder *b, const trilinear_options *o, int layer, value q, quantize_values k,
+                                     value v, value first_k, value first_v)
 {
 	const decay_params params = {.heads = o->heads,
 	                             .window = o->reach,
@@ -111,7 +111,7 @@ static decay_values attend(builder *b, const trilinear_options *o, int layer, va
 	                       builder_state(b, "layers.%d.cache", layer), params);
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value trilinear_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	const trilinear_options *o = options;
 	const value w_k = find_weight(b, o, prefix, "key"), w_v = find_weight(b, o, prefix, "value");
@@ -124,7 +124,7 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 	const quantize_values k = key_of(b, o, k_product);
 	gate = trilinear_normalize(b, o->vector_bits, gate);
 	v = value_of(b, o, v);
-	const decay_values a = attend(b, o, layer, q, k, v, first_k, first_v);
+	const decay_values a = trilinear_attend(b, o, layer, q, k, v, first_k, first_v);
 	value products = op_trilinear(b->g, gate, a.u);
 	if (b->spec->explain || b->spec->activations) {
 		builder_output(b, q, "layers.%d.query", layer);
@@ -142,8 +142,8 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 
 const mixer mixer_trilinear = {
     .name = "trilinear",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = trilinear_mixer_parameters,
+    .states = trilinear_mixer_states,
+    .forward = trilinear_mixer_forward,
     .explainer = &trilinear_explainer,
 };

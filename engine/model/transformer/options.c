@@ -89,7 +89,7 @@ static void read_order(config_reader *r, stack_options *s)
 }
 
 /* A number for all entries, or a list with one for each. */
-static bool read_list(config_reader *r, const char *key, int n, double max, bool whole, double *out)
+static bool options_read_list(config_reader *r, const char *key, int n, double max, bool whole, double *out)
 {
 	const json_t *json = json_object_get(r->json, key);
 	bool listed = json_is_array(json);
@@ -110,8 +110,8 @@ static bool read_list(config_reader *r, const char *key, int n, double max, bool
 static void read_lists(config_reader *r, stack_options *s)
 {
 	double shift[STACK_MAX_ENTRIES] = {0};
-	s->shift_listed = read_list(r, "shift_tokens", s->n_entries, (double)s->dim - 1, true, shift);
-	s->skip_listed = read_list(r, "layer_dropout", s->n_entries, 0.999, false, s->skip);
+	s->shift_listed = options_read_list(r, "shift_tokens", s->n_entries, (double)s->dim - 1, true, shift);
+	s->skip_listed = options_read_list(r, "layer_dropout", s->n_entries, 0.999, false, s->skip);
 	for (int e = 0; e < s->n_entries; e++)
 		s->shift[e] = (int64_t)shift[e];
 }

@@ -20,7 +20,7 @@ typedef struct writer {
 	bool full;
 } writer;
 
-static void put(writer *w, const char *kinds, int64_t times)
+static void order_put(writer *w, const char *kinds, int64_t times)
 {
 	int n = (int)strlen(kinds);
 	for (int64_t i = 0; i < times && !w->full; i++) {
@@ -43,10 +43,10 @@ static void put_par(const stack_options *s, const char *block, writer *w)
 		if (*k != 'f')
 			kinds[n++] = *k;
 	for (int64_t i = 0; i < attentions; i++) {
-		put(w, kinds, 1);
-		put(w, "f", width - n);
+		order_put(w, kinds, 1);
+		order_put(w, "f", width - n);
 	}
-	put(w, "f", entries - w->used);
+	order_put(w, "f", entries - w->used);
 }
 
 int stack_order(const stack_options *s, char out[STACK_MAX_ENTRIES + 1])
@@ -61,11 +61,11 @@ int stack_order(const stack_options *s, char out[STACK_MAX_ENTRIES + 1])
 	} else if (s->sandwich_coef) {
 		if (s->sandwich_coef > s->depth)
 			return 0;
-		put(&w, "a", s->sandwich_coef);
-		put(&w, block, s->depth - s->sandwich_coef);
-		put(&w, "f", s->sandwich_coef);
+		order_put(&w, "a", s->sandwich_coef);
+		order_put(&w, block, s->depth - s->sandwich_coef);
+		order_put(&w, "f", s->sandwich_coef);
 	} else {
-		put(&w, block, s->depth);
+		order_put(&w, block, s->depth);
 	}
 	out[w.used] = '\0';
 	return w.full ? 0 : w.used;

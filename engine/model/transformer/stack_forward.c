@@ -123,7 +123,7 @@ static value attention(journey *j, value x, value memory, value later, const sta
 	return y;
 }
 
-static value join(const journey *j, value branch, value x, const stack_entry_name *n)
+static value stack_forward_join(const journey *j, value branch, value x, const stack_entry_name *n)
 {
 	const stack_options *o = &j->s->options;
 	builder *b = j->b;
@@ -164,7 +164,7 @@ static value skip(const journey *j, value y, value x, int e)
 
 /* Rows of earlier segments for a self-attention: old, those that it attends to, not normalised; the next segment gets
  * the last max_mem_len of these and of its own. */
-static value remember(const journey *j, value x, int layer)
+static value stack_forward_remember(const journey *j, value x, int layer)
 {
 	const stack_options *o = &j->s->options;
 	const forward_spec *spec = j->b->spec;
@@ -200,7 +200,7 @@ static value read_by_others(const journey *j, value x, int e)
 
 /* In a session rows x that enter the attention of entry e are read by later segments: returned if by this attention
  * alone; else they are put where others find them, those of the layer `shift` layers below for each segment back. */
-static value leave(const journey *j, value x, int e)
+static value stack_forward_leave(const journey *j, value x, int e)
 {
 	const stack *s = j->s;
 	const stack_options *o = &s->options;
@@ -230,9 +230,9 @@ static value entry(journey *j, value x, int e)
 		builder_output(b, x, "%shidden.%d", j->outputs, stack_count(o, 'a', e));
 	value memory = VALUE_NONE, later = VALUE_NONE;
 	if (o->order[e] == 'a' && b->pool == VALUE_NONE)
-		memory = read_by_others(j, remember(j, x, stack_count(o, 'a', e)), e);
+		memory = read_by_others(j, stack_forward_remember(j, x, stack_count(o, 'a', e)), e);
 	else if (o->order[e] == 'a' && j->s->self.earlier && !j->whole)
-		later = leave(j, x, e);
+		later = stack_forward_leave(j, x, e);
 	j->unshifted = o->pre_norm ? norm(j, x, &n, 0) : x;
 	value y = shift(j, j->unshifted, e);
 	y = o->order[e] == 'f' ? feed_forward(j, y, &n) : attention(j, y, memory, later, &n, e);
@@ -244,7 +244,7 @@ static value entry(journey *j, value x, int e)
 		y = norm(j, y, &n, 1);
 	if (o->residual_dropout > 0)
 		y = builder_dropout(b, y, (float)o->residual_dropout);
-	y = join(j, y, x, &n);
+	y = stack_forward_join(j, y, x, &n);
 	if (stack_norm_behind(o, e))
 		y = norm(j, y, &n, 2);
 	return skip(j, y, x, e);
@@ -258,7 +258,7 @@ static bool apart(const stack_options *o, int entry)
 
 /* --- the whole ------------------------------------------------------------------------------------------------- */
 
-static journey begin(builder *b, const stack *s, stack_rows rows)
+static journey stack_forward_begin(builder *b, const stack *s, stack_rows rows)
 {
 	return (journey){.b = b,
 	                 .s = s,
@@ -282,7 +282,7 @@ static segment_rows_params numbering(const stack_options *o)
 }
 
 /* The table of position biases, and where the rows stand. */
-static void place(journey *j, int64_t rows)
+static void stack_forward_place(journey *j, int64_t rows)
 {
 	const stack_options *o = &j->s->options;
 	int64_t memories = o->attn_num_mem_kv;
@@ -312,14 +312,14 @@ static void place(journey *j, int64_t rows)
 /* Of rows that are all seen. */
 static journey begin_unmasked(builder *b, const stack *s, value source, value source_mask)
 {
-	return begin(b, s,
-	             (stack_rows){.x = VALUE_NONE,
-	                          .mask = VALUE_NONE,
-	                          .key_mask = VALUE_NONE,
-	                          .visible = VALUE_NONE,
-	                          .source_visible = VALUE_NONE,
-	                          .source = source,
-	                          .source_mask = source_mask});
+	return stack_forward_begin(b, s,
+	                           (stack_rows){.x = VALUE_NONE,
+	                                        .mask = VALUE_NONE,
+	                                        .key_mask = VALUE_NONE,
+	                                        .visible = VALUE_NONE,
+	                                        .source_visible = VALUE_NONE,
+	                                        .source = source,
+	                                        .source_mask = source_mask});
 }
 
 /* Rows of memory tokens by themselves. */
@@ -406,11 +406,11 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 		if (rows.mask != VALUE_NONE)
 			rows.mask = op_pad_mask(g, rows.mask, memory, 1);
 	}
-	journey j = begin(b, s, rows), m = j;
+	journey j = stack_forward_begin(b, s, rows), m = j;
 	j.memory_rows = in_front;
 	if (b->spec->activations)
 		j.outputs = s->logits ? "" : s->prefix;
-	place(&j, recurrent ? 0 : n + memory);
+	stack_forward_place(&j, recurrent ? 0 : n + memory);
 	/* Without segments rows of memory tokens see nothing but each other and the source, which stack_store_source
 	 * leads them to: in the recurrent form they go through the entries by themselves, and what later rows see of
 	 * them are their keys and values. */

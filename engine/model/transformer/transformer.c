@@ -40,7 +40,10 @@ static void check_both(config_reader *r, transformer_config *c)
 	if (e->cross_attend)
 		config_fail(r, "cross_attend", "cross_attend must be false of the encoder");
 	if (!stack_count(d, 'c', d->n_entries))
-		config_fail(r, d->custom ? "custom_layers" : d->sandwich_coef ? "sandwich_coef" : "cross_attend",
+		config_fail(r,
+		            d->custom          ? "custom_layers"
+		            : d->sandwich_coef ? "sandwich_coef"
+		                               : "cross_attend",
 		            "the decoder has no cross-attention: no layer reads the source");
 	if (c->tie_token_emb && (e->num_tokens != d->num_tokens || e->emb_dim != d->emb_dim))
 		config_fail(r, "tie_token_emb", "tie_token_emb needs equal num_tokens and emb_dim");
@@ -164,7 +167,7 @@ void transformer_parameters(const void *config, parameter_list *list)
 	stack_parameters(transformer_head(c), list);
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool transformer_ends_with(const char *text, const char *end)
 {
 	size_t n = strlen(text), m = strlen(end);
 	return n >= m && strcmp(text + n - m, end) == 0;
@@ -172,8 +175,9 @@ static bool ends_with(const char *text, const char *end)
 
 bool transformer_ignores(const char *name)
 {
-	return ends_with(name, "rotary_pos_emb.inv_freq") || ends_with(name, "rotary_pos_emb.scale") ||
-	       strcmp(name, "encoder.to_logits.weight") == 0 || strcmp(name, "encoder.to_logits.bias") == 0;
+	return transformer_ends_with(name, "rotary_pos_emb.inv_freq") ||
+	       transformer_ends_with(name, "rotary_pos_emb.scale") || strcmp(name, "encoder.to_logits.weight") == 0 ||
+	       strcmp(name, "encoder.to_logits.bias") == 0;
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------- */

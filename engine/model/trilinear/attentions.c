@@ -55,7 +55,7 @@ int64_t trilinear_attentions_round(trilinear_positions positions, int64_t count)
 /* --- reading ----------------------------------------------------------------------------- */
 
 /* A member of a listed attention. */
-static double read_number(config_reader *r, const json_t *from, const char *key, double min, double max)
+static double attentions_read_number(config_reader *r, const json_t *from, const char *key, double min, double max)
 {
 	const json_t *number = json_object_get(from, key);
 	const double x = json_number_value(number);
@@ -70,9 +70,9 @@ static void read_attention(config_reader *r, const json_t *json, int64_t least, 
 	if (!json_is_integer(window) || json_object_size(json) != 3)
 		config_fail(r, "attentions",
 		            "every attention must be an object of \"slope\", \"hyper\" and \"window\", an integer");
-	out->slope = read_number(r, json, "slope", -MAX_TERM, MAX_TERM);
-	out->hyper = read_number(r, json, "hyper", -MAX_TERM, MAX_TERM);
-	out->window = (int64_t)read_number(r, json, "window", (double)least, MAX_WINDOW);
+	out->slope = attentions_read_number(r, json, "slope", -MAX_TERM, MAX_TERM);
+	out->hyper = attentions_read_number(r, json, "hyper", -MAX_TERM, MAX_TERM);
+	out->window = (int64_t)attentions_read_number(r, json, "window", (double)least, MAX_WINDOW);
 }
 
 /* The keys of the tables, n_layer last. */

@@ -14,7 +14,7 @@
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
 
-static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+static status classification_check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	(void)o;
 	int classes = labelled_class_count(d);
@@ -24,7 +24,7 @@ static status check(const dataset *d, const model_dims *dims, const train_option
 	                 classes, (long long)dims->outputs);
 }
 
-static void make_example(const example *x, void *const *values)
+static void classification_make_example(const example *x, void *const *values)
 {
 	int32_t *label = values[2];
 	example_tokens(x, values[0], values[1]);
@@ -36,12 +36,12 @@ typedef struct class_count {
 	int64_t truly, taken, both; /* records of the class, taken for it, and both */
 } class_count;
 
-static size_t tally_bytes(const dataset *d)
+static size_t classification_tally_bytes(const dataset *d)
 {
 	return (size_t)labelled_class_count(d) * sizeof(class_count);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status classification_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	value logits = port_find(plan_graph(p), PORT_LOGITS);
 	shape s = graph_value(plan_graph(p), logits)->shape;
@@ -67,7 +67,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return read;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void classification_measure(const evaluation *e, double *metrics)
 {
 	const class_count *counts = e->tally;
 	double all = 0, right = 0, f1 = 0, present = 0, chance = 0, taken2 = 0, truly2 = 0;
@@ -99,12 +99,12 @@ const objective objective_classification = {
     .records = RECORD_LABELLED,
     .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
     .n_ports = 3,
-    .check = check,
-    .example = make_example,
+    .check = classification_check,
+    .example = classification_make_example,
     .metrics = {"accuracy", "macro_f1", "matthews"},
-    .measure = measure,
+    .measure = classification_measure,
     .at_chance = at_chance,
     .logits = LOGITS_LAST,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = classification_tally_bytes,
+    .tally = classification_tally,
 };

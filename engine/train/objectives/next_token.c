@@ -14,7 +14,7 @@ static bool is_asked(const text_record *r, int64_t i)
 	return i + 1 < r->count && !(r->unasked && r->unasked[i + 1]);
 }
 
-static void make_example(const example *x, void *const *values)
+static void next_token_make_example(const example *x, void *const *values)
 {
 	const text_record *r = x->record;
 	int32_t *labels = values[1];
@@ -28,13 +28,13 @@ typedef struct token_tally {
 	int64_t hits;
 } token_tally;
 
-static size_t tally_bytes(const dataset *d)
+static size_t next_token_tally_bytes(const dataset *d)
 {
 	(void)d;
 	return sizeof(token_tally);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status next_token_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	token_tally *t = e->tally;
 	text_record *r = &e->record;
@@ -49,7 +49,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return STATUS_OK;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void next_token_measure(const evaluation *e, double *metrics)
 {
 	const token_tally *t = e->tally;
 	metrics[0] = e->nats / log(2) / (double)t->bytes;
@@ -71,11 +71,11 @@ const objective objective_next_token = {
     .skips_excluded = true,
     .ports = {PORT_TOKENS, PORT_LABELS},
     .n_ports = 2,
-    .example = make_example,
+    .example = next_token_make_example,
     .metrics = {"bits_per_byte", "perplexity", "accuracy"},
-    .measure = measure,
+    .measure = next_token_measure,
     .at_chance = at_chance,
     .hits = true,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = next_token_tally_bytes,
+    .tally = next_token_tally,
 };

@@ -11,13 +11,13 @@
 
 #include "engine/train/objective.h"
 
-static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+static status sequence_to_sequence_check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	(void)o;
 	return example_check_start(d, dims, err);
 }
 
-static void make_example(const example *x, void *const *values)
+static void sequence_to_sequence_make_example(const example *x, void *const *values)
 {
 	const text_record *r = x->record;
 	int64_t source = r ? r->source : 0, target = r ? r->count - r->source : 0;
@@ -34,13 +34,13 @@ typedef struct target_tally {
 	int64_t hits, exact;
 } target_tally;
 
-static size_t tally_bytes(const dataset *d)
+static size_t sequence_to_sequence_tally_bytes(const dataset *d)
 {
 	(void)d;
 	return sizeof(target_tally);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status sequence_to_sequence_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	target_tally *t = e->tally;
 	text_record *r = &e->record;
@@ -57,7 +57,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return STATUS_OK;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void sequence_to_sequence_measure(const evaluation *e, double *metrics)
 {
 	const target_tally *t = e->tally;
 	metrics[0] = exp(e->nats / e->labels);
@@ -75,11 +75,11 @@ const objective objective_sequence_to_sequence = {
     .records = RECORD_PAIR,
     .ports = {PORT_SOURCE, PORT_SOURCE_MASK, PORT_TOKENS, PORT_LABELS},
     .n_ports = 4,
-    .check = check,
-    .example = make_example,
+    .check = sequence_to_sequence_check,
+    .example = sequence_to_sequence_make_example,
     .metrics = {"perplexity", "accuracy", "exact"},
-    .measure = measure,
+    .measure = sequence_to_sequence_measure,
     .hits = true,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = sequence_to_sequence_tally_bytes,
+    .tally = sequence_to_sequence_tally,
 };

@@ -36,15 +36,15 @@ static int64_t clamp(int64_t x, int64_t least, int64_t most)
 }
 
 /* n must be at least 2. */
-static division divide(const train_options *o, int64_t n)
+static division span_corruption_divide(const train_options *o, int64_t n)
 {
 	int64_t left_out = clamp(llround(o->mask_fraction * (double)n), 1, n - 1);
 	return (division){left_out, clamp(llround((double)left_out / o->span_length), 1, n - left_out)};
 }
 
-static bool fits(const train_options *o, int64_t n)
+static bool span_corruption_fits(const train_options *o, int64_t n)
 {
-	division d = divide(o, n);
+	division d = span_corruption_divide(o, n);
 	return n - d.left_out + d.spans + 1 <= train_options_source(o) &&
 	       d.left_out + d.spans + 2 <= o->sequence_length;
 }
@@ -53,16 +53,16 @@ static bool fits(const train_options *o, int64_t n)
 static int64_t record_length(const train_options *o)
 {
 	int64_t n = 1;
-	while (fits(o, n + 1))
+	while (span_corruption_fits(o, n + 1))
 		n++;
 	return n;
 }
 
-static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+static status span_corruption_check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	int sentinels;
 	dataset_sentinels(d, &sentinels);
-	int64_t spans = divide(o, dataset_length(d)).spans;
+	int64_t spans = span_corruption_divide(o, dataset_length(d)).spans;
 	TRY(example_check_end(d, err));
 	if (sentinels == 0)
 		return error_set(err, STATUS_INVALID, "tokenizer",
@@ -80,7 +80,7 @@ typedef struct pieces {
 } pieces;
 
 /* Take an item; true if its piece ends. */
-static bool take(pieces *p, uint32_t word)
+static bool span_corruption_take(pieces *p, uint32_t word)
 {
 	p->items--;
 	if (p->items > 0 && philox_below(word, p->items) >= p->cuts)
@@ -89,7 +89,7 @@ static bool take(pieces *p, uint32_t word)
 	return true;
 }
 
-static uint32_t draw(const example *x, int64_t item, int word)
+static uint32_t span_corruption_draw(const example *x, int64_t item, int word)
 {
 	uint64_t index = (uint64_t)(x->place * dataset_length(x->data) + item);
 	return philox(x->seed, PHILOX_STREAM_SPAN, (uint32_t)x->epoch, index).word[word];
@@ -99,7 +99,7 @@ static uint32_t draw(const example *x, int64_t item, int word)
 static int64_t corrupt(const example *x, int32_t *source, int32_t *target, int64_t *target_count)
 {
 	const text_record *r = x->record;
-	const division d = divide(x->options, r->count);
+	const division d = span_corruption_divide(x->options, r->count);
 	pieces kept = {r->count - d.left_out, d.spans - 1}, left_out = {d.left_out, d.spans - 1};
 	int sentinels;
 	const int32_t *sentinel = dataset_sentinels(x->data, &sentinels);
@@ -107,12 +107,12 @@ static int64_t corrupt(const example *x, int32_t *source, int32_t *target, int64
 	for (int64_t span = 0; span < d.spans; span++) {
 		bool last;
 		do {
-			last = take(&kept, draw(x, kept.items, 0));
+			last = span_corruption_take(&kept, span_corruption_draw(x, kept.items, 0));
 			source[n++] = r->ids[at++];
 		} while (!last);
 		source[n++] = target[m++] = sentinel[span];
 		do {
-			last = take(&left_out, draw(x, left_out.items, 1));
+			last = span_corruption_take(&left_out, span_corruption_draw(x, left_out.items, 1));
 			target[m++] = r->ids[at++];
 		} while (!last);
 	}
@@ -122,7 +122,7 @@ static int64_t corrupt(const example *x, int32_t *source, int32_t *target, int64
 	return n;
 }
 
-static void make_example(const example *x, void *const *values)
+static void span_corruption_make_example(const example *x, void *const *values)
 {
 	int32_t *source = values[0], *labels = values[3];
 	int64_t n = 0, m = 0;
@@ -143,8 +143,8 @@ const objective objective_span_corruption = {
     .record_length = record_length,
     .ports = {PORT_SOURCE, PORT_SOURCE_MASK, PORT_TOKENS, PORT_LABELS},
     .n_ports = 4,
-    .check = check,
-    .example = make_example,
+    .check = span_corruption_check,
+    .example = span_corruption_make_example,
     .metrics = {"perplexity", "accuracy"},
     .measure = objective_measure_hits,
     .hits = true,

@@ -32,7 +32,7 @@ static int64_t record_length(const train_options *o)
 	return target < source ? target : source;
 }
 
-static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+static status text_infilling_check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	const tokenizer_frame *f = dataset_source_frame(d);
 	(void)o;
@@ -52,15 +52,15 @@ typedef struct sentence {
 	int64_t count, words;
 } sentence;
 
-static bool is_text(const sentence *s, int64_t i)
+static bool text_infilling_is_text(const sentence *s, int64_t i)
 {
 	return dataset_token_bytes(s->data, s->ids[i]) > 0;
 }
 
-static bool begins(const sentence *s, int64_t i)
+static bool text_infilling_begins(const sentence *s, int64_t i)
 {
-	return is_text(s, i) &&
-	       (i == 0 || !is_text(s, i - 1) || dataset_begins_word(s->data, s->ids[i - 1], s->ids[i]));
+	return text_infilling_is_text(s, i) &&
+	       (i == 0 || !text_infilling_is_text(s, i - 1) || dataset_begins_word(s->data, s->ids[i - 1], s->ids[i]));
 }
 
 static sentence sentence_of(const dataset *d, const text_record *r)
@@ -74,7 +74,7 @@ static sentence sentence_of(const dataset *d, const text_record *r)
 		s.count -= f->n_before;
 	}
 	for (int64_t i = 0; i < s.count; i++)
-		s.words += begins(&s, i);
+		s.words += text_infilling_begins(&s, i);
 	return s;
 }
 
@@ -83,7 +83,7 @@ static blanks blanks_of(const sentence *s, uint64_t seed, int64_t epoch, int64_t
 	return s->words > 0 ? blanks_draw(seed, epoch, place, s->words) : (blanks){.n = 0};
 }
 
-static int64_t put(int32_t *out, int64_t count, const int32_t *ids, int n)
+static int64_t text_infilling_put(int32_t *out, int64_t count, const int32_t *ids, int n)
 {
 	memcpy(out + count, ids, (size_t)n * sizeof *out);
 	return count + n;
@@ -92,18 +92,18 @@ static int64_t put(int32_t *out, int64_t count, const int32_t *ids, int n)
 static int64_t make_source(const sentence *s, const blanks *b, int32_t mask, int32_t *out)
 {
 	const tokenizer_frame *f = dataset_source_frame(s->data);
-	int64_t n = put(out, 0, f->before, f->n_before), word = -1;
+	int64_t n = text_infilling_put(out, 0, f->before, f->n_before), word = -1;
 	for (int64_t i = 0; i < s->count; i++) {
-		word += begins(s, i);
-		bool hidden = is_text(s, i) && blanks_hide(b, word);
+		word += text_infilling_begins(s, i);
+		bool hidden = text_infilling_is_text(s, i) && blanks_hide(b, word);
 		if (hidden && dataset_token_space(s->data, s->ids[i]) == SPACE_ALL)
 			hidden = n > 0 && out[n - 1] == mask; /* between two blanks */
 		n = blanks_append(out, n, s->ids[i], hidden, mask);
 	}
-	return put(out, n, f->behind, f->n_behind);
+	return text_infilling_put(out, n, f->behind, f->n_behind);
 }
 
-static void make_example(const example *x, void *const *values)
+static void text_infilling_make_example(const example *x, void *const *values)
 {
 	int32_t *source = values[0], *labels = values[3];
 	int64_t n = 0, m = 0;
@@ -123,13 +123,13 @@ typedef struct infilling_tally {
 	int64_t hits, hidden, found; /* hits of all labels; labels of hidden tokens; hits of these */
 } infilling_tally;
 
-static size_t tally_bytes(const dataset *d)
+static size_t text_infilling_tally_bytes(const dataset *d)
 {
 	(void)d;
 	return sizeof(infilling_tally);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status text_infilling_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	infilling_tally *t = e->tally;
 	text_record *r = &e->record;
@@ -145,8 +145,8 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 		const sentence s = sentence_of(e->data, r);
 		const blanks b = blanks_of(&s, 0, 0, place);
 		for (int64_t i = 0; i < s.count; i++) {
-			word += begins(&s, i);
-			const bool hidden = is_text(&s, i) && blanks_hide(&b, word);
+			word += text_infilling_begins(&s, i);
+			const bool hidden = text_infilling_is_text(&s, i) && blanks_hide(&b, word);
 			t->hidden += hidden;
 			t->found += hidden && e->hits[row * length + i] != 0;
 		}
@@ -154,7 +154,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return STATUS_OK;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void text_infilling_measure(const evaluation *e, double *metrics)
 {
 	const infilling_tally *t = e->tally;
 	metrics[0] = exp(e->nats / e->labels);
@@ -174,11 +174,11 @@ const objective objective_text_infilling = {
     .record_length = record_length,
     .ports = {PORT_SOURCE, PORT_SOURCE_MASK, PORT_TOKENS, PORT_LABELS},
     .n_ports = 4,
-    .check = check,
-    .example = make_example,
+    .check = text_infilling_check,
+    .example = text_infilling_make_example,
     .metrics = {"perplexity", "accuracy", "blank_accuracy"},
-    .measure = measure,
+    .measure = text_infilling_measure,
     .hits = true,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = text_infilling_tally_bytes,
+    .tally = text_infilling_tally,
 };

@@ -6,7 +6,7 @@
 
 static const float row_decay = 0.99F; /* decay of that mean at each update */
 
-static void build_update(graph *g, const optimizer_values *v, const train_options *o)
+static void normalized_sgd_build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
 	normalized_sgd_inputs in = {.p = v->weights,
 	                            .grad = v->gradients,
@@ -24,7 +24,7 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 }
 
 /* Squares are those of a row's norm or of its root mean square. */
-static const char *measure(const train_options *o)
+static const char *normalized_sgd_measure(const train_options *o)
 {
 	return o->step_size == STEP_SIZE_RMS ? "rms" : "norm";
 }
@@ -35,6 +35,6 @@ const optimizer_kind optimizer_kind_normalized_sgd = {
     .states = {{"row_squares", STATE_PER_ROW}},
     .without_decay = true, /* as in the original */
     .bf16_copy = true,
-    .measure = measure,
-    .build_update = build_update,
+    .measure = normalized_sgd_measure,
+    .build_update = normalized_sgd_build_update,
 };
