@@ -14,7 +14,7 @@
 #include "engine/cpu/kernels/kernels.h"
 
 #ifdef CPU_HAS_X86_KERNELS
-/* What takes the place of kernels of AVX-512. */
+/* Kernels that replace those of AVX-512. */
 static const cpu_kernels vnni = {
     .kernel =
         {
@@ -55,7 +55,7 @@ static int isa_machine(void)
 {
 #ifdef CPU_HAS_X86_KERNELS
 	__builtin_cpu_init();
-	/* What else x86-64-v3 and v4 name came with the same processors. */
+	/* Other features of the processors that x86-64-v3 and v4 describe. */
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2"))
 		return 0;
 	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||

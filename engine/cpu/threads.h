@@ -2,7 +2,7 @@
 #ifndef ENGINE_CPU_THREADS_H
 #define ENGINE_CPU_THREADS_H
 
-/* How often a waiting thread looks for work before it sleeps: about 30 µs' worth. */
+/* Number of checks for work before a waiting thread sleeps: about 30 µs. */
 #define THREADS_SPIN_COUNT "3000"
 
 /* Let threads that wait at the end of a parallel region spin for a moment and then sleep. The OpenMP

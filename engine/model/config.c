@@ -1,5 +1,4 @@
-/* Keys are read one by one by type; the check for unknown keys comes first, so that a misspelt
- * key is reported rather than the default it left in place. */
+/* config.c - unknown keys are checked first, so a misspelt key is reported instead of silently using its default. */
 #include "engine/base/choice.h"
 #include "engine/model/config.h"
 
@@ -9,8 +8,8 @@
 
 #define MAX_PARAMETERS ((int64_t)1 << 34)
 
-/* Keys that the reference ecosystem writes into any model's config.json. They say how
- * to load or to prompt a model, not what it computes, and are ignored here. */
+/* Keys that the reference ecosystem writes to any model's config.json. They describe how to load or prompt a model, not
+ * its computation, and are ignored. */
 static const char *const bookkeeping[] = {
     "add_cross_attention",
     "architectures",
@@ -119,7 +118,7 @@ config_reader config_begin(const json_t *json, const architecture *a, const char
 		return r;
 	}
 	check_model_type(&r, a);
-	/* The iterator does not change the object; jansson's signature lacks the const. */
+	/* jansson's signature lacks the const; the iterator does not change the object. */
 	json_t *object = (json_t *)(uintptr_t)json;
 	for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
 		const char *key = json_object_iter_key(i);
@@ -165,7 +164,7 @@ bool config_bool(config_reader *r, const char *key, bool fallback)
 	return fallback;
 }
 
-/* One name for each of n classes. */
+/* Check that there is one name for each of n classes. */
 static void check_class_names(config_reader *r, const json_t *names, int64_t n)
 {
 	json_t *seen = json_object();

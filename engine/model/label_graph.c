@@ -1,4 +1,4 @@
-/* Every array has room for the most that a node can add to it, so that filling cannot fail. */
+/* Every array has the maximum size that nodes can need, so filling cannot fail. */
 #include "engine/model/label_graph.h"
 
 #include "engine/base/memory.h"
@@ -14,7 +14,7 @@ static void add_label(label_graph *g, const label_options *o, int64_t label)
 		g->label[g->labels++] = hash_row(label, i);
 }
 
-/* The label `base` stands for a dropped token, those behind it for tokens. */
+/* Label `base` represents a dropped token; the following labels represent tokens. */
 static void add_token(label_graph *g, const label_options *o, int64_t base, int32_t token, mt19937 *random)
 {
 	add_label(g, o, mt19937_uniform(random) <= o->keep ? base + 1 + token : base);
@@ -26,7 +26,7 @@ static void add_span(label_spans *s, int64_t start, int64_t finish)
 	s->finish[s->count++] = (int32_t)finish;
 }
 
-/* first: the start node; own: the node behind token t, in the fragment; document: where its document begins there. */
+/* first: the start node; own: the node of token t, in the fragment; document: where its document begins there. */
 static void add_spans(label_spans *s, int64_t first, int64_t own, int64_t document, int64_t window)
 {
 	const int64_t reach = own - window + 1, start = reach > document ? reach : document;
@@ -45,7 +45,7 @@ static bool predicts(const label_options *o, const label_fragment *f, int64_t t,
 	return true;
 }
 
-/* Ends a node, whose labels and spans are there. */
+/* End a node whose labels and spans are complete. */
 static void end_node(label_graph *g, int64_t token)
 {
 	g->token[g->nodes++] = (int32_t)token;

@@ -1,5 +1,5 @@
-/* A model is described first, without memory: configuration, parameters and their places in the arena. A new one is
- * then filled with first values, one that is read by model_loader.c. */
+/* model.c - a model is first described, without memory: configuration, parameters and their offsets in the arena. A new
+ * one is then filled with initial values; model_loader.c reads an existing one. */
 #include "engine/model/model.h"
 
 #include <assert.h>
@@ -55,7 +55,7 @@ dtype model_stored_type(const model *m, const parameter_spec *p)
 	return p->matrix ? m->weights : DTYPE_F32;
 }
 
-/* The bounds of the configuration's keys keep this far from overflow. */
+/* The limits of the configuration's keys keep this far from overflow. */
 size_t model_stored_bytes(const model *m, const parameter_spec *p)
 {
 	size_t bytes;
@@ -64,7 +64,7 @@ size_t model_stored_bytes(const model *m, const parameter_spec *p)
 	return bytes;
 }
 
-/* Append the parameters that are fixed, or all others, to the arena. */
+/* Append the fixed parameters, or all others, to the arena. */
 static void model_place(model *m, bool fixed)
 {
 	for (int i = 0; i < m->parameters.count; i++) {
@@ -130,7 +130,7 @@ static status model_allocate(model *m, backend *b, error *err)
 	return s;
 }
 
-/* Host memory for the largest parameter as plain floats; NULL when out of memory. */
+/* Allocate host memory for the largest parameter as plain floats; NULL: out of memory. */
 static float *staging_new(const model *m)
 {
 	int64_t largest = 0;
@@ -207,7 +207,7 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	return s;
 }
 
-/* What config.json holds. New reference; NULL when out of memory. */
+/* Return the contents of config.json. New reference; NULL: out of memory. */
 static json_t *whole_config(const model *m)
 {
 	json_t *json = m->architecture->config_write(m->config);
@@ -280,7 +280,7 @@ static safetensors_item item_of(const char *name, shape s, const float *data)
 	return item;
 }
 
-/* Bring a host copy of the arena into the checkpoint's layout. */
+/* Convert a host copy of the arena to the checkpoint's layout. */
 static status store_all(const model *m, float *weights, error *err)
 {
 	float *values = staging_new(m);
@@ -298,7 +298,7 @@ static status store_all(const model *m, float *weights, error *err)
 	return STATUS_OK;
 }
 
-/* `weights`: a host copy of the arena, which it changes. */
+/* `weights`: a host copy of the arena, which is modified. */
 static status write_weights(const model *m, const char *folder, float *weights, error *err)
 {
 	char path[PATH_MAX];
@@ -379,7 +379,7 @@ static bool has_score(const model *m, const forward_spec *spec)
 	                                    : spec->logits == LOGITS_LAST && !spec->maxima;
 }
 
-/* A model that was only described has neither pool nor bf16 copy, and needs none. */
+/* A model from model_describe has neither pool nor bf16 copy, and needs none. */
 static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
 {
 	const bool encodes = spec->phase == PHASE_ENCODE;
@@ -443,13 +443,13 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	return STATUS_OK;
 }
 
-/* Is a parameter read from the bf16 copy? */
+/* True if a parameter is read from the bf16 copy. */
 static bool is_bf16(const parameter_spec *p, const forward_spec *spec)
 {
 	return spec->bf16 && p->shape.rank >= 2;
 }
 
-/* VALUE_NONE: it is not trained, or the loss does not depend on it. */
+/* VALUE_NONE: not trained, or the loss does not depend on it. */
 static value gradient_of(const graph *g, const parameter_spec *p)
 {
 	return p->fixed ? VALUE_NONE : graph_gradient(g, graph_find(g, p->name));
@@ -490,7 +490,7 @@ static graph *model_build(const model *m, const forward_spec *spec)
 	return g;
 }
 
-/* Fills bindings (room for 2 * parameters + 1 + inputs); returns how many. */
+/* Fill bindings (room for 2 * parameters + 1 + inputs) and return their number. */
 static int bind(const model *m, const forward_spec *spec, const graph *g, float *gradients, float *pool,
                 plan_binding *bindings)
 {

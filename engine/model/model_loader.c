@@ -1,14 +1,14 @@
-/* Opening is: configuration -> parameter list with offsets (a model without memory),
- * then every tensor's name and shape checked against the file, and only then memory
- * and data. So a small hostile file cannot make us allocate what its configuration promises.
+/* model_loader.c - opening reads the configuration, lists the parameters with their offsets (a model without memory),
+ * checks every tensor's name and shape against the file, and only then allocates memory and reads data. A small hostile
+ * file therefore cannot cause the allocations that its configuration promises.
  *
- * Parameters are read in the order of the file, so that each of its chunks is read and verified once. A piece is some
- * rows of a parameter: read, converted, packed and uploaded at once, while it is in the processor's cache. A matrix is
- * read whole before its first piece where that depends on all of it: a transposed one, whose rows lie all over the
- * file, and a quantised one, whose step follows from all weights.
+ * Parameters are read in file order, so each chunk of the file is read and verified once. A piece is some rows of a
+ * parameter. It is read, converted, packed and uploaded at once, while it is in the processor's cache. A matrix is read
+ * whole before its first piece if that depends on all of it: a transposed one, whose rows are spread over the file, and
+ * a quantised one, whose step depends on all weights.
  *
- * The arena is a reservation that gets memory as it fills: clearing an allocation of that size would be one long step.
- */
+ * The arena is a reservation whose memory is mapped as it fills, because clearing an allocation of that size would be
+ * one long step. */
 #include "engine/model/model_loader.h"
 
 #include <assert.h>
@@ -29,38 +29,38 @@
 #include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/panel.h"
 
-#define COMPILED "_orig_mod." /* in front of all names of a module that PyTorch has compiled */
+#define COMPILED "_orig_mod." /* prefix of all names in a module that PyTorch has compiled */
 
 /* The arena grows by whole huge pages. */
 enum { PIECE_FLOATS = 1 << 18, EXTEND_BYTES = 16 << 20 };
 
-/* A parameter and where it lies in the file. */
+/* A parameter and its place in the file. */
 typedef struct place {
 	int parameter;
 	const safetensors_entry *entry, *tied; /* tied: the same data under the other name, or NULL */
 } place;
 
 struct model_loader {
-	manifest *manifest; /* NULL: nothing to verify */
+	manifest *manifest; /* NULL: do not verify */
 	model *model;
 	backend *backend; /* NULL: only check */
 	safetensors *file;
-	place *places;         /* by offset in the file */
+	place *places;         /* in order of file offset */
 	size_t extended;       /* bytes of the arena that have memory */
-	int at;                /* place being read */
-	int64_t row;           /* of it, next */
-	int64_t staged;        /* floats of a matrix in `whole` */
-	float *whole;          /* of the largest matrix that is read whole, as it is stored; or NULL */
-	float step;            /* of the quantised matrix in `whole` */
-	float *piece;          /* some rows */
-	void *other;           /* the same as their tied name has them, then packed */
-	digest_stream *digest; /* of the parameter being read, as it is uploaded */
-	uint64_t *digests;     /* of those that were read */
+	int at;                /* index of the place being read */
+	int64_t row;           /* its next row */
+	int64_t staged;        /* floats in `whole` */
+	float *whole;          /* buffer for the largest matrix that is read whole, as stored; or NULL */
+	float step;            /* quantisation step of the matrix in `whole` */
+	float *piece;          /* buffer for some rows */
+	void *other;           /* the same rows under their tied name; later the packed rows */
+	digest_stream *digest; /* over the parameter being read, as uploaded */
+	uint64_t *digests;     /* for the parameters read */
 };
 
 /* --- configuration ----------------------------------------------------------------------- */
 
-/* The model that a folder's config.json describes. */
+/* Create the model that a folder's config.json describes. */
 static status model_loader_read_config(model **out, const manifest *about, const char *folder, dtype weights,
                                        error *err)
 {
@@ -111,8 +111,8 @@ static status check_entry(const parameter_spec *p, const safetensors_entry *e, e
 	                 e->name, have, shape_text(stored, want, sizeof want));
 }
 
-/* The tensor of that name, of the name as a compiled module of PyTorch writes it, or of what is left of it without the
- * architecture's prefix. */
+/* Find a tensor by its name, by its name in a compiled PyTorch module, or by its name without the architecture's
+ * prefix. */
 static const safetensors_entry *model_loader_find(const model *m, const safetensors *st, const char *name)
 {
 	const char *prefix = m->architecture->prefix;
@@ -147,7 +147,7 @@ static status unknown_tensor(const model *m, const safetensors *st, error *err)
 	return STATUS_OK;
 }
 
-/* Every parameter is there with its shape, and nothing else. */
+/* Check that every parameter exists with its shape, and nothing else. */
 static status check_names(const model *m, const safetensors *st, error *err)
 {
 	int found = 0;
@@ -194,7 +194,7 @@ static status find_places(model_loader *l, error *err)
 	return STATUS_OK;
 }
 
-/* Is it packed from quantised weights? Plain ones are quantised when they are read (ops.h). */
+/* True if it is packed from quantised weights. Plain ones are quantised when they are read (ops.h). */
 static bool is_quantized(const model *m, const parameter_spec *p)
 {
 	return p->bits > 0 && p->bits < 32 && dtype_is_panel(model_stored_type(m, p));
@@ -206,7 +206,7 @@ static bool is_read_whole(const model *m, const parameter_spec *p)
 	return p->transposed || is_quantized(m, p);
 }
 
-/* Rows of a parameter in a piece: whole panels, at least one. */
+/* Return the rows of a parameter in a piece: whole panels, at least one. */
 static int64_t piece_rows(const parameter_spec *p)
 {
 	int64_t k = shape_last(p->shape), rows = k ? PIECE_FLOATS / k / PANEL_WIDTH * PANEL_WIDTH : PANEL_WIDTH;
@@ -261,7 +261,7 @@ static status model_loader_reserve(model_loader *l, error *err)
 	return STATUS_OK;
 }
 
-/* Open the weights. The message about a header that cannot be read names the file. */
+/* Open the weights. An error in the header names the file. */
 static status open_weights(model_loader *l, const char *path, error *err)
 {
 	error reason = ERROR_INIT;
@@ -326,8 +326,8 @@ static const parameter_spec *parameter_at(const model_loader *l, const place *fr
 	return &l->model->parameters.items[from->parameter];
 }
 
-/* Weights that make every answer not finite: NaN, infinity (also of f64 that no f32 holds), and what is so large that
- * the sum of the squares of a row overflows. */
+/* Refuse weights that make every answer not finite: NaN, infinity (also f64 beyond f32), and values so large that the
+ * sum of squares of a row overflows. */
 static status check_values(const parameter_spec *p, const safetensors_entry *e, int64_t first, int64_t count,
                            const float *x, error *err)
 {
@@ -346,7 +346,7 @@ static status check_values(const parameter_spec *p, const safetensors_entry *e, 
 	                                : "which is not a finite fp32 number");
 }
 
-/* Elements first … first + count - 1 as they are stored; a tied name must agree bit for bit. */
+/* Read elements first … first + count - 1 as stored; a tied name must agree bit for bit. */
 static status read_stored(model_loader *l, const place *from, int64_t first, int64_t count, float *out, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
@@ -361,7 +361,7 @@ static status read_stored(model_loader *l, const place *from, int64_t first, int
 	                 p->alias, p->name);
 }
 
-/* Read more of a matrix. */
+/* Read more of a matrix into `whole`. */
 static status stage(model_loader *l, const place *from, int64_t rows, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
@@ -372,7 +372,7 @@ static status stage(model_loader *l, const place *from, int64_t rows, error *err
 	return STATUS_OK;
 }
 
-/* Rows `row` to `row + rows` of the matrix whose transpose [inputs, outputs] is in `whole`. */
+/* Copy rows `row` to `row + rows` of the matrix whose transpose [inputs, outputs] is in `whole`. */
 static void transpose(const model_loader *l, const parameter_spec *p, int64_t rows)
 {
 	int64_t n = p->shape.dim[0], k = p->shape.dim[1];
@@ -381,7 +381,7 @@ static void transpose(const model_loader *l, const parameter_spec *p, int64_t ro
 			l->piece[j * k + i] = l->whole[i * n + l->row + j];
 }
 
-/* The piece's rows of a matrix that has been read whole, as its products read them. */
+/* Copy the piece's rows from a matrix that was read whole, as products read them. */
 static void take_rows(const model_loader *l, const parameter_spec *p, int64_t rows)
 {
 	const int64_t k = shape_last(p->shape);
@@ -393,7 +393,7 @@ static void take_rows(const model_loader *l, const parameter_spec *p, int64_t ro
 			l->piece[i] = quantize_value(from[i], l->step, p->bits);
 }
 
-/* Memory of the arena up to byte `end`. */
+/* Map memory of the arena up to byte `end`. */
 static status extend(model_loader *l, size_t end, error *err)
 {
 	const model *m = l->model;
@@ -405,7 +405,7 @@ static status extend(model_loader *l, size_t end, error *err)
 	return s == STATUS_OK ? s : no_room(m, l->backend, s, err);
 }
 
-/* The piece's rows into the arena. */
+/* Upload the piece's rows to the arena. */
 static status upload(model_loader *l, const place *from, int64_t rows, error *err)
 {
 	const model *m = l->model;
@@ -428,7 +428,7 @@ static status upload(model_loader *l, const place *from, int64_t rows, error *er
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the weights to %s", l->backend->name);
 }
 
-/* Read the next rows into `piece`; *rows 0: the parameter is not whole yet. */
+/* Read the next rows to `piece`; *rows 0: the matrix is not complete yet. */
 static status read_piece(model_loader *l, const place *from, int64_t *rows, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
@@ -474,7 +474,7 @@ status model_loader_step(model_loader *l, bool *done, error *err)
 	*done = l->at == m->parameters.count;
 	if (*done)
 		m->digest = digest_bytes(l->digests, (size_t)m->parameters.count * sizeof *l->digests);
-	if (*done && l->backend) /* padding behind the last parameter */
+	if (*done && l->backend) /* padding after the last parameter */
 		TRY(extend(l, (size_t)m->floats * sizeof(float), err));
 	return STATUS_OK;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for one more item. */
+/* Reserve one more item. */
 static bool parameters_reserve(parameter_list *list)
 {
 	if (list->status != STATUS_OK || list->count < list->capacity)

@@ -1,4 +1,4 @@
-/* Writing a safetensors file: the header, which needs the sizes of all tensors, then their data. */
+/* Writes a safetensors file: the header, which needs the sizes of all tensors, then their data. */
 #include <assert.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ unsigned char *safetensors_header(const json_t *header, size_t *bytes)
 	memset(text, ' ', LENGTH_BYTES + padded);
 	memcpy(text, &padded, sizeof padded);
 	if (json_dumpb(header, (char *)text + LENGTH_BYTES, length, JSON_COMPACT) != length) {
-		free(text); /* it needs memory each time */
+		free(text); /* would need memory each time */
 		return NULL;
 	}
 	*bytes = LENGTH_BYTES + padded;

@@ -1,6 +1,6 @@
-/* The data of a safetensors file has neither holes nor overlaps, so the data of the whole is that of the files one
- * after the other, and the header of the whole is theirs with the offsets moved. All files are checked before the first
- * byte is copied. */
+/* shards.c - the data of a safetensors file has neither holes nor overlaps. The joined data is therefore the files'
+ * data one after the other, and the joined header is their headers with shifted offsets. All files are checked before
+ * the first byte is copied. */
 #include "engine/model/shards.h"
 
 #include <errno.h>
@@ -20,11 +20,11 @@ enum { PIECE = 1 << 20 };
 typedef struct shards {
 	const char *folder;
 	json_t *index;
-	const json_t *map; /* tensor to file, borrowed of the index */
+	const json_t *map; /* tensor to file, borrowed from the index */
 	json_t *files;     /* file to its bytes of data, in the order of the data */
 	json_t *header;
-	int64_t end; /* of the data so far */
-	int fd;      /* of the whole */
+	int64_t end; /* end of the data so far */
+	int fd;      /* the joined file */
 	char *piece;
 } shards;
 
@@ -42,7 +42,7 @@ static status join_path(const shards *s, const char *name, char path[PATH_MAX], 
 
 /* --- the index ------------------------------------------------------------------------------------ */
 
-/* *found false: there is none. */
+/* *found false: there is no index. */
 static status read_index(shards *s, bool *found, error *err)
 {
 	char path[PATH_MAX], *text;
@@ -109,7 +109,7 @@ static status add_entry(shards *s, const char *file, const safetensors_entry *e,
 	return safetensors_add(s->header, &item, &end, err);
 }
 
-/* Add the tensors of one file; nothing is copied yet. */
+/* Add the tensors of one file to the header; nothing is copied yet. */
 static status shards_add_file(shards *s, const char *file, error *err)
 {
 	char path[PATH_MAX];
@@ -178,7 +178,7 @@ static status shards_append(shards *s, const void *data, size_t bytes, error *er
 	return STATUS_OK;
 }
 
-/* The last `bytes` bytes of a file, which is unlinked then. */
+/* Copy the last `bytes` bytes of a file, then unlink it. */
 static status copy_file(shards *s, const char *file, int64_t bytes, error *err)
 {
 	char path[PATH_MAX];
@@ -217,7 +217,7 @@ static status copy_files(shards *s, error *err)
 	return result;
 }
 
-/* Under a temporary name, since one of the files may be called model.safetensors. */
+/* Write under a temporary name, because one of the files may be called model.safetensors. */
 static status write_whole(shards *s, error *err)
 {
 	char temporary[PATH_MAX], path[PATH_MAX];

@@ -120,7 +120,7 @@ ATTENTION_INLINE void tile(const forward *f, const attention_unit *u, const atte
 	attention_leave(c, m, place);
 }
 
-/* What the first block of the unit needs of the window before it. */
+/* Compute what the first block of the unit needs from the window before it. */
 ATTENTION_INLINE void warm(const forward *f, const attention_unit *u, const attention_march *m, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;

@@ -150,7 +150,7 @@ ATTENTION_INLINE void tile(const backward *f, const attention_unit *u, const att
 	attention_leave(c, m, place);
 }
 
-/* What the first block of the unit needs of the window before it. */
+/* Compute what the first block of the unit needs from the window before it. */
 ATTENTION_INLINE void warm(const backward *f, const attention_unit *u, const attention_march *m, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;

@@ -15,7 +15,7 @@ enum { ROWS = 256, COLUMNS = 64, DEPTH = 128, PRODUCT_SPEED = 8 /* multiply-adds
 /* Scratch of a thread. */
 typedef struct desk {
 	float b[DEPTH * COLUMNS];
-	float c[ROWS * COLUMNS]; /* of a tile that has no whole vectors of columns */
+	float c[ROWS * COLUMNS]; /* for a tile without whole vectors of columns */
 } desk;
 
 /* to [depth, COLUMNS] = factor · B, zeros to whole vectors; from: its first element. */
@@ -146,7 +146,7 @@ status KERNEL(mix_heads)(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* The parts' sums behind the desks. */
+/* The parts' sums follow the desks. */
 size_t KERNEL(mix_heads_grad_scratch)(const backend *b, const op_call *call)
 {
 	const matrix_product p = mix_heads_grad_product(call);

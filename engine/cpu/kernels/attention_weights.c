@@ -23,7 +23,7 @@ static void turn(const tensor *bias, float *turned)
 			turned[h * rows + rows - 1 - t] = ((const float *)bias->data)[t * heads + h];
 }
 
-/* Where in a head's turned table (T rows) key 0 of a query at `position` stands; it may be before its beginning. */
+/* Offset, in a head's turned table (T rows), of key 0 for a query at `position`; may be negative. */
 static int64_t turned_at(int64_t rows, int64_t position, int64_t first)
 {
 	return rows - 1 - (position - first);

@@ -14,13 +14,13 @@
 #include "engine/cpu/kernels/softmax_attention.h"
 #include "engine/tensor/ops/dilated.h"
 
-/* One head of one sequence. Tokens position … end - 1 are the call's, token `position` at the pointers, the next `d`
- * further on; those before lie in the ring. */
+/* One head of one sequence. Tokens position … end - 1 are the call's; the pointers are to token `position`, and the
+ * next is `d` further. Earlier tokens are in the ring. */
 typedef struct dilated_head {
 	const dilated_pattern *pattern;
 	int64_t heads, head, dh, d;
 	const float *query, *key, *value;
-	const int32_t *mask; /* of the call's tokens, or NULL */
+	const int32_t *mask; /* for the call's tokens, or NULL */
 	int64_t position, end;
 	const float *ring; /* the state at the head's first channel */
 	const float *present;
@@ -61,8 +61,8 @@ static inline int64_t dilated_before(const dilated_segment *s, int64_t t)
 	return kernel_min(s->count, dilated_kept(t - s->start, s->first - s->start, s->step));
 }
 
-/* Up to SOFTMAX_KEYS kept rows from row j on, before row `end`: as many as lie one after another. mask [SOFTMAX_KEYS]
- * is scratch. */
+/* Return up to SOFTMAX_KEYS kept rows from row j on and before row `end`, as many as are contiguous. mask
+ * [SOFTMAX_KEYS] is scratch. */
 static inline softmax_keys dilated_keys(const dilated_head *a, const dilated_segment *s, int64_t j, int64_t end,
                                         int32_t *mask)
 {
@@ -109,13 +109,13 @@ static inline int64_t dilated_end(const dilated_head *a, const dilated_segment *
 	return a->causal ? q->first + q->count : s->count;
 }
 
-/* What a span of tokens begin … end - 1 makes. */
+/* Outputs of a span of tokens begin … end - 1. */
 typedef struct dilated_span {
 	int64_t begin, end;
-	float *y;              /* of token begin; the next `d` further on */
+	float *y;              /* for token begin; the next one is `d` further */
 	float *top, *total;    /* [end - begin] */
 	const float *mixture;  /* the weight of each branch, or NULL */
-	float *log_normalizer; /* of token begin in branch 0, or NULL; the next `heads` further on, */
+	float *log_normalizer; /* for token begin in branch 0, or NULL; the next one is `heads` further */
 	int64_t branch_floats; /* the next branch so much */
 } dilated_span;
 

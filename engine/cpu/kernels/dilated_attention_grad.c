@@ -16,7 +16,7 @@
 
 #include <stdatomic.h>
 
-enum { KEYS = 32 }; /* of a tile: fewer than the forward's, so that two tiles stay in the cache */
+enum { KEYS = 32 }; /* keys of a tile: fewer than in the forward, so that two tiles stay in the cache */
 
 typedef struct backward {
 	const op_call *call;

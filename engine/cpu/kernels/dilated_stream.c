@@ -14,7 +14,7 @@ enum { SHORT = 4, START = 8 /* the input */ };
 /* One sequence. */
 typedef struct stream {
 	const float *query, *key, *value;
-	const int32_t *mask; /* of the call's tokens, or NULL */
+	const int32_t *mask; /* for the call's tokens, or NULL */
 	float *state, *y;
 	int64_t position, length, room, window, d;
 } stream;

@@ -10,7 +10,7 @@
 #include "engine/tensor/panel.h"
 
 enum {
-	COLUMNS = 64,  /* of one part: four cache lines of a row */
+	COLUMNS = 64,  /* columns of one part: four cache lines of a row */
 	PANEL_COST = 8 /* an element from a panel: a line of its own */
 };
 

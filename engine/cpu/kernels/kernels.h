@@ -23,8 +23,8 @@ enum { CPU_MAX_THREADS = 1024 };
 /* The backend as kernels see it. */
 typedef struct cpu {
 	backend base;
-	int threads; /* of matrix products, whose bits depend on it; scratch is for so many */
-	int sharing; /* of loops, at most; use_threads sets it */
+	int threads; /* threads of matrix products, on which their bits depend; scratch has this many parts */
+	int sharing; /* maximum threads of loops; set by use_threads */
 } cpu;
 
 /* One instruction set's kernels. */

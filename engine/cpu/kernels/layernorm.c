@@ -47,7 +47,7 @@ status KERNEL(layernorm)(backend *b, const op_call *call)
 	return kernel_for(b, call, shape_rows(x), shape_count(x) * COST, rows_of_layernorm);
 }
 
-/* What x̂ is multiplied by in a row's gradient; along: Σ y' x̂. */
+/* Factor of x̂ in a row's gradient; along: Σ y' x̂. */
 static inline float slope_of(const layernorm_grad_params *p, int64_t d, float rho, float along)
 {
 	if (p->frozen || !p->unbiased)

@@ -24,9 +24,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LINEAR_TOKENS = 32 /* of a chunk */ };
+enum { LINEAR_TOKENS = 32 /* tokens of a chunk */ };
 
-/* Floats from one row of a chunk to the next: dh, the 1 or c behind it, and zeros to whole vectors. */
+/* Floats between rows of a chunk: dh, then the 1 or c, then zeros up to whole vectors. */
 static inline int64_t linear_pitch(int64_t dh)
 {
 	return product_round(dh + 1);
@@ -53,7 +53,7 @@ static inline float linear_feature(float x)
 	return x > 0.0f ? x + 1.0f : low;
 }
 
-/* to [count, pitch] = φ, zeros behind it; rows of zeros for masked tokens. */
+/* to [count, pitch] = φ followed by zeros; rows of masked tokens are zero. */
 static inline void linear_load_features(linear_tokens x, float *to)
 {
 	const int64_t pitch = linear_pitch(x.dh);
@@ -72,7 +72,7 @@ static inline void linear_load_features(linear_tokens x, float *to)
 	}
 }
 
-/* to [count, pitch] = [x, 1], zeros behind it; rows of zeros for masked tokens. */
+/* to [count, pitch] = [x, 1] followed by zeros; rows of masked tokens are zero. */
 static inline void linear_load_values(linear_tokens x, float *to)
 {
 	const int64_t pitch = linear_pitch(x.dh);

@@ -23,8 +23,8 @@ enum {
 	LANES = 16,
 	CHUNK_ROWS = 512,
 	CHUNK_MIN_ROWS = 64,
-	CHUNK_FLOATS = 1 << 24, /* of logits, where that is not fewer rows */
-	PART_ROWS = 32,         /* what one thread does at a time; each part has its own sum of dz */
+	CHUNK_FLOATS = 1 << 24, /* maximum logits, unless that is fewer rows */
+	PART_ROWS = 32,         /* rows that one thread processes at a time; each part has its own sum of dz */
 };
 
 /* The rows of a chunk, as even as they can be; at least one. A matter of the shapes alone. */
@@ -36,7 +36,7 @@ static int64_t chunk_rows(int64_t rows, int64_t classes)
 	return rows ? kernel_parts(rows, kernel_parts(rows, most)) : 1;
 }
 
-/* What the passes over a row need. Gradients: z becomes dz. */
+/* Inputs of the passes over a row. With gradients z becomes dz. */
 typedef struct chunk {
 	int64_t rows, classes;
 	const int32_t *label;
@@ -44,7 +44,7 @@ typedef struct chunk {
 	float alpha, smoothing, factor /* 1 / count */;
 	bool gradients;
 	float *z, *loss, *hit; /* hit: or NULL */
-	float *sums;           /* of dz, [parts, classes], or NULL */
+	float *sums;           /* sums of dz, [parts, classes], or NULL */
 } chunk;
 
 static inline bool linear_cross_entropy_counts(int32_t label, int64_t classes)
@@ -121,7 +121,7 @@ static inline void scale(float *z, float factor, float even, int64_t n, float *s
 	}
 }
 
-/* Is z[label], which is the largest, the first of equals? Counted as int: of bool, compilers make no vectors. */
+/* True if z[label] is the largest, the first of equals. Counts are int, because compilers do not vectorise bool. */
 static inline bool is_first(const float *z, int64_t label)
 {
 	const float own = z[label];
@@ -255,7 +255,7 @@ status KERNEL(linear_cross_entropy)(backend *b, const op_call *call)
 	if (c.gradients && call->in[1].type != DTYPE_F32)
 		return STATUS_UNSUPPORTED;
 	if (hit)
-		memset(hit, 0, (size_t)rows * sizeof *hit); /* of rows that are ignored */
+		memset(hit, 0, (size_t)rows * sizeof *hit); /* ignored rows have no hit */
 	for (int64_t first = 0; first < rows || first == 0; first += most) {
 		c.rows = kernel_min(most, rows - first);
 		c.label = label + first;

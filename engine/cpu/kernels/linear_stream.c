@@ -171,7 +171,7 @@ status KERNEL(linear_stream)(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* What the queries of a row of tokens have to do with the state before the call. */
+/* Combine the queries of a row of tokens with the state before the call. */
 static void early_queries(const op_call *call, int64_t first, int64_t last)
 {
 	const linear_stream_params *p = call->params;

@@ -50,8 +50,8 @@ typedef struct product {
 typedef float tile_sums[TILE_ROWS][TILE_PANELS * PANEL_WIDTH];
 
 #ifdef __AVX512F__
-/* y = alpha (sum + b) and the maxima of whole blocks of outputs, from registers: most blocks in y lie across cache
- * lines that are still being written. Four blocks at a time; what is missing is the last one again. */
+/* y = alpha (sum + b) and the maxima of whole blocks of outputs, from registers, because most blocks in y cross cache
+ * lines that are still being written. Four blocks at a time; the last one is repeated if fewer remain. */
 __attribute__((noinline)) static void tile_store_maxima(const product *p, tile_sums sums, int64_t row, int64_t rows,
                                                         int64_t first, int64_t blocks)
 {
@@ -112,7 +112,7 @@ __attribute__((noinline)) static void tile_store(const product *p, tile_sums sum
 	}
 }
 
-/* Where rows and panels of a tile begin; what is missing is the last one again. */
+/* Set the first rows and panels of a tile; missing ones repeat the last. */
 TILE_INLINE void tile_rows(const product *p, const unsigned char *x[TILE_ROWS], const int R, int64_t row, int64_t rows)
 {
 	for (int i = 0; i < R; i++)
@@ -321,8 +321,8 @@ static inline void group_maxima(const product *p, int64_t row, int64_t rows, int
 		                 p->maxima + r * kernel_parts(p->n, LINEAR_BLOCK) + first / LINEAR_BLOCK);
 }
 
-/* Rows row … last_row - 1 by panels panel … last_panel - 1, where panel begins a block of outputs. The rows pass
- * over so many panels at a time as the second cache keeps. */
+/* Multiply rows row … last_row - 1 by panels panel … last_panel - 1, where panel begins a block of outputs. The rows
+ * pass over as many panels at a time as the second cache holds. */
 TILE_INLINE void block(const product *p, dtype type, int64_t row, int64_t last_row, int64_t panel, int64_t last_panel)
 {
 	for (int64_t group = panel; group < last_panel; group += TILE_PANELS) {

@@ -26,7 +26,7 @@ static int32_t longest_match_next_of(const int32_t *x, int64_t i, const longest_
 	return at < 0 ? -1 : x[at + 1];
 }
 
-/* `count` tokens behind `before` others, the last of which lie in the ring; without one there are none. mask and next
+/* Process `count` tokens that follow `before` others, the last of which are in the ring if there is one. mask and next
  * may be NULL. */
 static void longest_match_read_tokens(const longest_match_params *p, const int32_t *x, const int32_t *mask,
                                       int64_t count, float *ring, int64_t before, int32_t *next)

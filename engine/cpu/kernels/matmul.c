@@ -14,7 +14,7 @@ typedef struct piece {
 	float weight[DEPTH * COLUMNS], sum[ROWS * COLUMNS];
 } piece;
 
-/* LANES inputs, from input k on, of a panel's outputs, with zeros or copies behind the last: to rows of COLUMNS. */
+/* Copy LANES inputs from input k on of a panel's outputs to rows of COLUMNS; zeros or copies fill up after the last. */
 TILE_INLINE void unpack_square(dtype type, const unsigned char *panel, int64_t k, int64_t inputs, float *to)
 {
 	for (int v = 0; v < PANEL_VECTORS; v++) {

@@ -55,7 +55,7 @@ static stream stream_at(const op_call *call, int64_t s)
 	return r;
 }
 
-/* What stands in the columns of token i of a sequence's call. */
+/* Contents of the columns for token i of a sequence's call. */
 static matrix_columns columns_at(const stream *s, int64_t i)
 {
 	return matrix_columns_at(s->source ? s->position - 1 : s->position + i, s->ring, s->memories);
@@ -139,7 +139,7 @@ static part part_of(const block *b, int64_t r, const run *tile, int64_t from, in
 	return end > first ? (part){first, end - first, b->s.columns - 1 - (t - token) + first} : (part){0, 0, 0};
 }
 
-/* Of what query r of a block sees of a tile, that which is in the part of its columns that is read. */
+/* The part of a tile's columns that query r of a block sees. */
 static part read_of(const block *b, int64_t r, part seen)
 {
 	const matrix_columns c = columns_at(&b->s, b->first + r);
@@ -153,7 +153,7 @@ static part read_of(const block *b, int64_t r, part seen)
 
 typedef void (*block_kernel)(const op_call *call, const block *b, float *desk);
 
-/* Every head of every block; the desk of a thread has so many floats. */
+/* Process every head of every block; a thread's desk has `floats` floats. */
 static status each_block(const backend *owner, const op_call *call, int64_t floats, block_kernel fn)
 {
 	const matrix_stream_params *p = call->params;
@@ -230,7 +230,7 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 	const float *query = (const float *)call->in[0].data + row * d + b->head * width;
 	float *to = call->out[0].data ? (float *)call->out[0].data + (row * p->heads + b->head) * columns : NULL;
 	int32_t *visible = call->out[1].data && b->head == 0 ? (int32_t *)call->out[1].data + row * columns : NULL;
-	for (int64_t r = 0; r < b->rows; r++) { /* what no key reaches, and what is not in the part */
+	for (int64_t r = 0; r < b->rows; r++) { /* columns that no key reaches or that are outside the part */
 		matrix_columns c = {columns, columns, 0, columns, columns};
 		if (r < b->count)
 			c = columns_at(&b->s, b->first + r);
@@ -290,7 +290,7 @@ status KERNEL(stream_scores)(backend *b, const op_call *call)
 /* --- values --------------------------------------------------------------------------------------------------------
  */
 
-/* y += Σ_j weight[j] row_j for up to AT_ONCE rows; the first stands for the missing ones, without weight. */
+/* y += Σ_j weight[j] row_j for up to AT_ONCE rows; missing ones repeat the first with weight 0. */
 static void matrix_stream_add_rows(const float *row[AT_ONCE], const float weight[AT_ONCE], int64_t width, float *y)
 {
 	const float *a = row[0], *b = row[1], *c = row[2], *d = row[3];

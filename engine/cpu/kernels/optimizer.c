@@ -123,7 +123,7 @@ static int64_t find_span(const row_spans *s, int64_t row)
 	return low;
 }
 
-/* Where a row of the k-th tensor begins. */
+/* Offset of a row of the k-th tensor. */
 static int64_t optimizer_place_of(const row_spans *s, int64_t k, int64_t row)
 {
 	return (int64_t)ROW_SPAN_UNIT * s->each[k].place + (row - s->each[k].row) * s->each[k].width;

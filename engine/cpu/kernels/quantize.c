@@ -76,7 +76,7 @@ static void values(const float *x, int64_t n, float step, int64_t bits, float *y
 		values_of(x, n, step, 2, y);
 }
 
-/* Elements first … last - 1; the step lies in scratch. */
+/* Elements first … last - 1; the step is in scratch. */
 static void elements(const op_call *call, int64_t first, int64_t last)
 {
 	const quantize_params *p = call->params;

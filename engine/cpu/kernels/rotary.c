@@ -1,5 +1,5 @@
 /* rotary: the cosines and sines of a row are computed once, TABLE pairs at a time, and used by all its heads. The
- * result may lie where x lay. */
+ * result may overwrite x. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <math.h>

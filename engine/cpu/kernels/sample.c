@@ -17,7 +17,7 @@
 
 #include <stdatomic.h>
 
-enum { COST = 4 }; /* of a token, in additions */
+enum { COST = 4 }; /* cost of a token, in additions */
 
 /* One row, and its thread's memory. */
 typedef struct row {

@@ -17,7 +17,7 @@
 #include "engine/cpu/kernels/math.h"
 #include "engine/cpu/kernels/sample_list.h"
 
-/* How far any sum over a row of n tokens with this mass may be from the estimate. */
+/* Maximum error of the estimate of any sum over a row of n tokens with this mass. */
 static inline double sample_slack(double mass, int64_t n)
 {
 	return 0x1p-22 * mass + 0x1p-39 * (double)(n + 2);
@@ -81,8 +81,8 @@ static inline double sample_mass_from(const float *x, const float *estimate, int
 	return mass;
 }
 
-/* A search for the logit at which the mass of all larger ones passes a goal: no token before it reaches `wanted`, and
- * one that reaches `enough` is it or behind it. */
+/* A search for the logit at which the mass of all larger ones passes a goal: no earlier token reaches `wanted`, and a
+ * token that reaches `enough` is at or after it. */
 typedef struct sample_search {
 	double wanted, enough;
 	float low, high;     /* it is in low <= x < high; high is infinite at first */
@@ -106,14 +106,14 @@ static inline void sample_search_move(sample_search *s, float bound, double foun
 static inline void sample_search_halve(sample_search *s, const float *x, const float *estimate, int64_t n, float max)
 {
 	enum { ROUNDS = 10 };
-	const double before = s->above; /* what these tokens lack */
+	const double before = s->above; /* mass that these tokens lack */
 	for (int round = 0; round < ROUNDS; round++) {
 		const float bound = 0.5f * s->low + 0.5f * (s->high < max ? s->high : max);
 		sample_search_move(s, bound, before + sample_mass_from(x, estimate, n, bound));
 	}
 }
 
-/* Of every `stride` blocks of LANES tokens the first; returns how many tokens. */
+/* Take the first of every `stride` blocks of LANES tokens; return the number of tokens. */
 static inline int64_t sample_thin(const float *x, const float *estimate, int64_t n, int64_t stride, float *to_x,
                                   float *to_estimate)
 {
@@ -125,12 +125,12 @@ static inline int64_t sample_thin(const float *x, const float *estimate, int64_t
 	return thin;
 }
 
-/* Narrow the search among all of l: guess from some of the tokens, look on both sides of the guess, and go on among
- * those between. Returns how many are left; m->listed and m->id have them. */
+/* Narrow the search among all of l: estimate from some of the tokens, test both sides of the estimate, and continue
+ * among those between. Returns the number left, listed in m->listed and m->id. */
 static inline int64_t sample_search_all(sample_search *s, const sample_list *l, const sample_memory *m, float max)
 {
 	enum { SOME = 512, NEAR = 32 };
-	float *estimate = (float *)m->weight; /* of the listed */
+	float *estimate = (float *)m->weight; /* for the listed tokens */
 	const float near = (max - s->low) / NEAR;
 	if (l->n > 4 * SOME) {
 		const int64_t thin = sample_thin(l->x, m->estimate, l->n, l->n / SAMPLE_LANES / (SOME / SAMPLE_LANES),
@@ -157,7 +157,8 @@ typedef struct sample_front {
 	int32_t last;
 } sample_front;
 
-/* Where top-p cuts the row of this mass, in the bracket; its few tokens are weighed exactly. False: unknown. */
+/* Find where top-p cuts the row of this mass within the bracket, whose few tokens are weighed exactly. False:
+ * unknown. */
 static inline bool sample_front_of(const sample_list *l, const sample_memory *m, float max, const sample_setting *s,
                                    double mass, sample_bracket *b, sample_front *out)
 {

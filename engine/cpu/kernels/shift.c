@@ -50,7 +50,7 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 {
 	const shift_stream_params *p = call->params;
 	const int32_t *mask = kernel_optional(call, 5);
-	const float *front = kernel_optional(call, 7); /* rows in front of token 0 */
+	const float *front = kernel_optional(call, 7); /* rows before token 0 */
 	const int64_t rows = front ? shape_rows(call->in[7].shape) : p->stored.count;
 	const int64_t d = call->in[0].shape.dim[2], segments = p->high + 1, width = d / segments;
 	for (int64_t b = first; b < last; b++) {

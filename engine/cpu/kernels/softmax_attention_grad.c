@@ -15,22 +15,22 @@
 #include <stdatomic.h>
 
 enum {
-	KEYS = 32, /* of a tile: fewer than the forward's, so that two tiles stay in the cache */
+	KEYS = 32, /* keys of a tile: fewer than in the forward, so that two tiles stay in the cache */
 	GRAIN = 32 /* units wanted; more heads than that are not cut */
 };
 
 typedef struct backward {
 	softmax_layout l;
-	int64_t blocks;                 /* of a head of queries */
+	int64_t blocks;                 /* blocks of a head of queries */
 	int64_t spans, extent;          /* keys of a span, at most */
 	int64_t key_width, value_width; /* dh and dv as whole vectors */
 	const float *query, *key, *value, *y, *log_normalizer, *dy;
 	const int32_t *mask;
-	softmax_bias bias; /* of head 0 */
+	softmax_bias bias; /* for head 0 */
 	float scale;
 	softmax_dropout drop;
 	bool uniform;
-	bool scores;                 /* have a gradient that is wanted; else dS = 0 */
+	bool scores;                 /* scores have a gradient; otherwise dS = 0 */
 	float *dq, *dk, *dv, *dbias; /* NULL: unwanted */
 } backward;
 
@@ -69,7 +69,7 @@ static span span_at(const backward *f, int64_t index)
 	for (int64_t i = 0; i < f->blocks; i++)
 		all += f->l.group * tiles(f, i);
 	for (int64_t i = 0; i < blocks; i++) {
-		/* A block belongs to the span in which its middle lies. */
+		/* A block belongs to the span that contains its middle. */
 		const int64_t block = i % f->blocks, count = tiles(f, block), middle = 2 * before + count;
 		const bool past = middle * f->spans < 2 * all * index;
 		const bool within = !past && middle * f->spans < 2 * all * (index + 1);
@@ -209,8 +209,8 @@ static inline __attribute__((always_inline)) void probabilities(const workspace 
 	}
 }
 
-/* What a unit adds to: its partial sums, dk [extent, key_width], dv [extent, value_width], from key `first` on, and,
- * with a bias, dbias [T] of the head at work. */
+/* Outputs of a unit: its partial sums, dk [extent, key_width], dv [extent, value_width], from key `first` on, and, with
+ * a bias, dbias [T] of the current head. */
 typedef struct sums {
 	float *dk, *dv, *dbias;
 	int64_t first;

@@ -20,7 +20,7 @@ static softmax_heads heads_of(const op_call *call)
 	return softmax_heads_of(q, packed ? q : call->in[V].shape.dim[2], p->heads, p->kv_heads);
 }
 
-/* What does not depend on the sequence; of its tokens, where those of the call begin. */
+/* Data that is independent of the sequence; pointers to tokens are to those of the call. */
 static stream common_of(const op_call *call)
 {
 	const softmax_stream_params *p = call->params;
@@ -122,7 +122,7 @@ static void softmax_stream_remember(const stream *s)
 	}
 }
 
-/* Floats of a y that is not wanted where log_normalizer is; they lie behind the rest of the scratch. */
+/* Floats of an unused y when only log_normalizer is requested; they follow the rest of the scratch. */
 static int64_t spare_floats(const op_call *call)
 {
 	return call->out[1].data ? kernel_spare_floats(call, 0) : 0;

@@ -17,9 +17,8 @@
 
 enum {
 	COST = 8,
-	HEADS =
-	    16, /* of a group at most: as many as have their maxima in a cache line, which two threads must not write */
-	START = 7 /* the input */
+	HEADS = 16, /* maximum heads of a group: their maxima fill a cache line, which two threads must not write */
+	START = 7   /* the input */
 };
 
 /* The call, taken apart. */
@@ -49,7 +48,7 @@ typedef struct aggregate {
 
 /* The aggregates that one token touches. */
 typedef struct place {
-	bool turns, begins, reaches; /* is there a slot to turn, does a block begin, is there a suffix */
+	bool turns, begins, reaches; /* a slot must be turned; a block begins; a suffix exists */
 	aggregate prefix, running, turned, before, suffix, slot;
 } place;
 

@@ -17,7 +17,7 @@ static double density(double x)
 	return exp(-0.5 * x * x) * M_SQRT1_2 * (M_2_SQRTPI / 2);
 }
 
-/* The tanh form: what stands for Φ, and its derivative, which stands for φ. */
+/* The tanh form: its approximation of Φ, and the derivative, which replaces φ. */
 static double tanh_argument(double x)
 {
 	return 2 * M_SQRT1_2 * sqrt(M_1_PI) * (x + 0.044715 * x * x * x);

@@ -8,13 +8,13 @@
 #include "engine/cpu/reference/reference.h"
 #include "engine/tensor/ops/sequence.h"
 
-/* One aggregate (m, z, s[dh]) of one head, wherever it lies. */
+/* One aggregate (m, z, s[dh]) of one head. */
 typedef struct aggregate {
 	float *m, *z, *s;
 	int64_t width; /* dh */
 } aggregate;
 
-/* What stays the same for one sequence and head. */
+/* Data that is constant for one sequence and head. */
 typedef struct stream {
 	float *state; /* this round's floats in the slot */
 	int64_t window, channels, heads, head;

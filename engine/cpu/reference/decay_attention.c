@@ -20,8 +20,8 @@ status reference_decay_biases(backend *unused, const op_call *call)
 typedef struct head {
 	const float *query, *first_k, *first_v;
 	int64_t key_width, value_width; /* Q / H, T / H */
-	int64_t key, value, at;         /* where its channels begin in q and in u, its place in log_normalizer */
-	double score;                   /* of the first key */
+	int64_t key, value, at;         /* offset of its channels in q and in u; index in log_normalizer */
+	double score;                   /* for the first key */
 } head;
 
 static head decay_attention_head_at(const op_call *call, int positions, int64_t at)

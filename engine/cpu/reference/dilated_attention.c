@@ -31,7 +31,7 @@ static head dilated_attention_head_at(const op_call *call, int64_t b, int64_t h)
 	              .head = h};
 }
 
-/* The keys of token t in branch i: tokens first, first + step, … before end, and so many keys of zeros. */
+/* Keys of token t in branch i: tokens first, first + step, … before end, and `zeros` keys of zeros. */
 typedef struct keys {
 	int64_t first, step, end;
 	double zeros;
@@ -103,7 +103,7 @@ static void weights_of(const head *a, const double *log_normalizer, const float 
 	softmax(x, a->p->pattern.branches, c);
 }
 
-/* Of element (i, b, t, h) of [branches, B, N, H]. */
+/* Index of element (i, b, t, h) of [branches, B, N, H]. */
 static int64_t normalizer_at(const head *a, int64_t i, int64_t t)
 {
 	return ((i * a->batch + a->sequence) * a->length + t) * a->p->heads + a->head;
@@ -238,7 +238,7 @@ status reference_dilated_attention_grad(backend *unused, const op_call *call)
 	float *dmixture = call->out[3].data;
 	if (!call->in[4].data || !dmixture)
 		return STATUS_OK;
-	weights_of(&(head){.p = p}, own, call->in[4].data, c); /* of the mixture alone */
+	weights_of(&(head){.p = p}, own, call->in[4].data, c); /* for the mixture alone */
 	for (int64_t i = 0; i < p->pattern.branches; i++)
 		mean += c[i] * own[i];
 	for (int64_t i = 0; i < p->pattern.branches; i++)

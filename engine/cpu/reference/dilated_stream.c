@@ -8,7 +8,7 @@
 
 enum { START = 8 }; /* the input */
 
-/* What stays the same for one sequence. */
+/* Data that is constant for one sequence. */
 typedef struct stream {
 	const dilated_stream_params *p;
 	float *state; /* this layer's floats in the slot */

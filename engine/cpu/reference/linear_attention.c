@@ -48,7 +48,7 @@ static double slope(float x)
 	return x > 0 ? 1 : exp((double)x);
 }
 
-/* Is key j in W(i)? */
+/* True if key j is in W(i). */
 static bool is_seen(const head *a, int64_t i, int64_t j)
 {
 	return (!a->mask || a->mask[j]) && (!a->causal || j <= i);

@@ -60,7 +60,7 @@ static double row_loss(const double *z, int32_t label, int64_t classes, double s
 	return (1 - smoothing) * (lse - z[label]) + smoothing * (lse - sum / (double)classes);
 }
 
-/* Is z[label] the largest, the first of equals? */
+/* True if z[label] is the largest, the first of equals. */
 static bool is_hit(const double *z, int32_t label, int64_t classes)
 {
 	int64_t best = 0;

@@ -1,4 +1,4 @@
-/* What stood behind the longest earlier match: every match is measured token by token. */
+/* The token that followed the longest earlier match; every match is measured token by token. */
 #include "engine/tensor/ops/longest_match.h"
 
 #include "engine/cpu/reference/reference.h"

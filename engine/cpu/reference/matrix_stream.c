@@ -10,7 +10,7 @@
 
 enum { START = 7, MEMORY = 8 }; /* inputs */
 
-/* What stays the same for one sequence. */
+/* Data that is constant for one sequence. */
 typedef struct stream {
 	matrix_ring ring;
 	float *state;
@@ -49,14 +49,14 @@ static const int32_t *mask_of(const op_call *call)
 	return call->n_in > 6 ? call->in[6].data : NULL;
 }
 
-/* What stands in the columns of token i of the call. */
+/* Contents of the columns for token i of the call. */
 static matrix_columns reference_matrix_stream_columns_of(const stream *s, int64_t i)
 {
 	return matrix_columns_at(s->source ? s->position - 1 : s->position + i, s->ring, s->memories);
 }
 
-/* What stands in a column of token i of the call: a row of `call_rows`, of the ring or of the memories; NULL: nothing.
- * `place`: of the rows in the state. *token: which one it is, -1 for a memory. */
+/* Contents of a column of token i of the call: a row of `call_rows`, of the ring or of the memories; NULL: none.
+ * `place`: offset of the rows in the state. *token: its index; -1: a memory. */
 static const float *row_at(const stream *s, int64_t i, int64_t column, const float *call_rows, int64_t width,
                            int64_t (*place)(matrix_ring r, int64_t token), int64_t *token)
 {
@@ -72,14 +72,14 @@ static const float *row_at(const stream *s, int64_t i, int64_t column, const flo
 	return call_rows + (s->tokens.first + *token - s->position) * width;
 }
 
-/* Is a column of token i in the part that is read? */
+/* True if a column of token i is in the part that is read. */
 static bool is_read(const stream *s, int64_t i, int64_t column)
 {
 	const matrix_columns c = reference_matrix_stream_columns_of(s, i);
 	return column >= c.begin && column < c.end;
 }
 
-/* Is a token of the call or the ring not masked? */
+/* True if a token of the call or the ring is not masked. */
 static bool matrix_stream_is_there(const op_call *call, const stream *s, int64_t token)
 {
 	const int32_t *mask = mask_of(call);

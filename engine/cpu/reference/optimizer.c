@@ -27,14 +27,14 @@ status reference_lerp(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* How much of its decay number i of p has: decays? [⌈n / 16⌉], the input of that number. */
+/* Factor of the decay of number i of p: decays? [⌈n / 16⌉]; `input`: index of that input. */
 static double decay_of(const op_call *call, int input, int64_t i)
 {
 	const float *decays = call->n_in > input ? call->in[input].data : NULL;
 	return decays ? (double)decays[i / ROW_SPAN_UNIT] : 1;
 }
 
-/* narrow? [n] bf16 = p, rounded; the input of that number. */
+/* narrow? [n] bf16 = p, rounded; `input`: index of that input. */
 static status optimizer_narrow(const op_call *call, int input)
 {
 	const float *p = call->in[0].data;

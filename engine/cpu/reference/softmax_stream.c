@@ -13,7 +13,7 @@
 /* Input numbers. */
 enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS, KEY_STEP };
 
-/* What stays the same for one sequence. */
+/* Data that is constant for one sequence. */
 typedef struct stream {
 	float *state; /* this layer's floats in the slot */
 	softmax_store ring;
@@ -21,7 +21,7 @@ typedef struct stream {
 	int64_t memories, past, segment;
 	const float *memory_k, *memory_v, *bias; /* NULL: none */
 	double scale;
-	const float *key_step; /* of the call's first row; NULL: a ring of floats */
+	const float *key_step; /* for the call's first row; NULL: a ring of floats */
 	float value_step;
 	float *key, *value; /* scratch of a ring of codes: a head of a token */
 } stream;

@@ -36,8 +36,8 @@ enum {
 typedef struct additive_config {
 	model_dims dims;
 	int64_t positions;  /* n_positions */
-	bool local, listed; /* windows at all; given by window_sizes */
-	int64_t padding;    /* row of the word vectors that looking it up does not train; -1: none */
+	bool local, listed; /* some windows are local; window_sizes lists them */
+	int64_t padding;    /* row of the word vectors whose look-up has no gradient; -1: none */
 	bool learned;       /* has a position table */
 	int64_t windows[ARCHITECTURE_MAX_LAYERS];
 	double dropout, std;
@@ -66,7 +66,7 @@ static void read_windows(additive_config *c, config_reader *r)
 	}
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
 static int64_t additive_count_parameters(const additive_config *c)
 {
 	int64_t d = c->dims.hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 8 * d;
@@ -98,7 +98,7 @@ static status additive_read_config(void *config, const json_t *json, error *err)
 	c->dims.inputs = config_integer(&r, "vocab_size", 32100, 1, MAX_ROWS);
 	c->dims.heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
-	c->learned = config_positions(&r, true); /* the reference's have the table and lack the key */
+	c->learned = config_positions(&r, true); /* the reference's models have the table and lack the key */
 	c->dims.positions = c->learned ? c->positions : MODEL_UNBOUNDED;
 	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
 	c->dims.layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
@@ -106,7 +106,7 @@ static status additive_read_config(void *config, const json_t *json, error *err)
 	read_windows(c, &r);
 	c->dropout = config_number(&r, "hidden_dropout_prob", 0.1, 0, 0.999);
 	c->std = config_number(&r, "initializer_range", 0.02, 0, 100);
-	c->padding = config_integer(&r, "padding_row", 0, -1, c->dims.inputs - 1); /* the reference's */
+	c->padding = config_integer(&r, "padding_row", 0, -1, c->dims.inputs - 1); /* the reference's value */
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
 	config_check_parameters(&r, additive_count_parameters(c));
 	c->dims.outputs = c->dims.inputs;
@@ -117,12 +117,12 @@ static status additive_read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-/* Without a position table the model learns more, and has no bound (tests/bench/positions.py).
+/* Without a position table the model learns better and has no limit (tests/bench/positions.py).
  *
- * The reference's initialisation of 0.02 makes embeddings so small that the first steps of Adam, which are as large as
- * the rate whatever the gradient is, make those of all tokens alike: for some hundred steps the model knows frequencies
- * only, and longer at a higher rate. With 1/√d a row has the norm 1. Bits per byte after 200 steps of 8 × 128 bytes, d
- * 128, 6 layers: 4.64 with 0.02, 3.51 with 0.1 at the same rate of 5e-4, and 3.31 with 0.1 at 2e-3. */
+ * The reference's initialisation of 0.02 makes embeddings so small that the first steps of Adam, whose size is the rate
+ * for any gradient, make the embeddings of all tokens alike. For some hundred steps, longer at a higher rate, the model
+ * knows frequencies only. With 1/√d a row has norm 1. Bits per byte after 200 steps of 8 × 128 bytes, d 128, 6 layers:
+ * 4.64 with 0.02, 3.51 with 0.1 at the same rate of 5e-4, and 3.31 with 0.1 at 2e-3. */
 static bool additive_complete(json_t *json, const model_size *size)
 {
 	if (!config_set_size(json, "hidden_size", size->hidden) || !config_set_size(json, "n_heads", size->heads) ||
@@ -147,7 +147,7 @@ static json_t *additive_write_config(const void *config)
 			return NULL;
 		}
 	}
-	/* Row 0, which every model had before there was the key, is not written. */
+	/* Row 0, which every model had before the key existed, is not written. */
 	json_t *padding = c->padding == 0 ? NULL : json_integer((json_int_t)c->padding);
 	if (c->padding != 0 && !padding) {
 		json_decref(windows);
@@ -168,7 +168,7 @@ static const mixer *additive_layer_mixer(const void *config, int64_t layer, cons
 	return &mixer_additive;
 }
 
-/* Never an empty state: a window of 1 remembers nothing. */
+/* One float, so the state is never empty: a window of 1 remembers nothing. */
 static void additive_states(const void *config, state_list *list)
 {
 	(void)config;

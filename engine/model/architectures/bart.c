@@ -13,7 +13,7 @@
 
 enum { MAX_INNER = 1 << 18 };
 
-/* Keys of published configurations with the one value that is computed. */
+/* Check keys of published configurations that support a single value. */
 static void check_fixed(config_reader *r, int64_t encoder_layers)
 {
 	static const struct {
@@ -52,7 +52,7 @@ static status bart_read_config(void *config, const json_t *json, error *err)
 	    "encoder_layerdrop",
 	    "decoder_layerdrop",
 	    "num_hidden_layers",
-	    /* Written by some version of the ecosystem; nothing here depends on them. */
+	    /* Written by some versions of the ecosystem; unused here. */
 	    "classif_dropout",
 	    "gradient_checkpointing",
 	    NULL,
@@ -100,7 +100,7 @@ static json_t *bart_write_config(const void *config)
 	                               "decoder_start_token_id", (json_int_t)c->start));
 }
 
-/* Of the decoder, whose rows the head reads. */
+/* Mixer of the decoder, whose rows the head reads. */
 static const mixer *bart_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	(void)layer;
@@ -108,7 +108,7 @@ static const mixer *bart_layer_mixer(const void *config, int64_t layer, const vo
 	return &mixer_projected;
 }
 
-/* What the encoder reads, the same tokens, is the decoder's source. */
+/* The encoder reads the same tokens; they are the decoder's source. */
 static bool source_attention(const void *config, attention_place place, int64_t layer, attention_site *out)
 {
 	const bart_config *c = config;
@@ -122,7 +122,7 @@ static bool source_attention(const void *config, attention_place place, int64_t 
 	return layer < s->layers;
 }
 
-/* Tensors of other heads, and further names of the embedding. */
+/* True for tensors of other heads and further names of the embedding. */
 static bool is_of_another_head(const char *name)
 {
 	static const char *const names[] = {"model.decoder.embed_tokens.weight", "decoder.embed_tokens.weight",

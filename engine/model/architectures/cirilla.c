@@ -19,7 +19,7 @@ static const char *const norms[] = {"pre", "post", NULL}, *const kinds[] = {"std
 
 /* --- configuration --------------------------------------------------------------------------------------- */
 
-/* What a stack has of the configuration. ff_mult is half a row too much, so that no rounding takes one away. */
+/* Build a stack's options from the configuration. ff_mult is half a row too large, so that rounding removes none. */
 static json_t *stack_of(const config_reader *r, int64_t d, int64_t depth, bool decoder)
 {
 	config_reader k = *r;
@@ -39,7 +39,7 @@ static json_t *stack_of(const config_reader *r, int64_t d, int64_t depth, bool d
 	    "attn_dropout", config_number(&k, "attn_dropout", 0.1, 0, 0.999));
 }
 
-/* Every key once, for the first error. */
+/* Read every key once, to report the first error. */
 static void cirilla_check(config_reader *r, int64_t d)
 {
 	config_integer(r, "vocab", 30000, 1, TRANSFORMER_MAX_ROWS);
@@ -109,9 +109,9 @@ static json_t *cirilla_write_config(const void *config)
 
 /* --- names --------------------------------------------------------------------------------------------------- */
 
-/* What is behind the name of an entry, and behind that of a block. %d: the number of the entry in its block, from 1. */
+/* Suffixes of the names of an entry and of a block. %d: number of the entry in its block, from 1. */
 static const struct {
-	char kind; /* of the entry; 0: any */
+	char kind; /* kind of the entry; 0: any */
 	const char *own, *theirs;
 } tails[] = {
     {0, "0.0.weight", "add_and_norm%d.norm.gamma"},      {0, "0.0.bias", "add_and_norm%d.norm.beta"},
@@ -135,7 +135,7 @@ static const struct {
     {"to_logits.bias", "linear.linear.bias"},
 };
 
-/* The checkpoint's name of a parameter; "": there is none. */
+/* Write the checkpoint's name of a parameter; "": it has none. */
 static void their_name(const char *name, const transformer_config *c, char out[NAME_BYTES])
 {
 	bool decoder = strncmp(name, c->decoder.prefix, strlen(c->decoder.prefix)) == 0;

@@ -36,7 +36,7 @@ typedef struct dilated_config {
 	int64_t inner;     /* ffn_size */
 	bool learned;      /* has a position table */
 	double dropout;
-	dilated_options layer; /* of every layer */
+	dilated_options layer; /* for every layer */
 } dilated_config;
 
 static const dilated_pattern default_pattern = {
@@ -45,20 +45,20 @@ static const char *const offsets[] = {[DILATED_BLOCK] = "block", [DILATED_MOD] =
 
 /* --- configuration ---------------------------------------------------------------- */
 
-/* Of a matrix with that many inputs (PyTorch's default), but for the gain. */
+/* Initial bound for a matrix with `inputs` inputs, as PyTorch's default, without the gain. */
 static double matrix_std(int64_t inputs)
 {
 	return 1 / sqrt(3 * (double)inputs);
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
 static int64_t dilated_count_parameters(const dilated_config *c)
 {
 	int64_t d = c->dims.hidden, layer = 4 * d * d + 2 * d * c->inner + 11 * d + 3 * c->inner;
 	return c->dims.inputs * d + (c->learned ? c->positions * d : 0) + 2 * d + c->dims.layers * layer;
 }
 
-/* An array of 1 to DILATED_MAX_BRANCHES integers from 1 on; absent: out keeps what it holds. */
+/* Read an array of 1 to DILATED_MAX_BRANCHES positive integers; if absent, out is unchanged. */
 static void read_integers(config_reader *r, const char *key, int64_t *out, int64_t *count)
 {
 	const json_t *array = json_object_get(r->json, key);
@@ -140,7 +140,7 @@ static bool dilated_complete(json_t *json, const model_size *size)
 	       config_set_positions(json, "n_positions", size);
 }
 
-/* New reference; NULL when out of memory. */
+/* New reference; NULL: out of memory. */
 static json_t *write_integers(const int64_t *numbers, int64_t count)
 {
 	json_t *array = json_array();

@@ -26,7 +26,7 @@ enum {
 	MAX_ROWS = 1 << 24, /* vocabulary, positions */
 	FEED_FORWARD = 4,   /* default inner width over hidden width */
 	PREFIX_BYTES = 64,
-	END_OF_TEXT = 50256 /* what readers of a config.json take for the first and last token, if it does not say */
+	END_OF_TEXT = 50256 /* default first and last token of programs that read a config.json */
 };
 #define PREFIX "transformer."
 #define LAYER PREFIX "h.%d."
@@ -34,9 +34,9 @@ enum {
 
 typedef struct gpt2_config {
 	model_dims dims;
-	int64_t inner;            /* n_inner, or 0: null */
+	int64_t inner;            /* n_inner; 0: null */
 	const char *gelu;         /* activation_function */
-	bool tanh;                /* which gelu that is */
+	bool tanh;                /* the tanh form of gelu */
 	double resid, embd, attn; /* dropout */
 	double eps, std;
 	bool scaled, scaled_by_layer;
@@ -66,7 +66,7 @@ static void read_activation(gpt2_config *c, config_reader *r)
 	            "activation_function must be \"gelu_new\", \"gelu_pytorch_tanh\" or \"gelu\"");
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
 static int64_t gpt2_count_parameters(const gpt2_config *c, int64_t inner)
 {
 	int64_t d = c->dims.hidden, layer = 4 * d * d + 2 * d * inner + 9 * d + inner;
@@ -78,7 +78,7 @@ static int64_t inner_width(const gpt2_config *c)
 	return c->inner ? c->inner : FEED_FORWARD * c->dims.hidden;
 }
 
-/* Of what is added to the residual stream. */
+/* Deviation for matrices that are added to the residual stream. */
 static double residual_std(const gpt2_config *c)
 {
 	return c->std / sqrt(2 * (double)c->dims.layers);
@@ -116,7 +116,7 @@ static status gpt2_read_config(void *config, const json_t *json, error *err)
 	    "initializer_range",
 	    "scale_attn_weights",
 	    "scale_attn_by_inverse_layer_idx",
-	    /* Written by some version of the ecosystem; nothing here depends on them. */
+	    /* Written by some versions of the ecosystem; unused here. */
 	    "gradient_checkpointing",
 	    "n_ctx",
 	    "n_special",
@@ -183,7 +183,7 @@ static json_t *gpt2_write_config(const void *config)
 	    "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop", c->attn,
 	    "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights", c->scaled,
 	    "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
-	/* Readers would take a token that this vocabulary lacks. */
+	/* Other programs would assume a token that this vocabulary lacks. */
 	if (json && c->dims.inputs <= END_OF_TEXT &&
 	    (json_object_set_new(json, "bos_token_id", json_null()) != 0 ||
 	     json_object_set_new(json, "eos_token_id", json_null()) != 0)) {

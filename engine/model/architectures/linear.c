@@ -30,7 +30,7 @@ typedef struct linear_config {
 	int64_t positions; /* n_positions */
 	bool learned;      /* has a position table */
 	double dropout, std;
-	linear_options layer; /* of every layer */
+	linear_options layer; /* for every layer */
 } linear_config;
 
 /* --- configuration ---------------------------------------------------------------- */
@@ -40,7 +40,7 @@ static double residual_std(const linear_config *c)
 	return c->std / sqrt(2 * (double)c->dims.layers);
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
 static int64_t linear_count_parameters(const linear_config *c)
 {
 	int64_t d = c->dims.hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 4 * d;

@@ -1,8 +1,8 @@
-/* The encoder of BART (engine/model/bart/bart.h) with linear attention and a head for classes, under the names of
- * Hugging Face's BartForSequenceClassification, whose decoder is skipped.
+/* linear_encoder.c - the encoder of BART (engine/model/bart/bart.h) with linear attention and a class head, under the
+ * names of Hugging Face's BartForSequenceClassification, whose decoder is skipped.
  *
- * The head reads the mean over the unmasked tokens, or with "pooling": "end" the last of them. "pad_policy": "ignore"
- * lets masked tokens take part in attention, as the checkpoints of the swapped model were trained. */
+ * The head reads the mean over the unmasked tokens or, with "pooling": "end", the last of them. With "pad_policy":
+ * "ignore" masked tokens take part in attention, as in training of the swapped model's checkpoints. */
 #include <string.h>
 
 #include "engine/model/bart/bart.h"
@@ -33,7 +33,7 @@ static const mixer *linear_encoder_layer_mixer(const void *config, int64_t layer
 	return &mixer_linear;
 }
 
-/* The decoder, and a second name of the embedding in it. */
+/* True for the decoder and its second name of the embedding. */
 static bool is_decoder(const char *name)
 {
 	const char *rest = strncmp(name, "model.", strlen("model.")) == 0 ? name + strlen("model.") : name;

@@ -31,7 +31,7 @@ static bool is_both(const json_t *json)
 	return name && strcmp(name, stacks[ARRANGED_BOTH]) == 0;
 }
 
-/* The options of "encoder" or "decoder". */
+/* Read the options of "encoder" or "decoder". */
 static void read_member(config_reader *r, const char *name, bool causal, bool compat, stack_options *out)
 {
 	json_t *json = json_object_get(r->json, name);
@@ -65,8 +65,8 @@ static status transformer_read_config(void *config, const json_t *json, error *e
 	return r.status;
 }
 
-/* RMSNorm and SwiGLU without biases, as most models of today, and rotary positions where a stack stands alone: these
- * leave no trace in the rows of a source, where a decoder finds what it looks for by its place (README.md). */
+/* RMSNorm and SwiGLU without biases, like most models today. Rotary positions only if a stack is alone: they leave no
+ * trace in the rows of a source, where a decoder finds positions by their place (README.md). */
 static bool complete_stack(json_t *json, const model_size *size, bool alone)
 {
 	static const char *const on[] = {"use_rmsnorm", "ff_glu",        "ff_swish",

@@ -37,15 +37,15 @@
 enum {
 	DEFAULT_HIDDEN = 256,
 	MAX_HIDDEN = 1 << 16,
-	MAX_VALUE = 1 << 12, /* 16 times as many are the inputs of the combiner */
+	MAX_VALUE = 1 << 12, /* the combiner has 16 times as many inputs */
 	MAX_ROWS = 1 << 24,  /* vocabulary, positions */
-	BLOCK = 16,          /* channels of values that meet each other */
-	UNKNOWN_ROW = 0,     /* of E, behind those of the tokens */
+	BLOCK = 16,          /* channels of values that are multiplied with each other */
+	UNKNOWN_ROW = 0,     /* rows of E, after those of the tokens */
 	START_ROW = 1,
 	OWN_ROWS = 2,
-	UNKNOWN_LABEL = 1, /* of hashed rows */
+	UNKNOWN_LABEL = 1, /* label of an unknown token in hashed rows */
 	TOKEN_LABEL = 2,
-	MATCH_LENGTH = 32, /* tokens of a match that are looked at, as in the source */
+	MATCH_LENGTH = 32, /* tokens of a match that are compared, as in the original */
 	PREFIX_BYTES = 64,
 };
 #define WORDS "words"
@@ -53,7 +53,7 @@ enum {
 #define PLACES "positions"
 #define MATCHES "matches"
 #define ATTENTION "attentions.%d."
-#define SOURCE_LN2 0.693147 /* of the scales, as trained with */
+#define SOURCE_LN2 0.693147 /* ln 2 in the scales, as in training */
 
 typedef struct trilinear_config {
 	model_dims dims;
@@ -63,7 +63,7 @@ typedef struct trilinear_config {
 	int64_t key_size, value_size;
 	int weight_bits, vector_bits;
 	double token_keep, channel_keep;
-	bool learned; /* has a position table, of `positions` rows */
+	bool learned; /* has a position table of `positions` rows */
 	bool hashed;
 	int64_t match_window; /* 0: no continuations */
 	bool bidirectional;
@@ -83,13 +83,13 @@ static bool is_seed(const trilinear_config *c)
 	return c->profile == TRILINEAR_SEED;
 }
 
-/* What a product of n inputs is multiplied by. */
+/* Factor of a product of n inputs. */
 static double product_scale(const trilinear_config *c, int64_t n)
 {
 	return is_seed(c) ? 1 : sqrt(1 / (double)n);
 }
 
-/* Of a product with F and of the bias beside it, which is in exponents of 2, in the logits. */
+/* Factor in the logits of a product with F and of its bias, which is in exponents of 2. */
 static double logit_scale(const trilinear_config *c)
 {
 	const double d = (double)c->dims.hidden;
@@ -117,13 +117,13 @@ static int64_t word_rows(const trilinear_config *c)
 	return c->hashed ? HASH_ROWS_COUNT : c->dims.inputs + OWN_ROWS;
 }
 
-/* Of C, the last one that of a continuation that is left out. */
+/* Rows of C; the last one is that of a dropped continuation. */
 static int64_t match_rows(const trilinear_config *c)
 {
 	return c->match_window && !c->hashed ? c->dims.inputs + 1 : 0;
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
 static int64_t trilinear_count_parameters(const trilinear_config *c)
 {
 	const int64_t d = c->dims.hidden, attention = 2 * d * (c->key_size + c->value_size) + BLOCK * c->value_size * d;
@@ -136,7 +136,7 @@ static int64_t round_up(int64_t n, int64_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* 32: not quantised; else 8, or a power of two from `least` on. */
+/* 32: not quantised; otherwise 8, or a power of two from `least` on. */
 static int read_bits(config_reader *r, const char *key, int least)
 {
 	const int bits = (int)config_integer(r, key, 32, least, 32);
@@ -184,7 +184,7 @@ static void read_sizes(trilinear_config *c, config_reader *r)
 		config_fail(r, "value_size", "value_size must be a multiple of %d for each of n_heads", BLOCK);
 }
 
-/* What a token knows of the others. */
+/* Read the keys for what a token sees of the others. */
 static void read_reading(trilinear_config *c, config_reader *r)
 {
 	c->bidirectional = config_bool(r, "bidirectional", false);
@@ -244,7 +244,7 @@ static status trilinear_read_config(void *config, const json_t *json, error *err
 	return r.status;
 }
 
-/* Of a configuration that may lack the key, or have it wrong, which read_config finds out. */
+/* The configuration may lack the key or have a wrong value, which read_config reports. */
 static trilinear_positions positions_of(const json_t *json)
 {
 	const char *profile = json_string_value(json_object_get(json, "profile"));
@@ -293,19 +293,19 @@ static const mixer *trilinear_layer_mixer(const void *config, int64_t layer, con
 
 /* --- parameters ------------------------------------------------------------------------ */
 
-/* Of E and F, which never have fewer than 8. */
+/* Bits of E and F, at least 8. */
 static int table_bits(const trilinear_config *c)
 {
 	return c->weight_bits < 8 ? 8 : c->weight_bits;
 }
 
-/* own: rows behind those of tokens. */
+/* own: rows after those of the tokens. */
 static void table_parameters(const trilinear_config *c, const char *name, int64_t rows, int64_t own, double std,
                              bool trained, parameter_list *list)
 {
 	parameter_list_add_matrix(list, (float)std, rows, c->dims.hidden, false, "%s.weight", name);
 	if (c->sequence)
-		parameter_list_sequence(list, (int)own); /* which stand in front there */
+		parameter_list_sequence(list, (int)own); /* drawn first */
 	parameter_list_quantized(list, table_bits(c));
 	parameter_list_by_row(list);
 	if (!trained)
@@ -342,10 +342,10 @@ static void trilinear_states(const void *config, state_list *list)
 
 /* --- forward --------------------------------------------------------------------------- */
 
-/* Labels of tokens, or of continuations: rows of the table, or, of hashed rows, what is hashed. */
+/* Labels of tokens or of continuations: rows of the table, or, with hashed rows, the hash inputs. */
 typedef struct label_set {
 	value table;
-	int64_t first, unknown; /* of token 0; of one that is left out */
+	int64_t first, unknown; /* label of token 0; label of a dropped one */
 	bool some;              /* a token may have none, index -1 */
 } label_set;
 
@@ -370,7 +370,7 @@ static value trilinear_number(const builder *b, int64_t x)
 	return op_fill_integer(b->g, SHAPE1(1), (int32_t)x);
 }
 
-/* [..., D]: the rows of the labels first + index, or the sums of those that hashed ones have. */
+/* [..., D]: the rows of labels first + index, or sums of hashed rows. */
 static value look_up(const builder *b, const trilinear_config *c, value table, value index, int64_t first)
 {
 	value sum = VALUE_NONE;
@@ -388,8 +388,8 @@ static value unknown_row(const builder *b, const trilinear_config *c, const labe
 	return look_up(b, c, l->table, trilinear_number(b, c->hashed ? 0 : l->unknown), l->unknown);
 }
 
-/* [B, N, D]: the rows of the labels of `index`, zeros for those below 0. In training some, each drawn by itself, become
- * the row of what is left out. */
+/* [B, N, D]: the rows of the labels of `index`, zeros for those below 0. In training some, drawn independently, become
+ * the row of a dropped label. */
 static value label_rows(builder *b, const trilinear_config *c, label_set l, value index)
 {
 	const uint32_t site = builder_site(b);
@@ -426,8 +426,7 @@ static value word_vectors(builder *b, const trilinear_config *c, value table)
 	return builder_word_rows(b, rows);
 }
 
-/* [D]: 0 for the channels that are left out, else what scales none of the directions in which the norms look; or
- * VALUE_NONE. */
+/* [D]: 0 for dropped channels, otherwise a constant, which the following norms cancel; or VALUE_NONE. */
 static value channel_mask(builder *b, double keep, int64_t d)
 {
 	const uint32_t site = builder_site(b);

@@ -10,9 +10,9 @@
 
 #include "engine/model/transformer/transformer.h"
 
-#define PREFIX_LENGTH 4 /* of "enc_" and "dec_" */
+#define PREFIX_LENGTH 4 /* length of "enc_" and "dec_" */
 
-/* Arguments without a meaning for what a model computes. */
+/* Arguments that do not affect what a model computes. */
 static const char *const dropped[] = {"ignore_index", "pad_value", "return_only_embed", NULL};
 
 /* Arguments of TransformerWrapper. */
@@ -20,7 +20,7 @@ static const char *const wrapper_keys[] = {
     "num_tokens",    "max_seq_len",    "emb_dim",     "use_abs_pos_emb",   "l2norm_embed",
     "post_emb_norm", "tie_embedding",  "emb_dropout", "num_memory_tokens", "emb_frac_gradient",
     "max_mem_len",   "shift_mem_down", NULL};
-/* Those that XTransformer passes on to its two wrappers; num_memory_tokens to the encoder's alone. */
+/* Arguments that XTransformer passes on to its two wrappers; num_memory_tokens only to the encoder's. */
 static const char *const passed_keys[] = {"num_tokens", "max_seq_len", "emb_dropout", NULL};
 
 static bool listed(const char *key, const char *const *keys)
@@ -36,7 +36,8 @@ static bool is_dropped(const char *key)
 	return listed(key, dropped);
 }
 
-/* Each argument must be given to the constructor that reads it: x-transformers ignores or refuses it elsewhere. */
+/* Check that each argument is given to the constructor that reads it. x-transformers ignores or refuses it
+ * elsewhere. */
 static void check_part(config_reader *r, const json_t *whole, const char *part)
 {
 	const bool wrapper = strcmp(part, "TransformerWrapper") == 0, loss = strcmp(part, "AutoregressiveWrapper") == 0;
@@ -72,7 +73,7 @@ static void check_prefixed(config_reader *r, const json_t *arguments)
 	}
 }
 
-/* Add the arguments of a constructor whose names begin with `prefix`, without it. */
+/* Add the arguments of a constructor whose names begin with `prefix`, without the prefix. */
 static bool x_transformers_take(json_t *to, const json_t *from, const char *prefix)
 {
 	const char *key;
@@ -99,8 +100,8 @@ static json_t *single(const json_t *json)
 	return NULL;
 }
 
-/* An argument of both stacks. DeepNorm's constants are those of Wang et al. for encoder and decoder; the stacks keep
- * their norms in front. */
+/* Add an argument of both stacks. DeepNorm's constants are those of Wang et al. for encoder and decoder; the stacks
+ * keep their norms first. */
 static bool put_shared(json_t *out, json_t *encoder, json_t *decoder, const char *key, json_t *member)
 {
 	if (strcmp(key, "dim") == 0)
@@ -169,7 +170,7 @@ static status x_transformers_read_config(void *config, const json_t *json, error
 	return s;
 }
 
-/* A decoder, unless arguments say otherwise. */
+/* Default to a decoder. */
 static bool x_transformers_complete(json_t *json, const model_size *size)
 {
 	if (json_object_get(json, "XTransformer"))
@@ -194,7 +195,7 @@ static bool x_transformers_complete(json_t *json, const model_size *size)
 	       config_set_dropout(inner, "ff_dropout", size->dropout);
 }
 
-/* Move the members of `from` that are (not) named in `keys` into `to`. */
+/* Move the members of `from` that are (or are not) in `keys` to `to`. */
 static bool x_transformers_split(json_t *to, json_t *from, const char *const *keys, bool named)
 {
 	const char *key;
@@ -208,7 +209,7 @@ static bool x_transformers_split(json_t *to, json_t *from, const char *const *ke
 	return true;
 }
 
-/* Members of `from` under "enc_" or "dec_" and their names. */
+/* Add members of `from` with the prefix "enc_" or "dec_". */
 static bool put_prefixed(json_t *to, json_t *from, const char *prefix)
 {
 	const char *key;

@@ -9,7 +9,7 @@ enum {
 	MAX_INNER = 1 << 18,
 	MAX_ROWS = 1 << 24, /* vocabulary, positions */
 	MAX_CLASSES = 1 << 16,
-	FIRST_POSITION_ROW = 2, /* the rows before it are never used */
+	FIRST_POSITION_ROW = 2, /* earlier rows are never used */
 	PREFIX_BYTES = 64,
 };
 #define LAYERNORM_EPS 1e-5f
@@ -41,7 +41,7 @@ void bart_read(bart_config *c, config_reader *r)
 	c->dims.first_row = FIRST_POSITION_ROW;
 }
 
-/* Scalars of the parameters of a stack with so many attentions in a layer; the bounds of the keys keep this far from
+/* Number of scalars in a stack with `attentions` attentions per layer; the limits of the keys keep this far from
  * overflow. */
 static int64_t count_stack(const bart_config *c, const bart_stack *s, int64_t attentions)
 {
@@ -128,7 +128,7 @@ static void layer_prefix(char out[PREFIX_BYTES], const char *stack, int l, const
 	snprintf(out, PREFIX_BYTES, "model.%s.layers.%d.%s", stack, l, part);
 }
 
-/* An attention NAME and the norm behind it. */
+/* Parameters of an attention NAME and the norm after it. */
 static void attention_parameters(const bart_config *c, parameter_list *list, const char *stack, int l, const char *name)
 {
 	char prefix[PREFIX_BYTES];
@@ -198,7 +198,7 @@ static value embed(builder *b, const bart_config *c, value words, const char *st
 	return builder_dropout(b, h, (float)c->dropout);
 }
 
-/* h and what an attention NAME has added to it, normed. */
+/* Return h plus the output of attention NAME, normalised. */
 static value bart_join(builder *b, const bart_config *c, value h, value attended, const char *stack, int l,
                        const char *name)
 {

@@ -52,8 +52,7 @@ static value additive_mixer_forward(builder *b, const void *options, int layer, 
 	graph *g = b->g;
 	float p = (float)o->dropout;
 	value n = builder_layernorm(b, x, LAYERNORM_EPS, "%sattn_norm", prefix);
-	/* Next to each other, so that a backend may make one product of them; and dropout, gate and norm are neighbours
-	 * below. */
+	/* Adjacent, so that a backend may merge them into one product; so are dropout, gate and norm below. */
 	value query = builder_linear(b, n, "%sWquery", prefix);
 	value keys = builder_linear(b, n, "%sWkeys", prefix);
 	value values = builder_linear(b, n, "%sWvalues", prefix);

@@ -1,16 +1,16 @@
-/* Weights of additive attention, p_ij = e^{a_j - M_i} over a window of k tokens, from the scores of the log.
+/* additive_explain.c - weights of additive attention, p_ij = e^{a_j - M_i} over a window of k tokens, from the
+ * scores of the log.
  *
  * A product with p is
  *
  *   y_j = Σ_{i ∈ V(j)} v_i e^{a_j - M_i},   V(j) = {j … min(N-1, j+k-1)},   M_i = log Σ_{j ∈ W(i)} e^{a_j}
  *
- * Both M and y are sums of e^{m_i} s_i over a window that slides: M over (a_j, 1) looking back, y
- * over (-M_i, v_i) looking ahead. One scan does both, on blocks of k as the model itself does: a window is the
- * end of one block joined to the beginning of the next, so each element takes part in two
- * running sums, whatever k is, and nothing is ever subtracted. An element e^m s is kept as the pair
- * (m, s) with m the running maximum, so every exponent is ≤ 0 (a_j ≤ M_i wherever a_j counts).
+ * Both M and y are sums of e^{m_i} s_i over a sliding window: M over (a_j, 1) looking back, y over (-M_i, v_i) looking
+ * ahead. One scan computes both, on blocks of k like the model itself. A window is the end of one block joined to the
+ * start of the next, so each element is part of two running sums for any k, and nothing is ever subtracted. An element
+ * e^m s is stored as (m, s) with m the running maximum, so every exponent is ≤ 0 (a_j ≤ M_i wherever a_j counts).
  *
- * The normaliser is taken from the scores anew, in double: at scores of 1e4 a float's M is only good to 1e-3. */
+ * The normaliser is recomputed from the scores in double: at scores of 1e4 a float's M is only good to 1e-3. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -71,9 +71,9 @@ static element additive_explain_join(element a, element b)
 	return (element){m, exp(a.m - m) * a.s + exp(b.m - m) * b.s};
 }
 
-/* out[i] = x[i-k+1] ⊕ … ⊕ x[i] (from x[0] where i < k - 1; k = 0: always). backwards: the mirror image,
- * x[i] ⊕ … ⊕ x[i+k-1]. suffix: scratch of n. Blocks of k: the suffix of the block before, from i-k+1
- * to its end, and the prefix of i's block up to i. */
+/* out[i] = x[i-k+1] ⊕ … ⊕ x[i] (from x[0] if i < k - 1; k = 0: always). backwards: the mirror image, x[i] ⊕ … ⊕
+ * x[i+k-1]. suffix: scratch for n. Blocks of k: the suffix of the previous block, from i-k+1 to its end, and the
+ * prefix of i's block up to i. */
 static void scan(const element *x, element *out, element *suffix, int64_t n, int64_t k, bool backwards)
 {
 	int64_t step = backwards ? -1 : 1, origin = backwards ? n - 1 : 0;

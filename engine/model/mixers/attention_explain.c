@@ -1,9 +1,8 @@
-/* Weights of softmax attention with options, from queries, keys and position biases:
- *   p_ij = softmax_j(scale · q_i·k_j + bias[i - j]) over the tokens that i sees
- * The bias of distance d is kept with token d, that of d + 1 - N, ahead, with token d of N. Attention with its matrix
- * has weights that do not follow from these: there the row of each token is kept as it stands behind the softmax and
- * before heads are mixed. Memories are left out of both: what is given is how the tokens share what they have together.
- */
+/* attention_explain.c - weights of softmax attention with options, from queries, keys and position biases: p_ij =
+ * softmax_j(scale · q_i·k_j + bias[i - j]) over the tokens that i sees. The bias of distance d is stored with token d,
+ * and that of d + 1 - N (ahead) with token d of N. If attention needs its matrix, weights do not follow from these.
+ * Then the log has each token's row after the softmax and before heads are mixed. Memories are excluded in both cases:
+ * the result is how the tokens share the weight that they have together. */
 #include "engine/model/mixers/explain_rows.h"
 #include "engine/model/mixers/mixer.h"
 #include "engine/tensor/ops/stream_window.h"
@@ -23,7 +22,7 @@ static int attention_explain_parts(const void *options, log_part out[EXPLAINER_M
 	return n;
 }
 
-/* The number of a token's row, where segments have rows in front; and the first token at a row or behind it. */
+/* Return the index of a token's row, where segments have leading rows; return the first token at or after a row. */
 static int64_t attention_explain_row_of(const attention_options *o, int64_t token)
 {
 	return o->front ? token + o->front * (token / (o->segment - o->front) + 1) : token;
@@ -53,7 +52,7 @@ static explain_range attention_explain_range(const void *options, int64_t positi
 	return r;
 }
 
-/* Of query i and key j, tokens of the log; `bias`: of its token 0. */
+/* Bias of query i and key j, tokens of the log; `bias`: that of its token 0. */
 static double bias_of(const attention_options *o, const float *bias, const explain_site *s, int64_t i, int64_t j)
 {
 	if (!o->biased)
@@ -88,7 +87,7 @@ const explainer attention_explainer = {
 
 /* --- with the matrix ------------------------------------------------------------------------------------------ */
 
-/* Of a row of weights that op_stream_scores makes: the query's own token is in the last one. */
+/* Columns of a weight row of op_stream_scores; the query's own token is in the last one. */
 static int64_t columns(const attention_options *o)
 {
 	return (o->front ? 0 : o->memory_tokens) + o->memories + o->capacity;
@@ -122,7 +121,7 @@ static status stepped_row(const explain_site *s, int64_t position, double *alpha
 	return STATUS_OK;
 }
 
-/* The weights of the parallel form: the first column is that of the first token. */
+/* Weights of the parallel form: the first column is the first token. */
 static int whole_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const attention_options *o = options;

@@ -38,7 +38,7 @@ static value dilated_mixer_attend(builder *b, const dilated_options *o, int laye
 	    .heads = o->heads,
 	    .scale = (float)o->scale,
 	    .causal = o->causal,
-	    /* Gradients that explain are those of the function. */
+	    /* Gradients for explanations are those of the function. */
 	    .detach_weights = o->detach_weights && b->spec->attribution == ATTRIBUTION_NONE,
 	};
 	return op_dilated_attention(b->g, q, k, v, b->mask, VALUE_NONE, params).y;
@@ -47,7 +47,7 @@ static value dilated_mixer_attend(builder *b, const dilated_options *o, int laye
 static value dilated_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	const dilated_options *o = options;
-	/* Next to each other, so that a backend may make one product of them. */
+	/* Adjacent, so that a backend may merge them into one product. */
 	value q = builder_linear(b, x, "%sq_proj", prefix);
 	value k = builder_linear(b, x, "%sk_proj", prefix);
 	value v = builder_linear(b, x, "%sv_proj", prefix);

@@ -38,7 +38,7 @@ static value linear_attend(builder *b, const linear_options *o, int layer, value
 
 static value linear_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
-	/* Next to each other, so that a backend may make one product of them. */
+	/* Adjacent, so that a backend may merge them into one product. */
 	value q = builder_linear(b, x, "%sq_proj", prefix);
 	value k = builder_linear(b, x, "%sk_proj", prefix);
 	value v = builder_linear(b, x, "%sv_proj", prefix);

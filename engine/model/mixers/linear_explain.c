@@ -1,9 +1,9 @@
-/* Weights of linear attention, p_ij = φ(q_i)·φ(k_j) / n_i with n_i their sum over the tokens that i reads, from queries
- * and keys.
+/* linear_explain.c - weights of linear attention, p_ij = φ(q_i)·φ(k_j) / n_i, from queries and keys. n_i is the sum of
+ * the numerators over the tokens that i reads.
  *
  * A product with p is y_j = φ(k_j)·Σ_i (v_i / n_i) φ(q_i), over all i or (causal) those from j on; n_i = φ(q_i)·Σ_j
- * φ(k_j), over all j or those up to i. Both sums are running ones: O(N dh). A token whose weights are all zero in
- * double reads nothing. */
+ * φ(k_j), over all j or those up to i. Both are running sums: O(N dh). A token whose weights are all zero in double
+ * reads nothing. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* Weights of softmax attention with four projections, p_ij = softmax_j(scale · q_i·k_j), from queries and keys: of a
- * sequence to itself, up to i or over all of it, and to a source.
+/* projected_explain.c - weights of softmax attention with four projections, p_ij = softmax_j(scale · q_i·k_j), from
+ * queries and keys: of a sequence to itself (causal or whole), and to a source.
  *
- * A product with p takes its rows one by one: O(N² dh), whose time is why it has a bound on N. */
+ * A product with p takes its rows one by one: O(N² dh). Its time is why N is limited. */
 #include <math.h>
 
 #include "engine/model/mixers/explain_rows.h"
@@ -29,7 +29,7 @@ static explain_range projected_explain_range(const void *options, int64_t positi
 	return (explain_range){0, ((const projected_options *)options)->causal ? position + 1 : tokens};
 }
 
-/* Over the keys from key 0 on, `stride` floats apart. */
+/* Row over the keys from key 0 on, `stride` floats apart. */
 static status row_over(const explain_site *s, const float *keys, int64_t stride, int64_t position, double *alpha)
 {
 	const projected_options *o = s->options;

@@ -1,12 +1,13 @@
-/* Weights of softmax attention, p_ij = softmax_j(scale · q_i·k_j) over the last `window` tokens, from queries and keys.
+/* softmax_explain.c - weights of softmax attention, p_ij = softmax_j(scale · q_i·k_j) over the last `window` tokens,
+ * from queries and keys.
  *
- * A product with p takes its rows one by one: O(N · window · dh), whose time is why it has a bound on N. */
+ * A product with p takes its rows one by one: O(N · window · dh). Its time is why N is limited. */
 #include "engine/model/mixers/explain_rows.h"
 #include "engine/model/mixers/mixer.h"
 
 static const char *const rounds[] = {"attention"};
 
-/* Query and key of a token, without the value that lies behind them. */
+/* Query and key of a token, without the value that follows them. */
 static int softmax_explain_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	out[0] = (log_part){.name = "qkv", .width = 2 * ((const softmax_options *)options)->hidden};

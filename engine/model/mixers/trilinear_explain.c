@@ -1,7 +1,6 @@
-/* Weights of attention that decays with distance, p_tj = 2^e_tj / Z_t of the tokens j before t within reach, or of all
- * but t, from
- * queries, keys and ln Z. What is missing to 1 are the shares of the sink, 1 / Z_t, and of the key in front of all
- * tokens. It stands at p_tt: no token reads itself. */
+/* trilinear_explain.c - weights of attention that decays with distance, p_tj = 2^e_tj / Z_t of the tokens j before t
+ * within reach, or of all but t, from queries, keys and ln Z. The rest to 1 is the shares of the sink, 1 / Z_t, and of
+ * the key before all tokens. It is stored at p_tt, because no token reads itself. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
-/* The orders of entries: see options.h. */
+/* Orders of entries; see options.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/model/transformer/options.h"
 
-/* The entries of one block. */
+/* Return the entries of one block. */
 static const char *block_of(const stack_options *s)
 {
 	if (s->cross_attend && s->only_cross)
@@ -32,8 +32,8 @@ static void order_put(writer *w, const char *kinds, int64_t times)
 	}
 }
 
-/* Attention is sparse in front, in the first two thirds of the entries, and the rest is feed-forward. The list may be
- * longer than `depth` blocks, as that of x-transformers is. */
+/* Attentions are spread over the first two thirds of the entries; the rest is feed-forward. The list may be longer than
+ * `depth` blocks, as in x-transformers. */
 static void put_par(const stack_options *s, const char *block, writer *w)
 {
 	int64_t entries = s->depth * (int64_t)strlen(block), attentions = entries / s->par_ratio;

@@ -1,5 +1,5 @@
-/* Dropout sites (Philox streams), in the order of the graph: the embedding; two of hidden keys; of each entry its layer
- * and its skipping. */
+/* Dropout sites (Philox streams), in graph order: the embedding; two for hidden keys; for each entry its layer and its
+ * skipping. */
 #include "engine/model/transformer/stack_private.h"
 
 #include <math.h>
@@ -22,12 +22,12 @@ typedef struct journey {
 	int64_t first;
 	double xpos_center;
 	value scores, source_scores;
-	value keys, values; /* of the last self-attention */
+	value keys, values; /* for the last self-attention */
 	value memory_keys, memory_values;
-	value unshifted, front; /* what went into the last entry's shift; of memory tokens */
-	value kept;             /* [1, entries, 1]: given in place of chance */
-	int64_t memory_rows;    /* in front */
-	const char *outputs;    /* what the names of its outputs begin with; NULL: there are none */
+	value unshifted, front; /* inputs of the last entry's shift; those of memory tokens */
+	value kept;             /* [1, entries, 1]: given instead of drawn */
+	int64_t memory_rows;    /* leading rows of memory tokens */
+	const char *outputs;    /* prefix of its outputs' names; NULL: no outputs */
 } journey;
 
 static value norm(const journey *j, value x, const stack_entry_name *n, int k)
@@ -142,7 +142,7 @@ static value stack_forward_join(const journey *j, value branch, value x, const s
 	return op_add(g, branch, constant == 1 ? x : op_scale(g, x, (float)constant));
 }
 
-/* In training an entry is skipped as a whole, with its probability: x + keep (y - x). */
+/* In training an entry is skipped as a whole with its probability: x + keep (y - x). */
 static value skip(const journey *j, value y, value x, int e)
 {
 	const stack_options *o = &j->s->options;
@@ -162,8 +162,8 @@ static value skip(const journey *j, value y, value x, int e)
 	return op_add(g, x, op_scale_columns(g, change, keep, o->dim));
 }
 
-/* Rows of earlier segments for a self-attention: old, those that it attends to, not normalised; the next segment gets
- * the last max_mem_len of these and of its own. */
+/* Rows of earlier segments for a self-attention. `old`: those that it reads, not normalised. The next segment gets the
+ * last max_mem_len of these and its own. */
 static value stack_forward_remember(const journey *j, value x, int layer)
 {
 	const stack_options *o = &j->s->options;
@@ -189,8 +189,8 @@ static value stack_forward_remember(const journey *j, value x, int layer)
 	return old;
 }
 
-/* Rows that enter an attention, or entered one in a segment before, as the attention of entry e reads them in a later
- * segment. */
+/* Return rows that entered an attention, now or in an earlier segment, in the form in which the attention of entry e
+ * reads them in a later segment. */
 static value read_by_others(const journey *j, value x, int e)
 {
 	const stack_options *o = &j->s->options;
@@ -198,8 +198,8 @@ static value read_by_others(const journey *j, value x, int e)
 	return x != VALUE_NONE && o->pre_norm && !o->raw_memory ? norm(j, x, &n, 0) : x;
 }
 
-/* In a session rows x that enter the attention of entry e are read by later segments: returned if by this attention
- * alone; else they are put where others find them, those of the layer `shift` layers below for each segment back. */
+/* In a session later segments read the rows x that enter the attention of entry e. Return them if only this attention
+ * does. Otherwise store them for the others, the layer `shift` layers below for each segment back. */
 static value stack_forward_leave(const journey *j, value x, int e)
 {
 	const stack *s = j->s;
@@ -250,7 +250,7 @@ static value entry(journey *j, value x, int e)
 	return skip(j, y, x, e);
 }
 
-/* Entries without a token's place among the others: their rows do not meet. */
+/* True for entries in which rows are independent. */
 static bool apart(const stack_options *o, int entry)
 {
 	return o->order[entry] == 'f' && o->shift[entry] == 0;
@@ -281,12 +281,12 @@ static segment_rows_params numbering(const stack_options *o)
 	return (segment_rows_params){o->max_seq_len, stack_segment_front(o)};
 }
 
-/* The table of position biases, and where the rows stand. */
+/* Set the table of position biases and the positions of the rows. */
 static void stack_forward_place(journey *j, int64_t rows)
 {
 	const stack_options *o = &j->s->options;
 	int64_t memories = o->attn_num_mem_kv;
-	/* Scores depend on no centre, values do: x-transformers' is the middle of what is read. */
+	/* Scores depend on no centre, but values do: x-transformers' centre is the middle of what is read. */
 	j->xpos_center = (double)((o->rotate_values && rows ? rows : o->max_seq_len) / 2);
 	if (j->b->pool != VALUE_NONE) {
 		int64_t seen = o->max_seq_len + o->max_mem_len + memories + o->num_memory_tokens;
@@ -309,7 +309,7 @@ static void stack_forward_place(journey *j, int64_t rows)
 	}
 }
 
-/* Of rows that are all seen. */
+/* All rows are unmasked. */
 static journey begin_unmasked(builder *b, const stack *s, value source, value source_mask)
 {
 	return stack_forward_begin(b, s,
@@ -322,21 +322,20 @@ static journey begin_unmasked(builder *b, const stack *s, value source, value so
 	                                        .source_mask = source_mask});
 }
 
-/* Rows of memory tokens by themselves. */
+/* Rows of memory tokens alone. */
 static journey begin_memory(builder *b, const stack *s, value source, value mask)
 {
 	const stack_options *o = &s->options;
 	journey m = begin_unmasked(b, s, source, mask);
 	m.whole = true;
-	m.memory_rows = o->num_memory_tokens; /* no cache bounds them */
+	m.memory_rows = o->num_memory_tokens; /* not bounded by a cache */
 	m.bias = stack_bias_table(b, s, 0, o->num_memory_tokens + o->attn_num_mem_kv);
 	m.xpos_center = (double)(o->max_seq_len / 2);
 	return m;
 }
 
-/* The rows of memory tokens of segments that begin, which go through the entries in front of the tokens, as rows of the
- * same sequences. front and spec: of the journey. *x: [B, m, dim]. From then on b has numbers of rows in place of
- * positions. */
+/* Rows of memory tokens of starting segments, which go through the entries before the tokens, as rows of the same
+ * sequences. front and spec: of the journey. *x: [B, m, dim]. From here on b counts rows instead of positions. */
 static journey begin_segments(builder *b, const stack *s, const journey *tokens, builder *front, forward_spec *spec,
                               value *x)
 {
@@ -367,7 +366,7 @@ static value memory_rows(builder *b, const stack *s, int64_t sequences)
 	                    (join_rows_params){0});
 }
 
-/* In training: keys that are drawn at random not to be seen, of self-attention and of a source. */
+/* In training, draw keys of self-attention and of a source that are hidden at random. */
 static void hide_some_keys(builder *b, const stack_options *o, stack_rows *rows)
 {
 	uint32_t site = builder_site(b), source_site = builder_site(b);
@@ -382,7 +381,7 @@ static void hide_some_keys(builder *b, const stack_options *o, stack_rows *rows)
 		rows->source_mask = op_hide_keys(b->g, b->rng, rows->source_mask, source);
 }
 
-/* Where the last entry is at which rows meet: behind it. */
+/* Return the index after the last entry in which rows depend on each other. */
 static int last_meeting(const stack_options *o)
 {
 	int e = o->n_entries;
@@ -411,9 +410,9 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 	if (b->spec->activations)
 		j.outputs = s->logits ? "" : s->prefix;
 	stack_forward_place(&j, recurrent ? 0 : n + memory);
-	/* Without segments rows of memory tokens see nothing but each other and the source, which stack_store_source
-	 * leads them to: in the recurrent form they go through the entries by themselves, and what later rows see of
-	 * them are their keys and values. */
+	/* Without segments, rows of memory tokens see only each other and the source, which stack_store_source
+	 * provides. In the recurrent form they go through the entries alone, and later rows see only their keys and
+	 * values. */
 	value before = VALUE_NONE;
 	builder front;
 	forward_spec spec;
@@ -453,7 +452,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 /* --- a source into the slots ----------------------------------------------------------------------------------------
  */
 
-/* What the tokens of a session read of the rows of memory tokens: keys and values, and what a shift brings forward. */
+/* Store what a session's tokens read of the rows of memory tokens: keys and values, and the inputs of shifts. */
 static void store_memory(builder *b, const stack *s, value source, value mask)
 {
 	const stack_options *o = &s->options;

@@ -133,8 +133,8 @@ static void wrapper_parameters(const stack *s, parameter_list *list)
 		                   s->prefix);
 }
 
-/* Matrices and tables from `first` on are drawn from a uniform distribution (Glorot and Bengio 2010); those that begin
- * as zeros stay so. */
+/* Draw matrices and tables from `first` on from a uniform distribution (Glorot and Bengio 2010), except those that
+ * start as zeros. */
 static void draw_xavier(parameter_list *list, int first)
 {
 	for (parameter_spec *p = list->items + first; p < list->items + list->count; p++) {
