@@ -73,17 +73,17 @@ static status isa_choose(const isa **out, error *err)
 {
 	int machine = isa_machine();
 	*out = &isas[machine];
-	const char *wanted = getenv("ADDITIVE_CPU_ISA");
-	if (!wanted || !*wanted)
+	const char *requested = getenv("ADDITIVE_CPU_ISA");
+	if (!requested || !*requested)
 		return STATUS_OK;
 	for (int i = 0; i < ISA_COUNT; i++) {
-		if (strcmp(wanted, isas[i].name) != 0)
+		if (strcmp(requested, isas[i].name) != 0)
 			continue;
 		*out = &isas[i < machine ? i : machine];
 		return STATUS_OK;
 	}
 	return error_set(err, STATUS_INVALID, "ADDITIVE_CPU_ISA", "'%.32s' is not baseline, avx2, avx512 or avx512vnni",
-	                 wanted);
+	                 requested);
 }
 
 /* Cores this process may run on. */
@@ -101,8 +101,8 @@ static int cpu_cores(void)
 static int default_threads(void)
 {
 	const char *limit = getenv("OMP_NUM_THREADS");
-	int cores = cpu_cores(), wanted = limit ? atoi(limit) : 0;
-	return wanted > 0 && wanted < cores ? wanted : cores;
+	int cores = cpu_cores(), requested = limit ? atoi(limit) : 0;
+	return requested > 0 && requested < cores ? requested : cores;
 }
 
 /* "AMD EPYC 9654": the processor's name, or "CPU" where the system does not say. */

@@ -24,9 +24,9 @@ typedef struct backward {
 	int64_t width; /* dh as whole vectors */
 	int64_t rows;  /* most kept rows of a segment */
 	const float *y, *log_normalizer, *dy;
-	float *dq, *dk, *dv; /* those that are wanted */
+	float *dq, *dk, *dv; /* those that are requested */
 	bool exact;          /* the weights of the branches depend on q and k */
-	bool frozen;         /* dS is not wanted */
+	bool frozen;         /* dS is not requested */
 	const float *mixture;
 	float weights[DILATED_MAX_BRANCHES];
 	float *own; /* [units] of the branch: Σ_t D_i(t) */

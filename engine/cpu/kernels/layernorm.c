@@ -56,7 +56,7 @@ static inline float slope_of(const layernorm_grad_params *p, int64_t d, float rh
 	return rest > 0.0f ? along / ((float)(d - 1) * rest) : 0.0f;
 }
 
-/* One row of the gradient (dx NULL: not wanted); adds to dweight and dbias. */
+/* One row of the gradient (dx NULL: not requested); adds to dweight and dbias. */
 static inline void row_grad(int64_t d, const float *x, const float *weight, float mu, float rho, const float *dy,
                             float *dx, float *dweight, float *dbias, const layernorm_grad_params *p)
 {

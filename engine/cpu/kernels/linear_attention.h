@@ -196,8 +196,8 @@ typedef struct linear_cut {
 static inline linear_cut linear_cut_of(int64_t heads, int64_t dh, int threads)
 {
 	const int64_t vectors = kernel_parts(dh, PRODUCT_VECTOR);
-	const int64_t wanted = heads ? kernel_parts(threads, heads) : 1;
-	const int64_t each = kernel_parts(vectors, kernel_min(wanted, vectors));
+	const int64_t requested = heads ? kernel_parts(threads, heads) : 1;
+	const int64_t each = kernel_parts(vectors, kernel_min(requested, vectors));
 	const int64_t cuts = kernel_parts(vectors, each);
 	return (linear_cut){heads * cuts, cuts, each * PRODUCT_VECTOR};
 }

@@ -98,19 +98,19 @@ static inline int64_t sample_collect(const float *x, int64_t first, int64_t end,
 
 /* --- blocks ------------------------------------------------------------------- */
 
-/* The index of `wanted` in x from `first` on, where it is. */
-static inline int64_t sample_find(const float *x, int64_t first, int64_t n, float wanted)
+/* Index of `requested` in x from `first` on; it exists. */
+static inline int64_t sample_find(const float *x, int64_t first, int64_t n, float requested)
 {
 	int64_t i = first;
 	for (; i + SAMPLE_LANES <= n; i += SAMPLE_LANES) {
 		int any = 0;
 #pragma omp simd reduction(| : any)
 		for (int l = 0; l < SAMPLE_LANES; l++)
-			any |= x[i + l] == wanted;
+			any |= x[i + l] == requested;
 		if (any)
 			break;
 	}
-	while (x[i] != wanted)
+	while (x[i] != requested)
 		i++;
 	return i;
 }
