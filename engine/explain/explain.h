@@ -85,8 +85,8 @@ status explain_rollout(const explain_log *l, const explain_selection *pick, int6
  * layer of a place select nothing there. */
 status explain_source_mean(const explain_logs *l, const explain_selection *pick, int64_t position, double *out);
 status explain_source_rollout(const explain_logs *l, const explain_selection *pick, int64_t position, double *out);
-/* With model_dims.shifted, into out[tokens]: what the position reads of a token in the source plus what it reads in the
- * decoder's row with that token, by rollout or by the means, normalised. The row of the start token is omitted. */
+/* With model_dims.shifted, into out[tokens]: what the position reads of each token in the source, plus what it reads in
+ * the decoder's row with that token. By rollout or by the means, normalised. The row of the start token is omitted. */
 status explain_twice(const explain_logs *l, const explain_selection *pick, int64_t position, bool rollout, double *out);
 /* Return the first token that rollout follows; its time grows with the number of tokens from there to the reach. The
  * log needs no data. */

@@ -18,7 +18,7 @@ enum { ARCHITECTURE_MAX_LAYERS = 256 };
 /* model_dims.positions of a model without a limit on sequences; tokens are counted in int32. */
 #define MODEL_UNBOUNDED ((int64_t)INT32_MAX)
 
-/* What a model computes from the last hidden vectors. */
+/* The output of a model's head. */
 typedef enum head_kind {
 	HEAD_VOCABULARY, /* logits of the next token, for each token */
 	HEAD_CLASSES     /* logits of classes for each sequence: labels and logits [B], [B, V] (port.h) */
@@ -90,7 +90,7 @@ typedef struct model_size {
  * layer for each 64 of the width. */
 void model_size_complete(model_size *s);
 
-/* How one attention of a model is explained. */
+/* The explanation of one attention of a model. */
 typedef struct attention_site {
 	const explainer *explainer; /* NULL: it is not explained */
 	const void *options;

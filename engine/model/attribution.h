@@ -5,9 +5,9 @@
  * -p, with the probabilities p, the logit above the model's expectation.
  *
  * ATTRIBUTION_FROZEN: the logits are a sum of terms (word vectors, position vectors and biases), each multiplied by
- * matrices, if certain factors are constants: the deviations of the norms, the attention weights, the factor f(x) /
- * x of each nonlinearity f, and one factor of each product in a gate (graph_pull_back). The parts are the shares of
- * these terms:
+ * matrices, if certain factors are constants. These are the deviations of the norms, the attention weights, the
+ * factor f(x) / x of each nonlinearity f, and one factor of each product in a gate (graph_pull_back). The parts are the
+ * shares of these terms:
  *
  *   words[j] + positions[j] + biases[j], summed over the tokens j, + last + head = score
  *

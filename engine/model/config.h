@@ -22,8 +22,8 @@ typedef struct config_reader {
 	status status;
 } config_reader;
 
-/* Start reading. Check that json is an object, that "model_type" (if present) names the architecture, and that every
- * other key is in `keys` (NULL-terminated), begins with "_", or is one that the Hugging Face ecosystem adds to every
+/* Start reading. Check that json is an object and that "model_type" (if present) names the architecture. Every other
+ * key must be in `keys` (NULL-terminated), begin with "_", or be one that the Hugging Face ecosystem adds to every
  * config.json. CONFIG_TRAINED need not be in `keys`. */
 config_reader config_begin(const json_t *json, const architecture *a, const char *const *keys, error *err);
 

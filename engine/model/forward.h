@@ -4,7 +4,7 @@
 
 #include "engine/model/port.h"
 
-/* How tokens access what was read before them. */
+/* The way in which tokens access what was read before them. */
 typedef enum phase {
 	PHASE_SCORE, /* whole sequences at once, without previous state: training, evaluation */
 	PHASE_STEP,  /* up to N more tokens for each of B slots of the state pool */
@@ -24,7 +24,7 @@ typedef enum pooling {
 	POOL_END   /* like POOL_LAST, for a class head whose row `last` is that of model_dims.end */
 } pooling;
 
-/* How a score, the sum of a row's logits times PORT_COEFFICIENTS, is attributed to the tokens (attribution.h). */
+/* The attribution of a score, the sum of a row's logits times PORT_COEFFICIENTS, to the tokens (attribution.h). */
 typedef enum attribution {
 	ATTRIBUTION_NONE,
 	ATTRIBUTION_FROZEN,  /* exact parts, through the network with constant norms, attention weights and gates */

@@ -1,6 +1,6 @@
 /* model_loader.c - opening reads the configuration, lists the parameters with their offsets (a model without memory),
- * checks every tensor's name and shape against the file, and only then allocates memory and reads data. A small hostile
- * file therefore cannot cause the allocations that its configuration promises.
+ * and checks every tensor's name and shape against the file. Only then does it allocate memory and read data. A small
+ * hostile file therefore cannot cause the allocations that its configuration promises.
  *
  * Parameters are read in file order, so each chunk of the file is read and verified once. A piece is some rows of a
  * parameter. It is read, converted, packed and uploaded at once, while it is in the processor's cache. A matrix is read

@@ -8,7 +8,7 @@
 /* Name under which our checkpoints store a parameter that has two names. */
 typedef enum parameter_names { WRITE_NAME, WRITE_BOTH, WRITE_ALIAS } parameter_names;
 
-/* How a parameter is initialised. */
+/* The initialisation of a parameter. */
 typedef enum parameter_init {
 	INIT_NORMAL,          /* N(0, std²) */
 	INIT_NORMAL_SEQUENCE, /* N(0, std²) from one mt19937.h sequence shared by all such parameters in order */

@@ -412,7 +412,7 @@ static status read_entries(safetensors *st, size_t header_bytes, error *err)
 	return STATUS_OK;
 }
 
-/* Parse `bytes` bytes of JSON behind the header's length. */
+/* Parse the `bytes` bytes of JSON after the header's length. */
 static status parse_header(safetensors *st, size_t bytes, error *err)
 {
 	json_error_t reason;

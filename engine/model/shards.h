@@ -16,8 +16,8 @@ enum { SHARDS_MAX_INDEX = 16 << 20, SHARDS_MAX_FILES = 1000 };
  * nothing. Data is copied unchanged in a few pieces, and each file is unlinked once it is copied, so at most one of
  * them is on disk twice. Any thread; blocks. Only the caller may use the folder, which is not synced.
  *
- * STATUS_INVALID: the index is wrong (with the reason), a file is missing, or a tensor (the param) is missing, in two
- * files, in another file than the index states, or not in the index. STATUS_CORRUPT names the file. */
+ * STATUS_INVALID: the index is wrong (with the reason), or a file is missing. Also if a tensor (the param) is missing,
+ * in two files, in another file than the index states, or not in the index. STATUS_CORRUPT names the file. */
 status shards_join(const char *folder, error *err);
 
 #endif

@@ -27,9 +27,9 @@ typedef struct state_spec {
 	state_kind kind;
 	int64_t floats; /* for one session or row */
 	int64_t offset; /* in a slot, in floats */
-	/* For a cache that is a ring: number of places, where token t is in place t mod `places`, and the floats of a
-	 * place in each of its tensors, which are stored one after the other. places 0: any float may depend on any
-	 * token. */
+	/* For a cache that is a ring: `places` is its number of places; token t is in place t mod `places`. `widths`
+	 * are the floats of a place in each of its tensors, which are stored one after the other. places 0: any float
+	 * may depend on any token. */
 	int64_t places, widths[STATE_RING_TENSORS];
 } state_spec;
 

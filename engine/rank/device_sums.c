@@ -9,7 +9,7 @@
 
 enum { GROUP_SECONDS = 60 }; /* time for all ranks to join */
 
-/* What a rank tells all others. */
+/* One rank's message to all others. */
 typedef struct word {
 	char backend[16];
 	backend_site site;

@@ -15,7 +15,7 @@ typedef struct rank_run_options {
 	ranks *ranks;
 	const json_t *document; /* rank_plan.h; borrowed */
 	backend *backend;
-	const char *sums;    /* how gradients are summed (device_sums.h), or "" */
+	const char *sums;    /* method of summing gradients (device_sums.h), or "" */
 	rank_report *report; /* on rank 0; otherwise NULL */
 } rank_run_options;
 

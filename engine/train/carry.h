@@ -1,5 +1,7 @@
-/* carry.h - the states that the rows of a batch pass on to the rows that follow them: model_carried of each row, and
- * the number of tokens it has read (at most 2^24 are counted; a row with the state of a session restarts then).
+/* carry.h - the states that rows of a batch pass on to the rows that follow them.
+ *
+ * They are model_carried of each row, and the number of tokens that it has read. At most 2^24 tokens are counted; a row
+ * with the state of a session restarts then.
  *
  * With the option carry_state the rows of all micro-batches of a step are lanes. A lane is a stretch of text that
  * continues from step to step. R = batch_size · gradient_accumulation lanes divide the n records of a dataset, in order

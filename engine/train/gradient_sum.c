@@ -15,7 +15,7 @@ struct gradient_sum {
 	backend *backend;
 	bool devices; /* the backend sums */
 	float *gradients;
-	float *host;     /* where the host sums for a device: a copy of the gradients; otherwise the gradients */
+	float *host;     /* a copy of the gradients if the host sums for a device; otherwise the gradients */
 	bucket *buckets; /* in the order in which the backward completes them */
 	int n, n_begun;
 	float share;

@@ -28,8 +28,8 @@ status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan
                         error *err);
 void gradient_sum_free(gradient_sum *s);
 
-/* Return the next node, after `node` and at most `end`, at which a device that sums must be told which nodes have
- * passed: the end of the part of the backward that can be issued at once. */
+/* Return the next node, after `node` and at most `end`, before which a device that sums must be told which nodes have
+ * passed. The part of the backward up to it can be issued at once. */
 int gradient_sum_next(const gradient_sum *s, int node, int end);
 
 /* Start a step. share: factor of this rank's gradients in the sum. */

@@ -57,7 +57,7 @@ typedef struct objective {
 	/* Convert a record to the values of the ports. values[i] is one row of ports[i]: x->length numbers,
 	 * x->source_length for a source, or 1. The result depends on *x alone, so a resumed run computes the same. */
 	void (*example)(const example *x, void *const *values);
-	/* What an evaluation reports besides the mean loss. */
+	/* Numbers that an evaluation reports besides the mean loss. */
 	const char *metrics[TRAIN_MAX_METRICS + 1]; /* names, NULL-terminated */
 	void (*measure)(const evaluation *e, double *metrics);
 	/* True if the last evaluation is no better than a guess without the text. NULL: no such guess exists. */

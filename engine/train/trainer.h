@@ -81,7 +81,7 @@ double train_metric(const train_progress *p, const char *name);
 json_t *train_progress_write(const train_progress *p);
 void train_progress_read(train_progress *p, const json_t *json);
 
-/* What one trainer_advance completed (bit set). */
+/* The completed parts of one trainer_advance (bit set). */
 enum { TRAIN_STEP = 1, TRAIN_EVAL = 2, TRAIN_CHECKPOINT_DUE = 4, TRAIN_FINISHED = 8 };
 
 typedef struct trainer trainer;

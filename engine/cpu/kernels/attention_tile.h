@@ -22,7 +22,7 @@
  * once more, for windows up to some thousand tokens from the cache. What is kept grows with the window
  * (its scores, an aggregate per tile), never with the sequence.
  *
- * Where several windows fit a tile they are its segments: both scans begin anew in each, and the seed is empty. */
+ * Where several windows fit a tile they are its segments; both scans restart in each, and the seed is empty. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_TILE_H
 #define ENGINE_CPU_KERNELS_ATTENTION_TILE_H
 

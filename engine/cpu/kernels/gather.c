@@ -1,8 +1,5 @@
-/* gather, gather_grad: rows of a table by index, and the scatter back.
- *
- * The gradient adds rows of dy into the table. Threads own columns, not places: each one
- * walks all indices in order for its own columns, so the sums are always taken in index
- * order, and no two threads touch one address. */
+/* gather: threads own columns, not places. Each one walks all indices in order for its own columns, so sums are always
+ * taken in index order, and no two threads touch one address. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* softmax_stream.h - queries of a call against keys in a slot: what softmax_stream and source_attention share.
  *
- * Keys come in tiles: the memories, then tokens of the slot, as many as lie one behind another, then the call's own. Up
+ * Keys come in tiles: the memories, then tokens of the slot, as many as are contiguous, then the call's own. Up
  * to STREAM_SHORT queries of a sequence are answered one by one, at the speed of memory: every key is one dot product
  * along the channels. More are answered as blocks (softmax_attention.h). Which of the two it is depends on the length
  * of the sequence alone, and queries are independent of each other: a query has the same bits in any batch and at any

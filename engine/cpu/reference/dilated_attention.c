@@ -166,9 +166,9 @@ size_t reference_dilated_attention_grad_scratch(const backend *b, const op_call 
 	return (size_t)(3 * call->in[0].shape.dim[1] * (call->in[0].shape.dim[2] / p->heads)) * sizeof(double);
 }
 
-/* What query t adds in branch i to dq_t, dk_j and dv_j (all [N, dh]); returns dy_t·o_i(t). y, dy: its rows.
- *   P_tj = c e^{s_tj - l},  ds_tj = P_tj (dy·v_j - D),  dq_t += scale ds_tj k_j,  dk_j += scale ds_tj q_t,
- *   dv_j += P_tj dy;  D = dy·y with the exact gradient of c, else dy·o_i(t) */
+/* Add the terms of query t in branch i to dq_t, dk_j and dv_j (all [N, dh]); return dy_t·o_i(t). y, dy: its rows. P_tj
+ * = c e^{s_tj - l}, ds_tj = P_tj (dy·v_j - D), dq_t += scale ds_tj k_j, dk_j += scale ds_tj q_t, dv_j += P_tj dy; D =
+ * dy·y with the exact gradient of c, otherwise dy·o_i(t) */
 static double attend_grad(const head *a, int64_t i, int64_t t, double l, double c, bool exact, const float *y,
                           const float *dy, double *dq, double *dk, double *dv)
 {

@@ -126,9 +126,8 @@ size_t reference_linear_attention_grad_scratch(const backend *b, const op_call *
 	return (size_t)((2 * call->in[1].shape.dim[1] + 1) * width) * sizeof(double);
 }
 
-/* What query i gives dφ(q_i), and adds to dφ(k_j) and dv_j. y, dy: its row.
- *   Z = 1 / (normalizer + eps),  c = -Z dy·y,  t_j = Z dy·v_j + c
- *   dφ(q_i) = Σ_j t_j φ(k_j),  dφ(k_j) += t_j φ(q_i),  dv_j += w_ij Z dy */
+/* Compute dφ(q_i) of query i, and add its terms to dφ(k_j) and dv_j. y, dy: its row. Z = 1 / (normalizer + eps), c = -Z
+ * dy·y, t_j = Z dy·v_j + c dφ(q_i) = Σ_j t_j φ(k_j), dφ(k_j) += t_j φ(q_i), dv_j += w_ij Z dy */
 static void attend_grad(const head *a, int64_t i, const float *y, const float *dy, double inverse, double *dq,
                         double *dk, double *dv)
 {

@@ -156,9 +156,9 @@ typedef struct sums {
 	double *dq, *dk, *dv, *dbias;
 } sums;
 
-/* What query i adds to dq_i, dk_j, dv_j and dbias. y, dy, log_normalizer: its rows.
- *   D_i = dy_i·y_i,  ds_ij = p_ij (drop(dy_i·v_j) - D_i),  dq_i += scale ds_ij k_j,
- *   dk_j += scale ds_ij q_i,  dv_j += drop(p_ij) dy_i,  dbias += ds_ij;  frozen or nothing attended to: ds = 0 */
+/* Add the terms of query i to dq_i, dk_j, dv_j and dbias. y, dy, log_normalizer: its rows. D_i = dy_i·y_i, ds_ij = p_ij
+ * (drop(dy_i·v_j) - D_i), dq_i += scale ds_ij k_j, dk_j += scale ds_ij q_i, dv_j += drop(p_ij) dy_i, dbias += ds_ij;
+ * frozen or nothing attended to: ds = 0 */
 static void attend_grad(const head *a, int64_t i, const float *y, const float *dy, float log_normalizer, const sums *s)
 {
 	const softmax_layout *l = &a->l;

@@ -29,7 +29,7 @@ enum { DEVICE_MAX_MODELS = 64, DEVICE_TICK_BUCKETS = 12, DEVICE_LOAD_NS = 200000
 enum { DEVICE_MAX_PROCESSES = 5 };
 #define DEVICE_STEADY_NS 600000000000u
 
-/* What a process hands over to its successor. All zero: there was no predecessor. */
+/* Data that a process hands over to its successor. All zero: there was no predecessor. */
 typedef struct device_history {
 	uint64_t restarts;    /* number of failures of the device */
 	int processes;        /* number of successor processes */

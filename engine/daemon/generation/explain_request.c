@@ -207,7 +207,7 @@ static json_t *aggregate_object(const explain_request *x, bool source, double *s
 	                 floats(scratch, source ? l->at[ATTENTION_TO_SOURCE].sources : explain_reach(x->log, i)));
 }
 
-/* How the position attends to the source, which may be the tokens themselves. */
+/* Return how the position attends to the source, which may be the tokens themselves. */
 static json_t *source_object(const explain_request *x, double *scratch, error *err)
 {
 	const session_log *in = &x->input;

@@ -12,7 +12,7 @@
 
 #define MASK_TEXT_NAME "[MASK]"
 
-/* How the texts of a model name the mask. */
+/* The name of the mask in the texts of a model. */
 typedef struct mask_name {
 	int32_t id; /* TOKEN_NONE: the model has no mask */
 	bool known; /* the tokenizer knows the name */

@@ -47,7 +47,7 @@ typedef struct engine_options {
 	const struct successor *before; /* data from a previous process */
 } engine_options;
 
-/* How the engine ended. */
+/* The end of the engine. */
 typedef struct engine_end {
 	bool forced;            /* the deadline passed: nothing has been freed, and the process should exit at once */
 	bool no_data;           /* the data folder is missing or another one, although it was required */

@@ -13,7 +13,7 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 
-/* What the executor needs to find, create or restore a session. */
+/* Data with which the executor finds, creates or restores a session. */
 typedef struct session_ticket {
 	char id[STORE_ID_BYTES];
 	session_options options;

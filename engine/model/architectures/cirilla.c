@@ -1,12 +1,12 @@
-/* Checkpoints of Cirilla's encoder-decoder for filling in blanks (its Transformer_from_scratch): a transformer with
- * sinusoidal positions, norms by the unbiased deviation, no biases in attention and those names of tensors.
+/* cirilla.c - checkpoints of Cirilla's encoder-decoder for text infilling (its Transformer_from_scratch): a transformer
+ * with sinusoidal positions, norms by the unbiased deviation, no biases in attention, and its own tensor names.
  *
  *   {"model_type": "cirilla", "vocab": 30000, "max_len": 320, "d_model": 512, "heads": 8, "enc_layers": 3,
  *    "dec_layers": 3, "d_ff": 2048, "norm": "pre" | "post", "ln_kind": "std_unbiased" | "variance",
  *    "pe_form": "exp" | "pow" | "exact", "dropout": 0.1, "attn_dropout": 0.1}
  *
- * "norm": "post" has no norms behind the stacks. "ln_kind": "variance" is the layer norm of everywhere else, with eps
- * 1e-5. The checkpoints' tables of positions ("pos_enc_enc.pe") are passed over: they are computed. */
+ * "norm": "post" has no norms after the stacks. "ln_kind": "variance" is the usual layer norm, with eps 1e-5. The
+ * checkpoints' tables of positions ("pos_enc_enc.pe") are skipped, because they are computed. */
 #include <stdio.h>
 #include <string.h>
 

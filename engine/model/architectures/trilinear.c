@@ -4,23 +4,22 @@
  *   each layer:  h = h + Σ trilinear(N(h ⊙ m))      of its attentions, which all read h; mixers/mixer.h
  *   logits = ln 2 (z (N(h) Fᵀ) + bias)
  *
- * N(x) = x √width / ‖x‖₂. There are no gains and no biases in the layers. Without P there are no positions but those in
- * the attentions' scores. A token behind the rows of P has none: the distances of scores go on to count, so sequences
- * have no bound, and no policy may change their positions. m is the mask of the channels that training leaves out, one
- * for a whole batch. The bias of the head is no weight: it is log2 of how often each token was in the training text,
- * plus ½.
+ * N(x) = x √width / ‖x‖₂. The layers have neither gains nor biases. Without P the only positions are those in the
+ * attentions' scores. A token past the rows of P has no position vector, but distances in scores continue to count.
+ * Sequences therefore have no limit, and no policy may change their positions. m is the mask of the channels that
+ * training drops, one for a whole batch. The bias of the head is not trained: it is log2 of the count of each token in
+ * the training text, plus ½.
  *
- * The continuation is what stood behind the longest earlier match of the tokens read so far (op_longest_match), if
- * there is one; with a "match_window". C has a row behind those of the tokens, of a continuation that training leaves
- * out.
+ * With a "match_window", the continuation is the token that followed the longest earlier match of the tokens read so
+ * far (op_longest_match), if there is one. C has one row more than tokens, for a continuation that training drops.
  *
- * With "bidirectional" a token reads all others, with P alone to place them, and masks are filled in.
+ * With "bidirectional" a token reads all others, P alone gives positions, and the model fills in masks.
  *
- * E has two rows behind those of the tokens: that of a token that training leaves out, and that of the start, which
- * stands in front of every sequence and sees nothing. So its state is the same in all layers, and a key and a value
- * in front of all others follow from the weights alone. With "input": "hashed" E has 2048 rows for all labels, that of
- * an unknown token being 1, those of tokens v being v + 2 and those of continuations behind these: each has the sum of
- * three (op_hash_rows), and the start row 0 by itself.
+ * E has two rows more than tokens: one for a token that training drops, and one for the start, which precedes every
+ * sequence and sees nothing. The start's state is therefore the same in all layers, and the key and the value before
+ * all others follow from the weights alone. With "input": "hashed" E has 2048 rows for all labels. Label 1 is an
+ * unknown token, v + 2 is token v, and the following labels are continuations. Each label has the sum of three rows
+ * (op_hash_rows), the start only row 0.
  *
  * Two profiles differ in scales, not in form: "seed" multiplies logits by 4 √(1 / D) and products by 1, "head"
  * multiplies every product of n inputs by √(1 / n). */

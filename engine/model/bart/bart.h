@@ -1,4 +1,4 @@
-/* bart.h - BART (Lewis et al. 2019): what its architectures share, under the names and keys of Hugging Face.
+/* bart.h - the parts that BART's architectures share (Lewis et al. 2019), under the names and keys of Hugging Face.
  *
  *   embedding:      h = dropout(LN(s E[token] + P[position + 2]))     s = √d with "scale_embedding", else 1
  *   encoder layer:  h = LN(h + dropout(A(h)))                         A: linear or softmax attention, with biases
@@ -6,17 +6,17 @@
  *   decoder layer:  h = LN(h + dropout(causal softmax attention(h)))
  *                   h = LN(h + dropout(softmax attention of h to the encoder's rows))
  *                   and the same feed-forward
- *   logits = dropout(tanh(dropout(p) Wdᵀ + b)) Woᵀ + b                p: what the head reads of the last h
+ *   logits = dropout(tanh(dropout(p) Wdᵀ + b)) Woᵀ + b                p: the row of the last h that the head reads
  *
- * E is one table for both stacks. The decoder reads the tokens again, one row later, behind the vector of
- * "decoder_start_token_id"; it has no mask of its own, and hides the masked rows of the encoder only.
+ * E is one table for both stacks. The decoder reads the tokens again, one row later, after the vector of
+ * "decoder_start_token_id". It has no mask of its own, and hides the masked rows of the encoder only.
  *
  * Dropout sites (Philox streams), in the order of the computation: the encoder's embedding; for each of its layers the
  * weights of softmax attention, the attention, the inner and the outer of the feed-forward; the decoder's embedding;
  * for each of its layers the weights and the output of both attentions, and the feed-forward's two; two of the head.
  *
  * With forward_spec.activations the outputs are "encoder.embedding", "decoder.embedding" and those of layer l of a
- * stack: "STACK.layers.l.attention" and "…cross_attention" behind their last projection, "…attention_norm" and
+ * stack: "STACK.layers.l.attention" and "…cross_attention" after their last projection, "…attention_norm" and
  * "…output". */
 #ifndef ENGINE_MODEL_BART_BART_H
 #define ENGINE_MODEL_BART_BART_H

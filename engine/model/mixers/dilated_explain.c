@@ -1,6 +1,9 @@
-/* dilated_explain.c - weights of dilated attention, from queries and keys: p_ij = Σ_b α_b(i) p_ij of branch b = Σ_b
- * e^{s_ij} / Σ_b Σ_l e^{s_il} over the branches b in which the head keeps i, and the kept tokens of i's segment
- * (causal: up to i). A token kept by several branches counts in each.
+/* dilated_explain.c - weights of dilated attention, from queries and keys:
+ *
+ *   p_ij = Σ_b α_b(i) p_ij of branch b = Σ_b e^{s_ij} / Σ_b Σ_l e^{s_il}
+ *
+ * over the branches b in which the head keeps i, and the kept tokens of i's segment (causal: up to i). A token kept by
+ * several branches counts in each.
  *
  * A product with p takes its rows one by one: O(N (w + dh Σ w / r²)) with w the longest segment. Its time is why N is
  * limited. */

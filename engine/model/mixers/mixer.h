@@ -78,10 +78,10 @@ typedef struct linear_options {
 extern const mixer mixer_linear;
 extern const explainer linear_explainer;
 
-/* Products of pairs of channels with what attention that decays with distance gives (3Lin):
+/* Products of pairs of channels with the output of attention that decays with distance (3Lin):
  *   q, g, v = N(x W_qᵀ), N(x W_gᵀ), N(x W_vᵀ);  k = x W_kᵀ;  u = A(q, k, v);  y = (g ⊗ u) Cᵀ
  * x is normalised, N(x) = x √width / ‖x‖₂, A is op_decay_attention or op_decay_stream, ⊗ is op_trilinear. The key and
- * the value in front of all tokens are made in the same way of builder.first, so they depend on no layer's result.
+ * the value before all tokens are computed in the same way from builder.first, so they depend on no layer's result.
  * Products with weights are multiplied by input_scale, those with C by combiner_scale. The state is a ring of the keys
  * and values of reach + 1 tokens. Parameters: query, key [Q, D], gate, value [T, D], combiner [D, 16T]. No dropout
  * site.
@@ -89,8 +89,8 @@ extern const explainer linear_explainer;
  * Weights are quantised to weight_bits (op_quantize; 32: not at all). With vector_bits 8 so are q, g and v, in steps of
  * 1 / 32, and each k in steps of its own; the ring of a state holds the codes of k and v then.
  *
- * Rows of α sum to 1: the shares of the first key and of the sink, which are no tokens, stand at the reading token,
- * which does not read itself. */
+ * Rows of α sum to 1: the shares of the first key and of the sink, which are not tokens, are stored at the reading
+ * token, which does not read itself. */
 typedef struct trilinear_options {
 	int64_t hidden, key_size, value_size, heads; /* D, Q, T */
 	int64_t reach;                               /* tokens read, from 1 on; 0: all others */
@@ -124,7 +124,7 @@ extern const mixer mixer_projected;
 extern const explainer projected_explainer, projected_source_explainer; /* for itself; to a source */
 
 /* Softmax attention with the options of x-transformers, to a sequence itself or to a source:
- *   q = x W_qᵀ, k, v = s W_kᵀ, s W_vᵀ (s: the source, or x), rotated, behind memory keys and values, normalised
+ *   q = x W_qᵀ, k, v = s W_kᵀ, s W_vᵀ (s: the source, or x), rotated, preceded by memory keys and values, normalised
  *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ
  *   or, on attention, y = a ⊙ σ(b) with a | b the halves of that
  * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual

@@ -1,15 +1,15 @@
-/* stack.h - a stack of entries with what stands before and behind it: its parameters, what a session keeps, its rows.
+/* stack.h - a stack of entries, with its embedding and last norm: its parameters, session states and rows.
  *
  *   stack_prepare(&s);                        once its options have been read
  *   stack_parameters(&s, list);
- *   value h = stack_embed(b, &s, …);          tokens to rows, memory tokens in front
+ *   value h = stack_embed(b, &s, …);          tokens to rows, preceded by memory tokens
  *   h = stack_forward(b, &s, &rows);          through the entries and the last norm
  *
  * Each entry:   y = norm(x);  o = layer(y);  x = join(o, x)        with pre_norm
  *               o = layer(x);  x = norm(join(o, x))                 without
  * and the names of parameters are those of x-transformers: PREFIX "attn_layers.layers.E.0.K" norms, ".E.1" the layer,
  * ".E.2" the joiner. Names of outputs (spec.activations): "PREFIXhidden.L" the rows that enter self-attention L,
- * "PREFIXbranch.E" what the layer of entry E gives, "PREFIXlast" the rows before the last norm, and those of
+ * "PREFIXbranch.E" the output of entry E's layer, "PREFIXlast" the rows before the last norm, and those of
  * mixers/attention.c. */
 #ifndef ENGINE_MODEL_TRANSFORMER_STACK_H
 #define ENGINE_MODEL_TRANSFORMER_STACK_H

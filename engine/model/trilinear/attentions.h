@@ -7,8 +7,8 @@
 
 typedef enum trilinear_profile { TRILINEAR_SEED, TRILINEAR_HEAD } trilinear_profile;
 
-/* How positions of tokens are used. ALIBI: distance terms in the scores, with one period for each six attentions, of
- * which one is wide. WIDTHS: no terms; windows of 1, 4, 16, 64 and unlimited, in layers of 1 to 5 attentions. */
+/* The use of positions. ALIBI: distance terms in the scores, with one period for each six attentions, of which one is
+ * wide. WIDTHS: no terms; windows of 1, 4, 16, 64 and unlimited, in layers of 1 to 5 attentions. */
 typedef enum trilinear_positions { TRILINEAR_ALIBI, TRILINEAR_WIDTHS } trilinear_positions;
 
 typedef struct trilinear_attention {
