@@ -147,7 +147,7 @@ static status unknown_tensor(const model *m, const safetensors *st, error *err)
 	return STATUS_OK;
 }
 
-/* Check that every parameter exists with its shape, and nothing else. */
+/* Check that every parameter exists with its shape, and that no other tensor does. */
 static status check_names(const model *m, const safetensors *st, error *err)
 {
 	int found = 0;

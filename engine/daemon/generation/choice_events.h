@@ -1,8 +1,7 @@
 /* choice_events.h - the events of one choice as JSON (PROTOCOL.md, Generation).
  *
- * Log-probabilities and importance weights say where in the text a token stands, so a choice's events share what came
- * before. An event without either, which nearly every one is, is written into a buffer without building a document.
- * Loop thread. */
+ * Log-probabilities and importance weights refer to positions in the text, so a choice's events share its earlier text.
+ * An event without either, the usual case, is written to a buffer without building a document. Loop thread. */
 #ifndef ENGINE_DAEMON_GENERATION_CHOICE_EVENTS_H
 #define ENGINE_DAEMON_GENERATION_CHOICE_EVENTS_H
 

@@ -24,7 +24,7 @@ typedef struct filter {
 	const json_t *metadata; /* not an object: any */
 } filter;
 
-/* True if the row's metadata contains all of `wanted`; if `wanted` is empty, the row must have none. */
+/* True if the row's metadata contains all of `requested`; if that is empty, the row must have none. */
 static bool has_metadata(const json_t *row, const json_t *requested)
 {
 	const json_t *metadata = json_object_get(row, "metadata");

@@ -1,9 +1,9 @@
-/* BART with a head for classes (engine/model/bart/bart.h): Hugging Face's BartForSequenceClassification, whose encoder
- * may have linear attention in place of its own.
+/* BART with a class head (engine/model/bart/bart.h): Hugging Face's BartForSequenceClassification, whose encoder may
+ * have linear attention instead of its own.
  *
- *   "encoder_attention": "softmax" as published, or "linear": the six projections keep names and shapes, so a
- * checkpoint does not say which it is for "pad_policy", of linear attention: "mask_keys", or "ignore": masked tokens
- * take part in it
+ *   "encoder_attention": "softmax" as published, or "linear". The six projections have the same names and shapes in
+ *                        both, so a checkpoint does not tell them apart.
+ *   "pad_policy":        with linear attention, "mask_keys", or "ignore": masked tokens take part in it
  *
  * The head reads the decoder's row at the last "eos_token_id" of the tokens. There the decoder has read all tokens
  * before it, and the encoder's rows are of all of them. */

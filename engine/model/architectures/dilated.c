@@ -1,16 +1,16 @@
 /* A language model with dilated attention, as torchscale builds LongNet's decoder, or, with "bidirectional", its
- * encoder: then a token reads all of its segments, and masks are filled in.
+ * encoder: then a token reads all of its segments, and the model fills in masks.
  *
  *   h = dropout(E[token] + P[position])           P: only with "position_embedding": "learned"
  *   each layer:  h = h + dropout(dilated(LN(h)))  mixers/mixer.h
  *                h = h + dropout(LN(gelu(LN(h) W1ᵀ + b)) W2ᵀ + b)
  *   logits = LN(h) Eᵀ
  *
- * The norms within the branches (before W2, and the mixer's before its last product) are there with "subln". Then the
- * matrices that the residual stream passes through begin √ln(2 layers) larger (Wang et al. 2022, Magneto).
+ * The norms within the branches (before W2, and the mixer's before its last product) exist with "subln". The matrices
+ * that the residual stream passes through then start √ln(2 layers) larger (Wang et al. 2022, Magneto).
  *
- * The state of a session, of a causal model, is the keys and values of as many tokens as the longest segment has, for
- * each layer. */
+ * A causal model's session state is, for each layer, the keys and values of as many tokens as the longest segment has.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
