@@ -8,7 +8,7 @@
  *   model_loader_free(l);
  *
  * Where the folder has a manifest, everything is verified before it is used: damage is STATUS_STORAGE. The files are
- * read with read(2), so that one that is truncated meanwhile is an error and not a SIGBUS. */
+ * read with read(2), so a file that is truncated while it is read is an error, not a SIGBUS. */
 #ifndef ENGINE_MODEL_MODEL_LOADER_H
 #define ENGINE_MODEL_MODEL_LOADER_H
 

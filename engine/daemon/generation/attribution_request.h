@@ -42,7 +42,7 @@ json_t *attribution_request_output(const model_entry *m, int32_t id);
 /* True if the request asks for attributions by `method`, or gives no method (contributions are the default). */
 bool attribution_request_asked(const json_t *params);
 /* Read what to explain: the prediction after `position` (at it if the model is not causal), the request's `span`, or
- * the classes. c->wanted is false if attributions are only the default and there are too many tokens. STATUS_INVALID
+ * the classes. c->requested is false if attributions are only the default and there are too many tokens. STATUS_INVALID
  * names "target", "steps", "replacement", "position", "span", "top", "after", "limit" or "input". STATUS_NOMEM. */
 status attribution_request_read(attribution_request *c, const json_t *params, const model_entry *m,
                                 const attribution_request_input *in, int64_t position, error *err);

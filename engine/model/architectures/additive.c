@@ -8,8 +8,8 @@
  * There is no final LayerNorm. A window that reaches over all n_positions is global: it needs no ring of tokens, and
  * sequences that go past n_positions keep everything they have read in such a layer.
  *
- * The windows already give the order of the tokens, so P can be left out ("none"): then a
- * sequence has no bound and n_positions only says how long those of the training were.
+ * The windows already give the order of the tokens, so P can be omitted ("none"). Sequences then have no limit, and
+ * n_positions only states the length of those in training.
  *
  * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the
  * query round, the key round and the feed-forward. */

@@ -1,4 +1,4 @@
-/* options.h - what a stack of attention and feed-forward entries is made of, in the words of x-transformers.
+/* options.h - the options of a stack of attention and feed-forward entries, under the names of x-transformers.
  *
  *   stack_options_read(&r, json, compat, &s)    the keys of options.def, and those that are lists:
  *       "custom_layers"   ["a", "f", …]: the order of the entries
