@@ -45,7 +45,7 @@ struct served_part {
 	value logits, inputs[INPUT_COUNT]; /* VALUE_NONE: the graph has no such input */
 	char *device;                      /* inputs in their layout: */
 	size_t at[INPUT_COUNT], bytes;
-	int32_t *staging[INPUT_COUNT]; /* offsets into the first, which is the whole block on the host */
+	int32_t *staging[INPUT_COUNT]; /* pointers into the first, which is the whole block on the host */
 	const int32_t *sampled;        /* [rows] on the device */
 	outputs *outputs;              /* for plans with a log */
 	sample_plan *sample;
