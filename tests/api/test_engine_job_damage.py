@@ -121,7 +121,7 @@ def test_without_an_intact_checkpoint_a_job_begins_again_and_says_so(own_daemon,
         for folder in folders:
             spoil_weights(folder)
         e.call("job.resume", {"id": job})
-        e.wait(lambda: any("from the beginning" in m for m in messages(e, job)))
+        e.wait(lambda: any("starts again at step 0" in m for m in messages(e, job)))
         assert e.wait_job(job)["status"] == "succeeded"
         assert weights(e, e.call("job.get", {"id": job})["fine_tuned_model"]) == expected
 
