@@ -24,7 +24,7 @@ static const kind kinds[] = {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* A layer that has read a text, `cut` tokens in a call. */
-typedef struct read_pass {
+typedef struct reading {
 	layer l;
 	text t;
 } reading;
@@ -36,7 +36,7 @@ static reading reading_of(backend *b, const kind *k, bool codes, int64_t cut)
 	return r;
 }
 
-static void read_pass_free(read_pass *r)
+static void reading_free(reading *r)
 {
 	layer_free(&r->l);
 	text_free(&r->t);
@@ -56,9 +56,9 @@ static void a_ring_of_codes_gives_the_bits_of_a_ring_of_floats(void **state)
 			assert_true(compare_same("y", codes.t.y, floats.t.y, TOKENS * k->heads * k->value));
 			assert_true(compare_same("log_normalizer", codes.t.log_normalizer, floats.t.log_normalizer,
 			                         TOKENS * k->heads));
-			read_pass_free(&codes);
+			reading_free(&codes);
 		}
-		read_pass_free(&floats);
+		reading_free(&floats);
 	}
 }
 
@@ -70,8 +70,8 @@ static void the_ring_is_that_of_the_cpu(void **state)
 		reading ours = reading_of(device, k, true, 40), theirs = reading_of(cpu, k, true, 40);
 		assert_memory_equal(ours.l.pool.data, theirs.l.pool.data, call_bytes(&ours.l.pool));
 		assert_true(compare_close("y", ours.t.y, theirs.t.y, TOKENS * k->heads * k->value, 1e-5, 1e-5));
-		read_pass_free(&ours);
-		read_pass_free(&theirs);
+		reading_free(&ours);
+		reading_free(&theirs);
 	}
 }
 
