@@ -42,12 +42,13 @@ typedef struct cuda_backend {
 	struct cuda_group *group;                            /* collective.cu; NULL: in none */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
 	/* Recordings. */
-	cudaError_t refusal;              /* the first error of one */
-	bool recorded_early;              /* kernels of the current recording begin early */
-	bool recorded_program;            /* the current recording has a program */
-	bool record_plainly;              /* those of the next do not */
-	bool early_otherwise;             /* `early` when nothing is recorded */
-	bool single_logged, plain_logged, direct_logged; /* that they fail with programs, with early launches, and without */
+	cudaError_t refusal;   /* the first error of one */
+	bool recorded_early;   /* kernels of the current recording begin early */
+	bool recorded_program; /* the current recording has a program */
+	bool record_plainly;   /* those of the next do not */
+	bool early_otherwise;  /* `early` when nothing is recorded */
+	bool single_logged, plain_logged,
+	    direct_logged; /* that they fail with programs, with early launches, and without */
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(const backend *b)
@@ -82,11 +83,12 @@ extern "C" status additive_cuda_plant_fault(backend *b);
  * or none. */
 status cuda_memory_open(cuda_backend *c);
 void cuda_memory_close(cuda_backend *c);
-/* Memory in which blocks of one kernel exchange words, for kernels that number what they write (additive_attention.cuh):
- * `bytes` of it, at an address that stays until the backend is closed. It is zeros when it is new, and is cleared once
- * in CUDA_EXCHANGE_USES calls of cuda_exchange or cuda_exchange_use, in the order of the stream, so that no number comes
- * round while a word has it: a recording has fewer such kernels than 2^32 / CUDA_EXCHANGE_USES.
- * Errors: STATUS_NOMEM; STATUS_UNSUPPORTED: more than there is, while a recording is made; STATUS_DEVICE. */
+/* Memory in which blocks of one kernel exchange words, for kernels that number what they write
+ * (additive_attention.cuh): `bytes` of it, at an address that stays until the backend is closed. It is zeros when it is
+ * new, and is cleared once in CUDA_EXCHANGE_USES calls of cuda_exchange or cuda_exchange_use, in the order of the
+ * stream, so that no number comes round while a word has it: a recording has fewer such kernels than 2^32 /
+ * CUDA_EXCHANGE_USES. Errors: STATUS_NOMEM; STATUS_UNSUPPORTED: more than there is, while a recording is made;
+ * STATUS_DEVICE. */
 #ifdef __CUDACC__
 enum { CUDA_EXCHANGE_USES = 1 << 16 };
 #else

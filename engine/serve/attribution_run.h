@@ -1,5 +1,5 @@
-/* attribution_run.h - the parts of a score of one sequence, by any method (explain/attribution.h), as a chain of steps
- * of passes (read_pass.h).
+/* attribution_run.h - the parts of a score of one sequence, by any method (explain/attribution.h), as a chain of passes
+ * (read_pass.h).
  *
  *   contributions, gradients   one pass of the whole sequence
  *   integrated gradients       one for each step of the path, and a forward pass at both ends

@@ -280,8 +280,8 @@ void generation_cancel(generation *g);
 
 /* --- score tasks ------------------------------------------------------------- */
 
-/* Longest sequence of a score task, in tokens. A model that is not causal reads a sequence at once; memory and the time
- * of a slice grow with its length. */
+/* Longest sequence of a score task, in tokens. A model that is not causal reads a sequence at once; its length
+ * determines memory and slice time. */
 enum { SCHEDULER_SCORE_TOKENS = 8192 };
 static inline int64_t scheduler_score_limit(const model_dims *d)
 {

@@ -1,7 +1,7 @@
 /* attention.h - how a round of additive attention is cut into work, forward and backward.
  *
- * Both march over a sequence, the forward from its first token to its last, the backward from the last
- * to the first: token r of the march sees the k tokens r-k+1 … r, k the window, in either case. March positions
+ * Both march over a sequence, the forward from the first token to the last, the backward from the last to the first. In
+ * either direction token r of the march sees the k tokens r-k+1 … r, where k is the window. March positions
  * come in blocks, and those in tiles:
  *
  *   k > ATTENTION_TILE   a block is one window, cut into equal tiles of up to ATTENTION_TILE tokens

@@ -1,9 +1,9 @@
 /* dilated_attention.h - what dilated attention, its gradient and its recurrent form share: where the kept rows of a
  * head lie, and what a span of tokens reads of them.
  *
- * The rows that a head keeps of a segment are a dense attention of its own, whose rows lie r · row apart: they are
- * numbered from 0 within the segment and go through softmax_attention.h as blocks of queries and tiles of keys, which
- * take any distance between rows, so nothing is gathered. Every token keeps the maximum and the sum of the
+ * The rows that a head keeps of a segment are a dense attention of its own, whose rows are r · row apart. They are
+ * numbered from 0 within the segment and processed by softmax_attention.h as blocks of queries and tiles of keys. These
+ * accept any distance between rows, so nothing is gathered. Every token keeps the maximum and the sum of the
  * exponentials of all branches so far (online softmax over branches), by which y is divided in the end.
  *
  * The bits of a token do not depend on the block that it lies in: tiles begin at row 0 of a segment, and hidden keys

@@ -1,9 +1,9 @@
 /* linear_tile.h - the products of a few rows and a few panels (panel.h), in vector registers.
  *
  * A tile of R rows and P panels keeps its R x P x 16 sums in registers and walks once over the inputs, adding
- * x[r][k] · w[k][0 … 15] to each: the outer-product form of a matrix product (Goto and van de Geijn 2008). A
- * panel is read in order, R rows use each of its weights, and the sum of an output is one chain over
- * k whatever the tile, so every tile gives the same bits.
+ * x[r][k] · w[k][0 … 15] to each: the outer-product form of a matrix product (Goto and van de Geijn 2008). A panel is
+ * read in order, and R rows use each of its weights. The sum of an output is one chain over k in any tile, so every
+ * tile gives the same bits.
  *
  * Tiles are functions of constants R and P that are always inlined, so that the compiler unrolls their loops and keeps
  * the arrays in registers. Half of the registers are sums: enough for the latency of the multiply-adds, and the other

@@ -1,6 +1,6 @@
-/* matmul: all of it is gemm, but for packed weights, which are unpacked piece by piece: what a piece is multiplied by
- * and added to stays in the caches with it, and no copy of the weight is ever whole. An element is one chain over the
- * inner dimension, whatever the rows and threads are. */
+/* matmul: gemm, except for packed weights, which are unpacked piece by piece. The operands of a piece stay in the
+ * caches with it, and the weight is never copied as a whole. An element is one chain over the inner dimension, whatever
+ * the rows and threads are. */
 #include "engine/cpu/gemm.h"
 #include "engine/cpu/kernels/panel_vector.h"
 #include "engine/cpu/kernels/product.h"

@@ -1,8 +1,8 @@
 /* stream_scores, stream_apply, stream_store: queries against the memories, the ring of
  * engine/tensor/ops/matrix_stream.h and the call's own tokens, up to four runs of rows that lie one after another.
  *
- * Where a sequence reads up to SHORT tokens they are taken one by one, at the speed of memory: a score is a dot
- * product, and values are added in columns of four from the first that is there. More are taken as blocks of queries
+ * If a sequence reads up to SHORT tokens, they are processed one by one, at the speed of memory. A score is a dot
+ * product, and values are added in columns of four from the first existing one. More are taken as blocks of queries
  * against tiles of tokens (product.h); a query's own columns are cut out of the tile, and into it. Which of the two it
  * is depends on the length that a sequence reads alone, so no bit depends on what is beside it in the call. */
 #include "engine/tensor/ops/matrix_stream.h"

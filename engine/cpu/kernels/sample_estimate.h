@@ -81,8 +81,8 @@ static inline double sample_mass_from(const float *x, const float *estimate, int
 	return mass;
 }
 
-/* A search for the logit at which the mass of all larger ones passes a goal: no earlier token reaches `requested`, and a
- * token that reaches `enough` is at or after it. */
+/* A search for the logit at which the mass of all larger ones passes a goal: no earlier token reaches `requested`, and
+ * a token that reaches `enough` is at or after it. */
 typedef struct sample_search {
 	double requested, enough;
 	float low, high;     /* it is in low <= x < high; high is infinite at first */

@@ -1,8 +1,8 @@
 /* sample_list.h - the row of logits that `sample` works on, and its selections: the largest logits, those within
  * bounds, and the last token by rank that a cut lets through.
  *
- * A row starts as the whole vocabulary. Where a threshold says that few tokens are in question, they become a shorter
- * row with the tokens' ids beside their logits, in the order of ids, so that all that follows is the same code. */
+ * A row starts as the whole vocabulary. If a threshold leaves few tokens, they become a shorter row with the ids beside
+ * the logits, in order of ids. The code that follows is the same for both. */
 #ifndef ENGINE_CPU_KERNELS_SAMPLE_LIST_H
 #define ENGINE_CPU_KERNELS_SAMPLE_LIST_H
 

@@ -1,9 +1,9 @@
 /* softmax_attention.h - what softmax attention, its gradient and its recurrent form share: how queries and keys
  * are cut, what is hidden or dropped, and the online softmax of a block of queries.
  *
- * A block is up to SOFTMAX_LANES queries of one head, side by side in the lanes of vectors: element [·][l] of
- * every tile belongs to query l, so maxima, sums and exps run down the lanes and nothing is ever summed across a
- * vector. A tile is up to SOFTMAX_KEYS keys. Transposed once per block are only the queries and the result:
+ * A block is up to SOFTMAX_LANES queries of one head, one in each lane of a vector. Element [·][l] of every tile
+ * belongs to query l, so maxima, sums and exps run down the lanes and nothing is ever summed across a vector. A tile is
+ * up to SOFTMAX_KEYS keys. Transposed once per block are only the queries and the result:
  *
  *   S = K Qᵀ            [keys, lanes]    K broadcast from where it lies, Qᵀ [dh, lanes]
  *   P = e^{S - top}     [keys, lanes]    in place of S

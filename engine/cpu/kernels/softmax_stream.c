@@ -1,6 +1,6 @@
 /* softmax_stream: queries against the ring of engine/tensor/ops/softmax_stream.h.
  *
- * Nothing is put into the ring before all queries of the call are answered: the call's keys and values are read from
+ * Nothing is stored in the ring before all queries of the call are answered. The call's keys and values are read from
  * its inputs, older ones from the ring, so no token overwrites one that an earlier query still needs. */
 #include "engine/cpu/kernels/softmax_stream.h"
 

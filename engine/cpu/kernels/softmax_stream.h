@@ -2,8 +2,8 @@
  *
  * Keys come in tiles: the memories, then tokens of the slot, as many as are contiguous, then the call's own. Up
  * to STREAM_SHORT queries of a sequence are answered one by one, at the speed of memory: every key is one dot product
- * along the channels. More are answered as blocks (softmax_attention.h). Which of the two it is depends on the length
- * of the sequence alone, and queries are independent of each other: a query has the same bits in any batch and at any
+ * along the channels. More are answered as blocks (softmax_attention.h). The choice depends only on the length of the
+ * sequence, and queries are independent of each other. A query therefore has the same bits in any batch and at any
  * number of threads.
  *
  * A tile of a ring of codes is decoded for a block of queries, to the floats that a ring of floats holds. For a single

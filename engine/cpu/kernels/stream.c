@@ -2,9 +2,9 @@
  *
  * A unit of work is one row of the batch, a session, for a group of neighbouring heads; its tokens come one after
  * another, so a prompt read in chunks of any size leaves exactly the same bits, and heads do not meet, so the grouping
- * changes none. A token takes two steps: the scalars of all heads of the group side by side (maxima, sums,
- * at most four exponentials), which give every factor, then one pass over the channels that does all merges
- * of the header's steps 1 to 4 at once.
+ * changes none. A token takes two steps. The first computes the scalars of all heads of the group in parallel (maxima,
+ * sums, at most four exponentials), which give every factor. The second is one pass over the channels for all merges of
+ * the header's steps 1 to 4.
  *
  * A step of many sessions waits for memory more than it computes (256 of them, d 128, 12 rounds, one thread: 0.5 ms, of
  * which a tenth is arithmetic); asking for the next session's aggregates while one is read changed nothing that could
