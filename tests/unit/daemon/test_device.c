@@ -166,7 +166,7 @@ static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
 	json_decref(ended);
 	device_snapshot(f->engine->device, &stats);
 	assert_int_equal(stats.restarts, 0);
-	countdown = 100; /* some steps behind the first checkpoint */
+	countdown = 100; /* some steps after the first checkpoint */
 	create_job(f);
 	ended = run_to_end(f->engine);
 	read_weights(f->engine, ended, &got, &got_bytes);

@@ -1,4 +1,4 @@
-/* What is said of a target without sets of tokens, beside the same read at once and alone. */
+/* Scores of a target without sets of tokens, compared with the same read at once and alone. */
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/serve/kinds.h"
 
@@ -76,7 +76,7 @@ static void remove_sets(fixture *f, caller *c, int64_t count, int32_t replacemen
 	remove_filled(f, c);
 }
 
-/* The log-probability of token 2 behind the tokens in one reading, without those of a set. */
+/* Log-probability of token 2 after the tokens in one pass, without those of a set. */
 static double read_alone(const fixture *f, const caller *c, int set)
 {
 	const int64_t count = c->sequence.count;

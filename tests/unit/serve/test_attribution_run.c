@@ -67,7 +67,7 @@ static status never_records(backend *b)
 	return STATUS_UNSUPPORTED;
 }
 
-/* Where plans keep their shapes there are more rows than tokens. */
+/* If plans keep their shapes there are more rows than tokens. */
 static void rows_behind_the_sequence_have_no_part(void **state)
 {
 	(void)state;

@@ -55,7 +55,7 @@ static void score(fixture *f, caller *c, pooling embedding, int n, const score_s
 	assert_int_equal(c->status, STATUS_OK);
 }
 
-/* What a plan of exactly this length gives, without a mask. */
+/* Result of a plan with exactly this length, without a mask. */
 static void plain_values(const fixture *f, const score_sequence *q, pooling embedding, float *out)
 {
 	plan *p;
@@ -83,7 +83,7 @@ static void make_sequences(score_sequence out[LENGTHS])
 {
 	for (int i = 0; i < LENGTHS; i++) {
 		random_tokens(ids[i], lengths[i], (uint64_t)i + 20);
-		ids[i][lengths[i] > 20 ? lengths[i] - 3 : lengths[i] - 1] = 2; /* where BART reads */
+		ids[i][lengths[i] > 20 ? lengths[i] - 3 : lengths[i] - 1] = 2; /* row that BART reads */
 		out[i] = (score_sequence){.ids = ids[i], .count = lengths[i]};
 	}
 }
@@ -152,7 +152,7 @@ static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(vo
 	}
 }
 
-/* Of classes, and of vectors in pieces, on plans that are new and on those that readings without a log have left. */
+/* Scores of classes, and of vectors in pieces, on new plans and on those left by passes without a log. */
 static void an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form(void **state)
 {
 	(void)state;
@@ -332,7 +332,7 @@ static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **s
 	free(c);
 }
 
-/* Log-probabilities of the tokens behind each, by the parallel form. */
+/* Log-probabilities of the token after each, by the parallel form. */
 static void plain_scores(const fixture *f, const int32_t *tokens, int64_t n, double *out)
 {
 	plan *p;
@@ -359,7 +359,7 @@ typedef struct scored {
 	token_logprob scores[LONGEST], best[LONGEST];
 } scored;
 
-/* Tokens from … to - 1, scored but for every seventh of what stands behind them. */
+/* Tokens from … to - 1; the token after each is scored, except every seventh. */
 static score_sequence scored_sequence(scored *x, int64_t from, int64_t to, void *state)
 {
 	for (int64_t i = from; i < to; i++) {

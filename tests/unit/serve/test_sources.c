@@ -63,7 +63,7 @@ static int64_t source_of(int i, int32_t ids[SOURCE])
 	return lengths[i];
 }
 
-/* More tokens behind the start, after source i. */
+/* More tokens after the start, after source i. */
 static generation_request request_from(client *c, int i, int32_t source[SOURCE], int64_t more)
 {
 	generation_request r = request(c, &start_token, 1, more);
@@ -101,7 +101,7 @@ static void assert_same_answer(const client *a, const client *b)
 		assert_memory_equal(&a->logprobs[i].logprob, &b->logprobs[i].logprob, sizeof(float));
 }
 
-/* The likeliest token behind `ids`, from source and tokens that are computed at once. */
+/* Most likely token after `ids`, from source and tokens computed at once. */
 static int32_t likeliest(const fixture *f, int i, const int32_t *ids, int64_t n)
 {
 	int32_t source[SOURCE], best = 0;
