@@ -41,7 +41,7 @@ template <activation_kind KIND> static __device__ __forceinline__ float activati
 	return KIND == ACTIVATION_SILU ? __fmaf_rn(x, s.slope, s.value) : s.slope;
 }
 
-/* Of the logistic function tanh(x/2) / (2x); of the others with f(0) = 0 what x is multiplied by. */
+/* Secant: for the logistic function tanh(x/2) / (2x); for the others, which have f(0) = 0, the factor of x. */
 template <activation_kind KIND> static __device__ __forceinline__ float activation_secant(float x)
 {
 	if (KIND == ACTIVATION_RELU)

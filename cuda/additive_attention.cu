@@ -34,7 +34,7 @@ template <class C_, bool WINDOW_> struct forward {
 	unsigned there, seen, far_seen;      /* bits of rows: that exist; of this lane's own, that the mask lets in */
 	int width;
 	bool speaks; /* the piece of a head that writes the outputs per head */
-	held top, sum, near_share, far_share; /* of M; of g */
+	held top, sum, near_share, far_share; /* strides of M; of g */
 	float w[C::E];
 
 	__device__ __forceinline__ void start(const additive_place &p, int first, unsigned bits)

@@ -62,7 +62,7 @@ enum {
 	ADDITIVE_WAVE = 16 /* chains at least, to work on at a time */
 };
 
-/* How work is cut; all blocks of a launch share it. Positions have 31 bits, as they have in every session. */
+/* The division of work, common to all blocks of a launch. Positions have 31 bits, as in every session. */
 typedef struct additive_cut {
 	int64_t batch, stride; /* stride: D */
 	int length, heads, dh;
@@ -72,10 +72,10 @@ typedef struct additive_cut {
 	int tile, tiles; /* tokens in a tile (the last of a block: maybe fewer), tiles in a block */
 	int segment;     /* tokens; 0: a tile is no multiple of windows */
 	int count;       /* tiles in a chain */
-	int supers;      /* of a chain; 0: not used */
+	int supers;      /* length of a chain; 0: not used */
 	int wave;        /* chains worked on at a time */
 	bool global;
-	bool waits;           /* do tiles need each other? */
+	bool waits;           /* tiles depend on each other */
 	exchange_word *begun; /* launches before << 32 | blocks of this one that have begun */
 	exchange_word *sums;  /* [chains, count + supers, width + 2]: vector, top, sum */
 } additive_cut;
@@ -161,8 +161,8 @@ static inline status additive_prepare(backend *b, additive_cut *c, int width)
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-/* What warps exchange in one scan: the aggregate that leaves a warp, and whether a segment's border cuts it off
- * from what came before. Then: what reaches a warp from those before it. */
+/* Data that warps exchange in one scan: the aggregate that leaves a warp, and whether a segment's border separates it
+ * from what came before. Afterwards: what reaches a warp from those before it. */
 template <int WIDTH> struct __align__(16) additive_board {
 	float vector[ADDITIVE_WARPS][WIDTH];
 	float top[ADDITIVE_WARPS], sum[ADDITIVE_WARPS];
@@ -173,7 +173,7 @@ template <int WIDTH> struct additive_entry {
 	float vector[WIDTH], top, sum, spare[2]; /* whole 16 bytes */
 };
 
-/* Where a block of threads works. */
+/* Place of a block of threads. */
 typedef struct additive_place {
 	int64_t chain, sequence;
 	int head, chunk, t;
@@ -183,9 +183,9 @@ typedef struct additive_place {
 
 template <int WIDTH> struct __align__(16) additive_shared {
 	additive_board<WIDTH> near, far;
-	additive_entry<WIDTH> own, before; /* of the tile; before(t) */
+	additive_entry<WIDTH> own, before; /* row of the tile; before(t) */
 	float slice[ADDITIVE_THREADS], factor[WARP], keep;
-	unsigned number; /* of the launch */
+	unsigned number; /* block of the launch */
 	const exchange_word *entry[WARP];
 	additive_place place;
 };
@@ -238,8 +238,8 @@ __device__ __forceinline__ void additive_scan_warp(additive_aggregate<C::E> &a, 
 	a.clear(edge);
 }
 
-/* What left each warp becomes what lies before it (`back`: after it), up to the nearest border; returns all of it in
- * `all`, if that is there. A thread per channel; `back` takes other threads, if there are enough. */
+/* Convert what left each warp to what precedes it (`back`: follows it), up to the nearest border; return the total in
+ * `all`, if it exists. One thread per channel; `back` uses other threads, if there are enough. */
 template <int WIDTH, bool back>
 __device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board, additive_entry<WIDTH> *all)
 {
@@ -344,7 +344,7 @@ typedef struct additive_span {
 	int head_first, head, super_first, supers, tail_first, tail;
 } additive_span;
 
-/* Of tiles low … high - 1. */
+/* Aggregate of tiles low … high - 1. */
 __device__ __forceinline__ additive_span additive_span_of(const additive_cut &c, int low, int high)
 {
 	if (c.supers && c.global) {
@@ -566,12 +566,12 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 		s->number = additive_number(c); /* while the rows come */
 	copy_wait<W::WINDOW>();
 
-	/* Of the group: what leaves it to the right, since its last border; then what lies before it. */
+	/* For the group: what leaves it to the right since its last border; afterwards what precedes it. */
 	work.template arrive<false>(near, there);
 	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after = {};
 	bool before_cut = begin != 0, after_cut = end != 0;
 	additive_scan_warp<C, false>(before, before_cut, &s->near);
-	if constexpr (W::WINDOW) { /* of the window before: what comes after the group */
+	if constexpr (W::WINDOW) { /* in the window before: what follows the group */
 		copy_wait<0>();
 		work.template arrive<true>(far, far_there);
 		after = far.fold(end ? (2u << (__ffs((int)end) - 1)) - 1 : ~0u);

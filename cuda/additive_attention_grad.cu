@@ -44,7 +44,7 @@ template <class C_, bool WINDOW_> struct backward {
 	typedef additive_held<C, R> held;
 	const backward_call<T> &f;
 	additive_stage<C, R> *x;
-	int64_t row, at, scores; /* of row 0 of the group: its token, its channel of element 0, where its M is */
+	int64_t row, at, scores; /* for row 0 of the group: its token, the channel of element 0, the address of its M */
 	unsigned there, seen;    /* bits of rows: that exist; of this lane's own, that the mask lets in */
 	int head, width;
 	bool whole, speaks; /* not in pieces; the piece that writes the outputs per head */
@@ -70,7 +70,7 @@ template <class C_, bool WINDOW_> struct backward {
 	{
 		return r - (FAR ? f.cut.window : 0);
 	}
-	/* Where row r's M is. */
+	/* Address of row r's M. */
 	template <bool FAR> __device__ __forceinline__ int64_t score_at(int r) const
 	{
 		return scores - (int64_t)back<FAR>(r) * f.cut.heads;
@@ -261,7 +261,7 @@ template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) dots_kern
 	}
 }
 
-static const int64_t TOKENS = 64; /* behind one part of dw */
+static const int64_t TOKENS = 64; /* tokens in one part of dw */
 
 /* da, dx and parts of dw from P and Q: a block takes TOKENS tokens of a head, a warp a token. */
 template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) rest_kernel(backward_call<T> f, int64_t rows)

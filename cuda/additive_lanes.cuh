@@ -105,7 +105,7 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 		for (int e = 0; e < E && !PACKED; e++)
 			w[e] = channel(e) < width ? p[channel(e)] : 0.0f;
 	}
-	/* Of this lane's channels alone. */
+	/* This lane's channels only. */
 	static __device__ __forceinline__ float dot(const row &a, const float (&b)[E])
 	{
 		float sum = 0;
@@ -172,7 +172,7 @@ __device__ __forceinline__ float additive_share(float sum)
 	return __fdividef(1, fmaxf(sum, FLT_MIN));
 }
 
-/* Of one head, this lane's channels. */
+/* One head, this lane's channels. */
 template <int E> struct additive_aggregate {
 	float top, sum, vector[E];
 
@@ -284,7 +284,7 @@ template <class C, int R, bool ONES> struct additive_rows {
 			a.sum += weights.slot[i] * value(i);
 		}
 		a.sum = warp_sum<held::ROWS>(a.sum);
-		__syncwarp(); /* read the rows anew: kept in registers they would not fit */
+		__syncwarp(); /* read the rows again, because they would not fit in registers */
 #pragma unroll
 		for (int r = 0; r < R; r++)
 			additive_add<C>(a.vector, 1, weights.get(r), stage->get(r));
@@ -299,9 +299,9 @@ template <class C, int R> struct additive_course {
 	held keep, weight, top, sum;
 };
 
-/* Of rows appended to an aggregate with this top and sum: forwards, with `top` and `sum` after each row; or `back`, the
- * last row first, with those before it. At a row with its bit in `borders` the aggregate is emptied first. MEAN: the
- * vectors are divided by their sums; values are 1. */
+/* Aggregates of rows appended to an aggregate with this top and sum. Forwards, `top` and `sum` are those after each
+ * row; with `back`, last row first, those including the rows after it. At a row with its bit in `borders` the aggregate
+ * is emptied first. MEAN: vectors are divided by their sums; values are 1. */
 template <bool back, bool MEAN, class C, int R, bool ONES>
 __device__ __forceinline__ additive_course<C, R> additive_course_of(const additive_rows<C, R, ONES> &rows, float top,
                                                                     float sum, unsigned borders)

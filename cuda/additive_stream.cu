@@ -44,7 +44,7 @@ static stream_call stream_call_of(const op_call *call)
 	return c;
 }
 
-/* Are quads whole and aligned? */
+/* True if quads are whole and aligned. */
 static bool is_packed(const stream_call &c)
 {
 	return c.dh % QUAD == 0 && 2 * c.heads % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
@@ -62,7 +62,7 @@ template <int LANES> static int64_t groups_of(const stream_call &c)
 	return (c.heads + HEADS - 1) / HEADS;
 }
 
-/* How many blocks, of c->warps warps. */
+/* Number of blocks of c->warps warps. */
 template <bool CHAINED> static int64_t cut_into_blocks(stream_call *c, int warps)
 {
 	c->warps = warps;

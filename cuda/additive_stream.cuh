@@ -31,7 +31,7 @@ extern "C" {
 #include "engine/tensor/ops/additive_stream.h"
 }
 
-enum { STREAM_TILE = 16, STREAM_WARPS = 4 /* of a block at most */ };
+enum { STREAM_TILE = 16, STREAM_WARPS = 4 /* maximum of a block */ };
 
 /* The call, taken apart. */
 struct stream_call {
@@ -53,8 +53,8 @@ struct stream_call {
 struct part {
 	float *state;
 	int64_t row, head, first; /* the first of its channels in the head */
-	int64_t token;            /* of the call: its sequence's first */
-	bool there, leads;        /* is there such a head; is this its first lane */
+	int64_t token;            /* for the call: the first of its sequence */
+	bool there, leads;        /* the head exists; this is its first lane */
 	float mean, rstd;         /* chained: of the row */
 };
 
@@ -129,8 +129,8 @@ static __device__ __forceinline__ aggregate turned_at(const stream_call &c, cons
 	return slot_at(c, u, t.j - 1, c.block - 1 - t.p);
 }
 
-/* What a token reads of the slots, as scalars or as channels. `before` is what the token before has turned, except at
- * the first turn of a block (and of a call). */
+/* The slots' data that a token reads, as scalars or as channels. `before` is what the previous token has turned, except
+ * at the first turn of a block and of a call. */
 template <class T> struct slots_read {
 	T turned, before, suffix;
 };

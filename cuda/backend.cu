@@ -101,7 +101,7 @@ static bool is_final(cudaError_t e)
 	return found;
 }
 
-/* What a stream that is being recorded cannot do; the recording is void, the device is not. */
+/* Calls that a stream being recorded refuses; the recording is void, the device is not lost. */
 static bool is_capture_error(cudaError_t e)
 {
 	return (int)e >= (int)cudaErrorStreamCaptureUnsupported && (int)e <= (int)cudaErrorStreamCaptureUnsupported + 8;
@@ -232,7 +232,7 @@ static status cuda_record_end(backend *b, void **out)
 	*out = NULL;
 	status s = cuda_enter(c);
 	if (s == STATUS_OK) {
-		(void)cuda_program_end(c); /* what fails is c->refusal */
+		(void)cuda_program_end(c); /* c->refusal names what fails */
 		s = instantiate(c, &made.exec);
 	}
 	made.program = c->recorded_program;
@@ -279,7 +279,7 @@ static void cuda_forget(backend *b, void *recorded)
 
 /* --- opening and closing ---------------------------------------------------------------- */
 
-/* Of a device that is lost too, as far as that goes: the rest ends with its context. */
+/* Also for a lost device, as far as possible; the rest ends with its context. */
 static void cuda_close(backend *b)
 {
 	cuda_backend *c = cuda_of(b);

@@ -27,13 +27,13 @@ typedef struct cuda_backend {
 	int device;
 	int processors;             /* streaming multiprocessors */
 	size_t shared_limit;        /* bytes of shared memory that a block may ask for */
-	size_t memory_bytes;        /* of the whole device */
-	bool early;                 /* may kernels begin early (devices of 9.0 and later) whose code waits? */
-	bool recorded, fused;       /* are plans recorded, neighbours fused? */
+	size_t memory_bytes;        /* for the whole device */
+	bool early;                 /* kernels whose code waits may begin early (devices of 9.0 and later) */
+	bool recorded, fused;       /* plans are recorded; neighbours are fused */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* was a kernel of ours what was issued last? */
 	bool recording;             /* between record_begin and record_end */
-	bool persistent;            /* are phases that are recorded one launch (program.cuh)? */
+	bool persistent;            /* recorded phases are one launch (program.cuh) */
 	bool background;            /* opened to give way to the others on the device */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
@@ -42,12 +42,13 @@ typedef struct cuda_backend {
 	struct cuda_group *group;                            /* collective.cu; NULL: in none */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
 	/* Recordings. */
-	cudaError_t refusal;              /* the first error of one */
-	bool recorded_early;              /* do the kernels of the present one begin early? */
-	bool recorded_program;            /* is there a program in it? */
-	bool record_plainly;              /* those of the next do not */
-	bool early_otherwise;             /* `early` when nothing is recorded */
-	bool single_logged, plain_logged, direct_logged; /* that they fail with programs, with early launches, and without */
+	cudaError_t refusal;   /* the first error of one */
+	bool recorded_early;   /* kernels of the current recording begin early */
+	bool recorded_program; /* the current recording has a program */
+	bool record_plainly;   /* those of the next do not */
+	bool early_otherwise;  /* `early` when nothing is recorded */
+	bool single_logged, plain_logged,
+	    direct_logged; /* that they fail with programs, with early launches, and without */
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(const backend *b)
@@ -63,15 +64,16 @@ static inline bool cuda_lost(const cuda_backend *c)
 /* Mark the device as lost; the first one to do so is logged. */
 void cuda_lose(cuda_backend *c, const char *what, const char *why);
 
-/* What an answer of CUDA means: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot hold this; while one
- * is made, any error but a final one), or STATUS_DEVICE, which marks the device as lost. */
+/* Convert an answer of CUDA: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot contain this; during one,
+ * any error except a final one), or STATUS_DEVICE, which marks the device as lost. */
 status cuda_status(cuda_backend *c, cudaError_t e);
 /* The same for a launch, `kernel` by its address; NULL: a product. With each_waits, after it has ended. */
 status cuda_launched(cuda_backend *c, cudaError_t e, const void *kernel);
 /* Before calls of CUDA: the thread's device is this one. STATUS_DEVICE when it is lost. */
 status cuda_enter(cuda_backend *c);
 
-/* Does the device compute? STATUS_OK; else it is lost: STATUS_DEVICE. Waits for the stream (check.cu). */
+/* Check that the device computes: STATUS_OK, or STATUS_DEVICE, which marks it as lost. Waits for the stream
+ * (check.cu). */
 status cuda_check(cuda_backend *c);
 /* For tests, found by name in the plug-in: a kernel writes to an address that is no memory. Its launch succeeds; the
  * device is lost when it runs. */
@@ -81,11 +83,12 @@ extern "C" status additive_cuda_plant_fault(backend *b);
  * or none. */
 status cuda_memory_open(cuda_backend *c);
 void cuda_memory_close(cuda_backend *c);
-/* Memory in which blocks of one kernel exchange words, for kernels that number what they write (additive_attention.cuh):
- * `bytes` of it, at an address that stays until the backend is closed. It is zeros when it is new, and is cleared once
- * in CUDA_EXCHANGE_USES calls of cuda_exchange or cuda_exchange_use, in the order of the stream, so that no number comes
- * round while a word has it: a recording has fewer such kernels than 2^32 / CUDA_EXCHANGE_USES.
- * Errors: STATUS_NOMEM; STATUS_UNSUPPORTED: more than there is, while a recording is made; STATUS_DEVICE. */
+/* Memory in which blocks of one kernel exchange words, for kernels that number what they write
+ * (additive_attention.cuh): `bytes` of it, at an address that stays until the backend is closed. It is zeros when it is
+ * new, and is cleared once in CUDA_EXCHANGE_USES calls of cuda_exchange or cuda_exchange_use, in the order of the
+ * stream, so that no number comes round while a word has it: a recording has fewer such kernels than 2^32 /
+ * CUDA_EXCHANGE_USES. Errors: STATUS_NOMEM; STATUS_UNSUPPORTED: more than there is, while a recording is made;
+ * STATUS_DEVICE. */
 #ifdef __CUDACC__
 enum { CUDA_EXCHANGE_USES = 1 << 16 };
 #else
@@ -114,8 +117,8 @@ int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, i
 int cuda_fuse_serving(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                       backend_fused_kernel *out);
 
-/* Has the code that was loaded of this kernel a wait_for_previous? PTX for devices before 9.0 has none, compiled for
- * whatever device. Asked of CUDA the first time, which a stream that is being recorded allows. */
+/* True if the loaded code of this kernel contains wait_for_previous. PTX for devices before 9.0 does not, whatever
+ * device it is compiled for. CUDA is queried the first time, which is legal during a recording. */
 bool cuda_may_begin_early(cuda_backend *c, const void *kernel);
 
 /* Blocks along one dimension of a grid: `count`, or of more than the 2^31 - 1 that x may have a number that
@@ -190,7 +193,7 @@ template <class F> status cuda_by_type(dtype type, F f)
 	return type == DTYPE_BF16 ? f((__nv_bfloat16 *)nullptr) : f((float *)nullptr);
 }
 
-/* Can 16 bytes at a time be read and written, rows of `width` elements of this type? */
+/* True if rows of `width` elements of this type can be accessed 16 bytes at a time. */
 static inline bool cuda_packs(dtype type, int64_t width)
 {
 	return width * (int64_t)dtype_bytes(type) % 16 == 0;

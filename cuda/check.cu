@@ -1,7 +1,7 @@
-/* Does a device compute? A kernel writes a pattern into fresh memory, and the host compares it.
+/* check.cu - tests whether a device computes: a kernel writes a pattern to new memory, and the host compares it.
  *
- * After a fault every call may still answer as if nothing had happened until a kernel runs, or may fail at once: only
- * results that are compared show that a context is sound. 4 KiB, one launch. */
+ * After a fault every call may answer as if nothing had happened until a kernel runs, or may fail at once. Only results
+ * that are compared show that a context is sound. 4 KiB, one launch. */
 #include "cuda/backend.h"
 
 #include "cuda/device.cuh"

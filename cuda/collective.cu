@@ -54,7 +54,7 @@ static_assert((int)NCCL_FLOAT == (int)ncclFloat32, "");
 static_assert(offsetof(nccl_config, blocking) == offsetof(ncclConfig_t, blocking), "");
 #endif
 
-/* FUNCTION(name, result, parameters), behind "nccl". */
+/* FUNCTION(name, result, parameters); name without "nccl". */
 #define NCCL_FUNCTIONS(FUNCTION)                                                                                       \
 	FUNCTION(GetVersion, int, (int *version))                                                                      \
 	FUNCTION(GetErrorString, const char *, (int result))                                                           \
@@ -73,7 +73,7 @@ typedef struct nccl_library {
 #undef FUNCTION
 } nccl_library;
 
-static nccl_library nccl; /* of the process, as its code is */
+static nccl_library nccl; /* per process, like its code */
 static pthread_mutex_t nccl_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static bool find_functions(void *handle, nccl_library *out)
@@ -120,7 +120,7 @@ enum { NAP_NS = 100000, NS_PER_SECOND = 1000000000 };
 typedef struct cuda_group {
 	nccl_comm comm;
 	cudaStream_t stream;
-	cudaEvent_t written, summed; /* what the last sum reads; it */
+	cudaEvent_t written, summed; /* inputs of the last sum; the sum */
 	bool begun;                  /* sums that were not yet seen complete */
 	int seconds;                 /* that other members are waited for */
 } cuda_group;
@@ -191,7 +191,7 @@ static void cuda_collective_close(backend *b, bool cut_short)
 		(void)nccl.CommDestroy(g->comm);
 	else if (g->comm)
 		(void)nccl.CommAbort(g->comm);
-	/* What is cut short still writes for a moment. */
+	/* A sum that was cut short still writes for a moment. */
 	for (uint64_t began = clock_ns(); g->stream && cudaStreamQuery(g->stream) == cudaErrorNotReady;)
 		if (clock_ns() - began >= (uint64_t)g->seconds * NS_PER_SECOND || nanosleep(&nap, NULL) != 0)
 			break;

@@ -1,8 +1,8 @@
 /* scale_columns, scale_columns_grad.
  *
- * The gradient of the factors: a block takes a group's strip of columns and every so many rows; its sums go to scratch,
- * [parts, groups], and are added by cuda_sum_parts in their order. Where a group is one column, a warp takes WARP of
- * them, a lane each; else a warp's lanes share a group.
+ * The gradient of the factors: a block takes a group's strip of columns and every n-th row. Its sums go to scratch,
+ * [parts, groups], and are added by cuda_sum_parts in order. If a group is one column, a warp takes WARP of them, a
+ * lane each; otherwise a warp's lanes share a group.
  *
  * Bytes per element, f32 / bf16: scale_columns 8 / 4, its gradient 8 / 4. */
 #include "cuda/elementwise.cuh"

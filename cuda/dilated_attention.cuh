@@ -68,9 +68,9 @@ static inline dim3 dilated_grid(const dilated_call &c)
 	            cuda_parts(c.dh, PLAIN_COLUMNS));
 }
 
-/* Which rows a block has. */
+/* The rows of a block. */
 struct dilated_place {
-	int64_t token, step;       /* of all sequences: that of row 0 of the segment; from row to row */
+	int64_t token, step;       /* over all sequences: of row 0 of the segment; from row to row */
 	int64_t at, stride;        /* the same in elements, at the head's first channel */
 	int64_t norm, norm_stride; /* the same in log-normalizers of a branch */
 	int count, first;          /* rows of the segment; the first of the tile */
@@ -96,7 +96,7 @@ __device__ __forceinline__ dilated_place dilated_here(const dilated_call &c)
 	return p;
 }
 
-/* Does row `query` read row `key`, both of the segment? */
+/* True if row `query` reads row `key`, both of the segment. */
 __device__ __forceinline__ bool dilated_sees(const dilated_call &c, const dilated_place &p, int query, int key)
 {
 	return key < p.count && query < p.count && (!c.causal || key <= query) &&

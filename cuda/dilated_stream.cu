@@ -28,8 +28,8 @@ struct dilated_ring {
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	int64_t n, d, heads, dh, window;
 	int64_t slot_floats, offset;
-	int64_t tokens, rows; /* of all sequences; sequences */
-	int64_t quads;        /* of a lane */
+	int64_t tokens, rows; /* for all sequences; number of sequences */
+	int64_t quads;        /* for a lane */
 	float scale;
 };
 
@@ -48,9 +48,9 @@ static __device__ __forceinline__ int64_t row_of(const dilated_ring &c, int64_t 
 
 /* A sequence, from a head's first channel on. */
 struct sequence_rows {
-	const float *key, *value, *ring; /* of the call's first token; the state */
+	const float *key, *value, *ring; /* for the call's first token; the state */
 	const float *there;
-	const int32_t *mask; /* of the call's tokens, or NULL */
+	const int32_t *mask; /* for the call's tokens, or NULL */
 	int64_t position;
 };
 

@@ -26,7 +26,7 @@ bool cuda_may_begin_early(cuda_backend *c, const void *kernel)
 		return at->may;
 	cudaFuncAttributes loaded = {};
 	if (cudaFuncGetAttributes(&loaded, kernel) != cudaSuccess) {
-		(void)cudaGetLastError(); /* what is wrong, the launch will say */
+		(void)cudaGetLastError(); /* the launch reports the error */
 		return false;
 	}
 	const bool may = loaded.ptxVersion >= WAITS_SINCE;

@@ -126,17 +126,17 @@ template <int N> __device__ __forceinline__ numbers<N> gated(numbers<N> a, const
 
 /* --- dropout ---------------------------------------------------------------------------------- */
 
-/* Which elements of a tensor stay, and what those are multiplied by. */
+/* Dropout: the kept elements of a tensor and their factor. */
 struct dropout_site {
 	const int32_t *rng;     /* seed low, seed high, step, part */
-	uint64_t blocks;        /* of four elements that a part has */
+	uint64_t blocks;        /* kept ones of four elements of a part */
 	uint32_t stream, least; /* an element stays when the upper 24 bits of its word are not below `least` */
 	float factor;
 };
 
 dropout_site dropout_site_of(const op_call *call);
 
-/* What dropout leaves of elements e … e + N - 1; e is a multiple of N. */
+/* Apply dropout to elements e … e + N - 1; e is a multiple of N. */
 template <int N> __device__ __forceinline__ numbers<N> dropped(const dropout_site &s, int64_t e, numbers<N> x)
 {
 	const uint32_t low = (uint32_t)__ldg(s.rng), high = (uint32_t)__ldg(s.rng + 1),
@@ -165,7 +165,7 @@ enum front_kind { FRONT_PLAIN, FRONT_ADD, FRONT_GATE };
 template <class T, front_kind KIND, bool DROP> struct front {
 	const T *a, *b, *c;
 	dropout_site site;
-	T *left; /* what dropout leaves of b; NULL: not stored */
+	T *left; /* b after dropout; NULL: not stored */
 
 	template <int N> __device__ __forceinline__ numbers<N> at(int64_t e) const
 	{

@@ -36,7 +36,7 @@ typedef struct chain {
 	op_id ids[CHAIN_CALLS];
 } chain;
 
-/* What begins alike stands in order of length. */
+/* Entries with the same beginning are in order of length. */
 static const chain chains[] = {
     {3, {OP_dropout, OP_add, OP_layernorm}},
     {3, {OP_dropout, OP_gate, OP_layernorm}},
@@ -62,19 +62,19 @@ typedef struct meeting {
 	unsigned dead;
 } meeting;
 
-/* Where output 0 of call i is stored: NULL if it is dead. */
+/* Address of output 0 of call i; NULL if it is dead. */
 static void *stored(const meeting *m, int i)
 {
 	return m->dead >> i & 1 ? nullptr : m->calls[i]->out[0].data;
 }
 
-/* Does input `in` of this call read output 0 of call i? */
+/* True if input `in` of this call reads output 0 of call i. */
 static bool reads(const meeting *m, const op_call *call, int in, int i)
 {
 	return call->in[in].data && call->in[in].data == m->calls[i]->out[0].data;
 }
 
-/* Of two inputs, from `first` on, the one that is not output 0 of call i; -1 unless exactly one is. */
+/* Return the one of two inputs, from `first` on, that is not output 0 of call i; -1 unless exactly one is. */
 static int other_input(const meeting *m, const op_call *call, int first, int i)
 {
 	const bool one = reads(m, call, first, i), two = reads(m, call, first + 1, i);
@@ -166,7 +166,7 @@ static bool fits_forward(const backend *b, const meeting *m)
 
 /* --- backward ----------------------------------------------------------------------------------------- */
 
-/* Is this the result of a call before call i? Then it is in registers, and perhaps nowhere else. */
+/* True if this is the result of a call before call i. It is then in registers and possibly nowhere else. */
 static bool is_inside(const meeting *m, int i, const void *data)
 {
 	bool inside = false;
@@ -176,7 +176,7 @@ static bool is_inside(const meeting *m, int i, const void *data)
 	return inside;
 }
 
-/* What call i adds to output 0 of call `last`, or multiplies it by; NULL if it does something else. */
+/* The operand that call i adds to output 0 of call `last`, or multiplies it by; NULL if it does something else. */
 static const void *operand(const meeting *m, int i, int last)
 {
 	const int other = other_input(m, m->calls[i], 0, last);
@@ -296,7 +296,7 @@ template <size_t... RUN> static backend_fused_kernel run_at(size_t i, std::index
 	return all[i];
 }
 
-/* Do the ops, types and sizes agree? */
+/* True if ops, types and sizes agree. */
 static bool is_chain(const chain *c, const op_id *ids, const op_call *const *calls, int n)
 {
 	const tensor *first = &calls[0]->out[0];

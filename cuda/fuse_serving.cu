@@ -23,7 +23,7 @@ typedef struct chain {
 	op_id ids[CHAIN_CALLS];
 } chain;
 
-/* What begins alike stands in order of length. */
+/* Entries with the same beginning are in order of length. */
 static const chain chains[] = {
     {4, {OP_layernorm, OP_linear, OP_linear, OP_linear}},
     {3, {OP_layernorm, OP_additive_stream, OP_gate}},
@@ -45,14 +45,14 @@ static const float *floats(const tensor &t)
 	return (const float *)t.data;
 }
 
-/* Of the inputs first and first + 1 the one that is not `made`; NULL unless exactly one is. */
+/* Return the one of inputs `first` and `first` + 1 that is not `made`; NULL unless exactly one is. */
 static const float *other_input(const op_call *call, int first, const void *made)
 {
 	const bool one = call->in[first].data == made, two = call->in[first + 1].data == made;
 	return one == two ? nullptr : floats(call->in[first + one]);
 }
 
-/* What the last call does with y, the only product's result. */
+/* How the last call uses y, the result of the only product. */
 static bool end_of(op_id id, const op_call *call, const void *y, panel_chain_calls *c)
 {
 	c->y = (float *)call->out[0].data;

@@ -128,7 +128,7 @@ status cuda_gather(backend *b, const op_call *call)
 enum {
 	DIGIT_BITS = 8,
 	DIGITS = 1 << DIGIT_BITS,
-	ROUNDS = 8, /* of places that a thread takes, or more where there would be too many tiles */
+	ROUNDS = 8, /* places per thread; more if there would be too many tiles */
 	MOST_TILES = 256,
 	CHUNK = WARP,
 };
@@ -168,7 +168,7 @@ static __device__ __forceinline__ int64_t place_of(const sort_arguments &o, int 
 	return (((int64_t)blockIdx.x * GATHER_WARPS + threadIdx.x / WARP) * o.rounds + round) * WARP + threadIdx.x % WARP;
 }
 
-/* How many of the thread's places, in this round, there are of every digit, into the counts of its block or warp. */
+/* Count how many of the thread's places in this round have each digit, into the counts of its block or warp. */
 static __device__ __forceinline__ void count_places(const sort_arguments &o, unsigned *count)
 {
 	for (int i = 0; i < o.rounds; i++)
@@ -198,8 +198,8 @@ static __device__ __forceinline__ unsigned lanes_alike(unsigned digit)
 	return alike;
 }
 
-/* Where the block's first entry of the thread's digit goes: behind all of smaller digits, and those of this one in
- * tiles before. space: GATHER_WARPS numbers. */
+/* Offset of the block's first entry of the thread's digit: after all smaller digits, and after this digit in earlier
+ * tiles. space: GATHER_WARPS numbers. */
 static __device__ __forceinline__ unsigned first_of_digit(const sort_arguments &o, unsigned *space)
 {
 	const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -222,8 +222,8 @@ static __device__ __forceinline__ unsigned first_of_digit(const sort_arguments &
 	return before + sum - total;
 }
 
-/* Where the next entry of every digit goes, per warp, [GATHER_WARPS, DIGITS]: first its count, then the sum of what comes
- * before. */
+/* Offset of the next entry of every digit, per warp, [GATHER_WARPS, DIGITS]: first its count, then the sum of the
+ * counts before. */
 static __global__ void __launch_bounds__(THREADS) place_kernel(sort_arguments o)
 {
 	unsigned *all = shared_memory<unsigned>() + GATHER_WARPS, *next = all + threadIdx.x / WARP * DIGITS;
@@ -263,13 +263,13 @@ struct run_arguments {
 	int64_t n, width;
 };
 
-/* Is there a place i, and is its row this one? */
+/* True if place i exists and its row is this one. */
 static __device__ __forceinline__ bool is_row(const run_arguments &o, int64_t i, int32_t row)
 {
 	return i >= 0 && i < o.n && o.sorted[i].row == row;
 }
 
-/* Where the sum of a run goes that ends before place `end`: to the table, or to one of the chunk's parts. */
+/* Address of the sum of a run that ends before place `end`: in the table, or in one of the chunk's parts. */
 static __device__ __forceinline__ float *run_target(const run_arguments &o, int64_t chunk, int64_t begin, int64_t end,
                                                     int32_t row)
 {
@@ -309,7 +309,7 @@ template <class T, int N> static __global__ void __launch_bounds__(THREADS) sum_
 	}
 }
 
-/* The first place behind the run of this row that place `at` is in. */
+/* First place after the run of this row that contains place `at`. */
 static __device__ __forceinline__ int64_t run_end(const run_arguments &o, int64_t at, int32_t row)
 {
 	int64_t end = o.n;

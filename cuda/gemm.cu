@@ -187,7 +187,7 @@ static status choose_first(cuda_backend *c, product_plan *p, bool *there)
 	return STATUS_OK;
 }
 
-/* Where it has none: perhaps for all processors rather than so few; then with the bias left to a kernel of ours. */
+/* If it has none: perhaps for all processors instead of fewer; then without the bias, which our own kernel adds. */
 static status choose(cuda_backend *c, product_plan *p, bool bias)
 {
 	bool there;

@@ -7,7 +7,7 @@
 template <class T, activation_kind KIND> struct glu_values {
 	const T *x;
 	T *y;
-	int64_t width; /* of a half */
+	int64_t width; /* width of a half */
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t column) const
 	{
 		const T *from = x + row * 2 * width + column;

@@ -1,6 +1,6 @@
-/* hide_keys: a warp takes a row. The largest word that is hidden is found bit by bit, from the highest down, each time
- * by counting the words below a bound; words are made anew in each sweep. Integers only: every backend hides the same.
- */
+/* hide_keys: a warp takes a row. The largest hidden word is found bit by bit, from the highest down, each time by
+ * counting the words below a bound. Words are computed again in each sweep. Integers only, so every backend hides the
+ * same keys. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 #include "engine/tensor/ops/hide_keys.h"
@@ -9,7 +9,7 @@ enum { THREADS = 128, WARPS = THREADS / WARP };
 
 struct key_row {
 	hide_keys_params p;
-	const int32_t *rng, *mask; /* of the row; NULL: nothing is masked */
+	const int32_t *rng, *mask; /* for the row; NULL: nothing is masked */
 	int64_t first;             /* element of its first key */
 };
 

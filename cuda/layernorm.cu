@@ -79,11 +79,11 @@ struct grad_arguments {
 	int64_t rows;
 	int width, group;
 	float share; /* 1 / width */
-	float slope; /* of the deviation's part, over 1 - eps rstd; 0 where rstd is a constant */
+	float slope; /* factor of the deviation's part, over 1 - eps rstd; 0 if rstd is a constant */
 	float eps;   /* 0 of the biased form */
 };
 
-/* What x̂ Σ y' x̂ is multiplied by. */
+/* Factor of x̂ Σ y' x̂. */
 static __device__ __forceinline__ float slope_of(const grad_arguments &o, float rstd)
 {
 	const float rest = 1.0f - __fmul_rn(o.eps, rstd);
@@ -97,7 +97,7 @@ static __device__ __forceinline__ void store_parts(const grad_arguments &o, row_
 {
 	float *sums = shared_memory<float>(); /* [groups, 2, width] */
 	const int groups = blockDim.x / o.group, column = place.at * N;
-	__syncthreads(); /* what the last row's sums lay in is free */
+	__syncthreads(); /* the memory of the last row's sums is free */
 	if (column < o.width) {
 		store(sums + (2 * place.group) * o.width + column, dweight);
 		store(sums + (2 * place.group + 1) * o.width + column, dbias);

@@ -22,7 +22,7 @@ enum {
 	GRAD_BLOCKS = 4, /* per processor */
 };
 
-/* How rows are given to threads. */
+/* Division of rows among threads. */
 struct row_plan {
 	int group, groups; /* threads of a group, groups of a block */
 	unsigned blocks;
@@ -163,7 +163,7 @@ static __device__ __forceinline__ numbers<N> normalised(numbers<N> x, float mean
 	return x;
 }
 
-/* How a row of floats is normalised outside this kernel; weight NULL: not at all. */
+/* Normalise a row of floats outside this kernel; weight NULL: do not. */
 struct row_norm {
 	const float *weight, *bias;
 	float eps, share, spread; /* share: 1 / width; spread: of the squares in the variance */
@@ -215,7 +215,7 @@ static inline __device__ __host__ int row_warps(const row_norm &o)
 }
 
 struct layernorm_arguments {
-	void *r, *y; /* what the front makes, and the result; NULL: not stored */
+	void *r, *y; /* result of the front; result of the norm; NULL: not stored */
 	float *mean, *rstd;
 	row_norm norm;
 	int64_t rows;
@@ -286,8 +286,8 @@ status layernorm_launch(backend *b, const op_call *call, const row_plan *plan, c
 
 /* --- layernorm_grad ----------------------------------------------------------------------------- */
 
-/* What is done with dx at once; each step takes the former one's result as it was, or would have been, stored. A NULL
- * address: that is not there, or not stored. */
+/* Operations applied to dx at once. Each step uses the previous result as it was, or would have been, stored. NULL:
+ * absent, or not stored. */
 struct grad_tail {
 	void *dx;
 	const void *add; /* s = dx + add, or dx alone */

@@ -24,28 +24,28 @@
 enum {
 	TILE = ATTENTION_TILE,
 	WHOLE = 6, /* 2^WHOLE = TILE */
-	PARTS = 16, /* of a bidirectional sum, at most */
+	PARTS = 16, /* maximum parts of a bidirectional sum */
 	TILE_FLOATS = TILE * PLAIN_WIDE,
 	SPACE = 2 * TILE_FLOATS * (int)sizeof(float),
 	SUM_SPACE = SPACE + TILE * (int)sizeof(float)
 };
 
-/* What a token gives: rows of φ(q), φ(k), v and G. */
+/* The rows of a token: φ(q), φ(k), v and G. */
 enum source { QUERY, KEY, VALUE, GRAD };
-/* Which result is made. */
+/* The result that is computed. */
 enum result { POOLED, DQUERY, DKEY, DVALUE };
 
 template <class T> struct linear_call {
 	const T *query, *key, *value, *y, *dy;
 	const int32_t *mask;     /* or NULL */
-	const float *normalizer; /* of the gradient: input */
-	float2 *scale;           /* of the gradient: Z and c of a token and head */
+	const float *normalizer; /* with a gradient: input */
+	float2 *scale;           /* with a gradient: Z and c of a token and head */
 	float *sums, *back_sums; /* states S, z and R, r: [B·H, parts, dh · (dh + 1)] */
 	T *out[3];
 	float *out_normalizer; /* or NULL */
 	int64_t d, batch;
 	int queries, keys, heads, dh;
-	int parts, part, back_parts, back_part; /* of keys and of queries: how many, tokens of each */
+	int parts, part, back_parts, back_part; /* for keys and for queries: number of chunks; tokens of each */
 	bool causal;
 	float eps;
 };
@@ -90,7 +90,7 @@ __device__ __forceinline__ float fetch(const linear_call<T> &c, const chain &h, 
 	return FROM == KEY ? feature(load_real(c.key + at)) : load_real(c.value + at);
 }
 
-/* The channel behind the last: 1 of a value, c of G. */
+/* The channel after the last: 1 for a value, c for G. */
 template <source FROM, class T>
 __device__ __forceinline__ float extra(const linear_call<T> &c, const chain &h, int token)
 {
@@ -225,7 +225,7 @@ __device__ __forceinline__ void load_state(float *tile, const float *state, int 
 {
 #pragma unroll 4
 	for (int i = threadIdx.x; i < TILE << shift; i += PLAIN_THREADS) {
-		const int width = flipped ? shift : (int)WHOLE; /* of the state as it lies */
+		const int width = flipped ? shift : (int)WHOLE; /* for the stored state */
 		const int r = i >> width, m = i & ((1 << width) - 1);
 		const int d = (flipped ? column : row) + r, e = (flipped ? row : column) + m;
 		tile[flipped ? m * PLAIN_WIDE + r : r * PLAIN_WIDE + m] =
@@ -350,7 +350,7 @@ template <result WHAT, class T> __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* --- the calls -------------------------------------------------------------------------------------- */
 
-/* How `length` tokens are cut: their chunks, or a few parts of whole chunks. */
+/* Division of `length` tokens: their chunks, or a few parts of whole chunks. */
 static void cut(int length, bool causal, int *parts, int *part)
 {
 	const int chunks = (length + TILE - 1) / TILE, each = causal ? 1 : (chunks + PARTS - 1) / PARTS;
@@ -380,7 +380,7 @@ template <class T> static linear_call<T> linear_call_of(const op_call *call)
 	return c;
 }
 
-/* Floats of the states of all heads with so many parts. */
+/* Floats of the states of all heads with `parts` parts. */
 template <class T> static int64_t sums_floats(const linear_call<T> &c, int parts)
 {
 	return c.batch * c.heads * parts * c.dh * (c.dh + 1);

@@ -23,13 +23,13 @@
 
 enum {
 	COUNT_THREADS = 256,
-	COUNT_ROWS = 4096, /* of a block, at least */
+	COUNT_ROWS = 4096, /* minimum for a block */
 	COUNT_BLOCKS = 128,
 	SUM_THREADS = 256,
-	SUM_ROWS = 256, /* of dz that one thread adds up */
+	SUM_ROWS = 256, /* rows of dz that one thread adds */
 	MOST_ROWS = 1 << 16,
 #ifdef __CUDACC__
-	LEAST_ROWS = 256, /* of a chunk: products of fewer are not worth reading E for */
+	LEAST_ROWS = 256, /* minimum rows of a chunk: reading E would cost more than fewer products */
 	CHUNK_BYTES = 32 << 20,
 	GROUP_BYTES = 256 << 20,
 #else
@@ -45,7 +45,7 @@ enum {
 struct layout {
 	bool fused; /* vocabulary_softmax.h: has no chunks here, and its scratch at z */
 	int64_t rows, classes, d;
-	int64_t pitch; /* of z and dz, so that rows begin at 16 bytes */
+	int64_t pitch; /* strides of z and dz; rows are aligned to 16 bytes */
 	int64_t chunk, group;
 	bool gradients;
 	size_t tallies, loss, z, dz, sums, bytes; /* z == dz: in place */
@@ -363,7 +363,7 @@ static status issue_chunk(backend *b, const op_call *call, const layout &l, int6
 	return cuda_gemm(b, product);
 }
 
-/* What a group adds to dweight and dbias; the group of row 0 starts them. */
+/* Add a group's terms to dweight and dbias; the group of row 0 initialises them. */
 template <class T>
 static status issue_group(backend *b, const op_call *call, const layout &l, int64_t first, int64_t rows)
 {

@@ -6,7 +6,7 @@
 #include "cuda/gelu.cuh"
 #include "cuda/linear_panels.cuh"
 
-/* Where a block's x comes from: from memory as products take it (floats, or bytes for int8), or it is made here. */
+/* Source of a block's x: memory in the form that products take (floats, or bytes for int8), or computed here. */
 enum x_source {
 	X_READY,
 	X_ODD,   /* floats in rows that are not whole packs of 16 bytes */
@@ -18,7 +18,7 @@ enum x_source {
 struct closing {
 	bool there;
 	int64_t at; /* in y */
-	int row;    /* of the block's */
+	int row;    /* for the block */
 	float bias, scale, base, factor;
 };
 
@@ -39,7 +39,7 @@ static __device__ __forceinline__ closing closing_of(const panel_product &p, int
 	return o;
 }
 
-/* What comes with x. */
+/* Data that accompanies x. */
 static __device__ __forceinline__ void read_operands(const panel_chain &c, closing &o)
 {
 	if (o.there && c.base)

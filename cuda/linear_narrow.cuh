@@ -22,7 +22,7 @@ enum { NARROW_THREADS = SLICES * WARP, F32_NARROW_THREADS = F32_SLICES * 4 };
 struct narrow_space {
 	float *weight, *bias, *sums, *squares;
 	unsigned *tops;
-	size_t bytes; /* of all these */
+	size_t bytes; /* sum of these */
 };
 
 static inline __device__ __host__ narrow_space narrow_space_of(const row_norm &o, x_source source, bool bytes, int rows,
@@ -132,14 +132,14 @@ static __device__ __forceinline__ float scale_of(const panel_product &p, const n
 	return row_scale_of(top, p.step);
 }
 
-/* Where a block is: its panel, of the product and its siblings, of how many, and its first row. */
+/* Place of a block: its panel, of the product or which sibling, and its first row. */
 struct narrow_place {
 	unsigned block, blocks;
 	int64_t row;
 };
 
-/* What others read of layernorm's result: every block stores its 16 columns of it, and the next ones past the last
- * block's. */
+/* The part of layernorm's result that others read: every block stores its 16 columns of it, and those past the last
+ * block's are stored by the next ones. */
 static __device__ __forceinline__ void store_normalised(const panel_product &p, const panel_chain &c,
                                                         const narrow_space &s, const narrow_place &at, int rows)
 {
@@ -212,7 +212,7 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 	for (int i = 0; i < AT_ONCE; i++)
 		if (first + i < last)
 			load_weights<W>(p, panel, first + i, a[i]);
-	const int64_t held = W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES; /* where the bytes after those begin */
+	const int64_t held = W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES; /* offset of the bytes after those */
 	prefetch_bytes(p.panels + panel * p.panel_bytes + held,
 	               min(W::HEADER + (int64_t)last * STEP_BYTES, p.panel_bytes) - held, lane, WARP);
 	if (SOURCE == X_NORM)

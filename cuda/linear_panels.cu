@@ -83,8 +83,8 @@ static panel_product product_of(const op_call *call)
 	return p;
 }
 
-/* Is it worth that every block of a product makes what it needs of x anew, rather than that a kernel before does? What a
- * processor then reads of x, at about 64 bytes a clock, must take less than a kernel costs. */
+/* True if every block of a product should compute its own x instead of a kernel before it. Reading x, at about 64 bytes
+ * a clock per processor, must then take less than a kernel costs. */
 static bool makes_x(const backend *b, const panel_product &p, int64_t panels)
 {
 	enum { MOST_BYTES = 96 << 10 };

@@ -25,20 +25,20 @@ struct panel_siblings {
 
 enum panel_end { END_NONE, END_GELU, END_GELU_TANH, END_GATE, END_ADD };
 
-/* What stands around a product in one kernel: x is layernorm of p.x, there are siblings, and y becomes gelu(y),
- * base + y ⊙ factor or base + y. */
+/* Operations around a product in one kernel: x is layernorm of p.x; there are siblings; y becomes gelu(y), base + y ⊙
+ * factor or base + y. */
 struct panel_chain {
 	row_norm norm;     /* weight NULL: none */
-	float *normalised; /* where layernorm's result goes; NULL: nowhere */
+	float *normalised; /* address of layernorm's result; NULL: not stored */
 	panel_siblings siblings;
 	panel_end end;
 	const float *base, *factor;
 };
 
 enum {
-	STEP_WORDS = 8, /* of K in one product */
-	SLICES = 8,     /* of bf16 and int8 */
-	ROWS = 8,       /* of one product */
+	STEP_WORDS = 8, /* for K in one product */
+	SLICES = 8,     /* for bf16 and int8 */
+	ROWS = 8,       /* for one product */
 	MADE_ROWS = 2 * ROWS, /* whose layernorm or bytes a narrow block makes itself, at most */
 	F32_MADE_ROWS = 4,
 	F32_SLICES = 32
@@ -55,8 +55,8 @@ struct panel_product {
 	const float *bias;
 	float *y;
 	float alpha, step;
-	dtype type;           /* of the panels */
-	int64_t steps, slice; /* of K; of a slice (f32: inputs) */
+	dtype type;           /* for the panels */
+	int64_t steps, slice; /* for K; of a slice (f32: inputs) */
 	bool packed;          /* rows of x are 16-byte aligned */
 };
 
@@ -150,8 +150,8 @@ __device__ __forceinline__ void split(float a, float b, unsigned &high, unsigned
 	low = two_bf16(a - __uint_as_float(high << 16), b - __uint_as_float(high & 0xffff0000u));
 }
 
-/* What the types differ in. Are sums EXACT, so that any order will do? A raw is a lane's share of a row of x in a step, an
- * operand is it as products take it. */
+/* Differences between types. EXACT: sums may be taken in any order. `raw`: a lane's share of a row of x in a step;
+ * `operand`: the same in the form that products take. */
 struct bf16_words {
 	typedef float4 raw;
 	typedef uint4 operand;
@@ -288,7 +288,8 @@ status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain 
 bool cuda_panels_is_row(const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_row(backend *b, const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings &siblings, dtype type);
-/* Are the blocks of the wide kernels enough for the device? A block of theirs does the work of several narrow ones. */
+/* True if the blocks of the wide kernels are enough for the device. One of them does the work of several narrow
+ * ones. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p);
 
 /* --- chains: fuse_serving.cu finds them, linear_panels.cu runs them ------------------------------------ */
@@ -301,7 +302,7 @@ struct panel_chain_calls {
 	const op_call *product[3];
 	panel_end end;
 	const float *base, *factor;
-	float *y; /* of the end */
+	float *y; /* for the end */
 };
 /* Wide products take no more than siblings; nor does a layernorm that is cheaper as a kernel of its own. */
 bool cuda_panels_can_chain(const backend *b, const panel_chain_calls *calls);

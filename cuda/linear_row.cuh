@@ -159,7 +159,7 @@ static __device__ __forceinline__ float make_bytes(const panel_product &p, row_s
 	return scale;
 }
 
-/* Of packs first … last - 1, the warp's own. */
+/* Packs first … last - 1, the warp's own. */
 template <class W>
 static __device__ __forceinline__ void bring_packs(const panel_product &p, typename W::operand *operands, int first,
                                                    int last)

@@ -20,7 +20,8 @@ struct linear_stream_call {
 	float *pool, *y, *normalizer;                           /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	int64_t rows, n, d, slot_floats, offset;
-	int heads, dh, columns, pitch; /* columns: threads of a group; pitch: of rows in shared memory, zeros behind dh */
+	int heads, dh, columns, pitch; /* columns: threads of a group; pitch: floats between rows in shared memory, with
+	                                * zeros after dh */
 	int tokens;                    /* at a time */
 	float eps;
 };

@@ -32,9 +32,9 @@
 
 enum {
 	WARP_PANELS = 4,
-	WARP_TILES = 4,                           /* of ROWS rows */
+	WARP_TILES = 4,                           /* for ROWS rows */
 	RING = 4,                                 /* stages of shared memory */
-	STEP_BYTES = STEP_WORDS * PANEL_WIDTH * 4 /* of a panel */
+	STEP_BYTES = STEP_WORDS * PANEL_WIDTH * 4 /* for a panel */
 };
 
 /* A block: GROUPS groups, each of ACROSS (outputs) x DOWN (rows) warps; STAGE steps a stage. */
@@ -47,7 +47,7 @@ template <int ACROSS, int DOWN, int GROUPS_, int STAGE_> struct wide_tile {
 		STAGE = STAGE_,
 		MEMBERS = ACROSS * DOWN * WARP, /* threads of a group */
 		THREADS = MEMBERS * GROUPS,
-		WEIGHT_BYTES = PANELS * STAGE * STEP_BYTES /* of a stage */
+		WEIGHT_BYTES = PANELS * STAGE * STEP_BYTES /* for a stage */
 	};
 };
 template <class W, class T> struct wide_stage {
@@ -59,14 +59,14 @@ typedef wide_tile<1, 2, 4, 1> small_tile;
 
 /* --- stages ---------------------------------------------------------------------------------------- */
 
-/* Where raw q of a row and step lies. */
+/* Offset of raw q of a row and step. */
 template <class T> static __device__ __forceinline__ int raw_place(int row, int step, int q)
 {
 	return (step * T::ROWS_HELD + (row ^ (step & 1))) * 4 + q;
 }
 
-/* What a thread brings of every stage: a piece of some panels, and a piece of some rows, the same of each. Panels and
- * rows past the last are the last once more (their results are not stored); past K are zeros. */
+/* A thread's share of every stage: a piece of some panels and a piece of some rows, the same in each. Panels and rows
+ * past the last repeat the last (their results are not stored); past K are zeros. */
 template <class W, class T> struct stage_copy {
 	typedef typename W::raw raw;
 	enum {
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product whole, p
 /* --- f32 ------------------------------------------------------------------------------------------ */
 
 enum {
-	F32_WIDE_ROWS = 64,  /* of a block */
+	F32_WIDE_ROWS = 64,  /* for a block */
 	F32_WIDE_PANELS = 4, /* and its panels */
 	F32_WIDE_THREADS = 128,
 	F32_STAGE = 16, /* inputs */
@@ -428,8 +428,8 @@ static int64_t step_bytes_of_x(const panel_product &p)
 
 enum { L2_CLOCK = 24, L1_CLOCK = 64 /* bytes of a multiprocessor */ };
 
-/* What a product with a tile takes at least, in clocks: the tensor cores' until the last block has ended, 7/4 a
- * product, or the copies' from L2. */
+/* Minimum clocks of a product with a tile: those of the tensor cores until the last block has ended, 7/4 per product,
+ * or those of the copies from L2. */
 template <class T>
 static int64_t clocks_of(const backend *b, const panel_product &p, const panel_siblings &siblings = {})
 {

@@ -49,8 +49,8 @@ struct match_text {
 	}
 };
 
-/* How long the match of token i at j is, and j behind it: of longer matches the larger number, of equal ones of the
- * later. 0 if there is none. */
+/* Length of the match of token i at j, followed by j: longer matches have the larger number, ties the later one. 0: no
+ * match. */
 static __device__ __forceinline__ long long match_at(const match_text &t, int64_t i, int64_t j, int64_t length)
 {
 	int64_t m = 0;

@@ -50,7 +50,7 @@ typedef struct cuda_memory {
 	cudaEvent_t box_done[BACKEND_FETCHES];
 	unsigned fetches; /* issued so far */
 
-	CUmemAllocationProp prop; /* of the memory behind reservations */
+	CUmemAllocationProp prop; /* for memory mapped into reservations */
 	size_t granularity;
 	reservation *reservations;
 
@@ -68,7 +68,7 @@ typedef struct cuda_memory {
 	decltype(&cuMemSetAccess) set_access;
 } cuda_memory;
 
-/* What a recording cannot hold. */
+/* Calls that a recording cannot contain. */
 static status enter_unrecorded(cuda_backend *c)
 {
 	c->after_kernel = false;
@@ -231,7 +231,7 @@ static size_t whole_granules(const cuda_memory *m, size_t bytes)
 	return (bytes + m->granularity - 1) / m->granularity * m->granularity;
 }
 
-/* Where the link to the reservation at this address is; what it holds is NULL when there is none. */
+/* Address of the link to the reservation at this address; it contains NULL if there is none. */
 static reservation **find_reservation(cuda_memory *m, const void *reserved)
 {
 	reservation **at = &m->reservations;
@@ -263,7 +263,7 @@ static status cuda_reserve(backend *b, size_t bytes, void **out)
 	return STATUS_OK;
 }
 
-/* Memory behind `bytes` addresses from `at`. */
+/* Map memory for `bytes` addresses from `at`. */
 static status map_memory(cuda_backend *c, CUdeviceptr at, size_t bytes)
 {
 	cuda_memory *m = c->memory;
@@ -307,7 +307,7 @@ static status cuda_extend(backend *b, void *reserved, size_t bytes, size_t *exte
 	return cuda_status(c, cudaMemsetAsync((void *)(uintptr_t)at, 0, more, c->stream));
 }
 
-/* Of a lost device too: this memory is not its context's, and does not end with it. */
+/* Also for a lost device: this memory does not belong to its context and does not end with it. */
 static void cuda_unreserve(backend *b, void *reserved, size_t)
 {
 	cuda_backend *c = cuda_of(b);
@@ -358,10 +358,10 @@ template <class F> static bool find_function(const char *name, F *out)
 	       result == cudaDriverEntryPointSuccess;
 }
 
-/* A stream takes over memory that another has released only when that one is done with it: no stream waits for
- * another's memory. The pool keeps what was released, or each wait for the device would give it back, to be asked for
- * anew. It goes back when memory is short and when a backend is closed; what the pool holds beyond POOL_SHARE of the
- * memory is not kept, so that code, graphs and reservations have room. */
+/* A stream takes over memory that another has released only when the latter is done with it, so no stream waits for
+ * another's memory. The pool keeps released memory; otherwise each wait for the device would return it, to be allocated
+ * again. It is returned when memory is short and when a backend is closed. The pool keeps at most POOL_SHARE of the
+ * memory, so that code, graphs and reservations have room. */
 static status open_pool(cuda_backend *c)
 {
 	int no = 0;

@@ -25,7 +25,7 @@ struct norm_arguments {
 	const void *x, *dy;
 	void *y; /* or dx; NULL: not wanted */
 	float *inverse;
-	const float *gain;   /* of each channel, or NULL */
+	const float *gain;   /* for each channel, or NULL */
 	const float *single; /* for all channels, or NULL */
 	float *sums;         /* [blocks, columns]: Σ dy x̂; NULL: not wanted */
 	float scale, floor;
@@ -59,7 +59,7 @@ static __device__ __forceinline__ float inverse_of(float squares, float floor)
 	return 1.0f / fmaxf(sqrtf(squares), floor);
 }
 
-/* What all channels of a row are multiplied by. */
+/* Factor of all channels of a row. */
 static __device__ __forceinline__ float factor_of(const norm_arguments &o, float inverse)
 {
 	return o.scale * inverse * (o.single ? __ldg(o.single) : 1.0f);

@@ -17,7 +17,7 @@
 
 #include <math.h>
 
-enum { TURNS = 16 }; /* of four elements a thread, in the background */
+enum { TURNS = 16 }; /* groups of four elements per thread, in the background */
 
 /* Blocks for a pass over an arena. The arena of a large model takes milliseconds, for which as many blocks as the device
  * holds would keep every processor; in the background they are more and each ends after TURNS turns, so that what is
@@ -38,13 +38,13 @@ struct adamw_arguments {
 	int64_t n;
 };
 
-/* What all elements share. */
+/* Constants shared by all elements. */
 struct adamw_step {
 	float clip, decay, rate, root, eps;
 	int skip;
 };
 
-/* What element e of the arena keeps; N neighbours of a unit have the same. */
+/* Factor of the decay of element e of the arena; N neighbours of a unit have the same. */
 static __device__ __forceinline__ float shrink_of(const float *decays, float decay, int64_t e)
 {
 	return 1.0f - decay * (decays ? decays[e / ROW_SPAN_UNIT] : 1.0f);
@@ -130,7 +130,7 @@ struct sgd_arguments {
 	int64_t n;
 };
 
-/* What all elements share. */
+/* Constants shared by all elements. */
 struct sgd_step {
 	float factor, decay, rate;
 	bool skip;
@@ -220,7 +220,7 @@ static __device__ __forceinline__ int find_span(const row_spans &s, int row)
 	return low;
 }
 
-/* Where a row of a tensor begins. */
+/* Offset of a row of a tensor. */
 static __device__ __forceinline__ int64_t place_of(const row_span &s, int row)
 {
 	return (int64_t)ROW_SPAN_UNIT * s.place + (int64_t)(row - s.row) * s.width;
@@ -299,7 +299,7 @@ struct normalized_sgd_arguments {
 	row_spans spans;
 };
 
-/* What all rows share. */
+/* Constants shared by all rows. */
 struct normalized_sgd_step {
 	double rate, weights;
 	float decay;
@@ -313,7 +313,7 @@ static __device__ __forceinline__ normalized_sgd_step prepare_step(const normali
 	        !isfinite(*o.norm2)};
 }
 
-/* What the gradient of a row is multiplied by; lane 0 keeps the row's statistics. */
+/* Factor of a row's gradient; lane 0 updates the row's statistics. */
 static __device__ __forceinline__ float row_rate(const normalized_sgd_arguments &o, const normalized_sgd_step &s, int k,
                                                  int row, int lane)
 {

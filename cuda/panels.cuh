@@ -9,7 +9,7 @@ extern "C" {
 #include "engine/tensor/panel.h"
 }
 
-/* What SIDE inputs of row `row` in a panel are, `group` groups of them in. */
+/* SIDE inputs of row `row` in a panel, after `group` groups of them. */
 template <int SIDE>
 static __device__ __forceinline__ void panel_unpack(float out[SIDE], const unsigned char *panel, int64_t group, int row)
 {

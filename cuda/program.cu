@@ -16,7 +16,7 @@
 #include "cuda/linear_row.cuh"
 
 enum {
-	LEAST_PHASES = 8,      /* of a program that is launched as such */
+	LEAST_PHASES = 8,      /* for a program that is launched as such */
 	MOST_ARGUMENTS = 32764 /* bytes, of a kernel (CUDA 12.1 and later) */
 };
 
@@ -24,7 +24,7 @@ enum { MOST_PHASES = (MOST_ARGUMENTS - 64) / sizeof(program_phase) };
 
 struct program {
 	int count;
-	unsigned shared; /* bytes of shared memory that the phases ask for; behind them lies the phase that runs */
+	unsigned shared; /* bytes of shared memory that the phases request; the running phase is stored after them */
 	program_phase phase[MOST_PHASES];
 };
 
@@ -242,7 +242,7 @@ static status launch_program(cuda_backend *c, program *list)
 	config.stream = c->stream;
 	config.attrs = &attribute;
 	config.numAttrs = 1;
-	c->after_kernel = false; /* what comes next does not begin early */
+	c->after_kernel = false; /* the next launch does not begin early */
 	return cuda_launched(c, cudaLaunchKernelEx(&config, program_kernel, *list, c->program->arrived),
 	                     (const void *)program_kernel);
 }

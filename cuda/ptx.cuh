@@ -82,7 +82,7 @@ __device__ __forceinline__ void copy_async(void *shared, const void *global, int
 	unsigned at = (unsigned)__cvta_generic_to_shared(shared);
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes) : "memory");
 }
-/* What this thread has asked for since the last commit becomes a group; wait until at most `n` groups are unfinished. */
+/* Make this thread's requests since the last commit a group; wait until at most `n` groups are unfinished. */
 __device__ __forceinline__ void copy_commit(void)
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");
@@ -146,8 +146,8 @@ __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_
 
 #endif
 
-/* How a kernel's body waits for the work before it where it is launched by cuda_launch_early; in a program
- * (program.cuh) it waits otherwise. */
+/* Wait for the work before a kernel that cuda_launch_early launched; in a program (program.cuh) the wait is a different
+ * one. */
 struct early_wait {
 	__device__ __forceinline__ void operator()(void) const
 	{

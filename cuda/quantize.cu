@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static int64_t parts_of(int64_t n)
 {
-	return n > 0 ? (n + QUANTIZE_PART - 1) / QUANTIZE_PART : 1; /* of no element too: its step is 0 */
+	return n > 0 ? (n + QUANTIZE_PART - 1) / QUANTIZE_PART : 1; /* also if there are no elements; its step is 0 */
 }
 
 template <class X>

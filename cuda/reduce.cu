@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(THREADS) sum_rows_kernel(float *parts, 
 	}
 }
 
-/* How a tensor is cut: strips of columns, and parts of rows, enough blocks for the device and no more. */
+/* Division of a tensor into strips of columns and parts of rows: enough blocks for the device and no more. */
 static dim3 strips_and_parts(const backend *b, const tensor *x)
 {
 	const int64_t rows = shape_rows(x->shape), width = shape_last(x->shape);

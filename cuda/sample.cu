@@ -28,7 +28,7 @@ namespace
 
 typedef unsigned long long u64;
 
-/* FEW: so many tokens that may be left are handled in shared memory alone. */
+/* FEW: up to this many remaining tokens are handled in shared memory alone. */
 enum { THREADS = 512, WARPS = THREADS / WARP, BINS = 1024, BINS_PER_NAT = 32, LIST = 1024, FEW = 512 };
 static_assert(SAMPLE_FAR * BINS_PER_NAT < BINS, "every distance has a bin");
 static_assert(FEW <= LIST && FEW <= THREADS, "the list holds them, and each has a thread");
@@ -48,7 +48,7 @@ struct work {
 		} list;
 	};
 	u64 warp[WARPS];
-	/* Where a walk over bins has stopped: the bin (-1: past all), what lies before it and what in it. */
+	/* Result of a walk over bins: the bin (-1: past all), the total before it and in it. */
 	int bin;
 	unsigned inside, listed;
 	u64 counted, reached;
@@ -201,7 +201,7 @@ __device__ void narrow(const row &r, work *w, u64 count, u64 goal, u64 *low, u64
 	}
 }
 
-/* Of the keys from low to high, the one that is last. */
+/* The last one of the keys from low to high. */
 __device__ void settle(const row &r, work *w, u64 count, u64 goal, u64 low, u64 high)
 {
 	__syncthreads();
@@ -302,7 +302,7 @@ __device__ int draw(const row &r, work *w, u64 last, u64 bottom, uint32_t random
 	if (threadIdx.x == 0)
 		w->counted = w->reached = 0;
 	walk(w, &w->coarse, ~(u64)0, goal);
-	int token = -1; /* of the first warp */
+	int token = -1; /* for the first warp */
 	if (threadIdx.x < WARP) {
 		u64 reached = w->reached;
 		for (int first = w->bin * each; token < 0 && first < r.vocab; first += WARP) {
@@ -393,8 +393,8 @@ __device__ const float *adjusted(const float *x, int vocab, const sample_setting
 	return copy;
 }
 
-/* Where every token that may be left is in the bins up to some bin: that is w->bin then, w->counted and w->inside the
- * tokens before it and in it. -> top-p's mass, 0 where top-k leaves it. */
+/* If every token that may remain is in the bins up to some bin, set w->bin to it, w->counted and w->inside to the
+ * tokens before it and in it. Returns top-p's mass; 0: top-k decides. */
 __device__ u64 bound(work *w, const sample_setting &s)
 {
 	u64 mass = 0;

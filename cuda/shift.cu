@@ -7,7 +7,7 @@
 #include "cuda/stream.cuh"
 #include "engine/tensor/ops/shift_stream.h"
 
-/* The shift of channel c; the channels behind the last segment have none. */
+/* Shift of channel c; channels after the last segment have none. */
 static __device__ __forceinline__ int64_t shift_of(int64_t low, int64_t segments, int64_t width, int64_t c)
 {
 	const int64_t i = quotient_of(c, width);
@@ -58,7 +58,7 @@ struct shift_call {
 	const float *x;
 	float *pool, *y;                                        /* y may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
-	const float *front;                                     /* rows in front of token 0; NULL: in the slot */
+	const float *front;                                     /* rows before token 0; NULL: in the slot */
 	int64_t rows, stored;                                   /* stored: where, in the slot */
 	int64_t sequences, n, d, high, width, segment;
 	int64_t slot_floats, offset;

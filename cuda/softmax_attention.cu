@@ -20,17 +20,17 @@
 
 /* --- mma ------------------------------------------------------------------------------------ */
 
-/* Of M times 16 queries of a warp: more where registers allow, because each of them uses the keys that were loaded. */
+/* M times 16 queries of a warp: more where registers allow, because each uses the loaded keys. */
 template <int W, int M> struct shape_of {
 	enum {
 		QUERIES = 4 * 16 * M,
 		TILES = (QUERIES + 4 * ATTENTION_TILE) * W * (int)sizeof(bf16),
-		BIAS = QUERIES + ATTENTION_TILE, /* of a tile of keys */
+		BIAS = QUERIES + ATTENTION_TILE, /* for a tile of keys */
 		BIASED = TILES + 2 * BIAS * (int)sizeof(float)
 	};
 };
 
-/* What a warp holds of its queries: M times 16 rows, of which a lane has two. */
+/* A warp's queries: M times 16 rows, two of which belong to each lane. */
 template <int W, int M> struct queries {
 	int first;                                    /* its place */
 	const bf16 *query;                            /* the block's tile */

@@ -105,7 +105,7 @@ template <class F> status attention_by_shape(const attention &a, F f)
 /* --- which block does what ------------------------------------------------------------------ */
 
 struct attention_place {
-	int64_t row, key_row;      /* of [B·N] and of [B·S]: token 0 of the sequence */
+	int64_t row, key_row;      /* over [B·N] and [B·S]: token 0 of the sequence */
 	int sequence, head, first; /* first token of the tile */
 };
 
@@ -128,7 +128,7 @@ __device__ __forceinline__ attention_place attention_keys_here(const attention &
 {
 	return attention_here(a, a.keys, a.heads / a.group, rows, false);
 }
-/* Of [B·H]. */
+/* Over [B·H]. */
 __device__ __forceinline__ int64_t attention_chain(const attention &a, int sequence, int head)
 {
 	return (int64_t)sequence * a.heads + head;
@@ -157,7 +157,7 @@ __device__ __forceinline__ bool attention_sees(const attention &a, int query, in
 {
 	return key - query <= a.ahead && query - key < a.window;
 }
-/* Does any of the queries see any of the keys, apart from the mask? Do all see all? Both ranges are inclusive. */
+/* True if any query sees any key, apart from the mask; true if all see all. Both ranges are inclusive. */
 __device__ __forceinline__ bool attention_any(const attention &a, int query, int last_query, int key, int last_key)
 {
 	return key - last_query <= a.ahead && query - last_key < a.window;
@@ -205,7 +205,7 @@ __device__ __forceinline__ attention_dropout attention_drop(const attention &a, 
 	return drop;
 }
 
-/* Which of the four words of philox(seed, stream, step, index) keep their element, as bits. */
+/* Bits of the four words of philox(seed, stream, step, index) whose elements are kept. */
 __device__ __forceinline__ unsigned attention_kept_block(const attention_dropout &drop, uint64_t index)
 {
 	const philox_block random = philox((uint64_t)drop.seed[1] << 32 | drop.seed[0], drop.stream, drop.step, index);
@@ -235,7 +235,7 @@ __device__ __forceinline__ unsigned attention_kept_mma(const attention_dropout &
 	const int lane = threadIdx.x % WARP, row = lane / 4, pair = lane % 4;
 	const unsigned mine = transposed ? attention_kept(drop, query + lane % 8, key + lane / 8 * 4)
 	                                 : attention_kept(drop, query + lane / 2, key + lane % 2 * 4);
-	unsigned all[4]; /* of key % 4 */
+	unsigned all[4]; /* for key % 4 */
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 		all[i] = __ballot_sync(ALL_LANES, (int)(mine >> i & 1));
@@ -282,8 +282,8 @@ __device__ __forceinline__ void attention_load_bias(const attention &a, int head
 
 /* --- mma: tiles of bf16 in shared memory -------------------------------------------------------- */
 
-/* Where element (row, column) of a tile of rows of W is. Pieces of 16 bytes change places within a row, so that one
- * piece of each of eight rows, which is what a matrix load reads, comes from all banks. */
+/* Offset of element (row, column) in a tile of rows of W. Pieces of 16 bytes are permuted within a row, so that the
+ * same piece of eight rows, which a matrix load reads, comes from all banks. */
 template <int W> __device__ __forceinline__ unsigned mma_at(unsigned row, unsigned column)
 {
 	const unsigned turn = W >= 64 ? row % 8 : row / 2 % 4;

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 	const int64_t count = rows * a.heads;
 	for (int64_t first = (int64_t)blockIdx.x * (PREPARE_THREADS / GROUP); first < count;
 	     first += (int64_t)gridDim.x * (PREPARE_THREADS / GROUP)) {
-		const int64_t i = first + threadIdx.x / GROUP; /* of [B, N, H] */
+		const int64_t i = first + threadIdx.x / GROUP; /* over [B, N, H] */
 		const int lane = threadIdx.x % GROUP;
 		const T *left = y + i * a.dv, *right = dy + i * a.dv;
 		float sum = 0.0f;
@@ -108,7 +108,7 @@ template <int W> __device__ __forceinline__ void score(float (&s)[4][4], const h
 
 /* Keys in rows, queries in columns: s becomes kept p, t becomes ds without its scale. queries: level and along. */
 struct query_numbers {
-	const float *level, *along; /* of the tile's queries, in shared memory */
+	const float *level, *along; /* for the tile's queries, in shared memory */
 };
 
 /* bias: [column - row], or not looked at. */
@@ -185,7 +185,7 @@ template <class T> struct gradient {
 	T *dq, *dk, *dv;
 };
 
-/* Where head n of queries of a sequence begins, and its keys. */
+/* Offset of head n of queries of a sequence, and of its keys. */
 template <class T> struct of_head {
 	const T *q, *k, *v, *dy;
 	const float *level, *along;
@@ -571,7 +571,7 @@ template <class T, bool ZERO> __global__ void __launch_bounds__(PLAIN_THREADS, 1
 	            a.queries - at.first, a.dh - column);
 }
 
-enum { BAND_GROUPS = PLAIN_THREADS / (2 * ATTENTION_TILE) /* of rows of a tile, whose diagonals are summed apart */ };
+enum { BAND_GROUPS = PLAIN_THREADS / (2 * ATTENTION_TILE) /* rows of a tile, whose diagonals are summed separately */ };
 
 /* ZERO: as above. */
 template <class T, bool ZERO>

@@ -25,7 +25,7 @@ __device__ __forceinline__ int blind_query(const attention &a, const int32_t *li
 	return list[(int64_t)sequence * (1 + a.queries) + 1 + n];
 }
 
-/* Is one pair kept? */
+/* True if one pair is kept. */
 __device__ __forceinline__ bool blind_keeps(const attention &a, const attention_dropout &drop, int query, int key)
 {
 	return !a.rng || (attention_kept(drop, query, key) & 1);
@@ -43,14 +43,14 @@ __device__ __forceinline__ int blind_last(unsigned keys, int place, int last)
 	return keys ? place + WARP - 1 - __clz((int)keys) : last;
 }
 
-/* A warp per sequence: a query sees no key if the last one that is there, of those up to its place or with `ahead` of
- * all, is behind its window. */
+/* One warp per sequence. A query sees no key if the last existing one, among those up to its place (with `ahead`: among
+ * all), is before its window. */
 static __global__ void __launch_bounds__(WARP) blind_list(attention a, int32_t *list)
 {
 	const unsigned lane = threadIdx.x;
 	const int64_t row = (int64_t)blockIdx.x * a.keys;
 	int32_t *to = list + (int64_t)blockIdx.x * (1 + a.queries);
-	int count = 0, last = -1; /* of the keys looked at */
+	int count = 0, last = -1; /* for the keys being examined */
 	for (int key = (a.ahead ? a.keys : a.shift) - WARP; key > -WARP && last < 0; key -= WARP)
 		last = blind_last(blind_keys(a, row, key), key, last);
 	for (int query = 0; query < a.queries; query += WARP) {

@@ -13,9 +13,9 @@ extern "C" {
 /* Keys low … high: of tokens by their positions, of memories by their numbers. */
 struct reach {
 	int64_t low, high;
-	unsigned query, most;   /* query q stands min(query + q, most) - j behind key j, */
+	unsigned query, most;   /* query q is min(query + q, most) - j after key j, */
 	unsigned limit;         /* and sees it if that is from 0 to below this */
-	unsigned place, places; /* of `low` in the store; where the store begins again */
+	unsigned place, places; /* place of `low` in the store; place where the store wraps */
 };
 
 static __device__ __forceinline__ bool within(const reach &r, int64_t j)
@@ -67,8 +67,8 @@ static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s,
 	return r;
 }
 
-/* Of a query that stands at `at` where memories, or tokens, are counted from 0: where it stands with what its segment
- * hides left out, and what it sees of that. */
+/* For a query at `at`, where memories or tokens are counted from 0: its position without what its segment hides, and
+ * what it sees of that. */
 static __device__ __forceinline__ void within_segment(const ring_call &c, const reach &r, unsigned at, unsigned *query,
                                                       unsigned *limit)
 {

@@ -9,14 +9,14 @@ extern "C" {
 
 enum {
 	CHUNK = 2 * TILE,
-	MOST_CHUNKS = 32 /* of a long window; chunks grow then */
+	MOST_CHUNKS = 32 /* keys in a chunk of a long window; chunks then grow */
 };
 
 /* Input numbers. */
 enum { Q_IN, K_IN, V_IN, POOL_IN, SLOT_IN, POSITION_IN, LENGTH_IN, MASK_IN, START_IN, MEMORY_K_IN, MEMORY_V_IN, BIAS_IN,
        KEY_STEP_IN };
 
-/* What depends on the sizes: the chunks of `longest` keys one after another. */
+/* Values that depend on the sizes: the chunks of `longest` keys, in order. */
 static void cut(ring_call *c, softmax_heads n, int64_t longest)
 {
 	const int64_t long_chunk = (c->store.places / MOST_CHUNKS + TILE) / TILE * TILE;

@@ -20,19 +20,19 @@ extern "C" {
 }
 
 enum {
-	QUERIES = 4, /* that a warp reads keys for, when there are so many */
+	QUERIES = 4, /* queries for which a warp reads keys together, if there are enough */
 	TILE = WARP, /* keys */
-	WARPS = 4    /* of a block */
+	WARPS = 4    /* for a block */
 };
 
 /* The call, taken apart. */
 struct ring_call {
-	const float *q, *k, *v; /* of the first token; k and v NULL: queries to a source */
+	const float *q, *k, *v; /* for the first token; k and v NULL: queries to a source */
 	int64_t q_row, k_row, v_row;
 	float *pool, *y, *log_normalizer;                       /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *memory_k, *memory_v, *bias;                /* bias may be NULL */
-	const float *key_step; /* of the first token; NULL: a ring of floats */
+	const float *key_step; /* for the first token; NULL: a ring of floats */
 	float value_step;
 	softmax_store store;
 	int64_t keys, values;            /* channels of a token's keys and of its values */
@@ -41,13 +41,13 @@ struct ring_call {
 	int64_t segment;                 /* 0: none */
 	int64_t slot_floats, offset;
 	int64_t stored; /* memory_k NULL: where the memories are in a slot */
-	int64_t tokens;                       /* of all sequences */
+	int64_t tokens;                       /* for all sequences */
 	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: those of memories, which come first, and of tokens */
 	int queries;                          /* that a warp of attend has, which chooses it */
-	unsigned tiles;                       /* of queries, of all sequences and more */
-	unsigned groups;                      /* of heads, for finish */
+	unsigned tiles;                       /* for queries, of all sequences and more */
+	unsigned groups;                      /* for heads, for finish */
 	int64_t chunk;
-	int64_t key_quads, value_quads; /* of a lane */
+	int64_t key_quads, value_quads; /* for a lane */
 	float scale;
 	float *sum;   /* [heads, tokens, chunks, whole quads of dv] */
 	float2 *norm; /* [heads, tokens, chunks] m, z */
@@ -66,12 +66,12 @@ static inline __device__ __host__ int64_t sum_width(int64_t dv)
 
 /* A row of the batch and one of its heads; addresses are of the head's first channel. */
 struct session {
-	const float *q, *k, *v;      /* of the row's first token */
-	const float *key, *value;    /* of the store's first place, if it has no codes; else of memories alone */
-	const int8_t *key_code, *value_code; /* of the first place of a ring of codes */
+	const float *q, *k, *v;      /* for the row's first token */
+	const float *key, *value;    /* first place of the store, if it has no codes; otherwise of memories alone */
+	const int8_t *key_code, *value_code; /* first place of a ring of codes */
 	const float *memory_k, *memory_v;
 	const float *present;        /* `there` of the ring, or the steps of keys; of a source NULL: all are */
-	const int32_t *mask;         /* of the row's tokens, or NULL */
+	const int32_t *mask;         /* for the row's tokens, or NULL */
 	int64_t position, length;    /* position: of a source, its tokens */
 	token_span tokens;
 };
@@ -127,7 +127,7 @@ static __device__ __forceinline__ int64_t partial_at(const ring_call &c, int64_t
 	return (head * c.tokens + token) * c.chunks + chunk;
 }
 
-/* What the kernels are compiled for: LANES and PACKED as in stream.cuh, and whether the ring has codes. */
+/* Template parameters of the kernels: LANES and PACKED as in stream.cuh, and whether the ring has codes. */
 template <int lanes, bool packed, bool codes> struct ring_layout {
 	enum { LANES = lanes };
 	static constexpr bool PACKED = packed, CODES = codes;

@@ -1,7 +1,7 @@
-/* source_store: the unmasked tokens of a source, one behind the other, into a slot.
+/* source_store: the unmasked tokens of a source, stored contiguously in a slot.
  *
  * A block has TOKENS neighbouring tokens of a source and counts those before them that are stored, which costs 4 bytes
- * for each. Then it copies its own, a warp a token: 8 bytes for every channel of keys and values. */
+ * for each. Then it copies its own, one warp per token: 8 bytes for every channel of keys and values. */
 #include "cuda/backend.h"
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
@@ -18,10 +18,10 @@ struct store_call {
 	const int32_t *slot, *length, *mask; /* the last two may be NULL */
 	softmax_store store;
 	int64_t n, slot_floats, offset;
-	unsigned blocks; /* of a source */
+	unsigned blocks; /* for a source */
 };
 
-/* How many of the tokens first … last - 1 of a source are stored; all lanes of a warp know. */
+/* Number of the tokens first … last - 1 of a source that are stored; all lanes of a warp get it. */
 static __device__ __forceinline__ int stored(const int32_t *mask, int64_t first, int64_t last)
 {
 	int count = 0;

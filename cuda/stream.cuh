@@ -37,7 +37,7 @@ static __device__ __forceinline__ void store_quad(float *head, int64_t d, int64_
 	}
 }
 
-/* Which tokens of a call are a sequence's: as engine/tensor/ops/sequence.h. `start` may be NULL. */
+/* The tokens of a call that belong to a sequence; see engine/tensor/ops/sequence.h. `start` may be NULL. */
 struct token_span {
 	int64_t first, room;
 };

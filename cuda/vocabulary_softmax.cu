@@ -64,7 +64,8 @@ struct vocabulary_walk {
 	int part;             /* rows of y of a block: a multiple of TILE */
 	float scale;          /* c */
 	const float *bias;    /* b, with NO_WORD up to a multiple of OWN */
-	const int32_t *label; /* of hidden rows; WEIGHT: -1 where a row does not count and up to a multiple of TILE */
+	const int32_t *label; /* for hidden rows; WEIGHT: -1 if a row does not count, and as padding to a multiple of
+	                       * TILE */
 	const float *level;   /* WEIGHT: of hidden rows, infinity likewise */
 	float hit, even;      /* WEIGHT: 1 - ε, ε / V */
 	float alpha;          /* WEIGHT: results are multiplied by alpha / count … */
@@ -75,7 +76,7 @@ struct vocabulary_walk {
 	best_class *best; /* [parts, x_rows]: HITS */
 };
 
-/* What comes of y at a time, in shared memory. */
+/* The part of y in shared memory. */
 template <int W> struct stage {
 	bf16 y[TILE * W];
 	float number[TILE];  /* bias; WEIGHT: level */
@@ -107,16 +108,16 @@ template <int W, walk P> __device__ __forceinline__ void fetch(const vocabulary_
 		copy_async(to->label + i, v.label + first + i);
 }
 
-/* What a warp holds of its 32 rows of x: of each half of 16, a lane has two. */
+/* A warp's 32 rows of x: of each half of 16, a lane has two. */
 template <int W, walk P> struct own_rows {
 	enum { PRODUCT = P == HIDDEN || P == WEIGHT, COLUMNS = PRODUCT ? W / 8 : 1 };
 	const bf16 *x; /* the block's tile */
 	int row;       /* the warp's first in it */
 	int first;     /* and of all */
-	int label;     /* of row `lane`; not WEIGHT */
+	int label;     /* for row `lane`; not WEIGHT */
 	float out[HEIGHT][COLUMNS][4];
 	float top[HEIGHT][2];       /* not WEIGHT */
-	float sum[HEIGHT][2];       /* of this lane's columns */
+	float sum[HEIGHT][2];       /* for this lane's columns */
 	best_class best[HEIGHT][2]; /* likewise; HITS */
 };
 
@@ -135,7 +136,7 @@ template <int W, walk P> __device__ __forceinline__ void score(logits &z, const 
 #pragma unroll
 			for (int i = 0; i < 4; i++)
 				z[m][n][i] = bias[P == WEIGHT ? 16 * m + 8 * (i / 2) : 8 * n + i % 2];
-#pragma unroll(P == HIDDEN ? W / 16 : 4) /* what takes the fewest registers */
+#pragma unroll(P == HIDDEN ? W / 16 : 4) /* the form with the fewest registers */
 	for (int k = 0; k < W; k += 16) {
 		unsigned a[HEIGHT][4];
 #pragma unroll
@@ -387,8 +388,8 @@ struct finished_rows {
 	int64_t rows, classes;
 	int d, parts;
 	float alpha, smoothing;
-	const float *product, *top, *sum; /* of HIDDEN, or product NULL */
-	const best_class *best;           /* of HITS, or NULL */
+	const float *product, *top, *sum; /* for HIDDEN, or product NULL */
+	const best_class *best;           /* for HITS, or NULL */
 	const loss_tally *all;
 	float *loss, *hit;  /* hit: with best */
 	bf16 *dhidden;      /* or NULL */
@@ -517,8 +518,8 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* A walk in chunks of x, or groups of y, and parts of y. */
 struct walk_plan {
-	int64_t rows;  /* of x, at a time */
-	int64_t parts; /* of y */
+	int64_t rows;  /* for x, at a time */
+	int64_t parts; /* for y */
 	int64_t part;  /* rows of one, a multiple of TILE */
 };
 
@@ -547,8 +548,8 @@ static walk_plan plan_walk(const backend *b, int64_t x_rows, int64_t y_rows, int
 struct vocabulary_layout {
 	int64_t rows, classes, d, level_rows;
 	bool dhidden, dweight, smooth;
-	walk_plan hidden, last_hidden; /* of a chunk of hidden rows, and the last of them */
-	walk_plan weight, last_weight; /* of a group of hidden rows, and the last */
+	walk_plan hidden, last_hidden; /* for a chunk of hidden rows, and the last of them */
+	walk_plan weight, last_weight; /* for a group of hidden rows, and the last */
 	int64_t group;
 	size_t bias, means, word_parts, level, label, product, top, sum, best, part, bytes;
 };
@@ -659,7 +660,7 @@ static status issue_chunk(backend *b, const op_call *call, const vocabulary_layo
 	return cuda_launch(b, finish_rows_kernel, cuda_parts(f.padded, ROW_THREADS / WARP), ROW_THREADS, 0, f);
 }
 
-/* What a group of rows adds to dweight and dbias; that of row 0 starts them. */
+/* Add a group's terms to dweight and dbias; the group of row 0 initialises them. */
 static status issue_group(backend *b, const op_call *call, const vocabulary_layout &l, char *scratch,
                           const loss_tally *all, int64_t first)
 {

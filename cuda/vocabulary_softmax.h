@@ -5,7 +5,7 @@
 
 #include "cuda/backend.h"
 
-/* What was counted: by a block, and over all rows. */
+/* Counts by a block, and over all rows. */
 struct loss_tally {
 	double loss;
 	int64_t count;
@@ -21,7 +21,7 @@ static inline int64_t parts_of(int64_t n, int64_t each)
 	return (n + each - 1) / each;
 }
 
-/* Where the next `count` of `each` bytes lie in scratch memory of which `bytes` are taken. */
+/* Return the offset of the next `count` of `each` bytes in scratch memory, of which `bytes` are taken. */
 static inline size_t loss_scratch(size_t *bytes, int64_t count, size_t each)
 {
 	enum { LINE = 64 };
@@ -39,7 +39,7 @@ static inline bool loss_has_gradients(const op_call *call)
 status cuda_loss_sum_parts(backend *b, float *out, const float *part, int64_t parts, int64_t n, float factor,
                            bool first);
 
-/* Is the call one for this way? Of shapes and types alone. */
+/* True if the call suits this form, judged by shapes and types alone. */
 bool cuda_vocabulary_takes(const backend *b, const op_call *call);
 size_t cuda_vocabulary_scratch(const backend *b, const op_call *call);
 /* The losses [rows] of rows that count, hits and gradients. all: how many rows count, on the device. */

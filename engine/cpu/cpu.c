@@ -14,7 +14,7 @@
 #include "engine/cpu/kernels/kernels.h"
 
 #ifdef CPU_HAS_X86_KERNELS
-/* What takes the place of kernels of AVX-512. */
+/* Kernels that replace those of AVX-512. */
 static const cpu_kernels vnni = {
     .kernel =
         {
@@ -55,7 +55,7 @@ static int isa_machine(void)
 {
 #ifdef CPU_HAS_X86_KERNELS
 	__builtin_cpu_init();
-	/* What else x86-64-v3 and v4 name came with the same processors. */
+	/* Other features of the processors that x86-64-v3 and v4 describe. */
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2"))
 		return 0;
 	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
@@ -73,17 +73,17 @@ static status isa_choose(const isa **out, error *err)
 {
 	int machine = isa_machine();
 	*out = &isas[machine];
-	const char *wanted = getenv("ADDITIVE_CPU_ISA");
-	if (!wanted || !*wanted)
+	const char *requested = getenv("ADDITIVE_CPU_ISA");
+	if (!requested || !*requested)
 		return STATUS_OK;
 	for (int i = 0; i < ISA_COUNT; i++) {
-		if (strcmp(wanted, isas[i].name) != 0)
+		if (strcmp(requested, isas[i].name) != 0)
 			continue;
 		*out = &isas[i < machine ? i : machine];
 		return STATUS_OK;
 	}
 	return error_set(err, STATUS_INVALID, "ADDITIVE_CPU_ISA", "'%.32s' is not baseline, avx2, avx512 or avx512vnni",
-	                 wanted);
+	                 requested);
 }
 
 /* Cores this process may run on. */
@@ -101,8 +101,8 @@ static int cpu_cores(void)
 static int default_threads(void)
 {
 	const char *limit = getenv("OMP_NUM_THREADS");
-	int cores = cpu_cores(), wanted = limit ? atoi(limit) : 0;
-	return wanted > 0 && wanted < cores ? wanted : cores;
+	int cores = cpu_cores(), requested = limit ? atoi(limit) : 0;
+	return requested > 0 && requested < cores ? requested : cores;
 }
 
 /* "AMD EPYC 9654": the processor's name, or "CPU" where the system does not say. */

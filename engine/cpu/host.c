@@ -17,8 +17,8 @@ static status host_allocate(backend *b, size_t bytes, void **out)
 	*out = NULL;
 	if (bytes > SIZE_MAX - 3 * HUGE_PAGE)
 		return STATUS_NOMEM;
-	/* At least one line, so that an empty tensor has an address too. The address of the allocation lies before that
-	 * of the data. Large memory from calloc is fresh, and becomes zero page by page as it is used, not here. */
+	/* At least one line, so that an empty tensor has an address, too. The address of the allocation is stored
+	 * before the data. Large memory from calloc is untouched and is zeroed page by page on use, not here. */
 	size_t alignment = bytes < HUGE_PAGE ? HOST_ALIGNMENT : HUGE_PAGE;
 	size_t rounded = (bytes / alignment + 1) * alignment;
 	char *whole = calloc(1, rounded + alignment);
@@ -86,7 +86,7 @@ static void *host_addresses(size_t bytes)
 	return data == MAP_FAILED ? NULL : data;
 }
 
-/* A large one begins at a huge page: a page more is mapped, and what is too much before and behind given back. */
+/* A large reservation begins at a huge page: one page more is mapped, and the excess before and after is returned. */
 static status host_reserve(backend *b, size_t bytes, void **out)
 {
 	(void)b;

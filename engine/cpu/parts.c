@@ -1,9 +1,9 @@
 /* parts.c - see parts.h.
  *
  * The threads are OpenMP's, but where they run is not left to the system alone. When one thread wakes another, Linux
- * may put it on the waker's core, to keep caches warm or to let another core sleep (in a virtual machine as a rule):
- * then two parts of half a millisecond run one after the other, long before the load is balanced. So the caller stays
- * on its core until the parts are done, and a thread that finds itself on the core of another one of the team goes to a
+ * may put it on the waker's core, to keep caches warm or to let another core sleep (usual in a virtual machine). Two
+ * parts of half a millisecond then run one after the other, long before the load is balanced. So the caller stays on
+ * its core until the parts are done, and a thread that finds itself on the core of another one of the team goes to a
  * free one, where it also wakes up the next time. With 2 cores and 64 rows a step, d 128 and 6 layers, that makes 1.5
  * times the tokens. */
 #include "engine/cpu/parts.h"

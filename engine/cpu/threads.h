@@ -2,19 +2,19 @@
 #ifndef ENGINE_CPU_THREADS_H
 #define ENGINE_CPU_THREADS_H
 
-/* How often a waiting thread looks for work before it sleeps: about 30 µs' worth. */
+/* Number of checks for work before a waiting thread sleeps: about 30 µs. */
 #define THREADS_SPIN_COUNT "3000"
 
-/* Let threads that wait at the end of a parallel region spin for a moment and then sleep. The OpenMP
- * runtime reads its environment when it is loaded, so this sets OMP_WAIT_POLICY and GOMP_SPINCOUNT and
- * runs the program anew with the same arguments; call it first thing in main. It returns when
- * OMP_WAIT_POLICY is set already (by this function or by the user), or when nothing can be done about it.
+/* Let threads that wait at the end of a parallel region spin for a moment and then sleep. The OpenMP runtime reads its
+ * environment when it is loaded. This function therefore sets OMP_WAIT_POLICY and GOMP_SPINCOUNT and executes the
+ * program again with the same arguments; call it first in main. It returns if OMP_WAIT_POLICY is set already (by this
+ * function or by the user) or nothing can be done.
  *
- * Why not sleep at once: waking a sleeper takes 44 µs here, one that spins 1.3 µs, and a plan runs one parallel
- * loop after the other (d 128, 6 layers, V 8192: training 22,300 -> 25,300 tokens/s, decoding 256
- * sessions 30,500 -> 46,000). Why not spin for ever, the runtime's default: on cores that others want too, a
- * spinning thread holds the core its peer needs; with one busy process beside a training run on 2 cores
- * 923 tokens/s against 12,093 sleeping. */
+ * Sleeping at once is slower: waking a sleeper takes 44 µs here, a spinning thread 1.3 µs, and a plan runs one parallel
+ * loop after the other (d 128, 6 layers, V 8192: training 22,300 -> 25,300 tokens/s, decoding 256 sessions 30,500 ->
+ * 46,000). Spinning for ever, the runtime's default, is worse on shared cores, because a spinning thread holds the core
+ * that its peer needs. With one busy process beside a training run on 2 cores: 923 tokens/s against 12,093 with
+ * sleeping. */
 void threads_sleep_when_idle(char **argv);
 
 #endif

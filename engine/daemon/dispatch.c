@@ -1,6 +1,6 @@
-/* One row per method: its handler. Whether the method has an id, whether it is an upload, and which schema the
- * remaining params must fit comes from the contract (gen/schemas.h); handlers then read params without checking types.
- */
+/* dispatch.c - one row per method: its handler. The contract (gen/schemas.h) states whether a method has an id, whether
+ * it is an upload, and which schema its other params must match. Handlers therefore read params without checking
+ * types. */
 #include "engine/daemon/dispatch.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "engine/daemon/generation/classify.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/embeddings.h"
-#include "engine/daemon/generation/explanations.h"
+#include "engine/daemon/generation/explain_request.h"
 #include "engine/daemon/generation/fill_mask.h"
 #include "engine/daemon/generation/session_prompts.h"
 #include "engine/daemon/generation/tokens.h"
@@ -32,7 +32,7 @@
 typedef struct method {
 	const char *name;
 	void (*begin)(stream *s);
-	bool counted; /* it computes with a client's input: the deaths of the engine under it are counted */
+	bool counted; /* it computes with a client's input, so deaths of the engine during it are counted */
 } method;
 
 static const method methods[] = {
@@ -75,8 +75,8 @@ static const method methods[] = {
     {"session.fork", session_task_fork, false},
     {"session.export", session_task_export, false},
     {"session.import", session_task_import, true},
-    {"session.alpha", explanations_session, true},
-    {"explain", explanations_create, true},
+    {"session.alpha", explain_request_session, true},
+    {"explain", explain_request_create, true},
     {"evaluation.create", evaluations_create, true},
     {"evaluation.list", evaluations_list, false},
     {"evaluation.get", evaluations_get, false},
@@ -105,7 +105,7 @@ static const method *find_method(const char *name)
 	return NULL;
 }
 
-/* The contract's row of a method. */
+/* Return the contract's row of a method. */
 static const schema_method *find_contract(const char *name)
 {
 	for (const schema_method *m = schema_methods; m->name; m++)
@@ -125,7 +125,7 @@ static bool take_id(stream *s)
 		return false;
 	}
 	if (json_string_length(id) >= sizeof s->target || strlen(text) != json_string_length(id)) {
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is nothing of this id");
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "no object has this id");
 		return false;
 	}
 	strcpy(s->target, text);
@@ -141,21 +141,21 @@ typedef struct dispatch {
 	const method *found;
 	const schema_method *contract;
 	bool fits;
-	schema_error wrong; /* when it does not */
+	schema_error wrong; /* the first mismatch */
 } dispatch;
 
-static void check_params(dispatch *d)
+static void dispatch_check_params(dispatch *d)
 {
 	d->fits = schema_check(d->contract->params, d->stream->params, &d->wrong);
 	if (d->fits)
 		idempotency_hash(d->stream, d->found->name);
 }
 
-/* True if the request may run. Else the stream has been answered. */
+/* True if the request may run; otherwise the stream has been answered. */
 static bool is_safe(stream *s, const method *m)
 {
 	error err = ERROR_INIT;
-	if (!m->counted || s->upload || s->work[0]) /* upload.c counts an upload, by its bytes */
+	if (!m->counted || s->upload || s->work[0]) /* upload.c counts an upload by its bytes */
 		return true;
 	if (stream_count_deaths(s, "request", s->digest, &err) == STATUS_OK)
 		return true;
@@ -163,7 +163,7 @@ static bool is_safe(stream *s, const method *m)
 	return false;
 }
 
-static void begin(const dispatch *d)
+static void dispatch_begin(const dispatch *d)
 {
 	stream *s = d->stream;
 	const schema_method *m = d->contract;
@@ -183,24 +183,24 @@ static void begin(const dispatch *d)
 static void pool_check(uv_work_t *work)
 {
 	reserve_forget();
-	check_params(work->data);
+	dispatch_check_params(work->data);
 }
 
 static void checked(uv_work_t *work, int cancelled)
 {
 	dispatch *d = work->data;
-	(void)cancelled; /* nothing cancels it */
-	begin(d);
+	(void)cancelled; /* cannot be cancelled */
+	dispatch_begin(d);
 	free(d);
 }
 
-static void check_and_begin(const dispatch *wanted)
+static void check_and_begin(const dispatch *requested)
 {
-	stream *s = wanted->stream;
-	dispatch now = *wanted, *later = s->large ? malloc(sizeof *later) : NULL;
+	stream *s = requested->stream;
+	dispatch now = *requested, *later = s->large ? malloc(sizeof *later) : NULL;
 	if (!s->large) {
-		check_params(&now);
-		begin(&now);
+		dispatch_check_params(&now);
+		dispatch_begin(&now);
 		return;
 	}
 	if (later) {

@@ -1,5 +1,5 @@
-/* Stopping polls the condition of each stage every ENGINE_STOP_TICK_MS instead of chaining callbacks: so it does not
- * depend on the order in which streams, jobs and tasks end. */
+/* engine.c - to stop, each stage polls its condition every ENGINE_STOP_TICK_MS instead of chaining callbacks. The
+ * result does not depend on the order in which streams, jobs and tasks end. */
 #include "engine/daemon/requests/engine.h"
 
 #include <signal.h>
@@ -82,7 +82,7 @@ static void look_at_device(engine *e)
 {
 	if (!device_is_left(e->device))
 		return;
-	log_line(LOG_WARN, "stopping, to execute the engine anew");
+	log_line(LOG_WARN, "stopping to re-execute the engine");
 	e->anew = e->net.device_lost = true;
 	stop(e);
 }
@@ -109,7 +109,7 @@ static void on_signal(uv_signal_t *handle, int number)
 {
 	engine *e = handle->data;
 	(void)number;
-	if (e->net.draining && !e->anew) { /* asked twice */
+	if (e->net.draining && !e->anew) { /* a second stop request */
 		e->stop_ns = 0;
 		return;
 	}
@@ -128,7 +128,7 @@ static status open_death_log(engine *e, error *err)
 	return death_log_open(&e->deaths, path, err);
 }
 
-/* Threads of libuv's pool: its default, or the number that the environment names. */
+/* Threads of libuv's pool: its default, or the number in the environment. */
 static int pool_threads(void)
 {
 	enum { POOL_DEFAULT = 4, POOL_MAX = 1024 };
@@ -137,7 +137,7 @@ static int pool_threads(void)
 	return n < 1 ? 1 : n > POOL_MAX ? POOL_MAX : n;
 }
 
-/* The first work of each thread of the pool: it waits for the others, so that no thread does two. */
+/* First work of each pool thread. It waits for the others, so no thread runs two of them. */
 static void guard_pool_thread(uv_work_t *work)
 {
 	enum { WAIT_MS = 200 };
@@ -162,8 +162,8 @@ static status start_pool(engine *e, error *err)
 	return STATUS_OK;
 }
 
-/* All threads exist before the engine is ready: libuv and the OpenMP runtime end the process if one of theirs cannot
- * be created, and would do so at the first request. */
+/* Create all threads before the engine is ready. libuv and the OpenMP runtime end the process if they cannot create a
+ * thread, which would otherwise happen during the first request. */
 static status start_threads(engine *e, error *err)
 {
 	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
@@ -171,7 +171,7 @@ static status start_threads(engine *e, error *err)
 	return start_pool(e, err);
 }
 
-/* A successor's data exist. */
+/* True if the data folder must exist; a successor's does. */
 static bool must_exist(const engine_options *o)
 {
 	return o->data_must_exist || o->data_identity || o->before->address[0];
@@ -231,7 +231,7 @@ static status listen_and_watch(engine *e, error *err)
 static void announce(const engine *e)
 {
 	if (e->options->before->device.processes)
-		log_line(LOG_WARN, "the engine has executed itself anew, since its device failed; %d times so far",
+		log_line(LOG_WARN, "the engine has re-executed itself because its device failed (%d times so far)",
 		         e->options->before->device.processes);
 	log_line(LOG_INFO, "%s on %s, listening on %s", device_backend_name(e->device), device_description(e->device),
 	         listener_address(e->listener));
@@ -239,7 +239,7 @@ static void announce(const engine *e)
 	fflush(stdout);
 }
 
-/* What the next process is to know. */
+/* Collect what the next process must know. */
 static void hand_over(const engine *e, engine_end *end)
 {
 	end->forced = e->forced;
@@ -293,7 +293,7 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 	if (s == STATUS_OK) {
 		announce(e);
 		jobs_start(e->jobs);
-		short_slice_take(); /* a token is sent at once, also on the core that computes the next one */
+		short_slice_take(); /* sends a token at once, also on the core that computes the next one */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {
 		if (e->executor)
@@ -304,7 +304,7 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 	end->no_data = s != STATUS_OK && !e->store && must_exist(options);
 	hand_over(e, end);
 	if (end->forced)
-		return s; /* threads are still at work on what would be freed */
+		return s; /* threads may still use what would be freed */
 	close_parts(e);
 	uv_loop_close(&e->loop);
 	free(e->first_work);

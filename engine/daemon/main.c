@@ -45,7 +45,7 @@ static const manual_page manual = {
     .rows = rows,
     .see = "additive(1), additive-serve(1), additive-httpd(8), additive-train(8)"};
 
-/* The limits' max_batch of 0 is the device's own. */
+/* A max_batch of 0 lets the device choose. */
 static engine_options engine_options_of(const options *o)
 {
 	const char *name = options_text(o, "backend");
@@ -71,7 +71,7 @@ static engine_options engine_options_of(const options *o)
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};
 }
 
-/* What is wrong with the options, or NULL. */
+/* Return what is wrong with the options, or NULL. */
 static const char *fault(const options *o, const engine_options *e)
 {
 	if (o->n_arguments)
@@ -83,7 +83,7 @@ static const char *fault(const options *o, const engine_options *e)
 	           : NULL;
 }
 
-/* Each connection and each open file needs a descriptor. The soft limit, often 1024, is only for select(), which is not
+/* Each connection and each open file needs a descriptor. The soft limit, often 1024, exists for select(), which is not
  * used. */
 static void raise_file_limit(void)
 {
@@ -94,7 +94,7 @@ static void raise_file_limit(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int run(const engine_options *given, char **argv)
+static int main_run(const engine_options *given, char **argv)
 {
 	engine_options o = *given;
 	error err = ERROR_INIT;
@@ -104,25 +104,25 @@ static int run(const engine_options *given, char **argv)
 	o.before = &before;
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGHUP, SIG_IGN); /* nothing is read again: the end of a terminal session must not end a service */
+	signal(SIGHUP, SIG_IGN); /* no configuration is reloaded; closing a terminal must not end a service */
 	raise_file_limit();
 	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
-	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
-	json_object_seed(0);      /* before threads make objects */
+	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error, like a full disk */
+	json_object_seed(0);      /* before threads create objects */
 	status s = engine_run(&o, &end, &err);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
 	if (end.anew) {
 		successor_execute(&next, argv);
-		s = STATUS_IO; /* a supervisor starts it again */
+		s = STATUS_IO; /* makes a supervisor start it again */
 	}
 	if (end.forced)
 		_exit(s == STATUS_OK ? 0 : 1);
 	return s == STATUS_OK ? 0 : end.no_data ? EXIT_NO_DATA : 1;
 }
 
-static int start(const options *o, char **argv)
+static int main_start(const options *o, char **argv)
 {
 	engine_options e = engine_options_of(o);
 	const char *wrong = fault(o, &e);
@@ -137,7 +137,7 @@ static int start(const options *o, char **argv)
 	if (options_flag(o, "version"))
 		return puts(ADDITIVE_VERSION) < 0;
 	if (!wrong)
-		return run(&e, argv);
+		return main_run(&e, argv);
 	fprintf(stderr, "additived: %s%s%s\n", wrong, o->n_arguments ? ": " : "",
 	        o->n_arguments ? o->arguments[0] : "");
 	return 2;
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 		log_line(LOG_ERROR, "%s", o.problem);
 	else if (!ok)
 		fprintf(stderr, "additived: %s. additived --help lists the options\n", o.problem);
-	int code = ok ? start(&o, argv) : o.out_of_memory ? 1 : 2;
+	int code = ok ? main_start(&o, argv) : o.out_of_memory ? 1 : 2;
 	options_free(&o);
 	return code;
 }

@@ -1,4 +1,4 @@
-/* Reports are made as JSON (engine/store/maintenance.h) and printed as they are or in words. */
+/* maintenance.c - reports are made as JSON (engine/store/maintenance.h) and printed as JSON or as text. */
 #include "engine/daemon/maintenance.h"
 
 #include <getopt.h>
@@ -16,7 +16,7 @@
 enum { DONE = 0, DAMAGED = 1, FAILED = 2, MAX_NAMES = 1000 };
 
 typedef struct asked {
-	const char *data, *argument; /* argument: the backup */
+	const char *data, *argument; /* argument: the backup's path */
 	bool json, copy, partial, rebuild, remove_all, help;
 	const char *adopt[MAX_NAMES], *remove[MAX_NAMES]; /* "KIND/NAME" */
 	int n_adopt, n_remove;
@@ -25,19 +25,19 @@ typedef struct asked {
 typedef struct command {
 	const char *name, *usage;
 	bool takes_argument;
-	const char *options; /* letters of those it takes, besides --data, --json, --help */
+	const char *options; /* letters of the accepted options besides --data, --json, --help */
 	int (*run)(const asked *a);
 } command;
 
 /* --- words --------------------------------------------------------------------------------------- */
 
-static int fail(const char *word, const error *err)
+static int maintenance_fail(const char *word, const error *err)
 {
 	fprintf(stderr, "additived %s: %s\n", word, error_message(err));
 	return FAILED;
 }
 
-/* Steals the report; returns the exit status. */
+/* Print the report, which is stolen, and return the exit status. */
 static int print_json(json_t *report, int ending)
 {
 	char *text = json_text(report, JSON_COMPACT);
@@ -53,7 +53,7 @@ static int64_t number_of(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
-static const char *text_of(const json_t *object, const char *key)
+static const char *maintenance_text_of(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	return text ? text : "";
@@ -85,8 +85,8 @@ static size_t print_damaged(const json_t *report)
 {
 	const json_t *damaged = json_object_get(report, "damaged"), *one;
 	size_t i;
-	json_array_foreach(damaged, i, one)
-	    printf("damaged: %s \"%s\": %s\n", text_of(one, "kind"), text_of(one, "id"), text_of(one, "problem"));
+	json_array_foreach(damaged, i, one) printf("damaged: %s \"%s\": %s\n", maintenance_text_of(one, "kind"),
+	                                           maintenance_text_of(one, "id"), maintenance_text_of(one, "problem"));
 	return json_array_size(damaged);
 }
 
@@ -96,9 +96,9 @@ static int run_backup(const asked *a)
 {
 	json_t *report;
 	error err = ERROR_INIT;
-	log_init("additived", LOG_NOTHING); /* damage is in the report */
+	log_init("additived", LOG_NOTHING); /* the report names the damage */
 	if (backup_make(a->data, a->argument, a->copy, &report, &err) != STATUS_OK)
-		return fail("backup", &err);
+		return maintenance_fail("backup", &err);
 	size_t damaged = json_array_size(json_object_get(report, "damaged"));
 	if (a->json)
 		return print_json(report, damaged ? DAMAGED : DONE);
@@ -111,12 +111,13 @@ static int run_backup(const asked *a)
 	print_bytes(number_of(report, "copied_bytes"));
 	printf(")\n");
 	if (damaged)
-		printf("The backup is complete but for the %zu damaged above, which are damaged in the data folder. To "
-		       "restore it, add --partial.\n"
-		       "Delete the damaged objects through the service, or restore them from an earlier backup, and "
-		       "back up "
-		       "again.\n",
-		       damaged);
+		printf(
+		    "The backup is complete except for the %zu objects above, which are damaged in the data folder. To "
+		    "restore it, add --partial.\n"
+		    "Delete the damaged objects through the service, or restore them from an earlier backup, and "
+		    "back up "
+		    "again.\n",
+		    damaged);
 	json_decref(report);
 	return damaged ? DAMAGED : DONE;
 }
@@ -130,7 +131,7 @@ static int run_restore(const asked *a)
 	log_init("additived", LOG_NOTHING);
 	status result = backup_restore(a->argument, a->data, a->partial, &report, &err);
 	if (!report)
-		return fail("restore", &err);
+		return maintenance_fail("restore", &err);
 	size_t damaged = json_array_size(json_object_get(report, "damaged"));
 	int ending = result != STATUS_OK && !damaged ? FAILED : damaged ? DAMAGED : DONE;
 	if (a->json) {
@@ -145,13 +146,13 @@ static int run_restore(const asked *a)
 		json_decref(report);
 	}
 	if (result != STATUS_OK)
-		fail("restore", &err);
+		maintenance_fail("restore", &err);
 	return ending;
 }
 
 /* --- fsck ------------------------------------------------------------------------------------------------ */
 
-static bool split(const char *text, char kind[32], const char **name)
+static bool maintenance_split(const char *text, char kind[32], const char **name)
 {
 	const char *slash = strchr(text, '/');
 	if (!slash || slash == text || slash - text >= 32 || !slash[1])
@@ -175,8 +176,8 @@ static bool remove_one(const asked *a, const char *what)
 	char kind[32];
 	const char *name;
 	error err = ERROR_INIT;
-	status result = split(what, kind, &name) ? lost_remove(a->data, kind, name, &err)
-	                                         : error_set(&err, STATUS_INVALID, NULL, "say KIND/NAME");
+	status result = maintenance_split(what, kind, &name) ? lost_remove(a->data, kind, name, &err)
+	                                                     : error_set(&err, STATUS_INVALID, NULL, "say KIND/NAME");
 	return report_one("removed", what, result, &err);
 }
 
@@ -185,14 +186,15 @@ static bool remove_lost(const asked *a)
 	bool ok = true;
 	for (int i = 0; i < a->n_remove; i++)
 		ok = remove_one(a, a->remove[i]) && ok;
-	for (bool more = a->remove_all && ok; more;) { /* a listing is bounded */
+	for (bool more = a->remove_all && ok; more;) { /* each listing is limited */
 		json_t *usage = store_usage(a->data, 0), *lost = json_object_get(usage, "lost"), *one;
 		size_t i;
 		more = ok && json_array_size(lost) > 0;
 		json_array_foreach(lost, i, one)
 		{
 			char what[512];
-			snprintf(what, sizeof what, "%s/%s", text_of(one, "kind"), text_of(one, "name"));
+			snprintf(what, sizeof what, "%s/%s", maintenance_text_of(one, "kind"),
+			         maintenance_text_of(one, "name"));
 			ok = remove_one(a, what) && ok;
 		}
 		json_decref(usage);
@@ -200,7 +202,7 @@ static bool remove_lost(const asked *a)
 	return ok;
 }
 
-/* What changes rows takes the lock, as an engine does. */
+/* Commands that change rows take the lock, as an engine does. */
 static int change(const asked *a)
 {
 	store *s;
@@ -213,13 +215,14 @@ static int change(const asked *a)
 		return FAILED;
 	}
 	if (result != STATUS_OK)
-		return fail("fsck", &err);
+		return maintenance_fail("fsck", &err);
 	for (int i = 0; i < a->n_adopt; i++) {
 		char kind[32];
 		const char *name;
 		err = (error)ERROR_INIT;
-		result = split(a->adopt[i], kind, &name) ? lost_adopt(s, kind, name, &err)
-		                                         : error_set(&err, STATUS_INVALID, NULL, "say KIND/NAME");
+		result = maintenance_split(a->adopt[i], kind, &name)
+		             ? lost_adopt(s, kind, name, &err)
+		             : error_set(&err, STATUS_INVALID, NULL, "say KIND/NAME");
 		ok = report_one("adopted", a->adopt[i], result, &err) && ok;
 	}
 	store_close(s);
@@ -239,7 +242,7 @@ static void print_lost(const json_t *report)
 	size_t i;
 	json_array_foreach(lost, i, one)
 	{
-		printf("lost: %s/%s, ", text_of(one, "kind"), text_of(one, "name"));
+		printf("lost: %s/%s, ", maintenance_text_of(one, "kind"), maintenance_text_of(one, "name"));
 		print_bytes(number_of(one, "bytes"));
 		putchar('\n');
 	}
@@ -264,11 +267,10 @@ static void print_check(const json_t *report)
 	print_objects(report);
 	printf("\n");
 	if (json_array_size(json_object_get(report, "unclaimed")))
-		printf("What has no row is set aside in lost/ by the next start, from where --adopt brings it back; if "
-		       "an older "
-		       "ledger was put back, --rebuild makes the missing rows.\n");
+		printf("The next start moves blobs without a row to lost/; --adopt restores them. After an older "
+		       "ledger was restored, --rebuild makes the missing rows.\n");
 	if (damaged)
-		printf("Delete what is damaged through the service, or take it from a backup; everything else is "
+		printf("Delete damaged objects through the service, or restore them from a backup; all others are "
 		       "served.\n");
 	if (json_is_true(json_object_get(report, "clean")))
 		printf("clean\n");
@@ -287,7 +289,7 @@ static int run_fsck(const asked *a)
 		return FAILED;
 	log_init("additived", LOG_NOTHING);
 	if (fsck_check(a->data, &report, &err) != STATUS_OK)
-		return fail("fsck", &err);
+		return maintenance_fail("fsck", &err);
 	int ending = json_is_true(json_object_get(report, "clean")) ? DONE : DAMAGED;
 	if (a->json)
 		return print_json(report, ending);
@@ -322,7 +324,7 @@ static const command commands[] = {
      false, "arRb", run_fsck}};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static const command *find(const char *name)
+static const command *maintenance_find(const char *name)
 {
 	for (int i = 0; i < COMMANDS; i++)
 		if (strcmp(commands[i].name, name) == 0)
@@ -330,7 +332,7 @@ static const command *find(const char *name)
 	return NULL;
 }
 
-static bool keep(asked *a, int letter, const char *value)
+static bool maintenance_keep(asked *a, int letter, const char *value)
 {
 	switch (letter) {
 	case 'd':
@@ -357,7 +359,7 @@ static bool keep(asked *a, int letter, const char *value)
 	}
 }
 
-static bool read_options(asked *a, const command *c, int argc, char **argv)
+static bool maintenance_read_options(asked *a, const command *c, int argc, char **argv)
 {
 	static const struct option table[] = {
 	    {"data", required_argument, NULL, 'd'},   {"json", no_argument, NULL, 'j'},
@@ -366,7 +368,7 @@ static bool read_options(asked *a, const command *c, int argc, char **argv)
 	    {"remove-all", no_argument, NULL, 'R'},   {"adopt", required_argument, NULL, 'a'},
 	    {"remove", required_argument, NULL, 'r'}, {NULL, 0, NULL, 0}};
 	for (int letter; (letter = getopt_long(argc, argv, "", table, NULL)) != -1;)
-		if ((!strchr("djh", letter) && !strchr(c->options, letter)) || !keep(a, letter, optarg))
+		if ((!strchr("djh", letter) && !strchr(c->options, letter)) || !maintenance_keep(a, letter, optarg))
 			return false;
 	if (c->takes_argument && optind < argc)
 		a->argument = argv[optind++];
@@ -376,17 +378,17 @@ static bool read_options(asked *a, const command *c, int argc, char **argv)
 
 bool maintenance_is_asked(int argc, char **argv)
 {
-	return argc > 1 && find(argv[1]);
+	return argc > 1 && maintenance_find(argv[1]);
 }
 
 int maintenance_run(int argc, char **argv)
 {
-	static asked a; /* large */
-	const command *c = find(argv[0]);
+	static asked a; /* too large for the stack */
+	const command *c = maintenance_find(argv[0]);
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
 	json_object_seed(0);
-	if (!read_options(&a, c, argc, argv)) {
+	if (!maintenance_read_options(&a, c, argc, argv)) {
 		fprintf(stderr, "usage: %s", c->usage);
 		return FAILED;
 	}

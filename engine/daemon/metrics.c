@@ -1,4 +1,4 @@
-/* All numbers of the executor come from its snapshot, so asking never waits for it. */
+/* metrics.c - all numbers of the executor come from its snapshot, so a request never waits for it. */
 #include "engine/daemon/metrics.h"
 
 #include "engine/base/clock.h"
@@ -30,15 +30,15 @@ void metrics_status(stream *s)
 
 /* --- metrics ------------------------------------------------------------------- */
 
-static void add(json_t *all, const char *name, const char *type, const char *help, double x)
+static void metrics_add(json_t *all, const char *name, const char *type, const char *help, double x)
 {
-	/* A count is printed in full, whatever its size. */
+	/* Print a count in full, whatever its size. */
 	json_t *number = x == (double)(json_int_t)x ? json_integer((json_int_t)x) : json_real(x);
 	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{}, s:o}]}", "name", name, "type", type, "help",
 	                                     help, "samples", "labels", "value", number));
 }
 
-/* What it runs on: a gauge that is always 1. */
+/* A gauge that is always 1; its labels name the device. */
 static void add_device(json_t *all, const engine *e)
 {
 	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info",
@@ -64,41 +64,48 @@ static void add_ticks(json_t *all, const device_stats *d)
 static void add_serving(json_t *all, const engine *e, const device_stats *d)
 {
 	const scheduler_stats *s = &d->scheduler;
-	add(all, "additive_engine_prompt_tokens_total", "counter", "Prompt tokens read.", (double)s->prompt_tokens);
-	add(all, "additive_engine_generated_tokens_total", "counter", "Tokens generated.", (double)s->generated_tokens);
-	add(all, "additive_engine_ticks_total", "counter", "Decode steps and prefill chunks.", (double)s->ticks);
-	add(all, "additive_engine_batched_sequences_total", "counter",
-	    "Sequences in all decode steps; over the steps, the mean batch.", (double)s->batched_sequences);
-	add(all, "additive_engine_generations_running", "gauge", "Generations that have begun.", s->running);
-	add(all, "additive_engine_generations_waiting", "gauge", "Generations whose prompt waits.", s->waiting);
-	add(all, "additive_engine_explanations_running", "gauge", "Explanations being made or sent.", e->explanations);
-	add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
-	    executor_pending(e->executor));
-	add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);
-	add(all, "additive_engine_sessions", "gauge", "Sessions known, live or stored.", sessions_count(e->sessions));
-	add(all, "additive_engine_sessions_live", "gauge", "Sessions with a state on the device.", s->sessions);
+	metrics_add(all, "additive_engine_prompt_tokens_total", "counter", "Prompt tokens read.",
+	            (double)s->prompt_tokens);
+	metrics_add(all, "additive_engine_generated_tokens_total", "counter", "Tokens generated.",
+	            (double)s->generated_tokens);
+	metrics_add(all, "additive_engine_ticks_total", "counter", "Decode steps and prefill chunks.",
+	            (double)s->ticks);
+	metrics_add(all, "additive_engine_batched_sequences_total", "counter",
+	            "Sequences in all decode steps; over the steps, the mean batch.", (double)s->batched_sequences);
+	metrics_add(all, "additive_engine_generations_running", "gauge", "Generations that have begun.", s->running);
+	metrics_add(all, "additive_engine_generations_waiting", "gauge", "Generations whose prompt waits.", s->waiting);
+	metrics_add(all, "additive_engine_explanations_running", "gauge", "Explanations being made or sent.",
+	            e->explanations);
+	metrics_add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
+	            executor_pending(e->executor));
+	metrics_add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);
+	metrics_add(all, "additive_engine_sessions", "gauge", "Sessions known, live or stored.",
+	            sessions_count(e->sessions));
+	metrics_add(all, "additive_engine_sessions_live", "gauge", "Sessions with a state on the device.", s->sessions);
 	add_ticks(all, d);
 }
 
 static void add_training(json_t *all, const engine *e, const device_stats *d)
 {
-	add(all, "additive_engine_training_steps_total", "counter", "Optimiser steps.", (double)d->training_steps);
-	add(all, "additive_engine_training_tokens_total", "counter", "Tokens trained on.", (double)d->training_tokens);
-	add(all, "additive_engine_training_tokens_per_second", "gauge", "Speed of the running job, 0 without one.",
-	    d->training_tokens_per_second);
-	add(all, "additive_engine_jobs_waiting", "gauge", "Jobs in the queue.", jobs_waiting(e->jobs));
-	add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(e->jobs));
+	metrics_add(all, "additive_engine_training_steps_total", "counter", "Optimiser steps.",
+	            (double)d->training_steps);
+	metrics_add(all, "additive_engine_training_tokens_total", "counter", "Tokens trained on.",
+	            (double)d->training_tokens);
+	metrics_add(all, "additive_engine_training_tokens_per_second", "gauge",
+	            "Speed of the running job, 0 without one.", d->training_tokens_per_second);
+	metrics_add(all, "additive_engine_jobs_waiting", "gauge", "Jobs in the queue.", jobs_waiting(e->jobs));
+	metrics_add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(e->jobs));
 }
 
-/* The curves of the jobs that have begun and not ended, where they are now: a sample for each. */
+/* Latest values of the jobs that have started and not ended, one sample for each. */
 static const struct job_gauge {
 	const char *member, *name, *help;
 } job_gauges[] = {
     {"step", "additive_job_step", "Optimiser steps of a job that runs or is paused."},
-    {"train_loss", "additive_job_train_loss", "Of its last step, nats."},
-    {"valid_loss", "additive_job_valid_loss", "Of its last validation, nats."},
-    {"learning_rate", "additive_job_learning_rate", "Of its last step."},
-    {"gradient_norm", "additive_job_gradient_norm", "Of its last step, before clipping."},
+    {"train_loss", "additive_job_train_loss", "Training loss of its last step, nats."},
+    {"valid_loss", "additive_job_valid_loss", "Validation loss of its last validation, nats."},
+    {"learning_rate", "additive_job_learning_rate", "Learning rate of its last step."},
+    {"gradient_norm", "additive_job_gradient_norm", "Norm of the gradient of its last step, before clipping."},
     {"tokens_per_second", "additive_job_tokens_per_second", "Its speed while it runs."},
 };
 
@@ -135,27 +142,28 @@ void metrics_read(stream *s)
 	json_t *all = json_array();
 	device_snapshot(e->device, &d);
 	add_device(all, e);
-	add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
-	add(all, "additive_engine_storage_damaged", "gauge", "Stored objects that were found damaged.",
-	    store_damaged_count(e->store));
-	add(all, "additive_engine_storage_lost", "gauge", "Blobs without a row in the ledger, kept in DATA/lost.",
-	    (double)e->lost);
-	add(all, "additive_engine_connections", "gauge", "Front ends connected.", listener_connections(e->listener));
-	add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->net.streams);
-	add(all, "additive_engine_results_total", "counter", "Requests answered with success.",
-	    (double)e->net.requests);
-	add(all, "additive_engine_errors_total", "counter", "Requests answered with an error.",
-	    (double)e->net.failures);
-	add(all, "additive_engine_device_ok", "gauge", "0 while the device cannot be used.", d.problem[0] == 0);
-	add(all, "additive_engine_device_restarts_total", "counter", "Times the device failed and was opened again.",
-	    (double)d.restarts);
-	add(all, "additive_engine_process_restarts_total", "counter",
-	    "Times the engine executed itself anew, since the device did not open in the same process again.",
-	    d.processes);
-	add(all, "additive_engine_storage_ok", "gauge", "0 while the data folder cannot be relied on.",
-	    store_problem(e->store) == NULL);
-	add(all, "additive_engine_storage_damaged", "gauge", "Objects found damaged since the start.",
-	    store_damaged_count(e->store));
+	metrics_add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
+	metrics_add(all, "additive_engine_storage_damaged", "gauge", "Stored objects that were found damaged.",
+	            store_damaged_count(e->store));
+	metrics_add(all, "additive_engine_storage_lost", "gauge",
+	            "Blobs without a row in the ledger, kept in DATA/lost.", (double)e->lost);
+	metrics_add(all, "additive_engine_connections", "gauge", "Front ends connected.",
+	            listener_connections(e->listener));
+	metrics_add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->net.streams);
+	metrics_add(all, "additive_engine_results_total", "counter", "Requests answered with success.",
+	            (double)e->net.requests);
+	metrics_add(all, "additive_engine_errors_total", "counter", "Requests answered with an error.",
+	            (double)e->net.failures);
+	metrics_add(all, "additive_engine_device_ok", "gauge", "0 while the device cannot be used.", d.problem[0] == 0);
+	metrics_add(all, "additive_engine_device_restarts_total", "counter",
+	            "Times the device failed and was opened again.", (double)d.restarts);
+	metrics_add(all, "additive_engine_process_restarts_total", "counter",
+	            "Times the engine re-executed itself because the device did not open again in the same process.",
+	            d.processes);
+	metrics_add(all, "additive_engine_storage_ok", "gauge", "0 while the data folder cannot be relied on.",
+	            store_problem(e->store) == NULL);
+	metrics_add(all, "additive_engine_storage_damaged", "gauge", "Objects found damaged since the start.",
+	            store_damaged_count(e->store));
 	add_serving(all, e, &d);
 	add_training(all, e, &d);
 	add_jobs(all, e);

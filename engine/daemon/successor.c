@@ -1,5 +1,5 @@
-/* The program is executed by its path, so that one that was replaced meanwhile is the new one, as after any restart,
- * and process lists show its name; by /proc/self/exe if there is none at the path any more. */
+/* successor.c - the program is executed by its path. A program that was replaced in the meantime is then the new one,
+ * as after any restart, and process lists show its name. If the path no longer exists, /proc/self/exe is executed. */
 #include "engine/daemon/successor.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 static const char variable[] = "ADDITIVE_SUCCESSOR";
 static const char self[] = "/proc/self/exe";
 
-/* A line of numbers and one of each text, which may hold spaces. */
+/* One line of numbers, then one line for each text, which may contain spaces. */
 #define WRITTEN "%llu %d %d %d\n%s\n%s\n%s"
 #define READ "%llu %d %d %d\n%15[^\n]\n%95[^\n]\n%255[^\n]"
 
@@ -40,7 +40,7 @@ void successor_read(successor *out)
 	unsetenv(variable);
 }
 
-/* At the execution, when the other threads are gone: one may be using them still. */
+/* Close descriptors on exec, when the other threads have ended; they may be in use until then. */
 static void close_on_execution(void)
 {
 	enum { FIRST = 3, MOST = 1 << 20 };
@@ -65,5 +65,5 @@ void successor_execute(const successor *s, char **argv)
 		execv(path, argv);
 		execv(self, argv);
 	}
-	log_line(LOG_ERROR, "the engine cannot execute itself anew: %s", strerror(errno));
+	log_line(LOG_ERROR, "the engine cannot re-execute itself: %s", strerror(errno));
 }

@@ -1,8 +1,7 @@
-/* successor.h - the engine executes itself anew: same process id, arguments, environment, parent and output, new
- * memory.
+/* successor.h - re-execution of the engine: same process id, arguments, environment, parent and output, new memory.
  *
- * For a fault that does not end but with the process (device.h). Nothing is handed over but what is below, in the
- * environment: data come from the store, and the socket is opened again under the same name. */
+ * For a fault that only ends with the process (device.h). Only the struct below is handed over, in the environment.
+ * Data comes from the store, and the socket is opened again under the same name. */
 #ifndef ENGINE_DAEMON_SUCCESSOR_H
 #define ENGINE_DAEMON_SUCCESSOR_H
 
@@ -10,12 +9,13 @@
 
 typedef struct successor {
 	device_history device;
-	char address[256]; /* of the socket: a port that the system chose stays */
+	char address[256]; /* the socket's, including a port that the system chose */
 } successor;
 
-/* Am I one? Take what was handed over out of the environment; all zero: nothing was. Before threads. */
+/* Read and remove the data of a predecessor from the environment; all zero: none. Call before starting threads. */
 void successor_read(successor *out);
-/* Become one. Descriptors but the standard ones are closed. Returns only if that fails, when it has been logged. */
+/* Execute the program again with this data, closing all but the standard descriptors. Returns only on failure, which
+ * has been logged. */
 void successor_execute(const successor *s, char **argv);
 
 #endif

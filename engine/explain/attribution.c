@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-/* The largest logit but that of `not`; -1 when there is none. */
-static int32_t largest(const float *logits, int64_t n, int32_t not )
+/* Return the index of the largest logit other than `not`; -1: none. */
+static int32_t attribution_largest(const float *logits, int64_t n, int32_t not )
 {
 	int32_t best = -1;
 	for (int64_t v = 0; v < n; v++)
@@ -15,7 +15,7 @@ static int32_t largest(const float *logits, int64_t n, int32_t not )
 void explain_target_choose(const explain_target *t, const float *logits, int64_t n, float *coefficients,
                            explain_parts *out)
 {
-	const int32_t top = largest(logits, n, -1), token = t->token >= 0 ? t->token : top;
+	const int32_t top = attribution_largest(logits, n, -1), token = t->token >= 0 ? t->token : top;
 	const double most = top >= 0 ? (double)logits[top] : 0;
 	double sum = 0;
 	for (int64_t v = 0; v < n; v++)
@@ -25,7 +25,8 @@ void explain_target_choose(const explain_target *t, const float *logits, int64_t
 	out->kind = t->kind != EXPLAIN_USUAL                       ? t->kind
 	            : out->log_probability >= log(EXPLAIN_CERTAIN) ? EXPLAIN_DIFFERENCE
 	                                                           : EXPLAIN_CONTRAST;
-	const int32_t other = t->other >= 0 || out->kind != EXPLAIN_DIFFERENCE ? t->other : largest(logits, n, token);
+	const int32_t other =
+	    t->other >= 0 || out->kind != EXPLAIN_DIFFERENCE ? t->other : attribution_largest(logits, n, token);
 	for (int64_t v = 0; v < n; v++) {
 		double c = v == token;
 		if (out->kind == EXPLAIN_CONTRAST)
@@ -49,14 +50,14 @@ double explain_score_of(const float *coefficients, const float *logits, int64_t 
 
 double explain_log_probability_of(const float *logits, int64_t n, int32_t v)
 {
-	const int32_t top = largest(logits, n, -1);
+	const int32_t top = attribution_largest(logits, n, -1);
 	double sum = 0;
 	for (int64_t u = 0; top >= 0 && u < n; u++)
 		sum += isfinite(logits[u]) ? exp((double)logits[u] - (double)logits[top]) : 0;
 	return top >= 0 && v >= 0 ? (double)logits[v] - (double)logits[top] - log(sum) : NAN;
 }
 
-/* P_n(x), and its derivative. */
+/* Legendre polynomial P_n(x) and its derivative. */
 static double legendre(int n, double x, double *slope)
 {
 	double before = 1, now = x;
@@ -69,7 +70,7 @@ static double legendre(int n, double x, double *slope)
 	return now;
 }
 
-/* A factor and its slope, for u from 0 to 1. */
+/* Factor of the word vectors and its slope, for u from 0 to 1. */
 static void path_at(double u, double size, double *factor, double *slope)
 {
 	const double epsilon = 1e-5, rate = size > 0 ? log(101) : 8, rising = expm1(rate * u) / expm1(rate),
@@ -87,7 +88,7 @@ static void path_at(double u, double size, double *factor, double *slope)
 void explain_path(int steps, double size, double *factors, double *weights)
 {
 	for (int i = 0; i < steps; i++) {
-		double x = -cos(M_PI * (i + 0.75) / (steps + 0.5)), slope = 1; /* Newton's steps to the root */
+		double x = -cos(M_PI * (i + 0.75) / (steps + 0.5)), slope = 1; /* Newton iterations */
 		for (int k = 0; k < 100; k++) {
 			double change = legendre(steps, x, &slope) / slope;
 			x -= change;

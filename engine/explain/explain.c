@@ -1,8 +1,8 @@
 /* explain.c - rows of α, their mean, and attention rollout.
  *
- * Rollout is y = v Ã_L … Ã_1 for the unit row vector v of the position: from the last layer to the first, v becomes
- * the mean of v and of its products with the chosen sites' matrices, which explain_pull gives. Only tokens
- * from explain_rollout_first on take part, as a log of their own: a row with v_i ≠ 0 reads none before them. */
+ * Rollout is y = v Ã_L … Ã_1 for the unit row vector v of the position. From the last layer to the first, v becomes the
+ * mean of v and of its products with the selected sites' matrices, which explain_pull computes. Only tokens from
+ * explain_rollout_first on take part, as a log of their own: a row with v_i ≠ 0 reads none before them. */
 #include "engine/explain/explain.h"
 
 #include <assert.h>
@@ -115,8 +115,8 @@ status explain_check_length(const architecture *a, const void *config, int64_t t
 
 /* --- a row ------------------------------------------------------------------------- */
 
-/* Tokens that are read. */
-static int64_t read_tokens(const explain_log *l)
+/* Number of tokens that can be read. */
+static int64_t explain_read_tokens(const explain_log *l)
 {
 	return l->place == ATTENTION_TO_SOURCE ? l->sources : l->tokens;
 }
@@ -126,7 +126,7 @@ static explain_site site(const explain_log *l, int64_t layer, int64_t round, int
 	return (explain_site){.options = l->options[layer],
 	                      .log = l->data + l->at[layer],
 	                      .stride = l->floats,
-	                      .tokens = read_tokens(l),
+	                      .tokens = explain_read_tokens(l),
 	                      .round = round,
 	                      .head = head,
 	                      .before = l->before,
@@ -136,7 +136,7 @@ static explain_site site(const explain_log *l, int64_t layer, int64_t round, int
 
 explain_range explain_reads(const explain_log *l, int64_t layer, int64_t position)
 {
-	return l->explainer->range(l->options[layer], position, read_tokens(l));
+	return l->explainer->range(l->options[layer], position, explain_read_tokens(l));
 }
 
 int64_t explain_reach(const explain_log *l, int64_t position)
@@ -163,7 +163,7 @@ status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t
 
 /* --- aggregates ------------------------------------------------------------------------ */
 
-/* How many of n are chosen; NULL: all. */
+/* Count the selected ones of n; NULL: all. */
 static int64_t count(const bool *picked, int64_t n)
 {
 	int64_t found = 0;
@@ -178,7 +178,7 @@ static bool selectable(const explain_log *l, const explain_selection *pick, int6
 	       count(pick->rounds, l->rounds) > 0 && count(pick->heads, l->heads) > 0;
 }
 
-/* Make n numbers, whose sum is 1 but for rounding, sum to 1; STATUS_INVALID when it is not finite. */
+/* Scale n numbers, whose sum is 1 up to rounding, to sum to 1. STATUS_INVALID: the sum is not finite. */
 static status normalise(double *x, int64_t n)
 {
 	double sum = 0;
@@ -205,13 +205,13 @@ status explain_mean(const explain_log *l, const explain_selection *pick, int64_t
 		explain_range r = explain_reads(l, layer, position);
 		result = explain_alpha(l, layer, round, head, position, alpha);
 		for (int64_t j = r.first; j < r.end; j++)
-			out[j] += (double)(float)alpha[j - r.first]; /* as rows are answered */
+			out[j] += (double)(float)alpha[j - r.first]; /* in the precision of answered rows */
 	}
 	free(alpha);
 	return result == STATUS_OK ? normalise(out, n) : result;
 }
 
-/* Row by row. */
+/* Compute explain_pull row by row. */
 static status pull_rows(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y)
 {
 	double *alpha = memory_new((size_t)s->tokens, sizeof *alpha);
@@ -233,7 +233,7 @@ status explain_pull(const explainer *e, const explain_site *s, const double *v, 
 	return e->pull ? e->pull(s, v, n, y) : pull_rows(e, s, v, n, y);
 }
 
-/* y += v Σ A over the chosen rounds and heads of a layer, for i, j < n. */
+/* y += v Σ A over the selected rounds and heads of a layer, for i, j < n. */
 static status pull_layer(const explain_log *l, const explain_selection *pick, int64_t layer, const double *v, double *y,
                          int64_t n)
 {
@@ -270,7 +270,7 @@ status explain_mean_of_all(const explain_log *l, const explain_selection *pick, 
 	return result == STATUS_OK ? normalise(out, n) : result;
 }
 
-/* v = v (A_l + I) / 2, A_l the mean over the chosen rounds and heads; y: scratch of n. */
+/* v = v (A_l + I) / 2, where A_l is the mean over the selected rounds and heads. y is scratch for n numbers. */
 static status rollout_layer(const explain_log *l, const explain_selection *pick, int64_t layer, double *v, double *y,
                             int64_t n)
 {
@@ -297,7 +297,7 @@ status explain_rollout(const explain_log *l, const explain_selection *pick, int6
 	if (!selectable(l, pick, position))
 		return STATUS_INVALID;
 	int64_t reach = explain_reach(l, position), first = explain_rollout_first(l, pick, position);
-	int64_t n = reach - first; /* nothing before or behind them counts */
+	int64_t n = reach - first; /* tokens outside this range have no weight */
 	if (!can_pull(l, n))
 		return STATUS_TOO_LARGE;
 	explain_log band = *l;
@@ -317,7 +317,7 @@ status explain_rollout(const explain_log *l, const explain_selection *pick, int6
 
 /* --- over a source ------------------------------------------------------------------------ */
 
-/* out += weight Σ of the chosen rows of a position of the attention to a source. */
+/* out += weight × the sum of the selected rows of a position of the attention to a source. */
 static status add_source_rows(const explain_log *l, const explain_selection *pick, int64_t position, double weight,
                               double *scratch, double *out)
 {
@@ -350,7 +350,7 @@ status explain_source_mean(const explain_logs *logs, const explain_selection *pi
 	return s == STATUS_OK ? normalise(out, l->sources) : s;
 }
 
-/* out = out Ẽ_n … Ẽ_1, of all layers and heads; y: scratch. */
+/* out = out Ẽ_n … Ẽ_1 over all layers and heads. y is scratch. */
 static status roll_encoder(const explain_log *l, double *y, double *out)
 {
 	static const explain_selection all = {0};
@@ -384,7 +384,7 @@ status explain_source_rollout(const explain_logs *logs, const explain_selection 
 
 /* --- over tokens that are read twice ------------------------------------------------------------ */
 
-/* The last token stands in no row of the decoder, and row 0 holds no token. */
+/* The decoder has no row for the last token, and its row 0 holds no token. */
 status explain_twice(const explain_logs *logs, const explain_selection *pick, int64_t position, bool rollout,
                      double *out)
 {

@@ -11,7 +11,7 @@
 
 /* --- metrics ----------------------------------------------------------------------------------- */
 
-/* Behind those of the fractions; the soft ones last, since they may be left out. */
+/* Metrics that follow those of the fractions. The soft ones are last because they are optional. */
 static const faithfulness_metric others[] = {
     {"deletion_auc", 0, false},     {"insertion_auc", 0, true}, {"normalised_aopc", 0, true},
     {"kendall_tau", 0, true},       {"far_drop", 0, true},      {"soft_comprehensiveness", 0, true},
@@ -35,14 +35,14 @@ faithfulness_metric faithfulness_metric_at(const faithfulness_options *o, int i)
 
 /* --- counts -------------------------------------------------------------------------------------- */
 
-/* A fraction that is meant to be k / n is k tokens, however it was rounded. */
+/* Return the number of tokens of a fraction. A fraction meant as k / n gives k, however it was rounded. */
 static int64_t count_of(double fraction, int64_t n)
 {
 	const int64_t count = (int64_t)ceil(fraction * (double)n - 1e-9);
 	return count < 1 ? 1 : count < n ? count : n;
 }
 
-/* Of point g of a curve; symmetric: point grid - g has the others. */
+/* Count at point g of a curve. Points are symmetric: point grid - g removes the others. */
 static int64_t count_at(const faithfulness *f, int g)
 {
 	const int grid = f->options->grid;
@@ -74,7 +74,7 @@ static int64_t distance(const faithfulness *f, int64_t token)
 	return token < f->reader ? f->reader - token : token + 1 - f->reader;
 }
 
-/* So many of n tokens in a row are at a distance of `far` and more. */
+/* Number of the n tokens in a row that are at distance `far` or more. */
 static int64_t count_far(int64_t n, int64_t far)
 {
 	return n >= far ? n - far + 1 : 0;
@@ -93,8 +93,8 @@ void faithfulness_init(faithfulness *f, const faithfulness_options *o, int64_t n
 
 /* --- sets ---------------------------------------------------------------------------------------- */
 
-/* The sets of an order: those of deletion by rising count, of insertion likewise, soft ones in pairs, and without the
- * first and without the last far tokens. Before all orders stands the set of all tokens. */
+/* Sets of an order: deletion by rising count, insertion by rising count, pairs of soft sets, then the sets without the
+ * first and without the last far tokens. The set of all tokens precedes all orders. */
 static int64_t sets_of_order(const faithfulness *f)
 {
 	return 2 * (int64_t)f->n_counts + 2 * (int64_t)f->options->soft + (f->far > 0 ? 2 : 0);
@@ -125,8 +125,8 @@ void faithfulness_recency(const faithfulness *f, double *numbers)
 		numbers[j] = (double)(f->n + 1 - distance(f, j));
 }
 
-/* Where a token stands in a set, which has the reader too. */
-static int64_t place_of(const faithfulness *f, int64_t token)
+/* Index of a token in a set, which also has the reader. */
+static int64_t faithfulness_place_of(const faithfulness *f, int64_t token)
 {
 	return token + (token >= f->reader);
 }
@@ -151,22 +151,22 @@ static double largest_size(const double *numbers, int64_t n)
 	return most;
 }
 
-/* Draw s of an order: what comprehensiveness removes, and what sufficiency does. */
+/* Write draw s of an order: the set that comprehensiveness removes and the one that sufficiency removes. */
 static void write_soft(const faithfulness *f, const double *numbers, double most, int s, bool *first, bool *second)
 {
 	for (int64_t j = 0; j < f->n; j++) {
 		const bool drawn = most > 0 && (double)uniform(f, s, j, 0) < fabs(numbers[j]) / most;
-		first[place_of(f, j)] = drawn;
-		second[place_of(f, j)] = !drawn;
+		first[faithfulness_place_of(f, j)] = drawn;
+		second[faithfulness_place_of(f, j)] = !drawn;
 	}
 }
 
-/* The first, and the last, of the far tokens. */
+/* Write the sets of the first and of the last far tokens. */
 static void write_far(const faithfulness *f, const ranked *order, bool *first, bool *last)
 {
 	int64_t seen = 0;
 	for (int64_t i = 0; i < f->n; i++) {
-		const int64_t place = place_of(f, order[i].token);
+		const int64_t place = faithfulness_place_of(f, order[i].token);
 		if (distance(f, order[i].token) < f->options->far)
 			continue;
 		first[place] = seen < f->n_far;
@@ -180,7 +180,7 @@ static void write_order(const faithfulness *f, const double *numbers, const rank
 	const int64_t row = f->n + 1, counts = f->n_counts;
 	for (int64_t c = 0; c < counts; c++)
 		for (int64_t i = 0; i < f->n; i++) {
-			const int64_t place = place_of(f, order[i].token);
+			const int64_t place = faithfulness_place_of(f, order[i].token);
 			absent[c * row + place] = i < f->counts[c];
 			absent[(counts + c) * row + place] = i >= f->counts[c];
 		}
@@ -214,7 +214,8 @@ status faithfulness_write_sets(const faithfulness *f, const double *numbers, int
 
 double faithfulness_kendall(const double *x, const double *y, int64_t n)
 {
-	int64_t agree = 0, in_x = 0, in_y = 0; /* pairs: the same way less the other way, not equal in x, in y */
+	int64_t agree = 0, in_x = 0, in_y = 0; /* pairs in the same order minus pairs in opposite order, without ties in
+	                                        * x or y */
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t j = i + 1; j < n; j++) {
 			const int a = (x[i] > x[j]) - (x[i] < x[j]), b = (y[i] > y[j]) - (y[i] < y[j]);
@@ -225,17 +226,17 @@ double faithfulness_kendall(const double *x, const double *y, int64_t n)
 	return in_x && in_y ? (double)agree / sqrt((double)in_x * (double)in_y) : NAN;
 }
 
-/* What is said along an order, or along its reverse. */
+/* Scores along an order or its reverse. */
 typedef struct curves {
 	const faithfulness *f;
 	double whole, empty;
-	const double *without; /* of the order's sets */
+	const double *without; /* scores of the order's sets */
 	bool reverse;
 } curves;
 
 static double removed(const curves *c, int64_t count);
 
-/* Only the first `count` tokens of the order are there. */
+/* Score with only the first `count` tokens of the order. */
 static double kept(const curves *c, int64_t count)
 {
 	const faithfulness *f = c->f;
@@ -279,7 +280,7 @@ static double area(const curves *c, double (*at)(const curves *c, int64_t count)
 	return sum / (double)f->n;
 }
 
-/* The mean over the draws of what is said without the sets of comprehensiveness, or (1) of sufficiency. */
+/* Mean score over the draws without the sets of comprehensiveness (0) or of sufficiency (1). */
 static double soft_mean(const curves *c, int which)
 {
 	double sum = 0;
@@ -288,7 +289,7 @@ static double soft_mean(const curves *c, int which)
 	return sum / c->f->options->soft;
 }
 
-/* All metrics but those that need other orders or the numbers. */
+/* Compute all metrics except those that need other orders or the numbers. */
 static void measure_curves(const curves *c, double *values)
 {
 	const faithfulness *f = c->f;
@@ -309,7 +310,7 @@ static void measure_curves(const curves *c, double *values)
 	}
 }
 
-/* From areas under the curve to places between the bounds. */
+/* Convert areas under the curve to positions between the bounds. */
 static void normalise(const faithfulness *f, int orders, faithfulness_values *out)
 {
 	const int metrics = faithfulness_metrics(f->options), first = 2 * f->options->n_fractions;
@@ -343,7 +344,7 @@ void faithfulness_measure(const faithfulness *f, const double *numbers, int orde
 		}
 		c.reverse = true;
 		measure_curves(&c, reverse);
-		/* The larger the fall, the smaller what is left. */
+		/* A large drop means a small remaining score. */
 		values[kendall] = -faithfulness_kendall(numbers + i * f->n, singles, f->n);
 		reverse[kendall] = -values[kendall];
 	}
@@ -368,7 +369,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Between the sorted values [n]. */
+/* Return the percentile `share` of sorted values [n]. */
 static double percentile(const double *sorted, int64_t n, double share)
 {
 	const double at = share * (double)(n - 1);

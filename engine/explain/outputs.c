@@ -1,6 +1,5 @@
-/* outputs.c - every output is fetched as it lies and spread over the tokens by the host. A transposing
- * op would save the host's work and cost one more kernel per backend; explanation is not
- * the hot path. */
+/* outputs.c - downloads each output as it is and distributes it over the tokens on the host. A transposing op would
+ * save that work and cost another kernel per backend; explanation is not the hot path. */
 #include "engine/explain/outputs.h"
 
 #include <assert.h>
@@ -12,22 +11,22 @@
 
 typedef struct output {
 	value value;
-	int64_t row;                   /* floats of a token in the output, or in one head of its matrix */
-	int64_t at, width;             /* in the log */
-	int64_t heads;                 /* of a matrix; 0: it is none */
-	int64_t rows, before, skipped; /* rows of a head; rows and columns in front of the tokens' */
+	int64_t row;                   /* floats of a token in the output, or in one head of a matrix */
+	int64_t at, width;             /* offset and floats in the log */
+	int64_t heads;                 /* heads of a matrix; 0: not a matrix */
+	int64_t rows, before, skipped; /* rows of a head; rows and columns before those of the tokens */
 } output;
 
 struct outputs {
 	backend *backend;
 	const plan *plan;
-	int64_t length, floats; /* floats: of a token in the log */
+	int64_t length, floats; /* floats: per token in the log */
 	int count;
 	output *items;
 	float *staging; /* [length][the longest row] */
 };
 
-static output find(const plan *p, attention_place place, int64_t layer, const log_part *part, int64_t at)
+static output outputs_find(const plan *p, attention_place place, int64_t layer, const log_part *part, int64_t at)
 {
 	static const char *const places[] = {"layers.%lld.%s", "source.layers.%lld.%s", "cross.%lld.%s"};
 	char name[128];
@@ -70,7 +69,7 @@ status outputs_new(outputs **out, const model *m, const plan *p, attention_place
 		for (int i = 0; i < n; i++) {
 			if (parts[i].of_source != keys)
 				continue;
-			output found = o->items[o->count++] = find(p, place, l, &parts[i], at);
+			output found = o->items[o->count++] = outputs_find(p, place, l, &parts[i], at);
 			longest = found.row > longest ? found.row : longest;
 			at += parts[i].width;
 		}
@@ -103,8 +102,8 @@ static status fetch(const outputs *o, const float *device, int64_t floats)
 	return o->backend->download(o->backend, o->staging, device, (size_t)floats * sizeof *device);
 }
 
-/* count tokens, each a row in the output. */
-static status read_rows(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
+/* Download `count` tokens, each a row of the output. */
+static status outputs_read_rows(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
 {
 	const float *device = plan_data(o->plan, x->value);
 	TRY(fetch(o, device + first * x->row, count * x->row));
@@ -116,7 +115,8 @@ static status read_rows(const outputs *o, const output *x, int64_t first, int64_
 static status read_matrix(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
 {
 	const float *device = plan_data(o->plan, x->value);
-	const int64_t width = x->width / x->heads, there = x->row - x->skipped, n = there < width ? there : width;
+	const int64_t width = x->width / x->heads, available = x->row - x->skipped,
+	              n = available < width ? available : width;
 	for (int64_t h = 0; h < x->heads; h++) {
 		TRY(fetch(o, device + (h * x->rows + x->before + first) * x->row, count * x->row));
 		for (int64_t t = 0; t < count; t++) {
@@ -133,7 +133,7 @@ status outputs_read(outputs *o, int64_t first, int64_t count, float *log)
 	assert(count <= o->length);
 	for (int i = 0; i < o->count; i++) {
 		const output *x = &o->items[i];
-		TRY((x->heads ? read_matrix : read_rows)(o, x, first, count, log));
+		TRY((x->heads ? read_matrix : outputs_read_rows)(o, x, first, count, log));
 	}
 	return STATUS_OK;
 }

@@ -26,7 +26,7 @@ static value sum_of_places(const builder *b, const value *places, int n)
 	return positions;
 }
 
-/* The rows of two tables are of the same positions; a row that is no token's belongs to no position. */
+/* Rows of two tables are of the same positions; a row without a token has no position. */
 static void add_constant_parts(const builder *b, shape tokens, shape rows)
 {
 	graph *g = b->g;
@@ -38,7 +38,7 @@ static void add_constant_parts(const builder *b, shape tokens, shape rows)
 	          PORT_HEAD_PARTS);
 }
 
-/* Sums over rows of a source and of the tokens differ in their number alone, which must not be the same. */
+/* Sums over rows of a source and of the tokens are told apart by their number of rows, which must differ. */
 static void add_source_parts(const builder *b, bool frozen)
 {
 	graph *g = b->g;

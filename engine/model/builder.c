@@ -36,7 +36,7 @@ static value input(graph *g, port_role role, shape s)
 	return graph_input(g, port_name(role), DTYPE_I32, s);
 }
 
-/* The pool, and what places the sequences in it. */
+/* Add the pool and the inputs that place sequences in it. */
 static void add_pool(builder *b, int64_t slots)
 {
 	const shape sequences = SHAPE1(b->spec->batch);
@@ -97,7 +97,7 @@ static shape token_shape(const builder *b)
 	return SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
 }
 
-/* Word vectors times PORT_FACTOR, where a gradient is asked for. */
+/* Return word vectors, times PORT_FACTOR if a gradient is requested. */
 static value scaled_words(const builder *b, value words)
 {
 	if (b->spec->attribution != ATTRIBUTION_GRADIENT)
@@ -129,7 +129,7 @@ value builder_word_rows(builder *b, value rows)
 	return b->scaled = scaled_words(b, rows);
 }
 
-/* The ids behind `start` are the one list of ids that an op makes; of the rows that it picks only the first is new. */
+/* The shifted ids are the only ids computed by an op. Of the rows that they select only the first is new. */
 value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x)
 {
 	value ids = op_pad_mask(b->g, port_find(b->g, PORT_TOKENS), 1, (int32_t)start);
@@ -310,7 +310,7 @@ value builder_needed_rows(builder *b, value h)
 	return b->last_alone ? last_rows(b, h) : h;
 }
 
-/* With scores of zero, what additive attention gives the last token is the mean of all unmasked tokens. */
+/* With all scores zero, additive attention gives the last token the mean of all unmasked tokens. */
 static value pool_rows(const builder *b, value h, pooling pool)
 {
 	if (pool == POOL_MEAN)
@@ -320,7 +320,7 @@ static value pool_rows(const builder *b, value h, pooling pool)
 	return last_rows(b, h);
 }
 
-static void add_loss(const builder *b, value h, value weight, value bias, float alpha, shape labels)
+static void builder_add_loss(const builder *b, value h, value weight, value bias, float alpha, shape labels)
 {
 	linear_cross_entropy_params params = {alpha, b->spec->smoothing};
 	linear_cross_entropy_values out =
@@ -352,7 +352,7 @@ void builder_vocabulary(builder *b, value h, value weight, value bias, float alp
 	if (spec->loss && spec->before)
 		h = op_slice_rows(g, h, spec->before, -1);
 	if (spec->loss)
-		add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
+		builder_add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
 }
 
 void builder_classes(builder *b, value h, pooling pool, float dropout, const char *inner, const char *out)
@@ -367,6 +367,6 @@ void builder_classes(builder *b, value h, pooling pool, float dropout, const cha
 	if (spec->logits != LOGITS_NONE)
 		name_output(b, b->logits = builder_linear(b, row, "%s", out), PORT_LOGITS);
 	if (spec->loss)
-		add_loss(b, row, builder_parameter(b, "%s.weight", out), builder_parameter(b, "%s.bias", out), 1,
-		         SHAPE1(spec->batch));
+		builder_add_loss(b, row, builder_parameter(b, "%s.weight", out), builder_parameter(b, "%s.bias", out),
+		                 1, SHAPE1(spec->batch));
 }

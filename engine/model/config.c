@@ -1,5 +1,4 @@
-/* Keys are read one by one by type; the check for unknown keys comes first, so that a misspelt
- * key is reported rather than the default it left in place. */
+/* config.c - unknown keys are checked first, so a misspelt key is reported instead of silently using its default. */
 #include "engine/base/choice.h"
 #include "engine/model/config.h"
 
@@ -9,8 +8,8 @@
 
 #define MAX_PARAMETERS ((int64_t)1 << 34)
 
-/* Keys that the reference ecosystem writes into any model's config.json. They say how
- * to load or to prompt a model, not what it computes, and are ignored here. */
+/* Keys that the reference ecosystem writes to any model's config.json. They describe how to load or prompt a model, not
+ * its computation, and are ignored. */
 static const char *const bookkeeping[] = {
     "add_cross_attention",
     "architectures",
@@ -119,7 +118,7 @@ config_reader config_begin(const json_t *json, const architecture *a, const char
 		return r;
 	}
 	check_model_type(&r, a);
-	/* The iterator does not change the object; jansson's signature lacks the const. */
+	/* jansson's signature lacks the const; the iterator does not change the object. */
 	json_t *object = (json_t *)(uintptr_t)json;
 	for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
 		const char *key = json_object_iter_key(i);
@@ -165,7 +164,7 @@ bool config_bool(config_reader *r, const char *key, bool fallback)
 	return fallback;
 }
 
-/* One name for each of n classes. */
+/* Check that there is one name for each of n classes. */
 static void check_class_names(config_reader *r, const json_t *names, int64_t n)
 {
 	json_t *seen = json_object();
@@ -220,7 +219,7 @@ int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)
 	return config_integer(r, CONFIG_TRAINED, fallback, 1, max);
 }
 
-static int choose(config_reader *r, const char *key, const char *const *choices, int fallback)
+static int config_choose(config_reader *r, const char *key, const char *const *choices, int fallback)
 {
 	const json_t *json = json_object_get(r->json, key);
 	const char *name = json ? json_string_value(json) : choices[fallback];
@@ -235,13 +234,13 @@ static int choose(config_reader *r, const char *key, const char *const *choices,
 
 int config_choice(config_reader *r, const char *key, const char *const *choices)
 {
-	return choose(r, key, choices, 0);
+	return config_choose(r, key, choices, 0);
 }
 
 bool config_positions(config_reader *r, bool fallback)
 {
 	static const char *const kinds[] = {"none", "learned", NULL};
-	return choose(r, "position_embedding", kinds, fallback) == 1;
+	return config_choose(r, "position_embedding", kinds, fallback) == 1;
 }
 
 bool config_set_missing(json_t *json, const char *key, json_t *fallback)

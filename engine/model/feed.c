@@ -10,7 +10,7 @@ status feed_write(plan *p, port_role role, const void *data)
 	return v == VALUE_NONE ? STATUS_OK : plan_write(p, v, data);
 }
 
-/* Write data[i] = first + step · (i mod period), clamped or wrapped as position rows where `d` is given. */
+/* Write data[i] = first + step · (i mod period); as position rows, clamped or wrapped, if `d` is given. */
 static status write_series(plan *p, port_role role, int64_t first, int64_t step, int64_t period, const model_dims *d,
                            position_policy policy)
 {
@@ -93,14 +93,14 @@ static int64_t memory_of(const plan *p)
 	return v == VALUE_NONE ? 0 : graph_value(plan_graph(p), v)->shape.dim[1];
 }
 
-/* Of `position` tokens in blocks of `length`, each with `front` rows of memory tokens. */
+/* Rows before `position` tokens in blocks of `length`, each with `front` rows of memory tokens. */
 static int64_t rows_before(int64_t position, int64_t length, int64_t front)
 {
 	return position + (position + length - 1) / length * front;
 }
 
-/* Of the columns of carried rows the last hold one: a row for each token read before, and in front of each block those
- * of memory tokens, whose columns stand between the carried rows and the tokens. */
+/* The last carried columns hold a row for each token read before and, before each block, the rows of its memory tokens.
+ * Their columns are between the carried rows and the tokens. */
 status feed_carried(plan *p, const int32_t *position)
 {
 	value v = port_find(plan_graph(p), PORT_MEMORY_MASK);

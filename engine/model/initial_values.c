@@ -1,6 +1,6 @@
-/* Normal initialisation is Box and Muller's transform on Philox words: four normals per
- * block, parameter i on stream PHILOX_STREAM_INIT + i, in double precision. A polar or
- * ziggurat method would be faster, but consumes a varying number of words. */
+/* initial_values.c - normal values are Box-Muller transforms of Philox words: four normals per block, parameter i on
+ * stream PHILOX_STREAM_INIT + i, in double precision. A polar or ziggurat method would be faster but consumes a varying
+ * number of words. */
 #include "engine/model/initial_values.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static void fill_normal(float *x, int64_t count, double std, uint64_t seed, uint
 	for (int64_t i = 0; i < count; i += 4) {
 		philox_block random = philox(seed, stream, 0, (uint64_t)i / 4);
 		for (int k = 0; k < 4 && i + k < count; k++) {
-			/* 1 - u lies in (0, 1], so its logarithm is finite. */
+			/* 1 - u is in (0, 1], so its logarithm is finite. */
 			double u = 1 - (double)philox_uniform(random.word[k & 2]);
 			double angle = 2 * M_PI * (double)philox_uniform(random.word[k | 1]);
 			x[i + k] = (float)(std * sqrt(-2 * log(u)) * (k & 1 ? sin(angle) : cos(angle)));

@@ -1,4 +1,4 @@
-/* initial_values.h - the first values of a new model's parameters, by its seed. */
+/* initial_values.h - initial values of a new model's parameters, from its seed. */
 #ifndef ENGINE_MODEL_INITIAL_VALUES_H
 #define ENGINE_MODEL_INITIAL_VALUES_H
 
@@ -7,12 +7,12 @@
 
 typedef struct initial_values {
 	uint64_t seed;
-	int next;         /* the number of the next parameter */
-	mt19937 sequence; /* of INIT_NORMAL_SEQUENCE */
+	int next;         /* index of the next parameter */
+	mt19937 sequence; /* for INIT_NORMAL_SEQUENCE */
 } initial_values;
 
 void initial_values_begin(initial_values *v, uint64_t seed);
-/* Those of the next parameter of the list, in the graph's layout: x [shape_count(p->shape)]. */
+/* Fill x [shape_count(p->shape)] with the values of the next parameter of the list, in the graph's layout. */
 void initial_values_fill(initial_values *v, const parameter_spec *p, float *x);
 
 #endif

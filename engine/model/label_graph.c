@@ -1,4 +1,4 @@
-/* Every array has room for the most that a node can add to it, so that filling cannot fail. */
+/* Every array has the maximum size that nodes can need, so filling cannot fail. */
 #include "engine/model/label_graph.h"
 
 #include "engine/base/memory.h"
@@ -14,7 +14,7 @@ static void add_label(label_graph *g, const label_options *o, int64_t label)
 		g->label[g->labels++] = hash_row(label, i);
 }
 
-/* The label `base` stands for a dropped token, those behind it for tokens. */
+/* Label `base` represents a dropped token; the following labels represent tokens. */
 static void add_token(label_graph *g, const label_options *o, int64_t base, int32_t token, mt19937 *random)
 {
 	add_label(g, o, mt19937_uniform(random) <= o->keep ? base + 1 + token : base);
@@ -26,7 +26,7 @@ static void add_span(label_spans *s, int64_t start, int64_t finish)
 	s->finish[s->count++] = (int32_t)finish;
 }
 
-/* first: the start node; own: the node behind token t, in the fragment; document: where its document begins there. */
+/* first: the start node; own: the node of token t, in the fragment; document: where its document begins there. */
 static void add_spans(label_spans *s, int64_t first, int64_t own, int64_t document, int64_t window)
 {
 	const int64_t reach = own - window + 1, start = reach > document ? reach : document;
@@ -45,7 +45,7 @@ static bool predicts(const label_options *o, const label_fragment *f, int64_t t,
 	return true;
 }
 
-/* Ends a node, whose labels and spans are there. */
+/* End a node whose labels and spans are complete. */
 static void end_node(label_graph *g, int64_t token)
 {
 	g->token[g->nodes++] = (int32_t)token;
@@ -76,7 +76,7 @@ static void add_fragment(label_graph *g, const label_options *o, const label_fra
 	}
 }
 
-static bool allocate(int32_t **out, int64_t count)
+static bool label_graph_allocate(int32_t **out, int64_t count)
 {
 	*out = memory_new((size_t)count, sizeof **out);
 	return *out != NULL;
@@ -89,12 +89,13 @@ status label_graph_new(label_graph *out, const label_options *o, const label_fra
 	*out = (label_graph){0};
 	for (int i = 0; i < count; i++)
 		nodes += fragments[i].count + 1;
-	bool all = allocate(&out->label, MAX_LABELS * nodes) && allocate(&out->label_ptr, nodes + 1) &&
-	           allocate(&out->token, nodes) && allocate(&out->target_node, nodes) &&
-	           allocate(&out->target_id, nodes);
+	bool all = label_graph_allocate(&out->label, MAX_LABELS * nodes) &&
+	           label_graph_allocate(&out->label_ptr, nodes + 1) && label_graph_allocate(&out->token, nodes) &&
+	           label_graph_allocate(&out->target_node, nodes) && label_graph_allocate(&out->target_id, nodes);
 	for (int w = 0; w < LABEL_GRAPH_WINDOWS; w++)
-		all = all && allocate(&out->spans[w].start, MAX_SPANS * nodes) &&
-		      allocate(&out->spans[w].finish, MAX_SPANS * nodes) && allocate(&out->spans[w].ptr, nodes + 1);
+		all = all && label_graph_allocate(&out->spans[w].start, MAX_SPANS * nodes) &&
+		      label_graph_allocate(&out->spans[w].finish, MAX_SPANS * nodes) &&
+		      label_graph_allocate(&out->spans[w].ptr, nodes + 1);
 	if (!all) {
 		label_graph_free(out);
 		return STATUS_NOMEM;

@@ -1,5 +1,5 @@
-/* A model is described first, without memory: configuration, parameters and their places in the arena. A new one is
- * then filled with first values, one that is read by model_loader.c. */
+/* model.c - a model is first described, without memory: configuration, parameters and their offsets in the arena. A new
+ * one is then filled with initial values; model_loader.c reads an existing one. */
 #include "engine/model/model.h"
 
 #include <assert.h>
@@ -55,7 +55,7 @@ dtype model_stored_type(const model *m, const parameter_spec *p)
 	return p->matrix ? m->weights : DTYPE_F32;
 }
 
-/* The bounds of the configuration's keys keep this far from overflow. */
+/* The limits of the configuration's keys keep this far from overflow. */
 size_t model_stored_bytes(const model *m, const parameter_spec *p)
 {
 	size_t bytes;
@@ -64,8 +64,8 @@ size_t model_stored_bytes(const model *m, const parameter_spec *p)
 	return bytes;
 }
 
-/* Append the parameters that are fixed, or all others, to the arena. */
-static void place(model *m, bool fixed)
+/* Append the fixed parameters, or all others, to the arena. */
+static void model_place(model *m, bool fixed)
 {
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
@@ -87,9 +87,9 @@ static status lay_out(model *m, error *err)
 	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || m->carried.status != STATUS_OK ||
 	    !m->offset)
 		return model_no_memory(err);
-	place(m, false);
+	model_place(m, false);
 	m->trained_floats = m->floats;
-	place(m, true);
+	model_place(m, true);
 	return STATUS_OK;
 }
 
@@ -118,7 +118,7 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 	return s;
 }
 
-static status allocate(model *m, backend *b, error *err)
+static status model_allocate(model *m, backend *b, error *err)
 {
 	m->backend = b;
 	status s = b->allocate(b, (size_t)m->floats * sizeof(float), (void **)&m->arena);
@@ -130,7 +130,7 @@ static status allocate(model *m, backend *b, error *err)
 	return s;
 }
 
-/* Host memory for the largest parameter as plain floats; NULL when out of memory. */
+/* Allocate host memory for the largest parameter as plain floats; NULL: out of memory. */
 static float *staging_new(const model *m)
 {
 	int64_t largest = 0;
@@ -141,7 +141,7 @@ static float *staging_new(const model *m)
 	return memory_new((size_t)largest, sizeof(float));
 }
 
-static status join(char path[PATH_MAX], const char *folder, const char *name, error *err)
+static status model_join(char path[PATH_MAX], const char *folder, const char *name, error *err)
 {
 	if ((size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
@@ -186,7 +186,7 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	model *m;
 	*out = NULL;
 	TRY(model_describe(&m, a, config, DTYPE_F32, err));
-	status s = allocate(m, b, err);
+	status s = model_allocate(m, b, err);
 	float *values = s == STATUS_OK ? staging_new(m) : NULL;
 	if (s == STATUS_OK && !values)
 		s = model_no_memory(err);
@@ -207,7 +207,7 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	return s;
 }
 
-/* What config.json holds. New reference; NULL when out of memory. */
+/* Return the contents of config.json. New reference; NULL: out of memory. */
 static json_t *whole_config(const model *m)
 {
 	json_t *json = m->architecture->config_write(m->config);
@@ -228,7 +228,7 @@ status model_copy(model **out, const model *m, error *err)
 	status s = config ? model_describe(&copy, m->architecture, config, DTYPE_F32, err) : model_no_memory(err);
 	json_decref(config);
 	if (s == STATUS_OK)
-		s = allocate(copy, b, err);
+		s = model_allocate(copy, b, err);
 	if (s == STATUS_OK)
 		s = b->copy(b, copy->arena, m->arena, (size_t)m->floats * sizeof(float));
 	if (s == STATUS_OK)
@@ -259,10 +259,10 @@ status model_set_counts(model *m, const int64_t *counts, error *err)
 
 /* --- writing a folder ------------------------------------------------------------------------ */
 
-static status write_config(const model *m, const char *folder, error *err)
+static status model_write_config(const model *m, const char *folder, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, "config.json", err));
+	TRY(model_join(path, folder, "config.json", err));
 	json_t *json = whole_config(m);
 	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
@@ -280,7 +280,7 @@ static safetensors_item item_of(const char *name, shape s, const float *data)
 	return item;
 }
 
-/* Bring a host copy of the arena into the checkpoint's layout. */
+/* Convert a host copy of the arena to the checkpoint's layout. */
 static status store_all(const model *m, float *weights, error *err)
 {
 	float *values = staging_new(m);
@@ -298,11 +298,11 @@ static status store_all(const model *m, float *weights, error *err)
 	return STATUS_OK;
 }
 
-/* `weights`: a host copy of the arena, which it changes. */
+/* `weights`: a host copy of the arena, which is modified. */
 static status write_weights(const model *m, const char *folder, float *weights, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, "model.safetensors", err));
+	TRY(model_join(path, folder, "model.safetensors", err));
 	TRY(store_all(m, weights, err));
 	safetensors_item *items = memory_new(2 * (size_t)m->parameters.count, sizeof *items);
 	json_t *metadata = json_pack("{s:s}", "format", "pt");
@@ -335,7 +335,7 @@ status model_save(const model *m, const char *folder, error *err)
 	if (s == STATUS_OK)
 		s = write_weights(m, folder, weights, err);
 	if (s == STATUS_OK)
-		s = write_config(m, folder, err);
+		s = model_write_config(m, folder, err);
 	free(weights);
 	return s;
 }
@@ -379,7 +379,7 @@ static bool has_score(const model *m, const forward_spec *spec)
 	                                    : spec->logits == LOGITS_LAST && !spec->maxima;
 }
 
-/* A model that was only described has neither pool nor bf16 copy, and needs none. */
+/* A model from model_describe has neither pool nor bf16 copy, and needs none. */
 static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
 {
 	const bool encodes = spec->phase == PHASE_ENCODE;
@@ -443,13 +443,13 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	return STATUS_OK;
 }
 
-/* Is a parameter read from the bf16 copy? */
+/* True if a parameter is read from the bf16 copy. */
 static bool is_bf16(const parameter_spec *p, const forward_spec *spec)
 {
 	return spec->bf16 && p->shape.rank >= 2;
 }
 
-/* VALUE_NONE: it is not trained, or the loss does not depend on it. */
+/* VALUE_NONE: not trained, or the loss does not depend on it. */
 static value gradient_of(const graph *g, const parameter_spec *p)
 {
 	return p->fixed ? VALUE_NONE : graph_gradient(g, graph_find(g, p->name));
@@ -460,7 +460,7 @@ static bool carries_pool(const model *m, const forward_spec *spec)
 	return spec->carried && m->architecture->carries_states;
 }
 
-static graph *build(const model *m, const forward_spec *spec)
+static graph *model_build(const model *m, const forward_spec *spec)
 {
 	graph *g = graph_new();
 	if (!g)
@@ -490,7 +490,7 @@ static graph *build(const model *m, const forward_spec *spec)
 	return g;
 }
 
-/* Fills bindings (room for 2 * parameters + 1 + inputs); returns how many. */
+/* Fill bindings (room for 2 * parameters + 1 + inputs) and return their number. */
 static int bind(const model *m, const forward_spec *spec, const graph *g, float *gradients, float *pool,
                 plan_binding *bindings)
 {
@@ -521,7 +521,7 @@ status model_graph(graph **out, const model *m, const forward_spec *spec, error 
 {
 	*out = NULL;
 	TRY(check_spec(m, spec, NULL, err));
-	*out = build(m, spec);
+	*out = model_build(m, spec);
 	return *out ? graph_status(*out, err) : model_no_memory(err);
 }
 
@@ -529,7 +529,7 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 {
 	*out = NULL;
 	TRY(check_spec(m, spec, pool, err));
-	graph *g = build(m, spec);
+	graph *g = model_build(m, spec);
 	plan_binding *bindings =
 	    memory_new(2 * (size_t)m->parameters.count + 1 + (size_t)spec->n_inputs, sizeof *bindings);
 	status s = g && bindings ? graph_status(g, err) : model_no_memory(err);

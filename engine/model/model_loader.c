@@ -1,14 +1,14 @@
-/* Opening is: configuration -> parameter list with offsets (a model without memory),
- * then every tensor's name and shape checked against the file, and only then memory
- * and data. So a small hostile file cannot make us allocate what its configuration promises.
+/* model_loader.c - opening reads the configuration, lists the parameters with their offsets (a model without memory),
+ * and checks every tensor's name and shape against the file. Only then does it allocate memory and read data. A small
+ * hostile file therefore cannot cause the allocations that its configuration promises.
  *
- * Parameters are read in the order of the file, so that each of its chunks is read and verified once. A piece is some
- * rows of a parameter: read, converted, packed and uploaded at once, while it is in the processor's cache. A matrix is
- * read whole before its first piece where that depends on all of it: a transposed one, whose rows lie all over the
- * file, and a quantised one, whose step follows from all weights.
+ * Parameters are read in file order, so each chunk of the file is read and verified once. A piece is some rows of a
+ * parameter. It is read, converted, packed and uploaded at once, while it is in the processor's cache. A matrix is read
+ * whole before its first piece if that depends on all of it: a transposed one, whose rows are spread over the file, and
+ * a quantised one, whose step depends on all weights.
  *
- * The arena is a reservation that gets memory as it fills: clearing an allocation of that size would be one long step.
- */
+ * The arena is a reservation whose memory is mapped as it fills, because clearing an allocation of that size would be
+ * one long step. */
 #include "engine/model/model_loader.h"
 
 #include <assert.h>
@@ -29,39 +29,40 @@
 #include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/panel.h"
 
-#define COMPILED "_orig_mod." /* in front of all names of a module that PyTorch has compiled */
+#define COMPILED "_orig_mod." /* prefix of all names in a module that PyTorch has compiled */
 
 /* The arena grows by whole huge pages. */
 enum { PIECE_FLOATS = 1 << 18, EXTEND_BYTES = 16 << 20 };
 
-/* A parameter and where it lies in the file. */
+/* A parameter and its place in the file. */
 typedef struct place {
 	int parameter;
 	const safetensors_entry *entry, *tied; /* tied: the same data under the other name, or NULL */
 } place;
 
 struct model_loader {
-	manifest *manifest; /* NULL: nothing to verify */
+	manifest *manifest; /* NULL: do not verify */
 	model *model;
 	backend *backend; /* NULL: only check */
 	safetensors *file;
-	place *places;         /* by offset in the file */
+	place *places;         /* in order of file offset */
 	size_t extended;       /* bytes of the arena that have memory */
-	int at;                /* place being read */
-	int64_t row;           /* of it, next */
-	int64_t staged;        /* floats of a matrix in `whole` */
-	float *whole;          /* of the largest matrix that is read whole, as it is stored; or NULL */
-	float step;            /* of the quantised matrix in `whole` */
-	float *piece;          /* some rows */
-	void *other;           /* the same as their tied name has them, then packed */
-	digest_stream *digest; /* of the parameter being read, as it is uploaded */
-	uint64_t *digests;     /* of those that were read */
+	int at;                /* index of the place being read */
+	int64_t row;           /* its next row */
+	int64_t staged;        /* floats in `whole` */
+	float *whole;          /* buffer for the largest matrix that is read whole, as stored; or NULL */
+	float step;            /* quantisation step of the matrix in `whole` */
+	float *piece;          /* buffer for some rows */
+	void *other;           /* the same rows under their tied name; later the packed rows */
+	digest_stream *digest; /* over the parameter being read, as uploaded */
+	uint64_t *digests;     /* for the parameters read */
 };
 
 /* --- configuration ----------------------------------------------------------------------- */
 
-/* The model that a folder's config.json describes. */
-static status read_config(model **out, const manifest *about, const char *folder, dtype weights, error *err)
+/* Create the model that a folder's config.json describes. */
+static status model_loader_read_config(model **out, const manifest *about, const char *folder, dtype weights,
+                                       error *err)
 {
 	const architecture *a;
 	json_t *json;
@@ -110,9 +111,9 @@ static status check_entry(const parameter_spec *p, const safetensors_entry *e, e
 	                 e->name, have, shape_text(stored, want, sizeof want));
 }
 
-/* The tensor of that name, of the name as a compiled module of PyTorch writes it, or of what is left of it without the
- * architecture's prefix. */
-static const safetensors_entry *find(const model *m, const safetensors *st, const char *name)
+/* Find a tensor by its name, by its name in a compiled PyTorch module, or by its name without the architecture's
+ * prefix. */
+static const safetensors_entry *model_loader_find(const model *m, const safetensors *st, const char *name)
 {
 	const char *prefix = m->architecture->prefix;
 	char compiled[sizeof(((parameter_spec *)NULL)->name) + sizeof COMPILED];
@@ -137,8 +138,8 @@ static status unknown_tensor(const model *m, const safetensors *st, error *err)
 		const safetensors_entry *e = safetensors_at(st, i);
 		bool known = ignored(m, e->name);
 		for (int j = 0; j < m->parameters.count && !known; j++)
-			known = find(m, st, m->parameters.items[j].name) == e ||
-			        find(m, st, m->parameters.items[j].alias) == e;
+			known = model_loader_find(m, st, m->parameters.items[j].name) == e ||
+			        model_loader_find(m, st, m->parameters.items[j].alias) == e;
 		if (!known)
 			return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" is not one of this model's",
 			                 e->name);
@@ -146,13 +147,13 @@ static status unknown_tensor(const model *m, const safetensors *st, error *err)
 	return STATUS_OK;
 }
 
-/* Every parameter is there with its shape, and nothing else. */
+/* Check that every parameter exists with its shape, and that no other tensor does. */
 static status check_names(const model *m, const safetensors *st, error *err)
 {
 	int found = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		const safetensors_entry *e[2] = {find(m, st, p->name), find(m, st, p->alias)};
+		const safetensors_entry *e[2] = {model_loader_find(m, st, p->name), model_loader_find(m, st, p->alias)};
 		if (!e[0] && !e[1])
 			return missing_tensor(p, err);
 		for (int k = 0; k < 2; k++) {
@@ -185,14 +186,15 @@ static status find_places(model_loader *l, error *err)
 		return model_no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		const safetensors_entry *e = find(m, l->file, p->name), *tied = find(m, l->file, p->alias);
+		const safetensors_entry *e = model_loader_find(m, l->file, p->name),
+		                        *tied = model_loader_find(m, l->file, p->alias);
 		l->places[i] = (place){i, e ? e : tied, e ? tied : NULL};
 	}
 	qsort(l->places, (size_t)m->parameters.count, sizeof *l->places, by_offset);
 	return STATUS_OK;
 }
 
-/* Is it packed from quantised weights? Plain ones are quantised when they are read (ops.h). */
+/* True if it is packed from quantised weights. Plain ones are quantised when they are read (ops.h). */
 static bool is_quantized(const model *m, const parameter_spec *p)
 {
 	return p->bits > 0 && p->bits < 32 && dtype_is_panel(model_stored_type(m, p));
@@ -204,7 +206,7 @@ static bool is_read_whole(const model *m, const parameter_spec *p)
 	return p->transposed || is_quantized(m, p);
 }
 
-/* Rows of a parameter in a piece: whole panels, at least one. */
+/* Return the rows of a parameter in a piece: whole panels, at least one. */
 static int64_t piece_rows(const parameter_spec *p)
 {
 	int64_t k = shape_last(p->shape), rows = k ? PIECE_FLOATS / k / PANEL_WIDTH * PANEL_WIDTH : PANEL_WIDTH;
@@ -243,7 +245,7 @@ static status no_room(const model *m, backend *b, status s, error *err)
 	                 b->name);
 }
 
-static status reserve(model_loader *l, error *err)
+static status model_loader_reserve(model_loader *l, error *err)
 {
 	model *m = l->model;
 	backend *b = l->backend;
@@ -259,30 +261,30 @@ static status reserve(model_loader *l, error *err)
 	return STATUS_OK;
 }
 
-/* Open the weights. The message about a header that cannot be read names the file. */
+/* Open the weights. An error in the header names the file. */
 static status open_weights(model_loader *l, const char *path, error *err)
 {
-	error why = ERROR_INIT;
-	const status s = safetensors_open_verified(&l->file, path, l->manifest, &why);
+	error reason = ERROR_INIT;
+	const status s = safetensors_open_verified(&l->file, path, l->manifest, &reason);
 	if (s == STATUS_OK)
 		return s;
-	return error_set(err, s, why.param, "%s%s", s == STATUS_CORRUPT ? "model.safetensors: " : "",
-	                 error_message(&why));
+	return error_set(err, s, reason.param, "%s%s", s == STATUS_CORRUPT ? "model.safetensors: " : "",
+	                 error_message(&reason));
 }
 
-static status prepare(model_loader *l, const char *folder, dtype weights, error *err)
+static status model_loader_prepare(model_loader *l, const char *folder, dtype weights, error *err)
 {
 	char path[PATH_MAX];
 	if ((size_t)snprintf(path, sizeof path, "%s/model.safetensors", folder) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	TRY(manifest_open_folder(&l->manifest, folder, err));
-	TRY(read_config(&l->model, l->manifest, folder, weights, err));
+	TRY(model_loader_read_config(&l->model, l->manifest, folder, weights, err));
 	TRY(open_weights(l, path, err));
 	TRY(check_names(l->model, l->file, err));
 	TRY(model_trial(l->model, err));
 	TRY(find_places(l, err));
 	TRY(make_staging(l, err));
-	return l->backend ? reserve(l, err) : STATUS_OK;
+	return l->backend ? model_loader_reserve(l, err) : STATUS_OK;
 }
 
 status model_loader_new(model_loader **out, const char *folder, dtype weights, backend *b, error *err)
@@ -293,7 +295,7 @@ status model_loader_new(model_loader **out, const char *folder, dtype weights, b
 	if (!l)
 		return model_no_memory(err);
 	l->backend = b;
-	status s = prepare(l, folder, weights, err);
+	status s = model_loader_prepare(l, folder, weights, err);
 	if (s == STATUS_OK)
 		*out = l;
 	else
@@ -324,8 +326,8 @@ static const parameter_spec *parameter_at(const model_loader *l, const place *fr
 	return &l->model->parameters.items[from->parameter];
 }
 
-/* Weights that make every answer not finite: NaN, infinity (also of f64 that no f32 holds), and what is so large that
- * the sum of the squares of a row overflows. */
+/* Refuse weights that make every answer not finite: NaN, infinity (also f64 beyond f32), and values so large that the
+ * sum of squares of a row overflows. */
 static status check_values(const parameter_spec *p, const safetensors_entry *e, int64_t first, int64_t count,
                            const float *x, error *err)
 {
@@ -344,7 +346,7 @@ static status check_values(const parameter_spec *p, const safetensors_entry *e, 
 	                                : "which is not a finite fp32 number");
 }
 
-/* Elements first … first + count - 1 as they are stored; a tied name must agree bit for bit. */
+/* Read elements first … first + count - 1 as stored; a tied name must agree bit for bit. */
 static status read_stored(model_loader *l, const place *from, int64_t first, int64_t count, float *out, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
@@ -359,7 +361,7 @@ static status read_stored(model_loader *l, const place *from, int64_t first, int
 	                 p->alias, p->name);
 }
 
-/* Read more of a matrix. */
+/* Read more of a matrix into `whole`. */
 static status stage(model_loader *l, const place *from, int64_t rows, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
@@ -370,7 +372,7 @@ static status stage(model_loader *l, const place *from, int64_t rows, error *err
 	return STATUS_OK;
 }
 
-/* Rows `row` to `row + rows` of the matrix whose transpose [inputs, outputs] is in `whole`. */
+/* Copy rows `row` to `row + rows` of the matrix whose transpose [inputs, outputs] is in `whole`. */
 static void transpose(const model_loader *l, const parameter_spec *p, int64_t rows)
 {
 	int64_t n = p->shape.dim[0], k = p->shape.dim[1];
@@ -379,7 +381,7 @@ static void transpose(const model_loader *l, const parameter_spec *p, int64_t ro
 			l->piece[j * k + i] = l->whole[i * n + l->row + j];
 }
 
-/* The piece's rows of a matrix that has been read whole, as its products read them. */
+/* Copy the piece's rows from a matrix that was read whole, as products read them. */
 static void take_rows(const model_loader *l, const parameter_spec *p, int64_t rows)
 {
 	const int64_t k = shape_last(p->shape);
@@ -391,7 +393,7 @@ static void take_rows(const model_loader *l, const parameter_spec *p, int64_t ro
 			l->piece[i] = quantize_value(from[i], l->step, p->bits);
 }
 
-/* Memory of the arena up to byte `end`. */
+/* Map memory of the arena up to byte `end`. */
 static status extend(model_loader *l, size_t end, error *err)
 {
 	const model *m = l->model;
@@ -403,7 +405,7 @@ static status extend(model_loader *l, size_t end, error *err)
 	return s == STATUS_OK ? s : no_room(m, l->backend, s, err);
 }
 
-/* The piece's rows into the arena. */
+/* Upload the piece's rows to the arena. */
 static status upload(model_loader *l, const place *from, int64_t rows, error *err)
 {
 	const model *m = l->model;
@@ -426,7 +428,7 @@ static status upload(model_loader *l, const place *from, int64_t rows, error *er
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the weights to %s", l->backend->name);
 }
 
-/* Read the next rows into `piece`; *rows 0: the parameter is not whole yet. */
+/* Read the next rows to `piece`; *rows 0: the matrix is not complete yet. */
 static status read_piece(model_loader *l, const place *from, int64_t *rows, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
@@ -472,7 +474,7 @@ status model_loader_step(model_loader *l, bool *done, error *err)
 	*done = l->at == m->parameters.count;
 	if (*done)
 		m->digest = digest_bytes(l->digests, (size_t)m->parameters.count * sizeof *l->digests);
-	if (*done && l->backend) /* padding behind the last parameter */
+	if (*done && l->backend) /* padding after the last parameter */
 		TRY(extend(l, (size_t)m->floats * sizeof(float), err));
 	return STATUS_OK;
 }

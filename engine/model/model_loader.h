@@ -8,7 +8,7 @@
  *   model_loader_free(l);
  *
  * Where the folder has a manifest, everything is verified before it is used: damage is STATUS_STORAGE. The files are
- * read with read(2), so that one that is truncated meanwhile is an error and not a SIGBUS. */
+ * read with read(2), so a file that is truncated while it is read is an error, not a SIGBUS. */
 #ifndef ENGINE_MODEL_MODEL_LOADER_H
 #define ENGINE_MODEL_MODEL_LOADER_H
 
@@ -16,12 +16,12 @@
 
 typedef struct model_loader model_loader;
 
-/* Read the configuration and the names and shapes of all tensors: errors as of model_open. b NULL: the weights are only
- * checked, and there is no model to take. On error *out is NULL. */
+/* Read the configuration and the names and shapes of all tensors; errors as for model_open. b NULL: only check the
+ * weights; there is no model to take. On error *out is NULL. */
 status model_loader_new(model_loader **out, const char *folder, dtype weights, backend *b, error *err);
-/* Read, convert and upload the next piece. *done: that was the last. After an error only model_loader_free is legal. */
+/* Read, convert and upload the next piece. *done: it was the last. After an error only model_loader_free is legal. */
 status model_loader_step(model_loader *l, bool *done, error *err);
-/* The model, once all is done; the caller's. */
+/* Return the model, which the caller then owns, once all is done. */
 model *model_loader_take(model_loader *l);
 /* Free the loader, and the model unless it was taken. NULL is legal. */
 void model_loader_free(model_loader *l);

@@ -36,10 +36,11 @@ static double allowed_bytes(const model *m)
 
 static status too_large(const model *m, const char *what, double bytes, error *err)
 {
-	return error_set(err, STATUS_INVALID, NULL,
-	                 "%s of this model would need %.0f MiB for its %lld positions; with weights of this size it may "
-	                 "need %.0f MiB",
-	                 what, bytes / 0x1p20, (long long)m->dims.positions, allowed_bytes(m) / 0x1p20);
+	return error_set(
+	    err, STATUS_INVALID, NULL,
+	    "%s of this model would need %.0f MiB for its %lld positions; with weights of this size it may "
+	    "need %.0f MiB",
+	    what, bytes / 0x1p20, (long long)m->dims.positions, allowed_bytes(m) / 0x1p20);
 }
 
 static double temporary_bytes(const graph *g)
@@ -54,11 +55,10 @@ static double temporary_bytes(const graph *g)
 	return total;
 }
 
-/* Sessions copy and clear their state, and each token computes a step: both are bounded by what the weights cost. */
+/* Sessions copy and clear their state, and each token computes a step, so both are limited relative to the weights. */
 static status try_step(const model *m, error *err)
 {
-	const forward_spec spec = {
-	    .phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1, .logits = LOGITS_LAST};
+	const forward_spec spec = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1, .logits = LOGITS_LAST};
 	const double state = (double)state_list_slot(&m->states) * sizeof(float);
 	graph *g;
 	error found = ERROR_INIT;

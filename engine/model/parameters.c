@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for one more item. */
-static bool reserve(parameter_list *list)
+/* Reserve one more item. */
+static bool parameters_reserve(parameter_list *list)
 {
 	if (list->status != STATUS_OK || list->count < list->capacity)
 		return list->status == STATUS_OK;
@@ -22,9 +22,9 @@ static bool reserve(parameter_list *list)
 	return true;
 }
 
-static void add(parameter_list *list, parameter_spec spec, const char *format, va_list args)
+static void parameters_add(parameter_list *list, parameter_spec spec, const char *format, va_list args)
 {
-	if (!reserve(list))
+	if (!parameters_reserve(list))
 		return;
 	int n = vsnprintf(spec.name, sizeof spec.name, format, args);
 	assert(n > 0 && (size_t)n < sizeof spec.name);
@@ -35,7 +35,7 @@ void parameter_list_add(parameter_list *list, parameter_init init, float std, sh
 {
 	va_list args;
 	va_start(args, format);
-	add(list, (parameter_spec){.shape = s, .init = init, .std = std}, format, args);
+	parameters_add(list, (parameter_spec){.shape = s, .init = init, .std = std}, format, args);
 	va_end(args);
 }
 
@@ -46,7 +46,7 @@ void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64
 	va_start(args, format);
 	parameter_spec spec = {
 	    .shape = SHAPE2(n, k), .init = INIT_NORMAL, .std = std, .matrix = true, .transposed = transposed};
-	add(list, spec, format, args);
+	parameters_add(list, spec, format, args);
 	va_end(args);
 }
 

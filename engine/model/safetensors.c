@@ -1,14 +1,12 @@
-/* Opening walks the parsed header twice: once per tensor (dtype, shape, offsets), then
- * over the tensors sorted by offset, where each must begin exactly where the one before
- * it ended; that single rule excludes overlaps and holes. Names and metadata are
- * borrowed from the JSON tree, which lives as long as the file is open.
+/* safetensors.c - opening walks the parsed header twice: once per tensor (dtype, shape, offsets), then over the tensors
+ * sorted by offset, where each must begin exactly where the one before ends. That single rule excludes overlaps and
+ * holes. Names and metadata are borrowed from the JSON tree, which exists as long as the file is open.
  *
- * A verified file is read through two windows of a chunk each: two, because the data of tied tensors is compared from
- * two places of the file at once.
+ * A verified file is read through two windows of a chunk each, because the data of tied tensors is compared from two
+ * places of the file at once.
  *
- * Rejected: a hand-written JSON parser (jansson already limits depth, rejects
- * duplicate names, invalid UTF-8 and numbers beyond 64 bits), and reading all data
- * into memory (twice the memory for the largest files). */
+ * Rejected: a hand-written JSON parser (jansson limits depth and rejects duplicate names, invalid UTF-8 and numbers
+ * beyond 64 bits), and reading all data into memory (twice the memory for the largest files). */
 #include "engine/model/safetensors.h"
 
 #include <assert.h>
@@ -31,19 +29,19 @@ enum { LENGTH_BYTES = 8, WINDOWS = 2, PIECE_BYTES = 1 << 16 };
 
 /* A chunk of the file in memory. */
 typedef struct window {
-	unsigned char *data; /* NULL before its first use */
+	unsigned char *data; /* NULL before first use */
 	int64_t index;       /* -1: none */
 	size_t bytes;
 } window;
 
 struct safetensors {
 	file_map map; /* mapped */
-	int fd;       /* verified; -1: mapped */
+	int fd;       /* verified files; -1: mapped */
 	const manifest *manifest;
-	const char *name; /* of the file */
+	const char *name; /* for the file */
 	char *path;
-	window windows[WINDOWS]; /* the one used last comes first */
-	size_t bytes;            /* of the file */
+	window windows[WINDOWS]; /* the most recently used is first */
+	size_t bytes;            /* for the file */
 	json_t *header;
 	safetensors_entry *entries;
 	int count;
@@ -51,7 +49,7 @@ struct safetensors {
 
 /* --- element types ---------------------------------------------------------------- */
 
-/* Data may lie at any address, hence memcpy. */
+/* Data may be at any address, hence memcpy. */
 #define LOADER(function, type)                                                                                         \
 	static type function(const unsigned char *p)                                                                   \
 	{                                                                                                              \
@@ -122,7 +120,7 @@ static int64_t integer_of_bool(const unsigned char *p)
 	return *p != 0;
 }
 
-/* A type has one of the two conversions. */
+/* Each type has one of the two conversions. */
 static const struct {
 	const char *name;
 	size_t bytes;
@@ -186,15 +184,15 @@ status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err
 	return STATUS_OK;
 }
 
-static status no_memory(error *err)
+static status safetensors_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a safetensors header");
 }
 
 /* --- reading ------------------------------------------------------------------ */
 
-/* Fill a window with chunk `index`, as it was written. */
-static status read_chunk(const safetensors *st, window *w, int64_t index, error *err)
+/* Fill a window with chunk `index`, verified. */
+static status safetensors_read_chunk(const safetensors *st, window *w, int64_t index, error *err)
 {
 	size_t from = (size_t)index * MANIFEST_CHUNK_BYTES, left = st->bytes - from, used = 0;
 	size_t bytes = left < MANIFEST_CHUNK_BYTES ? left : MANIFEST_CHUNK_BYTES;
@@ -219,7 +217,7 @@ static status read_chunk(const safetensors *st, window *w, int64_t index, error 
 	return STATUS_OK;
 }
 
-/* The window that holds chunk `index`, then windows[0]. */
+/* Find or fill the window with chunk `index` and move it to windows[0]. */
 static status find_window(safetensors *st, int64_t index, error *err)
 {
 	int i = 0;
@@ -228,10 +226,10 @@ static status find_window(safetensors *st, int64_t index, error *err)
 	window found = st->windows[i];
 	memmove(st->windows + 1, st->windows, (size_t)i * sizeof found);
 	st->windows[0] = found;
-	return found.index == index ? STATUS_OK : read_chunk(st, &st->windows[0], index, err);
+	return found.index == index ? STATUS_OK : safetensors_read_chunk(st, &st->windows[0], index, err);
 }
 
-/* Bytes `offset` to `offset + bytes` of the file, which are inside it. */
+/* Copy bytes `offset` to `offset + bytes`, which must be inside the file. */
 static status copy_bytes(safetensors *st, size_t offset, size_t bytes, unsigned char *out, error *err)
 {
 	if (st->fd < 0 && bytes)
@@ -291,7 +289,7 @@ __attribute__((format(printf, 3, 4))) static status corrupt(error *err, const ch
 	return error_set(err, STATUS_CORRUPT, name, "tensor \"%.100s\": %s", name, words);
 }
 
-/* A value of the header as it stands. */
+/* Return a value of the header as text. */
 static const char *quote(const json_t *value, char *out, size_t size)
 {
 	size_t n = value ? json_dumpb(value, out, size - 1, JSON_ENCODE_ANY | JSON_COMPACT) : 0;
@@ -318,7 +316,7 @@ static bool read_shape(const json_t *shape, safetensors_entry *e)
 	return true;
 }
 
-/* The data of all tensors are data_bytes bytes from `data` on. */
+/* Parse an entry; the data of all tensors is data_bytes bytes from `data` on. */
 static status read_entry(safetensors_entry *e, const char *name, const json_t *json, size_t data, size_t data_bytes,
                          error *err)
 {
@@ -414,14 +412,15 @@ static status read_entries(safetensors *st, size_t header_bytes, error *err)
 	return STATUS_OK;
 }
 
-/* Parse `bytes` bytes of JSON behind the header's length. */
+/* Parse the `bytes` bytes of JSON after the header's length. */
 static status parse_header(safetensors *st, size_t bytes, error *err)
 {
 	json_error_t reason;
 	char *copy = st->fd >= 0 ? memory_new(bytes, 1) : NULL;
 	const char *text = copy ? copy : (const char *)st->map.data + LENGTH_BYTES;
 	if (st->fd >= 0) {
-		status read = copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : no_memory(err);
+		status read =
+		    copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : safetensors_no_memory(err);
 		if (read != STATUS_OK) {
 			free(copy);
 			return read;
@@ -430,7 +429,7 @@ static status parse_header(safetensors *st, size_t bytes, error *err)
 	status s = json_read(&st->header, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(copy);
 	if (s == STATUS_NOMEM)
-		return no_memory(err);
+		return safetensors_no_memory(err);
 	if (s != STATUS_OK)
 		return error_set(err, STATUS_CORRUPT, NULL, "the header is not valid JSON: %.100s", reason.text);
 	if (!json_is_object(st->header))
@@ -454,7 +453,7 @@ static status read_header(safetensors *st, error *err)
 	TRY(parse_header(st, (size_t)header_bytes, err));
 	st->entries = memory_new(json_object_size(st->header), sizeof *st->entries);
 	if (!st->entries)
-		return no_memory(err);
+		return safetensors_no_memory(err);
 	return read_entries(st, (size_t)header_bytes, err);
 }
 
@@ -465,27 +464,27 @@ static status map_file(safetensors *st, const char *path, error *err)
 	return STATUS_OK;
 }
 
-/* The file's descriptor and length. One that its manifest lists is there, with that length. */
+/* Open the file and get its length. A file listed in its manifest must exist with that length. */
 static status open_file(safetensors *st, const char *path, error *err)
 {
 	struct stat about;
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	status s = STATUS_OK;
 	const char *slash = strrchr(path, '/');
 	st->path = strdup(path);
 	if (!st->path)
-		return no_memory(err);
+		return safetensors_no_memory(err);
 	st->name = st->path + (slash ? slash + 1 - path : 0);
 	st->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (st->fd < 0 || fstat(st->fd, &about) != 0)
-		s = file_error(&why, path, "cannot open");
+		s = file_error(&reason, path, "cannot open");
 	else if (!S_ISREG(about.st_mode))
-		s = error_set(&why, STATUS_IO, NULL, "not a regular file");
+		s = error_set(&reason, STATUS_IO, NULL, "not a regular file");
 	int64_t written = st->manifest ? manifest_file_bytes(st->manifest, st->name) : -1;
 	if (s == STATUS_NOT_FOUND && written >= 0)
 		return error_set(err, STATUS_STORAGE, NULL, "%.100s is missing", st->name);
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", why.message);
+		return error_set(err, s, NULL, "%s", reason.message);
 	if (st->manifest && written != about.st_size)
 		return error_set(err, STATUS_STORAGE, NULL, "%.100s is damaged: it has another length than was written",
 		                 st->name);
@@ -520,14 +519,14 @@ status safetensors_open(safetensors **out, const char *path, error *err)
 {
 	*out = NULL;
 	safetensors *st = safetensors_new(NULL);
-	return st ? finish_opening(out, st, map_file(st, path, err), err) : no_memory(err);
+	return st ? finish_opening(out, st, map_file(st, path, err), err) : safetensors_no_memory(err);
 }
 
 status safetensors_open_verified(safetensors **out, const char *path, const manifest *m, error *err)
 {
 	*out = NULL;
 	safetensors *st = safetensors_new(m);
-	return st ? finish_opening(out, st, open_file(st, path, err), err) : no_memory(err);
+	return st ? finish_opening(out, st, open_file(st, path, err), err) : safetensors_no_memory(err);
 }
 
 void safetensors_close(safetensors *st)

@@ -1,4 +1,4 @@
-/* Writing a safetensors file: the header, which needs the sizes of all tensors, then their data. */
+/* Writes a safetensors file: the header, which needs the sizes of all tensors, then their data. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { LENGTH_BYTES = 8 };
 
-static status no_memory(error *err)
+static status safetensors_write_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a safetensors header");
 }
@@ -25,12 +25,12 @@ status safetensors_add(json_t *header, const safetensors_item *item, int64_t *en
 	if (!kept || !fits || __builtin_add_overflow(begin, bytes, end)) {
 		json_decref(shape);
 		return kept ? error_set(err, STATUS_INVALID, item->name, "tensor \"%.100s\" is too large", item->name)
-		            : no_memory(err);
+		            : safetensors_write_no_memory(err);
 	}
 	json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", safetensors_type_name(item->type), "shape", shape,
 	                          "data_offsets", (json_int_t)begin, (json_int_t)*end);
 	assert(!json_object_get(header, item->name));
-	return json_object_set_new(header, item->name, entry) == 0 ? STATUS_OK : no_memory(err);
+	return json_object_set_new(header, item->name, entry) == 0 ? STATUS_OK : safetensors_write_no_memory(err);
 }
 
 unsigned char *safetensors_header(const json_t *header, size_t *bytes)
@@ -43,7 +43,7 @@ unsigned char *safetensors_header(const json_t *header, size_t *bytes)
 	memset(text, ' ', LENGTH_BYTES + padded);
 	memcpy(text, &padded, sizeof padded);
 	if (json_dumpb(header, (char *)text + LENGTH_BYTES, length, JSON_COMPACT) != length) {
-		free(text); /* it needs memory each time */
+		free(text); /* would need memory each time */
 		return NULL;
 	}
 	*bytes = LENGTH_BYTES + padded;
@@ -59,7 +59,7 @@ status safetensors_write(const char *path, const safetensors_item *items, int co
 	json_t *header = json_object();
 	file_part *parts = memory_new((size_t)count + 1, sizeof *parts);
 	if (!header || !parts || (metadata && json_object_set_new(header, "__metadata__", json_deep_copy(metadata)))) {
-		s = no_memory(err);
+		s = safetensors_write_no_memory(err);
 		goto done;
 	}
 	for (int i = 0; i < count; i++) {
@@ -71,7 +71,7 @@ status safetensors_write(const char *path, const safetensors_item *items, int co
 	}
 	text = safetensors_header(header, &text_bytes);
 	if (!text) {
-		s = no_memory(err);
+		s = safetensors_write_no_memory(err);
 		goto done;
 	}
 	parts[0] = (file_part){text, text_bytes};

@@ -1,6 +1,6 @@
-/* The data of a safetensors file has neither holes nor overlaps, so the data of the whole is that of the files one
- * after the other, and the header of the whole is theirs with the offsets moved. All files are checked before the first
- * byte is copied. */
+/* shards.c - the data of a safetensors file has neither holes nor overlaps. The joined data is therefore the files'
+ * data one after the other, and the joined header is their headers with shifted offsets. All files are checked before
+ * the first byte is copied. */
 #include "engine/model/shards.h"
 
 #include <errno.h>
@@ -20,15 +20,15 @@ enum { PIECE = 1 << 20 };
 typedef struct shards {
 	const char *folder;
 	json_t *index;
-	const json_t *map; /* tensor to file, borrowed of the index */
+	const json_t *map; /* tensor to file, borrowed from the index */
 	json_t *files;     /* file to its bytes of data, in the order of the data */
 	json_t *header;
-	int64_t end; /* of the data so far */
-	int fd;      /* of the whole */
+	int64_t end; /* end of the data so far */
+	int fd;      /* the joined file */
 	char *piece;
 } shards;
 
-static status no_memory(error *err)
+static status shards_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory to join files of weights");
 }
@@ -42,24 +42,24 @@ static status join_path(const shards *s, const char *name, char path[PATH_MAX], 
 
 /* --- the index ------------------------------------------------------------------------------------ */
 
-/* *found false: there is none. */
+/* *found false: there is no index. */
 static status read_index(shards *s, bool *found, error *err)
 {
 	char path[PATH_MAX], *text;
 	size_t bytes;
 	json_error_t reason;
-	error why = ERROR_INIT;
+	error failure = ERROR_INIT;
 	TRY(join_path(s, SHARDS_INDEX, path, err));
-	status result = file_read(path, SHARDS_MAX_INDEX, &text, &bytes, &why);
+	status result = file_read(path, SHARDS_MAX_INDEX, &text, &bytes, &failure);
 	*found = result != STATUS_NOT_FOUND;
 	if (!*found)
 		return STATUS_OK;
 	if (result != STATUS_OK)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&failure));
 	result = json_read(&s->index, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(text);
 	if (result == STATUS_NOMEM)
-		return no_memory(err);
+		return shards_no_memory(err);
 	s->map = json_object_get(s->index, "weight_map");
 	if (json_is_object(s->map) && json_object_size(s->map) > 0)
 		return STATUS_OK;
@@ -84,7 +84,7 @@ static status collect_files(shards *s, error *err)
 			return error_set(err, STATUS_INVALID, tensor,
 			                 SHARDS_INDEX " names no file for tensor \"%.100s\"", tensor);
 		if (!json_object_get(s->files, file) && json_object_set_new(s->files, file, json_integer(0)) != 0)
-			return no_memory(err);
+			return shards_no_memory(err);
 	}
 	if (json_object_size(s->files) > SHARDS_MAX_FILES)
 		return error_set(err, STATUS_INVALID, "weight_map", SHARDS_INDEX " names more than %d files",
@@ -109,18 +109,18 @@ static status add_entry(shards *s, const char *file, const safetensors_entry *e,
 	return safetensors_add(s->header, &item, &end, err);
 }
 
-/* Add the tensors of one file; nothing is copied yet. */
-static status add_file(shards *s, const char *file, error *err)
+/* Add the tensors of one file to the header; nothing is copied yet. */
+static status shards_add_file(shards *s, const char *file, error *err)
 {
 	char path[PATH_MAX];
 	safetensors *st;
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	TRY(join_path(s, file, path, err));
-	status result = safetensors_open_verified(&st, path, NULL, &why);
+	status result = safetensors_open_verified(&st, path, NULL, &reason);
 	if (result == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_INVALID, file, "%.64s is missing, which " SHARDS_INDEX " names", file);
 	if (result != STATUS_OK)
-		return error_set(err, result, why.param, "%.64s: %s", file, error_message(&why));
+		return error_set(err, result, reason.param, "%.64s: %s", file, error_message(&reason));
 	int64_t bytes = 0, data = INT64_MAX;
 	for (int i = 0; i < safetensors_count(st); i++) {
 		const safetensors_entry *e = safetensors_at(st, i);
@@ -133,7 +133,7 @@ static status add_file(shards *s, const char *file, error *err)
 	if (result == STATUS_OK && __builtin_add_overflow(s->end, bytes, &s->end))
 		result = error_set(err, STATUS_INVALID, file, "the weights are too large");
 	if (result == STATUS_OK && json_object_set_new(s->files, file, json_integer(bytes)) != 0)
-		result = no_memory(err);
+		result = shards_no_memory(err);
 	return result;
 }
 
@@ -157,14 +157,14 @@ static status read_headers(shards *s, error *err)
 	json_t *bytes;
 	s->header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
 	if (!s->header)
-		return no_memory(err);
-	json_object_foreach(s->files, file, bytes) TRY(add_file(s, file, err));
+		return shards_no_memory(err);
+	json_object_foreach(s->files, file, bytes) TRY(shards_add_file(s, file, err));
 	return check_complete(s, err);
 }
 
 /* --- data -------------------------------------------------------------------------------------------- */
 
-static status append(shards *s, const void *data, size_t bytes, error *err)
+static status shards_append(shards *s, const void *data, size_t bytes, error *err)
 {
 	for (const char *at = data; bytes;) {
 		ssize_t n = write(s->fd, at, bytes);
@@ -178,7 +178,7 @@ static status append(shards *s, const void *data, size_t bytes, error *err)
 	return STATUS_OK;
 }
 
-/* The last `bytes` bytes of a file, which is unlinked then. */
+/* Copy the last `bytes` bytes of a file, then unlink it. */
 static status copy_file(shards *s, const char *file, int64_t bytes, error *err)
 {
 	char path[PATH_MAX];
@@ -190,7 +190,7 @@ static status copy_file(shards *s, const char *file, int64_t bytes, error *err)
 		ssize_t n = read(fd, s->piece, bytes < PIECE ? (size_t)bytes : PIECE);
 		if (n < 0 && errno == EINTR)
 			continue;
-		result = n <= 0 ? file_error(err, path, "cannot read") : append(s, s->piece, (size_t)n, err);
+		result = n <= 0 ? file_error(err, path, "cannot read") : shards_append(s, s->piece, (size_t)n, err);
 		bytes -= n;
 	}
 	if (fd >= 0)
@@ -207,7 +207,7 @@ static status copy_files(shards *s, error *err)
 	size_t header_bytes;
 	unsigned char *header = safetensors_header(s->header, &header_bytes);
 	s->piece = malloc(PIECE);
-	status result = header && s->piece ? append(s, header, header_bytes, err) : no_memory(err);
+	status result = header && s->piece ? shards_append(s, header, header_bytes, err) : shards_no_memory(err);
 	free(header);
 	json_object_foreach(s->files, file, bytes)
 	{
@@ -217,7 +217,7 @@ static status copy_files(shards *s, error *err)
 	return result;
 }
 
-/* Under a temporary name, since one of the files may be called model.safetensors. */
+/* Write under a temporary name, because one of the files may be called model.safetensors. */
 static status write_whole(shards *s, error *err)
 {
 	char temporary[PATH_MAX], path[PATH_MAX];
@@ -233,7 +233,7 @@ static status write_whole(shards *s, error *err)
 	return unlink(path) == 0 ? STATUS_OK : file_error(err, path, "cannot remove");
 }
 
-static status join(shards *s, error *err)
+static status shards_join_files(shards *s, error *err)
 {
 	bool found;
 	TRY(read_index(s, &found, err));
@@ -241,7 +241,7 @@ static status join(shards *s, error *err)
 		return STATUS_OK;
 	s->files = json_object();
 	if (!s->files)
-		return no_memory(err);
+		return shards_no_memory(err);
 	TRY(collect_files(s, err));
 	TRY(read_headers(s, err));
 	return write_whole(s, err);
@@ -250,7 +250,7 @@ static status join(shards *s, error *err)
 status shards_join(const char *folder, error *err)
 {
 	shards s = {.folder = folder, .fd = -1};
-	status result = join(&s, err);
+	status result = shards_join_files(&s, err);
 	if (s.fd >= 0)
 		close(s.fd);
 	free(s.piece);

@@ -9,7 +9,7 @@
 
 enum { CACHE_LINE_FLOATS = 16 };
 
-static bool reserve(state_list *list)
+static bool states_reserve(state_list *list)
 {
 	if (list->status != STATUS_OK || list->count < list->capacity)
 		return list->status == STATUS_OK;
@@ -27,7 +27,7 @@ static bool reserve(state_list *list)
 void state_list_add(state_list *list, state_kind kind, int64_t floats, const char *format, ...)
 {
 	va_list args;
-	if (!reserve(list))
+	if (!states_reserve(list))
 		return;
 	state_spec *item = &list->items[list->count++];
 	*item = (state_spec){.kind = kind, .floats = floats, .offset = list->floats};
@@ -69,7 +69,7 @@ int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t
 		const int64_t places = item->places, tokens = to - from;
 		if (item->kind == STATE_SOURCE)
 			continue;
-		if (tokens >= places) { /* also where nothing is known of it */
+		if (tokens >= places) { /* also if nothing is known about it */
 			add_range(out, &n, item->offset, item->floats, gap);
 			continue;
 		}

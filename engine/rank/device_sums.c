@@ -7,21 +7,21 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
-enum { GROUP_SECONDS = 60 }; /* in which all ranks join */
+enum { GROUP_SECONDS = 60 }; /* time for all ranks to join */
 
-/* What a rank says to all others. */
+/* One rank's message to all others. */
 typedef struct word {
 	char backend[16];
 	backend_site site;
-	unsigned char group[BACKEND_GROUP_BYTES]; /* of rank 0 */
-	char why[256];                            /* it cannot be; "" */
-	bool late;                                /* since others did not come */
+	unsigned char group[BACKEND_GROUP_BYTES]; /* for rank 0 */
+	char reason[256];                         /* why this rank cannot join; "": it can */
+	bool late;                                /* because others did not join */
 } word;
 
-static void explain(word *w, status s, error *err)
+static void device_sums_explain(word *w, status s, error *err)
 {
 	if (s != STATUS_OK)
-		snprintf(w->why, sizeof w->why, "%.250s", error_message(err));
+		snprintf(w->reason, sizeof w->reason, "%.250s", error_message(err));
 }
 
 static void introduce(word *w, const ranks *r, backend *b)
@@ -29,28 +29,28 @@ static void introduce(word *w, const ranks *r, backend *b)
 	error err = ERROR_INIT;
 	snprintf(w->backend, sizeof w->backend, "%s", b->name);
 	if (!b->collective_find) {
-		snprintf(w->why, sizeof w->why, "it computes on the %s backend", b->name);
+		snprintf(w->reason, sizeof w->reason, "it computes on the %s backend", b->name);
 		return;
 	}
 	status s = b->collective_find(b, &w->site, &err);
 	if (s == STATUS_OK && r->rank == 0)
 		s = b->collective_id(b, w->group, &err);
-	explain(w, error_settle(&err, s), &err);
+	device_sums_explain(w, error_settle(&err, s), &err);
 }
 
-/* The first rank that cannot take part says why; rather one that did not only wait for another. */
+/* Describe why the first rank cannot join; prefer one that did not merely wait for another. */
 static bool object(const word *all, int count, char *how)
 {
 	int at = -1;
 	for (int i = count - 1; i >= 0; i--)
-		if (all[i].why[0] && (at < 0 || all[at].late || !all[i].late))
+		if (all[i].reason[0] && (at < 0 || all[at].late || !all[i].late))
 			at = i;
 	if (at >= 0)
-		snprintf(how, DEVICE_SUMS_BYTES, "summed through the host: rank %d: %s", at, all[at].why);
+		snprintf(how, DEVICE_SUMS_BYTES, "summed through the host: rank %d: %s", at, all[at].reason);
 	return at >= 0;
 }
 
-/* What NCCL would refuse, or not notice. */
+/* Detect differences that NCCL would refuse or not notice. */
 static bool differ(const word *all, int count, char *how)
 {
 	for (int i = 1; i < count; i++) {
@@ -69,7 +69,7 @@ static bool differ(const word *all, int count, char *how)
 	return false;
 }
 
-static status join(ranks *r, backend *b, word *all, char *how, error *err)
+static status device_sums_join(ranks *r, backend *b, word *all, char *how, error *err)
 {
 	word own = {0};
 	error reason = ERROR_INIT;
@@ -86,7 +86,7 @@ static status join(ranks *r, backend *b, word *all, char *how, error *err)
 	const uint64_t began = clock_ns();
 	status s = b->collective_open(b, all[0].group, r->rank, r->count, GROUP_SECONDS, &reason);
 	own.late = clock_ns() - began >= GROUP_SECONDS * (uint64_t)1000000000;
-	explain(&own, error_settle(&reason, s), &reason);
+	device_sums_explain(&own, error_settle(&reason, s), &reason);
 	s = mpi_ranks_gather(r, &own, sizeof own, all, err);
 	r->devices = s == STATUS_OK && !object(all, r->count, how);
 	if (r->devices)
@@ -104,12 +104,12 @@ status device_sums_open(ranks *r, backend *b, char *how, error *err)
 	word *all = memory_new((size_t)r->count, sizeof *all);
 	if (!all)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	status s = join(r, b, all, how, err);
+	status s = device_sums_join(r, b, all, how, err);
 	free(all);
 	return s;
 }
 
-/* Memory of a rank that leaves may be read by one whose sum is not complete: hence the wait. */
+/* A rank whose sum is incomplete may read the memory of one that leaves, so all ranks wait. */
 void device_sums_close(ranks *r, backend *b, bool cut_short)
 {
 	if (!r->devices)

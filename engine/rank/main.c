@@ -1,4 +1,4 @@
-/* additive-train: one training job over several processes, which mpirun has started. `additive-train --help` lists its
+/* additive-train: one training job over several processes, started by mpirun. `additive-train --help` lists its
  * options. */
 #include <signal.h>
 #include <stdio.h>
@@ -32,14 +32,15 @@ static const option_row rows[] = {
     {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-/* Section 8, since additive-train(1) is the command `additive train`. */
+/* Section 8, because additive-train(1) is the command `additive train`. */
 static const manual_page manual = {
     .name = "additive-train",
     .section = 8,
     .summary = "one training job over several processes",
     .usage = "mpirun -n RANKS additive-train RECIPE --out FOLDER [OPTIONS]",
-    .text = "RECIPE is the body of POST /v1/fine_tuning/jobs; files and a model to continue from are paths in it.\n"
-            "Reports are JSON lines on stdout. Ctrl-C saves a checkpoint; the same command goes on from the newest one.",
+    .text =
+        "RECIPE is the body of POST /v1/fine_tuning/jobs; files and a model to continue from are paths in it.\n"
+        "Reports are JSON lines on stdout. Ctrl-C saves a checkpoint; the same command goes on from the newest one.",
     .rows = rows,
     .see = "additive-train(1), additived(8)"};
 
@@ -59,7 +60,7 @@ static status open_backend(backend **out, const options *o, const ranks *r, erro
 	return backend_open(out, name ? name : "auto", &where, cpu_open, threads, err);
 }
 
-/* Rank 0 makes the document; NULL on all of them where it cannot. */
+/* Rank 0 makes the document; it is NULL on all ranks if that fails. */
 static status share_plan(json_t **document, const options *o, const backend *b, ranks *r, error *err)
 {
 	const rank_device d = {b->name, b->bf16};
@@ -78,7 +79,7 @@ static status share_plan(json_t **document, const options *o, const backend *b, 
 	free(text);
 	TRY(s);
 	TRY(shared);
-	return *document ? STATUS_OK : STATUS_CANCELLED; /* rank 0 says why */
+	return *document ? STATUS_OK : STATUS_CANCELLED; /* rank 0 reports why */
 }
 
 static void complain(const ranks *r, const error *err)
@@ -86,15 +87,15 @@ static void complain(const ranks *r, const error *err)
 	log_line(LOG_ERROR, "rank %d: %s%s%s", r->rank, err->param, err->param[0] ? ": " : "", error_message(err));
 }
 
-/* Seconds that a rank that has nothing to save leaves to rank 0, whatever ended the run; not many where it cannot reach
- * another rank, since rank 0 may not have noticed. */
+/* Return the seconds that a rank without anything to save waits for rank 0. Fewer if another rank cannot be reached,
+ * because rank 0 may not have noticed. */
 static unsigned patience(status s)
 {
 	return s == STATUS_CANCELLED ? PATIENCE_SECONDS : s == STATUS_UNAVAILABLE ? LOST_SECONDS : 0;
 }
 
-/* The end of one rank makes mpirun end the others: SIGTERM, and SIGKILL when it has waited or the first of them ends.
- */
+/* The end of one rank makes mpirun end the others: SIGTERM, then SIGKILL after a delay or when the first of them
+ * ends. */
 static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
 {
 	const int exit_status = s == STATUS_CANCELLED ? EXIT_STOPPED : 1;
@@ -106,7 +107,7 @@ static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
 	_exit(exit_status);
 }
 
-static int run(const options *o, ranks *r)
+static int rank_main_run(const options *o, ranks *r)
 {
 	error err = ERROR_INIT;
 	backend *b;
@@ -146,7 +147,7 @@ int main(int argc, char **argv)
 	options o = {0};
 	error err = ERROR_INIT;
 	ranks *r;
-	if (tokenizer_training_is_asked(argc, argv)) /* a child of ours (job_tokenizer.h) */
+	if (tokenizer_training_is_asked(argc, argv)) /* started by ourselves (job_tokenizer.h) */
 		return tokenizer_training_run(argc - 1, argv + 1);
 	threads_sleep_when_idle(argv);
 	log_init("additive-train", LOG_INFO);
@@ -174,7 +175,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	log_init("additive-train", r->rank == 0 ? LOG_INFO : LOG_WARN);
-	const int exit_status = run(&o, r);
+	const int exit_status = rank_main_run(&o, r);
 	mpi_ranks_close(r);
 	options_free(&o);
 	return exit_status;

@@ -10,9 +10,9 @@
 
 typedef struct mpi_ranks {
 	ranks ranks;
-	MPI_Request *requests; /* of sums that have begun */
+	MPI_Request *requests; /* for sums in progress */
 	int n, room;
-	int here, index; /* ranks on this machine, and which of them this is */
+	int here, index; /* number of ranks on this machine; index of this one */
 } mpi_ranks;
 
 static status begin_sum(ranks *r, float *numbers, int64_t n)

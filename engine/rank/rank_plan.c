@@ -80,7 +80,7 @@ job_sources rank_plan_sources(const json_t *document, int rank, const rank_devic
 
 /* --- a recipe ------------------------------------------------------------------------------- */
 
-/* Give a path an id, which stands for it from here on: where it is among the files, and its name. */
+/* Replace a path by an id, recording its file and name. */
 static status name_file(json_t *object, const char *key, json_t *files)
 {
 	const char *given = json_string_value(json_object_get(object, key)), *id, *slash;
@@ -88,7 +88,7 @@ static status name_file(json_t *object, const char *key, json_t *files)
 	json_t *other;
 	if (!given)
 		return STATUS_OK;
-	const char *path = realpath(given, whole) ? whole : given; /* one that is not there is found missing later */
+	const char *path = realpath(given, whole) ? whole : given; /* a missing file is reported later */
 	json_object_foreach(files, id, other) if (strcmp(json_string_value(other), path) ==
 	                                          0) return json_object_set_new(object, key, json_string(id)) == 0
 	    ? STATUS_OK
@@ -113,7 +113,7 @@ static status name_files(json_t *recipe, json_t *files)
 	return STATUS_OK;
 }
 
-/* A model that is no architecture is a folder, which its last segment stands for. */
+/* A model that is not an architecture is a folder, named by its last segment. */
 static status name_base(json_t *recipe, json_t *document)
 {
 	const char *named = json_string_value(json_object_get(recipe, "model"));
@@ -140,8 +140,8 @@ static status check_schema(json_t *recipe, error *err)
 	return STATUS_OK;
 }
 
-/* Read the texts, and what follows from them. */
-static status settle(job_request *r, corpus *c, const job_sources *from, const json_t *recipe, error *err)
+/* Read the texts and compute what follows from them. */
+static status rank_plan_settle(job_request *r, corpus *c, const job_sources *from, const json_t *recipe, error *err)
 {
 	const json_t *spec = json_object_get(json_object_get(recipe, "additive"), "tokenizer");
 	const char *file = job_tokenizer_file(spec);
@@ -173,7 +173,7 @@ static status make_request(json_t *document, json_t *recipe, const rank_device *
 	TRY(name_base(recipe, document));
 	TRY(check_schema(recipe, err));
 	const job_sources from = rank_plan_sources(document, 0, d);
-	status s = settle(&r, &c, &from, recipe, err);
+	status s = rank_plan_settle(&r, &c, &from, recipe, err);
 	if (s == STATUS_OK && json_object_set_new(document, "request", job_request_write(&r, c.holdout)) != 0)
 		s = STATUS_NOMEM;
 	corpus_free(&c.texts);
@@ -189,7 +189,7 @@ static int64_t step_of(const char *name)
 	return digits > 0 && !name[5 + digits] ? strtoll(name + 5, NULL, 10) : -1;
 }
 
-/* The newest checkpoint before step `below`; -1: none. */
+/* Return the newest checkpoint before step `below`; -1: none. */
 static int64_t newest(const char *folder, int64_t below)
 {
 	int64_t found = -1;
@@ -208,14 +208,14 @@ static status find_checkpoint(json_t *document, error *err)
 	const char *out = rank_plan_text(document, "folder");
 	for (int64_t step = newest(out, INT64_MAX); step >= 0; step = newest(out, step)) {
 		char name[32];
-		error why = ERROR_INIT;
+		error reason = ERROR_INIT;
 		snprintf(name, sizeof name, "step-%lld", (long long)step);
 		snprintf(folder, sizeof folder, "%.4000s/%s", out, name);
-		status s = job_check_folder(folder, name, &why);
+		status s = job_check_folder(folder, name, &reason);
 		if (s == STATUS_OK)
 			break;
 		if (!job_check_is_damage(s))
-			return error_set(err, s, NULL, "%s", error_message(&why));
+			return error_set(err, s, NULL, "%s", error_message(&reason));
 		folder[0] = 0;
 	}
 	return json_object_set_new(document, "resume", json_string(folder)) == 0 ? STATUS_OK : STATUS_NOMEM;
@@ -231,12 +231,13 @@ static status read_json(json_t **out, const char *path, error *err)
 	status s = json_read(out, text, bytes, JSON_REJECT_DUPLICATES, &where);
 	free(text);
 	return s == STATUS_INVALID
-	               ? error_set(err, s, NULL, "%s is not JSON: line %d: %s", path, where.line, where.text)
-	               : error_settle(err, s);
+	           ? error_set(err, s, NULL, "%s is not JSON: line %d: %s", path, where.line, where.text)
+	           : error_settle(err, s);
 }
 
-/* A new run: its plan is kept, so that it goes on with the same seed and the same defaults. */
-static status begin(json_t *document, const json_t *recipe, const char *file, const rank_device *d, error *err)
+/* Start a new run. Its plan is stored, so a later run has the same seed and defaults. */
+static status rank_plan_begin(json_t *document, const json_t *recipe, const char *file, const rank_device *d,
+                              error *err)
 {
 	json_t *named = json_deep_copy(recipe);
 	status s = named ? make_request(document, named, d, err) : STATUS_NOMEM;
@@ -266,7 +267,8 @@ static status go_on(json_t **document, const json_t *recipe, const char *file, e
 	                        "--out holds a run of another recipe; %s in it has what that was made of", run_file);
 }
 
-static status make_plan(json_t **document, const json_t *recipe, const char *out, const rank_device *d, error *err)
+static status rank_plan_make_plan(json_t **document, const json_t *recipe, const char *out, const rank_device *d,
+                                  error *err)
 {
 	char path[PATH_MAX], cache[PATH_MAX];
 	snprintf(path, sizeof path, "%.4000s/%s", out, run_file);
@@ -279,7 +281,8 @@ static status make_plan(json_t **document, const json_t *recipe, const char *out
 	                      (json_int_t)INT64_MAX, "folder", out, "result", result);
 	if (!*document)
 		return STATUS_NOMEM;
-	TRY(access(path, F_OK) == 0 ? go_on(document, recipe, path, err) : begin(*document, recipe, path, d, err));
+	TRY(access(path, F_OK) == 0 ? go_on(document, recipe, path, err)
+	                            : rank_plan_begin(*document, recipe, path, d, err));
 	return find_checkpoint(*document, err);
 }
 
@@ -288,7 +291,7 @@ status rank_plan_of_recipe(json_t **document, const char *recipe, const char *ou
 	json_t *read;
 	*document = NULL;
 	TRY(read_json(&read, recipe, err));
-	status s = json_is_object(read) ? make_plan(document, read, out, d, err)
+	status s = json_is_object(read) ? rank_plan_make_plan(document, read, out, d, err)
 	                                : error_set(err, STATUS_INVALID, NULL, "%s holds no object", recipe);
 	json_decref(read);
 	if (s != STATUS_OK) {

@@ -1,15 +1,15 @@
-/* rank_plan.h - what all ranks of a run do, as a document: rank 0 makes it and the others get it.
+/* rank_plan.h - the plan of a run, which rank 0 makes and all ranks receive, as a JSON document:
  *
- *   request   what job_request_write gives
+ *   request   as written by job_request_write
  *   files     {id: path} of the files that it names
- *   base      the folder of the model to continue from, ""
- *   cache     the folder of tokens of texts; cache_bytes: what of it is not in use may have
+ *   base      folder of the model to continue from, or ""
+ *   cache     folder of cached tokens; cache_bytes: limit of its unused part
  *   folder    where checkpoints are, "step-N"
- *   resume    the checkpoint to begin with, a folder, ""
- *   result    the folder of the finished model
- *   job       of the engine's: the id; else "". Its checkpoints have manifests as the engine writes them
+ *   resume    folder of the checkpoint to start from, or ""
+ *   result    folder of the finished model
+ *   job       id of an engine's job, whose checkpoints have manifests like the engine's; or ""
  *
- * Paths are those of every rank: they may lie on one machine, or in folders that machines share. */
+ * Paths are valid on every rank: all on one machine, or in shared folders. */
 #ifndef ENGINE_RANK_RANK_PLAN_H
 #define ENGINE_RANK_RANK_PLAN_H
 
@@ -17,23 +17,24 @@
 
 enum { RANK_PLAN_MAX_BYTES = 16 << 20 };
 
-/* What computes. */
+/* The computing device. */
 typedef struct rank_device {
 	const char *backend_name;
 	bool bf16;
 } rank_device;
 
-/* Of a recipe: the body of POST /v1/fine_tuning/jobs, in which files and a model to continue from are paths. Its texts
- * are read. `out` is the folder of the run: where it holds one of the same recipe, that goes on from its newest
- * checkpoint that is whole. Errors name the field; STATUS_CONFLICT: `out` holds a run of another recipe. New reference.
- */
+/* Make the plan of a recipe: the body of POST /v1/fine_tuning/jobs, in which files and a base model are paths. Reads
+ * its texts. `out` is the folder of the run. If it contains a run of the same recipe, that run continues from its
+ * newest intact checkpoint. Errors name the field. STATUS_CONFLICT: `out` contains a run of another recipe. New
+ * reference. */
 status rank_plan_of_recipe(json_t **document, const char *recipe, const char *out, const rank_device *d, error *err);
-/* As the engine has written it to a file. */
+/* Read a plan that the engine has written to a file. */
 status rank_plan_read(json_t **document, const char *path, error *err);
 
-/* Where the names of the plan's request lead; borrows the plan. `rank` makes names of unfinished files different. */
+/* Return sources that resolve the names in the plan's request; borrows the plan. `rank` makes names of unfinished files
+ * unique. */
 job_sources rank_plan_sources(const json_t *document, int rank, const rank_device *d);
-/* A member that is a string; "" where it is not. */
+/* Return a string member; "" if absent. */
 const char *rank_plan_text(const json_t *document, const char *key);
 
 #endif

@@ -16,7 +16,7 @@ enum { PROGRESS_NS = 100000000 };
 
 struct rank_report {
 	bool asks, rows_missing;
-	int unanswered; /* evaluations */
+	int unanswered; /* evaluations without an answer */
 	rank_wish wish;
 	uint64_t progress_ns;
 };
@@ -69,7 +69,7 @@ bool rank_report_rows_missing(const rank_report *r)
 	return r->rows_missing;
 }
 
-/* Takes the line over. */
+/* Write a line, which is taken over. */
 static bool say(json_t *line)
 {
 	char *text = json_text(line, JSON_COMPACT | JSON_REAL_PRECISION(17));

@@ -1,12 +1,13 @@
-/* rank_report.h - what rank 0 says of a run: one JSON object a line on stdout.
+/* rank_report.h - rank 0's reports of a run: one JSON object per line on stdout.
  *
  *   {"report": "started" | "progress" | "evaluated" | "saved" | "ended", "progress": {…}, …}
  *
- * progress: the numbers of train_progress under their names (train_progress_write). "started" says of several ranks how
- * their "gradients" are summed (device_sums.h); "evaluated" has the "preview" of
- * what the model wrote, where it can write; "saved" the "error" for which there is no checkpoint, or, of an engine's
- * job, the "checkpoint" as its ledger has it; "ended" whether the run is "finished", or the "error" (status, param,
- * message) that ended it, or neither where it was stopped. */
+ * progress: the numbers of train_progress under their names (train_progress_write).
+ *
+ *   started     with several ranks, how their "gradients" are summed (device_sums.h)
+ *   evaluated   "preview": the text that the model generated, if it can
+ *   saved       "error" if there is no checkpoint; or, for an engine's job, "checkpoint", its row in the ledger
+ *   ended       "finished"; or the "error" (status, param, message) that ended the run; neither if it was stopped */
 #ifndef ENGINE_RANK_RANK_REPORT_H
 #define ENGINE_RANK_RANK_REPORT_H
 
@@ -14,23 +15,23 @@
 
 typedef struct rank_report rank_report;
 
-/* What the reader says on stdin, a byte each. "g" and "l" answer an evaluation: go on; "l": its row is late, so no
- * checkpoint may be saved yet. "w": all rows have been written since. "s": save and stop. The end of stdin: stop at
- * once. */
+/* Commands on stdin, one byte each. "g" and "l" answer an evaluation: continue; "l" means that its row is late, so no
+ * checkpoint may be saved yet. "w": all rows are written. "s": save and stop. End of file: stop at once. */
 typedef enum rank_wish { WISH_NONE, WISH_SAVE, WISH_STOP } rank_wish;
 
-/* asks: there is such a reader, and each evaluation waits for its answer. */
+/* asks: a reader answers each evaluation, and the run waits for it. */
 rank_report *rank_report_new(bool asks);
 void rank_report_free(rank_report *r);
 
-/* What has been asked so far; does not wait. */
+/* Return the command received so far; does not wait. */
 rank_wish rank_report_wish(rank_report *r);
-/* Is there an evaluation that the reader has not answered? */
+/* True if the reader has not answered an evaluation. */
 bool rank_report_waits(const rank_report *r);
-/* Does the reader lack rows of evaluations? As of the last rank_report_wish. */
+/* True if the reader lacks rows of evaluations, as of the last rank_report_wish. */
 bool rank_report_rows_missing(const rank_report *r);
 
-/* At most ten times a second; the others are always said. False, all: the reader has gone. */
+/* Report progress, at most ten times a second; other reports are always sent. All return false if the reader is
+ * gone. */
 bool rank_report_progress(rank_report *r, const train_progress *p);
 bool rank_report_started(rank_report *r, const train_progress *p, const char *sums);
 bool rank_report_evaluated(rank_report *r, const train_progress *p, json_t *preview);

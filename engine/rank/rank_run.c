@@ -24,15 +24,15 @@ typedef struct run {
 	train_options options;
 	corpus corpus;
 	trainer *trainer;
-	uint64_t save_ns, saved_ns; /* save_ns 0: only when the trainer says so */
+	uint64_t save_ns, saved_ns; /* save_ns 0: only when the trainer requests it */
 	int64_t saved_step;
 	bool unsaved; /* the last save failed */
 	float digest[DIGEST_BYTES],
-	    digests[DIGEST_BYTES]; /* of the weights, a byte in each; their sums over the ranks */
+	    digests[DIGEST_BYTES]; /* for the weights, one byte in each; their sums over the ranks */
 } run;
 
-/* A signal is taken where the loop looks for it. A handler would run on a stack below which the code of matrix products
- * keeps what it writes over. */
+/* The loop polls for signals. A handler would run on a stack below which the code of matrix products keeps data, and
+ * overwrite it. */
 static int signals = -1;
 static bool stopped;
 
@@ -81,7 +81,7 @@ static status open_run(run *r, error *err)
 	const architecture *a;
 	model *m;
 	TRY(job_request_restore(request, &from, &r->corpus, &r->options, &a, err));
-	if (resume[0] && tokenizer_trains(r->corpus.spec)) /* a checkpoint has it */
+	if (resume[0] && tokenizer_trains(r->corpus.spec)) /* a checkpoint has a copy */
 		snprintf(r->corpus.folder, sizeof r->corpus.folder, "%s", resume);
 	if (corpus_build(&r->corpus) != STATUS_OK) {
 		*err = r->corpus.error;
@@ -100,7 +100,7 @@ static status open_run(run *r, error *err)
 
 /* --- what rank 0 does -------------------------------------------------------------------------- */
 
-/* STATUS_CANCELLED: the reader of the reports has gone. */
+/* STATUS_CANCELLED: the reader of the reports is gone. */
 static status said(bool ok)
 {
 	return ok ? STATUS_OK : STATUS_CANCELLED;
@@ -147,7 +147,7 @@ static bool save_is_due(const run *r)
 	return wait && clock_ns() - r->saved_ns >= wait;
 }
 
-static status finish(run *r, error *err)
+static status rank_run_finish(run *r, error *err)
 {
 	const char *result = rank_plan_text(r->o->document, "result");
 	TRY(trainer_conclude(r->trainer, err));
@@ -170,13 +170,13 @@ static status report(run *r, unsigned events)
 
 /* --- the loop ---------------------------------------------------------------------------------- */
 
-/* Is the run to end where it is: by a signal, or since the reader of rank 0's reports has gone? */
+/* True if the run must end where it is: by a signal, or because the reader of rank 0's reports is gone. */
 static bool is_cut_short(const run *r)
 {
 	return is_stopped() || (r->o->report && rank_report_wish(r->o->report) == WISH_STOP);
 }
 
-/* All sums that have begun. STATUS_CANCELLED: the run is to stop before. */
+/* Wait for the sums in progress. STATUS_CANCELLED: the run must stop first. */
 static status wait_for_sums(run *r)
 {
 	ranks *all = r->o->ranks;
@@ -188,7 +188,7 @@ static status wait_for_sums(run *r)
 	return STATUS_OK;
 }
 
-/* Have all ranks the same weights? All come here after the same step. */
+/* Compare the weights of all ranks, after the same step on each. */
 static status compare_weights(run *r, error *err)
 {
 	const model *m = trainer_model(r->trainer);
@@ -217,7 +217,7 @@ static status compare_weights(run *r, error *err)
 	return STATUS_OK;
 }
 
-static status attend(run *r, unsigned events, error *err)
+static status rank_run_attend(run *r, unsigned events, error *err)
 {
 	const bool first = r->o->ranks->rank == 0;
 	if (first)
@@ -241,7 +241,7 @@ static status steps(run *r, bool *agreed, error *err)
 			return STATUS_CANCELLED;
 		all->wants_stop = r->o->report && rank_report_wish(r->o->report) == WISH_SAVE;
 		TRY(trainer_advance(r->trainer, SLICE_NS, &events, err));
-		TRY(attend(r, events, err));
+		TRY(rank_run_attend(r, events, err));
 		*agreed = events & TRAIN_STEP && (all->stop || (all->count == 1 && all->wants_stop));
 		if (*agreed)
 			return STATUS_OK;
@@ -249,7 +249,7 @@ static status steps(run *r, bool *agreed, error *err)
 	return STATUS_OK;
 }
 
-static status train(run *r, bool *agreed, error *err)
+static status rank_run_train(run *r, bool *agreed, error *err)
 {
 	const bool first = r->o->ranks->rank == 0;
 	r->saved_ns = clock_ns();
@@ -258,12 +258,13 @@ static status train(run *r, bool *agreed, error *err)
 		TRY(said(rank_report_started(r->o->report, trainer_progress(r->trainer), r->o->sums)));
 	status s = steps(r, agreed, err);
 	if (s == STATUS_OK && !*agreed)
-		return first ? finish(r, err) : STATUS_OK;
-	/* A sum that waits for a rank that is gone would occupy the device. The other ranks save nothing, and their
-	 * leaving must not disturb rank 0. */
+		return first ? rank_run_finish(r, err) : STATUS_OK;
+	/* A sum that waits for a lost rank would occupy the device. The other ranks save nothing, and their leaving
+	 * must not disturb rank 0. */
 	if (first && s != STATUS_OK)
 		device_sums_close(r->o->ranks, r->o->backend, true);
-	/* Stopped, or another rank is lost: the weights are those of the last step that all have made. */
+	/* The run was stopped, or another rank is lost: the weights are those of the last step that all ranks have
+	 * made. */
 	if (first && (s == STATUS_OK || s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE) &&
 	    rank_report_wish(r->o->report) != WISH_STOP)
 		save(r);
@@ -279,12 +280,12 @@ status rank_run(const rank_run_options *o, error *err)
 	bool agreed = false;
 	status s = open_run(r, err);
 	if (s == STATUS_OK)
-		s = train(r, &agreed, err);
+		s = rank_run_train(r, &agreed, err);
 	error_settle(err, s);
 	if (o->report)
 		rank_report_ended(o->report, r->trainer ? trainer_progress(r->trainer) : NULL,
 		                  s == STATUS_OK && !agreed, err);
-	/* The sums of a run that did not finish may still be written to. */
+	/* Sums of a run that did not finish may still be written to. */
 	if (s == STATUS_OK) {
 		trainer_free(r->trainer);
 		corpus_free(&r->corpus.texts);

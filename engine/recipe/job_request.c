@@ -360,7 +360,7 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 	                        .source = leaves_lengths_open(r) && r->options.objective->source && !r->given.source,
 	                        .epochs = r->epochs};
 	out->completions_open =
-	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->unasked;
+	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->skips_excluded;
 	out->n_training = r->n_training;
 	memcpy(out->training, r->training, sizeof out->training);
 	memcpy(out->validation, r->validation, sizeof out->validation);

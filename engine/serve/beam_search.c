@@ -1,9 +1,9 @@
-/* beam_search.c - hypotheses as a tree: a node is a token behind its parent, so a beam is a node and a sum, and beams
- * with a common beginning share its nodes. Nodes are kept until the search ends: `beams` for each token, and the
- * alternatives with them.
+/* beam_search.c - hypotheses as a tree. A node is a token with its parent. A beam is a node and a sum, and beams with a
+ * common beginning share its nodes. Nodes and their alternatives are kept until the search ends: `beams` for each
+ * token.
  *
- * A beam's best `beams` + n_ends tokens are all that can be chosen of it: at most `beams` become beams, and before a
- * token that ends the text, if it is finished, fewer than `beams` rank. */
+ * Only the best `beams` + n_ends tokens of a beam can be chosen: at most `beams` become beams, and fewer than `beams`
+ * candidates rank before a finished one. */
 #include "engine/serve/beam_search.h"
 
 #include <assert.h>
@@ -14,13 +14,13 @@
 
 typedef struct node {
 	int32_t parent, token;
-	float logprob; /* the model's own */
+	float logprob; /* without biases */
 } node;
 
 typedef struct beam {
 	double sum;
 	int32_t node;
-	int parent; /* rank */
+	int parent; /* rank of the beam that it continues */
 } beam;
 
 typedef struct candidate {
@@ -39,16 +39,16 @@ struct beam_search {
 	beam_options options;
 	int64_t vocab, max_tokens, length;
 	tally bias;
-	float *unbiased; /* [bias.count] logits without their biases, while they have them */
+	float *unbiased; /* [bias.count] logits without their biases, saved while these are added */
 	int32_t *ends;
-	int n_ends, n_top, width; /* width: candidates of a beam, at most */
+	int n_ends, n_top, width; /* width: maximum candidates of a beam */
 	beam beams[BEAM_SEARCH_MAX];
 	int live;
 	candidate *candidates; /* [beams × width] */
 	int n_candidates;
-	token_logprob *likeliest; /* [width] of one beam */
-	node *nodes;              /* [capacity], the first is the prompt */
-	token_logprob *top;       /* [capacity][n_top] alternatives of the token behind each node */
+	token_logprob *likeliest; /* [width] of the current beam */
+	node *nodes;              /* [capacity]; the first is the prompt */
+	token_logprob *top;       /* [capacity][n_top] alternatives to the token of each node */
 	int32_t n_nodes, capacity;
 	finished finished[BEAM_SEARCH_MAX]; /* best first */
 	int n_finished;
@@ -62,7 +62,7 @@ static size_t top_size(const beam_search *b)
 	return b->n_top > 0 ? (size_t)b->n_top : 0;
 }
 
-/* Room for n more nodes. */
+/* Reserve memory for n more nodes. STATUS_NOMEM. */
 static status reserve_nodes(beam_search *b, int32_t n)
 {
 	if (n <= b->capacity - b->n_nodes)
@@ -93,7 +93,7 @@ static int32_t add_node(beam_search *b, int32_t parent, int32_t token, float log
 
 /* --- beginning ----------------------------------------------------------------- */
 
-static status begin(beam_search *b, const sampling *s, const int32_t *ends)
+static status beam_search_begin(beam_search *b, const sampling *s, const int32_t *ends)
 {
 	const size_t beams = (size_t)b->options.beams, width = (size_t)b->width;
 	TRY(tally_init(&b->bias, s));
@@ -126,10 +126,10 @@ status beam_search_new(beam_search **out, const beam_options *o, int64_t vocab, 
 	b->n_top = n_top;
 	b->width = o->beams + n_ends < vocab ? o->beams + n_ends : (int)vocab;
 	b->ended = max_tokens == 0;
-	status why = begin(b, s, ends);
-	if (why != STATUS_OK) {
+	status result = beam_search_begin(b, s, ends);
+	if (result != STATUS_OK) {
 		beam_search_free(b);
-		return why;
+		return result;
 	}
 	*out = b;
 	return STATUS_OK;
@@ -209,15 +209,15 @@ static bool is_end(const beam_search *b, int32_t token)
 	return false;
 }
 
-/* The score of a sum at the present length. */
-static double score(const beam_search *b, double sum)
+/* Return the score of a sum at the present length. */
+static double beam_search_score(const beam_search *b, double sum)
 {
 	return b->length > 0 ? sum / pow((double)b->length, b->options.length_penalty) : 0;
 }
 
-static void finish(beam_search *b, const beam *x, bool ended)
+static void beam_search_finish(beam_search *b, const beam *x, bool ended)
 {
-	const finished new = {{x->sum, score(b, x->sum), b->length, ended}, x->node};
+	const finished new = {{x->sum, beam_search_score(b, x->sum), b->length, ended}, x->node};
 	int at = b->n_finished;
 	while (at > 0 && new.hypothesis.score > b->finished[at - 1].hypothesis.score)
 		at--;
@@ -228,20 +228,20 @@ static void finish(beam_search *b, const beam *x, bool ended)
 	b->finished[at] = new;
 }
 
-/* Could no beam become better than what is finished, as far as the rule goes? */
+/* True if no beam can become better than the finished hypotheses under the stopping rule. */
 static bool is_decided(const beam_search *b)
 {
 	if (b->n_finished < b->options.beams)
 		return false;
 	return b->options.early_stopping ||
-	       score(b, b->beams[0].sum) <= b->finished[b->n_finished - 1].hypothesis.score;
+	       beam_search_score(b, b->beams[0].sum) <= b->finished[b->n_finished - 1].hypothesis.score;
 }
 
 status beam_search_advance(beam_search *b)
 {
 	beam next[BEAM_SEARCH_MAX];
 	int live = 0;
-	TRY(reserve_nodes(b, 2 * b->options.beams)); /* as many can be finished as go on */
+	TRY(reserve_nodes(b, 2 * b->options.beams)); /* at most as many are finished as continue */
 	qsort(b->candidates, (size_t)b->n_candidates, sizeof *b->candidates, by_rank);
 	b->length++;
 	for (int i = 0; i < b->n_candidates && live < b->options.beams; i++) {
@@ -251,7 +251,7 @@ status beam_search_advance(beam_search *b)
 			continue;
 		const beam x = {c->sum, add_node(b, b->beams[c->beam].node, c->token, c->logprob), c->beam};
 		if (ends)
-			finish(b, &x, true);
+			beam_search_finish(b, &x, true);
 		else
 			next[live++] = x;
 	}
@@ -260,7 +260,7 @@ status beam_search_advance(beam_search *b)
 	b->n_candidates = 0;
 	b->ended = live == 0 || b->length == b->max_tokens || is_decided(b);
 	for (int i = 0; b->length == b->max_tokens && i < live; i++)
-		finish(b, &b->beams[i], false);
+		beam_search_finish(b, &b->beams[i], false);
 	return STATUS_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
-/* What a client receives. */
+/* The hypothesis that one client receives. */
 typedef struct answer {
 	token_logprob *tokens; /* [count] */
 	token_logprob *top;    /* [count][n_logprobs] */
@@ -15,21 +15,21 @@ typedef struct answer {
 } answer;
 
 struct beams {
-	beam_search *search; /* NULL: it has ended */
+	beam_search *search; /* NULL: the search has ended */
 	int n, n_clients;
-	generation *generations[BEAM_SEARCH_MAX]; /* [n]; NULL: has ended */
-	int n_left;                               /* that have not */
-	generation *ranked[BEAM_SEARCH_MAX];      /* the beams of the search */
-	int n_awaited;                            /* of them: have not read their token */
+	generation *generations[BEAM_SEARCH_MAX]; /* [n]; NULL: the generation has ended */
+	int n_left;                               /* generations that have not ended */
+	generation *ranked[BEAM_SEARCH_MAX];      /* the generation of each beam, by rank */
+	int n_awaited;                            /* beams that have not read their token */
 	struct {
 		generation *to, *from;
 	} copies[BEAM_SEARCH_MAX];
-	int n_copies;         /* to be made, the last one next */
-	size_t moved;         /* bytes of that one */
-	state_range *changes; /* [n_changes] that it has to copy of a state */
+	int n_copies;         /* copies still to make, last one first */
+	size_t moved;         /* bytes of the current copy */
+	state_range *changes; /* [n_changes] ranges of the state that the current copy differs in */
 	int n_changes;
-	int64_t n_prompt; /* tokens that all beams have in common */
-	status why;       /* with which the search has failed */
+	int64_t n_prompt; /* tokens that all beams share */
+	status result;    /* the status with which the search failed */
 	error error;
 	answer answers[BEAM_SEARCH_MAX]; /* [n_clients] */
 };
@@ -48,17 +48,17 @@ status beams_check(const beam_options *o, const generation_request *r, int n, er
 	if (r->max_tokens < 1)
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 1 in a beam search");
 	if (r->n_stops > 0)
-		return error_set(err, STATUS_UNSUPPORTED, "stop", "a beam ends with a token, not with a text");
+		return error_set(err, STATUS_UNSUPPORTED, "stop", "a beam search supports no stop sequences");
 	if (r->constraint)
 		return error_set(err, STATUS_UNSUPPORTED, "response_format", "not in a beam search");
 	if (r->n_alpha > 0 || r->explain)
 		return error_set(err, STATUS_UNSUPPORTED, "alpha", "not in a beam search");
 	if (r->score_prompt)
-		return error_set(err, STATUS_UNSUPPORTED, "echo", "a beam search does not score its prompt");
-	return sampling_check_plain(&r->sampling, "a beam search does not sample: only the default has a meaning", err);
+		return error_set(err, STATUS_UNSUPPORTED, "echo", "a beam search cannot score its prompt");
+	return sampling_check_plain(&r->sampling, "a beam search does not sample; only the default is allowed", err);
 }
 
-/* The tokens that end the text of g, of which there are few. STATUS_NOMEM. */
+/* Collect the tokens that end the text of g; there are few. STATUS_NOMEM. */
 static status find_ends(const generation *g, int32_t **ends, int *n_ends)
 {
 	const int64_t vocab = model_dimensions(g->session->model->model)->outputs;
@@ -99,7 +99,7 @@ static void finished_beam(void *context, const generation_result *r)
 	(void)r;
 }
 
-/* Make generation i; from n_clients on it has no client. */
+/* Create generation i; from n_clients on it has no client. */
 static status add_generation(beams *b, int i, const generation_request *r, error *err)
 {
 	const generation *first = b->generations[0];
@@ -144,7 +144,7 @@ status beams_new(generation *first, const beam_options *o, const generation_requ
 		beams_free(b);
 		return error_set(err, s, NULL, "no memory for another request");
 	}
-	tally_fini(&first->tally); /* the search has the biases */
+	tally_fini(&first->tally); /* the biases are applied by the search */
 	b->n_left = b->n;
 	for (int i = 0; i < b->n; i++)
 		b->generations[i]->beams = b;
@@ -185,12 +185,12 @@ static status take_answer(const beams *b, int i, answer *out)
 	return STATUS_OK;
 }
 
-static status no_memory(status s, error *err)
+static status beams_no_memory(status s, error *err)
 {
 	return s == STATUS_NOMEM ? error_set(err, s, NULL, "no memory to continue the beam search") : s;
 }
 
-/* Without a token to generate every answer is empty. */
+/* If no token is requested, every answer is empty. */
 static status conclude(beams *b, error *err)
 {
 	const int found = beam_search_count(b->search);
@@ -203,7 +203,7 @@ static status conclude(beams *b, error *err)
 	for (int i = 0; i < b->n_clients; i++) {
 		b->answers[i].finish = FINISH_LENGTH;
 		if (!empty)
-			TRY(no_memory(take_answer(b, i, &b->answers[i]), err));
+			TRY(beams_no_memory(take_answer(b, i, &b->answers[i]), err));
 	}
 	beam_search_free(b->search);
 	b->search = NULL;
@@ -214,8 +214,8 @@ static status conclude(beams *b, error *err)
 
 /* --- the next tokens --------------------------------------------------------------- */
 
-/* Give every beam a generation, and note which of them have to become copies. */
-static void place(beams *b)
+/* Assign a generation to every beam and list the copies to make. */
+static void beams_place(beams *b)
 {
 	generation *before[BEAM_SEARCH_MAX], *parent[BEAM_SEARCH_MAX];
 	bool stays[BEAM_SEARCH_MAX] = {false}; /* by generation */
@@ -239,7 +239,7 @@ static void place(beams *b)
 	}
 }
 
-/* Every beam reads its token next. */
+/* Let every beam read its token. */
 static status read_on(beams *b, error *err)
 {
 	b->n_awaited = beam_search_live(b->search);
@@ -252,10 +252,11 @@ static status read_on(beams *b, error *err)
 	return STATUS_OK;
 }
 
-/* Find what differs between the states of two beams. A copy costs a device some microseconds however short it is. */
+/* Find the ranges in which the states of two beams differ. A copy costs a device some microseconds however short it is,
+ * so short gaps are copied too. */
 static void find_changes(beams *b, const session *to, const session *from)
 {
-	enum { GAP = 1 << 10, DEVICE_GAP = 1 << 20 }; /* floats that are copied in less time than another call takes */
+	enum { GAP = 1 << 10, DEVICE_GAP = 1 << 20 }; /* floats; copying a smaller gap is faster than another call */
 	const model *m = to->model->model;
 	int64_t same = b->n_prompt;
 	while (same < to->tokens && to->ids[same] == from->ids[same])
@@ -264,7 +265,7 @@ static void find_changes(beams *b, const session *to, const session *from)
 	                                  model_backend(m)->host_memory ? GAP : DEVICE_GAP, b->changes);
 }
 
-/* The first copy that a session becomes is whole. */
+/* The first copy into a session copies everything. */
 static status copy_step(beams *b, session *to, const session *from, bool *done, error *err)
 {
 	if (b->moved == 0)
@@ -276,7 +277,7 @@ static status copy_step(beams *b, session *to, const session *from, bool *done, 
 	return session_follow_step(to, from, b->changes, b->n_changes, &b->moved, done, err);
 }
 
-/* Make copies as long as a turn may take; behind the last the beams read on. */
+/* Make copies for at most one turn; after the last one the beams read their tokens. */
 static status copy_some(beams *b, error *err)
 {
 	size_t left = BEAMS_COPY_BYTES;
@@ -292,7 +293,7 @@ static status copy_some(beams *b, error *err)
 	return b->n_copies == 0 ? read_on(b, err) : STATUS_OK;
 }
 
-/* The first beam has read the prompt: so has every client's. */
+/* The first beam has read the prompt; account it for every client. */
 static void prompt_read(beams *b)
 {
 	b->n_prompt = b->generations[0]->session->tokens;
@@ -312,10 +313,10 @@ status beams_arrive(generation *g, error *err)
 	beam_search_read(b->search, index_of(b->ranked, beam_search_live(b->search), g), g->session->logits);
 	if (--b->n_awaited > 0)
 		return STATUS_OK;
-	TRY(no_memory(beam_search_advance(b->search), err));
+	TRY(beams_no_memory(beam_search_advance(b->search), err));
 	if (beam_search_ended(b->search))
 		return conclude(b, err);
-	place(b);
+	beams_place(b);
 	return copy_some(b, err);
 }
 
@@ -336,7 +337,7 @@ bool beams_runnable(const generation *g)
 	return g->credit > 0 || g->completed == b->answers[index_of(b->generations, b->n, g)].count;
 }
 
-/* The next event of an answer. */
+/* Send the next event of an answer. */
 static void deliver(generation *g, const answer *a)
 {
 	int32_t tokens[GENERATION_EVENT_TOKENS];
@@ -373,16 +374,16 @@ status beams_turn(generation *g, bool *done, error *err)
 status beams_leave(generation *g, status s, error *err)
 {
 	beams *b = g->beams;
-	if (b->search && b->why == STATUS_OK) {
+	if (b->search && b->result == STATUS_OK) {
 		assert(s != STATUS_OK);
-		b->why = s;
+		b->result = s;
 		b->error = *err;
 		for (int i = 0; i < b->n; i++)
 			if (b->generations[i] != g)
 				generation_cancel(b->generations[i]);
 	}
-	if (b->why != STATUS_OK) {
-		s = b->why;
+	if (b->result != STATUS_OK) {
+		s = b->result;
 		*err = b->error;
 	}
 	b->generations[index_of(b->generations, b->n, g)] = NULL;

@@ -11,10 +11,10 @@
 
 /* --- beginning ----------------------------------------------------------------- */
 
-/* param: what the ids are. */
+/* Check ids; `param` names them in the error. */
 static status generation_check_ids(const int32_t *ids, int64_t n, int64_t vocab, const char *param, error *err)
 {
-	uint32_t most = 0; /* found without a branch for each token, of which there may be millions */
+	uint32_t most = 0; /* without a branch for each token; a prompt may have millions */
 	for (int64_t i = 0; i < n; i++)
 		most = (uint32_t)ids[i] > most ? (uint32_t)ids[i] : most;
 	for (int64_t i = 0; most >= vocab && i < n; i++)
@@ -35,7 +35,7 @@ static status generation_check_source(const session *x, const generation_request
 		                        : error_set(err, STATUS_INVALID, "source", "this model reads no source");
 	if ((x->n_source == 0) == (r->n_source == 0))
 		return error_set(err, STATUS_INVALID, "source",
-		                 r->n_source ? "the session has its source, which cannot be replaced"
+		                 r->n_source ? "the session already has a source, which cannot be replaced"
 		                             : "this model reads a source: it must not be missing or empty");
 	if (r->n_source > d->source)
 		return error_set(err, STATUS_INVALID, "source",
@@ -83,7 +83,7 @@ static status generation_check(const session *x, bool temporary, const generatio
 	return STATUS_OK;
 }
 
-/* Tokens that a generation reads at most, the prompt's and its own. */
+/* Maximum tokens that a generation reads, the prompt's and its own. */
 static int64_t generation_most(const session *x, const generation_request *r)
 {
 	int64_t room = session_limit(x) - x->tokens - r->n_prompt;
@@ -108,7 +108,7 @@ bool generation_tallied(const generation *g)
 	return g->n_tallied == g->to_tally;
 }
 
-/* Count the tokens that the session has read and those of the prompt; of a long text only the first slice. */
+/* Count the tokens that the session has read and those of the prompt; in a long text, only a first slice. */
 static status generation_begin_tally(generation *g)
 {
 	TRY(tally_init(&g->tally, &g->sampling));
@@ -169,11 +169,11 @@ static status generation_prepare_alpha(generation *g, const generation_request *
 	return g->rollout ? generation_check_rollout(g, r, err) : STATUS_OK;
 }
 
-/* s: of a constrained text. */
+/* Set the message of status s of a constrained text. */
 static status generation_check_constrained(status s, error *err)
 {
 	if (s == STATUS_TOO_LARGE)
-		error_set(err, s, "response_format", "too many alternatives of the schema begin alike");
+		error_set(err, s, "response_format", "too many alternatives of the schema have the same beginning");
 	return s;
 }
 
@@ -242,7 +242,7 @@ static bool generation_gives_prompt(const generation *g)
 	return g->scores && !g->scores_only;
 }
 
-/* Is there text before what is delivered? Special tokens are none. */
+/* True if text precedes the first delivered token. Special tokens have no text. */
 static bool generation_has_text(const generation *g)
 {
 	const session *x = g->session;
@@ -256,11 +256,11 @@ static bool generation_has_text(const generation *g)
 	return false;
 }
 
-/* Restore where the text before the first event ends: also its unfinished character, of the session when this request
- * continues it without a prompt, of the prompt's first token when the others are delivered. */
+/* Restore the end of the text before the first event, with its unfinished character. It is the session's if this
+ * request continues it without a prompt, and that of the prompt's first token if the others are delivered. */
 static void generation_resume_text(generation *g)
 {
-	enum { UNFINISHED = 3 }; /* bytes of an unfinished character, and so its tokens, at most */
+	enum { UNFINISHED = 3 }; /* maximum bytes of an unfinished character, hence maximum tokens */
 	const session *x = g->session;
 	char whole[TEXT_STREAM_ROOM];
 	const int32_t *ids = generation_gives_prompt(g) ? g->prompt : x->ids;
@@ -343,7 +343,7 @@ static status generation_read_slice(const generation *g, uint64_t slice_ns, bool
 {
 	uint64_t began = clock_ns();
 	do
-		TRY(reading_step(g->whole, done));
+		TRY(read_pass_step(g->whole, done));
 	while (!*done && clock_ns() - began < slice_ns);
 	return STATUS_OK;
 }
@@ -356,14 +356,14 @@ bool generation_encodes(const generation *g)
 status generation_encode(generation *g, uint64_t slice_ns, error *err)
 {
 	session *x = g->session;
-	const reading_piece all = {.ids = g->source, .count = g->n_source, .slot = x->slot};
+	const read_pass_piece all = {.ids = g->source, .count = g->n_source, .slot = x->slot};
 	bool done;
 	if (!g->whole)
-		return reading_begin(&g->whole, x->model, (reading_form){.source = true}, &all, err);
+		return read_pass_begin(&g->whole, x->model, (read_pass_form){.source = true}, &all, err);
 	TRY(generation_read_slice(g, slice_ns, &done));
 	if (!done)
 		return STATUS_OK;
-	reading_end(x->model, g->whole);
+	read_pass_end(x->model, g->whole);
 	g->whole = NULL;
 	free(x->source);
 	x->source = g->source;
@@ -377,8 +377,8 @@ status generation_read_whole(generation *g, bool *done, error *err)
 	session *x = g->session;
 	*done = false;
 	if (!g->whole)
-		return reading_begin(&g->whole, x->model, (reading_form){.log = true},
-		                     &(reading_piece){.ids = g->prompt, .count = g->n_prompt, .log = x->log}, err);
+		return read_pass_begin(&g->whole, x->model, (read_pass_form){.log = true},
+		                       &(read_pass_piece){.ids = g->prompt, .count = g->n_prompt, .log = x->log}, err);
 	TRY(generation_read_slice(g, GENERATION_SLICE_NS, done));
 	if (*done) {
 		memcpy(x->ids, g->prompt, (size_t)g->n_prompt * sizeof *x->ids);
@@ -415,8 +415,8 @@ status generation_leave(generation *g)
 
 /* --- events --------------------------------------------------------------------------- */
 
-/* The tokens with the largest weights in the mean or rollout of what is selected, at the last of the first `tokens`
- * tokens read: into g->alpha. */
+/* Write the tokens with the largest weights to g->alpha: the mean or rollout of the selected heads, at the last of the
+ * first `tokens` tokens. */
 static status generation_explain(generation *g, int64_t tokens, int *n_alpha)
 {
 	const session *x = g->session;
@@ -474,7 +474,7 @@ static status generation_send(generation *g, token_logprob picked, error *err)
 	bool end = generation_ends(g, picked.token);
 	bool whole = g->constrained && constrained_text_done(g->constrained);
 	bool last = end || whole || g->completed == g->max_tokens;
-	/* A session's next generation may finish the character that max_tokens has cut. */
+	/* The session's next generation may complete the character that max_tokens has cut. */
 	size_t bytes = text_stream_token(&g->text, t, picked.token, end || (last && g->temporary), characters);
 	status s = stop_filter_push(&g->stop, characters, bytes, last, &e.text, &e.text_bytes);
 	if (s == STATUS_OK)
@@ -512,7 +512,7 @@ void generation_send_tokens(generation *g, generation_event *e, bool last)
 	generation_emit(g, e);
 }
 
-/* One event of the next scored tokens; with weights for each token, of one. */
+/* Send one event of the next scored tokens; if weights are requested for each token, of one token. */
 static status generation_send_scores(generation *g)
 {
 	generation_event e = {.text = "", .n_top = g->n_logprobs};
@@ -585,14 +585,14 @@ static double milliseconds(uint64_t from, uint64_t to)
 
 void generation_finish(generation *g, status s, const error *err)
 {
-	error why = err ? *err : (error)ERROR_INIT;
+	error reason = err ? *err : (error)ERROR_INIT;
 	if (g->beams)
-		s = beams_leave(g, s, &why);
+		s = beams_leave(g, s, &reason);
 	uint64_t now = clock_ns();
 	uint64_t started = g->started_ns ? g->started_ns : now, prompted = g->prompted_ns ? g->prompted_ns : now;
 	generation_result r = {
 	    .status = s,
-	    .error = why,
+	    .error = reason,
 	    .finish = s == STATUS_OK ? g->finish : FINISH_NONE,
 	    .prompt_tokens = g->n_cached + g->n_source + g->n_prompt,
 	    .cached_tokens = g->n_cached,
@@ -608,8 +608,8 @@ void generation_finish(generation *g, status s, const error *err)
 		r.log = g->session->log;
 		g->session->log = NULL;
 	}
-	reading_end(g->session->model, g->whole);
-	prompt_scores_free(g->scores); /* before its session */
+	read_pass_end(g->session->model, g->whole);
+	prompt_scores_free(g->scores); /* must precede its session */
 	g->scores = NULL;
 	if (g->temporary)
 		session_free(g->session);

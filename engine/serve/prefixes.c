@@ -1,4 +1,4 @@
-/* The states are few and the comparison of ids is cheap beside reading them, so they are searched one by one. */
+/* The states are few, and comparing ids is cheap beside reading them, so the search is linear. */
 #include "engine/serve/prefixes.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 static void drop(prefix *p)
 {
 	if (p->state) {
-		p->state->model->users++; /* which session_free takes back */
+		p->state->model->users++; /* session_free decrements it again */
 		session_free(p->state);
 	}
 	free(p->ids);
@@ -23,7 +23,7 @@ void prefixes_free(served_model *m)
 		drop(&m->prefixes[i]);
 }
 
-static prefix *find(served_model *m, const int32_t *ids, int64_t n)
+static prefix *prefixes_find(served_model *m, const int32_t *ids, int64_t n)
 {
 	for (int i = 0; i < PREFIXES_KEPT; i++) {
 		prefix *p = &m->prefixes[i];
@@ -33,7 +33,7 @@ static prefix *find(served_model *m, const int32_t *ids, int64_t n)
 	return NULL;
 }
 
-/* Note a new one in place of the least recently used that is not being read. */
+/* Record a beginning in place of the least recently used entry that is not being read. */
 static void note(scheduler *s, served_model *m, const int32_t *ids, int64_t n)
 {
 	prefix *oldest = NULL;
@@ -66,7 +66,7 @@ static void was_read(void *context, const generation_result *r)
 	p->state = NULL;
 }
 
-/* Begin to read it. A failure leaves it as it was. */
+/* Start reading its state. After a failure the entry is unchanged. */
 static void read_state(scheduler *s, served_model *m, prefix *p)
 {
 	const session_options o = {.policy = POSITION_ERROR};
@@ -91,14 +91,14 @@ static void read_state(scheduler *s, served_model *m, prefix *p)
 	p->state = NULL;
 }
 
-/* A session that has read just these tokens, or a beginning of them; NULL: there is none, or none yet. */
+/* Return a session that has read exactly these tokens or their beginning; NULL: none so far. */
 static session *lookup(scheduler *s, served_model *m, const int32_t *ids, int64_t n)
 {
 	const model_dims *d = model_dimensions(m->model);
 	n -= m->any_pieces ? 0 : n % (d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK);
 	if (n < PREFIXES_LEAST || statepool_slot_bytes(m->pool) > PREFIXES_STATE_BYTES)
 		return NULL;
-	prefix *p = find(m, ids, n);
+	prefix *p = prefixes_find(m, ids, n);
 	if (!p) {
 		note(s, m, ids, n);
 		return NULL;
@@ -123,13 +123,13 @@ status prefixes_begin(scheduler *s, served_model *m, generation_request *r, sess
 	if (!known)
 		return session_new(out, m, "", &o, err);
 	TRY(session_fork(out, known, "", err));
-	status why = STATUS_OK;
-	while (why == STATUS_OK && !done)
-		why = session_fork_step(*out, known, &moved, &done, err);
-	if (why != STATUS_OK) {
+	status result = STATUS_OK;
+	while (result == STATUS_OK && !done)
+		result = session_fork_step(*out, known, &moved, &done, err);
+	if (result != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;
-		return why;
+		return result;
 	}
 	r->prompt += known->tokens;
 	r->n_prompt -= known->tokens;

@@ -8,14 +8,14 @@
 struct prompt_scores {
 	session *session;
 	const int32_t *ids;
-	int64_t count; /* tokens */
-	int64_t most;  /* of a piece */
+	int64_t count; /* prompt tokens */
+	int64_t most;  /* maximum tokens of a piece */
 	int n_top;
-	reading *reading;      /* of the piece; NULL: not begun */
-	bool is_read;          /* all of the piece */
-	int64_t first, piece;  /* tokens before the piece, and of it */
-	int64_t scored, taken; /* of all tokens; the first has no score and counts as both */
-	token_logprob *scores; /* [most] of the tokens after those of the piece */
+	read_pass *pass;       /* reads the current piece; NULL: not started */
+	bool is_read;          /* the current piece has been read */
+	int64_t first, piece;  /* tokens before the piece, and in it */
+	int64_t scored, taken; /* tokens scored and taken; the first token has no score and counts as both */
+	token_logprob *scores; /* [most] for the tokens that follow those of the piece */
 	token_logprob *top;    /* [most][n_top] */
 };
 
@@ -25,7 +25,7 @@ status prompt_scores_new(prompt_scores **out, session *x, const int32_t *ids, in
 	if (!p)
 		return STATUS_NOMEM;
 	*p = (prompt_scores){.session = x, .ids = ids, .count = count, .n_top = n_top, .scored = 1, .taken = 1};
-	p->most = reading_scored_piece(x->model);
+	p->most = read_pass_scored_piece(x->model);
 	p->scores = memory_new((size_t)p->most, sizeof *p->scores);
 	p->top = memory_new((size_t)(p->most * n_top), sizeof *p->top);
 	if (p->scores && p->top)
@@ -39,32 +39,32 @@ void prompt_scores_free(prompt_scores *p)
 {
 	if (!p)
 		return;
-	reading_end(p->session->model, p->reading);
+	read_pass_end(p->session->model, p->pass);
 	free(p->scores);
 	free(p->top);
 	free(p);
 }
 
-static status begin(prompt_scores *p, error *err)
+static status prompt_scores_begin(prompt_scores *p, error *err)
 {
 	session *x = p->session;
 	const int64_t left = p->count - p->first;
 	p->piece = model_dims_piece(model_dimensions(x->model->model), x->tokens, left, p->most);
 	p->is_read = false;
-	const reading_piece piece = {.ids = p->ids + p->first,
-	                             .count = p->piece,
-	                             .first = x->tokens,
-	                             .slot = x->slot,
-	                             .log = x->log ? x->log + x->tokens * x->model->log_floats : NULL};
-	return reading_begin(&p->reading, x->model, (reading_form){.logits = LOGITS_ALL, .log = x->log}, &piece, err);
+	const read_pass_piece piece = {.ids = p->ids + p->first,
+	                               .count = p->piece,
+	                               .first = x->tokens,
+	                               .slot = x->slot,
+	                               .log = x->log ? x->log + x->tokens * x->model->log_floats : NULL};
+	return read_pass_begin(&p->pass, x->model, (read_pass_form){.logits = LOGITS_ALL, .log = x->log}, &piece, err);
 }
 
 /* Score the token that the next row of logits predicts; the row stays in the session. */
-static status score(prompt_scores *p)
+static status prompt_scores_score(prompt_scores *p)
 {
 	session *x = p->session;
 	const int64_t row = p->scored - 1 - p->first;
-	TRY(reading_logits(p->reading, row, x->logits));
+	TRY(read_pass_logits(p->pass, row, x->logits));
 	if (p->scored < p->count)
 		p->scores[row] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs,
 		                                 p->ids[p->scored], p->top + row * p->n_top, p->n_top);
@@ -72,8 +72,8 @@ static status score(prompt_scores *p)
 	return STATUS_OK;
 }
 
-/* The piece has been read and scored. */
-static void end(prompt_scores *p)
+/* Finish a piece that has been read and scored. */
+static void prompt_scores_end(prompt_scores *p)
 {
 	session *x = p->session;
 	memcpy(x->ids + x->tokens, p->ids + p->first, (size_t)p->piece * sizeof *x->ids);
@@ -82,19 +82,19 @@ static void end(prompt_scores *p)
 	p->first += p->piece;
 	if (p->first == p->count)
 		p->scored = p->count;
-	reading_end(x->model, p->reading);
-	p->reading = NULL;
+	read_pass_end(x->model, p->pass);
+	p->pass = NULL;
 }
 
-static status step(prompt_scores *p, error *err)
+static status prompt_scores_read(prompt_scores *p, error *err)
 {
-	if (!p->reading)
-		return begin(p, err);
+	if (!p->pass)
+		return prompt_scores_begin(p, err);
 	if (!p->is_read)
-		return reading_step(p->reading, &p->is_read);
-	TRY(score(p));
+		return read_pass_step(p->pass, &p->is_read);
+	TRY(prompt_scores_score(p));
 	if (p->scored - 1 == p->first + p->piece)
-		end(p);
+		prompt_scores_end(p);
 	return STATUS_OK;
 }
 
@@ -102,7 +102,7 @@ status prompt_scores_step(prompt_scores *p, uint64_t slice_ns, int64_t *n_read, 
 {
 	const uint64_t began = clock_ns();
 	do {
-		status s = step(p, err);
+		status s = prompt_scores_read(p, err);
 		p->session->lost |= s == STATUS_DEVICE;
 		TRY(s);
 		*n_read = p->first;
@@ -112,7 +112,7 @@ status prompt_scores_step(prompt_scores *p, uint64_t slice_ns, int64_t *n_read, 
 
 bool prompt_scores_waiting(const prompt_scores *p)
 {
-	return !p->reading && p->taken < p->scored;
+	return !p->pass && p->taken < p->scored;
 }
 
 int prompt_scores_take(prompt_scores *p, int most, const int32_t **tokens, const token_logprob **scores,

@@ -1,4 +1,4 @@
-/* sample_plan.c - plans of one node, for each power of two of adjusting rows. */
+/* sample_plan.c - plans of one node, for each power of two of adjustments. */
 #include "engine/serve/sample_plan.h"
 
 #include <assert.h>
@@ -7,13 +7,13 @@
 #include "engine/base/memory.h"
 #include "engine/tensor/ops.h"
 
-enum { SMALLEST = 64 }; /* adjusting rows of the smallest plan that has any */
+enum { SMALLEST = 64 }; /* adjustments of the smallest plan that has any */
 
 typedef struct variant {
 	struct variant *next;
 	int64_t adjusts;
 	plan *plan;
-	value logits, setting, adjust, maxima; /* maxima: VALUE_NONE where there are none */
+	value logits, setting, adjust, maxima; /* maxima: VALUE_NONE if the logits have none */
 	sample_adjust *staging;                /* [adjusts] */
 } variant;
 
@@ -22,7 +22,7 @@ struct sample_plan {
 	int64_t rows, vocab;
 	sample_place place;
 	sample_setting *settings; /* [rows] staging */
-	variant *variants;        /* the first is the one without adjusting rows */
+	variant *variants;        /* the first has no adjustments */
 };
 
 status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, const sample_place *place,
@@ -104,16 +104,16 @@ static variant *variant_for(const sample_plan *p, int64_t adjusts)
 
 status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err)
 {
-	int64_t wanted = adjusts > 0 ? SMALLEST : 0;
-	while (wanted < adjusts)
-		wanted *= 2;
-	variant *there = variant_for(p, wanted);
-	if (there && there->adjusts == wanted)
+	int64_t requested = adjusts > 0 ? SMALLEST : 0;
+	while (requested < adjusts)
+		requested *= 2;
+	variant *existing = variant_for(p, requested);
+	if (existing && existing->adjusts == requested)
 		return STATUS_OK;
 	variant *v = memory_new(1, sizeof *v);
 	if (!v)
 		return STATUS_NOMEM;
-	v->adjusts = wanted;
+	v->adjusts = requested;
 	status s = variant_make(v, p, err);
 	if (s != STATUS_OK) {
 		variant_free(v);
@@ -137,8 +137,9 @@ static int64_t count_adjusts(const sample_plan *p, const sample_row *rows, int n
 	return adjusts;
 }
 
-/* Write the settings of the first n rows, and their adjusting rows and masks one after the other into `adjusts`. */
-static void fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings, sample_adjust *adjusts)
+/* Write the settings of the first n rows, and their adjustments and masks one after the other into `adjusts`. */
+static void sample_plan_fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings,
+                             sample_adjust *adjusts)
 {
 	const size_t mask = ((size_t)p->vocab + 31) / 32 * sizeof(uint32_t);
 	int32_t used = 0;
@@ -165,7 +166,7 @@ bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, s
 {
 	assert(n <= p->rows);
 	bool plain = count_adjusts(p, rows, n) == 0;
-	fill(p, rows, plain ? n : 0, settings, NULL);
+	sample_plan_fill(p, rows, plain ? n : 0, settings, NULL);
 	return plain;
 }
 
@@ -188,7 +189,7 @@ status sample_plan_run(sample_plan *p, const sample_row *rows, int n)
 	assert(n <= p->rows);
 	variant *v = variant_for(p, adjusts);
 	assert(v);
-	fill(p, rows, n, p->settings, v->staging);
+	sample_plan_fill(p, rows, n, p->settings, v->staging);
 	TRY(plan_write(v->plan, v->setting, p->settings));
 	if (adjusts > 0)
 		TRY(plan_write(v->plan, v->adjust, v->staging));

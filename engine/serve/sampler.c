@@ -1,7 +1,7 @@
 /* sampler.c - settings, tallies, log-probabilities.
  *
- * A tally holds the tokens that have occurred, sorted, as the op reads them: binary search finds a token, and a new one
- * moves the rows behind it, a few kilobytes at most. (An array of counts for the whole vocabulary has faster look-ups,
+ * A tally holds the tokens that have occurred, sorted, in the op's format. Binary search finds a token; inserting one
+ * moves the rows after it, a few kilobytes at most. (An array of counts for the whole vocabulary has faster look-ups,
  * but the op would have to scan it for every sampled token.) */
 #include "engine/serve/sampler.h"
 
@@ -12,8 +12,8 @@
 void sampling_default(sampling *s)
 {
 	*s = (sampling){
-#define NUMBER(name, above, min, max, otherwise) .name = otherwise,
-#define INTEGER(name, min, max, otherwise) .name = otherwise,
+#define NUMBER(name, above, min, max, fallback) .name = fallback,
+#define INTEGER(name, min, max, fallback) .name = fallback,
 #include "gen/sampling.def"
 	};
 }
@@ -30,9 +30,8 @@ static status sampling_check_range(const char *name, double x, bool above, doubl
 
 status sampling_check(const sampling *s, int64_t vocab, error *err)
 {
-#define NUMBER(name, above, min, max, otherwise)                                                                       \
-	TRY(sampling_check_range(#name, (double)s->name, above, min, max, err));
-#define INTEGER(name, min, max, otherwise) TRY(sampling_check_range(#name, s->name, false, min, max, err));
+#define NUMBER(name, above, min, max, fallback) TRY(sampling_check_range(#name, (double)s->name, above, min, max, err));
+#define INTEGER(name, min, max, fallback) TRY(sampling_check_range(#name, s->name, false, min, max, err));
 #include "gen/sampling.def"
 	for (int i = 0; i < s->n_bias; i++) {
 		if (s->bias[i].token < 0 || s->bias[i].token >= vocab)
@@ -44,14 +43,14 @@ status sampling_check(const sampling *s, int64_t vocab, error *err)
 	return STATUS_OK;
 }
 
-status sampling_check_plain(const sampling *s, const char *why, error *err)
+status sampling_check_plain(const sampling *s, const char *reason, error *err)
 {
-#define NUMBER(name, above, min, max, otherwise)                                                                       \
-	if (s->name != (float)(otherwise))                                                                             \
-		return error_set(err, STATUS_INVALID, #name, "%s", why);
-#define INTEGER(name, min, max, otherwise)                                                                             \
-	if (s->name != (otherwise))                                                                                    \
-		return error_set(err, STATUS_INVALID, #name, "%s", why);
+#define NUMBER(name, above, min, max, fallback)                                                                        \
+	if (s->name != (float)(fallback))                                                                              \
+		return error_set(err, STATUS_INVALID, #name, "%s", reason);
+#define INTEGER(name, min, max, fallback)                                                                              \
+	if (s->name != (fallback))                                                                                     \
+		return error_set(err, STATUS_INVALID, #name, "%s", reason);
 #include "gen/sampling.def"
 	return STATUS_OK;
 }
@@ -64,8 +63,8 @@ bool sampling_penalises(const sampling *s)
 sample_setting sampling_setting(const sampling *s, uint64_t position)
 {
 	return (sample_setting){
-#define NUMBER(name, above, min, max, otherwise) .name = s->name,
-#define INTEGER(name, min, max, otherwise) .name = s->name,
+#define NUMBER(name, above, min, max, fallback) .name = s->name,
+#define INTEGER(name, min, max, fallback) .name = s->name,
 #include "gen/sampling.def"
 	    .seed_low = (uint32_t)s->seed,
 	    .seed_high = (uint32_t)(s->seed >> 32),
@@ -77,7 +76,7 @@ sample_setting sampling_setting(const sampling *s, uint64_t position)
 
 /* --- tallies ----------------------------------------------------------------- */
 
-/* The token's row, inserted if missing; there is room. */
+/* Return the token's row, inserting it if missing; memory is reserved. */
 static sample_adjust *tally_row(tally *t, int32_t token)
 {
 	int32_t low = 0, high = t->count;
@@ -133,13 +132,13 @@ void tally_add(tally *t, int32_t token)
 
 /* --- log-probabilities --------------------------------------------------------- */
 
-/* Does token a rank before b? Only for finite logits. */
+/* True if token a ranks before b. Only for finite logits. */
 static bool ranks_before(const float *x, int32_t a, int32_t b)
 {
 	return x[a] == x[b] ? a < b : x[a] > x[b];
 }
 
-enum { LANES = 4, BLOCK = 256 * LANES /* tokens whose probabilities are added up as floats */ };
+enum { LANES = 4, BLOCK = 256 * LANES /* tokens whose probabilities are summed as floats */ };
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t lane_bits __attribute__((vector_size(LANES * sizeof(int32_t))));
 
@@ -148,7 +147,7 @@ static lanes sampler_choose(lane_bits condition, lanes yes, lanes no)
 	return (lanes)(((lane_bits)yes & condition) | ((lane_bits)no & ~condition));
 }
 
-/* The next logits, and -inf in the place of those that are not finite or behind the last. */
+/* Load the next logits; -inf replaces those that are not finite or past the end. */
 static lanes sampler_load(const float *x, int64_t left)
 {
 	const lanes none = (lanes){0} - INFINITY;
@@ -160,8 +159,8 @@ static lanes sampler_load(const float *x, int64_t left)
 	return sampler_choose(y - y == 0, y, none);
 }
 
-/* e^x for x ≤ 0, to 2e-7 of it; 1e-38 below -87. With n the nearest integer to x / log 2, e^x = 2^n · e^f,
- * |f| ≤ log 2 / 2, where a polynomial (that of Cephes' expf) is as exact as a float. */
+/* e^x for x ≤ 0, with relative error 2e-7; 1e-38 below -87. With n the nearest integer to x / log 2, e^x = 2^n · e^f
+ * and |f| ≤ log 2 / 2. There a polynomial (that of Cephes' expf) is as exact as a float. */
 static lanes sampler_exp(lanes x)
 {
 	x = sampler_choose(x > -87, x, (lanes){0} - 87);
@@ -204,13 +203,13 @@ double sampler_normalizer(const float *x, int64_t vocab)
 	return (double)most + log(sum);
 }
 
-/* The n_top first by rank, by insertion: n_top is small and most tokens fail the first test. */
+/* Insertion sort by rank: n_top is small, and most tokens fail the first test. */
 void sampler_top(const float *x, int64_t vocab, double normalizer, token_logprob *top, int n_top)
 {
 	int n = 0;
-	float worst = 0; /* logit of the last one in `top` */
+	float worst = 0; /* logit of the last entry of `top` */
 	for (int64_t i = 0; i < vocab && n_top > 0; i++) {
-		if (n == n_top && !(x[i] > worst)) /* of equal ones the first stays */
+		if (n == n_top && !(x[i] > worst)) /* ties keep the earlier one */
 			continue;
 		if (!isfinite(x[i]))
 			continue;

@@ -1,33 +1,31 @@
 /* scheduler.c - which step runs next.
  *
- * Turns are round-robin: one decode step for each model that has a generation to decode, then one step of prompts
- * (scheduler_prompts.c), then one slice of a scoring (scheduler_scoring.c). Within a model, the generations of a decode
- * step go to the end of the queue, so with more than max_batch of them all wait equally long.
+ * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts
+ * (scheduler_prompts.c), then one slice of a score task (scheduler_score.c). The generations of a decode step move to
+ * the end of the queue. With more than max_batch generations all therefore wait equally long.
  *
- * A step reads tokens and then samples the next ones, for the whole batch in one call. Only the tokens come to the
- * host. A row of logits is fetched where a session stops and where log-probabilities are wanted.
+ * A step reads tokens and samples the next ones for the whole batch in one call. Only the tokens are copied to the
+ * host. A row of logits is copied only if a session stops there or log-probabilities are requested.
  *
- * Asynchronous steps. A device must not wait for the host. So where the backend allows it, the next decode step is
- * issued before the last one is completed: a row in both steps reads its token on the device. Between two ticks one
- * step is then in flight (s->ahead), and the tokens that it reads are delivered before it is completed. Consequences:
+ * Asynchronous steps: a device must not wait for the host. Where the backend allows it, the next decode step is issued
+ * before the last one is completed; a row in both steps reads its token on the device. Between two ticks one step is in
+ * flight (s->ahead). The tokens that it reads are delivered before it is completed. Consequences:
  *
- *   - When a delivered token ends its generation (end of text, stop sequence), the step in flight reads that token. A
- *     session needs this anyway, and a temporary session is unaffected. The token sampled after it is dropped.
+ *   - A delivered token may end its generation (end of text, stop sequence). The step in flight still reads it, which a
+ *     session needs anyway and a temporary session ignores. The token sampled after it is dropped.
  *   - A token that the step in flight reads is delivered even if a callback of the same tick cancels its generation.
- *     If there is no memory to deliver it, the session holds it undelivered. If sampling failed (-1: the logits are not
- *     finite) and the step in flight reads the token, the session is marked lost.
- *   - The next step replaces the logits of the last one and samples before the host sees its tokens. So the next step
- *     waits when log-probabilities are wanted, when a session stops, when penalties count the tokens, and when the log
- *     is read (explain). Without a device every step waits.
- *   - A row is part of the next step only if it certainly continues: its token is not the last by max_tokens, and there
- *     is credit for two. Otherwise it joins the step after that.
- *   - A generation that ends for another reason while a step reads its token (the scheduler is freed) waits for that
- *     step.
+ *     If there is no memory to deliver it, the session keeps it as undelivered. If sampling failed (-1: the logits are
+ *     not finite) and the next step has already consumed the token, the session is marked lost.
+ *   - The next step overwrites the logits and samples before the host sees the tokens. It therefore waits if
+ *     log-probabilities are requested, a session stops, penalties count tokens, or the log is read (explain).
+ *     Without a device every step waits.
+ *   - A row joins the next step only if it certainly continues: max_tokens allows another token and there is credit for
+ *     two. Otherwise it joins the step after that.
+ *   - A generation that ends for another reason while a step reads its token (scheduler_free) waits for that step.
  *
- * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. No function here holds a
- * position in the list across a callback. A callback may make a session read its pending token, which runs the plan for
- * one prompt. Only the generation that calls back may have logits in that plan, and it no longer needs them.
- */
+ * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. No function here keeps a
+ * list position across a callback. A callback may make a session read its pending token, which runs the plan for one
+ * prompt. Only the generation that calls back may have logits in that plan, and it no longer needs them. */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/serve/beams.h"
@@ -63,8 +61,8 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 /* --- steps in flight ------------------------------------------------------------- */
 
 enum {
-	SPIN_NS = 200000,  /* a thread that sleeps takes tens of microseconds to wake up */
-	RESUME_NS = 500000 /* of first tokens without a prompt, in one turn */
+	SPIN_NS = 200000,  /* waking a sleeping thread takes tens of microseconds */
+	RESUME_NS = 500000 /* time per turn for first tokens that need no prompt */
 };
 
 static bool is_fetched(const scheduler *s, const inflight_step *f)
@@ -79,43 +77,43 @@ static void lose_rows(const inflight_step *f)
 			f->batch[i]->session->lost = true;
 }
 
-/* Issue the step of f->batch, with s->rows and s->draws. On failure the states of the batch are lost. */
+/* Issue the step of f->batch, with s->rows and s->draws. A failure marks the sessions of the batch as lost. */
 static status issue(scheduler *s, inflight_step *f)
 {
 	f->live = f->n;
-	f->waited = f->wanted = false;
+	f->waited = f->samples = false;
 	for (int i = 0; i < f->n; i++)
-		f->wanted |= s->draws[i].settings != NULL;
-	f->why = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
-	if (f->why == STATUS_OK && f->wanted && is_fetched(s, f))
-		f->why = s->backend->fetch(s->backend, served_model_sampled(f->plan), (size_t)f->n * sizeof *f->tokens,
-		                           &f->fetch);
-	for (int i = 0; i < f->n && f->why == STATUS_OK; i++)
+		f->samples |= s->draws[i].settings != NULL;
+	f->result = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
+	if (f->result == STATUS_OK && f->samples && is_fetched(s, f))
+		f->result = s->backend->fetch(s->backend, served_model_sampled(f->plan),
+		                              (size_t)f->n * sizeof *f->tokens, &f->fetch);
+	for (int i = 0; i < f->n && f->result == STATUS_OK; i++)
 		f->batch[i]->row[f - s->inflight] = &f->batch[i];
-	if (f->why != STATUS_OK)
+	if (f->result != STATUS_OK)
 		lose_rows(f);
-	return f->why;
+	return f->result;
 }
 
-/* Wait for f's tokens. On failure the states of the batch are lost. */
+/* Wait for f's tokens. A failure marks the sessions of the batch as lost. */
 static status wait_step(const scheduler *s, inflight_step *f)
 {
 	backend *b = s->backend;
 	size_t bytes = (size_t)f->n * sizeof *f->tokens;
 	if (f->waited)
-		return f->why;
+		return f->result;
 	f->waited = true;
-	if (f->wanted && is_fetched(s, f)) {
+	if (f->samples && is_fetched(s, f)) {
 		uint64_t until = clock_ns() + SPIN_NS;
 		while (!b->fetched(b, f->fetch) && clock_ns() < until)
 			;
-		f->why = b->fetch_take(b, f->fetch, f->tokens, bytes);
-	} else if (f->wanted) {
-		f->why = b->download(b, f->tokens, served_model_sampled(f->plan), bytes);
+		f->result = b->fetch_take(b, f->fetch, f->tokens, bytes);
+	} else if (f->samples) {
+		f->result = b->download(b, f->tokens, served_model_sampled(f->plan), bytes);
 	}
-	if (f->why != STATUS_OK)
+	if (f->result != STATUS_OK)
 		lose_rows(f);
-	return f->why;
+	return f->result;
 }
 
 /* Record that row i of a completed step has read its tokens. */
@@ -128,7 +126,8 @@ static void commit(const scheduler *s, const inflight_step *f, int i)
 	g->row[f - s->inflight] = NULL;
 }
 
-/* Remove g, which ends, from the steps in flight. A session first waits for them: its state includes what they read. */
+/* Remove g, which is ending, from the steps in flight. A session first waits for them, because its state includes the
+ * tokens that they read. */
 static void leave_steps(scheduler *s, generation *g)
 {
 	for (int i = 0; i < INFLIGHT_STEPS; i++) {
@@ -167,7 +166,7 @@ static void left_prompt(scheduler *s, generation *g)
 	g->prompting = false;
 }
 
-static void finish(scheduler *s, generation *g, status why, const error *err)
+static void scheduler_finish(scheduler *s, generation *g, status result, const error *err)
 {
 	leave_steps(s, g);
 	bool failed = generation_leave(g) != STATUS_OK;
@@ -177,23 +176,23 @@ static void finish(scheduler *s, generation *g, status why, const error *err)
 	s->n_generations--;
 	s->n_waiting -= !g->started_ns;
 	s->n_cancelled -= g->cancelled;
-	generation_finish(g, failed ? STATUS_DEVICE : why, failed ? NULL : err);
+	generation_finish(g, failed ? STATUS_DEVICE : result, failed ? NULL : err);
 }
 
-/* Finish every generation that exists now; those that callbacks start meanwhile stay. */
-static void finish_all(scheduler *s, status why, const error *err)
+/* Finish the generations that exist on entry, but not those that callbacks start. */
+static void finish_all(scheduler *s, status result, const error *err)
 {
 	uint64_t end = s->serial;
 	generation *g = s->first;
 	while (g) {
 		if (g->serial < end) {
-			finish(s, g, why, err);
+			scheduler_finish(s, g, result, err);
 			g = s->first;
 		} else {
 			g = g->following;
 		}
 	}
-	scheduler_scoring_end_all(s, why, err);
+	scheduler_score_end_all(s, result, err);
 }
 
 void scheduler_free(scheduler *s)
@@ -215,7 +214,7 @@ void scheduler_free(scheduler *s)
 
 /* --- admission ------------------------------------------------------------------ */
 
-/* Have n more generations a place? */
+/* STATUS_BUSY if fewer than n generations are free; STATUS_UNAVAILABLE when closing. */
 static status check_places(const scheduler *s, int n, error *err)
 {
 	if (s->closing)
@@ -251,10 +250,10 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 		TRY(prefixes_begin(s, m, &rest, &temporary, err));
 		x = temporary;
 	}
-	status why = generation_new(&g, x, temporary != NULL, &rest, err);
-	if (why != STATUS_OK) {
+	status result = generation_new(&g, x, temporary != NULL, &rest, err);
+	if (result != STATUS_OK) {
 		session_free(temporary);
-		return why;
+		return result;
 	}
 	scheduler_model_touch(s, x->model);
 	enlist(s, g);
@@ -271,15 +270,15 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 	TRY(beams_check(o, r, n, err));
 	TRY(check_places(s, o->beams, err));
 	TRY(prefixes_begin(s, m, &rest, &x, err));
-	status why = generation_new(&first, x, true, &rest, err);
-	if (why != STATUS_OK) {
+	status result = generation_new(&first, x, true, &rest, err);
+	if (result != STATUS_OK) {
 		session_free(x);
-		return why;
+		return result;
 	}
-	why = beams_new(first, o, r, n, err);
-	if (why != STATUS_OK) {
+	result = beams_new(first, o, r, n, err);
+	if (result != STATUS_OK) {
 		generation_discard(first);
-		return why;
+		return result;
 	}
 	scheduler_model_touch(s, m);
 	for (int i = 0; i < o->beams; i++)
@@ -291,7 +290,7 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 
 /* --- a turn ----------------------------------------------------------------------- */
 
-/* The model that decodes in turn `turn`; NULL: the turn is for prompts or a scoring. */
+/* Return the model that decodes in turn `turn`; NULL: the turn is for prompts or a score task. */
 static served_model *turn_model(const scheduler *s, int turn)
 {
 	served_model *m = s->models;
@@ -307,8 +306,9 @@ static void begin_step(inflight_step *f, served_model *m)
 	f->prompts = false;
 }
 
-/* Add a row in which g reads its next token: the one of row `from` of the step in flight, or (-1) the delivered one. */
-static void add_row(scheduler *s, inflight_step *f, generation *g, int from)
+/* Add a row in which g reads its next token: the token of row `from` of the step in flight, or the delivered one
+ * (-1). */
+static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int from)
 {
 	int64_t ahead = from >= 0;
 	served_row *r = &s->rows[f->n];
@@ -319,13 +319,13 @@ static void add_row(scheduler *s, inflight_step *f, generation *g, int from)
 	f->batch[f->n++] = g;
 }
 
-/* Fill f with the generations of m that can decode, longest waiting first. */
+/* Fill f with the generations of m that can decode, in queue order. */
 static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 {
 	begin_step(f, m);
 	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
 		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g))
-			add_row(s, f, g, -1);
+			scheduler_add_row(s, f, g, -1);
 }
 
 /* Keep g's session consistent when its token cannot be delivered although the next step has been issued. */
@@ -337,35 +337,35 @@ static void lose_undelivered(generation *g, int32_t token)
 	if (token < 0)
 		g->session->lost = true;
 	else if (!is_read)
-		g->unread = true; /* its logits have gone */
+		g->unread = true; /* its logits are overwritten */
 }
 
-/* Continue or end g, now that its session has read all of its tokens. token: the one sampled, if one was requested.
- * overtaken: the next step has been issued. */
+/* Continue or end g after its session has read all of its tokens. `token` is the sampled one, -1 if none was requested.
+ * `overtaken` means that the next step has been issued. */
 static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 {
 	error err = ERROR_INIT;
 	if (g->phase == GENERATION_CLOSE) {
-		finish(s, g, g->finish == FINISH_NONE ? STATUS_CANCELLED : STATUS_OK, NULL);
+		scheduler_finish(s, g, g->finish == FINISH_NONE ? STATUS_CANCELLED : STATUS_OK, NULL);
 	} else if (g->cancelled && (!overtaken || g->temporary)) {
-		finish(s, g, STATUS_CANCELLED, NULL);
+		scheduler_finish(s, g, STATUS_CANCELLED, NULL);
 	} else if (g->max_tokens == 0 && !g->beams) {
 		g->finish = FINISH_LENGTH;
-		finish(s, g, STATUS_OK, NULL);
+		scheduler_finish(s, g, STATUS_OK, NULL);
 	} else {
-		status why = generation_deliver(g, token, &err);
-		s->counters.generated_tokens += why == STATUS_OK;
-		s->failed |= why == STATUS_DEVICE;
-		if (why != STATUS_OK && overtaken && !g->temporary)
+		status result = generation_deliver(g, token, &err);
+		s->counters.generated_tokens += result == STATUS_OK;
+		s->failed |= result == STATUS_DEVICE;
+		if (result != STATUS_OK && overtaken && !g->temporary)
 			lose_undelivered(g, token);
-		if (why != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
-			finish(s, g, why, &err);
-		else if (!g->beams) /* its other turns are among those of prompts too */
+		if (result != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
+			scheduler_finish(s, g, result, &err);
+		else if (!g->beams) /* a search also takes turns among prompts */
 			left_prompt(s, g);
 	}
 }
 
-/* End everything with STATUS_DEVICE. */
+/* End all generations and score tasks with STATUS_DEVICE. */
 static status lose_device(scheduler *s, const error *err)
 {
 	s->failed = false;
@@ -375,7 +375,7 @@ static status lose_device(scheduler *s, const error *err)
 }
 
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
-static status complete(scheduler *s, inflight_step *f)
+static status scheduler_complete(scheduler *s, inflight_step *f)
 {
 	if (wait_step(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
@@ -388,19 +388,19 @@ static status complete(scheduler *s, inflight_step *f)
 		if (!g)
 			continue;
 		if (g->n_read == g->n_prompt)
-			proceed(s, g, f->wanted ? f->tokens[i] : -1, overtaken);
-		else if (!g->temporary) /* it may be cancelled before the next chunk */
+			proceed(s, g, f->samples ? f->tokens[i] : -1, overtaken);
+		else if (!g->temporary) /* the generation may be cancelled before its next chunk */
 			s->failed |= session_fetch(g->session) != STATUS_OK;
 	}
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
-/* End g, which cannot go on; when the device has failed, end everything. */
-static status give_up(scheduler *s, generation *g, status why, const error *err)
+/* End g with an error. STATUS_DEVICE ends everything. */
+static status scheduler_give_up(scheduler *s, generation *g, status result, const error *err)
 {
-	if (why == STATUS_DEVICE)
+	if (result == STATUS_DEVICE)
 		return lose_device(s, err);
-	finish(s, g, why, err);
+	scheduler_finish(s, g, result, err);
 	return STATUS_OK;
 }
 
@@ -416,18 +416,18 @@ static status find_plan(inflight_step *f, error *err)
 	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
 }
 
-/* The plan for f's batch. When memory is too short for it, halve the batch until it fits. */
+/* Find a plan for f's batch. STATUS_NOMEM halves the batch until a plan fits. */
 static status find_plan_for_some(inflight_step *f, error *err)
 {
 	for (;; f->n = (f->n + 1) / 2) {
 		*err = (error)ERROR_INIT;
-		status why = find_plan(f, err);
-		if (why != STATUS_NOMEM || f->n == 1)
-			return why;
+		status result = find_plan(f, err);
+		if (result != STATUS_NOMEM || f->n == 1)
+			return result;
 	}
 }
 
-/* Issue a decode step; its batch goes to the end of the queue. */
+/* Issue a decode step and move its batch to the end of the queue. */
 static status decode_issue(scheduler *s, inflight_step *f)
 {
 	TRY(issue(s, f));
@@ -439,7 +439,7 @@ static status decode_issue(scheduler *s, inflight_step *f)
 	return STATUS_OK;
 }
 
-/* May the next step be issued before f is completed? */
+/* True if the next step may be issued before f is completed. */
 static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 {
 	if (!is_fetched(s, f) || served_plan_logs(f->plan) || (s->ahead && s->ahead != f))
@@ -456,13 +456,13 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 	return true;
 }
 
-/* Will g read the token of the step in flight, whatever it is, and want another one? */
+/* True if g certainly reads the token of the step in flight and requests another one. */
 static bool goes_on(const generation *g)
 {
 	return g->phase == GENERATION_DECODE && !g->cancelled && g->completed + 1 < g->max_tokens && g->credit >= 2;
 }
 
-/* Issue the step after `now` if possible; then s->ahead is that step, else NULL. STATUS_DEVICE. */
+/* Issue the step after `now` if possible and set s->ahead to it or NULL. STATUS_DEVICE. */
 static status run_ahead(scheduler *s, inflight_step *now)
 {
 	inflight_step *next = &s->inflight[now == &s->inflight[0]];
@@ -477,7 +477,7 @@ static status run_ahead(scheduler *s, inflight_step *now)
 			continue;
 		if (g->session->log)
 			return STATUS_OK;
-		add_row(s, next, g, row ? (int)(row - now->batch) : -1);
+		scheduler_add_row(s, next, g, row ? (int)(row - now->batch) : -1);
 	}
 	if (next->n == 0 || find_plan(next, NULL) != STATUS_OK)
 		return STATUS_OK;
@@ -490,59 +490,59 @@ static status run_ahead(scheduler *s, inflight_step *now)
 static status decode(scheduler *s, inflight_step *f)
 {
 	error err;
-	status why = STATUS_OK;
+	status result = STATUS_OK;
 	bool was_ahead = f == s->ahead;
 	if (!was_ahead) {
-		why = find_plan_for_some(f, &err);
-		if (why != STATUS_OK)
-			return give_up(s, f->batch[0], why, &err);
-		why = decode_issue(s, f);
+		result = find_plan_for_some(f, &err);
+		if (result != STATUS_OK)
+			return scheduler_give_up(s, f->batch[0], result, &err);
+		result = decode_issue(s, f);
 	}
-	if (why == STATUS_OK)
-		why = run_ahead(s, f);
-	if (why != STATUS_OK) {
+	if (result == STATUS_OK)
+		result = run_ahead(s, f);
+	if (result != STATUS_OK) {
 		lose_rows(f);
 		return lose_device(s, NULL);
 	}
 	if (was_ahead && s->ahead == f)
 		s->ahead = NULL;
-	return complete(s, f);
+	return scheduler_complete(s, f);
 }
 
-/* Sample g's first token from the logits of its session, which lie on the host: there is no prompt to read. */
+/* Sample g's first token from its session's logits, which are on the host; g has no prompt to read. */
 static status resume(scheduler *s, generation *g)
 {
 	session *x = g->session;
 	error err = ERROR_INIT;
 	int32_t token = -1;
-	sample_row wanted = generation_wants(g, 0, 0);
-	if (wanted.settings) {
-		status why = served_model_prepare_row(x->model, generation_adjusts(g), &err);
-		if (why != STATUS_OK)
-			return give_up(s, g, why, &err);
-		if (served_model_sample_row(x->model, x->logits, &wanted, &token) != STATUS_OK)
+	sample_row requested = generation_wants(g, 0, 0);
+	if (requested.settings) {
+		status result = served_model_prepare_row(x->model, generation_adjusts(g), &err);
+		if (result != STATUS_OK)
+			return scheduler_give_up(s, g, result, &err);
+		if (served_model_sample_row(x->model, x->logits, &requested, &token) != STATUS_OK)
 			return lose_device(s, NULL);
 	}
 	proceed(s, g, token, false);
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
-/* Is there no prompt to read, and can its first token be drawn now? */
+/* True if there is no prompt to read and the first token can be sampled now. */
 static bool is_resumed(const generation *g)
 {
 	return g->n_read == g->n_prompt && !g->beams && !generation_scores(g) && generation_tallied(g) &&
 	       model_dimensions(g->session->model->model)->causal;
 }
 
-/* The entry of s->inflight that is free between ticks. */
+/* Return the entry of s->inflight that is free between ticks. */
 static inflight_step *free_step(scheduler *s)
 {
 	return &s->inflight[s->ahead == &s->inflight[0]];
 }
 
-static void begin(scheduler *s, generation *g)
+static void scheduler_begin(scheduler *s, generation *g)
 {
-	const int n = g->beams ? beams_count(g->beams) : 1; /* beams begin with the first */
+	const int n = g->beams ? beams_count(g->beams) : 1; /* a search starts all of its beams at once */
 	if (g->started_ns)
 		return;
 	for (int i = 0; i < n; i++)
@@ -555,9 +555,9 @@ static status read_whole(scheduler *s, generation *g)
 {
 	bool done;
 	error err = ERROR_INIT;
-	status why = generation_read_whole(g, &done, &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	status result = generation_read_whole(g, &done, &err);
+	if (result != STATUS_OK)
+		return scheduler_give_up(s, g, result, &err);
 	if (!done)
 		return STATUS_OK;
 	s->counters.prompt_tokens += (uint64_t)g->n_prompt;
@@ -565,33 +565,33 @@ static status read_whole(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
-/* Slices of readings are shorter beside streams. */
+/* Length of a slice: shorter while generations of m decode. */
 static uint64_t slice_beside_streams(const scheduler *s, served_model *m)
 {
 	m->waited_for = scheduler_decodes(s);
 	return m->waited_for ? GENERATION_SHORT_SLICE_NS : GENERATION_SLICE_NS;
 }
 
-/* Encode some of a source. */
-static status encode(scheduler *s, generation *g)
+/* Encode one slice of a source. */
+static status scheduler_encode(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
-	status why = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	status result = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
+	if (result != STATUS_OK)
+		return scheduler_give_up(s, g, result, &err);
 	s->counters.prompt_tokens += generation_encodes(g) ? 0 : (uint64_t)g->n_source;
 	return STATUS_OK;
 }
 
-/* Read and score some of a prompt, or deliver scores. */
+/* Read and score one slice of a prompt, or deliver scores. */
 static status score_prompt(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
 	const int64_t before = g->n_read;
-	status why = generation_score(g, slice_beside_streams(s, g->session->model), &err);
+	status result = generation_score(g, slice_beside_streams(s, g->session->model), &err);
 	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	if (result != STATUS_OK)
+		return scheduler_give_up(s, g, result, &err);
 	if (!generation_scores(g) && g->max_tokens == 0)
 		proceed(s, g, -1, false);
 	return STATUS_OK;
@@ -602,41 +602,41 @@ static status turn_beams(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
 	bool done = false;
-	status why = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	status result = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
+	if (result != STATUS_OK)
+		return scheduler_give_up(s, g, result, &err);
 	if (done)
-		finish(s, g, STATUS_OK, NULL);
+		scheduler_finish(s, g, STATUS_OK, NULL);
 	return STATUS_OK;
 }
 
-/* Resume g, and others as long as that takes no longer than a short step of prompts: sessions that continue at the same
- * time share their decode steps soon. */
+/* Sample the first tokens of g and of others in the same situation, for at most RESUME_NS. Sessions that continue at
+ * the same time then share decode steps sooner. */
 static status resume_some(scheduler *s, generation *g)
 {
 	const uint64_t end = clock_ns() + RESUME_NS;
 	do {
-		begin(s, g);
+		scheduler_begin(s, g);
 		TRY(resume(s, g));
 		g = scheduler_prompts_first(s);
 	} while (g && is_resumed(g) && clock_ns() < end);
 	return STATUS_OK;
 }
 
-/* Run a step of prompts, beginning with g's. */
+/* Run a step of prompts that begins with g's. */
 static status prefill(scheduler *s, generation *g)
 {
 	inflight_step *f = free_step(s);
 	error err = ERROR_INIT;
-	status why;
+	status result;
 	s->prompt_steps++;
-	begin(s, g);
+	scheduler_begin(s, g);
 	if (!generation_tallied(g))
-		return (why = generation_tally(g)) == STATUS_OK ? why : give_up(s, g, why, &err);
+		return (result = generation_tally(g)) == STATUS_OK ? result : scheduler_give_up(s, g, result, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
 	if (generation_encodes(g))
-		return encode(s, g);
+		return scheduler_encode(s, g);
 	if (generation_scores(g))
 		return score_prompt(s, g);
 	if (g->beams && g->n_read == g->n_prompt)
@@ -644,15 +644,15 @@ static status prefill(scheduler *s, generation *g)
 	if (is_resumed(g))
 		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);
-	why = find_plan_for_some(f, &err);
-	if (why != STATUS_OK)
-		return give_up(s, g, why, &err);
+	result = find_plan_for_some(f, &err);
+	if (result != STATUS_OK)
+		return scheduler_give_up(s, g, result, &err);
 	for (int i = 0; i < f->n; i++)
-		begin(s, f->batch[i]);
+		scheduler_begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);
 	if (issue(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
-	return complete(s, f);
+	return scheduler_complete(s, f);
 }
 
 /* End the cancelled generations. A session first reads its delivered token. */
@@ -666,7 +666,7 @@ static void reap(scheduler *s)
 			ended = false;
 		}
 		if (ended)
-			finish(s, g, STATUS_CANCELLED, NULL);
+			scheduler_finish(s, g, STATUS_CANCELLED, NULL);
 		g = ended ? s->first : g->following;
 	}
 }
@@ -676,7 +676,7 @@ bool scheduler_runnable(const scheduler *s)
 	for (const generation *g = s->first; g && !s->ahead; g = g->following)
 		if (generation_runnable(g))
 			return true;
-	return s->ahead || s->scorings;
+	return s->ahead || s->score_tasks;
 }
 
 status scheduler_tick(scheduler *s)
@@ -697,8 +697,8 @@ status scheduler_tick(scheduler *s)
 			generation *g = scheduler_prompts_first(s);
 			if (g)
 				return prefill(s, g);
-		} else if (s->scorings) {
-			return scheduler_scoring_turn(s) == STATUS_OK ? STATUS_OK : lose_device(s, NULL);
+		} else if (s->score_tasks) {
+			return scheduler_score_turn(s) == STATUS_OK ? STATUS_OK : lose_device(s, NULL);
 		}
 	}
 	return STATUS_OK;

@@ -1,6 +1,6 @@
-/* scheduler_model.c - the loaded models, in a list (there are a handful), and the one that is being loaded.
+/* scheduler_model.c - the list of loaded models (there are few), and the model being loaded.
  *
- * One model is loaded at a time: of two loaded at once, the first would finish later. */
+ * One model is loaded at a time. Loading two at once would delay the first and not speed up the second. */
 #include <assert.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ void scheduler_model_touch(scheduler *s, served_model *m)
 	m->last_used = ++s->clock;
 }
 
-static served_model *find(const scheduler *s, const char *id)
+static served_model *scheduler_model_find(const scheduler *s, const char *id)
 {
 	served_model *m = s->models;
 	while (m && strcmp(m->id, id) != 0)
@@ -58,19 +58,19 @@ void scheduler_model_abandon(scheduler *s)
 	s->loading = NULL;
 }
 
-static status begin(scheduler *s, const char *id, const char *folder, dtype weights, error *err)
+static status scheduler_model_begin(scheduler *s, const char *id, const char *folder, dtype weights, error *err)
 {
 	if (strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "model", "a model's id has at most %d bytes",
 		                 SCHEDULER_ID_BYTES - 1);
 	if (s->n_models >= s->limits.max_models)
 		TRY(make_room(s, err));
-	/* max_generations bounds scorings too. */
+	/* Score tasks are limited by max_generations, too. */
 	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations + PREFIXES_KEPT;
 	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
 }
 
-/* Run one step of the model that is being loaded; when it is complete it joins the others. */
+/* Load for one step; a complete model joins the list. */
 static status go_on(scheduler *s, error *err)
 {
 	bool done;
@@ -91,7 +91,7 @@ static status go_on(scheduler *s, error *err)
 status scheduler_model_step(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out,
                             error *err)
 {
-	served_model *m = find(s, id);
+	served_model *m = scheduler_model_find(s, id);
 	*out = NULL;
 	if (m && m->weights != weights) {
 		TRY(scheduler_model_unload(s, id, err));
@@ -100,8 +100,8 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 	if (!m && s->loading && (!scheduler_model_loading(s, id) || s->loading->weights != weights))
 		return STATUS_OK; /* another model is being loaded */
 	if (!m) {
-		TRY(s->loading ? go_on(s, err) : begin(s, id, folder, weights, err));
-		m = find(s, id);
+		TRY(s->loading ? go_on(s, err) : scheduler_model_begin(s, id, folder, weights, err));
+		m = scheduler_model_find(s, id);
 	}
 	if (m)
 		scheduler_model_touch(s, m);
@@ -121,7 +121,7 @@ status scheduler_model(scheduler *s, const char *id, const char *folder, dtype w
 
 status scheduler_model_unload(scheduler *s, const char *id, error *err)
 {
-	served_model *m = find(s, id);
+	served_model *m = scheduler_model_find(s, id);
 	if (scheduler_model_loading(s, id))
 		return error_set(err, STATUS_CONFLICT, "model", "the model is being loaded");
 	if (m && m->users > 0)
@@ -134,7 +134,7 @@ status scheduler_model_unload(scheduler *s, const char *id, error *err)
 
 bool scheduler_model_loaded(const scheduler *s, const char *id)
 {
-	return find(s, id) != NULL;
+	return scheduler_model_find(s, id) != NULL;
 }
 
 void scheduler_model_free_all(scheduler *s)

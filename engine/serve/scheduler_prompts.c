@@ -1,22 +1,22 @@
 /* scheduler_prompts.c - which prompts a step reads.
  *
- * A step of prompts begins with the prompt that has the fewest tokens left, and every fourth step with the oldest. So a
- * short prompt does not wait for a long one, prompts of equal length are read one after the other (round-robin, all
- * would be ready only when the last is), and no prompt starves. Other prompts of the model join in the order of arrival
- * while their chunks fit. A step has room for one chunk or, where threads read parts of a step in parallel, for one
- * chunk per thread if the first chunk is a full one.
+ * A step begins with the prompt that has the fewest tokens left, and every fourth step with the oldest. So a short
+ * prompt does not wait for a long one and no prompt starves. Prompts of equal length are read one after the other; with
+ * round-robin all would be ready only when the last one is. Other prompts of the model join in order of arrival while
+ * their chunks fit. A step has room for one chunk. Where threads read parts of a step in parallel and the first chunk
+ * is full, it has room for one chunk per thread.
  *
- * A chunk is always min(SCHEDULER_PREFILL_CHUNK, tokens left), whatever else the step reads: softmax attention sums in
- * the pieces in which a prompt is read, so only then has a prompt the same bits as alone. A model whose bits do not
- * depend on the pieces reads only SCHEDULER_PREFILL_SHORT tokens a step while streams decode, because each stream waits
- * for a step of prompts between two of its tokens.
+ * A chunk is always min(SCHEDULER_PREFILL_CHUNK, tokens left), whatever else the step reads. Softmax attention sums
+ * over the pieces in which a prompt is read, so only a fixed division gives a prompt the same bits as alone. A model
+ * whose bits do not depend on the pieces reads only SCHEDULER_PREFILL_SHORT tokens a step while streams decode, because
+ * each stream waits for a step of prompts between two of its tokens.
  *
- * Possible: read prompts and decode in one step. The bits would be the same, and a large model, whose step time goes
- * into reading weights, would save a step. */
+ * Not done: prompts and decoding in one step. The bits would be the same, and a large model, whose step time is spent
+ * reading weights, would save a step. */
 #include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
 
-/* From g on, the first generation that has a prompt to read or a first token to sample. */
+/* Return the first generation from g on that has a prompt to read or a first token to sample. */
 static generation *prompt_from(const scheduler *s, generation *g)
 {
 	if (s->n_prompts == 0)
@@ -31,15 +31,15 @@ static int64_t prompt_left(const generation *g)
 	return (generation_encodes(g) ? g->n_source : 0) + g->n_prompt - g->n_read;
 }
 
-/* Prompts with fewer tokens left come first. Copies of a beam search take many turns and read no token: they come last,
- * so a short prompt beside them does not wait for all of them. */
+/* Order of prompts: fewest tokens left first. Copies of a beam search come last; they take many turns and read no
+ * token, so a short prompt beside them does not wait for all of them. */
 static int64_t prompt_rank(const generation *g)
 {
 	return beams_copies(g) ? INT64_MAX : prompt_left(g);
 }
 
-/* Prompts in the background come after all others, but for the turns of the oldest. The queue has prompts in the order
- * of arrival: only decoding generations move in it. */
+/* Background prompts come after all others, except in the turns of the oldest. The queue has prompts in order of
+ * arrival, because only decoding generations move in it. */
 generation *scheduler_prompts_first(const scheduler *s)
 {
 	enum { OLDEST_EVERY = 4 };
@@ -61,7 +61,7 @@ bool scheduler_decodes(const scheduler *s)
 	return g != NULL;
 }
 
-/* g joins the step if its chunk fits. A prompt that is scored is read alone, and one behind a source when that has been
+/* Add g to the step if its chunk fits. A scored prompt is read alone, and a prompt with a source only once that is
  * encoded. */
 static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
 {
@@ -82,7 +82,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	f->n = 0;
 	f->prompts = true;
 	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK)
-		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step: the first prompt is ready sooner */
+		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step, so that the first prompt is ready sooner */
 	if (m->any_pieces && prompt_left(first) > SCHEDULER_PREFILL_SHORT && scheduler_decodes(s))
 		room = most = SCHEDULER_PREFILL_SHORT;
 	prompts_add(f, first, most, &room);
@@ -92,7 +92,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 			prompts_add(f, g, most, &room);
 }
 
-/* Before the last chunk only a session wants logits, because its generation may be cancelled there. */
+/* Before the last chunk only a session needs logits, because its generation may be cancelled there. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f)
 {
 	for (int i = 0; i < f->n; i++) {

@@ -5,26 +5,27 @@
 #include "engine/serve/scheduler_state.h"
 #include "engine/serve/session_blob.h"
 
-/* May another session of that id be opened? */
+/* Check that a session `id` may be opened. STATUS_BUSY, STATUS_CONFLICT. */
 static status admit(scheduler *s, served_model *m, const char *id, error *err)
 {
 	if ((int64_t)s->sessions.count >= s->limits.max_sessions)
-		return error_set(err, STATUS_BUSY, NULL,
-		                 "all %d sessions on the device are in use: delete some, give them a shorter ttl_seconds, make them "
-		                 "durable (they leave the device while idle), or start the service with a larger --max-sessions",
-		                 s->limits.max_sessions);
+		return error_set(
+		    err, STATUS_BUSY, NULL,
+		    "all %d sessions on the device are in use: delete some, give them a shorter ttl_seconds, make them "
+		    "durable (they leave the device while idle), or start the service with a larger --max-sessions",
+		    s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
 	if (!model_dimensions(m->model)->causal)
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "this model reads whole sequences: it has no sessions");
 	if (scheduler_session_find(s, id))
-		return error_set(err, STATUS_CONFLICT, "id", "there is a session of that id");
+		return error_set(err, STATUS_CONFLICT, "id", "a session with this id exists");
 	scheduler_model_touch(s, m);
 	return STATUS_OK;
 }
 
-/* Add a new session to the table, which then owns it; on failure it is freed and *x is NULL. */
+/* Add a new session to the table, which owns it from here on. On failure it is freed and *x is NULL. */
 static status enlist(scheduler *s, session **x, error *err)
 {
 	if (string_table_add(&s->sessions, &(*x)->node, (*x)->id) == STATUS_OK)
@@ -47,10 +48,11 @@ status scheduler_session_new(scheduler *s, served_model *m, const char *id, cons
 	TRY(admit(s, m, id, err));
 	session *x;
 	TRY(session_new(&x, m, id, o, err));
-	status why = statepool_clear(m->pool, x->slot);
-	if (why != STATUS_OK) {
+	status result = statepool_clear(m->pool, x->slot);
+	if (result != STATUS_OK) {
 		session_free(x);
-		return error_set(err, why, NULL, "the session's state could not be cleared: %s", status_text(why));
+		return error_set(err, result, NULL, "the session's state could not be cleared: %s",
+		                 status_text(result));
 	}
 	*out = x;
 	return enlist(s, out, err);
@@ -104,14 +106,14 @@ status scheduler_session_fork_step(scheduler *s, session *x, const char *id, siz
 	if (!copy)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was copied");
 	scheduler_model_touch(s, x->model);
-	status why = session_fork_step(copy, x, moved, &done, err);
-	if (why != STATUS_OK) {
+	status result = session_fork_step(copy, x, moved, &done, err);
+	if (result != STATUS_OK) {
 		discard(s, copy);
 	} else if (done) {
 		copy->busy = false;
 		*out = copy;
 	}
-	return why;
+	return result;
 }
 
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err)
@@ -134,14 +136,14 @@ status scheduler_session_export_step(scheduler *s, session *x, session_transfer 
 status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err)
 {
 	session_transfer t = {0};
-	status why = STATUS_OK;
+	status result = STATUS_OK;
 	*out = NULL;
 	*bytes = 0;
-	while (why == STATUS_OK && !t.done)
-		why = scheduler_session_export_step(s, x, &t, err);
-	if (why != STATUS_OK) {
+	while (result == STATUS_OK && !t.done)
+		result = scheduler_session_export_step(s, x, &t, err);
+	if (result != STATUS_OK) {
 		scheduler_transfer_fini(&t);
-		return why;
+		return result;
 	}
 	scheduler_transfer_seal(&t);
 	*out = t.blob;
@@ -171,14 +173,14 @@ status scheduler_session_import_step(scheduler *s, served_model *m, const char *
 	if (!x)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was imported");
 	scheduler_model_touch(s, m);
-	status why = session_blob_read(x, t, err);
-	if (why != STATUS_OK) {
+	status result = session_blob_read(x, t, err);
+	if (result != STATUS_OK) {
 		discard(s, x);
 	} else if (t->done) {
 		x->busy = false;
 		*out = x;
 	}
-	return why;
+	return result;
 }
 
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,

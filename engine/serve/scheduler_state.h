@@ -1,69 +1,70 @@
-/* scheduler_state.h - what the sources of the scheduler share. */
+/* scheduler_state.h - the scheduler's private struct and the functions that its sources share. */
 #ifndef ENGINE_SERVE_SCHEDULER_STATE_H
 #define ENGINE_SERVE_SCHEDULER_STATE_H
 
 #include "engine/serve/generation.h"
-#include "engine/serve/scoring.h"
+#include "engine/serve/score_task.h"
 
-/* A step that has been issued and is not completed. */
+/* A step that has been issued and not completed. */
 typedef struct inflight_step {
 	served_model *model;
 	served_plan *plan;
-	generation **batch; /* [max_batch] by row; NULL: the generation has ended */
-	int32_t *tokens;    /* [max_batch] sampled; valid once waited */
-	bool prompts;       /* reads prompts, else delivered tokens */
-	int n, live;        /* rows, and those of generations that have not ended */
-	bool wanted;        /* a row wants a token */
-	bool waited;        /* the host has the tokens, or the failure is in `why` */
+	generation **batch; /* [max_batch] generation of each row; NULL: it has ended */
+	int32_t *tokens;    /* [max_batch] sampled tokens; valid once waited */
+	bool prompts;       /* reads prompts; otherwise delivered tokens */
+	int n, live;        /* rows; rows whose generation has not ended */
+	bool samples;       /* at least one row samples a token */
+	bool waited;        /* tokens are on the host, or the step's failure is known */
 	unsigned fetch;     /* the backend's id of the transfer */
-	status why;
+	status result;
 } inflight_step;
 
 struct scheduler {
 	backend *backend;
 	scheduler_limits limits;
-	bool closing; /* being freed: new requests are refused */
+	bool closing; /* scheduler_free is running; new requests are refused */
 
 	served_model *models;
-	served_model *loading; /* not in `models` yet; NULL: none */
+	served_model *loading; /* not yet in `models`; NULL: none */
 	int n_models;
 	uint64_t clock; /* counts uses, for the least recently used model */
 
-	string_table sessions; /* the live ones, by id */
+	string_table sessions; /* live sessions by id */
 
 	generation *first, *last;
-	int n_generations, n_waiting; /* waiting: never had a turn */
-	int n_prefixes;               /* generations that read a prefix for later ones; they take no place of others */
+	int n_generations, n_waiting; /* waiting: not started yet */
+	int n_prefixes;               /* internal generations that read a shared prefix; not counted against
+	                               * max_generations */
 	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
-	uint64_t serial;              /* of the next generation */
+	uint64_t serial;              /* serial number of the next generation */
 
-	scoring *scorings; /* in the order of their turns */
-	int n_scorings;
+	score_task *score_tasks; /* in turn order */
+	int n_score_tasks;
 
-	int turn; /* the next one: i < n_models: decode step of model i; n_models: prompts; else: a scoring */
-	unsigned prompt_steps; /* so far */
+	int turn; /* next turn: i < n_models decodes model i; n_models reads prompts; otherwise a score task */
+	unsigned prompt_steps; /* number of steps of prompts run */
 	inflight_step inflight[INFLIGHT_STEPS];
-	inflight_step *ahead;     /* the one in flight between ticks; NULL: none */
-	served_row *rows;         /* [max_batch] of the step being issued */
-	sample_row *draws;        /* [max_batch] sampling requests of these rows */
-	bool failed;              /* the device failed while logits were fetched */
-	scheduler_stats counters; /* only the four that never decrease are used */
+	inflight_step *ahead;     /* the step in flight between ticks; NULL: none */
+	served_row *rows;         /* [max_batch] rows of the step being issued */
+	sample_row *draws;        /* [max_batch] their sampling requests */
+	bool failed;              /* the device failed while logits were copied */
+	scheduler_stats counters; /* only the four counters that never decrease are used */
 };
 
-/* The generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits for its
- * first token. NULL: there is none. */
+/* Return the generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits
+ * for its first token. NULL: none. */
 generation *scheduler_prompts_first(const scheduler *s);
-/* Is there a generation that can decode? */
+/* True if a generation can decode. */
 bool scheduler_decodes(const scheduler *s);
-/* Fill f's batch with `first`, which has tokens to read, and with other prompts of its model. */
+/* Fill f's batch with `first`, which has tokens to read, and other prompts of its model. */
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
-/* Fill s->rows and s->draws for that batch. */
+/* Fill s->rows and s->draws for f's batch. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
-/* Run a slice of the first scoring; there must be one. STATUS_DEVICE. */
-status scheduler_scoring_turn(scheduler *s);
-/* End the scorings that exist now. */
-void scheduler_scoring_end_all(scheduler *s, status why, const error *err);
-/* Mark m as used now. */
+/* Run a slice of the first score task; there must be one. STATUS_DEVICE. */
+status scheduler_score_turn(scheduler *s);
+/* End the score tasks that exist on entry. */
+void scheduler_score_end_all(scheduler *s, status result, const error *err);
+/* Set the time of m's last use to now. */
 void scheduler_model_touch(scheduler *s, served_model *m);
 /* Free every model; none may be in use. */
 void scheduler_model_free_all(scheduler *s);

@@ -10,7 +10,7 @@
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
 #include "engine/model/model_loader.h"
-#include "engine/serve/reading.h"
+#include "engine/serve/read_pass.h"
 #include "engine/tensor/arena.h"
 
 status served_model_prepare_row(served_model *m, int64_t adjusts, error *err)
@@ -34,7 +34,7 @@ struct served_model_loading {
 	model_loader *weights;
 	backend *backend;
 	int64_t max_slots;
-	char folder[]; /* for the tokenizer */
+	char folder[]; /* path for the tokenizer */
 };
 
 static void loading_free(served_model_loading *l)
@@ -45,9 +45,9 @@ static void loading_free(served_model_loading *l)
 	free(l);
 }
 
-/* Hash of what the model's sessions depend on: configuration and weights as their files hold them, and the type of the
- * weights in memory. The manifest was written with the files, so no later version of a program changes the hash. A
- * folder outside a store has no manifest: then the text of config.json and the weights that were read count. */
+/* Hash what the model's sessions depend on: configuration and weights as their files hold them, and the type of the
+ * weights in memory. The manifest was written with the files, so a later version of a program does not change the hash.
+ * A folder outside a store has no manifest; its hash covers the text of config.json and the weights that were read. */
 static status hash_model(served_model *m, const char *folder, error *err)
 {
 	uint64_t parts[3] = {0, model_digest(m->model), (uint64_t)m->weights};
@@ -68,7 +68,7 @@ static status hash_model(served_model *m, const char *folder, error *err)
 	return s;
 }
 
-/* False where plans are recorded: their steps are padded, so a short one takes nearly as long as a long one. */
+/* False where plans are recorded: their steps are padded, so a short step takes nearly as long as a long one. */
 static bool can_read_any_pieces(const served_model *m)
 {
 	const void *options;
@@ -79,7 +79,7 @@ static bool can_read_any_pieces(const served_model *m)
 	return any;
 }
 
-/* Floats of a slot that a session's first token writes. */
+/* Set *out to the floats of a slot that a session's first token writes. */
 static status first_floats(const served_model *m, int64_t *out)
 {
 	const state_list *states = model_states(m->model);
@@ -94,7 +94,7 @@ static status first_floats(const served_model *m, int64_t *out)
 	return STATUS_OK;
 }
 
-/* Make everything that a model needs beside its weights. */
+/* Create everything that a model needs beside its weights. */
 static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
 {
 	backend *b = l->backend;
@@ -181,7 +181,7 @@ status served_model_new(served_model **out, const char *id, const char *folder, 
 	return not_loaded(s, err);
 }
 
-static void release(const served_model *m, void *data)
+static void served_model_release(const served_model *m, void *data)
 {
 	if (data)
 		model_backend(m->model)->release(model_backend(m->model), data);
@@ -194,12 +194,12 @@ void served_model_free(served_model *m)
 	assert(m->users == 0);
 	loading_free(m->loading);
 	served_model_free_plans(m);
-	reading_free_all(m);
+	read_pass_free_all(m);
 	sample_plan_free(m->from_row);
-	release(m, m->row);
-	release(m, m->row_token);
+	served_model_release(m, m->row);
+	served_model_release(m, m->row_token);
 	for (int i = 0; i < SERVED_MODEL_PARTS; i++)
-		release(m, m->blocks[i]);
+		served_model_release(m, m->blocks[i]);
 	statepool_free(m->pool);
 	tokenizer_free(m->tokenizer);
 	model_free(m->model);

@@ -11,15 +11,15 @@
 #include "engine/tensor/arena.h"
 #include "engine/tensor/ops.h"
 
-/* A run's inputs, one after the other in a block. */
+/* A run's inputs, stored one after the other in a block. */
 typedef enum input {
-	INPUT_IDS,  /* first: `pick` reads it together with the sampled tokens before it */
-	INPUT_FROM, /* of decode steps whose ids may come from the device */
+	INPUT_IDS,  /* must be first: `pick` reads it after the sampled tokens that precede it */
+	INPUT_FROM, /* in decode steps whose ids may come from the device */
 	INPUT_POSITION_IDS,
 	INPUT_SLOT,
 	INPUT_POSITION,
 	INPUT_LENGTH,
-	INPUT_START, /* of prompts */
+	INPUT_START, /* in steps of prompts */
 	INPUT_LAST,
 	INPUT_SETTING,
 	INPUT_COUNT
@@ -31,7 +31,7 @@ static const port_role roles[INPUT_COUNT] = {
     [INPUT_START] = PORT_START, [INPUT_LAST] = PORT_LAST,         [INPUT_SETTING] = PORT_ROLES,
 };
 
-/* Is it an input of the model itself, rather than of `pick` or of the sampling? */
+/* True for an input of the model itself, false for one of `pick` or of the sampling. */
 static bool is_port(int i)
 {
 	return roles[i] != PORT_ROLES;
@@ -43,13 +43,13 @@ struct served_part {
 	int64_t vocab;
 	plan *pick, *plan;                 /* pick: gathers the ids; NULL: they are uploaded */
 	value logits, inputs[INPUT_COUNT]; /* VALUE_NONE: the graph has no such input */
-	char *device;                      /* inputs, as laid out: */
+	char *device;                      /* inputs in their layout: */
 	size_t at[INPUT_COUNT], bytes;
-	int32_t *staging[INPUT_COUNT]; /* within the first, which is all of it on the host */
+	int32_t *staging[INPUT_COUNT]; /* pointers into the first, which is the whole block on the host */
 	const int32_t *sampled;        /* [rows] on the device */
-	outputs *outputs;              /* with a log */
+	outputs *outputs;              /* for plans with a log */
 	sample_plan *sample;
-	/* of the next run */
+	/* Rows of the next run. */
 	const served_row *rows;
 	const sample_row *draws;
 	int n;
@@ -74,8 +74,8 @@ static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t
 	}
 }
 
-/* A block holds the tokens sampled by decode steps, those sampled by steps of prompts, then a step's inputs, each sized
- * for the largest shape. */
+/* A block holds the tokens sampled by decode steps, those sampled by steps of prompts, then a step's inputs; each has
+ * the size for the largest shape. */
 static size_t prompt_tokens_at(const served_model *m)
 {
 	return aligned((size_t)m->max_batch * sizeof(int32_t));
@@ -135,7 +135,7 @@ static status make_pick(served_part *p, const served_model *m, char *block, erro
 	return STATUS_OK;
 }
 
-static status make_plan(served_part *p, const served_model *m, bool picks, error *err)
+static status served_part_make_plan(served_part *p, const served_model *m, bool picks, error *err)
 {
 	forward_input places[INPUT_COUNT];
 	forward_spec spec = {.phase = p->most.prompt ? PHASE_READ : PHASE_STEP,
@@ -156,11 +156,11 @@ static status make_plan(served_part *p, const served_model *m, bool picks, error
 	return STATUS_OK;
 }
 
-static status make(served_part *p, const served_model *m, char *block, error *err)
+static status served_part_make(served_part *p, const served_model *m, char *block, error *err)
 {
 	bool picks = p->backend->fetch && !p->most.prompt;
 	TRY(make_staging(p));
-	TRY(make_plan(p, m, picks, err));
+	TRY(served_part_make_plan(p, m, picks, err));
 	if (p->most.log)
 		TRY(outputs_new(&p->outputs, m->model, p->plan, ATTENTION_OF_TOKENS, false, p->most.tokens));
 	if (picks)
@@ -186,7 +186,7 @@ status served_part_new(served_part **out, const served_model *m, const served_sh
 	                   .most = *most,
 	                   .vocab = model_dimensions(m->model)->outputs,
 	                   .device = block + inputs_at(m)};
-	status s = make(p, m, block, err);
+	status s = served_part_make(p, m, block, err);
 	if (s != STATUS_OK) {
 		served_part_free(p);
 		return s;
@@ -203,7 +203,7 @@ status served_part_prepare(served_part *p, int64_t adjusts, error *err)
 /* --- a run ---------------------------------------------------------------------- */
 
 /* Padding rows have length 0 and slot 0: they read no token, and their logits are those of token 0. */
-static void fill(served_part *p, const served_model *m, const served_row *rows, int n_rows)
+static void served_part_fill(served_part *p, const served_model *m, const served_row *rows, int n_rows)
 {
 	const model_dims *dims = model_dimensions(m->model);
 	int32_t uploaded = (int32_t)(inputs_at(m) / sizeof(int32_t)), at = 0;
@@ -229,8 +229,8 @@ static void fill(served_part *p, const served_model *m, const served_row *rows, 
 	}
 }
 
-/* Reshape the plans to the rows, where they can be reshaped. */
-static status fit(served_part *p, const served_row *rows, int n_rows)
+/* Reshape the plans to the rows where the backend allows it. */
+static status served_part_fit(served_part *p, const served_row *rows, int n_rows)
 {
 	int64_t tokens = 0, logits = 0;
 	for (int i = 0; i < n_rows; i++) {
@@ -259,8 +259,8 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
 	p->rows = rows;
 	p->draws = draws;
 	p->n = n_rows;
-	fill(p, m, rows, n_rows);
-	TRY(fit(p, rows, n_rows));
+	served_part_fill(p, m, rows, n_rows);
+	TRY(served_part_fit(p, rows, n_rows));
 	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];
 	p->drawn = sample_plan_settings(p->sample, draws, draws ? n_rows : 0, settings);
 	return p->backend->upload(p->backend, p->device, p->staging[0], p->bytes);

@@ -1,6 +1,7 @@
-/* served_plan.c - a model's plans, by shape, and a step on one of them. A step runs on the smallest plan that holds it.
- * Several sizes exist because the activations of a small plan lie closer together; not every exact size, because that
- * would compile thousands of plans on a device. */
+/* served_plan.c - a model's plans by shape, and a step on one of them.
+ *
+ * A step runs on the smallest plan that holds it. Several sizes exist because the activations of a small plan are
+ * closer together in memory. There is not one plan for each size, because a device would compile thousands. */
 #include <assert.h>
 
 #include "engine/base/clock.h"
@@ -11,8 +12,8 @@ struct served_plan {
 	served_plan *next;
 	served_shape most;
 	served_part *parts[SERVED_MODEL_PARTS];    /* the first also runs whole steps */
-	int n_parts;                               /* of the largest step that is cut; 1: no step is */
-	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step, and their first rows */
+	int n_parts;                               /* parts of the largest step that is cut; 1: steps are never cut */
+	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step and their first rows */
 	thread_choice threads;
 };
 
@@ -20,20 +21,20 @@ struct served_plan {
 
 int served_model_prompt_rows(const served_model *m)
 {
-	enum { MOST = 64 }; /* a row of logits for each */
+	enum { MOST = 64 }; /* each has a row of logits */
 	return m->max_batch < MOST ? m->max_batch : MOST;
 }
 
-/* Chunks that threads read in parallel, one each, take about as long as one chunk. */
+/* Threads that read one chunk each in parallel take about as long as one chunk. */
 int64_t served_model_prompt_tokens(const served_model *m)
 {
-	enum { MOST = 4 }; /* chunks: where all threads are needed elsewhere, they run one after the other */
+	enum { MOST = 4 }; /* chunks; limited because they run one after the other if the threads are busy elsewhere */
 	const backend *b = model_backend(m->model);
 	int threads = b->side_by_side ? b->threads : 1;
 	return SCHEDULER_PREFILL_CHUNK * (int64_t)(threads < MOST ? threads : MOST);
 }
 
-/* The first of the sizes least, least × factor, … that holds n; at most `most`. */
+/* Return the first of the sizes least, least × factor, … that is at least n, at most `most`. */
 static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 {
 	int64_t size = least;
@@ -42,7 +43,7 @@ static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 	return size < most ? size : most;
 }
 
-/* The smallest of the shapes in served_model.h that holds a step. */
+/* Return the smallest shape of served_model.h that holds a step. */
 static served_shape shape_for(const served_model *m, int rows, int64_t tokens, bool log)
 {
 	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_prompt_tokens(m));
@@ -53,9 +54,8 @@ static served_shape shape_for(const served_model *m, int rows, int64_t tokens, b
 	return s;
 }
 
-/* The number of parts of a step with so many rows and tokens; 1: it is not cut. There are two parts for each thread, so
- * that a thread which shares its core runs fewer. More parts would have fewer rows each, and so use each weight that a
- * product reads less often. */
+/* Return the number of parts for a step; 1: it is not cut. There are two parts for each thread, so a thread that shares
+ * its core runs fewer. More parts would have fewer rows each and use each weight that a product loads less often. */
 static int parts_for(const backend *b, int64_t rows, int64_t tokens)
 {
 	enum { LEAST = 8, LEAST_FOR_A_THREAD = 2 };
@@ -100,7 +100,7 @@ static served_plan *known(const served_model *m, const served_shape *s)
 	return p;
 }
 
-static status make(served_model *m, const served_shape *most, served_plan **out, error *err)
+static status served_plan_make(served_model *m, const served_shape *most, served_plan **out, error *err)
 {
 	backend *b = model_backend(m->model);
 	served_plan *p = *out = memory_new(1, sizeof *p);
@@ -119,7 +119,7 @@ static status make(served_model *m, const served_shape *most, served_plan **out,
 	return STATUS_OK;
 }
 
-/* Make the other parts, for the first step that is cut. The parts i of all plans share block i. */
+/* Compile the other parts when the first step is cut. The parts i of all plans share block i. */
 static status make_parts(served_model *m, served_plan *p)
 {
 	backend *b = model_backend(m->model);
@@ -134,7 +134,7 @@ static status make_parts(served_model *m, served_plan *p)
 	return STATUS_OK;
 }
 
-/* Parts only save time: without memory for them steps stay whole. */
+/* Parts only save time: if there is no memory for them, steps are not cut. */
 static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 {
 	status s = make_parts(m, p);
@@ -153,7 +153,7 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 	served_plan *p = known(m, &most);
 	*out = NULL;
 	if (!p)
-		TRY(make(m, &most, &p, err));
+		TRY(served_plan_make(m, &most, &p, err));
 	TRY(served_part_prepare(p->parts[0], adjusts, err));
 	if (next_way(m, p) == THREADS_PARTS)
 		prepare_parts(m, p, adjusts);
@@ -163,9 +163,9 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 
 /* --- a step --------------------------------------------------------------------- */
 
-/* Cut rows into parts of about equally many tokens: a row belongs to the part in which the middle of its tokens lies.
- */
-static void cut(served_plan *p, const served_row *rows, int n_rows, int64_t tokens, int n_parts)
+/* Cut rows into parts with about equal numbers of tokens. A row belongs to the part that contains the middle of its
+ * tokens. */
+static void served_plan_cut(served_plan *p, const served_row *rows, int n_rows, int64_t tokens, int n_parts)
 {
 	int64_t before = 0;
 	int last = -1;
@@ -195,8 +195,8 @@ static status run_part(void *context, int i)
 	return served_part_run(p->parts[i]);
 }
 
-/* Gather the tokens that the parts have sampled, one after the other, in the first part's block. */
-static status collect(const served_plan *p, backend *b)
+/* Copy the tokens that the parts have sampled, one after the other, into the first part's block. */
+static status served_plan_collect(const served_plan *p, backend *b)
 {
 	int32_t *to = (int32_t *)(uintptr_t)served_part_sampled(p->parts[0]);
 	for (int i = 1; i < p->n_used; i++) {
@@ -206,19 +206,19 @@ static status collect(const served_plan *p, backend *b)
 	return STATUS_OK;
 }
 
-static status run(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
-                  const sample_row *draws, thread_way way)
+static status served_plan_run(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
+                              const sample_row *draws, thread_way way)
 {
 	backend *b = model_backend(m->model);
-	cut(p, rows, n_rows, tokens, way == THREADS_PARTS ? parts_for(b, n_rows, tokens) : 1);
+	served_plan_cut(p, rows, n_rows, tokens, way == THREADS_PARTS ? parts_for(b, n_rows, tokens) : 1);
 	TRY(load(p, m, rows, draws));
 	if (p->n_used == 1)
 		return served_part_run(p->parts[0]);
 	TRY(b->side_by_side(b, p->n_used, run_part, p));
-	return collect(p, b);
+	return served_plan_collect(p, b);
 }
 
-/* The same with as many threads as the plan's choice gives; work outside the step has all of them again. */
+/* Run with as many threads as the plan's choice allows; later work has all of them again. */
 static status run_as_chosen(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
                             const sample_row *draws)
 {
@@ -227,14 +227,14 @@ static status run_as_chosen(served_plan *p, const served_model *m, const served_
 	uint64_t began = clock_ns();
 	if (way == THREADS_ONE)
 		b->use_threads(b, 1);
-	status s = run(p, m, rows, n_rows, tokens, draws, way);
+	status s = served_plan_run(p, m, rows, n_rows, tokens, draws, way);
 	b->use_threads(b, b->threads);
 	if (!m->way_is_given)
 		thread_choice_took(&p->threads, clock_ns() - began, tokens);
 	return s;
 }
 
-/* Give the slots of long sessions large pages, a bounded number per step. */
+/* Move the slots of long sessions to large pages, a limited number per step. */
 static void report_tokens(const served_model *m, const served_row *rows, int n_rows)
 {
 	const int most = 1 + n_rows / 16;
@@ -248,7 +248,7 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	for (int i = 0; i < n_rows; i++)
 		tokens += rows[i].count;
 	TRY(model_backend(m->model)->threads > 1 ? run_as_chosen(p, m, rows, n_rows, tokens, draws)
-	                                         : run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
+	                                         : served_plan_run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
 	for (int i = 0; i < p->n_used; i++)
 		TRY(served_part_log(p->parts[i]));
 	report_tokens(m, rows, n_rows);
@@ -269,7 +269,7 @@ const float *served_model_logits(const served_plan *p, int row)
 {
 	int i = 0;
 	while (i + 1 < p->n_used &&
-	       row >= p->first[i + 1]) /* `first` is of the last step; an older one may have more rows */
+	       row >= p->first[i + 1]) /* `first` describes the last step; an older one may have had more rows */
 		i++;
 	return served_part_logits(p->parts[i], row - p->first[i]);
 }

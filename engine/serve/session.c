@@ -1,4 +1,4 @@
-/* session.c - slot, tokens, logits and log of one sequence, which always describe the same tokens. */
+/* session.c - slot, tokens, logits and log of one sequence; they always describe the same tokens. */
 #include "engine/serve/session.h"
 
 #include <assert.h>
@@ -53,8 +53,8 @@ status session_check(const session *x, error *err)
 	return STATUS_OK;
 }
 
-/* *block = realloc to count × size bytes; the old block stays valid on failure. */
-static bool grow(void *block, int64_t count, size_t size)
+/* Reallocate *block to count × size bytes. The old block stays valid on failure. */
+static bool session_grow(void *block, int64_t count, size_t size)
 {
 	void **p = block;
 	int64_t bytes;
@@ -81,7 +81,7 @@ status session_reserve(session *x, int64_t n, error *err)
 		return error_set(err, STATUS_TOO_LARGE, NULL,
 		                 "a sequence that can be explained holds at most %lld tokens of this model",
 		                 (long long)(EXPLAIN_MAX_BYTES / (int64_t)per_token));
-	if (!grow(&x->ids, capacity, sizeof *x->ids) || (logs && !grow(&x->log, capacity, per_token)))
+	if (!session_grow(&x->ids, capacity, sizeof *x->ids) || (logs && !session_grow(&x->log, capacity, per_token)))
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for a sequence of %lld tokens", (long long)need);
 	x->capacity = capacity;
 	return STATUS_OK;

@@ -1,5 +1,5 @@
-/* session_blob.c - a blob is one header struct, up to five arrays and a checksum. A transfer copies the arrays, in
- * either direction, SESSION_STEP bytes a step. */
+/* session_blob.c - a blob is a header, up to five arrays and a checksum. A transfer copies SESSION_STEP bytes of the
+ * arrays a step, in either direction. */
 #include "engine/serve/session_blob.h"
 
 #include <string.h>
@@ -17,12 +17,12 @@ typedef struct blob_header {
 	char magic[8];
 	uint32_t version, flags;
 	uint64_t model, tokens, state_floats, vocab, log_floats;
-	uint64_t source; /* BLOB_SOURCE_VERSION */
+	uint64_t source; /* BLOB_SOURCE_VERSION only */
 } blob_header;
-enum { BLOB_HEADER_BYTES = 56 }; /* without the source */
+enum { BLOB_HEADER_BYTES = 56 }; /* without `source` */
 _Static_assert(sizeof(blob_header) == BLOB_HEADER_BYTES + sizeof(uint64_t), "the header has no padding");
 
-/* The sizes that follow from a header, in bytes. */
+/* Sizes in bytes that follow from a header. */
 typedef struct blob_sizes {
 	int64_t state, logits, ids, log, source, total;
 } blob_sizes;
@@ -32,7 +32,7 @@ static size_t header_bytes(const blob_header *h)
 	return h->version == BLOB_SOURCE_VERSION ? sizeof *h : BLOB_HEADER_BYTES;
 }
 
-/* That of a blob which has at least the bytes of the shorter one. False: it is cut off. */
+/* Read the header of a blob; the shorter header must fit. False: the blob is cut off. */
 static bool read_header(blob_header *h, const session_transfer *t)
 {
 	*h = (blob_header){0};
@@ -43,7 +43,7 @@ static bool read_header(blob_header *h, const session_transfer *t)
 	return true;
 }
 
-/* False on overflow. */
+/* Compute the sizes. False on overflow. */
 static bool blob_measure(const blob_header *h, blob_sizes *out)
 {
 	int64_t per_token;
@@ -65,7 +65,7 @@ static bool blob_measure(const blob_header *h, blob_sizes *out)
 	       !__builtin_add_overflow(out->total, out->source, &out->total);
 }
 
-/* The header a session of m with these options and tokens has. */
+/* Return the header that a session of m with these options and tokens has. */
 static blob_header blob_expect(const served_model *m, uint32_t version, const session_options *o, int64_t tokens,
                                int64_t source)
 {
@@ -83,7 +83,7 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 	return h;
 }
 
-/* The header of x as it is now. */
+/* Return the header of x in its present state. */
 static blob_header blob_of(const session *x)
 {
 	return blob_expect(x->model, x->n_source ? BLOB_SOURCE_VERSION : BLOB_VERSION, &x->options, x->tokens,
@@ -92,7 +92,7 @@ static blob_header blob_of(const session *x)
 
 /* --- moving ------------------------------------------------------------------------ */
 
-/* A slice of the session's arrays, which is of the blob at `at`. */
+/* Copy a slice of the session's arrays from or to offset `at` of the blob. */
 static status blob_copy(session *x, const session_slice *slice, unsigned char *at, bool into_blob)
 {
 	statepool *p = x->model->pool;
@@ -105,7 +105,7 @@ static status blob_copy(session *x, const session_slice *slice, unsigned char *a
 	return STATUS_OK;
 }
 
-/* The next SESSION_STEP bytes between the session and the blob. */
+/* Copy the next SESSION_STEP bytes between the session and the blob. */
 static status blob_move(session *x, session_transfer *t, bool into_blob)
 {
 	blob_header h;
@@ -184,7 +184,7 @@ status scheduler_transfer_check(const session_transfer *t, error *err)
 	return STATUS_OK;
 }
 
-/* Is it the blob of a session of m? */
+/* Check that the blob belongs to a session of m. */
 static status blob_fits(const served_model *m, const blob_header *h, size_t bytes, session_options *o, error *err)
 {
 	blob_sizes size;
@@ -198,8 +198,8 @@ static status blob_fits(const served_model *m, const blob_header *h, size_t byte
 	const bool whole = blob_measure(h, &size) && (uint64_t)size.total == bytes;
 	if (whole && h->state_floats != expected.state_floats)
 		return error_set(err, STATUS_UNSUPPORTED, "state",
-		                 "the session state has %llu floats, a session of the model here has %llu: it is of a "
-		                 "version of the engine that keeps other numbers",
+		                 "the session state has %llu floats, a session of the model here has %llu: another "
+		                 "version of the engine wrote it",
 		                 (unsigned long long)h->state_floats, (unsigned long long)expected.state_floats);
 	bool possible = (h->version == BLOB_SOURCE_VERSION) == (source > 0) && o->policy <= POSITION_WRAP &&
 	                memcmp(h, &expected, sizeof *h) == 0 && whole;
@@ -227,7 +227,7 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 	return s;
 }
 
-/* The ids that a step has moved to the session. */
+/* Check the ids that the last step has copied to the session. */
 static bool ids_are_known(const session *x, const session_transfer *t, size_t from)
 {
 	blob_header h;

@@ -1,5 +1,5 @@
-/* statepool.c - slots in one reservation. Finding a free slot is a scan of
- * one byte per slot: it happens once per session, a free list would gain nothing. */
+/* statepool.c - slots in one reservation. A free slot is found by scanning one byte per slot; this happens once per
+ * session, so a free list would gain nothing. */
 #include "engine/serve/statepool.h"
 
 #include <assert.h>
@@ -8,22 +8,22 @@
 
 enum {
 	STATEPOOL_FIRST = 4,      /* slots of a new pool */
-	STATEPOOL_PAGE = 2 << 20, /* bytes whose pages statepool_reached merges at a time */
-	STATEPOOL_FILLED = 4      /* a slot gets large pages once one part of this many is filled */
+	STATEPOOL_PAGE = 2 << 20, /* bytes of a range whose pages statepool_reached merges at once */
+	STATEPOOL_FILLED = 4      /* a slot gets large pages once 1 / STATEPOOL_FILLED of it is filled */
 };
 
 struct statepool {
 	backend *backend;
 	int64_t limit, capacity, slots;
 	size_t slot_bytes, reserved;
-	size_t first; /* bytes that a token writes; slot_bytes: sessions fill a slot at once */
+	size_t first; /* bytes that a token writes; equal to slot_bytes if a session fills its slot at once */
 	float *data;
 	unsigned char *taken; /* [capacity] */
-	bool *used;           /* [capacity]: sessions have written to the slot; otherwise it is zero */
-	size_t *merged;       /* [capacity]: bytes at the beginning of a slot that have large pages if any can */
+	bool *used;           /* [capacity]: a session has written to the slot; otherwise it is zero */
+	size_t *merged;       /* [capacity]: leading bytes of a slot that have large pages, where available */
 };
 
-/* Memory for the first `slots`. */
+/* Map memory for the first `slots` slots. */
 static status statepool_extend(statepool *p, int64_t slots)
 {
 	size_t extended;

@@ -1,18 +1,18 @@
 /* statepool.h - the recurrent states of live sessions, one fixed-size slot each.
  *
- * All slots of a model lie in one range of addresses [capacity, floats], because that is what a batched step indexes.
- * The addresses are reserved once, for as many slots as there can ever be, and memory is put behind them as slots are
- * taken, twice as much each time: nothing ever moves, so plans and what was recorded of them stay good.
+ * All slots of a model are in one address range [capacity, floats], because a batched step indexes it. The addresses
+ * are reserved once, for the maximum number of slots. Memory is mapped into them as slots are taken, twice as much each
+ * time. Nothing moves, so plans and recordings stay valid.
  *
- * A cache of keys and values fills token by token, in many places of its slot. On the host such a pool has small pages:
- * with large ones the first token of a GPT-2 makes the system clear nearly all of its 75 MB within the request, and the
- * memory stays in use. Large pages save look-ups of addresses in long contexts, so a slot gets
- * them step by step once a quarter of it is filled.
+ * A cache of keys and values fills token by token, in many places of its slot. On the host such a pool has small pages.
+ * With large pages the first token of a GPT-2 would make the kernel clear nearly all of its 75 MB within the request,
+ * and the memory would stay in use. Large pages save address look-ups in long contexts, so a slot receives them step by
+ * step once a quarter of it is filled.
  *
- * A new slot holds the state of its last session. No token depends on it, because the ops initialise a state at
- * position 0, but a copy of the slot would show it: so the slot of a session that can be exported is cleared first.
- * (Most slots are of single requests, which cannot be exported, and a slot of GPT-2 may have 12 MB: clearing it took
- * longer than reading a short prompt.) Executor thread only. */
+ * A new slot contains the state of its last session. No token depends on it, because the ops initialise a state at
+ * position 0. A copy of the slot would expose it, so the slot of a session that can be exported is cleared first. Other
+ * slots are not: most belong to single requests, and clearing the 12 MB of a GPT-2 slot took longer than reading a
+ * short prompt. Executor thread only. */
 #ifndef ENGINE_SERVE_STATEPOOL_H
 #define ENGINE_SERVE_STATEPOOL_H
 
@@ -20,30 +20,31 @@
 
 typedef struct statepool statepool;
 
-/* A pool of up to `limit` slots of `floats` floats on b (borrowed). A session's first token writes `first` floats of
- * its slot. STATUS_INVALID (sizes not positive), STATUS_NOMEM (there are not that many addresses, or no memory for the
- * first slots), STATUS_DEVICE. */
+/* Create a pool of up to `limit` slots of `floats` floats on b (borrowed). A session's first token writes `first`
+ * floats of its slot. STATUS_INVALID: a size is not positive. STATUS_NOMEM: not enough addresses, or no memory for the
+ * first slots. STATUS_DEVICE. */
 status statepool_new(statepool **out, backend *b, int64_t floats, int64_t first, int64_t limit);
 void statepool_free(statepool *p);
 
-/* The lowest free slot, contents undefined. STATUS_BUSY when `limit` are taken; STATUS_NOMEM leaves the pool
- * unchanged. */
+/* Take the lowest free slot; its contents are undefined. STATUS_BUSY: all `limit` are taken. STATUS_NOMEM leaves the
+ * pool unchanged. */
 status statepool_take(statepool *p, int32_t *slot);
 void statepool_give(statepool *p, int32_t slot);
-/* Report that the slot holds this many tokens. May give 2 MB of the slot large pages, which takes some milliseconds;
- * returns true then. */
+/* Report that the slot holds this many tokens. True if 2 MB of the slot were moved to large pages, which takes some
+ * milliseconds. */
 bool statepool_reached(statepool *p, int32_t slot, int64_t tokens);
 
-/* Device address of slot 0, which never changes, and the number of slots that have addresses: `limit` or more. */
+/* Return the device address of slot 0, which is constant, and the number of slots that have addresses (at least
+ * `limit`). */
 float *statepool_data(const statepool *p);
 int64_t statepool_capacity(const statepool *p);
-/* Number of slots that have memory. */
+/* Return the number of slots that have memory. */
 int64_t statepool_slots(const statepool *p);
 size_t statepool_slot_bytes(const statepool *p);
 
-/* Clear a slot that was just taken. Takes no time for one that no session has had. */
+/* Clear a slot that was just taken. Free of cost for a slot that no session has used. */
 status statepool_clear(statepool *p, int32_t slot);
-/* `bytes` of a slot, from its byte `from` on: to another slot's, to the host, from the host. */
+/* Copy `bytes` bytes of a slot from byte `from` on: to another slot, to the host, from the host. */
 status statepool_copy(statepool *p, int32_t to, int32_t slot, size_t from, size_t bytes);
 status statepool_read(statepool *p, int32_t slot, size_t from, void *host, size_t bytes);
 status statepool_write(statepool *p, int32_t slot, size_t from, const void *host, size_t bytes);

@@ -1,5 +1,5 @@
-/* stop_filter.c - compare every new end with every stop sequence. With at most four short sequences and a few bytes
- * per token an automaton (Aho-Corasick) would only be longer. */
+/* stop_filter.c - compares every new end of the text with every stop sequence. With at most four short sequences and a
+ * few bytes per token, an automaton (Aho-Corasick) would only be longer. */
 #include "engine/serve/stop_filter.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static size_t stop_ending_at(const stop_filter *f, size_t end)
 	return longest;
 }
 
-/* Length of the longest beginning of a stop sequence that the text ends with. */
+/* Length of the longest prefix of a stop sequence with which the text ends. */
 static size_t stop_beginning(const stop_filter *f)
 {
 	size_t longest = 0;

@@ -5,7 +5,7 @@ thread_choice thread_choice_of(bool parts, bool in_parts)
 	return (thread_choice){.parts = parts, .way = parts && in_parts ? THREADS_PARTS : THREADS_ONE};
 }
 
-/* The way that the next trial compares with the one in use: the others in turn. */
+/* Return the way that the next trial compares with the current one; the others take turns. */
 static thread_way other_way(const thread_choice *c)
 {
 	thread_way next = c->compared;
@@ -15,7 +15,7 @@ static thread_way other_way(const thread_choice *c)
 	return next;
 }
 
-/* Is a trial running? Its even blocks use the other way. */
+/* True while a trial runs. Its even blocks use the other way. */
 static bool trying(const thread_choice *c)
 {
 	return c->warm[c->way] && c->wait_ns == 0;
@@ -40,7 +40,7 @@ static const double
     gains[THREAD_WAYS] = {[THREADS_LOOPS] = THREAD_CHOICE_GAIN_LOOPS, [THREADS_PARTS] = THREAD_CHOICE_GAIN_PARTS},
     gains_kept[THREAD_WAYS] = {[THREADS_LOOPS] = THREAD_CHOICE_KEPT_LOOPS, [THREADS_PARTS] = THREAD_CHOICE_KEPT_PARTS};
 
-/* Is the way that was tried the better one? The times are sorted. */
+/* True if the way that was tried is better. The times are sorted. */
 static bool is_better(const thread_choice *c, thread_way tried, int pairs)
 {
 	const int median = (pairs - 1) / 2, slow = pairs == THREAD_CHOICE_PAIRS ? pairs - 2 : pairs - 1;

@@ -15,7 +15,7 @@ blanks blanks_draw(uint64_t seed, int64_t epoch, int64_t place, int64_t words)
 	philox_block random[2];
 	for (int i = 0; i < 2; i++)
 		random[i] = philox(seed, PHILOX_STREAM_BLANKS, (uint32_t)epoch, 2 * (uint64_t)place + (uint64_t)i);
-	/* Box and Muller; 1 - u lies in (0, 1], so its logarithm is finite. */
+	/* Box-Muller; 1 - u is in (0, 1], so its logarithm is finite. */
 	double u = 1 - (double)philox_uniform(random[0].word[0]), turn = (double)philox_uniform(random[0].word[1]);
 	double x = (double)(words / 3) * sqrt(-2 * log(u)) * cos(2 * M_PI * turn);
 	blanks b = {.n = blanks_count(x)};

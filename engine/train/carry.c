@@ -1,5 +1,5 @@
-/* A copy of all states is one piece of device memory, state after state, in each micro-batch after micro-batch, as the
- * plan has it: rows [batch, floats]. */
+/* carry.c - a copy of all states is one piece of device memory: for each state, all micro-batches in turn, in the
+ * plan's layout with rows [batch, floats]. */
 #include "engine/train/carry.h"
 
 #include <stdio.h>
@@ -8,7 +8,12 @@
 #include "engine/model/feed.h"
 #include "engine/model/safetensors.h"
 
-enum { COPIES = 2, NAME_BYTES = sizeof((state_spec *)0)->name + 8, MOST_TOKENS = 1 << 24 /* exact as floats */ };
+enum {
+	COPIES = 2,
+	NAME_BYTES = sizeof((state_spec *)0)->name + 8,
+	MOST_TOKENS = 1 << 24 /* exactly representable as
+	                       * floats */
+};
 #define POSITION "position"
 
 struct carry {
@@ -16,13 +21,13 @@ struct carry {
 	backend *backend;
 	const state_list *states;
 	int64_t batch, length, sets;
-	bool rings; /* states are of sessions, whose windows depend on the position: it cannot stay where it is */
+	bool rings; /* states are those of sessions, whose windows depend on the position; it must be carried, too */
 	float *copy[COPIES];
-	int32_t *position[COPIES]; /* [sets · batch]: tokens that a row has read */
-	int32_t *now;              /* [batch]: of the micro-batch in place */
+	int32_t *position[COPIES]; /* [sets · batch] tokens that a row has read */
+	int32_t *now;              /* [batch] positions of the current micro-batch */
 };
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t carry_least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
@@ -32,7 +37,7 @@ static int64_t rows_of(const carry *c)
 	return c->sets * c->batch;
 }
 
-/* A pool is both. */
+/* A pool is both input and output. */
 static value port_of(const carry *c, int state, bool output)
 {
 	char name[NAME_BYTES];
@@ -47,7 +52,7 @@ static float *state_at(const carry *c, int64_t step, int state, int64_t set)
 	return c->copy[step % COPIES] + rows_of(c) * s->offset + set * c->batch * s->floats;
 }
 
-static status make(carry *c, error *err)
+static status carry_make(carry *c, error *err)
 {
 	int64_t bytes;
 	c->now = memory_new((size_t)c->batch, sizeof *c->now);
@@ -77,7 +82,7 @@ status carry_new(carry **out, const model *m, plan *p, int64_t batch, int64_t le
 	             .batch = batch,
 	             .length = length,
 	             .sets = sets};
-	status s = make(c, err);
+	status s = carry_make(c, err);
 	if (s == STATUS_OK)
 		*out = c;
 	else
@@ -123,7 +128,7 @@ status carry_keep(carry *c, int64_t step, int64_t set)
 	for (int64_t row = 0; row < c->batch; row++)
 		next[row] = c->rings && c->now[row] + c->length > MOST_TOKENS
 		                ? 0
-		                : (int32_t)least(c->now[row] + c->length, MOST_TOKENS);
+		                : (int32_t)carry_least(c->now[row] + c->length, MOST_TOKENS);
 	return STATUS_OK;
 }
 
@@ -163,7 +168,7 @@ static status read_tensor(safetensors *file, const char *name, int64_t count, fl
 	return safetensors_load_f32(file, e, 0, count, out, err);
 }
 
-static status read_all(carry *c, int64_t step, safetensors *file, float *host, error *err)
+static status carry_read_all(carry *c, int64_t step, safetensors *file, float *host, error *err)
 {
 	const int64_t rows = rows_of(c);
 	for (int i = 0; i < c->states->count; i++) {
@@ -187,7 +192,7 @@ status carry_read(carry *c, int64_t step, const char *path, const manifest *abou
 	TRY(safetensors_open_verified(&file, path, about, err));
 	int64_t most = c->states->floats > 1 ? c->states->floats : 1;
 	float *host = memory_new((size_t)(rows_of(c) * most), sizeof *host);
-	status s = host ? read_all(c, step, file, host, err) : STATUS_NOMEM;
+	status s = host ? carry_read_all(c, step, file, host, err) : STATUS_NOMEM;
 	free(host);
 	safetensors_close(file);
 	return s;

@@ -1,5 +1,5 @@
-/* An existing folder of the name is exchanged for the new one in one atomic step and then
- * removed; removing it first would leave a moment with neither. */
+/* checkpoint.c - an existing folder with the name is exchanged atomically for the new one and then removed. Removing it
+ * first would leave a moment without either. */
 #include "engine/train/checkpoint.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define TRAINED "trained.safetensors"
 enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
-static status join(char out[PATH_MAX], const char *folder, const char *name, error *err)
+static status checkpoint_join(char out[PATH_MAX], const char *folder, const char *name, error *err)
 {
 	if ((size_t)snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
@@ -33,12 +33,12 @@ static status join(char out[PATH_MAX], const char *folder, const char *name, err
 static status write_state(const char *folder, const optimizer *o, const json_t *state, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, "trainer.json", err));
+	TRY(checkpoint_join(path, folder, "trainer.json", err));
 	status s = STATUS_NOMEM;
 	char *text = NULL;
 	json_t *all = json_pack("{s:s, s:i, s:I}", "format", "additive-trainer", "version", 1, "updates",
 	                        (json_int_t)optimizer_updates(o));
-	/* 17 significant digits bring every double back exactly. */
+	/* 17 significant digits restore every double exactly. */
 	if (all && json_object_update(all, (json_t *)(uintptr_t)state) == 0)
 		text = json_text(all, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
 	if (text)
@@ -51,14 +51,14 @@ static status write_state(const char *folder, const optimizer *o, const json_t *
 static status write_carry(const char *folder, const carry *c, int64_t step, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, CARRIED, err));
+	TRY(checkpoint_join(path, folder, CARRIED, err));
 	return carry_write(c, step, path, err);
 }
 
 static status write_kept(const char *folder, const char *name, const kept_weights *k, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, name, err));
+	TRY(checkpoint_join(path, folder, name, err));
 	return kept_weights_write(k, path, err);
 }
 
@@ -74,8 +74,8 @@ static status write_trained(const char *folder, const model *m, error *err)
 	return s;
 }
 
-static status write_all(const char *folder, const checkpoint_parts *p, const tokenizer *tok, const json_t *state,
-                        error *err)
+static status checkpoint_write_all(const char *folder, const checkpoint_parts *p, const tokenizer *tok,
+                                   const json_t *state, error *err)
 {
 	if (chmod(folder, 0755) != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot make the checkpoint folder readable: %s",
@@ -92,7 +92,7 @@ static status write_all(const char *folder, const checkpoint_parts *p, const tok
 	return write_state(folder, p->optimizer, state, err);
 }
 
-/* Give the finished temporary folder its name, durably. */
+/* Rename the finished temporary folder durably. */
 static status publish(const char *temporary, const char *folder, error *err)
 {
 	char parent[PATH_MAX];
@@ -108,8 +108,7 @@ static status publish(const char *temporary, const char *folder, error *err)
 	if (rc != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot rename the checkpoint: %s", strerror(errno));
 	TRY(file_sync_folder(parent, err));
-	/* The folder that was exchanged, if there was one. What cannot be removed is garbage beside a good checkpoint.
-	 */
+	/* Remove the folder that was exchanged, if any. A failure leaves garbage beside a good checkpoint. */
 	file_remove_tree(temporary, NULL);
 	return STATUS_OK;
 }
@@ -122,7 +121,7 @@ status checkpoint_write(const char *folder, const checkpoint_parts *parts, const
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	if (!mkdtemp(temporary))
 		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));
-	status s = write_all(temporary, parts, tok, state, err);
+	status s = checkpoint_write_all(temporary, parts, tok, state, err);
 	if (s == STATUS_OK)
 		s = manifest_write(temporary, "checkpoint", id, about, err);
 	if (s == STATUS_OK)
@@ -173,7 +172,7 @@ status checkpoint_read_state(const char *folder, json_t **state, error *err)
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot read the checkpoint: %s", status_text(s));
 }
 
-/* A model's configuration to the digits that config.json keeps. NULL when out of memory. */
+/* Return a model's configuration with the digits that config.json keeps. NULL: out of memory. */
 static char *configuration_text(const model *m)
 {
 	json_t *json = model_architecture(m)->config_write(model_config(m));
@@ -222,10 +221,10 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
 }
 
-/* One file beside the model's. */
+/* Open one file other than the model's. */
 static status open_part(const char *folder, const char *name, char path[PATH_MAX], manifest **about, error *err)
 {
-	TRY(join(path, folder, name, err));
+	TRY(checkpoint_join(path, folder, name, err));
 	return manifest_open_folder(about, folder, err);
 }
 

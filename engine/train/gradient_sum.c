@@ -7,19 +7,19 @@
 
 typedef struct bucket {
 	int64_t first, floats;
-	int complete_at; /* nodes of the backward that must have run */
+	int complete_at; /* number of backward nodes that must have run */
 } bucket;
 
 struct gradient_sum {
 	ranks *ranks;
 	backend *backend;
-	bool devices; /* the sums are the backend's */
+	bool devices; /* the backend sums */
 	float *gradients;
-	float *host;     /* where the host adds up what it cannot read on the device: a copy; else the gradients */
+	float *host;     /* a copy of the gradients if the host sums for a device; otherwise the gradients */
 	bucket *buckets; /* in the order in which the backward completes them */
 	int n, n_begun;
 	float share;
-	float beside[2]; /* the loss; ranks that want to stop */
+	float beside[2]; /* the loss; the number of ranks that want to stop */
 };
 
 /* End the last bucket at `end`. */
@@ -29,9 +29,9 @@ static void close_bucket(gradient_sum *s, int64_t end)
 	b->floats = end - b->first;
 }
 
-/* From one parameter's beginning to another's: the arena's padding goes with what is before it. Parameters that are
- * fixed lie behind the gradients. */
-static void cut(gradient_sum *s, const model *m, const plan *backward)
+/* Cut from the start of one parameter to that of another, so padding of the arena belongs to the bucket before it.
+ * Parameters that are fixed follow the gradients. */
+static void gradient_sum_cut(gradient_sum *s, const model *m, const plan *backward)
 {
 	for (int i = 0; i < model_tensor_count(m); i++) {
 		const int64_t at = model_parameter_offset(m, i);
@@ -48,7 +48,7 @@ static void cut(gradient_sum *s, const model *m, const plan *backward)
 	close_bucket(s, model_trained_floats(m));
 }
 
-/* Ranks begin in the same order, so it is the plan's, and equal ones are in the order of the arena. */
+/* Ranks must start sums in the same order: that of the plan, ties in the order of the arena. */
 static int by_completion(const void *a, const void *b)
 {
 	const bucket *x = a, *y = b;
@@ -75,7 +75,7 @@ status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan
 		gradient_sum_free(s);
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
-	cut(s, m, backward);
+	gradient_sum_cut(s, m, backward);
 	qsort(s->buckets, (size_t)s->n, sizeof *s->buckets, by_completion);
 	*out = s;
 	return STATUS_OK;
@@ -118,7 +118,7 @@ int gradient_sum_next(const gradient_sum *s, int node, int end)
 	return end;
 }
 
-/* Of those that have begun: buckets, and what goes beside them. */
+/* Poll the sums that have started: buckets, and the loss. */
 static status poll_sums(gradient_sum *s, bool *complete)
 {
 	bool device = true;

@@ -1,15 +1,16 @@
-/* gradient_sum.h - adds up the gradients of a step over the ranks of a run (ranks.h).
+/* gradient_sum.h - sums the gradients of a step over the ranks of a run (ranks.h).
  *
  * The arena of gradients is cut between parameters into buckets of about GRADIENT_SUM_FLOATS numbers. The sum of a
- * bucket begins when the backward has passed the last node that writes into it, so it is under way while the layers
- * before are still computed. The loss goes with them, and
- * whether a rank wants to stop (ranks.h). One step:
+ * bucket starts when the backward has passed the last node that writes into it, so it overlaps with the computation of
+ * earlier layers. The loss is summed, too, and the ranks' wish to stop (ranks.h). One step:
  *
- *   gradient_sum_begin; gradient_sum_passed after some nodes of the backward, or never;
- *   gradient_sum_rest; gradient_sum_poll until it is complete
+ *   gradient_sum_begin;
+ *   gradient_sum_passed after some nodes of the backward, or never;
+ *   gradient_sum_rest;
+ *   gradient_sum_poll until it is complete
  *
- * Where the ranks' devices are a group, sums are theirs, and nodes have passed when they are issued; the loss takes the
- * way through the host. Else the gradients of a device are copied to the host, and back. */
+ * If the ranks' devices are a group, the devices sum, and nodes have passed when they are issued; the loss is summed by
+ * the host. Otherwise the gradients of a device are copied to the host and back. */
 #ifndef ENGINE_TRAIN_GRADIENT_SUM_H
 #define ENGINE_TRAIN_GRADIENT_SUM_H
 
@@ -20,24 +21,25 @@ enum { GRADIENT_SUM_FLOATS = 1 << 18 };
 
 typedef struct gradient_sum gradient_sum;
 
-/* gradients: on the model's device, laid out like the trained part of its arena. backward: the plan whose nodes write
- * them; NULL: they are written otherwise, and complete in gradient_sum_rest. Borrows all. STATUS_NOMEM. */
+/* Create the sums. gradients: on the model's device, in the layout of the trained part of its arena. backward: the plan
+ * whose nodes write them; NULL: they are written otherwise and complete in gradient_sum_rest. Borrows all.
+ * STATUS_NOMEM. */
 status gradient_sum_new(gradient_sum **out, ranks *r, const model *m, const plan *backward, float *gradients,
                         error *err);
 void gradient_sum_free(gradient_sum *s);
 
-/* The node, behind `node` and at most `end`, before which a device that sums is next to be told that nodes have passed:
- * the end of the part of the backward that it can be given as one. */
+/* Return the next node, after `node` and at most `end`, before which a device that sums must be told which nodes have
+ * passed. The part of the backward up to it can be issued at once. */
 int gradient_sum_next(const gradient_sum *s, int node, int end);
 
-/* share: what this rank's gradients are multiplied by before they are added to the others'. */
+/* Start a step. share: factor of this rank's gradients in the sum. */
 void gradient_sum_begin(gradient_sum *s, float share);
-/* The backward has run all nodes before `node`; a device that sums has been given them. Begins the sums of what these
- * have written, and moves on those that have begun. */
+/* Report that all nodes before `node` have run (or, for a device that sums, have been issued). Starts the sums of what
+ * they have written and advances the sums in progress. */
 status gradient_sum_passed(gradient_sum *s, int node);
-/* All gradients are written: begin what has not begun, and the sum of `loss`. */
+/* All gradients are written: start the remaining sums and that of `loss`. */
 status gradient_sum_rest(gradient_sum *s, float loss);
-/* *complete: the gradients are the sums, in the device's memory, and *loss is that of the losses. */
+/* *complete: the gradients in device memory are the sums, and *loss is the sum of the losses. */
 status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss);
 
 #endif

@@ -25,7 +25,7 @@ const objective *objective_find(const char *name)
 	return NULL;
 }
 
-/* NULL: it can be. */
+/* Return why the objective cannot be used; NULL: it can. */
 static const char *find_fault(const objective *o, const model_dims *d)
 {
 	return d->reads_source && d->source == 0                      ? "attends to rows that no job gives it,"
@@ -112,10 +112,9 @@ int64_t example_start(const dataset *d, const model_dims *dims)
 
 status example_check_start(const dataset *d, const model_dims *dims, error *err)
 {
-	return example_start(d, dims) >= 0
-	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, CONFIG_START,
-	                       "neither the model nor its tokenizer has a token that a sequence begins with");
+	return example_start(d, dims) >= 0 ? STATUS_OK
+	                                   : error_set(err, STATUS_INVALID, CONFIG_START,
+	                                               "neither the model nor its tokenizer has a start token");
 }
 
 int64_t example_mask(const dataset *d, const model_dims *dims)

@@ -1,5 +1,5 @@
-/* What is counted are the updates made, not the steps: a step whose gradients are not finite leaves the state alone,
- * and then Adam's bias correction must not run ahead of it. */
+/* optimizer.c - updates are counted, not steps. A step whose gradients are not finite leaves the state unchanged, so
+ * Adam's bias correction must not count it. */
 #include "engine/train/optimizer.h"
 
 #include <math.h>
@@ -12,15 +12,15 @@ struct optimizer {
 	int64_t floats;
 	const optimizer_kind *kind;
 	const char *measure;
-	float *gradients, *mean; /* device; mean is NULL when a step is one micro-batch */
+	float *gradients, *mean; /* device; mean is NULL if a step is one micro-batch */
 	float *state[OPTIMIZER_MAX_STATES];
 	int64_t state_floats[OPTIMIZER_MAX_STATES];
-	int64_t tensors, rows; /* trained */
+	int64_t tensors, rows; /* for the trained parameters */
 	int32_t *spans;        /* device: [tensors, ROW_SPAN_WORDS] */
-	float *decays;         /* device: of each ROW_SPAN_UNIT weights; NULL: all decay */
-	float *small2;         /* device: the mean of the micro-batches' norm2; NULL without gradient_noise */
+	float *decays;         /* device: for each ROW_SPAN_UNIT weights; NULL: all weights decay */
+	float *small2;         /* device: mean of the micro-batches' norm2; NULL without gradient_noise */
 	plan *gather, *update;
-	value hyper, norm2, weight; /* weight: of the gather plan, or VALUE_NONE */
+	value hyper, norm2, weight; /* weight: input of the accumulate plan, or VALUE_NONE */
 	int64_t updates;
 };
 
@@ -51,7 +51,7 @@ static int64_t units_of(const optimizer *o)
 	return (o->floats + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
 }
 
-static status build_update(optimizer *o, model *m, const train_options *options, error *err)
+static status optimizer_build_update(optimizer *o, model *m, const train_options *options, error *err)
 {
 	graph *g = graph_new();
 	if (!g)
@@ -85,7 +85,7 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	return plan_new(&o->update, g, o->backend, bindings, n, err);
 }
 
-static status allocate(optimizer *o, int64_t floats, float **out)
+static status optimizer_allocate(optimizer *o, int64_t floats, float **out)
 {
 	void *data = NULL;
 	status s = o->backend->allocate(o->backend, (size_t)floats * sizeof(float), &data);
@@ -98,7 +98,7 @@ static int64_t count_state(const optimizer *o, optimizer_layout layout)
 	return layout == STATE_PER_SCALAR ? o->floats : layout == STATE_PER_TENSOR ? o->tensors : o->rows;
 }
 
-/* Where the trained parameters and their rows lie. */
+/* Compute where the trained parameters and their rows are stored. */
 static status make_spans(optimizer *o, const model *m)
 {
 	row_span *spans = memory_new((size_t)model_tensor_count(m), sizeof *spans);
@@ -115,7 +115,7 @@ static status make_spans(optimizer *o, const model *m)
 	return s;
 }
 
-/* 1 where matrices and tables lie, 0 where vectors do. */
+/* Set decays to 1 for matrices and tables, to 0 for vectors. */
 static status make_decays(optimizer *o, const model *m)
 {
 	float *decays = memory_new((size_t)units_of(o), sizeof *decays);
@@ -127,33 +127,33 @@ static status make_decays(optimizer *o, const model *m)
 		for (int64_t at = first; at < last && !p->fixed && p->shape.rank > 1; at += ROW_SPAN_UNIT)
 			decays[at / ROW_SPAN_UNIT] = 1;
 	}
-	status s = allocate(o, units_of(o), &o->decays);
+	status s = optimizer_allocate(o, units_of(o), &o->decays);
 	if (s == STATUS_OK)
 		s = o->backend->upload(o->backend, o->decays, decays, (size_t)units_of(o) * sizeof *decays);
 	free(decays);
 	return s;
 }
 
-static status build(optimizer *o, model *m, const train_options *options, error *err)
+static status optimizer_build(optimizer *o, model *m, const train_options *options, error *err)
 {
 	if (model_bf16_weights(m) && !o->kind->bf16_copy)
 		return error_set(err, STATUS_UNSUPPORTED, "precision", "the optimizer %s trains in fp32 only",
 		                 o->kind->name);
-	TRY(allocate(o, o->floats, &o->gradients));
+	TRY(optimizer_allocate(o, o->floats, &o->gradients));
 	TRY(make_spans(o, m));
 	if (options->decayed == DECAYED_MATRICES)
 		TRY(make_decays(o, m));
 	for (int i = 0; o->kind->states[i].name; i++) {
 		o->state_floats[i] = count_state(o, o->kind->states[i].layout);
-		TRY(allocate(o, o->state_floats[i], &o->state[i]));
+		TRY(optimizer_allocate(o, o->state_floats[i], &o->state[i]));
 	}
 	if (options->gradient_accumulation > 1) {
-		TRY(allocate(o, o->floats, &o->mean));
+		TRY(optimizer_allocate(o, o->floats, &o->mean));
 		if (options->gradient_noise)
-			TRY(allocate(o, 1, &o->small2));
+			TRY(optimizer_allocate(o, 1, &o->small2));
 		TRY(build_gather(o, options, err));
 	}
-	return build_update(o, m, options, err);
+	return optimizer_build_update(o, m, options, err);
 }
 
 status optimizer_new(optimizer **out, model *m, const train_options *options, error *err)
@@ -167,7 +167,7 @@ status optimizer_new(optimizer **out, model *m, const train_options *options, er
 	o->kind = options->optimizer;
 	o->measure = o->kind->measure ? o->kind->measure(options) : NULL;
 	o->weight = VALUE_NONE;
-	status s = build(o, m, options, err);
+	status s = optimizer_build(o, m, options, err);
 	if (s != STATUS_OK) {
 		optimizer_free(o);
 		return error_set(err, s, NULL, "the optimiser of %lld weights: %s", (long long)model_trained_floats(m),

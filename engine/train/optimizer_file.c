@@ -11,7 +11,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/train/optimizer_kind.h"
 
-static status join(char out[PATH_MAX], const char *folder, error *err)
+static status optimizer_file_join(char out[PATH_MAX], const char *folder, error *err)
 {
 	if ((size_t)snprintf(out, PATH_MAX, "%s/" OPTIMIZER_FILE, folder) >= PATH_MAX)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
@@ -20,8 +20,8 @@ static status join(char out[PATH_MAX], const char *folder, error *err)
 
 /* --- writing --------------------------------------------------------------------- */
 
-/* New reference; NULL when out of memory. */
-static json_t *describe(const optimizer *o)
+/* New reference; NULL: out of memory. */
+static json_t *optimizer_file_describe(const optimizer *o)
 {
 	char updates[24];
 	const char *measure = optimizer_measure(o);
@@ -32,10 +32,10 @@ static json_t *describe(const optimizer *o)
 status optimizer_file_write(const char *folder, const optimizer *o, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join(path, folder, err));
+	TRY(optimizer_file_join(path, folder, err));
 	safetensors_item items[OPTIMIZER_MAX_STATES] = {0};
 	float *state[OPTIMIZER_MAX_STATES] = {0};
-	json_t *about = describe(o);
+	json_t *about = optimizer_file_describe(o);
 	status s = about ? STATUS_OK : STATUS_NOMEM;
 	int n = 0;
 	for (; optimizer_state_name(o, n) && s == STATUS_OK; n++) {
@@ -55,15 +55,15 @@ status optimizer_file_write(const char *folder, const optimizer *o, error *err)
 
 /* --- reading ----------------------------------------------------------------------- */
 
-/* Name the file in what is wrong with it. */
-static status blame(error *err, status s, const char *param)
+/* Prefix an error message with the file's name. */
+static status optimizer_file_blame(error *err, status s, const char *param)
 {
-	char why[sizeof err->message];
+	char message[sizeof err->message];
 	if (!err)
 		return s;
-	snprintf(why, sizeof why, "%s", err->message);
+	snprintf(message, sizeof message, "%s", err->message);
 	*err = (error)ERROR_INIT;
-	return error_set(err, s, param[0] ? param : NULL, OPTIMIZER_FILE ": %.200s", why);
+	return error_set(err, s, param[0] ? param : NULL, OPTIMIZER_FILE ": %.200s", message);
 }
 
 static status upload_state(safetensors *file, optimizer *o, int i, error *err)
@@ -88,13 +88,13 @@ static status read_states(safetensors *file, optimizer *o, error *err)
 	return STATUS_OK;
 }
 
-/* The file of a folder; `optional`: *file is NULL where there is none. */
+/* Open the file of a folder; `optional`: *file is NULL if it does not exist. */
 static status open_file(const char *folder, bool optional, manifest **about, safetensors **file, error *err)
 {
 	char path[PATH_MAX];
 	*file = NULL;
 	*about = NULL;
-	TRY(join(path, folder, err));
+	TRY(optimizer_file_join(path, folder, err));
 	TRY(manifest_open_folder(about, folder, err));
 	if (optional && !(*about && manifest_file_bytes(*about, OPTIMIZER_FILE) >= 0) && access(path, F_OK) != 0)
 		return STATUS_OK;
@@ -110,7 +110,7 @@ status optimizer_file_read(const char *folder, optimizer *o, error *err)
 		s = read_states(file, o, err);
 	safetensors_close(file);
 	manifest_free(about);
-	return s == STATUS_CORRUPT ? blame(err, s, "") : s;
+	return s == STATUS_CORRUPT ? optimizer_file_blame(err, s, "") : s;
 }
 
 static bool says(const safetensors *file, const char *key, const char *word)
@@ -148,5 +148,6 @@ status optimizer_file_continue(const char *folder, optimizer *o, error *err)
 	}
 	safetensors_close(file);
 	manifest_free(about);
-	return s == STATUS_CORRUPT ? blame(err, STATUS_INVALID, "model") : s; /* it is as it was imported */
+	return s == STATUS_CORRUPT ? optimizer_file_blame(err, STATUS_INVALID, "model")
+	                           : s; /* the file is as it was imported */
 }

@@ -1,5 +1,5 @@
-/* The batch is gathered in host memory, port by port, and written as a whole. Positions are 0…length-1 in every row and
- * written once. */
+/* pass.c - the batch is assembled in host memory, port by port, and uploaded as a whole. Positions are 0…length-1 in
+ * every row and uploaded once. */
 #include "engine/train/pass.h"
 
 #include <assert.h>
@@ -10,19 +10,19 @@
 struct pass {
 	plan *plan;
 	backend *backend;
-	float *pool; /* of slots, where rows carry the state of a session; else NULL */
+	float *pool; /* slots, if rows carry the state of a session; otherwise NULL */
 	const train_options *options;
 	const objective *objective;
 	const model_dims *dims;
 	int64_t batch, length, source_length;
 	value loss, count;
-	text_record record;                 /* the one that is put in place */
+	text_record record;                 /* the record being loaded */
 	int32_t *host[OBJECTIVE_MAX_PORTS]; /* a batch of each port */
-	int64_t row[OBJECTIVE_MAX_PORTS];   /* numbers of a row of it */
+	int64_t row[OBJECTIVE_MAX_PORTS];   /* numbers in a row of the port */
 	bool *continues;                    /* [batch] */
 };
 
-/* The index of a port among the objective's; -1: it is not. */
+/* Return the index of a port in the objective's list; -1: absent. */
 static int find_port(const objective *o, port_role role)
 {
 	for (int i = 0; i < o->n_ports; i++)
@@ -31,7 +31,7 @@ static int find_port(const objective *o, port_role role)
 	return -1;
 }
 
-/* What the objective's ports need. */
+/* Add what the objective's ports need to the spec. */
 static void add_ports(forward_spec *spec, const train_options *o)
 {
 	spec->masked = spec->masked || find_port(o->objective, PORT_MASK) >= 0;
@@ -78,7 +78,7 @@ static status allocate_pool(pass *p, const model *m)
 	return STATUS_OK;
 }
 
-static status make(pass *p, const model *m, const forward_spec *spec, float *gradients, error *err)
+static status pass_make(pass *p, const model *m, const forward_spec *spec, float *gradients, error *err)
 {
 	forward_spec own = *spec;
 	add_ports(&own, p->options);
@@ -112,7 +112,7 @@ status pass_new(pass **out, const model *m, const train_options *o, const forwar
 	p->batch = spec->batch;
 	p->length = spec->length;
 	p->source_length = train_options_source(o);
-	status s = make(p, m, spec, gradients, err);
+	status s = pass_make(p, m, spec, gradients, err);
 	if (s != STATUS_OK) {
 		pass_free(p);
 		return error_set(err, s, NULL, "a batch of %lld sequences of %lld tokens: %s", (long long)spec->batch,

@@ -1,5 +1,5 @@
-/* Tokens are drawn on the host from the softmax of the logits over TEMPERATURE: a likeliest text would repeat itself,
- * and engine/serve's sampler is above this folder. */
+/* preview.c - tokens are drawn on the host from the softmax of the logits over TEMPERATURE. The most likely text would
+ * repeat itself, and engine/serve's sampler is above this folder. */
 #include "engine/train/preview.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ struct preview {
 	plan *plan;
 	backend *backend;
 	const model_dims *dims;
-	float *pool; /* device memory: one slot */
+	float *pool; /* device memory of one slot */
 	float *logits;
 	double *mass; /* [vocab] */
 	int64_t vocab;
@@ -39,7 +39,7 @@ static status take_prompt(preview *p, const dataset *valid, error *err)
 	return s;
 }
 
-static status make_plan(preview *p, const model *m, error *err)
+static status preview_make_plan(preview *p, const model *m, error *err)
 {
 	const forward_spec spec = {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 1, .logits = LOGITS_LAST};
 	void *pool;
@@ -68,7 +68,7 @@ status preview_new(preview **out, const model *m, const dataset *valid, uint64_t
 	if (d->positions < p->limit)
 		p->limit = (int)d->positions;
 	if (s == STATUS_OK)
-		s = make_plan(p, m, err);
+		s = preview_make_plan(p, m, err);
 	if (s == STATUS_OK) {
 		*out = p;
 		return s;
@@ -106,8 +106,8 @@ status preview_enter(preview *p)
 	return feed_step(p->plan, p->read, 1);
 }
 
-/* The token whose share of the mass u falls into; the end of the text when the logits are not finite. */
-static int32_t draw(preview *p)
+/* Return the token in whose share of the mass u falls; the end of the text if the logits are not finite. */
+static int32_t preview_draw(preview *p)
 {
 	double most = -INFINITY, sum = 0;
 	for (int64_t i = 0; i < p->vocab; i++)
@@ -132,7 +132,7 @@ status preview_leave(preview *p, bool *more)
 	if (++p->read < p->prompt)
 		return STATUS_OK;
 	TRY(plan_read(p->plan, port_find(plan_graph(p->plan), PORT_LOGITS), p->logits));
-	int32_t token = draw(p);
+	int32_t token = preview_draw(p);
 	*more = token != p->end;
 	if (*more && p->count < p->limit)
 		p->ids[p->count++] = token;

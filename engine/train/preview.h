@@ -1,8 +1,9 @@
-/* preview.h - what the model that is being trained writes: some tokens after the beginning of the validation text.
+/* preview.h - text that the model being trained generates: some tokens that continue the beginning of the validation
+ * text.
  *
- * Prompt and random numbers are the same at every evaluation, so previews of a run can be compared. Writing one reads
- * the weights and changes nothing that decides the future of the run. It is a plan of one token, which the trainer
- * steps through like its other plans:
+ * Prompt and random numbers are the same at every evaluation, so previews of a run can be compared. A preview reads the
+ * weights and changes nothing that the run depends on. It is a plan of one token, which the trainer runs like its other
+ * plans:
  *
  *   preview_begin(p);
  *   do { preview_enter(p); … run preview_plan(p) …; preview_leave(p, &more); } while (more);
@@ -13,21 +14,21 @@
 #include "engine/model/model.h"
 #include "engine/text/dataset.h"
 
-enum { PREVIEW_PROMPT = 32, PREVIEW_TOKENS = 96 }; /* at most; fewer where the model has not the positions */
+enum { PREVIEW_PROMPT = 32, PREVIEW_TOKENS = 96 }; /* maxima; fewer if the model has fewer positions */
 
 typedef struct preview preview;
 
-/* m must outlive it. STATUS_NOMEM, or the plan's errors. */
+/* m must outlive the preview. STATUS_NOMEM, or an error of model_plan. */
 status preview_new(preview **out, const model *m, const dataset *valid, uint64_t seed, error *err);
 void preview_free(preview *p);
 
 void preview_begin(preview *p);
 plan *preview_plan(const preview *p);
-/* Before and after the plan has run. more: another token is to be read. */
+/* Call before and after the plan runs. more: another token must be read. */
 status preview_enter(preview *p);
 status preview_leave(preview *p, bool *more);
-/* The last preview: *prompt tokens of the text, then those that the model wrote, *count in all (0: there is none yet).
- * Valid until the next preview_begin. */
+/* Return the last preview: *prompt tokens of the text, then those generated, *count in total (0: none so far). Valid
+ * until the next preview_begin. */
 const int32_t *preview_tokens(const preview *p, int *prompt, int *count);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* The first steps move the smoothed loss by chance alone. */
+/* The first steps change the smoothed loss only by chance. */
 enum { FIRST_STEPS = 10 };
 static const double smoothing = 0.95, too_high = 2;
 

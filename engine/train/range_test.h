@@ -1,5 +1,5 @@
-/* range_test.h - what a run whose rate rises by the same factor each step says of the rate (Smith 2017, with the
- * smoothed loss and the steepest point of fastai). The loss is smoothed exponentially, without bias. */
+/* range_test.h - the learning rate that a range test suggests. Its rate rises by a constant factor each step (Smith
+ * 2017, with the smoothed loss and the steepest point of fastai). The loss is smoothed exponentially, without bias. */
 #ifndef ENGINE_TRAIN_RANGE_TEST_H
 #define ENGINE_TRAIN_RANGE_TEST_H
 
@@ -7,14 +7,15 @@
 #include <stdint.h>
 
 typedef struct range_test {
-	double mean;          /* Σ β^k loss (1 - β), not yet divided by `weight` */
+	double mean;          /* Σ β^k loss (1 - β), not divided by `weight` */
 	double weight;        /* 1 - β^steps */
 	double first, lowest; /* smoothed losses */
-	double fall, rate;    /* the largest fall of the smoothed loss in a step, and that step's rate; 0: none yet */
-	double ended;         /* 1: the loss has risen too far, or was not finite */
+	double fall, rate;    /* largest fall of the smoothed loss in a step, and the rate of that step; 0: none so
+	                       * far */
+	double ended;         /* 1: the loss has risen too far or was not finite */
 } range_test;
 
-/* Take in a step. After the end nothing changes. */
+/* Add a step; no effect after the end. */
 void range_test_take(range_test *t, int64_t step, double rate, double loss);
 
 #endif

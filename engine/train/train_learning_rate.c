@@ -1,13 +1,12 @@
-/* The warm-up's first step already trains: (t + 1) / warmup. Where it ends and the
- * schedule begins, both give the full rate. The warm-up of transformers begins with 0: t / warmup. A range test has
- * none. */
+/* The first step of the warm-up already trains: (t + 1) / warmup. Where it ends and the schedule starts, both give the
+ * full rate. The warm-up of transformers starts with 0: t / warmup. A range test has none. */
 #include "engine/train/trainer.h"
 
 #include <math.h>
 
 static const double pi = 3.14159265358979323846;
 
-/* The part of the highest rate of the schedule of transformers. */
+/* Fraction of the highest rate in the restarting schedule of transformers. */
 static double restarting(const train_options *o, int64_t step)
 {
 	if (step < o->warmup_steps)
@@ -18,7 +17,7 @@ static double restarting(const train_options *o, int64_t step)
 	return (1 + cos(pi * fmod(o->cycles * done, 1))) / 2;
 }
 
-/* From one rate to the other by equal factors. */
+/* Interpolate from one rate to the other by equal factors. */
 static double rising(const train_options *o, int64_t step)
 {
 	const double done = o->max_steps > 1 ? (double)step / (double)(o->max_steps - 1) : 1;

@@ -1,5 +1,5 @@
-/* A table of the options, made from the contract (gen/recipe.def), serves reading, writing and checking. Closed ranges
- * only: a bound that must be excluded is replaced by the nearest number that makes sense (no one trains at a rate of
+/* train_options.c - one table of the options, made from the contract (gen/recipe.def), is used to read, write and
+ * check. Ranges are closed: an excluded bound is replaced by the nearest sensible number (no one trains at a rate of
  * 1e-13). */
 #include "engine/base/choice.h"
 #include "engine/train/objective.h"
@@ -16,18 +16,18 @@ typedef struct option {
 	size_t offset;
 	option_kind kind;
 	double min, max;
-	const char *const *words; /* OPTION_CHOICE: by the value, NULL-terminated */
+	const char *const *words; /* OPTION_CHOICE: names by value, NULL-terminated */
 } option;
 
 #define AT(name) #name, offsetof(train_options, name)
 static const option options[] = {
-#define INTEGER(name, min, max, otherwise) {AT(name), OPTION_INTEGER, min, max, NULL},
-#define NUMBER(name, above, min, max, otherwise) {AT(name), OPTION_NUMBER, min, max, NULL},
-#define FLAG(name, otherwise) {AT(name), OPTION_FLAG, 0, 1, NULL},
-#define CHOICE(name, otherwise) {AT(name), OPTION_CHOICE, 0, 0, (const char *const[]){RECIPE_WORDS_##name, NULL}},
+#define INTEGER(name, min, max, fallback) {AT(name), OPTION_INTEGER, min, max, NULL},
+#define NUMBER(name, above, min, max, fallback) {AT(name), OPTION_NUMBER, min, max, NULL},
+#define FLAG(name, fallback) {AT(name), OPTION_FLAG, 0, 1, NULL},
+#define CHOICE(name, fallback) {AT(name), OPTION_CHOICE, 0, 0, (const char *const[]){RECIPE_WORDS_##name, NULL}},
 #define PAIR(name, min, max, ...) {AT(name), OPTION_PAIR, min, max, NULL},
 #include "gen/recipe.def"
-    /* The library's own, which no request has. */
+    /* Not in requests. */
     {AT(eval_blocks), OPTION_INTEGER, 0, 1e9, NULL},
 };
 enum { OPTIONS = sizeof options / sizeof options[0] };
@@ -35,10 +35,10 @@ enum { OPTIONS = sizeof options / sizeof options[0] };
 void train_options_default(train_options *o)
 {
 	*o = (train_options){
-#define INTEGER(name, min, max, otherwise) .name = otherwise,
-#define NUMBER(name, above, min, max, otherwise) .name = otherwise,
-#define FLAG(name, otherwise) .name = otherwise,
-#define CHOICE(name, otherwise) .name = otherwise,
+#define INTEGER(name, min, max, fallback) .name = fallback,
+#define NUMBER(name, above, min, max, fallback) .name = fallback,
+#define FLAG(name, fallback) .name = fallback,
+#define CHOICE(name, fallback) .name = fallback,
 #define PAIR(name, min, max, ...) .name = {__VA_ARGS__},
 #include "gen/recipe.def"
 	    .objective = &objective_next_token,
@@ -47,7 +47,7 @@ void train_options_default(train_options *o)
 	};
 }
 
-/* The i-th number of an option: a pair has two. */
+/* Return the i-th number of an option; a pair has two. */
 static double get(const train_options *o, const option *n, int i)
 {
 	const char *field = (const char *)o + n->offset;
@@ -98,7 +98,7 @@ static int count_words(const option *n)
 	return count;
 }
 
-static status check(const train_options *o, const option *n, error *err)
+static status train_options_check_range(const train_options *o, const option *n, error *err)
 {
 	double x = get(o, n, 0), y = n->kind == OPTION_PAIR ? get(o, n, 1) : x;
 	if (n->kind == OPTION_CHOICE)
@@ -112,7 +112,7 @@ static status check(const train_options *o, const option *n, error *err)
 status train_options_check(const train_options *o, error *err)
 {
 	for (int i = 0; i < OPTIONS; i++)
-		TRY(check(o, &options[i], err));
+		TRY(train_options_check_range(o, &options[i], err));
 	if (o->warmup_steps > o->max_steps)
 		return error_set(err, STATUS_INVALID, "warmup_steps", "must not be over max_steps");
 	if (o->schedule == SCHEDULE_RANGE_TEST && o->warmup_steps > 0)
@@ -121,13 +121,13 @@ status train_options_check(const train_options *o, error *err)
 		return error_set(err, STATUS_INVALID, "range_from", "must be below learning_rate");
 	if (o->gradient_noise && o->gradient_accumulation < 2)
 		return error_set(err, STATUS_INVALID, "gradient_noise", "needs a gradient_accumulation of 2 or more");
-	/* The random numbers of a run are counted by a 32-bit micro-batch number. */
+	/* Random numbers of a run are indexed by a 32-bit micro-batch number. */
 	if (o->max_steps > ((int64_t)1 << 32) / o->gradient_accumulation)
 		return error_set(err, STATUS_INVALID, "gradient_accumulation", "times max_steps must be at most 2^32");
 	if (train_options_record(o) < 2)
 		return error_set(err, STATUS_INVALID, "sequence_length", "%s needs longer sequences or sources",
 		                 o->objective->name);
-	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->unasked)
+	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->skips_excluded)
 		return error_set(err, STATUS_INVALID, "loss_on", "must be all: %s is for all of a text",
 		                 o->objective->name);
 	return STATUS_OK;
@@ -159,12 +159,12 @@ bool train_options_uneven(const train_options *o)
 
 /* --- JSON ---------------------------------------------------------------------------- */
 
-static status read_number(train_options *o, const option *n, const json_t *json, error *err)
+static status train_options_read_number(train_options *o, const option *n, const json_t *json, error *err)
 {
 	double x = json_number_value(json);
 	if (!json_is_number(json))
 		return error_set(err, STATUS_INVALID, n->name, "must be a number");
-	if (x < n->min || x > n->max) /* what no int64_t holds must not be stored */
+	if (x < n->min || x > n->max) /* values outside int64_t must not be stored */
 		return error_set(err, STATUS_INVALID, n->name, "must be between %.10g and %.10g", n->min, n->max);
 	if (n->kind == OPTION_INTEGER && x != floor(x))
 		return error_set(err, STATUS_INVALID, n->name, "must be an integer");
@@ -251,8 +251,8 @@ static status read_optimizer(train_options *o, const json_t *json, error *err)
 static status read_member(train_options *o, const char *key, const json_t *json, error *err)
 {
 	static status (*const readers[])(train_options *, const option *, const json_t *,
-	                                 error *) = {[OPTION_INTEGER] = read_number,
-	                                             [OPTION_NUMBER] = read_number,
+	                                 error *) = {[OPTION_INTEGER] = train_options_read_number,
+	                                             [OPTION_NUMBER] = train_options_read_number,
 	                                             [OPTION_FLAG] = read_flag,
 	                                             [OPTION_CHOICE] = read_word,
 	                                             [OPTION_PAIR] = read_pair};
@@ -276,8 +276,7 @@ static bool is_among(const char *const *names, const char *key)
 	return false;
 }
 
-/* The name of the optimiser, objective or schedule of these options, where it lacks one that only others read; NULL:
- * none lacks it. */
+/* Return the name of the optimiser, objective or schedule that lacks an option which only others read; NULL: none. */
 static const char *find_lacking(const train_options *o, const char *key)
 {
 	static const char *const schedules[] = {RECIPE_WORDS_schedule};
@@ -315,7 +314,7 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 			TRY(read_member(&read, key, member, err));
 	}
 	const json_t *decay = json_object_get(json, "weight_decay");
-	if (read.optimizer->undecayed && (!decay || json_is_null(decay)))
+	if (read.optimizer->without_decay && (!decay || json_is_null(decay)))
 		read.weight_decay = 0;
 	TRY(refuse_foreign(&read, json, others, err));
 	TRY(train_options_check(&read, err));

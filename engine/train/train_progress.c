@@ -30,7 +30,7 @@ static json_t *write_number(double x)
 	return isfinite(x) ? json_real(x) : json_null();
 }
 
-static double read_number(const json_t *json, const char *name)
+static double train_progress_read_number(const json_t *json, const char *name)
 {
 	const json_t *number = json_object_get(json, name);
 	return json_is_real(number) ? json_real_value(number) : NAN;
@@ -65,11 +65,11 @@ void train_progress_read(train_progress *p, const json_t *json)
 		memcpy((char *)p + integers[i].offset, &number, sizeof number);
 	}
 	for (int i = 0; i < NUMBERS; i++) {
-		const double number = read_number(json, numbers[i].name);
+		const double number = train_progress_read_number(json, numbers[i].name);
 		memcpy((char *)p + numbers[i].offset, &number, sizeof number);
 	}
 	for (int i = 0; i < TRAIN_MAX_METRICS; i++)
 		p->metrics[i] = NAN;
 	for (int i = 0; p->objective->metrics[i]; i++)
-		p->metrics[i] = read_number(json, p->objective->metrics[i]);
+		p->metrics[i] = train_progress_read_number(json, p->objective->metrics[i]);
 }

@@ -1,33 +1,31 @@
-/* The run is a chain of stages, each a plan that is run node by node:
+/* trainer.c - the run is a chain of stages, each with a plan that is run node by node:
  *
  *   batch ──▶ take ──▶ gather ──▶ … ──▶ (reduce) ──▶ update ──▶ take ──▶ (evaluate … preview …) ──▶ batch …
  *
- * batch computes the gradients of one micro-batch, gather adds them to the step's mean
- * (left out when a step is one micro-batch), reduce adds it up over the ranks of the run (where there are any), update
- * changes the weights, evaluate runs over
- * the validation records, preview writes a text token by token, where the model can. take has no plan: it copies the
+ * batch computes the gradients of one micro-batch. gather adds them to the step's mean (omitted if a step is one
+ * micro-batch). reduce sums the mean over the ranks of the run, if there are several. update changes the weights.
+ * evaluate runs over the validation records. preview generates a text, if the model can. take has no plan: it copies
  * results of earlier stages to the host, losses and, at the end of a step, the norm. A stage is a row of functions: one
  * runs before its first node, one after its last node and chooses the next stage. trainer_advance depends on nothing
- * else, so it can stop after any node, or while a device still works.
+ * else, so it can stop after any node, or while a device is working.
  *
- * An asynchronous device never waits for the host: the take after a batch leaves the transfer of that batch's loss in
- * flight and waits for the transfer before it, and there is no take between an update and the next batch (except before
- * an evaluation or the end). So the work of the host overlaps with a batch on the device:
+ * An asynchronous device never waits for the host. The take after a batch leaves the transfer of that batch's loss in
+ * flight and waits for the one before. There is no take between an update and the next batch, except before an
+ * evaluation or the end. So the host's work overlaps with a batch on the device:
  *
  *   device  … │ batch n │ update n │ batch n + 1        │ update n + 1 │ batch n + 2 …
  *   host           issues both ───▶│ takes step n in, issues both ─────▶│
  *
- * No update is speculative: it is issued when all results of the update before it are known.
+ * No update is speculative: it is issued once all results of the previous update are known.
  *
- * Everything is a function of the step number: step s, micro-batch k reads the records from
- * (s·accumulation + k)·batch_size on, of which each rank takes its share, with carry_state those of its lanes
- * (carry.h), and draws its dropout from counter s·accumulation + k, in which ranks are parts.
- * So the position to resume from is the step number, and the random numbers never repeat in
- * a run.
+ * Everything is a function of the step number. Step s, micro-batch k reads the records from (s·accumulation +
+ * k)·batch_size on; each rank takes its share, with carry_state that of its lanes (carry.h). Its dropout is drawn from
+ * counter s·accumulation + k, in which ranks are parts. The position to resume from is therefore the step number, and
+ * random numbers never repeat in a run.
  *
- * The weights change in the last node of `update` only, and the step number in the same call
- * of trainer_advance, or, on such a device, when its numbers are taken in; until then trainer_settle waits for them.
- * So whenever a run is saved, weights, moments and step number belong together. */
+ * The weights change only in the last node of `update`. The step number changes in the same call of trainer_advance or,
+ * on an asynchronous device, when its numbers are taken; until then trainer_settle waits for them. Whenever a run is
+ * saved, weights, moments and step number therefore belong together. */
 #include "engine/train/trainer_private.h"
 
 #include <assert.h>
@@ -38,12 +36,12 @@
 #include "engine/base/clock.h"
 
 enum {
-	/* How long one call waits for a device that works behind the host's back, and how often it looks. */
+	/* Maximum time that one call waits for an asynchronous device, and the interval of its checks. */
 	WAIT_NS = 100000,
 	LOOK_NS = 20000,
 };
 
-/* Share of the newest step in the smoothed speed, and in the parts of the noise scale. */
+/* Weight of the newest step in the smoothed speed and in the terms of the noise scale. */
 static const double smoothing = 0.1, noise_smoothing = 0.05;
 
 static const stage batch_stage, gather_stage, reduce_stage, update_stage, skip_stage, take_stage;
@@ -54,7 +52,7 @@ void trainer_go(trainer *t, const stage *next)
 	t->cursor = -1;
 }
 
-/* Whether something done every `every` steps is due after `step` of them. */
+/* True if something done every `every` steps is due after `step` of them. */
 static bool is_due(const trainer *t, int64_t step, int64_t every)
 {
 	return step > 0 && (step == t->options.max_steps || (every > 0 && step % every == 0));
@@ -65,8 +63,7 @@ bool trainer_evaluation_is_due(const trainer *t, int64_t step)
 	return t->valid_pass && is_due(t, step, t->options.eval_every) && t->valid_step != step;
 }
 
-/* Have so many evaluations in a row not lowered the loss, or has a range test seen so high a rate, that the run ends
- * here? */
+/* True if `patience` evaluations in a row have not lowered the loss, or a range test has ended. */
 static bool has_ended_early(const trainer *t)
 {
 	return (t->options.patience > 0 && t->stale >= t->options.patience) || t->range.ended != 0;
@@ -96,26 +93,26 @@ static plan *batch_plan(const trainer *t)
 	return pass_plan(t->train_pass);
 }
 
-/* Batches of a step, of all ranks. */
+/* Number of batches of a step, over all ranks. */
 static int64_t batches_of_step(const trainer *t)
 {
 	return t->options.gradient_accumulation * trainer_ranks(t);
 }
 
-/* A step takes the mean over all its labels, so where batches have different numbers of them, how many all have is
- * known before the first. */
+/* A step takes the mean over all its labels. If batches have different numbers of labels, their total is needed before
+ * the first batch. */
 static bool is_weighted(const trainer *t)
 {
 	return batches_of_step(t) > 1 && train_options_uneven(&t->options);
 }
 
-/* Which batch of a step a rank's micro-batch is. */
+/* Return the batch of a step that is this rank's micro-batch `micro`. */
 static int64_t batch_of(const trainer *t, int64_t micro)
 {
 	return micro * trainer_ranks(t) + trainer_rank(t);
 }
 
-/* The records of a batch of the step that is issued. */
+/* Return the records of a batch of the step being issued. */
 static pass_rows rows_of(const trainer *t, int64_t batch_number)
 {
 	const int64_t batch = t->options.batch_size / trainer_ranks(t), lanes = batch * batches_of_step(t);
@@ -150,7 +147,7 @@ static status batch_enter(trainer *t)
 	const int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
 	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number, (uint32_t)trainer_rank(t)));
 	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, batch_of(t, t->micro)), &t->failed));
-	if (!is_weighted(t)) /* every batch has the same number, or the step is this batch */
+	if (!is_weighted(t)) /* every batch has the same number, or the step is a single batch */
 		t->labels = pass_labels(t->train_pass);
 	if (t->train_carry)
 		TRY(carry_load(t->train_carry, t->issued, t->micro, pass_continues(t->train_pass)));
@@ -159,13 +156,13 @@ static status batch_enter(trainer *t)
 		t->weight = t->labels == 0
 		                ? 0
 		                : (double)pass_labels(t->train_pass) * (double)batches_of_step(t) / (double)t->labels;
-	if (t->sum && t->micro == 0) /* the weight of several is in their mean */
+	if (t->sum && t->micro == 0) /* with several batches, the mean includes the weights */
 		gradient_sum_begin(
 		    t->sum, (float)((t->options.gradient_accumulation > 1 ? 1 : t->weight) / (double)trainer_ranks(t)));
 	return STATUS_OK;
 }
 
-/* Do sums of gradients begin while this stage's plan runs? Sums by the host of what a device computes do not: each
+/* True if sums of gradients start while this stage's plan runs. Sums by the host for a device do not, because each
  * would wait for the device. */
 static bool sums_meanwhile(const trainer *t)
 {
@@ -173,7 +170,7 @@ static bool sums_meanwhile(const trainer *t)
 	return writes && (t->options.ranks->devices || !model_backend(t->model)->busy);
 }
 
-/* The number will be taken in by the stage `take`. */
+/* Register a number that the stage `take` will read. */
 static status await(trainer *t, const float *at, trainer_number what)
 {
 	backend *b = model_backend(t->model);
@@ -183,7 +180,7 @@ static status await(trainer *t, const float *at, trainer_number what)
 	return b->fetch ? b->fetch(b, at, sizeof *at, &a->fetch) : STATUS_OK;
 }
 
-/* n_left: how many of the newest need not be waited for. */
+/* n_left: number of the newest transfers that need not be waited for. */
 static void go_take(trainer *t, int n_left)
 {
 	t->n_left = n_left;
@@ -203,14 +200,14 @@ static status batch_leave(trainer *t, unsigned *events, error *err)
 
 static const stage batch_stage = {batch_plan, batch_enter, NULL, batch_leave};
 
-/* The end of a step. A step without labels has no gradient, but an update would still move the weights by the moments
+/* End a step. A step without labels has no gradient, but an update would still change the weights through the moments
  * and the decay. */
 static const stage *end_of_step(const trainer *t)
 {
 	return t->labels > 0 ? &update_stage : &skip_stage;
 }
 
-/* The stage that follows when all gradients of this rank are computed. */
+/* Return the stage that follows when all gradients of this rank are computed. */
 static const stage *complete_gradients(const trainer *t)
 {
 	return t->sum ? &reduce_stage : end_of_step(t);
@@ -240,7 +237,7 @@ static status reduce_enter(trainer *t)
 	return gradient_sum_rest(t->sum, (float)t->loss_sum);
 }
 
-/* Comes again until the sums are complete: they go on only while they are looked at. */
+/* Repeated until the sums are complete, because they advance only while they are polled. */
 static status reduce_leave(trainer *t, unsigned *events, error *err)
 {
 	bool complete;
@@ -267,7 +264,7 @@ static status update_enter(trainer *t)
 	return optimizer_prepare(t->optimizer, train_learning_rate(&t->options, t->progress.step));
 }
 
-/* All of the step that was counted in t->issued is issued. */
+/* All of the step counted in t->issued has been issued. */
 static void leave_step(trainer *t)
 {
 	t->micro = 0;
@@ -285,7 +282,7 @@ static status update_leave(trainer *t, unsigned *events, error *err)
 		TRY(await(t, optimizer_small2(t->optimizer), NUMBER_SMALL2));
 	TRY(await(t, optimizer_norm2(t->optimizer), NUMBER_NORM2));
 	t->issued++;
-	if (t->average) /* in the same call as the update's last node, so that both are saved or neither */
+	if (t->average) /* in the same call as the update's last node, so both are saved or neither */
 		TRY(weight_average_take(t->average, t->issued));
 	leave_step(t);
 	return STATUS_OK;
@@ -310,7 +307,7 @@ static int64_t tokens_per_step(const trainer *t)
 	return (o->sequence_length + train_options_source(o)) * o->batch_size * o->gradient_accumulation;
 }
 
-/* Rates are averaged, not durations: one long pause then counts as one slow step. */
+/* Rates are averaged, not durations, so a long pause counts as one slow step. */
 static void measure_speed(trainer *t)
 {
 	uint64_t now = clock_ns();
@@ -318,11 +315,11 @@ static void measure_speed(trainer *t)
 	double rate = (double)tokens_per_step(t) / (seconds > 0 ? seconds : 1e-9);
 	double *speed = &t->progress.tokens_per_second;
 	*speed = *speed > 0 ? (1 - smoothing) * *speed + smoothing * rate : rate;
-	t->step_began = now; /* of the next one, if that is under way */
+	t->step_began = now; /* for the next step, if it is in progress */
 }
 
-/* Of k batches of b records the mean square is |g|² + noise / b, that of their mean |g|² + noise / (k b). The two
- * estimates are smoothed apart, since neither their quotient nor its mean is without bias (McCandlish et al. 2018,
+/* For k batches of b records the mean square is |g|² + noise / b; for their mean it is |g|² + noise / (k b). Both
+ * estimates are smoothed separately, because neither their quotient nor its mean is unbiased (McCandlish et al. 2018,
  * appendix A). */
 static void measure_noise(trainer *t, double norm2)
 {
@@ -335,7 +332,7 @@ static void measure_noise(trainer *t, double norm2)
 	t->progress.gradient_noise = t->noise[0] > 0 && t->noise[1] > 0 ? t->noise[0] / t->noise[1] : NAN;
 }
 
-/* Count a step that is complete. */
+/* Count a complete step. */
 static void count_step(trainer *t)
 {
 	train_progress *p = &t->progress;
@@ -351,7 +348,7 @@ static unsigned step_events(const trainer *t)
 	return TRAIN_STEP | (trainer_evaluation_is_due(t, t->progress.step) ? 0 : trainer_checkpoint_event(t));
 }
 
-/* A step without labels: it has no loss, and no weight has changed. */
+/* End a step without labels: it has no loss, and no weight has changed. */
 static void end_empty_step(trainer *t, unsigned *events)
 {
 	t->progress.gradient_norm = t->progress.train_loss = NAN;
@@ -427,8 +424,8 @@ static const stage take_stage = {NULL, NULL, take_ready, take_leave};
 
 /* --- advancing ------------------------------------------------------------------- */
 
-/* Advance the stage's plan: a node where the host computes; on a device behind its back all of it is issued at once, or
- * what comes before the next sums of gradients. */
+/* Advance the stage's plan by one node if the host computes. An asynchronous device receives all of it at once, or the
+ * part before the next sums of gradients. */
 static status run_plan(trainer *t, plan *p, bool *issued)
 {
 	const int end = plan_node_count(p);
@@ -445,7 +442,7 @@ static status run_plan(trainer *t, plan *p, bool *issued)
 	return sums ? gradient_sum_passed(t->sum, t->cursor) : STATUS_OK;
 }
 
-/* The device has a batch before it meanwhile, so what a sleep takes too long costs nothing. */
+/* The device has a batch queued, so oversleeping costs nothing. */
 static bool wait_until_ready(const trainer *t, const stage *s, bool forever)
 {
 	const struct timespec pause = {0, LOOK_NS};
@@ -471,7 +468,7 @@ static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error
 				break;
 			TRY(now->leave(t, events, err));
 		}
-		/* What the host has made is taken in the same call. */
+		/* Results that the host has computed are taken in the same call. */
 		if (budget_ns > 0 && t->stage != &take_stage && clock_ns() - began >= budget_ns)
 			break;
 	}
@@ -482,7 +479,7 @@ static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error
 	return STATUS_OK;
 }
 
-/* A failure is final: every call answers it from here on. */
+/* A failure is final: every later call returns it. */
 static status settle_failure(trainer *t, status s, error *err)
 {
 	if (s == STATUS_OK)
@@ -512,7 +509,7 @@ status trainer_conclude(trainer *t, error *err)
 	return STATUS_OK;
 }
 
-/* What made a trainer fail that has lost a rank leaves the last step that all have made whole. */
+/* If a rank was lost, the trainer keeps the last step that all ranks have completed. */
 status trainer_settle(trainer *t, error *err)
 {
 	status s = t->failed.status == STATUS_UNAVAILABLE ? STATUS_OK : t->failed.status;

@@ -1,5 +1,5 @@
 /* trainer_evaluation.c - the stages of an evaluation: the validation records batch by batch, then the preview's text
- * token by token, where the model can write. */
+ * token by token, if the model can generate. */
 #include "engine/train/trainer_private.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static plan *evaluate_plan(const trainer *t)
 	return pass_plan(t->valid_pass);
 }
 
-/* Rows as in training: one after another, or in lanes. */
+/* Rows as in training: consecutive records, or lanes. */
 static pass_rows evaluate_rows(const trainer *t)
 {
 	const int64_t batch = t->valid_batch, records = t->evaluation.records, stride = t->evaluation.stride;
@@ -45,7 +45,7 @@ static bool evaluate_ready(const trainer *t)
 	return !b->busy || !b->busy(b);
 }
 
-/* The numbers of the evaluation are reported with its text, so that a run saved between the two makes both again. */
+/* The numbers of the evaluation are reported together with its text. A run saved between the two repeats both. */
 static status finish_evaluation(trainer *t, unsigned *events)
 {
 	const evaluation *e = &t->evaluation;

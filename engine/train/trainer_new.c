@@ -1,4 +1,4 @@
-/* trainer_new.c - what a run is made of, and what its options, model and data must have in common. */
+/* trainer_new.c - creates a run, and checks that its options, model and data fit together. */
 #include "engine/train/trainer_private.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static status check_ranks(const train_options *o, error *err)
 	return STATUS_OK;
 }
 
-static status check(const trainer *t, error *err)
+static status trainer_new_check(const trainer *t, error *err)
 {
 	const train_options *o = &t->options;
 	TRY(train_options_check(o, err));
@@ -131,12 +131,11 @@ static status build_evaluation(trainer *t, error *err)
 	           : STATUS_OK;
 }
 
-static status build(trainer *t, error *err)
+static status trainer_new_build(trainer *t, error *err)
 {
 	const train_options *o = &t->options;
-	const forward_spec spec =
-	    pass_training_spec(o, model_dimensions(t->model), o->batch_size / trainer_ranks(t));
-	TRY(check(t, err));
+	const forward_spec spec = pass_training_spec(o, model_dimensions(t->model), o->batch_size / trainer_ranks(t));
+	TRY(trainer_new_check(t, err));
 	model_train_on(t->model, o->sequence_length);
 	if (spec.bf16)
 		TRY(model_update_bf16_copy(t->model, err));
@@ -170,7 +169,7 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	t->options = *o;
 	t->train = train;
 	t->valid = valid;
-	t->shuffle = o->carry_state ? 0 : o->seed ? o->seed : UINT64_MAX; /* a dataset takes 0 for "not shuffled" */
+	t->shuffle = o->carry_state ? 0 : o->seed ? o->seed : UINT64_MAX; /* 0 means "not shuffled" to a dataset */
 	t->progress = (train_progress){.total_steps = o->max_steps,
 	                               .train_loss = NAN,
 	                               .gradient_norm = NAN,
@@ -184,7 +183,7 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	for (int i = 0; i < TRAIN_MAX_METRICS; i++)
 		t->progress.metrics[i] = NAN;
 	trainer_begin(t);
-	status s = build(t, err);
+	status s = trainer_new_build(t, err);
 	if (s != STATUS_OK) {
 		trainer_free(t);
 		return s;

@@ -13,27 +13,28 @@
 #include "engine/train/trainer.h"
 #include "engine/train/weight_average.h"
 
-enum { TRAINER_MAX_AWAITED = 4 }; /* a loss, the two norms after it, the loss of the batch ahead */
+enum { TRAINER_MAX_AWAITED = 4 }; /* a loss, two norms after it, and the loss of the batch ahead */
 
-/* A number on its way. A norm ends a step, and so does NUMBER_NONE. */
+/* A number in transfer. A norm ends a step, and so does NUMBER_NONE. */
 typedef enum trainer_number {
-	NUMBER_LOSS,   /* of a micro-batch */
-	NUMBER_SMALL2, /* the mean of the squared norms of the micro-batches' gradients */
-	NUMBER_NORM2,  /* the squared norm of the step's */
-	NUMBER_NONE    /* ends a step without labels; its value is not used */
+	NUMBER_LOSS,   /* loss of a micro-batch */
+	NUMBER_SMALL2, /* mean of the squared norms of the micro-batches' gradients */
+	NUMBER_NORM2,  /* squared norm of the step's gradient */
+	NUMBER_NONE    /* ends a step without labels; its value is unused */
 } trainer_number;
 typedef struct trainer_awaited {
-	const float *at; /* on the device */
+	const float *at; /* device address */
 	unsigned fetch;
 	trainer_number what;
-	double weight; /* of a loss, beside a mean of 1 over the step's micro-batches */
+	double weight; /* weight of a loss; weights average 1 over the step's micro-batches */
 } trainer_awaited;
 
-/* A stage of a run; trainer.c begins with their order. */
+/* A stage of a run; trainer.c has their order. */
 typedef struct stage {
-	plan *(*plan)(const trainer *t); /* NULL: it has none */
+	plan *(*plan)(const trainer *t); /* NULL: the stage has no plan */
 	status (*enter)(trainer *t);
-	bool (*ready)(const trainer *t);                           /* for its end, when all is issued; NULL: at once */
+	bool (*ready)(const trainer *t);                           /* true if it can end, once all is issued; NULL: at
+	                                                            * once */
 	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
 } stage;
 
@@ -45,38 +46,38 @@ struct trainer {
 	uint64_t train_hash, valid_hash;
 	optimizer *optimizer;
 	weight_average *average;          /* NULL without ema_decay */
-	pass *train_pass, *valid_pass;    /* valid_pass: NULL without validation data, */
-	preview *preview;                 /* and so is this, and for a model that cannot write */
-	gradient_sum *sum;                /* NULL without ranks */
-	carry *train_carry, *valid_carry; /* NULL without carry_state, the second without validation data too */
+	pass *train_pass, *valid_pass;    /* valid_pass: NULL without validation data */
+	preview *preview;                 /* NULL without validation data, or if the model cannot generate */
+	gradient_sum *sum;                /* NULL with a single rank */
+	carry *train_carry, *valid_carry; /* NULL without carry_state; valid_carry also without validation data */
 
-	const stage *stage; /* NULL: nothing left to do */
-	int cursor;         /* next node of the stage's plan, -1 before enter */
+	const stage *stage; /* NULL: the run has ended */
+	int cursor;         /* next node of the stage's plan; -1 before enter */
 	bool finish_reported;
-	unsigned pending_events;                      /* events of trainer_settle, for the next advance */
+	unsigned pending_events;                      /* events of trainer_settle, returned by the next advance */
 	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
 	int64_t micro;                                /* micro-batches of the step after those */
-	int64_t labels;                               /* sum over all batches of that step */
-	double weight;                                /* of the batch that is issued: its share of these */
+	int64_t labels;                               /* total of all batches of that step */
+	double weight;                                /* share of the issued batch in these */
 	trainer_awaited awaited[TRAINER_MAX_AWAITED]; /* oldest first */
-	int n_awaited, n_left; /* how many, and how many of them the stage `take` leaves on their way */
-	double loss_sum;       /* of what was taken of a step */
-	double small2;         /* likewise */
-	double noise[2];       /* smoothed: of the squared norms, what is noise in a record's, and what is gradient */
+	int n_awaited, n_left; /* their number; number of them that the stage `take` leaves in transfer */
+	double loss_sum;       /* for the step being taken */
+	double small2;         /* for the step being taken */
+	double noise[2];       /* smoothed squared norms: noise of one record, gradient */
 	range_test range;
 	uint64_t step_began;
 	evaluation evaluation;
-	int64_t valid_batch, valid_at; /* records of a batch, and the batches done of this evaluation */
+	int64_t valid_batch, valid_at; /* records of a batch; batches done in this evaluation */
 	size_t tally_bytes;
-	int64_t valid_step; /* the step after which the last evaluation was, 0: none */
-	int64_t stale;      /* evaluations since that with the lowest loss */
+	int64_t valid_step; /* step of the last evaluation; 0: none */
+	int64_t stale;      /* evaluations since the one with the lowest loss */
 	kept_weights *best; /* NULL without keep_best */
-	int bad_steps;      /* not finite, in a row */
+	int bad_steps;      /* consecutive steps that were not finite */
 	train_progress progress;
-	error failed; /* the final error, once there is one */
+	error failed; /* the final error, if any */
 };
 
-/* The model that evaluations are of, and that a run gives. */
+/* Return the model that is evaluated, and that the run results in. */
 model *trainer_result(const trainer *t);
 /* Continue with a stage; NULL ends the run. */
 void trainer_go(trainer *t, const stage *next);
@@ -85,21 +86,22 @@ void trainer_begin_step(trainer *t);
 void trainer_begin_evaluation(trainer *t);
 /* True if the run evaluates after `step` steps and has not done so. */
 bool trainer_evaluation_is_due(const trainer *t, int64_t step);
-/* TRAIN_CHECKPOINT_DUE or 0, after a step and its evaluation. */
+/* Return TRAIN_CHECKPOINT_DUE or 0, after a step and its evaluation. */
 unsigned trainer_checkpoint_event(const trainer *t);
-/* Go on with the first batch of the step that is next. */
+/* Continue with the first batch of the next step. */
 void trainer_begin(trainer *t);
-/* Ranks of the run, and which one this is. */
+/* Return the number of ranks of the run, and this rank's index. */
 int64_t trainer_ranks(const trainer *t);
 int64_t trainer_rank(const trainer *t);
 /* Batches of one evaluation. */
 int64_t trainer_valid_batches(const trainer *t);
 
-/* The state object of the run as it is. New reference; NULL when out of memory. */
+/* Return the present state object of the run. New reference; NULL: out of memory. */
 json_t *trainer_state_write(const trainer *t);
-/* Compare what decides the future in a saved state with the trainer's own. STATUS_INVALID names what differs. */
+/* Compare the parts of a saved state that the run depends on with the trainer's own. STATUS_INVALID names what
+ * differs. */
 status trainer_state_check(const json_t *saved, const json_t *own, error *err);
-/* Set position and progress from a saved state. STATUS_CORRUPT (and nothing changed) when it lacks them. */
+/* Set position and progress from a saved state. STATUS_CORRUPT (and nothing has changed): it lacks them. */
 status trainer_state_read(trainer *t, const json_t *state, error *err);
 
 #endif

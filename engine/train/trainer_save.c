@@ -61,7 +61,7 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 	t->finish_reported = false;
 	t->issued = t->progress.step;
 	t->micro = 0;
-	t->n_awaited = 0; /* what was under way is forgotten */
+	t->n_awaited = 0; /* discard the step in progress */
 	t->loss_sum = 0;
 	t->pending_events = 0;
 	if (trainer_evaluation_is_due(t, t->progress.step))

@@ -27,8 +27,8 @@ json_t *trainer_state_write(const trainer *t)
 	                 train_progress_write(&t->progress));
 }
 
-/* Saved options with those that did not exist when they were written. New reference; NULL when out of memory. */
-static json_t *complete(const json_t *options)
+/* Return saved options completed with those added since. New reference; NULL: out of memory. */
+static json_t *trainer_state_complete(const json_t *options)
 {
 	train_options o;
 	train_options_default(&o);
@@ -51,7 +51,7 @@ status trainer_state_check(const json_t *saved, const json_t *own, error *err)
 {
 	static const char *const data[] = {"training_data", "validation_data"};
 	const json_t *written = json_object_get(saved, "options");
-	json_t *options = json_is_object(written) ? complete(written) : json_object();
+	json_t *options = json_is_object(written) ? trainer_state_complete(written) : json_object();
 	status s = options ? check_options(options, json_object_get(own, "options"), err)
 	                   : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	json_decref(options);
@@ -65,7 +65,7 @@ status trainer_state_check(const json_t *saved, const json_t *own, error *err)
 status trainer_state_read(trainer *t, const json_t *state, error *err)
 {
 	json_int_t step, tokens, valid_step;
-	json_int_t best_step = 0, stale = 0, skipped = 0; /* younger than the format, as are noise and range */
+	json_int_t best_step = 0, stale = 0, skipped = 0; /* added after the first format, as were noise and range */
 	double noise[2] = {0};
 	range_test r = {0};
 	int bad_steps;

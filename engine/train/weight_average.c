@@ -12,7 +12,7 @@ struct weight_average {
 	value rate;
 };
 
-static status build(weight_average *a, const model *m, error *err)
+static status weight_average_build(weight_average *a, const model *m, error *err)
 {
 	TRY(model_copy(&a->model, m, err));
 	graph *g = graph_new();
@@ -32,7 +32,7 @@ status weight_average_new(weight_average **out, const model *m, double decay, er
 	if (!a)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	a->decay = decay;
-	status s = build(a, m, err);
+	status s = weight_average_build(a, m, err);
 	if (s != STATUS_OK) {
 		weight_average_free(a);
 		*out = NULL;

@@ -71,7 +71,7 @@ def test_a_job_that_carries_goes_on_after_kill_9_to_the_same_weights(own_daemon,
         done = trained(e, job)
         assert weights(e, done["fine_tuned_model"]) == expected
         assert done["additive"]["valid_loss"] == whole["additive"]["valid_loss"]
-        assert any("goes on from the checkpoint" in x["message"]
+        assert any("continues from the checkpoint" in x["message"]
                    for x in e.job_events(job))
     assert daemon.stop() == 0
 

@@ -124,7 +124,7 @@ def test_what_cannot_be_filled_in_is_refused_by_name(engine, model, causal):
         ({"input": "[MASK]", "top_k": 101}, 400, "top_k", ""),
         ({"input": "[MASK]", "top": 1}, 400, "top", ""),
         ({"input": ["[MASK]" * 16] * 2048, "top_k": 100}, 413, "input[", "masks"),
-        ({"input": "[MASK]", "model": causal}, 400, "model", "goes on with texts"),
+        ({"input": "[MASK]", "model": causal}, 400, "model", "generates text"),
         ({"input": "[MASK]", "model": "nowhere"}, 404, "model", ""),
     ]:
         e = refused(engine, "fill_mask", {"model": model, **ask})

@@ -278,7 +278,7 @@ BAD_ARCHIVES = {
     "a device": (tar({**FILES, "x": link(tarfile.CHRTYPE, "x")}), "not a regular file"),
     "cut": (tar(FILES)[:-10240], "not whole"),
     "two models": (tar({f"{d}/{k}": v for d in "ab" for k, v in FILES.items()}), 'in "a/" and in "b/"'),
-    "no model": (tar({"README.md": b"x"}), "none of the files"),
+    "no model": (tar({"README.md": b"x"}), "none of the expected files"),
     "compressed": (b"\x1f\x8b\x08" + b"\0" * 2000, "compressed"),
     "not an archive": (b"x" * 2000, "not a tar archive"),
     "a damaged header": (bytes([*tar({"README.md": b"x" * 600})[:1536], *b"y" * 512]), "damaged header"),

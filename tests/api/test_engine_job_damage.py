@@ -109,7 +109,7 @@ def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(own_da
         assert weights(e, done["fine_tuned_model"]) == expected
         events = messages(e, job)
         assert any(m.startswith(f"The checkpoint at step {newest} is damaged: ") for m in events), events
-        assert f"Fine-tuning job goes on from the checkpoint at step {before}" in events
+        assert f"Fine-tuning job continues from the checkpoint at step {before}" in events
         steps = metrics_steps(e, job)
         assert steps == sorted(set(steps)) and set(range(5, STEPS + 1, 5)) <= set(steps)
 
@@ -121,7 +121,7 @@ def test_without_an_intact_checkpoint_a_job_begins_again_and_says_so(own_daemon,
         for folder in folders:
             spoil_weights(folder)
         e.call("job.resume", {"id": job})
-        e.wait(lambda: any("from the beginning" in m for m in messages(e, job)))
+        e.wait(lambda: any("starts again at step 0" in m for m in messages(e, job)))
         assert e.wait_job(job)["status"] == "succeeded"
         assert weights(e, e.call("job.get", {"id": job})["fine_tuned_model"]) == expected
 
@@ -313,7 +313,7 @@ def test_a_cancelled_job_with_a_checkpoint_continues_under_its_own_id(own_daemon
         assert (again["id"], again["status"], again["error"], again["finished_at"]) == (job, "queued", None, None)
         done = e.wait_job(job)
         assert done["status"] == "succeeded" and weights(e, done["fine_tuned_model"]) == expected
-        assert f"Fine-tuning job goes on from the checkpoint at step {step}" in messages(e, job)
+        assert f"Fine-tuning job continues from the checkpoint at step {step}" in messages(e, job)
         assert refused(e, "job.resume", {"id": job}).code == "invalid_job_state"
 
 

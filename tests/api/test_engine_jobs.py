@@ -340,7 +340,7 @@ def test_a_paused_job_continues_where_it_stopped(engine, endless):
         engine.call("job.get", {"id": endless})))
     assert refused(engine, "job.resume", {"id": endless}).status == 409
     messages = [e["message"] for e in engine.job_events(endless)]
-    assert f"Fine-tuning job goes on from the checkpoint at step {step}" in messages
+    assert f"Fine-tuning job continues from the checkpoint at step {step}" in messages
 
 
 def test_pausing_and_resuming_at_once_loses_nothing(engine, endless):
@@ -435,7 +435,7 @@ def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, eng
         assert done["status"] == "succeeded", done
         assert weights(e, done["fine_tuned_model"]) == expected
         messages = [x["message"] for x in e.job_events(job)]
-        assert sum("goes on from the checkpoint" in m for m in messages) >= kills // 2
+        assert sum("continues from the checkpoint" in m for m in messages) >= kills // 2
     assert daemon.stop() == 0
 
 

@@ -138,7 +138,7 @@ def test_sigterm_ends_streams_with_a_clear_error_and_exits_zero(own_daemon):
     daemon.start()
     with daemon.connect() as engine:
         assert engine.call("job.get", {"id": job})["status"] == "running"
-        engine.wait(lambda: any("goes on from the checkpoint" in e["message"]
+        engine.wait(lambda: any("continues from the checkpoint" in e["message"]
                                 for e in engine.job_events(job)))
         engine.call("job.cancel", {"id": job})
     assert daemon.stop() == 0

@@ -183,7 +183,7 @@ def test_a_job_killed_on_the_way_ends_with_the_same_weights(own_daemon, engine, 
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done
         assert weights(e, done["fine_tuned_model"]) == expected
-        assert any("goes on from the checkpoint" in x["message"] for x in e.job_events(job))
+        assert any("continues from the checkpoint" in x["message"] for x in e.job_events(job))
     assert daemon.stop() == 0
 
 

@@ -129,9 +129,9 @@ def test_without_a_start_token_the_prefix_is_the_start(engine, reference):
     config = {k: v for k, v in json.loads(files["config"]).items() if k != "decoder_start_token_id"}
     engine.upload("model.import", {"id": "startless"}, config=json.dumps(config).encode(), weights=files["weights"],
                   tokenizer=json.dumps(bytes_without_roles()).encode())
-    refused(engine, "completion.create", ask("startless", tokens("a source")), "model", "begins with")
-    refused(engine, "completion.create", ask("startless", tokens("a source"), prefix=""), "model", "begins with")
-    refused(engine, "session.create", {"model": "startless", "source": tokens("a source")}, "model", "begins with")
+    refused(engine, "completion.create", ask("startless", tokens("a source")), "model", "start token")
+    refused(engine, "completion.create", ask("startless", tokens("a source"), prefix=""), "model", "start token")
+    refused(engine, "session.create", {"model": "startless", "source": tokens("a source")}, "model", "start token")
     expected, _ = reference.greedy(tokens("a source"), tokens("so"), 8)
     got, result = generated(engine, ask("startless", tokens("a source"), 8, prefix=[START, *tokens("so")], logit_bias={}))
     assert got == expected and result["usage"]["prompt_tokens"] == len("a source") + len("so") + 1

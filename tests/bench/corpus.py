@@ -161,7 +161,7 @@ def main():
         while True:
             now = service.call("GET", f"/v1/fine_tuning/jobs/{second[4]}")[1]
             events = service.call("GET", f"/v1/fine_tuning/jobs/{second[4]}/events?limit=3")[1]["data"]
-            if any("goes on" in e["message"] for e in events) or now["status"] != "running":
+            if any("continues from" in e["message"] for e in events) or now["status"] != "running":
                 break
             time.sleep(0.02)
         print(f"restarted service: the run goes on {time.monotonic() - began:.2f} s after the start; "

@@ -125,7 +125,7 @@ def test_an_engine_whose_device_stays_lost_executes_itself_anew_and_goes_on(calm
         assert metric(s, "additive_engine_device_restarts_total") == 2 and metric(s, "additive_engine_device_ok") == 1
         assert weights(s, job["fine_tuned_model"]) == weights(s, calm.model)
         assert calm.text_of(s) == calm.text
-        assert len(log_lines(s, "the engine executes itself anew")) == 2
+        assert len(log_lines(s, "the engine re-executes itself")) == 2
     finally:
         assert s.stop() == 0
 
@@ -156,7 +156,7 @@ def test_a_device_that_fails_in_every_process_leaves_an_engine_that_says_so(calm
         pid = s.engine_pid()
         ask = {"model": calm.model, "prompt": "9 bottles", "max_tokens": 30, "temperature": 0}
         wait_until(lambda: s.request("POST", "/v1/completions", ask) and len(log_lines(s, "is tried again in")) >= 2)
-        assert len(log_lines(s, "the engine executes itself anew")) == 5 and s.engine_pid() == pid
+        assert len(log_lines(s, "the engine re-executes itself")) == 5 and s.engine_pid() == pid
         assert metric(s, "additive_engine_process_restarts_total") == 5 and metric(s, "additive_engine_device_ok") == 0
         status, answer, _ = s.request("GET", "/readyz")
         assert (status, answer["error"]["code"]) == (503, "device_error"), answer
@@ -183,6 +183,6 @@ def test_a_job_under_which_the_device_always_fails_ends_before_the_engine_gives_
         job = wait_through(s, path)
         assert job["status"] == "failed" and job["error"]["code"] == "device_error", job
         wait_until(lambda: s.request("GET", "/readyz")[0] == 200)
-        assert len(log_lines(s, "the engine executes itself anew")) == 4
+        assert len(log_lines(s, "the engine re-executes itself")) == 4
     finally:
         assert s.stop() == 0

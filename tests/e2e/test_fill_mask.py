@@ -54,7 +54,7 @@ def test_people_see_the_texts_and_the_candidates_of_each_mask(service, filler):
 
 
 def test_what_is_wrong_is_said_in_the_same_words(service, filler, model):
-    for name, text, words in ((filler, "no mask", "[MASK]"), (model, "[MASK]", "goes on with texts")):
+    for name, text, words in ((filler, "no mask", "[MASK]"), (model, "[MASK]", "generates text")):
         status, body, _ = service.request("POST", "/v1/fill-mask", {"model": name, "input": text})
         out = additive(service, "fill-mask", name, text)
         assert status == 400 and words in body["error"]["message"]

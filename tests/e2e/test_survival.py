@@ -393,4 +393,4 @@ def test_fifty_kills_of_engine_and_front_end_change_no_bit_of_a_job_and_no_event
     assert numbers == evaluations(service, whole)[1] and len({e["id"] for e in events}) == len(events)
     metrics = [e["data"]["step"] for e in events if e["type"] == "metrics"]
     assert metrics == sorted(set(metrics))
-    assert sum("goes on from the checkpoint" in e["message"] for e in events) >= resumptions >= 3
+    assert sum("continues from the checkpoint" in e["message"] for e in events) >= resumptions >= 3

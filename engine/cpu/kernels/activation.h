@@ -13,7 +13,7 @@
 #define ACTIVATION_INLINE static inline __attribute__((always_inline))
 #define EACH_ACTIVATION(DO) DO(RELU) DO(RELU2) DO(SILU) DO(SIGMOID) DO(GELU) DO(GELU_TANH)
 
-enum { ACTIVATION_COST = 4 }; /* of an element, in additions: an exp */
+enum { ACTIVATION_COST = 4 }; /* cost of an element, in additions: one exp */
 
 /* Φ(x), bell = e^{-x²/2}. */
 ACTIVATION_INLINE float distribution(float x, float bell)
@@ -80,7 +80,7 @@ ACTIVATION_INLINE float activation_slope(const activation_kind kind, float x)
 	}
 }
 
-/* Of the logistic function tanh(x/2) / (2x): near 0, where that is a quotient of small differences, the series. */
+/* Secant of the logistic function, tanh(x/2) / (2x); near 0, where that divides small differences, its series. */
 ACTIVATION_INLINE float logistic_secant(float x)
 {
 	const float t = fabsf(x), small = math_exp(-t), square = 0.25f * t * t;

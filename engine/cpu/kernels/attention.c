@@ -106,13 +106,13 @@ ATTENTION_INLINE void tile(const forward *f, const attention_unit *u, const atte
 	for (int64_t low = 0; low < place->tokens; low += place->segment) {
 		int64_t near = kernel_min(place->segment, place->tokens - low);
 		int64_t far = kernel_min(place->segment, place->far_tokens - low);
-		bool there = place->first + low >= c->window;
-		if (there)
+		bool present = place->first + low >= c->window;
+		if (present)
 			attention_far(c, m, low, near, far, x + (low - c->window) * stride, g + low * stride, stride,
 			              dh);
 		for (int64_t t = low; t < low + near; t++) {
 			float *to = g + t * stride;
-			token(c, m, t, t == low, x + t * stride, there ? to : m->seed.vector, carry.vector, to, dh);
+			token(c, m, t, t == low, x + t * stride, present ? to : m->seed.vector, carry.vector, to, dh);
 			if (!attention_windowed(c) && t < place->ahead)
 				attention_prefetch(x + (t + place->tokens) * stride, c->group * dh);
 		}
@@ -120,7 +120,7 @@ ATTENTION_INLINE void tile(const forward *f, const attention_unit *u, const atte
 	attention_leave(c, m, place);
 }
 
-/* What the first block of the unit needs of the window before it. */
+/* Compute what the first block of the unit needs from the window before it. */
 ATTENTION_INLINE void warm(const forward *f, const attention_unit *u, const attention_march *m, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
@@ -157,7 +157,7 @@ static void unit(const forward *f, const attention_unit *u, const attention_marc
 }
 
 /* Every threads-th unit from `thread` on. */
-static void share(const forward *f, int thread, float *memory)
+static void attention_share(const forward *f, int thread, float *memory)
 {
 	const attention_cut *c = &f->cut;
 	attention_march m = attention_march_in(c, memory + thread * attention_march_floats(c));
@@ -186,11 +186,11 @@ status KERNEL(additive_attention)(backend *b, const op_call *call)
 	const int threads = f.cut.threads;
 	f.scale = 1.0f / sqrtf((float)f.cut.dh);
 	if (threads == 1) {
-		share(&f, 0, memory);
+		attention_share(&f, 0, memory);
 		return STATUS_OK;
 	}
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++)
-		share(&f, thread, memory);
+		attention_share(&f, thread, memory);
 	return STATUS_OK;
 }

@@ -1,7 +1,7 @@
 /* attention.h - how a round of additive attention is cut into work, forward and backward.
  *
- * Both march over a sequence, the forward from its first token to its last, the backward from the last
- * to the first: token r of the march sees the k tokens r-k+1 … r, k the window, in either case. March positions
+ * Both march over a sequence, the forward from the first token to the last, the backward from the last to the first. In
+ * either direction token r of the march sees the k tokens r-k+1 … r, where k is the window. March positions
  * come in blocks, and those in tiles:
  *
  *   k > ATTENTION_TILE   a block is one window, cut into equal tiles of up to ATTENTION_TILE tokens
@@ -23,9 +23,9 @@
 enum {
 	ATTENTION_COST = 8,
 	ATTENTION_TILE = 32,         /* 16 and 64 were slower at d 1024 */
-	ATTENTION_CHANNELS = 1024,   /* of a group, unless one head is wider: a tile's rows stay in the cache */
+	ATTENTION_CHANNELS = 1024,   /* for a group, unless one head is wider; a tile's rows then stay in the cache */
 	ATTENTION_NARROW = 32,       /* channels that a group has at least, two cache lines */
-	ATTENTION_PART_TOKENS = 1024 /* at least, behind one part of dw */
+	ATTENTION_PART_TOKENS = 1024 /* minimum tokens for one part of dw */
 };
 
 typedef struct attention_cut {
@@ -33,13 +33,13 @@ typedef struct attention_cut {
 	int64_t window;        /* k, at most length */
 	int64_t block, blocks; /* tokens in a block, blocks in a sequence */
 	int64_t tile, tiles;   /* tokens in a tile (the last of a block: maybe fewer), tiles in a block */
-	int64_t part, parts;   /* blocks behind one part of dw, parts of a sequence: whatever the threads */
+	int64_t part, parts;   /* blocks in one part of dw; parts of a sequence; independent of the threads */
 	int64_t group, groups; /* heads in a unit, units along the heads */
 	int64_t span, spans;   /* parts in a unit, units along a sequence */
 	int threads;
 } attention_cut;
 
-/* Do `units` equal pieces of work keep all threads busy to the end? */
+/* True if `units` equal pieces of work keep all threads busy to the end. */
 static inline bool attention_balanced(int64_t units, int threads)
 {
 	return units % threads == 0 || units >= 4 * (int64_t)threads;
@@ -61,7 +61,8 @@ static inline int64_t attention_group(const attention_cut *c, bool balance)
 	return best;
 }
 
-/* Equal spans, no more than threads need and none shorter than `windows` windows; is that enough? */
+/* Cut into equal spans, at most as many as threads need and none shorter than `windows` windows. True if that is
+ * enough. */
 static inline bool attention_cut_spans(attention_cut *c, int64_t windows)
 {
 	c->groups = c->heads / c->group;

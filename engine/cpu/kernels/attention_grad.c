@@ -22,7 +22,7 @@ typedef struct backward {
 } backward;
 
 /* March position r of the unit's sequence is this token of the batch. */
-static inline int64_t token_at(const attention_cut *c, const attention_unit *u, int64_t r)
+static inline int64_t attention_grad_token_at(const attention_cut *c, const attention_unit *u, int64_t r)
 {
 	return (u->sequence + 1) * c->length - 1 - r;
 }
@@ -33,7 +33,7 @@ ATTENTION_INLINE void load(const backward *f, const attention_unit *u, const att
 {
 	const attention_cut *c = &f->cut;
 	for (int64_t t = 0; t < place->tokens; t++) {
-		int64_t token = token_at(c, u, place->first + t), at = token * c->d + u->channel;
+		int64_t token = attention_grad_token_at(c, u, place->first + t), at = token * c->d + u->channel;
 		int64_t next = at - place->tokens * c->d;
 		if (t < place->ahead) {
 			attention_prefetch(f->x + next, c->group * dh);
@@ -55,14 +55,14 @@ ATTENTION_INLINE void scores(const backward *f, const attention_unit *u, const a
 	const attention_cut *c = &f->cut;
 	const float *w = f->w + u->channel;
 	for (int64_t t = 0; t < place->tokens; t++) {
-		int64_t token = token_at(c, u, place->first + t);
+		int64_t token = attention_grad_token_at(c, u, place->first + t);
 		if (t < place->ahead)
 			attention_prefetch(f->dg + (token - place->tokens) * c->d + u->channel, c->group * dh);
 		const float *x = f->x + token * c->d + u->channel;
-		bool there = !f->mask || f->mask[token] != 0;
+		bool present = !f->mask || f->mask[token] != 0;
 		for (int64_t h = 0; h < c->group; h++)
 			m->extra[t * c->group + h] =
-			    there ? f->scale * attention_dot(x + h * dh, w + h * dh, dh) : -INFINITY;
+			    present ? f->scale * attention_dot(x + h * dh, w + h * dh, dh) : -INFINITY;
 	}
 }
 
@@ -121,7 +121,7 @@ ATTENTION_INLINE void tile(const backward *f, const attention_unit *u, const att
                            const attention_place *place, float *dw, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
-	int64_t at = token_at(c, u, place->first) * c->d + u->channel, stride = -c->d;
+	int64_t at = attention_grad_token_at(c, u, place->first) * c->d + u->channel, stride = -c->d;
 	const float *x = f->x + at, *dg = f->dg + at, *w = f->w + u->channel;
 	float *dx = f->dx + at;
 	load(f, u, m, place, dh);
@@ -137,20 +137,20 @@ ATTENTION_INLINE void tile(const backward *f, const attention_unit *u, const att
 	for (int64_t low = 0; low < place->tokens; low += place->segment) {
 		int64_t near = kernel_min(place->segment, place->tokens - low);
 		int64_t far = kernel_min(place->segment, place->far_tokens - low);
-		bool there = place->first + low >= c->window;
-		if (there)
+		bool present = place->first + low >= c->window;
+		if (present)
 			attention_far(c, m, low, near, far, dg + (low - c->window) * stride, dx + low * stride, stride,
 			              dh);
 		for (int64_t t = low; t < low + near; t++) {
 			float *to = dx + t * stride;
-			token(f, m, t, t == low, x + t * stride, w, dg + t * stride, there ? to : m->seed.vector,
+			token(f, m, t, t == low, x + t * stride, w, dg + t * stride, present ? to : m->seed.vector,
 			      carry.vector, to, dw, dh);
 		}
 	}
 	attention_leave(c, m, place);
 }
 
-/* What the first block of the unit needs of the window before it. */
+/* Compute what the first block of the unit needs from the window before it. */
 ATTENTION_INLINE void warm(const backward *f, const attention_unit *u, const attention_march *m, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
@@ -160,7 +160,8 @@ ATTENTION_INLINE void warm(const backward *f, const attention_unit *u, const att
 		attention_exchange(c, &place, m->far.score, m->near.score, m->scores);
 		attention_exchange(c, &place, m->far.value, m->near.value, m->values);
 		scans(c, m, &place);
-		attention_absorb(c, m, &place, f->dg + token_at(c, u, place.first) * c->d + u->channel, -c->d, dh);
+		attention_absorb(c, m, &place, f->dg + attention_grad_token_at(c, u, place.first) * c->d + u->channel,
+		                 -c->d, dh);
 		attention_leave(c, m, &place);
 	}
 }
@@ -190,7 +191,7 @@ static void unit(const backward *f, const attention_unit *u, const attention_mar
 }
 
 /* Every threads-th unit from `thread` on. */
-static void share(const backward *f, int thread, float *memory)
+static void attention_grad_share(const backward *f, int thread, float *memory)
 {
 	const attention_cut *c = &f->cut;
 	attention_march m = attention_march_in(c, memory + thread * attention_march_floats(c));
@@ -225,11 +226,11 @@ status KERNEL(additive_attention_grad)(backend *b, const op_call *call)
 	f.dw = memory;
 	memory += c->batch * c->parts * c->d;
 	if (threads == 1) {
-		share(&f, 0, memory);
+		attention_grad_share(&f, 0, memory);
 	} else {
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 		for (int thread = 0; thread < threads; thread++)
-			share(&f, thread, memory);
+			attention_grad_share(&f, thread, memory);
 	}
 	if (call->out[1].data)
 		kernel_sum_parts(call->out[1].data, f.dw, c->batch * c->parts, c->d, 1.0f);

@@ -15,7 +15,7 @@ enum { ROWS = 256, COLUMNS = 64, DEPTH = 128, PRODUCT_SPEED = 8 /* multiply-adds
 /* Scratch of a thread. */
 typedef struct desk {
 	float b[DEPTH * COLUMNS];
-	float c[ROWS * COLUMNS]; /* of a tile that has no whole vectors of columns */
+	float c[ROWS * COLUMNS]; /* for a tile without whole vectors of columns */
 } desk;
 
 /* to [depth, COLUMNS] = factor · B, zeros to whole vectors; from: its first element. */
@@ -66,8 +66,8 @@ static void multiply_tile(const matrix_product *p, place at, const float *a, con
 		memcpy(to + r * p->c_row, w->c + r * COLUMNS, (size_t)at.columns * sizeof *to);
 }
 
-static void multiply(const backend *owner, const matrix_product *p, const float *a, const float *b, float *c,
-                     desk *desks)
+static void attention_matrix_multiply(const backend *owner, const matrix_product *p, const float *a, const float *b,
+                                      float *c, desk *desks)
 {
 	const int64_t down = kernel_parts(p->rows, ROWS), across = kernel_parts(p->columns, COLUMNS);
 	const int64_t tiles = p->batches * p->heads * down * across;
@@ -103,7 +103,7 @@ size_t KERNEL(attention_scores_scratch)(const backend *b, const op_call *call)
 status KERNEL(attention_scores)(backend *b, const op_call *call)
 {
 	const matrix_product p = attention_scores_product(call);
-	multiply(b, &p, call->in[0].data, call->in[1].data, call->out[0].data, call->scratch);
+	attention_matrix_multiply(b, &p, call->in[0].data, call->in[1].data, call->out[0].data, call->scratch);
 	return STATUS_OK;
 }
 
@@ -116,7 +116,7 @@ size_t KERNEL(attention_apply_scratch)(const backend *b, const op_call *call)
 status KERNEL(attention_apply)(backend *b, const op_call *call)
 {
 	const matrix_product p = attention_apply_product(call);
-	multiply(b, &p, call->in[0].data, call->in[1].data, call->out[0].data, call->scratch);
+	attention_matrix_multiply(b, &p, call->in[0].data, call->in[1].data, call->out[0].data, call->scratch);
 	return STATUS_OK;
 }
 
@@ -129,7 +129,7 @@ size_t KERNEL(attention_apply_transposed_scratch)(const backend *b, const op_cal
 status KERNEL(attention_apply_transposed)(backend *b, const op_call *call)
 {
 	const matrix_product p = attention_apply_transposed_product(call);
-	multiply(b, &p, call->in[0].data, call->in[1].data, call->out[0].data, call->scratch);
+	attention_matrix_multiply(b, &p, call->in[0].data, call->in[1].data, call->out[0].data, call->scratch);
 	return STATUS_OK;
 }
 
@@ -142,11 +142,11 @@ size_t KERNEL(mix_heads_scratch)(const backend *b, const op_call *call)
 status KERNEL(mix_heads)(backend *b, const op_call *call)
 {
 	const matrix_product p = mix_heads_product(call);
-	multiply(b, &p, call->in[1].data, call->in[0].data, call->out[0].data, call->scratch);
+	attention_matrix_multiply(b, &p, call->in[1].data, call->in[0].data, call->out[0].data, call->scratch);
 	return STATUS_OK;
 }
 
-/* The parts' sums behind the desks. */
+/* The parts' sums follow the desks. */
 size_t KERNEL(mix_heads_grad_scratch)(const backend *b, const op_call *call)
 {
 	const matrix_product p = mix_heads_grad_product(call);
@@ -157,7 +157,7 @@ status KERNEL(mix_heads_grad)(backend *b, const op_call *call)
 {
 	const matrix_product p = mix_heads_grad_product(call);
 	float *parts = (float *)((desk *)call->scratch + ((const cpu *)b)->threads);
-	multiply(b, &p, call->in[1].data, call->in[0].data, parts, call->scratch);
+	attention_matrix_multiply(b, &p, call->in[1].data, call->in[0].data, parts, call->scratch);
 	kernel_sum_parts(call->out[0].data, parts, p.batches * p.heads, p.rows * p.columns, 1.0f);
 	return STATUS_OK;
 }

@@ -22,7 +22,7 @@
  * once more, for windows up to some thousand tokens from the cache. What is kept grows with the window
  * (its scores, an aggregate per tile), never with the sequence.
  *
- * Where several windows fit a tile they are its segments: both scans begin anew in each, and the seed is empty. */
+ * Where several windows fit a tile they are its segments; both scans restart in each, and the seed is empty. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_TILE_H
 #define ENGINE_CPU_KERNELS_ATTENTION_TILE_H
 
@@ -89,7 +89,7 @@ static inline attention_place attention_place_before(const attention_cut *c, int
 
 /* --- memory ------------------------------------------------------------------------------ */
 
-/* Loops with exponentials run over whole vectors, so that a head gets the same bits wherever it stands. */
+/* Loops with exponentials run over whole vectors, so a head has the same bits at any index. */
 enum { ATTENTION_LANES = 16 };
 
 static inline int64_t attention_padded(int64_t count)
@@ -97,7 +97,7 @@ static inline int64_t attention_padded(int64_t count)
 	return kernel_parts(count, ATTENTION_LANES) * ATTENTION_LANES;
 }
 
-/* Does a block ever follow another? */
+/* True if blocks follow each other. */
 static inline bool attention_windowed(const attention_cut *c)
 {
 	return c->window < c->length;
@@ -234,7 +234,7 @@ static inline void attention_begin(const attention_cut *c, const attention_march
 
 /* --- scans --------------------------------------------------------------------------------------- */
 
-/* keep holds top_v, and s of row u stands in score. */
+/* keep holds top_v; s of row u is in score. */
 static inline void attention_weights(attention_scan s, const float *score, int64_t count)
 {
 #pragma omp simd
@@ -318,7 +318,7 @@ ATTENTION_INLINE void attention_scan_both(const attention_cut *c, const attentio
 		attention_scan_seed(m, p->tokens, group);
 }
 
-/* Both scans of a tile whose scores and values are there. */
+/* Run both scans of a tile whose scores and values are computed. */
 ATTENTION_INLINE void attention_scans(const attention_cut *c, const attention_march *m, const attention_place *p,
                                       bool ones)
 {
@@ -360,7 +360,7 @@ static inline void attention_exchange(const attention_cut *c, const attention_pl
 	int64_t first = c->tiles == 1 ? 0 : p->offset, old = kernel_min(p->far_tokens, c->window - first);
 	int64_t keep = kernel_min(p->tokens, c->window);
 	memcpy(far, kept + first * c->group, (size_t)old * row);
-	memcpy(far + old * c->group, near, (size_t)(p->far_tokens - old) * row); /* of earlier segments */
+	memcpy(far + old * c->group, near, (size_t)(p->far_tokens - old) * row); /* for earlier segments */
 	memcpy(kept + first * c->group, near + (p->tokens - keep) * c->group, (size_t)keep * row);
 }
 
@@ -374,7 +374,7 @@ static inline void attention_seed(const attention_cut *c, const attention_march 
 		attention_merge(c, m, m->seed, attention_slot(c, m, p->slot));
 }
 
-/* Where P runs. */
+/* The aggregate in which P accumulates. */
 static inline attention_aggregate attention_carry(const attention_cut *c, const attention_march *m,
                                                   const attention_place *p)
 {

@@ -23,7 +23,7 @@ static void turn(const tensor *bias, float *turned)
 			turned[h * rows + rows - 1 - t] = ((const float *)bias->data)[t * heads + h];
 }
 
-/* Where in a head's turned table (T rows) key 0 of a query at `position` stands; it may be before its beginning. */
+/* Offset, in a head's turned table (T rows), of key 0 for a query at `position`; may be negative. */
 static int64_t turned_at(int64_t rows, int64_t position, int64_t first)
 {
 	return rows - 1 - (position - first);
@@ -62,7 +62,7 @@ static void hide(float *a, const int32_t *seen, int64_t count)
 }
 
 /* a becomes e^{a - M}; M is returned, -inf where nothing is seen, and then a is left. */
-static float normalize(float *a, int64_t count)
+static float attention_weights_normalize(float *a, int64_t count)
 {
 	float top = -INFINITY, sum = 0.0f;
 #pragma omp simd reduction(max : top)
@@ -115,7 +115,7 @@ static void rows_of_weights(const op_call *call, int64_t first, int64_t last)
 			hide(a, visible + row % period * keys + r.first, count);
 		if (p->top_k > 0 && p->top_k < count)
 			keep_top(a, count, p->top_k);
-		const float m = normalize(a, count);
+		const float m = attention_weights_normalize(a, count);
 		const float elsewhere = m == -INFINITY && p->uniform ? 1.0f / (float)keys : 0.0f;
 		const key_range seen = m == -INFINITY ? (key_range){0, 0} : r;
 		for (int64_t j = 0; j < seen.first; j++)

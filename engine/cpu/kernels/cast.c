@@ -5,7 +5,7 @@
 
 #include "engine/tensor/panel.h"
 
-static void narrow(const op_call *call, int64_t first, int64_t last)
+static void cast_narrow(const op_call *call, int64_t first, int64_t last)
 {
 	const float *x = call->in[0].data;
 	uint16_t *y = call->out[0].data;
@@ -21,7 +21,7 @@ static void widen(const op_call *call, int64_t first, int64_t last)
 		y[i] = panel_f32(x[i]);
 }
 
-static void same(const op_call *call, int64_t first, int64_t last)
+static void cast_same(const op_call *call, int64_t first, int64_t last)
 {
 	const size_t bytes = dtype_bytes(call->in[0].type);
 	memcpy((char *)call->out[0].data + (size_t)first * bytes,
@@ -31,5 +31,5 @@ static void same(const op_call *call, int64_t first, int64_t last)
 status KERNEL(cast)(backend *b, const op_call *call)
 {
 	const dtype from = call->in[0].type, to = call->out[0].type;
-	return kernel_elements(b, call, 1, from == to ? same : to == DTYPE_BF16 ? narrow : widen);
+	return kernel_elements(b, call, 1, from == to ? cast_same : to == DTYPE_BF16 ? cast_narrow : widen);
 }

@@ -50,10 +50,10 @@ static inline void codes_dots(const int16_t *q, const int8_t *const key[4], int6
 		}
 	}
 	if (d < width) {
-		const __mmask32 there = (1u << (width - d)) - 1;
-		const __m512i x = _mm512_maskz_loadu_epi16(there, q + d);
+		const __mmask32 present = (1u << (width - d)) - 1;
+		const __m512i x = _mm512_maskz_loadu_epi16(present, q + d);
 		for (int i = 0; i < 4; i++) {
-			const __m512i k = _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(there, key[i] + d));
+			const __m512i k = _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(present, key[i] + d));
 			sum[i] = _mm512_add_epi32(sum[i], _mm512_madd_epi16(x, k));
 		}
 		d = width;

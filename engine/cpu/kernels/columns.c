@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void rows(const op_call *call, int64_t first, int64_t last)
+static void columns_rows(const op_call *call, int64_t first, int64_t last)
 {
 	const int64_t group = ((const scale_columns_params *)call->params)->group,
 	              width = shape_last(call->out[0].shape);
@@ -29,7 +29,7 @@ static void rows(const op_call *call, int64_t first, int64_t last)
 status KERNEL(scale_columns)(backend *b, const op_call *call)
 {
 	const shape s = call->out[0].shape;
-	return kernel_for(b, call, shape_rows(s), shape_count(s), rows);
+	return kernel_for(b, call, shape_rows(s), shape_count(s), columns_rows);
 }
 
 size_t KERNEL(scale_columns_grad_scratch)(const backend *b, const op_call *call)

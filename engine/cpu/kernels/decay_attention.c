@@ -26,7 +26,7 @@ status KERNEL(decay_biases)(backend *b, const op_call *call)
 	return kernel_for(b, call, p->count, p->count * (p->heads + BIAS_COST), biases);
 }
 
-/* What all rows of a call share. */
+/* Data shared by all rows of a call. */
 typedef struct merge {
 	int64_t heads, length;
 	int64_t key_width, value_width; /* Q / H, T / H */
@@ -54,7 +54,7 @@ static merge merge_of(const op_call *call, int positions)
 	               .hyper = p->hyper};
 }
 
-/* What the distance to the first key adds to the scores of a row. */
+/* Distance term of the first key in the scores of a row. */
 static float row_bias(const merge *a, int64_t row)
 {
 	return decay_bias(a->slope, a->hyper, (a->positions ? a->positions[row] : row % a->length) + 1);
@@ -95,7 +95,7 @@ static void merge_rows(const op_call *call, int64_t first, int64_t last)
 	}
 }
 
-/* Of q and y, and for each head as much as 16 channels. */
+/* Work of a row: q and y, and 16 channels for each head. */
 static int64_t merge_work(const op_call *call)
 {
 	return shape_count(call->in[DECAY_Q].shape) + shape_count(call->in[DECAY_Y].shape) +

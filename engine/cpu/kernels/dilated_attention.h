@@ -1,9 +1,9 @@
 /* dilated_attention.h - what dilated attention, its gradient and its recurrent form share: where the kept rows of a
  * head lie, and what a span of tokens reads of them.
  *
- * The rows that a head keeps of a segment are a dense attention of its own, whose rows lie r · row apart: they are
- * numbered from 0 within the segment and go through softmax_attention.h as blocks of queries and tiles of keys, which
- * take any distance between rows, so nothing is gathered. Every token keeps the maximum and the sum of the
+ * The rows that a head keeps of a segment are a dense attention of its own, whose rows are r · row apart. They are
+ * numbered from 0 within the segment and processed by softmax_attention.h as blocks of queries and tiles of keys. These
+ * accept any distance between rows, so nothing is gathered. Every token keeps the maximum and the sum of the
  * exponentials of all branches so far (online softmax over branches), by which y is divided in the end.
  *
  * The bits of a token do not depend on the block that it lies in: tiles begin at row 0 of a segment, and hidden keys
@@ -14,16 +14,16 @@
 #include "engine/cpu/kernels/softmax_attention.h"
 #include "engine/tensor/ops/dilated.h"
 
-/* One head of one sequence. Tokens position … end - 1 are the call's, token `position` at the pointers, the next `d`
- * further on; those before lie in the ring. */
+/* One head of one sequence. Tokens position … end - 1 are the call's; the pointers are to token `position`, and the
+ * next is `d` further. Earlier tokens are in the ring. */
 typedef struct dilated_head {
 	const dilated_pattern *pattern;
 	int64_t heads, head, dh, d;
 	const float *query, *key, *value;
-	const int32_t *mask; /* of the call's tokens, or NULL */
+	const int32_t *mask; /* for the call's tokens, or NULL */
 	int64_t position, end;
 	const float *ring; /* the state at the head's first channel */
-	const float *there;
+	const float *present;
 	int64_t window;
 	float scale;
 	bool causal, zero_keys;
@@ -61,8 +61,8 @@ static inline int64_t dilated_before(const dilated_segment *s, int64_t t)
 	return kernel_min(s->count, dilated_kept(t - s->start, s->first - s->start, s->step));
 }
 
-/* Up to SOFTMAX_KEYS kept rows from row j on, before row `end`: as many as lie one after another. mask [SOFTMAX_KEYS]
- * is scratch. */
+/* Return up to SOFTMAX_KEYS kept rows from row j on and before row `end`, as many as are contiguous. mask
+ * [SOFTMAX_KEYS] is scratch. */
 static inline softmax_keys dilated_keys(const dilated_head *a, const dilated_segment *s, int64_t j, int64_t end,
                                         int32_t *mask)
 {
@@ -85,7 +85,7 @@ static inline softmax_keys dilated_keys(const dilated_head *a, const dilated_seg
 	k.value = a->ring + dilated_value(a->d, a->window, place);
 	bool hidden = false;
 	for (int64_t r = 0; r < k.count; r++) {
-		mask[r] = a->there[place + r * s->step] != 0.0f;
+		mask[r] = a->present[place + r * s->step] != 0.0f;
 		hidden |= !mask[r];
 	}
 	k.mask = hidden ? mask : NULL;
@@ -109,13 +109,13 @@ static inline int64_t dilated_end(const dilated_head *a, const dilated_segment *
 	return a->causal ? q->first + q->count : s->count;
 }
 
-/* What a span of tokens begin … end - 1 makes. */
+/* Outputs of a span of tokens begin … end - 1. */
 typedef struct dilated_span {
 	int64_t begin, end;
-	float *y;              /* of token begin; the next `d` further on */
+	float *y;              /* for token begin; the next one is `d` further */
 	float *top, *total;    /* [end - begin] */
 	const float *mixture;  /* the weight of each branch, or NULL */
-	float *log_normalizer; /* of token begin in branch 0, or NULL; the next `heads` further on, */
+	float *log_normalizer; /* for token begin in branch 0, or NULL; the next one is `heads` further */
 	int64_t branch_floats; /* the next branch so much */
 } dilated_span;
 

@@ -16,7 +16,7 @@
 
 #include <stdatomic.h>
 
-enum { KEYS = 32 }; /* of a tile: fewer than the forward's, so that two tiles stay in the cache */
+enum { KEYS = 32 }; /* keys of a tile: fewer than in the forward, so that two tiles stay in the cache */
 
 typedef struct backward {
 	const op_call *call;
@@ -24,9 +24,9 @@ typedef struct backward {
 	int64_t width; /* dh as whole vectors */
 	int64_t rows;  /* most kept rows of a segment */
 	const float *y, *log_normalizer, *dy;
-	float *dq, *dk, *dv; /* those that are wanted */
+	float *dq, *dk, *dv; /* those that are requested */
 	bool exact;          /* the weights of the branches depend on q and k */
-	bool frozen;         /* dS is not wanted */
+	bool frozen;         /* dS is not requested */
 	const float *mixture;
 	float weights[DILATED_MAX_BRANCHES];
 	float *own; /* [units] of the branch: Σ_t D_i(t) */
@@ -92,12 +92,12 @@ typedef struct workspace {
 	float *dk, *dv;              /* [rows] */
 } workspace;
 
-static int64_t workspace_floats(const backward *f)
+static int64_t dilated_attention_grad_workspace_floats(const backward *f)
 {
 	return (3 * f->dh + 2 * KEYS + 3 + 2 * f->width) * SOFTMAX_LANES + 2 * f->rows * f->width;
 }
 
-static workspace workspace_at(const backward *f, float *memory)
+static workspace dilated_attention_grad_workspace_at(const backward *f, float *memory)
 {
 	workspace w = {.query = memory};
 	w.dy = w.query + f->dh * SOFTMAX_LANES;
@@ -115,7 +115,8 @@ static workspace workspace_at(const backward *f, float *memory)
 }
 
 /* to [count, width] = factor · from, zeros past dh. */
-static void copy_rows(const backward *f, int64_t count, const float *from, int64_t row, float factor, float *to)
+static void dilated_attention_grad_copy_rows(const backward *f, int64_t count, const float *from, int64_t row,
+                                             float factor, float *to)
 {
 	for (int64_t l = 0; l < count; l++) {
 		for (int64_t d = 0; d < f->dh; d++)
@@ -151,8 +152,8 @@ static void open_block(const backward *f, const workspace *w, const dilated_head
 	const float *query = a->query + token * f->d, *y = f->y + at, *dy = f->dy + at;
 	softmax_transpose(q, query, row, f->dh, a->scale, w->query);
 	softmax_transpose(q, dy, row, f->dh, 1.0f, w->dy);
-	copy_rows(f, q->count, query, row, a->scale, w->query_rows);
-	copy_rows(f, q->count, dy, row, 1.0f, w->dy_rows);
+	dilated_attention_grad_copy_rows(f, q->count, query, row, a->scale, w->query_rows);
+	dilated_attention_grad_copy_rows(f, q->count, dy, row, 1.0f, w->dy_rows);
 	memset(w->dquery, 0, (size_t)(f->dh * SOFTMAX_LANES) * sizeof(float));
 	for (int64_t l = 0; l < SOFTMAX_LANES; l++) {
 		w->l[l] = w->m[l] = INFINITY;
@@ -247,7 +248,7 @@ static float backward_block(const backward *f, const workspace *w, const dilated
 }
 
 /* out [token] += from [row, width] of the kept rows of a segment. */
-static void add_rows(const backward *f, const dilated_segment *s, const float *from, float *out)
+static void dilated_attention_grad_add_rows(const backward *f, const dilated_segment *s, const float *from, float *out)
 {
 	for (int64_t j = 0; j < s->count && out; j++)
 		for (int64_t d = 0; d < f->dh; d++)
@@ -266,8 +267,8 @@ static void backward_unit(const backward *f, const workspace *w, int64_t branch,
 	memset(w->dv, 0, (size_t)(s.count * f->width) * sizeof(float));
 	for (int64_t first = 0; first < s.count; first += SOFTMAX_LANES)
 		own += backward_block(f, w, &a, &s, branch, first, sequence);
-	add_rows(f, &s, w->dk, f->dk ? f->dk + at : NULL);
-	add_rows(f, &s, w->dv, f->dv ? f->dv + at : NULL);
+	dilated_attention_grad_add_rows(f, &s, w->dk, f->dk ? f->dk + at : NULL);
+	dilated_attention_grad_add_rows(f, &s, w->dv, f->dv ? f->dv + at : NULL);
 	if (f->own)
 		f->own[unit] = own;
 }
@@ -287,7 +288,8 @@ size_t KERNEL(dilated_attention_grad_scratch)(const backend *b, const op_call *c
 {
 	const backward f = backward_of(call);
 	const int64_t threads = ((const cpu *)b)->threads;
-	return (size_t)(threads * workspace_floats(&f) + (f.mixture ? most_units(call) : 0)) * sizeof(float);
+	return (size_t)(threads * dilated_attention_grad_workspace_floats(&f) + (f.mixture ? most_units(call) : 0)) *
+	       sizeof(float);
 }
 
 status KERNEL(dilated_attention_grad)(backend *b, const op_call *call)
@@ -302,7 +304,8 @@ status KERNEL(dilated_attention_grad)(backend *b, const op_call *call)
 			memset(out[i], 0, (size_t)elements * sizeof(float));
 	if (f.mixture) {
 		dilated_weights(f.mixture, p->pattern.branches, f.weights);
-		f.own = (float *)call->scratch + ((const cpu *)b)->threads * workspace_floats(&f);
+		f.own =
+		    (float *)call->scratch + ((const cpu *)b)->threads * dilated_attention_grad_workspace_floats(&f);
 	}
 	const int threads = kernel_threads(b, elements * dilated_work(&p->pattern, f.length));
 	for (int64_t branch = 0; branch < p->pattern.branches && elements; branch++) {
@@ -310,7 +313,8 @@ status KERNEL(dilated_attention_grad)(backend *b, const op_call *call)
 		_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 		for (int thread = 0; thread < threads; thread++) {
-			const workspace w = workspace_at(&f, (float *)call->scratch + thread * workspace_floats(&f));
+			const workspace w = dilated_attention_grad_workspace_at(
+			    &f, (float *)call->scratch + thread * dilated_attention_grad_workspace_floats(&f));
 			for (;;) {
 				const int64_t unit = atomic_fetch_add(&next, 1);
 				if (unit >= units)

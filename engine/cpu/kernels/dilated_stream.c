@@ -14,7 +14,7 @@ enum { SHORT = 4, START = 8 /* the input */ };
 /* One sequence. */
 typedef struct stream {
 	const float *query, *key, *value;
-	const int32_t *mask; /* of the call's tokens, or NULL */
+	const int32_t *mask; /* for the call's tokens, or NULL */
 	float *state, *y;
 	int64_t position, length, room, window, d;
 } stream;
@@ -57,14 +57,15 @@ static dilated_head head_of(const op_call *call, const stream *s, int64_t h)
 	                      .position = s->position,
 	                      .end = s->position + s->length,
 	                      .ring = s->state + h * dh,
-	                      .there = s->state + dilated_there(s->d, s->window, 0),
+	                      .present = s->state + dilated_there(s->d, s->window, 0),
 	                      .window = s->window,
 	                      .scale = p->scale,
 	                      .causal = true};
 }
 
 /* Attend to a tile; y [dh] is not divided by *total yet. */
-static void attend(const dilated_head *a, const softmax_keys *k, const float *query, float *top, float *total, float *y)
+static void dilated_stream_attend(const dilated_head *a, const softmax_keys *k, const float *query, float *top,
+                                  float *total, float *y)
 {
 	float p[SOFTMAX_KEYS], high = *top, sum = 0.0f;
 	for (int64_t r = 0; r < k->count; r++) {
@@ -115,7 +116,7 @@ static void token(const dilated_head *a, int64_t i, float *y)
 		softmax_keys k;
 		for (int64_t j = 0; j < end; j += k.count) {
 			k = dilated_keys(a, &s, j, end, mask);
-			attend(a, &k, a->query + i * a->d, &top, &total, y);
+			dilated_stream_attend(a, &k, a->query + i * a->d, &top, &total, y);
 		}
 	}
 	const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
@@ -134,7 +135,7 @@ static void span(const dilated_head *a, int64_t begin, int64_t end, float *scrat
 }
 
 /* Put the call's tokens into the ring, and zeros past the row's length. */
-static void finish(const stream *s)
+static void dilated_stream_finish(const stream *s)
 {
 	const size_t bytes = (size_t)s->d * sizeof(float);
 	for (int64_t i = s->length < s->window ? 0 : s->length - s->window; i < s->length; i++) {
@@ -148,7 +149,7 @@ static void finish(const stream *s)
 }
 
 /* Unit: span `unit % spans` of head `unit / spans % heads` of a row. */
-static void run(const op_call *call, float *scratch, int64_t size, int64_t spans, int64_t unit)
+static void dilated_stream_run(const op_call *call, float *scratch, int64_t size, int64_t spans, int64_t unit)
 {
 	const int64_t heads = ((const dilated_stream_params *)call->params)->heads, h = unit / spans % heads;
 	const stream s = stream_of(call, unit / spans / heads);
@@ -196,7 +197,7 @@ status KERNEL(dilated_stream)(backend *b, const op_call *call)
 	const int threads = (int)kernel_min(kernel_threads(b, work), units);
 	if (threads <= 1) { /* a parallel region costs 0.2 µs even with one thread */
 		for (int64_t unit = 0; unit < units; unit++)
-			run(call, call->scratch, size, spans, unit);
+			dilated_stream_run(call, call->scratch, size, spans, unit);
 	} else {
 		_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
@@ -205,13 +206,13 @@ status KERNEL(dilated_stream)(backend *b, const op_call *call)
 				const int64_t unit = atomic_fetch_add(&next, 1);
 				if (unit >= units)
 					break;
-				run(call, (float *)call->scratch + thread * floats, size, spans, unit);
+				dilated_stream_run(call, (float *)call->scratch + thread * floats, size, spans, unit);
 			}
 		}
 	}
 	for (int64_t row = 0; row < rows; row++) {
 		const stream s = stream_of(call, row);
-		finish(&s);
+		dilated_stream_finish(&s);
 	}
 	return STATUS_OK;
 }

@@ -1,10 +1,11 @@
-/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate, lerp: one pass over the elements, at
- * the speed of memory. An output may be one of the inputs: element i is read before it is written, and nothing else is.
+/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate, lerp: one pass over the
+ * elements, at the speed of memory. An output may be one of the inputs: element i is read before it is written, and
+ * nothing else is.
  */
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/math.h"
 
-static void add(const op_call *call, int64_t first, int64_t last)
+static void elementwise_add(const op_call *call, int64_t first, int64_t last)
 {
 	const float *x = call->in[0].data, *z = call->in[1].data;
 	float *y = call->out[0].data;
@@ -15,7 +16,7 @@ static void add(const op_call *call, int64_t first, int64_t last)
 
 status KERNEL(add)(backend *b, const op_call *call)
 {
-	return kernel_elements(b, call, 1, add);
+	return kernel_elements(b, call, 1, elementwise_add);
 }
 
 static void mul(const op_call *call, int64_t first, int64_t last)
@@ -47,7 +48,7 @@ status KERNEL(gate)(backend *b, const op_call *call)
 }
 
 /* y = factor x on a range. */
-static void multiply(const op_call *call, float factor, int64_t first, int64_t last)
+static void elementwise_multiply(const op_call *call, float factor, int64_t first, int64_t last)
 {
 	const float *x = call->in[0].data;
 	float *y = call->out[0].data;
@@ -58,7 +59,7 @@ static void multiply(const op_call *call, float factor, int64_t first, int64_t l
 
 static void scale(const op_call *call, int64_t first, int64_t last)
 {
-	multiply(call, ((const scale_params *)call->params)->factor, first, last);
+	elementwise_multiply(call, ((const scale_params *)call->params)->factor, first, last);
 }
 
 status KERNEL(scale)(backend *b, const op_call *call)
@@ -67,19 +68,19 @@ status KERNEL(scale)(backend *b, const op_call *call)
 }
 
 /* The factor is the gradient's. */
-static void copy(const op_call *call, int64_t first, int64_t last)
+static void elementwise_copy(const op_call *call, int64_t first, int64_t last)
 {
-	multiply(call, 1.0f, first, last);
+	elementwise_multiply(call, 1.0f, first, last);
 }
 
 status KERNEL(scale_gradient)(backend *b, const op_call *call)
 {
-	return kernel_elements(b, call, 1, copy);
+	return kernel_elements(b, call, 1, elementwise_copy);
 }
 
 static void scale_by(const op_call *call, int64_t first, int64_t last)
 {
-	multiply(call, *(const float *)call->in[1].data, first, last);
+	elementwise_multiply(call, *(const float *)call->in[1].data, first, last);
 }
 
 status KERNEL(scale_by)(backend *b, const op_call *call)
@@ -116,7 +117,7 @@ status KERNEL(secant_grad)(backend *b, const op_call *call)
 	return kernel_elements(b, call, 1, secant_grad);
 }
 
-static void fill(const op_call *call, int64_t first, int64_t last)
+static void elementwise_fill(const op_call *call, int64_t first, int64_t last)
 {
 	const fill_params *p = call->params;
 	const uint32_t filled = p->integer ? (uint32_t)p->whole : math_bits(p->value);
@@ -128,7 +129,7 @@ static void fill(const op_call *call, int64_t first, int64_t last)
 
 status KERNEL(fill)(backend *b, const op_call *call)
 {
-	return kernel_elements(b, call, 1, fill);
+	return kernel_elements(b, call, 1, elementwise_fill);
 }
 
 static void accumulate(const op_call *call, int64_t first, int64_t last)

@@ -1,8 +1,5 @@
-/* gather, gather_grad: rows of a table by index, and the scatter back.
- *
- * The gradient adds rows of dy into the table. Threads own columns, not places: each one
- * walks all indices in order for its own columns, so the sums are always taken in index
- * order, and no two threads touch one address. */
+/* gather: threads own columns, not places. Each one walks all indices in order for its own columns, so sums are always
+ * taken in index order, and no two threads touch one address. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>
@@ -10,7 +7,7 @@
 #include "engine/tensor/panel.h"
 
 enum {
-	COLUMNS = 64,  /* of one part: four cache lines of a row */
+	COLUMNS = 64,  /* columns of one part: four cache lines of a row */
 	PANEL_COST = 8 /* an element from a panel: a line of its own */
 };
 

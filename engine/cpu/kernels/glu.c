@@ -1,5 +1,5 @@
-/* glu, glu_grad: a row at a time, both halves of it in one loop. The gradient may lie where x lay: both halves of an
- * element are read before one is written. */
+/* glu, glu_grad: a row at a time, both halves in one loop. The gradient may overwrite x: both halves of an element are
+ * read before one is written. */
 #include "engine/cpu/kernels/activation.h"
 #include "engine/cpu/kernels/kernels.h"
 

@@ -5,9 +5,9 @@
  * instruction sets can ever share a function; table.c collects them in one cpu_kernels
  * per instruction set and cpu.c picks one when the backend is opened.
  *
- * Results must not depend on how the work was scheduled: loops are cut into parts of
- * fixed size, and partial sums are added in the order of the parts, so a kernel gives
- * the same bits at any number of threads (matrix products: at a fixed number).
+ * Results must not depend on scheduling. Loops are cut into parts of fixed size, and partial sums are added in the
+ * order of the parts. A kernel therefore gives the same bits at any number of threads (matrix products: at a fixed
+ * number).
  *
  * Loops are plain C with `omp simd`; the compiler's vectors are as wide as the
  * instruction set has them. Contraction to fused multiply-adds is on, reassociation is
@@ -23,8 +23,8 @@ enum { CPU_MAX_THREADS = 1024 };
 /* The backend as kernels see it. */
 typedef struct cpu {
 	backend base;
-	int threads; /* of matrix products, whose bits depend on it; scratch is for so many */
-	int sharing; /* of loops, at most; use_threads sets it */
+	int threads; /* threads of matrix products, on which their bits depend; scratch has this many parts */
+	int sharing; /* maximum threads of loops; set by use_threads */
 } cpu;
 
 /* One instruction set's kernels. */
@@ -165,8 +165,8 @@ static inline const void *kernel_optional(const op_call *call, int i)
 	return i < call->n_in ? call->in[i].data : NULL;
 }
 
-/* Kernels that need the place of an output even when it is not wanted keep it in scratch:
- * the floats to ask for, and where output i goes (advances *scratch if it goes there). */
+/* Kernels that write an output even when it is not requested keep it in scratch: the floats to allocate, and the
+ * address of output i (advances *scratch if it is there). */
 static inline int64_t kernel_spare_floats(const op_call *call, int i)
 {
 	return call->out[i].data ? 0 : shape_count(call->out[i].shape);

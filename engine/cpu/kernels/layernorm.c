@@ -47,7 +47,7 @@ status KERNEL(layernorm)(backend *b, const op_call *call)
 	return kernel_for(b, call, shape_rows(x), shape_count(x) * COST, rows_of_layernorm);
 }
 
-/* What x̂ is multiplied by in a row's gradient; along: Σ y' x̂. */
+/* Factor of x̂ in a row's gradient; along: Σ y' x̂. */
 static inline float slope_of(const layernorm_grad_params *p, int64_t d, float rho, float along)
 {
 	if (p->frozen || !p->unbiased)
@@ -56,7 +56,7 @@ static inline float slope_of(const layernorm_grad_params *p, int64_t d, float rh
 	return rest > 0.0f ? along / ((float)(d - 1) * rest) : 0.0f;
 }
 
-/* One row of the gradient (dx NULL: not wanted); adds to dweight and dbias. */
+/* One row of the gradient (dx NULL: not requested); adds to dweight and dbias. */
 static inline void row_grad(int64_t d, const float *x, const float *weight, float mu, float rho, const float *dy,
                             float *dx, float *dweight, float *dbias, const layernorm_grad_params *p)
 {

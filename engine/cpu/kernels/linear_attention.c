@@ -41,12 +41,12 @@ typedef struct workspace {
 	float *normalizer;                /* [TOKENS] */
 } workspace;
 
-static int64_t workspace_floats(int64_t dh)
+static int64_t linear_attention_workspace_floats(int64_t dh)
 {
 	return (4 * LINEAR_TOKENS + dh + 1) * linear_pitch(dh) + LINEAR_TOKENS;
 }
 
-static workspace workspace_at(int64_t dh, float *memory)
+static workspace linear_attention_workspace_at(int64_t dh, float *memory)
 {
 	const int64_t chunk = LINEAR_TOKENS * linear_pitch(dh);
 	workspace w = {.query = memory};
@@ -126,7 +126,7 @@ size_t KERNEL(linear_attention_scratch)(const backend *b, const op_call *call)
 {
 	const linear_attention_params *p = call->params;
 	const int64_t dh = call->in[0].shape.dim[2] / p->heads;
-	return (size_t)(((const cpu *)b)->threads * workspace_floats(dh)) * sizeof(float);
+	return (size_t)(((const cpu *)b)->threads * linear_attention_workspace_floats(dh)) * sizeof(float);
 }
 
 status KERNEL(linear_attention)(backend *b, const op_call *call)
@@ -140,7 +140,8 @@ status KERNEL(linear_attention)(backend *b, const op_call *call)
 	_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
-		const workspace w = workspace_at(dh, (float *)call->scratch + thread * workspace_floats(dh));
+		const workspace w = linear_attention_workspace_at(
+		    dh, (float *)call->scratch + thread * linear_attention_workspace_floats(dh));
 		for (;;) {
 			const int64_t index = atomic_fetch_add(&next, 1);
 			if (index >= f.cut.units)

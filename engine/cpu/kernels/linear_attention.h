@@ -24,9 +24,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LINEAR_TOKENS = 32 /* of a chunk */ };
+enum { LINEAR_TOKENS = 32 /* tokens of a chunk */ };
 
-/* Floats from one row of a chunk to the next: dh, the 1 or c behind it, and zeros to whole vectors. */
+/* Floats between rows of a chunk: dh, then the 1 or c, then zeros up to whole vectors. */
 static inline int64_t linear_pitch(int64_t dh)
 {
 	return product_round(dh + 1);
@@ -53,7 +53,7 @@ static inline float linear_feature(float x)
 	return x > 0.0f ? x + 1.0f : low;
 }
 
-/* to [count, pitch] = φ, zeros behind it; rows of zeros for masked tokens. */
+/* to [count, pitch] = φ followed by zeros; rows of masked tokens are zero. */
 static inline void linear_load_features(linear_tokens x, float *to)
 {
 	const int64_t pitch = linear_pitch(x.dh);
@@ -72,18 +72,18 @@ static inline void linear_load_features(linear_tokens x, float *to)
 	}
 }
 
-/* to [count, pitch] = [x, 1], zeros behind it; rows of zeros for masked tokens. */
+/* to [count, pitch] = [x, 1] followed by zeros; rows of masked tokens are zero. */
 static inline void linear_load_values(linear_tokens x, float *to)
 {
 	const int64_t pitch = linear_pitch(x.dh);
 	for (int64_t t = 0; t < x.count; t++, to += pitch) {
 		const float *from = x.data + t * x.stride;
-		const bool there = !x.mask || x.mask[t];
+		const bool present = !x.mask || x.mask[t];
 		linear_prefetch(&x, from);
 		for (int64_t d = 0; d < x.dh; d++)
-			to[d] = there ? from[d] : 0.0f;
+			to[d] = present ? from[d] : 0.0f;
 		for (int64_t d = x.dh; d < pitch; d++)
-			to[d] = there && d == x.dh ? 1.0f : 0.0f;
+			to[d] = present && d == x.dh ? 1.0f : 0.0f;
 	}
 }
 
@@ -196,8 +196,8 @@ typedef struct linear_cut {
 static inline linear_cut linear_cut_of(int64_t heads, int64_t dh, int threads)
 {
 	const int64_t vectors = kernel_parts(dh, PRODUCT_VECTOR);
-	const int64_t wanted = heads ? kernel_parts(threads, heads) : 1;
-	const int64_t each = kernel_parts(vectors, kernel_min(wanted, vectors));
+	const int64_t requested = heads ? kernel_parts(threads, heads) : 1;
+	const int64_t each = kernel_parts(vectors, kernel_min(requested, vectors));
 	const int64_t cuts = kernel_parts(vectors, each);
 	return (linear_cut){heads * cuts, cuts, each * PRODUCT_VECTOR};
 }

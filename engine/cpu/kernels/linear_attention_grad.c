@@ -45,12 +45,12 @@ typedef struct workspace {
 	float *state, *other;                    /* [dh + 1] each */
 } workspace;
 
-static int64_t workspace_floats(int64_t dh)
+static int64_t linear_attention_grad_workspace_floats(int64_t dh)
 {
 	return (5 * LINEAR_TOKENS + 2 * (dh + 1)) * linear_pitch(dh);
 }
 
-static workspace workspace_at(int64_t dh, float *memory)
+static workspace linear_attention_grad_workspace_at(int64_t dh, float *memory)
 {
 	const int64_t chunk = LINEAR_TOKENS * linear_pitch(dh);
 	workspace w = {.query = memory};
@@ -174,8 +174,8 @@ static void add_chunk(const backward *f, const linear_unit *u, int64_t rows, int
 }
 
 /* out = c state. */
-static void apply(const backward *f, const workspace *w, const linear_unit *u, int64_t rows, int64_t count,
-                  const float *c, const float *state)
+static void linear_attention_grad_apply(const backward *f, const workspace *w, const linear_unit *u, int64_t rows,
+                                        int64_t count, const float *c, const float *state)
 {
 	product(count, u->columns, rows, (product_matrix){c, f->pitch, 1}, state, f->pitch, w->out, f->pitch, false);
 }
@@ -191,7 +191,7 @@ static void all_queries(const backward *f, const workspace *w, const linear_unit
 	for (int64_t t = 0; t < f->queries; t += LINEAR_TOKENS) {
 		const int64_t count = kernel_min(LINEAR_TOKENS, f->queries - t);
 		load_queries(f, w, u, t, count);
-		apply(f, w, u, f->dh + 1, count, w->grad, w->state);
+		linear_attention_grad_apply(f, w, u, f->dh + 1, count, w->grad, w->state);
 		store(f, w, u, f->dquery, f->queries, t, count, w->query);
 	}
 }
@@ -209,11 +209,11 @@ static void all_keys(const backward *f, const workspace *w, const linear_unit *u
 		const int64_t count = kernel_min(LINEAR_TOKENS, f->keys - t);
 		load_keys(f, w, u, t, count);
 		if (f->dkey) {
-			apply(f, w, u, f->dh + 1, count, w->value, w->state);
+			linear_attention_grad_apply(f, w, u, f->dh + 1, count, w->value, w->state);
 			store(f, w, u, f->dkey, f->keys, t, count, w->key);
 		}
 		if (f->dvalue) {
-			apply(f, w, u, f->dh, count, w->key, w->other);
+			linear_attention_grad_apply(f, w, u, f->dh, count, w->key, w->other);
 			store(f, w, u, f->dvalue, f->keys, t, count, NULL);
 		}
 	}
@@ -222,7 +222,7 @@ static void all_keys(const backward *f, const workspace *w, const linear_unit *u
 /* --- the call ------------------------------------------------------------------------------------------------------
  */
 
-static void run(const backward *f, const workspace *w, int64_t index)
+static void linear_attention_grad_run(const backward *f, const workspace *w, int64_t index)
 {
 	const linear_unit u = linear_unit_at(&f->cut, f->heads, f->dh, index);
 	if (f->dquery)
@@ -235,7 +235,7 @@ size_t KERNEL(linear_attention_grad_scratch)(const backend *b, const op_call *ca
 {
 	const linear_attention_params *p = call->params;
 	const int64_t dh = call->in[0].shape.dim[2] / p->heads;
-	return (size_t)(((const cpu *)b)->threads * workspace_floats(dh)) * sizeof(float);
+	return (size_t)(((const cpu *)b)->threads * linear_attention_grad_workspace_floats(dh)) * sizeof(float);
 }
 
 status KERNEL(linear_attention_grad)(backend *b, const op_call *call)
@@ -248,12 +248,13 @@ status KERNEL(linear_attention_grad)(backend *b, const op_call *call)
 	_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
-		const workspace w = workspace_at(dh, (float *)call->scratch + thread * workspace_floats(dh));
+		const workspace w = linear_attention_grad_workspace_at(
+		    dh, (float *)call->scratch + thread * linear_attention_grad_workspace_floats(dh));
 		for (;;) {
 			const int64_t index = atomic_fetch_add(&next, 1);
 			if (index >= f.cut.units)
 				break;
-			run(&f, &w, index);
+			linear_attention_grad_run(&f, &w, index);
 		}
 	}
 	return STATUS_OK;

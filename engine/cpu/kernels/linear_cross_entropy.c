@@ -23,8 +23,8 @@ enum {
 	LANES = 16,
 	CHUNK_ROWS = 512,
 	CHUNK_MIN_ROWS = 64,
-	CHUNK_FLOATS = 1 << 24, /* of logits, where that is not fewer rows */
-	PART_ROWS = 32,         /* what one thread does at a time; each part has its own sum of dz */
+	CHUNK_FLOATS = 1 << 24, /* maximum logits, unless that is fewer rows */
+	PART_ROWS = 32,         /* rows that one thread processes at a time; each part has its own sum of dz */
 };
 
 /* The rows of a chunk, as even as they can be; at least one. A matter of the shapes alone. */
@@ -36,7 +36,7 @@ static int64_t chunk_rows(int64_t rows, int64_t classes)
 	return rows ? kernel_parts(rows, kernel_parts(rows, most)) : 1;
 }
 
-/* What the passes over a row need. Gradients: z becomes dz. */
+/* Inputs of the passes over a row. With gradients z becomes dz. */
 typedef struct chunk {
 	int64_t rows, classes;
 	const int32_t *label;
@@ -44,17 +44,17 @@ typedef struct chunk {
 	float alpha, smoothing, factor /* 1 / count */;
 	bool gradients;
 	float *z, *loss, *hit; /* hit: or NULL */
-	float *sums;           /* of dz, [parts, classes], or NULL */
+	float *sums;           /* sums of dz, [parts, classes], or NULL */
 } chunk;
 
-static inline bool counts(int32_t label, int64_t classes)
+static inline bool linear_cross_entropy_counts(int32_t label, int64_t classes)
 {
 	return label >= 0 && label < classes;
 }
 
 /* Adds alpha bias and returns the largest. LANES running maxima: compilers do not turn a single one into
  * vectors without fast-math. */
-static inline float complete(float *z, const float *bias, float alpha, int64_t n)
+static inline float linear_cross_entropy_complete(float *z, const float *bias, float alpha, int64_t n)
 {
 	float top[LANES];
 	for (int l = 0; l < LANES; l++)
@@ -121,7 +121,7 @@ static inline void scale(float *z, float factor, float even, int64_t n, float *s
 	}
 }
 
-/* Is z[label], which is the largest, the first of equals? Counted as int: of bool, compilers make no vectors. */
+/* True if z[label] is the largest, the first of equals. Counts are int, because compilers do not vectorise bool. */
 static inline bool is_first(const float *z, int64_t label)
 {
 	const float own = z[label];
@@ -133,12 +133,12 @@ static inline bool is_first(const float *z, int64_t label)
 }
 
 /* The loss of row r, whose z becomes dz = (softmax - (1-ε) onehot - ε/V) / count. */
-static float row(const chunk *c, int64_t r, float *sum)
+static float linear_cross_entropy_row(const chunk *c, int64_t r, float *sum)
 {
 	const int64_t n = c->classes, label = c->label[r];
 	const float smoothing = c->smoothing, even = smoothing / (float)n;
 	float *z = c->z + r * n;
-	const float top = complete(z, c->bias, c->alpha, n), miss = top - z[label];
+	const float top = linear_cross_entropy_complete(z, c->bias, c->alpha, n), miss = top - z[label];
 	if (c->hit)
 		c->hit[r] = z[label] == top && is_first(z, label) ? 1.0f : 0.0f;
 	const float spread = smoothing != 0.0f ? sum_below(z, top, n) : 0.0f;
@@ -160,8 +160,8 @@ static void part(const chunk *c, int64_t i)
 	if (sum)
 		memset(sum, 0, (size_t)c->classes * sizeof *sum);
 	for (int64_t r = i * PART_ROWS; r < kernel_min((i + 1) * PART_ROWS, c->rows); r++) {
-		if (counts(c->label[r], c->classes))
-			c->loss[r] = row(c, r, sum);
+		if (linear_cross_entropy_counts(c->label[r], c->classes))
+			c->loss[r] = linear_cross_entropy_row(c, r, sum);
 		else if (c->gradients)
 			memset(c->z + r * c->classes, 0, (size_t)c->classes * sizeof *c->z);
 	}
@@ -182,7 +182,7 @@ static void passes(const backend *b, const chunk *c)
 }
 
 /* out = beta out + alpha Σ_parts sums */
-static void add_sums(float *out, const chunk *c, float beta)
+static void linear_cross_entropy_add_sums(float *out, const chunk *c, float beta)
 {
 	if (beta == 0.0f)
 		memset(out, 0, (size_t)c->classes * sizeof *out);
@@ -198,7 +198,7 @@ static int64_t count_labels(const int32_t *label, int64_t rows, int64_t classes)
 {
 	int64_t count = 0;
 	for (int64_t r = 0; r < rows; r++)
-		count += counts(label[r], classes);
+		count += linear_cross_entropy_counts(label[r], classes);
 	return count;
 }
 
@@ -234,7 +234,7 @@ static status run_chunk(backend *b, const op_call *call, const chunk *c, int64_t
 	if (dweight)
 		TRY(gemm(threads, true, false, c->classes, d, c->rows, c->alpha, c->z, hidden, beta, dweight));
 	if (call->out[4].data)
-		add_sums(call->out[4].data, c, beta);
+		linear_cross_entropy_add_sums(call->out[4].data, c, beta);
 	return STATUS_OK;
 }
 
@@ -255,7 +255,7 @@ status KERNEL(linear_cross_entropy)(backend *b, const op_call *call)
 	if (c.gradients && call->in[1].type != DTYPE_F32)
 		return STATUS_UNSUPPORTED;
 	if (hit)
-		memset(hit, 0, (size_t)rows * sizeof *hit); /* of rows that are ignored */
+		memset(hit, 0, (size_t)rows * sizeof *hit); /* ignored rows have no hit */
 	for (int64_t first = 0; first < rows || first == 0; first += most) {
 		c.rows = kernel_min(most, rows - first);
 		c.label = label + first;
@@ -268,7 +268,7 @@ status KERNEL(linear_cross_entropy)(backend *b, const op_call *call)
 	}
 	double total = 0.0;
 	for (int64_t r = 0; r < rows; r++)
-		total += counts(label[r], classes) ? (double)loss[r] : 0.0;
+		total += linear_cross_entropy_counts(label[r], classes) ? (double)loss[r] : 0.0;
 	if (mean)
 		*mean = count ? (float)(total / (double)count) : 0.0f;
 	if (counted)

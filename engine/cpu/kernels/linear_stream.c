@@ -16,12 +16,12 @@ typedef struct workspace {
 	float *normalizer;                /* [TOKENS] */
 } workspace;
 
-static int64_t workspace_floats(int64_t dh)
+static int64_t linear_stream_workspace_floats(int64_t dh)
 {
 	return (4 * LINEAR_TOKENS + dh) * linear_pitch(dh) + LINEAR_TOKENS;
 }
 
-static workspace workspace_at(int64_t dh, float *memory)
+static workspace linear_stream_workspace_at(int64_t dh, float *memory)
 {
 	const int64_t chunk = LINEAR_TOKENS * linear_pitch(dh);
 	workspace w = {.query = memory};
@@ -76,8 +76,8 @@ static linear_tokens tokens_at(const session *s, const float *data, int64_t h, i
 }
 
 /* Tokens t … t + count - 1 of head h, S at `state` with rows `row` apart. */
-static void read_chunk(const session *s, const workspace *w, int64_t h, int64_t t, int64_t count, float *state,
-                       int64_t row)
+static void linear_stream_read_chunk(const session *s, const workspace *w, int64_t h, int64_t t, int64_t count,
+                                     float *state, int64_t row)
 {
 	const int64_t pitch = linear_pitch(s->dh);
 	const linear_sweep sweep = {w->key, w->value, w->query, w->out, pitch, count};
@@ -97,7 +97,7 @@ static void read_chunk(const session *s, const workspace *w, int64_t h, int64_t 
 	}
 }
 
-static void copy_rows(int64_t dh, const float *from, int64_t from_row, float *to, int64_t to_row)
+static void linear_stream_copy_rows(int64_t dh, const float *from, int64_t from_row, float *to, int64_t to_row)
 {
 	for (int64_t d = 0; d < dh; d++)
 		memcpy(to + d * to_row, from + d * from_row, (size_t)dh * sizeof *to);
@@ -111,12 +111,12 @@ static void read_head(const session *s, const workspace *w, int64_t h)
 		memset(state, 0, (size_t)linear_head_floats(dh) * sizeof *state);
 	if (s->length > 0 && sums != state) {
 		memset(sums, 0, (size_t)(dh * width) * sizeof *sums);
-		copy_rows(dh, state, dh, sums, width);
+		linear_stream_copy_rows(dh, state, dh, sums, width);
 	}
 	for (int64_t t = 0; t < s->length; t += LINEAR_TOKENS)
-		read_chunk(s, w, h, t, kernel_min(LINEAR_TOKENS, s->length - t), sums, width);
+		linear_stream_read_chunk(s, w, h, t, kernel_min(LINEAR_TOKENS, s->length - t), sums, width);
 	if (s->length > 0 && sums != state)
-		copy_rows(dh, sums, width, state, dh);
+		linear_stream_copy_rows(dh, sums, width, state, dh);
 	for (int64_t t = s->length; t < s->room; t++) {
 		if (s->y)
 			memset(s->y + t * s->d + h * dh, 0, (size_t)dh * sizeof *s->y);
@@ -138,7 +138,8 @@ static void units(const op_call *call, const workspace *w, int64_t first, int64_
 size_t KERNEL(linear_stream_scratch)(const backend *b, const op_call *call)
 {
 	const linear_stream_params *p = call->params;
-	return (size_t)(((const cpu *)b)->threads * workspace_floats(call->in[0].shape.dim[2] / p->heads)) *
+	return (size_t)(((const cpu *)b)->threads *
+	                linear_stream_workspace_floats(call->in[0].shape.dim[2] / p->heads)) *
 	       sizeof(float);
 }
 
@@ -151,14 +152,15 @@ status KERNEL(linear_stream)(backend *b, const op_call *call)
 	/* Whole sessions where there are enough, so that threads write into different cache lines. */
 	const int64_t share = rows >= threads ? p->heads : 1;
 	if (threads == 1) {
-		const workspace w = workspace_at(dh, call->scratch);
+		const workspace w = linear_stream_workspace_at(dh, call->scratch);
 		units(call, &w, 0, count);
 		return STATUS_OK;
 	}
 	_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
-		const workspace w = workspace_at(dh, (float *)call->scratch + thread * workspace_floats(dh));
+		const workspace w = linear_stream_workspace_at(dh, (float *)call->scratch +
+		                                                       thread * linear_stream_workspace_floats(dh));
 		for (;;) {
 			const int64_t first = atomic_fetch_add(&next, share);
 			if (first >= count)
@@ -169,7 +171,7 @@ status KERNEL(linear_stream)(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* What the queries of a row of tokens have to do with the state before the call. */
+/* Combine the queries of a row of tokens with the state before the call. */
 static void early_queries(const op_call *call, int64_t first, int64_t last)
 {
 	const linear_stream_params *p = call->params;

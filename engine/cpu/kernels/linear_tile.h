@@ -1,9 +1,9 @@
 /* linear_tile.h - the products of a few rows and a few panels (panel.h), in vector registers.
  *
  * A tile of R rows and P panels keeps its R x P x 16 sums in registers and walks once over the inputs, adding
- * x[r][k] · w[k][0 … 15] to each: the outer-product form of a matrix product (Goto and van de Geijn 2008). A
- * panel is read in order, R rows use each of its weights, and the sum of an output is one chain over
- * k whatever the tile, so every tile gives the same bits.
+ * x[r][k] · w[k][0 … 15] to each: the outer-product form of a matrix product (Goto and van de Geijn 2008). A panel is
+ * read in order, and R rows use each of its weights. The sum of an output is one chain over k in any tile, so every
+ * tile gives the same bits.
  *
  * Tiles are functions of constants R and P that are always inlined, so that the compiler unrolls their loops and keeps
  * the arrays in registers. Half of the registers are sums: enough for the latency of the multiply-adds, and the other
@@ -50,8 +50,8 @@ typedef struct product {
 typedef float tile_sums[TILE_ROWS][TILE_PANELS * PANEL_WIDTH];
 
 #ifdef __AVX512F__
-/* y = alpha (sum + b) and the maxima of whole blocks of outputs, from registers: most blocks in y lie across cache
- * lines that are still being written. Four blocks at a time; what is missing is the last one again. */
+/* y = alpha (sum + b) and the maxima of whole blocks of outputs, from registers, because most blocks in y cross cache
+ * lines that are still being written. Four blocks at a time; the last one is repeated if fewer remain. */
 __attribute__((noinline)) static void tile_store_maxima(const product *p, tile_sums sums, int64_t row, int64_t rows,
                                                         int64_t first, int64_t blocks)
 {
@@ -112,7 +112,7 @@ __attribute__((noinline)) static void tile_store(const product *p, tile_sums sum
 	}
 }
 
-/* Where rows and panels of a tile begin; what is missing is the last one again. */
+/* Set the first rows and panels of a tile; missing ones repeat the last. */
 TILE_INLINE void tile_rows(const product *p, const unsigned char *x[TILE_ROWS], const int R, int64_t row, int64_t rows)
 {
 	for (int i = 0; i < R; i++)
@@ -321,8 +321,8 @@ static inline void group_maxima(const product *p, int64_t row, int64_t rows, int
 		                 p->maxima + r * kernel_parts(p->n, LINEAR_BLOCK) + first / LINEAR_BLOCK);
 }
 
-/* Rows row … last_row - 1 by panels panel … last_panel - 1, where panel begins a block of outputs. The rows pass
- * over so many panels at a time as the second cache keeps. */
+/* Multiply rows row … last_row - 1 by panels panel … last_panel - 1, where panel begins a block of outputs. The rows
+ * pass over as many panels at a time as the second cache holds. */
 TILE_INLINE void block(const product *p, dtype type, int64_t row, int64_t last_row, int64_t panel, int64_t last_panel)
 {
 	for (int64_t group = panel; group < last_panel; group += TILE_PANELS) {

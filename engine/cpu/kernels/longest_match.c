@@ -8,7 +8,7 @@
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/tensor/ops/sequence.h"
 
-static int32_t next_of(const int32_t *x, int64_t i, const longest_match_params *p)
+static int32_t longest_match_next_of(const int32_t *x, int64_t i, const longest_match_params *p)
 {
 	const int64_t least = longest_match_least(i, p->window, p->length);
 	int64_t longest = 0, at = -1;
@@ -26,10 +26,10 @@ static int32_t next_of(const int32_t *x, int64_t i, const longest_match_params *
 	return at < 0 ? -1 : x[at + 1];
 }
 
-/* `count` tokens behind `before` others, the last of which lie in the ring; without one there are none. mask and next
+/* Process `count` tokens that follow `before` others, the last of which are in the ring if there is one. mask and next
  * may be NULL. */
-static void read_tokens(const longest_match_params *p, const int32_t *x, const int32_t *mask, int64_t count,
-                        float *ring, int64_t before, int32_t *next)
+static void longest_match_read_tokens(const longest_match_params *p, const int32_t *x, const int32_t *mask,
+                                      int64_t count, float *ring, int64_t before, int32_t *next)
 {
 	int32_t row[2 * LONGEST_MATCH_MAX_WINDOW];
 	int64_t have = before < p->window ? before : p->window;
@@ -40,7 +40,7 @@ static void read_tokens(const longest_match_params *p, const int32_t *x, const i
 		for (int64_t i = 0; i < n; i++)
 			row[have + i] = mask && !mask[done + i] ? -1 : x[done + i];
 		for (int64_t i = 0; i < n && next; i++)
-			next[done + i] = next_of(row, have + i, p);
+			next[done + i] = longest_match_next_of(row, have + i, p);
 		for (int64_t i = 0; i < n && ring; i++)
 			ring[(before + done + i) % p->window] = (float)row[have + i];
 		const int64_t left = have + n < p->window ? have + n : p->window;
@@ -49,13 +49,13 @@ static void read_tokens(const longest_match_params *p, const int32_t *x, const i
 	}
 }
 
-static void rows(const op_call *call, int64_t first, int64_t last)
+static void longest_match_rows(const op_call *call, int64_t first, int64_t last)
 {
 	const int64_t n = call->in[0].shape.dim[1];
 	const int32_t *x = call->in[0].data, *mask = kernel_optional(call, 1);
 	for (int64_t b = first; b < last; b++)
-		read_tokens(call->params, x + b * n, mask ? mask + b * n : NULL, n, NULL, 0,
-		            (int32_t *)call->out[0].data + b * n);
+		longest_match_read_tokens(call->params, x + b * n, mask ? mask + b * n : NULL, n, NULL, 0,
+		                          (int32_t *)call->out[0].data + b * n);
 }
 
 static int64_t work_of(const op_call *call)
@@ -65,7 +65,7 @@ static int64_t work_of(const op_call *call)
 
 status KERNEL(longest_match)(backend *b, const op_call *call)
 {
-	return kernel_for(b, call, call->in[0].shape.dim[0], work_of(call), rows);
+	return kernel_for(b, call, call->in[0].shape.dim[0], work_of(call), longest_match_rows);
 }
 
 enum { START = 6 /* the input */ };
@@ -83,7 +83,8 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 		       slot < call->in[1].shape.dim[0]);
 		float *ring = (float *)call->in[1].data + slot * call->in[1].shape.dim[1] + p->offset;
 		int32_t *next = call->out[0].data ? (int32_t *)call->out[0].data + tokens.first : NULL;
-		read_tokens(p, x + tokens.first, mask ? mask + tokens.first : NULL, length, ring, before, next);
+		longest_match_read_tokens(p, x + tokens.first, mask ? mask + tokens.first : NULL, length, ring, before,
+		                          next);
 		for (int64_t i = length; i < tokens.room && next; i++)
 			next[i] = -1;
 	}

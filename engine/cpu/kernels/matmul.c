@@ -1,6 +1,6 @@
-/* matmul: all of it is gemm, but for packed weights, which are unpacked piece by piece: what a piece is multiplied by
- * and added to stays in the caches with it, and no copy of the weight is ever whole. An element is one chain over the
- * inner dimension, whatever the rows and threads are. */
+/* matmul: gemm, except for packed weights, which are unpacked piece by piece. The operands of a piece stay in the
+ * caches with it, and the weight is never copied as a whole. An element is one chain over the inner dimension, whatever
+ * the rows and threads are. */
 #include "engine/cpu/gemm.h"
 #include "engine/cpu/kernels/panel_vector.h"
 #include "engine/cpu/kernels/product.h"
@@ -14,7 +14,7 @@ typedef struct piece {
 	float weight[DEPTH * COLUMNS], sum[ROWS * COLUMNS];
 } piece;
 
-/* LANES inputs, from input k on, of a panel's outputs, with zeros or copies behind the last: to rows of COLUMNS. */
+/* Copy LANES inputs from input k on of a panel's outputs to rows of COLUMNS; zeros or copies fill up after the last. */
 TILE_INLINE void unpack_square(dtype type, const unsigned char *panel, int64_t k, int64_t inputs, float *to)
 {
 	for (int v = 0; v < PANEL_VECTORS; v++) {
@@ -54,7 +54,7 @@ static void unpack_piece(const tensor *weight, int64_t n, int64_t depth, int64_t
 }
 
 /* Rows `row` … and columns k … of C. */
-static void multiply(const op_call *call, int64_t row, int64_t rows, int64_t k, int64_t columns, piece *s)
+static void matmul_multiply(const op_call *call, int64_t row, int64_t rows, int64_t k, int64_t columns, piece *s)
 {
 	const matmul_params *p = call->params;
 	const tensor *weight = &call->in[1];
@@ -93,8 +93,8 @@ static status multiply_panels(const backend *b, const op_call *call)
 	for (int t = 0; t < threads; t++)
 		for (int64_t job = t; job < blocks * across; job += threads) {
 			const int64_t row = job / across * ROWS, k = job % across * columns;
-			multiply(call, row, kernel_min(ROWS, rows - row), k, kernel_min(columns, width - k),
-			         &pieces[t]);
+			matmul_multiply(call, row, kernel_min(ROWS, rows - row), k, kernel_min(columns, width - k),
+			                &pieces[t]);
 		}
 	return STATUS_OK;
 }

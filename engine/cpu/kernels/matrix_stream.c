@@ -1,8 +1,8 @@
 /* stream_scores, stream_apply, stream_store: queries against the memories, the ring of
  * engine/tensor/ops/matrix_stream.h and the call's own tokens, up to four runs of rows that lie one after another.
  *
- * Where a sequence reads up to SHORT tokens they are taken one by one, at the speed of memory: a score is a dot
- * product, and values are added in columns of four from the first that is there. More are taken as blocks of queries
+ * If a sequence reads up to SHORT tokens, they are processed one by one, at the speed of memory. A score is a dot
+ * product, and values are added in columns of four from the first existing one. More are taken as blocks of queries
  * against tiles of tokens (product.h); a query's own columns are cut out of the tile, and into it. Which of the two it
  * is depends on the length that a sequence reads alone, so no bit depends on what is beside it in the call. */
 #include "engine/tensor/ops/matrix_stream.h"
@@ -26,7 +26,7 @@ typedef struct stream {
 	sequence tokens;
 } stream;
 
-static int64_t columns_of(const op_call *call)
+static int64_t matrix_stream_columns_of(const op_call *call)
 {
 	const matrix_stream_params *p = call->params;
 	return p->window + (kernel_optional(call, MEMORY) ? shape_rows(call->in[MEMORY].shape) : p->stored.count);
@@ -36,7 +36,7 @@ static stream stream_at(const op_call *call, int64_t s)
 {
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
-	const int64_t columns = columns_of(call);
+	const int64_t columns = matrix_stream_columns_of(call);
 	float *at = (float *)call->in[2].data + slot * call->in[2].shape.dim[1];
 	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment, p->near, p->far},
 	            .slot = at,
@@ -55,7 +55,7 @@ static stream stream_at(const op_call *call, int64_t s)
 	return r;
 }
 
-/* What stands in the columns of token i of a sequence's call. */
+/* Contents of the columns for token i of a sequence's call. */
 static matrix_columns columns_at(const stream *s, int64_t i)
 {
 	return matrix_columns_at(s->source ? s->position - 1 : s->position + i, s->ring, s->memories);
@@ -79,7 +79,7 @@ static int64_t group_of(const op_call *call)
 
 /* Rows one after another: of tokens from `token` on, or of memories (token -1). Some may be masked. */
 typedef struct run {
-	const float *row, *there;
+	const float *row, *present;
 	const int32_t *mask;
 	int64_t token, count;
 } run;
@@ -100,7 +100,7 @@ static int runs_of(const op_call *call, const stream *s, int64_t first, int64_t 
 		const int64_t at = keys ? matrix_ring_key(s->ring, place) : matrix_ring_value(s->ring, place);
 		const int64_t count = kernel_min(s->position - token, s->ring.window - place);
 		out[n++] = (run){.row = s->state + at,
-		                 .there = s->source ? NULL : s->state + matrix_ring_there(s->ring, place),
+		                 .present = s->source ? NULL : s->state + matrix_ring_there(s->ring, place),
 		                 .token = token,
 		                 .count = count};
 		token += count;
@@ -139,7 +139,7 @@ static part part_of(const block *b, int64_t r, const run *tile, int64_t from, in
 	return end > first ? (part){first, end - first, b->s.columns - 1 - (t - token) + first} : (part){0, 0, 0};
 }
 
-/* Of what query r of a block sees of a tile, that which is in the part of its columns that is read. */
+/* The part of a tile's columns that query r of a block sees. */
 static part read_of(const block *b, int64_t r, part seen)
 {
 	const matrix_columns c = columns_at(&b->s, b->first + r);
@@ -153,7 +153,7 @@ static part read_of(const block *b, int64_t r, part seen)
 
 typedef void (*block_kernel)(const op_call *call, const block *b, float *desk);
 
-/* Every head of every block; the desk of a thread has so many floats. */
+/* Process every head of every block; a thread's desk has `floats` floats. */
 static status each_block(const backend *owner, const op_call *call, int64_t floats, block_kernel fn)
 {
 	const matrix_stream_params *p = call->params;
@@ -165,7 +165,7 @@ static status each_block(const backend *owner, const op_call *call, int64_t floa
 		longest = room > longest ? room : longest;
 	}
 	const int64_t blocks = kernel_parts(longest, QUERIES), units = sequences * p->heads * blocks;
-	const int threads = kernel_threads(owner, x.dim[0] * x.dim[1] * columns_of(call) * x.dim[2]);
+	const int threads = kernel_threads(owner, x.dim[0] * x.dim[1] * matrix_stream_columns_of(call) * x.dim[2]);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
 	for (int thread = 0; thread < threads; thread++) {
 		for (int64_t unit = thread; unit < units; unit += threads) {
@@ -215,10 +215,10 @@ static void pack_keys(const float *key, int64_t step, int64_t count, int64_t wid
 			packed[d * KEYS + j] = j < count ? scale * key[j * step + d] : 0.0f;
 }
 
-static void show(const run *r, int64_t first, int64_t count, int32_t *to)
+static void matrix_stream_show(const run *r, int64_t first, int64_t count, int32_t *to)
 {
 	for (int64_t j = 0; j < count; j++)
-		to[j] = r->there ? r->there[first + j] != 0.0f : !r->mask || r->mask[first + j] != 0;
+		to[j] = r->present ? r->present[first + j] != 0.0f : !r->mask || r->mask[first + j] != 0;
 }
 
 /* desk: packed keys [width, KEYS], scores [QUERIES, KEYS] */
@@ -230,7 +230,7 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 	const float *query = (const float *)call->in[0].data + row * d + b->head * width;
 	float *to = call->out[0].data ? (float *)call->out[0].data + (row * p->heads + b->head) * columns : NULL;
 	int32_t *visible = call->out[1].data && b->head == 0 ? (int32_t *)call->out[1].data + row * columns : NULL;
-	for (int64_t r = 0; r < b->rows; r++) { /* what no key reaches, and what is not in the part */
+	for (int64_t r = 0; r < b->rows; r++) { /* columns that no key reaches or that are outside the part */
 		matrix_columns c = {columns, columns, 0, columns, columns};
 		if (r < b->count)
 			c = columns_at(&b->s, b->first + r);
@@ -258,8 +258,8 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 				const part seen = part_of(b, r, &runs[i], from, count), read = read_of(b, r, seen);
 				float *out = to ? to + r * p->heads * columns + read.column : NULL;
 				if (visible)
-					show(&runs[i], from + seen.first, seen.count,
-					     visible + r * columns + seen.column);
+					matrix_stream_show(&runs[i], from + seen.first, seen.count,
+					                   visible + r * columns + seen.column);
 				if (out && singly)
 					score_keys(keys + read.first * step, step, read.count, query + r * d, width,
 					           p->scale, out);
@@ -290,8 +290,8 @@ status KERNEL(stream_scores)(backend *b, const op_call *call)
 /* --- values --------------------------------------------------------------------------------------------------------
  */
 
-/* y += Σ_j weight[j] row_j for up to AT_ONCE rows; the first stands for the missing ones, without weight. */
-static void add_rows(const float *row[AT_ONCE], const float weight[AT_ONCE], int64_t width, float *y)
+/* y += Σ_j weight[j] row_j for up to AT_ONCE rows; missing ones repeat the first with weight 0. */
+static void matrix_stream_add_rows(const float *row[AT_ONCE], const float weight[AT_ONCE], int64_t width, float *y)
 {
 	const float *a = row[0], *b = row[1], *c = row[2], *d = row[3];
 #pragma omp simd
@@ -319,7 +319,7 @@ static void add_values(const op_call *call, const block *b, int64_t r, const flo
 			row[held] = from;
 			weight[held++] = weights[at++];
 			if (held == AT_ONCE) {
-				add_rows(row, weight, width, y);
+				matrix_stream_add_rows(row, weight, width, y);
 				held = 0;
 			}
 		}
@@ -329,7 +329,7 @@ static void add_values(const op_call *call, const block *b, int64_t r, const flo
 		weight[i] = 0.0f;
 	}
 	if (held > 0)
-		add_rows(row, weight, width, y);
+		matrix_stream_add_rows(row, weight, width, y);
 }
 
 /* All tokens of the block. desk: weights [QUERIES, KEYS], values [KEYS, whole vectors], sums [QUERIES, whole vectors]

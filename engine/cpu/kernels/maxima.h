@@ -23,13 +23,13 @@ static inline float maxima_of_block(const float *x, int64_t n)
 }
 
 #ifdef __AVX512F__
-/* Of a block's halves: the lanes' maxima. Where one operand is NaN, the maximum is the second. */
+/* Lane maxima of a block's halves. If one operand is NaN, the maximum is the second. */
 static inline __m512 maxima_of_halves(__m512 first, __m512 second)
 {
 	return _mm512_max_ps(second, _mm512_max_ps(first, _mm512_set1_ps(-INFINITY)));
 }
 
-/* Of four blocks, from their lanes' maxima. False, and nothing written: one of the maxima is infinite. */
+/* Maxima of four blocks from their lane maxima. False, writing nothing: one of them is infinite. */
 static inline bool maxima_of_lanes(const __m512 m[4], float maxima[4])
 {
 	const __m512 a = _mm512_max_ps(_mm512_unpacklo_ps(m[0], m[1]), _mm512_unpackhi_ps(m[0], m[1]));

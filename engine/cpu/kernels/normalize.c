@@ -56,7 +56,7 @@ status KERNEL(normalize)(backend *b, const op_call *call)
 	return kernel_for(b, call, parts, shape_count(x) * COST, parts_of_normalize);
 }
 
-/* One part of a row of the gradient without the factors that all channels share (dx NULL: not wanted); adds to dgain
+/* One part of a row of the gradient without the factors that all channels share (dx NULL: not requested); adds to dgain
  * where that has a number for each channel. Returns Σ dy x̂. */
 static inline float part_grad(int64_t width, const float *x, const float *gain, float factor, float inverse,
                               bool constant, const float *dy, float *dx, float *dgain)

@@ -12,7 +12,7 @@ enum { COST = 4 };
 enum { CHUNK = 4096 };
 
 /* Input `copy`: the bf16 copy. */
-static status finish(backend *b, const op_call *call, int copy)
+static status optimizer_kernel_finish(backend *b, const op_call *call, int copy)
 {
 	const int64_t n = shape_count(call->in[0].shape);
 	const float *p = call->in[0].data;
@@ -24,7 +24,7 @@ static status finish(backend *b, const op_call *call, int copy)
 	return STATUS_OK;
 }
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t optimizer_least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
@@ -37,7 +37,7 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 	const float norm2 = *(const float *)call->in[4].data, norm = sqrtf(norm2), lr = hyper[0];
 	int64_t n = shape_count(call->in[0].shape);
 	if (!isfinite(norm2))
-		return finish(b, call, 6);
+		return optimizer_kernel_finish(b, call, 6);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
 	const float beta1 = h->beta1, beta2 = h->beta2, *decays = kernel_optional(call, 7);
 	/* The bias corrections in double: 1 - 0.999^t loses digits early on. */
@@ -51,7 +51,7 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 	for (int64_t at = 0; at < n; at += chunk) {
 		const float shrink = 1.0f - lr * h->decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
 		const float step = h->transformers ? rate * shrink : rate;
-		const int64_t end = least(at + chunk, n);
+		const int64_t end = optimizer_least(at + chunk, n);
 #pragma omp simd
 		for (int64_t i = at; i < end; i++) {
 			float grad = clip * g[i];
@@ -60,7 +60,7 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 			p[i] = p[i] * shrink - step * m[i] / (sqrtf(v[i]) * root + eps);
 		}
 	}
-	return finish(b, call, 6);
+	return optimizer_kernel_finish(b, call, 6);
 }
 
 status KERNEL(sgd)(backend *b, const op_call *call)
@@ -72,7 +72,7 @@ status KERNEL(sgd)(backend *b, const op_call *call)
 	            lr = *(const float *)call->in[4].data;
 	int64_t n = shape_count(call->in[0].shape);
 	if (!isfinite(norm2))
-		return finish(b, call, 5);
+		return optimizer_kernel_finish(b, call, 5);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
 	const float factor = !h->normalize ? clip : norm > 0.0f ? 1.0f / norm : 0.0f;
 	const float momentum = h->momentum, *decays = kernel_optional(call, 6);
@@ -81,14 +81,14 @@ status KERNEL(sgd)(backend *b, const op_call *call)
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t at = 0; at < n; at += chunk) {
 		const float shrink = 1.0f - lr * h->decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
-		const int64_t end = least(at + chunk, n);
+		const int64_t end = optimizer_least(at + chunk, n);
 #pragma omp simd
 		for (int64_t i = at; i < end; i++) {
 			m[i] = momentum * m[i] + factor * g[i];
 			p[i] = p[i] * shrink - lr * m[i];
 		}
 	}
-	return finish(b, call, 5);
+	return optimizer_kernel_finish(b, call, 5);
 }
 
 /* --- by tensors and rows of an arena ----------------------------------------------------------- */
@@ -104,7 +104,7 @@ static row_spans spans_of(const op_call *call, int input, int64_t rows)
 	return (row_spans){call->in[input].data, shape_rows(call->in[input].shape), rows};
 }
 
-static int64_t end_of(const row_spans *s, int64_t k)
+static int64_t optimizer_end_of(const row_spans *s, int64_t k)
 {
 	return k + 1 < s->count ? s->each[k + 1].row : s->rows;
 }
@@ -123,8 +123,8 @@ static int64_t find_span(const row_spans *s, int64_t row)
 	return low;
 }
 
-/* Where a row of the k-th tensor begins. */
-static int64_t place_of(const row_spans *s, int64_t k, int64_t row)
+/* Offset of a row of the k-th tensor. */
+static int64_t optimizer_place_of(const row_spans *s, int64_t k, int64_t row)
 {
 	return (int64_t)ROW_SPAN_UNIT * s->each[k].place + (row - s->each[k].row) * s->each[k].width;
 }
@@ -135,8 +135,8 @@ static void square_rows(const op_call *call, int64_t first, int64_t last)
 	const float *x = call->in[0].data;
 	float *rows = call->out[0].data;
 	for (int64_t r = first, k = find_span(&s, first); r < last; r++) {
-		k += r == end_of(&s, k);
-		const float *row = x + place_of(&s, k, r);
+		k += r == optimizer_end_of(&s, k);
+		const float *row = x + optimizer_place_of(&s, k, r);
 		double sum = 0.0;
 #pragma omp simd reduction(+ : sum)
 		for (int64_t i = 0; i < s.each[k].width; i++)
@@ -160,7 +160,7 @@ status KERNEL(row_squares)(backend *b, const op_call *call)
 	TRY(kernel_for(b, &whole, s.rows, shape_count(call->in[0].shape), square_rows));
 	for (int64_t k = 0; k < s.count && tensors; k++) {
 		double sum = 0.0;
-		for (int64_t r = s.each[k].row; r < end_of(&s, k); r++)
+		for (int64_t r = s.each[k].row; r < optimizer_end_of(&s, k); r++)
 			sum += (double)rows[r];
 		tensors[k] = (float)sum;
 	}
@@ -179,11 +179,11 @@ static void step_rows(const op_call *call, int64_t first, int64_t last)
 	const bool skip = !isfinite(*(const float *)call->in[6].data);
 	const double rho = (double)h->row_decay, weights = (1.0 - pow(rho, (double)hyper[1])) / (1.0 - rho);
 	for (int64_t r = first, k = find_span(&s, first); r < last; r++) {
-		k += r == end_of(&s, k);
-		const int64_t at = place_of(&s, k, r), width = s.each[k].width;
+		k += r == optimizer_end_of(&s, k);
+		const int64_t at = optimizer_place_of(&s, k, r), width = s.each[k].width;
 		const bool by_row = s.each[k].by_row;
 		const float shrink = 1.0f - hyper[0] * h->decay * (decays ? decays[s.each[k].place] : 1.0f);
-		const double count = (double)(by_row ? width : width * (end_of(&s, k) - s.each[k].row));
+		const double count = (double)(by_row ? width : width * (optimizer_end_of(&s, k) - s.each[k].row));
 		const double squares = (double)(by_row ? rows[r] : tensors[k]);
 		double c = h->rms ? squares / count : squares;
 		if (by_row && !skip) {

@@ -33,7 +33,7 @@ TILE_INLINE reals load_reals(const void *from)
 	return v;
 }
 
-/* What a lane's 32 bits are as a float. */
+/* Reinterpret a lane's 32 bits as a float. */
 TILE_INLINE reals as_reals(words bits)
 {
 	reals v;
@@ -75,8 +75,8 @@ TILE_INLINE reals panel_vector(dtype type, const unsigned char *panel, int64_t k
 #define PANEL_ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
 
-/* Turn a square of lanes round. Each step puts the rows of the first half between those of the second, and so moves a
- * bit of the number of a row to the number of a lane; after as many steps as there are bits the two are exchanged. */
+/* Transpose a square of lanes. Each step interleaves the rows of the two halves, which moves one bit of the row number
+ * to the lane number. After as many steps as bits the two are exchanged. */
 TILE_INLINE void panel_transpose(reals v[LANES])
 {
 	for (int step = 1; step < LANES; step *= 2) {

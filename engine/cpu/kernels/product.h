@@ -49,7 +49,7 @@ static inline int64_t product_round(int64_t n)
 	return kernel_parts(n, PRODUCT_VECTOR) * PRODUCT_VECTOR;
 }
 
-/* A matrix whose element [r][k] lies at data[r · row + k · step]. */
+/* A matrix whose element [r][k] is data[r · row + k · step]. */
 typedef struct product_matrix {
 	const float *data;
 	int64_t row, step;

@@ -76,7 +76,7 @@ static void values(const float *x, int64_t n, float step, int64_t bits, float *y
 		values_of(x, n, step, 2, y);
 }
 
-/* Elements first … last - 1; the step lies in scratch. */
+/* Elements first … last - 1; the step is in scratch. */
 static void elements(const op_call *call, int64_t first, int64_t last)
 {
 	const quantize_params *p = call->params;
@@ -93,7 +93,7 @@ static double row_squares(const float *x, int64_t n)
 	return sum_of_parts(sums, parts);
 }
 
-static void rows(const op_call *call, int64_t first, int64_t last)
+static void quantize_rows(const op_call *call, int64_t first, int64_t last)
 {
 	const quantize_params *p = call->params;
 	const int64_t d = shape_last(call->in[0].shape);
@@ -131,7 +131,7 @@ status KERNEL(quantize)(backend *b, const op_call *call)
 	const quantize_params *p = call->params;
 	const int64_t n = shape_count(call->in[0].shape);
 	if (p->mode == QUANTIZE_ROWS)
-		return kernel_for(b, call, shape_rows(call->in[0].shape), n * COST, rows);
+		return kernel_for(b, call, shape_rows(call->in[0].shape), n * COST, quantize_rows);
 	const float step = p->mode == QUANTIZE_FIXED ? QUANTIZE_FIXED_STEP : tensor_step(b, call);
 	memcpy(call->scratch, &step, sizeof step);
 	if (p->mode == QUANTIZE_TENSOR && call->out[1].data)

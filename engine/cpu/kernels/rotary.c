@@ -1,5 +1,5 @@
 /* rotary: the cosines and sines of a row are computed once, TABLE pairs at a time, and used by all its heads. The
- * result may lie where x lay. */
+ * result may overwrite x. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <math.h>
@@ -74,7 +74,7 @@ static void pairs(const table *t, const float *x, float *y)
 	}
 }
 
-static void rows(const op_call *call, int64_t first, int64_t last)
+static void rotary_rows(const op_call *call, int64_t first, int64_t last)
 {
 	const rotary_params *p = call->params;
 	const int32_t *positions = kernel_optional(call, 1);
@@ -104,5 +104,5 @@ status KERNEL(rotary)(backend *b, const op_call *call)
 	const shape s = call->out[0].shape;
 	if (shape_count(s) == 0)
 		return STATUS_OK;
-	return kernel_for(b, call, shape_rows(s), shape_count(s) * COST, rows);
+	return kernel_for(b, call, shape_rows(s), shape_count(s) * COST, rotary_rows);
 }

@@ -15,7 +15,7 @@ static status by_rows(const backend *b, const op_call *call, kernel_range fn)
 	return shape_count(s) > 0 ? kernel_for(b, call, shape_rows(s), shape_count(s), fn) : STATUS_OK;
 }
 
-static void join(const op_call *call, int64_t first, int64_t last)
+static void rows_join(const op_call *call, int64_t first, int64_t last)
 {
 	const int64_t heads = ((const join_rows_params *)call->params)->heads;
 	const shape s = call->out[0].shape, prefix = call->in[0].shape;
@@ -37,11 +37,11 @@ static void join(const op_call *call, int64_t first, int64_t last)
 
 status KERNEL(join_rows)(backend *b, const op_call *call)
 {
-	return by_rows(b, call, join);
+	return by_rows(b, call, rows_join);
 }
 
 /* Rows `from` on of each sequence of dy [B, total, C], as many as output o has. */
-static void take(const op_call *call, int o, int64_t from, int64_t first, int64_t last)
+static void rows_take(const op_call *call, int o, int64_t from, int64_t first, int64_t last)
 {
 	const int64_t n = call->out[o].shape.dim[1], total = call->in[1].shape.dim[1], width = call->in[1].shape.dim[2];
 	for (int64_t r = first; r < last; r++)
@@ -52,12 +52,12 @@ static void take(const op_call *call, int o, int64_t from, int64_t first, int64_
 
 static void take_rest(const op_call *call, int64_t first, int64_t last)
 {
-	take(call, 0, ((const join_rows_params *)call->params)->rows, first, last);
+	rows_take(call, 0, ((const join_rows_params *)call->params)->rows, first, last);
 }
 
 static void take_prefix(const op_call *call, int64_t first, int64_t last)
 {
-	take(call, 1, 0, first, last);
+	rows_take(call, 1, 0, first, last);
 }
 
 /* Piece k / rows of row k % rows of the prefix; sequences are added in order. */
@@ -146,11 +146,11 @@ status KERNEL(pad_mask)(backend *b, const op_call *call)
 static void mask(const op_call *call, int64_t first, int64_t last)
 {
 	const int64_t width = shape_last(call->out[0].shape);
-	const int32_t *there = call->in[1].data;
+	const int32_t *present = call->in[1].data;
 	const float *x = call->in[0].data;
 	float *y = call->out[0].data;
 	for (int64_t r = first; r < last; r++) {
-		if (!there[r])
+		if (!present[r])
 			memset(y + r * width, 0, row_bytes(call));
 		else if (x != y)
 			memcpy(y + r * width, x + r * width, row_bytes(call));

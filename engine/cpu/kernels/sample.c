@@ -17,7 +17,7 @@
 
 #include <stdatomic.h>
 
-enum { COST = 4 }; /* of a token, in additions */
+enum { COST = 4 }; /* cost of a token, in additions */
 
 /* One row, and its thread's memory. */
 typedef struct row {
@@ -49,7 +49,7 @@ static const float *adjust(const row *r, const float *logits, int64_t vocab, con
 
 /* Shorten the list for top-k: to the k tokens that rank first, or to all that may have weight, which end 28 nats below
  * the largest. */
-static void shorten(row *r, const float *top)
+static void sample_shorten(row *r, const float *top)
 {
 	const int64_t k = r->setting->top_k, blocks = kernel_parts(r->list.n, LINEAR_BLOCK);
 	const double max = r->max, nat = r->setting->temperature;
@@ -73,7 +73,7 @@ static uint64_t mass(const row *r)
 
 /* Leave the first tokens by rank, up to the one at which their weights reach `goal`, which is in the bracket: at least
  * the first. */
-static void cut(const row *r, uint64_t goal, sample_bracket b)
+static void sample_cut(const row *r, uint64_t goal, sample_bracket b)
 {
 	const float *x = r->list.x;
 	const int64_t n = r->list.n;
@@ -95,7 +95,7 @@ static void drop_below(const row *r, uint64_t least)
 }
 
 /* The index of the first token at which the sum of weights exceeds the target, by stretches. */
-static int64_t draw(const row *r, uint64_t target)
+static int64_t sample_draw(const row *r, uint64_t target)
 {
 	enum { STRETCH = 64 };
 	const uint64_t *weight = r->memory.weight;
@@ -123,10 +123,10 @@ static int64_t weigh_and_draw(const row *r)
 	const sample_setting *s = r->setting;
 	sample_weigh(r->list.x, r->list.n, r->max, s->temperature, r->memory.weight);
 	if (s->top_p < 1)
-		cut(r, sample_goal(s->top_p, mass(r)), r->bracket);
+		sample_cut(r, sample_goal(s->top_p, mass(r)), r->bracket);
 	if (s->min_p > 0 || s->top_a > 0)
 		drop_below(r, sample_bottom(s, s->top_a > 0 ? mass(r) : 0));
-	return draw(r, sample_share(sample_random(s), mass(r)));
+	return sample_draw(r, sample_share(sample_random(s), mass(r)));
 }
 
 /* maxima: those of the logits' blocks, as linear gives them; NULL: unknown. */
@@ -147,7 +147,7 @@ static int32_t sample(row *r, const float *logits, const float *maxima, int64_t 
 	r->bracket = sample_anywhere;
 	int64_t drawn = -1;
 	if (s->top_k > 0 && s->top_k < vocab)
-		shorten(r, top);
+		sample_shorten(r, top);
 	else
 		drawn = sample_estimated(&r->list, &r->memory, r->max, s, &r->bracket);
 	if (drawn < 0)
@@ -162,7 +162,7 @@ size_t KERNEL(sample_scratch)(const backend *b, const op_call *call)
 	return (size_t)((const cpu *)b)->threads * sample_memory_bytes(call->in[0].shape.dim[1]);
 }
 
-static void run(const op_call *call, row *r, int64_t i)
+static void sample_run(const op_call *call, row *r, int64_t i)
 {
 	const int64_t vocab = call->in[0].shape.dim[1];
 	r->setting = (const sample_setting *)call->in[1].data + i;
@@ -180,7 +180,7 @@ status KERNEL(sample)(backend *b, const op_call *call)
 	if (threads <= 1) { /* a parallel region costs 0.2 µs even with one thread */
 		row r = {.memory = sample_memory_at(call->scratch, vocab)};
 		for (int64_t i = 0; i < rows; i++)
-			run(call, &r, i);
+			sample_run(call, &r, i);
 		return STATUS_OK;
 	}
 	_Atomic int64_t next = 0;
@@ -192,7 +192,7 @@ status KERNEL(sample)(backend *b, const op_call *call)
 			const int64_t i = atomic_fetch_add(&next, 1);
 			if (i >= rows)
 				break;
-			run(call, &r, i);
+			sample_run(call, &r, i);
 		}
 	}
 	return STATUS_OK;

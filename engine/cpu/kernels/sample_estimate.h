@@ -17,7 +17,7 @@
 #include "engine/cpu/kernels/math.h"
 #include "engine/cpu/kernels/sample_list.h"
 
-/* How far any sum over a row of n tokens with this mass may be from the estimate. */
+/* Maximum error of the estimate of any sum over a row of n tokens with this mass. */
 static inline double sample_slack(double mass, int64_t n)
 {
 	return 0x1p-22 * mass + 0x1p-39 * (double)(n + 2);
@@ -81,19 +81,19 @@ static inline double sample_mass_from(const float *x, const float *estimate, int
 	return mass;
 }
 
-/* A search for the logit at which the mass of all larger ones passes a goal: no token before it reaches `wanted`, and
- * one that reaches `enough` is it or behind it. */
+/* A search for the logit at which the mass of all larger ones passes a goal: no earlier token reaches `requested`, and
+ * a token that reaches `enough` is at or after it. */
 typedef struct sample_search {
-	double wanted, enough;
+	double requested, enough;
 	float low, high;     /* it is in low <= x < high; high is infinite at first */
 	double below, above; /* masses from low on and from high on */
 } sample_search;
 
-/* Move a bound of the search to `bound`, from which on the mass is `found`; not where that is between wanted and
+/* Move a bound of the search to `bound`, from which on the mass is `found`; unless that is between requested and
  * enough. */
 static inline void sample_search_move(sample_search *s, float bound, double found)
 {
-	if (found < s->wanted && bound < s->high) {
+	if (found < s->requested && bound < s->high) {
 		s->high = bound;
 		s->above = found;
 	} else if (found >= s->enough && bound > s->low) {
@@ -106,14 +106,14 @@ static inline void sample_search_move(sample_search *s, float bound, double foun
 static inline void sample_search_halve(sample_search *s, const float *x, const float *estimate, int64_t n, float max)
 {
 	enum { ROUNDS = 10 };
-	const double before = s->above; /* what these tokens lack */
+	const double before = s->above; /* mass that these tokens lack */
 	for (int round = 0; round < ROUNDS; round++) {
 		const float bound = 0.5f * s->low + 0.5f * (s->high < max ? s->high : max);
 		sample_search_move(s, bound, before + sample_mass_from(x, estimate, n, bound));
 	}
 }
 
-/* Of every `stride` blocks of LANES tokens the first; returns how many tokens. */
+/* Take the first of every `stride` blocks of LANES tokens; return the number of tokens. */
 static inline int64_t sample_thin(const float *x, const float *estimate, int64_t n, int64_t stride, float *to_x,
                                   float *to_estimate)
 {
@@ -125,19 +125,19 @@ static inline int64_t sample_thin(const float *x, const float *estimate, int64_t
 	return thin;
 }
 
-/* Narrow the search among all of l: guess from some of the tokens, look on both sides of the guess, and go on among
- * those between. Returns how many are left; m->listed and m->id have them. */
+/* Narrow the search among all of l: estimate from some of the tokens, test both sides of the estimate, and continue
+ * among those between. Returns the number left, listed in m->listed and m->id. */
 static inline int64_t sample_search_all(sample_search *s, const sample_list *l, const sample_memory *m, float max)
 {
 	enum { SOME = 512, NEAR = 32 };
-	float *estimate = (float *)m->weight; /* of the listed */
+	float *estimate = (float *)m->weight; /* for the listed tokens */
 	const float near = (max - s->low) / NEAR;
 	if (l->n > 4 * SOME) {
 		const int64_t thin = sample_thin(l->x, m->estimate, l->n, l->n / SAMPLE_LANES / (SOME / SAMPLE_LANES),
 		                                 m->listed, estimate);
 		sample_search guess = *s;
-		guess.wanted = guess.enough =
-		    s->wanted / s->below * sample_mass_from(m->listed, estimate, thin, -INFINITY);
+		guess.requested = guess.enough =
+		    s->requested / s->below * sample_mass_from(m->listed, estimate, thin, -INFINITY);
 		sample_search_halve(&guess, m->listed, estimate, thin, max);
 		for (int side = -1; side <= 1; side += 2) {
 			const float bound = guess.low + (float)side * near;
@@ -157,13 +157,14 @@ typedef struct sample_front {
 	int32_t last;
 } sample_front;
 
-/* Where top-p cuts the row of this mass, in the bracket; its few tokens are weighed exactly. False: unknown. */
+/* Find where top-p cuts the row of this mass within the bracket, whose few tokens are weighed exactly. False:
+ * unknown. */
 static inline bool sample_front_of(const sample_list *l, const sample_memory *m, float max, const sample_setting *s,
                                    double mass, sample_bracket *b, sample_front *out)
 {
 	const double slack = sample_slack(mass, l->n);
-	const double wanted = ceil((double)s->top_p * 0x1p24) * 0x1p-24 * mass - 2 * slack;
-	if (!(wanted > 0))
+	const double requested = ceil((double)s->top_p * 0x1p24) * 0x1p-24 * mass - 2 * slack;
+	if (!(requested > 0))
 		return false;
 	const float *x = l->x;
 	float least = max;
@@ -171,15 +172,15 @@ static inline bool sample_front_of(const sample_list *l, const sample_memory *m,
 	for (int64_t i = 0; i < l->n; i++)
 		least = ((x[i] < least) & (x[i] >= -FLT_MAX)) ? x[i] : least;
 	const double far = max - (SAMPLE_FAR + 1) * (double)s->temperature;
-	sample_search search = {.wanted = wanted,
-	                        .enough = wanted + 4 * slack,
+	sample_search search = {.requested = requested,
+	                        .enough = requested + 4 * slack,
 	                        .low = least > far ? least : (float)far,
 	                        .high = INFINITY,
 	                        .below = mass};
 	const int64_t n = sample_search_all(&search, l, m, max);
 	*b = (sample_bracket){search.low, search.high};
 	sample_weigh(m->listed, n, max, s->temperature, m->weight);
-	const uint64_t missing = (uint64_t)((wanted - search.above) * 0x1p39);
+	const uint64_t missing = (uint64_t)((requested - search.above) * 0x1p39);
 	uint64_t reached;
 	const int64_t last = sample_find_cut(m->listed, m->weight, n, *b, missing, &reached);
 	if (last < 0 || (double)reached < (double)missing + 4 * slack * 0x1p39)

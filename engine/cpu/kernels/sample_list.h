@@ -1,8 +1,8 @@
 /* sample_list.h - the row of logits that `sample` works on, and its selections: the largest logits, those within
  * bounds, and the last token by rank that a cut lets through.
  *
- * A row starts as the whole vocabulary. Where a threshold says that few tokens are in question, they become a shorter
- * row with the tokens' ids beside their logits, in the order of ids, so that all that follows is the same code. */
+ * A row starts as the whole vocabulary. If a threshold leaves few tokens, they become a shorter row with the ids beside
+ * the logits, in order of ids. The code that follows is the same for both. */
 #ifndef ENGINE_CPU_KERNELS_SAMPLE_LIST_H
 #define ENGINE_CPU_KERNELS_SAMPLE_LIST_H
 
@@ -20,7 +20,7 @@ enum { SAMPLE_LANES = 16 };
 /* Tokens in question, in the order of their ids. */
 typedef struct sample_list {
 	const float *x;    /* [n] logits */
-	const int32_t *id; /* [n]; NULL: token i lies at i */
+	const int32_t *id; /* [n] ids; NULL: entry i is token i */
 	int64_t n;
 } sample_list;
 
@@ -40,7 +40,7 @@ static inline int64_t sample_count_from(const float *x, int64_t n, float bound)
 }
 
 #ifdef __AVX512F__
-/* Which of LANES numbers are in low <= x < high. */
+/* Mask of the LANES numbers with low <= x < high. */
 static inline __mmask16 sample_between(const float *x, float low, float high)
 {
 	const __m512 v = _mm512_loadu_ps(x);
@@ -48,7 +48,7 @@ static inline __mmask16 sample_between(const float *x, float low, float high)
 	                               _CMP_LT_OQ);
 }
 #else
-/* Is one of them? */
+/* True if one of them is. */
 static inline bool sample_between(const float *x, float low, float high)
 {
 	int any = 0;
@@ -98,19 +98,19 @@ static inline int64_t sample_collect(const float *x, int64_t first, int64_t end,
 
 /* --- blocks ------------------------------------------------------------------- */
 
-/* The index of `wanted` in x from `first` on, where it is. */
-static inline int64_t sample_find(const float *x, int64_t first, int64_t n, float wanted)
+/* Index of `requested` in x from `first` on; it exists. */
+static inline int64_t sample_find(const float *x, int64_t first, int64_t n, float requested)
 {
 	int64_t i = first;
 	for (; i + SAMPLE_LANES <= n; i += SAMPLE_LANES) {
 		int any = 0;
 #pragma omp simd reduction(| : any)
 		for (int l = 0; l < SAMPLE_LANES; l++)
-			any |= x[i + l] == wanted;
+			any |= x[i + l] == requested;
 		if (any)
 			break;
 	}
-	while (x[i] != wanted)
+	while (x[i] != requested)
 		i++;
 	return i;
 }
@@ -142,8 +142,8 @@ static inline float sample_ordered(int64_t order)
 	return math_float((uint32_t)(order ^ (order < 0 ? INT32_MAX : 0)));
 }
 
-/* A bound that at least k of n numbers reach, at most `slack` more unless these are equal; -inf: there are not so many
- * finite ones. None of them is above max. */
+/* Return a bound that at least k of n numbers reach, and at most `slack` more unless these are equal; -inf: fewer are
+ * finite. None is above max. */
 static inline float sample_bound(const float *x, int64_t n, int64_t k, int64_t slack, float max)
 {
 	float least = max;
@@ -166,7 +166,7 @@ static inline float sample_bound(const float *x, int64_t n, int64_t k, int64_t s
 	return sample_ordered(low);
 }
 
-/* The bounds low <= x < high between which the last token lies that top-p lets through. */
+/* Bounds low <= x < high that contain the last token passed by top-p. */
 typedef struct sample_bracket {
 	float low, high;
 } sample_bracket;

@@ -19,7 +19,7 @@ status KERNEL(segment_rows)(backend *b, const op_call *call)
 	return kernel_elements(b, call, DIVISION_COST, number_rows);
 }
 
-/* Of sequences first … last - 1. */
+/* Start the segments of sequences first … last - 1. */
 static void begin_segments(const op_call *call, int64_t first, int64_t last)
 {
 	const segment_rows_params *p = call->params;

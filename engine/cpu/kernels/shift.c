@@ -8,7 +8,7 @@
 #include "engine/tensor/ops/sequence.h"
 
 /* to = from, or zeros where `from` is NULL. */
-static inline void put(float *to, const float *from, int64_t count)
+static inline void shift_put(float *to, const float *from, int64_t count)
 {
 	if (from)
 		memcpy(to, from, (size_t)count * sizeof *to);
@@ -16,7 +16,7 @@ static inline void put(float *to, const float *from, int64_t count)
 		memset(to, 0, (size_t)count * sizeof *to);
 }
 
-static void rows(const op_call *call, int64_t first, int64_t last)
+static void shift_kernel_rows(const op_call *call, int64_t first, int64_t last)
 {
 	const shift_params *p = call->params;
 	const shape s = call->out[0].shape;
@@ -30,16 +30,16 @@ static void rows(const op_call *call, int64_t first, int64_t last)
 			              t = r % s.dim[1] + move;
 			const bool seen =
 			    t >= 0 && t < s.dim[1] && (!mask || shift == 0 || mask[p->transposed ? r : r + move]);
-			put(y + i * width, seen ? x + move * d + i * width : NULL, width);
+			shift_put(y + i * width, seen ? x + move * d + i * width : NULL, width);
 		}
-		put(y + segments * width, x + segments * width, d - segments * width);
+		shift_put(y + segments * width, x + segments * width, d - segments * width);
 	}
 }
 
 status KERNEL(shift_rows)(backend *b, const op_call *call)
 {
 	const shape s = call->out[0].shape;
-	return shape_count(s) > 0 ? kernel_for(b, call, shape_rows(s), shape_count(s), rows) : STATUS_OK;
+	return shape_count(s) > 0 ? kernel_for(b, call, shape_rows(s), shape_count(s), shift_kernel_rows) : STATUS_OK;
 }
 
 enum { START = 6 /* the input */ };
@@ -50,7 +50,7 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 {
 	const shift_stream_params *p = call->params;
 	const int32_t *mask = kernel_optional(call, 5);
-	const float *front = kernel_optional(call, 7); /* rows in front of token 0 */
+	const float *front = kernel_optional(call, 7); /* rows before token 0 */
 	const int64_t rows = front ? shape_rows(call->in[7].shape) : p->stored.count;
 	const int64_t d = call->in[0].shape.dim[2], segments = p->high + 1, width = d / segments;
 	for (int64_t b = first; b < last; b++) {
@@ -68,7 +68,7 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 		const int32_t *seen = mask ? mask + tokens.first : NULL;
 		for (int64_t i = 0; i < length && y; i++) {
 			const int64_t behind = shift_behind(before + i, p->segment);
-			put(y + i * d, x + i * d, d);
+			shift_put(y + i * d, x + i * d, d);
 			for (int64_t k = 1; k < segments; k++) {
 				const float *from = NULL;
 				if (k > behind + rows)
@@ -79,13 +79,13 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 					from = ring + shift_row(d, p->high, before + i - k);
 				else
 					from = front + (rows + before + i - k) * d;
-				put(y + i * d + k * width, from ? from + k * width : NULL, width);
+				shift_put(y + i * d + k * width, from ? from + k * width : NULL, width);
 			}
 		}
 		if (y)
-			put(y + length * d, NULL, (tokens.room - length) * d);
+			shift_put(y + length * d, NULL, (tokens.room - length) * d);
 		for (int64_t i = length < p->high ? 0 : length - p->high; i < length; i++)
-			put(ring + shift_row(d, p->high, before + i), !seen || seen[i] ? x + i * d : NULL, d);
+			shift_put(ring + shift_row(d, p->high, before + i), !seen || seen[i] ? x + i * d : NULL, d);
 	}
 }
 

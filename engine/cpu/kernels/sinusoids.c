@@ -25,7 +25,7 @@ static void find_frequencies(const sinusoids_params *p, double *w)
 	}
 }
 
-static void rows(const op_call *call, int64_t first, int64_t last)
+static void sinusoids_rows(const op_call *call, int64_t first, int64_t last)
 {
 	const sinusoids_params *p = call->params;
 	const int32_t *positions = call->in[0].data;
@@ -46,5 +46,5 @@ status KERNEL(sinusoids)(backend *b, const op_call *call)
 {
 	const shape s = call->out[0].shape;
 	find_frequencies(call->params, call->scratch);
-	return kernel_for(b, call, shape_rows(s), shape_count(s) * COST, rows);
+	return kernel_for(b, call, shape_rows(s), shape_count(s) * COST, sinusoids_rows);
 }

@@ -10,7 +10,7 @@ typedef struct forward {
 	int64_t blocks;
 	const float *query, *key, *value;
 	const int32_t *mask;
-	softmax_bias bias; /* of head 0 */
+	softmax_bias bias; /* for head 0 */
 	float scale;
 	bool uniform;
 	softmax_dropout drop;

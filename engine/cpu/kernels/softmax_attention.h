@@ -1,9 +1,9 @@
 /* softmax_attention.h - what softmax attention, its gradient and its recurrent form share: how queries and keys
  * are cut, what is hidden or dropped, and the online softmax of a block of queries.
  *
- * A block is up to SOFTMAX_LANES queries of one head, side by side in the lanes of vectors: element [·][l] of
- * every tile belongs to query l, so maxima, sums and exps run down the lanes and nothing is ever summed across a
- * vector. A tile is up to SOFTMAX_KEYS keys. Transposed once per block are only the queries and the result:
+ * A block is up to SOFTMAX_LANES queries of one head, one in each lane of a vector. Element [·][l] of every tile
+ * belongs to query l, so maxima, sums and exps run down the lanes and nothing is ever summed across a vector. A tile is
+ * up to SOFTMAX_KEYS keys. Transposed once per block are only the queries and the result:
  *
  *   S = K Qᵀ            [keys, lanes]    K broadcast from where it lies, Qᵀ [dh, lanes]
  *   P = e^{S - top}     [keys, lanes]    in place of S
@@ -41,11 +41,11 @@ typedef struct softmax_bias {
 	int64_t heads, first, count;
 } softmax_bias;
 
-/* Which queries a block holds: those at positions first … first + count - 1. */
+/* Queries of a block: those at positions first … first + count - 1. */
 typedef struct softmax_queries {
 	int64_t first, count, window; /* window ≥ 1 */
 	int64_t dh, dv;               /* channels of a head of q and k, of v and y */
-	int64_t row;                  /* of the first query in dropout's matrix of rows of keys */
+	int64_t row;                  /* row of the first query in dropout's matrix of keys */
 	bool bidirectional;           /* later keys are seen as well */
 	softmax_bias bias;
 } softmax_queries;
@@ -145,12 +145,12 @@ static inline void softmax_score_blind(const softmax_queries *q, const softmax_k
 			score[r * SOFTMAX_LANES + l] = blind[l] != 0.0f ? 0.0f : -INFINITY;
 }
 
-/* What dropout needs to know; p = 0: nothing is dropped. */
+/* Inputs of dropout; p = 0: none. */
 typedef struct softmax_dropout {
 	float p;
 	uint32_t stream, step;
 	uint64_t seed;
-	uint64_t rows; /* of the matrices of the parts of a batch before this */
+	uint64_t rows; /* rows in the matrices of the earlier parts of the batch */
 	int64_t keys;  /* S of the matrix [B, H, N, S] */
 } softmax_dropout;
 

@@ -15,22 +15,22 @@
 #include <stdatomic.h>
 
 enum {
-	KEYS = 32, /* of a tile: fewer than the forward's, so that two tiles stay in the cache */
+	KEYS = 32, /* keys of a tile: fewer than in the forward, so that two tiles stay in the cache */
 	GRAIN = 32 /* units wanted; more heads than that are not cut */
 };
 
 typedef struct backward {
 	softmax_layout l;
-	int64_t blocks;                 /* of a head of queries */
+	int64_t blocks;                 /* blocks of a head of queries */
 	int64_t spans, extent;          /* keys of a span, at most */
 	int64_t key_width, value_width; /* dh and dv as whole vectors */
 	const float *query, *key, *value, *y, *log_normalizer, *dy;
 	const int32_t *mask;
-	softmax_bias bias; /* of head 0 */
+	softmax_bias bias; /* for head 0 */
 	float scale;
 	softmax_dropout drop;
 	bool uniform;
-	bool scores;                 /* have a gradient that is wanted; else dS = 0 */
+	bool scores;                 /* scores have a gradient; otherwise dS = 0 */
 	float *dq, *dk, *dv, *dbias; /* NULL: unwanted */
 } backward;
 
@@ -69,7 +69,7 @@ static span span_at(const backward *f, int64_t index)
 	for (int64_t i = 0; i < f->blocks; i++)
 		all += f->l.group * tiles(f, i);
 	for (int64_t i = 0; i < blocks; i++) {
-		/* A block belongs to the span in which its middle lies. */
+		/* A block belongs to the span that contains its middle. */
 		const int64_t block = i % f->blocks, count = tiles(f, block), middle = 2 * before + count;
 		const bool past = middle * f->spans < 2 * all * index;
 		const bool within = !past && middle * f->spans < 2 * all * (index + 1);
@@ -134,13 +134,13 @@ typedef struct workspace {
 	float *query_rows, *dy_rows; /* [LANES]: scale · Q, dY */
 } workspace;
 
-static int64_t workspace_floats(const backward *f)
+static int64_t softmax_attention_grad_workspace_floats(const backward *f)
 {
 	int64_t rows = 2 * f->l.dh + f->l.dv + 2 * KEYS + 2 + f->key_width + f->value_width;
 	return rows * SOFTMAX_LANES + (f->drop.p > 0 ? SOFTMAX_KEYS * SOFTMAX_LANES + SOFTMAX_WORDS : 0);
 }
 
-static workspace workspace_at(const backward *f, float *memory)
+static workspace softmax_attention_grad_workspace_at(const backward *f, float *memory)
 {
 	workspace w = {.query = memory};
 	w.dy = w.query + f->l.dh * SOFTMAX_LANES;
@@ -156,8 +156,8 @@ static workspace workspace_at(const backward *f, float *memory)
 }
 
 /* to [count, pitch] = factor · from [count, width], zeros past it. */
-static void copy_rows(int64_t count, const float *from, int64_t row, int64_t width, float factor, float *to,
-                      int64_t pitch)
+static void softmax_attention_grad_copy_rows(int64_t count, const float *from, int64_t row, int64_t width, float factor,
+                                             float *to, int64_t pitch)
 {
 	for (int64_t l = 0; l < count; l++) {
 		for (int64_t d = 0; d < width; d++)
@@ -176,8 +176,8 @@ static void open_block(const backward *f, const workspace *w, const softmax_quer
 	const float *y = f->y + at * y_row + n * l->dv, *dy = f->dy + at * y_row + n * l->dv;
 	softmax_transpose(q, query, l->q_row, l->dh, f->scale, w->query);
 	softmax_transpose(q, dy, y_row, l->dv, 1.0f, w->dy);
-	copy_rows(q->count, query, l->q_row, l->dh, f->scale, w->query_rows, f->key_width);
-	copy_rows(q->count, dy, y_row, l->dv, 1.0f, w->dy_rows, f->value_width);
+	softmax_attention_grad_copy_rows(q->count, query, l->q_row, l->dh, f->scale, w->query_rows, f->key_width);
+	softmax_attention_grad_copy_rows(q->count, dy, y_row, l->dv, 1.0f, w->dy_rows, f->value_width);
 	memset(w->dquery, 0, (size_t)(l->dh * SOFTMAX_LANES) * sizeof(float));
 	for (int64_t i = 0; i < SOFTMAX_LANES; i++)
 		w->m[i] = w->along[i] = 0.0f;
@@ -209,8 +209,8 @@ static inline __attribute__((always_inline)) void probabilities(const workspace 
 	}
 }
 
-/* What a unit adds to: its partial sums, dk [extent, key_width], dv [extent, value_width], from key `first` on, and,
- * with a bias, dbias [T] of the head at work. */
+/* Outputs of a unit: its partial sums, dk [extent, key_width], dv [extent, value_width], from key `first` on, and, with
+ * a bias, dbias [T] of the current head. */
 typedef struct sums {
 	float *dk, *dv, *dbias;
 	int64_t first;
@@ -399,8 +399,8 @@ size_t KERNEL(softmax_attention_grad_scratch)(const backend *b, const op_call *c
 {
 	backward f = backward_of(call);
 	const int64_t threads = ((const cpu *)b)->threads, units = f.l.batch * f.l.kv_heads * f.spans;
-	return (size_t)(threads * workspace_floats(&f) + (f.spans > 1 ? units : threads) * partial_floats(&f) +
-	                units * bias_floats(&f)) *
+	return (size_t)(threads * softmax_attention_grad_workspace_floats(&f) +
+	                (f.spans > 1 ? units : threads) * partial_floats(&f) + units * bias_floats(&f)) *
 	       sizeof(float);
 }
 
@@ -410,11 +410,12 @@ status KERNEL(softmax_attention_grad)(backend *b, const op_call *call)
 	const int64_t heads = f.l.batch * f.l.kv_heads, units = heads * f.spans, all = ((const cpu *)b)->threads;
 	_Atomic int64_t next = 0;
 	const int threads = kernel_threads(b, softmax_work(&f.l) / 2);
-	float *partials = (float *)call->scratch + all * workspace_floats(&f);
+	float *partials = (float *)call->scratch + all * softmax_attention_grad_workspace_floats(&f);
 	float *bias = partials + (f.spans > 1 ? units : all) * partial_floats(&f);
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
-		workspace w = workspace_at(&f, (float *)call->scratch + thread * workspace_floats(&f));
+		workspace w = softmax_attention_grad_workspace_at(
+		    &f, (float *)call->scratch + thread * softmax_attention_grad_workspace_floats(&f));
 		for (;;) {
 			const int64_t unit = atomic_fetch_add(&next, 1);
 			if (unit >= units)

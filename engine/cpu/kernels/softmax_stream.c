@@ -1,6 +1,6 @@
 /* softmax_stream: queries against the ring of engine/tensor/ops/softmax_stream.h.
  *
- * Nothing is put into the ring before all queries of the call are answered: the call's keys and values are read from
+ * Nothing is stored in the ring before all queries of the call are answered. The call's keys and values are read from
  * its inputs, older ones from the ring, so no token overwrites one that an earlier query still needs. */
 #include "engine/cpu/kernels/softmax_stream.h"
 
@@ -20,7 +20,7 @@ static softmax_heads heads_of(const op_call *call)
 	return softmax_heads_of(q, packed ? q : call->in[V].shape.dim[2], p->heads, p->kv_heads);
 }
 
-/* What does not depend on the sequence; of its tokens, where those of the call begin. */
+/* Data that is independent of the sequence; pointers to tokens are to those of the call. */
 static stream common_of(const op_call *call)
 {
 	const softmax_stream_params *p = call->params;
@@ -85,7 +85,7 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 }
 
 /* to [width]: the codes of x, and zeros to the end of the last float. */
-static void encode(const float *x, int64_t width, float step, int8_t *to)
+static void softmax_stream_encode(const float *x, int64_t width, float step, int8_t *to)
 {
 #pragma omp simd
 	for (int64_t d = 0; d < width; d++)
@@ -97,15 +97,15 @@ static void encode(const float *x, int64_t width, float step, int8_t *to)
 static void remember_codes(const stream *s, int64_t i, int64_t place)
 {
 	const float step = s->key_step[i];
-	encode(s->k + i * s->k_row, s->n.kv_heads * s->n.key, step,
-	       (int8_t *)(s->state + softmax_key(s->store, place)));
-	encode(s->v + i * s->v_row, s->n.kv_heads * s->n.value, s->value_step,
-	       (int8_t *)(s->state + softmax_value(s->store, place)));
+	softmax_stream_encode(s->k + i * s->k_row, s->n.kv_heads * s->n.key, step,
+	                      (int8_t *)(s->state + softmax_key(s->store, place)));
+	softmax_stream_encode(s->v + i * s->v_row, s->n.kv_heads * s->n.value, s->value_step,
+	                      (int8_t *)(s->state + softmax_value(s->store, place)));
 	s->state[softmax_there(s->store, place)] = !s->mask || s->mask[i] ? step : SOFTMAX_MASKED_STEP;
 }
 
 /* Put the call's tokens into the ring. */
-static void remember(const stream *s)
+static void softmax_stream_remember(const stream *s)
 {
 	const softmax_store ring = s->store;
 	for (int64_t i = s->length < ring.places ? 0 : s->length - ring.places; i < s->length; i++) {
@@ -122,7 +122,7 @@ static void remember(const stream *s)
 	}
 }
 
-/* Floats of a y that is not wanted where log_normalizer is; they lie behind the rest of the scratch. */
+/* Floats of an unused y when only log_normalizer is requested; they follow the rest of the scratch. */
 static int64_t spare_floats(const op_call *call)
 {
 	return call->out[1].data ? kernel_spare_floats(call, 0) : 0;
@@ -142,7 +142,7 @@ status KERNEL(softmax_stream)(backend *b, const op_call *call)
 	stream_answer(b, call, &all);
 	for (int64_t row = 0; row < all.sequences; row++) {
 		const stream s = stream_at(call, &all, row);
-		remember(&s);
+		softmax_stream_remember(&s);
 	}
 	return STATUS_OK;
 }

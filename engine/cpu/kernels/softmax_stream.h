@@ -1,9 +1,9 @@
 /* softmax_stream.h - queries of a call against keys in a slot: what softmax_stream and source_attention share.
  *
- * Keys come in tiles: the memories, then tokens of the slot, as many as lie one behind another, then the call's own. Up
+ * Keys come in tiles: the memories, then tokens of the slot, as many as are contiguous, then the call's own. Up
  * to STREAM_SHORT queries of a sequence are answered one by one, at the speed of memory: every key is one dot product
- * along the channels. More are answered as blocks (softmax_attention.h). Which of the two it is depends on the length
- * of the sequence alone, and queries are independent of each other: a query has the same bits in any batch and at any
+ * along the channels. More are answered as blocks (softmax_attention.h). The choice depends only on the length of the
+ * sequence, and queries are independent of each other. A query therefore has the same bits in any batch and at any
  * number of threads.
  *
  * A tile of a ring of codes is decoded for a block of queries, to the floats that a ring of floats holds. For a single
@@ -26,9 +26,9 @@ enum { STREAM_SHORT = 4 /* tokens one by one take as long as a block of up to a 
 typedef struct stream {
 	softmax_heads n;
 	softmax_store store;
-	const float *q, *k, *v; /* of the call's first token; k and v NULL: its tokens are queries alone */
+	const float *q, *k, *v; /* for the call's first token; k and v NULL: its tokens are only queries */
 	int64_t q_row, k_row, v_row;
-	const int32_t *mask;   /* of the call's tokens, or NULL */
+	const int32_t *mask;   /* for the call's tokens, or NULL */
 	float *y;              /* rows of n.heads · n.value; NULL: nothing is wanted */
 	float *log_normalizer; /* rows of n.heads, or NULL */
 	float *state;
@@ -36,14 +36,15 @@ typedef struct stream {
 	int64_t memories;
 	int64_t position; /* tokens in the store, or that went through it */
 	int64_t length, room;
-	int64_t reach;   /* of these a query sees the last, its own included; without k and v all that are stored */
+	int64_t reach;   /* number of these, the last ones including its own, that a query sees; without k and v all
+	                  * stored ones */
 	int64_t past;    /* <= 0: no limit */
 	int64_t segment; /* 0: none */
 	float scale;
-	const float *key_step; /* of the call's first token; NULL: a ring of floats */
+	const float *key_step; /* for the call's first token; NULL: a ring of floats */
 	float value_step, query_step;
-	float *tile; /* of a ring of codes: keys [SOFTMAX_KEYS, n.key], values [SOFTMAX_KEYS, n.value], scratch; else
-	                NULL */
+	float *tile; /* for a ring of codes: keys [SOFTMAX_KEYS, n.key], values [SOFTMAX_KEYS, n.value], scratch;
+	              * otherwise NULL */
 	int64_t head, key_at,
 	    value_at; /* the head, and the first channels that it reads of a token's keys and values */
 } stream;
@@ -80,31 +81,31 @@ static inline softmax_keys stream_memories(const stream *s, int64_t i)
 	                      .count = kernel_min(SOFTMAX_KEYS, s->memories - i)};
 }
 
-/* Which of the places from `place` on hold tokens that are keys; mask [KEYS] is scratch. NULL: all of them. */
+/* Return which places from `place` on hold tokens that are keys; mask [KEYS] is scratch. NULL: all of them. */
 static inline const int32_t *stream_mask(const stream *s, int64_t place, int64_t count, int32_t *mask)
 {
-	const float *there = s->state + softmax_there(s->store, place);
+	const float *present = s->state + softmax_there(s->store, place);
 	int hidden = 0;
 	if (s->tile) {
 #pragma omp simd reduction(| : hidden)
 		for (int64_t r = 0; r < count; r++) {
-			mask[r] = softmax_step_is_there(there[r]);
+			mask[r] = softmax_step_is_there(present[r]);
 			hidden |= !mask[r];
 		}
 	} else {
 #pragma omp simd reduction(| : hidden)
 		for (int64_t r = 0; r < count; r++) {
-			mask[r] = there[r] != 0.0f;
+			mask[r] = present[r] != 0.0f;
 			hidden |= !mask[r];
 		}
 	}
 	return hidden ? mask : NULL;
 }
 
-/* A head's codes of the tokens of a tile, which lie in a ring one after another. */
+/* A head's codes for the tokens of a tile, which are contiguous in a ring. */
 typedef struct stream_codes {
 	const int8_t *key, *value;
-	const float *step; /* of each key */
+	const float *step; /* step of each key */
 	int64_t key_row, value_row;
 } stream_codes;
 
@@ -132,14 +133,14 @@ static inline void stream_decode_tokens(const stream *s, int64_t place, softmax_
 	k->value_row = s->n.value;
 }
 
-/* Of the tokens from j < s->position on, before `end`, those of a tile that lie one after another. */
+/* Return how many of the tokens j … end - 1, j < s->position, are contiguous in a tile. */
 static inline int64_t stream_stored(const stream *s, int64_t j, int64_t end)
 {
 	const int64_t count = kernel_min(kernel_min(SOFTMAX_KEYS, end - j), s->position - j);
 	return kernel_min(count, s->store.places - j % s->store.places);
 }
 
-/* Up to KEYS tokens from j on, before `end`: as many as lie one after another. mask [KEYS] is scratch. */
+/* Return up to KEYS tokens from j on and before `end`, as many as are contiguous. mask [KEYS] is scratch. */
 static inline softmax_keys stream_tokens(const stream *s, int64_t j, int64_t end, int32_t *mask)
 {
 	softmax_keys k = {.first = j, .count = kernel_min(SOFTMAX_KEYS, end - j)};
@@ -188,10 +189,10 @@ static inline quad add_lanes(const product_vector x[4])
 	return __builtin_shufflevector(a, c, 0, 2, 4, 6) + __builtin_shufflevector(a, c, 1, 3, 5, 7);
 }
 
-/* What one query of a head has attended to; y [n.value] is not divided by `total` yet. */
+/* Result of one query of a head so far; y [n.value] is not divided by `total` yet. */
 typedef struct stream_query {
 	const float *query;
-	const int16_t *code; /* of the query; NULL: it has none, and a ring of codes is decoded */
+	const int16_t *code; /* codes of the query; NULL: it has none, and a ring of codes is decoded */
 	float top, total, *y;
 } stream_query;
 

@@ -2,9 +2,9 @@
  *
  * A unit of work is one row of the batch, a session, for a group of neighbouring heads; its tokens come one after
  * another, so a prompt read in chunks of any size leaves exactly the same bits, and heads do not meet, so the grouping
- * changes none. A token takes two steps: the scalars of all heads of the group side by side (maxima, sums,
- * at most four exponentials), which give every factor, then one pass over the channels that does all merges
- * of the header's steps 1 to 4 at once.
+ * changes none. A token takes two steps. The first computes the scalars of all heads of the group in parallel (maxima,
+ * sums, at most four exponentials), which give every factor. The second is one pass over the channels for all merges of
+ * the header's steps 1 to 4.
  *
  * A step of many sessions waits for memory more than it computes (256 of them, d 128, 12 rounds, one thread: 0.5 ms, of
  * which a tenth is arithmetic); asking for the next session's aggregates while one is read changed nothing that could
@@ -17,9 +17,8 @@
 
 enum {
 	COST = 8,
-	HEADS =
-	    16, /* of a group at most: as many as have their maxima in a cache line, which two threads must not write */
-	START = 7 /* the input */
+	HEADS = 16, /* maximum heads of a group: their maxima fill a cache line, which two threads must not write */
+	START = 7   /* the input */
 };
 
 /* The call, taken apart. */
@@ -49,7 +48,7 @@ typedef struct aggregate {
 
 /* The aggregates that one token touches. */
 typedef struct place {
-	bool turns, begins, reaches; /* is there a slot to turn, does a block begin, is there a suffix */
+	bool turns, begins, reaches; /* a slot must be turned; a block begins; a suffix exists */
 	aggregate prefix, running, turned, before, suffix, slot;
 } place;
 
@@ -105,14 +104,14 @@ static inline void merge(float *m, float *z, float m2, float z2, float *factor, 
 }
 
 /* 1 / z and M of an aggregate. */
-static inline float finish(float m, float z, float *log_normalizer)
+static inline float stream_finish(float m, float z, float *log_normalizer)
 {
 	*log_normalizer = z > 0.0f ? m + math_log(z) : -INFINITY;
 	return z > 0.0f ? 1.0f / z : 0.0f;
 }
 
-ATTENTION_INLINE void windowed_heads(const place *at, bool there, const float *score, float *log_normalizer, factors *f,
-                                     const int64_t heads)
+ATTENTION_INLINE void windowed_heads(const place *at, bool present, const float *score, float *log_normalizer,
+                                     factors *f, const int64_t heads)
 {
 	const aggregate p = at->prefix, q = at->running, turned = at->turned, before = at->before;
 	const aggregate suffix = at->suffix, slot = at->slot;
@@ -127,7 +126,7 @@ ATTENTION_INLINE void windowed_heads(const place *at, bool there, const float *s
 		p.m[h] = STREAM_EMPTY;
 		p.z[h] = 0.0f;
 	}
-	if (there) {
+	if (present) {
 #pragma omp simd
 		for (int64_t h = 0; h < heads; h++) {
 			merge(&p.m[h], &p.z[h], score[h], 1.0f, &f->prefix[h], &f->prefix_x[h]);
@@ -139,59 +138,59 @@ ATTENTION_INLINE void windowed_heads(const place *at, bool there, const float *s
 		for (int64_t h = 0; h < heads; h++) {
 			float m = q.m[h], z = q.z[h];
 			merge(&m, &z, suffix.m[h], suffix.z[h], &f->from_running[h], &f->from_suffix[h]);
-			const float inverse = finish(m, z, &log_normalizer[h]);
+			const float inverse = stream_finish(m, z, &log_normalizer[h]);
 			f->from_running[h] *= inverse;
 			f->from_suffix[h] *= inverse;
 		}
 	} else {
 #pragma omp simd
 		for (int64_t h = 0; h < heads; h++)
-			f->from_running[h] = finish(q.m[h], q.z[h], &log_normalizer[h]);
+			f->from_running[h] = stream_finish(q.m[h], q.z[h], &log_normalizer[h]);
 	}
 	for (int64_t h = 0; h < heads; h++) {
-		slot.m[h] = there ? score[h] : STREAM_EMPTY;
-		slot.z[h] = there ? 1.0f : 0.0f;
+		slot.m[h] = present ? score[h] : STREAM_EMPTY;
+		slot.z[h] = present ? 1.0f : 0.0f;
 	}
 }
 
-ATTENTION_INLINE void global_heads(const place *at, bool there, const float *score, float *log_normalizer, factors *f,
+ATTENTION_INLINE void global_heads(const place *at, bool present, const float *score, float *log_normalizer, factors *f,
                                    const int64_t heads)
 {
 	const aggregate p = at->prefix;
-	if (there) {
+	if (present) {
 #pragma omp simd
 		for (int64_t h = 0; h < heads; h++)
 			merge(&p.m[h], &p.z[h], score[h], 1.0f, &f->prefix[h], &f->prefix_x[h]);
 	}
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++)
-		f->from_running[h] = finish(p.m[h], p.z[h], &log_normalizer[h]);
+		f->from_running[h] = stream_finish(p.m[h], p.z[h], &log_normalizer[h]);
 }
 
-ATTENTION_INLINE void some_heads(const stream *s, const place *at, bool there, const float *score,
+ATTENTION_INLINE void some_heads(const stream *s, const place *at, bool present, const float *score,
                                  float *log_normalizer, factors *f, const int64_t heads)
 {
 	if (s->block)
-		windowed_heads(at, there, score, log_normalizer, f, heads);
+		windowed_heads(at, present, score, log_normalizer, f, heads);
 	else
-		global_heads(at, there, score, log_normalizer, f, heads);
+		global_heads(at, present, score, log_normalizer, f, heads);
 }
 
-static void heads_of(const stream *s, const unit *u, const place *at, bool there, const float *score,
+static void heads_of(const stream *s, const unit *u, const place *at, bool present, const float *score,
                      float *log_normalizer, factors *f)
 {
 	switch (u->heads) { /* short loops: the compiler should know how short */
 	case 4:
-		some_heads(s, at, there, score, log_normalizer, f, 4);
+		some_heads(s, at, present, score, log_normalizer, f, 4);
 		break;
 	case 8:
-		some_heads(s, at, there, score, log_normalizer, f, 8);
+		some_heads(s, at, present, score, log_normalizer, f, 8);
 		break;
 	case 16:
-		some_heads(s, at, there, score, log_normalizer, f, 16);
+		some_heads(s, at, present, score, log_normalizer, f, 16);
 		break;
 	default:
-		some_heads(s, at, there, score, log_normalizer, f, u->heads);
+		some_heads(s, at, present, score, log_normalizer, f, u->heads);
 	}
 }
 
@@ -210,7 +209,7 @@ ATTENTION_INLINE void turn(const place *at, const factors *f, int64_t heads, con
 }
 
 /* Steps 2 to 4; x is not looked at where the token is not there. For odd windows suffix and slot are one. */
-ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool there, bool reaches, const float *x,
+ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool present, bool reaches, const float *x,
                            float *g, int64_t heads, const int64_t dh)
 {
 	float *p = at->prefix.s, *q = at->running.s, *slot = at->slot.s;
@@ -221,9 +220,9 @@ ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool 
 		const float from_running = f->from_running[h], from_suffix = f->from_suffix[h];
 #pragma omp simd
 		for (int64_t i = h * dh; i < (h + 1) * dh; i++) {
-			const float token = there ? x[i] : 0.0f;
-			const float sum = there ? running * older[i] + running_x * token : older[i];
-			p[i] = begins ? token : there ? prefix * p[i] + prefix_x * token : p[i];
+			const float token = present ? x[i] : 0.0f;
+			const float sum = present ? running * older[i] + running_x * token : older[i];
+			p[i] = begins ? token : present ? prefix * p[i] + prefix_x * token : p[i];
 			q[i] = sum;
 			g[i] = reaches ? from_running * sum + from_suffix * suffix[i] : from_running * sum;
 			slot[i] = token;
@@ -231,12 +230,12 @@ ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool 
 	}
 }
 
-ATTENTION_INLINE void windowed(const place *at, const factors *f, bool there, const float *x, float *g, int64_t heads,
+ATTENTION_INLINE void windowed(const place *at, const factors *f, bool present, const float *x, float *g, int64_t heads,
                                const int64_t dh)
 {
 	if (at->turns)
 		turn(at, f, heads, dh);
-	if (!there)
+	if (!present)
 		pool(at, f, at->begins, false, at->reaches, x, g, heads, dh);
 	else if (at->begins && at->reaches)
 		pool(at, f, true, true, true, x, g, heads, dh);
@@ -248,13 +247,13 @@ ATTENTION_INLINE void windowed(const place *at, const factors *f, bool there, co
 		pool(at, f, false, true, false, x, g, heads, dh);
 }
 
-ATTENTION_INLINE void global(const place *at, const factors *f, bool there, const float *x, float *g, int64_t heads,
+ATTENTION_INLINE void global(const place *at, const factors *f, bool present, const float *x, float *g, int64_t heads,
                              const int64_t dh)
 {
 	float *p = at->prefix.s;
 	for (int64_t h = 0; h < heads; h++) {
 		const float prefix = f->prefix[h], prefix_x = f->prefix_x[h], inverse = f->from_running[h];
-		for (int64_t i = h * dh; there && i < (h + 1) * dh; i++)
+		for (int64_t i = h * dh; present && i < (h + 1) * dh; i++)
 			p[i] = prefix * p[i] + prefix_x * x[i];
 #pragma omp simd
 		for (int64_t i = h * dh; i < (h + 1) * dh; i++)
@@ -265,7 +264,7 @@ ATTENTION_INLINE void global(const place *at, const factors *f, bool there, cons
 /* --- sessions ------------------------------------------------------------------------------------ */
 
 /* The state before position 0, of the unit's heads. */
-static void start(const stream *s, const unit *u)
+static void stream_start(const stream *s, const unit *u)
 {
 	int64_t floats = additive_state_floats(s->d, s->heads, s->window);
 	for (int64_t offset = 0; offset < floats; offset += s->width) {
@@ -280,7 +279,7 @@ static void start(const stream *s, const unit *u)
 }
 
 /* Read one token: x, g, score and log_normalizer are the unit's part of its rows. */
-ATTENTION_INLINE void token(const stream *s, const unit *u, const place *at, bool there, const float *x, float *g,
+ATTENTION_INLINE void token(const stream *s, const unit *u, const place *at, bool present, const float *x, float *g,
                             float *score, float *log_normalizer, const int64_t dh)
 {
 	factors f;
@@ -289,18 +288,18 @@ ATTENTION_INLINE void token(const stream *s, const unit *u, const place *at, boo
 		score[h] = s->scale * attention_dot(x + h * dh, w + h * dh, dh);
 	if (s->window == 1) {
 		for (int64_t h = 0; h < u->heads; h++)
-			log_normalizer[h] = there ? score[h] : -INFINITY;
-		if (there)
+			log_normalizer[h] = present ? score[h] : -INFINITY;
+		if (present)
 			memcpy(g, x, (size_t)(u->heads * dh) * sizeof *g);
 		else
 			memset(g, 0, (size_t)(u->heads * dh) * sizeof *g);
 		return;
 	}
-	heads_of(s, u, at, there, score, log_normalizer, &f);
+	heads_of(s, u, at, present, score, log_normalizer, &f);
 	if (s->block)
-		windowed(at, &f, there, x, g, u->heads, dh);
+		windowed(at, &f, present, x, g, u->heads, dh);
 	else
-		global(at, &f, there, x, g, u->heads, dh);
+		global(at, &f, present, x, g, u->heads, dh);
 }
 
 /* All tokens of a unit. */
@@ -310,7 +309,7 @@ ATTENTION_INLINE void session_of(const stream *s, const unit *u, const int64_t d
 	float score[HEADS], log_normalizer[HEADS];
 	int64_t block = s->block ? position / s->block : 0, p = s->block ? position % s->block : 0;
 	if (position == 0 && length > 0)
-		start(s, u);
+		stream_start(s, u);
 	for (int64_t t = 0; t < length; t++) {
 		const int64_t token_at = u->tokens.first + t, channel = token_at * s->d + u->head * dh;
 		const int64_t head = token_at * s->heads + u->head;

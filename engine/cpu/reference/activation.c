@@ -17,7 +17,7 @@ static double density(double x)
 	return exp(-0.5 * x * x) * M_SQRT1_2 * (M_2_SQRTPI / 2);
 }
 
-/* The tanh form: what stands for Φ, and its derivative, which stands for φ. */
+/* The tanh form: its approximation of Φ, and the derivative, which replaces φ. */
 static double tanh_argument(double x)
 {
 	return 2 * M_SQRT1_2 * sqrt(M_1_PI) * (x + 0.044715 * x * x * x);
@@ -97,7 +97,7 @@ double reference_activation_secant(activation_kind kind, double x)
 /* --- elementwise ------------------------------------------------------------------ */
 
 /* y = f(x) */
-static status forward(const op_call *call, activation_kind kind)
+static status activation_forward(const op_call *call, activation_kind kind)
 {
 	const float *x = call->in[0].data;
 	float *y = call->out[0].data;
@@ -124,7 +124,7 @@ static activation_kind gelu_kind(const op_call *call)
 status reference_gelu(backend *b, const op_call *call)
 {
 	(void)b;
-	return forward(call, gelu_kind(call));
+	return activation_forward(call, gelu_kind(call));
 }
 
 status reference_gelu_grad(backend *b, const op_call *call)
@@ -136,7 +136,7 @@ status reference_gelu_grad(backend *b, const op_call *call)
 status reference_activation(backend *b, const op_call *call)
 {
 	(void)b;
-	return forward(call, ((const activation_params *)call->params)->kind);
+	return activation_forward(call, ((const activation_params *)call->params)->kind);
 }
 
 /* dx = dy · f'(x), frozen dy · (f(x) - f(0)) / x */

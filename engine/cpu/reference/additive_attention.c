@@ -10,7 +10,7 @@ typedef struct head {
 	int64_t length, window, width /* dh */, stride /* D */, heads;
 } head;
 
-static head head_at(const op_call *call, int64_t b, int64_t h)
+static head additive_attention_head_at(const op_call *call, int64_t b, int64_t h)
 {
 	const additive_attention_params *p = call->params;
 	shape x = call->in[0].shape;
@@ -34,7 +34,7 @@ static bool is_masked(const head *a, int64_t j)
 }
 
 /* a_j = w·x_j / √dh */
-static double score_of(const head *a, int64_t j)
+static double additive_attention_score_of(const head *a, int64_t j)
 {
 	double sum = 0;
 	for (int64_t d = 0; d < a->width; d++)
@@ -54,10 +54,10 @@ static double log_normalizer_of(const head *a, int64_t i)
 	double top = -INFINITY, sum = 0;
 	for (int64_t j = window_begin(a, i); j <= i; j++)
 		if (!is_masked(a, j))
-			top = fmax(top, score_of(a, j));
+			top = fmax(top, additive_attention_score_of(a, j));
 	for (int64_t j = window_begin(a, i); j <= i; j++)
 		if (!is_masked(a, j))
-			sum += exp(score_of(a, j) - top);
+			sum += exp(additive_attention_score_of(a, j) - top);
 	return top + log(sum);
 }
 
@@ -67,7 +67,8 @@ static double pooled_of(const head *a, int64_t i, int64_t d, double log_normaliz
 	double sum = 0;
 	for (int64_t j = window_begin(a, i); j <= i; j++)
 		if (!is_masked(a, j))
-			sum += exp(score_of(a, j) - log_normalizer) * (double)a->x[j * a->stride + d];
+			sum +=
+			    exp(additive_attention_score_of(a, j) - log_normalizer) * (double)a->x[j * a->stride + d];
 	return sum;
 }
 
@@ -80,12 +81,12 @@ status reference_additive_attention(backend *unused, const op_call *call)
 	int64_t batch = call->in[0].shape.dim[0], length = call->in[0].shape.dim[1];
 	for (int64_t b = 0; b < batch; b++) {
 		for (int64_t h = 0; h < p->heads; h++) {
-			head a = head_at(call, b, h);
+			head a = additive_attention_head_at(call, b, h);
 			for (int64_t i = 0; i < length; i++) {
 				int64_t row = b * length + i;
 				double m = log_normalizer_of(&a, i);
 				if (score)
-					score[row * a.heads + h] = (float)score_of(&a, i);
+					score[row * a.heads + h] = (float)additive_attention_score_of(&a, i);
 				if (log_normalizer)
 					log_normalizer[row * a.heads + h] = (float)m;
 				if (g)
@@ -110,7 +111,7 @@ size_t reference_additive_attention_grad_scratch(const backend *b, const op_call
 static double score_grad(const head *a, int64_t j, const float *g, const float *log_normalizer, const float *dg,
                          double *P)
 {
-	double a_j = score_of(a, j), Q = 0, da = 0;
+	double a_j = additive_attention_score_of(a, j), Q = 0, da = 0;
 	for (int64_t d = 0; d < a->width; d++)
 		P[d] = 0;
 	if (is_masked(a, j))
@@ -142,7 +143,7 @@ status reference_additive_attention_grad(backend *unused, const op_call *call)
 		dw_sum[d] = 0;
 	for (int64_t b = 0; b < x.dim[0]; b++) {
 		for (int64_t h = 0; h < p->heads; h++) {
-			head a = head_at(call, b, h);
+			head a = additive_attention_head_at(call, b, h);
 			int64_t first = b * a.length * a.stride + h * a.width;
 			for (int64_t j = 0; j < a.length; j++) {
 				double da = score_grad(&a, j, g + first, log_normalizer + b * a.length * a.heads + h,

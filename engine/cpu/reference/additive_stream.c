@@ -8,13 +8,13 @@
 #include "engine/cpu/reference/reference.h"
 #include "engine/tensor/ops/sequence.h"
 
-/* One aggregate (m, z, s[dh]) of one head, wherever it lies. */
+/* One aggregate (m, z, s[dh]) of one head. */
 typedef struct aggregate {
 	float *m, *z, *s;
 	int64_t width; /* dh */
 } aggregate;
 
-/* What stays the same for one sequence and head. */
+/* Data that is constant for one sequence and head. */
 typedef struct stream {
 	float *state; /* this round's floats in the slot */
 	int64_t window, channels, heads, head;
@@ -110,8 +110,8 @@ size_t reference_additive_stream_scratch(const backend *b, const op_call *call)
 }
 
 /* Read one token of one head: x, w [dh] -> g [dh], score, log_normalizer; outputs may be NULL. */
-static void read_token(const stream *t, int64_t position, bool masked, const float *x, const float *w, float *scratch,
-                       float *g, float *score, float *log_normalizer)
+static void additive_stream_read_token(const stream *t, int64_t position, bool masked, const float *x, const float *w,
+                                       float *scratch, float *g, float *score, float *log_normalizer)
 {
 	int64_t width = t->channels / t->heads;
 	aggregate token = {scratch, scratch + 1, scratch + 2, width};
@@ -168,11 +168,11 @@ status reference_additive_stream(backend *unused, const op_call *call)
 			int64_t row = sequence_at(call, 7, b).first + i;
 			for (int64_t h = 0; h < p->heads; h++) {
 				stream t = {state, p->window, channels, p->heads, h};
-				read_token(&t, (int64_t)position[b] + i, mask && !mask[row],
-				           x + row * channels + h * width, w + h * width, call->scratch,
-				           element(&call->out[0], row * channels + h * width),
-				           element(&call->out[1], row * p->heads + h),
-				           element(&call->out[2], row * p->heads + h));
+				additive_stream_read_token(&t, (int64_t)position[b] + i, mask && !mask[row],
+				                           x + row * channels + h * width, w + h * width, call->scratch,
+				                           element(&call->out[0], row * channels + h * width),
+				                           element(&call->out[1], row * p->heads + h),
+				                           element(&call->out[2], row * p->heads + h));
 			}
 		}
 	}

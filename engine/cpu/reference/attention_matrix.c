@@ -99,7 +99,7 @@ static bool is_visible(const op_call *call, int64_t b, int64_t head, int64_t i, 
 }
 
 /* a_ij, -inf where the key is hidden but for top_k. */
-static double score_of(const op_call *call, int64_t b, int64_t head, int64_t i, int64_t j)
+static double attention_matrix_score_of(const op_call *call, int64_t b, int64_t head, int64_t i, int64_t j)
 {
 	const attention_weights_params *p = call->params;
 	const shape s = call->in[0].shape;
@@ -134,7 +134,8 @@ status reference_attention_weights(backend *unused, const op_call *call)
 	for (int64_t row = 0; row < s.dim[0] * s.dim[1] * s.dim[2]; row++) {
 		double top = -INFINITY, sum = 0;
 		for (int64_t j = 0; j < keys; j++) {
-			a[j] = score_of(call, row / s.dim[2] / s.dim[1], row / s.dim[2] % s.dim[1], row % s.dim[2], j);
+			a[j] = attention_matrix_score_of(call, row / s.dim[2] / s.dim[1], row / s.dim[2] % s.dim[1],
+			                                 row % s.dim[2], j);
 			top = fmax(top, a[j]);
 		}
 		if (p->top_k > 0 && p->top_k < keys) {

@@ -20,11 +20,11 @@ status reference_decay_biases(backend *unused, const op_call *call)
 typedef struct head {
 	const float *query, *first_k, *first_v;
 	int64_t key_width, value_width; /* Q / H, T / H */
-	int64_t key, value, at;         /* where its channels begin in q and in u, its place in log_normalizer */
-	double score;                   /* of the first key */
+	int64_t key, value, at;         /* offset of its channels in q and in u; index in log_normalizer */
+	double score;                   /* for the first key */
 } head;
 
-static head head_at(const op_call *call, int positions, int64_t at)
+static head decay_attention_head_at(const op_call *call, int positions, int64_t at)
 {
 	const decay_params *p = call->params;
 	const shape q = call->in[DECAY_Q].shape;
@@ -57,7 +57,7 @@ status reference_decay_merge(backend *unused, const op_call *call)
 	const float *y = call->in[DECAY_Y].data, *m = call->in[DECAY_LOG_NORMALIZER].data;
 	float *u = call->out[0].data, *log_normalizer = call->out[1].data;
 	for (int64_t i = 0; i < head_count(call); i++) {
-		const head a = head_at(call, DECAY_POSITIONS, i);
+		const head a = decay_attention_head_at(call, DECAY_POSITIONS, i);
 		const double before = (double)m[i], top = fmax(0, fmax(a.score, before));
 		const double l = top + log(exp(-top) + exp(a.score - top) + exp(before - top));
 		for (int64_t d = 0; d < a.value_width && u; d++)
@@ -91,7 +91,7 @@ status reference_decay_merge_grad(backend *unused, const op_call *call)
 	for (int64_t d = 0; d < keys + values; d++)
 		dk[d] = 0;
 	for (int64_t i = 0; i < head_count(call); i++) {
-		const head a = head_at(call, DECAY_GRAD_POSITIONS, i);
+		const head a = decay_attention_head_at(call, DECAY_GRAD_POSITIONS, i);
 		const int64_t h = i % p->heads;
 		const double weight = exp(a.score - (double)l[i]);
 		double ds = 0;

@@ -12,7 +12,7 @@ typedef struct head {
 	int64_t batch, length, width /* dh */, stride /* D */, sequence, head;
 } head;
 
-static head head_at(const op_call *call, int64_t b, int64_t h)
+static head dilated_attention_head_at(const op_call *call, int64_t b, int64_t h)
 {
 	const dilated_params *p = call->params;
 	const shape s = call->in[0].shape;
@@ -31,7 +31,7 @@ static head head_at(const op_call *call, int64_t b, int64_t h)
 	              .head = h};
 }
 
-/* The keys of token t in branch i: tokens first, first + step, … before end, and so many keys of zeros. */
+/* Keys of token t in branch i: tokens first, first + step, … before end, and `zeros` keys of zeros. */
 typedef struct keys {
 	int64_t first, step, end;
 	double zeros;
@@ -61,7 +61,7 @@ static double dot(const float *a, const float *b, int64_t width)
 }
 
 /* s_tj = scale · q_t·k_j, -inf for a masked j */
-static double score_of(const head *a, int64_t t, int64_t j)
+static double dilated_attention_score_of(const head *a, int64_t t, int64_t j)
 {
 	if (a->mask && !a->mask[j])
 		return -INFINITY;
@@ -74,11 +74,11 @@ static double log_normalizer_of(const head *a, int64_t i, int64_t t)
 	const keys k = keys_of(a, i, t);
 	double top = k.zeros > 0 ? 0 : -INFINITY, sum = 0;
 	for (int64_t j = k.first; j < k.end; j += k.step)
-		top = fmax(top, score_of(a, t, j));
+		top = fmax(top, dilated_attention_score_of(a, t, j));
 	if (top == -INFINITY)
 		return top;
 	for (int64_t j = k.first; j < k.end; j += k.step)
-		sum += exp(score_of(a, t, j) - top);
+		sum += exp(dilated_attention_score_of(a, t, j) - top);
 	return top + log(sum + k.zeros * exp(-top));
 }
 
@@ -103,21 +103,21 @@ static void weights_of(const head *a, const double *log_normalizer, const float 
 	softmax(x, a->p->pattern.branches, c);
 }
 
-/* Of element (i, b, t, h) of [branches, B, N, H]. */
+/* Index of element (i, b, t, h) of [branches, B, N, H]. */
 static int64_t normalizer_at(const head *a, int64_t i, int64_t t)
 {
 	return ((i * a->batch + a->sequence) * a->length + t) * a->p->heads + a->head;
 }
 
 /* y_t = Σ_i c_i Σ_j e^{s_tj - L_i} v_j; sum [dh] is scratch */
-static void attend(const head *a, int64_t t, const double *l, const double *c, double *sum, float *y)
+static void dilated_attention_attend(const head *a, int64_t t, const double *l, const double *c, double *sum, float *y)
 {
 	for (int64_t d = 0; d < a->width; d++)
 		sum[d] = 0;
 	for (int64_t i = 0; i < a->p->pattern.branches; i++) {
 		const keys k = keys_of(a, i, t);
 		for (int64_t j = k.first; j < k.end && l[i] > -INFINITY; j += k.step) {
-			const double p = c[i] * exp(score_of(a, t, j) - l[i]);
+			const double p = c[i] * exp(dilated_attention_score_of(a, t, j) - l[i]);
 			for (int64_t d = 0; d < a->width && p > 0; d++)
 				sum[d] += p * (double)a->value[j * a->stride + d];
 		}
@@ -144,7 +144,7 @@ status reference_dilated_attention(backend *unused, const op_call *call)
 	double l[DILATED_MAX_BRANCHES], c[DILATED_MAX_BRANCHES];
 	for (int64_t row = 0; row < s.dim[0] * s.dim[1] * p->heads; row++) {
 		const int64_t h = row % p->heads, t = row / p->heads % s.dim[1], b = row / p->heads / s.dim[1];
-		const head a = head_at(call, b, h);
+		const head a = dilated_attention_head_at(call, b, h);
 		for (int64_t i = 0; i < p->pattern.branches; i++) {
 			l[i] = log_normalizer_of(&a, i, t);
 			if (log_normalizer)
@@ -152,7 +152,8 @@ status reference_dilated_attention(backend *unused, const op_call *call)
 		}
 		weights_of(&a, l, mixture, c);
 		if (y)
-			attend(&a, t, l, c, call->scratch, y + (b * s.dim[1] + t) * s.dim[2] + h * a.width);
+			dilated_attention_attend(&a, t, l, c, call->scratch,
+			                         y + (b * s.dim[1] + t) * s.dim[2] + h * a.width);
 	}
 	return STATUS_OK;
 }
@@ -165,9 +166,9 @@ size_t reference_dilated_attention_grad_scratch(const backend *b, const op_call 
 	return (size_t)(3 * call->in[0].shape.dim[1] * (call->in[0].shape.dim[2] / p->heads)) * sizeof(double);
 }
 
-/* What query t adds in branch i to dq_t, dk_j and dv_j (all [N, dh]); returns dy_t·o_i(t). y, dy: its rows.
- *   P_tj = c e^{s_tj - l},  ds_tj = P_tj (dy·v_j - D),  dq_t += scale ds_tj k_j,  dk_j += scale ds_tj q_t,
- *   dv_j += P_tj dy;  D = dy·y with the exact gradient of c, else dy·o_i(t) */
+/* Add the terms of query t in branch i to dq_t, dk_j and dv_j (all [N, dh]); return dy_t·o_i(t). y, dy: its rows. P_tj
+ * = c e^{s_tj - l}, ds_tj = P_tj (dy·v_j - D), dq_t += scale ds_tj k_j, dk_j += scale ds_tj q_t, dv_j += P_tj dy; D =
+ * dy·y with the exact gradient of c, otherwise dy·o_i(t) */
 static double attend_grad(const head *a, int64_t i, int64_t t, double l, double c, bool exact, const float *y,
                           const float *dy, double *dq, double *dk, double *dv)
 {
@@ -176,11 +177,12 @@ static double attend_grad(const head *a, int64_t i, int64_t t, double l, double 
 	if (l == -INFINITY)
 		return 0;
 	for (int64_t j = k.first; j < k.end; j += k.step)
-		if (score_of(a, t, j) > -INFINITY)
-			own += exp(score_of(a, t, j) - l) * dot(dy, a->value + j * a->stride, a->width);
+		if (dilated_attention_score_of(a, t, j) > -INFINITY)
+			own +=
+			    exp(dilated_attention_score_of(a, t, j) - l) * dot(dy, a->value + j * a->stride, a->width);
 	const double along = exact ? dot(dy, y, a->width) : own;
 	for (int64_t j = k.first; j < k.end; j += k.step) {
-		const double p = c * exp(score_of(a, t, j) - l);
+		const double p = c * exp(dilated_attention_score_of(a, t, j) - l);
 		if (p == 0)
 			continue;
 		const double ds = (double)a->p->scale * p * (dot(dy, a->value + j * a->stride, a->width) - along);
@@ -222,7 +224,7 @@ status reference_dilated_attention_grad(backend *unused, const op_call *call)
 	const shape s = call->in[0].shape;
 	double own[DILATED_MAX_BRANCHES] = {0}, c[DILATED_MAX_BRANCHES], mean = 0;
 	for (int64_t row = 0; row < s.dim[0] * p->heads; row++) {
-		const head a = head_at(call, row / p->heads, row % p->heads);
+		const head a = dilated_attention_head_at(call, row / p->heads, row % p->heads);
 		const int64_t count = a.length * a.width;
 		const double *sum = call->scratch;
 		head_grad(call, &a, call->scratch, own);
@@ -236,7 +238,7 @@ status reference_dilated_attention_grad(backend *unused, const op_call *call)
 	float *dmixture = call->out[3].data;
 	if (!call->in[4].data || !dmixture)
 		return STATUS_OK;
-	weights_of(&(head){.p = p}, own, call->in[4].data, c); /* of the mixture alone */
+	weights_of(&(head){.p = p}, own, call->in[4].data, c); /* for the mixture alone */
 	for (int64_t i = 0; i < p->pattern.branches; i++)
 		mean += c[i] * own[i];
 	for (int64_t i = 0; i < p->pattern.branches; i++)

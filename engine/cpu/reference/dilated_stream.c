@@ -8,7 +8,7 @@
 
 enum { START = 8 }; /* the input */
 
-/* What stays the same for one sequence. */
+/* Data that is constant for one sequence. */
 typedef struct stream {
 	const dilated_stream_params *p;
 	float *state; /* this layer's floats in the slot */
@@ -16,7 +16,7 @@ typedef struct stream {
 } stream;
 
 /* Put token t into the ring: k, v [D]. */
-static void append(const stream *s, int64_t t, bool masked, const float *k, const float *v)
+static void dilated_stream_append(const stream *s, int64_t t, bool masked, const float *k, const float *v)
 {
 	const int64_t place = t % s->window;
 	memcpy(s->state + dilated_key(s->channels, place), k, (size_t)s->channels * sizeof *k);
@@ -25,7 +25,7 @@ static void append(const stream *s, int64_t t, bool masked, const float *k, cons
 }
 
 /* scale · q·k of head h and token j, -inf when j was masked */
-static double score_of(const stream *s, int64_t h, int64_t j, const float *query)
+static double dilated_stream_score_of(const stream *s, int64_t h, int64_t j, const float *query)
 {
 	const int64_t place = j % s->window;
 	const float *k = s->state + dilated_key(s->channels, place) + h * s->width;
@@ -47,7 +47,8 @@ static int64_t first_key(const stream *s, int64_t h, int64_t i, int64_t t)
 
 /* Token t, in the ring already, attends: the sums of all branches over the sum of all their denominators. query, y [dh]
  * of head h; sum [dh] is scratch. */
-static void attend(const stream *s, int64_t h, int64_t t, const float *query, double *sum, float *y)
+static void reference_dilated_stream_attend(const stream *s, int64_t h, int64_t t, const float *query, double *sum,
+                                            float *y)
 {
 	const dilated_pattern *p = &s->p->pattern;
 	double top = -INFINITY, z = 0;
@@ -55,11 +56,11 @@ static void attend(const stream *s, int64_t h, int64_t t, const float *query, do
 		sum[d] = 0;
 	for (int64_t i = 0; i < p->branches; i++)
 		for (int64_t j = first_key(s, h, i, t); j <= t; j += p->dilation[i])
-			top = fmax(top, score_of(s, h, j, query));
+			top = fmax(top, dilated_stream_score_of(s, h, j, query));
 	for (int64_t i = 0; i < p->branches && top > -INFINITY; i++) {
 		for (int64_t j = first_key(s, h, i, t); j <= t; j += p->dilation[i]) {
 			const float *v = s->state + dilated_value(s->channels, s->window, j % s->window) + h * s->width;
-			const double e = exp(score_of(s, h, j, query) - top);
+			const double e = exp(dilated_stream_score_of(s, h, j, query) - top);
 			z += e;
 			for (int64_t d = 0; d < s->width && e > 0; d++)
 				sum[d] += e * (double)v[d];
@@ -96,9 +97,10 @@ status reference_dilated_stream(backend *unused, const op_call *call)
 			memset(y + tokens.first * d, 0, (size_t)(tokens.room * d) * sizeof *y);
 		for (int64_t i = 0; i < length[b]; i++) {
 			const int64_t row = tokens.first + i, t = position[b] + i;
-			append(&s, t, mask && !mask[row], k + row * d, v + row * d);
+			dilated_stream_append(&s, t, mask && !mask[row], k + row * d, v + row * d);
 			for (int64_t h = 0; h < p->heads && y; h++)
-				attend(&s, h, t, q + row * d + h * s.width, call->scratch, y + row * d + h * s.width);
+				reference_dilated_stream_attend(&s, h, t, q + row * d + h * s.width, call->scratch,
+				                                y + row * d + h * s.width);
 		}
 	}
 	return STATUS_OK;

@@ -12,7 +12,7 @@ status reference_dropout(backend *b, const op_call *call)
 	float *y = call->out[0].data;
 	uint64_t seed = (uint64_t)(uint32_t)rng[1] << 32 | (uint32_t)rng[0];
 	const int64_t n = shape_count(call->out[0].shape);
-	const uint64_t blocks = (uint64_t)(uint32_t)rng[3] * (uint64_t)((n + 3) / 4); /* of the parts before */
+	const uint64_t blocks = (uint64_t)(uint32_t)rng[3] * (uint64_t)((n + 3) / 4); /* in earlier parts */
 	for (int64_t e = 0; e < n; e++) {
 		philox_block block = philox(seed, p->stream, (uint32_t)rng[2], blocks + (uint64_t)e / 4);
 		bool keep = philox_uniform(block.word[e % 4]) >= p->p;

@@ -1,7 +1,7 @@
 #include "engine/tensor/ops/hide_keys.h"
 #include "engine/cpu/reference/reference.h"
 
-/* How many keys of a row, that may be hidden, come before key i: by their words, equal ones by their place. */
+/* Number of keys of a row that may be hidden and precede key i, by their random words; ties by index. */
 static int64_t rank_of(const hide_keys_params *p, const int32_t *rng, const int32_t *mask, int64_t b, int64_t i)
 {
 	uint32_t word = hide_keys_word(p, rng, b * p->length + i);

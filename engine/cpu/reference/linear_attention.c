@@ -14,7 +14,7 @@ typedef struct head {
 	double eps;
 } head;
 
-static head head_at(const op_call *call, int64_t b, int64_t h)
+static head linear_attention_head_at(const op_call *call, int64_t b, int64_t h)
 {
 	const linear_attention_params *p = call->params;
 	const int64_t queries = call->in[0].shape.dim[1], keys = call->in[1].shape.dim[1];
@@ -38,7 +38,7 @@ static head head_at(const op_call *call, int64_t b, int64_t h)
 }
 
 /* φ(x) = elu(x) + 1, and its slope */
-static double feature(float x)
+static double linear_attention_feature(float x)
 {
 	return x > 0 ? (double)x + 1 : exp((double)x);
 }
@@ -48,7 +48,7 @@ static double slope(float x)
 	return x > 0 ? 1 : exp((double)x);
 }
 
-/* Is key j in W(i)? */
+/* True if key j is in W(i). */
 static bool is_seen(const head *a, int64_t i, int64_t j)
 {
 	return (!a->mask || a->mask[j]) && (!a->causal || j <= i);
@@ -59,7 +59,8 @@ static double weight_of(const head *a, int64_t i, int64_t j)
 {
 	double sum = 0;
 	for (int64_t d = 0; d < a->width; d++)
-		sum += feature(a->query[i * a->stride + d]) * feature(a->key[j * a->stride + d]);
+		sum += linear_attention_feature(a->query[i * a->stride + d]) *
+		       linear_attention_feature(a->key[j * a->stride + d]);
 	return sum;
 }
 
@@ -77,7 +78,7 @@ size_t reference_linear_attention_scratch(const backend *b, const op_call *call)
 }
 
 /* y_i = Σ_{j∈W(i)} w_ij v_j / (Σ_{j∈W(i)} w_ij + eps); the sum of weights */
-static double attend(const head *a, int64_t i, double *sum, float *y)
+static double linear_attention_attend(const head *a, int64_t i, double *sum, float *y)
 {
 	double normalizer = 0;
 	for (int64_t d = 0; d < a->width; d++)
@@ -103,11 +104,11 @@ status reference_linear_attention(backend *unused, const op_call *call)
 	float *y = call->out[0].data, *normalizer = call->out[1].data;
 	for (int64_t b = 0; b < call->in[0].shape.dim[0]; b++) {
 		for (int64_t h = 0; h < p->heads; h++) {
-			const head a = head_at(call, b, h);
+			const head a = linear_attention_head_at(call, b, h);
 			for (int64_t i = 0; i < a.queries; i++) {
 				const int64_t row = a.row + i;
-				const double sum =
-				    attend(&a, i, call->scratch, y ? y + row * a.stride + a.channel : NULL);
+				const double sum = linear_attention_attend(&a, i, call->scratch,
+				                                           y ? y + row * a.stride + a.channel : NULL);
 				if (normalizer)
 					normalizer[row * a.heads + h] = (float)sum;
 			}
@@ -125,9 +126,8 @@ size_t reference_linear_attention_grad_scratch(const backend *b, const op_call *
 	return (size_t)((2 * call->in[1].shape.dim[1] + 1) * width) * sizeof(double);
 }
 
-/* What query i gives dφ(q_i), and adds to dφ(k_j) and dv_j. y, dy: its row.
- *   Z = 1 / (normalizer + eps),  c = -Z dy·y,  t_j = Z dy·v_j + c
- *   dφ(q_i) = Σ_j t_j φ(k_j),  dφ(k_j) += t_j φ(q_i),  dv_j += w_ij Z dy */
+/* Compute dφ(q_i) of query i, and add its terms to dφ(k_j) and dv_j. y, dy: its row. Z = 1 / (normalizer + eps), c = -Z
+ * dy·y, t_j = Z dy·v_j + c dφ(q_i) = Σ_j t_j φ(k_j), dφ(k_j) += t_j φ(q_i), dv_j += w_ij Z dy */
 static void attend_grad(const head *a, int64_t i, const float *y, const float *dy, double inverse, double *dq,
                         double *dk, double *dv)
 {
@@ -144,8 +144,8 @@ static void attend_grad(const head *a, int64_t i, const float *y, const float *d
 		for (int64_t d = 0; d < a->width; d++)
 			t += inverse * (double)dy[d] * (double)a->value[j * a->stride + d];
 		for (int64_t d = 0; d < a->width; d++) {
-			dq[d] += t * feature(a->key[j * a->stride + d]);
-			dk[j * a->width + d] += t * feature(a->query[i * a->stride + d]);
+			dq[d] += t * linear_attention_feature(a->key[j * a->stride + d]);
+			dk[j * a->width + d] += t * linear_attention_feature(a->query[i * a->stride + d]);
 			dv[j * a->width + d] += w * inverse * (double)dy[d];
 		}
 	}
@@ -168,9 +168,9 @@ static void head_grad(const op_call *call, const head *a, double *scratch)
 	}
 	for (int64_t e = 0; e < a->keys * a->width; e++) {
 		const int64_t j = e / a->width, at = j * a->stride + e % a->width;
-		const bool there = !a->mask || a->mask[j];
+		const bool present = !a->mask || a->mask[j];
 		if (dk)
-			dk[key_row + at] = there ? (float)(dkey[e] * slope(a->key[at])) : 0;
+			dk[key_row + at] = present ? (float)(dkey[e] * slope(a->key[at])) : 0;
 		if (dv)
 			dv[key_row + at] = (float)dvalue[e];
 	}
@@ -183,7 +183,7 @@ status reference_linear_attention_grad(backend *unused, const op_call *call)
 	const linear_attention_params *p = call->params;
 	for (int64_t b = 0; b < call->in[0].shape.dim[0]; b++) {
 		for (int64_t h = 0; h < p->heads; h++) {
-			const head a = head_at(call, b, h);
+			const head a = linear_attention_head_at(call, b, h);
 			head_grad(call, &a, call->scratch);
 		}
 	}

@@ -46,7 +46,7 @@ static double log_sum_exp(const double *z, int64_t classes)
 }
 
 /* Rows with a label outside the classes are ignored. */
-static bool counts(int32_t label, int64_t classes)
+static bool reference_linear_cross_entropy_counts(int32_t label, int64_t classes)
 {
 	return label >= 0 && label < classes;
 }
@@ -60,7 +60,7 @@ static double row_loss(const double *z, int32_t label, int64_t classes, double s
 	return (1 - smoothing) * (lse - z[label]) + smoothing * (lse - sum / (double)classes);
 }
 
-/* Is z[label] the largest, the first of equals? */
+/* True if z[label] is the largest, the first of equals. */
 static bool is_hit(const double *z, int32_t label, int64_t classes)
 {
 	int64_t best = 0;
@@ -75,7 +75,9 @@ static void row_gradient(double *z, int32_t label, int64_t classes, double smoot
 	double lse = log_sum_exp(z, classes);
 	for (int64_t v = 0; v < classes; v++) {
 		double target = (v == label ? 1 - smoothing : 0) + smoothing / (double)classes;
-		z[v] = counts(label, classes) ? (exp(z[v] - lse) - target) / (double)count : 0;
+		z[v] = reference_linear_cross_entropy_counts(label, classes)
+		           ? (exp(z[v] - lse) - target) / (double)count
+		           : 0;
 	}
 }
 
@@ -108,9 +110,12 @@ status reference_linear_cross_entropy(backend *b, const op_call *call)
 	int64_t count = 0;
 	logits(call, z, row);
 	for (int64_t r = 0; r < rows && hit; r++)
-		hit[r] = counts(label[r], classes) && is_hit(z + r * classes, label[r], classes) ? 1 : 0;
+		hit[r] = reference_linear_cross_entropy_counts(label[r], classes) &&
+		                 is_hit(z + r * classes, label[r], classes)
+		             ? 1
+		             : 0;
 	for (int64_t r = 0; r < rows; r++) {
-		if (!counts(label[r], classes))
+		if (!reference_linear_cross_entropy_counts(label[r], classes))
 			continue;
 		count++;
 		sum += row_loss(z + r * classes, label[r], classes, smoothing);

@@ -9,7 +9,7 @@
 #include "engine/tensor/ops/sequence.h"
 
 /* φ(x) = elu(x) + 1 */
-static double feature(float x)
+static double linear_stream_feature(float x)
 {
 	return x > 0 ? (double)x + 1 : exp((double)x);
 }
@@ -18,29 +18,30 @@ static double feature(float x)
 static void add_token(float *s, float *z, const float *k, const float *v, int64_t width)
 {
 	for (int64_t d = 0; d < width; d++) {
-		z[d] = (float)((double)z[d] + feature(k[d]));
+		z[d] = (float)((double)z[d] + linear_stream_feature(k[d]));
 		for (int64_t m = 0; m < width; m++)
-			s[d * width + m] = (float)((double)s[d * width + m] + feature(k[d]) * (double)v[m]);
+			s[d * width + m] =
+			    (float)((double)s[d * width + m] + linear_stream_feature(k[d]) * (double)v[m]);
 	}
 }
 
 /* y = Sᵀφ(q) / (φ(q)·z + eps); φ(q)·z */
-static double attend(const float *s, const float *z, const float *q, int64_t width, double eps, float *y)
+static double linear_stream_attend(const float *s, const float *z, const float *q, int64_t width, double eps, float *y)
 {
 	double normalizer = 0;
 	for (int64_t d = 0; d < width; d++)
-		normalizer += feature(q[d]) * (double)z[d];
+		normalizer += linear_stream_feature(q[d]) * (double)z[d];
 	for (int64_t m = 0; m < width && y; m++) {
 		double sum = 0;
 		for (int64_t d = 0; d < width; d++)
-			sum += feature(q[d]) * (double)s[d * width + m];
+			sum += linear_stream_feature(q[d]) * (double)s[d * width + m];
 		y[m] = normalizer > 0 ? (float)(sum / (normalizer + eps)) : 0;
 	}
 	return normalizer;
 }
 
 /* Row `row` of the call, of a sequence whose state in this layer is `state`. */
-static void read_token(const op_call *call, int64_t row, float *state)
+static void linear_stream_read_token(const op_call *call, int64_t row, float *state)
 {
 	const linear_stream_params *p = call->params;
 	const int64_t channels = call->in[0].shape.dim[2], width = channels / p->heads;
@@ -52,8 +53,8 @@ static void read_token(const op_call *call, int64_t row, float *state)
 		if (!mask || mask[row])
 			add_token(s, z, (const float *)call->in[1].data + at, (const float *)call->in[2].data + at,
 			          width);
-		const double sum =
-		    attend(s, z, (const float *)call->in[0].data + at, width, (double)p->eps, y ? y + at : NULL);
+		const double sum = linear_stream_attend(s, z, (const float *)call->in[0].data + at, width,
+		                                        (double)p->eps, y ? y + at : NULL);
 		if (normalizer)
 			normalizer[row * p->heads + h] = (float)sum;
 	}
@@ -75,7 +76,7 @@ status reference_linear_stream(backend *unused, const op_call *call)
 		if (position[b] == 0 && length[b] > 0)
 			memset(state, 0, (size_t)floats * sizeof *state);
 		for (int64_t i = 0; i < length[b]; i++)
-			read_token(call, sequence_at(call, 8, b).first + i, state);
+			linear_stream_read_token(call, sequence_at(call, 8, b).first + i, state);
 	}
 	return STATUS_OK;
 }

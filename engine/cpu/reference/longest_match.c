@@ -1,4 +1,4 @@
-/* What stood behind the longest earlier match: every match is measured token by token. */
+/* The token that followed the longest earlier match; every match is measured token by token. */
 #include "engine/tensor/ops/longest_match.h"
 
 #include "engine/cpu/reference/reference.h"
@@ -13,7 +13,7 @@ typedef struct text {
 } text;
 
 /* -1: masked */
-static int32_t token_at(const text *t, int64_t i)
+static int32_t longest_match_token_at(const text *t, int64_t i)
 {
 	const int64_t k = i - t->before;
 	if (k < 0)
@@ -21,17 +21,18 @@ static int32_t token_at(const text *t, int64_t i)
 	return t->mask && !t->mask[k] ? -1 : t->x[k];
 }
 
-static int32_t next_of(const text *t, int64_t i)
+static int32_t reference_longest_match_next_of(const text *t, int64_t i)
 {
 	int64_t longest = 0;
 	int32_t next = -1;
 	for (int64_t j = i - 1; j >= longest_match_least(i, t->p.window, t->p.length); j--) {
 		int64_t m = 0;
-		while (m < t->p.length && m <= j && token_at(t, i - m) >= 0 && token_at(t, i - m) == token_at(t, j - m))
+		while (m < t->p.length && m <= j && longest_match_token_at(t, i - m) >= 0 &&
+		       longest_match_token_at(t, i - m) == longest_match_token_at(t, j - m))
 			m++;
 		if (m > longest) {
 			longest = m;
-			next = token_at(t, j + 1);
+			next = longest_match_token_at(t, j + 1);
 		}
 	}
 	return next;
@@ -49,7 +50,7 @@ status reference_longest_match(backend *unused, const op_call *call)
 		const text t = {x + first, mask ? mask + first : NULL, NULL, 0,
 		                *(const longest_match_params *)call->params};
 		for (int64_t i = 0; i < s.dim[1]; i++)
-			y[first + i] = next_of(&t, i);
+			y[first + i] = reference_longest_match_next_of(&t, i);
 	}
 	return STATUS_OK;
 }
@@ -67,9 +68,9 @@ status reference_longest_match_stream(backend *unused, const op_call *call)
 		float *ring = (float *)call->in[1].data + slot[b] * call->in[1].shape.dim[1] + p->offset;
 		const text t = {x + tokens.first, mask ? mask + tokens.first : NULL, ring, position[b], *p};
 		for (int64_t i = 0; i < tokens.room && y; i++)
-			y[tokens.first + i] = i < length[b] ? next_of(&t, t.before + i) : -1;
+			y[tokens.first + i] = i < length[b] ? reference_longest_match_next_of(&t, t.before + i) : -1;
 		for (int64_t i = 0; i < length[b]; i++)
-			ring[(t.before + i) % p->window] = (float)token_at(&t, t.before + i);
+			ring[(t.before + i) % p->window] = (float)longest_match_token_at(&t, t.before + i);
 	}
 	return STATUS_OK;
 }

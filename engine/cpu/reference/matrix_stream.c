@@ -10,7 +10,7 @@
 
 enum { START = 7, MEMORY = 8 }; /* inputs */
 
-/* What stays the same for one sequence. */
+/* Data that is constant for one sequence. */
 typedef struct stream {
 	matrix_ring ring;
 	float *state;
@@ -49,18 +49,18 @@ static const int32_t *mask_of(const op_call *call)
 	return call->n_in > 6 ? call->in[6].data : NULL;
 }
 
-/* What stands in the columns of token i of the call. */
-static matrix_columns columns_of(const stream *s, int64_t i)
+/* Contents of the columns for token i of the call. */
+static matrix_columns reference_matrix_stream_columns_of(const stream *s, int64_t i)
 {
 	return matrix_columns_at(s->source ? s->position - 1 : s->position + i, s->ring, s->memories);
 }
 
-/* What stands in a column of token i of the call: a row of `call_rows`, of the ring or of the memories; NULL: nothing.
- * `place`: of the rows in the state. *token: which one it is, -1 for a memory. */
+/* Contents of a column of token i of the call: a row of `call_rows`, of the ring or of the memories; NULL: none.
+ * `place`: offset of the rows in the state. *token: its index; -1: a memory. */
 static const float *row_at(const stream *s, int64_t i, int64_t column, const float *call_rows, int64_t width,
                            int64_t (*place)(matrix_ring r, int64_t token), int64_t *token)
 {
-	const matrix_columns c = columns_of(s, i);
+	const matrix_columns c = reference_matrix_stream_columns_of(s, i);
 	*token = -1;
 	if (column < c.first)
 		return NULL;
@@ -72,15 +72,15 @@ static const float *row_at(const stream *s, int64_t i, int64_t column, const flo
 	return call_rows + (s->tokens.first + *token - s->position) * width;
 }
 
-/* Is a column of token i in the part that is read? */
+/* True if a column of token i is in the part that is read. */
 static bool is_read(const stream *s, int64_t i, int64_t column)
 {
-	const matrix_columns c = columns_of(s, i);
+	const matrix_columns c = reference_matrix_stream_columns_of(s, i);
 	return column >= c.begin && column < c.end;
 }
 
-/* Is a token of the call or the ring not masked? */
-static bool is_there(const op_call *call, const stream *s, int64_t token)
+/* True if a token of the call or the ring is not masked. */
+static bool matrix_stream_is_there(const op_call *call, const stream *s, int64_t token)
 {
 	const int32_t *mask = mask_of(call);
 	if (token < 0 || s->source)
@@ -115,7 +115,7 @@ status reference_stream_scores(backend *unused, const op_call *call)
 			if (scores)
 				scores[(row * p->heads + head) * columns + column] = (float)((double)p->scale * sum);
 			if (visible)
-				visible[row * columns + column] = key && is_there(call, &s, token);
+				visible[row * columns + column] = key && matrix_stream_is_there(call, &s, token);
 		}
 	}
 	return STATUS_OK;
@@ -160,7 +160,7 @@ status reference_stream_store(backend *unused, const op_call *call)
 			const float *v = (const float *)call->in[1].data + row * p->value_width;
 			memcpy(s.state + matrix_ring_key(s.ring, token), k, (size_t)p->key_width * sizeof *k);
 			memcpy(s.state + matrix_ring_value(s.ring, token), v, (size_t)p->value_width * sizeof *v);
-			s.state[matrix_ring_there(s.ring, token)] = is_there(call, &s, token) ? 1 : 0;
+			s.state[matrix_ring_there(s.ring, token)] = matrix_stream_is_there(call, &s, token) ? 1 : 0;
 		}
 	}
 	return STATUS_OK;

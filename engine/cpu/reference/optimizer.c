@@ -27,15 +27,15 @@ status reference_lerp(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* How much of its decay number i of p has: decays? [⌈n / 16⌉], the input of that number. */
+/* Factor of the decay of number i of p: decays? [⌈n / 16⌉]; `input`: index of that input. */
 static double decay_of(const op_call *call, int input, int64_t i)
 {
 	const float *decays = call->n_in > input ? call->in[input].data : NULL;
 	return decays ? (double)decays[i / ROW_SPAN_UNIT] : 1;
 }
 
-/* narrow? [n] bf16 = p, rounded; the input of that number. */
-static status narrow(const op_call *call, int input)
+/* narrow? [n] bf16 = p, rounded; `input`: index of that input. */
+static status optimizer_narrow(const op_call *call, int input)
 {
 	const float *p = call->in[0].data;
 	uint16_t *out = call->n_in > input ? call->in[input].data : NULL;
@@ -57,7 +57,7 @@ status reference_adamw(backend *b, const op_call *call)
 	const float *g = call->in[1].data, *hyper = call->in[5].data;
 	double norm2 = (double)*(const float *)call->in[4].data;
 	if (!isfinite(norm2))
-		return narrow(call, 6);
+		return optimizer_narrow(call, 6);
 	double lr = (double)hyper[0], t = (double)hyper[1], norm = sqrt(norm2), clip = (double)o->clip;
 	double beta1 = (double)o->beta1, beta2 = (double)o->beta2;
 	double c = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
@@ -75,7 +75,7 @@ status reference_adamw(backend *b, const op_call *call)
 		m[i] = (float)mean;
 		v[i] = (float)square;
 	}
-	return narrow(call, 6);
+	return optimizer_narrow(call, 6);
 }
 
 /* p, g, m [n], norm2 [], hyper [2] = {lr, t}, narrow? [n], decays? [⌈n / 16⌉]; p, m and narrow in place:
@@ -89,7 +89,7 @@ status reference_sgd(backend *b, const op_call *call)
 	const float *g = call->in[1].data;
 	double norm2 = (double)*(const float *)call->in[3].data, lr = (double)*(const float *)call->in[4].data;
 	if (!isfinite(norm2))
-		return narrow(call, 5);
+		return optimizer_narrow(call, 5);
 	double norm = sqrt(norm2), clip = (double)o->clip;
 	double c = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
 	if (o->normalize)
@@ -99,11 +99,11 @@ status reference_sgd(backend *b, const op_call *call)
 		p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay * decay_of(call, 6, i)) - lr * moving);
 		m[i] = (float)moving;
 	}
-	return narrow(call, 5);
+	return optimizer_narrow(call, 5);
 }
 
 /* Rows of the k-th tensor: spans[k].row … the value. */
-static int64_t end_of(const row_span *spans, int64_t k, int64_t tensors, int64_t rows)
+static int64_t reference_optimizer_end_of(const row_span *spans, int64_t k, int64_t tensors, int64_t rows)
 {
 	return k + 1 < tensors ? spans[k + 1].row : rows;
 }
@@ -119,7 +119,7 @@ status reference_row_squares(backend *b, const op_call *call)
 	for (int64_t k = 0; k < n; k++) {
 		const int64_t first = spans[k].row, width = spans[k].width;
 		double whole = 0;
-		for (int64_t r = first; r < end_of(spans, k, n, all); r++) {
+		for (int64_t r = first; r < reference_optimizer_end_of(spans, k, n, all); r++) {
 			const float *row = x + (int64_t)ROW_SPAN_UNIT * spans[k].place + (r - first) * width;
 			double sum = 0;
 			for (int64_t i = 0; i < width; i++)
@@ -155,7 +155,8 @@ status reference_normalized_sgd(backend *b, const op_call *call)
 	for (int i = 0; i < (int)hyper[1]; i++)
 		weights += pow(rho, i);
 	for (int64_t k = 0; k < n; k++) {
-		const int64_t first = spans[k].row, end = end_of(spans, k, n, all), width = spans[k].width;
+		const int64_t first = spans[k].row, end = reference_optimizer_end_of(spans, k, n, all),
+		              width = spans[k].width;
 		for (int64_t r = first; r < end; r++) {
 			const int64_t begin = (int64_t)ROW_SPAN_UNIT * spans[k].place, at = begin + (r - first) * width;
 			const double decay = (double)o->decay * decay_of(call, 9, begin);

@@ -1,8 +1,7 @@
 /* reference.h - one plain scalar kernel per op: the readable definition.
  *
- * Sums run in double, in index order; results are rounded to float once. No
- * OpenMP, no intrinsics, no approximation: speed is not a goal. The formula of
- * each op stands in engine/tensor/ops.h and, with shapes, on top of its kernel. */
+ * Sums run in double, in index order; results are rounded to float once. No OpenMP, no intrinsics, no approximation:
+ * speed is not a goal. The formula of each op is in engine/tensor/ops.h and, with shapes, above its kernel. */
 #ifndef ENGINE_CPU_REFERENCE_REFERENCE_H
 #define ENGINE_CPU_REFERENCE_REFERENCE_H
 

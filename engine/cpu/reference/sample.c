@@ -77,7 +77,7 @@ static void weigh(ranked *all, int64_t n, const sample_setting *s)
 }
 
 /* Step 6. */
-static int32_t draw(ranked *all, int64_t n, const sample_setting *s)
+static int32_t reference_sample_draw(ranked *all, int64_t n, const sample_setting *s)
 {
 	philox_block random = philox(sample_seed(s), PHILOX_STREAM_SAMPLE, 0, sample_position(s));
 	uint64_t target = sample_share(random.word[0] >> 8, mass_of(all, n)), sum = 0;
@@ -111,7 +111,7 @@ status reference_sample(backend *b, const op_call *call)
 		token[row] = n > 0 ? all[0].id : -1;
 		if (n > 0 && s->temperature > 0) {
 			weigh(all, n, s);
-			token[row] = draw(all, n, s);
+			token[row] = reference_sample_draw(all, n, s);
 		}
 	}
 	return STATUS_OK;

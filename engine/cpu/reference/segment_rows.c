@@ -14,7 +14,7 @@ status reference_segment_rows(backend *unused, const op_call *call)
 	return STATUS_OK;
 }
 
-static void put(const op_call *call, int out, int64_t i, int32_t x)
+static void segment_rows_put(const op_call *call, int out, int64_t i, int32_t x)
 {
 	if (call->out[out].data)
 		((int32_t *)call->out[out].data)[i] = x;
@@ -29,11 +29,11 @@ status reference_segment_begin(backend *unused, const op_call *call)
 	for (int64_t b = 0; b < shape_count(call->out[0].shape); b++) {
 		const segment_front f =
 		    segment_front_of(position[b], length[b], (uint32_t)p->segment, (uint32_t)p->front);
-		put(call, 0, b, f.first);
-		put(call, 1, b, f.count);
+		segment_rows_put(call, 0, b, f.first);
+		segment_rows_put(call, 1, b, f.count);
 		for (int32_t i = 0; i < (int32_t)p->front; i++) {
-			put(call, 2, b * p->front + i, f.first + i);
-			put(call, 3, b * p->front + i, f.count ? i : -1);
+			segment_rows_put(call, 2, b * p->front + i, f.first + i);
+			segment_rows_put(call, 3, b * p->front + i, f.count ? i : -1);
 		}
 	}
 	return STATUS_OK;

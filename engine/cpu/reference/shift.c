@@ -39,7 +39,7 @@ status reference_shift_stream(backend *unused, const op_call *call)
 	const int32_t *slot = call->in[2].data, *position = call->in[3].data, *length = call->in[4].data;
 	const int32_t *mask = call->n_in > 5 ? call->in[5].data : NULL;
 	const float *before = call->n_in > 7 ? call->in[7].data : NULL;
-	const int64_t rows = before ? shape_rows(call->in[7].shape) : p->stored.count; /* in front of token 0 */
+	const int64_t rows = before ? shape_rows(call->in[7].shape) : p->stored.count; /* before token 0 */
 	const shape in = call->in[0].shape, pool = call->in[1].shape;
 	const float *from = call->in[0].data;
 	float *state = call->in[1].data, *y = call->out[0].data;

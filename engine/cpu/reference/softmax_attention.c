@@ -22,7 +22,7 @@ static const void *optional(const op_call *call, int i)
 	return i < call->n_in ? call->in[i].data : NULL;
 }
 
-static head head_at(const op_call *call, int64_t b, int64_t n)
+static head softmax_attention_head_at(const op_call *call, int64_t b, int64_t n)
 {
 	head a = {.l = softmax_layout_of(call), .p = call->params, .b = b, .n = n};
 	const int64_t g = n / a.l.group;
@@ -56,7 +56,7 @@ static int64_t distance(const head *a, int64_t i, int64_t j)
 }
 
 /* s_ij = scale · q_i·k_j + bias, -inf where query i does not attend to key j */
-static double score_of(const head *a, int64_t i, int64_t j)
+static double softmax_attention_score_of(const head *a, int64_t i, int64_t j)
 {
 	const int64_t t = distance(a, i, j);
 	if ((a->mask && !a->mask[j]) || (t < 0 && !a->p->bidirectional) || (a->p->window > 0 && t >= a->p->window))
@@ -82,9 +82,9 @@ static double log_normalizer_of(const head *a, int64_t i)
 {
 	double top = -INFINITY, sum = 0;
 	for (int64_t j = 0; j < a->l.keys; j++)
-		top = fmax(top, score_of(a, i, j));
+		top = fmax(top, softmax_attention_score_of(a, i, j));
 	for (int64_t j = 0; j < a->l.keys && top > -INFINITY; j++)
-		sum += exp(score_of(a, i, j) - top);
+		sum += exp(softmax_attention_score_of(a, i, j) - top);
 	return top > -INFINITY ? top + log(sum) : top;
 }
 
@@ -93,7 +93,7 @@ static double probability_of(const head *a, int64_t i, int64_t j, double log_nor
 {
 	if (blind)
 		return a->p->uniform ? 1 / (double)a->l.keys : 0;
-	double score = score_of(a, i, j);
+	double score = softmax_attention_score_of(a, i, j);
 	return score == -INFINITY ? 0 : exp(score - log_normalizer);
 }
 
@@ -105,7 +105,7 @@ size_t reference_softmax_attention_scratch(const backend *b, const op_call *call
 }
 
 /* y_i = Σ_j drop(p_ij) v_j */
-static void attend(const head *a, int64_t i, double log_normalizer, bool blind, double *sum, float *y)
+static void softmax_attention_attend(const head *a, int64_t i, double log_normalizer, bool blind, double *sum, float *y)
 {
 	for (int64_t d = 0; d < a->l.dv; d++)
 		sum[d] = 0;
@@ -128,7 +128,7 @@ status reference_softmax_attention(backend *unused, const op_call *call)
 	const softmax_layout l = softmax_layout_of(call);
 	for (int64_t b = 0; b < l.batch; b++) {
 		for (int64_t n = 0; n < l.heads; n++) {
-			head a = head_at(call, b, n);
+			head a = softmax_attention_head_at(call, b, n);
 			for (int64_t i = 0; i < l.queries; i++) {
 				int64_t at = (b * l.queries + i) * l.heads + n;
 				double m = log_normalizer_of(&a, i);
@@ -136,7 +136,7 @@ status reference_softmax_attention(backend *unused, const op_call *call)
 				if (log_normalizer)
 					log_normalizer[at] = (float)(blind && a.p->uniform ? log((double)l.keys) : m);
 				if (y)
-					attend(&a, i, m, blind, call->scratch, y + at * l.dv);
+					softmax_attention_attend(&a, i, m, blind, call->scratch, y + at * l.dv);
 			}
 		}
 	}
@@ -156,16 +156,16 @@ typedef struct sums {
 	double *dq, *dk, *dv, *dbias;
 } sums;
 
-/* What query i adds to dq_i, dk_j, dv_j and dbias. y, dy, log_normalizer: its rows.
- *   D_i = dy_i·y_i,  ds_ij = p_ij (drop(dy_i·v_j) - D_i),  dq_i += scale ds_ij k_j,
- *   dk_j += scale ds_ij q_i,  dv_j += drop(p_ij) dy_i,  dbias += ds_ij;  frozen or nothing attended to: ds = 0 */
+/* Add the terms of query i to dq_i, dk_j, dv_j and dbias. y, dy, log_normalizer: its rows. D_i = dy_i·y_i, ds_ij = p_ij
+ * (drop(dy_i·v_j) - D_i), dq_i += scale ds_ij k_j, dk_j += scale ds_ij q_i, dv_j += drop(p_ij) dy_i, dbias += ds_ij;
+ * frozen or nothing attended to: ds = 0 */
 static void attend_grad(const head *a, int64_t i, const float *y, const float *dy, float log_normalizer, const sums *s)
 {
 	const softmax_layout *l = &a->l;
 	const double along = dot(dy, y, l->dv), scale = (double)a->p->scale;
 	bool blind = true;
 	for (int64_t j = 0; j < l->keys && blind; j++)
-		blind = score_of(a, i, j) == -INFINITY;
+		blind = softmax_attention_score_of(a, i, j) == -INFINITY;
 	for (int64_t j = 0; j < l->keys; j++) {
 		const double p = probability_of(a, i, j, (double)log_normalizer, blind);
 		if (p == 0)
@@ -219,7 +219,7 @@ status reference_softmax_attention_grad(backend *unused, const op_call *call)
 	clear(s.dbias, bias);
 	for (int64_t c = 0; c < l.batch * l.heads; c++) {
 		const int64_t b = c / l.heads, n = c % l.heads, g = n / l.group;
-		head a = head_at(call, b, n);
+		head a = softmax_attention_head_at(call, b, n);
 		clear(s.dq, l.queries * l.dh);
 		if (n % l.group == 0)
 			clear(s.dk, l.keys * (l.dh + l.dv));

@@ -11,7 +11,7 @@ typedef struct softmax_sum {
 	int64_t width;
 } softmax_sum;
 
-/* Of no key; sum [width] is the caller's. */
+/* Sum over no key; sum [width] is the caller's. */
 static inline softmax_sum softmax_sum_of(double *sum, int64_t width)
 {
 	for (int64_t d = 0; d < width; d++)

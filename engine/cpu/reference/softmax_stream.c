@@ -13,7 +13,7 @@
 /* Input numbers. */
 enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS, KEY_STEP };
 
-/* What stays the same for one sequence. */
+/* Data that is constant for one sequence. */
 typedef struct stream {
 	float *state; /* this layer's floats in the slot */
 	softmax_store ring;
@@ -21,7 +21,7 @@ typedef struct stream {
 	int64_t memories, past, segment;
 	const float *memory_k, *memory_v, *bias; /* NULL: none */
 	double scale;
-	const float *key_step; /* of the call's first row; NULL: a ring of floats */
+	const float *key_step; /* for the call's first row; NULL: a ring of floats */
 	float value_step;
 	float *key, *value; /* scratch of a ring of codes: a head of a token */
 } stream;
@@ -70,7 +70,7 @@ static void put_codes(const float *x, int64_t width, float step, float *to)
 }
 
 /* Put token t, a row of the call, into the ring: k [G·h], v [G·w]. */
-static void append(const stream *s, int64_t t, int64_t row, bool masked, const float *k, const float *v)
+static void softmax_stream_append(const stream *s, int64_t t, int64_t row, bool masked, const float *k, const float *v)
 {
 	const int64_t place = t % s->ring.places;
 	float *key = s->state + softmax_key(s->ring, place), *to = s->state + softmax_value(s->ring, place);
@@ -110,15 +110,15 @@ static const float *value_at(const stream *s, int64_t place, int64_t group)
 	return read_codes(row, group * s->n.value, s->n.value, s->value_step, s->value);
 }
 
-static bool is_there(const stream *s, int64_t place)
+static bool softmax_stream_is_there(const stream *s, int64_t place)
 {
-	const float there = s->state[softmax_there(s->ring, place)];
-	return s->key_step ? softmax_step_is_there(there) : there != 0;
+	const float present = s->state[softmax_there(s->ring, place)];
+	return s->key_step ? softmax_step_is_there(present) : present != 0;
 }
 
 /* Token t, in the ring already, attends: query [h], y [w] (NULL: not wanted) of head n; sum [w] is scratch. Its
  * log-normalizer. */
-static double attend(const stream *s, int64_t n, int64_t t, const float *query, double *sum, float *y)
+static double softmax_stream_attend(const stream *s, int64_t n, int64_t t, const float *query, double *sum, float *y)
 {
 	const int64_t group = n / (s->n.heads / s->n.kv_heads), window = s->ring.places;
 	const int64_t last = s->memories + t - stream_oldest(t, window, s->segment);
@@ -126,7 +126,7 @@ static double attend(const stream *s, int64_t n, int64_t t, const float *query, 
 	for (int64_t place = 0; place <= last; place++) {
 		const int64_t distance = last - place, at = (t - distance) % window;
 		const bool memory = place < s->memories;
-		if ((s->past > 0 && distance > s->past) || (!memory && !is_there(s, at)))
+		if ((s->past > 0 && distance > s->past) || (!memory && !softmax_stream_is_there(s, at)))
 			continue;
 		const float *k = memory ? s->memory_k + place * key_width(s) + group * s->n.key : key_at(s, at, group);
 		const float *v =
@@ -180,11 +180,12 @@ status reference_softmax_stream(backend *unused, const op_call *call)
 				memset(log_normalizer + row * s.n.heads, 0, (size_t)s.n.heads * sizeof *log_normalizer);
 			if (i >= length[b])
 				continue;
-			append(&s, t, row, mask && !mask[row], k_in ? k_in + row * key_width(&s) : q + row_floats / 3,
-			       v_in ? v_in + row * value_width(&s) : q + row_floats / 3 * 2);
+			softmax_stream_append(&s, t, row, mask && !mask[row],
+			                      k_in ? k_in + row * key_width(&s) : q + row_floats / 3,
+			                      v_in ? v_in + row * value_width(&s) : q + row_floats / 3 * 2);
 			for (int64_t n = 0; n < s.n.heads && (y || log_normalizer); n++) {
-				const double m = attend(&s, n, t, q + n * s.n.key, call->scratch,
-				                        y ? y + row * width + n * s.n.value : NULL);
+				const double m = softmax_stream_attend(&s, n, t, q + n * s.n.key, call->scratch,
+				                                       y ? y + row * width + n * s.n.value : NULL);
 				if (log_normalizer)
 					log_normalizer[row * s.n.heads + n] = (float)m;
 			}

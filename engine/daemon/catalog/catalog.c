@@ -1,4 +1,4 @@
-/* The entries are a list in the order of use: the last one is the first to be dropped. */
+/* catalog.c - entries are in a list ordered by last use; the last one is dropped first. */
 #include "engine/daemon/catalog/catalog.h"
 
 #include <errno.h>
@@ -17,10 +17,9 @@
 #include "engine/model/model_folder.h"
 #include "engine/recipe/job_document.h"
 
-
 struct catalog {
 	store *store;
-	model_entry *first; /* each holds a reference of its own */
+	model_entry *first; /* each holds a reference */
 	int count;
 };
 
@@ -60,22 +59,24 @@ status catalog_model(model_entry *m, device *d, served_model **out, error *err)
 	return catalog_load(m, d, m->weights, out, err);
 }
 
-static void copy_problem(char out[MODEL_ENTRY_PROBLEM_BYTES], error *why, status s)
+static void copy_problem(char out[MODEL_ENTRY_PROBLEM_BYTES], error *err, status s)
 {
-	error_settle(why, s);
-	snprintf(out, MODEL_ENTRY_PROBLEM_BYTES, "%.*s", MODEL_ENTRY_PROBLEM_BYTES - 1, error_message(why));
+	error_settle(err, s);
+	snprintf(out, MODEL_ENTRY_PROBLEM_BYTES, "%.*s", MODEL_ENTRY_PROBLEM_BYTES - 1, error_message(err));
 	utf8_repair(out);
 }
 
 status catalog_load(model_entry *m, device *d, dtype weights, served_model **out, error *err)
 {
-	error why = ERROR_INIT;
-	status s = device_model(d, m->id, m->folder, weights, out, &why);
+	error reason = ERROR_INIT;
+	status s = device_model(d, m->id, m->folder, weights, out, &reason);
 	if (s == STATUS_STORAGE && !m->load_problem[0])
-		copy_problem(m->load_problem, &why, s);
+		copy_problem(m->load_problem, &reason, s);
 	if (s == STATUS_OK || s == STATUS_STORAGE)
 		m->unloadable = s == STATUS_STORAGE;
-	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
+	return s == STATUS_OK
+	           ? s
+	           : error_set(err, s, reason.param, "%s", reason.message[0] ? reason.message : status_text(s));
 }
 
 static status read_weights(const catalog *all, model_entry *m, error *err)
@@ -110,7 +111,7 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 	return whole ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* A template that is wrong or unknown concerns only conversations. */
+/* An invalid or unknown template only affects conversations. */
 static status fill_chat(model_entry *m, const json_t *config, error *err)
 {
 	status s = chat_template_open(&m->chat, m->tokenizer, config, &m->chat_problem);
@@ -119,7 +120,7 @@ static status fill_chat(model_entry *m, const json_t *config, error *err)
 }
 
 /* Fill the fields of an entry that come from its folder. */
-static status fill(model_entry *m, error *err)
+static status catalog_fill(model_entry *m, error *err)
 {
 	json_t *json;
 	manifest *about;
@@ -173,8 +174,7 @@ status catalog_check_reads_alone(const model_entry *m, const char *param, error 
 {
 	if (!m->dims.reads_source)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, param,
-	                 "the model reads a source beside a text; requests of this kind give it none");
+	return error_set(err, STATUS_INVALID, param, "the model needs a source, which this request cannot give");
 }
 
 status catalog_check_fills_masks(const model_entry *m, const char *param, error *err)
@@ -182,7 +182,7 @@ status catalog_check_fills_masks(const model_entry *m, const char *param, error 
 	if (m->dims.head != HEAD_VOCABULARY || m->dims.causal)
 		return error_set(err, STATUS_INVALID, param, "the architecture %s %s, it does not fill in masks",
 		                 m->architecture->name,
-		                 m->dims.head == HEAD_CLASSES ? "classifies texts" : "goes on with texts");
+		                 m->dims.head == HEAD_CLASSES ? "classifies texts" : "generates text");
 	if (catalog_mask(m) == TOKEN_NONE)
 		return error_set(err, STATUS_INVALID, param, "neither the model nor its tokenizer has a mask token");
 	return STATUS_OK;
@@ -235,7 +235,7 @@ static status locate_checkpoint(catalog *all, model_entry *m, const char *job, i
 	return STATUS_OK;
 }
 
-/* Where the store keeps what the entry's id names. */
+/* Find the folder in which the store keeps the entry's id. */
 static status locate(catalog *all, model_entry *m, error *err)
 {
 	char job[STORE_ID_BYTES];
@@ -268,7 +268,7 @@ void catalog_release(model_entry *m)
 
 status catalog_token_trie(model_entry *m, const token_trie **out)
 {
-	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* of any entry's: they are few */
+	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* shared by all entries, which are few */
 	status s = STATUS_OK;
 	pthread_mutex_lock(&making);
 	if (!m->trie)
@@ -318,18 +318,18 @@ store_table catalog_table(const model_entry *m)
 }
 
 /* Fill an entry from its row and its folder. */
-static status read_object(catalog *all, model_entry *m, error *err)
+static status catalog_read_object(catalog *all, model_entry *m, error *err)
 {
 	TRY(locate(all, m, err));
 	TRY(store_check_blob(all->store, catalog_table(m), m->id, false, err));
 	TRY(read_weights(all, m, err));
-	return fill(m, err);
+	return catalog_fill(m, err);
 }
 
-/* Every fault of a stored model is reported as damage: the request itself is valid. */
+/* Any fault of a stored model is reported as damage, because the request itself is valid. */
 static status read_entry(catalog *all, const char *id, model_entry **out, error *err)
 {
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	*out = NULL;
 	model_entry *m = memory_new(1, sizeof *m);
 	if (!m)
@@ -337,14 +337,14 @@ static status read_entry(catalog *all, const char *id, model_entry **out, error 
 	m->references = 1;
 	m->weights = DTYPE_PANEL_F32;
 	snprintf(m->id, sizeof m->id, "%s", id);
-	status s = read_object(all, m, &why);
+	status s = catalog_read_object(all, m, &reason);
 	bool known = m->folder[0] || s == STATUS_STORAGE;
 	if (s == STATUS_NOMEM || (s != STATUS_OK && !known)) {
 		catalog_release(m);
-		return error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
+		return error_set(err, s, reason.param, "%s", reason.message[0] ? reason.message : status_text(s));
 	}
 	if (s != STATUS_OK) {
-		copy_problem(m->problem, &why, s);
+		copy_problem(m->problem, &reason, s);
 		store_note_damage(all->store, catalog_table(m), id, m->problem);
 	}
 	*out = m;
@@ -363,7 +363,7 @@ status catalog_inspect(catalog *all, const char *id, model_entry **out, error *e
 		TRY(read_entry(all, id, &m, err));
 	*out = m;
 	if (m->problem[0])
-		return STATUS_OK; /* read again next time: it may have been put right */
+		return STATUS_OK; /* read again next time, because it may have been repaired */
 	link_entry(all, m);
 	m->references++;
 	if (all->count > CATALOG_MAX)
@@ -377,11 +377,11 @@ status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
 	*out = NULL;
 	TRY(catalog_inspect(all, id, &m, err));
 	if (m->problem[0]) {
-		error why = ERROR_INIT;
-		error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" is damaged: %s", id, m->problem);
-		log_line(LOG_ERROR, "%s", why.message);
+		error reason = ERROR_INIT;
+		error_set(&reason, STATUS_STORAGE, "model", "the model \"%s\" is damaged: %s", id, m->problem);
+		log_line(LOG_ERROR, "%s", reason.message);
 		catalog_release(m);
-		return error_set(err, STATUS_STORAGE, why.param, "%s", why.message);
+		return error_set(err, STATUS_STORAGE, reason.param, "%s", reason.message);
 	}
 	*out = m;
 	return STATUS_OK;
@@ -424,7 +424,7 @@ void catalog_note_damage(catalog *all)
 status catalog_keep_weights(catalog *all, const model_entry *m, error *err)
 {
 	model_entry **known = find_entry(all, m->id);
-	if (*known) /* not always m: the table may have dropped it meanwhile */
+	if (*known) /* may differ from m, which the table may have dropped */
 		(*known)->weights = m->weights;
 	return store_dtype_put(all->store, m->id, catalog_dtype_name(m->weights), err);
 }
@@ -436,8 +436,8 @@ void catalog_forget(catalog *all, const char *id)
 		catalog_release(unlink_entry(all, link));
 }
 
-/* The row of a finished folder. What it is sealed with already stays. */
-static status describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
+/* Make the row of a finished folder. If the folder is sealed, its seal is kept. */
+static status catalog_describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
 {
 	model_entry m = {.references = 1};
 	manifest *about = NULL;
@@ -445,7 +445,7 @@ static status describe(store_model *row, const char *id, const char *folder, con
 	snprintf(row->id, sizeof row->id, "%s", id);
 	snprintf(row->owned_by, sizeof row->owned_by, "%s", owned_by);
 	snprintf(m.folder, sizeof m.folder, "%s", folder);
-	status s = fill(&m, err);
+	status s = catalog_fill(&m, err);
 	if (s == STATUS_OK && m.chat_problem.status == STATUS_INVALID)
 		s = error_set(err, STATUS_INVALID, m.chat_problem.param, "%s", error_message(&m.chat_problem));
 	if (s == STATUS_OK)
@@ -468,14 +468,14 @@ static status describe(store_model *row, const char *id, const char *folder, con
 status catalog_seal(const char *id, const char *folder, const char *owned_by, error *err)
 {
 	store_model row;
-	TRY(describe(&row, id, folder, owned_by, err));
+	TRY(catalog_describe(&row, id, folder, owned_by, err));
 	return store_model_seal(&row, folder, err);
 }
 
 status catalog_add(catalog *all, const char *id, const char *folder, const char *owned_by, error *err)
 {
 	store_model row;
-	TRY(describe(&row, id, folder, owned_by, err));
+	TRY(catalog_describe(&row, id, folder, owned_by, err));
 	return store_model_add(all->store, &row, folder, err);
 }
 

@@ -16,18 +16,19 @@ const double device_tick_bounds[DEVICE_TICK_BUCKETS] = {0.0005, 0.001, 0.002, 0.
 
 struct device {
 	device_options options;
-	backend *backend;            /* serves */
-	backend *training_backend;   /* a stream of its own in the background where there are streams, else the same */
-	scheduler *scheduler;        /* NULL only while the device could not be opened again */
-	device_background *work;     /* of background turns; NULL: none */
-	uint64_t retry_ns, pause_ns; /* not open and not left: when it is tried again, and the wait before that */
+	backend *backend;            /* for serving */
+	backend *training_backend;   /* a second stream of the device if it has streams, otherwise equal to `backend` */
+	scheduler *scheduler;        /* NULL only while the device cannot be opened */
+	device_background *work;     /* work for background turns; NULL: none */
+	uint64_t retry_ns, pause_ns; /* while not open and not left: time of the next attempt, and the current delay */
 	uint64_t opened_ns;
 	char name[16], description[96];
 	bool bf16;
-	/* Loading. Of this turn: was a load asked for, has it had its time, and which one has failed. */
+	/* Loading in the current turn: asked: a load was requested; spent: its time is used up; failed_id: the load
+	 * that failed. */
 	bool asked, spent;
 	char failed_id[SCHEDULER_ID_BYTES]; /* "": none */
-	char loading[SCHEDULER_ID_BYTES];   /* the model whose load the death log has; "": none */
+	char loading[SCHEDULER_ID_BYTES];   /* the model being loaded, as the death log has it; "": none */
 	error failed;
 	pthread_mutex_t mutex; /* guards shared */
 	device_stats stats, shared;
@@ -58,11 +59,11 @@ static void close_backends(device *d)
 	d->backend = d->training_backend = NULL;
 }
 
-/* Default rows of a step: the time of a step hardly depends on the rows on a GPU, and is proportional to them on a
- * CPU. */
+/* Default rows of a step. On a GPU the time of a step hardly depends on the rows; on a CPU it is proportional to
+ * them. */
 enum { BATCH_ON_CPU = 64, BATCH_ON_DEVICE = 256 };
 
-static status start(device *d, error *err)
+static status device_start(device *d, error *err)
 {
 	status s = open_backends(d, err);
 	scheduler_limits limits = d->options.limits;
@@ -79,8 +80,8 @@ static status start(device *d, error *err)
 
 /* --- a device that does not open -------------------------------------------------- */
 
-/* Is this process to be left, and when? */
-static bool leave(device *d)
+/* Decide whether this process is to be replaced, and when. */
+static bool device_leave_process(device *d)
 {
 	device_history *h = &d->options.history;
 	const bool may = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES;
@@ -88,17 +89,17 @@ static bool leave(device *d)
 		return false;
 	const uint64_t wait = h->in_vain ? (uint64_t)SECOND_NS << (h->in_vain - 1) : 0;
 	d->stats.left_ns = clock_ns() + wait;
-	log_line(LOG_ERROR,
-	         "the compute device does not open in this process: %s; the engine executes itself anew%s, time %d of "
-	         "at most %d",
-	         d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
+	log_line(
+	    LOG_ERROR,
+	    "the compute device does not open in this process: %s; the engine re-executes itself%s (attempt %d of %d)",
+	    d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
 	return true;
 }
 
 static void note_problem(device *d, const error *err)
 {
 	snprintf(d->stats.problem, sizeof d->stats.problem, "%.319s", error_message(err));
-	if (d->stats.left_ns || leave(d))
+	if (d->stats.left_ns || device_leave_process(d))
 		return;
 	d->pause_ns = !d->pause_ns                         ? SECOND_NS
 	              : d->pause_ns < LONGEST_PAUSE_NS / 2 ? 2 * d->pause_ns
@@ -108,22 +109,22 @@ static void note_problem(device *d, const error *err)
 	         (int)(d->pause_ns / SECOND_NS), d->stats.problem);
 }
 
-static status refuse(const device *d, error *err)
+static status device_refuse(const device *d, error *err)
 {
 	return error_set(err, STATUS_DEVICE, NULL, "the compute device cannot be used%s: %.250s",
-	                 d->stats.left_ns ? " until the engine has started anew" : "", d->stats.problem);
+	                 d->stats.left_ns ? " until the engine has restarted" : "", d->stats.problem);
 }
 
 /* --- opening and closing ------------------------------------------------------------ */
 
-/* What does not change as long as the engine lives. */
-static void describe(device *d)
+/* Store what is constant during the engine's life. */
+static void device_describe(device *d)
 {
 	const device_history *h = &d->options.history;
 	d->bf16 = d->backend ? d->backend->bf16 : h->bf16;
 	snprintf(d->name, sizeof d->name, "%s", d->backend ? d->backend->name : h->name);
 	snprintf(d->description, sizeof d->description, "%s", d->backend ? d->backend->device : h->description);
-	d->options.backend = d->name; /* one that fails does not become another kind */
+	d->options.backend = d->name; /* a device that fails later must not be replaced by another kind */
 }
 
 status device_open(device **out, const device_options *options, error *err)
@@ -140,15 +141,15 @@ status device_open(device **out, const device_options *options, error *err)
 	d->stats.processes = options->history.processes;
 	if (d->options.history.name[0])
 		d->options.backend = d->options.history.name;
-	error why = ERROR_INIT;
-	status s = start(d, &why);
+	error reason = ERROR_INIT;
+	status s = device_start(d, &reason);
 	if (s != STATUS_OK && !d->options.history.processes) {
 		device_close(d);
-		return error_set(err, s, why.param, "%s", error_message(&why));
+		return error_set(err, s, reason.param, "%s", error_message(&reason));
 	}
-	describe(d);
+	device_describe(d);
 	if (s != STATUS_OK)
-		note_problem(d, &why);
+		note_problem(d, &reason);
 	d->shared = d->stats;
 	*out = d;
 	return STATUS_OK;
@@ -216,7 +217,7 @@ void device_hand_over(device *d, device_history *out)
 	memcpy(out->description, d->description, sizeof out->description);
 }
 
-/* Drop from the snapshot the models that the scheduler has unloaded meanwhile. */
+/* Remove from the snapshot the models that the scheduler has unloaded. */
 static void prune_loaded(device *d)
 {
 	int kept = 0;
@@ -253,20 +254,20 @@ scheduler *device_scheduler(device *d)
 	return d->scheduler;
 }
 
-/* Every fault of a stored model's folder is reported as damage: the request itself is valid. */
+/* Any fault in a stored model's folder is reported as damage, because the request itself is valid. */
 static status blame_storage(const char *id, status s, error *err)
 {
 	if (s == STATUS_OK || s == STATUS_BUSY || s == STATUS_CONFLICT || s == STATUS_NOMEM || s == STATUS_DEVICE)
 		return s;
-	error why = ERROR_INIT;
-	error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" cannot be loaded: %.250s", id,
+	error reason = ERROR_INIT;
+	error_set(&reason, STATUS_STORAGE, "model", "the model \"%s\" cannot be loaded: %.250s", id,
 	          err->message[0] ? err->message : status_text(s));
-	log_line(LOG_ERROR, "%s", why.message);
-	*err = why;
+	log_line(LOG_ERROR, "%s", reason.message);
+	*err = reason;
 	return STATUS_STORAGE;
 }
 
-/* The scheduler has the model now, or has unloaded it to load it with other weights. */
+/* Update the snapshot: the scheduler has loaded the model, or has unloaded it to reload it with other weights. */
 static void note_models(device *d, const char *id, bool loaded)
 {
 	prune_loaded(d);
@@ -278,7 +279,7 @@ static void note_models(device *d, const char *id, bool loaded)
 	publish(d);
 }
 
-/* The result for the tasks of this turn that wait for this model. */
+/* Store the result for the other tasks of this turn that wait for this model. */
 static void keep_failure(device *d, const char *id, status s, const error *err)
 {
 	snprintf(d->failed_id, sizeof d->failed_id, "%s", id);
@@ -291,7 +292,7 @@ static void load_name(const char *id, char *out, size_t size)
 	snprintf(out, size, "load %s", id);
 }
 
-/* Count the deaths of the engine under this load. False: there were too many, which is the result of the load. */
+/* Count deaths of the engine during this load. False: there were too many, which becomes the result of the load. */
 static bool begin_load(device *d, const char *id)
 {
 	char work[SCHEDULER_ID_BYTES + 8];
@@ -345,7 +346,7 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
 		if (m || s != STATUS_OK)
 			return true;
 		if (!scheduler_model_loading(d->scheduler, id))
-			return false; /* another one is first */
+			return false; /* another model is being loaded */
 		d->asked = true;
 	}
 	d->spent = true;
@@ -356,18 +357,18 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 {
 	*out = NULL;
 	if (!d->scheduler)
-		return refuse(d, err);
+		return device_refuse(d, err);
 	if (strcmp(d->failed_id, id) == 0)
 		return error_set(err, d->failed.status, d->failed.param, "%s", d->failed.message);
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	bool loaded = scheduler_model_loaded(d->scheduler, id);
-	status s = blame_storage(id, scheduler_model(d->scheduler, id, folder, weights, out, &why), &why);
+	status s = blame_storage(id, scheduler_model(d->scheduler, id, folder, weights, out, &reason), &reason);
 	if (s != STATUS_OK || !loaded)
 		note_models(d, id, s == STATUS_OK);
-	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
+	return s == STATUS_OK ? s : error_set(err, s, reason.param, "%s", error_message(&reason));
 }
 
-/* End a turn: the next task that needs a model starts a new turn of loading. */
+/* End a turn: the next task that needs a model starts a new one. */
 static void end_turn(device *d)
 {
 	if (d->scheduler && !d->asked)
@@ -414,7 +415,7 @@ void device_count_training(device *d, int64_t steps, int64_t tokens, double toke
 static void open_again(device *d)
 {
 	error err = ERROR_INIT;
-	if (start(d, &err) == STATUS_OK) {
+	if (device_start(d, &err) == STATUS_OK) {
 		log_line(LOG_WARN, "the compute device failed and was opened again");
 		d->stats.problem[0] = 0;
 		d->pause_ns = 0;
@@ -424,7 +425,7 @@ static void open_again(device *d)
 	publish_loaded(d);
 }
 
-/* The device's memory is lost. The scheduler has ended the generations. */
+/* The device's memory is lost; the scheduler has ended the generations. */
 static void restart(device *d)
 {
 	if (d->work)
@@ -438,7 +439,7 @@ static void restart(device *d)
 	open_again(d);
 }
 
-/* Between attempts the executor runs tasks, which get an error. */
+/* Between attempts the executor runs tasks, which receive an error. */
 static void wait_closed(device *d)
 {
 	struct timespec pause = {0, 10000000};
@@ -465,7 +466,7 @@ static bool foreground(device *d)
 		return true;
 	}
 	if (!scheduler_runnable(d->scheduler)) {
-		publish(d); /* what the tasks before this turn have changed, such as a session deleted */
+		publish(d); /* includes changes of the previous tasks, such as a deleted session */
 		return false;
 	}
 	uint64_t began = clock_ns();
@@ -493,7 +494,8 @@ static status no_part(void *context, int i)
 	return STATUS_OK;
 }
 
-/* The OpenMP runtime creates the threads of a team when the first loop runs, and ends the process if it cannot. */
+/* Start the threads of the OpenMP team now. The runtime would start them with the first loop, and ends the process if
+ * it cannot. */
 static void create_threads(device *d)
 {
 	backend *b = d->backend;

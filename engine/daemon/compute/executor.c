@@ -1,10 +1,9 @@
-/* Both queues are intrusive lists under one mutex each; the receiver takes the whole list at once, so
- * the mutex is held for a few instructions and never while anything runs. A lock-free
- * ring was rejected: at thousands of tasks per second the mutex does not show, and
- * intrusive tasks cannot fail for want of memory.
+/* executor.c - both queues are intrusive lists, each with its own mutex. The receiver takes the whole list at once, so
+ * a mutex is held for a few instructions and never while a task runs. A lock-free ring was rejected: at thousands of
+ * tasks per second the mutex does not show, and intrusive tasks need no memory.
  *
- * The loop is woken through a descriptor of our own. libuv's uv_async_send marks its handle as busy until its write
- * returns, and a loop that this write wakes on the same core spins until the mark goes, a time slice long. */
+ * The loop is woken through our own descriptor. uv_async_send marks its handle as busy until its write returns. A loop
+ * that this write wakes on the same core spins until the mark is cleared, for a whole time slice. */
 #include "engine/daemon/compute/executor.h"
 
 #include <assert.h>
@@ -30,12 +29,12 @@ struct executor {
 	pthread_cond_t wake;
 	queue tasks;
 	bool started, stopping;
-	int64_t credit_ns;             /* to the background; executor thread */
-	queue posted;                  /* since the last look; executor thread */
-	queue waiting;                 /* for their `prepare`; executor thread */
+	int64_t credit_ns;             /* owed to background work; executor thread */
+	queue posted;                  /* messages of the current turn; executor thread */
+	queue waiting;                 /* tasks whose `prepare` is not complete; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */
 	queue messages;
-	int wake_fd; /* an eventfd: messages have come; -1: not open */
+	int wake_fd; /* eventfd that signals messages; -1: not open */
 	uv_poll_t poll;
 	int pending; /* loop thread */
 };
@@ -67,7 +66,7 @@ void executor_post(executor *x, task *t)
 	queue_push(&x->posted, t);
 }
 
-/* The messages of a turn wake the loop once, and not at all while it has others to take. */
+/* Wake the loop once for all messages of a turn, and not at all while it still has others to take. */
 static void publish(executor *x)
 {
 	if (!x->posted.first)
@@ -82,7 +81,7 @@ static void publish(executor *x)
 		eventfd_write(x->wake_fd, 1);
 }
 
-/* Run the tasks that are ready; the others wait behind those that wait already. */
+/* Run the tasks that are ready. Others are appended to those that wait already. */
 static void run_tasks(executor *x, task *t)
 {
 	while (t) {
@@ -98,7 +97,7 @@ static void run_tasks(executor *x, task *t)
 	}
 }
 
-/* One look at the queue and one turn of each kind of work; false when it is to stop. */
+/* Take the submitted tasks and run one turn of each kind of work. False: the thread is to stop. */
 static bool take_turn(executor *x, bool *idle)
 {
 	pthread_mutex_lock(&x->mutex);
@@ -154,14 +153,14 @@ static void deliver(executor *x)
 		task *next = t->next;
 		x->pending -= t->counted;
 		t->counted = false;
-		reserve_forget(); /* an allocation that failed in one task must not fail the next */
+		reserve_forget(); /* an allocation failure in one task must not affect the next */
 		if (t->done)
 			t->done(t);
 		t = next;
 	}
 }
 
-/* The descriptor is reset before the messages are taken: those that come in between wake the loop once more. */
+/* The descriptor is reset before the messages are taken, so a message posted in between wakes the loop again. */
 static void on_messages(uv_poll_t *poll, int failed, int events)
 {
 	executor *x = poll->data;
@@ -178,7 +177,7 @@ static bool watch_messages(executor *x, uv_loop_t *loop)
 	if (x->wake_fd < 0 || uv_poll_init(loop, &x->poll, x->wake_fd) != 0)
 		return false;
 	x->poll.data = x;
-	uv_poll_start(&x->poll, UV_READABLE, on_messages); /* fails for handles that are closing only */
+	uv_poll_start(&x->poll, UV_READABLE, on_messages); /* fails only for handles that are closing */
 	return true;
 }
 
@@ -227,7 +226,7 @@ status executor_start(executor **out, uv_loop_t *loop, const executor_work *work
 		return error_set(err, STATUS_IO, NULL, "cannot watch the executor");
 	}
 	if (pthread_create(&x->thread, NULL, executor_thread, x) != 0) {
-		/* The handle must be closed by the loop before its memory goes. */
+		/* The loop must close the handle before its memory is freed. */
 		uv_close((uv_handle_t *)&x->poll, NULL);
 		uv_run(loop, UV_RUN_NOWAIT);
 		executor_free(x);

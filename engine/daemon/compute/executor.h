@@ -5,24 +5,23 @@
  *        task->done(task)  ◀── messages ◀──  (posted when run returns)
  *        task->done(task)  ◀── messages ◀──  executor_post(task), all of a turn at once
  *
- * A task is embedded in the object it works for. Submitting it transfers the right to use that object's fields: between
- * submit and done only `run` may. Both queues are first in, first out, so tasks without `prepare` run, and messages
- * arrive, in the order of submission.
+ * A task is embedded in the object it works for. Submitting it transfers that object's fields: between submit and done
+ * only `run` may use them. Both queues are first in, first out. Tasks without `prepare` run, and messages arrive, in
+ * the order of submission.
  *
- * A task may have to wait for slow work, such as loading a model. It then has a `prepare`, which does a part of that
- * work (a few milliseconds) and returns false until all of it is done; it is called once per turn. Later tasks do not
- * wait for it: they run when they are ready. Waiting tasks are called in the order of submission, before newer tasks.
+ * A task that must wait for slow work, such as loading a model, has a `prepare`. It is called once per turn, does a few
+ * milliseconds of that work, and returns false until the work is complete. Later tasks do not wait for it. Waiting
+ * tasks are called in the order of submission, before newer tasks.
  *
- * Bounds: at most EXECUTOR_MAX_TASKS submitted tasks wait or run; one more is refused, which is the
- * engine's "overloaded". executor_control is for tasks that are never refused (cancel, grant, stop). An object has at
- * most one of them submitted, so the number of objects bounds them; it may run before a waiting task of its object.
- * Posted messages are bounded by their senders (a generation by its credits, a training run by its rate).
+ * Limits: at most EXECUTOR_MAX_TASKS submitted tasks wait or run; one more is refused ("overloaded" in the API).
+ * executor_control is for tasks that must not be refused (cancel, grant, stop). Each object has at most one of them
+ * submitted, so their number is bounded; it may run before a waiting task of its object. Senders limit posted messages:
+ * a generation by its credits, a training run by its rate.
  *
- * Turns: between two looks at the queue the thread does at most one unit of foreground work (one decode step
- * or step of prompts) and one slice of background work (training). When there is both, each gets half of the
- * time: the thread counts the time of each, and the background has no turn while it has used more, since a slice cannot
- * be shorter than one op. A slice lasts EXECUTOR_SLICE_NS at most (or one op), and so does a request's wait for its
- * first turn. Without work the thread sleeps. */
+ * Turns: between two looks at the queue the thread runs at most one unit of foreground work (a decode step or a step of
+ * prompts) and one slice of background work (training). With both kinds, each gets half of the time: the thread
+ * measures them, and the background has no turn while it has used more. A slice lasts at most EXECUTOR_SLICE_NS or one
+ * op, and so does a request's wait for its first turn. Without work the thread sleeps. */
 #ifndef ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 #define ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 
@@ -40,37 +39,38 @@ typedef struct executor executor;
 
 typedef struct task task;
 struct task {
-	bool (*prepare)(task *t, device *d); /* executor thread; true: run it now. NULL: it need not wait */
+	bool (*prepare)(task *t, device *d); /* executor thread; returns true if the task can run now. NULL: it need not
+	                                      * wait */
 	void (*run)(task *t, device *d);     /* executor thread; NULL for a message */
-	void (*done)(task *t);               /* loop thread; may free the task; NULL: nothing to do */
+	void (*done)(task *t);               /* loop thread; may free the task; may be NULL */
 	task *next;
 	bool counted;
 };
 
-/* The object that a task is a member of. */
+/* The object that contains task t as a member. */
 #define TASK_OWNER(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
 
-/* What the thread does at its start and between tasks. The latter two return false when there was nothing to do. */
+/* Functions that the thread calls at its start and between tasks. The latter two return false if there was nothing to
+ * do. */
 typedef struct executor_work {
-	void (*begin)(device *d); /* once, before executor_start returns; NULL: nothing to do */
+	void (*begin)(device *d); /* once, before executor_start returns; may be NULL */
 	bool (*foreground)(device *d);
 	bool (*background)(device *d, uint64_t budget_ns);
 } executor_work;
 
-/* Start the thread and wait until its `begin` has returned. `d` is used by that thread only, from here until executor_stop returns. */
+/* Start the thread and wait until `begin` has returned. Only that thread uses `d` until executor_stop returns. */
 status executor_start(executor **out, uv_loop_t *loop, const executor_work *work, device *d, error *err);
-/* Run what was submitted, end the thread, deliver every message. Loop thread; then uv_run must
- * close the handle before executor_free. */
+/* Run the submitted tasks, end the thread and deliver every message. Loop thread. uv_run must then close the handle
+ * before executor_free. */
 void executor_stop(executor *x);
 void executor_free(executor *x);
 
-/* Loop thread. False: the queue is full and the task untouched. */
+/* Submit a task. False: the queue is full and the task unchanged. Loop thread. */
 bool executor_submit(executor *x, task *t);
 void executor_control(executor *x, task *t);
-/* Executor thread: have t->done called on the loop, which is woken at the end of the turn: a step's events wake it
- * once. */
+/* Have t->done called on the loop, which is woken once at the end of the turn. Executor thread. */
 void executor_post(executor *x, task *t);
-/* Tasks submitted and not yet done. Loop thread. */
+/* Return the number of tasks submitted and not done. Loop thread. */
 int executor_pending(const executor *x);
 
 #endif

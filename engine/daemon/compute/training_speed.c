@@ -11,15 +11,15 @@
 
 enum { ROWS = 256, WIDTH = 128, INNER = 512, TRIES = 5 };
 
-/* Share of the product's speed that steps of small models reach: attention, norms, softmax and the optimiser wait for
- * memory (README.md). */
+/* Fraction of the product's speed that steps of small models reach; attention, norms, softmax and the optimiser wait
+ * for memory (README.md). */
 static const double share = 0.3;
 
 static uv_once_t once = UV_ONCE_INIT;
-static double product_speed; /* one thread's */
+static double product_speed; /* measured on one thread */
 
-/* The best of several tries: others use the machine too. */
-static void measure(void)
+/* Measure the best of several attempts, because other programs use the machine, too. */
+static void training_speed_measure(void)
 {
 	float *a = memory_new(ROWS * WIDTH, sizeof *a), *b = memory_new(WIDTH * INNER, sizeof *b),
 	      *c = memory_new(ROWS * INNER, sizeof *c);
@@ -40,6 +40,6 @@ double training_speed(const char *backend_name, int threads)
 {
 	if (strcmp(backend_name, "cpu") != 0)
 		return 0;
-	uv_once(&once, measure);
+	uv_once(&once, training_speed_measure);
 	return share * product_speed * (double)(threads > 0 ? threads : (int)uv_available_parallelism());
 }

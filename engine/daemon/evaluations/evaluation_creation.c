@@ -28,14 +28,14 @@ static void creation_free(creation *c)
 	free(c);
 }
 
-static void refuse(creation *c, status why, error *err)
+static void evaluation_creation_refuse(creation *c, status result, error *err)
 {
-	error_settle(err, why);
+	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
 	creation_free(c);
 }
 
-/* The job, its first event and the kept answer are one commit. */
+/* The job, its first event and the stored answer are one commit. */
 static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **answer, error *err)
 {
 	const stream *s = c->stream;
@@ -45,14 +45,14 @@ static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	*answer = *document ? job_queue_public(&c->all->queue, *document) : NULL;
 	TRY(idempotency_begin(c->stream, err));
 	json_t *event = evaluation_document_state_event("queued", NULL);
-	status why =
+	status result =
 	    !*answer || !event ? STATUS_NOMEM : store_file_get(s->engine->store, c->corpus.training[0].id, &file, err);
-	if (why == STATUS_OK)
-		why = job_queue_put(&c->all->queue, *document, err);
-	if (why == STATUS_OK)
-		why = store_event_add(s->engine->store, id, event, err);
+	if (result == STATUS_OK)
+		result = job_queue_put(&c->all->queue, *document, err);
+	if (result == STATUS_OK)
+		result = store_event_add(s->engine->store, id, event, err);
 	json_decref(event);
-	return idempotency_commit(c->stream, why, *answer, err);
+	return idempotency_commit(c->stream, result, *answer, err);
 }
 
 static void create_job(creation *c)
@@ -63,11 +63,11 @@ static void create_job(creation *c)
 	evaluations *all = c->all;
 	status s = add_job(c, id, &document, &answer, &err);
 	if (s == STATUS_OK)
-		job_queue_add(&all->queue, id, document); /* without memory for it, it begins at the next start */
+		job_queue_add(&all->queue, id, document); /* without memory for it, it starts at the next restart */
 	json_decref(document);
 	if (s != STATUS_OK) {
 		json_decref(answer);
-		refuse(c, s, &err);
+		evaluation_creation_refuse(c, s, &err);
 		return;
 	}
 	stream_result(c->stream, answer);
@@ -75,7 +75,7 @@ static void create_job(creation *c)
 	evaluation_run_next(all);
 }
 
-static void pool_read(uv_work_t *work)
+static void evaluation_creation_pool_read(uv_work_t *work)
 {
 	creation *c = work->data;
 	token_cache *text;
@@ -89,25 +89,25 @@ static void pool_read(uv_work_t *work)
 static void text_read(uv_work_t *work, int cancelled)
 {
 	creation *c = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	c->stream->watch = NULL;
 	if (c->result == STATUS_OK && c->stream->cancelled)
 		c->result = STATUS_CANCELLED;
 	if (c->result != STATUS_OK)
-		refuse(c, c->result, &c->corpus.error);
+		evaluation_creation_refuse(c, c->result, &c->corpus.error);
 	else
 		create_job(c);
 }
 
-static void on_cancel(stream *s)
+static void evaluation_creation_on_cancel(stream *s)
 {
 	creation *c = s->context;
 	atomic_store(&c->corpus.cancel, true);
 }
 
-static status begin(creation *c, error *err)
+static status evaluation_creation_start(creation *c, error *err)
 {
-	static const stream_watch watch = {.cancel = on_cancel};
+	static const stream_watch watch = {.cancel = evaluation_creation_on_cancel};
 	stream *s = c->stream;
 	engine *e = s->engine;
 	const char *id = json_string_value(json_object_get(s->params, "file"));
@@ -123,7 +123,7 @@ static status begin(creation *c, error *err)
 	TRY(store_check_room(e->store, 1, err));
 	evaluation_document_corpus(&c->corpus, e, c->model, id);
 	c->work.data = c;
-	if (uv_queue_work(&e->loop, &c->work, pool_read, text_read) != 0)
+	if (uv_queue_work(&e->loop, &c->work, evaluation_creation_pool_read, text_read) != 0)
 		return STATUS_NOMEM;
 	s->context = c;
 	s->watch = &watch;
@@ -141,7 +141,7 @@ void evaluation_creation_begin(stream *s)
 	c->stream = s;
 	c->all = s->engine->evaluations;
 	c->all->creations++;
-	status why = begin(c, &err);
-	if (why != STATUS_OK)
-		refuse(c, why, &err);
+	status result = evaluation_creation_start(c, &err);
+	if (result != STATUS_OK)
+		evaluation_creation_refuse(c, result, &err);
 }

@@ -1,4 +1,4 @@
-/* evaluation_creation.h - the method evaluation.create: everything is judged, and the file is tokenized, before the job
+/* evaluation_creation.h - the method evaluation.create. The request is checked and the file tokenized before the job
  * exists. Loop thread. */
 #ifndef ENGINE_DAEMON_EVALUATIONS_EVALUATION_CREATION_H
 #define ENGINE_DAEMON_EVALUATIONS_EVALUATION_CREATION_H

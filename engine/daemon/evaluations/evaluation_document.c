@@ -17,7 +17,7 @@ json_t *evaluation_document_new(const char *id, const json_t *params, json_t *se
 	                 params, "run");
 }
 
-static json_t *number(double x)
+static json_t *evaluation_document_number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
 }
@@ -26,8 +26,9 @@ json_t *evaluation_document_progress(const evaluation_progress *p)
 {
 	const double speed = (double)(p->tokens - p->from) / p->seconds;
 	return json_pack("{s:I, s:I, s:o, s:o, s:o}", "tokens", (json_int_t)p->tokens, "total_tokens",
-	                 (json_int_t)p->total, "tokens_per_second", number(speed), "eta_seconds",
-	                 number((double)(p->total - p->tokens) / speed), "nats_per_token", number(p->nats));
+	                 (json_int_t)p->total, "tokens_per_second", evaluation_document_number(speed), "eta_seconds",
+	                 evaluation_document_number((double)(p->total - p->tokens) / speed), "nats_per_token",
+	                 evaluation_document_number(p->nats));
 }
 
 json_t *evaluation_document_at(const json_t *document, json_t *progress, json_t *run)
@@ -48,12 +49,12 @@ static json_t *event(const char *level, const char *type, const char *message, j
 	                 (json_int_t)clock_unix(), "level", level, "message", message, "type", type, "data", data);
 }
 
-json_t *evaluation_document_state_event(const char *state, const error *why)
+json_t *evaluation_document_state_event(const char *state, const error *err)
 {
 	char message[512];
-	snprintf(message, sizeof message, "The evaluation is %s%s%s", state, why ? ": " : "",
-	         why ? error_message(why) : "");
-	const char *level = !why ? "info" : strcmp(state, "failed") == 0 ? "error" : "warn";
+	snprintf(message, sizeof message, "The evaluation is %s%s%s", state, err ? ": " : "",
+	         err ? error_message(err) : "");
+	const char *level = !err ? "info" : strcmp(state, "failed") == 0 ? "error" : "warn";
 	return event(level, "message", message, json_null());
 }
 
@@ -78,7 +79,8 @@ void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, co
 	                .training = {{.weight = 1}},
 	                .texts = {.tokenizer = m->tokenizer}};
 	snprintf(out->training[0].id, sizeof out->training[0].id, "%s", file);
-	store_cache_room(e->store, &out->cache.room, NULL); /* without its ledger the store refuses the job anyway */
+	store_cache_room(e->store, &out->cache.room, NULL); /* without its ledger the store refuses the job in any
+	                                                     * case */
 	store_temporary_path(e->store, out->temporary);
 }
 

@@ -10,28 +10,28 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 
-/* Between two commits, which a run has ever fewer of: the larger of a second and a 2000th of its time so far. */
+/* Interval of commits: the larger of a second and a 2000th of the run's time, so they become rarer. */
 #define COMMIT_NS UINT64_C(1000000000)
 enum { COMMIT_SHARE = 2000 };
 
 typedef struct evaluation_run {
 	evaluations *all;
 	char id[STORE_ID_BYTES];
-	json_t *kept; /* the document's `run`; NULL: from the beginning */
+	json_t *kept; /* the document's `run`; NULL: start at the beginning */
 	model_entry *model;
 	evaluation_settings settings;
 	corpus corpus;
 	token_cache *text;
 	evaluation_unit unit;
-	evaluation_cursor next, begun; /* behind the unit; before it */
+	evaluation_cursor next, before; /* after the unit; before the unit */
 	evaluation_sums sums;
-	void *state; /* of a carried context */
+	void *state; /* state of a carried context */
 	size_t state_bytes;
-	int64_t from; /* tokens that were settled when the run began */
+	int64_t from; /* tokens that were settled when the run started */
 	uint64_t began_ns, committed_ns;
-	scoring_task task;
+	score_call task;
 	bool cancelled, reading, read; /* read: the unit has scores that are not added */
 	/* pool */
 	uv_work_t work;
@@ -40,7 +40,7 @@ typedef struct evaluation_run {
 	error error;
 } evaluation_run;
 
-static void run_free(evaluation_run *r)
+static void evaluation_run_run_free(evaluation_run *r)
 {
 	evaluation_unit_fini(&r->unit);
 	token_cache_free(r->text);
@@ -62,15 +62,15 @@ void evaluation_run_cancel(evaluations *all)
 	r->cancelled = true;
 	atomic_store(&r->corpus.cancel, true);
 	if (r->reading)
-		scoring_task_cancel(&r->task);
+		score_call_cancel(&r->task);
 }
 
-static void end(evaluation_run *r, status s, error *err)
+static void evaluation_run_end(evaluation_run *r, status s, error *err)
 {
 	evaluations *all = r->all;
 	all->run = NULL;
 	job_queue_settle(&all->queue, r->id, s, err);
-	run_free(r);
+	evaluation_run_run_free(r);
 	evaluation_run_next(all);
 }
 
@@ -78,7 +78,7 @@ static void end(evaluation_run *r, status s, error *err)
 
 static json_t *write_state(const evaluation_run *r)
 {
-	if (!r->state || r->begun.done == r->begun.start)
+	if (!r->state || r->before.done == r->before.start)
 		return json_null();
 	char *text = memory_new(BASE64_ENCODE_RAW_LENGTH(r->state_bytes) + 1, 1);
 	if (!text)
@@ -109,11 +109,11 @@ static bool read_state(evaluation_run *r, const json_t *written)
 	return whole;
 }
 
-/* Of the border before the unit. */
+/* State at the border before the unit. */
 static json_t *write_run(const evaluation_run *r)
 {
-	return json_pack("{s:I, s:I, s:o, s:o}", "start", (json_int_t)r->begun.start, "done", (json_int_t)r->begun.done,
-	                 "sums", evaluation_sums_write(&r->sums), "state", write_state(r));
+	return json_pack("{s:I, s:I, s:o, s:o}", "start", (json_int_t)r->before.start, "done",
+	                 (json_int_t)r->before.done, "sums", evaluation_sums_write(&r->sums), "state", write_state(r));
 }
 
 static status read_run(evaluation_run *r, error *err)
@@ -132,14 +132,14 @@ static status read_run(evaluation_run *r, error *err)
 
 static evaluation_progress progress_of(const evaluation_run *r)
 {
-	return (evaluation_progress){.tokens = r->begun.done,
+	return (evaluation_progress){.tokens = r->before.done,
 	                             .total = token_cache_tokens(r->text),
 	                             .from = r->from,
 	                             .seconds = (double)(clock_ns() - r->began_ns) * 1e-9,
 	                             .nats = evaluation_sums_nats(&r->sums)};
 }
 
-/* The row with the place in the text, and the event that reports it. */
+/* Commit the job's row with the place in the text, and the event that reports it. */
 static status commit(evaluation_run *r, queued_job *j, const evaluation_progress *p, error *err)
 {
 	const job_queue *q = &r->all->queue;
@@ -147,17 +147,17 @@ static status commit(evaluation_run *r, queued_job *j, const evaluation_progress
 	job_queue_forget_failures(&r->all->queue, j);
 	json_t *run = write_run(r), *event = evaluation_document_progress_event(p);
 	json_t *next = run ? evaluation_document_at(j->document, evaluation_document_progress(p), run) : NULL;
-	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
-		why = store_event_add(s, j->id, event, err);
-		if (why == STATUS_OK)
-			why = job_queue_put(q, next, err);
-		why = store_end(s, why, err);
+	status result = event && next ? store_begin(s, err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
+		result = store_event_add(s, j->id, event, err);
+		if (result == STATUS_OK)
+			result = job_queue_put(q, next, err);
+		result = store_end(s, result, err);
 	}
 	json_decref(event);
-	if (why != STATUS_OK) {
+	if (result != STATUS_OK) {
 		json_decref(next);
-		return why;
+		return result;
 	}
 	json_decref(j->document);
 	j->document = next;
@@ -172,14 +172,14 @@ static bool is_due(const evaluation_run *r)
 	return now - r->committed_ns >= (share > COMMIT_NS ? share : COMMIT_NS);
 }
 
-/* Say how far the run is, and now and then keep it. */
+/* Report the progress, and commit it at intervals. */
 static status report_progress(evaluation_run *r, queued_job *j, error *err)
 {
 	const evaluation_progress p = progress_of(r);
 	if (is_due(r))
 		return commit(r, j, &p, err);
 	json_t *progress = evaluation_document_progress(&p);
-	if (progress) /* else the last one stands */
+	if (progress) /* otherwise the last one remains valid */
 		json_object_set_new(j->document, "progress", progress);
 	return STATUS_OK;
 }
@@ -199,11 +199,11 @@ static status keep_report(evaluation_run *r, queued_job *j, error *err)
 
 /* --- units --------------------------------------------------------------------------------------------------- */
 
-static void step(evaluation_run *r);
+static void evaluation_run_step(evaluation_run *r);
 
 static status plan_unit(evaluation_run *r, error *err)
 {
-	r->begun = r->next;
+	r->before = r->next;
 	return evaluation_unit_plan(&r->unit, &r->settings, r->text, &r->next, r->state, err);
 }
 
@@ -253,14 +253,14 @@ static void computed(uv_work_t *work, int cancelled)
 	evaluation_run *r = work->data;
 	error err = r->error;
 	queued_job *j = job_queue_find(&r->all->queue, r->id);
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	status s = !j || r->cancelled ? STATUS_CANCELLED : r->result;
 	if (s == STATUS_OK)
 		s = r->report ? keep_report(r, j, &err) : report_progress(r, j, &err);
 	if (s != STATUS_OK || r->report)
-		end(r, s, &err);
+		evaluation_run_end(r, s, &err);
 	else
-		step(r);
+		evaluation_run_step(r);
 }
 
 static void begin_computing(evaluation_run *r)
@@ -268,10 +268,10 @@ static void begin_computing(evaluation_run *r)
 	error err = ERROR_INIT;
 	r->work.data = r;
 	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_compute, computed) != 0)
-		end(r, STATUS_NOMEM, &err);
+		evaluation_run_end(r, STATUS_NOMEM, &err);
 }
 
-/* The numbers are those of one kind of weights. */
+/* All numbers must come from one type of weights. */
 static status check_weights(const evaluation_run *r, error *err)
 {
 	const dtype now = r->model->weights;
@@ -282,7 +282,7 @@ static status check_weights(const evaluation_run *r, error *err)
 	                       catalog_dtype_name(now), catalog_dtype_name(r->settings.weights));
 }
 
-static void read_done(scoring_task *t)
+static void read_done(score_call *t)
 {
 	evaluation_run *r = TASK_OWNER(t, evaluation_run, task);
 	error err = t->error;
@@ -292,29 +292,29 @@ static void read_done(scoring_task *t)
 	if (s == STATUS_OK)
 		begin_computing(r);
 	else
-		end(r, s, &err);
+		evaluation_run_end(r, s, &err);
 }
 
-static void step(evaluation_run *r)
+static void evaluation_run_step(evaluation_run *r)
 {
-	if (r->unit.n_sequences == 0) { /* single tokens, which have none before them */
+	if (r->unit.n_sequences == 0) { /* a single token has none before it and is not scored */
 		r->read = true;
 		begin_computing(r);
 		return;
 	}
-	r->task = (scoring_task){.engine = r->all->queue.engine,
-	                         .model = r->model,
-	                         .request = {.sequences = r->unit.sequences,
-	                                     .n_sequences = r->unit.n_sequences,
-	                                     .width = r->model->dims.outputs},
-	                         .finished = read_done};
+	r->task = (score_call){.engine = r->all->queue.engine,
+	                       .model = r->model,
+	                       .request = {.sequences = r->unit.sequences,
+	                                   .n_sequences = r->unit.n_sequences,
+	                                   .width = r->model->dims.outputs},
+	                       .finished = read_done};
 	r->reading = true;
-	scoring_task_submit(&r->task);
+	score_call_submit(&r->task);
 }
 
 /* --- beginning ----------------------------------------------------------------------------------------------- */
 
-static status begin(evaluations *all, queued_job *j, error *err)
+static status evaluation_run_begin(evaluations *all, queued_job *j, error *err)
 {
 	engine *e = all->queue.engine;
 	evaluation_run *r = all->run = memory_new(1, sizeof *r);
@@ -343,13 +343,13 @@ void evaluation_run_next(evaluations *all)
 	queued_job *j;
 	while (!all->run && device_is_open(all->queue.engine->device) && (j = job_queue_next(&all->queue))) {
 		error err = ERROR_INIT;
-		status s = begin(all, j, &err);
+		status s = evaluation_run_begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;
 		evaluation_run *r = all->run;
 		all->run = NULL;
 		job_queue_settle(&all->queue, j->id, s, &err);
 		if (r)
-			run_free(r);
+			evaluation_run_run_free(r);
 	}
 }

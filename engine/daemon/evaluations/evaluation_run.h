@@ -1,16 +1,16 @@
-/* evaluation_run.h - the run of an evaluation: unit after unit, kept in the ledger as it goes. Loop thread.
+/* evaluation_run.h - the run of an evaluation, unit after unit; the ledger keeps its progress. Loop thread.
  *
- *   pool:     the scores of a unit are added, the next is laid out     (evaluation_sums.h, evaluation_unit.h)
- *   executor: it is read, in slices behind the steps of generations    (serve/scoring.h) */
+ *   pool:     add the scores of a unit, lay out the next       (evaluation_sums.h, evaluation_unit.h)
+ *   executor: read it, in slices between steps of generations  (serve/score_task.h) */
 #ifndef ENGINE_DAEMON_EVALUATIONS_EVALUATION_RUN_H
 #define ENGINE_DAEMON_EVALUATIONS_EVALUATION_RUN_H
 
 #include "engine/daemon/evaluations/evaluation_document.h"
 
-/* Begin the run of the first job that waits, if none runs. */
+/* Start the first waiting job if none is running. */
 void evaluation_run_next(evaluations *all);
 bool evaluation_run_is_of(const evaluations *all, const char *id);
-/* End the run soon. */
+/* Cancel the run. */
 void evaluation_run_cancel(evaluations *all);
 
 #endif

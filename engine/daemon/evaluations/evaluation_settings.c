@@ -59,8 +59,8 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	find_context(json_string_value(context), &out->context);
 	if (out->context == EVALUATION_CARRIED && !unbounded)
 		return error_set(err, STATUS_INVALID, "context",
-		                 "the model's sequences end at %lld tokens, so that no state can be carried through a "
-		                 "text; ask for sliding or blocks",
+		                 "the model reads at most %lld tokens, so a state cannot be carried through a text; "
+		                 "use sliding or blocks",
 		                 (long long)m->dims.positions);
 	TRY(read_length(out, json_object_get(params, "length"), m, err));
 	TRY(read_stride(out, json_object_get(params, "stride"), err));
@@ -68,16 +68,17 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	return STATUS_OK;
 }
 
-static json_t *number(int64_t n)
+static json_t *evaluation_settings_number(int64_t n)
 {
 	return n ? json_integer((json_int_t)n) : json_null();
 }
 
 json_t *evaluation_settings_write(const evaluation_settings *s)
 {
-	return json_pack("{s:s, s:o, s:o, s:b, s:I, s:s}", "context", contexts[s->context], "length", number(s->length),
-	                 "stride", number(s->stride), "reset_at_document", s->reset_at_document, "top",
-	                 (json_int_t)s->top, "dtype", catalog_dtype_name(s->weights));
+	return json_pack("{s:s, s:o, s:o, s:b, s:I, s:s}", "context", contexts[s->context], "length",
+	                 evaluation_settings_number(s->length), "stride", evaluation_settings_number(s->stride),
+	                 "reset_at_document", s->reset_at_document, "top", (json_int_t)s->top, "dtype",
+	                 catalog_dtype_name(s->weights));
 }
 
 status evaluation_settings_restore(evaluation_settings *out, const json_t *written, error *err)

@@ -80,7 +80,7 @@ double evaluation_sums_nats(const evaluation_sums *x)
 
 /* --- JSON ------------------------------------------------------------------------------------------------ */
 
-/* The array with one more element, which is taken over; NULL: out of memory, and the array is gone. */
+/* Append an element, which is taken over. NULL: out of memory; the array is then freed. */
 static json_t *with(json_t *array, json_t *element)
 {
 	if (json_array_append_new(array, element) == 0)
@@ -112,7 +112,8 @@ status evaluation_sums_read(evaluation_sums *out, const json_t *written, error *
 	status s = json_read_members(written, "{s:I, s:I}", "bytes", &bytes, "offset", &offset);
 	if (s == STATUS_NOMEM)
 		return error_settle(err, s);
-	bool whole = s == STATUS_OK && json_array_size(ranges) == EVALUATION_RANGES && out->n_rows <= EVALUATION_TOP_MAX;
+	bool whole =
+	    s == STATUS_OK && json_array_size(ranges) == EVALUATION_RANGES && out->n_rows <= EVALUATION_TOP_MAX;
 	for (size_t r = 0; r < EVALUATION_RANGES && whole; r++) {
 		json_int_t tokens, right;
 		whole = json_unpack(json_array_get(ranges, r), "[I, I, F]", &tokens, &right, &out->ranges[r].nats) == 0;
@@ -135,7 +136,7 @@ status evaluation_sums_read(evaluation_sums *out, const json_t *written, error *
 
 /* --- the report ------------------------------------------------------------------------------------------ */
 
-static json_t *number(double x)
+static json_t *evaluation_sums_number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
 }
@@ -143,8 +144,9 @@ static json_t *number(double x)
 static json_t *means(const evaluation_sum *x)
 {
 	return json_pack("{s:I, s:o, s:o, s:o}", "tokens", (json_int_t)x->tokens, "nats_per_token",
-	                 number(x->nats / (double)x->tokens), "perplexity", number(exp(x->nats / (double)x->tokens)),
-	                 "accuracy", number((double)x->right / (double)x->tokens));
+	                 evaluation_sums_number(x->nats / (double)x->tokens), "perplexity",
+	                 evaluation_sums_number(exp(x->nats / (double)x->tokens)), "accuracy",
+	                 evaluation_sums_number((double)x->right / (double)x->tokens));
 }
 
 static json_t *positions_of(const evaluation_sums *x)
@@ -187,11 +189,11 @@ json_t *evaluation_sums_report(const evaluation_sums *x, const tokenizer *t, con
 	json_t *rows = json_array(), *report = means(&all);
 	for (int64_t i = 0; i < x->n_rows; i++)
 		rows = with(rows, row_object(&x->rows[i], t, text, err));
-	const bool whole =
-	    json_object_set_new(report, "object", json_string("evaluation.report")) == 0 &&
-	    json_object_set_new(report, "bytes", json_integer((json_int_t)x->bytes)) == 0 &&
-	    json_object_set_new(report, "bits_per_byte", number(all.nats / log(2) / (double)x->bytes)) == 0 &&
-	    json_object_set_new(report, "positions", positions_of(x)) == 0;
+	const bool whole = json_object_set_new(report, "object", json_string("evaluation.report")) == 0 &&
+	                   json_object_set_new(report, "bytes", json_integer((json_int_t)x->bytes)) == 0 &&
+	                   json_object_set_new(report, "bits_per_byte",
+	                                       evaluation_sums_number(all.nats / log(2) / (double)x->bytes)) == 0 &&
+	                   json_object_set_new(report, "positions", positions_of(x)) == 0;
 	if (whole && json_object_set_new(report, "rows", rows) == 0)
 		return report;
 	if (!whole)

@@ -31,7 +31,7 @@ void evaluation_unit_fini(evaluation_unit *u)
 	*u = (evaluation_unit){0};
 }
 
-/* The window at the cursor, as long as the text goes on. */
+/* Return the window at the cursor, as if its document did not end. */
 static evaluation_window window_at(const evaluation_settings *s, int64_t tokens, const evaluation_cursor *at)
 {
 	const int64_t begin = at->done > at->start ? at->done - s->overlap : at->start;
@@ -40,7 +40,7 @@ static evaluation_window window_at(const evaluation_settings *s, int64_t tokens,
 	    .start = at->start, .begin = begin, .done = at->done, .end = begin + (left < s->window ? left : s->window)};
 }
 
-/* Read the tokens, and end the window with its document where that matters. */
+/* Read the tokens; end the window with its document where windows stay within documents. */
 static status read_window(evaluation_unit *u, const evaluation_settings *s, const token_cache *text,
                           evaluation_window *w, error *err)
 {
@@ -64,13 +64,13 @@ static void add_sequence(evaluation_unit *u, const evaluation_settings *s, const
 	for (int64_t i = 0; i < count; i++)
 		u->next[w->at + i] = w->begin + i + 1 >= w->done ? u->ids[w->at + i + 1] : -1;
 	u->sequences[u->n_sequences++] =
-	    (scoring_sequence){.ids = u->ids + w->at,
-	                       .count = count,
-	                       .next = u->next + w->at,
-	                       .scores = u->scores + w->at,
-	                       .best = u->best + w->at,
-	                       .carried = s->context == EVALUATION_CARRIED && !alone ? state : NULL,
-	                       .before = s->context == EVALUATION_CARRIED ? w->begin - w->start : 0};
+	    (score_sequence){.ids = u->ids + w->at,
+	                     .count = count,
+	                     .next = u->next + w->at,
+	                     .scores = u->scores + w->at,
+	                     .best = u->best + w->at,
+	                     .carried = s->context == EVALUATION_CARRIED && !alone ? state : NULL,
+	                     .before = s->context == EVALUATION_CARRIED ? w->begin - w->start : 0};
 }
 
 status evaluation_unit_plan(evaluation_unit *u, const evaluation_settings *s, const token_cache *text,

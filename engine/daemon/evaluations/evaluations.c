@@ -81,14 +81,14 @@ void evaluations_create(stream *s)
 		evaluation_creation_begin(s);
 }
 
-static json_t *from_row(stream *s, const json_t *row)
+static json_t *evaluations_from_row(stream *s, const json_t *row)
 {
 	return job_queue_row(&s->engine->evaluations->queue, row);
 }
 
 void evaluations_list(stream *s)
 {
-	listing_answer_of(s, STORE_JOBS, NULL, EVALUATION_OBJECT, JOB_QUEUE_LISTED, from_row);
+	listing_answer_of(s, STORE_JOBS, NULL, EVALUATION_OBJECT, JOB_QUEUE_LISTED, evaluations_from_row);
 }
 
 void evaluations_get(stream *s)

@@ -1,10 +1,10 @@
-/* evaluations.h - evaluations of models over the text of a file: loss, perplexity, accuracy, as jobs.
+/* evaluations.h - evaluations of models over the text of a file (loss, perplexity, accuracy), as jobs.
  *
  * The jobs are a queue (requests/job_queue.h has their states). A run reads unit after unit of the text
- * (evaluation_unit.h) as scorings, which take turns with the steps of generations. The sums, the state that is carried
- * and the place in the text are a member `run` of the job's row, which clients do not see; row and event of progress
- * are one commit, every second at first. So after a stop of any kind a job goes on from its last commit, to the
- * same report bit for bit. Loop thread only. */
+ * (evaluation_unit.h) as score tasks, which run between the steps of generations. The sums, the carried state and the
+ * place in the text are the member `run` of the job's row, which clients do not see. The row and the event of progress
+ * are one commit, initially every second. After any stop a job continues from its last commit and gives the same
+ * report, bit for bit. Loop thread only. */
 #ifndef ENGINE_DAEMON_EVALUATIONS_EVALUATIONS_H
 #define ENGINE_DAEMON_EVALUATIONS_EVALUATIONS_H
 
@@ -13,15 +13,15 @@
 
 typedef struct evaluations evaluations;
 
-status evaluations_new(evaluations **out, engine *e, error *err); /* reads the jobs that have not ended */
+status evaluations_new(evaluations **out, engine *e, error *err); /* loads the jobs that have not ended */
 void evaluations_free(evaluations *all);
-/* Every ENGINE_TICK_MS: begin what waits. */
+/* Start a waiting job. Called every ENGINE_TICK_MS. */
 void evaluations_tick(evaluations *all);
-/* End the run, which goes on at the next start; begin no other. */
+/* End the run, which continues after the next start, and start no other. */
 void evaluations_stop(evaluations *all);
 bool evaluations_stopped(const evaluations *all);
 
-/* By a job that has not ended. */
+/* True if a job that has not ended uses the file. */
 bool evaluations_use_file(const evaluations *all, const char *id);
 bool evaluations_use_model(const evaluations *all, const char *id);
 

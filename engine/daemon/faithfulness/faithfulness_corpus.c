@@ -14,7 +14,7 @@ typedef struct reader {
 	faithfulness_corpus *corpus;
 	const model_entry *model;
 	const faithfulness_settings *settings;
-	bool full; /* ends the reading of JSON lines */
+	bool full; /* stops the reading of JSON lines */
 } reader;
 
 /* --- tokens of a text ------------------------------------------------------------------------------ */
@@ -26,8 +26,7 @@ status faithfulness_tokens_take(faithfulness_tokens *out, const model_entry *m, 
 	status s = STATUS_OK;
 	out->ids = memory_new(text->count + first + 1, sizeof *out->ids);
 	if (m->dims.source && start == TOKEN_NONE)
-		s = error_set(err, STATUS_INVALID, "model",
-		              "neither the model nor its tokenizer has a token that a sequence begins with");
+		s = error_set(err, STATUS_INVALID, "model", "neither the model nor its tokenizer has a start token");
 	else if (!out->ids)
 		s = STATUS_NOMEM;
 	if (s == STATUS_OK) {
@@ -53,7 +52,7 @@ status faithfulness_tokens_read_source(faithfulness_tokens *out, const model_ent
 status faithfulness_tokens_read(faithfulness_tokens *out, const model_entry *m, const faithfulness_settings *s,
                                 const char *text, size_t bytes, error *err)
 {
-	const bool begins = s->begins && !m->dims.source; /* what a decoder writes has its own start */
+	const bool begins = s->begins && !m->dims.source; /* a decoder's target has its own start token */
 	token_list list;
 	if (s->mask != TOKEN_NONE)
 		TRY(mask_text_read(m, text, bytes, (encode_options){.begin = begins}, &list, err));
@@ -76,7 +75,7 @@ static int64_t at_most(int64_t count, int64_t most)
 	return count < most ? count : most;
 }
 
-/* The text is taken over; one without a position is left out. */
+/* Add a text, which is taken over; a text without a position is skipped. */
 static void add_tokens(reader *r, faithfulness_tokens *t)
 {
 	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
@@ -117,7 +116,7 @@ static status add_pair(reader *r, const json_t *source, const json_t *target, er
 	return s;
 }
 
-static status read_object(void *context, const json_t *object, long line, error *err)
+static status faithfulness_corpus_read_object(void *context, const json_t *object, long line, error *err)
 {
 	reader *r = context;
 	const json_t *text = json_object_get(object, "text"), *source = json_object_get(object, "source"),
@@ -154,14 +153,14 @@ static status read_pieces(reader *r, corpus_reader *from, error *err)
 	do {
 		s = corpus_reader_next(from, &piece, err);
 		if (s == STATUS_OK && piece.text)
-			s = corpus_reader_is_data(from) ? jsonl_walk(&piece, read_object, r, err)
+			s = corpus_reader_is_data(from) ? jsonl_walk(&piece, faithfulness_corpus_read_object, r, err)
 			                                : read_lines(r, piece.text, piece.bytes, err);
 		free(piece.text);
 	} while (s == STATUS_OK && piece.text && !r->full);
 	return r->full && s == STATUS_CANCELLED ? STATUS_OK : s;
 }
 
-static status read_file(reader *r, const char *path, error *err)
+static status faithfulness_corpus_read_file(reader *r, const char *path, error *err)
 {
 	enum { PIECE_BYTES = 1 << 16 };
 	byte_source *source;
@@ -182,15 +181,15 @@ status faithfulness_corpus_read(faithfulness_corpus *out, const char *path, cons
 	if (!out->texts)
 		return STATUS_NOMEM;
 	TRY(job_check_blame(err, job_check_file(path, id, err), "file", id));
-	status why = read_file(&r, path, err);
-	if (why == STATUS_OK && out->n == 0)
-		why = error_set(err, STATUS_INVALID, "file",
-		                s->n_positions == 0 && s->mask != TOKEN_NONE
-		                    ? "it has no text with a mask"
-		                    : "it has no text with a position to evaluate: one of two tokens");
-	if (why == STATUS_INVALID)
+	status result = faithfulness_corpus_read_file(&r, path, err);
+	if (result == STATUS_OK && out->n == 0)
+		result = error_set(err, STATUS_INVALID, "file",
+		                   s->n_positions == 0 && s->mask != TOKEN_NONE
+		                       ? "it has no text with a mask"
+		                       : "it has no text with a position to evaluate: one of two tokens");
+	if (result == STATUS_INVALID)
 		snprintf(err->param, sizeof err->param, "file");
-	return why;
+	return result;
 }
 
 void faithfulness_corpus_fini(faithfulness_corpus *c)

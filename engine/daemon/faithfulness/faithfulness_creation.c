@@ -12,8 +12,8 @@
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/idempotency.h"
 
-/* Tokens that the readings of a text read: minutes. Numbers of a job, about 11 bytes of JSON each: all of its rows are
- * one answer at most, and a frame holds 64 MiB. */
+/* WORK: maximum tokens that the readings of a text read; takes minutes. NUMBERS: maximum of a job, about 11 bytes of
+ * JSON each; all rows may be one answer, and a frame holds 64 MiB. */
 enum { FAITHFULNESS_MAX_WORK = 1 << 23, FAITHFULNESS_MAX_NUMBERS = 4 << 20 };
 
 typedef struct creation {
@@ -22,11 +22,11 @@ typedef struct creation {
 	model_entry *model;
 	faithfulness_settings settings;
 	json_t *settings_object;
-	char path[PATH_MAX]; /* of the file; "": an input */
+	char path[PATH_MAX]; /* "": an input, not a file */
 	uv_work_t work;
 	status result;
 	error error;
-	faithfulness_corpus texts; /* or the one input */
+	faithfulness_corpus texts; /* or the single input */
 	faithfulness_text *text;
 	faithfulness_outcome outcome;
 } creation;
@@ -44,9 +44,9 @@ static void creation_free(void *context)
 	free(c);
 }
 
-static void refuse(creation *c, status why, error *err)
+static void faithfulness_creation_refuse(creation *c, status result, error *err)
 {
-	error_settle(err, why);
+	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
 	creation_free(c);
 }
@@ -71,7 +71,7 @@ static void input_done(void *context, faithfulness_outcome *x)
 {
 	creation *c = context;
 	if (x->result != STATUS_OK) {
-		refuse(c, x->result, &x->error);
+		faithfulness_creation_refuse(c, x->result, &x->error);
 		return;
 	}
 	c->outcome = *x;
@@ -87,12 +87,12 @@ static void evaluate_input(creation *c)
 	status s = faithfulness_text_begin(&c->text, c->stream->engine, c->stream, c->model, &c->settings, t, 0,
 	                                   input_done, c);
 	if (s != STATUS_OK)
-		refuse(c, s, &err);
+		faithfulness_creation_refuse(c, s, &err);
 }
 
 /* --- a file: the job --------------------------------------------------------------------------------- */
 
-/* The job and the kept answer are one commit. */
+/* The job and the stored answer are one commit. */
 static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **answer, error *err)
 {
 	stream *s = c->stream;
@@ -101,12 +101,12 @@ static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	*document = faithfulness_document_new(id, s->params, json_incref(c->settings_object), c->texts.n);
 	*answer = *document ? job_queue_public(&c->all->queue, *document) : NULL;
 	TRY(idempotency_begin(s, err));
-	status why = *answer ? store_file_get(s->engine->store, json_string_value(json_object_get(s->params, "file")),
-	                                      &file, err)
-	                     : STATUS_NOMEM;
-	if (why == STATUS_OK)
-		why = job_queue_put(&c->all->queue, *document, err);
-	return idempotency_commit(s, why, *answer, err);
+	status result = *answer ? store_file_get(s->engine->store,
+	                                         json_string_value(json_object_get(s->params, "file")), &file, err)
+	                        : STATUS_NOMEM;
+	if (result == STATUS_OK)
+		result = job_queue_put(&c->all->queue, *document, err);
+	return idempotency_commit(s, result, *answer, err);
 }
 
 static void create_job(creation *c)
@@ -118,25 +118,26 @@ static void create_job(creation *c)
 	status s = add_job(c, id, &document, &answer, &err);
 	queued_job *j = s == STATUS_OK ? job_queue_add(&all->queue, id, document) : NULL;
 	faithfulness_corpus *kept = j ? j->kept = memory_new(1, sizeof *kept) : NULL;
-	if (kept) { /* else they are read again */
+	if (kept) { /* otherwise the run reads them again */
 		*kept = c->texts;
 		c->texts = (faithfulness_corpus){0};
 	}
 	json_decref(document);
 	if (s != STATUS_OK) {
 		json_decref(answer);
-		refuse(c, s, &err);
+		faithfulness_creation_refuse(c, s, &err);
 		return;
 	}
-	stream_result(c->stream, answer); /* without memory for j it begins at the next start */
+	stream_result(c->stream, answer); /* without memory for j it starts at the next restart */
 	creation_free(c);
 	faithfulness_run_next(all);
 }
 
 /* --- what is evaluated: pool thread -------------------------------------------------------------------- */
 
-/* The ids of a list. On error the list is empty. */
-static status read_tokens(token_list *out, const json_t *tokens, int64_t vocabulary, const char *param, error *err)
+/* Read a list of ids. On error the list is empty. */
+static status faithfulness_creation_read_tokens(token_list *out, const json_t *tokens, int64_t vocabulary,
+                                                const char *param, error *err)
 {
 	const size_t n = json_array_size(tokens);
 	*out = (token_list){.ids = memory_new(n + 1, sizeof *out->ids)};
@@ -152,7 +153,7 @@ static status read_tokens(token_list *out, const json_t *tokens, int64_t vocabul
 	return out->ids ? STATUS_OK : STATUS_NOMEM;
 }
 
-static status check_source(const model_dims *d, int64_t n, error *err)
+static status faithfulness_creation_check_source(const model_dims *d, int64_t n, error *err)
 {
 	model_dims source = *d;
 	source.positions = d->source;
@@ -167,10 +168,10 @@ static status check_input(const creation *c, const faithfulness_tokens *t, error
 {
 	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	const int64_t tokens = t->count, most = scheduler_attribution_limit(&c->model->dims);
-	TRY(check_source(&c->model->dims, t->n_source, err));
+	TRY(faithfulness_creation_check_source(&c->model->dims, t->n_source, err));
 	if (tokens + t->n_source < 2)
 		return error_set(err, STATUS_INVALID, "input",
-		                 "needs at least two tokens, as the one that is the reader is never removed");
+		                 "needs at least two tokens, because the reader is never removed");
 	if (tokens > most)
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "is %lld tokens; at most %lld of this model are evaluated", (long long)tokens,
@@ -182,11 +183,11 @@ static status check_input(const creation *c, const faithfulness_tokens *t, error
 		return error_set(err, STATUS_INVALID, "positions", "there are %lld tokens, counted from 0",
 		                 (long long)tokens);
 	const double work = faithfulness_settings_work(&c->settings, c->model, t);
-	return work <= FAITHFULNESS_MAX_WORK
-	           ? STATUS_OK
-	           : error_set(err, STATUS_TOO_LARGE, "input",
-	                       "about %.0f tokens would be read; at most %d are for a text: fewer positions or methods",
-	                       work, FAITHFULNESS_MAX_WORK);
+	return work <= FAITHFULNESS_MAX_WORK ? STATUS_OK
+	                                     : error_set(err, STATUS_TOO_LARGE, "input",
+	                                                 "about %.0f tokens would be read for a text, at most %d are "
+	                                                 "allowed; use fewer positions or methods",
+	                                                 work, FAITHFULNESS_MAX_WORK);
 }
 
 static status read_input(creation *c, error *err)
@@ -205,14 +206,14 @@ static status read_input(creation *c, error *err)
 		TRY(faithfulness_tokens_read_source(t, m, &c->settings, json_string_value(source),
 		                                    json_string_length(source), err));
 	} else if (source) {
-		TRY(read_tokens(&tokens, source, m->dims.source_inputs, "source", err));
+		TRY(faithfulness_creation_read_tokens(&tokens, source, m->dims.source_inputs, "source", err));
 		t->source = tokens.ids;
 		t->n_source = (int64_t)tokens.count;
 	}
 	if (json_is_string(input))
 		return faithfulness_tokens_read(t, m, &c->settings, json_string_value(input), json_string_length(input),
 		                                err);
-	TRY(read_tokens(&tokens, input, m->dims.inputs, "input", err));
+	TRY(faithfulness_creation_read_tokens(&tokens, input, m->dims.inputs, "input", err));
 	return faithfulness_tokens_take(t, m, &tokens, err);
 }
 
@@ -226,7 +227,7 @@ static status read_texts(creation *c, error *err)
 	return check_input(c, c->texts.texts, err);
 }
 
-static void pool_read(uv_work_t *work)
+static void faithfulness_creation_pool_read(uv_work_t *work)
 {
 	creation *c = work->data;
 	reserve_forget();
@@ -236,11 +237,11 @@ static void pool_read(uv_work_t *work)
 static void texts_read(uv_work_t *work, int cancelled)
 {
 	creation *c = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	if (c->result == STATUS_OK && c->stream->cancelled)
 		c->result = STATUS_CANCELLED;
 	if (c->result != STATUS_OK)
-		refuse(c, c->result, &c->error);
+		faithfulness_creation_refuse(c, c->result, &c->error);
 	else if (c->path[0])
 		create_job(c);
 	else
@@ -249,7 +250,7 @@ static void texts_read(uv_work_t *work, int cancelled)
 
 /* --- the request ---------------------------------------------------------------------------------------- */
 
-/* Of a job: bounds that its texts keep, whatever they are. */
+/* Check the bounds of a job, which hold for any texts. */
 static status check_job(const creation *c, error *err)
 {
 	const faithfulness_settings *s = &c->settings;
@@ -260,7 +261,7 @@ static status check_job(const creation *c, error *err)
 	const int n = faithfulness_settings_positions(s, &longest, positions, &missing);
 	const double work = faithfulness_settings_work(s, c->model, &longest);
 	if (s->rows)
-		return error_set(err, STATUS_INVALID, "rows", "the numbers of a job are at its `rows`");
+		return error_set(err, STATUS_INVALID, "rows", "a job gives its numbers under `rows`");
 	const int64_t numbers = n * s->texts * faithfulness_row_numbers(s);
 	if (numbers > FAITHFULNESS_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "texts",
@@ -268,7 +269,7 @@ static status check_job(const creation *c, error *err)
 		                 (long long)s->texts, n, (long long)numbers, FAITHFULNESS_MAX_NUMBERS);
 	if (work > FAITHFULNESS_MAX_WORK)
 		return error_set(err, STATUS_TOO_LARGE, "max_tokens",
-		                 "about %.0f tokens would be read for a text; at most %d are", work,
+		                 "about %.0f tokens would be read for a text, at most %d are allowed", work,
 		                 FAITHFULNESS_MAX_WORK);
 	return STATUS_OK;
 }
@@ -287,13 +288,13 @@ static status begin_job(creation *c, const char *id, error *err)
 	return STATUS_OK;
 }
 
-/* Models that read a source need one beside an input; in a file it stands with each text. */
+/* A model that reads a source needs one beside an input; in a file each text has its own. */
 static status check_sources(const model_entry *m, const char *file, const json_t *source, error *err)
 {
 	if (m->dims.reads_source && !m->dims.source)
 		return catalog_check_reads_alone(m, "model", err);
 	if (file && source)
-		return error_set(err, STATUS_INVALID, "source", "is of an input; those of a file are in its lines");
+		return error_set(err, STATUS_INVALID, "source", "applies to an input; a file has sources in its lines");
 	return !file && !m->dims.source != !source
 	           ? error_set(err, STATUS_INVALID, "source",
 	                       m->dims.source ? "this model reads a source: it must not be missing"
@@ -301,7 +302,7 @@ static status check_sources(const model_entry *m, const char *file, const json_t
 	           : STATUS_OK;
 }
 
-static status begin(creation *c, error *err)
+static status faithfulness_creation_start(creation *c, error *err)
 {
 	const json_t *params = c->stream->params;
 	const char *file = json_string_value(json_object_get(params, "file"));
@@ -319,7 +320,9 @@ static status begin(creation *c, error *err)
 	if (file)
 		TRY(begin_job(c, file, err));
 	c->work.data = c;
-	return uv_queue_work(&c->stream->engine->loop, &c->work, pool_read, texts_read) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(&c->stream->engine->loop, &c->work, faithfulness_creation_pool_read, texts_read) == 0
+	           ? STATUS_OK
+	           : STATUS_NOMEM;
 }
 
 void faithfulness_creation_begin(stream *s)
@@ -333,7 +336,7 @@ void faithfulness_creation_begin(stream *s)
 	c->stream = s;
 	c->all = s->engine->faithfulness;
 	c->all->creations++;
-	status why = begin(c, &err);
-	if (why != STATUS_OK)
-		refuse(c, why, &err);
+	status result = faithfulness_creation_start(c, &err);
+	if (result != STATUS_OK)
+		faithfulness_creation_refuse(c, result, &err);
 }

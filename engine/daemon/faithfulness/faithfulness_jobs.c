@@ -8,7 +8,7 @@
 #include "engine/daemon/requests/listing.h"
 
 enum { FAITHFULNESS_JOBS_MAX_ACTIVE = 100, FAITHFULNESS_JOBS_MAX_CREATIONS = 64, FAITHFULNESS_JOBS_PAGE = 50 };
-/* Numbers of a page of texts, about 11 bytes of JSON each: the loop reads them from the ledger. */
+/* Maximum numbers on a page of texts, about 11 bytes of JSON each; the loop reads them from the ledger. */
 enum { FAITHFULNESS_JOBS_PAGE_NUMBERS = 50000 };
 
 /* --- opening, closing ---------------------------------------------------------------------------------- */
@@ -87,12 +87,12 @@ void faithfulness_jobs_create(stream *s)
 		faithfulness_creation_begin(s);
 }
 
-static json_t *from_row(stream *s, const json_t *row)
+static json_t *faithfulness_jobs_from_row(stream *s, const json_t *row)
 {
 	return job_queue_row(&s->engine->faithfulness->queue, row);
 }
 
-/* Let the request ask for no more rows than that. */
+/* Lower the page size of the request to `most`. */
 static bool limit_page(stream *s, json_int_t most)
 {
 	const json_int_t asked = json_integer_value(json_object_get(s->params, "limit"));
@@ -102,11 +102,12 @@ static bool limit_page(stream *s, json_int_t most)
 	return false;
 }
 
-/* The rows hold their results. */
+/* Rows contain their results, so pages are short. */
 void faithfulness_jobs_list(stream *s)
 {
 	if (limit_page(s, FAITHFULNESS_JOBS_PAGE))
-		listing_answer_of(s, STORE_JOBS, NULL, FAITHFULNESS_OBJECT, JOB_QUEUE_LISTED, from_row);
+		listing_answer_of(s, STORE_JOBS, NULL, FAITHFULNESS_OBJECT, JOB_QUEUE_LISTED,
+		                  faithfulness_jobs_from_row);
 }
 
 void faithfulness_jobs_get(stream *s)
@@ -114,7 +115,7 @@ void faithfulness_jobs_get(stream *s)
 	job_queue_get(s, &s->engine->faithfulness->queue);
 }
 
-/* Texts of a page, at most. */
+/* Maximum texts on a page. */
 static json_int_t most_texts(const json_t *document)
 {
 	const json_t *settings = json_object_get(document, "settings");

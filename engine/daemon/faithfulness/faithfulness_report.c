@@ -1,21 +1,21 @@
-/* Means are over positions. The bootstrap draws texts, whose positions belong together, or the positions of one text;
- * the same draws serve all metrics, and a difference of two orders is one of their numbers at the same position. */
+/* Means are over positions. The bootstrap draws texts, with all their positions, or the positions of a single text. The
+ * same draws serve all metrics. A difference of two orders is taken at the same position. */
 #include "engine/daemon/faithfulness/faithfulness_report.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
-static json_t *number(double x)
+static json_t *faithfulness_report_number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
 }
 
-/* The array with one more element, which is taken over; NULL: out of memory, and the array is gone. */
+/* Append an element, which is taken over. NULL: out of memory; the array is then freed. */
 static json_t *with(json_t *array, json_t *element)
 {
 	if (json_array_append_new(array, element) == 0)
@@ -28,7 +28,7 @@ static json_t *numbers(const double *values, int64_t n)
 {
 	json_t *array = json_array();
 	for (int64_t i = 0; i < n; i++)
-		array = with(array, number(values[i]));
+		array = with(array, faithfulness_report_number(values[i]));
 	return array;
 }
 
@@ -58,7 +58,7 @@ json_t *faithfulness_report_rows(const faithfulness_settings *s, const model_ent
 		for (int o = 0; o < s->n_orders; o++)
 			methods = with(methods, row_order(s, r, o));
 		array = with(array, json_pack("{s:I, s:o, s:f, s:f, s:o}", "position", (json_int_t)r->position,
-		                              "target", attributions_output(m, r->token), "log_probability",
+		                              "target", attribution_request_output(m, r->token), "log_probability",
 		                              r->log_probability, "empty", r->values.empty, "methods", methods));
 	}
 	return array;
@@ -142,7 +142,7 @@ static const double *row_numbers(const sample *x, int64_t row, int order, bool r
 	return (reverse ? r->values.reverse : r->values.values) + at;
 }
 
-/* A metric of an order or its reverse, less that of another order (-1: of none). */
+/* Estimate a metric of an order or its reverse, minus that of order `less` (-1: none). */
 static faithfulness_interval estimate(sample *x, int metric, int order, bool reverse, int less)
 {
 	int64_t group = 0;
@@ -171,7 +171,7 @@ static json_t *interval(const faithfulness_interval *e)
 static json_t *estimate_object(sample *x, int metric, int order, bool reverse, int less)
 {
 	const faithfulness_interval e = estimate(x, metric, order, reverse, less);
-	return json_pack("{s:o, s:o}", "mean", number(e.mean), "interval", interval(&e));
+	return json_pack("{s:o, s:o}", "mean", faithfulness_report_number(e.mean), "interval", interval(&e));
 }
 
 static json_t *metric_object(sample *x, int metric, int order)
@@ -179,8 +179,8 @@ static json_t *metric_object(sample *x, int metric, int order)
 	const int random = x->settings->n_orders - 2, recency = x->settings->n_orders - 1;
 	const faithfulness_interval e = estimate(x, metric, order, false, -1);
 	return json_pack(
-	    "{s:o, s:o, s:I, s:o, s:o, s:o}", "mean", number(e.mean), "interval", interval(&e), "count",
-	    (json_int_t)e.count, "reverse",
+	    "{s:o, s:o, s:I, s:o, s:o, s:o}", "mean", faithfulness_report_number(e.mean), "interval", interval(&e),
+	    "count", (json_int_t)e.count, "reverse",
 	    is_baseline(x->settings, order) ? json_null() : estimate_object(x, metric, order, true, -1), "less_random",
 	    order == random ? json_null() : estimate_object(x, metric, order, false, random), "less_recency",
 	    order == recency ? json_null() : estimate_object(x, metric, order, false, recency));

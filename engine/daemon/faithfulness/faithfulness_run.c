@@ -13,15 +13,15 @@
 typedef struct faithfulness_run {
 	faithfulness_jobs *all;
 	char id[STORE_ID_BYTES];
-	json_t *request, *settings_object; /* the document's */
+	json_t *request, *settings_object; /* borrowed from the document */
 	model_entry *model;
 	faithfulness_settings settings;
 	faithfulness_corpus texts;
 	char path[PATH_MAX];
-	faithfulness_row *rows; /* of the texts that are done */
+	faithfulness_row *rows; /* rows of completed texts */
 	int64_t n_rows, n_done;
 	faithfulness_cost cost;
-	faithfulness_text *text; /* NULL: none is read */
+	faithfulness_text *text; /* NULL: none in progress */
 	bool cancelled;
 	/* pool */
 	uv_work_t work;
@@ -32,7 +32,7 @@ typedef struct faithfulness_run {
 	error error;
 } faithfulness_run;
 
-static void run_free(faithfulness_run *r)
+static void faithfulness_run_run_free(faithfulness_run *r)
 {
 	for (int64_t i = 0; i < r->n_rows; i++)
 		faithfulness_row_fini(&r->rows[i]);
@@ -59,18 +59,18 @@ void faithfulness_run_cancel(faithfulness_jobs *all)
 
 /* --- the end --------------------------------------------------------------------------------------- */
 
-static void end(faithfulness_run *r, status s, error *err)
+static void faithfulness_run_end(faithfulness_run *r, status s, error *err)
 {
 	faithfulness_jobs *all = r->all;
 	all->run = NULL;
 	job_queue_settle(&all->queue, r->id, s, err);
-	run_free(r);
+	faithfulness_run_run_free(r);
 	faithfulness_run_next(all);
 }
 
 /* --- texts ----------------------------------------------------------------------------------------- */
 
-static void step(faithfulness_run *r);
+static void faithfulness_run_step(faithfulness_run *r);
 
 static void pool_make(uv_work_t *work)
 {
@@ -92,7 +92,7 @@ static json_t *done_document(const queued_job *j, int64_t done)
 	return NULL;
 }
 
-/* The text's numbers, and the job that counts it. */
+/* Store the text's numbers and the job's row that counts it. */
 static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 {
 	store *s = r->all->queue.engine->store;
@@ -102,21 +102,21 @@ static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 	              "readings", (json_int_t)r->spent.readings, "tokens_read", (json_int_t)r->spent.tokens);
 	job_queue_forget_failures(&r->all->queue, j);
 	json_t *next = done_document(j, r->n_done + 1);
-	status why = event && next ? store_begin(s, err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
-		why = store_event_add(s, j->id, event, err);
-		if (why == STATUS_OK)
-			why = job_queue_put(&r->all->queue, next, err);
-		why = store_end(s, why, err);
+	status result = event && next ? store_begin(s, err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
+		result = store_event_add(s, j->id, event, err);
+		if (result == STATUS_OK)
+			result = job_queue_put(&r->all->queue, next, err);
+		result = store_end(s, result, err);
 	}
 	json_decref(event);
-	if (why == STATUS_OK) {
+	if (result == STATUS_OK) {
 		json_decref(j->document);
 		j->document = next;
 	} else {
 		json_decref(next);
 	}
-	return why;
+	return result;
 }
 
 static status keep_result(faithfulness_run *r, queued_job *j, error *err)
@@ -136,13 +136,13 @@ static void add_cost(faithfulness_cost *sum, const faithfulness_cost *x)
 	sum->tokens += x->tokens;
 }
 
-static void made(uv_work_t *work, int cancelled)
+static void faithfulness_run_made(uv_work_t *work, int cancelled)
 {
 	faithfulness_run *r = work->data;
 	error err = ERROR_INIT;
 	queued_job *j = job_queue_find(&r->all->queue, r->id);
 	const bool text = r->n_new > 0;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	status s = !j || r->cancelled ? STATUS_CANCELLED : !r->made ? STATUS_NOMEM : STATUS_OK;
 	if (s == STATUS_OK)
 		s = text ? keep_text(r, j, &err) : keep_result(r, j, &err);
@@ -150,23 +150,23 @@ static void made(uv_work_t *work, int cancelled)
 	r->made = NULL;
 	r->n_new = 0;
 	if (s != STATUS_OK || !text) {
-		end(r, s, &err);
+		faithfulness_run_end(r, s, &err);
 		return;
 	}
 	r->n_done++;
 	add_cost(&r->cost, &r->spent);
-	step(r);
+	faithfulness_run_step(r);
 }
 
-static void make(faithfulness_run *r)
+static void faithfulness_run_make(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
 	r->work.data = r;
-	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_make, made) != 0)
-		end(r, STATUS_NOMEM, &err);
+	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_make, faithfulness_run_made) != 0)
+		faithfulness_run_end(r, STATUS_NOMEM, &err);
 }
 
-static bool add_rows(faithfulness_run *r, faithfulness_row *rows, int64_t n)
+static bool faithfulness_run_add_rows(faithfulness_run *r, faithfulness_row *rows, int64_t n)
 {
 	faithfulness_row *more = realloc(r->rows, (size_t)(r->n_rows + n) * sizeof *more);
 	if (!more)
@@ -182,37 +182,37 @@ static void text_done(void *context, faithfulness_outcome *x)
 	faithfulness_run *r = context;
 	error err = x->error;
 	r->text = NULL;
-	if (x->result == STATUS_OK && !add_rows(r, x->rows, x->n))
+	if (x->result == STATUS_OK && !faithfulness_run_add_rows(r, x->rows, x->n))
 		x->result = error_settle(&err, STATUS_NOMEM);
 	if (x->result != STATUS_OK) {
-		end(r, x->result, &err);
+		faithfulness_run_end(r, x->result, &err);
 		return;
 	}
 	r->n_new = x->n;
 	r->spent = x->cost;
 	x->n = 0;
-	make(r);
+	faithfulness_run_make(r);
 }
 
-static void step(faithfulness_run *r)
+static void faithfulness_run_step(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
 	if (r->cancelled || r->all->queue.stopping) {
-		end(r, STATUS_CANCELLED, &err);
+		faithfulness_run_end(r, STATUS_CANCELLED, &err);
 	} else if (r->n_done >= r->texts.n) {
-		make(r);
+		faithfulness_run_make(r);
 	} else {
 		const faithfulness_tokens *t = &r->texts.texts[r->n_done];
 		status s = faithfulness_text_begin(&r->text, r->all->queue.engine, NULL, r->model, &r->settings, t,
 		                                   r->n_done, text_done, r);
 		if (s != STATUS_OK)
-			end(r, s, &err);
+			faithfulness_run_end(r, s, &err);
 	}
 }
 
 /* --- beginning ------------------------------------------------------------------------------------- */
 
-static void pool_read(uv_work_t *work)
+static void faithfulness_run_pool_read(uv_work_t *work)
 {
 	faithfulness_run *r = work->data;
 	const char *file = json_string_value(json_object_get(r->request, "file"));
@@ -220,17 +220,17 @@ static void pool_read(uv_work_t *work)
 	r->result = faithfulness_corpus_read(&r->texts, r->path, file, r->model, &r->settings, &r->error);
 }
 
-static void read_file(uv_work_t *work, int cancelled)
+static void faithfulness_run_read_file(uv_work_t *work, int cancelled)
 {
 	faithfulness_run *r = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	if (r->result == STATUS_OK)
-		step(r);
+		faithfulness_run_step(r);
 	else
-		end(r, r->result, &r->error);
+		faithfulness_run_end(r, r->result, &r->error);
 }
 
-/* A text that is done; false: the rest is evaluated again. */
+/* Restore a completed text. False: the remaining texts are evaluated again. */
 static bool take_event(void *context, const json_t *event)
 {
 	faithfulness_run *r = context;
@@ -240,7 +240,7 @@ static bool take_event(void *context, const json_t *event)
 	for (size_t i = 0; i < json_array_size(rows); i++) {
 		faithfulness_row row = {.text = r->n_done};
 		r->result = faithfulness_report_read(&r->settings, json_array_get(rows, i), &row);
-		if (r->result == STATUS_OK && !add_rows(r, &row, 1))
+		if (r->result == STATUS_OK && !faithfulness_run_add_rows(r, &row, 1))
 			r->result = STATUS_NOMEM;
 		if (r->result != STATUS_OK) {
 			faithfulness_row_fini(&row);
@@ -254,7 +254,7 @@ static bool take_event(void *context, const json_t *event)
 	return true;
 }
 
-static status begin(faithfulness_jobs *all, queued_job *j, error *err)
+static status faithfulness_run_begin(faithfulness_jobs *all, queued_job *j, error *err)
 {
 	engine *e = all->queue.engine;
 	faithfulness_run *r = all->run = memory_new(1, sizeof *r);
@@ -284,8 +284,8 @@ static status begin(faithfulness_jobs *all, queued_job *j, error *err)
 	}
 	r->work.data = r;
 	if (r->texts.n > 0)
-		step(r);
-	else if (uv_queue_work(&e->loop, &r->work, pool_read, read_file) != 0)
+		faithfulness_run_step(r);
+	else if (uv_queue_work(&e->loop, &r->work, faithfulness_run_pool_read, faithfulness_run_read_file) != 0)
 		return STATUS_NOMEM;
 	return STATUS_OK;
 }
@@ -295,13 +295,13 @@ void faithfulness_run_next(faithfulness_jobs *all)
 	queued_job *j;
 	while (!all->run && device_is_open(all->queue.engine->device) && (j = job_queue_next(&all->queue))) {
 		error err = ERROR_INIT;
-		status s = begin(all, j, &err);
+		status s = faithfulness_run_begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;
 		faithfulness_run *r = all->run;
 		all->run = NULL;
 		job_queue_settle(&all->queue, j->id, s, &err);
 		if (r)
-			run_free(r);
+			faithfulness_run_run_free(r);
 	}
 }

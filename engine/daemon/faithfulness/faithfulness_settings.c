@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 #include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
 
@@ -28,27 +28,27 @@ const char *faithfulness_settings_name(faithfulness_method method)
 
 bool faithfulness_settings_want(const faithfulness_settings *s, faithfulness_method method)
 {
-	bool wanted = false;
+	bool requested = false;
 	for (int i = 0; i < s->n_orders; i++)
-		wanted |= s->orders[i] == method;
-	return wanted;
+		requested |= s->orders[i] == method;
+	return requested;
 }
 
-static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
+static int64_t integer(const json_t *params, const char *key, int64_t fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : otherwise;
+	return json_is_integer(found) ? json_integer_value(found) : fallback;
 }
 
-static double real(const json_t *params, const char *key, double otherwise)
+static double real(const json_t *params, const char *key, double fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_number(found) ? json_number_value(found) : otherwise;
+	return json_is_number(found) ? json_number_value(found) : fallback;
 }
 
 /* --- methods ------------------------------------------------------------------------------------- */
 
-/* Why a model cannot be explained by a method; NULL: it can. */
+/* Return why a model cannot be explained by a method; NULL: it can. */
 static const char *problem_with(const model_entry *m, faithfulness_method method)
 {
 	const bool weights = method == FAITHFULNESS_ALPHA || method == FAITHFULNESS_ROLLOUT;
@@ -72,7 +72,7 @@ static status read_methods(faithfulness_settings *s, const json_t *given, const 
 			found++;
 		const faithfulness_method method = (faithfulness_method)found;
 		if (faithfulness_settings_want(s, method))
-			return error_set(err, STATUS_INVALID, "methods", "\"%s\" is there twice", names[method]);
+			return error_set(err, STATUS_INVALID, "methods", "\"%s\" is given twice", names[method]);
 		if (problem_with(m, method))
 			return error_set(err, STATUS_INVALID, "methods", "%s", problem_with(m, method));
 		s->orders[s->n_orders++] = method;
@@ -102,7 +102,7 @@ static status read_positions(faithfulness_settings *s, const json_t *params, con
 	}
 	if (m->dims.head == HEAD_CLASSES && (s->spread > 1 || s->n_positions > 1 || s->positions[0] != -1))
 		return error_set(err, STATUS_INVALID, s->spread > 1 ? "spread" : "positions",
-		                 "a model with a head for classes has one prediction, that of the whole text");
+		                 "a classifier has one prediction, that of the whole text");
 	return STATUS_OK;
 }
 
@@ -123,21 +123,22 @@ int64_t faithfulness_settings_count(const faithfulness_settings *s, const faithf
 	return s->both_sides ? t->count : position + 1;
 }
 
-/* Are there other tokens than that at the position, which could be removed? */
+/* True if other tokens than the one at the position exist, which could be removed. */
 static bool has_others(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t position)
 {
 	return t->n_source + faithfulness_settings_count(s, t, position) > 1;
 }
 
-/* The first mask, or so many at equal distances among all masks. Of a text that is not known each token is one. */
+/* Choose the first mask, or several at equal distances among all masks. If the text is unknown, every token counts as a
+ * mask. */
 static int spread_masks(const faithfulness_settings *s, const faithfulness_tokens *t, int64_t *out)
 {
-	const int64_t wanted = s->spread > 0 ? s->spread : 1;
+	const int64_t requested = s->spread > 0 ? s->spread : 1;
 	int64_t masks = 0, seen = 0;
 	int n = 0;
 	for (int64_t i = 0; i < t->count; i++)
 		masks += !t->ids || t->ids[i] == s->mask;
-	const int64_t chosen = masks < wanted ? masks : wanted;
+	const int64_t chosen = masks < requested ? masks : requested;
 	for (int64_t i = 0; i < t->count && n < chosen && has_others(s, t, i); i++) {
 		if (t->ids && t->ids[i] != s->mask)
 			continue;
@@ -203,8 +204,8 @@ status faithfulness_settings_read(faithfulness_settings *out, const json_t *para
 	read_measure(&out->measure, params);
 	TRY(read_methods(out, json_object_get(params, "methods"), m, err));
 	TRY(read_positions(out, params, m, err));
-	TRY(attributions_read_target(&out->target, json_object_get(params, "target"), m, err));
-	return attributions_read_replacement(&out->replacement, params, m, err);
+	TRY(attribution_request_read_target(&out->target, json_object_get(params, "target"), m, err));
+	return attribution_request_read_replacement(&out->replacement, params, m, err);
 }
 
 double faithfulness_settings_work(const faithfulness_settings *s, const model_entry *m, const faithfulness_tokens *text)

@@ -1,4 +1,4 @@
-/* faithfulness_table.h - the queue of evaluations of explanations, for the files of this folder. Loop thread only. */
+/* faithfulness_table.h - the queue of evaluations of explanations, private to this folder. Loop thread only. */
 #ifndef ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TABLE_H
 #define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TABLE_H
 
@@ -9,12 +9,12 @@
 
 typedef struct faithfulness_jobs faithfulness_jobs;
 struct faithfulness_jobs {
-	job_queue queue;              /* what a job has kept is a faithfulness_corpus */
-	struct faithfulness_run *run; /* NULL: none */
-	int creations;                /* requests under way */
+	job_queue queue;              /* a job keeps a faithfulness_corpus until its run */
+	struct faithfulness_run *run; /* NULL: not running */
+	int creations;                /* requests in progress */
 };
 
-/* A new job's document; settings are taken over. NULL: out of memory. */
+/* Return the document of a new job; settings are taken over. NULL: out of memory. */
 json_t *faithfulness_document_new(const char *id, const json_t *params, json_t *settings, int64_t texts);
 
 #endif

@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 #include "engine/explain/explain.h"
 #include "engine/model/feed.h"
 
@@ -25,17 +25,17 @@ typedef enum stage {
 	STAGE_END
 } stage;
 
-/* A position on its way. */
+/* One position that is evaluated. */
 typedef struct place {
-	int64_t position, count; /* the reader's; tokens of the text that are read */
-	int64_t n, reader;       /* tokens that are ranked, those of a source in front; so many before the reader */
-	int32_t row;             /* the position */
+	int64_t position, count; /* index of the reader; tokens of the text that are read */
+	int64_t n, reader;       /* ranked tokens, those of a source first; ranked tokens before the reader */
+	int32_t row;             /* equal to `position`, in the type of score_sequence.rows */
 	faithfulness measure;
 	explain_parts parts;
 	explain_target target;
-	double whole, whole_score;           /* of the first reading; `parts` are written by each method anew */
-	float *words, *attention;            /* [n + 1], the reader among them */
-	double *single_logs, *single_scores; /* [n + 1]; from keep_singles on [n] */
+	double whole, whole_score;           /* from the first reading; each method overwrites `parts` */
+	float *words, *attention;            /* [n + 1], including the reader */
+	double *single_logs, *single_scores; /* [n + 1]; after keep_singles [n] */
 	double *numbers;                     /* [orders][n] */
 	bool *absent;                        /* [sets][n + 1] */
 	double *set_logs, *set_scores;       /* [sets] */
@@ -52,13 +52,13 @@ struct faithfulness_text {
 	void (*finished)(void *context, faithfulness_outcome *x);
 	void *context;
 	stage stage;
-	bool cancelled, reading; /* a scoring is under way */
+	bool cancelled, reading; /* a score task is running */
 	uint64_t began_ns;
 	int n_places;
 	place *places;
-	scoring_sequence *sequences; /* [n_places] */
-	float *log, *hidden;         /* of STAGE_LOG */
-	scoring_task task;
+	score_sequence *sequences; /* [n_places] */
+	float *log, *hidden;       /* used in STAGE_LOG */
+	score_call task;
 	uv_work_t work;
 	faithfulness_outcome outcome;
 };
@@ -110,7 +110,8 @@ static status make_place(faithfulness_text *t, place *p, int64_t position)
 	p->single_scores = p->single_logs + n + 1;
 	p->set_scores = p->set_logs + sets;
 	p->target = s->target;
-	/* A reader that is the last token is left out; any other is removed with the others, which nothing uses. */
+	/* A reader that is the last token is excluded. Any other is removed like the rest, and the result is not
+	 * used. */
 	p->singles = (explain_removals){.n = p->reader < p->n ? p->n + 1 : p->n,
 	                                .replacement = s->replacement,
 	                                .log_probabilities = p->single_logs,
@@ -159,7 +160,7 @@ static status copy_tokens(faithfulness_tokens *out, const faithfulness_tokens *t
 	return STATUS_OK;
 }
 
-static status allocate(faithfulness_text *t, const faithfulness_tokens *tokens)
+static status faithfulness_text_allocate(faithfulness_text *t, const faithfulness_tokens *tokens)
 {
 	int64_t positions[FAITHFULNESS_MAX_POSITIONS], missing;
 	TRY(copy_tokens(&t->tokens, tokens));
@@ -178,13 +179,13 @@ static status allocate(faithfulness_text *t, const faithfulness_tokens *tokens)
 
 /* --- pool: orders --------------------------------------------------------------------------------- */
 
-/* Where ranked token j stands among all. */
+/* Index of the j-th ranked token in the text. */
 static int64_t token_of(const place *p, int64_t j)
 {
 	return j + (j >= p->reader);
 }
 
-/* The tokens whose weights are read once for all places, whose positions rise. */
+/* Number of tokens whose weights are read once for all places; positions rise. */
 static int64_t logged_tokens(const faithfulness_text *t)
 {
 	return t->places[t->n_places - 1].count;
@@ -203,7 +204,7 @@ static double *numbers_of(const faithfulness_text *t, place *p, faithfulness_met
 	return NULL;
 }
 
-/* What attention has read in all layers, heads and rounds: of the source, and of the text behind it. */
+/* Sum the weights over all layers, heads and rounds: those of the source, then those of the text. */
 static status all_weights(const faithfulness_text *t, const explain_logs *logs, const explain_selection *all,
                           const place *p, bool rollout, double *out)
 {
@@ -289,7 +290,7 @@ static status order_tokens(faithfulness_text *t)
 
 /* --- pool: measures ------------------------------------------------------------------------------- */
 
-static status measure(faithfulness_text *t)
+static status faithfulness_text_measure(faithfulness_text *t)
 {
 	const int64_t numbers = faithfulness_row_numbers(t->settings);
 	for (int i = 0; i < t->n_places; i++) {
@@ -314,11 +315,11 @@ static status measure(faithfulness_text *t)
 
 static void next(faithfulness_text *t);
 
-static void end(faithfulness_text *t, status why)
+static void faithfulness_text_end(faithfulness_text *t, status s)
 {
 	faithfulness_outcome *x = &t->outcome;
-	x->result = why;
-	error_settle(&x->error, why);
+	x->result = s;
+	error_settle(&x->error, s);
 	x->cost.seconds = (double)(clock_ns() - t->began_ns) * 1e-9;
 	for (int i = 0; i < t->n_places; i++) {
 		x->cost.readings += t->places[i].singles.readings + t->places[i].sets.readings;
@@ -360,7 +361,7 @@ static void copy_numbers(const faithfulness_text *t, place *p, faithfulness_meth
 		numbers[j] = (double)values[token_of(p, j)];
 }
 
-/* The target is that of the first reading for all methods, also where two outputs are nearly as likely. */
+/* Use the target of the first reading for all methods, also where two outputs are nearly equally likely. */
 static void keep_target(place *p)
 {
 	p->whole = p->parts.log_probability;
@@ -405,13 +406,13 @@ static void keep_readings(faithfulness_text *t)
 	}
 }
 
-static void read_done(scoring_task *read)
+static void read_done(score_call *read)
 {
 	faithfulness_text *t = TASK_OWNER(read, faithfulness_text, task);
 	t->reading = false;
 	if (read->result != STATUS_OK) {
 		t->outcome.error = read->error;
-		end(t, read->result);
+		faithfulness_text_end(t, read->result);
 		return;
 	}
 	keep_readings(t);
@@ -422,28 +423,28 @@ static void pool_compute(uv_work_t *work)
 {
 	faithfulness_text *t = work->data;
 	reserve_forget();
-	t->outcome.result = t->stage == STAGE_ORDERS ? order_tokens(t) : measure(t);
+	t->outcome.result = t->stage == STAGE_ORDERS ? order_tokens(t) : faithfulness_text_measure(t);
 }
 
 static void computed(uv_work_t *work, int cancelled)
 {
 	faithfulness_text *t = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	if (t->outcome.result == STATUS_OK)
 		next(t);
 	else
-		end(t, t->outcome.result);
+		faithfulness_text_end(t, t->outcome.result);
 }
 
 /* --- the readings of a stage ----------------------------------------------------------------------- */
 
-static scoring_sequence sequence_of(const faithfulness_text *t, int64_t count)
+static score_sequence sequence_of(const faithfulness_text *t, int64_t count)
 {
-	return (scoring_sequence){
+	return (score_sequence){
 	    .ids = t->tokens.ids, .count = count, .source = t->tokens.source, .n_source = t->tokens.n_source};
 }
 
-static status prepare_log(faithfulness_text *t, scoring_request *r)
+static status prepare_log(faithfulness_text *t, score_task_request *r)
 {
 	const bool classes = t->model->dims.head == HEAD_CLASSES;
 	explain_logs logs;
@@ -458,12 +459,12 @@ static status prepare_log(faithfulness_text *t, scoring_request *r)
 	r->n_sequences = 1;
 	t->sequences[0] = sequence_of(t, logged_tokens(t));
 	t->sequences[0].log = t->log;
-	if (t->tokens.n_source > 0) /* such a model reads all at once */
+	if (t->tokens.n_source > 0) /* such a model reads the whole sequence at once */
 		r->explain.method = EXPLAIN_WEIGHTS;
 	return STATUS_OK;
 }
 
-static void prepare_parts(faithfulness_text *t, scoring_request *r)
+static void prepare_parts(faithfulness_text *t, score_task_request *r)
 {
 	static const explain_method methods[] = {[STAGE_SINGLES] = EXPLAIN_REMOVALS,
 	                                         [STAGE_CONTRIBUTIONS] = EXPLAIN_CONTRIBUTIONS,
@@ -478,7 +479,7 @@ static void prepare_parts(faithfulness_text *t, scoring_request *r)
 	for (int i = 0; i < t->n_places; i++) {
 		place *p = &t->places[i];
 		p->parts = (explain_parts){.words = p->words, .attention = p->attention};
-		scoring_sequence *q = &t->sequences[i];
+		score_sequence *q = &t->sequences[i];
 		*q = sequence_of(t, p->count);
 		q->target = p->target;
 		q->parts = &p->parts;
@@ -490,15 +491,15 @@ static void prepare_parts(faithfulness_text *t, scoring_request *r)
 
 static status begin_reading(faithfulness_text *t)
 {
-	scoring_request r = {.sequences = t->sequences};
+	score_task_request r = {.sequences = t->sequences};
 	if (t->stage == STAGE_LOG)
 		TRY(prepare_log(t, &r));
 	else
 		prepare_parts(t, &r);
-	t->task = (scoring_task){
+	t->task = (score_call){
 	    .engine = t->engine, .stream = t->stream, .model = t->model, .request = r, .finished = read_done};
 	t->reading = true;
-	scoring_task_submit(&t->task);
+	score_call_submit(&t->task);
 	return STATUS_OK;
 }
 
@@ -514,13 +515,13 @@ static void next(faithfulness_text *t)
 		t->stage++;
 	while (!is_wanted(t, t->stage));
 	if (t->cancelled || t->stage == STAGE_END) {
-		end(t, t->cancelled ? STATUS_CANCELLED : STATUS_OK);
+		faithfulness_text_end(t, t->cancelled ? STATUS_CANCELLED : STATUS_OK);
 		return;
 	}
 	const bool computes = t->stage == STAGE_ORDERS || t->stage == STAGE_MEASURES;
 	status s = computes ? begin_computing(t) : begin_reading(t);
 	if (s != STATUS_OK)
-		end(t, s);
+		faithfulness_text_end(t, s);
 }
 
 status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, model_entry *m,
@@ -538,7 +539,7 @@ status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, mo
 	                         .finished = finished,
 	                         .context = context,
 	                         .began_ns = clock_ns()};
-	if (allocate(t, tokens) != STATUS_OK) {
+	if (faithfulness_text_allocate(t, tokens) != STATUS_OK) {
 		text_free(t);
 		*out = NULL;
 		return STATUS_NOMEM;
@@ -551,5 +552,5 @@ void faithfulness_text_cancel(faithfulness_text *t)
 {
 	t->cancelled = true;
 	if (t->reading)
-		scoring_task_cancel(&t->task);
+		score_call_cancel(&t->task);
 }

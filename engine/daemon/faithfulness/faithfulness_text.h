@@ -1,12 +1,13 @@
-/* faithfulness_text.h - the evaluation of one text: readings on the executor, and what is made of them on the pool.
+/* faithfulness_text.h - the evaluation of one text: readings on the executor, computations on the pool.
  *
- *   executor: the text without each token alone, with which the targets are chosen   (serve/removing.h)
+ *   executor: the text without each single token, which determines the targets     (serve/ablation.h)
  *   executor: the log of the importance weights; contributions, gradients, integrated gradients
- *   pool:     orders of the tokens, and the sets that are removed                     (explain/faithfulness.h)
+ *   pool:     orders of the tokens, and the sets to remove                         (explain/faithfulness.h)
  *   executor: the text without these sets
  *   pool:     the metrics
  *
- * Each reading is a scoring: it runs in slices behind the steps of generations. Loop thread, except where said. */
+ * Each reading is a score task and runs in slices between the steps of generations. Loop thread, except where stated.
+ */
 #ifndef ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TEXT_H
 #define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TEXT_H
 
@@ -14,19 +15,19 @@
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/requests/engine.h"
 
-/* Of a position. The numbers are floats, so that JSON holds them exactly. */
+/* The numbers of one position. They are floats, so JSON holds them exactly. */
 typedef struct faithfulness_row {
 	int64_t text, position;
 	int32_t token;
 	double log_probability;
-	faithfulness_values values; /* in `memory` */
+	faithfulness_values values; /* arrays in `memory` */
 	double *memory;
 } faithfulness_row;
 
-/* Memory for the numbers of a row. STATUS_NOMEM. Any thread. */
+/* Allocate the numbers of a row. STATUS_NOMEM. Any thread. */
 status faithfulness_row_init(faithfulness_row *r, const faithfulness_settings *s);
 void faithfulness_row_fini(faithfulness_row *r);
-/* How many numbers `memory` has. */
+/* Return the count of numbers in `memory`. */
 int64_t faithfulness_row_numbers(const faithfulness_settings *s);
 
 typedef struct faithfulness_cost {
@@ -36,7 +37,8 @@ typedef struct faithfulness_cost {
 
 typedef struct faithfulness_text faithfulness_text;
 
-/* What comes out; faithfulness_text_free ends its life. rows are the receiver's when it sets *n to 0. */
+/* Result of an evaluation. The receiver may take `rows` over by setting *n to 0; the rest is freed after the
+ * callback. */
 typedef struct faithfulness_outcome {
 	status result;
 	error error;
@@ -45,13 +47,13 @@ typedef struct faithfulness_outcome {
 	faithfulness_cost cost;
 } faithfulness_outcome;
 
-/* Evaluate the text. The model and the settings stay with the caller until `finished`, which is called exactly once,
- * later or at once; then the text is freed. `tokens` is copied. s: its cancellation ends the evaluation; NULL: there
- * is none. STATUS_NOMEM: `finished` is not called. */
+/* Evaluate a text. The model and the settings are borrowed until `finished`, which is called exactly once, possibly
+ * before this function returns; the text is then freed. `tokens` is copied. Cancelling stream s ends the evaluation; s
+ * may be NULL. STATUS_NOMEM: `finished` is not called. */
 status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, model_entry *m,
                                const faithfulness_settings *settings, const faithfulness_tokens *tokens, int64_t number,
                                void (*finished)(void *context, faithfulness_outcome *x), void *context);
-/* End it soon, with STATUS_CANCELLED. */
+/* Cancel; `finished` is called soon with STATUS_CANCELLED. */
 void faithfulness_text_cancel(faithfulness_text *t);
 
 #endif

@@ -1,5 +1,5 @@
-/* A request that fits costs a look-up of its owner; all else is computed from the list of requests when one does not.
- */
+/* admission.c - a request that fits costs one look-up of its owner. Everything else is computed from the list of
+ * requests if one does not fit. */
 #include "engine/daemon/generation/admission.h"
 
 #include <assert.h>
@@ -11,27 +11,28 @@
 
 enum {
 	FIRST_PACE_MS = 5, /* per token of a choice, until a request has ended */
-	PACE_REQUESTS = 8, /* the mean pace is, about, that of so many requests */
-	PACE_TOKENS = 16   /* a request's own pace counts as much as the mean pace from so many tokens on */
+	PACE_REQUESTS = 8, /* the mean pace averages about this many requests */
+	PACE_TOKENS = 16   /* number of tokens at which a request's own pace weighs as much as the mean pace */
 };
 
 struct admission_owner {
 	string_node node;
-	int slots; /* without those of evicted requests */
+	int slots; /* including evicted requests that have not ended */
 	int requests;
 	char name[];
 };
 
 struct admission {
 	int slots;
-	int used, evicted; /* slots of requests that go on, and of those that are being cancelled */
+	int used, evicted; /* slots of running requests; of requests being cancelled */
 	admitted *first;
 	string_table owners;
-	double pace_ms; /* per token of a choice: mean of the latest requests */
+	double pace_ms; /* milliseconds per token of a choice, mean of the latest requests */
 	struct {
 		uint64_t second;
 		int slots;
-	} promised[ADMISSION_MAX_RETRY + 1]; /* slots of refused requests by the second they come back in, modulo */
+	} promised[ADMISSION_MAX_RETRY + 1]; /* slots of refused requests, by the second in which they will return,
+	                                      * modulo the length */
 };
 
 status admission_new(admission **out, int slots)
@@ -121,7 +122,7 @@ static admitted *next_victim(const admission *a, const admission_owner *asking, 
 	return found;
 }
 
-/* At most what can be evicted at once: an owner that loses a request may be within its share then. */
+/* Maximum slots that can be evicted now. An owner that loses a request may then be within its share. */
 static int evictable_slots(const admission *a, const admission_owner *asking, int share, uint64_t now_ms)
 {
 	int slots = 0;
@@ -130,7 +131,7 @@ static int evictable_slots(const admission *a, const admission_owner *asking, in
 	return slots;
 }
 
-/* Evict until `slots` more fit, or nothing can be evicted. */
+/* Evict until `slots` more fit or nothing can be evicted. */
 static void make_room(admission *a, const admission_owner *asking, int slots, int share, uint64_t now_ms)
 {
 	admitted *x;
@@ -162,7 +163,7 @@ static int retry_after(admission *a, int slots, uint64_t now_ms)
 {
 	int freed[ADMISSION_MAX_RETRY + 1] = {0}; /* slots by the second of their expected end */
 	uint64_t second = now_ms / 1000;
-	double round = 0; /* seconds: mean duration of what runs */
+	double round = 0; /* mean duration of running requests, in seconds */
 	for (const admitted *x = a->first; x; x = x->next) {
 		double s = remaining_ms(a, x, now_ms) / 1000;
 		freed[s < ADMISSION_MAX_RETRY ? (int)s : ADMISSION_MAX_RETRY] += x->slots;
@@ -174,7 +175,7 @@ static int retry_after(admission *a, int slots, uint64_t now_ms)
 		after += round;
 	for (int i = 0; i < ADMISSION_MAX_RETRY && (needed -= freed[i]) > 0; i++)
 		after++;
-	after += after / 4 + 1; /* a client that comes too early loses one of few tries */
+	after += after / 4 + 1; /* a client that returns too early loses one of few attempts */
 	int seconds = after < ADMISSION_MAX_RETRY ? (int)after : ADMISSION_MAX_RETRY;
 	int at = (int)((second + (uint64_t)seconds) % (ADMISSION_MAX_RETRY + 1));
 	if (a->promised[at].second != second + (uint64_t)seconds) {
@@ -187,7 +188,7 @@ static int retry_after(admission *a, int slots, uint64_t now_ms)
 
 /* --- in and out ------------------------------------------------------------------- */
 
-static bool fits(admission *a, const admission_owner *o, int slots, uint64_t now_ms)
+static bool admission_fits(admission *a, const admission_owner *o, int slots, uint64_t now_ms)
 {
 	if (a->used + slots > a->slots) {
 		int owners = (int)a->owners.count + !o, share = a->slots / owners;
@@ -205,7 +206,7 @@ status admission_enter(admission *a, admitted *x, const char *owner, uint64_t no
 {
 	admission_owner *o = find_owner(a, owner);
 	*retry = 0;
-	if (!fits(a, o, x->slots, now_ms)) {
+	if (!admission_fits(a, o, x->slots, now_ms)) {
 		*retry = retry_after(a, x->slots, now_ms);
 		return error_set(err, STATUS_BUSY, NULL,
 		                 "%d of %d generations are running or waiting (each prompt and each of its n samples "

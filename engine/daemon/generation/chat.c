@@ -5,27 +5,27 @@
 #include "engine/daemon/requests/engine.h"
 #include "gen/limits.h"
 
-static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
+static int64_t integer(const json_t *params, const char *key, int64_t fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : otherwise;
+	return json_is_integer(found) ? json_integer_value(found) : fallback;
 }
 
 static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 {
-	bool wanted = json_is_true(json_object_get(params, "logprobs")) ||
-	              json_array_size(json_object_get(params, "include")) > 0; /* it has one value */
+	bool requested = json_is_true(json_object_get(params, "logprobs")) ||
+	                 json_array_size(json_object_get(params, "include")) > 0; /* only one value is possible */
 	int64_t top = integer(params, "top_logprobs", -1);
-	p->n_logprobs = !wanted ? -1 : top > 0 ? (int)top : 0;
+	p->n_logprobs = !requested ? -1 : top > 0 ? (int)top : 0;
 	p->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
 	choices_ask_logprobs(p);
-	if (wanted || top < 0)
+	if (requested || top < 0)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, "top_logprobs", "needs \"logprobs\": true, or \"include\" of a response");
 }
 
-/* What chats and responses have in common. */
-static status prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
+/* Prepare what chats and responses have in common. */
+static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
 {
 	const json_t *params = s->params;
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")), &p->model,
@@ -37,15 +37,15 @@ static status prepare(stream *s, choices_plan *p, const json_t *messages, error 
 	return STATUS_OK;
 }
 
-static void begin(stream *s, status (*prepare_plan)(stream *s, choices_plan *p, error *err))
+static void chat_begin(stream *s, status (*prepare_plan)(stream *s, choices_plan *p, error *err))
 {
 	error err = ERROR_INIT;
 	choices *c = choices_new(s);
-	status why = c ? prepare_plan(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why == STATUS_OK)
+	status result = c ? prepare_plan(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (result == STATUS_OK)
 		choices_begin(c);
 	else
-		completions_refuse(s, c, why, &err);
+		completions_refuse(s, c, result, &err);
 }
 
 /* --- chat.create --------------------------------------------------------------------------- */
@@ -56,14 +56,14 @@ static status prepare_chat(stream *s, choices_plan *p, error *err)
 	int64_t most = integer(params, "max_tokens", CHAT_COMPLETION_MAX_COMPLETION_TOKENS_DEFAULT);
 	TRY(read_logprobs(p, params, err));
 	p->request.max_tokens = integer(params, "max_completion_tokens", most);
-	TRY(prepare(s, p, json_object_get(params, "messages"), err));
+	TRY(chat_prepare(s, p, json_object_get(params, "messages"), err));
 	p->samples = (int)integer(params, "n", 1);
 	return completions_check_count(s, p, err);
 }
 
 void chat_create(stream *s)
 {
-	begin(s, prepare_chat);
+	chat_begin(s, prepare_chat);
 }
 
 /* --- response.create ------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static bool add_message(json_t *list, const char *role, const json_t *content)
 	return json_array_append_new(list, json_pack("{s:s, s:O}", "role", role, "content", content)) == 0;
 }
 
-/* The parts of a message's text as a chat has them. */
+/* Convert the parts of a message's text to those of a chat. */
 static json_t *chat_parts(const json_t *content)
 {
 	json_t *parts = json_array();
@@ -88,7 +88,7 @@ static json_t *chat_parts(const json_t *content)
 	return NULL;
 }
 
-/* The messages of a response's input; NULL when out of memory. */
+/* Return the messages of a response's input; NULL: out of memory. */
 static json_t *chat_messages(const json_t *params)
 {
 	const json_t *input = json_object_get(params, "input"), *instructions = json_object_get(params, "instructions");
@@ -118,10 +118,10 @@ static status prepare_response(stream *s, choices_plan *p, error *err)
 		return STATUS_NOMEM;
 	p->inserted = json_is_string(json_object_get(s->params, "instructions"));
 	p->prompt_field = "input";
-	return prepare(s, p, p->messages, err);
+	return chat_prepare(s, p, p->messages, err);
 }
 
 void chat_respond(stream *s)
 {
-	begin(s, prepare_response);
+	chat_begin(s, prepare_response);
 }

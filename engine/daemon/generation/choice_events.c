@@ -6,12 +6,12 @@
 
 #include "engine/daemon/generation/tokens.h"
 
-static json_t *number(float logprob)
+static json_t *choice_events_number(float logprob)
 {
-	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's word for minus infinity */
+	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's value for minus infinity */
 }
 
-/* NULL when not all of it could be built. */
+/* Return the document; NULL, freeing it, if building it failed. */
 static json_t *whole_or_none(json_t *document, bool whole)
 {
 	if (whole)
@@ -28,9 +28,9 @@ static json_t *top_object(const choice_events *c, const generation_event *e, int
 		const token_logprob *p = &e->top[token * e->n_top + j];
 		if (p->token < 0)
 			continue;
-		json_t *name = tokens_name(c->tokenizer, p->token), *logprob = number(p->logprob);
+		json_t *name = tokens_name(c->tokenizer, p->token), *logprob = choice_events_number(p->logprob);
 		const json_t *other = name ? json_object_get(object, json_string_value(name)) : NULL;
-		/* Two tokens may have one name: keep the likelier one. */
+		/* If two tokens have the same name, keep the more likely one. */
 		if (other && json_real_value(other) >= json_real_value(logprob))
 			json_decref(logprob);
 		else
@@ -45,7 +45,7 @@ static json_t *logprobs_object(choice_events *c, const generation_event *e)
 {
 	json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *offsets = json_array();
 	bool whole = true;
-	if (c->echo) { /* of its first token; those of the others are events */
+	if (c->echo) { /* the first token's; other prompt tokens have events */
 		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, c->echo[0])) == 0;
 		whole &= json_array_append_new(values, json_null()) == 0;
 		whole &= json_array_append_new(tops, json_null()) == 0;
@@ -54,7 +54,7 @@ static json_t *logprobs_object(choice_events *c, const generation_event *e)
 	}
 	for (int i = 0; i < e->n_tokens; i++) {
 		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, e->tokens[i])) == 0;
-		whole &= json_array_append_new(values, number(e->logprobs[i].logprob)) == 0;
+		whole &= json_array_append_new(values, choice_events_number(e->logprobs[i].logprob)) == 0;
 		whole &= json_array_append_new(tops, top_object(c, e, i)) == 0;
 		int64_t place = tokens_place(c->tokenizer, &c->text, e->tokens[i], &c->characters);
 		whole &= json_array_append_new(offsets, json_integer(place)) == 0;
@@ -74,7 +74,7 @@ static json_t *chat_token(const choice_events *c, const token_logprob *p)
 	for (size_t i = 0; whole && i < n; i++)
 		whole = json_array_append_new(numbers, json_integer((unsigned char)bytes[i])) == 0;
 	return whole_or_none(json_pack("{s:o, s:o, s:o}", "token", tokens_name(c->tokenizer, p->token), "logprob",
-	                               number(p->logprob), "bytes", numbers),
+	                               choice_events_number(p->logprob), "bytes", numbers),
 	                     whole);
 }
 
@@ -101,7 +101,7 @@ static json_t *chat_logprobs(const choice_events *c, const generation_event *e)
 	return whole_or_none(json_pack("{s:o}", "content", list), whole);
 }
 
-static status remember(choice_events *c, int32_t id)
+static status choice_events_remember_token(choice_events *c, int32_t id)
 {
 	if (c->n_ids + 1 >= c->ids_capacity) {
 		size_t capacity = 2 * (size_t)c->ids_capacity + 256;
@@ -124,7 +124,7 @@ static status remember(choice_events *c, int32_t id)
 status choice_events_remember(choice_events *c, const int32_t *ids, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++)
-		TRY(remember(c, ids[i]));
+		TRY(choice_events_remember_token(c, ids[i]));
 	return STATUS_OK;
 }
 
@@ -145,8 +145,8 @@ static json_t *alpha_array(const choice_events *c, const generation_event *e)
 	return whole_or_none(all, whole);
 }
 
-/* The text of an event, which the first one begins with the prompt: where its tokens are scored, with its first. */
-static json_t *text_of(const choice_events *c, const generation_event *e)
+/* Text of an event. The first event starts with the prompt, or with its first token if its tokens are scored. */
+static json_t *choice_events_text_of(const choice_events *c, const generation_event *e)
 {
 	if (!c->echo)
 		return json_stringn(e->text, e->text_bytes);
@@ -171,8 +171,8 @@ json_t *choice_events_object(choice_events *c, const generation_event *e)
 	bool whole = true;
 	for (int i = 0; i < e->n_tokens; i++)
 		whole &= json_array_append_new(tokens, json_integer(e->tokens[i])) == 0;
-	json_t *object = json_pack("{s:i, s:o, s:o, s:f}", "index", c->index, "text", text_of(c, e), "tokens", tokens,
-	                           "time_ms", e->time_ms);
+	json_t *object = json_pack("{s:i, s:o, s:o, s:f}", "index", c->index, "text", choice_events_text_of(c, e),
+	                           "tokens", tokens, "time_ms", e->time_ms);
 	if (c->model)
 		whole &= json_object_set_new(object, "model", json_string(c->model)) == 0;
 	c->model = NULL;

@@ -1,8 +1,7 @@
 /* choice_events.h - the events of one choice as JSON (PROTOCOL.md, Generation).
  *
- * Log-probabilities and importance weights say where in the text a token stands, so a choice's events share what came
- * before. An event without either, which nearly every one is, is written into a buffer without building a document.
- * Loop thread. */
+ * Log-probabilities and importance weights refer to positions in the text, so a choice's events share its earlier text.
+ * An event without either, the usual case, is written to a buffer without building a document. Loop thread. */
 #ifndef ENGINE_DAEMON_GENERATION_CHOICE_EVENTS_H
 #define ENGINE_DAEMON_GENERATION_CHOICE_EVENTS_H
 
@@ -11,31 +10,31 @@
 #include "engine/serve/scheduler.h"
 #include "proto/plain_event.h"
 
-/* Zero but for the first seven members before the first event. */
+/* Zero except for the first seven members before the first event. */
 typedef struct choice_events {
 	const tokenizer *tokenizer;
 	int index;
 	bool chat;           /* log-probabilities as chat completions have them */
-	const char *model;   /* named by the next event; NULL: by none */
-	const int32_t *echo; /* the prompt, with which the text begins; NULL: it does not, or has begun */
+	const char *model;   /* named by the next event; NULL: omitted */
+	const int32_t *echo; /* the prompt, with which the text begins; NULL: it does not, or has been sent */
 	int64_t n_echo;
-	const json_t *echo_text; /* NULL: that of the tokens */
-	text_stream text;        /* logprobs: the tokens sampled, */
-	int64_t characters;      /* and how many characters they make */
-	int32_t *ids;            /* alpha: the whole sequence so far, */
-	int64_t *offsets;        /* and the bytes of text before each token and after the last */
+	const json_t *echo_text; /* NULL: the text of the tokens */
+	text_stream text;        /* logprobs: the text of the sampled tokens */
+	int64_t characters;      /* their number of characters */
+	int32_t *ids;            /* alpha: the sequence so far */
+	int64_t *offsets;        /* bytes of text before each token, and after the last */
 	int64_t n_ids, ids_capacity;
 	text_stream sequence;
 } choice_events;
 
 void choice_events_fini(choice_events *c);
-/* Is it a plain event (proto/plain_event.h)? */
+/* True for a plain event (proto/plain_event.h). */
 bool choice_events_plain(const choice_events *c, const generation_event *e);
-/* Write one; returns its bytes, which no NUL ends. */
+/* Write a plain event and return its bytes; no NUL is added. */
 size_t choice_events_write(const choice_events *c, const generation_event *e, char json[PLAIN_EVENT_BYTES]);
-/* Any event as a document; NULL when out of memory. */
+/* Return any event as a document; NULL: out of memory. */
 json_t *choice_events_object(choice_events *c, const generation_event *e);
-/* Append these tokens to the sequence that importance weights refer to by position. STATUS_NOMEM. */
+/* Append these tokens to the sequence that importance weights index by position. STATUS_NOMEM. */
 status choice_events_remember(choice_events *c, const int32_t *ids, int64_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Threads: see choices_private.h. */
+/* choices_private.h describes the threads. */
 #include "engine/daemon/generation/choices_private.h"
 
 #include <assert.h>
@@ -51,7 +51,7 @@ static void on_finished(void *context, const generation_result *r)
 
 /* --- starting: executor thread -------------------------------------------------------- */
 
-/* Copy the tokens that the session has read so far: the offsets of later tokens depend on them. */
+/* Copy the tokens that the session has read so far; the offsets of later tokens depend on them. */
 static status copy_prefix(choices *c, session *x, error *err)
 {
 	const int32_t *ids;
@@ -86,7 +86,7 @@ static generation_request request_of(choices *c, int i)
 	return r;
 }
 
-/* Start the samples of a prompt, the next that are not started. */
+/* Start the next samples of a prompt. */
 static status start_samples(choices *c, device *d, served_model *m, session *x, int prompt, error *err)
 {
 	while (c->started < (prompt + 1) * c->plan.samples) {
@@ -97,7 +97,7 @@ static status start_samples(choices *c, device *d, served_model *m, session *x, 
 	return STATUS_OK;
 }
 
-/* Start the search behind a prompt, of which all of its choices are. */
+/* Start a search whose hypotheses are all samples of a prompt. */
 static status start_search(choices *c, device *d, served_model *m, int prompt, error *err)
 {
 	generation_request r[BEAM_SEARCH_MAX];
@@ -138,7 +138,7 @@ static bool prepare_start(task *t, device *d)
 	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.model, d);
 }
 
-/* The scheduler's names of a request's members become those of the client's. */
+/* Replace the scheduler's names of a request's fields with those of the client. */
 static void name_field(choices *c)
 {
 	char *param = c->start_error.param;
@@ -167,8 +167,8 @@ static void run_start(task *t, device *d)
 
 /* --- events: loop thread -------------------------------------------------------------- */
 
-/* End the answer with an error: it cannot be complete. */
-static void give_up(choices *c)
+/* End the answer with an error, because it cannot be complete. */
+static void choices_give_up(choices *c)
 {
 	if (c->error.status != STATUS_OK)
 		return;
@@ -178,10 +178,10 @@ static void give_up(choices *c)
 }
 
 /* Append these tokens to the choice's sequence. */
-static void remember(choice *x, const int32_t *ids, int64_t n)
+static void choices_remember(choice *x, const int32_t *ids, int64_t n)
 {
 	if (choice_events_remember(&x->events, ids, n) != STATUS_OK)
-		give_up(x->set);
+		choices_give_up(x->set);
 }
 
 /* True if the prompt's tokens, with their log-probabilities, are part of the text. */
@@ -190,14 +190,14 @@ static bool echoes_scores(const choices_plan *p)
 	return p->echo && p->n_logprobs >= 0;
 }
 
-/* True if the next event is of the prompt's tokens; none has others, too. */
+/* True if the next event has prompt tokens; such an event has no others. */
 static bool is_in_prompt(const choice *x)
 {
 	const choices_plan *p = &x->set->plan;
 	return p->request.score_prompt && x->n_tokens + 1 < (int64_t)p->prompts[x->events.index / p->samples].count;
 }
 
-/* Add up the log-probabilities of sampled tokens. */
+/* Sum the log-probabilities of sampled tokens. */
 static void rank(choice *x, const generation_event *e)
 {
 	for (int i = 0; i < e->n_tokens; i++)
@@ -205,7 +205,7 @@ static void rank(choice *x, const generation_event *e)
 	x->n_scored += e->n_tokens;
 }
 
-/* An event of the prompt's tokens as a document. NULL when out of memory. */
+/* Return an event of prompt tokens as a document. NULL: out of memory. */
 static json_t *prompt_event(choice *x, event_message *m)
 {
 	const choices_plan *p = &x->set->plan;
@@ -241,16 +241,16 @@ static void deliver_event(task *t)
 	event_message *m = (event_message *)t;
 	choice *x = m->owner;
 	choices *c = x->set;
-	const bool in_prompt = is_in_prompt(x); /* those tokens are remembered from the beginning */
+	const bool in_prompt = is_in_prompt(x); /* these tokens are remembered from the start */
 	x->granted--;
 	c->granted--;
 	if (c->plan.best && !in_prompt)
 		rank(x, &m->event);
-	if (c->error.status == STATUS_OK) /* else given up */
+	if (c->error.status == STATUS_OK) /* otherwise the answer already has an error */
 		send_event(x, m);
 	x->n_tokens += m->event.n_tokens;
 	if (c->plan.request.n_alpha && !in_prompt)
-		remember(x, m->event.tokens, m->event.n_tokens);
+		choices_remember(x, m->event.tokens, m->event.n_tokens);
 	if (c->place.tokens == 0)
 		c->place.first_ms = uv_now(&c->stream->engine->loop);
 	c->place.tokens += m->event.n_tokens;
@@ -288,8 +288,8 @@ void choices_free(choices *c)
 	free(c);
 }
 
-/* The error in the answer: why the set could not start, or else the first failure. The first one is never a
- * cancellation that another failure has caused. */
+/* Choose the error of the answer: why the set could not start, otherwise the first failure. A cancellation caused by
+ * another failure is never the first. */
 static void choose_error(choices *c)
 {
 	if (c->start_error.status != STATUS_OK)
@@ -313,7 +313,7 @@ static void settled(session_settlement *x)
 	choices_free(TASK_OWNER(x, choices, settlement));
 }
 
-static void settle(choices *c)
+static void choices_settle(choices *c)
 {
 	c->settlement = (session_settlement){.stream = c->stream,
 	                                     .entry = c->plan.session,
@@ -328,7 +328,7 @@ static void settle(choices *c)
 	session_settle(&c->settlement);
 }
 
-static void leave(choices *c)
+static void choices_leave(choices *c)
 {
 	engine *e = c->stream->engine;
 	admission_leave(e->admission, &c->place, uv_now(&e->loop));
@@ -340,9 +340,9 @@ void choices_try_finish(choices *c)
 		return;
 	choose_error(c);
 	c->stream->watch = NULL;
-	leave(c);
+	choices_leave(c);
 	if (c->plan.session) {
-		settle(c);
+		choices_settle(c);
 		return;
 	}
 	if (c->error.status == STATUS_OK && c->plan.answer)
@@ -367,7 +367,7 @@ static void deliver_end(task *t)
 	choices_try_finish(c);
 }
 
-/* Is there text before what is generated? Then its first token has a space that it would not have at the beginning. */
+/* True if text precedes what is generated; its first token then has a space that it would not have at the start. */
 static bool has_text_before(const choices *c, const choices_prompt *prompt)
 {
 	bool any = c->plan.session;
@@ -390,23 +390,23 @@ static void start_done(task *t)
 	}
 	for (int i = 0; c->plan.request.n_alpha && i < c->n; i++) {
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
-		remember(&c->items[i], c->prefix, c->n_prefix);
-		remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
+		choices_remember(&c->items[i], c->prefix, c->n_prefix);
+		choices_remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
 	}
 	choices_try_finish(c);
 }
 
 /* --- beginning -------------------------------------------------------------------------- */
 
-static void refuse(choices *c, status why, const char *words)
+static void choices_refuse(choices *c, status result, const char *words)
 {
 	sessions *all = c->stream->engine->sessions;
-	leave(c);
+	choices_leave(c);
 	if (c->plan.session && c->plan.ticket.create)
 		sessions_remove(all, c->plan.session, NULL);
 	else if (c->plan.session)
 		sessions_release(all, c->plan.session);
-	stream_refuse(c->stream, why, NULL, NULL, "%s", words);
+	stream_refuse(c->stream, result, NULL, NULL, "%s", words);
 	choices_free(c);
 }
 
@@ -462,7 +462,8 @@ static status enter(choices *c, error *err)
 	                       err);
 }
 
-/* Submit the set to the executor, also when the pool has found that it cannot start: the set may have a task there. */
+/* Submit the set to the executor, also if the pool has found that it cannot start, because it may have a session's task
+ * there. */
 static void submit(choices *c)
 {
 	stream *s = c->stream;
@@ -490,7 +491,7 @@ static status read_prompts(choices *c, error *err)
 	return p->check ? p->check(p, c->stream->params, err) : STATUS_OK;
 }
 
-static void pool_read(uv_work_t *work)
+static void choices_pool_read(uv_work_t *work)
 {
 	choices *c = work->data;
 	choices_plan *p = &c->plan;
@@ -507,7 +508,7 @@ static void was_read(uv_work_t *work, int cancelled)
 {
 	choices *c = work->data;
 	const stream *s = c->stream;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (c->start_error.status == STATUS_OK && s->cancelled && !stream_detached(s))
 		error_set(&c->start_error, STATUS_CANCELLED, NULL, "cancelled");
 	submit(c);
@@ -520,13 +521,13 @@ void choices_begin(choices *c)
 	c->items = memory_new((size_t)c->n, sizeof *c->items);
 	s->context = c;
 	if (!c->items) {
-		refuse(c, STATUS_NOMEM, "out of memory");
+		choices_refuse(c, STATUS_NOMEM, "out of memory");
 		return;
 	}
 	error err = ERROR_INIT;
-	status why = enter(c, &err);
-	if (why != STATUS_OK) {
-		refuse(c, why, error_message(&err));
+	status result = enter(c, &err);
+	if (result != STATUS_OK) {
+		choices_refuse(c, result, error_message(&err));
 		return;
 	}
 	for (int i = 0; i < c->n; i++) {
@@ -539,8 +540,8 @@ void choices_begin(choices *c)
 	c->read.data = c;
 	if (!c->plan.read && !c->plan.format.constrains && !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
-	else if (uv_queue_work(&s->engine->loop, &c->read, pool_read, was_read) != 0)
-		refuse(c, STATUS_NOMEM, "out of memory");
+	else if (uv_queue_work(&s->engine->loop, &c->read, choices_pool_read, was_read) != 0)
+		choices_refuse(c, STATUS_NOMEM, "out of memory");
 }
 
 stream *choices_stream(const choices *c)
@@ -576,7 +577,7 @@ bool choices_take_echo(choices *c, int i, json_t **event)
 	choice_events *events = &c->items[i].events;
 	static const token_logprob none;
 	const generation_event e = {.text = "", .logprobs = echoes_scores(&c->plan) ? &none : NULL};
-	bool wanted = events->echo;
-	*event = wanted ? choice_events_object(events, &e) : NULL;
-	return !wanted || *event;
+	bool requested = events->echo;
+	*event = requested ? choice_events_object(events, &e) : NULL;
+	return !requested || *event;
 }

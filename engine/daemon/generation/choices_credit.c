@@ -77,7 +77,7 @@ void choices_credit_look(choices *c)
 	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
 }
 
-static void on_credit(stream *s)
+static void choices_credit_on_credit(stream *s)
 {
 	choices *c = s->context;
 	c->place.stalled = false;
@@ -97,15 +97,15 @@ void choices_credit_evict(admitted *x)
 	choices_credit_send(c);
 }
 
-static void on_cancel(stream *s)
+static void choices_credit_on_cancel(stream *s)
 {
 	choices *c = s->context;
-	if (stream_detached(s)) { /* it continues: a repeated request gets the answer */
-		on_credit(s);
+	if (stream_detached(s)) { /* continues, so that a repeated request receives the answer */
+		choices_credit_on_credit(s);
 		return;
 	}
 	c->cancelled = true;
 	choices_credit_send(c);
 }
 
-const stream_watch choices_credit_watch = {.credit = on_credit, .cancel = on_cancel};
+const stream_watch choices_credit_watch = {.credit = choices_credit_on_credit, .cancel = choices_credit_on_cancel};

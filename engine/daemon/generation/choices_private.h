@@ -1,9 +1,9 @@
 /* choices_private.h - shared by the files choices*.c. Private to engine/daemon/generation.
  *
- * Threads: the loop owns a set and its choices, except the fields marked executor. The executor uses those in the
- * tasks `start` and `control` and in the scheduler's callbacks. The loop collects grants in `pending`; when `control`
- * is not submitted, it moves them to `handed` and submits it. So no two threads ever share a field, and a grant costs
- * one task for any number of choices. */
+ * Threads: the loop owns a set and its choices, except the fields marked executor. The executor uses those in the tasks
+ * `start` and `control` and in the scheduler's callbacks. The loop collects grants in `pending`. While `control` is not
+ * submitted, it moves them to `handed` and submits it. No two threads therefore share a field, and a grant costs one
+ * task for any number of choices. */
 #ifndef ENGINE_DAEMON_GENERATION_CHOICES_PRIVATE_H
 #define ENGINE_DAEMON_GENERATION_CHOICES_PRIVATE_H
 
@@ -16,14 +16,14 @@ typedef struct choice {
 	/* executor */
 	task ended_task;
 	generation *running; /* NULL before and after */
-	int64_t credit;      /* events it may still send; set by the loop before `start` */
+	int64_t credit;      /* events that may still be sent; set by the loop before `start` */
 	int64_t handed;      /* with `control`: credits to add */
-	bool starved;        /* an event was lost: no memory to copy it */
+	bool starved;        /* an event was lost, because there was no memory to copy it */
 	/* loop */
-	int64_t granted, pending; /* credits given and not used; of these, those not handed over */
+	int64_t granted, pending; /* credits given and not used; those not handed over */
 	bool ended;
 	double logprob;             /* sum over the sampled tokens, for choices_score */
-	int64_t n_scored, n_tokens; /* sampled tokens; all that were delivered */
+	int64_t n_scored, n_tokens; /* sampled tokens; all delivered tokens */
 	choice_events events;
 	/* executor until ended_task is delivered, then loop */
 	generation_result result;
@@ -36,13 +36,13 @@ struct choices {
 	int n, ended, turn;
 	int64_t granted; /* sum over the choices */
 	bool start_done, cancelled, control_under_way;
-	bool control_cancels; /* the cancellation is part of `control` */
-	error error;          /* the first that the client gets */
+	bool control_cancels; /* `control` includes the cancellation */
+	error error;          /* the first one that is answered */
 	admitted place;
 	/* executor until start is done */
 	uv_work_t read; /* on the pool, before start */
 	task start;
-	bool start_cancelled; /* before its model was loaded */
+	bool start_cancelled; /* cancelled before its model was loaded */
 	device *device;
 	int started;
 	error start_error;
@@ -60,12 +60,12 @@ void choices_try_finish(choices *c);
 
 /* choices_credit.c: the loop's thread. */
 extern const stream_watch choices_credit_watch;
-/* Divide the peer's credit among the choices; true when a choice got some. */
+/* Divide the peer's credit among the choices; true if a choice received some. */
 bool choices_credit_deal(choices *c);
-/* Hand what is pending, and a cancellation, to the executor. */
+/* Pass pending credits and a cancellation to the executor. */
 void choices_credit_send(choices *c);
-/* Note since when the stream has no credit. It counts as stalled since its last credit: a CREDIT frame shows that the
- * peer reads. */
+/* Record since when the stream has had no credit. It counts as stalled since its last credit, because a CREDIT frame
+ * shows that the peer reads. */
 void choices_credit_look(choices *c);
 /* For admission: cancel a stalled set. */
 void choices_credit_evict(admitted *x);

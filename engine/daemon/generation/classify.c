@@ -5,12 +5,12 @@
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/generation/explanations.h"
-#include "engine/daemon/generation/scorings.h"
+#include "engine/daemon/generation/explain_request.h"
+#include "engine/daemon/generation/score_request.h"
 #include "engine/text/sequence.h"
 
-/* JSON of one answer, at most: a frame holds 64 MiB. */
-enum { CLASSIFY_MAX_BYTES = 48 << 20, CLASSIFY_BYTES = 48 /* of a probability, beside its name */ };
+/* Maximum JSON of one answer; a frame holds 64 MiB. */
+enum { CLASSIFY_MAX_BYTES = 48 << 20, CLASSIFY_BYTES = 48 /* per probability, besides its name */ };
 
 static int64_t answer_bytes(const model_entry *c)
 {
@@ -20,14 +20,14 @@ static int64_t answer_bytes(const model_entry *c)
 	return bytes;
 }
 
-/* Tokens of an input: as in training, as far as the model goes. */
+/* Maximum tokens of an input: as in training, limited by the model. */
 static int64_t length_of(const model_entry *c)
 {
 	int64_t limit = scheduler_score_limit(&c->dims);
 	return c->dims.trained < limit ? c->dims.trained : limit;
 }
 
-static status begin(scorings *x, error *err)
+static status classify_begin(score_request *x, error *err)
 {
 	const model_entry *c = x->model;
 	TRY(catalog_check_classifies(c, "model", err));
@@ -46,12 +46,12 @@ static status begin(scorings *x, error *err)
 	return STATUS_OK;
 }
 
-static status encode(scorings *x, int64_t i, const json_t *input, error *err)
+static status classify_encode(score_request *x, int64_t i, const json_t *input, error *err)
 {
 	bool object = json_is_object(input);
-	return scorings_encode_sequence(x, object ? json_object_get(input, "text") : input,
-	                                object ? json_object_get(input, "text_pair") : NULL, length_of(x->model),
-	                                &x->sequences[i], &x->truncated[i], err);
+	return score_request_encode_sequence(x, object ? json_object_get(input, "text") : input,
+	                                     object ? json_object_get(input, "text_pair") : NULL, length_of(x->model),
+	                                     &x->sequences[i], &x->truncated[i], err);
 }
 
 typedef struct class_probability {
@@ -87,16 +87,16 @@ static json_t *label_object(const model_entry *c, const class_probability *p)
 	                 p->probability);
 }
 
-/* Why the classes are these, if that is asked for. */
-static bool add_explanation(json_t *item, const scorings *x, int64_t i, error *err)
+/* Add the explanation of the classes, if requested. */
+static bool add_explanation(json_t *item, const score_request *x, int64_t i, error *err)
 {
-	const scoring_sequence *q = &x->sequences[i];
+	const score_sequence *q = &x->sequences[i];
 	return !x->explains ||
 	       json_object_set_new(item, "explanation",
-	                           explanations_classified(x->model, q->ids, q->count, q->log, err)) == 0;
+	                           explain_request_classified(x->model, q->ids, q->count, q->log, err)) == 0;
 }
 
-static json_t *item_object(const scorings *x, int64_t i, class_probability *found, error *err)
+static json_t *item_object(const score_request *x, int64_t i, class_probability *found, error *err)
 {
 	json_t *labels = json_array(), *item = NULL;
 	bool whole = labels;
@@ -116,7 +116,7 @@ static json_t *item_object(const scorings *x, int64_t i, class_probability *foun
 	return NULL;
 }
 
-static json_t *answer(const scorings *x, error *err)
+static json_t *classify_answer(const score_request *x, error *err)
 {
 	class_probability *found = memory_new((size_t)x->width, sizeof *found);
 	json_t *data = json_array();
@@ -129,11 +129,11 @@ static json_t *answer(const scorings *x, error *err)
 		return NULL;
 	}
 	return json_pack("{s:s, s:s, s:o, s:o}", "object", "list", "model", x->model->id, "data", data, "usage",
-	                 scorings_usage(x));
+	                 score_request_usage(x));
 }
 
 void classify_create(stream *s)
 {
-	static const scorings_kind kind = {begin, encode, answer};
-	scorings_create(s, &kind);
+	static const score_request_kind kind = {classify_begin, classify_encode, classify_answer};
+	score_request_create(s, &kind);
 }

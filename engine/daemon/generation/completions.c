@@ -14,10 +14,11 @@
 
 /* --- prompts --------------------------------------------------------------------- */
 
-/* Longer prompts are read on the pool; the way there and back takes as long as reading a few thousand bytes. */
+/* Longer prompts are read on the pool; handing them over takes as long as reading a few thousand bytes. */
 enum { PROMPTS_AT_ONCE = 4096 };
 
-static status read_tokens(token_list *out, const json_t *tokens, int64_t vocab, const char *param, error *err)
+static status completions_read_tokens(token_list *out, const json_t *tokens, int64_t vocab, const char *param,
+                                      error *err)
 {
 	size_t n = json_array_size(tokens);
 	*out = (token_list){.ids = memory_new(n, sizeof *out->ids), .count = n};
@@ -33,7 +34,7 @@ static status read_tokens(token_list *out, const json_t *tokens, int64_t vocab, 
 	return STATUS_OK;
 }
 
-/* What a model that reads a source has read before any text. */
+/* Put the start token of a model that reads a source before any text. */
 static status put_start(choices_prompt *out, int32_t start)
 {
 	int32_t *ids = memory_new(out->count + 1, sizeof *ids);
@@ -54,37 +55,38 @@ static status read_masked(token_list *out, const model_entry *m, const json_t *t
 	return mask_text_read(m, json_string_value(text), json_string_length(text), how, out, err);
 }
 
-static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
+static status read_prompt(choices_prompt *out, const choices_plan *spec, const json_t *prompt, error *err)
 {
-	const model_entry *m = wanted->model;
-	const bool begins = wanted->begins && !m->dims.source; /* what a decoder writes has its own start */
+	const model_entry *m = spec->model;
+	const bool begins = spec->begins && !m->dims.source; /* a decoder's target has its own start token */
 	token_list tokens = {0};
 	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
-	/* A short prompt may be read before its session is known, and costs little. */
+	/* A short prompt may be read before its session is known; it costs little. */
 	if (out->text && json_string_length(prompt) > PROMPTS_AT_ONCE)
-		TRY(choices_check_bytes(wanted, json_string_length(prompt), err));
-	if (out->text && wanted->masks)
+		TRY(choices_check_bytes(spec, json_string_length(prompt), err));
+	if (out->text && spec->masks)
 		s = read_masked(&tokens, m, prompt, (encode_options){.begin = begins}, err);
 	else if (out->text)
 		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), begins, err);
 	else if (prompt)
-		s = read_tokens(&tokens, prompt, m->dims.inputs, wanted->prompt_field ? wanted->prompt_field : "prompt",
-		                err);
+		s = completions_read_tokens(&tokens, prompt, m->dims.inputs,
+		                            spec->prompt_field ? spec->prompt_field : "prompt", err);
 	out->ids = tokens.ids;
 	out->count = tokens.count;
-	return s == STATUS_OK && wanted->start != TOKEN_NONE ? put_start(out, wanted->start) : s;
+	return s == STATUS_OK && spec->start != TOKEN_NONE ? put_start(out, spec->start) : s;
 }
 
-/* A text with what the tokenizer puts before and behind one, as encoders are trained to read. */
-static status read_source(choices_prompt *out, const choices_plan *wanted, const json_t *source, error *err)
+/* Read a text with the tokens that the tokenizer puts around one, as encoders are trained. */
+static status read_source(choices_prompt *out, const choices_plan *spec, const json_t *source, error *err)
 {
-	const model_entry *m = wanted->model;
-	const encode_options how = {.begin = wanted->begins, .end = wanted->begins};
+	const model_entry *m = spec->model;
+	const encode_options how = {.begin = spec->begins, .end = spec->begins};
 	token_list tokens;
-	status s = json_is_string(source) ? read_masked(&tokens, m, source, how, err)
-	                                  : read_tokens(&tokens, source, m->dims.source_inputs,
-	                                                wanted->source_field ? wanted->source_field : "source", err);
+	status s = json_is_string(source)
+	               ? read_masked(&tokens, m, source, how, err)
+	               : completions_read_tokens(&tokens, source, m->dims.source_inputs,
+	                                         spec->source_field ? spec->source_field : "source", err);
 	out->source = tokens.ids;
 	out->n_source = tokens.count;
 	return s;
@@ -96,7 +98,7 @@ static bool are_several(const json_t *prompt)
 	return json_is_string(first) || json_is_array(first);
 }
 
-/* Bytes of text and tokens together; from PROMPTS_AT_ONCE on it need not be exact. */
+/* Bytes of text and tokens together; inexact from PROMPTS_AT_ONCE on. */
 static size_t prompts_size(const json_t *prompt)
 {
 	size_t size = json_is_string(prompt) ? json_string_length(prompt) : json_array_size(prompt);
@@ -110,62 +112,61 @@ static const json_t *one_of(const json_t *prompts, int i)
 	return are_several(prompts) ? json_array_get(prompts, (size_t)i) : prompts;
 }
 
-static status read_prompts(choices_plan *wanted, error *err)
+static status read_prompts(choices_plan *spec, error *err)
 {
-	for (int i = 0; i < wanted->n_prompts; i++) {
-		if (wanted->sources)
-			TRY(read_source(&wanted->prompts[i], wanted, one_of(wanted->sources, i), err));
-		if (wanted->unread || wanted->start != TOKEN_NONE)
-			TRY(read_prompt(&wanted->prompts[i], wanted, one_of(wanted->unread, i), err));
+	for (int i = 0; i < spec->n_prompts; i++) {
+		if (spec->sources)
+			TRY(read_source(&spec->prompts[i], spec, one_of(spec->sources, i), err));
+		if (spec->unread || spec->start != TOKEN_NONE)
+			TRY(read_prompt(&spec->prompts[i], spec, one_of(spec->unread, i), err));
 	}
 	return STATUS_OK;
 }
 
-/* The start of a fresh sequence, of a model that reads a source. With a prefix there need be none. */
-static status find_start(choices_plan *wanted, const json_t *prefix, error *err)
+/* Find the start token of a new sequence, for a model that reads a source. With a prefix it may be missing. */
+static status find_start(choices_plan *spec, const json_t *prefix, error *err)
 {
-	const model_entry *m = wanted->model;
-	if (!m->dims.source || (wanted->session && sessions_tokens(wanted->session) > 0))
+	const model_entry *m = spec->model;
+	if (!m->dims.source || (spec->session && sessions_tokens(spec->session) > 0))
 		return STATUS_OK;
-	wanted->start = catalog_start(m);
-	return wanted->start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
+	spec->start = catalog_start(m);
+	return spec->start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
 	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, "model",
-	                       "neither the model nor its tokenizer has a token that a sequence begins with");
+	           : error_set(err, STATUS_INVALID, "model", "neither the model nor its tokenizer has a start token");
 }
 
-status completions_read_prompts(choices_plan *wanted, const json_t *params, const json_t *prompt, error *err)
+status completions_read_prompts(choices_plan *spec, const json_t *params, const json_t *prompt, error *err)
 {
-	const json_t *leads = wanted->sources ? wanted->sources : prompt;
+	const json_t *leads = spec->sources ? spec->sources : prompt;
 	size_t n = are_several(leads) ? json_array_size(leads) : 1;
-	TRY(find_start(wanted, prompt, err));
-	wanted->prompts = memory_new(n, sizeof *wanted->prompts);
-	if (!wanted->prompts)
+	TRY(find_start(spec, prompt, err));
+	spec->prompts = memory_new(n, sizeof *spec->prompts);
+	if (!spec->prompts)
 		return STATUS_NOMEM;
-	wanted->n_prompts = (int)n;
-	wanted->samples = 1;
-	wanted->unread = prompt;
-	wanted->begins = tokens_begin(params) && (!wanted->session || sessions_tokens(wanted->session) == 0);
-	if (prompts_size(prompt) + prompts_size(wanted->sources) <= PROMPTS_AT_ONCE)
-		return read_prompts(wanted, err);
-	wanted->read = read_prompts;
+	spec->n_prompts = (int)n;
+	spec->samples = 1;
+	spec->unread = prompt;
+	spec->begins = tokens_begin(params) && (!spec->session || sessions_tokens(spec->session) == 0);
+	if (prompts_size(prompt) + prompts_size(spec->sources) <= PROMPTS_AT_ONCE)
+		return read_prompts(spec, err);
+	spec->read = read_prompts;
 	return STATUS_OK;
 }
 
 /* --- options --------------------------------------------------------------------- */
 
-/* above: a number that only rounds to 0 stays above it. */
-static float real(const json_t *params, const char *key, bool above, float otherwise)
+/* above: a number that rounds to 0 stays above 0. */
+static float real(const json_t *params, const char *key, bool above, float fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	float x = json_is_number(found) ? (float)json_number_value(found) : otherwise;
+	float x = json_is_number(found) ? (float)json_number_value(found) : fallback;
 	return above && x == 0 ? FLT_MIN : x;
 }
 
-static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
+static int64_t integer(const json_t *params, const char *key, int64_t fallback)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : otherwise;
+	return json_is_integer(found) ? json_integer_value(found) : fallback;
 }
 
 static uint64_t random_seed(void)
@@ -200,8 +201,8 @@ static status read_sampling(sampling *out, const json_t *params, const model_ent
 {
 	const json_t *bias = json_object_get(params, "logit_bias"), *seed = json_object_get(params, "seed");
 	sampling_default(out);
-#define NUMBER(name, above, min, max, otherwise) out->name = real(params, #name, above, out->name);
-#define INTEGER(name, min, max, otherwise) out->name = (int32_t)integer(params, #name, out->name);
+#define NUMBER(name, above, min, max, fallback) out->name = real(params, #name, above, out->name);
+#define INTEGER(name, min, max, fallback) out->name = (int32_t)integer(params, #name, out->name);
 #include "gen/sampling.def"
 	out->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : random_seed();
 	return json_is_object(bias) ? read_bias(out, bias, c, err) : STATUS_OK;
@@ -228,39 +229,39 @@ static status read_stops(generation_request *r, const json_t *stop, error *err)
 	return STATUS_OK;
 }
 
-static status read_alpha(choices_plan *wanted, const json_t *alpha, error *err)
+static status read_alpha(choices_plan *spec, const json_t *alpha, error *err)
 {
-	generation_request *r = &wanted->request;
+	generation_request *r = &spec->request;
 	const char *aggregate = json_string_value(json_object_get(alpha, "aggregate"));
 	r->n_alpha = (int)integer(alpha, "top", 0);
 	if (r->n_alpha == 0)
 		return STATUS_OK;
-	TRY(catalog_check_explains(wanted->model, true, "alpha", err));
-	status s = selection_read(&wanted->alpha, alpha, wanted->model, err);
+	TRY(catalog_check_explains(spec->model, true, "alpha", err));
+	status s = selection_read(&spec->alpha, alpha, spec->model, err);
 	if (s == STATUS_INVALID)
 		error_prefix(err, "alpha");
-	r->alpha = selection_pick(&wanted->alpha);
+	r->alpha = selection_pick(&spec->alpha);
 	r->alpha_rollout = aggregate && strcmp(aggregate, "rollout") == 0;
 	return s;
 }
 
-status completions_read_options(choices_plan *wanted, const json_t *params, error *err)
+status completions_read_options(choices_plan *spec, const json_t *params, error *err)
 {
-	generation_request *r = &wanted->request;
-	TRY(read_alpha(wanted, json_object_get(params, "alpha"), err));
+	generation_request *r = &spec->request;
+	TRY(read_alpha(spec, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
-	TRY(response_format_read(&wanted->format, params, err));
-	wanted->seeded = json_is_integer(json_object_get(params, "seed"));
-	return read_sampling(&r->sampling, params, wanted->model, err);
+	TRY(response_format_read(&spec->format, params, err));
+	spec->seeded = json_is_integer(json_object_get(params, "seed"));
+	return read_sampling(&r->sampling, params, spec->model, err);
 }
 
-static status read_request(choices_plan *wanted, const json_t *params, error *err)
+static status read_request(choices_plan *spec, const json_t *params, error *err)
 {
-	wanted->request.max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
-	wanted->n_logprobs = (int)integer(params, "logprobs", -1);
-	wanted->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
-	choices_ask_logprobs(wanted);
-	return completions_read_options(wanted, params, err);
+	spec->request.max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
+	spec->n_logprobs = (int)integer(params, "logprobs", -1);
+	spec->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
+	choices_ask_logprobs(spec);
+	return completions_read_options(spec, params, err);
 }
 
 /* --- the answer ------------------------------------------------------------------ */
@@ -276,7 +277,7 @@ static double rate(int64_t tokens, double ms)
 	return ms > 0 ? (double)tokens * 1000 / ms : 0;
 }
 
-/* Tokens are summed over the choices, which run side by side; durations are those of the slowest. */
+/* Sum the tokens of the choices, which run in parallel; durations are those of the slowest. */
 static json_t *timings_object(const choices *c, int64_t prompt, int64_t completion)
 {
 	double queue = 0, reading = 0, predicting = 0;
@@ -308,7 +309,7 @@ static json_t *choice_object(choices *c, int i, int index)
 	return NULL;
 }
 
-/* The sample of that rank among those of a prompt: by their scores, of equal ones the first. */
+/* Return the sample with this rank among those of a prompt, by score; ties by index. */
 static int find_ranked(const choices *c, int first, int samples, int rank)
 {
 	for (int i = first; i < first + samples; i++) {
@@ -346,18 +347,17 @@ static json_t *list_object(choices *c, int64_t *prompt, int64_t *completion)
 
 json_t *completions_result(choices *c)
 {
-	const choices_plan *wanted = choices_get_plan(c);
+	const choices_plan *spec = choices_get_plan(c);
 	int64_t prompt = 0, completion = 0;
 	json_t *list = list_object(c, &prompt, &completion);
 	json_t *usage = usage_object(prompt, completion);
-	if (wanted->chat)
+	if (spec->chat)
 		json_object_set_new(
 		    usage, "prompt_tokens_details",
 		    json_pack("{s:I}", "cached_tokens", (json_int_t)choices_result(c, 0)->cached_tokens));
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage, "timings",
-	                           timings_object(c, prompt, completion), "model", wanted->model->id);
-	if (!result || !wanted->session ||
-	    json_object_set_new(result, "session", sessions_position(wanted->session)) == 0)
+	                           timings_object(c, prompt, completion), "model", spec->model->id);
+	if (!result || !spec->session || json_object_set_new(result, "session", sessions_position(spec->session)) == 0)
 		return result;
 	json_decref(result);
 	return NULL;
@@ -365,46 +365,46 @@ json_t *completions_result(choices *c)
 
 /* --- the methods ----------------------------------------------------------------- */
 
-void completions_refuse(stream *s, choices *c, status why, error *err)
+void completions_refuse(stream *s, choices *c, status result, error *err)
 {
 	choices_free(c);
-	error_set(err, why, NULL, "%s", status_text(why));
+	error_set(err, result, NULL, "%s", status_text(result));
 	stream_error(s, err, NULL);
 }
 
-status completions_check_count(const stream *s, const choices_plan *wanted, error *err)
+status completions_check_count(const stream *s, const choices_plan *spec, error *err)
 {
-	const char *param = wanted->search.beams > 1 ? "num_beams" : "n";
+	const char *param = spec->search.beams > 1 ? "num_beams" : "n";
 	int most = s->engine->options->limits.max_generations;
-	if (choices_places(wanted) <= most)
+	if (choices_places(spec) <= most)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, param, "prompts times %s must be at most %d", param, most);
 }
 
-static status read_count(choices_plan *wanted, const json_t *params, error *err)
+static status read_count(choices_plan *spec, const json_t *params, error *err)
 {
 	int n = (int)integer(params, "n", 1), of = (int)integer(params, "best_of", 0);
-	wanted->samples = of > 0 ? of : n;
+	spec->samples = of > 0 ? of : n;
 	if (of == 0 || of == n)
 		return STATUS_OK;
 	if (of < n)
 		return error_set(err, STATUS_INVALID, "best_of", "must be at least n, which is %d", n);
-	wanted->best = n;
+	spec->best = n;
 	return STATUS_OK;
 }
 
-/* What a search cannot have beside these the scheduler refuses. */
-static status read_search(choices_plan *wanted, const json_t *params, error *err)
+/* The scheduler refuses other fields that a search does not support. */
+static status read_search(choices_plan *spec, const json_t *params, error *err)
 {
 	const json_t *penalty = json_object_get(params, "length_penalty");
 	const beam_options o = {.beams = (int)integer(params, "num_beams", 1),
 	                        .length_penalty = json_is_number(penalty) ? json_number_value(penalty) : 1,
 	                        .early_stopping = json_is_true(json_object_get(params, "early_stopping"))};
-	wanted->search = o;
-	if (o.beams > 1 && wanted->best)
+	spec->search = o;
+	if (o.beams > 1 && spec->best)
 		return error_set(err, STATUS_INVALID, "best_of", "is for samples: a beam search has num_beams");
-	if (o.beams > 1 && wanted->n_prompt_logprobs >= 0)
-		return error_set(err, STATUS_INVALID, "prompt_logprobs", "a beam search does not score its prompt");
+	if (o.beams > 1 && spec->n_prompt_logprobs >= 0)
+		return error_set(err, STATUS_INVALID, "prompt_logprobs", "a beam search cannot score its prompt");
 	if (o.beams == 1 && o.length_penalty != 1)
 		return error_set(err, STATUS_INVALID, "length_penalty", "needs a beam search: num_beams above 1");
 	if (o.beams == 1 && o.early_stopping)
@@ -412,12 +412,12 @@ static status read_search(choices_plan *wanted, const json_t *params, error *err
 	return STATUS_OK;
 }
 
-/* A prompt is repeated in one event, which has to fit into a frame. */
-static status check_echo(const choices_plan *wanted, error *err)
+/* A prompt is repeated in one event, which must fit into a frame. */
+static status check_echo(const choices_plan *spec, error *err)
 {
 	enum { ECHO_BYTES = 1 << 20 };
-	for (int i = 0; wanted->echo && i < wanted->n_prompts; i++) {
-		const json_t *one = one_of(wanted->unread, i);
+	for (int i = 0; spec->echo && i < spec->n_prompts; i++) {
+		const json_t *one = one_of(spec->unread, i);
 		if (json_string_length(one) > ECHO_BYTES || json_array_size(one) > ECHO_BYTES / 16)
 			return error_set(err, STATUS_INVALID, "echo", "of prompts of up to %d bytes or %d tokens only",
 			                 ECHO_BYTES, ECHO_BYTES / 16);
@@ -425,52 +425,52 @@ static status check_echo(const choices_plan *wanted, error *err)
 	return STATUS_OK;
 }
 
-static status prepare_completion(stream *s, choices_plan *wanted, error *err)
+static status prepare_completion(stream *s, choices_plan *spec, error *err)
 {
 	const json_t *params = s->params;
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")),
-	                            &wanted->model, err));
+	                            &spec->model, err));
 	const json_t *prompt = json_object_get(params, "prompt"), *prefix = json_object_get(params, "prefix");
-	if (wanted->model->dims.source) {
-		wanted->sources = prompt;
-		wanted->source_field = "prompt";
-		wanted->prompt_field = "prefix";
+	if (spec->model->dims.source) {
+		spec->sources = prompt;
+		spec->source_field = "prompt";
+		spec->prompt_field = "prefix";
 		prompt = prefix;
 	} else if (prefix) {
 		return error_set(err, STATUS_INVALID, "prefix", "is only for models that read a source");
 	}
-	TRY(completions_read_prompts(wanted, params, prompt, err));
-	TRY(read_request(wanted, params, err));
-	TRY(read_count(wanted, params, err));
-	wanted->echo = json_is_true(json_object_get(params, "echo"));
-	choices_ask_logprobs(wanted);
-	TRY(check_echo(wanted, err));
-	TRY(read_search(wanted, params, err));
-	return completions_check_count(s, wanted, err);
+	TRY(completions_read_prompts(spec, params, prompt, err));
+	TRY(read_request(spec, params, err));
+	TRY(read_count(spec, params, err));
+	spec->echo = json_is_true(json_object_get(params, "echo"));
+	choices_ask_logprobs(spec);
+	TRY(check_echo(spec, err));
+	TRY(read_search(spec, params, err));
+	return completions_check_count(s, spec, err);
 }
 
 void completions_create(stream *s)
 {
 	error err = ERROR_INIT;
 	choices *c = choices_new(s);
-	status why = c ? prepare_completion(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why != STATUS_OK) {
-		completions_refuse(s, c, why, &err);
+	status ended = c ? prepare_completion(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (ended != STATUS_OK) {
+		completions_refuse(s, c, ended, &err);
 		return;
 	}
 	choices_get_plan(c)->result = completions_result;
 	choices_begin(c);
 }
 
-static status prepare_continuation(choices_plan *wanted, const json_t *params, error *err)
+static status prepare_continuation(choices_plan *spec, const json_t *params, error *err)
 {
 	const json_t *prompt = json_object_get(params, "prompt"), *messages = json_object_get(params, "messages");
 	if (prompt && json_is_array(messages))
 		return error_set(err, STATUS_INVALID, "messages", "a request has a prompt or messages, not both");
-	TRY(read_request(wanted, params, err));
+	TRY(read_request(spec, params, err));
 	if (json_is_array(messages))
-		return conversation_read(wanted, messages, sessions_tokens(wanted->session) > 0, err);
-	return completions_read_prompts(wanted, params, prompt, err);
+		return conversation_read(spec, messages, sessions_tokens(spec->session) > 0, err);
+	return completions_read_prompts(spec, params, prompt, err);
 }
 
 void completions_continue(stream *s)
@@ -482,18 +482,18 @@ void completions_continue(stream *s)
 		completions_refuse(s, NULL, STATUS_NOMEM, &err);
 		return;
 	}
-	choices_plan *wanted = choices_get_plan(c);
-	wanted->session = sessions_take(all, s, s->target, &wanted->ticket, &wanted->model);
-	if (!wanted->session) {
+	choices_plan *spec = choices_get_plan(c);
+	spec->session = sessions_take(all, s, s->target, &spec->ticket, &spec->model);
+	if (!spec->session) {
 		choices_free(c);
 		return;
 	}
-	status why = prepare_continuation(wanted, s->params, &err);
-	if (why != STATUS_OK) {
-		sessions_release(all, wanted->session);
-		completions_refuse(s, c, why, &err);
+	status ended = prepare_continuation(spec, s->params, &err);
+	if (ended != STATUS_OK) {
+		sessions_release(all, spec->session);
+		completions_refuse(s, c, ended, &err);
 		return;
 	}
-	wanted->result = completions_result;
+	spec->result = completions_result;
 	choices_begin(c);
 }

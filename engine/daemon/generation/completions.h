@@ -4,20 +4,19 @@
 
 #include "engine/daemon/generation/choices.h"
 
-/* Fill the plan's prompts from a request's "prompt": text, tokens, a list of texts, or a list of token lists;
- * NULL: one empty prompt. The plan's entry gives tokenizer and vocabulary, and its session, if it has read
- * something, is what texts go on with. */
+/* Fill the plan's prompts from a request's "prompt": text, tokens, a list of texts, or a list of token lists; NULL: one
+ * empty prompt. The plan's entry provides tokenizer and vocabulary. Texts continue the plan's session if it has read
+ * something. */
 status completions_read_prompts(choices_plan *plan, const json_t *params, const json_t *prompt, error *err);
 
-/* Fill everything else of the plan that requests for generated text have in common: alpha, stop sequences, format,
- * sampling. */
+/* Fill the other members of the plan that requests for text share: alpha, stop sequences, format, sampling. */
 status completions_read_options(choices_plan *plan, const json_t *params, error *err);
 /* The plan's `result`: finish reasons, usage, timings, model, and a session's position. */
 json_t *completions_result(choices *c);
-/* STATUS_INVALID "n": more generations than there are places for. */
+/* STATUS_INVALID "n": more generations than slots exist. */
 status completions_check_count(const stream *s, const choices_plan *plan, error *err);
-/* Answer with an error, in place of choices_begin. c: NULL is legal. */
-void completions_refuse(stream *s, choices *c, status why, error *err);
+/* Answer with an error instead of calling choices_begin. c may be NULL. */
+void completions_refuse(stream *s, choices *c, status result, error *err);
 
 void completions_create(stream *s);
 void completions_continue(stream *s);

@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/tokens.h"
 
-/* Conversations of more bytes are read on the pool. */
+/* Longer conversations are read on the pool. */
 enum { CONVERSATION_AT_ONCE = 4096 };
 
 static size_t conversation_size(const json_t *messages)
@@ -22,9 +22,9 @@ static size_t conversation_size(const json_t *messages)
 	return size;
 }
 
-/* The tokens of a part of a rendered text. */
-static status encode(const choices_plan *p, const chat_text *x, size_t first, size_t end, choices_prompt *out,
-                     error *err)
+/* Tokenize a part of a rendered text. */
+static status conversation_encode(const choices_plan *p, const chat_text *x, size_t first, size_t end,
+                                  choices_prompt *out, error *err)
 {
 	token_list list;
 	size_t n = 0;
@@ -47,13 +47,13 @@ static status encode(const choices_plan *p, const chat_text *x, size_t first, si
 	return s;
 }
 
-/* Find the tokens that other conversations with this system's message begin with too: the last of its own may be
- * another one there. */
+/* Find the tokens that other conversations with this system message also begin with, excluding its last token, which
+ * may differ there. */
 static status find_shared(choices_plan *p, const chat_text *x, error *err)
 {
 	choices_prompt shared;
 	size_t n = 0;
-	TRY(encode(p, x, 0, x->shared, &shared, err));
+	TRY(conversation_encode(p, x, 0, x->shared, &shared, err));
 	while (n < shared.count && n < p->prompts[0].count && shared.ids[n] == p->prompts[0].ids[n])
 		n++;
 	p->request.n_shared = (int64_t)n;
@@ -61,8 +61,8 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
 	return STATUS_OK;
 }
 
-/* What ends an answer: as a token where it is the name of a special one, else as a text, unless the answer has a
- * format, which may hold that text. */
+/* Add what ends an answer: the token if it is the name of a special one; otherwise a text, unless the answer has a
+ * format, which may contain that text. */
 static status add_stop(choices_plan *p, const char *stop, error *err)
 {
 	generation_request *r = &p->request;
@@ -78,7 +78,7 @@ static status add_stop(choices_plan *p, const char *stop, error *err)
 	return STATUS_OK;
 }
 
-/* Does what the session has read end with what p->closed leaves out? */
+/* True if the session ends with what p->closed omits. */
 static bool is_closed(const choices_plan *p, const session *x)
 {
 	const int32_t *ids;
@@ -100,17 +100,17 @@ static void choose_prompt(choices_plan *p, const session *x)
 
 static status encode_all(choices_plan *p, const chat_text *x, error *err)
 {
-	TRY(encode(p, x, 0, x->bytes, &p->prompts[0], err));
+	TRY(conversation_encode(p, x, 0, x->bytes, &p->prompts[0], err));
 	if (!p->continues)
 		return x->shared > 0 ? find_shared(p, x, err) : STATUS_OK;
 	size_t spaces = strspn(x->text, " ");
 	if (x->closing > spaces && x->closing - spaces < sizeof p->closed_by)
 		memcpy(p->closed_by, x->text + spaces, x->closing - spaces);
 	p->choose = choose_prompt;
-	return encode(p, x, x->closing, x->bytes, &p->closed, err);
+	return conversation_encode(p, x, x->closing, x->bytes, &p->closed, err);
 }
 
-/* Name a message as the request has it: `inserted` messages before it are not in the list there. */
+/* Name a message as the request does: the first `inserted` messages are not in its list. */
 static void rename_message(const choices_plan *p, error *err)
 {
 	size_t i;
@@ -141,12 +141,11 @@ static status read_messages(choices_plan *p, error *err)
 
 status conversation_read(choices_plan *p, const json_t *messages, bool continues, error *err)
 {
-	const error *why = &p->model->chat_problem;
+	const error *reason = &p->model->chat_problem;
 	if (p->model->dims.source)
-		return error_set(err, STATUS_INVALID, "model",
-		                 "a model that reads a source writes one text from it; it takes no conversations");
+		return error_set(err, STATUS_INVALID, "model", "a model that reads a source supports no conversations");
 	if (!p->model->chat)
-		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(why));
+		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(reason));
 	p->prompts = memory_new(1, sizeof *p->prompts);
 	if (!p->prompts)
 		return STATUS_NOMEM;

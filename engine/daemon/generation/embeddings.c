@@ -4,24 +4,24 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/generation/scorings.h"
+#include "engine/daemon/generation/score_request.h"
 #include "engine/daemon/generation/tokens.h"
 
-/* Numbers in one answer: each is up to 16 bytes of JSON, or 16/3 of base64, and a frame holds 64 MiB. */
+/* Maximum numbers in one answer: each takes up to 16 bytes of JSON, or 16/3 of base64, and a frame holds 64 MiB. */
 enum { EMBEDDINGS_MAX_NUMBERS = 3 << 20, EMBEDDINGS_MAX_BASE64 = 10 << 20 };
 
-static bool has_word(const scorings *x, const char *key, const char *word)
+static bool has_word(const score_request *x, const char *key, const char *word)
 {
 	const char *given = json_string_value(json_object_get(x->params, key));
 	return given && strcmp(given, word) == 0;
 }
 
-static bool wants_base64(const scorings *x)
+static bool wants_base64(const score_request *x)
 {
 	return has_word(x, "encoding_format", "base64");
 }
 
-static status begin(scorings *x, error *err)
+static status embeddings_begin(score_request *x, error *err)
 {
 	const json_t *dimensions = json_object_get(x->params, "dimensions");
 	int64_t most = wants_base64(x) ? EMBEDDINGS_MAX_BASE64 : EMBEDDINGS_MAX_NUMBERS;
@@ -39,7 +39,7 @@ static status begin(scorings *x, error *err)
 
 /* --- tokens: pool thread -------------------------------------------------------------------- */
 
-static status read_tokens(const model_entry *c, const json_t *tokens, scoring_sequence *out, error *err)
+static status embeddings_read_tokens(const model_entry *c, const json_t *tokens, score_sequence *out, error *err)
 {
 	size_t n = json_array_size(tokens);
 	out->ids = memory_new(n, sizeof *out->ids);
@@ -56,13 +56,14 @@ static status read_tokens(const model_entry *c, const json_t *tokens, scoring_se
 	return STATUS_OK;
 }
 
-/* A classifier has learned from texts that end as in training; another model reads a text as its prompts. */
-static status read_text(const scorings *x, const json_t *text, scoring_sequence *out, error *err)
+/* A classifier was trained on texts that end as in training; another model reads a text like its prompts. */
+static status embeddings_read_text(const score_request *x, const json_t *text, score_sequence *out, error *err)
 {
 	token_list tokens;
 	bool cut;
 	if (x->model->dims.head == HEAD_CLASSES) {
-		TRY(scorings_encode_sequence(x, text, NULL, scheduler_score_limit(&x->model->dims), out, &cut, err));
+		TRY(score_request_encode_sequence(x, text, NULL, scheduler_score_limit(&x->model->dims), out, &cut,
+		                                  err));
 		return cut ? error_set(err, STATUS_INVALID, "input", "a text has more than %lld tokens",
 		                       (long long)scheduler_score_limit(&x->model->dims))
 		           : STATUS_OK;
@@ -76,11 +77,12 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 	return STATUS_OK;
 }
 
-static status encode(scorings *x, int64_t i, const json_t *input, error *err)
+static status embeddings_encode(score_request *x, int64_t i, const json_t *input, error *err)
 {
-	scoring_sequence *out = &x->sequences[i];
+	score_sequence *out = &x->sequences[i];
 	int64_t limit = scheduler_score_limit(&x->model->dims);
-	TRY(json_is_string(input) ? read_text(x, input, out, err) : read_tokens(x->model, input, out, err));
+	TRY(json_is_string(input) ? embeddings_read_text(x, input, out, err)
+	                          : embeddings_read_tokens(x->model, input, out, err));
 	if (out->count > limit)
 		return error_set(err, STATUS_INVALID, "input", "an input has %lld tokens; the model reads at most %lld",
 		                 (long long)out->count, (long long)limit);
@@ -101,7 +103,7 @@ static json_t *as_numbers(const float *x, int64_t n)
 	return NULL;
 }
 
-/* RFC 4648, of the floats' bytes, the lowest first. */
+/* RFC 4648, of the floats' bytes in little-endian order. */
 static json_t *as_base64(const float *x, int64_t n)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -123,7 +125,7 @@ static json_t *as_base64(const float *x, int64_t n)
 	return string;
 }
 
-static json_t *answer(const scorings *x, error *err)
+static json_t *embeddings_answer(const score_request *x, error *err)
 {
 	json_t *data = json_array();
 	bool whole = data, base64 = wants_base64(x);
@@ -139,11 +141,11 @@ static json_t *answer(const scorings *x, error *err)
 		return NULL;
 	}
 	return json_pack("{s:s, s:o, s:s, s:s, s:o}", "object", "list", "data", data, "model", x->model->id, "pooling",
-	                 x->embedding == POOL_LAST ? "last" : "mean", "usage", scorings_usage(x));
+	                 x->embedding == POOL_LAST ? "last" : "mean", "usage", score_request_usage(x));
 }
 
 void embeddings_create(stream *s)
 {
-	static const scorings_kind kind = {begin, encode, answer};
-	scorings_create(s, &kind);
+	static const score_request_kind kind = {embeddings_begin, embeddings_encode, embeddings_answer};
+	score_request_create(s, &kind);
 }

@@ -1,4 +1,4 @@
-/* event_message.c - a struct and the arrays behind it, each aligned to 8 bytes. */
+/* event_message.c - a struct followed by its arrays, each aligned to 8 bytes. */
 #include "engine/daemon/generation/event_message.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static size_t aligned(size_t bytes)
 	return (bytes + 7) & ~(size_t)7;
 }
 
-/* A copy of `from` at *at, which then points behind it. */
+/* Copy `from` to *at and move *at past it. */
 static const void *copy_array(char **at, const void *from, size_t bytes)
 {
 	void *copy = *at;

@@ -1,7 +1,7 @@
-/* event_message.h - one event of a generation on its way from the executor to the loop.
+/* event_message.h - one event of a generation, copied for the loop.
  *
- * The scheduler's arrays are valid during its callback only, so the message is one block that holds a copy of them.
- * Any thread; the receiver frees it with free(). */
+ * The scheduler's arrays are valid during its callback only, so the message is one block with copies of them. Any
+ * thread; the receiver frees it with free(). */
 #ifndef ENGINE_DAEMON_GENERATION_EVENT_MESSAGE_H
 #define ENGINE_DAEMON_GENERATION_EVENT_MESSAGE_H
 
@@ -14,9 +14,9 @@ typedef struct event_message {
 	generation_event event; /* its pointers lead into this block */
 } event_message;
 
-/* A copy of e that task.done = done delivers to owner; NULL without memory. */
+/* Return a copy of e that task.done = done delivers to owner; NULL: out of memory. */
 event_message *event_message_new(const generation_event *e, void *owner, void (*done)(task *t));
-/* Keep the n ≤ event.n_top likeliest alternatives of each token; -1: drop the log-probabilities. */
+/* Keep the n ≤ event.n_top most likely alternatives of each token; -1: drop the log-probabilities. */
 void event_message_keep_top(event_message *m, int n);
 
 #endif

@@ -1,10 +1,10 @@
-/* explanation_arrow.c - the rows as an Apache Arrow IPC stream (format version 5): the schema, record batches of
- * BATCH rows, the end.
+/* explanation_arrow.c - the rows as an Apache Arrow IPC stream (format version 5): the schema, record batches of BATCH
+ * rows, the end.
  *
- * A message is four bytes of ones, the size of its metadata, the metadata, and the buffers of a batch's columns, all of
- * it in multiples of eight bytes. The metadata are a FlatBuffers document, written here from its root on: a table is a
- * vtable with the offsets of its fields, then the fields; what they refer to follows it. No library in C that Debian
- * ships writes the two documents that are needed. */
+ * A message is four bytes of ones, the size of its metadata, the metadata, and the buffers of a batch's columns, each
+ * padded to eight bytes. The metadata is a FlatBuffers document, written here from its root on. A table is a vtable
+ * with the offsets of its fields, then the fields; the objects that they refer to follow. No C library in Debian writes
+ * the two documents that are needed. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,24 +32,25 @@ static void flat_append(flat *f, uint64_t value, size_t n)
 	f->used += n;
 }
 
-/* Zeros until the byte `ahead` bytes from here is at a multiple of `to`. */
+/* Pad with zeros until the byte `ahead` bytes from here is at a multiple of `to`. */
 static void flat_align(flat *f, size_t to, size_t ahead)
 {
 	while ((f->used + ahead) % to != 0)
 		flat_append(f, 0, 1);
 }
 
-/* The field at `at` refers to what is at `target`. */
+/* Make the field at `at` refer to `target`. */
 static void flat_refer(flat *f, size_t at, size_t target)
 {
 	flat_put(f, at, target - at, 4);
 }
 
-/* A table of zeros, whose fields have the sizes that the digits of `sizes` say (0: absent), and where they are. */
+/* Append a table of zeros; the digits of `sizes` are the sizes of its fields (0: absent). `at` receives their
+ * offsets. */
 static size_t flat_table(flat *f, const char *sizes, size_t *at)
 {
 	const size_t n = strlen(sizes);
-	size_t offset = 4; /* behind the offset of the vtable */
+	size_t offset = 4; /* after the offset of the vtable */
 	flat_align(f, 8, 4 + 2 * n);
 	const size_t vtable = f->used, table = vtable + 4 + 2 * n;
 	for (size_t i = 0; i < n; i++) {
@@ -68,7 +69,7 @@ static size_t flat_table(flat *f, const char *sizes, size_t *at)
 	return table;
 }
 
-/* The beginning of a list of n elements, which are appended next and lie at multiples of `to`. */
+/* Start a list of n elements, which the caller appends next, aligned to `to`. */
 static size_t flat_list(flat *f, size_t n, size_t to)
 {
 	flat_align(f, to, 4);
@@ -87,7 +88,7 @@ static size_t flat_string(flat *f, const char *text)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* Numbers of Schema.fbs and Message.fbs. */
+/* Constants of Schema.fbs and Message.fbs. */
 enum { VERSION_5 = 4, HEADER_SCHEMA = 1, HEADER_BATCH = 3, TYPE_INT = 2, TYPE_FLOAT = 3, TYPE_UTF8 = 5, SINGLE = 1 };
 
 typedef enum column_type { INT32, FLOAT32, UTF8 } column_type;
@@ -98,7 +99,7 @@ static const struct {
                {"side", UTF8}, {"token", INT32},    {"token_id", INT32}, {"text", UTF8},  {"value", FLOAT32}};
 enum { COLUMNS = sizeof columns / sizeof *columns, BATCH = 4096, MAX_BUFFERS = 3 * COLUMNS };
 
-/* Message { version, header_type, header, bodyLength }; where the header is referred to. */
+/* Message { version, header_type, header, bodyLength }; returns the place of the reference to the header. */
 static size_t begin_message(flat *f, int header, int64_t body)
 {
 	size_t at[4];
@@ -176,7 +177,7 @@ typedef struct batch {
 	cell cells[COLUMNS][BATCH];
 	size_t rows;
 	int64_t nulls[COLUMNS];
-	int64_t lengths[MAX_BUFFERS]; /* of the buffers, in order */
+	int64_t lengths[MAX_BUFFERS]; /* bytes of the buffers, in order */
 	int buffers;
 } batch;
 
@@ -190,7 +191,7 @@ static cell text_cell(const char *text, size_t n)
 	return (cell){.text = text, .bytes = n};
 }
 
-static void add_row(batch *b, const explanation_table *t, const table_row *row)
+static void explanation_arrow_add_row(batch *b, const explanation_table *t, const table_row *row)
 {
 	const table_series *s = row->series;
 	const char *text;
@@ -218,8 +219,8 @@ static bool is_null(column_type type, const cell *c)
 	return type == UTF8 ? !c->text : type == INT32 && c->number == TABLE_NONE;
 }
 
-/* Which cells are not null, a bit each; the offsets of texts; the data. */
-static void measure(batch *b)
+/* Bitmap of cells that are not null; offsets of texts; data. */
+static void explanation_arrow_measure(batch *b)
 {
 	b->buffers = 0;
 	for (int c = 0; c < COLUMNS; c++) {
@@ -286,7 +287,7 @@ static void write_batch(batch *b, format_buffer *out)
 	flat f = {.used = 0};
 	size_t at[3];
 	int64_t body = 0;
-	measure(b);
+	explanation_arrow_measure(b);
 	for (int i = 0; i < b->buffers; i++)
 		body += (int64_t)padded((size_t)b->lengths[i]);
 	const size_t header = begin_message(&f, HEADER_BATCH, body);
@@ -313,7 +314,7 @@ static status arrow_piece(explanation_writer *w, format_buffer *out, error *err)
 	static const unsigned char end[8] = {255, 255, 255, 255};
 	table_row row;
 	(void)err;
-	if (!w->begun) {
+	if (!w->started) {
 		w->own = memory_new(1, sizeof(batch));
 		if (!w->own)
 			return STATUS_NOMEM;
@@ -324,7 +325,7 @@ static status arrow_piece(explanation_writer *w, format_buffer *out, error *err)
 		return STATUS_OK;
 	b->rows = 0;
 	while (b->rows < BATCH && explanation_table_next(&w->table, &w->at, &row))
-		add_row(b, &w->table, &row);
+		explanation_arrow_add_row(b, &w->table, &row);
 	if (b->rows > 0) {
 		write_batch(b, out);
 		return STATUS_OK;

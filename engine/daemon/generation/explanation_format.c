@@ -20,7 +20,7 @@ static void csv_text(format_buffer *out, const char *text, size_t n)
 	format_buffer_string(out, "\"");
 }
 
-/* And a comma; nothing for TABLE_NONE. */
+/* Append an index and a comma; no index for TABLE_NONE. */
 static void csv_index(format_buffer *out, int32_t index)
 {
 	if (index == TABLE_NONE)
@@ -50,7 +50,7 @@ static status csv_piece(explanation_writer *w, format_buffer *out, error *err)
 {
 	table_row row;
 	(void)err;
-	if (!w->begun)
+	if (!w->started)
 		format_buffer_string(out, "path,position,layer,head,round,side,token,token_id,text,value\n");
 	while (!out->failed && out->used < EXPLANATION_PIECE && explanation_table_next(&w->table, &w->at, &row))
 		csv_row(&w->table, &row, out);
@@ -88,7 +88,7 @@ status explanation_format_next(const explanation_format *f, explanation_writer *
 {
 	format_buffer out = {0};
 	status s = f->piece(w, &out, err);
-	w->begun = true;
+	w->started = true;
 	w->explanation = NULL;
 	if (s == STATUS_OK && out.failed)
 		s = STATUS_NOMEM;

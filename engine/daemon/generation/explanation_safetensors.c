@@ -1,8 +1,8 @@
 /* explanation_safetensors.c - a tensor for each path of the table.
  *
- * Numbers of tokens have a column for each token of their side, 0 where the answer has none. Paths within a list of
- * objects have a row for each object, and beside them stand the objects' own indices, "weights.layer" or
- * "span.rows.position". Tensors are written row by row in the order of the header. */
+ * Numbers of tokens have a column for each token of their side, 0 if the answer has none. Paths within a list of
+ * objects have a row for each object; tensors such as "weights.layer" or "span.rows.position" hold the objects' own
+ * indices. Tensors are written row by row in the order of the header. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,41 +12,41 @@
 #include "engine/daemon/generation/explanation_format.h"
 
 enum { MAX_TENSORS = 256 };
-/* What a sparse answer may be as a dense one. */
+/* Maximum size of a sparse answer in dense form. */
 #define MAX_BYTES ((int64_t)1 << 30)
 
 typedef enum tensor_kind {
-	NUMBERS,     /* F32: those of the path */
-	PAIR_TOKENS, /* I32 from here on: of TABLE_PAIRS */
+	NUMBERS,     /* F32: numbers of the path */
+	PAIR_TOKENS, /* the following are I32; of TABLE_PAIRS */
 	TOKEN_IDS,
-	TOKEN_OFFSETS, /* of a side */
+	TOKEN_OFFSETS, /* per side */
 	POSITIONS,
 	LAYERS,
 	HEADS,
-	ROUNDS /* of the objects of a list */
+	ROUNDS /* indices of the objects of a list */
 } tensor_kind;
 
 typedef struct tensor {
 	char name[TABLE_PATH_BYTES + 16];
 	tensor_kind kind;
-	table_side side;        /* of TOKEN_IDS, TOKEN_OFFSETS */
-	const table_series *of; /* of the others: the first series of its path */
-	int64_t rows, columns;  /* -1: without that dimension */
+	table_side side;        /* for TOKEN_IDS and TOKEN_OFFSETS */
+	const table_series *of; /* for the others: the first series of the path */
+	int64_t rows, columns;  /* -1: the dimension is absent */
 } tensor;
 
 typedef struct plan {
 	tensor tensors[MAX_TENSORS];
-	size_t n, at;               /* the tensor that is being written, */
-	int64_t row;                /* its row, */
-	const table_series *series; /* and where that is */
+	size_t n, at;               /* number of tensors; the tensor being written */
+	int64_t row;                /* row being written */
+	const table_series *series; /* series of that row */
 	const char *rounds[16];
 	int n_rounds;
-	int32_t *line; /* a row */
+	int32_t *line; /* buffer for one row */
 } plan;
 
 /* --- the plan ------------------------------------------------------------------------------------ */
 
-static const table_series *next_of(const explanation_table *t, const table_series *s)
+static const table_series *explanation_safetensors_next_of(const explanation_table *t, const table_series *s)
 {
 	const char *path = s->path;
 	for (s++; s < t->series + t->n; s++)
@@ -70,7 +70,7 @@ static int32_t index_of(plan *p, const table_series *s, tensor_kind kind)
 	return r;
 }
 
-static tensor *find(plan *p, const char *name)
+static tensor *explanation_safetensors_find(plan *p, const char *name)
 {
 	for (size_t i = 0; i < p->n; i++)
 		if (strcmp(p->tensors[i].name, name) == 0)
@@ -78,28 +78,30 @@ static tensor *find(plan *p, const char *name)
 	return NULL;
 }
 
-static tensor *add(plan *p, tensor_kind kind, const table_series *of, const char *stem, size_t n, const char *end)
+static tensor *explanation_safetensors_add(plan *p, tensor_kind kind, const table_series *of, const char *stem,
+                                           size_t n, const char *end)
 {
 	tensor *t = &p->tensors[p->n];
 	assert(p->n < MAX_TENSORS);
 	*t = (tensor){.kind = kind, .of = of, .rows = -1, .columns = -1};
 	snprintf(t->name, sizeof t->name, "%.*s%s", (int)n, stem, end);
-	if (find(p, t->name))
-		return NULL; /* the list has it already */
+	if (explanation_safetensors_find(p, t->name))
+		return NULL; /* the list has them already */
 	p->n++;
 	return t;
 }
 
-/* The indices of the list that a path is in. */
+/* Add the indices of the list that contains a path. */
 static void add_indices(plan *p, const explanation_table *table, const table_series *first, int64_t rows)
 {
 	static const char *const ends[] = {".position", ".layer", ".head", ".round"};
 	const size_t stem = (size_t)(strrchr(first->path, '.') - first->path);
 	for (tensor_kind kind = POSITIONS; kind <= ROUNDS; kind++) {
 		bool any = false;
-		for (const table_series *s = first; s; s = next_of(table, s))
+		for (const table_series *s = first; s; s = explanation_safetensors_next_of(table, s))
 			any |= index_of(p, s, kind) != TABLE_NONE;
-		tensor *t = any ? add(p, kind, first, first->path, stem, ends[kind - POSITIONS]) : NULL;
+		tensor *t =
+		    any ? explanation_safetensors_add(p, kind, first, first->path, stem, ends[kind - POSITIONS]) : NULL;
 		if (t)
 			t->rows = rows;
 	}
@@ -109,14 +111,14 @@ static void add_path(plan *p, const explanation_table *table, const table_series
 {
 	int64_t rows = 0, columns = 0;
 	const bool pairs = first->shape == TABLE_PAIRS, one = first->shape == TABLE_NUMBER;
-	for (const table_series *s = first; s; s = next_of(table, s)) {
+	for (const table_series *s = first; s; s = explanation_safetensors_next_of(table, s)) {
 		int64_t end = (pairs ? 0 : s->first) + (int64_t)s->count;
 		columns = end > columns ? end : columns;
 		rows++;
 	}
 	for (int k = 0; k < 1 + pairs; k++) {
-		tensor *t =
-		    add(p, k ? PAIR_TOKENS : NUMBERS, first, first->path, strlen(first->path), k ? ".token" : "");
+		tensor *t = explanation_safetensors_add(p, k ? PAIR_TOKENS : NUMBERS, first, first->path,
+		                                        strlen(first->path), k ? ".token" : "");
 		if (!t)
 			return;
 		t->rows = first->listed ? rows : -1;
@@ -133,7 +135,8 @@ static void add_tokens(plan *p, const explanation_table *table)
 	for (table_side side = TABLE_TEXT; side < TABLE_SIDES; side++)
 		for (int k = 0; k < 2 && table->tokens[side]; k++) {
 			const char *name = names[side][k];
-			tensor *t = add(p, k ? TOKEN_OFFSETS : TOKEN_IDS, NULL, name, strlen(name), "");
+			tensor *t =
+			    explanation_safetensors_add(p, k ? TOKEN_OFFSETS : TOKEN_IDS, NULL, name, strlen(name), "");
 			t->side = side;
 			t->columns = (int64_t)json_array_size(table->tokens[side]);
 		}
@@ -152,7 +155,7 @@ static status plan_new(explanation_writer *w, error *err)
 		return STATUS_NOMEM;
 	add_tokens(p, table);
 	for (size_t i = 0; i < table->n; i++)
-		if (!find(p, table->series[i].path))
+		if (!explanation_safetensors_find(p, table->series[i].path))
 			add_path(p, table, &table->series[i]);
 	int64_t all = 0, widest = 1;
 	for (size_t i = 0; i < p->n; i++) {
@@ -163,9 +166,9 @@ static status plan_new(explanation_writer *w, error *err)
 	}
 	if (all > MAX_BYTES)
 		return error_set(err, STATUS_TOO_LARGE, NULL,
-		                 "tensors of %lld bytes; choose fewer layers or heads, or another format",
+		                 "the tensors would have %lld bytes; choose fewer layers or heads, or another format",
 		                 (long long)all);
-	/* The line lies behind the plan: one block is freed. */
+	/* The row buffer follows the plan in the same block, so one free() releases both. */
 	plan *whole = realloc(p, sizeof *p + (size_t)widest * sizeof *p->line);
 	if (!whole)
 		return STATUS_NOMEM;
@@ -176,8 +179,8 @@ static status plan_new(explanation_writer *w, error *err)
 
 /* --- the header ------------------------------------------------------------------------------------ */
 
-/* NULL: there is no such side, or no memory. */
-static json_t *text_of(const explanation_table *t, table_side side)
+/* NULL: the side is absent, or out of memory. */
+static json_t *explanation_safetensors_text_of(const explanation_table *t, table_side side)
 {
 	format_buffer whole = {0};
 	if (!t->tokens[side])
@@ -207,7 +210,8 @@ static json_t *metadata_of(const plan *p, const explanation_writer *w)
 	                 !more                ? NULL
 	                 : json_is_true(more) ? "true"
 	                                      : "false",
-	                 "text", text_of(&w->table, TABLE_TEXT), "source", text_of(&w->table, TABLE_SOURCE));
+	                 "text", explanation_safetensors_text_of(&w->table, TABLE_TEXT), "source",
+	                 explanation_safetensors_text_of(&w->table, TABLE_SOURCE));
 }
 
 static json_t *shape_of(const tensor *t)
@@ -249,7 +253,7 @@ static status write_header(explanation_writer *w, format_buffer *out)
 
 /* --- the rows ---------------------------------------------------------------------------------------- */
 
-/* Row p->row of tensor t into p->line. */
+/* Copy row p->row of tensor t to p->line. */
 static void fill_numbers(plan *p, const tensor *t)
 {
 	const table_series *s = p->series;
@@ -263,7 +267,7 @@ static void fill_numbers(plan *p, const tensor *t)
 	}
 }
 
-static void fill(plan *p, const tensor *t, const explanation_table *table)
+static void explanation_safetensors_fill(plan *p, const tensor *t, const explanation_table *table)
 {
 	const int64_t width = t->columns < 0 ? 1 : t->columns;
 	for (int64_t i = 0; i < width; i++)
@@ -283,7 +287,7 @@ static void fill(plan *p, const tensor *t, const explanation_table *table)
 
 static status tensors_piece(explanation_writer *w, format_buffer *out, error *err)
 {
-	if (!w->begun) {
+	if (!w->started) {
 		TRY(plan_new(w, err));
 		TRY(write_header(w, out));
 	}
@@ -291,9 +295,9 @@ static status tensors_piece(explanation_writer *w, format_buffer *out, error *er
 	while (p->at < p->n && !out->failed && out->used < EXPLANATION_PIECE) {
 		const tensor *t = &p->tensors[p->at];
 		const int64_t rows = t->rows < 0 ? 1 : t->rows, columns = t->columns < 0 ? 1 : t->columns;
-		p->series = p->row == 0 ? t->of : t->of ? next_of(&w->table, p->series) : NULL;
+		p->series = p->row == 0 ? t->of : t->of ? explanation_safetensors_next_of(&w->table, p->series) : NULL;
 		if (rows > 0) {
-			fill(p, t, &w->table);
+			explanation_safetensors_fill(p, t, &w->table);
 			format_buffer_append(out, p->line, (size_t)columns * sizeof *p->line);
 		}
 		p->row++;

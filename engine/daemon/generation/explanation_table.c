@@ -6,7 +6,7 @@
 
 #include "engine/base/memory.h"
 
-/* The numbers of a list, or a single one. */
+/* Copy the numbers of a list, or a single one. */
 static status copy_numbers(table_series *s, const json_t *values)
 {
 	const bool pairs = s->shape == TABLE_PAIRS;
@@ -24,7 +24,7 @@ static status copy_numbers(table_series *s, const json_t *values)
 	return STATUS_OK;
 }
 
-static status add(explanation_table *t, const table_series *s, const json_t *values)
+static status explanation_table_add(explanation_table *t, const table_series *s, const json_t *values)
 {
 	if (t->n == t->capacity) {
 		size_t capacity = 2 * t->capacity + 64;
@@ -45,7 +45,7 @@ static void read_integer(int32_t *out, const json_t *object, const char *key)
 		*out = (int32_t)json_integer_value(value);
 }
 
-/* What the members of an object say about all of its numbers. */
+/* Read what an object's members state about all of its numbers. */
 static void read_context(table_series *s, const json_t *object)
 {
 	const char *round = json_string_value(json_object_get(object, "round"));
@@ -67,7 +67,7 @@ static status walk_list(explanation_table *t, const char *key, const json_t *lis
 	if (strcmp(key, "log_normalizer") == 0)
 		s.shape = TABLE_POSITIONS;
 	if (json_is_real(first) || json_is_array(first))
-		return add(t, &s, list);
+		return explanation_table_add(t, &s, list);
 	s.listed = true;
 	for (size_t i = 0; json_is_object(first) && i < json_array_size(list); i++)
 		TRY(walk(t, s.path, json_array_get(list, i), s));
@@ -77,7 +77,7 @@ static status walk_list(explanation_table *t, const char *key, const json_t *lis
 static status walk_member(explanation_table *t, const char *key, const json_t *value, table_series s)
 {
 	if (strcmp(key, "span") == 0)
-		s.position = TABLE_NONE; /* its rows have theirs */
+		s.position = TABLE_NONE; /* its rows have their own */
 	if (strcmp(key, "source") == 0)
 		s.side = TABLE_SOURCE;
 	if (json_is_object(value))
@@ -85,7 +85,7 @@ static status walk_member(explanation_table *t, const char *key, const json_t *v
 	if (json_is_array(value))
 		return walk_list(t, key, value, s);
 	s.shape = TABLE_NUMBER;
-	return json_is_real(value) ? add(t, &s, value) : STATUS_OK;
+	return json_is_real(value) ? explanation_table_add(t, &s, value) : STATUS_OK;
 }
 
 static status walk(explanation_table *t, const char *path, const json_t *object, table_series context)

@@ -1,6 +1,6 @@
-/* How a text writes a mask: mask_text.h.
+/* fill_mask.c - mask_text.h tells how a text contains a mask.
  *
- * Candidates are tokens that stand for text. Probabilities are exp(z_k - max z) / Σ over all outputs, in double. */
+ * Candidates are tokens that have text. Probabilities are exp(z_k - max z) / Σ over all outputs, in double. */
 #include "engine/daemon/generation/fill_mask.h"
 
 #include <math.h>
@@ -9,23 +9,23 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/mask_text.h"
-#include "engine/daemon/generation/scorings.h"
+#include "engine/daemon/generation/score_request.h"
 #include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
 
 enum {
-	FILL_MASK_MAX_BYTES =
-	    8 << 20,          /* of texts in one answer: JSON may take 6 bytes for one, and a frame holds 64 MiB */
-	FILL_MASK_BYTES = 200 /* of a candidate, beside its text */
+	FILL_MASK_MAX_BYTES = 8 << 20, /* bytes of texts in one answer: JSON may need 6 bytes for one, and a frame holds
+	                                * 64 MiB */
+	FILL_MASK_BYTES = 200          /* per candidate, besides its text */
 };
 
-static int64_t top_k(const scorings *x)
+static int64_t top_k(const score_request *x)
 {
 	const json_t *k = json_object_get(x->params, "top_k");
 	return json_is_integer(k) ? json_integer_value(k) : FILL_MASK_TOP_K_DEFAULT;
 }
 
-static status begin(scorings *x, error *err)
+static status fill_mask_begin(score_request *x, error *err)
 {
 	TRY(catalog_check_fills_masks(x->model, "model", err));
 	x->embedding = POOL_NONE;
@@ -36,9 +36,9 @@ static status begin(scorings *x, error *err)
 /* --- tokens: pool thread ---------------------------------------------------------------------- */
 
 /* Find the rows and places of the masks. */
-static status find_masks(scorings *x, int64_t i, const mask_name *name, const token_list *tokens)
+static status find_masks(score_request *x, int64_t i, const mask_name *name, const token_list *tokens)
 {
-	scoring_sequence *q = &x->sequences[i];
+	score_sequence *q = &x->sequences[i];
 	int32_t *rows;
 	size_t n = 0;
 	for (size_t k = 0; k < tokens->count; k++)
@@ -55,9 +55,9 @@ static status find_masks(scorings *x, int64_t i, const mask_name *name, const to
 	return STATUS_OK;
 }
 
-static status check(scorings *x, int64_t i, const mask_name *name, const json_t *input, error *err)
+static status fill_mask_check(score_request *x, int64_t i, const mask_name *name, const json_t *input, error *err)
 {
-	const scoring_sequence *q = &x->sequences[i];
+	const score_sequence *q = &x->sequences[i];
 	const int64_t limit = scheduler_score_limit(&x->model->dims);
 	if (q->n_rows == 0)
 		return error_set(err, STATUS_INVALID, "input", "there is no mask in the text; it is written %.*s",
@@ -65,7 +65,7 @@ static status check(scorings *x, int64_t i, const mask_name *name, const json_t 
 	if (q->count > limit)
 		return error_set(err, STATUS_INVALID, "input", "a text has %lld tokens; the model reads at most %lld",
 		                 (long long)q->count, (long long)limit);
-	/* A text for each candidate, and one. */
+	/* One text for each candidate, and one more. */
 	x->answer_bytes += (q->n_rows * top_k(x) + 1) * (int64_t)(json_string_length(input) + FILL_MASK_BYTES);
 	if (x->answer_bytes > FILL_MASK_MAX_BYTES)
 		return error_set(
@@ -75,7 +75,7 @@ static status check(scorings *x, int64_t i, const mask_name *name, const json_t 
 	return STATUS_OK;
 }
 
-static status encode(scorings *x, int64_t i, const json_t *input, error *err)
+static status fill_mask_encode(score_request *x, int64_t i, const json_t *input, error *err)
 {
 	const mask_name name = mask_text_name(x->model);
 	const encode_options o = {.begin = tokens_begin(x->params)};
@@ -85,22 +85,22 @@ static status encode(scorings *x, int64_t i, const json_t *input, error *err)
 	x->sequences[i].count = (int64_t)tokens.count;
 	status s = find_masks(x, i, &name, &tokens);
 	free(tokens.spans);
-	return s == STATUS_OK ? check(x, i, &name, input, err) : s;
+	return s == STATUS_OK ? fill_mask_check(x, i, &name, input, err) : s;
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------------- */
 
 typedef struct candidate {
-	int32_t id; /* TOKEN_NONE: there is none */
+	int32_t id; /* TOKEN_NONE: no candidate */
 	double probability;
 } candidate;
 
-static bool is_text(const tokenizer *t, int64_t id)
+static bool fill_mask_is_text(const tokenizer *t, int64_t id)
 {
 	return id < tokenizer_size(t) && tokenizer_token_bytes(t, (int32_t)id, NULL, 0) > 0;
 }
 
-/* The k likeliest, in their order; of equals the lowest id first. */
+/* Find the k most likely tokens, best first, ties by lower id. */
 static void find_candidates(const tokenizer *t, const float *logits, int64_t width, candidate *out, int64_t k)
 {
 	double most = -INFINITY, sum = 0;
@@ -109,7 +109,7 @@ static void find_candidates(const tokenizer *t, const float *logits, int64_t wid
 	for (int64_t id = 0; id < width; id++) {
 		const double z = (double)logits[id];
 		most = fmax(most, z);
-		if (z <= out[k - 1].probability || !is_text(t, id))
+		if (z <= out[k - 1].probability || !fill_mask_is_text(t, id))
 			continue;
 		int64_t at = k - 1;
 		for (; at > 0 && z > out[at - 1].probability; at--)
@@ -122,7 +122,7 @@ static void find_candidates(const tokenizer *t, const float *logits, int64_t wid
 		out[i].probability = exp(out[i].probability - most) / sum;
 }
 
-/* Append a token's text at `used`; a space with which a word begins is not doubled. */
+/* Append a token's text at `used`; the space at the start of a word is not doubled. */
 static size_t put_token(char *out, size_t used, const tokenizer *t, int32_t id)
 {
 	const size_t n = tokenizer_token_bytes(t, id, out + used, TOKEN_MAX_BYTES);
@@ -132,17 +132,17 @@ static size_t put_token(char *out, size_t used, const tokenizer *t, int32_t id)
 	return used + n - 1;
 }
 
-/* A text whose masks are being filled in. */
+/* A text whose masks are being filled. */
 typedef struct filling {
-	const scorings *x;
+	const score_request *x;
 	const json_t *input;
 	const byte_range *places; /* [n] */
 	int64_t n, k;
 	candidate *candidates; /* [n][k] */
-	int32_t *chosen;       /* [n]; TOKEN_NONE: the mask stays */
+	int32_t *chosen;       /* [n]; TOKEN_NONE: the mask is kept */
 } filling;
 
-/* The text with what is chosen. */
+/* Return the text with the chosen tokens. */
 static json_t *fill_in(const filling *f)
 {
 	const tokenizer *t = f->x->model->tokenizer;
@@ -161,7 +161,7 @@ static json_t *fill_in(const filling *f)
 		at = f->places[m].first + f->places[m].bytes;
 	}
 	if (raw && whole) {
-		text_stream repaired = {0}; /* a token may be a part of a character */
+		text_stream repaired = {0}; /* a token may be part of a character */
 		memcpy(raw + used, text + at, bytes - at);
 		string = json_stringn(whole, text_stream_push(&repaired, raw, used + bytes - at, true, whole));
 	}
@@ -170,7 +170,7 @@ static json_t *fill_in(const filling *f)
 	return string;
 }
 
-/* The candidates of a mask, each with the text in which it alone is filled in. */
+/* Return the candidates of a mask, each with the text in which only this mask is filled. */
 static json_t *candidates_array(const filling *f, int64_t mask)
 {
 	const tokenizer *t = f->x->model->tokenizer;
@@ -191,7 +191,7 @@ static json_t *candidates_array(const filling *f, int64_t mask)
 	return NULL;
 }
 
-/* numbers: the rows of logits of its masks. */
+/* numbers: the rows of logits of the text's masks. */
 static json_t *item_object(const filling *f, int64_t i, const float *numbers)
 {
 	const int64_t width = f->x->width;
@@ -214,7 +214,7 @@ static json_t *item_object(const filling *f, int64_t i, const float *numbers)
 	return NULL;
 }
 
-static json_t *fill_input(const scorings *x, int64_t i, const float *numbers)
+static json_t *fill_input(const score_request *x, int64_t i, const float *numbers)
 {
 	const json_t *input = json_object_get(x->params, "input");
 	filling f = {.x = x,
@@ -230,7 +230,7 @@ static json_t *fill_input(const scorings *x, int64_t i, const float *numbers)
 	return item;
 }
 
-static json_t *answer(const scorings *x, error *err)
+static json_t *fill_mask_answer(const score_request *x, error *err)
 {
 	const float *numbers = x->numbers;
 	json_t *data = json_array();
@@ -242,13 +242,13 @@ static json_t *answer(const scorings *x, error *err)
 	}
 	if (whole)
 		return json_pack("{s:s, s:s, s:o, s:o}", "object", "list", "model", x->model->id, "data", data, "usage",
-		                 scorings_usage(x));
+		                 score_request_usage(x));
 	json_decref(data);
 	return NULL;
 }
 
 void fill_mask_create(stream *s)
 {
-	static const scorings_kind kind = {begin, encode, answer};
-	scorings_create(s, &kind);
+	static const score_request_kind kind = {fill_mask_begin, fill_mask_encode, fill_mask_answer};
+	score_request_create(s, &kind);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for n more. */
+/* Reserve n more bytes. */
 static bool reserve_room(format_buffer *b, size_t n)
 {
 	if (b->failed || n <= b->capacity - b->used)

@@ -1,7 +1,7 @@
 /* format_buffer.h - the bytes of a piece of an explanation.
  *
- * Zero-initialise; free with format_buffer_fini, or take `data` over. Running out of memory sets `failed`, which stays:
- * writers append without checking, and the last one looks once. (A stream of open_memstream loses bytes silently.) */
+ * Zero-initialise. Free with format_buffer_fini, or take over `data`. Out of memory sets `failed`, which stays set:
+ * writers append without checking, and the last one checks once. (A stream of open_memstream loses bytes silently.) */
 #ifndef ENGINE_DAEMON_GENERATION_FORMAT_BUFFER_H
 #define ENGINE_DAEMON_GENERATION_FORMAT_BUFFER_H
 

@@ -24,7 +24,7 @@ bool mask_text_is_mask(const mask_name *name, const token_list *tokens, size_t i
 	return tokens->ids[i] == name->id && tokens->spans[i].bytes >= name->bytes;
 }
 
-/* The places of the name in a text; *out is malloc'ed. */
+/* Find the places of the name in a text; *out is from malloc. */
 static status find_names(const mask_name *name, const char *text, size_t bytes, byte_range **out, size_t *count)
 {
 	*out = memory_new(bytes / name->bytes + 1, sizeof **out);
@@ -37,8 +37,8 @@ static status find_names(const mask_name *name, const char *text, size_t bytes, 
 	return STATUS_OK;
 }
 
-/* Append tokens; those of text have spans that begin at `base`. */
-static status append(token_list *out, const token_list *more, size_t base)
+/* Append tokens; spans of text begin at `base`. */
+static status mask_text_append(token_list *out, const token_list *more, size_t base)
 {
 	const size_t n = out->count + more->count;
 	int32_t *ids = realloc(out->ids, (n + 1) * sizeof *ids);
@@ -54,7 +54,7 @@ static status append(token_list *out, const token_list *more, size_t base)
 	return STATUS_OK;
 }
 
-/* The text from `from` to `to`. */
+/* Append the text between bytes `from` and `to`. */
 static status append_text(token_list *out, const model_entry *m, const char *text, size_t from, size_t to,
                           const encode_options *o, error *err)
 {
@@ -63,12 +63,12 @@ static status append_text(token_list *out, const model_entry *m, const char *tex
 	if (to > from || o->begin || o->end)
 		s = tokenizer_encode(m->tokenizer, text + from, to - from, o, &more, err);
 	if (s == STATUS_OK)
-		s = append(out, &more, from);
+		s = mask_text_append(out, &more, from);
 	token_list_fini(&more);
 	return s;
 }
 
-/* By a tokenizer that does not know the name. */
+/* Encode with a tokenizer that does not know the name. */
 static status encode_apart(const model_entry *m, const mask_name *name, const char *text, size_t bytes,
                            const encode_options *o, const byte_range *names, size_t n, token_list *out, error *err)
 {
@@ -82,13 +82,13 @@ static status encode_apart(const model_entry *m, const mask_name *name, const ch
 			break;
 		int32_t id = name->id;
 		byte_range place = names[k];
-		TRY(append(out, &(token_list){&id, &place, 1}, 0));
+		TRY(mask_text_append(out, &(token_list){&id, &place, 1}, 0));
 		at = names[k].first + names[k].bytes;
 	}
 	return STATUS_OK;
 }
 
-/* Do the tokens of words begin with the space before them? */
+/* True if tokens of words begin with the space before them. */
 static status joins_spaces(const tokenizer *t, bool *out, error *err)
 {
 	size_t count[2];
@@ -102,7 +102,7 @@ static status joins_spaces(const tokenizer *t, bool *out, error *err)
 	return STATUS_OK;
 }
 
-/* Make a token that is a space alone part of the mask behind it. */
+/* Make a token that is only a space part of the mask that follows it. */
 static void join_spaces(const mask_name *name, const char *text, token_list *tokens)
 {
 	size_t n = 0;

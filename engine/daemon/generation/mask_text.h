@@ -1,10 +1,9 @@
-/* mask_text.h - texts in which the name of the mask token stands for it, and nothing else is special. Any thread.
+/* mask_text.h - texts in which the name of the mask token represents it, and nothing else is special. Any thread.
  *
- * The name is the one that the tokenizer gives the token, or MASK_TEXT_NAME where it has none. Where the tokenizer
- * knows it, it finds it, and white space that belongs to it (RoBERTa's takes the space before it) goes with it. Where
- * it does not, the text is tokenized on both sides of each mask as if it went on. Where the tokens of words begin with
- * the space before them, so does a mask: a space alone in front of one is part of it, as of the word that it stands
- * for. */
+ * The name is the tokenizer's own name of the token, or MASK_TEXT_NAME if it has none. A tokenizer that knows the name
+ * finds it, together with white space that belongs to it (RoBERTa's includes the space before it). Otherwise the text
+ * is tokenized on both sides of each mask as if it continued. If tokens of words begin with the space before them, so
+ * does a mask: a single space before it is part of it. */
 #ifndef ENGINE_DAEMON_GENERATION_MASK_TEXT_H
 #define ENGINE_DAEMON_GENERATION_MASK_TEXT_H
 
@@ -13,23 +12,23 @@
 
 #define MASK_TEXT_NAME "[MASK]"
 
-/* How the texts of a model write the mask. */
+/* The name of the mask in the texts of a model. */
 typedef struct mask_name {
 	int32_t id; /* TOKEN_NONE: the model has no mask */
-	bool known; /* to the tokenizer */
+	bool known; /* the tokenizer knows the name */
 	char text[TOKEN_MAX_BYTES];
 	size_t bytes;
 } mask_name;
 mask_name mask_text_name(const model_entry *m);
-/* Is token i of a list that mask_text_encode has made a mask? */
+/* True if token i of a list from mask_text_encode is a mask. */
 bool mask_text_is_mask(const mask_name *name, const token_list *tokens, size_t i);
 
-/* The tokens of a text, with their spans; that of a mask is its name and the white space that is part of it. o: `begin`
- * and `end` alone. On error the list is empty. */
+/* Encode a text with spans; a mask's span is its name and the white space that is part of it. Of `o` only `begin` and
+ * `end` are used. On error the list is empty. */
 status mask_text_encode(const model_entry *m, const mask_name *name, const char *text, size_t bytes,
                         const encode_options *o, token_list *out, error *err);
 
-/* The tokens alone. `begin` and `end` of `o` are also how the text of a source is read, by models that have one. */
+/* Encode without spans. `begin` and `end` of `o` also apply to the text of a source, in models that read one. */
 status mask_text_read(const model_entry *m, const char *text, size_t bytes, encode_options o, token_list *out,
                       error *err);
 

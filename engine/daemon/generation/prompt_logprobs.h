@@ -7,8 +7,8 @@
 
 #include "engine/serve/scheduler.h"
 
-/* Make a list of the event's tokens: for each an object of itself and the n likeliest tokens, {"ID": {"logprob",
- * "rank", "decoded_token"}}. NULL when out of memory. */
+/* Return a list with an object for each token of the event. It has the token and the n most likely ones, {"ID":
+ * {"logprob", "rank", "decoded_token"}}. NULL: out of memory. */
 json_t *prompt_logprobs_list(const tokenizer *t, const generation_event *e, int n);
 
 #endif

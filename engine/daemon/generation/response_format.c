@@ -30,7 +30,7 @@ status response_format_read(response_format *out, const json_t *params, error *e
 	return json_is_object(text) ? read_format(out, text, text, "text.format.schema", err) : STATUS_OK;
 }
 
-static status compile(response_format *f, model_entry *m, error *err)
+static status response_format_new_constraint(response_format *f, model_entry *m, error *err)
 {
 	grammar *g;
 	const token_trie *trie;
@@ -55,7 +55,7 @@ status response_format_compile(response_format *f, model_entry *m, error *err)
 	f->constraint = text ? kept_constraints_find(&m->constraints, text) : NULL;
 	status s = text ? STATUS_OK : STATUS_NOMEM;
 	if (text && !f->constraint) {
-		s = compile(f, m, err);
+		s = response_format_new_constraint(f, m, err);
 		if (s == STATUS_OK)
 			kept_constraints_add(&m->constraints, text, f->constraint);
 	}

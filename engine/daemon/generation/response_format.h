@@ -1,21 +1,21 @@
-/* response_format.h - the format that a request asks for: JSON, or what a JSON Schema describes. It is in a chat's and
- * a completion's "response_format" and in a response's "text.format". */
+/* response_format.h - the requested format of generated text: JSON, or a JSON Schema. It is "response_format" of a chat
+ * or completion, and "text.format" of a response. */
 #ifndef ENGINE_DAEMON_GENERATION_RESPONSE_FORMAT_H
 #define ENGINE_DAEMON_GENERATION_RESPONSE_FORMAT_H
 
 #include "engine/daemon/catalog/catalog.h"
 
 typedef struct response_format {
-	bool constrains;        /* else any text is right */
+	bool constrains;        /* false: any text is valid */
 	const json_t *schema;   /* borrowed from the request; NULL: any object */
-	const char *param;      /* how errors call the schema */
+	const char *param;      /* name of the schema in errors */
 	constraint *constraint; /* shared; NULL before response_format_compile */
 } response_format;
 
-/* Loop thread. STATUS_INVALID: a schema is missing, or there is one beside another type. */
+/* Loop thread. STATUS_INVALID: a schema is missing, or given with another type. */
 status response_format_read(response_format *out, const json_t *params, error *err);
-/* Pool thread: make the constraint, or take one that the model keeps. Errors as of json_grammar_new, their param within
- * the request. */
+/* Pool thread: compile the constraint, or take one that the model keeps. Errors as for json_grammar_new, with the param
+ * within the request. */
 status response_format_compile(response_format *f, model_entry *m, error *err);
 void response_format_fini(response_format *f);
 

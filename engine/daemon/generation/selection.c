@@ -6,7 +6,8 @@
 
 #include "engine/base/memory.h"
 
-/* room: of which those from n on, which an attention to a source may have, cannot be chosen by number. */
+/* Read a list of numbers below n. `room`: size of the mask; entries from n on exist only for an attention to a
+ * source. */
 static status read_numbers(bool **out, const json_t *chosen, int64_t n, int64_t room, const char *key, error *err)
 {
 	*out = memory_new((size_t)room, sizeof **out);
@@ -31,7 +32,7 @@ static status refuse_round(const char *name, const explainer *e, error *err)
 	return error_set(err, STATUS_INVALID, "rounds", "there is no round \"%.32s\"; the model has %s", name, names);
 }
 
-/* e NULL: there are none, and nothing reads the choice. */
+/* e NULL: no layer has rounds, and the selection is unused. */
 static status read_rounds(bool **out, const json_t *chosen, const explainer *e, error *err)
 {
 	if (!e)

@@ -10,9 +10,9 @@ typedef struct selection {
 	bool *layers, *heads, *rounds; /* owned */
 } selection;
 
-/* Read `layers`, `heads` and `rounds` of an object, all where one is absent or "all", for a model with an explainer.
- * STATUS_INVALID: the model does not have one of them; the message says which it has. STATUS_NOMEM. selection_fini is
- * due after an error, too. */
+/* Read `layers`, `heads` and `rounds` of an object for a model with an explainer; absent or "all" selects all.
+ * STATUS_INVALID: the model lacks one; the message lists those it has. STATUS_NOMEM. Call selection_fini also after an
+ * error. */
 status selection_read(selection *out, const json_t *object, const model_entry *m, error *err);
 void selection_fini(selection *s);
 explain_selection selection_pick(const selection *s);

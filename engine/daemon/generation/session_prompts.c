@@ -4,25 +4,25 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/session_task.h"
 
-static json_t *read_object(choices *c)
+static json_t *session_prompts_read_object(choices *c)
 {
 	return sessions_object(choices_get_plan(c)->session);
 }
 
-static status prepare_create(stream *s, choices_plan *wanted, error *err)
+static status prepare_create(stream *s, choices_plan *spec, error *err)
 {
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
-	                            &wanted->model, err));
+	                            &spec->model, err));
 	const json_t *source = json_object_get(s->params, "source");
-	if (source && !wanted->model->dims.source)
+	if (source && !spec->model->dims.source)
 		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
-	wanted->sources = source;
-	TRY(completions_read_prompts(wanted, s->params, json_object_get(s->params, "prompt"), err));
-	wanted->request.n_logprobs = -1;
-	sampling_default(&wanted->request.sampling);
-	wanted->result = read_object;
-	wanted->whole = true;
-	return session_task_make(s, wanted->model, &wanted->session, &wanted->ticket, err);
+	spec->sources = source;
+	TRY(completions_read_prompts(spec, s->params, json_object_get(s->params, "prompt"), err));
+	spec->request.n_logprobs = -1;
+	sampling_default(&spec->request.sampling);
+	spec->result = session_prompts_read_object;
+	spec->whole = true;
+	return session_task_make(s, spec->model, &spec->session, &spec->ticket, err);
 }
 
 void session_prompts_create(stream *s)
@@ -35,13 +35,13 @@ void session_prompts_create(stream *s)
 		return;
 	}
 	choices *c = choices_new(s);
-	status why = c ? prepare_create(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
+	status result = c ? prepare_create(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
 		choices_begin(c);
 		return;
 	}
 	choices_free(c);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
@@ -53,24 +53,24 @@ void session_prompts_append(stream *s)
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
-	choices_plan *wanted = choices_get_plan(c);
-	wanted->session = sessions_take(s->engine->sessions, s, s->target, &wanted->ticket, &wanted->model);
-	if (!wanted->session) {
+	choices_plan *spec = choices_get_plan(c);
+	spec->session = sessions_take(s->engine->sessions, s, s->target, &spec->ticket, &spec->model);
+	if (!spec->session) {
 		choices_free(c);
 		return;
 	}
-	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "text"), &err);
-	if (why != STATUS_OK) {
-		sessions_release(s->engine->sessions, wanted->session);
+	status ended = completions_read_prompts(spec, s->params, json_object_get(s->params, "text"), &err);
+	if (ended != STATUS_OK) {
+		sessions_release(s->engine->sessions, spec->session);
 		choices_free(c);
-		error_set(&err, why, NULL, "%s", status_text(why));
+		error_set(&err, ended, NULL, "%s", status_text(ended));
 		stream_error(s, &err, NULL);
 		return;
 	}
-	wanted->request.n_logprobs = -1;
-	sampling_default(&wanted->request.sampling);
-	wanted->result = read_object;
-	wanted->prompt_field = "text";
-	wanted->whole = true;
+	spec->request.n_logprobs = -1;
+	sampling_default(&spec->request.sampling);
+	spec->result = session_prompts_read_object;
+	spec->prompt_field = "text";
+	spec->whole = true;
 	choices_begin(c);
 }

@@ -1,5 +1,5 @@
-/* session_prompts.h - the methods session.create and session.append: a session that reads a prompt, as a generation of
- * no tokens. Loop thread. */
+/* session_prompts.h - the methods session.create and session.append with a prompt, which is read as a generation of no
+ * tokens. Loop thread. */
 #ifndef ENGINE_DAEMON_GENERATION_SESSION_PROMPTS_H
 #define ENGINE_DAEMON_GENERATION_SESSION_PROMPTS_H
 

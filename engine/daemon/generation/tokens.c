@@ -14,7 +14,7 @@ bool tokens_begin(const json_t *params)
 	return !json_is_false(json_object_get(params, "add_special_tokens"));
 }
 
-/* Put what the tokenizer puts around a text around these. */
+/* Surround these tokens with those that the tokenizer puts around a text. */
 static status add_frame(token_list *tokens, const tokenizer *t)
 {
 	const tokenizer_frame f = tokenizer_frame_of(t, false);
@@ -34,7 +34,7 @@ static status add_frame(token_list *tokens, const tokenizer *t)
 	return STATUS_OK;
 }
 
-/* A classifier's text is read as it is, but where the head needs its end. */
+/* A classifier's text is read unchanged, with an end token only if the head needs it. */
 status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err)
 {
 	const encode_options how = {.begin = begin && m->dims.head != HEAD_CLASSES};
@@ -130,7 +130,7 @@ int64_t tokens_place(const tokenizer *t, text_stream *text, int32_t id, int64_t 
 	size_t used = text_stream_token(text, t, id, false, out);
 	const int64_t place = *characters + text->n_before;
 	for (size_t i = 0; i < used; i++)
-		*characters += ((unsigned char)out[i] & 0xc0) != 0x80; /* the first byte of each */
+		*characters += ((unsigned char)out[i] & 0xc0) != 0x80; /* count first bytes of characters */
 	return place;
 }
 
@@ -138,7 +138,7 @@ json_t *tokens_name(const tokenizer *t, int32_t id)
 {
 	char bytes[TOKEN_MAX_BYTES], escaped[sizeof "bytes:" + 4 * TOKEN_MAX_BYTES] = "bytes:";
 	size_t n = tokenizer_token_bytes(t, id, bytes, sizeof bytes), used = strlen(escaped);
-	if (n == 0) /* a special token: without its name all of them would be called the same */
+	if (n == 0) /* a special token; without its name all of them would look the same */
 		n = tokenizer_token_name(t, id, bytes, sizeof bytes);
 	if (!memchr(bytes, 0, n) && utf8_valid_prefix(bytes, n) == n)
 		return json_stringn(bytes, n);
@@ -149,13 +149,13 @@ json_t *tokens_name(const tokenizer *t, int32_t id)
 
 /* --- the methods ---------------------------------------------------------------- */
 
-/* A request on its way over the pool. */
+/* A request in progress on the pool. */
 typedef struct tokens_request {
 	model_entry *model;
 	const json_t *params; /* the stream's */
 } tokens_request;
 
-static void release(void *context)
+static void tokens_release(void *context)
 {
 	tokens_request *r = context;
 	catalog_release(r->model);
@@ -171,7 +171,7 @@ static json_t *vocabulary_name(const tokenizer *t, int32_t id)
 	return text ? text : tokens_name(t, id);
 }
 
-/* What encoding knows of each piece beside its text. */
+/* Add the offsets and characters that encoding gives for each piece. */
 static bool add_places(json_t *pieces, const tokenizer *t, const token_list *tokens)
 {
 	bool whole = true;
@@ -185,8 +185,8 @@ static bool add_places(json_t *pieces, const tokenizer *t, const token_list *tok
 	return whole;
 }
 
-/* The text, under either of its names; NULL without one. */
-static const json_t *text_of(const json_t *params)
+/* Return the text, under either of its keys; NULL: absent. */
+static const json_t *tokens_text_of(const json_t *params)
 {
 	const json_t *text = json_object_get(params, "text");
 	return text ? text : json_object_get(params, "input");
@@ -195,7 +195,7 @@ static const json_t *text_of(const json_t *params)
 static json_t *make_tokens(void *context, error *err)
 {
 	const tokens_request *r = context;
-	const json_t *text = text_of(r->params);
+	const json_t *text = tokens_text_of(r->params);
 	byte_range all = {0, json_string_length(text)};
 	const bool wrap = json_is_true(json_object_get(r->params, "add_special_tokens"));
 	encode_options o = {.trusted = &all,
@@ -220,7 +220,7 @@ static json_t *make_tokens(void *context, error *err)
 	                 (json_int_t)count);
 }
 
-static status check_tokens(const json_t *tokens, int64_t vocab, error *err)
+static status tokens_check_tokens(const json_t *tokens, int64_t vocab, error *err)
 {
 	for (size_t i = 0; i < json_array_size(tokens); i++)
 		if (json_integer_value(json_array_get(tokens, i)) >= vocab)
@@ -234,7 +234,7 @@ static json_t *make_text(void *context, error *err)
 	const tokens_request *r = context;
 	const json_t *tokens = json_object_get(r->params, "tokens");
 	size_t n = json_array_size(tokens);
-	if (check_tokens(tokens, r->model->dims.inputs, err) != STATUS_OK)
+	if (tokens_check_tokens(tokens, r->model->dims.inputs, err) != STATUS_OK)
 		return NULL;
 	int32_t *ids = memory_new(n, sizeof *ids);
 	for (size_t i = 0; ids && i < n; i++)
@@ -244,7 +244,7 @@ static json_t *make_text(void *context, error *err)
 	return text ? json_pack("{s:s, s:o}", "model", r->model->id, "text", text) : NULL;
 }
 
-static void begin(stream *s, json_t *(*make)(void *context, error *err))
+static void tokens_begin_request(stream *s, json_t *(*make)(void *context, error *err))
 {
 	error err = ERROR_INIT;
 	tokens_request *r = memory_new(1, sizeof *r);
@@ -258,20 +258,20 @@ static void begin(stream *s, json_t *(*make)(void *context, error *err))
 		return;
 	}
 	r->params = s->params;
-	background_answer(s, &(background_work){make, release, r});
+	background_answer(s, &(background_work){make, tokens_release, r});
 }
 
 void tokens_encode(stream *s)
 {
-	if (!text_of(s->params))
+	if (!tokens_text_of(s->params))
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", "text", "'text' or 'input' is required");
 	else if (json_object_get(s->params, "text") && json_object_get(s->params, "input"))
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "input", "give 'text' or 'input', not both");
 	else
-		begin(s, make_tokens);
+		tokens_begin_request(s, make_tokens);
 }
 
 void tokens_decode(stream *s)
 {
-	begin(s, make_text);
+	tokens_begin_request(s, make_text);
 }

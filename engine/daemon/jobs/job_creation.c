@@ -19,12 +19,12 @@ enum { SUFFIX_BYTES = 32 };
 
 typedef struct job_creation {
 	jobs *jobs;
-	job_reservation reservation; /* of what `request` names */
+	job_reservation reservation; /* reserves what `request` names */
 	uv_work_t work;
 	stream *stream;
 	job_request request;
 	corpus corpus;
-	double speed; /* operations per second of training here; 0: unknown */
+	double speed; /* measured operations per second of training; 0: unknown */
 	bool dry_run;
 } job_creation;
 
@@ -36,14 +36,14 @@ static void creation_free(job_creation *c)
 	free(c);
 }
 
-static void refuse(job_creation *c, status why, error *err)
+static void job_creation_refuse(job_creation *c, status result, error *err)
 {
-	error_settle(err, why);
+	error_settle(err, result);
 	stream_error(c->stream, err, NULL);
 	creation_free(c);
 }
 
-/* "ft:additive:suffix:1a2b3c4d": the last part is the beginning of the job's random digits. */
+/* "ft:additive:suffix:1a2b3c4d": the last part is the first random digits of the job's id. */
 static void result_name(char out[STORE_ID_BYTES], const char *id, const job_creation *c)
 {
 	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -63,7 +63,7 @@ static const char *held_back(double share, char *out, size_t size)
 	return share > 0 ? out : "";
 }
 
-/* How a tokenizer came to be, as an event; NULL: there is nothing to say. */
+/* An event that tells how the tokenizer was made; NULL: nothing to report. */
 static json_t *tokenizer_event(const job_creation *c)
 {
 	const tokenizer *t = c->corpus.texts.tokenizer;
@@ -76,7 +76,7 @@ static json_t *tokenizer_event(const job_creation *c)
 	            : NULL;
 }
 
-/* The size of the job and the time that it will take, as an event. */
+/* An event with the size of the job and its expected time. */
 static json_t *size_event(const job_creation *c, const job_estimate *e)
 {
 	const train_options *o = &c->request.options;
@@ -132,8 +132,8 @@ static json_t *unused_event(const job_creation *c)
 	return text[0] ? job_document_event("warn", "%s", text) : NULL;
 }
 
-/* Fill in what follows from the texts. */
-static status settle(job_creation *c, job_estimate *e, error *err)
+/* Compute the settings that follow from the texts. */
+static status job_creation_settle(job_creation *c, job_estimate *e, error *err)
 {
 	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
 	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed, err);
@@ -144,7 +144,7 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	jobs *all = c->jobs;
 	char result[STORE_ID_BYTES], part[64];
 	job_estimate estimate;
-	TRY(settle(c, &estimate, err));
+	TRY(job_creation_settle(c, &estimate, err));
 	do {
 		store_new_id(id, "ftjob-");
 		result_name(result, id, c);
@@ -161,8 +161,8 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	return job_state_add(all, id, *document, events, err);
 }
 
-/* The job, its first events and the kept answer are one commit. */
-static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
+/* The job, its first events and the stored answer are one commit. */
+static status job_creation_add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
 {
 	jobs *all = c->jobs;
 	TRY(idempotency_begin(c->stream, err));
@@ -180,7 +180,7 @@ static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	return result;
 }
 
-/* The answer of a dry run; tokens, resolved: NULL without a training file. */
+/* Answer a dry run. tokens, resolved: NULL without a training file. */
 static void answer_dry_run(job_creation *c, json_t *tokens, json_t *resolved)
 {
 	stream_result(c->stream, json_pack("{s:s, s:b, s:s, s:o?, s:o?}", "object", "fine_tuning.job", "dry_run", 1,
@@ -193,12 +193,12 @@ static void settle_dry_run(job_creation *c)
 {
 	error err = ERROR_INIT;
 	job_estimate estimate;
-	status result = settle(c, &estimate, &err);
+	status result = job_creation_settle(c, &estimate, &err);
 	if (result == STATUS_OK)
 		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.texts.train)),
 		               job_document_resolved(&c->request, &estimate));
 	else
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 }
 
 static void pool_check(uv_work_t *work)
@@ -216,7 +216,7 @@ static void checked(uv_work_t *work, int cancelled)
 	char id[STORE_ID_BYTES];
 	error err = c->corpus.error;
 	json_t *document = NULL;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (err.status == STATUS_OK && c->stream->cancelled)
 		error_set(&err, STATUS_CANCELLED, NULL, "cancelled");
 	if (err.status == STATUS_OK && c->dry_run) {
@@ -224,10 +224,10 @@ static void checked(uv_work_t *work, int cancelled)
 		return;
 	}
 	json_t *object = NULL;
-	status result = err.status == STATUS_OK ? add(c, id, &document, &object, &err) : err.status;
+	status result = err.status == STATUS_OK ? job_creation_add(c, id, &document, &object, &err) : err.status;
 	json_decref(document);
 	if (result != STATUS_OK) {
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 		return;
 	}
 	stream_result(c->stream, object);
@@ -236,14 +236,14 @@ static void checked(uv_work_t *work, int cancelled)
 	job_runner_next(all);
 }
 
-static status prepare(job_creation *c, error *err)
+static status job_creation_prepare(job_creation *c, error *err)
 {
 	engine *e = c->stream->engine;
 	const job_sources from = job_store_sources(e);
 	status s = job_request_read(&c->request, &from, c->stream->params, c->corpus.texts.tokenizer, err);
 	c->reservation.base = c->request.base ? c->request.base->id : NULL;
 	TRY(s);
-	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
+	TRY(store_check_room(e->store, 1, err)); /* how much it will save is not known yet */
 	if (c->request.n_training == 0) {
 		answer_dry_run(c, NULL, NULL);
 		return STATUS_OK;
@@ -255,17 +255,17 @@ static status prepare(job_creation *c, error *err)
 	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
-static void start(job_creation *c)
+static void job_creation_start(job_creation *c)
 {
 	error err = ERROR_INIT;
-	status result = c->stream->cancelled ? STATUS_CANCELLED : prepare(c, &err);
+	status result = c->stream->cancelled ? STATUS_CANCELLED : job_creation_prepare(c, &err);
 	if (result != STATUS_OK)
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 }
 
 /* --- a tokenizer out of a file -------------------------------------------------------------- */
 
-static void pool_read(uv_work_t *work)
+static void job_creation_pool_read(uv_work_t *work)
 {
 	job_creation *c = work->data;
 	char path[PATH_MAX];
@@ -277,33 +277,34 @@ static void tokenizer_read(uv_work_t *work, int cancelled)
 {
 	job_creation *c = work->data;
 	error err = c->corpus.error;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (err.status == STATUS_OK) {
-		start(c);
+		job_creation_start(c);
 		return;
 	}
 	error_prefix(&err, "additive.tokenizer");
-	refuse(c, err.status, &err);
+	job_creation_refuse(c, err.status, &err);
 }
 
-/* The file that `params` name; it has a type, or is one to continue from, otherwise. */
+/* Read a file that `params` name. A type or a base model is given elsewhere. */
 static status begin_with_file(job_creation *c, const char *file, error *err)
 {
 	engine *e = c->stream->engine;
 	store_file found;
-	error why = ERROR_INIT;
-	status s = store_file_use(e->store, file, &found, &why);
+	error reason = ERROR_INIT;
+	status s = store_file_use(e->store, file, &found, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, "additive.tokenizer.file", "there is no file \"%.64s\"", file);
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
+		return error_set(err, s, NULL, "%s", error_message(&reason));
 	c->work.data = c;
-	return uv_queue_work(&e->loop, &c->work, pool_read, tokenizer_read) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(&e->loop, &c->work, job_creation_pool_read, tokenizer_read) == 0 ? STATUS_OK
+	                                                                                      : STATUS_NOMEM;
 }
 
 /* --- the request ----------------------------------------------------------------------------- */
 
-/* The texts may take minutes. */
+/* Called when the client leaves; reading the texts may take minutes. */
 static void cancelled(stream *s)
 {
 	job_creation *c = s->context;
@@ -330,17 +331,17 @@ void job_creation_begin(stream *s)
 	s->watch = &creation_watch;
 	c->dry_run = dry_run;
 	c->reservation.training = c->request.training;
-	c->reservation.n_training = CORPUS_MAX_FILES; /* those that are not read yet are "" */
+	c->reservation.n_training = CORPUS_MAX_FILES; /* files not read yet are "" */
 	c->reservation.validation = c->request.validation;
 	c->jobs = s->engine->jobs;
 	c->reservation.tokenizer =
 	    job_tokenizer_file(json_object_get(json_object_get(s->params, "additive"), "tokenizer"));
 	job_table_reserve(c->jobs, &c->reservation);
 	if (!c->reservation.tokenizer) {
-		start(c);
+		job_creation_start(c);
 		return;
 	}
 	status result = begin_with_file(c, c->reservation.tokenizer, &err);
 	if (result != STATUS_OK)
-		refuse(c, result, &err);
+		job_creation_refuse(c, result, &err);
 }

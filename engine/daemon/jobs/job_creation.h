@@ -1,14 +1,15 @@
-/* job_creation.h - the method job.create: from a request to a queued job.
+/* job_creation.h - the method job.create, from a request to a queued job.
  *
- * Everything is judged before the job exists, so a mistake is an answer and not a failed job: fields, files and
- * models on the loop, the texts themselves on the pool. A dry run ends there, and without a training file before the
- * texts. Loop thread only. */
+ * Everything is checked before the job exists, so a mistake is an error response and not a failed job. Fields, files
+ * and models are checked on the loop, the texts on the pool. A dry run ends there; without a training file it ends
+ * before the texts. Loop thread only. */
 #ifndef ENGINE_DAEMON_JOBS_JOB_CREATION_H
 #define ENGINE_DAEMON_JOBS_JOB_CREATION_H
 
 #include "engine/daemon/net/stream.h"
 
-/* Answers s. While the texts are checked, what they will use is reserved in the table. */
+/* Create a job and answer s. While the texts are checked, the files and models that it will use are reserved in the
+ * table. */
 void job_creation_begin(stream *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* A client's removal asks the executor first, as model.delete does: only there is it known whether generations use the
- * weights. Meanwhile the entries are marked, so that no request begins on them. */
+/* A client's removal first asks the executor, as model.delete does, because only the executor knows whether generations
+ * use the weights. Until it answers, the entries are marked, so no request starts to use them. */
 #include "engine/daemon/jobs/job_removal.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ typedef struct row {
 	char job[STORE_ID_BYTES], name[STORE_ID_BYTES];
 	int64_t step, created, bytes;
 	bool damaged;
-	bool newest; /* intact one of its job */
+	bool newest; /* the newest intact one of its job */
 } row;
 
 typedef struct rows {
@@ -40,7 +40,7 @@ static void copy_text(char out[STORE_ID_BYTES], const json_t *object, const char
 	snprintf(out, STORE_ID_BYTES, "%s", text ? text : "");
 }
 
-static bool collect(void *context, const json_t *document)
+static bool job_removal_collect(void *context, const json_t *document)
 {
 	rows *all = context;
 	row *more = realloc(all->items, (all->n + 1) * sizeof *more);
@@ -56,7 +56,7 @@ static bool collect(void *context, const json_t *document)
 	return true;
 }
 
-/* What the job, ended or not, has noted of them. */
+/* Mark the checkpoints that the job's document lists as damaged, whether or not it has ended. */
 static void mark_damaged(const jobs *all, rows *of)
 {
 	json_t *document = NULL;
@@ -65,7 +65,7 @@ static void mark_damaged(const jobs *all, rows *of)
 		row *r = &of->items[i];
 		if (i == 0 || strcmp(of->items[i - 1].job, r->job) != 0) {
 			json_decref(document);
-			job_table_document(all, r->job, &document, &ended, NULL); /* NULL when it cannot be read */
+			job_table_document(all, r->job, &document, &ended, NULL); /* NULL if unreadable */
 		}
 		r->damaged = job_document_damage(document, r->step);
 	}
@@ -84,13 +84,13 @@ static void mark_newest(rows *all)
 	}
 }
 
-/* The checkpoints of a job, or of all (NULL), oldest first. On failure there are none. */
-static status read_rows(const jobs *all, const char *of, rows *out, error *err)
+/* Read the checkpoints of job `of`, or of all jobs (NULL), oldest first. On failure the list is empty. */
+static status job_removal_read_rows(const jobs *all, const char *of, rows *out, error *err)
 {
 	bool more;
 	*out = (rows){0};
 	store_page page = {.parent = of, .ascending = true};
-	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &page, collect, out, &more, err);
+	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &page, job_removal_collect, out, &more, err);
 	s = out->failed ? STATUS_NOMEM : s;
 	if (s != STATUS_OK) {
 		free(out->items);
@@ -117,13 +117,13 @@ static bool is_loaded(const jobs *all, const char *name)
 	return false;
 }
 
-/* A request holds its entry: it may be loading. */
+/* True if a request holds the entry; it may be loading. */
 static bool is_held(const jobs *all, const char *name)
 {
 	model_entry *c;
 	if (catalog_open(all->engine->catalog, name, &c, NULL) != STATUS_OK)
 		return false;
-	bool held = c->references > 2 || c->deleting; /* the table's and ours */
+	bool held = c->references > 2 || c->deleting; /* more than the table's reference and ours */
 	catalog_release(c);
 	return held;
 }
@@ -157,16 +157,16 @@ void job_removal_prune(jobs *all, const job *j)
 	error err = ERROR_INIT;
 	json_int_t keep =
 	    json_integer_value(json_object_get(json_object_get(j->document, "request"), "keep_checkpoints"));
-	status s = read_rows(all, j->id, &found, &err);
+	status s = job_removal_read_rows(all, j->id, &found, &err);
 	for (size_t i = 0; s == STATUS_OK && i < found.n; i++) {
 		const row *r = &found.items[i];
 		if (r->damaged || count_newer(&found, r) < (size_t)(keep > 0 ? keep : 1) || is_in_use(all, r->name))
-			continue; /* the next checkpoint tries again */
+			continue; /* tried again at the next checkpoint */
 		s = remove_one(all, r, &err);
 	}
 	free(found.items);
 	if (s != STATUS_OK)
-		log_line(LOG_WARN, "old checkpoints of %s stay for now: %s", j->id, error_message(&err));
+		log_line(LOG_WARN, "old checkpoints of %s are kept for now: %s", j->id, error_message(&err));
 }
 
 /* --- retention --------------------------------------------------------------------------------- */
@@ -184,13 +184,13 @@ static int64_t folder_bytes(const char *folder)
 	return total;
 }
 
-/* By the monotonic clock since the start: a jump of the other makes nothing old. */
+/* Seconds on the monotonic clock, offset to Unix time at start. A jump of the system clock makes nothing old. */
 static int64_t now_seconds(const jobs *all)
 {
 	return all->began_unix + (int64_t)((clock_ns() - all->began_ns) / SECOND_NS);
 }
 
-/* Does a job that ended without a model still need it, to be resumed from? */
+/* True if a job that ended without a model needs it to resume. */
 static bool is_needed(const jobs *all, const row *r)
 {
 	json_t *document;
@@ -210,7 +210,7 @@ static bool may_go(const jobs *all, const row *r)
 	return !is_needed(all, r) && !is_in_use(all, r->name);
 }
 
-/* The oldest that is too old, or too much; NULL: there is none. */
+/* Return the oldest one beyond the limits of age or size; NULL: none. */
 static const row *find_victim(const jobs *all, rows *found)
 {
 	const engine_options *o = all->engine->options;
@@ -219,7 +219,7 @@ static const row *find_victim(const jobs *all, rows *found)
 	for (size_t i = 0; i < found->n; i++) {
 		row *r = &found->items[i];
 		if (job_table_find(all, r->job) || job_table_is_run_of(all, r->job)) {
-			r->bytes = -1; /* of no concern */
+			r->bytes = -1; /* not counted */
 			continue;
 		}
 		store_checkpoint_folder(all->engine->store, r->job, r->step, folder);
@@ -243,13 +243,13 @@ void job_removal_sweep(jobs *all)
 	error err = ERROR_INIT;
 	if ((o->retain_days <= 0 && o->retain_bytes <= 0) || clock_ns() < all->sweep_ns)
 		return;
-	status s = read_rows(all, NULL, &found, &err);
+	status s = job_removal_read_rows(all, NULL, &found, &err);
 	const row *victim = s == STATUS_OK ? find_victim(all, &found) : NULL;
 	if (victim) {
 		s = remove_one(all, victim, &err);
 		log_line(LOG_INFO, "retention: %s %s", victim->name, s == STATUS_OK ? "is removed" : "stays for now");
 	}
-	if (!victim || s != STATUS_OK) /* else there may be more */
+	if (!victim || s != STATUS_OK) /* otherwise there may be more */
 		all->sweep_ns = clock_ns() + (uint64_t)JOB_REMOVAL_SWEEP_SECONDS * SECOND_NS;
 	if (s != STATUS_OK)
 		log_line(LOG_WARN, "retention: %s", error_message(&err));
@@ -258,13 +258,13 @@ void job_removal_sweep(jobs *all)
 
 /* --- job.delete, checkpoint.delete --------------------------------------------------------------- */
 
-/* Checkpoints on their way out, and the job with them when `whole`. */
+/* Checkpoints being deleted; with `whole`, their job too. */
 typedef struct removal {
 	task task;
 	stream *stream;
 	bool whole;
 	rows rows;
-	model_entry **entries; /* of the rows; NULL where it cannot be read, so that nothing uses it */
+	model_entry **entries; /* one per row; NULL if unreadable, so nothing uses it */
 	status result;
 	error error;
 } removal;
@@ -281,10 +281,10 @@ static void removal_free(removal *m)
 	free(m);
 }
 
-static void refuse(removal *m, status why, const error *err)
+static void job_removal_refuse(removal *m, status result, const error *err)
 {
 	error words = *err;
-	error_settle(&words, why);
+	error_settle(&words, result);
 	stream_error(m->stream, &words, words.status == STATUS_CONFLICT ? "model_in_use" : NULL);
 	removal_free(m);
 }
@@ -305,7 +305,7 @@ static status remove_all(const removal *m, error *err)
 			return error_set(err, STATUS_CONFLICT, "id", "%s is in use by a session or a job",
 			                 m->rows.items[i].name);
 	if (m->whole && (job_table_find(all, id) || job_table_is_run_of(all, id)))
-		return error_set(err, STATUS_CONFLICT, "id", "the job was resumed meanwhile");
+		return error_set(err, STATUS_CONFLICT, "id", "the job has been resumed");
 	if (!m->whole)
 		return remove_one(all, &m->rows.items[0], err);
 	TRY(store_job_delete(m->stream->engine->store, id, err));
@@ -320,7 +320,7 @@ static void removed(task *t)
 	if (m->result == STATUS_OK)
 		m->result = remove_all(m, &m->error);
 	if (m->result != STATUS_OK) {
-		refuse(m, m->result, &m->error);
+		job_removal_refuse(m, m->result, &m->error);
 		return;
 	}
 	stream_result(m->stream,
@@ -329,7 +329,7 @@ static void removed(task *t)
 	removal_free(m);
 }
 
-/* Mark the entries and send the executor to unload the weights. m->rows is set. */
+/* Mark the entries and ask the executor to unload the weights. m->rows is set. */
 static void begin_removal(removal *m)
 {
 	engine *e = m->stream->engine;
@@ -347,7 +347,7 @@ static void begin_removal(removal *m)
 	if (s == STATUS_OK && !executor_submit(e->executor, &m->task))
 		s = error_set(&err, STATUS_BUSY, NULL, "too many requests are waiting");
 	if (s != STATUS_OK)
-		refuse(m, s, &err);
+		job_removal_refuse(m, s, &err);
 }
 
 static removal *new_removal(stream *s, bool whole)
@@ -360,14 +360,14 @@ static removal *new_removal(stream *s, bool whole)
 	}
 	m->stream = s;
 	m->whole = whole;
-	status result = read_rows(s->engine->jobs, s->target, &m->rows, &err);
+	status result = job_removal_read_rows(s->engine->jobs, s->target, &m->rows, &err);
 	if (result == STATUS_OK)
 		return m;
-	refuse(m, result, &err);
+	job_removal_refuse(m, result, &err);
 	return NULL;
 }
 
-/* The job of the request, ended or not: what it is called then, *ended. False: answered. */
+/* Find the job of the request; *ended tells whether it has ended. False: the stream has been answered. */
 static bool find_target(stream *s, bool *ended)
 {
 	error err = ERROR_INIT;
@@ -409,10 +409,12 @@ void job_removal_delete_checkpoint(stream *s)
 		i++;
 	error err = ERROR_INIT;
 	if (i == m->rows.n)
-		refuse(m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
-		       &err);
+		job_removal_refuse(
+		    m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
+		    &err);
 	else if (m->rows.items[i].newest && (!ended || job_table_is_run_of(s->engine->jobs, s->target)))
-		refuse(m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job goes on from this checkpoint"), &err);
+		job_removal_refuse(
+		    m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job continues from this checkpoint"), &err);
 	else {
 		m->rows.items[0] = m->rows.items[i];
 		m->rows.n = 1;

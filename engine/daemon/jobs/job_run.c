@@ -15,43 +15,43 @@
 #include "engine/daemon/jobs/job_store.h"
 #include "engine/daemon/jobs/rank_training.h"
 
-/* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen
- * thousand and not a million: the interval is the larger of half a second and a 2000th of the time so far. */
+/* Interval of metrics events: the larger of half a second and a 2000th of the run's time. A job of a week then has
+ * about fifteen thousand events, not a million. */
 enum { METRICS_NS = 500000000, METRICS_SHARE = 2000 };
-/* Consecutive saves that fail for the same reason: seconds between two reports. */
+/* Minimum seconds between two reports of saves that fail for the same reason. */
 enum { UNSAVED_SECONDS = TRAINING_RESAVE_SECONDS, SECOND_NS = 1000000000 };
 
 /* A checkpoint that the pool found damaged. */
 typedef struct finding {
 	int64_t step;
-	error why;
+	error err;
 } finding;
 
 struct job_run {
-	void *context; /* the listener's */
+	void *context; /* the listener's context */
 	engine *engine;
 	const job_run_listener *listener;
 	char id[STORE_ID_BYTES];
-	json_t *request; /* the document's; the corpus borrows from it */
+	json_t *request; /* borrowed from the document; the corpus borrows from it */
 	corpus corpus;
 	job_run_from from;
-	finding *found; /* as many as are damaged, of from.n */
+	finding *found; /* one for each damaged checkpoint, of from.n */
 	size_t n_found;
 	uv_work_t work;
 	training_plan plan;
-	training *training;   /* NULL while the corpus is built, */
-	rank_training *ranks; /* and so is this, which a run of several processes has in its place */
+	training *training;   /* NULL while the corpus is built or if `ranks` is set */
+	rank_training *ranks; /* a run of several processes; NULL otherwise */
 	bool stopping;
-	bool warned; /* that the run is at chance */
+	bool warned; /* the warning about loss at chance level was sent */
 	uint64_t began_ns, metrics_ns, unsaved_ns;
-	status unsaved; /* why the last save failed */
+	status unsaved; /* status of the last save, if it failed */
 };
 
-static void run_free(job_run *r)
+static void job_run_run_free(job_run *r)
 {
 	corpus_free(&r->corpus.texts);
 	if (r->plan.result[0])
-		file_remove_tree(r->plan.result, NULL); /* what was not taken over */
+		file_remove_tree(r->plan.result, NULL); /* files that were not taken over */
 	training_plan_fini(&r->plan);
 	json_decref(r->request);
 	free(r->from.steps);
@@ -59,22 +59,22 @@ static void run_free(job_run *r)
 	free(r);
 }
 
-static void end(job_run *r, const char *result, const train_progress *p, const error *err)
+static void job_run_end(job_run *r, const char *result, const train_progress *p, const error *err)
 {
 	r->listener->ended(r->context, r->id, result, p, err);
-	run_free(r);
+	job_run_run_free(r);
 }
 
 /* --- reports --------------------------------------------------------------------- */
 
-/* An evaluated step has one event, which comes after the evaluation. */
+/* True if an evaluation of this step follows; its event then reports both. */
 static bool will_be_evaluated(const job_run *r, const train_progress *p)
 {
 	int64_t every = r->plan.options.eval_every;
 	return r->plan.valid && (p->step == p->total_steps || (every > 0 && p->step % every == 0));
 }
 
-/* Warn where the second half of a run has not learned, at the first evaluation and at the last. */
+/* Warn at the first and the last evaluation if the second half of a run has learned nothing. */
 static void warn_of_chance(job_run *r, const train_progress *p)
 {
 	const objective *o = r->plan.options.objective;
@@ -90,7 +90,7 @@ static void warn_of_chance(job_run *r, const train_progress *p)
 	                                      (long long)p->step));
 }
 
-/* preview: as in training_report. */
+/* Report metrics; preview as in training_report. */
 static void report_metrics(job_run *r, const train_progress *p, bool evaluated, json_t *preview)
 {
 	uint64_t now = clock_ns(), interval = (now - r->began_ns) / METRICS_SHARE;
@@ -108,10 +108,10 @@ static void report_metrics(job_run *r, const train_progress *p, bool evaluated, 
 static void report_start(job_run *r, const train_progress *p)
 {
 	json_t *event =
-	    p->step > 0 ? job_document_event("info", "Fine-tuning job goes on from the checkpoint at step %lld",
+	    p->step > 0 ? job_document_event("info", "Fine-tuning job continues from the checkpoint at step %lld",
 	                                     (long long)p->step)
 	    : r->from.damaged || r->n_found > 0
-	        ? job_document_event("warn", "Fine-tuning job begins again from the beginning: no checkpoint is intact")
+	        ? job_document_event("warn", "Fine-tuning job starts again at step 0: no checkpoint is intact")
 	    : !isfinite(p->byte_entropy)
 	        ? job_document_event("info", "Fine-tuning job started")
 	        : job_document_event("info",
@@ -124,14 +124,14 @@ static void report_start(job_run *r, const train_progress *p)
 
 static void report_saved(job_run *r, const training_report *report)
 {
-	status why = report->error.status, before = r->unsaved;
+	status result = report->error.status, before = r->unsaved;
 	uint64_t now = clock_ns();
-	r->unsaved = why;
-	if (why == STATUS_OK) {
+	r->unsaved = result;
+	if (result == STATUS_OK) {
 		r->listener->checkpoint(r->context, r->id, report->checkpoint);
 		return;
 	}
-	if (why == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)
+	if (result == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)
 		return;
 	r->unsaved_ns = now;
 	r->listener->event(
@@ -150,7 +150,7 @@ static void name_data(const job_run *r, error *err)
 	if (!key || err->status != STATUS_STORAGE)
 		return;
 	id = id ? id : json_string_value(json_object_get(r->request, "training_file"));
-	snprintf(err->message, sizeof err->message, "the file %s is not what the checkpoint was trained on",
+	snprintf(err->message, sizeof err->message, "the file %s is not the one that the checkpoint was trained on",
 	         id ? id : "");
 	snprintf(err->param, sizeof err->param, "%s", key);
 }
@@ -166,7 +166,7 @@ static void on_ended(job_run *r, const training_report *report)
 		err = (error)ERROR_INIT;
 		error_settle(&err, s);
 	}
-	end(r, report->finished ? r->plan.result : NULL, &report->progress, &err);
+	job_run_end(r, report->finished ? r->plan.result : NULL, &report->progress, &err);
 }
 
 static bool on_report(void *context, const training_report *report)
@@ -200,7 +200,7 @@ static const char *name_of(const job_run *r, const char *key)
 	return name ? name : "";
 }
 
-/* What the job was made of. */
+/* Check the files that the job was created from. */
 static status check_sources(job_run *r, error *err)
 {
 	const corpus *c = &r->corpus;
@@ -219,7 +219,7 @@ static status check_sources(job_run *r, error *err)
 	return job_check_blame(err, s, "model", name_of(r, "base"));
 }
 
-/* Find the newest checkpoint that is intact, if there is one: it is from.steps[n_found]. */
+/* Find the newest intact checkpoint, if any: from.steps[n_found]. */
 static status check_checkpoints(job_run *r, error *err)
 {
 	char name[32];
@@ -228,24 +228,24 @@ static status check_checkpoints(job_run *r, error *err)
 		*f = (finding){.step = r->from.steps[r->n_found]};
 		snprintf(name, sizeof name, "step-%lld", (long long)f->step);
 		store_checkpoint_folder(r->plan.store, r->id, f->step, r->plan.resume);
-		status s = job_check_folder(r->plan.resume, name, &f->why);
+		status s = job_check_folder(r->plan.resume, name, &f->err);
 		if (s == STATUS_OK)
 			return s;
 		if (!job_check_is_damage(s))
-			return error_set(err, s, NULL, "%s", error_message(&f->why));
+			return error_set(err, s, NULL, "%s", error_message(&f->err));
 	}
 	r->plan.resume[0] = 0;
 	return STATUS_OK;
 }
 
-/* What the tokenizer belongs to. */
+/* Return the model or file that the tokenizer comes from. */
 static const char *tokenizer_owner(const job_run *r)
 {
 	const char *file = job_tokenizer_file(r->corpus.spec), *base = name_of(r, "base");
 	return file ? file : base[0] ? base : r->id;
 }
 
-/* Of a fresh model that wants to know: how often each token is in all texts. */
+/* Count how often each token occurs in all texts, for a new model whose options need it. */
 static status count_tokens(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
@@ -254,12 +254,12 @@ static status count_tokens(job_run *r, error *err)
 	return corpus_count(&r->corpus.texts, r->corpus.vocab, &p->counts, err);
 }
 
-/* The texts were read before the job existed: that they cannot be now is damage. */
-static status build(job_run *r, error *err)
+/* Build the corpus. The texts were readable when the job was created, so a failure means damage. */
+static status job_run_build(job_run *r, error *err)
 {
 	TRY(check_sources(r, err));
 	TRY(check_checkpoints(r, err));
-	if (r->plan.resume[0] && tokenizer_trains(r->corpus.spec)) /* a checkpoint has it */
+	if (r->plan.resume[0] && tokenizer_trains(r->corpus.spec)) /* a checkpoint has a copy */
 		snprintf(r->corpus.folder, sizeof r->corpus.folder, "%s", r->plan.resume);
 	status s = corpus_build(&r->corpus);
 	if (s == STATUS_OK)
@@ -275,14 +275,14 @@ static void pool_build(uv_work_t *work)
 {
 	job_run *r = work->data;
 	error err = ERROR_INIT;
-	error_settle(&err, build(r, &err));
+	error_settle(&err, job_run_build(r, &err));
 	r->corpus.error = err;
 }
 
-static status train(job_run *r, error *err)
+static status job_run_train(job_run *r, error *err)
 {
 	for (size_t i = 0; i < r->n_found; i++)
-		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].why));
+		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].err));
 	r->plan.tokenizer = r->corpus.texts.tokenizer;
 	r->plan.train = r->corpus.texts.train;
 	r->plan.valid = r->corpus.texts.valid;
@@ -297,19 +297,19 @@ static void built(uv_work_t *work, int cancelled)
 	job_run *r = work->data;
 	train_progress none = {0};
 	error err = r->corpus.error;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (err.status == STATUS_OK && !r->stopping) {
-		status s = train(r, &err);
+		status s = job_run_train(r, &err);
 		if (s == STATUS_OK)
 			return;
 		error_settle(&err, s);
 	}
 	if (r->stopping)
 		err = (error)ERROR_INIT;
-	end(r, NULL, &none, &err);
+	job_run_end(r, NULL, &none, &err);
 }
 
-static status describe(job_run *r, error *err)
+static status job_run_describe(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
 	const store *s = r->engine->store;
@@ -350,13 +350,13 @@ status job_run_begin(job_run **out, engine *e, const char *id, const json_t *doc
 	r->work.data = r;
 	r->request = json_incref(json_object_get(document, "request"));
 	snprintf(r->id, sizeof r->id, "%s", id);
-	status s = describe(r, err);
+	status s = job_run_describe(r, err);
 	r->corpus.texts = *texts;
 	*texts = (corpus_texts){0};
 	if (s == STATUS_OK && uv_queue_work(&e->loop, &r->work, pool_build, built) != 0)
 		s = STATUS_NOMEM;
 	if (s != STATUS_OK) {
-		run_free(r);
+		job_run_run_free(r);
 		return s;
 	}
 	*out = r;

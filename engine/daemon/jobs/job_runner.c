@@ -1,6 +1,7 @@
-/* The order when a job succeeds is model, then job: a crash between the two leaves a running job, whose resumed run
- * ends with the same model; finding it there already is then a success. When either cannot be kept, the job is
- * paused and its end is made again from its newest checkpoint, as a rule that of the last step. */
+/* job_runner.c - when a job succeeds, the model is stored first, then the job's row. After a crash between the two the
+ * job is still "running"; its resumed run gives the same model, and finding it already stored is a success. If either
+ * cannot be stored, the job is paused and its end is repeated from its newest checkpoint, usually that of the last
+ * step. */
 #include "engine/daemon/jobs/job_runner.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/requests/engine.h"
 
-/* The job of the current run. A paused job counts too: its run has been stopped, but may have made steps since. */
+/* Return the job of the current run. It may be paused: its run has been stopped but may have made steps since. */
 static job *find_of_run(const jobs *all, const char *id)
 {
 	job *j = job_table_is_run_of(all, id) ? job_table_find(all, id) : NULL;
@@ -33,8 +34,8 @@ static void note(jobs *all, job *j, json_t *event)
 		job_state_write_soon(all, j);
 }
 
-/* Report steps that changed no weight: every report with more of them whose numbers were not finite, and the first with
- * steps that had no target. */
+/* Report steps that changed no weight: each report that counts more steps with numbers that are not finite, and the
+ * first one with steps that had no target. */
 static void note_idle_steps(jobs *all, job *j, const train_progress *p)
 {
 	const json_t *before = json_object_get(j->document, "additive");
@@ -61,7 +62,7 @@ static void on_progress(void *context, const char *id, const train_progress *p)
 		return;
 	job_state_progress(all, j, p->step);
 	note_idle_steps(all, j, p);
-	job_document_progress(j->document, p); /* without memory it is as it was, until the next */
+	job_document_progress(j->document, p); /* without memory the document keeps the previous progress */
 }
 
 static void note_event(jobs *all, const char *id, json_t *event)
@@ -82,7 +83,7 @@ static void on_event(void *context, const char *id, json_t *event)
 	note_event(context, id, event);
 }
 
-/* A run that continues from a checkpoint repeats steps, with the same numbers: each step is reported once. */
+/* A run that continues from a checkpoint repeats steps with the same numbers; each step is reported once. */
 static void on_metrics(void *context, const char *id, const train_progress *p, bool evaluated, json_t *preview)
 {
 	jobs *all = context;
@@ -102,13 +103,13 @@ static bool is_written(void *context, const char *id)
 static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *row, error *err)
 {
 	job *j = job_table_find(all, id);
-	if (!j) /* it was cancelled meanwhile: its checkpoint is one all the same */
+	if (!j) /* the job was cancelled in between; the checkpoint is valid nevertheless */
 		return store_checkpoint_add(all->engine->store, id, step, row, err);
 	TRY(job_state_note(j, json_incref(row)));
 	TRY(job_state_note(j, job_document_event("info", "Checkpoint created at step %lld: %s", (long long)step,
 	                                         job_document_text(row, "id"))));
 	job_document_set_damage(j->document, step, NULL);
-	j->stale = true; /* its progress, for after a crash */
+	j->stale = true; /* keeps the progress for after a crash */
 	job_state_write_soon(all, j);
 	if (!j->stale)
 		job_removal_prune(all, j);
@@ -121,14 +122,15 @@ static void on_checkpoint(void *context, const char *id, json_t *row)
 	error err = ERROR_INIT;
 	int64_t step = json_integer_value(json_object_get(row, "step_number"));
 	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) == STATUS_OK)
-		death_log_forget(all->engine->deaths, id); /* the next run begins further on */
+		death_log_forget(all->engine->deaths, id); /* the next run starts further on */
 	else
 		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
 		         error_message(&err));
-	catalog_forget(all->engine->catalog, job_document_text(row, "id")); /* it may replace one of the same step */
+	catalog_forget(all->engine->catalog, job_document_text(row, "id")); /* it may replace a checkpoint of the same
+	                                                                     * step */
 }
 
-static status on_damaged(void *context, const char *id, int64_t step, const error *why)
+static status on_damaged(void *context, const char *id, int64_t step, const error *err)
 {
 	jobs *all = context;
 	char name[STORE_ID_BYTES];
@@ -136,11 +138,11 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 	if (!j)
 		return STATUS_OK;
 	job_document_checkpoint_name(id, step, name);
-	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(why));
-	if (!job_document_set_damage(j->document, step, error_message(why)))
+	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(err));
+	if (!job_document_set_damage(j->document, step, error_message(err)))
 		return STATUS_NOMEM;
 	status s = job_state_note(j, job_document_event("warn", "The checkpoint at step %lld is damaged: %s",
-	                                                (long long)step, error_message(why)));
+	                                                (long long)step, error_message(err)));
 	j->stale = true;
 	job_state_write_soon(all, j);
 	return s;
@@ -148,7 +150,7 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 
 /* --- the end ----------------------------------------------------------------------------- */
 
-/* Why a run ended before its last step, or has other weights than the last ones; NULL: neither. */
+/* Describe why a run ended before its last step, or why its weights are not the last ones; NULL: neither. */
 static json_t *describe_end(const train_progress *p)
 {
 	const bool early = p->step < p->total_steps;
@@ -166,7 +168,7 @@ static json_t *describe_end(const train_progress *p)
 	                          p->result_step == p->step ? "" : ", whose weights the model has");
 }
 
-/* The weights of a range test are of no use: its report is the result. */
+/* The weights of a range test are not kept; its report is the result. */
 static status end_range_test(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
 {
 	error ignored = ERROR_INIT;
@@ -183,13 +185,13 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	if (job_document_is_range_test(j->document))
 		return end_range_test(all, j, folder, p, err);
 	const char *name = job_document_text(json_object_get(j->document, "request"), "result");
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	status s = catalog_add(all->engine->catalog, name, folder, "user", &why);
+	status s = catalog_add(all->engine->catalog, name, folder, "user", &reason);
 	if (s != STATUS_OK && s != STATUS_CONFLICT) {
-		error_settle(&why, s);
-		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&why));
+		error_settle(&reason, s);
+		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&reason));
 	}
 	json_t *events = json_pack("[o*, o, o]", describe_end(p),
 	                           job_document_event("info", "New fine-tuned model created: %s", name),
@@ -197,7 +199,7 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	return job_state_end(all, j, job_document_succeeded(j->document, name, p), events, err);
 }
 
-/* Its run has found its checkpoint damaged, and has noted so: it begins again from another. */
+/* Queue a job again whose run has found its checkpoint damaged and has recorded that. It starts from another one. */
 static void queue_again(jobs *all, job *j)
 {
 	json_t *next = job_document_in_state(j->document, "queued");
@@ -210,14 +212,14 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 {
 	jobs *all = context;
 	job *j = find_of_run(all, id);
-	error why = *err;
+	error reason = *err;
 	all->run = NULL;
 	death_log_end(all->engine->deaths, id);
 	j = j && j->state == JOB_RUNNING ? j : NULL;
 	if (j && result)
-		error_settle(&why, succeed(all, j, result, p, &why));
-	if (j && why.status != STATUS_OK)
-		job_state_fail(all, j, &why);
+		error_settle(&reason, succeed(all, j, result, p, &reason));
+	if (j && reason.status != STATUS_OK)
+		job_state_fail(all, j, &reason);
 	else if (j && !result && !all->stopping)
 		queue_again(all, j);
 	job_runner_next(all);
@@ -277,7 +279,7 @@ static bool read_metrics_step(void *context, const json_t *event)
 	return !step;
 }
 
-/* Of a job that has run in another process. */
+/* Look up the last metrics step of a job that has run in another process. */
 static status find_metrics_step(const jobs *all, job *j, error *err)
 {
 	bool more;
@@ -290,8 +292,8 @@ static status find_metrics_step(const jobs *all, job *j, error *err)
 	return STATUS_OK;
 }
 
-/* Begin the run of j. Its state is written first: a job whose run begins is "running", also after a crash. */
-static status begin(jobs *all, job *j, error *err)
+/* Start the run of j. Its state is written first, so a job with a run is "running" also after a crash. */
+static status job_runner_begin(jobs *all, job *j, error *err)
 {
 	job_run_from from = {0};
 	TRY(find_metrics_step(all, j, err));
@@ -319,7 +321,7 @@ void job_runner_next(jobs *all)
 			return;
 		if (job_state_quarantine(all, j))
 			continue;
-		status s = begin(all, j, &err);
+		status s = job_runner_begin(all, j, &err);
 		if (s == STATUS_OK)
 			return;
 		error_settle(&err, s);

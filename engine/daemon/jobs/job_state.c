@@ -1,5 +1,6 @@
-/* What has not reached the ledger stands in job.unwritten and goes with the next commit, whatever that is for. So the
- * order of events is kept, and an event is never in the ledger without the row that it reports. */
+/* job_state.c - items that are not in the ledger yet are kept in job.unwritten and are part of the next commit,
+ * whatever its purpose. So events keep their order, and the ledger never has an event without the row that it
+ * reports. */
 #include "engine/daemon/jobs/job_state.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ enum { SECOND_NS = 1000000000 };
 status job_state_note(job *j, json_t *item)
 {
 	if (json_array_size(j->unwritten) >= (size_t)2 * JOB_STATE_MAX_UNWRITTEN) {
-		log_line(LOG_WARN, "an event of %s is lost: the ledger has taken none for too long", j->id);
+		log_line(LOG_WARN, "an event of %s is lost: the ledger has stored none for too long", j->id);
 		json_decref(item);
 		return STATUS_OK;
 	}
@@ -31,7 +32,7 @@ static status write_item(store *s, const char *id, json_t *item, error *err)
 	            : store_event_add(s, id, item, err);
 }
 
-static status write_all(store *s, const job *j, error *err)
+static status job_state_write_all(store *s, const job *j, error *err)
 {
 	size_t i;
 	json_t *item;
@@ -47,7 +48,7 @@ status job_state_write(jobs *all, job *j, error *err)
 	store *s = all->engine->store;
 	status result = store_begin(s, err);
 	if (result == STATUS_OK)
-		result = store_end(s, write_all(s, j, err), err);
+		result = store_end(s, job_state_write_all(s, j, err), err);
 	if (result != STATUS_OK)
 		return error_settle(err, result);
 	json_array_clear(j->unwritten);
@@ -65,7 +66,7 @@ void job_state_write_soon(jobs *all, job *j)
 	bool known = j->late_ns;
 	j->late_ns = clock_ns() + SECOND_NS;
 	if (!known)
-		log_line(LOG_WARN, "the ledger cannot take the state of %s, which is tried again: %s", j->id,
+		log_line(LOG_WARN, "the ledger cannot store the state of %s and will retry: %s", j->id,
 		         error_message(&err));
 }
 
@@ -143,7 +144,7 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 	job_table_take_out(all, j);
 	job_table_release(j);
 	all->sweep_ns = 0;
-	job_watch_pump(all->watches, id); /* now that it has ended, its watches end */
+	job_watch_pump(all->watches, id); /* the job has ended, so its watches end */
 	return STATUS_OK;
 }
 
@@ -178,37 +179,37 @@ static bool same_reason(const error *a, const error *b)
 	return a->status == b->status && strcmp(a->message, b->message) == 0;
 }
 
-/* An event for each new reason, not for each try. */
-static void pause_for(jobs *all, job *j, const error *why)
+/* Send one event for each new reason, not for each attempt. */
+static void pause_for(jobs *all, job *j, const error *err)
 {
 	int seconds = pause_seconds(j->failures + 1);
 	json_t *events = json_array();
-	if (events && (j->unsettled || !same_reason(&j->reason, why)) &&
+	if (events && (j->unsettled || !same_reason(&j->reason, err)) &&
 	    json_array_append_new(events, job_document_event("warn", "The job is paused and will be tried again: %s",
-	                                                     error_message(why))) != 0) {
+	                                                     error_message(err))) != 0) {
 		json_decref(events);
 		events = NULL;
 	}
-	json_t *next = job_document_paused(j->document, why, clock_unix() + seconds, j->device_failures);
+	json_t *next = job_document_paused(j->document, err, clock_unix() + seconds, j->device_failures);
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
-	j->reason = *why;
+	j->reason = *err;
 	if (j->unsettled)
 		return;
 	j->failures++;
 	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
-	log_line(LOG_WARN, "%s is paused for %d s: %s", j->id, seconds, error_message(why));
+	log_line(LOG_WARN, "%s is paused for %d s: %s", j->id, seconds, error_message(err));
 }
 
-/* false: the ledger does not take it. */
-static bool end_failed(jobs *all, job *j, const error *why, error *err)
+/* False: the ledger refuses the commit. */
+static bool end_failed(jobs *all, job *j, const error *reason, error *err)
 {
-	json_t *events = json_pack("[o]", job_document_event("error", "The job failed: %s", error_message(why)));
-	return job_state_end(all, j, job_document_ended(j->document, "failed", why), events, err) == STATUS_OK;
+	json_t *events = json_pack("[o]", job_document_event("error", "The job failed: %s", error_message(reason)));
+	return job_state_end(all, j, job_document_ended(j->document, "failed", reason), events, err) == STATUS_OK;
 }
 
-void job_state_fail(jobs *all, job *j, const error *why)
+void job_state_fail(jobs *all, job *j, const error *failure)
 {
-	error reason = *why, err = ERROR_INIT;
+	error reason = *failure, err = ERROR_INIT;
 	error_settle(&reason, STATUS_INTERNAL);
 	if (reason.status == STATUS_DEVICE && !j->unsettled)
 		j->device_failures++;
@@ -216,23 +217,23 @@ void job_state_fail(jobs *all, job *j, const error *why)
 	if (job_state_may_pass(reason.status) && !for_good)
 		pause_for(all, j, &reason);
 	else if (!end_failed(all, j, &reason, &err))
-		pause_for(all, j, &err); /* its next run fails in the same way, when that can be written */
+		pause_for(all, j, &err); /* its next run fails in the same way and can then be written */
 }
 
 bool job_state_quarantine(jobs *all, job *j)
 {
-	error why = ERROR_INIT;
+	error err = ERROR_INIT;
 	if (!death_log_poison(all->engine->deaths, j->id))
 		return false;
-	error_set(&why, STATUS_INTERNAL, NULL,
+	error_set(&err, STATUS_INTERNAL, NULL,
 	          "the engine died %d times in a row while the job ran, without progress; resume tries again",
 	          death_log_count(all->engine->deaths, j->id));
-	json_t *next = job_document_paused(j->document, &why, 0, j->device_failures);
-	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&why)));
+	json_t *next = job_document_paused(j->document, &err, 0, j->device_failures);
+	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&err)));
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
-	j->reason = why;
+	j->reason = err;
 	j->retry_ns = 0;
-	log_line(LOG_ERROR, "%s is paused: %s", j->id, error_message(&why));
+	log_line(LOG_ERROR, "%s is paused: %s", j->id, error_message(&err));
 	return true;
 }
 
@@ -262,10 +263,10 @@ static void retry(jobs *all, job *j)
 void job_state_tick(jobs *all)
 {
 	for (job *j = all->first, *next; j; j = next) {
-		next = j->next; /* a failure may end it */
-		error why = j->reason;
+		next = j->next; /* a failure may free j */
+		error err = j->reason;
 		if (j->unsettled)
-			job_state_fail(all, j, &why);
+			job_state_fail(all, j, &err);
 		else if (j->state == JOB_PAUSED && j->retry_ns && clock_ns() >= j->retry_ns)
 			retry(all, j);
 		else if (j->late_ns && clock_ns() >= j->late_ns)

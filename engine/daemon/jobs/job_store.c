@@ -47,7 +47,7 @@ job_sources job_store_sources(engine *e)
 	                 .backend_name = device_backend_name(e->device),
 	                 .bf16 = device_bf16(e->device),
 	                 .no_ranks = rank_training_obstacle()};
-	store_cache_room(e->store, &s.cache.room, NULL); /* without its ledger the store refuses the job anyway */
+	store_cache_room(e->store, &s.cache.room, NULL); /* without its ledger the store refuses the job in any case */
 	store_temporary_path(e->store, s.temporary);
 	return s;
 }

@@ -79,7 +79,7 @@ bool job_table_is_run_of(const jobs *all, const char *id)
 	return all->run && strcmp(job_run_id(all->run), id) == 0;
 }
 
-static bool same(const char *a, const char *b)
+static bool job_table_same(const char *a, const char *b)
 {
 	return a && b && strcmp(a, b) == 0;
 }
@@ -118,7 +118,7 @@ bool job_table_name_taken(const jobs *all, const char *result)
 {
 	store_model taken;
 	for (const job *j = all->first; j; j = j->next)
-		if (same(job_document_text(json_object_get(j->document, "request"), "result"), result))
+		if (job_table_same(job_document_text(json_object_get(j->document, "request"), "result"), result))
 			return true;
 	return store_model_get(all->engine->store, result, &taken, NULL) == STATUS_OK;
 }
@@ -132,9 +132,9 @@ bool job_table_uses_file(const jobs *all, const char *id)
 			return true;
 	for (const job_reservation *r = all->reservations; r; r = r->next) {
 		for (size_t i = 0; i < r->n_training; i++)
-			if (same(r->training[i].id, id))
+			if (job_table_same(r->training[i].id, id))
 				return true;
-		if (same(r->validation, id) || same(r->tokenizer, id))
+		if (job_table_same(r->validation, id) || job_table_same(r->tokenizer, id))
 			return true;
 	}
 	return false;
@@ -143,10 +143,10 @@ bool job_table_uses_file(const jobs *all, const char *id)
 bool job_table_uses_model(const jobs *all, const char *id)
 {
 	for (const job *j = all->first; j; j = j->next)
-		if (same(job_document_text(json_object_get(j->document, "request"), "base"), id))
+		if (job_table_same(job_document_text(json_object_get(j->document, "request"), "base"), id))
 			return true;
 	for (const job_reservation *r = all->reservations; r; r = r->next)
-		if (same(r->base, id))
+		if (job_table_same(r->base, id))
 			return true;
 	return false;
 }

@@ -1,8 +1,8 @@
 /* job_table.h - the jobs that have not ended, in the order in which they will run, and the requests for jobs that are
  * being checked.
  *
- * For the files of this folder: job_state.c changes a job, job_runner.c runs one, job_removal.c deletes what they have
- * left. Loop thread only. */
+ * Private to this folder: job_state.c changes a job, job_runner.c runs one, job_removal.c deletes their files. Loop
+ * thread only. */
 #ifndef ENGINE_DAEMON_JOBS_JOB_TABLE_H
 #define ENGINE_DAEMON_JOBS_JOB_TABLE_H
 
@@ -10,7 +10,7 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/job_watch.h"
 
-/* Limits of the texts that jobs keep for their first run: bytes of memory in all, and jobs, since each text has an open
+/* Limits of the texts that jobs keep for their first run: total bytes of memory, and jobs, since each text has an open
  * file. */
 enum { JOB_TABLE_MAX_BYTES = 256 << 20, JOB_TABLE_MAX_KEEPING = 8 };
 
@@ -20,66 +20,66 @@ typedef struct job {
 	struct job *next;
 	char id[STORE_ID_BYTES];
 	job_state state;
-	json_t *document;  /* what the API answers; the ledger's row, unless `stale` */
-	json_t *unwritten; /* array: events and checkpoints for the next commit, oldest first */
-	bool stale;        /* the document has changed since it was written, in more than its progress */
-	uint64_t late_ns;  /* the ledger has refused it: when to try again; 0: it has not */
-	bool unsettled;    /* its run has ended with `reason`, and there was no memory to change the state */
-	error reason;      /* the machine's last failure; STATUS_OK: none since the last progress */
-	int failures, device_failures; /* in a row */
-	uint64_t retry_ns;             /* paused by a failure: when to try again; 0: not by itself */
-	int64_t best_step;             /* the furthest any run of it got */
-	int64_t metrics_step;          /* of the last metrics event; -1: not looked up yet */
-	corpus_texts texts; /* as its creation has read them, until its first run; empty: they are read again */
+	json_t *document;  /* the document in the API; equal to the ledger's row unless `stale` */
+	json_t *unwritten; /* array of events and checkpoints for the next commit, oldest first */
+	bool stale;        /* the document differs from the ledger's row, in more than its progress */
+	uint64_t late_ns;  /* the ledger refused a commit: time of the next attempt; 0: no */
+	bool unsettled;    /* its run has ended with `reason`, but there was no memory to change the state */
+	error reason;      /* last failure of the machine; STATUS_OK: none since the last progress */
+	int failures, device_failures; /* consecutive */
+	uint64_t retry_ns;             /* paused by a failure: time of the next attempt; 0: none is scheduled */
+	int64_t best_step;             /* furthest step of any of its runs */
+	int64_t metrics_step;          /* step of the last metrics event; -1: unknown */
+	corpus_texts texts;            /* from its creation until its first run; empty: the run reads them again */
 } job;
 
-/* What a request for a job will use; a member of that request. */
+/* The files and models that a request for a job will use; a member of that request. */
 typedef struct job_reservation {
 	struct job_reservation *next, **link;
-	const corpus_file *training; /* with ids of files, "" for none */
+	const corpus_file *training; /* their ids, "" for none */
 	size_t n_training;
-	const char *validation; /* id of a file; "" for none */
-	const char *tokenizer;  /* id of a file; NULL for none */
-	const char *base;       /* id of a model; NULL: from scratch */
+	const char *validation; /* its id; "" for none */
+	const char *tokenizer;  /* its id; NULL for none */
+	const char *base;       /* its id; NULL: train from scratch */
 } job_reservation;
 
 typedef struct jobs jobs;
 struct jobs {
 	engine *engine;
-	job *first; /* those that have not ended, in the order they will run */
+	job *first; /* in the order in which they will run */
 	job_run *run;
 	job_reservation *reservations;
 	job_watch *watches;
-	uint64_t sweep_ns;    /* when retention is looked at next */
-	uint64_t began_ns;    /* the two clocks when the table was made: ages are counted by the monotonic one, */
-	int64_t began_unix;   /* so that a jump of the other removes nothing */
-	int active, reserved; /* jobs, reservations */
+	uint64_t sweep_ns;    /* time of the next retention sweep */
+	uint64_t began_ns;    /* both clocks when the table was created; ages are counted on the monotonic one, */
+	int64_t began_unix;   /* so a jump of the system clock deletes nothing */
+	int active, reserved; /* number of jobs; of reservations */
 	bool stopping;
 };
 
-/* NULL: it has ended, or never was. */
+/* Return a job; NULL: it has ended or never existed. */
 job *job_table_find(const jobs *all, const char *id);
 void job_table_append(jobs *all, job *j);
 void job_table_take_out(jobs *all, job *j);
-/* A job that is not in the table yet; the document is shared. NULL when out of memory. */
+/* Create a job outside the table; the document is shared. NULL: out of memory. */
 job *job_table_make(const char *id, json_t *document);
 void job_table_release(job *j);
-/* Let the job of that id keep the texts, which are taken over, if there is room; else they stay the caller's. */
+/* Let job `id` keep the texts. They are taken over if there is room, otherwise they stay with the caller. */
 void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts);
-/* Forget a job that was added in a commit which has failed. */
+/* Forget a job that was added by a commit that failed. */
 void job_table_discard(jobs *all, const char *id);
-/* Is the run on the executor this job's? */
+/* True if the run on the executor belongs to this job. */
 bool job_table_is_run_of(const jobs *all, const char *id);
-/* The ledger's row of a training job (new reference). STATUS_NOT_FOUND. */
+/* Read the ledger's row of a training job (new reference). STATUS_NOT_FOUND. */
 status job_table_stored(const jobs *all, const char *id, json_t **out, error *err);
-/* The document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
+/* Return the document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
 status job_table_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err);
-/* Is this the name of a model, or will a job give it to one? */
+/* True if a model has this name or a job will give it to one. */
 bool job_table_name_taken(const jobs *all, const char *result);
-/* Used by a job that has not ended, or by a request for one. */
+/* True if a job that has not ended, or a request for one, uses the file. */
 bool job_table_uses_file(const jobs *all, const char *id);
 bool job_table_uses_model(const jobs *all, const char *id);
-/* The names in r stay where they are until the end. */
+/* Add a reservation; its names must stay valid until it is removed. */
 void job_table_reserve(jobs *all, job_reservation *r);
 void job_table_end_reservation(jobs *all, job_reservation *r);
 

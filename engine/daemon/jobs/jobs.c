@@ -1,5 +1,4 @@
-/* The methods that clients call. Changes of state are job_state.c's, runs are job_runner.c's, and what is deleted goes
- * through job_removal.c. */
+/* The methods that clients call. job_state.c changes states, job_runner.c runs jobs, job_removal.c deletes. */
 #include "engine/daemon/jobs/jobs.h"
 
 #include <stdio.h>
@@ -80,7 +79,7 @@ bool jobs_stopped(const jobs *all)
 	return !all->run && !all->reservations;
 }
 
-static bool same(const char *a, const char *b)
+static bool jobs_same(const char *a, const char *b)
 {
 	return a && b && strcmp(a, b) == 0;
 }
@@ -108,10 +107,11 @@ static bool read_job(void *context, const json_t *document)
 	r->failed = !j;
 	if (!j)
 		return false;
-	if (same(job_document_text(document, "status"), "paused")) {
+	if (jobs_same(job_document_text(document, "status"), "paused")) {
 		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
 		j->state = JOB_PAUSED;
-		j->retry_ns = json_is_integer(json_object_get(reason, "retry_at")); /* long past: at once */
+		j->retry_ns = json_is_integer(json_object_get(reason, "retry_at")); /* a time in the past, so it is
+		                                                                     * retried at once */
 	}
 	j->device_failures = job_document_device_failures(document);
 	job_table_append(r->jobs, j);
@@ -173,7 +173,7 @@ void jobs_get(stream *s)
 	json_decref(document);
 }
 
-static json_t *from_row(stream *s, const json_t *row)
+static json_t *jobs_from_row(stream *s, const json_t *row)
 {
 	const job *j = job_table_find(s->engine->jobs, job_document_text(row, "id"));
 	return job_document_public(j ? j->document : row);
@@ -181,10 +181,10 @@ static json_t *from_row(stream *s, const json_t *row)
 
 void jobs_list(stream *s)
 {
-	listing_answer_of(s, STORE_JOBS, NULL, JOB_DOCUMENT_OBJECT, LISTING_JOBS, from_row);
+	listing_answer_of(s, STORE_JOBS, NULL, JOB_DOCUMENT_OBJECT, LISTING_JOBS, jobs_from_row);
 }
 
-/* Answer 404 for a job that does not exist; false: answered. */
+/* Answer 404 if the job does not exist; false: answered. */
 static bool exists(stream *s)
 {
 	error err = ERROR_INIT;
@@ -248,7 +248,7 @@ static void refuse_state(stream *s, const char *verb)
 	json_decref(document);
 }
 
-/* An array of one event; NULL when out of memory. */
+/* An array with one event; NULL: out of memory. */
 static json_t *event(const char *message)
 {
 	return json_pack("[o]", job_document_event("info", "%s", message));
@@ -300,7 +300,7 @@ static bool change(stream *s, job *j, job_state state, const char *name, const c
 	return true;
 }
 
-/* A pause of the machine's becomes the client's: no more tries. */
+/* A job paused by a failure becomes paused by the client, without retries. */
 void jobs_pause(stream *s)
 {
 	jobs *all = s->engine->jobs;
@@ -333,7 +333,7 @@ static status check_file_is_there(store *s, const char *key, const char *id, err
 	return error_set(err, STATUS_CONFLICT, "id", "its %s %.64s has been deleted", key, id);
 }
 
-/* The files of a stored request. */
+/* Check that the files of a stored request exist. */
 static status check_files_are_there(store *s, const json_t *request, error *err)
 {
 	size_t i;
@@ -344,7 +344,7 @@ static status check_files_are_there(store *s, const json_t *request, error *err)
 	return check_file_is_there(s, "validation_file", job_document_text(request, "validation_file"), err);
 }
 
-/* Is there all that a job which has ended needs to go on? */
+/* Check that an ended job has everything that it needs to resume. */
 static status check_resumable(const jobs *all, const json_t *document, error *err)
 {
 	store *s = all->engine->store;
@@ -353,8 +353,8 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 	const char *base = job_document_text(request, "base"), *result = job_document_text(request, "result");
 	search intact = {.job = document};
 	bool more;
-	if (same(job_document_text(document, "status"), "succeeded"))
-		return error_set(err, STATUS_CONFLICT, "id", "a job that is succeeded cannot be resumed");
+	if (jobs_same(job_document_text(document, "status"), "succeeded"))
+		return error_set(err, STATUS_CONFLICT, "id", "a job that has succeeded cannot be resumed");
 	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
 	if (!intact.found)
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
@@ -366,12 +366,12 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 		catalog_release(from);
 	}
 	if (result && job_table_name_taken(all, result))
-		return error_set(err, STATUS_CONFLICT, "id", "there is a model \"%.64s\" already", result);
+		return error_set(err, STATUS_CONFLICT, "id", "a model \"%.64s\" exists already", result);
 	return all->active < JOBS_MAX_ACTIVE ? STATUS_OK
 	                                     : error_set(err, STATUS_BUSY, NULL, "too many jobs are waiting");
 }
 
-/* Put a job that has ended into the queue again. */
+/* Queue an ended job again. */
 static void resume_ended(stream *s)
 {
 	jobs *all = s->engine->jobs;
@@ -405,7 +405,7 @@ void jobs_resume(stream *s)
 		refuse_state(s, "resumed");
 	} else if (change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
 		death_log_forget(all->engine->deaths, j->id);
-		job_table_take_out(all, j); /* behind those that waited meanwhile */
+		job_table_take_out(all, j); /* moves it to the end of the queue */
 		job_table_append(all, j);
 		job_runner_next(all);
 	}

@@ -8,23 +8,23 @@
  *                    │  or retry ┘   ▲ a failure of the machine  │
  *                    └───────────── resume, from a checkpoint ◀──┘ (failed too)
  *
- * Failures are of two kinds. One of the job itself (its loss is not finite, its options do not fit the device) ends the
- * job: "failed". One of the machine (disk full, I/O error, no memory, a lost device, a damaged file) pauses it: the
- * document's additive.paused_reason holds the error and the time of the next try. Tries come after 1 s, 2 s, … 300 s,
- * without end, and begin anew at 1 s when the job gets further than ever before; only a device that fails more than
- * three times in a row ends the job, in however many processes of the engine: the ledger keeps the count. job.resume
- * tries at once. It also puts a failed or cancelled job that has an intact checkpoint into the queue again, under the
+ * Two kinds of failure. A failure of the job itself (its loss is not finite, its options do not fit the device) ends it
+ * as "failed". A failure of the machine (disk full, I/O error, no memory, a lost device, a damaged file) pauses it:
+ * additive.paused_reason of the document has the error and the time of the next attempt. Attempts follow after 1 s,
+ * 2 s, … 300 s, without limit. The delay returns to 1 s when the job passes its furthest step. Only a device that fails
+ * more than three times in a row ends the job; the ledger keeps that count, also across restarts of the engine.
+ * job.resume retries at once. It also queues a failed or cancelled job that has an intact checkpoint again, under the
  * same id.
  *
- * Jobs that have not ended are held in memory, in the order in which they will run; one runs at a time. A change of
- * state and the event that reports it are one commit. A change that a client asks for is made only when the ledger
- * takes it. A change that has happened (a run has ended) is made in memory at once and is written as soon as the
- * ledger takes it, so a job is "running" exactly while it has a run, whatever the disk does. After a stop of any kind a
- * job that the ledger calls running comes first again and goes on from its newest intact checkpoint.
- * ("validating_files" is never seen: a job is validated before it exists.)
+ * Jobs that have not ended are in memory, in the order in which they will run. One runs at a time. A change of state
+ * and the event that reports it are one commit. A change requested by a client is made only if the ledger accepts it. A
+ * change that has happened (a run has ended) is made in memory at once and written when the ledger accepts it. A job is
+ * therefore "running" exactly while it has a run, whatever the disk does. After any stop, the job that the ledger calls
+ * running is first in the queue and continues from its newest intact checkpoint. The state "validating_files" does not
+ * occur, because a job is validated before it exists.
  *
- * A job that is paused or cancelled is so at once; the run on the executor ends a little later, and
- * until then no other begins. Loop thread only. */
+ * Pausing or cancelling takes effect at once; the run on the executor ends a little later. No other run starts before
+ * that. Loop thread only. */
 #ifndef ENGINE_DAEMON_JOBS_JOBS_H
 #define ENGINE_DAEMON_JOBS_JOBS_H
 
@@ -33,22 +33,22 @@
 
 typedef struct jobs jobs;
 
-status jobs_new(jobs **out, engine *e, error *err); /* reads those that have not ended */
-/* Begin what waits. */
+status jobs_new(jobs **out, engine *e, error *err); /* loads the jobs that have not ended */
+/* Start a waiting job. */
 void jobs_start(jobs *all);
-/* Retries and retention; every ENGINE_TICK_MS. */
+/* Retry and apply retention. Called every ENGINE_TICK_MS. */
 void jobs_tick(jobs *all);
-/* Let the running job save a checkpoint and end its run; begin no other. */
+/* Let the running job save a checkpoint and end its run; start no other. */
 void jobs_stop(jobs *all);
 bool jobs_stopped(const jobs *all);
 void jobs_free(jobs *all);
 
-/* By a job that has not ended, or a request for one. */
+/* True if a job that has not ended, or a request for one, uses the file. */
 bool jobs_use_file(const jobs *all, const char *id);
 bool jobs_use_model(const jobs *all, const char *id);
 int jobs_waiting(const jobs *all);
 int jobs_running(const jobs *all);
-/* For each job that runs or is paused: its id and `additive` of its document. */
+/* Call `take` for each job that runs or is paused, with its id and its document's `additive`. */
 void jobs_each_begun(const jobs *all, void (*take)(void *context, const char *id, const json_t *progress),
                      void *context);
 

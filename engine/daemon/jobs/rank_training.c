@@ -1,5 +1,5 @@
-/* The processes' stdout is a line per report (engine/rank/rank_report.h); their stdin takes a byte per wish, and its
- * end ends them. The run is over when stdout has ended and mpirun has been waited for. */
+/* The processes write one line per report to stdout (engine/rank/rank_report.h). Their stdin takes one byte per
+ * command; closing it ends them. The run is over when stdout has ended and mpirun has been waited for. */
 #include "engine/daemon/jobs/rank_training.h"
 
 #include <libgen.h>
@@ -23,19 +23,19 @@ static const char launcher[] = "mpirun";
 struct rank_training {
 	engine *engine;
 	training_plan *plan;
-	char file[PATH_MAX]; /* what the processes read */
+	char file[PATH_MAX]; /* the processes' input file */
 	uv_process_t process;
-	uv_pipe_t input, output; /* theirs */
+	uv_pipe_t input, output; /* the processes' stdin and stdout */
 	int open;                /* handles that are not closed */
-	char *line;              /* what has come of one */
+	char *line;              /* incomplete line */
 	size_t used, room;
 	training_report end;
-	bool ended, stopping; /* the last report has come; the loop wants it */
+	bool ended, stopping; /* the last report has arrived; a stop was requested */
 };
 
 /* --- the program --------------------------------------------------------------------------- */
 
-/* additive-train is beside the engine. */
+/* Path of additive-train, which is in the folder of the engine. */
 static bool program_path(char path[PATH_MAX])
 {
 	char own[PATH_MAX];
@@ -63,7 +63,7 @@ const char *rank_training_obstacle(void)
 {
 	char path[PATH_MAX];
 	if (!program_path(path))
-		return "additive-train is not beside the engine";
+		return "additive-train is not in the engine's folder";
 	return has_launcher() ? NULL : "there is no mpirun";
 }
 
@@ -72,7 +72,7 @@ const char *rank_training_obstacle(void)
 static void ask(rank_training *t, char wish)
 {
 	const uv_buf_t byte = uv_buf_init(&wish, 1);
-	uv_try_write((uv_stream_t *)&t->input, &byte, 1); /* one that has ended is noticed elsewhere */
+	uv_try_write((uv_stream_t *)&t->input, &byte, 1); /* a process that has ended is detected elsewhere */
 }
 
 static void read_error(const json_t *json, error *err)
@@ -104,7 +104,7 @@ static void take_line(rank_training *t, const char *text, size_t bytes)
 	json_t *line = json_loadb(text, bytes, 0, NULL);
 	training_report r = {.progress = {.objective = t->plan->options.objective}};
 	if (!read_kind(json_string_value(json_object_get(line, "report")), &r.kind)) {
-		log_line(LOG_WARN, "a process of %s says what is no report", t->plan->job);
+		log_line(LOG_WARN, "a process of %s wrote a line that is not a report", t->plan->job);
 		json_decref(line);
 		return;
 	}
@@ -136,7 +136,7 @@ static void closed(uv_handle_t *h)
 	t->end.kind = TRAINING_ENDED;
 	if (!t->ended && !t->stopping)
 		error_set(&t->end.error, STATUS_DEVICE, NULL, "a process of the run has ended");
-	const training_report report = t->end; /* the report may free us */
+	const training_report report = t->end; /* the report may free t */
 	t->plan->report(t->plan->context, &report);
 }
 
@@ -151,7 +151,7 @@ static void exited(uv_process_t *process, int64_t exit_status, int signal)
 	rank_training *t = process->data;
 	const bool whole = exit_status == 0 && signal == 0;
 	t->end.finished = t->end.finished && whole;
-	/* Ended by itself without having been asked: rank 0 has saved what it could. */
+	/* The processes ended without being asked; rank 0 has saved what it could. */
 	if (!whole && t->end.error.status == STATUS_OK && !t->stopping)
 		error_set(&t->end.error, STATUS_DEVICE, NULL, "a process of the run has ended: %s %d",
 		          signal ? "signal" : "exit status", signal ? signal : (int)exit_status);
@@ -200,7 +200,7 @@ static void arrived(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 
 /* --- beginning --------------------------------------------------------------------------------- */
 
-static bool add_file(json_t *files, const corpus *c, const char *id)
+static bool rank_training_add_file(json_t *files, const corpus *c, const char *id)
 {
 	char path[PATH_MAX];
 	if (!id || !id[0])
@@ -212,16 +212,17 @@ static bool add_file(json_t *files, const corpus *c, const char *id)
 static json_t *name_files(const corpus *c)
 {
 	json_t *files = json_object();
-	bool ok = files && add_file(files, c, c->validation) && add_file(files, c, job_tokenizer_file(c->spec));
+	bool ok = files && rank_training_add_file(files, c, c->validation) &&
+	          rank_training_add_file(files, c, job_tokenizer_file(c->spec));
 	for (size_t i = 0; i < c->n_training && ok; i++)
-		ok = add_file(files, c, c->training[i].id);
+		ok = rank_training_add_file(files, c, c->training[i].id);
 	if (ok)
 		return files;
 	json_decref(files);
 	return NULL;
 }
 
-/* rank_plan.h */
+/* Format: rank_plan.h. */
 static status write_plan(const rank_training *t, const json_t *request, const corpus *c, error *err)
 {
 	const training_plan *p = t->plan;
@@ -275,15 +276,15 @@ static int spawn(rank_training *t, int64_t ranks)
 	return uv_spawn(&t->engine->loop, &t->process, &o);
 }
 
-/* From here on ENDED follows, when all handles are closed. */
-static void start(rank_training *t, int64_t ranks)
+/* From here on ENDED follows once all handles are closed. */
+static void rank_training_start(rank_training *t, int64_t ranks)
 {
 	t->process.data = t->input.data = t->output.data = t;
 	uv_pipe_init(&t->engine->loop, &t->input, 0);
 	uv_pipe_init(&t->engine->loop, &t->output, 0);
 	t->open = 3;
 	int failed = spawn(t, ranks);
-	if (failed) /* the handle of a process that was not started is closed like another */
+	if (failed) /* the handle of a process that did not start must be closed, too */
 		error_set(&t->end.error, STATUS_UNAVAILABLE, NULL, "the processes of the run cannot be started: %s",
 		          uv_strerror(failed));
 	failed = failed ? failed : uv_read_start((uv_stream_t *)&t->output, give_room, arrived);
@@ -310,7 +311,7 @@ status rank_training_begin(rank_training **out, engine *e, training_plan *p, int
 		free(t);
 		return s;
 	}
-	start(t, ranks);
+	rank_training_start(t, ranks);
 	*out = t;
 	return STATUS_OK;
 }

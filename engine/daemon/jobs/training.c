@@ -1,5 +1,5 @@
-/* The executor's side of a run. Reports are allocated one by one, except PROGRESS, of which
- * at most one is under way: a slow loop sees fewer of them, not a growing queue. */
+/* training.c - the executor's side of a run. Each report is allocated, except PROGRESS, of which at most one is in
+ * transit. A slow loop therefore sees fewer of them, not a growing queue. */
 #include "engine/daemon/jobs/training.h"
 
 #include <stdlib.h>
@@ -24,28 +24,29 @@ typedef struct message {
 } message;
 
 struct training {
-	device_background background; /* its turns */
+	device_background background; /* its turns on the executor */
 	executor *executor;
 	training_plan *plan;
 	task start;
-	/* executor thread, after start */
+	/* executor thread, once started */
 	trainer *trainer;
 	uint64_t saved_ns, reported_ns;
 	int64_t saved_step, counted_step, counted_tokens;
 	bool unsaved; /* the last save failed */
-	bool damaged; /* plan.resume cannot be read */
+	bool damaged; /* the checkpoint in plan.resume cannot be read */
 	bool ended;
-	bool undelivered;  /* the loop has not yet had the last evaluation */
-	bool stop_waits;   /* for that */
-	unsigned held;     /* events of the trainer to attend to after that */
+	bool undelivered; /* the loop has not yet received the last evaluation */
+	bool stop_waits;  /* until it has, a stop waits, */
+	unsigned held;    /* and so do these events of the trainer */
 	task stop;
-	bool save_first; /* handed over with `stop` */
+	bool save_first; /* argument of `stop` */
 	message progress, end;
-	_Atomic bool progress_under_way; /* set by the executor with the message, cleared by the loop */
-	_Atomic bool rows_missing;       /* the ledger lacks rows of evaluations; the loop sets it */
+	_Atomic bool progress_under_way; /* set by the executor when it sends the report, cleared by the loop */
+	_Atomic bool rows_missing;       /* the ledger lacks rows of evaluations; set by the loop */
 	/* loop thread */
 	bool stopping;
-	int under_way; /* tasks that refer to the run (start, stop, delivered, end): ENDED is reported at 0 */
+	int under_way; /* tasks that refer to the run (start, stop, delivered, end); ENDED is reported when none is
+	                * left */
 	task delivered;
 };
 
@@ -55,7 +56,7 @@ static void arrived(training *t)
 {
 	if (--t->under_way > 0)
 		return;
-	training_report report = t->end.report; /* the report may free us */
+	training_report report = t->end.report; /* the report may free t */
 	t->plan->report(t->plan->context, &report);
 }
 
@@ -106,7 +107,7 @@ static void deliver_end(task *t)
 	arrived(((message *)t)->training);
 }
 
-static void fill(training *t, message *m, training_kind kind)
+static void training_fill(training *t, message *m, training_kind kind)
 {
 	m->training = t;
 	m->report = (training_report){.kind = kind};
@@ -125,7 +126,7 @@ static status report_event(training *t, training_kind kind)
 	message *m = memory_new(1, sizeof *m);
 	if (!m)
 		return STATUS_NOMEM;
-	fill(t, m, kind);
+	training_fill(t, m, kind);
 	if (kind == TRAINING_EVALUATED)
 		m->report.preview = job_preview(t->trainer, t->plan->tokenizer);
 	post(t, m);
@@ -139,19 +140,19 @@ static void report_progress(training *t)
 		return;
 	t->reported_ns = now;
 	t->progress_under_way = true;
-	fill(t, &t->progress, TRAINING_PROGRESS);
+	training_fill(t, &t->progress, TRAINING_PROGRESS);
 	t->progress.task.done = deliver_progress;
 	executor_post(t->executor, &t->progress.task);
 }
 
-/* The run is over: leave the device, report it to the loop. Afterwards the loop may free the run. */
-static void end(training *t, device *d, bool finished, const error *err)
+/* End the run: detach from the device and report to the loop, which may then free the run. */
+static void training_end(training *t, device *d, bool finished, const error *err)
 {
 	if (t->ended)
 		return;
 	t->ended = true;
 	device_leave_background(d, &t->background);
-	fill(t, &t->end, TRAINING_ENDED);
+	training_fill(t, &t->end, TRAINING_ENDED);
 	t->end.report.finished = finished;
 	t->end.report.damaged = t->damaged;
 	if (err)
@@ -169,7 +170,7 @@ static status open_model(training *t, device *d, model **out, error *err)
 	const training_plan *p = t->plan;
 	backend *b = device_training_backend(d);
 	*out = NULL;
-	if (!b) /* no failure of the run's: it waits for as long as that takes */
+	if (!b) /* the device is being restarted, which is no failure of the run; it waits */
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the compute device cannot be used for now");
 	const job_model from = {.folder = p->resume[0] ? p->resume : p->base,
 	                        .architecture = p->architecture,
@@ -179,14 +180,15 @@ static status open_model(training *t, device *d, model **out, error *err)
 	return job_model_open(out, &from, b, err);
 }
 
-/* The checkpoint is whole, but of other data: the files have changed since. */
+/* True if the checkpoint is intact but belongs to other data: the files have changed since. */
 static bool has_other_data(const error *err)
 {
 	return err->status == STATUS_INVALID &&
 	       (strcmp(err->param, "training_data") == 0 || strcmp(err->param, "validation_data") == 0);
 }
 
-/* A failure to read what is stored sets t->damaged when another checkpoint may do, else it is STATUS_STORAGE. */
+/* Open the trainer. If stored data cannot be read, set t->damaged if another checkpoint may be used; otherwise
+ * STATUS_STORAGE. */
 static status open_trainer(training *t, device *d, error *err)
 {
 	const training_plan *p = t->plan;
@@ -208,7 +210,7 @@ static status open_trainer(training *t, device *d, error *err)
 	return s;
 }
 
-/* Write the checkpoint and its manifest. *row: its document for the ledger. */
+/* Write the checkpoint and its manifest. *row: its row for the ledger. */
 static status write_checkpoint(training *t, json_t **row, error *err)
 {
 	char folder[PATH_MAX], id[STORE_ID_BYTES];
@@ -224,7 +226,7 @@ static status write_checkpoint(training *t, json_t **row, error *err)
 	return error_settle(err, s);
 }
 
-/* A failure is reported; training continues without the checkpoint. */
+/* Save a checkpoint. A failure is reported, and training continues without it. */
 static status save(training *t)
 {
 	json_t *row = NULL;
@@ -246,7 +248,7 @@ static status save(training *t)
 		t->saved_step = step;
 		t->unsaved = false;
 	}
-	fill(t, m, TRAINING_SAVED);
+	training_fill(t, m, TRAINING_SAVED);
 	error_settle(&err, s);
 	m->report.error = err;
 	m->report.checkpoint = row;
@@ -254,7 +256,7 @@ static status save(training *t)
 	return s;
 }
 
-/* Is a save due by time, even when the trainer has none due? */
+/* True if a save is due by time although the trainer requests none. */
 static bool save_is_due(const training *t)
 {
 	uint64_t wait = t->plan->save_ns, again = (uint64_t)TRAINING_RESAVE_SECONDS * SECOND_NS;
@@ -263,8 +265,8 @@ static bool save_is_due(const training *t)
 	return wait && clock_ns() - t->saved_ns >= wait;
 }
 
-/* The trained model as a folder of its own. */
-static void finish(training *t, device *d)
+/* Write the trained model to its folder. */
+static void training_finish(training *t, device *d)
 {
 	const training_plan *p = t->plan;
 	error err = ERROR_INIT;
@@ -276,7 +278,7 @@ static void finish(training *t, device *d)
 	if (s == STATUS_OK)
 		s = catalog_seal(p->name, p->result, "user", &err);
 	error_settle(&err, s);
-	end(t, d, s == STATUS_OK, &err);
+	training_end(t, d, s == STATUS_OK, &err);
 }
 
 static void count(training *t, device *d)
@@ -287,7 +289,7 @@ static void count(training *t, device *d)
 	t->counted_tokens = now->tokens;
 }
 
-/* The numbers of what was completed. */
+/* Report the results of completed events. */
 static status report_events(training *t, device *d, unsigned events)
 {
 	if (events & TRAIN_STEP)
@@ -301,17 +303,17 @@ static status report_events(training *t, device *d, unsigned events)
 	return STATUS_OK;
 }
 
-static status attend(training *t, device *d, unsigned events)
+static status training_attend(training *t, device *d, unsigned events)
 {
 	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
 	if (due && save(t) == STATUS_DEVICE)
 		return STATUS_DEVICE;
 	if (events & TRAIN_FINISHED)
-		finish(t, d);
+		training_finish(t, d);
 	return STATUS_OK;
 }
 
-/* A slice of about budget_ns; STATUS_DEVICE when the device failed. */
+/* Train for about budget_ns. STATUS_DEVICE: the device failed. */
 static status advance(device_background *b, device *d, uint64_t budget_ns)
 {
 	training *t = (training *)b;
@@ -319,22 +321,22 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 	unsigned events = t->held;
 	t->held = 0;
 	if (events)
-		return attend(t, d, events);
+		return training_attend(t, d, events);
 	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
 	if (s == STATUS_OK)
 		s = report_events(t, d, events);
 	if (s != STATUS_OK) {
 		error_settle(&err, s);
-		end(t, d, false, &err);
+		training_end(t, d, false, &err);
 		return s;
 	}
 	if (!t->undelivered)
-		return attend(t, d, events);
+		return training_attend(t, d, events);
 	t->held = events;
 	return STATUS_OK;
 }
 
-/* It is the loop's turn: a task comes when that is over. */
+/* True while the run waits for the loop, which then sends a task. */
 static bool waits(const device_background *b)
 {
 	return ((const training *)b)->undelivered;
@@ -344,7 +346,7 @@ static void lose(device_background *b, device *d)
 {
 	error err = ERROR_INIT;
 	error_set(&err, STATUS_DEVICE, NULL, "the compute device failed");
-	end((training *)b, d, false, &err);
+	training_end((training *)b, d, false, &err);
 }
 
 static void run_start(task *x, device *d)
@@ -365,7 +367,7 @@ static void run_start(task *x, device *d)
 		return;
 	}
 	error_settle(&err, s);
-	end(t, d, false, &err);
+	training_end(t, d, false, &err);
 }
 
 /* --- the loop's side ------------------------------------------------------------- */
@@ -382,8 +384,8 @@ static void run_stop(task *x, device *d)
 	if (t->ended || t->stop_waits)
 		return;
 	if (t->save_first)
-		save(t); /* a failure has been reported; the checkpoint before counts */
-	end(t, d, false, NULL);
+		save(t); /* a failure has been reported; the previous checkpoint remains valid */
+	training_end(t, d, false, NULL);
 }
 
 static void run_delivered(task *x, device *d)

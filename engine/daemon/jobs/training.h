@@ -1,15 +1,16 @@
 /* training.h - one job's run on the executor.
  *
- * The loop describes a run (training_plan), hands it over, and gets reports of it; between
- * training_begin and TRAINING_ENDED the plan belongs to the executor. A report is a copy: it may be kept.
+ * The loop describes a run (training_plan), hands it over and receives reports. Between training_begin and
+ * TRAINING_ENDED the plan belongs to the executor. A report is a copy and may be kept.
  *
- * Reports come in this order: STARTED, then any of PROGRESS, EVALUATED and SAVED, then ENDED, once and last.
- * PROGRESS comes at most ten times a second. Checkpoints are saved when the trainer says so, when
- * `save_ns` have passed since the last, and when the run is stopped with one. A save that fails is reported and
- * does not end the run: the next one comes when it is due, or TRAINING_RESAVE_SECONDS later.
+ * Order of reports: STARTED, then any of PROGRESS, EVALUATED and SAVED, then ENDED, exactly once and last. PROGRESS is
+ * sent at most ten times a second. Checkpoints are saved when the trainer requests it, when `save_ns` have passed since
+ * the last, and when the run is stopped with one. A save that fails is reported and does not end the run; the next one
+ * is made when it is due or TRAINING_RESAVE_SECONDS later.
  *
- * After an evaluation the run waits until the loop has had its report. While the ledger lacks the row of one, no
- * checkpoint is saved: after a crash the run would continue from it, and the row would never be made again. */
+ * After an evaluation the run waits until the loop has received its report. While the ledger lacks the row of an
+ * evaluation, no checkpoint is saved: after a crash the run would continue from it and the row would never be made
+ * again. */
 #ifndef ENGINE_DAEMON_JOBS_TRAINING_H
 #define ENGINE_DAEMON_JOBS_TRAINING_H
 
@@ -27,49 +28,51 @@ typedef enum training_kind {
 	TRAINING_STARTED,
 	TRAINING_PROGRESS,
 	TRAINING_EVALUATED,
-	TRAINING_SAVED, /* a checkpoint of progress.step is durable; error: it could not be saved */
-	TRAINING_ENDED  /* finished: the model is in plan.result. Else error says why; STATUS_OK: it was stopped */
+	TRAINING_SAVED, /* a checkpoint of progress.step is durable; with `error`: it could not be saved */
+	TRAINING_ENDED  /* finished: the model is in plan.result; otherwise `error` tells why, STATUS_OK if it was
+	                 * stopped */
 } training_kind;
 
 typedef struct training_report {
 	training_kind kind;
 	train_progress progress;
 	bool finished;
-	bool damaged;       /* ENDED: the checkpoint of plan.resume cannot be read; `error` has the reason */
-	json_t *checkpoint; /* SAVED without error: its row, equal to the manifest's; borrowed */
-	json_t *preview;    /* EVALUATED: {"prompt", "text"}, what the model wrote; borrowed; NULL: nothing */
+	bool damaged;       /* ENDED: the checkpoint in plan.resume cannot be read; `error` has the reason */
+	json_t *checkpoint; /* SAVED without error: the checkpoint's row, equal to its manifest; borrowed */
+	json_t *preview;    /* EVALUATED: {"prompt", "text"}, the text that the model generated; borrowed; NULL: none */
 	error error;
 } training_report;
 
 typedef struct training_plan {
-	/* Where the weights come from: a checkpoint of this run, a model's folder, or fresh ones. */
+	/* Source of the weights: a checkpoint of this run, the folder of a model, or an initialisation. */
 	char resume[PATH_MAX]; /* "" or the checkpoint's folder */
 	char base[PATH_MAX];   /* "" or the model's folder */
 	const architecture *architecture;
 	json_t *config;
 	train_options options;
-	uint64_t save_ns; /* 0: only when the trainer says so */
+	uint64_t save_ns; /* maximum time between saves; 0: save only when the trainer requests it */
 	tokenizer *tokenizer;
 	dataset *train, *valid; /* valid may be NULL */
-	int64_t *counts; /* of a fresh model that counts tokens (architecture.h): of each id in the texts; else NULL */
-	const store *store; /* for the paths of checkpoints only, which any thread may make */
+	int64_t *counts;        /* for a new model that counts tokens (architecture.h): count of each id in the texts;
+	                         * otherwise NULL */
+	const store *store;     /* used for paths of checkpoints only, which is legal on any thread */
 	char job[STORE_ID_BYTES];
-	char name[STORE_ID_BYTES]; /* the finished model has it */
-	char result[PATH_MAX];     /* folder to leave it in */
-	/* Loop thread. False after EVALUATED: its row is not in the ledger yet. */
+	char name[STORE_ID_BYTES]; /* name of the finished model */
+	char result[PATH_MAX];     /* folder for the finished model */
+	/* Receives reports. Loop thread. False after EVALUATED: the ledger does not have its row yet. */
 	bool (*report)(void *context, const training_report *r);
 	void *context;
 } training_plan;
 
-/* Free what the plan owns: configuration, tokenizer, datasets, counts. */
+/* Free the members that the plan owns: configuration, tokenizer, datasets, counts. */
 void training_plan_fini(training_plan *p);
 
-/* Hand the plan over; it must stay until ENDED. STATUS_NOMEM. */
+/* Start a run. The plan must stay valid until ENDED. STATUS_NOMEM. */
 status training_begin(training **out, executor *x, training_plan *p);
-/* Ask for the end: at once, or with a checkpoint first. ENDED follows; asking again changes nothing. rows_written: the
- * ledger has the rows of all evaluations reported so far. Loop thread. */
+/* Stop at once, or after a checkpoint. ENDED follows; further calls have no effect. rows_written: the ledger has the
+ * rows of all evaluations reported so far. Loop thread. */
 void training_stop(training *t, bool save, bool rows_written);
-/* After ENDED. Loop thread. */
+/* Free; only after ENDED. Loop thread. */
 void training_free(training *t);
 
 #endif

@@ -16,9 +16,10 @@
 
 #define FILES_MAX_BYTES ((int64_t)64 << 30)
 
-/* digest, sha256: NULL for a file stored before there were such */
+/* digest, sha256: NULL for a file stored before these existed. */
 static json_t *file_object(const char *id, const char *filename, const char *purpose, const char *format,
-                           json_int_t bytes, json_int_t created, const char *digest, const char *sha256, json_int_t expires)
+                           json_int_t bytes, json_int_t created, const char *digest, const char *sha256,
+                           json_int_t expires)
 {
 	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s?, s:s?}", "id", id, "object", "file",
 	                           "bytes", bytes, "created_at", created, "filename", filename, "purpose", purpose,
@@ -31,11 +32,11 @@ static json_t *file_object(const char *id, const char *filename, const char *pur
 
 static json_t *from_file(const store_file *f)
 {
-	return file_object(f->id, f->filename, f->purpose, f->format, f->bytes, f->created, f->digest[0] ? f->digest : NULL,
-	                   f->sha256[0] ? f->sha256 : NULL, f->expires);
+	return file_object(f->id, f->filename, f->purpose, f->format, f->bytes, f->created,
+	                   f->digest[0] ? f->digest : NULL, f->sha256[0] ? f->sha256 : NULL, f->expires);
 }
 
-static json_t *from_row(stream *s, const json_t *row)
+static json_t *files_from_row(stream *s, const json_t *row)
 {
 	const char *id, *filename, *purpose, *format = "auto", *digest = NULL, *sha256 = NULL;
 	json_int_t bytes, created, expires = 0;
@@ -74,13 +75,13 @@ static void received(stream *s, const char *folder)
 	char path[PATH_MAX + 8];
 	json_t *result = NULL;
 	snprintf(path, sizeof path, "%s/file", folder);
-	status why = idempotency_begin(s, &err);
-	if (why == STATUS_OK) {
-		why = store_file_add(s->engine->store, f, path, &err);
-		result = why == STATUS_OK ? from_file(f) : NULL;
-		why = idempotency_commit(s, why, result, &err);
+	status ended = idempotency_begin(s, &err);
+	if (ended == STATUS_OK) {
+		ended = store_file_add(s->engine->store, f, path, &err);
+		result = ended == STATUS_OK ? from_file(f) : NULL;
+		ended = idempotency_commit(s, ended, result, &err);
 	}
-	if (why == STATUS_OK) {
+	if (ended == STATUS_OK) {
 		stream_result(s, result);
 		return;
 	}
@@ -106,7 +107,7 @@ void files_create(stream *s)
 
 void files_list(stream *s)
 {
-	listing_answer(s, STORE_FILES, NULL, LISTING_FILES, from_row);
+	listing_answer(s, STORE_FILES, NULL, LISTING_FILES, files_from_row);
 }
 
 void files_get(stream *s)
@@ -162,7 +163,7 @@ status files_expire(engine *e, int64_t now, error *err)
 	{
 		const char *name = json_string_value(id);
 		if (result != STATUS_OK || is_used(e, name))
-			continue; /* it goes when the job has ended */
+			continue; /* deleted once the job has ended */
 		result = store_file_delete(e->store, name, err);
 		if (result == STATUS_OK)
 			log_line(LOG_INFO, "the file %s has expired", name);

@@ -11,7 +11,7 @@ void files_get(stream *s);
 void files_delete(stream *s);
 void files_content(stream *s);
 
-/* Delete the files that have expired at that Unix time, except those that a job which has not ended reads. */
+/* Delete the files that have expired at Unix time `now`, except those that a job which has not ended reads. */
 status files_expire(engine *e, int64_t now, error *err);
 
 #endif

@@ -67,7 +67,7 @@ static status check_sum(const char *folder, const char *name, const char *expect
 {
 	char path[PATH_MAX], found[CHECKSUM_TEXT_BYTES];
 	if (strchr(name, '/') || model_files_accept(name) < 0)
-		return STATUS_OK; /* of a file that is not kept */
+		return STATUS_OK; /* listed, but the file was not kept */
 	TRY(join_path(folder, name, path, err));
 	if (access(path, F_OK) != 0)
 		return error_set(err, STATUS_INVALID, name, "%s is missing, which " MODEL_SUMS " lists", name);
@@ -97,13 +97,13 @@ static status check_sums(const char *folder, error *err)
 {
 	char path[PATH_MAX], *lines, *rest;
 	size_t bytes;
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	TRY(join_path(folder, MODEL_SUMS, path, err));
-	status s = file_read(path, MAX_SUMS, &lines, &bytes, &why);
+	status s = file_read(path, MAX_SUMS, &lines, &bytes, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
+		return error_set(err, s, NULL, "%s", error_message(&reason));
 	for (char *line = strtok_r(lines, "\n", &rest); line && s == STATUS_OK; line = strtok_r(NULL, "\n", &rest))
 		s = check_line(folder, line, err);
 	free(lines);
@@ -123,7 +123,7 @@ static status require(const char *folder, const char *name, const char *part, co
 	           : error_set(err, STATUS_INVALID, part, "%s is missing among the files that were sent%s", name, more);
 }
 
-/* Weights that are neither the model's nor named by an index. */
+/* Refuse weights that are neither the model's nor named by an index. */
 static status refuse_strays(const char *folder, error *err)
 {
 	status s = STATUS_OK;
@@ -139,7 +139,7 @@ static status refuse_strays(const char *folder, error *err)
 	return s;
 }
 
-/* A tokenizer.json that holds no JSON object is a SentencePiece model (a form's part "tokenizer" may be either). */
+/* A tokenizer.json without a JSON object is a SentencePiece model; the part "tokenizer" of a form may be either. */
 static status name_tokenizer(const char *folder, error *err)
 {
 	char from[PATH_MAX], to[PATH_MAX];
@@ -149,7 +149,7 @@ static status name_tokenizer(const char *folder, error *err)
 	FILE *f = fopen(from, "rb");
 	if (!f)
 		return errno == ENOENT ? STATUS_OK : file_error(err, from, "cannot read");
-	first = getc(f); /* field 1 of the model's message: a piece */
+	first = getc(f); /* field 1 of the model's message is a piece */
 	fclose(f);
 	if (first != '\n' || access(to, F_OK) == 0)
 		return STATUS_OK;

@@ -1,6 +1,6 @@
-/* Deleting asks the executor first: only there is it known whether sessions or generations use the
- * weights. Until the answer is back the entry is marked, so that no request begins on a model
- * that is going; tasks run in order, so a request that began before counts as a user. */
+/* models.c - deletion first asks the executor, because only the executor knows whether sessions or generations use the
+ * weights. Until it answers, the entry is marked, so no request starts on the model. Tasks run in order, so a request
+ * that started before counts as a user. */
 #include "engine/daemon/library/models.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ static bool is_loaded(const device_stats *stats, const char *id)
 	return false;
 }
 
-/* What is known of a model's row alone. */
+/* Return the object of a model of which only the row is readable. */
 static json_t *damaged_object(const model_entry *c)
 {
 	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
@@ -46,7 +46,7 @@ static json_t *damaged_object(const model_entry *c)
 	                 0);
 }
 
-/* NULL when out of memory. */
+/* NULL: out of memory. */
 static json_t *model_object(engine *e, const model_entry *c, bool loaded)
 {
 	if (c->problem[0])
@@ -75,7 +75,7 @@ static json_t *object_now(engine *e, const model_entry *c)
 	return model_object(e, c, is_loaded(&stats, c->id));
 }
 
-/* The entry of the request's id; NULL: answered. */
+/* Return the entry of the request's id; NULL: answered. */
 static model_entry *open_target(stream *s)
 {
 	error err = ERROR_INIT;
@@ -85,7 +85,7 @@ static model_entry *open_target(stream *s)
 	return c;
 }
 
-/* The same, also of a damaged model. */
+/* The same, also for a damaged model. */
 static model_entry *inspect_target(stream *s)
 {
 	error err = ERROR_INIT;
@@ -107,16 +107,16 @@ static bool collect_id(void *context, const json_t *row)
 	return false;
 }
 
-/* Append the object of a model; one that is being deleted is left out. */
+/* Append the object of a model, unless it is being deleted. */
 static status list_model(engine *e, const char *id, const device_stats *stats, json_t *data, error *err)
 {
-	error why = ERROR_INIT;
+	error reason = ERROR_INIT;
 	model_entry *c;
-	status s = catalog_inspect(e->catalog, id, &c, &why);
+	status s = catalog_inspect(e->catalog, id, &c, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s != STATUS_OK)
-		return error_set(err, s, why.param, "%s", why.message);
+		return error_set(err, s, reason.param, "%s", reason.message);
 	s = json_array_append_new(data, model_object(e, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
 	catalog_release(c);
 	return s;
@@ -163,7 +163,7 @@ typedef struct device_task {
 	stream *stream;
 	model_entry *model;
 	dtype weights; /* load */
-	bool chosen;   /* load: the weights were asked for */
+	bool chosen;   /* load: the request named the weights */
 	status result;
 	error error;
 } device_task;
@@ -186,7 +186,7 @@ static void run_load(task *t, device *d)
 	dtype weights = wanted_weights(a);
 	a->result = catalog_load(a->model, d, weights, &loaded, &a->error);
 	if (a->result == STATUS_OK)
-		a->model->weights = weights; /* here, so that the next request finds the model as it is */
+		a->model->weights = weights; /* set here, so that the next request sees it */
 }
 
 static void run_unload(task *t, device *d)
@@ -238,7 +238,7 @@ static void answer_deleted(task *t)
 	device_task_free(a);
 }
 
-/* Submit a task of the executor for the entry, which is handed over. chosen: the weights to load, or NULL. */
+/* Submit an executor task for the entry, which is taken over. chosen: the type of weights to load, or NULL. */
 static void send_device_task(stream *s, model_entry *c, void (*run)(task *t, device *d), void (*done)(task *t),
                              const dtype *chosen)
 {
@@ -266,7 +266,7 @@ void models_load(stream *s)
 	if (!c)
 		return;
 	bool chosen = name && catalog_find_dtype(name, &weights);
-	/* A durable session's state belongs to the weights it was made with, whether it is in memory now or not. */
+	/* The state of a durable session depends on the type of weights, also while it is only stored. */
 	if (chosen && weights != c->weights && sessions_use_model(s->engine->sessions, c->id)) {
 		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "dtype",
@@ -292,7 +292,7 @@ void models_delete(stream *s)
 		return;
 	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
 	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
-	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended begins with it"
+	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended starts from it"
 	                   : evaluations_use_model(s->engine->evaluations, c->id) ||
 	                           faithfulness_jobs_use_model(s->engine->faithfulness, c->id)
 	                       ? "a job that has not ended evaluates it"
@@ -374,13 +374,14 @@ void models_import(stream *s)
 
 static const char no_file[] = "the model has no file \"%.64s\"";
 
-/* Has the model such a file? about: its manifest, or NULL. One that the manifest lists and the disk lacks is damage. */
+/* True if the model has this file. about: its manifest, or NULL. A file that the manifest lists and the disk lacks is
+ * damage. */
 static bool has_file(const manifest *about, const char *path, const char *name)
 {
 	return (about && manifest_file_bytes(about, name) >= 0) || access(path, F_OK) == 0;
 }
 
-/* The entry is handed over. */
+/* Send a file; the entry is taken over. */
 static void send_file(stream *s, model_entry *c, const model_file *f)
 {
 	char path[PATH_MAX + 32];
@@ -418,11 +419,12 @@ void models_file(stream *s)
 
 typedef struct file_list {
 	model_entry *model;
-	manifest *about; /* NULL: the model has none */
+	manifest *about; /* NULL: no manifest */
 } file_list;
 
-/* The size and SHA-256 of a file. One that the manifest lists is verified. STATUS_NOT_FOUND: the model lacks it. */
-static status describe_file(const file_list *l, const char *name, int64_t *bytes, char sum[CHECKSUM_TEXT_BYTES], error *err)
+/* Get size and SHA-256 of a file; a file in the manifest is verified. STATUS_NOT_FOUND: the model lacks it. */
+static status describe_file(const file_list *l, const char *name, int64_t *bytes, char sum[CHECKSUM_TEXT_BYTES],
+                            error *err)
 {
 	char path[PATH_MAX + 32];
 	struct stat st;
@@ -441,14 +443,14 @@ static status list_file(const file_list *l, const model_file *f, json_t *data, e
 {
 	char sum[CHECKSUM_TEXT_BYTES];
 	int64_t bytes;
-	error why = ERROR_INIT;
-	status s = describe_file(l, f->name, &bytes, sum, &why);
+	error reason = ERROR_INIT;
+	status s = describe_file(l, f->name, &bytes, sum, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s == STATUS_STORAGE)
-		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", l->model->id, error_message(&why));
+		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", l->model->id, error_message(&reason));
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
+		return error_set(err, s, NULL, "%s", error_message(&reason));
 	json_t *object = json_pack("{s:s, s:s, s:I, s:s}", "object", "model.file", "name", f->name, "bytes",
 	                           (json_int_t)bytes, "sha256", sum);
 	return json_array_append_new(data, object) == 0 ? STATUS_OK : error_settle(err, STATUS_NOMEM);

@@ -38,7 +38,7 @@ static void expire_files(engine *e)
 	error err = ERROR_INIT;
 	bool failed = files_expire(e, clock_unix(), &err) != STATUS_OK;
 	if (failed && !e->expiry_failed)
-		log_line(LOG_WARN, "files that have expired stay for now: %s", error_message(&err));
+		log_line(LOG_WARN, "expired files are kept for now: %s", error_message(&err));
 	e->expiry_failed = failed;
 }
 
@@ -47,7 +47,7 @@ static void expire_files(engine *e)
 static void pool_sweep_lost(uv_work_t *work)
 {
 	engine *e = work->data;
-	/* Ages are counted by the monotonic clock, so that a jump of the other one removes nothing. */
+	/* Ages are counted on the monotonic clock, so a jump of the system clock deletes nothing. */
 	const int64_t now = e->started_unix + (int64_t)((clock_ns() - e->started_ns) / STORAGE_LOOK_NS);
 	e->lost_found = store_lost_sweep(e->options->data, now, &e->options->lost);
 }
@@ -55,7 +55,7 @@ static void pool_sweep_lost(uv_work_t *work)
 static void lost_swept(uv_work_t *work, int cancelled)
 {
 	engine *e = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	e->lost = e->lost_found;
 	e->lost_sweeping = false;
 }

@@ -1,7 +1,7 @@
-/* Frames are copied into one buffer and written together before the loop sleeps, because a system call costs more than
- * a frame. Only a frame with a payload, or with large JSON, is written on its own, as one uv_write of header, JSON and
- * payload, none of them copied: the write owns them until it is done. One buffer serves the reads of all connections,
- * since libuv delivers each chunk before it reads the next. */
+/* connection.c - frames are copied to one buffer and written together before the loop sleeps, because a system call
+ * costs more than a frame. Only a frame with a payload or large JSON is written on its own, as one uv_write of header,
+ * JSON and payload. Nothing is copied then; the write owns them until it completes. One buffer serves the reads of all
+ * connections, because libuv delivers each chunk before it reads the next. */
 #include "engine/daemon/net/connection.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "engine/daemon/net/request_json.h"
 #include "proto/json_memory.h"
 
-/* Of gathered frames: the first allocation, and what is kept when all has been written. */
+/* Bytes of the buffer of gathered frames: its first allocation, and what is kept once all is written. */
 enum { FIRST_BYTES = 16 << 10, KEEP_BYTES = 1 << 20 };
 
 typedef struct outgoing {
@@ -25,14 +25,14 @@ typedef struct outgoing {
 	unsigned char header[FRAME_HEADER_BYTES];
 } outgoing;
 
-/* Sent when there is no memory for the real message. */
+/* Sent if there is no memory for the real message. */
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
-static void send_text(connection *c, const frame *f, char *text, const char *otherwise)
+static void send_text(connection *c, const frame *f, char *text, const char *fallback)
 {
 	frame whole = *f;
-	whole.json = text ? text : otherwise;
+	whole.json = text ? text : fallback;
 	whole.json_bytes = strlen(whole.json);
 	connection_send_copy(c, &whole);
 	reserve_free(text);
@@ -79,7 +79,7 @@ static void shut(connection *c)
 	uv_close(&c->socket.handle, on_closed);
 }
 
-/* Detach every stream from the connection; their handlers still end them. */
+/* Detach every stream from the connection; the handlers still end them. */
 static void abandon_streams(connection *c)
 {
 	while (c->n_streams) {
@@ -125,7 +125,7 @@ static void drop_broken(net *n)
 		n->broken = c->next_broken;
 		if (c->state >= CONNECTION_CLOSING)
 			continue;
-		log_line(LOG_WARN, "dropping a connection that does not take its answers, or for want of memory");
+		log_line(LOG_WARN, "dropping a connection: its peer reads too slowly, or memory ran out");
 		abandon_streams(c);
 		shut(c);
 	}
@@ -140,10 +140,10 @@ void connection_refuse(connection *c, int http, const char *code, const char *me
 	connection_close(c);
 }
 
-static void protocol_error(connection *c, const char *why)
+static void protocol_error(connection *c, const char *reason)
 {
-	log_line(LOG_WARN, "closing a connection: %s", why);
-	connection_refuse(c, 400, "protocol_error", why);
+	log_line(LOG_WARN, "closing a connection: %s", reason);
+	connection_refuse(c, 400, "protocol_error", reason);
 }
 
 /* --- writing ------------------------------------------------------------------ */
@@ -162,7 +162,7 @@ static void decongest(connection *c)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out);
 static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer);
 
-/* Some of what was queued has gone out. */
+/* Called when queued bytes have been written. */
 static void written(connection *c, bool failed)
 {
 	if (c->state == CONNECTION_CLOSED)
@@ -187,7 +187,7 @@ static void on_written(uv_write_t *request, int failed)
 	written(c, failed != 0);
 }
 
-/* Give the pieces to libuv; o owns them. */
+/* Pass the pieces to libuv; o owns them. */
 static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, unsigned n)
 {
 	o->request.data = o;
@@ -199,7 +199,8 @@ static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, uns
 	return false;
 }
 
-/* Bytes that the socket does not accept at once wait in libuv's queue. False: the connection has failed. */
+/* Write the gathered frames. Bytes that the socket does not accept wait in libuv's queue. False: the connection has
+ * failed. */
 static bool flush(connection *c)
 {
 	char *data = c->out.data;
@@ -241,7 +242,7 @@ void connection_flush_all(net *n)
 	drop_broken(n);
 }
 
-static char *reserve(connection *c, size_t bytes)
+static char *connection_reserve(connection *c, size_t bytes)
 {
 	size_t needed = c->out.used + bytes;
 	if (needed > c->out.capacity) {
@@ -268,7 +269,7 @@ static void look_at_queue(connection *c)
 void connection_send_copy(connection *c, const frame *f)
 {
 	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
-	char *at = c->state < CONNECTION_CLOSING && !c->broken ? reserve(c, bytes) : NULL;
+	char *at = c->state < CONNECTION_CLOSING && !c->broken ? connection_reserve(c, bytes) : NULL;
 	if (!at) {
 		connection_break(c); /* without this frame the peer would wait for ever */
 		return;
@@ -324,7 +325,7 @@ static stream *find_stream(const connection *c, uint64_t id)
 	return NULL;
 }
 
-static void forget(stream_peer *p, stream *s)
+static void connection_forget(stream_peer *p, stream *s)
 {
 	connection *c = (connection *)p;
 	for (int i = 0; i < c->n_streams; i++) {
@@ -382,7 +383,7 @@ void connection_cancel_streams(connection *c)
 
 static void on_hello(connection *c, const frame *f)
 {
-	char why[128];
+	char message[128];
 	reserve_forget();
 	json_t *hello =
 	    f->type == FRAME_HELLO && f->stream == 0 ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
@@ -395,15 +396,15 @@ static void on_hello(connection *c, const frame *f)
 	} else if (!said) {
 		protocol_error(c, "the first frame must be HELLO with the protocol's version");
 	} else if (theirs != PROTO_VERSION) {
-		snprintf(why, sizeof why, "the engine speaks protocol %d, the peer %lld", PROTO_VERSION,
+		snprintf(message, sizeof message, "the engine speaks protocol %d, the peer %lld", PROTO_VERSION,
 		         (long long)theirs);
-		connection_refuse(c, 400, "protocol_mismatch", why);
+		connection_refuse(c, 400, "protocol_mismatch", message);
 	} else {
 		c->state = CONNECTION_OPEN;
 	}
 }
 
-/* The peer, and with it what is wrong with the request, may have gone. */
+/* The peer may be gone, and with it the stream's frames. */
 static void request_parsed(stream *s, json_t *request, bool no_memory)
 {
 	json_t *params = json_object_get(request, "params");
@@ -427,7 +428,7 @@ static void request_parsed(stream *s, json_t *request, bool no_memory)
 static void on_request(connection *c, const frame *f)
 {
 	if (f->stream == 0 || find_stream(c, f->stream)) {
-		protocol_error(c, "a REQUEST needs a fresh stream id");
+		protocol_error(c, "a REQUEST needs a new stream id");
 		return;
 	}
 	bool full = c->n_streams >= CONNECTION_MAX_STREAMS;
@@ -446,12 +447,12 @@ static void on_stream_frame(connection *c, const frame *f)
 {
 	stream *s = find_stream(c, f->stream);
 	if (!s)
-		return; /* finished with: late frames are legal */
+		return; /* the stream has ended; late frames are legal */
 	if (f->type == FRAME_DATA) {
 		if (s->upload && s->watch && s->watch->data)
 			s->watch->data(s, f);
 		else
-			protocol_error(c, "DATA on a stream that takes none");
+			protocol_error(c, "DATA on a stream that accepts none");
 	} else if (f->type == FRAME_CREDIT) {
 		s->credit = s->credit < INT32_MAX ? s->credit + f->credit : s->credit;
 		if (s->watch && s->watch->credit && (stream_ready(s) > 0 || f->credit == 0))
@@ -511,12 +512,12 @@ static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer)
 	}
 	while (c->state < CONNECTION_CLOSING) {
 		frame f;
-		const char *why = "";
-		frame_result result = frame_decoder_next(&c->decoder, &f, &why);
+		const char *reason = "";
+		frame_result result = frame_decoder_next(&c->decoder, &f, &reason);
 		if (result == FRAME_MORE)
 			return;
 		if (result == FRAME_BAD)
-			protocol_error(c, why);
+			protocol_error(c, reason);
 		else
 			on_frame(c, &f);
 	}
@@ -539,7 +540,7 @@ static void peer_fail(stream_peer *p)
 
 void connection_begin(connection *c)
 {
-	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, forget, c->peer.blocked};
+	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, connection_forget, c->peer.blocked};
 	c->socket.handle.data = c;
 	c->heard_ms = uv_now(c->net->loop);
 	reserve_forget();

@@ -29,8 +29,8 @@ enum {
 
 typedef struct connection connection;
 struct connection {
-	stream_peer peer;         /* of its streams; blocked: `congested` or `broken` */
-	connection *next, **link; /* the listener's list */
+	stream_peer peer;         /* blocked: `congested` or `broken` */
+	connection *next, **link; /* links of the listener's list */
 	struct listener *listener;
 	net *net;
 	union {
@@ -42,13 +42,13 @@ struct connection {
 	frame_decoder decoder;
 	stream **streams;
 	int n_streams, capacity;
-	uint64_t heard_ms; /* last byte from the peer, or when closing began */
+	uint64_t heard_ms; /* time of the last byte from the peer, or of the start of closing */
 	enum { CONNECTION_GREETING, CONNECTION_OPEN, CONNECTION_CLOSING, CONNECTION_CLOSED } state;
 	struct {
 		char *data;
 		size_t used, capacity;
-	} out;                 /* frames that go out with the next flush */
-	connection *unflushed; /* the next one that has some */
+	} out;                 /* frames gathered for the next flush */
+	connection *unflushed; /* next connection with gathered frames */
 	bool congested, pinged;
 	bool broken; /* a frame could not be queued; see connection_break */
 	connection *next_broken;
@@ -57,25 +57,25 @@ struct connection {
 
 /* Greet a peer whose socket has been accepted into c->socket. */
 void connection_begin(connection *c);
-/* Refuse it: send the reason on stream 0 and close. */
+/* Refuse a peer: send the reason on stream 0 and close. */
 void connection_refuse(connection *c, int http, const char *code, const char *message);
-/* End it without writing the queue, because a frame could not be queued. A caller up the stack may still use the
- * connection, so it ends when the loop goes to sleep or wakes up. */
+/* End a connection without writing its queue, because a frame could not be queued. A caller further up may still use
+ * it, so it ends when the loop sleeps or wakes. */
 void connection_break(connection *c);
-/* Close once what is queued has been written, or after CONNECTION_FLUSH_MS. Cancels its streams. */
+/* Close once the queue is written, or after CONNECTION_FLUSH_MS. Cancels its streams. */
 void connection_close(connection *c);
 /* Check the time limits: silent peers, late greetings, stuck flushes. */
 void connection_tick(connection *c, uint64_t now_ms);
-/* Cancel every stream (the engine stops); they answer through the open connection. */
+/* Cancel every stream (the engine is stopping); they answer on the open connection. */
 void connection_cancel_streams(connection *c);
 
-/* Send a frame. json (of json_text_reserve or NULL) and payload (malloc'ed or NULL) are taken over. Never closes the
- * connection at once, so a stream in use by its handler stays. */
+/* Send a frame. json (from json_text_reserve, or NULL) and payload (from malloc, or NULL) are taken over. Never closes
+ * the connection at once, so the stream of the calling handler stays valid. */
 void connection_send(connection *c, const frame *f, char *json, void *payload);
-/* The same, of f's own JSON, which is copied; without payload. */
+/* Send a frame without payload; its JSON is copied. */
 void connection_send_copy(connection *c, const frame *f);
-/* Write the frames sent since the last call. The loop calls it before it sleeps and when it wakes up, so all frames of
- * a step are one write. */
+/* Write the frames sent since the last call. The loop calls it before it sleeps and when it wakes, so all frames of a
+ * step are one write. */
 void connection_flush_all(net *n);
 
 #endif

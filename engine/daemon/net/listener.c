@@ -23,14 +23,14 @@ struct listener {
 		uv_pipe_t pipe;
 		uv_tcp_t tcp;
 	} socket;
-	bool local; /* a Unix socket */
+	bool local; /* Unix socket */
 	bool open, waiting;
 	char address[LISTENER_ADDRESS_BYTES];
 	connection *first;
 	int connections;
 };
 
-static status fail(error *err, const char *what, int code)
+static status listener_fail(error *err, const char *what, int code)
 {
 	return error_set(err, code == UV_EADDRINUSE ? STATUS_CONFLICT : STATUS_IO, "socket", "%s: %s", what,
 	                 uv_strerror(code));
@@ -38,24 +38,24 @@ static status fail(error *err, const char *what, int code)
 
 /* --- Unix ---------------------------------------------------------------------- */
 
-/* Remove a socket on which no process listens any more. */
+/* Remove a socket on which no process listens. */
 static status remove_stale(const char *path, error *err)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	struct stat st;
 	if (lstat(path, &st) != 0)
-		return errno == ENOENT ? STATUS_OK : fail(err, "cannot look at the socket", -errno);
+		return errno == ENOENT ? STATUS_OK : listener_fail(err, "cannot look at the socket", -errno);
 	if (!S_ISSOCK(st.st_mode))
 		return error_set(err, STATUS_CONFLICT, "socket", "the socket's path is taken by another kind of file");
 	strcpy(name.sun_path, path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return fail(err, "cannot make a socket", -errno);
+		return listener_fail(err, "cannot make a socket", -errno);
 	bool dead = connect(fd, (const struct sockaddr *)&name, sizeof name) != 0 && errno == ECONNREFUSED;
 	close(fd);
 	if (!dead)
 		return error_set(err, STATUS_CONFLICT, "socket", "another process listens on the socket");
-	return unlink(path) == 0 ? STATUS_OK : fail(err, "cannot remove a stale socket", -errno);
+	return unlink(path) == 0 ? STATUS_OK : listener_fail(err, "cannot remove a stale socket", -errno);
 }
 
 static status bind_unix(listener *l, const char *path, error *err)
@@ -67,10 +67,10 @@ static status bind_unix(listener *l, const char *path, error *err)
 	l->local = true;
 	uv_pipe_init(l->net->loop, &l->socket.pipe, 0);
 	l->open = true;
-	mode_t before = umask(0177); /* the socket is made with its mode, so it is never open to others */
+	mode_t before = umask(0177); /* the socket is created with its mode, so it is never open to others */
 	int rc = uv_pipe_bind(&l->socket.pipe, path);
 	umask(before);
-	return rc == 0 ? STATUS_OK : fail(err, "cannot bind the socket", rc);
+	return rc == 0 ? STATUS_OK : listener_fail(err, "cannot bind the socket", rc);
 }
 
 /* --- TCP ----------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static status bind_tcp(listener *l, const char *address, bool allow_remote, erro
 	uv_tcp_init(l->net->loop, &l->socket.tcp);
 	l->open = true;
 	int rc = uv_tcp_bind(&l->socket.tcp, (const struct sockaddr *)&name, 0);
-	return rc == 0 ? STATUS_OK : fail(err, "cannot bind the socket", rc);
+	return rc == 0 ? STATUS_OK : listener_fail(err, "cannot bind the socket", rc);
 }
 
 /* --- accepting ------------------------------------------------------------------- */
@@ -148,7 +148,7 @@ static void on_connection(uv_stream_t *socket, int failed)
 	listener *l = socket->data;
 	connection *c = failed ? NULL : memory_new(1, sizeof *c);
 	if (!c) {
-		l->waiting = !failed; /* libuv holds the peer until it is accepted; the tick tries again */
+		l->waiting = !failed; /* libuv keeps the peer until it is accepted; the tick retries */
 		return;
 	}
 	c->net = l->net;
@@ -172,7 +172,7 @@ static void on_connection(uv_stream_t *socket, int failed)
 	if (!l->local)
 		uv_tcp_nodelay(&c->socket.tcp, 1);
 	if (l->connections > LISTENER_MAX_CONNECTIONS)
-		connection_refuse(c, 503, "too_many_connections", "the engine has as many connections as it takes");
+		connection_refuse(c, 503, "too_many_connections", "the engine has reached its limit of connections");
 	else
 		connection_begin(c);
 }
@@ -193,10 +193,10 @@ status listener_open(listener **out, net *n, const char *address, bool allow_rem
 		rc = uv_listen(&l->socket.stream, LISTENER_BACKLOG, on_connection);
 	}
 	if (rc != 0)
-		s = fail(err, "cannot listen", rc);
+		s = listener_fail(err, "cannot listen", rc);
 	if (s == STATUS_OK && !local)
 		describe_tcp(l);
-	*out = l; /* also on failure: an open handle must be closed by the loop */
+	*out = l; /* also on failure, because only the loop can close an open handle */
 	return s;
 }
 
@@ -208,7 +208,7 @@ const char *listener_address(const listener *l)
 void listener_drain(listener *l)
 {
 	if (l->open)
-		uv_close(&l->socket.handle, NULL); /* removes a Unix socket's file too */
+		uv_close(&l->socket.handle, NULL); /* also removes the file of a Unix socket */
 	l->open = false;
 	for (connection *c = l->first, *next; c; c = next) {
 		next = c->next;

@@ -1,7 +1,7 @@
-/* net.h - what all connections of a process share: the loop, the counters, and what belongs to the rooms above.
+/* net.h - data that all connections of a process share: the loop, the counters, and links to the rooms above.
  *
- * The owner fills in what is marked, zeroes the rest, and keeps it in place until the loop has ended. Loop thread
- * only. */
+ * The owner fills in the marked fields, zeroes the rest, and keeps the struct in place until the loop has ended. Loop
+ * thread only. */
 #ifndef ENGINE_DAEMON_NET_NET_H
 #define ENGINE_DAEMON_NET_NET_H
 
@@ -13,21 +13,22 @@ struct connection;
 struct stream;
 
 typedef struct net {
-	/* The owner's: */
+	/* Set by the owner: */
 	uv_loop_t *loop;
-	void (*request)(struct stream *s, const char *method); /* a REQUEST has come; answers s, at once or later */
-	struct engine *engine;                                 /* handed on to streams */
+	void (*request)(struct stream *s, const char *method); /* called for a REQUEST; answers s at once or later */
+	struct engine *engine;                                 /* passed to streams */
 	const char *backend, *device;                          /* sent in HELLO */
-	struct death_log *deaths;                              /* counts requests that compute; NULL: not counted */
-	bool draining;                                         /* the engine stops, */
-	bool device_lost;                                      /* since its device is lost, and begins anew */
+	struct death_log *deaths;                              /* counts requests that compute; NULL: none */
+	bool draining;                                         /* the engine is stopping, */
+	bool device_lost;                                      /* because its device is lost; it will re-execute
+	                                                        * itself */
 	/* Read by the owner: */
 	uint64_t requests, failures; /* answered with RESULT, with ERROR */
-	int streams;                 /* not yet answered, of connections that have gone too */
+	int streams;                 /* unanswered, including those of closed connections */
 	/* Private: */
 	struct connection *unflushed; /* connections that have gathered frames */
 	struct connection *broken;    /* connections to drop */
-	char read_buffer[64 << 10];   /* all connections read through it */
+	char read_buffer[64 << 10];   /* shared by all reads */
 } net;
 
 #endif

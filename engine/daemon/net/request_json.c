@@ -35,7 +35,7 @@ static void pool_parse(uv_work_t *work)
 static void parsed(uv_work_t *work, int cancelled)
 {
 	parsing *p = work->data;
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	p->done(p->stream, p->request, p->out_of_memory);
 	free(p);
 }

@@ -4,10 +4,11 @@
 
 #include "engine/daemon/net/stream.h"
 
-/* `request` is the callee's; NULL: it is not JSON, or memory ran out. */
+/* Receives the parsed request, which it owns; NULL: not JSON, or no_memory. */
 typedef void request_json_done(stream *s, json_t *request, bool no_memory);
 
-/* Parse the text for s and call `done`: at once, or, from STREAM_LARGE bytes on, in a later turn of the loop. */
+/* Parse the text for s and call `done`: at once, or in a later turn of the loop if it has STREAM_LARGE bytes or
+ * more. */
 void request_json_parse(stream *s, const char *text, size_t bytes, request_json_done *done);
 
 #endif

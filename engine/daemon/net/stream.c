@@ -1,4 +1,4 @@
-/* The answers of a stream, as frames. */
+/* Answers of a stream, as frames. */
 #include "engine/daemon/net/stream.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 
 enum { RETRY_SECONDS = 1 };
 
-/* Sent when there is no memory for the real message. */
+/* Sent if there is no memory for the real message. */
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
@@ -28,7 +28,7 @@ static void stream_send(stream *s, frame_type type, char *json, void *payload, s
 	}
 }
 
-/* Text that outlives everything: it needs no memory of its own. */
+/* Send a static text, which needs no memory. */
 static void stream_send_static(stream *s, frame_type type, const char *json)
 {
 	if (s->peer)
@@ -43,11 +43,11 @@ static void stream_free_params(uv_work_t *work)
 
 static void stream_params_freed(uv_work_t *work, int cancelled)
 {
-	(void)cancelled; /* nothing cancels it */
+	(void)cancelled; /* cannot be cancelled */
 	free(work);
 }
 
-/* A large document takes milliseconds to free, so the pool does. */
+/* Free the params. A large document takes milliseconds, so the pool frees it. */
 static void stream_drop_params(stream *s)
 {
 	uv_work_t *work = s->large ? malloc(sizeof *work) : NULL;
@@ -84,10 +84,10 @@ json_t *stream_error_object(int http, const char *code, const char *message, con
 	return object;
 }
 
-/* A message that begins with a verb gets the parameter's name as its subject. */
+/* Build the message: if it begins with a verb, the parameter's name becomes its subject. */
 static const char *whole_message(const error *err, char *out, size_t size)
 {
-	static const char *const verbs[] = {"must ", "needs ", "times ", "is ", "has "};
+	static const char *const verbs[] = {"must ", "needs ", "times ", "is ", "has ", "applies ", "does "};
 	const char *message = error_message(err);
 	for (size_t i = 0; err->param[0] && i < sizeof verbs / sizeof *verbs; i++) {
 		if (strncmp(message, verbs[i], strlen(verbs[i])) == 0) {
@@ -101,18 +101,20 @@ static const char *whole_message(const error *err, char *out, size_t size)
 void stream_error(stream *s, const error *err, const char *code)
 {
 	char words[sizeof err->param + sizeof err->message + 8];
-	status why = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
+	status result = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
 	const char *message = whole_message(err, words, sizeof words);
-	if (why == STATUS_CANCELLED && s->net->draining) {
+	if (result == STATUS_CANCELLED && s->net->draining) {
 		stream_refuse_stopping(s);
 		return;
 	}
-	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
-	reserve_forget(); /* building it failed: nothing is sent */
-	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
-	                                     !again           ? 0
-	                                     : s->retry_after ? s->retry_after
-	                                                      : RETRY_SECONDS);
+	bool again =
+	    result == STATUS_BUSY || result == STATUS_UNAVAILABLE || result == STATUS_NOMEM || result == STATUS_DEVICE;
+	reserve_forget(); /* building it failed, so nothing is sent */
+	json_t *object =
+	    stream_error_object(status_http(result), code ? code : status_name(result), message, err->param,
+	                        !again           ? 0
+	                        : s->retry_after ? s->retry_after
+	                                         : RETRY_SECONDS);
 	char *text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
 	s->net->failures++;
@@ -141,17 +143,17 @@ status stream_count_deaths(stream *s, const char *kind, uint64_t digest, error *
 void stream_refuse_stopping(stream *s)
 {
 	if (s->net->device_lost)
-		stream_refuse(s, STATUS_DEVICE, NULL, NULL, "the compute device failed, and the engine starts anew");
+		stream_refuse(s, STATUS_DEVICE, NULL, NULL, "the compute device failed and the engine is restarting");
 	else
 		stream_refuse(s, STATUS_UNAVAILABLE, "shutting_down", NULL, "the engine is shutting down");
 }
 
-void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
+void stream_refuse(stream *s, status result, const char *code, const char *param, const char *format, ...)
 {
 	error err = ERROR_INIT;
 	va_list arguments;
 	va_start(arguments, format);
-	error_set_list(&err, why, param, format, arguments);
+	error_set_list(&err, result, param, format, arguments);
 	va_end(arguments);
 	stream_error(s, &err, code);
 }
@@ -210,7 +212,7 @@ void stream_event(stream *s, json_t *event)
 	reserve_free(text);
 	note_event(s, NULL, 0);
 	if (s->peer)
-		s->peer->fail(s->peer); /* a stream that lacks an event must not end as a complete one */
+		s->peer->fail(s->peer); /* a stream that lacks an event must not end as complete */
 }
 
 void stream_event_text(stream *s, const char *json, size_t bytes)

@@ -27,10 +27,10 @@ static void pool_make(uv_work_t *request)
 		error_set(&a->error, STATUS_NOMEM, NULL, "out of memory");
 }
 
-static void made(uv_work_t *request, int cancelled)
+static void background_made(uv_work_t *request, int cancelled)
 {
 	answer *a = request->data;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	if (a->text)
 		stream_result_text(a->stream, a->text);
 	else
@@ -44,7 +44,7 @@ void background_answer(stream *s, const background_work *work)
 	answer *a = memory_new(1, sizeof *a);
 	if (a) {
 		*a = (answer){.request.data = a, .stream = s, .work = *work};
-		if (uv_queue_work(&s->engine->loop, &a->request, pool_make, made) == 0)
+		if (uv_queue_work(&s->engine->loop, &a->request, pool_make, background_made) == 0)
 			return;
 	}
 	free(a);

@@ -1,20 +1,20 @@
-/* background.h - answers that take long to make are made on the libuv pool. */
+/* background.h - answers that take long are made on the libuv pool. */
 #ifndef ENGINE_DAEMON_REQUESTS_BACKGROUND_H
 #define ENGINE_DAEMON_REQUESTS_BACKGROUND_H
 
 #include "engine/daemon/net/stream.h"
 
 typedef struct background_work {
-	/* Pool thread: the answer (new reference), or NULL with err set. */
+	/* Pool thread: return the answer (new reference), or NULL with err set. */
 	json_t *(*make)(void *context, error *err);
 	/* Loop thread, afterwards: free the context. */
 	void (*release)(void *context);
 	void *context;
 } background_work;
 
-/* Answer the stream with what `make` gives. */
+/* Answer the stream with the result of `make`. */
 void background_answer(stream *s, const background_work *work);
-/* Let go of a document that may be large; NULL is legal. */
+/* Release a document that may be large; NULL is legal. */
 void background_drop(struct engine *e, json_t *document);
 
 #endif

@@ -15,16 +15,16 @@
 _Static_assert(MANIFEST_CHUNK_BYTES % DOWNLOAD_CHUNK == 0, "a frame holds bytes of one verified chunk");
 
 typedef struct download {
-	int fd; /* -1: from memory */
+	int fd; /* -1: the data is in memory */
 	char *data;
-	store_table table;  /* of the stream's target */
+	store_table table;  /* table of the stream's target */
 	manifest *manifest; /* NULL: nothing to verify */
-	char *verified;     /* with a manifest: the chunk that is being sent */
+	char *verified;     /* with a manifest: the chunk being sent */
 	int64_t bytes, sent;
 	const char *content_type;
 	bool announced;
-	char name[64];      /* of the file here, */
-	char filename[256]; /* and at the client */
+	char name[64];      /* name of the file in the store, */
+	char filename[256]; /* and for the client */
 } download;
 
 static void download_free(download *d)
@@ -37,7 +37,7 @@ static void download_free(download *d)
 	free(d);
 }
 
-static status read_file(const download *d, char *out, size_t bytes, error *err)
+static status download_read_file(const download *d, char *out, size_t bytes, error *err)
 {
 	while (bytes) {
 		ssize_t n = read(d->fd, out, bytes);
@@ -51,7 +51,7 @@ static status read_file(const download *d, char *out, size_t bytes, error *err)
 	return STATUS_OK;
 }
 
-/* At the beginning of a chunk: have all of it, as it was written. */
+/* At the start of a chunk: read all of it and compare it with the manifest. */
 static status verify(download *d, error *err)
 {
 	int64_t left = d->bytes - d->sent;
@@ -60,22 +60,22 @@ static status verify(download *d, error *err)
 		return STATUS_OK;
 	if (!d->verified && !(d->verified = malloc(MANIFEST_CHUNK_BYTES)))
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	TRY(read_file(d, d->verified, bytes, err));
+	TRY(download_read_file(d, d->verified, bytes, err));
 	return manifest_check_chunk(d->manifest, d->name, d->sent / MANIFEST_CHUNK_BYTES, d->verified, bytes, err);
 }
 
-static status read_chunk(download *d, char *out, size_t bytes, error *err)
+static status download_read_chunk(download *d, char *out, size_t bytes, error *err)
 {
 	if (d->fd >= 0 && !d->manifest)
-		return read_file(d, out, bytes, err);
-	if (d->manifest && d->sent > 0) /* the first chunk has been verified before the announcement */
+		return download_read_file(d, out, bytes, err);
+	if (d->manifest && d->sent > 0) /* the first chunk was verified before the announcement */
 		TRY(verify(d, err));
 	memcpy(out, d->manifest ? d->verified + d->sent % MANIFEST_CHUNK_BYTES : d->data + d->sent, bytes);
 	return STATUS_OK;
 }
 
-/* The stream's end, of a download that is freed. */
-static void fail(stream *s, download *d, const error *err)
+/* Free the download and end the stream with an error. */
+static void download_fail(stream *s, download *d, const error *err)
 {
 	if (err->status == STATUS_STORAGE)
 		store_note_damage(s->engine->store, d->table, s->target, err->message);
@@ -84,7 +84,7 @@ static void fail(stream *s, download *d, const error *err)
 	stream_error(s, err, NULL);
 }
 
-static void on_credit(stream *s)
+static void download_on_credit(stream *s)
 {
 	download *d = s->context;
 	if (!d->announced && stream_ready(s) > 0) {
@@ -99,9 +99,9 @@ static void on_credit(stream *s)
 		char *chunk = malloc(n);
 		if (!chunk)
 			error_set(&err, STATUS_NOMEM, NULL, "out of memory");
-		if (!chunk || read_chunk(d, chunk, n, &err) != STATUS_OK) {
+		if (!chunk || download_read_chunk(d, chunk, n, &err) != STATUS_OK) {
 			free(chunk);
-			fail(s, d, &err);
+			download_fail(s, d, &err);
 			return;
 		}
 		stream_data(s, chunk, n);
@@ -114,22 +114,22 @@ static void on_credit(stream *s)
 	}
 }
 
-static void on_cancel(stream *s)
+static void download_on_cancel(stream *s)
 {
 	download_free(s->context);
 	stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
 }
 
-/* d is taken over. */
-static void begin(stream *s, download *d)
+/* Start sending; d is taken over. */
+static void download_send(stream *s, download *d)
 {
-	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	static const stream_watch watch = {.credit = download_on_credit, .cancel = download_on_cancel};
 	s->context = d;
 	s->watch = &watch;
 	if (s->cancelled)
-		on_cancel(s);
+		download_on_cancel(s);
 	else
-		on_credit(s);
+		download_on_credit(s);
 }
 
 /* Open the file of a download and verify its first chunk. */
@@ -145,7 +145,7 @@ static status open_file(download *d, const char *path, error *err)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", d->name);
 	d->bytes = st.st_size;
 	if (d->manifest && manifest_file_bytes(d->manifest, d->name) != d->bytes)
-		return error_set(err, STATUS_STORAGE, NULL, "%s is damaged: it has another length than was written",
+		return error_set(err, STATUS_STORAGE, NULL, "%s is damaged: its length is not the one that was written",
 		                 d->name);
 	return verify(d, err);
 }
@@ -163,9 +163,9 @@ void download_file(stream *s, const char *path, const char *filename, const char
 	*d = (download){.fd = -1, .table = table, .manifest = m, .content_type = content_type};
 	snprintf(d->filename, sizeof d->filename, "%s", filename);
 	if (open_file(d, path, &err) == STATUS_OK)
-		begin(s, d);
+		download_send(s, d);
 	else
-		fail(s, d, &err);
+		download_fail(s, d, &err);
 }
 
 void download_bytes(stream *s, void *data, size_t bytes, const char *filename, const char *content_type)
@@ -178,5 +178,5 @@ void download_bytes(stream *s, void *data, size_t bytes, const char *filename, c
 	}
 	*d = (download){.fd = -1, .data = data, .bytes = (int64_t)bytes, .content_type = content_type};
 	snprintf(d->filename, sizeof d->filename, "%s", filename);
-	begin(s, d);
+	download_send(s, d);
 }

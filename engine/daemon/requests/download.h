@@ -1,7 +1,7 @@
-/* download.h - send bytes as DATA frames, as fast as the peer's credits allow.
+/* download.h - sends bytes as DATA frames, as fast as the peer's credits allow.
  *
- * An EVENT {"bytes","content_type","filename"} first, then the data, then RESULT {"bytes"}. Files are read on the
- * loop, DOWNLOAD_CHUNK bytes at a time (with a manifest MANIFEST_CHUNK_BYTES), when a credit is there to send them. */
+ * First an EVENT {"bytes","content_type","filename"}, then the data, then RESULT {"bytes"}. Files are read on the loop
+ * in pieces of DOWNLOAD_CHUNK bytes (MANIFEST_CHUNK_BYTES with a manifest), once there is credit to send them. */
 #ifndef ENGINE_DAEMON_REQUESTS_DOWNLOAD_H
 #define ENGINE_DAEMON_REQUESTS_DOWNLOAD_H
 
@@ -11,12 +11,13 @@
 
 enum { DOWNLOAD_CHUNK = 256 << 10 };
 
-/* Both answer the stream; s->context is theirs. filename: what a client should call it; copied. */
-/* A file of the store. m: the manifest that lists it, taken over; every chunk is verified before a byte of it is sent,
- * the first one before anything. NULL: nothing to verify. STATUS_STORAGE, logged: missing, truncated or damaged. */
+/* Both answer the stream and use s->context. filename: suggested to the client; copied. */
+/* Send a file of the store. m: the manifest that lists it, taken over; NULL: nothing to verify. Every chunk is verified
+ * before it is sent, and the first one before anything is sent. STATUS_STORAGE, logged: missing, truncated or
+ * damaged. */
 void download_file(stream *s, const char *path, const char *filename, const char *content_type, store_table table,
                    manifest *m);
-/* data is malloc'ed and taken over. */
+/* Send data, which is from malloc and taken over. */
 void download_bytes(stream *s, void *data, size_t bytes, const char *filename, const char *content_type);
 
 #endif

@@ -1,5 +1,6 @@
-/* Running requests are in a table by key. Kept answers are rows of the store, or a table in memory with a list from the
- * latest to the oldest. A repeated upload is received like the first time, but only hashed: what it holds decides. */
+/* idempotency.c - running requests are in a table by key. Stored answers are rows of the store, or entries of a table
+ * in memory that is also a list, latest first. A repeated upload is received like the first but only hashed, because
+ * its content decides whether it is a repeat. */
 #include "engine/daemon/requests/idempotency.h"
 
 #include <stdio.h>
@@ -18,19 +19,19 @@
 
 #define PARAM "idempotency_key"
 
-/* A request's key, and what is gathered under it. */
+/* A request's key and the data gathered under it. */
 typedef struct request_key {
 	string_node node; /* while running */
 	stream *stream;
 	bool running, kept, upload;
-	status lost; /* not STATUS_OK: not all events are there */
+	status lost; /* not STATUS_OK: `events` is incomplete */
 	digest_stream *digest;
-	uint64_t request;   /* hash of all that was asked; an upload's at its end */
-	int64_t part_bytes; /* of an upload's part so far */
-	char *events;       /* one a line: sent so far; of a repeat: to send */
+	uint64_t request;   /* hash of the whole request; for an upload, known at its end */
+	int64_t part_bytes; /* bytes of the current part of an upload */
+	char *events;       /* one per line: events sent; in a repeat, events to send */
 	size_t events_bytes, capacity, sent;
-	char *result;          /* of a repeat: the kept answer, */
-	uint64_t kept_request; /* and what was asked then */
+	char *result;          /* in a repeat: the stored answer, */
+	uint64_t kept_request; /* and the hash of its request */
 	char key[IDEMPOTENCY_KEY_BYTES + 1];
 } request_key;
 
@@ -55,7 +56,7 @@ struct idempotency {
 
 /* --- answers in memory -------------------------------------------------------------- */
 
-static void forget(struct idempotency *all, answer *a)
+static void idempotency_forget(struct idempotency *all, answer *a)
 {
 	*(a->newer ? &a->newer->older : &all->newest) = a->older;
 	*(a->older ? &a->older->newer : &all->oldest) = a->newer;
@@ -70,7 +71,7 @@ static answer *find_answer(struct idempotency *all, const char *key)
 {
 	answer *a = STRING_TABLE_OWNER(string_table_find(&all->answers, key), answer, node);
 	if (a && clock_ns() - a->kept_ns > KEPT_NS) {
-		forget(all, a);
+		idempotency_forget(all, a);
 		return NULL;
 	}
 	return a;
@@ -80,7 +81,7 @@ static bool insert(struct idempotency *all, answer *a)
 {
 	answer *before = find_answer(all, a->key);
 	if (before)
-		forget(all, before);
+		idempotency_forget(all, before);
 	if (string_table_add(&all->answers, &a->node, a->key) != STATUS_OK)
 		return false;
 	a->older = all->newest;
@@ -88,7 +89,7 @@ static bool insert(struct idempotency *all, answer *a)
 	all->newest = a;
 	all->bytes += a->bytes;
 	while (all->oldest != a && (all->answers.count > IDEMPOTENCY_MAX_ANSWERS || all->bytes > IDEMPOTENCY_MAX_BYTES))
-		forget(all, all->oldest);
+		idempotency_forget(all, all->oldest);
 	return true;
 }
 
@@ -130,7 +131,7 @@ static void key_bytes(stream *s, const void *data, size_t bytes)
 	k->part_bytes += (int64_t)bytes;
 }
 
-/* The hash of everything that has come. */
+/* Return the hash of everything received. */
 static uint64_t request_hash(request_key *k)
 {
 	if (k->upload && k->digest) {
@@ -161,7 +162,7 @@ static void send_events(stream *s)
 	stream_result_text(s, text);
 }
 
-static void on_cancel(stream *s)
+static void idempotency_on_cancel(stream *s)
 {
 	s->watch = NULL;
 	stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
@@ -169,7 +170,7 @@ static void on_cancel(stream *s)
 
 static void answer_again(stream *s)
 {
-	static const stream_watch watch = {.credit = send_events, .cancel = on_cancel};
+	static const stream_watch watch = {.credit = send_events, .cancel = idempotency_on_cancel};
 	request_key *k = s->key;
 	s->watch = NULL;
 	if (request_hash(k) != k->kept_request) {
@@ -179,7 +180,7 @@ static void answer_again(stream *s)
 	}
 	s->watch = &watch;
 	if (s->cancelled)
-		on_cancel(s);
+		idempotency_on_cancel(s);
 	else
 		send_events(s);
 }
@@ -202,7 +203,7 @@ static void on_data(stream *s, const frame *f)
 
 static void repeat(stream *s)
 {
-	static const stream_watch watch = {.data = on_data, .cancel = on_cancel};
+	static const stream_watch watch = {.data = on_data, .cancel = idempotency_on_cancel};
 	if (!((request_key *)s->key)->upload) {
 		answer_again(s);
 		return;
@@ -212,7 +213,7 @@ static void repeat(stream *s)
 	stream_grant(s, UPLOAD_WINDOW);
 }
 
-static char *copy(const char *text, size_t bytes)
+static char *idempotency_copy(const char *text, size_t bytes)
 {
 	char *new = malloc(bytes + 1);
 	if (new &&bytes)
@@ -222,14 +223,14 @@ static char *copy(const char *text, size_t bytes)
 	return new;
 }
 
-/* The answer kept under k's key, if there is one: k->result. */
+/* Load the answer stored under k's key to k->result, if there is one. */
 static status look_up(request_key *k, engine *e, error *err)
 {
 	json_t *kept;
 	const answer *a = find_answer(e->idempotency, k->key);
 	if (a) {
-		k->result = copy(a->result, strlen(a->result));
-		k->events = copy(a->events, a->events_bytes);
+		k->result = idempotency_copy(a->result, strlen(a->result));
+		k->events = idempotency_copy(a->events, a->events_bytes);
 		k->events_bytes = a->events_bytes;
 		k->kept_request = a->request;
 		return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
@@ -240,7 +241,7 @@ static status look_up(request_key *k, engine *e, error *err)
 	const json_t *events = json_object_get(kept, "events");
 	k->result = json_text_reserve(json_object_get(kept, "result"), PROTO_JSON);
 	k->events_bytes = json_string_length(events);
-	k->events = copy(json_string_value(events), k->events_bytes);
+	k->events = idempotency_copy(json_string_value(events), k->events_bytes);
 	json_decref(kept);
 	return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
 }
@@ -272,15 +273,15 @@ static void key_event(stream *s, const char *json, size_t bytes)
 	k->events_bytes = needed;
 }
 
-static void remember(struct idempotency *all, request_key *k, const char *result)
+static void idempotency_remember(struct idempotency *all, request_key *k, const char *result)
 {
 	answer *a = k->lost != STATUS_OK ? NULL : memory_new(1, sizeof *a);
 	if (a) {
 		a->request = request_hash(k);
 		a->kept_ns = clock_ns();
-		a->events = copy(k->events, k->events_bytes);
+		a->events = idempotency_copy(k->events, k->events_bytes);
 		a->events_bytes = k->events_bytes;
-		a->result = copy(result, strlen(result));
+		a->result = idempotency_copy(result, strlen(result));
 		a->bytes = sizeof *a + a->events_bytes + strlen(result);
 		snprintf(a->key, sizeof a->key, "%s", k->key);
 		if (a->events && a->result && insert(all, a))
@@ -289,14 +290,14 @@ static void remember(struct idempotency *all, request_key *k, const char *result
 		free(a->result);
 		free(a);
 	}
-	log_line(LOG_WARN, "an answer could not be kept for a repeat of its request");
+	log_line(LOG_WARN, "an answer could not be stored for repeats of its request");
 }
 
 static void key_result(stream *s, const char *json)
 {
 	request_key *k = s->key;
 	if (k->running && !k->kept)
-		remember(s->engine->idempotency, k, json);
+		idempotency_remember(s->engine->idempotency, k, json);
 }
 
 static void key_end(stream *s)
@@ -365,15 +366,15 @@ bool idempotency_admit(stream *s, bool upload)
 		              "a request with this key has not ended yet");
 		return false;
 	}
-	status why = k->digest ? look_up(k, s->engine, &err) : STATUS_NOMEM;
-	if (why == STATUS_OK && k->result) {
+	status ended = k->digest ? look_up(k, s->engine, &err) : STATUS_NOMEM;
+	if (ended == STATUS_OK && k->result) {
 		repeat(s);
 		return false;
 	}
-	if (why == STATUS_OK)
-		why = string_table_add(&all->running, &k->node, k->key);
-	if (why != STATUS_OK) {
-		error_set(&err, why, NULL, "%s", status_text(why));
+	if (ended == STATUS_OK)
+		ended = string_table_add(&all->running, &k->node, k->key);
+	if (ended != STATUS_OK) {
+		error_set(&err, ended, NULL, "%s", status_text(ended));
 		stream_error(s, &err, NULL);
 		return false;
 	}
@@ -398,10 +399,10 @@ status idempotency_keep(stream *s, const json_t *result, error *err)
 	    json_pack("{s:O, s:s%}", "result", result, "events", k->events ? k->events : "", k->events_bytes);
 	if (!whole)
 		return STATUS_NOMEM;
-	status why = store_answer_put(s->engine->store, k->key, request_hash(k), whole, err);
+	status ended = store_answer_put(s->engine->store, k->key, request_hash(k), whole, err);
 	json_decref(whole);
-	k->kept = why == STATUS_OK;
-	return why;
+	k->kept = ended == STATUS_OK;
+	return ended;
 }
 
 status idempotency_begin(stream *s, error *err)
@@ -409,12 +410,12 @@ status idempotency_begin(stream *s, error *err)
 	return store_begin(s->engine->store, err);
 }
 
-status idempotency_commit(stream *s, status why, const json_t *result, error *err)
+status idempotency_commit(stream *s, status outcome, const json_t *result, error *err)
 {
-	if (why == STATUS_OK)
-		why = result ? idempotency_keep(s, result, err) : STATUS_NOMEM;
-	why = store_end(s->engine->store, why, err);
-	return why == STATUS_OK ? why : error_set(err, why, NULL, "%s", status_text(why));
+	if (outcome == STATUS_OK)
+		outcome = result ? idempotency_keep(s, result, err) : STATUS_NOMEM;
+	outcome = store_end(s->engine->store, outcome, err);
+	return outcome == STATUS_OK ? outcome : error_set(err, outcome, NULL, "%s", status_text(outcome));
 }
 
 /* --- the engine's -------------------------------------------------------------------------------- */
@@ -430,7 +431,7 @@ void idempotency_free(struct idempotency *all)
 	if (!all)
 		return;
 	while (all->oldest)
-		forget(all, all->oldest);
+		idempotency_forget(all, all->oldest);
 	string_table_fini(&all->answers);
 	string_table_fini(&all->running);
 	free(all);
@@ -445,7 +446,7 @@ void idempotency_tick(engine *e)
 		return;
 	all->swept_ns = now;
 	while (all->oldest && now - all->oldest->kept_ns > KEPT_NS)
-		forget(all, all->oldest);
+		idempotency_forget(all, all->oldest);
 	if (store_answers_expire(e->store, &err) != STATUS_OK)
 		log_line(LOG_WARN, "old answers are not removed: %s", error_message(&err));
 }
@@ -455,7 +456,7 @@ void idempotency_drain(engine *e)
 	string_node *next = string_table_next(&e->idempotency->running, NULL);
 	for (request_key *key; (key = STRING_TABLE_OWNER(next, request_key, node));) {
 		stream *s = key->stream;
-		next = string_table_next(&e->idempotency->running, next); /* the cancelled one may end at once */
+		next = string_table_next(&e->idempotency->running, next); /* a cancelled request may end at once */
 		if ((s->cancelled || !s->peer) && s->watch && s->watch->cancel)
 			s->watch->cancel(s);
 	}

@@ -1,15 +1,15 @@
-/* idempotency.h - requests that can be repeated: a request with a key of the client's own is applied once.
+/* idempotency.h - requests that can be repeated: a request with an idempotency key is applied once.
  *
- * A request that has succeeded leaves its answer (the RESULT, and the EVENTs before it) under its key; a repeat with
- * the same key and the same content gets that answer and changes nothing. What the request did and its answer become
- * durable in one commit, so that a crash between the two is impossible. Answers about what is gone after a restart
- * (sessions that are not durable) are kept in memory only, the latest IDEMPOTENCY_MAX_ANSWERS of them, up to
- * IDEMPOTENCY_MAX_BYTES. A request that has failed leaves nothing.
+ * A successful request stores its answer (the RESULT and the EVENTs before it) under its key. A repeat with the same
+ * key and content receives that answer and changes nothing. The request's changes and its answer become durable in one
+ * commit, so no crash can separate them. Answers about objects that a restart deletes (sessions that are not durable)
+ * are only kept in memory: the latest IDEMPOTENCY_MAX_ANSWERS, up to IDEMPOTENCY_MAX_BYTES. A failed request stores
+ * nothing.
  *
- * A handler of a keyed method keeps its answer with what it does: between store_begin and store_commit by
- * idempotency_keep, or by idempotency_begin and idempotency_commit around the changes. The rest happens where a stream
- * begins and ends. A generation with a key goes on when its client has gone: the repeat gets its answer. Loop thread.
- */
+ * A handler of a keyed method stores its answer together with its changes: by idempotency_keep between store_begin and
+ * store_commit, or by idempotency_begin and idempotency_commit around the changes. Everything else happens where a
+ * stream begins and ends. A generation with a key continues when its client has gone, and the repeat receives its
+ * answer. Loop thread. */
 #ifndef ENGINE_DAEMON_REQUESTS_IDEMPOTENCY_H
 #define ENGINE_DAEMON_REQUESTS_IDEMPOTENCY_H
 
@@ -26,26 +26,27 @@ enum {
 
 status idempotency_new(struct idempotency **out);
 void idempotency_free(struct idempotency *all);
-/* Forget answers that are too old, now and then. */
+/* Forget expired answers at intervals. */
 void idempotency_tick(engine *e);
-/* The engine stops: cancel what goes on without its client. */
+/* The engine stops: cancel requests that run without their client. */
 void idempotency_drain(engine *e);
 
-/* dispatch. Take "idempotency_key" out of the params; false: it is wrong, and the stream has been answered. */
+/* Called by dispatch: remove "idempotency_key" from the params. False: it is invalid, and the stream has been
+ * answered. */
 bool idempotency_take(stream *s);
-/* Before idempotency_admit: hash what is asked, if it has a key. Pool thread, while the stream waits, or loop thread.
- */
+/* Hash a keyed request before idempotency_admit. Pool thread while the stream waits, or loop thread. */
 void idempotency_hash(stream *s, const char *method);
-/* A request that is in order begins: true. False: it is a repeat, or another one with its key runs; the stream is or
- * will be answered. */
+/* True if a valid request may start. False: it is a repeat, or another request with its key is running; the stream is
+ * or will be answered. */
 bool idempotency_admit(stream *s, bool upload);
 
-/* Inside a commit: keep `result` as the answer. STATUS_TOO_LARGE when its events are. Without a key nothing happens. */
+/* Within a commit: store `result` as the answer. STATUS_TOO_LARGE: its events are too large. No effect without a
+ * key. */
 status idempotency_keep(stream *s, const json_t *result, error *err);
-/* Begin a commit for what the request does. */
+/* Start the commit of the request's changes. */
 status idempotency_begin(stream *s, error *err);
-/* End it. why: STATUS_OK when all was done; then `result` (borrowed; NULL: out of memory) is kept and all becomes
- * durable. Otherwise, and when that fails, nothing has happened. */
-status idempotency_commit(stream *s, status why, const json_t *result, error *err);
+/* End the commit. With STATUS_OK in `outcome`, store `result` (borrowed; NULL: out of memory) and make all changes
+ * durable. With another status, or if that fails, nothing has changed. */
+status idempotency_commit(stream *s, status outcome, const json_t *result, error *err);
 
 #endif

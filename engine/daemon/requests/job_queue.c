@@ -11,15 +11,15 @@
 
 enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
-/* A member of the ledger's row alone: failures may take the process along, and are counted in the next one. */
+/* Member of the ledger's row only: failures may end the process and are counted by the next one. */
 static const char FAILURES[] = "failures";
 
-static const char *text_of(const json_t *document, const char *key)
+static const char *job_queue_text_of(const json_t *document, const char *key)
 {
 	return json_string_value(json_object_get(document, key));
 }
 
-static bool same(const char *a, const char *b)
+static bool job_queue_same(const char *a, const char *b)
 {
 	return a && b && strcmp(a, b) == 0;
 }
@@ -62,13 +62,13 @@ void job_queue_remove(job_queue *q, queued_job *j)
 		q->kind->release(j->kept);
 	json_decref(j->document);
 	free(j);
-	job_watch_pump(q->watches, id); /* now that it has ended, its watches end */
+	job_watch_pump(q->watches, id); /* the job has ended, so its watches end */
 }
 
 bool job_queue_uses(const job_queue *q, const char *key, const char *id)
 {
 	for (const queued_job *j = q->first; j; j = j->next)
-		if (same(text_of(j->document, key), id))
+		if (job_queue_same(job_queue_text_of(j->document, key), id))
 			return true;
 	return false;
 }
@@ -81,8 +81,9 @@ typedef struct opening {
 static bool read_job(void *context, const json_t *document)
 {
 	opening *o = context;
-	const char *id = text_of(document, "id");
-	if (!same(text_of(document, "object"), o->queue->kind->object) || !id || !store_valid_name(id))
+	const char *id = job_queue_text_of(document, "id");
+	if (!job_queue_same(job_queue_text_of(document, "object"), o->queue->kind->object) || !id ||
+	    !store_valid_name(id))
 		return true;
 	json_t *copy = json_deep_copy(document);
 	o->failed = !copy || !job_queue_add(o->queue, id, copy);
@@ -122,19 +123,19 @@ json_t *job_queue_public(const job_queue *q, const json_t *document)
 	return copy;
 }
 
-static json_t *error_object(const error *why)
+static json_t *error_object(const error *err)
 {
-	return why ? json_pack("{s:s, s:s, s:s?}", "code", status_name(why->status), "message", error_message(why),
-	                       "param", why->param[0] ? why->param : NULL)
+	return err ? json_pack("{s:s, s:s, s:s?}", "code", status_name(err->status), "message", error_message(err),
+	                       "param", err->param[0] ? err->param : NULL)
 	           : json_null();
 }
 
-json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *why)
+json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *err)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
 	if (json_object_set_new(copy, "status", json_string(state)) == 0 &&
 	    json_object_set_new(copy, "finished_at", ended ? json_integer(clock_unix()) : json_null()) == 0 &&
-	    json_object_set_new(copy, "error", error_object(why)) == 0)
+	    json_object_set_new(copy, "error", error_object(err)) == 0)
 		return copy;
 	json_decref(copy);
 	return NULL;
@@ -142,19 +143,20 @@ json_t *job_queue_in_state(const json_t *document, const char *state, bool ended
 
 status job_queue_put(const job_queue *q, const json_t *document, error *err)
 {
-	return store_job_put(q->engine->store, text_of(document, "id"), text_of(document, "status"), document, err);
+	return store_job_put(q->engine->store, job_queue_text_of(document, "id"), job_queue_text_of(document, "status"),
+	                     document, err);
 }
 
-/* A document and the event of its state as one commit. why: of a state that has a reason. */
-static status put_with_event(const job_queue *q, const json_t *document, const error *why, error *err)
+/* Commit a document and the event of its state. reason: of the state, or NULL. */
+static status put_with_event(const job_queue *q, const json_t *document, const error *reason, error *err)
 {
 	store *s = q->engine->store;
 	if (!q->kind->event)
 		return job_queue_put(q, document, err);
-	json_t *event = q->kind->event(text_of(document, "status"), why);
+	json_t *event = q->kind->event(job_queue_text_of(document, "status"), reason);
 	status result = event ? store_begin(s, err) : STATUS_NOMEM;
 	if (result == STATUS_OK) {
-		result = store_event_add(s, text_of(document, "id"), event, err);
+		result = store_event_add(s, job_queue_text_of(document, "id"), event, err);
 		if (result == STATUS_OK)
 			result = job_queue_put(q, document, err);
 		result = store_end(s, result, err);
@@ -163,9 +165,9 @@ static status put_with_event(const job_queue *q, const json_t *document, const e
 	return result;
 }
 
-static status change(job_queue *q, queued_job *j, json_t *next, const error *why, error *err)
+static status change(job_queue *q, queued_job *j, json_t *next, const error *reason, error *err)
 {
-	status s = next ? put_with_event(q, next, why, err) : STATUS_NOMEM;
+	status s = next ? put_with_event(q, next, reason, err) : STATUS_NOMEM;
 	if (s != STATUS_OK) {
 		json_decref(next);
 		return error_settle(err, s);
@@ -199,18 +201,20 @@ static bool is_of_the_machine(status s)
 	}
 }
 
-/* Back into the queue. What the ledger cannot take stands in memory only: after a restart the job begins at once. */
-static void try_again(job_queue *q, queued_job *j, const error *why)
+/* Queue the job again. If the ledger write fails, the change is kept in memory only; after a restart the job starts at
+ * once. */
+static void try_again(job_queue *q, queued_job *j, const error *err)
 {
 	error ignored = ERROR_INIT;
-	json_t *next = job_queue_in_state(j->document, "queued", false, why);
+	json_t *next = job_queue_in_state(j->document, "queued", false, err);
 	const int64_t seconds = j->failures < 8 ? (int64_t)1 << j->failures : MAX_RETRY_SECONDS;
 	j->failures++;
 	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
-	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(why));
-	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory: only in this process */
-	if (next && put_with_event(q, next, why, &ignored) != STATUS_OK)
-		log_line(LOG_WARN, "the ledger cannot take the state of %s: %s", j->id, error_message(&ignored));
+	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(err));
+	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory it is only known to this
+	                                                                 * process */
+	if (next && put_with_event(q, next, err, &ignored) != STATUS_OK)
+		log_line(LOG_WARN, "the ledger cannot store the state of %s: %s", j->id, error_message(&ignored));
 	if (!next)
 		return;
 	json_decref(j->document);
@@ -218,11 +222,11 @@ static void try_again(job_queue *q, queued_job *j, const error *why)
 	job_watch_pump(q->watches, j->id);
 }
 
-static void fail(job_queue *q, queued_job *j, const error *why)
+static void job_queue_fail(job_queue *q, queued_job *j, const error *reason)
 {
 	error err = ERROR_INIT;
-	json_t *next = job_queue_in_state(j->document, "failed", true, why);
-	if (change(q, j, next, why, &err) == STATUS_OK)
+	json_t *next = job_queue_in_state(j->document, "failed", true, reason);
+	if (change(q, j, next, reason, &err) == STATUS_OK)
 		job_queue_remove(q, j);
 	else
 		try_again(q, j, &err);
@@ -247,17 +251,17 @@ void job_queue_settle(job_queue *q, const char *id, status s, error *err)
 	else if (is_of_the_machine(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
 		try_again(q, j, err);
 	else
-		fail(q, j, err);
+		job_queue_fail(q, j, err);
 }
 
-/* End a job that takes the engine along. */
+/* Fail a job that makes the engine die. */
 static void fail_poison(job_queue *q, queued_job *j)
 {
-	error why = ERROR_INIT;
-	error_set(&why, STATUS_INTERNAL, NULL, "the engine died %d times in a row while the job ran, without progress",
+	error err = ERROR_INIT;
+	error_set(&err, STATUS_INTERNAL, NULL, "the engine died %d times in a row while the job ran, without progress",
 	          death_log_count(q->engine->deaths, j->id));
-	log_line(LOG_ERROR, "%s fails: %s", j->id, error_message(&why));
-	fail(q, j, &why);
+	log_line(LOG_ERROR, "%s fails: %s", j->id, error_message(&err));
+	job_queue_fail(q, j, &err);
 }
 
 queued_job *job_queue_next(job_queue *q)
@@ -284,20 +288,20 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 	*out = j ? json_incref(j->document) : NULL;
 	if (j)
 		return STATUS_OK;
-	error why = ERROR_INIT; /* calls every kind a job */
-	status found = store_job_get(q->engine->store, id, out, &why);
-	if (found == STATUS_OK && same(text_of(*out, "object"), q->kind->object))
+	error reason = ERROR_INIT; /* names every kind "job" */
+	status found = store_job_get(q->engine->store, id, out, &reason);
+	if (found == STATUS_OK && job_queue_same(job_queue_text_of(*out, "object"), q->kind->object))
 		return STATUS_OK;
 	json_decref(*out);
 	*out = NULL;
 	if (found != STATUS_OK && found != STATUS_NOT_FOUND)
-		return error_set(err, found, NULL, "%s", error_message(&why));
+		return error_set(err, found, NULL, "%s", error_message(&reason));
 	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->name, id);
 }
 
 json_t *job_queue_row(const job_queue *q, const json_t *row)
 {
-	const queued_job *j = job_queue_find(q, text_of(row, "id"));
+	const queued_job *j = job_queue_find(q, job_queue_text_of(row, "id"));
 	return job_queue_public(q, j ? j->document : row);
 }
 
@@ -326,7 +330,7 @@ void job_queue_get(stream *s, const job_queue *q)
 static void refuse_state(stream *s, const json_t *document, const char *verb)
 {
 	stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
-	              text_of(document, "status"), verb);
+	              job_queue_text_of(document, "status"), verb);
 }
 
 static void cancel(stream *s, job_queue *q, queued_job *j)
@@ -335,7 +339,7 @@ static void cancel(stream *s, job_queue *q, queued_job *j)
 	json_t *next = job_queue_in_state(j->document, "cancelled", true, NULL);
 	for (size_t i = 0; next && q->kind->hidden[i]; i++)
 		if (strcmp(q->kind->hidden[i], "request") != 0)
-			json_object_del(next, q->kind->hidden[i]); /* of a run that will not go on */
+			json_object_del(next, q->kind->hidden[i]); /* belongs to a run that will not continue */
 	json_t *answer = next ? job_queue_public(q, next) : NULL;
 	if (!answer) {
 		json_decref(next);

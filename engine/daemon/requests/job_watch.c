@@ -6,7 +6,7 @@
 
 #include "engine/base/memory.h"
 
-/* Events read at once; between pages a peer that reads slowly is noticed. */
+/* Events read at once; a slow peer is detected between pages. */
 enum { JOB_WATCH_PAGE = 64 };
 
 struct job_watch {
@@ -16,7 +16,7 @@ struct job_watch {
 	char job[STORE_ID_BYTES], after[STORE_ID_BYTES];
 };
 
-static stream *release(job_watch *w)
+static stream *job_watch_release(job_watch *w)
 {
 	stream *s = w->stream;
 	*w->link = w->next;
@@ -36,7 +36,7 @@ static bool send_event(void *context, const json_t *event)
 	return true; /* the page is no longer than the credit */
 }
 
-/* Send what there is; answer when nothing more will come. */
+/* Send available events; answer if there will be no more. */
 static void pump(job_watch *w)
 {
 	error err = ERROR_INIT;
@@ -49,26 +49,26 @@ static void pump(job_watch *w)
 		                   .limit = ready < JOB_WATCH_PAGE ? ready : JOB_WATCH_PAGE,
 		                   .ascending = true};
 		if (store_list(e->store, STORE_EVENTS, &page, send_event, w, &more, &err) != STATUS_OK) {
-			stream_error(release(w), &err, NULL);
+			stream_error(job_watch_release(w), &err, NULL);
 			return;
 		}
 	}
 	if (more)
 		return; /* no credit */
 	if (w->find(e, w->job, &answer, &ended, &err) != STATUS_OK)
-		stream_error(release(w), &err, NULL);
+		stream_error(job_watch_release(w), &err, NULL);
 	else if (ended)
-		stream_result(release(w), answer);
+		stream_result(job_watch_release(w), answer);
 }
 
-static void on_credit(stream *s)
+static void job_watch_on_credit(stream *s)
 {
 	pump(s->context);
 }
 
-static void on_cancel(stream *s)
+static void job_watch_on_cancel(stream *s)
 {
-	stream_refuse(release(s->context), STATUS_CANCELLED, NULL, NULL, "cancelled");
+	stream_refuse(job_watch_release(s->context), STATUS_CANCELLED, NULL, NULL, "cancelled");
 }
 
 void job_watch_pump(job_watch *list, const char *id)
@@ -82,7 +82,7 @@ void job_watch_pump(job_watch *list, const char *id)
 
 void job_watch_begin(stream *s, job_watch **list, job_watch_find find)
 {
-	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	static const stream_watch watch = {.credit = job_watch_on_credit, .cancel = job_watch_on_cancel};
 	error err = ERROR_INIT;
 	const char *after = json_string_value(json_object_get(s->params, "after"));
 	json_t *answer = NULL;

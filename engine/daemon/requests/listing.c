@@ -11,7 +11,7 @@ typedef struct collector {
 	bool failed;
 } collector;
 
-static bool collect(void *context, const json_t *row)
+static bool listing_collect(void *context, const json_t *row)
 {
 	collector *c = context;
 	json_t *object = c->convert ? c->convert(c->stream, row) : json_incref((json_t *)(uintptr_t)row);
@@ -24,15 +24,15 @@ typedef struct filter {
 	const json_t *metadata; /* not an object: any */
 } filter;
 
-/* Does the row's metadata hold all of these? None at all: it must hold none. */
-static bool has_metadata(const json_t *row, const json_t *wanted)
+/* True if the row's metadata contains all of `requested`; if that is empty, the row must have none. */
+static bool has_metadata(const json_t *row, const json_t *requested)
 {
 	const json_t *metadata = json_object_get(row, "metadata");
 	const char *key;
 	json_t *member;
-	if (json_object_size(wanted) == 0)
+	if (json_object_size(requested) == 0)
 		return json_object_size(metadata) == 0;
-	json_object_foreach((json_t *)(uintptr_t)wanted, key, member)
+	json_object_foreach((json_t *)(uintptr_t)requested, key, member)
 	{
 		if (!json_equal(member, json_object_get(metadata, key)))
 			return false;
@@ -82,16 +82,17 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	error err = ERROR_INIT;
 	bool more = false;
 	collector c = {s, json_array(), convert, false};
-	const filter wanted = {object, json_object_get(s->params, "metadata")};
+	const filter requested = {object, json_object_get(s->params, "metadata")};
 	const listing_page asked = listing_read(s->params, limit);
 	store_page page = {.parent = parent,
 	                   .after = asked.after,
 	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
-	                   .match = object || json_is_object(wanted.metadata) ? is_wanted : NULL,
-	                   .match_context = &wanted,
+	                   .match = object || json_is_object(requested.metadata) ? is_wanted : NULL,
+	                   .match_context = &requested,
 	                   .limit = asked.limit,
 	                   .ascending = asked.ascending};
-	status result = c.data ? store_list(s->engine->store, table, &page, collect, &c, &more, &err) : STATUS_NOMEM;
+	status result =
+	    c.data ? store_list(s->engine->store, table, &page, listing_collect, &c, &more, &err) : STATUS_NOMEM;
 	if (result == STATUS_OK && c.failed)
 		result = STATUS_NOMEM;
 	if (result != STATUS_OK) {

@@ -1,5 +1,5 @@
-/* While the pool makes a piece (`making`) the loop sends nothing, and a cancelled stream is answered when the pool is
- * done. */
+/* While the pool makes a piece (`making`) the loop sends nothing. A stream that is cancelled then is answered when the
+ * pool is done. */
 #include "engine/daemon/requests/pieces.h"
 
 #include <stdlib.h>
@@ -15,10 +15,10 @@ typedef struct pieces {
 	uv_work_t work;
 	stream *stream;
 	pieces_source source;
-	char *data; /* the piece that is being sent */
+	char *data; /* the piece being sent */
 	size_t bytes, sent;
 	int64_t total; /* bytes sent, */
-	int64_t all;   /* of so many; -1: not known */
+	int64_t all;   /* total size; -1: unknown */
 	status result;
 	error error;
 	bool making, announced;
@@ -32,12 +32,12 @@ static void pieces_free(pieces *p)
 	free(p);
 }
 
-static void fail(pieces *p, status why)
+static void pieces_fail(pieces *p, status result)
 {
 	stream *s = p->stream;
 	error err = p->error;
 	pieces_free(p);
-	error_settle(&err, why);
+	error_settle(&err, result);
 	stream_error(s, &err, NULL);
 }
 
@@ -48,19 +48,19 @@ static void pool_make(uv_work_t *work)
 	p->result = p->source.next(p->source.context, &p->data, &p->bytes, &p->error);
 }
 
-static void made(uv_work_t *work, int cancelled);
+static void pieces_piece_made(uv_work_t *work, int cancelled);
 
 static void make_next(pieces *p)
 {
 	free(p->data);
 	p->data = NULL;
 	p->bytes = p->sent = 0;
-	p->making = uv_queue_work(&p->stream->engine->loop, &p->work, pool_make, made) == 0;
+	p->making = uv_queue_work(&p->stream->engine->loop, &p->work, pool_make, pieces_piece_made) == 0;
 	if (!p->making)
-		fail(p, STATUS_NOMEM);
+		pieces_fail(p, STATUS_NOMEM);
 }
 
-/* Answer with the first piece, which is all. */
+/* Answer with the first piece, which is the whole answer. */
 static void answer_whole(pieces *p)
 {
 	stream *s = p->stream;
@@ -83,7 +83,7 @@ static void announce(pieces *p)
 	stream_event(p->stream, event);
 }
 
-/* Send what may be sent. The stream may end here. */
+/* Send as credit allows. The stream may end here. */
 static void send_piece(pieces *p)
 {
 	stream *s = p->stream;
@@ -93,7 +93,7 @@ static void send_piece(pieces *p)
 		size_t left = p->bytes - p->sent, n = left < DOWNLOAD_CHUNK ? left : DOWNLOAD_CHUNK;
 		char *chunk = malloc(n);
 		if (!chunk) {
-			fail(p, STATUS_NOMEM);
+			pieces_fail(p, STATUS_NOMEM);
 			return;
 		}
 		memcpy(chunk, p->data + p->sent, n);
@@ -112,38 +112,38 @@ static void send_piece(pieces *p)
 	stream_result(s, json_pack("{s:I}", "bytes", (json_int_t)total));
 }
 
-static void made(uv_work_t *work, int cancelled)
+static void pieces_piece_made(uv_work_t *work, int cancelled)
 {
 	pieces *p = work->data;
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	p->making = false;
 	if (p->stream->cancelled)
-		fail(p, STATUS_CANCELLED);
+		pieces_fail(p, STATUS_CANCELLED);
 	else if (p->result != STATUS_OK)
-		fail(p, p->result);
+		pieces_fail(p, p->result);
 	else if (!p->announced && p->bytes <= PIECES_WHOLE && p->source.head(p->source.context).json)
 		answer_whole(p);
 	else
 		send_piece(p);
 }
 
-static void on_credit(stream *s)
+static void pieces_on_credit(stream *s)
 {
 	pieces *p = s->context;
 	if (!p->making)
 		send_piece(p);
 }
 
-static void on_cancel(stream *s)
+static void pieces_on_cancel(stream *s)
 {
 	pieces *p = s->context;
 	if (!p->making)
-		fail(p, STATUS_CANCELLED);
+		pieces_fail(p, STATUS_CANCELLED);
 }
 
 void pieces_send(stream *s, const pieces_source *source)
 {
-	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	static const stream_watch watch = {.credit = pieces_on_credit, .cancel = pieces_on_cancel};
 	pieces *p = s->cancelled ? NULL : memory_new(1, sizeof *p);
 	if (!p) {
 		source->release(source->context);

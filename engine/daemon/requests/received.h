@@ -1,4 +1,4 @@
-/* received.h - the files of an upload, one after the other, in a folder of their own below DATA/tmp. */
+/* received.h - the files of an upload, received one after the other in their own folder below DATA/tmp. */
 #ifndef ENGINE_DAEMON_REQUESTS_RECEIVED_H
 #define ENGINE_DAEMON_REQUESTS_RECEIVED_H
 
@@ -13,25 +13,25 @@ enum { RECEIVED_MAX_FILES = 1100, RECEIVED_NAME_BYTES = 128 };
 
 typedef struct received {
 	char folder[PATH_MAX];
-	char name[RECEIVED_NAME_BYTES]; /* of the file being written */
-	int fd;                         /* -1: none */
-	int64_t bytes, limit;           /* of it */
+	char name[RECEIVED_NAME_BYTES]; /* name of the file being written */
+	int fd;                         /* -1: no file is open */
+	int64_t bytes, limit;           /* bytes of that file; its limit */
 	int files;
 } received;
 
-/* 1 to 127 of A-Z a-z 0-9 . _ -, and the first is no dot. */
+/* True for 1 to 127 characters A-Z a-z 0-9 . _ -, not starting with a dot. */
 bool received_valid_name(const char *name);
-/* Make the folder, whose path is set. */
+/* Create the folder, whose path is set. */
 status received_open(received *r, error *err);
-/* End the file before it, and begin one of at most `limit` bytes. STATUS_INVALID, its name as the param: it came
- * already, or there are too many. */
+/* Close the current file and start one of at most `limit` bytes. STATUS_INVALID, naming the file: it exists, or there
+ * are too many. */
 status received_begin(received *r, const char *name, int64_t limit, error *err);
 /* STATUS_TOO_LARGE; STATUS_FULL. */
 status received_write(received *r, const void *data, size_t bytes, error *err);
 void received_end(received *r);
-/* Forget the files. */
+/* Delete the files. */
 status received_clear(received *r, error *err);
-/* Remove the folder and what is left in it. */
+/* Delete the folder and its contents. */
 void received_remove(received *r);
 
 #endif

@@ -11,8 +11,8 @@ static int slashes(const char *path)
 	return n;
 }
 
-/* Is the folder (its path with the slash behind it) the one whose files are kept? One that is nearer to the top takes
- * the place of what was kept. */
+/* Decide whether files of a folder (its path with a final slash) are kept. A folder nearer to the top replaces the one
+ * chosen before. */
 static status choose_folder(unpack *u, const char *folder, bool *chosen, error *err)
 {
 	int depth = slashes(folder);
@@ -33,7 +33,7 @@ static status choose_folder(unpack *u, const char *folder, bool *chosen, error *
 	return STATUS_OK;
 }
 
-static status begin(void *context, const char *path, int64_t bytes, error *err)
+static status unpack_begin_file(void *context, const char *path, int64_t bytes, error *err)
 {
 	unpack *u = context;
 	char folder[TAR_MAX_PATH];
@@ -59,7 +59,7 @@ static status data(void *context, const void *bytes, size_t count, error *err)
 	return u->files->fd < 0 ? STATUS_OK : received_write(u->files, bytes, count, err);
 }
 
-static status end(void *context, error *err)
+static status unpack_end(void *context, error *err)
 {
 	(void)err;
 	received_end(((unpack *)context)->files);
@@ -68,8 +68,10 @@ static status end(void *context, error *err)
 
 void unpack_begin(unpack *u, received *files, int64_t (*accepts)(const char *name))
 {
-	*u = (unpack){
-	    .tar = {.events = {begin, data, end}, .context = u}, .files = files, .accepts = accepts, .depth = -1};
+	*u = (unpack){.tar = {.events = {unpack_begin_file, data, unpack_end}, .context = u},
+	              .files = files,
+	              .accepts = accepts,
+	              .depth = -1};
 }
 
 status unpack_feed(unpack *u, const void *bytes, size_t count, error *err)
@@ -81,7 +83,7 @@ status unpack_finish(unpack *u, error *err)
 {
 	TRY(tar_finish(&u->tar, err));
 	if (u->depth < 0)
-		return error_set(err, STATUS_INVALID, NULL, "the archive holds none of the files that are expected");
+		return error_set(err, STATUS_INVALID, NULL, "the archive has none of the expected files");
 	if (u->other[0])
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "the archive holds files in \"%.100s\" and in \"%.100s\", of which one is expected",

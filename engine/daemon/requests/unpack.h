@@ -1,7 +1,7 @@
-/* unpack.h - a tar archive that is uploaded, as the files that are wanted of it.
+/* unpack.h - extracts the expected files from an uploaded tar archive.
  *
- * The files of interest are those of one folder, wherever it is in the archive: the one nearest to the top that holds
- * any. Files that are not wanted, and those in folders below, are read over. */
+ * They must be in one folder, anywhere in the archive: the one nearest to the top that has any of them. Other files and
+ * those in folders below it are skipped. */
 #ifndef ENGINE_DAEMON_REQUESTS_UNPACK_H
 #define ENGINE_DAEMON_REQUESTS_UNPACK_H
 
@@ -11,14 +11,14 @@
 typedef struct unpack {
 	tar_reader tar;
 	received *files;
-	int64_t (*accepts)(const char *name); /* most bytes that a file of that name may have; -1: not wanted */
-	int depth;                            /* of the folder; -1: no file was wanted so far */
-	char folder[TAR_MAX_PATH], other[TAR_MAX_PATH]; /* other: one of the same depth, or "" */
+	int64_t (*accepts)(const char *name);           /* maximum bytes of a file with this name; -1: not expected */
+	int depth;                                      /* depth of the folder; -1: no file found so far */
+	char folder[TAR_MAX_PATH], other[TAR_MAX_PATH]; /* other: another folder of the same depth, or "" */
 } unpack;
 
 void unpack_begin(unpack *u, received *files, int64_t (*accepts)(const char *name));
 status unpack_feed(unpack *u, const void *bytes, size_t count, error *err);
-/* STATUS_INVALID: two folders have equal claims, or none holds anything. */
+/* STATUS_INVALID: two folders qualify, or none. */
 status unpack_finish(unpack *u, error *err);
 void unpack_fini(unpack *u);
 

@@ -18,16 +18,16 @@
 typedef struct upload {
 	stream *stream;
 	const upload_plan *plan;
-	const upload_part *part; /* being received, NULL before the first */
-	int64_t bytes;           /* of this part */
-	digest_stream *digest;   /* all bytes so far */
+	const upload_part *part; /* being received; NULL before the first */
+	int64_t bytes;           /* bytes of this part */
+	digest_stream *digest;   /* digest of all bytes so far */
 	bool seen[UPLOAD_MAX_PARTS];
 	received files;
-	unpack *archive; /* the part is one */
+	unpack *archive; /* set if the part is an archive */
 	uv_work_t work;
 	error error;
 	store_file sealed;
-	char *content; /* in memory */
+	char *content; /* with in_memory */
 	size_t content_bytes;
 } upload;
 
@@ -95,7 +95,7 @@ static void checked(uv_work_t *work, int cancelled)
 	upload_free(u);
 }
 
-/* Between the end of one part and the beginning of the next. */
+/* Finish the current part. */
 static status end_part(upload *u)
 {
 	received_end(&u->files);
@@ -104,7 +104,7 @@ static status end_part(upload *u)
 	return s;
 }
 
-static void complete(upload *u)
+static void upload_complete(upload *u)
 {
 	if (stream_count_deaths(u->stream, "upload", digest_stream_value(u->digest), &u->error) != STATUS_OK ||
 	    end_part(u) != STATUS_OK) {
@@ -138,7 +138,7 @@ static status begin_archive(upload *u)
 	return STATUS_OK;
 }
 
-/* file: as the frame names it, or NULL. */
+/* file: the name in the frame, or NULL. */
 static status begin_file(upload *u, const upload_part *part, const char *file)
 {
 	int64_t limit = part->limit;
@@ -146,7 +146,7 @@ static status begin_file(upload *u, const upload_part *part, const char *file)
 		limit = file && received_valid_name(file) ? u->plan->accepts(file) : -1;
 		if (limit < 0)
 			return error_set(&u->error, STATUS_INVALID, part->name,
-			                 "\"%.64s\" is not one of the files that are expected", file ? file : "");
+			                 "\"%.64s\" is not one of the expected files", file ? file : "");
 	}
 	return received_begin(&u->files, part->kind == UPLOAD_NAMED ? file : part->file, limit, &u->error);
 }
@@ -170,7 +170,7 @@ static status begin_part(upload *u, const char *name, const char *file)
 	return parts[i].kind == UPLOAD_ARCHIVE ? begin_archive(u) : begin_file(u, u->part, file);
 }
 
-/* The JSON of a part's first frame. */
+/* Parse the JSON of a part's first frame. */
 static status read_part(upload *u, const char *json, size_t bytes)
 {
 	reserve_forget();
@@ -209,12 +209,12 @@ static void on_data(stream *s, const frame *f)
 	if (result != STATUS_OK)
 		upload_fail(u, NULL);
 	else if (f->flags & FRAME_FLAG_END)
-		complete(u);
+		upload_complete(u);
 	else
 		stream_grant(s, 1);
 }
 
-static void on_cancel(stream *s)
+static void upload_on_cancel(stream *s)
 {
 	upload *u = s->context;
 	error_set(&u->error, STATUS_CANCELLED, NULL, "cancelled");
@@ -237,7 +237,7 @@ void *upload_take(stream *s, size_t *bytes)
 
 void upload_begin(stream *s, const upload_plan *what)
 {
-	static const stream_watch watch = {.data = on_data, .cancel = on_cancel};
+	static const stream_watch watch = {.data = on_data, .cancel = upload_on_cancel};
 	upload *u = memory_new(1, sizeof *u);
 	if (!u) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");

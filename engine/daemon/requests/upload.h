@@ -1,7 +1,7 @@
-/* upload.h - receive the parts of an upload into a folder of their own below DATA/tmp.
+/* upload.h - receives the parts of an upload into their own folder below DATA/tmp.
  *
- * Frames are written as they come, on the loop: the page cache takes them. Checking and syncing, which
- * can take long, happen on the pool. At most UPLOAD_WINDOW frames are under way per upload. */
+ * Frames are written on the loop as they arrive; the page cache absorbs them. Checking and syncing, which can take
+ * long, run on the pool. At most UPLOAD_WINDOW frames are in flight per upload. */
 #ifndef ENGINE_DAEMON_REQUESTS_UPLOAD_H
 #define ENGINE_DAEMON_REQUESTS_UPLOAD_H
 
@@ -11,41 +11,40 @@
 enum { UPLOAD_WINDOW = 8, UPLOAD_MAX_PARTS = 6 };
 
 typedef enum upload_kind {
-	UPLOAD_FILE,   /* a file of that name, at most once */
-	UPLOAD_NAMED,  /* a file whose name stands in the frame; any number of them */
-	UPLOAD_ARCHIVE /* a tar archive, of which files are kept (unpack.h) */
+	UPLOAD_FILE,   /* a file with this name, at most once */
+	UPLOAD_NAMED,  /* files whose names are in the frames, any number */
+	UPLOAD_ARCHIVE /* a tar archive; expected files are kept (unpack.h) */
 } upload_kind;
 
 typedef struct upload_part {
-	const char *name; /* in the frame */
-	const char *file; /* in the folder */
+	const char *name; /* name in the frame */
+	const char *file; /* name in the folder */
 	int64_t limit;    /* bytes */
 	bool required;
 	upload_kind kind;
 } upload_part;
 
 typedef struct upload_plan {
-	const upload_part *parts; /* ends with a NULL name */
-	/* Of named files and archives: the most bytes that a file may have; -1: no such file is expected. */
+	const upload_part *parts; /* terminated by a NULL name */
+	/* For named files and archives: the maximum bytes of a file; -1: not expected. */
 	int64_t (*accepts)(const char *file);
-	/* Pool thread: judge the complete folder; of the stream, target and params may be read. May be NULL. This or
+	/* Pool thread: check the complete folder. May read target and params of the stream. May be NULL. Either this or
 	 * `seal` makes the files durable. */
 	status (*check)(const stream *s, const char *folder, error *err);
-	/* Pool thread, then: make the row of a file from the request's params, and seal it; may be NULL. */
+	/* Pool thread, after `check`: make a file's row from the request's params and seal it. May be NULL. */
 	status (*seal)(const json_t *params, const char *folder, store_file *out, error *err);
-	/* The upload has one part, which is read into memory on the pool: see upload_take. */
+	/* The single part is read into memory on the pool; see upload_take. */
 	bool in_memory;
-	/* Loop thread: everything is on disk and has passed. Answers the stream. What is left of
-	 * the folder afterwards is removed. */
+	/* Loop thread: everything is on disk and checked. Must answer the stream. The rest of the folder is deleted
+	 * afterwards. */
 	void (*finished)(stream *s, const char *folder);
 } upload_plan;
 
-/* Begin receiving; from here to `finished` the stream belongs to the upload, which answers every failure itself.
- * s->context is its. */
+/* Start receiving. Until `finished` the upload owns the stream and s->context, and answers every failure. */
 void upload_begin(stream *s, const upload_plan *plan);
-/* In `finished`: what `seal` has made. */
+/* Call in `finished`: return the row that `seal` has made. */
 store_file *upload_sealed(stream *s);
-/* In `finished` of an upload in memory: its bytes, which are the caller's now. */
+/* Call in `finished` of an upload in memory: return its bytes, which the caller then owns. */
 void *upload_take(stream *s, size_t *bytes);
 
 #endif

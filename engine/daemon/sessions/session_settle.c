@@ -1,5 +1,5 @@
 /* executor: export the state ─▶ loop: adopt the change ─▶ pool: checksum, write and sync the file ─▶ loop: one commit,
- * then the answer. The answer's text is made before the commit, so that nothing can fail behind it. */
+ * then the answer. The answer's text is made before the commit, so nothing can fail after it. */
 #include "engine/daemon/sessions/session_settle.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static sessions *table(const session_settlement *x)
 	return x->stream->engine->sessions;
 }
 
-static void finish(session_settlement *x)
+static void session_settle_finish(session_settlement *x)
 {
 	json_decref(x->document);
 	scheduler_transfer_fini(&x->state);
@@ -26,7 +26,7 @@ static void finish(session_settlement *x)
 static void answer_error(session_settlement *x)
 {
 	stream_error(x->stream, &x->error, NULL);
-	finish(x);
+	session_settle_finish(x);
 }
 
 static void answer_result(session_settlement *x)
@@ -34,10 +34,10 @@ static void answer_result(session_settlement *x)
 	char *text = x->answer;
 	x->answer = NULL;
 	stream_result_text(x->stream, text);
-	finish(x);
+	session_settle_finish(x);
 }
 
-/* The change is not acknowledged, and taken back. */
+/* Undo the change, which is not acknowledged. */
 static void take_back(session_settlement *x)
 {
 	session_entry *e = x->entry;
@@ -50,10 +50,10 @@ static void take_back(session_settlement *x)
 	answer_error(x);
 }
 
-/* Make the answer, as text too. On failure there is none. */
+/* Make the answer, also as text. On failure there is none. */
 static status make_answer(session_settlement *x, json_t **result, error *err)
 {
-	reserve_forget(); /* a result with a hole is none */
+	reserve_forget(); /* building it failed */
 	*result = x->result(x);
 	x->answer = json_text_reserve(*result, PROTO_JSON);
 	if (x->answer)
@@ -91,26 +91,26 @@ static void pool_write(uv_work_t *work)
 	                                 &x->write_error);
 }
 
-/* The state and, of a request with a key, its answer. */
+/* Commit the state and, if the request has a key, its answer. */
 static status commit(session_settlement *x, const json_t *result, error *err)
 {
 	stream *s = x->stream;
 	store *all = s->engine->store;
 	TRY(store_begin(all, err));
-	status why = store_session_keep(all, sessions_id(x->entry), x->version, x->document, err);
-	if (why == STATUS_OK && result)
-		why = idempotency_keep(s, result, err);
-	return store_end(all, why, err);
+	status ended = store_session_keep(all, sessions_id(x->entry), x->version, x->document, err);
+	if (ended == STATUS_OK && result)
+		ended = idempotency_keep(s, result, err);
+	return store_end(all, ended, err);
 }
 
-static void give_up(session_settlement *x, status why, error *err)
+static void session_settle_give_up(session_settlement *x, status result, error *err)
 {
-	if (why == STATUS_NOT_FOUND) /* the folder, not anything that the client has named */
-		why = err->status = STATUS_STORAGE;
-	error_set(err, why, NULL, "%s", status_text(why));
-	if (why != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once for each session */
+	if (result == STATUS_NOT_FOUND) /* refers to the folder, not to anything that the client named */
+		result = err->status = STATUS_STORAGE;
+	error_set(err, result, NULL, "%s", status_text(result));
+	if (result != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once per session */
 		log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
-	x->error = *err; /* before what failed earlier: the session is not what the client has seen */
+	x->error = *err; /* replaces an earlier error: the client has not seen the session's state */
 	take_back(x);
 }
 
@@ -119,20 +119,19 @@ static void written(uv_work_t *work, int cancelled)
 	session_settlement *x = work->data;
 	json_t *result = NULL;
 	error err = x->write_error;
-	status why = x->written;
-	(void)cancelled; /* nothing cancels a request */
-	if (why == STATUS_OK && x->error.status == STATUS_OK)
-		why = make_answer(x, &result, &err);
-	bool kept = why == STATUS_OK;
-	if (why == STATUS_OK)
-		why = commit(x, result, &err);
+	status s = x->written;
+	(void)cancelled; /* cannot be cancelled */
+	if (s == STATUS_OK && x->error.status == STATUS_OK)
+		s = make_answer(x, &result, &err);
+	bool kept = s == STATUS_OK;
+	if (s == STATUS_OK)
+		s = commit(x, result, &err);
 	json_decref(result);
-	if (why != STATUS_OK) {
-		/* After an I/O error the ledger may say after a crash that the new version counts: it stays until then.
-		 */
-		if (!kept || why != STATUS_IO)
+	if (s != STATUS_OK) {
+		/* After an I/O error and a crash the ledger may refer to the new version, so it is kept until then. */
+		if (!kept || s != STATUS_IO)
 			store_session_discard(x->path);
-		give_up(x, why, &err);
+		session_settle_give_up(x, s, &err);
 		return;
 	}
 	sessions_settled(table(x), x->entry);
@@ -147,30 +146,30 @@ static void settle_durably(session_settlement *x)
 	error err = ERROR_INIT;
 	engine *e = x->stream->engine;
 	sessions_adopt(table(x), x->entry, &x->change);
-	status why = store_check_room(e->store, (int64_t)x->state.bytes, &err);
-	if (why == STATUS_OK)
-		why = store_session_next(e->store, sessions_id(x->entry), &x->version, x->path, &err);
-	if (why == STATUS_OK && !(x->document = sessions_document(x->entry)))
-		why = STATUS_NOMEM;
+	status result = store_check_room(e->store, (int64_t)x->state.bytes, &err);
+	if (result == STATUS_OK)
+		result = store_session_next(e->store, sessions_id(x->entry), &x->version, x->path, &err);
+	if (result == STATUS_OK && !(x->document = sessions_document(x->entry)))
+		result = STATUS_NOMEM;
 	x->work.data = x;
-	if (why == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
-		why = STATUS_NOMEM;
-	if (why != STATUS_OK)
-		give_up(x, why, &err);
+	if (result == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
+		result = STATUS_NOMEM;
+	if (result != STATUS_OK)
+		session_settle_give_up(x, result, &err);
 }
 
-/* Executor thread: the next step of the export; a task's `prepare`. */
+/* The `prepare` of the export task: export the next step. Executor thread. */
 static bool prepare_export(task *t, device *d)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
 	scheduler *s = device_scheduler(d);
 	session *live = s ? scheduler_session_find(s, sessions_id(x->entry)) : NULL;
-	status why = live ? scheduler_session_export_step(s, live, &x->state, &x->export_error) : STATUS_DEVICE;
-	error_settle(&x->export_error, why);
-	return why != STATUS_OK || x->state.done;
+	status result = live ? scheduler_session_export_step(s, live, &x->state, &x->export_error) : STATUS_DEVICE;
+	error_settle(&x->export_error, result);
+	return result != STATUS_OK || x->state.done;
 }
 
-/* It may have read one token more. */
+/* The session may have read one more token. */
 static void run_export(task *t, device *d)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
@@ -180,11 +179,11 @@ static void run_export(task *t, device *d)
 static void exported(task *t)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
-	error why = x->export_error;
-	if (why.status == STATUS_OK)
+	error err = x->export_error;
+	if (err.status == STATUS_OK)
 		settle_durably(x);
 	else
-		give_up(x, why.status, &why);
+		session_settle_give_up(x, err.status, &err);
 }
 
 static void export(session_settlement *x)

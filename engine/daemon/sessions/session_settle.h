@@ -1,14 +1,13 @@
-/* session_settle.h - the end of a request that makes or changes a session.
+/* session_settle.h - the end of a request that creates or changes a session.
  *
- * What is acknowledged is kept, and what cannot be kept is not acknowledged: the new state of a durable session is
- * exported by the executor, some of it a turn, then written on the pool, and only when it counts (one commit with the
- * request's kept answer, if it has a key) is the stream answered. Meanwhile the session stays busy. When anything of
- * this fails, a session that was being made is removed, and one that there was before goes back to what is stored: its
- * slot on the device is freed, so that the next use reads the stored state.
+ * A change is acknowledged only when it is stored. The executor exports the new state of a durable session, part of it
+ * each turn. The pool writes it. One commit makes it valid, together with the request's stored answer if it has a key.
+ * Only then is the stream answered; until then the session stays busy. If any of this fails, a new session is removed,
+ * and an existing one returns to its stored state: its slot is freed, so the next use reads the stored state.
  *
- * A generation that is cancelled leaves the tokens that were streamed: that change is stored too, unless the request is
- * `whole`, before the stream is answered with the error. Any other failure is taken back. A session that is not durable
- * keeps what it has read.
+ * A cancelled generation keeps the tokens that were streamed. That change is stored, too, before the stream is answered
+ * with the error, unless the request is `whole`. Any other failure is undone. A session that is not durable keeps what
+ * it has read.
  *
  * Loop thread only. */
 #ifndef ENGINE_DAEMON_SESSIONS_SESSION_SETTLE_H
@@ -19,17 +18,18 @@
 typedef struct session_settlement {
 	stream *stream;
 	session_entry *entry;         /* busy */
-	const session_ticket *ticket; /* of the session that the executor looked for */
+	const session_ticket *ticket; /* the session's, as the executor found it */
 	bool making;                  /* the entry is new */
 	bool changed;                 /* the request may have changed the session before it failed */
-	bool whole;                   /* all or nothing: when the request has failed, its change is taken back */
+	bool whole;                   /* all or nothing: if the request fails, its change is undone */
 	session_change change;
-	error error;                                     /* why the request has failed */
-	json_t *(*result)(struct session_settlement *x); /* the RESULT, when all is well; NULL when out of memory */
-	void (*settled)(struct session_settlement *x);   /* the stream has been answered: free what belongs to x */
+	error error;                                     /* STATUS_OK, or the request's failure */
+	json_t *(*result)(struct session_settlement *x); /* returns the RESULT of a successful request; NULL: out of
+	                                                  * memory */
+	void (*settled)(struct session_settlement *x);   /* the stream has been answered; frees the members of x */
 	/* private */
 	task export;
-	session_transfer state; /* durable: the new one */
+	session_transfer state; /* durable: the new state */
 	error export_error;
 	uv_work_t work;
 	json_t *document;
@@ -40,7 +40,7 @@ typedef struct session_settlement {
 	char path[PATH_MAX];
 } session_settlement;
 
-/* Answers the stream, at once or later. x, which is the caller's, lives until `settled`. */
+/* Answer the stream, at once or later. x belongs to the caller and must live until `settled`. */
 void session_settle(session_settlement *x);
 
 #endif

@@ -1,6 +1,6 @@
-/* A session_task is one task of the executor with one session: the pool reads its state, if it is not live, the
- * executor finds or makes the session by its ticket, acts, and looks at what has become of it; the loop settles that
- * and answers. The methods differ in `act`, and in the result that `answer` makes. */
+/* session_task.c - a session_task is one executor task with one session. The pool reads the session's state if it is
+ * not live. The executor finds or creates the session by its ticket, acts, and records the change. The loop settles it
+ * and answers. The methods differ in `act` and in the result made by `answer`. */
 #include "engine/daemon/sessions/session_task.h"
 
 #include <limits.h>
@@ -15,15 +15,15 @@
 #include "engine/daemon/sessions/session_settle.h"
 
 #define SESSION_TASK_MAX_STATE ((int64_t)1 << 30)
-enum { SESSION_TASK_LOG_SLICE = 1 << 20 /* bytes of a log that are copied in one turn */ };
+enum { SESSION_TASK_LOG_SLICE = 1 << 20 /* bytes of a log copied in one turn */ };
 
 typedef struct session_task session_task;
 
 typedef struct session_task_kind {
-	/* Executor thread; called in the next turn again while it sets t->more. NULL: being there is enough */
+	/* Executor thread; called again in the next turn while it sets t->more. NULL: finding the session is enough. */
 	status (*act)(session_task *t, device *d, session *x, error *err);
-	void (*answer)(
-	    session_task *t); /* loop thread; answers the stream and frees t. NULL: it makes a session, the answer */
+	void (*answer)(session_task *t); /* loop thread; answers the stream and frees t. NULL: the task creates a
+	                                  * session, which is the answer */
 } session_task_kind;
 
 struct session_task {
@@ -31,18 +31,18 @@ struct session_task {
 	const session_task_kind *kind;
 	stream *stream;
 	model_entry *model;
-	session_entry *entry;  /* read, or being made */
-	session_entry *parent; /* fork: the one copied from */
-	session_ticket ticket; /* of entry; fork: of the parent */
+	session_entry *entry;  /* existing, or being created */
+	session_entry *parent; /* fork: the session copied */
+	session_ticket ticket; /* for `entry`; fork: for the parent */
 	session_change change, parent_change;
-	session_settlement settlement; /* of the session that is made */
+	session_settlement settlement; /* for a session that is created */
 	status result;
 	error error;
-	size_t moved; /* fork: bytes, of all turns */
+	size_t moved; /* fork: bytes copied in all turns */
 	session_transfer export;
 	uv_work_t work;
 	session_log log;
-	int64_t copied; /* tokens of the log */
+	int64_t copied; /* tokens of the log copied */
 	bool more;
 	void (*fetched)(stream *s, session_log *log);
 };
@@ -92,7 +92,7 @@ static json_t *made_object(session_settlement *x)
 	return sessions_object(x->entry);
 }
 
-static void made(session_settlement *x)
+static void session_task_made(session_settlement *x)
 {
 	session_task_free(TASK_OWNER(x, session_task, settlement));
 }
@@ -107,7 +107,7 @@ static void settle_made(session_task *t)
 	                                     .change = t->change,
 	                                     .error = t->error,
 	                                     .result = made_object,
-	                                     .settled = made};
+	                                     .settled = session_task_made};
 	session_settle(&t->settlement);
 }
 
@@ -129,7 +129,7 @@ static void session_task_done(task *x)
 	session_task_free(t);
 }
 
-static void refuse(session_task *t, status why, const char *words)
+static void session_task_refuse(session_task *t, status result, const char *words)
 {
 	if (t->parent)
 		sessions_release(table(t), t->parent);
@@ -137,7 +137,7 @@ static void refuse(session_task *t, status why, const char *words)
 		sessions_remove(table(t), t->entry, NULL);
 	else
 		sessions_release(table(t), t->entry);
-	stream_refuse(t->stream, why, NULL, NULL, "%s", words);
+	stream_refuse(t->stream, result, NULL, NULL, "%s", words);
 	session_task_free(t);
 }
 
@@ -145,7 +145,7 @@ static void submit(session_task *t)
 {
 	t->task = (task){.prepare = prepare_session_task, .run = run_session_task, .done = session_task_done};
 	if (!executor_submit(t->stream->engine->executor, &t->task))
-		refuse(t, STATUS_BUSY, "too many requests are waiting");
+		session_task_refuse(t, STATUS_BUSY, "too many requests are waiting");
 }
 
 static void pool_fetch(uv_work_t *work)
@@ -155,17 +155,17 @@ static void pool_fetch(uv_work_t *work)
 
 static void state_is_here(uv_work_t *work, int cancelled)
 {
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	submit(work->data);
 }
 
-static void begin(session_task *t)
+static void session_task_begin(session_task *t)
 {
 	t->work.data = t;
 	if (!session_ticket_has_work(&t->ticket))
 		submit(t);
 	else if (uv_queue_work(&t->stream->engine->loop, &t->work, pool_fetch, state_is_here) != 0)
-		refuse(t, STATUS_NOMEM, "out of memory");
+		session_task_refuse(t, STATUS_NOMEM, "out of memory");
 }
 
 static session_task *session_task_new(stream *s, const session_task_kind *kind)
@@ -180,7 +180,7 @@ static session_task *session_task_new(stream *s, const session_task_kind *kind)
 	return t;
 }
 
-/* A task with an existing session; NULL: answered. */
+/* Create a task for an existing session; NULL: the stream has been answered. */
 static session_task *session_task_existing(stream *s, const char *id, const session_task_kind *kind)
 {
 	session_task *t = session_task_new(s, kind);
@@ -195,7 +195,7 @@ static session_task *session_task_existing(stream *s, const char *id, const sess
 
 /* --- create ------------------------------------------------------------------------ */
 
-static void read_options(const json_t *params, session_options *out)
+static void session_task_read_options(const json_t *params, session_options *out)
 {
 	*out = (session_options){sessions_policy(json_string_value(json_object_get(params, "position_policy"))),
 	                         json_is_true(json_object_get(params, "explain")),
@@ -206,7 +206,7 @@ status session_task_make(stream *s, const model_entry *c, session_entry **out, s
 {
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
-	read_options(s->params, &options);
+	session_task_read_options(s->params, &options);
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
 	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
@@ -223,18 +223,18 @@ void session_task_create(stream *s)
 	session_task *t = session_task_new(s, &kind);
 	if (!t)
 		return;
-	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
-	                                     &t->model, &err);
-	if (why == STATUS_OK && t->model->dims.source)
-		why = error_set(&err, STATUS_INVALID, "source", "this model reads a source: it must not be missing");
-	if (why == STATUS_OK)
-		why = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
-	if (why == STATUS_OK) {
-		begin(t);
+	status result = catalog_open_generative(
+	    s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
+	if (result == STATUS_OK && t->model->dims.source)
+		result = error_set(&err, STATUS_INVALID, "source", "this model reads a source: it must not be missing");
+	if (result == STATUS_OK)
+		result = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
+	if (result == STATUS_OK) {
+		session_task_begin(t);
 		return;
 	}
 	session_task_free(t);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
@@ -243,9 +243,10 @@ void session_task_create(stream *s)
 static status act_fork(session_task *t, device *d, session *x, error *err)
 {
 	session *copy;
-	status why = scheduler_session_fork_step(device_scheduler(d), x, sessions_id(t->entry), &t->moved, &copy, err);
+	status result =
+	    scheduler_session_fork_step(device_scheduler(d), x, sessions_id(t->entry), &t->moved, &copy, err);
 	t->more = !copy;
-	return why;
+	return result;
 }
 
 void session_task_fork(stream *s)
@@ -256,14 +257,14 @@ void session_task_fork(stream *s)
 	if (!t)
 		return;
 	t->parent = t->entry;
-	status why = sessions_add_like(s->engine->sessions, t->model, t->parent, &t->entry, &err);
-	if (why == STATUS_OK) {
-		begin(t);
+	status result = sessions_add_like(s->engine->sessions, t->model, t->parent, &t->entry, &err);
+	if (result == STATUS_OK) {
+		session_task_begin(t);
 		return;
 	}
 	sessions_release(s->engine->sessions, t->parent);
 	session_task_free(t);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
@@ -271,9 +272,9 @@ void session_task_fork(stream *s)
 
 static status act_export(session_task *t, device *d, session *x, error *err)
 {
-	status why = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
+	status result = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
 	t->more = !t->export.done;
-	return why;
+	return result;
 }
 
 static void pool_seal(uv_work_t *work)
@@ -286,7 +287,7 @@ static void sealed(uv_work_t *work, int cancelled)
 	session_task *t = work->data;
 	session_transfer export = t->export;
 	char filename[STORE_ID_BYTES + 8];
-	(void)cancelled; /* nothing cancels a request */
+	(void)cancelled; /* cannot be cancelled */
 	t->export = (session_transfer){0};
 	snprintf(filename, sizeof filename, "%s.state", t->stream->target);
 	download_bytes(t->stream, export.blob, export.bytes, filename, "application/octet-stream");
@@ -306,10 +307,10 @@ void session_task_export(stream *s)
 	static const session_task_kind kind = {act_export, answer_export};
 	session_task *t = session_task_existing(s, s->target, &kind);
 	if (t)
-		begin(t);
+		session_task_begin(t);
 }
 
-/* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
+/* The upload is complete; its options are in the blob and known once that has been read. */
 static void received(stream *s, const char *folder)
 {
 	static const session_task_kind kind = {NULL, NULL};
@@ -319,18 +320,18 @@ static void received(stream *s, const char *folder)
 		return;
 	(void)folder;
 	t->ticket.import.blob = upload_take(s, &t->ticket.import.bytes);
-	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
-	                                     &t->model, &err);
-	if (why == STATUS_OK)
-		why = sessions_add(s->engine->sessions, t->model, &(session_options){0}, -1, &t->entry, &err);
-	if (why == STATUS_OK) {
+	status result = catalog_open_generative(
+	    s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
+	if (result == STATUS_OK)
+		result = sessions_add(s->engine->sessions, t->model, &(session_options){0}, -1, &t->entry, &err);
+	if (result == STATUS_OK) {
 		t->ticket.create = true;
 		snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
-		begin(t);
+		session_task_begin(t);
 		return;
 	}
 	session_task_free(t);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
@@ -338,7 +339,7 @@ void session_task_import(stream *s)
 {
 	static const upload_part parts[] = {
 	    {.name = "state", .file = "state", .limit = SESSION_TASK_MAX_STATE, .required = true}, {0}};
-	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
+	static const upload_plan requested = {.parts = parts, .in_memory = true, .finished = received};
 	error err = ERROR_INIT;
 	model_entry *c;
 	if (catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &c,
@@ -347,7 +348,7 @@ void session_task_import(stream *s)
 		return;
 	}
 	catalog_release(c);
-	upload_begin(s, &wanted);
+	upload_begin(s, &requested);
 }
 
 /* --- the log ------------------------------------------------------------------------- */
@@ -377,7 +378,7 @@ static status copy_source(session_log *log, const session *x)
 	return STATUS_OK;
 }
 
-/* Room for the log of x, once; again if x has come back otherwise after the device has failed. */
+/* Allocate the log of x; again if x was restored with another size after a device failure. */
 static status begin_log(session_task *t, session *x, const int32_t **tokens, const float **data, error *err)
 {
 	int64_t count;
@@ -398,7 +399,7 @@ static status begin_log(session_task *t, session *x, const int32_t **tokens, con
 	return log->tokens && log->data ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* The next tokens of the log. */
+/* Copy the next tokens of the log. */
 static status act_log(session_task *t, device *d, session *x, error *err)
 {
 	const int32_t *tokens;
@@ -434,5 +435,5 @@ void session_task_log(stream *s, const char *id, void (*fetched)(stream *s, sess
 	if (!t)
 		return;
 	t->fetched = fetched;
-	begin(t);
+	session_task_begin(t);
 }

@@ -1,14 +1,14 @@
-/* session_task.h - the methods session.fork, export and import, creation without a prompt, and a session's log: each
- * one task of the executor with one session. Loop thread. */
+/* session_task.h - the methods session.fork, export and import, creation without a prompt, and reading a session's log.
+ * Each is one executor task with one session. Loop thread. */
 #ifndef ENGINE_DAEMON_SESSIONS_SESSION_TASK_H
 #define ENGINE_DAEMON_SESSIONS_SESSION_TASK_H
 
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/explain/explain.h"
 
-/* session.create without a prompt. */
+/* The method session.create without a prompt. */
 void session_task_create(stream *s);
-/* The session that session.create asks for: a new one on the model of c, busy, with its ticket. */
+/* Create the session that session.create requests: on the model of c, busy, with its ticket. */
 status session_task_make(stream *s, const model_entry *c, session_entry **out, session_ticket *ticket, error *err);
 void session_task_fork(stream *s);
 void session_task_export(stream *s);
@@ -19,14 +19,14 @@ typedef struct session_log {
 	model_entry *model;
 	int32_t *tokens;
 	int64_t count;
-	float *data; /* NULL of a model that reads a source, with which its sequences are read anew */
+	float *data; /* NULL for a model that reads a source; its sequences are read again instead */
 	int32_t *source;
 	int64_t n_source;
 } session_log;
 void session_log_fini(session_log *log);
 
-/* Fetch the log of the session `id` for s. `fetched` takes the log over and answers; on failure the stream is
- * answered here. */
+/* Fetch the log of session `id` for s. `fetched` takes the log over and answers; on failure the stream is answered
+ * here. */
 void session_task_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log));
 
 #endif

@@ -7,47 +7,47 @@ bool session_ticket_has_work(const session_ticket *t)
 	return t->fetch || t->import.blob;
 }
 
-/* Whatever is wrong with the stored state is damage. */
-static void blame(session_ticket *t, status s, const error *why)
+/* Any fault of the stored state is reported as damage. */
+static void session_ticket_blame(session_ticket *t, status s, const error *err)
 {
 	bool stored = t->state[0];
 	t->damaged =
 	    stored && (s == STATUS_STORAGE || s == STATUS_CORRUPT || s == STATUS_INVALID || s == STATUS_UNSUPPORTED);
 	if (!t->damaged) {
-		t->error = *why;
+		t->error = *err;
 		error_settle(&t->error, s);
 		return;
 	}
-	log_line(LOG_ERROR, "the stored state of %s cannot be used: %s", t->id, error_message(why));
+	log_line(LOG_ERROR, "the stored state of %s cannot be used: %s", t->id, error_message(err));
 	error_set(&t->error, STATUS_STORAGE, NULL, "the stored state of %.64s cannot be used: %s", t->id,
-	          error_message(why));
+	          error_message(err));
 }
 
 void session_ticket_fetch(session_ticket *t)
 {
 	void *blob = NULL;
-	error why = ERROR_INIT;
+	error err = ERROR_INIT;
 	status s = STATUS_OK;
 	t->fetch = false;
 	if (!t->import.blob) {
 		t->read = true;
-		s = store_session_read(t->state, t->id, &blob, &t->import.bytes, &why);
+		s = store_session_read(t->state, t->id, &blob, &t->import.bytes, &err);
 		t->import.blob = blob;
 	}
 	if (s == STATUS_OK)
-		s = scheduler_transfer_check(&t->import, &why);
+		s = scheduler_transfer_check(&t->import, &err);
 	if (s != STATUS_OK)
-		blame(t, s, &why);
+		session_ticket_blame(t, s, &err);
 }
 
-/* The next step of the import. */
+/* Import the next step. */
 static void import(session_ticket *t, scheduler *s, served_model *m)
 {
 	session *x;
-	error why = ERROR_INIT;
-	status result = scheduler_session_import_step(s, m, t->id, &t->import, &x, &why);
+	error err = ERROR_INIT;
+	status result = scheduler_session_import_step(s, m, t->id, &t->import, &x, &err);
 	if (result != STATUS_OK)
-		blame(t, result, &why);
+		session_ticket_blame(t, result, &err);
 	if (result != STATUS_OK || t->import.done)
 		scheduler_transfer_fini(&t->import);
 }
@@ -55,7 +55,7 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d)
 {
 	served_model *m;
-	error ignored = ERROR_INIT; /* session_ticket_redeem meets it again */
+	error ignored = ERROR_INIT; /* session_ticket_redeem returns it again */
 	if (t->error.status != STATUS_OK)
 		return true;
 	if (!catalog_prepare(c, d))
@@ -65,7 +65,7 @@ bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d)
 	scheduler *s = device_scheduler(d);
 	if (!t->import.blob && (!t->state[0] || scheduler_session_find(s, t->id)))
 		return true;
-	if (!t->import.blob) /* the device has lost what the loop believed to be there */
+	if (!t->import.blob) /* the device has lost the session that the loop believed live */
 		session_ticket_fetch(t);
 	if (t->error.status == STATUS_OK)
 		import(t, s, m);

@@ -1,6 +1,6 @@
-/* Entries are found by id in a hash table and listed newest first; those whose slot may be taken are in a list of their
- * own, longest idle first. The tick looks at all entries only when one of them may have expired: a use moves expiry
- * later, so the soonest expiry seen at the last look is a lower bound. */
+/* sessions.c - entries are found by id in a hash table and listed newest first. Those whose slot may be taken are also
+ * in a list, longest idle first. The tick visits all entries only when one of them may have expired: a use moves expiry
+ * later, so the earliest expiry of the last visit is a lower bound. */
 #include "engine/daemon/sessions/sessions.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/requests/listing.h"
 
-/* How many sessions use a model. */
+/* Number of sessions that use a model. */
 typedef struct model_use {
 	string_node node;
 	int64_t sessions;
@@ -30,19 +30,21 @@ typedef struct eviction {
 
 struct session_entry {
 	struct session_entry *older, *newer;             /* in the order of creation */
-	struct session_entry *idle_next, *idle_previous; /* while it is in the list of those whose slot may be taken */
+	struct session_entry *idle_next, *idle_previous; /* links of the list of entries whose slot may be taken */
 	string_node node;                                /* in the table, by id */
 	struct model_use *use;                           /* the count of sessions of its model */
-	struct eviction *eviction;                       /* there while live: giving the slot up needs no memory */
+	struct eviction *eviction;                       /* allocated while live, so giving the slot up needs no
+	                                                  * memory */
 	char id[STORE_ID_BYTES], model[STORE_ID_BYTES];
 	session_options options;
 	int64_t tokens, source_tokens, state_bytes, created;
-	int64_t stored_tokens; /* durable: as last stored; -1: never */
-	int64_t ttl;           /* seconds it lives unused; -1: SESSIONS_TTL_SECONDS, a durable one for ever */
+	int64_t stored_tokens; /* durable: tokens when last stored; -1: never */
+	int64_t ttl;           /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
+	                        * session */
 	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
-	bool busy, live, idle; /* idle: in the list */
-	bool was_live;         /* when it was taken */
-	bool damaged;          /* durable: its stored state could not be read when it was last needed */
+	bool busy, live, idle; /* idle: in the list of entries whose slot may be taken */
+	bool was_live;         /* live when it was taken */
+	bool damaged;          /* durable: its stored state was unreadable when last needed */
 };
 
 struct sessions {
@@ -51,8 +53,8 @@ struct sessions {
 	session_entry *idle_first, *idle_last;
 	string_table ids, models;
 	int live;
-	uint64_t soonest_ns; /* none expires before */
-	status opened;       /* while the stored ones are read */
+	uint64_t soonest_ns; /* no entry expires earlier */
+	status opened;       /* status of reading the stored sessions */
 };
 
 static const char *const policies[] = {
@@ -91,7 +93,7 @@ json_t *sessions_document(const session_entry *e)
 {
 	json_t *object = sessions_object(e);
 	if (object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0) {
-		json_object_del(object, "damaged"); /* what is stored now is whole */
+		json_object_del(object, "damaged"); /* the stored state is intact now */
 		return object;
 	}
 	json_decref(object);
@@ -113,7 +115,7 @@ position_policy sessions_policy(const char *name)
 
 /* --- the table ------------------------------------------------------------------ */
 
-static session_entry *find(const sessions *all, const char *id)
+static session_entry *sessions_find(const sessions *all, const char *id)
 {
 	return STRING_TABLE_OWNER(string_table_find(&all->ids, id), session_entry, node);
 }
@@ -144,10 +146,10 @@ static void leave_model(sessions *all, session_entry *e)
 	free(e->use);
 }
 
-/* The entry is not freed on failure. */
+/* Add an entry to table and list. It is not freed on failure. */
 static status link_entry(sessions *all, session_entry *e)
 {
-	if (find(all, e->id))
+	if (sessions_find(all, e->id))
 		return STATUS_CONFLICT;
 	TRY(use_model(all, e));
 	if (string_table_add(&all->ids, &e->node, e->id) != STATUS_OK) {
@@ -205,7 +207,7 @@ static void touch(sessions *all, session_entry *e)
 	expire_in(all, e, e->ttl < 0 && !e->options.durable ? SESSIONS_TTL_SECONDS : e->ttl);
 }
 
-/* No request uses it any more. */
+/* Mark an entry as used by no request. */
 static void set_free(sessions *all, session_entry *e)
 {
 	e->busy = false;
@@ -237,7 +239,8 @@ static void evicted(task *t)
 	free(t);
 }
 
-/* The executor runs tasks in order, so the next task that uses the session does not find its state on the device. */
+/* Free a slot. The executor runs tasks in order, so the next task that uses the session does not find it on the
+ * device. */
 static void evict(sessions *all, session_entry *e)
 {
 	eviction *x = e->eviction;
@@ -249,7 +252,7 @@ static void evict(sessions *all, session_entry *e)
 	set_live(all, e, false);
 }
 
-/* A session that is not live becomes so: when all slots are taken, evict the one that has been idle longest. */
+/* Mark a session as live. If all slots are taken, evict the one that has been idle longest. */
 static status make_live(sessions *all, session_entry *e)
 {
 	if (!e->eviction)
@@ -340,7 +343,7 @@ void sessions_note_damage(session_entry *e, bool damaged)
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c)
 {
 	error err = ERROR_INIT;
-	session_entry *e = find(all, id);
+	session_entry *e = sessions_find(all, id);
 	if (!e) {
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
 		return NULL;
@@ -451,7 +454,7 @@ void sessions_tick(sessions *all)
 	for (session_entry *e = all->newest, *older; e; e = older) {
 		older = e->older;
 		if (!e->busy && e->expires_ns && now >= e->expires_ns && sessions_remove(all, e, NULL) == STATUS_OK)
-			continue; /* a failing disk is tried again at the next tick */
+			continue; /* retried at the next tick */
 		if (e->expires_ns && (!soonest || e->expires_ns < soonest))
 			soonest = e->expires_ns;
 	}
@@ -460,7 +463,7 @@ void sessions_tick(sessions *all)
 
 /* --- opening -------------------------------------------------------------------- */
 
-/* What is left of a lifetime of e->ttl seconds that ends at `at` by the wall clock, which may have jumped. */
+/* Remaining seconds of a lifetime of e->ttl seconds that ends at wall-clock time `at`, which may have jumped. */
 static int64_t remaining(const session_entry *e, int64_t at)
 {
 	int64_t left = at - clock_unix(), least = e->ttl < SESSIONS_GRACE_SECONDS ? e->ttl : SESSIONS_GRACE_SECONDS;
@@ -485,7 +488,7 @@ static status fill_entry(session_entry *e, const json_t *row)
 	return STATUS_OK;
 }
 
-/* A row that cannot be read leaves a session that can only be deleted. */
+/* A row that cannot be read becomes a session that can only be deleted. */
 static bool read_entry(void *context, const json_t *row)
 {
 	sessions *all = context;
@@ -542,7 +545,7 @@ void sessions_free(sessions *all)
 
 /* --- the methods that only read the table ------------------------------------------- */
 
-static const session_entry *next_of(const session_entry *e, bool ascending)
+static const session_entry *sessions_next_of(const session_entry *e, bool ascending)
 {
 	return ascending ? e->newer : e->older;
 }
@@ -551,15 +554,17 @@ void sessions_list(stream *s)
 {
 	const sessions *all = s->engine->sessions;
 	const listing_page page = listing_read(s->params, LISTING_SESSIONS);
-	const session_entry *after = page.after ? find(all, page.after) : NULL;
+	const session_entry *after = page.after ? sessions_find(all, page.after) : NULL;
 	if (page.after && !after) {
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "after", "there is no \"%.64s\" in this list", page.after);
 		return;
 	}
-	const session_entry *e = after ? next_of(after, page.ascending) : page.ascending ? all->oldest : all->newest;
+	const session_entry *e = after            ? sessions_next_of(after, page.ascending)
+	                         : page.ascending ? all->oldest
+	                                          : all->newest;
 	json_t *data = json_array();
 	bool whole = data;
-	for (int64_t n = 0; whole && e && n < page.limit; n++, e = next_of(e, page.ascending))
+	for (int64_t n = 0; whole && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
 		whole = json_array_append_new(data, sessions_object(e)) == 0;
 	if (whole) {
 		stream_result(s, listing_object(data, e != NULL));
@@ -571,7 +576,7 @@ void sessions_list(stream *s)
 
 void sessions_get(stream *s)
 {
-	const session_entry *e = find(s->engine->sessions, s->target);
+	const session_entry *e = sessions_find(s->engine->sessions, s->target);
 	if (e)
 		stream_result(s, sessions_object(e));
 	else
@@ -581,7 +586,7 @@ void sessions_get(stream *s)
 void sessions_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	session_entry *e = find(s->engine->sessions, s->target);
+	session_entry *e = sessions_find(s->engine->sessions, s->target);
 	if (!e)
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", s->target);
 	else if (e->busy)

@@ -8,8 +8,8 @@
  * There is no final LayerNorm. A window that reaches over all n_positions is global: it needs no ring of tokens, and
  * sequences that go past n_positions keep everything they have read in such a layer.
  *
- * The windows already give the order of the tokens, so P can be left out ("none"): then a
- * sequence has no bound and n_positions only says how long those of the training were.
+ * The windows already give the order of the tokens, so P can be omitted ("none"). Sequences then have no limit, and
+ * n_positions only states the length of those in training.
  *
  * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the
  * query round, the key round and the feed-forward. */
@@ -36,8 +36,8 @@ enum {
 typedef struct additive_config {
 	model_dims dims;
 	int64_t positions;  /* n_positions */
-	bool local, listed; /* windows at all; given by window_sizes */
-	int64_t padding;    /* row of the word vectors that looking it up does not train; -1: none */
+	bool local, listed; /* some windows are local; window_sizes lists them */
+	int64_t padding;    /* row of the word vectors whose look-up has no gradient; -1: none */
 	bool learned;       /* has a position table */
 	int64_t windows[ARCHITECTURE_MAX_LAYERS];
 	double dropout, std;
@@ -66,8 +66,8 @@ static void read_windows(additive_config *c, config_reader *r)
 	}
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
-static int64_t count_parameters(const additive_config *c)
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
+static int64_t additive_count_parameters(const additive_config *c)
 {
 	int64_t d = c->dims.hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 8 * d;
 	return c->dims.inputs * (d + 1) + (c->learned ? c->positions * d : 0) + 2 * d + c->dims.layers * layer;
@@ -85,7 +85,7 @@ static void set_layers(additive_config *c)
 		};
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status additive_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    "hidden_size",         "vocab_size",        "n_heads",       "n_positions",
@@ -98,7 +98,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->dims.inputs = config_integer(&r, "vocab_size", 32100, 1, MAX_ROWS);
 	c->dims.heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
-	c->learned = config_positions(&r, true); /* the reference's have the table and lack the key */
+	c->learned = config_positions(&r, true); /* the reference's models have the table and lack the key */
 	c->dims.positions = c->learned ? c->positions : MODEL_UNBOUNDED;
 	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
 	c->dims.layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
@@ -106,9 +106,9 @@ static status read_config(void *config, const json_t *json, error *err)
 	read_windows(c, &r);
 	c->dropout = config_number(&r, "hidden_dropout_prob", 0.1, 0, 0.999);
 	c->std = config_number(&r, "initializer_range", 0.02, 0, 100);
-	c->padding = config_integer(&r, "padding_row", 0, -1, c->dims.inputs - 1); /* the reference's */
+	c->padding = config_integer(&r, "padding_row", 0, -1, c->dims.inputs - 1); /* the reference's value */
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
-	config_check_parameters(&r, count_parameters(c));
+	config_check_parameters(&r, additive_count_parameters(c));
 	c->dims.outputs = c->dims.inputs;
 	c->dims.head = HEAD_VOCABULARY;
 	c->dims.causal = true;
@@ -117,13 +117,13 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-/* Without a position table the model learns more, and has no bound (tests/bench/positions.py).
+/* Without a position table the model learns better and has no limit (tests/bench/positions.py).
  *
- * The reference's initialisation of 0.02 makes embeddings so small that the first steps of Adam, which are as large as
- * the rate whatever the gradient is, make those of all tokens alike: for some hundred steps the model knows frequencies
- * only, and longer at a higher rate. With 1/√d a row has the norm 1. Bits per byte after 200 steps of 8 × 128 bytes, d
- * 128, 6 layers: 4.64 with 0.02, 3.51 with 0.1 at the same rate of 5e-4, and 3.31 with 0.1 at 2e-3. */
-static bool complete(json_t *json, const model_size *size)
+ * The reference's initialisation of 0.02 makes embeddings so small that the first steps of Adam, whose size is the rate
+ * for any gradient, make the embeddings of all tokens alike. For some hundred steps, longer at a higher rate, the model
+ * knows frequencies only. With 1/√d a row has norm 1. Bits per byte after 200 steps of 8 × 128 bytes, d 128, 6 layers:
+ * 4.64 with 0.02, 3.51 with 0.1 at the same rate of 5e-4, and 3.31 with 0.1 at 2e-3. */
+static bool additive_complete(json_t *json, const model_size *size)
 {
 	if (!config_set_size(json, "hidden_size", size->hidden) || !config_set_size(json, "n_heads", size->heads) ||
 	    !config_set_size(json, "n_layer", size->layers) || !config_set_size(json, "vocab_size", size->inputs) ||
@@ -137,7 +137,7 @@ static bool complete(json_t *json, const model_size *size)
 	       (d < 1 || config_set_missing(json, "initializer_range", json_real(1 / sqrt(d))));
 }
 
-static json_t *write_config(const void *config)
+static json_t *additive_write_config(const void *config)
 {
 	const additive_config *c = config;
 	json_t *windows = c->listed ? json_array() : json_null();
@@ -147,7 +147,7 @@ static json_t *write_config(const void *config)
 			return NULL;
 		}
 	}
-	/* Row 0, which every model had before there was the key, is not written. */
+	/* Row 0, which every model had before the key existed, is not written. */
 	json_t *padding = c->padding == 0 ? NULL : json_integer((json_int_t)c->padding);
 	if (c->padding != 0 && !padding) {
 		json_decref(windows);
@@ -162,14 +162,14 @@ static json_t *write_config(const void *config)
 	                 "initializer_range", c->std, "padding_row", padding);
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *additive_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	*options = &((const additive_config *)config)->layer[layer];
 	return &mixer_additive;
 }
 
-/* Never an empty state: a window of 1 remembers nothing. */
-static void states(const void *config, state_list *list)
+/* One float, so the state is never empty: a window of 1 remembers nothing. */
+static void additive_states(const void *config, state_list *list)
 {
 	(void)config;
 	state_list_add(list, STATE_RECURRENT, 1, "spare");
@@ -177,7 +177,7 @@ static void states(const void *config, state_list *list)
 
 /* --- parameters ---------------------------------------------------------------------- */
 
-static void parameters(const void *config, parameter_list *list)
+static void additive_parameters(const void *config, parameter_list *list)
 {
 	const additive_config *c = config;
 	int64_t d = c->dims.hidden, inner = FEED_FORWARD * d;
@@ -201,7 +201,7 @@ static void parameters(const void *config, parameter_list *list)
 
 /* --- forward -------------------------------------------------------------------------- */
 
-static value layer_forward(builder *b, const additive_config *c, int l, value h)
+static value additive_layer_forward(builder *b, const additive_config *c, int l, value h)
 {
 	char prefix[PREFIX_BYTES];
 	snprintf(prefix, sizeof prefix, ATTENTION, l);
@@ -213,7 +213,7 @@ static value layer_forward(builder *b, const additive_config *c, int l, value h)
 	return op_add(b->g, u, builder_dropout(b, outer, (float)c->dropout));
 }
 
-static void forward(const void *config, builder *b)
+static void additive_forward(const void *config, builder *b)
 {
 	const additive_config *c = config;
 	value h = builder_embed(b, "word_embedding.weight", c->padding, 1, c->learned ? POSITION_TABLE : NULL);
@@ -223,7 +223,7 @@ static void forward(const void *config, builder *b)
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
-		h = layer_forward(b, c, l, h);
+		h = additive_layer_forward(b, c, l, h);
 	builder_vocabulary(b, h, builder_parameter(b, "word_embedding.weight"),
 	                   builder_parameter(b, "proj_logits.bias"), (float)(1 / sqrt((double)c->dims.hidden)));
 }
@@ -232,12 +232,12 @@ const architecture architecture_additive = {
     .name = "additive",
     .model_type = "FastformerForCausalLM",
     .config_bytes = sizeof(additive_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
-    .mixer = layer_mixer,
+    .config_read = additive_read_config,
+    .complete = additive_complete,
+    .config_write = additive_write_config,
+    .parameters = additive_parameters,
+    .mixer = additive_layer_mixer,
     .carries_states = true,
-    .states = states,
-    .forward = forward,
+    .states = additive_states,
+    .forward = additive_forward,
 };

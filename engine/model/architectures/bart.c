@@ -1,9 +1,9 @@
-/* BART with a head for classes (engine/model/bart/bart.h): Hugging Face's BartForSequenceClassification, whose encoder
- * may have linear attention in place of its own.
+/* BART with a class head (engine/model/bart/bart.h): Hugging Face's BartForSequenceClassification, whose encoder may
+ * have linear attention instead of its own.
  *
- *   "encoder_attention": "softmax" as published, or "linear": the six projections keep names and shapes, so a
- * checkpoint does not say which it is for "pad_policy", of linear attention: "mask_keys", or "ignore": masked tokens
- * take part in it
+ *   "encoder_attention": "softmax" as published, or "linear". The six projections have the same names and shapes in
+ *                        both, so a checkpoint does not tell them apart.
+ *   "pad_policy":        with linear attention, "mask_keys", or "ignore": masked tokens take part in it
  *
  * The head reads the decoder's row at the last "eos_token_id" of the tokens. There the decoder has read all tokens
  * before it, and the encoder's rows are of all of them. */
@@ -13,7 +13,7 @@
 
 enum { MAX_INNER = 1 << 18 };
 
-/* Keys of published configurations with the one value that is computed. */
+/* Check keys of published configurations that support a single value. */
 static void check_fixed(config_reader *r, int64_t encoder_layers)
 {
 	static const struct {
@@ -32,7 +32,7 @@ static void check_fixed(config_reader *r, int64_t encoder_layers)
 	config_integer(r, "num_hidden_layers", encoder_layers, encoder_layers, encoder_layers);
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status bart_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    BART_KEYS,
@@ -52,7 +52,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	    "encoder_layerdrop",
 	    "decoder_layerdrop",
 	    "num_hidden_layers",
-	    /* Written by some version of the ecosystem; nothing here depends on them. */
+	    /* Written by some versions of the ecosystem; unused here. */
 	    "classif_dropout",
 	    "gradient_checkpointing",
 	    NULL,
@@ -79,7 +79,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool bart_complete_config(json_t *json, const model_size *size)
 {
 	return bart_complete(json, size) && config_set_size(json, "decoder_attention_heads", size->heads) &&
 	       config_set_size(json, "decoder_layers", size->layers) &&
@@ -87,7 +87,7 @@ static bool complete(json_t *json, const model_size *size)
 	                          config_set_missing(json, "decoder_start_token_id", json_integer(size->end))));
 }
 
-static json_t *write_config(const void *config)
+static json_t *bart_write_config(const void *config)
 {
 	const bart_config *c = config;
 	return bart_write(c, json_pack("{s:s, s:[s], s:b, s:s, s:I, s:I, s:I, s:f, s:s, s:I, s:I}", "model_type",
@@ -100,15 +100,15 @@ static json_t *write_config(const void *config)
 	                               "decoder_start_token_id", (json_int_t)c->start));
 }
 
-/* Of the decoder, whose rows the head reads. */
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+/* Mixer of the decoder, whose rows the head reads. */
+static const mixer *bart_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	(void)layer;
 	*options = &((const bart_config *)config)->self_attention;
 	return &mixer_projected;
 }
 
-/* What the encoder reads, the same tokens, is the decoder's source. */
+/* The encoder reads the same tokens; they are the decoder's source. */
 static bool source_attention(const void *config, attention_place place, int64_t layer, attention_site *out)
 {
 	const bart_config *c = config;
@@ -122,7 +122,7 @@ static bool source_attention(const void *config, attention_place place, int64_t 
 	return layer < s->layers;
 }
 
-/* Tensors of other heads, and further names of the embedding. */
+/* True for tensors of other heads and further names of the embedding. */
 static bool is_of_another_head(const char *name)
 {
 	static const char *const names[] = {"model.decoder.embed_tokens.weight", "decoder.embed_tokens.weight",
@@ -133,7 +133,7 @@ static bool is_of_another_head(const char *name)
 	return false;
 }
 
-static void forward(const void *config, builder *b)
+static void bart_forward(const void *config, builder *b)
 {
 	const bart_config *c = config;
 	value words = bart_words(b, c);
@@ -144,13 +144,13 @@ const architecture architecture_bart = {
     .name = "bart",
     .model_type = "bart",
     .config_bytes = sizeof(bart_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
+    .config_read = bart_read_config,
+    .complete = bart_complete_config,
+    .config_write = bart_write_config,
     .parameters = bart_parameters,
     .prefix = "model.",
     .ignores = is_of_another_head,
-    .mixer = layer_mixer,
+    .mixer = bart_layer_mixer,
     .source_attention = source_attention,
-    .forward = forward,
+    .forward = bart_forward,
 };

@@ -1,12 +1,12 @@
-/* Checkpoints of Cirilla's encoder-decoder for filling in blanks (its Transformer_from_scratch): a transformer with
- * sinusoidal positions, norms by the unbiased deviation, no biases in attention and those names of tensors.
+/* cirilla.c - checkpoints of Cirilla's encoder-decoder for text infilling (its Transformer_from_scratch): a transformer
+ * with sinusoidal positions, norms by the unbiased deviation, no biases in attention, and its own tensor names.
  *
  *   {"model_type": "cirilla", "vocab": 30000, "max_len": 320, "d_model": 512, "heads": 8, "enc_layers": 3,
  *    "dec_layers": 3, "d_ff": 2048, "norm": "pre" | "post", "ln_kind": "std_unbiased" | "variance",
  *    "pe_form": "exp" | "pow" | "exact", "dropout": 0.1, "attn_dropout": 0.1}
  *
- * "norm": "post" has no norms behind the stacks. "ln_kind": "variance" is the layer norm of everywhere else, with eps
- * 1e-5. The checkpoints' tables of positions ("pos_enc_enc.pe") are passed over: they are computed. */
+ * "norm": "post" has no norms after the stacks. "ln_kind": "variance" is the usual layer norm, with eps 1e-5. The
+ * checkpoints' tables of positions ("pos_enc_enc.pe") are skipped, because they are computed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static const char *const norms[] = {"pre", "post", NULL}, *const kinds[] = {"std
 
 /* --- configuration --------------------------------------------------------------------------------------- */
 
-/* What a stack has of the configuration. ff_mult is half a row too much, so that no rounding takes one away. */
+/* Build a stack's options from the configuration. ff_mult is half a row too large, so that rounding removes none. */
 static json_t *stack_of(const config_reader *r, int64_t d, int64_t depth, bool decoder)
 {
 	config_reader k = *r;
@@ -39,8 +39,8 @@ static json_t *stack_of(const config_reader *r, int64_t d, int64_t depth, bool d
 	    "attn_dropout", config_number(&k, "attn_dropout", 0.1, 0, 0.999));
 }
 
-/* Every key once, for the first error. */
-static void check(config_reader *r, int64_t d)
+/* Read every key once, to report the first error. */
+static void cirilla_check(config_reader *r, int64_t d)
 {
 	config_integer(r, "vocab", 30000, 1, TRANSFORMER_MAX_ROWS);
 	config_integer(r, "max_len", 320, 2, TRANSFORMER_MAX_ROWS);
@@ -54,7 +54,7 @@ static void check(config_reader *r, int64_t d)
 		config_fail(r, "heads", "heads must divide d_model");
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status cirilla_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {"vocab",      "max_len",      "d_model", "heads",   "enc_layers",
 	                                   "dec_layers", "d_ff",         "norm",    "ln_kind", "pe_form",
@@ -63,7 +63,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	int64_t d = config_integer(&r, "d_model", 512, 2, TRANSFORMER_MAX_WIDTH);
 	int64_t layers[2] = {config_integer(&r, "enc_layers", 3, 1, ARCHITECTURE_MAX_LAYERS),
 	                     config_integer(&r, "dec_layers", 3, 1, ARCHITECTURE_MAX_LAYERS)};
-	check(&r, d);
+	cirilla_check(&r, d);
 	if (r.status != STATUS_OK)
 		return r.status;
 	json_t *own = json_pack("{s:s, s:o, s:o}", "stack", "encoder_decoder", "encoder",
@@ -79,7 +79,7 @@ static status read_config(void *config, const json_t *json, error *err)
 }
 
 /* Both stacks have the same number of positions. */
-static bool complete(json_t *json, const model_size *size)
+static bool cirilla_complete(json_t *json, const model_size *size)
 {
 	model_size both = *size;
 	if (size->source > size->positions)
@@ -92,7 +92,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_dropout(json, "attn_dropout", size->dropout);
 }
 
-static json_t *write_config(const void *config)
+static json_t *cirilla_write_config(const void *config)
 {
 	static const char *const of_transformer[] = {"exact", "exp", "pow"};
 	const transformer_config *c = config;
@@ -109,9 +109,9 @@ static json_t *write_config(const void *config)
 
 /* --- names --------------------------------------------------------------------------------------------------- */
 
-/* What is behind the name of an entry, and behind that of a block. %d: the number of the entry in its block, from 1. */
+/* Suffixes of the names of an entry and of a block. %d: number of the entry in its block, from 1. */
 static const struct {
-	char kind; /* of the entry; 0: any */
+	char kind; /* kind of the entry; 0: any */
 	const char *own, *theirs;
 } tails[] = {
     {0, "0.0.weight", "add_and_norm%d.norm.gamma"},      {0, "0.0.bias", "add_and_norm%d.norm.beta"},
@@ -135,7 +135,7 @@ static const struct {
     {"to_logits.bias", "linear.linear.bias"},
 };
 
-/* The checkpoint's name of a parameter; "": there is none. */
+/* Write the checkpoint's name of a parameter; "": it has none. */
 static void their_name(const char *name, const transformer_config *c, char out[NAME_BYTES])
 {
 	bool decoder = strncmp(name, c->decoder.prefix, strlen(c->decoder.prefix)) == 0;
@@ -159,7 +159,7 @@ static void their_name(const char *name, const transformer_config *c, char out[N
 			snprintf(out, NAME_BYTES, others[i].theirs, decoder ? "dec" : "enc");
 }
 
-static void parameters(const void *config, parameter_list *list)
+static void cirilla_parameters(const void *config, parameter_list *list)
 {
 	transformer_parameters(config, list);
 	for (parameter_spec *p = list->items; p < list->items + list->count; p++) {
@@ -178,10 +178,10 @@ const architecture architecture_cirilla = {
     .name = "cirilla",
     .model_type = "cirilla",
     .config_bytes = sizeof(transformer_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = cirilla_read_config,
+    .complete = cirilla_complete,
+    .config_write = cirilla_write_config,
+    .parameters = cirilla_parameters,
     .ignores = ignores,
     .mixer = transformer_mixer,
     .source_attention = transformer_source_attention,

@@ -1,16 +1,16 @@
 /* A language model with dilated attention, as torchscale builds LongNet's decoder, or, with "bidirectional", its
- * encoder: then a token reads all of its segments, and masks are filled in.
+ * encoder: then a token reads all of its segments, and the model fills in masks.
  *
  *   h = dropout(E[token] + P[position])           P: only with "position_embedding": "learned"
  *   each layer:  h = h + dropout(dilated(LN(h)))  mixers/mixer.h
  *                h = h + dropout(LN(gelu(LN(h) W1ᵀ + b)) W2ᵀ + b)
  *   logits = LN(h) Eᵀ
  *
- * The norms within the branches (before W2, and the mixer's before its last product) are there with "subln". Then the
- * matrices that the residual stream passes through begin √ln(2 layers) larger (Wang et al. 2022, Magneto).
+ * The norms within the branches (before W2, and the mixer's before its last product) exist with "subln". The matrices
+ * that the residual stream passes through then start √ln(2 layers) larger (Wang et al. 2022, Magneto).
  *
- * The state of a session, of a causal model, is the keys and values of as many tokens as the longest segment has, for
- * each layer. */
+ * A causal model's session state is, for each layer, the keys and values of as many tokens as the longest segment has.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ typedef struct dilated_config {
 	int64_t inner;     /* ffn_size */
 	bool learned;      /* has a position table */
 	double dropout;
-	dilated_options layer; /* of every layer */
+	dilated_options layer; /* for every layer */
 } dilated_config;
 
 static const dilated_pattern default_pattern = {
@@ -45,20 +45,20 @@ static const char *const offsets[] = {[DILATED_BLOCK] = "block", [DILATED_MOD] =
 
 /* --- configuration ---------------------------------------------------------------- */
 
-/* Of a matrix with that many inputs (PyTorch's default), but for the gain. */
+/* Initial bound for a matrix with `inputs` inputs, as PyTorch's default, without the gain. */
 static double matrix_std(int64_t inputs)
 {
 	return 1 / sqrt(3 * (double)inputs);
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
-static int64_t count_parameters(const dilated_config *c)
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
+static int64_t dilated_count_parameters(const dilated_config *c)
 {
 	int64_t d = c->dims.hidden, layer = 4 * d * d + 2 * d * c->inner + 11 * d + 3 * c->inner;
 	return c->dims.inputs * d + (c->learned ? c->positions * d : 0) + 2 * d + c->dims.layers * layer;
 }
 
-/* An array of 1 to DILATED_MAX_BRANCHES integers from 1 on; absent: out keeps what it holds. */
+/* Read an array of 1 to DILATED_MAX_BRANCHES positive integers; if absent, out is unchanged. */
 static void read_integers(config_reader *r, const char *key, int64_t *out, int64_t *count)
 {
 	const json_t *array = json_object_get(r->json, key);
@@ -94,7 +94,7 @@ static void read_pattern(config_reader *r, dilated_pattern *p)
 		config_fail(r, "dilated_ratio", "dilated_ratio must contain 1, so that every token reads itself");
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status dilated_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    "hidden_size",         "vocab_size",     "n_heads",        "n_positions",
@@ -121,7 +121,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->layer.causal = !config_bool(&r, "bidirectional", false);
 	read_pattern(&r, &c->layer.pattern);
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
-	config_check_parameters(&r, count_parameters(c));
+	config_check_parameters(&r, dilated_count_parameters(c));
 	c->layer.scale = 1 / sqrt((double)c->dims.hidden / (double)c->dims.heads);
 	c->layer.std = matrix_std(c->dims.hidden);
 	c->layer.gain = c->layer.subln ? sqrt(log(2 * (double)c->dims.layers)) : 1;
@@ -132,7 +132,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool dilated_complete(json_t *json, const model_size *size)
 {
 	return config_set_size(json, "hidden_size", size->hidden) && config_set_size(json, "n_heads", size->heads) &&
 	       config_set_size(json, "n_layer", size->layers) && config_set_size(json, "vocab_size", size->inputs) &&
@@ -140,7 +140,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_positions(json, "n_positions", size);
 }
 
-/* New reference; NULL when out of memory. */
+/* New reference; NULL: out of memory. */
 static json_t *write_integers(const int64_t *numbers, int64_t count)
 {
 	json_t *array = json_array();
@@ -153,7 +153,7 @@ static json_t *write_integers(const int64_t *numbers, int64_t count)
 	return array;
 }
 
-static json_t *write_config(const void *config)
+static json_t *dilated_write_config(const void *config)
 {
 	const dilated_config *c = config;
 	const dilated_pattern *p = &c->layer.pattern;
@@ -168,7 +168,7 @@ static json_t *write_config(const void *config)
 	                 write_integers(p->dilation, p->branches), "dilated_head_offset", offsets[p->offset]);
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *dilated_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	(void)layer;
 	*options = &((const dilated_config *)config)->layer;
@@ -177,13 +177,14 @@ static const mixer *layer_mixer(const void *config, int64_t layer, const void **
 
 /* --- parameters and forward ------------------------------------------------------------ */
 
-static void linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *name, int layer)
+static void dilated_linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *name,
+                                      int layer)
 {
 	parameter_list_add_matrix(list, (float)std, n, k, false, LAYER "%s.weight", layer, name);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(n), LAYER "%s.bias", layer, name);
 }
 
-static void parameters(const void *config, parameter_list *list)
+static void dilated_parameters(const void *config, parameter_list *list)
 {
 	const dilated_config *c = config;
 	const int64_t d = c->dims.hidden, inner = c->inner;
@@ -199,10 +200,10 @@ static void parameters(const void *config, parameter_list *list)
 		builder_layernorm_parameters(list, d, LAYER "self_attn_layer_norm", l);
 		mixer_dilated.parameters(&c->layer, prefix, list);
 		builder_layernorm_parameters(list, d, LAYER "final_layer_norm", l);
-		linear_parameters(list, gain * matrix_std(d), inner, d, "ffn.fc1", l);
+		dilated_linear_parameters(list, gain * matrix_std(d), inner, d, "ffn.fc1", l);
 		if (c->layer.subln)
 			builder_layernorm_parameters(list, inner, LAYER "ffn.ffn_layernorm", l);
-		linear_parameters(list, gain * matrix_std(inner), d, inner, "ffn.fc2", l);
+		dilated_linear_parameters(list, gain * matrix_std(inner), d, inner, "ffn.fc2", l);
 	}
 	builder_layernorm_parameters(list, d, PREFIX "layer_norm");
 }
@@ -217,7 +218,7 @@ static value feed_forward(builder *b, const dilated_config *c, int l, value h)
 	return builder_linear(b, inner, LAYER "ffn.fc2", l);
 }
 
-static value layer_forward(builder *b, const dilated_config *c, int l, value h)
+static value dilated_layer_forward(builder *b, const dilated_config *c, int l, value h)
 {
 	char prefix[PREFIX_BYTES];
 	const float p = (float)c->dropout;
@@ -229,7 +230,7 @@ static value layer_forward(builder *b, const dilated_config *c, int l, value h)
 	return op_add(b->g, h, builder_dropout(b, feed_forward(b, c, l, h), p));
 }
 
-static void forward(const void *config, builder *b)
+static void dilated_forward(const void *config, builder *b)
 {
 	const dilated_config *c = config;
 	value h =
@@ -237,7 +238,7 @@ static void forward(const void *config, builder *b)
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
-		h = layer_forward(b, c, l, h);
+		h = dilated_layer_forward(b, c, l, h);
 	h = builder_layernorm(b, h, (float)c->layer.eps, PREFIX "layer_norm");
 	builder_vocabulary(b, h, builder_parameter(b, PREFIX "embed_tokens.weight"), VALUE_NONE, 1);
 }
@@ -246,11 +247,11 @@ const architecture architecture_dilated = {
     .name = "dilated",
     .model_type = "dilated",
     .config_bytes = sizeof(dilated_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = dilated_read_config,
+    .complete = dilated_complete,
+    .config_write = dilated_write_config,
+    .parameters = dilated_parameters,
     .prefix = PREFIX,
-    .mixer = layer_mixer,
-    .forward = forward,
+    .mixer = dilated_layer_mixer,
+    .forward = dilated_forward,
 };

@@ -26,7 +26,7 @@ enum {
 	MAX_ROWS = 1 << 24, /* vocabulary, positions */
 	FEED_FORWARD = 4,   /* default inner width over hidden width */
 	PREFIX_BYTES = 64,
-	END_OF_TEXT = 50256 /* what readers of a config.json take for the first and last token, if it does not say */
+	END_OF_TEXT = 50256 /* default first and last token of programs that read a config.json */
 };
 #define PREFIX "transformer."
 #define LAYER PREFIX "h.%d."
@@ -34,9 +34,9 @@ enum {
 
 typedef struct gpt2_config {
 	model_dims dims;
-	int64_t inner;            /* n_inner, or 0: null */
+	int64_t inner;            /* n_inner; 0: null */
 	const char *gelu;         /* activation_function */
-	bool tanh;                /* which gelu that is */
+	bool tanh;                /* the tanh form of gelu */
 	double resid, embd, attn; /* dropout */
 	double eps, std;
 	bool scaled, scaled_by_layer;
@@ -66,8 +66,8 @@ static void read_activation(gpt2_config *c, config_reader *r)
 	            "activation_function must be \"gelu_new\", \"gelu_pytorch_tanh\" or \"gelu\"");
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
-static int64_t count_parameters(const gpt2_config *c, int64_t inner)
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
+static int64_t gpt2_count_parameters(const gpt2_config *c, int64_t inner)
 {
 	int64_t d = c->dims.hidden, layer = 4 * d * d + 2 * d * inner + 9 * d + inner;
 	return (c->dims.inputs + c->dims.positions) * d + 2 * d + c->dims.layers * layer;
@@ -78,7 +78,7 @@ static int64_t inner_width(const gpt2_config *c)
 	return c->inner ? c->inner : FEED_FORWARD * c->dims.hidden;
 }
 
-/* Of what is added to the residual stream. */
+/* Deviation for matrices that are added to the residual stream. */
 static double residual_std(const gpt2_config *c)
 {
 	return c->std / sqrt(2 * (double)c->dims.layers);
@@ -99,7 +99,7 @@ static void set_layers(gpt2_config *c)
 		};
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status gpt2_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    "vocab_size",
@@ -116,7 +116,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	    "initializer_range",
 	    "scale_attn_weights",
 	    "scale_attn_by_inverse_layer_idx",
-	    /* Written by some version of the ecosystem; nothing here depends on them. */
+	    /* Written by some versions of the ecosystem; unused here. */
 	    "gradient_checkpointing",
 	    "n_ctx",
 	    "n_special",
@@ -153,7 +153,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	if (config_bool(&r, "add_cross_attention", false))
 		config_fail(&r, "add_cross_attention", "add_cross_attention must be false");
 	config_check_heads(&r, &c->dims, "n_head", "n_embd");
-	config_check_parameters(&r, count_parameters(c, inner_width(c)));
+	config_check_parameters(&r, gpt2_count_parameters(c, inner_width(c)));
 	c->dims.outputs = c->dims.inputs;
 	c->dims.head = HEAD_VOCABULARY;
 	c->dims.causal = true;
@@ -162,7 +162,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool gpt2_complete(json_t *json, const model_size *size)
 {
 	return config_set_size(json, "n_embd", size->hidden) && config_set_size(json, "n_head", size->heads) &&
 	       config_set_size(json, "n_layer", size->layers) && config_set_size(json, "vocab_size", size->inputs) &&
@@ -171,7 +171,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_dropout(json, "attn_pdrop", size->dropout) && config_set_positions(json, "n_positions", size);
 }
 
-static json_t *write_config(const void *config)
+static json_t *gpt2_write_config(const void *config)
 {
 	const gpt2_config *c = config;
 	json_t *json = json_pack(
@@ -183,7 +183,7 @@ static json_t *write_config(const void *config)
 	    "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop", c->attn,
 	    "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights", c->scaled,
 	    "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
-	/* Readers would take a token that this vocabulary lacks. */
+	/* Other programs would assume a token that this vocabulary lacks. */
 	if (json && c->dims.inputs <= END_OF_TEXT &&
 	    (json_object_set_new(json, "bos_token_id", json_null()) != 0 ||
 	     json_object_set_new(json, "eos_token_id", json_null()) != 0)) {
@@ -193,7 +193,7 @@ static json_t *write_config(const void *config)
 	return json;
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *gpt2_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	*options = &((const gpt2_config *)config)->layer[layer];
 	return &mixer_softmax;
@@ -201,13 +201,13 @@ static const mixer *layer_mixer(const void *config, int64_t layer, const void **
 
 /* --- parameters ---------------------------------------------------------------------- */
 
-static void linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *name, int layer)
+static void gpt2_linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *name, int layer)
 {
 	parameter_list_add_matrix(list, (float)std, n, k, true, LAYER "%s.weight", layer, name);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(n), LAYER "%s.bias", layer, name);
 }
 
-static void parameters(const void *config, parameter_list *list)
+static void gpt2_parameters(const void *config, parameter_list *list)
 {
 	const gpt2_config *c = config;
 	int64_t d = c->dims.hidden, inner = inner_width(c);
@@ -221,13 +221,13 @@ static void parameters(const void *config, parameter_list *list)
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		mixer_softmax.parameters(&c->layer[l], prefix, list);
 		builder_layernorm_parameters(list, d, LAYER "ln_2", l);
-		linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
-		linear_parameters(list, residual_std(c), d, inner, "mlp.c_proj", l);
+		gpt2_linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
+		gpt2_linear_parameters(list, residual_std(c), d, inner, "mlp.c_proj", l);
 	}
 	builder_layernorm_parameters(list, d, PREFIX "ln_f");
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool gpt2_ends_with(const char *text, const char *end)
 {
 	size_t n = strlen(text), m = strlen(end);
 	return n >= m && strcmp(text + n - m, end) == 0;
@@ -235,12 +235,12 @@ static bool ends_with(const char *text, const char *end)
 
 static bool is_mask(const char *name)
 {
-	return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+	return gpt2_ends_with(name, ".attn.bias") || gpt2_ends_with(name, ".attn.masked_bias");
 }
 
 /* --- forward -------------------------------------------------------------------------- */
 
-static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
+static value gpt2_layer_forward(builder *b, const gpt2_config *c, int l, value h)
 {
 	char prefix[PREFIX_BYTES];
 	float eps = (float)c->eps, p = (float)c->resid;
@@ -255,14 +255,14 @@ static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
 	return op_add(b->g, h, builder_dropout(b, outer, p));
 }
 
-static void forward(const void *config, builder *b)
+static void gpt2_forward(const void *config, builder *b)
 {
 	const gpt2_config *c = config;
 	value h = builder_embed(b, PREFIX "wte.weight", -1, 1, PREFIX "wpe.weight");
 	h = builder_dropout(b, h, (float)c->embd);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
-		h = layer_forward(b, c, l, h);
+		h = gpt2_layer_forward(b, c, l, h);
 	h = builder_layernorm(b, h, (float)c->eps, PREFIX "ln_f");
 	builder_vocabulary(b, h, builder_parameter(b, PREFIX "wte.weight"), VALUE_NONE, 1);
 }
@@ -271,12 +271,12 @@ const architecture architecture_gpt2 = {
     .name = "gpt2",
     .model_type = "gpt2",
     .config_bytes = sizeof(gpt2_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = gpt2_read_config,
+    .complete = gpt2_complete,
+    .config_write = gpt2_write_config,
+    .parameters = gpt2_parameters,
     .prefix = PREFIX,
     .ignores = is_mask,
-    .mixer = layer_mixer,
-    .forward = forward,
+    .mixer = gpt2_layer_mixer,
+    .forward = gpt2_forward,
 };

@@ -30,7 +30,7 @@ typedef struct linear_config {
 	int64_t positions; /* n_positions */
 	bool learned;      /* has a position table */
 	double dropout, std;
-	linear_options layer; /* of every layer */
+	linear_options layer; /* for every layer */
 } linear_config;
 
 /* --- configuration ---------------------------------------------------------------- */
@@ -40,14 +40,14 @@ static double residual_std(const linear_config *c)
 	return c->std / sqrt(2 * (double)c->dims.layers);
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
-static int64_t count_parameters(const linear_config *c)
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
+static int64_t linear_count_parameters(const linear_config *c)
 {
 	int64_t d = c->dims.hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 4 * d;
 	return c->dims.inputs * d + (c->learned ? c->positions * d : 0) + 2 * d + c->dims.layers * layer;
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status linear_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    "hidden_size", "vocab_size",          "n_heads",           "n_positions", "position_embedding",
@@ -66,7 +66,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->dropout = config_number(&r, "hidden_dropout_prob", 0.1, 0, 0.999);
 	c->std = config_number(&r, "initializer_range", 1 / sqrt((double)c->dims.hidden), 0, 100);
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
-	config_check_parameters(&r, count_parameters(c));
+	config_check_parameters(&r, linear_count_parameters(c));
 	c->dims.outputs = c->dims.inputs;
 	c->dims.head = HEAD_VOCABULARY;
 	c->dims.causal = true;
@@ -79,7 +79,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool linear_complete(json_t *json, const model_size *size)
 {
 	return config_set_size(json, "hidden_size", size->hidden) && config_set_size(json, "n_heads", size->heads) &&
 	       config_set_size(json, "n_layer", size->layers) && config_set_size(json, "vocab_size", size->inputs) &&
@@ -87,7 +87,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_positions(json, "n_positions", size);
 }
 
-static json_t *write_config(const void *config)
+static json_t *linear_write_config(const void *config)
 {
 	const linear_config *c = config;
 	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f}", "model_type",
@@ -98,7 +98,7 @@ static json_t *write_config(const void *config)
 	                 "hidden_dropout_prob", c->dropout, "initializer_range", c->std);
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *linear_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	(void)layer;
 	*options = &((const linear_config *)config)->layer;
@@ -107,7 +107,7 @@ static const mixer *layer_mixer(const void *config, int64_t layer, const void **
 
 /* --- parameters and forward ------------------------------------------------------------ */
 
-static void parameters(const void *config, parameter_list *list)
+static void linear_model_parameters(const void *config, parameter_list *list)
 {
 	const linear_config *c = config;
 	int64_t d = c->dims.hidden, inner = FEED_FORWARD * d;
@@ -128,7 +128,7 @@ static void parameters(const void *config, parameter_list *list)
 	builder_layernorm_parameters(list, d, PREFIX "norm");
 }
 
-static value layer_forward(builder *b, const linear_config *c, int l, value h)
+static value linear_layer_forward(builder *b, const linear_config *c, int l, value h)
 {
 	char prefix[PREFIX_BYTES];
 	float p = (float)c->dropout;
@@ -143,14 +143,14 @@ static value layer_forward(builder *b, const linear_config *c, int l, value h)
 	return op_add(b->g, h, builder_dropout(b, outer, p));
 }
 
-static void forward(const void *config, builder *b)
+static void linear_forward(const void *config, builder *b)
 {
 	const linear_config *c = config;
 	value h = builder_embed(b, PREFIX "embedding.weight", -1, 1, c->learned ? PREFIX "positions.weight" : NULL);
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
-		h = layer_forward(b, c, l, h);
+		h = linear_layer_forward(b, c, l, h);
 	h = builder_layernorm(b, h, LAYERNORM_EPS, PREFIX "norm");
 	builder_vocabulary(b, h, builder_parameter(b, PREFIX "embedding.weight"), VALUE_NONE, 1);
 }
@@ -159,12 +159,12 @@ const architecture architecture_linear = {
     .name = "linear",
     .model_type = "linear",
     .config_bytes = sizeof(linear_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = linear_read_config,
+    .complete = linear_complete,
+    .config_write = linear_write_config,
+    .parameters = linear_model_parameters,
     .prefix = PREFIX,
-    .mixer = layer_mixer,
+    .mixer = linear_layer_mixer,
     .carries_states = true,
-    .forward = forward,
+    .forward = linear_forward,
 };

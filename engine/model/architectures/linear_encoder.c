@@ -1,13 +1,13 @@
-/* The encoder of BART (engine/model/bart/bart.h) with linear attention and a head for classes, under the names of
- * Hugging Face's BartForSequenceClassification, whose decoder is skipped.
+/* linear_encoder.c - the encoder of BART (engine/model/bart/bart.h) with linear attention and a class head, under the
+ * names of Hugging Face's BartForSequenceClassification, whose decoder is skipped.
  *
- * The head reads the mean over the unmasked tokens, or with "pooling": "end" the last of them. "pad_policy": "ignore"
- * lets masked tokens take part in attention, as the checkpoints of the swapped model were trained. */
+ * The head reads the mean over the unmasked tokens or, with "pooling": "end", the last of them. With "pad_policy":
+ * "ignore" masked tokens take part in attention, as in training of the swapped model's checkpoints. */
 #include <string.h>
 
 #include "engine/model/bart/bart.h"
 
-static status read_config(void *config, const json_t *json, error *err)
+static status linear_encoder_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {BART_KEYS, "pooling", NULL}, *const poolings[] = {"mean", "end", NULL};
 	bart_config *c = config;
@@ -19,28 +19,28 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-static json_t *write_config(const void *config)
+static json_t *linear_encoder_write_config(const void *config)
 {
 	const bart_config *c = config;
 	return bart_write(c, json_pack("{s:s, s:s}", "model_type", architecture_linear_encoder.model_type, "pooling",
 	                               c->dims.pool == POOL_LAST ? "end" : "mean"));
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *linear_encoder_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	(void)layer;
 	*options = &((const bart_config *)config)->linear_attention;
 	return &mixer_linear;
 }
 
-/* The decoder, and a second name of the embedding in it. */
+/* True for the decoder and its second name of the embedding. */
 static bool is_decoder(const char *name)
 {
 	const char *rest = strncmp(name, "model.", strlen("model.")) == 0 ? name + strlen("model.") : name;
 	return strncmp(rest, "decoder.", strlen("decoder.")) == 0;
 }
 
-static void forward(const void *config, builder *b)
+static void linear_encoder_forward(const void *config, builder *b)
 {
 	const bart_config *c = config;
 	bart_classes(b, c, bart_encode(b, c, bart_words(b, c)));
@@ -50,12 +50,12 @@ const architecture architecture_linear_encoder = {
     .name = "linear_encoder",
     .model_type = "linear_encoder",
     .config_bytes = sizeof(bart_config),
-    .config_read = read_config,
+    .config_read = linear_encoder_read_config,
     .complete = bart_complete,
-    .config_write = write_config,
+    .config_write = linear_encoder_write_config,
     .parameters = bart_parameters,
     .prefix = "model.",
     .ignores = is_decoder,
-    .mixer = layer_mixer,
-    .forward = forward,
+    .mixer = linear_encoder_layer_mixer,
+    .forward = linear_encoder_forward,
 };

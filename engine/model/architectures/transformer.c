@@ -31,7 +31,7 @@ static bool is_both(const json_t *json)
 	return name && strcmp(name, stacks[ARRANGED_BOTH]) == 0;
 }
 
-/* The options of "encoder" or "decoder". */
+/* Read the options of "encoder" or "decoder". */
 static void read_member(config_reader *r, const char *name, bool causal, bool compat, stack_options *out)
 {
 	json_t *json = json_object_get(r->json, name);
@@ -45,7 +45,7 @@ static void read_member(config_reader *r, const char *name, bool causal, bool co
 		stack_options_read(r, json, causal, compat, out);
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status transformer_read_config(void *config, const json_t *json, error *err)
 {
 	transformer_config *c = config;
 	bool both = is_both(json);
@@ -65,8 +65,8 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-/* RMSNorm and SwiGLU without biases, as most models of today, and rotary positions where a stack stands alone: these
- * leave no trace in the rows of a source, where a decoder finds what it looks for by its place (README.md). */
+/* RMSNorm and SwiGLU without biases, like most models today. Rotary positions only if a stack is alone: they leave no
+ * trace in the rows of a source, where a decoder finds positions by their place (README.md). */
 static bool complete_stack(json_t *json, const model_size *size, bool alone)
 {
 	static const char *const on[] = {"use_rmsnorm", "ff_glu",        "ff_swish",
@@ -98,7 +98,7 @@ static bool complete_stack(json_t *json, const model_size *size, bool alone)
 	       config_set_dropout(json, "ff_dropout", size->dropout);
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool transformer_complete(json_t *json, const model_size *size)
 {
 	if (!is_both(json))
 		return complete_stack(json, size, true) && config_set_positions(json, "max_seq_len", size);
@@ -119,7 +119,7 @@ static bool complete(json_t *json, const model_size *size)
 	return true;
 }
 
-static json_t *write_config(const void *config)
+static json_t *transformer_write_config(const void *config)
 {
 	const transformer_config *c = config;
 	json_t *json = json_pack("{s:s, s:s, s:I}", "model_type", architecture_transformer.model_type, "stack",
@@ -148,9 +148,9 @@ const architecture architecture_transformer = {
     .name = "transformer",
     .model_type = "transformer",
     .config_bytes = sizeof(transformer_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
+    .config_read = transformer_read_config,
+    .complete = transformer_complete,
+    .config_write = transformer_write_config,
     .parameters = transformer_parameters,
     .ignores = transformer_ignores,
     .mixer = transformer_mixer,

@@ -4,23 +4,22 @@
  *   each layer:  h = h + Σ trilinear(N(h ⊙ m))      of its attentions, which all read h; mixers/mixer.h
  *   logits = ln 2 (z (N(h) Fᵀ) + bias)
  *
- * N(x) = x √width / ‖x‖₂. There are no gains and no biases in the layers. Without P there are no positions but those in
- * the attentions' scores. A token behind the rows of P has none: the distances of scores go on to count, so sequences
- * have no bound, and no policy may change their positions. m is the mask of the channels that training leaves out, one
- * for a whole batch. The bias of the head is no weight: it is log2 of how often each token was in the training text,
- * plus ½.
+ * N(x) = x √width / ‖x‖₂. The layers have neither gains nor biases. Without P the only positions are those in the
+ * attentions' scores. A token past the rows of P has no position vector, but distances in scores continue to count.
+ * Sequences therefore have no limit, and no policy may change their positions. m is the mask of the channels that
+ * training drops, one for a whole batch. The bias of the head is not trained: it is log2 of the count of each token in
+ * the training text, plus ½.
  *
- * The continuation is what stood behind the longest earlier match of the tokens read so far (op_longest_match), if
- * there is one; with a "match_window". C has a row behind those of the tokens, of a continuation that training leaves
- * out.
+ * With a "match_window", the continuation is the token that followed the longest earlier match of the tokens read so
+ * far (op_longest_match), if there is one. C has one row more than tokens, for a continuation that training drops.
  *
- * With "bidirectional" a token reads all others, with P alone to place them, and masks are filled in.
+ * With "bidirectional" a token reads all others, P alone gives positions, and the model fills in masks.
  *
- * E has two rows behind those of the tokens: that of a token that training leaves out, and that of the start, which
- * stands in front of every sequence and sees nothing. So its state is the same in all layers, and a key and a value
- * in front of all others follow from the weights alone. With "input": "hashed" E has 2048 rows for all labels, that of
- * an unknown token being 1, those of tokens v being v + 2 and those of continuations behind these: each has the sum of
- * three (op_hash_rows), and the start row 0 by itself.
+ * E has two rows more than tokens: one for a token that training drops, and one for the start, which precedes every
+ * sequence and sees nothing. The start's state is therefore the same in all layers, and the key and the value before
+ * all others follow from the weights alone. With "input": "hashed" E has 2048 rows for all labels. Label 1 is an
+ * unknown token, v + 2 is token v, and the following labels are continuations. Each label has the sum of three rows
+ * (op_hash_rows), the start only row 0.
  *
  * Two profiles differ in scales, not in form: "seed" multiplies logits by 4 √(1 / D) and products by 1, "head"
  * multiplies every product of n inputs by √(1 / n). */
@@ -37,15 +36,15 @@
 enum {
 	DEFAULT_HIDDEN = 256,
 	MAX_HIDDEN = 1 << 16,
-	MAX_VALUE = 1 << 12, /* 16 times as many are the inputs of the combiner */
+	MAX_VALUE = 1 << 12, /* the combiner has 16 times as many inputs */
 	MAX_ROWS = 1 << 24,  /* vocabulary, positions */
-	BLOCK = 16,          /* channels of values that meet each other */
-	UNKNOWN_ROW = 0,     /* of E, behind those of the tokens */
+	BLOCK = 16,          /* channels of values that are multiplied with each other */
+	UNKNOWN_ROW = 0,     /* rows of E, after those of the tokens */
 	START_ROW = 1,
 	OWN_ROWS = 2,
-	UNKNOWN_LABEL = 1, /* of hashed rows */
+	UNKNOWN_LABEL = 1, /* label of an unknown token in hashed rows */
 	TOKEN_LABEL = 2,
-	MATCH_LENGTH = 32, /* tokens of a match that are looked at, as in the source */
+	MATCH_LENGTH = 32, /* tokens of a match that are compared, as in the original */
 	PREFIX_BYTES = 64,
 };
 #define WORDS "words"
@@ -53,7 +52,7 @@ enum {
 #define PLACES "positions"
 #define MATCHES "matches"
 #define ATTENTION "attentions.%d."
-#define SOURCE_LN2 0.693147 /* of the scales, as trained with */
+#define SOURCE_LN2 0.693147 /* ln 2 in the scales, as in training */
 
 typedef struct trilinear_config {
 	model_dims dims;
@@ -63,7 +62,7 @@ typedef struct trilinear_config {
 	int64_t key_size, value_size;
 	int weight_bits, vector_bits;
 	double token_keep, channel_keep;
-	bool learned; /* has a position table, of `positions` rows */
+	bool learned; /* has a position table of `positions` rows */
 	bool hashed;
 	int64_t match_window; /* 0: no continuations */
 	bool bidirectional;
@@ -83,13 +82,13 @@ static bool is_seed(const trilinear_config *c)
 	return c->profile == TRILINEAR_SEED;
 }
 
-/* What a product of n inputs is multiplied by. */
+/* Factor of a product of n inputs. */
 static double product_scale(const trilinear_config *c, int64_t n)
 {
 	return is_seed(c) ? 1 : sqrt(1 / (double)n);
 }
 
-/* Of a product with F and of the bias beside it, which is in exponents of 2, in the logits. */
+/* Factor in the logits of a product with F and of its bias, which is in exponents of 2. */
 static double logit_scale(const trilinear_config *c)
 {
 	const double d = (double)c->dims.hidden;
@@ -117,14 +116,14 @@ static int64_t word_rows(const trilinear_config *c)
 	return c->hashed ? HASH_ROWS_COUNT : c->dims.inputs + OWN_ROWS;
 }
 
-/* Of C, the last one that of a continuation that is left out. */
+/* Rows of C; the last one is that of a dropped continuation. */
 static int64_t match_rows(const trilinear_config *c)
 {
 	return c->match_window && !c->hashed ? c->dims.inputs + 1 : 0;
 }
 
-/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
-static int64_t count_parameters(const trilinear_config *c)
+/* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
+static int64_t trilinear_count_parameters(const trilinear_config *c)
 {
 	const int64_t d = c->dims.hidden, attention = 2 * d * (c->key_size + c->value_size) + BLOCK * c->value_size * d;
 	const int64_t rows = word_rows(c) + (c->learned ? c->positions : 0) + match_rows(c);
@@ -136,7 +135,7 @@ static int64_t round_up(int64_t n, int64_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* 32: not quantised; else 8, or a power of two from `least` on. */
+/* 32: not quantised; otherwise 8, or a power of two from `least` on. */
 static int read_bits(config_reader *r, const char *key, int least)
 {
 	const int bits = (int)config_integer(r, key, 32, least, 32);
@@ -184,7 +183,7 @@ static void read_sizes(trilinear_config *c, config_reader *r)
 		config_fail(r, "value_size", "value_size must be a multiple of %d for each of n_heads", BLOCK);
 }
 
-/* What a token knows of the others. */
+/* Read the keys for what a token sees of the others. */
 static void read_reading(trilinear_config *c, config_reader *r)
 {
 	c->bidirectional = config_bool(r, "bidirectional", false);
@@ -199,7 +198,7 @@ static void read_reading(trilinear_config *c, config_reader *r)
 		            "what stands behind a match is not to be guessed by a bidirectional model");
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status trilinear_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
 	    "position_embedding", "hidden_size",   "key_size",
@@ -235,7 +234,7 @@ static status read_config(void *config, const json_t *json, error *err)
 		config_fail(&r, "init_generator", "the source's order of drawing has no table of positions of its own");
 	c->train_embeddings = config_bool(&r, "train_embeddings", true);
 	c->train_head = config_bool(&r, "train_head", true);
-	config_check_parameters(&r, count_parameters(c));
+	config_check_parameters(&r, trilinear_count_parameters(c));
 	c->dims.head = HEAD_VOCABULARY;
 	c->dims.causal = !c->bidirectional;
 	c->dims.dropout = (float)(1 - fmin(c->token_keep, c->channel_keep));
@@ -244,7 +243,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-/* Of a configuration that may lack the key, or have it wrong, which read_config finds out. */
+/* The configuration may lack the key or have a wrong value, which read_config reports. */
 static trilinear_positions positions_of(const json_t *json)
 {
 	const char *profile = json_string_value(json_object_get(json, "profile"));
@@ -254,7 +253,7 @@ static trilinear_positions positions_of(const json_t *json)
 	return trilinear_positions_of(profile && strcmp(profile, "head") == 0 ? TRILINEAR_HEAD : TRILINEAR_SEED);
 }
 
-static bool complete(json_t *json, const model_size *size)
+static bool trilinear_complete(json_t *json, const model_size *size)
 {
 	if (!json_object_get(json, "attentions") &&
 	    !config_set_size(json, "n_layer", trilinear_attentions_round(positions_of(json), size->layers)))
@@ -265,7 +264,7 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_positions(json, "n_positions", size);
 }
 
-static json_t *write_config(const void *config)
+static json_t *trilinear_write_config(const void *config)
 {
 	const trilinear_config *c = config;
 	json_t *json = json_pack(
@@ -285,7 +284,7 @@ static json_t *write_config(const void *config)
 	return NULL;
 }
 
-static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
+static const mixer *trilinear_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	*options = &((const trilinear_config *)config)->layer[layer];
 	return &mixer_trilinear;
@@ -293,26 +292,26 @@ static const mixer *layer_mixer(const void *config, int64_t layer, const void **
 
 /* --- parameters ------------------------------------------------------------------------ */
 
-/* Of E and F, which never have fewer than 8. */
+/* Bits of E and F, at least 8. */
 static int table_bits(const trilinear_config *c)
 {
 	return c->weight_bits < 8 ? 8 : c->weight_bits;
 }
 
-/* own: rows behind those of tokens. */
+/* own: rows after those of the tokens. */
 static void table_parameters(const trilinear_config *c, const char *name, int64_t rows, int64_t own, double std,
                              bool trained, parameter_list *list)
 {
 	parameter_list_add_matrix(list, (float)std, rows, c->dims.hidden, false, "%s.weight", name);
 	if (c->sequence)
-		parameter_list_sequence(list, (int)own); /* which stand in front there */
+		parameter_list_sequence(list, (int)own); /* drawn first */
 	parameter_list_quantized(list, table_bits(c));
 	parameter_list_by_row(list);
 	if (!trained)
 		parameter_list_fixed(list);
 }
 
-static void parameters(const void *config, parameter_list *list)
+static void trilinear_parameters(const void *config, parameter_list *list)
 {
 	const trilinear_config *c = config;
 	table_parameters(c, WORDS, word_rows(c), c->hashed ? 0 : OWN_ROWS, 1, c->train_embeddings, list);
@@ -331,7 +330,7 @@ static void parameters(const void *config, parameter_list *list)
 	parameter_list_fixed(list);
 }
 
-static void states(const void *config, state_list *list)
+static void trilinear_states(const void *config, state_list *list)
 {
 	const trilinear_config *c = config;
 	if (!c->match_window)
@@ -342,10 +341,10 @@ static void states(const void *config, state_list *list)
 
 /* --- forward --------------------------------------------------------------------------- */
 
-/* Labels of tokens, or of continuations: rows of the table, or, of hashed rows, what is hashed. */
+/* Labels of tokens or of continuations: rows of the table, or, with hashed rows, the hash inputs. */
 typedef struct label_set {
 	value table;
-	int64_t first, unknown; /* of token 0; of one that is left out */
+	int64_t first, unknown; /* label of token 0; label of a dropped one */
 	bool some;              /* a token may have none, index -1 */
 } label_set;
 
@@ -365,12 +364,12 @@ static label_set match_labels(const builder *b, const trilinear_config *c, value
 }
 
 /* [1] i32 */
-static value number(const builder *b, int64_t x)
+static value trilinear_number(const builder *b, int64_t x)
 {
 	return op_fill_integer(b->g, SHAPE1(1), (int32_t)x);
 }
 
-/* [..., D]: the rows of the labels first + index, or the sums of those that hashed ones have. */
+/* [..., D]: the rows of labels first + index, or sums of hashed rows. */
 static value look_up(const builder *b, const trilinear_config *c, value table, value index, int64_t first)
 {
 	value sum = VALUE_NONE;
@@ -385,11 +384,11 @@ static value look_up(const builder *b, const trilinear_config *c, value table, v
 /* [1, D] */
 static value unknown_row(const builder *b, const trilinear_config *c, const label_set *l)
 {
-	return look_up(b, c, l->table, number(b, c->hashed ? 0 : l->unknown), l->unknown);
+	return look_up(b, c, l->table, trilinear_number(b, c->hashed ? 0 : l->unknown), l->unknown);
 }
 
-/* [B, N, D]: the rows of the labels of `index`, zeros for those below 0. In training some, each drawn by itself, become
- * the row of what is left out. */
+/* [B, N, D]: the rows of the labels of `index`, zeros for those below 0. In training some, drawn independently, become
+ * the row of a dropped label. */
 static value label_rows(builder *b, const trilinear_config *c, label_set l, value index)
 {
 	const uint32_t site = builder_site(b);
@@ -398,10 +397,10 @@ static value label_rows(builder *b, const trilinear_config *c, label_set l, valu
 	if (b->rng == VALUE_NONE || keep == 1 || rows == VALUE_NONE)
 		return rows;
 	const shape s = graph_value(b->g, rows)->shape;
-	value there = l.some ? op_gather(b->g, op_fill(b->g, SHAPE2(c->dims.inputs, 1), 1), index, -1)
-	                     : op_fill(b->g, SHAPE3(s.dim[0], s.dim[1], 1), 1);
-	value kept = op_scale(b->g, op_dropout(b->g, there, b->rng, (float)(1 - keep), site), (float)keep);
-	value dropped = op_add(b->g, there, op_scale(b->g, kept, -1));
+	value present = l.some ? op_gather(b->g, op_fill(b->g, SHAPE2(c->dims.inputs, 1), 1), index, -1)
+	                       : op_fill(b->g, SHAPE3(s.dim[0], s.dim[1], 1), 1);
+	value kept = op_scale(b->g, op_dropout(b->g, present, b->rng, (float)(1 - keep), site), (float)keep);
+	value dropped = op_add(b->g, present, op_scale(b->g, kept, -1));
 	value mask = op_matmul(b->g, kept, op_fill(b->g, SHAPE2(1, s.dim[2]), 1), false, false, 1);
 	value others = op_matmul(b->g, dropped, unknown_row(b, c, &l), false, false, 1);
 	return op_gate(b->g, others, rows, mask);
@@ -426,8 +425,7 @@ static value word_vectors(builder *b, const trilinear_config *c, value table)
 	return builder_word_rows(b, rows);
 }
 
-/* [D]: 0 for the channels that are left out, else what scales none of the directions in which the norms look; or
- * VALUE_NONE. */
+/* [D]: 0 for dropped channels, otherwise a constant, which the following norms cancel; or VALUE_NONE. */
 static value channel_mask(builder *b, double keep, int64_t d)
 {
 	const uint32_t site = builder_site(b);
@@ -436,7 +434,7 @@ static value channel_mask(builder *b, double keep, int64_t d)
 	return op_dropout(b->g, op_fill(b->g, SHAPE1(d), 1), b->rng, (float)(1 - keep), site);
 }
 
-static value normalize(const builder *b, const trilinear_config *c, value mask, value h)
+static value trilinear_model_normalize(const builder *b, const trilinear_config *c, value mask, value h)
 {
 	if (mask != VALUE_NONE)
 		h = op_scale_columns(b->g, h, mask, 1);
@@ -451,7 +449,7 @@ static value layers(builder *b, const trilinear_config *c, value mask, value h)
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		if (!c->attentions.items[l].joins) {
 			builder_boundary(b);
-			n = normalize(b, c, mask, h);
+			n = trilinear_model_normalize(b, c, mask, h);
 			if (b->spec->activations) {
 				builder_output(b, h, "layers.%d.state", l);
 				builder_output(b, n, "layers.%d.normed", l);
@@ -463,17 +461,17 @@ static value layers(builder *b, const trilinear_config *c, value mask, value h)
 	return h;
 }
 
-static void forward(const void *config, builder *b)
+static void trilinear_forward(const void *config, builder *b)
 {
 	const trilinear_config *c = config;
 	const double scale = logit_scale(c);
 	value table = trilinear_weight(b, table_bits(c), WORDS);
 	value h = word_vectors(b, c, table);
-	b->front = op_gather(b->g, table, number(b, c->hashed ? 0 : c->dims.inputs + START_ROW), -1);
+	b->front = op_gather(b->g, table, trilinear_number(b, c->hashed ? 0 : c->dims.inputs + START_ROW), -1);
 	if (c->learned)
 		h = op_add(b->g, h, builder_places_of(b, trilinear_weight(b, table_bits(c), PLACES)));
 	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);
-	b->first = normalize(b, c, mask, b->front);
+	b->first = trilinear_model_normalize(b, c, mask, b->front);
 	h = layers(b, c, mask, h);
 	if (b->spec->activations)
 		builder_output(b, h, "state");
@@ -488,12 +486,12 @@ const architecture architecture_trilinear = {
     .name = "trilinear",
     .model_type = "trilinear",
     .config_bytes = sizeof(trilinear_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
-    .parameters = parameters,
+    .config_read = trilinear_read_config,
+    .complete = trilinear_complete,
+    .config_write = trilinear_write_config,
+    .parameters = trilinear_parameters,
     .counts_tokens = true,
-    .mixer = layer_mixer,
-    .states = states,
-    .forward = forward,
+    .mixer = trilinear_layer_mixer,
+    .states = trilinear_states,
+    .forward = trilinear_forward,
 };

@@ -10,9 +10,9 @@
 
 #include "engine/model/transformer/transformer.h"
 
-#define PREFIX_LENGTH 4 /* of "enc_" and "dec_" */
+#define PREFIX_LENGTH 4 /* length of "enc_" and "dec_" */
 
-/* Arguments without a meaning for what a model computes. */
+/* Arguments that do not affect what a model computes. */
 static const char *const dropped[] = {"ignore_index", "pad_value", "return_only_embed", NULL};
 
 /* Arguments of TransformerWrapper. */
@@ -20,7 +20,7 @@ static const char *const wrapper_keys[] = {
     "num_tokens",    "max_seq_len",    "emb_dim",     "use_abs_pos_emb",   "l2norm_embed",
     "post_emb_norm", "tie_embedding",  "emb_dropout", "num_memory_tokens", "emb_frac_gradient",
     "max_mem_len",   "shift_mem_down", NULL};
-/* Those that XTransformer passes on to its two wrappers; num_memory_tokens to the encoder's alone. */
+/* Arguments that XTransformer passes on to its two wrappers; num_memory_tokens only to the encoder's. */
 static const char *const passed_keys[] = {"num_tokens", "max_seq_len", "emb_dropout", NULL};
 
 static bool listed(const char *key, const char *const *keys)
@@ -36,7 +36,8 @@ static bool is_dropped(const char *key)
 	return listed(key, dropped);
 }
 
-/* Each argument must be given to the constructor that reads it: x-transformers ignores or refuses it elsewhere. */
+/* Check that each argument is given to the constructor that reads it. x-transformers ignores or refuses it
+ * elsewhere. */
 static void check_part(config_reader *r, const json_t *whole, const char *part)
 {
 	const bool wrapper = strcmp(part, "TransformerWrapper") == 0, loss = strcmp(part, "AutoregressiveWrapper") == 0;
@@ -45,7 +46,9 @@ static void check_part(config_reader *r, const json_t *whole, const char *part)
 	json_object_foreach((json_t *)(uintptr_t)json_object_get(whole, part), key, member)
 	{
 		const bool outer = listed(key, wrapper_keys), masks = strcmp(key, "mask_prob") == 0;
-		const char *owner = outer ? "TransformerWrapper" : masks ? "AutoregressiveWrapper" : "Decoder or Encoder";
+		const char *owner = outer   ? "TransformerWrapper"
+		                    : masks ? "AutoregressiveWrapper"
+		                            : "Decoder or Encoder";
 		const bool fits = loss ? masks : wrapper ? outer : !outer && !masks;
 		if (!fits && stack_options_key(key) && !json_is_null(member))
 			config_fail(r, key, "%.64s is an argument of %s: %s ignores it", key, owner, part);
@@ -63,13 +66,15 @@ static void check_prefixed(config_reader *r, const json_t *arguments)
 			continue;
 		const char *name = key + PREFIX_LENGTH;
 		const bool memory = encoder && strcmp(name, "num_memory_tokens") == 0;
-		if ((listed(name, wrapper_keys) && !listed(name, passed_keys) && !memory) || strcmp(name, "mask_prob") == 0)
-			config_fail(r, key, "%.64s is ignored by XTransformer, which gives its stacks no %.58s", key, name);
+		if ((listed(name, wrapper_keys) && !listed(name, passed_keys) && !memory) ||
+		    strcmp(name, "mask_prob") == 0)
+			config_fail(r, key, "%.64s is ignored by XTransformer, which gives its stacks no %.58s", key,
+			            name);
 	}
 }
 
-/* Add the arguments of a constructor whose names begin with `prefix`, without it. */
-static bool take(json_t *to, const json_t *from, const char *prefix)
+/* Add the arguments of a constructor whose names begin with `prefix`, without the prefix. */
+static bool x_transformers_take(json_t *to, const json_t *from, const char *prefix)
 {
 	const char *key;
 	json_t *member;
@@ -87,16 +92,16 @@ static json_t *single(const json_t *json)
 {
 	bool encoder = json_object_get(json, "Encoder") != NULL;
 	json_t *out = json_pack("{s:s}", "stack", encoder ? "encoder" : "decoder");
-	if (out && take(out, json_object_get(json, "TransformerWrapper"), "") &&
-	    take(out, json_object_get(json, encoder ? "Encoder" : "Decoder"), "") &&
-	    take(out, json_object_get(json, "AutoregressiveWrapper"), ""))
+	if (out && x_transformers_take(out, json_object_get(json, "TransformerWrapper"), "") &&
+	    x_transformers_take(out, json_object_get(json, encoder ? "Encoder" : "Decoder"), "") &&
+	    x_transformers_take(out, json_object_get(json, "AutoregressiveWrapper"), ""))
 		return out;
 	json_decref(out);
 	return NULL;
 }
 
-/* An argument of both stacks. DeepNorm's constants are those of Wang et al. for encoder and decoder; the stacks keep
- * their norms in front. */
+/* Add an argument of both stacks. DeepNorm's constants are those of Wang et al. for encoder and decoder; the stacks
+ * keep their norms first. */
 static bool put_shared(json_t *out, json_t *encoder, json_t *decoder, const char *key, json_t *member)
 {
 	if (strcmp(key, "dim") == 0)
@@ -120,7 +125,8 @@ static json_t *both(const json_t *arguments)
 	json_t *encoder = json_object(), *decoder = json_pack("{s:b}", "cross_attend", 1), *out = NULL;
 	const char *key;
 	json_t *member;
-	bool fits = encoder && decoder && take(encoder, arguments, "enc_") && take(decoder, arguments, "dec_");
+	bool fits = encoder && decoder && x_transformers_take(encoder, arguments, "enc_") &&
+	            x_transformers_take(decoder, arguments, "dec_");
 	if (fits)
 		out = json_pack("{s:s, s:O, s:O}", "stack", "encoder_decoder", "encoder", encoder, "decoder", decoder);
 	json_object_foreach((json_t *)(uintptr_t)arguments, key, member)
@@ -138,7 +144,7 @@ static json_t *both(const json_t *arguments)
 	return out;
 }
 
-static status read_config(void *config, const json_t *json, error *err)
+static status x_transformers_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {"TransformerWrapper",    "Decoder",      "Encoder",
 	                                   "AutoregressiveWrapper", "XTransformer", NULL};
@@ -164,8 +170,8 @@ static status read_config(void *config, const json_t *json, error *err)
 	return s;
 }
 
-/* A decoder, unless arguments say otherwise. */
-static bool complete(json_t *json, const model_size *size)
+/* Default to a decoder. */
+static bool x_transformers_complete(json_t *json, const model_size *size)
 {
 	if (json_object_get(json, "XTransformer"))
 		return true;
@@ -189,8 +195,8 @@ static bool complete(json_t *json, const model_size *size)
 	       config_set_dropout(inner, "ff_dropout", size->dropout);
 }
 
-/* Move the members of `from` that are (not) named in `keys` into `to`. */
-static bool split(json_t *to, json_t *from, const char *const *keys, bool named)
+/* Move the members of `from` that are (or are not) in `keys` to `to`. */
+static bool x_transformers_split(json_t *to, json_t *from, const char *const *keys, bool named)
 {
 	const char *key;
 	json_t *member;
@@ -203,7 +209,7 @@ static bool split(json_t *to, json_t *from, const char *const *keys, bool named)
 	return true;
 }
 
-/* Members of `from` under "enc_" or "dec_" and their names. */
+/* Add members of `from` with the prefix "enc_" or "dec_". */
 static bool put_prefixed(json_t *to, json_t *from, const char *prefix)
 {
 	const char *key;
@@ -219,7 +225,7 @@ static bool put_prefixed(json_t *to, json_t *from, const char *prefix)
 	return true;
 }
 
-static json_t *write_config(const void *config)
+static json_t *x_transformers_write_config(const void *config)
 {
 	static const char *const outside[] = {"mask_prob", "model_type", "stack", "compat", CONFIG_TRAINED, NULL};
 	const transformer_config *c = config;
@@ -239,8 +245,10 @@ static json_t *write_config(const void *config)
 	} else if (fits) {
 		json_t *mask = json_object_get(own, "mask_prob");
 		json_t *rest = json_object();
-		fits = rest && split(outer, own, wrapper_keys, true) && split(rest, own, wrapper_keys, false) &&
-		       split(inner, rest, outside, false) && json_object_set(json, "TransformerWrapper", outer) == 0 &&
+		fits = rest && x_transformers_split(outer, own, wrapper_keys, true) &&
+		       x_transformers_split(rest, own, wrapper_keys, false) &&
+		       x_transformers_split(inner, rest, outside, false) &&
+		       json_object_set(json, "TransformerWrapper", outer) == 0 &&
 		       json_object_set(json, c->arrangement == ARRANGED_ENCODER ? "Encoder" : "Decoder", inner) == 0 &&
 		       (!mask ||
 		        json_object_set_new(json, "AutoregressiveWrapper", json_pack("{s:O}", "mask_prob", mask)) == 0);
@@ -259,9 +267,9 @@ const architecture architecture_x_transformers = {
     .name = "x-transformers",
     .model_type = "x-transformers",
     .config_bytes = sizeof(transformer_config),
-    .config_read = read_config,
-    .complete = complete,
-    .config_write = write_config,
+    .config_read = x_transformers_read_config,
+    .complete = x_transformers_complete,
+    .config_write = x_transformers_write_config,
     .parameters = transformer_parameters,
     .prefix = "net.",
     .ignores = transformer_ignores,

@@ -9,7 +9,7 @@ enum {
 	MAX_INNER = 1 << 18,
 	MAX_ROWS = 1 << 24, /* vocabulary, positions */
 	MAX_CLASSES = 1 << 16,
-	FIRST_POSITION_ROW = 2, /* the rows before it are never used */
+	FIRST_POSITION_ROW = 2, /* earlier rows are never used */
 	PREFIX_BYTES = 64,
 };
 #define LAYERNORM_EPS 1e-5f
@@ -41,7 +41,7 @@ void bart_read(bart_config *c, config_reader *r)
 	c->dims.first_row = FIRST_POSITION_ROW;
 }
 
-/* Scalars of the parameters of a stack with so many attentions in a layer; the bounds of the keys keep this far from
+/* Number of scalars in a stack with `attentions` attentions per layer; the limits of the keys keep this far from
  * overflow. */
 static int64_t count_stack(const bart_config *c, const bart_stack *s, int64_t attentions)
 {
@@ -49,7 +49,7 @@ static int64_t count_stack(const bart_config *c, const bart_stack *s, int64_t at
 	return s->layers > 0 ? (c->dims.positions + FIRST_POSITION_ROW + 2) * d + s->layers * layer : 0;
 }
 
-static int64_t count_parameters(const bart_config *c)
+static int64_t bart_count_parameters(const bart_config *c)
 {
 	int64_t d = c->dims.hidden;
 	return c->dims.inputs * d + count_stack(c, &c->encoder, 1) + count_stack(c, &c->decoder, 2) + (d + 1) * d +
@@ -64,7 +64,7 @@ void bart_finish(bart_config *c, config_reader *r)
 		c->dims.layers = c->decoder.layers;
 		c->dims.heads = c->decoder.heads;
 	}
-	config_check_parameters(r, count_parameters(c));
+	config_check_parameters(r, bart_count_parameters(c));
 	c->dims.dropout = (float)fmax(fmax(c->dropout, c->weight_dropout), fmax(c->inner_dropout, c->head_dropout));
 	c->linear_attention = (linear_options){.hidden = c->dims.hidden,
 	                                       .heads = c->encoder.heads,
@@ -116,8 +116,8 @@ json_t *bart_write(const bart_config *c, json_t *own)
 /* --- parameters ------------------------------------------------------------------------ */
 
 /* NAME.weight [n, k] and NAME.bias [n]. */
-static void linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *prefix,
-                              const char *name)
+static void bart_linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *prefix,
+                                   const char *name)
 {
 	parameter_list_add_matrix(list, (float)std, n, k, false, "%s%s.weight", prefix, name);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(n), "%s%s.bias", prefix, name);
@@ -128,7 +128,7 @@ static void layer_prefix(char out[PREFIX_BYTES], const char *stack, int l, const
 	snprintf(out, PREFIX_BYTES, "model.%s.layers.%d.%s", stack, l, part);
 }
 
-/* An attention NAME and the norm behind it. */
+/* Parameters of an attention NAME and the norm after it. */
 static void attention_parameters(const bart_config *c, parameter_list *list, const char *stack, int l, const char *name)
 {
 	char prefix[PREFIX_BYTES];
@@ -153,8 +153,8 @@ static void stack_parameters(const bart_config *c, parameter_list *list, const b
 		if (s == &c->decoder)
 			attention_parameters(c, list, stack, l, "encoder_attn");
 		layer_prefix(prefix, stack, l, "");
-		linear_parameters(list, c->std, s->inner, d, prefix, "fc1");
-		linear_parameters(list, c->std, d, s->inner, prefix, "fc2");
+		bart_linear_parameters(list, c->std, s->inner, d, prefix, "fc1");
+		bart_linear_parameters(list, c->std, d, s->inner, prefix, "fc2");
 		builder_layernorm_parameters(list, d, "%sfinal_layer_norm", prefix);
 	}
 }
@@ -168,8 +168,8 @@ void bart_parameters(const void *config, parameter_list *list)
 	parameter_list_by_row(list);
 	stack_parameters(c, list, &c->encoder, "encoder");
 	stack_parameters(c, list, &c->decoder, "decoder");
-	linear_parameters(list, c->std, d, d, "classification_head.", "dense");
-	linear_parameters(list, c->std, c->dims.outputs, d, "classification_head.", "out_proj");
+	bart_linear_parameters(list, c->std, d, d, "classification_head.", "dense");
+	bart_linear_parameters(list, c->std, c->dims.outputs, d, "classification_head.", "out_proj");
 }
 
 /* --- forward ------------------------------------------------------------------------------ */
@@ -198,8 +198,9 @@ static value embed(builder *b, const bart_config *c, value words, const char *st
 	return builder_dropout(b, h, (float)c->dropout);
 }
 
-/* h and what an attention NAME has added to it, normed. */
-static value join(builder *b, const bart_config *c, value h, value attended, const char *stack, int l, const char *name)
+/* Return h plus the output of attention NAME, normalised. */
+static value bart_join(builder *b, const bart_config *c, value h, value attended, const char *stack, int l,
+                       const char *name)
 {
 	char prefix[PREFIX_BYTES];
 	layer_prefix(prefix, stack, l, name);
@@ -226,7 +227,7 @@ static value encoder_layer(builder *b, const bart_config *c, int l, value h)
 	value attended = c->linear ? mixer_linear.forward(b, &c->linear_attention, l, prefix, h)
 	                           : projected_forward(b, &c->softmax_attention, l, prefix, h, VALUE_NONE, b->mask);
 	name_activation(b, attended, "encoder", l, "attention");
-	h = join(b, c, h, attended, "encoder", l, "self_attn");
+	h = bart_join(b, c, h, attended, "encoder", l, "self_attn");
 	name_activation(b, h, "encoder", l, "attention_norm");
 	return feed_forward(b, c, h, "encoder", l);
 }
@@ -248,12 +249,12 @@ static value decoder_layer(builder *b, const bart_config *c, int l, value h, val
 	layer_prefix(prefix, "decoder", l, "self_attn.");
 	value attended = projected_forward(b, &c->self_attention, l, prefix, h, VALUE_NONE, VALUE_NONE);
 	name_activation(b, attended, "decoder", l, "attention");
-	h = join(b, c, h, attended, "decoder", l, "self_attn");
+	h = bart_join(b, c, h, attended, "decoder", l, "self_attn");
 	name_activation(b, h, "decoder", l, "attention_norm");
 	layer_prefix(prefix, "decoder", l, "encoder_attn.");
 	attended = projected_forward(b, &c->cross_attention, l, prefix, h, encoded, b->mask);
 	name_activation(b, attended, "decoder", l, "cross_attention");
-	h = join(b, c, h, attended, "decoder", l, "encoder_attn");
+	h = bart_join(b, c, h, attended, "decoder", l, "encoder_attn");
 	return feed_forward(b, c, h, "decoder", l);
 }
 

@@ -1,4 +1,4 @@
-/* bart.h - BART (Lewis et al. 2019): what its architectures share, under the names and keys of Hugging Face.
+/* bart.h - the parts that BART's architectures share (Lewis et al. 2019), under the names and keys of Hugging Face.
  *
  *   embedding:      h = dropout(LN(s E[token] + P[position + 2]))     s = √d with "scale_embedding", else 1
  *   encoder layer:  h = LN(h + dropout(A(h)))                         A: linear or softmax attention, with biases
@@ -6,17 +6,17 @@
  *   decoder layer:  h = LN(h + dropout(causal softmax attention(h)))
  *                   h = LN(h + dropout(softmax attention of h to the encoder's rows))
  *                   and the same feed-forward
- *   logits = dropout(tanh(dropout(p) Wdᵀ + b)) Woᵀ + b                p: what the head reads of the last h
+ *   logits = dropout(tanh(dropout(p) Wdᵀ + b)) Woᵀ + b                p: the row of the last h that the head reads
  *
- * E is one table for both stacks. The decoder reads the tokens again, one row later, behind the vector of
- * "decoder_start_token_id"; it has no mask of its own, and hides the masked rows of the encoder only.
+ * E is one table for both stacks. The decoder reads the tokens again, one row later, after the vector of
+ * "decoder_start_token_id". It has no mask of its own, and hides the masked rows of the encoder only.
  *
  * Dropout sites (Philox streams), in the order of the computation: the encoder's embedding; for each of its layers the
  * weights of softmax attention, the attention, the inner and the outer of the feed-forward; the decoder's embedding;
  * for each of its layers the weights and the output of both attentions, and the feed-forward's two; two of the head.
  *
  * With forward_spec.activations the outputs are "encoder.embedding", "decoder.embedding" and those of layer l of a
- * stack: "STACK.layers.l.attention" and "…cross_attention" behind their last projection, "…attention_norm" and
+ * stack: "STACK.layers.l.attention" and "…cross_attention" after their last projection, "…attention_norm" and
  * "…output". */
 #ifndef ENGINE_MODEL_BART_BART_H
 #define ENGINE_MODEL_BART_BART_H
@@ -31,37 +31,37 @@ typedef struct bart_stack {
 
 typedef struct bart_config {
 	model_dims dims;
-	bart_stack encoder, decoder; /* decoder.layers is 0 where there is none */
+	bart_stack encoder, decoder; /* decoder.layers is 0 if there is no decoder */
 	int64_t pad;                 /* token id whose row of E gets no gradient; -1: none */
-	int64_t start;               /* token id that the decoder's rows begin with */
+	int64_t start;               /* first token id of the decoder's rows */
 	bool scaled;                 /* "scale_embedding" */
-	bool linear;                 /* the encoder's attention */
+	bool linear;                 /* attention of the encoder */
 	double dropout, inner_dropout, weight_dropout, head_dropout, std;
-	linear_options linear_attention; /* of the encoder */
+	linear_options linear_attention; /* for the encoder */
 	projected_options softmax_attention, self_attention, cross_attention;
 } bart_config;
 
-/* The keys that bart_read reads. */
+/* Keys that bart_read reads. */
 #define BART_KEYS                                                                                                      \
 	"d_model", "vocab_size", "encoder_attention_heads", "max_position_embeddings", "encoder_layers",               \
 	    "encoder_ffn_dim", "num_labels", "pad_token_id", "scale_embedding", "pad_policy", "dropout",               \
 	    "activation_dropout", "classifier_dropout", "init_std"
-/* Read them. Then, when the architecture has read its own, bart_finish checks all, and fills the options of attention.
- */
+/* Read them. After the architecture has read its own keys, bart_finish validates all and fills the options of
+ * attention. */
 void bart_read(bart_config *c, config_reader *r);
 void bart_finish(bart_config *c, config_reader *r);
-/* As `complete` and `config_write` of an architecture, for these keys. `own`: the other keys, taken over. */
+/* Implement `complete` and `config_write` of an architecture for these keys. `own`: the other keys, taken over. */
 bool bart_complete(json_t *json, const model_size *size);
 json_t *bart_write(const bart_config *c, json_t *own);
 
-/* All parameters; `parameters` of an architecture. */
+/* List all parameters; `parameters` of an architecture. */
 void bart_parameters(const void *config, parameter_list *list);
 
-/* E[tokens] [B, N, D]; of the encoder the output, of the decoder that for `encoded` [B, N, D]. */
+/* Return E[tokens] [B, N, D]; the output of the encoder; the output of the decoder for `encoded` [B, N, D]. */
 value bart_words(builder *b, const bart_config *c);
 value bart_encode(builder *b, const bart_config *c, value words);
 value bart_decode(builder *b, const bart_config *c, value words, value encoded);
-/* The head for classes of h [B, N, D]. */
+/* Append the class head on h [B, N, D]. */
 void bart_classes(builder *b, const bart_config *c, value h);
 
 #endif

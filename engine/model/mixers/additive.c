@@ -5,7 +5,7 @@
 static const char *const rounds[] = {"query", "key"};
 enum { ROUND_QUERY, ROUND_KEY, ROUND_COUNT };
 
-static void parameters(const void *options, const char *prefix, parameter_list *list)
+static void additive_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
 {
 	static const char *const square[] = {"Wquery", "Wkeys", "Wvalues", "attn_proj"};
 	const additive_options *o = options;
@@ -18,7 +18,7 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 	builder_layernorm_parameters(list, d, "%smid_norm", prefix);
 }
 
-static void states(const void *options, int layer, state_list *list)
+static void additive_mixer_states(const void *options, int layer, state_list *list)
 {
 	const additive_options *o = options;
 	for (int i = 0; i < ROUND_COUNT; i++)
@@ -27,7 +27,7 @@ static void states(const void *options, int layer, state_list *list)
 }
 
 /* One round of additive attention over x, scored by w. */
-static value attend(builder *b, const additive_options *o, int layer, int round, value x, value w)
+static value additive_attend(builder *b, const additive_options *o, int layer, int round, value x, value w)
 {
 	attention_values a;
 	if (b->pool != VALUE_NONE) {
@@ -46,30 +46,30 @@ static value attend(builder *b, const additive_options *o, int layer, int round,
 	return a.pooled;
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value additive_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	const additive_options *o = options;
 	graph *g = b->g;
 	float p = (float)o->dropout;
 	value n = builder_layernorm(b, x, LAYERNORM_EPS, "%sattn_norm", prefix);
-	/* Next to each other, so that a backend may make one product of them; and dropout, gate and norm are neighbours
-	 * below. */
+	/* Adjacent, so that a backend may merge them into one product; so are dropout, gate and norm below. */
 	value query = builder_linear(b, n, "%sWquery", prefix);
 	value keys = builder_linear(b, n, "%sWkeys", prefix);
 	value values = builder_linear(b, n, "%sWvalues", prefix);
-	value pooled_query = attend(b, o, layer, ROUND_QUERY, query, builder_parameter(b, "%squery_attn", prefix));
+	value pooled_query =
+	    additive_attend(b, o, layer, ROUND_QUERY, query, builder_parameter(b, "%squery_attn", prefix));
 	pooled_query = builder_dropout(b, pooled_query, p);
 	value r = op_gate(g, n, builder_linear(b, pooled_query, "%sattn_proj", prefix), keys);
 	value middle = builder_layernorm(b, r, LAYERNORM_EPS, "%smid_norm", prefix);
-	value pooled_key = attend(b, o, layer, ROUND_KEY, middle, builder_parameter(b, "%skey_attn", prefix));
+	value pooled_key = additive_attend(b, o, layer, ROUND_KEY, middle, builder_parameter(b, "%skey_attn", prefix));
 	return op_gate(g, r, builder_dropout(b, pooled_key, p), values);
 }
 
 const mixer mixer_additive = {
     .name = "additive",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = additive_mixer_parameters,
+    .states = additive_mixer_states,
+    .forward = additive_mixer_forward,
     .explainer = &additive_explainer,
     .any_pieces = true,
 };

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { ROTARY_BASE = 10000, BEYOND = INT32_MAX /* segments back, where memories stand alone */ };
+enum { ROTARY_BASE = 10000, BEYOND = INT32_MAX /* segments back, if memories are computed separately */ };
 #define SOURCE "layers.%d.source"
 #define MEMORIES "layers.%d.memories"
 #define CACHE "layers.%d.cache"
@@ -34,7 +34,7 @@ static void talking_heads(const attention_options *o, parameter_list *list, cons
 	parameter_list_stored(list, SHAPE4(o->heads, o->heads, 1, 1));
 }
 
-static void parameters(const void *options, const char *prefix, parameter_list *list)
+static void attention_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
 {
 	const attention_options *o = options;
 	int64_t d = o->hidden, merged = o->heads * o->value_width;
@@ -65,14 +65,14 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 	                          "%sto_out%s.weight", prefix, o->on_attention ? ".0" : "");
 }
 
-/* In every form, so that the state is one that has it. */
+/* The same in every form, so that the state is one that supports it. */
 static bool changes_matrix(const attention_options *o)
 {
 	return o->talking || o->top_k || o->residual;
 }
 
-/* A session rotates by the tokens' positions in the sequence, a segment by those from the first row that it sees.
- * Scores of tokens are the same, those of memories, which nothing rotates, are not: they are computed by themselves. */
+/* A session rotates by positions in the sequence, a segment by positions from the first row that it sees. Scores of
+ * tokens are equal in both; scores of memories, which are not rotated, are not. They are computed separately. */
 static bool memories_apart(const attention_options *o)
 {
 	return o->segment && o->rotary && o->memories;
@@ -88,7 +88,7 @@ bool attention_needs_matrix(const attention_options *o)
 	return changes_matrix(o) || o->earlier || memories_apart(o) || (o->front && o->biased);
 }
 
-/* Distances of a token and a source's: in a window they are those of the matrix. */
+/* For a source the log needs distances of tokens and source; within a window they are those of the matrix. */
 bool attention_logs_matrix(const attention_options *o)
 {
 	return attention_needs_matrix(o) || (o->cross && o->past);
@@ -105,13 +105,13 @@ static matrix_stream_params matrix_stream(const attention_options *o)
 	                              .scale = (float)o->scale};
 }
 
-/* Memories and memory tokens that a slot holds. */
+/* Number of memories and memory tokens that a slot holds. */
 static int64_t stored_memories(const attention_options *o)
 {
 	return o->memory_reads_source ? o->memories + o->memory_tokens : 0;
 }
 
-static void states(const void *options, int layer, state_list *list)
+static void attention_states(const void *options, int layer, state_list *list)
 {
 	const attention_options *o = options;
 	int64_t keys = o->kv_heads * o->key_width, values = o->kv_heads * o->value_width;
@@ -126,7 +126,7 @@ static void states(const void *options, int layer, state_list *list)
 	               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
 	                                         : softmax_state_floats(keys, values, o->capacity),
 	               CACHE, layer);
-	if (!o->front) /* else there are rows of no token */
+	if (!o->front) /* otherwise there are no rows without a token */
 		state_list_set_ring(list, o->capacity, keys, values, 1);
 	for (int64_t back = 1; back <= o->earlier; back++) {
 		state_list_add(list, STATE_CACHE, matrix_stream_floats(matrix_stream(o)), EARLIER, layer, (int)back);
@@ -155,8 +155,8 @@ static value rotate(const builder *b, const attention_options *o, const attentio
 	return o->rotary && !o->cross ? op_rotary(b->g, x, r->positions, params) : x;
 }
 
-/* From the positions in the sequence to those in a segment: of normalised queries, and of what attention gives for
- * rotated values, since a turn is linear. */
+/* Convert normalised queries, and the output for rotated values, from positions in the sequence to those in a segment.
+ * A rotation is linear. */
 static value turn_back(const builder *b, const attention_options *o, const attention_rows *r, value x)
 {
 	rotary_params params = {.heads = o->heads,
@@ -179,7 +179,7 @@ typedef struct key_values {
 	value keys, values;
 } key_values;
 
-/* Of rows [B, N, D], rotated and not normalised. */
+/* Keys and values of rows [B, N, D], rotated and not normalised. */
 static key_values project(const builder *b, const attention_options *o, const char *prefix, const attention_rows *r,
                           value rows)
 {
@@ -193,7 +193,7 @@ static key_values project(const builder *b, const attention_options *o, const ch
 	return (key_values){k, v};
 }
 
-/* Rows of the memories "mem_k" or "mem_v" and of memory tokens in front of x. */
+/* Prepend the rows of the memories "mem_k" or "mem_v" and of memory tokens to x. */
 static value behind_memories(const builder *b, const attention_options *o, const char *prefix, const char *name,
                              value tokens, value x)
 {
@@ -222,7 +222,7 @@ static bool is_logged(const builder *b, const attention_rows *r)
 	return b->spec->explain && !r->whole;
 }
 
-/* What explanations need of the tokens, and of those that they read. */
+/* Output what explanations need of the tokens and of those that they read. */
 static void log_parts(builder *b, const attention_options *o, int layer, const attention_rows *r, value q, value k)
 {
 	graph *g = b->g;
@@ -246,7 +246,7 @@ static value mix(const builder *b, const attention_options *o, const char *prefi
 	return o->talking ? op_mix_heads(b->g, x, f32(b, builder_parameter(b, "%s%s.weight", prefix, name))) : x;
 }
 
-/* Weights from scores; `window` of the whole form, none of the recurrent one, whose cache is as long. */
+/* Compute weights from scores. `window` applies to the whole form; the recurrent form's cache has that length. */
 static value weigh(builder *b, const attention_options *o, int layer, int index, const char *prefix, value scores,
                    value mask, attention_rows *r, attention_weights_params params, uint32_t site)
 {
@@ -274,7 +274,7 @@ static value weigh(builder *b, const attention_options *o, int layer, int index,
 
 /* --- the forms -------------------------------------------------------------------------------------------- */
 
-/* Memories are seen however many tokens there are. */
+/* Memories are visible for any number of tokens. */
 static int64_t window_of(const attention_options *o, const attention_rows *r, int64_t keys)
 {
 	if (o->past && o->past + 1 < keys)
@@ -282,8 +282,8 @@ static int64_t window_of(const attention_options *o, const attention_rows *r, in
 	return o->causal && o->capacity < keys - o->memories - r->memory_rows ? o->capacity : 0;
 }
 
-static value attend(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q, value k,
-                    value v, attention_rows *r)
+static value attention_attend(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
+                              value k, value v, attention_rows *r)
 {
 	uint32_t site = builder_site(b);
 	graph *g = b->g;
@@ -357,7 +357,7 @@ static stream_values stream_of(const builder *b)
 	return (stream_values){b->pool, b->slot, b->position, b->length, b->mask, b->start};
 }
 
-/* With the matrix over the tokens of the source and the memories. */
+/* Attend with the matrix over the tokens of the source and the memories. */
 static value attend_source_matrix(builder *b, const attention_options *o, int layer, int index, const char *prefix,
                                   value q, key_values memories, attention_rows *r)
 {
@@ -386,7 +386,7 @@ static value attend_source(builder *b, const attention_options *o, int layer, in
 	                           source_place(b, o, layer));
 }
 
-/* What is read of the state of a token's own segment, or of a state of `earlier`. */
+/* The part of a token's own segment, or of a state of `earlier`, that is read. */
 static matrix_stream_params part_of(const builder *b, const attention_options *o, int layer, int64_t back)
 {
 	matrix_stream_params params = matrix_stream(o);
@@ -413,13 +413,13 @@ void attention_store_earlier(builder *b, const attention_options *o, int layer, 
 	                part_of(b, o, layer, back));
 }
 
-/* With the matrix: over the parts that the token's own segment and those behind it are. */
+/* Attend with the matrix over the parts of the token's own segment and of earlier ones. */
 static value attend_parts(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
                           key_values own, key_values memories, attention_rows *r, uint32_t site)
 {
 	graph *g = b->g;
 	const stream_values at = stream_of(b);
-	/* Without `later` no token of the call lies in a part of `earlier`. */
+	/* Without `later` no token of the call is in a part of `earlier`. */
 	key_values later = own;
 	if (r->later != VALUE_NONE) {
 		later = project(b, o, prefix, r, r->later);
@@ -479,7 +479,7 @@ static value attend_recurrent(builder *b, const attention_options *o, int layer,
 	return attend_parts(b, o, layer, index, prefix, q, (key_values){k, v}, (key_values){keys, values}, r, site);
 }
 
-/* With the keys and values of rows that are in the graph: the sequence's own, or those of a source. */
+/* Attend to the keys and values of rows in the graph: the sequence's own, or those of a source. */
 static value attend_rows(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
                          attention_rows *r)
 {
@@ -507,7 +507,7 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 	q = normalise(b, o, q, o->heads);
 	k = normalise(b, o, k, o->kv_heads);
 	return recurrent ? attend_recurrent(b, o, layer, index, prefix, q, k, v, r)
-	                 : attend(b, o, layer, index, prefix, q, k, v, r);
+	                 : attention_attend(b, o, layer, index, prefix, q, k, v, r);
 }
 
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
@@ -529,7 +529,7 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
 	return o->zero_masked_rows && r->query_mask != VALUE_NONE ? op_mask_rows(g, y, r->query_mask) : y;
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value attention_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	attention_rows r = {.x = x,
 	                    .memory = VALUE_NONE,
@@ -550,31 +550,31 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 
 const mixer mixer_attention = {
     .name = "attention",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
     .explainer = &attention_explainer,
 };
 
 const mixer mixer_attention_stepped = {
     .name = "attention_stepped",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
     .explainer = &attention_stepped_explainer,
 };
 
 const mixer mixer_attention_whole = {
     .name = "attention_whole",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
     .explainer = &attention_whole_explainer,
 };
 
 const mixer mixer_attention_unexplained = {
     .name = "attention_unexplained",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = attention_mixer_parameters,
+    .states = attention_states,
+    .forward = attention_mixer_forward,
 };

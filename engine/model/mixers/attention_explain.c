@@ -1,16 +1,15 @@
-/* Weights of softmax attention with options, from queries, keys and position biases:
- *   p_ij = softmax_j(scale · q_i·k_j + bias[i - j]) over the tokens that i sees
- * The bias of distance d is kept with token d, that of d + 1 - N, ahead, with token d of N. Attention with its matrix
- * has weights that do not follow from these: there the row of each token is kept as it stands behind the softmax and
- * before heads are mixed. Memories are left out of both: what is given is how the tokens share what they have together.
- */
+/* attention_explain.c - weights of softmax attention with options, from queries, keys and position biases: p_ij =
+ * softmax_j(scale · q_i·k_j + bias[i - j]) over the tokens that i sees. The bias of distance d is stored with token d,
+ * and that of d + 1 - N (ahead) with token d of N. If attention needs its matrix, weights do not follow from these.
+ * Then the log has each token's row after the softmax and before heads are mixed. Memories are excluded in both cases:
+ * the result is how the tokens share the weight that they have together. */
 #include "engine/model/mixers/explain_rows.h"
 #include "engine/model/mixers/mixer.h"
 #include "engine/tensor/ops/stream_window.h"
 
 static const char *const rounds[] = {"attention"};
 
-static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+static int attention_explain_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const attention_options *o = options;
 	int n = 0;
@@ -23,13 +22,13 @@ static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 	return n;
 }
 
-/* The number of a token's row, where segments have rows in front; and the first token at a row or behind it. */
-static int64_t row_of(const attention_options *o, int64_t token)
+/* Return the index of a token's row, where segments have leading rows; return the first token at or after a row. */
+static int64_t attention_explain_row_of(const attention_options *o, int64_t token)
 {
 	return o->front ? token + o->front * (token / (o->segment - o->front) + 1) : token;
 }
 
-static int64_t token_at(const attention_options *o, int64_t row)
+static int64_t attention_explain_token_at(const attention_options *o, int64_t row)
 {
 	if (!o->front || row <= 0)
 		return row;
@@ -37,22 +36,23 @@ static int64_t token_at(const attention_options *o, int64_t row)
 	return row / o->segment * (o->segment - o->front) + (in_front > 0 ? 0 : -in_front);
 }
 
-static explain_range range(const void *options, int64_t position, int64_t tokens)
+static explain_range attention_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	const attention_options *o = options;
 	int64_t window = o->causal ? o->capacity : 0;
 	if (o->past && (!window || o->past + 1 < window))
 		window = o->past + 1;
 	explain_range r = explainer_window(0, position);
-	const int64_t own = row_of(o, position), first = window && own >= window ? own - window + 1 : 0;
+	const int64_t own = attention_explain_row_of(o, position),
+	              first = window && own >= window ? own - window + 1 : 0;
 	const int64_t oldest = o->causal && o->segment ? stream_oldest(own, o->capacity, o->segment) : 0;
-	r.first = token_at(o, first > oldest ? first : oldest);
+	r.first = attention_explain_token_at(o, first > oldest ? first : oldest);
 	if (!o->causal)
 		r.end = tokens;
 	return r;
 }
 
-/* Of query i and key j, tokens of the log; `bias`: of its token 0. */
+/* Bias of query i and key j, tokens of the log; `bias`: that of its token 0. */
 static double bias_of(const attention_options *o, const float *bias, const explain_site *s, int64_t i, int64_t j)
 {
 	if (!o->biased)
@@ -61,10 +61,10 @@ static double bias_of(const attention_options *o, const float *bias, const expla
 	                       : bias[o->heads + (s->before + s->tokens - 1 - (j - i)) * s->stride]);
 }
 
-static status row(const explain_site *s, int64_t position, double *alpha)
+static status attention_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const attention_options *o = s->options;
-	explain_range r = range(o, position, s->tokens);
+	explain_range r = attention_explain_range(o, position, s->tokens);
 	int64_t group = o->heads / o->kv_heads, keys = o->heads * o->key_width;
 	const float *query = s->log + position * s->stride + s->head * o->key_width;
 	const float *key = s->log + keys + s->head / group * o->key_width;
@@ -79,21 +79,21 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 const explainer attention_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
-    .parts = parts,
-    .range = range,
-    .row = row,
+    .parts = attention_explain_parts,
+    .range = attention_explain_range,
+    .row = attention_explain_row,
     .pull_tokens = 4096,
 };
 
 /* --- with the matrix ------------------------------------------------------------------------------------------ */
 
-/* Of a row of weights that op_stream_scores makes: the query's own token is in the last one. */
+/* Columns of a weight row of op_stream_scores; the query's own token is in the last one. */
 static int64_t columns(const attention_options *o)
 {
 	return (o->front ? 0 : o->memory_tokens) + o->memories + o->capacity;
 }
 
-static void share(double *alpha, int64_t n)
+static void attention_explain_share(double *alpha, int64_t n)
 {
 	double sum = 0;
 	for (int64_t j = 0; j < n; j++)
@@ -112,15 +112,16 @@ static int stepped_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 static status stepped_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const attention_options *o = s->options;
-	const explain_range r = range(o, position, s->tokens);
+	const explain_range r = attention_explain_range(o, position, s->tokens);
 	const float *own = s->log + position * s->stride + (s->head + 1) * columns(o) - 1;
 	for (int64_t j = r.first; j < r.end; j++)
-		alpha[j - r.first] = (double)own[row_of(o, j) - row_of(o, position)];
-	share(alpha, r.end - r.first);
+		alpha[j - r.first] =
+		    (double)own[attention_explain_row_of(o, j) - attention_explain_row_of(o, position)];
+	attention_explain_share(alpha, r.end - r.first);
 	return STATUS_OK;
 }
 
-/* The weights of the parallel form: the first column is that of the first token. */
+/* Weights of the parallel form: the first column is the first token. */
 static int whole_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const attention_options *o = options;
@@ -134,11 +135,12 @@ static int whole_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 static status whole_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const attention_options *o = s->options;
-	const explain_range r = o->cross ? (explain_range){0, s->tokens} : range(o, position, s->tokens);
+	const explain_range r =
+	    o->cross ? (explain_range){0, s->tokens} : attention_explain_range(o, position, s->tokens);
 	const float *first = s->log + position * s->stride + s->head * o->capacity + s->before;
 	for (int64_t j = r.first; j < r.end; j++)
 		alpha[j - r.first] = (double)first[j];
-	share(alpha, r.end - r.first);
+	attention_explain_share(alpha, r.end - r.first);
 	return STATUS_OK;
 }
 
@@ -147,7 +149,7 @@ const explainer attention_stepped_explainer = {
     .n_rounds = 1,
     .recurrent = true,
     .parts = stepped_parts,
-    .range = range,
+    .range = attention_explain_range,
     .row = stepped_row,
     .pull_tokens = 4096,
 };
@@ -156,7 +158,7 @@ const explainer attention_whole_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
     .parts = whole_parts,
-    .range = range,
+    .range = attention_explain_range,
     .row = whole_row,
     .pull_tokens = 4096,
 };

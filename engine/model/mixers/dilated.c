@@ -1,6 +1,6 @@
 #include "engine/model/mixers/mixer.h"
 
-static void parameters(const void *options, const char *prefix, parameter_list *list)
+static void dilated_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
 {
 	const dilated_options *o = options;
 	const double std[] = {o->std, o->gain * o->std, o->std, o->gain * o->std};
@@ -9,7 +9,7 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 		builder_layernorm_parameters(list, o->hidden, "%sinner_attn_ln", prefix);
 }
 
-static void states(const void *options, int layer, state_list *list)
+static void dilated_states(const void *options, int layer, state_list *list)
 {
 	const dilated_options *o = options;
 	if (o->causal)
@@ -17,7 +17,7 @@ static void states(const void *options, int layer, state_list *list)
 		               layer);
 }
 
-static value attend(builder *b, const dilated_options *o, int layer, value q, value k, value v)
+static value dilated_mixer_attend(builder *b, const dilated_options *o, int layer, value q, value k, value v)
 {
 	if (b->spec->explain) {
 		builder_output(b, q, "layers.%d.query", layer);
@@ -38,20 +38,20 @@ static value attend(builder *b, const dilated_options *o, int layer, value q, va
 	    .heads = o->heads,
 	    .scale = (float)o->scale,
 	    .causal = o->causal,
-	    /* Gradients that explain are those of the function. */
+	    /* Gradients for explanations are those of the function. */
 	    .detach_weights = o->detach_weights && b->spec->attribution == ATTRIBUTION_NONE,
 	};
 	return op_dilated_attention(b->g, q, k, v, b->mask, VALUE_NONE, params).y;
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value dilated_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	const dilated_options *o = options;
-	/* Next to each other, so that a backend may make one product of them. */
+	/* Adjacent, so that a backend may merge them into one product. */
 	value q = builder_linear(b, x, "%sq_proj", prefix);
 	value k = builder_linear(b, x, "%sk_proj", prefix);
 	value v = builder_linear(b, x, "%sv_proj", prefix);
-	value y = attend(b, o, layer, q, k, v);
+	value y = dilated_mixer_attend(b, o, layer, q, k, v);
 	if (o->subln)
 		y = builder_layernorm(b, y, (float)o->eps, "%sinner_attn_ln", prefix);
 	return builder_linear(b, y, "%sout_proj", prefix);
@@ -59,8 +59,8 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 
 const mixer mixer_dilated = {
     .name = "dilated",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = dilated_mixer_parameters,
+    .states = dilated_states,
+    .forward = dilated_mixer_forward,
     .explainer = &dilated_explainer,
 };

@@ -1,9 +1,12 @@
-/* Weights of dilated attention, p_ij = Σ_b α_b(i) p_ij of branch b = Σ_b e^{s_ij} / Σ_b Σ_l e^{s_il} over the branches
- * b in which the head keeps i, and the kept tokens of i's segment, causal up to i, from queries and keys. A token that
- * several branches keep counts in each.
+/* dilated_explain.c - weights of dilated attention, from queries and keys:
  *
- * A product with p takes its rows one by one: O(N (w + dh Σ w / r²)) with w the longest segment, whose time is why it
- * has a bound on N. */
+ *   p_ij = Σ_b α_b(i) p_ij of branch b = Σ_b e^{s_ij} / Σ_b Σ_l e^{s_il}
+ *
+ * over the branches b in which the head keeps i, and the kept tokens of i's segment (causal: up to i). A token kept by
+ * several branches counts in each.
+ *
+ * A product with p takes its rows one by one: O(N (w + dh Σ w / r²)) with w the longest segment. Its time is why N is
+ * limited. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -14,7 +17,7 @@
 
 static const char *const rounds[] = {"attention"};
 
-static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+static int dilated_explain_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const dilated_options *o = options;
 	out[0] = (log_part){.name = "query", .width = o->hidden};
@@ -27,15 +30,15 @@ static int64_t segment_start(const dilated_pattern *p, int64_t branch, int64_t p
 	return position / p->segment[branch] * p->segment[branch];
 }
 
-/* Behind the last token that `position` may read in a branch. */
+/* One past the last token that `position` reads in this branch. */
 static int64_t segment_end(const dilated_options *o, int64_t branch, int64_t position, int64_t tokens)
 {
 	const int64_t end = segment_start(&o->pattern, branch, position) + o->pattern.segment[branch];
 	return o->causal ? position + 1 : end < tokens ? end : tokens;
 }
 
-/* The segments of all branches. */
-static explain_range range(const void *options, int64_t position, int64_t tokens)
+/* Union of the segments of all branches. */
+static explain_range dilated_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	const dilated_options *o = options;
 	explain_range r = {position, position + 1};
@@ -48,7 +51,7 @@ static explain_range range(const void *options, int64_t position, int64_t tokens
 	return r;
 }
 
-/* The first token that `position` reads in a branch; past all where the head does not keep it. */
+/* First token that `position` reads in a branch; past all if the head does not keep it. */
 static int64_t first_key(const explain_site *s, int64_t branch, int64_t position)
 {
 	const dilated_options *o = s->options;
@@ -57,14 +60,14 @@ static int64_t first_key(const explain_site *s, int64_t branch, int64_t position
 	return (position - start) % o->pattern.dilation[branch] == first ? start + first : s->tokens;
 }
 
-static status row(const explain_site *s, int64_t position, double *alpha)
+static status dilated_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const dilated_options *o = s->options;
 	const int64_t width = o->hidden / o->heads;
-	const explain_range r = range(o, position, s->tokens);
+	const explain_range r = dilated_explain_range(o, position, s->tokens);
 	const float *head = s->log + s->head * width, *query = head + position * s->stride, *key = head + o->hidden;
 	double top = -INFINITY, sum = 0;
-	int *times = memory_new((size_t)(r.end - r.first), sizeof *times); /* in how many branches */
+	int *times = memory_new((size_t)(r.end - r.first), sizeof *times); /* number of branches that keep the token */
 	if (!times)
 		return STATUS_NOMEM;
 	for (int64_t b = 0; b < o->pattern.branches; b++)
@@ -87,8 +90,8 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 const explainer dilated_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
-    .parts = parts,
-    .range = range,
-    .row = row,
+    .parts = dilated_explain_parts,
+    .range = dilated_explain_range,
+    .row = dilated_explain_row,
     .pull_tokens = 16384,
 };

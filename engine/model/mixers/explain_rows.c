@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Eight sums side by side, which a compiler can keep in vectors. */
+/* Eight parallel sums, which a compiler can keep in vectors. */
 double explain_dot(const float *a, const float *b, int64_t n)
 {
 	double sums[8] = {0}, sum = 0;

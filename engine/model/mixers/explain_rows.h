@@ -1,4 +1,4 @@
-/* explain_rows.h - what explainers share whose weights are a softmax over scores of single keys. */
+/* explain_rows.h - functions shared by explainers whose weights are a softmax over scores of single keys. */
 #ifndef ENGINE_MODEL_MIXERS_EXPLAIN_ROWS_H
 #define ENGINE_MODEL_MIXERS_EXPLAIN_ROWS_H
 
@@ -6,7 +6,7 @@
 
 /* Σ_d a_d b_d in double. */
 double explain_dot(const float *a, const float *b, int64_t n);
-/* Scores to weights, in place. */
+/* Convert scores to weights, in place. */
 void explain_softmax(double *scores, int64_t n);
 
 #endif

@@ -7,7 +7,7 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 	builder_projection_parameters(list, o->hidden, std, o->bias, prefix);
 }
 
-static void states(const void *options, int layer, state_list *list)
+static void linear_states(const void *options, int layer, state_list *list)
 {
 	const linear_options *o = options;
 	if (o->causal)
@@ -15,7 +15,7 @@ static void states(const void *options, int layer, state_list *list)
 		               layer);
 }
 
-static value attend(builder *b, const linear_options *o, int layer, value q, value k, value v)
+static value linear_attend(builder *b, const linear_options *o, int layer, value q, value k, value v)
 {
 	value mask = o->reads_padding ? VALUE_NONE : b->mask;
 	linear_attention_values a;
@@ -36,19 +36,19 @@ static value attend(builder *b, const linear_options *o, int layer, value q, val
 	return a.y;
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value linear_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
-	/* Next to each other, so that a backend may make one product of them. */
+	/* Adjacent, so that a backend may merge them into one product. */
 	value q = builder_linear(b, x, "%sq_proj", prefix);
 	value k = builder_linear(b, x, "%sk_proj", prefix);
 	value v = builder_linear(b, x, "%sv_proj", prefix);
-	return builder_linear(b, attend(b, options, layer, q, k, v), "%sout_proj", prefix);
+	return builder_linear(b, linear_attend(b, options, layer, q, k, v), "%sout_proj", prefix);
 }
 
 const mixer mixer_linear = {
     .name = "linear",
     .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .states = linear_states,
+    .forward = linear_mixer_forward,
     .explainer = &linear_explainer,
 };

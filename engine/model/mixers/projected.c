@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static void parameters(const void *options, const char *prefix, parameter_list *list)
+static void projected_parameters(const void *options, const char *prefix, parameter_list *list)
 {
 	const projected_options *o = options;
 	const double std[] = {o->std, o->std, o->std, o->std};
@@ -10,7 +10,7 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 }
 
 /* There is no recurrent form. */
-static void states(const void *options, int layer, state_list *list)
+static void projected_states(const void *options, int layer, state_list *list)
 {
 	(void)options;
 	(void)layer;
@@ -37,15 +37,15 @@ value projected_forward(builder *b, const projected_options *o, int layer, const
 	return builder_linear(b, y, "%sout_proj", prefix);
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value projected_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	return projected_forward(b, options, layer, prefix, x, VALUE_NONE, b->mask);
 }
 
 const mixer mixer_projected = {
     .name = "projected",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = projected_parameters,
+    .states = projected_states,
+    .forward = projected_mixer_forward,
     .explainer = &projected_explainer,
 };

@@ -1,7 +1,7 @@
-/* Weights of softmax attention with four projections, p_ij = softmax_j(scale · q_i·k_j), from queries and keys: of a
- * sequence to itself, up to i or over all of it, and to a source.
+/* projected_explain.c - weights of softmax attention with four projections, p_ij = softmax_j(scale · q_i·k_j), from
+ * queries and keys: of a sequence to itself (causal or whole), and to a source.
  *
- * A product with p takes its rows one by one: O(N² dh), whose time is why it has a bound on N. */
+ * A product with p takes its rows one by one: O(N² dh). Its time is why N is limited. */
 #include <math.h>
 
 #include "engine/model/mixers/explain_rows.h"
@@ -9,7 +9,7 @@
 
 static const char *const rounds[] = {"attention"};
 
-static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+static int projected_explain_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const int64_t width = ((const projected_options *)options)->hidden;
 	out[0] = (log_part){.name = "query", .width = width};
@@ -19,22 +19,22 @@ static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 
 static int source_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
-	const int n = parts(options, out);
+	const int n = projected_explain_parts(options, out);
 	out[1].of_source = true;
 	return n;
 }
 
-static explain_range range(const void *options, int64_t position, int64_t tokens)
+static explain_range projected_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	return (explain_range){0, ((const projected_options *)options)->causal ? position + 1 : tokens};
 }
 
-/* Over the keys from key 0 on, `stride` floats apart. */
+/* Row over the keys from key 0 on, `stride` floats apart. */
 static status row_over(const explain_site *s, const float *keys, int64_t stride, int64_t position, double *alpha)
 {
 	const projected_options *o = s->options;
 	const int64_t width = o->hidden / o->heads, first = s->head * width;
-	const int64_t n = range(o, position, s->tokens).end;
+	const int64_t n = projected_explain_range(o, position, s->tokens).end;
 	const float *query = s->log + position * s->stride + first;
 	for (int64_t j = 0; j < n; j++)
 		alpha[j] = explain_dot(query, keys + j * stride + first, width) / sqrt((double)width);
@@ -42,7 +42,7 @@ static status row_over(const explain_site *s, const float *keys, int64_t stride,
 	return STATUS_OK;
 }
 
-static status row(const explain_site *s, int64_t position, double *alpha)
+static status projected_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
 	return row_over(s, s->log + ((const projected_options *)s->options)->hidden, s->stride, position, alpha);
 }
@@ -55,9 +55,9 @@ static status source_row(const explain_site *s, int64_t position, double *alpha)
 const explainer projected_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
-    .parts = parts,
-    .range = range,
-    .row = row,
+    .parts = projected_explain_parts,
+    .range = projected_explain_range,
+    .row = projected_explain_row,
     .pull_tokens = 4096,
 };
 
@@ -65,6 +65,6 @@ const explainer projected_source_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
     .parts = source_parts,
-    .range = range,
+    .range = projected_explain_range,
     .row = source_row,
 };

@@ -7,7 +7,7 @@
 #include "engine/tensor/ops/trilinear.h"
 
 enum { NAME_BYTES = 96 };
-#define NORM_FLOOR 1e-12f /* of a vector's length: what is not 0 is longer */
+#define NORM_FLOOR 1e-12f /* below every vector's length that is not 0 */
 
 static void add_matrix(const trilinear_options *o, const char *prefix, const char *name, int64_t n, int64_t k,
                        double std, parameter_list *list)
@@ -18,7 +18,7 @@ static void add_matrix(const trilinear_options *o, const char *prefix, const cha
 		parameter_list_sequence(list, 0);
 }
 
-static void parameters(const void *options, const char *prefix, parameter_list *list)
+static void trilinear_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
 {
 	const trilinear_options *o = options;
 	const int64_t d = o->hidden;
@@ -29,13 +29,13 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 	add_matrix(o, prefix, "combiner", d, TRILINEAR_TAPS * o->value_size, o->combiner_std, list);
 }
 
-/* Whether keys and values are codes, which is what the ring holds of them then. */
+/* True if keys and values are codes, which the ring then holds. */
 static bool has_codes(const trilinear_options *o)
 {
 	return o->vector_bits != 32;
 }
 
-static void states(const void *options, int layer, state_list *list)
+static void trilinear_mixer_states(const void *options, int layer, state_list *list)
 {
 	const trilinear_options *o = options;
 	if (o->bidirectional)
@@ -67,7 +67,7 @@ value trilinear_normalize(const builder *b, int vector_bits, value x)
 	return quantize(b, vector_bits, QUANTIZE_FIXED, op_normalize(b->g, x, VALUE_NONE, params));
 }
 
-/* x: codes of the fixed step, where vectors have them. */
+/* x: codes with the fixed step, if vectors are quantised. */
 static value project(const builder *b, const trilinear_options *o, value x, value weight)
 {
 	return op_linear_codes(b->g, x, weight, o->vector_bits == 32 ? 0 : QUANTIZE_FIXED_STEP, (float)o->input_scale);
@@ -80,7 +80,7 @@ static value find_weight(const builder *b, const trilinear_options *o, const cha
 	return trilinear_weight(b, o->weight_bits, whole);
 }
 
-/* Keys, with their steps where they are codes, and values, of the products of x with their matrices. */
+/* Keys, with their steps if they are codes, and values, from the products of x with their matrices. */
 static quantize_values key_of(const builder *b, const trilinear_options *o, value product)
 {
 	if (!has_codes(o))
@@ -93,8 +93,8 @@ static value value_of(const builder *b, const trilinear_options *o, value produc
 	return trilinear_normalize(b, o->vector_bits, product);
 }
 
-static decay_values attend(builder *b, const trilinear_options *o, int layer, value q, quantize_values k, value v,
-                           value first_k, value first_v)
+static decay_values trilinear_attend(builder *b, const trilinear_options *o, int layer, value q, quantize_values k,
+                                     value v, value first_k, value first_v)
 {
 	const decay_params params = {.heads = o->heads,
 	                             .window = o->reach,
@@ -111,11 +111,11 @@ static decay_values attend(builder *b, const trilinear_options *o, int layer, va
 	                       builder_state(b, "layers.%d.cache", layer), params);
 }
 
-static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+static value trilinear_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
 {
 	const trilinear_options *o = options;
 	const value w_k = find_weight(b, o, prefix, "key"), w_v = find_weight(b, o, prefix, "value");
-	/* Next to each other, so that a backend may make one product of them. */
+	/* Adjacent, so that a backend may merge them into one product. */
 	value q = project(b, o, x, find_weight(b, o, prefix, "query")), k_product = project(b, o, x, w_k);
 	value gate = project(b, o, x, find_weight(b, o, prefix, "gate")), v = project(b, o, x, w_v);
 	value first_k = key_of(b, o, project(b, o, b->first, w_k)).y,
@@ -124,7 +124,7 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 	const quantize_values k = key_of(b, o, k_product);
 	gate = trilinear_normalize(b, o->vector_bits, gate);
 	v = value_of(b, o, v);
-	const decay_values a = attend(b, o, layer, q, k, v, first_k, first_v);
+	const decay_values a = trilinear_attend(b, o, layer, q, k, v, first_k, first_v);
 	value products = op_trilinear(b->g, gate, a.u);
 	if (b->spec->explain || b->spec->activations) {
 		builder_output(b, q, "layers.%d.query", layer);
@@ -142,8 +142,8 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 
 const mixer mixer_trilinear = {
     .name = "trilinear",
-    .parameters = parameters,
-    .states = states,
-    .forward = forward,
+    .parameters = trilinear_mixer_parameters,
+    .states = trilinear_mixer_states,
+    .forward = trilinear_mixer_forward,
     .explainer = &trilinear_explainer,
 };

@@ -1,7 +1,6 @@
-/* Weights of attention that decays with distance, p_tj = 2^e_tj / Z_t of the tokens j before t within reach, or of all
- * but t, from
- * queries, keys and ln Z. What is missing to 1 are the shares of the sink, 1 / Z_t, and of the key in front of all
- * tokens. It stands at p_tt: no token reads itself. */
+/* trilinear_explain.c - weights of attention that decays with distance, p_tj = 2^e_tj / Z_t of the tokens j before t
+ * within reach, or of all but t, from queries, keys and ln Z. The rest to 1 is the shares of the sink, 1 / Z_t, and of
+ * the key before all tokens. It is stored at p_tt, because no token reads itself. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,7 +9,7 @@
 
 static const char *const rounds[] = {"attention"};
 
-static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+static int trilinear_explain_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const trilinear_options *o = options;
 	out[0] = (log_part){.name = "query", .width = o->key_size};
@@ -19,17 +18,17 @@ static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 	return 3;
 }
 
-static explain_range range(const void *options, int64_t position, int64_t tokens)
+static explain_range trilinear_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	const trilinear_options *o = options;
 	return o->bidirectional ? (explain_range){0, tokens} : explainer_window(o->reach + 1, position);
 }
 
-static status row(const explain_site *s, int64_t position, double *alpha)
+static status trilinear_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const trilinear_options *o = s->options;
 	const int64_t width = o->key_size / o->heads;
-	const explain_range r = range(o, position, s->tokens);
+	const explain_range r = trilinear_explain_range(o, position, s->tokens);
 	const float *query = s->log + position * s->stride + s->head * width;
 	const float *key = s->log + o->key_size + s->head * width;
 	const double log_normalizer = (double)s->log[position * s->stride + 2 * o->key_size + s->head];
@@ -49,8 +48,8 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 const explainer trilinear_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
-    .parts = parts,
-    .range = range,
-    .row = row,
+    .parts = trilinear_explain_parts,
+    .range = trilinear_explain_range,
+    .row = trilinear_explain_row,
     .pull_tokens = 16384,
 };

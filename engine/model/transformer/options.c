@@ -20,10 +20,10 @@ static const option table[] = {
 };
 enum { OPTION_COUNT = sizeof table / sizeof table[0], LEAST_ROTARY_WIDTH = 32 };
 
-/* The texts of sinusoidal_form, in the order of sinusoids_form (ops.h); no other option is a choice so far. */
+/* Names of sinusoidal_form, in the order of sinusoids_form (ops.h); no other option is a choice. */
 static const char *const sinusoidal_forms[] = {"exact", "exp", "pow", NULL};
 
-/* Those that compat turns on. */
+/* True for the options that compat turns on. */
 static double fallback_of(const option *o, bool compat)
 {
 	return compat && (o->offset == offsetof(stack_options, rotate_values) ||
@@ -88,8 +88,8 @@ static void read_order(config_reader *r, stack_options *s)
 		config_fail(r, "custom_layers", "the stack has no attention");
 }
 
-/* A number for all entries, or a list with one for each. */
-static bool read_list(config_reader *r, const char *key, int n, double max, bool whole, double *out)
+/* Read one number for all entries, or a list with one for each. */
+static bool options_read_list(config_reader *r, const char *key, int n, double max, bool whole, double *out)
 {
 	const json_t *json = json_object_get(r->json, key);
 	bool listed = json_is_array(json);
@@ -110,18 +110,18 @@ static bool read_list(config_reader *r, const char *key, int n, double max, bool
 static void read_lists(config_reader *r, stack_options *s)
 {
 	double shift[STACK_MAX_ENTRIES] = {0};
-	s->shift_listed = read_list(r, "shift_tokens", s->n_entries, (double)s->dim - 1, true, shift);
-	s->skip_listed = read_list(r, "layer_dropout", s->n_entries, 0.999, false, s->skip);
+	s->shift_listed = options_read_list(r, "shift_tokens", s->n_entries, (double)s->dim - 1, true, shift);
+	s->skip_listed = options_read_list(r, "layer_dropout", s->n_entries, 0.999, false, s->skip);
 	for (int e = 0; e < s->n_entries; e++)
 		s->shift[e] = (int64_t)shift[e];
 }
 
 /* --- what excludes what --------------------------------------------------------------------------------- */
 
-static void forbid(config_reader *r, bool both, const char *key, const char *why)
+static void forbid(config_reader *r, bool both, const char *key, const char *reason)
 {
 	if (both)
-		config_fail(r, key, "%s %s", key, why);
+		config_fail(r, key, "%s %s", key, reason);
 }
 
 static void check_attention(config_reader *r, const stack_options *s)
@@ -146,12 +146,12 @@ static void check_attention(config_reader *r, const stack_options *s)
 	forbid(r, s->num_memory_tokens > 0 && s->mask_prob > 0, "mask_prob", "excludes num_memory_tokens");
 }
 
-/* An option that says how another one works. */
+/* Check options that only qualify another one. */
 static void check_dependents(config_reader *r, const stack_options *s)
 {
 	const struct {
 		const char *key, *needs;
-		bool there;
+		bool present;
 	} dependents[] = {
 	    {"sinusoidal_form", "sinusoidal_pos_emb", s->sinusoidal_pos_emb},
 	    {"rel_pos_num_buckets", "rel_pos_bias", s->rel_pos_bias},
@@ -171,11 +171,11 @@ static void check_dependents(config_reader *r, const stack_options *s)
 	    {"raw_memory", "max_mem_len", s->max_mem_len > 0},
 	};
 	for (size_t i = 0; i < sizeof dependents / sizeof *dependents && !s->compat; i++)
-		if (json_object_get(r->json, dependents[i].key) && !dependents[i].there)
+		if (json_object_get(r->json, dependents[i].key) && !dependents[i].present)
 			config_fail(r, dependents[i].key, "%s needs %s", dependents[i].key, dependents[i].needs);
 }
 
-/* What x-transformers lacks. */
+/* Check options that x-transformers lacks. */
 static void check_own(config_reader *r, const stack_options *s)
 {
 	static const char *const own[] = {
@@ -223,7 +223,7 @@ static void check_positions(config_reader *r, const stack_options *s)
 	forbid(r, rotated > 0 && !stack_count(s, 'a', s->n_entries), "rotary_pos_emb", "needs self-attention");
 }
 
-/* Of two options that exclude each other x-transformers takes one. */
+/* x-transformers silently picks one of two exclusive options. */
 static void resolve(stack_options *s)
 {
 	s->ff_swish &= !s->ff_relu_squared;

@@ -1,4 +1,4 @@
-/* options.h - what a stack of attention and feed-forward entries is made of, in the words of x-transformers.
+/* options.h - the options of a stack of attention and feed-forward entries, under the names of x-transformers.
  *
  *   stack_options_read(&r, json, compat, &s)    the keys of options.def, and those that are lists:
  *       "custom_layers"   ["a", "f", …]: the order of the entries
@@ -32,32 +32,32 @@ typedef struct stack_options {
 	char order[STACK_MAX_ENTRIES + 1];
 	int n_entries;
 	bool custom; /* order: from custom_layers */
-	/* Of each entry; the lists were given as such. */
+	/* For each entry; true if given as a list. */
 	int64_t shift[STACK_MAX_ENTRIES];
 	double skip[STACK_MAX_ENTRIES];
 	bool shift_listed, skip_listed;
 } stack_options;
 
-/* Is it a key of a stack? */
+/* True for a key of a stack. */
 bool stack_options_key(const char *key);
-/* Read, check and complete. json: an object that may hold other keys too. causal: of a decoder. compat: as
- * x-transformers 1.6.0, which falls back to other values and, of options that exclude each other, takes one. */
+/* Read, check and complete the options. json: an object that may hold other keys. causal: for a decoder. compat: behave
+ * like x-transformers 1.6.0, which has other defaults and silently picks one of two exclusive options. */
 void stack_options_read(config_reader *r, const json_t *json, bool causal, bool compat, stack_options *out);
-/* Add what differs from a stack without keys (dim, depth and heads always). False: out of memory. */
+/* Add the keys that differ from the defaults (dim, depth and heads always). False: out of memory. */
 bool stack_options_write(json_t *json, const stack_options *s, bool compat);
 
-/* The order of the entries, NUL-terminated; 0: it has no place in STACK_MAX_ENTRIES. */
+/* Write the order of the entries, NUL-terminated. 0: it exceeds STACK_MAX_ENTRIES. */
 int stack_order(const stack_options *s, char out[STACK_MAX_ENTRIES + 1]);
-/* The entry whose parameters an entry uses: itself, or with weight_tie_layers that of the first block. */
+/* Return the entry whose parameters an entry uses: itself, or with weight_tie_layers that of the first block. */
 int stack_entry_parameters(const stack_options *s, int entry);
-/* The number of entries of a kind before entry `end`. */
+/* Return the number of entries of a kind before entry `end`. */
 int stack_count(const stack_options *s, char kind, int end);
 
-/* Does the stack have a table of positions? */
+/* True if the stack has a table of positions. */
 bool stack_positions(const stack_options *s);
-/* Channels of a head that are rotated; 0: none. */
+/* Return the channels of a head that are rotated; 0: none. */
 int64_t stack_rotary_width(const stack_options *s);
-/* The constant that a residual is multiplied by. */
+/* Return the constant factor of a residual. */
 double stack_residual_constant(const stack_options *s);
 
 #endif

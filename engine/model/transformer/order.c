@@ -1,10 +1,10 @@
-/* The orders of entries: see options.h. */
+/* Orders of entries; see options.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/model/transformer/options.h"
 
-/* The entries of one block. */
+/* Return the entries of one block. */
 static const char *block_of(const stack_options *s)
 {
 	if (s->cross_attend && s->only_cross)
@@ -20,7 +20,7 @@ typedef struct writer {
 	bool full;
 } writer;
 
-static void put(writer *w, const char *kinds, int64_t times)
+static void order_put(writer *w, const char *kinds, int64_t times)
 {
 	int n = (int)strlen(kinds);
 	for (int64_t i = 0; i < times && !w->full; i++) {
@@ -32,8 +32,8 @@ static void put(writer *w, const char *kinds, int64_t times)
 	}
 }
 
-/* Attention is sparse in front, in the first two thirds of the entries, and the rest is feed-forward. The list may be
- * longer than `depth` blocks, as that of x-transformers is. */
+/* Attentions are spread over the first two thirds of the entries; the rest is feed-forward. The list may be longer than
+ * `depth` blocks, as in x-transformers. */
 static void put_par(const stack_options *s, const char *block, writer *w)
 {
 	int64_t entries = s->depth * (int64_t)strlen(block), attentions = entries / s->par_ratio;
@@ -43,10 +43,10 @@ static void put_par(const stack_options *s, const char *block, writer *w)
 		if (*k != 'f')
 			kinds[n++] = *k;
 	for (int64_t i = 0; i < attentions; i++) {
-		put(w, kinds, 1);
-		put(w, "f", width - n);
+		order_put(w, kinds, 1);
+		order_put(w, "f", width - n);
 	}
-	put(w, "f", entries - w->used);
+	order_put(w, "f", entries - w->used);
 }
 
 int stack_order(const stack_options *s, char out[STACK_MAX_ENTRIES + 1])
@@ -61,11 +61,11 @@ int stack_order(const stack_options *s, char out[STACK_MAX_ENTRIES + 1])
 	} else if (s->sandwich_coef) {
 		if (s->sandwich_coef > s->depth)
 			return 0;
-		put(&w, "a", s->sandwich_coef);
-		put(&w, block, s->depth - s->sandwich_coef);
-		put(&w, "f", s->sandwich_coef);
+		order_put(&w, "a", s->sandwich_coef);
+		order_put(&w, block, s->depth - s->sandwich_coef);
+		order_put(&w, "f", s->sandwich_coef);
 	} else {
-		put(&w, block, s->depth);
+		order_put(&w, block, s->depth);
 	}
 	out[w.used] = '\0';
 	return w.full ? 0 : w.used;

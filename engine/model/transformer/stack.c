@@ -38,8 +38,8 @@ int64_t stack_memory_shift(const stack_options *o)
 	return o->max_mem_len && layers ? o->shift_mem_down % layers : 0;
 }
 
-/* A segment makes the keys and values of earlier segments from rows that are shifted nowhere and, with raw_memory, not
- * normalised; with shift_mem_down from rows of another layer for each segment back. */
+/* A segment computes the keys and values of earlier segments from rows that are not shifted and, with raw_memory, not
+ * normalised; with shift_mem_down, from rows of another layer for each segment back. */
 static int64_t earlier_states(const stack_options *o)
 {
 	bool shifted = false;
@@ -94,8 +94,8 @@ static attention_options attention_of(const stack *s, bool cross)
 	};
 }
 
-/* ln 2^(-8 (h + 1) / A) where A is a power of two; else those of the power below it, then every other one of twice
- * that. */
+/* ln 2^(-8 (h + 1) / A) if A is a power of two; otherwise those of the next lower power, followed by every other one of
+ * twice that. */
 static void set_log_slopes(stack *s)
 {
 	int64_t heads = s->options.heads, power = 1;
@@ -121,8 +121,8 @@ bool stack_has_self_attention(const stack *s)
 	return stack_count(&s->options, 'a', s->options.n_entries) > 0;
 }
 
-/* Rotated keys whose channels are normalised in groups are others in each segment that reads them, because a turn
- * leaves the norm of a head as it is, but not that of a group. */
+/* Rotated keys whose channels are normalised in groups differ in each segment that reads them: a rotation preserves the
+ * norm of a head, but not that of a group. */
 const char *stack_whole(const stack *s)
 {
 	const stack_options *o = &s->options;
@@ -165,8 +165,8 @@ void stack_states(const stack *s, state_list *list)
 	}
 }
 
-/* The rows of memory tokens of a block are among those that it leaves. Not with keys that are hidden at random, which
- * have a mask of the block alone. */
+/* The rows of memory tokens of a block are among those that it passes on. Not with keys hidden at random, which have a
+ * mask for the block alone. */
 void stack_carried(const stack *s, state_list *list)
 {
 	const stack_options *o = &s->options;

@@ -1,5 +1,5 @@
-/* Dropout sites (Philox streams), in the order of the graph: the embedding; two of hidden keys; of each entry its layer
- * and its skipping. */
+/* Dropout sites (Philox streams), in graph order: the embedding; two for hidden keys; for each entry its layer and its
+ * skipping. */
 #include "engine/model/transformer/stack_private.h"
 
 #include <math.h>
@@ -22,12 +22,12 @@ typedef struct journey {
 	int64_t first;
 	double xpos_center;
 	value scores, source_scores;
-	value keys, values; /* of the last self-attention */
+	value keys, values; /* for the last self-attention */
 	value memory_keys, memory_values;
-	value unshifted, front; /* what went into the last entry's shift; of memory tokens */
-	value kept;             /* [1, entries, 1]: given in place of chance */
-	int64_t memory_rows;    /* in front */
-	const char *outputs;    /* what the names of its outputs begin with; NULL: there are none */
+	value unshifted, front; /* inputs of the last entry's shift; those of memory tokens */
+	value kept;             /* [1, entries, 1]: given instead of drawn */
+	int64_t memory_rows;    /* leading rows of memory tokens */
+	const char *outputs;    /* prefix of its outputs' names; NULL: no outputs */
 } journey;
 
 static value norm(const journey *j, value x, const stack_entry_name *n, int k)
@@ -123,7 +123,7 @@ static value attention(journey *j, value x, value memory, value later, const sta
 	return y;
 }
 
-static value join(const journey *j, value branch, value x, const stack_entry_name *n)
+static value stack_forward_join(const journey *j, value branch, value x, const stack_entry_name *n)
 {
 	const stack_options *o = &j->s->options;
 	builder *b = j->b;
@@ -142,7 +142,7 @@ static value join(const journey *j, value branch, value x, const stack_entry_nam
 	return op_add(g, branch, constant == 1 ? x : op_scale(g, x, (float)constant));
 }
 
-/* In training an entry is skipped as a whole, with its probability: x + keep (y - x). */
+/* In training an entry is skipped as a whole with its probability: x + keep (y - x). */
 static value skip(const journey *j, value y, value x, int e)
 {
 	const stack_options *o = &j->s->options;
@@ -162,9 +162,9 @@ static value skip(const journey *j, value y, value x, int e)
 	return op_add(g, x, op_scale_columns(g, change, keep, o->dim));
 }
 
-/* Rows of earlier segments for a self-attention: old, those that it attends to, not normalised; the next segment gets
- * the last max_mem_len of these and of its own. */
-static value remember(const journey *j, value x, int layer)
+/* Rows of earlier segments for a self-attention. `old`: those that it reads, not normalised. The next segment gets the
+ * last max_mem_len of these and its own. */
+static value stack_forward_remember(const journey *j, value x, int layer)
 {
 	const stack_options *o = &j->s->options;
 	const forward_spec *spec = j->b->spec;
@@ -189,8 +189,8 @@ static value remember(const journey *j, value x, int layer)
 	return old;
 }
 
-/* Rows that enter an attention, or entered one in a segment before, as the attention of entry e reads them in a later
- * segment. */
+/* Return rows that entered an attention, now or in an earlier segment, in the form in which the attention of entry e
+ * reads them in a later segment. */
 static value read_by_others(const journey *j, value x, int e)
 {
 	const stack_options *o = &j->s->options;
@@ -198,9 +198,9 @@ static value read_by_others(const journey *j, value x, int e)
 	return x != VALUE_NONE && o->pre_norm && !o->raw_memory ? norm(j, x, &n, 0) : x;
 }
 
-/* In a session rows x that enter the attention of entry e are read by later segments: returned if by this attention
- * alone; else they are put where others find them, those of the layer `shift` layers below for each segment back. */
-static value leave(const journey *j, value x, int e)
+/* In a session later segments read the rows x that enter the attention of entry e. Return them if only this attention
+ * does. Otherwise store them for the others, the layer `shift` layers below for each segment back. */
+static value stack_forward_leave(const journey *j, value x, int e)
 {
 	const stack *s = j->s;
 	const stack_options *o = &s->options;
@@ -230,9 +230,9 @@ static value entry(journey *j, value x, int e)
 		builder_output(b, x, "%shidden.%d", j->outputs, stack_count(o, 'a', e));
 	value memory = VALUE_NONE, later = VALUE_NONE;
 	if (o->order[e] == 'a' && b->pool == VALUE_NONE)
-		memory = read_by_others(j, remember(j, x, stack_count(o, 'a', e)), e);
+		memory = read_by_others(j, stack_forward_remember(j, x, stack_count(o, 'a', e)), e);
 	else if (o->order[e] == 'a' && j->s->self.earlier && !j->whole)
-		later = leave(j, x, e);
+		later = stack_forward_leave(j, x, e);
 	j->unshifted = o->pre_norm ? norm(j, x, &n, 0) : x;
 	value y = shift(j, j->unshifted, e);
 	y = o->order[e] == 'f' ? feed_forward(j, y, &n) : attention(j, y, memory, later, &n, e);
@@ -244,13 +244,13 @@ static value entry(journey *j, value x, int e)
 		y = norm(j, y, &n, 1);
 	if (o->residual_dropout > 0)
 		y = builder_dropout(b, y, (float)o->residual_dropout);
-	y = join(j, y, x, &n);
+	y = stack_forward_join(j, y, x, &n);
 	if (stack_norm_behind(o, e))
 		y = norm(j, y, &n, 2);
 	return skip(j, y, x, e);
 }
 
-/* Entries without a token's place among the others: their rows do not meet. */
+/* True for entries in which rows are independent. */
 static bool apart(const stack_options *o, int entry)
 {
 	return o->order[entry] == 'f' && o->shift[entry] == 0;
@@ -258,7 +258,7 @@ static bool apart(const stack_options *o, int entry)
 
 /* --- the whole ------------------------------------------------------------------------------------------------- */
 
-static journey begin(builder *b, const stack *s, stack_rows rows)
+static journey stack_forward_begin(builder *b, const stack *s, stack_rows rows)
 {
 	return (journey){.b = b,
 	                 .s = s,
@@ -281,12 +281,12 @@ static segment_rows_params numbering(const stack_options *o)
 	return (segment_rows_params){o->max_seq_len, stack_segment_front(o)};
 }
 
-/* The table of position biases, and where the rows stand. */
-static void place(journey *j, int64_t rows)
+/* Set the table of position biases and the positions of the rows. */
+static void stack_forward_place(journey *j, int64_t rows)
 {
 	const stack_options *o = &j->s->options;
 	int64_t memories = o->attn_num_mem_kv;
-	/* Scores depend on no centre, values do: x-transformers' is the middle of what is read. */
+	/* Scores depend on no centre, but values do: x-transformers' centre is the middle of what is read. */
 	j->xpos_center = (double)((o->rotate_values && rows ? rows : o->max_seq_len) / 2);
 	if (j->b->pool != VALUE_NONE) {
 		int64_t seen = o->max_seq_len + o->max_mem_len + memories + o->num_memory_tokens;
@@ -309,34 +309,33 @@ static void place(journey *j, int64_t rows)
 	}
 }
 
-/* Of rows that are all seen. */
+/* All rows are unmasked. */
 static journey begin_unmasked(builder *b, const stack *s, value source, value source_mask)
 {
-	return begin(b, s,
-	             (stack_rows){.x = VALUE_NONE,
-	                          .mask = VALUE_NONE,
-	                          .key_mask = VALUE_NONE,
-	                          .visible = VALUE_NONE,
-	                          .source_visible = VALUE_NONE,
-	                          .source = source,
-	                          .source_mask = source_mask});
+	return stack_forward_begin(b, s,
+	                           (stack_rows){.x = VALUE_NONE,
+	                                        .mask = VALUE_NONE,
+	                                        .key_mask = VALUE_NONE,
+	                                        .visible = VALUE_NONE,
+	                                        .source_visible = VALUE_NONE,
+	                                        .source = source,
+	                                        .source_mask = source_mask});
 }
 
-/* Rows of memory tokens by themselves. */
+/* Rows of memory tokens alone. */
 static journey begin_memory(builder *b, const stack *s, value source, value mask)
 {
 	const stack_options *o = &s->options;
 	journey m = begin_unmasked(b, s, source, mask);
 	m.whole = true;
-	m.memory_rows = o->num_memory_tokens; /* no cache bounds them */
+	m.memory_rows = o->num_memory_tokens; /* not bounded by a cache */
 	m.bias = stack_bias_table(b, s, 0, o->num_memory_tokens + o->attn_num_mem_kv);
 	m.xpos_center = (double)(o->max_seq_len / 2);
 	return m;
 }
 
-/* The rows of memory tokens of segments that begin, which go through the entries in front of the tokens, as rows of the
- * same sequences. front and spec: of the journey. *x: [B, m, dim]. From then on b has numbers of rows in place of
- * positions. */
+/* Rows of memory tokens of starting segments, which go through the entries before the tokens, as rows of the same
+ * sequences. front and spec: of the journey. *x: [B, m, dim]. From here on b counts rows instead of positions. */
 static journey begin_segments(builder *b, const stack *s, const journey *tokens, builder *front, forward_spec *spec,
                               value *x)
 {
@@ -367,7 +366,7 @@ static value memory_rows(builder *b, const stack *s, int64_t sequences)
 	                    (join_rows_params){0});
 }
 
-/* In training: keys that are drawn at random not to be seen, of self-attention and of a source. */
+/* In training, draw keys of self-attention and of a source that are hidden at random. */
 static void hide_some_keys(builder *b, const stack_options *o, stack_rows *rows)
 {
 	uint32_t site = builder_site(b), source_site = builder_site(b);
@@ -382,7 +381,7 @@ static void hide_some_keys(builder *b, const stack_options *o, stack_rows *rows)
 		rows->source_mask = op_hide_keys(b->g, b->rng, rows->source_mask, source);
 }
 
-/* Where the last entry is at which rows meet: behind it. */
+/* Return the index after the last entry in which rows depend on each other. */
 static int last_meeting(const stack_options *o)
 {
 	int e = o->n_entries;
@@ -406,14 +405,14 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 		if (rows.mask != VALUE_NONE)
 			rows.mask = op_pad_mask(g, rows.mask, memory, 1);
 	}
-	journey j = begin(b, s, rows), m = j;
+	journey j = stack_forward_begin(b, s, rows), m = j;
 	j.memory_rows = in_front;
 	if (b->spec->activations)
 		j.outputs = s->logits ? "" : s->prefix;
-	place(&j, recurrent ? 0 : n + memory);
-	/* Without segments rows of memory tokens see nothing but each other and the source, which stack_store_source
-	 * leads them to: in the recurrent form they go through the entries by themselves, and what later rows see of
-	 * them are their keys and values. */
+	stack_forward_place(&j, recurrent ? 0 : n + memory);
+	/* Without segments, rows of memory tokens see only each other and the source, which stack_store_source
+	 * provides. In the recurrent form they go through the entries alone, and later rows see only their keys and
+	 * values. */
 	value before = VALUE_NONE;
 	builder front;
 	forward_spec spec;
@@ -453,7 +452,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 /* --- a source into the slots ----------------------------------------------------------------------------------------
  */
 
-/* What the tokens of a session read of the rows of memory tokens: keys and values, and what a shift brings forward. */
+/* Store what a session's tokens read of the rows of memory tokens: keys and values, and the inputs of shifts. */
 static void store_memory(builder *b, const stack *s, value source, value mask)
 {
 	const stack_options *o = &s->options;

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
-static void linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, bool bias, const char *prefix,
-                              const char *name)
+static void stack_parameters_linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, bool bias,
+                                               const char *prefix, const char *name)
 {
 	parameter_list_add_matrix(list, (float)(std > 0 ? std : 1 / sqrt(3 * (double)k)), n, k, false, "%s%s.weight",
 	                          prefix, name);
@@ -30,11 +30,11 @@ static void feed_forward_parameters(const stack_options *o, parameter_list *list
 	double gain = stack_deep_gain(o);
 	snprintf(prefix, sizeof prefix, "%s.1%s.ff.", n->text, n->wrappers);
 	if (o->ff_glu)
-		linear_parameters(list, stack_deep_std(o, 2 * inner, o->dim, gain), 2 * inner, o->dim, true, prefix,
-		                  "0.proj");
+		stack_parameters_linear_parameters(list, stack_deep_std(o, 2 * inner, o->dim, gain), 2 * inner, o->dim,
+		                                   true, prefix, "0.proj");
 	else
-		linear_parameters(list, stack_deep_std(o, inner, o->dim, gain), inner, o->dim, !o->ff_no_bias, prefix,
-		                  "0.0");
+		stack_parameters_linear_parameters(list, stack_deep_std(o, inner, o->dim, gain), inner, o->dim,
+		                                   !o->ff_no_bias, prefix, "0.0");
 	if (o->ff_post_act_ln)
 		builder_layernorm_parameters(list, inner, "%s1", prefix);
 	bool zero = o->ff_zero_init_output || o->zero_init_branch_output;
@@ -43,8 +43,8 @@ static void feed_forward_parameters(const stack_options *o, parameter_list *list
 		if (!o->ff_no_bias)
 			parameter_list_add(list, INIT_ZERO, 0, SHAPE1(o->dim), "%s3.bias", prefix);
 	} else {
-		linear_parameters(list, stack_deep_std(o, o->dim, inner, gain), o->dim, inner, !o->ff_no_bias, prefix,
-		                  "3");
+		stack_parameters_linear_parameters(list, stack_deep_std(o, o->dim, inner, gain), o->dim, inner,
+		                                   !o->ff_no_bias, prefix, "3");
 	}
 }
 
@@ -101,7 +101,7 @@ static void bias_parameters(const stack *s, parameter_list *list)
 	for (int i = 0; i <= o->dynamic_pos_bias_mlp_depth; i++) {
 		bool last = i == o->dynamic_pos_bias_mlp_depth;
 		snprintf(name, sizeof name, last ? "mlp.%d" : "mlp.%d.0", i);
-		linear_parameters(list, 0, last ? o->heads : width, i ? width : 1, true, prefix, name);
+		stack_parameters_linear_parameters(list, 0, last ? o->heads : width, i ? width : 1, true, prefix, name);
 		if (!last && o->dynamic_pos_bias_norm)
 			builder_layernorm_parameters(list, width, "%smlp.%d.1", prefix, i);
 	}
@@ -127,14 +127,14 @@ static void wrapper_parameters(const stack *s, parameter_list *list)
 	if (o->post_emb_norm)
 		builder_layernorm_parameters(list, width, "%spost_emb_norm", s->prefix);
 	if (width != o->dim)
-		linear_parameters(list, 0, o->dim, width, true, s->prefix, "project_emb");
+		stack_parameters_linear_parameters(list, 0, o->dim, width, true, s->prefix, "project_emb");
 	if (o->num_memory_tokens)
 		parameter_list_add(list, INIT_NORMAL, 1, SHAPE2(o->num_memory_tokens, o->dim), "%smemory_tokens",
 		                   s->prefix);
 }
 
-/* Matrices and tables from `first` on are drawn from a uniform distribution (Glorot and Bengio 2010); those that begin
- * as zeros stay so. */
+/* Draw matrices and tables from `first` on from a uniform distribution (Glorot and Bengio 2010), except those that
+ * start as zeros. */
 static void draw_xavier(parameter_list *list, int first)
 {
 	for (parameter_spec *p = list->items + first; p < list->items + list->count; p++) {
@@ -157,7 +157,7 @@ void stack_parameters(const stack *s, parameter_list *list)
 	if (s->wrapped && o->final_norm)
 		builder_layernorm_parameters(list, o->dim, "%snorm", s->prefix);
 	if (s->logits && !o->tie_embedding)
-		linear_parameters(list, 0, o->num_tokens, o->dim, true, s->prefix, "to_logits");
+		stack_parameters_linear_parameters(list, 0, o->num_tokens, o->dim, true, s->prefix, "to_logits");
 	if (o->xavier_init)
 		draw_xavier(list, first);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DECODER "decoder.net." /* of its parameters in an encoder-decoder */
+#define DECODER "decoder.net." /* prefix of its parameters in an encoder-decoder */
 
 const stack *transformer_head(const transformer_config *c)
 {
@@ -40,13 +40,16 @@ static void check_both(config_reader *r, transformer_config *c)
 	if (e->cross_attend)
 		config_fail(r, "cross_attend", "cross_attend must be false of the encoder");
 	if (!stack_count(d, 'c', d->n_entries))
-		config_fail(r, d->custom ? "custom_layers" : d->sandwich_coef ? "sandwich_coef" : "cross_attend",
+		config_fail(r,
+		            d->custom          ? "custom_layers"
+		            : d->sandwich_coef ? "sandwich_coef"
+		                               : "cross_attend",
 		            "the decoder has no cross-attention: no layer reads the source");
 	if (c->tie_token_emb && (e->num_tokens != d->num_tokens || e->emb_dim != d->emb_dim))
 		config_fail(r, "tie_token_emb", "tie_token_emb needs equal num_tokens and emb_dim");
 }
 
-/* Feed-forward has no mask, so that a shift there lets rows of padding into those beside them. */
+/* Feed-forward has no mask, so a shift there mixes padding rows into neighbouring rows. */
 static bool shifts_feed_forward(const stack_options *o)
 {
 	for (int e = 0; e < o->n_entries; e++)
@@ -55,14 +58,14 @@ static bool shifts_feed_forward(const stack_options *o)
 	return false;
 }
 
-/* True if values depend on the number of rows that are read together: rotated values scaled from their middle. */
+/* True if values depend on the number of rows read together: rotated values are scaled from their middle. */
 static bool centres_rotation(const stack_options *o)
 {
 	return o->rotary_xpos && o->rotate_values;
 }
 
-/* Of a decoder that attends to a source; NULL: everything has a recurrent form. attn_max_attend_past counts from the
- * last token to the last row of the source, so that what a token sees depends on the tokens behind it. */
+/* Return the property for which a decoder with a source has no recurrent form; NULL: it has one. attn_max_attend_past
+ * counts from the last token to the last row of the source, so what a token sees depends on later tokens. */
 static const char *without_recurrent_form(const transformer_config *c)
 {
 	const stack_options *o = &c->decoder.options;
@@ -115,7 +118,7 @@ void transformer_finish(config_reader *r, transformer_config *c)
 
 /* --- what it is made of ------------------------------------------------------------------------------------ */
 
-/* A causal stack's log is that of sessions, unless the whole is read anew with its source. */
+/* The log of a causal stack is that of sessions, unless the sequence is read again with its source. */
 const mixer *transformer_mixer(const void *config, int64_t layer, const void **options)
 {
 	const transformer_config *c = config;
@@ -125,7 +128,7 @@ const mixer *transformer_mixer(const void *config, int64_t layer, const void **o
 	*options = self ? &s->self : &s->cross;
 	if (self && attention_logs_matrix(&s->self))
 		return s->self.causal && !c->dims.reads_source ? &mixer_attention_stepped : &mixer_attention_whole;
-	/* Biases are kept by the tokens' positions, which must then be their places in the sequence. */
+	/* Biases are stored by the tokens' positions, which must then be their indices in the sequence. */
 	bool hidden = s->self.biased && s->self.causal && s->self.segment && stack_positions(&s->options);
 	return !self || hidden ? &mixer_attention_unexplained : &mixer_attention;
 }
@@ -164,7 +167,7 @@ void transformer_parameters(const void *config, parameter_list *list)
 	stack_parameters(transformer_head(c), list);
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool transformer_ends_with(const char *text, const char *end)
 {
 	size_t n = strlen(text), m = strlen(end);
 	return n >= m && strcmp(text + n - m, end) == 0;
@@ -172,8 +175,9 @@ static bool ends_with(const char *text, const char *end)
 
 bool transformer_ignores(const char *name)
 {
-	return ends_with(name, "rotary_pos_emb.inv_freq") || ends_with(name, "rotary_pos_emb.scale") ||
-	       strcmp(name, "encoder.to_logits.weight") == 0 || strcmp(name, "encoder.to_logits.bias") == 0;
+	return transformer_ends_with(name, "rotary_pos_emb.inv_freq") ||
+	       transformer_ends_with(name, "rotary_pos_emb.scale") || strcmp(name, "encoder.to_logits.weight") == 0 ||
+	       strcmp(name, "encoder.to_logits.bias") == 0;
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
@@ -183,7 +187,7 @@ static value given(const builder *b, bool is, port_role role, dtype type, shape 
 	return is ? graph_input(b->g, port_name(role), type, s) : VALUE_NONE;
 }
 
-/* The rows that the decoder attends to. */
+/* Return the rows that the decoder attends to. */
 static value source_of(builder *b, const transformer_config *c, value mask)
 {
 	const forward_spec *spec = b->spec;
@@ -204,7 +208,7 @@ static value source_of(builder *b, const transformer_config *c, value mask)
 	                   .source_visible = VALUE_NONE,
 	                   .source = VALUE_NONE,
 	                   .source_mask = VALUE_NONE};
-	builder whole = *b; /* an encoder has the parallel form alone */
+	builder whole = *b; /* an encoder only has the parallel form */
 	whole.pool = VALUE_NONE;
 	value encodings = stack_forward(&whole, &c->encoder, rows);
 	b->site = whole.site;

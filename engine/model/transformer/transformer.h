@@ -19,13 +19,13 @@ typedef struct transformer_config {
 	model_dims dims;
 	arrangement arrangement;
 	bool compat;
-	bool tie_token_emb; /* the decoder reads the encoder's word vectors */
+	bool tie_token_emb; /* the decoder uses the encoder's word vectors */
 	stack encoder, decoder;
 } transformer_config;
 
-/* The stack whose rows become logits. */
+/* Return the stack whose rows become logits. */
 const stack *transformer_head(const transformer_config *c);
-/* Once arrangement and options are there: what follows from them, and checks of both together. */
+/* Complete and check arrangement and options once both are set. */
 void transformer_finish(config_reader *r, transformer_config *c);
 
 /* Members of the architectures (architecture.h). */

@@ -18,8 +18,8 @@ int64_t trilinear_reach(trilinear_profile profile, int64_t window)
 
 /* --- tables -------------------------------------------------------------------------- */
 
-/* Terms that fall with the distance by turns hyperbolically and linearly, three of each: number 1 of a period has slope
- * 0, no term at all, and is wide. They were floats. */
+/* Distance terms that are hyperbolic and linear in turn, three of each. Number 1 of a period has slope 0, no term, and
+ * unlimited reach. The original stored them as floats. */
 static void fill_alibi(trilinear_attentions *a)
 {
 	for (int64_t k = 0; k < a->count; k++) {
@@ -33,8 +33,7 @@ static void fill_alibi(trilinear_attentions *a)
 	}
 }
 
-/* A third of a fifteenth of the attentions are in groups of one, two, three, …; what is left of them in groups of five.
- */
+/* A third of a fifteenth of the attentions are in groups of one, two, three, …; the rest in groups of five. */
 static void fill_widths(trilinear_attentions *a)
 {
 	const int64_t windows[WIDTHS] = {1, 4, 16, 64, a->wide}, groups = a->count / 15;
@@ -54,8 +53,8 @@ int64_t trilinear_attentions_round(trilinear_positions positions, int64_t count)
 
 /* --- reading ----------------------------------------------------------------------------- */
 
-/* A member of a listed attention. */
-static double read_number(config_reader *r, const json_t *from, const char *key, double min, double max)
+/* Read a member of a listed attention. */
+static double attentions_read_number(config_reader *r, const json_t *from, const char *key, double min, double max)
 {
 	const json_t *number = json_object_get(from, key);
 	const double x = json_number_value(number);
@@ -70,12 +69,12 @@ static void read_attention(config_reader *r, const json_t *json, int64_t least, 
 	if (!json_is_integer(window) || json_object_size(json) != 3)
 		config_fail(r, "attentions",
 		            "every attention must be an object of \"slope\", \"hyper\" and \"window\", an integer");
-	out->slope = read_number(r, json, "slope", -MAX_TERM, MAX_TERM);
-	out->hyper = read_number(r, json, "hyper", -MAX_TERM, MAX_TERM);
-	out->window = (int64_t)read_number(r, json, "window", (double)least, MAX_WINDOW);
+	out->slope = attentions_read_number(r, json, "slope", -MAX_TERM, MAX_TERM);
+	out->hyper = attentions_read_number(r, json, "hyper", -MAX_TERM, MAX_TERM);
+	out->window = (int64_t)attentions_read_number(r, json, "window", (double)least, MAX_WINDOW);
 }
 
-/* The keys of the tables, n_layer last. */
+/* Keys of the tables, n_layer last. */
 static const char *const table_keys[] = {"positions", "window_size", "wide_window_size", "combine_layers", "n_layer"};
 enum { TABLE_KEYS = sizeof table_keys / sizeof *table_keys };
 
@@ -116,7 +115,8 @@ static void read_listed(config_reader *r, const json_t *list, int64_t least, tri
 void trilinear_attentions_read(config_reader *r, trilinear_profile profile, bool bidirectional,
                                trilinear_attentions *out)
 {
-	const int64_t least = profile == TRILINEAR_SEED ? 2 : 1; /* a window that reaches no token reads none */
+	const int64_t least = profile == TRILINEAR_SEED ? 2 : 1; /* with this profile a window of 1 would read no
+	                                                          * token */
 	const json_t *list = json_object_get(r->json, "attentions");
 	*out = (trilinear_attentions){.alike = bidirectional};
 	if (list) {

@@ -1,11 +1,11 @@
-/* A text, or a pair of texts, and the class that it belongs to. Rows are filled up with padding, which is masked. An
- * evaluation takes the class with the largest logit, the first one of equals.
+/* A text or a pair of texts, and its class. Rows are padded, and padding is masked. An evaluation takes the class with
+ * the largest logit, the first of equals.
  *
- *   accuracy   the share of the records whose class was found
- *   macro_f1   the mean over the classes that occur, or were taken, of 2 tp / (2 tp + fp + fn)
- *   matthews   the correlation of classes taken and true (Gorodkin 2004):
- *              (c s - Σ_k p_k t_k) / √((s² - Σ_k p_k²) (s² - Σ_k t_k²)), 0 where that is 0 / 0; s records, c of them
- *              right, p_k taken for class k, t_k of class k */
+ *   accuracy   share of the records whose class was found
+ *   macro_f1   mean of 2 tp / (2 tp + fp + fn) over the classes that occur or were taken
+ *   matthews   correlation of taken and true classes (Gorodkin 2004):
+ *              (c s - Σ_k p_k t_k) / √((s² - Σ_k p_k²) (s² - Σ_k t_k²)), 0 for 0 / 0;
+ *              s records, c of them right, p_k taken for class k, t_k of class k */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
 
-static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+static status classification_check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	(void)o;
 	int classes = labelled_class_count(d);
@@ -24,24 +24,24 @@ static status check(const dataset *d, const model_dims *dims, const train_option
 	                 classes, (long long)dims->outputs);
 }
 
-static void make_example(const example *x, void *const *values)
+static void classification_make_example(const example *x, void *const *values)
 {
 	int32_t *label = values[2];
 	example_tokens(x, values[0], values[1]);
 	*label = x->record ? x->record->label : -1;
 }
 
-/* The tally: of each class. */
+/* The tally of one class. */
 typedef struct class_count {
-	int64_t truly, taken, both; /* records of it, taken for it, and both */
+	int64_t truly, taken, both; /* records of the class, taken for it, and both */
 } class_count;
 
-static size_t tally_bytes(const dataset *d)
+static size_t classification_tally_bytes(const dataset *d)
 {
 	return (size_t)labelled_class_count(d) * sizeof(class_count);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status classification_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	value logits = port_find(plan_graph(p), PORT_LOGITS);
 	shape s = graph_value(plan_graph(p), logits)->shape;
@@ -67,7 +67,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return read;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void classification_measure(const evaluation *e, double *metrics)
 {
 	const class_count *counts = e->tally;
 	double all = 0, right = 0, f1 = 0, present = 0, chance = 0, taken2 = 0, truly2 = 0;
@@ -87,7 +87,7 @@ static void measure(const evaluation *e, double *metrics)
 	metrics[2] = spread > 0 ? (right * all - chance) / spread : 0;
 }
 
-/* A guess has a correlation of 0, and over n records a spread of 1/√n. */
+/* A guess has correlation 0, and over n records a deviation of 1/√n. */
 static bool at_chance(const train_progress *p)
 {
 	return train_metric(p, "matthews") < 0.1;
@@ -99,12 +99,12 @@ const objective objective_classification = {
     .records = RECORD_LABELLED,
     .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
     .n_ports = 3,
-    .check = check,
-    .example = make_example,
+    .check = classification_check,
+    .example = classification_make_example,
     .metrics = {"accuracy", "macro_f1", "matthews"},
-    .measure = measure,
+    .measure = classification_measure,
     .at_chance = at_chance,
     .logits = LOGITS_LAST,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = classification_tally_bytes,
+    .tally = classification_tally,
 };

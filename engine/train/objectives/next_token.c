@@ -1,21 +1,20 @@
-/* Each token of a block predicts the one after it; the last predicts nothing, as in the reference recipe. A token that
- * the record marks as not asked for is predicted by none. Blocks that are shorter are filled up behind their end, where
- * what is causal cannot see it.
+/* Each token of a block predicts the next one; the last predicts nothing, as in the reference recipe. A token that the
+ * record excludes is not predicted. Shorter blocks are padded at their end, where causal models cannot see it.
  *
- *   bits_per_byte   the losses of all predicted tokens together, over the bytes of these tokens
+ *   bits_per_byte   losses of all predicted tokens, divided by the bytes of these tokens
  *   perplexity      e to the mean loss
- *   accuracy        the share of the predicted tokens that had the largest logit, the first one of equals */
+ *   accuracy        share of the predicted tokens that had the largest logit, the first of equals */
 #include <math.h>
 
 #include "engine/train/objective.h"
 
-/* Is there a label at position i of a record: the token after it? */
+/* True if position i of a record has a label: the token after it. */
 static bool is_asked(const text_record *r, int64_t i)
 {
 	return i + 1 < r->count && !(r->unasked && r->unasked[i + 1]);
 }
 
-static void make_example(const example *x, void *const *values)
+static void next_token_make_example(const example *x, void *const *values)
 {
 	const text_record *r = x->record;
 	int32_t *labels = values[1];
@@ -25,17 +24,17 @@ static void make_example(const example *x, void *const *values)
 }
 
 typedef struct token_tally {
-	int64_t bytes; /* of the text that was predicted */
+	int64_t bytes; /* for the text that was predicted */
 	int64_t hits;
 } token_tally;
 
-static size_t tally_bytes(const dataset *d)
+static size_t next_token_tally_bytes(const dataset *d)
 {
 	(void)d;
 	return sizeof(token_tally);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status next_token_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	token_tally *t = e->tally;
 	text_record *r = &e->record;
@@ -50,7 +49,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return STATUS_OK;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void next_token_measure(const evaluation *e, double *metrics)
 {
 	const token_tally *t = e->tally;
 	metrics[0] = e->nats / log(2) / (double)t->bytes;
@@ -58,7 +57,7 @@ static void measure(const evaluation *e, double *metrics)
 	metrics[2] = (double)t->hits / e->labels;
 }
 
-/* The frequencies of bytes alone predict as well. */
+/* True if the frequencies of bytes alone predict as well. */
 static bool at_chance(const train_progress *p)
 {
 	return train_metric(p, "bits_per_byte") >= p->byte_entropy;
@@ -69,14 +68,14 @@ const objective objective_next_token = {
     .head = HEAD_VOCABULARY,
     .causal = true,
     .records = RECORD_BLOCK,
-    .unasked = true,
+    .skips_excluded = true,
     .ports = {PORT_TOKENS, PORT_LABELS},
     .n_ports = 2,
-    .example = make_example,
+    .example = next_token_make_example,
     .metrics = {"bits_per_byte", "perplexity", "accuracy"},
-    .measure = measure,
+    .measure = next_token_measure,
     .at_chance = at_chance,
     .hits = true,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = next_token_tally_bytes,
+    .tally = next_token_tally,
 };

@@ -1,23 +1,23 @@
 /* A source is encoded, and each token of its target is predicted from the source and the tokens before it (teacher
  * forcing). A decoder reads the start token (model_dims.start) and the target without its last token, which is the
- * tokenizer's end; the labels are the target. Rows are filled up: a source's with what is masked, a decoder's behind
- * its end, where what is causal cannot see it, with labels of -1.
+ * tokenizer's end. The labels are the target. Rows are padded: a source's padding is masked. A decoder's is at its end,
+ * where causal models cannot see it, and has labels of -1.
  *
  *   perplexity   e to the mean loss over the tokens of the targets
- *   accuracy     the share of them that had the largest logit, the first one of equals
- *   exact        the share of the targets of which every token had */
+ *   accuracy     share of them that had the largest logit, the first of equals
+ *   exact        share of the targets in which every token had */
 #include <math.h>
 #include <string.h>
 
 #include "engine/train/objective.h"
 
-static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+static status sequence_to_sequence_check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	(void)o;
 	return example_check_start(d, dims, err);
 }
 
-static void make_example(const example *x, void *const *values)
+static void sequence_to_sequence_make_example(const example *x, void *const *values)
 {
 	const text_record *r = x->record;
 	int64_t source = r ? r->source : 0, target = r ? r->count - r->source : 0;
@@ -34,13 +34,13 @@ typedef struct target_tally {
 	int64_t hits, exact;
 } target_tally;
 
-static size_t tally_bytes(const dataset *d)
+static size_t sequence_to_sequence_tally_bytes(const dataset *d)
 {
 	(void)d;
 	return sizeof(target_tally);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status sequence_to_sequence_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	target_tally *t = e->tally;
 	text_record *r = &e->record;
@@ -57,7 +57,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return STATUS_OK;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void sequence_to_sequence_measure(const evaluation *e, double *metrics)
 {
 	const target_tally *t = e->tally;
 	metrics[0] = exp(e->nats / e->labels);
@@ -75,11 +75,11 @@ const objective objective_sequence_to_sequence = {
     .records = RECORD_PAIR,
     .ports = {PORT_SOURCE, PORT_SOURCE_MASK, PORT_TOKENS, PORT_LABELS},
     .n_ports = 4,
-    .check = check,
-    .example = make_example,
+    .check = sequence_to_sequence_check,
+    .example = sequence_to_sequence_make_example,
     .metrics = {"perplexity", "accuracy", "exact"},
-    .measure = measure,
+    .measure = sequence_to_sequence_measure,
     .hits = true,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = sequence_to_sequence_tally_bytes,
+    .tally = sequence_to_sequence_tally,
 };

@@ -1,21 +1,23 @@
-/* Some words of a text become blanks, and the decoder writes the whole text (Lewis et al. 2020, section 2.2, with the
- * blanks of Cirilla). Which words: blanks.h, anew in each epoch.
+/* Some words of a text are replaced by blanks, and the decoder writes the whole text (Lewis et al. 2020, section 2.2,
+ * with the blanks of Cirilla). blanks.h selects the words, differently in each epoch.
  *
- *   source   [before] k k M k k M k [behind]
+ *   source   [before] k k M k k M k [after]
  *   target   the text [end]
  *
- * M is the mask token: a blank for one word or more. What stands before and behind is what the tokenizer puts around
- * the texts that encoders read (tokenizer_encode); without it, and without the tokenizer's end behind it, a record is a
- * text. Words begin as dataset_begins_word says; a token that stands for no text is part of none and hides none. White
- * space in front of a blank stays where it is tokens of its own, so that a source has the tokens of a request's text
- * with the name of the mask in it (engine/daemon/generation/mask_text.h). The decoder reads the start token and the
- * target without its last token, as in sequence_to_sequence.c. All tokens of the target are labels, the copied too.
+ * M is the mask token: a blank for one word or more. [before] and [after] are the tokens that the tokenizer puts around
+ * the texts that encoders read (tokenizer_encode). A record is a text without these and without the end token. Words
+ * begin where dataset_begins_word is true. A token that represents no text belongs to no word and hides none. White
+ * space before a blank is kept if it has tokens of its own. A source therefore has the tokens of a request's text that
+ * contains the name of the mask (engine/daemon/generation/mask_text.h). The decoder reads the start token and the
+ * target without its last token, as in sequence_to_sequence.c. All tokens of the target are labels, including copied
+ * ones.
  *
  *   perplexity       e to the mean loss over the tokens of the targets
- *   accuracy         the share of them that had the largest logit, the first one of equals
- *   blank_accuracy   the same of the tokens that the blanks hide
+ *   accuracy         share of them that had the largest logit, the first of equals
+ *   blank_accuracy   the same for the tokens that blanks hide
  *
- * A record has at most sequence_length - 1 tokens, and source_length - 2: room for a token before and one behind. */
+ * A record has at most sequence_length - 1 and at most source_length - 2 tokens, which leaves room for one token before
+ * and one after. */
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +32,7 @@ static int64_t record_length(const train_options *o)
 	return target < source ? target : source;
 }
 
-static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+static status text_infilling_check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	const tokenizer_frame *f = dataset_source_frame(d);
 	(void)o;
@@ -43,22 +45,22 @@ static status check(const dataset *d, const model_dims *dims, const train_option
 	return example_check_start(d, dims, err);
 }
 
-/* A record's tokens by their words. */
+/* A record's tokens by word. */
 typedef struct sentence {
 	const dataset *data;
 	const int32_t *ids; /* [count] */
 	int64_t count, words;
 } sentence;
 
-static bool is_text(const sentence *s, int64_t i)
+static bool text_infilling_is_text(const sentence *s, int64_t i)
 {
 	return dataset_token_bytes(s->data, s->ids[i]) > 0;
 }
 
-static bool begins(const sentence *s, int64_t i)
+static bool text_infilling_begins(const sentence *s, int64_t i)
 {
-	return is_text(s, i) &&
-	       (i == 0 || !is_text(s, i - 1) || dataset_begins_word(s->data, s->ids[i - 1], s->ids[i]));
+	return text_infilling_is_text(s, i) &&
+	       (i == 0 || !text_infilling_is_text(s, i - 1) || dataset_begins_word(s->data, s->ids[i - 1], s->ids[i]));
 }
 
 static sentence sentence_of(const dataset *d, const text_record *r)
@@ -72,7 +74,7 @@ static sentence sentence_of(const dataset *d, const text_record *r)
 		s.count -= f->n_before;
 	}
 	for (int64_t i = 0; i < s.count; i++)
-		s.words += begins(&s, i);
+		s.words += text_infilling_begins(&s, i);
 	return s;
 }
 
@@ -81,7 +83,7 @@ static blanks blanks_of(const sentence *s, uint64_t seed, int64_t epoch, int64_t
 	return s->words > 0 ? blanks_draw(seed, epoch, place, s->words) : (blanks){.n = 0};
 }
 
-static int64_t put(int32_t *out, int64_t count, const int32_t *ids, int n)
+static int64_t text_infilling_put(int32_t *out, int64_t count, const int32_t *ids, int n)
 {
 	memcpy(out + count, ids, (size_t)n * sizeof *out);
 	return count + n;
@@ -90,18 +92,18 @@ static int64_t put(int32_t *out, int64_t count, const int32_t *ids, int n)
 static int64_t make_source(const sentence *s, const blanks *b, int32_t mask, int32_t *out)
 {
 	const tokenizer_frame *f = dataset_source_frame(s->data);
-	int64_t n = put(out, 0, f->before, f->n_before), word = -1;
+	int64_t n = text_infilling_put(out, 0, f->before, f->n_before), word = -1;
 	for (int64_t i = 0; i < s->count; i++) {
-		word += begins(s, i);
-		bool hidden = is_text(s, i) && blanks_hide(b, word);
+		word += text_infilling_begins(s, i);
+		bool hidden = text_infilling_is_text(s, i) && blanks_hide(b, word);
 		if (hidden && dataset_token_space(s->data, s->ids[i]) == SPACE_ALL)
 			hidden = n > 0 && out[n - 1] == mask; /* between two blanks */
 		n = blanks_append(out, n, s->ids[i], hidden, mask);
 	}
-	return put(out, n, f->behind, f->n_behind);
+	return text_infilling_put(out, n, f->behind, f->n_behind);
 }
 
-static void make_example(const example *x, void *const *values)
+static void text_infilling_make_example(const example *x, void *const *values)
 {
 	int32_t *source = values[0], *labels = values[3];
 	int64_t n = 0, m = 0;
@@ -118,16 +120,16 @@ static void make_example(const example *x, void *const *values)
 }
 
 typedef struct infilling_tally {
-	int64_t hits, hidden, found; /* of all labels; labels of hidden tokens, and how many of these are hits */
+	int64_t hits, hidden, found; /* hits of all labels; labels of hidden tokens; hits of these */
 } infilling_tally;
 
-static size_t tally_bytes(const dataset *d)
+static size_t text_infilling_tally_bytes(const dataset *d)
 {
 	(void)d;
 	return sizeof(infilling_tally);
 }
 
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+static status text_infilling_tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	infilling_tally *t = e->tally;
 	text_record *r = &e->record;
@@ -143,8 +145,8 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 		const sentence s = sentence_of(e->data, r);
 		const blanks b = blanks_of(&s, 0, 0, place);
 		for (int64_t i = 0; i < s.count; i++) {
-			word += begins(&s, i);
-			const bool hidden = is_text(&s, i) && blanks_hide(&b, word);
+			word += text_infilling_begins(&s, i);
+			const bool hidden = text_infilling_is_text(&s, i) && blanks_hide(&b, word);
 			t->hidden += hidden;
 			t->found += hidden && e->hits[row * length + i] != 0;
 		}
@@ -152,7 +154,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	return STATUS_OK;
 }
 
-static void measure(const evaluation *e, double *metrics)
+static void text_infilling_measure(const evaluation *e, double *metrics)
 {
 	const infilling_tally *t = e->tally;
 	metrics[0] = exp(e->nats / e->labels);
@@ -172,11 +174,11 @@ const objective objective_text_infilling = {
     .record_length = record_length,
     .ports = {PORT_SOURCE, PORT_SOURCE_MASK, PORT_TOKENS, PORT_LABELS},
     .n_ports = 4,
-    .check = check,
-    .example = make_example,
+    .check = text_infilling_check,
+    .example = text_infilling_make_example,
     .metrics = {"perplexity", "accuracy", "blank_accuracy"},
-    .measure = measure,
+    .measure = text_infilling_measure,
     .hits = true,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = text_infilling_tally_bytes,
+    .tally = text_infilling_tally,
 };

@@ -1,7 +1,7 @@
 /* AdamW (Loshchilov and Hutter 2019): two moments for each weight, in one op. */
 #include "engine/train/optimizer_kind.h"
 
-static void build_update(graph *g, const optimizer_values *v, const train_options *o)
+static void adamw_build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
 	op_adamw(g, v->weights, v->gradients, v->state[0], v->state[1], v->norm2, v->hyper, v->bf16, v->decays,
 	         (adamw_params){.beta1 = (float)o->betas[0],
@@ -17,5 +17,5 @@ const optimizer_kind optimizer_kind_adamw = {
     .options = (const char *const[]){"betas", "eps", "weight_decay", "decayed", "clip", NULL},
     .states = {{"m", STATE_PER_SCALAR}, {"v", STATE_PER_SCALAR}},
     .bf16_copy = true,
-    .build_update = build_update,
+    .build_update = adamw_build_update,
 };

@@ -1,12 +1,12 @@
-/* Gradient descent without momentum whose steps have a length of their own, that of 3Lin: every tensor steps along its
- * gradient by the rate, as its Frobenius norm or with `rms` as the root mean square of its numbers; the rows of a
- * table, which a batch seldom reads, step each for itself, divided by the mean square of the gradients that they had.
- */
+/* Gradient descent without momentum whose steps have a fixed length, as in 3Lin. Every tensor steps along its gradient
+ * by the rate, measured as its Frobenius norm or, with `rms`, as the root mean square of its numbers. The rows of a
+ * table, which a batch seldom reads, step separately, divided by the mean square of the gradients that they
+ * received. */
 #include "engine/train/optimizer_kind.h"
 
-static const float row_decay = 0.99F; /* of that mean, for each update */
+static const float row_decay = 0.99F; /* decay of that mean at each update */
 
-static void build_update(graph *g, const optimizer_values *v, const train_options *o)
+static void normalized_sgd_build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
 	normalized_sgd_inputs in = {.p = v->weights,
 	                            .grad = v->gradients,
@@ -23,8 +23,8 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 	                                          .rms = o->step_size == STEP_SIZE_RMS});
 }
 
-/* Squares are of a row's norm or of its root mean square. */
-static const char *measure(const train_options *o)
+/* Squares are those of a row's norm or of its root mean square. */
+static const char *normalized_sgd_measure(const train_options *o)
 {
 	return o->step_size == STEP_SIZE_RMS ? "rms" : "norm";
 }
@@ -33,8 +33,8 @@ const optimizer_kind optimizer_kind_normalized_sgd = {
     .name = "normalized_sgd",
     .options = (const char *const[]){"step_size", "weight_decay", "decayed", NULL},
     .states = {{"row_squares", STATE_PER_ROW}},
-    .undecayed = true, /* as in the source */
+    .without_decay = true, /* as in the original */
     .bf16_copy = true,
-    .measure = measure,
-    .build_update = build_update,
+    .measure = normalized_sgd_measure,
+    .build_update = normalized_sgd_build_update,
 };

@@ -1,8 +1,8 @@
-/* Gradient descent with momentum. With `normalize` the whole gradient is divided by its norm, so that the rate alone
- * says how far a step goes; then nothing is left to clip. */
+/* Gradient descent with momentum. With `normalize` the whole gradient is divided by its norm, so the rate alone sets
+ * the length of a step and nothing is left to clip. */
 #include "engine/train/optimizer_kind.h"
 
-static void build_update(graph *g, const optimizer_values *v, const train_options *o)
+static void sgd_build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
 	op_sgd(g, v->weights, v->gradients, v->state[0], v->norm2, v->hyper, v->bf16, v->decays,
 	       (sgd_params){.momentum = (float)o->momentum,
@@ -16,5 +16,5 @@ const optimizer_kind optimizer_kind_sgd = {
     .options = (const char *const[]){"momentum", "normalize", "weight_decay", "decayed", "clip", NULL},
     .states = {{"m", STATE_PER_SCALAR}},
     .bf16_copy = true,
-    .build_update = build_update,
+    .build_update = sgd_build_update,
 };

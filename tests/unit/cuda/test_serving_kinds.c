@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "engine/serve/reading.h"
+#include "engine/serve/read_pass.h"
 #include "tests/unit/cuda/device.h"
 
 #define TRANSFORMER "{\"dim\": 32, \"depth\": 2, \"heads\": 4, \"attn_dim_head\": 8, \"num_tokens\": 259, "

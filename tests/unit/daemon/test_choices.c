@@ -77,7 +77,7 @@ static json_int_t usage(const json_t *answer, const char *key)
 	return json_integer_value(json_object_get(json_object_get(answer, "usage"), key));
 }
 
-/* Answered once, with this error and nothing behind it; nothing of it is left anywhere. */
+/* The request is answered once, with this error, and nothing of it remains. */
 static void ended_with(rig *d, rig_call *c, int http)
 {
 	rig_wait(c);
@@ -307,8 +307,7 @@ static const token_logprob *find(const token_logprob *all, int n, const char *na
 	for (int i = 0; i < n; i++) {
 		char bytes[TOKEN_MAX_BYTES];
 		size_t used = tokenizer_token_bytes(t, all[i].token, bytes, sizeof bytes);
-		if (used == strlen(name) && memcmp(bytes, name, used) == 0 &&
-		    (!best || all[i].logprob > best->logprob))
+		if (used == strlen(name) && memcmp(bytes, name, used) == 0 && (!best || all[i].logprob > best->logprob))
 			best = &all[i];
 	}
 	return best;
@@ -331,8 +330,7 @@ static void of_two_tokens_with_one_text_the_likelier_one_is_among_the_top(void *
 		    .tokens = &own.token, .n_tokens = 1, .logprobs = &own, .top = top, .n_top = n, .text = ""};
 		choice_events events = {.tokenizer = t};
 		json_t *object = choice_events_object(&events, &e), *found;
-		json_t *tops = json_array_get(
-		    json_object_get(json_object_get(object, "logprobs"), "top_logprobs"), 0);
+		json_t *tops = json_array_get(json_object_get(json_object_get(object, "logprobs"), "top_logprobs"), 0);
 		const char *name;
 		json_object_foreach(tops, name, found)
 		{

@@ -26,7 +26,7 @@ typedef struct fixture {
 	int peer; /* the other end; -1: closed */
 	frame_decoder received;
 	bool gone;
-	/* What the streams have seen: */
+	/* Events seen by the streams: */
 	stream *streams[MAX_STREAMS]; /* in the order of their requests; NULL: answered */
 	int n_streams, credits, cancels;
 	char method[64];
@@ -167,7 +167,7 @@ static int receive(fixture *f, frame_type type, char last[256])
 	return n;
 }
 
-/* Has the connection ended, as the peer sees it? */
+/* True if the peer sees that the connection has ended. */
 static bool ended(fixture *f)
 {
 	char byte;
@@ -324,7 +324,7 @@ static void a_stream_sends_as_many_events_as_it_has_credit(void **state)
 	say(f, FRAME_CREDIT, 1, 3, "");
 	assert_int_equal(f->credits, 1);
 	assert_int_equal(stream_ready(s), 3);
-	say(f, FRAME_CREDIT, 99, 3, ""); /* of a stream that is over: legal */
+	say(f, FRAME_CREDIT, 99, 3, ""); /* for a stream that has ended: legal */
 	assert_int_equal(f->credits, 1);
 	answer(f, 0);
 	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
@@ -468,7 +468,7 @@ static void a_silent_peer_is_pinged_once_and_then_closed(void **state)
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1000);
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
 	assert_int_equal(receive(f, FRAME_PING, NULL), 1);
-	say(f, FRAME_PONG, 0, 0, ""); /* begins anew */
+	say(f, FRAME_PONG, 0, 0, ""); /* starts again */
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
 	assert_int_equal(receive(f, FRAME_PING, NULL), 1);
 	connection_tick(f->c, now + CONNECTION_SILENT_MS + 1000);
@@ -535,7 +535,7 @@ static void a_refused_peer_that_reads_nothing_is_closed_in_time(void **state)
 	turn(f);
 	connection_close(f->c);
 	turn(f);
-	assert_false(f->gone); /* what is queued may still be read */
+	assert_false(f->gone); /* queued frames may still be read */
 	connection_tick(f->c, uv_now(&f->loop) + CONNECTION_FLUSH_MS + 1000);
 	turn(f);
 	assert_true(f->gone);

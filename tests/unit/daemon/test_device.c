@@ -166,7 +166,7 @@ static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
 	json_decref(ended);
 	device_snapshot(f->engine->device, &stats);
 	assert_int_equal(stats.restarts, 0);
-	countdown = 100; /* some steps behind the first checkpoint */
+	countdown = 100; /* some steps after the first checkpoint */
 	create_job(f);
 	ended = run_to_end(f->engine);
 	read_weights(f->engine, ended, &got, &got_bytes);
@@ -292,7 +292,7 @@ static void a_device_that_stays_lost_is_left_to_another_process(void **state)
 	assert_non_null(strstr(stats.problem, "additive-cuda.so"));
 	assert_true(device_work.foreground(d)); /* it waits, and does not try again */
 	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, &err), STATUS_DEVICE);
-	assert_non_null(strstr(err.message, "until the engine has started anew"));
+	assert_non_null(strstr(err.message, "until the engine has restarted"));
 	device_hand_over(d, &next);
 	assert_int_equal(next.restarts, 1);
 	assert_int_equal(next.processes, 1);

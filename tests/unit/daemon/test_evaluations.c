@@ -43,7 +43,7 @@ static void score(const evaluation_unit *u)
 {
 	for (int64_t k = 0; k < u->n_sequences; k++)
 		for (int64_t i = 0; i < u->sequences[k].count; i++) {
-			const scoring_sequence *q = &u->sequences[k];
+			const score_sequence *q = &u->sequences[k];
 			if (q->next[i] < 0)
 				continue;
 			q->scores[i] = (token_logprob){.token = q->next[i], .logprob = -(float)q->next[i] / 7};

@@ -15,7 +15,7 @@
 /* Written by the executor thread, read by the test while it runs. */
 struct device {
 	atomic_uint_fast64_t foreground_ns, background_ns, foreground_turns, background_turns, last_budget;
-	atomic_uint_fast64_t unit_ns, op_ns; /* how long a turn takes; 0: there is nothing to do */
+	atomic_uint_fast64_t unit_ns, op_ns; /* duration of a turn; 0: nothing to do */
 	int order[64], n_order;
 };
 
@@ -69,7 +69,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	fixture *f = *state;
-	f->device.unit_ns = f->device.op_ns = 0; /* a failed test leaves work, and the executor stops when there is none */
+	f->device.unit_ns = f->device.op_ns =
+	    0; /* a failed test leaves work, and the executor stops when there is none */
 	executor_stop(f->executor);
 	uv_run(&f->loop, UV_RUN_DEFAULT);
 	executor_free(f->executor);
@@ -81,9 +82,9 @@ static int teardown(void **state)
 typedef struct note {
 	task task;
 	int number, ran, done;
-	atomic_int asked; /* calls of prepare */
-	atomic_int wanted; /* of them, until it is ready */
-	uint64_t slices; /* of training begun when it ran */
+	atomic_int asked;  /* calls of prepare */
+	atomic_int wanted; /* number of turns until it is ready */
+	uint64_t slices;   /* training slices started when it ran */
 	int *last_done;
 } note;
 
@@ -208,7 +209,7 @@ static void a_task_waits_for_one_slice_of_training_at_most(void **state)
 	for (int i = 1; i <= 20; i++) {
 		note n = {.task = {.run = run_note, .done = note_done}, .number = i, .last_done = &last};
 		assert_true(executor_submit(f->executor, &n.task));
-		/* Read behind the submission: the slice that runs now has been counted, or is the one it waits for. */
+		/* Read after the submission: the running slice has been counted, or is the one it waits for. */
 		uint64_t before = f->device.background_turns;
 		until(f, &last, i);
 		assert_true(n.slices <= before + 1);
@@ -260,9 +261,8 @@ static void a_task_that_waits_delays_no_other_and_no_work(void **state)
 	fixture *f = *state;
 	int last = -1;
 	f->device.unit_ns = 10000;
-	note slow = waiting_note(1, INT32_MAX, &last), quick = {.task = {.run = run_note, .done = note_done},
-	                                                         .number = 2,
-	                                                         .last_done = &last};
+	note slow = waiting_note(1, INT32_MAX, &last),
+	     quick = {.task = {.run = run_note, .done = note_done}, .number = 2, .last_done = &last};
 	assert_true(executor_submit(f->executor, &slow.task));
 	assert_true(executor_submit(f->executor, &quick.task));
 	until(f, &last, 2);

@@ -61,7 +61,7 @@ static json_t *numbers(int n)
 	return list;
 }
 
-/* Of more rows than an Arrow batch and a piece have. */
+/* More rows than an Arrow batch and a piece have. */
 static json_t *large_explanation(void)
 {
 	enum { TOKENS = 3000 };

@@ -288,7 +288,7 @@ static void what_this_machine_cannot_hold_is_refused(void **state)
 	}
 }
 
-/* Of a request that is refused for that. */
+/* GiB that the refusal of a request names. */
 static double gib_needed(fixture *f, const char *json)
 {
 	job_request r;
@@ -326,7 +326,7 @@ static const char *two_stacks(char json[512], int64_t batch, int encoder, int de
 	return json;
 }
 
-/* What the plan of a training batch holds. */
+/* Size of the plan of a training batch. */
 static double plan_of(fixture *f, int64_t batch, int encoder, int decoder)
 {
 	char json[512];

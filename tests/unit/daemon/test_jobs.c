@@ -1,5 +1,5 @@
-/* What may become of a job: every action in every state, and what a restart makes of each.
- * The table of jobs is stopped at once, so nothing runs and the states stand still. */
+/* The states of a job: every action in every state, and the effect of a restart on each. The table of jobs is stopped
+ * at once, so nothing runs and states change only by actions. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -76,7 +76,7 @@ static void add(engine *e, const char *id)
 	json_decref(row);
 }
 
-/* Do what a client asks, for a client that does not listen; true when it was answered with RESULT. */
+/* Perform a client's request, for a client that does not read; true if it was answered with RESULT. */
 static bool ask(engine *e, void (*method)(stream *s), const char *id)
 {
 	uint64_t before = e->net.requests, failed = e->net.failures;

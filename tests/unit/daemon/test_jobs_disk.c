@@ -130,7 +130,7 @@ static void turn_until(const fixture *f, const char *wanted)
 	}
 }
 
-/* What a client asks, for a client that does not listen. True: answered with RESULT. */
+/* Perform a client's request, for a client that does not read. True: answered with RESULT. */
 static bool ask(fixture *f, void (*method)(stream *s), const char *id, json_t *params)
 {
 	engine *e = f->engine;
@@ -185,7 +185,7 @@ static void read_weights(const fixture *f, char **out, size_t *bytes)
 	assert_int_equal(file_read(path, 1 << 20, out, bytes, NULL), STATUS_OK);
 }
 
-/* What the job would have made without any of this. */
+/* The result of the job without faults. */
 static void assert_same_as_undisturbed(fixture *f)
 {
 	char *expected, *got;

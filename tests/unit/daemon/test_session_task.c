@@ -137,7 +137,7 @@ static json_t *asking(const char *id, int max_tokens)
 	return json_pack("{s:s, s:i, s:f, s:i}", "id", id, "max_tokens", max_tokens, "temperature", 0.0, "seed", 1);
 }
 
-/* What the session says next, as ids: bytes need not be text. */
+/* Next tokens of the session, as ids, because bytes need not be text. */
 static json_t *says(rig *d, const char *id)
 {
 	size_t i, k;

@@ -77,7 +77,7 @@ static void start(const fixture *f)
 	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
 }
 
-/* How many sessions there are when so many seconds have passed by the monotonic clock. */
+/* Number of sessions after `seconds` seconds on the monotonic clock. */
 static int after(const fixture *f, int64_t seconds)
 {
 	monotonic_ahead = seconds;

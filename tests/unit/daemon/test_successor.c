@@ -1,4 +1,4 @@
-/* A program that executes itself anew: this one, in a child process that ends with what it finds then. */
+/* A program that re-executes itself: this one, in a child process, whose exit status tells what it found. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -21,7 +21,7 @@ static const explain_selection everything = {every, every, every};
 typedef struct fixture {
 	backend *backend;
 	model *model;
-	explain_log log; /* of ids */
+	explain_log log; /* ids */
 	float *data;
 	bart_config twice; /* reads its tokens twice */
 	explain_logs logs;

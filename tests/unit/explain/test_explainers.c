@@ -66,7 +66,7 @@ static void a_row_covers_what_its_position_reads_and_sums_to_one(void **state)
 				s.head = i % H;
 				explain_range r = e->range(s.options, i, N);
 				int64_t w = kinds[c].window ? kinds[c].window : N;
-				/* of dilated_three and dilated_both */
+				/* dilated_three and dilated_both */
 				const int64_t first = i % 16 > i % 9 ? i - i % 16 : i - i % 9;
 				const int64_t last =
 				    i / 16 * 16 + 16 > i / 9 * 9 + 9 ? i / 16 * 16 + 16 : i / 9 * 9 + 9;

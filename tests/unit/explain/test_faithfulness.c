@@ -13,7 +13,7 @@
 
 enum { MOST = 64, ORDERS = 3, METRICS = 16, POINTS = 16, SETS = 1 + ORDERS * 80 };
 
-/* What is said without tokens is the sum of what they are worth; `pairs`: and of those beside each other. */
+/* The score without tokens drops by the sum of their worths; `pairs`: and by those of adjacent pairs. */
 static double said(const double *worth, double pairs, const bool *absent, int64_t n)
 {
 	double sum = -1;
@@ -70,7 +70,7 @@ static void every_metric_is_what_is_computed_by_hand(void **state)
 	outcome x;
 	measure(&o, numbers, 1, worth, 0, 4, &x);
 	assert_int_equal(faithfulness_metrics(&o), 11);
-	/* of six pairs two are in the order of their worth: tokens 1 and 2, 1 and 3 */
+	/* two of six pairs are in the order of their worth: tokens 1 and 2, 1 and 3 */
 	static const double forward[] = {1, 4, 9, 6, -5.5, -6.5, 0, -2. / 6, 1};
 	static const double backward[] = {2, 6, 8, 4, -6.5, -5.5, 1, 2. / 6, 2};
 	assert_all(x.values, forward, 9);

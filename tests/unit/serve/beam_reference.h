@@ -21,7 +21,7 @@ typedef struct plain_hypothesis {
 } plain_hypothesis;
 
 typedef struct plain_search {
-	/* Logits [vocab] of the token behind these; biases are added here. */
+	/* Logits [vocab] after these tokens; biases are added here. */
 	void (*logits)(void *context, const int32_t *tokens, int n, float *out);
 	void *context;
 	int vocab, max_tokens, beams;
@@ -50,7 +50,7 @@ static inline bool plain_ends(const plain_search *p, int32_t token)
 	return end;
 }
 
-/* Insert behind all that are as good; then only `beams` stay. */
+/* Insert after all that are as good; then keep only `beams`. */
 static inline void plain_finish(plain_search *p, plain_hypothesis h, bool ended)
 {
 	int at = 0;

@@ -29,9 +29,9 @@ typedef struct fault_backend {
 	char boxes[BACKEND_FETCHES][BACKEND_FETCH_BYTES];
 } fault_backend;
 
-/* Have those that are made from now on `fetch`, so that steps are issued ahead. */
+/* Give backends created from now on `fetch`, so that steps are issued ahead. */
 static bool fault_fetches;
-/* Have them `side_by_side`. */
+/* Give them `side_by_side`. */
 static bool fault_parts;
 
 static inline void fault_arm(fault_backend *f, fault_kind kind, int64_t left, bool lasting)

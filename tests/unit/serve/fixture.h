@@ -23,7 +23,7 @@
 enum { POSITIONS = 48, VOCAB = 259, LAYERS = 3, HEADS = 4, HIDDEN = 32 };
 
 typedef struct fixture {
-	char folder[64];  /* of the model */
+	char folder[64];  /* the model's */
 	backend *backend; /* the reference kernels: a row's result does not depend on the batch */
 	scheduler *scheduler;
 	served_model *model;
@@ -189,14 +189,14 @@ typedef struct client {
 	int n_tokens, n_empty; /* events without text */
 	char text[4 * CLIENT_TOKENS];
 	size_t text_bytes;
-	token_logprob logprob, top[GENERATION_MAX_LOGPROBS]; /* of the last token */
+	token_logprob logprob, top[GENERATION_MAX_LOGPROBS]; /* the last token's */
 	token_logprob logprobs[CLIENT_TOKENS];
 	int n_top;
 	alpha_weight alpha[64];
 	int n_alpha;
 	int finished;
 	generation_result result;
-	bool keeps_log; /* of the result, to be freed by the test */
+	bool keeps_log; /* from the result; freed by the test */
 	/* Called after the above, when set. */
 	void (*on_event)(struct client *c);
 	void (*on_finished)(struct client *c);

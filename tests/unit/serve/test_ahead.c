@@ -34,7 +34,7 @@ static uint32_t chance(uint64_t scene, int i, int what, uint32_t n)
 	return philox(scene, (uint32_t)i, (uint32_t)what, 77).word[0] % n;
 }
 
-/* Requests of all kinds, some of which a step may not be issued behind. */
+/* Requests of all kinds; some do not allow a step to be issued ahead. */
 static generation_request make_request(client *c, const int32_t *ids, uint64_t scene, int i, sampling_bias *bias)
 {
 	generation_request r = request(c, ids, 1 + chance(scene, i, 0, 20), 1 + chance(scene, i, 1, SAID));

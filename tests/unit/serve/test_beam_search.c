@@ -159,7 +159,7 @@ static void best_of_all(const plain_search *p, plain_hypothesis text, plain_hypo
 	}
 }
 
-/* Of three tokens, one of which ends, there are 31 texts of at most four: as many beams drop none. */
+/* With three tokens, one of which ends, there are 31 texts of at most four; that many beams drop none. */
 static void with_a_beam_for_every_text_it_finds_the_best_of_all(void **state)
 {
 	(void)state;
@@ -197,7 +197,7 @@ static void with_a_beam_for_every_text_it_finds_the_best_of_all(void **state)
 	assert_true(better_than_greedy > 10);
 }
 
-/* "ab" and "ba" are equally likely, and so are all tokens behind them. */
+/* "ab" and "ba" are equally likely, and so are all tokens after them. */
 static void of_equal_candidates_the_lower_beam_and_then_the_lower_token_is_first(void **state)
 {
 	(void)state;
@@ -264,7 +264,7 @@ static void without_memory_it_stays_as_it_was(void **state)
 	float logits[WORDS];
 	logits_of(&c, NULL, 0, logits);
 	beam_search_read(b, 0, logits);
-	for (int64_t n = 0; n < 2; n++) { /* of nodes, of their alternatives */
+	for (int64_t n = 0; n < 2; n++) { /* nodes; their alternatives */
 		allocations_limit(n);
 		assert_int_equal(beam_search_advance(b), STATUS_NOMEM);
 		allocations_limit(-1);

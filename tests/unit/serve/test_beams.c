@@ -1,5 +1,5 @@
-/* Beam searches of a served model: against a plain search over texts that are read afresh, beside other traffic, with
- * clients that do not read or go away, and with every call of the device and every allocation failing in turn. */
+/* Beam searches of a served model. They are compared with a plain search over texts read from the start, beside other
+ * traffic and with clients that do not read or leave. Every call of the device and every allocation fails in turn. */
 #include "engine/serve/beams.h"
 #include "tests/unit/serve/beam_reference.h"
 #include "tests/unit/serve/fixture.h"
@@ -17,7 +17,7 @@ typedef struct reader {
 	int n_prompt;
 } reader;
 
-/* The logits behind a text, from a session that reads it in one go. */
+/* Logits after a text, from a session that reads it at once. */
 static void read_afresh(void *context, const int32_t *tokens, int n, float *out)
 {
 	const reader *x = context;
@@ -497,7 +497,7 @@ static void whatever_fails_a_search_ends_once_and_frees_everything(void **state)
 		bool struck = true;
 		for (int64_t n = 0; struck; n += n < 20 ? 1 : kind == FAULT_KERNEL ? 41 : 7, met += struck) {
 			device = false;
-			if (kind == FAULT_ALLOCATE || kind == FAULT_MALLOC) { /* plans are made anew */
+			if (kind == FAULT_ALLOCATE || kind == FAULT_MALLOC) { /* plans are compiled again */
 				scheduler_free(f.scheduler);
 				fixture_serve(&f, &roomy);
 			}

@@ -24,7 +24,7 @@ static void open_coded(fixture *f, dtype weights)
 	open_with(f, "{" SIZES ", \"vector_bits\": 8}", weights);
 }
 
-/* Of two attentions: one within 9 tokens, its own included, one wide. */
+/* Two attentions: one over 9 tokens including its own, one wide. */
 static void a_state_has_a_byte_for_each_key_and_value_and_a_float_for_each_token(void **state)
 {
 	(void)state;

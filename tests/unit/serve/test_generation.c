@@ -1,4 +1,4 @@
-/* What one generation delivers: tokens, text, stops, log-probabilities, importance weights. */
+/* Events of one generation: tokens, text, stops, log-probabilities, importance weights. */
 #include "engine/tensor/panel.h"
 #include "tests/unit/support/bytes.h"
 #include "engine/text/grammar/json_grammar.h"
@@ -299,7 +299,7 @@ static void a_stop_token_ends_the_generation_as_the_end_of_text_does(void **stat
 	client all, cut;
 	generation_request r = request(&all, ids, 6, 20);
 	run(f, NULL, &all, &r);
-	int at = 0; /* of the first occurrence of the tenth token */
+	int at = 0; /* index of the first occurrence of the tenth token */
 	while (all.tokens[at] != all.tokens[9])
 		at++;
 	r.context = memset(&cut, 0, sizeof cut);
@@ -583,7 +583,7 @@ static void logits_that_are_not_finite_end_the_generation(void **state)
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	generation_request r = request(&c, ids, 3, 5);
 	run(f, x, &c, &r);
-	assert_int_equal(c.result.status, STATUS_INVALID); /* of the model that was asked for, not of the service */
+	assert_int_equal(c.result.status, STATUS_INVALID); /* named after the requested model, not the service */
 	assert_string_equal(c.result.error.param, "model");
 	assert_non_null(strstr(c.result.error.message, "not finite"));
 	assert_int_equal(c.n_tokens, 0);

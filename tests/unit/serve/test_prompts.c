@@ -1,4 +1,4 @@
-/* What becomes of prompts: their scores, and beginnings that several share. */
+/* Prompts: their scores, and beginnings that several share. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>

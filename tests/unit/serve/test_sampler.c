@@ -16,11 +16,11 @@
 
 enum { DRAWS = 4000 };
 
-/* What samples from one row of the vocabulary that was asked for last. */
+/* A sampler for one row of the vocabulary size last used. */
 static struct {
 	backend *backend;
 	sample_plan *plan;
-	void *row, *out; /* logits; a token, and a setting behind it */
+	void *row, *out; /* logits; a token followed by a setting */
 	int64_t vocab;
 } device;
 
@@ -104,7 +104,7 @@ static int by_rank(const void *pa, const void *pb)
 	return a->id < b->id ? -1 : 1;
 }
 
-/* Which tokens survive, by a full sort. */
+/* Mark the tokens that survive, by a full sort. */
 static void survivors(const sampling *how, const float *x, int n, bool *survives)
 {
 	ranked all[300];
@@ -150,7 +150,7 @@ static void only_what_a_full_sort_would_keep_is_ever_picked_and_all_of_it_is(voi
 			assert_true(survives[token]);
 			seen[token] = true;
 		}
-		for (int i = 0; i < V; i++) /* the likeliest cannot be missed in so many draws */
+		for (int i = 0; i < V; i++) /* the most likely one cannot be missed in that many draws */
 			if (survives[i] && expf((x[i] - 3) / how.temperature) > 0.05f)
 				assert_true(seen[i]);
 	}

@@ -83,7 +83,7 @@ static void rise(day *d, fixture *f, fault_backend *fault)
 	fixture_serve(f, &limits);
 }
 
-/* A session says that it is lost, or it goes on as one that reads its tokens afresh. */
+/* A session either reports that it is lost or continues like one that reads its tokens from the start. */
 static void check_session(day *d, session *x)
 {
 	client c;
@@ -174,7 +174,7 @@ static void fail_each_call(fault_kind kind, bool lasting, int64_t stride)
 	assert_int_equal(golden.refused, 0);
 	scheduler_free(f.scheduler);
 	int64_t n = 0;
-	/* Each of the first sixty - a step has about as many kernels -, then one in so many. */
+	/* Each of the first sixty calls (a step has about as many kernels), then one in `stride`. */
 	for (bool struck = true; struck; n += n < 60 ? 1 : stride) {
 		rise(&d, &f, fault);
 		struck = live_with_fault(&d, kind, n, lasting);

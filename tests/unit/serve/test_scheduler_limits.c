@@ -1,4 +1,4 @@
-/* What is refused: too many, too long, too soon. And how it all ends. */
+/* Refusals (too many, too long, too soon), and the end of everything. */
 #include "tests/unit/serve/fixture.h"
 
 static void tick(fixture *f)
@@ -71,7 +71,8 @@ static void a_model_that_cannot_be_loaded_leaves_nothing_behind(void **state)
 	fixture *f = *state;
 	served_model *m = f->model;
 	error err = ERROR_INIT;
-	assert_int_not_equal(scheduler_model(f->scheduler, "nowhere", "/nonexistent/model", DTYPE_PANEL_F32, &m, &err), STATUS_OK);
+	assert_int_not_equal(scheduler_model(f->scheduler, "nowhere", "/nonexistent/model", DTYPE_PANEL_F32, &m, &err),
+	                     STATUS_OK);
 	assert_null(m);
 	assert_false(scheduler_model_loaded(f->scheduler, "nowhere"));
 	scheduler_stats stats;
@@ -181,7 +182,7 @@ static void clamp_and_wrap_go_on_for_ever(void **state)
 	}
 }
 
-/* A model with more positions, whose rows past POSITIONS repeat the last or begin anew, says what must come out. */
+/* A model with more positions, whose rows past POSITIONS repeat the last or start again, gives the expected result. */
 static void clamp_keeps_the_last_position_and_wrap_begins_anew(void **state)
 {
 	fixture *f = *state;
@@ -194,7 +195,8 @@ static void clamp_keeps_the_last_position_and_wrap_begins_anew(void **state)
 		session_options o = {.policy = POSITION_ERROR};
 		make_folder(folder);
 		write_model(folder, f->backend, 1, 3 * POSITIONS, policy);
-		assert_int_equal(scheduler_model(f->scheduler, "longer", folder, DTYPE_PANEL_F32, &longer, NULL), STATUS_OK);
+		assert_int_equal(scheduler_model(f->scheduler, "longer", folder, DTYPE_PANEL_F32, &longer, NULL),
+		                 STATUS_OK);
 		assert_int_equal(scheduler_session_new(f->scheduler, longer, "y", &o, &y, NULL), STATUS_OK);
 		for (int i = 0; i < 3 * POSITIONS; i += 12) { /* 48 is a border of pieces, 96 and 144 too */
 			append(f, x, ids + i, 12);
@@ -223,7 +225,8 @@ static void a_model_is_loaded_in_steps_while_others_serve(void **state)
 	int steps = 0;
 	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, DTYPE_PANEL_F32, &f->model, NULL), STATUS_OK);
 	for (; !m; steps++) {
-		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &m, NULL),
+		                 STATUS_OK);
 		if (m)
 			break;
 		assert_true(scheduler_model_loading(f->scheduler, "b") && !scheduler_model_loaded(f->scheduler, "b"));
@@ -251,13 +254,15 @@ static void a_load_that_is_given_up_leaves_nothing(void **state)
 	fixture *f = *state;
 	served_model *m;
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &m, NULL),
+		                 STATUS_OK);
 	assert_null(m);
 	scheduler_model_abandon(f->scheduler);
 	assert_false(scheduler_model_loading(f->scheduler, "b") || scheduler_model_loaded(f->scheduler, "b"));
 	assert_int_equal(scheduler_model_unload(f->scheduler, "b", NULL), STATUS_OK);
 	for (int i = 0; i < 4; i++) /* and one that is under way at the end */
-		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_INT8, &m, NULL), STATUS_OK);
+		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_INT8, &m, NULL),
+		                 STATUS_OK);
 }
 
 int main(void)

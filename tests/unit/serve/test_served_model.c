@@ -39,7 +39,8 @@ static void step(fixture *f, session **x, int n, const int32_t *tokens)
 	bool log = false;
 	for (int i = 0; i < n; i++) {
 		assert_int_equal(session_reserve(x[i], 1, NULL), STATUS_OK);
-		memset(x[i]->logits, 0xff, VOCAB * sizeof *x[i]->logits); /* what lies on the device is to come */
+		memset(x[i]->logits, 0xff, VOCAB * sizeof *x[i]->logits); /* contents on the device are computed
+		                                                           * later */
 		rows[i] = session_row(x[i], tokens + i, 1);
 		log |= x[i]->log != NULL;
 	}

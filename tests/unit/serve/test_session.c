@@ -371,7 +371,7 @@ static void a_forged_header_is_refused_without_harm(void **state)
 		blob[8] = (unsigned char)version;
 		assert_int_equal(import_resealed(f, blob, bytes), version == 1   ? STATUS_OK
 		                                                  : version == 2 ? STATUS_CORRUPT
-		                                                                                 : STATUS_UNSUPPORTED);
+		                                                                 : STATUS_UNSUPPORTED);
 	}
 	memcpy(blob, original, sizeof original);
 	for (int flags = 3; flags < 256; flags++) /* 0, 1, 2 and 8 more are policies and durable */
@@ -533,7 +533,7 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 		assert_true(out.moved - before <= SESSION_STEP);
 	}
 	assert_true(steps > 2 && steps >= (int)(out.bytes / SESSION_STEP));
-	assert_int_equal(copies, 1); /* of the state: neither weights nor anything else is fetched */
+	assert_int_equal(copies, 1); /* only the state: neither weights nor anything else is copied */
 	assert_int_equal(largest, statepool_slot_bytes(f->model->pool));
 	assert_int_equal(scheduler_transfer_check(&out, NULL), STATUS_CORRUPT);
 	scheduler_transfer_seal(&out);

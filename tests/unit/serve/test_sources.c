@@ -2,7 +2,7 @@
 #include "tests/unit/serve/fixture.h"
 
 #include "engine/base/digest.h"
-#include "engine/serve/reading.h"
+#include "engine/serve/read_pass.h"
 #include "tests/unit/support/allocations.h"
 
 enum { START = 1, SOURCE = 700, ENCODER_VOCAB = 240, MORE = 9, CLIENTS = 6 };
@@ -63,7 +63,7 @@ static int64_t source_of(int i, int32_t ids[SOURCE])
 	return lengths[i];
 }
 
-/* More tokens behind the start, after source i. */
+/* More tokens after the start, after source i. */
 static generation_request request_from(client *c, int i, int32_t source[SOURCE], int64_t more)
 {
 	generation_request r = request(c, &start_token, 1, more);
@@ -101,7 +101,7 @@ static void assert_same_answer(const client *a, const client *b)
 		assert_memory_equal(&a->logprobs[i].logprob, &b->logprobs[i].logprob, sizeof(float));
 }
 
-/* The likeliest token behind `ids`, from source and tokens that are computed at once. */
+/* Most likely token after `ids`, from source and tokens computed at once. */
 static int32_t likeliest(const fixture *f, int i, const int32_t *ids, int64_t n)
 {
 	int32_t source[SOURCE], best = 0;
@@ -280,10 +280,10 @@ static void a_source_that_is_missing_unfit_or_one_too_many_is_refused_by_name(vo
 	r.n_source = 1;
 	assert_refused(f, x, &r, STATUS_INVALID, "source");
 	drop(f, x);
-	scoring *s;
+	score_task *s;
 	float out[VOCAB];
-	scoring_sequence q = {.ids = source, .count = 1};
-	scoring_request score = {.sequences = &q, .n_sequences = 1, .embedding = POOL_LAST, .width = 32, .out = out};
+	score_sequence q = {.ids = source, .count = 1};
+	score_task_request score = {.sequences = &q, .n_sequences = 1, .embedding = POOL_LAST, .width = 32, .out = out};
 	error err = ERROR_INIT;
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &score, &s, &err), STATUS_UNSUPPORTED);
 	assert_string_equal(err.param, "model");

@@ -16,7 +16,7 @@ typedef struct machine {
 } machine;
 
 typedef struct account {
-	int steps, with_all; /* of the last run */
+	int steps, with_all; /* in the last run */
 	uint64_t ns, ns_all;
 } account;
 
@@ -71,7 +71,8 @@ static void a_step_that_threads_do_not_help_stays_on_one(void **state)
 	(void)state;
 	thread_choice c = {0};
 	account a = run(&c, &serial, MANY);
-	assert_true(a.ns_all <= 5 * a.ns / THREAD_CHOICE_SHARE); /* 1.6 s in all, of which the early trials are a part */
+	assert_true(a.ns_all <=
+	            5 * a.ns / THREAD_CHOICE_SHARE); /* 1.6 s in all, of which the early trials are a part */
 }
 
 static void the_choice_follows_the_machine_both_ways(void **state)

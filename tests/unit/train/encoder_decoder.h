@@ -24,7 +24,7 @@ typedef struct rows {
 	int32_t source[80], mask[80], ids[80], labels[80];
 } rows;
 
-/* What is not written stays 0x55555555. */
+/* Memory that is not written stays 0x55555555. */
 static inline rows make_rows(const objective *o, const example *x)
 {
 	rows out;
@@ -89,7 +89,7 @@ static inline void finish(trainer *t)
 		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
 }
 
-/* Of a step that was saved and resumed, with dropout, and of batches with different numbers of labels. */
+/* A step that is saved and resumed gives the same, with dropout and with batches of different numbers of labels. */
 static inline void assert_resumes(const fixture *f, const tokenizer *tok, train_options *o, const dataset *d,
                                   int64_t inputs)
 {

@@ -1,4 +1,4 @@
-/* Which words of a sentence become blanks. */
+/* Selection of the words of a sentence that become blanks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static int64_t draw(uint64_t seed, int64_t epoch, int64_t place, int64_t words, 
 	return apply(&b, words, out);
 }
 
-/* What the source makes of the same draws. */
+/* The original's result for the same draws. */
 static void words_that_were_drawn_are_blanks_of_which_neighbours_are_one(void **state)
 {
 	(void)state;

@@ -114,7 +114,7 @@ static void take_weights(const fixture *f, model *to, const trainer *t)
 	                 STATUS_OK);
 }
 
-/* Of what an evaluation reads: VALID_BATCHES records a lane, the last lanes one fewer. */
+/* Records that an evaluation reads: VALID_BATCHES per lane, one fewer in the last lanes. */
 static double evaluate(const fixture *f, const model *m)
 {
 	double sum = 0;
@@ -269,7 +269,7 @@ static void recurrent_rows_go_on_as_if_their_lane_were_read_in_one_piece(void **
 	}
 }
 
-/* One block of two rows behind what `pool` holds, with weights w + e · direction; the loss. */
+/* Loss of one block of two rows that continue from `pool`, with weights w + e · direction. */
 static double carried_loss(const fixture *f, const model *m, plan *p, float *pool, const float *before, int64_t floats,
                            const float *w, const float *direction, double e)
 {

@@ -1,4 +1,4 @@
-/* Which tokens are masked, and a model that is trained to fill them in. */
+/* The choice of masked tokens, and a model that is trained to fill them in. */
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/train/fixture.h"
 
@@ -101,7 +101,7 @@ static void assert_share(int64_t count, double share, int64_t trials)
 		fail_msg("%lld of %lld for a share of %g", (long long)count, (long long)trials, share);
 }
 
-/* Is the byte at i of a text where a word begins? */
+/* True if a word begins at byte i of a text. */
 static bool begins_a_word(const int32_t *ids, int i)
 {
 	bool space = strchr(" \n", ids[i] - 3), after = i > 0 && strchr(" \n", ids[i - 1] - 3);
@@ -371,7 +371,7 @@ static void a_run_that_is_resumed_masks_what_it_would_have_masked(void **state)
 	snprintf(path, sizeof path, "%s/filler", f->folder);
 	train_options o = short_options(30); /* epochs of 67 records: the second begins in step 12 */
 	o.batch_size = 3;
-	o.gradient_accumulation = 2; /* of different numbers of labels */
+	o.gradient_accumulation = 2; /* with different numbers of labels */
 	o.eval_every = 5;
 	trainer *whole = filler(f, 0.1, &o), *second = filler(f, 0.1, &o);
 	fixture_run(whole, 13, 0);

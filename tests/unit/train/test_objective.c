@@ -126,7 +126,7 @@ static void a_short_text_is_filled_up_and_what_fills_it_is_masked(void **state)
 
 /* --- metrics ------------------------------------------------------------------------------- */
 
-/* What the objective makes of logits that take class taken[i] for the record i. */
+/* The objective's metrics for logits that take class taken[i] for record i. */
 static void measure(const fixture *f, const char *const *classes, const char *truly, const char *taken, double *metrics)
 {
 	char text[1024] = "";

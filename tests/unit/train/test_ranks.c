@@ -19,7 +19,7 @@ typedef struct member {
 
 struct party {
 	int count, n_summed;
-	float losses[MAX_RANKS]; /* of the last step */
+	float losses[MAX_RANKS]; /* in the last step */
 	member members[MAX_RANKS];
 };
 
@@ -99,7 +99,7 @@ static void run_free(run *r)
 	free(r->party);
 }
 
-/* Until all have made so many steps: a slice of each in turn. */
+/* Run a slice of each rank in turn until all have made `step` steps. */
 static void run_to(run *r, int64_t step)
 {
 	for (bool behind = true; behind;) {
@@ -351,7 +351,7 @@ static struct {
 	int begun, running; /* sums of this step; and those that were not polled for */
 	float share;
 	int64_t floats;
-	status fails; /* what a poll answers */
+	status fails; /* result of a poll */
 } group;
 
 static status group_sum(backend *b, float *numbers, int64_t n, float share)

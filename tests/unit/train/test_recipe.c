@@ -1,5 +1,5 @@
-/* What a recipe may add to plain training: an average of the weights, the noise of gradients, a range test; what it
- * takes over of a model. */
+/* Options beyond plain training: an average of the weights, the gradient noise, a range test; and what is taken over
+ * from a model. */
 #include "engine/model/safetensors.h"
 #include "engine/train/optimizer_kind.h"
 #include "engine/train/range_test.h"

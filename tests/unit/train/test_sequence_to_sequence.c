@@ -95,7 +95,7 @@ static status give_text(void *context, const char **text, size_t *bytes, error *
 	return STATUS_OK;
 }
 
-/* Bytes behind <end> and `sentinels` sentinels; a byte's id is of the vocabulary's own order. */
+/* Bytes after <end> and `sentinels` sentinels; a byte's id follows the vocabulary's own order. */
 static tokenizer *with_sentinels(int sentinels)
 {
 	one_source source = {false};
@@ -238,7 +238,7 @@ static void a_text_is_as_long_as_its_source_and_target_have_room_and_nothing_of_
 static void spans_need_a_tokenizer_with_a_sentinel_for_each(void **state)
 {
 	(void)state;
-	const train_options o = span_options(0.15, 3, 64, 32); /* 4 spans, and a sentinel behind them */
+	const train_options o = span_options(0.15, 3, 64, 32); /* 4 spans and a final sentinel */
 	static const struct {
 		int sentinels;
 		const char *param;

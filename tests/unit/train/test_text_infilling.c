@@ -196,7 +196,7 @@ static const char lines[] = "{\"text\": \"abc cab\"}\n{\"text\": \"bca bac bb\"}
 
 enum { LINES = 4, ROW = 16 };
 
-/* Of an evaluation of `lines`, in bytes. */
+/* Counts of an evaluation of `lines`, in bytes. */
 typedef struct counts {
 	int64_t labels, hits;
 	int64_t hidden, found; /* labels of hidden words, and hits among them */

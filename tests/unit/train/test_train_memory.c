@@ -18,8 +18,8 @@ typedef struct trial {
 	char folder[96];
 } trial;
 
-/* Repeat `attempt` with the first, second, … allocation failing, until none fails. It leaves nothing behind but what
- * trial holds. At least `expected` allocations must have failed. */
+/* Repeat `attempt` with the first, second, … allocation failing, until none fails. It must leave only what `trial`
+ * holds. At least `expected` allocations must have failed. */
 static void fail_each(status (*attempt)(trial *t, error *err), trial *t, bool own, int64_t expected)
 {
 	for (int64_t n = 0;; n++) {

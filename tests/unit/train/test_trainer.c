@@ -110,8 +110,8 @@ static void without_validation_data_only_the_end_is_special(void **state)
 	trainer_free(t);
 }
 
-/* Ends of documents stand for no byte, and the first token of a block is not predicted: bits are counted over the bytes
- * of the labels, of the blocks that were evaluated. */
+/* Ends of documents represent no byte, and the first token of a block is not predicted. Bits are counted over the
+ * bytes of the labels in the evaluated blocks. */
 static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
 {
 	const fixture *f = *state;

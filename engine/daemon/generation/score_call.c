@@ -1,6 +1,6 @@
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 
-static void try_finish(scoring_task *t)
+static void try_finish(score_call *t)
 {
 	if (!t->over || t->control_under_way)
 		return;
@@ -13,7 +13,7 @@ static void try_finish(scoring_task *t)
 
 static void ended(void *context, status s, const error *err)
 {
-	scoring_task *t = context;
+	score_call *t = context;
 	t->scoring = NULL;
 	t->result = s;
 	t->error = *err;
@@ -22,11 +22,11 @@ static void ended(void *context, status s, const error *err)
 
 static bool prepare_start(task *start, device *d)
 {
-	const scoring_task *t = TASK_OWNER(start, scoring_task, start);
+	const score_call *t = TASK_OWNER(start, score_call, start);
 	return t->cancelled || catalog_prepare(t->model, d);
 }
 
-static status begin(scoring_task *t, device *d)
+static status score_call_begin(score_call *t, device *d)
 {
 	served_model *m;
 	if (t->cancelled)
@@ -39,42 +39,42 @@ static status begin(scoring_task *t, device *d)
 
 static void run_start(task *start, device *d)
 {
-	scoring_task *t = TASK_OWNER(start, scoring_task, start);
-	t->result = begin(t, d);
+	score_call *t = TASK_OWNER(start, score_call, start);
+	t->result = score_call_begin(t, d);
 	t->started = t->result == STATUS_OK;
 }
 
 static void start_done(task *start)
 {
-	scoring_task *t = TASK_OWNER(start, scoring_task, start);
+	score_call *t = TASK_OWNER(start, score_call, start);
 	t->over |= !t->started;
 	try_finish(t);
 }
 
 static void end_done(task *ended)
 {
-	scoring_task *t = TASK_OWNER(ended, scoring_task, ended);
+	score_call *t = TASK_OWNER(ended, score_call, ended);
 	t->over = true;
 	try_finish(t);
 }
 
 static void run_control(task *control, device *d)
 {
-	scoring_task *t = TASK_OWNER(control, scoring_task, control);
+	score_call *t = TASK_OWNER(control, score_call, control);
 	(void)d;
 	t->cancelled = true;
 	if (t->scoring)
-		scoring_cancel(t->scoring);
+		score_task_cancel(t->scoring);
 }
 
 static void control_done(task *control)
 {
-	scoring_task *t = TASK_OWNER(control, scoring_task, control);
+	score_call *t = TASK_OWNER(control, score_call, control);
 	t->control_under_way = false;
 	try_finish(t);
 }
 
-void scoring_task_cancel(scoring_task *t)
+void score_call_cancel(score_call *t)
 {
 	if (t->control_under_way)
 		return;
@@ -83,18 +83,18 @@ void scoring_task_cancel(scoring_task *t)
 	executor_control(t->engine->executor, &t->control);
 }
 
-static void on_cancel(stream *s)
+static void score_call_on_cancel(stream *s)
 {
-	scoring_task_cancel(s->context);
+	score_call_cancel(s->context);
 }
 
-void scoring_task_submit(scoring_task *t)
+void score_call_submit(score_call *t)
 {
-	static const stream_watch watch = {.cancel = on_cancel};
+	static const stream_watch watch = {.cancel = score_call_on_cancel};
 	stream *s = t->stream;
 	t->engine = s ? s->engine : t->engine;
 	t->result = STATUS_CANCELLED;
-	t->over = true; /* unless it is taken */
+	t->over = true; /* unless `finished` takes it */
 	t->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
 	t->ended = (task){.done = end_done};
 	if (s) {

@@ -1,4 +1,4 @@
-#include "engine/daemon/generation/scorings.h"
+#include "engine/daemon/generation/score_request.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,26 +8,26 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/generation/scoring_task.h"
+#include "engine/daemon/generation/score_call.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/explain/explain.h"
 #include "engine/text/sequence.h"
 
-/* A request on its way. */
-typedef struct scorings_run {
-	scorings public;
+/* One request in progress. */
+typedef struct score_request_run {
+	score_request public;
 	stream *stream;
 	uv_work_t work;
-	scoring_task task;
+	score_call task;
 	status result;
 	error error;
-} scorings_run;
+} score_request_run;
 
-static void run_free(void *context)
+static void score_request_run_free(void *context)
 {
-	scorings_run *r = context;
-	scorings *x = &r->public;
+	score_request_run *r = context;
+	score_request *x = &r->public;
 	for (int64_t i = 0; x->sequences && i < x->n; i++) {
 		free(x->sequences[i].ids);
 		free((int32_t *)(uintptr_t)x->sequences[i].rows);
@@ -43,17 +43,17 @@ static void run_free(void *context)
 	free(r);
 }
 
-static void refuse(scorings_run *r, status why)
+static void score_request_refuse(score_request_run *r, status result)
 {
-	error_set(&r->error, why, NULL, "%s", status_text(why));
+	error_set(&r->error, result, NULL, "%s", status_text(result));
 	r->stream->watch = NULL;
 	stream_error(r->stream, &r->error, NULL);
-	run_free(r);
+	score_request_run_free(r);
 }
 
 /* --- the answer -------------------------------------------------------------------------- */
 
-json_t *scorings_usage(const scorings *x)
+json_t *score_request_usage(const score_request *x)
 {
 	json_int_t tokens = 0;
 	for (int64_t i = 0; i < x->n; i++)
@@ -62,7 +62,7 @@ json_t *scorings_usage(const scorings *x)
 }
 
 /* Pool thread. */
-static json_t *answer_object(const scorings *x, error *err)
+static json_t *answer_object(const score_request *x, error *err)
 {
 	for (int64_t i = 0; i < x->rows * x->width; i++)
 		if (!isfinite(x->numbers[i])) {
@@ -72,10 +72,10 @@ static json_t *answer_object(const scorings *x, error *err)
 	return x->kind->answer(x, err);
 }
 
-/* Numbers and logs are freed here as well: their pages take time. */
+/* Numbers and logs are freed here too, because unmapping their pages takes time. */
 static json_t *make_answer(void *context, error *err)
 {
-	scorings *x = &((scorings_run *)context)->public;
+	score_request *x = &((score_request_run *)context)->public;
 	json_t *object = answer_object(x, err);
 	free(x->numbers);
 	x->numbers = NULL;
@@ -86,34 +86,34 @@ static json_t *make_answer(void *context, error *err)
 	return object;
 }
 
-static void finished(scoring_task *t)
+static void finished(score_call *t)
 {
-	scorings_run *r = TASK_OWNER(t, scorings_run, task);
+	score_request_run *r = TASK_OWNER(t, score_request_run, task);
 	if (t->result != STATUS_OK) {
 		r->error = t->error;
-		refuse(r, t->result);
+		score_request_refuse(r, t->result);
 		return;
 	}
-	background_answer(r->stream, &(background_work){make_answer, run_free, r});
+	background_answer(r->stream, &(background_work){make_answer, score_request_run_free, r});
 }
 
-static void submit(scorings_run *r)
+static void submit(score_request_run *r)
 {
-	const scorings *x = &r->public;
-	r->task = (scoring_task){.stream = r->stream,
-	                         .model = x->model,
-	                         .request = {.sequences = x->sequences,
-	                                     .n_sequences = x->n,
-	                                     .embedding = x->embedding,
-	                                     .width = x->width,
-	                                     .out = x->numbers},
-	                         .finished = finished};
-	scoring_task_submit(&r->task);
+	const score_request *x = &r->public;
+	r->task = (score_call){.stream = r->stream,
+	                       .model = x->model,
+	                       .request = {.sequences = x->sequences,
+	                                   .n_sequences = x->n,
+	                                   .embedding = x->embedding,
+	                                   .width = x->width,
+	                                   .out = x->numbers},
+	                       .finished = finished};
+	score_call_submit(&r->task);
 }
 
 /* --- the pool ------------------------------------------------------------------------------ */
 
-status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n)
+status score_request_copy(score_sequence *out, const int32_t *ids, int64_t n)
 {
 	out->ids = memory_new((size_t)n, sizeof *out->ids);
 	if (!out->ids)
@@ -123,9 +123,9 @@ status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n)
 	return STATUS_OK;
 }
 
-/* One token more than wanted shows whether the text has to be cut. */
-status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
-                                scoring_sequence *out, bool *truncated, error *err)
+/* One token more than the limit shows whether the text must be cut. */
+status score_request_encode_sequence(const score_request *x, const json_t *text, const json_t *second, int64_t length,
+                                     score_sequence *out, bool *truncated, error *err)
 {
 	const char *pair = json_string_value(second);
 	int64_t count = 0;
@@ -140,17 +140,17 @@ status scorings_encode_sequence(const scorings *x, const json_t *text, const jso
 		*truncated = true;
 	}
 	if (s == STATUS_OK)
-		s = scorings_copy(out, ids, count);
+		s = score_request_copy(out, ids, count);
 	free(ids);
 	return s;
 }
 
-/* Room for the logs. Its pages come as they are written. */
-static status make_logs(scorings *x, error *err)
+/* Allocate the logs; their pages are mapped when written. */
+static status make_logs(score_request *x, error *err)
 {
 	int64_t floats = explain_token_floats(x->model->architecture, x->model->parsed), tokens = 0;
 	int64_t most = EXPLAIN_MAX_BYTES / (int64_t)sizeof(float) / floats;
-	most = most < SCORINGS_EXPLAINED_TOKENS ? most : SCORINGS_EXPLAINED_TOKENS;
+	most = most < SCORE_REQUEST_EXPLAINED_TOKENS ? most : SCORE_REQUEST_EXPLAINED_TOKENS;
 	for (int64_t i = 0; i < x->n; i++)
 		tokens += x->sequences[i].count;
 	if (tokens > most)
@@ -158,7 +158,7 @@ static status make_logs(scorings *x, error *err)
 		                 "%lld tokens; the inputs of an answer that explains have at most %lld of this model",
 		                 (long long)tokens, (long long)most);
 	for (int64_t i = 0; i < x->n; i++) {
-		scoring_sequence *q = &x->sequences[i];
+		score_sequence *q = &x->sequences[i];
 		q->log = memory_new((size_t)q->count, (size_t)floats * sizeof *q->log);
 		if (!q->log)
 			return STATUS_NOMEM;
@@ -166,9 +166,9 @@ static status make_logs(scorings *x, error *err)
 	return STATUS_OK;
 }
 
-static status make_numbers(scorings *x, error *err)
+static status make_numbers(score_request *x, error *err)
 {
-	if (x->rows > SCORINGS_NUMBERS / x->width)
+	if (x->rows > SCORE_REQUEST_NUMBERS / x->width)
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "%lld rows of %lld numbers are too many for one answer", (long long)x->rows,
 		                 (long long)x->width);
@@ -176,7 +176,7 @@ static status make_numbers(scorings *x, error *err)
 	return x->numbers ? STATUS_OK : STATUS_NOMEM;
 }
 
-static status encode(scorings *x, error *err)
+static status score_request_encode(score_request *x, error *err)
 {
 	const json_t *input = json_object_get(x->params, "input");
 	for (int64_t i = 0; i < x->n; i++) {
@@ -192,26 +192,26 @@ static status encode(scorings *x, error *err)
 
 static void pool_encode(uv_work_t *work)
 {
-	scorings_run *r = work->data;
+	score_request_run *r = work->data;
 	reserve_forget();
-	r->result = encode(&r->public, &r->error);
+	r->result = score_request_encode(&r->public, &r->error);
 }
 
 static void encoded(uv_work_t *work, int cancelled)
 {
-	scorings_run *r = work->data;
-	(void)cancelled; /* nothing cancels it */
+	score_request_run *r = work->data;
+	(void)cancelled; /* cannot be cancelled */
 	if (r->result == STATUS_OK)
 		submit(r);
 	else
-		refuse(r, r->result);
+		score_request_refuse(r, r->result);
 }
 
 /* --- the request --------------------------------------------------------------------------- */
 
-static status begin(scorings_run *r, error *err)
+static status score_request_begin(score_request_run *r, error *err)
 {
-	scorings *x = &r->public;
+	score_request *x = &r->public;
 	const json_t *input = json_object_get(x->params, "input"), *first = json_array_get(input, 0);
 	TRY(catalog_open(r->stream->engine->catalog, json_string_value(json_object_get(x->params, "model")), &x->model,
 	                 err));
@@ -224,9 +224,9 @@ static status begin(scorings_run *r, error *err)
 	return x->sequences && x->truncated && x->places ? STATUS_OK : STATUS_NOMEM;
 }
 
-void scorings_create(stream *s, const scorings_kind *kind)
+void score_request_create(stream *s, const score_request_kind *kind)
 {
-	scorings_run *r = memory_new(1, sizeof *r);
+	score_request_run *r = memory_new(1, sizeof *r);
 	if (!r) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
@@ -235,8 +235,8 @@ void scorings_create(stream *s, const scorings_kind *kind)
 	r->work.data = r;
 	r->public.kind = kind;
 	r->public.params = s->params;
-	status why = begin(r, &r->error);
-	if (why == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
+	status result = score_request_begin(r, &r->error);
+	if (result == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
 		return;
-	refuse(r, why == STATUS_OK ? STATUS_NOMEM : why);
+	score_request_refuse(r, result == STATUS_OK ? STATUS_NOMEM : result);
 }

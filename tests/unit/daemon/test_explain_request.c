@@ -44,7 +44,7 @@ static json_t *one_row(const char *id)
 
 /* --- turns ---------------------------------------------------------------------------------- */
 
-/* A task that stops the executor's thread once in each turn, behind the tasks that were there before. */
+/* A task that stops the executor's thread once in each turn, after the tasks that were submitted before. */
 typedef struct gate {
 	task task;
 	uv_sem_t reached, open;

@@ -1,4 +1,4 @@
-/* Scores led back to the tokens, by every method, as scorings. */
+/* Scores led back to the tokens, by every method, as score_request. */
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/serve/kinds.h"
 
@@ -13,9 +13,9 @@ static const explain_options methods[METHODS] = {
 };
 
 typedef struct caller {
-	scoring *scoring;
-	scoring_sequence sequence;
-	scoring_request request;
+	score_task *scoring;
+	score_sequence sequence;
+	score_task_request request;
 	explain_parts parts;
 	float words[N], positions[N], biases[N], attention[N];
 	int32_t ids[N];
@@ -40,7 +40,7 @@ static void begin(const fixture *f, caller *c, const explain_options *o)
 	c->sequence.parts = &c->parts;
 	c->parts = (explain_parts){
 	    .words = c->words, .positions = c->positions, .biases = c->biases, .attention = c->attention};
-	c->request = (scoring_request){
+	c->request = (score_task_request){
 	    .sequences = &c->sequence, .n_sequences = 1, .explain = *o, .finished = finished, .context = c};
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
 }
@@ -67,7 +67,7 @@ static status never_records(backend *b)
 	return STATUS_UNSUPPORTED;
 }
 
-/* Where plans keep their shapes there are more rows than tokens. */
+/* If plans keep their shapes there are more rows than tokens. */
 static void rows_behind_the_sequence_have_no_part(void **state)
 {
 	(void)state;
@@ -77,7 +77,7 @@ static void rows_behind_the_sequence_have_no_part(void **state)
 			static caller exact, padded;
 			open_named(&f, kind, DTYPE_PANEL_F32, false);
 			explain(&f, &exact, &methods[i]);
-			reading_free_all(f.model);
+			read_pass_free_all(f.model);
 			f.backend->record_begin = never_records;
 			explain(&f, &padded, &methods[i]);
 			f.backend->record_begin = NULL;
@@ -125,7 +125,7 @@ static void one_that_is_cancelled_gives_its_slots_back(void **state)
 		for (int tick = 0; tick < 2 && scheduler_runnable(f.scheduler); tick++)
 			assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
 		if (!c.finished)
-			scoring_cancel(c.scoring);
+			score_task_cancel(c.scoring);
 		drain(&f);
 		assert_int_equal(c.finished, 1);
 		assert_int_equal(f.model->users, 0);
@@ -150,7 +150,7 @@ static void a_failure_ends_it_and_the_next_one_gives_the_same(void **state)
 		for (int kind = 0; kind < 3; kind++) {
 			bool struck = true;
 			for (int64_t n = 0; struck; n = n * 2 + 1) {
-				reading_free_all(f.model);
+				read_pass_free_all(f.model);
 				fault_arm(fault, kinds[kind], n, false);
 				begin(&f, &c, &methods[i]);
 				status s = STATUS_OK;

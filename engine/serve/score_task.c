@@ -1,4 +1,4 @@
-#include "engine/serve/scoring.h"
+#include "engine/serve/score_task.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -6,9 +6,9 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
-#include "engine/serve/attributing.h"
+#include "engine/serve/attribution_run.h"
 
-/* Plans are made for 1, 2, 4, … rows. */
+/* Plans are compiled for 1, 2, 4, … rows. */
 static int64_t rows_for(int64_t n)
 {
 	int64_t rows = n > 0;
@@ -17,70 +17,70 @@ static int64_t rows_for(int64_t n)
 	return rows;
 }
 
-static reading_form form_of(const scoring *x)
+static read_pass_form form_of(const score_task *x)
 {
-	const scoring_request *r = &x->request;
-	const scoring_sequence *q = &r->sequences[x->read];
+	const score_task_request *r = &x->request;
+	const score_sequence *q = &r->sequences[x->read];
 	if (q->next)
-		return (reading_form){.logits = LOGITS_ALL};
-	return (reading_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
-	                      .rows = rows_for(q->n_rows),
-	                      .embedding = r->embedding,
-	                      .log = q->log};
+		return (read_pass_form){.logits = LOGITS_ALL};
+	return (read_pass_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                        .rows = rows_for(q->n_rows),
+	                        .embedding = r->embedding,
+	                        .log = q->log};
 }
 
-/* A state that is carried comes from the host and goes back: the slot belongs to one scoring. */
-static status begin_carried(const scoring *x, const scoring_sequence *q)
+/* A carried state is uploaded here and downloaded at the end, because the slot belongs to one score task. */
+static status begin_carried(const score_task *x, const score_sequence *q)
 {
 	statepool *p = x->model->pool;
-	if (x->begun > 0 || !q->carried)
+	if (x->tokens_read > 0 || !q->carried)
 		return STATUS_OK;
 	return q->before > 0 ? statepool_write(p, x->slot, 0, q->carried, statepool_slot_bytes(p))
 	                     : statepool_clear(p, x->slot);
 }
 
-static int64_t piece_of(const scoring *x, const scoring_sequence *q)
+static int64_t piece_of(const score_task *x, const score_sequence *q)
 {
-	const int64_t left = q->count - x->begun, first = q->before + x->begun;
+	const int64_t left = q->count - x->tokens_read, first = q->before + x->tokens_read;
 	return q->next
-	           ? model_dims_piece(model_dimensions(x->model->model), first, left, reading_scored_piece(x->model))
-	           : reading_piece_of(x->model, form_of(x), first, left);
+	           ? model_dims_piece(model_dimensions(x->model->model), first, left, read_pass_scored_piece(x->model))
+	           : read_pass_piece_of(x->model, form_of(x), first, left);
 }
 
-static status begin(scoring *x, error *err)
+static status score_task_begin(score_task *x, error *err)
 {
-	const scoring_sequence *q = &x->request.sequences[x->read];
-	const reading_form form = form_of(x);
+	const score_sequence *q = &x->request.sequences[x->read];
+	const read_pass_form form = form_of(x);
 	TRY(begin_carried(x, q));
 	x->piece = piece_of(x, q);
 	x->is_read = false;
 	x->scored = 0;
-	reading_piece p = {.ids = q->ids + x->begun,
-	                   .count = x->piece,
-	                   .first = q->before + x->begun,
-	                   .slot = x->slot,
-	                   .rows = q->rows,
-	                   .n_rows = q->n_rows,
-	                   .log = q->log ? q->log + x->begun * x->model->log_floats : NULL};
-	return reading_begin(&x->reading, x->model, form, &p, err);
+	read_pass_piece p = {.ids = q->ids + x->tokens_read,
+	                     .count = x->piece,
+	                     .first = q->before + x->tokens_read,
+	                     .slot = x->slot,
+	                     .rows = q->rows,
+	                     .n_rows = q->n_rows,
+	                     .log = q->log ? q->log + x->tokens_read * x->model->log_floats : NULL};
+	return read_pass_begin(&x->pass, x->model, form, &p, err);
 }
 
-/* Update the mean over the pieces so far: on entry out has that of the last piece. */
-static void add_mean(const scoring *x, float *out)
+/* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
+static void add_mean(const score_task *x, float *out)
 {
-	double tokens = (double)(x->begun + x->piece);
+	double tokens = (double)(x->tokens_read + x->piece);
 	for (int64_t k = 0; k < x->request.width; k++) {
-		x->sum[k] = (x->begun > 0 ? x->sum[k] : 0) + (double)out[k] * (double)x->piece;
+		x->sum[k] = (x->tokens_read > 0 ? x->sum[k] : 0) + (double)out[k] * (double)x->piece;
 		out[k] = (float)(x->sum[k] / tokens);
 	}
 }
 
-/* Score what stands behind the next token of the piece. */
-static status score(scoring *x, const scoring_sequence *q)
+/* Score the token that follows the next token of the piece. */
+static status score_task_score(score_task *x, const score_sequence *q)
 {
-	const int64_t at = x->begun + x->scored;
+	const int64_t at = x->tokens_read + x->scored;
 	if (q->next[at] >= 0) {
-		TRY(reading_logits(x->reading, x->scored, x->logits));
+		TRY(read_pass_logits(x->pass, x->scored, x->logits));
 		q->scores[at] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs, q->next[at],
 		                                &q->best[at], 1);
 	}
@@ -88,30 +88,30 @@ static status score(scoring *x, const scoring_sequence *q)
 	return STATUS_OK;
 }
 
-static status read_values(scoring *x)
+static status read_values(score_task *x)
 {
 	float *out = x->request.out + x->written * x->request.width;
-	TRY(reading_values(x->reading, out));
-	if (reading_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
+	TRY(read_pass_values(x->pass, out));
+	if (read_pass_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
 		add_mean(x, out);
 	return STATUS_OK;
 }
 
-/* Read the results of the piece, which has run, but for the scores. */
-static status finish(scoring *x)
+/* Copy the results of the piece, which has run, except the scores. */
+static status score_task_finish(score_task *x)
 {
-	const scoring_sequence *q = &x->request.sequences[x->read];
-	const bool last = x->begun + x->piece == q->count;
+	const score_sequence *q = &x->request.sequences[x->read];
+	const bool last = x->tokens_read + x->piece == q->count;
 	statepool *p = x->model->pool;
 	if (!q->next)
 		TRY(read_values(x));
 	if (last && q->carried)
 		TRY(statepool_read(p, x->slot, 0, q->carried, statepool_slot_bytes(p)));
-	reading_end(x->model, x->reading);
-	x->reading = NULL;
-	x->begun += x->piece;
+	read_pass_end(x->model, x->pass);
+	x->pass = NULL;
+	x->tokens_read += x->piece;
 	if (last) {
-		x->begun = 0;
+		x->tokens_read = 0;
 		x->written += q->next ? 0 : q->n_rows ? q->n_rows : 1;
 		x->read++;
 	}
@@ -120,10 +120,10 @@ static status finish(scoring *x)
 
 /* --- all of them ---------------------------------------------------------------------- */
 
-static status check_next(const model_dims *d, const scoring_sequence *q, error *err)
+static status check_next(const model_dims *d, const score_sequence *q, error *err)
 {
 	if (d->head == HEAD_CLASSES || !d->causal || d->whole)
-		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token behind a text");
+		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token after a text");
 	for (int64_t k = 0; k < q->count; k++)
 		if (q->next[k] >= d->outputs)
 			return error_set(err, STATUS_INVALID, "input", "token %d is not in the vocabulary of %lld",
@@ -131,10 +131,10 @@ static status check_next(const model_dims *d, const scoring_sequence *q, error *
 	return STATUS_OK;
 }
 
-/* Has the model what a sequence is to give? */
-static status check_rows(const model_dims *d, const scoring_request *r, int64_t i, error *err)
+/* Check that the model can give what a sequence requests. */
+static status score_task_check_rows(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
-	const scoring_sequence *q = &r->sequences[i];
+	const score_sequence *q = &r->sequences[i];
 	const bool classes = d->head == HEAD_CLASSES;
 	if (q->next)
 		return check_next(d, q, err);
@@ -149,7 +149,7 @@ static status check_rows(const model_dims *d, const scoring_request *r, int64_t 
 	return STATUS_OK;
 }
 
-/* Of the input or the source number i. */
+/* Check the ids of the input or source with number i. */
 static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const char *param, int64_t i, error *err)
 {
 	for (int64_t k = 0; k < n; k++)
@@ -160,12 +160,11 @@ static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const
 	return STATUS_OK;
 }
 
-static status check_source(const model_dims *d, const scoring_request *r, int64_t i, error *err)
+static status score_task_check_source(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
-	const scoring_sequence *q = &r->sequences[i];
+	const score_sequence *q = &r->sequences[i];
 	if (d->reads_source && (!d->source || !r->explain.method))
-		return error_set(err, STATUS_UNSUPPORTED, "model",
-		                 "the model attends to a source, without which it cannot read a sequence");
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the model needs a source to read a sequence");
 	if (q->n_source > 0 && !d->reads_source)
 		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
 	if (d->reads_source && (q->n_source < 1 || q->n_source > d->source))
@@ -174,14 +173,14 @@ static status check_source(const model_dims *d, const scoring_request *r, int64_
 	return check_ids(q->source, q->n_source, d->source_inputs, "source", i, err);
 }
 
-static status check(const served_model *m, const scoring_request *r, error *err)
+static status score_task_check(const served_model *m, const score_task_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
 	int64_t limit = r->explain.method ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
 	for (int64_t i = 0; i < r->n_sequences; i++) {
-		const scoring_sequence *q = &r->sequences[i];
-		TRY(check_rows(d, r, i, err));
-		TRY(check_source(d, r, i, err));
+		const score_sequence *q = &r->sequences[i];
+		TRY(score_task_check_rows(d, r, i, err));
+		TRY(score_task_check_source(d, r, i, err));
 		if (q->log && !model_explainer(m->model))
 			return error_set(err, STATUS_INVALID, "explain", "this model has no importance weights");
 		if (q->count < 1 || q->count > limit - q->before)
@@ -199,13 +198,13 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 	return STATUS_OK;
 }
 
-status scoring_new(scoring **out, served_model *m, const scoring_request *r, error *err)
+status score_task_new(score_task **out, served_model *m, const score_task_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
 	*out = NULL;
-	TRY(check(m, r, err));
+	TRY(score_task_check(m, r, err));
 	assert(r->explain.method || r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
-	scoring *x = memory_new(1, sizeof *x);
+	score_task *x = memory_new(1, sizeof *x);
 	double *sum = memory_new((size_t)r->width, sizeof *sum);
 	float *logits = memory_new((size_t)r->width, sizeof *logits);
 	status s = x && sum && logits ? served_model_take(m, &x->slot, err)
@@ -224,48 +223,48 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	return STATUS_OK;
 }
 
-void scoring_free(scoring *x)
+void score_task_free(score_task *x)
 {
 	if (!x)
 		return;
-	reading_end(x->model, x->reading);
+	read_pass_end(x->model, x->pass);
 	served_model_give(x->model, x->slot);
-	attributing_free(x->attributing);
+	attribution_run_free(x->attribution);
 	free(x->sum);
 	free(x->logits);
 	free(x);
 }
 
-/* A step of an attribution, or what comes before and behind it. */
-static status explain(scoring *x, uint64_t slice_ns, error *err)
+/* Run a step of an attribution, including its start and end. */
+static status score_task_explain(score_task *x, uint64_t slice_ns, error *err)
 {
 	bool done;
-	if (!x->attributing)
-		return attributing_new(&x->attributing, x->model, &x->request.explain, &x->request.sequences[x->read],
-		                       x->slot, err);
-	TRY(attributing_step(x->attributing, slice_ns, &done, err));
+	if (!x->attribution)
+		return attribution_run_new(&x->attribution, x->model, &x->request.explain,
+		                           &x->request.sequences[x->read], x->slot, err);
+	TRY(attribution_run_step(x->attribution, slice_ns, &done, err));
 	if (done) {
-		attributing_free(x->attributing);
-		x->attributing = NULL;
+		attribution_run_free(x->attribution);
+		x->attribution = NULL;
 		x->read++;
 	}
 	return STATUS_OK;
 }
 
-/* A step of a reading, or what comes before and behind all of them. */
-static status advance(scoring *x, uint64_t slice_ns, error *err)
+/* Run a step of a pass, including its start and end. */
+static status advance(score_task *x, uint64_t slice_ns, error *err)
 {
-	const scoring_sequence *q = &x->request.sequences[x->read];
+	const score_sequence *q = &x->request.sequences[x->read];
 	if (x->request.explain.method)
-		return explain(x, slice_ns, err);
-	if (!x->reading)
-		return begin(x, err);
+		return score_task_explain(x, slice_ns, err);
+	if (!x->pass)
+		return score_task_begin(x, err);
 	if (!x->is_read)
-		return reading_step(x->reading, &x->is_read);
-	return q->next && x->scored < x->piece ? score(x, q) : finish(x);
+		return read_pass_step(x->pass, &x->is_read);
+	return q->next && x->scored < x->piece ? score_task_score(x, q) : score_task_finish(x);
 }
 
-status scoring_advance(scoring *x, uint64_t slice_ns, bool *done, error *err)
+status score_task_advance(score_task *x, uint64_t slice_ns, bool *done, error *err)
 {
 	uint64_t began = clock_ns();
 	*done = x->read == x->request.n_sequences;

@@ -1,4 +1,4 @@
-#include "engine/serve/removing.h"
+#include "engine/serve/ablation.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,58 +9,58 @@
 
 enum { NO_SLOT = -1, WHOLE = -1, MOST_LANES = 8 };
 
-/* A set, in the order in which they are read. */
+/* One set of tokens to remove; sets are processed in this order. */
 typedef struct set {
-	int64_t index, first; /* among those of the caller; its first token, or count: it has none */
+	int64_t index, first; /* index in the caller's list; its first token, or `count` if it is empty */
 	const bool *absent;   /* [count]; NULL: `first` alone */
 	int64_t count;
 } set;
 
-/* Tokens of the sequence that are being read, piece by piece. */
+/* A pass of the sequence without one set, piece by piece. */
 typedef struct lane {
-	reading *reading; /* of the piece; NULL: the lane is free */
+	read_pass *pass; /* reads the current piece; NULL: the lane is free */
 	int32_t slot;
-	const set *without;     /* its tokens are removed; NULL: the sequence as it is */
-	int64_t at, piece, end; /* tokens of the sequence before the piece, in it, and before the end of what is read */
-	bool read;              /* the piece has been */
-	int32_t *ids;           /* [all_tokens], of the piece; those of a source in front */
-	bool *absent;           /* [all_tokens], of `without` */
+	const set *without;     /* its tokens are removed; NULL: none */
+	int64_t at, piece, end; /* tokens before the piece; in it; before the end of the pass */
+	bool read;              /* the piece has been read */
+	int32_t *ids;           /* [all_tokens] ids of the piece, preceded by those of a source */
+	bool *absent;           /* [all_tokens] members of `without` */
 } lane;
 
-struct removing {
+struct ablation {
 	served_model *model;
 	explain_removals *removals;
-	const scoring_sequence *sequence;
+	const score_sequence *sequence;
 	set *sets;              /* [removals->n] */
-	float *logits;          /* [2][outputs]: of a reading, and the coefficients of the score */
-	bool chosen;            /* the coefficients are there */
-	int64_t next;           /* the set that begins next */
-	lane base;              /* the sequence as it is, up to the set that begins next */
-	lane lanes[MOST_LANES]; /* a set each */
-	int n;                  /* lanes */
-	uint64_t slice_ns;      /* of the current step: */
+	float *logits;          /* [2][outputs]: logits of a pass, and the coefficients of the score */
+	bool chosen;            /* the coefficients are known */
+	int64_t next;           /* the next set to start */
+	lane base;              /* reads the unchanged sequence up to the start of the next set */
+	lane lanes[MOST_LANES]; /* one set each */
+	int n;                  /* number of lanes */
+	uint64_t slice_ns;      /* in the current step: */
 	atomic_bool interrupted;
 	lane *running[MOST_LANES + 1];
 };
 
-static int64_t outputs_of(const removing *x)
+static int64_t outputs_of(const ablation *x)
 {
 	return model_dimensions(x->model->model)->outputs;
 }
 
-static reading_form plain_form(const removing *x)
+static read_pass_form plain_form(const ablation *x)
 {
-	return (reading_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
+	return (read_pass_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
 }
 
-/* Does a causal model go on from states? */
-static bool by_pieces(const removing *x)
+/* True for causal models, which continue from a state. */
+static bool by_pieces(const ablation *x)
 {
-	return reading_by_pieces(x->model, plain_form(x));
+	return read_pass_by_pieces(x->model, plain_form(x));
 }
 
-/* Of the source and of the sequence. */
-static int64_t all_tokens(const removing *x)
+/* Tokens of the source and of the sequence. */
+static int64_t all_tokens(const ablation *x)
 {
 	return x->sequence->n_source + x->sequence->count;
 }
@@ -82,7 +82,7 @@ static bool are_equal(const set *x, const set *y)
 	       (!x->absent || memcmp(x->absent, y->absent, (size_t)x->count * sizeof *x->absent) == 0);
 }
 
-static void sort_sets(removing *x)
+static void sort_sets(ablation *x)
 {
 	const int64_t count = all_tokens(x);
 	for (int64_t i = 0; i < x->removals->n; i++) {
@@ -96,53 +96,53 @@ static void sort_sets(removing *x)
 
 /* --- lanes ---------------------------------------------------------------------------------- */
 
-/* Is a token of the piece removed? */
+/* True if a token of the piece is removed. */
 static bool lacks_tokens(const lane *l)
 {
 	return l->without && memchr(l->absent + l->at, 1, (size_t)l->piece * sizeof *l->absent) != NULL;
 }
 
-static status begin_piece(removing *x, lane *l, error *err)
+static status begin_piece(ablation *x, lane *l, error *err)
 {
 	const int64_t left = l->end - l->at;
 	const int32_t replacement = x->removals->replacement;
-	const scoring_sequence *q = x->sequence;
-	reading_form form = plain_form(x);
-	l->piece = reading_piece_of(x->model, form, l->at, left);
+	const score_sequence *q = x->sequence;
+	read_pass_form form = plain_form(x);
+	l->piece = read_pass_piece_of(x->model, form, l->at, left);
 	l->read = false;
 	const bool lacks = lacks_tokens(l);
 	form.masked = lacks && replacement < 0;
-	/* A source is read with all of the sequence, which are a piece together. */
+	/* A source is read together with the whole sequence, as one piece. */
 	const int64_t source = q->n_source, count = l->piece - source;
 	for (int64_t i = 0; i < l->piece; i++)
 		l->ids[i] = i < source ? q->source[i] : q->ids[l->at + i - source];
 	for (int64_t i = 0; i < l->piece && lacks && replacement >= 0; i++)
 		if (l->absent[l->at + i])
 			l->ids[i] = replacement;
-	const reading_piece p = {.ids = l->ids + source,
-	                         .whole = q->ids + l->at,
-	                         .count = count,
-	                         .first = l->at,
-	                         .slot = l->slot,
-	                         .absent = l->absent + l->at + source,
-	                         .rows = q->rows,
-	                         .n_rows = q->n_rows,
-	                         .source = l->ids,
-	                         .n_source = source,
-	                         .source_absent = l->absent};
+	const read_pass_piece p = {.ids = l->ids + source,
+	                           .whole = q->ids + l->at,
+	                           .count = count,
+	                           .first = l->at,
+	                           .slot = l->slot,
+	                           .absent = l->absent + l->at + source,
+	                           .rows = q->rows,
+	                           .n_rows = q->n_rows,
+	                           .source = l->ids,
+	                           .n_source = source,
+	                           .source_absent = l->absent};
 	x->removals->readings++;
 	x->removals->tokens += l->piece;
-	return reading_begin(&l->reading, x->model, form, &p, err);
+	return read_pass_begin(&l->pass, x->model, form, &p, err);
 }
 
-static status begin_base(removing *x, int64_t end, error *err)
+static status begin_base(ablation *x, int64_t end, error *err)
 {
 	x->base.end = end;
 	return begin_piece(x, &x->base, err);
 }
 
-/* A set is read from its first token on, from a copy of the state before it; at the beginning there is none. */
-static status begin_set(removing *x, lane *l, const set *s, error *err)
+/* Start a set at its first token, from a copy of the state before it; at token 0 there is none. */
+static status begin_set(ablation *x, lane *l, const set *s, error *err)
 {
 	const size_t bytes = (size_t)model_state_floats(x->model->model) * sizeof(float);
 	l->without = s;
@@ -157,25 +157,25 @@ static status begin_set(removing *x, lane *l, const set *s, error *err)
 	return begin_piece(x, l, err);
 }
 
-static lane *free_lane(removing *x)
+static lane *free_lane(ablation *x)
 {
 	for (int i = 0; i < x->n; i++)
-		if (!x->lanes[i].reading)
+		if (!x->lanes[i].pass)
 			return &x->lanes[i];
 	return NULL;
 }
 
-/* Is a set read in no lane: empty, or equal to the one before? */
-static bool needs_no_reading(const removing *x, int64_t i)
+/* True if the result of set i is known without reading: it is empty or equals the one before. */
+static bool needs_no_reading(const ablation *x, int64_t i)
 {
 	return x->sets[i].first == x->sets[i].count || (i > 0 && are_equal(&x->sets[i], &x->sets[i - 1]));
 }
 
-/* Occupy the lanes that are free, and let the base go on to the set that begins next. */
-static status begin_all(removing *x, error *err)
+/* Give each free lane a set, and let the base advance to the start of the next one. */
+static status begin_all(ablation *x, error *err)
 {
 	lane *l = free_lane(x);
-	while (!x->base.reading) {
+	while (!x->base.pass) {
 		while (x->next < x->removals->n && needs_no_reading(x, x->next))
 			x->next++;
 		if (x->next == x->removals->n)
@@ -194,21 +194,21 @@ static status begin_all(removing *x, error *err)
 
 /* --- turns ---------------------------------------------------------------------------------- */
 
-/* Steps of a lane, on any thread, until another one has read its piece. */
+/* Run steps of a lane on any thread until another lane has read its piece. */
 static status run_lane(void *context, int i)
 {
-	removing *x = context;
+	ablation *x = context;
 	lane *l = x->running[i];
 	const uint64_t began = clock_ns();
 	do
-		TRY(reading_step(l->reading, &l->read));
+		TRY(read_pass_step(l->pass, &l->read));
 	while (!l->read && !x->interrupted && clock_ns() - began < x->slice_ns);
 	if (l->read)
 		x->interrupted = true;
 	return STATUS_OK;
 }
 
-static status run(removing *x, int running)
+static status ablation_run(ablation *x, int running)
 {
 	backend *b = model_backend(x->model->model);
 	x->interrupted = false;
@@ -219,38 +219,38 @@ static status run(removing *x, int running)
 	return STATUS_OK;
 }
 
-static void keep(const removing *x, int64_t index, double log_probability, double score)
+static void ablation_keep(const ablation *x, int64_t index, double log_probability, double score)
 {
 	if (x->removals->log_probabilities)
 		x->removals->log_probabilities[index] = log_probability;
 	x->removals->scores[index] = score;
 }
 
-/* What a lane has read whole says of its set, or of the sequence. */
-static status finish(removing *x, const lane *l)
+/* Store the score that a completed lane gives for its set or for the whole sequence. */
+static status ablation_finish(ablation *x, const lane *l)
 {
 	const int64_t outputs = outputs_of(x);
 	float *coefficients = x->logits + outputs;
 	explain_parts *whole = x->sequence->parts;
 	if (!l->without && x->chosen)
 		return STATUS_OK;
-	TRY(reading_values(l->reading, x->logits));
+	TRY(read_pass_values(l->pass, x->logits));
 	if (l->without)
-		keep(x, l->without->index, explain_log_probability_of(x->logits, outputs, whole->token),
-		     explain_score_of(coefficients, x->logits, outputs));
+		ablation_keep(x, l->without->index, explain_log_probability_of(x->logits, outputs, whole->token),
+		              explain_score_of(coefficients, x->logits, outputs));
 	else
 		explain_target_choose(&x->sequence->target, x->logits, outputs, coefficients, whole);
 	return STATUS_OK;
 }
 
-/* The base begins anew behind the whole sequence. */
-static status finish_piece(removing *x, lane *l, error *err)
+/* After the whole sequence the base restarts at token 0. */
+static status finish_piece(ablation *x, lane *l, error *err)
 {
 	l->at += l->piece;
 	const bool whole = l->at == l->end;
-	status s = whole ? finish(x, l) : STATUS_OK;
-	reading_end(x->model, l->reading);
-	l->reading = NULL;
+	status s = whole ? ablation_finish(x, l) : STATUS_OK;
+	read_pass_end(x->model, l->pass);
+	l->pass = NULL;
 	if (s != STATUS_OK || !whole)
 		return s == STATUS_OK ? begin_piece(x, l, err) : s;
 	if (l == &x->base && !x->chosen) {
@@ -260,44 +260,44 @@ static status finish_piece(removing *x, lane *l, error *err)
 	return STATUS_OK;
 }
 
-/* Sets that were not read. */
-static void keep_known(const removing *x)
+/* Store the results of sets that were not read. */
+static void keep_known(const ablation *x)
 {
 	const explain_parts *whole = x->sequence->parts;
 	const double *logs = x->removals->log_probabilities;
 	for (int64_t i = 0; i < x->removals->n; i++) {
 		const set *s = &x->sets[i];
 		if (s->first == s->count)
-			keep(x, s->index, whole->log_probability, whole->score);
+			ablation_keep(x, s->index, whole->log_probability, whole->score);
 		else if (needs_no_reading(x, i))
-			keep(x, s->index, logs ? logs[s[-1].index] : 0, x->removals->scores[s[-1].index]);
+			ablation_keep(x, s->index, logs ? logs[s[-1].index] : 0, x->removals->scores[s[-1].index]);
 	}
 }
 
-static status begin(removing *x, error *err)
+static status ablation_begin(ablation *x, error *err)
 {
 	if (x->chosen)
 		return begin_all(x, err);
-	return x->base.reading ? STATUS_OK : begin_base(x, all_tokens(x), err);
+	return x->base.pass ? STATUS_OK : begin_base(x, all_tokens(x), err);
 }
 
-status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
+status ablation_step(ablation *x, uint64_t slice_ns, bool *done, error *err)
 {
 	int running = 0;
 	*done = false;
 	x->slice_ns = slice_ns;
-	TRY(begin(x, err));
-	if (x->base.reading)
+	TRY(ablation_begin(x, err));
+	if (x->base.pass)
 		x->running[running++] = &x->base;
 	for (int i = 0; i < x->n; i++)
-		if (x->lanes[i].reading)
+		if (x->lanes[i].pass)
 			x->running[running++] = &x->lanes[i];
 	*done = running == 0;
 	if (*done) {
 		keep_known(x);
 		return STATUS_OK;
 	}
-	TRY(run(x, running));
+	TRY(ablation_run(x, running));
 	for (int i = 0; i < running; i++)
 		if (x->running[i]->read)
 			TRY(finish_piece(x, x->running[i], err));
@@ -306,7 +306,7 @@ status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
 
 /* --- a walk's life -------------------------------------------------------------------------- */
 
-static status make_lane(const removing *x, lane *l, int32_t slot)
+static status make_lane(const ablation *x, lane *l, int32_t slot)
 {
 	const size_t count = (size_t)all_tokens(x);
 	*l = (lane){
@@ -314,15 +314,15 @@ static status make_lane(const removing *x, lane *l, int32_t slot)
 	return l->ids && l->absent ? STATUS_OK : STATUS_NOMEM;
 }
 
-static void free_lane_memory(removing *x, lane *l)
+static void free_lane_memory(ablation *x, lane *l)
 {
-	reading_end(x->model, l->reading);
+	read_pass_end(x->model, l->pass);
 	free(l->ids);
 	free(l->absent);
 }
 
-/* A lane for each thread, where there are slots; one there must be. */
-static status make_lanes(removing *x, error *err)
+/* Create a lane for each thread while slots are free; one is required. */
+static status make_lanes(ablation *x, error *err)
 {
 	const backend *b = model_backend(x->model->model);
 	const int threads = b->side_by_side ? b->threads : 1, most = threads < MOST_LANES ? threads : MOST_LANES;
@@ -338,13 +338,13 @@ static status make_lanes(removing *x, error *err)
 	return STATUS_OK;
 }
 
-status removing_new(removing **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
+status ablation_new(ablation **out, served_model *m, explain_removals *r, const score_sequence *q, int32_t slot,
                     error *err)
 {
-	removing *x = *out = memory_new(1, sizeof *x);
+	ablation *x = *out = memory_new(1, sizeof *x);
 	if (!x)
 		return STATUS_NOMEM;
-	*x = (removing){.model = m, .removals = r, .sequence = q};
+	*x = (ablation){.model = m, .removals = r, .sequence = q};
 	x->sets = memory_new((size_t)r->n + 1, sizeof *x->sets);
 	x->logits = memory_new((size_t)outputs_of(x), 2 * sizeof *x->logits);
 	if (!x->sets || !x->logits)
@@ -354,7 +354,7 @@ status removing_new(removing **out, served_model *m, explain_removals *r, const 
 	return make_lanes(x, err);
 }
 
-void removing_free(removing *x)
+void ablation_free(ablation *x)
 {
 	if (!x)
 		return;

@@ -1,18 +1,18 @@
-/* What is said of a target without sets of tokens, beside the same read at once and alone. */
+/* Scores of a target without sets of tokens, compared with the same read at once and alone. */
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/serve/kinds.h"
 
 #include <math.h>
 
 #include "engine/model/feed.h"
-#include "engine/serve/reading.h"
+#include "engine/serve/read_pass.h"
 
 enum { N = 21, LONG = 280, SETS = 6, REPLACEMENT = 9 };
 
 typedef struct caller {
-	scoring *scoring;
-	scoring_sequence sequence;
-	scoring_request request;
+	score_task *scoring;
+	score_sequence sequence;
+	score_task_request request;
 	explain_parts parts;
 	explain_removals removals;
 	bool absent[SETS][LONG];
@@ -49,16 +49,16 @@ static void fill(caller *c, int64_t count, int32_t replacement)
 	                                 .replacement = replacement,
 	                                 .log_probabilities = c->log_probabilities,
 	                                 .scores = c->scores};
-	c->sequence = (scoring_sequence){.ids = c->ids,
-	                                 .count = count,
-	                                 .target = {.token = 2, .other = -1},
-	                                 .parts = &c->parts,
-	                                 .removals = &c->removals};
-	c->request = (scoring_request){.sequences = &c->sequence,
-	                               .n_sequences = 1,
-	                               .explain = {.method = EXPLAIN_REMOVALS, .replacement = replacement},
-	                               .finished = finished,
-	                               .context = c};
+	c->sequence = (score_sequence){.ids = c->ids,
+	                               .count = count,
+	                               .target = {.token = 2, .other = -1},
+	                               .parts = &c->parts,
+	                               .removals = &c->removals};
+	c->request = (score_task_request){.sequences = &c->sequence,
+	                                  .n_sequences = 1,
+	                                  .explain = {.method = EXPLAIN_REMOVALS, .replacement = replacement},
+	                                  .finished = finished,
+	                                  .context = c};
 }
 
 static void remove_filled(fixture *f, caller *c)
@@ -76,7 +76,7 @@ static void remove_sets(fixture *f, caller *c, int64_t count, int32_t replacemen
 	remove_filled(f, c);
 }
 
-/* The log-probability of token 2 behind the tokens in one reading, without those of a set. */
+/* Log-probability of token 2 after the tokens in one pass, without those of a set. */
 static double read_alone(const fixture *f, const caller *c, int set)
 {
 	const int64_t count = c->sequence.count;
@@ -84,17 +84,17 @@ static double read_alone(const fixture *f, const caller *c, int set)
 	int32_t ids[LONG], slot;
 	float logits[300];
 	bool done = false;
-	reading *r;
+	read_pass *r;
 	assert_int_equal(served_model_take(f->model, &slot, NULL), STATUS_OK);
 	for (int64_t i = 0; i < count; i++)
 		ids[i] = absent[i] && c->removals.replacement >= 0 ? c->removals.replacement : c->ids[i];
-	const reading_form form = {.logits = LOGITS_LAST, .masked = c->removals.replacement < 0};
-	const reading_piece p = {.ids = ids, .count = count, .slot = slot, .absent = absent};
-	assert_int_equal(reading_begin(&r, f->model, form, &p, NULL), STATUS_OK);
+	const read_pass_form form = {.logits = LOGITS_LAST, .masked = c->removals.replacement < 0};
+	const read_pass_piece p = {.ids = ids, .count = count, .slot = slot, .absent = absent};
+	assert_int_equal(read_pass_begin(&r, f->model, form, &p, NULL), STATUS_OK);
 	while (!done)
-		assert_int_equal(reading_step(r, &done), STATUS_OK);
-	assert_int_equal(reading_values(r, logits), STATUS_OK);
-	reading_end(f->model, r);
+		assert_int_equal(read_pass_step(r, &done), STATUS_OK);
+	assert_int_equal(read_pass_values(r, logits), STATUS_OK);
+	read_pass_end(f->model, r);
 	served_model_give(f->model, slot);
 	return explain_log_probability_of(logits, model_dimensions(f->model->model)->outputs, 2);
 }

@@ -1,8 +1,10 @@
-/* A log comes from the executor: of an input that is read like a prompt, or as a copy of a session's. Weights are made
- * of it by arithmetic on the host, and JSON of these, which the pool does while the executor goes on. Without weights
- * no log is needed, and a scoring is all that reads the input. An answer that goes out in pieces is made of the same
- * JSON (explanation_format.h). A request counts as running until its stream ends. */
-#include "engine/daemon/generation/explanations.h"
+/* explain_request.c - weights are computed from a log.
+ *
+ * The executor gives the log of an input, which it reads like a prompt, or a copy of a session's log. The pool computes
+ * the weights and their JSON while the executor continues. If no weights are requested, there is no log, and only a
+ * scoring reads the input. An answer in pieces is made from the same JSON (explanation_format.h). A request counts as
+ * running until its stream ends. */
+#include "engine/daemon/generation/explain_request.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/generation/completions.h"
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 #include "engine/daemon/generation/explanation_format.h"
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/generation/tokens.h"
@@ -22,45 +24,45 @@
 #include "engine/daemon/sessions/session_task.h"
 #include "engine/model/feed.h"
 
-/* Numbers in one answer: each is about 14 bytes of JSON, and a frame holds 64 MiB. */
-enum { EXPLANATIONS_MAX_NUMBERS = 4 << 20 };
+/* Maximum numbers in one answer: each has about 14 bytes of JSON, and a frame holds 64 MiB. */
+enum { EXPLAIN_REQUEST_MAX_NUMBERS = 4 << 20 };
 
 typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } aggregate;
 
-typedef struct explanation {
+typedef struct explain_request {
 	engine *engine;
 	session_log input;
-	explain_logs logs;      /* of input.data */
-	explain_log *log;       /* that of its tokens */
-	scoring_sequence whole; /* of a model that reads a source: it is read anew for its weights */
-	int64_t position;       /* -1: all */
+	explain_logs logs;    /* point into input.data */
+	explain_log *log;     /* the log of its tokens */
+	score_sequence whole; /* for a model that reads a source, which reads both again to get the weights */
+	int64_t position;     /* -1: all */
 	selection chosen;
 	aggregate aggregate;
-	bool weights; /* wanted */
-	attributions attributions;
-	scoring_task task;
-	bool made;                        /* an answer in pieces: has it been made? */
-	json_t *object;                   /* until the first piece has gone out */
-	const explanation_format *format; /* its; NULL: JSON */
+	bool weights; /* weights are requested */
+	attribution_request attributions;
+	score_call task;
+	bool made;                        /* for an answer in pieces: its JSON exists */
+	json_t *object;                   /* freed with the first piece */
+	const explanation_format *format; /* format of the answer; NULL: JSON */
 	explanation_writer writer;
-	int64_t bytes; /* of all of it; -1: not known */
-} explanation;
+	int64_t bytes; /* bytes of the whole answer; -1: unknown */
+} explain_request;
 
 static void explanation_free(void *context)
 {
-	explanation *x = context;
+	explain_request *x = context;
 	explanation_writer_fini(&x->writer);
 	background_drop(x->engine, x->object);
 	session_log_fini(&x->input);
-	attributions_fini(&x->attributions);
+	attribution_request_fini(&x->attributions);
 	selection_fini(&x->chosen);
 	free(x);
 }
 
 /* --- the selection -------------------------------------------------------------------- */
 
-/* Of a model that fills in masks the first one, else the token at which a head reads; -1: there is none. */
-static int64_t default_position(const model_entry *c, const attributions_input *in)
+/* Default position: the first mask token; otherwise the row that the head reads. -1: none. */
+static int64_t default_position(const model_entry *c, const attribution_request_input *in)
 {
 	const int32_t mask = c->dims.head == HEAD_VOCABULARY && !c->dims.causal ? catalog_mask(c) : TOKEN_NONE;
 	for (int64_t i = 0; in->ids && mask != TOKEN_NONE && i < in->n; i++)
@@ -69,8 +71,8 @@ static int64_t default_position(const model_entry *c, const attributions_input *
 	return in->ids ? feed_row(&c->dims, in->ids, in->n) : in->n - 1;
 }
 
-static status read_position(explanation *x, const json_t *position, const model_entry *c, const attributions_input *in,
-                            error *err)
+static status read_position(explain_request *x, const json_t *position, const model_entry *c,
+                            const attribution_request_input *in, error *err)
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
 	if (json_is_string(position) && !(c->explainer && c->explainer->scores))
@@ -97,12 +99,12 @@ static bool wants_weights(const json_t *params)
 	return method ? strcmp(method, "alpha") == 0 : !json_object_get(params, "span");
 }
 
-/* Read the request for an input; ids NULL: only check it. */
-static status read_selection(explanation *x, const json_t *params, const model_entry *c, const attributions_input *in,
-                             error *err)
+/* Read the request for an input. ids NULL: check it only. */
+static status read_selection(explain_request *x, const json_t *params, const model_entry *c,
+                             const attribution_request_input *in, error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
-	/* The front end asks twice, unless the body is too large to look into. */
+	/* The front end asks twice, unless the body is too large to inspect. */
 	if (json_object_get(params, "compare"))
 		return error_set(err, STATUS_TOO_LARGE, "compare", "a comparison has a body of less than 64 KiB");
 	x->aggregate = !how || strcmp(how, "none") == 0 ? AGGREGATE_NONE
@@ -112,14 +114,15 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	TRY(read_position(x, json_object_get(params, "position"), c, in, err));
 	x->weights = wants_weights(params);
 	if (x->weights && json_object_get(params, "span"))
-		return error_set(err, STATUS_INVALID, "span", "is not of the method \"alpha\"");
-	return attributions_asked(params) ? attributions_read(&x->attributions, params, c, in, x->position, err)
-	                                  : STATUS_OK;
+		return error_set(err, STATUS_INVALID, "span", "does not apply to the method \"alpha\"");
+	return attribution_request_asked(params)
+	           ? attribution_request_read(&x->attributions, params, c, in, x->position, err)
+	           : STATUS_OK;
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------- */
 
-/* Rounded to floats. */
+/* Return the values, rounded to floats. */
 static json_t *floats(const double *values, int64_t n)
 {
 	json_t *array = json_array();
@@ -128,8 +131,8 @@ static json_t *floats(const double *values, int64_t n)
 	return array;
 }
 
-/* α of one row, for one position. */
-static json_t *row_alpha(const explanation *x, const explain_log *log, int64_t layer, int64_t round, int64_t head,
+/* α of one row for one position. */
+static json_t *row_alpha(const explain_request *x, const explain_log *log, int64_t layer, int64_t round, int64_t head,
                          double *scratch)
 {
 	explain_range r = explain_reads(log, layer, x->position);
@@ -140,7 +143,7 @@ static json_t *row_alpha(const explanation *x, const explain_log *log, int64_t l
 }
 
 /* Scores and log-normalisers of every position. */
-static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, int64_t head, double *scratch)
+static json_t *row_scores(const explain_request *x, int64_t layer, int64_t round, int64_t head, double *scratch)
 {
 	const explain_log *l = x->log;
 	json_t *arrays[2];
@@ -154,7 +157,8 @@ static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, in
 	                 "log_normalizer", arrays[1]);
 }
 
-static json_t *one_row(const explanation *x, const explain_log *log, int64_t l, int64_t r, int64_t h, double *scratch)
+static json_t *one_row(const explain_request *x, const explain_log *log, int64_t l, int64_t r, int64_t h,
+                       double *scratch)
 {
 	json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head", (json_int_t)h, "round",
 	                        log->explainer->rounds[r]);
@@ -165,7 +169,7 @@ static json_t *one_row(const explanation *x, const explain_log *log, int64_t l, 
 	return NULL;
 }
 
-static json_t *all_rows(const explanation *x, const explain_log *log, double *scratch)
+static json_t *all_rows(const explain_request *x, const explain_log *log, double *scratch)
 {
 	json_t *rows = json_array();
 	for (int64_t l = 0; l < log->layers; l++)
@@ -181,8 +185,8 @@ static json_t *all_rows(const explanation *x, const explain_log *log, double *sc
 	return rows;
 }
 
-/* Over the tokens, or those of a source. */
-static json_t *aggregate_object(const explanation *x, bool source, double *scratch, error *err)
+/* Over the tokens, or over those of a source. */
+static json_t *aggregate_object(const explain_request *x, bool source, double *scratch, error *err)
 {
 	explain_selection pick = selection_pick(&x->chosen);
 	const explain_logs *l = &x->logs;
@@ -203,8 +207,8 @@ static json_t *aggregate_object(const explanation *x, bool source, double *scrat
 	                 floats(scratch, source ? l->at[ATTENTION_TO_SOURCE].sources : explain_reach(x->log, i)));
 }
 
-/* How the position attends to the source, which may be the tokens themselves. */
-static json_t *source_object(const explanation *x, double *scratch, error *err)
+/* Return how the position attends to the source, which may be the tokens themselves. */
+static json_t *source_object(const explain_request *x, double *scratch, error *err)
 {
 	const session_log *in = &x->input;
 	json_t *tokens = in->n_source > 0 ? tokens_pieces(in->model->tokenizer, in->source, in->n_source)
@@ -228,7 +232,7 @@ static int64_t count_true(const bool *mask, int64_t n)
 	return count;
 }
 
-static status check_size(const explanation *x, error *err)
+static status check_size(const explain_request *x, error *err)
 {
 	const explain_log *log = x->log, *cross = &x->logs.at[ATTENTION_TO_SOURCE];
 	int64_t rows = count_true(x->chosen.heads, log->heads) * count_true(x->chosen.rounds, log->rounds),
@@ -237,14 +241,14 @@ static status check_size(const explanation *x, error *err)
 		explain_range r = explain_reads(log, l, x->position < 0 ? 0 : x->position);
 		numbers += x->chosen.layers[l] ? rows * (x->position < 0 ? 2 * log->tokens : r.end - r.first) : 0;
 	}
-	if (numbers > EXPLANATIONS_MAX_NUMBERS)
+	if (numbers > EXPLAIN_REQUEST_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "layers",
 		                 "%lld numbers are too many for one answer; choose fewer layers or heads",
 		                 (long long)numbers);
 	return STATUS_OK;
 }
 
-static status check_weights(const explanation *x, error *err)
+static status check_weights(const explain_request *x, error *err)
 {
 	TRY(check_size(x, err));
 	for (int p = 0; p < ATTENTION_PLACES; p++)
@@ -253,7 +257,7 @@ static status check_weights(const explanation *x, error *err)
 	return STATUS_OK;
 }
 
-static json_t *explanation_object(const explanation *x, error *err)
+static json_t *explanation_object(const explain_request *x, error *err)
 {
 	const session_log *in = &x->input;
 	if (x->weights && check_weights(x, err) != STATUS_OK)
@@ -272,9 +276,9 @@ static json_t *explanation_object(const explanation *x, error *err)
 	if (in->n_source > 0 || (x->weights && in->model->dims.shifted))
 		whole = whole && json_object_set_new(object, "source", source_object(x, scratch, err)) == 0;
 	free(scratch);
-	if (x->attributions.wanted)
-		whole = whole && json_object_set_new(object, attributions_key(&x->attributions),
-		                                     attributions_object(&x->attributions, in->model, err)) == 0;
+	if (x->attributions.requested)
+		whole = whole && json_object_set_new(object, attribution_request_key(&x->attributions),
+		                                     attribution_request_object(&x->attributions, in->model, err)) == 0;
 	if (whole)
 		return object;
 	json_decref(object);
@@ -286,7 +290,7 @@ static json_t *mean_object(const double *alpha, int64_t n)
 	return json_pack("{s:s, s:o}", "method", "mean", "alpha", floats(alpha, n));
 }
 
-json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err)
+json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err)
 {
 	explain_logs logs;
 	explain_logs_init(&logs, m->architecture, m->parsed, log, n, 0);
@@ -319,35 +323,35 @@ json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_
 	return object;
 }
 
-/* A long log is given back here as well: its pages take time. */
+/* A long log is freed here too, because unmapping its pages takes time. */
 static json_t *make_explanation(void *context, error *err)
 {
-	explanation *x = context;
+	explain_request *x = context;
 	json_t *object = explanation_object(x, err);
 	free(x->input.data);
 	x->input.data = NULL;
 	return object;
 }
 
-/* Of JSON the whole text. */
-static status make_text(explanation *x, char **data, size_t *bytes)
+/* Set *data to the whole text of a JSON answer. */
+static status make_text(explain_request *x, char **data, size_t *bytes)
 {
 	if (!x->object)
-		return STATUS_OK; /* it has been sent */
+		return STATUS_OK; /* already sent */
 	*data = json_text(x->object, PROTO_JSON);
 	*bytes = *data ? strlen(*data) : 0;
 	x->bytes = (int64_t)*bytes;
 	return *data ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* The next piece of the answer. What it is made of, which may be large, is freed here with the first. */
+/* Make the next piece of the answer. The first call also frees the inputs, which may be large. */
 static status next_piece(void *context, char **data, size_t *bytes, error *err)
 {
-	explanation *x = context;
+	explain_request *x = context;
 	if (!x->made) {
 		x->made = true;
 		x->object = make_explanation(x, err);
-		attributions_fini(&x->attributions);
+		attribution_request_fini(&x->attributions);
 		if (!x->object || reserve_failed())
 			return err->status != STATUS_OK ? err->status : STATUS_NOMEM;
 		if (x->format)
@@ -366,13 +370,13 @@ static status next_piece(void *context, char **data, size_t *bytes, error *err)
 
 static pieces_head head_of(const void *context)
 {
-	const explanation *x = context;
+	const explain_request *x = context;
 	if (x->format)
 		return (pieces_head){x->format->content_type, x->format->filename, x->bytes, false};
 	return (pieces_head){"application/json", NULL, x->bytes, true};
 }
 
-static void answer(stream *s, explanation *x)
+static void explain_request_answer(stream *s, explain_request *x)
 {
 	const char *format = json_string_value(json_object_get(s->params, "format"));
 	if (!format) {
@@ -383,33 +387,33 @@ static void answer(stream *s, explanation *x)
 	pieces_send(s, &(pieces_source){next_piece, head_of, explanation_free, x});
 }
 
-static void attribute(stream *s, explanation *x);
+static void attribute(stream *s, explain_request *x);
 
-/* The weights are there, or the attributions, which come last. */
-static void scored(scoring_task *t)
+/* The weights are complete, or the attributions, which come last. */
+static void scored(score_call *t)
 {
-	explanation *x = TASK_OWNER(t, explanation, task);
+	explain_request *x = TASK_OWNER(t, explain_request, task);
 	const bool logged = t->request.explain.method == EXPLAIN_WEIGHTS;
 	if (t->result == STATUS_OK) {
-		(logged ? attribute : answer)(t->stream, x);
+		(logged ? attribute : explain_request_answer)(t->stream, x);
 		return;
 	}
 	stream_error(t->stream, &t->error, NULL);
 	explanation_free(x);
 }
 
-static void attribute(stream *s, explanation *x)
+static void attribute(stream *s, explain_request *x)
 {
-	if (!x->attributions.wanted) {
-		answer(s, x);
+	if (!x->attributions.requested) {
+		explain_request_answer(s, x);
 		return;
 	}
-	x->task = (scoring_task){.finished = scored};
-	attributions_submit(&x->attributions, s, x->input.model, &x->task);
+	x->task = (score_call){.finished = scored};
+	attribution_request_submit(&x->attributions, s, x->input.model, &x->task);
 }
 
-/* Room for all logs of a sequence and its source. */
-static status make_logs(explanation *x, error *err)
+/* Allocate all logs of a sequence and its source. */
+static status make_logs(explain_request *x, error *err)
 {
 	session_log *in = &x->input;
 	const architecture *a = in->model->architecture;
@@ -423,23 +427,23 @@ static status make_logs(explanation *x, error *err)
 }
 
 /* Read a sequence with its source. */
-static void read_weights(stream *s, explanation *x)
+static void read_weights(stream *s, explain_request *x)
 {
 	const session_log *in = &x->input;
-	x->whole = (scoring_sequence){
+	x->whole = (score_sequence){
 	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
-	x->task = (scoring_task){
-	    .stream = s,
-	    .model = in->model,
-	    .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
-	    .finished = scored};
-	scoring_task_submit(&x->task);
+	x->task =
+	    (score_call){.stream = s,
+	                 .model = in->model,
+	                 .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
+	                 .finished = scored};
+	score_call_submit(&x->task);
 }
 
-static status prepare(explanation *x, const json_t *params, error *err)
+static status explain_request_prepare(explain_request *x, const json_t *params, error *err)
 {
 	const session_log *in = &x->input;
-	const attributions_input what = {in->tokens, in->source, in->count, in->n_source};
+	const attribution_request_input what = {in->tokens, in->source, in->count, in->n_source};
 	TRY(read_selection(x, params, in->model, &what, err));
 	if (x->weights && in->n_source > 0)
 		TRY(make_logs(x, err));
@@ -448,10 +452,10 @@ static status prepare(explanation *x, const json_t *params, error *err)
 	return STATUS_OK;
 }
 
-/* Of a log, which is taken over. */
-static void explain(stream *s, session_log *log)
+/* Explain a log, which is freed by this function. */
+static void explain_request_explain(stream *s, session_log *log)
 {
-	explanation *x = memory_new(1, sizeof *x);
+	explain_request *x = memory_new(1, sizeof *x);
 	if (!x) {
 		session_log_fini(log);
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
@@ -460,19 +464,19 @@ static void explain(stream *s, session_log *log)
 	x->engine = s->engine;
 	x->input = *log;
 	error err = ERROR_INIT;
-	status why = prepare(x, s->params, &err);
-	if (why == STATUS_OK) {
+	status result = explain_request_prepare(x, s->params, &err);
+	if (result == STATUS_OK) {
 		(x->weights && x->input.n_source > 0 ? read_weights : attribute)(s, x);
 		return;
 	}
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 	explanation_free(x);
 }
 
 /* --- how many at once ------------------------------------------------------------------------ */
 
-static void leave(stream *s)
+static void explain_request_leave(stream *s)
 {
 	s->engine->explanations--;
 }
@@ -495,11 +499,11 @@ static bool never_detached(const stream *s)
 	return false;
 }
 
-/* Count the request until its stream ends. False: there are too many, which is answered. */
+/* Count the request until its stream ends. False: too many are running; the stream has been answered. */
 static bool enter(stream *s)
 {
 	static const stream_record record = {
-	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = leave};
+	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = explain_request_leave};
 	const int most = s->engine->options->max_explanations;
 	if (s->engine->explanations >= most) {
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "%d explanations are being made; try again shortly", most);
@@ -510,15 +514,15 @@ static bool enter(stream *s)
 	return true;
 }
 
-void explanations_session(stream *s)
+void explain_request_session(stream *s)
 {
 	if (enter(s))
-		session_task_log(s, s->target, explain);
+		session_task_log(s, s->target, explain_request_explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
 
-/* The input has been read, or only its text. */
+/* The input, or only its text, has been read. */
 static void input_read(choices *c)
 {
 	choices_plan *read = choices_get_plan(c);
@@ -532,10 +536,10 @@ static void input_read(choices *c)
 	read->model = NULL;
 	input->ids = NULL;
 	input->source = NULL;
-	explain(choices_stream(c), &log);
+	explain_request_explain(choices_stream(c), &log);
 }
 
-static status check_source(const model_dims *d, int64_t n, error *err)
+static status explain_request_check_source(const model_dims *d, int64_t n, error *err)
 {
 	if (!d->reads_source)
 		return n == 0 ? STATUS_OK : error_set(err, STATUS_INVALID, "source", "this model reads no source");
@@ -545,72 +549,72 @@ static status check_source(const model_dims *d, int64_t n, error *err)
 	                       (long long)n, (long long)d->source);
 }
 
-/* Find what is wrong with the request before the model reads anything. */
-static status check_input(const choices_plan *wanted, const json_t *params, error *err)
+/* Check the request before the model reads anything. */
+static status check_input(const choices_plan *spec, const json_t *params, error *err)
 {
-	explanation *x = memory_new(1, sizeof *x);
-	const choices_prompt *input = &wanted->prompts[0];
-	const attributions_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
+	explain_request *x = memory_new(1, sizeof *x);
+	const choices_prompt *input = &spec->prompts[0];
+	const attribution_request_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
 		return STATUS_NOMEM;
-	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, what.n, err);
-	if (why == STATUS_OK)
-		why = check_source(&wanted->model->dims, what.n_source, err);
-	if (why == STATUS_OK)
-		why = read_selection(x, params, wanted->model, &what, err);
+	status result = explain_check_length(spec->model->architecture, spec->model->parsed, what.n, err);
+	if (result == STATUS_OK)
+		result = explain_request_check_source(&spec->model->dims, what.n_source, err);
+	if (result == STATUS_OK)
+		result = read_selection(x, params, spec->model, &what, err);
 	explanation_free(x);
-	return why;
+	return result;
 }
 
-static status prepare_input(stream *s, choices_plan *wanted, error *err)
+static status prepare_input(stream *s, choices_plan *spec, error *err)
 {
-	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &wanted->model,
+	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &spec->model,
 	                 err));
-	const model_dims *d = &wanted->model->dims;
+	const model_dims *d = &spec->model->dims;
 	if (d->reads_source && !d->source)
-		TRY(catalog_check_reads_alone(wanted->model, "model", err));
-	wanted->sources = json_object_get(s->params, "source");
-	if (!d->reads_source != !wanted->sources)
+		TRY(catalog_check_reads_alone(spec->model, "model", err));
+	spec->sources = json_object_get(s->params, "source");
+	if (!d->reads_source != !spec->sources)
 		return error_set(err, STATUS_INVALID, "source",
 		                 d->reads_source ? "this model reads a source: it must not be missing"
 		                                 : "this model reads no source");
-	wanted->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(wanted->model) != TOKEN_NONE;
+	spec->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(spec->model) != TOKEN_NONE;
 	if (wants_weights(s->params))
-		TRY(catalog_check_explains(wanted->model, false, "model", err));
-	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "input"), err);
-	if (err->param[0] && why != STATUS_OK && strcmp(err->param, "source") != 0)
+		TRY(catalog_check_explains(spec->model, false, "model", err));
+	status result = completions_read_prompts(spec, s->params, json_object_get(s->params, "input"), err);
+	if (err->param[0] && result != STATUS_OK && strcmp(err->param, "source") != 0)
 		strcpy(err->param, "input");
-	TRY(why);
-	if (wanted->read)
-		wanted->check = check_input;
+	TRY(result);
+	if (spec->read)
+		spec->check = check_input;
 	else
-		TRY(check_input(wanted, s->params, err));
-	sampling_default(&wanted->request.sampling);
-	wanted->request.n_logprobs = -1;
-	wanted->request.explain = true;
-	wanted->unstarted = d->reads_source || !wants_weights(s->params);
-	wanted->prompt_field = "input";
-	wanted->answer = input_read;
+		TRY(check_input(spec, s->params, err));
+	sampling_default(&spec->request.sampling);
+	spec->request.n_logprobs = -1;
+	spec->request.explain = true;
+	spec->unstarted = d->reads_source || !wants_weights(s->params);
+	spec->prompt_field = "input";
+	spec->answer = input_read;
 	return STATUS_OK;
 }
 
-/* An input is read like a prompt, into a temporary session, and its log is explained. Without a log only its text is
+/* Read an input like a prompt in a temporary session and explain its log. If no log is needed, only its text is
  * read. */
 static void explain_input(stream *s)
 {
 	error err = ERROR_INIT;
 	choices *c = choices_new(s);
-	status why = c ? prepare_input(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
+	status result = c ? prepare_input(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (result == STATUS_OK) {
 		choices_begin(c);
 		return;
 	}
 	choices_free(c);
-	error_set(&err, why, NULL, "%s", status_text(why));
+	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
 }
 
-void explanations_create(stream *s)
+void explain_request_create(stream *s)
 {
 	if (!enter(s))
 		return;
@@ -620,7 +624,7 @@ void explanations_create(stream *s)
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");
 	else if (by_session)
-		session_task_log(s, json_string_value(json_object_get(s->params, "session")), explain);
+		session_task_log(s, json_string_value(json_object_get(s->params, "session")), explain_request_explain);
 	else if (!by_model || !by_input)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", by_model ? "input" : "model",
 		              "give a model and an input, or a session");

@@ -1,4 +1,4 @@
-#include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/attribution_request.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,15 +8,15 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/tokens.h"
 
-/* Tokens that all readings of an answer read: minutes. */
-enum { ATTRIBUTIONS_MAX_WORK = 1 << 23 };
-/* Tokens of all rows of an answer, and how many of them at most as three numbers each in JSON. */
-enum { ATTRIBUTIONS_MAX_TOKENS = 1 << 22, ATTRIBUTIONS_MAX_NUMBERS = 1 << 19 };
+/* Maximum tokens read for one answer by all readings; takes minutes. */
+enum { ATTRIBUTION_REQUEST_MAX_WORK = 1 << 23 };
+/* Maximum tokens of all rows of an answer; of these, maximum tokens with three numbers each in JSON. */
+enum { ATTRIBUTION_REQUEST_MAX_TOKENS = 1 << 22, ATTRIBUTION_REQUEST_MAX_NUMBERS = 1 << 19 };
 
 static const char *const kinds[] = {
     [EXPLAIN_CONTRAST] = "contrast", [EXPLAIN_LOGIT] = "logit", [EXPLAIN_DIFFERENCE] = "difference"};
 
-/* Which numbers of a method are the answer's. */
+/* Numbers that each method answers. */
 static const struct {
 	const char *name;
 	explain_method method;
@@ -41,7 +41,7 @@ static const char *method_of(const json_t *params)
 	return json_string_value(json_object_get(params, "method"));
 }
 
-bool attributions_asked(const json_t *params)
+bool attribution_request_asked(const json_t *params)
 {
 	return find_method(method_of(params)) < METHODS;
 }
@@ -61,8 +61,8 @@ static status count_tokens(size_t *count, int32_t *first, const char *text, size
 	return STATUS_OK;
 }
 
-/* Refuse a text of several tokens. The message suggests the text with, or without, a leading space if that is one
- * token. */
+/* Refuse a text of several tokens. If the text with, or without, a leading space is one token, the message suggests
+ * it. */
 static status refuse_tokens(const char *text, size_t bytes, size_t count, const char *param, const model_entry *m,
                             error *err)
 {
@@ -82,8 +82,9 @@ static status refuse_tokens(const char *text, size_t bytes, size_t count, const 
 	return error_set(err, STATUS_INVALID, param, "is %lld tokens, must be one", (long long)count);
 }
 
-/* The one token of a text. */
-static status read_token(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)
+/* Read a text that must be one token. */
+static status attribution_request_read_token(int32_t *out, const json_t *text, const char *param, const model_entry *m,
+                                             error *err)
 {
 	const char *string = json_string_value(text);
 	const size_t bytes = json_string_length(text);
@@ -96,7 +97,8 @@ static status read_token(int32_t *out, const json_t *text, const char *param, co
 	return STATUS_OK;
 }
 
-static status read_text(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)
+static status attribution_request_read_text(int32_t *out, const json_t *text, const char *param, const model_entry *m,
+                                            error *err)
 {
 	for (size_t k = 0; k < json_array_size(m->class_names); k++)
 		if (json_equal(json_array_get(m->class_names, k), text)) {
@@ -104,18 +106,18 @@ static status read_text(int32_t *out, const json_t *text, const char *param, con
 			return STATUS_OK;
 		}
 	if (m->class_names)
-		return error_set(err, STATUS_INVALID, param, "the model has no class of that name");
-	return read_token(out, text, param, m, err);
+		return error_set(err, STATUS_INVALID, param, "the model has no class with this name");
+	return attribution_request_read_token(out, text, param, m, err);
 }
 
-/* A token's id or text, or a class's number or name; -1 where there is none. */
+/* Read a token's id or text, or a class's number or name; -1: absent. */
 static status read_output(int32_t *out, const json_t *target, const char *key, const char *param, const model_entry *m,
                           error *err)
 {
 	const json_t *given = json_object_get(target, key);
 	*out = -1;
 	if (json_is_string(given))
-		return read_text(out, given, param, m, err);
+		return attribution_request_read_text(out, given, param, m, err);
 	if (!json_is_integer(given))
 		return STATUS_OK;
 	if (json_integer_value(given) >= m->dims.outputs)
@@ -125,7 +127,7 @@ static status read_output(int32_t *out, const json_t *target, const char *key, c
 	return STATUS_OK;
 }
 
-status attributions_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err)
+status attribution_request_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err)
 {
 	const char *kind = json_string_value(json_object_get(target, "kind"));
 	for (int i = 0; kind && i < (int)(sizeof kinds / sizeof *kinds); i++)
@@ -134,37 +136,39 @@ status attributions_read_target(explain_target *out, const json_t *target, const
 	TRY(read_output(&out->token, target, "token", "target.token", m, err));
 	TRY(read_output(&out->other, target, "other", "target.other", m, err));
 	if (out->other >= 0 && out->kind != EXPLAIN_DIFFERENCE)
-		return error_set(err, STATUS_INVALID, "target.other", "is only of the kind \"difference\"");
+		return error_set(err, STATUS_INVALID, "target.other", "applies only to the kind \"difference\"");
 	if (out->other >= 0 && out->other == out->token)
-		return error_set(err, STATUS_INVALID, "target.other", "must be another one than target.token");
+		return error_set(err, STATUS_INVALID, "target.other", "must differ from target.token");
 	return STATUS_OK;
 }
 
-status attributions_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err)
+status attribution_request_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err)
 {
 	const json_t *given = json_object_get(params, "replacement");
 	*out = json_is_integer(given) ? (int32_t)json_integer_value(given) : -1;
 	if (json_is_string(given))
-		TRY(read_token(out, given, "replacement", m, err));
+		TRY(attribution_request_read_token(out, given, "replacement", m, err));
 	if (*out >= m->dims.inputs)
 		return error_set(err, STATUS_INVALID, "replacement", "the vocabulary has %lld tokens, counted from 0",
 		                 (long long)m->dims.inputs);
 	return *out >= 0 || !(m->dims.reads_padding || m->dims.shifted)
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, "replacement",
-	                       "this model reads masked tokens, too; give a token that takes their place");
+	                       "this model also reads masked tokens; give a token that replaces them");
 }
 
 /* --- the options --------------------------------------------------------------------------- */
 
-static status refuse_unless(const json_t *params, const char *key, const char *method, const char *wanted, error *err)
+static status refuse_unless(const json_t *params, const char *key, const char *method, const char *requested,
+                            error *err)
 {
-	if (!json_object_get(params, key) || strcmp(method, wanted) == 0)
+	if (!json_object_get(params, key) || strcmp(method, requested) == 0)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, key, "is only of the method \"%s\"", wanted);
+	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", requested);
 }
 
-static status read_options(attributions *c, const json_t *params, const model_entry *m, error *err)
+static status attribution_request_read_options(attribution_request *c, const json_t *params, const model_entry *m,
+                                               error *err)
 {
 	const json_t *share = json_object_get(params, "share"), *steps = json_object_get(params, "steps");
 	const int i = find_method(method_of(params));
@@ -180,12 +184,12 @@ static status read_options(attributions *c, const json_t *params, const model_en
 		                 "attention in this model's decoder reads rows that hold the token before");
 	c->options.replacement = -1;
 	return c->options.method == EXPLAIN_LEAVE_ONE_OUT
-	           ? attributions_read_replacement(&c->options.replacement, params, m, err)
+	           ? attribution_request_read_replacement(&c->options.replacement, params, m, err)
 	           : STATUS_OK;
 }
 
-/* Tokens that are read for n tokens, with those of a source, by all readings. */
-static double work_of(const attributions *c, const model_entry *m, int64_t n)
+/* Number of tokens that all readings read for n tokens, including those of a source. */
+static double work_of(const attribution_request *c, const model_entry *m, int64_t n)
 {
 	const double tokens = (double)n;
 	const bool by_pieces = m->dims.causal && !m->dims.reads_source;
@@ -198,8 +202,8 @@ static double work_of(const attributions *c, const model_entry *m, int64_t n)
 
 /* --- the request ------------------------------------------------------------------------------ */
 
-/* Of the span's rows those behind `after`, `limit` at most. */
-static status read_page(attributions *c, const json_t *params, error *err)
+/* Rows of the span after `after`, at most `limit`. */
+static status read_page(attribution_request *c, const json_t *params, error *err)
 {
 	const json_t *after = json_object_get(params, "after"), *limit = json_object_get(params, "limit");
 	const int64_t last = c->first + c->n - 1;
@@ -219,9 +223,9 @@ static status read_page(attributions *c, const json_t *params, error *err)
 	return STATUS_OK;
 }
 
-/* Which positions: one row, or those of a span. */
-static status read_rows(attributions *c, const json_t *params, const model_entry *m, int64_t n, int64_t position,
-                        error *err)
+/* Read the positions to explain: one row, or those of a span. */
+static status attribution_request_read_rows(attribution_request *c, const json_t *params, const model_entry *m,
+                                            int64_t n, int64_t position, error *err)
 {
 	const json_t *span = json_object_get(params, "span"), *top = json_object_get(params, "top");
 	c->span = json_is_array(span);
@@ -231,14 +235,14 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 	static const char *const of_spans[] = {"top", "after", "limit"};
 	for (int i = 0; i < 3 && !c->span; i++)
 		if (json_object_get(params, of_spans[i]))
-			return error_set(err, STATUS_INVALID, of_spans[i], "is only of a span");
+			return error_set(err, STATUS_INVALID, of_spans[i], "applies only to a span");
 	if (!c->span)
 		return STATUS_OK;
 	const int64_t last = json_integer_value(json_array_get(span, 1));
 	c->first = json_integer_value(json_array_get(span, 0));
 	c->n = last - c->first + 1;
 	if (m->dims.head == HEAD_CLASSES)
-		return error_set(err, STATUS_INVALID, "span", "a model with a head for classes has one prediction");
+		return error_set(err, STATUS_INVALID, "span", "a classifier has one prediction");
 	if (json_object_get(params, "position"))
 		return error_set(err, STATUS_INVALID, "span", "give a position or a span, not both");
 	if (last >= n || c->n < 1)
@@ -247,46 +251,47 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 	return read_page(c, params, err);
 }
 
-/* Tokens of a row. */
-static int64_t tokens_of(const attributions *c, const model_entry *m, int64_t n, int64_t row)
+/* Number of tokens of a row. */
+static int64_t tokens_of(const attribution_request *c, const model_entry *m, int64_t n, int64_t row)
 {
 	return m->dims.head == HEAD_CLASSES || !m->dims.causal ? n : c->first + row + 1;
 }
 
-/* Of some rows together. */
+/* Total size of some rows. */
 typedef struct extent {
-	double work; /* tokens that are read for them */
+	double work; /* tokens read for them */
 	int64_t tokens;
 } extent;
 
-static void add_size(extent *s, const attributions *c, const model_entry *m, const attributions_input *in, int64_t row)
+static void add_size(extent *s, const attribution_request *c, const model_entry *m, const attribution_request_input *in,
+                     int64_t row)
 {
 	const int64_t tokens = in->n_source + tokens_of(c, m, in->n, row);
 	s->tokens += tokens;
 	s->work += work_of(c, m, tokens);
 }
 
-static status check_size(const extent *s, const attributions *c, error *err)
+static status check_size(const extent *s, const attribution_request *c, error *err)
 {
-	if (s->work > ATTRIBUTIONS_MAX_WORK)
+	if (s->work > ATTRIBUTION_REQUEST_MAX_WORK)
 		return error_set(err, STATUS_TOO_LARGE, c->span ? "span" : "input",
 		                 "%s would read %.0f tokens; at most %d are read for an answer", c->method, s->work,
-		                 ATTRIBUTIONS_MAX_WORK);
-	if (s->tokens > ATTRIBUTIONS_MAX_TOKENS)
+		                 ATTRIBUTION_REQUEST_MAX_WORK);
+	if (s->tokens > ATTRIBUTION_REQUEST_MAX_TOKENS)
 		return error_set(
 		    err, STATUS_TOO_LARGE, "span",
 		    "its rows have %lld tokens in all, and an answer has at most %d; ask for pages with `limit`",
-		    (long long)s->tokens, ATTRIBUTIONS_MAX_TOKENS);
-	if (c->span && c->top == 0 && s->tokens > ATTRIBUTIONS_MAX_NUMBERS)
+		    (long long)s->tokens, ATTRIBUTION_REQUEST_MAX_TOKENS);
+	if (c->span && c->top == 0 && s->tokens > ATTRIBUTION_REQUEST_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "span",
 		                 "its rows have %lld tokens in all; give `top` for more than %d, or ask for pages with "
 		                 "`limit`",
-		                 (long long)s->tokens, ATTRIBUTIONS_MAX_NUMBERS);
+		                 (long long)s->tokens, ATTRIBUTION_REQUEST_MAX_NUMBERS);
 	return STATUS_OK;
 }
 
-/* The size of all rows; a page ends before they are too much for one answer. */
-static extent fit(attributions *c, const model_entry *m, const attributions_input *in)
+/* Compute the size of all rows; a page ends before they exceed one answer. */
+static extent attribution_request_fit(attribution_request *c, const model_entry *m, const attribution_request_input *in)
 {
 	extent all = {0}, next = {0};
 	for (int64_t i = 0; i < c->n; i++) {
@@ -301,8 +306,8 @@ static extent fit(attributions *c, const model_entry *m, const attributions_inpu
 	return all;
 }
 
-static status make_rows(attributions *c, const model_entry *m, const attributions_input *in, int64_t tokens,
-                        const explain_target *target)
+static status make_rows(attribution_request *c, const model_entry *m, const attribution_request_input *in,
+                        int64_t tokens, const explain_target *target)
 {
 	const int64_t longest = tokens_of(c, m, in->n, c->n - 1);
 	const bool at_rows = m->dims.head != HEAD_CLASSES && !m->dims.causal;
@@ -322,14 +327,14 @@ static status make_rows(attributions *c, const model_entry *m, const attribution
 		c->rows[i] = (int32_t)(c->first + i);
 		c->parts[i] = (explain_parts){
 		    .words = at, .positions = at + all, .biases = at + 2 * all, .attention = at + 3 * all};
-		c->sequences[i] = (scoring_sequence){.ids = c->ids + in->n_source,
-		                                     .count = count,
-		                                     .source = c->ids,
-		                                     .n_source = in->n_source,
-		                                     .rows = c->rows + i,
-		                                     .n_rows = at_rows,
-		                                     .target = *target,
-		                                     .parts = &c->parts[i]};
+		c->sequences[i] = (score_sequence){.ids = c->ids + in->n_source,
+		                                   .count = count,
+		                                   .source = c->ids,
+		                                   .n_source = in->n_source,
+		                                   .rows = c->rows + i,
+		                                   .n_rows = at_rows,
+		                                   .target = *target,
+		                                   .parts = &c->parts[i]};
 		if (target->token < 0 && m->dims.head != HEAD_CLASSES && count < in->n)
 			c->sequences[i].target.token = in->ids[count];
 		at += 4 * all;
@@ -337,9 +342,9 @@ static status make_rows(attributions *c, const model_entry *m, const attribution
 	return STATUS_OK;
 }
 
-/* Of those of a sequence, or of a source. */
-static status check_longest(const attributions *c, const model_entry *m, const attributions_input *in, bool *fits,
-                            error *err)
+/* Check the longest row of a sequence or of a source. */
+static status check_longest(const attribution_request *c, const model_entry *m, const attribution_request_input *in,
+                            bool *fits, error *err)
 {
 	model_dims source = m->dims;
 	source.positions = m->dims.source;
@@ -356,45 +361,45 @@ static status check_longest(const attributions *c, const model_entry *m, const a
 	                         (long long)in->n_source, (long long)most_source);
 }
 
-status attributions_read(attributions *c, const json_t *params, const model_entry *m, const attributions_input *in,
-                         int64_t position, error *err)
+status attribution_request_read(attribution_request *c, const json_t *params, const model_entry *m,
+                                const attribution_request_input *in, int64_t position, error *err)
 {
 	const bool named = method_of(params) || json_object_get(params, "span");
 	explain_target target = {0};
 	bool fits;
 	if (position < 0 && named)
 		return error_set(err, STATUS_INVALID, "position",
-		                 "these numbers are of one position or a span, not of all");
+		                 "these numbers exist for one position or a span, not for all");
 	if (position < 0)
 		return STATUS_OK;
-	TRY(read_rows(c, params, m, in->n, position, err));
-	TRY(read_options(c, params, m, err));
-	TRY(attributions_read_target(&target, json_object_get(params, "target"), m, err));
-	const extent all = fit(c, m, in);
+	TRY(attribution_request_read_rows(c, params, m, in->n, position, err));
+	TRY(attribution_request_read_options(c, params, m, err));
+	TRY(attribution_request_read_target(&target, json_object_get(params, "target"), m, err));
+	const extent all = attribution_request_fit(c, m, in);
 	const status length = check_longest(c, m, in, &fits, named ? err : NULL);
 	if (!fits)
 		return named ? length : STATUS_OK;
 	TRY(check_size(&all, c, err));
-	c->wanted = true;
+	c->requested = true;
 	return in->ids ? make_rows(c, m, in, all.tokens, &target) : STATUS_OK;
 }
 
-void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t)
+void attribution_request_submit(attribution_request *c, stream *s, model_entry *m, score_call *t)
 {
 	t->stream = s;
 	t->model = m;
-	t->request = (scoring_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
-	scoring_task_submit(t);
+	t->request = (score_task_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
+	score_call_submit(t);
 }
 
-void attributions_fini(attributions *c)
+void attribution_request_fini(attribution_request *c)
 {
 	free(c->sequences);
 	free(c->parts);
 	free(c->numbers);
 	free(c->ids);
 	free(c->rows);
-	*c = (attributions){0};
+	*c = (attribution_request){0};
 }
 
 /* --- the answer ---------------------------------------------------------------------------------- */
@@ -410,7 +415,7 @@ static bool append_parts(json_t *object, const char *key, const float *values, i
 	return json_object_set_new(object, key, array) == 0 && whole;
 }
 
-json_t *attributions_output(const model_entry *m, int32_t id)
+json_t *attribution_request_output(const model_entry *m, int32_t id)
 {
 	if (id < 0)
 		return json_null();
@@ -419,27 +424,28 @@ json_t *attributions_output(const model_entry *m, int32_t id)
 	return json_pack("{s:i, s:o}", "id", (int)id, "text", tokens_name(m->tokenizer, id));
 }
 
-static bool are_finite(const attributions *c)
+static bool are_finite(const attribution_request *c)
 {
 	bool finite = true;
 	for (int64_t i = 0; i < c->n; i++) {
 		const explain_parts *p = &c->parts[i];
 		finite &= isfinite(p->score) && isfinite(p->head);
 		for (int64_t k = 0; k < 4 * (c->sequences[i].n_source + c->sequences[i].count); k++)
-			finite &= isfinite(p->words[k]); /* where the four begin */
+			finite &= isfinite(p->words[k]); /* start of the four arrays */
 	}
 	return finite;
 }
 
-static json_t *target_object(const scoring_sequence *q, const model_entry *m)
+static json_t *target_object(const score_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	return json_pack("{s:s, s:b, s:o, s:o, s:f, s:f}", "kind", kinds[p->kind], "automatic",
-	                 q->target.kind == EXPLAIN_USUAL, "token", attributions_output(m, p->token), "other",
-	                 attributions_output(m, p->other), "logit", p->logit, "log_probability", p->log_probability);
+	                 q->target.kind == EXPLAIN_USUAL, "token", attribution_request_output(m, p->token), "other",
+	                 attribution_request_output(m, p->other), "logit", p->logit, "log_probability",
+	                 p->log_probability);
 }
 
-/* The `top` tokens with the largest numbers, whatever their sign: [[index, number]…], the largest first. */
+/* Append the `top` tokens with the largest absolute numbers, largest first: [[index, number]…]. */
 static bool append_top(json_t *object, const float *values, int64_t n, int64_t top, double *sum)
 {
 	json_t *array = json_array();
@@ -447,7 +453,7 @@ static bool append_top(json_t *object, const float *values, int64_t n, int64_t t
 	for (int64_t j = 0; j < n; j++)
 		*sum += (double)values[j];
 	float bound = INFINITY;
-	int64_t from = -1; /* of equal ones the first are before the others */
+	int64_t from = -1; /* ties keep the order of tokens */
 	for (int64_t k = 0; whole && k < top && k < n; k++) {
 		int64_t best = -1;
 		for (int64_t j = 0; j < n; j++) {
@@ -463,8 +469,8 @@ static bool append_top(json_t *object, const float *values, int64_t n, int64_t t
 	return json_object_set_new(object, "top", array) == 0 && whole;
 }
 
-/* Of n tokens from `first` on, the three kinds of parts, each added to its sum. */
-static bool add_kinds(json_t *object, const attributions *c, const explain_parts *p, int64_t first, int64_t n,
+/* Append the three kinds of parts of n tokens from `first` on, and add each to its sum. */
+static bool add_kinds(json_t *object, const attribution_request *c, const explain_parts *p, int64_t first, int64_t n,
                       double *sums[3])
 {
 	for (int64_t j = first; j < first + n && c->top; j++) {
@@ -477,12 +483,13 @@ static bool add_kinds(json_t *object, const attributions *c, const explain_parts
 	                    append_parts(object, "biases", p->biases + first, n, sums[2]);
 }
 
-/* The parts of EXPLAIN_CONTRIBUTIONS. */
-static bool add_sums(json_t *object, const attributions *c, const scoring_sequence *q, const model_entry *m)
+/* Append the parts of EXPLAIN_CONTRIBUTIONS. */
+static bool attribution_request_add_sums(json_t *object, const attribution_request *c, const score_sequence *q,
+                                         const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	const int64_t n = q->count, s = q->n_source, row = q->n_rows ? q->rows[0] : n - 1;
-	/* Where all positions are pooled, none is the reader. */
+	/* If all positions are pooled, there is no reader. */
 	const bool reads = m->dims.head != HEAD_CLASSES || m->dims.pool == POOL_LAST;
 	double words = 0, positions = 0, biases = p->head, reader = reads ? (double)p->words[s + row] : 0, source = 0;
 	bool whole = add_kinds(object, c, p, s, n, (double *[]){&words, &positions, &biases});
@@ -499,13 +506,13 @@ static bool add_sums(json_t *object, const attributions *c, const scoring_sequen
 	return json_object_set_new(object, "sums", sums) == 0 && whole;
 }
 
-static bool add_values(json_t *object, const attributions *c, const float *values, int64_t n, double *sum)
+static bool add_values(json_t *object, const attribution_request *c, const float *values, int64_t n, double *sum)
 {
 	return c->top ? append_top(object, values, n, c->top, sum) : append_parts(object, "tokens", values, n, sum);
 }
 
-/* The numbers of any other method. */
-static bool add_numbers(json_t *object, const attributions *c, const scoring_sequence *q)
+/* Append the numbers of any other method. */
+static bool add_numbers(json_t *object, const attribution_request *c, const score_sequence *q)
 {
 	const explain_parts *p = q->parts;
 	const float *values = methods[find_method(c->method)].attention ? p->attention : p->words;
@@ -522,8 +529,8 @@ static bool add_numbers(json_t *object, const attributions *c, const scoring_seq
 	return whole;
 }
 
-/* What all rows share. */
-static bool add_options(json_t *object, const attributions *c)
+/* Append what all rows share. */
+static bool add_options(json_t *object, const attribution_request *c)
 {
 	if (c->options.method == EXPLAIN_CONTRIBUTIONS)
 		return json_object_set_new(object, "share", json_real((double)c->options.share)) == 0;
@@ -538,21 +545,22 @@ static bool add_options(json_t *object, const attributions *c)
 	return whole;
 }
 
-static bool add_row(json_t *object, const attributions *c, int64_t i, const model_entry *m)
+static bool attribution_request_add_row(json_t *object, const attribution_request *c, int64_t i, const model_entry *m)
 {
-	const scoring_sequence *q = &c->sequences[i];
+	const score_sequence *q = &c->sequences[i];
 	return json_object_set_new(object, "target", target_object(q, m)) == 0 &&
 	       json_object_set_new(object, "score", json_real(q->parts->score)) == 0 &&
-	       (c->options.method == EXPLAIN_CONTRIBUTIONS ? add_sums(object, c, q, m) : add_numbers(object, c, q));
+	       (c->options.method == EXPLAIN_CONTRIBUTIONS ? attribution_request_add_sums(object, c, q, m)
+	                                                   : add_numbers(object, c, q));
 }
 
-static json_t *rows_of(const attributions *c, const model_entry *m)
+static json_t *rows_of(const attribution_request *c, const model_entry *m)
 {
 	json_t *rows = json_array();
 	bool whole = rows != NULL;
 	for (int64_t i = 0; whole && i < c->n; i++) {
 		json_t *row = json_pack("{s:I}", "position", (json_int_t)(c->first + i));
-		whole = row && add_row(row, c, i, m);
+		whole = row && attribution_request_add_row(row, c, i, m);
 		whole = json_array_append_new(rows, row) == 0 && whole;
 	}
 	if (whole)
@@ -561,14 +569,14 @@ static json_t *rows_of(const attributions *c, const model_entry *m)
 	return NULL;
 }
 
-const char *attributions_key(const attributions *c)
+const char *attribution_request_key(const attribution_request *c)
 {
 	if (c->span)
 		return "span";
 	return c->options.method == EXPLAIN_CONTRIBUTIONS ? "contributions" : "attribution";
 }
 
-json_t *attributions_object(const attributions *c, const model_entry *m, error *err)
+json_t *attribution_request_object(const attribution_request *c, const model_entry *m, error *err)
 {
 	if (!are_finite(c)) {
 		error_set(err, STATUS_INVALID, "model", "the model's numbers are not finite");
@@ -581,7 +589,7 @@ json_t *attributions_object(const attributions *c, const model_entry *m, error *
 		        json_object_set_new(object, "has_more", json_boolean(c->more)) == 0 &&
 		        json_object_set_new(object, "rows", rows_of(c, m)) == 0;
 	else
-		whole = whole && add_row(object, c, 0, m);
+		whole = whole && attribution_request_add_row(object, c, 0, m);
 	if (whole)
 		return object;
 	json_decref(object);

@@ -10,9 +10,9 @@ enum { CLASSES = 3, MOST_WIDTH = HIDDEN, LONGEST = 300 };
 
 /* A scoring's caller. */
 typedef struct caller {
-	scoring *scoring;
-	scoring_request request;
-	scoring_sequence sequences[64];
+	score_task *scoring;
+	score_task_request request;
+	score_sequence sequences[64];
 	float out[64 * MOST_WIDTH];
 	int finished, order;
 	status status;
@@ -30,24 +30,24 @@ static void finished(void *context, status s, const error *err)
 	strcpy(c->param, err->param);
 }
 
-static void begin_scoring(const fixture *f, caller *c, pooling embedding, int n, const scoring_sequence *sequences)
+static void begin_scoring(const fixture *f, caller *c, pooling embedding, int n, const score_sequence *sequences)
 {
 	const model_dims *d = model_dimensions(served_model_model(f->model));
 	*c = (caller){.finished = 0};
 	memcpy(c->sequences, sequences, (size_t)n * sizeof *sequences);
 	for (size_t i = 0; i < sizeof c->out / sizeof *c->out; i++)
 		c->out[i] = NAN;
-	c->request = (scoring_request){.sequences = c->sequences,
-	                               .n_sequences = n,
-	                               .embedding = embedding,
-	                               .width = embedding == POOL_NONE ? d->outputs : d->hidden,
-	                               .out = c->out,
-	                               .finished = finished,
-	                               .context = c};
+	c->request = (score_task_request){.sequences = c->sequences,
+	                                  .n_sequences = n,
+	                                  .embedding = embedding,
+	                                  .width = embedding == POOL_NONE ? d->outputs : d->hidden,
+	                                  .out = c->out,
+	                                  .finished = finished,
+	                                  .context = c};
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
 }
 
-static void score(fixture *f, caller *c, pooling embedding, int n, const scoring_sequence *sequences)
+static void score(fixture *f, caller *c, pooling embedding, int n, const score_sequence *sequences)
 {
 	begin_scoring(f, c, embedding, n, sequences);
 	drain(f);
@@ -55,8 +55,8 @@ static void score(fixture *f, caller *c, pooling embedding, int n, const scoring
 	assert_int_equal(c->status, STATUS_OK);
 }
 
-/* What a plan of exactly this length gives, without a mask. */
-static void plain_values(const fixture *f, const scoring_sequence *q, pooling embedding, float *out)
+/* Result of a plan with exactly this length, without a mask. */
+static void plain_values(const fixture *f, const score_sequence *q, pooling embedding, float *out)
 {
 	plan *p;
 	const model *m = served_model_model(f->model);
@@ -79,12 +79,12 @@ enum { LENGTHS = 5 };
 static int32_t ids[LENGTHS][LONGEST];
 static const int64_t lengths[LENGTHS] = {1, 16, 17, 48, LONGEST};
 
-static void make_sequences(scoring_sequence out[LENGTHS])
+static void make_sequences(score_sequence out[LENGTHS])
 {
 	for (int i = 0; i < LENGTHS; i++) {
 		random_tokens(ids[i], lengths[i], (uint64_t)i + 20);
-		ids[i][lengths[i] > 20 ? lengths[i] - 3 : lengths[i] - 1] = 2; /* where BART reads */
-		out[i] = (scoring_sequence){.ids = ids[i], .count = lengths[i]};
+		ids[i][lengths[i] > 20 ? lengths[i] - 3 : lengths[i] - 1] = 2; /* row that BART reads */
+		out[i] = (score_sequence){.ids = ids[i], .count = lengths[i]};
 	}
 }
 
@@ -92,7 +92,7 @@ static void make_sequences(scoring_sequence out[LENGTHS])
 static void compare_with_plain_plans(fixture *f)
 {
 	static const pooling ways[] = {POOL_NONE, POOL_LAST, POOL_MEAN};
-	scoring_sequence all[LENGTHS];
+	score_sequence all[LENGTHS];
 	caller *c = malloc(sizeof *c);
 	/* The recurrent form adds up in another order, and int8 products round what they read. */
 	const model *m = served_model_model(f->model);
@@ -152,13 +152,13 @@ static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(vo
 	}
 }
 
-/* Of classes, and of vectors in pieces, on plans that are new and on those that readings without a log have left. */
+/* Scores of classes, and of vectors in pieces, on new plans and on those left by passes without a log. */
 static void an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind <= BART; kind++) {
 		fixture f;
-		scoring_sequence all[LENGTHS];
+		score_sequence all[LENGTHS];
 		caller *plain = malloc(sizeof *plain), *c = malloc(sizeof *c);
 		pooling way = kind >= ENCODER ? POOL_NONE : POOL_MEAN;
 		open_named(&f, kind, DTYPE_PANEL_F32, false);
@@ -186,7 +186,7 @@ static void long_scorings_and_short_ones_take_turns_and_disturb_nothing(void **s
 {
 	(void)state;
 	fixture f;
-	scoring_sequence all[64], *one;
+	score_sequence all[64], *one;
 	caller *alone = malloc(sizeof *alone), *first = malloc(sizeof *first), *second = malloc(sizeof *second);
 	client before, meanwhile;
 	int32_t prompt[20];
@@ -219,14 +219,14 @@ static void a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end(void
 {
 	(void)state;
 	fixture f;
-	scoring_sequence all[LENGTHS];
+	score_sequence all[LENGTHS];
 	caller *c = malloc(sizeof *c);
 	open_named(&f, ENCODER, DTYPE_PANEL_F32, false);
 	make_sequences(all);
 	begin_scoring(&f, c, POOL_NONE, LENGTHS, all);
 	assert_int_equal(scheduler_model_unload(f.scheduler, "m", NULL), STATUS_CONFLICT);
 	assert_true(scheduler_runnable(f.scheduler));
-	scoring_cancel(c->scoring);
+	score_task_cancel(c->scoring);
 	drain(&f);
 	assert_int_equal(c->finished, 1);
 	assert_int_equal(c->status, STATUS_CANCELLED);
@@ -270,7 +270,7 @@ static void open_filler(fixture *f)
 }
 
 /* The logits of each token, of a plan of exactly this length. */
-static void plain_logits(const fixture *f, const scoring_sequence *q, float *out)
+static void plain_logits(const fixture *f, const score_sequence *q, float *out)
 {
 	plan *p;
 	const model *m = served_model_model(f->model);
@@ -289,17 +289,17 @@ static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **s
 	static const int32_t rows[] = {16, 0, 5, 2, 299, 7};
 	static float out[FILLER_ROWS * FILLER_WIDTH], plain[LONGEST * FILLER_WIDTH];
 	fixture f;
-	scoring *x;
+	score_task *x;
 	caller *c = calloc(1, sizeof *c);
 	open_filler(&f);
 	/* 3 rows, 1 and 2: the second plan for 16 tokens is of another number of rows than the first. */
-	scoring_sequence all[] = {{.ids = ids[0], .count = 17, .rows = rows, .n_rows = 3},
-	                          {.ids = ids[1], .count = 17, .rows = rows + 3, .n_rows = 1},
-	                          {.ids = ids[2], .count = LONGEST, .rows = rows + 4, .n_rows = 2}};
+	score_sequence all[] = {{.ids = ids[0], .count = 17, .rows = rows, .n_rows = 3},
+	                        {.ids = ids[1], .count = 17, .rows = rows + 3, .n_rows = 1},
+	                        {.ids = ids[2], .count = LONGEST, .rows = rows + 4, .n_rows = 2}};
 	for (int i = 0; i < 3; i++)
 		for (int64_t k = 0; k < all[i].count; k++)
 			ids[i][k] = (int32_t)(philox(8, 0, (uint32_t)i, (uint64_t)k).word[0] % FILLER_WIDTH);
-	const scoring_request r = {
+	const score_task_request r = {
 	    .sequences = all, .n_sequences = 3, .width = FILLER_WIDTH, .out = out, .finished = finished, .context = c};
 	for (int repeat = 0; repeat < 2; repeat++) { /* on plans that are new, and on plans that have been used */
 		for (size_t i = 0; i < sizeof out / sizeof *out; i++)
@@ -332,7 +332,7 @@ static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **s
 	free(c);
 }
 
-/* Log-probabilities of the tokens behind each, by the parallel form. */
+/* Log-probabilities of the token after each, by the parallel form. */
 static void plain_scores(const fixture *f, const int32_t *tokens, int64_t n, double *out)
 {
 	plan *p;
@@ -359,20 +359,20 @@ typedef struct scored {
 	token_logprob scores[LONGEST], best[LONGEST];
 } scored;
 
-/* Tokens from … to - 1, scored but for every seventh of what stands behind them. */
-static scoring_sequence scored_sequence(scored *x, int64_t from, int64_t to, void *state)
+/* Tokens from … to - 1; the token after each is scored, except every seventh. */
+static score_sequence scored_sequence(scored *x, int64_t from, int64_t to, void *state)
 {
 	for (int64_t i = from; i < to; i++) {
 		x->next[i] = i % 7 == 0 || i + 1 == LONGEST ? -1 : x->ids[i + 1];
 		x->scores[i] = x->best[i] = (token_logprob){.token = -2, .logprob = NAN};
 	}
-	return (scoring_sequence){.ids = x->ids + from,
-	                          .count = to - from,
-	                          .next = x->next + from,
-	                          .scores = x->scores + from,
-	                          .best = x->best + from,
-	                          .carried = state,
-	                          .before = from};
+	return (score_sequence){.ids = x->ids + from,
+	                        .count = to - from,
+	                        .next = x->next + from,
+	                        .scores = x->scores + from,
+	                        .best = x->best + from,
+	                        .carried = state,
+	                        .before = from};
 }
 
 static void assert_scores(const scored *x, const double *plain, const char *name)
@@ -391,11 +391,11 @@ static void assert_scores(const scored *x, const double *plain, const char *name
 	}
 }
 
-static void score_next(fixture *f, caller *c, const scoring_sequence *q)
+static void score_next(fixture *f, caller *c, const score_sequence *q)
 {
 	*c = (caller){.finished = 0};
 	c->request =
-	    (scoring_request){.sequences = q, .n_sequences = 1, .width = VOCAB, .finished = finished, .context = c};
+	    (score_task_request){.sequences = q, .n_sequences = 1, .width = VOCAB, .finished = finished, .context = c};
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
 	drain(f);
 	assert_true(c->finished == 1 && c->status == STATUS_OK);
@@ -413,12 +413,12 @@ static void a_state_that_is_carried_gives_the_scores_of_one_pass_whatever_is_rea
 		open_named(&f, kind, DTYPE_PANEL_F32, false);
 		random_tokens(x->ids, LONGEST, 77);
 		plain_scores(&f, x->ids, LONGEST, plain);
-		scoring_sequence whole = scored_sequence(x, 0, LONGEST, NULL), other = {.ids = x->ids, .count = 50};
+		score_sequence whole = scored_sequence(x, 0, LONGEST, NULL), other = {.ids = x->ids, .count = 50};
 		score_next(&f, c, &whole);
 		assert_scores(x, plain, models[kind].name);
 		void *carried = malloc(statepool_slot_bytes(f.model->pool));
 		for (size_t k = 0; k + 1 < sizeof cuts / sizeof *cuts; k++) {
-			const scoring_sequence part = scored_sequence(x, cuts[k], cuts[k + 1], carried);
+			const score_sequence part = scored_sequence(x, cuts[k], cuts[k + 1], carried);
 			score_next(&f, c, &part);
 			other.ids = x->ids + 1; /* takes the slot meanwhile */
 			score(&f, c, POOL_LAST, 1, &other);
@@ -438,7 +438,7 @@ static void bad_requests_are_refused_by_name(void **state)
 	const struct {
 		int kind;
 		pooling embedding;
-		scoring_sequence sequence;
+		score_sequence sequence;
 		const char *param, *words;
 	} cases[] = {
 	    {0, POOL_NONE, {.ids = tokens, .count = 3}, "model", "no head for classes"},
@@ -450,16 +450,16 @@ static void bad_requests_are_refused_by_name(void **state)
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		fixture f;
-		scoring *x;
+		score_task *x;
 		float out[MOST_WIDTH];
 		error err = ERROR_INIT;
 		open_named(&f, cases[i].kind, DTYPE_PANEL_F32, false);
-		scoring_request r = {.sequences = &cases[i].sequence,
-		                     .n_sequences = 1,
-		                     .embedding = cases[i].embedding,
-		                     .width = cases[i].embedding == POOL_NONE ? CLASSES : HIDDEN,
-		                     .out = out,
-		                     .finished = finished};
+		score_task_request r = {.sequences = &cases[i].sequence,
+		                        .n_sequences = 1,
+		                        .embedding = cases[i].embedding,
+		                        .width = cases[i].embedding == POOL_NONE ? CLASSES : HIDDEN,
+		                        .out = out,
+		                        .finished = finished};
 		assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, &err), STATUS_INVALID);
 		assert_string_equal(err.param, cases[i].param);
 		assert_non_null(strstr(error_message(&err), cases[i].words));
@@ -473,9 +473,9 @@ static void as_many_scorings_as_generations_may_be_under_way(void **state)
 {
 	(void)state;
 	fixture f;
-	scoring_sequence all[LENGTHS];
+	score_sequence all[LENGTHS];
 	static caller callers[2];
-	scoring *x;
+	score_task *x;
 	error err = ERROR_INIT;
 	scheduler_limits limits = roomy;
 	limits.max_generations = 2;
@@ -495,7 +495,7 @@ static void a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same
 {
 	(void)state;
 	fixture f;
-	scoring_sequence all[LENGTHS];
+	score_sequence all[LENGTHS];
 	caller *good = malloc(sizeof *good), *c = malloc(sizeof *c);
 	fixture_folder(&f);
 	fault_backend *fault = fault_backend_new(f.backend);
@@ -509,7 +509,7 @@ static void a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same
 		static const status expected[] = {STATUS_DEVICE, STATUS_DEVICE, STATUS_NOMEM};
 		bool struck = true;
 		for (int64_t n = 0; struck; n += kind == 0 ? 7 : 1) {
-			reading_free_all(f.model);
+			read_pass_free_all(f.model);
 			fault_arm(fault, kinds[kind], n, false);
 			begin_scoring(&f, c, POOL_NONE, 3, all);
 			status s = STATUS_OK;
