@@ -59,6 +59,7 @@ def test_names_inside_quotes_are_not_words():
     ("Makefile", "# nobody reads\nall:\n\techo '# nobody'\n"),
     ("a.md", "# Nobody\n\nText that\nnobody reads.\n\n```\nnobody\n```\n"),
     ("a.yaml", "x:\n  description: |\n    A text that\n    nobody reads.\n  enum: [nobody]\n"),
+    ("b.md", "| a row | that nobody reads |\n"),
     ("b.yaml", "x: {type: string, description: nobody reads}\n"),
 ])
 def test_each_language_has_its_comments_read(file, text):
