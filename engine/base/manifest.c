@@ -1,7 +1,8 @@
-/* Files are read with read(2), never mapped: a file that is truncated meanwhile is then a short read and not a SIGBUS.
+/* Files are read with read(2) instead of mapped: if a file is truncated meanwhile, the read is short and there is no
+ * SIGBUS.
  *
- * The seal is the hash of the manifest's own text, so it needs no second file. It stands last, with a fixed length, and
- * is found without parsing; so damage to the JSON itself is found before a parser sees it. */
+ * The seal is the hash of the manifest's own text, so it needs no second file. It comes last, with a fixed length, and
+ * is found without parsing. Damage to the JSON itself is therefore detected before a parser sees it. */
 #include "engine/base/manifest.h"
 
 #include <dirent.h>
@@ -28,7 +29,7 @@ enum { HEX = DIGEST_TEXT_BYTES - 1, SEAL_BYTES = sizeof SEAL_BEFORE - 1 + HEX + 
 struct manifest {
 	char *text;
 	json_t *document;
-	const char *kind, *id;       /* into the document, like all below */
+	const char *kind, *id; /* into the document, like all below */
 	const json_t *about, *files;
 };
 
@@ -222,13 +223,13 @@ static bool is_sealed(const char *text, size_t bytes)
 	       digest_read(hex, &seal) && seal == digest_bytes(text, bytes - SEAL_BYTES);
 }
 
-/* What is sealed was written by this program, so a wrong member is another version's. */
+/* A sealed text was written by this program, so a wrong member means another version. */
 static status read_members(manifest *m)
 {
 	json_t *about, *files;
 	int version, chunk_bytes;
-	TRY(json_read_members(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind, "id",
-	                      &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files));
+	TRY(json_read_members(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind,
+	                      "id", &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files));
 	if (version != VERSION || chunk_bytes != MANIFEST_CHUNK_BYTES || !json_is_array(files))
 		return STATUS_INVALID;
 	m->about = about;
