@@ -105,19 +105,19 @@ bool frame_decoder_push(frame_decoder *d, const void *data, size_t bytes)
 	return true;
 }
 
-frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **why)
+frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **reason)
 {
 	size_t available = d->used - d->consumed;
 
 	*out = (frame){0};
-	*why = NULL;
+	*reason = NULL;
 	if (available < FRAME_HEADER_BYTES)
 		return FRAME_MORE;
 
 	const unsigned char *h = d->data + d->consumed;
 
-	*why = header_fault(h);
-	if (*why)
+	*reason = header_fault(h);
+	if (*reason)
 		return FRAME_BAD;
 
 	size_t length = get_u32(h), json = get_u32(h + 4);

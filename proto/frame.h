@@ -71,7 +71,7 @@ bool frame_decoder_push(frame_decoder *d, const void *data, size_t bytes);
 /* Take the next whole frame; its pointers are valid until the next push or _fini.
  * FRAME_BAD: *why says what is wrong (static text); the connection must be closed (asking again
  * says the same). *why is NULL and *out zero where they mean nothing. */
-frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **why);
+frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **reason);
 void frame_decoder_fini(frame_decoder *d);
 
 #endif

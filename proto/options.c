@@ -252,10 +252,10 @@ static bool take(options *o, int argc, char **argv, int *i, const option_row *co
 		         options_words(row) ? options_words(row) : row->value);
 		return false;
 	}
-	const char *wanted = value ? fault(row, value) : NULL;
-	if (wanted) {
+	const char *expected = value ? fault(row, value) : NULL;
+	if (expected) {
 		bool ranged = row->type == OPTION_COUNT || row->type == OPTION_SECONDS;
-		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s%s", row->name, value, wanted,
+		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s%s", row->name, value, expected,
 		         ranged ? row->field : "");
 		return false;
 	}

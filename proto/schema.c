@@ -37,9 +37,9 @@ __attribute__((format(printf, 3, 4))) static void append(char *out, size_t size,
 	va_list arguments;
 
 	va_start(arguments, format);
-	int wanted = vsnprintf(out + used, size - used, format, arguments);
+	int length = vsnprintf(out + used, size - used, format, arguments);
 	va_end(arguments);
-	if (wanted < 0 || (size_t)wanted < size - used)
+	if (length < 0 || (size_t)length < size - used)
 		return;
 
 	/* out[lead] begins the last character: is the whole of it there? */

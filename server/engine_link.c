@@ -308,12 +308,12 @@ static void link_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *data)
 	/* A callback may drop the link; the decoder itself lives until the handle has closed. */
 	while (l->state == LINK_GREETING || l->state == LINK_UP) {
 		frame f;
-		const char *why = "";
-		frame_result r = frame_decoder_next(&l->decoder, &f, &why);
+		const char *reason = "";
+		frame_result r = frame_decoder_next(&l->decoder, &f, &reason);
 		if (r == FRAME_MORE)
 			break;
 		if (r == FRAME_BAD)
-			link_drop(l, why);
+			link_drop(l, reason);
 		else
 			link_dispatch(l, &f);
 	}

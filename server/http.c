@@ -176,11 +176,11 @@ static enum MHD_Result http_on_access(void *context, struct MHD_Connection *conn
 }
 
 static void http_on_completed(void *context, struct MHD_Connection *connection, void **state,
-                              enum MHD_RequestTerminationCode why)
+                              enum MHD_RequestTerminationCode code)
 {
 	(void)context;
 	(void)state;
-	(void)why;
+	(void)code;
 	http_peer *p = http_peer_of(connection);
 	if (p)
 		http_peer_end_request(p);

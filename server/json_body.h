@@ -24,7 +24,7 @@ typedef struct json_body {
 json_t *json_body_parse(char *text, size_t bytes, problem *out);
 
 /* The same, checked against a schema (NULL: none). */
-void json_body_read(json_body *out, char *text, size_t bytes, const schema *wanted);
+void json_body_read(json_body *out, char *text, size_t bytes, const schema *expected);
 void json_body_fini(json_body *b);
 /* Put members that are text (json_body.members) behind those of the object that is the last member of the object in
  * `text`, which is compact, from malloc, and taken over. From malloc; NULL when out of memory. */

@@ -12,7 +12,7 @@ typedef struct large_body large_body;
 
 /* Read the text, which is taken over and counts `reserved` bytes of server.buffered until it has been read. `done` gets
  * the body, what it leaves of which is freed. NULL when out of memory: the text stays, and `done` is not called. */
-large_body *large_body_read(server *s, buffer *text, uint64_t reserved, const schema *wanted,
+large_body *large_body_read(server *s, buffer *text, uint64_t reserved, const schema *expected,
                             void (*done)(void *context, json_body *body), void *context);
 /* `done` is not called any more. The body is still read, and freed. */
 void large_body_forget(large_body *b);

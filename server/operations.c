@@ -32,7 +32,7 @@ static void operations_ready_end(void *context, const frame *f)
 	r->call = NULL;
 	json_t *status = f->type == FRAME_RESULT ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
 	const json_t *storage = json_object_get(status, "storage");
-	const char *why = json_string_value(json_object_get(storage, "problem"));
+	const char *reason = json_string_value(json_object_get(storage, "problem"));
 	const char *device = json_string_value(json_object_get(status, "device_problem"));
 	if (json_memory_failed())
 		reply_out_of_memory(r);
@@ -43,7 +43,8 @@ static void operations_ready_end(void *context, const frame *f)
 	else if (device)
 		reply_refuse(r, 503, "device_error", NULL, "the engine's device: %s", device);
 	else if (json_is_false(json_object_get(storage, "ok")))
-		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s", why ? why : "no reason given");
+		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s",
+		             reason ? reason : "no reason given");
 	else
 		operations_reply_state(r, "ready");
 	json_decref(status);

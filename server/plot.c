@@ -173,11 +173,11 @@ static void plot_one_curve(buffer *out, const plot_scale *xs, const plot_scale *
 	plot_stroke(out, i, curve->pale);
 	buffer_string(out, " d=\"");
 	for (size_t k = 0; k < curve->n; k++) {
-		const bool there = plot_there(x[k]) && plot_there(curve->y[k]);
-		if (there)
+		const bool drawable = plot_there(x[k]) && plot_there(curve->y[k]);
+		if (drawable)
 			buffer_format(out, "%c%.1f %.1f", drawn ? 'L' : 'M', plot_at(xs, x[k]),
 			              plot_at(ys, curve->y[k]));
-		drawn = there;
+		drawn = drawable;
 	}
 	buffer_string(out, "\"><title>");
 	markup_escape(out, curve->name, strlen(curve->name));

@@ -63,23 +63,23 @@ static bool request_check_framing(request *r, const char *version)
 	framing f = {0};
 	MHD_get_connection_values(r->connection, MHD_HEADER_KIND, request_count_header, &f);
 	bool old = strcmp(version, "HTTP/1.1") != 0;
-	const char *why = NULL;
+	const char *reason = NULL;
 	if (http_peer_head_is_odd(r->peer))
-		why = "the head holds a NUL, a folded header or a line that does not end with CR LF";
+		reason = "the head holds a NUL, a folded header or a line that does not end with CR LF";
 	else if (f.odd_name)
-		why = "a header's name holds a space or a control character";
+		reason = "a header's name holds a space or a control character";
 	else if (f.lengths > 1)
-		why = "more than one Content-Length";
+		reason = "more than one Content-Length";
 	else if (f.lengths && f.encodings)
-		why = "both Content-Length and Transfer-Encoding";
+		reason = "both Content-Length and Transfer-Encoding";
 	else if (f.encodings > 1 || (f.encodings && (!f.chunked || old)))
-		why = "the only Transfer-Encoding understood is chunked, in HTTP/1.1";
+		reason = "the only Transfer-Encoding understood is chunked, in HTTP/1.1";
 	else if (f.hosts > 1 || (f.hosts == 0 && !old))
-		why = "exactly one Host header is needed";
-	if (!why)
+		reason = "exactly one Host header is needed";
+	if (!reason)
 		return true;
 	r->must_close = true;
-	reply_refuse(r, 400, "invalid_framing", NULL, "%s", why);
+	reply_refuse(r, 400, "invalid_framing", NULL, "%s", reason);
 	return false;
 }
 
@@ -186,9 +186,9 @@ static bool request_check_server(request *r, bool preflight)
 	return true;
 }
 
-static void request_refuse_type(request *r, const char *wanted)
+static void request_refuse_type(request *r, const char *expected)
 {
-	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type must be %s", wanted);
+	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type must be %s", expected);
 }
 
 static void request_refuse_path(request *r, int status, const char *method, const route_match *match)
@@ -326,7 +326,7 @@ static void request_large_body_read(void *context, json_body *read)
 /* Read the body of BODY_JSON and BODY_NONE, and hand the request to its handler. */
 static void request_read_body(request *r)
 {
-	const schema *wanted = r->route->body == BODY_NONE ? &request_nothing : r->route->schema;
+	const schema *expected = r->route->body == BODY_NONE ? &request_nothing : r->route->schema;
 	if ((r->route->optional || r->route->body == BODY_NONE) && r->body_bytes == 0) {
 		r->route->handle(r);
 		return;
@@ -336,7 +336,7 @@ static void request_read_body(request *r)
 		return;
 	}
 	if (r->text.used >= JSON_BODY_LARGE) {
-		r->reading = large_body_read(r->server, &r->text, r->reserved, wanted, request_large_body_read, r);
+		r->reading = large_body_read(r->server, &r->text, r->reserved, expected, request_large_body_read, r);
 		if (r->reading)
 			r->reserved = 0;
 		else
@@ -345,7 +345,7 @@ static void request_read_body(request *r)
 	}
 	json_body body;
 	char none[1] = "";
-	json_body_read(&body, r->text.data ? r->text.data : none, r->text.used, wanted);
+	json_body_read(&body, r->text.data ? r->text.data : none, r->text.used, expected);
 	r->server->buffered -= r->reserved;
 	r->reserved = 0;
 	buffer_fini(&r->text);

@@ -66,13 +66,13 @@ const char *router_body_type(const route *row)
 
 bool router_body_fits(const route *row, const char *content_type)
 {
-	const char *wanted = router_body_type(row);
-	if (!wanted)
+	const char *expected = router_body_type(row);
+	if (!expected)
 		return true;
 	if (!content_type)
 		return false;
 	size_t bytes = strcspn(content_type, "; \t");
-	return bytes == strlen(wanted) && strncasecmp(content_type, wanted, bytes) == 0;
+	return bytes == strlen(expected) && strncasecmp(content_type, expected, bytes) == 0;
 }
 
 static void router_allow(char *allow, size_t size, const char *method)

@@ -176,12 +176,13 @@ static bool show_weights(const cli *c, const json_t *data)
 	double k = options_number(&c->options, "top", TOP);
 
 	for (size_t i = 0; i < n && all; i++) {
-		const json_t *why = json_object_get(json_array_get(data, i), "explanation");
+		const json_t *explanation = json_object_get(json_array_get(data, i), "explanation");
 
 		text_string(&out, "\n");
 		if (n > 1)
 			text_format(&out, "text %zu\n", i + 1);
-		all = heat_new(&h, json_object_get(why, "tokens"), show_get(why, "aggregate.alpha")) && h.n > 0;
+		all = heat_new(&h, json_object_get(explanation, "tokens"), show_get(explanation, "aggregate.alpha")) &&
+		      h.n > 0;
 		heat_show(&h, k < 0 ? 0 : (size_t)k, c->out.colour, c->out.width, &out);
 		heat_free(&h);
 	}

@@ -162,7 +162,7 @@ static void read_refusal(http *h, int status)
 static void read_failure(http *h, CURLcode code)
 {
 	http_problem *p = &h->problem;
-	const char *why = h->curl_error[0] ? h->curl_error : curl_easy_strerror(code);
+	const char *reason = h->curl_error[0] ? h->curl_error : curl_easy_strerror(code);
 
 	*p = (http_problem){0};
 	if (code == CURLE_COULDNT_CONNECT)
@@ -171,7 +171,7 @@ static void read_failure(http *h, CURLcode code)
 		         "(or say where it is with --url or ADDITIVE_URL)",
 		         h->url);
 	else
-		snprintf(p->message, sizeof(p->message), "%s: %s", h->url, why);
+		snprintf(p->message, sizeof(p->message), "%s: %s", h->url, reason);
 }
 
 /* --- one request ------------------------------------------------------------------------- */
@@ -200,9 +200,9 @@ static bool take_event(void *context, const char *id, const char *data, size_t b
 /* poll() skips a descriptor of -1. */
 static void wake(http *h)
 {
-	struct pollfd wanted = {.fd = h->descriptor, .events = POLLIN};
+	struct pollfd readable = {.fd = h->descriptor, .events = POLLIN};
 
-	if (!h->interrupted && poll(&wanted, 1, 0) > 0)
+	if (!h->interrupted && poll(&readable, 1, 0) > 0)
 		h->interrupted = h->wake(h->wake_context);
 }
 

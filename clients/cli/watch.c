@@ -246,7 +246,7 @@ static http_end follow(watch *w, const char *id)
 	time_t good = time(NULL);
 
 	for (;;) {
-		time_t begun = time(NULL);
+		time_t started = time(NULL);
 		w->received = false;
 		http_end end = http_stream(w->c->http, "GET",
 		                           http_path(w->c->http, "/v1/fine_tuning/jobs/%s/events?stream=true", id),
@@ -254,7 +254,7 @@ static http_end follow(watch *w, const char *id)
 
 		if (end != HTTP_LOST)
 			return end;
-		if (w->received || time(NULL) - begun > STEADY_SECONDS) {
+		if (w->received || time(NULL) - started > STEADY_SECONDS) {
 			good = time(NULL);
 			pause_ms = FIRST_PAUSE_MS;
 		}

@@ -277,12 +277,13 @@ status manifest_open(manifest **out, const char *path, error *err)
 status manifest_open_folder(manifest **out, const char *folder, error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*out = NULL;
 	if ((size_t)snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status s = manifest_open(out, path, &why);
-	return s == STATUS_OK || s == STATUS_NOT_FOUND ? STATUS_OK : error_set(err, s, NULL, "%s", error_message(&why));
+	status s = manifest_open(out, path, &cause);
+	return s == STATUS_OK || s == STATUS_NOT_FOUND ? STATUS_OK
+	                                               : error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 void manifest_free(manifest *m)
@@ -403,19 +404,19 @@ status manifest_read(const manifest *m, const char *folder, const char *name, si
                      error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*out = NULL;
 	*bytes = 0;
 	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status s = file_read(path, limit, out, bytes, &why);
+	status s = file_read(path, limit, out, bytes, &cause);
 	bool listed = m && find_file(m, name);
 	if (listed && s == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", name);
 	if (listed && s == STATUS_TOO_LARGE)
 		return damaged(err, name, "it has another length than was written");
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s: %s", name, why.message[0] ? why.message : status_text(s));
+		return error_set(err, s, NULL, "%s: %s", name, cause.message[0] ? cause.message : status_text(s));
 	s = manifest_check_data(m, name, *out, *bytes, err);
 	if (s != STATUS_OK) {
 		free(*out);
@@ -431,15 +432,15 @@ static status open_listed(const char *folder, const json_t *file, int *fd, error
 	char path[PATH_MAX];
 	int64_t bytes;
 	status s;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*fd = -1;
 	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, file_name(file)) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	*fd = open_regular(path, &bytes, &s, &why);
+	*fd = open_regular(path, &bytes, &s, &cause);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", file_name(file));
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", why.message);
+		return error_set(err, s, NULL, "%s", cause.message);
 	if (bytes == file_bytes(file))
 		return STATUS_OK;
 	close(*fd);

@@ -79,9 +79,9 @@ static void read_path(const unsigned char *block, char *out)
 	out[(size_t)n + length] = '\0';
 }
 
-static status refuse(error *err, const char *path, const char *why)
+static status refuse(error *err, const char *path, const char *reason)
 {
-	return error_set(err, STATUS_INVALID, NULL, "the archive's entry \"%.100s\" %s", path, why);
+	return error_set(err, STATUS_INVALID, NULL, "the archive's entry \"%.100s\" %s", path, reason);
 }
 
 /* A path of an entry without the "./" before it. */

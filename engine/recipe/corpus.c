@@ -177,8 +177,8 @@ static status build_files(corpus *c, const text_form *form, size_t number, byte_
 /* The name that a client's message should have for a text of ours that is full or damaged stays out of it. */
 static status open_cached(corpus *c, const char *path, uint64_t key, labelled_text *out)
 {
-	error why = ERROR_INIT;
-	status s = open_form(c, path, key, out, &why);
+	error cause = ERROR_INIT;
+	status s = open_form(c, path, key, out, &cause);
 	if (s == STATUS_STORAGE)
 		record_text_unlink(path); /* made again from the text */
 	return s;

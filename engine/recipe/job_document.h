@@ -44,14 +44,14 @@ const char *job_document_damage(const json_t *job, int64_t step);
 json_t *job_document_in_state(const json_t *job, const char *job_status); /* without a reason, error or end */
 /* retry_at: Unix time; 0: a client has to resume it. device_failures: in a row, so far. They stay with the job in whatever state it comes to. */
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures);
-json_t *job_document_ended(const json_t *job, const char *job_status, const error *why); /* why: NULL unless failed */
+json_t *job_document_ended(const json_t *job, const char *job_status, const error *cause); /* why: NULL unless failed */
 /* True if the job only looks for a rate: its weights have diverged, so it leaves no model. */
 bool job_document_is_range_test(const json_t *job);
 /* name: of the model; NULL: there is none. */
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);
 
 /* Change a document; false when out of memory: it is as it was. */
-bool job_document_set_damage(json_t *job, int64_t step, const char *why); /* why NULL: it is whole again */
+bool job_document_set_damage(json_t *job, int64_t step, const char *cause); /* why NULL: it is whole again */
 bool job_document_progress(json_t *job, const train_progress *p);
 
 #endif

@@ -45,11 +45,11 @@ static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, co
 	out[0] = 0;
 	if (!id)
 		return STATUS_OK;
-	error why = ERROR_INIT;
-	status s = from->find_file(from->context, id, out, &why);
+	error cause = ERROR_INIT;
+	status s = from->find_file(from->context, id, out, &cause);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, key, "there is no file \"%.64s\"", id);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 void job_request_unused(const json_t *params, char *out, size_t size)
@@ -360,7 +360,7 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 	                        .source = leaves_lengths_open(r) && r->options.objective->source && !r->given.source,
 	                        .epochs = r->epochs};
 	out->completions_open =
-	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->unasked;
+	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->not_predicted;
 	out->n_training = r->n_training;
 	memcpy(out->training, r->training, sizeof out->training);
 	memcpy(out->validation, r->validation, sizeof out->validation);

@@ -92,11 +92,11 @@ static int report(const asked *a, status s, error *err)
 		        error_message(err));
 		return 1;
 	}
-	json_t *why =
+	json_t *problem =
 	    json_pack("{s:i, s:s, s:s}", "status", (int)s, "param", err->param, "message", error_message(err));
-	if (why)
-		json_dumpf(why, stdout, JSON_COMPACT);
-	json_decref(why);
+	if (problem)
+		json_dumpf(problem, stdout, JSON_COMPACT);
+	json_decref(problem);
 	fflush(stdout);
 	return 1;
 }

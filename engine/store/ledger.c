@@ -176,10 +176,10 @@ static status read_number(sqlite3 *db, const char *sql, int64_t *out, error *err
 /* A header may say that the format is too new to be written. */
 static status check_writable(sqlite3 *db, const char *path, error *err)
 {
-	error why = ERROR_INIT;
-	status s = run_script(db, &why, "BEGIN IMMEDIATE; ROLLBACK;");
+	error cause = ERROR_INIT;
+	status s = run_script(db, &cause, "BEGIN IMMEDIATE; ROLLBACK;");
 	bool header = s != STATUS_OK && (sqlite3_errcode(db) & 0xff) == SQLITE_READONLY && access(path, W_OK) == 0;
-	return s == STATUS_OK ? s : error_set(err, header ? STATUS_STORAGE : s, NULL, "%s", error_message(&why));
+	return s == STATUS_OK ? s : error_set(err, header ? STATUS_STORAGE : s, NULL, "%s", error_message(&cause));
 }
 
 /* Pages, their order, and that indexes and tables say the same. */

@@ -138,24 +138,24 @@ static status checkpoint(store *s, error *err)
 static status open_ledger(store *s, bool *salvaged, error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	bool damaged = false;
 	ledger_path(s, path);
 	struct stat st;
 	status result;
 	if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size < LEDGER_LEAST_BYTES)
-		result = error_set(&why, STATUS_STORAGE, NULL, "the ledger is damaged: it is %d bytes long",
+		result = error_set(&cause, STATUS_STORAGE, NULL, "the ledger is damaged: it is %d bytes long",
 		                   (int)st.st_size);
 	else
-		result = ledger_open(&s->db, path, &why);
+		result = ledger_open(&s->db, path, &cause);
 	if (result == STATUS_OK)
 		TRY(salvage_is_needed(s, &damaged, err));
 	else if (result != STATUS_STORAGE)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	if (!damaged && result == STATUS_OK)
 		return remember_ledger(s, err);
 	log_line(LOG_ERROR, "%s; a new one is made from its whole rows and from the blobs",
-	         damaged ? "the ledger has damaged rows" : error_message(&why));
+	         damaged ? "the ledger has damaged rows" : error_message(&cause));
 	sqlite3_close(s->db);
 	s->db = NULL;
 	*salvaged = true;

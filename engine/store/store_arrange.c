@@ -230,12 +230,12 @@ typedef struct visit {
 static status check_row(void *context, const store_row *row, error *err)
 {
 	visit *v = context;
-	error why = ERROR_INIT;
-	status result = row_check_blob(v->store, v->table, row, false, &why);
+	error cause = ERROR_INIT;
+	status result = row_check_blob(v->store, v->table, row, false, &cause);
 	if (result == STATUS_STORAGE)
-		store_note_damage(v->store, v->table, row->id, error_message(&why));
+		store_note_damage(v->store, v->table, row->id, error_message(&cause));
 	else if (result != STATUS_OK)
-		log_line(LOG_WARN, "%s \"%s\": %s", store_kind(v->table), row->id, error_message(&why));
+		log_line(LOG_WARN, "%s \"%s\": %s", store_kind(v->table), row->id, error_message(&cause));
 	(void)err;
 	return STATUS_OK;
 }

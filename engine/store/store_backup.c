@@ -33,14 +33,14 @@ typedef struct backup {
 static status take(backup *b, const char *path, error *err)
 {
 	char from[PATH_MAX], to[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	if ((size_t)snprintf(from, sizeof from, "%s/%s", b->data, path) >= sizeof from ||
 	    (size_t)snprintf(to, sizeof to, "%s/%s", b->made->folder, path) >= sizeof to)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status result = tree_take(from, to, b->copy, &b->counts, &why);
+	status result = tree_take(from, to, b->copy, &b->counts, &cause);
 	if (result == STATUS_OK || result == STATUS_NOT_FOUND)
 		return STATUS_OK;
-	return error_set(err, result, NULL, "%s", error_message(&why));
+	return error_set(err, result, NULL, "%s", error_message(&cause));
 }
 
 static status make_folder(const backup *b, const char *path, error *err)
@@ -82,9 +82,9 @@ static status take_listed(backup *b, const char *folder, const manifest *m, erro
 	DIR *dir = opendir(path);
 	status result = STATUS_OK;
 	for (struct dirent *e; result == STATUS_OK && dir && (e = readdir(dir));) {
-		bool wanted = m ? manifest_file_bytes(m, e->d_name) >= 0
+		bool listed = m ? manifest_file_bytes(m, e->d_name) >= 0
 		                : e->d_name[0] != '.' && !strstr(e->d_name, FILE_TEMPORARY);
-		if (wanted && (size_t)snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < sizeof path)
+		if (listed && (size_t)snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < sizeof path)
 			result = take(b, path, err);
 	}
 	if (dir)
@@ -157,14 +157,14 @@ static status take_row(void *context, const store_row *row, error *err)
 {
 	backup *b = context;
 	store_table table = b->taking;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	if (!store_valid_name(row->id) || (table == STORE_CHECKPOINTS && !store_valid_name(row->parent)))
 		return error_set(err, STATUS_STORAGE, NULL, "the ledger has a row without a name");
-	status result = take_any(b, table, row, &why);
+	status result = take_any(b, table, row, &cause);
 	if (result == STATUS_IO || result == STATUS_STORAGE)
-		store_note_damage(b->made, table, row->id, error_message(&why));
+		store_note_damage(b->made, table, row->id, error_message(&cause));
 	else if (result != STATUS_OK)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	return STATUS_OK;
 }
 

@@ -50,12 +50,12 @@ static int by_age(const void *a, const void *b)
 	return (x->set_aside > y->set_aside) - (x->set_aside < y->set_aside);
 }
 
-static bool remove_item(const char *folder, const lost_item *item, const char *why)
+static bool remove_item(const char *folder, const lost_item *item, const char *reason)
 {
 	error err = ERROR_INIT;
 	const bool removed = lost_remove(folder, item->kind, item->name, &err) == STATUS_OK;
 	log_line(LOG_WARN, removed ? "lost/%s/%s is removed: %s" : "lost/%s/%s cannot be removed: %s", item->kind,
-	         item->name, removed ? why : error_message(&err));
+	         item->name, removed ? reason : error_message(&err));
 	return removed;
 }
 

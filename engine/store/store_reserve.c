@@ -36,15 +36,15 @@ void reserve_take(store *s)
 status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
-	status result = remove(s, id, number, &why);
+	error cause = ERROR_INIT;
+	status result = remove(s, id, number, &cause);
 	reserve_path(s, path);
 	if (result == STATUS_FULL && unlink(path) == 0) {
 		s->dirty = true; /* the next tick takes it back */
-		why = (error)ERROR_INIT;
-		result = remove(s, id, number, &why);
+		cause = (error)ERROR_INIT;
+		result = remove(s, id, number, &cause);
 	}
 	if (result != STATUS_OK)
-		error_set(err, result, why.param[0] ? why.param : NULL, "%s", error_message(&why));
+		error_set(err, result, cause.param[0] ? cause.param : NULL, "%s", error_message(&cause));
 	return result;
 }

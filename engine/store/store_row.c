@@ -185,14 +185,14 @@ status store_list(store *s, store_table table, const store_page *page, store_eac
 	TRY(ledger_prepare(s->db, &rows, err, sql, page->filter ? "titt" : page->parent ? "tit" : "ti", kinds[table],
 	                   after, page->parent, page->filter));
 	status result = STATUS_OK;
-	bool wanted = true;
-	while (wanted && ledger_step(s->db, rows, &result, err)) {
+	bool more = true;
+	while (more && ledger_step(s->db, rows, &result, err)) {
 		store_row row = {0};
 		result = read_row(s, table, rows, &row, NULL);
 		bool matches = result == STATUS_OK && (!page->match || page->match(page->match_context, row.document));
 		*has_more = matches && page->limit > 0 && given == page->limit;
 		if (matches && !*has_more) {
-			wanted = each(context, row.document);
+			more = each(context, row.document);
 			given++;
 		}
 		row_fini(&row);

@@ -175,12 +175,12 @@ typedef struct round {
 static status verify_one(void *context, const store_row *row, error *err)
 {
 	round_of *r = context;
-	error why = ERROR_INIT;
-	status result = verify_row(r->store, r->table, row, &why);
+	error cause = ERROR_INIT;
+	status result = verify_row(r->store, r->table, row, &cause);
 	if (result == STATUS_NOMEM)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	if (result != STATUS_OK)
-		store_note_damage(r->store, r->table, row->id, error_message(&why));
+		store_note_damage(r->store, r->table, row->id, error_message(&cause));
 	r->objects++;
 	r->bytes += row->bytes;
 	return STATUS_OK;

@@ -18,7 +18,8 @@ static void mark_parameters(graph *g)
 {
 	for (value v = 0; v < g->values.count; v++) {
 		graph_value_slot *slot = graph_slot(g, v);
-		slot->needs = (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->wanted;
+		slot->needs =
+		    (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->gradient_requested;
 	}
 }
 
@@ -47,10 +48,10 @@ static status differentiate(graph *g, const op_node *node)
 		if (graph_output_gradient(g, node, i) != VALUE_NONE)
 			return graph_fail(g, STATUS_UNSUPPORTED, o->name, "output %d of %s has no gradient", i,
 			                  o->name);
-	bool wanted = false; /* not behind a source of graph_pull_back */
+	bool gradient_requested = false; /* not behind a source of graph_pull_back */
 	for (int i = 0; i < node->n_in; i++)
-		wanted |= graph_needs_gradient(g, node->in[i]);
-	if (!wanted || node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||
+		gradient_requested |= graph_needs_gradient(g, node->in[i]);
+	if (!gradient_requested || node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||
 	    graph_output_gradient(g, node, 0) == VALUE_NONE)
 		return STATUS_OK;
 	if (!o->backward)
@@ -161,7 +162,7 @@ void graph_want_gradient(graph *g, value input)
 		graph_fail(g, STATUS_INVALID, NULL, "a gradient can be asked for an f32 or bf16 input only");
 		return;
 	}
-	graph_slot(g, input)->wanted = true;
+	graph_slot(g, input)->gradient_requested = true;
 }
 
 value graph_gradient(const graph *g, value v)

@@ -9,9 +9,9 @@
 
 typedef struct graph_value_slot {
 	value_info info;
-	bool wanted;    /* graph_want_gradient */
-	bool needs;     /* depends on something differentiable; set by graph_backward */
-	value gradient; /* sum of the contributions so far, or VALUE_NONE */
+	bool gradient_requested; /* graph_want_gradient */
+	bool needs;              /* depends on something differentiable; set by graph_backward */
+	value gradient;          /* sum of the contributions so far, or VALUE_NONE */
 } graph_value_slot;
 
 typedef struct graph_name {

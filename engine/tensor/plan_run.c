@@ -138,9 +138,9 @@ static status try_to_record(plan *p, plan_record *r, int first)
 }
 
 /* What has failed is recorded once more if the backend asks for that, and no more than once. */
-static void refuse(plan_record *r, status why)
+static void refuse(plan_record *r, status code)
 {
-	r->direct = why != STATUS_BUSY || r->repeated;
+	r->direct = code != STATUS_BUSY || r->repeated;
 	r->repeated = true;
 }
 

@@ -42,9 +42,9 @@ struct byte_source {
 	corpus_hint hint;
 };
 
-static status damaged(const byte_source *s, const char *why, error *err)
+static status damaged(const byte_source *s, const char *reason, error *err)
 {
-	return error_set(err, STATUS_INVALID, NULL, "the %s data is damaged: %s", s->format->name, why);
+	return error_set(err, STATUS_INVALID, NULL, "the %s data is damaged: %s", s->format->name, reason);
 }
 
 /* --- formats ------------------------------------------------------------------------ */

@@ -27,8 +27,8 @@ typedef struct chat_turn {
 /* A NULL text is empty. */
 typedef struct chat_form {
 	const char *name;
-	const char *begin;   /* before everything */
-	const char *unasked; /* in place of a system message, when the first message is none */
+	const char *begin;          /* before everything */
+	const char *default_system; /* in place of a system message, when the first message is none */
 	chat_turn turns[CHAT_ROLES];
 	const char *answer;     /* before the model's answer */
 	const char *unanswered; /* in its place, when none follows */

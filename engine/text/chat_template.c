@@ -249,7 +249,7 @@ static status add_message(builder *b, const json_t *message, size_t i, place *p,
 	if (role == CHAT_SYSTEM && f->rules & CHAT_SKIPS && json_is_string(content) && !json_string_length(content))
 		return STATUS_OK;
 	if (i == 0 && p->turns == 0 && role != CHAT_SYSTEM)
-		markup(b, f->unasked);
+		markup(b, f->default_system);
 	p->turns += role != CHAT_SYSTEM;
 	return add_turn(b, message, i, role, p, err);
 }

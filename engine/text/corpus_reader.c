@@ -50,17 +50,17 @@ static status check_utf8(corpus_reader *r, error *err)
 /* Double what is held. */
 static status read_more(corpus_reader *r, error *err)
 {
-	size_t wanted = r->have < r->piece ? r->piece : 2 * r->have, bytes;
-	if (wanted > r->room) {
-		char *grown = realloc(r->text, wanted);
+	size_t target = r->have < r->piece ? r->piece : 2 * r->have, bytes;
+	if (target > r->room) {
+		char *grown = realloc(r->text, target);
 		if (!grown)
 			return no_memory(err);
 		r->text = grown;
-		r->room = wanted;
+		r->room = target;
 	}
-	TRY(byte_source_read(r->source, r->text + r->have, wanted - r->have, &bytes, err));
+	TRY(byte_source_read(r->source, r->text + r->have, target - r->have, &bytes, err));
 	r->have += bytes;
-	r->ended = r->have < wanted;
+	r->ended = r->have < target;
 	return STATUS_OK;
 }
 

@@ -206,7 +206,7 @@ static status read_block(const dataset *d, const dataset_part *p, int64_t block,
 	bool flags = d->completions || d->reset_at_document;
 	TRY(token_cache_read(p->cache, at, count, out->ids, flags ? out->flags : NULL, err));
 	out->count = d->reset_at_document ? count_of_document(out->flags, count) : count;
-	out->unasked = d->completions ? out->flags : NULL;
+	out->not_predicted = d->completions ? out->flags : NULL;
 	for (int64_t i = 0; i < out->count && d->completions; i++)
 		out->flags[i] = (out->flags[i] & TOKEN_PROMPT) != 0;
 	return STATUS_OK;

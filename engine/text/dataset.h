@@ -38,8 +38,8 @@ typedef enum record_kind {
 } record_kind;
 
 typedef struct text_record {
-	int32_t *ids;           /* [count] */
-	unsigned char *unasked; /* [count]: token i is not to be predicted; NULL: all are, but the first */
+	int32_t *ids;                 /* [count] */
+	unsigned char *not_predicted; /* [count]: token i is not to be predicted; NULL: all are, but the first */
 	int64_t count;
 	bool continues; /* not shuffled: its text stands right behind that of record i - 1, of the same document with
 	                 * reset_at_document */

@@ -188,7 +188,7 @@ static status check_targets(const dataset *d, const char *what, error *err)
 	for (int64_t i = 0; i < d->records && !found && s == STATUS_OK; i++) {
 		s = dataset_record(d, 0, 0, i, &r, err);
 		for (int64_t j = 1; s == STATUS_OK && j < r.count && !found; j++)
-			found = !r.unasked[j];
+			found = !r.not_predicted[j];
 	}
 	text_record_fini(&r);
 	TRY(s);

@@ -96,7 +96,7 @@ status records_read(const dataset *d, int64_t i, text_record *out, error *err)
 	int64_t begin = entry_end(words);
 	TRY(check_entry(d, begin, entry, err));
 	out->count = entry_end(entry) - begin;
-	out->unasked = NULL;
+	out->not_predicted = NULL;
 	*(d->kind == RECORD_PAIR ? &out->source : &out->label) = number_of(d, entry);
 	return token_cache_read(d->texts, begin, out->count, out->ids, NULL, err);
 }

@@ -27,9 +27,9 @@ struct token_cache {
 	char name[80];
 };
 
-static status damaged(const char *name, const char *why, error *err)
+static status damaged(const char *name, const char *reason, error *err)
 {
-	return error_set(err, STATUS_STORAGE, NULL, "the cached tokens %s are damaged: %s", name, why);
+	return error_set(err, STATUS_STORAGE, NULL, "the cached tokens %s are damaged: %s", name, reason);
 }
 
 /* Less is damage: the size was checked. */

@@ -174,7 +174,7 @@ typedef struct text_stream {
 	unsigned char held[4];
 	int n_held;
 	int n_before;   /* characters of the last output that replace bytes held before the token */
-	bool begun;     /* a token of text was pushed: some tokenizers drop the space before the first one */
+	bool started;   /* a token of text was pushed: some tokenizers drop the space before the first one */
 	bool raised;    /* the next character is to be changed, by the token before it */
 	bool each_byte; /* the tokenizer's: each byte of a broken character becomes a U+FFFD, not the longest part that
 	                   could have begun one */

@@ -45,7 +45,7 @@ typedef struct objective {
 	bool uneven;                /* records of one length have different numbers of labels */
 	bool masks;                 /* the model reads mask tokens: a new one has an id for them (example_mask) */
 	record_kind records;        /* that it learns from */
-	bool unasked;               /* of RECORD_BLOCK: no label is a token that a record marks so (text_record) */
+	bool not_predicted;         /* of RECORD_BLOCK: no label is a token that a record marks so (text_record) */
 	/* Tokens of a record, at most. NULL: sequence_length. */
 	int64_t (*record_length)(const train_options *o);
 	port_role ports[OBJECTIVE_MAX_PORTS];

@@ -127,7 +127,7 @@ status train_options_check(const train_options *o, error *err)
 	if (train_options_record(o) < 2)
 		return error_set(err, STATUS_INVALID, "sequence_length", "%s needs longer sequences or sources",
 		                 o->objective->name);
-	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->unasked)
+	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->not_predicted)
 		return error_set(err, STATUS_INVALID, "loss_on", "must be all: %s is for all of a text",
 		                 o->objective->name);
 	return STATUS_OK;

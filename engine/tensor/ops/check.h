@@ -21,9 +21,9 @@ status check_real(const op_call *call, int i, const char *name, error *err);
 /* Of argument j's type and with its matrix view (already checked). */
 status check_like(const op_call *call, int i, const char *name, int j, const char *other, error *err);
 /* `type`, exactly this shape; `why` says where the shape comes from ("x's last dimension"). */
-status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *why, error *err);
+status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *reason, error *err);
 /* `type` with this many elements, whatever the rank. */
-status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *why,
+status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *reason,
                    error *err);
 /* Argument `weight` is [N, last dimension of x] and of x's type (x is checked already) or, with an f32 x, panels;
  * argument `bias`, if given, is f32 [N]. */

@@ -55,12 +55,12 @@ static bool grow(void *block, int32_t used, int32_t *capacity, int32_t n, size_t
 	void **p = block;
 	if (n <= *capacity - used)
 		return true;
-	int64_t wanted = 2 * (int64_t)*capacity > (int64_t)used + n ? 2 * (int64_t)*capacity : (int64_t)used + n + 16;
-	void *bigger = wanted <= INT32_MAX ? realloc(*p, (size_t)wanted * size) : NULL;
+	int64_t enlarged = 2 * (int64_t)*capacity > (int64_t)used + n ? 2 * (int64_t)*capacity : (int64_t)used + n + 16;
+	void *bigger = enlarged <= INT32_MAX ? realloc(*p, (size_t)enlarged * size) : NULL;
 	if (!bigger)
 		return false;
 	*p = bigger;
-	*capacity = (int32_t)wanted;
+	*capacity = (int32_t)enlarged;
 	return true;
 }
 
@@ -83,10 +83,10 @@ void grammar_free(grammar *g)
 	free(g);
 }
 
-static grammar_node fail(grammar *g, status why)
+static grammar_node fail(grammar *g, status code)
 {
 	if (g->problem == STATUS_OK)
-		g->problem = why;
+		g->problem = code;
 	return -1;
 }
 

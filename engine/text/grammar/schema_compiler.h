@@ -45,7 +45,7 @@ typedef struct schema_compiler {
 } schema_compiler;
 
 /* json_grammar.c: record the first failure, of a keyword of the current schema. Returns -1. */
-grammar_node schema_refuse(schema_compiler *c, status why, const char *keyword, const char *format, ...)
+grammar_node schema_refuse(schema_compiler *c, status code, const char *keyword, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 grammar_node schema_out_of_memory(schema_compiler *c);
 /* The values of a schema within the current one. */

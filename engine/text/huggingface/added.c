@@ -250,11 +250,11 @@ status added_search(const added *a, bool normalized, const text_piece *p, const 
 	for (size_t at = 0; at < p->bytes;) {
 		const added_token *t =
 		    set->begins[(unsigned char)p->text[at]] ? match(set, p->text + at, p->bytes - at) : NULL;
-		bool wanted = false;
+		bool matches = false;
 		if (t)
-			TRY(counts(&h, t, at, &wanted));
+			TRY(counts(&h, t, at, &matches));
 		const size_t end = at + (t ? t->bytes : 1);
-		if (wanted) {
+		if (matches) {
 			/* As the library does, white space that a token took is searched again, and may be taken twice.
 			 */
 			const size_t until = t->right ? spaces_behind(p, end) : end;

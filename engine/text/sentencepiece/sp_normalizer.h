@@ -18,7 +18,7 @@ typedef struct sp_normalizer {
 	size_t settled; /* of these bytes it is known that they stay, and where those behind them come from; count once
 	                   the text has ended */
 	size_t *budget; /* bytes that may still be made */
-	bool track, continues, begun, after_space, ended;
+	bool track, continues, started, after_space, ended;
 } sp_normalizer;
 
 /* continues: the text goes on from another one, so nothing is put before it and its first spaces are kept. */

@@ -17,12 +17,12 @@ static bool is_kept(const sp_sample *s, uint32_t number)
 	return (uint64_t)number >> (32 - s->halvings) == 0;
 }
 
-static bool reserve(void **data, size_t *room, size_t wanted, size_t size)
+static bool reserve(void **data, size_t *room, size_t needed, size_t size)
 {
 	size_t larger = *room ? *room : 1024;
-	if (wanted <= *room)
+	if (needed <= *room)
 		return true;
-	while (larger < wanted)
+	while (larger < needed)
 		larger *= 2;
 	void *grown = realloc(*data, larger * size);
 	if (!grown)

@@ -36,7 +36,7 @@ static bool is_text(const example *x, int32_t id)
 static bool can_be_asked(const example *x, int64_t i)
 {
 	const text_record *r = x->record;
-	return is_text(x, r->ids[i]) && !(r->unasked && r->unasked[i]);
+	return is_text(x, r->ids[i]) && !(r->not_predicted && r->not_predicted[i]);
 }
 
 /* Does token i, which can be asked for, begin one of the things that are chosen from? */
@@ -108,7 +108,7 @@ const objective objective_fill_mask = {
     .uneven = true,
     .masks = true,
     .records = RECORD_BLOCK,
-    .unasked = true,
+    .not_predicted = true,
     .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
     .n_ports = 3,
     .check = check,

@@ -12,7 +12,7 @@
 /* Is there a label at position i of a record: the token after it? */
 static bool is_asked(const text_record *r, int64_t i)
 {
-	return i + 1 < r->count && !(r->unasked && r->unasked[i + 1]);
+	return i + 1 < r->count && !(r->not_predicted && r->not_predicted[i + 1]);
 }
 
 static void make_example(const example *x, void *const *values)
@@ -69,7 +69,7 @@ const objective objective_next_token = {
     .head = HEAD_VOCABULARY,
     .causal = true,
     .records = RECORD_BLOCK,
-    .unasked = true,
+    .not_predicted = true,
     .ports = {PORT_TOKENS, PORT_LABELS},
     .n_ports = 2,
     .example = make_example,
