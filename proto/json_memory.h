@@ -1,12 +1,12 @@
 /* json_memory.h - jansson for programs that continue when memory runs out.
  *
- * jansson 2.14 does not survive every failed allocation. Its lexer does not notice that a token was saved incompletely:
- * a long number loses digits, and a string without its closing quote is copied past the end of a buffer. Its printer
+ * jansson 2.14 does not survive every failed allocation. Its lexer does not notice that a token was saved incompletely.
+ * A long number loses digits, and a string without its closing quote is copied past the end of a buffer. Its printer
  * omits a key that it could not write. Therefore:
  *
  * - Texts are parsed by json_memory_parse, which avoids the lexer's fault at any size.
  * - Every failed allocation inside jansson is recorded, and json_memory_print then returns no text. An answer is
- * complete or absent, even if the code that built it ignored a failure.
+ *   complete or absent, even if the code that built it ignored a failure.
  *
  * The record belongs to the thread. */
 #ifndef PROTO_JSON_MEMORY_H
