@@ -62,7 +62,7 @@ struct engine_link {
 	uint64_t backoff_ms, since_ms, heard_ms, pinged_ms;
 	frame_decoder decoder;
 	json_t *hello;
-	char fingerprint[24]; /* of the latest */
+	char fingerprint[24]; /* that of the latest greeting */
 	uint64_t last_id;
 	engine_call *calls[LINK_BUCKETS];
 	char read_buffer[LINK_READ_BYTES];
@@ -511,10 +511,10 @@ const json_t *engine_link_hello(const engine_link *l)
 
 /* --- the callers' side --------------------------------------------------------------- */
 
-/* {"method":…,"owner":…,"params":{…}} with the members behind those of params. NULL when out of memory. */
+/* Print {"method":…,"owner":…,"params":{…}} with the members after those of params. NULL when out of memory. */
 static char *link_print_request(const char *method, const char *owner, json_t *params, const buffer *members)
 {
-	/* What params were built from may have failed already, so nothing is forgotten here. */
+	/* An allocation for params may have failed already, so failures are not forgotten here. */
 	json_t *request = json_pack("{s:s, s:s*, s:O}", "method", method, "owner", owner, "params", params);
 	char *text = json_memory_print(request, JSON_COMPACT);
 	json_decref(request);

@@ -1,4 +1,4 @@
-/* The answer is short and the server closes behind it, so one read loop to the end will do. */
+/* The answer is short and the server closes the connection after it, so one read loop to the end suffices. */
 #include "server/health_check.h"
 
 #include <jansson.h>

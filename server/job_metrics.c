@@ -18,8 +18,8 @@ enum { JOB_METRICS_COLUMNS = sizeof job_metrics_columns / sizeof *job_metrics_co
 
 typedef struct job_metrics {
 	char after[JOB_METRICS_ID_BYTES]; /* the last event that was read; "" before the first page */
-	bool started, more;               /* the answer; there are events behind `after` */
-	job_plot *plot;                   /* of a picture; NULL: a table */
+	bool started, more;               /* the answer has begun; more events follow `after` */
+	job_plot *plot;                   /* for a picture; NULL: a table */
 } job_metrics;
 
 static void job_metrics_page(request *r);

@@ -42,7 +42,7 @@ static void job_plot_widen(job_plot_range *r, double x)
 	r->high = fmax(r->high, x);
 }
 
-/* Of all losses; false: there are none. */
+/* Range of all losses; false if there are none. */
 static bool job_plot_losses(const job_plot *p, job_plot_range *r)
 {
 	*r = (job_plot_range){INFINITY, -INFINITY};

@@ -1,6 +1,6 @@
-/* The parser refuses an integer of more than 63 bits as it reads it, where nothing is known of its field. Such a number
- * is made a real of nearly the same value by writing "e2" over its last two digits, and the text is read once more: so
- * the field's own check refuses it, with the field's name and range. */
+/* The parser refuses an integer of more than 63 bits before its field is known. Such a number is replaced by a real of
+ * nearly the same value, by writing "e2" over its last two digits, and the text is parsed again. The field's own check
+ * then refuses it, with the field's name and range. */
 #include "server/json_body.h"
 
 #include <ctype.h>

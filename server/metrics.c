@@ -181,7 +181,7 @@ static bool metrics_name_valid(const char *name)
 	return bytes > 0 && strspn(name, letters) == bytes && (name[0] < '0' || name[0] > '9');
 }
 
-/* Has a metric of that name been written already? */
+/* True if a metric of that name has been written already. */
 static bool metrics_name_taken(const char *name, buffer *written)
 {
 	buffer mark = {0};

@@ -24,7 +24,7 @@ void operations_health(request *r)
 	operations_reply_state(r, "ok");
 }
 
-/* --- readiness: the engine is there, and its device and data folder work ------------------- */
+/* --- readiness: the engine responds, and its device and data folder work ----------------- */
 
 static void operations_ready_end(void *context, const frame *f)
 {

@@ -1,10 +1,10 @@
-/* A request is refused as soon as its head shows why, but the body of a client that is already sending is read to its
- * end (up to a limit) before the error goes out: closing early would make the kernel reset the connection, and
- * the client would see the reset instead of the reason. Past that limit the error is written beside the library,
- * which cannot answer in the middle of a body, and what still comes in is dropped for a moment.
+/* A request is refused as soon as its head shows an error. If the client is already sending a body, that is read to its
+ * end (up to a limit) before the error is sent. Closing early would make the kernel reset the connection, and the
+ * client would see the reset instead of the error. Past that limit the error is written past the library, which cannot
+ * answer in the middle of a body, and further input is dropped for a moment.
  *
- * Requests whose framing two parsers could read differently (several lengths, a length and chunks, odd
- * header names, a NUL) are never read at all; the library or head_scan.c refuses most of them. */
+ * Requests whose framing two parsers could read differently (several lengths, a length and chunks, odd header names, a
+ * NUL) are never read at all; the library or head_scan.c refuses most of them. */
 #include "server/request.h"
 
 #include <ctype.h>
@@ -22,7 +22,7 @@
 #include "server/query.h"
 
 enum {
-	REQUEST_DROP_BYTES = 4 << 20,    /* of a refused body, before the error goes out early */
+	REQUEST_DROP_BYTES = 4 << 20,    /* bytes of a refused body that are dropped before the error is sent early */
 	REQUEST_LINGER_BYTES = 64 << 20, /* after it went out early */
 	REQUEST_LINGER_MS = 2000,
 	REQUEST_BODY_RATE = 4 << 10, /* bytes per second that a long body must keep up */
@@ -299,7 +299,7 @@ static bool request_take(request *r, const char *data, size_t bytes)
 	return true;
 }
 
-/* What a request without fields may say: nothing, or {}. */
+/* The body of a request without fields: nothing, or {}. */
 static const schema request_nothing = {"nothing", (const field[]){{.name = NULL}}};
 
 /* The body has been read: *read, of which the request takes what it holds. */
@@ -406,7 +406,7 @@ request *request_new(server *s, http_peer *peer, struct MHD_Connection *connecti
 	r->connection = connection;
 	r->peer = peer;
 	r->started_ns = uv_hrtime();
-	uri_parse(&r->uri, target ? target : ""); /* what is wrong with it is said once the head is complete */
+	uri_parse(&r->uri, target ? target : ""); /* errors are reported once the head is complete */
 	metrics_request_begins(s->metrics);
 	return r;
 }

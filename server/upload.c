@@ -12,7 +12,7 @@
 typedef struct segment {
 	struct segment *next;
 	const char *part;             /* a part begins with this segment: its name; else NULL */
-	char file[ENGINE_FILE_BYTES]; /* of such a part the file's name, where the engine gets it; or "" */
+	char file[ENGINE_FILE_BYTES]; /* file name of a named part if the engine gets it; else "" */
 	buffer data;
 } segment;
 
@@ -35,7 +35,7 @@ typedef struct upload {
 static void upload_flush(request *r)
 {
 	upload *u = r->state;
-	/* r->call is read anew each turn: sending may end it. */
+	/* r->call is read again each turn: sending may end it. */
 	while (u->first && r->call && engine_call_credit(r->call) > 0) {
 		segment *s = u->first;
 		bool last = u->complete && !s->next;
