@@ -24,8 +24,9 @@ enum {
 	LINK_TICK_MS = 250
 };
 
-static const char link_gone[] = "{\"status\":503,\"code\":\"engine_unavailable\",\"message\":\"the engine is away; "
-                                "try again shortly\",\"param\":null,\"retry_after\":1}";
+static const char link_gone[] =
+    "{\"status\":503,\"code\":\"engine_unavailable\",\"message\":\"the engine is unavailable; "
+    "try again shortly\",\"param\":null,\"retry_after\":1}";
 static const char link_timeout[] =
     "{\"status\":503,\"code\":\"engine_timeout\",\"message\":\"the engine did not answer "
     "in time\",\"param\":null,\"retry_after\":1}";

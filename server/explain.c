@@ -230,10 +230,10 @@ void explain_handle(request *r)
 		explain_refuse(r, EXPLAIN_COMPARISONS);
 	} else if (r->members.used > 0) {
 		json_decref(params);
-		reply_refuse(r, 413, "too_large", "compare", "a comparison has a body of less than 64 KiB");
+		reply_refuse(r, 413, "too_large", "compare", "a request with 'compare' must be smaller than 64 KiB");
 	} else if (json_object_get(params, "span")) {
 		json_decref(params);
-		reply_refuse(r, 400, "invalid_value", "span", "a comparison is of one prediction, not of a span");
+		reply_refuse(r, 400, "invalid_value", "span", "'compare' cannot be combined with 'span'");
 	} else {
 		explain_compare(r, params);
 	}

@@ -487,17 +487,18 @@ static void generation_begin(request *r, const generation_form *form)
 	}
 	if (g->stream && idempotency_key(r)) {
 		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
-		             "Idempotency-Key is for whole answers; this request has \"stream\": true");
+		             "Idempotency-Key cannot be combined with \"stream\": true");
 		return;
 	}
 	if (g->stream && g->prompt_logprobs) {
 		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
-		             "'prompt_logprobs' is for whole answers; this request has \"stream\": true");
+		             "'prompt_logprobs' cannot be combined with \"stream\": true");
 		return;
 	}
 	json_t *best = json_object_get(r->body, "best_of");
 	if (g->stream && json_integer_value(best) > g->n) {
-		reply_refuse(r, 400, "invalid_value", "best_of", "the best of several cannot be streamed");
+		reply_refuse(r, 400, "invalid_value", "best_of",
+		             "'best_of' greater than 'n' cannot be combined with \"stream\": true");
 		return;
 	}
 	json_object_del(r->body, "stream");

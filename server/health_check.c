@@ -66,7 +66,7 @@ static int health_check_backend(const json_t *state, const char *required)
 	if (backend)
 		printf("backend %s, device %s\n", backend, device ? device : "unknown");
 	else
-		puts("no backend: the engine is away");
+		puts("no backend: the engine is unavailable");
 	if (!required || (backend && strcmp(backend, required) == 0))
 		return 0;
 	fprintf(stderr, "additive-httpd: the backend must be %s\n", required);

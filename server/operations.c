@@ -9,7 +9,7 @@
 
 enum { OPERATIONS_ENGINE_MS = 2000 };
 
-/* {"status", "backend", "device"}: the latter two as the engine's HELLO names them, null while it is away. */
+/* {"status", "backend", "device"}: the latter two as the engine's HELLO names them, null while it is unavailable. */
 static void operations_reply_state(request *r, const char *status)
 {
 	const json_t *hello = engine_link_hello(r->server->engine);
@@ -57,7 +57,7 @@ void operations_ready(request *r)
 	if (s->draining)
 		reply_refuse(r, 503, "shutting_down", NULL, "the server is shutting down");
 	else if (!engine_link_up(s->engine))
-		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away: %s",
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is unavailable: %s",
 		             engine_link_reason(s->engine));
 	else
 		r->call = engine_link_call(s->engine, "engine.status", NULL, NULL, NULL, 0, false, OPERATIONS_ENGINE_MS,

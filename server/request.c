@@ -162,7 +162,7 @@ static bool request_check_site(request *r, bool preflight)
 	const char *host = request_header_value(r, MHD_HTTP_HEADER_HOST);
 	if (!r->server->auth && !site_allows_host(sites, host, http_peer_loopback(r->peer))) {
 		reply_refuse(r, 403, "forbidden_host", NULL,
-		             "this server does not go by the name of the Host header; --allow-host NAME adds one");
+		             "the Host header is not a name of this server; --allow-host NAME adds one");
 		return false;
 	}
 	if (request_allows_origin(r, host, preflight))
@@ -203,10 +203,9 @@ static void request_refuse_path(request *r, int status, const char *method, cons
 		reply_refuse(r, 404, "not_found", NULL,
 		             "\"%.80s\" cannot be an id: ids have 1 to 63 letters, digits and . _ : -", invalid);
 	else if (nearest)
-		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path; the nearest one is %s",
-		             nearest);
+		reply_refuse(r, 404, "not_found", NULL, "no such path; the nearest one is %s", nearest);
 	else if (status == 404)
-		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path");
+		reply_refuse(r, 404, "not_found", NULL, "no such path");
 	else if (status == 405)
 		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s, not %.16s", match->allow,
 		             method);
@@ -513,7 +512,7 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 	if (!r->call && engine_link_up(r->server->engine))
 		reply_out_of_memory(r);
 	else if (!r->call)
-		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away; try again shortly");
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is unavailable; try again shortly");
 	return r->call != NULL;
 }
 

@@ -488,7 +488,7 @@ json_t *http_octets(http *h, const char *path, const char *file)
 	return ok ? parse_answer(h) : NULL;
 }
 
-/* The engine is away, or the front end is stopping: a later try may succeed. */
+/* The engine is unavailable, or the front end is stopping: a later try may succeed. */
 static bool passes(const http_problem *p)
 {
 	return p->status == 503 || strcmp(p->code, "engine_unavailable") == 0 || strcmp(p->code, "shutting_down") == 0;

@@ -24,7 +24,7 @@ const called = (list, i) => 'token ' + i + ' \u201c' + visible(list[i].text).rep
 const named = i => called(tokens, i);
 
 // --- numbers -----------------------------------------------------------------------------------------
-// A view is {name, read(p), readers(p)}: the share of each token in what p has read, and, if all positions are
+// A view is {name, read(p), readers(p)}. read: the share of each token in what p has read. readers: if all positions are
 // available, the share of p in what each later token has read.
 
 const zeros = () => new Float64Array(n);
