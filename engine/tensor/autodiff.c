@@ -1,15 +1,14 @@
-/* Reverse-mode differentiation, source to source (Griewank and Walther, "Evaluating
- * Derivatives", 2008, chapter 6): the node list is walked backwards, and each op
- * appends the nodes that turn the gradients of its outputs into contributions to
- * the gradients of its inputs. The result is an ordinary graph, so gradients are
- * planned, run and captured like anything else, and there is no tape.
+/* Reverse-mode differentiation, source to source (Griewank and Walther, "Evaluating Derivatives", 2008, chapter 6). The
+ * node list is walked backwards. Each op appends nodes that turn the gradients of its outputs into contributions to the
+ * gradients of its inputs. The result is an ordinary graph, so gradients are planned, run and captured like anything
+ * else, and there is no tape.
  *
  * A value's gradient is complete when its producer is reached, because every reader comes
  * later in the list. Contributions meet in `add` nodes, which the plan runs in place.
  *
  * With checkpoints, the nodes between two of them are copied before they are differentiated and the copies
- * are differentiated instead. The originals then have no reader in the backward, so the plan lets their memory go
- * as soon as the forward has used it, and copies that no gradient needs are pruned. */
+ * are differentiated instead. The originals then have no reader in the backward, so the plan reuses their memory as
+ * soon as the forward has used it. Copies that no gradient needs are pruned. */
 #include "engine/base/memory.h"
 #include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
@@ -48,7 +47,7 @@ static status differentiate(graph *g, const op_node *node)
 		if (graph_output_gradient(g, node, i) != VALUE_NONE)
 			return graph_fail(g, STATUS_UNSUPPORTED, o->name, "output %d of %s has no gradient", i,
 			                  o->name);
-	bool gradient_requested = false; /* not behind a source of graph_pull_back */
+	bool gradient_requested = false; /* the node is not past a source of graph_pull_back */
 	for (int i = 0; i < node->n_in; i++)
 		gradient_requested |= graph_needs_gradient(g, node->in[i]);
 	if (!gradient_requested || node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||

@@ -1,4 +1,4 @@
-/* graph_internal.h - what graph.c (building) and autodiff.c (gradients) share.
+/* graph_internal.h - shared by graph.c (building) and autodiff.c (gradients).
  *
  * Values and nodes are allocated one by one, so that a value_info or an op_node
  * stays where it is while the graph grows. */
@@ -43,7 +43,7 @@ struct graph {
 	graph_rule rule;
 	graph_collection collections[GRAPH_COLLECTIONS];
 	int n_collections;
-	bool apart; /* the walk is behind rule.apart */
+	bool apart; /* the walk is past rule.apart */
 	bool differentiated;
 };
 
