@@ -329,8 +329,8 @@ static bool http_peer_reading(const http_peer *p)
 	return !r || ((r->phase == REQUEST_HEAD || r->phase == REQUEST_BODY) && !r->suspended && !r->linger);
 }
 
-/* A reading library consumes available input. If input still waits at two sweeps and no body has grown, the library has
- * no room for data that it must see as a whole, such as the extension of a chunk. It will never have room. */
+/* A reading library consumes available input. If input still waits at two sweeps and no body has grown, the library
+ * lacks room for data that it must see as a whole. An example is the extension of a chunk. It will never have room. */
 static bool http_peer_stuck(http_peer *p, bool unread)
 {
 	uint64_t body = p->request ? p->request->body_bytes : 0;

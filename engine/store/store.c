@@ -116,7 +116,7 @@ static status remember_ledger(store *s, error *err)
 	struct stat st;
 	ledger_path(s, path);
 	if (stat(path, &st) != 0)
-		return file_error(err, path, "cannot look at");
+		return file_error(err, path, "cannot read");
 	s->ledger_device = st.st_dev;
 	s->ledger_inode = st.st_ino;
 	return STATUS_OK;
@@ -271,7 +271,8 @@ void store_tick(store *s)
 	status result = clean_up(s, &err);
 	s->wait_ms = result == STATUS_UNAVAILABLE ? 0 : LEDGER_WAIT_MS;
 	s->stuck[0] = 0;
-	if (result != STATUS_OK && result != STATUS_FULL && result != STATUS_NOMEM) /* reading goes on in these two */
+	/* reading continues after these two */
+	if (result != STATUS_OK && result != STATUS_FULL && result != STATUS_NOMEM)
 		snprintf(s->stuck, sizeof s->stuck, "%s",
 		         err.status == STATUS_OK ? status_text(result) : error_message(&err));
 	store_problem(s);

@@ -1,8 +1,8 @@
 /* A backup is made in three steps: copy the ledger, link the blob of every row of the copy, read everything back. The
- * shared lock is taken before the ledger is copied, so a blob that a row of the copy names exists until the end;
- * what is saved meanwhile gets new names and is not looked at. Two things can still change under a name: a model that
- * is deleted and added again, a checkpoint that is written again. Then a blob differs from the copied row; when the
- * ledger says so too by now, the backup begins anew with a new copy. */
+ * shared lock is taken before the ledger is copied, so a blob that a row of the copy names exists until the end. Later
+ * changes get new names and are ignored. Two things can still change under a name: a model that is deleted and added
+ * again, and a checkpoint that is written again. The blob then differs from the copied row. If the ledger has changed
+ * in the same way, the backup starts again with a new copy. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -152,7 +152,7 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 	return STATUS_OK;
 }
 
-/* What cannot be read is damage of that object; what cannot be written ends the backup. */
+/* A blob that cannot be read is recorded as damage; one that cannot be written ends the backup. */
 static status take_row(void *context, const store_row *row, error *err)
 {
 	backup *b = context;
@@ -247,7 +247,7 @@ static status fill_until_steady(backup *b, const char *folder, json_t *report, e
 	                 "models or checkpoints change faster than they can be verified; try again");
 }
 
-/* The folder that `to` will lie in, and the name in it. */
+/* Find the folder that will contain `to`, and its name there. */
 static status find_parent(const char *data, const char *to, char *parent, error *err)
 {
 	static const char *const ours[] = {"blobs", "models", "jobs", "sessions", "cache", "lost", "tmp"};

@@ -15,7 +15,7 @@
 
 enum { FSCK_TRIES = 5 };
 
-/* Does an engine hold the data folder? */
+/* True if an engine holds the data folder. */
 static bool is_running(const char *data)
 {
 	char path[PATH_MAX];

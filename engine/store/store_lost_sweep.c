@@ -1,5 +1,5 @@
-/* lost/ in bounds: what an operator has not taken back goes after some days, or when there is too much. The time of
- * modification of a blob in lost/ is when it was set aside. */
+/* Keeps lost/ within its limits: blobs that an operator has not restored are removed after some days, or when there are
+ * too many. A blob's modification time in lost/ is the time when it was set aside. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

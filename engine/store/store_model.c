@@ -77,7 +77,7 @@ static status fill_row(store_row *row, const store_model *m, const char *folder,
 	return row->manifest ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* What lies at the model's place without a row: the rest of a model that was deleted, or a stray. */
+/* Clear the model's place if it has no row: it holds the rest of a deleted model, or a stray. */
 static status clear_place(store *s, const char *id, const char *folder, error *err)
 {
 	char path[STORE_ID_BYTES + 8];

@@ -27,7 +27,7 @@ static bool add_damage(json_t *report, const char *kind, const char *id, const c
 	       0;
 }
 
-/* Every page of the ledger, also those that no row lies in. */
+/* Verify every page of the ledger, even those without rows. */
 static status verify_ledger(const char *from, json_t *report)
 {
 	char path[PATH_MAX];
@@ -141,7 +141,7 @@ static status copy_ledger_to(const char *from, const char *data, error *err)
 	return result;
 }
 
-/* Is what was restored a data folder? */
+/* Verify that the restored folder is a data folder. */
 static status open_once(const char *data, bool rebuild, error *err)
 {
 	store *s;
@@ -170,7 +170,7 @@ static status restore_verified(const char *from, const char *data, bool partial,
 	if (damaged > 0 && !partial)
 		return error_set(
 		    err, STATUS_STORAGE, NULL,
-		    "the backup is damaged, and nothing was restored; with --partial what is left of it is");
+		    "the backup is damaged, and nothing was restored; --partial restores its intact parts");
 	status result = restore(from, data, usable, &counted, err);
 	if (result != STATUS_OK)
 		empty(data);

@@ -1,5 +1,5 @@
-/* Rows carry a digest over all their columns, computed by an SQL function that the ledger registers, so that a bit that
- * changed on the disk is found when the row is read, and never passes for data. */
+/* Rows carry a digest over all their columns, computed by an SQL function that the ledger registers. A bit that changed
+ * on the disk is therefore detected when the row is read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,7 @@ status row_walk(store *s, store_table table, const char *parent, row_each each, 
 
 /* --- listing ------------------------------------------------------------------------------------- */
 
-/* Position of the row `after`, which must lie in the list itself. */
+/* Position of the row `after`, which must be in the list itself. */
 static status find_after(store *s, store_table table, const store_page *page, int64_t *seq, error *err)
 {
 	sqlite3_stmt *row;

@@ -185,7 +185,8 @@ static status delete_session(store *s, const char *id, int64_t number, error *er
 	bool found = false;
 	int64_t version;
 	error cause = ERROR_INIT;
-	status known = current_version(s, id, &version, &cause); /* of a damaged row it is not: then lost/ gets the state */
+	status known = current_version(s, id, &version, &cause); /* for a damaged row it is unknown: the state then goes
+	                                                          * to lost/ */
 	if (known != STATUS_OK && known != STATUS_STORAGE)
 		return error_set(err, known, NULL, "%s", error_message(&cause));
 	snprintf(path, sizeof path, "sessions/%.63s.%lld", id, (long long)version);

@@ -39,7 +39,7 @@ status verify_lock(const char *folder, int *out, error *err)
 	if (*out < 0 && errno == ENOENT) {
 		*out = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (*out >= 0 && stat(folder, &st) == 0 && fchown(*out, st.st_uid, st.st_gid) != 0)
-			errno = 0; /* the same user, or one without the right to change owners */
+			errno = 0; /* ignored: the same user, or no right to change owners */
 	}
 	if (*out >= 0 && flock(*out, LOCK_SH) == 0)
 		return STATUS_OK;
