@@ -34,7 +34,7 @@ static const option_row embed_options[] = {
 typedef struct inputs {
 	const cli *c;
 	FILE *file;       /* NULL: the arguments */
-	const char *name; /* of the file */
+	const char *name; /* name of the file */
 	int first;        /* argument that is a text */
 	size_t next;      /* texts or lines, so far */
 	bool bad;         /* a text cannot be sent, and that has been said */
@@ -76,7 +76,7 @@ static void add_text(inputs *in, json_t *batch, const char *string, size_t bytes
 		in->bad = false;
 }
 
-/* The next texts, at most BATCH, or few with weights for each token; an empty array behind the last. */
+/* The next texts: at most BATCH, or fewer if each token has weights; an empty array after the last. */
 static json_t *next_batch(inputs *in)
 {
 	json_t *batch = json_array();
@@ -97,7 +97,7 @@ static json_t *next_batch(inputs *in)
 
 /* --- requests ------------------------------------------------------------------------------- */
 
-/* What is asked of texts. */
+/* The request for some texts. */
 typedef struct method {
 	const char *path;
 	int (*show)(cli *c, json_t *answer, const json_t *texts); /* the answer is stolen */
@@ -166,7 +166,7 @@ static int run(cli *c, const method *m)
 
 /* --- answers --------------------------------------------------------------------------------- */
 
-/* What the classes of each text follow from. False: the answer holds no explanation. */
+/* Show the weights from which the classes of each text follow. False: the answer has no explanation. */
 static bool show_weights(const cli *c, const json_t *data)
 {
 	heat h;

@@ -63,7 +63,7 @@ const char *commands_summary(const command *k, char out[COMMANDS_SUMMARY_BYTES])
 	return out;
 }
 
-/* How many words of argv a command's name takes; 0 when it is another. */
+/* Number of words of argv that a command's name takes; 0 if it is another. */
 static int matches(const command *k, bool first, int argc, char **argv)
 {
 	const char *space = strchr(k->name, ' ');

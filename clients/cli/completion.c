@@ -1,5 +1,5 @@
-/* completion.c - scripts by which shells complete this program's command lines (`completion`), and what they ask for
- * each word (`complete`): the tables are read where they are, so a script never gets old. */
+/* completion.c - shell scripts that complete this program's command lines (`completion`), and the command that they
+ * call for each word (`complete`). The tables are read in the program itself, so a script never becomes outdated. */
 #include <stdlib.h>
 #include <string.h>
 

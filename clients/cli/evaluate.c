@@ -185,7 +185,7 @@ static int evaluate_list(cli *c)
 	return cli_table(c, http_json(c->http, "GET", "/v1/evaluations?limit=100", NULL), "data", columns);
 }
 
-/* What tables show better is left out of the lines. */
+/* The lines omit values that are shown as tables. */
 static int evaluate_show(cli *c)
 {
 	json_t *evaluation = http_json(c->http, "GET", http_path(c->http, one_path, cli_argument(c, 0)), NULL);

@@ -145,7 +145,8 @@ static void put_target(words *w, const json_t *target)
 		put(w, "- nearly certain, so against its strongest rival");
 }
 
-/* Of contributions all parts of the score, of other methods what there is; reader: NULL where none is apart. */
+/* Show all parts of the score for contributions, and the available sums for other methods; reader: NULL if none is
+ * separate. */
 static void put_sums(words *w, const json_t *parts, const json_t *reader, double reads)
 {
 	const json_t *sums = json_object_get(parts, "sums"), *difference = json_object_get(parts, "difference");
@@ -213,7 +214,7 @@ static json_t *numbers_of_top(const json_t *tokens, const json_t *parts, const j
 	return numbers;
 }
 
-/* Is there a token that reads the others? */
+/* True if one token reads the others. */
 static bool has_reader(const json_t *parts)
 {
 	const json_t *reader = show_get(parts, "sums.reader");
@@ -442,7 +443,7 @@ static int explain(cli *c, const char *input)
 	return status;
 }
 
-/* What is wrong with the options that say what is written; NULL: nothing. */
+/* The error in the options for output formats; NULL: none. */
 static const char *fault(const cli *c)
 {
 	const char *format = options_text(&c->options, "format");

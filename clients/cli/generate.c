@@ -35,7 +35,7 @@ typedef struct stream {
 	weight *weights;
 	size_t n_weights, room;
 	long long steps;
-	bool any, ends_line; /* has text come, and does it end with a newline? */
+	bool any, ends_line; /* text has arrived; it ends with a newline */
 } stream;
 
 static void add_weight(stream *s, const json_t *item)
@@ -188,7 +188,7 @@ static json_t *make_request(cli *c, const generate_what *w)
 		json_decref(request);
 		return NULL;
 	}
-	if (w->session) /* which has its model */
+	if (w->session) /* a session has its model */
 		json_object_del(request, "model");
 	else
 		json_object_set_new(request, "model", json_string(w->model));
@@ -264,7 +264,7 @@ static int generate_run(cli *c)
 	char *prompt = cli_argument_or_stdin(c, 0);
 	if (!prompt && !session)
 		return cli_usage("give a PROMPT, or pipe one in");
-	/* A session may go on without a prompt. */
+	/* A session may continue without a prompt. */
 	what.text = !prompt || (session && !*prompt) ? NULL : prompt;
 	int status = generate(c, what);
 	free(prompt);

@@ -20,7 +20,7 @@ struct http {
 	char *url, *key;
 	text path;
 	int limit_ms;   /* 0: none */
-	int descriptor; /* of http_wake_on */
+	int descriptor; /* from http_wake_on */
 	http_wake wake;
 	void *wake_context;
 	http_transfer transfer;
@@ -214,7 +214,7 @@ static size_t receive(char *bytes, size_t one, size_t n, void *context)
 	(void)one;
 	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
 	bool good = status >= 200 && status < 300;
-	wake(h); /* here too: curl_multi_perform goes on for as long as there is more to read */
+	wake(h); /* also needed here: curl_multi_perform continues for as long as there is more to read */
 	if (h->interrupted)
 		return 0;
 	if (good && h->streaming) {

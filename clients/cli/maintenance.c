@@ -1,5 +1,5 @@
-/* maintenance.c - backup, restore and fsck work on a data folder of this machine, so they are the engine's: this
- * program becomes the `additived` beside it, which takes the same options, the terminal and the exit status. */
+/* maintenance.c - backup, restore and fsck work on a data folder of this machine, so the engine implements them. This
+ * program executes the `additived` beside it, which takes the same options, the terminal and the exit status. */
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* ps.c - what the service is doing now: generations, jobs that have not ended, models in memory, sessions. Put together
+/* ps.c - the service's current activity: generations, jobs that have not ended, models in memory, sessions. Combined
  * from the lists and /metrics, which cost the service nothing. */
 #include <stdlib.h>
 #include <string.h>

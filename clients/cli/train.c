@@ -37,13 +37,13 @@ static bool check(cli *c, const json_t *request)
 	return answer != NULL;
 }
 
-/* The texts of a job: those to train on, and behind them, where there is one, that to validate with. */
+/* The texts of a job: training texts, followed by the validation text if there is one. */
 typedef struct texts {
 	source sources[TRAIN_MAX_TEXTS + 1];
 	size_t n_training, n;
 } texts;
 
-/* The next number of a list, or 1 behind its end; a complaint if it is none. */
+/* The next number of a list, or 1 after its end; prints an error if malformed. */
 static bool next_weight(const char **list, double *out)
 {
 	char *end;

@@ -1,4 +1,4 @@
-/* version.c - what runs here and there. */
+/* version.c - versions of this program and the service. */
 #include "clients/cli/cli.h"
 
 /* ", BACKEND on DEVICE" of the engine's greeting; nothing while it is away. */

@@ -1,6 +1,6 @@
-/* watch.c - the event stream drives the display. Signals are blocked and come through a descriptor that the request
- * also waits for, so no handler and no global is needed. A job that is watched late sends all its events at once, and a
- * drawing is more bytes than an event: what follows a drawing closely is drawn when SIGALRM comes. */
+/* watch.c - the event stream drives the display. Signals are blocked and read from a descriptor that the request also
+ * waits for, so no handler and no global is needed. A job that is watched late sends all its events at once, and a
+ * drawing is larger than an event. Updates soon after a drawing are therefore drawn when SIGALRM comes. */
 #include "clients/cli/watch.h"
 
 #include <math.h>
@@ -115,7 +115,7 @@ static void print_message(watch *w, const json_t *event)
 	text_free(&line);
 }
 
-/* What the model writes, and how far it is from knowing only how often each byte occurs. */
+/* Show the generated text, and how much better the model is than one that only knows byte frequencies. */
 static void print_preview(watch *w, const json_t *data)
 {
 	const json_t *prompt = show_get(data, "preview.prompt"), *written = show_get(data, "preview.text");

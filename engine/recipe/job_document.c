@@ -40,7 +40,7 @@ static double eta(const train_progress *p)
 
 /* A member of the ledger's row alone. */
 #define DEVICE_FAILURES "device_failures"
-/* What the job was created with, and the values that follow; members of `additive` in what clients see. */
+/* The request that created the job, and the resulting values; members of `additive` in the public document. */
 #define RECIPE "recipe"
 #define RESOLVED "resolved"
 

@@ -9,7 +9,7 @@
 
 /* A member that is a string; NULL when it is not. */
 #define JOB_DOCUMENT_OBJECT "fine_tuning.job"
-/* Is the row one of a training job? The ledger's jobs are of several kinds. */
+/* True if the row is a training job. The ledger's jobs are of several kinds. */
 bool job_document_is(const json_t *document);
 const char *job_document_text(const json_t *document, const char *key);
 
@@ -23,8 +23,8 @@ void job_document_checkpoint_name(const char *job, int64_t step, char out[STORE_
 json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout, const job_estimate *e);
 /* Every training option with its value, and what is known of the job before it starts. */
 json_t *job_document_resolved(const job_request *r, const job_estimate *e);
-/* The job as clients see it: `additive` has the recipe and the resolved options (null: of a job that was made before
- * these were kept), and the engine's own members are left out. */
+/* The public document of the job: `additive` has the recipe and the resolved options (null for a job from before these
+ * were kept), and the engine's own members are removed. */
 json_t *job_document_public(const json_t *job);
 json_t *job_document_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* preview: put into the data of an evaluation; borrowed, or NULL. */

@@ -14,7 +14,7 @@
 #include "engine/text/text_reader.h"
 
 #define NAME "train-tokenizer"
-enum { NICE = 10 /* what is served goes first */ };
+enum { NICE = 10 /* serving has priority */ };
 
 typedef struct asked {
 	const char *spec, *out;

@@ -20,8 +20,8 @@ typedef struct format {
 	uint32_t mark, mask; /* the first 4 bytes, little-endian, and which bits of them count */
 	uint32_t mark_2, mask_2; /* another mark of the same format */
 	status (*begin)(byte_source *s);
-	/* Turn some of in[at…have) into at most `room` bytes; *made of them. Sets s->within. NULL: the bytes are text.
-	 */
+	/* Decode some of in[at…have) into at most `room` bytes; *made: their number. Sets s->within. NULL: the bytes
+	 * are text. */
 	status (*decode)(byte_source *s, unsigned char *out, size_t room, size_t *made, error *err);
 	void (*end)(byte_source *s);
 } format;

@@ -1,7 +1,7 @@
 /* byte_source.h - the bytes of a text in any storage form.
  *
- * A file is read unchanged, or decompressed if its first bytes are those of gzip (RFC 1952, any number of members) or
- * zstd (RFC 8878, any number of frames, including skippable ones). Zeros after a member or frame are padding. Memory is
+ * A file is read unchanged, or decompressed if its first bytes are those of gzip (RFC 1952) or zstd (RFC 8878). Any
+ * number of members or frames is read, including skippable frames. Zeros after a member or frame are padding. Memory is
  * bounded by a decompressor's window, at most 128 MiB. One thread. */
 #ifndef ENGINE_TEXT_BYTE_SOURCE_H
 #define ENGINE_TEXT_BYTE_SOURCE_H

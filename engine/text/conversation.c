@@ -1,6 +1,6 @@
-/* The whole is rendered once, and for each answer the messages before it (where its prompt ends), and with it (where it
- * ends): what these have in common with the whole from their beginning. A template may end a conversation that no
- * answer follows in a way of its own, which is not in common then. */
+/* The whole is rendered once. For each answer, the messages before it are rendered (its prompt ends there), and those
+ * including it (it ends there). The common prefix with the whole gives the offset. If a template ends a conversation
+ * without a following answer in its own way, that end is not part of the common prefix. */
 #include "engine/text/conversation.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct division {
 	void *to;
 } division;
 
-/* Hand over what stands before `end`. */
+/* Pass on the text before `end`. */
 static status hand_over(division *d, size_t end, int kind, error *err)
 {
 	encode_options how = {.trusted = d->trusted};

@@ -1,5 +1,5 @@
-/* `text` holds what was read and not handed over. It grows until a cut is found, to twice its size each time, and only
- * what is new is searched, so a text without cuts takes time in proportion to its length. */
+/* `text` holds bytes that were read and not returned yet. It doubles until a cut is found, and only new bytes are
+ * searched, so a text without cuts takes time proportional to its length. */
 #include "engine/text/corpus_reader.h"
 
 #include <stdlib.h>
@@ -173,7 +173,7 @@ static status find_end(corpus_reader *r, size_t searched, size_t *end, error *er
 	return STATUS_OK;
 }
 
-/* The first `bytes` of what is held; the rest goes on in memory of its own. */
+/* Return the first `bytes` bytes held; the rest moves to new memory. */
 static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error *err)
 {
 	size_t rest = r->have - bytes, room = rest > r->piece ? rest : r->piece;

@@ -24,7 +24,7 @@ enum {
 status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length,
                     const char *const *classes, error *err);
 /* Split the corpus in two: ⌊fraction · records⌋ records are the second set; each set needs one. Since a corpus is often
- * sorted by its labels, they are chosen by the permutation of dataset.h with seed 1 and epoch 0: record i is in the
+ * sorted by its labels, they are chosen by the permutation of dataset.h with seed 1 and epoch 0. Record i is in the
  * second set if its place is among the last. Both sets keep the corpus's order and have the same classes. */
 status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
                       int64_t length, const char *const *classes, double fraction, error *err);

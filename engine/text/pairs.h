@@ -1,8 +1,9 @@
 /* pairs.h - datasets of sources and targets.
  *
  * JSON lines: {"source": "…", "target": "…"}; further keys are ignored, blank lines skipped. A target may be empty. A
- * record is at most `source_length` tokens of the source, including those that the tokenizer's template adds around
- * texts, and at most `length` tokens of the target with its end (sequence.h). Longer texts lose their end.
+ * record is at most `source_length` tokens of the source and at most `length` tokens of the target with its end
+ * (sequence.h). The source includes the tokens that the tokenizer's template adds around texts. Longer texts lose their
+ * end.
  *
  * A cached text is a record_text.h; the number of a record is the number of its source tokens. */
 #ifndef ENGINE_TEXT_PAIRS_H

@@ -1,6 +1,5 @@
-/* One byte at a time joins the held ones, and utf8_next judges them. A byte that breaks
- * a character ends the maximal subpart before it and begins anew itself, so the output does not
- * depend on how the input was cut. */
+/* Bytes join the held ones one at a time, and utf8_next classifies them. A byte that breaks a character ends the
+ * maximal subpart before it and starts a new one, so the output does not depend on how the input was cut. */
 #include "engine/text/tokenizer.h"
 
 #include <string.h>
@@ -11,7 +10,7 @@
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 enum { REPLACEMENT_BYTES = 3 };
 
-/* What stands for the first n held bytes, which never become a character. */
+/* Replacement for the first n held bytes, which never become a character. */
 static size_t replace(const text_stream *s, int n, char *out)
 {
 	size_t written = 0;

@@ -146,9 +146,9 @@ int64_t tokenizer_least_tokens(const tokenizer *t, size_t bytes);
  * Bytes can be cut everywhere.
  *
  * huggingface: before a space between two letters. This holds for byte-level tokenizers with a known pattern of words,
- * for those that cut at white space or at "▁", and for Llama 2's form if no merge joins a piece with a following "▁".
- * It does not hold with normalizers that strip, or replace more than spaces; nor with added tokens of plain text that
- * span such a place or absorb white space beside them.
+ * and for those that cut at white space or at "▁". It holds for Llama 2's form if no merge joins a piece with a
+ * following "▁". It does not hold with normalizers that strip, or replace more than spaces; nor with added tokens of
+ * plain text that span such a place or absorb white space beside them.
  *
  * sentencepiece: before a single space after a letter. This holds for BPE and char models without a piece that has a
  * "▁" after another character, in a text that has such a place in every mebibyte. It does not hold for unigram models,

@@ -256,7 +256,7 @@ static void prune(grammar *g)
 	}
 }
 
-/* Does a node begin with itself? seen: 0 not yet, 1 on the way, 2 it does not. */
+/* True if a node begins with itself. seen: 0 not visited, 1 in progress, 2 false. */
 static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int depth)
 {
 	enum { DEEPEST = 10000 };
@@ -372,7 +372,7 @@ static int32_t after_one(const node *n, int32_t position)
 	return n->max == GRAMMAR_NO_BOUND && position >= n->min ? n->min : position + 1;
 }
 
-/* `member` of a node that goes on at `rest` behind it, unless the member is its last. */
+/* Expand `member` of a node that continues at `rest` after it, unless the member is its last. */
 static status expand_member(const grammar *g, grammar_stacks *s, grammar_node member, grammar_node at, int32_t rest,
                             bool last, int32_t below, bool *ends)
 {

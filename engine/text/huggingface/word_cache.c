@@ -30,7 +30,7 @@ static bool is_word(const cached_word *w, uint64_t hash, const char *word, size_
 	return w->hash == (uint32_t)hash && w->bytes == bytes && memcmp(text_of(w), word, bytes) == 0;
 }
 
-/* Of the hash: the upper half; an entry keeps the lower one. */
+/* The upper half of the hash selects the slot; an entry keeps the lower one. */
 static size_t slot_of(uint64_t hash)
 {
 	return (size_t)(hash >> 32) % WORD_CACHE_SLOTS;

@@ -67,7 +67,7 @@ static status add_sentence(sp_sample *s, const char *text, size_t bytes)
 	return STATUS_OK;
 }
 
-/* Where a long line is cut: behind its last space, or else between two characters. */
+/* Offset at which a long line is cut: after its last space, or else between two characters. */
 static size_t cut(const char *text, size_t bytes)
 {
 	size_t n = bytes;

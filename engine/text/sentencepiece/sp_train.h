@@ -1,5 +1,5 @@
-/* sp_train.h - the SentencePiece library's training, for C. The only C++ of the engine is behind it; no exception
- * crosses. */
+/* sp_train.h - C interface to the SentencePiece library's training. It encapsulates the engine's only C++; no exception
+ * crosses it. */
 #ifndef ENGINE_TEXT_SENTENCEPIECE_SP_TRAIN_H
 #define ENGINE_TEXT_SENTENCEPIECE_SP_TRAIN_H
 
