@@ -16,8 +16,8 @@ enum { BATCH = 1024, EXPLAINED_BATCH = 16, TOP = 10 };
 
 static const option_row classify_options[] = {
     CLASSIFY_OPTIONS,
-    {"pair", OPTION_TEXT, "TEXT", "the second of two texts, of which TEXT is the first", NULL},
-    {"top", OPTION_INTEGER, "K", "with --explain: how many tokens to list of each text (10)", NULL},
+    {"pair", OPTION_TEXT, "TEXT", "second text of a pair; TEXT is the first", NULL},
+    {"top", OPTION_INTEGER, "K", "with --explain: number of tokens to list for each text (10)", NULL},
     {"file", OPTION_TEXT, "FILE", "classify each line of FILE (-: stdin)", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 static const option_row fill_mask_options[] = {
@@ -282,9 +282,10 @@ static int fill_mask_run(cli *c)
 
 const command classify_commands[] = {
     {"classify", "--model ID [TEXT...]", 0, 1 << 20, "show the classes of texts",
-     "Of one text all classes with their probabilities, of several the likeliest. Without TEXT each line of stdin is "
+     "One text: all classes with their probabilities. Several texts: the likeliest class of each. Without TEXT each "
+     "line of stdin is "
      "a text. "
-     "With --explain also the tokens that the model's attention has read most for them.",
+     "With --explain also the tokens with the largest attention weights.",
      classify_options, classify_run},
     {"embed", "--model ID [TEXT...]", 0, 1 << 20, "print the vectors of texts",
      "A line of numbers for each text. Without TEXT each line of stdin is a text.", embed_options, embed_run},

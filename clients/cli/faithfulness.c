@@ -15,7 +15,7 @@ static const char service_path[] = "/v1/explain/evaluate";
 static const option_row faithfulness_options[] = {
     EXPLAIN_EVALUATE_OPTIONS,
     {"html", OPTION_TEXT, "FILE", "also write the evaluation as one page with charts", NULL},
-    {"detach", OPTION_FLAG, NULL, "with --file: print the job's id and leave", NULL},
+    {"detach", OPTION_FLAG, NULL, "with --file: print the job's id and exit", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* --- the answer as a table ------------------------------------------------------------------------------- */

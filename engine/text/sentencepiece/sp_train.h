@@ -23,7 +23,7 @@ typedef struct sp_train_options {
 typedef bool sp_train_next(void *context, const char **text, size_t *bytes);
 
 /* Train a model whose ids 0, 1 and 2 are <pad>, </s> and <unk>. The same sentences give the same model, bit for bit, on
- * any number of processors. *model is malloc'ed, NUL-terminated. False: `why` says what the library says, or is "" when
+ * any number of processors. *model is malloc'ed, NUL-terminated. False: `reason` is the library's message, or "" when
  * memory is short. The library's CHECKs end the process. */
 bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
               size_t why_bytes);

@@ -104,7 +104,7 @@ static long last_number(const char *text)
 	return found;
 }
 
-/* Nearly all refusals of the library concern the number of pieces. `why` ends with the number that it allows. */
+/* Nearly all refusals of the library concern the number of pieces. `reason` ends with the number that it allows. */
 static status refuse(const char *reason, error *err)
 {
 	if (!reason[0])
