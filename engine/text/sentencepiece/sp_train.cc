@@ -84,7 +84,7 @@ void explain(const std::string &message, char *reason, size_t bytes)
 } // namespace
 
 bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
-              size_t why_bytes)
+              size_t reason_bytes)
 {
 	*model = nullptr;
 	reason[0] = 0;
@@ -93,7 +93,7 @@ bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, cha
 		std::string made;
 		auto status = sentencepiece::SentencePieceTrainer::Train(arguments(*o), &all, &made);
 		if (!status.ok()) {
-			explain(status.ToString(), reason, why_bytes);
+			explain(status.ToString(), reason, reason_bytes);
 			return false;
 		}
 		*model = static_cast<char *>(std::malloc(made.size() + 1));
@@ -102,9 +102,9 @@ bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, cha
 		*bytes = made.size();
 	} catch (const std::bad_alloc &) {
 	} catch (const std::exception &e) {
-		std::snprintf(reason, why_bytes, "%s", e.what());
+		std::snprintf(reason, reason_bytes, "%s", e.what());
 	} catch (...) {
-		std::snprintf(reason, why_bytes, "the library failed");
+		std::snprintf(reason, reason_bytes, "the library failed");
 	}
 	return *model;
 }

@@ -26,7 +26,7 @@ typedef bool sp_train_next(void *context, const char **text, size_t *bytes);
  * any number of processors. *model is malloc'ed, NUL-terminated. False: `reason` is the library's message, or "" when
  * memory is short. The library's CHECKs end the process. */
 bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
-              size_t why_bytes);
+              size_t reason_bytes);
 
 #ifdef __cplusplus
 }
