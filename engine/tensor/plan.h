@@ -57,7 +57,7 @@ typedef struct plan_shape {
 } plan_shape;
 /* Run with smaller inputs: each op infers its results again, and no byte past them is read or written. Memory stays
  * that of the graph's shapes, and plan_read and plan_write use those. One plan thus serves every batch up to its size
- * at the cost of that batch, for one or two microseconds. STATUS_UNSUPPORTED if the backend fuses or records, since a
+ * at the cost of that batch plus one or two microseconds. STATUS_UNSUPPORTED if the backend fuses or records, since a
  * recording has fixed shapes. STATUS_INVALID: the shapes do not fit each other; the plan must then be given others
  * before it runs. */
 status plan_reshape(plan *p, const plan_shape *inputs, int n, error *err);

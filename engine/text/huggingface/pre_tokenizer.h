@@ -54,7 +54,7 @@ void pre_tokenizer_fini(pre_tokenizer *t);
 status pre_tokenizer_apply(pre_tokenizer_run *run, const text_piece *p, bool mapped);
 void pre_tokenizer_run_fini(pre_tokenizer_run *run);
 
-/* Division by the steps of a text before a space with a letter on either side. *space: the normalizer's result for the
+/* Division of a text by the steps before a space with a letter on either side. *space: the normalizer's result for the
  * space, then the steps' result. */
 division pre_tokenizer_divides(const pre_tokenizer *t, space_form *space);
 
