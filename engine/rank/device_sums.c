@@ -9,19 +9,19 @@
 
 enum { GROUP_SECONDS = 60 }; /* in which all ranks join */
 
-/* What a rank says to all others. */
+/* A rank's message to all others. */
 typedef struct word {
 	char backend[16];
 	backend_site site;
-	unsigned char group[BACKEND_GROUP_BYTES]; /* of rank 0 */
-	char why[256];                            /* it cannot be; "" */
+	unsigned char group[BACKEND_GROUP_BYTES]; /* that of rank 0 */
+	char reason[256];                         /* it cannot be; "" */
 	bool late;                                /* since others did not come */
 } word;
 
 static void explain(word *w, status s, error *err)
 {
 	if (s != STATUS_OK)
-		snprintf(w->why, sizeof w->why, "%.250s", error_message(err));
+		snprintf(w->reason, sizeof w->reason, "%.250s", error_message(err));
 }
 
 static void introduce(word *w, const ranks *r, backend *b)
@@ -29,7 +29,7 @@ static void introduce(word *w, const ranks *r, backend *b)
 	error err = ERROR_INIT;
 	snprintf(w->backend, sizeof w->backend, "%s", b->name);
 	if (!b->collective_find) {
-		snprintf(w->why, sizeof w->why, "it computes on the %s backend", b->name);
+		snprintf(w->reason, sizeof w->reason, "it computes on the %s backend", b->name);
 		return;
 	}
 	status s = b->collective_find(b, &w->site, &err);
@@ -43,14 +43,14 @@ static bool object(const word *all, int count, char *how)
 {
 	int at = -1;
 	for (int i = count - 1; i >= 0; i--)
-		if (all[i].why[0] && (at < 0 || all[at].late || !all[i].late))
+		if (all[i].reason[0] && (at < 0 || all[at].late || !all[i].late))
 			at = i;
 	if (at >= 0)
-		snprintf(how, DEVICE_SUMS_BYTES, "summed through the host: rank %d: %s", at, all[at].why);
+		snprintf(how, DEVICE_SUMS_BYTES, "summed through the host: rank %d: %s", at, all[at].reason);
 	return at >= 0;
 }
 
-/* What NCCL would refuse, or not notice. */
+/* Find differences that NCCL would refuse or not notice. */
 static bool differ(const word *all, int count, char *how)
 {
 	for (int i = 1; i < count; i++) {
@@ -72,7 +72,7 @@ static bool differ(const word *all, int count, char *how)
 static status join(ranks *r, backend *b, word *all, char *how, error *err)
 {
 	word own = {0};
-	error reason = ERROR_INIT;
+	error cause = ERROR_INIT;
 	introduce(&own, r, b);
 	TRY(mpi_ranks_gather(r, &own, sizeof own, all, err));
 	for (int i = 1; i < r->count; i++)
@@ -84,9 +84,9 @@ static status join(ranks *r, backend *b, word *all, char *how, error *err)
 	if (object(all, r->count, how) || differ(all, r->count, how))
 		return STATUS_OK;
 	const uint64_t began = clock_ns();
-	status s = b->collective_open(b, all[0].group, r->rank, r->count, GROUP_SECONDS, &reason);
+	status s = b->collective_open(b, all[0].group, r->rank, r->count, GROUP_SECONDS, &cause);
 	own.late = clock_ns() - began >= GROUP_SECONDS * (uint64_t)1000000000;
-	explain(&own, error_settle(&reason, s), &reason);
+	explain(&own, error_settle(&cause, s), &cause);
 	s = mpi_ranks_gather(r, &own, sizeof own, all, err);
 	r->devices = s == STATUS_OK && !object(all, r->count, how);
 	if (r->devices)

@@ -1,5 +1,5 @@
-/* device_sums.h - whether the ranks' devices add up gradients themselves, as a group (engine/tensor/backend.h), or the
- * host does, by MPI. MPI brings the group together either way. */
+/* device_sums.h - choose whether the ranks' devices add gradients themselves, as a group (engine/tensor/backend.h), or
+ * the host does, by MPI. MPI forms the group in both cases. */
 #ifndef ENGINE_RANK_DEVICE_SUMS_H
 #define ENGINE_RANK_DEVICE_SUMS_H
 

@@ -10,7 +10,7 @@
 
 typedef struct mpi_ranks {
 	ranks ranks;
-	MPI_Request *requests; /* of sums that have begun */
+	MPI_Request *requests; /* requests of sums that have begun */
 	int n, room;
 	int here, index; /* ranks on this machine, and which of them this is */
 } mpi_ranks;

@@ -80,7 +80,7 @@ job_sources rank_plan_sources(const json_t *document, int rank, const rank_devic
 
 /* --- a recipe ------------------------------------------------------------------------------- */
 
-/* Give a path an id, which stands for it from here on: where it is among the files, and its name. */
+/* Replace a path by an id: its index among the files, and its name. */
 static status name_file(json_t *object, const char *key, json_t *files)
 {
 	const char *given = json_string_value(json_object_get(object, key)), *id, *slash;
@@ -113,7 +113,7 @@ static status name_files(json_t *recipe, json_t *files)
 	return STATUS_OK;
 }
 
-/* A model that is no architecture is a folder, which its last segment stands for. */
+/* A model that is not an architecture is a folder; replace its path by its last segment. */
 static status name_base(json_t *recipe, json_t *document)
 {
 	const char *named = json_string_value(json_object_get(recipe, "model"));
@@ -208,14 +208,14 @@ static status find_checkpoint(json_t *document, error *err)
 	const char *out = rank_plan_text(document, "folder");
 	for (int64_t step = newest(out, INT64_MAX); step >= 0; step = newest(out, step)) {
 		char name[32];
-		error why = ERROR_INIT;
+		error cause = ERROR_INIT;
 		snprintf(name, sizeof name, "step-%lld", (long long)step);
 		snprintf(folder, sizeof folder, "%.4000s/%s", out, name);
-		status s = job_check_folder(folder, name, &why);
+		status s = job_check_folder(folder, name, &cause);
 		if (s == STATUS_OK)
 			break;
 		if (!job_check_is_damage(s))
-			return error_set(err, s, NULL, "%s", error_message(&why));
+			return error_set(err, s, NULL, "%s", error_message(&cause));
 		folder[0] = 0;
 	}
 	return json_object_set_new(document, "resume", json_string(folder)) == 0 ? STATUS_OK : STATUS_NOMEM;
@@ -235,7 +235,7 @@ static status read_json(json_t **out, const char *path, error *err)
 	               : error_settle(err, s);
 }
 
-/* A new run: its plan is kept, so that it goes on with the same seed and the same defaults. */
+/* Start a new run. Its plan is stored, so that it can be resumed with the same seed and the same defaults. */
 static status begin(json_t *document, const json_t *recipe, const char *file, const rank_device *d, error *err)
 {
 	json_t *named = json_deep_copy(recipe);

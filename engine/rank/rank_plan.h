@@ -1,15 +1,15 @@
-/* rank_plan.h - what all ranks of a run do, as a document: rank 0 makes it and the others get it.
+/* rank_plan.h - the plan of a run as a document: rank 0 creates it and sends it to the other ranks.
  *
- *   request   what job_request_write gives
+ *   request   the output of job_request_write
  *   files     {id: path} of the files that it names
  *   base      the folder of the model to continue from, ""
- *   cache     the folder of tokens of texts; cache_bytes: what of it is not in use may have
- *   folder    where checkpoints are, "step-N"
+ *   cache     the folder of tokens of texts; cache_bytes: limit of its unused files
+ *   folder    the folder of checkpoints, "step-N"
  *   resume    the checkpoint to begin with, a folder, ""
  *   result    the folder of the finished model
- *   job       of the engine's: the id; else "". Its checkpoints have manifests as the engine writes them
+ *   job       the id of the engine's job, or "". Its checkpoints have manifests as the engine writes them
  *
- * Paths are those of every rank: they may lie on one machine, or in folders that machines share. */
+ * Paths are valid on every rank: on one machine, or in folders that machines share. */
 #ifndef ENGINE_RANK_RANK_PLAN_H
 #define ENGINE_RANK_RANK_PLAN_H
 
@@ -17,16 +17,16 @@
 
 enum { RANK_PLAN_MAX_BYTES = 16 << 20 };
 
-/* What computes. */
+/* The device that computes. */
 typedef struct rank_device {
 	const char *backend_name;
 	bool bf16;
 } rank_device;
 
-/* Of a recipe: the body of POST /v1/fine_tuning/jobs, in which files and a model to continue from are paths. Its texts
- * are read. `out` is the folder of the run: where it holds one of the same recipe, that goes on from its newest
- * checkpoint that is whole. Errors name the field; STATUS_CONFLICT: `out` holds a run of another recipe. New reference.
- */
+/* Build a plan from a recipe: the body of POST /v1/fine_tuning/jobs, in which files and a model to continue from are
+ * paths. Its texts are read. `out` is the folder of the run. If it holds a run of the same recipe, that is continued
+ * from its newest intact checkpoint. Errors name the field; STATUS_CONFLICT: `out` holds a run of another recipe. New
+ * reference. */
 status rank_plan_of_recipe(json_t **document, const char *recipe, const char *out, const rank_device *d, error *err);
 /* As the engine has written it to a file. */
 status rank_plan_read(json_t **document, const char *path, error *err);

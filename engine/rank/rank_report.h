@@ -1,12 +1,12 @@
-/* rank_report.h - what rank 0 says of a run: one JSON object a line on stdout.
+/* rank_report.h - rank 0's reports on a run: one JSON object a line on stdout.
  *
  *   {"report": "started" | "progress" | "evaluated" | "saved" | "ended", "progress": {…}, …}
  *
- * progress: the numbers of train_progress under their names (train_progress_write). "started" says of several ranks how
- * their "gradients" are summed (device_sums.h); "evaluated" has the "preview" of
- * what the model wrote, where it can write; "saved" the "error" for which there is no checkpoint, or, of an engine's
- * job, the "checkpoint" as its ledger has it; "ended" whether the run is "finished", or the "error" (status, param,
- * message) that ended it, or neither where it was stopped. */
+ * progress: the numbers of train_progress under their names (train_progress_write). "started" has "gradients" with
+ * several ranks: how they are summed (device_sums.h). "evaluated" has "preview", the model's text, if it can generate.
+ * "saved" has the "error" that prevented the checkpoint, or, for an engine's job, the "checkpoint" in the form of the
+ * ledger. "ended" has "finished", or the "error" (status, param, message) that ended the run, or neither if it was
+ * stopped. */
 #ifndef ENGINE_RANK_RANK_REPORT_H
 #define ENGINE_RANK_RANK_REPORT_H
 
@@ -14,7 +14,7 @@
 
 typedef struct rank_report rank_report;
 
-/* What the reader says on stdin, a byte each. "g" and "l" answer an evaluation: go on; "l": its row is late, so no
+/* Requests of the reader on stdin, a byte each. "g" and "l" answer an evaluation: continue; "l": its row is late, so no
  * checkpoint may be saved yet. "w": all rows have been written since. "s": save and stop. The end of stdin: stop at
  * once. */
 typedef enum rank_wish { WISH_NONE, WISH_SAVE, WISH_STOP } rank_wish;
@@ -23,11 +23,11 @@ typedef enum rank_wish { WISH_NONE, WISH_SAVE, WISH_STOP } rank_wish;
 rank_report *rank_report_new(bool asks);
 void rank_report_free(rank_report *r);
 
-/* What has been asked so far; does not wait. */
+/* The request received so far; does not wait. */
 rank_wish rank_report_wish(rank_report *r);
-/* Is there an evaluation that the reader has not answered? */
+/* True if the reader has not answered an evaluation yet. */
 bool rank_report_waits(const rank_report *r);
-/* Does the reader lack rows of evaluations? As of the last rank_report_wish. */
+/* True if the reader lacks rows of evaluations, as of the last rank_report_wish. */
 bool rank_report_rows_missing(const rank_report *r);
 
 /* At most ten times a second; the others are always said. False, all: the reader has gone. */

@@ -28,7 +28,7 @@ typedef struct run {
 	int64_t saved_step;
 	bool unsaved; /* the last save failed */
 	float digest[DIGEST_BYTES],
-	    digests[DIGEST_BYTES]; /* of the weights, a byte in each; their sums over the ranks */
+	    digests[DIGEST_BYTES]; /* digest of the weights, a byte in each; their sums over the ranks */
 } run;
 
 /* A signal is taken where the loop looks for it. A handler would run on a stack below which the code of matrix products
@@ -170,7 +170,7 @@ static status report(run *r, unsigned events)
 
 /* --- the loop ---------------------------------------------------------------------------------- */
 
-/* Is the run to end where it is: by a signal, or since the reader of rank 0's reports has gone? */
+/* True if the run must end now: because of a signal, or since the reader of rank 0's reports is gone. */
 static bool is_cut_short(const run *r)
 {
 	return is_stopped() || (r->o->report && rank_report_wish(r->o->report) == WISH_STOP);
@@ -188,7 +188,7 @@ static status wait_for_sums(run *r)
 	return STATUS_OK;
 }
 
-/* Have all ranks the same weights? All come here after the same step. */
+/* Check that all ranks have the same weights. All call this after the same step. */
 static status compare_weights(run *r, error *err)
 {
 	const model *m = trainer_model(r->trainer);

@@ -16,8 +16,8 @@ typedef struct rank_run_options {
 	ranks *ranks;
 	const json_t *document; /* rank_plan.h; borrowed */
 	backend *backend;
-	const char *sums;    /* how gradients are summed (device_sums.h); "" */
-	rank_report *report; /* of rank 0; else NULL */
+	const char *sums;    /* the way gradients are summed (device_sums.h); "" */
+	rank_report *report; /* rank 0 only; else NULL */
 } rank_run_options;
 
 /* A run that fails ends the devices' group (device_sums.h) before rank 0 saves.
