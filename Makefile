@@ -441,7 +441,7 @@ test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(
 test:
 	@deploy/deps $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) test-programs
-	$(MAKE) all unit pytest lint-arrows
+	$(MAKE) all unit pytest lint-arrows lint-words
 
 # On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).
 GPU_KIT := build/gpu-kit
@@ -513,10 +513,12 @@ deps:
 	@deploy/deps $(TEST_PACKAGES)
 
 # --- housekeeping ---------------------------------------------------------------
-.PHONY: lint lint-arrows format clean help
+.PHONY: lint lint-arrows lint-words format clean help
 lint-arrows:
 	@tests/lint_arrows
-lint: lint-arrows $(GEN)
+lint-words:
+	@tests/lint_words
+lint: lint-arrows lint-words $(GEN)
 	cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,portability --inline-suppr --suppress=missingInclude \
 	  --suppress=invalidPointerCast `# packed weights and scratch are bytes with a layout of their own` \
 	  -I. -I$(OUT) -D_GNU_SOURCE -DCPU_ISA=baseline --suppress=unknownMacro engine proto server clients

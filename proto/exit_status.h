@@ -2,8 +2,8 @@
 #ifndef PROTO_EXIT_STATUS_H
 #define PROTO_EXIT_STATUS_H
 
-/* The data folder, which must exist, has vanished: the supervisor tries again until it is back. EX_TEMPFAIL of
- * sysexits.h. */
+/* The data folder has vanished; the supervisor retries until it is back. The value is that of EX_TEMPFAIL in
+ * <sysexits.h>. */
 enum { EXIT_NO_DATA = 75 };
 
 #endif

@@ -1,9 +1,9 @@
 /* frame.c - the codec of frame.h.
  *
- * The decoder is one flat buffer with a read mark: push appends, next advances the mark. The
- * bytes before the mark are dropped by a push, and only when they are at least half of the
- * buffer, so every byte is moved at most once per doubling: linear in the bytes received however
- * they are split. A ring was rejected because a frame's bodies must be contiguous. */
+ * The decoder is one flat buffer with a read mark: push appends, next advances the mark. A push drops the bytes before
+ * the mark only when they are at least half of the buffer, so every byte is moved at most once per doubling. The cost
+ * is linear in the bytes received, however they are split. A ring was rejected because a frame's bodies must be
+ * contiguous. */
 #include "proto/frame.h"
 
 #include <assert.h>
@@ -43,7 +43,7 @@ void frame_encode_header(const frame *f, unsigned char out[FRAME_HEADER_BYTES])
 	put_u32(out + 20, (uint32_t)(f->stream >> 32));
 }
 
-/* What is wrong with a header, or NULL. */
+/* The error in a header, or NULL. */
 static const char *header_fault(const unsigned char *h)
 {
 	uint32_t length = get_u32(h), json = get_u32(h + 4);
@@ -105,19 +105,19 @@ bool frame_decoder_push(frame_decoder *d, const void *data, size_t bytes)
 	return true;
 }
 
-frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **why)
+frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **reason)
 {
 	size_t available = d->used - d->consumed;
 
 	*out = (frame){0};
-	*why = NULL;
+	*reason = NULL;
 	if (available < FRAME_HEADER_BYTES)
 		return FRAME_MORE;
 
 	const unsigned char *h = d->data + d->consumed;
 
-	*why = header_fault(h);
-	if (*why)
+	*reason = header_fault(h);
+	if (*reason)
 		return FRAME_BAD;
 
 	size_t length = get_u32(h), json = get_u32(h + 4);

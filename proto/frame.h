@@ -2,17 +2,16 @@
  *
  * A frame is a 24-byte little-endian header, then JSON, then binary payload:
  *
- *   0        4        8        12     13     14      16              24
- *   | length | json   | credit | type | flags| zero  | stream (u64)  | JSON … | payload … |
+ *    0        4        8        12     13     14      16              24
+ *    | length | json   | credit | type | flags| zero  | stream (u64)  | JSON … | payload … |
  *
- *   length   bytes after the header (JSON and payload together)
- *   json     bytes of JSON (UTF-8, one object; 0: none)
- *   credit   CREDIT and REQUEST frames: frames granted to the peer on this stream
- *   stream   request id chosen by the client, never reused on a connection; 0: the connection itself
+ *    length   bytes after the header (JSON and payload together)
+ *    json     bytes of JSON (UTF-8, one object; 0: none)
+ *    credit   CREDIT and REQUEST frames: frames granted to the peer on this stream
+ *    stream   request id chosen by the client, never reused on a connection; 0: the connection itself
  *
- * What the types mean, in which order they may come and every method's JSON is in
- * PROTOCOL.md. The decoder never trusts a length: it reports FRAME_BAD as soon as
- * a header cannot be valid, before buffering any body. */
+ * PROTOCOL.md defines the types, their order and the JSON of every method. The decoder never trusts a length: it
+ * reports FRAME_BAD as soon as a header cannot be valid, before buffering any body. */
 #ifndef PROTO_FRAME_H
 #define PROTO_FRAME_H
 
@@ -34,7 +33,7 @@ typedef enum frame_type {
 	FRAME_DATA,      /* both: binary payload of an upload or download; costs one credit */
 	FRAME_EVENT,     /* engine: one item of a stream; costs one credit */
 	FRAME_RESULT,    /* engine: success, the stream is closed */
-	FRAME_ERROR,     /* engine: failure, the stream is closed; on stream 0 the connection is */
+	FRAME_ERROR,     /* engine: failure, closes the stream; on stream 0, the connection */
 	FRAME_CREDIT,    /* both: grants more credits */
 	FRAME_CANCEL,    /* client: stop this stream; answered by RESULT or ERROR "cancelled" */
 	FRAME_PING,      /* both, stream 0: answered by PONG */
@@ -53,8 +52,8 @@ typedef struct frame {
 	size_t payload_bytes;
 } frame;
 
-/* Write the header of f (bodies follow it on the wire, JSON first). The sender keeps bodies within
- * FRAME_MAX_JSON and FRAME_MAX_PAYLOAD: more is a bug of ours (an assert). */
+/* Write the header of f; the bodies follow it on the wire, JSON first. Asserts that they are within FRAME_MAX_JSON and
+ * FRAME_MAX_PAYLOAD. */
 void frame_encode_header(const frame *f, unsigned char out[FRAME_HEADER_BYTES]);
 
 typedef enum frame_result { FRAME_OK, FRAME_MORE, FRAME_BAD } frame_result;
@@ -65,13 +64,13 @@ typedef struct frame_decoder {
 	size_t used, capacity, consumed;
 } frame_decoder;
 
-/* Append received bytes; false when out of memory (nothing was appended). Invalidates frames
- * returned earlier. A buffer grown by a large frame is given back once it is empty. */
+/* Append received bytes; false when out of memory (nothing was appended). Invalidates frames returned earlier. A buffer
+ * grown by a large frame is released once it is empty. */
 bool frame_decoder_push(frame_decoder *d, const void *data, size_t bytes);
-/* Take the next whole frame; its pointers are valid until the next push or _fini.
- * FRAME_BAD: *why says what is wrong (static text); the connection must be closed (asking again
- * says the same). *why is NULL and *out zero where they mean nothing. */
-frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **why);
+/* Take the next whole frame; its pointers are valid until the next push or _fini. FRAME_BAD: *reason is a static text;
+ * the connection must be closed, and later calls return the same. Otherwise *reason is NULL. *out is zero unless a
+ * frame is returned. */
+frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **reason);
 void frame_decoder_fini(frame_decoder *d);
 
 #endif

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Make C of the contract: generate.py OPENAPI.yaml ENGINE.yaml FOLDER
+"""Generate C from the contract: generate.py OPENAPI.yaml ENGINE.yaml FOLDER
 
-schemas.h, schemas.c   the tables that schema.h describes: one for every component whose name ends in "Request", and for what
-                       these refer to. A keyword that a table cannot express is an error here, except for those in UNSAID,
-                       which handlers check. And the methods of the engine with the tables of their parameters.
-routes.h, routes.c     the front end's endpoints, as server/router.h describes them: one for each operation, or type of its body.
-limits.h               the bounds and defaults of all these that are integers.
-recipe.h, recipe.def   the members of TrainingOptions that decide how a model is trained: all but objects and those with
-                       `x-recipe: false`; their words, and a row each.
+schemas.h, schemas.c   the tables that schema.h describes: one for every component whose name ends in "Request", and for the
+                       components that these refer to; and the engine's methods with tables of their parameters. A keyword
+                       that a table cannot express is an error here, except those in UNSAID, which handlers check.
+routes.h, routes.c     the front end's endpoints, as server/router.h describes them: one for each operation or body type.
+limits.h               their integer bounds and defaults.
+recipe.h, recipe.def   the members of TrainingOptions that decide how a model is trained, a row each: all but objects and those
+                       with `x-recipe: false`.
 sampling.def           the members of CompletionRequest with `x-sampling: true`, a row each.
-options.h              rows of options for the command line, for each request those of its members with `x-option`, which is
-                       "--NAME VALUE (DEFAULT)": the option's name, unless it is the member's, how the help calls its value,
-                       and the command's own default, if it is not the service's.
+options.h              rows of command line options: for each request its members with `x-option`, which reads
+                       "--NAME VALUE (DEFAULT)". NAME defaults to the member's name; VALUE is the value's name in the help;
+                       DEFAULT is the command's own default if it differs from the service's.
 
-The default of a row is `default`, or `x-default` where the service settles another value for a field that is not given. A
-file that would not change is left alone, so that nothing is compiled again for a changed description."""
+The default of a row is `default`, or `x-default` if the service chooses another value for a field that is not given. A
+file whose contents would not change is not written, so that a changed description causes no recompilation."""
 import os
 import re
 import sys
@@ -25,7 +25,7 @@ MADE = "/* Made by proto/generate.py from proto/openapi.yaml. */\n"
 NO_NUL = r"^[^\u0000]*$"
 MAX_STRING = 16 << 20  # SCHEMA_MAX_STRING
 INT64 = (-(1 << 63), (1 << 63) - 1)
-# What a table cannot express; the handlers check it.
+# Keywords that a table cannot express; the handlers check them.
 UNSAID = {"description", "default", "propertyNames", "oneOf", "dependentSchemas"}
 
 
@@ -42,12 +42,12 @@ def number(x):
 
 
 class Tables:
-    """The text of schemas.c. What several fields share (choices, elements, alternatives) is written once."""
+    """The text of schemas.c. Choices, elements and alternatives that several fields share are written once."""
 
     def __init__(self, components):
         self.components = components
         self.lines = []
-        self.names = {}  # of what is written already, by its text
+        self.names = {}  # names of the parts written so far, by their text
         self.schemas = set()
 
     def shared(self, kind, name, text):
@@ -309,7 +309,7 @@ def default(name, node):
 
 
 def kind_of(name, node):
-    """Which row describes a property: the macro, and its arguments after the name."""
+    """The row that describes a property: the macro, and its arguments after the name."""
     otherwise = default(name, node)
     if node["type"] == "boolean":
         return "FLAG", [str(otherwise).lower()]
@@ -360,7 +360,7 @@ def sampling(spec, _engine):
 
 
 def option_parts(name, node):
-    """Of `x-option`: the option's name, what the help calls its value, and the command's own default."""
+    """Parts of `x-option`: the option's name, the value's name in the help, and the command's own default."""
     given, value, otherwise = re.fullmatch(r"(?:--([a-z-]+))? ?([^ ()]*)(?: \(([^()]+)\))?", node["x-option"]).groups()
     return given or name.replace("_", "-"), value, otherwise
 

@@ -59,21 +59,21 @@ void manual_text(FILE *file, const char *text)
 
 	for (size_t n; *text; text += n + (text[n] == '\n')) {
 		n = strcspn(text, "\n");
-		bool wanted = n > 2 && text[0] == ' ' && text[1] == ' ';
+		bool next_literal = n > 2 && text[0] == ' ' && text[1] == ' ';
 
-		if (literal && !wanted)
+		if (literal && !next_literal)
 			fputs(".fi\n", file);
-		literal = literal && wanted;
+		literal = literal && next_literal;
 		if (n == 0) {
 			ended = true;
 			continue;
 		}
 		if (ended)
 			fputs(".PP\n", file);
-		if (wanted && !literal)
+		if (next_literal && !literal)
 			fputs(".nf\n", file);
 		ended = false;
-		literal = wanted;
+		literal = next_literal;
 		put_line(file, text, n);
 		fputc('\n', file);
 	}

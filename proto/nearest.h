@@ -1,4 +1,4 @@
-/* nearest.h - "did you mean": the known word that a mistyped one is closest to. */
+/* nearest.h - "did you mean": the known word closest to a mistyped one. */
 #ifndef PROTO_NEAREST_H
 #define PROTO_NEAREST_H
 
@@ -9,14 +9,14 @@ enum { NEAREST_BYTES = 64 };
 typedef struct nearest {
 	const char *word; /* borrowed */
 	char best[NEAREST_BYTES];
-	size_t distance; /* of the best */
+	size_t distance; /* distance of the closest word so far */
 } nearest;
 
 nearest nearest_of(const char *word);
-/* Offer a known word, which is copied. Words of NEAREST_BYTES and more are passed over. */
+/* Offer a known word, which is copied. Words of NEAREST_BYTES and more are ignored. */
 void nearest_offer(nearest *n, const char *known);
-/* The closest word offered, or NULL when none is close: one edit in four characters, or a known word that begins with
- * the mistyped one. */
+/* The closest word offered, or NULL if none is close. Close means one edit per four characters, or a known word that
+ * begins with the mistyped one. */
 const char *nearest_found(const nearest *n);
 
 #endif

@@ -70,7 +70,7 @@ static int64_t duration(const char *value)
 	return -1;
 }
 
-/* Is it within "1 to 64"? */
+/* True if the value is within a range such as "1 to 64". */
 static bool in_range(const char *range, const char *value)
 {
 	double least, most, x = strtod(value, NULL);
@@ -78,7 +78,7 @@ static bool in_range(const char *range, const char *value)
 	return sscanf(range, "%lf to %lf", &least, &most) == 2 && x >= least && x <= most;
 }
 
-/* What kind of value a row wants, when this is none; else NULL. A range is said by the caller. */
+/* The kind of value that a row expects, if `value` is not one; else NULL. The caller adds a range. */
 static const char *fault(const option_row *row, const char *value)
 {
 	const char *end;
@@ -130,7 +130,7 @@ static void write_words(FILE *file, const char *words)
 	}
 }
 
-/* The same, malloc'ed; NULL: out of memory. */
+/* Like options_words, malloc'ed; NULL: out of memory. */
 static char *describe_words(const char *words)
 {
 	char *out = NULL;
@@ -164,7 +164,7 @@ bool options_takes_value(const option_row *row)
 	return !is_flag(row);
 }
 
-/* What stands behind the dashes. */
+/* The word after its leading dashes. */
 static const char *name_in(const char *word)
 {
 	return long_name(word) ? long_name(word) : word + 2;
@@ -252,10 +252,10 @@ static bool take(options *o, int argc, char **argv, int *i, const option_row *co
 		         options_words(row) ? options_words(row) : row->value);
 		return false;
 	}
-	const char *wanted = value ? fault(row, value) : NULL;
-	if (wanted) {
+	const char *expected = value ? fault(row, value) : NULL;
+	if (expected) {
 		bool ranged = row->type == OPTION_COUNT || row->type == OPTION_SECONDS;
-		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s%s", row->name, value, wanted,
+		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s%s", row->name, value, expected,
 		         ranged ? row->field : "");
 		return false;
 	}
@@ -363,7 +363,7 @@ static json_t *list_of(const char *value, bool integers)
 	}
 }
 
-/* The value of a row, as JSON. `before`: what stands at its place already, or NULL. */
+/* A row's value as JSON. `before`: the value already present at its path, or NULL. */
 static json_t *value_of(const option_given *g, json_t *before)
 {
 	switch (g->row->type) {

@@ -1,14 +1,14 @@
-/* options.h - command line options out of a table, and the help out of the same table. For all three programs.
+/* options.h - command line options and their help from one table, for all three programs.
  *
- *   --name VALUE, --name=VALUE, --flag, -h (--help), -v (--version), -o (--output); "--" ends them, so that an
- *   argument may begin with a dash. Options may stand before, between and after arguments.
+ *    --name VALUE, --name=VALUE, --flag, -h (--help), -v (--version), -o (--output); "--" ends them, so that an
+ *    argument may begin with a dash. Options may come before, between and after arguments.
  *
- * A row with a `field` is part of a request: options_fill writes what was given into a JSON object at that
- * path ("additive.config.n_heads"), in the type that the row says, so that a command that only asks is a
- * table and a path.
+ * A row with a `field` is part of a request. options_fill writes the given value into a JSON object at that path
+ * ("additive.config.n_heads"), with the type in the row. A command that only sends a request is therefore a table and a
+ * URL path.
  *
  * engine_options.def and front_options.def hold the rows of the daemons. A daemon includes its own, `additive serve`
- * includes both: a new option is one row there, and its use in its program. */
+ * includes both. A new option is one row there, and its use in its program. */
 #ifndef PROTO_OPTIONS_H
 #define PROTO_OPTIONS_H
 
@@ -30,14 +30,13 @@ typedef enum option_type {
 	OPTION_SELECTION, /* OPTION_INTEGERS, or the word "all" */
 	OPTION_DURATION,  /* whole seconds, or with a unit: "3600", "90m", "1h", "7d" */
 	OPTION_COUNT,     /* an integer; the row's `field` is its range, "1 to 64" */
-	OPTION_SECONDS    /* a number; likewise */
+	OPTION_SECONDS    /* a number with a range, in the same way */
 } option_type;
 
 typedef struct option_row {
 	const char *name; /* "max-tokens"; NULL ends the table; "": the help is a heading */
 	option_type type;
-	const char
-	    *value; /* how the help calls the value: "N"; "a|b" or "NAME:a|b": words to choose from; NULL for a flag */
+	const char *value; /* the value's name in the help: "N"; "a|b" or "NAME:a|b": allowed words; NULL for a flag */
 	const char *help;
 	const char *field; /* path in a request, range, or NULL */
 } option_row;
@@ -52,11 +51,11 @@ typedef struct options {
 	int n_given;
 	const char **arguments;
 	int n_arguments;
-	char problem[400];  /* what is wrong, when parsing failed */
-	bool out_of_memory; /* that is */
+	char problem[400];  /* the error, when parsing failed */
+	bool out_of_memory; /* `problem` is a failed allocation */
 } options;
 
-/* Parse argv[0 … argc) against two tables (either may be NULL). False: o->problem says why. argv must outlive o.
+/* Parse argv[0 … argc) against two tables (either may be NULL). On false, o->problem is the error. argv must outlive o.
  * Values of numeric options are checked here. */
 bool options_parse(options *o, int argc, char **argv, const option_row *common, const option_row *own);
 void options_free(options *o);
@@ -64,35 +63,35 @@ void options_free(options *o);
 /* The value given last, or NULL; flags: "". */
 const char *options_text(const options *o, const char *name);
 bool options_flag(const options *o, const char *name);
-/* The number given last, or the fallback. */
+/* The number given last, or `fallback`. */
 double options_number(const options *o, const char *name, double fallback);
 int64_t options_integer(const options *o, const char *name, int64_t fallback);
-/* The OPTION_DURATION given last in seconds, or the fallback. */
+/* The OPTION_DURATION given last, in seconds, or `fallback`. */
 int64_t options_duration(const options *o, const char *name, int64_t fallback);
 
-/* An option as another program reads it, "--name=VALUE", malloc'ed; NULL: out of memory. */
+/* Write an option in the form that a program parses, "--name=VALUE". malloc'ed; NULL: out of memory. */
 char *options_write(const option_given *given);
 
 /* Write all given options that have a field into `request`. False when out of memory. */
 bool options_fill(const options *o, json_t *request);
 
-/* The row that "--name", "--name=VALUE" or a short option means, or NULL. */
+/* The row for "--name", "--name=VALUE" or a short option, or NULL. */
 const option_row *options_row(const char *word, const option_row *common, const option_row *own);
 bool options_takes_value(const option_row *row);
-/* The row of that name, or NULL. */
+/* The row with this name, or NULL. */
 const option_row *options_find(const option_row *rows, const char *name);
 
-/* "a|b": the words to choose a row's value from, or NULL: there are none. */
+/* The allowed words of a row, "a|b", or NULL. */
 const char *options_words(const option_row *row);
-/* How many bytes of row->value are how the help calls it. */
+/* Length of the value's name in the help, at the start of row->value. */
 int options_value_bytes(const option_row *row);
-/* A row's help, with the words to choose from unless they are what the help calls the value; malloc'ed, NULL: out of
+/* A row's help text, followed by the allowed words unless they are already the value's name. malloc'ed; NULL: out of
  * memory. */
 char *options_describe(const option_row *row);
-/* One line per row. */
+/* Print one line per row. */
 void options_help(FILE *file, const option_row *rows);
-/* Print text as lines that are no wider than the terminal, or than 80 columns without one, and end the last. The first
- * begins at column `indent`, and so do the others. Two line feeds end a paragraph; a single one is a space. */
+/* Print text wrapped to the terminal's width, or to 80 columns without one, and end the last line. The cursor is at
+ * column `indent`, where every further line begins too. Two line feeds end a paragraph; a single one is a space. */
 void options_wrap(FILE *file, const char *text, int indent);
 
 #endif

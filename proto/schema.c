@@ -1,12 +1,12 @@
-/* schema.c - the walker: one recursive descent over a table and a JSON value side by side.
+/* schema.c - one recursive descent over a table and a JSON value side by side.
  *
- * Where it stands is a chain of places on the stack, turned into text only when something is
- * wrong. The message is always "'PLACE' must be EXPECTED, not GIVEN", made from the table's own row, so
- * it cannot disagree with the check. A general JSON Schema validator was rejected: it
- * would be the larger part of this folder, and its messages name rules instead of fields.
+ * The current position is a chain of places on the stack, which becomes text only on an error. The message is always
+ * "'PLACE' must be EXPECTED, not GIVEN", built from the table's own row, so it cannot disagree with the check. A
+ * general JSON Schema validator was rejected: it would be the larger part of this folder, and its messages name rules
+ * instead of fields.
  *
- * Of a union, the first alternative is taken that has the value's type, looking for arrays also at the first
- * element; only its errors are reported, so [1, "a"] is an array of integers with a bad element. */
+ * In a union, the walker picks the first alternative that has the value's type; for arrays it also looks at the first
+ * element. Only that alternative's errors are reported, so [1, "a"] is an array of integers with a bad element. */
 #include "proto/schema.h"
 
 #include <limits.h>
@@ -37,9 +37,9 @@ __attribute__((format(printf, 3, 4))) static void append(char *out, size_t size,
 	va_list arguments;
 
 	va_start(arguments, format);
-	int wanted = vsnprintf(out + used, size - used, format, arguments);
+	int length = vsnprintf(out + used, size - used, format, arguments);
 	va_end(arguments);
-	if (wanted < 0 || (size_t)wanted < size - used)
+	if (length < 0 || (size_t)length < size - used)
 		return;
 
 	/* out[lead] begins the last character: is the whole of it there? */
@@ -282,7 +282,7 @@ static bool is_choice(const field *f, const json_t *json)
 	return false;
 }
 
-/* What min and max are about. */
+/* The quantity that min and max limit. */
 static double measure(const field *f, const json_t *json)
 {
 	switch (f->type) {
@@ -390,7 +390,7 @@ static bool check_union(const field *f, json_t *json, const place *at, schema_er
 		return true;
 	if (one->type == FIELD_ARRAY || one->type == FIELD_OBJECT)
 		return false;
-	/* What is wrong with a scalar is said of all that would have been right. */
+	/* The message for a scalar lists all allowed values. */
 	return mismatch(f, json, at, strcmp(err->code, "out_of_range") == 0 ? "out_of_range" : "invalid_value", err);
 }
 

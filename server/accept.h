@@ -1,4 +1,4 @@
-/* accept.h - which of several representations a client prefers (RFC 9110, 12.5.1). */
+/* accept.h - choose the representation that a client prefers (RFC 9110, 12.5.1). */
 #ifndef SERVER_ACCEPT_H
 #define SERVER_ACCEPT_H
 

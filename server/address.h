@@ -1,4 +1,4 @@
-/* address.h - where to listen, and where clients are.
+/* address.h - addresses to listen on, and addresses of clients.
  *
  * An address is 16 bytes: IPv6, or IPv4 mapped into it. */
 #ifndef SERVER_ADDRESS_H
@@ -14,11 +14,11 @@ typedef struct address_bytes {
 	unsigned char bytes[16];
 } address_bytes;
 
-/* "HOST:PORT" or "[V6]:PORT" → its two halves, brackets removed; "PORT" alone is on 127.0.0.1. False when malformed,
- * also for a wildcard that is not written as an address (*:8080, :8080). */
+/* Split "HOST:PORT" or "[V6]:PORT" into its halves, without brackets; "PORT" alone means 127.0.0.1. False when
+ * malformed, also for a wildcard that is not written as an address (*:8080, :8080). */
 bool address_split(const char *text, char *host, size_t host_size, char *port, size_t port_size);
 
-/* Zero for other families than IPv4 and IPv6. */
+/* Zero for families other than IPv4 and IPv6. */
 address_bytes address_of(const struct sockaddr *name);
 bool address_is_loopback(const address_bytes *a);
 /* The address as text, IPv4 without the IPv6 prefix. */
@@ -26,14 +26,14 @@ void address_text(const address_bytes *a, char out[ADDRESS_TEXT_BYTES]);
 /* The client that an address belongs to, as text: an IPv4 address, or the /64 network of an IPv6 address. */
 void address_client(const address_bytes *a, char out[ADDRESS_TEXT_BYTES]);
 
-/* How many connections each address has. Zero-initialise; without entries it holds no memory. */
+/* Number of connections of each address. Zero-initialise; without entries it holds no memory. */
 typedef struct address_counts {
 	void *root;
 } address_counts;
 
-/* Count one more; false when out of memory. */
+/* Count one connection; false when out of memory. */
 bool address_counts_add(address_counts *c, const address_bytes *a);
-/* Count one less of an address that was added. */
+/* Uncount one connection of an address that was added. */
 void address_counts_remove(address_counts *c, const address_bytes *a);
 unsigned address_counts_get(const address_counts *c, const address_bytes *a);
 

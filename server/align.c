@@ -17,7 +17,7 @@ typedef struct align_token {
 typedef struct align_texts {
 	align_token *first, *second;
 	size_t n, m;     /* tokens that are left to compare */
-	size_t offset;   /* of them in both arrays */
+	size_t offset;   /* position of both tokens in their arrays */
 	size_t *partner; /* from the offset on */
 } align_texts;
 
@@ -53,7 +53,7 @@ static void align_ends(align_texts *t)
 	}
 }
 
-/* Does the way to diagonal k with d edits come from the diagonal above, k + 1? before: V_(d-1), by diagonal. */
+/* True if the path to diagonal k with d edits comes from the diagonal above, k + 1. before: V_(d-1), by diagonal. */
 static bool align_from_above(const int32_t *before, int32_t d, int32_t k)
 {
 	return k == -d || (k != d && before[k - 1] < before[k + 1]);
@@ -87,7 +87,7 @@ static void align_back(align_texts *t, const int32_t *v, int32_t edits)
 		const int32_t from = d == 0  ? 0
 		                     : above ? before[k + 1]
 		                             : before[k - 1];               /* the first's, before the edit */
-		const int32_t begin = d == 0 ? 0 : above ? from : from + 1; /* and behind it */
+		const int32_t begin = d == 0 ? 0 : above ? from : from + 1; /* and after it */
 		for (; i > begin; i--, j--)
 			t->partner[i - 1] = t->offset + (size_t)j - 1;
 		j = above ? j - 1 : j;

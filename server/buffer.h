@@ -1,7 +1,7 @@
-/* buffer.h - bytes that grow: bodies, events, pages.
+/* buffer.h - growing bytes: bodies, events, pages.
  *
- * Zero-initialise; free with _fini. Running out of memory sets `failed`, which sticks: writers
- * append without checking and the last one looks once. */
+ * Zero-initialise; free with _fini. Running out of memory sets `failed`, which persists: writers append without
+ * checking, and the last one checks once. */
 #ifndef SERVER_BUFFER_H
 #define SERVER_BUFFER_H
 

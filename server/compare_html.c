@@ -149,7 +149,7 @@ static void compare_write_sum(buffer *out, const char *name, double first, doubl
 	              first, second, second - first);
 }
 
-/* Of contributions all parts of the scores; of other methods the scores. */
+/* Write all parts of the scores for contributions, and only the scores for other methods. */
 static void compare_write_sums(buffer *out, const void *context)
 {
 	static const char *const sums[][2] = {

@@ -7,8 +7,8 @@
 
 #include "server/buffer.h"
 
-/* Append the page of an answer of compare_join. nonce: of the Content-Security-Policy, letters and digits. Whatever the
- * tokens hold is shown as text, never as markup or script. */
+/* Append the page for an answer of compare_join. nonce: that of the Content-Security-Policy, letters and digits.
+ * Contents of tokens are shown as text, never as markup or script. */
 void compare_html_write(const json_t *answer, const char *nonce, buffer *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* compare_svg.h - two explanations as one picture, for papers: the same tokens above each other, the colours of one
- * scale, and a third line with their differences. */
+/* compare_svg.h - two explanations as one picture, for papers: equal tokens above each other, one colour scale, and a
+ * third line with the differences. */
 #ifndef SERVER_COMPARE_SVG_H
 #define SERVER_COMPARE_SVG_H
 
@@ -7,7 +7,7 @@
 
 #include "server/buffer.h"
 
-/* Append the picture of an answer of compare_join. */
+/* Append the picture for an answer of compare_join. */
 void compare_svg_write(const json_t *answer, buffer *out);
 
 #endif

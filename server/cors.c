@@ -35,10 +35,10 @@ static const char *cors_wanted_headers(const request *r)
 {
 	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~, ";
 	enum { LONGEST = 2048 };
-	const char *wanted = request_header_value(r, "Access-Control-Request-Headers");
-	size_t bytes = wanted ? strlen(wanted) : 0;
-	return bytes > 0 && bytes <= LONGEST && strspn(wanted, allowed) == bytes ? wanted
-	                                                                         : "authorization,content-type";
+	const char *requested = request_header_value(r, "Access-Control-Request-Headers");
+	size_t bytes = requested ? strlen(requested) : 0;
+	return bytes > 0 && bytes <= LONGEST && strspn(requested, allowed) == bytes ? requested
+	                                                                            : "authorization,content-type";
 }
 
 void cors_reply_preflight(request *r)

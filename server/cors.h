@@ -1,8 +1,7 @@
-/* cors.h - which pages of other origins may read the answers (CORS, as the Fetch standard has it): those of
- * --allow-host.
+/* cors.h - let pages of other origins read answers (CORS, as in the Fetch standard): those given with --allow-host.
  *
- * A browser first asks with OPTIONS, without a key, before it sends a request with JSON or a key (a preflight). Answers
- * to origins that are not on the list have no such header, so the browser keeps them from the page. */
+ * Before a browser sends a request with JSON or a key, it asks with OPTIONS, without a key (a preflight). Answers to
+ * origins that are not on the list carry no CORS header, so the browser hides them from the page. */
 #ifndef SERVER_CORS_H
 #define SERVER_CORS_H
 

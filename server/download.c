@@ -1,4 +1,4 @@
-/* At most DOWNLOAD_WINDOW frames wait for a slow client; each is granted anew when the client has taken them all. */
+/* At most DOWNLOAD_WINDOW frames wait for a slow client; they are granted again when the client has read them all. */
 #include "server/download.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { DOWNLOAD_WINDOW = 2 };
 typedef struct download {
 	uint64_t left;      /* bytes still to come; or REPLY_SIZE_UNKNOWN */
 	uint32_t ungranted; /* frames received and not granted again */
-	const char *type;   /* of the answer; NULL: what the engine says */
+	const char *type;   /* content type of the answer; NULL: the engine's */
 } download;
 
 /* A type such as "text/plain; charset=utf-8", or NULL for anything stranger. */

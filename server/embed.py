@@ -18,7 +18,7 @@ def content(path):
 
 
 def embedded(path):
-    """Character constants: they have the value of their byte whether char is signed or not. The NUL behind them is not counted."""
+    """Character constants: they have the value of their byte whether char is signed or not. The trailing NUL is not counted."""
     data = content(path)
     name = "embedded_" + re.sub("[^A-Za-z0-9]", "_", path.name)
     rows = (",".join(f"'\\x{byte:02x}'" for byte in data[i : i + 24]) + ",\n\t" for i in range(0, len(data), 24))

@@ -1,5 +1,5 @@
-/* embedded.h - files that travel inside the program, put there by embed.py when it is built: proto/openapi.yaml as
- * JSON, and the pages. A NUL that is not counted follows the bytes. */
+/* embedded.h - files embedded in the program by embed.py at build time: proto/openapi.yaml as JSON, and the pages. A
+ * NUL that is not counted follows the bytes. */
 #ifndef SERVER_EMBEDDED_H
 #define SERVER_EMBEDDED_H
 

@@ -24,8 +24,9 @@ enum {
 	LINK_TICK_MS = 250
 };
 
-static const char link_gone[] = "{\"status\":503,\"code\":\"engine_unavailable\",\"message\":\"the engine is away; "
-                                "try again shortly\",\"param\":null,\"retry_after\":1}";
+static const char link_gone[] =
+    "{\"status\":503,\"code\":\"engine_unavailable\",\"message\":\"the engine is unavailable; "
+    "try again shortly\",\"param\":null,\"retry_after\":1}";
 static const char link_timeout[] =
     "{\"status\":503,\"code\":\"engine_timeout\",\"message\":\"the engine did not answer "
     "in time\",\"param\":null,\"retry_after\":1}";
@@ -62,7 +63,7 @@ struct engine_link {
 	uint64_t backoff_ms, since_ms, heard_ms, pinged_ms;
 	frame_decoder decoder;
 	json_t *hello;
-	char fingerprint[24]; /* of the latest */
+	char fingerprint[24]; /* that of the latest greeting */
 	uint64_t last_id;
 	engine_call *calls[LINK_BUCKETS];
 	char read_buffer[LINK_READ_BYTES];
@@ -308,12 +309,12 @@ static void link_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *data)
 	/* A callback may drop the link; the decoder itself lives until the handle has closed. */
 	while (l->state == LINK_GREETING || l->state == LINK_UP) {
 		frame f;
-		const char *why = "";
-		frame_result r = frame_decoder_next(&l->decoder, &f, &why);
+		const char *reason = "";
+		frame_result r = frame_decoder_next(&l->decoder, &f, &reason);
 		if (r == FRAME_MORE)
 			break;
 		if (r == FRAME_BAD)
-			link_drop(l, why);
+			link_drop(l, reason);
 		else
 			link_dispatch(l, &f);
 	}
@@ -511,10 +512,10 @@ const json_t *engine_link_hello(const engine_link *l)
 
 /* --- the callers' side --------------------------------------------------------------- */
 
-/* {"method":…,"owner":…,"params":{…}} with the members behind those of params. NULL when out of memory. */
+/* Print {"method":…,"owner":…,"params":{…}} with the members after those of params. NULL when out of memory. */
 static char *link_print_request(const char *method, const char *owner, json_t *params, const buffer *members)
 {
-	/* What params were built from may have failed already, so nothing is forgotten here. */
+	/* An allocation for params may have failed already, so failures are not forgotten here. */
 	json_t *request = json_pack("{s:s, s:s*, s:O}", "method", method, "owner", owner, "params", params);
 	char *text = json_memory_print(request, JSON_COMPACT);
 	json_decref(request);

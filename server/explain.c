@@ -17,8 +17,8 @@
 #include "server/explain_svg.h"
 #include "server/forward.h"
 
-/* What is offered, of a comparison the first three. The engine makes a format, and sends it in pieces; without one it
- * sends JSON, which is drawn here. */
+/* Response types; a comparison has only the first three. With a format, the engine renders it and sends it in pieces.
+ * Without one it sends JSON, which is drawn here. */
 static const struct {
 	const char *accept, *type, *format;
 } explain_offers[] = {
@@ -113,7 +113,7 @@ static void explain_call(request *r, json_t *params)
 /* --- two side by side: one call after the other ------------------------------------------- */
 
 typedef struct explain_pair {
-	json_t *compare, *second, *first; /* of the request; parameters of the second call; the first's answer */
+	json_t *compare, *second, *first; /* the request's member; parameters of the second call; the first's answer */
 } explain_pair;
 
 static void explain_release(request *r)
@@ -180,7 +180,7 @@ static void explain_first_end(void *context, const frame *f)
 	request_call(r, r->route->engine_method, params, 0, false, &events);
 }
 
-/* Of the second what the first has, and what `compare` says in place of it. */
+/* Parameters of the second explanation: those of the first, with the values in `compare` replaced. */
 static json_t *explain_second_params(const json_t *params, json_t *compare)
 {
 	json_t *second = json_copy((json_t *)params);
@@ -230,16 +230,16 @@ void explain_handle(request *r)
 		explain_refuse(r, EXPLAIN_COMPARISONS);
 	} else if (r->members.used > 0) {
 		json_decref(params);
-		reply_refuse(r, 413, "too_large", "compare", "a comparison has a body of less than 64 KiB");
+		reply_refuse(r, 413, "too_large", "compare", "a request with 'compare' must be smaller than 64 KiB");
 	} else if (json_object_get(params, "span")) {
 		json_decref(params);
-		reply_refuse(r, 400, "invalid_value", "span", "a comparison is of one prediction, not of a span");
+		reply_refuse(r, 400, "invalid_value", "span", "'compare' cannot be combined with 'span'");
 	} else {
 		explain_compare(r, params);
 	}
 }
 
-/* --- a session's: the selection stands in the query --------------------------------------- */
+/* --- sessions: the selection is in the query -------------------------------------------- */
 
 /* "3" as a number, anything else as text. */
 static json_t *explain_scalar(const char *text, size_t bytes)

@@ -15,7 +15,7 @@ enum { EXPLAIN_TABLE_ROWS = 20 };
 typedef struct explain_page {
 	const json_t *explanation;
 	const char *nonce;
-	explain_view view, source; /* of a model without a source no tokens */
+	explain_view view, source; /* a model without a source has no tokens in `source` */
 } explain_page;
 
 static void explain_write_style(buffer *out, const void *context)
@@ -127,7 +127,7 @@ static void explain_write_small(buffer *out, const char *name, double value)
 	buffer_format(out, "<tr><th scope=\"row\">%s</th><td>%+.1g</td></tr>\n", name, value);
 }
 
-/* Of contributions all parts of the score; of other methods what there is. */
+/* Write all parts of the score for contributions, and the available sums for other methods. */
 static void explain_write_sums(buffer *out, const void *context)
 {
 	const explain_view *v = &((const explain_page *)context)->view;

@@ -7,8 +7,8 @@
 
 #include "server/buffer.h"
 
-/* Append the page. nonce: of the Content-Security-Policy, letters and digits. Whatever the tokens
- * hold is shown as text, never as markup or script. */
+/* Append the page. nonce: that of the Content-Security-Policy, letters and digits. Contents of tokens are shown as
+ * text, never as markup or script. */
 void explain_html_write(const json_t *explanation, const char *nonce, buffer *out);
 
 #endif

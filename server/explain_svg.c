@@ -59,7 +59,7 @@ static void explain_svg_line(svg_place *at, const char *text, buffer *out)
 	buffer_format(out, "%s</text>\n", text);
 }
 
-/* The source's tokens stand above those of the text. */
+/* Draw the source's tokens above those of the text. */
 static void explain_svg_views(const explain_view *v, const explain_view *source, buffer *out)
 {
 	buffer body = {0}, title = {0};

@@ -7,7 +7,7 @@
 
 #include "server/buffer.h"
 
-/* Append the picture: what is explained, the text with a box in its colour behind each token, the scale. A negative
+/* Append the picture: the explained output, the text with a coloured box around each token, and the scale. A negative
  * value is blue with a dotted line below, a positive one orange with a solid line. */
 void explain_svg_write(const json_t *explanation, buffer *out);
 

@@ -56,7 +56,7 @@ static void explain_view_scale(explain_view *v)
 			v->max = fabs(v->value[i]);
 }
 
-/* Of a span of predictions, the last. */
+/* The parts; in a span of predictions, those of the last one. */
 static const json_t *explain_view_parts(const json_t *explanation)
 {
 	const json_t *rows = json_object_get(json_object_get(explanation, "span"), "rows");
@@ -69,7 +69,8 @@ static const json_t *explain_view_parts(const json_t *explanation)
 	return NULL;
 }
 
-/* Does the last token read the others? Contributions say so; of other methods, only where a token is predicted. */
+/* True if the last token reads the others. Contributions state it; for other methods it is true if a token is
+ * predicted. */
 static bool explain_view_reads(const explain_view *v)
 {
 	const json_t *output = json_object_get(json_object_get(v->parts, "target"), "token");
@@ -96,7 +97,7 @@ static void explain_view_from_parts(explain_view *v)
 	explain_view_from_numbers(v);
 	if (!explain_view_reads(v) || count < 1 || count > v->n)
 		return;
-	/* Of classes the last token, whatever position was asked for. */
+	/* For classes the last token, whatever position was asked for. */
 	const json_t *token = json_object_get(json_object_get(v->parts, "target"), "token");
 	const size_t reader = json_object_get(token, "label") ? count - 1 : v->position;
 	if (top && explain_view_sum(v, "reader") != 0)

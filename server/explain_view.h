@@ -1,10 +1,9 @@
-/* explain_view.h - what is shown of an explanation first: one number for each token, and the words that go with them.
+/* explain_view.h - the first view of an explanation: one number for each token, and the words that describe it.
  *
- * The signed parts of a score where there are any, contributions or another method's, else the weights of the
- * aggregate, else those of the first row. Of a span of predictions it is the last. Of parts the last token read, the
- * reader, is apart: much of the score comes by its own path, so it has a line among the sums, no place among the top
- * tokens, and no part in the scale of colours.
- */
+ * It shows the signed parts of a score if there are any, of contributions or another method. Otherwise it shows the
+ * weights of the aggregate, or else those of the first row. For a span of predictions it shows the last one. In signed
+ * parts, the last token read (the reader) is separate, since much of the score comes through its own path. It has a
+ * line among the sums, no place among the top tokens, and does not affect the colour scale. */
 #ifndef SERVER_EXPLAIN_VIEW_H
 #define SERVER_EXPLAIN_VIEW_H
 
@@ -15,43 +14,45 @@
 #include "server/buffer.h"
 
 typedef struct explain_view {
-	const json_t *tokens; /* of the explanation, borrowed */
+	const json_t *tokens; /* the explanation's, borrowed */
 	const json_t *parts;  /* `contributions` or `attribution`, borrowed; NULL: weights are shown */
-	const json_t *method; /* of the parts, borrowed; NULL: contributions */
-	size_t n;             /* tokens */
-	size_t position;      /* the one whose prediction is explained */
-	size_t reader;        /* n: none is apart */
+	const json_t *method; /* method of the parts, borrowed; NULL: contributions */
+	size_t n;             /* number of tokens */
+	size_t position;      /* position whose prediction is explained */
+	size_t reader;        /* index of the reader; n: none is separate */
 	double *value;        /* [n] signed logits, or weights of 0 to 1 */
-	double max;           /* the largest |value| of all but the reader */
-	char name[96];        /* which weights */
+	double max;           /* the largest |value| except the reader's */
+	char name[96];        /* name of the weights */
 } explain_view;
 
-/* False when out of memory. What is malformed is left out. Borrows from the explanation. */
+/* Malformed parts are left out. Borrows from the explanation. False when out of memory. */
 bool explain_view_init(explain_view *v, const json_t *explanation);
-/* The same of the tokens of its source; n 0: it has none. */
+/* A view of the source's tokens; n is 0 if the explanation has no source. */
 bool explain_view_init_source(explain_view *v, const json_t *explanation);
 void explain_view_fini(explain_view *v);
-/* One scale of colours for both. */
+/* Give both views one colour scale. */
 void explain_view_share_scale(explain_view *a, explain_view *b);
 
-/* value / max, at most 1 and at least -1. */
+/* value / max, from -1 to 1. */
 double explain_view_heat(const explain_view *v, size_t i);
-/* How large item i of a context is; 0: it is in no list. */
+/* Size of item i of a context; 0: never listed. */
 typedef double explain_view_size(const void *context, size_t i);
-/* The k largest of `count` items, the largest first, of equal ones the earlier. Returns how many. */
+/* Find the k largest of `count` items, the largest first; the earlier first if equal. Returns their number. */
 size_t explain_view_largest(explain_view_size *size, const void *context, size_t count, size_t *top, size_t k);
-/* The k tokens of the largest |value|, the largest first, without the reader and without zeros. Returns how many. */
+/* Find the k tokens with the largest |value|, the largest first, without the reader and without zeros. Returns their
+ * number. */
 size_t explain_view_top(const explain_view *v, size_t *top, size_t k);
-/* Append the text of a token, visibly; the columns that it takes. */
+/* Append the text of a token in visible form; returns the number of columns. */
 size_t explain_view_token(const explain_view *v, size_t i, bool breaks, buffer *out);
-/* Does the text of a token end a line? */
+/* True if the token's text ends a line. */
 bool explain_view_breaks(const explain_view *v, size_t i);
 /* Append a value with its unit, "+0.1234" or "12.34 %". */
 void explain_view_value(const explain_view *v, double value, buffer *out);
-/* Append how likely the explained output is, where there is one: "Its logit is 1.2, its probability 34 %." */
+/* Append the probability of the explained output, if the explanation has one: "Its logit is 1.2, its probability 34
+ * %." */
 void explain_view_likelihood(const explain_view *v, buffer *out);
-/* Append what is explained, in words and as markup: "why “x”, against all other options", with the method where it is
- * not contributions; of weights their name. */
+/* Append a title as markup: "why “x”, against all other options", and the method unless it is contributions; for
+ * weights, their name. */
 void explain_view_title(const explain_view *v, buffer *out);
 /* A number of the parts' `sums`, or another member of them; 0 where there is none. */
 double explain_view_sum(const explain_view *v, const char *name);

@@ -1,4 +1,4 @@
-/* Of each metric a chart and a table; before them a table of all means, and the curves. */
+/* The page has a table of all means and the curves, then a chart and a table for each metric. */
 #include "server/faithfulness_html.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* /v1/files: training text. A form may name the purpose before or after the file: there is one purpose, so the
- * upload begins with it, and a form that turns out to mean another, or none, is refused before the end is sent. */
+/* /v1/files: training text. A form may name the purpose before or after the file. There is only one purpose, so the
+ * upload begins with it. A form that names another purpose, or none, is refused before the last frame is sent. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

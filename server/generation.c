@@ -14,11 +14,11 @@
 
 enum {
 	GENERATION_MAX_CHOICES = 4096,
-	GENERATION_GRANT = GENERATION_WINDOW / 2, /* of a whole answer */
+	GENERATION_GRANT = GENERATION_WINDOW / 2, /* credit for an answer that is not streamed */
 	GENERATION_DRAINED_GRANT = GENERATION_WINDOW / 4
 };
 
-/* What an answer and its chunks look like. */
+/* Shape of an answer and its chunks. */
 typedef struct generation_form {
 	const char *object, *chunk_object, *id_prefix;
 	const char *opening; /* in a chunk's choice, what is between its index and its text */
@@ -44,7 +44,8 @@ typedef struct generation {
 	choice *choices;
 	size_t n_choices;
 	uint64_t sent_events;
-	buffer envelope; /* of a plain chunk: what comes before its index; from `tail` on, after its text */
+	buffer envelope; /* envelope of a plain chunk: the text before its index; from `tail` on, the text after its
+	                  * text */
 	size_t tail;
 	uint32_t ungranted; /* events received and not granted again */
 	uint64_t latest_ns; /* the latest event with tokens; 0: none yet */
@@ -350,7 +351,7 @@ static json_t *generation_whole_choice(const generation *g, const json_t *ended)
 {
 	static const choice none = {0};
 	json_int_t index = json_integer_value(json_object_get(ended, "index"));
-	const json_t *sample = json_object_get(ended, "sample"); /* of best_of; else it is the index */
+	const json_t *sample = json_object_get(ended, "sample"); /* present with best_of; otherwise it is the index */
 	json_int_t from = json_is_integer(sample) ? json_integer_value(sample) : index;
 	const choice *c = from >= 0 && (size_t)from < g->n_choices ? &g->choices[from] : &none;
 	json_t *text = json_stringn(c->text.data ? c->text.data : "", c->text.used);
@@ -420,7 +421,7 @@ static void generation_event(void *context, const frame *f)
 /* result: NULL, it failed */
 static void generation_note_end(request *r, const json_t *result)
 {
-	double *mean = &r->server->generation_ms; /* of the latest few */
+	double *mean = &r->server->generation_ms; /* mean of recent ones */
 	const json_t *queue = json_object_get(json_object_get(result, "timings"), "queue_ms");
 	*mean += (request_seconds(r) * 1e3 - *mean) / 8;
 	if (json_is_number(queue))
@@ -475,7 +476,7 @@ static void generation_begin(request *r, const generation_form *form)
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
 	g->timings = json_is_true(json_object_get(r->body, "timings"));
 	g->prompt_logprobs = json_object_get(r->body, "prompt_logprobs");
-	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag behind it by a tick */
+	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag by a tick */
 	g->created = now.tv_sec;
 	g->model = json_incref(json_object_get(r->body, "model"));
 	snprintf(g->fingerprint, sizeof g->fingerprint, "%s", engine_link_fingerprint(r->server->engine));
@@ -486,17 +487,18 @@ static void generation_begin(request *r, const generation_form *form)
 	}
 	if (g->stream && idempotency_key(r)) {
 		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
-		             "Idempotency-Key is for whole answers; this request has \"stream\": true");
+		             "Idempotency-Key cannot be combined with \"stream\": true");
 		return;
 	}
 	if (g->stream && g->prompt_logprobs) {
 		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
-		             "'prompt_logprobs' is for whole answers; this request has \"stream\": true");
+		             "'prompt_logprobs' cannot be combined with \"stream\": true");
 		return;
 	}
 	json_t *best = json_object_get(r->body, "best_of");
 	if (g->stream && json_integer_value(best) > g->n) {
-		reply_refuse(r, 400, "invalid_value", "best_of", "the best of several cannot be streamed");
+		reply_refuse(r, 400, "invalid_value", "best_of",
+		             "'best_of' greater than 'n' cannot be combined with \"stream\": true");
 		return;
 	}
 	json_object_del(r->body, "stream");

@@ -1,8 +1,8 @@
 /* head_scan.h - refuse request heads that libmicrohttpd before 0.9.77 misreads.
  *
- * Those versions cut a line at a NUL, take a line that begins with a NUL for the end of the head, end a line at a CR
- * alone and drop parts of folded headers. Later versions refuse all of that by themselves (http.c sets how strict they
- * are), and there this file does nothing. */
+ * Those versions cut a line at a NUL and treat a line that begins with a NUL as the end of the head. They end a line at
+ * a CR alone and drop parts of folded headers. Later versions refuse all of these (http.c sets how strict they are), and
+ * this file then does nothing. */
 #ifndef SERVER_HEAD_SCAN_H
 #define SERVER_HEAD_SCAN_H
 

@@ -59,16 +59,16 @@ header_found header_parameter(const char *value, const char *name, char *out, si
 		size_t bytes = strcspn(at, header_separators);
 		if (bytes == 0 && (*at == ';' || *at == '\0'))
 			continue;
-		bool wanted = !found && bytes == strlen(name) && strncasecmp(at, name, bytes) == 0;
+		bool matches = !found && bytes == strlen(name) && strncasecmp(at, name, bytes) == 0;
 		at = header_skip(at + bytes);
 		if (bytes == 0 || *at != '=')
 			return HEADER_MALFORMED;
 		at = header_skip(at + 1);
-		at = *at == '"' ? header_quoted(at + 1, wanted ? out : NULL, size)
-		                : header_token(at, wanted ? out : NULL, size);
+		at = *at == '"' ? header_quoted(at + 1, matches ? out : NULL, size)
+		                : header_token(at, matches ? out : NULL, size);
 		if (!at)
 			return HEADER_MALFORMED;
-		found = wanted ? HEADER_PRESENT : found;
+		found = matches ? HEADER_PRESENT : found;
 	}
 	return *at ? HEADER_MALFORMED : found;
 }

@@ -15,7 +15,7 @@ typedef enum header_found {
 } header_found;
 
 /* Copy the value of the first parameter of that name to out. In a quoted string a backslash escapes a quotation mark
- * and a backslash; any other backslash is kept, because clients write paths of Windows as they are. */
+ * and a backslash; any other backslash is kept, because clients write Windows paths unescaped. */
 header_found header_parameter(const char *value, const char *name, char *out, size_t size);
 /* Decode an extended value (RFC 8187), "UTF-8''caf%C3%A9" or "ISO-8859-1''caf%E9", to UTF-8. False if it is malformed,
  * has another charset, or does not fit. */

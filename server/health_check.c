@@ -1,4 +1,4 @@
-/* The answer is short and the server closes behind it, so one read loop to the end will do. */
+/* The answer is short and the server closes the connection after it, so one read loop to the end suffices. */
 #include "server/health_check.h"
 
 #include <jansson.h>
@@ -66,7 +66,7 @@ static int health_check_backend(const json_t *state, const char *required)
 	if (backend)
 		printf("backend %s, device %s\n", backend, device ? device : "unknown");
 	else
-		puts("no backend: the engine is away");
+		puts("no backend: the engine is unavailable");
 	if (!required || (backend && strcmp(backend, required) == 0))
 		return 0;
 	fprintf(stderr, "additive-httpd: the backend must be %s\n", required);
@@ -75,13 +75,13 @@ static int health_check_backend(const json_t *state, const char *required)
 
 int health_check(const char *listen, const char *required_backend)
 {
-	static const char wanted[] = "HTTP/1.1 200 ";
+	static const char expected[] = "HTTP/1.1 200 ";
 	char answer[4096];
 	if (!health_check_ask(listen, answer, sizeof answer)) {
 		fprintf(stderr, "additive-httpd: no server answers at %s\n", listen);
 		return 1;
 	}
-	if (strncmp(answer, wanted, sizeof wanted - 1) != 0) {
+	if (strncmp(answer, expected, sizeof expected - 1) != 0) {
 		fprintf(stderr, "additive-httpd: the answer of %s is not 200: %.*s\n", listen,
 		        (int)strcspn(answer, "\r\n"), answer);
 		return 1;

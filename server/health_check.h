@@ -1,10 +1,10 @@
-/* health_check.h - ask a running front end whether it lives; for containers, which have no curl. */
+/* health_check.h - check that a running front end responds; for containers, which have no curl. */
 #ifndef SERVER_HEALTH_CHECK_H
 #define SERVER_HEALTH_CHECK_H
 
-/* GET /healthz at "HOST:PORT" (an any-address is asked on loopback) and print what it says of backend and device, or on
- * stderr what is wrong. required_backend: "cpu" or "cuda"; NULL: any, and none while the engine is away.
- * 0: it answered 200, by an engine with the required backend; 1: it did not. Blocks. */
+/* GET /healthz at "HOST:PORT" and print its backend and device, or the error on stderr. An any-address is contacted on
+ * loopback. required_backend: "cpu" or "cuda"; NULL: any, or none while the engine is unavailable. Returns 0 if it
+ * answered 200 and the engine has the required backend, else 1. Blocks. */
 int health_check(const char *listen, const char *required_backend);
 
 #endif

@@ -30,7 +30,8 @@
 
 enum {
 	HTTP_BACKLOG = 512,
-	HTTP_UNSENT_BYTES = 128 << 10, /* what the kernel may hold of a stream before its client counts as slow */
+	HTTP_UNSENT_BYTES = 128 << 10, /* unsent bytes of a stream in the kernel above which its client counts as
+	                                * slow */
 	HTTP_PROBE_SECONDS = 60,     /* a waiting client on a machine that has stopped is detected after some minutes */
 	HTTP_OTHER_DESCRIPTORS = 63, /* main.c leaves 64 beside the connections' */
 	HTTP_FORCE_MS = 2000,        /* after the grace: what still is open is cut */
@@ -65,7 +66,7 @@ struct http {
 	uv_timer_t again, sweep;
 	bool must_run; /* the library has work: a resumed connection, or more than one turn took */
 	http_peer *peers;
-	address_counts counts; /* of connections by their client's address */
+	address_counts counts; /* connections per client address */
 	bool loopback;         /* the listener's address */
 	void (*drained)(void *context);
 	void *drained_context;
@@ -82,7 +83,7 @@ static int http_bind(const struct addrinfo *at)
 	if (fd < 0)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-	/* What follows is inherited by every connection. */
+	/* Every connection inherits these options. */
 	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -176,11 +177,11 @@ static enum MHD_Result http_on_access(void *context, struct MHD_Connection *conn
 }
 
 static void http_on_completed(void *context, struct MHD_Connection *connection, void **state,
-                              enum MHD_RequestTerminationCode why)
+                              enum MHD_RequestTerminationCode code)
 {
 	(void)context;
 	(void)state;
-	(void)why;
+	(void)code;
 	http_peer *p = http_peer_of(connection);
 	if (p)
 		http_peer_end_request(p);
@@ -212,9 +213,9 @@ static void http_peer_end(http_peer *p)
 		free(p);
 }
 
-/* The client has closed its sending side. A request that waits for the engine stops. One that is being read is read to
- * the end: the library trusts edges of readiness and takes a short read for the last, so it may have missed an end that
- * came together with data; shutting down our receiving side makes it look again. */
+/* The client has closed its sending side. A request that waits for the engine stops. A request that is being received
+ * is read to the end. The library uses edge-triggered readiness and treats a short read as the last, so it may have
+ * missed an end of stream that arrived together with data. Shutting down our receiving side makes it check again. */
 static void http_on_leave(uv_poll_t *poll, int status, int events)
 {
 	http_peer *p = poll->data;
@@ -321,15 +322,15 @@ static void http_on_ready(uv_poll_t *poll, int status, int events)
 	MHD_run(h->daemon);
 }
 
-/* Is the library, as far as we can see, reading? */
+/* True if the library appears to be reading. */
 static bool http_peer_reading(const http_peer *p)
 {
 	const request *r = p->request;
 	return !r || ((r->phase == REQUEST_HEAD || r->phase == REQUEST_BODY) && !r->suspended && !r->linger);
 }
 
-/* A reading library takes what there is. When input waits at two sweeps and nothing of it has become a body, the
- * library has no room for what it wants to see whole (the extension of a chunk), and never will. */
+/* A reading library consumes available input. If input still waits at two sweeps and no body has grown, the library
+ * lacks room for data that it must see as a whole. An example is the extension of a chunk. It will never have room. */
 static bool http_peer_stuck(http_peer *p, bool unread)
 {
 	uint64_t body = p->request ? p->request->body_bytes : 0;
@@ -340,7 +341,7 @@ static bool http_peer_stuck(http_peer *p, bool unread)
 	return stuck;
 }
 
-/* Has the client taken some of what the kernel holds for it? */
+/* True if the client has read some of the bytes that the kernel holds for it. */
 static bool http_peer_takes(http_peer *p)
 {
 	int before = p->unsent;

@@ -18,8 +18,8 @@ enum { JOB_METRICS_COLUMNS = sizeof job_metrics_columns / sizeof *job_metrics_co
 
 typedef struct job_metrics {
 	char after[JOB_METRICS_ID_BYTES]; /* the last event that was read; "" before the first page */
-	bool begun, more;                 /* the answer; there are events behind `after` */
-	job_plot *plot;                   /* of a picture; NULL: a table */
+	bool started, more;               /* the answer has begun; more events follow `after` */
+	job_plot *plot;                   /* for a picture; NULL: a table */
 } job_metrics;
 
 static void job_metrics_page(request *r);
@@ -55,7 +55,7 @@ static void job_metrics_header(buffer *out)
 static void job_metrics_begin(request *r, buffer *rows)
 {
 	job_metrics *m = r->state;
-	m->begun = true;
+	m->started = true;
 	reply_begin(r, m->plot ? "image/svg+xml" : "text/csv; charset=utf-8", REPLY_SIZE_UNKNOWN, false);
 	if (!m->plot)
 		job_metrics_header(rows);
@@ -78,7 +78,7 @@ static void job_metrics_write(request *r, const json_t *page)
 	buffer rows = {0};
 	size_t i;
 	json_t *event;
-	if (!m->begun)
+	if (!m->started)
 		job_metrics_begin(r, &rows);
 	json_array_foreach(json_object_get(page, "data"), i, event)
 	{

@@ -42,7 +42,7 @@ static void job_plot_widen(job_plot_range *r, double x)
 	r->high = fmax(r->high, x);
 }
 
-/* Of all losses; false: there are none. */
+/* Range of all losses; false if there are none. */
 static bool job_plot_losses(const job_plot *p, job_plot_range *r)
 {
 	*r = (job_plot_range){INFINITY, -INFINITY};
@@ -97,13 +97,13 @@ static void job_plot_axes(const job_plot *p, const job_plot_range *r, buffer *ou
 static void job_plot_line(const job_plot_range *r, const char *kind, const double *value, const int *count, bool marks,
                           buffer *out)
 {
-	bool begun = false;
+	bool started = false;
 	buffer_format(out, "<path class=\"%s\" d=\"", kind);
 	for (int i = 0; i < JOB_PLOT_COLUMNS; i++) {
 		if (!count[i])
 			continue;
-		buffer_format(out, "%s%.1f %.1f", begun ? "L" : "M", LEFT + i + 0.5, job_plot_y(r, value[i]));
-		begun = true;
+		buffer_format(out, "%s%.1f %.1f", started ? "L" : "M", LEFT + i + 0.5, job_plot_y(r, value[i]));
+		started = true;
 	}
 	buffer_string(out, "\"/>\n");
 	for (int i = 0; i < JOB_PLOT_COLUMNS && marks; i++)

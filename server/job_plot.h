@@ -1,5 +1,5 @@
-/* job_plot.h - the losses of a job over its steps as a picture. Of a job of any length it keeps JOB_PLOT_COLUMNS ranges
- * of steps: of each the mean training loss and the last validation loss. */
+/* job_plot.h - a picture of a job's losses over its steps. A job of any length is reduced to JOB_PLOT_COLUMNS ranges of
+ * steps, each with the mean training loss and the last validation loss. */
 #ifndef SERVER_JOB_PLOT_H
 #define SERVER_JOB_PLOT_H
 
@@ -15,9 +15,9 @@ typedef struct job_plot {
 	int count[JOB_PLOT_COLUMNS], valid_count[JOB_PLOT_COLUMNS];
 } job_plot;
 
-/* Take in the data of a metrics event. What is not a finite number is left out. */
+/* Add the data of a metrics event. Values that are not finite numbers are left out. */
 void job_plot_add(job_plot *p, const json_t *data);
-/* Append the picture: SVG without scripts, fonts or network. id: of the job. */
+/* Append the picture: SVG without scripts, fonts or network. id: that of the job. */
 void job_plot_write(const job_plot *p, const char *id, buffer *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* Events of /v1/fine_tuning/jobs and /v1/evaluations. They come as a page, or with ?stream=true as they happen: the
- * job, or the event to begin after, is looked up first, so that an unknown one is a 404, at which an EventSource gives
- * up, and a known one answers at once, even when nothing happens for a while. */
+/* Events of /v1/fine_tuning/jobs and /v1/evaluations, as a page or, with ?stream=true, as they happen. The job, or the
+ * event to begin after, is looked up first. An unknown one is therefore a 404, at which an EventSource gives up. A
+ * known one is answered at once, even if nothing happens for a while. */
 #include <stdlib.h>
 #include <string.h>
 

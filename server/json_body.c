@@ -1,6 +1,6 @@
-/* The parser refuses an integer of more than 63 bits as it reads it, where nothing is known of its field. Such a number
- * is made a real of nearly the same value by writing "e2" over its last two digits, and the text is read once more: so
- * the field's own check refuses it, with the field's name and range. */
+/* The parser refuses an integer of more than 63 bits before its field is known. Such a number is replaced by a real of
+ * nearly the same value, by writing "e2" over its last two digits, and the text is parsed again. The field's own check
+ * then refuses it, with the field's name and range. */
 #include "server/json_body.h"
 
 #include <ctype.h>
@@ -127,14 +127,14 @@ static bool json_body_move_large(json_body *b)
 	return ok;
 }
 
-void json_body_read(json_body *out, char *text, size_t bytes, const schema *wanted)
+void json_body_read(json_body *out, char *text, size_t bytes, const schema *expected)
 {
 	schema_error error;
 	*out = (json_body){0};
 	out->json = json_body_parse(text, bytes, &out->problem);
 	if (!out->json)
 		return;
-	if (wanted && !schema_check(wanted, out->json, &error))
+	if (expected && !schema_check(expected, out->json, &error))
 		out->problem = problem_from_schema(&error);
 	else if (bytes >= JSON_BODY_LARGE && !json_body_move_large(out))
 		out->problem = json_body_problem(503, "out_of_memory", "out of memory");

@@ -9,7 +9,7 @@ struct large_body {
 	server *server;
 	buffer text;
 	uint64_t reserved;
-	const schema *wanted;
+	const schema *expected;
 	json_body body;
 	void (*done)(void *context, json_body *body); /* NULL: forgotten */
 	void *context;
@@ -19,7 +19,7 @@ struct large_body {
 static void large_body_work(uv_work_t *work)
 {
 	large_body *b = work->data;
-	json_body_read(&b->body, b->text.data, b->text.used, b->wanted);
+	json_body_read(&b->body, b->text.data, b->text.used, b->expected);
 	buffer_fini(&b->text);
 }
 
@@ -35,7 +35,7 @@ static void large_body_done(uv_work_t *work, int cancelled)
 	free(b);
 }
 
-large_body *large_body_read(server *s, buffer *text, uint64_t reserved, const schema *wanted,
+large_body *large_body_read(server *s, buffer *text, uint64_t reserved, const schema *expected,
                             void (*done)(void *context, json_body *body), void *context)
 {
 	large_body *b = malloc(sizeof *b);
@@ -45,7 +45,7 @@ large_body *large_body_read(server *s, buffer *text, uint64_t reserved, const sc
 	                  .server = s,
 	                  .text = *text,
 	                  .reserved = reserved,
-	                  .wanted = wanted,
+	                  .expected = expected,
 	                  .done = done,
 	                  .context = context};
 	if (uv_queue_work(s->loop, &b->work, large_body_work, large_body_done) != 0) {

@@ -48,10 +48,10 @@ typedef struct program {
 
 /* --- options ------------------------------------------------------------------------------ */
 
-static const char *text_or(const options *o, const char *name, const char *otherwise)
+static const char *text_or(const options *o, const char *name, const char *fallback)
 {
 	const char *given = options_text(o, name);
-	return given ? given : otherwise;
+	return given ? given : fallback;
 }
 
 static const char *listen_address(const options *o)
@@ -59,26 +59,26 @@ static const char *listen_address(const options *o)
 	return text_or(o, "listen", "127.0.0.1:8080");
 }
 
-static uint64_t milliseconds(const options *o, const char *name, double otherwise)
+static uint64_t milliseconds(const options *o, const char *name, double fallback)
 {
-	return (uint64_t)(options_number(o, name, otherwise) * 1000);
+	return (uint64_t)(options_number(o, name, fallback) * 1000);
 }
 
 /* As many descriptors as we may have; the connections that fit beside the rest. */
-static unsigned connection_limit(double wanted)
+static unsigned connection_limit(double requested)
 {
 	struct rlimit files;
 	if (getrlimit(RLIMIT_NOFILE, &files) != 0)
-		return (unsigned)wanted;
+		return (unsigned)requested;
 	files.rlim_cur = files.rlim_max < MAX_DESCRIPTORS ? files.rlim_max : MAX_DESCRIPTORS;
 	setrlimit(RLIMIT_NOFILE, &files);
 	getrlimit(RLIMIT_NOFILE, &files);
 	double room = (double)files.rlim_cur - SPARE_DESCRIPTORS;
 	if (room < 1)
 		room = 1;
-	if (wanted > room)
+	if (requested > room)
 		log_line(LOG_WARN, "%g connections at once: the limit of open files allows no more", room);
-	return (unsigned)(wanted < room ? wanted : room);
+	return (unsigned)(requested < room ? requested : room);
 }
 
 /* --- the end -------------------------------------------------------------------------------- */

@@ -97,10 +97,10 @@ void metrics_request_ends(metrics *m, const struct route *fitted, int status, do
 	m->in_flight--;
 	histogram_add(&m->rows[row].seconds, seconds, 1);
 	status_count *s = m->rows[row].statuses;
-	int wanted = status ? status : 499;
+	int code = status ? status : 499;
 	for (int i = 0; i < METRICS_STATUSES; i++)
-		if (s[i].status == wanted || s[i].status == 0) {
-			s[i].status = wanted;
+		if (s[i].status == code || s[i].status == 0) {
+			s[i].status = code;
 			s[i].count++;
 			return;
 		}
@@ -181,7 +181,7 @@ static bool metrics_name_valid(const char *name)
 	return bytes > 0 && strspn(name, letters) == bytes && (name[0] < '0' || name[0] > '9');
 }
 
-/* Has a metric of that name been written already? */
+/* True if a metric of that name has been written already. */
 static bool metrics_name_taken(const char *name, buffer *written)
 {
 	buffer mark = {0};

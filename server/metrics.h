@@ -1,7 +1,7 @@
-/* metrics.h - what /metrics reports, in the Prometheus text format; names additive_…, base units.
+/* metrics.h - the contents of /metrics, in the Prometheus text format; names additive_…, base units.
  *
- * Labels come from fixed sets only (routes, methods, status codes), so the number of series is bounded whatever
- * clients send. The engine's own metrics are appended, except those whose names are ours. */
+ * Labels come from fixed sets only (routes, methods, status codes), so the number of series is bounded whatever clients
+ * send. The engine's own metrics are appended, except those whose names are used here. */
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
@@ -22,15 +22,15 @@ uint64_t metrics_connections(const metrics *m);
 uint64_t metrics_requests(const metrics *m);
 /* Called when a request is allocated, and when it is freed. */
 void metrics_request_begins(metrics *m);
-/* fitted NULL: no row did. status 0: ended without an answer, counted as 499. */
+/* fitted: the row, or NULL if none fitted. status 0: ended without an answer, counted as 499. */
 void metrics_request_ends(metrics *m, const struct route *fitted, int status, double seconds);
-/* Of a generation: from the request's start to its first text; between two events, over `tokens` tokens; in the queue.
- */
+/* Times of a generation: from the request's start to its first text; between two events, over `tokens` tokens; in the
+ * queue. */
 void metrics_first_token(metrics *m, double seconds);
 void metrics_next_tokens(metrics *m, double seconds, size_t tokens);
 void metrics_queue(metrics *m, double seconds);
 
-/* Append everything. engine: RESULT of engine.metrics, or NULL while the engine is away. */
+/* Append everything. engine: RESULT of engine.metrics, or NULL while the engine is unavailable. */
 void metrics_write(const metrics *m, bool engine_up, const json_t *engine, buffer *out);
 
 #endif

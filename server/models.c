@@ -10,7 +10,7 @@ static json_t *models_import_params(request *r, const char *file_name)
 	const char *id = upload_value(r, "id");
 	if (!id)
 		reply_refuse(r, 400, "missing_parameter", "id",
-		             "form field 'id' is required, and must stand before the files");
+		             "form field 'id' is required, and must come before the files");
 	else if (!uri_id_valid(id))
 		reply_refuse(r, 400, "invalid_value", "id",
 		             "'id' must be 1 to 63 letters, digits, dots, dashes, underscores or colons");
@@ -19,8 +19,8 @@ static json_t *models_import_params(request *r, const char *file_name)
 	return NULL;
 }
 
-/* A model comes as an archive, as files under their own names, or as the three parts; which files it needs is the
- * engine's to say, but of a form that has none of them. */
+/* A model is uploaded as an archive, as files under their own names, or as the three parts. The engine checks the
+ * files; this function only refuses a form that has none of them. */
 static bool models_import_check(request *r)
 {
 	static const char *const needed[] = {"config", "weights"};

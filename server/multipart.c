@@ -165,7 +165,7 @@ static multipart_step multipart_take_head(multipart *m, char *at, size_t left, s
 
 typedef enum multipart_line { LINE_CONTENT, LINE_DELIMITER, LINE_CLOSES, LINE_UNKNOWN } multipart_line;
 
-/* What begins at `at`, where the delimiter's text is; *bytes: of the whole delimiter. */
+/* Classify the delimiter's text at `at`; *bytes: length of the whole delimiter. */
 static multipart_line multipart_classify(const multipart *m, const char *at, size_t left, size_t *bytes)
 {
 	size_t i = m->delimiter_bytes, padding = 0;

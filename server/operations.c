@@ -9,7 +9,7 @@
 
 enum { OPERATIONS_ENGINE_MS = 2000 };
 
-/* {"status", "backend", "device"}: the latter two as the engine's HELLO names them, null while it is away. */
+/* {"status", "backend", "device"}: the latter two as the engine's HELLO names them, null while it is unavailable. */
 static void operations_reply_state(request *r, const char *status)
 {
 	const json_t *hello = engine_link_hello(r->server->engine);
@@ -24,7 +24,7 @@ void operations_health(request *r)
 	operations_reply_state(r, "ok");
 }
 
-/* --- readiness: the engine is there, and its device and data folder work ------------------- */
+/* --- readiness: the engine responds, and its device and data folder work ----------------- */
 
 static void operations_ready_end(void *context, const frame *f)
 {
@@ -32,7 +32,7 @@ static void operations_ready_end(void *context, const frame *f)
 	r->call = NULL;
 	json_t *status = f->type == FRAME_RESULT ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
 	const json_t *storage = json_object_get(status, "storage");
-	const char *why = json_string_value(json_object_get(storage, "problem"));
+	const char *reason = json_string_value(json_object_get(storage, "problem"));
 	const char *device = json_string_value(json_object_get(status, "device_problem"));
 	if (json_memory_failed())
 		reply_out_of_memory(r);
@@ -43,7 +43,8 @@ static void operations_ready_end(void *context, const frame *f)
 	else if (device)
 		reply_refuse(r, 503, "device_error", NULL, "the engine's device: %s", device);
 	else if (json_is_false(json_object_get(storage, "ok")))
-		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s", why ? why : "no reason given");
+		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s",
+		             reason ? reason : "no reason given");
 	else
 		operations_reply_state(r, "ready");
 	json_decref(status);
@@ -56,7 +57,7 @@ void operations_ready(request *r)
 	if (s->draining)
 		reply_refuse(r, 503, "shutting_down", NULL, "the server is shutting down");
 	else if (!engine_link_up(s->engine))
-		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away: %s",
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is unavailable: %s",
 		             engine_link_reason(s->engine));
 	else
 		r->call = engine_link_call(s->engine, "engine.status", NULL, NULL, NULL, 0, false, OPERATIONS_ENGINE_MS,

@@ -12,7 +12,7 @@ enum {
 	PLOT_BAR = 12,
 	PLOT_AXIS = 26,
 	PLOT_EDGE = 16,
-	PLOT_HEIGHT = 240, /* of curves */
+	PLOT_HEIGHT = 240, /* for curves */
 	PLOT_TICKS = 5
 };
 
@@ -23,8 +23,8 @@ static const char *const plot_dashes[] = {"", "6 3", "2 3", "9 3 2 3"};
 /* --- the scale ------------------------------------------------------------------------------------------- */
 
 typedef struct plot_scale {
-	double low, high, step; /* of values; step: between ticks */
-	double from, to;        /* of pixels */
+	double low, high, step; /* in values; step: between ticks */
+	double from, to;        /* in pixels */
 } plot_scale;
 
 static bool plot_there(double value)
@@ -156,7 +156,7 @@ void plot_bars(buffer *out, const char *title, const plot_bar *bars, size_t n)
 
 /* --- curves ---------------------------------------------------------------------------------------------------- */
 
-/* What is pale is thin and has the page's colour. */
+/* A pale series is thin and has the page's colour. */
 static void plot_stroke(buffer *out, size_t i, bool pale)
 {
 	const size_t colours = sizeof plot_colours / sizeof *plot_colours,
@@ -173,11 +173,11 @@ static void plot_one_curve(buffer *out, const plot_scale *xs, const plot_scale *
 	plot_stroke(out, i, curve->pale);
 	buffer_string(out, " d=\"");
 	for (size_t k = 0; k < curve->n; k++) {
-		const bool there = plot_there(x[k]) && plot_there(curve->y[k]);
-		if (there)
+		const bool drawable = plot_there(x[k]) && plot_there(curve->y[k]);
+		if (drawable)
 			buffer_format(out, "%c%.1f %.1f", drawn ? 'L' : 'M', plot_at(xs, x[k]),
 			              plot_at(ys, curve->y[k]));
-		drawn = there;
+		drawn = drawable;
 	}
 	buffer_string(out, "\"><title>");
 	markup_escape(out, curve->name, strlen(curve->name));

@@ -31,11 +31,11 @@ problem problem_make(int status, const char *code, const char *param, const char
 	return p;
 }
 
-static void problem_take(const json_t *error, const char *key, char *out, size_t size, const char *otherwise)
+static void problem_take(const json_t *error, const char *key, char *out, size_t size, const char *fallback)
 {
 	const char *text = json_string_value(json_object_get(error, key));
 	if (!text || !text[0])
-		text = otherwise;
+		text = fallback;
 	problem_copy(out, size, text, strlen(text));
 }
 

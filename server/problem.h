@@ -16,12 +16,12 @@ typedef struct problem {
 	char code[64];
 	char param[128]; /* "": null */
 	char message[512];
-	int retry_after; /* seconds; 0: not said */
+	int retry_after; /* seconds; 0: absent */
 } problem;
 
 __attribute__((format(printf, 4, 0))) problem problem_make(int status, const char *code, const char *param,
                                                            const char *format, va_list arguments);
-/* From an ERROR frame, whatever it holds. */
+/* Convert an ERROR frame, whatever it contains. */
 problem problem_from_frame(const frame *f);
 problem problem_from_schema(const schema_error *e);
 /* Append the JSON. */

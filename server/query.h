@@ -1,13 +1,13 @@
-/* query.h - the query parameters of an endpoint: only those its row names, each once, each of its type. */
+/* query.h - the query parameters of an endpoint: only those that its row lists, each at most once and of its type. */
 #ifndef SERVER_QUERY_H
 #define SERVER_QUERY_H
 
 #include "server/request.h"
 
-/* False, refused, when something is wrong with the query. */
+/* Check the query. False: it is invalid, and the request is answered. */
 bool query_check(request *r);
-/* Add the parameters to an engine's params, as its types, but not those that the handler reads itself. False
- * when out of memory. */
+/* Add the parameters to an engine's params, in its types, except those that the handler reads itself. False when out of
+ * memory. */
 bool query_add(const request *r, json_t *params);
 
 #endif

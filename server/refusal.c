@@ -1,13 +1,14 @@
-/* What libmicrohttpd refuses by itself: a malformed first line or Content-Length, a head that is too long, a broken
- * chunk.
+/* Errors that libmicrohttpd detects by itself: a malformed first line or Content-Length, a head that is too long, a
+ * broken chunk.
  *
- * Its own answers are pages of HTML, and version 0.9.75 sends the head of some of them twice. So they are replaced: the
+ * Its own answers are HTML pages, and version 0.9.75 sends the head of some of them twice. They are replaced here. The
  * library queues them with its public function, a call that the dynamic linker resolves to the one defined here. This
- * one writes an answer of ours past the library and closes the sending side; then the library goes on as usual, and
- * what it sends fails. If the library calls its function directly (linked statically, or with -Bsymbolic), its answers
- * stay as they are, and tests/api/test_http_limits.py shows it.
+ * one writes an answer of ours past the library and closes the sending side. The library then continues as usual, and
+ * its writes fail.
  *
- * Refusing its call instead would be shorter, but the library then frees what some of its callers still read. */
+ * If the library calls its function directly (linked statically, or with -Bsymbolic), its own answers are sent, and
+ * tests/api/test_http_limits.py fails. Refusing its call instead would be shorter, but the library then frees memory
+ * that some of its callers still read. */
 #include <dlfcn.h>
 #include <string.h>
 #include <strings.h>

@@ -1,6 +1,6 @@
-/* Streams: writers append to r->out, the library pulls from it when the socket has room. A reader with nothing to give
- * suspends the connection (returning 0 alone would spin), and by then the client has taken everything, which is
- * the moment to grant the engine more. */
+/* Streams: writers append to r->out, and the library pulls from it when the socket has room. A reader without data
+ * suspends the connection, since returning 0 alone would spin. By then the client has read everything, which is the
+ * time to grant the engine more credit. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* A request is refused as soon as its head shows why, but the body of a client that is already sending is read to its
- * end (up to a limit) before the error goes out: closing early would make the kernel reset the connection, and
- * the client would see the reset instead of the reason. Past that limit the error is written beside the library,
- * which cannot answer in the middle of a body, and what still comes in is dropped for a moment.
+/* A request is refused as soon as its head shows an error. If the client is already sending a body, that is read to its
+ * end (up to a limit) before the error is sent. Closing early would make the kernel reset the connection, and the
+ * client would see the reset instead of the error. Past that limit the error is written past the library, which cannot
+ * answer in the middle of a body, and further input is dropped for a moment.
  *
- * Requests whose framing two parsers could read differently (several lengths, a length and chunks, odd
- * header names, a NUL) are never read at all; the library or head_scan.c refuses most of them. */
+ * Requests whose framing two parsers could read differently (several lengths, a length and chunks, odd header names, a
+ * NUL) are never read at all; the library or head_scan.c refuses most of them. */
 #include "server/request.h"
 
 #include <ctype.h>
@@ -22,7 +22,7 @@
 #include "server/query.h"
 
 enum {
-	REQUEST_DROP_BYTES = 4 << 20,    /* of a refused body, before the error goes out early */
+	REQUEST_DROP_BYTES = 4 << 20,    /* bytes of a refused body that are dropped before the error is sent early */
 	REQUEST_LINGER_BYTES = 64 << 20, /* after it went out early */
 	REQUEST_LINGER_MS = 2000,
 	REQUEST_BODY_RATE = 4 << 10, /* bytes per second that a long body must keep up */
@@ -63,23 +63,23 @@ static bool request_check_framing(request *r, const char *version)
 	framing f = {0};
 	MHD_get_connection_values(r->connection, MHD_HEADER_KIND, request_count_header, &f);
 	bool old = strcmp(version, "HTTP/1.1") != 0;
-	const char *why = NULL;
+	const char *reason = NULL;
 	if (http_peer_head_is_odd(r->peer))
-		why = "the head holds a NUL, a folded header or a line that does not end with CR LF";
+		reason = "the head holds a NUL, a folded header or a line that does not end with CR LF";
 	else if (f.odd_name)
-		why = "a header's name holds a space or a control character";
+		reason = "a header's name holds a space or a control character";
 	else if (f.lengths > 1)
-		why = "more than one Content-Length";
+		reason = "more than one Content-Length";
 	else if (f.lengths && f.encodings)
-		why = "both Content-Length and Transfer-Encoding";
+		reason = "both Content-Length and Transfer-Encoding";
 	else if (f.encodings > 1 || (f.encodings && (!f.chunked || old)))
-		why = "the only Transfer-Encoding understood is chunked, in HTTP/1.1";
+		reason = "the only Transfer-Encoding understood is chunked, in HTTP/1.1";
 	else if (f.hosts > 1 || (f.hosts == 0 && !old))
-		why = "exactly one Host header is needed";
-	if (!why)
+		reason = "exactly one Host header is needed";
+	if (!reason)
 		return true;
 	r->must_close = true;
-	reply_refuse(r, 400, "invalid_framing", NULL, "%s", why);
+	reply_refuse(r, 400, "invalid_framing", NULL, "%s", reason);
 	return false;
 }
 
@@ -162,7 +162,7 @@ static bool request_check_site(request *r, bool preflight)
 	const char *host = request_header_value(r, MHD_HTTP_HEADER_HOST);
 	if (!r->server->auth && !site_allows_host(sites, host, http_peer_loopback(r->peer))) {
 		reply_refuse(r, 403, "forbidden_host", NULL,
-		             "this server does not go by the name of the Host header; --allow-host NAME adds one");
+		             "the Host header is not a name of this server; --allow-host NAME adds one");
 		return false;
 	}
 	if (request_allows_origin(r, host, preflight))
@@ -186,9 +186,9 @@ static bool request_check_server(request *r, bool preflight)
 	return true;
 }
 
-static void request_refuse_type(request *r, const char *wanted)
+static void request_refuse_type(request *r, const char *expected)
 {
-	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type must be %s", wanted);
+	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type must be %s", expected);
 }
 
 static void request_refuse_path(request *r, int status, const char *method, const route_match *match)
@@ -203,10 +203,9 @@ static void request_refuse_path(request *r, int status, const char *method, cons
 		reply_refuse(r, 404, "not_found", NULL,
 		             "\"%.80s\" cannot be an id: ids have 1 to 63 letters, digits and . _ : -", invalid);
 	else if (nearest)
-		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path; the nearest one is %s",
-		             nearest);
+		reply_refuse(r, 404, "not_found", NULL, "no such path; the nearest one is %s", nearest);
 	else if (status == 404)
-		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path");
+		reply_refuse(r, 404, "not_found", NULL, "no such path");
 	else if (status == 405)
 		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s, not %.16s", match->allow,
 		             method);
@@ -299,7 +298,7 @@ static bool request_take(request *r, const char *data, size_t bytes)
 	return true;
 }
 
-/* What a request without fields may say: nothing, or {}. */
+/* The body of a request without fields: nothing, or {}. */
 static const schema request_nothing = {"nothing", (const field[]){{.name = NULL}}};
 
 /* The body has been read: *read, of which the request takes what it holds. */
@@ -326,7 +325,7 @@ static void request_large_body_read(void *context, json_body *read)
 /* Read the body of BODY_JSON and BODY_NONE, and hand the request to its handler. */
 static void request_read_body(request *r)
 {
-	const schema *wanted = r->route->body == BODY_NONE ? &request_nothing : r->route->schema;
+	const schema *expected = r->route->body == BODY_NONE ? &request_nothing : r->route->schema;
 	if ((r->route->optional || r->route->body == BODY_NONE) && r->body_bytes == 0) {
 		r->route->handle(r);
 		return;
@@ -336,7 +335,7 @@ static void request_read_body(request *r)
 		return;
 	}
 	if (r->text.used >= JSON_BODY_LARGE) {
-		r->reading = large_body_read(r->server, &r->text, r->reserved, wanted, request_large_body_read, r);
+		r->reading = large_body_read(r->server, &r->text, r->reserved, expected, request_large_body_read, r);
 		if (r->reading)
 			r->reserved = 0;
 		else
@@ -345,7 +344,7 @@ static void request_read_body(request *r)
 	}
 	json_body body;
 	char none[1] = "";
-	json_body_read(&body, r->text.data ? r->text.data : none, r->text.used, wanted);
+	json_body_read(&body, r->text.data ? r->text.data : none, r->text.used, expected);
 	r->server->buffered -= r->reserved;
 	r->reserved = 0;
 	buffer_fini(&r->text);
@@ -406,7 +405,7 @@ request *request_new(server *s, http_peer *peer, struct MHD_Connection *connecti
 	r->connection = connection;
 	r->peer = peer;
 	r->started_ns = uv_hrtime();
-	uri_parse(&r->uri, target ? target : ""); /* what is wrong with it is said once the head is complete */
+	uri_parse(&r->uri, target ? target : ""); /* errors are reported once the head is complete */
 	metrics_request_begins(s->metrics);
 	return r;
 }
@@ -513,7 +512,7 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 	if (!r->call && engine_link_up(r->server->engine))
 		reply_out_of_memory(r);
 	else if (!r->call)
-		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away; try again shortly");
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is unavailable; try again shortly");
 	return r->call != NULL;
 }
 

@@ -1,16 +1,16 @@
 /* request.h - one HTTP request from its first line to its last byte, and how to answer it.
  *
- *   head ──▶ body ──▶ working ──▶ answering ──▶ over
- *      └─ refused at any point: the body is read and dropped up to a limit, then the error is sent
+ *    head ──▶ body ──▶ working ──▶ answering ──▶ over
+ *       └─ refused at any point: the body is read and dropped up to a limit, then the error is sent
  *
- * A handler answers once: reply_bytes, reply_json, reply_refuse or reply_problem; or reply_begin, any number of
- * reply_write, reply_end. It may do so at once or later, from an engine event. After reply_begin, reply_problem ends
- * the stream: with an error event when it is SSE, by cutting the connection otherwise, so that a truncated
- * answer never looks whole.
+ * A handler answers once: with reply_bytes, reply_json, reply_refuse or reply_problem; or with reply_begin, any number
+ * of reply_write, and reply_end. It may do so at once or later, from an engine event. After reply_begin, reply_problem
+ * ends the stream: with an error event in SSE, otherwise by closing the connection, so that a truncated answer never
+ * looks complete.
  *
  * While a handler works, or a stream has nothing to send, the connection is suspended. When the client leaves, the
- * engine's call is cancelled at once. The request owns everything hanging on it; `release` is called
- * exactly once, at the end, after which nothing is called any more. */
+ * engine's call is cancelled at once. The request owns everything attached to it. `release` is called exactly once, at
+ * the end; no callback follows it. */
 #ifndef SERVER_REQUEST_H
 #define SERVER_REQUEST_H
 
@@ -37,46 +37,46 @@ typedef struct request {
 	/* For handlers to read. */
 	server *server;
 	struct MHD_Connection *connection;
-	const route *route;                   /* NULL when none fits */
+	const route *route;                   /* NULL if none fits */
 	const char *params[ROUTE_MAX_PARAMS]; /* values of the path's {…} */
 	uri uri;
 	json_t *body;              /* BODY_JSON: checked; NULL when it was optional and absent */
-	buffer members;            /* of a large body, what is not in `body` (json_body.h); goes with request_call */
-	size_t key;                /* the API key it came with, counted from 1; 0: none was needed */
+	buffer members;            /* members of a large body that are not in `body` (json_body.h); sent by request_call */
+	size_t key;                /* number of its API key, from 1; 0: none was needed */
 	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 
 	/* For handlers to set. */
 	void *state;
 	void (*release)(struct request *r);
-	void (*drained)(struct request *r); /* streams: the client has taken all that was written */
-	void (*taking)(struct request *r);  /* streams: the client has taken some of it, at most once a second */
-	bool endless;                       /* a stream that a stop need not wait for: the client can continue it */
-	engine_call *call;                  /* NULL it when it has ended; cancelled with the request */
+	void (*drained)(struct request *r); /* streams: the client has read everything written */
+	void (*taking)(struct request *r);  /* streams: the client has read something, at most once a second */
+	bool endless;                       /* a stream that shutdown does not wait for: the client can continue it */
+	engine_call *call;                  /* set to NULL when it has ended; cancelled with the request */
 	void (*take)(struct request *r, const char *data, size_t bytes); /* streamed bodies: a piece has arrived */
-	void (*taken)(struct request *r);                                /* streamed bodies: that was all */
+	void (*taken)(struct request *r);                                /* streamed bodies: the body is complete */
 
 	/* request.c's and reply.c's own. */
 	http_peer *peer;
 	request_phase phase;
 	bool suspended, gone, paused, must_close;
-	bool queueing;       /* our answer is being given to the library (refusal.c) */
-	buffer text;         /* the JSON body as it comes */
-	large_body *reading; /* while the pool reads it */
-	uint64_t body_bytes; /* of the body so far */
+	bool queueing;       /* our answer is being passed to the library (refusal.c) */
+	buffer text;         /* the JSON body as it arrives */
+	large_body *reading; /* while the pool reads the body */
+	uint64_t body_bytes; /* bytes of the body so far */
 	uint64_t reserved;   /* our share of server.buffered */
 	uint64_t linger;     /* after an early answer: bytes still read and dropped */
 	struct MHD_Response *response;
 	int status;            /* 0: not answered yet */
-	problem problem;       /* the error answered or that ended the stream, if there was one */
-	uint64_t answer_bytes; /* of an answer that is not a stream */
+	problem problem;       /* the error that was answered or ended the stream, if any */
+	uint64_t answer_bytes; /* size of an answer that is not a stream */
 	request_header headers[REQUEST_MAX_HEADERS];
 	int n_headers;
-	bool headerless; /* one of them could not be kept */
+	bool headerless; /* a header could not be kept */
 	bool streaming, sse, ended, broken;
 	uint64_t pinged_ns;
-	buffer out;  /* streams: written, */
-	size_t sent; /* … and this much of it taken */
+	buffer out;  /* streams: bytes written, */
+	size_t sent; /* … and the number of them already read */
 } request;
 
 /* --- for handlers --------------------------------------------------------------------- */
@@ -85,24 +85,24 @@ const char *request_header_value(const request *r, const char *name);
 /* Open r->call. The 503 is already answered when it returns false. params is stolen. */
 bool request_call(request *r, const char *method, json_t *params, uint32_t credit, bool upload,
                   const engine_events *events);
-/* The path's and the query's parameters as an object of the engine's types; NULL when out of memory. */
+/* The path's and the query's parameters as an object in the engine's types; NULL when out of memory. */
 json_t *request_params(const request *r);
-/* Stop and go on reading a streamed body. */
+/* Stop and continue reading a streamed body. */
 void request_pause(request *r);
 void request_unpause(request *r);
 /* Seconds since the request began. */
 double request_seconds(const request *r);
-/* A fresh id: the prefix and 24 random hex digits. */
+/* Write a fresh id: the prefix and 24 random hex digits. */
 void request_make_id(char *out, size_t size, const char *prefix);
 
 /* --- reply.c ----------------------------------------------------------------------------- */
 
-/* Add a header; before the reply. */
+/* Add a header, before the reply. */
 void reply_header(request *r, const char *name, const char *value);
 /* data is malloc'ed and taken over; NULL: out of memory, answered with 503. */
 void reply_bytes(request *r, int status, const char *type, char *data, size_t bytes);
 void reply_copy(request *r, int status, const char *type, const void *data, size_t bytes);
-/* json is stolen; when any of it could not be built, the answer is a 503. */
+/* json is stolen; NULL or an incomplete document is answered with 503. */
 void reply_json(request *r, int status, json_t *json);
 void reply_problem(request *r, const problem *p);
 __attribute__((format(printf, 5, 6))) void reply_refuse(request *r, int status, const char *code, const char *param,
@@ -112,21 +112,21 @@ __attribute__((format(printf, 5, 6))) void reply_refuse(request *r, int status, 
 void reply_out_of_memory(request *r);
 
 #define REPLY_SIZE_UNKNOWN UINT64_MAX
-/* Begin a stream of `bytes` bytes (or unknown). sse: errors become events and silence is filled with comments. */
+/* Begin a stream of `bytes` bytes (or unknown). sse: errors become events, and comments fill silence. */
 void reply_begin(request *r, const char *type, uint64_t bytes, bool sse);
 void reply_write(request *r, const void *data, size_t bytes);
-/* complete false: the connection is cut after what was written. */
+/* complete false: close the connection after the bytes written. */
 void reply_end(request *r, bool complete);
-/* Now and then: keep a silent SSE stream alive. takes: the client has taken something since the last time. */
+/* Keep a silent SSE stream alive; called periodically. takes: the client has read something since the last call. */
 void reply_tick(request *r, bool takes);
-/* How long the client may take nothing of a stream. */
+/* Time after which a client that reads nothing from a stream is disconnected. */
 uint64_t reply_patience_ms(const request *r);
-/* Hand the answer to the library. */
+/* Pass the answer to the library. */
 enum MHD_Result reply_queue(request *r);
 /* Write the error past the library, because the client is still sending its body. */
 void reply_send_last(request *r);
-/* Write an error past the library, as the last of the connection. r: the request it is for, NULL when its first line
- * could not be read. */
+/* Write an error past the library, as the last bytes of the connection. r: its request, NULL if its first line could
+ * not be read. */
 void reply_past_library(http_peer *peer, request *r, const problem *p);
 void reply_fini(request *r);
 
@@ -135,15 +135,15 @@ void reply_fini(request *r);
 /* The first line has arrived. */
 request *request_new(server *s, http_peer *peer, struct MHD_Connection *connection, const char *target);
 enum MHD_Result request_access(request *r, const char *method, const char *version, const char *data, size_t *bytes);
-/* The client has left while we were not looking at the connection. */
+/* The client has left while the connection was not being watched. */
 void request_gone(request *r);
-/* The server is shutting down and waits no longer. */
+/* Shutdown no longer waits for the request. */
 void request_abort(request *r);
-/* The library has stopped reading in the middle of the request: say so past it and close. */
+/* The library has stopped reading in the middle of the request: answer past it and close. */
 void request_stuck(request *r);
-/* The library is done with the request, or its connection is gone; frees it. */
+/* The library has finished with the request, or its connection is gone; frees it. */
 void request_over(request *r);
-/* Let the library go on with a suspended request. */
+/* Let the library continue with a suspended request. */
 void request_resume(request *r);
 void request_suspend(request *r);
 

@@ -20,7 +20,7 @@ typedef struct response {
 	json_int_t created, sequence;
 	json_t *about; /* members that the answer repeats from the request */
 	buffer text;
-	json_t *logprobs; /* of its tokens so far; empty unless asked for */
+	json_t *logprobs; /* logprobs of its tokens so far; empty unless requested */
 	uint32_t ungranted;
 	uint64_t latest_ns;
 } response;
@@ -202,7 +202,7 @@ static void responses_end(void *context, const frame *f)
 	json_decref(result);
 }
 
-/* What an answer repeats of its request. */
+/* Fields of the request that an answer repeats. */
 static json_t *responses_about(const request *r)
 {
 	static const char *const keys[] = {"model", "instructions", "max_output_tokens", "temperature",

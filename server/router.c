@@ -66,13 +66,13 @@ const char *router_body_type(const route *row)
 
 bool router_body_fits(const route *row, const char *content_type)
 {
-	const char *wanted = router_body_type(row);
-	if (!wanted)
+	const char *expected = router_body_type(row);
+	if (!expected)
 		return true;
 	if (!content_type)
 		return false;
 	size_t bytes = strcspn(content_type, "; \t");
-	return bytes == strlen(wanted) && strncasecmp(content_type, wanted, bytes) == 0;
+	return bytes == strlen(expected) && strncasecmp(content_type, expected, bytes) == 0;
 }
 
 static void router_allow(char *allow, size_t size, const char *method)
@@ -128,8 +128,8 @@ bool router_param_name(const route *row, int n, char *out, size_t size)
 
 /* --- the nearest path ---------------------------------------------------------------- */
 
-/* Changes of a segment are counted in characters, and one that is missing or too many as NEAREST_SEGMENT; what stands
- * for a parameter counts as one. */
+/* The distance of segments is the number of changed characters. A missing or extra segment counts as NEAREST_SEGMENT,
+ * and a parameter's value as one. */
 enum { NEAREST_BYTES = 32, NEAREST_SEGMENT = 3 };
 
 static size_t router_least(size_t a, size_t b, size_t c)
@@ -164,7 +164,7 @@ static size_t router_segment_distance(const char *a, const char *b)
 	return row[m];
 }
 
-/* The same over segments. */
+/* Edit distance over segments. */
 static size_t router_distance(const uri *u, const char *path)
 {
 	size_t row[URI_MAX_SEGMENTS + 1];

@@ -1,5 +1,5 @@
-/* server.h - what every part of the front end shares: one process, one loop thread (and a pool thread for large
- * bodies, which sees nothing of this), no locks. */
+/* server.h - state shared by all parts of the front end: one process, one loop thread, no locks. A pool thread parses
+ * large bodies and does not access this state. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -11,14 +11,14 @@
 #include "server/site.h"
 
 typedef struct server_limits {
-	unsigned connections;             /* open at once */
-	unsigned connections_per_address; /* 0: no limit of its own; answered with 429 beyond it */
-	uint64_t request_ms;     /* a request must have arrived by then; a long body must keep a minimum rate */
-	uint64_t stall_ms;       /* a client that takes nothing of its stream for so long is given up */
-	uint64_t ping_ms;        /* after so long a silence a stream gets a comment */
-	uint64_t json_bytes;     /* one JSON body */
-	uint64_t buffered_bytes; /* all JSON bodies being read */
-	uint64_t upload_bytes;   /* one upload */
+	unsigned connections;             /* maximum number of open connections */
+	unsigned connections_per_address; /* 0: no limit; answered with 429 beyond it */
+	uint64_t request_ms;     /* time limit for a request to arrive; a long body must keep a minimum rate */
+	uint64_t stall_ms;       /* a client that reads nothing from its stream for this long is disconnected */
+	uint64_t ping_ms;        /* a stream that is silent for this long gets a comment */
+	uint64_t json_bytes;     /* limit for one JSON body */
+	uint64_t buffered_bytes; /* limit for all JSON bodies being read */
+	uint64_t upload_bytes;   /* limit for one upload */
 } server_limits;
 
 typedef struct server {
@@ -26,9 +26,9 @@ typedef struct server {
 	server_limits limits;
 	engine_link *engine;
 	metrics *metrics;
-	const auth *auth;  /* NULL: no keys, every request may */
+	const auth *auth;  /* NULL: no keys, every request is allowed */
 	site_list sites;   /* allowed as Host and Origin, without keys; their pages may read answers */
-	double generation_ms; /* how long generations have taken lately, from request to answer */
+	double generation_ms; /* mean duration of recent generations, from request to answer */
 	uint64_t buffered; /* bytes of JSON bodies in memory now */
 	bool draining;     /* shutting down: running requests may end, new ones are refused */
 	bool access_log;

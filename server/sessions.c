@@ -9,7 +9,8 @@
 void sessions_restore(request *r)
 {
 	if (!uri_query(&r->uri, "model")) {
-		reply_refuse(r, 400, "missing_parameter", "model", "say which model the state belongs to: ?model=ID");
+		reply_refuse(r, 400, "missing_parameter", "model",
+		             "query parameter 'model' is required: the model that the state belongs to");
 		return;
 	}
 	json_t *params = request_params(r);

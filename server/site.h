@@ -1,14 +1,14 @@
-/* site.h - under which names this server may be addressed, and from which sites' pages.
+/* site.h - the names under which this server may be addressed, and the sites whose pages may send requests.
  *
- * A page on the web can point a name of its own at an address that only its reader can reach ("DNS rebinding"), and its
- * requests then carry that name as Host. And any page can send simple requests to other addresses; those carry the
- * page's own site as Origin. Neither can know a key, so all this matters only without keys.
+ * A page on the web can point a name of its own at an address that only its reader can reach ("DNS rebinding"); its
+ * requests then carry that name as Host. Any page can also send simple requests to other addresses; those carry the
+ * page's own site as Origin. Neither can know a key, so these checks matter only without keys.
  *
  * A Host that is an IP address, localhost or *.localhost cannot be rebound and is always accepted. Another name is
- * accepted if it is on the list (--allow-host); without a list also if the connection came in on an
- * address that is not loopback: there the server is meant to be reached under names that it does not know, as in a
- * container. An Origin is accepted if it is the Host itself (name and port), or on the list. The pages of origins on
- * the list may also read the answers (cors.h). */
+ * accepted if it is on the list (--allow-host). Without a list it is also accepted if the connection came in on an
+ * address that is not loopback, since a server in a container does not know its names. An Origin is accepted if it
+ * equals the Host (name and port) or is on the list. Pages of origins on the list may also read the answers
+ * (cors.h). */
 #ifndef SERVER_SITE_H
 #define SERVER_SITE_H
 
@@ -20,15 +20,15 @@ typedef struct site {
 	int port;       /* -1: any */
 } site;
 
-/* From the command line. Zero: no list. */
+/* The list from the command line; zero: no list. */
 typedef struct site_list {
 	site *sites;
 	size_t count;
 } site_list;
 
-/* Read "NAME", "NAME:PORT", "[V6]:PORT" or "*"; false if it is none of them. */
+/* Read "NAME", "NAME:PORT", "[V6]:PORT" or "*"; false if malformed. */
 bool site_parse(site *out, const char *text);
-/* host: the header's value, NULL: there is none. loopback: the connection came in on a loopback address. */
+/* host: the header's value, or NULL. loopback: the connection came in on a loopback address. */
 bool site_allows_host(const site_list *list, const char *host, bool loopback);
 /* origin: the header's value, not NULL. An origin without a port has that of its scheme. */
 bool site_allows_origin(const site_list *list, const char *origin, const char *host);

@@ -3,7 +3,7 @@
 #include <math.h>
 
 enum { SVG_LINE = 22, SVG_BOX = 20, SVG_MARGIN = 14, SVG_BASELINE = 15 };
-static const double svg_column = 8.4; /* of a monospaced font of 14 px */
+static const double svg_column = 8.4; /* width in a monospaced font of 14 px */
 
 static double svg_x(size_t column)
 {

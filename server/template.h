@@ -1,5 +1,5 @@
-/* template.h - a page out of a file of server/pages: "{{name}}" in it is replaced by what the part of that name
- * appends. What a part appends is not looked at again. */
+/* template.h - fill in a page of server/pages: each "{{name}}" is replaced by the output of the part with that name.
+ * The output is not scanned again. */
 #ifndef SERVER_TEMPLATE_H
 #define SERVER_TEMPLATE_H
 
@@ -11,7 +11,7 @@ typedef struct template_part {
 	void (*write)(buffer *out, const void *context);
 } template_part;
 
-/* parts ends with a NULL name, and has every name of the file: the parts and the file are of one program. */
+/* parts ends with a NULL name and has every name of the file. */
 void template_write(buffer *out, const embedded_file *file, const template_part *parts, const void *context);
 
 #endif

@@ -12,7 +12,7 @@
 typedef struct segment {
 	struct segment *next;
 	const char *part;             /* a part begins with this segment: its name; else NULL */
-	char file[ENGINE_FILE_BYTES]; /* of such a part the file's name, where the engine gets it; or "" */
+	char file[ENGINE_FILE_BYTES]; /* file name of a named part if the engine gets it; else "" */
 	buffer data;
 } segment;
 
@@ -35,7 +35,7 @@ typedef struct upload {
 static void upload_flush(request *r)
 {
 	upload *u = r->state;
-	/* r->call is read anew each turn: sending may end it. */
+	/* r->call is read again each turn: sending may end it. */
 	while (u->first && r->call && engine_call_credit(r->call) > 0) {
 		segment *s = u->first;
 		bool last = u->complete && !s->next;
@@ -135,11 +135,11 @@ static bool upload_begin_part(void *context, const char *name, const char *file_
 		return false;
 	}
 	if (u->seen & bit && !found->named) {
-		reply_refuse(r, 400, "invalid_value", name, "form field '%s' was given twice", name);
+		reply_refuse(r, 400, "invalid_value", name, "form field '%s' is given twice", name);
 		return false;
 	}
 	if (found->early && r->call) {
-		reply_refuse(r, 400, "invalid_value", name, "form field '%s' must stand before the files", name);
+		reply_refuse(r, 400, "invalid_value", name, "form field '%s' must come before the files", name);
 		return false;
 	}
 	u->current = found;
@@ -213,7 +213,7 @@ static void upload_taken_form(request *r)
 {
 	const upload *u = r->state;
 	if (!multipart_whole(&u->parser)) {
-		reply_refuse(r, 400, "invalid_form", NULL, "the form ends too early");
+		reply_refuse(r, 400, "invalid_form", NULL, "the form is incomplete");
 		return;
 	}
 	for (int i = 0; u->form->fields[i].name; i++)

@@ -1,11 +1,11 @@
-/* upload.h - a request's body on its way to the engine, piece by piece.
+/* upload.h - forward a request's body to the engine, piece by piece.
  *
- * client ──▶ form parts ──▶ segments waiting for credit ──▶ DATA frames
+ *    client ──▶ form parts ──▶ segments waiting for credit ──▶ DATA frames
  *
- * When the engine grants no credit the segments fill up to UPLOAD_WINDOW bytes, then the client is read no further.
- * Small fields ("purpose") stay here; streamed ones (files) go to the engine. The REQUEST is made when the
- * first streamed part begins, so what it needs of the small fields must stand before it; what only must be right
- * is checked at the end: nothing is final before the last frame, which is sent when the whole form is valid. */
+ * Without credit from the engine, the segments fill up to UPLOAD_WINDOW bytes; then the client is no longer read. Small
+ * fields ("purpose") are kept here; streamed ones (files) are forwarded. The REQUEST is sent when the first streamed
+ * part begins, so small fields that it needs must come before it. Other fields are checked at the end. Nothing is final
+ * before the last frame, which is sent when the whole form is valid. */
 #ifndef SERVER_UPLOAD_H
 #define SERVER_UPLOAD_H
 
@@ -17,25 +17,24 @@ typedef struct upload_field {
 	const char *name;
 	bool streamed;
 	bool required;
-	bool early; /* stands before the first streamed part */
-	bool named; /* streamed: any number of files, each with a name that the engine gets too */
+	bool early; /* must come before the first streamed part */
+	bool named; /* streamed: any number of files; the engine gets their names too */
 } upload_field;
 
 typedef struct upload_form {
 	upload_field fields[UPLOAD_MAX_FIELDS + 1]; /* ends with a NULL name */
-	/* Parameters of the REQUEST. NULL after a reply_refuse. file_name: as the client calls it, "" when it does not.
-	 */
+	/* Parameters of the REQUEST. NULL after a reply_refuse. file_name: the client's name for it, or "". */
 	json_t *(*params)(request *r, const char *file_name);
-	/* The form is complete: is it right? False after a reply_refuse. NULL: always. */
+	/* Check the complete form. False after a reply_refuse. NULL: no check. */
 	bool (*check)(request *r);
 } upload_form;
 
-/* For handlers of BODY_FORM and BODY_OCTETS: begin, then the row's engine_method gets the parts and its RESULT is the
+/* For handlers of BODY_FORM and BODY_OCTETS: begin; the row's engine_method then gets the parts, and its RESULT is the
  * answer. */
 void upload_form_begin(request *r, const upload_form *form);
-/* The whole body is one part of that name. params is stolen. */
+/* Forward the whole body as one part of that name. params is stolen. */
 void upload_octets_begin(request *r, const char *part, json_t *params);
-/* A small field's value, or NULL when it has not come (yet). */
+/* A small field's value, or NULL if it has not arrived (yet). */
 const char *upload_value(const request *r, const char *name);
 
 #endif

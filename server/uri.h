@@ -1,7 +1,7 @@
-/* uri.h - the target of a request, taken apart: decoded path segments and query parameters.
+/* uri.h - the parsed target of a request: decoded path segments and query parameters.
  *
- * Decoding happens after splitting, so "%2f" never makes a new segment; a NUL, a bad escape or bytes that
- * are not UTF-8 make the whole target invalid. */
+ * Decoding happens after splitting, so "%2f" never makes a new segment; a NUL, a bad escape or bytes that are not UTF-8
+ * make the whole target invalid. */
 #ifndef SERVER_URI_H
 #define SERVER_URI_H
 
@@ -19,7 +19,7 @@ typedef struct uri {
 	int n_segments;
 	uri_pair query[URI_MAX_QUERY];
 	int n_query;
-	bool out_of_memory; /* why it is empty */
+	bool out_of_memory; /* the reason why it is empty */
 } uri;
 
 /* Parse a request target ("/v1/files?limit=2", or with scheme and host before it). False when it is
@@ -29,11 +29,11 @@ bool uri_parse(uri *u, const char *target);
 const char *uri_query(const uri *u, const char *name);
 void uri_fini(uri *u);
 
-/* [A-Za-z0-9._:-]{1,63} and not made of dots alone: what ids and file names look like. */
+/* True for [A-Za-z0-9._:-]{1,63} that is not only dots, the form of ids and file names. */
 bool uri_id_valid(const char *id);
-/* The last component of a client's file name, with either kind of slash; it may be empty. */
+/* The last component of a client's file name, with either kind of slash; may be empty. */
 const char *uri_base_name(const char *path);
-/* Is the text UTF-8 throughout? */
+/* True if the text is valid UTF-8. */
 bool uri_utf8_valid(const char *text);
 
 #endif

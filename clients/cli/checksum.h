@@ -6,7 +6,7 @@
 
 enum { CHECKSUM_BYTES = 65 }; /* 64 hex digits and a NUL */
 
-/* Of a whole file. False: errno says why. */
+/* Hash a whole file. False: see errno. */
 bool checksum_file(const char *path, char out[CHECKSUM_BYTES]);
 
 #endif

@@ -166,7 +166,7 @@ bool child_died(child *c, int wait_status)
 	return true;
 }
 
-/* Has it ended? */
+/* True if it has ended. */
 static bool reap(child *c)
 {
 	if (c->pid > 0 && waitpid(c->pid, NULL, WNOHANG) == c->pid)

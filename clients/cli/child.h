@@ -1,13 +1,14 @@
 /* child.h - a program that `serve` keeps running.
  *
- * It lives in a process group of its own, so that Ctrl-C reaches only `serve`, which stops the programs in order,
- * and the kernel sends it SIGTERM when its parent ends, for whatever reason.
+ * It lives in a process group of its own, so that Ctrl-C reaches only `serve`, which stops the programs in order. The
+ * kernel sends it SIGTERM when its parent ends for any reason.
  *
- * When it ends unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s. The count
- * begins again after a minute of life. CHILD_MAX_FAILURES deaths in a row end the service. SIGKILL comes from outside
- * (a user, or the kernel when memory is short) and is not counted: the process starts again after 0.1 s, at most once a
- * second. An engine whose data folder has vanished is started again every two seconds, without end: the folder may be
- * mounted again. Repeated deaths under the same work are the engine's to stop (engine/base/death_log.h). */
+ * If it ends without a request it is restarted after 0.1 s, and after twice as long each further time, up to 5 s. The
+ * count is reset after it has run for a minute. CHILD_MAX_FAILURES deaths in a row end the service. SIGKILL comes from
+ * outside (a user, or the kernel when memory is short) and is not counted: the process is restarted after 0.1 s, at
+ * most once a second. An engine whose data folder has vanished is restarted every two seconds without limit, since the
+ * folder may be mounted again. The engine itself handles repeated deaths during the same work
+ * (engine/base/death_log.h). */
 #ifndef CLI_CHILD_H
 #define CLI_CHILD_H
 
@@ -20,13 +21,13 @@
 enum { CHILD_MAX_ARGUMENTS = 128, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
 
 typedef struct child {
-	const char *name;                         /* of the program, beside our own */
+	const char *name;                         /* name of the program, beside our own */
 	char *arguments[CHILD_MAX_ARGUMENTS + 1]; /* without the program itself; owned */
 	int n_arguments;
 
 	pid_t pid;  /* 0: not running */
 	int output; /* read end of its stdout, or -1 */
-	text line;  /* of it, as far as it has come */
+	text line;  /* its current line, as far as it has been read */
 	int failures;
 	int64_t started_ms, restart_ms; /* restart_ms: when to start it again; 0: not waiting */
 } child;

@@ -16,8 +16,8 @@ enum { BATCH = 1024, EXPLAINED_BATCH = 16, TOP = 10 };
 
 static const option_row classify_options[] = {
     CLASSIFY_OPTIONS,
-    {"pair", OPTION_TEXT, "TEXT", "the second of two texts, of which TEXT is the first", NULL},
-    {"top", OPTION_INTEGER, "K", "with --explain: how many tokens to list of each text (10)", NULL},
+    {"pair", OPTION_TEXT, "TEXT", "second text of a pair; TEXT is the first", NULL},
+    {"top", OPTION_INTEGER, "K", "with --explain: number of tokens to list for each text (10)", NULL},
     {"file", OPTION_TEXT, "FILE", "classify each line of FILE (-: stdin)", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 static const option_row fill_mask_options[] = {
@@ -34,7 +34,7 @@ static const option_row embed_options[] = {
 typedef struct inputs {
 	const cli *c;
 	FILE *file;       /* NULL: the arguments */
-	const char *name; /* of the file */
+	const char *name; /* name of the file */
 	int first;        /* argument that is a text */
 	size_t next;      /* texts or lines, so far */
 	bool bad;         /* a text cannot be sent, and that has been said */
@@ -76,7 +76,7 @@ static void add_text(inputs *in, json_t *batch, const char *string, size_t bytes
 		in->bad = false;
 }
 
-/* The next texts, at most BATCH, or few with weights for each token; an empty array behind the last. */
+/* The next texts: at most BATCH, or fewer if each token has weights; an empty array after the last. */
 static json_t *next_batch(inputs *in)
 {
 	json_t *batch = json_array();
@@ -97,7 +97,7 @@ static json_t *next_batch(inputs *in)
 
 /* --- requests ------------------------------------------------------------------------------- */
 
-/* What is asked of texts. */
+/* The request for some texts. */
 typedef struct method {
 	const char *path;
 	int (*show)(cli *c, json_t *answer, const json_t *texts); /* the answer is stolen */
@@ -166,7 +166,7 @@ static int run(cli *c, const method *m)
 
 /* --- answers --------------------------------------------------------------------------------- */
 
-/* What the classes of each text follow from. False: the answer holds no explanation. */
+/* Show the weights from which the classes of each text follow. False: the answer has no explanation. */
 static bool show_weights(const cli *c, const json_t *data)
 {
 	heat h;
@@ -176,12 +176,13 @@ static bool show_weights(const cli *c, const json_t *data)
 	double k = options_number(&c->options, "top", TOP);
 
 	for (size_t i = 0; i < n && all; i++) {
-		const json_t *why = json_object_get(json_array_get(data, i), "explanation");
+		const json_t *explanation = json_object_get(json_array_get(data, i), "explanation");
 
 		text_string(&out, "\n");
 		if (n > 1)
 			text_format(&out, "text %zu\n", i + 1);
-		all = heat_new(&h, json_object_get(why, "tokens"), show_get(why, "aggregate.alpha")) && h.n > 0;
+		all = heat_new(&h, json_object_get(explanation, "tokens"), show_get(explanation, "aggregate.alpha")) &&
+		      h.n > 0;
 		heat_show(&h, k < 0 ? 0 : (size_t)k, c->out.colour, c->out.width, &out);
 		heat_free(&h);
 	}
@@ -281,9 +282,10 @@ static int fill_mask_run(cli *c)
 
 const command classify_commands[] = {
     {"classify", "--model ID [TEXT...]", 0, 1 << 20, "show the classes of texts",
-     "Of one text all classes with their probabilities, of several the likeliest. Without TEXT each line of stdin is "
+     "One text: all classes with their probabilities. Several texts: the likeliest class of each. Without TEXT each "
+     "line of stdin is "
      "a text. "
-     "With --explain also the tokens that the model's attention has read most for them.",
+     "With --explain also the tokens with the largest attention weights.",
      classify_options, classify_run},
     {"embed", "--model ID [TEXT...]", 0, 1 << 20, "print the vectors of texts",
      "A line of numbers for each text. Without TEXT each line of stdin is a text.", embed_options, embed_run},

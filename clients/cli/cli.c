@@ -1,4 +1,4 @@
-/* cli.c - what commands have in common. */
+/* cli.c - functions that all commands share. */
 #include "clients/cli/cli.h"
 
 #include <errno.h>
@@ -108,7 +108,7 @@ void cli_show_transfers(cli *c)
 
 /* --- names that do not exist --------------------------------------------------------------- */
 
-/* The name that the command asked for, and the list it should stand in. NULL: none is known. */
+/* The name given on the command line, and the list that should contain it. NULL: unknown. */
 static const char *asked_name(const cli *c, const char **list)
 {
 	static const char *const first[] = {"session", "model"};
@@ -179,7 +179,7 @@ int cli_complain(const cli *c)
 
 /* --- output ---------------------------------------------------------------------------------- */
 
-/* Does nothing read this any more? */
+/* True if the descriptor has no reader left. */
 static bool is_unread(int descriptor)
 {
 	struct pollfd p = {.fd = descriptor};

@@ -1,12 +1,11 @@
-/* cli.h - what every command gets, and what a command is.
+/* cli.h - the definition of a command, and the state that every command gets.
  *
- * A command is a row: its words, its arguments, its options and a function. Every command file exports its
- * rows, commands.c lists the files; parsing, --help, completion and the pages of the manual come from the rows alone.
+ * A command is a row: its words, its arguments, its options and a function. Every command file exports its rows, and
+ * commands.c lists the files. Parsing, --help, completion and the manual pages are generated from the rows alone.
  *
- * Results go to stdout, everything else to stderr. With --json, stdout holds the service's own JSON, one
- * value per line, and stderr {"error": {…}} for what went wrong, in the form of the API's errors. Exit status: 0; 1
- * when the service or this machine refused; 2 for wrong usage; a reader of stdout that goes away ends the program as
- * SIGPIPE does. */
+ * Results go to stdout, everything else to stderr. With --json, stdout holds the service's own JSON, one value per
+ * line, and stderr holds {"error": {…}} for errors, in the form of the API's errors. Exit status: 0; 1 when the service
+ * or this machine refused; 2 for wrong usage. If the reader of stdout goes away, the program ends as by SIGPIPE. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -29,8 +28,8 @@ typedef struct cli {
 
 typedef struct command {
 	const char *name;          /* "jobs show"; of "jobs" alone, the first row beginning with it is meant */
-	const char *arguments;     /* "ID"; its words say what they stand for (names.h, complete.c) */
-	int least, most;           /* how many arguments */
+	const char *arguments;     /* "ID"; its words define the arguments (names.h, complete.c) */
+	int least, most;           /* number of arguments */
 	const char *summary;       /* one line */
 	const char *details;       /* further lines of the help, or NULL */
 	const option_row *options; /* or NULL */
@@ -70,7 +69,7 @@ char *cli_argument_or_stdin(const cli *c, int n);
 void cli_print_json(const json_t *json);
 /* The answer of a request (stolen; NULL: it failed), shown as an object. Returns the exit status. */
 int cli_answer(const cli *c, json_t *answer);
-/* The same, shown as the table of its member `list`. */
+/* Show an answer as the table of its member `list`. */
 int cli_table(const cli *c, json_t *answer, const char *list, const show_column *columns);
 /* The whole of many commands: a request without a body on "/…/%s", the first argument being the id. */
 int cli_on_id(const cli *c, const char *method, const char *format);

@@ -11,7 +11,7 @@ enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 
 const option_row commands_common[] = {
     {"url", OPTION_TEXT, "URL", "the service (ADDITIVE_URL, or http://127.0.0.1:8080)", NULL},
-    {"api-key", OPTION_TEXT, "KEY", "its key (ADDITIVE_API_KEY)", NULL},
+    {"api-key", OPTION_TEXT, "KEY", "API key of the service (ADDITIVE_API_KEY)", NULL},
     {"json", OPTION_FLAG, NULL, "the service's own JSON on stdout, one value per line; errors as JSON on stderr", NULL},
     {"version", OPTION_FLAG, NULL, "the version of this program (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
@@ -63,7 +63,7 @@ const char *commands_summary(const command *k, char out[COMMANDS_SUMMARY_BYTES])
 	return out;
 }
 
-/* How many words of argv a command's name takes; 0 when it is another. */
+/* Number of words of argv that a command's name takes; 0 if it is another. */
 static int matches(const command *k, bool first, int argc, char **argv)
 {
 	const char *space = strchr(k->name, ' ');

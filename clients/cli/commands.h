@@ -10,15 +10,15 @@ enum { COMMANDS_WORD_BYTES = 64, COMMANDS_SUMMARY_BYTES = 256 };
 /* The options of every command; ends with a NULL name. */
 extern const option_row commands_common[];
 
-/* The commands one after the other: the n-th, or NULL behind the last. Commands of one first word are neighbours. */
+/* The n-th command, or NULL after the last. Commands with the same first word are adjacent. */
 const command *commands_at(int n);
 /* The first word of a command's name, in out. */
 const char *commands_word(const command *k, char out[COMMANDS_WORD_BYTES]);
-/* Does k have a second word? */
+/* True if k has a second word. */
 bool commands_is_grouped(const command *k);
-/* Is it the first word of commands that have two? */
+/* True if it is the first word of commands that have two. */
 bool commands_is_group(const char *word);
-/* What the commands of k's first word do: the summary of one alone, or the second words of a group. */
+/* Summary of the commands with k's first word: that of a single one, or the second words of a group. */
 const char *commands_summary(const command *k, char out[COMMANDS_SUMMARY_BYTES]);
 
 /* The command that argv begins with, and how many words its name takes there; NULL: there is none. The first of a group

@@ -13,8 +13,8 @@ typedef struct line {
 	const char *group;         /* named without its second word, or NULL */
 	const option_row *pending; /* its value is the last word, or NULL */
 	bool unknown;              /* a word is no command */
-	bool helps;                /* "help" stands first: commands follow and nothing else */
-	bool only_arguments;       /* behind "--" */
+	bool helps;                /* the line begins with "help": only commands follow */
+	bool only_arguments;       /* after "--" */
 	int n_arguments;
 } line;
 
@@ -111,7 +111,7 @@ static void offer_choices(completion *out, const char *last, const char *choices
 	}
 }
 
-/* What a word of a usage stands for: "FILE", "DIR", … */
+/* Kind of the word in a usage line: "FILE", "DIR", … */
 static complete_kind kind_of(const char *word, size_t n)
 {
 	static const struct {
@@ -146,7 +146,7 @@ static const char *built_words(const option_row *row)
 	                                             : NULL;
 }
 
-/* The value begins behind `kept` bytes of the last word. */
+/* The value begins after `kept` bytes of the last word. */
 static void offer_values(completion *out, const option_row *row, const char *last, int kept)
 {
 	const char *choices = options_words(row) ? options_words(row) : built_words(row);

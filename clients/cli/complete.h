@@ -1,4 +1,4 @@
-/* complete.h - how a command line can go on, from the tables of commands and options alone. */
+/* complete.h - completions of a command line, from the tables of commands and options alone. */
 #ifndef CLI_COMPLETE_H
 #define CLI_COMPLETE_H
 
@@ -10,14 +10,14 @@ typedef struct completion {
 	text words;            /* "WORD\tHELP\n" for each word that the last one can become */
 	complete_kind kind;    /* beside them, what the shell knows better */
 	const char *list;      /* beside them, the names in this list of the service, or NULL */
-	int kept;              /* bytes of the last word that stay: what is offered stands behind them */
-	const char *url, *key; /* of --url and --api-key in the line, or NULL */
+	int kept;              /* bytes of the last word that are kept: completions follow them */
+	const char *url, *key; /* values of --url and --api-key in the line, or NULL */
 } completion;
 
-/* What the last one of n words behind the program's name can become; n is at least 1, and the last may be "". Strings
+/* Complete the last one of n words after the program's name; n is at least 1, and the last word may be "". Strings
  * point into the words. Free with complete_free. */
 void complete_line(completion *out, int n, char **words);
-/* Append "WORD\tHELP\n" if the last word, behind what is kept, can become `name`. */
+/* Append "WORD\tHELP\n" if `name` completes the last word after its kept bytes. */
 void complete_offer(completion *out, const char *last, const char *name, const char *help);
 void complete_free(completion *c);
 

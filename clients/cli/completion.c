@@ -1,5 +1,5 @@
-/* completion.c - scripts by which shells complete this program's command lines (`completion`), and what they ask for
- * each word (`complete`): the tables are read where they are, so a script never gets old. */
+/* completion.c - shell scripts that complete this program's command lines (`completion`), and the command that they
+ * call for each word (`complete`). The tables are read in the program itself, so a script never becomes outdated. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,7 +160,7 @@ const command completion_commands[] = {
      "For this shell alone: source <(additive completion bash), or with zsh; additive completion fish | source. "
      "`make install` installs them.",
      NULL, completion_run},
-    {"complete", "[WORD...]", 0, MOST_WORDS, "show how a command line can go on, which the scripts of completion ask",
+    {"complete", "[WORD...]", 0, MOST_WORDS, "show completions of a command line, for the shell scripts",
      "The words behind additive, the last of them begun, behind --. First a line \"words\", \"files\" or \"folders\": "
      "what else the last\nword can be. Then the words that it can become, each with a tab and what it means. Names of "
      "models, jobs and so on are\nasked of the service, and left out when it does not answer soon.",

@@ -7,10 +7,9 @@
 
 static const char service_path[] = "/v1/evaluations", one_path[] = "/v1/evaluations/%s";
 
-static const option_row evaluate_options[] = {
-    EVALUATION_OPTIONS,
-    {"detach", OPTION_FLAG, NULL, "print the evaluation's id and leave", NULL},
-    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+static const option_row evaluate_options[] = {EVALUATION_OPTIONS,
+                                              {"detach", OPTION_FLAG, NULL, "print the evaluation's id and exit", NULL},
+                                              {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* --- the report -------------------------------------------------------------------------------------------- */
 
@@ -185,7 +184,7 @@ static int evaluate_list(cli *c)
 	return cli_table(c, http_json(c->http, "GET", "/v1/evaluations?limit=100", NULL), "data", columns);
 }
 
-/* What tables show better is left out of the lines. */
+/* The lines omit values that are shown as tables. */
 static int evaluate_show(cli *c)
 {
 	json_t *evaluation = http_json(c->http, "GET", http_path(c->http, one_path, cli_argument(c, 0)), NULL);
@@ -235,7 +234,7 @@ const command evaluations_commands[] = {
     {"evaluations list", "", 0, 0, "list evaluations, the newest first", NULL, NULL, evaluate_list},
     {"evaluations show", "ID", 1, 1, "show an evaluation", NULL, NULL, evaluate_show},
     {"evaluations watch", "ID", 1, 1, "follow an evaluation to its end, then show its report",
-     "Ctrl-C ends the watching, not the evaluation.", NULL, evaluate_watch},
-    {"evaluations cancel", "ID", 1, 1, "end an evaluation for good", NULL, NULL, evaluate_cancel},
+     "Ctrl-C stops watching; the evaluation continues.", NULL, evaluate_watch},
+    {"evaluations cancel", "ID", 1, 1, "cancel an evaluation", NULL, NULL, evaluate_cancel},
     {"evaluations delete", "ID", 1, 1, "delete an evaluation that has ended", NULL, NULL, evaluate_delete},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -13,14 +13,14 @@ enum { TOP = 10 };
 
 static const option_row explain_options[] = {
     EXPLAIN_OPTIONS,
-    {"top", OPTION_INTEGER, "K", "how many tokens to list (10); with --span the service answers with no others", NULL},
-    {"format", OPTION_TEXT, "NAME:csv|arrow|safetensors|json", "write the numbers in a form of files", NULL},
-    {"output", OPTION_TEXT, "FILE", "where they go, stdout unless given (-o)", NULL},
-    {"compare", OPTION_TEXT, "TEXT", "explain this text, too, and how its numbers differ", "compare.input"},
-    {"compare-source", OPTION_TEXT, "TEXT", "explain the text with this source, too", "compare.source"},
-    {"compare-model", OPTION_TEXT, "ID", "explain a text with this model, too", "compare.model"},
+    {"top", OPTION_INTEGER, "K", "number of tokens to list (10); with --span the answer has only these", NULL},
+    {"format", OPTION_TEXT, "NAME:csv|arrow|safetensors|json", "write the numbers in this format", NULL},
+    {"output", OPTION_TEXT, "FILE", "output file; the default is stdout (-o)", NULL},
+    {"compare", OPTION_TEXT, "TEXT", "also explain this text, and show the differences", "compare.input"},
+    {"compare-source", OPTION_TEXT, "TEXT", "also explain the text with this source", "compare.source"},
+    {"compare-model", OPTION_TEXT, "ID", "also explain a text with this model", "compare.model"},
     {"html", OPTION_TEXT, "FILE", "also write the whole explanation as one page", NULL},
-    {"svg", OPTION_TEXT, "FILE", "also write what is shown first as a picture", NULL},
+    {"svg", OPTION_TEXT, "FILE", "also write the first view as a picture", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 bool explain_add_kind(const cli *c, json_t *request)
@@ -145,7 +145,8 @@ static void put_target(words *w, const json_t *target)
 		put(w, "- nearly certain, so against its strongest rival");
 }
 
-/* Of contributions all parts of the score, of other methods what there is; reader: NULL where none is apart. */
+/* Show all parts of the score for contributions, and the available sums for other methods; reader: NULL if none is
+ * separate. */
 static void put_sums(words *w, const json_t *parts, const json_t *reader, double reads)
 {
 	const json_t *sums = json_object_get(parts, "sums"), *difference = json_object_get(parts, "difference");
@@ -213,7 +214,7 @@ static json_t *numbers_of_top(const json_t *tokens, const json_t *parts, const j
 	return numbers;
 }
 
-/* Is there a token that reads the others? */
+/* True if one token reads the others. */
 static bool has_reader(const json_t *parts)
 {
 	const json_t *reader = show_get(parts, "sums.reader");
@@ -362,10 +363,10 @@ static bool show_differences(const cli *c, const json_t *answer, text *out)
 	const json_t *parts = parts_of(answer), *of_source = show_get(answer, "compare.same_source_tokens");
 
 	return show_pairs(c, json_object_get(answer, "tokens"), parts, show_get(answer, "compare.same_tokens"),
-	                  "The second less the first, of the same tokens", out) &&
+	                  "The second minus the first, for equal tokens", out) &&
 	       (!of_source ||
 	        show_pairs(c, show_get(answer, "source.tokens"), json_object_get(parts, "source"), of_source,
-	                   "The second less the first, of the same tokens of the sources", out));
+	                   "The second minus the first, for equal tokens of the sources", out));
 }
 
 static bool show_explanation(cli *c, const json_t *answer, text *out)
@@ -442,7 +443,7 @@ static int explain(cli *c, const char *input)
 	return status;
 }
 
-/* What is wrong with the options that say what is written; NULL: nothing. */
+/* The error in the options for output formats; NULL: none. */
 static const char *fault(const cli *c)
 {
 	const char *format = options_text(&c->options, "format");

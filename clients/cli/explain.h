@@ -1,4 +1,4 @@
-/* explain.h - what `explain` and `explain-evaluate` have in common. */
+/* explain.h - shared by `explain` and `explain-evaluate`. */
 #ifndef CLI_EXPLAIN_H
 #define CLI_EXPLAIN_H
 

@@ -1,5 +1,5 @@
-/* faithfulness.c - how faithful the methods of explanation are: of one text at once, of a file as a job. The page holds
- * the numbers, too, so that what is shown and what is written with --html is one evaluation. */
+/* faithfulness.c - evaluate the methods of explanation: on one text at once, on a file as a job. The page contains the
+ * numbers, so the shown results and those written with --html are one evaluation. */
 #include "clients/cli/faithfulness.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static const char service_path[] = "/v1/explain/evaluate";
 static const option_row faithfulness_options[] = {
     EXPLAIN_EVALUATE_OPTIONS,
     {"html", OPTION_TEXT, "FILE", "also write the evaluation as one page with charts", NULL},
-    {"detach", OPTION_FLAG, NULL, "with --file: print the job's id and leave", NULL},
+    {"detach", OPTION_FLAG, NULL, "with --file: print the job's id and exit", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* --- the answer as a table ------------------------------------------------------------------------------- */

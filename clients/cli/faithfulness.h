@@ -1,4 +1,4 @@
-/* faithfulness.h - how faithful explanations are: what comes of an evaluation, for the commands of faithfulness.c and
+/* faithfulness.h - results of evaluations of explanations, for the commands of faithfulness.c and
  * faithfulness_jobs.c. */
 #ifndef CLI_FAITHFULNESS_H
 #define CLI_FAITHFULNESS_H

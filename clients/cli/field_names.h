@@ -11,7 +11,7 @@
  * none. */
 bool field_names_option(const cli *c, const char *field, text *out);
 /* Append a message with every field replaced by its option. A field that could be an English word is replaced only
- * between single quotes, the last name of a path only if it has an underscore and names one option alone. */
+ * between single quotes. The last name of a path is replaced only if it has an underscore and names a single option. */
 void field_names_translate(const cli *c, const char *message, text *out);
 
 #endif

@@ -76,19 +76,19 @@ static json_t *create(cli *c, const char *path, json_t *request)
 
 int follow_create(cli *c, const char *path, json_t *request, const char *file, int (*follow)(cli *c, const char *id))
 {
-	const bool there = strcmp(file, "-") != 0 && access(file, R_OK) != 0;
+	const bool remote = strcmp(file, "-") != 0 && access(file, R_OK) != 0;
 	source corpus = {0};
 	json_t *job = NULL;
 	int status = CLI_FAILED;
 
-	if (there && json_object_set_new(request, "file", json_string(file)) == 0)
+	if (remote && json_object_set_new(request, "file", json_string(file)) == 0)
 		job = create(c, path, request);
-	if (!there && source_open(&corpus, file, NULL) && source_send(c, &corpus) &&
+	if (!remote && source_open(&corpus, file, NULL) && source_send(c, &corpus) &&
 	    json_object_set_new(request, "file", json_string(corpus.id)) == 0)
 		job = create(c, path, request);
-	if (!there && !job)
+	if (!remote && !job)
 		source_take_back(c, &corpus);
-	if (!there)
+	if (!remote)
 		source_close(&corpus);
 
 	const char *id = json_string_value(json_object_get(job, "id"));

@@ -10,9 +10,9 @@
  * long, or refuses. A Ctrl-C ends the program, and not the job. */
 json_t *follow_wait(cli *c, const char *path, const char *id,
                     void (*take)(progress *p, const json_t *job, long long time));
-/* POST the request with its member "file": that file of this machine, which is sent to the service unless it is there,
- * or, what is none, the id of one there. Then `follow` the job, or with --detach print its id. A file that was sent for
- * a job that is refused is deleted. Returns the exit status. */
+/* POST the request with its member "file". `file` is a file of this machine, which is uploaded unless the service has
+ * it, or else the id of a file in the service. Then `follow` the job, or with --detach print its id. A file that was
+ * uploaded for a refused job is deleted. Returns the exit status. */
 int follow_create(cli *c, const char *path, json_t *request, const char *file, int (*follow)(cli *c, const char *id));
 
 #endif

@@ -13,7 +13,7 @@
 enum { FOOTER_LINES = 40 };
 
 typedef struct footer {
-	int columns[FOOTER_LINES]; /* of the lines on the screen */
+	int columns[FOOTER_LINES]; /* widths of the lines on the screen */
 	int n;                     /* 0: nothing is drawn */
 } footer;
 
@@ -22,9 +22,9 @@ typedef struct footer {
 void footer_draw(footer *f, FILE *file, int width, const text *lines);
 /* Nothing is drawn any more, and the cursor is where the first line began. */
 void footer_erase(footer *f, FILE *file, int width);
-/* What is drawn stays; the cursor goes below it. */
+/* Keep the drawn lines and move the cursor below them. */
 void footer_leave(footer *f, FILE *file);
-/* What is drawn is elsewhere by now, as after a stop of the process. */
+/* Forget the drawn lines, which have moved, for example while the process was stopped. */
 void footer_forget(footer *f);
 
 #endif

@@ -12,13 +12,14 @@
 static const option_row generate_options[] = {
     {"session", OPTION_TEXT, "ID", "continue this session", NULL},
     {"new-session", OPTION_FLAG, NULL, "open a session, and print its id at the end", NULL},
-    {"position-policy", OPTION_TEXT, "NAME:error|clamp|wrap", "of the new session, past the model's positions", NULL},
-    {"source", OPTION_TEXT, "TEXT", "of the new session, which keeps it: what the encoder of its model reads", NULL},
+    {"position-policy", OPTION_TEXT, "NAME:error|clamp|wrap",
+     "policy of the new session for tokens beyond the model's positions", NULL},
+    {"source", OPTION_TEXT, "TEXT", "source text of the new session, which the model's encoder reads", NULL},
     COMPLETION_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static const option_row chat_options[] = {
-    {"system", OPTION_TEXT, "TEXT", "the system's message, before the first of yours", NULL},
+    {"system", OPTION_TEXT, "TEXT", "system message, before your first message", NULL},
     CHAT_COMPLETION_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
@@ -35,7 +36,7 @@ typedef struct stream {
 	weight *weights;
 	size_t n_weights, room;
 	long long steps;
-	bool any, ends_line; /* has text come, and does it end with a newline? */
+	bool any, ends_line; /* text has arrived; it ends with a newline */
 } stream;
 
 static void add_weight(stream *s, const json_t *item)
@@ -188,7 +189,7 @@ static json_t *make_request(cli *c, const generate_what *w)
 		json_decref(request);
 		return NULL;
 	}
-	if (w->session) /* which has its model */
+	if (w->session) /* a session has its model */
 		json_object_del(request, "model");
 	else
 		json_object_set_new(request, "model", json_string(w->model));
@@ -264,7 +265,7 @@ static int generate_run(cli *c)
 	char *prompt = cli_argument_or_stdin(c, 0);
 	if (!prompt && !session)
 		return cli_usage("give a PROMPT, or pipe one in");
-	/* A session may go on without a prompt. */
+	/* A session may continue without a prompt. */
 	what.text = !prompt || (session && !*prompt) ? NULL : prompt;
 	int status = generate(c, what);
 	free(prompt);
@@ -295,7 +296,7 @@ const command generate_commands[] = {
      "stopped, with PROMPT or without\n"
      "(at a terminal, with an empty one).",
      generate_options, generate_run},
-    {"chat", "MODEL [MESSAGE]", 1, 2, "talk with a model, by its chat template",
+    {"chat", "MODEL [MESSAGE]", 1, 2, "chat with a model, using its chat template",
      "Without MESSAGE it is read from stdin; at a terminal a conversation begins. The service keeps it in a "
      "session, so\n"
      "each turn sends only what is new. Ctrl-C stops an answer.",

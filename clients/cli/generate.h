@@ -4,13 +4,13 @@
 
 #include "clients/cli/cli.h"
 
-/* What is to be continued or answered. */
+/* The text to be continued or answered. */
 typedef struct generate_what {
 	const char *session; /* NULL: of the model, without one */
 	const char *model;   /* NULL: the session's */
 	const char *text;    /* the prompt, or in a chat the user's message; NULL: none */
 	bool chat;
-	const char *system; /* of a chat, before the message; NULL: none */
+	const char *system; /* system message of a chat; NULL: none */
 } generate_what;
 
 /* A fresh session of a model; its id, malloc'ed, or NULL after a complaint. */

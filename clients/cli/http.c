@@ -20,7 +20,7 @@ struct http {
 	char *url, *key;
 	text path;
 	int limit_ms;   /* 0: none */
-	int descriptor; /* of http_wake_on */
+	int descriptor; /* from http_wake_on */
 	http_wake wake;
 	void *wake_context;
 	http_transfer transfer;
@@ -162,7 +162,7 @@ static void read_refusal(http *h, int status)
 static void read_failure(http *h, CURLcode code)
 {
 	http_problem *p = &h->problem;
-	const char *why = h->curl_error[0] ? h->curl_error : curl_easy_strerror(code);
+	const char *reason = h->curl_error[0] ? h->curl_error : curl_easy_strerror(code);
 
 	*p = (http_problem){0};
 	if (code == CURLE_COULDNT_CONNECT)
@@ -171,7 +171,7 @@ static void read_failure(http *h, CURLcode code)
 		         "(or say where it is with --url or ADDITIVE_URL)",
 		         h->url);
 	else
-		snprintf(p->message, sizeof(p->message), "%s: %s", h->url, why);
+		snprintf(p->message, sizeof(p->message), "%s: %s", h->url, reason);
 }
 
 /* --- one request ------------------------------------------------------------------------- */
@@ -200,9 +200,9 @@ static bool take_event(void *context, const char *id, const char *data, size_t b
 /* poll() skips a descriptor of -1. */
 static void wake(http *h)
 {
-	struct pollfd wanted = {.fd = h->descriptor, .events = POLLIN};
+	struct pollfd readable = {.fd = h->descriptor, .events = POLLIN};
 
-	if (!h->interrupted && poll(&wanted, 1, 0) > 0)
+	if (!h->interrupted && poll(&readable, 1, 0) > 0)
 		h->interrupted = h->wake(h->wake_context);
 }
 
@@ -214,7 +214,7 @@ static size_t receive(char *bytes, size_t one, size_t n, void *context)
 	(void)one;
 	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
 	bool good = status >= 200 && status < 300;
-	wake(h); /* here too: curl_multi_perform goes on for as long as there is more to read */
+	wake(h); /* also needed here: curl_multi_perform continues for as long as there is more to read */
 	if (h->interrupted)
 		return 0;
 	if (good && h->streaming) {
@@ -488,7 +488,7 @@ json_t *http_octets(http *h, const char *path, const char *file)
 	return ok ? parse_answer(h) : NULL;
 }
 
-/* The engine is away, or the front end is stopping: a later try may succeed. */
+/* The engine is unavailable, or the front end is stopping: a later try may succeed. */
 static bool passes(const http_problem *p)
 {
 	return p->status == 503 || strcmp(p->code, "engine_unavailable") == 0 || strcmp(p->code, "shutting_down") == 0;

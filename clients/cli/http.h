@@ -18,7 +18,7 @@
 typedef struct http http;
 
 typedef struct http_problem {
-	int status;      /* of the answer; 0: there was none */
+	int status;      /* status of the answer; 0: there was none */
 	int retry_after; /* seconds, as the answer says; 0: it does not */
 	char code[64], param[128], message[512];
 } http_problem;
@@ -46,7 +46,7 @@ const char *http_path(http *h, const char *format, ...) __attribute__((format(pr
 json_t *http_json(http *h, const char *method, const char *path, json_t *body);
 /* The answer's bytes as they are, of the type that `accept` asks for (NULL: any). */
 bool http_text(http *h, const char *method, const char *path, json_t *body, const char *accept, text *answer);
-/* The same, as they come, into a file. */
+/* Write the answer's bytes to a file as they arrive. */
 bool http_download(http *h, const char *method, const char *path, json_t *body, const char *accept, FILE *file);
 
 typedef struct http_part {

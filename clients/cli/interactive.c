@@ -19,7 +19,7 @@ typedef struct conversation {
 	const generate_what *what;
 	char *session; /* NULL before the first text */
 	bool borrowed; /* --session: it stays open in the end */
-	bool begun;    /* a chat: the system's message was sent */
+	bool started;  /* a chat: the system's message was sent */
 	bool ends_line;
 	int signals; /* descriptor */
 } conversation;
@@ -75,8 +75,10 @@ static void answer(conversation *t, const char *string)
 	int64_t waited_ms = 0;
 	http_end end;
 
-	generate_what what = {
-	    .session = t->session, .text = string, .chat = t->what->chat, .system = t->begun ? NULL : t->what->system};
+	generate_what what = {.session = t->session,
+	                      .text = string,
+	                      .chat = t->what->chat,
+	                      .system = t->started ? NULL : t->what->system};
 
 	t->ends_line = string ? string[strlen(string) - 1] == '\n' : ended_line; /* and then as the answer does */
 
@@ -86,7 +88,7 @@ static void answer(conversation *t, const char *string)
 	while (end == HTTP_FAILED && wait_while_busy(t->c, &waited_ms));
 	http_wake_on(t->c->http, -1, NULL, NULL);
 	if (end != HTTP_FAILED && end != HTTP_LOST) {
-		t->begun = true;
+		t->started = true;
 		return;
 	}
 	t->ends_line = ended_line;
@@ -137,7 +139,7 @@ static void close_session(conversation *t)
 		delete_session(t->c, t->session);
 	free(t->session);
 	t->session = NULL;
-	t->begun = false;
+	t->started = false;
 }
 
 static void begin_anew(conversation *t)

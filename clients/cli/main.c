@@ -110,7 +110,7 @@ static int run(const command *k, cli *c)
 	return cli_flush(status);
 }
 
-/* Options that stand before the command belong behind it: rotate them there. */
+/* Options before the command are rotated after it. */
 static void move_command_first(int argc, char **argv)
 {
 	int before = 0;
@@ -134,7 +134,7 @@ static bool is_word(const char *argument, const char *word, const char *letter)
 	return strcmp(argument, word) == 0 || strcmp(argument, letter) == 0;
 }
 
-/* What is asked of the program itself, or -1: help [COMMAND], --help, --version. */
+/* Handle options of the program itself, or return -1: help [COMMAND], --help, --version. */
 static int run_own(int argc, char **argv)
 {
 	int words;

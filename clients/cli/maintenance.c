@@ -1,5 +1,5 @@
-/* maintenance.c - backup, restore and fsck work on a data folder of this machine, so they are the engine's: this
- * program becomes the `additived` beside it, which takes the same options, the terminal and the exit status. */
+/* maintenance.c - backup, restore and fsck work on a data folder of this machine, so the engine implements them. This
+ * program executes the `additived` beside it, which takes the same options, the terminal and the exit status. */
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -15,16 +15,17 @@ static const option_row backup_options[] = {{"data", OPTION_TEXT, "DIR", "the da
                                             {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static const option_row restore_options[] = {
-    {"data", OPTION_TEXT, "DIR", "the data folder to make; it must be missing or empty (required)", NULL},
-    {"partial", OPTION_FLAG, NULL, "restore what is left of a damaged backup", NULL},
+    {"data", OPTION_TEXT, "DIR", "the data folder to create; it must be missing or empty (required)", NULL},
+    {"partial", OPTION_FLAG, NULL, "restore the intact parts of a damaged backup", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static const option_row fsck_options[] = {
     {"data", OPTION_TEXT, "DIR", "the data folder (required)", NULL},
-    {"adopt", OPTION_TEXTS, "KIND/NAME", "bring a blob back from lost/ (the engine must be stopped)", NULL},
+    {"adopt", OPTION_TEXTS, "KIND/NAME", "restore a blob from lost/ (the engine must be stopped)", NULL},
     {"remove", OPTION_TEXTS, "KIND/NAME", "delete a blob from lost/", NULL},
     {"remove-all", OPTION_FLAG, NULL, "delete everything in lost/", NULL},
-    {"rebuild", OPTION_FLAG, NULL, "make missing rows of the ledger from the blobs (the engine must be stopped)", NULL},
+    {"rebuild", OPTION_FLAG, NULL, "rebuild missing rows of the ledger from the blobs (the engine must be stopped)",
+     NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* Options of requests mean nothing to the engine. */
@@ -79,8 +80,8 @@ const command maintenance_commands[] = {
      "1: "
      "something in the\ndata folder is damaged; it is named, and the backup holds everything else.",
      backup_options, backup_run},
-    {"restore", "FROM --data DIR", 1, 1, "make a data folder from a backup",
-     "The backup is verified first and stays as it is.", restore_options, restore_run},
+    {"restore", "FROM --data DIR", 1, 1, "create a data folder from a backup",
+     "The backup is verified first and not changed.", restore_options, restore_run},
     {"fsck", "--data DIR", 0, 0, "check a data folder; bring back or delete what was lost",
      "Every byte is verified. Without further options nothing is changed, and the service may run. Status 1: damage is "
      "found.",

@@ -1,4 +1,4 @@
-/* meter.h - how far the transfer of a large body is, as lines on stderr. Zero-initialise, and set `tty`. */
+/* meter.h - progress of the transfer of a large body, as lines on stderr. Zero-initialise, and set `tty`. */
 #ifndef CLI_METER_H
 #define CLI_METER_H
 

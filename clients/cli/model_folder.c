@@ -18,7 +18,7 @@ typedef struct push {
 	http_part *parts;
 } push;
 
-/* Add a file if it is there. False: out of memory. */
+/* Add a file if it exists. False: out of memory. */
 static bool add_file(push *p, const char *name)
 {
 	text path = {0};

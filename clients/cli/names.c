@@ -4,7 +4,7 @@
 
 static const char models[] = "/v1/models", sessions[] = "/v1/sessions?limit=1000", files[] = "/v1/files?limit=1000";
 
-/* Of commands whose names begin so, the argument "ID". */
+/* Commands with this prefix take an argument called "ID". */
 static const struct {
 	const char *group, *list;
 } groups[] = {{"models ", models},

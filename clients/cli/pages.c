@@ -45,7 +45,7 @@ static void write_command(FILE *file, const command *k, bool grouped)
 	text_free(&title);
 }
 
-/* Of the n-th command and those after it with the same first word. */
+/* Write the page of the n-th command and those after it with the same first word. */
 static void write_page(FILE *file, int n)
 {
 	const command *first = commands_at(n), *k;

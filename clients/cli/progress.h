@@ -1,4 +1,4 @@
-/* progress.h - how far a job is, as one line. */
+/* progress.h - the progress of a job, as one line. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
@@ -9,15 +9,15 @@
 typedef struct progress {
 	long long step, total;                                                                  /* -1: unknown */
 	double train_loss, valid_loss, bits_per_byte, accuracy, tokens_per_second, eta_seconds; /* NaN: unknown */
-	long long from_step, from_time, latest_time; /* what the estimate rests on; from_step -1: nothing yet */
+	long long from_step, from_time, latest_time; /* basis of the estimate; from_step -1: none yet */
 } progress;
 
 void progress_init(progress *p);
 /* Take what an event's data, or a job's "additive", says; what it leaves out stays. */
 void progress_update(progress *p, const json_t *data);
-/* Estimate eta_seconds, when `data` at `time` (Unix seconds) does not say it: from the pace since the first step seen,
- * or since the latest silence of a minute, in which the job was paused or the service away. Call after progress_update.
- */
+/* Estimate eta_seconds if `data` at `time` (Unix seconds) lacks it. The pace is measured since the first step seen, or
+ * since the latest silence of a minute, in which the job was paused or the service unavailable. Call after
+ * progress_update. */
 void progress_estimate(progress *p, const json_t *data, long long time);
 /* Append a line of at most `width` columns; what has no room is left out from the right, then the bar. */
 void progress_line(const progress *p, int width, text *out);

@@ -21,7 +21,7 @@ static const char fence[] = "\"\"\"";
 struct prompt {
 	EditLine *edit;
 	History *history;
-	char *file; /* of the history, or NULL */
+	char *file; /* the history file, or NULL */
 	const char *shown;
 	bool given_up;
 };
@@ -186,7 +186,7 @@ static void cut(text *t, size_t bytes)
 	t->data[t->used] = '\0';
 }
 
-/* What follows the opening fence, up to a line that ends with one. */
+/* Read the text after the opening fence, up to a line that ends with one. */
 static prompt_end read_fenced(prompt *p, text *out)
 {
 	text rest = {0};

@@ -1,8 +1,8 @@
 /* prompt.h - lines from a terminal, with editing and a history (libedit).
  *
- * A line that ends with a backslash goes on in the next one; a text between lines of """ is taken as it is. Ctrl-C
- * gives up what has been typed, Ctrl-D on an empty line is the end. The history is kept in
- * $XDG_STATE_HOME/additive/history (~/.local/state), or in the file that ADDITIVE_HISTORY names; "" keeps none. */
+ * A line that ends with a backslash continues on the next one; Text between lines of three quotation marks is taken
+ * unchanged. Ctrl-C discards the typed text, Ctrl-D on an empty line is the end. The history is kept in
+ * $XDG_STATE_HOME/additive/history (~/.local/state), or in the file that ADDITIVE_HISTORY names; "" disables it. */
 #ifndef CLI_PROMPT_H
 #define CLI_PROMPT_H
 

@@ -1,4 +1,4 @@
-/* ps.c - what the service is doing now: generations, jobs that have not ended, models in memory, sessions. Put together
+/* ps.c - the service's current activity: generations, jobs that have not ended, models in memory, sessions. Combined
  * from the lists and /metrics, which cost the service nothing. */
 #include <stdlib.h>
 #include <string.h>
@@ -88,13 +88,13 @@ static void add_job(json_t *rows, const json_t *job)
 {
 	progress p;
 	text detail = {0};
-	const char *why = json_string_value(show_get(job, "additive.paused_reason.message"));
+	const char *reason = json_string_value(show_get(job, "additive.paused_reason.message"));
 
 	progress_init(&p);
 	progress_update(&p, json_object_get(job, "additive"));
 	progress_line(&p, PS_DETAIL, &detail);
-	if (why)
-		text_format(&detail, "  %s", why);
+	if (reason)
+		text_format(&detail, "  %s", reason);
 	add_row(rows, "job", job, json_string_value(json_object_get(job, "status")), &detail);
 	text_free(&detail);
 }

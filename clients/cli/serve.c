@@ -1,10 +1,10 @@
 /* serve.c - the engine and the front end together, in the foreground.
  *
- * One loop waits for signals, for what the two print, and for the time to start something again. The front end starts
- * once the engine has printed "ready": an engine that does not get the data folder must not leave a front end that
- * finds the socket of the engine that has it. Until the service has been ready once, a death is an error of the setup
- * and ends all; after that the dead are restarted. To stop, the front end goes first, so that requests can end while
- * there is an engine. */
+ * One loop waits for signals, for output of both programs, and for the time of the next restart. The front end starts
+ * once the engine has printed "ready". Otherwise an engine that fails to lock the data folder could leave a front end
+ * connected to the socket of another engine. Until the service has been ready once, a death is an error of the setup
+ * and ends everything; later, dead programs are restarted. At the end the front end stops first, so that requests can
+ * end while the engine runs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

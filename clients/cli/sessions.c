@@ -6,7 +6,7 @@
 #include "gen/options.h"
 
 static const option_row new_options[] = {SESSION_OPTIONS,
-                                         {"prompt", OPTION_TEXT, "TEXT", "what the session reads first", "prompt"},
+                                         {"prompt", OPTION_TEXT, "TEXT", "text that the session reads first", "prompt"},
                                          {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static const option_row restore_options[] = {{"model", OPTION_TEXT, "ID", "the model that the state belongs to", NULL},
@@ -93,10 +93,10 @@ const command sessions_commands[] = {
     {"sessions list", "", 0, 0, "list sessions", NULL, NULL, sessions_list},
     {"sessions new", "--model ID", 0, 0, "open a session", NULL, new_options, sessions_new},
     {"sessions show", "ID", 1, 1, "show a session", NULL, NULL, sessions_show},
-    {"sessions append", "ID [TEXT]", 1, 2, "let a session read a text (default: stdin)", NULL, NULL, sessions_append},
+    {"sessions append", "ID [TEXT]", 1, 2, "append a text to a session (default: stdin)", NULL, NULL, sessions_append},
     {"sessions fork", "ID", 1, 1, "copy a session", NULL, NULL, sessions_fork},
     {"sessions delete", "ID", 1, 1, "close a session", NULL, NULL, sessions_delete},
     {"sessions export", "ID FILE", 2, 2, "write a session's state to a file", NULL, NULL, sessions_export},
-    {"sessions restore", "--model ID FILE", 1, 1, "open a session from such a file", NULL, restore_options,
+    {"sessions restore", "--model ID FILE", 1, 1, "open a session from a state file", NULL, restore_options,
      sessions_restore},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

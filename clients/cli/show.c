@@ -177,8 +177,8 @@ static int widest_text(const column *all, int n, int least)
 	return widest;
 }
 
-/* Make the table fit, 0: any width. First columns without values go, then texts are cut, then columns go from the
- * right; what stands first (the id) is cut last. Returns how many columns are left. */
+/* Make the table fit the width, 0: any. Columns without values are dropped first, then texts are cut, then columns are
+ * dropped from the right; the first column (the id) is cut last. Returns the number of columns left. */
 static int fit(column *all, int n, int width)
 {
 	for (int i = n - 1; i > 0; i--)

@@ -23,8 +23,8 @@ typedef struct show_column {
 const json_t *show_get(const json_t *json, const char *path);
 /* One line per member, nested ones indented; nulls are left out. */
 void show_object(FILE *file, const json_t *object);
-/* A header and one line per element, none wider than `width` columns (0: as wide as it is): texts are cut with an
- * ellipsis, and columns that have no room are left out from the right. */
+/* Print a header and one line per element, none wider than `width` columns (0: no limit). Texts are cut with an
+ * ellipsis, and columns without room are dropped from the right. */
 void show_table(FILE *file, int width, const json_t *array, const show_column *columns);
 
 #endif

@@ -22,10 +22,10 @@ static FILE *spool(FILE *from)
 		if (fwrite(piece, 1, n, to) != n)
 			break;
 	if (to && (ferror(from) || ferror(to) || fflush(to) != 0)) {
-		int why = errno;
+		int saved_errno = errno;
 
 		fclose(to);
-		errno = why;
+		errno = saved_errno;
 		return NULL;
 	}
 	return to;
@@ -52,10 +52,10 @@ bool source_open(source *s, const char *argument, const char *format)
 	}
 	if (piped || !S_ISREG(st.st_mode)) {
 		s->file = spool(file);
-		int why = errno;
+		int saved_errno = errno;
 		if (!piped)
 			fclose(file);
-		errno = why;
+		errno = saved_errno;
 		if (!s->file || fstat(fileno(s->file), &st) != 0)
 			return fail(s->name);
 		snprintf(s->path, sizeof(s->path), "/proc/self/fd/%d", fileno(s->file));

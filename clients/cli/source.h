@@ -14,8 +14,8 @@ enum { SOURCE_DIGEST_BYTES = 17, SOURCE_ID_BYTES = 64 };
 
 typedef struct source {
 	const char *name;   /* as the user wrote it, or "stdin" */
-	const char *format; /* how the service is to read it: auto, text or json */
-	char path[32];    /* of the copy of a pipe; "": it is a file */
+	const char *format; /* format for the service: auto, text or json */
+	char path[32];    /* path of the copy of a pipe; "": it is a file */
 	FILE *file;
 	long long bytes;
 	char digest[SOURCE_DIGEST_BYTES];

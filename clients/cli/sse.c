@@ -19,9 +19,9 @@ static bool take_line(sse *s)
 {
 	const char *line = text_get(&s->line), *value;
 
-	if (!s->begun && strncmp(line, "\xef\xbb\xbf", 3) == 0)
+	if (!s->started && strncmp(line, "\xef\xbb\xbf", 3) == 0)
 		line += 3;
-	s->begun = true;
+	s->started = true;
 	if ((value = value_of(line, "data"))) {
 		if (s->has_data && !text_append(&s->data, "\n", 1))
 			return false;

@@ -11,8 +11,8 @@ enum { SSE_ID_BYTES = 128, SSE_MAX_BYTES = 64 << 20 };
 
 typedef struct sse {
 	text line, data;
-	char id[SSE_ID_BYTES]; /* of the latest event that had one; stays between events */
-	bool after_cr, has_data, begun;
+	char id[SSE_ID_BYTES]; /* id of the latest event that had one; kept between events */
+	bool after_cr, has_data, started;
 } sse;
 
 /* data: NUL-terminated, valid during the call. False: stop. */

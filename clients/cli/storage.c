@@ -1,4 +1,4 @@
-/* storage.c - what the service's data folder holds: a table of kinds, and what is damaged or lost. */
+/* storage.c - contents of the service's data folder: a table of kinds, and damaged or lost items. */
 #include "clients/cli/cli.h"
 
 /* A list of the answer, under a title; nothing for an empty one. */

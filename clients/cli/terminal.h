@@ -1,4 +1,4 @@
-/* terminal.h - what is on the other end of stdout or stderr, and how to write to it safely. */
+/* terminal.h - properties of the terminal at stdout or stderr, and safe output to it. */
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 

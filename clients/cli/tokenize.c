@@ -16,8 +16,8 @@ static const option_row detokenize_options[] = {DETOKENIZE_OPTIONS, {NULL, OPTIO
 static const option_row train_options[] = {
     {"out", OPTION_TEXT, "DIR", "the folder for the tokenizer's files (required)", NULL},
     {"type", OPTION_TEXT, "TYPE:sentencepiece|bpe", "the kind of tokenizer (sentencepiece)", "type"},
-    {"model-type", OPTION_TEXT, "NAME:unigram|bpe|word|char", "how text is cut into pieces (unigram)", "model_type"},
-    {"vocab-size", OPTION_INTEGER, "N", "how many tokens it has (8000)", "vocab_size"},
+    {"model-type", OPTION_TEXT, "NAME:unigram|bpe|word|char", "how text is split into pieces (unigram)", "model_type"},
+    {"vocab-size", OPTION_INTEGER, "N", "number of tokens (8000)", "vocab_size"},
     {"character-coverage", OPTION_NUMBER, "X", "the share of characters that have pieces (0.9995)",
      "character_coverage"},
     {"normalization", OPTION_TEXT, "NAME:nmt_nfkc|nfkc|nmt_nfkc_cf|nfkc_cf|identity",

@@ -10,7 +10,7 @@
 enum { TRAIN_MAX_TEXTS = 64 };
 
 static const option_row train_options[] = {
-    {"validation", OPTION_TEXT, "FILE", "text to validate on (default: the end of FILE is held back)", NULL},
+    {"validation", OPTION_TEXT, "FILE", "validation text (default: the end of FILE)", NULL},
     SOURCE_FORMAT_OPTION,
     {"weights", OPTION_TEXT, "W,W,...", "how often an epoch goes over each FILE (1)", NULL},
     FINE_TUNING_JOB_OPTIONS,
@@ -20,7 +20,7 @@ static const option_row train_options[] = {
      "of a new additive model; learned is a table of --positions, none reads texts of any length (none)",
      "additive.config.position_embedding"},
     {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
-    {"detach", OPTION_FLAG, NULL, "print the job's id and leave", NULL},
+    {"detach", OPTION_FLAG, NULL, "print the job's id and exit", NULL},
     WATCH_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
@@ -37,13 +37,13 @@ static bool check(cli *c, const json_t *request)
 	return answer != NULL;
 }
 
-/* The texts of a job: those to train on, and behind them, where there is one, that to validate with. */
+/* The texts of a job: training texts, followed by the validation text if there is one. */
 typedef struct texts {
 	source sources[TRAIN_MAX_TEXTS + 1];
 	size_t n_training, n;
 } texts;
 
-/* The next number of a list, or 1 behind its end; a complaint if it is none. */
+/* The next number of a list, or 1 after its end; prints an error if malformed. */
 static bool next_weight(const char **list, double *out)
 {
 	char *end;

@@ -62,7 +62,7 @@ bool transfer_write(const char *file, const char *data, size_t bytes)
 	return whole;
 }
 
-/* Has the file that is being written the checksum? False after a complaint. */
+/* True if the written file has the checksum; prints an error otherwise. */
 static bool has_sum(FILE *f, const text *temporary, const char *file, const char *sha256)
 {
 	char sum[CHECKSUM_BYTES];

@@ -1,7 +1,7 @@
-/* version.c - what runs here and there. */
+/* version.c - versions of this program and the service. */
 #include "clients/cli/cli.h"
 
-/* ", BACKEND on DEVICE" of the engine's greeting; nothing while it is away. */
+/* ", BACKEND on DEVICE" of the engine's greeting; nothing while it is unavailable. */
 static void add_device(text *shown, const json_t *service)
 {
 	const json_t *backend = show_get(service, "engine.backend"), *device = show_get(service, "engine.device");

@@ -1,6 +1,6 @@
-/* watch.c - the event stream drives the display. Signals are blocked and come through a descriptor that the request
- * also waits for, so no handler and no global is needed. A job that is watched late sends all its events at once, and a
- * drawing is more bytes than an event: what follows a drawing closely is drawn when SIGALRM comes. */
+/* watch.c - the event stream drives the display. Signals are blocked and read from a descriptor that the request also
+ * waits for, so no handler and no global is needed. A job that is watched late sends all its events at once, and a
+ * drawing is larger than an event. Updates soon after a drawing are therefore drawn when SIGALRM comes. */
 #include "clients/cli/watch.h"
 
 #include <math.h>
@@ -115,7 +115,7 @@ static void print_message(watch *w, const json_t *event)
 	text_free(&line);
 }
 
-/* What the model writes, and how far it is from knowing only how often each byte occurs. */
+/* Show the generated text, and how much better the model is than one that only knows byte frequencies. */
 static void print_preview(watch *w, const json_t *data)
 {
 	const json_t *prompt = show_get(data, "preview.prompt"), *written = show_get(data, "preview.text");
@@ -246,7 +246,7 @@ static http_end follow(watch *w, const char *id)
 	time_t good = time(NULL);
 
 	for (;;) {
-		time_t begun = time(NULL);
+		time_t started = time(NULL);
 		w->received = false;
 		http_end end = http_stream(w->c->http, "GET",
 		                           http_path(w->c->http, "/v1/fine_tuning/jobs/%s/events?stream=true", id),
@@ -254,7 +254,7 @@ static http_end follow(watch *w, const char *id)
 
 		if (end != HTTP_LOST)
 			return end;
-		if (w->received || time(NULL) - begun > STEADY_SECONDS) {
+		if (w->received || time(NULL) - started > STEADY_SECONDS) {
 			good = time(NULL);
 			pause_ms = FIRST_PAUSE_MS;
 		}

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The whole service once, end to end: start it on free ports with its own data folder, train a small model over HTTP for about
-# a minute, stream a continuation, show what each token contributed to a prediction that was not certain, stop.
+# Run the whole service once, end to end. Start it on free ports with its own data folder, train a small model over HTTP for
+# about a minute, and stream a continuation. Then show the contributions of tokens to an uncertain prediction, and stop.
 #   usage: demo.sh BIN [TEXT]     BIN: folder of the programs; TEXT: any UTF-8 text file (default: this repository's sources)
 set -euo pipefail
 bin=$(cd "$1" && pwd)
@@ -66,8 +66,8 @@ say "3. Stream a continuation from $model"
 additive generate --model "$model" --max-tokens 200 --temperature 0.7 --seed 1 "$prompt"
 echo
 
-# A nearly certain prediction has contributions near zero. Choose the end of the prompt, among its last 60 characters, at which
-# the likeliest token is nearest to a probability of a half, and ask why it is ahead of the next one.
+# A nearly certain prediction has contributions near zero. Among the last 60 characters of the
+# prompt, choose the end at which the likeliest token's probability is nearest to a half. Ask why it is ahead of the next one.
 python3 - "$ADDITIVE_URL" "$model" "$prompt" >"$work/question" <<'CHOOSE'
 import json, math, sys, urllib.request
 

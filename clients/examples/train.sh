@@ -10,6 +10,6 @@ job=$(post /v1/fine_tuning/jobs '{
 		"sequence_length": 256, "batch_size": 8, "max_steps": '"${2:-500}"', "learning_rate": 0.002, "eval_every": 50
 	}
 }' | id_of)
-# Every event, until the job has ended. A broken connection could go on with: -H "Last-Event-ID: …"
+# Every event, until the job has ended. To resume after a broken connection, add: -H "Last-Event-ID: …"
 stream "/v1/fine_tuning/jobs/$job/events?stream=true" | sed -un 's/.*"message": *"\([^"]*\)".*/\1/p' >&2
 ask "/v1/fine_tuning/jobs/$job" | field fine_tuned_model

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make additive_client/_sync.py of _async.py: the same without what is asynchronous. `--check`: is it that file?"""
+"""Generate additive_client/_sync.py from _async.py by removing the asynchronous keywords. `--check` compares instead."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ import sys
 FOLDER = pathlib.Path(__file__).parent / "additive_client"
 WORDS = [(r"\basync (def|with|for) ", r"\1 "), (r"\bawait ", ""), (r"\bAsync([A-Z])", r"\1"), (r"\basynccontextmanager", "contextmanager"),
          (r"\b__a(enter|exit)__", r"__\1__"), (r"\baiter_bytes", "iter_bytes"), (r"\.a(close|read)\(", r".\1("), (r"\basyncio\b", "time"),
-         (r"\n\n`_sync.py` is made of this file by make_sync.py.", "\n\nMade of `_async.py` by make_sync.py."),
+         (r"\n\n`_sync.py` is generated from this file by make_sync.py.", "\n\nGenerated from `_async.py` by make_sync.py."),
          (r"import time\nimport contextlib\nimport json\nimport pathlib\n", "import contextlib\nimport json\nimport pathlib\nimport time\n")]
 
 
@@ -20,5 +20,5 @@ def made():
 
 
 if sys.argv[1:] == ["--check"]:
-    sys.exit((FOLDER / "_sync.py").read_text() != made() and "_sync.py is not what make_sync.py makes of _async.py")
+    sys.exit((FOLDER / "_sync.py").read_text() != made() and "_sync.py differs from the output of make_sync.py")
 (FOLDER / "_sync.py").write_text(made())

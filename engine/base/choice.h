@@ -1,4 +1,4 @@
-/* choice.h - what an error says about a word that is not one of a list. */
+/* choice.h - the error for a word that is not one of a list. */
 #ifndef ENGINE_BASE_CHOICE_H
 #define ENGINE_BASE_CHOICE_H
 

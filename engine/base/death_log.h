@@ -1,14 +1,14 @@
-/* death_log.h - which work was running when the process died, and how many times in a row.
+/* death_log.h - the work that was running when the process died, and how many times in a row.
  *
  * The log is a page of memory that is mapped from a file, so an entry survives the process without a system call. An
  * entry belongs to a piece of work: a job, a request, the loading of a model. Opening the log counts a death for each
- * entry that was running, unless the work had got further than at its previous deaths. Work that has died
- * DEATH_LOG_LIMIT times without progress is poison: its owner does not begin it again.
+ * entry that was running, unless the work had advanced since its previous deaths. Work that has died DEATH_LOG_LIMIT
+ * times without progress is poison: its owner does not start it again.
  *
- * The log knows two kinds of deaths. A crash (a stack overflow and a sanitizer's finding too), an exit() of a library,
- * and a kill by the kernel for want of memory count in full. A kill from
- * outside counts in full only for work that had run for a second and was as far as at its previous deaths, or without
- * any progress. Otherwise it counts a quarter, so that an operator's kills do not condemn innocent work.
+ * The log distinguishes two kinds of deaths. A crash (including a stack overflow and a sanitizer's finding), an exit()
+ * of a library, and a kill by the kernel for lack of memory count in full. A kill from outside counts in full only for
+ * work that had run for a second and had made no progress since its previous death. Otherwise it counts a quarter, so
+ * that an operator's kills do not condemn innocent work.
  *
  * A power cut may lose the last entries; this only delays the verdict. Any thread. */
 #ifndef ENGINE_BASE_DEATH_LOG_H
@@ -35,10 +35,11 @@ void death_log_alive(death_log *l, uint64_t now_ns);
 /* The process ends on purpose: no running work counts as dead. */
 void death_log_pardon(death_log *l);
 
-/* Begin and end a piece of work; each begin needs one end. NULL as log is legal everywhere: nothing is counted. */
+/* Start and end a piece of work; each begin needs one end. A NULL log is legal everywhere: nothing is counted. */
 void death_log_begin(death_log *l, const char *work);
 void death_log_end(death_log *l, const char *work);
-/* The work has reached `place`, which grows. Past its place at the previous death its deaths are forgotten. */
+/* The work has reached `place`, which only grows. Once it is past its place at the previous death, its deaths are
+ * forgotten. */
 void death_log_progress(death_log *l, const char *work, int64_t place);
 /* Forget the deaths of a piece of work: it has succeeded, or a client wants it to be tried again. */
 void death_log_forget(death_log *l, const char *work);
@@ -46,7 +47,7 @@ void death_log_forget(death_log *l, const char *work);
 int death_log_count(death_log *l, const char *work);
 /* True if the work has died too often. */
 bool death_log_poison(death_log *l, const char *work);
-/* True if the work has died too often, and for the last time less than DEATH_LOG_PAUSE_SECONDS ago. */
+/* True if the work has died too often and its last death was less than DEATH_LOG_PAUSE_SECONDS ago. */
 bool death_log_refuses(death_log *l, const char *work);
 
 #endif

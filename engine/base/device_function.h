@@ -1,5 +1,5 @@
-/* device_function.h - what the functions of a header are declared as that CUDA's kernels call too, so that the
- * arithmetic is written once. They are C17, and call nothing else than each other. */
+/* device_function.h - the specifier for functions of a header that CUDA kernels call too, so that the arithmetic is
+ * written once. Such functions are C17 and call only each other. */
 #ifndef ENGINE_BASE_DEVICE_FUNCTION_H
 #define ENGINE_BASE_DEVICE_FUNCTION_H
 

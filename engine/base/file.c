@@ -137,7 +137,7 @@ status file_read(const char *path, size_t limit, char **out, size_t *bytes, erro
 			goto done;
 		}
 		if (n == 0)
-			break; /* truncated while being read: hand back what is there */
+			break; /* truncated while being read: return the bytes read so far */
 		used += (size_t)n;
 	}
 	data[used] = 0;

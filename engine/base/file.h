@@ -1,8 +1,7 @@
 /* file.h - files that are whole or absent.
  *
- * A write is: temporary name in the same folder, write, fsync, rename, fsync
- * of the folder. After a crash the old or the new content is there, never a
- * mixture. Every function blocks. */
+ * A write is: temporary name in the same folder, write, fsync, rename, fsync of the folder. After a crash the file has
+ * the old or the new content, never a mixture. Every function blocks. */
 #ifndef ENGINE_BASE_FILE_H
 #define ENGINE_BASE_FILE_H
 

@@ -1,7 +1,7 @@
-/* json_read.h - JSON from memory; a failed allocation is STATUS_NOMEM, never a wrong text.
+/* json_read.h - parse JSON from memory; a failed allocation is STATUS_NOMEM and never reported as malformed text.
  *
  * jansson reports some failed allocations as "invalid token", or with an empty message at line -1. Every reader of a
- * stored or imported document calls these functions in place of json_loadb and json_unpack. */
+ * stored or imported document calls these functions instead of json_loadb and json_unpack. */
 #ifndef ENGINE_BASE_JSON_READ_H
 #define ENGINE_BASE_JSON_READ_H
 
@@ -12,8 +12,8 @@
 #include "engine/base/status.h"
 
 /* Parse `text` with json_loadb's flags. STATUS_NOMEM if memory ran out, STATUS_INVALID if the text is not JSON; *out is
- * NULL then. `where` may be NULL; after STATUS_NOMEM its text is "out of memory".
- * A failure in jansson's lexer is noticed only where jansson allocates with reserve_malloc. */
+ * NULL then. `where` may be NULL; after STATUS_NOMEM its text is "out of memory". A failure in jansson's lexer is
+ * detected only if jansson allocates with reserve_malloc. */
 status json_read(json_t **out, const char *text, size_t bytes, size_t flags, json_error_t *where);
 
 /* Unpack with json_unpack's format, which allocates. STATUS_NOMEM if memory ran out, STATUS_INVALID if a member is

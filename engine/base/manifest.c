@@ -1,7 +1,8 @@
-/* Files are read with read(2), never mapped: a file that is truncated meanwhile is then a short read and not a SIGBUS.
+/* Files are read with read(2) instead of mapped: if a file is truncated meanwhile, the read is short and there is no
+ * SIGBUS.
  *
- * The seal is the hash of the manifest's own text, so it needs no second file. It stands last, with a fixed length, and
- * is found without parsing; so damage to the JSON itself is found before a parser sees it. */
+ * The seal is the hash of the manifest's own text, so it needs no second file. It comes last, with a fixed length, and
+ * is found without parsing. Damage to the JSON itself is therefore detected before a parser sees it. */
 #include "engine/base/manifest.h"
 
 #include <dirent.h>
@@ -28,7 +29,7 @@ enum { HEX = DIGEST_TEXT_BYTES - 1, SEAL_BYTES = sizeof SEAL_BEFORE - 1 + HEX + 
 struct manifest {
 	char *text;
 	json_t *document;
-	const char *kind, *id;       /* into the document, like all below */
+	const char *kind, *id; /* into the document, like all below */
 	const json_t *about, *files;
 };
 
@@ -222,13 +223,13 @@ static bool is_sealed(const char *text, size_t bytes)
 	       digest_read(hex, &seal) && seal == digest_bytes(text, bytes - SEAL_BYTES);
 }
 
-/* What is sealed was written by this program, so a wrong member is another version's. */
+/* A sealed text was written by this program, so a wrong member means another version. */
 static status read_members(manifest *m)
 {
 	json_t *about, *files;
 	int version, chunk_bytes;
-	TRY(json_read_members(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind, "id",
-	                      &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files));
+	TRY(json_read_members(m->document, "{s:i, s:s, s:s, s:o, s:i, s:o}", "version", &version, "kind", &m->kind,
+	                      "id", &m->id, "about", &about, "chunk_bytes", &chunk_bytes, "files", &files));
 	if (version != VERSION || chunk_bytes != MANIFEST_CHUNK_BYTES || !json_is_array(files))
 		return STATUS_INVALID;
 	m->about = about;
@@ -276,12 +277,13 @@ status manifest_open(manifest **out, const char *path, error *err)
 status manifest_open_folder(manifest **out, const char *folder, error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*out = NULL;
 	if ((size_t)snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status s = manifest_open(out, path, &why);
-	return s == STATUS_OK || s == STATUS_NOT_FOUND ? STATUS_OK : error_set(err, s, NULL, "%s", error_message(&why));
+	status s = manifest_open(out, path, &cause);
+	return s == STATUS_OK || s == STATUS_NOT_FOUND ? STATUS_OK
+	                                               : error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 void manifest_free(manifest *m)
@@ -402,19 +404,19 @@ status manifest_read(const manifest *m, const char *folder, const char *name, si
                      error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*out = NULL;
 	*bytes = 0;
 	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status s = file_read(path, limit, out, bytes, &why);
+	status s = file_read(path, limit, out, bytes, &cause);
 	bool listed = m && find_file(m, name);
 	if (listed && s == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", name);
 	if (listed && s == STATUS_TOO_LARGE)
 		return damaged(err, name, "it has another length than was written");
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s: %s", name, why.message[0] ? why.message : status_text(s));
+		return error_set(err, s, NULL, "%s: %s", name, cause.message[0] ? cause.message : status_text(s));
 	s = manifest_check_data(m, name, *out, *bytes, err);
 	if (s != STATUS_OK) {
 		free(*out);
@@ -430,15 +432,15 @@ static status open_listed(const char *folder, const json_t *file, int *fd, error
 	char path[PATH_MAX];
 	int64_t bytes;
 	status s;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*fd = -1;
 	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, file_name(file)) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	*fd = open_regular(path, &bytes, &s, &why);
+	*fd = open_regular(path, &bytes, &s, &cause);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", file_name(file));
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", why.message);
+		return error_set(err, s, NULL, "%s", cause.message);
 	if (bytes == file_bytes(file))
 		return STATUS_OK;
 	close(*fd);

@@ -1,20 +1,20 @@
-/* philox.h - counter-based random numbers (Philox4x32-10; Salmon, Moraes, Dror
- * and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+/* philox.h - counter-based random numbers (Philox4x32-10; Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+ * easy as 1, 2, 3", SC 2011).
  *
- * A draw is a pure function of (seed, stream, counter): there is no state to
- * save, and a dropout mask or a sampled token is the same on every backend,
- * at any batch and in any order. The streams in use:
+ * A draw is a pure function of (seed, stream, counter). There is no state to save. A dropout mask or a sampled token is
+ * the same on every backend, at any batch size and in any order. The streams in use:
  *
- *   dropout     stream = dropout site (0, 1, …), counter = (step, element / 4)
- *   sampling    stream = PHILOX_STREAM_SAMPLE, counter = (0, token position)
- *   init        stream = PHILOX_STREAM_INIT + parameter index
- *   shuffling   stream = PHILOX_STREAM_SHUFFLE, counter = (epoch, index)
- *   masking     stream = PHILOX_STREAM_MASK + try, counter = (epoch, place of the record · its length + token)
- *   spans       stream = PHILOX_STREAM_SPAN, counter = (epoch, place of the record · its length + item): word 0 is of
- *               the items that are kept, word 1 of those that are left out
- *   blanking    stream = PHILOX_STREAM_BLANKS, counter = (epoch, 2 · place of the record + 0 or 1)
- *   evaluating  stream = PHILOX_STREAM_FAITHFULNESS + draw, counter = (position, text << 32 | token): word 0 is of the
- * soft draw, word 1 of the random order; and PHILOX_STREAM_BOOTSTRAP, counter = (sample, draw) */
+ *    dropout     stream = dropout site (0, 1, …), counter = (step, element / 4)
+ *    sampling    stream = PHILOX_STREAM_SAMPLE, counter = (0, token position)
+ *    init        stream = PHILOX_STREAM_INIT + parameter index
+ *    shuffling   stream = PHILOX_STREAM_SHUFFLE, counter = (epoch, index)
+ *    masking     stream = PHILOX_STREAM_MASK + try, counter = (epoch, record's index · its length + token)
+ *    spans       stream = PHILOX_STREAM_SPAN, counter = (epoch, record's index · its length + item);
+ *                word 0 is for the items that are kept, word 1 for those that are left out
+ *    blanking    stream = PHILOX_STREAM_BLANKS, counter = (epoch, 2 · record's index + 0 or 1)
+ *    evaluating  stream = PHILOX_STREAM_FAITHFULNESS + draw, counter = (position, text << 32 | token);
+ *                word 0 is for the soft draw, word 1 for the random order;
+ *                and PHILOX_STREAM_BOOTSTRAP, counter = (sample, draw) */
 #ifndef ENGINE_BASE_PHILOX_H
 #define ENGINE_BASE_PHILOX_H
 

@@ -1,9 +1,9 @@
 /* reserve.h - memory for libraries that do not survive a failed allocation.
  *
- * jansson ignores some failures, so a document comes out with a hole or is not JSON; libuv aborts on some. Both get
- * their memory here: from the C library, and when that has none, from a fixed reserve that is in the program's image.
- * The reserve is whole again once all of its blocks have been freed. It outlasts a shortage of moments, in which
- * requests that need more than a few small blocks are refused; an endless one uses it up, and then allocations fail.
+ * jansson ignores some failed allocations and then prints an incomplete or malformed document; libuv aborts on some.
+ * Both get their memory here: from the C library, and when that fails, from a fixed reserve in the program's image. The
+ * reserve is whole again once all of its blocks have been freed. It covers a short shortage, during which larger
+ * requests are refused. An endless shortage uses it up, and then allocations fail.
  *
  * All functions may be called from any thread. */
 #ifndef ENGINE_BASE_RESERVE_H
@@ -20,7 +20,7 @@ void *reserve_calloc(size_t count, size_t size);
 void *reserve_realloc(void *data, size_t bytes);
 void reserve_free(void *data);
 
-/* Whether an allocation has failed on this thread, reserve and all, since reserve_forget. */
+/* True if an allocation has failed on this thread since reserve_forget, the reserve included. */
 bool reserve_failed(void);
 void reserve_forget(void);
 /* Set what reserve_failed returns, after a caller has saved it and called reserve_forget. */

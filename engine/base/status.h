@@ -1,8 +1,7 @@
-/* status.h - the one list of outcomes a fallible function can have.
+/* status.h - the one list of outcomes that a fallible function can have.
  *
- * Functions return a status and hand results back through `out` parameters,
- * which are defined on failure too. Bad input is a status; an assert is only
- * ever our own bug. */
+ * Functions return a status and hand results back through `out` parameters, which are defined on failure too. Bad input
+ * is a status; an assert means a bug of our own. */
 #ifndef ENGINE_BASE_STATUS_H
 #define ENGINE_BASE_STATUS_H
 

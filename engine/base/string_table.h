@@ -1,7 +1,7 @@
 /* string_table.h - a hash table from strings to the objects that embed its nodes.
  *
- * A node is a member of the object it stands for, so that only the buckets need memory of the table's own. Keys are
- * borrowed and must not change while their node is in the table. Not thread-safe. */
+ * A node is a member of its object, so the table itself only allocates buckets. Keys are borrowed and must not change
+ * while their node is in the table. Not thread-safe. */
 #ifndef ENGINE_BASE_STRING_TABLE_H
 #define ENGINE_BASE_STRING_TABLE_H
 
@@ -23,20 +23,20 @@ typedef struct string_table {
 	size_t first; /* the buckets before this one are empty */
 } string_table;
 
-/* The object that a node is a member of; NULL for NULL. */
+/* The object that contains a node; NULL for NULL. */
 #define STRING_TABLE_OWNER(node, type, member) ((node) ? (type *)((char *)(node)-offsetof(type, member)) : (type *)NULL)
 
-/* NULL: there is none. */
+/* The node with this key, or NULL. */
 string_node *string_table_find(const string_table *t, const char *key);
-/* Add a node; no other has its key. STATUS_NOMEM: the table is as before. */
+/* Add a node whose key is not in the table yet. On STATUS_NOMEM the table is unchanged. */
 status string_table_add(string_table *t, string_node *n, const char *key);
-/* Take out a node that is in the table. */
+/* Remove a node that is in the table. */
 void string_table_remove(string_table *t, string_node *n);
 /* Any node; NULL when the table is empty. */
 string_node *string_table_any(string_table *t);
-/* The node behind `n` in an order without meaning, the first one for NULL; NULL at the end. */
+/* The node after `n` in an arbitrary order; the first one for NULL; NULL at the end. */
 string_node *string_table_next(const string_table *t, const string_node *n);
-/* Free the buckets; the nodes are their owners'. */
+/* Free the buckets. The nodes belong to their owners. */
 void string_table_fini(string_table *t);
 
 #endif

@@ -1,8 +1,8 @@
 /* A state machine over blocks of 512 bytes: a header, then data and its padding, until a block of zeros. An entry of
  * type x (pax) or L (GNU) describes the next one: its data is kept, up to TAR_MAX_EXTENSION.
  *
- * Rejected: libarchive. It pulls its input, so that an archive would have to be on disk as a whole beside its files,
- * and it reads dozens of formats that an upload should not be able to choose. */
+ * Rejected: libarchive. It pulls its input, so the archive would have to be on disk beside its files. It also reads
+ * dozens of formats that an upload must not be able to choose. */
 #include "engine/base/tar.h"
 
 #include <inttypes.h>
@@ -79,9 +79,9 @@ static void read_path(const unsigned char *block, char *out)
 	out[(size_t)n + length] = '\0';
 }
 
-static status refuse(error *err, const char *path, const char *why)
+static status refuse(error *err, const char *path, const char *reason)
 {
-	return error_set(err, STATUS_INVALID, NULL, "the archive's entry \"%.100s\" %s", path, why);
+	return error_set(err, STATUS_INVALID, NULL, "the archive's entry \"%.100s\" %s", path, reason);
 }
 
 /* A path of an entry without the "./" before it. */
@@ -151,7 +151,7 @@ static status read_extension(tar_reader *t, error *err)
 
 /* --- entries ---------------------------------------------------------------------------------------- */
 
-/* What follows a header: 'f' a file, 'L', 'x' a description, 's' data to be skipped. */
+/* Kind of data that follows a header: 'f' a file, 'L', 'x' a description, 's' data to be skipped. */
 static status kind_of(const unsigned char *block, const char *path, char *out, error *err)
 {
 	switch (block[TYPE]) {
@@ -242,7 +242,7 @@ static size_t least(size_t a, int64_t b)
 	return (uint64_t)b < a ? (size_t)b : a;
 }
 
-/* Bytes of an entry behind its header; *n: how many were used. */
+/* Consume the bytes of an entry's data; *n: the number consumed. */
 static status take_data(tar_reader *t, const unsigned char *data, size_t bytes, size_t *n, error *err)
 {
 	*n = least(bytes, t->left ? t->left : t->padding);

@@ -1,12 +1,12 @@
-/* tar.h - the files of a tar archive (ustar, pax, GNU), as its bytes come.
+/* tar.h - read the files of a tar archive (ustar, pax, GNU) as its bytes arrive.
  *
- *   tar_reader t = {.events = {begin, data, end}, .context = x};
- *   TRY(tar_feed(&t, piece, bytes, err));        // however the archive is cut
- *   TRY(tar_finish(&t, err));
+ *    tar_reader t = {.events = {begin, data, end}, .context = x};
+ *    TRY(tar_feed(&t, piece, bytes, err));        // pieces of any size
+ *    TRY(tar_finish(&t, err));
  *
- * An archive is hostile: it holds regular files and folders and nothing else (links, devices and sparse files are
- * refused), paths are relative and without "..", numbers are checked, headers have their sums. A reader needs memory
- * for one path, whatever the archive holds; it touches no disk. */
+ * An archive is hostile. Only regular files and folders are accepted: links, devices and sparse files are refused.
+ * Paths are relative and without "..", numbers are checked, and headers have checksums. A reader needs memory for one
+ * path, whatever the archive holds; it touches no disk. */
 #ifndef ENGINE_BASE_TAR_H
 #define ENGINE_BASE_TAR_H
 
@@ -18,8 +18,8 @@
 
 enum { TAR_BLOCK = 512, TAR_MAX_PATH = 1024, TAR_MAX_EXTENSION = 64 << 10, TAR_MAX_ENTRIES = 10000 };
 
-/* What is called for each regular file, in turn: begin, data until all of its bytes have come, end. An error ends
- * reading. The path has no "./" at its beginning and is not empty. */
+/* Callbacks for each regular file, in order: begin, data until all of its bytes have come, end. An error ends reading.
+ * The path has no "./" at its beginning and is not empty. */
 typedef struct tar_events {
 	status (*begin)(void *context, const char *path, int64_t bytes, error *err);
 	status (*data)(void *context, const void *data, size_t bytes, error *err);
@@ -31,22 +31,22 @@ typedef struct tar_reader {
 	void *context;
 	/* private */
 	unsigned char block[TAR_BLOCK]; /* being filled */
-	size_t used;                    /* bytes of it */
+	size_t used;                    /* bytes of `block` in use */
 	char kind;                      /* type of the entry whose data comes; 0: headers */
-	int64_t left, padding;          /* of its data, and of the zeros behind it */
+	int64_t left, padding;          /* bytes left of its data, and of the zeros that follow it */
 	char *extension;                /* data of an entry that describes the next one */
 	size_t extension_used;
-	char path[TAR_MAX_PATH]; /* what such an entry has said of the next one, "" and -1: nothing */
+	char path[TAR_MAX_PATH]; /* from an entry that describes the next one; "" and -1: not given */
 	int64_t bytes;
 	int entries;
-	bool ended; /* a block of zeros */
+	bool ended; /* a block of zeros was read */
 } tar_reader;
 
-/* STATUS_CORRUPT: not a tar archive. STATUS_INVALID, the path in the message: an entry that is refused. */
+/* STATUS_CORRUPT: not a tar archive. STATUS_INVALID: an entry is refused; the message holds its path. */
 status tar_feed(tar_reader *t, const void *data, size_t bytes, error *err);
 /* STATUS_CORRUPT when the archive is not whole. */
 status tar_finish(tar_reader *t, error *err);
-/* Let go of memory; at any time. */
+/* Release memory; may be called at any time. */
 void tar_fini(tar_reader *t);
 
 #endif

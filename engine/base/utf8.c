@@ -1,7 +1,6 @@
-/* Only the second byte has ranges of its own: a lead byte fixes the length and the range of
- * the byte after it, which is where overlong forms, surrogates and code points above U+10FFFF
- * are excluded; all later bytes are 80…BF. A table-driven automaton would be
- * faster, but reading a corpus is bound by the tokenizer and by memory. */
+/* Only the second byte has ranges of its own. A lead byte fixes the length and the range of the byte after it, which
+ * excludes overlong forms, surrogates and code points above U+10FFFF. All later bytes are 80…BF. A table-driven
+ * automaton would be faster, but reading a corpus is limited by the tokenizer and by memory. */
 #include "engine/base/utf8.h"
 
 #include <string.h>

@@ -85,7 +85,7 @@ typedef struct chat {
 	chat_template *own;
 	error problem;
 	conversation_template use;
-	uint64_t digest; /* of what the template is made of, beside the tokenizer's files */
+	uint64_t digest; /* digest of the template, without the tokenizer's files */
 } chat;
 
 static status open_chat(const corpus *c, chat *out, error *err)
@@ -103,11 +103,11 @@ static status open_chat(const corpus *c, chat *out, error *err)
 
 /* --- a file as cached tokens ------------------------------------------------------------ */
 
-/* What a text's tokens follow from, beside the text and the tokenizer. */
+/* Inputs that determine a text's tokens, beside the text and the tokenizer. */
 typedef struct text_form {
-	const conversation_template *chat; /* of running text */
-	const char *const *classes;        /* of labelled texts: as of labelled_text_build */
-	uint64_t digest;                   /* of all this */
+	const conversation_template *chat; /* running text */
+	const char *const *classes;        /* labelled texts: as for labelled_text_build */
+	uint64_t digest;                   /* digest of all these */
 } text_form;
 
 static status make_key(const corpus *c, const text_form *form, const char *path, uint64_t *out, error *err)
@@ -123,7 +123,7 @@ static pair_lengths lengths_of(const corpus *c)
 	return (pair_lengths){c->source_length, c->length};
 }
 
-/* Of running text, out has the tokens alone; of pairs, the records alone. */
+/* For running text only out's tokens are set; for pairs only its records. */
 static status open_form(const corpus *c, const char *path, uint64_t key, labelled_text *out, error *err)
 {
 	int32_t vocab = tokenizer_size(c->texts.tokenizer);
@@ -144,9 +144,9 @@ static status build_form(const corpus *c, const text_form *form, byte_source *so
 	                                     : corpus_tokens_build(&out->text.tokens, source, t, o, err);
 }
 
-/* Where the data budget is short, files that are not in use make room for the tokens of `bytes` bytes of text: at most
- * one for each byte, which takes 4 bytes and a bit, and entries of fewer bytes than their lines. Returns what the files
- * may have; 0: any number. */
+/* If the data budget is short, remove unused files to make room for the tokens of `bytes` bytes of text. There is at
+ * most one token for each byte, which takes slightly more than 4 bytes; entries are smaller than their lines. Returns
+ * the limit of the new files' bytes; 0: none. */
 static int64_t make_room(const corpus_cache *cache, int64_t bytes)
 {
 	enum { EACH = 5, INDEX = 1 << 20 };
@@ -177,14 +177,14 @@ static status build_files(corpus *c, const text_form *form, size_t number, byte_
 /* The name that a client's message should have for a text of ours that is full or damaged stays out of it. */
 static status open_cached(corpus *c, const char *path, uint64_t key, labelled_text *out)
 {
-	error why = ERROR_INIT;
-	status s = open_form(c, path, key, out, &why);
+	error cause = ERROR_INIT;
+	status s = open_form(c, path, key, out, &cause);
 	if (s == STATUS_STORAGE)
 		record_text_unlink(path); /* made again from the text */
 	return s;
 }
 
-/* Of file `id`, which is the number-th of the job. */
+/* Open file `id`, which is the number-th of the job. */
 static status open_text(corpus *c, const text_form *form, size_t number, const char *id, labelled_text *out, error *err)
 {
 	char path[PATH_MAX], cached[PATH_MAX - 16];

@@ -1,9 +1,9 @@
-/* corpus.h - from files to datasets. Building reads and tokenizes whole files: it belongs on the pool.
+/* corpus.h - build datasets from files. Building reads and tokenizes whole files: it must run on the pool.
  *
- * The tokens of a text are kept in a file of the data folder's cache (token_cache.h), under a name that follows from
- * what the text and the tokenizer are made of: another job with both, or another run, reads no text; labelled texts and
- * pairs (labelled_text.h, pairs.h) are cut to lengths, which are a part of it. Small texts that are not compressed are
- * tokenized into memory. */
+ * The tokens of a text are kept in a file of the data folder's cache (token_cache.h), whose name is a hash of the text
+ * and the tokenizer. Another job with both, or another run, does not read the text again. Labelled texts and pairs
+ * (labelled_text.h, pairs.h) are cut to lengths, which are part of the name. Small uncompressed texts are tokenized
+ * into memory. */
 #ifndef ENGINE_RECIPE_CORPUS_H
 #define ENGINE_RECIPE_CORPUS_H
 
@@ -15,13 +15,13 @@
 
 enum { CORPUS_MAX_FILES = 64, CORPUS_SMALL_BYTES = 4 << 20 };
 
-/* What is built. */
+/* The built texts. */
 typedef struct corpus_texts {
 	tokenizer *tokenizer;
 	dataset *train, *valid; /* valid is NULL without validation */
 } corpus_texts;
 
-/* Where the file of an id lies. Any thread. */
+/* Path of the file with an id. Any thread. */
 typedef struct corpus_paths {
 	void (*path)(const void *context, const char *id, char path[PATH_MAX]);
 	const void *context;
@@ -46,7 +46,7 @@ typedef struct corpus_fit {
 } corpus_fit;
 
 typedef struct corpus {
-	/* what to build */
+	/* inputs */
 	corpus_file training[CORPUS_MAX_FILES];
 	size_t n_training;
 	char validation[STORE_ID_BYTES]; /* a file; may be "" */
@@ -54,22 +54,22 @@ typedef struct corpus {
 	corpus_cache cache;
 	char temporary[PATH_MAX - 16]; /* the beginning of names for files that are being written */
 	char folder[PATH_MAX];         /* the model's whose tokenizer is used; "": spec */
-	const json_t *spec;            /* of a new model's tokenizer (job_tokenizer.h); borrowed */
+	const json_t *spec;            /* a new model's tokenizer (job_tokenizer.h); borrowed */
 	const json_t *config;          /* the model's, for its chat template; borrowed */
-	int64_t vocab, length;         /* of records */
-	int64_t source_length;         /* of pairs: length is that of their targets */
+	int64_t vocab, length;         /* length of records */
+	int64_t source_length;         /* pairs: `length` is that of their targets */
 	record_kind records;
 	corpus_fit fit;
 	bool completions_open; /* a build sets `completions` if all files are conversations */
 	bool objective_open;   /* the request names none: lines that fit another are refused */
-	const json_t *classes; /* of labelled records: names in the order of their numbers, borrowed; NULL: those that
-	                          occur in the training file */
+	const json_t *classes; /* labelled records: names by number, borrowed; NULL: those that occur in the training
+	                        * file */
 	double holdout;        /* share of the training file held back for validation when there is no other; 0: none;
 	                          negative: CORPUS_HOLDOUT if that leaves a block for both; set to the value used */
-	bool split_documents, completions, reset_at_document; /* of dataset_options */
+	bool split_documents, completions, reset_at_document; /* as in dataset_options */
 	atomic_bool cancel;                                   /* set by any thread: end soon with STATUS_CANCELLED */
 	int64_t cut;                                          /* records of the training data that lost their end */
-	corpus_texts texts;                                   /* what is there is not built again */
+	corpus_texts texts;                                   /* texts that are present are not built again */
 	error error;                                          /* param: training_file, validation_file, additive.… */
 } corpus;
 
@@ -77,10 +77,10 @@ typedef struct corpus {
 
 /* Any thread. */
 status corpus_build(corpus *c);
-/* The tokens of the one training file as they stand, which no blocks are made of: only its running text is read. Errors
- * in c->error. Any thread. */
+/* Open the tokens of the single training file without making blocks; only running text is possible. Errors in c->error.
+ * Any thread. */
 status corpus_open_tokens(corpus *c, token_cache **out);
-/* How often each of `vocab` token ids is in all texts: *out is malloc'ed. Any thread. */
+/* Count each of `vocab` token ids in all texts: *out is malloc'ed. Any thread. */
 status corpus_count(const corpus_texts *t, int64_t vocab, int64_t **out, error *err);
 /* Bytes of memory of both datasets. */
 int64_t corpus_memory(const corpus_texts *t);

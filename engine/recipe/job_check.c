@@ -44,7 +44,7 @@ status job_check_file(const char *path, const char *id, error *err)
 {
 	char beside[PATH_MAX], parent[PATH_MAX];
 	manifest *m;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	if (access(path, F_OK) != 0)
 		return missing(id, err);
 	snprintf(parent, sizeof parent, "%s", path);
@@ -52,14 +52,14 @@ status job_check_file(const char *path, const char *id, error *err)
 	if (!slash || (size_t)snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path) >= sizeof beside)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	*slash = 0;
-	status s = manifest_open(&m, beside, &why);
+	status s = manifest_open(&m, beside, &cause);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s == STATUS_OK)
-		s = manifest_check(m, parent, &why);
+		s = manifest_check(m, parent, &cause);
 	manifest_free(m);
-	error_settle(&why, s);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
+	error_settle(&cause, s);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 status job_check_folder(const char *folder, const char *name, error *err)

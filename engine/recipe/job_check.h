@@ -1,7 +1,7 @@
-/* job_check.h - is what a run reads what was written? Files and folders against their manifests.
+/* job_check.h - verify the inputs of a run: files and folders against their manifests.
  *
- * Damage is STATUS_STORAGE with the file's name in the message; what has no manifest (it is of an older version) only
- * has to be there. All functions read everything, so they belong on the pool. Any thread. */
+ * Damage is STATUS_STORAGE with the file's name in the message. A file or folder of an older version, without a
+ * manifest, only has to exist. All functions read everything, so they must run on the pool. Any thread. */
 #ifndef ENGINE_RECIPE_JOB_CHECK_H
 #define ENGINE_RECIPE_JOB_CHECK_H
 
@@ -16,7 +16,7 @@ status job_check_file(const char *path, const char *id, error *err);
 status job_check_hash(const char *path, uint64_t *out, error *err);
 /* The folder of a model or checkpoint, called `name` in messages. */
 status job_check_folder(const char *folder, const char *name, error *err);
-/* Does a folder that was written whole never fail so? Then it is damaged. */
+/* True if an intact folder never fails with this status: the folder is damaged. */
 bool job_check_is_damage(status s);
 /* Make such a failure one of storage, "the WHAT NAME: …"; others stay. Returns the status. */
 status job_check_blame(error *err, status s, const char *what, const char *name);

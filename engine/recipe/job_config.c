@@ -60,7 +60,7 @@ static int64_t number(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
-/* What a new model has of its tokenizer. */
+/* Properties of a new model's tokenizer. */
 typedef struct vocabulary_size {
 	int32_t ids, padding;
 	int32_t mask, end; /* TOKEN_NONE: it has none */
@@ -71,8 +71,8 @@ static vocabulary_size size_of(const tokenizer *t)
 	return (vocabulary_size){tokenizer_size(t), tokenizer_pad(t), tokenizer_mask(t), tokenizer_end(t)};
 }
 
-/* True if a configuration has a key that the size of a model decides: an integer that differs between two sizes, or a
- * list, which has an entry for each layer. */
+/* True if a configuration has a key that the size of a model determines: an integer that differs between two sizes, or
+ * a list with an entry for each layer. */
 static bool says_size(const json_t *given, const json_t *small, const json_t *large)
 {
 	const char *key;

@@ -36,7 +36,7 @@ int64_t job_defaults_row(int64_t usual, int64_t longest, int64_t bound);
 /* Tokens of a block of a text of `tokens` tokens; epochs 0: auto. */
 int64_t job_defaults_block(int64_t tokens, int64_t epochs, int64_t bound);
 
-/* What settles when the number of training records is known. */
+/* Values that follow from the number of training records. */
 typedef struct job_data {
 	int64_t records, ranks;
 	bool validates, scratch; /* there is validation data; the model is new */

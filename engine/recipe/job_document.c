@@ -40,7 +40,7 @@ static double eta(const train_progress *p)
 
 /* A member of the ledger's row alone. */
 #define DEVICE_FAILURES "device_failures"
-/* What the job was created with, and the values that follow; members of `additive` in what clients see. */
+/* The request that created the job, and the resulting values; members of `additive` in the public document. */
 #define RECIPE "recipe"
 #define RESOLVED "resolved"
 
@@ -259,17 +259,17 @@ const char *job_document_damage(const json_t *job, int64_t step)
 	return json_string_value(json_object_get(json_object_get(job, "damaged"), step_key(key, step)));
 }
 
-bool job_document_set_damage(json_t *job, int64_t step, const char *why)
+bool job_document_set_damage(json_t *job, int64_t step, const char *cause)
 {
 	char key[24];
 	json_t *all = json_object_get(job, "damaged");
-	if (!why) {
+	if (!cause) {
 		json_object_del(all, step_key(key, step));
 		return true;
 	}
 	if (all)
-		return json_object_set_new(all, step_key(key, step), json_string(why)) == 0;
-	return json_object_set_new(job, "damaged", json_pack("{s:s}", step_key(key, step), why)) == 0;
+		return json_object_set_new(all, step_key(key, step), json_string(cause)) == 0;
+	return json_object_set_new(job, "damaged", json_pack("{s:s}", step_key(key, step), cause)) == 0;
 }
 
 json_t *job_document_shown(const json_t *checkpoint, const json_t *job)
@@ -318,9 +318,9 @@ json_t *job_document_in_state(const json_t *job, const char *job_status)
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures)
 {
 	static const char *const names[] = {"status", "additive", "estimated_finish", DEVICE_FAILURES};
-	json_t *why = json_pack("{s:s, s:s, s:o}", "code", status_name(reason->status), "message", error_message(reason),
+	json_t *cause = json_pack("{s:s, s:s, s:o}", "code", status_name(reason->status), "message", error_message(reason),
 	                        "retry_at", retry_at ? json_integer(retry_at) : json_null());
-	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null(), json_integer(device_failures)};
+	json_t *values[] = {json_string("paused"), with_reason(job, cause), json_null(), json_integer(device_failures)};
 	return changed(job, names, values, 4);
 }
 
@@ -341,11 +341,11 @@ static json_t *error_object(const error *err)
 	                 err->param[0] ? err->param : NULL);
 }
 
-json_t *job_document_ended(const json_t *job, const char *job_status, const error *why)
+json_t *job_document_ended(const json_t *job, const char *job_status, const error *cause)
 {
 	static const char *const names[] = {"status", "additive", "finished_at", "estimated_finish", "error"};
 	json_t *values[] = {json_string(job_status), with_reason(job, json_null()), json_integer(clock_unix()),
-	                    json_null(), why ? error_object(why) : json_null()};
+	                    json_null(), cause ? error_object(cause) : json_null()};
 	return changed(job, names, values, 5);
 }
 

@@ -9,7 +9,7 @@
 
 /* A member that is a string; NULL when it is not. */
 #define JOB_DOCUMENT_OBJECT "fine_tuning.job"
-/* Is the row one of a training job? The ledger's jobs are of several kinds. */
+/* True if the row is a training job. The ledger's jobs are of several kinds. */
 bool job_document_is(const json_t *document);
 const char *job_document_text(const json_t *document, const char *key);
 
@@ -23,8 +23,8 @@ void job_document_checkpoint_name(const char *job, int64_t step, char out[STORE_
 json_t *job_document_new(const char *id, json_t *params, const job_request *r, double holdout, const job_estimate *e);
 /* Every training option with its value, and what is known of the job before it starts. */
 json_t *job_document_resolved(const job_request *r, const job_estimate *e);
-/* The job as clients see it: `additive` has the recipe and the resolved options (null: of a job that was made before
- * these were kept), and the engine's own members are left out. */
+/* The public document of the job: `additive` has the recipe and the resolved options (null for a job from before these
+ * were kept), and the engine's own members are removed. */
 json_t *job_document_public(const json_t *job);
 json_t *job_document_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* preview: put into the data of an evaluation; borrowed, or NULL. */
@@ -44,14 +44,14 @@ const char *job_document_damage(const json_t *job, int64_t step);
 json_t *job_document_in_state(const json_t *job, const char *job_status); /* without a reason, error or end */
 /* retry_at: Unix time; 0: a client has to resume it. device_failures: in a row, so far. They stay with the job in whatever state it comes to. */
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures);
-json_t *job_document_ended(const json_t *job, const char *job_status, const error *why); /* why: NULL unless failed */
+json_t *job_document_ended(const json_t *job, const char *job_status, const error *cause); /* why: NULL unless failed */
 /* True if the job only looks for a rate: its weights have diverged, so it leaves no model. */
 bool job_document_is_range_test(const json_t *job);
 /* name: of the model; NULL: there is none. */
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);
 
 /* Change a document; false when out of memory: it is as it was. */
-bool job_document_set_damage(json_t *job, int64_t step, const char *why); /* why NULL: it is whole again */
+bool job_document_set_damage(json_t *job, int64_t step, const char *cause); /* why NULL: it is whole again */
 bool job_document_progress(json_t *job, const train_progress *p);
 
 #endif

@@ -5,11 +5,11 @@
 #include "engine/model/model.h"
 
 typedef struct job_model {
-	const char *folder; /* of a checkpoint or a model; "": the model is a fresh one, */
+	const char *folder; /* folder of a checkpoint or a model; "": a new model, */
 	const architecture *architecture;
 	const json_t *config;
 	uint64_t seed;
-	const int64_t *counts; /* which counts tokens (architecture.h): of each id in the texts; else NULL */
+	const int64_t *counts; /* counts of each id in the texts, if it counts tokens (architecture.h); else NULL */
 } job_model;
 
 /* Errors are those of model_open, model_create and model_set_counts. */

@@ -21,11 +21,11 @@ static bool append_text(char *out, size_t size, size_t *used, const char *text, 
 }
 
 /* As much of the tokens' text as a preview has room for; NULL when out of memory. begun: other text is before it. */
-static json_t *text_of(const tokenizer *t, const int32_t *ids, int n, bool begun)
+static json_t *text_of(const tokenizer *t, const int32_t *ids, int n, bool started)
 {
 	char text[TEXT_STREAM_ROOM], all[(PREVIEW_PROMPT + PREVIEW_TOKENS) * 8];
 	size_t used = 0;
-	text_stream stream = {.begun = begun};
+	text_stream stream = {.started = started};
 	for (int i = 0; i <= n; i++) {
 		size_t m = text_stream_token(&stream, t, i < n ? ids[i] : TOKEN_NONE, i == n, text);
 		if (!append_text(all, sizeof all, &used, text, m))

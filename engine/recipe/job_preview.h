@@ -1,4 +1,4 @@
-/* job_preview.h - what a model wrote at an evaluation, as text. */
+/* job_preview.h - the text that a model generated at an evaluation. */
 #ifndef ENGINE_RECIPE_JOB_PREVIEW_H
 #define ENGINE_RECIPE_JOB_PREVIEW_H
 

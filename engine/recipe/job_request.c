@@ -45,11 +45,11 @@ static status read_file_id(char out[STORE_ID_BYTES], const job_sources *from, co
 	out[0] = 0;
 	if (!id)
 		return STATUS_OK;
-	error why = ERROR_INIT;
-	status s = from->find_file(from->context, id, out, &why);
+	error cause = ERROR_INIT;
+	status s = from->find_file(from->context, id, out, &cause);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, key, "there is no file \"%.64s\"", id);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 void job_request_unused(const json_t *params, char *out, size_t size)
@@ -158,7 +158,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 
 /* --- the objective -------------------------------------------------------------------------- */
 
-/* What only running text has. */
+/* Refuse options that need running text. */
 static status refuse_text_options(const job_request *r, error *err)
 {
 	const train_options *o = &r->options;
@@ -185,7 +185,7 @@ static status check_objective(job_request *r, error *err)
 	return r->classes ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* What an objective complains of: a key of the model's configuration, or one of these. */
+/* True for an option that an objective may reject; otherwise it is a key of the model's configuration. */
 static bool is_option(const char *param)
 {
 	return strcmp(param, "tokenizer") == 0 || strcmp(param, "span_length") == 0;
@@ -227,7 +227,7 @@ static status check_ranks(const job_request *r, const job_sources *from, error *
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* What this process may have: the machine's memory, or less in a container. */
+/* Available memory: the machine's, or less in a container. */
 static double memory_bytes(void)
 {
 	double total = (double)uv_get_total_memory(), limit = (double)uv_get_constrained_memory();
@@ -333,7 +333,7 @@ void job_request_fini(job_request *r)
 
 /* --- the corpus -------------------------------------------------------------------------------- */
 
-/* What follows from the sources and from options, of a new job and of a stored one. */
+/* Set the fields that follow from the sources and the options, for a new job and a stored one. */
 static void fill_corpus(corpus *c, const job_sources *from, const train_options *o)
 {
 	c->paths = from->paths;

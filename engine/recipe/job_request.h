@@ -1,8 +1,8 @@
-/* job_request.h - what a training job is asked to do, with every default filled in.
+/* job_request.h - the request of a training job, with every default filled in.
  *
- * A request is judged as a whole before the job exists: fields and files, then the
- * texts (corpus.h), then what depends on their length. It is kept in the job's document
- * as JSON, so that a run that goes on after a restart goes on with exactly the same options. */
+ * A request is checked completely before the job exists: fields and files, then the texts (corpus.h), then the options
+ * that depend on their length. It is kept in the job's document as JSON, so that a run resumed after a restart has
+ * exactly the same options. */
 #ifndef ENGINE_RECIPE_JOB_REQUEST_H
 #define ENGINE_RECIPE_JOB_REQUEST_H
 
@@ -24,7 +24,7 @@ typedef struct job_request {
 	train_options options;
 	job_given given;
 	bool on_host;         /* a processor trains it, with the machine's memory */
-	double base_rate;     /* what a learning_rate_multiplier of 1 stands for */
+	double base_rate;     /* the rate for a learning_rate_multiplier of 1 */
 	int64_t epochs;       /* 0: auto */
 	int64_t usual_epochs; /* without n_epochs; set by job_request_settle, 0: n_epochs is not given */
 	int64_t fitted_length, fitted_source; /* chosen after the data; 0: not yet, or given */
@@ -33,7 +33,7 @@ typedef struct job_request {
 	corpus_file training[CORPUS_MAX_FILES]; /* none in a dry run without files */
 	size_t n_training;
 	char validation[STORE_ID_BYTES]; /* a file's id; may be "" */
-	double holdout;                  /* of corpus */
+	double holdout;                  /* held-out share of `corpus` */
 } job_request;
 
 /* Read job.create's params, checked by their schema. given: the tokenizer of the file that they name, or NULL. Errors
@@ -52,7 +52,7 @@ void job_request_fini(job_request *r);
 
 /* To and from the document. */
 json_t *job_request_write(const job_request *r, double holdout);
-/* Is the file of that id among those that a stored request trains on or validates with? */
+/* True if the file with that id is among those that a stored request trains on or validates with. */
 bool job_request_names_file(const json_t *stored, const char *id);
 /* The corpus and training plan of a stored request. The plan gets a configuration of its own; the corpus borrows
  * from `stored`. */

@@ -20,7 +20,7 @@ typedef struct job_sources {
 	/* The model that a request names; STATUS_NOT_FOUND. */
 	status (*find_model)(void *context, const char *name, job_base *out, error *err);
 	void *context;
-	corpus_paths paths; /* of files, by id */
+	corpus_paths paths; /* paths of files, by id */
 	corpus_cache cache;
 	char temporary[PATH_MAX - 16]; /* as of corpus */
 	const char *backend_name;

@@ -94,14 +94,15 @@ static status explain(const child *c, int how, error *err)
 {
 	int code = 0;
 	const char *param, *message;
-	json_t *why;
-	status read = json_read(&why, c->report, c->bytes, 0, NULL);
+	json_t *problem;
+	status read = json_read(&problem, c->report, c->bytes, 0, NULL);
 	if (WIFEXITED(how) && WEXITSTATUS(how) == 0) {
-		json_decref(why);
+		json_decref(problem);
 		return STATUS_OK;
 	}
 	if (read == STATUS_OK)
-		read = json_read_members(why, "{s:i, s:s, s:s}", "status", &code, "param", &param, "message", &message);
+		read = json_read_members(problem, "{s:i, s:s, s:s}", "status", &code, "param", &param, "message",
+		                         &message);
 	if (read == STATUS_OK && code > 0)
 		error_set(err, (status)code, param[0] ? param : NULL, "%s", message);
 	else if (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL)
@@ -111,7 +112,7 @@ static status explain(const child *c, int how, error *err)
 		error_settle(err, read);
 	else
 		error_set(err, STATUS_INVALID, NULL, "the tokenizer cannot be trained on this text");
-	json_decref(why);
+	json_decref(problem);
 	return err ? err->status : STATUS_INVALID;
 }
 

@@ -17,7 +17,7 @@ typedef struct job_tokenizer_source {
 	const char *folder; /* a model's, whose tokenizer it is; "": the spec says */
 	int64_t vocab;      /* with a folder: what the tokenizer may have at most */
 	const json_t *spec;
-	corpus_paths paths;      /* of the file that a spec names */
+	corpus_paths paths;      /* path of the file that a spec names */
 	char (*texts)[PATH_MAX]; /* files to train on */
 	size_t n_texts;
 	const char *cache, *temporary; /* the folder where it is kept; the beginning of a name for what is unfinished */

@@ -14,7 +14,7 @@
 #include "engine/text/text_reader.h"
 
 #define NAME "train-tokenizer"
-enum { NICE = 10 /* what is served goes first */ };
+enum { NICE = 10 /* serving has priority */ };
 
 typedef struct asked {
 	const char *spec, *out;
@@ -92,11 +92,11 @@ static int report(const asked *a, status s, error *err)
 		        error_message(err));
 		return 1;
 	}
-	json_t *why =
+	json_t *problem =
 	    json_pack("{s:i, s:s, s:s}", "status", (int)s, "param", err->param, "message", error_message(err));
-	if (why)
-		json_dumpf(why, stdout, JSON_COMPACT);
-	json_decref(why);
+	if (problem)
+		json_dumpf(problem, stdout, JSON_COMPACT);
+	json_decref(problem);
 	fflush(stdout);
 	return 1;
 }

@@ -265,7 +265,7 @@ static void generation_resume_text(generation *g)
 	char whole[TEXT_STREAM_ROOM];
 	const int32_t *ids = generation_gives_prompt(g) ? g->prompt : x->ids;
 	int64_t n_ids = generation_gives_prompt(g) ? 1 : g->n_prompt == 0 ? x->tokens : 0;
-	g->text.begun = generation_has_text(g);
+	g->text.started = generation_has_text(g);
 	for (int64_t i = n_ids > UNFINISHED ? n_ids - UNFINISHED : 0; i < n_ids; i++)
 		text_stream_token(&g->text, x->model->tokenizer, ids[i], false, whole);
 }

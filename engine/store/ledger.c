@@ -1,11 +1,9 @@
-/* The schema has a version in user_version; ledger_open applies the steps that are
- * missing, each in its own transaction, so an upgrade interrupted by a crash goes on at the
- * next start.
+/* The schema has a version in user_version. ledger_open applies the missing steps, each in its own transaction, so an
+ * upgrade that was interrupted by a crash continues at the next start.
  *
- * WAL with synchronous=FULL: a commit is one appended and synced log record. Journal mode DELETE
- * was rejected because it syncs twice per commit; synchronous=NORMAL because a power cut may then
- * take acknowledged rows with it. Documents are stored as JSON text: the ledger only needs
- * to find and order them, and a new field needs no migration. */
+ * WAL with synchronous=FULL: a commit is one appended and synced log record. Journal mode DELETE was rejected because
+ * it syncs twice per commit; synchronous=NORMAL because a power cut may then lose acknowledged rows. Documents are
+ * stored as JSON text: the ledger only needs to find and order them, and a new field needs no migration. */
 #include "engine/store/ledger.h"
 
 #include <stdarg.h>
@@ -176,10 +174,10 @@ static status read_number(sqlite3 *db, const char *sql, int64_t *out, error *err
 /* A header may say that the format is too new to be written. */
 static status check_writable(sqlite3 *db, const char *path, error *err)
 {
-	error why = ERROR_INIT;
-	status s = run_script(db, &why, "BEGIN IMMEDIATE; ROLLBACK;");
+	error cause = ERROR_INIT;
+	status s = run_script(db, &cause, "BEGIN IMMEDIATE; ROLLBACK;");
 	bool header = s != STATUS_OK && (sqlite3_errcode(db) & 0xff) == SQLITE_READONLY && access(path, W_OK) == 0;
-	return s == STATUS_OK ? s : error_set(err, header ? STATUS_STORAGE : s, NULL, "%s", error_message(&why));
+	return s == STATUS_OK ? s : error_set(err, header ? STATUS_STORAGE : s, NULL, "%s", error_message(&cause));
 }
 
 /* Pages, their order, and that indexes and tables say the same. */
@@ -284,7 +282,8 @@ status ledger_verify(sqlite3 *db, error *err)
 	return upgrade(db, err);
 }
 
-/* All pages in one read transaction. Page by page would begin anew with every commit of the other process. */
+/* Copy all pages in one read transaction. Copying in pieces would start again with every commit of the other
+ * process. */
 static status copy_pages(sqlite3 *to, sqlite3 *from, error *err)
 {
 	sqlite3_backup *copying = sqlite3_backup_init(to, "main", from, "main");

@@ -116,7 +116,7 @@ static status remember_ledger(store *s, error *err)
 	struct stat st;
 	ledger_path(s, path);
 	if (stat(path, &st) != 0)
-		return file_error(err, path, "cannot look at");
+		return file_error(err, path, "cannot read");
 	s->ledger_device = st.st_dev;
 	s->ledger_inode = st.st_ino;
 	return STATUS_OK;
@@ -138,24 +138,24 @@ static status checkpoint(store *s, error *err)
 static status open_ledger(store *s, bool *salvaged, error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	bool damaged = false;
 	ledger_path(s, path);
 	struct stat st;
 	status result;
 	if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size < LEDGER_LEAST_BYTES)
-		result = error_set(&why, STATUS_STORAGE, NULL, "the ledger is damaged: it is %d bytes long",
+		result = error_set(&cause, STATUS_STORAGE, NULL, "the ledger is damaged: it is %d bytes long",
 		                   (int)st.st_size);
 	else
-		result = ledger_open(&s->db, path, &why);
+		result = ledger_open(&s->db, path, &cause);
 	if (result == STATUS_OK)
 		TRY(salvage_is_needed(s, &damaged, err));
 	else if (result != STATUS_STORAGE)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	if (!damaged && result == STATUS_OK)
 		return remember_ledger(s, err);
 	log_line(LOG_ERROR, "%s; a new one is made from its whole rows and from the blobs",
-	         damaged ? "the ledger has damaged rows" : error_message(&why));
+	         damaged ? "the ledger has damaged rows" : error_message(&cause));
 	sqlite3_close(s->db);
 	s->db = NULL;
 	*salvaged = true;
@@ -271,7 +271,8 @@ void store_tick(store *s)
 	status result = clean_up(s, &err);
 	s->wait_ms = result == STATUS_UNAVAILABLE ? 0 : LEDGER_WAIT_MS;
 	s->stuck[0] = 0;
-	if (result != STATUS_OK && result != STATUS_FULL && result != STATUS_NOMEM) /* reading goes on in these two */
+	/* reading continues after these two */
+	if (result != STATUS_OK && result != STATUS_FULL && result != STATUS_NOMEM)
 		snprintf(s->stuck, sizeof s->stuck, "%s",
 		         err.status == STATUS_OK ? status_text(result) : error_message(&err));
 	store_problem(s);

@@ -1,26 +1,26 @@
-/* store.h - what must survive: the ledger and the blobs beside it.
+/* store.h - durable data: the ledger and the blobs beside it.
  *
  *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions
  *   DATA/blobs/file-…           uploaded files, each with file-….manifest
  *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, optimizer.safetensors of some
- *                               optimisers, manifest.json
+ *                               optimizers, manifest.json
  *   DATA/jobs/<id>/job.json     a copy of the job
- *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimiser, manifest.json)
- *   DATA/sessions/<id>.<n>      durable session states; the row says which n counts
+ *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimizer, manifest.json)
+ *   DATA/sessions/<id>.<n>      durable session states; the row names the current n
  *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
  *   DATA/tmp/                   uploads in progress; emptied at start
  *   DATA/reserve                room for deletions on a full disk
  *
- * SQLite in WAL mode with synchronous=FULL: what was acknowledged is on disk. A row is written only after its blob is
- * durable, and a blob is unlinked only after a commit has listed it for removal; so a crash needs no repair.
+ * SQLite in WAL mode with synchronous=FULL: acknowledged changes are on disk. A row is written only after its blob is
+ * durable, and a blob is unlinked only after a commit has listed it for removal. A crash therefore needs no repair.
  *
- * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read.
- * What is damaged is STATUS_STORAGE for each request that needs it, is listed by store_damaged, and harms nothing else.
- * A damaged ledger is made again from its whole rows and from the blobs' manifests. No blob without a row is deleted; a
- * ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
+ * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read. A
+ * damaged object gives STATUS_STORAGE for each request that needs it, is listed by store_damaged, and affects no other
+ * object. A damaged ledger is rebuilt from its intact rows and from the blobs' manifests. No blob without a row is
+ * deleted; a ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
  *
  * All ids are made here (prefix plus 24 random hex digits, or a validated model name), so no path is ever built from
- * unchecked input. One thread (the loop) uses a store, except where said; calls block for a disk write at most. */
+ * unchecked input. One thread (the loop) uses a store, except where noted; calls block for a disk write at most. */
 #ifndef ENGINE_STORE_STORE_H
 #define ENGINE_STORE_STORE_H
 
@@ -47,44 +47,44 @@ typedef enum store_table {
 	STORE_SESSIONS
 } store_table;
 
-/* Open or create; STATUS_CONFLICT when another process holds the data folder (flock). */
+/* Open or create. STATUS_CONFLICT if another process holds the data folder (flock). */
 status store_open(store **out, const char *folder, error *err);
-/* Open a data folder that exists. STATUS_STORAGE, and nothing is created, if it has no ledger or if the text in
+/* Open an existing data folder. STATUS_STORAGE, and nothing is created, if it has no ledger or if the text in
  * DATA/identity differs from `identity` (NULL: any). */
 status store_open_existing(store **out, const char *folder, const char *identity, error *err);
-/* Open or create; a ledger that is missing, empty or older is completed from the blobs. */
+/* Open or create; a ledger that is missing, empty or outdated is completed from the blobs. */
 status store_rebuild(store **out, const char *folder, error *err);
 void store_close(store *s);
 
-/* Now and then: unlink what waits for it, empty the write-ahead log. What fails is tried again. */
+/* Unlink the queued blobs and empty the write-ahead log. Called periodically; failed steps are retried. */
 void store_tick(store *s);
-/* Limits of lost/. 0: none. */
+/* Limits of lost/; 0: no limit. */
 typedef struct lost_limits {
 	int days;
 	int64_t bytes;
 } lost_limits;
-/* Remove what has been in lost/ for longer than limits->days, and the oldest while lost/ has more than limits->bytes.
- * Nothing goes for its bytes within a day, so that an operator can react. Return how many blobs are left. Any thread.
- */
+/* Remove blobs that have been in lost/ for longer than limits->days, and the oldest ones while lost/ exceeds
+ * limits->bytes. Blobs younger than a day are never removed for the size limit, so that an operator can react. Returns
+ * the number of blobs left. Any thread. */
 int64_t store_lost_sweep(const char *folder, int64_t now, const lost_limits *limits);
-/* NULL while the data folder can be relied on; else what is wrong with it as a whole, in words. Looks at the disk. */
+/* NULL while the data folder is usable; else a message about the problem. Looks at the disk. */
 const char *store_problem(store *s);
 /* The file of the death log (engine/base/death_log.h). out has PATH_MAX bytes. */
 void store_death_log_path(const store *s, char *out);
-/* Remember and log that an object is damaged, once per object. */
+/* Record and log that an object is damaged, once per object. */
 void store_note_damage(store *s, store_table table, const char *id, const char *problem);
-/* What was found damaged: [{"kind", "id", "problem"}]. NULL when out of memory. */
+/* Damaged objects: [{"kind", "id", "problem"}]. NULL when out of memory. */
 json_t *store_damaged(const store *s);
 int store_damaged_count(const store *s);
 
-/* At most so many bytes of data; 0: as much as fits. */
+/* Set the limit of data bytes; 0: none. */
 void store_set_budget(store *s, int64_t bytes);
-/* Bytes of all blobs that rows name. */
+/* Total bytes of all blobs that rows name. */
 status store_bytes(store *s, int64_t *out, error *err);
-/* STATUS_FULL when `bytes` more are over the budget, which counts the cache folder too: its files that are not in use
- * are removed before, as far as that is needed, the least recently used first. */
+/* STATUS_FULL if `bytes` more exceed the budget. The cache folder counts too: its files that are not in use are first
+ * removed as needed, the least recently used first. */
 status store_check_room(store *s, int64_t bytes, error *err);
-/* Bytes that the budget leaves to the cache folder; INT64_MAX without one. */
+/* Bytes of the budget left for the cache folder; INT64_MAX without a budget. */
 status store_cache_room(store *s, int64_t *out, error *err);
 /* {"data_bytes", "budget_bytes", "disk_free_bytes", "kinds": […], "lost": […]} of a data folder. Any thread: it reads
  * folders, not the ledger. NULL when out of memory. */
@@ -98,38 +98,38 @@ bool store_valid_name(const char *id);
 /* Paths, always below the data folder; out needs PATH_MAX. Those of blobs, models, jobs and checkpoints only join
  * names and may be made by any thread. */
 void store_blob_path(const store *s, const char *id, char *out);
-/* Of what can be made again: nothing in it has a row, and the engine removes what it likes. */
+/* Folder for data that can be computed again: nothing in it has a row, and the engine may remove any of it. */
 void store_cache_folder(const store *s, char *out);
 void store_model_folder(const store *s, const char *id, char *out);
 void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);
-/* The current state of a durable session; "" when there is none. STATUS_OK then too. */
+/* Path of the current state of a durable session; "", with STATUS_OK, if there is none. */
 status store_session_path(store *s, const char *id, char *out, error *err);
-/* A fresh name in DATA/tmp. */
+/* A fresh path in DATA/tmp. */
 void store_temporary_path(store *s, char *out);
 
 typedef struct store_file {
 	char id[STORE_ID_BYTES], filename[256], purpose[32];
-	char digest[DIGEST_TEXT_BYTES];   /* of its bytes; "" for one stored before there were digests */
-	char sha256[CHECKSUM_TEXT_BYTES]; /* the same */
+	char digest[DIGEST_TEXT_BYTES];   /* hash of its bytes; "" for a file stored before digests existed */
+	char sha256[CHECKSUM_TEXT_BYTES]; /* in the same way */
 	int64_t bytes, created;
-	char format[8];   /* "auto", "text" or "json" (engine/text/corpus_form.h); to be set before it is sealed */
-	int64_t lifetime; /* seconds; 0: for ever. To be set before it is sealed */
+	char format[8];   /* "auto", "text" or "json" (engine/text/corpus_form.h); set before sealing */
+	int64_t lifetime; /* seconds; 0: no limit. Set before sealing */
 	int64_t expires;  /* Unix time; 0: never */
 } store_file;
-/* Any thread: sync and hash a finished temporary file; id, bytes, digest, created and expires are filled in, the
- * manifest lies beside it. */
+/* Any thread: sync and hash a finished temporary file. Fills in id, bytes, digest, created and expires, and writes the
+ * manifest beside it. */
 status store_file_seal(store_file *f, const char *temporary, error *err);
-/* Move it in (rename, row). One that is not sealed (no id) is sealed first. STATUS_FULL: over the budget. */
+/* Move it in (rename, row). A file that is not sealed (no id) is sealed first. STATUS_FULL: over the budget. */
 status store_file_add(store *s, store_file *f, const char *temporary, error *err);
 status store_file_get(store *s, const char *id, store_file *out, error *err);
-/* store_file_get for a file whose content is read next. STATUS_STORAGE: its blob is missing or of another size, though
- * the file exists. */
+/* Like store_file_get, before the contents are read. STATUS_STORAGE: the file exists, but its blob is missing or of
+ * another size. */
 status store_file_use(store *s, const char *id, store_file *out, error *err);
 /* Verify its blob. STATUS_STORAGE: missing or damaged. */
 status store_file_check(store *s, const char *id, error *err);
 status store_file_delete(store *s, const char *id, error *err);
-/* Append the ids of the files that have expired to the array. */
+/* Append the ids of expired files to the array. */
 status store_files_expired(store *s, int64_t now, json_t *ids, error *err);
 
 typedef struct store_model {
@@ -138,82 +138,84 @@ typedef struct store_model {
 } store_model;
 /* Any thread: sync and hash a finished temporary folder, and write its manifest. */
 status store_model_seal(const store_model *m, const char *folder, error *err);
-/* Move it in; one that is not sealed with these values is sealed first. STATUS_CONFLICT when the id exists;
+/* Move it in; a folder that is not sealed with these values is sealed first. STATUS_CONFLICT if the id exists;
  * STATUS_FULL. */
 status store_model_add(store *s, const store_model *m, const char *temporary_folder, error *err);
 status store_model_get(store *s, const char *id, store_model *out, error *err);
 status store_model_delete(store *s, const char *id, error *err);
 
-/* How a model or checkpoint is kept in memory for serving: the word last put, "fp32" at first. STATUS_NOT_FOUND. */
+/* Type in which a model or checkpoint is kept in memory for serving: the last one stored, "fp32" at first.
+ * STATUS_NOT_FOUND. */
 status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err);
 status store_dtype_put(store *s, const char *id, const char *dtype, error *err);
 
-/* Several changes as one commit: all of them or none. They nest; the outermost one counts, and an inner rollback undoes
- * the inner changes only. Files and models that were moved in meanwhile lie at their temporary names again after a
- * rollback. store_commit rolls back when it fails. */
+/* Combine several changes in one commit. Commits nest: the outermost one takes effect, and an inner rollback undoes
+ * only the inner changes. After a rollback, files and models that were moved in are back at their temporary names.
+ * store_commit rolls back when it fails. */
 status store_begin(store *s, error *err);
 status store_commit(store *s, error *err);
 void store_rollback(store *s);
-/* Commit when `result` is STATUS_OK, else roll back and return it. */
+/* Commit if `result` is STATUS_OK, else roll back and return it. */
 status store_end(store *s, status result, error *err);
 
 /* Jobs are JSON documents (the API's job object plus "request") with an indexed status. */
 status store_job_put(store *s, const char *id, const char *job_status, const json_t *job, error *err);
 status store_job_get(store *s, const char *id, json_t **out, error *err);
 
-/* Forget a job with its events and checkpoints; its folder goes too. STATUS_NOT_FOUND. */
+/* Delete a job with its events, checkpoints and folder. STATUS_NOT_FOUND. */
 status store_job_delete(store *s, const char *id, error *err);
 
-/* Append an event object (the API's; "id" is filled in). */
+/* Append an event object in the API's form; its "id" is filled in. */
 status store_event_add(store *s, const char *job, json_t *event, error *err);
 /* Any thread: write the manifest of a checkpoint's folder. `checkpoint` is the row's document, with an "id". */
 status store_checkpoint_seal(const char *folder, const json_t *checkpoint, error *err);
-/* Its folder is there; one that is not sealed with this document is sealed first. */
+/* Add a checkpoint whose folder is in place; a folder that is not sealed with this document is sealed first. */
 status store_checkpoint_add(store *s, const char *job, int64_t step, const json_t *checkpoint, error *err);
-/* Forget a checkpoint and remove its folder. */
+/* Delete a checkpoint and its folder. */
 status store_checkpoint_delete(store *s, const char *job, int64_t step, error *err);
 
-/* Durable sessions. Each version of a state is a file of its own, and the row says which version counts. To save one:
- * the loop asks for the next version and its path, any thread writes the file, the loop keeps it; then the version
- * before goes. A version that is not kept is void: store_session_discard, or the next start sets it aside. */
+/* Durable sessions. Each version of a state is a file of its own, and the row names the current version. To save one,
+ * the loop asks for the next version and its path, any thread writes the file, and the loop keeps it. The previous
+ * version is then removed. A version that is not kept is void: it is removed by store_session_discard, or set aside by
+ * the next start. */
 status store_session_next(store *s, const char *id, int64_t *version, char *path, error *err);
-/* Any thread: write the file, durably. `session` is the row's document, as it will be. */
+/* Any thread: write the file durably. `session` is the future document of the row. */
 status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
                            error *err);
-/* Make `version` the one that counts. STATUS_INVALID when `id` is not a name. */
+/* Make `version` the current one. STATUS_INVALID if `id` is not a name. */
 status store_session_keep(store *s, const char *id, int64_t version, const json_t *session, error *err);
 void store_session_discard(const char *path);
-/* Any thread: the state in a file that store_session_path named; *blob is malloc'ed. STATUS_STORAGE: damaged, missing.
- */
+/* Any thread: read the state from a path of store_session_path; *blob is malloc'ed. STATUS_STORAGE: damaged or
+ * missing. */
 status store_session_read(const char *path, const char *id, void **blob, size_t *bytes, error *err);
 status store_session_delete(store *s, const char *id, error *err);
 
-/* Answers of requests that carried a key of the client's own, so that the request can be repeated: the answer is put in
- * the same commit as what the request did. `request` is a hash of what was asked. */
+/* Answers to requests with a client's key, so that the request can be repeated. The answer is stored in the same commit
+ * as the effect of the request. `request` is a hash of the request. */
 enum { STORE_ANSWER_SECONDS = 24 * 3600 };
-/* *answer: a new reference; NULL when no answer of that key is kept. */
+/* *answer: a new reference; NULL if no answer is stored for the key. */
 status store_answer_get(store *s, const char *key, uint64_t *request, json_t **answer, error *err);
 status store_answer_put(store *s, const char *key, uint64_t request, const json_t *answer, error *err);
-/* Forget those older than STORE_ANSWER_SECONDS. */
+/* Delete answers older than STORE_ANSWER_SECONDS. */
 status store_answers_expire(store *s, error *err);
 
-/* Listings: call `each` per row in the order asked for, until it returns false. */
+/* Listings: call `each` for each row, in the requested order, until it returns false. */
 typedef bool (*store_each)(void *context, const json_t *object);
 typedef struct store_page {
 	const char *parent;                                       /* events and checkpoints: the job */
-	const char *after;                                        /* id of the row to begin behind, or NULL */
+	const char *after;                                        /* id of the row to begin after, or NULL */
 	const char *filter;                                       /* files: purpose; jobs: status; or NULL */
-	bool (*match)(const void *context, const json_t *object); /* false leaves a row out; NULL: none */
+	bool (*match)(const void *context, const json_t *object); /* false skips a row; NULL: none */
 	const void *match_context;
 	int64_t limit; /* ≤ 0: all */
 	bool ascending;
 } store_page;
-/* Verify the blob of a file, model or checkpoint against the ledger: with `contents` every byte. STATUS_STORAGE. */
+/* Verify the blob of a file, model or checkpoint against the ledger: with `contents`, every byte. STATUS_STORAGE. */
 status store_check_blob(store *s, store_table table, const char *id, bool contents, error *err);
-/* The ledger's copy of an object's manifest. STATUS_NOT_FOUND; STATUS_OK and *out NULL: it has none. */
+/* The ledger's copy of an object's manifest. STATUS_NOT_FOUND; STATUS_OK with *out NULL if it has none. */
 status store_manifest(store *s, store_table table, const char *id, manifest **out, error *err);
-/* STATUS_NOT_FOUND when `after` names no row. *has_more: rows remained behind the limit. `each` must not
- * change the store. */
+/* STATUS_NOT_FOUND if `after` names no row. *has_more: rows remain after the limit. `each` must not change the
+ * store. */
 status store_list(store *s, store_table table, const store_page *page, store_each each, void *context, bool *has_more,
                   error *err);
 

@@ -1,12 +1,12 @@
-/* After opening, folders and rows are held against each other. What is found, and what becomes of it:
+/* After opening, folders and rows are compared. Findings and actions:
  *
  *   a temporary name                                    unlinked
- *   a path in `removals`                                unlinked: its row was deleted; left alone during a backup
- *   a checkpoint without a row, of a job with one       adopted when it is whole: it was finished
- *   a session's newer version, the row's own damaged    adopted when it is whole: the ledger is older than the state
+ *   a path in `removals`                                unlinked, since its row was deleted; kept during a backup
+ *   a checkpoint without a row, of a job with one       adopted if intact: it was finished
+ *   a session's newer version, the row's own damaged    adopted if intact: the ledger is older than the state
  *   any other blob without a row                        set aside in lost/, with a warning
- *   a manifest that differs from the ledger's copy      written again, when the files are as the copy says
- *   a row whose blob is missing or of another size      noted as damaged; it is an error when it is used
+ *   a manifest that differs from the ledger's copy      written again, if the files match the copy
+ *   a row whose blob is missing or of another size      recorded as damaged; an error when it is used
  *
  * Contents are verified when they are read, not here. */
 #include <dirent.h>
@@ -69,7 +69,7 @@ static bool is_temporary(const char *name)
 	return mark && strlen(mark) == strlen(FILE_TEMPORARY) + 6;
 }
 
-/* Is there a row of the id? A damaged one counts. */
+/* *found: a row with the id exists. A damaged one counts. */
 static status has_row(store *s, store_table table, const char *id, bool *found, error *err)
 {
 	*found = false;
@@ -230,12 +230,12 @@ typedef struct visit {
 static status check_row(void *context, const store_row *row, error *err)
 {
 	visit *v = context;
-	error why = ERROR_INIT;
-	status result = row_check_blob(v->store, v->table, row, false, &why);
+	error cause = ERROR_INIT;
+	status result = row_check_blob(v->store, v->table, row, false, &cause);
 	if (result == STATUS_STORAGE)
-		store_note_damage(v->store, v->table, row->id, error_message(&why));
+		store_note_damage(v->store, v->table, row->id, error_message(&cause));
 	else if (result != STATUS_OK)
-		log_line(LOG_WARN, "%s \"%s\": %s", store_kind(v->table), row->id, error_message(&why));
+		log_line(LOG_WARN, "%s \"%s\": %s", store_kind(v->table), row->id, error_message(&cause));
 	(void)err;
 	return STATUS_OK;
 }

@@ -1,8 +1,8 @@
 /* A backup is made in three steps: copy the ledger, link the blob of every row of the copy, read everything back. The
- * shared lock is taken before the ledger is copied, so a blob that a row of the copy names exists until the end;
- * what is saved meanwhile gets new names and is not looked at. Two things can still change under a name: a model that
- * is deleted and added again, a checkpoint that is written again. Then a blob differs from the copied row; when the
- * ledger says so too by now, the backup begins anew with a new copy. */
+ * shared lock is taken before the ledger is copied, so a blob that a row of the copy names exists until the end. Later
+ * changes get new names and are ignored. Two things can still change under a name: a model that is deleted and added
+ * again, and a checkpoint that is written again. The blob then differs from the copied row. If the ledger has changed
+ * in the same way, the backup starts again with a new copy. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,14 +33,14 @@ typedef struct backup {
 static status take(backup *b, const char *path, error *err)
 {
 	char from[PATH_MAX], to[PATH_MAX];
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	if ((size_t)snprintf(from, sizeof from, "%s/%s", b->data, path) >= sizeof from ||
 	    (size_t)snprintf(to, sizeof to, "%s/%s", b->made->folder, path) >= sizeof to)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status result = tree_take(from, to, b->copy, &b->counts, &why);
+	status result = tree_take(from, to, b->copy, &b->counts, &cause);
 	if (result == STATUS_OK || result == STATUS_NOT_FOUND)
 		return STATUS_OK;
-	return error_set(err, result, NULL, "%s", error_message(&why));
+	return error_set(err, result, NULL, "%s", error_message(&cause));
 }
 
 static status make_folder(const backup *b, const char *path, error *err)
@@ -82,9 +82,9 @@ static status take_listed(backup *b, const char *folder, const manifest *m, erro
 	DIR *dir = opendir(path);
 	status result = STATUS_OK;
 	for (struct dirent *e; result == STATUS_OK && dir && (e = readdir(dir));) {
-		bool wanted = m ? manifest_file_bytes(m, e->d_name) >= 0
+		bool listed = m ? manifest_file_bytes(m, e->d_name) >= 0
 		                : e->d_name[0] != '.' && !strstr(e->d_name, FILE_TEMPORARY);
-		if (wanted && (size_t)snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < sizeof path)
+		if (listed && (size_t)snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < sizeof path)
 			result = take(b, path, err);
 	}
 	if (dir)
@@ -152,19 +152,19 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 	return STATUS_OK;
 }
 
-/* What cannot be read is damage of that object; what cannot be written ends the backup. */
+/* A blob that cannot be read is recorded as damage; one that cannot be written ends the backup. */
 static status take_row(void *context, const store_row *row, error *err)
 {
 	backup *b = context;
 	store_table table = b->taking;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	if (!store_valid_name(row->id) || (table == STORE_CHECKPOINTS && !store_valid_name(row->parent)))
 		return error_set(err, STATUS_STORAGE, NULL, "the ledger has a row without a name");
-	status result = take_any(b, table, row, &why);
+	status result = take_any(b, table, row, &cause);
 	if (result == STATUS_IO || result == STATUS_STORAGE)
-		store_note_damage(b->made, table, row->id, error_message(&why));
+		store_note_damage(b->made, table, row->id, error_message(&cause));
 	else if (result != STATUS_OK)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	return STATUS_OK;
 }
 
@@ -247,7 +247,7 @@ static status fill_until_steady(backup *b, const char *folder, json_t *report, e
 	                 "models or checkpoints change faster than they can be verified; try again");
 }
 
-/* The folder that `to` will lie in, and the name in it. */
+/* Find the folder that will contain `to`, and its name there. */
 static status find_parent(const char *data, const char *to, char *parent, error *err)
 {
 	static const char *const ours[] = {"blobs", "models", "jobs", "sessions", "cache", "lost", "tmp"};

@@ -1,11 +1,12 @@
-/* Commits that nest, and what follows them.
+/* Nested commits, and actions after them.
  *
- * The statements that begin and end a commit are prepared when the store is opened: a commit that fails for want of memory
- * must not lack the memory to be rolled back. Should a rollback fail all the same, the commits around it fail too, and the
+ * The statements that begin and end a commit are prepared when the store is opened. A commit that fails for lack of
+ * memory must still be able to roll back. If a rollback fails nevertheless, the commits around it fail too, and the
  * next one begins by rolling back.
  *
- * What is to happen only when the outermost commit is on the disk waits in lists: paths to unlink, jobs whose copies are to be
- * written. A rollback drops what was added since its own begin, and takes back the names that blobs were given since. */
+ * Actions that must wait until the outermost commit is on the disk are kept in lists: paths to unlink, and jobs whose
+ * copies are to be written. A rollback drops the actions added since its own begin, and reverts the names that blobs
+ * were given since. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +113,7 @@ status store_begin(store *s, error *err)
 status store_commit(store *s, error *err)
 {
 	assert(s->depth > 0);
-	status result = s->broken ? error_set(err, STATUS_IO, NULL, "an earlier change could not be taken back") : STATUS_OK;
+	status result = s->broken ? error_set(err, STATUS_IO, NULL, "an earlier change could not be rolled back") : STATUS_OK;
 	if (result == STATUS_OK)
 		result = run(s, s->depth > 1 ? COMMIT_RELEASE : COMMIT_END, err);
 	if (result != STATUS_OK) {

@@ -15,7 +15,7 @@
 
 enum { FSCK_TRIES = 5 };
 
-/* Does an engine hold the data folder? */
+/* True if an engine holds the data folder. */
 static bool is_running(const char *data)
 {
 	char path[PATH_MAX];
@@ -112,14 +112,14 @@ static status find_unclaimed(store *s, json_t *report)
 static status check_once(const char *data, const char *ledger, json_t *report, bool *stale, error *err)
 {
 	store *s;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*stale = false;
-	status result = verify_open(&s, data, ledger, ":memory:", &why);
+	status result = verify_open(&s, data, ledger, ":memory:", &cause);
 	if (result == STATUS_NOMEM)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	if (result != STATUS_OK)
-		return json_object_set_new(report, "problem", json_string(error_message(&why))) == 0 ? STATUS_OK
-		                                                                                     : STATUS_NOMEM;
+		return json_object_set_new(report, "problem", json_string(error_message(&cause))) == 0 ? STATUS_OK
+		                                                                                       : STATUS_NOMEM;
 	result = verify_all(s, report, err);
 	if (result == STATUS_OK)
 		result = verify_is_stale(s, ledger, stale, err);

@@ -134,15 +134,15 @@ static status sealed(store_row *row, const char *folder, error *err)
 static status keep_state(store *s, store_row *row, error *err)
 {
 	store_row before;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	snprintf(row->state, sizeof row->state, "fp32");
-	status result = row_find(s, STORE_CHECKPOINTS, row->id, &before, &why);
+	status result = row_find(s, STORE_CHECKPOINTS, row->id, &before, &cause);
 	if (result == STATUS_OK)
 		snprintf(row->state, sizeof row->state, "%s", before.state);
 	row_fini(&before);
 	if (result == STATUS_OK || result == STATUS_NOT_FOUND || result == STATUS_STORAGE)
 		return STATUS_OK;
-	return error_set(err, result, NULL, "%s", error_message(&why));
+	return error_set(err, result, NULL, "%s", error_message(&cause));
 }
 
 static status sync_parents(store *s, const char *job, error *err)

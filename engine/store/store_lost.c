@@ -48,12 +48,12 @@ status lost_keep(store *s, store_table table, const char *path, const char *name
 
 /* --- back again ----------------------------------------------------------------------------------- */
 
-/* A lost blob: what it was, where it lies, and where it belongs. */
+/* A lost blob: its kind, its path, and the place it belongs to. */
 typedef struct lost_blob {
 	store_table table;
 	char name[256];                       /* without the number of a name that was taken */
-	char id[STORE_ID_BYTES];              /* of the row; of a checkpoint's job */
-	int64_t step;                         /* of a checkpoint */
+	char id[STORE_ID_BYTES];              /* id of its row, or of a checkpoint's job */
+	int64_t step;                         /* step of a checkpoint */
 	char place[3 * STORE_ID_BYTES + 256]; /* below the data folder */
 	char from[PATH_MAX], to[PATH_MAX];
 } lost_blob;
@@ -191,7 +191,7 @@ static status adopt_in_place(store *s, const lost_blob *b, error *err)
 	return STATUS_INTERNAL;
 }
 
-/* What lies at a path that is listed for removal would be unlinked with the next sweep. */
+/* Otherwise the next sweep would unlink the path, which is listed for removal. */
 static status cancel_removal(store *s, const lost_blob *b, error *err)
 {
 	char beside[sizeof b->place + 16];

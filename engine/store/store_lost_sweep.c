@@ -1,5 +1,5 @@
-/* lost/ in bounds: what an operator has not taken back goes after some days, or when there is too much. The time of
- * modification of a blob in lost/ is when it was set aside. */
+/* Keeps lost/ within its limits: blobs that an operator has not restored are removed after some days, or when there are
+ * too many. A blob's modification time in lost/ is the time when it was set aside. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -50,12 +50,12 @@ static int by_age(const void *a, const void *b)
 	return (x->set_aside > y->set_aside) - (x->set_aside < y->set_aside);
 }
 
-static bool remove_item(const char *folder, const lost_item *item, const char *why)
+static bool remove_item(const char *folder, const lost_item *item, const char *reason)
 {
 	error err = ERROR_INIT;
 	const bool removed = lost_remove(folder, item->kind, item->name, &err) == STATUS_OK;
 	log_line(LOG_WARN, removed ? "lost/%s/%s is removed: %s" : "lost/%s/%s cannot be removed: %s", item->kind,
-	         item->name, removed ? why : error_message(&err));
+	         item->name, removed ? reason : error_message(&err));
 	return removed;
 }
 

@@ -77,7 +77,7 @@ static status fill_row(store_row *row, const store_model *m, const char *folder,
 	return row->manifest ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* What lies at the model's place without a row: the rest of a model that was deleted, or a stray. */
+/* Clear the model's place if it has no row: it holds the rest of a deleted model, or a stray. */
 static status clear_place(store *s, const char *id, const char *folder, error *err)
 {
 	char path[STORE_ID_BYTES + 8];
@@ -112,14 +112,14 @@ status store_model_add(store *s, const store_model *m, const char *temporary_fol
 	if (!store_valid_name(m->id))
 		return error_set(err, STATUS_INVALID, "id",
 		                 "a model's id is 1 to 63 of A-Z a-z 0-9 . _ : - and begins with a letter or digit");
-	error why = ERROR_INIT;
-	status result = row_find(s, STORE_MODELS, m->id, &row, &why);
+	error cause = ERROR_INIT;
+	status result = row_find(s, STORE_MODELS, m->id, &row, &cause);
 	row_fini(&row);
 	if (result == STATUS_OK || result == STATUS_STORAGE)
 		return error_set(err, STATUS_CONFLICT, "id", "a model \"%s\" exists already", m->id);
 	/* A failure can have ended the transaction that a caller has begun: nothing may be written now. */
 	if (result != STATUS_NOT_FOUND)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	store_model_folder(s, m->id, folder);
 	result = fill_row(&row, m, temporary_folder, err);
 	if (result == STATUS_OK)

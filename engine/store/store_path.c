@@ -1,5 +1,5 @@
-/* Every path of the store is made here, from names the store made or checked itself: an
- * id that is not a valid name cannot reach this file, which is asserted. */
+/* Builds every path of the store from names that the store made or checked itself. An id that is not a valid name
+ * cannot reach this file, which is asserted. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

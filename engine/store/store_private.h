@@ -1,4 +1,4 @@
-/* store_private.h - what the files of the store share. Private to engine/store. */
+/* store_private.h - shared by the files of engine/store, and private to them. */
 #ifndef ENGINE_STORE_STORE_PRIVATE_H
 #define ENGINE_STORE_STORE_PRIVATE_H
 
@@ -26,7 +26,7 @@ typedef enum commit_statement {
 } commit_statement;
 enum { COMMIT_DEPTH = 8 };
 
-/* Texts that wait for the outermost commit. */
+/* Texts to be processed after the outermost commit. */
 typedef struct after_list {
 	char **texts;
 	int n;
@@ -41,35 +41,35 @@ struct store {
 	char folder[PATH_MAX - 256]; /* room for every name the store appends */
 	sqlite3 *db;
 	int lock;   /* descriptor holding the flock */
-	int backup; /* descriptor of the lock under which blobs are unlinked; a backup holds it shared */
+	int backup; /* descriptor of the lock for unlinking blobs; a backup holds it shared */
 	uint64_t temporaries;
 	int64_t budget;                       /* bytes; 0: none */
-	uint64_t ledger_device, ledger_inode; /* of the file that is open, to notice that it was replaced */
+	uint64_t ledger_device, ledger_inode; /* identify the open file, to detect that it was replaced */
 	int64_t ledger_bytes;                 /* the file's length after the last checkpoint */
-	char stuck[160];                      /* why the last store_tick() failed; "": it did not */
-	int wait_ms;                          /* until the next store_tick() commits may wait this long for a lock */
+	char stuck[160];                      /* the error of the last store_tick(), or "" */
+	int wait_ms;                          /* time that commits may wait for a lock before the next store_tick() */
 	bool dirty;                           /* commits since the log was last checkpointed */
-	char problem[512];                    /* "" while all is well */
+	char problem[512];                    /* "" if there is none */
 	sqlite3_stmt *commit[COMMIT_STATEMENTS];
-	int depth;   /* of commits under way */
-	bool broken; /* an inner one could not be rolled back */
+	int depth;   /* number of nested commits */
+	bool broken; /* an inner commit could not be rolled back */
 	commit_mark marks[COMMIT_DEPTH];
 	after_list unlink, copies, renames; /* paths; ids of jobs; paths in pairs */
 	store_damage *damaged;
 	int n_damaged;
 };
 
-/* STATUS_STORAGE when the ledger was moved or replaced: nothing must be acknowledged then. */
+/* STATUS_STORAGE if the ledger was moved or replaced: no change may be acknowledged then. */
 status store_writable(const store *s, error *err);
 
-/* Give the data folder an identity if it has none (store_identity.c). */
+/* Create the data folder's identity if it has none (store_identity.c). */
 status identity_ensure(const store *s, error *err);
 
 /* --- commits (store_commit.c) ------------------------------------------------------------- */
 
 status commit_init(store *s, error *err);
 void commit_fini(store *s);
-/* Inside a commit: give a blob its name, which a rollback takes back. */
+/* Inside a commit: give a blob its name; a rollback reverts it. */
 status commit_rename(store *s, const char *from, const char *to, error *err);
 /* Inside a commit. */
 status after_add(after_list *list, const char *text, error *err);
@@ -84,71 +84,69 @@ status after_add(after_list *list, const char *text, error *err);
  *   job                           status         the job
  *   event       job     sequence                 the event
  *   checkpoint  job     step      dtype          the checkpoint         of the folder
- *   session             version                  the session
- */
+ *   session             version                  the session */
 typedef struct store_row {
 	char id[STORE_ID_BYTES], parent[STORE_ID_BYTES], state[STORE_STATE_BYTES];
 	int64_t number, bytes;
 	json_t *document;
-	char *manifest; /* NULL: it has none */
+	char *manifest; /* NULL if it has none */
 } store_row;
 
-/* What the rows of a table are called in the ledger, in lost/ and in manifests: "file", "model", … */
+/* Name of a table's kind in the ledger, in lost/ and in manifests: "file", "model", … */
 const char *store_kind(store_table table);
-/* The table of a kind; false when there is none. */
+/* The table of a kind; false if there is none. */
 bool store_find_kind(const char *kind, store_table *out);
 
-/* STATUS_NOT_FOUND, with the message left to the caller; STATUS_STORAGE when the row is damaged. row_fini also after
- * failure. */
+/* STATUS_NOT_FOUND, without a message; STATUS_STORAGE if the row is damaged. Call row_fini also after failure. */
 status row_find(store *s, store_table table, const char *id, store_row *out, error *err);
 void row_fini(store_row *row);
-/* Insert, or replace the row of that id, which keeps its place in the order of creation. */
+/* Insert a row, or replace the row with the same id, which keeps its place in the order of creation. */
 status row_put(store *s, store_table table, const store_row *row, error *err);
-/* *found: there was one. */
+/* *found: the row existed. */
 status row_delete(store *s, store_table table, const char *id, bool *found, error *err);
-/* Is there a row of the parent with that number? */
+/* *found: the parent has a row with that number. */
 status row_has_number(store *s, store_table table, const char *parent, int64_t number, bool *found, error *err);
-/* Change the state of a row that is whole. *found: there was one. */
+/* Change the state of an intact row. *found: the row existed. */
 status row_set_state(store *s, store_table table, const char *id, const char *state, bool *found, error *err);
-/* Call `each` for every whole row, in order of creation, until it fails; rows that are damaged are passed over and
- * noted. parent may be NULL. `each` must not change the table. */
+/* Call `each` for every intact row, in order of creation, until it fails; damaged rows are skipped and recorded. parent
+ * may be NULL. `each` must not change the table. */
 typedef status (*row_each)(void *context, const store_row *row, error *err);
 status row_walk(store *s, store_table table, const char *parent, row_each each, void *context, error *err);
 
 /* --- blobs ---------------------------------------------------------------------------------------- */
 
-/* The paths of an object: its blob, and the manifest beside or in it. */
+/* Path of an object's manifest, beside or in its blob. */
 void store_manifest_path(const store *s, store_table table, const store_row *row, char *out);
-/* The folder that the names of a manifest's files are relative to. */
+/* Folder that the file names in a manifest are relative to. */
 void store_manifest_base(const store *s, store_table table, const store_row *row, char *out);
 
-/* Hold the blob against the ledger's copy of its manifest: sizes, or with `contents` every byte. A manifest that is
- * missing or damaged is written again when the files are whole. STATUS_STORAGE. */
+/* Check the blob against the ledger's copy of its manifest: sizes, or with `contents` every byte. A missing or damaged
+ * manifest is written again if the files are intact. STATUS_STORAGE. */
 status row_check_blob(store *s, store_table table, const store_row *row, bool contents, error *err);
-/* Write jobs/<id>/job.json as the row says; a failure is logged. */
+/* Write jobs/<id>/job.json from the row; a failure is logged. */
 void job_write_copy(store *s, const char *id);
 
-/* Queue a path below the data folder for removal, in the commit under way. */
+/* Queue a path below the data folder for removal, in the current commit. */
 status removal_queue(store *s, const char *path, error *err);
-/* Something new lies at the path. */
+/* Remove a path from the queue, since it has new contents. */
 status removal_cancel(store *s, const char *path, error *err);
-/* The commit is on the disk: unlink what it queued unless a backup is being made. What is left, the next sweep tries.
- */
+/* Unlink the queued paths, after the commit is on the disk, unless a backup is being made. The next sweep retries
+ * failures. */
 void removal_unlink_all(store *s);
 status removal_sweep(store *s, error *err);
-/* Is it queued? */
+/* *pending: the path is queued. */
 status removal_pending(store *s, const char *path, bool *pending, error *err);
 
-/* A removal that is tried again with the room of the reserve when the disk is full. `number`: of a checkpoint. */
+/* A removal that is retried with the reserve's room if the disk is full. `number`: step of a checkpoint. */
 typedef status (*store_removal)(store *s, const char *id, int64_t number, error *err);
 status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err);
-/* Take the reserve back when there is room. */
+/* Create the reserve again if there is room. */
 void reserve_take(store *s);
 
 /* Move `path`, a blob that no row names, to lost/KIND/NAME, with its manifest. */
 status lost_keep(store *s, store_table table, const char *path, const char *name, error *err);
 
-/* Note that the blob in lost/ was set aside now. */
+/* Record that the blob in lost/ was set aside now. */
 void lost_date(const char *path);
 /* Call `each` for every blob in lost/. Any thread. */
 typedef void (*lost_each)(void *context, const char *kind, const char *name, const char *path);
@@ -156,63 +154,63 @@ void store_lost_walk(const char *data, lost_each each, void *context);
 /* Sum of the bytes of a file, or of all files below a folder. Any thread. */
 int64_t store_bytes_below(const char *path);
 
-/* Make the row of a blob in its place from its own description. STATUS_STORAGE: the description is incomplete,
- * or is damaged. job: of a checkpoint. */
+/* Build the row of a blob in place from its own description. STATUS_STORAGE: the description is incomplete or damaged.
+ * job: a checkpoint's job. */
 status adopt_file(store *s, const char *name, error *err);
 status adopt_model(store *s, const char *name, error *err);
 status adopt_job(store *s, const char *name, error *err);
 status adopt_checkpoint(store *s, const char *job, const char *name, error *err);
 status adopt_session(store *s, const char *name, error *err);
 
-/* Bring folders and rows together after opening: see store_arrange.c. */
+/* Reconcile folders and rows after opening: see store_arrange.c. */
 status store_arrange(store *s, error *err);
-/* Is every row of the open ledger whole? */
+/* *needed: a row of the open ledger is damaged. */
 status salvage_is_needed(store *s, bool *needed, error *err);
-/* The ledger, closed, is damaged: make a new one of its whole rows and of what the blobs say, keep the damaged one in
- * lost/, and open the new one. */
+/* Replace the ledger, closed and damaged, by a new one with its intact rows and the descriptions of the blobs. The
+ * damaged one is kept in lost/, and the new one is opened. */
 status salvage_ledger(store *s, error *err);
-/* Make rows of all blobs that lie in their places and have none. */
+/* Build rows of all blobs in place that have none. */
 status salvage_rebuild(store *s, error *err);
 
 /* --- beside a running engine (store_verify.c, store_tree.c) --------------------------------------- */
 
-/* While *out, a descriptor to be closed, is open, an engine on this folder unlinks no blob. Waits for an unlinking.
- * STATUS_NOT_FOUND when `folder` is no data folder; *out is -1 on failure. */
+/* Keep an engine on this folder from unlinking blobs while the descriptor *out is open; the caller closes it. Waits for
+ * an unlinking in progress. STATUS_NOT_FOUND if `folder` is not a data folder; *out is -1 on failure. */
 status verify_lock(const char *folder, int *out, error *err);
-/* A store that must only be read: the blobs of `folder`, and a copy of `ledger` that is made at `copy` (":memory:" is
- * legal). STATUS_NOT_FOUND when there is no ledger, STATUS_STORAGE when it is damaged as a whole. */
+/* Open a read-only store: the blobs of `folder`, and a copy of `ledger` made at `copy` (":memory:" is legal).
+ * STATUS_NOT_FOUND if there is no ledger, STATUS_STORAGE if it is damaged as a whole. */
 status verify_open(store **out, const char *folder, const char *ledger, const char *copy, error *err);
-/* Is an object what its row says, in every byte? Changes nothing. */
+/* Verify every byte of an object against its row. Changes nothing. */
 status verify_row(const store *s, store_table table, const store_row *row, error *err);
-/* Is the manifest in the folder the row's? Is the copy of a job what its row says? */
+/* True if the manifest in the folder, or the copy of a job, equals the row's. */
 bool verify_manifest(const store *s, store_table table, const store_row *row);
 bool verify_job_copy(const store *s, const store_row *row);
-/* Verify all. Damage is noted in the store and does not fail. Puts "objects", "bytes" and "damaged" into the report. */
+/* Verify everything. Damage is recorded in the store and is not an error. Puts "objects", "bytes" and "damaged" into
+ * the report. */
 status verify_all(store *s, json_t *report, error *err);
-/* Has any row whose object was found damaged changed in `ledger` since it was copied? Then it was the copy that was too
- * old. */
+/* *stale: a row whose object was found damaged has changed in `ledger` since it was copied, so the copy was too old. */
 status verify_is_stale(store *s, const char *ledger, bool *stale, error *err);
 
-/* How files came into a tree. */
+/* Number of files linked and copied into a tree. */
 typedef struct tree_counts {
 	int64_t linked, copied; /* bytes */
 } tree_counts;
-/* The file `to` becomes a hard link of `from`, or a durable copy where that is not possible or `copy` is asked for. */
+/* Make the file `to` a hard link of `from`, or a durable copy if that is impossible or `copy` is set. */
 status tree_take(const char *from, const char *to, bool copy, tree_counts *counts, error *err);
-/* Copy the folder `from` with all below it, except temporary names. */
+/* Copy the folder `from` with its contents, except temporary names. */
 status tree_copy(const char *from, const char *to, tree_counts *counts, error *err);
 /* fsync every folder of the tree. */
 status tree_sync(const char *path, error *err);
 
 /* --- documents ---------------------------------------------------------------------------------------- */
 
-/* A document as text for the ledger; NULL when out of memory. Free with free(). */
+/* Print a document for the ledger; NULL when out of memory. Free with free(). */
 char *store_text(const json_t *document);
-/* The document of a session file, and its version; NULL and STATUS_STORAGE when the file is damaged. */
+/* The document and the version in a session file; NULL and STATUS_STORAGE if the file is damaged. */
 status session_file_document(const char *path, json_t **document, int64_t *version, error *err);
-/* "ID.VERSION". */
+/* Parse "ID.VERSION". */
 bool session_file_name(const char *name, char id[STORE_ID_BYTES], int64_t *version);
-/* "step-N"; -1: it is none. */
+/* Parse "step-N"; -1 if malformed. */
 int64_t checkpoint_name_step(const char *name);
 
 #endif

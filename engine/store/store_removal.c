@@ -1,11 +1,12 @@
-/* A blob is removed in two steps: the commit that deletes its row also lists its path in `removals`; once it is on the disk the path
- * is unlinked. Only what is listed there is ever unlinked, so a ledger that has lost rows costs no blob; and a crash between
- * the two steps leaves nothing behind, since the next start finds the list.
+/* A blob is removed in two steps. The commit that deletes its row also lists its path in `removals`; once it is on the
+ * disk, the path is unlinked. Only listed paths are ever unlinked, so a ledger that has lost rows costs no blob. A
+ * crash between the two steps leaves nothing, since the next start finds the list.
  *
- * To list blobs before they arrive, so that a crash before their row's commit leaves nothing, was rejected: a log that lost
- * its end would then have what was acknowledged removed. Such blobs go to lost/ (store_arrange.c).
+ * Rejected: listing blobs before they arrive, so that a crash before their row's commit leaves nothing. A log that lost
+ * its end would then cause acknowledged blobs to be removed. Such blobs go to lost/ (store_arrange.c).
  *
- * While a backup is being made nothing is unlinked: it holds DATA/backup.lock shared, an unlinking holds it exclusive. */
+ * Nothing is unlinked while a backup is being made: it holds DATA/backup.lock shared, and unlinking needs it
+ * exclusively. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

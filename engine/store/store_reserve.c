@@ -1,5 +1,6 @@
-/* DATA/reserve: a file of room that is given up so that a deletion can be committed on a full disk, and taken back when there is
- * room again. Without it a full disk could not be emptied through the service: a commit needs to write too. */
+/* DATA/reserve: a file that reserves disk space. It is removed so that a deletion can be committed on a full disk, and
+ * created again when there is space. Without it a full disk could not be emptied through the service, since a commit
+ * needs to write too. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -8,7 +9,7 @@
 
 #include "engine/store/store_private.h"
 
-enum { RESERVE_BYTES = 2 << 20, RESERVE_ROOM = 8 * RESERVE_BYTES }; /* it is taken back when so much is free */
+enum { RESERVE_BYTES = 2 << 20, RESERVE_ROOM = 8 * RESERVE_BYTES }; /* created again when this much is free */
 
 static void reserve_path(const store *s, char *out)
 {
@@ -36,15 +37,15 @@ void reserve_take(store *s)
 status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err)
 {
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
-	status result = remove(s, id, number, &why);
+	error cause = ERROR_INIT;
+	status result = remove(s, id, number, &cause);
 	reserve_path(s, path);
 	if (result == STATUS_FULL && unlink(path) == 0) {
-		s->dirty = true; /* the next tick takes it back */
-		why = (error)ERROR_INIT;
-		result = remove(s, id, number, &why);
+		s->dirty = true; /* the next tick creates it again */
+		cause = (error)ERROR_INIT;
+		result = remove(s, id, number, &cause);
 	}
 	if (result != STATUS_OK)
-		error_set(err, result, why.param[0] ? why.param : NULL, "%s", error_message(&why));
+		error_set(err, result, cause.param[0] ? cause.param : NULL, "%s", error_message(&cause));
 	return result;
 }

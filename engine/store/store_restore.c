@@ -27,20 +27,21 @@ static bool add_damage(json_t *report, const char *kind, const char *id, const c
 	       0;
 }
 
-/* Every page of the ledger, also those that no row lies in. */
+/* Verify every page of the ledger, even those without rows. */
 static status verify_ledger(const char *from, json_t *report)
 {
 	char path[PATH_MAX];
 	manifest *m;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	if ((size_t)snprintf(path, sizeof path, "%s/ledger.sqlite" MANIFEST_SUFFIX, from) >= sizeof path)
 		return STATUS_INVALID;
-	status result = manifest_open(&m, path, &why);
+	status result = manifest_open(&m, path, &cause);
 	if (result == STATUS_OK)
-		result = manifest_check(m, from, &why);
+		result = manifest_check(m, from, &cause);
 	manifest_free(m);
-	return result == STATUS_OK || add_damage(report, "ledger", "ledger.sqlite", error_message(&why)) ? STATUS_OK
-	                                                                                                 : STATUS_NOMEM;
+	return result == STATUS_OK || add_damage(report, "ledger", "ledger.sqlite", error_message(&cause))
+	           ? STATUS_OK
+	           : STATUS_NOMEM;
 }
 
 /* *usable: there is a ledger whose rows can be read. */
@@ -48,15 +49,15 @@ static status verify_backup(const char *from, json_t *report, bool *usable, erro
 {
 	char ledger[PATH_MAX];
 	store *s;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*usable = false;
 	if ((size_t)snprintf(ledger, sizeof ledger, "%s/ledger.sqlite", from) >= sizeof ledger)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status result = verify_open(&s, from, ledger, ":memory:", &why);
+	status result = verify_open(&s, from, ledger, ":memory:", &cause);
 	if (result == STATUS_NOMEM || result == STATUS_UNSUPPORTED)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	if (result != STATUS_OK)
-		return add_damage(report, "ledger", "ledger.sqlite", error_message(&why)) ? STATUS_OK : STATUS_NOMEM;
+		return add_damage(report, "ledger", "ledger.sqlite", error_message(&cause)) ? STATUS_OK : STATUS_NOMEM;
 	*usable = true;
 	result = verify_all(s, report, err);
 	store_close(s);
@@ -140,7 +141,7 @@ static status copy_ledger_to(const char *from, const char *data, error *err)
 	return result;
 }
 
-/* Is what was restored a data folder? */
+/* Verify that the restored folder is a data folder. */
 static status open_once(const char *data, bool rebuild, error *err)
 {
 	store *s;
@@ -153,10 +154,10 @@ static status restore(const char *from, const char *data, bool usable, tree_coun
 {
 	TRY(file_make_folders(data, err));
 	TRY(copy_blobs(from, data, counted, err));
-	error why = ERROR_INIT;
-	status copied = copy_ledger_to(from, data, &why);
+	error cause = ERROR_INIT;
+	status copied = copy_ledger_to(from, data, &cause);
 	if (copied != STATUS_OK && usable)
-		return error_set(err, copied, NULL, "%s", error_message(&why));
+		return error_set(err, copied, NULL, "%s", error_message(&cause));
 	return open_once(data, copied != STATUS_OK, err);
 }
 
@@ -169,7 +170,7 @@ static status restore_verified(const char *from, const char *data, bool partial,
 	if (damaged > 0 && !partial)
 		return error_set(
 		    err, STATUS_STORAGE, NULL,
-		    "the backup is damaged, and nothing was restored; with --partial what is left of it is");
+		    "the backup is damaged, and nothing was restored; --partial restores its intact parts");
 	status result = restore(from, data, usable, &counted, err);
 	if (result != STATUS_OK)
 		empty(data);

@@ -1,5 +1,5 @@
-/* Rows carry a digest over all their columns, computed by an SQL function that the ledger registers, so that a bit that
- * changed on the disk is found when the row is read, and never passes for data. */
+/* Rows carry a digest over all their columns, computed by an SQL function that the ledger registers. A bit that changed
+ * on the disk is therefore detected when the row is read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,7 @@ status row_walk(store *s, store_table table, const char *parent, row_each each, 
 
 /* --- listing ------------------------------------------------------------------------------------- */
 
-/* Position of the row `after`, which must lie in the list itself. */
+/* Position of the row `after`, which must be in the list itself. */
 static status find_after(store *s, store_table table, const store_page *page, int64_t *seq, error *err)
 {
 	sqlite3_stmt *row;
@@ -185,14 +185,14 @@ status store_list(store *s, store_table table, const store_page *page, store_eac
 	TRY(ledger_prepare(s->db, &rows, err, sql, page->filter ? "titt" : page->parent ? "tit" : "ti", kinds[table],
 	                   after, page->parent, page->filter));
 	status result = STATUS_OK;
-	bool wanted = true;
-	while (wanted && ledger_step(s->db, rows, &result, err)) {
+	bool more = true;
+	while (more && ledger_step(s->db, rows, &result, err)) {
 		store_row row = {0};
 		result = read_row(s, table, rows, &row, NULL);
 		bool matches = result == STATUS_OK && (!page->match || page->match(page->match_context, row.document));
 		*has_more = matches && page->limit > 0 && given == page->limit;
 		if (matches && !*has_more) {
-			wanted = each(context, row.document);
+			more = each(context, row.document);
 			given++;
 		}
 		row_fini(&row);

@@ -1,7 +1,7 @@
-/* A ledger with a damaged page or row is not thrown away as a whole. Its rows are read in both directions of creation
- * until a page fails, those with the right digest go into a new ledger, and blobs whose rows are gone get new ones from
- * their manifests. What is lost at most are rows that have no blob and lay in a damaged page: events. The damaged
- * ledger is kept in lost/ledger. */
+/* A ledger with a damaged page or row is not discarded as a whole. Its rows are read in both directions of creation
+ * until a page fails. Rows with the right digest go into a new ledger, and blobs whose rows are lost get new ones from
+ * their manifests. At most, rows without a blob in a damaged page are lost: events. The damaged ledger is kept in
+ * lost/ledger. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -88,7 +88,7 @@ static void beside(const store *s, const char *name, char *out)
 	snprintf(out, PATH_MAX, "%s/%s", s->folder, name);
 }
 
-/* lost/ledger/TIME.sqlite; its log and index lie beside it. */
+/* Keep the ledger as lost/ledger/TIME.sqlite, with its log and index beside it. */
 static status keep_damaged(store *s, error *err)
 {
 	static const char *const ends[] = {"-wal", "-shm", ""};
@@ -222,7 +222,7 @@ status salvage_rebuild(store *s, error *err)
 	job_list jobs = {s, json_array()};
 	size_t i;
 	json_t *id;
-	TRY(removal_sweep(s, err)); /* what was deleted does not come back */
+	TRY(removal_sweep(s, err)); /* deleted objects must not reappear */
 	adopt_all(s, "blobs", NULL, STORE_FILES, adopt_blob);
 	adopt_all(s, "models", NULL, STORE_MODELS, adopt_model_folder);
 	adopt_all(s, "jobs", NULL, STORE_JOBS, adopt_job_folder);

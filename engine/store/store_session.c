@@ -138,11 +138,11 @@ static bool is_whole(const state_header *h, const char *data, size_t bytes, int6
 static status read_file(const char *path, char **data, state_header *h, error *err)
 {
 	size_t bytes;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	status s = file_read(path, STATE_LIMIT, data, &bytes, &why);
+	status s = file_read(path, STATE_LIMIT, data, &bytes, &cause);
 	if (s != STATUS_OK)
-		return error_set(err, s == STATUS_NOT_FOUND ? STATUS_STORAGE : s, NULL, "%s", error_message(&why));
+		return error_set(err, s == STATUS_NOT_FOUND ? STATUS_STORAGE : s, NULL, "%s", error_message(&cause));
 	memcpy(h, *data, bytes < sizeof *h ? bytes : sizeof *h);
 	if (is_whole(h, *data, bytes, version_of(path)))
 		return STATUS_OK;
@@ -184,10 +184,11 @@ static status delete_session(store *s, const char *id, int64_t number, error *er
 	char path[STORE_ID_BYTES + 48];
 	bool found = false;
 	int64_t version;
-	error why = ERROR_INIT;
-	status known = current_version(s, id, &version, &why); /* of a damaged row it is not: then lost/ gets the state */
+	error cause = ERROR_INIT;
+	status known = current_version(s, id, &version, &cause); /* for a damaged row it is unknown: the state then goes
+	                                                          * to lost/ */
 	if (known != STATUS_OK && known != STATUS_STORAGE)
-		return error_set(err, known, NULL, "%s", error_message(&why));
+		return error_set(err, known, NULL, "%s", error_message(&cause));
 	snprintf(path, sizeof path, "sessions/%.63s.%lld", id, (long long)version);
 	TRY(store_begin(s, err));
 	status result = row_delete(s, STORE_SESSIONS, id, &found, err);

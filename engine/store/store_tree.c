@@ -78,7 +78,7 @@ static status copy_entry(const char *from, const char *to, const char *name, tre
 	    (size_t)snprintf(target, sizeof target, "%s/%s", to, name) >= sizeof target)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	if (lstat(source, &st) != 0)
-		return file_error(err, source, "cannot look at");
+		return file_error(err, source, "cannot read");
 	if (S_ISDIR(st.st_mode))
 		return tree_copy(source, target, counts, err);
 	return S_ISREG(st.st_mode) ? tree_take(source, target, true, counts, err) : STATUS_OK;

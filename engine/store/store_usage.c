@@ -1,4 +1,4 @@
-/* What uses how much. The budget counts the blobs that rows name and the cache; the report counts what lies in the
+/* Disk usage. The budget counts the cache and the blobs that rows name; the report counts the contents of the
  * folders. */
 #include <dirent.h>
 #include <ftw.h>
@@ -45,7 +45,7 @@ status store_cache_room(store *s, int64_t *out, error *err)
 	return STATUS_OK;
 }
 
-/* What can be made again goes first. */
+/* The cache is removed first. */
 status store_check_room(store *s, int64_t bytes, error *err)
 {
 	char cache[PATH_MAX];

@@ -39,7 +39,7 @@ status verify_lock(const char *folder, int *out, error *err)
 	if (*out < 0 && errno == ENOENT) {
 		*out = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (*out >= 0 && stat(folder, &st) == 0 && fchown(*out, st.st_uid, st.st_gid) != 0)
-			errno = 0; /* the same user, or one without the right to change owners */
+			errno = 0; /* ignored: the same user, or no right to change owners */
 	}
 	if (*out >= 0 && flock(*out, LOCK_SH) == 0)
 		return STATUS_OK;
@@ -175,12 +175,12 @@ typedef struct round {
 static status verify_one(void *context, const store_row *row, error *err)
 {
 	round_of *r = context;
-	error why = ERROR_INIT;
-	status result = verify_row(r->store, r->table, row, &why);
+	error cause = ERROR_INIT;
+	status result = verify_row(r->store, r->table, row, &cause);
 	if (result == STATUS_NOMEM)
-		return error_set(err, result, NULL, "%s", error_message(&why));
+		return error_set(err, result, NULL, "%s", error_message(&cause));
 	if (result != STATUS_OK)
-		store_note_damage(r->store, r->table, row->id, error_message(&why));
+		store_note_damage(r->store, r->table, row->id, error_message(&cause));
 	r->objects++;
 	r->bytes += row->bytes;
 	return STATUS_OK;

@@ -1,8 +1,7 @@
-/* arena.h - where to put tensors that live at different times in one block.
+/* arena.h - place tensors with different lifetimes in one block.
  *
- * A request is a size and an inclusive interval of steps; two requests whose
- * intervals meet get disjoint bytes. Pure arithmetic: no memory of its own beyond a
- * sort order. */
+ * A request is a size and an inclusive interval of steps; two requests whose intervals overlap get disjoint bytes. Pure
+ * arithmetic: the only allocation is a sort order. */
 #ifndef ENGINE_TENSOR_ARENA_H
 #define ENGINE_TENSOR_ARENA_H
 
@@ -18,8 +17,8 @@ typedef struct arena_request {
 	size_t offset;   /* out: a multiple of ARENA_ALIGNMENT */
 } arena_request;
 
-/* Place all requests; *total is the size of the block. Deterministic.
- * STATUS_NOMEM when the sum overflows or there is no memory for the sort order. */
+/* Place all requests; *total is the size of the block. Deterministic. STATUS_NOMEM if the sum overflows or memory for
+ * the sort order is short. */
 status arena_place(arena_request *requests, int count, size_t *total);
 
 #endif

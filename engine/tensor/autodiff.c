@@ -1,15 +1,14 @@
-/* Reverse-mode differentiation, source to source (Griewank and Walther, "Evaluating
- * Derivatives", 2008, chapter 6): the node list is walked backwards, and each op
- * appends the nodes that turn the gradients of its outputs into contributions to
- * the gradients of its inputs. The result is an ordinary graph, so gradients are
- * planned, run and captured like anything else, and there is no tape.
+/* Reverse-mode differentiation, source to source (Griewank and Walther, "Evaluating Derivatives", 2008, chapter 6). The
+ * node list is walked backwards. Each op appends nodes that turn the gradients of its outputs into contributions to the
+ * gradients of its inputs. The result is an ordinary graph, so gradients are planned, run and captured like anything
+ * else, and there is no tape.
  *
  * A value's gradient is complete when its producer is reached, because every reader comes
  * later in the list. Contributions meet in `add` nodes, which the plan runs in place.
  *
  * With checkpoints, the nodes between two of them are copied before they are differentiated and the copies
- * are differentiated instead. The originals then have no reader in the backward, so the plan lets their memory go
- * as soon as the forward has used it, and copies that no gradient needs are pruned. */
+ * are differentiated instead. The originals then have no reader in the backward, so the plan reuses their memory as
+ * soon as the forward has used it. Copies that no gradient needs are pruned. */
 #include "engine/base/memory.h"
 #include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
@@ -18,7 +17,8 @@ static void mark_parameters(graph *g)
 {
 	for (value v = 0; v < g->values.count; v++) {
 		graph_value_slot *slot = graph_slot(g, v);
-		slot->needs = (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->wanted;
+		slot->needs =
+		    (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->gradient_requested;
 	}
 }
 
@@ -47,10 +47,10 @@ static status differentiate(graph *g, const op_node *node)
 		if (graph_output_gradient(g, node, i) != VALUE_NONE)
 			return graph_fail(g, STATUS_UNSUPPORTED, o->name, "output %d of %s has no gradient", i,
 			                  o->name);
-	bool wanted = false; /* not behind a source of graph_pull_back */
+	bool gradient_requested = false; /* the node is not past a source of graph_pull_back */
 	for (int i = 0; i < node->n_in; i++)
-		wanted |= graph_needs_gradient(g, node->in[i]);
-	if (!wanted || node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||
+		gradient_requested |= graph_needs_gradient(g, node->in[i]);
+	if (!gradient_requested || node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||
 	    graph_output_gradient(g, node, 0) == VALUE_NONE)
 		return STATUS_OK;
 	if (!o->backward)
@@ -161,7 +161,7 @@ void graph_want_gradient(graph *g, value input)
 		graph_fail(g, STATUS_INVALID, NULL, "a gradient can be asked for an f32 or bf16 input only");
 		return;
 	}
-	graph_slot(g, input)->wanted = true;
+	graph_slot(g, input)->gradient_requested = true;
 }
 
 value graph_gradient(const graph *g, value v)

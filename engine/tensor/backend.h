@@ -1,17 +1,16 @@
-/* backend.h - a device that can run ops: the seam between plans and hardware.
+/* backend.h - a device that can run ops: the interface between plans and hardware.
  *
- * A backend is a table of functions and one kernel per op. The CPU backend is
- * linked in; others are plug-ins: a shared object beside the binary exporting
+ * A backend is a table of functions and one kernel per op. The CPU backend is linked in. Others are plug-ins: a shared
+ * object beside the binary that exports
  *     const backend_plugin additive_backend_plugin;
- * refused when its abi differs from BACKEND_ABI, a hash of what both sides share (interface.py).
+ * It is refused if its abi differs from BACKEND_ABI, a hash of the shared headers (interface.py).
  *
- * Work is issued in order on one implicit stream. On the CPU every call is
- * complete when it returns; elsewhere only after synchronize (download
- * synchronises itself, upload is done with the host's bytes when it returns). One
- * thread uses a backend at a time. Two backends of one device are two streams: each may read what the
- * other has written once that one has synchronised.
+ * Work is issued in order on one implicit stream. On the CPU every call is complete when it returns; on others only
+ * after synchronize. A download synchronises itself, and an upload has read the host's bytes when it returns. One
+ * thread uses a backend at a time. Two backends of one device are two streams: each may read the other's results after
+ * the other has synchronised.
  *
- * Cells marked "NULL:" may be missing; callers have a way without them. */
+ * Cells marked "NULL:" may be missing; callers handle that. */
 #ifndef ENGINE_TENSOR_BACKEND_H
 #define ENGINE_TENSOR_BACKEND_H
 
@@ -23,19 +22,19 @@ typedef struct backend backend;
 
 /* Run one op. Returns STATUS_DEVICE when the device is lost. */
 typedef status (*backend_kernel)(backend *b, const op_call *call);
-/* Scratch bytes a kernel needs for this call, whose addresses are set (NULL function: none). */
+/* Bytes of scratch that a kernel needs for this call, whose addresses are set (NULL function: none). */
 typedef size_t (*backend_scratch)(const backend *b, const op_call *call);
 
-/* Bytes of a `fetch`, at most, and how many may be under way. */
+/* Maximum size of a `fetch`, and maximum number in progress. */
 enum { BACKEND_FETCH_BYTES = 16 << 10, BACKEND_FETCHES = 8 };
-/* Calls that a plan shows to `fuse` at a time, at most. */
+/* Maximum number of calls that a plan passes to `fuse` at a time. */
 enum { BACKEND_FUSE_MAX = 32 };
-/* Bytes of the name of a group, for collective_id. */
+/* Size of a group's name, for collective_id. */
 enum { BACKEND_GROUP_BYTES = 128 };
-/* What a plan runs as one: the calls that `fuse` said it covers. */
+/* Run a group of calls that `fuse` covers with one kernel. */
 typedef status (*backend_fused_kernel)(backend *b, const op_call *const *calls);
 
-/* A possible member of a group: equal libraries reach each other, and a device can be in it once. */
+/* A possible member of a group. Members need equal libraries, and a device can be in a group once. */
 typedef struct backend_site {
 	char summed_by[32];       /* "NCCL 2.28.9" */
 	unsigned char device[16]; /* no other device on any machine has these bytes */
@@ -50,97 +49,105 @@ struct backend {
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];
 
-	/* From now on a kernel shares its loops among at most this many threads of the host, 1 to `threads`, which is
-	 * where it begins. Changes no bit of a result, and scratch for more threads is enough for fewer. NULL, with
-	 * threads 0: a device, or a backend that has one thread anyway. */
+	/* Limit the number of host threads among which a kernel divides its loops, from now on: 1 to `threads`, the
+	 * initial value. The bits of results do not change, and scratch for more threads suffices for fewer. NULL, with
+	 * threads 0: a device, or a backend with one thread. */
 	int threads;
 	void (*use_threads)(backend *b, int threads);
-	/* Run part 0 … n - 1, in this order but at the same time on as many threads of the host as there are: calls of
-	 * kernels that have nothing in common but what they read. Returns when all are complete, with a failure if
-	 * there was one. NULL where use_threads is. */
+	/* Run parts 0 … n - 1 on the available host threads, started in this order. A part is a sequence of kernel
+	 * calls; different parts share only data that they read. Returns when all are complete, with a failure if there
+	 * was one. NULL if use_threads is. */
 	status (*side_by_side)(backend *b, int n, status (*part)(void *context, int i), void *context);
 
 	/* 64-byte aligned, zeroed. */
 	status (*allocate)(backend *b, size_t bytes, void **out);
-	/* NULL is legal. Work issued before on this backend may still use the memory; another's must have been waited
-	 * for. */
+	/* NULL is legal. Work issued before on this backend may still use the memory; work on other backends must be
+	 * complete. */
 	void (*release)(backend *b, void *data);
 	status (*upload)(backend *b, void *device, const void *host, size_t bytes);
 	status (*download)(backend *b, void *host, const void *device, size_t bytes);
 	status (*copy)(backend *b, void *to, const void *from, size_t bytes);
 	status (*clear)(backend *b, void *device, size_t bytes);
 	/* Use no pages larger than `step` bytes for memory from allocate or reserve that has not been written. If a
-	 * step is a large page or more, use large pages, also for what has been written. NULL: pages are fixed. */
+	 * step is a large page or more, use large pages, even for memory that has been written. NULL: pages are
+	 * fixed. */
 	void (*by_small_pages)(backend *b, void *data, size_t bytes, size_t step);
 	status (*synchronize)(backend *b);
 	void (*close)(backend *b); /* frees b */
 
-	/* Addresses for `bytes` bytes without memory behind them, so that what grows never moves. extend gives memory,
-	 * zeroed, to at least the first `bytes` of a reservation; *extended: how many have it now (they may be more
-	 * than were reserved). STATUS_NOMEM leaves it as it was. */
+	/* Reserve `bytes` bytes of addresses without memory, so that growing data never moves. extend backs at least
+	 * the first `bytes` bytes of a reservation with zeroed memory; *extended: the number backed now, which may
+	 * exceed the reservation. On STATUS_NOMEM nothing changes. */
 	status (*reserve)(backend *b, size_t bytes, void **out);
 	status (*extend)(backend *b, void *reserved, size_t bytes, size_t *extended);
-	void (*unreserve)(backend *b, void *reserved, size_t bytes); /* bytes as reserved; NULL is legal */
+	void (*unreserve)(backend *b, void *reserved, size_t bytes); /* bytes as given to reserve; NULL is legal */
 
-	/* Is issued work still running? NULL: never. A device that was lost is not busy. */
+	/* True if issued work is still running. NULL: never. A lost device is not busy. */
 	bool (*busy)(backend *b);
 
-	/* A download that waits for nothing issued after it. fetch issues it, behind the work issued before, and gives
-	 * its number; fetched says whether the bytes are there (those of a lost device are); fetch_take waits for them
-	 * and hands them over, and must come before BACKEND_FETCHES more have been issued. NULL, all three: a backend
-	 * that is never busy. */
+	/* A download that does not wait for work issued after it. fetch issues it after earlier work and returns its
+	 * number. fetched tells whether the bytes have arrived (true for a lost device). fetch_take waits for them and
+	 * copies them out; it must be called before BACKEND_FETCHES more fetches are issued. All three are NULL for a
+	 * backend that is never busy. */
 	status (*fetch)(backend *b, const void *device, size_t bytes, unsigned *number);
 	bool (*fetched)(backend *b, unsigned number);
 	status (*fetch_take)(backend *b, unsigned number, void *host, size_t bytes);
 
-	/* Work issued between record_begin and record_end is recorded, not run; replay runs it with the addresses
-	 * and parameters it was recorded with. Only kernels may be issued meanwhile (no upload: its bytes are gone at
-	 * the replay), and each has run once before with the same shapes. NULL: this backend does not record.
+	/* Work issued between record_begin and record_end is recorded, not run; replay runs it with the addresses and
+	 * parameters of the recording. Only kernels may be issued meanwhile, each of which has run once before with the
+	 * same shapes. Uploads may not: their bytes are gone at the replay. NULL: this backend does not record.
+	 *
 	 * record_end also ends a recording that failed (*out NULL, its status). replay may fail too, and has issued
-	 * nothing then. Only STATUS_DEVICE means that the device is lost; after anything else the work is issued
-	 * directly, or, STATUS_BUSY, recorded anew at once: the backend does it by simpler means then.
-	 * forget(NULL) is legal; a recording is not replayed when its addresses are gone. */
+	 * nothing then. Only STATUS_DEVICE means that the device is lost. After STATUS_BUSY the work is recorded again
+	 * at once, and the backend then uses simpler means. After any other error it is issued directly. forget(NULL)
+	 * is legal; a recording must not be replayed after its addresses are freed. */
 	status (*record_begin)(backend *b);
 	status (*record_end)(backend *b, void **out);
 	status (*replay)(backend *b, void *recording);
 	void (*forget)(backend *b, void *recording);
 
-	/* Can the first of these consecutive calls be one kernel? The number of calls that *out covers, at least 2, or
-	 * 0. `dead` has bit i set when only these calls read output 0 of call i, so that it need not be written.
-	 * Results must be those of the calls one by one, or what these are before they are rounded on the way: a value
-	 * that is not written need not be rounded to its type. The same calls give the same bits. NULL: nothing is
-	 * fused.
+	/* Return the number of leading calls that *out covers with one kernel, at least 2, or 0. `dead` has bit i set
+	 * if only these calls read output 0 of call i, so that it need not be written. Results must equal those of
+	 * single calls, or be their values before intermediate rounding: a value that is not written need not be
+	 * rounded to its type. The same calls give the same bits. NULL: nothing is fused.
 	 *
-	 * Equal addresses are the same value, which is how calls are seen to be linked. A plan asks twice: before
-	 * memory is placed (data then only distinguishes values: it is 64-byte aligned, NULL where absent, and must not
-	 * be touched), and with the real addresses, when 0 is a good answer too. The kernel gets the calls of the
-	 * second time. It may count on this: what any of its calls writes (dead outputs too, and what is updated in
-	 * place) shares memory with nothing else that they read or write. So the group's inputs stay intact, and
-	 * outputs may be written in any order. scratch is one for all calls, of as many bytes as the largest of them
-	 * asked for. */
+	 * Calls are linked by equal addresses, which mean the same value. A plan calls this twice. The first call comes
+	 * before memory is placed: data then only identifies values (64-byte aligned, NULL if absent) and must not be
+	 * accessed. The second call has the real addresses, and may return 0 too. The kernel gets the calls of the
+	 * second time.
+	 *
+	 * The kernel may rely on this: memory that any of its calls writes (including dead outputs and in-place
+	 * updates) overlaps nothing else that they read or write. The group's inputs therefore stay intact, and outputs
+	 * may be written in any order. All calls share one scratch, as large as the largest that one of them needs. */
 	int (*fuse)(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
 	            backend_fused_kernel *out);
 
-	/* Sums over a group of processes, each with one backend, of a device of its own, in it. A backend is in one
-	 * group at most, and the thread that uses the backend calls all of these. NULL, all: there are no such groups.
+	/* Sums over a group of processes, each with one backend on its own device. A backend is in one group at most,
+	 * and the thread that uses the backend makes all of these calls. All are NULL if the backend has no groups.
 	 *
-	 * collective_find: can this backend be in a group? STATUS_UNAVAILABLE says what is missing.
-	 * collective_id: a name for a new group, BACKEND_GROUP_BYTES bytes, which the caller gives to all members.
-	 * collective_open: become member `rank` of `count`. All members call it; returns when all have, or with
-	 * STATUS_UNAVAILABLE when not all have within so many seconds; the backend is in no group then.
-	 * collective_sum: replace each of n numbers on the device by the sum over all members of `share` times it, of
-	 * equal bits in all members. It begins when what was issued before has run, and runs beside what is issued
-	 * later, which leaves the numbers alone until collective_poll says that all sums are complete. All members
-	 * issue the same sums in the same order; the same order of the same members gives the same bits. Not while
-	 * recording. May wait, as long as collective_open, where sums of such a size were not made before.
-	 * collective_poll: are all sums complete that were begun? Never waits.
-	 * collective_close: leave the group. `cut_short`: at once; a sum under way ends, its numbers are undefined.
-	 * Else all sums are complete on all members, and all members close. Legal without a group; closing the backend
-	 * does it, cut short.
+	 * collective_find: check that this backend can be in a group; STATUS_UNAVAILABLE names the missing part.
 	 *
-	 * STATUS_UNAVAILABLE of sum and poll: another member cannot be reached; the group is of no use any more, and
-	 * collective_close with `cut_short` is next. A member that is gone may also just leave sums incomplete for
-	 * good: who waits has to learn of it elsewhere. */
+	 * collective_id: create a name for a new group, BACKEND_GROUP_BYTES bytes, which the caller distributes to all
+	 * members.
+	 *
+	 * collective_open: become member `rank` of `count`. All members call it. Returns when all have, or with
+	 * STATUS_UNAVAILABLE if not all have after the given number of seconds; the backend is in no group then.
+	 *
+	 * collective_sum: replace each of n numbers on the device by the sum over all members of `share` times it, with
+	 * equal bits in all members. It starts when earlier work has run, and runs beside later work, which must not
+	 * use the numbers until collective_poll reports that all sums are complete. All members issue the same sums in
+	 * the same order; the same order of the same members gives the same bits. Not while recording. May block as
+	 * long as collective_open for the first sum of a size.
+	 *
+	 * collective_poll: true if all sums issued so far are complete. Never waits.
+	 *
+	 * collective_close: leave the group. `cut_short`: at once; a sum in progress ends, and its numbers are
+	 * undefined. Otherwise all sums are complete on all members, and all members close. Legal without a group;
+	 * closing the backend does it, cut short.
+	 *
+	 * STATUS_UNAVAILABLE of sum and poll: another member cannot be reached. The group is then unusable, and the
+	 * next call is collective_close with `cut_short`. A lost member may also leave sums incomplete without an
+	 * error, so callers must detect the loss by other means. */
 	status (*collective_find)(backend *b, backend_site *out, error *err);
 	status (*collective_id)(backend *b, unsigned char *id, error *err);
 	status (*collective_open)(backend *b, const unsigned char *id, int rank, int count, int seconds, error *err);
@@ -149,11 +156,11 @@ struct backend {
 	void (*collective_close)(backend *b, bool cut_short);
 };
 
-/* How a plug-in's device is opened. */
+/* Options for opening a plug-in's device. */
 typedef struct backend_options {
-	int device;      /* which of several, from 0 */
-	bool wrap;       /* behind the last device comes the first */
-	bool background; /* its work gives way to that of the others on the device */
+	int device;      /* number of the device, from 0 */
+	bool wrap;       /* numbers past the last device wrap around to the first */
+	bool background; /* its work has lower priority than other work on the device */
 } backend_options;
 
 typedef struct backend_plugin {
@@ -162,9 +169,9 @@ typedef struct backend_plugin {
 	status (*open)(backend **out, const backend_options *o, error *err);
 } backend_plugin;
 
-/* Open "cpu", "cuda" or "auto" (the plug-in when it and a device are there,
- * else the CPU). threads: 0 = all cores. The CPU opener is handed in, since this
- * folder knows no backend. options: for a plug-in; NULL: device 0. STATUS_UNAVAILABLE says what was missing. */
+/* Open "cpu", "cuda" or "auto" (the plug-in if it and a device are available, else the CPU). threads: 0 = all cores.
+ * The CPU opener is a parameter, since this folder knows no backend. options: for a plug-in; NULL: device 0.
+ * STATUS_UNAVAILABLE names the missing part. */
 typedef status (*backend_opener)(backend **out, int threads, error *err);
 status backend_open(backend **out, const char *name, const backend_options *options, backend_opener cpu, int threads,
                     error *err);

@@ -68,56 +68,58 @@ void graph_output(graph *g, value v, const char *format, ...) __attribute__((for
  * error). Used by the typed builders in ops.h. `params` is copied. */
 status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *params, value *out);
 
-/* Append nodes computing d loss / d v for every value that depends on a
- * parameter (and for graph_want_gradient inputs). Once per graph; loss is f32 and has one element. */
+/* Append nodes that compute d loss / d v for every value that depends on a parameter (and for graph_want_gradient
+ * inputs). Once per graph; loss is f32 and has one element. */
 status graph_backward(graph *g, value loss);
-/* Append nodes that carry dy, the gradient of y [both f32, of one shape], back to `sources`, values made by nodes, and
- * to no parameter; then graph_gradient of a source, and of every value on the way, is what reached it. With `frozen`
- * the network is taken for a linear one: constants are the deviations of norms, the weights of attention, and of a
- * function f the factor f(x) / x. Of a product b ⊙ c in a gate one factor is constant for each part: `share` of what
- * reaches the product goes to b, the rest to c. What has reached the terms that are added anywhere, times these terms,
- * then sums up to ⟨dy, y⟩. Once per graph, like graph_backward. */
+/* Append nodes that propagate dy, the gradient of y (both f32, of one shape), back to `sources`. These are values
+ * computed by nodes; parameters get no gradient. graph_gradient then returns the gradient of a source and of every
+ * value on the way.
+ *
+ * With `frozen` the network is treated as linear. These are constants: the deviations of norms, the weights of
+ * attention, and the factor f(x) / x of a function f. In a product b ⊙ c in a gate, `share` of the gradient of the
+ * product goes to b with c constant, the rest to c with b constant. The gradients of all added terms, times these
+ * terms, then sum to ⟨dy, y⟩. Once per graph, like graph_backward. */
 typedef struct graph_rule {
 	bool frozen;
 	float share;   /* 0 … 1 */
-	bool collects; /* what ops add by graph_collect */
-	value apart;   /* made by a node: what is collected behind it has sums of its own */
+	bool collects; /* ops add sums with graph_collect */
+	value apart;   /* a computed value: sums collected after it are separate */
 } graph_rule;
 status graph_pull_back(graph *g, value y, value dy, const value *sources, int n_sources, graph_rule rule);
-/* Sums for each row that ops collect on the way back: ⟨dy, bias⟩ of a bias, and ⟨Σ_i p_ij dy_i, x_j⟩ of token j with
- * the weights p of a round of attention that pools x. */
+/* Sums for each row that ops collect during the backward. SUM_BIASES: ⟨dy, bias⟩ for a bias. SUM_ATTENTION: ⟨Σ_i p_ij
+ * dy_i, x_j⟩ for token j, with the weights p of an attention round that pools x. */
 typedef enum graph_sum { SUM_BIASES, SUM_ATTENTION } graph_sum;
-/* The sum of what was collected of this shape, behind the rule's value `apart` or before it; or VALUE_NONE. */
+/* The sum collected for this shape after the rule's value `apart`, or before it; or VALUE_NONE. */
 value graph_collected(const graph *g, graph_sum which, shape s, bool apart);
-/* Trade time for memory: mark a boundary between nodes. What lies between two boundaries is not kept for the
- * backward but computed again there (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
- * Cost"), from the values that cross the boundary, to the same bits. The gradients of values made between
- * boundaries cannot be asked for afterwards. */
+/* Trade time for memory: mark a boundary between nodes. Values between two boundaries are not kept for the backward but
+ * recomputed from the values that cross the boundary, with the same bits (Chen et al. 2016, "Training Deep Nets with
+ * Sublinear Memory Cost"). Gradients of values between boundaries are not available afterwards. */
 void graph_checkpoint(graph *g);
-/* Ask for the gradient of an f32 or bf16 input too (tests, attribution). Before graph_backward. */
+/* Request the gradient of an f32 or bf16 input too (tests, attribution). Before graph_backward. */
 void graph_want_gradient(graph *g, value input);
 value graph_gradient(const graph *g, value v);
-/* The type of v's gradient: f32 for a parameter, whatever its type, so that what its uses contribute is added in f32;
- * v's own type for anything else. */
+/* Type of v's gradient: f32 for a parameter of any type, so that contributions are added in f32; v's own type
+ * otherwise. */
 dtype graph_gradient_type(const graph *g, value v);
 
 /* For op backwards: the rule of graph_pull_back ({0} in graph_backward). */
 graph_rule graph_gradient_rule(const graph *g);
-/* For op backwards: take in a contribution to a sum, where the rule collects. */
+/* For op backwards: add a contribution to a sum, if the rule collects. */
 void graph_collect(graph *g, graph_sum which, value contribution);
-/* For op backwards: does v need a gradient / the gradient that reached an
- * output (VALUE_NONE if nothing used it) / add a contribution to v's gradient, cast to its type if it has another. */
+/* For op backwards. graph_needs_gradient: true if v needs a gradient. graph_output_gradient: the gradient of an
+ * output, VALUE_NONE if nothing used it. graph_accumulate: add a contribution to v's gradient, cast to its type if
+ * necessary. */
 bool graph_needs_gradient(const graph *g, value v);
 value graph_output_gradient(const graph *g, const op_node *node, int out);
 void graph_accumulate(graph *g, value v, value contribution);
 
-/* First error of the building, with words in err. */
+/* First error of the construction, with a message in err. */
 status graph_status(const graph *g, error *err);
 
 int graph_value_count(const graph *g);
 int graph_node_count(const graph *g);
-/* Description of a value. After an error VALUE_NONE has one too, so that code which builds a graph need not check each
- * value before it reads a shape: the graph cannot be run anyway. */
+/* Description of a value. After an error VALUE_NONE has one too, so that building code need not check each value before
+ * it reads a shape; such a graph cannot be run. */
 const value_info *graph_value(const graph *g, value v);
 const op_node *graph_node(const graph *g, int index);
 /* The input, parameter, state or output of that name, or VALUE_NONE. */

@@ -1,4 +1,4 @@
-/* graph_internal.h - what graph.c (building) and autodiff.c (gradients) share.
+/* graph_internal.h - shared by graph.c (building) and autodiff.c (gradients).
  *
  * Values and nodes are allocated one by one, so that a value_info or an op_node
  * stays where it is while the graph grows. */
@@ -9,9 +9,9 @@
 
 typedef struct graph_value_slot {
 	value_info info;
-	bool wanted;    /* graph_want_gradient */
-	bool needs;     /* depends on something differentiable; set by graph_backward */
-	value gradient; /* sum of the contributions so far, or VALUE_NONE */
+	bool gradient_requested; /* graph_want_gradient */
+	bool needs;              /* depends on something differentiable; set by graph_backward */
+	value gradient;          /* sum of the contributions so far, or VALUE_NONE */
 } graph_value_slot;
 
 typedef struct graph_name {
@@ -43,7 +43,7 @@ struct graph {
 	graph_rule rule;
 	graph_collection collections[GRAPH_COLLECTIONS];
 	int n_collections;
-	bool apart; /* the walk is behind rule.apart */
+	bool apart; /* the walk is past rule.apart */
 	bool differentiated;
 };
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The number of the interface between the engine and a plug-in: interface.py OUT.h
+"""Hash of the interface between the engine and a plug-in: interface.py OUT.h
 
-A hash of backend.h, of the headers of ops and of all headers of ours that these include, without comments and spacing: ops
-and their order, parameter structs, the table of functions, statuses. OUT.d lists the files, for make. Run at the root."""
+The hash covers backend.h, the headers of ops and all headers of ours that these include, without comments and spacing.
+It changes with the ops and their order, parameter structs, the table of functions and statuses. OUT.d lists the files, for
+make. Run at the root."""
 import glob
 import hashlib
 import re

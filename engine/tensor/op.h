@@ -1,13 +1,11 @@
-/* op.h - what an op is.
+/* op.h - definition of an op.
  *
- * An op is a row of ops.def, a typed parameter struct (ops.h), a `check`
- * that validates the arguments and infers the outputs once for all backends, a
- * `backward` that appends gradient nodes to the graph, and one kernel per
- * backend. Nothing in the engine switches over ops.
+ * An op is a row of ops.def, a typed parameter struct (ops.h), and one kernel per backend. Its `check` validates the
+ * arguments and infers the outputs once for all backends; its `backward` appends gradient nodes to the graph. Nothing
+ * in the engine switches over ops.
  *
- * Kernels receive an op_call: every shape in it has passed `check`, so kernels
- * do not validate. Absent optional inputs and unwanted outputs have
- * data == NULL. Empty tensors (a dimension of 0) are legal and do nothing. */
+ * Kernels receive an op_call: every shape in it has passed `check`, so kernels do not validate. Absent optional inputs
+ * and outputs that are not needed have data == NULL. Empty tensors (a dimension of 0) are legal and do nothing. */
 #ifndef ENGINE_TENSOR_OP_H
 #define ENGINE_TENSOR_OP_H
 
@@ -29,10 +27,10 @@ typedef struct op_call {
 	int n_in, n_out;
 	tensor in[OP_MAX_INPUTS];
 	tensor out[OP_MAX_OUTPUTS];
-	/* Set by `check` of an op whose rows do not meet: the inputs (bit i: input i) and outputs that have a row for
-	 * each row of output 0. 0: its rows cannot be computed apart. */
+	/* Set by `check` of an op that treats its rows independently: the inputs (bit i: input i) and outputs that have
+	 * a row for each row of output 0. 0: its rows cannot be computed separately. */
 	unsigned row_inputs, row_outputs;
-	void *scratch; /* as many bytes as the kernel's scratch function asked for */
+	void *scratch; /* at least as many bytes as the kernel's scratch function returned */
 } op_call;
 
 struct graph;
@@ -44,12 +42,11 @@ typedef struct op {
 	size_t params_bytes;
 	unsigned mutates;  /* bit i: input i is updated in place */
 	unsigned in_place; /* bit i: output 0 may share the memory of input i */
-	/* Validate call->params and call->in, fill call->out[].type and .shape.
-	 * Says in err which argument is wrong and why. */
+	/* Validate call->params and call->in, fill call->out[].type and .shape. On failure err names the argument and
+	 * the reason. */
 	status (*check)(op_call *call, error *err);
-	/* Append nodes that compute the gradients of `node`'s inputs with
-	 * graph_accumulate; NULL when the op has no gradient. Gradients flow through
-	 * output 0 only: the others (statistics, scores) are by-products, and a loss
+	/* Append nodes that compute the gradients of `node`'s inputs with graph_accumulate; NULL if the op has no
+	 * gradient. Gradients flow through output 0 only. The others (statistics, scores) are by-products, and a loss
 	 * that depends on one is an error. */
 	status (*backward)(struct graph *g, const struct op_node *node);
 } op;

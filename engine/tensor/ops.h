@@ -20,8 +20,8 @@ typedef struct no_params {
 } no_params;
 
 /* gather: y[…, :] = table[index[…], :].
- * table [R, D] [real] or [i32] (a matrix view: rows of [B, N, D] can be picked too) or panels, index [i32] […]
- * -> y […, D] of the table's type, f32 from panels. An index outside 0…R-1 reads zeros (callers validate tokens
+ * table [R, D] [real], [i32] or panels, index [i32] […] -> y […, D] of the table's type, f32 from panels. The table is
+ * a matrix view: rows of [B, N, D] can be picked too. An index outside 0…R-1 reads zeros (callers validate tokens
  * before). Row `padding_row` gets no gradient; -1: none. */
 typedef struct gather_params {
 	int64_t padding_row;
@@ -36,7 +36,7 @@ typedef struct gather_grad_params {
 } gather_grad_params;
 value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row);
 
-/* hash_rows: index [i32] […] -> [i32] […], one of the three rows, of a table of 2048, that stand for a label (3Lin's
+/* hash_rows: index [i32] […] -> [i32] […], one of the three rows, in a table of 2048, that represent a label (3Lin's
  * hashed vocabulary). Of the label l = first + index, modulo 2^64,
  *   h_0 = 0x9ae16a3b2f90404f,  h_n+1 = (h_n + l) 0xc949d7c7509e6557,  the row is ⌊h_round+1 / 2^53⌋
  * and -1 where the index is below 0, so that gather reads zeros there. */
@@ -45,8 +45,8 @@ typedef struct hash_rows_params {
 } hash_rows_params;
 value op_hash_rows(graph *g, value index, hash_rows_params params);
 
-/* longest_match: the token that stood behind the longest earlier match of the tokens up to each (prediction by partial
- * matching). tokens [i32] [B, N], mask? [i32] [B, N] -> next [i32] [B, N]:
+/* longest_match: for each token, the token that followed the longest earlier match of the tokens up to it (prediction
+ * by partial matching). tokens [i32] [B, N], mask? [i32] [B, N] -> next [i32] [B, N]:
  *   m_ij = the largest m ≤ min(length, j + 1) with x_{i-k} = x_{j-k} for all k < m;
  *   next_i = x_{j+1} of those j that have the largest m_ij > 0, i - window + length ≤ j < i, the last; -1 without any.
  * A masked token equals none, and one below 0 is like that; where it is x_{j+1}, next is -1.
@@ -54,7 +54,7 @@ value op_hash_rows(graph *g, value index, hash_rows_params params);
  * longest_match_stream: its recurrent form, which reads `length[b]` tokens into slot `slot[b]` as shift_stream does.
  * tokens [B, N], pool, slot, position, length, mask?, start? -> next, -1 for tokens that no sequence reads. The state
  * is a ring of the last `window` tokens, ids below 2^24 as floats, longest_match_state_floats() at `offset` in the
- * slot: token t at place t mod window, -1 if it was masked. What is in it at position 0 does not matter. */
+ * slot. Token t is at place t mod window, -1 if it was masked. The contents at position 0 do not matter. */
 typedef struct longest_match_params {
 	int64_t window, length; /* tokens that are looked at, with the newest one; of a match */
 	int64_t offset;         /* floats from the start of a slot */
@@ -136,13 +136,12 @@ quantize_values op_quantize_with_step(graph *g, value x, quantize_params params)
 
 /* linear: y = alpha (x Wᵀ + b). x […, K] [real], weight [N, K] of x's type or panels (panel.h; x f32), bias? [N] f32
  * (where y is bf16, alpha b may be rounded to it) -> y […, N] [real].
- * Panels: y[r, n] is summed over k in order in one fused chain per output, so it has the same bits
- * whatever the number of rows, their place in the batch and the threads. bf16: weights are widened, x
- * stays f32. int8: a row of x becomes unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127,
- * and y = alpha (s · scale[n] · (Σ_k u_k q[n][k] - 128 sum[n]) + b[n]), the sum exact in 32 bits
- * (K ≤ 2^16). With `step` s is that number for all rows, and x are whole multiples of it from -128 to 127 (quantize),
- * which nothing rounds; plain weights and other panels do not ask for it. Gradients: dx = alpha dy W; for [real]
- * weights dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
+ * Panels: y[r, n] is summed over k in order in one fused chain per output. Its bits do not depend on the number of
+ * rows, their place in the batch or the threads. bf16: weights are widened, x stays f32. int8: a row of x becomes
+ * unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127, and y = alpha (s · scale[n] · (Σ_k u_k q[n][k]
+ * - 128 sum[n]) + b[n]), the sum exact in 32 bits (K ≤ 2^16). With `step` s is that number for all rows, and x are
+ * whole multiples of it from -128 to 127 (quantize), which nothing rounds; plain weights and other panels do not ask
+ * for it. Gradients: dx = alpha dy W; for [real] weights dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
 /* With `maxima` also maxima […, ⌈N / LINEAR_BLOCK⌉] f32: the largest finite number of each LINEAR_BLOCK outputs of a
  * row of y [f32], -inf where none is finite (else […, 0]). y is wanted too. Not every backend gives them (backend.h).
  */
@@ -173,7 +172,7 @@ value op_layernorm_unbiased(graph *g, value x, value weight, value bias, float e
  * 1 / ((D - 1) (1 - eps rstd)), 0 of a row without a deviation; `frozen`, where rstd is a constant: c = 0. */
 typedef struct layernorm_grad_params {
 	bool frozen, unbiased;
-	float eps; /* of the unbiased form */
+	float eps; /* unbiased form: epsilon */
 } layernorm_grad_params;
 
 /* normalize: each row is cut into `groups` equal parts, and each part divided by its length:
@@ -184,7 +183,7 @@ typedef struct layernorm_grad_params {
 typedef struct normalize_params {
 	int64_t groups;
 	float scale, floor;
-	bool frozen; /* of the gradient */
+	bool frozen; /* gradient only */
 } normalize_params;
 value op_normalize(graph *g, value x, value gain, normalize_params params);
 /* normalize_grad: x, gain?, inverse, dy -> dx […, D] [real], dgain f32 of gain's shape (none: [0]).
@@ -214,7 +213,7 @@ typedef enum activation_kind {
 } activation_kind;
 typedef struct activation_params {
 	activation_kind kind;
-	bool frozen; /* of the gradient */
+	bool frozen; /* gradient only */
 } activation_params;
 value op_activation(graph *g, value x, activation_kind kind);
 
@@ -225,7 +224,7 @@ value op_activation(graph *g, value x, activation_kind kind);
  */
 typedef struct glu_params {
 	activation_kind kind;
-	bool frozen; /* of the gradient */
+	bool frozen; /* gradient only */
 	float share; /* where frozen */
 } glu_params;
 value op_glu(graph *g, value x, activation_kind kind);
@@ -241,10 +240,10 @@ value op_trilinear(graph *g, value k, value u);
  *   (a, b) -> f · (a cos θ - b sin θ, b cos θ + a sin θ),  θ = position · w_i,  w_i = base^(-2i/width) rounded to f32;
  *   f = 1, or with xpos_base > 0 (xPos: Sun et al. 2022) c_i^e, c_i = (2i + 0.4 width) / (1.4 width),
  *   e = (position - xpos_center) / xpos_base, or -e with `inverse_scale`.
- * x […, N, heads · h] [real]; a row stands at first + positions? [i32], one for each row; without, row n of a sequence
- * at first + n. With segment > 0 the position in these formulas is that of the first row which a row at p sees in a
- * sequence of segments: max(0, p - p mod segment - memory). like? of x's rows (its shape alone): which rows are a
- * sequence, where x does not say
+ * x […, N, heads · h] [real]; the position of a row is first + positions? [i32], one for each row; without, first + n
+ * for row n of a sequence. With segment > 0 the position in these formulas is that of the first row which a row at p
+ * sees in a sequence of segments: max(0, p - p mod segment - memory). like? of x's rows (its shape alone): which rows
+ * are a sequence, where x does not say
  *   -> y like x. θ has no error of f32 whatever the position. `transposed` turns by -θ (with the same f): that is the
  * gradient. */
 typedef struct rotary_params {
@@ -260,12 +259,12 @@ value op_rotary(graph *g, value x, value positions, rotary_params params);
 /* join_rows: M rows before those of each sequence; x [B, N, C] [real] or [i32] -> y [B, M + N, C] of x's type.
  * prefix: the same rows for all, [M, C], or with heads > 0 [heads, M, C / heads], f32 (i32 where x is); or, with heads
  * 0, those of each sequence [B, M, C], of x's type.
- * join_rows_grad: dy, y (its shape alone) [B, M + N, C] -> dx [B, N, C] [real], dprefix of the prefix's shape: of the
- * same rows for all f32, summed over the sequences in order. */
+ * join_rows_grad: dy, y (its shape alone) [B, M + N, C] -> dx [B, N, C] [real], dprefix of the prefix's shape. For rows
+ * shared by all sequences it is f32, summed over the sequences in order. */
 typedef struct join_rows_params {
 	int64_t heads;
-	int64_t rows; /* of the gradient: M */
-	bool each;    /* of the gradient: is the prefix [B, M, C]? */
+	int64_t rows; /* gradient only: M */
+	bool each;    /* gradient only: the prefix is [B, M, C] */
 } join_rows_params;
 value op_join_rows(graph *g, value prefix, value x, join_rows_params params);
 
@@ -288,7 +287,7 @@ value op_pad_mask(graph *g, value mask, int64_t before, int32_t filled);
  * are numbered from 0 on, those in front with the others: the token at position p has the row
  *   row(p) = p + front (⌊p / segment⌋ + 1)
  * segment_rows: position [i32] […] -> row [i32] […]. A row must be an int32.
- * segment_begin: what a call that reads length[b] tokens from position[b] on has to put in front of them, where a
+ * segment_begin: the rows that a call which reads length[b] tokens from position[b] on must insert before them, if a
  * segment begins there. position, length [i32] [B] -> first [i32] [B]: row(position) - front; count [i32] [B]: front
  * where position mod segment = 0 and length > 0, else 0; rows [i32] [B, front]: first, first + 1, …; which [i32] [B,
  * front]: 0, 1, …, where count is 0 -1. */
@@ -330,11 +329,11 @@ typedef struct slot_rows {
 
 /* Its recurrent form with low = 0: reads `length[b]` tokens into slot `slot[b]` of a state pool, as softmax_stream
  * does. x [B, N, C], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B], mask? [i32] [B,
- * N], start? [i32] [S], before? […, C] (rows that stand in front of every sequence) -> y [B, N, C]; tokens that no
- * sequence reads are 0. The state is a ring of the rows of the last `high` tokens, shift_state_floats() floats at
- * `offset` in the slot: token t at place t mod high, zeros if it was masked. What is in it at position 0 does not
- * matter. With `segment` a token sees no row of a token of an earlier segment of so many tokens, and there is no
- * `before`. With `stored` the slot has the rows [count, C] that stand in front, in place of `before`. */
+ * N], start? [i32] [S], before? […, C] (rows before every sequence) -> y [B, N, C]; tokens that no sequence reads are
+ * 0. The state is a ring of the rows of the last `high` tokens, shift_state_floats() floats at `offset` in the slot.
+ * Token t is at place t mod high, zeros if it was masked. The contents at position 0 do not matter. With `segment`, a
+ * token sees no row of a token of an earlier segment of that many tokens, and `before` is absent. With `stored`, the
+ * slot has the rows [count, C] that come first, in place of `before`. */
 typedef struct shift_stream_params {
 	int64_t high;
 	int64_t offset;  /* floats from the start of a slot */
@@ -355,15 +354,14 @@ value op_scale_gradient(graph *g, value x, float factor);
  * gru_grad: a, b, h, dy -> da, db […, 3D], dh […, D]; `frozen`, where r, z and s = n / (a_n + r b_n) are constants, so
  * that y is linear: da_n = dy (1 - z) s, db_n = r da_n, dh = z dy, all else 0. */
 typedef struct gru_params {
-	bool frozen; /* of the gradient */
+	bool frozen; /* gradient only */
 } gru_params;
 value op_gru(graph *g, value a, value b, value h);
 
 /* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, part as
- * bit patterns. Element e, its flat index among those of all parts (e = part · 4 ⌈n / 4⌉ + i of the n of x, so that parts
- * of a batch draw what the whole does), uses word e % 4 of philox(seed, stream, step,
- * e / 4) and is kept when philox_uniform(word) >= p. Linear in x and self-adjoint:
- * the backward is the same op on dy. p = 0 copies. x, y [real]. */
+ * bit patterns. Element e uses word e % 4 of philox(seed, stream, step, e / 4) and is kept when philox_uniform(word) >=
+ * p. e = part · 4 ⌈n / 4⌉ + i for element i of n is its flat index in all parts. Parts of a batch therefore draw the
+ * same as the whole. Linear in x and self-adjoint: the backward is the same op on dy. p = 0 copies. x, y [real]. */
 typedef struct dropout_params {
 	float p;
 	uint32_t stream;
@@ -393,7 +391,7 @@ value op_hide_keys(graph *g, value rng, value mask, hide_keys_params params);
 typedef struct additive_attention_params {
 	int64_t heads;
 	int64_t window;
-	bool frozen; /* of the gradient */
+	bool frozen; /* gradient only */
 } additive_attention_params;
 typedef struct attention_values {
 	value pooled, score, log_normalizer;
@@ -411,13 +409,12 @@ attention_values op_additive_attention(graph *g, value x, value w, value mask, i
  * position [i32] [B] (tokens this slot has already read), length [i32] [B] (≤ N),
  * mask? [i32] [B, N] -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H];
  * tokens at and after length[b] are 0. The slots of sequences that read are distinct.
- * start? [i32] [S]: sequences of different lengths lie one behind the other in x [1, T, D], and slot, position and
- * length are [S]. Sequence s reads the tokens start[s] … start[s] + length[s] - 1; start[0] = 0, and
- * start[s] + length[s] ≤ start[s + 1] (T for the last). Tokens that no sequence reads are 0.
- * The state of this round is additive_state_floats() floats at `offset` in the slot,
- * all zero at position 0 (position 0 ignores and re-initialises what is there).
- * The gradient, where all sequences read N tokens and there is no start, is that of additive_attention over the tokens
- * of the call, to which g and M of the whole are given: what was read before is a constant. */
+ * start? [i32] [S]: sequences of different lengths are concatenated in x [1, T, D], and slot, position and length are
+ * [S]. Sequence s reads the tokens start[s] … start[s] + length[s] - 1; start[0] = 0, and start[s] + length[s] ≤
+ * start[s + 1] (T for the last). Tokens that no sequence reads are 0. The state of this round is
+ * additive_state_floats() floats at `offset` in the slot, all zero at position 0 (position 0 ignores and re-initialises
+ * its contents). The gradient needs sequences that all read N tokens, without start. It is that of additive_attention
+ * over the tokens of the call, given g and M of the whole; earlier tokens are constants. */
 typedef struct additive_stream_params {
 	int64_t heads;
 	int64_t window; /* <= 0: global */
@@ -445,10 +442,10 @@ typedef struct softmax_params {
 	int64_t window;          /* <= 0: no window */
 	int64_t bias_first;      /* distance of the bias's first row, <= 0 */
 	float scale;
-	float p; /* of dropout */
+	float p; /* dropout probability */
 	uint32_t stream;
 	bool bidirectional, uniform;
-	bool frozen; /* of the gradient */
+	bool frozen; /* gradient only */
 } softmax_params;
 value op_softmax_attention(graph *g, value q, value k, value v, value mask, value bias, value rng,
                            softmax_params params);
@@ -459,7 +456,7 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i;  dbias[t] = Σ_{t_i - j = t + bias_first} ds_ij: sums over
  *   i and j also over the heads that read a head of keys, of dbias over B. `frozen`, where p is a constant: ds = 0. */
 
-/* Which tokens a call of a recurrent form has, and where they go. */
+/* Tokens of a call of a recurrent form, and the slots that they go to. */
 typedef struct stream_values {
 	value pool, slot, position, length, mask, start;
 } stream_values;
@@ -472,8 +469,8 @@ typedef struct stream_values {
  * [B, N, 3D] = query | key | value of a token, G = H and h = w = D / H.
  * The cache is a ring of the last `window` ≥ 1 tokens. The query of the token at position t sees the c = min(t + 1,
  * window) newest tokens, its own included, with `segment` the c = min(t + 1, window - segment + t mod segment + 1)
- * newest, and m memories (keys and values that no token makes) in front of them: memory i at place i, the tokens at
- * m … m + c - 1. With δ the place of the query, m + c - 1, less that of the key:
+ * newest, and before them m memories, keys and values of no token. Memory i is at place i, the tokens at m … m + c - 1.
+ * With δ the place of the query, m + c - 1, minus that of the key:
  *   s = scale · q·k + bias[δ][head];  hidden are masked tokens and, with past > 0, what has δ > past.
  * A masked token keeps its place. With `stored` the slot has the memories, | key [m, G·h] | value [m, G·w] | as
  * source_store leaves them, in place of memory_k and memory_v. T ≥ window + m. Query head n reads key and value head ⌊n
@@ -481,11 +478,11 @@ typedef struct stream_values {
  * floats at `offset` in the slot; what is in it at position 0 does not matter. Layout:
  * engine/tensor/ops/softmax_stream.h.
  * With key_step the ring holds 8-bit codes in softmax_code_state_floats() floats, a quarter as many. The rows of k are
- * then those of a quantize with QUANTIZE_ROWS and key_step is its step (one for each row), and v are whole multiples of
- * value_step from -128 to 127 (QUANTIZE_FIXED), so that nothing is rounded: results have the bits of the same call with
- * a ring of floats. k is not absent, and memories are floats. With query_step q are such multiples too (h ≤ 2^16), and
- * q·k of a key in the ring may be query_step · key_step times a sum of products of codes, exact in 32 bits: then scores
- * differ from those of a ring of floats by their rounding. */
+ * then those of a quantize with QUANTIZE_ROWS, and key_step is its step (one for each row). v are whole multiples of
+ * value_step from -128 to 127 (QUANTIZE_FIXED). Nothing is rounded then, so results have the bits of the same call with
+ * a ring of floats. k is not absent, and memories are floats. With query_step, q are such multiples too (h ≤ 2^16). q·k
+ * of a key in the ring may then be query_step · key_step times a sum of products of codes, exact in 32 bits. Scores
+ * then differ from those of a ring of floats by their rounding. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;
 	int64_t offset; /* floats from the start of a slot */
@@ -499,7 +496,7 @@ typedef struct softmax_stream_params {
 value op_softmax_stream(graph *g, value q, value k, value v, value pool, value slot, value position, value length,
                         value mask, value start, value memory_k, value memory_v, value bias,
                         softmax_stream_params params);
-/* The same without memories, and with key_step, which VALUE_NONE leaves out. */
+/* Arguments without memories, and with key_step, which may be VALUE_NONE. */
 typedef struct softmax_stream_values {
 	value y, log_normalizer;
 } softmax_stream_values;
@@ -509,7 +506,7 @@ softmax_stream_values op_softmax_stream_codes(graph *g, value q, value k, value 
 int64_t softmax_state_floats(int64_t key_width, int64_t value_width, int64_t window);
 int64_t softmax_code_state_floats(int64_t key_width, int64_t value_width, int64_t window);
 
-/* Attention of a decoder to an encoded source, whose keys and values stand in the slot. */
+/* Attention of a decoder to an encoded source, whose keys and values are in the slot. */
 typedef struct source_params {
 	int64_t heads, kv_heads; /* H, G; kv_heads 0: heads */
 	int64_t value_width;     /* G·w */
@@ -539,10 +536,10 @@ int64_t source_state_floats(int64_t key_width, int64_t value_width, int64_t capa
  * v [B, N, D] [real], mask? [i32] [B, N] (0: no token attends to it), mixture? [branches] f32
  *   -> y [B, N, D] [real], log_normalizer [branches, B, N, H].
  *   s_tj = scale · q_t·k_j;  L_i(t) = log(Σ_{j∈K_i(t)} e^{s_tj} + z_i(t));  o_i(t) = Σ_{j∈K_i(t)} e^{s_tj - L_i(t)}
- * v_j; y_t = Σ_i c_i(t) o_i(t),  c_i(t) = e^{L_i(t)} / Σ_l e^{L_l(t)}, or with mixture c = softmax(mixture). z is 0, or
- * with `zero_keys` and without `causal` the rows that are missing where segments are filled up to w and w to a multiple
- * of r: keys and values of zeros. A branch without a key has o = 0, L = -inf; without any, y = 0. O(N Σ_i w / r²) time
- * in blocks of keys, O(N) memory. */
+ * v_j; y_t = Σ_i c_i(t) o_i(t),  c_i(t) = e^{L_i(t)} / Σ_l e^{L_l(t)}, or with mixture c = softmax(mixture). z is 0.
+ * With `zero_keys` and without `causal` it counts keys and values of zeros that fill up segments to w, and w to a
+ * multiple of r. A branch without a key has o = 0, L = -inf; without any, y = 0. O(N Σ_i w / r²) time in blocks of
+ * keys, O(N) memory. */
 enum { DILATED_MAX_BRANCHES = 16 };
 typedef enum dilated_offset {
 	DILATED_BLOCK, /* o = ⌊h / ⌈heads / r⌉⌋: torchscale's */
@@ -616,12 +613,12 @@ linear_attention_values op_linear_attention(graph *g, value q, value k, value v,
  * mask? [i32] [B, N], start? [i32] [S] -> y [B, N, D], normalizer [B, N, H]; tokens that no sequence reads are 0.
  *   S += φ(k) vᵀ,  z += φ(k)  (unmasked tokens);  normalizer = φ(q)·z;  y = Sᵀφ(q) / (normalizer + eps)
  * The state of this layer is linear_state_floats() floats at `offset` in the slot, all zero at position 0 (position 0
- * ignores and re-initialises what is there). Tokens are added one after another: state and outputs have the same
- * bits however a prompt is cut, whatever is beside it and at any number of threads. Layout:
- * engine/tensor/ops/linear_attention.h.
- * The gradient, not with start, has what was read before as a constant: that of linear_attention over the tokens of the
- * call, to which y and normalizer of the whole are given, and what linear_stream_grad adds. It needs before? [slots,
- * slot_floats], the pool as it was before the call, which the forward does not read. */
+ * ignores and re-initialises its contents). Tokens are added one after another: state and outputs have the same bits
+ * however a prompt is cut, whatever is beside it and at any number of threads. Layout:
+ * engine/tensor/ops/linear_attention.h. The gradient, only without start, treats earlier tokens as constants. It is
+ * that of linear_attention over the tokens of the call, given y and normalizer of the whole, plus that of
+ * linear_stream_grad. It needs before? [slots, slot_floats], the pool as it was before the call, which the forward does
+ * not read. */
 typedef struct linear_stream_params {
 	int64_t heads;
 	int64_t offset; /* floats from the start of a slot */
@@ -638,11 +635,11 @@ int64_t linear_state_floats(int64_t d, int64_t heads);
 
 /* --- attention with its matrix in memory --------------------------------------------------------------------------
  *
- * Options that read or change the matrix between scores and result (mixed heads, the largest scores alone, scores that
- * are added to those of another layer) are composed of these ops; without one softmax_attention is faster and keeps no
- * matrix. Matrices are [B, H, N, S] f32 whatever the activations
- * are: a row for each query, a column for each key. Query i stands at key position i + S - N, which may be negative.
- * H = heads, G = kv_heads (0: heads), a divisor of H: query head n reads head n / (H / G) of keys and values. */
+ * These ops compose options that read or change the matrix between scores and result: mixed heads, only the largest
+ * scores, scores that are added to those of another layer. Without such an option softmax_attention is faster and keeps
+ * no matrix. Matrices are [B, H, N, S] f32 whatever the activations are: a row for each query, a column for each key.
+ * Query i is at key position i + S - N, which may be negative. H = heads, G = kv_heads (0: heads), a divisor of H:
+ * query head n reads head n / (H / G) of keys and values. */
 
 /* attention_scores: x_ij = scale · q_i·k_j; q [B, N, H·h] [real], k [B, S, G·h] [real] -> [B, H, N, S] f32.
  * attention_apply: y_i = scale Σ_j x_ij v_j; x [B, H, N, S] f32, v [B, S, G·w] [real] -> y [B, N, H·w] [real]; the
@@ -660,11 +657,11 @@ value op_attention_apply(graph *g, value x, value v, attention_matrix_params par
 /* attention_weights: the softmax of what a query sees. scores [B, H, N, S] f32, mask? [i32] [B, S], visible? [i32]
  * [N, S], [H, N, S] or [B, H, N, S], bias? [T, H] f32 -> weights [B, H, N, S], log_normalizer [B, H, N].
  *   a_ij = scores_ij + bias[(i + S - N - j) - bias_first][head];  weights_ij = e^{a_ij - M_i},  M_i = log Σ_j e^{a_ij}
- * over the keys that are not hidden. Hidden are those where mask or visible is 0, those behind the query unless
+ * over the keys that are not hidden. Hidden are those where mask or visible is 0, those after the query unless
  * `bidirectional` (j > i + S - N), those `window` or more tokens before it (window <= 0: none), and with 0 < top_k < S
- * those whose a_ij is smaller than the top_k largest of the row; equal ones stay.
- * A row that sees no key has M = -inf and weights of 0 or, with `uniform`, of 1 / S at every key, hidden or not.
- * bias has a row for each distance i + S - N - j of a key that is neither behind the query nor out of the window. */
+ * those whose a_ij is smaller than the top_k largest of the row; equal ones stay. A row that sees no key has M = -inf
+ * and weights of 0 or, with `uniform`, of 1 / S at every key, hidden or not. bias has a row for each distance i + S - N
+ * - j of a key that is neither after the query nor out of the window. */
 typedef struct attention_weights_params {
 	int64_t window, bias_first /* distance of the bias table's first row */, top_k /* <= 0: all */;
 	bool bidirectional, uniform;
@@ -694,8 +691,8 @@ value op_mix_heads(graph *g, value x, value p);
  * are as of additive_stream, memory_k? [m, G·h] and memory_v? [m, G·w] f32 keys and values that every query sees.
  *
  * With `stored` the slot has the memories, as in softmax_stream. With `source` the row is that of the last token of the
- * source in the slot (source_store, with capacity = window), whichever token of the call reads it: k is absent, v may
- * be any [B, N, ·], whose numbers are not read, as are those of position, and mask is absent.
+ * source in the slot (source_store, with capacity = window), for every token of the call. k and mask are absent, and v
+ * may be any [B, N, ·]; the numbers of v and position are not read.
  *
  * A call may read a part of the columns alone, where a sequence is read in segments: near and far count segments back
  * from the query's own. The part has the tokens from `near` to far - 1 segments back or, with far = 0, all from `near`
@@ -705,7 +702,7 @@ value op_mix_heads(graph *g, value x, value p);
  * stream_scores: q [B, N, H·h], k? [B, N, G·h], … -> scores [R, H, 1, W] (0 where there is no key), visible [i32] [R,
  * W]. stream_apply: v [B, N, G·w], weights [R, H, 1, W], … -> y [B, N, H·w] = Σ_j weights_j v_j over the tokens and
  * memories. stream_store: the k and v of the call go into the state. The first two read what came before the call from
- * the state, and the call's own tokens from k and v, so stream_store stands behind both. Tokens that no sequence reads
+ * the state, and the call's own tokens from k and v, so stream_store comes after both. Tokens that no sequence reads
  * have zeros everywhere. A sequence's bits do not depend on what is beside it in the call. The state of this layer is
  * matrix_stream_floats() floats at `offset` in the slot; what is in it at position 0 does not matter. Layout:
  * engine/tensor/ops/matrix_stream.h. */
@@ -714,7 +711,7 @@ typedef struct matrix_stream_params {
 	int64_t window;                 /* tokens of the ring, ≥ 1 */
 	int64_t offset;                 /* floats from the start of a slot */
 	int64_t key_width, value_width; /* G·h, G·w */
-	float scale;                    /* of the scores */
+	float scale;                    /* scale of the scores */
 	int64_t segment;                /* as in softmax_stream */
 	int64_t near, far;              /* the part; with segment 0 both are 0 */
 	slot_rows stored;
@@ -731,21 +728,21 @@ int64_t matrix_stream_floats(matrix_stream_params params);
 
 /* --- attention that decays with distance, with a first key and a sink ---------------------------------------------
  *
- * A query sees the keys of the `window` tokens in front of its own, without its own, and a first key [Q] with a value
- * [T] that stands at position -1 and belongs to no token; the sink is a key with score 0 and value 0. q, k [B, N, Q]
- * [real], v [B, N, T] [real], mask? [i32] [B, N] (0: the token is no key), per head of Q / H and T / H channels
+ * A query sees the keys of the `window` tokens before its own, without its own. It also sees a first key [Q] with a
+ * value [T], which is at position -1 and belongs to no token. The sink is a key with score 0 and value 0. q, k [B, N,
+ * Q] [real], v [B, N, T] [real], mask? [i32] [B, N] (0: the token is no key), per head of Q / H and T / H channels
  *   -> u [B, N, T] [real], log_normalizer [B, N, H] f32 = ln Z.
  *   e_tj = scale · q_t·k_j - slope d + hyper / d, d = t - j;  Z_t = 1 + Σ_j 2^e_tj;  u_t = Σ_j 2^e_tj v_j / Z_t.
  * The share of a key is 2^e / Z, that of the sink 1 / Z.
  *
  * This is softmax attention over window + 1 tokens, with a table of biases that hides the query's own token and adds
- * what depends on the distance, and decay_merge, which adds the first key and the sink by the log-normalizer: memory
- * O(N), time O(N · window), and all kernels of softmax attention serve. */
+ * the terms of the distance. decay_merge then adds the first key and the sink by the log-normalizer. Memory is O(N),
+ * time O(N · window), and all kernels of softmax attention can be used. */
 typedef struct decay_params {
 	int64_t heads;
 	int64_t window; /* <= 0: all tokens before */
 	float scale, slope, hyper;
-	bool bidirectional; /* a query sees the tokens behind its own too, d = |t - j|; without a window */
+	bool bidirectional; /* a query also sees the tokens after its own, d = |t - j|; without a window */
 } decay_params;
 typedef struct decay_values {
 	value u, log_normalizer;
@@ -776,16 +773,16 @@ typedef struct decay_biases_params {
 } decay_biases_params;
 value op_decay_biases(graph *g, decay_biases_params params);
 
-/* decay_merge: the first key and the sink beside y and M, what softmax attention made of the tokens. q [B, N, Q],
- * first_k [Q], first_v [T], y [B, N, T] [real], M [B, N, H], positions? [i32], one for each row (absent: row n of a
- * sequence at n); and k?, v?, mask?, biases? of that attention, whose numbers are not read (no gradient without them)
+/* decay_merge: combine the first key and the sink with y and M, the result of softmax attention over the tokens. q [B,
+ * N, Q], first_k [Q], first_v [T], y [B, N, T] [real], M [B, N, H], positions? [i32], one for each row (absent: row n
+ * of a sequence at n); and k?, v?, mask?, biases? of that attention, whose numbers are not read (no gradient without
+ * them)
  *   -> u [B, N, T] [real], log_normalizer L [B, N, H].
  *   s = ln 2 (scale · q·first_k - slope d + hyper / d), d = position + 1;  L = ln(1 + e^s + e^M);
  *   u = e^{M - L} y + e^{s - L} first_v.
- * The gradient is that of the whole attention, and y has none: softmax_attention_grad with u and L in place of y and M
- * gives dk, dv and dq by the tokens, decay_merge_grad the rest.
- * decay_merge_grad: q, first_k, first_v, u, L, du, positions? -> dq [B, N, Q], dfirst_k [Q], dfirst_v [T] [real], with
- * the sums over rows in a fixed order
+ * The gradient is that of the whole attention; y itself gets none. softmax_attention_grad with u and L in place of y
+ * and M computes dk, dv and the tokens' part of dq, decay_merge_grad the rest. decay_merge_grad: q, first_k, first_v,
+ * u, L, du, positions? -> dq [B, N, Q], dfirst_k [Q], dfirst_v [T] [real], with the sums over rows in a fixed order
  *   P = e^{s - L};  ds = ln 2 · scale · P (du·first_v - du·u);
  *   dq = ds first_k;  dfirst_k = Σ ds q;  dfirst_v = Σ P du. */
 
@@ -793,8 +790,8 @@ value op_decay_biases(graph *g, decay_biases_params params);
  * ---------- */
 
 /* t5_buckets: -> [i32] [count], the row of a [buckets, H] table for each distance (Raffel et al. 2020). One-sided: keys
- * behind the query are taken for distance 0. Bidirectional: half of the buckets are for them.
- * With b buckets of a side, e = b / 2 and d ≥ 0: d for d < e, else min(b - 1, e + ⌊ln(d / e) / ln(max_distance / e) (b
+ * after the query count as distance 0. Bidirectional: half of the buckets are for them. With b buckets of a side, e = b
+ * / 2 and d ≥ 0: d for d < e, else min(b - 1, e + ⌊ln(d / e) / ln(max_distance / e) (b
  * - e)⌋), in floats, since near a bound a double can fall on its other side. */
 typedef struct t5_buckets_params {
 	int64_t first, count, buckets, max_distance;
@@ -810,8 +807,8 @@ typedef struct distances_params {
 value op_distances(graph *g, distances_params params);
 
 /* alibi: -> y [count, heads] f32: -slope_h |d| for the first alibi_heads heads, 0 for the others (Press et al. 2022).
- * slope_h = e^{log_slopes[h]} with log_slopes? [heads] f32; else, of A = alibi_heads heads, 2^(-8 (h + 1) / A) where A
- * is a power of two, and where it is not those of the power P below it and then every other one of 2 P. */
+ * slope_h = e^{log_slopes[h]} with log_slopes? [heads] f32; else 2^(-8 (h + 1) / A) if A = alibi_heads is a power of
+ * two. If not, they are those of the power P below it, then every other one of 2 P. */
 typedef struct alibi_params {
 	int64_t first, count, heads, alibi_heads;
 } alibi_params;
@@ -820,8 +817,8 @@ value op_alibi(graph *g, value log_slopes, alibi_params params);
 /* sinusoids: positions [i32] […] -> y […, width] f32 (Vaswani et al. 2017), of position p and pair i of width / 2
  *   y_2i = sin(p w_i), y_2i+1 = cos(p w_i), w_i = 10000^(-2i / width)
  * The forms differ in rounding. EXACT: w_i and its product with p are doubles. EXP and POW round both to float, with
- * w_i as e^(2i · c), c = -ln 10000 / width rounded to float, or as the power: the tables that models were trained with
- * whose tables were made in floats. */
+ * w_i as e^(2i · c), c = -ln 10000 / width rounded to float, or as the power. Use these for models that were trained
+ * with tables computed in floats. */
 typedef enum sinusoids_form { SINUSOIDS_EXACT, SINUSOIDS_EXP, SINUSOIDS_POW } sinusoids_form;
 typedef struct sinusoids_params {
 	int64_t width; /* even */
@@ -898,8 +895,8 @@ void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, va
 /* row_squares: the sums of squares of the rows of the tensors in an arena, and of the tensors.
  * x [n] f32, spans [i32] [K, 4] (a row_span each) -> rows [R], tensors [K], both f32; each row and each tensor is
  * summed in double in a fixed order. Rows [span.row, next span's row) are those of the k-th tensor, each of `width`
- * numbers, one behind the other from 16 · span.place on in x; the last tensor's end at R. Spans are in order and, with
- * the numbers of all rows, inside x: callers see to it. */
+ * numbers, contiguous from 16 · span.place on in x; the last tensor's end at R. Spans are in order and, with the
+ * numbers of all rows, inside x: callers see to it. */
 typedef struct row_span {
 	int32_t row, place, width, by_row;
 } row_span;
@@ -909,16 +906,16 @@ typedef struct row_squares_params {
 } row_squares_params;
 value op_row_squares(graph *g, value x, value spans, int64_t rows, value *tensors);
 
-/* normalized_sgd on flat arenas, in place on p and s: every tensor, or with span.by_row every row of it, steps along
- * its own gradient by a length that the gradient's size does not decide. G: the tensor's gradient of N numbers, g: that
- * of a row of X numbers; |G|² and |g|² are what row_squares gave.
+/* normalized_sgd on flat arenas, in place on p and s. Every tensor, or with span.by_row every row of it, steps along
+ * its own gradient by a length that does not depend on the gradient's size. G: the tensor's gradient of N numbers, g:
+ * that of a row of X numbers; |G|² and |g|² are what row_squares gave.
  *   tensor: c = |G|² / (rms ? N : 1)
  *   row:    s = ρ s + |g|² / (rms ? X : 1), also where g is 0;  c = s / Σ_{i<t} ρ^i
  *   p = p (1 - lr·decay) - lr · (G or g) / √c, where nothing is subtracted if G or g is 0
  * p [n], g [n], s [R], rows [R], tensors [K], spans [i32] [K, 4] (as row_squares has them), norm2 scalar,
  * hyper [2] = {lr, t}, narrow? [bf16] [n], decays? [⌈n / 16⌉], of a tensor the factor where it begins. s of rows of
- * other tensors stays. A norm2 that is not finite, narrow and decays are treated as by adamw, but what lies between
- * tensors is not written. ρ is row_decay, from 0 to below 1. */
+ * other tensors stays. A norm2 that is not finite, narrow and decays are treated as by adamw, but numbers between
+ * tensors are not written. ρ is row_decay, from 0 to below 1. */
 typedef struct normalized_sgd_params {
 	float row_decay, decay;
 	bool rms;

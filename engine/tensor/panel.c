@@ -67,7 +67,7 @@ float panel_f32(uint16_t x)
 	return out;
 }
 
-/* Where input k of output j lies, in inputs from the first. */
+/* Offset of input k of output j, in inputs. */
 static inline int64_t place(int64_t group, int64_t k, int64_t j)
 {
 	return (k / group * PANEL_WIDTH + j) * group + k % group;
@@ -85,7 +85,7 @@ static void pack_bf16(const float *w, int64_t k, int64_t j, uint16_t *to)
 		to[place(PANEL_PAIR, i, j)] = panel_bf16(w[i]);
 }
 
-/* What a row is multiplied by when it is stored: its largest weight becomes PANEL_INT8_MAX. */
+/* Scale of a row: its largest weight becomes PANEL_INT8_MAX. */
 static float row_scale(const float *w, int64_t k)
 {
 	float top = 0;

@@ -158,8 +158,8 @@ static unsigned dead_outputs(const plan *p, int first, int count)
 	return dead;
 }
 
-/* How many steps from `first` on, of `most`, are one kernel; 0: none. What is dead depends on how many they are, so a
- * backend that covers fewer than it was shown is asked again about those. */
+/* Number of steps from `first` on, of `most`, that are one kernel; 0: none. The dead outputs depend on that number, so
+ * a backend that covers fewer steps than it was shown is asked again about those. */
 static int ask_fuse(const plan *p, int first, int most, backend_fused_kernel *out)
 {
 	for (int n = most; n >= 2;) {
@@ -175,7 +175,7 @@ static int ask_fuse(const plan *p, int first, int most, backend_fused_kernel *ou
 	return 0;
 }
 
-/* What the group reads, its own results too, is there until its last step. */
+/* Keep everything that the group reads, including its own results, until its last step. */
 static void widen_lifetimes(plan *p, const plan_unit *u)
 {
 	const int end = u->first + u->count - 1;
@@ -225,7 +225,7 @@ static status group(plan *p)
 
 /* --- 5. in place, 6. place ------------------------------------------------------ */
 
-/* Does `node` read v only through arguments that its output may overwrite? */
+/* True if `node` reads v only through arguments that its output may overwrite. */
 static bool only_overwritable(const op_node *node, value v)
 {
 	for (int i = 0; i < node->n_in; i++)
@@ -326,7 +326,7 @@ static bool overlap(const tensor *a, const tensor *b)
 	return m && n && (char *)a->data < (char *)b->data + n && (char *)b->data < (char *)a->data + m;
 }
 
-/* Does the group write nowhere over what else it reads or writes? Only memory of the caller could be there twice. */
+/* True if the group's outputs overlap nothing else that it reads or writes. Only the caller's memory can overlap. */
 static bool keeps_apart(const plan *p, const plan_unit *u)
 {
 	value touched[BACKEND_FUSE_MAX * (OP_MAX_INPUTS + OP_MAX_OUTPUTS)];
@@ -352,7 +352,7 @@ static bool keeps_apart(const plan *p, const plan_unit *u)
 	return true;
 }
 
-/* Groups that stand with the real addresses stay; others become single steps. */
+/* Keep groups that the backend accepts with the real addresses; split others into single steps. */
 static status settle_units(plan *p)
 {
 	plan_unit *units = memory_new((size_t)p->n_steps, sizeof *units);

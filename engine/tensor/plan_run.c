@@ -1,4 +1,4 @@
-/* plan_run.c - what is done with a plan once it is made: smaller inputs, reading and writing, running. */
+/* plan_run.c - operations on a compiled plan: smaller inputs, reading and writing, running. */
 #include "engine/tensor/plan_internal.h"
 
 #include <assert.h>
@@ -13,8 +13,8 @@ static bool fits(shape s, shape room)
 	return fit;
 }
 
-/* The shapes of a step's results from those of its inputs. An absent or unwanted value has no memory, but the op has to
- * see which of its inputs are there. */
+/* Infer the shapes of a step's results from those of its inputs. An absent or unused value has no memory, but the op
+ * must know which of its inputs are present. */
 static status infer(plan *p, int step, error *err)
 {
 	const op_node *node = graph_node(p->g, p->steps[step]);
@@ -137,10 +137,10 @@ static status try_to_record(plan *p, plan_record *r, int first)
 	return s == STATUS_OK || end != STATUS_OK ? end : s;
 }
 
-/* What has failed is recorded once more if the backend asks for that, and no more than once. */
-static void refuse(plan_record *r, status why)
+/* Record a failed part once more, and only once, if the backend asks for it. */
+static void refuse(plan_record *r, status code)
 {
-	r->direct = why != STATUS_BUSY || r->repeated;
+	r->direct = code != STATUS_BUSY || r->repeated;
 	r->repeated = true;
 }
 
@@ -207,7 +207,7 @@ static tensor cut_rows(tensor t, int64_t rows, int64_t first, int64_t n)
 	return t;
 }
 
-/* Can the rows of this call be computed apart? */
+/* True if the rows of this call can be computed separately. */
 static bool is_by_rows(const op_call *call, int64_t rows)
 {
 	bool apart = call->row_inputs && rows > 0;

@@ -18,8 +18,8 @@ typedef enum dtype {
 	DTYPE_F32,
 	DTYPE_I32,
 	DTYPE_BF16, /* the upper half of a float, rounded to nearest even */
-	/* Weights of serving, packed for products (panel.h): read by linear, gather and
-	 * linear_cross_entropy, and not differentiable. */
+	/* Weights for serving, packed for products (panel.h): read by linear, gather and linear_cross_entropy, and not
+	 * differentiable. */
 	DTYPE_PANEL_F32,
 	DTYPE_PANEL_BF16,
 	DTYPE_PANEL_INT8,
@@ -47,10 +47,10 @@ typedef struct tensor {
 size_t dtype_bytes(dtype type);
 const char *dtype_name(dtype type);
 bool dtype_is_panel(dtype type);
-/* f32 or bf16: what activations are, and gradients. */
+/* True for f32 and bf16, the types of activations and gradients. */
 bool dtype_is_real(dtype type);
 
-/* Check rank and dimensions (0 is legal) and the overflow of their product. */
+/* Check rank and dimensions (0 is legal), and that their product does not overflow. */
 status shape_check(shape s);
 /* Elements of a checked shape. */
 int64_t shape_count(shape s);

@@ -20,8 +20,8 @@ typedef struct format {
 	uint32_t mark, mask; /* the first 4 bytes, little-endian, and which bits of them count */
 	uint32_t mark_2, mask_2; /* another mark of the same format */
 	status (*begin)(byte_source *s);
-	/* Turn some of in[at…have) into at most `room` bytes; *made of them. Sets s->within. NULL: the bytes are text.
-	 */
+	/* Decode some of in[at…have) into at most `room` bytes; *made: their number. Sets s->within. NULL: the bytes
+	 * are text. */
 	status (*decode)(byte_source *s, unsigned char *out, size_t room, size_t *made, error *err);
 	void (*end)(byte_source *s);
 } format;
@@ -42,9 +42,9 @@ struct byte_source {
 	corpus_hint hint;
 };
 
-static status damaged(const byte_source *s, const char *why, error *err)
+static status damaged(const byte_source *s, const char *reason, error *err)
 {
-	return error_set(err, STATUS_INVALID, NULL, "the %s data is damaged: %s", s->format->name, why);
+	return error_set(err, STATUS_INVALID, NULL, "the %s data is damaged: %s", s->format->name, reason);
 }
 
 /* --- formats ------------------------------------------------------------------------ */

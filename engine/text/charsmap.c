@@ -69,7 +69,7 @@ charsmap_match charsmap_shortest(const charsmap *m, const char *text, size_t byt
 	return find(m, text, bytes, 1);
 }
 
-/* The child of a node whose children are at `base`: true if it is there. *ends: a text with a rule ends at it. */
+/* True if the node whose children are at `base` has this child. *ends: a text with a rule ends at it. */
 static bool has_child(const charsmap *m, uint32_t base, unsigned char byte, bool *ends)
 {
 	const uint32_t at = base ^ byte;

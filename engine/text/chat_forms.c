@@ -9,7 +9,7 @@
 	          {"<|im_start|>user\n", "<|im_end|>\n"},                                                              \
 	          {"<|im_start|>assistant\n", "<|im_end|>\n"}},                                                        \
 	.answer = "<|im_start|>assistant\n", .stops = {"<|im_end|>"}
-#define CHATML_SYSTEM(text) .unasked = "<|im_start|>system\n" text "<|im_end|>\n"
+#define CHATML_SYSTEM(text) .default_system = "<|im_start|>system\n" text "<|im_end|>\n"
 #define LLAMA_3_TURN(role)                                                                                             \
 	{                                                                                                              \
 		"<|start_header_id|>" role "<|end_header_id|>\n\n", "<|eot_id|>"                                       \

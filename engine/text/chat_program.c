@@ -69,7 +69,7 @@ static void put_literal(rewriting *r)
 		put(r, "'", 1);
 	const size_t first = r->n;
 	put_contents(r, quote);
-	/* What follows a literal directly is of it alone. */
+	/* Characters directly after a literal apply to it alone. */
 	const char *next = r->at + strspn(r->at, white);
 	if (joins && *next && strchr("|.[(*/%", *next)) {
 		memmove(r->out + start + 1, r->out + first, r->n - first);

@@ -166,7 +166,7 @@ static status read_role(const json_t *message, size_t i, chat_role *out, error *
 	return wrong(err, i, "role", "a message is of the system (or developer), the user or the assistant");
 }
 
-/* Append the text of a message: of the parts that it is given in, one behind the other. */
+/* Append the text of a message: its parts, concatenated. */
 static status add_content(builder *b, const json_t *message, size_t i, bool trims, error *err)
 {
 	const json_t *content = json_object_get(message, "content");
@@ -187,7 +187,7 @@ static status add_content(builder *b, const json_t *message, size_t i, bool trim
 	return STATUS_OK;
 }
 
-/* What of the conversation is known when a message comes. */
+/* State of the conversation before a message. */
 typedef struct place {
 	size_t turns;         /* messages before it that are no system message */
 	const json_t *system; /* to be folded into it; NULL: none */
@@ -249,7 +249,7 @@ static status add_message(builder *b, const json_t *message, size_t i, place *p,
 	if (role == CHAT_SYSTEM && f->rules & CHAT_SKIPS && json_is_string(content) && !json_string_length(content))
 		return STATUS_OK;
 	if (i == 0 && p->turns == 0 && role != CHAT_SYSTEM)
-		markup(b, f->unasked);
+		markup(b, f->default_system);
 	p->turns += role != CHAT_SYSTEM;
 	return add_turn(b, message, i, role, p, err);
 }
@@ -276,7 +276,8 @@ static status build(builder *b, const json_t *messages, bool continues, bool ans
 	return b->failed || !reserve(b, 0) ? error_set(err, STATUS_NOMEM, NULL, "out of memory") : STATUS_OK;
 }
 
-/* Of a text that follows an answer: the bytes up to the end of the stop that it begins with, after spaces or not. */
+/* For a text that follows an answer: the bytes up to the end of the stop text that it begins with, optionally after
+ * spaces. */
 static size_t closing_bytes(const chat_template *t, const chat_text *x)
 {
 	size_t spaces = strspn(x->text, " "), most = 0;

@@ -1,17 +1,19 @@
-/* chat_template.h - conversations as text: what a model reads for messages of a system, a user and an assistant.
+/* chat_template.h - conversations as text: the model's input for messages of a system, a user and an assistant.
  *
- * A template is a form (chat_forms.h): what stands before and behind each message, before everything, and before the
- * answer. It comes from
- *   - "chat_template" in config.json, an object: the form itself (chat_template_declared),
- *   - the `chat_template` that Hugging Face's files of a tokenizer hold, a Jinja program. It is not executed: it is
- *     recognised when it does the same as one of the published programs that chat_forms.c lists (chat_program.h). Any
- *     other is STATUS_UNSUPPORTED, however similar,
- *   - or neither: "User: …", "Assistant: …".
- * Rendered text equals that of Hugging Face's `apply_chat_template` for all conversations that the program accepts;
- * those that it refuses, or of which it would drop a message, are STATUS_INVALID with the message's index.
+ * A template is a form (chat_forms.h): the texts before and after each message, before everything, and before the
+ * answer. It comes from one of these:
  *
- * What belongs to the template is reported as ranges, so that only there names of special tokens become those tokens.
- * Immutable and thread-safe once made. */
+ * - "chat_template" in config.json, an object: the form itself.
+ * - The `chat_template` in Hugging Face's files of a tokenizer, a Jinja program. It is not executed: it is recognised
+ *   if it does the same as one of the published programs that chat_forms.c lists (chat_program.h). Any other is
+ *   STATUS_UNSUPPORTED, however similar.
+ * - Neither: "User: …", "Assistant: …".
+ *
+ * Rendered text equals that of Hugging Face's own renderer for all conversations that the program accepts.
+ * Conversations that it refuses, or of which it would drop a message, are STATUS_INVALID with the message's index.
+ *
+ * The template's own parts are reported as ranges, so that names of special tokens become tokens only there. Immutable
+ * and thread-safe once made. */
 #ifndef ENGINE_TEXT_CHAT_TEMPLATE_H
 #define ENGINE_TEXT_CHAT_TEMPLATE_H
 
@@ -25,38 +27,37 @@ enum { CHAT_TEMPLATE_STOPS = 4, CHAT_TEMPLATE_STOP_BYTES = 64 };
 
 typedef struct chat_template chat_template;
 
-/* From the files of a model's folder and its configuration. NULL members: there is none. Errors: as
- * chat_template_declared and chat_template_published. */
+/* Parts of a model's folder and its configuration that define a template. NULL members are absent. */
 typedef struct chat_template_source {
 	const json_t *declared;  /* an object */
 	const char *program;     /* Jinja */
 	const char *begin, *end; /* names of the tokens `bos_token` and `eos_token` */
 } chat_template_source;
 status chat_template_new(chat_template **out, const chat_template_source *from, error *err);
-/* The same, of a model with this tokenizer and configuration (config.json). STATUS_INVALID also: a file of the
- * tokenizer is no JSON. */
+/* The template of a model with this tokenizer and configuration (config.json). STATUS_INVALID also if a file of the
+ * tokenizer is not JSON. */
 status chat_template_open(chat_template **out, const tokenizer *files, const json_t *config, error *err);
 void chat_template_free(chat_template *t);
 
 /* "llama-2", "declared", "plain". */
 const char *chat_template_name(const chat_template *t);
-/* What ends an answer, beside the tokens that end a text: up to CHAT_TEMPLATE_STOPS texts of fewer than
+/* Texts that end an answer, in addition to the tokens that end a text: up to CHAT_TEMPLATE_STOPS texts of fewer than
  * CHAT_TEMPLATE_STOP_BYTES bytes, NULL after the last. */
 const char *const *chat_template_stops(const chat_template *t);
 
 typedef struct chat_text {
-	char *text; /* NUL-terminated; may hold NULs of the messages */
+	char *text; /* NUL-terminated; may contain NULs of the messages */
 	size_t bytes;
-	byte_range *trusted; /* what is the template's, in order; the rest is the messages' */
+	byte_range *trusted; /* the template's parts, in order; the rest are the messages' */
 	size_t n_trusted;
-	/* continues: bytes at the beginning that repeat the stop that has ended the answer, if one has */
+	/* continues: bytes at the beginning that repeat the stop text that ended the answer, if any */
 	size_t closing;
-	size_t shared; /* bytes up to the end of the system's message, with which it begins; 0: there is none */
+	size_t shared; /* bytes up to the end of the system message at the beginning; 0: there is none */
 } chat_text;
 
 /* messages: an array of {"role", "content"}, content a string or an array of {"type": "text", "text"}; "developer" is
- * "system". continues: the messages follow an answer that the model has given, and begin with a user's. answers: the
- * model's answer follows. STATUS_TOO_LARGE: the template adds more than 1 MiB and 16 bytes for each of the messages'.
+ * "system". continues: the messages follow an answer of the model, and begin with a user's. answers: the model's answer
+ * follows. STATUS_TOO_LARGE: the template adds more than 1 MiB and 16 bytes for each of the messages' bytes.
  * STATUS_INVALID names "messages[i].…"; STATUS_NOMEM. On error *out is empty. */
 status chat_template_render(const chat_template *t, const json_t *messages, bool continues, bool answers,
                             chat_text *out, error *err);

@@ -1,6 +1,6 @@
-/* The whole is rendered once, and for each answer the messages before it (where its prompt ends), and with it (where it
- * ends): what these have in common with the whole from their beginning. A template may end a conversation that no
- * answer follows in a way of its own, which is not in common then. */
+/* The whole is rendered once. For each answer, the messages before it are rendered (its prompt ends there), and those
+ * including it (it ends there). The common prefix with the whole gives the offset. If a template ends a conversation
+ * without a following answer in its own way, that end is not part of the common prefix. */
 #include "engine/text/conversation.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct division {
 	void *to;
 } division;
 
-/* Hand over what stands before `end`. */
+/* Pass on the text before `end`. */
 static status hand_over(division *d, size_t end, int kind, error *err)
 {
 	encode_options how = {.trusted = d->trusted};
@@ -82,16 +82,17 @@ status conversation_pieces(const void *context, const json_t *messages, long lin
                            error *err)
 {
 	const conversation_template *t = context;
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	if (!t->chat)
 		return jsonl_refuse(err, line, "%s", error_message(t->problem));
 	division d = {.chat = t->chat, .messages = messages, .each = each, .to = to};
 	status s = json_array_size(messages) > 0
-	               ? render_and_divide(&d, &why)
-	               : error_set(&why, STATUS_INVALID, NULL, "\"messages\" must be an array of messages");
+	               ? render_and_divide(&d, &cause)
+	               : error_set(&cause, STATUS_INVALID, NULL, "\"messages\" must be an array of messages");
 	chat_text_fini(&d.whole);
 	free(d.trusted);
 	if (s == STATUS_INVALID || s == STATUS_UNSUPPORTED)
-		return jsonl_refuse(err, line, "%s%s%s", why.param, why.param[0] ? ": " : "", error_message(&why));
-	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
+		return jsonl_refuse(err, line, "%s%s%s", cause.param, cause.param[0] ? ": " : "",
+		                    error_message(&cause));
+	return s == STATUS_OK ? s : error_set(err, s, cause.param, "%s", error_message(&cause));
 }

@@ -17,7 +17,7 @@
 
 #include "engine/base/error.h"
 
-/* What is known of a file beside its content. */
+/* Declared properties of a file, without its content. */
 typedef enum corpus_hint {
 	CORPUS_HINT_NONE,
 	CORPUS_HINT_TEXT, /* declared */
@@ -25,9 +25,9 @@ typedef enum corpus_hint {
 	CORPUS_HINT_TABLE /* by the name */
 } corpus_hint;
 
-/* format: "auto", "text" or "json"; NULL: "auto". filename: may be NULL. */
+/* format: "auto", "text" or "json"; NULL: "auto". filename may be NULL. */
 corpus_hint corpus_hint_of(const char *format, const char *filename);
-/* The hint of a stored file, whose manifest has its format and name, or of any other file by its own name. */
+/* The hint for a stored file, whose manifest has its format and name, or for any other file by its own name. */
 corpus_hint corpus_hint_of_file(const char *path);
 
 typedef enum corpus_form {
@@ -37,8 +37,8 @@ typedef enum corpus_form {
 	CORPUS_FORM_VALUES /* JSON: arrays of values, or values one after another */
 } corpus_form;
 
-/* Decide from the first bytes of the text, without a byte order mark. ended: these bytes are the whole text. Never
- * unknown then, nor from CORPUS_FORM_BYTES bytes on. STATUS_INVALID: the file is refused. */
+/* Decide from the first bytes of the text, without a byte order mark. ended: these bytes are the whole text. The result
+ * is never unknown then, nor from CORPUS_FORM_BYTES bytes on. STATUS_INVALID: the file is refused. */
 enum { CORPUS_FORM_BYTES = 64 << 20 };
 status corpus_form_find(corpus_form *out, corpus_hint hint, const char *text, size_t bytes, bool ended, error *err);
 

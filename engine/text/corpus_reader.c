@@ -1,5 +1,5 @@
-/* `text` holds what was read and not handed over. It grows until a cut is found, to twice its size each time, and only
- * what is new is searched, so a text without cuts takes time in proportion to its length. */
+/* `text` holds bytes that were read and not returned yet. It doubles until a cut is found, and only new bytes are
+ * searched, so a text without cuts takes time proportional to its length. */
 #include "engine/text/corpus_reader.h"
 
 #include <stdlib.h>
@@ -50,17 +50,17 @@ static status check_utf8(corpus_reader *r, error *err)
 /* Double what is held. */
 static status read_more(corpus_reader *r, error *err)
 {
-	size_t wanted = r->have < r->piece ? r->piece : 2 * r->have, bytes;
-	if (wanted > r->room) {
-		char *grown = realloc(r->text, wanted);
+	size_t target = r->have < r->piece ? r->piece : 2 * r->have, bytes;
+	if (target > r->room) {
+		char *grown = realloc(r->text, target);
 		if (!grown)
 			return no_memory(err);
 		r->text = grown;
-		r->room = wanted;
+		r->room = target;
 	}
-	TRY(byte_source_read(r->source, r->text + r->have, wanted - r->have, &bytes, err));
+	TRY(byte_source_read(r->source, r->text + r->have, target - r->have, &bytes, err));
 	r->have += bytes;
-	r->ended = r->have < wanted;
+	r->ended = r->have < target;
 	return STATUS_OK;
 }
 
@@ -173,7 +173,7 @@ static status find_end(corpus_reader *r, size_t searched, size_t *end, error *er
 	return STATUS_OK;
 }
 
-/* The first `bytes` of what is held; the rest goes on in memory of its own. */
+/* Return the first `bytes` bytes held; the rest moves to new memory. */
 static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error *err)
 {
 	size_t rest = r->have - bytes, room = rest > r->piece ? rest : r->piece;

@@ -38,7 +38,7 @@ typedef struct build {
 	token_writer *writer;
 	bool data;
 	conversation_template conversations;
-	pthread_mutex_t lock; /* of the slots' states and what is below */
+	pthread_mutex_t lock; /* protects the slots' states and the fields below */
 	pthread_cond_t changed;
 	slot *slots;
 	int n_slots;
@@ -79,7 +79,7 @@ static status reserve(slot *s, size_t more, error *err)
 typedef struct document_target {
 	const tokenizer *t;
 	slot *slot;
-	size_t begin; /* of the document, in the slot */
+	size_t begin; /* offset of the document in the slot */
 } document_target;
 
 static status add_piece(void *context, const char *text, size_t bytes, const encode_options *how, int kind, error *err)
@@ -90,7 +90,7 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 	token_list tokens;
 	unsigned char flags = kind & DOCUMENT_PROMPT ? TOKEN_PROMPT : 0;
 	encode_options alone = how ? *how : (encode_options){0};
-	alone.threads = 1; /* of the pieces, as many as there are threads are encoded side by side */
+	alone.threads = 1; /* pieces are encoded in parallel, so each uses one thread */
 	if (!how)          /* a template says itself how a conversation begins */
 		alone.begin = s->count == d->begin;
 	TRY(tokenizer_encode(d->t, text, bytes, &alone, &tokens, err));
@@ -154,7 +154,7 @@ static void take(build *b)
 static void *work(void *context)
 {
 	build *b = context;
-	setpriority(PRIO_PROCESS, (id_t)gettid(), WORKER_NICE); /* what is served goes first */
+	setpriority(PRIO_PROCESS, (id_t)gettid(), WORKER_NICE); /* serving has priority */
 	pthread_mutex_lock(&b->lock);
 	while (!b->stop) {
 		if (b->taken < b->read)

@@ -1,10 +1,9 @@
-/* Tokens are read from their caches when a record is asked for.
+/* Tokens are read from their caches when a record is requested.
  *
- * The order of an epoch is computed block by block with a small cipher (a Feistel network with
- * cycle walking; Black and Rogaway, "Ciphers with arbitrary finite domains", 2002) instead of
- * being drawn once by a Fisher-Yates shuffle: a shuffle would need an array per epoch and run,
- * so a dataset that several runs share could not be immutable, and resuming would
- * repeat it. A walk takes fewer than four rounds of the network on average, since n > 4^(h-1). */
+ * The order of an epoch is computed block by block with a small cipher (a Feistel network with cycle walking; Black and
+ * Rogaway, "Ciphers with arbitrary finite domains", 2002) instead of one Fisher-Yates shuffle. A shuffle would need an
+ * array per epoch and run. A dataset shared by several runs could then not be immutable, and resuming would repeat the
+ * shuffle. A walk takes fewer than four rounds of the network on average, since n > 4^(h-1). */
 #include "engine/text/dataset.h"
 
 #include <assert.h>
@@ -206,7 +205,7 @@ static status read_block(const dataset *d, const dataset_part *p, int64_t block,
 	bool flags = d->completions || d->reset_at_document;
 	TRY(token_cache_read(p->cache, at, count, out->ids, flags ? out->flags : NULL, err));
 	out->count = d->reset_at_document ? count_of_document(out->flags, count) : count;
-	out->unasked = d->completions ? out->flags : NULL;
+	out->not_predicted = d->completions ? out->flags : NULL;
 	for (int64_t i = 0; i < out->count && d->completions; i++)
 		out->flags[i] = (out->flags[i] & TOKEN_PROMPT) != 0;
 	return STATUS_OK;
@@ -226,7 +225,7 @@ static const dataset_part *find_block(const dataset *d, uint64_t seed, int64_t e
 	return p;
 }
 
-/* Does record i, `block` of p, continue the one before it? */
+/* *out: record i, `block` of p, continues the one before it. */
 static status continues(const dataset *d, int64_t epoch, int64_t i, const dataset_part *p, int64_t block, bool *out,
                         error *err)
 {

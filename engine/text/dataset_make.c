@@ -16,7 +16,7 @@ static status no_memory(error *err)
 
 /* --- where documents end -------------------------------------------------------------- */
 
-/* The last place, at most `at`, where a document begins; 0: there is none behind the first. */
+/* The last offset, at most `at`, where a document begins; 0: only the first one does. */
 static status find_document(const token_cache *c, int64_t *at, error *err)
 {
 	unsigned char flags[SEARCH];
@@ -34,7 +34,7 @@ static status find_document(const token_cache *c, int64_t *at, error *err)
 static status walk_documents(const dataset_part *p, int64_t length, int64_t *starts, int64_t *blocks, error *err)
 {
 	unsigned char flags[SEARCH];
-	int64_t begin = 0, n; /* of the block, in the part */
+	int64_t begin = 0, n; /* offset of the block in the part */
 	*blocks = 0;
 	for (int64_t at = 0; at < p->tokens; at += n) {
 		n = p->tokens - at < SEARCH ? p->tokens - at : SEARCH;
@@ -100,7 +100,7 @@ static token_space space_of(const char *text, size_t bytes)
 	return n == 0 ? SPACE_ELSEWHERE : n < bytes ? SPACE_FIRST : SPACE_ALL;
 }
 
-/* Of the tokens in whole blocks of `length`. */
+/* Measure the tokens in whole blocks of `length`. */
 static status measure_bytes(dataset *d, const tokenizer *t, error *err)
 {
 	int64_t count[256] = {0}, before[256] = {0};
@@ -127,7 +127,7 @@ static status measure_bytes(dataset *d, const tokenizer *t, error *err)
 	return STATUS_OK;
 }
 
-/* Of one text that every epoch shows once: of its tokens alone. */
+/* Hash a single text with weight 1 by its tokens alone. */
 static status make_fingerprint(dataset *d, error *err)
 {
 	uint64_t hash = TOKEN_CACHE_HASH_BEGIN;
@@ -188,7 +188,7 @@ static status check_targets(const dataset *d, const char *what, error *err)
 	for (int64_t i = 0; i < d->records && !found && s == STATUS_OK; i++) {
 		s = dataset_record(d, 0, 0, i, &r, err);
 		for (int64_t j = 1; s == STATUS_OK && j < r.count && !found; j++)
-			found = !r.unasked[j];
+			found = !r.not_predicted[j];
 	}
 	text_record_fini(&r);
 	TRY(s);
@@ -197,7 +197,7 @@ static status check_targets(const dataset *d, const char *what, error *err)
 	                         "must be all: no line of the %s has a completion, or none within its blocks", what);
 }
 
-/* How many tokens of a text are for training. */
+/* Number of tokens of a text used for training. */
 static status divide(const dataset_text *text, const dataset_options *o, int64_t *out, error *err)
 {
 	int64_t tokens = token_cache_tokens(text->tokens);
@@ -223,7 +223,7 @@ static status fill(dataset *d, const tokenizer *t, const dataset_text *texts, si
 	for (size_t i = 0; i < n; i++) {
 		int64_t first;
 		TRY(divide(&texts[i], o, &first, err));
-		/* What validates is read once, whatever an epoch of training is. */
+		/* Validation reads each text once, whatever its weight in training. */
 		const dataset_text once = {texts[i].tokens, 1};
 		TRY(second ? add_part(d, &once, first, token_cache_tokens(texts[i].tokens) - first, err)
 		           : add_part(d, &texts[i], 0, first, err));

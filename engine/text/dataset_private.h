@@ -1,4 +1,4 @@
-/* dataset_private.h - what the makers of datasets share. Private to engine/text. */
+/* dataset_private.h - shared by the builders of datasets. Private to engine/text. */
 #ifndef ENGINE_TEXT_DATASET_PRIVATE_H
 #define ENGINE_TEXT_DATASET_PRIVATE_H
 
@@ -8,16 +8,16 @@
 /* A stretch of a cached text. */
 typedef struct dataset_part {
 	token_cache *cache;
-	int64_t first, tokens; /* of the cache */
-	int64_t blocks;        /* it holds */
-	int64_t shown;         /* of them in an epoch */
-	int64_t *starts;       /* [blocks]: where in the cache a block begins; NULL: `length` apart */
+	int64_t first, tokens; /* in the cache */
+	int64_t blocks;        /* number of blocks in it */
+	int64_t shown;         /* number of them shown in an epoch */
+	int64_t *starts;       /* [blocks]: cache offset where a block begins; NULL: `length` apart */
 } dataset_part;
 
 /* Some records of a text, in its order. Memory: a quarter of a byte for each record of the text. */
 typedef struct record_choice {
-	uint64_t *bits;  /* [words]: of each record of the text; NULL: all are chosen */
-	int64_t *before; /* [words + 1]: how many are chosen before a word of bits */
+	uint64_t *bits;  /* [words]: one bit for each record of the text; NULL: all are chosen */
+	int64_t *before; /* [words + 1]: number of chosen records before a word of bits */
 	int64_t words;
 } record_choice;
 
@@ -37,33 +37,33 @@ struct dataset {
 	int32_t sentinels[DATASET_MAX_SENTINELS];
 	int n_sentinels;
 	tokenizer_frame source_frame;
-	/* records of their own entries */
-	token_cache *texts, *entries; /* of a record_text */
-	int64_t all_records;          /* the text's; the dataset may be a part */
+	/* records: their tokens, and their entries */
+	token_cache *texts, *entries; /* those of a record_text */
+	int64_t all_records;          /* number of records of the text; the dataset may be a part */
 	record_choice chosen;
-	int64_t source_length; /* RECORD_PAIR: tokens of a source, at most */
-	char **classes;        /* their names in the order of their numbers, NULL-terminated */
-	int32_t *numbers;      /* as of a labelled_text */
+	int64_t source_length; /* RECORD_PAIR: maximum number of tokens of a source */
+	char **classes;        /* their names by number, NULL-terminated */
+	int32_t *numbers;      /* as in a labelled_text */
 	int n_classes;
 };
 
-/* What a dataset has of its tokenizer. */
+/* Copy the tokenizer's properties that a dataset needs. */
 void dataset_take_tokenizer(dataset *d, const tokenizer *t);
 
-/* What a dataset of records is made of. */
+/* Inputs of a dataset of records. */
 typedef struct record_source {
 	record_kind kind;
 	const record_text *text;
 	int64_t length, source_length;
 	const labelled_text *labels; /* RECORD_LABELLED: the classes */
 } record_source;
-/* fraction: of the records, that are the second set (labelled_split); 0: there is one set, and valid may be NULL. */
+/* fraction: share of the records in the second set (labelled_split); 0: one set, and valid may be NULL. */
 status records_make(dataset **train, dataset **valid, const tokenizer *t, const record_source *x, double fraction,
                     error *err);
-/* Record i, which has room in *out. */
+/* Read record i, for which *out has room. */
 status records_read(const dataset *d, int64_t i, text_record *out, error *err);
 
-/* Where x goes in the permutation of 0…n-1 (dataset.h has the algorithm). */
+/* Image of x in the permutation of 0…n-1 (dataset.h has the algorithm). */
 int64_t dataset_permute(int64_t x, int64_t n, uint64_t seed, int64_t epoch);
 
 #endif

@@ -14,19 +14,19 @@
 #include "engine/text/jsonl.h"
 #include "engine/text/tokenizer.h"
 
-/* What a piece of a document is. */
+/* Properties of a piece of a document. */
 enum {
 	DOCUMENT_LAST = 1,  /* the document ends with it */
 	DOCUMENT_PROMPT = 2 /* it is given to the model, not learned as its answer */
 };
-/* Take a piece of a document, in order. how: of tokenizer_encode; NULL: plain text. */
+/* Receive a piece of a document, in order. how: options for tokenizer_encode; NULL: plain text. */
 typedef status (*document_piece)(void *context, const char *text, size_t bytes, const encode_options *how, int kind,
                                  error *err);
-/* Hand over a conversation's pieces; messages: of OpenAI's format, checked. `line` is for messages of errors. */
+/* Pass on a conversation's pieces; messages: in OpenAI's format, checked. `line` is for error messages. */
 typedef status (*document_chat)(const void *context, const json_t *messages, long line, document_piece each, void *to,
                                 error *err);
 
-/* Hand over every document of a piece of data. Errors as of jsonl_walk. */
+/* Pass on every document of a piece of data. Errors as of jsonl_walk. */
 status documents_read(const corpus_piece *piece, document_chat chat, const void *chat_context, document_piece each,
                       void *context, error *err);
 

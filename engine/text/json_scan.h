@@ -1,8 +1,8 @@
-/* json_scan.h - find where values of JSON end, without parsing them, in a text that comes in pieces.
+/* json_scan.h - find the ends of JSON values, without parsing them, in a text that arrives in pieces.
  *
- * A text is values one after another, with white space or nothing between them. The elements of an array at the top
- * are values too: its brackets and commas are overwritten by spaces, so that only values are left. Values are not
- * checked, only what is between them. */
+ * A text is a sequence of values, with white space or nothing between them. The elements of an array at the top level
+ * are values too: its brackets and commas are overwritten by spaces. Values are not checked, only the characters
+ * between them. */
 #ifndef ENGINE_TEXT_JSON_SCAN_H
 #define ENGINE_TEXT_JSON_SCAN_H
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A place in a text: lines end with LF, CR or CRLF. */
+/* A position in a text: lines end with LF, CR or CRLF. */
 typedef struct json_place {
 	long line, column; /* the next byte, from 1; columns count bytes */
 	bool cr;           /* the byte before it is a CR */
@@ -29,18 +29,18 @@ typedef enum json_scan_state {
 typedef struct json_scan {
 	json_scan_state state;
 	bool within;   /* a value has begun and not ended */
-	int64_t depth; /* its open brackets */
+	int64_t depth; /* number of open brackets */
 	bool quoted, escaped;
-	size_t at;  /* the next byte to look at */
-	size_t cut; /* the end of the last value; 0: none has ended since the last drop */
+	size_t at;  /* index of the next byte */
+	size_t cut; /* end of the last value; 0: none has ended since the last drop */
 } json_scan;
 
-/* Look at text[at…bytes). Return NULL, or what is wrong at `at`, where the scan stops. A value that a line end breaks
- * within a string counts as ended there: its parser refuses it. */
+/* Scan text[at…bytes). Returns NULL, or an error at `at`, where the scan stops. A value with a line break inside a
+ * string counts as ended there, and its parser refuses it. */
 const char *json_scan_run(json_scan *s, char *text, size_t bytes);
-/* What is wrong if the text ends here; NULL: nothing that the parser of the last value would not find. */
+/* The error if the text ends here; NULL: none except those that the parser of the last value would find. */
 const char *json_scan_end(const json_scan *s);
-/* The first `bytes` bytes, which end at or before `at`, were removed from the text. */
+/* Report that the first `bytes` bytes, which end at or before `at`, were removed from the text. */
 void json_scan_drop(json_scan *s, size_t bytes);
 
 #endif

@@ -15,12 +15,12 @@ enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY |
 
 status jsonl_refuse(error *err, long line, const char *format, ...)
 {
-	char why[300];
+	char reason[300];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(why, sizeof why, format, args);
+	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
-	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s", line, why);
+	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s", line, reason);
 }
 
 status jsonl_refuse_keys(error *err, long line, const json_t *object, const char *needs)

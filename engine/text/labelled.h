@@ -1,11 +1,11 @@
 /* labelled.h - datasets of texts with a label.
  *
  * JSON lines: {"text": "…", "label": …} or {"text": "…", "text_pair": "…", "label": …}; further keys are ignored, blank
- * lines skipped. Labels are strings, or integers, but not both in one corpus, and either all records have a pair or
- * none has. A record is at most `length` tokens (sequence.h).
+ * lines skipped. Labels are strings or integers, but not both in one corpus, and either all records have a pair or none
+ * has. A record is at most `length` tokens (sequence.h).
  *
- * The classes are the labels that occur: strings in the order of their bytes, integers in that of their values. Their
- * place in this order is the number of a class. */
+ * The classes are the labels that occur: strings sorted by their bytes, integers by their values. The index in this
+ * order is the number of a class. */
 #ifndef ENGINE_TEXT_LABELLED_H
 #define ENGINE_TEXT_LABELLED_H
 
@@ -15,27 +15,27 @@
 enum {
 	LABELLED_MAX_CLASSES = 1 << 16,
 	LABELLED_MAX_LABEL = 256,       /* bytes */
-	LABELLED_MAX_NAMES = 512 << 10, /* bytes of all labels: a model keeps them in its config.json */
+	LABELLED_MAX_NAMES = 512 << 10, /* bytes of all labels, which a model keeps in its config.json */
 };
 
-/* classes: the names of the classes in the order of their numbers (labelled_classes of another dataset),
- * NULL-terminated; another label is an error. With NULL they are collected, and there have to be two. STATUS_INVALID: a
- * bad line (by its number), no record, one class, or length (param "sequence_length") under SEQUENCE_MIN_LENGTH. */
+/* classes: names of the classes by number (labelled_classes of another dataset), NULL-terminated; another label is an
+ * error. With NULL the labels are collected, and there must be two. STATUS_INVALID: a bad line (by its number), no
+ * record, one class, or length (param "sequence_length") under SEQUENCE_MIN_LENGTH. */
 status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length,
                     const char *const *classes, error *err);
-/* The same corpus split in two: ⌊fraction · records⌋ records are the second set, each of which needs one. A corpus is
- * often sorted by its labels, so these are chosen by the permutation of dataset.h with seed 1 and epoch 0: record i is
- * in the second set when its place is among the last. Both sets keep the corpus's order and have the same classes. */
+/* Split the corpus in two: ⌊fraction · records⌋ records are the second set; each set needs one. Since a corpus is often
+ * sorted by its labels, they are chosen by the permutation of dataset.h with seed 1 and epoch 0. Record i is in the
+ * second set if its place is among the last. Both sets keep the corpus's order and have the same classes. */
 status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
                       int64_t length, const char *const *classes, double fraction, error *err);
 
-/* The same of a cached text, which was built with this tokenizer and length. fraction 0: one set; valid may be NULL
- * then. */
+/* Build datasets from a cached text that was built with this tokenizer and length. fraction 0: one set; valid may be
+ * NULL then. */
 status labelled_make(dataset **train, dataset **valid, const tokenizer *t, const labelled_text *x, int64_t length,
                      double fraction, error *err);
 
 int labelled_class_count(const dataset *d);
-/* Their names, NULL-terminated; valid as long as the dataset. */
+/* Names of the classes, NULL-terminated; valid as long as the dataset. */
 const char *const *labelled_classes(const dataset *d);
 
 #endif

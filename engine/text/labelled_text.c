@@ -15,7 +15,7 @@ enum { END_WORDS = 4, INTEGERS = 1, KNOWN = 2 };
 
 typedef struct class_name {
 	char *name;
-	int32_t number; /* of its first appearance */
+	int32_t number; /* number by first appearance */
 } class_name;
 
 typedef struct collection {
@@ -25,7 +25,7 @@ typedef struct collection {
 	int64_t length;
 	class_name *classes;
 	int n_classes;
-	size_t name_bytes;    /* of all classes */
+	size_t name_bytes;    /* total for all classes */
 	bool known;           /* the classes, beforehand */
 	bool integers, pairs; /* labels and texts of all records so far */
 } collection;
@@ -45,7 +45,7 @@ static status no_memory(error *err)
 
 /* --- classes ------------------------------------------------------------------------------- */
 
-/* The place of a name, or where it belongs; *found: it is there. */
+/* Index of a name, or where it would be inserted; *found: it exists. */
 static int find_class(const collection *c, const char *name, bool *found)
 {
 	int low = 0, high = c->n_classes;
@@ -217,8 +217,8 @@ static int compare_integers(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Of the names, which stand one behind the other in the order of their first appearance. Classes that were known keep
- * their numbers; others are numbered in their order. */
+/* Order the names, which are concatenated in the order of their first appearance. Known classes keep their numbers;
+ * others are numbered in their order. */
 static status order_classes(labelled_text *x, int32_t flags, error *err)
 {
 	class_name *all = memory_new((size_t)x->n_classes, sizeof *all);
@@ -240,7 +240,7 @@ static status order_classes(labelled_text *x, int32_t flags, error *err)
 	return s;
 }
 
-/* They take `words` words behind the entries. */
+/* They occupy `words` words after the entries. */
 static status read_names(labelled_text *x, int64_t words, error *err)
 {
 	int64_t names = 0;
@@ -257,7 +257,7 @@ static status read_names(labelled_text *x, int64_t words, error *err)
 	return s == STATUS_OK && names != x->n_classes ? record_text_damaged(err) : s;
 }
 
-/* What follows from the files. */
+/* Derive the remaining fields from the files. */
 static status describe(labelled_text *x, error *err)
 {
 	int32_t end[END_WORDS];

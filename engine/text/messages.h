@@ -5,9 +5,9 @@
 #include "engine/text/jsonl.h"
 
 /* The messages of an object in the layout of OpenAI, ShareGPT or Alpaca (documents.h), a new reference. NULL with
- * STATUS_OK: it is none of them. STATUS_INVALID names the line and the member. */
+ * STATUS_OK: another layout. STATUS_INVALID names the line and the member. */
 status messages_read(json_t **out, const json_t *object, long line, error *err);
-/* True if an assistant's message is to be learned: without "weight", or with 1. */
+/* True if an assistant's message is learned: without "weight", or with 1. */
 bool messages_is_answer(const json_t *message);
 
 #endif

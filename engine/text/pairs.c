@@ -9,7 +9,7 @@
 typedef struct collection {
 	const tokenizer *t;
 	record_writer writer;
-	int32_t *ids; /* of a record: [lengths.source + lengths.target] */
+	int32_t *ids; /* ids of a record: [lengths.source + lengths.target] */
 	pair_lengths lengths;
 } collection;
 

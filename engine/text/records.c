@@ -21,7 +21,7 @@ static bool is_chosen(const record_choice *c, int64_t record)
 	return !c->bits || (c->bits[record / WORD] >> record % WORD & 1);
 }
 
-/* Of n records, those that are in the second set (or not): a permutation puts them among the last `second`. */
+/* Choose, of n records, those in the second set (or not in it): a permutation puts them among the last `second`. */
 static status choose(record_choice *c, int64_t n, int64_t second, bool in_second, error *err)
 {
 	int64_t words = (n + WORD - 1) / WORD;
@@ -64,7 +64,7 @@ static int64_t entry_end(const int32_t *entry)
 	return (int64_t)((uint64_t)(uint32_t)entry[1] << 32 | (uint32_t)entry[0]);
 }
 
-/* Is the number of a record of so many tokens one that there can be? */
+/* True if a record with `count` tokens can have this number. */
 static bool is_number(const dataset *d, int64_t count, int32_t number)
 {
 	if (d->kind == RECORD_LABELLED)
@@ -96,7 +96,7 @@ status records_read(const dataset *d, int64_t i, text_record *out, error *err)
 	int64_t begin = entry_end(words);
 	TRY(check_entry(d, begin, entry, err));
 	out->count = entry_end(entry) - begin;
-	out->unasked = NULL;
+	out->not_predicted = NULL;
 	*(d->kind == RECORD_PAIR ? &out->source : &out->label) = number_of(d, entry);
 	return token_cache_read(d->texts, begin, out->count, out->ids, NULL, err);
 }
@@ -181,7 +181,7 @@ static status hash_entry(void *context, int64_t begin, int64_t end, int32_t numb
 	return STATUS_OK;
 }
 
-/* Of all tokens together, how long the records are with their numbers, and the names of the classes. */
+/* Hash all tokens, the lengths and numbers of the records, and the names of the classes. */
 static status make_fingerprint(dataset *d, int64_t records, error *err)
 {
 	text_hash h = {.tokens = d->texts, .hash = TOKEN_CACHE_HASH_BEGIN, .counted = token_cache_tokens(d->texts)};

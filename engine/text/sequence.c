@@ -51,7 +51,7 @@ status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const
 	return s;
 }
 
-/* tokens: of a text and what stands behind it, of which `behind` tokens stay. */
+/* tokens: those of a text and the ones after it, of which `behind` are always kept. */
 static void take(const token_list *tokens, size_t behind, int64_t length, int32_t *ids, int64_t *count)
 {
 	size_t kept = tokens->count <= (size_t)length ? tokens->count : (size_t)length;

@@ -13,7 +13,7 @@ struct text_reader {
 	size_t count, at;
 	corpus_reader *file; /* NULL: none is open */
 	corpus_piece piece;
-	char *text; /* of a piece of JSON lines */
+	char *text; /* text of a piece of JSON lines */
 	size_t bytes, room;
 };
 

@@ -1,6 +1,5 @@
-/* One byte at a time joins the held ones, and utf8_next judges them. A byte that breaks
- * a character ends the maximal subpart before it and begins anew itself, so the output does not
- * depend on how the input was cut. */
+/* Bytes join the held ones one at a time, and utf8_next classifies them. A byte that breaks a character ends the
+ * maximal subpart before it and starts a new one, so the output does not depend on how the input was cut. */
 #include "engine/text/tokenizer.h"
 
 #include <string.h>
@@ -11,7 +10,7 @@
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 enum { REPLACEMENT_BYTES = 3 };
 
-/* What stands for the first n held bytes, which never become a character. */
+/* Replacement for the first n held bytes, which never become a character. */
 static size_t replace(const text_stream *s, int n, char *out)
 {
 	size_t written = 0;
@@ -47,8 +46,8 @@ size_t text_stream_token(text_stream *s, const tokenizer *t, int32_t id, bool fl
 {
 	char bytes[TOKEN_MAX_BYTES];
 	s->each_byte = t->replaces_each_byte;
-	size_t n = id >= 0 && id < t->size ? t->kind->token_bytes(t, id, !s->begun, bytes, sizeof bytes) : 0;
-	s->begun |= n > 0 || (!t->drops_leading_spaces && tokenizer_token_bytes(t, id, NULL, 0) > 0);
+	size_t n = id >= 0 && id < t->size ? t->kind->token_bytes(t, id, !s->started, bytes, sizeof bytes) : 0;
+	s->started |= n > 0 || (!t->drops_leading_spaces && tokenizer_token_bytes(t, id, NULL, 0) > 0);
 	size_t written = text_stream_push(s, bytes, n, flush, out);
 	if (s->raised && written > 0) {
 		written = t->kind->raise(t, out, written);

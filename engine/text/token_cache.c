@@ -20,16 +20,16 @@ struct token_cache {
 	atomic_int references;
 	int fd;
 	bool memory;
-	int64_t bytes; /* of the file */
+	int64_t bytes; /* size of the file */
 	token_footer footer;
 	token_block *index;
 	atomic_uchar *verified; /* [blocks] */
 	char name[80];
 };
 
-static status damaged(const char *name, const char *why, error *err)
+static status damaged(const char *name, const char *reason, error *err)
 {
-	return error_set(err, STATUS_STORAGE, NULL, "the cached tokens %s are damaged: %s", name, why);
+	return error_set(err, STATUS_STORAGE, NULL, "the cached tokens %s are damaged: %s", name, reason);
 }
 
 /* Less is damage: the size was checked. */
@@ -185,7 +185,7 @@ static status verify(const token_cache *c, int64_t block, error *err)
 	return STATUS_OK;
 }
 
-/* Narrow ids lie in the second half of their room, and are widened from the front. */
+/* Narrow ids are read into the second half of their room, and widened from the front. */
 static status read_ids(const token_cache *c, int64_t at, int64_t count, int32_t *ids, error *err)
 {
 	size_t width = c->footer.width;

@@ -1,4 +1,4 @@
-/* token_cache_format.h - the layout that the writer and the reader of a cache share. Private to engine/text. */
+/* token_cache_format.h - the file layout of a token cache, shared by its writer and reader. Private to engine/text. */
 #ifndef ENGINE_TEXT_TOKEN_CACHE_FORMAT_H
 #define ENGINE_TEXT_TOKEN_CACHE_FORMAT_H
 
@@ -7,8 +7,8 @@
 enum { TOKEN_BLOCK = 1 << 18, TOKEN_PLANE_BYTES = TOKEN_BLOCK / 8, TOKEN_CACHE_VERSION = 1 };
 
 typedef struct token_block {
-	uint64_t digest; /* of its bytes in the file */
-	uint64_t hash;   /* of all tokens up to its end */
+	uint64_t digest; /* digest of its bytes in the file */
+	uint64_t hash;   /* hash of all tokens up to its end */
 	uint32_t bytes[256];
 } token_block;
 
@@ -17,7 +17,7 @@ typedef struct token_footer {
 	uint32_t version, width, documents, vocab;
 	uint64_t tokens, key;
 	uint64_t index_digest;
-	uint64_t digest; /* of the footer up to here */
+	uint64_t digest; /* digest of the footer up to here */
 } token_footer;
 
 #define TOKEN_CACHE_MAGIC "ADDTOKEN"
@@ -29,7 +29,7 @@ static inline size_t token_block_bytes(const token_footer *f, int64_t count)
 	return (size_t)count * f->width + (f->documents ? 2 * plane : 0);
 }
 
-/* Tokens of block `index`, and how many blocks there are. */
+/* Tokens of block `index`, and number of blocks. */
 static inline int64_t token_block_count(const token_footer *f, int64_t index)
 {
 	int64_t left = (int64_t)f->tokens - index * TOKEN_BLOCK;
@@ -41,10 +41,10 @@ static inline int64_t token_block_total(const token_footer *f)
 	return ((int64_t)f->tokens + TOKEN_BLOCK - 1) / TOKEN_BLOCK;
 }
 
-/* Add the bytes of `n` tokens of this id. */
+/* Add the bytes of `n` occurrences of a token. */
 void token_cache_count_token(const tokenizer *t, int32_t id, int64_t n, int64_t counts[256]);
-/* A cache of an open file, which it takes over, also on failure. name is for messages. memory: the file has no other
- * name. */
+/* Make a cache from an open file, which is taken over, even on failure. name is for messages. memory: the file has no
+ * other name. */
 status token_cache_adopt(token_cache **out, int fd, const char *name, bool memory, uint64_t key, int32_t vocab,
                          error *err);
 

@@ -86,12 +86,12 @@ static status read_file(tokenizer *t, const manifest *about, const char *folder,
 {
 	char *data;
 	size_t bytes;
-	error why = ERROR_INIT;
-	status s = manifest_read(about, folder, name, FILE_MAX_BYTES, &data, &bytes, &why);
+	error cause = ERROR_INIT;
+	status s = manifest_read(about, folder, name, FILE_MAX_BYTES, &data, &bytes, &cause);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	return s == STATUS_OK ? tokenizer_add_file(t, name, data, bytes, err)
-	                      : error_set(err, s, NULL, "%s", error_message(&why));
+	                      : error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 static bool is_ids(const json_t *value)

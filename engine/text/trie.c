@@ -1,5 +1,5 @@
-/* Sorted strings that share a prefix lie together, so a node is a range of them. Its children get the first places that
- * are free for all of them at once; only the last blocks are searched, so building takes linear time and leaves a few
+/* Sorted strings with a common prefix are adjacent, so a node is a range of them. Its children get the first places
+ * that are free for all of them. Only the last blocks are searched, so building takes linear time and leaves a few
  * places unused. */
 #include "engine/text/trie.h"
 

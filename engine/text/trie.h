@@ -1,6 +1,6 @@
 /* trie.h - strings with numbers, walked byte by byte.
  *
- * A double array: a node's children lie at its base, exclusive or their byte, and know their parent, so a step is one
+ * A double array: a node's children are at its base, exclusive or their byte, and know their parent, so a step is one
  * access to memory. Nodes are numbered by their places; the root is 0. Immutable once built. */
 #ifndef ENGINE_TEXT_TRIE_H
 #define ENGINE_TEXT_TRIE_H
@@ -30,8 +30,8 @@ typedef struct trie_string {
 	float score;
 } trie_string;
 
-/* Build a trie of strings, which are sorted; there may be none. STATUS_CONFLICT: two are the same; they are
- * strings[*same] and the one before it. STATUS_TOO_LARGE: one is too long. STATUS_NOMEM. On error *out can be freed. */
+/* Build a trie of sorted strings; there may be none. STATUS_CONFLICT: strings[*same] equals the one before it.
+ * STATUS_TOO_LARGE: a string is too long. STATUS_NOMEM. On error *out can be freed. */
 status trie_build(trie *out, trie_string *strings, size_t count, size_t *same);
 void trie_fini(trie *t);
 
@@ -42,9 +42,9 @@ static inline uint32_t trie_step(const trie *t, uint32_t node, unsigned char byt
 	return t->units[at].parent == node + 1 ? at : 0;
 }
 
-/* The number of a whole string; -1: it is not there. */
+/* The number of a whole string, or -1. */
 int32_t trie_find(const trie *t, const char *text, size_t bytes);
-/* The longest string that `text` begins with: its length, 0: none. */
+/* The longest string that `text` begins with: its length, or 0. */
 size_t trie_prefix(const trie *t, const char *text, size_t bytes, int32_t *value);
 
 #endif

@@ -2,12 +2,12 @@
 
 #include <sched.h>
 
-int workers_threads(int wanted)
+int workers_threads(int requested)
 {
 	cpu_set_t set;
 	const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-	wanted = wanted > 0 ? wanted : cores;
-	return wanted < WORKERS_MAX + 1 ? wanted : WORKERS_MAX + 1;
+	requested = requested > 0 ? requested : cores;
+	return requested < WORKERS_MAX + 1 ? requested : WORKERS_MAX + 1;
 }
 
 void workers_start(workers *w, int n, void *(*work)(void *context), void *context)

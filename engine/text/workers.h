@@ -11,9 +11,10 @@ typedef struct workers {
 	int count;
 } workers;
 
-/* How many threads work has, with the one that starts it: `wanted`, 0: one for each core; at most WORKERS_MAX + 1. */
-int workers_threads(int wanted);
-/* Call `work` on up to `n` threads: as many as can be had, maybe none. */
+/* Number of threads for a job, including the one that starts it: `requested`, or one for each core if 0; at most
+ * WORKERS_MAX + 1. */
+int workers_threads(int requested);
+/* Call `work` on up to `n` threads: as many as can be created, possibly none. */
 void workers_start(workers *w, int n, void *(*work)(void *context), void *context);
 void workers_join(workers *w);
 

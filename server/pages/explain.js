@@ -24,8 +24,8 @@ const called = (list, i) => 'token ' + i + ' \u201c' + visible(list[i].text).rep
 const named = i => called(tokens, i);
 
 // --- numbers -----------------------------------------------------------------------------------------
-// A view is {name, read(p), readers(p)}: the share that each token has in what p has read, and, where all positions are
-// there, the share that p has in what each later token has read.
+// A view is {name, read(p), readers(p)}. read: the share of each token in what p has read. readers: if all positions are
+// available, the share of p in what each later token has read.
 
 const zeros = () => new Float64Array(n);
 const heaviest = values => values.reduce((b, w, i) => w > values[b] ? i : b, 0);
@@ -73,7 +73,7 @@ function readerOf(parts) {
 	return reads && signed(parts)[reader] !== 0 ? reader : -1; // 0: it is not among the largest
 }
 
-// Do the numbers follow the token in hand?
+// True if the numbers follow the selected token.
 const follows = () => state.kind === 'contributions' ? span !== null : all;
 
 // {values, after}: after, the tokens whose numbers are what they have read of the position.
@@ -220,7 +220,7 @@ function choose(view) {
 	draw();
 }
 
-// What is known of the token in hand.
+// Describe the selected token.
 function describe(i) {
 	const {values, after} = current();
 	let text = named(i) + ': ' + number(values[i]);

@@ -178,7 +178,7 @@ def test_unknown_paths_are_404_and_known_ones_say_what_they_answer(front):
 def test_an_unknown_path_is_answered_with_the_nearest_one(front, path, nearest):
     answer = front.get(path)
     assert answer.status == 404
-    named = answer.error["message"].removeprefix("there is nothing at this path; the nearest one is ")
+    named = answer.error["message"].removeprefix("no such path; the nearest one is ")
     assert named == nearest if nearest else named.startswith("/v1/")
 
 
@@ -585,7 +585,7 @@ def test_while_the_engine_is_away_the_health_check_fails_only_where_a_backend_is
     front = start(engine="unix:" + str(tmp_path / "none"), connected=False)
     address = f"127.0.0.1:{front.port}"
     assert front.get("/healthz").json == json.loads(HEALTH)
-    assert health_check(address) == (0, "no backend: the engine is away\n", "")
+    assert health_check(address) == (0, "no backend: the engine is unavailable\n", "")
     assert health_check(address, "--require-backend", "cuda")[0] == 1
 
 

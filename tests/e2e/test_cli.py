@@ -37,7 +37,7 @@ def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults()
     assert len(wanted) > 8 and "no-special" in wanted and wanted <= options_in(help_of("additive", "generate"))
     training = " ".join(help_of("additive", "train").split())
     assert "--weight-decay X weight decay of the optimiser; of normalized_sgd 0 unless given (0.01)" in training
-    assert "--schedule NAME how the rate falls to 0 after the warm-up: linear, cosine, constant, cosine_with_restarts, tail or range_test (linear)" in training
+    assert "--schedule NAME schedule by which the rate falls to 0 after the warm-up: linear, cosine, constant, cosine_with_restarts, tail or range_test (linear)" in training
 
 
 def test_the_help_fits_80_columns():

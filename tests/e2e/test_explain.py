@@ -244,7 +244,7 @@ def test_two_texts_are_compared_token_by_token(service, model, tmp_path):
     out = additive(service, "explain", "--model", model, "--kind", "logit", "--target", "b", "--compare", other, "--top", 3, "--html", page, "--svg", picture, TEXT)
     assert (out.returncode, out.stderr) == (0, "")
     assert out.stdout.startswith(f"First ({model}): the logit of 'b'") and f"\nSecond ({model}): the logit of 'b'" in out.stdout
-    shown = listed(out.stdout[out.stdout.index("The second less the first") :])
+    shown = listed(out.stdout[out.stdout.index("The second minus the first") :])
     order = sorted((i for i in expected if i != len(TEXT) - 1), key=lambda i: -abs(expected[i]))[:3]
     assert [(int(line.split()[1]), float(line.split()[0])) for line in shown] == [(i, pytest.approx(expected[i], abs=1e-4)) for i in order]
     assert page.read_text().count('class="column"') == len(TEXT)
@@ -276,7 +276,7 @@ def test_two_models_and_two_targets_are_compared(service, model, classifier):
     assert [x["contributions"]["target"]["token"]["text"] for x in (asked, asked["compare"])] == ["b", "w"]
     assert [i for i, j, _ in asked["compare"]["same_tokens"] if i == j] == list(range(len(TEXT)))
     weights = additive(service, "explain", "--model", model, "--method", "alpha", "--compare", TEXT[1:], TEXT)
-    assert weights.returncode == 0 and "  weight  position\n" in weights.stdout.split("The second less")[1] and "logits" not in weights.stdout
+    assert weights.returncode == 0 and "  weight  position\n" in weights.stdout.split("The second minus")[1] and "logits" not in weights.stdout
     out = additive(service, "explain", "--model", model, "--compare-model", "none", TEXT)
     assert out.returncode == 1 and "--compare-model" in out.stderr
     s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": TEXT, "explain": True})["id"]

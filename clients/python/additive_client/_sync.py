@@ -1,7 +1,7 @@
 """`Client`: each method sends one call. Options that are not named here go into the request under their names in
 openapi.yaml, by keyword; the service refuses what it does not know.
 
-Made of `_async.py` by make_sync.py."""
+Generated from `_async.py` by make_sync.py."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Jobs:
         return _pages(self._sender, calls.of(calls.JOBS, job, "checkpoints"))
 
     def events(self, job: str, after: str | None = None) -> Iterator[JobEvent]:
-        """Every event, oldest first, until the job has ended. A stream that is cut is taken up behind the last event."""
+        """Every event, oldest first, until the job has ended. A stream that is cut is resumed after the last event."""
         return _followed(self._sender, calls.JOBS, job, after)
 
     def metrics(self, job: str) -> list[dict[str, Any]]:

@@ -158,7 +158,7 @@ class Completion(_Completion, total=False):
 
 
 class ChatCompletion(TypedDict):
-    """Of a chunk each choice has `delta` in the place of `message`."""
+    """In a chunk each choice has `delta` instead of `message`."""
 
     id: str
     object: str

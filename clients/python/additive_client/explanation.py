@@ -1,4 +1,4 @@
-"""What the service says about one prediction."""
+"""The explanation of one prediction."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Numbers:
         self.contributions: dict[str, Any] | None = raw.get("contributions")
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each token: id, text, offset; of contributions their parts in logits (token, position, bias); and the
-        mean or rollout of the weights, where `aggregate` asked for it. NaN behind the position that is explained."""
+        """A row for each token: id, text, offset; the parts of contributions in logits (token, position, bias); and the
+        mean or rollout of the weights if `aggregate` requested it. NaN after the explained position."""
         import pandas
 
         frame: pandas.DataFrame = pandas.DataFrame(self.tokens, columns=["id", "text", "offset"])

@@ -59,7 +59,7 @@ def given(**fields: Any) -> dict[str, Any]:
 
 
 def arguments(call: Call, files: contextlib.ExitStack) -> dict[str, Any]:
-    """The call as httpx takes it. Files are opened anew for each attempt, and closed by `files`."""
+    """The arguments of the call for httpx. Files are opened again for each attempt, and closed by `files`."""
     headers = {"Accept": call.accept, **call.headers}
     kw: dict[str, Any] = given(params=call.query, json=call.body, content=call.content, data=call.form)
     if call.content is not None:
@@ -71,7 +71,7 @@ def arguments(call: Call, files: contextlib.ExitStack) -> dict[str, Any]:
 
 
 def backoff(attempt: int) -> float:
-    """Seconds before the attempt behind number 1, 2, …"""
+    """Seconds to wait after attempt number 1, 2, …"""
     return min(LONGEST_WAIT, 0.25 * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
 
 
@@ -84,7 +84,7 @@ def wait_before_retry(call: Call, attempt: int, answer: httpx.Response | None) -
 
 
 def error_of(answer: httpx.Response) -> APIError:
-    """Of an answer whose body has been read."""
+    """The error of an answer whose body has been read."""
     try:
         error = answer.json()["error"]
     except (ValueError, KeyError, TypeError):

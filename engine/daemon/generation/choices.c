@@ -381,7 +381,7 @@ static void start_done(task *t)
 	choices *c = TASK_OWNER(t, choices, start);
 	c->start_done = true;
 	for (int i = 0; c->plan.request.n_logprobs >= 0 && !c->plan.echo && i < c->n; i++)
-		c->items[i].events.text.begun = has_text_before(c, &c->plan.prompts[i / c->plan.samples]);
+		c->items[i].events.text.started = has_text_before(c, &c->plan.prompts[i / c->plan.samples]);
 	for (int i = 0; c->plan.echo && i < c->n; i++) {
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
 		c->items[i].events.echo = prompt->ids;

@@ -74,7 +74,7 @@ json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n)
 json_t *tokens_text(const tokenizer *t, const int32_t *ids, int64_t n)
 {
 	char characters[TEXT_STREAM_ROOM];
-	text_stream text = {.begun = n > 4};
+	text_stream text = {.started = n > 4};
 	size_t used = 0;
 	for (int64_t i = n > 4 ? n - 4 : 0; i < n; i++)
 		used = text_stream_token(&text, t, ids[i], false, characters);

@@ -10,7 +10,7 @@ value op_activation(graph *g, value x, activation_kind kind)
 	return out;
 }
 
-/* Of gelu's forms there is an op of their own. */
+/* gelu's forms have an op of their own. */
 static status check_kind(const activation_params *p, error *err)
 {
 	if (p->kind < 0 || p->kind >= ACTIVATION_GELU)
@@ -27,7 +27,7 @@ status op_activation_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
-/* What reaches a sigmoid times f(0) = ½ is a bias's part. */
+/* The gradient of a sigmoid times f(0) = ½ is a bias's part. */
 static void collect_offset(graph *g, value dy)
 {
 	const shape s = SHAPE1(shape_last(graph_value(g, dy)->shape));

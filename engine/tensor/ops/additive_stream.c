@@ -53,8 +53,7 @@ status op_additive_stream_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
-/* What was read before stands in g and the normalizer, from which the gradient of the parallel form computes weights.
- */
+/* g and the normalizer include the earlier tokens; the gradient of the parallel form computes weights from them. */
 status op_additive_stream_backward(graph *g, const op_node *node)
 {
 	const additive_stream_params *p = node->params;

@@ -1,10 +1,9 @@
-/* additive_stream.h - what one recurrent round of additive attention remembers.
+/* additive_stream.h - the state of one recurrent round of additive attention.
  *
- * An aggregate of tokens is (m, z, s) per head and stands for e^m·z and e^m·s: m is
- * the largest score in it, z = Σ e^{a_j - m}, s = Σ e^{a_j - m} x_j. A token is
- * (a, 1, x). The empty aggregate, and so a masked token, is (STREAM_EMPTY, 0, 0).
- * Merging two is exact in m (it is always one of the scores, so a million equal
- * scores of 1e4 still count as a million) and never meets inf - inf:
+ * An aggregate of tokens is (m, z, s) per head and represents e^m·z and e^m·s: m is the largest score in it, z = Σ
+ * e^{a_j - m}, s = Σ e^{a_j - m} x_j. A token is (a, 1, x). The empty aggregate, and so a masked token, is
+ * (STREAM_EMPTY, 0, 0). Merging two is exact in m (it is always one of the scores, so a million equal scores of 1e4
+ * still count as a million) and never meets inf - inf:
  *
  *   m = max(m1, m2),  z = e^{m1-m} z1 + e^{m2-m} z2,  s = e^{m1-m} s1 + e^{m2-m} s2
  *   g = s / z,  M = m + log z;   z = 0 (empty):  g = 0,  M = -inf
@@ -26,18 +25,18 @@
  *   2. At p = 0: Q := P, P := empty. Then P := P ⊕ token, Q := Q ⊕ token.
  *   3. g = (suffix of block j-2 from index f) ⊕ Q, where f = p + 1 for even k and p for
  *      odd k; f = b is empty. The suffixes of block j-2 were all turned during block j-1.
- *   4. Token -> slot p of block j, which overwrites a suffix of block j-2 that is no
+ *   4. Token -> slot p of block j, overwriting a suffix of block j-2 that is no
  *      longer wanted: two blocks of slots are enough, block j in half j mod 2.
  *
- * Blocks before 0 are empty. So every token costs at most four merges, never a spike,
- * and the phases follow from the position alone: there is no pointer to keep.
+ * Blocks before 0 are empty. Every token therefore costs at most four merges, without spikes. The phases follow from
+ * the position alone, without a stored pointer.
  *
  *   k >= 2:  | P | Q | b slots of even blocks | b slots of odd blocks |
  *   global:  | P |                              P := P ⊕ token, g from P
  *   k = 1:   nothing                            g = x, M = a
  *
- * At position 0 the whole state is first set to zeros, then P and Q to empty: a slot never
- * shows a former session, and the floats are a function of the tokens read alone. */
+ * At position 0 the whole state is first set to zeros, then P and Q to empty. A slot never exposes an earlier session,
+ * and the floats depend only on the tokens read. */
 #ifndef ENGINE_TENSOR_OPS_ADDITIVE_STREAM_H
 #define ENGINE_TENSOR_OPS_ADDITIVE_STREAM_H
 

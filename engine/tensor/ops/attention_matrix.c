@@ -53,12 +53,12 @@ static status check_rank(const op_call *call, int i, const char *name, int rank,
 static status check_matrix(const op_call *call, int i, const char *name, shape want, error *err)
 {
 	const shape s = call->in[i].shape;
-	char mine[96], wanted[96];
+	char mine[96], expected[96];
 	TRY(check_type(call, i, name, DTYPE_F32, err));
 	if (s.rank > 0 && shape_rows(s) == shape_rows(want) && shape_last(s) == shape_last(want))
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, name, "%s is %s, must be %s", name, shape_text(s, mine, sizeof mine),
-	                 shape_text(want, wanted, sizeof wanted));
+	                 shape_text(want, expected, sizeof expected));
 }
 
 value op_attention_scores(graph *g, value q, value k, attention_matrix_params params)

@@ -41,24 +41,26 @@ status check_like(const op_call *call, int i, const char *name, int j, const cha
 	                 shape_text(a, mine, sizeof mine), shape_text(b, theirs, sizeof theirs), other);
 }
 
-status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *why, error *err)
+status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *reason, error *err)
 {
 	TRY(check_type(call, i, name, type, err));
 	if (shape_equal(call->in[i].shape, s))
 		return STATUS_OK;
-	char mine[96], wanted[96];
+	char mine[96], expected[96];
 	return error_set(err, STATUS_INVALID, name, "%s is %s, must be %s (%s)", name,
-	                 shape_text(call->in[i].shape, mine, sizeof mine), shape_text(s, wanted, sizeof wanted), why);
+	                 shape_text(call->in[i].shape, mine, sizeof mine), shape_text(s, expected, sizeof expected),
+	                 reason);
 }
 
-status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *why, error *err)
+status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *reason,
+                   error *err)
 {
 	TRY(check_type(call, i, name, type, err));
 	if (shape_count(call->in[i].shape) == count)
 		return STATUS_OK;
 	char mine[96];
 	return error_set(err, STATUS_INVALID, name, "%s is %s, must have %" PRId64 " elements (%s)", name,
-	                 shape_text(call->in[i].shape, mine, sizeof mine), count, why);
+	                 shape_text(call->in[i].shape, mine, sizeof mine), count, reason);
 }
 
 /* The types of an activation and of the weight it meets. */

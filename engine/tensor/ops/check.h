@@ -12,36 +12,36 @@
 #include "engine/tensor/op.h"
 #include "engine/tensor/ops.h"
 
-/* Was optional argument i given? */
+/* True if optional argument i is given. */
 bool check_present(const op_call *call, int i);
-/* Argument i is there and of this type. */
+/* Require argument i, of this type. */
 status check_type(const op_call *call, int i, const char *name, dtype type, error *err);
-/* Argument i is there and f32 or bf16: the first [real] argument of an op. */
+/* Require argument i, of type f32 or bf16: the first [real] argument of an op. */
 status check_real(const op_call *call, int i, const char *name, error *err);
-/* Of argument j's type and with its matrix view (already checked). */
+/* Require argument j's type and its matrix view (already checked). */
 status check_like(const op_call *call, int i, const char *name, int j, const char *other, error *err);
-/* `type`, exactly this shape; `why` says where the shape comes from ("x's last dimension"). */
-status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *why, error *err);
-/* `type` with this many elements, whatever the rank. */
-status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *why,
+/* Require `type` and exactly this shape; `reason` tells where the shape comes from ("x's last dimension"). */
+status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *reason, error *err);
+/* Require `type` and this number of elements, with any rank. */
+status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *reason,
                    error *err);
-/* Argument `weight` is [N, last dimension of x] and of x's type (x is checked already) or, with an f32 x, panels;
- * argument `bias`, if given, is f32 [N]. */
+/* Require that argument `weight` is [N, last dimension of x] and of x's type (x is checked already) or, with an f32 x,
+ * panels. Argument `bias`, if given, is f32 [N]. */
 status check_weight(const op_call *call, int x, const char *x_name, int weight, int bias, error *err);
-/* Argument i, if given, is the start of each sequence in the batch of 1 that argument 0 is then; how many sequences
- * there are into *count. */
+/* If argument i is given, it is the start of each sequence in argument 0, which is then a batch of 1. *count: the
+ * number of sequences. */
 status check_start(const op_call *call, int i, int64_t *count, error *err);
-/* Arguments i … i + 4 of an op that reads argument 0 [B, N, …] into slots: slot, position and length for each sequence,
- * and if given mask for each token and start (ops.h). */
+/* Check arguments i … i + 4 of an op that reads argument 0 [B, N, …] into slots (ops.h). These are slot, position and
+ * length for each sequence, and if given mask for each token and start. */
 status check_segment(int64_t segment, int64_t window, error *err); /* from 0 to the window */
 status check_sequences(const op_call *call, int i, error *err);
-/* The op's rows do not meet (op_call.row_inputs). */
+/* Mark the op's rows as independent (op_call.row_inputs). */
 void check_by_rows(op_call *call, unsigned inputs, unsigned outputs);
-/* Set output o. */
+/* Set the type and shape of output o. */
 void check_output(op_call *call, int o, dtype type, shape s);
 
-/* A slot of the pool that is input `pool` has room for rows of `width` floats; then the input that they stand for, which
- * is called `name`, is absent. */
+/* Require that a slot of the pool in input `pool` has room for rows of `width` floats. The input that these rows
+ * replace, called `name`, is absent then. */
 status check_stored(const op_call *call, int pool, slot_rows stored, int64_t width, int input, const char *name,
                     error *err);
 

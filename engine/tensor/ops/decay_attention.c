@@ -36,7 +36,7 @@ status op_decay_biases_check(op_call *call, error *err)
 
 /* --- building ------------------------------------------------------------------------------------------------ */
 
-/* A layer's own table, of so many tokens that a query sees with its own. */
+/* A layer's own table, for this many tokens that a query sees including its own. */
 static value biases_of(graph *g, value biases, int64_t tokens, decay_params p)
 {
 	if (biases != VALUE_NONE)
@@ -49,7 +49,7 @@ static value biases_of(graph *g, value biases, int64_t tokens, decay_params p)
 	return op_decay_biases(g, table);
 }
 
-/* Of sequences of so many tokens. */
+/* Parameters for sequences of this many tokens. */
 static softmax_params softmax_of(decay_params p, int64_t length)
 {
 	return (softmax_params){.heads = p.heads,
@@ -166,7 +166,7 @@ static status tokens_backward(graph *g, const op_node *node, value du)
 	value grads[4],
 	    in[] = {q, k, v, input(node, DECAY_MASK), input(node, DECAY_BIASES), VALUE_NONE, node->out[0], node->out[1],
 	            du};
-	if (k == VALUE_NONE) /* of a stream */
+	if (k == VALUE_NONE) /* a stream */
 		return graph_fail(g, STATUS_UNSUPPORTED, "k", "decay_merge without keys has no gradient");
 	TRY(graph_apply(g, OP_softmax_attention_grad, in, sizeof in / sizeof *in, &params, grads));
 	if (rule.collects && !rule.frozen)

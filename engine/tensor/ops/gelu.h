@@ -1,11 +1,11 @@
-/* gelu.h - the normal distribution's tail, as every backend that approximates it does. */
+/* gelu.h - the tail of the normal distribution, as used by every backend that approximates it. */
 #ifndef ENGINE_TENSOR_OPS_GELU_H
 #define ENGINE_TENSOR_OPS_GELU_H
 
 #include "engine/base/device_function.h"
 
-/* e^{t²/2} (1 - Φ(t)) for t >= 0, Φ the normal distribution: the part of its tail that is not e^{-t²/2}
- * (Mills' ratio over √(2π)), a polynomial in k = 1 / (1 + 0.3 t) since it falls like 1 / t. */
+/* e^{t²/2} (1 - Φ(t)) for t >= 0, with Φ the normal distribution (Mills' ratio over √(2π)). This is the tail without
+ * the factor e^{-t²/2}. A polynomial in k = 1 / (1 + 0.3 t), since it falls like 1 / t. */
 DEVICE_FUNCTION float gelu_mills(float k)
 {
 	float p = 0.03593174f;

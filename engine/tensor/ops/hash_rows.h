@@ -8,7 +8,7 @@
 
 enum { HASH_ROWS_ROUNDS = 3, HASH_ROWS_BITS = 11, HASH_ROWS_COUNT = 1 << HASH_ROWS_BITS };
 
-/* Row number `round` of a label. */
+/* The row of a label in round `round`. */
 DEVICE_FUNCTION int32_t hash_row(int64_t label, int round)
 {
 	uint64_t hash = 0x9ae16a3b2f90404fU;

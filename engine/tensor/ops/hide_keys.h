@@ -1,11 +1,11 @@
-/* hide_keys.h - which keys hide_keys hides, for kernels. */
+/* hide_keys.h - the keys that hide_keys hides, for kernels. */
 #ifndef ENGINE_TENSOR_OPS_HIDE_KEYS_H
 #define ENGINE_TENSOR_OPS_HIDE_KEYS_H
 
 #include "engine/base/philox.h"
 #include "engine/tensor/ops.h"
 
-/* The word of key e = b · length + n of this part. */
+/* The random word of key e = b · length + n of this part. */
 DEVICE_FUNCTION uint32_t hide_keys_word(const hide_keys_params *p, const int32_t *rng, int64_t e)
 {
 	uint64_t seed = (uint64_t)(uint32_t)rng[1] << 32 | (uint32_t)rng[0];
@@ -13,7 +13,7 @@ DEVICE_FUNCTION uint32_t hide_keys_word(const hide_keys_params *p, const int32_t
 	return philox(seed, p->stream, (uint32_t)rng[2], of_all / 4).word[of_all % 4];
 }
 
-/* How many keys of a row are hidden, of `seen` unmasked ones. */
+/* Number of keys that are hidden in a row with `seen` unmasked ones. */
 DEVICE_FUNCTION int64_t hide_keys_count(const hide_keys_params *p, int64_t seen)
 {
 	int64_t count = (int64_t)((double)(seen + p->beyond) * p->p);

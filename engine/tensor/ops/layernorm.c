@@ -20,7 +20,7 @@ value op_layernorm_unbiased(graph *g, value x, value weight, value bias, float e
 	return apply(g, x, weight, bias, (layernorm_params){.eps = eps, .unbiased = true});
 }
 
-/* Does a row have the degree of freedom that its deviation is over? */
+/* Check that a row has the degree of freedom that its deviation is divided by. */
 static status check_width(bool unbiased, shape x, error *err)
 {
 	if (unbiased && shape_last(x) < 2)

@@ -1,6 +1,6 @@
-/* linear_attention.h - what one layer of linear attention remembers, head after head:
+/* linear_attention.h - the state of one layer of linear attention, head after head:
  *
- *   | S [dh][dh] | z [dh] |     S[d][m] = Σ_t φ(k_t)[d] v_t[m],   z[d] = Σ_t φ(k_t)[d]
+ *    | S [dh][dh] | z [dh] |     S[d][m] = Σ_t φ(k_t)[d] v_t[m],   z[d] = Σ_t φ(k_t)[d]
  *
  * over the unmasked tokens so far: D (dh + 1) floats at any length, all zero before position 0. */
 #ifndef ENGINE_TENSOR_OPS_LINEAR_ATTENTION_H
@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* Floats of one head, and where head h begins: S, and z behind it. */
+/* Floats of one head, and the offset of head h: S, followed by z. */
 static inline int64_t linear_head_floats(int64_t dh)
 {
 	return dh * (dh + 1);

@@ -28,7 +28,7 @@ int64_t longest_match_state_floats(int64_t window)
 	return window;
 }
 
-/* Of both forms; makes the output. */
+/* Check the tokens and set the output, for both forms. */
 static status check_tokens(op_call *call, error *err)
 {
 	const longest_match_params *p = call->params;

@@ -1,4 +1,4 @@
-/* stream_scores, stream_apply and stream_store, and the size of their state. Their arguments lie alike:
+/* stream_scores, stream_apply and stream_store, and the size of their state. Their arguments have the same order:
  * tokens [B, N, ·], k or weights or v, pool, slot, position, length, mask?, start?, memory?. */
 #include "engine/tensor/ops/matrix_stream.h"
 

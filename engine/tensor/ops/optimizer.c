@@ -34,7 +34,7 @@ static status check_narrow(op_call *call, int i, error *err)
 	return check_count(call, i, "narrow", DTYPE_BF16, shape_count(call->in[0].shape), "as many as p", err);
 }
 
-/* Behind it the optional factors of the decay. */
+/* Check the bf16 copy and the optional factors of the decay that follow it. */
 static status check_narrow_and_decays(op_call *call, int i, error *err)
 {
 	const int64_t units = (shape_count(call->in[0].shape) + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;

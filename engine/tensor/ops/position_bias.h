@@ -1,4 +1,4 @@
-/* position_bias.h - the numbers in the tables of position biases, the same on every backend. */
+/* position_bias.h - entries of position bias tables, the same on every backend. */
 #ifndef ENGINE_TENSOR_OPS_POSITION_BIAS_H
 #define ENGINE_TENSOR_OPS_POSITION_BIAS_H
 
@@ -6,13 +6,13 @@
 
 #include <stdint.h>
 
-/* One side of t5_buckets: `side` buckets, of which the first `exact` are for one distance each. */
+/* One side of t5_buckets: `side` buckets, of which each of the first `exact` has one distance. */
 typedef struct t5_side {
 	int64_t side, exact;
 	float log_most; /* ln(max_distance / exact) */
 } t5_side;
 
-/* The bucket of a distance >= 0, with log_ratio = ln(distance / exact) where that is at least 0. */
+/* Bucket of a distance >= 0, with log_ratio = ln(distance / exact) where that is at least 0. */
 DEVICE_FUNCTION int64_t t5_bucket(t5_side s, int64_t distance, float log_ratio)
 {
 	if (distance < s.exact)

@@ -18,7 +18,8 @@ static double part_squares(const float *x, int64_t n)
 	return lane[0];
 }
 
-/* Of any number of them: part i of level k has QUANTIZE_PART^k elements from i times as many on. */
+/* Sum of squares of any number of elements: part i of level k has QUANTIZE_PART^k elements from element i ·
+ * QUANTIZE_PART^k on. */
 static double squares(const float *x, int64_t n)
 {
 	int64_t size = QUANTIZE_PART;

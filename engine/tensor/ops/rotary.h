@@ -1,8 +1,8 @@
 /* rotary.h - the arithmetic of rotary positions that every fast kernel shares.
  *
- * Pair i of R / 2 turns by the angle p · w_i, w_i = base^(-2i/R) rounded to f32. The product of a position and a
- * float is exact in double but for its last two bits, and the whole half turns are taken off in double, so that an
- * angle at position 2^31 is exact to 3e-7 and one at 10^6 to a rounding of f32. */
+ * Pair i of R / 2 turns by the angle p · w_i, w_i = base^(-2i/R) rounded to f32. The product of a position and a float
+ * is exact in double except for its last two bits, and whole half turns are subtracted in double. An angle at position
+ * 2^31 is therefore exact to 3e-7, and one at 10^6 to a rounding of f32. */
 #ifndef ENGINE_TENSOR_OPS_ROTARY_H
 #define ENGINE_TENSOR_OPS_ROTARY_H
 

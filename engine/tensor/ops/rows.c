@@ -47,10 +47,10 @@ status op_join_rows_check(op_call *call, error *err)
 	if (p->heads < 0 || (p->heads > 0 && x.dim[2] % p->heads != 0))
 		return error_set(err, STATUS_INVALID, "heads", "%" PRId64 " heads do not divide %" PRId64 " channels",
 		                 p->heads, x.dim[2]);
-	const shape wanted = p->heads > 0 ? SHAPE3(p->heads, rows, x.dim[2] / p->heads)
-	                     : each       ? SHAPE3(x.dim[0], rows, x.dim[2])
-	                                  : SHAPE2(rows, x.dim[2]);
-	if (!shape_equal(prefix, wanted))
+	const shape expected = p->heads > 0 ? SHAPE3(p->heads, rows, x.dim[2] / p->heads)
+	                       : each       ? SHAPE3(x.dim[0], rows, x.dim[2])
+	                                    : SHAPE2(rows, x.dim[2]);
+	if (!shape_equal(prefix, expected))
 		return wrong_prefix(call, err);
 	check_output(call, 0, call->in[1].type, SHAPE3(x.dim[0], rows + x.dim[1], x.dim[2]));
 	return STATUS_OK;

@@ -1,4 +1,4 @@
-/* sample.h - from a row of logits to a token, in arithmetic that has no order.
+/* sample.h - sample a token from a row of logits, in arithmetic that does not depend on the order of operations.
  *
  * 1. penalties and bias (Keskar et al. 2019; OpenAI's), for the tokens that `adjust` names:
  *      x = x > 0 ? x / repetition : x · repetition;  x -= presence + frequency · count;  x += bias
@@ -15,11 +15,11 @@
  * 6. one draw: among those left, in the order of ids, the first at which the sum of weights exceeds
  *    ⌊u · mass / 2^24⌋, u the upper 24 bits of word 0 of philox(seed, PHILOX_STREAM_SAMPLE, 0, position).
  *
- * Sums of whole numbers are the same in any order, and so is what weighs a token: two operations that IEEE 754 rounds
- * in one way only, a difference and a quotient, and then whole numbers. (In floats every product followed by a sum
- * would depend on whether the compiler fuses them; where it matters below, fmaf says so.) So the token is a function of
- * the logits' bits and the setting: on every backend, in any batch. A vocabulary of 2^24 tokens does not overflow 64
- * bits. Tokens 28 nats below the best weigh 0.
+ * Sums of integers are the same in any order. A token's weight is a difference and a quotient, which IEEE 754 rounds in
+ * one way only, and then integers. (In floats every product followed by a sum would depend on whether the compiler
+ * fuses them; where it matters below, fmaf says so.) So the token is a function of the logits' bits and the setting: on
+ * every backend, in any batch. A vocabulary of 2^24 tokens does not overflow 64 bits. Tokens 28 nats below the best
+ * weigh 0.
  *
  * All filters see the probabilities at the request's temperature, and what is left keeps its proportions.
  * (x-transformers filters before the temperature, and its top_a makes what is left equally likely:
@@ -47,28 +47,28 @@ typedef struct sample_setting {
 	float repetition_penalty, presence_penalty, frequency_penalty;
 	uint32_t seed_low, seed_high;
 	uint32_t position_low, position_high;
-	int32_t first, count; /* rows of `adjust` */
-	int32_t masked;       /* 1: sample_mask_rows more rows of `adjust` behind them are a mask */
+	int32_t first, count; /* rows of `adjust` for this row */
+	int32_t masked;       /* 1: the next sample_mask_rows rows of `adjust` after them are a mask */
 	int32_t active;       /* 0: this row is not sampled; its token is -1 */
 } sample_setting;
 
 enum { SAMPLE_WORDS = sizeof(sample_setting) / sizeof(int32_t) };
 
-/* Sorted by token, each once; entries outside the vocabulary are ignored. */
+/* Sorted by token, without duplicates; entries outside the vocabulary are ignored. */
 typedef struct sample_adjust {
 	int32_t token;
-	int32_t count; /* of occurrences so far */
+	int32_t count; /* number of occurrences so far */
 	float bias;
 } sample_adjust;
 
-/* A mask is bits, that of token i in word i / 32, which lie in rows of `adjust`: so many for a vocabulary. */
+/* A mask is a bit set, with token i in word i / 32, stored in rows of `adjust`: this many for a vocabulary. */
 enum { SAMPLE_MASK_ROW = 32 * sizeof(sample_adjust) / sizeof(uint32_t) };
 DEVICE_FUNCTION int32_t sample_mask_rows(int64_t vocab)
 {
 	return (int32_t)((vocab + SAMPLE_MASK_ROW - 1) / SAMPLE_MASK_ROW);
 }
 
-/* The mask of a row; NULL: it has none. */
+/* The mask of a row, or NULL. */
 DEVICE_FUNCTION const uint32_t *sample_mask(const sample_setting *s, const sample_adjust *adjust)
 {
 	return s->masked ? (const uint32_t *)(adjust + s->first + s->count) : NULL;
@@ -94,8 +94,8 @@ DEVICE_FUNCTION float sample_adjusted(float x, const sample_setting *s, const sa
 	return x + a->bias;
 }
 
-/* t of step 3 for a temperature above 0, from 0 to 31; 31, which weighs nothing, also for what is not finite. It
- * never falls when x does. */
+/* t of step 3 for a temperature above 0, from 0 to 31. A value that is not finite gets 31, which has weight 0. t never
+ * decreases when x does. */
 enum { SAMPLE_FAR = 31 };
 DEVICE_FUNCTION float sample_distance(float x, float max, float temperature)
 {
@@ -138,7 +138,7 @@ DEVICE_FUNCTION uint64_t sample_share(uint32_t part, uint64_t mass)
 	return (high << 8) + (low >> 24);
 }
 
-/* The mass that top-p wants: rounded up. */
+/* The mass that top-p requires: rounded up. */
 DEVICE_FUNCTION uint64_t sample_goal(float top_p, uint64_t mass)
 {
 	float scaled = top_p * 0x1p24f;
@@ -147,7 +147,7 @@ DEVICE_FUNCTION uint64_t sample_goal(float top_p, uint64_t mass)
 	return sample_share(part, mass) + ((part * (mass & 0xffffff) & 0xffffff) != 0);
 }
 
-/* The least weight that min-p leaves; 1 where it is off. */
+/* The least weight that min-p keeps; 1 where it is off. */
 DEVICE_FUNCTION uint64_t sample_least(float min_p)
 {
 	float scaled = min_p * 0x1p39f;
@@ -172,9 +172,9 @@ DEVICE_FUNCTION double sample_log2(uint64_t x)
 	return log;
 }
 
-/* The least weight that top-a leaves of tokens that have this mass: 2^SAMPLE_BITS · top_a · pmax^(power - 1), with
- * pmax = 2^SAMPLE_BITS / mass; rounded up, and no more than the likeliest token's weight. With power 1 it is min-p's.
- * Only products and quotients by powers of 2 follow each other, which nothing fuses. */
+/* The least weight that top-a keeps, for tokens with this mass: 2^SAMPLE_BITS · top_a · pmax^(power - 1), with pmax =
+ * 2^SAMPLE_BITS / mass. Rounded up, and at most the likeliest token's weight. With power 1 it equals min-p's. Products
+ * are followed only by quotients by powers of 2, which no compiler fuses. */
 DEVICE_FUNCTION uint64_t sample_least_a(float top_a, float power, uint64_t mass)
 {
 	const uint64_t most = (uint64_t)1 << SAMPLE_BITS;
@@ -184,7 +184,7 @@ DEVICE_FUNCTION uint64_t sample_least_a(float top_a, float power, uint64_t mass)
 	return least < (double)most ? (uint64_t)least : most;
 }
 
-/* The least weight that step 5 leaves. mass: of what step 4 leaves; read for top-a only. */
+/* The least weight that step 5 keeps. mass: the mass after step 4; read for top-a only. */
 DEVICE_FUNCTION uint64_t sample_bottom(const sample_setting *s, uint64_t mass)
 {
 	const uint64_t least = sample_least(s->min_p);

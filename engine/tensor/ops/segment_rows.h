@@ -1,5 +1,5 @@
-/* segment_rows.h - numbers of rows where segments of a sequence have rows in front, the same on every backend.
- * Positions are int32s, and so is the remainder: a device calls a function, with a stack, for one of 64 bits. */
+/* segment_rows.h - row numbers if segments of a sequence begin with extra rows, the same on every backend. Positions
+ * and remainders are int32: a 64-bit remainder on a device is a function call with a stack. */
 #ifndef ENGINE_TENSOR_OPS_SEGMENT_ROWS_H
 #define ENGINE_TENSOR_OPS_SEGMENT_ROWS_H
 
@@ -7,14 +7,14 @@
 
 #include <stdint.h>
 
-/* Of the token at a position. */
+/* The row of the token at a position. */
 DEVICE_FUNCTION int32_t segment_row(int32_t position, uint32_t segment, uint32_t front)
 {
 	return (int32_t)((uint32_t)position + front * ((uint32_t)position / segment + 1));
 }
 
-/* What a call puts in front of `length` tokens from a position on: the number of the first row in front of the
- * position's, and how many rows, 0 where no segment begins. */
+/* Rows that a call inserts before `length` tokens from a position on: the number of the first inserted row, and their
+ * count, 0 if no segment begins. */
 typedef struct segment_front {
 	int32_t first, count;
 } segment_front;

@@ -1,5 +1,5 @@
-/* sequence.h - which tokens of a call of a recurrent form (*_stream) belong to which sequence: [B, N] gives each
- * sequence N tokens, `start` gives sequence s those from start[s] to start[s + 1] (ops.h). */
+/* sequence.h - the tokens of each sequence in a call of a recurrent form (*_stream). [B, N] gives each sequence N
+ * tokens; `start` gives sequence s those from start[s] to start[s + 1] (ops.h). */
 #ifndef ENGINE_TENSOR_OPS_SEQUENCE_H
 #define ENGINE_TENSOR_OPS_SEQUENCE_H
 

@@ -1,4 +1,4 @@
-/* softmax.h - what the checks and kernels of softmax attention share: how many channels heads have. */
+/* softmax.h - shared by the checks and kernels of softmax attention: channels of heads. */
 #ifndef ENGINE_TENSOR_OPS_SOFTMAX_H
 #define ENGINE_TENSOR_OPS_SOFTMAX_H
 
@@ -13,7 +13,7 @@ typedef struct softmax_heads {
 	int64_t key, value; /* h, w */
 } softmax_heads;
 
-/* Of floats of a token's queries and values; kv_heads as in the parameters, 0 for `heads`. */
+/* Heads from the floats of a token's queries and values; kv_heads as in the parameters, 0 for `heads`. */
 static inline softmax_heads softmax_heads_of(int64_t query_width, int64_t value_width, int64_t heads, int64_t kv_heads)
 {
 	softmax_heads n = {heads, kv_heads > 0 ? kv_heads : heads, query_width / heads, 0};

@@ -124,7 +124,7 @@ status op_softmax_attention_backward(graph *g, const op_node *node)
 	params.frozen = rule.frozen;
 	TRY(graph_apply(g, OP_softmax_attention_grad, in, INPUTS, &params, grads));
 	if (rule.collects && !rule.frozen) {
-		value fixed = grads[VALUE]; /* of v alone */
+		value fixed = grads[VALUE]; /* v alone */
 		if (fused) {
 			value all[4];
 			params.frozen = true;

@@ -1,8 +1,8 @@
-/* softmax_attention.h - where the arguments of softmax_attention and softmax_attention_grad lie, for their kernels.
+/* softmax_attention.h - positions of the arguments of softmax_attention and softmax_attention_grad, for their kernels.
  *
- * Both forms of the op are one: head n of query i of sequence b is at q + (b · queries + i) · q_row + n · dh, head g of
- * key j at k + (b · keys + j) · k_row + g · dh and of its value at v + (b · keys + j) · v_row + g · dv, where q, k and
- * v begin `k_offset` and `v_offset` elements behind the data of inputs 0, k_input and v_input. The gradients of q, k
+ * Both forms of the op are one. Head n of query i of sequence b is at q + (b · queries + i) · q_row + n · dh. Head g of
+ * key j is at k + (b · keys + j) · k_row + g · dh, and of its value at v + (b · keys + j) · v_row + g · dv. q, k and v
+ * begin 0, `k_offset` and `v_offset` elements after the data of inputs 0, k_input and v_input. The gradients of q, k
  * and v have the same places in outputs 0, k_input and v_input. */
 #ifndef ENGINE_TENSOR_OPS_SOFTMAX_ATTENTION_H
 #define ENGINE_TENSOR_OPS_SOFTMAX_ATTENTION_H
@@ -18,9 +18,9 @@ typedef struct softmax_layout {
 	int64_t heads, kv_heads;      /* H, G */
 	int64_t group;                /* H / G: heads n of queries read head n / group of keys */
 	int64_t dh, dv;               /* channels of a head of q and k, of v and y */
-	int64_t shift;                /* S - N: query i stands at position i + shift */
+	int64_t shift;                /* S - N: query i is at position i + shift */
 	int64_t window;               /* 1 … max(S, 1) */
-	int64_t ahead;                /* how far behind its position a query sees: 0 or as far as keys go */
+	int64_t ahead;                /* number of keys after its position that a query sees: 0, or all */
 	int64_t q_row, k_row, v_row, k_offset, v_offset;
 	int k_input, v_input;
 } softmax_layout;
@@ -47,7 +47,7 @@ static inline softmax_layout softmax_layout_of(const op_call *call)
 	return l;
 }
 
-/* The keys first … end - 1 that queries at positions `from` … `to` see, but for the mask; first ≤ end. */
+/* The keys first … end - 1 that queries at positions `from` … `to` see, ignoring the mask; first ≤ end. */
 static inline int64_t softmax_first_key(const softmax_layout *l, int64_t from)
 {
 	const int64_t first = from - l->window + 1;

@@ -156,7 +156,7 @@ static status check_tokens(const op_call *call, softmax_store *store, error *err
 	return check_shape(call, 2, "v", DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], store->value_width), "q's tokens", err);
 }
 
-/* Is the ring one of codes, into *codes; what their steps are. */
+/* Set *codes to true if the ring is one of codes, and check their steps. */
 static status check_codes(const op_call *call, bool *codes, error *err)
 {
 	const softmax_stream_params *p = call->params;

@@ -1,24 +1,20 @@
-/* softmax_stream.h - what one layer of softmax attention keeps in a slot.
+/* softmax_stream.h - the state of one layer of softmax attention in a slot.
  *
- * What it remembers (softmax_stream): a ring of the keys and values of the last `window` tokens. Token t lies at place
- * t mod window; `there` is 1, or 0 for a token that was masked.
+ * softmax_stream keeps a ring of the keys and values of the last `window` tokens. Token t is at place t mod window;
+ * `there` is 1, or 0 for a masked token.
  *
- *   | key [window, G·h] | value [window, G·w] | there [window] |
+ *    | key [window, G·h] | value [window, G·w] | there [window] |
  *
- * At position t the places of tokens stream_oldest(t) … t are read, so what the ring held before
- * position 0 is never seen.
+ * At position t the places of tokens stream_oldest(t) … t are read, so contents from before position 0 are never read.
  *
- * A ring of codes has 8-bit codes (quantize.h) in place of keys and values, four to a float, the codes of a token's
- * keys and of its values each in whole floats; and behind them the step of the token's keys, -1 for a token that was
- * masked:
+ * A ring of codes has 8-bit codes (quantize.h) in place of keys and values, four to a float; the codes of a token's
+ * keys and of its values each fill whole floats. After them comes the step of the token's keys, -1 for a masked token:
  *
- *   | key i8 [window, ⌈G·h / 4⌉ · 4] | value i8 [window, ⌈G·w / 4⌉ · 4] | step [window] |
+ *    | key i8 [window, ⌈G·h / 4⌉ · 4] | value i8 [window, ⌈G·w / 4⌉ · 4] | step [window] |
  *
- * What it reads from (source_store, source_attention): the keys and values of a source's tokens, and how many there
- * are.
+ * source_store and source_attention use the keys and values of a source's tokens, and their number:
  *
- *   | key [capacity, G·h] | value [capacity, G·w] | count |
- */
+ *    | key [capacity, G·h] | value [capacity, G·w] | count | */
 #ifndef ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 #define ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 
@@ -31,13 +27,13 @@ typedef struct softmax_store {
 	int64_t key_width, value_width, places;
 } softmax_store;
 
-/* Floats that so many codes lie in. */
+/* Number of floats that hold this many codes. */
 DEVICE_FUNCTION int64_t softmax_code_floats(int64_t codes)
 {
 	return (codes + 3) / 4;
 }
 
-/* Keys and values of so many channels, as floats or as codes. */
+/* A store for this many channels of keys and values, as floats or as codes. */
 DEVICE_FUNCTION softmax_store softmax_store_of(int64_t keys, int64_t values, int64_t places, bool codes)
 {
 	const softmax_store floats = {keys, values, places},
@@ -45,14 +41,14 @@ DEVICE_FUNCTION softmax_store softmax_store_of(int64_t keys, int64_t values, int
 	return codes ? bytes : floats;
 }
 
-/* Channels of codes whose products have a sum of 32 bits. */
+/* Maximum channels of codes whose products sum to 32 bits. */
 enum { SOFTMAX_MOST_CODES = 1 << 16 };
 
-/* Of a ring of codes, what stands behind the codes. */
+/* Step stored for a masked token in a ring of codes. */
 #define SOFTMAX_MASKED_STEP (-1.0f)
 DEVICE_FUNCTION bool softmax_step_is_there(float step)
 {
-	return !(step < 0.0f); /* also NaN, the step of keys that are no numbers */
+	return !(step < 0.0f); /* true for NaN too, the step of keys that are not finite */
 }
 
 DEVICE_FUNCTION int64_t softmax_key(softmax_store s, int64_t place)
@@ -75,7 +71,7 @@ DEVICE_FUNCTION int64_t source_count_at(softmax_store s)
 	return softmax_there(s, 0);
 }
 
-/* The count that a slot holds. A session from elsewhere may hold any number: never more than there are places. */
+/* The count in a slot, at most the number of places: an imported session may hold any number. */
 DEVICE_FUNCTION int64_t source_count(softmax_store s, const float *state)
 {
 	const float count = state[source_count_at(s)];

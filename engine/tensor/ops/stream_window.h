@@ -1,4 +1,4 @@
-/* stream_window.h - which tokens of a ring the token at a position sees: from the oldest up to itself. */
+/* stream_window.h - the tokens of a ring that the token at a position sees: from the oldest up to itself. */
 #ifndef ENGINE_TENSOR_OPS_STREAM_WINDOW_H
 #define ENGINE_TENSOR_OPS_STREAM_WINDOW_H
 
@@ -6,10 +6,10 @@
 
 #include "engine/base/device_function.h"
 
-/* How many tokens in front of itself the token at a position sees, if there are so many. Of a ring of `window` tokens the
- * last window - 1; with segment > 0, where a sequence is read in segments of so many tokens, those of its segment and
- * the window - segment tokens in front of that. All are int32s: a device calls a function, with a stack, for a remainder
- * of 64 bits. */
+/* Number of earlier tokens that the token at a position sees, if there are that many. In a ring of `window` tokens it
+ * is window - 1. With segment > 0, the sequence is read in segments of that many tokens; the token sees the earlier
+ * ones of its segment and the window - segment tokens before it. All are int32: a 64-bit remainder on a device is a
+ * function call with a stack. */
 DEVICE_FUNCTION uint32_t stream_behind(uint32_t position, uint32_t window, uint32_t segment)
 {
 	return segment > 0 ? window - segment + position % segment : window - 1;

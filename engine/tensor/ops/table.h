@@ -1,4 +1,4 @@
-/* table.h - prototypes of what every row of ops.def refers to. */
+/* table.h - prototypes of the functions that rows of ops.def refer to. */
 #ifndef ENGINE_TENSOR_OPS_TABLE_H
 #define ENGINE_TENSOR_OPS_TABLE_H
 

@@ -1,4 +1,4 @@
-/* trilinear.h - how many products each channel of trilinear takes part in, and channels a block has. */
+/* trilinear.h - the number of products per channel of trilinear, and of channels per block. */
 #ifndef ENGINE_TENSOR_OPS_TRILINEAR_H
 #define ENGINE_TENSOR_OPS_TRILINEAR_H
 

@@ -13,7 +13,7 @@ struct automaton_builder {
 	size_t *key_starts;  /* [AUTOMATON_MAX_STATES + 1] */
 	int32_t *slots;      /* hash table of states, [SLOTS]; 0: empty, else the state + 1 */
 	size_t keys_capacity;
-	int32_t edges_capacity, begun; /* states that have been begun */
+	int32_t edges_capacity, started; /* states that have been begun */
 	int64_t *budget;
 	status problem;
 };
@@ -71,10 +71,10 @@ automaton_builder *automaton_builder_new(int64_t *budget)
 	return NULL;
 }
 
-static int32_t fail(automaton_builder *b, status why)
+static int32_t fail(automaton_builder *b, status code)
 {
 	if (b->problem == STATUS_OK)
-		b->problem = why;
+		b->problem = code;
 	return -1;
 }
 
@@ -128,18 +128,18 @@ int32_t automaton_builder_state(automaton_builder *b, const void *key, size_t by
 
 bool automaton_builder_next(automaton_builder *b, const void **key, size_t *bytes)
 {
-	if (b->problem != STATUS_OK || b->begun == b->a->n_states)
+	if (b->problem != STATUS_OK || b->started == b->a->n_states)
 		return false;
-	*key = b->keys + b->key_starts[b->begun];
-	*bytes = b->key_starts[b->begun + 1] - b->key_starts[b->begun];
-	b->a->edge_starts[b->begun++] = b->a->n_edges;
+	*key = b->keys + b->key_starts[b->started];
+	*bytes = b->key_starts[b->started + 1] - b->key_starts[b->started];
+	b->a->edge_starts[b->started++] = b->a->n_edges;
 	return true;
 }
 
 void automaton_builder_edge(automaton_builder *b, unsigned char first, unsigned char last, int32_t target)
 {
 	automaton *a = b->a;
-	automaton_edge *before = a->n_edges > a->edge_starts[b->begun - 1] ? &a->edges[a->n_edges - 1] : NULL;
+	automaton_edge *before = a->n_edges > a->edge_starts[b->started - 1] ? &a->edges[a->n_edges - 1] : NULL;
 	if (target < 0)
 		return;
 	if (before && before->target == target && before->last + 1 == first) {
@@ -162,7 +162,7 @@ void automaton_builder_edge(automaton_builder *b, unsigned char first, unsigned 
 
 void automaton_builder_accept(automaton_builder *b)
 {
-	b->a->accepts[b->begun - 1] = true;
+	b->a->accepts[b->started - 1] = true;
 }
 
 /* Mark the states that lead to an accepting one: a search along the reversed edges. starts: [n_states + 2], zero. */
@@ -236,7 +236,7 @@ status automaton_builder_finish(automaton **out, automaton_builder *b)
 {
 	status s = b->problem;
 	*out = NULL;
-	b->a->edge_starts[b->begun] = b->a->n_edges;
+	b->a->edge_starts[b->started] = b->a->n_edges;
 	if (s == STATUS_OK)
 		s = trim(b->a);
 	if (s == STATUS_OK) {

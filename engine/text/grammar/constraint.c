@@ -19,8 +19,8 @@ typedef struct scratch {
 	int64_t work;
 } scratch;
 
-/* What fits on top of two frames, whatever is below. (Two: a repetition of characters may end behind each of them, but
- * only before what the frame below it wants.) */
+/* Tokens that fit on top of two frames, whatever is below. (Two, since a repetition of characters may end after each of
+ * them, but only before a character that the frame below accepts.) */
 typedef struct known_frames {
 	grammar_frame top, second; /* without what is below; second.node FRAME_NONE: there is none */
 	uint32_t *allowed;         /* NULL: the slot is empty */
@@ -41,7 +41,7 @@ struct constraint {
 struct constrained_text {
 	constraint *constraint;
 	grammar_stacks stacks;
-	scratch tops;              /* of its stacks */
+	scratch tops;              /* stacks during a walk */
 	uint32_t *allowed, *whole; /* [words]: next, and what ends a whole text */
 	bool continues, done;
 };
@@ -54,7 +54,7 @@ typedef struct walk {
 	grammar_stacks *stacks;
 	scratch *scratch;
 	uint32_t *allowed;
-	known_frames *exits; /* collects them; NULL: what is behind the last frame is the end */
+	known_frames *exits; /* collects the exits; NULL: the end follows the last frame */
 } walk;
 
 /* The stacks after some bytes, and what may follow: parts of scratch->tops and stacks->next. */
@@ -113,7 +113,7 @@ static status step(const walk *w, const level *l, unsigned char byte, level *out
 	return w->scratch->work > MOST_WORK ? STATUS_TOO_LARGE : STATUS_OK;
 }
 
-/* Do the same strings of up to `bytes` bytes fit on both? */
+/* True if the same strings of up to `bytes` bytes fit on both. */
 static bool alike(const walk *w, int32_t a, int32_t b, int32_t bytes)
 {
 	if (a == b || a == FRAME_NONE || b == FRAME_NONE)
@@ -341,7 +341,7 @@ static status allow_on(constrained_text *x, int32_t top, bool *whole)
 	return STATUS_OK;
 }
 
-/* Is there anything that may follow, beside an end? */
+/* *more: any token may follow, except an end. */
 static status find_more(constrained_text *x, bool *more)
 {
 	const int32_t n_frames = x->stacks.n_frames;
@@ -443,7 +443,7 @@ static status push_byte(constrained_text *x, unsigned char byte)
 	return tops->n > 0 ? STATUS_OK : STATUS_INVALID;
 }
 
-/* Drop the frames of no stack. Frames lie above those below them. */
+/* Drop frames without a stack. Frames come after those below them. */
 static status compact(constrained_text *x)
 {
 	grammar_stacks *s = &x->stacks;

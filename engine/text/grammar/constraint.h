@@ -1,13 +1,13 @@
-/* constraint.h - which tokens may come next in a text that has to fit a grammar.
+/* constraint.h - the tokens that may come next in a text that must fit a grammar.
  *
- * The tokens that fit are found by walking the vocabulary's trie with the automaton. What fits on top of a frame does
- * not depend on the frames below it, up to the bytes with which the frame ends. So for each frame that has been on top
- * the constraint keeps the tokens that fit into it, and the trie's nodes at which it may end; only from these nodes the
- * frames below are walked. A text inside a string, say, costs the walk over all tokens once and then that over tokens
- * with a quotation mark.
+ * They are found by walking the vocabulary's trie with the automaton. The tokens that fit on top of a frame do not
+ * depend on the frames below it, up to the bytes with which the frame ends. For each frame that has been on top, the
+ * constraint therefore caches the tokens that fit into it, and the trie's nodes at which it may end. Only from these
+ * nodes the frames below are walked. A text inside a string, for example, costs the walk over all tokens once, and then
+ * only a walk over tokens with a quotation mark.
  *
- * Texts share a constraint, which is counted by references: those may be taken and given back on any thread, all else
- * is for one thread at a time. */
+ * Texts share a constraint, which is reference-counted. References may be taken and released on any thread; everything
+ * else is for one thread at a time. */
 #ifndef ENGINE_TEXT_GRAMMAR_CONSTRAINT_H
 #define ENGINE_TEXT_GRAMMAR_CONSTRAINT_H
 
@@ -22,17 +22,17 @@ status constraint_new(constraint **out, grammar *g, const token_trie *t);
 constraint *constraint_share(constraint *c); /* one more reference */
 void constraint_free(constraint *c);         /* one less; NULL is legal */
 
-/* An empty text. ends: tokens that end it, beside the tokenizer's unless ignore_end; c is borrowed. STATUS_NOMEM;
- * STATUS_TOO_LARGE: so many alternatives begin alike that it would take too long to try the tokens. */
+/* Start an empty text. ends: tokens that end it, in addition to the tokenizer's unless ignore_end; c is borrowed.
+ * STATUS_NOMEM; STATUS_TOO_LARGE: too many alternatives begin alike, so that trying the tokens would take too long. */
 status constrained_text_new(constrained_text **out, constraint *c, const int32_t *ends, int n_ends, bool ignore_end);
 void constrained_text_free(constrained_text *x); /* NULL is legal */
 
 /* The tokens that may come next, [⌈vocab / 32⌉] bits: the ends only when the text is whole. Valid until the next push.
  */
 const uint32_t *constrained_text_allowed(const constrained_text *x);
-/* Is there such a token? Where a vocabulary lacks some bytes there may be none. */
+/* True if any token may come next. If a vocabulary lacks some bytes, there may be none. */
 bool constrained_text_continues(const constrained_text *x);
-/* Is the text whole, and can nothing follow? */
+/* True if the text is complete and nothing can follow. */
 bool constrained_text_done(const constrained_text *x);
 /* Append a token that is allowed and no end. STATUS_INVALID: it is not allowed; else as above. */
 status constrained_text_push(constrained_text *x, int32_t token);

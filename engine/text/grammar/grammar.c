@@ -55,12 +55,12 @@ static bool grow(void *block, int32_t used, int32_t *capacity, int32_t n, size_t
 	void **p = block;
 	if (n <= *capacity - used)
 		return true;
-	int64_t wanted = 2 * (int64_t)*capacity > (int64_t)used + n ? 2 * (int64_t)*capacity : (int64_t)used + n + 16;
-	void *bigger = wanted <= INT32_MAX ? realloc(*p, (size_t)wanted * size) : NULL;
+	int64_t enlarged = 2 * (int64_t)*capacity > (int64_t)used + n ? 2 * (int64_t)*capacity : (int64_t)used + n + 16;
+	void *bigger = enlarged <= INT32_MAX ? realloc(*p, (size_t)enlarged * size) : NULL;
 	if (!bigger)
 		return false;
 	*p = bigger;
-	*capacity = (int32_t)wanted;
+	*capacity = (int32_t)enlarged;
 	return true;
 }
 
@@ -83,10 +83,10 @@ void grammar_free(grammar *g)
 	free(g);
 }
 
-static grammar_node fail(grammar *g, status why)
+static grammar_node fail(grammar *g, status code)
 {
 	if (g->problem == STATUS_OK)
-		g->problem = why;
+		g->problem = code;
 	return -1;
 }
 
@@ -256,7 +256,7 @@ static void prune(grammar *g)
 	}
 }
 
-/* Does a node begin with itself? seen: 0 not yet, 1 on the way, 2 it does not. */
+/* True if a node begins with itself. seen: 0 not visited, 1 in progress, 2 false. */
 static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int depth)
 {
 	enum { DEEPEST = 10000 };
@@ -372,7 +372,7 @@ static int32_t after_one(const node *n, int32_t position)
 	return n->max == GRAMMAR_NO_BOUND && position >= n->min ? n->min : position + 1;
 }
 
-/* `member` of a node that goes on at `rest` behind it, unless the member is its last. */
+/* Expand `member` of a node that continues at `rest` after it, unless the member is its last. */
 static status expand_member(const grammar *g, grammar_stacks *s, grammar_node member, grammar_node at, int32_t rest,
                             bool last, int32_t below, bool *ends)
 {

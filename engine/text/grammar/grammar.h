@@ -1,12 +1,12 @@
 /* grammar.h - a grammar of byte strings, and the pushdown automaton that reads them byte by byte.
  *
- * Nodes make up a grammar: a set of bytes, a text, an automaton, a sequence, a choice, a repetition, and a reference to
- * a node that is defined later, so nodes may be recursive. grammar_finish removes what no string has (an alternative
- * that can never end), so that every string which the automaton has accepted so far is the beginning of a whole one.
+ * A grammar consists of nodes: a set of bytes, a text, an automaton, a sequence, a choice, a repetition, or a
+ * reference. A reference names a node that is defined later, so nodes may be recursive. grammar_finish removes nodes
+ * without strings (an alternative that can never end). Every string that the automaton accepts so far is therefore the
+ * beginning of a complete one.
  *
- * The automaton's state is a set of stacks. A stack is a list of frames, each a node and how far it has been read; the
- * frames of all stacks lie in one array, and a frame names the one below it. Immutable once finished, and then
- * thread-safe. */
+ * The automaton's state is a set of stacks. A stack is a list of frames, each a node and the position in it. The frames
+ * of all stacks are in one array, and a frame names the one below it. Immutable once finished, and then thread-safe. */
 #ifndef ENGINE_TEXT_GRAMMAR_GRAMMAR_H
 #define ENGINE_TEXT_GRAMMAR_GRAMMAR_H
 
@@ -90,11 +90,11 @@ int32_t grammar_push(grammar_stacks *s, grammar_node node, int32_t position, int
 /* Append what may follow on top of frame `top` to s->next, and the frames of it to s->frames. *ends: nothing may
  * follow, all frames are read (unchanged if not). top FRAME_NONE: nothing is left. STATUS_NOMEM. */
 status grammar_expand(const grammar *g, grammar_stacks *s, int32_t top, bool *ends);
-/* Does the byte fit? */
+/* True if the byte fits. */
 bool grammar_fits(const grammar *g, const grammar_next *next, unsigned char byte);
 /* The top frame after a byte that fits, FRAME_NONE when all is read; -2 when out of memory. */
 int32_t grammar_advance(const grammar *g, grammar_stacks *s, const grammar_next *next, unsigned char byte);
-/* Are these stacks the same? */
+/* True if these stacks are equal. */
 bool grammar_same(const grammar_stacks *s, int32_t a, int32_t b);
 /* A position of a node that accepts the same strings of up to `bytes` bytes, one for as many positions as possible. */
 int32_t grammar_position_like(const grammar *g, grammar_node node, int32_t position, int32_t bytes);

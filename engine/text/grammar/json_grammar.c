@@ -15,7 +15,7 @@ enum { DEEPEST = 64 };
 
 static grammar_node schema_node(schema_compiler *c, const json_t *schema, const schema_tags *tags);
 
-grammar_node schema_refuse(schema_compiler *c, status why, const char *keyword, const char *format, ...)
+grammar_node schema_refuse(schema_compiler *c, status code, const char *keyword, const char *format, ...)
 {
 	char words[256], path[2 * SCHEMA_PATH_BYTES];
 	va_list list;
@@ -24,7 +24,7 @@ grammar_node schema_refuse(schema_compiler *c, status why, const char *keyword, 
 	va_end(list);
 	snprintf(path, sizeof path, "%s%s%s", c->path, c->path[0] && keyword[0] ? "." : "", keyword);
 	if (c->problem == STATUS_OK)
-		c->problem = error_set(c->err, why, path, "%s", words);
+		c->problem = error_set(c->err, code, path, "%s", words);
 	return -1;
 }
 

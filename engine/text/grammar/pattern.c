@@ -48,10 +48,10 @@ typedef struct compiler {
 	status problem;
 } compiler;
 
-static int32_t fail(compiler *c, status why)
+static int32_t fail(compiler *c, status code)
 {
 	if (c->problem == STATUS_OK)
-		c->problem = why;
+		c->problem = code;
 	return -1;
 }
 
@@ -176,7 +176,7 @@ static void add_item(compiler *c, items *to, item one)
 }
 
 /* Add what can be reached from `at` without a character. ended: no character follows. True: the pattern has matched. */
-static bool close_over(compiler *c, items *to, int32_t at, bool begun, bool ended)
+static bool close_over(compiler *c, items *to, int32_t at, bool started, bool ended)
 {
 	int32_t n = 0;
 	bool matched = false;
@@ -188,7 +188,7 @@ static bool close_over(compiler *c, items *to, int32_t at, bool begun, bool ende
 		const step *s = &c->steps[i];
 		int32_t next[2] = {-1, -1};
 		matched |= s->kind == STEP_MATCHED;
-		if (s->kind == STEP_SPLIT || (s->kind == STEP_BEGIN && !begun) || (s->kind == STEP_END && ended))
+		if (s->kind == STEP_SPLIT || (s->kind == STEP_BEGIN && !started) || (s->kind == STEP_END && ended))
 			next[0] = s->a;
 		if (s->kind == STEP_SPLIT)
 			next[1] = s->b;

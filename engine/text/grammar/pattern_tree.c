@@ -16,10 +16,10 @@ typedef struct parser {
 } parser;
 
 /* Returns -1, which every node's number is not. */
-static int32_t refuse(parser *p, status why, const char *words)
+static int32_t refuse(parser *p, status code, const char *words)
 {
 	if (p->problem == STATUS_OK)
-		p->problem = error_set(p->err, why, NULL, "%s", words);
+		p->problem = error_set(p->err, code, NULL, "%s", words);
 	return -1;
 }
 

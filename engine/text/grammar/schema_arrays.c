@@ -38,7 +38,7 @@ static grammar_node after_comma(const schema_compiler *c, grammar_node node)
 	return grammar_sequence(c->json.g, NODES(json_form_text(&c->json, ","), node));
 }
 
-/* `more` unless the array may not go on, or nothing if it may end. */
+/* `more` unless the array must end, or nothing if it may end. */
 static grammar_node maybe(const schema_compiler *c, bool may_end, bool may_go_on, grammar_node more)
 {
 	const grammar_node both[2] = {may_go_on ? more : empty(c), empty(c)};

@@ -45,7 +45,7 @@ typedef struct schema_compiler {
 } schema_compiler;
 
 /* json_grammar.c: record the first failure, of a keyword of the current schema. Returns -1. */
-grammar_node schema_refuse(schema_compiler *c, status why, const char *keyword, const char *format, ...)
+grammar_node schema_refuse(schema_compiler *c, status code, const char *keyword, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 grammar_node schema_out_of_memory(schema_compiler *c);
 /* The values of a schema within the current one. */
@@ -84,7 +84,7 @@ bool schema_exclude(schema_compiler *c, const json_t *a, const json_t *b);
 
 /* schema_references.c: the part of the root that "#/…" names; NULL: there is none. */
 const json_t *schema_resolve(const schema_compiler *c, const json_t *ref);
-/* What a schema is in the end: follows $ref and an allOf with one entry. NULL: it does not end. */
+/* Resolve a schema: follows $ref and an allOf with one entry. NULL: endless. */
 const json_t *schema_follow(const schema_compiler *c, const json_t *schema);
 grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const schema_tags *tags);
 void schema_references_fini(schema_compiler *c);

@@ -79,13 +79,13 @@ static grammar_node other_name(const schema_compiler *c, const object *o)
 }
 
 /* The members from property i on; tails[begun] are those after it. begun: a member has been written. */
-static grammar_node tail(const schema_compiler *c, const object *o, int i, bool begun, const grammar_node tails[2])
+static grammar_node tail(const schema_compiler *c, const object *o, int i, bool started, const grammar_node tails[2])
 {
 	const property *p = &o->properties[i];
-	const grammar_node comma = begun ? json_form_text(&c->json, ",") : grammar_sequence(c->json.g, NULL, 0);
+	const grammar_node comma = started ? json_form_text(&c->json, ",") : grammar_sequence(c->json.g, NULL, 0);
 	const grammar_node with =
 	    grammar_sequence(c->json.g, NODES(comma, json_form_member(&c->json, p->key, p->value), tails[1]));
-	return p->required ? with : grammar_choice(c->json.g, NODES(with, tails[begun]));
+	return p->required ? with : grammar_choice(c->json.g, NODES(with, tails[started]));
 }
 
 static grammar_node join_members(const schema_compiler *c, const object *o)

@@ -96,11 +96,11 @@ static status narrow_length(schema_compiler *c, automaton **all, int32_t min, in
 	return narrow(c, all, pattern, strlen(pattern), err);
 }
 
-static grammar_node refuse_automaton(schema_compiler *c, status why, const char *keyword, const error *err)
+static grammar_node refuse_automaton(schema_compiler *c, status code, const char *keyword, const error *err)
 {
-	return why == STATUS_NOMEM
+	return code == STATUS_NOMEM
 	           ? schema_out_of_memory(c)
-	           : schema_refuse(c, why, keyword, "%s", err->message[0] ? err->message : "needs too many states");
+	           : schema_refuse(c, code, keyword, "%s", err->message[0] ? err->message : "needs too many states");
 }
 
 /* The content of the strings; NULL: refused. */

@@ -57,7 +57,7 @@ static void fill(token_trie *t, const entry *all, int32_t n, int32_t *path)
 				t->nodes[i].height = (uint16_t)(t->nodes[child].height + 1);
 }
 
-/* The tokens that have bytes, which lie in `text`; NULL: only count both. */
+/* Collect the tokens that have bytes, which are copied to `text`; NULL: only count both. */
 static int32_t collect(token_trie *t, entry *all, char *text, size_t *bytes)
 {
 	char one[TOKEN_MAX_BYTES];

@@ -5,11 +5,11 @@
 
 #include "engine/text/tokenizer.h"
 
-/* Nodes lie in preorder: the first child of node i is i + 1 (if that is before its end), the next sibling of node i is
+/* Nodes are in preorder: the first child of node i is i + 1 (if that is before its end), the next sibling of node i is
  * its end. Node 0 is the empty text. */
 typedef struct token_trie_node {
-	int32_t end;     /* the node behind its last descendant */
-	int32_t tokens;  /* its first in token_trie.tokens; the next node's is behind its last */
+	int32_t end;     /* the node after its last descendant */
+	int32_t tokens;  /* index of its first token in token_trie.tokens; the next node's follows its last */
 	uint16_t height; /* bytes of the longest token below it, from the node on */
 	unsigned char byte;
 } token_trie_node;

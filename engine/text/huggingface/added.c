@@ -195,7 +195,7 @@ static status is_word(const hunt *h, const char *character, size_t bytes, bool *
 	return pattern_find(h->a->word, h->search, character, bytes, 0, out, &found);
 }
 
-/* Do letters stand beside it? */
+/* *out: a letter is next to the match. */
 static status is_within_word(const hunt *h, size_t first, size_t end, bool *out)
 {
 	const text_piece *p = h->p;
@@ -212,7 +212,7 @@ static status is_within_word(const hunt *h, size_t first, size_t end, bool *out)
 	return STATUS_OK;
 }
 
-/* Does the token that matches there count? */
+/* *out: the token that matches here applies. */
 static status counts(hunt *h, const added_token *t, size_t at, bool *out)
 {
 	bool within = false;
@@ -250,11 +250,11 @@ status added_search(const added *a, bool normalized, const text_piece *p, const 
 	for (size_t at = 0; at < p->bytes;) {
 		const added_token *t =
 		    set->begins[(unsigned char)p->text[at]] ? match(set, p->text + at, p->bytes - at) : NULL;
-		bool wanted = false;
+		bool matches = false;
 		if (t)
-			TRY(counts(&h, t, at, &wanted));
+			TRY(counts(&h, t, at, &matches));
 		const size_t end = at + (t ? t->bytes : 1);
-		if (wanted) {
+		if (matches) {
 			/* As the library does, white space that a token took is searched again, and may be taken twice.
 			 */
 			const size_t until = t->right ? spaces_behind(p, end) : end;

@@ -9,7 +9,7 @@
 #include "engine/text/huggingface/vocabulary.h"
 
 typedef struct added_token {
-	char *text; /* what is searched for: the name, normalized where the text is */
+	char *text; /* the text to search for: the name, normalized if the text is */
 	size_t bytes;
 	int32_t id;
 	bool special, single_word, left, right; /* left, right: white space there belongs to it */
@@ -38,14 +38,14 @@ void added_fini(added *a);
 /* NULL: the id is no added token's. */
 const added_token *added_find(const added *a, int32_t id);
 
-/* What a search finds, in order: text without a token (token NULL), or a token. */
+/* Receives the results of a search, in order: text without a token (token NULL), or a token. */
 typedef status (*added_each)(void *context, const text_piece *p, const added_token *token);
 /* Search a piece for the tokens of one set. */
 status added_search(const added *a, bool normalized, const text_piece *p, const encode_options *o,
                     pattern_search *search, added_each each, void *context);
 
-/* Can the tokens that plain text is searched for decide what becomes of a place with a letter on one side, and a space
- * and a letter on the other, by more than ending or beginning there? A space may be a SPACE_MARK. */
+/* True if an added token searched in plain text can affect a place between a letter and a space followed by a letter,
+ * other than by ending or beginning there. A space may be a SPACE_MARK. */
 bool added_cross_spaces(const added *a);
 
 #endif

@@ -13,7 +13,7 @@ enum { FEW = 48, END = UINT32_MAX };
 
 uint32_t bpe_spelling(int byte)
 {
-	/* What can be printed spells itself, all others are 256 and above in their order. */
+	/* A printable byte is its own character; the others map to 256 and above, in order. */
 	if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF))
 		return (uint32_t)byte;
 	return 256 + (uint32_t)(byte <= ' ' ? byte : byte <= 0xA0 ? byte - 0x7F + 33 : 67);
@@ -259,7 +259,7 @@ static status merge_many(const bpe *b, word_room *r)
 
 /* --- a word ------------------------------------------------------------------------------------------------ */
 
-/* Is the word itself a token? */
+/* *id: the word itself is a token. */
 static status find_whole(const bpe *b, const char *word, size_t bytes, word_room *r, int32_t *id)
 {
 	if (!b->byte_level) {
@@ -314,7 +314,7 @@ size_t bpe_cut(const bpe *b, const char *text, size_t bytes)
 	return found ? (size_t)(found - text) : bytes;
 }
 
-/* Does a merge join something else and a metaspace behind it? */
+/* True if any merge joins a piece with a following metaspace. */
 static bool crosses_metaspace(const char *left, size_t n, const char *right, size_t m)
 {
 	return m >= SPACE_MARK_BYTES && memcmp(right, SPACE_MARK, SPACE_MARK_BYTES) == 0 &&

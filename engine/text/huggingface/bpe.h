@@ -21,7 +21,7 @@ typedef struct bpe {
 	merges merges;
 	bool byte_level;       /* a word's bytes are its characters */
 	bool ignore_merges;    /* a word that is a token is that token */
-	bool cut_at_metaspace; /* no merge joins a character and a "▁" behind it */
+	bool cut_at_metaspace; /* no merge joins a character with a following "▁" */
 	bool fuse_unknown;
 	char prefix[BPE_MAX_AFFIX + 1]; /* before the name of each character of a word but its first */
 	char suffix[BPE_MAX_AFFIX + 1]; /* after the name of its last character */

@@ -172,7 +172,7 @@ typedef struct name {
 typedef struct training {
 	plan plan;
 	word_counts counts;
-	int32_t *symbols;  /* of word i: from its place in counts.text on */
+	int32_t *symbols;  /* symbols of word i: from its place in counts.text on */
 	uint32_t *lengths; /* [counts.n]: how many symbols are left of a word */
 	pair_counts pairs;
 	name *names; /* [plan.size] */
@@ -267,7 +267,7 @@ static status merge_in_word(training *t, uint32_t w, int32_t left, int32_t right
 	return STATUS_OK;
 }
 
-/* May two tokens become one? Not when it would be too long or spell a special token. */
+/* True if two tokens may merge: the result must not be too long or spell a special token. */
 static bool may_merge(const training *t, const name *left, const name *right)
 {
 	if (left->bytes + right->bytes > MAX_NAME)

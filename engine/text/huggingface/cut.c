@@ -1,10 +1,9 @@
-/* Each stage is asked whether the place is one where nothing on one side has a part in what becomes of the other. Added
- * tokens: none of plain text reaches over the place, takes the space as its own, or depends on the letter. Normalizer:
- * its steps change characters one by one, or as Unicode's forms do: no segment of those goes on with a space, and the
- * two letters stay letters. Pre-tokenizer: it divides the text there; or it does nothing there, and the model cuts
- * before the mark that the space has become.
+/* A place is safe if in each stage neither side affects the other's result. Added tokens: none of plain text spans the
+ * place, absorbs the space, or depends on the letter. Normalizer: its steps change characters one by one, or as
+ * Unicode's forms do; no segment of those continues with a space, and the two letters stay letters. Pre-tokenizer: it
+ * divides the text there, or it does nothing there and the model cuts before the mark that replaces the space.
  *
- * What is put before a text is left out where the text continues. */
+ * Text that is added before a text is omitted if the text continues. */
 #include "engine/text/huggingface/cut.h"
 
 #include <string.h>
@@ -15,7 +14,7 @@
 bool cut_is_safe(const normalizer *n, const added *a, const pre_tokenizer *words, const word_model *model)
 {
 	space_form space = normalizer_space(n);
-	/* Behind an added token, something would be put before a text that continues, too. */
+	/* After an added token, text would be added even before a text that continues. */
 	if (space == SPACE_UNKNOWN || added_cross_spaces(a) || (normalizer_prepends(n) && a->sets[false].plain))
 		return false;
 	const division d = pre_tokenizer_divides(words, &space);
@@ -30,7 +29,7 @@ static bool is_letter(const normalizer *n, uint32_t c)
 	return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO && normalizer_keeps(n, c);
 }
 
-/* Does a text end with a letter? */
+/* True if a text ends with a letter. */
 static bool ends_with_letter(const normalizer *n, const char *text, size_t bytes)
 {
 	size_t first = bytes, length;
@@ -58,7 +57,7 @@ size_t cut_find(const normalizer *n, const char *text, size_t bytes)
 		if (ends_with_letter(n, text, at) && begins_with_letter(n, space + 1, bytes - at - 1))
 			return at;
 		while (at > 0 &&
-		       text[at - 1] == ' ') /* a run of them has one that follows a letter, but no letter behind it */
+		       text[at - 1] == ' ') /* in a run of spaces, one follows a letter, but none is followed by one */
 			at--;
 	}
 	return 0;

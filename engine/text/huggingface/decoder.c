@@ -10,7 +10,7 @@
 
 /* --- the steps ------------------------------------------------------------------------------------- */
 
-/* A token that has a character that spells no byte stands for its own bytes. */
+/* A token with a character that spells no byte is its own bytes. */
 static bool apply_byte_level(const decoder_step *step, bool first, char *text, size_t *bytes)
 {
 	(void)step;
@@ -96,7 +96,7 @@ static bool apply_strip(const decoder_step *step, bool first, char *text, size_t
 	return true;
 }
 
-/* Behind Fuse, where all tokens are one text. */
+/* After Fuse, where all tokens are one text. */
 static bool apply_strip_text(const decoder_step *step, bool first, char *text, size_t *bytes)
 {
 	return !first || apply_strip(step, first, text, bytes);
@@ -179,7 +179,7 @@ static status keep_text(char room[64], size_t *bytes, const json_t *text, const 
 	return STATUS_OK;
 }
 
-/* Behind Fuse: a mark and a character, which become one. */
+/* After Fuse: a mark and a character, which become one character. */
 static status read_raised(decoder *d, const json_t *pattern, const json_t *content, const char *path, error *err)
 {
 	const char *from = json_string_value(pattern), *to = json_string_value(content);

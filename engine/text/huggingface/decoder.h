@@ -1,9 +1,9 @@
-/* decoder.h - the "decoder" of a tokenizer.json, token by token: the bytes that each stands for.
+/* decoder.h - the "decoder" of a tokenizer.json, token by token: the bytes of each token.
  *
- * A decoder works on a list of tokens, a stream has one at a time. So what changes a token by its neighbours is
- * supported only where the first token of a text differs from the others, and where a mark, a token of one character,
- * changes the first character of the text behind it (Replace of two characters by one, behind Fuse). Immutable,
- * thread-safe. */
+ * A decoder works on a list of tokens, a stream has one at a time. Changes that depend on neighbouring tokens are
+ * therefore supported in two cases only. The first token of a text may differ from the others. A mark, a token of one
+ * character, may change the first character of the text after it (Replace of two characters by one, after Fuse).
+ * Immutable, thread-safe. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_DECODER_H
 #define ENGINE_TEXT_HUGGINGFACE_DECODER_H
 
@@ -15,10 +15,10 @@ typedef struct decoder_step decoder_step;
 struct decoder_step {
 	/* Change the token in `text`. first: of a text. False: it becomes too long. */
 	bool (*apply)(const decoder_step *step, bool first, char *text, size_t *bytes);
-	char from[64], to[64]; /* what is replaced or stripped */
+	char from[64], to[64]; /* the text to replace or strip */
 	size_t from_bytes, to_bytes;
 	int start, stop;
-	bool keeps_first; /* of Metaspace: the first token keeps its spaces */
+	bool keeps_first; /* Metaspace: the first token keeps its spaces */
 };
 
 typedef struct decoder {
@@ -29,7 +29,7 @@ typedef struct decoder {
 	uint32_t mark; /* 0: there is none */
 	struct {
 		uint32_t from, to;
-	} raised[DECODER_MAX_RAISED]; /* behind it */
+	} raised[DECODER_MAX_RAISED]; /* characters after the mark */
 	int n_raised;
 } decoder;
 
@@ -37,9 +37,9 @@ typedef struct decoder {
 status decoder_read(decoder *d, const json_t *part, error *err);
 /* The bytes of a token, from its name: into out, which has room for TOKEN_MAX_BYTES. False: they are more. */
 bool decoder_token(const decoder *d, const char *name, size_t bytes, bool first, char *out, size_t *count);
-/* Is this what the mark stands for? */
+/* True if this is the mark's text. */
 bool decoder_is_mark(const decoder *d, const char *text, size_t bytes);
-/* What becomes of a character behind the mark. */
+/* The replacement for a character after the mark. */
 uint32_t decoder_raise(const decoder *d, uint32_t c);
 
 #endif

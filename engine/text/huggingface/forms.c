@@ -1,9 +1,9 @@
-/* A text is cut before every character that has combining class 0 and that nothing before it can change (in NFC and
- * NFKC: which never composes with what is before it). Such a segment is decomposed, its marks are sorted and it is
+/* A text is cut before every character that has combining class 0 and that nothing before it can change; in NFC and
+ * NFKC it must never compose with earlier characters. Such a segment is decomposed, its marks are sorted and it is
  * composed. ASCII before ASCII is a segment of its own in every form, so it is copied.
  *
- * utf8proc has the tables. Its own sorting of marks is quadratic and its interface knows no segments, so both are here.
- */
+ * utf8proc has the tables. Its own sorting of marks is quadratic and its interface knows no segments, so both are
+ * implemented here. */
 #include "engine/text/huggingface/forms.h"
 
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static status order(segment *s)
 
 /* --- one segment --------------------------------------------------------------------------------- */
 
-/* Is the segment what it was? */
+/* True if the segment is unchanged. */
 static bool is_unchanged(const segment *s, const char *text, size_t bytes)
 {
 	size_t at = 0, length;
@@ -167,8 +167,8 @@ static bool is_hangul_tail(int32_t c)
 	return (c >= 0x1161 && c <= 0x1175) || (c >= 0x11A8 && c <= 0x11C2);
 }
 
-/* Does a segment begin before this character? Not when its decomposition begins with what may compose with something
- * before it: these are marks, some of combining class 0, and Hangul's tails. */
+/* True if a segment begins before this character. False if its decomposition begins with a character that may compose
+ * with an earlier one: marks, some of combining class 0, and Hangul's tails. */
 static bool begins(form f, int32_t c)
 {
 	int32_t points[DECOMPOSED];

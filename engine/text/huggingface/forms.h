@@ -8,7 +8,7 @@ typedef enum form { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD } form;
 
 /* Append the form of a piece to `out`. Linear in its length, whatever its marks. STATUS_NOMEM. */
 status forms_append(form f, const text_piece *p, text_buffer *out);
-/* Has the character no decomposition in this form? */
+/* True if the character has no decomposition in this form. */
 bool forms_keeps(form f, uint32_t c);
 
 #endif

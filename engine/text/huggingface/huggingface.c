@@ -31,7 +31,7 @@ typedef struct huggingface {
 	word_cache cache;
 	decoder decoder;
 	text_template wrap;
-	char *bytes;     /* what the tokens stand for, one behind the other */
+	char *bytes;     /* texts of the tokens, concatenated */
 	uint32_t *first; /* [size + 1]: where a token's begins */
 	bool *special;   /* [size] */
 	bool cuts;       /* cut_is_safe */
@@ -101,7 +101,7 @@ static status mark_specials(huggingface *h, int32_t size, error *err)
 	return STATUS_OK;
 }
 
-/* What all tokens stand for, within a text. */
+/* Decode all tokens, as within a text. */
 static status decode_all(tokenizer *t, huggingface *h, int32_t size, error *err)
 {
 	size_t used = 0, capacity = 0;
@@ -136,7 +136,7 @@ static status decode_all(tokenizer *t, huggingface *h, int32_t size, error *err)
 	return STATUS_OK;
 }
 
-/* True if every byte of a text belongs to a token: nothing is normalized, no white space is taken by an added token, no
+/* True if every byte of a text belongs to a token. Then nothing is normalized, added tokens absorb no white space, no
  * part is removed, and each byte has a token of its own. */
 static bool keeps_bytes(const huggingface *h)
 {
@@ -151,7 +151,7 @@ static bool keeps_bytes(const huggingface *h)
 	return keeps;
 }
 
-/* Most bytes of text that a token stands for; 0: no bound is known. */
+/* Most bytes of text of one token; 0: no bound is known. */
 static size_t longest_text(const huggingface *h, int32_t size)
 {
 	size_t longest = 1;

@@ -1,4 +1,4 @@
-/* merges.h - which two tokens merge into which, and how early. Immutable once made. */
+/* merges.h - the token that two tokens merge into, and the rank of the merge. Immutable once made. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_MERGES_H
 #define ENGINE_TEXT_HUGGINGFACE_MERGES_H
 
@@ -24,7 +24,7 @@ typedef struct merges {
 /* Room for `count`. STATUS_NOMEM. */
 status merges_init(merges *m, size_t count);
 void merges_fini(merges *m);
-/* A pair that is there already gets the new rank. */
+/* An existing pair gets the new rank. */
 void merges_add(merges *m, int32_t left, int32_t right, uint32_t rank, int32_t made);
 
 /* The rank of a pair, or MERGES_NONE; *made: what it merges into. */

@@ -12,10 +12,10 @@ typedef struct normalizer_step normalizer_step;
 struct normalizer_step {
 	status (*apply)(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out);
 	int option;       /* a form, or the sides to strip */
-	pattern *pattern; /* of Replace */
-	char *text;       /* of Prepend and Replace; of Precompiled the table of `rules` */
+	pattern *pattern; /* Replace */
+	char *text;       /* Prepend and Replace; Precompiled: the table of `rules` */
 	size_t bytes;
-	charsmap rules;    /* of Precompiled */
+	charsmap rules;    /* Precompiled */
 	bool marks_spaces; /* Replace: a space becomes SPACE_MARK */
 };
 
@@ -32,13 +32,13 @@ void normalizer_fini(normalizer *n);
 status normalizer_apply(const normalizer *n, pattern_search *search, const text_piece *p, text_buffer room[2],
                         text_piece *out);
 
-/* What becomes of a space between two characters that are kept (normalizer_keeps), where the text on either side of it
- * has no part in what becomes of the other. */
+/* The result for a space between two kept characters (normalizer_keeps), if the texts on both sides do not affect each
+ * other. */
 typedef enum space_form { SPACE_UNKNOWN, SPACE_KEPT, SPACE_MARKED /* SPACE_MARK */ } space_form;
 space_form normalizer_space(const normalizer *n);
-/* Is something put before each text? */
+/* True if text is added before each text. */
 bool normalizer_prepends(const normalizer *n);
-/* Is a letter left as it is by every step, but for marks behind it that it composes with? */
+/* True if every step keeps a letter unchanged, except for composing it with following marks. */
 bool normalizer_keeps(const normalizer *n, uint32_t c);
 
 #endif

@@ -1,4 +1,4 @@
-/* What differs, of the syntax that occurs in tokenizers:
+/* Differences from PCRE2 in the syntax that occurs in tokenizers:
  *
  *   \s \w \d       Unicode properties; PCRE2's \s also has U+180E, and its \w lacks marks
  *   \h             a hexadecimal digit; in PCRE2 horizontal space
@@ -41,7 +41,7 @@ static status put(translation *t, const char *text, size_t bytes)
 	return STATUS_OK;
 }
 
-/* The same text, `bytes` of it. */
+/* Copy `bytes` bytes unchanged. */
 static status keep(translation *t, size_t bytes)
 {
 	t->at += bytes;
@@ -200,7 +200,7 @@ static status in_class(translation *t)
 	return keep(t, 1);
 }
 
-/* "[", and a "^" and a "]" directly behind it, which is a member. */
+/* Copy "[", and a "^" and a "]" directly after it, which is a member. */
 static status open_class(translation *t)
 {
 	size_t n = 1;

@@ -91,7 +91,7 @@ status pair_counts_add(pair_counts *c, int32_t left, int32_t right, int64_t chan
 
 /* --- the queue -------------------------------------------------------------------------------------- */
 
-/* Is a to be merged before b? */
+/* True if a is merged before b. */
 static bool is_before(const pair_counts *c, queued_pair a, queued_pair b)
 {
 	const counted_pair *p = &c->pairs[a.pair], *q = &c->pairs[b.pair];

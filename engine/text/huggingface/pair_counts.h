@@ -1,8 +1,8 @@
-/* pair_counts.h - how often two tokens are neighbours, and in which words, while merges are learned. One thread.
+/* pair_counts.h - counts of neighbouring tokens, and the words that contain them, while merges are learned. One thread.
  *
- * Pairs are taken by their count, the most frequent first, of equal ones that of the lowest ids. The queue is lazy: an
- * entry is as old as the last call of pair_counts_push, and pair_counts_pop puts back what has become less meanwhile.
- */
+ * Pairs are returned by their count, the most frequent first, the one with the lowest ids if equal. The queue is lazy:
+ * an entry is as old as the last call of pair_counts_push, and pair_counts_pop puts back entries whose count has
+ * decreased. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_PAIR_COUNTS_H
 #define ENGINE_TEXT_HUGGINGFACE_PAIR_COUNTS_H
 

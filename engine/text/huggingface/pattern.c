@@ -39,11 +39,11 @@ static pattern *compile(const char *text, size_t bytes, uint32_t options, int *c
 
 static status explain(int code, size_t at, const char *path, error *err)
 {
-	char why[160];
+	char reason[160];
 	if (code == PCRE2_ERROR_NOMEMORY)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
-	return reading_refuse(err, path, "is a pattern that is not supported: %s, near byte %zu", why, at);
+	pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
+	return reading_refuse(err, path, "is a pattern that is not supported: %s, near byte %zu", reason, at);
 }
 
 enum { SYNTAX = PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C };

@@ -16,10 +16,10 @@ status pattern_own(pattern **out, const char *text, error *err);
 /* The "pattern" of a part of a tokenizer.json: {"String": …} or {"Regex": …}. */
 status pattern_read(pattern **out, const json_t *part, const char *path, error *err);
 void pattern_free(pattern *p);
-/* Can it match nothing? */
+/* True if it can match the empty text. */
 bool pattern_matches_empty(const pattern *p);
 
-/* What a thread needs to search the parts of one text. Zero-initialise. */
+/* State that a thread needs to search the parts of one text. Zero-initialise. */
 typedef struct pattern_search {
 	void *data, *context, *stack;
 	int64_t spent;  /* nanoseconds inside the matcher */
@@ -32,7 +32,7 @@ void pattern_search_fini(pattern_search *s);
 status pattern_find(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, bool *found,
                     byte_range *match);
 
-/* All matches of a text in order. An empty match directly behind another match does not count. Zero but for the first
+/* All matches of a text in order. An empty match directly after another match does not count. Zero except for the first
  * three members. */
 typedef struct pattern_walk {
 	const pattern *pattern;

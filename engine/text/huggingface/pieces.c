@@ -15,7 +15,7 @@ byte_range pieces_origin(const text_piece *p, size_t first, size_t bytes)
 {
 	if (!p->map || p->bytes == 0)
 		return (byte_range){p->base + first, bytes};
-	if (bytes == 0) { /* the place before the byte, or behind the last one */
+	if (bytes == 0) { /* before the byte, or after the last one */
 		const byte_range r = p->map[first < p->bytes ? first : first - 1];
 		return (byte_range){first < p->bytes ? r.first : r.first + r.bytes, 0};
 	}

@@ -15,7 +15,7 @@ typedef struct text_piece {
 	const byte_range *map;
 	size_t base;
 	bool first;     /* it begins where the original text begins */
-	bool continues; /* and that goes on from another text: nothing is put before it */
+	bool continues; /* and the text continues another one: nothing is added before it */
 } text_piece;
 
 /* `bytes` bytes of a piece. */
@@ -38,12 +38,12 @@ void pieces_fini(text_buffer *b);
 status pieces_reserve(text_buffer *b, size_t more);
 /* Append bytes of a piece as they are. */
 status pieces_copy(text_buffer *b, const text_piece *p, size_t first, size_t bytes);
-/* Append bytes that stand for `origin`. */
+/* Append bytes that replace `origin`. */
 status pieces_put(text_buffer *b, const char *text, size_t bytes, byte_range origin);
-/* What has been made of piece p; valid until the buffer changes. */
+/* The result for piece p; valid until the buffer changes. */
 text_piece pieces_made(const text_buffer *b, const text_piece *p);
 
-/* Is this code point white space (the Unicode property)? */
+/* True if this code point is white space (the Unicode property). */
 bool pieces_is_space(uint32_t c);
 /* The code point at the beginning or the end of well-formed UTF-8 of at least one byte, and its bytes. */
 uint32_t pieces_first(const char *text, size_t *bytes);

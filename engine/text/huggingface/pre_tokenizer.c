@@ -39,7 +39,7 @@ static status flush(joiner *j)
 	return waits ? hand_on_part(j->run, j->step, j->p, j->first, j->end) : STATUS_OK;
 }
 
-/* Does a part belong to the one that waits? */
+/* True if a part belongs to the waiting one. */
 static bool joins(const joiner *j, split_behavior behavior, bool delimiter)
 {
 	switch (behavior) {
@@ -110,7 +110,7 @@ static status apply_isolated(pre_tokenizer_run *run, int step, const text_piece 
 
 /* --- changing ------------------------------------------------------------------------------------ */
 
-/* Text that stands before the first byte of a piece, and comes from nowhere. */
+/* Add text before the first byte of a piece, without an origin. */
 static status put_before(text_buffer *b, const text_piece *p, const char *text, size_t bytes)
 {
 	return pieces_put(b, text, bytes, (byte_range){pieces_origin(p, 0, 1).first, 0});
@@ -172,7 +172,8 @@ division pre_tokenizer_divides(const pre_tokenizer *t, space_form *space)
 {
 	for (int i = 0; i < t->count; i++) {
 		const pre_tokenizer_step *s = &t->steps[i];
-		if (s->apply == apply_prefix_space && *space == SPACE_KEPT) /* what begins with a space gets no other */
+		if (s->apply == apply_prefix_space && *space == SPACE_KEPT) /* text that begins with a space gets no
+		                                                             * other */
 			continue;
 		const bool marks = s->apply == apply_metaspace;
 		if (marks && memcmp(s->replacement, SPACE_MARK, sizeof s->replacement) != 0)
@@ -250,7 +251,7 @@ static status read_behavior(const json_t *part, const char *path, split_behavior
 	return reading_refuse(err, path, "has the behavior \"%.40s\", which is not supported", name);
 }
 
-/* What a pattern does that is read from a file, if it is a known one. */
+/* Set how a known pattern divides text; other patterns are left unknown. */
 static void divide_by_pattern(pre_tokenizer_step *step, const json_t *of)
 {
 	const char *literal = json_string_value(json_object_get(of, "String"));

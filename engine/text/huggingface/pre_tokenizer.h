@@ -24,11 +24,11 @@ struct pre_tokenizer_step {
 	status (*apply)(pre_tokenizer_run *run, int step, const text_piece *p);
 	pattern *pattern;
 	split_behavior behavior;
-	bool invert;         /* what matches and what does not change places */
-	int scheme;          /* of Metaspace */
-	char replacement[4]; /* the same: a character */
+	bool invert;         /* swap matches and the text between them */
+	int scheme;          /* Metaspace */
+	char replacement[4]; /* Metaspace: a character */
 	size_t replacement_bytes;
-	division spaces, marks; /* what it does to a text before a space, and before SPACE_MARK */
+	division spaces, marks; /* its effect before a space, and before SPACE_MARK */
 };
 
 typedef struct pre_tokenizer {
@@ -37,7 +37,7 @@ typedef struct pre_tokenizer {
 	bool byte_level; /* words are bytes, which the vocabulary spells with one character for each */
 } pre_tokenizer;
 
-/* What one thread needs. Zero but for the first five members. */
+/* State of one thread. Zero except for the first five members. */
 struct pre_tokenizer_run {
 	const pre_tokenizer *steps;
 	pattern_search *search;
@@ -54,8 +54,8 @@ void pre_tokenizer_fini(pre_tokenizer *t);
 status pre_tokenizer_apply(pre_tokenizer_run *run, const text_piece *p, bool mapped);
 void pre_tokenizer_run_fini(pre_tokenizer_run *run);
 
-/* Is a text always divided before a space with a letter on either side? *space: what the normalizer has made of the
- * space, and what the steps make of it. */
+/* Division of a text by the steps before a space with a letter on either side. *space: the normalizer's result for the
+ * space, then the steps' result. */
 division pre_tokenizer_divides(const pre_tokenizer *t, space_form *space);
 
 #endif

@@ -52,10 +52,10 @@ status reading_keys(const json_t *part, const char *path, const char *const *kno
 	return STATUS_OK;
 }
 
-status reading_bool(const json_t *part, const char *path, const char *key, bool otherwise, bool *out, error *err)
+status reading_bool(const json_t *part, const char *path, const char *key, bool fallback, bool *out, error *err)
 {
 	const json_t *member = json_object_get(part, key);
-	*out = otherwise;
+	*out = fallback;
 	if (!member || json_is_null(member))
 		return STATUS_OK;
 	if (!json_is_boolean(member))
@@ -64,11 +64,11 @@ status reading_bool(const json_t *part, const char *path, const char *key, bool 
 	return STATUS_OK;
 }
 
-status reading_string(const json_t *part, const char *path, const char *key, const char *otherwise, const char **out,
+status reading_string(const json_t *part, const char *path, const char *key, const char *fallback, const char **out,
                       error *err)
 {
 	const json_t *member = json_object_get(part, key);
-	*out = otherwise;
+	*out = fallback;
 	if (!member || json_is_null(member))
 		return STATUS_OK;
 	if (!json_is_string(member))

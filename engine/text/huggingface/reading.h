@@ -20,9 +20,9 @@ status reading_blame(error *err, const char *path, const char *format, ...) __at
 status reading_type(const json_t *part, const char *path, const char **out, error *err);
 /* Refuse keys that are not in the NULL-terminated list. */
 status reading_keys(const json_t *part, const char *path, const char *const *known, error *err);
-/* A member; missing or null: `otherwise`. */
-status reading_bool(const json_t *part, const char *path, const char *key, bool otherwise, bool *out, error *err);
-status reading_string(const json_t *part, const char *path, const char *key, const char *otherwise, const char **out,
+/* A member; missing or null: `fallback`. */
+status reading_bool(const json_t *part, const char *path, const char *key, bool fallback, bool *out, error *err);
+status reading_string(const json_t *part, const char *path, const char *key, const char *fallback, const char **out,
                       error *err);
 
 /* Hand over the members of a part's list, in which a "Sequence" is replaced by its own members (in `list`), in order.

@@ -1,4 +1,4 @@
-/* roles.h - which ids begin, end, pad, mask or stand for the unknown: from the files beside a tokenizer.json. */
+/* roles.h - the ids that begin, end, pad, mask or mean unknown, from the files beside a tokenizer.json. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_ROLES_H
 #define ENGINE_TEXT_HUGGINGFACE_ROLES_H
 

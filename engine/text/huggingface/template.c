@@ -9,7 +9,7 @@ typedef struct reader {
 	int32_t size;
 } reader;
 
-/* Where an id stands: the part of the frame, and its place in it. */
+/* Add an id to a part of the frame, at a place in it. */
 static status add_id(const reader *r, tokenizer_frame *f, const json_t *id, int part, int at, const char *path,
                      error *err)
 {
@@ -25,8 +25,8 @@ static status add_id(const reader *r, tokenizer_frame *f, const json_t *id, int 
 	return STATUS_OK;
 }
 
-/* "single" or "pair", a list of `texts` texts and tokens. A processor behind another one wraps what that one has made:
- * what it puts before a text comes first. */
+/* "single" or "pair", a list of `texts` texts and tokens. A later processor wraps the result of an earlier one: the
+ * tokens that it adds before a text come first. */
 static status read_list(const reader *r, tokenizer_frame *f, const json_t *part, const char *key, int texts,
                         const char *path, error *err)
 {

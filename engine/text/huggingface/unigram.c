@@ -14,9 +14,9 @@ static const double unknown_penalty = 10;
 /* --- the best ways ---------------------------------------------------------------------------------- */
 
 typedef struct node {
-	double score;   /* of the best way that ends here */
+	double score;   /* score of the best path that ends here */
 	int32_t id;     /* its last token */
-	uint32_t bytes; /* of that; 0: no way ends here */
+	uint32_t bytes; /* bytes of its last token; 0: no path ends here */
 } node;
 
 /* A part of a word, and the best ways to its places. */
@@ -65,7 +65,7 @@ static void find_ways(const run *r, double before)
 	}
 }
 
-/* The last place through which the best ways to all places lead that a token can reach from behind the run's end. */
+/* The last place on the best paths to all places from which a token can extend past the run's end. */
 static size_t find_certain(const run *r)
 {
 	const size_t first = r->bytes > r->model->longest ? r->bytes - r->model->longest : 0;

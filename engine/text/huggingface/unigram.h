@@ -1,10 +1,9 @@
-/* unigram.h - the model "Unigram": of all ways to cut a word into tokens the one whose scores have the largest sum; of
- * equal ones the one found first, from left to right. A character that begins no token of its own length may be
- * unknown, at a score of 10 below the lowest. Neighbouring unknown characters are one token, or bytes where the model
- * has them.
+/* unigram.h - the model "Unigram": it cuts a word into the tokens whose scores have the largest sum; if equal, the cut
+ * found first, from left to right. A character that begins no token of its own length may be unknown, at a score of 10
+ * below the lowest. Neighbouring unknown characters are one token, or bytes if the model has them.
  *
- * Time is linear in the word, and so is memory, but where the best ways to all places near one another part early: what
- * is certain whatever follows is given out every UNIGRAM_RUN bytes. Immutable, thread-safe. */
+ * Time and memory are linear in the word. Memory is less if the best paths to neighbouring places share a beginning:
+ * tokens that are certain whatever follows are returned every UNIGRAM_RUN bytes. Immutable, thread-safe. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_UNIGRAM_H
 #define ENGINE_TEXT_HUGGINGFACE_UNIGRAM_H
 
@@ -17,13 +16,13 @@
 enum { UNIGRAM_RUN = 1 << 12 };
 
 typedef struct unigram {
-	trie tokens;    /* what text may become: all but the special ones */
+	trie tokens;    /* tokens that text can become: all except special ones */
 	double *scores; /* [names->size] */
 	double unknown_score;
 	int32_t unknown;    /* -1: what has no token is dropped */
 	size_t longest;     /* token, in bytes */
 	bool has_bytes;     /* an unknown character becomes the tokens of its bytes, */
-	int32_t bytes[256]; /* which are these */
+	int32_t bytes[256]; /* ids of byte tokens */
 } unigram;
 
 /* Check what the model asks for before its vocabulary is made. */

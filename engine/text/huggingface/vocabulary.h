@@ -18,7 +18,7 @@ enum {
 
 typedef struct vocabulary {
 	int32_t size; /* ids are below it */
-	char *text;   /* all names, one behind the other */
+	char *text;   /* all names, concatenated */
 	size_t used, room;
 	uint32_t *first;  /* [size]: where a name begins in text */
 	uint32_t *length; /* [size]: its bytes; UINT32_MAX: the id has no name */

@@ -30,7 +30,7 @@ static bool is_word(const cached_word *w, uint64_t hash, const char *word, size_
 	return w->hash == (uint32_t)hash && w->bytes == bytes && memcmp(text_of(w), word, bytes) == 0;
 }
 
-/* Of the hash: the upper half; an entry keeps the lower one. */
+/* The upper half of the hash selects the slot; an entry keeps the lower one. */
 static size_t slot_of(uint64_t hash)
 {
 	return (size_t)(hash >> 32) % WORD_CACHE_SLOTS;
@@ -58,11 +58,11 @@ void word_cache_add(word_cache *c, uint64_t hash, const char *word, size_t bytes
 	memcpy(w->ids, ids, count * sizeof *ids);
 	memcpy(w->ids + count, word, bytes);
 	for (size_t at = slot_of(hash);; at = (at + 1) % WORD_CACHE_SLOTS) {
-		cached_word *there = NULL;
-		if (atomic_compare_exchange_strong_explicit(&c->slots[at], &there, w, memory_order_acq_rel,
+		cached_word *current = NULL;
+		if (atomic_compare_exchange_strong_explicit(&c->slots[at], &current, w, memory_order_acq_rel,
 		                                            memory_order_acquire))
 			return;
-		if (is_word(there, hash, word, bytes)) { /* by another thread, meanwhile */
+		if (is_word(current, hash, word, bytes)) { /* by another thread, meanwhile */
 			free(w);
 			return;
 		}

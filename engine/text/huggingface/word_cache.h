@@ -1,7 +1,7 @@
-/* word_cache.h - the tokens of words that were seen before.
+/* word_cache.h - cached tokens of words.
  *
- * A hash table that only grows, to a bound, and that any number of threads read and write without a lock: an entry is
- * immutable, and is published by one compare-and-swap on its slot. What it holds never changes a result. */
+ * A hash table that only grows, up to a bound, and that any number of threads read and write without a lock. An entry
+ * is immutable, and is published by one compare-and-swap on its slot. The contents never change a result. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_WORD_CACHE_H
 #define ENGINE_TEXT_HUGGINGFACE_WORD_CACHE_H
 
@@ -11,12 +11,17 @@
 
 #include "engine/base/error.h"
 
-enum { WORD_CACHE_SLOTS = 1 << 17, WORD_CACHE_MOST = 1 << 16 /* words */, WORD_CACHE_MAX_BYTES = 64 /* of one */ };
+enum {
+	WORD_CACHE_SLOTS = 1 << 17,
+	WORD_CACHE_MOST = 1 << 16 /* words */,
+	WORD_CACHE_MAX_BYTES = 64 /* bytes of one
+	                           * word */
+};
 
 typedef struct cached_word {
 	uint32_t hash;
 	uint16_t bytes, count;
-	int32_t ids[]; /* [count], and behind them the word */
+	int32_t ids[]; /* [count], followed by the word */
 } cached_word;
 
 typedef struct word_cache {

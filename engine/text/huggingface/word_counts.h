@@ -19,7 +19,7 @@ typedef struct word_counts {
 	counted_word *words; /* [n], in the order of their first occurrence */
 	uint32_t *slots;     /* a hash table of their numbers; UINT32_MAX: free */
 	size_t n, capacity, mask;
-	char *text; /* all words, one behind the other */
+	char *text; /* all words, concatenated */
 	size_t used, room;
 } word_counts;
 

@@ -6,7 +6,7 @@
 
 status word_model_check(word_model *m, const json_t *json, error *err)
 {
-	const char *type = "BPE"; /* of the oldest files, which have no type */
+	const char *type = "BPE"; /* the oldest files have no type */
 	if (json_object_get(json, "type") || !json_object_get(json, "merges"))
 		TRY(reading_type(json, "model", &type, err));
 	m->type = strcmp(type, "Unigram") == 0     ? WORD_MODEL_UNIGRAM

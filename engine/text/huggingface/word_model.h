@@ -16,7 +16,7 @@ typedef struct word_model {
 	wordlevel wordlevel;
 } word_model;
 
-/* Which type it is, and what it asks for, before its vocabulary is made. STATUS_UNSUPPORTED by name. */
+/* Check the type and options before the vocabulary is made. STATUS_UNSUPPORTED by name. */
 status word_model_check(word_model *m, const json_t *json, error *err);
 /* {name: id} of its vocabulary, as a new reference; NULL after an error. */
 status word_model_names(const word_model *m, const json_t *json, json_t **out, error *err);
@@ -24,13 +24,13 @@ status word_model_names(const word_model *m, const json_t *json, json_t **out, e
 status word_model_read(word_model *m, const json_t *json, const vocabulary *names, const bool *special, bool byte_level,
                        error *err);
 void word_model_fini(word_model *m);
-/* What stands for text without a token; -1: none. */
+/* The id for text without a token; -1: none. */
 int32_t word_model_unknown(const word_model *m);
 /* The tokens of a word: r->ids and r->lengths, r->count of them. STATUS_NOMEM; STATUS_TOO_LARGE: 4 GB. */
 status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r);
 /* The end of the first part of a word that can be encoded apart from the rest. */
 size_t word_model_cut(const word_model *m, const char *word, size_t bytes);
-/* Is each SPACE_MARK behind another character such an end? */
+/* True if a word always ends before a SPACE_MARK that follows another character. */
 bool word_model_cuts_at_mark(const word_model *m);
 
 #endif

@@ -1,10 +1,10 @@
-/* Let x be a letter with a space behind it. No alternative below matches x and that space together, looks behind, or
- * looks ahead farther than to the character behind white space. So a match that begins before the space ends before it,
- * and is the same one where the text ends with x. If all letters and symbols are matched, x is the end of a match: the
- * text is divided there, and matching goes on from the space as from the beginning of a text. (A character that one
- * version of Unicode knows as a letter and another not yet is a symbol, for which the same holds.)
+/* Let x be a letter followed by a space. No alternative below matches x together with that space, has a lookbehind, or
+ * looks ahead past the character after white space. A match that begins before the space therefore ends before it, and
+ * is the same if the text ends with x. If all letters and symbols are matched, x is the end of a match. The text is
+ * divided there, and matching continues from the space as from the beginning of a text. (A character that is a letter
+ * only in newer versions of Unicode is a symbol in older ones; the same holds for symbols.)
  *
- * If only numbers are matched, neither x nor the space nor the letter behind it is. */
+ * If only numbers are matched, none of x, the space and the letter after it is. */
 #include "engine/text/huggingface/word_pattern.h"
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 enum { UPPER = 1, LOWER = 2, SYMBOLS = 4, NUMBERS = 8, ALL = UPPER | LOWER | SYMBOLS };
 
-/* An alternative, and the characters that it matches wherever they stand; without NUMBERS it may match others too. */
+/* An alternative, and the characters that it matches anywhere; without NUMBERS it may match others too. */
 typedef struct alternative {
 	const char *text;
 	int matches;

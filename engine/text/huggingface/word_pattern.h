@@ -6,14 +6,14 @@
 
 #include <stddef.h>
 
-/* What a step of a pre-tokenizer does to a text at a place where a letter, a space and a letter follow each other. */
+/* Effect of a pre-tokenizer's step at a place with a letter, a space and a letter. */
 typedef enum division {
 	DIVISION_UNKNOWN,
 	DIVISION_NONE,  /* the text is not divided there, and what is on one side has no part in how the other is */
 	DIVISION_BEFORE /* it is divided directly before the space, into what each side alone is divided into */
 } division;
 
-/* Of a pattern in Oniguruma's syntax whose matches, and the text between them, are the words. */
+/* The division by a pattern in Oniguruma's syntax whose matches, and the text between them, are the words. */
 division word_pattern_divides(const char *pattern, size_t bytes);
 
 #endif

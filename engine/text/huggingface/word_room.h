@@ -1,5 +1,5 @@
-/* word_room.h - the tokens of a word, and how many of its bytes each was made of; with room for a model's work, which
- * is kept from word to word. Zero-initialise. */
+/* word_room.h - the tokens of a word and the number of bytes of each, with working memory for a model that is reused
+ * from word to word. Zero-initialise. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_WORD_ROOM_H
 #define ENGINE_TEXT_HUGGINGFACE_WORD_ROOM_H
 
@@ -12,15 +12,15 @@ typedef struct word_room {
 	int32_t *ids;
 	uint32_t *lengths;
 	size_t count, capacity;
-	uint32_t *next, *previous; /* of BPE: neighbours, */
+	uint32_t *next, *previous; /* BPE: neighbours, */
 	uint64_t *heap;            /* pairs that may merge, */
 	char *name;                /* the spelling of a whole word */
-	void *nodes;               /* of Unigram: the best ways to each place */
+	void *nodes;               /* Unigram: the best paths to each place */
 	size_t nodes_bytes;
 } word_room;
 
 void word_room_fini(word_room *r);
-/* Room for so many tokens; what was there is lost when it grows. STATUS_NOMEM. */
+/* Make room for `count` tokens; the contents are lost when it grows. STATUS_NOMEM. */
 status word_room_reserve(word_room *r, size_t count);
 
 static inline void word_room_add(word_room *r, int32_t id, uint32_t length)

@@ -1,6 +1,6 @@
-/* wordpiece.h - the model "WordPiece": from left to right the longest token that the rest of a word begins with; behind
- * the first one only tokens count whose names begin with a prefix, which stands for nothing. A word of which a part has
- * no token, or of too many characters, is unknown as a whole.
+/* wordpiece.h - the model "WordPiece": from left to right it takes the longest token that the rest of a word begins
+ * with. After the first token only tokens count whose names begin with a prefix, which is not part of their text. A
+ * word with a part without a token, or with too many characters, is unknown as a whole.
  *
  * Time is a word's bytes times the longest token's. Immutable, thread-safe. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_WORDPIECE_H
@@ -14,7 +14,8 @@
 #include "engine/text/trie.h"
 
 typedef struct wordpiece {
-	trie begins, inside; /* what a word begins with, and goes on with, without the prefix; no special tokens */
+	trie begins, inside; /* tokens that begin a word, and those that continue one, without the prefix; no special
+	                      * tokens */
 	bool byte_level;     /* a word's bytes are its characters */
 	int32_t unknown;
 	size_t most; /* characters of a word */

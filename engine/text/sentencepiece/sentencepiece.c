@@ -1,10 +1,10 @@
-/* The kind of tokenizer that is a SentencePiece model.
+/* The kind of tokenizer for SentencePiece models.
  *
- * Encoding and decoding are ours, from the model's file: the library builds a message with two strings for each piece,
- * which takes longer than to find the pieces, and it holds several dozen bytes of memory for each byte of a text. Ids
- * are the library's, to the rounding of scores. The library trains (sp_train.cc).
+ * Encoding and decoding from the model's file are implemented here. The library builds a message with two strings for
+ * each piece, which takes longer than finding the pieces. It also uses several dozen bytes of memory for each byte of a
+ * text. Ids equal the library's, up to the rounding of scores. The library trains (sp_train.cc).
  *
- * Control pieces, T5's extra ids and tokens added behind the pieces are special: only trusted text can become them. */
+ * Control pieces, T5's extra ids and tokens added after the pieces are special: only trusted text can become them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -137,7 +137,7 @@ static status sink_take(sink *k, sp_normalizer *n, const sp_pieces *p, size_t ba
 	return STATUS_OK;
 }
 
-/* Text without specials; base: where it lies in the whole text. */
+/* Encode text without specials; base: its offset in the whole text. */
 static status encode_plain(sink *k, const char *text, size_t bytes, size_t base, bool continues)
 {
 	sp_normalizer n;

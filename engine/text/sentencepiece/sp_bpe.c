@@ -1,8 +1,8 @@
-/* Byte-pair encoding: of all neighbours that make a piece together, the two with the highest score (the leftmost of
- * equals) become one, until no more do.
+/* Byte-pair encoding: of all neighbours that together are a piece, the two with the highest score (the leftmost if
+ * equal) are merged, until none are left.
  *
- * No piece spans two characters that are side by side in no piece, so the text between two such places is cut by
- * itself: mostly a word, whose merges are found by a heap. */
+ * No piece spans two characters that are adjacent in no piece, so the text between two such places is cut on its own.
+ * This is mostly a word, whose merges are found with a heap. */
 #include <string.h>
 
 #include "engine/text/sentencepiece/sp_pieces.h"
@@ -15,7 +15,7 @@ typedef struct symbol {
 
 typedef struct pair {
 	float score;
-	uint32_t bytes; /* of both, to see that neither has changed */
+	uint32_t bytes; /* length of both, to detect that neither has changed */
 	int32_t left, right;
 } pair;
 

@@ -1,10 +1,10 @@
-/* The normaliser reads from left to right, and what it has read before the space matters behind it in two ways only: a
- * rule or a user-defined piece may reach over the place, and a space behind a space may be dropped. Both are excluded,
- * the second by what stands before the space: an ASCII letter, or, where there are no rules, any character of more than
- * a byte that is not itself the mark of a space.
+/* The normaliser reads from left to right. Text before the space affects the text after it in two ways only. A rule or
+ * a user-defined piece may span the place, and a space after a space may be dropped. Both are excluded. The second is
+ * excluded by the character before the space. It is an ASCII letter, or, without rules, any character of more than a
+ * byte that is not the mark of a space.
  *
- * No piece has the mark behind something else, so both algorithms cut there; and the mark is a piece, so that what
- * comes behind never is an unknown that becomes one with an unknown before it. */
+ * No piece has the mark after another character, so both algorithms cut there. The mark is a piece, so the text after
+ * it never becomes one unknown together with an unknown before it. */
 #include "engine/text/sentencepiece/sp_cut.h"
 
 #include <string.h>

@@ -4,10 +4,10 @@
 
 #include "engine/text/sentencepiece/sp_model.h"
 
-/* Is a cut before a single space behind a letter always such a place? The second text must be encoded as one that
+/* True if a cut before a single space after a letter is always safe. The second text must be encoded as one that
  * continues. */
 bool sp_cut_is_safe(const sp_model *m);
-/* The last such place, with a character behind the space, before `bytes`; 0: there is none. */
+/* The last such place before `bytes` with a character after the space; 0: none. */
 size_t sp_cut_find(const sp_model *m, const char *text, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* The fields of the messages are those of sentencepiece_model.proto; only those that encoding and decoding depend on
- * are looked at. Every length is checked against the message around it. */
+/* The fields of the messages are those of the library's protobuf definition. Only those that encoding and decoding
+ * depend on are read. Every length is checked against the message around it. */
 #include "engine/text/sentencepiece/sp_model.h"
 
 #include <float.h>
@@ -18,7 +18,7 @@ typedef struct wire {
 
 typedef struct field {
 	uint64_t number, value; /* value: of a varint, or the bits of a fixed number */
-	wire bytes;             /* of a string or message */
+	wire bytes;             /* contents of a string or message */
 	int type;               /* 0 varint, 1 and 5 fixed, 2 bytes */
 } field;
 
@@ -82,7 +82,7 @@ static size_t length(wire w)
 
 /* --- messages ------------------------------------------------------------------------------------ */
 
-/* What the parts of a file say before they are put together. */
+/* Parts of a file before they are combined. */
 typedef struct parts {
 	wire trainer, normalizer;
 	wire unknown_name, begin_name, end_name, pad_name;

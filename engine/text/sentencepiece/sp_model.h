@@ -30,7 +30,7 @@ typedef struct sp_model {
 	int32_t size;
 	sp_algorithm algorithm;
 	int32_t unknown, begin, end, pad; /* -1: none, but there always is an unknown */
-	const char *unknown_surface;      /* what it decodes to */
+	const char *unknown_surface;      /* text that it decodes to */
 	size_t unknown_surface_bytes;
 	bool byte_fallback;
 	int32_t bytes[256]; /* with byte_fallback: the ids of bytes */
@@ -38,14 +38,14 @@ typedef struct sp_model {
 	bool dummy_prefix, remove_extra_whitespaces, escape_whitespaces, whitespace_as_suffix;
 	charsmap rules;
 
-	trie vocabulary;      /* what text can become */
+	trie vocabulary;      /* pieces that text can become */
 	trie user_defined;    /* those which come before everything else; may be empty */
-	float lowest_score;   /* of normal pieces */
+	float lowest_score;   /* lowest score of normal pieces */
 	size_t longest;       /* piece, in bytes */
-	unsigned char *joins; /* BPE: a set of hashed pairs of characters that lie side by side in some piece */
+	unsigned char *joins; /* BPE: a set of hashed pairs of characters that are adjacent in some piece */
 } sp_model;
 
-/* Does this file look like a model? */
+/* True if the file looks like a model. */
 bool sp_model_recognise(const char *file, size_t bytes);
 /* file: borrowed, must live as long as the model. On error *out can be freed. */
 status sp_model_read(sp_model *out, const char *file, size_t bytes, error *err);
@@ -58,7 +58,7 @@ static inline size_t sp_model_character(unsigned char first, size_t left)
 	return n < left ? n : left;
 }
 
-/* May characters a and b stand side by side within a piece? Never false when they do. BPE only. */
+/* True if characters a and b may be adjacent within a piece. False only if they never are. BPE only. */
 bool sp_model_joins(const sp_model *m, const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 
 #endif

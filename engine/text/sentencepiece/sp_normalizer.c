@@ -134,7 +134,7 @@ static status begin(sp_normalizer *n)
 				break;
 			n->at += r.consumed;
 		}
-	n->begun = true;
+	n->started = true;
 	if (n->at == n->bytes)
 		return STATUS_OK;
 	TRY(reserve(n, SPACE_MARK_BYTES));
@@ -163,8 +163,8 @@ static status end(sp_normalizer *n, bool any)
 
 status sp_normalizer_fill(sp_normalizer *n, size_t goal)
 {
-	bool any = n->begun;
-	if (!n->begun) {
+	bool any = n->started;
+	if (!n->started) {
 		TRY(begin(n));
 		any = n->at < n->bytes;
 	}

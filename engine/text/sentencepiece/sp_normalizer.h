@@ -10,18 +10,18 @@
 typedef struct sp_normalizer {
 	const sp_model *model;
 	const char *text; /* borrowed */
-	size_t bytes, at; /* at: where reading goes on */
-	char *out;        /* what is made of it */
+	size_t bytes, at; /* at: the next byte to read */
+	char *out;        /* normalised text */
 	size_t *origin;   /* NULL: not asked for; [count + 1]: the place in text that each byte of out comes from; the
 	                     last   once the text has ended */
 	size_t count, room, last; /* last: where the latest bytes begin */
-	size_t settled; /* of these bytes it is known that they stay, and where those behind them come from; count once
-	                   the text has ended */
+	size_t settled; /* bytes that are final, and whose successors' origins are known; equals `used` once the text
+	                 * has ended */
 	size_t *budget; /* bytes that may still be made */
-	bool track, continues, begun, after_space, ended;
+	bool track, continues, started, after_space, ended;
 } sp_normalizer;
 
-/* continues: the text goes on from another one, so nothing is put before it and its first spaces are kept. */
+/* continues: the text continues another one, so nothing is added before it and its first spaces are kept. */
 void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track,
                         bool continues, size_t *budget);
 /* Until there are `goal` bytes or the text ends. STATUS_NOMEM; STATUS_INVALID: past the budget. */

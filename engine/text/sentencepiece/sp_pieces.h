@@ -1,8 +1,8 @@
-/* sp_pieces.h - normalised text cut into pieces, by the algorithm of the model.
+/* sp_pieces.h - cut normalised text into pieces with the model's algorithm.
  *
- * The text comes in runs (sp_normalizer.h). Each algorithm cuts as much of a run as is certain whatever follows, so the
- * pieces are those that the whole text would give, in memory that does not grow with it. The exception is text that
- * leaves all open for more than SP_RUN_MAX bytes, which is then cut anyway. */
+ * The text comes in runs (sp_normalizer.h). Each algorithm cuts the part of a run that is certain whatever follows, so
+ * the pieces equal those of the whole text, in memory that does not grow with it. Text that stays undecided for more
+ * than SP_RUN_MAX bytes is cut anyway. */
 #ifndef ENGINE_TEXT_SENTENCEPIECE_SP_PIECES_H
 #define ENGINE_TEXT_SENTENCEPIECE_SP_PIECES_H
 
@@ -17,10 +17,10 @@ typedef struct sp_cut {
 
 typedef struct sp_pieces {
 	const sp_model *model;
-	sp_cut *cuts; /* what the last run was cut into, from its beginning */
+	sp_cut *cuts; /* cuts of the last run, from its beginning */
 	size_t count, room;
 	float score;   /* unigram: of the best way through all text so far */
-	void *scratch; /* of the algorithm */
+	void *scratch; /* working memory of the algorithm */
 	size_t scratch_bytes;
 } sp_pieces;
 
@@ -32,7 +32,7 @@ status sp_pieces_cut(sp_pieces *p, const char *text, size_t bytes, bool last);
 
 /* For the algorithms. */
 status sp_pieces_add(sp_pieces *p, size_t bytes, int32_t id);
-/* At least so many bytes of scratch, kept from run to run; NULL: memory is short. */
+/* At least `bytes` bytes of scratch, kept from run to run; NULL: memory is short. */
 void *sp_pieces_scratch(sp_pieces *p, size_t bytes);
 status sp_unigram_cut(sp_pieces *p, const char *text, size_t bytes, bool last);
 status sp_bpe_cut(sp_pieces *p, const char *text, size_t bytes, bool last);

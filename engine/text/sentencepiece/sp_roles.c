@@ -91,7 +91,7 @@ static bool is_class(const json_t *config, const char *name)
 	       (strcmp(class + strlen(name), "Tokenizer") == 0 || strcmp(class + strlen(name), "TokenizerFast") == 0);
 }
 
-/* How many extra ids there are: as many as is said, as are named, or as T5 has unless that is said. */
+/* Number of extra ids: as declared, else as many as are named, else T5's number. */
 static int64_t count_extra(const json_t *config)
 {
 	const json_t *said = json_object_get(config, "extra_ids"),

@@ -1,9 +1,9 @@
-/* sp_roles.h - what the files beside a SentencePiece model say: which ids begin, end and fill up texts, which
- * tokens lie behind the pieces, and with what a text is wrapped.
+/* sp_roles.h - roles of ids from the files beside a SentencePiece model: ids that begin, end and fill up texts, tokens
+ * after the pieces, and tokens around a text.
  *
  * tokenizer_config.json: bos_token, eos_token, unk_token, pad_token, mask_token (names), add_bos_token, add_eos_token,
  * added_tokens_decoder, extra_ids and additional_special_tokens (T5's <extra_id_0> … count down from the last id),
- * tokenizer_class; special_tokens_map.json: names. Where they say nothing the model's own ids hold. */
+ * tokenizer_class. special_tokens_map.json: names. The model's own ids are the default. */
 #ifndef ENGINE_TEXT_SENTENCEPIECE_SP_ROLES_H
 #define ENGINE_TEXT_SENTENCEPIECE_SP_ROLES_H
 
@@ -13,7 +13,7 @@
 typedef struct sp_roles {
 	int32_t begin, end, pad, unknown, mask; /* -1: none */
 	bool wraps_begin, wraps_end;
-	char **added; /* [n_added]: names of the ids behind the pieces; NULL: an id without a token */
+	char **added; /* [n_added]: names of the ids after the pieces; NULL: an id without a token */
 	int32_t n_added;
 	trie specials; /* names of control pieces and added tokens */
 } sp_roles;

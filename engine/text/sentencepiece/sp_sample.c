@@ -17,12 +17,12 @@ static bool is_kept(const sp_sample *s, uint32_t number)
 	return (uint64_t)number >> (32 - s->halvings) == 0;
 }
 
-static bool reserve(void **data, size_t *room, size_t wanted, size_t size)
+static bool reserve(void **data, size_t *room, size_t needed, size_t size)
 {
 	size_t larger = *room ? *room : 1024;
-	if (wanted <= *room)
+	if (needed <= *room)
 		return true;
-	while (larger < wanted)
+	while (larger < needed)
 		larger *= 2;
 	void *grown = realloc(*data, larger * size);
 	if (!grown)
@@ -67,7 +67,7 @@ static status add_sentence(sp_sample *s, const char *text, size_t bytes)
 	return STATUS_OK;
 }
 
-/* Where a long line is cut: behind its last space, or else between two characters. */
+/* Offset at which a long line is cut: after its last space, or else between two characters. */
 static size_t cut(const char *text, size_t bytes)
 {
 	size_t n = bytes;

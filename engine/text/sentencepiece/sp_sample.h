@@ -24,7 +24,7 @@ typedef struct sp_sample {
 	sp_sentence *sentences;
 	size_t bytes, bytes_room, count, count_room, next;
 	uint64_t seen; /* sentences */
-	int halvings;  /* of the share that is kept */
+	int halvings;  /* number of times that the kept share was halved */
 } sp_sample;
 
 status sp_sample_add(sp_sample *s, const char *text, size_t bytes);

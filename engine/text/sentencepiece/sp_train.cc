@@ -75,25 +75,25 @@ std::unordered_map<std::string, std::string> arguments(const sp_train_options &o
 }
 
 /* "Internal: file(line) [condition] text": the text. */
-void explain(const std::string &message, char *why, size_t bytes)
+void explain(const std::string &message, char *reason, size_t bytes)
 {
 	size_t at = message.rfind("] ");
-	std::snprintf(why, bytes, "%s", message.c_str() + (at == std::string::npos ? 0 : at + 2));
+	std::snprintf(reason, bytes, "%s", message.c_str() + (at == std::string::npos ? 0 : at + 2));
 }
 
 } // namespace
 
-bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *why,
-              size_t why_bytes)
+bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
+              size_t reason_bytes)
 {
 	*model = nullptr;
-	why[0] = 0;
+	reason[0] = 0;
 	try {
 		sentences all(next, context);
 		std::string made;
 		auto status = sentencepiece::SentencePieceTrainer::Train(arguments(*o), &all, &made);
 		if (!status.ok()) {
-			explain(status.ToString(), why, why_bytes);
+			explain(status.ToString(), reason, reason_bytes);
 			return false;
 		}
 		*model = static_cast<char *>(std::malloc(made.size() + 1));
@@ -102,9 +102,9 @@ bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, cha
 		*bytes = made.size();
 	} catch (const std::bad_alloc &) {
 	} catch (const std::exception &e) {
-		std::snprintf(why, why_bytes, "%s", e.what());
+		std::snprintf(reason, reason_bytes, "%s", e.what());
 	} catch (...) {
-		std::snprintf(why, why_bytes, "the library failed");
+		std::snprintf(reason, reason_bytes, "the library failed");
 	}
 	return *model;
 }

@@ -1,5 +1,5 @@
-/* sp_train.h - the SentencePiece library's training, for C. The only C++ of the engine is behind it; no exception
- * crosses. */
+/* sp_train.h - C interface to the SentencePiece library's training. It encapsulates the engine's only C++; no exception
+ * crosses it. */
 #ifndef ENGINE_TEXT_SENTENCEPIECE_SP_TRAIN_H
 #define ENGINE_TEXT_SENTENCEPIECE_SP_TRAIN_H
 
@@ -23,10 +23,10 @@ typedef struct sp_train_options {
 typedef bool sp_train_next(void *context, const char **text, size_t *bytes);
 
 /* Train a model whose ids 0, 1 and 2 are <pad>, </s> and <unk>. The same sentences give the same model, bit for bit, on
- * any number of processors. *model is malloc'ed, NUL-terminated. False: `why` says what the library says, or is "" when
+ * any number of processors. *model is malloc'ed, NUL-terminated. False: `reason` is the library's message, or "" when
  * memory is short. The library's CHECKs end the process. */
-bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *why,
-              size_t why_bytes);
+bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
+              size_t reason_bytes);
 
 #ifdef __cplusplus
 }

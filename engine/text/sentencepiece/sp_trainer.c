@@ -104,36 +104,36 @@ static long last_number(const char *text)
 	return found;
 }
 
-/* Nearly all refusals of the library concern the number of pieces. `why` ends with the number that it allows. */
-static status refuse(const char *why, error *err)
+/* Nearly all refusals of the library concern the number of pieces. `reason` ends with the number that it allows. */
+static status refuse(const char *reason, error *err)
 {
-	if (!why[0])
+	if (!reason[0])
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory for training a tokenizer");
-	const long number = last_number(why);
-	if (strstr(why, "too high") && number > 0)
+	const long number = last_number(reason);
+	if (strstr(reason, "too high") && number > 0)
 		return error_set(err, STATUS_INVALID, "vocab_size",
 		                 "must be at most %ld, as the text gives no more tokens", number);
-	if (strstr(why, "required_chars") && number > 0)
+	if (strstr(reason, "required_chars") && number > 0)
 		return error_set(err, STATUS_INVALID, "vocab_size",
 		                 "must be at least %ld for the characters of the text; or lower character_coverage",
 		                 number);
-	return error_set(err, STATUS_INVALID, strstr(why, "ocabulary size") ? "vocab_size" : NULL,
-	                 "SentencePiece cannot train a tokenizer on this text: %s", why);
+	return error_set(err, STATUS_INVALID, strstr(reason, "ocabulary size") ? "vocab_size" : NULL,
+	                 "SentencePiece cannot train a tokenizer on this text: %s", reason);
 }
 
 static status train(tokenizer *t, const json_t *spec, const text_source *source, error *err)
 {
 	sp_sample sample = {0};
 	sp_train_options o;
-	char *model = NULL, why[256] = "";
+	char *model = NULL, reason[256] = "";
 	size_t bytes = 0;
 	TRY(read_spec(spec, &o, err));
 	status s = gather(&sample, source, err);
 	if (s == STATUS_OK && sample.count == 0)
 		s = error_set(err, STATUS_INVALID, NULL, "there is no text to train a tokenizer on");
 	o.tab = s == STATUS_OK && strncmp(o.normalization, "nmt_", 4) != 0 && memchr(sample.text, '\t', sample.bytes);
-	if (s == STATUS_OK && !sp_train(&o, sp_sample_next, &sample, &model, &bytes, why, sizeof why))
-		s = refuse(why, err);
+	if (s == STATUS_OK && !sp_train(&o, sp_sample_next, &sample, &model, &bytes, reason, sizeof reason))
+		s = refuse(reason, err);
 	sp_sample_fini(&sample);
 	return s == STATUS_OK ? tokenizer_add_file(t, "tokenizer.model", model, bytes, err) : s;
 }

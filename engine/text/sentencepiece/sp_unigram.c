@@ -11,7 +11,7 @@
 static const float unknown_penalty = 10, coarse = -131072;
 
 typedef struct node {
-	float score;  /* of the best way that ends here */
+	float score;  /* score of the best path that ends here */
 	int32_t id;   /* its last piece */
 	int32_t from; /* where that begins; -1: no way ends here */
 } node;
@@ -22,7 +22,7 @@ static void improve(node *n, float score, int32_t id, size_t from)
 		*n = (node){.score = score, .id = id, .from = (int32_t)from};
 }
 
-/* All pieces that begin at `at`; is there one of a single character? */
+/* Extend paths by all pieces that begin at `at`; returns true if one has a single character. */
 static bool extend(const sp_model *m, node *nodes, const char *text, size_t bytes, size_t at, size_t character)
 {
 	bool single = false;

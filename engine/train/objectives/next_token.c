@@ -11,7 +11,7 @@
 /* True if position i of a record has a label: the token after it. */
 static bool is_asked(const text_record *r, int64_t i)
 {
-	return i + 1 < r->count && !(r->unasked && r->unasked[i + 1]);
+	return i + 1 < r->count && !(r->not_predicted && r->not_predicted[i + 1]);
 }
 
 static void next_token_make_example(const example *x, void *const *values)

@@ -442,9 +442,9 @@ static void tokens_of_prompts_are_marked_where_completions_count(void **state)
 		assert_int_equal(dataset_make(&d, NULL, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
 		text_record r = record_at(d, 0, 0, 0);
 		assert_string_equal(text_of(r), shown);
-		assert_int_equal(r.unasked != NULL, completions);
+		assert_int_equal(r.not_predicted != NULL, completions);
 		for (int i = 0; i < 28 && completions; i++)
-			assert_int_equal(r.unasked[i], asked[i] == ' ');
+			assert_int_equal(r.not_predicted[i], asked[i] == ' ');
 		dataset_free(d);
 	}
 	token_cache_free(c);

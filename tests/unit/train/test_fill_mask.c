@@ -224,7 +224,7 @@ static void of_completions_only_tokens_of_completions_are_asked_for(void **state
 		const text_record r = record_at(d, 0, 0, i);
 		const row got = make_row(d, &o, &r, 0, 0, i);
 		for (int64_t k = 0; k < r.count; k++)
-			assert_int_equal(got.labels[k] >= 0, !r.unasked[k] && r.ids[k] != BYTES_END);
+			assert_int_equal(got.labels[k] >= 0, !r.not_predicted[k] && r.ids[k] != BYTES_END);
 		tokens += asked(&got);
 	}
 	assert_int_equal(tokens, 6 + 1 + 6);

@@ -167,7 +167,7 @@ static double accuracy_of(const model *m, const dataset *d, int64_t records, int
 		assert_int_equal(plan_run(p), STATUS_OK);
 		assert_int_equal(plan_read(p, logits, z), STATUS_OK);
 		for (int64_t k = 0; k + 1 < r.count; k++) {
-			if (r.unasked && r.unasked[k + 1])
+			if (r.not_predicted && r.not_predicted[k + 1])
 				continue;
 			int64_t best = 0;
 			for (int64_t v = 1; v < vocab; v++)
@@ -636,7 +636,7 @@ static bool is_empty(const dataset *d, const train_options *o, int64_t step)
 		assert_int_equal(dataset_record(d, o->seed, i / dataset_records(d), i % dataset_records(d), &r, NULL),
 		                 STATUS_OK);
 		for (int64_t j = 1; j < r.count; j++)
-			labels += !r.unasked[j];
+			labels += !r.not_predicted[j];
 	}
 	text_record_fini(&r);
 	return labels == 0;
