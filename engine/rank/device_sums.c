@@ -72,7 +72,7 @@ static bool differ(const word *all, int count, char *how)
 static status device_sums_join(ranks *r, backend *b, word *all, char *how, error *err)
 {
 	word own = {0};
-	error cause = ERROR_INIT;
+	error reason = ERROR_INIT;
 	introduce(&own, r, b);
 	TRY(mpi_ranks_gather(r, &own, sizeof own, all, err));
 	for (int i = 1; i < r->count; i++)
@@ -84,7 +84,7 @@ static status device_sums_join(ranks *r, backend *b, word *all, char *how, error
 	if (object(all, r->count, how) || differ(all, r->count, how))
 		return STATUS_OK;
 	const uint64_t began = clock_ns();
-	status s = b->collective_open(b, all[0].group, r->rank, r->count, GROUP_SECONDS, &cause);
+	status s = b->collective_open(b, all[0].group, r->rank, r->count, GROUP_SECONDS, &reason);
 	own.late = clock_ns() - began >= GROUP_SECONDS * (uint64_t)1000000000;
 	device_sums_explain(&own, error_settle(&reason, s), &reason);
 	s = mpi_ranks_gather(r, &own, sizeof own, all, err);

@@ -29,7 +29,7 @@ static const option_row rows[] = {
     {"threads", OPTION_COUNT, "N", "of a rank on the CPU (the machine's cores, shared by its ranks)", "1 to 4096"},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
-    {"man", OPTION_FLAG, NULL, "this text as a manual page, in roff", NULL},
+    {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* Section 8, because additive-train(1) is the command `additive train`. */

@@ -36,7 +36,7 @@ static bool fill_mask_has_text(const example *x, int32_t id)
 static bool can_be_asked(const example *x, int64_t i)
 {
 	const text_record *r = x->record;
-	return fill_mask_has_text(x, r->ids[i]) && !(r->unasked && r->unasked[i]);
+	return fill_mask_has_text(x, r->ids[i]) && !(r->not_predicted && r->not_predicted[i]);
 }
 
 /* True if token i, which can be selected, begins one of the items to select from. */
