@@ -103,7 +103,7 @@ def test_an_explanation_shows_the_source_over_http_at_a_shell_and_on_a_page(serv
     first, second = (x["source"]["aggregate"]["alpha"] for x in (weights, weights["compare"]))
     assert [d for *_, d in weights["compare"]["same_source_tokens"]] == pytest.approx([second[i] - first[i] for i in range(6)], abs=1e-5)
     shown = additive(service, "explain", "--model", translator, "--source", source, "--compare-source", other, "--target", "C", "Good").stdout.decode()
-    assert "of the same tokens of the sources" in shown
+    assert "for equal tokens of the sources" in shown
     page = service.request("POST", "/v1/explain", ask | {"compare": {"source": other}}, headers={"Accept": "text/html"})[1]
     assert "tokens of the source" in (page if isinstance(page, str) else page.decode())
     evaluated = additive(service, "explain-evaluate", "--model", translator, "--source", source, "--methods", "contributions", "Good")

@@ -407,7 +407,7 @@ static void all_lengths_and_windows(int64_t dh, dtype type)
 		const int64_t N = lengths[n];
 		const int64_t windows[] = {0, 1, 2, 3, T - 1, T, T + 1, 2 * T, 2 * T + 3, N - 1, N, N + 7};
 		for (size_t k = 0; k < sizeof windows / sizeof *windows; k++, turn++)
-			if (!is_left_out(device, turn, 7))
+			if (!is_left_out(device, turn, 13))
 				failed += failures((attention_case){.batch = 1 + turn % 3,
 				                                    .length = N,
 				                                    .heads = 1 + turn % 4,
@@ -442,7 +442,7 @@ static void wide_rows_match_at_borders(void **state)
 			    {2 * T + 1, T}, {3 * T + 5, T + 1}, {3 * T + 5, 2 * T + 3},
 			};
 			for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++, turn++)
-				if (!is_left_out(device, turn, 5))
+				if (!is_left_out(device, turn, 11))
 					failed += failures((attention_case){.batch = 1 + turn % 2,
 					                                    .length = shapes[s][0],
 					                                    .heads = 1 + turn / 2 % 2,
@@ -499,7 +499,7 @@ static void heads_in_pieces_match(void **state)
 	int failed = 0, turn = 0;
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
 		for (int64_t window = 0; window < 60; window += 7, turn++)
-			if (!is_left_out(device, turn, 7))
+			if (!is_left_out(device, turn, 13))
 				failed += failures((attention_case){.batch = 2,
 				                                    .length = 70,
 				                                    .heads = 2,

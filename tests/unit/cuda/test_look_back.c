@@ -94,7 +94,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static int turns_here(void)
 {
-	return device_is_emulated(device) ? 18 : 500;
+	return device_is_emulated(device) ? 8 : 500;
 }
 
 /* What r made, g and then log_normalizer; the caller frees it. */

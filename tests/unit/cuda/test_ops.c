@@ -38,11 +38,12 @@ static bool is_skipped(int i, bool in_bf16)
 	static const struct {
 		op_id id;
 		int first, stride;
-	} slow[] = {{OP_softmax_attention, 0, 3},     {OP_softmax_attention_grad, 8, 11},
+	} slow[] = {{OP_softmax_attention, 0, 5},     {OP_softmax_attention_grad, 8, 11},
 	            {OP_dilated_attention, 2, 3},     {OP_dilated_attention_grad, 4, 29},
-	            {OP_linear_attention_grad, 1, 3}, {OP_linear_cross_entropy, 1, 3},
-	            {OP_decay_merge, 0, 3},           {OP_decay_merge_grad, 2, 3},
-	            {OP_softmax_stream, 1, 3}};
+	            {OP_linear_attention, 0, 3},      {OP_linear_attention_grad, 1, 3},
+	            {OP_additive_attention, 0, 5},    {OP_additive_attention_grad, 0, 5},
+	            {OP_linear_cross_entropy, 1, 3},  {OP_decay_merge, 0, 3},
+	            {OP_decay_merge_grad, 2, 3},      {OP_softmax_stream, 1, 3}};
 	int first = 0, stride = in_bf16 ? 2 : 1;
 	for (size_t k = 0; k < sizeof slow / sizeof *slow; k++)
 		if (slow[k].id == op_cases_at(i)->id) {
