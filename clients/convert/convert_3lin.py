@@ -15,11 +15,11 @@ import safetensors.numpy
 import tokenizer_3lin
 from binary_file import Reader, Refused, need
 
-TAPS = 16  # of a combiner: its inputs are TAPS times the width of values
+TAPS = 16  # a combiner's inputs are TAPS times the width of values
 MATRICES = (("query", "QK"), ("key", "QV"), ("gate", "K"), ("value", "V"), ("combiner", "Combiner"))  # ours, theirs; in a file's order
 MAX_SIZE, MAX_ATTENTIONS, HASHED_ROWS = 1 << 24, 256, 2048
-ROW_DECAY = float(numpy.float32(0.99))  # of statistics, for each update
-MEASURES = {"seed": "norm", "head": "rms"}  # of a row's gradient: its square, or the mean square of its numbers
+ROW_DECAY = float(numpy.float32(0.99))  # a statistic decays by this at each update
+MEASURES = {"seed": "norm", "head": "rms"}  # a row's statistic: the squared norm of its gradient, or the mean square of its numbers
 TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS = "TUNE_FINAL_LAYER", "TUNE_EMBED", "TAIL_LOSS", "COMBINE_LAYERS", "ABS_POSITIONS"
 DOCUMENTS, ANSWERS, HASHED, MATCHES, BOTH_WAYS = "USE_DOC_START_TOKEN", "GROK_BINARY_OP", "HASHED_EMBED", "PPM", "MLM_BERT"
 MATCH_WINDOW = 4096  # tokens in which the source looks for a match
@@ -27,7 +27,7 @@ BITS = {"SIM_QUANT_2BIT": 2, "SIM_QUANT_4BIT": 4}
 FLAGS = {1: HASHED, 2: MATCHES, 4: DOCUMENTS, 8: TUNE_FINAL, 0x10: TUNE_EMBED, 0x20: TAIL_LOSS, 0x40: "SIM_QUANT_2BIT"}
 PROFILE_FLAGS = {"seed": {0x80: ANSWERS},
                  "head": {0x80: "SIM_QUANT_4BIT", 0x100: ANSWERS, 0x200: COMBINE, 0x400: BOTH_WAYS, 0x800: POSITIONS}}
-FORGETTING = {DOCUMENTS, ANSWERS}  # what is before a token that begins a document
+FORGETTING = {DOCUMENTS, ANSWERS}  # these change what is before a token that begins a document
 READ = {HASHED, TUNE_FINAL, TUNE_EMBED, TAIL_LOSS, COMBINE, POSITIONS, MATCHES, BOTH_WAYS, *BITS}
 ATTENTION = {"seed": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("wide", "u1"), ("padding", "V3")]),
              "head": numpy.dtype([("slope", "<f4"), ("hyper", "<f4"), ("width", "<i8")])}
@@ -144,7 +144,7 @@ def read_packed(file, x):
 
 
 def tables(x, embed):
-    """What is said of each row of E, in our tables. Rows of E: the start's, positions, the unknown token's, tokens, the same two of matches; or what labels are hashed to."""
+    """The rows of E as our tables. E has the rows of the start, positions, the unknown token and tokens, then the last two again for matches. A hashed E has one row per hash."""
     if HASHED in x["Flags"]:
         return {"words.weight": embed}
     ends = numpy.cumsum([1, places_of(x), 1, x["VocabSize"], 1])
@@ -182,7 +182,7 @@ def statistics(args, x, arrays):
         need(numpy.isfinite(squares).all() and (squares >= 0).all(), f"{name}.RowDisp", "has numbers that are negative or not finite")
     if not any(totals.values()):
         return None
-    left = max(1e-6, 1 - (1 - ROW_DECAY) * max(totals.values()))  # of weights that add up for ever
+    left = max(1e-6, 1 - (1 - ROW_DECAY) * max(totals.values()))  # the weights would add up to 1 after infinitely many updates
     updates = round(numpy.log(left) / numpy.log(ROW_DECAY))
     ours = (1 - ROW_DECAY**updates) / (1 - ROW_DECAY)
     rows = {name: arrays[f"{name}.RowDisp"] * (ours / totals[name] / gradient_unit(args, x, name) ** 2) for name in trained if totals[name]}

@@ -6,8 +6,8 @@ from binary_file import Reader, Refused, need
 KINDS = ["TK_CHAR", "TK_WORD", "TK_WORD_CAPITAL", "TK_GREEDY", "TK_GREEDY_CAPITAL"]
 CAPITAL, GREEDY = {"TK_WORD_CAPITAL", "TK_GREEDY_CAPITAL"}, {"TK_GREEDY", "TK_GREEDY_CAPITAL"}
 MAX_TOKENS, MAX_BYTES = 1 << 24, 1 << 20
-START = "<|endoftext|>"  # of documents: behind each but the last it stands before the next
-MARK = "\U0010FFFE"  # of the token for a capital: no text has this code point
+START = "<|endoftext|>"  # separates documents
+MARK = "\U0010FFFE"  # the token for a capital; no text has this code point
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + "АБВГДЕЁЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯ"  # the capitals that the source knows
 OTHERS = r"\x00-@\[-`{-\x7F"  # characters that are words of their own; letters and all beyond ASCII are joined
 PLAIN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # bytes that spell themselves
@@ -60,7 +60,7 @@ def spell(text):
 
 
 def is_reached(x, word):
-    """Does the source find the word? Behind a first character that is no token of its own it looks no further."""
+    """True if the source finds the word: it stops at a first character that is not a token of its own."""
     first = next(n for n in range(1, 5) if n == len(word) or word[n] & 0xC0 != 0x80)
     return word[0] < 0x80 or len(word) == 1 or x["Word2Id"].get(word[:first], -1) >= 0
 
@@ -110,7 +110,7 @@ def model_of(x):
 
 
 def tokenizer_json(x):
-    """Of what a file holds, checked."""
+    """The tokenizer.json of a checked file."""
     greedy, capital, start = x["TokenizerType"] in GREEDY, x["TokenizerType"] in CAPITAL, x["DocStartToken"]
     added = {"id": start, "content": START, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     words = (f"{MARK}|[^{OTHERS}{MARK}]+" if capital else f"[^{OTHERS}]+") + f"|[{OTHERS}]"
@@ -128,7 +128,7 @@ def tokenizer_json(x):
 
 
 def convert(path, vocab):
-    """The tokenizer.json of the source's file for a model of so many tokens."""
+    """The tokenizer.json of the source's file for a model whose vocabulary has that size."""
     try:
         x = read(path.read_bytes())
         check(x, vocab)

@@ -1,4 +1,4 @@
-/* attribution.h - which score of a prediction is explained, by which method, and the result.
+/* attribution.h - the score of a prediction that is explained, the method, and the result.
  *
  * A score is Σ_v c_v z_v over the logits z. The coefficients c are chosen from the logits of the unchanged sequence and
  * stay fixed (model/attribution.h). */

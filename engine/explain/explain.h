@@ -76,7 +76,7 @@ typedef struct explain_selection {
 } explain_selection;
 status explain_mean(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
 status explain_rollout(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
-/* The same over the tokens of a source, into out[sources].
+/* These two aggregate over the tokens of a source, into out[sources].
  *
  * mean: the average of the rows of the attention to the source.
  *

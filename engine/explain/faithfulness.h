@@ -1,4 +1,4 @@
-/* faithfulness.h - how well a method's ranking of tokens predicts the effect of removing them.
+/* faithfulness.h - measures how well a method's ranking of tokens predicts the effect of removing them.
  *
  * All n tokens of a sequence are ranked except the reader, at which the target is predicted and which cannot be
  * removed. The reader is the last token or, in models that read both directions, any token. A source's tokens precede
@@ -6,8 +6,8 @@
  * the sets of tokens to remove. From the model's score of the target without each set, faithfulness_measure computes
  * the metrics. faithfulness_estimate gives their means over many texts with intervals.
  *
- * Notation: f(S) is the log-probability of the target when the tokens S are removed, f = f({}), T_k the first k
- * tokens of the order, A all n tokens, and k(q) = ⌈q n⌉.
+ * Notation: f(S) is the log-probability of the target when the tokens S are removed, and f = f({}). T_k is the first k
+ * tokens of the order, A is all n tokens, and k(q) = ⌈q n⌉.
  *
  *   comprehensiveness    f - f(T_k), k = k(fraction)                              DeYoung et al. 2020
  *   sufficiency          f - f(A \ T_k)

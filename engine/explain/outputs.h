@@ -1,8 +1,8 @@
 /* outputs.h - copies the outputs of a plan to a log.
  *
- * A plan with forward_spec.explain has one output per layer and part (model/explainer.h): a tensor [B, N, W], or [B N,
- * ·, ·, ·] with the W numbers of a token in several dimensions, or a matrix [1, heads, ·, ·]. A log is ordered by
- * token. */
+ * A plan with forward_spec.explain has one output per layer and part (model/explainer.h). It is a tensor [B, N, W], a
+ * tensor [B N, ·, ·, ·] with the W numbers of a token in several dimensions, or a matrix [1, heads, ·, ·]. A log is
+ * ordered by token. */
 #ifndef ENGINE_EXPLAIN_OUTPUTS_H
 #define ENGINE_EXPLAIN_OUTPUTS_H
 

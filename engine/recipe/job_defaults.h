@@ -1,7 +1,7 @@
 /* job_defaults.h - the values of a recipe that its request leaves open.
  *
  * They follow from the objective, the width of the model, whether it is new, and the data. A value that a request gives
- * is kept. The measurements are in README.md. */
+ * is kept. The measurements are in tests/bench/RESULTS.md. */
 #ifndef ENGINE_RECIPE_JOB_DEFAULTS_H
 #define ENGINE_RECIPE_JOB_DEFAULTS_H
 

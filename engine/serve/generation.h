@@ -19,7 +19,7 @@
 enum { INFLIGHT_STEPS = 2 /* steps issued at a time */ };
 enum {
 	GENERATION_SLICE_NS = 3000000,      /* a slice of a sequence that is read as a whole or scored */
-	GENERATION_SHORT_SLICE_NS = 1000000 /* the same beside running generations */
+	GENERATION_SHORT_SLICE_NS = 1000000 /* such a slice beside running generations */
 };
 enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA = ALPHA_OPTIONS_TOP_MAX };
 

@@ -1,4 +1,4 @@
-/* scheduler.c - which step runs next.
+/* scheduler.c - chooses the step that runs next.
  *
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts
  * (scheduler_prompts.c), then one slice of a score task (scheduler_score.c). The generations of a decode step move to

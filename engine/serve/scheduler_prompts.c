@@ -1,4 +1,4 @@
-/* scheduler_prompts.c - which prompts a step reads.
+/* scheduler_prompts.c - chooses the prompts that a step reads.
  *
  * A step begins with the prompt that has the fewest tokens left, and every fourth step with the oldest. So a short
  * prompt does not wait for a long one and no prompt starves. Prompts of equal length are read one after the other; with
@@ -7,9 +7,9 @@
  * is full, it has room for one chunk per thread.
  *
  * A chunk is always min(SCHEDULER_PREFILL_CHUNK, tokens left), whatever else the step reads. Softmax attention sums
- * over the pieces in which a prompt is read, so only a fixed division gives a prompt the same bits as alone. A model
- * whose bits do not depend on the pieces reads only SCHEDULER_PREFILL_SHORT tokens a step while streams decode, because
- * each stream waits for a step of prompts between two of its tokens.
+ * over the pieces in which a prompt is read, so only a fixed division gives a prompt the same bits as alone. The bits of
+ * other models do not depend on the pieces. They read only SCHEDULER_PREFILL_SHORT tokens a step while streams decode,
+ * because each stream waits for a step of prompts between two of its tokens.
  *
  * Not done: prompts and decoding in one step. The bits would be the same, and a large model, whose step time is spent
  * reading weights, would save a step. */

@@ -15,7 +15,7 @@
  * A step reads tokens and then samples the next ones. It is one upload (inputs and sampling settings share one block),
  * one run of linked plans, which a device replays as one recording, and one download of the sampled tokens. Where the
  * backend has `fetch`, the download does not wait for later work. The next decode step can then be issued before the
- * host has the tokens of the last one: its first node gathers each row's id from the tokens just sampled or from the
+ * host has the tokens of the last one. Its first node gathers each row's id from the tokens just sampled or from the
  * uploaded ids.
  *
  * After a step the logits are in the plan's device memory until its next step. Single rows are copied from there.

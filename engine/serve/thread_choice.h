@@ -1,4 +1,4 @@
-/* thread_choice.h - how the next step of a plan uses the threads.
+/* thread_choice.h - chooses the threads that the next step of a plan uses.
  *
  *   THREADS_ONE     the whole step on one thread
  *   THREADS_LOOPS   every loop of the step on all threads, with a barrier after each loop

@@ -82,7 +82,7 @@ status objective_count_hits(const evaluation *e, plan *p, int64_t *hits);
 /* For `example`: write a row's tokens, padded after the record. mask (unless NULL) marks the record's tokens, and the
  * first one, because no sequence is empty. [x->length] */
 void example_tokens(const example *x, int32_t *ids, int32_t *mask);
-/* The same for a source of `count` tokens: pad it, and mask it [x->source_length]. */
+/* Pad and mask a source of `count` tokens likewise [x->source_length]. */
 void example_fill_source(const example *x, int64_t count, int32_t *source, int32_t *mask);
 /* Set a decoder's inputs for `count` labels: the tokens before each label; after the last one the labels are -1.
  * [x->length] */

@@ -12,7 +12,7 @@
 enum { ROWS = 256, WIDTH = 128, INNER = 512, TRIES = 5 };
 
 /* Fraction of the product's speed that steps of small models reach; attention, norms, softmax and the optimiser wait
- * for memory (README.md). */
+ * for memory. */
 static const double share = 0.3;
 
 static uv_once_t once = UV_ONCE_INIT;

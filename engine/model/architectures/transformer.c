@@ -1,4 +1,4 @@
-/* The transformer with the options of x-transformers (transformer/README.md). Its configuration:
+/* The transformer with the options of x-transformers (docs/architectures/transformer.md). Its configuration:
  *
  *   {"model_type": "transformer", "stack": "decoder" | "encoder", KEYS …}
  *   {"model_type": "transformer", "stack": "encoder_decoder", "encoder": {KEYS …}, "decoder": {KEYS …},
@@ -66,7 +66,7 @@ static status transformer_read_config(void *config, const json_t *json, error *e
 }
 
 /* RMSNorm and SwiGLU without biases, like most models today. Rotary positions only if a stack is alone: they leave no
- * trace in the rows of a source, where a decoder finds positions by their place (README.md). */
+ * trace in the rows of a source, where a decoder finds positions by their place. */
 static bool complete_stack(json_t *json, const model_size *size, bool alone)
 {
 	static const char *const on[] = {"use_rmsnorm", "ff_glu",        "ff_swish",
