@@ -83,7 +83,7 @@ static void look_at_device(engine *e)
 	if (!device_is_left(e->device))
 		return;
 	log_line(LOG_WARN, "stopping to re-execute the engine");
-	e->anew = e->net.device_lost = true;
+	e->reexecute = e->net.device_lost = true;
 	stop(e);
 }
 
@@ -109,12 +109,12 @@ static void on_signal(uv_signal_t *handle, int number)
 {
 	engine *e = handle->data;
 	(void)number;
-	if (e->net.draining && !e->anew) { /* a second stop request */
+	if (e->net.draining && !e->reexecute) { /* a second stop request */
 		e->stop_ns = 0;
 		return;
 	}
 	log_line(LOG_INFO, "stopping");
-	e->anew = false;
+	e->reexecute = false;
 	if (!e->net.draining)
 		stop(e);
 }
@@ -244,8 +244,8 @@ static void hand_over(const engine *e, engine_end *end)
 {
 	end->forced = e->forced;
 	death_log_pardon(e->deaths);
-	end->anew = e->anew;
-	if (!e->anew)
+	end->reexecute = e->reexecute;
+	if (!e->reexecute)
 		return;
 	device_hand_over(e->device, &end->next->device);
 	snprintf(end->next->address, sizeof end->next->address, "%s", listener_address(e->listener));
@@ -276,7 +276,7 @@ static void close_parts(engine *e)
 
 status engine_run(const engine_options *options, engine_end *end, error *err)
 {
-	end->forced = end->anew = end->no_data = false;
+	end->forced = end->reexecute = end->no_data = false;
 	engine *e = memory_new(1, sizeof *e);
 	if (!e)
 		return STATUS_NOMEM;

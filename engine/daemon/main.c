@@ -113,7 +113,7 @@ static int main_run(const engine_options *given, char **argv)
 	status s = engine_run(&o, &end, &err);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
-	if (end.anew) {
+	if (end.reexecute) {
 		successor_execute(&next, argv);
 		s = STATUS_IO; /* makes a supervisor start it again */
 	}

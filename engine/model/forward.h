@@ -8,7 +8,7 @@
 typedef enum phase {
 	PHASE_SCORE, /* whole sequences at once, without previous state: training, evaluation */
 	PHASE_STEP,  /* up to N more tokens for each of B slots of the state pool */
-	PHASE_READ,  /* the same with any number of tokens per slot, stored one sequence after the other, N tokens in
+	PHASE_READ,  /* any number of tokens per slot, stored one sequence after the other, N tokens in
 	              * total */
 	PHASE_ENCODE /* a source of S tokens for each of B slots, which decoders read there; no tokens, no outputs */
 } phase;

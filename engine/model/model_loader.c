@@ -53,7 +53,7 @@ struct model_loader {
 	float *whole;          /* buffer for the largest matrix that is read whole, as stored; or NULL */
 	float step;            /* quantisation step of the matrix in `whole` */
 	float *piece;          /* buffer for some rows */
-	void *other;           /* the same rows under their tied name; later the packed rows */
+	void *other;           /* these rows under their tied name; later the packed rows */
 	digest_stream *digest; /* over the parameter being read, as uploaded */
 	uint64_t *digests;     /* for the parameters read */
 };

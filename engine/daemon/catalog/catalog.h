@@ -32,7 +32,7 @@ typedef struct model_entry {
 	const architecture *architecture;
 	const explainer *explainer; /* NULL: no importance weights */
 	json_t *config;             /* config.json with every key */
-	void *parsed;               /* the same as parsed by the architecture */
+	void *parsed;               /* config as the architecture parsed it */
 	json_t *class_names;        /* with HEAD_CLASSES: an array of strings; otherwise NULL */
 	model_dims dims;
 	int64_t parameters, state_bytes;
@@ -57,9 +57,9 @@ void catalog_free(catalog *all);
 /* Return the entry of a name, with a reference for the caller. STATUS_NOT_FOUND. STATUS_STORAGE, logged: the stored
  * model is damaged. */
 status catalog_open(catalog *all, const char *id, model_entry **out, error *err);
-/* The same for requests that generate text or keep sessions. STATUS_INVALID "model": it cannot. */
+/* Open a model for requests that generate text or keep sessions. STATUS_INVALID "model": it cannot. */
 status catalog_open_generative(catalog *all, const char *id, model_entry **out, error *err);
-/* The same for requests that only show or delete; a damaged model has an entry with its `problem`. */
+/* Open a model for requests that only show or delete; a damaged model has an entry with its `problem`. */
 status catalog_inspect(catalog *all, const char *id, model_entry **out, error *err);
 /* Return why the model cannot be used; NULL: no fault is known. */
 const char *catalog_problem(const model_entry *m);
@@ -81,7 +81,7 @@ status catalog_token_trie(model_entry *m, const token_trie **out);
  * returns the entry's model (device_model). */
 bool catalog_prepare(const model_entry *m, device *d);
 status catalog_model(model_entry *m, device *d, served_model **out, error *err);
-/* The same with another type of weights. */
+/* Load it with another type of weights. */
 status catalog_load(model_entry *m, device *d, dtype weights, served_model **out, error *err);
 /* Store the type of the weights with which the model is now loaded. */
 status catalog_keep_weights(catalog *all, const model_entry *m, error *err);

@@ -1,4 +1,4 @@
-/* device.h - what the executor thread owns: the backend, the scheduler and the work of background turns.
+/* device.h - the state that the executor thread owns: the backend, the scheduler and the work of background turns.
  *
  * All functions belong to the executor thread, except device_open and device_close (before it starts and after it
  * ended), the three descriptions, which are constant, and device_snapshot.

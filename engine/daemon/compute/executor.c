@@ -29,7 +29,7 @@ struct executor {
 	pthread_cond_t wake;
 	queue tasks;
 	bool started, stopping;
-	int64_t credit_ns;             /* owed to background work; executor thread */
+	int64_t credit_ns;             /* time that background work has not had; executor thread */
 	queue posted;                  /* messages of the current turn; executor thread */
 	queue waiting;                 /* tasks whose `prepare` is not complete; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */

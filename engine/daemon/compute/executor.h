@@ -18,8 +18,8 @@
  * submitted, so their number is bounded; it may run before a waiting task of its object. Senders limit posted messages:
  * a generation by its credits, a training run by its rate.
  *
- * Turns: between two looks at the queue the thread runs at most one unit of foreground work (a decode step or a step of
- * prompts) and one slice of background work (training). With both kinds, each gets half of the time: the thread
+ * Turns: between two looks at the queue the thread runs at most one unit of foreground work and one slice of background
+ * work (training). A unit of foreground work is a decode step or a step of prompts. With both kinds, each gets half of the time: the thread
  * measures them, and the background has no turn while it has used more. A slice lasts at most EXECUTOR_SLICE_NS or one
  * op, and so does a request's wait for its first turn. Without work the thread sleeps. */
 #ifndef ENGINE_DAEMON_COMPUTE_EXECUTOR_H

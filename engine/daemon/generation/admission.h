@@ -1,4 +1,4 @@
-/* admission.h - which generations may run if there are more requests than slots.
+/* admission.h - decides which generations run if there are more requests than slots.
  *
  * Each choice of a request (n, each prompt of a list) takes one of `slots` slots from its admission to its end. An
  * owner is an API key or a peer address, named by the front end. Requests without a name have one common owner. An
@@ -12,7 +12,7 @@
  *   - Any other request is refused, with the time after which to retry.
  *
  * Retry time: a running request is expected to generate its maximum of tokens at its own pace, mixed with the mean
- * pace of the latest requests while it has few tokens. Refused requests are expected to return at the time they were
+ * pace of the latest requests. That share falls as its tokens grow. Refused requests are expected to return at the time they were
  * given and to take the slots that are free by then.
  *
  * Loop thread only; times are the loop's, in milliseconds. */

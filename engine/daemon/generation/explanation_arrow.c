@@ -99,7 +99,7 @@ static const struct {
                {"side", UTF8}, {"token", INT32},    {"token_id", INT32}, {"text", UTF8},  {"value", FLOAT32}};
 enum { COLUMNS = sizeof columns / sizeof *columns, BATCH = 4096, MAX_BUFFERS = 3 * COLUMNS };
 
-/* Message { version, header_type, header, bodyLength }; returns the place of the reference to the header. */
+/* Message { version, type of the header, header, bodyLength }; returns the place of the reference to the header. */
 static size_t begin_message(flat *f, int header, int64_t body)
 {
 	size_t at[4];
@@ -134,7 +134,7 @@ static size_t write_type(flat *f, column_type type)
 	return table;
 }
 
-/* Field { name, nullable, type_type, type, dictionary, children } */
+/* Field { name, nullable, kind of the type, type, dictionary, children } */
 static size_t write_field(flat *f, int i)
 {
 	static const int types[] = {[INT32] = TYPE_INT, [FLOAT32] = TYPE_FLOAT, [UTF8] = TYPE_UTF8};

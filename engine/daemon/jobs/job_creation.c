@@ -243,7 +243,7 @@ static status job_creation_prepare(job_creation *c, error *err)
 	status s = job_request_read(&c->request, &from, c->stream->params, c->corpus.texts.tokenizer, err);
 	c->reservation.base = c->request.base ? c->request.base->id : NULL;
 	TRY(s);
-	TRY(store_check_room(e->store, 1, err)); /* how much it will save is not known yet */
+	TRY(store_check_room(e->store, 1, err)); /* its later size is not known yet */
 	if (c->request.n_training == 0) {
 		answer_dry_run(c, NULL, NULL);
 		return STATUS_OK;

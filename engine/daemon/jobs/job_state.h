@@ -18,7 +18,7 @@ status job_state_note(job *j, json_t *item);
 /* Commit the job's row, if it is stale, and the queued items, and serve the watches. On failure all of it stays
  * queued. */
 status job_state_write(jobs *all, job *j, error *err);
-/* The same for something that has happened: a failure is logged, and jobs_tick retries. stale: include the row. */
+/* Write something that has happened: a failure is logged, and jobs_tick retries. stale: include the row. */
 void job_state_write_soon(jobs *all, job *j);
 
 /* Change a job in a way that may be refused: on failure nothing has changed. next, events (an array) are taken over;

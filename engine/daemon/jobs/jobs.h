@@ -9,7 +9,7 @@
  *                    └───────────── resume, from a checkpoint ◀──┘ (failed too)
  *
  * Two kinds of failure. A failure of the job itself (its loss is not finite, its options do not fit the device) ends it
- * as "failed". A failure of the machine (disk full, I/O error, no memory, a lost device, a damaged file) pauses it:
+ * as "failed". A failure of the machine (disk full, I/O error, no memory, a lost device, a damaged file) pauses it.
  * additive.paused_reason of the document has the error and the time of the next attempt. Attempts follow after 1 s,
  * 2 s, … 300 s, without limit. The delay returns to 1 s when the job passes its furthest step. Only a device that fails
  * more than three times in a row ends the job; the ledger keeps that count, also across restarts of the engine.

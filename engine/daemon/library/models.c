@@ -85,7 +85,7 @@ static model_entry *open_target(stream *s)
 	return c;
 }
 
-/* The same, also for a damaged model. */
+/* Find the target, also a damaged model. */
 static model_entry *inspect_target(stream *s)
 {
 	error err = ERROR_INIT;

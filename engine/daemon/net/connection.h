@@ -3,9 +3,9 @@
  *   accepted ─▶ greeting ─HELLO─▶ open ─▶ closing (queue drains) ─▶ closed, freed
  *
  * A peer is not trusted. A frame that is malformed or out of order is answered with ERROR on stream
- * 0 and ends the connection. A peer that does not read cannot slow others: beyond
+ * 0 and ends the connection. A peer that does not read cannot slow others. Beyond
  * CONNECTION_HIGH queued bytes its streams get no credit and nothing more is read from it,
- * until the queue is below CONNECTION_LOW; beyond CONNECTION_MAX_QUEUE it is dropped.
+ * until the queue is below CONNECTION_LOW. Beyond CONNECTION_MAX_QUEUE it is dropped.
  *
  * Silence: after CONNECTION_PING_MS without a byte a PING goes out, after CONNECTION_SILENT_MS the
  * connection ends. Loop thread only. */

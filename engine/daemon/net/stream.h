@@ -79,7 +79,7 @@ struct stream {
 status stream_count_deaths(stream *s, const char *kind, uint64_t digest, error *err);
 /* Answer the stream and free it. `result` is taken over; NULL is answered as out of memory. */
 void stream_result(stream *s, json_t *result);
-/* The same with JSON text (from json_text_reserve, taken over). */
+/* Answer with JSON text (from json_text_reserve, taken over). */
 void stream_result_text(stream *s, char *text);
 /* Answer with an error and free the stream. code: a stable word; NULL: the status's name. A cancellation while the
  * engine stops is reported as shutting down. */
@@ -97,7 +97,7 @@ bool stream_detached(const stream *s);
 int64_t stream_ready(const stream *s);
 /* Send one frame, which uses one credit; there must be one. json and data (from malloc) are taken over. */
 void stream_event(stream *s, json_t *event);
-/* The same with JSON text of at most FRAME_MAX_JSON bytes, which is copied. */
+/* Send an event as JSON text of at most FRAME_MAX_JSON bytes, which is copied. */
 void stream_event_text(stream *s, const char *json, size_t bytes);
 void stream_data(stream *s, void *data, size_t bytes);
 /* Allow the peer `frames` more DATA frames. */

@@ -51,7 +51,7 @@ typedef struct engine_options {
 typedef struct engine_end {
 	bool forced;            /* the deadline passed: nothing has been freed, and the process should exit at once */
 	bool no_data;           /* the data folder is missing or another one, although it was required */
-	bool anew;              /* the engine should re-execute itself with: */
+	bool reexecute;              /* the engine should re-execute itself with: */
 	struct successor *next; /* the caller's memory, filled in then */
 } engine_end;
 
@@ -100,7 +100,7 @@ typedef struct engine {
 	int explanations;             /* answers being made or sent */
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline for stopping; 0: not stopping */
 	bool forced;                  /* the deadline passed */
-	bool anew;                    /* re-execute after stopping */
+	bool reexecute;                    /* re-execute after stopping */
 } engine;
 
 /* Serve until a stop signal or until the device is left; both return STATUS_OK. */

@@ -72,7 +72,7 @@ status job_queue_put(const job_queue *q, const json_t *document, error *err);
 /* Write `next` with the event of its state and make it the job's document. It is taken over also on failure; NULL is
  * STATUS_NOMEM. */
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err);
-/* Reset the failure count, before a row that reports progress is made of the document. */
+/* Reset the failure count, before the document becomes a row that reports progress. */
 void job_queue_forget_failures(const job_queue *q, queued_job *j);
 /* Apply the end of a run: remove the job, queue it again or fail it. A cancelled job stays cancelled. A job stopped by
  * the end of the engine continues after the next start. */

@@ -25,7 +25,7 @@ json_t *listing_object(json_t *data, bool more);
  * makes the API's object from a row (new reference); NULL: the row itself. */
 void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
                     json_t *(*convert)(stream *s, const json_t *row));
-/* The same for rows with this "object". */
+/* List only rows with this "object". */
 void listing_answer_of(stream *s, store_table table, const char *parent, const char *object, int64_t limit,
                        json_t *(*convert)(stream *s, const json_t *row));
 

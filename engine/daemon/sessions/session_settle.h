@@ -3,7 +3,7 @@
  * A change is acknowledged only when it is stored. The executor exports the new state of a durable session, part of it
  * each turn. The pool writes it. One commit makes it valid, together with the request's stored answer if it has a key.
  * Only then is the stream answered; until then the session stays busy. If any of this fails, a new session is removed,
- * and an existing one returns to its stored state: its slot is freed, so the next use reads the stored state.
+ * and an existing one returns to its stored state. Its slot is freed, so the next use reads the stored state.
  *
  * A cancelled generation keeps the tokens that were streamed. That change is stored, too, before the stream is answered
  * with the error, unless the request is `whole`. Any other failure is undone. A session that is not durable keeps what

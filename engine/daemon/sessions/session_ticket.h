@@ -1,4 +1,4 @@
-/* session_ticket.h - how a request on the executor gets its session.
+/* session_ticket.h - gives a request on the executor its session.
  *
  *   loop      sessions_take, or the ticket of a session that is being created
  *   pool      session_ticket_fetch, if session_ticket_has_work: reads the stored state, or checks an upload

@@ -6,9 +6,9 @@
  * not durable exists only as long as its slot. There may be many more known sessions
  * (engine_options.max_known_sessions) than slots; no request scans them.
  *
- * To use a session, take it (it becomes busy, so a second request is refused "session_busy"), let the executor work
- * through its ticket (session_ticket.h), then return it: with sessions_return if it was only read, with session_settle
- * if it has changed (session_settle.h). The entry keeps what was last stored of a durable session, so a change that is
+ * To use a session, take it: it becomes busy, so a second request is refused "session_busy". The executor works through
+ * its ticket (session_ticket.h). Then return it, with sessions_return if it was only read, or with session_settle if it
+ * has changed (session_settle.h). The entry keeps what was last stored of a durable session, so a change that is
  * not acknowledged can be undone.
  *
  * Expiry is measured on the monotonic clock. The wall clock is only displayed, and used at start to compute the
@@ -40,7 +40,7 @@ int sessions_count(const sessions *all);
 /* Add a new session, which is busy. */
 status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
-/* The same with the options and lifetime of another session. */
+/* Add a session with the options and lifetime of another one. */
 status sessions_add_like(sessions *all, const model_entry *c, const session_entry *other, session_entry **out,
                          error *err);
 /* Take a session: it becomes busy; return it with its ticket and its model's entry. NULL: the stream has been answered
