@@ -480,8 +480,8 @@ typedef struct stream_values {
  * With key_step the ring holds 8-bit codes in softmax_code_state_floats() floats, a quarter as many. The rows of k are
  * then those of a quantize with QUANTIZE_ROWS, and key_step is its step (one for each row). v are whole multiples of
  * value_step from -128 to 127 (QUANTIZE_FIXED). Nothing is rounded then, so results have the bits of the same call with
- * a ring of floats. k is not absent, and memories are floats. With query_step, q are such multiples too (h ≤ 2^16). q·k
- * of a key in the ring may then be query_step · key_step times a sum of products of codes, exact in 32 bits. Scores
+ * a ring of floats. k is not absent, and memories are floats. With query_step, q are such multiples too (h ≤ 2^16). Then
+ * q·k may be computed as query_step · key_step times a sum of products of codes, exact in 32 bits. Scores
  * then differ from those of a ring of floats by their rounding. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;

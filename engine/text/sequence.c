@@ -51,15 +51,15 @@ status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const
 	return s;
 }
 
-/* tokens: those of a text and the ones after it, of which `behind` are always kept. */
-static void take(const token_list *tokens, size_t behind, int64_t length, int32_t *ids, int64_t *count)
+/* tokens: those of a text and then special ones, the last `suffix` of which are always kept. */
+static void take(const token_list *tokens, size_t suffix, int64_t length, int32_t *ids, int64_t *count)
 {
 	size_t kept = tokens->count <= (size_t)length ? tokens->count : (size_t)length;
 	*count = (int64_t)kept;
-	if (kept > behind)
-		memcpy(ids, tokens->ids, (kept - behind) * sizeof *ids);
-	if (behind > 0)
-		memcpy(ids + kept - behind, tokens->ids + tokens->count - behind, behind * sizeof *ids);
+	if (kept > suffix)
+		memcpy(ids, tokens->ids, (kept - suffix) * sizeof *ids);
+	if (suffix > 0)
+		memcpy(ids + kept - suffix, tokens->ids + tokens->count - suffix, suffix * sizeof *ids);
 }
 
 status sequence_encode_source(const tokenizer *t, const char *text, size_t bytes, int64_t length, int32_t *ids,

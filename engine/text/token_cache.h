@@ -27,9 +27,9 @@ enum {
 typedef struct token_writer token_writer;
 typedef struct token_cache token_cache;
 
-/* path: of the file, which must not exist; NULL: memory without a name. most: limit of the file's bytes; 0: none.
- * documents: flags will be given. t is borrowed for the life of the writer; NULL: the numbers are any 32 bits instead
- * of tokens, and the size of the vocabulary is 0. STATUS_FULL (also over `most`) and STATUS_IO, as for all functions
+/* path: the new file, which must not exist; NULL: memory without a name. most: limit of the file's bytes; 0: none.
+ * documents: flags will be given. t is borrowed for the life of the writer; NULL: the numbers are any 32 bits, not
+ * tokens, and the size of the vocabulary is 0. STATUS_FULL (also over `most`) and STATUS_IO, as for all functions
  * below that write a file. */
 status token_writer_new(token_writer **out, const char *path, int64_t most, uint64_t key, const tokenizer *t,
                         bool documents, error *err);

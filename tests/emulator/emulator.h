@@ -158,7 +158,7 @@ struct launch {
 	size_t argument_bytes;
 	bool early;       /* may begin before the launch before it has ended */
 	bool cooperative; /* all blocks are resident */
-	bool no_wait; /* of PTX for devices before 9.0, where ptx.cuh has neither wait_for_previous nor let_next_begin */
+	bool no_wait; /* compiled from PTX for devices before 9.0: wait_for_previous and let_next_begin do nothing */
 };
 
 /* The launch that runs, and its current thread. */

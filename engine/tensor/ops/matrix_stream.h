@@ -5,8 +5,8 @@
  *
  * At position t the places of tokens stream_oldest(t) … t are read, so contents from before position 0 are never read.
  *
- * A source (softmax_stream.h) is stored in the same places, with a count in the first place of `there`. It is the state
- * of a sequence that has read `count` tokens, none of them masked. */
+ * A source (softmax_stream.h) is stored in the same places, with a count in the first place of `there`. It equals
+ * the state of a sequence that has read `count` tokens, none of them masked. */
 #ifndef ENGINE_TENSOR_OPS_MATRIX_STREAM_H
 #define ENGINE_TENSOR_OPS_MATRIX_STREAM_H
 

@@ -1,7 +1,7 @@
 /* softmax_attention.h - positions of the arguments of softmax_attention and softmax_attention_grad, for their kernels.
  *
  * Both forms of the op are one. Head n of query i of sequence b is at q + (b · queries + i) · q_row + n · dh. Head g of
- * key j is at k + (b · keys + j) · k_row + g · dh, and of its value at v + (b · keys + j) · v_row + g · dv. q, k and v
+ * key j is at k + (b · keys + j) · k_row + g · dh. Its value is at v + (b · keys + j) · v_row + g · dv. q, k and v
  * begin 0, `k_offset` and `v_offset` elements after the data of inputs 0, k_input and v_input. The gradients of q, k
  * and v have the same places in outputs 0, k_input and v_input. */
 #ifndef ENGINE_TENSOR_OPS_SOFTMAX_ATTENTION_H
