@@ -253,7 +253,7 @@ static status clean_up(store *s, error *err)
 {
 	TRY(store_writable(s, err));
 	TRY(ledger_probe(s->db, err));
-	if (!s->dirty)
+	if (!s->dirty && !s->removals_left)
 		return STATUS_OK;
 	reserve_take(s);
 	TRY(removal_sweep(s, err));

@@ -49,6 +49,7 @@ struct store {
 	char stuck[160];                      /* the error of the last store_tick(), or "" */
 	int wait_ms;                          /* time that commits may wait for a lock before the next store_tick() */
 	bool dirty;                           /* commits since the log was last checkpointed */
+	bool removals_left;                   /* the last sweep left paths in the queue; the next tick retries */
 	char problem[512];                    /* "" if there is none */
 	sqlite3_stmt *commit[COMMIT_STATEMENTS];
 	int depth;   /* number of nested commits */
@@ -133,6 +134,7 @@ status removal_cancel(store *s, const char *path, error *err);
 /* Unlink the queued paths, after the commit is on the disk, unless a backup is being made. The next sweep retries
  * failures. */
 void removal_unlink_all(store *s);
+/* Unlink every queued path and take it from the queue. Sets `removals_left`. */
 status removal_sweep(store *s, error *err);
 /* *pending: the path is queued. */
 status removal_pending(store *s, const char *path, bool *pending, error *err);

@@ -78,12 +78,16 @@ static status unlink_listed(store *s, const json_t *list, error *err)
 {
 	json_t *path;
 	size_t i;
+	bool left = false;
 	json_array_foreach(list, i, path)
 	{
 		const char *text = json_string_value(path);
 		if (is_gone(s, text))
 			TRY(ledger_run(s->db, NULL, err, "DELETE FROM removals WHERE path=?", "t", text));
+		else
+			left = true;
 	}
+	s->removals_left = left;
 	return STATUS_OK;
 }
 
@@ -91,7 +95,8 @@ status removal_sweep(store *s, error *err)
 {
 	json_t *list;
 	TRY(read_list(s, &list, err));
-	if (json_array_size(list) == 0 || !may_unlink(s)) {
+	s->removals_left = json_array_size(list) > 0;
+	if (!s->removals_left || !may_unlink(s)) {
 		json_decref(list);
 		return STATUS_OK;
 	}

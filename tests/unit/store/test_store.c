@@ -110,6 +110,22 @@ static void a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can(void *
 	assert_int_equal(access(path, F_OK), -1);
 }
 
+static void a_tick_during_a_backup_does_not_end_the_retries(void **state)
+{
+	fixture *f = *state;
+	store_file added;
+	char path[PATH_MAX];
+	int backup = begin_backup(f);
+	add_file(f, &added, "a", "p", "x");
+	store_blob_path(f->store, added.id, path);
+	assert_int_equal(store_file_delete(f->store, added.id, NULL), STATUS_OK);
+	store_tick(f->store);
+	assert_int_equal(access(path, F_OK), 0);
+	close(backup);
+	store_tick(f->store);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
 static void commits_together_wait_for_a_locked_ledger_for_a_bounded_time(void **state)
 {
 	fixture *f = *state;
@@ -624,6 +640,7 @@ int main(void)
 	    CASE(a_deleted_file_is_gone_with_its_blob),
 	    CASE(a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep),
 	    CASE(commits_together_wait_for_a_locked_ledger_for_a_bounded_time),
+	    CASE(a_tick_during_a_backup_does_not_end_the_retries),
 	    CASE(a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can),
 	    CASE(a_ledger_that_was_cut_off_is_a_problem),
 	    CASE(a_read_only_disk_is_a_problem),
