@@ -407,7 +407,7 @@ static void sessions_that_continue_without_a_prompt_begin_together(void **state)
 	session *x[N];
 	int ticks = 0, begun = 0;
 	for (int i = 0; i < N; i++) {
-		char id[8];
+		char id[16];
 		int32_t ids[3];
 		snprintf(id, sizeof id, "%d", i);
 		x[i] = open_session(f, id, POSITION_CLAMP, false);
