@@ -54,7 +54,7 @@ def test_it_streams_and_explains(gpu, trained):
     ask = {"model": model, "prompt": "9 bottles", "max_tokens": 8, "temperature": 1, "seed": 3}
     once = gpu.ok("POST", "/v1/completions", ask)["choices"][0]["text"]
     stream = gpu.request("POST", "/v1/completions", {**ask, "stream": True})[1].decode()
-    pieces = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+    pieces = [json.loads(line[6:]) for line in stream.split("\n") if line.startswith("data: {")]
     assert "".join(p["choices"][0]["text"] for p in pieces if p["choices"]) == once
     explained = gpu.ok("POST", "/v1/explain", {"model": model, "input": "9 bottles of beer", "position": -1})
     assert len(explained["tokens"]) == 17 and explained["weights"]

@@ -31,7 +31,7 @@ def test_an_evaluation_is_what_the_contract_says(service, model):
     assert fits(service.ok("GET", "/v1/evaluations?limit=1"), "EvaluationList")["data"] == [done]
     events = fits(service.ok("GET", path + "/events?order=asc"), "EvaluationEventList")["data"]
     _, raw, head = service.request("GET", path + "/events?stream=true")
-    sent = [line[len("data: "):] for line in raw.decode().splitlines() if line.startswith("data: ")]
+    sent = [line[len("data: "):] for line in raw.decode().split("\n") if line.startswith("data: ")]
     assert "text/event-stream" in head["Content-Type"] and sent.pop() == "[DONE]" and [json.loads(s) for s in sent] == events
     _, raw, _ = service.request("GET", path + "/events?stream=true", headers={"Last-Event-ID": events[-1]["id"]})
     assert raw.decode().split() == ["data:", "[DONE]"]

@@ -13,7 +13,7 @@ from conftest import BIN, SMALL, TEXT
 
 def sse(raw):
     """The JSON of every data line of a stream, and whether it ended with [DONE]."""
-    data = [line[6:] for line in raw.decode().splitlines() if line.startswith("data: ")]
+    data = [line[6:] for line in raw.decode().split("\n") if line.startswith("data: ")]
     return [json.loads(d) for d in data if d != "[DONE]"], bool(data) and data[-1] == "[DONE]"
 
 
@@ -74,11 +74,11 @@ def test_job_events_stream_and_resume(service):
     job = service.job(steps=20)["id"]
     _, raw, head = service.request("GET", f"/v1/fine_tuning/jobs/{job}/events?stream=true", timeout=300)
     assert head["Content-Type"].startswith("text/event-stream")
-    ids = [line[4:] for line in raw.decode().splitlines() if line.startswith("id: ")]
+    ids = [line[4:] for line in raw.decode().split("\n") if line.startswith("id: ")]
     assert len(ids) > 3 and len(set(ids)) == len(ids)
     _, rest, _ = service.request("GET", f"/v1/fine_tuning/jobs/{job}/events?stream=true",
                                  headers={"Last-Event-ID": ids[1]}, timeout=300)
-    assert [line[4:] for line in rest.decode().splitlines() if line.startswith("id: ")] == ids[2:]
+    assert [line[4:] for line in rest.decode().split("\n") if line.startswith("id: ")] == ids[2:]
 
 
 def test_a_session_continues_exactly_where_it_stopped(service, model):

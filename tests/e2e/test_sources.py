@@ -50,7 +50,7 @@ def test_a_completion_is_what_numpy_computes_whole_streamed_and_at_a_shell(servi
     assert whole["choices"][0]["text"] == text and whole["usage"]["prompt_tokens"] == len("Guten Morgen") + len("Good ") + 1
     body = service.request("POST", "/v1/completions", {**ask, "stream": True})[1]
     body = body if isinstance(body, str) else body.decode()
-    chunks = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
+    chunks = [json.loads(line[6:]) for line in body.split("\n") if line.startswith("data: {")]
     assert "".join(c["choices"][0]["text"] for c in chunks if c["choices"]) == text
     shown = additive(service, "generate", "--model", translator, "--prefix", "Good ", "--max-tokens", "10", "--temperature", "0", "--json", "Guten Morgen")
     assert shown.returncode == 0, shown.stderr

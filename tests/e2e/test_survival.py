@@ -148,7 +148,7 @@ def test_a_killed_engine_ends_a_stream_with_a_clear_error(own_service):
     answer.read(500)
     service.kill_engine()
     rest = answer.read().decode()
-    errors = [e for e in (json.loads(line[6:]) for line in rest.splitlines() if line.startswith("data: {"))
+    errors = [e for e in (json.loads(line[6:]) for line in rest.split("\n") if line.startswith("data: {"))
               if "error" in e]
     assert len(errors) == 1 and errors[0]["error"]["message"]
     assert "[DONE]" not in rest
