@@ -2,11 +2,12 @@
 #: make              build every program into build/bin
 #: make demo         train, stream and explain on this repository's text (TEXT=file: on yours)
 #: make run          the service on 127.0.0.1:8080, data in build/data
-#: make test         everything that needs no GPU; installs the packages it needs
+#: make test         the programs on a CPU; installs the packages it needs
 #: make unit pytest  its two halves
 #: tests/bare        the same and `make demo` in an empty Debian 12 or 13, with nothing beside the clone (see its --help)
 #: make test-golden  golden sets that are not in the repository: ADDITIVE_GOLDEN=folder
-#: make test-slow    what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers (40 minutes)
+#: make test-emulated   the CUDA backend on an emulated device (ADDITIVE_ALL_CASES=1: every size)
+#: make test-slow    that in every size, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
@@ -37,7 +38,7 @@ say = @$(if $(V),:,printf '  %-5s %s\n' $(1) $(2))
 
 # --- flags -----------------------------------------------------------------
 WARN := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
-CFLAGS_release := -O2 -g
+CFLAGS_release := -O2 -g1
 CFLAGS_debug := -O0 -g3
 CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan := -O1 -g -fsanitize=thread
@@ -88,6 +89,8 @@ ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 ISAS += avx2 avx512
 # The next set's products of integers change the kernels of two sources; cpu.c takes the others from the set before it.
 KERNEL_VNNI := $(addprefix engine/cpu/kernels/,linear.c linear_cross_entropy.c)
+# For processors of before 2013: less optimized, in half the compile time.
+ISA_baseline := $(if $(filter release,$(BUILD)),-O2)
 ISA_avx2 := -march=x86-64-v3
 ISA_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni
@@ -288,9 +291,6 @@ $(EMULATOR_TEST): $(patsubst %.cu,$(OUT)/emulator/checked/%.o,$(sort $(wildcard 
 	$(call say,link,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl
 
-# Its fibres are x86-64, and a thread sanitizer of its own would see the calls that are meant for the emulator.
-EMULATOR_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHECKED) $(EMULATOR_TEST))
-
 # --- tests -------------------------------------------------------------------
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
 ifeq ($(BUILD),tsan)
@@ -301,12 +301,11 @@ UNIT_SRC := $(filter-out tests/unit/base/test_memory.c tests/unit/daemon/test_th
 export OMP_NUM_THREADS := 1
 export TSAN_OPTIONS ?= suppressions=$(CURDIR)/tests/tsan.supp
 endif
-ifeq ($(EMULATOR_ALL),)
-UNIT_SRC := $(filter-out tests/unit/cuda/%,$(UNIT_SRC))
-endif
-UNIT_BIN := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(UNIT_SRC))
-# Tests are compiled once and run once: with -O1, a quarter less to compile.
-$(OUT)/obj/tests/unit/%.o: CFLAGS := $(subst -O2,-O1,$(CFLAGS))
+programs_of = $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(1))
+CUDA_UNIT_BIN := $(call programs_of,$(filter tests/unit/cuda/%,$(UNIT_SRC)))
+UNIT_BIN := $(call programs_of,$(filter-out tests/unit/cuda/%,$(UNIT_SRC)))
+# A test is compiled once and run once. Without optimization it compiles in less than half the time.
+$(OUT)/obj/tests/unit/%.o: CFLAGS := $(subst -O2,-O0,$(CFLAGS))
 # An archive, so that a test links only the helpers it uses; q: files of two folders may have one name.
 UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
 $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/support/op_cases))
@@ -321,15 +320,14 @@ CUDA_TEST_OBJ = $(CORE_OBJ) $(call objects,$(call sources,engine/serve engine/ex
 CUDA_TEST_LIBS = $(CORE_LIBS)
 unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,$(1))),$(PROTO_OBJ))
 .SECONDEXPANSION:
-$(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
+$(UNIT_BIN) $(CUDA_UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) $(UNIT_LINKER) -rdynamic -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $($(call with,$(call area,$*))_LIBS) -lm
 
 .PHONY: unit
-unit: $(UNIT_BIN) $(EMULATOR_ALL)
-	@$(if $(EMULATOR_ALL),ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED)))) CC='$(CC)' tests/in_memory tests/run_unit $(UNIT_BIN) \
-	  $(filter %/test_emulator,$(EMULATOR_ALL))
+unit: $(UNIT_BIN)
+	@CC='$(CC)' tests/in_memory tests/run_unit $(UNIT_BIN)
 
 VENV := build/venv
 $(VENV)/ready: tests/requirements.txt
@@ -360,39 +358,41 @@ $(GRAMMAR_TEXTS): $(OUT)/obj/tests/api/grammar_texts.o $(UNIT_SUPPORT) \
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -ljansson -lnettle -lm
 
-# Two processes, since much of the time is spent waiting; a file's tests share services, so they stay together.
-PYTEST_JOBS ?= -n 2 --dist loadfile
+PYTEST = env ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q
+# More processes than processors, since tests also wait; a file's tests share services, so they stay together.
+PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
 .PHONY: pytest
-pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) tests/in_memory $(VENV)/bin/python -m pytest -q $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults) \
-	  $(if $(EMULATOR_ALL),,$(WITHOUT_EMULATOR))
-# What a build without the emulated device leaves out.
-WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_device_loss.py \
-                    --deselect=tests/e2e/test_golden.py::test_the_cuda_backend_agrees_with_golden_numbers
+pytest: all $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+	tests/in_memory $(PYTEST) $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults)
+
+# What needs a CUDA device, on the emulated one. Its fibres are x86-64, and the calls that a thread sanitizer adds are its own.
+EMULATED_UNIT := $(CUDA_UNIT_BIN) $(OUT)/unit/tensor/test_sample $(EMULATOR_TEST)
+EMULATED := $(if $(filter aarch64 tsan,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHECKED) $(EMULATED_UNIT))
+.PHONY: test-emulated
+test-emulated: all $(EMULATED) $(VENV)/ready
+	@$(if $(EMULATED),,echo 'BUILD=$(BUILD) has no emulated device' >&2; exit 1)
+	@ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED))) tests/in_memory tests/run_unit $(EMULATED_UNIT)
+	tests/in_memory $(PYTEST) -m 'emulated and not slow' $(PYTEST_JOBS) tests/e2e
 
 # Golden sets that are not in the repository: ADDITIVE_GOLDEN=FOLDER.
 .PHONY: test-golden
-test-golden: all $(EMULATOR_ALL) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q $(PYTEST_JOBS) \
-	  tests/e2e/test_golden.py tests/e2e/test_golden_sources.py tests/e2e/test_convert_3lin.py
+test-golden: all $(EMULATED) $(VENV)/ready
+	$(PYTEST) -m 'not slow' $(PYTEST_JOBS) tests/e2e/test_golden.py tests/e2e/test_golden_sources.py tests/e2e/test_convert_3lin.py
 
 # What takes too long for `make test`. Budgets: SWEEP_SECONDS (of each sweep), KILLS, FUZZ_SECONDS (of each driver).
 # The sanitizer build looks for leaks and for memory touched after a failed call.
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
-# Of unit programs those that tests/e2e/test_gpu_harness.py runs.
-pytest-slow: all $$(BENCH_BIN) $(filter %/cuda/test_attribution %/cuda/test_look_back,$(UNIT_BIN)) $(EMULATOR_ALL) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
+pytest-slow: all $$(BENCH_BIN) $(EMULATED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
+	ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(PYTEST) -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_JOBS) tests/faults
-# Unit programs that leave cases out unless ADDITIVE_ALL_CASES is set.
-ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out tests/unit/cuda/test_*.c))
+	$(PYTEST) -m slow $(PYTEST_JOBS) tests/faults
 test-slow:
 	@deploy/deps clang $(TEST_PACKAGES)
-	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
+	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(EMULATED) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
 	@$(if $(NVCC),,echo 'left out: no kernel is compiled for a GPU, since CUDA names no toolkit')
 	$(MAKE) CUDA= CHECKED_CUDA=$(CUDA) pytest-slow
-	$(if $(EMULATOR_ALL),ADDITIVE_ALL_CASES=1 $(MAKE) unit UNIT_BIN='$(ALL_CASES)')
+	ADDITIVE_ALL_CASES=1 $(MAKE) test-emulated
 	$(MAKE) -j$(shell nproc) BUILD=asan all
 	$(MAKE) BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults
 	tests/fuzz/run $(FUZZ_SECONDS)
@@ -437,7 +437,7 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 # Further programs and tests: cmocka, Open MPI, virtual environments, shells whose completions are tried, the manual's checker.
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin python3-venv fish zsh mandoc
 .PHONY: test test-programs
-test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+test-programs: all $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 test:
 	@deploy/deps $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) test-programs
@@ -446,7 +446,7 @@ test:
 # On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).
 GPU_KIT := build/gpu-kit
 .PHONY: gpu-kit test-gpu bench-gpu
-gpu-kit: all cuda $(filter $(OUT)/unit/cuda/%,$(UNIT_BIN)) $(BENCH_BIN) $(BENCH_CUDA) $(VENV)/ready
+gpu-kit: all cuda $(CUDA_UNIT_BIN) $(BENCH_BIN) $(BENCH_CUDA) $(VENV)/ready
 	$(VENV)/bin/python tests/gpu/kit.py $(OUT) $(GPU_KIT)
 test-gpu: gpu-kit
 	$(PYTHON) tests/gpu/test_gpu.py --kit $(GPU_KIT) $(TEST_GPU)

@@ -237,7 +237,7 @@ def test_one_that_is_killed_and_stopped_has_the_same_report_bit_for_bit(own_daem
     daemon = own_daemon()
     with daemon.connect() as engine:
         model = train(engine, config=UNBOUNDED)
-        text = "".join(json.dumps({"text": TEXT[n:n + 9000 + n]}) + "\n" for n in range(20 if SANITIZED else 150))
+        text = "".join(json.dumps({"text": TEXT[n:n + 9000 + n]}) + "\n" for n in range(20 if SANITIZED else 80))
         file = engine.add_file(text, "c.jsonl")
         request = {"model": model, "file": file, **context}
         whole = wait(engine, engine.call("evaluation.create", request)["id"])

@@ -64,8 +64,6 @@ def test_serving_is_measured_in_each_of_its_forms(mode, arguments, fields):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_decoding_and_training_are_measured_alone_and_beside_each_other(device):
-    if device == "cuda" and not EMULATOR.exists():
-        pytest.skip("no emulated device in this build")
     measured = json.loads(run("bench_beside", config("additive"), "bf16", 20, config("additive"), 1, 16, 4, timeout=300,
                               ADDITIVE_BENCH_BACKEND=device, ADDITIVE_PLUGIN_DIR=str(EMULATOR.parent)))
     assert ("emulated" in measured["device"]) == (device == "cuda")

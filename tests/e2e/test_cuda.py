@@ -11,6 +11,7 @@ PLUGIN = os.environ.get("ADDITIVE_PLUGIN_DIR", str(BIN.parent / "emulator"))
 EMULATED = "ADDITIVE_PLUGIN_DIR" not in os.environ
 STEPS = 8 if EMULATED else 200
 SECONDS = 600
+pytestmark = pytest.mark.emulated
 
 
 def start(folder, **environment):

@@ -8,6 +8,7 @@ import pytest
 from conftest import BIN, TEXT, Service
 
 SECONDS = 600
+pytestmark = pytest.mark.emulated
 STEPS = {"steps": 8, "checkpoint_every": 2}
 ASK = {"max_tokens": 5, "temperature": 0}
 

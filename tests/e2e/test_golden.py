@@ -28,6 +28,7 @@ def test_the_engine_agrees_with_golden_numbers(path, backend):
     assert found and check_golden.failures(found) == []
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_cuda_backend_agrees_with_golden_numbers(path, precision, monkeypatch):
