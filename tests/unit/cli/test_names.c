@@ -1,4 +1,4 @@
-/* test_names.c - which list of the service an argument or an option stands for. */
+/* test_names.c - lists of the service that complete an argument or an option. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,13 +15,13 @@ static const command *of(const char *name, const char *arguments)
 	return &k;
 }
 
-static void says(const char *arguments, int n, const char *wanted)
+static void says(const char *arguments, int n, const char *expected)
 {
 	char word[NAMES_WORD_BYTES];
 
-	assert_int_equal(names_argument(of("x", arguments), n, word), wanted != NULL);
-	if (wanted)
-		assert_string_equal(word, wanted);
+	assert_int_equal(names_argument(of("x", arguments), n, word), expected != NULL);
+	if (expected)
+		assert_string_equal(word, expected);
 }
 
 static void words_for_arguments_are_read_from_the_usage(void **state)

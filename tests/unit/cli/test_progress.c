@@ -1,4 +1,4 @@
-/* test_progress.c - the progress line: what it says and that it fits. */
+/* test_progress.c - the progress line: its content, and that it fits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,7 +52,7 @@ static void everything_is_shown_when_there_is_room(void **state)
 	     "tokens/s");
 }
 
-static void what_has_no_room_is_left_out_from_the_right(void **state)
+static void parts_without_room_are_left_out_from_the_right(void **state)
 {
 	(void)state;
 	progress p =
@@ -70,7 +70,7 @@ static void what_has_no_room_is_left_out_from_the_right(void **state)
 	says(&p, 40, "500/2000 [###.........]  25%  loss 2.346");
 }
 
-static void a_later_update_keeps_what_it_does_not_say(void **state)
+static void a_later_update_keeps_values_that_it_lacks(void **state)
 {
 	(void)state;
 	progress p = of("{\"step\":1,\"total_steps\":4,\"valid_loss\":3}");
@@ -108,7 +108,7 @@ static void the_end_is_exactly_100_percent(void **state)
 	says(&done, 60, "2000/2000 [##############################] 100%");
 }
 
-static void times_and_rates_are_written_for_people(void **state)
+static void times_and_rates_are_readable(void **state)
 {
 	(void)state;
 	static const struct {
@@ -169,7 +169,7 @@ static void the_remaining_time_follows_from_the_pace(void **state)
 	assert_true(fabs(p.eta_seconds - 940) <= 1e-9);
 }
 
-static void an_estimate_of_the_service_is_believed(void **state)
+static void an_estimate_of_the_service_is_used(void **state)
 {
 	(void)state;
 	progress p = of("{\"step\":1,\"total_steps\":10,\"eta_seconds\":5}");
@@ -187,13 +187,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(nothing_is_known_at_first),
 	    cmocka_unit_test(everything_is_shown_when_there_is_room),
-	    cmocka_unit_test(what_has_no_room_is_left_out_from_the_right),
-	    cmocka_unit_test(a_later_update_keeps_what_it_does_not_say),
+	    cmocka_unit_test(parts_without_room_are_left_out_from_the_right),
+	    cmocka_unit_test(a_later_update_keeps_values_that_it_lacks),
 	    cmocka_unit_test(nonsense_from_the_service_changes_nothing),
 	    cmocka_unit_test(the_end_is_exactly_100_percent),
-	    cmocka_unit_test(times_and_rates_are_written_for_people),
+	    cmocka_unit_test(times_and_rates_are_readable),
 	    cmocka_unit_test(the_remaining_time_follows_from_the_pace),
-	    cmocka_unit_test(an_estimate_of_the_service_is_believed),
+	    cmocka_unit_test(an_estimate_of_the_service_is_used),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
