@@ -35,7 +35,7 @@ static void exp_is_within_two_units_of_the_last_place(void **state)
 	assert_true(worst(math_exp, exp, 1e-30f, 87.33f, 1) <= 2);
 }
 
-static void exp_is_exact_where_attention_relies_on_it(void **state)
+static void exp_is_exact_where_the_scan_relies_on_it(void **state)
 {
 	(void)state;
 	assert_true(math_exp(0.0f) == 1.0f);
@@ -97,7 +97,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(exp_is_within_two_units_of_the_last_place),
-	    cmocka_unit_test(exp_is_exact_where_attention_relies_on_it),
+	    cmocka_unit_test(exp_is_exact_where_the_scan_relies_on_it),
 	    cmocka_unit_test(exp_is_accurate_enough_for_the_weights_of_tokens),
 	    cmocka_unit_test(log_is_within_two_units_of_the_last_place),
 	    cmocka_unit_test(the_normal_tail_is_within_nine_units_of_the_last_place),
