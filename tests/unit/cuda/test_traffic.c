@@ -163,8 +163,9 @@ static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions
 	}
 	free(numbers);
 }
-/* Floats per channel: the token, the result, and one number of the state read and written; twice that of the state with
- * a window. */
+
+/* Bytes per channel: 8 for the token and the result, 8 for a number of the state that is read and written (16 with a
+ * window). */
 static double stream_floor(const op_call *call)
 {
 	const additive_stream_params *p = call->params;

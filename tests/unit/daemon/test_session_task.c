@@ -73,7 +73,7 @@ static void nothing_done(task *t)
 	(void)t;
 }
 
-/* --- what clients ask ------------------------------------------------------------------- */
+/* --- clients' requests ------------------------------------------------------------------ */
 
 static json_t *only(const char *id)
 {
@@ -186,7 +186,7 @@ static void fork_of(rig *d, const char *id, char copy[STORE_ID_BYTES])
 	json_decref(made);
 }
 
-/* --- what a session carries --------------------------------------------------------------- */
+/* --- the state of a session --------------------------------------------------------------- */
 
 static void a_prompt_in_pieces_gives_the_same_session(void **state)
 {

@@ -104,7 +104,7 @@ static status twice(const fixture *f, error *err)
 	return explain_twice(&f->logs, &everything, TOKENS - 1, true, out);
 }
 
-static void scores_are_aggregated_or_there_is_an_error(void **state)
+static void scores_are_aggregated_or_an_error_is_returned(void **state)
 {
 	fail_each(mean, *state, 1);
 	fail_each(rollout, *state, 3);
@@ -115,7 +115,7 @@ static void scores_are_aggregated_or_there_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(scores_are_aggregated_or_there_is_an_error),
+	    cmocka_unit_test(scores_are_aggregated_or_an_error_is_returned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

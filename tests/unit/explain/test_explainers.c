@@ -116,7 +116,7 @@ static void a_product_equals_that_with_all_rows(void **state)
 	}
 }
 
-/* --- what the ops do --------------------------------------------------------------- */
+/* --- compared with the ops --------------------------------------------------------- */
 
 /* Run the op: y [N, D], for a kind of linear, softmax or dilated attention. */
 static void attend(const struct kind *k, float *q, float *keys, float *v, float *y)

@@ -402,7 +402,7 @@ static void the_request_is_copied(void **state)
 	assert_text(&c, "ssssss");
 }
 
-/* --- what else an event holds ------------------------------------------------------------ */
+/* --- other parts of an event ------------------------------------------------------------- */
 
 static void log_probabilities_come_with_alternatives_best_first(void **state)
 {

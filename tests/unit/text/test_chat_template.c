@@ -140,7 +140,7 @@ static void a_template_with_one_changed_character_is_refused(void **state)
 	json_decref(templates);
 }
 
-/* --- what is the template's ------------------------------------------------------------------ */
+/* --- trusted text ---------------------------------------------------------------------------- */
 
 static void the_content_of_a_message_is_never_trusted(void **state)
 {

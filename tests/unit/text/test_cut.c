@@ -330,7 +330,7 @@ static void slightly_wrong_rules_are_detected(void **state)
 	}
 }
 
-/* --- what is not known to be safe ------------------------------------------------------------------- */
+/* --- parts without a safe cut ----------------------------------------------------------------------- */
 
 static const char sentence[] = "the state of a session and the model";
 

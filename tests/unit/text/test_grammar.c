@@ -411,7 +411,7 @@ static void the_text_ends_when_no_token_can_follow(void **state)
 	constraint_free(c);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------- */
 
 static void unsupported_keywords_are_refused_by_their_path(void **state)
 {

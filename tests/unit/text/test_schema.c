@@ -266,7 +266,7 @@ static void number_bounds_are_exact(void **state)
 	assert_true(accepted > 500);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------------------------------------ */
 
 static void unsupported_schemas_are_refused_by_their_path(void **state)
 {

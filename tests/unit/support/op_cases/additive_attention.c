@@ -1,4 +1,4 @@
-/* Additive attention, over whole sequences and continued from a state. */
+/* Additive attention, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, length, channels, heads, window, masked, loud */

@@ -1,4 +1,4 @@
-/* Attention whose matrix of weights is a tensor, over whole sequences and continued from a state. */
+/* Attention whose matrix of weights is a tensor, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, queries, keys, heads, heads of keys, width of a head */

@@ -1,4 +1,4 @@
-/* Dilated attention, over whole sequences and continued from a state. */
+/* Dilated attention, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* Flags of dilated attention: those of the pattern in the list, and those of the call's kind. */

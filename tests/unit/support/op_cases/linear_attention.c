@@ -1,4 +1,4 @@
-/* Linear attention, over whole sequences and continued from a state. */
+/* Linear attention, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, queries, channels, heads, keys (0: causal), kind of mask (0: none). Features are drawn away from 0, where φ'

@@ -1,4 +1,4 @@
-/* Softmax attention, over whole sequences, continued from a state, and on a stored source. */
+/* Softmax attention, over complete sequences, continued from a state, and on a stored source. */
 #include "engine/tensor/ops/quantize.h"
 #include "tests/unit/support/op_cases/family.h"
 
