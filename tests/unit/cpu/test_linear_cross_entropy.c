@@ -113,8 +113,8 @@ static void without_labels_loss_and_gradients_are_zero(void **state)
 	backend_close(b);
 }
 
-/* Classes come in equal pairs, and every row's hidden vector is the weight of its label. Only a label that is the first
- * of its pair is a hit, wherever the pair is in a row. */
+/* Classes come in equal pairs, and every row's hidden vector is the weight of its label. A label is a hit only if it is
+ * the first class in its pair, wherever the pair is in a row. */
 static void among_equal_logits_the_first_is_the_hit(void **state)
 {
 	(void)state;

@@ -58,9 +58,9 @@ static inline bool device_is_emulated(const backend *b)
 	return strstr(b->device, "emulated") != NULL;
 }
 
-/* True if an emulated device leaves this case out: of cases that differ only in size it runs each `stride`-th. With
- * ADDITIVE_ALL_CASES (`make test-slow`), and on a GPU, all cases run. A stride has no factor in common with the lengths
- * of the lists that `turn` walks through. */
+/* True if an emulated device leaves this case out: from cases that differ only in size it runs each `stride`-th. With
+ * ADDITIVE_ALL_CASES (`make test-slow`), and on a GPU, all cases run. A stride has no common factor with the lengths of
+ * the lists that `turn` walks through. */
 static inline bool is_left_out(const backend *b, int turn, int stride)
 {
 	return turn % stride != 0 && device_is_emulated(b) && !getenv("ADDITIVE_ALL_CASES");

@@ -118,7 +118,7 @@ static int blocks_in_any_order(void **state)
 }
 
 /* Compare calls on newly opened backends with the same calls on one backend. There each finds smaller and larger words
- * of earlier calls, and the moment at which all words are cleared. */
+ * that earlier calls left, and the moment at which all words are cleared. */
 static void rounds_that_alternate_have_the_bits_of_first_ones(void **state)
 {
 	(void)state;

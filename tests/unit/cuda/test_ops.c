@@ -29,13 +29,13 @@ static int turn_of(int i)
 }
 
 /* True if this case is left to make test-slow: every other case in bf16, and most cases of attention. Every short
- * sequence is a tile of 64 by 64, and an emulated device computes about a hundred of them per second, once for each set
- * of requested outputs.
+ * sequence is a tile of 64 by 64, and an emulated device computes about a hundred tiles per second, for each set of
+ * requested outputs again.
  *
  * The choice depends only on the op's own cases: `first` is run, and in bf16 the one before it. The cases of
  * softmax_attention_grad that run include tiles, windows, masks, dropout, biases and grouped heads. Those of
- * dilated_attention_grad include a causal masked case and one with zero keys. Only dilated_attention runs several tiles
- * of a segment. */
+ * dilated_attention_grad include a causal masked case and one with zero keys. Only dilated_attention runs segments with
+ * several tiles. */
 static bool is_skipped(int i, bool in_bf16)
 {
 	static const struct {

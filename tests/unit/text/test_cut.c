@@ -418,7 +418,7 @@ static void a_merge_across_a_space_forbids_cuts_of_texts_without_words(void **st
 	json_decref(file);
 }
 
-/* --- rules of normalisation -------------------------------------------------------------------------- */
+/* --- rules of normalization -------------------------------------------------------------------------- */
 
 static status next_line(void *context, const char **text, size_t *bytes, error *err)
 {
