@@ -42,7 +42,7 @@ static void offers(const char *line, const char *expected)
 	complete_free(&out);
 }
 
-static void asks(const char *line, complete_kind kind, const char *list, int kept)
+static void requests(const char *line, complete_kind kind, const char *list, int kept)
 {
 	completion out = of(line);
 
@@ -90,17 +90,17 @@ static void options_and_their_words_are_offered(void **state)
 static void files_and_ids_are_left_to_the_shell_and_the_service(void **state)
 {
 	(void)state;
-	asks("train ", COMPLETE_FILES, NULL, 0);
-	asks("train a.txt --steps 5 b", COMPLETE_FILES, NULL, 0);
-	asks("train --validation=a", COMPLETE_FILES, NULL, 13);
-	asks("serve --data ", COMPLETE_FOLDERS, NULL, 0);
-	asks("evaluate ", COMPLETE_WORDS, "/v1/models", 0);
-	asks("evaluate --top 3 MODEL ", COMPLETE_FILES, NULL, 0);
-	asks("evaluate MODEL FILE ", COMPLETE_WORDS, NULL, 0);
-	asks("generate --model=ft:", COMPLETE_WORDS, "/v1/models", 8);
-	asks("jobs show ", COMPLETE_WORDS, "/v1/fine_tuning/jobs?limit=1000", 0);
-	asks("explain -o ", COMPLETE_FILES, NULL, 0);
-	asks("generate the text ", COMPLETE_WORDS, NULL, 0);
+	requests("train ", COMPLETE_FILES, NULL, 0);
+	requests("train a.txt --steps 5 b", COMPLETE_FILES, NULL, 0);
+	requests("train --validation=a", COMPLETE_FILES, NULL, 13);
+	requests("serve --data ", COMPLETE_FOLDERS, NULL, 0);
+	requests("evaluate ", COMPLETE_WORDS, "/v1/models", 0);
+	requests("evaluate --top 3 MODEL ", COMPLETE_FILES, NULL, 0);
+	requests("evaluate MODEL FILE ", COMPLETE_WORDS, NULL, 0);
+	requests("generate --model=ft:", COMPLETE_WORDS, "/v1/models", 8);
+	requests("jobs show ", COMPLETE_WORDS, "/v1/fine_tuning/jobs?limit=1000", 0);
+	requests("explain -o ", COMPLETE_FILES, NULL, 0);
+	requests("generate the text ", COMPLETE_WORDS, NULL, 0);
 }
 
 static void the_service_of_a_line_is_the_one_it_names(void **state)

@@ -22,7 +22,7 @@ static progress of(const char *json)
 	return p;
 }
 
-static void says(const progress *p, int width, const char *line)
+static void shows(const progress *p, int width, const char *line)
 {
 	text out = {0};
 
@@ -36,7 +36,7 @@ static void nothing_is_known_at_first(void **state)
 	(void)state;
 	progress p = of("{}");
 
-	says(&p, 80, "step 0 [..............................]   0%");
+	shows(&p, 80, "step 0 [..............................]   0%");
 	assert_int_equal(progress_percent(&p), 0);
 }
 
@@ -47,9 +47,9 @@ static void everything_is_shown_when_there_is_room(void **state)
 	    of("{\"step\":500,\"total_steps\":2000,\"train_loss\":2.34567,\"valid_loss\":2.5,\"bits_per_byte\":3.6067,"
 	       "\"tokens_per_second\":12345.6,\"eta_seconds\":83.4}");
 
-	says(&p, 200,
-	     "500/2000 [#######.......................]  25%  loss 2.346  ETA 1:23  valid 2.5  3.607 bits/byte  12.3k "
-	     "tokens/s");
+	shows(&p, 200,
+	      "500/2000 [#######.......................]  25%  loss 2.346  ETA 1:23  valid 2.5  3.607 bits/byte  12.3k "
+	      "tokens/s");
 }
 
 static void parts_without_room_are_left_out_from_the_right(void **state)
@@ -67,7 +67,7 @@ static void parts_without_room_are_left_out_from_the_right(void **state)
 		assert_true(width < 60 || strstr(text_get(&out), "loss 2.346"));
 		text_free(&out);
 	}
-	says(&p, 40, "500/2000 [###.........]  25%  loss 2.346");
+	shows(&p, 40, "500/2000 [###.........]  25%  loss 2.346");
 }
 
 static void a_later_update_keeps_values_that_it_lacks(void **state)
@@ -105,7 +105,7 @@ static void the_end_is_exactly_100_percent(void **state)
 	assert_int_equal(progress_percent(&almost), 99);
 	assert_int_equal(progress_percent(&done), 100);
 	assert_int_equal(progress_percent(&over), 100);
-	says(&done, 60, "2000/2000 [##############################] 100%");
+	shows(&done, 60, "2000/2000 [##############################] 100%");
 }
 
 static void times_and_rates_are_readable(void **state)

@@ -263,8 +263,8 @@ static void scores_of_ten_thousand_give_finite_results(void **state)
 	fixture_free(&call);
 }
 
-/* With q = 0 all probabilities are equal. With v = 1 every y_i is then the mean of row i up to the diagonal of a matrix
- * of ones after dropout. */
+/* With q = 0 all probabilities are equal. If v = 1, every y_i is the mean of a row: that of dropout's result for a
+ * matrix with only ones, up to the diagonal. */
 static void probabilities_are_dropped_like_elements_of_the_op_dropout(void **state)
 {
 	backend *b = ((backends *)*state)->fast;

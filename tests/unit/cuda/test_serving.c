@@ -212,7 +212,7 @@ static void the_switches_of_the_backend_change_no_bit(void **state)
 }
 
 /* Generate from n sessions at once, each with its own prompt. */
-static void say(fixture *f, int n, int tokens, client *clients)
+static void generate(fixture *f, int n, int tokens, client *clients)
 {
 	for (int i = 0; i < n; i++) {
 		int32_t ids[9];
@@ -243,8 +243,8 @@ static void programs_change_no_token_of_any_batch(void **state)
 			client apart[MOST], whole[MOST];
 			if (is_left_out(single.backend, n + k, STRIDE))
 				continue;
-			say(&p.device, n, SAID, apart);
-			say(&single, n, SAID, whole);
+			generate(&p.device, n, SAID, apart);
+			generate(&single, n, SAID, whole);
 			for (int i = 0; i < n; i++) {
 				assert_int_equal(whole[i].n_tokens, SAID);
 				assert_memory_equal(whole[i].tokens, apart[i].tokens, SAID * sizeof(int32_t));

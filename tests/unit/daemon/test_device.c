@@ -27,20 +27,20 @@
 #include "tests/unit/support/folder.h"
 
 /* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
-static backend_kernel honest_linear;
+static backend_kernel real_linear;
 static int countdown;
 
 static status failing_linear(backend *b, const op_call *call)
 {
 	if (countdown > 0 && --countdown == 0)
 		return STATUS_DEVICE;
-	return honest_linear(b, call);
+	return real_linear(b, call);
 }
 
 static status open_failing(backend **out, int threads, error *err)
 {
 	TRY(cpu_open(out, threads, err));
-	honest_linear = (*out)->kernel[OP_linear];
+	real_linear = (*out)->kernel[OP_linear];
 	(*out)->kernel[OP_linear] = failing_linear;
 	return STATUS_OK;
 }

@@ -31,13 +31,13 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 }
 
 /* The CPU backend with a linear layer that fails once on request. */
-static backend_kernel honest_linear;
+static backend_kernel real_linear;
 static _Atomic bool fails;
 
 static status failing_linear(backend *b, const op_call *call)
 {
 	if (!fails)
-		return honest_linear(b, call);
+		return real_linear(b, call);
 	fails = false;
 	return STATUS_DEVICE;
 }
@@ -45,7 +45,7 @@ static status failing_linear(backend *b, const op_call *call)
 static status open_failing(backend **out, int threads, error *err)
 {
 	TRY(cpu_open(out, threads, err));
-	honest_linear = (*out)->kernel[OP_linear];
+	real_linear = (*out)->kernel[OP_linear];
 	(*out)->kernel[OP_linear] = failing_linear;
 	return STATUS_OK;
 }
@@ -151,7 +151,7 @@ static json_t *says(rig *d, const char *id)
 	return ids;
 }
 
-static void say_the_same(rig *d, const char *a, const char *b)
+static void assert_equal_answers(rig *d, const char *a, const char *b)
 {
 	json_t *one = says(d, a), *other = says(d, b);
 	assert_true(json_array_size(one) > 0 && json_equal(one, other));
@@ -197,7 +197,7 @@ static void a_prompt_in_pieces_gives_the_same_session(void **state)
 	append(d, 0, pieces, "two");
 	append(d, 0, pieces, " three");
 	assert_int_equal(tokens_of(d, pieces), 13);
-	say_the_same(d, whole, pieces);
+	assert_equal_answers(d, whole, pieces);
 }
 
 static void a_fork_and_an_import_continue_as_the_session_and_independently(void **state)
@@ -266,7 +266,7 @@ static void a_busy_session_refuses_every_other_request_and_is_free_afterwards(vo
 	assert_false(c->failed);
 	rig_call_free(c);
 	fork_of(d, id, copy);
-	say_the_same(d, id, copy);
+	assert_equal_answers(d, id, copy);
 }
 
 static void a_session_is_busy_while_it_is_created_or_forked(void **state)
@@ -301,7 +301,7 @@ static void a_cancelled_generation_keeps_the_tokens_that_were_sent(void **state)
 	rig_call *other = rig_begin(d, "session.generate", asking(same, (int)tokens - 10), 100);
 	rig_wait(other);
 	rig_call_free(other);
-	say_the_same(d, id, same);
+	assert_equal_answers(d, id, same);
 }
 
 static void a_cancelled_append_to_a_durable_session_is_undone(void **state)
@@ -389,7 +389,7 @@ static void a_request_that_the_executor_has_no_room_for_changes_nothing(void **s
 	for (int i = 1; i < RIG_SESSIONS; i++) /* all slots are free */
 		fork_of(d, id, copy);
 	assert_int_equal(live_sessions(d), RIG_SESSIONS);
-	say_the_same(d, id, copy);
+	assert_equal_answers(d, id, copy);
 }
 
 /* --- lost -------------------------------------------------------------------------------- */
@@ -408,7 +408,7 @@ static void a_session_is_lost_with_the_device_and_a_durable_one_is_restored(void
 	is_refused(d, lost, 404, "not_found");
 	assert_int_equal(count(d), 1);
 	create(d, "some words", false, same);
-	say_the_same(d, kept, same);
+	assert_equal_answers(d, kept, same);
 }
 
 static void a_new_session_that_fails_on_the_device_does_not_exist(void **state)
@@ -437,7 +437,7 @@ static void an_idle_durable_session_gives_up_its_slot_and_is_restored_unchanged(
 	assert_int_equal(count(d), RIG_SESSIONS + 1);
 	assert_int_equal(tokens_of(d, kept), 10);
 	json_decref(rig_ask(d, 0, "session.delete", only(id)));
-	say_the_same(d, kept, same);
+	assert_equal_answers(d, kept, same);
 }
 
 static void without_a_slot_that_can_be_freed_a_new_session_is_refused(void **state)
@@ -452,7 +452,7 @@ static void without_a_slot_that_can_be_freed_a_new_session_is_refused(void **sta
 	assert_int_equal(count(d), RIG_SESSIONS);
 	json_decref(rig_ask(d, 0, "session.delete", only(ids[1])));
 	create(d, "x", false, ids[1]);
-	say_the_same(d, ids[0], ids[2]);
+	assert_equal_answers(d, ids[0], ids[2]);
 }
 
 static void a_fork_over_the_limit_leaves_its_session_usable(void **state)
@@ -506,7 +506,7 @@ static void a_restart_keeps_only_durable_sessions(void **state)
 	is_refused(d, lost, 404, "not_found");
 	assert_int_equal(tokens_of(d, kept), 11);
 	create(d, "some words!", false, same);
-	say_the_same(d, kept, same);
+	assert_equal_answers(d, kept, same);
 }
 
 int main(void)

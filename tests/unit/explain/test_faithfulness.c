@@ -15,7 +15,7 @@ enum { MOST = 64, ORDERS = 3, METRICS = 16, POINTS = 16, SETS = 1 + ORDERS * 80 
 
 /* The score without the absent tokens: reduced by the sum of their worths and, with `pairs`, of absent adjacent
  * pairs. */
-static double said(const double *worth, double pairs, const bool *absent, int64_t n)
+static double score_without(const double *worth, double pairs, const bool *absent, int64_t n)
 {
 	double sum = -1;
 	for (int64_t j = 0; j < n; j++)
@@ -41,11 +41,11 @@ static void measure(const faithfulness_options *o, const double *numbers, int or
 	assert_int_equal(faithfulness_write_sets(&f, numbers, orders, absent), STATUS_OK);
 	for (int64_t s = 0; s < sets; s++) {
 		assert_false(absent[s * (n + 1) + n]);
-		without[s] = said(worth, pairs, absent + s * (n + 1), n);
+		without[s] = score_without(worth, pairs, absent + s * (n + 1), n);
 	}
 	for (int64_t j = 0; j < n; j++) {
 		none[j] = true;
-		singles[j] = said(worth, pairs, none, n);
+		singles[j] = score_without(worth, pairs, none, n);
 		none[j] = false;
 	}
 	faithfulness_values v = {out->values, out->reverse, out->deletion, out->insertion, NAN};

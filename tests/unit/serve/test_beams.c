@@ -437,7 +437,7 @@ typedef struct day {
 } day;
 
 /* Run a search beside a stream. */
-static void live(fixture *f, day *d, bool *device)
+static void run_day(fixture *f, day *d, bool *device)
 {
 	const beam_options o = {3, 1, false};
 	generation_request each[2];
@@ -492,7 +492,7 @@ static void after_any_failure_a_search_ends_once_and_frees_everything(void **sta
 	int64_t met = 0;
 	fault_backend *fault = open_counted(&f);
 	fixture_serve(&f, &roomy);
-	live(&f, &golden, &device);
+	run_day(&f, &golden, &device);
 	assert_true(golden.accepted && !device);
 	for (int kind = FAULT_KERNEL; kind <= FAULT_MALLOC; kind++) {
 		bool struck = true;
@@ -506,13 +506,13 @@ static void after_any_failure_a_search_ends_once_and_frees_everything(void **sta
 				allocations_fail(n, true);
 			else
 				fault_arm(fault, (fault_kind)kind, n, false);
-			live(&f, &d, &device);
+			run_day(&f, &d, &device);
 			struck = kind == FAULT_MALLOC ? allocations_refused() : fault->struck;
 			allocations_limit(-1);
 			fault->left = -1;
 			judge(&d, &golden, kind >= FAULT_ALLOCATE ? STATUS_NOMEM : STATUS_DEVICE, device);
 			assert_int_equal(f.model->users, 0);
-			live(&f, &d, &device);
+			run_day(&f, &d, &device);
 			judge(&d, &golden, STATUS_OK, false);
 		}
 	}

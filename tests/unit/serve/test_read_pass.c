@@ -21,7 +21,7 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 	return (int)rc;
 }
 
-static backend_kernel honest_linear;
+static backend_kernel real_linear;
 static int64_t products, most_rows; /* since they were last set to 0; most rows of a product */
 
 static status counting_linear(backend *b, const op_call *call)
@@ -30,14 +30,14 @@ static status counting_linear(backend *b, const op_call *call)
 	products++;
 	most_rows = rows > most_rows ? rows : most_rows;
 	ahead += GENERATION_SLICE_NS;
-	return honest_linear(b, call);
+	return real_linear(b, call);
 }
 
 static void serve(fixture *f, void (*write)(const char *folder, backend *b))
 {
 	make_folder(f->folder);
 	assert_int_equal(cpu_reference_open(&f->backend, 1, NULL), STATUS_OK);
-	honest_linear = f->backend->kernel[OP_linear];
+	real_linear = f->backend->kernel[OP_linear];
 	f->backend->kernel[OP_linear] = counting_linear;
 	write(f->folder, f->backend);
 	fixture_serve(f, &roomy);

@@ -90,7 +90,7 @@ static void read_together_and_alone(fixture *f, int n)
 }
 
 /* Open each kind with steps in one part, and then cut into parts. */
-static void open_kind_whole_or_in_parts(fixture *f, int i)
+static void open_kind_undivided_or_in_parts(fixture *f, int i)
 {
 	open_kind(f, &kinds[i % KINDS]);
 	f->model->way_is_given = i >= KINDS;
@@ -102,7 +102,7 @@ static void rows_of_a_batch_of_any_size_have_the_bits_of_each_alone(void **state
 	(void)state;
 	for (int i = 0; i < 2 * KINDS; i++) {
 		fixture f = {0};
-		open_kind_whole_or_in_parts(&f, i);
+		open_kind_undivided_or_in_parts(&f, i);
 		for (int n = 1; n <= 8; n++)
 			read_together_and_alone(&f, n);
 		fixture_close(&f);
@@ -145,7 +145,7 @@ static void prompts_that_share_steps_have_the_bits_of_each_alone(void **state)
 	(void)state;
 	for (int k = 0; k < 2 * KINDS; k++) {
 		fixture f = {0};
-		open_kind_whole_or_in_parts(&f, k);
+		open_kind_undivided_or_in_parts(&f, k);
 		for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
 			read_prompts(&f, lengths[i], 8);
 		fixture_close(&f);

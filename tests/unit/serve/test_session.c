@@ -489,8 +489,8 @@ static void a_state_of_another_model_is_refused(void **state)
 }
 
 /* The largest copy between host and device, and the number of copies. */
-static status (*honest_download)(backend *b, void *host, const void *data, size_t bytes);
-static status (*honest_upload)(backend *b, void *data, const void *host, size_t bytes);
+static status (*real_download)(backend *b, void *host, const void *data, size_t bytes);
+static status (*real_upload)(backend *b, void *data, const void *host, size_t bytes);
 static size_t largest, copies;
 
 static void note_copy(size_t bytes)
@@ -502,13 +502,13 @@ static void note_copy(size_t bytes)
 static status noted_download(backend *b, void *host, const void *data, size_t bytes)
 {
 	note_copy(bytes);
-	return honest_download(b, host, data, bytes);
+	return real_download(b, host, data, bytes);
 }
 
 static status noted_upload(backend *b, void *data, const void *host, size_t bytes)
 {
 	note_copy(bytes);
-	return honest_upload(b, data, host, bytes);
+	return real_upload(b, data, host, bytes);
 }
 
 /* With a log of scores the blob has a few megabytes. */
@@ -523,8 +523,8 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 	random_tokens(ids, MANY, 15);
 	session *x = open_session(f, "x", POSITION_CLAMP, true);
 	append(f, x, ids, MANY);
-	honest_download = f->backend->download;
-	honest_upload = f->backend->upload;
+	real_download = f->backend->download;
+	real_upload = f->backend->upload;
 	f->backend->download = noted_download;
 	f->backend->upload = noted_upload;
 	largest = copies = 0;
@@ -549,8 +549,8 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 			    STATUS_CONFLICT);
 	}
 	assert_int_equal(copies, 2);
-	f->backend->download = honest_download;
-	f->backend->upload = honest_upload;
+	f->backend->download = real_download;
+	f->backend->upload = real_upload;
 	assert_same_logits(x, y);
 	scheduler_transfer_fini(&out);
 	free(ids);

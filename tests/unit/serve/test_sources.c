@@ -328,7 +328,7 @@ static void a_stream_continues_while_a_source_is_encoded_and_a_cancelled_source_
 
 /* A session with a source, copied and moved, beside a request with its own source; every result is right or an
  * error. */
-static void live(fixture *f, const client *golden)
+static void run_scenario(fixture *f, const client *golden)
 {
 	int32_t source[SOURCE];
 	client c[2];
@@ -388,12 +388,12 @@ static void any_call_to_the_device_and_any_allocation_may_fail(void **state)
 			if (kinds[kind] == FAULT_MALLOC) {
 				const int64_t before = allocations_count();
 				allocations_limit(n);
-				live(&f, &golden);
+				run_scenario(&f, &golden);
 				allocations_limit(-1);
 				struck = allocations_count() - before > n;
 			} else {
 				fault_arm(fault, kinds[kind], n, false);
-				live(&f, &golden);
+				run_scenario(&f, &golden);
 				struck = fault->struck;
 				fault->left = -1;
 			}

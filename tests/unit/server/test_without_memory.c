@@ -148,7 +148,7 @@ static const char *body_of(const char *answer)
 
 /* True if the answer is complete by its framing: its Content-Length, its last chunk, or else the end of the
  * connection. */
-static bool is_whole(const char *answer, size_t bytes)
+static bool is_complete(const char *answer, size_t bytes)
 {
 	const char *body = body_of(answer), *length = strstr(answer, "Content-Length: ");
 	if (!body)
@@ -163,7 +163,7 @@ static void check(const scripted *s, int64_t n, size_t bytes, const char *expect
 	int status = bytes >= 12 ? atoi(got + 9) : 0;
 	bool head = strncmp(s->head, "HEAD", 4) == 0;
 	const char *problem = NULL;
-	if (!body_of(got) || (!head && !is_whole(got, bytes)))
+	if (!body_of(got) || (!head && !is_complete(got, bytes)))
 		return; /* the client sees that the answer is incomplete */
 	if (status == 503 && (strstr(got, "out_of_memory") || strstr(got, "engine_unavailable") || head))
 		return;

@@ -97,7 +97,7 @@ typedef struct manner {
 	int victim;
 } manner;
 
-static bool complain(const trial *t, const op_node *node, manner how, const char *what)
+static bool report(const trial *t, const op_node *node, manner how, const char *what)
 {
 	printf("%s (%s), wanted outputs %#x, overwriting input %d: %s\n", op_get(node->id)->name, t->c->name,
 	       how.requested, how.victim, what);
@@ -136,13 +136,13 @@ static bool unload(const trial *t, const op_node *node, backend *b, manner how, 
 		size_t bytes = bytes_of(t, node->in[i]);
 		void *content = take(bytes);
 		if (!guarded_take(b, call->in[i].data, content, bytes))
-			fine = complain(t, node, how, "it wrote outside an input");
+			fine = report(t, node, how, "it wrote outside an input");
 		if (op_get(node->id)->mutates >> i & 1) {
 			o->updated[i] = content;
 			continue;
 		}
 		if (memcmp(content, t->content[node->in[i]], bytes) != 0)
-			fine = complain(t, node, how, "it changed an input");
+			fine = report(t, node, how, "it changed an input");
 		free(content);
 	}
 	for (int i = 0; i < node->n_out; i++) {
@@ -151,7 +151,7 @@ static bool unload(const trial *t, const op_node *node, backend *b, manner how, 
 		size_t bytes = bytes_of(t, node->out[i]);
 		o->out[i] = take(bytes);
 		if (!guarded_take(b, call->out[i].data, o->out[i], bytes))
-			fine = complain(t, node, how, "it wrote outside an output");
+			fine = report(t, node, how, "it wrote outside an output");
 	}
 	return fine;
 }
@@ -166,9 +166,9 @@ static bool run_node(const trial *t, const op_node *node, backend *b, manner how
 	call.scratch = scratch ? guarded : NULL;
 	bool fine = true;
 	if (!b->kernel[node->id] || b->kernel[node->id](b, &call) != STATUS_OK || b->synchronize(b) != STATUS_OK)
-		fine = complain(t, node, how, "the kernel failed");
+		fine = report(t, node, how, "the kernel failed");
 	if (!guarded_take(b, guarded, NULL, scratch))
-		fine = complain(t, node, how, "it wrote outside the scratch");
+		fine = report(t, node, how, "it wrote outside the scratch");
 	return unload(t, node, b, how, &call, o) && fine;
 }
 

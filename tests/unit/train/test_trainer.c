@@ -110,8 +110,8 @@ static void without_validation_data_there_are_no_evaluations(void **state)
 	trainer_free(t);
 }
 
-/* Ends of documents represent no byte, and the first token in a block is not predicted. Bits are counted over the bytes
- * of all labels in the evaluated blocks. */
+/* Ends of documents represent no byte, and the first token in a block is not predicted. Bits are counted over all bytes
+ * that the labels in the evaluated blocks represent. */
 static void bits_per_byte_are_counted_over_the_predicted_bytes(void **state)
 {
 	const fixture *f = *state;
