@@ -29,7 +29,8 @@ static int without_reserve(void **state)
 	return 0;
 }
 
-/* Run `attempt` with each allocation failing in turn: it succeeds or returns STATUS_NOMEM. jansson does without some. */
+/* Run `attempt` with each allocation failing in turn: it returns STATUS_NOMEM, or succeeds if jansson can do without.
+ */
 static void fail_each(status (*attempt)(void *context), void *context)
 {
 	int failures = 0;
