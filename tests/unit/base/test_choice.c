@@ -1,4 +1,4 @@
-/* test_choice.c - refusals of a word that is not one of a list. */
+/* test_choice.c - refusal of a word that is not in a list. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 static const char *const words[] = {"linear", "cosine", "constant", NULL};
 
-static void a_refusal_names_the_value_the_words_and_the_nearest(void **state)
+static void a_refusal_names_the_value_the_allowed_words_and_the_nearest_word(void **state)
 {
 	static const struct {
 		const char *given, *message;
@@ -44,7 +44,7 @@ static void a_long_value_is_cut_between_characters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_refusal_names_the_value_the_words_and_the_nearest),
+	    cmocka_unit_test(a_refusal_names_the_value_the_allowed_words_and_the_nearest_word),
 	    cmocka_unit_test(a_long_value_is_cut_between_characters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

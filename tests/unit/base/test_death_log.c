@@ -1,4 +1,4 @@
-/* The death log: a child process works, dies of a signal, and the log is opened again. */
+/* The death log: a child process works and dies of a signal, and the log is opened again. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,7 +38,7 @@ static int teardown(void **state)
 
 static void reopen(void)
 {
-	death_log_close(l); /* nothing that runs has ended */
+	death_log_close(l); /* no work has ended */
 	assert_int_equal(death_log_open(&l, path, NULL), STATUS_OK);
 }
 
@@ -48,7 +48,7 @@ static void die_at(const char *work, int64_t place, int number, int seconds)
 	death_log_close(l);
 	pid_t child = fork();
 	if (child == 0) {
-		signal(number, SIG_DFL); /* cmocka handles some */
+		signal(number, SIG_DFL); /* cmocka handles some signals */
 		if (death_log_open(&l, path, NULL) != STATUS_OK)
 			_exit(1);
 		death_log_begin(l, "harmless");
@@ -98,11 +98,11 @@ static void progress_past_the_place_of_the_previous_death_resets_the_count(void 
 	}
 }
 
-/* The number of equal deaths after which the work is poison. */
+/* Number of equal deaths until the work is poison. */
 static int deaths_until_poison(int64_t place, int number, int seconds)
 {
 	int n = 0;
-	die("job", 10); /* the furthest place */
+	die("job", 10); /* the furthest place of this job */
 	while (!death_log_poison(l, "job") && n < 100) {
 		die_at("job", place, number, seconds);
 		n++;
@@ -125,7 +125,7 @@ static void a_kill_from_outside_counts_in_full_only_for_long_work_that_is_as_far
 		assert_int_equal(deaths_until_poison(rows[i].place, rows[i].number, rows[i].seconds), rows[i].deaths);
 }
 
-/* Use up the stack. */
+/* Overflow the stack. */
 static int recurse(volatile char *above)
 {
 	volatile char here[4096];
@@ -189,7 +189,7 @@ static int weigh(void (*end)(void))
 	return n;
 }
 
-static void every_crash_of_its_own_counts_in_full(void **state)
+static void every_crash_of_the_work_itself_counts_in_full(void **state)
 {
 	(void)state;
 	void (*const ways[])(void) = {overflow_here, overflow_in_a_thread, end_by_a_library,
@@ -204,7 +204,7 @@ static void every_crash_of_its_own_counts_in_full(void **state)
 	}
 }
 
-static void an_end_on_purpose_is_no_death(void **state)
+static void a_pardoned_end_is_no_death(void **state)
 {
 	(void)state;
 	death_log_begin(l, "long");
@@ -221,11 +221,11 @@ static void work_that_runs_several_times_is_counted_once(void **state)
 	death_log_end(l, "twice");
 	reopen();
 	assert_int_equal(death_log_count(l, "twice"), 1);
-	reopen(); /* it does not run now */
+	reopen(); /* the work is not running at this moment */
 	assert_int_equal(death_log_count(l, "twice"), 1);
 }
 
-static void a_full_log_gives_up_the_oldest_death(void **state)
+static void a_full_log_drops_the_oldest_death(void **state)
 {
 	(void)state;
 	char name[32];
@@ -233,7 +233,7 @@ static void a_full_log_gives_up_the_oldest_death(void **state)
 		snprintf(name, sizeof name, "work %d", i);
 		death_log_begin(l, name);
 	}
-	death_log_begin(l, "one too many"); /* all run: it is not counted */
+	death_log_begin(l, "one too many"); /* all entries are running, so it is not logged */
 	reopen();
 	assert_int_equal(death_log_count(l, "one too many"), 0);
 	death_log_begin(l, "next");
@@ -258,10 +258,10 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(
 	        a_kill_from_outside_counts_in_full_only_for_long_work_that_is_as_far_as_before, setup, teardown),
-	    cmocka_unit_test_setup_teardown(every_crash_of_its_own_counts_in_full, setup, teardown),
-	    cmocka_unit_test_setup_teardown(an_end_on_purpose_is_no_death, setup, teardown),
+	    cmocka_unit_test_setup_teardown(every_crash_of_the_work_itself_counts_in_full, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_pardoned_end_is_no_death, setup, teardown),
 	    cmocka_unit_test_setup_teardown(work_that_runs_several_times_is_counted_once, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_full_log_gives_up_the_oldest_death, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_full_log_drops_the_oldest_death, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_file_of_another_kind_becomes_an_empty_log, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,7 @@ static void errors_may_be_ignored(void **state)
 	error_prefix(NULL, "config");
 }
 
-static void a_failure_without_words_has_its_statuss_and_never_says_success(void **state)
+static void a_failure_without_a_message_gets_the_text_of_its_status_and_never_says_success(void **state)
 {
 	(void)state;
 	error err = ERROR_INIT;
@@ -39,10 +39,10 @@ static void a_failure_without_words_has_its_statuss_and_never_says_success(void 
 	assert_int_equal(error_settle(&err, STATUS_NOMEM), STATUS_NOMEM);
 	assert_string_equal(err.message, status_text(STATUS_NOMEM));
 	assert_int_equal(error_settle(&err, STATUS_IO), STATUS_IO);
-	assert_int_equal(err.status, STATUS_NOMEM); /* the first words stay */
+	assert_int_equal(err.status, STATUS_NOMEM); /* the first message is kept */
 }
 
-static void a_prefix_makes_a_path_of_the_field(void **state)
+static void a_prefix_turns_the_field_into_a_path(void **state)
 {
 	(void)state;
 	error err = ERROR_INIT;
@@ -54,7 +54,7 @@ static void a_prefix_makes_a_path_of_the_field(void **state)
 	assert_string_equal(err.param, "additive.config.n_heads");
 }
 
-static void without_a_field_there_is_nothing_to_prefix(void **state)
+static void an_error_without_a_field_gets_no_prefix(void **state)
 {
 	(void)state;
 	error err = ERROR_INIT;
@@ -63,7 +63,7 @@ static void without_a_field_there_is_nothing_to_prefix(void **state)
 	assert_string_equal(err.param, "");
 }
 
-static void long_words_are_cut_not_spilled(void **state)
+static void a_long_message_is_cut_to_its_buffer(void **state)
 {
 	(void)state;
 	char words[2000];
@@ -73,11 +73,11 @@ static void long_words_are_cut_not_spilled(void **state)
 	error_set(&err, STATUS_INVALID, words, "%s", words);
 	assert_int_equal(strlen(err.param), sizeof err.param - 1);
 	assert_int_equal(strlen(err.message), sizeof err.message - 1);
-	error_prefix(&err, words); /* does not fit: stays */
+	error_prefix(&err, words); /* the prefix does not fit, so the field is unchanged */
 	assert_int_equal(err.param[0], 'x');
 }
 
-static void words_are_cut_between_characters(void **state)
+static void messages_are_cut_between_characters(void **state)
 {
 	(void)state;
 	char words[2000] = "x";
@@ -93,7 +93,7 @@ static void words_are_cut_between_characters(void **state)
 	}
 }
 
-static void a_status_without_words_speaks_for_itself(void **state)
+static void a_status_without_a_message_prints_its_own_text(void **state)
 {
 	(void)state;
 	error err = ERROR_INIT;
@@ -106,12 +106,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_first_failure_wins),
 	    cmocka_unit_test(errors_may_be_ignored),
-	    cmocka_unit_test(a_failure_without_words_has_its_statuss_and_never_says_success),
-	    cmocka_unit_test(a_prefix_makes_a_path_of_the_field),
-	    cmocka_unit_test(without_a_field_there_is_nothing_to_prefix),
-	    cmocka_unit_test(long_words_are_cut_not_spilled),
-	    cmocka_unit_test(words_are_cut_between_characters),
-	    cmocka_unit_test(a_status_without_words_speaks_for_itself),
+	    cmocka_unit_test(a_failure_without_a_message_gets_the_text_of_its_status_and_never_says_success),
+	    cmocka_unit_test(a_prefix_turns_the_field_into_a_path),
+	    cmocka_unit_test(an_error_without_a_field_gets_no_prefix),
+	    cmocka_unit_test(a_long_message_is_cut_to_its_buffer),
+	    cmocka_unit_test(messages_are_cut_between_characters),
+	    cmocka_unit_test(a_status_without_a_message_prints_its_own_text),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include "engine/base/file.h"
 #include "tests/unit/support/folder.h"
 
-/* A folder of its own for every test; path() joins it with a name. */
+/* A new folder for every test; path() joins it with a name. */
 static char folder[64];
 
 static const char *path(char *buf, const char *name)
@@ -57,7 +57,7 @@ static void expect_content(const char *name, const char *want)
 	free(data);
 }
 
-static void parts_are_written_one_after_the_other(void **state)
+static void parts_are_written_one_after_another(void **state)
 {
 	(void)state;
 	char p[128];
@@ -68,7 +68,7 @@ static void parts_are_written_one_after_the_other(void **state)
 	expect_content(p, "");
 }
 
-static void a_write_leaves_nothing_else_behind(void **state)
+static void a_write_leaves_no_other_file(void **state)
 {
 	(void)state;
 	char p[128];
@@ -80,8 +80,8 @@ static void a_write_leaves_nothing_else_behind(void **state)
 	assert_int_equal(st.st_mode & 0777, 0644);
 }
 
-/* A reader that opened the old file keeps reading the old file: the name was moved to a new one. */
-static void a_write_replaces_it_does_not_overwrite(void **state)
+/* A reader that has opened the old file keeps reading the old file: the name was moved to a new one. */
+static void a_write_replaces_the_file_and_does_not_overwrite_it(void **state)
 {
 	(void)state;
 	char p[128], old[4] = "";
@@ -95,21 +95,21 @@ static void a_write_replaces_it_does_not_overwrite(void **state)
 	expect_content(p, "new");
 }
 
-static void a_write_that_cannot_finish_leaves_the_old_content(void **state)
+static void a_write_that_fails_keeps_the_old_content(void **state)
 {
 	(void)state;
 	char p[128], inside[160];
 	error err = ERROR_INIT;
-	assert_int_equal(mkdir(path(p, "folder"), 0755), 0); /* a folder cannot be renamed over */
+	assert_int_equal(mkdir(path(p, "folder"), 0755), 0); /* a file cannot be renamed over a folder */
 	sprintf(inside, "%s/kept", p);
 	assert_int_equal(file_write(inside, &(file_part){"kept", 4}, 1, NULL), STATUS_OK);
 	assert_int_equal(file_write(p, &(file_part){"x", 1}, 1, &err), STATUS_IO);
-	assert_null(strstr(err.message, folder)); /* absolute paths stay private */
+	assert_null(strstr(err.message, folder)); /* messages do not show absolute paths */
 	expect_content(inside, "kept");
-	assert_int_equal(entries(folder), 1); /* no temporary is left */
+	assert_int_equal(entries(folder), 1); /* no temporary file is left */
 }
 
-static void what_is_not_there_is_not_found(void **state)
+static void a_missing_file_is_not_found(void **state)
 {
 	(void)state;
 	char p[128], *data = p;
@@ -137,7 +137,7 @@ static void a_file_over_the_limit_is_not_read(void **state)
 	assert_int_equal(file_read(folder, 100, &data, &bytes, NULL), STATUS_IO);
 }
 
-static void a_map_shows_the_file(void **state)
+static void a_map_has_the_content_of_the_file(void **state)
 {
 	(void)state;
 	char p[128];
@@ -191,7 +191,7 @@ static void removing_a_tree_does_not_follow_links(void **state)
 	assert_int_equal(entries(folder), 1);
 }
 
-static void removing_a_link_leaves_what_it_points_to(void **state)
+static void removing_a_link_keeps_its_target(void **state)
 {
 	(void)state;
 	char p[128], target[128];
@@ -207,17 +207,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 	const struct CMUnitTest tests[] = {
-	    TEST(parts_are_written_one_after_the_other),
-	    TEST(a_write_leaves_nothing_else_behind),
-	    TEST(a_write_replaces_it_does_not_overwrite),
-	    TEST(a_write_that_cannot_finish_leaves_the_old_content),
-	    TEST(what_is_not_there_is_not_found),
+	    TEST(parts_are_written_one_after_another),
+	    TEST(a_write_leaves_no_other_file),
+	    TEST(a_write_replaces_the_file_and_does_not_overwrite_it),
+	    TEST(a_write_that_fails_keeps_the_old_content),
+	    TEST(a_missing_file_is_not_found),
 	    TEST(a_file_over_the_limit_is_not_read),
-	    TEST(a_map_shows_the_file),
+	    TEST(a_map_has_the_content_of_the_file),
 	    TEST(folders_are_made_with_their_parents),
 	    TEST(a_file_in_the_way_of_a_folder_is_an_error),
 	    TEST(removing_a_tree_does_not_follow_links),
-	    TEST(removing_a_link_leaves_what_it_points_to),
+	    TEST(removing_a_link_keeps_its_target),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Which folders are synced: a name is on the disk when the folder that holds it is. */
+/* Folders that are synced: a name is on the disk once the folder that contains it is synced. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,7 +46,7 @@ static void the_parents_of_new_folders_are_synced(void **state)
 	assert_true(was_synced(folder, "/data"));
 	n_synced = 0;
 	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
-	assert_int_equal(n_synced, 0); /* nothing is new */
+	assert_int_equal(n_synced, 0); /* no folder is new */
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
@@ -59,7 +59,7 @@ static void a_written_file_and_its_folder_are_synced(void **state)
 	n_synced = 0;
 	assert_int_equal(file_write(path, &(file_part){"x", 1}, 1, NULL), STATUS_OK);
 	assert_int_equal(n_synced, 2);
-	assert_non_null(strstr(synced[0], "/file" FILE_TEMPORARY)); /* before it gets its name */
+	assert_non_null(strstr(synced[0], "/file" FILE_TEMPORARY)); /* synced before it is renamed */
 	assert_true(was_synced(folder, ""));
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }

@@ -15,7 +15,7 @@
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
 
-/* jansson allocates as in the daemon, but the reserve is used up. */
+/* jansson allocates as in the daemon, but with an exhausted reserve. */
 static int without_reserve(void **state)
 {
 	(void)state;
@@ -23,13 +23,14 @@ static int without_reserve(void **state)
 	allocations_limit(0);
 	for (size_t bytes = RESERVE_MAX_BLOCK; bytes >= 16; bytes /= 2)
 		while (reserve_malloc(bytes))
-			; /* the blocks are in the reserve: they need no release */
+			; /* these blocks are in the reserve and need no release */
 	allocations_limit(-1);
 	reserve_forget();
 	return 0;
 }
 
-/* Run `attempt` with each allocation failing in turn: it succeeds or returns STATUS_NOMEM. jansson does without some. */
+/* Run `attempt` with each allocation failing in turn: it returns STATUS_NOMEM, or succeeds if jansson can do without.
+ */
 static void fail_each(status (*attempt)(void *context), void *context)
 {
 	int failures = 0;
@@ -62,13 +63,13 @@ static status parse(void *text)
 	return s;
 }
 
-static void a_failed_allocation_is_not_a_wrong_text(void **state)
+static void a_failed_allocation_is_not_reported_as_invalid_text(void **state)
 {
 	(void)state;
 	fail_each(parse, "{\"a\": [1, 2.5, \"text\", {\"b\": null}], \"c\": \"d\"}");
 }
 
-static void a_wrong_text_is_invalid_with_its_place(void **state)
+static void an_invalid_text_is_reported_with_its_place(void **state)
 {
 	json_t *json;
 	json_error_t where;
@@ -79,7 +80,7 @@ static void a_wrong_text_is_invalid_with_its_place(void **state)
 	assert_int_equal(json_read(&json, "", 0, 0, NULL), STATUS_INVALID);
 }
 
-static void an_earlier_failure_stays_remembered_and_blames_no_text(void **state)
+static void an_earlier_failed_allocation_is_remembered_and_not_blamed_on_the_text(void **state)
 {
 	json_t *json;
 	(void)state;
@@ -105,7 +106,7 @@ static status more_members(void *json)
 	return json_read_members(json, "{s:i, s:s, s:i}", "number", &number, "text", &text, "missing", &number);
 }
 
-static void a_failed_allocation_is_not_a_missing_member(void **state)
+static void a_failed_allocation_is_not_reported_as_a_missing_member(void **state)
 {
 	(void)state;
 	json_t *json = json_pack("{s:i, s:s}", "number", 1, "text", "x");
@@ -128,7 +129,7 @@ static status parse_manifest(void *context)
 	return s;
 }
 
-static void a_failed_allocation_is_not_a_damaged_manifest(void **state)
+static void a_failed_allocation_is_not_reported_as_a_damaged_manifest(void **state)
 {
 	char folder[64], path[128];
 	sealed m;
@@ -147,11 +148,11 @@ static void a_failed_allocation_is_not_a_damaged_manifest(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_failed_allocation_is_not_a_wrong_text),
-	    cmocka_unit_test(a_wrong_text_is_invalid_with_its_place),
-	    cmocka_unit_test(an_earlier_failure_stays_remembered_and_blames_no_text),
-	    cmocka_unit_test(a_failed_allocation_is_not_a_missing_member),
-	    cmocka_unit_test(a_failed_allocation_is_not_a_damaged_manifest),
+	    cmocka_unit_test(a_failed_allocation_is_not_reported_as_invalid_text),
+	    cmocka_unit_test(an_invalid_text_is_reported_with_its_place),
+	    cmocka_unit_test(an_earlier_failed_allocation_is_remembered_and_not_blamed_on_the_text),
+	    cmocka_unit_test(a_failed_allocation_is_not_reported_as_a_missing_member),
+	    cmocka_unit_test(a_failed_allocation_is_not_reported_as_a_damaged_manifest),
 	};
 	return cmocka_run_group_tests(tests, without_reserve, NULL);
 }

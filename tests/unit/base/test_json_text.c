@@ -10,7 +10,7 @@
 #include "engine/base/json_text.h"
 #include "tests/unit/support/allocations.h"
 
-/* Names and values of many lengths, so that the text grows at every kind of place. */
+/* Names and values of many lengths, so that the buffer grows at every kind of place. */
 static json_t *document(int members)
 {
 	json_t *all = json_object();
@@ -23,7 +23,7 @@ static json_t *document(int members)
 	return all;
 }
 
-static void a_text_is_that_of_the_library(void **state)
+static void a_text_equals_that_of_jansson(void **state)
 {
 	(void)state;
 	static const size_t flags[] = {0, JSON_COMPACT, JSON_INDENT(2) | JSON_SORT_KEYS, JSON_REAL_PRECISION(17)};
@@ -38,7 +38,7 @@ static void a_text_is_that_of_the_library(void **state)
 	assert_null(json_text(NULL, 0));
 }
 
-static void a_text_has_no_hole_when_memory_is_short(void **state)
+static void a_text_is_complete_or_missing_when_memory_is_short(void **state)
 {
 	(void)state;
 	json_t *all = document(60);
@@ -67,8 +67,8 @@ static void a_text_has_no_hole_when_memory_is_short(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_text_is_that_of_the_library),
-	    cmocka_unit_test(a_text_has_no_hole_when_memory_is_short),
+	    cmocka_unit_test(a_text_equals_that_of_jansson),
+	    cmocka_unit_test(a_text_is_complete_or_missing_when_memory_is_short),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

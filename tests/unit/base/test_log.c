@@ -10,7 +10,7 @@
 
 #include "engine/base/log.h"
 
-/* What log_line(level, "%s", words) writes to standard error. */
+/* Capture the bytes that log_line(level, "%s", words) writes to standard error. */
 static size_t capture(log_level level, const char *words, char *out, size_t size)
 {
 	int ends[2], saved = dup(STDERR_FILENO);
@@ -28,7 +28,7 @@ static size_t capture(log_level level, const char *words, char *out, size_t size
 	return (size_t)n;
 }
 
-static void a_line_has_time_level_program_and_words(void **state)
+static void a_line_has_time_level_program_and_message(void **state)
 {
 	(void)state;
 	char line[2048];
@@ -40,7 +40,7 @@ static void a_line_has_time_level_program_and_words(void **state)
 	assert_string_equal(line + used, " warn tester: water is wet\n");
 }
 
-static void what_is_below_the_threshold_is_not_written(void **state)
+static void a_line_below_the_threshold_is_not_written(void **state)
 {
 	(void)state;
 	char line[2048];
@@ -49,7 +49,7 @@ static void what_is_below_the_threshold_is_not_written(void **state)
 	assert_true(capture(LOG_ERROR, "loud", line, sizeof line) > 0);
 }
 
-static void a_long_line_is_cut_and_still_ends(void **state)
+static void a_long_line_is_cut_and_ends_with_a_line_feed(void **state)
 {
 	(void)state;
 	char words[5000], line[8192];
@@ -65,9 +65,9 @@ static void a_long_line_is_cut_and_still_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_line_has_time_level_program_and_words),
-	    cmocka_unit_test(what_is_below_the_threshold_is_not_written),
-	    cmocka_unit_test(a_long_line_is_cut_and_still_ends),
+	    cmocka_unit_test(a_line_has_time_level_program_and_message),
+	    cmocka_unit_test(a_line_below_the_threshold_is_not_written),
+	    cmocka_unit_test(a_long_line_is_cut_and_ends_with_a_line_feed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,13 +14,13 @@
 #include "engine/base/manifest.h"
 #include "tests/unit/support/folder.h"
 
-/* A folder with a small file and one of two chunks and a half, and its manifest. */
+/* A folder with a small file and a file of two and a half chunks, and its manifest. */
 enum { LARGE = 2 * MANIFEST_CHUNK_BYTES + MANIFEST_CHUNK_BYTES / 2 };
 static char folder[64];
 
 static const char *path(const char *name)
 {
-	static char joined[2][128]; /* two calls in one expression may stand */
+	static char joined[2][128]; /* two, since one expression may call this twice */
 	static int turn;
 	turn = !turn;
 	snprintf(joined[turn], sizeof joined[turn], "%s/%s", folder, name);
@@ -74,7 +74,7 @@ static void flip(const char *name, long at)
 	fclose(f);
 }
 
-static void a_manifest_says_what_was_written(void **state)
+static void a_manifest_lists_the_written_files(void **state)
 {
 	manifest *m = open_it();
 	assert_string_equal(manifest_kind(m), "model");
@@ -160,7 +160,7 @@ static void a_folder_without_a_manifest_has_nothing_to_verify(void **state)
 	assert_null(m);
 }
 
-static void a_single_file_has_its_manifest_beside_it(void **state)
+static void a_manifest_of_a_single_file_is_a_file_next_to_it(void **state)
 {
 	(void)state;
 	manifest *m;
@@ -179,7 +179,7 @@ static void digests_are_written_and_read_as_16_hex_digits(void **state)
 	(void)state;
 	char text[DIGEST_TEXT_BYTES];
 	uint64_t back;
-	/* XXH3-64 of nothing, as the library's authors publish it. */
+	/* XXH3-64 of the empty input, as the library's authors publish it. */
 	assert_true(digest_bytes("", 0) == 0x2d06800538d394c2);
 	digest_write(0x0123456789abcdef, text);
 	assert_string_equal(text, "0123456789abcdef");
@@ -192,12 +192,12 @@ int main(void)
 {
 #define FOLDER_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 	const struct CMUnitTest tests[] = {
-	    FOLDER_TEST(a_manifest_says_what_was_written),
+	    FOLDER_TEST(a_manifest_lists_the_written_files),
 	    FOLDER_TEST(one_flipped_bit_is_found_and_the_file_and_place_are_named),
 	    FOLDER_TEST(a_missing_or_shorter_or_longer_file_is_damage),
 	    FOLDER_TEST(every_flipped_bit_and_every_truncation_of_a_manifest_is_found),
 	    FOLDER_TEST(a_folder_without_a_manifest_has_nothing_to_verify),
-	    FOLDER_TEST(a_single_file_has_its_manifest_beside_it),
+	    FOLDER_TEST(a_manifest_of_a_single_file_is_a_file_next_to_it),
 	    cmocka_unit_test(digests_are_written_and_read_as_16_hex_digits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

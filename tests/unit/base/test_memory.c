@@ -6,7 +6,7 @@
 
 #include "engine/base/memory.h"
 
-/* An address sanitizer would otherwise end the program where calloc should return NULL. */
+/* Without this an address sanitizer ends the program where calloc should return NULL. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -26,12 +26,12 @@ static void products_of_sizes_are_checked(void **state)
 static void sizes_that_overflow_are_not_allocated(void **state)
 {
 	(void)state;
-	volatile size_t many = SIZE_MAX / 2; /* volatile: the compiler would see through it */
+	volatile size_t many = SIZE_MAX / 2; /* volatile, so that the compiler cannot see the overflow */
 	void *volatile none = memory_new(many, 4);
 	assert_null(none);
 }
 
-static void memory_is_zeroed_and_never_null_for_nothing(void **state)
+static void memory_is_zeroed_and_zero_bytes_are_not_null(void **state)
 {
 	(void)state;
 	unsigned char *data = memory_new(3, 5);
@@ -48,7 +48,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(products_of_sizes_are_checked),
 	    cmocka_unit_test(sizes_that_overflow_are_not_allocated),
-	    cmocka_unit_test(memory_is_zeroed_and_never_null_for_nothing),
+	    cmocka_unit_test(memory_is_zeroed_and_zero_bytes_are_not_null),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Seed 1313 as 3Lin's source drew from it. */
+/* Known numbers of MT19937; seed 1313 is the one of 3Lin's source. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@ static void words_are_those_of_the_published_generator(void **state)
 		uint32_t word;
 	} known[] = {{1313, 0, 0xfe14a370},    {1313, 1, 0x2099d8b3},
 	             {1313, 623, 0xa01d3a3c},  {1313, 624, 0xbc5ad54a},
-	             {1313, 1299, 0x0e907a3f}, {5489, 9999, 4123659995}}; /* the last: of the C++ standard */
+	             {1313, 1299, 0x0e907a3f}, {5489, 9999, 4123659995}}; /* the last one is in the C++ standard */
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
 		mt19937 m;
 		mt19937_seed(&m, known[i].seed);
@@ -46,7 +46,7 @@ static void normals_skip_pairs_outside_the_circle(void **state)
 	assert_true(mt19937_uniform(&m) == (0xfe14a370 + 0.5) / 4294967296);
 }
 
-static void numbers_below_a_bound_are_of_64_bits(void **state)
+static void numbers_below_a_bound_have_64_bits(void **state)
 {
 	(void)state;
 	static const uint64_t known[] = {899, 340, 22, 87};
@@ -58,7 +58,7 @@ static void numbers_below_a_bound_are_of_64_bits(void **state)
 			assert_int_equal(x, i == 63 ? 745 : known[i]);
 	}
 	mt19937_seed(&m, 1);
-	int tries = 0; /* a bound that half of all numbers exceed */
+	int tries = 0; /* about half of all numbers are above this bound */
 	for (int i = 0; i < 64; i++) {
 		const int before = m.next;
 		assert_true(mt19937_below(&m, (UINT64_C(1) << 63) + 1) <= UINT64_C(1) << 63);
@@ -72,7 +72,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(words_are_those_of_the_published_generator),
 	    cmocka_unit_test(normals_skip_pairs_outside_the_circle),
-	    cmocka_unit_test(numbers_below_a_bound_are_of_64_bits),
+	    cmocka_unit_test(numbers_below_a_bound_have_64_bits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

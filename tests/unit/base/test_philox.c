@@ -1,4 +1,4 @@
-/* Known answers of philox4x32-10 from the authors' Random123 distribution. */
+/* Known answers of philox4x32-10, from the authors' Random123 distribution. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,7 +34,7 @@ static void uniform_numbers_are_at_least_zero_and_below_one(void **state)
 	assert_true(philox_uniform(0x80000000) == 0.5f);
 }
 
-static void uniform_numbers_have_the_mean_and_variance_they_should(void **state)
+static void uniform_numbers_have_the_expected_mean_and_variance(void **state)
 {
 	(void)state;
 	enum { N = 100000 };
@@ -56,7 +56,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(it_gives_the_published_answers),
 	    cmocka_unit_test(uniform_numbers_are_at_least_zero_and_below_one),
-	    cmocka_unit_test(uniform_numbers_have_the_mean_and_variance_they_should),
+	    cmocka_unit_test(uniform_numbers_have_the_expected_mean_and_variance),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

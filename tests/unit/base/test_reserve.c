@@ -12,7 +12,7 @@
 #include "engine/base/reserve.h"
 #include "tests/unit/support/allocations.h"
 
-/* Let memory fail (after `calls` more) or come again. */
+/* Let memory fail (after `calls` more calls), or work again. */
 static void limit(int64_t calls)
 {
 	allocations_limit(calls);
@@ -46,7 +46,7 @@ static void a_block_of_the_reserve_holds_its_content(void **state)
 	assert_false(reserve_failed());
 }
 
-static void a_block_of_the_library_grows_into_the_reserve(void **state)
+static void a_block_of_the_c_library_grows_into_the_reserve(void **state)
 {
 	(void)state;
 	char *a = reserve_malloc(1000);
@@ -60,7 +60,7 @@ static void a_block_of_the_library_grows_into_the_reserve(void **state)
 	reserve_free(a);
 }
 
-static void an_exhausted_reserve_fails_says_so_and_comes_again(void **state)
+static void an_exhausted_reserve_fails_is_reported_and_recovers(void **state)
 {
 	(void)state;
 	static void *blocks[RESERVE_BYTES / 1000];
@@ -79,7 +79,7 @@ static void an_exhausted_reserve_fails_says_so_and_comes_again(void **state)
 	}
 }
 
-static void large_blocks_do_not_use_the_reserve_up(void **state)
+static void large_blocks_do_not_exhaust_the_reserve(void **state)
 {
 	(void)state;
 	limit(0);
@@ -89,8 +89,8 @@ static void large_blocks_do_not_use_the_reserve_up(void **state)
 	limit(-1);
 }
 
-/* The text itself comes from the C library. */
-static void a_document_built_in_a_shortage_is_whole(void **state)
+/* The text itself is allocated by the C library. */
+static void a_document_built_in_a_shortage_is_complete(void **state)
 {
 	(void)state;
 	json_t *calm = numbers(100);
@@ -139,7 +139,7 @@ static void a_document_with_a_hole_has_no_text(void **state)
 	json_decref(next);
 }
 
-static void a_text_is_whole_or_null_whichever_allocation_fails(void **state)
+static void a_text_is_complete_or_null_whichever_allocation_fails(void **state)
 {
 	(void)state;
 	json_t *document = numbers(500);
@@ -164,13 +164,13 @@ int main(void)
 	json_set_alloc_funcs(reserve_malloc, reserve_free);
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_block_of_the_reserve_holds_its_content),
-	    cmocka_unit_test(a_block_of_the_library_grows_into_the_reserve),
-	    cmocka_unit_test(an_exhausted_reserve_fails_says_so_and_comes_again),
-	    cmocka_unit_test(large_blocks_do_not_use_the_reserve_up),
-	    cmocka_unit_test(a_document_built_in_a_shortage_is_whole),
+	    cmocka_unit_test(a_block_of_the_c_library_grows_into_the_reserve),
+	    cmocka_unit_test(an_exhausted_reserve_fails_is_reported_and_recovers),
+	    cmocka_unit_test(large_blocks_do_not_exhaust_the_reserve),
+	    cmocka_unit_test(a_document_built_in_a_shortage_is_complete),
 	    cmocka_unit_test(an_answer_is_printed_without_memory),
 	    cmocka_unit_test(a_document_with_a_hole_has_no_text),
-	    cmocka_unit_test(a_text_is_whole_or_null_whichever_allocation_fails),
+	    cmocka_unit_test(a_text_is_complete_or_null_whichever_allocation_fails),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

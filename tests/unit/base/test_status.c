@@ -39,7 +39,7 @@ static void only_success_is_answered_with_200(void **state)
 	assert_int_equal(status_http(STATUS_BUSY), 429);
 }
 
-static void a_number_that_is_no_status_is_an_internal_error(void **state)
+static void an_unknown_number_is_an_internal_error(void **state)
 {
 	(void)state;
 	assert_string_equal(status_name(STATUS_COUNT), status_name(STATUS_INTERNAL));
@@ -70,7 +70,7 @@ int main(void)
 	    cmocka_unit_test(every_status_has_a_name_a_text_and_a_code),
 	    cmocka_unit_test(names_are_unique),
 	    cmocka_unit_test(only_success_is_answered_with_200),
-	    cmocka_unit_test(a_number_that_is_no_status_is_an_internal_error),
+	    cmocka_unit_test(an_unknown_number_is_an_internal_error),
 	    cmocka_unit_test(try_returns_early_on_failure_only),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

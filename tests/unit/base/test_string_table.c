@@ -21,7 +21,7 @@ static thing *find(const string_table *t, const char *name)
 	return STRING_TABLE_OWNER(string_table_find(t, name), thing, node);
 }
 
-static void what_was_added_is_found_until_it_is_removed(void **state)
+static void an_entry_is_found_until_it_is_removed(void **state)
 {
 	string_table t = {0};
 	(void)state;
@@ -52,7 +52,7 @@ static void what_was_added_is_found_until_it_is_removed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_was_added_is_found_until_it_is_removed),
+	    cmocka_unit_test(an_entry_is_found_until_it_is_removed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* An archive's files come out the same however it is cut; what would lead out of a folder does not. */
+/* An archive's files are the same however its bytes are split; entries that would leave the folder are refused. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ typedef struct archive {
 	size_t used;
 } archive;
 
-/* A header with its sum; type x or L: `data` describes the next entry. */
+/* Append a header with its checksum; with type x or L, `data` describes the next entry. */
 static void add(archive *a, char type, const char *name, const char *data)
 {
 	unsigned char *block = a->bytes + a->used;
@@ -66,7 +66,7 @@ static status end(void *context, error *err)
 	return STATUS_OK;
 }
 
-/* What comes out, or the error's words; the archive in pieces of `piece` bytes. */
+/* Unpack the archive in pieces of `piece` bytes and record the files, or the error's message. */
 static status unpack(const archive *a, size_t piece, char *log, error *err)
 {
 	tar_reader t = {.events = {begin, data, end}, .context = log};
@@ -80,7 +80,7 @@ static status unpack(const archive *a, size_t piece, char *log, error *err)
 	return s;
 }
 
-static void the_files_are_the_same_however_the_archive_is_cut(void **state)
+static void the_files_are_the_same_however_the_archive_is_split(void **state)
 {
 	(void)state;
 	static archive a;
@@ -109,7 +109,7 @@ static void the_files_are_the_same_however_the_archive_is_cut(void **state)
 	}
 }
 
-static void what_leads_out_of_a_folder_or_is_no_file_is_refused(void **state)
+static void entries_that_leave_the_folder_or_are_no_files_are_refused(void **state)
 {
 	(void)state;
 	static const struct {
@@ -148,8 +148,8 @@ static void what_leads_out_of_a_folder_or_is_no_file_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_files_are_the_same_however_the_archive_is_cut),
-	    cmocka_unit_test(what_leads_out_of_a_folder_or_is_no_file_is_refused),
+	    cmocka_unit_test(the_files_are_the_same_however_the_archive_is_split),
+	    cmocka_unit_test(entries_that_leave_the_folder_or_are_no_files_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

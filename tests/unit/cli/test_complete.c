@@ -1,4 +1,4 @@
-/* test_complete.c - how command lines can go on, and that every command and option can be completed. */
+/* test_complete.c - completion of command lines; every command and option can be completed. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 
 enum { MOST = 16 };
 
-/* Words are separated by one space, so that a line may end with an empty one. */
+/* Words are separated by one space; a trailing space begins an empty word. */
 static completion of(const char *line)
 {
 	static char copy[256];
@@ -29,20 +29,20 @@ static completion of(const char *line)
 	return out;
 }
 
-/* The words offered, with a space behind each. */
-static void offers(const char *line, const char *wanted)
+/* Check the offered words, each followed by a space. */
+static void offers(const char *line, const char *expected)
 {
 	completion out = of(line);
 	text words = {0};
 
 	for (const char *at = text_get(&out.words); *at; at = strchr(at, '\n') + 1)
 		text_format(&words, "%.*s ", (int)strcspn(at, "\t"), at);
-	assert_string_equal(text_get(&words), wanted);
+	assert_string_equal(text_get(&words), expected);
 	text_free(&words);
 	complete_free(&out);
 }
 
-static void asks(const char *line, complete_kind kind, const char *list, int kept)
+static void requests(const char *line, complete_kind kind, const char *list, int kept)
 {
 	completion out = of(line);
 
@@ -87,23 +87,23 @@ static void options_and_their_words_are_offered(void **state)
 	offers("train --steps ", "");
 }
 
-static void what_the_shell_or_the_service_knows_is_asked_there(void **state)
+static void files_and_ids_are_left_to_the_shell_and_the_service(void **state)
 {
 	(void)state;
-	asks("train ", COMPLETE_FILES, NULL, 0);
-	asks("train a.txt --steps 5 b", COMPLETE_FILES, NULL, 0);
-	asks("train --validation=a", COMPLETE_FILES, NULL, 13);
-	asks("serve --data ", COMPLETE_FOLDERS, NULL, 0);
-	asks("evaluate ", COMPLETE_WORDS, "/v1/models", 0);
-	asks("evaluate --top 3 MODEL ", COMPLETE_FILES, NULL, 0);
-	asks("evaluate MODEL FILE ", COMPLETE_WORDS, NULL, 0);
-	asks("generate --model=ft:", COMPLETE_WORDS, "/v1/models", 8);
-	asks("jobs show ", COMPLETE_WORDS, "/v1/fine_tuning/jobs?limit=1000", 0);
-	asks("explain -o ", COMPLETE_FILES, NULL, 0);
-	asks("generate the text ", COMPLETE_WORDS, NULL, 0);
+	requests("train ", COMPLETE_FILES, NULL, 0);
+	requests("train a.txt --steps 5 b", COMPLETE_FILES, NULL, 0);
+	requests("train --validation=a", COMPLETE_FILES, NULL, 13);
+	requests("serve --data ", COMPLETE_FOLDERS, NULL, 0);
+	requests("evaluate ", COMPLETE_WORDS, "/v1/models", 0);
+	requests("evaluate --top 3 MODEL ", COMPLETE_FILES, NULL, 0);
+	requests("evaluate MODEL FILE ", COMPLETE_WORDS, NULL, 0);
+	requests("generate --model=ft:", COMPLETE_WORDS, "/v1/models", 8);
+	requests("jobs show ", COMPLETE_WORDS, "/v1/fine_tuning/jobs?limit=1000", 0);
+	requests("explain -o ", COMPLETE_FILES, NULL, 0);
+	requests("generate the text ", COMPLETE_WORDS, NULL, 0);
 }
 
-static void the_service_is_the_one_that_the_line_names(void **state)
+static void the_service_of_a_line_is_the_one_it_names(void **state)
 {
 	(void)state;
 	completion out = of("--api-key=secret models show --url http://there:1 ");
@@ -146,8 +146,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(commands_and_the_second_words_of_groups_are_offered),
 	    cmocka_unit_test(options_and_their_words_are_offered),
-	    cmocka_unit_test(what_the_shell_or_the_service_knows_is_asked_there),
-	    cmocka_unit_test(the_service_is_the_one_that_the_line_names),
+	    cmocka_unit_test(files_and_ids_are_left_to_the_shell_and_the_service),
+	    cmocka_unit_test(the_service_of_a_line_is_the_one_it_names),
 	    cmocka_unit_test(every_command_and_every_option_of_it_is_offered),
 	};
 

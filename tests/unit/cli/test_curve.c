@@ -1,4 +1,4 @@
-/* test_curve.c - the losses as lines of text: where points stand, that everything fits, that memory is fixed. */
+/* test_curve.c - losses drawn as lines of text: positions of points, widths, constant memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,12 +13,12 @@
 
 static curve c;
 
-static void draws(int width, int rows, bool utf8, const char *wanted)
+static void draws(int width, int rows, bool utf8, const char *expected)
 {
 	text out = {0};
 
 	assert_true(curve_draw(&c, width, rows, utf8, &out));
-	assert_string_equal(text_get(&out), wanted);
+	assert_string_equal(text_get(&out), expected);
 	text_free(&out);
 }
 
@@ -62,7 +62,7 @@ static void a_falling_loss_is_a_line_from_the_upper_left_to_the_lower_right(void
 	      "   1          training loss           37\n");
 }
 
-static void validation_losses_are_marks_of_their_own(void **state)
+static void validation_losses_have_their_own_marks(void **state)
 {
 	(void)state;
 	curve_init(&c);
@@ -92,7 +92,7 @@ static void a_steep_line_has_no_gaps(void **state)
 	      "   1          training loss           37\n");
 }
 
-static void a_flat_curve_lies_in_the_middle(void **state)
+static void a_flat_curve_is_in_the_middle(void **state)
 {
 	(void)state;
 	curve_init(&c);
@@ -123,7 +123,7 @@ static void losses_that_are_not_finite_are_left_out(void **state)
 	      "   2           training loss           5\n");
 }
 
-static void a_million_steps_are_means_in_the_same_memory(void **state)
+static void a_million_steps_are_averaged_in_the_same_memory(void **state)
 {
 	(void)state;
 	const long long steps = 1000000;
@@ -149,7 +149,7 @@ static void a_million_steps_are_means_in_the_same_memory(void **state)
 	      "     1  training loss, o: validation   1000000\n");
 }
 
-static void no_line_is_wider_than_asked(void **state)
+static void no_line_is_wider_than_requested(void **state)
 {
 	(void)state;
 	curve_init(&c);
@@ -190,12 +190,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(fewer_than_two_steps_are_no_curve),
 	    cmocka_unit_test(a_falling_loss_is_a_line_from_the_upper_left_to_the_lower_right),
-	    cmocka_unit_test(validation_losses_are_marks_of_their_own),
+	    cmocka_unit_test(validation_losses_have_their_own_marks),
 	    cmocka_unit_test(a_steep_line_has_no_gaps),
-	    cmocka_unit_test(a_flat_curve_lies_in_the_middle),
+	    cmocka_unit_test(a_flat_curve_is_in_the_middle),
 	    cmocka_unit_test(losses_that_are_not_finite_are_left_out),
-	    cmocka_unit_test(a_million_steps_are_means_in_the_same_memory),
-	    cmocka_unit_test(no_line_is_wider_than_asked),
+	    cmocka_unit_test(a_million_steps_are_averaged_in_the_same_memory),
+	    cmocka_unit_test(no_line_is_wider_than_requested),
 	    cmocka_unit_test(absurd_losses_and_steps_are_drawn),
 	};
 

@@ -1,4 +1,4 @@
-/* test_field_names.c - a service's messages in the words of the command line. */
+/* test_field_names.c - translate the field names in a service's messages to the command line's options. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,11 +20,11 @@ static const option_row rows[] = {
 };
 static const command train = {.name = "train", .arguments = "FILE...", .options = rows};
 
-static void translates(const cli *c, const char *message, const char *wanted)
+static void translates(const cli *c, const char *message, const char *expected)
 {
 	text out = {0};
 	field_names_translate(c, message, &out);
-	assert_string_equal(text_get(&out), wanted);
+	assert_string_equal(text_get(&out), expected);
 	text_free(&out);
 }
 
@@ -38,7 +38,7 @@ static void fields_in_a_message_become_options(void **state)
 	translates(&c, "'stop[2]' is empty", "--stop is empty");
 	translates(&c, "'additive.config.n_heads': n_heads must divide hidden_size",
 	           "--heads: --heads must divide hidden_size");
-	/* an English word, a name of two options, and parts of longer names stay */
+	/* an English word, a name of two options, and parts of longer names are unchanged */
 	translates(&c, "the model has 64 positions", "the model has 64 positions");
 	translates(&c, "a smaller batch_size", "a smaller batch_size");
 	translates(&c, "additive.sequence_lengths, my_sequence_length",
@@ -47,7 +47,7 @@ static void fields_in_a_message_become_options(void **state)
 	translates(&c, "", "");
 }
 
-static void a_field_that_the_command_fills_itself_is_an_argument(void **state)
+static void a_field_that_the_command_fills_in_is_an_argument(void **state)
 {
 	const char *files[] = {"a.txt", "b.txt"};
 	text out = {0};
@@ -69,7 +69,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(fields_in_a_message_become_options),
-	    cmocka_unit_test(a_field_that_the_command_fills_itself_is_an_argument),
+	    cmocka_unit_test(a_field_that_the_command_fills_in_is_an_argument),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_footer.c - what is written to draw lines again in place. */
+/* test_footer.c - the bytes that redraw lines in place. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ static FILE *open_screen(char **bytes, size_t *n)
 	return file;
 }
 
-static void draws(int width, const char *string, const char *wanted)
+static void draws(int width, const char *string, const char *expected)
 {
 	char *bytes;
 	size_t n;
@@ -32,12 +32,12 @@ static void draws(int width, const char *string, const char *wanted)
 	text_string(&lines, string);
 	footer_draw(&f, file, width, &lines);
 	fclose(file);
-	assert_string_equal(bytes, wanted);
+	assert_string_equal(bytes, expected);
 	text_free(&lines);
 	free(bytes);
 }
 
-static void erases(int width, const char *wanted)
+static void erases(int width, const char *expected)
 {
 	char *bytes;
 	size_t n;
@@ -45,7 +45,7 @@ static void erases(int width, const char *wanted)
 
 	footer_erase(&f, file, width);
 	fclose(file);
-	assert_string_equal(bytes, wanted);
+	assert_string_equal(bytes, expected);
 	free(bytes);
 }
 
@@ -56,7 +56,7 @@ static int start(void **state)
 	return 0;
 }
 
-static void lines_are_drawn_over_those_before(void **state)
+static void lines_are_drawn_over_the_previous_ones(void **state)
 {
 	(void)state;
 	draws(20, "one", "\r\x1b[Kone");
@@ -66,15 +66,15 @@ static void lines_are_drawn_over_those_before(void **state)
 	erases(20, "");
 }
 
-static void lines_that_the_terminal_has_wrapped_are_counted_as_it_shows_them(void **state)
+static void wrapped_lines_are_counted_as_the_terminal_shows_them(void **state)
 {
 	(void)state;
 	draws(20, "0123456789ABCDEF\n⠤⠤⠤⠤⠤\n0123456789", "\r\x1b[K0123456789ABCDEF\n\r⠤⠤⠤⠤⠤\n\r0123456789");
-	/* 5 columns: 4, 1 and 2 rows; the cursor is in the last one */
+	/* 5 columns: 4, 1 and 2 rows; the cursor is in the last row */
 	erases(5, "\r\x1b[6A\x1b[J");
 }
 
-static void what_stays_or_has_moved_is_not_drawn_over(void **state)
+static void lines_that_stay_or_have_moved_are_not_drawn_over(void **state)
 {
 	char *bytes;
 	size_t n;
@@ -94,9 +94,9 @@ static void what_stays_or_has_moved_is_not_drawn_over(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(lines_are_drawn_over_those_before, start),
-	    cmocka_unit_test_setup(lines_that_the_terminal_has_wrapped_are_counted_as_it_shows_them, start),
-	    cmocka_unit_test_setup(what_stays_or_has_moved_is_not_drawn_over, start),
+	    cmocka_unit_test_setup(lines_are_drawn_over_the_previous_ones, start),
+	    cmocka_unit_test_setup(wrapped_lines_are_counted_as_the_terminal_shows_them, start),
+	    cmocka_unit_test_setup(lines_that_stay_or_have_moved_are_not_drawn_over, start),
 	};
 
 	terminal_begin();

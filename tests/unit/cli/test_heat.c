@@ -1,4 +1,4 @@
-/* test_heat.c - weights over a text: what belongs together, and how hot. */
+/* test_heat.c - weights over a text: grouping of tokens, and levels of heat. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,7 +64,7 @@ static void the_weight_of_an_unfinished_character_is_not_lost(void **state)
 	json_decref(weights);
 }
 
-/* The end of the first of two texts is not the beginning of the second. */
+/* The unfinished end of the first text is not joined with the second text. */
 static void a_token_without_text_keeps_its_weight_to_itself(void **state)
 {
 	(void)state;
@@ -103,7 +103,7 @@ static void more_weights_than_tokens_are_refused(void **state)
 	json_decref(weights);
 }
 
-static void nothing_makes_an_empty_map(void **state)
+static void no_tokens_make_an_empty_map(void **state)
 {
 	(void)state;
 	heat h;
@@ -128,7 +128,7 @@ static void heavier_tokens_are_hotter(void **state)
 
 	assert_true(heat_new(&h, tokens, weights));
 	heat_map(&h, 0, &out);
-	/* 0 has no colour; 0.01/0.96 is level 1, 0.03/0.96 level 2, the heaviest level 7 */
+	/* 0 has no colour; 0.01/0.96 is level 1, 0.03/0.96 level 2, the heaviest token level 7 */
 	assert_true(strncmp(text_get(&out),
 	                    "a\x1b[38;5;16;48;5;230mb\x1b[0m\x1b[38;5;16;48;5;196mc\x1b[0m\x1b[38;5;16;48;5;229m⏎\x1b["
 	                    "0m\n\n\nweight ",
@@ -141,7 +141,7 @@ static void heavier_tokens_are_hotter(void **state)
 	json_decref(weights);
 }
 
-static void control_characters_in_tokens_stay_harmless(void **state)
+static void control_characters_in_tokens_are_harmless(void **state)
 {
 	(void)state;
 	json_t *tokens = tokens_of((const char *const[]){"\x1b[2J", "\xc2\x9b", "\xe2\x80\xae", NULL});
@@ -180,7 +180,7 @@ static void the_list_is_sorted_and_cut(void **state)
 	json_decref(weights);
 }
 
-static void signs_have_hues_lines_and_bars_of_their_own(void **state)
+static void signs_have_their_own_hues_lines_and_bars(void **state)
 {
 	(void)state;
 	json_t *tokens = tokens_of((const char *const[]){"a", "b", "c", NULL});
@@ -205,7 +205,7 @@ static void signs_have_hues_lines_and_bars_of_their_own(void **state)
 	json_decref(numbers);
 }
 
-/* Not even where it completes a character of several tokens. */
+/* Also where it completes a character of several tokens. */
 static void the_reader_is_in_the_map_and_not_in_the_list(void **state)
 {
 	(void)state;
@@ -263,11 +263,11 @@ int main(void)
 	    cmocka_unit_test(the_weight_of_an_unfinished_character_is_not_lost),
 	    cmocka_unit_test(a_token_without_text_keeps_its_weight_to_itself),
 	    cmocka_unit_test(more_weights_than_tokens_are_refused),
-	    cmocka_unit_test(nothing_makes_an_empty_map),
+	    cmocka_unit_test(no_tokens_make_an_empty_map),
 	    cmocka_unit_test(heavier_tokens_are_hotter),
-	    cmocka_unit_test(control_characters_in_tokens_stay_harmless),
+	    cmocka_unit_test(control_characters_in_tokens_are_harmless),
 	    cmocka_unit_test(the_list_is_sorted_and_cut),
-	    cmocka_unit_test(signs_have_hues_lines_and_bars_of_their_own),
+	    cmocka_unit_test(signs_have_their_own_hues_lines_and_bars),
 	    cmocka_unit_test(the_reader_is_in_the_map_and_not_in_the_list),
 	    cmocka_unit_test(lines_fit_the_terminal),
 	};

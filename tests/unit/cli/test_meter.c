@@ -1,4 +1,4 @@
-/* test_meter.c - lines on how far a transfer is. */
+/* test_meter.c - progress lines of a transfer. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -7,23 +7,23 @@
 
 #include "clients/cli/meter.h"
 
-static void takes(meter *m, long long done, long long ms, const char *wanted)
+static void takes(meter *m, long long done, long long ms, const char *expected)
 {
 	text out = {0};
-	assert_int_equal(meter_take(m, "weights", done, 40000000, ms, &out), *wanted != 0);
-	assert_string_equal(text_get(&out), wanted);
+	assert_int_equal(meter_take(m, "weights", done, 40000000, ms, &out), *expected != 0);
+	assert_string_equal(text_get(&out), expected);
 	text_free(&out);
 }
 
-static void ends(meter *m, const char *wanted)
+static void ends(meter *m, const char *expected)
 {
 	text out = {0};
 	meter_end(m, &out);
-	assert_string_equal(text_get(&out), wanted);
+	assert_string_equal(text_get(&out), expected);
 	text_free(&out);
 }
 
-static void a_short_transfer_is_silent(void **state)
+static void a_short_transfer_prints_nothing(void **state)
 {
 	meter m = {.tty = true};
 	(void)state;
@@ -41,7 +41,7 @@ static void a_long_transfer_has_a_line_for_each_tenth(void **state)
 	takes(&m, 11000000, 9000, "");
 	takes(&m, 12000000, 9001, " 30 %  12.0 of 40.0 MB  weights\n");
 	ends(&m, "");
-	takes(&m, 0, 20000, ""); /* the next transfer */
+	takes(&m, 0, 20000, ""); /* begins the next transfer */
 }
 
 static void on_a_terminal_the_line_is_drawn_in_place_and_cleared(void **state)
@@ -56,7 +56,7 @@ static void on_a_terminal_the_line_is_drawn_in_place_and_cleared(void **state)
 	ends(&m, "");
 }
 
-static void a_transfer_of_unknown_size_has_no_line(void **state)
+static void a_transfer_of_unknown_size_prints_nothing(void **state)
 {
 	meter m = {0};
 	text out = {0};
@@ -69,10 +69,10 @@ static void a_transfer_of_unknown_size_has_no_line(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_short_transfer_is_silent),
+	    cmocka_unit_test(a_short_transfer_prints_nothing),
 	    cmocka_unit_test(a_long_transfer_has_a_line_for_each_tenth),
 	    cmocka_unit_test(on_a_terminal_the_line_is_drawn_in_place_and_cleared),
-	    cmocka_unit_test(a_transfer_of_unknown_size_has_no_line),
+	    cmocka_unit_test(a_transfer_of_unknown_size_prints_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_names.c - which list of the service an argument or an option stands for. */
+/* test_names.c - lists of the service that complete an argument or an option. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,28 +15,28 @@ static const command *of(const char *name, const char *arguments)
 	return &k;
 }
 
-static void says(const char *arguments, int n, const char *wanted)
+static void has_argument(const char *arguments, int n, const char *expected)
 {
 	char word[NAMES_WORD_BYTES];
 
-	assert_int_equal(names_argument(of("x", arguments), n, word), wanted != NULL);
-	if (wanted)
-		assert_string_equal(word, wanted);
+	assert_int_equal(names_argument(of("x", arguments), n, word), expected != NULL);
+	if (expected)
+		assert_string_equal(word, expected);
 }
 
 static void words_for_arguments_are_read_from_the_usage(void **state)
 {
 	(void)state;
-	says("", 0, NULL);
-	says("ID [CHECKPOINT]", 0, "ID");
-	says("ID [CHECKPOINT]", 1, "CHECKPOINT");
-	says("ID [CHECKPOINT]", 2, NULL);
-	says("FILE...", 7, "FILE");
-	says("--model ID [TEXT...]", 0, "TEXT");
-	says("--model ID [TEXT...]", 3, "TEXT");
-	says("TO --data DIR", 0, "TO");
-	says("TO --data DIR", 1, NULL);
-	says("bash|zsh|fish", 0, "bash|zsh|fish");
+	has_argument("", 0, NULL);
+	has_argument("ID [CHECKPOINT]", 0, "ID");
+	has_argument("ID [CHECKPOINT]", 1, "CHECKPOINT");
+	has_argument("ID [CHECKPOINT]", 2, NULL);
+	has_argument("FILE...", 7, "FILE");
+	has_argument("--model ID [TEXT...]", 0, "TEXT");
+	has_argument("--model ID [TEXT...]", 3, "TEXT");
+	has_argument("TO --data DIR", 0, "TO");
+	has_argument("TO --data DIR", 1, NULL);
+	has_argument("bash|zsh|fish", 0, "bash|zsh|fish");
 }
 
 static void an_id_is_one_of_the_group_of_its_command(void **state)

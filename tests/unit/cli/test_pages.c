@@ -1,4 +1,4 @@
-/* test_pages.c - the pages of the manual hold every command and every option of the tables. */
+/* test_pages.c - the manual pages have every command and every option of the tables. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,15 +27,15 @@ static text read_page(const char *name)
 	return all;
 }
 
-/* Text as it stands in roff. */
-static void has(const text *page, const char *before, const char *string, const char *behind)
+/* True if the page has the string, escaped for roff, between `before` and `after`. */
+static void has(const text *page, const char *before, const char *string, const char *after)
 {
 	text roff = {0};
 
 	text_string(&roff, before);
 	for (; *string; string++)
 		text_format(&roff, *string == '-' ? "\\-" : "%c", *string);
-	text_string(&roff, behind);
+	text_string(&roff, after);
 	if (!strstr(text_get(page), text_get(&roff)))
 		fail_msg("a page has no %s", text_get(&roff));
 	text_free(&roff);

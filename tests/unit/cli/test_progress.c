@@ -1,4 +1,4 @@
-/* test_progress.c - the progress line: what it says and that it fits. */
+/* test_progress.c - the progress line: its content, and that it fits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ static progress of(const char *json)
 	return p;
 }
 
-static void says(const progress *p, int width, const char *line)
+static void shows(const progress *p, int width, const char *line)
 {
 	text out = {0};
 
@@ -36,7 +36,7 @@ static void nothing_is_known_at_first(void **state)
 	(void)state;
 	progress p = of("{}");
 
-	says(&p, 80, "step 0 [..............................]   0%");
+	shows(&p, 80, "step 0 [..............................]   0%");
 	assert_int_equal(progress_percent(&p), 0);
 }
 
@@ -47,12 +47,12 @@ static void everything_is_shown_when_there_is_room(void **state)
 	    of("{\"step\":500,\"total_steps\":2000,\"train_loss\":2.34567,\"valid_loss\":2.5,\"bits_per_byte\":3.6067,"
 	       "\"tokens_per_second\":12345.6,\"eta_seconds\":83.4}");
 
-	says(&p, 200,
-	     "500/2000 [#######.......................]  25%  loss 2.346  ETA 1:23  valid 2.5  3.607 bits/byte  12.3k "
-	     "tokens/s");
+	shows(&p, 200,
+	      "500/2000 [#######.......................]  25%  loss 2.346  ETA 1:23  valid 2.5  3.607 bits/byte  12.3k "
+	      "tokens/s");
 }
 
-static void what_has_no_room_is_left_out_from_the_right(void **state)
+static void parts_without_room_are_left_out_from_the_right(void **state)
 {
 	(void)state;
 	progress p =
@@ -67,10 +67,10 @@ static void what_has_no_room_is_left_out_from_the_right(void **state)
 		assert_true(width < 60 || strstr(text_get(&out), "loss 2.346"));
 		text_free(&out);
 	}
-	says(&p, 40, "500/2000 [###.........]  25%  loss 2.346");
+	shows(&p, 40, "500/2000 [###.........]  25%  loss 2.346");
 }
 
-static void a_later_update_keeps_what_it_does_not_say(void **state)
+static void a_later_update_keeps_values_that_it_lacks(void **state)
 {
 	(void)state;
 	progress p = of("{\"step\":1,\"total_steps\":4,\"valid_loss\":3}");
@@ -105,10 +105,10 @@ static void the_end_is_exactly_100_percent(void **state)
 	assert_int_equal(progress_percent(&almost), 99);
 	assert_int_equal(progress_percent(&done), 100);
 	assert_int_equal(progress_percent(&over), 100);
-	says(&done, 60, "2000/2000 [##############################] 100%");
+	shows(&done, 60, "2000/2000 [##############################] 100%");
 }
 
-static void times_and_rates_are_written_for_people(void **state)
+static void times_and_rates_are_readable(void **state)
 {
 	(void)state;
 	static const struct {
@@ -169,7 +169,7 @@ static void the_remaining_time_follows_from_the_pace(void **state)
 	assert_true(fabs(p.eta_seconds - 940) <= 1e-9);
 }
 
-static void an_estimate_of_the_service_is_believed(void **state)
+static void an_estimate_of_the_service_is_used(void **state)
 {
 	(void)state;
 	progress p = of("{\"step\":1,\"total_steps\":10,\"eta_seconds\":5}");
@@ -187,13 +187,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(nothing_is_known_at_first),
 	    cmocka_unit_test(everything_is_shown_when_there_is_room),
-	    cmocka_unit_test(what_has_no_room_is_left_out_from_the_right),
-	    cmocka_unit_test(a_later_update_keeps_what_it_does_not_say),
+	    cmocka_unit_test(parts_without_room_are_left_out_from_the_right),
+	    cmocka_unit_test(a_later_update_keeps_values_that_it_lacks),
 	    cmocka_unit_test(nonsense_from_the_service_changes_nothing),
 	    cmocka_unit_test(the_end_is_exactly_100_percent),
-	    cmocka_unit_test(times_and_rates_are_written_for_people),
+	    cmocka_unit_test(times_and_rates_are_readable),
 	    cmocka_unit_test(the_remaining_time_follows_from_the_pace),
-	    cmocka_unit_test(an_estimate_of_the_service_is_believed),
+	    cmocka_unit_test(an_estimate_of_the_service_is_used),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_sse.c - the event parser: the same events however the bytes are split. */
+/* test_sse.c - the event parser gives the same events however the bytes are split. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Events written down as "id|data;" one after another. */
+/* Events, recorded as "id|data;" one after another. */
 typedef struct log {
 	text seen;
 	int stop_after; /* 0: never */
@@ -75,7 +75,7 @@ static void data_lines_are_joined_and_one_space_is_dropped(void **state)
 	expect("data:\ndata:\n\n", "|\n;");
 }
 
-static void an_id_stays_until_the_next(void **state)
+static void an_id_is_kept_until_the_next_one(void **state)
 {
 	(void)state;
 	expect("id: 7\ndata: a\n\ndata: b\n\nid\ndata: c\n\n", "7|a;7|b;|c;");
@@ -97,7 +97,7 @@ static void a_byte_order_mark_is_dropped_at_the_beginning_only(void **state)
 	       "|a;");
 }
 
-static void text_of_any_language_comes_through(void **state)
+static void text_of_any_language_is_unchanged(void **state)
 {
 	(void)state;
 	expect("id: 5\ndata: {\"text\":\"näive ☃ 🙂\"}\n\n", "5|{\"text\":\"näive ☃ 🙂\"};");
@@ -165,10 +165,10 @@ int main(void)
 	    cmocka_unit_test(an_event_ends_with_an_empty_line),
 	    cmocka_unit_test(all_three_line_ends_count_as_one),
 	    cmocka_unit_test(data_lines_are_joined_and_one_space_is_dropped),
-	    cmocka_unit_test(an_id_stays_until_the_next),
+	    cmocka_unit_test(an_id_is_kept_until_the_next_one),
 	    cmocka_unit_test(comments_and_other_fields_are_skipped),
 	    cmocka_unit_test(a_byte_order_mark_is_dropped_at_the_beginning_only),
-	    cmocka_unit_test(text_of_any_language_comes_through),
+	    cmocka_unit_test(text_of_any_language_is_unchanged),
 	    cmocka_unit_test(the_receiver_can_stop_the_stream),
 	    cmocka_unit_test(an_endless_line_is_refused),
 	    cmocka_unit_test(an_endless_event_is_refused),

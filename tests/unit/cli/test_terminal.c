@@ -1,4 +1,4 @@
-/* test_terminal.c - what the service sends cannot steer the terminal; tables line up. */
+/* test_terminal.c - output of the service cannot control the terminal; tables are aligned. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@ static void colours_can_be_forced_and_forbidden(void **state)
 	fclose(file);
 }
 
-static void controls_become_visible(void **state)
+static void control_characters_are_made_visible(void **state)
 {
 	(void)state;
 	escapes("\x1b[31m\a\x7f\r", 8, true, "\\x1b[31m\\x07\\x7f\\x0d");
@@ -61,7 +61,7 @@ static void controls_become_visible(void **state)
 	escapes("\xe2\x80\xae\xe2\x81\xa6", 6, true, "\\u202e\\u2066");
 }
 
-static void line_ends_are_kept_where_lines_are_wanted(void **state)
+static void line_ends_are_kept_on_request(void **state)
 {
 	(void)state;
 	escapes("a\nb\tc", 5, true, "a\nb\tc");
@@ -81,7 +81,7 @@ static void broken_utf8_is_shown_byte_by_byte(void **state)
 	        4, true, "\\xe0\\x9f\\xbfa");
 }
 
-static void random_bytes_never_let_a_control_through(void **state)
+static void random_bytes_never_pass_a_control_character(void **state)
 {
 	(void)state;
 	uint64_t x = 88172645463325252u;
@@ -106,7 +106,7 @@ static void random_bytes_never_let_a_control_through(void **state)
 	}
 }
 
-static void columns_are_what_a_terminal_counts(void **state)
+static void columns_are_counted_as_a_terminal_does(void **state)
 {
 	(void)state;
 	assert_int_equal(terminal_columns("abc", 3), 3);
@@ -158,7 +158,7 @@ static char *table(const char *json, int width, const show_column *columns)
 	return out;
 }
 
-static void a_table_lines_up_and_shows_what_is_missing(void **state)
+static void a_table_is_aligned_and_marks_missing_values(void **state)
 {
 	(void)state;
 	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
@@ -244,13 +244,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(plain_text_of_any_language_is_untouched),
-	    cmocka_unit_test(controls_become_visible),
+	    cmocka_unit_test(control_characters_are_made_visible),
 	    cmocka_unit_test(colours_can_be_forced_and_forbidden),
-	    cmocka_unit_test(line_ends_are_kept_where_lines_are_wanted),
+	    cmocka_unit_test(line_ends_are_kept_on_request),
 	    cmocka_unit_test(broken_utf8_is_shown_byte_by_byte),
-	    cmocka_unit_test(random_bytes_never_let_a_control_through),
-	    cmocka_unit_test(columns_are_what_a_terminal_counts),
-	    cmocka_unit_test(a_table_lines_up_and_shows_what_is_missing),
+	    cmocka_unit_test(random_bytes_never_pass_a_control_character),
+	    cmocka_unit_test(columns_are_counted_as_a_terminal_does),
+	    cmocka_unit_test(a_table_is_aligned_and_marks_missing_values),
 	    cmocka_unit_test(text_without_room_ends_with_an_ellipsis),
 	    cmocka_unit_test(a_table_is_never_wider_than_the_terminal),
 	    cmocka_unit_test(a_path_reaches_into_objects),

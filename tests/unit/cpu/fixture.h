@@ -1,4 +1,4 @@
-/* fixture.h - call one op on one backend, with poisoned and guarded results. */
+/* fixture.h - run one op on one backend, with poisoned and guarded results. */
 #ifndef TESTS_UNIT_CPU_FIXTURE_H
 #define TESTS_UNIT_CPU_FIXTURE_H
 
@@ -17,7 +17,7 @@ static inline backend *fixture_open(int threads)
 	return b;
 }
 
-/* Tensors own a guarded buffer: free data with buffer_free. */
+/* A tensor with a guarded buffer of its own: free data with buffer_free. */
 static inline tensor fixture_tensor(dtype type, shape s)
 {
 	return (tensor){buffer_new((size_t)shape_count(s) * dtype_bytes(type)), type, s};
@@ -37,8 +37,8 @@ static inline tensor fixture_integers(shape s, uint64_t seed, int32_t low, int32
 	return t;
 }
 
-/* Check, run on `threads` of the backend's threads (0: all) with scratch for all of them, and look at the guards.
- * Outputs are allocated. */
+/* Check, run on `threads` of the backend's threads (0: all) with scratch for all of them, and check the guards.
+ * Allocates the outputs. */
 static inline void fixture_narrow(backend *b, int threads, op_id id, op_call *call)
 {
 	error err = ERROR_INIT;

@@ -1,5 +1,5 @@
-/* streams.h - what tests of the recurrent form of softmax attention and of attention to a source share: the backends
- * that are compared, and what attention is by its definition in double. Include after cmocka.h. */
+/* streams.h - shared by the tests of recurrent softmax attention and of attention to a source: the compared backends,
+ * and the definition of attention in double. Include after cmocka.h. */
 #ifndef TESTS_UNIT_CPU_STREAMS_H
 #define TESTS_UNIT_CPU_STREAMS_H
 
@@ -52,7 +52,7 @@ static inline double dot(const float *a, const float *b, int64_t n)
 	return sum;
 }
 
-/* What a check says of a call whose arguments are these: the name of the wrong one, or "". */
+/* The argument that a check refuses in a call with these arguments; "" if it accepts. */
 static inline const char *refused(op_id id, const void *params, int n, const tensor *in)
 {
 	static error err;

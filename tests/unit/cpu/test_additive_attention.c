@@ -1,5 +1,5 @@
-/* What must hold for one round of additive attention whatever the numbers are, and its
- * gradient against finite differences in double. */
+/* Properties of one round of additive attention that hold for all numbers, and its gradient against finite differences
+ * in double. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 #include "tests/unit/cpu/fixture.h"
 
-/* Odd on purpose: blocks end inside the sequence, vectors inside a head. */
+/* Odd by design: blocks end inside the sequence, vectors inside a head. */
 enum { B = 2, N = 61, H = 3, DH = 7, D = H * DH };
 
 static const int64_t windows[] = {1, 2, 3, 4, 5, 7, 8, 16, 31, 59, 60, 61, 62, 1000, 0};
@@ -133,7 +133,7 @@ static void every_window_agrees_with_direct_sums(void **state)
 	}
 }
 
-static void the_comparison_notices_a_small_error(void **state)
+static void the_comparison_detects_a_small_error(void **state)
 {
 	additive_attention_params p = {.heads = H, .window = 8};
 	op_call call = attention(&p, 3);
@@ -144,8 +144,8 @@ static void the_comparison_notices_a_small_error(void **state)
 	fixture_free(&call);
 }
 
-/* Run with token `changed` of sequence 0 replaced, and return whether sequence 0 gives the same bits
- * from token `first` to `last`. */
+/* Run with token `changed` of sequence 0 replaced; true if tokens `first` to `last` of sequence 0 have the same
+ * bits. */
 static bool unchanged(backend *b, int64_t window, int64_t changed, int64_t first, int64_t last)
 {
 	additive_attention_params p = {.heads = H, .window = window};
@@ -162,7 +162,7 @@ static bool unchanged(backend *b, int64_t window, int64_t changed, int64_t first
 	return same;
 }
 
-static void a_token_changes_nothing_before_itself(void **state)
+static void a_token_changes_no_earlier_result(void **state)
 {
 	for (int i = 0; i < WINDOWS; i++) {
 		for (int64_t j = 1; j < N; j += 9)
@@ -171,7 +171,7 @@ static void a_token_changes_nothing_before_itself(void **state)
 	}
 }
 
-static void a_token_changes_nothing_past_its_window(void **state)
+static void a_token_changes_no_result_past_its_window(void **state)
 {
 	for (int i = 0; i < WINDOWS; i++) {
 		int64_t k = windows[i];
@@ -212,9 +212,9 @@ static void a_window_of_one_returns_the_token_itself(void **state)
 	fixture_free(&call);
 }
 
-/* Channel 0 of each head alone makes the score, so a constant can be added to all scores; the
- * other channels must not notice. */
-static void a_constant_added_to_all_scores_changes_nothing(void **state)
+/* Only channel 0 of each head makes the score, so a constant can be added to all scores. The other channels must not
+ * change. */
+static void a_constant_added_to_all_scores_has_no_effect(void **state)
 {
 	static const float shifts[] = {1, -50, 1000};
 	for (int i = 0; i < WINDOWS * 3; i++) {
@@ -233,7 +233,7 @@ static void a_constant_added_to_all_scores_changes_nothing(void **state)
 				g[e] += shift;
 		for (int64_t e = 0; e < B * N * H; e++)
 			m[e] += shift;
-		/* The scores themselves were rounded when the constant was added: 1000 leaves 3e-5. */
+		/* The scores are rounded when the constant is added: 1000 leaves 3e-5. */
 		double rounding = 1e-6 + 1e-7 * fabs((double)shift);
 		assert_true(compare_close("pooled", after.out[0].data, g, B * N * D, 2 * rounding, 2 * rounding));
 		assert_true(compare_close("log-normaliser", after.out[2].data, m, B * N * H, rounding, rounding));
@@ -303,7 +303,7 @@ static void an_empty_window_pools_to_zero(void **state)
 {
 	additive_attention_params p = {.heads = H, .window = 8};
 	op_call call = attention(&p, 3);
-	call.in[2] = mask_of(right_padded); /* sequence 1: empty from 20 + 7 on */
+	call.in[2] = mask_of(right_padded); /* sequence 1 has empty windows from 20 + 7 on */
 	fixture_run(*state, OP_additive_attention, &call);
 	for (int64_t i = 0; i < N; i++) {
 		for (int64_t c = 0; c < D; c++)
@@ -314,7 +314,7 @@ static void an_empty_window_pools_to_zero(void **state)
 	fixture_free(&call);
 }
 
-static void an_empty_batch_or_sequence_does_nothing(void **state)
+static void an_empty_batch_or_sequence_is_legal(void **state)
 {
 	static const int64_t shapes[][2] = {{0, 5}, {2, 0}, {0, 0}};
 	for (int i = 0; i < 3; i++) {
@@ -411,16 +411,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_window_agrees_with_direct_sums),
-	    cmocka_unit_test(the_comparison_notices_a_small_error),
-	    cmocka_unit_test(a_token_changes_nothing_before_itself),
-	    cmocka_unit_test(a_token_changes_nothing_past_its_window),
+	    cmocka_unit_test(the_comparison_detects_a_small_error),
+	    cmocka_unit_test(a_token_changes_no_earlier_result),
+	    cmocka_unit_test(a_token_changes_no_result_past_its_window),
 	    cmocka_unit_test(a_window_as_long_as_the_sequence_is_global),
 	    cmocka_unit_test(a_window_of_one_returns_the_token_itself),
-	    cmocka_unit_test(a_constant_added_to_all_scores_changes_nothing),
+	    cmocka_unit_test(a_constant_added_to_all_scores_has_no_effect),
 	    cmocka_unit_test(masked_windows_agree_with_direct_sums),
 	    cmocka_unit_test(a_masked_token_has_no_influence),
 	    cmocka_unit_test(an_empty_window_pools_to_zero),
-	    cmocka_unit_test(an_empty_batch_or_sequence_does_nothing),
+	    cmocka_unit_test(an_empty_batch_or_sequence_is_legal),
 	    cmocka_unit_test(gradients_agree_with_differences_in_double),
 	    cmocka_unit_test(gradients_through_masks_agree_with_differences_in_double),
 	};

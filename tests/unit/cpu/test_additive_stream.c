@@ -1,5 +1,5 @@
-/* The recurrent form: the same numbers as the parallel form, in any chunks, from a state
- * of constant size that depends on nothing but the tokens read. */
+/* The recurrent form: the numbers of the parallel form, in any chunks, from a state of constant size that depends only
+ * on the tokens read. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ static int close_backend(void **state)
 	return 0;
 }
 
-/* A pool of slots and what they have read. */
+/* A pool of slots and the tokens that they have read. */
 typedef struct reader {
 	backend *b;
 	additive_stream_params p;
@@ -35,7 +35,7 @@ typedef struct reader {
 	int64_t slots, slot_floats;
 } reader;
 
-/* Slots hold the state with MARGIN floats of NaN on either side; everything is poison. */
+/* Slots hold the state with MARGIN floats of NaN on either side; everything is poisoned. */
 static reader reader_new(backend *b, int64_t window, int64_t slots)
 {
 	int64_t floats = additive_state_floats(D, H, window) + 2 * MARGIN;
@@ -60,7 +60,7 @@ static tensor integers(int64_t n, const int32_t *values)
 	return t;
 }
 
-/* Read x [rows, n, D]; fixture_free_outputs afterwards. */
+/* Read x [rows, n, D]; call fixture_free_outputs afterwards. */
 static op_call reader_read(reader *r, tensor x, tensor mask, const int32_t *slot, const int32_t *position,
                            const int32_t *length)
 {
@@ -89,7 +89,7 @@ static sequence sequence_new(uint64_t seed, bool masked)
 	              .m = fixture_tensor(DTYPE_F32, SHAPE3(1, N, H))};
 	if (masked) {
 		s.mask = fixture_integers(SHAPE2(1, N), seed + 1, 0, 1);
-		for (int64_t i = 0; i < N; i++) /* some windows are wholly masked */
+		for (int64_t i = 0; i < N; i++) /* some windows are masked completely */
 			((int32_t *)s.mask.data)[i] &= i % 50 > 12;
 	}
 	return s;
@@ -104,7 +104,7 @@ static void sequence_free(sequence *s)
 	buffer_free(s->m.data);
 }
 
-/* Tokens first … first+n-1 of a sequence, as tensors of their own. */
+/* Tokens first … first + n - 1 of a sequence, as a new tensor. */
 static tensor part_of(const tensor *t, int64_t first, int64_t n)
 {
 	shape s = t->shape;
@@ -115,7 +115,7 @@ static tensor part_of(const tensor *t, int64_t first, int64_t n)
 	return part;
 }
 
-/* Read tokens first … first+n-1 of s into slot 0. */
+/* Read tokens first … first + n - 1 of s into slot 0. */
 static void read_part(reader *r, sequence *s, int64_t first, int64_t n)
 {
 	tensor x = part_of(&s->x, first, n), mask = s->mask.data ? part_of(&s->mask, first, n) : (tensor){0};
@@ -186,7 +186,7 @@ static void chunks_of_any_size_give_the_same_bits_and_the_same_state(void **stat
 
 /* --- the state ------------------------------------------------------------------------------------- */
 
-static void the_state_is_as_large_as_the_window_and_no_larger(void **state)
+static void the_state_is_exactly_as_large_as_the_window(void **state)
 {
 	(void)state;
 	int64_t width = D + 2 * H;
@@ -198,7 +198,7 @@ static void the_state_is_as_large_as_the_window_and_no_larger(void **state)
 		assert_int_equal(additive_state_floats(D, H, k), (2 + k / 2 * 2) * width);
 }
 
-static void reading_touches_nothing_outside_the_state(void **state)
+static void reading_writes_nothing_outside_the_state(void **state)
 {
 	for (int i = 0; i < WINDOWS; i++) {
 		reader r = reader_new(*state, windows[i], 3);
@@ -218,7 +218,7 @@ static void reading_touches_nothing_outside_the_state(void **state)
 	}
 }
 
-static void a_former_session_leaves_no_trace_in_its_slot(void **state)
+static void an_earlier_session_has_no_effect_on_its_slot(void **state)
 {
 	for (int i = 0; i < WINDOWS; i++) {
 		reader fresh = reader_new(*state, windows[i], 1), used = reader_new(*state, windows[i], 1);
@@ -241,7 +241,7 @@ static void a_former_session_leaves_no_trace_in_its_slot(void **state)
 
 /* --- batches ------------------------------------------------------------------------------------------- */
 
-static void sessions_read_side_by_side_do_not_meet(void **state)
+static void sessions_read_side_by_side_are_independent(void **state)
 {
 	for (int i = 0; i < WINDOWS; i++) {
 		reader alone = reader_new(*state, windows[i], 1), both = reader_new(*state, windows[i], 4);
@@ -265,8 +265,8 @@ static void sessions_read_side_by_side_do_not_meet(void **state)
 	}
 }
 
-/* Two sessions take turns, a few tokens each, from different positions. */
-static void sessions_that_take_turns_do_not_meet(void **state)
+/* Two sessions at different positions take turns, a few tokens each. */
+static void sessions_that_take_turns_are_independent(void **state)
 {
 	static const int32_t lengths[] = {1, 4, 2, 30, 7};
 	for (int i = 0; i < WINDOWS; i++) {
@@ -313,7 +313,7 @@ static void rows_past_a_length_are_zero_and_a_length_of_zero_reads_nothing(void 
 			assert_true((((float *)call.out[2].data)[e] == 0) == past);
 		}
 		for (int64_t f = 0; f < r.slot_floats; f++)
-			assert_true(isnan(((float *)r.pool.data)[f])); /* slot 0 was never read into */
+			assert_true(isnan(((float *)r.pool.data)[f])); /* slot 0 was never written */
 		fixture_free_outputs(&call);
 		buffer_free(x.data);
 		reader_free(&r);
@@ -335,7 +335,7 @@ static void the_first_tokens_of_a_masked_session_pool_to_zero(void **state)
 	}
 }
 
-/* One session whose heads go to several threads: the same results and the same state. */
+/* The heads of one session run on several threads and give the same results and the same state. */
 static void heads_on_several_threads_give_the_same_bits(void **state)
 {
 	enum { LENGTH = 300, HEADS = 34, WIDTH = 8, CHANNELS = HEADS * WIDTH };
@@ -373,11 +373,11 @@ int main(void)
 	    cmocka_unit_test(every_window_agrees_with_the_parallel_form),
 	    cmocka_unit_test(every_window_agrees_with_the_parallel_form_under_a_mask),
 	    cmocka_unit_test(chunks_of_any_size_give_the_same_bits_and_the_same_state),
-	    cmocka_unit_test(the_state_is_as_large_as_the_window_and_no_larger),
-	    cmocka_unit_test(reading_touches_nothing_outside_the_state),
-	    cmocka_unit_test(a_former_session_leaves_no_trace_in_its_slot),
-	    cmocka_unit_test(sessions_read_side_by_side_do_not_meet),
-	    cmocka_unit_test(sessions_that_take_turns_do_not_meet),
+	    cmocka_unit_test(the_state_is_exactly_as_large_as_the_window),
+	    cmocka_unit_test(reading_writes_nothing_outside_the_state),
+	    cmocka_unit_test(an_earlier_session_has_no_effect_on_its_slot),
+	    cmocka_unit_test(sessions_read_side_by_side_are_independent),
+	    cmocka_unit_test(sessions_that_take_turns_are_independent),
 	    cmocka_unit_test(rows_past_a_length_are_zero_and_a_length_of_zero_reads_nothing),
 	    cmocka_unit_test(the_first_tokens_of_a_masked_session_pool_to_zero),
 	    cmocka_unit_test(heads_on_several_threads_give_the_same_bits),

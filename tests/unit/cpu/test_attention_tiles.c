@@ -1,5 +1,5 @@
-/* One round of additive attention where its tiles begin and end: against the reference at lengths and windows around
- * a tile, and the same bits however heads and spans are dealt out to threads. */
+/* One round of additive attention at the borders of tiles: against the reference at lengths and windows around a tile.
+ * Heads and spans may be divided among threads in any way and give the same bits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 
 #include "tests/unit/cpu/fixture.h"
 
-enum { TILE = 32 }; /* ATTENTION_TILE */
+enum { TILE = 32 }; /* the value of ATTENTION_TILE */
 
 /* Both ops on the same inputs. */
 typedef struct rounds {
@@ -64,7 +64,7 @@ static void agrees_with_reference(backend *fast, backend *reference, shape x, in
 	rounds_free(&want);
 }
 
-/* Runs of masked tokens that begin inside one tile and end inside another, and single ones. */
+/* Runs of masked tokens that begin in one tile and end in another, and single masked tokens. */
 static tensor mask_of(int64_t batch, int64_t length)
 {
 	tensor mask = fixture_tensor(DTYPE_I32, SHAPE2(batch, length));
@@ -96,7 +96,7 @@ static void every_border_agrees_with_the_reference(void **state)
 	backend_close(reference);
 }
 
-/* The widths of heads and the numbers of them that have code of their own. */
+/* The widths and numbers of heads that have their own code. */
 static void every_width_agrees_with_the_reference(void **state)
 {
 	(void)state;
@@ -162,8 +162,8 @@ static void groups_of_heads_do_not_depend_on_threads(void **state)
 	}
 }
 
-/* A NaN reaches the windows that hold it, and no other: not through a factor of zero either. */
-static void a_token_that_is_not_a_number_stays_inside_its_window(void **state)
+/* A NaN affects exactly the windows that contain it; no other window, not even through a factor of zero. */
+static void a_token_with_nan_affects_only_its_windows(void **state)
 {
 	static const int64_t windows[] = {1, 4, 32, 45, 0};
 	enum { LENGTH = 200, D = 6, BAD = 77 };
@@ -192,7 +192,7 @@ int main(void)
 	    cmocka_unit_test(every_width_agrees_with_the_reference),
 	    cmocka_unit_test(spans_of_a_long_sequence_do_not_depend_on_threads),
 	    cmocka_unit_test(groups_of_heads_do_not_depend_on_threads),
-	    cmocka_unit_test(a_token_that_is_not_a_number_stays_inside_its_window),
+	    cmocka_unit_test(a_token_with_nan_affects_only_its_windows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

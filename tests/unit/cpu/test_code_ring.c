@@ -1,5 +1,5 @@
-/* softmax_stream with a ring of codes: the bits of a ring of floats on every instruction set, or where queries are
- * codes too its numbers with exact sums of products, and what lies in the ring. */
+/* softmax_stream with a ring of codes, on every instruction set: the bits of a ring of floats, or, if queries are codes
+ * too, its numbers with exact sums of products. Also the content of the ring. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ static const float *state_of(const layer *l)
 	return (const float *)l->pool.data + l->pool.shape.dim[1] + MARGIN;
 }
 
-/* The same pieces of the text for both. */
+/* Read the text in the same pieces on both layers. */
 static void read_both(layer *a, text *x, layer *b, text *y, uint64_t seed)
 {
 	while (x->read < x->n) {
@@ -99,7 +99,7 @@ static void check_coded_queries(backend *b)
 	}
 }
 
-/* A masked token sees the one before it alone: its log-normalizer is the score. */
+/* A masked token sees only the previous token, so its log-normalizer is the score. */
 static void check_sums_of_products(backend *b)
 {
 	static const int64_t widths[] = {1, 5, 15, 16, 17, 31, 32, 33, 48, 100, 176};
@@ -138,7 +138,7 @@ static void scores_of_coded_queries_are_exact_sums_on_every_instruction_set(void
 	}
 }
 
-/* --- what lies in the ring -------------------------------------------------------------------------------------- */
+/* --- content of the ring ---------------------------------------------------------------------------------------- */
 
 static void check_codes_of(const int8_t *code, float step, const float *x, int64_t width)
 {
@@ -148,7 +148,7 @@ static void check_codes_of(const int8_t *code, float step, const float *x, int64
 		assert_int_equal(code[d], 0);
 }
 
-/* The last tokens of the text, each in its place; the margins and slot 0 are as they were. */
+/* Check that the last tokens of the text are in their places, and that the margins and slot 0 are unchanged. */
 static void check_ring(const layer *l, const text *c)
 {
 	const kind *k = &l->k;
@@ -169,7 +169,7 @@ static void check_ring(const layer *l, const text *c)
 		assert_true(isnan(state[softmax_code_state_floats(keys, values, k->window) + i]));
 }
 
-static void the_ring_holds_the_codes_themselves_in_a_quarter_of_the_bytes(void **state)
+static void the_ring_holds_codes_in_a_quarter_of_the_bytes(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2 * KINDS; i++) {
@@ -186,8 +186,8 @@ static void the_ring_holds_the_codes_themselves_in_a_quarter_of_the_bytes(void *
 	assert_int_equal(softmax_state_floats(48, 32, 2048), 2048 * (48 + 32 + 1));
 }
 
-/* Of masked tokens keys may be anything. */
-static void masked_keys_that_are_no_numbers_change_nothing(void **state)
+/* The keys of masked tokens may have any bits. */
+static void masked_keys_with_nan_have_no_effect(void **state)
 {
 	(void)state;
 	const kind *k = &kinds[1];
@@ -231,7 +231,7 @@ static void decoding_does_not_depend_on_threads(void **state)
 	text_free(&first);
 }
 
-static void what_does_not_fit_is_refused_by_its_name(void **state)
+static void arguments_that_do_not_fit_are_refused_by_name(void **state)
 {
 	(void)state;
 	enum { H = 2, KEY = 6, VALUE = 5, WINDOW = 6, STATE = (3 + 3 + 1) * WINDOW };
@@ -287,10 +287,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(results_have_the_bits_of_a_ring_of_floats_on_every_instruction_set),
 	    cmocka_unit_test(scores_of_coded_queries_are_exact_sums_on_every_instruction_set),
-	    cmocka_unit_test(the_ring_holds_the_codes_themselves_in_a_quarter_of_the_bytes),
-	    cmocka_unit_test(masked_keys_that_are_no_numbers_change_nothing),
+	    cmocka_unit_test(the_ring_holds_codes_in_a_quarter_of_the_bytes),
+	    cmocka_unit_test(masked_keys_with_nan_have_no_effect),
 	    cmocka_unit_test(decoding_does_not_depend_on_threads),
-	    cmocka_unit_test(what_does_not_fit_is_refused_by_its_name),
+	    cmocka_unit_test(arguments_that_do_not_fit_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

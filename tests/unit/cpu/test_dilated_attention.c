@@ -1,5 +1,4 @@
-/* Dilated attention, its gradient and its recurrent form: known numbers, and what must hold whatever the numbers are.
- */
+/* Dilated attention, its gradient and its recurrent form: known numbers, and properties that hold for all numbers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +23,7 @@ static float *reals(const tensor *t)
 	return t->data;
 }
 
-/* q, k, v [B, N, D] of a call, without mask and mixture. */
+/* q, k, v [B, N, D] of a call without mask and mixture. */
 static op_call attention(const dilated_params *p)
 {
 	const shape s = SHAPE3(B, N, D);
@@ -48,7 +47,7 @@ static op_call toy(const dilated_params *p, int64_t length)
 	return call;
 }
 
-static void eight_rows_give_the_numbers_that_were_worked_out_for_them(void **state)
+static void eight_rows_give_their_known_numbers(void **state)
 {
 	static const dilated_pattern both = {2, {4, 8}, {1, 2}, DILATED_BLOCK}, mod = {2, {4, 8}, {1, 2}, DILATED_MOD},
 	                             dense = {1, {8}, {1}, DILATED_BLOCK}, four = {1, {4}, {1}, DILATED_BLOCK};
@@ -89,7 +88,7 @@ static void eight_rows_give_the_numbers_that_were_worked_out_for_them(void **sta
 
 /* --- invariants -------------------------------------------------------------------------------------------- */
 
-/* y of one head and token by softmax over all tokens, or those up to it. */
+/* y of one head and token by softmax over all tokens, or over those up to the token. */
 static void dense(const op_call *call, int64_t row, int64_t h, bool causal, float *y)
 {
 	const int64_t t = row % N, first = row - t;
@@ -124,7 +123,7 @@ static void one_segment_with_every_row_is_dense_attention(void **state)
 	}
 }
 
-static void a_branch_that_is_there_twice_changes_nothing(void **state)
+static void a_duplicated_branch_has_no_effect(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 4; i++) {
@@ -143,8 +142,8 @@ static void a_branch_that_is_there_twice_changes_nothing(void **state)
 	}
 }
 
-/* y = Σ e^{L_i} o_i / Σ e^{L_i} with o_i and L_i of calls with one branch each. */
-static void the_branches_meet_by_their_denominators(void **state)
+/* y = Σ e^{L_i} o_i / Σ e^{L_i}, with o_i and L_i of calls with one branch each. */
+static void branches_are_weighted_by_their_denominators(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 4; i++) {
@@ -176,7 +175,7 @@ static void the_branches_meet_by_their_denominators(void **state)
 	}
 }
 
-static void a_constant_value_comes_back_wherever_a_branch_keeps_the_row(void **state)
+static void a_constant_value_is_the_result_of_every_kept_row(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 4; i++) {
@@ -198,7 +197,7 @@ static void a_constant_value_comes_back_wherever_a_branch_keeps_the_row(void **s
 	}
 }
 
-static void with_as_many_residues_as_heads_each_row_is_kept_by_heads_over_r_heads(void **state)
+static void each_row_is_kept_by_heads_over_r_heads(void **state)
 {
 	(void)state;
 	for (int64_t r = 1; r <= H; r *= 2) {
@@ -210,13 +209,13 @@ static void with_as_many_residues_as_heads_each_row_is_kept_by_heads_over_r_head
 			assert_int_equal(heads, H / r);
 		}
 	}
-	/* Not a multiple: no head has the last offset. */
+	/* The number of heads is no multiple of the rate: no head has the last offset. */
 	const dilated_pattern p = {1, {16}, {3}, DILATED_BLOCK};
 	for (int64_t h = 0; h < H; h++)
 		assert_int_equal(dilated_first(&p, 0, H, h), h / 2);
 }
 
-static void a_constant_added_to_all_scores_of_a_query_changes_nothing(void **state)
+static void a_constant_added_to_all_scores_of_a_query_has_no_effect(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 2; i++) {
@@ -234,7 +233,7 @@ static void a_constant_added_to_all_scores_of_a_query_changes_nothing(void **sta
 	}
 }
 
-static void a_causal_head_reads_nothing_behind_a_token(void **state)
+static void a_causal_head_reads_no_later_token(void **state)
 {
 	enum { AT = 29 };
 	backends *b = *state;
@@ -255,7 +254,7 @@ static void a_causal_head_reads_nothing_behind_a_token(void **state)
 	}
 }
 
-static void a_mask_takes_keys_away_and_a_token_without_keys_gets_zeros(void **state)
+static void a_mask_removes_keys_and_a_token_without_keys_gets_zeros(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 2; i++) {
@@ -264,9 +263,9 @@ static void a_mask_takes_keys_away_and_a_token_without_keys_gets_zeros(void **st
 		call.in[3] = fixture_tensor(DTYPE_I32, SHAPE2(B, N));
 		other.in[3] = fixture_tensor(DTYPE_I32, SHAPE2(B, N));
 		for (int64_t t = 0; t < B * N; t++) {
-			const int32_t there = t >= 8 && t % 3 != 0; /* nothing of the first segment */
-			((int32_t *)call.in[3].data)[t] = ((int32_t *)other.in[3].data)[t] = there;
-			for (int64_t d = 0; d < D && !there; d++) {
+			const int32_t visible = t >= 8 && t % 3 != 0; /* no token of the first segment */
+			((int32_t *)call.in[3].data)[t] = ((int32_t *)other.in[3].data)[t] = visible;
+			for (int64_t d = 0; d < D && !visible; d++) {
 				reals(&other.in[1])[t * D + d] = -3;
 				reals(&other.in[2])[t * D + d] = 1e6f;
 			}
@@ -292,8 +291,8 @@ static op_call gradient(const dilated_params *p, const op_call *forward)
 	                        forward->out[0], forward->out[1], fixture_normal(forward->out[0].shape, 75, 1)}};
 }
 
-/* With one branch there is no weight to be constant, and dv never depends on it. */
-static void constant_weights_matter_where_branches_meet_and_to_queries_and_keys_only(void **state)
+/* With one branch no weight is constant, and dv never depends on it. */
+static void constant_weights_matter_only_with_several_branches_and_for_queries_and_keys(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 4; i++) {
@@ -322,7 +321,7 @@ static void constant_weights_matter_where_branches_meet_and_to_queries_and_keys_
 
 /* --- the recurrent form ------------------------------------------------------------------------------------ */
 
-/* The stream of a call's tokens `piece` at a time into slots full of NaN, to y [B, N, D]. */
+/* Read a call's tokens `piece` at a time into slots full of NaN, and write y [B, N, D]. */
 static void read_in_pieces(backend *b, const op_call *call, const dilated_pattern *pattern, int64_t piece, float *y)
 {
 	const dilated_stream_params p = {.pattern = *pattern, .heads = H, .scale = 0.4f};
@@ -411,8 +410,8 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 	backend_close(b);
 }
 
-/* Longer than a span, which the other kernels' trials are not. */
-static void long_sequences_are_those_of_the_reference(void **state)
+/* Longer than a span, unlike the other kernels' cases. */
+static void long_sequences_agree_with_the_reference(void **state)
 {
 	enum { LONG = 1500 };
 	const dilated_pattern pattern = {3, {64, 300, 1000}, {1, 3, 7}, DILATED_MOD};
@@ -463,19 +462,19 @@ static void bad_patterns_are_refused_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(eight_rows_give_the_numbers_that_were_worked_out_for_them),
+	    cmocka_unit_test(eight_rows_give_their_known_numbers),
 	    cmocka_unit_test(one_segment_with_every_row_is_dense_attention),
-	    cmocka_unit_test(a_branch_that_is_there_twice_changes_nothing),
-	    cmocka_unit_test(the_branches_meet_by_their_denominators),
-	    cmocka_unit_test(a_constant_value_comes_back_wherever_a_branch_keeps_the_row),
-	    cmocka_unit_test(with_as_many_residues_as_heads_each_row_is_kept_by_heads_over_r_heads),
-	    cmocka_unit_test(a_constant_added_to_all_scores_of_a_query_changes_nothing),
-	    cmocka_unit_test(a_causal_head_reads_nothing_behind_a_token),
-	    cmocka_unit_test(a_mask_takes_keys_away_and_a_token_without_keys_gets_zeros),
-	    cmocka_unit_test(constant_weights_matter_where_branches_meet_and_to_queries_and_keys_only),
+	    cmocka_unit_test(a_duplicated_branch_has_no_effect),
+	    cmocka_unit_test(branches_are_weighted_by_their_denominators),
+	    cmocka_unit_test(a_constant_value_is_the_result_of_every_kept_row),
+	    cmocka_unit_test(each_row_is_kept_by_heads_over_r_heads),
+	    cmocka_unit_test(a_constant_added_to_all_scores_of_a_query_has_no_effect),
+	    cmocka_unit_test(a_causal_head_reads_no_later_token),
+	    cmocka_unit_test(a_mask_removes_keys_and_a_token_without_keys_gets_zeros),
+	    cmocka_unit_test(constant_weights_matter_only_with_several_branches_and_for_queries_and_keys),
 	    cmocka_unit_test(pieces_of_any_size_give_the_parallel_form_across_the_borders_of_all_segments),
 	    cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
-	    cmocka_unit_test(long_sequences_are_those_of_the_reference),
+	    cmocka_unit_test(long_sequences_agree_with_the_reference),
 	    cmocka_unit_test(bad_patterns_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);

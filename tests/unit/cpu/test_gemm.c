@@ -43,7 +43,8 @@ static status product_run(product *p, int threads)
 	return gemm(threads, p->trans_a, p->trans_b, p->m, p->n, p->k, p->alpha, p->a, p->b, 0, p->c);
 }
 
-/* Is every element near its sum in double? k roundings of partial sums up to Σ|a b|, of random sign. */
+/* True if every element is near its sum in double. The bound is that of k roundings, with random sign, of partial sums
+ * up to Σ|a b|. */
 static bool product_is_right(const product *p)
 {
 	for (int64_t i = 0; i < p->m; i++) {
@@ -83,7 +84,7 @@ static void every_transposition_of_every_shape_is_right(void **state)
 	}
 }
 
-static void the_check_notices_one_wrong_element(void **state)
+static void the_check_detects_one_wrong_element(void **state)
 {
 	(void)state;
 	product p = product_new(3, 5, 7, false, true, 1);
@@ -96,7 +97,7 @@ static void the_check_notices_one_wrong_element(void **state)
 	product_free(&p);
 }
 
-static void a_product_is_added_to_what_is_there(void **state)
+static void a_product_is_added_to_the_previous_content(void **state)
 {
 	(void)state;
 	static const int64_t shapes[][3] = {{1, 1, 1}, {1, 33, 5}, {40, 31, 70}, {3, 5, 0}};
@@ -119,7 +120,7 @@ static void a_product_is_added_to_what_is_there(void **state)
 	}
 }
 
-static void an_empty_sum_gives_zeros_and_an_empty_result_nothing(void **state)
+static void an_empty_sum_gives_zeros_and_an_empty_result_is_legal(void **state)
 {
 	(void)state;
 	static const int64_t shapes[][3] = {{5, 7, 0}, {0, 7, 3}, {5, 0, 3}, {0, 0, 0}};
@@ -160,9 +161,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_transposition_of_every_shape_is_right),
-	    cmocka_unit_test(the_check_notices_one_wrong_element),
-	    cmocka_unit_test(a_product_is_added_to_what_is_there),
-	    cmocka_unit_test(an_empty_sum_gives_zeros_and_an_empty_result_nothing),
+	    cmocka_unit_test(the_check_detects_one_wrong_element),
+	    cmocka_unit_test(a_product_is_added_to_the_previous_content),
+	    cmocka_unit_test(an_empty_sum_gives_zeros_and_an_empty_result_is_legal),
 	    cmocka_unit_test(a_product_has_the_same_bits_every_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Opening the backend, and every instruction set against the plainest. */
+/* Opening the backend, and every instruction set compared with the baseline. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@ static void an_unknown_instruction_set_is_an_error_that_names_the_variable(void 
 	assert_non_null(strstr(err.message, "avx1024"));
 }
 
-static void a_silly_number_of_threads_is_an_error(void **state)
+static void an_absurd_number_of_threads_is_an_error(void **state)
 {
 	(void)state;
 	static const int threads[] = {-1, 1000000};
@@ -98,7 +98,7 @@ static void every_instruction_set_agrees_with_the_baseline(void **state)
 	(void)state;
 	backend *baseline = open_isa("baseline");
 	for (int i = 1; i < NAMES; i++) {
-		backend *b = open_isa(names[i]); /* what the machine lacks is tried as the next lower */
+		backend *b = open_isa(names[i]); /* a machine without it gets the next lower one */
 		int failed = 0;
 		for (int c = 0; c < op_cases_count(); c++)
 			failed += !op_trial_matches(op_cases_at(c), baseline, b);
@@ -108,7 +108,7 @@ static void every_instruction_set_agrees_with_the_baseline(void **state)
 	backend_close(baseline);
 }
 
-/* The distribution of each form of gelu and its density. */
+/* The normal distribution function in either form of gelu, and its density. */
 static double distribution(double x, bool form)
 {
 	return form ? 0.5 + 0.5 * tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)) : 0.5 + 0.5 * erf(x / sqrt(2));
@@ -144,7 +144,7 @@ static void check_gelu(backend *b, bool form)
 	fixture_free(&backward);
 }
 
-/* The functions of math.h as each instruction set compiled them, through gelu. */
+/* The functions of math.h as compiled for each instruction set, through gelu. */
 static void gelu_is_accurate_on_every_instruction_set(void **state)
 {
 	(void)state;
@@ -156,7 +156,7 @@ static void gelu_is_accurate_on_every_instruction_set(void **state)
 	}
 }
 
-/* Far outside, where x² and e^{-x} leave the range of floats. */
+/* Far from zero, where x² and e^{-x} leave the range of floats. */
 static void gelu_is_the_ramp_far_from_zero(void **state)
 {
 	(void)state;
@@ -186,7 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_environment_lowers_the_instruction_set),
 	    cmocka_unit_test(an_unknown_instruction_set_is_an_error_that_names_the_variable),
-	    cmocka_unit_test(a_silly_number_of_threads_is_an_error),
+	    cmocka_unit_test(an_absurd_number_of_threads_is_an_error),
 	    cmocka_unit_test(zero_threads_means_all_cores),
 	    cmocka_unit_test(the_environment_limits_the_threads),
 	    cmocka_unit_test(every_row_of_the_op_table_has_a_kernel),

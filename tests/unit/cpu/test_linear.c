@@ -1,5 +1,5 @@
-/* linear on every instruction set: against the reference at odd shapes, and the promises of ops.h about packed weights:
- * bits that do not depend on the batch, exact sums of bytes. */
+/* linear on every instruction set: against the reference at odd shapes, and the guarantees of ops.h about packed
+ * weights. These are bits that do not depend on the batch, and exact sums of bytes. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,14 +65,14 @@ static void every_instruction_set_agrees_with_the_reference(void **state)
 		int64_t n = outputs[i % 5], k = inputs[i / 5 % 7], m = rows[i / 35 % 9];
 		dtype type = types[i / 315];
 		if (m * n * k > 5000000 && n % 16 == 0)
-			continue; /* the reference takes its time */
+			continue; /* the reference is slow */
 		tensor bias = i % 2 ? fixture_normal(SHAPE1(n), 73, 1) : (tensor){0};
 		op_call want = call_of(fixture_normal(SHAPE2(m, k), 71, 1), random_weight(type, n, k), bias);
 		fixture_run(reference, OP_linear, &want);
 		for (int isa = 0; isa < ISAS; isa++) {
 			op_call got = want;
 			fixture_run(b[isa], OP_linear, &got);
-			/* int8 sums are exact: what is left are the roundings of a few products. */
+			/* int8 sums are exact: only the roundings of a few products remain */
 			double allowed = type == DTYPE_PANEL_INT8 ? 1e-6 : 1e-7 * (2 + (double)k / 4);
 			assert_true(compare_close(isas[isa], got.out[0].data, want.out[0].data, m * n, allowed, 1e-6));
 			fixture_free_outputs(&got);
@@ -84,7 +84,7 @@ static void every_instruction_set_agrees_with_the_reference(void **state)
 	backend_close(reference);
 }
 
-/* Rows first … first + m - 1 of x through the backend: the same bits as rows of `whole`? */
+/* Run rows first … first + m - 1 of x; true if they have the bits of the same rows of `whole`. */
 static bool rows_are_those_of(backend *b, const op_call *whole, int64_t first, int64_t m)
 {
 	const int64_t k = shape_last(whole->in[0].shape), n = shape_last(whole->out[0].shape);
@@ -140,7 +140,7 @@ static void a_tall_weight_has_the_same_bits_on_any_threads(void **state)
 	}
 }
 
-/* y as ops.h has it, with the integer sum, of one row. */
+/* y of one row by the formula of ops.h, with the integer sum. */
 static float int8_output(const float *x, const tensor *weight, int64_t n, float bias)
 {
 	const int64_t k = weight->shape.dim[1];
@@ -159,14 +159,14 @@ static float int8_output(const float *x, const tensor *weight, int64_t n, float 
 		sum += u * q[(i / 4 * 16 + n % 16) * 4 + i % 4];
 	}
 	sum -= 128 * (int64_t)header->sum[n % 16];
-	const volatile float product = s * header->scale[n % 16] * (float)sum; /* rounded before the bias */
+	const volatile float product = s * header->scale[n % 16] * (float)sum; /* rounded before the bias is added */
 	return params.alpha * (product + bias);
 }
 
 static void int8_has_the_bits_of_the_integer_formula(void **state)
 {
 	(void)state;
-	/* inputs past 1024 and the most there may be: sums are exact all the way */
+	/* inputs past 1024, and the most allowed: all sums are exact */
 	static const struct {
 		int64_t rows, n, k;
 	} shapes[] = {{5, 33, 131}, {2, 17, 1024}, {3, 16, 1025}, {2, 5, 5003}, {1, 3, PANEL_INT8_INPUTS}};
@@ -189,7 +189,7 @@ static void int8_has_the_bits_of_the_integer_formula(void **state)
 	}
 }
 
-/* All bytes at their ends, where a sum of pairs in 16 bits would saturate and one in float would round. */
+/* All bytes are at their limits, where a sum of pairs in 16 bits would saturate and a sum in float would round. */
 static void int8_sums_do_not_overflow(void **state)
 {
 	(void)state;
@@ -242,7 +242,7 @@ static void rows_of_zeros_and_of_large_and_tiny_values_are_right(void **state)
 	}
 }
 
-static void a_row_that_is_not_finite_spoils_itself_only(void **state)
+static void a_row_that_is_not_finite_affects_only_itself(void **state)
 {
 	(void)state;
 	enum { ROWS = 9, N = 20, K = 37 };
@@ -250,7 +250,7 @@ static void a_row_that_is_not_finite_spoils_itself_only(void **state)
 		backend *b = open_isa(isa, 1);
 		for (int t = 1; t < TYPES; t++) {
 			tensor x = fixture_normal(SHAPE2(ROWS, K), 79, 1);
-			((float *)x.data)[2 * K] = NAN; /* where a step too far from the row before would be */
+			((float *)x.data)[2 * K] = NAN; /* reached by reading a step too far from the previous row */
 			((float *)x.data)[7 * K + 6] = INFINITY;
 			op_call call = call_of(x, random_weight(types[t], N, K), (tensor){0});
 			fixture_run(b, OP_linear, &call);
@@ -263,7 +263,7 @@ static void a_row_that_is_not_finite_spoils_itself_only(void **state)
 	}
 }
 
-static void more_inputs_than_a_sum_of_bytes_bears_are_an_error(void **state)
+static void more_inputs_than_a_sum_of_bytes_can_hold_are_an_error(void **state)
 {
 	(void)state;
 	float some[16] = {0};
@@ -279,7 +279,7 @@ static void more_inputs_than_a_sum_of_bytes_bears_are_an_error(void **state)
 	assert_int_equal(op_get(OP_linear)->check(&call, NULL), STATUS_OK);
 }
 
-static void the_largest_finite_output_of_each_block_is_given(void **state)
+static void the_largest_finite_output_of_each_block_is_returned(void **state)
 {
 	(void)state;
 	enum { SIZES = 8, HEIGHTS = 5 };
@@ -295,7 +295,7 @@ static void the_largest_finite_output_of_each_block_is_given(void **state)
 			const int64_t n = outputs[i % SIZES], m = rows[i / SIZES % HEIGHTS],
 			              blocks = (n + LINEAR_BLOCK - 1) / LINEAR_BLOCK;
 			tensor bias = fixture_normal(SHAPE1(n), 81, 1);
-			for (int64_t j = 0; j < n; j++) /* some outputs, and all of a block, are not finite */
+			for (int64_t j = 0; j < n; j++) /* some outputs, and all outputs of one block, are not finite */
 				if (j % 50 == 7 || j / LINEAR_BLOCK == 3)
 					((float *)bias.data)[j] = j % 3 == 0 ? NAN : j % 3 == 1 ? INFINITY : -INFINITY;
 			op_call call = call_of(fixture_normal(SHAPE2(m, 9), 79, 1),
@@ -327,10 +327,10 @@ int main(void)
 	    cmocka_unit_test(a_tall_weight_has_the_same_bits_on_any_threads),
 	    cmocka_unit_test(int8_has_the_bits_of_the_integer_formula),
 	    cmocka_unit_test(int8_sums_do_not_overflow),
-	    cmocka_unit_test(the_largest_finite_output_of_each_block_is_given),
+	    cmocka_unit_test(the_largest_finite_output_of_each_block_is_returned),
 	    cmocka_unit_test(rows_of_zeros_and_of_large_and_tiny_values_are_right),
-	    cmocka_unit_test(a_row_that_is_not_finite_spoils_itself_only),
-	    cmocka_unit_test(more_inputs_than_a_sum_of_bytes_bears_are_an_error),
+	    cmocka_unit_test(a_row_that_is_not_finite_affects_only_itself),
+	    cmocka_unit_test(more_inputs_than_a_sum_of_bytes_can_hold_are_an_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

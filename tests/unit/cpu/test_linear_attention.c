@@ -1,4 +1,4 @@
-/* Linear attention, its gradient and its recurrent form: known numbers, and what must hold whatever the numbers are. */
+/* Linear attention, its gradient and its recurrent form: known numbers, and properties that hold for all numbers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,7 +42,7 @@ typedef struct size {
 	bool masked;
 } size;
 
-/* q, k, v, mask; masks leave rows without a key at the beginning of a sequence. */
+/* q, k, v and mask; masks leave the first rows of a sequence without a key. */
 static op_call attention(const size *s)
 {
 	shape q = SHAPE3(s->batch, s->queries, s->d), k = SHAPE3(s->batch, s->keys, s->d);
@@ -57,7 +57,7 @@ static op_call attention(const size *s)
 	return call;
 }
 
-/* The gradient of a call that has run; shares its inputs and outputs but for dy. */
+/* The gradient of a call that has run; shares its inputs and outputs, except dy. */
 static op_call attention_grad(const size *s, const op_call *forward)
 {
 	return (op_call){.params = &s->p,
@@ -90,7 +90,7 @@ static op_call toy(const linear_attention_params *p)
 	return call;
 }
 
-static void four_rows_give_the_numbers_that_were_worked_out_for_them(void **state)
+static void four_rows_give_their_known_numbers(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 4; i++) {
@@ -158,7 +158,7 @@ static void results_do_not_depend_on_threads(void **state)
 	backend_close(one);
 }
 
-/* Do outputs of rows first … last - 1 keep their bits when `change` is added to row `row` of input `input`? */
+/* True if outputs of rows first … last - 1 keep their bits when `change` is added to row `row` of input `input`. */
 static bool unchanged(backend *b, const size *s, int input, int64_t row, float change, int64_t first, int64_t last)
 {
 	op_call before = attention(s), after = attention(s);
@@ -173,7 +173,7 @@ static bool unchanged(backend *b, const size *s, int input, int64_t row, float c
 	return same;
 }
 
-static void a_token_changes_nothing_before_itself(void **state)
+static void a_token_changes_no_earlier_result(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	const size s = {1, 150, 150, 34, {2, true, 1e-6f}, false};
@@ -186,7 +186,7 @@ static void a_token_changes_nothing_before_itself(void **state)
 	}
 }
 
-static void a_masked_key_has_no_influence_whatever_it_holds(void **state)
+static void a_masked_key_has_no_influence_whatever_its_values(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	for (int causal = 0; causal < 2; causal++) {
@@ -201,8 +201,8 @@ static void a_masked_key_has_no_influence_whatever_it_holds(void **state)
 	}
 }
 
-/* Keys and values in the opposite order, and between masked ones at the end: a longer sequence. */
-static void the_order_of_keys_and_padding_behind_them_do_not_matter(void **state)
+/* Keys and values in reverse order, and in a longer sequence whose end is masked. */
+static void the_order_of_keys_and_padding_after_them_do_not_matter(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	enum { KEYS = 90, LONGER = 141, WIDTH = 34 };
@@ -224,7 +224,7 @@ static void the_order_of_keys_and_padding_behind_them_do_not_matter(void **state
 	const int64_t count = shape_count(want.out[0].shape);
 	assert_true(compare_close("turned", turned.out[0].data, want.out[0].data, count, 1e-6, 1e-6));
 	assert_true(compare_same("padded", padded.out[0].data, want.out[0].data, count));
-	((int32_t *)padded.in[3].data)[KEYS] = 1; /* what is not masked does matter */
+	((int32_t *)padded.in[3].data)[KEYS] = 1; /* an unmasked key does matter */
 	fixture_free_outputs(&padded);
 	fixture_run(b, OP_linear_attention, &padded);
 	assert_false(compare_close("one more", padded.out[0].data, want.out[0].data, count, 1e-4, 1e-4));
@@ -233,7 +233,7 @@ static void the_order_of_keys_and_padding_behind_them_do_not_matter(void **state
 	fixture_free(&want);
 }
 
-static void equal_values_are_given_back_but_for_the_share_of_eps(void **state)
+static void equal_values_are_returned_except_for_the_share_of_eps(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	for (int causal = 0; causal < 2; causal++) {
@@ -260,7 +260,7 @@ static void a_row_without_a_key_is_zero_and_has_no_gradient(void **state)
 		int32_t *mask = call.in[3].data;
 		for (int64_t j = 0; j < 90; j++)
 			mask[j] =
-			    j >= 45 && j >= 45 + 20; /* nothing in the first sequence, leading pads in the second */
+			    j >= 45 && j >= 45 + 20; /* no key in the first sequence, leading padding in the second */
 		fixture_run(b, OP_linear_attention, &call);
 		op_call grad = attention_grad(&s, &call);
 		fixture_run(b, OP_linear_attention_grad, &grad);
@@ -318,7 +318,7 @@ static double error_of(const sums *t, const float *q, const float *y)
 	return sqrt(difference / magnitude);
 }
 
-/* The worst error of y [MANY, WIDTH]; NaN if any is. */
+/* The worst error of y [MANY, WIDTH]; NaN if any error is. */
 static double worst_error(const op_call *call, const float *y, bool causal)
 {
 	sums t = {0};
@@ -354,7 +354,7 @@ static void a_hundred_thousand_rows_stay_near_double_precision(void **state)
 
 enum { N = 150, H = 2, MARGIN = 5 };
 
-/* One session's tokens, its place in a pool with NaN around it, and what it answered. */
+/* One session's tokens, its place in a pool with NaN around it, and its results. */
 typedef struct session {
 	backend *b;
 	linear_stream_params p;
@@ -406,7 +406,7 @@ static tensor part_of(const tensor *t, int64_t first, int64_t n, int64_t width)
 	return part;
 }
 
-/* Read tokens first … first + n - 1, in rows with `extra` more tokens than count. */
+/* Read tokens first … first + n - 1, in a call with room for `extra` more tokens. */
 static void session_read(session *s, int64_t first, int64_t n, int64_t extra)
 {
 	op_call call = {.params = &s->p, .n_in = 8};
@@ -437,7 +437,7 @@ static const int64_t widths[] = {1, 5, 8, 32, 64, 80};
 static const int64_t chunks[] = {1, 2, 7, 31, 32, 33, 64, 100, N};
 enum { WIDTHS = sizeof widths / sizeof widths[0], CHUNKS = sizeof chunks / sizeof chunks[0] };
 
-static void reading_token_by_token_gives_what_the_parallel_form_gives(void **state)
+static void reading_token_by_token_gives_the_numbers_of_the_parallel_form(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < 2 * WIDTHS; i++) {
@@ -453,7 +453,7 @@ static void reading_token_by_token_gives_what_the_parallel_form_gives(void **sta
 	}
 }
 
-static void chunks_of_any_size_leave_the_same_state_and_the_same_outputs(void **state)
+static void chunks_of_any_size_give_the_same_state_and_outputs(void **state)
 {
 	backends *b = *state;
 	for (int i = 0; i < WIDTHS; i++) {
@@ -471,7 +471,7 @@ static void chunks_of_any_size_leave_the_same_state_and_the_same_outputs(void **
 	}
 }
 
-static void reading_touches_nothing_outside_the_state(void **state)
+static void reading_writes_nothing_outside_the_state(void **state)
 {
 	backends *b = *state;
 	session s = session_new(b->fast, 19, false);
@@ -491,8 +491,8 @@ static void reading_touches_nothing_outside_the_state(void **state)
 	session_free(&s);
 }
 
-/* Three sessions, one beside the other, and each alone. */
-static void what_is_beside_a_session_and_threads_change_no_bit(void **state)
+/* Three sessions in one call, and each alone. */
+static void other_sessions_and_threads_change_no_bit(void **state)
 {
 	(void)state;
 	enum { B = 3, LENGTH = 70, D = 96 };
@@ -538,19 +538,19 @@ static void what_is_beside_a_session_and_threads_change_no_bit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(four_rows_give_the_numbers_that_were_worked_out_for_them),
+	    cmocka_unit_test(four_rows_give_their_known_numbers),
 	    cmocka_unit_test(the_feature_of_a_number_is_elu_plus_one),
 	    cmocka_unit_test(results_do_not_depend_on_threads),
-	    cmocka_unit_test(a_token_changes_nothing_before_itself),
-	    cmocka_unit_test(a_masked_key_has_no_influence_whatever_it_holds),
-	    cmocka_unit_test(the_order_of_keys_and_padding_behind_them_do_not_matter),
-	    cmocka_unit_test(equal_values_are_given_back_but_for_the_share_of_eps),
+	    cmocka_unit_test(a_token_changes_no_earlier_result),
+	    cmocka_unit_test(a_masked_key_has_no_influence_whatever_its_values),
+	    cmocka_unit_test(the_order_of_keys_and_padding_after_them_do_not_matter),
+	    cmocka_unit_test(equal_values_are_returned_except_for_the_share_of_eps),
 	    cmocka_unit_test(a_row_without_a_key_is_zero_and_has_no_gradient),
 	    cmocka_unit_test(a_hundred_thousand_rows_stay_near_double_precision),
-	    cmocka_unit_test(reading_token_by_token_gives_what_the_parallel_form_gives),
-	    cmocka_unit_test(chunks_of_any_size_leave_the_same_state_and_the_same_outputs),
-	    cmocka_unit_test(reading_touches_nothing_outside_the_state),
-	    cmocka_unit_test(what_is_beside_a_session_and_threads_change_no_bit),
+	    cmocka_unit_test(reading_token_by_token_gives_the_numbers_of_the_parallel_form),
+	    cmocka_unit_test(chunks_of_any_size_give_the_same_state_and_outputs),
+	    cmocka_unit_test(reading_writes_nothing_outside_the_state),
+	    cmocka_unit_test(other_sessions_and_threads_change_no_bit),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

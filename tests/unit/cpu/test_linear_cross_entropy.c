@@ -1,4 +1,4 @@
-/* The vocabulary product with its loss: what the small op cases do not reach. */
+/* The vocabulary product with its loss, at sizes that the op cases do not reach. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ enum { LOSS, COUNT, DHIDDEN, DWEIGHT, DBIAS, HIT, N_OUTPUTS };
 
 static const linear_cross_entropy_params params = {0.3f, 0.1f};
 
-/* Labels from -1 (ignored) on. */
+/* Labels start at -1 (ignored). */
 static op_call problem(int64_t rows, int64_t d, int64_t classes, double std)
 {
 	return (op_call){.params = &params,
@@ -41,7 +41,7 @@ static backend *open_isa(const char *name)
 	return b;
 }
 
-/* Run on b; are the outputs near those of `want`? */
+/* Run on b; true if the outputs are near those of `want`. */
 static bool agrees(backend *b, const op_call *want, double tolerance)
 {
 	static const char *const names[N_OUTPUTS] = {"loss", "count", "dhidden", "dweight", "dbias", "hit"};
@@ -75,8 +75,8 @@ static void every_instruction_set_agrees_at_the_borders_of_parts_and_chunks(void
 	backend_close(reference);
 }
 
-/* Whole chunks of them too: at the beginning, in the middle and at the end. */
-static void ignored_rows_have_no_part_in_anything(void **state)
+/* Also entire chunks of ignored rows: at the beginning, in the middle and at the end. */
+static void ignored_rows_have_no_effect(void **state)
 {
 	(void)state;
 	enum { ROWS = 7000, D = 5, SPAN = 2500 };
@@ -113,9 +113,9 @@ static void without_labels_loss_and_gradients_are_zero(void **state)
 	backend_close(b);
 }
 
-/* Classes come in equal pairs, and every row's hidden vector is the weight of its label: the first of a pair is a hit,
- * the second is not, wherever both lie in a row. */
-static void of_equal_logits_the_first_is_the_hit(void **state)
+/* Classes come in equal pairs, and every row's hidden vector is the weight of its label. A label is a hit only if it is
+ * the first class in its pair, wherever the pair is in a row. */
+static void among_equal_logits_the_first_is_the_hit(void **state)
 {
 	(void)state;
 	enum { ROWS = 600, D = 16, CLASSES = 74, HALF = CLASSES / 2 };
@@ -125,7 +125,7 @@ static void of_equal_logits_the_first_is_the_hit(void **state)
 		float *hidden = call.in[HIDDEN].data, *weight = call.in[WEIGHT].data, *bias = call.in[BIAS].data;
 		int32_t *label = call.in[LABEL].data;
 		for (int v = 0; v < HALF; v++) {
-			for (int k = 0; k < D; k++) /* products are exact, and a class's own is the largest */
+			for (int k = 0; k < D; k++) /* products are exact, and the class's own is the largest */
 				weight[v * D + k] = k < 8 && (v >> k & 1) ? -1.0f : 1.0f;
 			memcpy(weight + (HALF + v) * D, weight + v * D, D * sizeof *weight);
 		}
@@ -142,8 +142,8 @@ static void of_equal_logits_the_first_is_the_hit(void **state)
 		backend_close(each[i]);
 }
 
-/* Matrix products promise the same bits at a fixed number of threads, and nothing else here depends on it. */
-static void threads_change_no_more_than_products_do(void **state)
+/* Matrix products guarantee the same bits for a fixed number of threads; nothing else here depends on it. */
+static void threads_change_only_the_bits_of_products(void **state)
 {
 	(void)state;
 	static const int64_t shapes[][3] = {{1100, 40, 701}, {70, 48, 9001}, {3000, 16, 259}};
@@ -171,7 +171,7 @@ static void threads_change_no_more_than_products_do(void **state)
 	}
 }
 
-/* A row of dz sums to 0: the softmax and its target both sum to 1. */
+/* A row of dz sums to 0, because the softmax and its target both sum to 1. */
 static void logits_of_ten_thousand_give_a_finite_loss_and_gradient(void **state)
 {
 	(void)state;
@@ -195,8 +195,8 @@ static void logits_of_ten_thousand_give_a_finite_loss_and_gradient(void **state)
 	backend_close(reference);
 }
 
-/* Not hidden by any of the passes, wherever it is in the row. */
-static void a_logit_that_is_not_a_number_makes_the_loss_not_a_number(void **state)
+/* No pass may hide it, wherever it is in the row. */
+static void a_logit_of_nan_makes_the_loss_nan(void **state)
 {
 	(void)state;
 	backend *each[] = {open_reference(), fixture_open(2)};
@@ -215,7 +215,7 @@ static void a_logit_that_is_not_a_number_makes_the_loss_not_a_number(void **stat
 
 /* --- packed weights ------------------------------------------------------------------ */
 
-/* Run for the loss alone. */
+/* Run for the loss only. */
 static status run_loss(backend *b, op_call *call, float *loss)
 {
 	float count;
@@ -231,7 +231,7 @@ static status run_loss(backend *b, op_call *call, float *loss)
 	return s;
 }
 
-/* `w` [V, D] packed; *unpacked is what is left of it. Both are buffers. */
+/* `w` [V, D] packed; *unpacked: the numbers that the panels hold. Both are buffers. */
 static tensor pack(dtype type, const tensor *w, float **unpacked)
 {
 	int64_t n = w->shape.dim[0], k = w->shape.dim[1];
@@ -245,28 +245,28 @@ static tensor pack(dtype type, const tensor *w, float **unpacked)
 	return out;
 }
 
-static void packed_weights_give_the_loss_of_what_is_left_of_them(void **state)
+static void packed_weights_give_the_loss_of_their_rounded_numbers(void **state)
 {
 	(void)state;
-	/* How far the loss may be from that of the unpacked panels, and from that of the weights. int8 rounds
-	 * hidden states too. */
+	/* Largest distance of the loss from that of the unpacked panels, and from that of the original weights. int8
+	 * also rounds hidden states. */
 	static const struct {
 		dtype type;
-		double own, whole;
+		double own, original;
 	} packings[] = {{DTYPE_PANEL_F32, 1e-5, 1e-5}, {DTYPE_PANEL_BF16, 1e-5, 5e-3}, {DTYPE_PANEL_INT8, 1e-2, 2e-2}};
 	backend *each[] = {open_reference(), fixture_open(2)};
 	for (int i = 0; i < 6; i++) {
 		backend *b = each[i % 2];
 		op_call call = problem(1500, 45, 77, 1);
-		float whole, own, packed, *unpacked, *weight = call.in[WEIGHT].data;
+		float original, own, packed, *unpacked, *weight = call.in[WEIGHT].data;
 		tensor panels = pack(packings[i / 2].type, &call.in[WEIGHT], &unpacked);
-		assert_int_equal(run_loss(b, &call, &whole), STATUS_OK);
+		assert_int_equal(run_loss(b, &call, &original), STATUS_OK);
 		call.in[WEIGHT].data = unpacked;
 		assert_int_equal(run_loss(b, &call, &own), STATUS_OK);
 		call.in[WEIGHT] = panels;
 		assert_int_equal(run_loss(b, &call, &packed), STATUS_OK);
 		assert_true(compare_close("loss", &packed, &own, 1, packings[i / 2].own, 0));
-		assert_true(compare_close("loss", &packed, &whole, 1, packings[i / 2].whole, 0));
+		assert_true(compare_close("loss", &packed, &original, 1, packings[i / 2].original, 0));
 		buffer_free(weight);
 		buffer_free(unpacked);
 		fixture_free(&call);
@@ -285,8 +285,8 @@ static void packed_weights_have_no_gradient(void **state)
 		float loss, *unpacked, *weight = call.in[WEIGHT].data;
 		call.in[WEIGHT] = pack(DTYPE_PANEL_BF16, &call.in[WEIGHT], &unpacked);
 		assert_int_equal(run_loss(b, &call, &loss), STATUS_OK);
-		int wanted = DHIDDEN + i / 2;
-		call.out[wanted].data = buffer_new((size_t)shape_count(call.out[wanted].shape) * sizeof(float));
+		int requested = DHIDDEN + i / 2;
+		call.out[requested].data = buffer_new((size_t)shape_count(call.out[requested].shape) * sizeof(float));
 		call.scratch = buffer_new(b->scratch[OP_linear_cross_entropy](b, &call));
 		assert_int_equal(b->kernel[OP_linear_cross_entropy](b, &call), STATUS_UNSUPPORTED);
 		buffer_free(call.scratch);
@@ -302,13 +302,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_instruction_set_agrees_at_the_borders_of_parts_and_chunks),
-	    cmocka_unit_test(ignored_rows_have_no_part_in_anything),
+	    cmocka_unit_test(ignored_rows_have_no_effect),
 	    cmocka_unit_test(without_labels_loss_and_gradients_are_zero),
-	    cmocka_unit_test(of_equal_logits_the_first_is_the_hit),
-	    cmocka_unit_test(threads_change_no_more_than_products_do),
+	    cmocka_unit_test(among_equal_logits_the_first_is_the_hit),
+	    cmocka_unit_test(threads_change_only_the_bits_of_products),
 	    cmocka_unit_test(logits_of_ten_thousand_give_a_finite_loss_and_gradient),
-	    cmocka_unit_test(a_logit_that_is_not_a_number_makes_the_loss_not_a_number),
-	    cmocka_unit_test(packed_weights_give_the_loss_of_what_is_left_of_them),
+	    cmocka_unit_test(a_logit_of_nan_makes_the_loss_nan),
+	    cmocka_unit_test(packed_weights_give_the_loss_of_their_rounded_numbers),
 	    cmocka_unit_test(packed_weights_have_no_gradient),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

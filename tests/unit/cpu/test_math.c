@@ -1,4 +1,4 @@
-/* exp, log and the normal tail of the kernels against the C library in double, over the whole range. */
+/* exp, log and the normal tail of the kernels against the C library in double, over their full range. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,8 +15,7 @@ static double ulps(float got, double want)
 	return fabs((double)got - want) / (double)(nextafterf(rounded, INFINITY) - rounded);
 }
 
-/* The largest error over the positive floats from `low` to `high` and their negatives, every
- * 701st; NaN if any error is. */
+/* The largest error over every 701st positive float from `low` to `high`, and their negatives; NaN if any error is. */
 static double worst(float (*function)(float), double (*exact)(double), float low, float high, int negative)
 {
 	double most = 0;
@@ -49,8 +48,8 @@ static void exp_is_exact_where_the_scan_relies_on_it(void **state)
 	assert_true(isnan(math_exp(NAN)));
 }
 
-/* What the estimates of the sampler allow: a relative error of 8.5e-8, and half a unit of a weight. */
-static void exp_is_near_enough_to_the_weights_of_tokens(void **state)
+/* Errors that the sampler's estimates allow: a relative error of 8.5e-8, and half a unit of a weight. */
+static void exp_is_accurate_enough_for_the_weights_of_tokens(void **state)
 {
 	(void)state;
 	for (uint32_t bits = 0; bits < math_bits(31.0f); bits += 701) {
@@ -88,7 +87,7 @@ static float slightly_wrong(float x)
 	return math_exp(x) * 1.0000004f;
 }
 
-static void the_measure_notices_a_small_error(void **state)
+static void the_measure_detects_a_small_error(void **state)
 {
 	(void)state;
 	assert_false(worst(slightly_wrong, exp, 1e-30f, 88.0f, 0) <= 2);
@@ -99,10 +98,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(exp_is_within_two_units_of_the_last_place),
 	    cmocka_unit_test(exp_is_exact_where_the_scan_relies_on_it),
-	    cmocka_unit_test(exp_is_near_enough_to_the_weights_of_tokens),
+	    cmocka_unit_test(exp_is_accurate_enough_for_the_weights_of_tokens),
 	    cmocka_unit_test(log_is_within_two_units_of_the_last_place),
 	    cmocka_unit_test(the_normal_tail_is_within_nine_units_of_the_last_place),
-	    cmocka_unit_test(the_measure_notices_a_small_error),
+	    cmocka_unit_test(the_measure_detects_a_small_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

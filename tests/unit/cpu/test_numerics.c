@@ -1,9 +1,8 @@
-/* Accuracy of the windowed sums on long sequences with large and drifting scores, where
- * the difference of two running sums is wrong almost everywhere.
+/* Accuracy of the windowed sums on long sequences with large and drifting scores, where the difference of two running
+ * sums is wrong almost everywhere.
  *
- * Channel 0 of a token is its score (w = (√D, 0, …), so a_j = x_j0 exactly), the other 15 are
- * normal: scores can be chosen freely. Error: |ĝ - g| / |g| of those 15 against sums of
- * the window in double. */
+ * Channel 0 of a token is its score (w = (√D, 0, …), so a_j = x_j0 exactly), and the other 15 are normal, so scores can
+ * be chosen freely. Error: |ĝ - g| / |g| of those 15 against sums of the window in double. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,7 +55,7 @@ static double error_at(const float *x, const float *g, int64_t i, int64_t window
 	return sqrt(difference / size);
 }
 
-/* The largest error over the sequence, NaN if any is; long windows are sampled. */
+/* The largest error over the sequence, NaN if any error is; long windows are sampled. */
 static double worst_error(const tensor *x, const float *g, int64_t window)
 {
 	int64_t stride = 1 + window / 32;
@@ -85,7 +84,7 @@ static tensor one_integer(int32_t x)
 	return fixture_integers(SHAPE1(1), 0, x, x);
 }
 
-/* The same through the recurrent form, in chunks of 997 tokens. */
+/* Worst error of the recurrent form, in chunks of 997 tokens. */
 static double stream_error(backend *b, tensor x, int64_t window)
 {
 	enum { CHUNK = 997 };
@@ -128,31 +127,31 @@ static void check(double first, double last, double noise)
 	backend_close(b);
 }
 
-static void widely_spread_scores_stay_exact_over_65536_tokens(void **state)
+static void widely_spread_scores_are_exact_over_65536_tokens(void **state)
 {
 	(void)state;
 	check(0, 0, 10);
 }
 
-static void a_falling_mean_score_stays_exact_over_65536_tokens(void **state)
+static void a_falling_mean_score_is_exact_over_65536_tokens(void **state)
 {
 	(void)state;
 	check(15, -15, 1);
 }
 
-static void a_rising_mean_score_stays_exact_over_65536_tokens(void **state)
+static void a_rising_mean_score_is_exact_over_65536_tokens(void **state)
 {
 	(void)state;
 	check(0, 100, 1);
 }
 
-static void scores_of_ten_thousand_stay_exact(void **state)
+static void scores_of_ten_thousand_are_exact(void **state)
 {
 	(void)state;
 	check(-1e4, 1e4, 100);
 }
 
-/* The whole range at once: everything finite, forward and backward. */
+/* The full range at once: every number is finite, forward and backward. */
 static void scores_that_jump_between_plus_and_minus_ten_thousand_are_finite(void **state)
 {
 	(void)state;
@@ -180,8 +179,8 @@ static void scores_that_jump_between_plus_and_minus_ten_thousand_are_finite(void
 	backend_close(b);
 }
 
-/* What an exact running maximum is for: with log-normalisers alone, log 65536 would drown in the
- * last place of 1e4, and later tokens would weigh too much. */
+/* This needs an exact running maximum. With log-normalizers alone, log 65536 would be lost in the last place of 1e4,
+ * and later tokens would weigh too much. */
 static void many_equal_large_scores_are_all_counted(void **state)
 {
 	(void)state;
@@ -204,10 +203,10 @@ static void many_equal_large_scores_are_all_counted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(widely_spread_scores_stay_exact_over_65536_tokens),
-	    cmocka_unit_test(a_falling_mean_score_stays_exact_over_65536_tokens),
-	    cmocka_unit_test(a_rising_mean_score_stays_exact_over_65536_tokens),
-	    cmocka_unit_test(scores_of_ten_thousand_stay_exact),
+	    cmocka_unit_test(widely_spread_scores_are_exact_over_65536_tokens),
+	    cmocka_unit_test(a_falling_mean_score_is_exact_over_65536_tokens),
+	    cmocka_unit_test(a_rising_mean_score_is_exact_over_65536_tokens),
+	    cmocka_unit_test(scores_of_ten_thousand_are_exact),
 	    cmocka_unit_test(scores_that_jump_between_plus_and_minus_ten_thousand_are_finite),
 	    cmocka_unit_test(many_equal_large_scores_are_all_counted),
 	};

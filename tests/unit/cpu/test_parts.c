@@ -15,7 +15,7 @@ enum { THREADS = 3, MOST = 40 };
 typedef struct trial {
 	const cpu *backend;
 	_Atomic int ran[MOST];
-	int fails; /* that part; -1: none */
+	int fails; /* index of the failing part; -1: none */
 	_Atomic bool shares;
 } trial;
 
@@ -46,14 +46,14 @@ static status run(int n, int fails)
 	return s;
 }
 
-static void every_part_runs_once_with_a_thread_for_its_loops_and_the_caller_may_go_where_it_could(void **state)
+static void every_part_runs_once_with_one_thread_and_the_callers_affinity_is_restored(void **state)
 {
 	(void)state;
 	for (int n = 1; n <= MOST; n++)
 		assert_int_equal(run(n, -1), STATUS_OK);
 }
 
-static void a_failure_of_any_part_is_that_of_all_and_the_others_run(void **state)
+static void a_failure_of_any_part_is_returned_and_the_other_parts_run(void **state)
 {
 	(void)state;
 	for (int i = 0; i < MOST; i++)
@@ -63,8 +63,8 @@ static void a_failure_of_any_part_is_that_of_all_and_the_others_run(void **state
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_part_runs_once_with_a_thread_for_its_loops_and_the_caller_may_go_where_it_could),
-	    cmocka_unit_test(a_failure_of_any_part_is_that_of_all_and_the_others_run),
+	    cmocka_unit_test(every_part_runs_once_with_one_thread_and_the_callers_affinity_is_restored),
+	    cmocka_unit_test(a_failure_of_any_part_is_returned_and_the_other_parts_run),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

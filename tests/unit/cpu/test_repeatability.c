@@ -1,5 +1,5 @@
-/* The same call gives the same bits every time and, matrix products apart, at any number of threads;
- * at sizes where the work is really cut into parts. The loss: test_linear_cross_entropy.c. */
+/* A call gives the same bits every time and, matrix products apart, for any number of threads. Sizes are large enough
+ * that the work is divided. The loss: test_linear_cross_entropy.c. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ static bool same_outputs(const op_call *got, const op_call *want)
 	return same;
 }
 
-/* Run once on one thread, then several times on one to three, and on fewer than the backend has; free the call. */
+/* Run once on one thread, then several times on one to three, and on fewer than the backend has; frees the call. */
 static void repeat(op_id id, op_call *call)
 {
 	backend *one = fixture_open(1);
@@ -128,8 +128,8 @@ static void elementwise_work_does_not_depend_on_threads(void **state)
 	}
 }
 
-/* Its bits are those of a number of threads, which is the backend's. */
-static void a_product_of_plain_weights_does_not_depend_on_how_many_threads_share_loops(void **state)
+/* Its bits depend on the backend's number of threads, not on how many share its loops. */
+static void a_product_of_plain_weights_does_not_depend_on_threads_that_share_loops(void **state)
 {
 	(void)state;
 	backend *b = fixture_open(3);
@@ -181,7 +181,7 @@ int main(void)
 	    cmocka_unit_test(the_scattered_gradient_does_not_depend_on_threads),
 	    cmocka_unit_test(dropout_does_not_depend_on_threads),
 	    cmocka_unit_test(elementwise_work_does_not_depend_on_threads),
-	    cmocka_unit_test(a_product_of_plain_weights_does_not_depend_on_how_many_threads_share_loops),
+	    cmocka_unit_test(a_product_of_plain_weights_does_not_depend_on_threads_that_share_loops),
 	    cmocka_unit_test(adamw_does_not_depend_on_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Softmax attention and its gradient: against the reference at the borders of blocks and tiles, and
- * what must hold whatever the numbers are. */
+/* Softmax attention and its gradient: against the reference at the borders of blocks and tiles, and properties that
+ * hold for all numbers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,7 +64,7 @@ static op_call attention(const size *s)
 	return call;
 }
 
-/* The gradient of a call that has run; shares its inputs and outputs but for dy. */
+/* The gradient of a call that has run; shares its inputs and outputs, except dy. */
 static op_call attention_grad(const size *s, const op_call *forward)
 {
 	op_call call = {.params = &s->p, .n_in = 9};
@@ -160,7 +160,8 @@ static void results_do_not_depend_on_threads(void **state)
 	backend_close(one);
 }
 
-/* The rows of token `changed` of sequence 0 replaced by `with`; are y and M of tokens first … last the same bits? */
+/* Replace the rows of token `changed` of sequence 0 by `with`; true if y and M of tokens first … last keep their
+ * bits. */
 static bool unchanged(backend *b, const size *s, int64_t changed, float with, int64_t first, int64_t last)
 {
 	op_call before = attention(s), after = attention(s);
@@ -178,7 +179,7 @@ static bool unchanged(backend *b, const size *s, int64_t changed, float with, in
 	return same;
 }
 
-static void a_token_changes_nothing_before_itself(void **state)
+static void a_token_changes_no_earlier_result(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	size s = {1, 150, 34, {.heads = 2, .scale = 0.3f}, false};
@@ -190,7 +191,7 @@ static void a_token_changes_nothing_before_itself(void **state)
 	}
 }
 
-static void a_token_changes_nothing_past_its_window(void **state)
+static void a_token_changes_no_result_past_its_window(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	static const int64_t windows[] = {1, 7, 64, 70};
@@ -242,7 +243,7 @@ static void an_empty_window_gives_zero_and_no_gradient(void **state)
 	fixture_free(&call);
 }
 
-static void scores_of_ten_thousand_stay_finite(void **state)
+static void scores_of_ten_thousand_give_finite_results(void **state)
 {
 	backends *b = *state;
 	size s = {1, 200, 32, {.heads = 2, .scale = 1000}, false};
@@ -251,7 +252,7 @@ static void scores_of_ten_thousand_stay_finite(void **state)
 	fixture_run(b->reference, OP_softmax_attention, &want);
 	assert_true(compare_magnitude(call.out[1].data, 400) >= 1e4);
 	assert_true(compare_close("log-normaliser", call.out[1].data, want.out[1].data, 400, 0, 1e-6));
-	/* Scores are rounded at 1e-3, so y may be a little off, but it stays inside what values there are. */
+	/* Scores are rounded at 1e-3, so y may be slightly off, but within the range of the values. */
 	assert_true(compare_close("pooled", call.out[0].data, want.out[0].data, 200 * 32, 2e-2, 0));
 	op_call grad = attention_grad(&s, &call);
 	fixture_run(b->fast, OP_softmax_attention_grad, &grad);
@@ -262,12 +263,12 @@ static void scores_of_ten_thousand_stay_finite(void **state)
 	fixture_free(&call);
 }
 
-/* With q = 0 all probabilities are equal, and with v = 1 every y_i is the mean of what dropout, run on a matrix
- * of ones, leaves in row i up to the diagonal. */
-static void probabilities_are_dropped_as_the_op_dropout_drops(void **state)
+/* With q = 0 all probabilities are equal. If v = 1, every y_i is the mean of a row: that of dropout's result for a
+ * matrix with only ones, up to the diagonal. */
+static void probabilities_are_dropped_like_elements_of_the_op_dropout(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
-	static const int64_t lengths[] = {64, 131, 129, 130}; /* rows begin at any place in a Philox block */
+	static const int64_t lengths[] = {64, 131, 129, 130}; /* so that rows begin at every place in a Philox block */
 	for (int n = 0; n < 4; n++) {
 		int64_t length = lengths[n], matrix = length * length;
 		size s = {2, length, 8, {.heads = 2, .scale = 1, .p = 0.2f, .stream = 6}, false};
@@ -332,7 +333,7 @@ static bool same(const tensor *a, const tensor *b)
 
 enum { LONG = 150, FOUR = 4, WIDE = 9 };
 
-/* q, k, v of FOUR heads, a mask, a table with a row for each distance and a seed: both forms use what they need. */
+/* q, k, v of FOUR heads, a mask, a table with a row for each distance, and a seed; a form uses those that it needs. */
 static void inputs(tensor in[6], int64_t queries, int64_t keys, int64_t kv_heads, int64_t dv)
 {
 	in[Q] = fixture_normal(SHAPE3(1, queries, FOUR * WIDE), 61, 1);
@@ -361,7 +362,7 @@ static tensor columns(const tensor *t, int64_t from, int64_t width, int64_t time
 	return part;
 }
 
-static void keys_of_their_own_give_what_all_in_one_gives_bit_for_bit(void **state)
+static void separate_keys_give_the_bits_of_a_combined_tensor(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	tensor in[6], one[6];
@@ -389,7 +390,7 @@ static void keys_of_their_own_give_what_all_in_one_gives_bit_for_bit(void **stat
 	inputs_free(in);
 }
 
-static void a_head_of_keys_for_several_is_the_same_head_repeated(void **state)
+static void a_shared_head_of_keys_equals_the_repeated_head(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	tensor in[6], repeated[6];
@@ -416,7 +417,7 @@ static void a_head_of_keys_for_several_is_the_same_head_repeated(void **state)
 	inputs_free(in);
 }
 
-static void what_an_option_does_not_change_stays_the_same_bits(void **state)
+static void options_without_effect_change_no_bit(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	tensor in[6], bare[6];
@@ -425,10 +426,10 @@ static void what_an_option_does_not_change_stays_the_same_bits(void **state)
 	bare[BIAS] = (tensor){0};
 	const softmax_params p = {.heads = FOUR, .scale = 0.3f};
 	softmax_params wide = p, uniform = p, both = p;
-	wide.window = LONG; /* as long as the keys: none */
+	wide.window = LONG; /* as long as the keys: no limit */
 	uniform.uniform = both.bidirectional = true;
 	both.bias_first = 1 - LONG;
-	((int32_t *)in[MASK].data)[0] = 1; /* so every query sees a key */
+	((int32_t *)in[MASK].data)[0] = 1; /* every query sees at least one key */
 	memset(in[BIAS].data, 0, (size_t)shape_count(in[BIAS].shape) * sizeof(float));
 	attended plain = attend(b, &p, bare), windowed = attend(b, &wide, bare), zero = attend(b, &p, in),
 	         equal = attend(b, &uniform, bare), seen = attend(b, &both, in);
@@ -440,7 +441,7 @@ static void what_an_option_does_not_change_stays_the_same_bits(void **state)
 		assert_true(o > 1 || same(&plain.call.out[o], &zero.call.out[o]));
 		assert_true(o > 1 || same(&plain.call.out[o], &equal.call.out[o]));
 	}
-	/* The last query sees all keys either way, the first does not. */
+	/* The last query sees all keys in both forms; the first one does not. */
 	const float *y = plain.call.out[0].data, *other = seen.call.out[0].data;
 	assert_memory_equal(y + (LONG - 1) * FOUR * 5, other + (LONG - 1) * FOUR * 5, FOUR * 5 * sizeof *y);
 	assert_memory_not_equal(y, other, FOUR * 5 * sizeof *y);
@@ -450,8 +451,8 @@ static void what_an_option_does_not_change_stays_the_same_bits(void **state)
 	inputs_free(in);
 }
 
-/* Of a table of ones but for one row: the pairs at that distance are what the gradient there is of. */
-static void the_bias_is_that_of_the_distance_between_places(void **state)
+/* The table is zero except at one distance, whose key then gets all the weight. */
+static void the_bias_depends_on_the_distance_of_positions(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
 	enum { QUERIES = 70, KEYS = 131, DISTANCE = 64 };
@@ -461,7 +462,7 @@ static void the_bias_is_that_of_the_distance_between_places(void **state)
 		((int32_t *)in[MASK].data)[j] = 1;
 	memset(in[BIAS].data, 0, (size_t)shape_count(in[BIAS].shape) * sizeof(float));
 	for (int64_t h = 0; h < FOUR; h++)
-		((float *)in[BIAS].data)[(DISTANCE + 2) * FOUR + h] = 60; /* that key alone */
+		((float *)in[BIAS].data)[(DISTANCE + 2) * FOUR + h] = 60; /* selects that key */
 	const softmax_params p = {.heads = FOUR, .scale = 0.01f, .bias_first = -2};
 	attended a = attend(b, &p, in);
 	for (int64_t i = DISTANCE - (KEYS - QUERIES); i < QUERIES; i++) {
@@ -482,7 +483,7 @@ static void a_later_token_has_no_influence_on_fewer_queries_than_keys(void **sta
 	inputs(in, QUERIES, KEYS, 1, 5);
 	const softmax_params p = {.heads = FOUR, .kv_heads = 1, .scale = 0.3f, .bias_first = 0};
 	attended before = attend(b, &p, in);
-	const int64_t changed = 100, i = changed - (KEYS - QUERIES); /* the first query that sees it */
+	const int64_t changed = 100, i = changed - (KEYS - QUERIES); /* the first query that sees the token */
 	((int32_t *)in[MASK].data)[changed] = 1;
 	for (int64_t c = 0; c < 5; c++)
 		((float *)in[V].data)[changed * 5 + c] += 1;
@@ -534,16 +535,16 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_borders_of_blocks_agree_with_the_reference_on_every_instruction_set),
 	    cmocka_unit_test(results_do_not_depend_on_threads),
-	    cmocka_unit_test(a_token_changes_nothing_before_itself),
-	    cmocka_unit_test(a_token_changes_nothing_past_its_window),
+	    cmocka_unit_test(a_token_changes_no_earlier_result),
+	    cmocka_unit_test(a_token_changes_no_result_past_its_window),
 	    cmocka_unit_test(a_masked_token_has_no_influence),
 	    cmocka_unit_test(an_empty_window_gives_zero_and_no_gradient),
-	    cmocka_unit_test(scores_of_ten_thousand_stay_finite),
-	    cmocka_unit_test(probabilities_are_dropped_as_the_op_dropout_drops),
-	    cmocka_unit_test(keys_of_their_own_give_what_all_in_one_gives_bit_for_bit),
-	    cmocka_unit_test(a_head_of_keys_for_several_is_the_same_head_repeated),
-	    cmocka_unit_test(what_an_option_does_not_change_stays_the_same_bits),
-	    cmocka_unit_test(the_bias_is_that_of_the_distance_between_places),
+	    cmocka_unit_test(scores_of_ten_thousand_give_finite_results),
+	    cmocka_unit_test(probabilities_are_dropped_like_elements_of_the_op_dropout),
+	    cmocka_unit_test(separate_keys_give_the_bits_of_a_combined_tensor),
+	    cmocka_unit_test(a_shared_head_of_keys_equals_the_repeated_head),
+	    cmocka_unit_test(options_without_effect_change_no_bit),
+	    cmocka_unit_test(the_bias_depends_on_the_distance_of_positions),
 	    cmocka_unit_test(a_later_token_has_no_influence_on_fewer_queries_than_keys),
 	    cmocka_unit_test(a_table_that_lacks_a_distance_is_refused),
 	};

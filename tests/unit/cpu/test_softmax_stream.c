@@ -1,5 +1,5 @@
-/* The recurrent form of softmax attention: against its definition in double, and what sessions rest on whatever the
- * numbers are. */
+/* The recurrent form of softmax attention: against its definition in double, and the properties that sessions depend
+ * on, for all numbers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,8 @@
 
 /* --- the definition --------------------------------------------------------------------------------------- */
 
-/* What head h of token t of a text sees, written out: the memories at places 0 … m - 1, the tokens behind them. */
+/* Result of head h for token t of a text, by the definition. The memories have positions 0 … m - 1, and the tokens
+ * follow. */
 static void expected(const layer *l, const text *x, int64_t t, int64_t h, double *y)
 {
 	enum { MOST_KEYS = 600 };
@@ -50,7 +51,7 @@ static bool as_defined(const layer *l, const text *x)
 	return true;
 }
 
-/* Kind i of all combinations of options. */
+/* Number of combinations of options; kind i is the i-th. */
 enum { KINDS = 3 * 2 * 3 * 2 * 2 * 4 };
 static kind kind_at(int i)
 {
@@ -65,7 +66,7 @@ static kind kind_at(int i)
 	return k;
 }
 
-/* Read all of some texts in pieces that are drawn: a token each, or some one behind the other. */
+/* Read some texts in random pieces: one token of each, or several, concatenated. */
 static void read_in_pieces(layer *l, text *const *some, int64_t count, uint64_t *seed)
 {
 	for (bool more = true; more;) {
@@ -81,7 +82,7 @@ static void read_in_pieces(layer *l, text *const *some, int64_t count, uint64_t 
 	}
 }
 
-static void every_combination_of_options_gives_what_its_definition_says(void **state)
+static void every_combination_of_options_follows_its_definition(void **state)
 {
 	(void)state;
 	uint64_t seed = 7;
@@ -100,7 +101,7 @@ static void every_combination_of_options_gives_what_its_definition_says(void **s
 	}
 }
 
-static void heads_of_any_width_give_what_the_definition_says_on_every_instruction_set(void **state)
+static void heads_of_any_width_follow_the_definition_on_every_instruction_set(void **state)
 {
 	(void)state;
 	static const char *const isas[] = {"baseline", "avx2", "avx512"};
@@ -129,7 +130,7 @@ static kind plain(int64_t window, bool masked)
 	return (kind){2, 2, 19, 19, window, 0, 0, false, masked, true};
 }
 
-static void reading_in_any_chunks_gives_what_the_definition_says(void **state)
+static void chunks_of_any_size_follow_the_definition(void **state)
 {
 	(void)state;
 	static const int64_t chunks[] = {1, 3, 4, 5, 16, 63, 64, 65, 150, 301};
@@ -146,7 +147,7 @@ static void reading_in_any_chunks_gives_what_the_definition_says(void **state)
 
 /* --- bits ----------------------------------------------------------------------------------------------------- */
 
-/* Two ways to read the same text leave the same answers, and if `also` the same slot. */
+/* Check that two ways to read a text give the same results and, if `also`, the same slot. */
 static void assert_same(const layer *a, const text *x, const layer *b, const text *y, bool also)
 {
 	const int64_t floats = a->pool.shape.dim[1], count = x->n * a->k.heads * a->k.value;
@@ -176,7 +177,7 @@ static void q_k_and_v_in_one_tensor_or_three_give_the_same_bits(void **state)
 	}
 }
 
-/* One key head for several query heads is that key head repeated. */
+/* One key head for several query heads equals that key head repeated. */
 static void grouped_heads_give_the_bits_of_repeated_heads(void **state)
 {
 	(void)state;
@@ -220,7 +221,7 @@ static void a_sequence_has_the_same_bits_alone_and_among_others(void **state)
 	layer_free(&all);
 }
 
-static void chunks_of_any_size_leave_the_same_state(void **state)
+static void chunks_of_any_size_give_the_same_state(void **state)
 {
 	(void)state;
 	for (int i = 0; i < WINDOWS; i++) {
@@ -238,7 +239,7 @@ static void chunks_of_any_size_leave_the_same_state(void **state)
 	}
 }
 
-static void reading_touches_nothing_outside_the_state(void **state)
+static void reading_writes_nothing_outside_the_state(void **state)
 {
 	(void)state;
 	const kind k = plain(50, false);
@@ -293,7 +294,7 @@ static void decoding_does_not_depend_on_threads(void **state)
 
 /* --- checks ---------------------------------------------------------------------------------------------------- */
 
-static void what_does_not_fit_is_refused_by_its_name(void **state)
+static void arguments_that_do_not_fit_are_refused_by_name(void **state)
 {
 	(void)state;
 	enum { H = 4, G = 2, KEY = 3, VALUE = 5, WINDOW = 6, M = 2 };
@@ -354,16 +355,16 @@ static void what_does_not_fit_is_refused_by_its_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_combination_of_options_gives_what_its_definition_says),
-	    cmocka_unit_test(heads_of_any_width_give_what_the_definition_says_on_every_instruction_set),
-	    cmocka_unit_test(reading_in_any_chunks_gives_what_the_definition_says),
+	    cmocka_unit_test(every_combination_of_options_follows_its_definition),
+	    cmocka_unit_test(heads_of_any_width_follow_the_definition_on_every_instruction_set),
+	    cmocka_unit_test(chunks_of_any_size_follow_the_definition),
 	    cmocka_unit_test(q_k_and_v_in_one_tensor_or_three_give_the_same_bits),
 	    cmocka_unit_test(grouped_heads_give_the_bits_of_repeated_heads),
 	    cmocka_unit_test(a_sequence_has_the_same_bits_alone_and_among_others),
-	    cmocka_unit_test(chunks_of_any_size_leave_the_same_state),
-	    cmocka_unit_test(reading_touches_nothing_outside_the_state),
+	    cmocka_unit_test(chunks_of_any_size_give_the_same_state),
+	    cmocka_unit_test(reading_writes_nothing_outside_the_state),
 	    cmocka_unit_test(decoding_does_not_depend_on_threads),
-	    cmocka_unit_test(what_does_not_fit_is_refused_by_its_name),
+	    cmocka_unit_test(arguments_that_do_not_fit_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

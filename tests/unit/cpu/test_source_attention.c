@@ -1,5 +1,5 @@
-/* Attention to a source in a slot: against its definition in double, and what sessions rest on whatever the numbers
- * are. */
+/* Attention to a source in a slot: against its definition in double, and the properties that sessions depend on, for
+ * all numbers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 
 enum { CAPACITY = 140 };
 
-/* A layer that attends to sources, in slots of a pool that is NaN. */
+/* A layer that attends to sources, in slots of a pool full of NaN. */
 typedef struct decoder {
 	backend *b;
 	kind k;
@@ -59,7 +59,7 @@ static void store(decoder *s, const text *x, const int32_t *length, int64_t coun
 	fixture_free(&call);
 }
 
-/* The first length[i] queries of text i to its y, as rows or one behind the other. */
+/* Compute y for the first length[i] queries of text i, as rows or concatenated. */
 static void ask(decoder *s, text *x, const int32_t *length, int64_t count, bool ragged)
 {
 	const int64_t queries = s->k.heads * s->k.key, width = s->k.heads * s->k.value;
@@ -91,7 +91,7 @@ static void ask(decoder *s, text *x, const int32_t *length, int64_t count, bool 
 	fixture_free(&call);
 }
 
-/* Queries 0 … queries - 1 of a text, whose first n_source tokens are the source, against the definition. */
+/* Check queries 0 … queries - 1 of a text, whose first n_source tokens are the source, against the definition. */
 static bool sees_the_source(const decoder *s, const text *x, int64_t n_source, int64_t queries)
 {
 	const kind *k = &s->k;
@@ -118,7 +118,7 @@ static bool sees_the_source(const decoder *s, const text *x, int64_t n_source, i
 	return true;
 }
 
-static void every_query_sees_the_whole_source_and_the_memories(void **state)
+static void every_query_sees_all_of_the_source_and_the_memories(void **state)
 {
 	(void)state;
 	static const int64_t groups[] = {4, 2, 1}, memories[] = {0, 3, 70};
@@ -128,10 +128,11 @@ static void every_query_sees_the_whole_source_and_the_memories(void **state)
 		const kind k = {4, groups[i / 4 % 3], 18, 7, 1, 0, memories[i / 12], false, i / 2 % 2, false};
 		decoder s = decoder_new(i % 2 ? fast : reference, k);
 		text x[] = {text_new(&k, 140, 11), text_new(&k, 140, 21), text_new(&k, 140, 31)};
-		for (int turn = 0; turn < 3; turn++) { /* sources longer and shorter than what the slot held */
+		for (int turn = 0; turn < 3;
+		     turn++) { /* sources longer and shorter than the previous one in the slot */
 			store(&s, x, sources[turn], 3, CAPACITY - turn % 2);
 			ask(&s, x, queries[(turn + i) % 3], 3, i % 3);
-			for (int t = 0; t < 3; t++) { /* of length 0: the one before stays */
+			for (int t = 0; t < 3; t++) { /* length 0 keeps the previous source */
 				const int32_t n = sources[turn][t] ? sources[turn][t] : sources[turn - 1][t];
 				assert_true(sees_the_source(&s, &x[t], n, queries[(turn + i) % 3][t]));
 			}
@@ -161,8 +162,8 @@ static void a_query_has_the_same_bits_in_any_batch_of_decoders(void **state)
 	decoder_free(&s);
 }
 
-/* A session may be imported, and its floats are then what a client sent. */
-static void a_count_that_no_source_has_reads_nothing_outside_the_slot(void **state)
+/* The floats of an imported session come from a client. */
+static void an_impossible_count_reads_nothing_outside_the_slot(void **state)
 {
 	(void)state;
 	static const float counts[] = {1e30f, INFINITY, CAPACITY + 1, -1, NAN, -INFINITY};
@@ -182,7 +183,7 @@ static void a_count_that_no_source_has_reads_nothing_outside_the_slot(void **sta
 
 /* --- checks ---------------------------------------------------------------------------------------------------- */
 
-static void what_does_not_fit_is_refused_by_its_name(void **state)
+static void arguments_that_do_not_fit_are_refused_by_name(void **state)
 {
 	(void)state;
 	enum { H = 4, G = 2, KEY = 3, VALUE = 5, M = 2 };
@@ -206,10 +207,10 @@ static void what_does_not_fit_is_refused_by_its_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_query_sees_the_whole_source_and_the_memories),
+	    cmocka_unit_test(every_query_sees_all_of_the_source_and_the_memories),
 	    cmocka_unit_test(a_query_has_the_same_bits_in_any_batch_of_decoders),
-	    cmocka_unit_test(a_count_that_no_source_has_reads_nothing_outside_the_slot),
-	    cmocka_unit_test(what_does_not_fit_is_refused_by_its_name),
+	    cmocka_unit_test(an_impossible_count_reads_nothing_outside_the_slot),
+	    cmocka_unit_test(arguments_that_do_not_fit_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

@@ -1,6 +1,7 @@
-/* call.h - one op on a device, with tensors of the host: everything is copied there and back. Include after cmocka.h.
+/* call.h - run one op on a device with tensors of the host, which are copied to the device and back. Include after
+ * cmocka.h.
  *
- * Tensors own a guarded buffer (buffer.h). Results and scratch are poisoned before. */
+ * Tensors own a guarded buffer (buffer.h). Results and scratch are poisoned first. */
 #ifndef TESTS_UNIT_CUDA_CALL_H
 #define TESTS_UNIT_CUDA_CALL_H
 
@@ -47,49 +48,50 @@ static inline void *call_up(backend *b, const void *host, size_t bytes)
 	return device;
 }
 
-/* Check and run; outputs are allocated here, those whose bit of `wanted` is not set stay NULL. Inputs that the op
+/* Check and run. Outputs are allocated here; those whose bit in `requested` is not set are NULL. Inputs that the op
  * updates are updated. */
-static inline void call_run_wanting(backend *b, op_id id, op_call *call, unsigned wanted)
+static inline void call_run_requested(backend *b, op_id id, op_call *call, unsigned requested)
 {
 	error err = ERROR_INIT;
 	const op *o = op_get(id);
 	call->n_out = o->n_out;
 	if (o->check(call, &err) != STATUS_OK)
 		fail_msg("%s: %s", o->name, error_message(&err));
-	op_call there = *call;
+	op_call remote = *call;
 	for (int i = 0; i < call->n_in; i++)
 		if (call->in[i].data)
-			there.in[i].data = call_up(b, call->in[i].data, call_bytes(&call->in[i]));
+			remote.in[i].data = call_up(b, call->in[i].data, call_bytes(&call->in[i]));
 	for (int i = 0; i < call->n_out; i++) {
-		call->out[i].data = there.out[i].data = NULL;
-		if (!(wanted >> i & 1))
+		call->out[i].data = remote.out[i].data = NULL;
+		if (!(requested >> i & 1))
 			continue;
 		call->out[i] = call_tensor(call->out[i].type, call->out[i].shape);
-		there.out[i].data = call_up(b, call->out[i].data, call_bytes(&call->out[i]));
+		remote.out[i].data = call_up(b, call->out[i].data, call_bytes(&call->out[i]));
 	}
-	const size_t bytes = b->scratch[id] ? b->scratch[id](b, &there) : 0;
+	const size_t bytes = b->scratch[id] ? b->scratch[id](b, &remote) : 0;
 	void *poison = buffer_new(bytes);
-	there.scratch = call_up(b, poison, bytes);
-	assert_int_equal(b->kernel[id](b, &there), STATUS_OK);
+	remote.scratch = call_up(b, poison, bytes);
+	assert_int_equal(b->kernel[id](b, &remote), STATUS_OK);
 	for (int i = 0; i < call->n_in; i++)
 		if (call->in[i].data && o->mutates >> i & 1)
-			assert_int_equal(b->download(b, call->in[i].data, there.in[i].data, call_bytes(&call->in[i])),
+			assert_int_equal(b->download(b, call->in[i].data, remote.in[i].data, call_bytes(&call->in[i])),
 			                 STATUS_OK);
 	for (int i = 0; i < call->n_out; i++)
 		if (call->out[i].data)
 			assert_int_equal(
-			    b->download(b, call->out[i].data, there.out[i].data, call_bytes(&call->out[i])), STATUS_OK);
+			    b->download(b, call->out[i].data, remote.out[i].data, call_bytes(&call->out[i])),
+			    STATUS_OK);
 	for (int i = 0; i < call->n_in; i++)
-		b->release(b, there.in[i].data);
+		b->release(b, remote.in[i].data);
 	for (int i = 0; i < call->n_out; i++)
-		b->release(b, there.out[i].data);
-	b->release(b, there.scratch);
+		b->release(b, remote.out[i].data);
+	b->release(b, remote.scratch);
 	buffer_free(poison);
 }
 
 static inline void call_run(backend *b, op_id id, op_call *call)
 {
-	call_run_wanting(b, id, call, ~0u);
+	call_run_requested(b, id, call, ~0u);
 }
 
 static inline void call_free_outputs(op_call *call)

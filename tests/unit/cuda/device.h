@@ -1,5 +1,5 @@
-/* device.h - opening the CUDA backend for a test: the plug-in of ADDITIVE_PLUGIN_DIR, or else the emulated device,
- * whose folder is in ADDITIVE_EMULATOR. Include after cmocka.h. */
+/* device.h - open the CUDA backend for a test: the plug-in of ADDITIVE_PLUGIN_DIR, or else the emulated device, whose
+ * folder is in ADDITIVE_EMULATOR. Include after cmocka.h. */
 #ifndef TESTS_UNIT_CUDA_DEVICE_H
 #define TESTS_UNIT_CUDA_DEVICE_H
 
@@ -17,8 +17,8 @@ static inline void find_plugin(void)
 		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
 }
 
-/* The emulated device, if it is to be one, without its looking at every access, some times as fast: for long runs of
- * kernels that other tests look at. Before a device is opened. */
+/* If the device is emulated, use the faster one that does not check every access: for long runs of kernels that other
+ * tests check. Call it before a device is opened. */
 static inline void find_plain_plugin(void)
 {
 	const char *checked = getenv("ADDITIVE_EMULATOR");
@@ -27,7 +27,7 @@ static inline void find_plain_plugin(void)
 		setenv("ADDITIVE_PLUGIN_DIR", plain, 0);
 }
 
-/* The emulated device's NCCL lies beside its plug-in. */
+/* The emulated device's NCCL is in the folder of its plug-in. */
 static inline void find_nccl(void)
 {
 	char path[4096];
@@ -52,21 +52,21 @@ static inline backend *open_device(void)
 	return open_device_as(NULL);
 }
 
-/* Not a real one: tests take smaller sizes. */
+/* True for the emulated device, on which tests use smaller sizes. */
 static inline bool device_is_emulated(const backend *b)
 {
 	return strstr(b->device, "emulated") != NULL;
 }
 
-/* Of cases that differ in size alone, an emulated device takes each `stride`-th; with ADDITIVE_ALL_CASES (`make
- * test-slow`), and on a GPU, all are taken. A stride has no factor in common with the lengths of the lists that `turn`
- * goes through. */
+/* True if an emulated device leaves this case out: from cases that differ only in size it runs each `stride`-th. With
+ * ADDITIVE_ALL_CASES (`make test-slow`), and on a GPU, all cases run. A stride has no common factor with the lengths of
+ * the lists that `turn` walks through. */
 static inline bool is_left_out(const backend *b, int turn, int stride)
 {
 	return turn % stride != 0 && device_is_emulated(b) && !getenv("ADDITIVE_ALL_CASES");
 }
 
-/* Become the only rank of a group; skips where there is no NCCL, with the reason. */
+/* Become the only rank of a group; skips, with the reason, if there is no NCCL. */
 static inline void join_alone(backend *b)
 {
 	backend_site site;

@@ -1,4 +1,4 @@
-/* judges.h - a device and the backends it is compared with: the CPU's reference, and the same on what bf16 can hold.
+/* judges.h - a device and the backends that it is compared with: the CPU's reference, alone and rounded to bf16.
  * Include after cmocka.h; open_judges and close_judges are a group's setup and teardown. */
 #ifndef TESTS_UNIT_CUDA_JUDGES_H
 #define TESTS_UNIT_CUDA_JUDGES_H

@@ -1,5 +1,5 @@
-/* pair.h - a device and the CPU's reference that it is compared with. Include after cmocka.h; open_pair and close_pair
- * are a group's setup and teardown. */
+/* pair.h - a device and the CPU's reference, with which it is compared. Include after cmocka.h; open_pair and
+ * close_pair are a group's setup and teardown. */
 #ifndef TESTS_UNIT_CUDA_PAIR_H
 #define TESTS_UNIT_CUDA_PAIR_H
 

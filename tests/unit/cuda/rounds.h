@@ -1,5 +1,5 @@
 /* rounds.h - many runs of one round of additive attention, whose bits are compared on the device. For tests of the look
- * back, which begin other work beside it. Include after cmocka.h. */
+ * back, which start other work at the same time. Include after cmocka.h. */
 #ifndef TESTS_UNIT_CUDA_ROUNDS_H
 #define TESTS_UNIT_CUDA_ROUNDS_H
 
@@ -21,7 +21,7 @@ static inline void rounds_drop(backend *b, tensor t)
 	b->release(b, t.data);
 }
 
-/* x [B, N, D] in bf16 without that many numbers of the host's: rows of a table. */
+/* x [B, N, D] in bf16: repeated rows of a small table, so the host does not need that many numbers. */
 static inline tensor rounds_rows(backend *b, const round_sizes *s)
 {
 	const gather_params p = {-1};
@@ -35,7 +35,7 @@ static inline tensor rounds_rows(backend *b, const round_sizes *s)
 	return call.out[0];
 }
 
-/* Its rows, outputs and scratch; the same for the same sizes. */
+/* Make its rows, outputs and scratch; they depend only on the sizes. */
 static inline void round_open(round_run *r, backend *b, const round_sizes *s)
 {
 	r->params = (additive_attention_params){.heads = s->heads, .window = s->window};
@@ -57,18 +57,18 @@ static inline void round_close(round_run *r, backend *b)
 	b->release(b, r->call.scratch);
 }
 
-/* Issued, not waited for. */
+/* Issue the round without waiting for it. */
 static inline void round_issue(round_run *r, backend *b)
 {
 	assert_int_equal(b->kernel[OP_additive_attention](b, &r->call), STATUS_OK);
 }
 
-/* --- whether bits are equal, on the device ---------------------------------------------------------- */
+/* --- comparing bits on the device --------------------------------------------------------------------- */
 
-/* Of a tensor that is remembered. */
+/* A saved copy of a tensor. */
 typedef struct round_bits {
 	tensor minus, difference, wide, sum; /* wide: the difference as f32 */
-	void *scratch;                       /* of the sum */
+	void *scratch;                       /* scratch of the sum */
 } round_bits;
 
 static inline void round_issue_op(backend *b, op_id id, op_call call)
@@ -81,7 +81,7 @@ static inline op_call round_sum_of(const round_bits *r)
 	return (op_call){.n_in = 1, .n_out = 1, .in = {r->wide}, .out = {r->sum}, .scratch = r->scratch};
 }
 
-/* Remember what t holds. */
+/* Save the content of t. */
 static inline void round_bits_open(round_bits *r, backend *b, tensor t)
 {
 	static const scale_params negative = {-1};
@@ -106,7 +106,7 @@ static inline void round_bits_close(round_bits *r, backend *b)
 	b->release(b, r->scratch);
 }
 
-/* Does t hold what is remembered? All but signs of zeros count. */
+/* True if t has the saved content; signs of zeros do not count. */
 static inline bool round_bits_equal(round_bits *r, backend *b, tensor t)
 {
 	static const cast_params as = {DTYPE_F32};
@@ -121,8 +121,8 @@ static inline bool round_bits_equal(round_bits *r, backend *b, tensor t)
 	return sum == 0;
 }
 
-/* Run r again and again, at most `runs` times and at most `seconds` (0: as long as it takes), and count the runs in
- * which an output has other bits than in the first. *made: how many ran. */
+/* Run r repeatedly, at most `runs` times and for at most `seconds` (0: no limit). Returns the number of runs in which
+ * an output has other bits than in the first; *made: number of runs. */
 static inline int rounds_differing(round_run *r, backend *b, int runs, double seconds, int *made)
 {
 	round_bits g, log_normalizer;
@@ -130,7 +130,7 @@ static inline int rounds_differing(round_run *r, backend *b, int runs, double se
 	round_issue(r, b);
 	round_bits_open(&g, b, r->call.out[0]);
 	round_bits_open(&log_normalizer, b, r->call.out[2]);
-	assert_false(round_bits_equal(&g, b, r->call.in[0])); /* it can tell */
+	assert_false(round_bits_equal(&g, b, r->call.in[0])); /* the comparison can fail */
 	const uint64_t began = clock_ns();
 	for (*made = 0; *made < runs; ++*made) {
 		if (seconds > 0 && (double)(clock_ns() - began) > seconds * 1e9)

@@ -1,5 +1,5 @@
-/* tensors.h - numbers onto a device and back, for tests of single ops, and how far results in bf16 may be away. Include
- * after cmocka.h. Failures of memory and copies fail the test. */
+/* tensors.h - copy numbers to a device and back, for tests of single ops; and the allowed error of results in bf16.
+ * Include after cmocka.h. Failures of memory and copies fail the test. */
 #ifndef TESTS_UNIT_CUDA_TENSORS_H
 #define TESTS_UNIT_CUDA_TENSORS_H
 
@@ -28,7 +28,7 @@ static inline void *tensors_put(backend *b, const void *content, size_t bytes)
 	return data;
 }
 
-/* Normal numbers, of the type. */
+/* Normal numbers of the type. */
 static inline tensor tensors_normal(backend *b, dtype type, shape s, uint64_t seed)
 {
 	int64_t count = shape_count(s);
@@ -84,8 +84,8 @@ static inline void tensors_run(backend *b, op_id id, op_call *call)
 /* --- how exact bf16 is ------------------------------------------------------------------- */
 
 typedef struct distance {
-	double rms;   /* of the error, against that of what was wanted */
-	double worst; /* error, against what was wanted there and that root mean square together */
+	double rms;   /* error relative to the wanted result */
+	double worst; /* largest error, relative to the wanted number plus the result's root mean square */
 } distance;
 
 static inline distance tensors_distance(const float *got, const float *want, int64_t count)
@@ -103,8 +103,8 @@ static inline distance tensors_distance(const float *got, const float *want, int
 	return (distance){sqrt(squares / size), worst};
 }
 
-/* Results whose operands were rounded to bf16 on the way: the root mean square of the error is at most 0.004 of that of
- * the result (rounding the result alone makes it 0.0017), and no error is out of line. */
+/* For results whose operands were rounded to bf16. The root mean square of the error is at most 0.004 of that of the
+ * result; rounding only the result makes it 0.0017. No single error is much larger. */
 static inline bool tensors_near(const char *what, const char *text, const float *got, const float *want, int64_t count)
 {
 	distance d = tensors_distance(got, want, count);

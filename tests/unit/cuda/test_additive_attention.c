@@ -1,5 +1,5 @@
-/* additive_attention and its gradient on the CUDA backend, where tiles, supers and windows meet: shapes that op_cases,
- * made for every backend, are too small for. Compared with sums taken directly in double. */
+/* additive_attention and its gradient on the CUDA backend at the borders of tiles, supers and windows, for which
+ * op_cases has too small shapes. Results are compared with sums taken directly in double. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ typedef struct attention_case {
 	int64_t batch, length, heads, dh, window;
 	dtype type;
 	enum masking masking;
-	float loud; /* std of the scores, about */
+	float loud; /* approximate std of the scores */
 } attention_case;
 
 static backend *device;
@@ -65,14 +65,14 @@ static float wide_of(uint16_t x)
 	return wide;
 }
 
-/* What x is after it was stored as this type. */
+/* Round numbers to this type. */
 static void round_all(float *x, int64_t count, dtype type)
 {
 	for (int64_t i = 0; i < count && type == DTYPE_BF16; i++)
 		x[i] = wide_of(narrow_of(x[i]));
 }
 
-/* Everything of a case on the host: inputs, and what should come out. */
+/* A case on the host: inputs and expected results. */
 typedef struct attention_data {
 	int64_t rows, d;
 	float *x, *w, *dg;
@@ -92,7 +92,7 @@ static int32_t mask_at(const attention_case *c, int64_t i, int32_t random)
 	}
 }
 
-/* Of one head of one sequence, at x + at and row `first` on: scores and M, then g. */
+/* One head of one sequence, at x + at and from row `first` on: compute scores and M, then g. */
 static void expect_forward(const attention_case *c, attention_data *a, int64_t first, int64_t h)
 {
 	const int64_t window = c->window <= 0 ? c->length : c->window;
@@ -123,7 +123,7 @@ static void expect_forward(const attention_case *c, attention_data *a, int64_t f
 	free(score);
 }
 
-/* The same head's dx, and its share of dw (double). */
+/* Compute the same head's dx, and its part of dw (double). */
 static void expect_backward(const attention_case *c, attention_data *a, int64_t first, int64_t h, double *dw)
 {
 	const int64_t window = c->window <= 0 ? c->length : c->window;
@@ -135,12 +135,12 @@ static void expect_backward(const attention_case *c, attention_data *a, int64_t 
 			        (double)a->g[(first + i) * a->d + h * c->dh + e];
 	for (int64_t j = 0; j < c->length; j++) {
 		const int64_t at = (first + j) * a->d + h * c->dh;
-		bool there = !a->mask || a->mask[first + j];
+		bool visible = !a->mask || a->mask[first + j];
 		double Q = 0, da = 0, score = 0;
 		for (int64_t e = 0; e < c->dh; e++)
 			score += (double)a->x[at + e] * (double)a->w[h * c->dh + e] * scale;
 		memset(P, 0, (size_t)c->dh * sizeof *P);
-		for (int64_t i = j; there && i < c->length && i - j < window; i++) {
+		for (int64_t i = j; visible && i < c->length && i - j < window; i++) {
 			double p = exp(score - (double)a->log_normalizer[(first + i) * c->heads + h]);
 			Q += p * D[i];
 			for (int64_t e = 0; e < c->dh && p > 0; e++)
@@ -220,7 +220,7 @@ static tensor on_device(dtype type, shape s)
 	return t;
 }
 
-/* x as this type, on the device. */
+/* Copy x to the device as this type. */
 static tensor put(const void *x, dtype type, shape s)
 {
 	tensor t = on_device(type, s);
@@ -250,7 +250,7 @@ static float *fetch(const tensor *t)
 	return x;
 }
 
-/* The kernel as it is, then recorded, then replayed. */
+/* Run directly; record and replay; replay again. */
 enum { DIRECT, REPLAYED, AGAIN, TURNS };
 
 static void run_turn(op_id id, op_call *call, int turn, void **recording)
@@ -267,16 +267,16 @@ static void run_turn(op_id id, op_call *call, int turn, void **recording)
 	must(device->synchronize(device));
 }
 
-/* Run with the wanted outputs (bits); out[i] are the results, NULL where not wanted. The scratch is dirty, then as the
- * call before left it; every turn must give the same bits. */
-static void run(op_id id, op_call *call, unsigned wanted, float *out[])
+/* Run with the requested outputs (bits); out[i] are the results, NULL if not requested. The scratch is first poisoned,
+ * then as the previous call left it; every turn must give the same bits. */
+static void run(op_id id, op_call *call, unsigned requested, float *out[])
 {
 	call->scratch = NULL;
 	for (int i = 0; i < call->n_out; i++) {
 		tensor *t = &call->out[i];
 		out[i] = NULL;
 		t->data = NULL;
-		if (wanted >> i & 1)
+		if (requested >> i & 1)
 			*t = on_device(t->type, t->shape);
 	}
 	size_t bytes = device->scratch[id] ? device->scratch[id](device, call) : 0;
@@ -324,13 +324,13 @@ static bool close_enough(const attention_case *c, const char *what, const float 
 	return !got || compare_close(text, got, want, count, absolute, relative);
 }
 
-/* Scores of this size have as many digits less. */
+/* Large scores have fewer exact digits. */
 static double slack(const attention_case *c)
 {
 	return 2e-6 * (1 + 3 * (double)c->loud);
 }
 
-static bool forward_matches(const attention_case *c, const attention_data *a, unsigned wanted)
+static bool forward_matches(const attention_case *c, const attention_data *a, unsigned requested)
 {
 	const shape rows = SHAPE3(c->batch, c->length, a->d), heads = SHAPE3(c->batch, c->length, c->heads);
 	op_call call = {.params = &(additive_attention_params){.heads = c->heads, .window = c->window},
@@ -343,7 +343,7 @@ static bool forward_matches(const attention_case *c, const attention_data *a, un
 		call.in[2] = put(a->mask, DTYPE_I32, SHAPE2(c->batch, c->length));
 	call.out[0] = (tensor){NULL, c->type, rows};
 	call.out[1] = call.out[2] = (tensor){NULL, DTYPE_F32, heads};
-	run(OP_additive_attention, &call, wanted, out);
+	run(OP_additive_attention, &call, requested, out);
 	double e = slack(c), narrow = c->type == DTYPE_BF16 ? 0x1p-7 : 0;
 	bool fine = close_enough(c, "g", out[0], a->g, a->rows * a->d, 3 * e + narrow / 64, e + narrow);
 	fine = close_enough(c, "score", out[1], a->score, a->rows * c->heads, e, 1e-6) && fine;
@@ -354,7 +354,7 @@ static bool forward_matches(const attention_case *c, const attention_data *a, un
 	return fine;
 }
 
-static bool backward_matches(const attention_case *c, const attention_data *a, unsigned wanted)
+static bool backward_matches(const attention_case *c, const attention_data *a, unsigned requested)
 {
 	const shape rows = SHAPE3(c->batch, c->length, a->d), heads = SHAPE3(c->batch, c->length, c->heads);
 	op_call call = {
@@ -369,7 +369,7 @@ static bool backward_matches(const attention_case *c, const attention_data *a, u
 	call.in[5] = put(a->dg, c->type, rows);
 	call.out[0] = (tensor){NULL, c->type, rows};
 	call.out[1] = (tensor){NULL, DTYPE_F32, SHAPE1(a->d)};
-	run(OP_additive_attention_grad, &call, wanted, out);
+	run(OP_additive_attention_grad, &call, requested, out);
 	double e = 2 * slack(c), narrow = c->type == DTYPE_BF16 ? 0x1p-7 : 0;
 	double size = compare_magnitude(a->dx, a->rows * a->d), dw = compare_magnitude(a->dw, a->d);
 	bool fine = close_enough(c, "dx", out[0], a->dx, a->rows * a->d, e * size + narrow / 64, 1e-5 + narrow);
@@ -390,7 +390,7 @@ static int failures(attention_case c)
 
 /* --- tests --------------------------------------------------------------------------------------- */
 
-/* The most tokens of a tile: groups of lanes times rows; global, windowed. */
+/* The most tokens in a tile (groups of lanes times rows), global or windowed. */
 static int64_t tile_of(dtype type, int64_t dh, bool windowed)
 {
 	int64_t lanes = type == DTYPE_BF16 ? (dh <= 32 ? 4 : dh <= 64 ? 8 : 16) : (dh <= 32 ? 8 : dh <= 64 ? 16 : 32);
@@ -427,7 +427,7 @@ static void odd_heads_match_at_every_border(void **state)
 	all_lengths_and_windows(1, DTYPE_BF16);
 }
 
-/* Long tiles: the borders in one column each. */
+/* Long tiles: all borders in one column. */
 static void wide_rows_match_at_borders(void **state)
 {
 	(void)state;
@@ -456,7 +456,7 @@ static void wide_rows_match_at_borders(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* More than one super: 32 tiles of 32 tokens (global) or 16. */
+/* More than one super, which is 32 tiles of 32 tokens (global) or of 16. */
 static void long_chains_match(void **state)
 {
 	(void)state;
@@ -475,11 +475,11 @@ static void long_chains_match(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* Windows of 16 chains are all that the cache is thought to hold: the last wave is a short one. */
+/* The cache is assumed to hold only the windows of 16 chains, so the last wave is short. */
 static void more_chains_than_a_wave_match(void **state)
 {
 	(void)state;
-	const bool emulated = device_is_emulated(device); /* it has a small one */
+	const bool emulated = device_is_emulated(device); /* its cache is small */
 	assert_int_equal(failures((attention_case){.batch = 3,
 	                                           .length = emulated ? 130 : 640,
 	                                           .heads = 6,
@@ -491,7 +491,7 @@ static void more_chains_than_a_wave_match(void **state)
 	                 0);
 }
 
-/* Wider than what a block holds: in pieces. */
+/* Wider than a block can hold: computed in pieces. */
 static void heads_in_pieces_match(void **state)
 {
 	(void)state;
@@ -511,8 +511,8 @@ static void heads_in_pieces_match(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* Up to 1e4, where a top per tile would lose windows and a difference of sums everything. */
-static void loud_scores_stay_finite_and_right(void **state)
+/* Up to 1e4. One maximum per tile would lose windows, and a difference of sums would lose everything. */
+static void loud_scores_give_finite_and_right_results(void **state)
 {
 	(void)state;
 	static const float louds[] = {30, 3000};
@@ -530,7 +530,7 @@ static void loud_scores_stay_finite_and_right(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* w = 0: every token weighs the same. */
+/* w = 0: every token has the same weight. */
 static void equal_scores_give_means(void **state)
 {
 	(void)state;
@@ -547,7 +547,7 @@ static void equal_scores_give_means(void **state)
 	assert_int_equal(failed, 0);
 }
 
-static void any_outputs_may_be_unwanted(void **state)
+static void any_outputs_may_be_left_out(void **state)
 {
 	(void)state;
 	static const int64_t windows[] = {0, 5, 100};
@@ -565,10 +565,10 @@ static void any_outputs_may_be_unwanted(void **state)
 		                    .masking = NO_MASK,
 		                    .loud = 1};
 		attention_data a = data_new(&c);
-		for (unsigned wanted = 1; wanted < 7; wanted++)
-			failed += !forward_matches(&c, &a, wanted);
-		for (unsigned wanted = 1; wanted < 3; wanted++)
-			failed += !backward_matches(&c, &a, wanted);
+		for (unsigned requested = 1; requested < 7; requested++)
+			failed += !forward_matches(&c, &a, requested);
+		for (unsigned requested = 1; requested < 3; requested++)
+			failed += !backward_matches(&c, &a, requested);
 		data_free(&a);
 	}
 	assert_int_equal(failed, 0);
@@ -582,9 +582,9 @@ int main(void)
 	    cmocka_unit_test(long_chains_match),
 	    cmocka_unit_test(more_chains_than_a_wave_match),
 	    cmocka_unit_test(heads_in_pieces_match),
-	    cmocka_unit_test(loud_scores_stay_finite_and_right),
+	    cmocka_unit_test(loud_scores_give_finite_and_right_results),
 	    cmocka_unit_test(equal_scores_give_means),
-	    cmocka_unit_test(any_outputs_may_be_unwanted),
+	    cmocka_unit_test(any_outputs_may_be_left_out),
 	};
 	return cmocka_run_group_tests(tests, open_one, close_one);
 }

@@ -1,4 +1,4 @@
-/* Scores led back to their tokens on the CUDA backend, as on the CPU. */
+/* Attributions of scores to tokens on the CUDA backend, compared with the CPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ static void assert_near(const char *name, const float *found, const float *expec
 			fail_msg("%s, number %d: %g, must be %g", name, i, (double)found[i], (double)expected[i]);
 }
 
-static void parts_are_those_of_the_cpu(void **state)
+static void parts_equal_those_of_the_cpu(void **state)
 {
 	(void)state;
 	find_plain_plugin();
@@ -44,6 +44,6 @@ static void parts_are_those_of_the_cpu(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(parts_are_those_of_the_cpu)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(parts_equal_those_of_the_cpu)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

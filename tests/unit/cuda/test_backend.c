@@ -1,5 +1,5 @@
-/* The CUDA backend's host side: memory, streams and recordings; on the emulated device, where work that is issued runs
- * as late as it may. */
+/* The CUDA backend's host side: memory, streams and recordings. On the emulated device, issued work runs as late as
+ * possible. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +44,7 @@ static void *allocate(backend *b, size_t bytes)
 	return data;
 }
 
-/* Bytes that differ from place to place and from seed to seed. */
+/* Bytes that differ by place and by seed. */
 static unsigned char pattern(size_t i, unsigned seed)
 {
 	return (unsigned char)((i * 2654435761u + seed * 40503u) >> 7);
@@ -81,11 +81,11 @@ static void assert_zeros(backend *b, const void *device, size_t bytes)
 
 /* --- faults ---------------------------------------------------------------------------------- */
 
-/* The emulated runtime is called by name, and names of this program come first. */
+/* The emulated runtime is called by name, and this program's symbols take precedence. */
 static struct {
-	int count;           /* an error of CUDA, 0: none */
-	int devices, driver; /* what the driver answers then; its version */
-	bool reset;          /* was the device reset? */
+	int count;           /* result of cudaGetDeviceCount; 0: success */
+	int devices, driver; /* number of devices, and version of the driver */
+	bool reset;          /* the device was reset */
 } fault;
 
 static void *of_plugin(const char *name)
@@ -123,7 +123,7 @@ int cudaDeviceReset(void)
 
 /* --- opening ------------------------------------------------------------------------------ */
 
-static void the_name_holds_the_device_its_memory_and_its_kind(void **state)
+static void the_name_has_the_device_its_memory_and_its_kind(void **state)
 {
 	backend *b = *state;
 	assert_string_equal(b->name, "cuda");
@@ -132,7 +132,7 @@ static void the_name_holds_the_device_its_memory_and_its_kind(void **state)
 	assert_true(b->bf16);
 }
 
-static void a_device_that_is_not_there_is_named(void **state)
+static void a_missing_device_is_named(void **state)
 {
 	(void)state;
 	static const int missing[] = {1000, -1};
@@ -161,7 +161,7 @@ static void expect_unavailable(int answer, int devices, int driver, const char *
 		fail_msg("%s", err.message);
 }
 
-static void an_unavailable_device_is_refused_with_what_is_missing(void **state)
+static void an_unavailable_device_is_refused_with_the_missing_part(void **state)
 {
 	(void)state;
 	skip_unless_emulated();
@@ -182,7 +182,7 @@ static void a_device_can_be_opened_again(void **state)
 		void *data = allocate(b, 100);
 		assert_zeros(b, data, 100);
 		if (i > 0)
-			b->release(b, data); /* what is not released ends with the process */
+			b->release(b, data); /* unreleased memory is freed when the process ends */
 		backend_close(b);
 	}
 }
@@ -220,14 +220,14 @@ static void too_much_memory_is_a_status_and_the_device_continues(void **state)
 	b->release(b, data);
 }
 
-static void an_upload_larger_than_the_staging_memory_arrives_whole(void **state)
+static void an_upload_larger_than_the_staging_memory_is_complete(void **state)
 {
 	backend *b = *state;
 	const size_t bytes = 37 * MIB + 13;
 	unsigned char *host = filled(bytes, 2);
 	void *data = allocate(b, bytes), *copy = allocate(b, bytes);
 	assert_int_equal(b->upload(b, data, host, bytes), STATUS_OK);
-	memset(host, 0, bytes); /* ours again */
+	memset(host, 0, bytes); /* the host may change it again */
 	assert_int_equal(b->copy(b, copy, data, bytes), STATUS_OK);
 	assert_int_equal(b->clear(b, data, bytes), STATUS_OK);
 	assert_pattern(b, copy, bytes, 2);
@@ -236,7 +236,7 @@ static void an_upload_larger_than_the_staging_memory_arrives_whole(void **state)
 	free(host);
 }
 
-static void many_uploads_from_the_same_bytes_arrive_as_they_were(void **state)
+static void many_uploads_from_the_same_buffer_keep_their_content(void **state)
 {
 	enum { MOST = 20000, UPLOADS = 3000 };
 	backend *b = *state;
@@ -254,13 +254,13 @@ static void many_uploads_from_the_same_bytes_arrive_as_they_were(void **state)
 		at += n;
 		sent += n;
 	}
-	assert_true(sent > 20 * MIB); /* round the ring */
+	assert_true(sent > 20 * MIB); /* more than once around the ring */
 	assert_pattern(b, data, sent, 3);
 	b->release(b, data);
 	free(want);
 }
 
-static void released_memory_serves_again_zeroed(void **state)
+static void released_memory_is_zeroed_when_it_is_used_again(void **state)
 {
 	backend *b = *state;
 	unsigned char *host = filled(MIB, 4);
@@ -277,7 +277,7 @@ static void released_memory_serves_again_zeroed(void **state)
 
 /* --- reservations ----------------------------------------------------------------------------- */
 
-static void what_is_reserved_grows_in_place(void **state)
+static void reserved_memory_grows_in_place(void **state)
 {
 	backend *b = *state;
 	const size_t reserved = 64 * MIB;
@@ -296,7 +296,7 @@ static void what_is_reserved_grows_in_place(void **state)
 		assert_zeros(b, (char *)data + first, have - first);
 	}
 	size_t first = b->extend(b, data, 1, &before) == STATUS_OK ? before : 0;
-	assert_int_equal(first, have); /* less than there is changes nothing */
+	assert_int_equal(first, have); /* a smaller size has no effect */
 	assert_int_equal(b->extend(b, data, reserved + 1, &before), STATUS_NOMEM);
 	assert_int_equal(before, have);
 	assert_int_equal(b->extend(b, data, reserved, &have), STATUS_OK);
@@ -307,7 +307,7 @@ static void what_is_reserved_grows_in_place(void **state)
 	b->unreserve(b, NULL, 0);
 }
 
-static void more_than_the_device_has_leaves_a_reservation_as_it_was(void **state)
+static void more_than_the_device_has_leaves_a_reservation_unchanged(void **state)
 {
 	backend *b = *state;
 	const size_t reserved = (size_t)1 << 42;
@@ -344,28 +344,29 @@ static void two_backends_are_two_streams_of_one_memory(void **state)
 	assert_pattern(front, copy, MIB, 8);
 	back->release(back, copy);
 	backend_close(back);
-	assert_pattern(front, data, MIB, 8); /* goes on without the other */
+	assert_pattern(front, data, MIB, 8); /* continues without the other */
 	front->release(front, data);
 	free(host);
 }
 
-/* As many as may be under way, each of what lay there when it was issued, and taken in any order. */
-static void a_fetch_is_not_held_up_by_what_comes_later(void **state)
+/* As many fetches as can be in flight. Each gets the content at the time of its issue, and they are taken in any
+ * order. */
+static void a_fetch_is_not_delayed_by_later_work(void **state)
 {
 	backend *b = *state;
 	unsigned number[BACKEND_FETCHES];
 	int *data = allocate(b, BACKEND_FETCH_BYTES);
-	for (int round = 0; round < 2; round++) { /* the boxes serve again */
+	for (int round = 0; round < 2; round++) { /* so that the fetch buffers are used again */
 		for (int i = 0; i < BACKEND_FETCHES; i++) {
-			int there[] = {round, i};
-			assert_int_equal(b->upload(b, data, there, sizeof there), STATUS_OK);
-			assert_int_equal(b->fetch(b, data, i ? sizeof there : BACKEND_FETCH_BYTES, &number[i]),
+			int numbers[] = {round, i};
+			assert_int_equal(b->upload(b, data, numbers, sizeof numbers), STATUS_OK);
+			assert_int_equal(b->fetch(b, data, i ? sizeof numbers : BACKEND_FETCH_BYTES, &number[i]),
 			                 STATUS_OK);
 		}
 		for (int i = BACKEND_FETCHES - 1; i >= 0; i--) {
-			int there[2];
-			assert_int_equal(b->fetch_take(b, number[i], there, sizeof there), STATUS_OK);
-			assert_true(there[0] == round && there[1] == i && b->fetched(b, number[i]));
+			int numbers[2];
+			assert_int_equal(b->fetch_take(b, number[i], numbers, sizeof numbers), STATUS_OK);
+			assert_true(numbers[0] == round && numbers[1] == i && b->fetched(b, number[i]));
 		}
 	}
 	b->release(b, data);
@@ -467,10 +468,10 @@ static void only_kernels_are_recorded(void **state)
 	assert_int_equal(b->download(b, host, data, 100), STATUS_INTERNAL);
 	assert_int_equal(b->allocate(b, 100, &more), STATUS_INTERNAL);
 	assert_int_equal(b->reserve(b, 100, &more), STATUS_INTERNAL);
-	assert_int_equal(b->extend(b, data, 100, &have), STATUS_INVALID); /* not reserved */
+	assert_int_equal(b->extend(b, data, 100, &have), STATUS_INVALID); /* not a reservation */
 	assert_int_equal(b->record_end(b, &recording), STATUS_OK);
 	assert_int_equal(b->upload(b, data, host, 100), STATUS_OK);
-	assert_int_equal(b->replay(b, recording), STATUS_OK); /* of nothing */
+	assert_int_equal(b->replay(b, recording), STATUS_OK); /* an empty recording */
 	b->forget(b, recording);
 	b->forget(b, NULL);
 	assert_pattern(b, data, 100, 9);
@@ -547,10 +548,10 @@ static void lose_and_open_again(int runs, const char *what)
 	assert_int_equal(front->synchronize(front), STATUS_OK);
 	plan_free(p);
 	backend_close(front);
-	assert_false(fault.reset); /* of a sound device: never */
+	assert_false(fault.reset); /* the device was intact */
 }
 
-static void a_lost_device_answers_so_until_all_have_closed_it(void **state)
+static void a_lost_device_reports_it_until_all_backends_are_closed(void **state)
 {
 	(void)state;
 	skip_unless_emulated();
@@ -559,7 +560,7 @@ static void a_lost_device_answers_so_until_all_have_closed_it(void **state)
 	lose_and_open_again(3, "launch:1"); /* a replay */
 }
 
-static void memory_that_is_short_for_a_moment_is_waited_for(void **state)
+static void an_allocation_waits_when_memory_is_short_for_a_moment(void **state)
 {
 	skip_unless_emulated();
 	backend *b = *state;
@@ -574,24 +575,24 @@ int main(void)
 {
 #define ON_ONE(test) cmocka_unit_test_setup_teardown(test, open_one, close_one)
 	const struct CMUnitTest tests[] = {
-	    ON_ONE(the_name_holds_the_device_its_memory_and_its_kind),
-	    cmocka_unit_test(a_device_that_is_not_there_is_named),
-	    cmocka_unit_test(an_unavailable_device_is_refused_with_what_is_missing),
+	    ON_ONE(the_name_has_the_device_its_memory_and_its_kind),
+	    cmocka_unit_test(a_missing_device_is_named),
+	    cmocka_unit_test(an_unavailable_device_is_refused_with_the_missing_part),
 	    cmocka_unit_test(a_device_can_be_opened_again),
 	    ON_ONE(memory_is_aligned_and_zeroed),
 	    ON_ONE(too_much_memory_is_a_status_and_the_device_continues),
-	    ON_ONE(memory_that_is_short_for_a_moment_is_waited_for),
-	    ON_ONE(an_upload_larger_than_the_staging_memory_arrives_whole),
-	    ON_ONE(many_uploads_from_the_same_bytes_arrive_as_they_were),
-	    ON_ONE(released_memory_serves_again_zeroed),
-	    ON_ONE(what_is_reserved_grows_in_place),
-	    ON_ONE(more_than_the_device_has_leaves_a_reservation_as_it_was),
+	    ON_ONE(an_allocation_waits_when_memory_is_short_for_a_moment),
+	    ON_ONE(an_upload_larger_than_the_staging_memory_is_complete),
+	    ON_ONE(many_uploads_from_the_same_buffer_keep_their_content),
+	    ON_ONE(released_memory_is_zeroed_when_it_is_used_again),
+	    ON_ONE(reserved_memory_grows_in_place),
+	    ON_ONE(more_than_the_device_has_leaves_a_reservation_unchanged),
 	    ON_ONE(two_backends_are_two_streams_of_one_memory),
-	    ON_ONE(a_fetch_is_not_held_up_by_what_comes_later),
+	    ON_ONE(a_fetch_is_not_delayed_by_later_work),
 	    ON_ONE(a_backend_is_busy_until_its_work_is_done),
 	    ON_ONE(replays_give_the_bits_of_direct_runs),
 	    ON_ONE(only_kernels_are_recorded),
-	    cmocka_unit_test(a_lost_device_answers_so_until_all_have_closed_it),
+	    cmocka_unit_test(a_lost_device_reports_it_until_all_backends_are_closed),
 	};
 #undef ON_ONE
 	find_plugin();

@@ -1,4 +1,4 @@
-/* A backend in the background: its products leave processors to the others of the device and repeat bit by bit, and its
+/* A backend in the background: its products leave processors to other work on the device and are repeatable, and its
  * long passes are many short blocks. */
 #include "tests/unit/train/fixture.h"
 
@@ -10,7 +10,7 @@
 static const char switch_name[] = "ADDITIVE_CUDA_BACKGROUND_PROCESSORS";
 enum { EMULATED_PROCESSORS = 4 };
 
-/* setting: of the switch; NULL: unset. */
+/* setting: the value of the switch; NULL: unset. */
 static backend *open_as(bool background, const char *setting)
 {
 	const backend_options options = {.background = background};
@@ -24,11 +24,11 @@ static backend *open_as(bool background, const char *setting)
 }
 
 typedef struct products {
-	float *y, *scores; /* results: of a linear with a bias, of a matmul */
+	float *y, *scores; /* results of a linear with a bias, and of a matmul */
 	int64_t count;
 } products;
 
-/* y = x Wᵀ + bias and x Wᵀ, on b. */
+/* Compute y = x Wᵀ + bias and x Wᵀ on b. */
 static void run_products(backend *b, products *p, int64_t m, int64_t n, int64_t k)
 {
 	static const linear_params as_linear = {.alpha = 1};
@@ -53,9 +53,9 @@ static void products_free(products *p)
 	free(p->scores);
 }
 
-enum { PRODUCTS = 2 }; /* of run_products */
+enum { PRODUCTS = 2 }; /* those of run_products */
 
-/* At how many processors each product of such a backend is aimed; 0: all of them. */
+/* Get the number of processors for which each product of such a backend is planned; 0: all of them. */
 static void aims(unsigned out[PRODUCTS], bool background, const char *setting)
 {
 	backend *b = open_as(background, setting);
@@ -80,7 +80,7 @@ static void aims(unsigned out[PRODUCTS], bool background, const char *setting)
 	backend_close(b);
 }
 
-/* The same of all products. */
+/* Number of processors for which all products are planned. */
 static unsigned aimed_at(bool background, const char *setting)
 {
 	unsigned each[PRODUCTS];
@@ -97,7 +97,7 @@ static void products_in_the_background_leave_processors_free(void **state)
 	assert_int_equal(aimed_at(true, "0"), EMULATED_PROCESSORS * 7 / 8);
 }
 
-static void the_switch_says_how_many_they_take(void **state)
+static void the_switch_sets_the_number_of_processors(void **state)
 {
 	(void)state;
 	assert_int_equal(aimed_at(true, "1"), 1);
@@ -105,14 +105,14 @@ static void the_switch_says_how_many_they_take(void **state)
 	assert_int_equal(aimed_at(true, "1000"), 0);
 }
 
-static void products_that_serve_take_all_processors(void **state)
+static void products_of_serving_use_all_processors(void **state)
 {
 	(void)state;
 	assert_int_equal(aimed_at(false, NULL), 0);
 	assert_int_equal(aimed_at(false, "2"), 0);
 }
 
-static void a_product_that_has_no_algorithm_for_so_few_processors_takes_all(void **state)
+static void a_product_without_an_algorithm_for_few_processors_uses_all(void **state)
 {
 	(void)state;
 	unsigned each[PRODUCTS];
@@ -124,22 +124,23 @@ static void a_product_that_has_no_algorithm_for_so_few_processors_takes_all(void
 	assert_int_equal(each[1], EMULATED_PROCESSORS * 7 / 8);
 }
 
-/* Large enough on a GPU for kernels that keep their processors. */
-static void products_in_the_background_are_right_and_repeat(void **state)
+/* On a GPU, large enough for kernels that stay on their processors. */
+static void products_in_the_background_are_right_and_repeatable(void **state)
 {
 	(void)state;
-	products here, there, again;
+	products foreground, in_background, again;
 	backend *serving = open_as(false, NULL), *background = open_as(true, NULL), *other = open_as(true, NULL);
 	const int64_t scale = device_is_emulated(serving) ? 1 : 64;
-	run_products(serving, &here, 64 * scale, 24 * scale, 32 * scale);
-	run_products(background, &there, 64 * scale, 24 * scale, 32 * scale);
+	run_products(serving, &foreground, 64 * scale, 24 * scale, 32 * scale);
+	run_products(background, &in_background, 64 * scale, 24 * scale, 32 * scale);
 	run_products(other, &again, 64 * scale, 24 * scale, 32 * scale);
-	assert_memory_equal(there.y, again.y, (size_t)there.count * sizeof *there.y);
-	assert_memory_equal(there.scores, again.scores, (size_t)there.count * sizeof *there.scores);
-	assert_true(tensors_near("linear", "background", there.y, here.y, here.count));
-	assert_true(tensors_near("matmul", "background", there.scores, here.scores, here.count));
-	products_free(&here);
-	products_free(&there);
+	assert_memory_equal(in_background.y, again.y, (size_t)in_background.count * sizeof *in_background.y);
+	assert_memory_equal(in_background.scores, again.scores,
+	                    (size_t)in_background.count * sizeof *in_background.scores);
+	assert_true(tensors_near("linear", "background", in_background.y, foreground.y, foreground.count));
+	assert_true(tensors_near("matmul", "background", in_background.scores, foreground.scores, foreground.count));
+	products_free(&foreground);
+	products_free(&in_background);
 	products_free(&again);
 	backend_close(serving);
 	backend_close(background);
@@ -150,7 +151,7 @@ static void products_in_the_background_are_right_and_repeat(void **state)
 
 typedef struct update {
 	float *p, *m;
-	unsigned blocks; /* of the update; 0: not counted */
+	unsigned blocks; /* blocks of the update; 0: not counted */
 } update;
 
 /* Two updates of n parameters by an op: adamw or sgd. */
@@ -188,7 +189,7 @@ static update run_updates(bool background, op_id id, int64_t n)
 	return u;
 }
 
-static void an_update_in_the_background_takes_more_blocks_and_changes_no_bit(void **state)
+static void an_update_in_the_background_uses_more_blocks_and_changes_no_bit(void **state)
 {
 	(void)state;
 	backend *b = open_device();
@@ -196,20 +197,21 @@ static void an_update_in_the_background_takes_more_blocks_and_changes_no_bit(voi
 	backend_close(b);
 	static const op_id ids[] = {OP_adamw, OP_sgd};
 	for (int i = 0; i < 2; i++) {
-		update here = run_updates(false, ids[i], n), there = run_updates(true, ids[i], n);
-		assert_memory_equal(here.p, there.p, (size_t)n * sizeof *here.p);
-		assert_memory_equal(here.m, there.m, (size_t)n * sizeof *here.m);
-		assert_true(here.m[n - 1] != 0 && (there.blocks > here.blocks || here.blocks == 0));
-		free(here.p);
-		free(here.m);
-		free(there.p);
-		free(there.m);
+		update foreground = run_updates(false, ids[i], n), in_background = run_updates(true, ids[i], n);
+		assert_memory_equal(foreground.p, in_background.p, (size_t)n * sizeof *foreground.p);
+		assert_memory_equal(foreground.m, in_background.m, (size_t)n * sizeof *foreground.m);
+		assert_true(foreground.m[n - 1] != 0 &&
+		            (in_background.blocks > foreground.blocks || foreground.blocks == 0));
+		free(foreground.p);
+		free(foreground.m);
+		free(in_background.p);
+		free(in_background.m);
 	}
 }
 
 /* --- training ------------------------------------------------------------------------------------ */
 
-/* The weights after some steps in bf16 on a backend of its own in the background; *bytes: of them. */
+/* The weights after some steps in bf16 on a new background backend; *bytes: their size. */
 static float *train_some(const dataset *blocks, int64_t length, int width, size_t *bytes)
 {
 	backend *b = open_as(true, NULL);
@@ -222,7 +224,7 @@ static float *train_some(const dataset *blocks, int64_t length, int width, size_
 	                           "n_heads", 2, "n_positions", (json_int_t)length, "n_layer", 2, "window_sizes", 4,
 	                           (json_int_t)length, "hidden_dropout_prob", 0.1);
 	o.sequence_length = length;
-	o.max_steps = 3; /* the third is a replay */
+	o.max_steps = 3; /* the third step is a replay */
 	o.precision = PRECISION_BF16;
 	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, b, &err), STATUS_OK);
 	if (trainer_new(&t, m, &o, blocks, NULL, &err) != STATUS_OK)
@@ -267,12 +269,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(products_in_the_background_leave_processors_free),
-	    cmocka_unit_test(the_switch_says_how_many_they_take),
-	    cmocka_unit_test(products_that_serve_take_all_processors),
-	    cmocka_unit_test(a_product_that_has_no_algorithm_for_so_few_processors_takes_all),
-	    cmocka_unit_test(products_in_the_background_are_right_and_repeat),
+	    cmocka_unit_test(the_switch_sets_the_number_of_processors),
+	    cmocka_unit_test(products_of_serving_use_all_processors),
+	    cmocka_unit_test(a_product_without_an_algorithm_for_few_processors_uses_all),
+	    cmocka_unit_test(products_in_the_background_are_right_and_repeatable),
 	    cmocka_unit_test(two_runs_in_the_background_have_the_same_bits),
-	    cmocka_unit_test(an_update_in_the_background_takes_more_blocks_and_changes_no_bit),
+	    cmocka_unit_test(an_update_in_the_background_uses_more_blocks_and_changes_no_bit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* softmax_stream with a ring of codes on the device: the bits of a ring of floats however tokens are cut into calls,
- * and the ring that the CPU leaves. */
+/* softmax_stream with a ring of codes on the device: the bits of a ring of floats in any division into calls, and the
+ * same ring as on the CPU. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 
 enum { TOKENS = 150 };
 
-/* Widths in fours and others, heads that end within a float. */
+/* Widths that are multiples of four and others, and heads that end within a float. */
 static const kind kinds[] = {
     {.heads = 1, .kv_heads = 1, .key = 48, .value = 32, .window = 64},
     {.heads = 2, .kv_heads = 2, .key = 6, .value = 16, .window = 12, .masked = true},
@@ -23,7 +23,7 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* A layer that has read a text, `cut` tokens in a call. */
+/* A layer that has read a text in calls of `cut` tokens. */
 typedef struct reading {
 	layer l;
 	text t;
@@ -62,7 +62,7 @@ static void a_ring_of_codes_gives_the_bits_of_a_ring_of_floats(void **state)
 	}
 }
 
-static void the_ring_is_that_of_the_cpu(void **state)
+static void the_ring_equals_that_of_the_cpu(void **state)
 {
 	(void)state;
 	for (int i = 0; i < KINDS; i++) {
@@ -79,7 +79,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_ring_of_codes_gives_the_bits_of_a_ring_of_floats),
-	    cmocka_unit_test(the_ring_is_that_of_the_cpu),
+	    cmocka_unit_test(the_ring_equals_that_of_the_cpu),
 	};
 	return cmocka_run_group_tests(tests, open_pair, close_pair);
 }

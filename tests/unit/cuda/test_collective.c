@@ -1,5 +1,5 @@
-/* Sums over processes on the device: with one rank as far as a machine with one GPU and NCCL can go, with several on
- * the emulated device, whose NCCL adds up in the order of ranks. */
+/* Sums over processes on the device: with one rank on a machine with one GPU and NCCL, and with several on the emulated
+ * device. The emulated NCCL adds in the order of ranks. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ static backend *open_alone(void)
 	return b;
 }
 
-/* Zeros of both signs, infinities, NaN and what is too small for a normal number are among them. */
+/* Numbers that include zeros of both signs, infinities, NaN and subnormal numbers. */
 static float *numbers_new(uint64_t seed)
 {
 	static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-42f, -3e38f};
@@ -81,7 +81,7 @@ static void a_sum_over_one_rank_changes_no_bit(void **state)
 	free(x);
 }
 
-static void a_share_is_multiplied_before(void **state)
+static void a_share_is_multiplied_before_the_sum(void **state)
 {
 	(void)state;
 	backend *b = open_alone();
@@ -100,8 +100,9 @@ static void a_share_is_multiplied_before(void **state)
 	free(x);
 }
 
-/* Behind the work issued before it, which has not run when it is issued; what is issued behind the poll sees it. */
-static void a_sum_is_between_what_is_issued_before_and_after_it(void **state)
+/* The sum follows the work issued before it, which has not run yet when the sum is issued. Work issued after the poll
+ * sees the sum. */
+static void a_sum_is_ordered_with_work_issued_before_and_after_it(void **state)
 {
 	(void)state;
 	backend *b = open_alone();
@@ -115,7 +116,7 @@ static void a_sum_is_between_what_is_issued_before_and_after_it(void **state)
 	for (int step = 1; step <= 3; step++) {
 		assert_int_equal(b->kernel[OP_scale](b, &call), STATUS_OK);
 		assert_int_equal(b->collective_sum(b, device, N, 0.5f), STATUS_OK);
-		assert_int_equal(b->clear(b, copy, N * sizeof *x), STATUS_OK); /* beside it */
+		assert_int_equal(b->clear(b, copy, N * sizeof *x), STATUS_OK); /* concurrent with the sum */
 		assert_int_equal(wait_for_sums(b), STATUS_OK);
 		assert_int_equal(b->copy(b, copy, device, N * sizeof *x), STATUS_OK);
 	}
@@ -124,7 +125,7 @@ static void a_sum_is_between_what_is_issued_before_and_after_it(void **state)
 		assert_true(got[i] == x[i]);
 	b->release(b, copy);
 	b->release(b, device);
-	backend_close(b); /* which leaves the group */
+	backend_close(b); /* closing leaves the group */
 	free(got);
 	free(x);
 }
@@ -135,7 +136,7 @@ static void a_group_is_left_and_another_one_joined(void **state)
 	backend *b = open_alone();
 	bool complete;
 	assert_int_equal(b->collective_open(b, (unsigned char[BACKEND_GROUP_BYTES]){0}, 0, 1, 1, NULL),
-	                 STATUS_INTERNAL); /* it is in one */
+	                 STATUS_INTERNAL); /* it is already in a group */
 	assert_int_equal(b->collective_poll(b, &complete), STATUS_OK);
 	assert_true(complete);
 	b->collective_close(b, true);
@@ -147,14 +148,14 @@ static void a_group_is_left_and_another_one_joined(void **state)
 	backend_close(b);
 }
 
-/* Where there are fewer devices than ranks; the bytes of a device tell. */
-static void behind_the_last_device_comes_the_first(void **state)
+/* If there are fewer devices than ranks; devices are compared by their bytes. */
+static void device_numbers_wrap_around(void **state)
 {
 	(void)state;
 	backend_site first, other;
 	backend *b = open_alone();
-	backend *again =
-	    open_device_as(&(backend_options){.device = 64 * 9 * 5 * 7, .wrap = true}); /* of 1 … 10 devices */
+	backend *again = open_device_as(&(backend_options){
+	    .device = 64 * 9 * 5 * 7, .wrap = true}); /* gives the same device if there are 1 … 10 devices */
 	assert_int_equal(b->collective_find(b, &first, NULL), STATUS_OK);
 	assert_int_equal(again->collective_find(again, &other, NULL), STATUS_OK);
 	assert_memory_equal(&first, &other, sizeof first);
@@ -163,7 +164,7 @@ static void behind_the_last_device_comes_the_first(void **state)
 	backend_close(b);
 }
 
-static void what_is_missing_is_named(void **state)
+static void an_unusable_library_is_named(void **state)
 {
 	(void)state;
 	static const struct {
@@ -201,7 +202,7 @@ typedef struct member {
 	backend *backend;
 } member;
 
-/* The exit status of a process that asserts: asserts of cmocka belong to the process of the test. */
+/* Exit with a status on failure: cmocka's asserts work only in the process of the test. */
 #define NEED(condition)                                                                                                \
 	do {                                                                                                           \
 		if (!(condition)) {                                                                                    \
@@ -225,16 +226,16 @@ static void open_member(member *m)
 	}
 }
 
-/* Run `rank` in a process for each of `there` ranks of a group of `count`; their exit statuses. */
-static void run_ranks(int count, int there, int seconds, void (*rank)(member *m), int *exits)
+/* Run `rank` in one process for each of `n_ranks` ranks of a group of `count`, and get their exit statuses. */
+static void run_ranks(int count, int n_ranks, int seconds, void (*rank)(member *m), int *exits)
 {
 	member m = {.count = count, .seconds = seconds};
 	pid_t pids[MOST];
 	find_nccl();
-	/* A process that forks has not opened a device; the name of the group is the emulated NCCL's own. */
+	/* The forking process has not opened a device; the group's name is chosen for the emulated NCCL. */
 	snprintf((char *)m.id, sizeof m.id, "/additive-test-%d-%llx", (int)getpid(), (unsigned long long)clock_ns());
 	fflush(NULL);
-	for (m.rank = 0; m.rank < there; m.rank++) {
+	for (m.rank = 0; m.rank < n_ranks; m.rank++) {
 		pids[m.rank] = fork();
 		assert_true(pids[m.rank] >= 0);
 		if (pids[m.rank] == 0) {
@@ -244,7 +245,7 @@ static void run_ranks(int count, int there, int seconds, void (*rank)(member *m)
 			_exit(0);
 		}
 	}
-	for (int i = 0; i < there; i++) {
+	for (int i = 0; i < n_ranks; i++) {
 		int how;
 		assert_int_equal(waitpid(pids[i], &how, 0), pids[i]);
 		exits[i] = WIFEXITED(how) ? WEXITSTATUS(how) : -1;
@@ -265,7 +266,7 @@ static void sum_and_compare(member *m)
 	for (int i = 0; i < m->count; i++)
 		x[i] = numbers_new(100 + (uint64_t)i);
 	float *device = upload_new(b, x[m->rank]);
-	/* One after the other on the same numbers, and several at once. */
+	/* First one after another on the same numbers, then several at once. */
 	NEED(b->collective_sum(b, device, 1000, share) == STATUS_OK);
 	NEED(b->collective_sum(b, device + 1000, N - 1000, share) == STATUS_OK);
 	NEED(wait_for_sums(b) == STATUS_OK);
@@ -295,7 +296,7 @@ static void ranks_get_the_sum_of_their_numbers(void **state)
 	}
 }
 
-/* The last rank goes without a word; its sum stays incomplete, and the others learn it. */
+/* The last rank is killed; its sum is never complete, and the other ranks get an error. */
 static void lose_the_last(member *m)
 {
 	backend *b = m->backend;
@@ -305,7 +306,7 @@ static void lose_the_last(member *m)
 		kill(getpid(), SIGKILL);
 	NEED(b->collective_sum(b, device + 1000, 1000, 1) == STATUS_OK);
 	NEED(wait_for_sums(b) == STATUS_UNAVAILABLE);
-	/* The device works on, with a sum that never ends beside, and without it. */
+	/* The device continues to work, first with a sum that never ends, then without it. */
 	NEED(b->download(b, got, device + 2000, sizeof *got) == STATUS_OK && got[0] == x[2000]);
 	b->collective_close(b, true);
 	NEED(b->download(b, got, device + 2000, sizeof *got) == STATUS_OK && got[0] == x[2000]);
@@ -313,7 +314,7 @@ static void lose_the_last(member *m)
 	backend_close(b);
 }
 
-static void a_rank_that_is_gone_is_noticed_and_the_device_stays(void **state)
+static void a_lost_rank_is_detected_and_the_device_keeps_working(void **state)
 {
 	(void)state;
 	int exits[MOST];
@@ -329,7 +330,7 @@ static void do_nothing(member *m)
 	(void)m;
 }
 
-static void ranks_that_do_not_come_are_waited_for_in_vain_but_not_for_long(void **state)
+static void waiting_for_missing_ranks_ends_after_a_timeout(void **state)
 {
 	(void)state;
 	int exits[MOST];
@@ -344,16 +345,16 @@ static void ranks_that_do_not_come_are_waited_for_in_vain_but_not_for_long(void 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    /* first, since a process that has opened a device does not fork */
+	    /* first, because a process that has opened a device must not fork */
 	    cmocka_unit_test(ranks_get_the_sum_of_their_numbers),
-	    cmocka_unit_test(a_rank_that_is_gone_is_noticed_and_the_device_stays),
-	    cmocka_unit_test(ranks_that_do_not_come_are_waited_for_in_vain_but_not_for_long),
+	    cmocka_unit_test(a_lost_rank_is_detected_and_the_device_keeps_working),
+	    cmocka_unit_test(waiting_for_missing_ranks_ends_after_a_timeout),
 	    cmocka_unit_test(a_sum_over_one_rank_changes_no_bit),
-	    cmocka_unit_test(a_share_is_multiplied_before),
-	    cmocka_unit_test(a_sum_is_between_what_is_issued_before_and_after_it),
+	    cmocka_unit_test(a_share_is_multiplied_before_the_sum),
+	    cmocka_unit_test(a_sum_is_ordered_with_work_issued_before_and_after_it),
 	    cmocka_unit_test(a_group_is_left_and_another_one_joined),
-	    cmocka_unit_test(behind_the_last_device_comes_the_first),
-	    cmocka_unit_test(what_is_missing_is_named),
+	    cmocka_unit_test(device_numbers_wrap_around),
+	    cmocka_unit_test(an_unusable_library_is_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,22 @@
-/* Decoding at the size of a model that is used, with each switch that decides when kernels run and not what they
- * compute: early launches, recordings and programs (cuda/program.cuh), on and off. Tokens, logits and at the end the whole session have the same
- * bits. On a GPU: 2,000 tokens of width 768 in 12 layers; an emulated device takes 40 of a tiny model, or
- * 400 with ADDITIVE_ALL_CASES. */
+/* Decoding at the size of a real model, with each switch that changes when kernels run but not their results: early
+ * launches, recordings and programs (cuda/program.cuh), on and off. Tokens, logits and the final session have the same
+ * bits.
+ * On a GPU: 2,000 tokens of width 768 in 12 layers; an emulated device decodes 40 of a tiny model, or 400 with
+ * ADDITIVE_ALL_CASES. */
 #include "tests/unit/serve/fixture.h"
 
 #include "tests/unit/cuda/device.h"
 
 enum { MOST_TOKENS = 2000, PIECES = 20, SWITCHES = 3, COMBINATIONS = 1 << SWITCHES };
 
-/* In a combination a bit that is set is a switch that is off. */
+/* In a combination, a set bit is a switch that is off. */
 static const char *const switches[SWITCHES] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_PERSISTENT"};
 
 typedef struct sizes {
 	int width, heads, layers, vocabulary, tokens;
 } sizes;
 
-/* What was decoded, and the session afterwards. */
+/* The decoded tokens and the session afterwards. */
 typedef struct decoded {
 	int32_t ids[MOST_TOKENS];
 	float *logits; /* after each piece [PIECES, vocabulary] */
@@ -43,7 +44,7 @@ static json_t *config_of(const sizes *s)
 	                 windows, "hidden_dropout_prob", 0.0);
 }
 
-/* Scores of a fresh model are all the same; a little noise on every parameter makes them differ. */
+/* Scores of a new model are all equal; noise on every parameter makes them differ. */
 static void write_folder(const char *folder, const sizes *s)
 {
 	backend *cpu;
@@ -122,7 +123,7 @@ static void no_switch_changes_a_bit_of_a_long_decode(void **state)
 	(void)state;
 	char folder[64];
 	static decoded first, other;
-	find_plain_plugin(); /* test_serving has every access looked at, with these switches, too */
+	find_plain_plugin(); /* test_serving checks every access, also with these switches */
 	backend *b = open_device();
 	const bool emulated = device_is_emulated(b);
 	const int few = is_left_out(b, 1, 2) ? 40 : 400;
@@ -133,7 +134,7 @@ static void no_switch_changes_a_bit_of_a_long_decode(void **state)
 	decode(&first, folder, &s, 0);
 	print_message("note: %d tokens, %d different ones\n", s.tokens, different_ids(first.ids, s.tokens));
 	for (int i = 1; i < COMBINATIONS; i++) {
-		if ((i & 6) == 2) /* programs are made of recordings alone */
+		if ((i & 6) == 2) /* programs are only made from recordings */
 			continue;
 		decode(&other, folder, &s, i);
 		print_message("note: early launches %s, recordings %s, programs %s\n", i & 1 ? "off" : "on",

@@ -1,6 +1,6 @@
-/* The kernels that go through memory once, at sizes that op_cases has not: rows of whole packs of 16 bytes, which take
- * other kernels than odd ones; rows of one warp and of many, and one beyond; several blocks; tables in which a row is
- * everywhere or nowhere. */
+/* Kernels that pass over memory once, at sizes that op_cases lacks. Rows of complete packs of 16 bytes have other
+ * kernels than odd rows. Rows have one warp, many, and one more. There are several blocks, and tables in which a row is
+ * used everywhere or nowhere. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 /* A case of op_cases with other sizes. */
 typedef struct resized {
 	op_id id;
-	const char *name; /* of the case in op_cases */
+	const char *name; /* name of the case in op_cases */
 	int64_t arg[6];
 	int32_t low, high;
 	double tolerance;
@@ -34,7 +34,7 @@ static const op_case *find_case(const resized *r)
 	return NULL;
 }
 
-/* Try the case in f32 and, where it has [real] inputs, in bf16; the number of failures. */
+/* Try the case in f32 and, if it has [real] inputs, in bf16; returns the number of failures. */
 static int failures(const resized *r)
 {
 	op_case c = *find_case(r), half;
@@ -61,7 +61,7 @@ static void try_all(const resized *r, size_t n)
 }
 #define TRY_ALL(list) try_all(list, sizeof(list) / sizeof(list)[0])
 
-static void elements_of_whole_packs_and_those_left_over(void **state)
+static void elements_of_complete_packs_and_of_the_remainder(void **state)
 {
 	(void)state;
 	static const resized list[] = {
@@ -93,17 +93,17 @@ static void rows_of_one_warp_of_many_and_beyond(void **state)
 	    {OP_layernorm, "odd", {3, 8}, 0, 0, 2e-6},    /* one pack, or two: many rows to a warp */
 	    {OP_layernorm, "odd", {99, 40}, 0, 0, 5e-6},  /* a few, with idle lanes */
 	    {OP_layernorm, "odd", {77, 256}, 0, 0, 5e-6}, /* a warp, or half of one */
-	    {OP_layernorm, "odd", {9, 264}, 0, 0, 5e-6},  /* in f32 one pack more than a warp holds */
+	    {OP_layernorm, "odd", {9, 264}, 0, 0, 5e-6},  /* in f32 one pack more than a warp can hold */
 	    {OP_layernorm, "odd", {5, 768}, 0, 0, 5e-6},  /* groups that do not fill the block */
-	    {OP_layernorm, "odd", {3, 4096}, 0, 0, 5e-6}, /* the widest of packs in f32 */
+	    {OP_layernorm, "odd", {3, 4096}, 0, 0, 5e-6}, /* the widest rows of packs in f32 */
 	    {OP_layernorm, "odd", {2, 8192}, 0, 0, 5e-6}, /* and in bf16 */
-	    {OP_layernorm, "odd", {2, 8200}, 0, 0, 5e-6}, /* beyond them */
+	    {OP_layernorm, "odd", {2, 8200}, 0, 0, 5e-6}, /* wider than that */
 	    {OP_layernorm_grad, "odd", {3, 8}, 0, 0, 1e-5},
 	    {OP_layernorm_grad, "odd", {99, 40}, 0, 0, 1e-4},
 	    {OP_layernorm_grad, "odd", {301, 256}, 0, 0, 1e-4},
 	    {OP_layernorm_grad, "odd", {61, 264}, 0, 0, 1e-4},
 	    {OP_layernorm_grad, "odd", {33, 768}, 0, 0, 1e-4},
-	    {OP_layernorm_grad, "odd", {9, 2048}, 0, 0, 1e-4}, /* the widest in f32 */
+	    {OP_layernorm_grad, "odd", {9, 2048}, 0, 0, 1e-4}, /* the widest rows in f32 */
 	    {OP_layernorm_grad, "odd", {3, 4096}, 0, 0, 1e-4}, /* and in bf16 */
 	    {OP_layernorm_grad, "odd", {3, 4104}, 0, 0, 1e-4},
 	    {OP_layernorm_grad, "frozen", {61, 264, 1}, 0, 0, 1e-4},
@@ -135,8 +135,8 @@ static void tables_in_which_a_row_is_everywhere_or_nowhere(void **state)
 	    {OP_gather, "panels of int8", {200, 99, 50, DTYPE_PANEL_INT8}, -1, 200, 0},
 	    {OP_gather_grad, "wide", {40, 64, 32, -1}, 3, 3, 1e-5},      /* one run, one chunk */
 	    {OP_gather_grad, "wide", {40, 64, 33, -1}, 3, 3, 1e-5},      /* one run, two chunks */
-	    {OP_gather_grad, "wide", {3, 64, 1000, -1}, 0, 2, 1e-4},     /* runs over many */
-	    {OP_gather_grad, "wide", {3, 64, 1000, 1}, -1, 3, 1e-4},     /* of which one does not count */
+	    {OP_gather_grad, "wide", {3, 64, 1000, -1}, 0, 2, 1e-4},     /* runs over many chunks */
+	    {OP_gather_grad, "wide", {3, 64, 1000, 1}, -1, 3, 1e-4},     /* one of the rows is padding */
 	    {OP_gather_grad, "wide", {300, 24, 5000, -1}, 0, 299, 1e-5}, /* two digits, several tiles */
 	    {OP_gather_grad, "wide", {255, 8, 100, -1}, 0, 254, 1e-5},
 	    {OP_gather_grad, "wide", {256, 8, 100, -1}, 0, 255, 1e-5},
@@ -146,7 +146,7 @@ static void tables_in_which_a_row_is_everywhere_or_nowhere(void **state)
 	TRY_ALL(list);
 }
 
-static void the_optimiser_at_whole_packs(void **state)
+static void the_optimizer_at_complete_packs(void **state)
 {
 	(void)state;
 	static const resized list[] = {
@@ -167,7 +167,7 @@ static void the_optimiser_at_whole_packs(void **state)
 
 enum { ROWS = 1200, WIDTH = 96, TABLE = 50 };
 
-/* Everything that sums over rows; the outputs lie one after another in `out`. Returns their number. */
+/* All ops that sum over rows; their outputs are concatenated in `out`. Returns the number of bytes. */
 static size_t run_sums(float *out)
 {
 	graph *g = graph_new();
@@ -218,11 +218,11 @@ static void two_runs_give_the_same_bits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(elements_of_whole_packs_and_those_left_over),
+	    cmocka_unit_test(elements_of_complete_packs_and_of_the_remainder),
 	    cmocka_unit_test(rows_of_one_warp_of_many_and_beyond),
 	    cmocka_unit_test(sums_over_rows_in_strips_and_parts),
 	    cmocka_unit_test(tables_in_which_a_row_is_everywhere_or_nowhere),
-	    cmocka_unit_test(the_optimiser_at_whole_packs),
+	    cmocka_unit_test(the_optimizer_at_complete_packs),
 	    cmocka_unit_test(two_runs_give_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_judges, close_judges);

@@ -1,5 +1,5 @@
-/* A kernel that touches no memory of the device's, in a process of its own: the program runs itself anew, before any
- * call of CUDA, as `test_fault lose` and `test_fault use`. On a GPU the fault is real. */
+/* A kernel that accesses memory outside the device's, in a process of its own. The program executes itself as
+ * `test_fault lose` and `test_fault use`, before any call of CUDA. On a GPU the fault is real. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,14 +20,14 @@
 
 extern char **environ;
 
-/* How a child ends. */
-enum { WORKS = 0, MUST_START_ANEW = 10, WRONG = 20 };
+/* Exit statuses of a child. */
+enum { WORKS = 0, MUST_RESTART = 10, WRONG = 20 };
 
 enum { N = 1000 };
 
 /* --- in a child ------------------------------------------------------------------------------ */
 
-/* Is 2 x + x what it should be, by kernels that run one by one, recorded and replayed? */
+/* True if 2 x + x is right, by kernels that run one by one, recorded and replayed. */
 static bool computes(backend *b)
 {
 	graph *g = graph_new();
@@ -57,7 +57,7 @@ static status plant_fault(backend *b)
 	status (*plant)(backend * b) = NULL;
 	if (plugin)
 		*(void **)&plant = dlsym(plugin, "additive_cuda_plant_fault");
-	if (device_is_emulated(b)) /* it would end the process */
+	if (device_is_emulated(b)) /* a real fault would end the process */
 		setenv("ADDITIVE_EMULATOR_FAULT", "launch:1", 1);
 	status s = plant ? plant(b) : STATUS_INTERNAL;
 	unsetenv("ADDITIVE_EMULATOR_FAULT");
@@ -71,7 +71,7 @@ static int open_and_use(void)
 	if (backend_open(&b, "cuda", NULL, cpu_open, 0, &err) != STATUS_OK) {
 		printf("cannot be opened: %s\n", error_message(&err));
 		return err.status == STATUS_DEVICE && strstr(err.message, "the process has to be started anew")
-		           ? MUST_START_ANEW
+		           ? MUST_RESTART
 		           : WRONG;
 	}
 	bool right = computes(b);
@@ -80,7 +80,7 @@ static int open_and_use(void)
 	return right ? WORKS : WRONG;
 }
 
-/* reopening: what is planted into the emulated device when it is opened again, or NULL. */
+/* reopening: a fault planted when the emulated device is opened again, or NULL. */
 static int lose_and_open_again(const char *reopening)
 {
 	backend *b;
@@ -110,14 +110,14 @@ static int run_child(const char *what)
 	return WEXITSTATUS(how);
 }
 
-static void after_a_fault_the_device_computes_or_asks_for_a_new_process(void **state)
+static void after_a_fault_the_device_works_or_needs_a_new_process(void **state)
 {
 	(void)state;
 	const int end = run_child("lose");
-	assert_true(end == WORKS || end == MUST_START_ANEW);
+	assert_true(end == WORKS || end == MUST_RESTART);
 }
 
-static void a_new_process_computes_on_a_device_that_another_has_lost(void **state)
+static void a_new_process_works_on_a_device_that_another_has_lost(void **state)
 {
 	(void)state;
 	assert_int_not_equal(run_child("lose"), WRONG);
@@ -125,33 +125,33 @@ static void a_new_process_computes_on_a_device_that_another_has_lost(void **stat
 }
 
 /* After this reset every call succeeds until a kernel runs. */
-static void a_device_is_open_only_when_it_has_computed_something(void **state)
+static void a_device_is_open_only_after_it_has_computed_something(void **state)
 {
 	(void)state;
 	if (!getenv("ADDITIVE_EMULATOR"))
 		skip();
-	assert_int_equal(run_child("lose and fail"), MUST_START_ANEW);
+	assert_int_equal(run_child("lose and fail"), MUST_RESTART);
 }
 
-/* Emulated, either way is taken; a real device decides itself. */
-static void what_a_reset_does_decides_whether_the_process_goes_on(void **state)
+/* Both ways are tried on the emulated device; a real one decides by itself. */
+static void the_result_of_a_reset_decides_if_the_process_continues(void **state)
 {
 	(void)state;
 	if (!getenv("ADDITIVE_EMULATOR"))
 		skip();
 	assert_int_equal(run_child("lose"), WORKS);
 	setenv("ADDITIVE_EMULATOR_RESET", "0", 1);
-	assert_int_equal(run_child("lose"), MUST_START_ANEW);
+	assert_int_equal(run_child("lose"), MUST_RESTART);
 	unsetenv("ADDITIVE_EMULATOR_RESET");
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(after_a_fault_the_device_computes_or_asks_for_a_new_process),
-	    cmocka_unit_test(a_new_process_computes_on_a_device_that_another_has_lost),
-	    cmocka_unit_test(a_device_is_open_only_when_it_has_computed_something),
-	    cmocka_unit_test(what_a_reset_does_decides_whether_the_process_goes_on),
+	    cmocka_unit_test(after_a_fault_the_device_works_or_needs_a_new_process),
+	    cmocka_unit_test(a_new_process_works_on_a_device_that_another_has_lost),
+	    cmocka_unit_test(a_device_is_open_only_after_it_has_computed_something),
+	    cmocka_unit_test(the_result_of_a_reset_decides_if_the_process_continues),
 	};
 	find_plugin();
 	if (argc > 1 && strcmp(argv[1], "use") == 0)

@@ -1,6 +1,6 @@
 /* Over 600 lines: a table of chains, and the graph of each.
- * Neighbouring calls as one kernel: the same bits as one by one, whatever of them is kept. A matrix product with an add
- * is rounded once where they are rounded twice: as near as that. */
+ * Neighbouring calls run as one kernel give the same bits as one by one, whichever results are kept. A matrix product
+ * with an add is rounded once instead of twice, so it is compared with a tolerance. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,10 +20,10 @@
 #include "tests/unit/support/random.h"
 
 static backend *device;
-static __typeof__(((backend *)0)->fuse) fuse; /* the device's own */
-static int fused;                             /* calls that it took together, of the last plan */
+static __typeof__(((backend *)0)->fuse) fuse; /* the device's own function */
+static int fused;                             /* fused calls in the last plan */
 
-/* fuse is asked before there are addresses and again with them, so that what it took at last counts. */
+/* fuse is called before there are addresses and again with them, so the last group counts. */
 static int fuse_and_count(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                           backend_fused_kernel *out)
 {
@@ -32,7 +32,7 @@ static int fuse_and_count(const backend *b, const op_id *ids, const op_call *con
 	return count;
 }
 
-/* Without products, whose bits are others. */
+/* Fuse all but products, which have other bits. */
 static int fuse_but_products(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                              backend_fused_kernel *out)
 {
@@ -56,7 +56,7 @@ static int close_one(void **state)
 
 /* --- chains --------------------------------------------------------------------------------- */
 
-/* A chain: the values that its calls read are inputs; what its calls make, in order, goes to `made`. Returns their
+/* Builds a chain. The values that its calls read are inputs; its results, in order, go to `made`. Returns their
  * number. */
 typedef struct sizes {
 	dtype type;
@@ -78,7 +78,7 @@ static value drop(graph *g, const sizes *s, value x)
 	return op_dropout(g, x, rng != VALUE_NONE ? rng : graph_input(g, "rng", DTYPE_I32, SHAPE1(4)), 0.3f, 7);
 }
 
-/* Appends y, mean and rstd. */
+/* Append y, mean and rstd. */
 static int norm(graph *g, const sizes *s, value x, value made[])
 {
 	value weight = graph_input(g, "weight", DTYPE_F32, SHAPE1(s->width)),
@@ -87,7 +87,7 @@ static int norm(graph *g, const sizes *s, value x, value made[])
 	return 3;
 }
 
-/* Appends dx, dweight and dbias, frozen at one of the widths; any mean and rstd will do. */
+/* Append dx, dweight and dbias, frozen at one of the widths, for arbitrary mean and rstd. */
 static int norm_grad(graph *g, const sizes *s, value made[])
 {
 	value in[] = {real(g, s, "x"), graph_input(g, "weight", DTYPE_F32, SHAPE1(s->width)),
@@ -116,7 +116,7 @@ static int drop_add(graph *g, const sizes *s, value made[])
 	return 2;
 }
 
-/* The dropped one first. */
+/* The dropped term is the first one. */
 static int drop_add_turned(graph *g, const sizes *s, value made[])
 {
 	made[0] = drop(g, s, real(g, s, "b"));
@@ -224,7 +224,7 @@ static int product_add(graph *g, const sizes *s, value made[])
 	return 2;
 }
 
-/* The gradient of a weight that is used twice: f32 from any type. */
+/* The gradient of a weight that is used twice: f32 for any type. */
 static int wide_product_add(graph *g, const sizes *s, value made[])
 {
 	made[0] = op_matmul_wide(g, real(g, s, "dy"), real(g, s, "x"), true, false, 1);
@@ -257,7 +257,7 @@ static const struct {
 };
 enum { PRODUCTS = sizeof products / sizeof products[0] };
 
-/* Does a later node read v? */
+/* True if a later node reads v. */
 static bool is_read(const graph *g, value v)
 {
 	for (int i = 0; i < graph_node_count(g); i++)
@@ -284,8 +284,8 @@ static void fill_inputs(plan *p)
 	}
 }
 
-/* Run a chain; what no call in it reads is kept, and of the rest the bits of `keep`. Results one after another in *out.
- */
+/* Run a chain. Results that no call reads are kept, and of the others those with a bit in `keep`. The results are
+ * concatenated in *out. */
 static size_t run_chain(chain_builder build, const sizes *s, unsigned keep, char **out)
 {
 	graph *g = graph_new();
@@ -331,7 +331,7 @@ static void compare(int which, const sizes *s, unsigned keep, int calls)
 	free(single);
 }
 
-/* What a chain leaves last, as floats. */
+/* The last result of a chain, as floats. */
 static float *numbers_of(const sizes *s, const char *bytes, size_t n, int64_t *count)
 {
 	const bool half = s->type == DTYPE_BF16;
@@ -363,7 +363,7 @@ static void try_product(int which, const sizes *s)
 	float *got = numbers_of(&result, together, bytes, &count), *want = numbers_of(&result, single, bytes, &count);
 	const distance d = tensors_distance(got, want, count);
 	const double coarse = result.type == DTYPE_BF16 ? 1 : 1e-4;
-	if (!(d.rms <= 0.008 * coarse && d.worst <= 0.02 * coarse)) /* two roundings, of 2^-9 at most */
+	if (!(d.rms <= 0.008 * coarse && d.worst <= 0.02 * coarse)) /* two roundings of at most 2^-9 */
 		fail_msg("%s, %s, %lld rows of %lld: error %g, at worst %g", products[which].name, dtype_name(s->type),
 		         (long long)s->rows, (long long)s->width, d.rms, d.worst);
 	free(together);
@@ -373,7 +373,7 @@ static void try_product(int which, const sizes *s)
 	free(want);
 }
 
-static void a_product_takes_the_other_term_of_a_sum(void **state)
+static void a_product_includes_the_other_term_of_a_sum(void **state)
 {
 	(void)state;
 	static const int64_t rows[] = {1, 37, 130}, widths[] = {8, 33, 96};
@@ -385,7 +385,7 @@ static void a_product_takes_the_other_term_of_a_sum(void **state)
 			}
 }
 
-/* Of no columns: the other term and a bias are all there is. */
+/* Without columns the result is the other term plus the bias. */
 static void a_sum_with_an_empty_product(void **state)
 {
 	(void)state;
@@ -420,7 +420,7 @@ static void a_chain_has_the_bits_of_its_calls(void **state)
 			}
 }
 
-static void whatever_of_it_is_kept(void **state)
+static void the_bits_are_the_same_for_any_kept_results(void **state)
 {
 	(void)state;
 	for (int which = 0; which < CHAINS; which++)
@@ -431,7 +431,7 @@ static void whatever_of_it_is_kept(void **state)
 			}
 }
 
-/* Rows of no whole packs, and rows that are too wide, have a layernorm of their own. */
+/* Rows that do not fill packs, and rows that are too wide, have a separate layernorm. */
 static void rows_that_do_not_fit_have_the_same_bits(void **state)
 {
 	(void)state;
@@ -443,7 +443,7 @@ static void rows_that_do_not_fit_have_the_same_bits(void **state)
 		}
 }
 
-/* --- what is not a chain ------------------------------------------------------------------------ */
+/* --- calls that are no chain -------------------------------------------------------------------- */
 
 static int add_to_itself(graph *g, const sizes *s, value made[])
 {
@@ -474,7 +474,7 @@ static int product_twice(graph *g, const sizes *s, value made[])
 	return 2;
 }
 
-/* How many calls from the first on are taken as one. */
+/* Number of calls, from the first on, that are run as one. */
 static int taken(chain_builder build)
 {
 	const sizes s = {DTYPE_F32, 2, 8};
@@ -492,13 +492,13 @@ static int taken(chain_builder build)
 	return fused;
 }
 
-static void calls_that_do_not_follow_one_another_stay_apart(void **state)
+static void calls_that_are_not_consecutive_are_not_fused(void **state)
 {
 	(void)state;
 	assert_int_equal(taken(add_to_itself), 0);
 	assert_int_equal(taken(norm_of_another), 0);
 	assert_int_equal(taken(product_with_dx), 2); /* layernorm_grad and add */
-	assert_int_equal(taken(product_add), 0);     /* the product is an output, so it has to be written */
+	assert_int_equal(taken(product_add), 0);     /* the product is an output, so it must be written */
 	assert_int_equal(taken(product_twice), 0);
 }
 
@@ -506,7 +506,7 @@ static void calls_that_do_not_follow_one_another_stay_apart(void **state)
 
 enum { BATCH = 2, LENGTH = 24, VOCAB = 37 };
 
-/* One step's loss, and gradients of everything into `out`, which has room for the arena. */
+/* The loss of one step, and all gradients in `out`, which has room for the arena. */
 static float train(const model *m, const forward_spec *spec, float *out)
 {
 	const size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
@@ -534,7 +534,7 @@ static float train(const model *m, const forward_spec *spec, float *out)
 	return loss;
 }
 
-/* Gradients whose products began from the other terms of sums, beside those that were rounded between. */
+/* Compare gradients whose products included the other terms of sums with those that were rounded in between. */
 static void compare_gradients(const float *got, const float *want, int64_t count, bool half)
 {
 	const distance d = tensors_distance(got, want, count);
@@ -542,7 +542,7 @@ static void compare_gradients(const float *got, const float *want, int64_t count
 		fail_msg("error %g, at worst %g", d.rms, d.worst);
 }
 
-/* With and without fusion; `calls`: the longest chain that there is. */
+/* Train with and without fusion; `calls`: length of the longest chain. */
 static void compare_models(const architecture *a, const char *config, int calls)
 {
 	json_t *json = json_loads(config, 0, NULL);
@@ -595,11 +595,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_chain_has_the_bits_of_its_calls),
-	    cmocka_unit_test(whatever_of_it_is_kept),
-	    cmocka_unit_test(a_product_takes_the_other_term_of_a_sum),
+	    cmocka_unit_test(the_bits_are_the_same_for_any_kept_results),
+	    cmocka_unit_test(a_product_includes_the_other_term_of_a_sum),
 	    cmocka_unit_test(a_sum_with_an_empty_product),
 	    cmocka_unit_test(rows_that_do_not_fit_have_the_same_bits),
-	    cmocka_unit_test(calls_that_do_not_follow_one_another_stay_apart),
+	    cmocka_unit_test(calls_that_are_not_consecutive_are_not_fused),
 	    cmocka_unit_test(a_model_trains_to_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_one, close_one);

@@ -19,7 +19,7 @@
 #include "tests/unit/cuda/device.h"
 #include "tests/unit/support/random.h"
 
-enum { GUARD = 64 }; /* bytes on either side */
+enum { GUARD = 64 }; /* bytes on each side */
 
 static int setup_device(void **state)
 {
@@ -35,7 +35,7 @@ static int close_device(void **state)
 
 /* --- operands --------------------------------------------------------------------------------- */
 
-/* A tensor on the device, and what it holds as floats. */
+/* A tensor on the device and its content as floats. */
 typedef struct operand {
 	tensor t;
 	void *block; /* t with its guards */
@@ -58,7 +58,7 @@ static float stored_at(dtype type, const void *data, int64_t i)
 	return type == DTYPE_BF16 ? panel_f32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
 }
 
-/* Seed 0: poison, to be written. `shift`: elements by which the address misses the guard's alignment. */
+/* Seed 0: poison, for a result. `shift`: number of elements by which the address is misaligned. */
 static operand operand_new(backend *b, dtype type, shape s, uint64_t seed, int shift)
 {
 	operand o = {.t = {NULL, type, s}};
@@ -87,7 +87,7 @@ static operand operand_new(backend *b, dtype type, shape s, uint64_t seed, int s
 	return o;
 }
 
-/* The operand's bytes as they are on the device now, after a look at its guards. */
+/* Download the operand's bytes and check its guards. */
 static void *operand_read(backend *b, const operand *o)
 {
 	const size_t before = (size_t)((char *)o->t.data - (char *)o->block), all = before + o->bytes + GUARD;
@@ -120,7 +120,7 @@ typedef struct product {
 	int shift;
 } product;
 
-/* The sum, and the sum of magnitudes, which bounds how far roundings may carry it. */
+/* The exact sum, and the sum of magnitudes, which bounds the effect of roundings. */
 static double exact(const product *p, const float *a, const float *w, const float *bias, int64_t i, int64_t j,
                     double *size)
 {
@@ -143,8 +143,8 @@ static double exact(const product *p, const float *a, const float *w, const floa
 static void compare(const product *p, const operand *a, const operand *w, const operand *bias, const operand *y,
                     const void *got)
 {
-	/* bf16: rounded once from the sum, and a bias of linear before. For some shapes (odd ones on 9.0) cuBLASLt
-	 * rounds the product before it adds the bias, too. */
+	/* bf16 rounds the sum once, and the bias of linear before that. For some shapes (odd ones on 9.0) cuBLASLt also
+	 * rounds the product before it adds the bias. */
 	const double step = y->t.type == DTYPE_BF16 ? 1.0 / 256 : 0;
 	for (int64_t i = 0; i < p->m; i++)
 		for (int64_t j = 0; j < p->n; j++) {
@@ -204,7 +204,7 @@ static const int64_t shapes[][3] = {{1, 1, 1},    {1, 33, 7},   {31, 1, 65}, {5,
                                     {33, 65, 31}, {128, 24, 8}, {2, 130, 9}, {70, 70, 70}};
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static void products_are_right_transposed_and_not_in_every_type(void **state)
+static void products_are_right_in_every_type_transposed_or_not(void **state)
 {
 	for (int i = 0; i < N_SHAPES; i++)
 		for (unsigned bits = 0; bits < 16; bits++) {
@@ -236,7 +236,7 @@ static void linear_adds_its_bias_before_it_scales(void **state)
 			}
 }
 
-static void operands_may_begin_anywhere(void **state)
+static void operands_may_have_any_alignment(void **state)
 {
 	for (unsigned bits = 0; bits < 8; bits++)
 		for (int shift = 1; shift <= 4; shift++) {
@@ -248,7 +248,7 @@ static void operands_may_begin_anywhere(void **state)
 		}
 }
 
-static void a_sum_of_nothing_is_zero_or_the_bias(void **state)
+static void an_empty_sum_is_zero_or_the_bias(void **state)
 {
 	for (unsigned bits = 0; bits < 16; bits++) {
 		product p = {.m = 3, .n = 70, .trans_b = true, .alpha = 0.5f};
@@ -269,8 +269,8 @@ static void empty_results_are_legal(void **state)
 	}
 }
 
-/* A NaN that lay in the result must not come through: beta is 0, not a factor. */
-static void what_the_result_held_does_not_matter(void **state)
+/* A NaN in the old content of the result must have no effect: beta is 0, not a factor. */
+static void old_content_of_the_result_has_no_effect(void **state)
 {
 	product p = {.m = 4, .n = 4, .k = 4, .alpha = 1};
 	try_product(*state, &p); /* results are poisoned with NaN */
@@ -278,9 +278,9 @@ static void what_the_result_held_does_not_matter(void **state)
 	try_product(*state, &p);
 }
 
-static void more_shapes_than_are_remembered_change_nothing(void **state)
+static void more_shapes_than_the_cache_holds_are_right(void **state)
 {
-	enum { EDGE = 65 }; /* EDGE² is over MOST_PLANS of gemm.cu */
+	enum { EDGE = 65 }; /* EDGE² exceeds MOST_PLANS of gemm.cu */
 	for (int64_t m = 1; m <= EDGE; m++)
 		for (int64_t n = 1; n <= EDGE; n++)
 			try_product(*state, &(product){.m = m, .n = n, .k = 1, .alpha = 1});
@@ -305,7 +305,7 @@ static void a_bias_that_the_library_cannot_add_is_added_by_a_kernel(void **state
 			p.type = bits & 2 ? DTYPE_BF16 : DTYPE_F32;
 			p.alpha = bits & 2 ? -3 : 1;
 			counter.begin();
-			try_product(b, &p); /* twice: the second time from the plan that the first has made */
+			try_product(b, &p); /* twice: the second time with the plan of the first */
 			const emulator_work *w = counter.end(&n);
 			for (size_t at = 0; at < n; at++)
 				adds += strncmp(w[at].name, "add_bias_kernel", strlen("add_bias_kernel")) == 0;
@@ -315,8 +315,8 @@ static void a_bias_that_the_library_cannot_add_is_added_by_a_kernel(void **state
 	unsetenv("ADDITIVE_EMULATOR_REFUSES");
 }
 
-/* What benchmarks ask the plug-in for by name: every choice of the library is the same product. */
-static void every_choice_is_the_product(void **state)
+/* Benchmarks get this function by name: every choice of the library is the same product. */
+static void every_choice_gives_the_product(void **state)
 {
 	status (*choose)(backend * b, const op_call *call, int i, int *count);
 	const char *folder = getenv("ADDITIVE_PLUGIN_DIR");
@@ -351,15 +351,15 @@ static void every_choice_is_the_product(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(products_are_right_transposed_and_not_in_every_type),
+	    cmocka_unit_test(products_are_right_in_every_type_transposed_or_not),
 	    cmocka_unit_test(linear_adds_its_bias_before_it_scales),
-	    cmocka_unit_test(operands_may_begin_anywhere),
-	    cmocka_unit_test(a_sum_of_nothing_is_zero_or_the_bias),
+	    cmocka_unit_test(operands_may_have_any_alignment),
+	    cmocka_unit_test(an_empty_sum_is_zero_or_the_bias),
 	    cmocka_unit_test(empty_results_are_legal),
-	    cmocka_unit_test(what_the_result_held_does_not_matter),
-	    cmocka_unit_test(more_shapes_than_are_remembered_change_nothing),
+	    cmocka_unit_test(old_content_of_the_result_has_no_effect),
+	    cmocka_unit_test(more_shapes_than_the_cache_holds_are_right),
 	    cmocka_unit_test(a_bias_that_the_library_cannot_add_is_added_by_a_kernel),
-	    cmocka_unit_test(every_choice_is_the_product),
+	    cmocka_unit_test(every_choice_gives_the_product),
 	};
 	return cmocka_run_group_tests(tests, setup_device, close_device);
 }

@@ -1,4 +1,4 @@
-/* How kernels are launched: which of them begin before the work before them has ended, and the limits of grids. */
+/* Launches of kernels: which ones start before the previous work has ended, and the limits of grids. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@ static void *allocate(backend *b, size_t bytes)
 
 enum { ROWS = 3, WIDTH = 32, BYTES = ROWS * WIDTH * sizeof(float) };
 
-/* x and y of a layernorm, whose kernel may begin early, and a copy's target. */
+/* x and y of a layernorm, whose kernel may start early, and the target of a copy. */
 typedef struct rows {
 	float *x, *weight, *bias, *y, *copy;
 } rows;
@@ -100,7 +100,7 @@ static void copies_nothing(backend *b, const rows *r)
 	b->release(b, NULL);
 }
 
-/* How many of two layernorms begin early, the second after `between`; NULL: after the first. */
+/* Number of layernorms that start early, of two; `between` runs after the first one unless NULL. */
 static int early_around(backend *b, void (*between)(backend *b, const rows *r))
 {
 	const rows r = rows_new(b);
@@ -121,7 +121,7 @@ static int early_around(backend *b, void (*between)(backend *b, const rows *r))
 	return early;
 }
 
-static void a_kernel_begins_early_after_a_kernel_and_nothing_else(void **state)
+static void a_kernel_starts_early_only_after_a_kernel(void **state)
 {
 	(void)state;
 	static const struct {
@@ -136,9 +136,9 @@ static void a_kernel_begins_early_after_a_kernel_and_nothing_else(void **state)
 	backend_close(b);
 }
 
-/* In PTX for devices before 9.0 a kernel's wait is left out, and a device of 9.0 and later compiles it all the same.
- * The emulated one does what such code does: were it launched early, it would report a thread that never waits. */
-static void a_kernel_begins_early_only_where_its_code_waits(void **state)
+/* PTX for devices before 9.0 omits a kernel's wait, and a device of 9.0 or later compiles that PTX too. The emulated
+ * device behaves like such code: if it were launched early, it would report a thread that never waits. */
+static void a_kernel_starts_early_only_if_its_code_waits(void **state)
 {
 	(void)state;
 	static const struct {
@@ -156,7 +156,7 @@ static void a_kernel_begins_early_only_where_its_code_waits(void **state)
 	}
 }
 
-static void no_kernel_begins_early_when_that_is_switched_off(void **state)
+static void no_kernel_starts_early_when_that_is_switched_off(void **state)
 {
 	(void)state;
 	setenv("ADDITIVE_CUDA_EARLY", "0", 1);
@@ -168,8 +168,8 @@ static void no_kernel_begins_early_when_that_is_switched_off(void **state)
 
 /* --- grids ------------------------------------------------------------------------------------------ */
 
-/* A block for four rows: the low 32 bits of how many blocks there would be are 1, a grid that CUDA takes. */
-static void a_grid_of_more_blocks_than_cuda_has_is_refused(void **state)
+/* With a block for four rows, the low 32 bits of the number of blocks are 1, which is a valid grid. */
+static void a_grid_of_more_blocks_than_cuda_allows_is_refused(void **state)
 {
 	(void)state;
 	backend *b = open_device();
@@ -192,10 +192,10 @@ static void a_grid_of_more_blocks_than_cuda_has_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_kernel_begins_early_after_a_kernel_and_nothing_else),
-	    cmocka_unit_test(a_kernel_begins_early_only_where_its_code_waits),
-	    cmocka_unit_test(no_kernel_begins_early_when_that_is_switched_off),
-	    cmocka_unit_test(a_grid_of_more_blocks_than_cuda_has_is_refused),
+	    cmocka_unit_test(a_kernel_starts_early_only_after_a_kernel),
+	    cmocka_unit_test(a_kernel_starts_early_only_if_its_code_waits),
+	    cmocka_unit_test(no_kernel_starts_early_when_that_is_switched_off),
+	    cmocka_unit_test(a_grid_of_more_blocks_than_cuda_allows_is_refused),
 	};
 	find_plugin();
 	return cmocka_run_group_tests(tests, NULL, NULL);

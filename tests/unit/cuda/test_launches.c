@@ -1,8 +1,8 @@
-/* How many pieces of work a token that is served and a training step take, counted on the emulated device: kernels, copies
- * and matrix products, of a layer and of all else. Two depths of one model are counted; the difference is a layer. Each
- * launch costs about a microsecond whatever it does, so for small batches this is the time.
+/* Number of kernels, copies and matrix products for a served token and for a training step, counted on the emulated
+ * device, per layer and for the rest. Two depths of one model are counted; the difference is one layer. Each launch
+ * costs about a microsecond whatever it does, so for small batches this is the time.
  *
- * When a count changes, the failure lists all work by name, and the table below is brought up to date. LAUNCHES=1 in the
+ * When a count changes, the failure lists all work by name, and the table below has to be updated. LAUNCHES=1 in the
  * environment prints the lists. */
 #include "tests/unit/serve/fixture.h"
 
@@ -13,7 +13,7 @@
 enum { LOW = 2, HIGH = 3, KINDS = 4 };
 
 typedef struct counts {
-	int of[KINDS]; /* by emulator_kind; launches, products, copies, sets */
+	int of[KINDS]; /* by emulator_kind: launches, products, copies, sets */
 } counts;
 
 typedef struct expected {
@@ -24,7 +24,7 @@ typedef struct expected {
 /*                                                            layer: kernels, products, copies, sets   all else */
 static const expected decode_1 = {"a token of one session",    {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
 static const expected decode_8 = {"a token of eight sessions", {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
-/* With programs (cuda/program.cuh): the layers and the logits are one launch. */
+/* With programs (cuda/program.cuh), the layers and the logits are one launch. */
 static const expected program_1 = {"a token of one session, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
 static const expected program_8 = {"a token of eight sessions, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
 static const expected train_step = {"a training step",         {{17, 18, 0, 0}}, {{29, 0, 5, 0}}};
@@ -104,7 +104,7 @@ static int times(work w, const char *name)
 	return n;
 }
 
-/* Every name with how often it is there at the two depths, over `steps` steps. */
+/* Print every name with its number of occurrences per step at the two depths. */
 static void print_names(work low, work high, int steps)
 {
 	for (size_t i = 0; i < high.n; i++) {
@@ -143,7 +143,7 @@ static void assert_counts(const expected *e, work low, work high, int steps)
 
 enum { SESSIONS = 8, SHORT = 4, STEPS = 4 };
 
-/* What `tokens` tokens of each of n sessions take from the prompt on. */
+/* Work for `tokens` tokens of each of n sessions, beginning with the prompt. */
 static work generate(fixture *f, int n, int tokens)
 {
 	client clients[SESSIONS];
@@ -157,7 +157,7 @@ static work generate(fixture *f, int n, int tokens)
 	return work_end();
 }
 
-/* Of `all`, what is not in `part` too: the last pieces, as both begin alike. */
+/* Work in `all` that is not in `part`: its last items, because both begin alike. */
 static work rest_of(work all, work part)
 {
 	work w = {calloc(all.n + 1, sizeof *w.at), 0};
@@ -175,7 +175,7 @@ static work rest_of(work all, work part)
 	return w;
 }
 
-/* STEPS decode steps: the difference between two generations, after all plans were made and recorded. */
+/* Work of STEPS decode steps: the difference between two generations, after all plans were made and recorded. */
 static work decode(backend *b, int layers, int sessions)
 {
 	fixture f;
@@ -195,7 +195,7 @@ static work decode(backend *b, int layers, int sessions)
 	return rest_of(more, some);
 }
 
-static void a_decode_step_takes_so_many_launches(void **state)
+static void a_decode_step_has_the_expected_number_of_launches(void **state)
 {
 	(void)state;
 	if (!counter.begin)
@@ -204,7 +204,7 @@ static void a_decode_step_takes_so_many_launches(void **state)
 	assert_counts(&program_1, decode(with_programs, LOW, 1), decode(with_programs, HIGH, 1), STEPS);
 }
 
-static void a_decode_step_of_eight_takes_so_many_launches(void **state)
+static void a_decode_step_of_eight_has_the_expected_number_of_launches(void **state)
 {
 	(void)state;
 	if (!counter.begin)
@@ -226,7 +226,7 @@ static void advance(trainer *t, int64_t steps)
 			fail_msg("%s", error_message(&err));
 }
 
-/* TRAIN_STEPS steps of training in bf16, after those in which plans are made and recorded. */
+/* Work of TRAIN_STEPS steps of training in bf16, after the steps in which plans are made and recorded. */
 static work train(int layers)
 {
 	static char text[TEXT];
@@ -258,7 +258,7 @@ static work train(int layers)
 	return w;
 }
 
-static void a_training_step_takes_so_many_launches(void **state)
+static void a_training_step_has_the_expected_number_of_launches(void **state)
 {
 	(void)state;
 	if (!counter.begin)
@@ -269,9 +269,9 @@ static void a_training_step_takes_so_many_launches(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_decode_step_takes_so_many_launches),
-	    cmocka_unit_test(a_decode_step_of_eight_takes_so_many_launches),
-	    cmocka_unit_test(a_training_step_takes_so_many_launches),
+	    cmocka_unit_test(a_decode_step_has_the_expected_number_of_launches),
+	    cmocka_unit_test(a_decode_step_of_eight_has_the_expected_number_of_launches),
+	    cmocka_unit_test(a_training_step_has_the_expected_number_of_launches),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,7 +1,6 @@
-/* linear_cross_entropy on the CUDA backend at sizes that cross packs, tiles, chunks of rows, groups of rows and parts
- * of a walk (chunks and groups are small on the emulated device). bf16 of up to 128 channels, a multiple of 8, takes
- * another way than the rest. In bf16 the gradient of a logit is rounded, logits are not: a loss is as exact as in f32.
- */
+/* linear_cross_entropy on the CUDA backend at sizes that cross packs, tiles, chunks and groups of rows, and parts of a
+ * walk. Chunks and groups are small on the emulated device. bf16 with up to 128 channels, a multiple of 8, has its own
+ * kernels. In bf16 the gradient of a logit is rounded and logits are not, so a loss is as exact as in f32. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,7 +32,7 @@ static const sizes list[] = {
     {129, 128, 65, 10, false, 0, 64},  {1100, 8, 70, 0, true, -5, 69},   {40, 120, 500, 10, true, 0, 499},
     {33, 8, 72, 10, true, -1, 71},
 };
-/* A trial is 34 runs; tiles of tensor cores take long where there are none. */
+/* A trial is 34 runs; tiles of tensor cores are slow on an emulated device. */
 enum { SIZES = sizeof list / sizeof list[0], TRIAL_LOGITS = 32000, TRIAL_PRODUCTS = 500000, TRIAL_TILED = 2500 };
 
 static const char *text_of(sizes s, char text[96])
@@ -43,7 +42,7 @@ static const char *text_of(sizes s, char text[96])
 	return text;
 }
 
-/* --- one call, as the ops' tables try it --------------------------------------------------- */
+/* --- one call, tried as in the op table ----------------------------------------------------- */
 
 static bool trial(sizes s, dtype type, double tolerance)
 {
@@ -62,7 +61,7 @@ static bool trial(sizes s, dtype type, double tolerance)
 	return op_trial_matches(&c, type == DTYPE_BF16 ? narrow : reference, device);
 }
 
-static void every_size_and_whatever_is_wanted(void **state)
+static void every_size_with_any_requested_outputs(void **state)
 {
 	(void)state;
 	int failed = 0;
@@ -72,14 +71,14 @@ static void every_size_and_whatever_is_wanted(void **state)
 			continue;
 		failed += !trial(list[i], DTYPE_F32, 2e-5);
 		if (list[i].d % 8 != 0 || logits <= TRIAL_TILED)
-			failed += !trial(list[i], DTYPE_BF16, 5e-3); /* how exact: below */
+			failed += !trial(list[i], DTYPE_BF16, 5e-3); /* accuracy is tested below */
 	}
 	assert_int_equal(failed, 0);
 }
 
-/* --- one call on one's own numbers ------------------------------------------------------------ */
+/* --- one call with the test's own numbers ------------------------------------------------------- */
 
-/* What an op gave; host memory. Gradients are NULL when they are unwanted. */
+/* Results of an op, in host memory. Gradients are NULL if not requested. */
 typedef struct result {
 	float loss, count, *dhidden, *dweight, *dbias, *hit;
 	size_t scratch;
@@ -100,7 +99,7 @@ static float *take(backend *b, tensor t)
 	return x;
 }
 
-/* Sure predictions: a row of hidden is its label's row of weight. */
+/* Confident predictions: a row of hidden is its label's row of weight. */
 static void point_at_labels(backend *b, const op_call *call)
 {
 	const int64_t rows = call->in[0].shape.dim[0], d = call->in[0].shape.dim[1];
@@ -117,7 +116,7 @@ static void point_at_labels(backend *b, const op_call *call)
 	free(hidden);
 }
 
-/* And the second half of the classes repeats the first. */
+/* Also, the second half of the classes repeats the first. */
 static void point_at_labels_of_equal_classes(backend *b, const op_call *call)
 {
 	const int64_t half = call->in[1].shape.dim[0] / 2, d = call->in[1].shape.dim[1];
@@ -174,19 +173,19 @@ static result run(backend *b, sizes s, dtype type, float alpha, bool gradients)
 	return run_on(b, s, type, alpha, gradients, NULL);
 }
 
-/* f32 is held to the bounds of bf16 here, and to its own above. */
+/* f32 is compared with the bounds of bf16 here, and with its own above. */
 static int failures(sizes s, dtype type, float alpha, void (*prepare)(backend *b, const op_call *call))
 {
 	char text[96];
 	text_of(s, text);
 	result want = run_on(type == DTYPE_BF16 ? narrow : reference, s, type, alpha, true, prepare),
 	       got = run_on(device, s, type, alpha, true, prepare);
-	/* Tensor cores cut off what a sum in f32 has no room for, and the label's logit, alpha d, is a sum of its own.
-	 */
+	/* Tensor cores truncate terms that do not fit into a sum in f32; the label's logit, alpha d, is a sum of its
+	 * own. */
 	const double cut = prepare ? alpha * (double)s.d * 0x1p-22 : 0;
 	int failed = !compare_close(text, &got.loss, &want.loss, 1, 1e-6 + cut, 2e-6) + !(got.count == want.count);
 	failed += !compare_same("hit", got.hit, want.hit, s.rows);
-	/* Without labels, or with one class, there is nothing but zeros. */
+	/* Without labels, or with one class, all numbers are zero. */
 	if (s.classes > 1 && want.count > 0) {
 		failed += !tensors_near("dhidden", text, got.dhidden, want.dhidden, s.rows * s.d);
 		failed += !tensors_near("dweight", text, got.dweight, want.dweight, s.classes * s.d);
@@ -197,7 +196,7 @@ static int failures(sizes s, dtype type, float alpha, void (*prepare)(backend *b
 	return failed;
 }
 
-static void both_types_are_the_reference_but_for_rounding(void **state)
+static void both_types_equal_the_reference_up_to_rounding(void **state)
 {
 	(void)state;
 	int failed = 0;
@@ -206,7 +205,7 @@ static void both_types_are_the_reference_but_for_rounding(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* Logits of a row from about -100 to 100, whose largest comes anywhere. */
+/* Logits of a row range from about -100 to 100, and the largest may be anywhere. */
 static void logits_may_be_far_apart(void **state)
 {
 	(void)state;
@@ -215,8 +214,8 @@ static void logits_may_be_far_apart(void **state)
 	assert_int_equal(failures((sizes){70, 7, 900, 10, true, -1, 899}, DTYPE_BF16, 12, NULL), 0);
 }
 
-/* p of a label is 1 but for less than bf16 resolves: the gradient is what is missing. */
-static void gradients_of_sure_predictions_are_as_exact(void **state)
+/* p of a label differs from 1 by less than bf16 resolves; the gradient is that difference. */
+static void gradients_of_confident_predictions_are_as_exact(void **state)
 {
 	(void)state;
 	for (int smoothing = 0; smoothing <= 10; smoothing += 10)
@@ -224,7 +223,7 @@ static void gradients_of_sure_predictions_are_as_exact(void **state)
 		    failures((sizes){40, 64, 700, smoothing, false, 0, 699}, DTYPE_BF16, 0.25f, point_at_labels), 0);
 }
 
-/* Logits up to a few hundred: bf16 of them would move the loss by about 1. */
+/* Logits of up to a few hundred: rounding them to bf16 would change the loss by about 1. */
 static void a_loss_of_large_logits_is_exact_in_bf16(void **state)
 {
 	(void)state;
@@ -236,14 +235,14 @@ static void a_loss_of_large_logits_is_exact_in_bf16(void **state)
 	result_free(&got);
 }
 
-/* Sure predictions, of classes that each come twice: the first one counts. */
-static void of_equal_logits_the_first_is_the_hit(void **state)
+/* Confident predictions for classes that come in pairs: the first one counts. */
+static void among_equal_logits_the_first_is_the_hit(void **state)
 {
 	(void)state;
-	for (int wide = 0; wide < 2; wide++) { /* one way for few channels, one for many */
+	for (int wide = 0; wide < 2; wide++) { /* few channels and many have different kernels */
 		const sizes s = {140, wide ? 136 : 64, 404, 0, false, -1, 403};
 		int32_t *label = tensors_room((size_t)s.rows * sizeof *label);
-		random_integers(label, s.rows, 4, s.low, s.high); /* as call_of */
+		random_integers(label, s.rows, 4, s.low, s.high); /* the labels of call_of */
 		result r = run_on(device, s, DTYPE_BF16, 0.25f, false, point_at_labels_of_equal_classes);
 		for (int64_t i = 0; i < s.rows; i++)
 			assert_true(r.hit[i] == (label[i] >= 0 && label[i] < s.classes / 2 ? 1.0f : 0.0f));
@@ -252,7 +251,7 @@ static void of_equal_logits_the_first_is_the_hit(void **state)
 	}
 }
 
-static void an_evaluation_needs_less_and_has_the_same_loss(void **state)
+static void an_evaluation_needs_less_memory_and_has_the_same_loss(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -301,14 +300,14 @@ static void panels_are_not_supported(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(both_types_are_the_reference_but_for_rounding),
+	    cmocka_unit_test(both_types_equal_the_reference_up_to_rounding),
 	    cmocka_unit_test(logits_may_be_far_apart),
-	    cmocka_unit_test(gradients_of_sure_predictions_are_as_exact),
+	    cmocka_unit_test(gradients_of_confident_predictions_are_as_exact),
 	    cmocka_unit_test(a_loss_of_large_logits_is_exact_in_bf16),
-	    cmocka_unit_test(of_equal_logits_the_first_is_the_hit),
-	    cmocka_unit_test(an_evaluation_needs_less_and_has_the_same_loss),
+	    cmocka_unit_test(among_equal_logits_the_first_is_the_hit),
+	    cmocka_unit_test(an_evaluation_needs_less_memory_and_has_the_same_loss),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
-	    cmocka_unit_test(every_size_and_whatever_is_wanted),
+	    cmocka_unit_test(every_size_with_any_requested_outputs),
 	    cmocka_unit_test(panels_are_not_supported),
 	};
 	return cmocka_run_group_tests(tests, open_judges, close_judges);

@@ -1,5 +1,5 @@
 /* linear over panels: within the error that cuda/linear_panels.h states, at the edges of panels, steps, slices and
- * blocks, and the promises of ops.h: bits that do not depend on the batch, exact sums of bytes. */
+ * blocks. Also the guarantees of ops.h: bits that do not depend on the batch, and exact sums of bytes. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,7 +54,7 @@ static op_call call_of(tensor x, tensor weight, tensor bias)
 
 /* --- against exact sums -------------------------------------------------------------------- */
 
-/* What is allowed of Σ |x w| with K inputs, relative: f32 sums round at every step of the longest chain, at worst. */
+/* Allowed error relative to Σ |x w| with K inputs: at worst, f32 sums round at every step of the longest chain. */
 static double allowed(dtype type, int64_t k)
 {
 	const double rounding = ldexp(1, -23);
@@ -89,7 +89,7 @@ static void check_sums(const op_call *call, dtype type)
 	buffer_free(w);
 }
 
-/* y as ops.h has it for int8, each operation rounded. */
+/* Check y of int8 by the formula of ops.h, with each operation rounded. */
 static void check_bytes(const op_call *call)
 {
 	const int64_t rows = shape_rows(call->in[0].shape), k = shape_last(call->in[0].shape),
@@ -107,7 +107,7 @@ static void check_bytes(const op_call *call)
 			int64_t sum = 0;
 			for (int64_t l = 0; l < k; l++)
 				sum += (lrintf(x[l] / s) + 128) * (int64_t)q[l] - 128 * (int64_t)q[l];
-			const volatile float product = s * scale * (float)sum; /* rounded before the bias */
+			const volatile float product = s * scale * (float)sum; /* rounded before the bias is added */
 			want[i * n + j] = params.alpha * (product + (bias ? bias[j] : 0));
 		}
 	}
@@ -152,7 +152,7 @@ static void long_sums_and_many_outputs_are_right(void **state)
 	}
 }
 
-/* Rows and outputs past a block's, K past stages and slices. */
+/* More rows and outputs than a block has, and more inputs K than stages and slices. */
 static void large_products_are_right(void **state)
 {
 	static const int64_t inputs[] = {1, 16, 64, 65, 132, 515};
@@ -163,7 +163,7 @@ static void large_products_are_right(void **state)
 
 /* --- batches ---------------------------------------------------------------------------------- */
 
-/* Rows first … first + count - 1 of x: the same bits as those rows of `whole`? */
+/* Run rows first … first + count - 1 of x; true if they have the bits of the same rows of `whole`. */
 static bool rows_are_those_of(backend *b, const op_call *whole, int64_t first, int64_t count)
 {
 	const int64_t k = shape_last(whole->in[0].shape), n = shape_last(whole->out[0].shape);
@@ -195,7 +195,7 @@ static void a_row_has_the_same_bits_in_any_batch(void **state)
 	}
 }
 
-/* The same again with a row that is not finite: nothing else changes. */
+/* Repeat with a row that is not finite: no other row changes. */
 static void one_row_is_spoilt(backend *b, op_call *call)
 {
 	const int64_t rows = shape_rows(call->in[0].shape), k = shape_last(call->in[0].shape),
@@ -211,9 +211,8 @@ static void one_row_is_spoilt(backend *b, op_call *call)
 	buffer_free(before.data);
 }
 
-/* Sizes for which a device with 4 processors, or with 100 to 150, takes each tile of the wide kernels
- * (cuda/linear_wide.cu), some of them with rows of x that are no multiple of 16 bytes. Parts of the batches are narrow.
- */
+/* With these sizes, a device with 4 processors, or with 100 to 150, uses each tile of the wide kernels
+ * (cuda/linear_wide.cu). In some, rows of x are no multiple of 16 bytes. Parts of the batches are narrow. */
 static void tiles_of_every_size_add_in_the_same_order(void **state)
 {
 	static const int64_t few[][3] = {{64, 130, 1028}, {60, 50, 4201}, {60, 510, 1028},
@@ -238,9 +237,9 @@ static void tiles_of_every_size_add_in_the_same_order(void **state)
 	}
 }
 
-/* --- values at the ends ------------------------------------------------------------------------- */
+/* --- values at the limits ----------------------------------------------------------------------- */
 
-/* All bytes at their ends, where a sum in float would round. */
+/* All bytes are at their limits, where a sum in float would round. */
 static void sums_of_bytes_do_not_overflow(void **state)
 {
 	enum { K = PANEL_INT8_INPUTS };
@@ -279,13 +278,13 @@ static void rows_of_zeros_and_of_large_and_tiny_values_are_right(void **state)
 	}
 }
 
-static void a_row_that_is_not_finite_spoils_itself_only(void **state)
+static void a_row_that_is_not_finite_affects_only_itself(void **state)
 {
 	enum { N = 1030, K = 37 };
 	static const int64_t rows[] = {9, 70};
 	for (int i = 0; i < 2 * TYPES; i++) {
 		tensor x = call_normal(SHAPE2(rows[i % 2], K), 79, 1);
-		((float *)x.data)[2 * K] = NAN; /* where a step too far from the row before would be */
+		((float *)x.data)[2 * K] = NAN; /* reached by reading a step too far from the previous row */
 		((float *)x.data)[7 * K + 6] = INFINITY;
 		op_call call = call_of(x, random_weight(types[i / 2], N, K), (tensor){0});
 		call_run(*state, OP_linear, &call);
@@ -295,8 +294,8 @@ static void a_row_that_is_not_finite_spoils_itself_only(void **state)
 	}
 }
 
-/* The weights of output 3 are not finite; for int8 its scale says so. */
-static void an_output_that_is_not_finite_spoils_itself_only(void **state)
+/* The weights of output 3 are not finite; for int8, its scale shows that. */
+static void an_output_that_is_not_finite_affects_only_itself(void **state)
 {
 	enum { ROWS = 9, N = 20, K = 37 };
 	for (int t = 0; t < TYPES; t++) {
@@ -312,12 +311,12 @@ static void an_output_that_is_not_finite_spoils_itself_only(void **state)
 	}
 }
 
-/* --- with what stands around it ------------------------------------------------------------------- */
+/* --- with neighbouring calls ----------------------------------------------------------------------- */
 
-/* layernorm?, products of one x, and an op on the only product's result. */
+/* An optional layernorm, products of one x, and an op on the result of a single product. */
 typedef struct form {
 	const char *name;
-	bool norm, kept; /* is layernorm's result wanted too? */
+	bool norm, kept; /* kept: layernorm's result is an output too */
 	int products;
 	op_id end; /* OP_COUNT: none */
 	bool tanh;
@@ -351,7 +350,7 @@ static value named(graph *g, const char *name, int i, dtype type, shape s)
 	return graph_input(g, text, type, s);
 }
 
-/* What the form computes is an output each; returns their number. */
+/* Build the form; each of its results is an output. Returns their number. */
 static int build(const form *f, const sizes *s, graph *g, value results[RESULTS])
 {
 	int n = 0;
@@ -361,7 +360,7 @@ static int build(const form *f, const sizes *s, graph *g, value results[RESULTS]
 		                 graph_input(g, "shift", DTYPE_F32, SHAPE1(s->k)), 1e-5f);
 	if (f->kept)
 		results[n++] = x;
-	for (int i = 0; i < f->products; i++) { /* of different widths */
+	for (int i = 0; i < f->products; i++) { /* with different widths */
 		const int64_t outputs = s->n + (f->products > 1 ? 13 * i : 0);
 		const value bias = s->biased ? named(g, "bias", i, DTYPE_F32, SHAPE1(outputs)) : VALUE_NONE;
 		y = op_linear(g, x, named(g, "w", i, s->type, SHAPE2(outputs, s->k)), bias, params.alpha);
@@ -396,7 +395,7 @@ static void fill(plan *p)
 	}
 }
 
-/* The results one after another, buffer_free afterwards; how many floats they are and in how many kernels they came. */
+/* Returns the concatenated results, for buffer_free, the number of their floats and the number of kernels. */
 static float *run_form(backend *b, const form *f, const sizes *s, int64_t *floats, int *kernels)
 {
 	graph *g = graph_new();
@@ -419,7 +418,7 @@ static float *run_form(backend *b, const form *f, const sizes *s, int64_t *float
 	return out;
 }
 
-/* The bits of the calls one by one; in as many kernels as this many, unless 0. */
+/* Check for the bits of the calls one by one, and for this number of kernels unless it is 0. */
 static void compare_form(backend *b, const form *f, const sizes *s, int kernels)
 {
 	int64_t floats, same;
@@ -436,7 +435,7 @@ static void compare_form(backend *b, const form *f, const sizes *s, int kernels)
 	buffer_free(want);
 }
 
-/* Few enough rows that the blocks make the layernorm anew. */
+/* Few enough rows that each block computes the layernorm again. */
 static bool is_small(const sizes *s)
 {
 	return s->rows <= (s->type == DTYPE_PANEL_F32 ? 4 : 16);
@@ -455,8 +454,8 @@ static void neighbours_in_one_kernel_give_the_same_bits(void **state)
 	}
 }
 
-/* Such rows have a layernorm of their own, but their products may still be together. */
-static void rows_of_no_whole_packs_give_the_same_bits(void **state)
+/* Rows that do not fill packs have a separate layernorm, but their products may still be fused. */
+static void rows_that_do_not_fill_packs_give_the_same_bits(void **state)
 {
 	for (int f = 0; f < FORMS; f++)
 		for (int t = 0; t < TYPES; t++) {
@@ -465,7 +464,7 @@ static void rows_of_no_whole_packs_give_the_same_bits(void **state)
 		}
 }
 
-/* Rows of several warps, and slices of more steps than a warp has in registers. */
+/* Rows of several warps, and slices with more steps than a warp has in registers. */
 static void wide_rows_in_one_kernel_give_the_same_bits(void **state)
 {
 	for (int f = 0; f < FORMS; f++)
@@ -475,7 +474,7 @@ static void wide_rows_in_one_kernel_give_the_same_bits(void **state)
 		}
 }
 
-/* Enough rows for the wide kernels, which take products of one x side by side, and nothing else with them. */
+/* Enough rows for the wide kernels, which combine products of one x, and nothing else. */
 static void many_rows_of_products_of_one_x_are_one_kernel(void **state)
 {
 	static const sizes shapes[] = {
@@ -502,10 +501,10 @@ int main(void)
 	    cmocka_unit_test(tiles_of_every_size_add_in_the_same_order),
 	    cmocka_unit_test(sums_of_bytes_do_not_overflow),
 	    cmocka_unit_test(rows_of_zeros_and_of_large_and_tiny_values_are_right),
-	    cmocka_unit_test(a_row_that_is_not_finite_spoils_itself_only),
-	    cmocka_unit_test(an_output_that_is_not_finite_spoils_itself_only),
+	    cmocka_unit_test(a_row_that_is_not_finite_affects_only_itself),
+	    cmocka_unit_test(an_output_that_is_not_finite_affects_only_itself),
 	    cmocka_unit_test(neighbours_in_one_kernel_give_the_same_bits),
-	    cmocka_unit_test(rows_of_no_whole_packs_give_the_same_bits),
+	    cmocka_unit_test(rows_that_do_not_fill_packs_give_the_same_bits),
 	    cmocka_unit_test(wide_rows_in_one_kernel_give_the_same_bits),
 	    cmocka_unit_test(many_rows_of_products_of_one_x_are_one_kernel),
 	};

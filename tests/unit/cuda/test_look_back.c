@@ -1,6 +1,6 @@
-/* Rounds of additive attention look back at what other blocks have published. So their bits are compared over many runs
- * beside a second stream, whose kernels take processors at other moments each time. On a GPU: two sequences of 262,144
- * tokens of 1,024 channels, 500 runs; an emulated device takes less of everything. */
+/* Rounds of additive attention look back at results that other blocks have published. So their bits are compared over
+ * many runs beside a second stream, whose kernels occupy processors at varying times.
+ * On a GPU: two sequences of 262,144 tokens of 1,024 channels, 500 runs; an emulated device uses smaller numbers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -85,9 +85,9 @@ static void rounds_beside_other_work_have_the_same_bits(void **state)
 	backend_close(w.b);
 }
 
-/* --- words of launches before -------------------------------------------------------------------- */
+/* --- words of earlier launches --------------------------------------------------------------------- */
 
-/* Chains of a few tiles and of many supers, global and in windows. */
+/* Chains of a few tiles and of many supers, global and windowed. */
 static const round_sizes kinds[] = {
     {2, 300, 64, 2, 0, 50}, {1, 2100, 3, 1, 0, 50}, {1, 2150, 3, 1, 2090, 50}, {3, 90, 6, 2, 0, 50}, {2, 200, 6, 2, 100, 50}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -97,7 +97,7 @@ static int turns_here(void)
 	return device_is_emulated(device) ? 8 : 500;
 }
 
-/* What r made, g and then log_normalizer; the caller frees it. */
+/* Results of r, g and then log_normalizer; the caller frees them. */
 static unsigned char *round_read(const round_run *r, backend *b, size_t *bytes)
 {
 	const tensor g = r->call.out[0], m = r->call.out[2];
@@ -110,16 +110,16 @@ static unsigned char *round_read(const round_run *r, backend *b, size_t *bytes)
 	return read;
 }
 
-/* On an emulated device too, some blocks are ahead of those that they wait for. */
+/* Also on an emulated device, some blocks run before those that they wait for. */
 static int blocks_in_any_order(void **state)
 {
 	(void)state;
 	return setenv("ADDITIVE_EMULATOR_ORDER", "shuffle", 0);
 }
 
-/* The same calls as the first of backends that are open at once, and on one backend, where each meets words of the
- * calls before, larger and smaller ones, and is there when all are cleared. */
-static void rounds_in_turns_have_the_bits_of_first_ones(void **state)
+/* Compare calls on newly opened backends with the same calls on one backend. There each finds smaller and larger words
+ * that earlier calls left, and the moment at which all words are cleared. */
+static void rounds_that_alternate_have_the_bits_of_first_ones(void **state)
 {
 	(void)state;
 	backend *fresh[KINDS];
@@ -160,7 +160,7 @@ static void *record(backend *b, round_run *runs, int n)
 	return recording;
 }
 
-/* A replay has the numbers of its own launches, not those of the recording; between two of them, others run. */
+/* A replay uses the numbers of its own launches, not those of the recording; other rounds run between two replays. */
 static void replayed_rounds_have_the_bits_of_first_ones(void **state)
 {
 	(void)state;
@@ -195,7 +195,7 @@ static void replayed_rounds_have_the_bits_of_first_ones(void **state)
 	}
 }
 
-/* Nothing is cleared for a launch, but for all of them now and then. */
+/* Words are not cleared for each launch, but for all of them from time to time. */
 static void many_launches_share_one_clear(void **state)
 {
 	(void)state;
@@ -218,7 +218,7 @@ static void many_launches_share_one_clear(void **state)
 	round_close(&r, device);
 }
 
-/* Memory does not grow in a recording: the plan runs it directly once more. */
+/* Memory cannot grow in a recording, so the plan runs it directly once more. */
 static void a_recording_that_needs_more_memory_is_unsupported(void **state)
 {
 	(void)state;
@@ -244,7 +244,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(rounds_beside_other_work_have_the_same_bits),
-	    cmocka_unit_test_setup(rounds_in_turns_have_the_bits_of_first_ones, blocks_in_any_order),
+	    cmocka_unit_test_setup(rounds_that_alternate_have_the_bits_of_first_ones, blocks_in_any_order),
 	    cmocka_unit_test_setup(replayed_rounds_have_the_bits_of_first_ones, blocks_in_any_order),
 	    cmocka_unit_test(many_launches_share_one_clear),
 	    cmocka_unit_test(a_recording_that_needs_more_memory_is_unsupported),

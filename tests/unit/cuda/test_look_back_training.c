@@ -1,6 +1,7 @@
-/* The look back of test_look_back with many chains that wait for each other, beside a training run: its products and
- * rounds keep processors for long, and at other moments each time. On a GPU: 128 chains (32 sequences of 4 heads of 32
- * channels) of 262,144 tokens, some 14 GB; 500 runs, or as many as fit into SECONDS. The run beside has width 768. */
+/* The look back of test_look_back with many chains that wait for each other, beside a training run. The run's products
+ * and rounds occupy processors for a long time and at varying moments.
+ * On a GPU: 128 chains (32 sequences of 4 heads of 32 channels) of 262,144 tokens, about 14 GB; 500 runs, or as many as
+ * fit into SECONDS. The training run has width 768. */
 #include <pthread.h>
 #include <time.h>
 
@@ -14,7 +15,7 @@ enum { RUNS = 500, SECONDS = 35 };
 typedef struct training {
 	backend *b;
 	bool emulated, stop;
-	int status; /* of the run; the thread ends with a failure */
+	int status; /* status of the run; a failure ends the thread */
 	int64_t steps;
 	pthread_t thread;
 	tokenizer *tokenizer;
@@ -27,7 +28,7 @@ static backend *device;
 static int open_one(void **state)
 {
 	(void)state;
-	find_plain_plugin(); /* test_look_back has every access looked at */
+	find_plain_plugin(); /* test_look_back checks every access */
 	device = open_device();
 	return 0;
 }
@@ -93,7 +94,7 @@ static void training_start(training *t)
 	if (trainer_new(&t->trainer, model_beside(t), &o, t->blocks, NULL, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	assert_int_equal(pthread_create(&t->thread, NULL, train_beside, t), 0);
-	/* Its plans are recorded by then. */
+	/* By then its plans are recorded. */
 	while (__atomic_load_n(&t->steps, __ATOMIC_ACQUIRE) < 3 && !__atomic_load_n(&t->status, __ATOMIC_ACQUIRE))
 		nanosleep(&(struct timespec){0, 1000000}, NULL);
 }

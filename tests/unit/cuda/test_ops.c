@@ -1,5 +1,5 @@
 /* Every op on the CUDA backend against the CPU's reference, on the emulated device: kernels run from their own source,
- * a CUDA thread a fibre (tests/emulator). */
+ * with a fibre for each CUDA thread (tests/emulator). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,14 +12,14 @@
 #include "tests/unit/cuda/judges.h"
 #include "tests/unit/support/op_trial.h"
 
-/* OP in the environment: one op alone, while working on it. */
-static bool is_wanted(const op_case *c)
+/* True if OP in the environment names this op or is unset; for work on a single op. */
+static bool is_selected(const op_case *c)
 {
 	const char *only = getenv("OP");
 	return !only || strcmp(only, op_get(c->id)->name) == 0;
 }
 
-/* How many cases of its op stand before case i. */
+/* Number of cases of the same op before case i. */
 static int turn_of(int i)
 {
 	int turn = 0;
@@ -28,11 +28,14 @@ static int turn_of(int i)
 	return turn;
 }
 
-/* Is this case left to make test-slow? Of those in bf16 every other; of attention most, since every short sequence is a
- * tile of 64 by 64, of which an emulated device makes a hundred a second, once for each set of wanted outputs. The
- * choice depends on the op's own cases alone: `first` is one that is run, and of bf16 the one before it. Of
- * softmax_attention_grad it has tiles, windows, masks, dropout, biases and heads in groups; of dilated_attention_grad a
- * causal masked case and one with zero keys; several tiles of a segment are tried here by dilated_attention alone. */
+/* True if this case is left to make test-slow: every other case in bf16, and most cases of attention. Every short
+ * sequence is a tile of 64 by 64, and an emulated device computes about a hundred tiles per second, for each set of
+ * requested outputs again.
+ *
+ * The choice depends only on the op's own cases: `first` is run, and in bf16 the one before it. The cases of
+ * softmax_attention_grad that run include tiles, windows, masks, dropout, biases and grouped heads. Those of
+ * dilated_attention_grad include a causal masked case and one with zero keys. Only dilated_attention runs segments with
+ * several tiles. */
 static bool is_skipped(int i, bool in_bf16)
 {
 	static const struct {
@@ -53,33 +56,33 @@ static bool is_skipped(int i, bool in_bf16)
 	return is_left_out(device, turn_of(i) - first + in_bf16, stride);
 }
 
-static void ops_are_those_of_the_reference(void **state)
+static void ops_agree_with_the_reference(void **state)
 {
 	(void)state;
 	int failed = 0;
 	for (int i = 0; i < op_cases_count(); i++)
-		failed += is_wanted(op_cases_at(i)) && !is_skipped(i, false) &&
+		failed += is_selected(op_cases_at(i)) && !is_skipped(i, false) &&
 		          !op_trial_matches(op_cases_at(i), reference, device);
 	assert_int_equal(failed, 0);
 }
 
-/* These round to bf16 on the way to their sums: attention weights, and the gradients of logits. */
+/* These round terms of their sums to bf16: attention weights, and the gradients of logits. */
 static bool rounds_inside(op_id id)
 {
 	return id == OP_softmax_attention || id == OP_softmax_attention_grad || id == OP_linear_cross_entropy;
 }
 
-static void ops_in_bf16_are_those_of_the_reference_rounded(void **state)
+static void ops_in_bf16_agree_with_the_rounded_reference(void **state)
 {
 	(void)state;
 	int failed = 0, tried = 0;
 	for (int i = 0; i < op_cases_count(); i++) {
 		op_case c;
-		if (!is_wanted(op_cases_at(i)) || is_skipped(i, true) || !op_cases_bf16(op_cases_at(i), &c))
+		if (!is_selected(op_cases_at(i)) || is_skipped(i, true) || !op_cases_bf16(op_cases_at(i), &c))
 			continue;
 		if (c.id == OP_linear)
 			c.absolute +=
-			    1.0 / 128; /* its bias is rounded to bf16 as the weight is: 2^-9 of one of about 4 */
+			    1.0 / 128; /* its bias, about 4, is rounded to bf16 like the weight, by 2^-9 of its value */
 		failed += !op_trial_near(&c, narrow, device, rounds_inside(c.id) ? 1.0 / 128 : 0);
 		tried++;
 	}
@@ -90,8 +93,8 @@ static void ops_in_bf16_are_those_of_the_reference_rounded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(ops_are_those_of_the_reference),
-	    cmocka_unit_test(ops_in_bf16_are_those_of_the_reference_rounded),
+	    cmocka_unit_test(ops_agree_with_the_reference),
+	    cmocka_unit_test(ops_in_bf16_agree_with_the_rounded_reference),
 	};
 	return cmocka_run_group_tests(tests, open_judges, close_judges);
 }

@@ -1,5 +1,5 @@
-/* Where memory goes that was released: it stays with the device's pool, until something else needs it. On the emulated
- * device, with little memory. */
+/* Released memory stays in the device's pool until something else needs it. On the emulated device, with little
+ * memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include "tests/unit/cuda/device.h"
 
 #define MIB ((size_t)1 << 20)
-enum { ALL = 80, PART = 24, LARGE = 32 }; /* MiB; a backend's own are 32 */
+enum { ALL = 80, PART = 24, LARGE = 32 }; /* MiB; a backend's own memory is 32 */
 
 static size_t free_bytes(void)
 {
@@ -40,7 +40,7 @@ static int open_small(void **state)
 	return 0;
 }
 
-/* The device; a real one has more memory than it is told. */
+/* Open the device, or skip on a real one, whose memory cannot be limited. */
 static backend *small(void **state)
 {
 	if (!device_is_emulated(*state))
@@ -88,7 +88,7 @@ static void released_memory_goes_to_a_reservation_that_needs_it(void **state)
 	b->unreserve(b, reserved, LARGE * MIB);
 }
 
-/* A refusal leaves the device as it was. */
+/* A refusal does not change the device. */
 static void more_than_the_device_has_is_refused_and_it_continues(void **state)
 {
 	backend *b = small(state);
@@ -111,11 +111,11 @@ static void a_backend_that_is_closed_keeps_no_memory(void **state)
 	assert_int_equal(free_bytes(), ALL * MIB);
 }
 
-/* Code, graphs and reservations find memory without being refused before. */
+/* Code, graphs and reservations get memory without an earlier refusal. */
 static void the_pool_keeps_no_more_than_its_share(void **state)
 {
 	backend *b = small(state);
-	use_and_release(b, ALL - LARGE); /* all there is */
+	use_and_release(b, ALL - LARGE); /* the remaining memory */
 	assert_true(free_bytes() >= ALL * MIB / 8);
 }
 

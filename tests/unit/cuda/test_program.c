@@ -1,6 +1,6 @@
-/* Programs (cuda/program.cuh): phases of a recorded plan as one launch give the bits of the kernels that they are, with
- * more pieces than blocks and fewer blocks than processors, replay after replay; what is no phase, or too much for one
- * program, stands between programs; and a recording that fails with a program is made again without. */
+/* Programs (cuda/program.cuh): phases of a recorded plan as one launch give the bits of their kernels, in every replay.
+ * There are more pieces than blocks, and fewer blocks than processors. Ops that are no phase, or exceed a program, run
+ * between programs. A recording that fails with a program is made again without one. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,8 @@
 
 enum { RUNS = 4, MOST_ROWS = 9, MOST_WIDTH = 64, MOST_COUNT = MOST_ROWS * MOST_WIDTH, WEIGHTS = 2 };
 
-/* `layers` times x := x + W2 gelu(W1 layernorm(x)), two phases each; after half of them an op that is no phase, if `cut`. */
+/* `layers` times x := x + W2 gelu(W1 layernorm(x)), two phases each; with `cut`, an op that is no phase follows half of
+ * them. */
 typedef struct network {
 	dtype type;
 	int64_t rows, width, hidden;
@@ -27,7 +28,7 @@ typedef struct network {
 	bool cut;
 } network;
 
-enum { PROCESSORS = 4 /* of the emulated device, with a block each */ };
+enum { PROCESSORS = 4 /* the emulated device has these, each with one block */ };
 static const network networks[] = {
     {.type = DTYPE_PANEL_BF16, .rows = 1, .width = 64, .hidden = 144, .layers = 6},
     {.type = DTYPE_PANEL_BF16, .rows = 8, .width = 64, .hidden = 144, .layers = 4},
@@ -40,8 +41,8 @@ enum { NETWORKS = sizeof networks / sizeof *networks };
 
 typedef struct results {
 	float y[RUNS][MOST_COUNT];
-	int programs, kernels; /* of the last run; 0 where nothing is counted */
-	unsigned blocks;       /* of a program's grid */
+	int programs, kernels; /* launches of the last run; 0 if not counted */
+	unsigned blocks;       /* grid of a program */
 } results;
 
 /* --- a plan ---------------------------------------------------------------------------------- */
@@ -159,7 +160,7 @@ static void assert_same(const results *got, const results *want, const network *
 			         run);
 }
 
-/* With programs and without; then the work of a run is `programs` programs and `kernels` others. */
+/* Run with and without programs; a run must have `programs` programs and `kernels` other kernels. */
 static void expect(const network *o, int programs, int kernels)
 {
 	results want, got;
@@ -202,7 +203,7 @@ static void the_order_of_blocks_and_threads_changes_no_bit(void **state)
 	unsetenv("ADDITIVE_EMULATOR_ORDER");
 }
 
-static void what_is_no_phase_runs_between_programs(void **state)
+static void ops_that_are_no_phase_run_between_programs(void **state)
 {
 	network o = networks[2];
 	(void)state;
@@ -219,11 +220,11 @@ static void a_few_phases_are_launched_one_by_one(void **state)
 	expect(&o, 0, 6);
 }
 
-static void more_phases_than_a_program_holds_are_two(void **state)
+static void more_phases_than_a_program_holds_make_two_programs(void **state)
 {
 	network o = networks[3];
 	(void)state;
-	o.layers = 60; /* 120 phases; the one that finds the program full is launched by itself */
+	o.layers = 60; /* 120 phases; the one that does not fit is launched by itself */
 	expect(&o, 2, 1);
 }
 
@@ -239,13 +240,13 @@ static void weights_of_floats_and_many_rows_are_no_phases(void **state)
 	expect(&o, 0, 8);
 }
 
-/* Calls of the backend's function that go on to it. */
-static int begun;
+/* Number of calls passed on to the backend's function. */
+static int started;
 static status (*begin)(backend *b);
 
 static status count_begin(backend *b)
 {
-	begun++;
+	started++;
 	return begin(b);
 }
 
@@ -263,22 +264,23 @@ static void a_recording_that_fails_with_a_program_is_made_without(void **state)
 		backend *b = open_with(true);
 		begin = b->record_begin;
 		b->record_begin = count_begin;
-		begun = 0;
+		started = 0;
 		run_all(b, o, faults[i], &got);
 		assert_same(&got, &want, o, faults[i]);
-		assert_int_equal(begun, 2);
+		assert_int_equal(started, 2);
 		assert_int_equal(got.programs, 0);
 		assert_int_equal(got.kernels, want.kernels);
-		run_all(b, o, NULL, &got); /* nor is a program made for another plan, which is recorded at once */
+		run_all(b, o, NULL,
+		        &got); /* no program is made for another plan either, which is recorded immediately */
 		assert_same(&got, &want, o, faults[i]);
-		assert_int_equal(begun, 3);
+		assert_int_equal(started, 3);
 		assert_int_equal(got.programs, 0);
 		backend_close(b);
 	}
 }
 
-/* What fails before there is a program is no fault of programs. */
-static void a_recording_that_does_not_begin_leaves_programs_to_others(void **state)
+/* A failure before there is a program is not counted against programs. */
+static void a_recording_that_does_not_start_does_not_disable_programs(void **state)
 {
 	const network *o = &networks[2];
 	results want, got;
@@ -313,12 +315,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(phases_as_one_launch_change_no_bit),
 	    cmocka_unit_test(the_order_of_blocks_and_threads_changes_no_bit),
-	    cmocka_unit_test(what_is_no_phase_runs_between_programs),
+	    cmocka_unit_test(ops_that_are_no_phase_run_between_programs),
 	    cmocka_unit_test(a_few_phases_are_launched_one_by_one),
-	    cmocka_unit_test(more_phases_than_a_program_holds_are_two),
+	    cmocka_unit_test(more_phases_than_a_program_holds_make_two_programs),
 	    cmocka_unit_test(weights_of_floats_and_many_rows_are_no_phases),
 	    cmocka_unit_test(a_recording_that_fails_with_a_program_is_made_without),
-	    cmocka_unit_test(a_recording_that_does_not_begin_leaves_programs_to_others),
+	    cmocka_unit_test(a_recording_that_does_not_start_does_not_disable_programs),
 	    cmocka_unit_test(a_background_backend_makes_no_programs),
 	};
 	find_plugin();

@@ -1,5 +1,5 @@
-/* Recordings that fail, at every call of CUDA that they are made of: the plan's results stay the same bits, and the
- * device is lost only by an error that is the device's. Faults are planted in the emulated device. */
+/* Recordings that fail at each of their calls of CUDA: the plan's results keep the same bits, and only an error of the
+ * device loses the device. Faults are planted in the emulated device. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,12 +16,12 @@
 
 enum { ROWS = 9, WIDTH = 32, COUNT = ROWS * WIDTH, RUNS = 5 };
 
-/* What a plan makes of RUNS inputs. */
+/* A plan's results for RUNS inputs. */
 typedef struct results {
 	float y[RUNS][COUNT];
 } results;
 
-/* y = gelu(layernorm(layernorm(2 x Wᵀ) + x)): the kernels of layernorm begin early. */
+/* y = gelu(layernorm(layernorm(2 x Wᵀ) + x)): the kernels of layernorm start early. */
 static plan *small_plan(backend *b)
 {
 	graph *g = graph_new();
@@ -45,16 +45,16 @@ static plan *small_plan(backend *b)
 	return p;
 }
 
-/* Calls of the backend's functions that go on to them. */
+/* Number of calls passed on to the backend's functions. */
 static struct {
-	int begun, replayed;
+	int started, replayed;
 	status (*begin)(backend *b);
 	status (*replay)(backend *b, void *recording);
 } calls;
 
 static status count_begin(backend *b)
 {
-	calls.begun++;
+	calls.started++;
 	return calls.begin(b);
 }
 
@@ -72,7 +72,7 @@ static backend *open_counted(void)
 	calls.replay = b->replay;
 	b->record_begin = count_begin;
 	b->replay = count_replay;
-	calls.begun = calls.replayed = 0;
+	calls.started = calls.replayed = 0;
 	return b;
 }
 
@@ -111,7 +111,7 @@ static void sound_results(results *out)
 {
 	backend *b = open_counted();
 	assert_int_equal(run_all(b, NULL, out), STATUS_OK);
-	assert_int_equal(calls.begun, 1);
+	assert_int_equal(calls.started, 1);
 	assert_int_equal(calls.replayed, RUNS - 1);
 	backend_close(b);
 }
@@ -135,7 +135,7 @@ static void runs_without_recordings_or_early_launches_give_the_same_bits(void **
 
 typedef struct failure {
 	const char *fault;
-	int begun, replayed; /* recordings, and runs that are replays */
+	int started, replayed; /* recordings, and runs that are replays */
 	bool without_early;  /* ADDITIVE_CUDA_EARLY=0 */
 } failure;
 
@@ -148,38 +148,38 @@ static void expect_the_same_bits(const failure *f, const results *want)
 	unsetenv("ADDITIVE_CUDA_EARLY");
 	assert_int_equal(run_all(b, f->fault, &got), STATUS_OK);
 	assert_same(f->fault, &got, want);
-	if (calls.begun != f->begun || calls.replayed != f->replayed)
-		fail_msg("%s: %d recordings were begun and %d replays succeeded, not %d and %d", f->fault, calls.begun,
-		         calls.replayed, f->begun, f->replayed);
-	calls.begun = calls.replayed = 0;
-	assert_int_equal(run_all(b, NULL, &after), STATUS_OK); /* another plan is recorded as ever */
-	assert_int_equal(calls.begun, 1);
+	if (calls.started != f->started || calls.replayed != f->replayed)
+		fail_msg("%s: %d recordings were begun and %d replays succeeded, not %d and %d", f->fault,
+		         calls.started, calls.replayed, f->started, f->replayed);
+	calls.started = calls.replayed = 0;
+	assert_int_equal(run_all(b, NULL, &after), STATUS_OK); /* another plan is recorded as usual */
+	assert_int_equal(calls.started, 1);
 	assert_int_equal(calls.replayed, RUNS - 1);
 	assert_same(f->fault, &after, want);
 	backend_close(b);
 }
 
-static void a_recording_that_fails_leaves_the_bits_and_the_device_as_they_are(void **state)
+static void a_failed_recording_changes_neither_bits_nor_device(void **state)
 {
 	enum { ALL = RUNS - 1 };
 	static const failure failures[] = {
-	    {.fault = "begin:1", .begun = 1},
-	    {.fault = "begin:1+:cudaErrorStreamCaptureUnsupported", .begun = 1},
-	    {.fault = "early:1+", .begun = 2, .replayed = ALL},
-	    {.fault = "early:1+:cudaErrorInvalidValue", .begun = 2, .replayed = ALL},
-	    {.fault = "capture:2", .begun = 2, .replayed = ALL},
-	    {.fault = "capture:3+:cudaErrorInvalidValue", .begun = 2},
-	    {.fault = "capture:1+:cudaErrorUnknown", .begun = 2},
-	    {.fault = "capture:1+:cudaErrorMemoryAllocation", .begun = 2},
-	    {.fault = "end:1", .begun = 2, .replayed = ALL},
-	    {.fault = "end:1+:cudaErrorStreamCaptureUnjoined", .begun = 2},
-	    {.fault = "instantiate:1", .begun = 2, .replayed = ALL},
-	    {.fault = "instantiate:1+:cudaErrorMemoryAllocation", .begun = 2},
-	    {.fault = "replay:1", .begun = 2, .replayed = ALL},
-	    {.fault = "replay:1+:cudaErrorInvalidValue", .begun = 2},
-	    {.fault = "replay:3+:cudaErrorMemoryAllocation", .begun = 2, .replayed = 2},
-	    {.fault = "end:1", .begun = 1, .without_early = true},
-	    {.fault = "replay:2", .begun = 1, .replayed = 1, .without_early = true},
+	    {.fault = "begin:1", .started = 1},
+	    {.fault = "begin:1+:cudaErrorStreamCaptureUnsupported", .started = 1},
+	    {.fault = "early:1+", .started = 2, .replayed = ALL},
+	    {.fault = "early:1+:cudaErrorInvalidValue", .started = 2, .replayed = ALL},
+	    {.fault = "capture:2", .started = 2, .replayed = ALL},
+	    {.fault = "capture:3+:cudaErrorInvalidValue", .started = 2},
+	    {.fault = "capture:1+:cudaErrorUnknown", .started = 2},
+	    {.fault = "capture:1+:cudaErrorMemoryAllocation", .started = 2},
+	    {.fault = "end:1", .started = 2, .replayed = ALL},
+	    {.fault = "end:1+:cudaErrorStreamCaptureUnjoined", .started = 2},
+	    {.fault = "instantiate:1", .started = 2, .replayed = ALL},
+	    {.fault = "instantiate:1+:cudaErrorMemoryAllocation", .started = 2},
+	    {.fault = "replay:1", .started = 2, .replayed = ALL},
+	    {.fault = "replay:1+:cudaErrorInvalidValue", .started = 2},
+	    {.fault = "replay:3+:cudaErrorMemoryAllocation", .started = 2, .replayed = 2},
+	    {.fault = "end:1", .started = 1, .without_early = true},
+	    {.fault = "replay:2", .started = 1, .replayed = 1, .without_early = true},
 	};
 	results want;
 	(void)state;
@@ -189,7 +189,7 @@ static void a_recording_that_fails_leaves_the_bits_and_the_device_as_they_are(vo
 		expect_the_same_bits(&failures[i], &want);
 }
 
-/* The last: not final by its name, but then the device does not compute either. */
+/* The last error is not fatal by its name, but after it the device does not compute. */
 static void an_error_of_the_device_while_recording_loses_it(void **state)
 {
 	static const char *const faults[] = {
@@ -216,7 +216,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(runs_without_recordings_or_early_launches_give_the_same_bits),
-	    cmocka_unit_test(a_recording_that_fails_leaves_the_bits_and_the_device_as_they_are),
+	    cmocka_unit_test(a_failed_recording_changes_neither_bits_nor_device),
 	    cmocka_unit_test(an_error_of_the_device_while_recording_loses_it),
 	};
 	find_plugin();

@@ -1,4 +1,4 @@
-/* Sessions on the CUDA backend: the CPU's tokens, whatever the batch, and from one device to the other. */
+/* Sessions on the CUDA backend: the CPU's tokens for any batch, and moving a session from one device to the other. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 typedef struct kind {
 	const char *architecture;
 	dtype weights;
-	double allowed; /* between logits of about ±30 here and on the CPU */
+	double allowed; /* allowed difference of logits, which are about ±30 */
 } kind;
 
 static const kind kinds[] = {
@@ -50,7 +50,7 @@ static void assert_close_logits(const session *a, const session *b, double allow
 			fail_msg("logit %d: %.9g on the CPU, %.9g here", i, (double)a->logits[i], (double)b->logits[i]);
 }
 
-static void logits_are_those_of_the_cpu(void **state)
+static void logits_agree_with_those_of_the_cpu(void **state)
 {
 	(void)state;
 	for (int k = 0; k < KINDS; k++) {
@@ -69,7 +69,7 @@ static void logits_are_those_of_the_cpu(void **state)
 	}
 }
 
-/* Five sessions at once give the tokens that each gives alone, greedily and by chance. */
+/* Five sessions at once give the tokens that each gives alone, greedily and sampled. */
 static void the_batch_changes_no_token(void **state)
 {
 	(void)state;
@@ -106,7 +106,7 @@ static void the_batch_changes_no_token(void **state)
 	}
 }
 
-/* Export there, import here, and go on as if nothing had happened. */
+/* Export on one device, import on the other, and continue as if nothing had happened. */
 static void a_session_moves_between_the_devices(void **state)
 {
 	(void)state;
@@ -132,7 +132,7 @@ static void a_session_moves_between_the_devices(void **state)
 	}
 }
 
-static void pieces_of_a_text_leave_the_same_bits(void **state)
+static void pieces_of_a_text_give_the_same_bits(void **state)
 {
 	(void)state;
 	pair p;
@@ -148,7 +148,7 @@ static void pieces_of_a_text_leave_the_same_bits(void **state)
 	close_pair(&p);
 }
 
-/* Decode with neighbouring calls as one kernel, and without. */
+/* Decode with and without fusing neighbouring calls. */
 static void neighbours_as_one_kernel_change_no_bit(void **state)
 {
 	(void)state;
@@ -175,7 +175,7 @@ static void neighbours_as_one_kernel_change_no_bit(void **state)
 	}
 }
 
-/* Kernels that begin early, recordings, fused kernels and programs change when and how work runs, and no bit. */
+/* Early launches, recordings, fused kernels and programs change when and how work runs, but no bit. */
 static void the_switches_of_the_backend_change_no_bit(void **state)
 {
 	(void)state;
@@ -211,8 +211,8 @@ static void the_switches_of_the_backend_change_no_bit(void **state)
 		unsetenv(switches[i]);
 }
 
-/* n sessions at once, each with its own prompt. */
-static void say(fixture *f, int n, int tokens, client *clients)
+/* Generate from n sessions at once, each with its own prompt. */
+static void generate(fixture *f, int n, int tokens, client *clients)
 {
 	for (int i = 0; i < n; i++) {
 		int32_t ids[9];
@@ -225,7 +225,8 @@ static void say(fixture *f, int n, int tokens, client *clients)
 	drain(f);
 }
 
-/* Phases of a step as one launch (cuda/program.cuh), for every number of sessions that may take it and one more. */
+/* Phases of a step as one launch (cuda/program.cuh), for every number of sessions that a program allows, and one
+ * more. */
 static void programs_change_no_token_of_any_batch(void **state)
 {
 	(void)state;
@@ -242,8 +243,8 @@ static void programs_change_no_token_of_any_batch(void **state)
 			client apart[MOST], whole[MOST];
 			if (is_left_out(single.backend, n + k, STRIDE))
 				continue;
-			say(&p.device, n, SAID, apart);
-			say(&single, n, SAID, whole);
+			generate(&p.device, n, SAID, apart);
+			generate(&single, n, SAID, whole);
 			for (int i = 0; i < n; i++) {
 				assert_int_equal(whole[i].n_tokens, SAID);
 				assert_memory_equal(whole[i].tokens, apart[i].tokens, SAID * sizeof(int32_t));
@@ -259,10 +260,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_switches_of_the_backend_change_no_bit),
-	    cmocka_unit_test(logits_are_those_of_the_cpu),
+	    cmocka_unit_test(logits_agree_with_those_of_the_cpu),
 	    cmocka_unit_test(the_batch_changes_no_token),
 	    cmocka_unit_test(a_session_moves_between_the_devices),
-	    cmocka_unit_test(pieces_of_a_text_leave_the_same_bits),
+	    cmocka_unit_test(pieces_of_a_text_give_the_same_bits),
 	    cmocka_unit_test(neighbours_as_one_kernel_change_no_bit),
 	    cmocka_unit_test(programs_change_no_token_of_any_batch),
 	};

@@ -1,5 +1,5 @@
-/* Sessions of every kind of model on the CUDA backend beside those on the CPU: logits of whole texts and of tokens,
- * and for models that read a source what is generated after it, by chance and by beam search. */
+/* Sessions of every kind of model on the CUDA backend, compared with the CPU: logits of texts and of single tokens. For
+ * models that read a source, also the text generated after it, sampled and by beam search. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #define TRANSFORMER "{\"dim\": 32, \"depth\": 2, \"heads\": 4, \"attn_dim_head\": 8, \"num_tokens\": 259, "
 #define SIZES "\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 2, \"n_layer\": 2"
 
-/* `allowed` is between logits of about ±8 here and on the CPU. */
+/* `allowed`: difference between the logits of both devices, which are about ±8. */
 static const struct {
 	const char *what, *architecture, *config;
 	dtype weights;
@@ -63,7 +63,7 @@ static void close_pair(pair *p)
 	fixture_close(&p->cpu);
 }
 
-/* Packed weights are codes of the matrices: none differs. */
+/* Packed weights are codes of the matrices: all must be equal. */
 static void assert_same_weights(const pair *p)
 {
 	const model *a = p->cpu.model->model, *b = p->device.model->model;
@@ -76,8 +76,8 @@ static void assert_same_weights(const pair *p)
 	free(weights);
 }
 
-/* A text in pieces and then tokens, across the ends of windows and segments. */
-static void logits_of_every_kind_are_those_of_the_cpu(void **state)
+/* A text in pieces, and then single tokens, across the ends of windows and segments. */
+static void logits_of_every_kind_agree_with_those_of_the_cpu(void **state)
 {
 	static const int pieces[] = {17, 10, 1, 1, 1, 2};
 	(void)state;
@@ -114,7 +114,7 @@ static const char encoder_decoder[] =
 
 static const int32_t start_token = START;
 
-/* Tokens after source i, by chance where i is odd. */
+/* Tokens after source i, sampled if i is odd. */
 static generation_request request_from(client *c, int i, const int32_t *source)
 {
 	generation_request r = request(c, &start_token, 1, SAID);
@@ -126,7 +126,7 @@ static generation_request request_from(client *c, int i, const int32_t *source)
 	return r;
 }
 
-/* Encoded in slices: in the first step the longer source is not finished. */
+/* The sources are encoded in slices: the first step does not finish the longer one. */
 static void run_together(fixture *f, client c[2], const int32_t *source)
 {
 	for (int i = 0; i < 2; i++) {
@@ -149,7 +149,7 @@ static void assert_near_answer(const client *a, const client *b)
 		assert_true(fabs((double)a->logprobs[i].logprob - (double)b->logprobs[i].logprob) <= 1e-3);
 }
 
-static void what_follows_a_source_is_what_the_cpu_generates_in_any_batch(void **state)
+static void the_text_after_a_source_equals_that_of_the_cpu_in_any_batch(void **state)
 {
 	static client cpu[2], device[2], alone;
 	int32_t source[SOURCE];
@@ -170,7 +170,7 @@ static void what_follows_a_source_is_what_the_cpu_generates_in_any_batch(void **
 	close_pair(&p);
 }
 
-static void a_beam_search_after_a_source_finds_what_the_cpu_finds(void **state)
+static void a_beam_search_after_a_source_finds_the_texts_of_the_cpu(void **state)
 {
 	static client found[2][BEAM_SEARCH_MAX];
 	const beam_options o = {BEAMS, 1, false};
@@ -195,9 +195,9 @@ static void a_beam_search_after_a_source_finds_what_the_cpu_finds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(logits_of_every_kind_are_those_of_the_cpu),
-	    cmocka_unit_test(what_follows_a_source_is_what_the_cpu_generates_in_any_batch),
-	    cmocka_unit_test(a_beam_search_after_a_source_finds_what_the_cpu_finds),
+	    cmocka_unit_test(logits_of_every_kind_agree_with_those_of_the_cpu),
+	    cmocka_unit_test(the_text_after_a_source_equals_that_of_the_cpu_in_any_batch),
+	    cmocka_unit_test(a_beam_search_after_a_source_finds_the_texts_of_the_cpu),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
 /* softmax_attention and its gradient on the CUDA backend at sizes that cross tiles of queries, keys and channels. In
- * bf16 probabilities are rounded on their way into the second product, so those results are judged as a whole
- * (tensors_near). */
+ * bf16, probabilities are rounded before the second product, so those results are judged in total (tensors_near). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,13 +20,13 @@
 /* --- sizes ------------------------------------------------------------------------------ */
 
 typedef struct sizes {
-	int64_t sequences, length, heads, dh, window, masked, percent; /* of dropout */
+	int64_t sequences, length, heads, dh, window, masked, percent; /* percent: dropout */
 } sizes;
 
 static const int64_t lengths[] = {1, 63, 64, 65, 130}, windows[] = {1, 5, 64, 65, 0}, widths[] = {8, 16, 20, 64, 128};
 enum { LENGTHS = 5, WINDOWS = 5, WIDTHS = 5, SIZES = LENGTHS * WINDOWS };
 
-/* Every length with every window; the rest takes turns. */
+/* Every length with every window; the other sizes take turns. */
 static sizes sizes_at(int i)
 {
 	int length = i / WINDOWS, window = i % WINDOWS;
@@ -40,8 +39,8 @@ static sizes sizes_at(int i)
 	               .percent = (2 * length + window) % 3 == 0 ? 30 : 0};
 }
 
-/* More: heads wider than the tensor cores' kernels take, a long sequence, whole words of dropout that end within a
- * tile. */
+/* Further sizes: heads wider than the tensor cores' kernels allow, a long sequence, and full words of dropout that end
+ * within a tile. */
 static const sizes beyond[] = {
     {1, 70, 2, 136, 33, 1, 30}, {1, 65, 1, 200, 0, 0, 0},  {1, 321, 2, 64, 100, 0, 30}, {1, 300, 2, 32, 129, 1, 30},
     {1, 132, 1, 128, 0, 1, 30}, {3, 129, 2, 48, 65, 1, 0}, {1, 191, 1, 128, 70, 0, 30}, {1, 257, 1, 24, 0, 0, 30},
@@ -60,7 +59,7 @@ static const char *text_of(sizes s, char text[96])
 	return text;
 }
 
-/* --- one call, as the ops' tables try it --------------------------------------------------- */
+/* --- one call, tried as in the op table ----------------------------------------------------- */
 
 static bool trial(op_id id, sizes s, dtype type, double tolerance)
 {
@@ -77,7 +76,7 @@ static bool trial(op_id id, sizes s, dtype type, double tolerance)
 	return op_trial_matches(&c, type == DTYPE_BF16 ? narrow : reference, device);
 }
 
-static void f32_is_the_reference_at_every_size(void **state)
+static void f32_agrees_with_the_reference_at_every_size(void **state)
 {
 	(void)state;
 	int failed = 0;
@@ -90,8 +89,8 @@ static void f32_is_the_reference_at_every_size(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* Guards, unwanted outputs, untouched inputs, empty windows; how exact: below. */
-static void bf16_keeps_to_its_memory(void **state)
+/* Guards, outputs that are not requested, unchanged inputs, empty windows; the accuracy is tested below. */
+static void bf16_stays_in_its_memory(void **state)
 {
 	(void)state;
 	int failed = 0;
@@ -106,7 +105,7 @@ static void bf16_keeps_to_its_memory(void **state)
 
 /* --- both ops on the same numbers ------------------------------------------------------------- */
 
-/* Forward and gradient of one problem; host memory. */
+/* Forward and gradient of one problem, in host memory. */
 typedef struct attended {
 	int64_t y_count, m_count;
 	float *y, *log_normalizer, *dqkv;
@@ -154,7 +153,7 @@ static attended attend(backend *b, sizes s, dtype type)
 
 /* --- how exact bf16 is ---------------------------------------------------------------------------- */
 
-static void bf16_is_the_reference_but_for_rounding(void **state)
+static void bf16_equals_the_reference_up_to_rounding(void **state)
 {
 	(void)state;
 	int failed = 0;
@@ -162,7 +161,7 @@ static void bf16_is_the_reference_but_for_rounding(void **state)
 	for (int i = 0; i < SIZES + BEYOND; i++) {
 		sizes s = each_size(i);
 		if (is_left_out(device, i + 5, 7) || (s.masked && s.length < 3))
-			continue; /* of short ones all may be masked: nothing to measure with */
+			continue; /* in short ones all tokens may be masked, which leaves nothing to compare */
 		attended want = attend(narrow, s, DTYPE_BF16), got = attend(device, s, DTYPE_BF16);
 		text_of(s, text);
 		failed += !compare_close(text, got.log_normalizer, want.log_normalizer, want.m_count, 1e-5, 1e-5);
@@ -193,9 +192,9 @@ static void two_runs_have_the_same_bits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(f32_is_the_reference_at_every_size),
-	    cmocka_unit_test(bf16_keeps_to_its_memory),
-	    cmocka_unit_test(bf16_is_the_reference_but_for_rounding),
+	    cmocka_unit_test(f32_agrees_with_the_reference_at_every_size),
+	    cmocka_unit_test(bf16_stays_in_its_memory),
+	    cmocka_unit_test(bf16_equals_the_reference_up_to_rounding),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_judges, close_judges);

@@ -1,7 +1,6 @@
 /* Over 600 lines: each form is compared by the same readers and pools.
- * The recurrent forms on the device: the CPU's numbers, and what sessions rest on: bits that depend neither on the
- * batch nor on how the tokens are cut into calls, and a pool in which nothing but the slots that were read is touched.
- */
+ * The recurrent forms on the device: the CPU's numbers, and the properties that sessions depend on. The bits depend
+ * neither on the batch nor on the division of tokens into calls. In a pool, only the slots that read are written. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -73,7 +72,7 @@ static float *slot_of(const reader *r, int64_t slot)
 	return (float *)r->pool.data + slot * r->slot_floats;
 }
 
-/* Read x [rows, n, …], or with start [1, tokens, …]; call_free_outputs afterwards. */
+/* Read x [rows, n, …], or with start [1, tokens, …]; call call_free_outputs afterwards. */
 static op_call reader_read(backend *b, reader *r, tensor x, tensor mask, int64_t n_rows, const int32_t *slot,
                            const int32_t *position, const int32_t *length, const int32_t *start)
 {
@@ -119,7 +118,8 @@ static sequence sequence_new(stream_kind kind, int64_t n, uint64_t seed, bool ma
 		return s;
 	s.mask = call_tensor(DTYPE_I32, SHAPE2(1, n));
 	random_integers(s.mask.data, n, seed + 1, 0, 1);
-	for (int64_t i = 0; i < n; i++) { /* some windows are wholly masked; no output of a masked token is compared */
+	for (int64_t i = 0; i < n;
+	     i++) { /* some windows are masked completely; outputs of masked tokens are not compared */
 		((int32_t *)s.mask.data)[i] &= i % 50 > 12;
 		if (!((int32_t *)s.mask.data)[i] && kind.id == OP_softmax_stream)
 			for (int64_t d = 2 * kind.d; d < 3 * kind.d; d++)
@@ -136,7 +136,7 @@ static void sequence_free(sequence *s)
 		buffer_free(s->y[o]);
 }
 
-/* Tokens first … first + n - 1 to token `at` of a tensor. */
+/* Copy tokens first … first + n - 1 to token `at` of a tensor. */
 static void put_tokens(tensor *to, int64_t at, const tensor *from, int64_t first, int64_t n)
 {
 	const int64_t width = to->shape.rank == 3 ? to->shape.dim[2] : 1;
@@ -144,8 +144,8 @@ static void put_tokens(tensor *to, int64_t at, const tensor *from, int64_t first
 	       (size_t)(n * width) * 4);
 }
 
-/* Several sequences' next tokens in one call, as rows of the longest's length or one behind the other with room left
- * behind every third. */
+/* Read the next tokens of several sequences in one call: as rows of the longest one's length, or concatenated, with
+ * room after every third. */
 static void read_rows(backend *b, reader *r, sequence *const *s, const int32_t *slot, const int32_t *position,
                       const int32_t *length, int64_t rows, bool masked, bool ragged)
 {
@@ -197,7 +197,7 @@ static void assert_same_sequence(stream_kind kind, const sequence *got, const se
 static const int64_t windows[] = {1, 2, 3, 4, 5, 64, 256, 0};
 enum { WINDOWS = sizeof windows / sizeof windows[0] };
 
-/* Both ops with every window, in sizes that are read in fours (d 24), and that are not. */
+/* Run a check for both ops with every window, in sizes that are multiples of four (d 24) and others. */
 typedef void (*check_fn)(stream_kind kind, bool masked);
 static void for_every_kind(check_fn check)
 {
@@ -228,7 +228,7 @@ static void check_against_cpu(stream_kind kind, bool masked)
 	if (kind.id == OP_additive_stream)
 		assert_true(compare_close("state", slot_of(&ours, 0) + MARGIN, slot_of(&theirs, 0) + MARGIN,
 		                          state_floats(kind), 1e-5, 1e-5));
-	/* and a session continues from a state of the other device */
+	/* a session also continues from a state of the other device */
 	memcpy(slot_of(&ours, 0), slot_of(&theirs, 0), (size_t)ours.slot_floats * sizeof(float));
 	if (kind.window != 1 || kind.id != OP_additive_stream) {
 		sequence more = sequence_new(kind, N + 1, 44, false), same = sequence_new(kind, N + 1, 44, false);
@@ -277,7 +277,7 @@ static void every_window_gives_the_numbers_of_the_parallel_form(void **state)
 	for_every_kind(check_against_parallel);
 }
 
-/* Heads of every size: parts of a warp, whole warps, several passes of one. */
+/* Heads of every size: parts of a warp, full warps, several passes of one. */
 static void every_width_of_a_head_is_right(void **state)
 {
 	(void)state;
@@ -318,13 +318,13 @@ static void check_cuts(stream_kind kind, bool masked)
 	reader_free(&whole);
 }
 
-static void tokens_cut_into_calls_anyhow_give_the_same_bits_and_the_same_state(void **state)
+static void any_division_of_tokens_into_calls_gives_the_same_bits_and_state(void **state)
 {
 	(void)state;
 	for_every_kind(check_cuts);
 }
 
-/* 64 sequences, alone and 2, 7 and 64 at once, a token each and in chunks of different lengths. */
+/* 64 sequences, each alone and 2, 7 and 64 at once, one token each and in chunks of different lengths. */
 static void check_batches(stream_kind kind, bool masked)
 {
 	enum { ROWS = MOST_ROWS, N = 40, ALONE = 3 };
@@ -341,8 +341,8 @@ static void check_batches(stream_kind kind, bool masked)
 		sequence got[ROWS], *row[ROWS];
 		int32_t slot[ROWS], position[ROWS] = {0}, length[ROWS];
 		const int rows = sizes[b];
-		for (int i = 0; i < rows;
-		     i++) { /* those that were read alone lie among others, the first and last among them */
+		for (int i = 0; i < rows; i++) { /* the sequences that were read alone are among others, including the
+			                            first and the last place */
 			got[i] = sequence_new(kind, N, 50 + 2 * (uint64_t)(i % ALONE), masked);
 			row[i] = &got[i];
 			slot[i] = (i * 4 + 1) % (ROWS + 1);
@@ -404,13 +404,13 @@ static void check_pool(stream_kind kind, bool masked)
 	reader_free(&r);
 }
 
-static void nothing_outside_the_state_of_a_slot_that_reads_is_touched(void **state)
+static void nothing_outside_the_state_of_a_reading_slot_is_written(void **state)
 {
 	(void)state;
 	for_every_kind(check_pool);
 }
 
-/* reader_new leaves NaN in a slot; another has read something else before. */
+/* reader_new leaves NaN in a slot; another session has used it before. */
 static void check_former(stream_kind kind, bool masked)
 {
 	enum { N = 30 };
@@ -432,7 +432,7 @@ static void check_former(stream_kind kind, bool masked)
 	reader_free(&used);
 }
 
-static void a_former_session_leaves_no_trace_in_its_slot(void **state)
+static void an_earlier_session_has_no_effect_on_its_slot(void **state)
 {
 	(void)state;
 	for_every_kind(check_former);
@@ -455,7 +455,7 @@ static void masked_tokens_at_the_beginning_pool_to_zero(void **state)
 	}
 }
 
-/* A cache of many chunks, read to its end and beyond: the numbers of the CPU at every 64th token. */
+/* A cache of many chunks, read to its end and beyond: every 64th token has the numbers of the CPU. */
 static void a_long_ring_gives_the_numbers_of_the_cpu(void **state)
 {
 	(void)state;
@@ -476,8 +476,8 @@ static void a_long_ring_gives_the_numbers_of_the_cpu(void **state)
 	reader_free(&theirs);
 }
 
-/* Unwanted outputs are not written, and the state is the same. */
-static void unwanted_outputs_change_nothing_else(void **state)
+/* Outputs that are not requested are not written, and the state is the same. */
+static void unrequested_outputs_have_no_other_effect(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -495,7 +495,7 @@ static void unwanted_outputs_change_nothing_else(void **state)
 		const int first = call.n_in;
 		for (int v = 0; v < 3; v++)
 			call.in[call.n_in++] = call_integers(SHAPE1(1), &(int32_t){v == 2 ? 50 : 0});
-		call_run_wanting(device, kind.id, &call, 0);
+		call_run_requested(device, kind.id, &call, 0);
 		assert_true(
 		    compare_same("state", slot_of(&none, 0) + MARGIN, slot_of(&all, 0) + MARGIN, state_floats(kind)));
 		for (int v = 0; v < 3; v++)
@@ -506,9 +506,9 @@ static void unwanted_outputs_change_nothing_else(void **state)
 	}
 }
 
-/* --- with what stands around it ------------------------------------------------------------------------ */
+/* --- with neighbouring calls ----------------------------------------------------------------------------- */
 
-/* layernorm, additive_stream, gate, a token of every session a run. */
+/* layernorm, additive_stream and gate; one token of every session per run. */
 typedef struct chained {
 	plan *p;
 	tensor pool;
@@ -548,7 +548,7 @@ static void chained_write(chained *c, const char *name, tensor t)
 	buffer_free(t.data);
 }
 
-/* Token i of all sessions but one, into y. */
+/* Read token i of all sessions but one into y. */
 static void chained_read(chained *c, stream_kind kind, int32_t i, tensor y)
 {
 	const int32_t slot[] = {2, 0, 1}, position[] = {i, i, i}, length[] = {1, i % 5 != 3, 1};
@@ -603,13 +603,13 @@ int main(void)
 	    cmocka_unit_test(every_window_gives_the_numbers_of_the_cpu),
 	    cmocka_unit_test(every_window_gives_the_numbers_of_the_parallel_form),
 	    cmocka_unit_test(every_width_of_a_head_is_right),
-	    cmocka_unit_test(tokens_cut_into_calls_anyhow_give_the_same_bits_and_the_same_state),
+	    cmocka_unit_test(any_division_of_tokens_into_calls_gives_the_same_bits_and_state),
 	    cmocka_unit_test(sequences_have_the_same_bits_in_any_batch),
-	    cmocka_unit_test(nothing_outside_the_state_of_a_slot_that_reads_is_touched),
-	    cmocka_unit_test(a_former_session_leaves_no_trace_in_its_slot),
+	    cmocka_unit_test(nothing_outside_the_state_of_a_reading_slot_is_written),
+	    cmocka_unit_test(an_earlier_session_has_no_effect_on_its_slot),
 	    cmocka_unit_test(masked_tokens_at_the_beginning_pool_to_zero),
 	    cmocka_unit_test(a_long_ring_gives_the_numbers_of_the_cpu),
-	    cmocka_unit_test(unwanted_outputs_change_nothing_else),
+	    cmocka_unit_test(unrequested_outputs_have_no_other_effect),
 	    cmocka_unit_test(a_round_with_its_layernorm_and_gate_gives_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_pair, close_pair);

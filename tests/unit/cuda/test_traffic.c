@@ -1,16 +1,16 @@
-/* What kernels move, on the checked emulated device, which counts it (tests/emulator/count.h).
+/* Bytes that kernels move, as counted by the checked emulated device (tests/emulator/count.h).
  *
- * Each case runs one op. Its floor is every argument read once and every result written once, or a formula. Asserted are
- *   once     bytes of device memory that were touched, each counted once per launch, over the floor: 1, and what
- *            partial sums, tiles' states and second kernels add. That is what memory moves when caches are perfect.
- *   asked    bytes that threads asked for, over those: what is left to the caches. Weights and rows that all blocks
- *            share count here.
- *   sectors  of the 32-byte sectors that the requests of warps move, the part that they asked for: 0.95 and more, but
- *            where a lane reads eight f32 weights in two halves (each leaves the other half of a sector to the cache),
- *            and where a warp reads or writes a statistic of a row, 4 bytes of a sector.
- * Sizes are small, so what a block or a tile adds looks large: the bound says how large it is here.
+ * Each case runs one op. Its floor is every argument read once and every result written once, or a formula. Bounds:
+ *   once     bytes of device memory that were touched, each counted once per launch, relative to the floor. It is 1
+ *            plus partial sums, tiles' states and second kernels: the traffic of memory with perfect caches.
+ *   asked    bytes that threads request, relative to the bytes touched: the traffic of the caches. Weights and rows
+ *            that all blocks share count here.
+ *   sectors  requested share of the 32-byte sectors that warps' requests move. It is 0.95 or more, except where a
+ *            lane reads eight f32 weights in two halves (each leaves the other half of a sector to the cache), and
+ *            where a warp reads or writes a statistic of a row, 4 bytes of a sector.
+ * Sizes are small, so the additional bytes of a block or a tile look large; the bounds include them.
  *
- * TRAFFIC=1 in the environment prints all figures; a NAME prints and tries the cases of that op alone. */
+ * TRAFFIC=1 in the environment prints all figures; TRAFFIC=NAME prints and tries only the cases of that op. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,7 +41,7 @@ static int close_all(void **state)
 	return 0;
 }
 
-/* --- calls: arg is what stands in the table --------------------------------------------------- */
+/* --- calls: arg is the list in the table -------------------------------------------------------- */
 
 typedef struct traffic_case traffic_case;
 struct traffic_case {
@@ -50,13 +50,13 @@ struct traffic_case {
 	int types; /* F32, BF16 or both */
 	void (*build)(op_call *call, const traffic_case *c, dtype type);
 	int64_t arg[4];
-	double once, asked, sectors;               /* at most, at most, at least */
+	double once, asked, sectors;               /* upper bounds of once and asked, lower bound of sectors */
 	double (*floor)(const op_call *call);      /* NULL: all arguments and results */
 	const void *params;
-	unsigned unwanted; /* bit i: output i */
+	unsigned unwanted; /* bit i: output i is not requested */
 };
 enum { F32 = 1, BF16 = 2, BOTH = 3 };
-#define LEAST 0.98 /* of the floor: a word of a header or of a generator's state may be of no use */
+#define LEAST 0.98 /* lower bound relative to the floor: a word of a header or of a generator's state may be unused */
 
 static tensor normal(dtype type, shape s)
 {
@@ -123,7 +123,7 @@ static double adamw_floor(const op_call *call)
 	return (double)shape_count(call->in[0].shape) * (4 * 4 + 3 * 4 + 2);
 }
 
-/* Every row of the table once. */
+/* Every row of the table is read once. */
 static void gather(op_call *call, const traffic_case *c, dtype type) /* rows, width */
 {
 	int32_t *index = tensors_room((size_t)c->arg[0] * sizeof *index);
@@ -141,13 +141,13 @@ static void cross_entropy(op_call *call, const traffic_case *c, dtype type) /* r
 	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
 	call->in[call->n_in++] = tensors_integers(device, SHAPE1(c->arg[0]), 1, 0, (int32_t)c->arg[1]);
 }
-/* What is beside the products: a row's logits become their gradients, in place. */
+/* Traffic in addition to the products: a row's logits are replaced by their gradients. */
 static double cross_entropy_floor(const op_call *call)
 {
 	return (double)(shape_rows(call->in[0].shape) * call->in[1].shape.dim[0]) * 2 * (double)dtype_bytes(call->in[0].type);
 }
 
-/* One token of each session, each within its history. */
+/* One token of each session, within its history. */
 static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions, d */
 {
 	const additive_stream_params *p = c->params;
@@ -163,7 +163,9 @@ static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions
 	}
 	free(numbers);
 }
-/* Of each channel: the token, the result, and of the state a number read and written; with a window twice as much. */
+
+/* Bytes per channel: 8 for the token and the result, 8 for a number of the state that is read and written (16 with a
+ * window). */
 static double stream_floor(const op_call *call)
 {
 	const additive_stream_params *p = call->params;
@@ -245,7 +247,8 @@ static const traffic_case cases[] = {
 	{OP_additive_attention_grad, "everything",       BOTH, attention_grad,  {2, 512, 128},                   1.02,  1.2,   0.88, NULL, &everything, 0},
 	{OP_additive_attention_grad, "window 16",        BOTH, attention_grad,  {2, 512, 128},                   1.02,  1.8,   0.86, NULL, &near, 0},
 	{OP_additive_attention_grad, "window 200",       BOTH, attention_grad,  {2, 512, 128},                   1.03,  1.8,   0.86, NULL, &far, 0},
-	/* f32: two passes over the logits of each chunk. bf16: its own products too, which read rows and classes again. */
+	/* f32: two passes over the logits of each chunk. bf16 has its own products, which read rows and classes
+	 * again. */
 	{OP_linear_cross_entropy,    "beside products",  F32,  cross_entropy,   {256, 512, 64},                  1.6,   2.3,   0.49, cross_entropy_floor, &plain_loss, 32},
 	{OP_linear_cross_entropy,    "with products",    BF16, cross_entropy,   {256, 512, 64},                  1.7,   2.2,   0.88, cross_entropy_floor, &plain_loss, 32},
 	{OP_additive_stream,         "everything",       F32,  stream,          {8, 128},                        1.1,   1.7,   0.95, stream_floor, &stream_everything, 6},
@@ -290,7 +293,7 @@ static figures count(const traffic_case *c, op_call *call)
 	figures f = {0};
 	size_t n;
 	call->scratch = tensors_put(device, NULL, device->scratch[c->id] ? device->scratch[c->id](device, call) : 0);
-	assert_int_equal(device->kernel[c->id](device, call), STATUS_OK); /* the backend's own memory grows */
+	assert_int_equal(device->kernel[c->id](device, call), STATUS_OK); /* the backend's memory grows here */
 	counter.begin();
 	assert_int_equal(device->kernel[c->id](device, call), STATUS_OK);
 	const emulator_work *w = counter.end(&n);
@@ -333,7 +336,7 @@ static bool holds(const traffic_case *c, dtype type)
 	return good;
 }
 
-static void kernels_move_what_they_must(void **state)
+static void kernels_move_only_the_necessary_bytes(void **state)
 {
 	(void)state;
 	int failed = 0;
@@ -355,7 +358,7 @@ static void kernels_move_what_they_must(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(kernels_move_what_they_must),
+	    cmocka_unit_test(kernels_move_only_the_necessary_bytes),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,5 +1,5 @@
-/* Whole training runs on the CUDA backend: the twenty steps of the reference, bf16 beside fp32, and the same bits every
- * time. */
+/* Training runs on the CUDA backend: the twenty steps of the reference, bf16 beside fp32, and the same bits in every
+ * run. */
 #include "tests/unit/train/fixture.h"
 
 #include "engine/tensor/plan.h"
@@ -51,8 +51,8 @@ static void run_to_the_end(run *r, trainer *t, uint64_t budget_ns)
 
 /* --- against the reference ---------------------------------------------------------------- */
 
-/* The run of tests/unit/train/test_parity.c, which is PyTorch's. */
-static void twenty_steps_are_those_of_the_reference(void **state)
+/* The run of tests/unit/train/test_parity.c, compared with PyTorch. */
+static void twenty_steps_agree_with_the_reference(void **state)
 {
 	const fixture *f = *state;
 	dataset *sets[2];
@@ -103,7 +103,7 @@ static model *several_buckets(void)
 	return m;
 }
 
-/* valid: NULL without. */
+/* valid: NULL for no validation. */
 static trainer *trainer_of(const fixture *f, model *m, const train_options *o, const dataset *valid)
 {
 	trainer *t;
@@ -141,7 +141,7 @@ static void two_runs_have_the_same_bits(void **state)
 		run a, b;
 		o.precision = i % 2 ? PRECISION_BF16 : PRECISION_FP32;
 		train_small(*state, &a, kinds[i / 2], o, 0);
-		train_small(*state, &b, kinds[i / 2], o, 1000000); /* and however the work is sliced */
+		train_small(*state, &b, kinds[i / 2], o, 1000000); /* also with the work sliced in another way */
 		assert_memory_equal(a.weights, b.weights, a.bytes);
 		assert_true(a.valid == b.valid);
 		free(a.weights);
@@ -178,13 +178,13 @@ static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
 			if (!(fabs(coarse.loss[s] - fine.loss[s]) <= 0.01 * fine.loss[s]))
 				fail_msg("%s, step %lld: bf16 %.6f, fp32 %.6f", kinds[i], (long long)s + 1,
 				         coarse.loss[s], fine.loss[s]);
-		assert_memory_not_equal(fine.weights, coarse.weights, fine.bytes); /* it was another arithmetic */
+		assert_memory_not_equal(fine.weights, coarse.weights, fine.bytes); /* the arithmetic was different */
 		free(fine.weights);
 		free(coarse.weights);
 	}
 }
 
-/* --- trilinear: its own optimiser, and weights that are read as codes ---------------------------- */
+/* --- trilinear: its own optimizer, and weights that are read as codes ---------------------------- */
 
 /* Three steps on b. */
 static void train_trilinear(const fixture *f, backend *b, run *r)
@@ -205,7 +205,7 @@ static void train_trilinear(const fixture *f, backend *b, run *r)
 	run_to_the_end(r, t, 0);
 }
 
-static void steps_of_trilinear_are_those_of_the_cpu(void **state)
+static void steps_of_trilinear_agree_with_those_of_the_cpu(void **state)
 {
 	const fixture *f = *state;
 	run cpu, here;
@@ -223,7 +223,7 @@ static void steps_of_trilinear_are_those_of_the_cpu(void **state)
 	free(cpu.weights);
 }
 
-/* The codes of b's kernel for x [n]; *step: its step. */
+/* Codes of x [n] by b's kernel; *step: their step. */
 static void quantize_on(backend *b, const float *x, int64_t n, int64_t bits, float *out, float *step)
 {
 	plan *p;
@@ -263,9 +263,9 @@ static void trained_weights_have_the_codes_of_the_cpu_bit_for_bit(void **state)
 
 /* --- ahead of the host ------------------------------------------------------------------------ */
 
-/* The device's own functions, and how often they were called. */
+/* The device's own functions, and the number of their calls. */
 static backend plain;
-static int downloads, waits, early; /* early: taken while nothing had been issued behind it */
+static int downloads, waits, early; /* early: fetches taken while no later one was issued */
 static unsigned newest;
 
 static status counted_download(backend *b, void *host, const void *from, size_t bytes)
@@ -310,7 +310,7 @@ static void forget_calls(void)
 	device->fetch_take = plain.fetch_take;
 }
 
-static void the_device_always_has_a_batch_before_it(void **state)
+static void the_device_always_has_a_further_batch(void **state)
 {
 	for (int64_t accumulation = 1; accumulation <= 3; accumulation += 2) {
 		if (is_left_out(device, (int)accumulation, 3))
@@ -325,14 +325,14 @@ static void the_device_always_has_a_batch_before_it(void **state)
 		assert_int_equal(downloads, 0);
 		assert_int_equal(waits, 0);
 		assert_int_equal(early, 0);
-		fixture_run(t, 6, 0); /* the last has nothing behind it */
+		fixture_run(t, 6, 0); /* no work follows the last step */
 		assert_int_equal(early, 1);
 		forget_calls();
 		trainer_free(t);
 	}
 }
 
-static void being_ahead_changes_no_bit(void **state)
+static void issuing_work_ahead_changes_no_bit(void **state)
 {
 	if (is_left_out(device, 1, 2))
 		skip();
@@ -354,7 +354,7 @@ static void being_ahead_changes_no_bit(void **state)
 	}
 }
 
-static void steps_that_fail_are_reported_as_they_would_be_without(void **state)
+static void failed_steps_are_reported_as_without_work_ahead(void **state)
 {
 	char message[2][512];
 	for (int i = 0; i < 2; i++) {
@@ -379,7 +379,7 @@ static void steps_that_fail_are_reported_as_they_would_be_without(void **state)
 	assert_string_equal(message[0], message[1]);
 }
 
-/* A checkpoint may be asked for at any moment, and is that of the step it says. */
+/* A checkpoint may be requested at any moment, and belongs to the step in its name. */
 static void a_run_saved_while_the_device_works_continues_from_there(void **state)
 {
 	const fixture *f = *state;
@@ -403,7 +403,7 @@ static void a_run_saved_while_the_device_works_continues_from_there(void **state
 			continue;
 		moved++;
 		assert_int_equal(p->step, step + 1);
-		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK); /* reported late, but once */
+		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK); /* reported late, but only once */
 		assert_true(events & TRAIN_STEP && p->step == step + 1);
 		trainer *u = small_trainer(f, "additive", &o);
 		assert_int_equal(trainer_resume(u, path, NULL), STATUS_OK);
@@ -443,7 +443,7 @@ static status all_complete(ranks *r, bool *complete)
 	return STATUS_OK;
 }
 
-/* Sums over one rank change no bit, so neither do the parts in which the backward is issued around them. */
+/* Sums over one rank change no bit, and neither do the parts in which the backward is issued. */
 static void a_rank_that_sums_on_its_device_trains_to_the_same_bits(void **state)
 {
 	const fixture *f = *state;
@@ -476,15 +476,15 @@ static void a_rank_that_sums_on_its_device_trains_to_the_same_bits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(twenty_steps_are_those_of_the_reference),
+	    cmocka_unit_test(twenty_steps_agree_with_the_reference),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	    cmocka_unit_test(recomputed_activations_change_no_bit),
 	    cmocka_unit_test(losses_in_bf16_are_within_a_percent_of_fp32),
-	    cmocka_unit_test(steps_of_trilinear_are_those_of_the_cpu),
+	    cmocka_unit_test(steps_of_trilinear_agree_with_those_of_the_cpu),
 	    cmocka_unit_test(trained_weights_have_the_codes_of_the_cpu_bit_for_bit),
-	    cmocka_unit_test(the_device_always_has_a_batch_before_it),
-	    cmocka_unit_test(being_ahead_changes_no_bit),
-	    cmocka_unit_test(steps_that_fail_are_reported_as_they_would_be_without),
+	    cmocka_unit_test(the_device_always_has_a_further_batch),
+	    cmocka_unit_test(issuing_work_ahead_changes_no_bit),
+	    cmocka_unit_test(failed_steps_are_reported_as_without_work_ahead),
 	    cmocka_unit_test(a_run_saved_while_the_device_works_continues_from_there),
 	    cmocka_unit_test(a_rank_that_sums_on_its_device_trains_to_the_same_bits),
 	};

@@ -1,4 +1,4 @@
-/* Slots, shares, eviction and the time to try again, with a clock that the test turns. */
+/* Slots, shares, eviction and retry times, with a clock that the test advances. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +44,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* 0: admitted, as the next of f->held; else the seconds to wait. */
+/* Request slots. Returns 0 if admitted, as the next entry of f->held; otherwise the seconds to wait. */
 static int ask(fixture *f, const char *owner, int slots)
 {
 	error err = ERROR_INIT;
@@ -69,7 +69,7 @@ static void end(fixture *f, int i)
 	admission_leave(f->all, &f->held[i], f->now_ms);
 }
 
-static void one_owner_may_use_every_slot_and_no_more(void **state)
+static void one_owner_may_use_all_slots_and_no_more(void **state)
 {
 	fixture *f = *state;
 	assert_int_equal(ask(f, "a", 7), 0);
@@ -80,7 +80,7 @@ static void one_owner_may_use_every_slot_and_no_more(void **state)
 	assert_int_equal(ask(f, "a", 1), 0);
 }
 
-static void an_owner_within_its_share_gets_in_when_another_uses_every_slot(void **state)
+static void an_owner_within_its_share_is_admitted_when_another_uses_all_slots(void **state)
 {
 	fixture *f = *state;
 	assert_int_equal(ask(f, "heavy", SLOTS), 0);
@@ -94,7 +94,7 @@ static void an_owner_within_its_share_gets_in_when_another_uses_every_slot(void 
 	assert_int_equal(f->evicted, 0);
 }
 
-static void what_runs_at_one_time_is_bounded_however_many_owners_there_are(void **state)
+static void the_number_of_slots_in_use_is_bounded_for_any_number_of_owners(void **state)
 {
 	static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
 	fixture *f = *state;
@@ -119,7 +119,7 @@ static void a_stalled_stream_loses_its_slots_when_another_request_needs_them(voi
 	assert_true(f->held[0].evicted);
 }
 
-static void a_stalled_stream_stays_while_no_request_needs_its_slots(void **state)
+static void a_stalled_stream_is_kept_while_no_request_needs_its_slots(void **state)
 {
 	fixture *f = *state;
 	assert_int_equal(ask(f, "a", SLOTS - 1), 0);
@@ -157,7 +157,7 @@ static void the_owner_with_most_slots_loses_its_longest_stalled_stream_first(voi
 	assert_true(f->held[2].evicted);
 }
 
-static void nothing_is_evicted_for_a_request_that_is_refused_all_the_same(void **state)
+static void no_stream_is_evicted_for_a_request_that_is_still_refused(void **state)
 {
 	fixture *f = *state;
 	assert_int_equal(ask(f, "a", 1), 0);
@@ -168,7 +168,7 @@ static void nothing_is_evicted_for_a_request_that_is_refused_all_the_same(void *
 	assert_int_equal(f->evicted, 0);
 }
 
-/* All slots are held by requests of one token per 0.1 s that have 60 tokens left. */
+/* All slots are held by requests that take 0.1 s per token and have 60 tokens left. */
 static void be_busy(fixture *f)
 {
 	for (int i = 0; i < SLOTS; i++)
@@ -182,12 +182,12 @@ static void a_refused_request_gets_an_estimate_of_when_a_slot_is_free(void **sta
 {
 	fixture *f = *state;
 	be_busy(f);
-	f->held[3].tokens = 90; /* ends after 0.4 s, and its slot is promised to the first */
+	f->held[3].tokens = 90; /* ends after 0.4 s; its slot is promised to the first request */
 	assert_int_equal(ask(f, "a", 1), 1);
-	assert_in_range(ask(f, "a", 1), 5, 9); /* those of 0.1 s a token */
+	assert_in_range(ask(f, "a", 1), 5, 9); /* after one of the others, at 0.1 s per token */
 }
 
-static void refused_requests_are_spread_over_the_rounds_in_which_slots_are_free(void **state)
+static void retries_are_spread_over_the_times_at_which_slots_become_free(void **state)
 {
 	fixture *f = *state;
 	be_busy(f);
@@ -202,7 +202,7 @@ static void refused_requests_are_spread_over_the_rounds_in_which_slots_are_free(
 		assert_in_range(ask(f, "a", 1), 1, ADMISSION_MAX_RETRY);
 }
 
-static void the_pace_of_past_requests_is_the_estimate_where_there_is_no_other(void **state)
+static void without_running_requests_the_estimate_uses_the_pace_of_past_ones(void **state)
 {
 	fixture *f = *state;
 	for (int i = 0; i < MAX / 2; i++) {
@@ -219,17 +219,17 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    T(one_owner_may_use_every_slot_and_no_more),
-	    T(an_owner_within_its_share_gets_in_when_another_uses_every_slot),
-	    T(what_runs_at_one_time_is_bounded_however_many_owners_there_are),
+	    T(one_owner_may_use_all_slots_and_no_more),
+	    T(an_owner_within_its_share_is_admitted_when_another_uses_all_slots),
+	    T(the_number_of_slots_in_use_is_bounded_for_any_number_of_owners),
 	    T(a_stalled_stream_loses_its_slots_when_another_request_needs_them),
-	    T(a_stalled_stream_stays_while_no_request_needs_its_slots),
+	    T(a_stalled_stream_is_kept_while_no_request_needs_its_slots),
 	    T(a_stalled_stream_within_its_owners_share_is_not_evicted_for_others),
 	    T(the_owner_with_most_slots_loses_its_longest_stalled_stream_first),
-	    T(nothing_is_evicted_for_a_request_that_is_refused_all_the_same),
+	    T(no_stream_is_evicted_for_a_request_that_is_still_refused),
 	    T(a_refused_request_gets_an_estimate_of_when_a_slot_is_free),
-	    T(refused_requests_are_spread_over_the_rounds_in_which_slots_are_free),
-	    T(the_pace_of_past_requests_is_the_estimate_where_there_is_no_other),
+	    T(retries_are_spread_over_the_times_at_which_slots_become_free),
+	    T(without_running_requests_the_estimate_uses_the_pace_of_past_ones),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_choices.c - generations of one request: their events, their one answer, and every way to end them early. */
+/* test_choices.c - generations of one request: their events, the single answer, and every way to end them early. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,14 +25,14 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* All tests share a rig, in which none leaves anything. */
+/* All tests share a rig; each frees its calls. */
 static int drop_calls(void **state)
 {
 	rig_drop_calls(*state);
 	return 0;
 }
 
-/* The params of a completion of `a`s, whatever the model thinks. */
+/* Params of a completion that consists of `a`s, whatever the model predicts. */
 static json_t *of_a(int n, int max_tokens)
 {
 	return json_pack("{s:s, s:s, s:i, s:i, s:i, s:{s:i}}", "model", "m", "prompt", "word", "n", n, "max_tokens",
@@ -77,7 +77,7 @@ static json_int_t usage(const json_t *answer, const char *key)
 	return json_integer_value(json_object_get(json_object_get(answer, "usage"), key));
 }
 
-/* The request is answered once, with this error, and nothing of it remains. */
+/* Check that the request is answered once, with this error, and that all its generations are free. */
 static void ended_with(rig *d, rig_call *c, int http)
 {
 	rig_wait(c);
@@ -90,7 +90,7 @@ static void ended_with(rig *d, rig_call *c, int http)
 	device_stats stats;
 	device_snapshot(d->engine.device, &stats);
 	assert_int_equal(stats.scheduler.running + stats.scheduler.waiting, 0);
-	rig_call *all = rig_begin(d, "completion.create", of_a(RIG_GENERATIONS, 1), 1000); /* every place is free */
+	rig_call *all = rig_begin(d, "completion.create", of_a(RIG_GENERATIONS, 1), 1000); /* uses every generation */
 	rig_wait(all);
 	assert_false(all->failed);
 	rig_call_free(all);
@@ -98,7 +98,7 @@ static void ended_with(rig *d, rig_call *c, int http)
 
 /* --- events and the answer ---------------------------------------------------------------- */
 
-static void every_choice_has_its_events_and_the_request_one_answer_behind_them(void **state)
+static void every_choice_has_its_events_and_one_answer_follows_them(void **state)
 {
 	rig *d = *state;
 	json_t *params = with(of_a(2, 5), "prompt", json_pack("[s, s]", "one", "three"));
@@ -121,7 +121,7 @@ static void every_choice_has_its_events_and_the_request_one_answer_behind_them(v
 	rig_call_free(c);
 }
 
-static void choices_differ_by_their_seeds_and_are_the_same_again(void **state)
+static void choices_differ_by_seed_and_are_reproducible(void **state)
 {
 	rig *d = *state;
 	char *texts[2][3];
@@ -191,7 +191,7 @@ static void without_credit_nothing_is_sent_and_each_credit_is_one_event(void **s
 	rig_grant(c, 4);
 	rig_settle(d);
 	assert_int_equal(json_array_size(c->events), 4);
-	assert_in_range(count_tokens(c, 0), 1, 3); /* dealt to both */
+	assert_in_range(count_tokens(c, 0), 1, 3); /* shared between both choices */
 	assert_int_equal(count_tokens(c, 0) + count_tokens(c, 1), 4);
 	rig_grant(c, 1);
 	rig_settle(d);
@@ -208,7 +208,7 @@ static void without_credit_nothing_is_sent_and_each_credit_is_one_event(void **s
 static void a_choice_that_ends_early_leaves_its_credit_to_the_others(void **state)
 {
 	rig *d = *state;
-	/* The first prompt has room for two tokens, the second for all. */
+	/* The first prompt leaves room for two tokens, the second for all. */
 	char prompt[RIG_POSITIONS - 1] = "";
 	memset(prompt, 'x', RIG_POSITIONS - 2);
 	json_t *params = with(of_a(1, 30), "prompt", json_pack("[s, s]", prompt, "x"));
@@ -228,20 +228,20 @@ static void a_choice_that_ends_early_leaves_its_credit_to_the_others(void **stat
 
 /* --- cancelling ------------------------------------------------------------------------------ */
 
-static void cancelled_while_its_model_is_loaded_it_is_answered_once(void **state)
+static void a_request_cancelled_while_its_model_loads_is_answered_once(void **state)
 {
 	rig *d = *state;
 	json_decref(rig_ask(d, 0, "model.unload", json_pack("{s:s}", "id", "m")));
 	rig_hold(d);
 	rig_call *c = rig_begin(d, "completion.create", of_a(2, 20), 1000);
 	rig_cancel(c);
-	assert_int_equal(c->answers, 0); /* not before the executor lets go */
+	assert_int_equal(c->answers, 0); /* not before the executor runs again */
 	rig_release(d);
 	assert_int_equal(json_array_size(c->events), 0);
 	ended_with(d, c, 499);
 }
 
-static void cancelled_while_it_waits_for_credit_it_is_answered_once(void **state)
+static void a_request_cancelled_while_it_waits_for_credit_is_answered_once(void **state)
 {
 	rig *d = *state;
 	rig_call *c = rig_begin(d, "completion.create", of_a(2, 20), 3);
@@ -253,7 +253,7 @@ static void cancelled_while_it_waits_for_credit_it_is_answered_once(void **state
 	ended_with(d, c, 499);
 }
 
-static void cancelled_between_two_events_it_is_answered_once(void **state)
+static void a_request_cancelled_between_two_events_is_answered_once(void **state)
 {
 	rig *d = *state;
 	rig_call *c = rig_begin(d, "completion.create", of_a(3, 50), 30);
@@ -263,7 +263,7 @@ static void cancelled_between_two_events_it_is_answered_once(void **state)
 	ended_with(d, c, 499);
 }
 
-static void cancelled_when_one_choice_has_ended_it_is_answered_once(void **state)
+static void a_request_cancelled_after_one_choice_has_ended_is_answered_once(void **state)
 {
 	rig *d = *state;
 	char prompt[RIG_POSITIONS] = "";
@@ -278,7 +278,7 @@ static void cancelled_when_one_choice_has_ended_it_is_answered_once(void **state
 	ended_with(d, c, 499);
 }
 
-static void cancelled_after_its_answer_nothing_happens(void **state)
+static void cancelling_after_the_answer_has_no_effect(void **state)
 {
 	rig *d = *state;
 	rig_call *c = rig_begin(d, "completion.create", of_a(1, 2), 1000);
@@ -290,7 +290,7 @@ static void cancelled_after_its_answer_nothing_happens(void **state)
 	rig_call_free(c);
 }
 
-static void a_peer_that_goes_leaves_no_generation_behind(void **state)
+static void a_peer_that_disconnects_leaves_no_generation(void **state)
 {
 	rig *d = *state;
 	rig_call *c = rig_begin(d, "completion.create", of_a(RIG_GENERATIONS, 30), 5);
@@ -314,7 +314,7 @@ static const token_logprob *find(const token_logprob *all, int n, const char *na
 }
 
 /* The byte 0x65 and the piece "e" have the same text. */
-static void of_two_tokens_with_one_text_the_likelier_one_is_among_the_top(void **state)
+static void among_tokens_with_equal_text_the_likelier_one_is_in_the_top(void **state)
 {
 	(void)state;
 	enum { TOP = 400 };
@@ -349,20 +349,20 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, drop_calls)
 	const struct CMUnitTest tests[] = {
-	    TEST(every_choice_has_its_events_and_the_request_one_answer_behind_them),
-	    TEST(choices_differ_by_their_seeds_and_are_the_same_again),
+	    TEST(every_choice_has_its_events_and_one_answer_follows_them),
+	    TEST(choices_differ_by_seed_and_are_reproducible),
 	    TEST(a_stop_sequence_ends_a_choice_and_is_not_part_of_its_text),
 	    TEST(the_end_token_ends_a_choice),
 	    TEST(a_prompt_without_room_is_refused_before_any_event),
 	    TEST(without_credit_nothing_is_sent_and_each_credit_is_one_event),
 	    TEST(a_choice_that_ends_early_leaves_its_credit_to_the_others),
-	    TEST(cancelled_while_its_model_is_loaded_it_is_answered_once),
-	    TEST(cancelled_while_it_waits_for_credit_it_is_answered_once),
-	    TEST(cancelled_between_two_events_it_is_answered_once),
-	    TEST(cancelled_when_one_choice_has_ended_it_is_answered_once),
-	    TEST(cancelled_after_its_answer_nothing_happens),
-	    TEST(a_peer_that_goes_leaves_no_generation_behind),
-	    TEST(of_two_tokens_with_one_text_the_likelier_one_is_among_the_top),
+	    TEST(a_request_cancelled_while_its_model_loads_is_answered_once),
+	    TEST(a_request_cancelled_while_it_waits_for_credit_is_answered_once),
+	    TEST(a_request_cancelled_between_two_events_is_answered_once),
+	    TEST(a_request_cancelled_after_one_choice_has_ended_is_answered_once),
+	    TEST(cancelling_after_the_answer_has_no_effect),
+	    TEST(a_peer_that_disconnects_leaves_no_generation),
+	    TEST(among_tokens_with_equal_text_the_likelier_one_is_in_the_top),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* test_connection.c - one connection over a socket pair, with handlers of the test's own: what a peer can do wrong, and
- * what happens to its streams. */
+/* test_connection.c - one connection over a socket pair, with the test's own handlers: errors that a peer can make, and
+ * their effect on its streams. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ typedef struct fixture {
 	int peer; /* the other end; -1: closed */
 	frame_decoder received;
 	bool gone;
-	/* Events seen by the streams: */
+	/* Events that the streams received: */
 	stream *streams[MAX_STREAMS]; /* in the order of their requests; NULL: answered */
 	int n_streams, credits, cancels;
 	char method[64];
@@ -88,7 +88,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* A turn of the loop, as the engine makes it. */
+/* Turn the loop once, as the engine does. */
 static void turn(fixture *f)
 {
 	connection_flush_all(&f->net);
@@ -123,7 +123,7 @@ static int teardown(void **state)
 
 /* --- the peer's end ------------------------------------------------------------------ */
 
-static void say_bytes(fixture *f, const void *data, size_t bytes)
+static void send_bytes(fixture *f, const void *data, size_t bytes)
 {
 	assert_int_equal(write(f->peer, data, bytes), (ssize_t)bytes);
 	turn(f);
@@ -139,24 +139,24 @@ static size_t encode(char out[512], frame_type type, uint64_t id, uint32_t credi
 	return FRAME_HEADER_BYTES + f.json_bytes;
 }
 
-static void say(fixture *f, frame_type type, uint64_t id, uint32_t credit, const char *json)
+static void send_frame(fixture *f, frame_type type, uint64_t id, uint32_t credit, const char *json)
 {
 	char bytes[512];
-	say_bytes(f, bytes, encode(bytes, type, id, credit, json));
+	send_bytes(f, bytes, encode(bytes, type, id, credit, json));
 }
 
 static const char good_hello[] = "{\"protocol\":1}";
 
-/* Read what has come; the number of frames of that type that were among it. *last: the text of the last one. */
+/* Read the received frames; returns the number of frames of `type`. *last: text of the last one. */
 static int receive(fixture *f, frame_type type, char last[256])
 {
 	static char bytes[1 << 16];
 	int n = 0;
 	frame got;
-	const char *why;
+	const char *err;
 	for (ssize_t more; turn(f), (more = read(f->peer, bytes, sizeof bytes)) > 0;) {
 		assert_true(frame_decoder_push(&f->received, bytes, (size_t)more));
-		while (frame_decoder_next(&f->received, &got, &why) == FRAME_OK) {
+		while (frame_decoder_next(&f->received, &got, &err) == FRAME_OK) {
 			if (got.type != type)
 				continue;
 			n++;
@@ -178,7 +178,7 @@ static bool ended(fixture *f)
 static fixture *opened(void **state)
 {
 	fixture *f = *state;
-	say(f, FRAME_HELLO, 0, 0, good_hello);
+	send_frame(f, FRAME_HELLO, 0, 0, good_hello);
 	assert_int_equal(f->c->state, CONNECTION_OPEN);
 	assert_int_equal(receive(f, FRAME_HELLO, NULL), 1);
 	return f;
@@ -188,11 +188,11 @@ static fixture *opened(void **state)
 
 static void greets_wrongly(fixture *f, frame_type type, uint64_t id, const char *json, const char *code)
 {
-	char text[256] = "", wanted[64];
-	say(f, type, id, 0, json);
-	snprintf(wanted, sizeof wanted, "\"code\":\"%s\"", code);
+	char text[256] = "", expected[64];
+	send_frame(f, type, id, 0, json);
+	snprintf(expected, sizeof expected, "\"code\":\"%s\"", code);
 	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
-	assert_non_null(strstr(text, wanted));
+	assert_non_null(strstr(text, expected));
 	assert_true(ended(f));
 	assert_int_equal(f->n_streams, 0);
 }
@@ -240,7 +240,7 @@ static void a_peer_that_never_greets_is_closed_in_time(void **state)
 
 /* --- frames ------------------------------------------------------------------------------ */
 
-static void frames_that_come_byte_by_byte_are_whole_in_the_end(void **state)
+static void frames_that_arrive_byte_by_byte_are_complete_at_the_end(void **state)
 {
 	fixture *f = *state;
 	char bytes[512];
@@ -248,7 +248,7 @@ static void frames_that_come_byte_by_byte_are_whole_in_the_end(void **state)
 	n += encode(bytes + n, FRAME_REQUEST, 9, 5, "{\"method\":\"m\",\"owner\":\"me\",\"params\":{\"a\":1}}");
 	for (size_t i = 0; i < n; i++) {
 		assert_int_equal(f->n_streams, 0);
-		say_bytes(f, bytes + i, 1);
+		send_bytes(f, bytes + i, 1);
 	}
 	assert_int_equal(f->n_streams, 1);
 	assert_string_equal(f->method, "m");
@@ -258,7 +258,7 @@ static void frames_that_come_byte_by_byte_are_whole_in_the_end(void **state)
 	assert_int_equal(json_integer_value(json_object_get(f->streams[0]->params, "a")), 1);
 }
 
-static void a_malformed_request_ends_the_connection_and_cancels_the_others(void **state)
+static void a_malformed_request_ends_the_connection_and_cancels_other_requests(void **state)
 {
 	static const char *const wrong[] = {"{}", "{\"method\":1}", "[]", "{\"method\":\"m\",\"params\":[]}",
 	                                    "{\"method\":\"m\",\"method\":\"m\"}"};
@@ -266,8 +266,8 @@ static void a_malformed_request_ends_the_connection_and_cancels_the_others(void 
 		void *own = NULL;
 		setup(&own);
 		fixture *f = opened(&own);
-		say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
-		say(f, FRAME_REQUEST, 2, 0, wrong[i]);
+		send_frame(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
+		send_frame(f, FRAME_REQUEST, 2, 0, wrong[i]);
 		assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
 		assert_int_equal(f->n_streams, 1);
 		assert_int_equal(f->cancels, 1);
@@ -278,32 +278,32 @@ static void a_malformed_request_ends_the_connection_and_cancels_the_others(void 
 	(void)state;
 }
 
-static void a_stream_id_is_used_once_at_a_time(void **state)
+static void a_stream_id_cannot_be_used_twice_at_a_time(void **state)
 {
 	fixture *f = opened(state);
-	say(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}");
 	answer(f, 0);
-	say(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}"); /* free again */
+	send_frame(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}"); /* the id is free again */
 	assert_int_equal(f->n_streams, 2);
-	say(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, 2);
 	assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
 	assert_true(ended(f));
 }
 
-static void one_stream_too_many_is_refused_and_the_others_stay(void **state)
+static void one_stream_too_many_is_refused_and_the_others_continue(void **state)
 {
 	fixture *f = opened(state);
 	char text[256];
 	for (int i = 1; i <= CONNECTION_MAX_STREAMS; i++)
-		say(f, FRAME_REQUEST, (uint64_t)i, 0, "{\"method\":\"m\"}");
+		send_frame(f, FRAME_REQUEST, (uint64_t)i, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS);
-	say(f, FRAME_REQUEST, 5000, 0, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 5000, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS);
 	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
 	assert_non_null(strstr(text, "too_many_streams"));
 	answer(f, 7);
-	say(f, FRAME_REQUEST, 5001, 0, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 5001, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS + 1);
 	assert_int_equal(receive(f, FRAME_ERROR, NULL), 0);
 	assert_int_equal(f->cancels, 0);
@@ -314,17 +314,17 @@ static void one_stream_too_many_is_refused_and_the_others_stay(void **state)
 static void a_stream_sends_as_many_events_as_it_has_credit(void **state)
 {
 	fixture *f = opened(state);
-	say(f, FRAME_REQUEST, 1, 2, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 1, 2, "{\"method\":\"m\"}");
 	stream *s = f->streams[0];
 	assert_int_equal(stream_ready(s), 2);
 	stream_event(s, json_pack("{s:i}", "n", 1));
 	stream_event_text(s, "{}", 2);
 	assert_int_equal(stream_ready(s), 0);
 	assert_int_equal(receive(f, FRAME_EVENT, NULL), 2);
-	say(f, FRAME_CREDIT, 1, 3, "");
+	send_frame(f, FRAME_CREDIT, 1, 3, "");
 	assert_int_equal(f->credits, 1);
 	assert_int_equal(stream_ready(s), 3);
-	say(f, FRAME_CREDIT, 99, 3, ""); /* for a stream that has ended: legal */
+	send_frame(f, FRAME_CREDIT, 99, 3, ""); /* credit for a stream that has ended is legal */
 	assert_int_equal(f->credits, 1);
 	answer(f, 0);
 	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
@@ -333,20 +333,20 @@ static void a_stream_sends_as_many_events_as_it_has_credit(void **state)
 static void a_cancelled_stream_is_notified_once_and_still_answered(void **state)
 {
 	fixture *f = opened(state);
-	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
-	say(f, FRAME_CANCEL, 1, 0, "");
-	say(f, FRAME_CANCEL, 1, 0, "");
+	send_frame(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_CANCEL, 1, 0, "");
+	send_frame(f, FRAME_CANCEL, 1, 0, "");
 	assert_int_equal(f->cancels, 1);
 	assert_int_equal(stream_ready(f->streams[0]), 0);
 	answer(f, 0);
 	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
 }
 
-static void streams_of_a_peer_that_has_gone_end_without_it(void **state)
+static void streams_of_a_disconnected_peer_end_without_it(void **state)
 {
 	fixture *f = opened(state);
-	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
-	say(f, FRAME_REQUEST, 2, 5, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 2, 5, "{\"method\":\"m\"}");
 	close(f->peer);
 	f->peer = -1;
 	while (!f->gone)
@@ -354,7 +354,7 @@ static void streams_of_a_peer_that_has_gone_end_without_it(void **state)
 	assert_int_equal(f->cancels, 2);
 	assert_int_equal(f->net.streams, 2);
 	assert_int_equal(stream_ready(f->streams[0]), 0);
-	stream_event_text(f->streams[0], "{}", 2); /* dropped */
+	stream_event_text(f->streams[0], "{}", 2); /* the event is dropped */
 	answer(f, 0);
 	answer(f, 1);
 	assert_int_equal(f->net.streams, 0);
@@ -370,7 +370,7 @@ static void release_pool(fixture *f)
 }
 
 /* A REQUEST whose JSON is `head`, blanks up to STREAM_LARGE, and `tail`. */
-static void say_large(fixture *f, uint64_t id, uint32_t credit, const char *head, const char *tail)
+static void send_large(fixture *f, uint64_t id, uint32_t credit, const char *head, const char *tail)
 {
 	static char bytes[FRAME_HEADER_BYTES + STREAM_LARGE + 256];
 	size_t before = strlen(head), after = strlen(tail), n = STREAM_LARGE + before + after;
@@ -379,7 +379,7 @@ static void say_large(fixture *f, uint64_t id, uint32_t credit, const char *head
 	memset(bytes + FRAME_HEADER_BYTES, ' ', n);
 	memcpy(bytes + FRAME_HEADER_BYTES, head, before);
 	memcpy(bytes + FRAME_HEADER_BYTES + n - after, tail, after);
-	say_bytes(f, bytes, FRAME_HEADER_BYTES + n);
+	send_bytes(f, bytes, FRAME_HEADER_BYTES + n);
 	turn(f);
 }
 
@@ -387,10 +387,10 @@ static void a_large_request_is_parsed_on_the_pool_while_other_frames_are_served(
 {
 	fixture *f = opened(state);
 	pool_hold();
-	say_large(f, 1, 2, "{\"method\":\"large\",\"params\":{\"a\":", "7}}");
-	say(f, FRAME_CREDIT, 1, 3, "");
-	say(f, FRAME_REQUEST, 2, 0, "{\"method\":\"small\"}");
-	say(f, FRAME_PING, 0, 0, "");
+	send_large(f, 1, 2, "{\"method\":\"large\",\"params\":{\"a\":", "7}}");
+	send_frame(f, FRAME_CREDIT, 1, 3, "");
+	send_frame(f, FRAME_REQUEST, 2, 0, "{\"method\":\"small\"}");
+	send_frame(f, FRAME_PING, 0, 0, "");
 	assert_int_equal(f->n_streams, 1);
 	assert_string_equal(f->method, "small");
 	assert_int_equal(receive(f, FRAME_PONG, NULL), 1);
@@ -403,36 +403,36 @@ static void a_large_request_is_parsed_on_the_pool_while_other_frames_are_served(
 	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
 }
 
-static void a_large_request_that_is_cancelled_while_it_is_parsed_never_begins(void **state)
+static void a_large_request_cancelled_while_it_is_parsed_never_starts(void **state)
 {
 	fixture *f = opened(state);
 	char text[256];
 	pool_hold();
-	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
-	say(f, FRAME_CANCEL, 1, 0, "");
+	send_large(f, 1, 2, "{\"method\":\"large\"", "}");
+	send_frame(f, FRAME_CANCEL, 1, 0, "");
 	release_pool(f);
 	assert_int_equal(f->n_streams, 0);
 	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
 	assert_non_null(strstr(text, "\"code\":\"cancelled\""));
 }
 
-static void a_stream_id_is_taken_while_its_request_is_parsed(void **state)
+static void a_stream_id_is_in_use_while_its_request_is_parsed(void **state)
 {
 	fixture *f = opened(state);
 	pool_hold();
-	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
-	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"small\"}");
+	send_large(f, 1, 2, "{\"method\":\"large\"", "}");
+	send_frame(f, FRAME_REQUEST, 1, 0, "{\"method\":\"small\"}");
 	assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
 	assert_true(ended(f));
 	release_pool(f);
 	assert_int_equal(f->n_streams, 0);
 }
 
-static void a_peer_may_go_while_its_request_is_parsed(void **state)
+static void a_peer_may_disconnect_while_its_request_is_parsed(void **state)
 {
 	fixture *f = opened(state);
 	pool_hold();
-	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
+	send_large(f, 1, 2, "{\"method\":\"large\"", "}");
 	close(f->peer);
 	f->peer = -1;
 	while (!f->gone)
@@ -446,9 +446,9 @@ static void a_large_request_that_is_malformed_ends_the_connection(void **state)
 {
 	fixture *f = opened(state);
 	char text[256];
-	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
 	pool_hold();
-	say_large(f, 2, 2, "{\"method\":1", "}");
+	send_large(f, 2, 2, "{\"method\":1", "}");
 	release_pool(f);
 	assert_int_equal(f->cancels, 1);
 	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
@@ -462,13 +462,13 @@ static void a_silent_peer_is_pinged_once_and_then_closed(void **state)
 {
 	fixture *f = opened(state);
 	uint64_t now = uv_now(&f->loop);
-	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
 	connection_tick(f->c, now + CONNECTION_PING_MS - 1000);
 	assert_int_equal(receive(f, FRAME_PING, NULL), 0);
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1000);
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
 	assert_int_equal(receive(f, FRAME_PING, NULL), 1);
-	say(f, FRAME_PONG, 0, 0, ""); /* starts again */
+	send_frame(f, FRAME_PONG, 0, 0, ""); /* resets the timer */
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
 	assert_int_equal(receive(f, FRAME_PING, NULL), 1);
 	connection_tick(f->c, now + CONNECTION_SILENT_MS + 1000);
@@ -479,16 +479,16 @@ static void a_silent_peer_is_pinged_once_and_then_closed(void **state)
 static void a_ping_is_answered(void **state)
 {
 	fixture *f = opened(state);
-	say(f, FRAME_PING, 0, 0, "");
+	send_frame(f, FRAME_PING, 0, 0, "");
 	assert_int_equal(receive(f, FRAME_PONG, NULL), 1);
 }
 
-static void a_peer_that_does_not_read_stops_its_streams_until_it_does(void **state)
+static void a_peer_that_does_not_read_stops_its_streams_until_it_reads(void **state)
 {
 	enum { BYTES = 1 << 18 };
 	fixture *f = opened(state);
 	int sent = 0;
-	say(f, FRAME_REQUEST, 1, 1000, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 1, 1000, "{\"method\":\"m\"}");
 	stream *s = f->streams[0];
 	char *text = malloc(BYTES);
 	memset(text, ' ', BYTES);
@@ -498,11 +498,11 @@ static void a_peer_that_does_not_read_stops_its_streams_until_it_does(void **sta
 		turn(f);
 	}
 	free(text);
-	/* Not more than the bound, one frame, and what the socket holds. */
+	/* At most the bound, one frame, and the socket's buffer. */
 	assert_in_range(sent, CONNECTION_HIGH / BYTES, CONNECTION_HIGH / BYTES + 4);
 	assert_int_equal(s->credit, 1000 - sent);
 	assert_int_equal(f->credits, 0);
-	say(f, FRAME_REQUEST, 2, 1, "{\"method\":\"m\"}"); /* and nothing more is read from it */
+	send_frame(f, FRAME_REQUEST, 2, 1, "{\"method\":\"m\"}"); /* no more frames are read from the peer */
 	assert_int_equal(f->n_streams, 1);
 	assert_int_equal(receive(f, FRAME_EVENT, NULL), sent);
 	turn(f);
@@ -514,28 +514,28 @@ static void a_peer_that_does_not_read_stops_its_streams_until_it_does(void **sta
 static void a_connection_with_a_missing_frame_is_dropped_at_the_next_flush(void **state)
 {
 	fixture *f = opened(state);
-	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
 	connection_break(f->c);
-	assert_int_equal(f->cancels, 0); /* its handler may be at work */
+	assert_int_equal(f->cancels, 0); /* the stream's handler may be running */
 	assert_int_equal(stream_ready(f->streams[0]), 0);
 	turn(f);
 	assert_int_equal(f->cancels, 1);
 	assert_true(f->gone);
 }
 
-static void a_refused_peer_that_reads_nothing_is_closed_in_time(void **state)
+static void a_refused_peer_that_does_not_read_is_closed_in_time(void **state)
 {
 	fixture *f = opened(state);
 	char *much = calloc(1, 2 << 20);
 	memset(much, ' ', 2 << 20);
 	memcpy(much, "{}", 2);
-	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	send_frame(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
 	stream_event_text(f->streams[0], much, 2 << 20);
 	free(much);
 	turn(f);
 	connection_close(f->c);
 	turn(f);
-	assert_false(f->gone); /* queued frames may still be read */
+	assert_false(f->gone); /* the peer may still read queued frames */
 	connection_tick(f->c, uv_now(&f->loop) + CONNECTION_FLUSH_MS + 1000);
 	turn(f);
 	assert_true(f->gone);
@@ -553,23 +553,23 @@ int main(void)
 	    TEST(a_hello_on_a_stream_ends_the_connection),
 	    TEST(a_second_hello_ends_the_connection),
 	    TEST(a_peer_that_never_greets_is_closed_in_time),
-	    TEST(frames_that_come_byte_by_byte_are_whole_in_the_end),
-	    cmocka_unit_test(a_malformed_request_ends_the_connection_and_cancels_the_others),
-	    TEST(a_stream_id_is_used_once_at_a_time),
-	    TEST(one_stream_too_many_is_refused_and_the_others_stay),
+	    TEST(frames_that_arrive_byte_by_byte_are_complete_at_the_end),
+	    cmocka_unit_test(a_malformed_request_ends_the_connection_and_cancels_other_requests),
+	    TEST(a_stream_id_cannot_be_used_twice_at_a_time),
+	    TEST(one_stream_too_many_is_refused_and_the_others_continue),
 	    TEST(a_stream_sends_as_many_events_as_it_has_credit),
 	    TEST(a_cancelled_stream_is_notified_once_and_still_answered),
-	    TEST(streams_of_a_peer_that_has_gone_end_without_it),
+	    TEST(streams_of_a_disconnected_peer_end_without_it),
 	    TEST(a_large_request_is_parsed_on_the_pool_while_other_frames_are_served),
-	    TEST(a_large_request_that_is_cancelled_while_it_is_parsed_never_begins),
-	    TEST(a_stream_id_is_taken_while_its_request_is_parsed),
-	    TEST(a_peer_may_go_while_its_request_is_parsed),
+	    TEST(a_large_request_cancelled_while_it_is_parsed_never_starts),
+	    TEST(a_stream_id_is_in_use_while_its_request_is_parsed),
+	    TEST(a_peer_may_disconnect_while_its_request_is_parsed),
 	    TEST(a_large_request_that_is_malformed_ends_the_connection),
 	    TEST(a_silent_peer_is_pinged_once_and_then_closed),
 	    TEST(a_ping_is_answered),
-	    TEST(a_peer_that_does_not_read_stops_its_streams_until_it_does),
+	    TEST(a_peer_that_does_not_read_stops_its_streams_until_it_reads),
 	    TEST(a_connection_with_a_missing_frame_is_dropped_at_the_next_flush),
-	    TEST(a_refused_peer_that_reads_nothing_is_closed_in_time),
+	    TEST(a_refused_peer_that_does_not_read_is_closed_in_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* A device that fails: every waiting task gets the error, and what can go on goes on. */
+/* A device that fails: every waiting task gets the error, and everything that can continue does. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,20 +27,20 @@
 #include "tests/unit/support/folder.h"
 
 /* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
-static backend_kernel honest_linear;
+static backend_kernel real_linear;
 static int countdown;
 
 static status failing_linear(backend *b, const op_call *call)
 {
 	if (countdown > 0 && --countdown == 0)
 		return STATUS_DEVICE;
-	return honest_linear(b, call);
+	return real_linear(b, call);
 }
 
 static status open_failing(backend **out, int threads, error *err)
 {
 	TRY(cpu_open(out, threads, err));
-	honest_linear = (*out)->kernel[OP_linear];
+	real_linear = (*out)->kernel[OP_linear];
 	(*out)->kernel[OP_linear] = failing_linear;
 	return STATUS_OK;
 }
@@ -103,7 +103,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Ask for a job, for a client that does not listen. */
+/* Create a job for a client that does not listen. */
 static void create_job(fixture *f)
 {
 	stream *s = memory_new(1, sizeof *s);
@@ -125,7 +125,7 @@ static bool keep_newest(void *context, const json_t *row)
 	return false;
 }
 
-/* Run the loop until the newest job has ended; its document. */
+/* Run the loop until the newest job has ended; returns its document. */
 static json_t *run_to_end(engine *e)
 {
 	for (uint64_t began = clock_ns(); clock_ns() - began < 30000000000u;) {
@@ -179,7 +179,7 @@ static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
 	free(expected);
 }
 
-/* --- a generation, with the device in the test's own hands ------------------------------------ */
+/* --- a generation, with a device that the test runs itself ---------------------------------------- */
 
 typedef struct outcome {
 	int events, finished;
@@ -249,8 +249,8 @@ static void a_generation_on_a_failing_device_gets_the_error_and_the_next_one_wor
 	device_close(d);
 }
 
-/* --- a device that does not open again: a GPU's plug-in that is not there, behind a CPU that goes by its name -------
- */
+/* --- a device that does not open again: a GPU's missing plug-in, played by a CPU under its name
+ * -------------------- */
 
 static status open_as_cuda(backend **out, int threads, error *err)
 {
@@ -266,7 +266,7 @@ static uint64_t seconds_until_left(device *d)
 	return now.left_ns > clock_ns() ? (now.left_ns - clock_ns() + 500000000u) / 1000000000u : 0;
 }
 
-static void a_device_that_stays_lost_is_left_to_another_process(void **state)
+static void a_device_that_does_not_recover_is_left_to_another_process(void **state)
 {
 	fixture *f = *state;
 	device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}, .cpu = open_as_cuda};
@@ -286,11 +286,11 @@ static void a_device_that_stays_lost_is_left_to_another_process(void **state)
 	countdown = 60;
 	generate(d, folder, &o);
 	assert_int_equal(o.status, STATUS_DEVICE);
-	assert_true(device_is_left(d)); /* at once */
+	assert_true(device_is_left(d)); /* immediately */
 	device_snapshot(d, &stats);
 	assert_int_equal(stats.restarts, 1);
 	assert_non_null(strstr(stats.problem, "additive-cuda.so"));
-	assert_true(device_work.foreground(d)); /* it waits, and does not try again */
+	assert_true(device_work.foreground(d)); /* it waits and does not try again */
 	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, &err), STATUS_DEVICE);
 	assert_non_null(strstr(err.message, "until the engine has restarted"));
 	device_hand_over(d, &next);
@@ -302,8 +302,8 @@ static void a_device_that_stays_lost_is_left_to_another_process(void **state)
 	device_close(d);
 }
 
-/* Pauses of 1 s, 2 s, … before the device is left; then it is not, and is tried again. */
-static void processes_in_vain_are_limited(void **state)
+/* Before the device is left there are pauses of 1 s, 2 s, …; at the limit it is not left and is tried again. */
+static void failed_restarts_are_limited(void **state)
 {
 	device_options on = {.backend = "auto", .threads = 1, .limits = {2, 4, 4, 2}};
 	device_stats stats;
@@ -315,7 +315,7 @@ static void processes_in_vain_are_limited(void **state)
 	for (on.history.in_vain = 1; on.history.in_vain <= DEVICE_MAX_PROCESSES; on.history.in_vain++) {
 		error err = ERROR_INIT;
 		served_model *m;
-		assert_int_equal(device_open(&d, &on, &err), STATUS_OK); /* without a device, but not on the CPU */
+		assert_int_equal(device_open(&d, &on, &err), STATUS_OK); /* neither with the device nor on the CPU */
 		assert_string_equal(device_backend_name(d), "cuda");
 		assert_string_equal(device_description(d), "a GPU");
 		assert_true(device_bf16(d));
@@ -345,7 +345,7 @@ static void a_first_process_without_its_device_does_not_start(void **state)
 
 /* --- loading ------------------------------------------------------------------------------------- */
 
-/* A folder of a model that takes several turns to load, and a device without its thread. */
+/* A model folder that takes several turns to load, and a device without its thread. */
 static device *loading_setup(char folder[64])
 {
 	static const device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}};
@@ -372,7 +372,7 @@ static void loading_teardown(device *d, const char *folder)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-static void a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks(void **state)
+static void a_load_continues_each_turn_and_is_abandoned_when_no_task_asks(void **state)
 {
 	(void)state;
 	char folder[64];
@@ -382,12 +382,12 @@ static void a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks(void
 	device *d = loading_setup(folder);
 	assert_false(device_prepare(d, "m", folder, DTYPE_PANEL_F32));
 	uint64_t began = clock_ns();
-	assert_false(device_prepare(d, "m", folder, DTYPE_PANEL_F32)); /* once a turn only */
+	assert_false(device_prepare(d, "m", folder, DTYPE_PANEL_F32)); /* at most once per turn */
 	assert_true(clock_ns() - began < DEVICE_LOAD_NS);
 	assert_false(device_prepare(d, "other", folder, DTYPE_PANEL_F32));
 	device_work.foreground(d);
 	assert_true(scheduler_model_loading(device_scheduler(d), "m"));
-	device_work.foreground(d); /* a turn in which no task asks */
+	device_work.foreground(d); /* no task asks in this turn */
 	assert_false(scheduler_model_loading(device_scheduler(d), "m"));
 	for (; !device_prepare(d, "m", folder, DTYPE_PANEL_F32); turns++)
 		device_work.foreground(d);
@@ -399,7 +399,7 @@ static void a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks(void
 	loading_teardown(d, folder);
 }
 
-/* Begin to load the model in a process that crashes meanwhile. */
+/* Begin to load the model in a process that crashes during the load. */
 static void crash_in_load(const char *log, const char *folder)
 {
 	int end;
@@ -417,7 +417,7 @@ static void crash_in_load(const char *log, const char *folder)
 	assert_true(WIFSIGNALED(end));
 }
 
-static void a_model_that_kills_the_engine_in_three_loads_is_refused(void **state)
+static void a_model_that_crashes_the_engine_in_three_loads_is_refused(void **state)
 {
 	(void)state;
 	char folder[64], log[96];
@@ -434,12 +434,12 @@ static void a_model_that_kills_the_engine_in_three_loads_is_refused(void **state
 	assert_true(device_prepare(d, "m", folder, DTYPE_PANEL_F32));
 	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, &err), STATUS_UNAVAILABLE);
 	assert_non_null(strstr(err.message, "died 3 times while it loaded m"));
-	assert_false(device_prepare(d, "other", folder, DTYPE_PANEL_F32)); /* it begins to load */
+	assert_false(device_prepare(d, "other", folder, DTYPE_PANEL_F32)); /* the load begins */
 	loading_teardown(d, folder);
 	death_log_close(on.deaths);
 }
 
-static void a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next(void **state)
+static void a_failed_load_is_reported_to_all_tasks_of_the_turn_and_retried_in_the_next(void **state)
 {
 	(void)state;
 	char folder[64], path[96], moved[96];
@@ -454,7 +454,8 @@ static void a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_aga
 		assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, &err), STATUS_STORAGE);
 		assert_non_null(strstr(err.message, "\"m\""));
 		assert_non_null(strstr(err.message, "model.safetensors"));
-		assert_int_equal(rename(i ? path : moved, i ? moved : path), 0); /* made good: not in this turn */
+		assert_int_equal(rename(i ? path : moved, i ? moved : path),
+		                 0); /* repaired, but not tried again in this turn */
 	}
 	assert_int_equal(rename(moved, path), 0);
 	device_work.foreground(d);
@@ -470,12 +471,12 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_job_on_a_failing_device_ends_with_the_same_weights, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_gets_the_error_and_the_next_one_works,
 	                                    setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_device_that_stays_lost_is_left_to_another_process, setup, teardown),
-	    cmocka_unit_test(processes_in_vain_are_limited),
+	    cmocka_unit_test_setup_teardown(a_device_that_does_not_recover_is_left_to_another_process, setup, teardown),
+	    cmocka_unit_test(failed_restarts_are_limited),
 	    cmocka_unit_test(a_first_process_without_its_device_does_not_start),
-	    cmocka_unit_test(a_model_that_kills_the_engine_in_three_loads_is_refused),
-	    cmocka_unit_test(a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks),
-	    cmocka_unit_test(a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next),
+	    cmocka_unit_test(a_model_that_crashes_the_engine_in_three_loads_is_refused),
+	    cmocka_unit_test(a_load_continues_each_turn_and_is_abandoned_when_no_task_asks),
+	    cmocka_unit_test(a_failed_load_is_reported_to_all_tasks_of_the_turn_and_retried_in_the_next),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Windows of evaluations, and what their scores add up to: from every border on the same. */
+/* Windows of evaluations and the sums of their scores: resuming at any border gives the same result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static token_cache *make_text(bool documents)
 	return text;
 }
 
-/* Scores that only depend on the token. */
+/* Scores that depend only on the token. */
 static void score(const evaluation_unit *u)
 {
 	for (int64_t k = 0; k < u->n_sequences; k++)
@@ -67,8 +67,8 @@ static evaluation_settings settings_of(evaluation_context context, int64_t lengt
 	return s;
 }
 
-/* Every token but the first of a sequence, or of a block, is scored once, with the tokens before it that its context
- * has. */
+/* Check that every token, except the first of a sequence or block, is scored once, with the earlier tokens that its
+ * context gives. */
 static int64_t check_windows(const evaluation_unit *u, const evaluation_settings *s, int64_t done, bool documents)
 {
 	for (int64_t k = 0; k < u->n_windows; k++) {
@@ -101,7 +101,7 @@ static json_t *report_of(const evaluation_settings *s, const token_cache *text, 
 		done = check_windows(&u, s, done, documents);
 		score(&u);
 		assert_int_equal(evaluation_sums_add(&sums, s, &u, bytes, NULL), STATUS_OK);
-		if (stop_every && units % stop_every == 0) { /* by way of the ledger */
+		if (stop_every && units % stop_every == 0) { /* through the ledger */
 			json_t *json = evaluation_sums_write(&sums);
 			char *written = json_text(json, JSON_COMPACT);
 			json_t *back = json_loads(written, 0, NULL);
@@ -159,7 +159,7 @@ static void every_token_is_scored_once_and_no_border_changes_a_bit(void **state)
 	}
 }
 
-static void rows_are_the_highest_losses_and_of_equal_ones_the_first(void **state)
+static void rows_have_the_highest_losses_and_the_first_of_equal_ones(void **state)
 {
 	(void)state;
 	token_cache *text = make_text(false);
@@ -170,7 +170,7 @@ static void rows_are_the_highest_losses_and_of_equal_ones_the_first(void **state
 	assert_int_equal(json_array_size(json_object_get(report, "rows")), 9);
 	json_array_foreach(json_object_get(report, "rows"), i, row)
 	{
-		/* Token 258 stands at the places where i · 7 mod 256 = 255. */
+		/* Token 258 is at the places where i · 7 mod 256 = 255. */
 		while (at * 7 % 256 != 255)
 			at++;
 		assert_int_equal(json_integer_value(json_object_get(row, "index")), at);
@@ -220,7 +220,7 @@ static void sums_and_settings_that_are_damaged_are_refused(void **state)
 	json_decref(json);
 }
 
-static void what_is_written_without_memory_is_whole_or_nothing(void **state)
+static void without_memory_a_result_is_written_completely_or_not_at_all(void **state)
 {
 	(void)state;
 	token_cache *text = make_text(false);
@@ -263,10 +263,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_token_is_scored_once_and_no_border_changes_a_bit),
-	    cmocka_unit_test(rows_are_the_highest_losses_and_of_equal_ones_the_first),
+	    cmocka_unit_test(rows_have_the_highest_losses_and_the_first_of_equal_ones),
 	    cmocka_unit_test(a_score_that_is_not_finite_ends_the_evaluation),
 	    cmocka_unit_test(sums_and_settings_that_are_damaged_are_refused),
-	    cmocka_unit_test(what_is_written_without_memory_is_whole_or_nothing),
+	    cmocka_unit_test(without_memory_a_result_is_written_completely_or_not_at_all),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);
 }

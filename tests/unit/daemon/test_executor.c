@@ -1,4 +1,4 @@
-/* The executor with a device of its own making: the order of tasks, and their results. */
+/* The executor with a device made by the test: the order of tasks and their results. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,10 +12,10 @@
 #include "engine/base/clock.h"
 #include "engine/daemon/compute/executor.h"
 
-/* Written by the executor thread, read by the test while it runs. */
+/* Written by the executor thread, and read by the test while it runs. */
 struct device {
 	atomic_uint_fast64_t foreground_ns, background_ns, foreground_turns, background_turns, last_budget;
-	atomic_uint_fast64_t unit_ns, op_ns; /* duration of a turn; 0: nothing to do */
+	atomic_uint_fast64_t unit_ns, op_ns; /* duration of a turn; 0: no work */
 	int order[64], n_order;
 };
 
@@ -69,8 +69,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	fixture *f = *state;
-	f->device.unit_ns = f->device.op_ns =
-	    0; /* a failed test leaves work, and the executor stops when there is none */
+	f->device.unit_ns = f->device.op_ns = 0; /* a failed test leaves work, which would keep the executor running */
 	executor_stop(f->executor);
 	uv_run(&f->loop, UV_RUN_DEFAULT);
 	executor_free(f->executor);
@@ -82,9 +81,9 @@ static int teardown(void **state)
 typedef struct note {
 	task task;
 	int number, ran, done;
-	atomic_int asked;  /* calls of prepare */
-	atomic_int wanted; /* number of turns until it is ready */
-	uint64_t slices;   /* training slices started when it ran */
+	atomic_int n_prepared;  /* calls of prepare */
+	atomic_int ready_after; /* number of calls until it is ready */
+	uint64_t slices;        /* training slices started before it ran */
 	int *last_done;
 } note;
 
@@ -100,7 +99,7 @@ static bool prepare_note(task *t, device *d)
 {
 	(void)d;
 	note *n = TASK_OWNER(t, note, task);
-	return ++n->asked >= n->wanted;
+	return ++n->n_prepared >= n->ready_after;
 }
 
 static void note_done(task *t)
@@ -110,11 +109,11 @@ static void note_done(task *t)
 	*n->last_done = n->number;
 }
 
-static void until(fixture *f, const int *value, int wanted)
+static void until(fixture *f, const int *value, int expected)
 {
-	for (uint64_t began = clock_ns(); *value != wanted && clock_ns() - began < 5000000000u;)
+	for (uint64_t began = clock_ns(); *value != expected && clock_ns() - began < 5000000000u;)
 		uv_run(&f->loop, UV_RUN_NOWAIT);
-	assert_int_equal(*value, wanted);
+	assert_int_equal(*value, expected);
 }
 
 static void sleep_ms(long ms)
@@ -122,7 +121,7 @@ static void sleep_ms(long ms)
 	nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-static void tasks_run_in_order_and_come_back_in_order(void **state)
+static void tasks_run_and_complete_in_order(void **state)
 {
 	fixture *f = *state;
 	note notes[40];
@@ -167,7 +166,7 @@ static void without_work_the_thread_sleeps(void **state)
 	assert_int_equal(f->device.foreground_turns, before);
 }
 
-static void training_alone_gets_whole_slices(void **state)
+static void training_alone_gets_full_slices(void **state)
 {
 	fixture *f = *state;
 	int last = -1;
@@ -180,8 +179,8 @@ static void training_alone_gets_whole_slices(void **state)
 	f->device.op_ns = 0;
 }
 
-/* An op of training is many times as long as a decode step, and cannot be cut. */
-static void serving_and_training_get_half_of_the_time_each(void **state)
+/* An op of training is many times longer than a decode step, and cannot be divided. */
+static void serving_and_training_each_get_half_of_the_time(void **state)
 {
 	fixture *f = *state;
 	int last = -1;
@@ -198,7 +197,7 @@ static void serving_and_training_get_half_of_the_time_each(void **state)
 	assert_true(share > 0.35 && share < 0.65);
 }
 
-static void a_task_waits_for_one_slice_of_training_at_most(void **state)
+static void a_task_waits_for_at_most_one_slice_of_training(void **state)
 {
 	fixture *f = *state;
 	int last = -1;
@@ -209,7 +208,8 @@ static void a_task_waits_for_one_slice_of_training_at_most(void **state)
 	for (int i = 1; i <= 20; i++) {
 		note n = {.task = {.run = run_note, .done = note_done}, .number = i, .last_done = &last};
 		assert_true(executor_submit(f->executor, &n.task));
-		/* Read after the submission: the running slice has been counted, or is the one it waits for. */
+		/* Read after the submission: the running slice is counted already, or is the one that the task waits
+		 * for. */
 		uint64_t before = f->device.background_turns;
 		until(f, &last, i);
 		assert_true(n.slices <= before + 1);
@@ -225,7 +225,7 @@ static void post_message(task *t, device *d)
 	n->ran++;
 }
 
-static void stopping_runs_what_was_submitted_and_delivers_everything(void **state)
+static void stopping_runs_all_submitted_tasks_and_delivers_their_results(void **state)
 {
 	static const executor_work work = {NULL, foreground, background};
 	uv_loop_t loop;
@@ -248,15 +248,15 @@ static void stopping_runs_what_was_submitted_and_delivers_everything(void **stat
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-static note waiting_note(int number, int wanted, int *last)
+static note waiting_note(int number, int ready_after, int *last)
 {
 	return (note){.task = {.prepare = prepare_note, .run = run_note, .done = note_done},
 	              .number = number,
-	              .wanted = wanted,
+	              .ready_after = ready_after,
 	              .last_done = last};
 }
 
-static void a_task_that_waits_delays_no_other_and_no_work(void **state)
+static void a_waiting_task_delays_no_other_task_and_no_work(void **state)
 {
 	fixture *f = *state;
 	int last = -1;
@@ -267,17 +267,17 @@ static void a_task_that_waits_delays_no_other_and_no_work(void **state)
 	assert_true(executor_submit(f->executor, &quick.task));
 	until(f, &last, 2);
 	uint64_t turns = f->device.foreground_turns;
-	int asked = slow.asked;
+	int n_prepared = slow.n_prepared;
 	sleep_ms(30);
 	assert_true(f->device.foreground_turns > turns + 100);
-	assert_true(slow.asked > asked + 100);
+	assert_true(slow.n_prepared > n_prepared + 100);
 	assert_int_equal(executor_pending(f->executor), 1);
-	slow.wanted = 0; /* read by the executor at its next turn */
+	slow.ready_after = 0; /* the executor reads it at its next turn */
 	until(f, &last, 1);
 	f->device.unit_ns = 0;
 }
 
-static void tasks_that_wait_keep_their_order_and_come_before_newer_ones(void **state)
+static void waiting_tasks_keep_their_order_and_run_before_newer_ones(void **state)
 {
 	fixture *f = *state;
 	enum { WAITING = 5 };
@@ -290,11 +290,11 @@ static void tasks_that_wait_keep_their_order_and_come_before_newer_ones(void **s
 	until(f, &last, WAITING - 1);
 	for (int i = 0; i < WAITING; i++) {
 		assert_int_equal(f->device.order[i], i);
-		assert_int_equal(notes[i].asked, 50); /* once a turn, also without other work */
+		assert_int_equal(notes[i].n_prepared, 50); /* once per turn, also without other work */
 	}
 }
 
-static void stopping_waits_for_what_has_to_wait(void **state)
+static void stopping_waits_for_waiting_tasks(void **state)
 {
 	static const executor_work work = {NULL, foreground, background};
 	uv_loop_t loop;
@@ -318,16 +318,16 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    CASE(tasks_run_in_order_and_come_back_in_order),
+	    CASE(tasks_run_and_complete_in_order),
 	    CASE(a_full_queue_refuses_tasks_but_not_control),
 	    CASE(without_work_the_thread_sleeps),
-	    CASE(training_alone_gets_whole_slices),
-	    CASE(serving_and_training_get_half_of_the_time_each),
-	    CASE(a_task_waits_for_one_slice_of_training_at_most),
-	    CASE(a_task_that_waits_delays_no_other_and_no_work),
-	    CASE(tasks_that_wait_keep_their_order_and_come_before_newer_ones),
-	    cmocka_unit_test(stopping_waits_for_what_has_to_wait),
-	    cmocka_unit_test(stopping_runs_what_was_submitted_and_delivers_everything),
+	    CASE(training_alone_gets_full_slices),
+	    CASE(serving_and_training_each_get_half_of_the_time),
+	    CASE(a_task_waits_for_at_most_one_slice_of_training),
+	    CASE(a_waiting_task_delays_no_other_task_and_no_work),
+	    CASE(waiting_tasks_keep_their_order_and_run_before_newer_ones),
+	    cmocka_unit_test(stopping_waits_for_waiting_tasks),
+	    cmocka_unit_test(stopping_runs_all_submitted_tasks_and_delivers_their_results),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

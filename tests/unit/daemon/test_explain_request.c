@@ -1,4 +1,4 @@
-/* Explanations of inputs and sessions, on a real device thread. */
+/* Explanations of inputs and sessions, with a real device thread. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A session that has read n bytes, further than the model's positions. */
+/* Create a session that has read n bytes, more than the model's positions. */
 static void create(rig *d, size_t n, char id[STORE_ID_BYTES])
 {
 	char *text = malloc(n + 1);
@@ -44,7 +44,7 @@ static json_t *one_row(const char *id)
 
 /* --- turns ---------------------------------------------------------------------------------- */
 
-/* A task that stops the executor's thread once in each turn, after the tasks that were submitted before. */
+/* A task that blocks the executor's thread once per turn, after the tasks that were submitted earlier. */
 typedef struct gate {
 	task task;
 	uv_sem_t reached, open;
@@ -66,7 +66,7 @@ static void pass_gate(task *t, device *d)
 	(void)d;
 }
 
-/* Begin a request, and look after two of its turns: the session is busy still. Its answer. */
+/* Begin a request and check after two of its turns that the session is still busy. Returns the answer. */
 static json_t *ask_over_turns(rig *d, const char *id, const char *method, json_t *params)
 {
 	gate g = {.task = {.prepare = wait_at_gate, .run = pass_gate}};
@@ -78,7 +78,7 @@ static json_t *ask_over_turns(rig *d, const char *id, const char *method, json_t
 	uv_sem_post(&d->held);
 	uv_sem_wait(&g.reached); /* a part of the session has been copied, */
 	uv_sem_post(&g.open);
-	uv_sem_wait(&g.reached); /* and what came of that turn lies in the loop's queue */
+	uv_sem_wait(&g.reached); /* and the message of that turn is in the loop's queue */
 	uv_run(&d->engine.loop, UV_RUN_NOWAIT);
 	json_decref(rig_ask(d, 409, "session.alpha", one_row(id)));
 	g.last = true;
@@ -139,7 +139,7 @@ static void an_input_has_the_weights_of_a_session_that_reads_it(void **state)
 	json_decref(b);
 }
 
-static void a_cancelled_input_is_not_answered_and_leaves_its_place(void **state)
+static void a_cancelled_input_is_not_answered_and_frees_its_place(void **state)
 {
 	rig *d = *state;
 	for (int i = 0; i < 3 * RIG_GENERATIONS; i++) {
@@ -170,7 +170,7 @@ int main(void)
 	    cmocka_unit_test(a_long_log_is_copied_over_several_turns),
 	    cmocka_unit_test(a_session_with_a_long_log_is_forked_over_several_turns),
 	    cmocka_unit_test(an_input_has_the_weights_of_a_session_that_reads_it),
-	    cmocka_unit_test(a_cancelled_input_is_not_answered_and_leaves_its_place),
+	    cmocka_unit_test(a_cancelled_input_is_not_answered_and_frees_its_place),
 	    cmocka_unit_test(a_client_that_grants_no_events_gets_its_explanation),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

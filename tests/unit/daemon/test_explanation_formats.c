@@ -1,4 +1,4 @@
-/* Every allocation fails once in turn while an explanation is written: its bytes are whole, or there is an error. */
+/* Every allocation fails in turn while an explanation is written: its bytes are complete, or there is an error. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ typedef struct output {
 	size_t used;
 } output;
 
-/* All pieces of a format, one after the other. */
+/* Write all pieces of a format one after another. */
 static status write_all(const explanation_format *f, const json_t *explanation, output *out)
 {
 	explanation_writer w;
@@ -61,7 +61,7 @@ static json_t *numbers(int n)
 	return list;
 }
 
-/* More rows than an Arrow batch and a piece have. */
+/* More rows than fit into an Arrow batch and a piece. */
 static json_t *large_explanation(void)
 {
 	enum { TOKENS = 3000 };
@@ -74,7 +74,7 @@ static json_t *large_explanation(void)
 	    "round", "key", "window", 8, TOKENS - 1, "alpha", numbers(TOKENS - 8), "span", "rows", rows, "has_more", 1);
 }
 
-static void an_explanation_is_written_whole_or_not_at_all(void **state)
+static void an_explanation_is_written_completely_or_not_at_all(void **state)
 {
 	output *expected = malloc(sizeof *expected), *found = malloc(sizeof *found);
 	json_t *explanation = large_explanation();
@@ -104,7 +104,7 @@ static void an_explanation_is_written_whole_or_not_at_all(void **state)
 	free(found);
 }
 
-static void there_is_no_other_format(void **state)
+static void an_unknown_format_is_not_found(void **state)
 {
 	(void)state;
 	assert_null(explanation_format_find("json"));
@@ -115,8 +115,8 @@ int main(void)
 {
 	json_memory_install(reserve_malloc, reserve_free);
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_explanation_is_written_whole_or_not_at_all),
-	    cmocka_unit_test(there_is_no_other_format),
+	    cmocka_unit_test(an_explanation_is_written_completely_or_not_at_all),
+	    cmocka_unit_test(an_unknown_format_is_not_found),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

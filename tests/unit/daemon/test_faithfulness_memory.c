@@ -1,5 +1,5 @@
-/* Evaluations without memory: each allocation in turn fails. What is answered is whole or an error, and a job is in the
- * state that the ledger has. */
+/* Evaluations without memory: each allocation fails in turn. An answer is complete or an error, and a job's state is
+ * the one in the ledger. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -78,7 +78,7 @@ static json_t *make_evaluation(const subject *x)
 	return faithfulness_report_make(&settings, x->object, &x->model, x->rows, ROWS, &x->cost);
 }
 
-static void what_is_answered_without_memory_is_whole_or_nothing(void **state)
+static void an_answer_without_memory_is_complete_or_an_error(void **state)
 {
 	static json_t *(*const makers[])(const subject *x) = {make_settings, make_rows, make_evaluation};
 	(void)state;
@@ -103,12 +103,12 @@ static void what_is_answered_without_memory_is_whole_or_nothing(void **state)
 	free_subject(&x);
 }
 
-static void rows_are_what_they_were_when_they_come_back_from_the_ledger(void **state)
+static void rows_read_from_the_ledger_are_unchanged(void **state)
 {
 	(void)state;
 	subject x;
 	make_subject(&x);
-	x.rows[1].memory[2] = (double)NAN; /* a metric that is not there */
+	x.rows[1].memory[2] = (double)NAN; /* NaN: this metric is absent */
 	json_t *array = make_rows(&x);
 	for (int i = 0; i < ROWS; i++) {
 		faithfulness_row back = {0};
@@ -141,7 +141,7 @@ static void ask(engine *e, void (*method)(stream *s), const char *id, int64_t al
 	assert_int_equal(e->net.streams, 0);
 }
 
-static void a_job_that_is_cancelled_without_memory_is_so_in_the_ledger_or_not_at_all(void **state)
+static void a_job_is_cancelled_in_memory_and_ledger_or_in_neither(void **state)
 {
 	(void)state;
 	char folder[64];
@@ -165,7 +165,7 @@ static void a_job_that_is_cancelled_without_memory_is_so_in_the_ledger_or_not_at
 		json_decref(row);
 	}
 	assert_in_range(n, 4, MAX_ALLOCATIONS - 1);
-	/* In the ledger it is no training job, and after a restart it has ended. */
+	/* In the ledger it is not a training job, and after a restart it has ended. */
 	faithfulness_jobs_free(e->faithfulness);
 	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
 	assert_null(job_queue_find(&e->faithfulness->queue, "evaluation-1"));
@@ -180,9 +180,9 @@ static void a_job_that_is_cancelled_without_memory_is_so_in_the_ledger_or_not_at
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_answered_without_memory_is_whole_or_nothing),
-	    cmocka_unit_test(rows_are_what_they_were_when_they_come_back_from_the_ledger),
-	    cmocka_unit_test(a_job_that_is_cancelled_without_memory_is_so_in_the_ledger_or_not_at_all),
+	    cmocka_unit_test(an_answer_without_memory_is_complete_or_an_error),
+	    cmocka_unit_test(rows_read_from_the_ledger_are_unchanged),
+	    cmocka_unit_test(a_job_is_cancelled_in_memory_and_ledger_or_in_neither),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Files that expire: an engine without its sockets and its device. */
+/* Files that expire, in an engine without its sockets and its device. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -67,7 +67,7 @@ static bool is_there(fixture *f, const store_file *file)
 	return s == STATUS_OK;
 }
 
-static void a_file_goes_when_its_time_is_over_and_others_stay(void **state)
+static void an_expired_file_is_deleted_and_others_are_kept(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -87,7 +87,7 @@ static void a_file_goes_when_its_time_is_over_and_others_stay(void **state)
 	assert_true(is_there(f, &lasting));
 }
 
-static void a_file_stays_as_long_as_a_job_needs_it(void **state)
+static void a_file_is_kept_while_a_job_needs_it(void **state)
 {
 	fixture *f = *state;
 	store_file file = add(f, HOUR);
@@ -111,7 +111,7 @@ static void a_file_stays_as_long_as_a_job_needs_it(void **state)
 	assert_false(is_there(f, &file));
 }
 
-static void a_rebuilt_ledger_keeps_when_files_expire(void **state)
+static void a_rebuilt_ledger_keeps_the_expiry_of_files(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -134,9 +134,9 @@ static void a_rebuilt_ledger_keeps_when_files_expire(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_file_goes_when_its_time_is_over_and_others_stay, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_file_stays_as_long_as_a_job_needs_it, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_rebuilt_ledger_keeps_when_files_expire, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_expired_file_is_deleted_and_others_are_kept, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_file_is_kept_while_a_job_needs_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_rebuilt_ledger_keeps_the_expiry_of_files, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

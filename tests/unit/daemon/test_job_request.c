@@ -1,4 +1,4 @@
-/* A job's request: what is filled in, what goes before what, and that it survives the ledger. */
+/* A job's request: defaults, precedence of fields, and that it is unchanged by the ledger. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,7 +58,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Read a request given as JSON, with the fixture's file and, if it names no model, the architecture additive put in. */
+/* Read a request in JSON. The fixture's file is added, and the architecture additive if the request has no model. */
 static status read_json(fixture *f, job_request *out, const char *json, error *err)
 {
 	json_t *params = json_loads(json, 0, NULL);
@@ -97,7 +97,7 @@ static void a_model_and_a_file_are_enough(void **state)
 	job_request_fini(&r);
 }
 
-static void a_model_is_made_for_texts_as_long_as_those_it_is_trained_on(void **state)
+static void a_new_model_has_positions_for_the_texts_it_is_trained_on(void **state)
 {
 #define LEARNED "\"position_embedding\":\"learned\""
 	static const struct {
@@ -154,7 +154,7 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 	}
 }
 
-static void a_new_model_gets_a_rate_a_warm_up_and_an_initialisation_for_its_size(void **state)
+static void a_new_model_gets_a_rate_a_warm_up_and_an_initialization_for_its_size(void **state)
 {
 	static const struct {
 		const char *json;
@@ -181,7 +181,7 @@ static void a_new_model_gets_a_rate_a_warm_up_and_an_initialisation_for_its_size
 	}
 }
 
-static void our_fields_go_before_openais_and_the_newer_of_those_last(void **state)
+static void additive_fields_override_hyperparameters_which_override_method(void **state)
 {
 	job_request r;
 	must_read(*state, &r,
@@ -201,7 +201,7 @@ static void our_fields_go_before_openais_and_the_newer_of_those_last(void **stat
 	job_request_fini(&r);
 }
 
-static void epochs_become_steps_and_steps_epochs(void **state)
+static void epochs_are_converted_to_steps_and_steps_to_epochs(void **state)
 {
 	static const struct {
 		const char *json;
@@ -209,7 +209,7 @@ static void epochs_become_steps_and_steps_epochs(void **state)
 	} cases[] = {
 	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 800, 300, 3, 8, 30},
 	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 801, 301, 3, 8, 31},
-	    /* a smaller batch makes steps enough */
+	    /* a smaller batch gives enough steps */
 	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 80, 120, 3, 2, 12},
 	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 46, 138, 3, 1, 14},
 	    {"{\"hyperparameters\":{\"n_epochs\":2}}", 5, 10, 2, 1, 1},
@@ -236,7 +236,7 @@ static void epochs_become_steps_and_steps_epochs(void **state)
 	}
 }
 
-static void hyperparameters_that_others_override_are_named(void **state)
+static void overridden_hyperparameters_are_named(void **state)
 {
 	static const struct {
 		const char *json, *text;
@@ -261,7 +261,7 @@ static void hyperparameters_that_others_override_are_named(void **state)
 	}
 }
 
-static void a_batch_asked_for_is_not_made_smaller_in_silence(void **state)
+static void a_requested_batch_is_not_reduced_silently(void **state)
 {
 	job_request r;
 	error err = ERROR_INIT;
@@ -271,7 +271,7 @@ static void a_batch_asked_for_is_not_made_smaller_in_silence(void **state)
 	job_request_fini(&r);
 }
 
-static void what_this_machine_cannot_hold_is_refused(void **state)
+static void a_request_that_exceeds_this_machine_is_refused(void **state)
 {
 	static const struct {
 		const char *json, *param;
@@ -288,7 +288,7 @@ static void what_this_machine_cannot_hold_is_refused(void **state)
 	}
 }
 
-/* GiB that the refusal of a request names. */
+/* Number of GiB in the message that refuses a request. */
 static double gib_needed(fixture *f, const char *json)
 {
 	job_request r;
@@ -310,12 +310,12 @@ static double gib_with(fixture *f, const char *optimizer)
 	return gib_needed(f, json);
 }
 
-static void the_memory_of_an_optimizer_is_that_of_its_own_moments(void **state)
+static void the_memory_of_an_optimizer_depends_on_its_own_moments(void **state)
 {
 	assert_true(fabs(gib_with(*state, "adamw") / gib_with(*state, "sgd") - 16.0 / 12) < 0.01);
 }
 
-/* A request for an encoder-decoder that reads sources of 512 tokens and writes 32. */
+/* A request for an encoder-decoder with sources of 512 tokens and targets of 32. */
 static const char *two_stacks(char json[512], int64_t batch, int encoder, int decoder)
 {
 	snprintf(json, 512,
@@ -326,7 +326,7 @@ static const char *two_stacks(char json[512], int64_t batch, int encoder, int de
 	return json;
 }
 
-/* Size of the plan of a training batch. */
+/* Size of the plan for a training batch. */
 static double plan_of(fixture *f, int64_t batch, int encoder, int decoder)
 {
 	char json[512];
@@ -345,7 +345,7 @@ static double plan_of(fixture *f, int64_t batch, int encoder, int decoder)
 	return bytes;
 }
 
-static void the_memory_of_both_stacks_is_counted_and_less_than_their_plan_holds(void **state)
+static void the_estimate_counts_both_stacks_and_is_below_the_size_of_their_plan(void **state)
 {
 	static const int stacks[][2] = {{1, 1}, {4, 1}, {1, 4}};
 	enum { MOST = 65536 };
@@ -358,7 +358,7 @@ static void the_memory_of_both_stacks_is_counted_and_less_than_their_plan_holds(
 	}
 }
 
-static void both_stacks_of_cirilla_have_room_for_the_longer_of_sequences_and_sources(void **state)
+static void both_stacks_of_cirilla_have_room_for_sequences_and_sources(void **state)
 {
 #define CIRILLA(lengths, config)                                                                                       \
 	"{\"model\":\"cirilla\",\"additive\":{\"objective\":\"sequence_to_sequence\",\"size\":{\"hidden\":16,"         \
@@ -388,7 +388,7 @@ static void both_stacks_of_cirilla_have_room_for_the_longer_of_sequences_and_sou
 	}
 }
 
-static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
+static void a_request_read_from_the_ledger_is_unchanged(void **state)
 {
 	fixture *f = *state;
 	job_request r;
@@ -421,7 +421,7 @@ static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
 	job_request_fini(&r);
 }
 
-static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
+static void a_text_too_short_for_a_validation_split_is_used_for_training(void **state)
 {
 	fixture *f = *state;
 	json_t *spec = json_pack("{s:s}", "type", "bytes");
@@ -450,19 +450,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_model_and_a_file_are_enough),
-	    cmocka_unit_test(a_model_is_made_for_texts_as_long_as_those_it_is_trained_on),
+	    cmocka_unit_test(a_new_model_has_positions_for_the_texts_it_is_trained_on),
 	    cmocka_unit_test(gpt2_has_a_small_configuration_and_its_own_keys),
-	    cmocka_unit_test(a_new_model_gets_a_rate_a_warm_up_and_an_initialisation_for_its_size),
-	    cmocka_unit_test(our_fields_go_before_openais_and_the_newer_of_those_last),
-	    cmocka_unit_test(epochs_become_steps_and_steps_epochs),
-	    cmocka_unit_test(hyperparameters_that_others_override_are_named),
-	    cmocka_unit_test(a_batch_asked_for_is_not_made_smaller_in_silence),
-	    cmocka_unit_test(what_this_machine_cannot_hold_is_refused),
-	    cmocka_unit_test(the_memory_of_an_optimizer_is_that_of_its_own_moments),
-	    cmocka_unit_test(the_memory_of_both_stacks_is_counted_and_less_than_their_plan_holds),
-	    cmocka_unit_test(both_stacks_of_cirilla_have_room_for_the_longer_of_sequences_and_sources),
-	    cmocka_unit_test(a_request_comes_back_from_the_ledger_as_it_was),
-	    cmocka_unit_test(a_text_too_short_to_hold_back_from_is_used_whole),
+	    cmocka_unit_test(a_new_model_gets_a_rate_a_warm_up_and_an_initialization_for_its_size),
+	    cmocka_unit_test(additive_fields_override_hyperparameters_which_override_method),
+	    cmocka_unit_test(epochs_are_converted_to_steps_and_steps_to_epochs),
+	    cmocka_unit_test(overridden_hyperparameters_are_named),
+	    cmocka_unit_test(a_requested_batch_is_not_reduced_silently),
+	    cmocka_unit_test(a_request_that_exceeds_this_machine_is_refused),
+	    cmocka_unit_test(the_memory_of_an_optimizer_depends_on_its_own_moments),
+	    cmocka_unit_test(the_estimate_counts_both_stacks_and_is_below_the_size_of_their_plan),
+	    cmocka_unit_test(both_stacks_of_cirilla_have_room_for_sequences_and_sources),
+	    cmocka_unit_test(a_request_read_from_the_ledger_is_unchanged),
+	    cmocka_unit_test(a_text_too_short_for_a_validation_split_is_used_for_training),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

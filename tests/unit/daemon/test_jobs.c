@@ -1,5 +1,5 @@
-/* The states of a job: every action in every state, and the effect of a restart on each. The table of jobs is stopped
- * at once, so nothing runs and states change only by actions. */
+/* The states of a job: every action in every state, and the effect of a restart on each. The job table is stopped
+ * immediately, so no job runs and states change only by actions. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -76,7 +76,7 @@ static void add(engine *e, const char *id)
 	json_decref(row);
 }
 
-/* Perform a client's request, for a client that does not read; true if it was answered with RESULT. */
+/* Perform a request for a client that does not read; true if it was answered with RESULT. */
 static bool ask(engine *e, void (*method)(stream *s), const char *id)
 {
 	uint64_t before = e->net.requests, failed = e->net.failures;
@@ -87,7 +87,7 @@ static bool ask(engine *e, void (*method)(stream *s), const char *id)
 	strcpy(s->target, id);
 	e->net.streams++;
 	method(s);
-	assert_int_equal(e->net.requests + e->net.failures, before + failed + 1); /* answered, exactly once */
+	assert_int_equal(e->net.requests + e->net.failures, before + failed + 1); /* answered exactly once */
 	assert_int_equal(e->net.streams, 0);
 	return e->net.requests == before + 1;
 }
@@ -100,7 +100,7 @@ static void is(engine *e, const char *id, const char *expected)
 	assert_string_equal(json_string_value(json_object_get(row, "status")), expected);
 	assert_int_equal(ended, strcmp(expected, "cancelled") == 0);
 	json_decref(row);
-	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK); /* the ledger says the same */
+	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK); /* the ledger agrees */
 	assert_string_equal(json_string_value(json_object_get(row, "status")), expected);
 	json_decref(row);
 }
@@ -109,7 +109,7 @@ static void every_action_in_every_state_does_what_the_table_says(void **state)
 {
 	static const struct {
 		const char *state;
-		const char *cancel, *pause, *resume; /* the state afterwards; NULL: refused */
+		const char *cancel, *pause, *resume; /* state after the action; NULL: refused */
 	} table[] = {{"queued", "cancelled", "paused", NULL},
 	             {"paused", "cancelled", NULL, "queued"},
 	             {"cancelled", NULL, NULL, NULL}};
@@ -138,7 +138,7 @@ static void an_unknown_job_is_refused_by_every_method(void **state)
 		assert_false(ask(e, methods[i], "ftjob-none"));
 }
 
-static void a_restart_keeps_queued_paused_and_cancelled_jobs_so(void **state)
+static void a_restart_keeps_queued_paused_and_cancelled_jobs(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
@@ -171,7 +171,7 @@ static void a_job_that_was_running_waits_to_run_again_after_a_restart(void **sta
 	is(e, "ftjob-1", "paused");
 }
 
-static void what_a_job_uses_is_in_use_until_it_has_ended(void **state)
+static void a_jobs_files_and_models_are_in_use_until_it_has_ended(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
@@ -192,7 +192,7 @@ static bool count(void *context, const json_t *row)
 	return true;
 }
 
-static void every_change_leaves_an_event(void **state)
+static void every_change_adds_an_event(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	int events = 0;
@@ -214,31 +214,31 @@ static const json_t *member(engine *e, const char *id, const char *name)
 	return json_object_get(json_object_get(document, "additive"), name);
 }
 
-static void failures_of_the_machine_pause_a_job_and_those_of_the_job_end_it(void **state)
+static void machine_failures_pause_a_job_and_its_own_failures_end_it(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
-	for (int why = STATUS_OK; why < STATUS_COUNT; why++) {
+	for (int code = STATUS_OK; code < STATUS_COUNT; code++) {
 		static const status passing[] = {STATUS_IO,      STATUS_FULL, STATUS_NOMEM,      STATUS_DEVICE,
 		                                 STATUS_STORAGE, STATUS_BUSY, STATUS_UNAVAILABLE};
 		char id[32];
 		bool passes = false;
 		json_t *row;
-		snprintf(id, sizeof id, "ftjob-%d", why);
+		snprintf(id, sizeof id, "ftjob-%d", code);
 		add(e, id);
-		job_state_fail(e->jobs, job_table_find(e->jobs, id), &(error){.status = (status)why});
+		job_state_fail(e->jobs, job_table_find(e->jobs, id), &(error){.status = (status)code});
 		for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
-			passes |= passing[i] == (status)why;
+			passes |= passing[i] == (status)code;
 		assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
 		const json_t *reason = passes ? member(e, id, "paused_reason") : json_object_get(row, "error");
 		assert_string_equal(json_string_value(json_object_get(row, "status")), passes ? "paused" : "failed");
 		assert_string_equal(json_string_value(json_object_get(reason, "code")),
-		                    status_name(why ? (status)why : STATUS_INTERNAL));
+		                    status_name(code ? (status)code : STATUS_INTERNAL));
 		assert_string_not_equal(json_string_value(json_object_get(reason, "message")), status_text(STATUS_OK));
 		json_decref(row);
 	}
 }
 
-static void a_job_is_tried_again_later_and_later_until_it_gets_further(void **state)
+static void a_job_is_retried_with_growing_delays_until_it_makes_progress(void **state)
 {
 	static const int seconds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300};
 	engine *e = ((fixture *)*state)->engine;
@@ -250,7 +250,7 @@ static void a_job_is_tried_again_later_and_later_until_it_gets_further(void **st
 		uint64_t wait = j->retry_ns - before;
 		assert_true(wait >= seconds[i] * 1000000000ull && wait < (seconds[i] + 5) * 1000000000ull);
 		job_state_tick(e->jobs);
-		is(e, "ftjob-1", "paused"); /* it is not time yet */
+		is(e, "ftjob-1", "paused"); /* not yet */
 		j->retry_ns = 1;
 		job_state_tick(e->jobs);
 		is(e, "ftjob-1", "queued");
@@ -261,7 +261,7 @@ static void a_job_is_tried_again_later_and_later_until_it_gets_further(void **st
 	assert_true(j->retry_ns - clock_ns() <= 1000000000u);
 }
 
-static void a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_further(void **state)
+static void four_device_failures_without_progress_end_the_job(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
@@ -290,7 +290,7 @@ static void failures_of_the_device_are_counted_over_processes(void **state)
 		assert_non_null(j);
 		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
 		assert_int_equal(job_table_find(e->jobs, "ftjob-1") == NULL, i == 4);
-		reopen_tables(e); /* it is paused when the process ends, */
+		reopen_tables(e); /* paused when the process ends, */
 		job_state_tick(e->jobs);
 		if (i == 2)
 			reopen_tables(e); /* or queued again */
@@ -299,13 +299,13 @@ static void failures_of_the_device_are_counted_over_processes(void **state)
 	for (int i = 1; i <= 8; i++) {
 		job_state_fail(e->jobs, job_table_find(e->jobs, "ftjob-2"), &(error){.status = STATUS_DEVICE});
 		if (i % 2 == 0)
-			assert_true(ask(e, jobs_resume, "ftjob-2")); /* forgets them */
+			assert_true(ask(e, jobs_resume, "ftjob-2")); /* resume resets the count */
 		reopen_tables(e);
 		assert_non_null(job_table_find(e->jobs, "ftjob-2"));
 	}
 }
 
-static void a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once(void **state)
+static void a_pause_by_a_failure_survives_a_restart_and_is_retried_immediately(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
@@ -317,10 +317,10 @@ static void a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once(void **
 	is(e, "ftjob-1", "paused");
 	job_state_tick(e->jobs);
 	is(e, "ftjob-1", "queued");
-	is(e, "ftjob-2", "paused"); /* a client's pause stays */
+	is(e, "ftjob-2", "paused"); /* a client's pause is kept */
 }
 
-static void a_client_can_pause_and_resume_what_a_failure_has_paused(void **state)
+static void a_client_can_pause_and_resume_a_job_that_a_failure_paused(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
@@ -339,7 +339,7 @@ static void a_client_can_pause_and_resume_what_a_failure_has_paused(void **state
 
 enum { HOUR = 3600, DAY = 24 * HOUR };
 
-/* A job that ended so long ago, with checkpoints at steps 1, 2, …, each of 100 bytes and as old. */
+/* A job that ended `seconds_ago`, with checkpoints of that age at steps 1, 2, …, each of 100 bytes. */
 static void add_ended(engine *e, const char *id, const char *ended_as, int checkpoints, int64_t seconds_ago)
 {
 	json_t *row = document(id);
@@ -395,7 +395,7 @@ static void sweep(engine *e, int days, int64_t bytes)
 #define FAILED "ftjob-000000000000000000000002"
 #define RUNNING "ftjob-000000000000000000000003"
 
-static void retention_by_age_spares_running_jobs_and_what_a_failed_one_needs_for_a_day(void **state)
+static void retention_by_age_spares_running_jobs_and_failed_ones_for_a_day(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add_ended(e, SUCCEEDED, "succeeded", 3, 3 * DAY);
@@ -409,7 +409,7 @@ static void retention_by_age_spares_running_jobs_and_what_a_failed_one_needs_for
 	assert_int_equal(checkpoints_left(e, SUCCEEDED), 0);
 	assert_int_equal(checkpoints_left(e, FAILED), 3);
 	assert_int_equal(checkpoints_left(e, RUNNING), 3);
-	e->jobs->began_unix -= 40 * DAY; /* the table believes in its own clock */
+	e->jobs->began_unix -= 40 * DAY; /* the table uses its own clock */
 	sweep(e, 1, 0);
 	assert_int_equal(checkpoints_left(e, FAILED), 3);
 	e->jobs->began_unix += 40 * DAY + 2 * HOUR;
@@ -424,14 +424,14 @@ static void retention_by_bytes_removes_the_oldest_until_the_rest_fits(void **sta
 	add_ended(e, FAILED, "cancelled", 3, HOUR);
 	sweep(e, 0, 1 << 20);
 	assert_int_equal(checkpoints_left(e, SUCCEEDED) + checkpoints_left(e, FAILED), 6);
-	sweep(e, 0, 1500); /* with their manifests, each has some 400 */
+	sweep(e, 0, 1500); /* each checkpoint has about 400 with its manifest */
 	assert_int_equal(checkpoints_left(e, SUCCEEDED), 0);
 	assert_int_equal(checkpoints_left(e, FAILED), 3);
 	sweep(e, 0, 1);
-	assert_int_equal(checkpoints_left(e, FAILED), 1); /* to resume from */
+	assert_int_equal(checkpoints_left(e, FAILED), 1); /* kept to resume from */
 }
 
-static void a_checkpoints_name_says_which_it_is(void **state)
+static void a_checkpoints_name_contains_its_job_and_step(void **state)
 {
 	static const char *const others[] = {"ckpt-",
 	                                     "ckpt-0123456789abcdef01234567",
@@ -460,19 +460,19 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    CASE(every_action_in_every_state_does_what_the_table_says),
 	    CASE(an_unknown_job_is_refused_by_every_method),
-	    CASE(a_restart_keeps_queued_paused_and_cancelled_jobs_so),
+	    CASE(a_restart_keeps_queued_paused_and_cancelled_jobs),
 	    CASE(a_job_that_was_running_waits_to_run_again_after_a_restart),
-	    CASE(what_a_job_uses_is_in_use_until_it_has_ended),
-	    CASE(every_change_leaves_an_event),
-	    CASE(failures_of_the_machine_pause_a_job_and_those_of_the_job_end_it),
-	    CASE(a_job_is_tried_again_later_and_later_until_it_gets_further),
-	    CASE(a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_further),
+	    CASE(a_jobs_files_and_models_are_in_use_until_it_has_ended),
+	    CASE(every_change_adds_an_event),
+	    CASE(machine_failures_pause_a_job_and_its_own_failures_end_it),
+	    CASE(a_job_is_retried_with_growing_delays_until_it_makes_progress),
+	    CASE(four_device_failures_without_progress_end_the_job),
 	    CASE(failures_of_the_device_are_counted_over_processes),
-	    CASE(a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once),
-	    CASE(a_client_can_pause_and_resume_what_a_failure_has_paused),
-	    CASE(retention_by_age_spares_running_jobs_and_what_a_failed_one_needs_for_a_day),
+	    CASE(a_pause_by_a_failure_survives_a_restart_and_is_retried_immediately),
+	    CASE(a_client_can_pause_and_resume_a_job_that_a_failure_paused),
+	    CASE(retention_by_age_spares_running_jobs_and_failed_ones_for_a_day),
 	    CASE(retention_by_bytes_removes_the_oldest_until_the_rest_fits),
-	    cmocka_unit_test(a_checkpoints_name_says_which_it_is),
+	    cmocka_unit_test(a_checkpoints_name_contains_its_job_and_step),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Jobs on a disk that is full for a while: a real engine without its sockets, turned by hand. In every turn a job is
- * "running" exactly while something runs. */
+/* Jobs on a disk that is full for a while, in an engine without its sockets whose loop the test turns. In every turn a
+ * job is "running" exactly while it runs. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -120,17 +120,17 @@ static void turn(const fixture *f)
 	}
 }
 
-static void turn_until(const fixture *f, const char *wanted)
+static void turn_until(const fixture *f, const char *awaited)
 {
 	uint64_t began = clock_ns();
-	while (!is(f, wanted)) {
+	while (!is(f, awaited)) {
 		assert_false(is(f, "failed"));
 		assert_true(clock_ns() - began < (uint64_t)PATIENCE_SECONDS * 1000000000u);
 		turn(f);
 	}
 }
 
-/* Perform a client's request, for a client that does not read. True: answered with RESULT. */
+/* Perform a request for a client that does not read; true if it was answered with RESULT. */
 static bool ask(fixture *f, void (*method)(stream *s), const char *id, json_t *params)
 {
 	engine *e = f->engine;
@@ -185,7 +185,7 @@ static void read_weights(const fixture *f, char **out, size_t *bytes)
 	assert_int_equal(file_read(path, 1 << 20, out, bytes, NULL), STATUS_OK);
 }
 
-/* The result of the job without faults. */
+/* Compare with the result of the job without faults. */
 static void assert_same_as_undisturbed(fixture *f)
 {
 	char *expected, *got;
@@ -213,7 +213,7 @@ static bool count_event(void *context, const json_t *event)
 	c->found += strstr(json_string_value(json_object_get(event, "message")), c->words) != NULL;
 	if (step) {
 		c->metrics++;
-		assert_true(json_integer_value(step) > c->last); /* each once, in order */
+		assert_true(json_integer_value(step) > c->last); /* each step once, in order */
 		c->last = json_integer_value(step);
 	}
 	return true;
@@ -230,15 +230,15 @@ static count events(const fixture *f, const char *words)
 
 /* --- the tests ------------------------------------------------------------------------------- */
 
-static void a_full_disk_pauses_a_job_until_there_is_room_and_the_weights_are_the_same(void **state)
+static void a_full_disk_pauses_a_job_until_there_is_room_without_changing_its_weights(void **state)
 {
 	static const char *const blobs[] = {"/jobs/", "/models/", NULL};
 	fixture *f = *state;
 	create_job(f);
-	disk_fail(blobs, ENOSPC); /* now: the executor may be many steps ahead of the last report to the loop */
+	disk_fail(blobs, ENOSPC); /* now: the executor may be many steps ahead of its last report */
 	turn_until(f, "paused");
 	assert_string_equal(json_string_value(json_object_get(reason(f), "code")), "storage_full");
-	turn_until(f, "running"); /* tried again, in vain */
+	turn_until(f, "running"); /* retried without success */
 	turn_until(f, "paused");
 	disk_fail(NULL, 0);
 	turn_until(f, "succeeded");
@@ -249,7 +249,7 @@ static void a_full_disk_pauses_a_job_until_there_is_room_and_the_weights_are_the
 	assert_same_as_undisturbed(f);
 }
 
-static void a_ledger_that_takes_nothing_leaves_no_job_running_without_a_run(void **state)
+static void while_the_ledger_fails_no_job_is_running_without_a_run(void **state)
 {
 	static const char *const ledger[] = {"ledger.sqlite", NULL};
 	fixture *f = *state;
@@ -261,12 +261,12 @@ static void a_ledger_that_takes_nothing_leaves_no_job_running_without_a_run(void
 	assert_true(disk_failures() > 0);
 	disk_fail(NULL, 0);
 	turn_until(f, "succeeded");
-	assert_int_equal(events(f, "Checkpoint created").found, STEPS / 4); /* those of the bad time too */
+	assert_int_equal(events(f, "Checkpoint created").found, STEPS / 4); /* including those during the failure */
 	assert_int_equal(events(f, "").metrics, STEPS);
 	assert_same_as_undisturbed(f);
 }
 
-static void resume_tries_a_paused_job_at_once_and_reports_a_ledger_that_fails(void **state)
+static void resume_retries_a_paused_job_immediately_and_reports_a_failing_ledger(void **state)
 {
 	static const char *const all[] = {"/additive-", NULL};
 	fixture *f = *state;
@@ -285,7 +285,7 @@ static void resume_tries_a_paused_job_at_once_and_reports_a_ledger_that_fails(vo
 	assert_same_as_undisturbed(f);
 }
 
-static void a_disk_that_comes_and_goes_loses_no_step_and_no_event(void **state)
+static void a_disk_that_fails_repeatedly_loses_no_step_and_no_event(void **state)
 {
 	static const char *const kinds[][3] = {
 	    {"ledger.sqlite", NULL}, {"/jobs/", "/models/", NULL}, {"/additive-", NULL}, {"step-", NULL}};
@@ -314,10 +314,10 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    CASE(a_full_disk_pauses_a_job_until_there_is_room_and_the_weights_are_the_same),
-	    CASE(a_ledger_that_takes_nothing_leaves_no_job_running_without_a_run),
-	    CASE(resume_tries_a_paused_job_at_once_and_reports_a_ledger_that_fails),
-	    CASE(a_disk_that_comes_and_goes_loses_no_step_and_no_event),
+	    CASE(a_full_disk_pauses_a_job_until_there_is_room_without_changing_its_weights),
+	    CASE(while_the_ledger_fails_no_job_is_running_without_a_run),
+	    CASE(resume_retries_a_paused_job_immediately_and_reports_a_failing_ledger),
+	    CASE(a_disk_that_fails_repeatedly_loses_no_step_and_no_event),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

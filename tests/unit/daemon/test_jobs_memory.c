@@ -1,5 +1,5 @@
-/* Changes of a job without memory: for every allocation in turn, all from it on fail. The change is made or not, is the
- * same in memory and in the ledger once there is memory again, and nothing is lost or leaks. */
+/* Changes of a job without memory: for every allocation in turn, it and all later ones fail. The change is made or not.
+ * Once there is memory again, job table and ledger agree, and nothing is lost or leaked. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
 
-enum { MAX_ALLOCATIONS = 20000, STEPS = 7 }; /* in one change; between two that are tried */
+enum { MAX_ALLOCATIONS = 20000, STEPS = 7 }; /* the most in one change; every STEPS-th allocation is tried */
 
 static engine *make_engine(char folder[64])
 {
@@ -77,7 +77,7 @@ static bool ask(engine *e, void (*method)(stream *s), const char *id, int64_t al
 	return true;
 }
 
-/* With memory again: memory and ledger agree, on one of these states. */
+/* Restore memory: job table and ledger agree on a state, which is returned. */
 static const char *settled(engine *e, const char *id)
 {
 	static const char *const names[] = {"queued", "running", "paused"};
@@ -85,7 +85,7 @@ static const char *settled(engine *e, const char *id)
 	json_t *row;
 	job *j = job_table_find(e->jobs, id);
 	if (j && j->late_ns)
-		j->late_ns = 1; /* a second has passed */
+		j->late_ns = 1; /* a second later */
 	job_state_tick(e->jobs);
 	j = job_table_find(e->jobs, id);
 	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
@@ -105,7 +105,7 @@ static const char *settled(engine *e, const char *id)
 typedef struct trial {
 	const char *before, *after; /* states */
 	void (*method)(stream *s);  /* NULL: a failure of the run, */
-	status why;                 /* this one */
+	status failure;             /* this failure */
 } trial;
 
 static bool try_change(engine *e, const trial *t, const char *id, int64_t allocations)
@@ -121,17 +121,17 @@ static bool try_change(engine *e, const trial *t, const char *id, int64_t alloca
 		ask(e, t->method, id, allocations);
 	} else {
 		allocations_limit(allocations);
-		job_state_fail(e->jobs, j, &(error){.status = t->why});
+		job_state_fail(e->jobs, j, &(error){.status = t->failure});
 		allocations_limit(-1);
 	}
 	const char *after = settled(e, id);
 	bool changed = strcmp(after, t->after) == 0;
-	/* A failure that could not be written is one of memory until it can: the job is tried again. */
+	/* A failure that could not be written counts as one of memory: the job is retried. */
 	assert_true(changed || strcmp(after, t->method ? t->before : "paused") == 0);
 	return changed;
 }
 
-static void a_change_without_memory_is_made_whole_or_not_at_all(void **state)
+static void a_change_without_memory_is_made_completely_or_not_at_all(void **state)
 {
 	static const trial trials[] = {
 	    {"queued", "cancelled", jobs_cancel, 0},  {"queued", "paused", jobs_pause, 0},
@@ -149,7 +149,7 @@ static void a_change_without_memory_is_made_whole_or_not_at_all(void **state)
 		for (int64_t n = 0; n < most; n += STEPS) {
 			snprintf(id, sizeof id, "ftjob-%d", (int)n + 1);
 			unmade += !try_change(e, &trials[i], id, n);
-			if (n % 50 == 49) { /* each change looks at all jobs */
+			if (n % 50 == 49) { /* each change walks over all jobs */
 				free_engine(e, folder);
 				e = make_engine(folder);
 			}
@@ -162,7 +162,7 @@ static void a_change_without_memory_is_made_whole_or_not_at_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_change_without_memory_is_made_whole_or_not_at_all),
+	    cmocka_unit_test(a_change_without_memory_is_made_completely_or_not_at_all),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* test_session_task.c - create, append, generate, fork, export and import of sessions that are busy, lost, expired or
- * out of their slot. */
+ * without a slot. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@
 #include "tests/unit/support/disk.h"
 #include "tests/unit/support/rig.h"
 
-/* Seconds by which the monotonic clock is ahead of the machine's. */
+/* Seconds by which the monotonic clock is set forward. */
 static _Atomic int64_t ahead;
 
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -30,14 +30,14 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 	return (int)rc;
 }
 
-/* The CPU backend with a linear layer that fails once when asked to. */
-static backend_kernel honest_linear;
+/* The CPU backend with a linear layer that fails once on request. */
+static backend_kernel real_linear;
 static _Atomic bool fails;
 
 static status failing_linear(backend *b, const op_call *call)
 {
 	if (!fails)
-		return honest_linear(b, call);
+		return real_linear(b, call);
 	fails = false;
 	return STATUS_DEVICE;
 }
@@ -45,7 +45,7 @@ static status failing_linear(backend *b, const op_call *call)
 static status open_failing(backend **out, int threads, error *err)
 {
 	TRY(cpu_open(out, threads, err));
-	honest_linear = (*out)->kernel[OP_linear];
+	real_linear = (*out)->kernel[OP_linear];
 	(*out)->kernel[OP_linear] = failing_linear;
 	return STATUS_OK;
 }
@@ -73,7 +73,7 @@ static void nothing_done(task *t)
 	(void)t;
 }
 
-/* --- what clients ask ------------------------------------------------------------------- */
+/* --- clients' requests ------------------------------------------------------------------ */
 
 static json_t *only(const char *id)
 {
@@ -96,7 +96,7 @@ static size_t count(rig *d)
 	return n;
 }
 
-/* Each test begins without sessions, on a device that works. */
+/* Each test starts without sessions, on a working device. */
 static int clean(void **state)
 {
 	rig *d = *state;
@@ -114,7 +114,7 @@ static int clean(void **state)
 	return 0;
 }
 
-/* The id of a session that has read `prompt`. */
+/* Create a session that has read `prompt`. */
 static void create(rig *d, const char *prompt, bool durable, char id[STORE_ID_BYTES])
 {
 	json_t *made = rig_ask(d, 0, "session.create",
@@ -137,7 +137,7 @@ static json_t *asking(const char *id, int max_tokens)
 	return json_pack("{s:s, s:i, s:f, s:i}", "id", id, "max_tokens", max_tokens, "temperature", 0.0, "seed", 1);
 }
 
-/* Next tokens of the session, as ids, because bytes need not be text. */
+/* Next tokens of the session, as ids, because its bytes may not be text. */
 static json_t *says(rig *d, const char *id)
 {
 	size_t i, k;
@@ -151,7 +151,7 @@ static json_t *says(rig *d, const char *id)
 	return ids;
 }
 
-static void say_the_same(rig *d, const char *a, const char *b)
+static void assert_equal_answers(rig *d, const char *a, const char *b)
 {
 	json_t *one = says(d, a), *other = says(d, b);
 	assert_true(json_array_size(one) > 0 && json_equal(one, other));
@@ -159,7 +159,7 @@ static void say_the_same(rig *d, const char *a, const char *b)
 	json_decref(other);
 }
 
-/* Everything that uses the session is refused so. */
+/* Check that every request that uses the session is refused with this error. */
 static void is_refused(rig *d, const char *id, int http, const char *code)
 {
 	for (int i = 0; i < 4; i++) {
@@ -168,9 +168,9 @@ static void is_refused(rig *d, const char *id, int http, const char *code)
 		json_t *params = i == 0   ? json_pack("{s:s, s:s}", "id", id, "text", "x")
 		                 : i == 3 ? asking(id, 1)
 		                          : only(id);
-		json_t *why = rig_ask(d, http, methods[i], params);
-		assert_string_equal(json_string_value(json_object_get(why, "code")), code);
-		json_decref(why);
+		json_t *refusal = rig_ask(d, http, methods[i], params);
+		assert_string_equal(json_string_value(json_object_get(refusal, "code")), code);
+		json_decref(refusal);
 	}
 }
 
@@ -186,9 +186,9 @@ static void fork_of(rig *d, const char *id, char copy[STORE_ID_BYTES])
 	json_decref(made);
 }
 
-/* --- what a session carries --------------------------------------------------------------- */
+/* --- the state of a session --------------------------------------------------------------- */
 
-static void a_prompt_in_pieces_is_the_same_session(void **state)
+static void a_prompt_in_pieces_gives_the_same_session(void **state)
 {
 	rig *d = *state;
 	char whole[STORE_ID_BYTES], pieces[STORE_ID_BYTES];
@@ -197,10 +197,10 @@ static void a_prompt_in_pieces_is_the_same_session(void **state)
 	append(d, 0, pieces, "two");
 	append(d, 0, pieces, " three");
 	assert_int_equal(tokens_of(d, pieces), 13);
-	say_the_same(d, whole, pieces);
+	assert_equal_answers(d, whole, pieces);
 }
 
-static void a_fork_and_an_import_go_on_as_the_session_and_apart_from_it(void **state)
+static void a_fork_and_an_import_continue_as_the_session_and_independently(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES], copy[STORE_ID_BYTES], moved[STORE_ID_BYTES];
@@ -224,7 +224,7 @@ static void a_fork_and_an_import_go_on_as_the_session_and_apart_from_it(void **s
 		json_decref(said[i]);
 }
 
-static void a_state_that_is_none_makes_no_session(void **state)
+static void an_invalid_state_creates_no_session(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES];
@@ -266,10 +266,10 @@ static void a_busy_session_refuses_every_other_request_and_is_free_afterwards(vo
 	assert_false(c->failed);
 	rig_call_free(c);
 	fork_of(d, id, copy);
-	say_the_same(d, id, copy);
+	assert_equal_answers(d, id, copy);
 }
 
-static void a_session_that_is_being_made_or_forked_is_busy(void **state)
+static void a_session_is_busy_while_it_is_created_or_forked(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES];
@@ -284,7 +284,7 @@ static void a_session_that_is_being_made_or_forked_is_busy(void **state)
 	append(d, 0, id, "!");
 }
 
-static void a_cancelled_generation_leaves_what_was_sent(void **state)
+static void a_cancelled_generation_keeps_the_tokens_that_were_sent(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES], same[STORE_ID_BYTES];
@@ -301,10 +301,10 @@ static void a_cancelled_generation_leaves_what_was_sent(void **state)
 	rig_call *other = rig_begin(d, "session.generate", asking(same, (int)tokens - 10), 100);
 	rig_wait(other);
 	rig_call_free(other);
-	say_the_same(d, id, same);
+	assert_equal_answers(d, id, same);
 }
 
-static void a_cancelled_append_to_a_durable_session_is_taken_back(void **state)
+static void a_cancelled_append_to_a_durable_session_is_undone(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES];
@@ -323,7 +323,7 @@ static void a_cancelled_append_to_a_durable_session_is_taken_back(void **state)
 
 /* --- undone ------------------------------------------------------------------------------ */
 
-/* Versions of session states on the disk. */
+/* Number of session states on the disk. */
 static int stored_states(const rig *d)
 {
 	char path[96];
@@ -345,7 +345,7 @@ static int live_sessions(rig *d)
 	return stats.scheduler.sessions;
 }
 
-static void what_cannot_be_stored_leaves_no_session_no_slot_and_no_file(void **state)
+static void a_session_that_cannot_be_stored_leaves_no_slot_and_no_file(void **state)
 {
 	static const char *const blobs[] = {"/sessions/", NULL}, *const ledger[] = {"ledger.sqlite", NULL};
 	rig *d = *state;
@@ -367,7 +367,7 @@ static void what_cannot_be_stored_leaves_no_session_no_slot_and_no_file(void **s
 	assert_int_equal(tokens_of(d, id), 11);
 }
 
-static void a_request_for_which_the_executor_has_no_room_changes_nothing(void **state)
+static void a_request_that_the_executor_has_no_room_for_changes_nothing(void **state)
 {
 	static task others[EXECUTOR_MAX_TASKS];
 	rig *d = *state;
@@ -386,15 +386,15 @@ static void a_request_for_which_the_executor_has_no_room_changes_nothing(void **
 	}
 	assert_int_equal(count(d), 1);
 	rig_release(d);
-	for (int i = 1; i < RIG_SESSIONS; i++) /* every slot is there */
+	for (int i = 1; i < RIG_SESSIONS; i++) /* all slots are free */
 		fork_of(d, id, copy);
 	assert_int_equal(live_sessions(d), RIG_SESSIONS);
-	say_the_same(d, id, copy);
+	assert_equal_answers(d, id, copy);
 }
 
 /* --- lost -------------------------------------------------------------------------------- */
 
-static void a_session_lost_with_the_device_is_gone_and_a_durable_one_comes_back(void **state)
+static void a_session_is_lost_with_the_device_and_a_durable_one_is_restored(void **state)
 {
 	rig *d = *state;
 	char lost[STORE_ID_BYTES], kept[STORE_ID_BYTES], same[STORE_ID_BYTES];
@@ -403,15 +403,15 @@ static void a_session_lost_with_the_device_is_gone_and_a_durable_one_comes_back(
 	fails = true;
 	append(d, 503, kept, "never read");
 	assert_false(fails);
-	assert_int_equal(tokens_of(d, kept), 10); /* as it was acknowledged */
+	assert_int_equal(tokens_of(d, kept), 10); /* as acknowledged */
 	append(d, 404, lost, "x");
 	is_refused(d, lost, 404, "not_found");
 	assert_int_equal(count(d), 1);
 	create(d, "some words", false, same);
-	say_the_same(d, kept, same);
+	assert_equal_answers(d, kept, same);
 }
 
-static void a_new_session_that_fails_on_the_device_is_not_there(void **state)
+static void a_new_session_that_fails_on_the_device_does_not_exist(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES];
@@ -426,7 +426,7 @@ static void a_new_session_that_fails_on_the_device_is_not_there(void **state)
 
 /* --- slots --------------------------------------------------------------------------------- */
 
-static void an_idle_durable_session_gives_its_slot_up_and_comes_back_as_it_was(void **state)
+static void an_idle_durable_session_gives_up_its_slot_and_is_restored_unchanged(void **state)
 {
 	rig *d = *state;
 	char kept[STORE_ID_BYTES], id[STORE_ID_BYTES], same[STORE_ID_BYTES];
@@ -437,10 +437,10 @@ static void an_idle_durable_session_gives_its_slot_up_and_comes_back_as_it_was(v
 	assert_int_equal(count(d), RIG_SESSIONS + 1);
 	assert_int_equal(tokens_of(d, kept), 10);
 	json_decref(rig_ask(d, 0, "session.delete", only(id)));
-	say_the_same(d, kept, same);
+	assert_equal_answers(d, kept, same);
 }
 
-static void when_every_slot_is_taken_for_good_a_new_session_is_refused(void **state)
+static void without_a_slot_that_can_be_freed_a_new_session_is_refused(void **state)
 {
 	rig *d = *state;
 	char ids[RIG_SESSIONS][STORE_ID_BYTES];
@@ -452,10 +452,10 @@ static void when_every_slot_is_taken_for_good_a_new_session_is_refused(void **st
 	assert_int_equal(count(d), RIG_SESSIONS);
 	json_decref(rig_ask(d, 0, "session.delete", only(ids[1])));
 	create(d, "x", false, ids[1]);
-	say_the_same(d, ids[0], ids[2]);
+	assert_equal_answers(d, ids[0], ids[2]);
 }
 
-static void a_fork_beyond_the_number_of_sessions_leaves_its_session_free(void **state)
+static void a_fork_over_the_limit_leaves_its_session_usable(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES];
@@ -485,7 +485,7 @@ static void an_expired_session_is_gone_for_every_method_but_not_while_it_is_busy
 	assert_false(c->failed);
 	rig_call_free(c);
 	sessions_tick(d->engine.sessions);
-	assert_int_equal(count(d), 1); /* it was used just now */
+	assert_int_equal(count(d), 1); /* it was just used */
 	ahead += SESSIONS_TTL_SECONDS + 10;
 	sessions_tick(d->engine.sessions);
 	is_refused(d, id, 404, "not_found");
@@ -495,7 +495,7 @@ static void an_expired_session_is_gone_for_every_method_but_not_while_it_is_busy
 	assert_int_equal(stats.scheduler.sessions, 0); /* its slot is free */
 }
 
-static void a_restart_keeps_durable_sessions_alone(void **state)
+static void a_restart_keeps_only_durable_sessions(void **state)
 {
 	rig *d = *state;
 	char kept[STORE_ID_BYTES], lost[STORE_ID_BYTES], same[STORE_ID_BYTES];
@@ -506,29 +506,29 @@ static void a_restart_keeps_durable_sessions_alone(void **state)
 	is_refused(d, lost, 404, "not_found");
 	assert_int_equal(tokens_of(d, kept), 11);
 	create(d, "some words!", false, same);
-	say_the_same(d, kept, same);
+	assert_equal_answers(d, kept, same);
 }
 
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, clean)
 	const struct CMUnitTest tests[] = {
-	    TEST(a_prompt_in_pieces_is_the_same_session),
-	    TEST(a_fork_and_an_import_go_on_as_the_session_and_apart_from_it),
-	    TEST(a_state_that_is_none_makes_no_session),
+	    TEST(a_prompt_in_pieces_gives_the_same_session),
+	    TEST(a_fork_and_an_import_continue_as_the_session_and_independently),
+	    TEST(an_invalid_state_creates_no_session),
 	    TEST(a_busy_session_refuses_every_other_request_and_is_free_afterwards),
-	    TEST(a_session_that_is_being_made_or_forked_is_busy),
-	    TEST(a_cancelled_generation_leaves_what_was_sent),
-	    TEST(a_cancelled_append_to_a_durable_session_is_taken_back),
-	    TEST(what_cannot_be_stored_leaves_no_session_no_slot_and_no_file),
-	    TEST(a_request_for_which_the_executor_has_no_room_changes_nothing),
-	    TEST(a_session_lost_with_the_device_is_gone_and_a_durable_one_comes_back),
-	    TEST(a_new_session_that_fails_on_the_device_is_not_there),
-	    TEST(an_idle_durable_session_gives_its_slot_up_and_comes_back_as_it_was),
-	    TEST(when_every_slot_is_taken_for_good_a_new_session_is_refused),
-	    TEST(a_fork_beyond_the_number_of_sessions_leaves_its_session_free),
+	    TEST(a_session_is_busy_while_it_is_created_or_forked),
+	    TEST(a_cancelled_generation_keeps_the_tokens_that_were_sent),
+	    TEST(a_cancelled_append_to_a_durable_session_is_undone),
+	    TEST(a_session_that_cannot_be_stored_leaves_no_slot_and_no_file),
+	    TEST(a_request_that_the_executor_has_no_room_for_changes_nothing),
+	    TEST(a_session_is_lost_with_the_device_and_a_durable_one_is_restored),
+	    TEST(a_new_session_that_fails_on_the_device_does_not_exist),
+	    TEST(an_idle_durable_session_gives_up_its_slot_and_is_restored_unchanged),
+	    TEST(without_a_slot_that_can_be_freed_a_new_session_is_refused),
+	    TEST(a_fork_over_the_limit_leaves_its_session_usable),
 	    TEST(an_expired_session_is_gone_for_every_method_but_not_while_it_is_busy),
-	    TEST(a_restart_keeps_durable_sessions_alone),
+	    TEST(a_restart_keeps_only_durable_sessions),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

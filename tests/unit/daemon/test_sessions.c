@@ -19,7 +19,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/folder.h"
 
-/* Seconds by which each clock is ahead of the machine's. */
+/* Seconds by which each clock is set forward. */
 static int64_t wall_ahead, monotonic_ahead;
 
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -57,7 +57,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A durable session of a lifetime of `ttl` seconds of which `left` are left by the wall clock. */
+/* Add a durable session with a lifetime of `ttl` seconds, of which `left` remain by the wall clock. */
 static void keep(const fixture *f, const char *id, int64_t ttl, int64_t left)
 {
 	char path[PATH_MAX];
@@ -96,7 +96,7 @@ static void a_jump_of_the_wall_clock_deletes_no_session_while_the_engine_runs(vo
 	assert_int_equal(after(f, 3001), 0);
 }
 
-static void a_session_whose_time_has_passed_by_the_wall_clock_has_ten_minutes_from_the_start(void **state)
+static void a_session_expired_by_the_wall_clock_is_kept_ten_minutes_from_the_start(void **state)
 {
 	fixture *f = *state;
 	keep(f, "sess-1", 3600, -7200);
@@ -106,7 +106,7 @@ static void a_session_whose_time_has_passed_by_the_wall_clock_has_ten_minutes_fr
 	assert_int_equal(after(f, 601), 0);
 }
 
-static void a_short_lifetime_begins_anew_at_the_start(void **state)
+static void a_short_lifetime_starts_again_at_the_start(void **state)
 {
 	fixture *f = *state;
 	keep(f, "sess-1", 20, -7200);
@@ -115,7 +115,7 @@ static void a_short_lifetime_begins_anew_at_the_start(void **state)
 	assert_int_equal(after(f, 21), 0);
 }
 
-static void a_jump_backwards_makes_no_session_immortal(void **state)
+static void a_jump_backwards_does_not_keep_a_session_forever(void **state)
 {
 	fixture *f = *state;
 	keep(f, "sess-1", 3600, 864000);
@@ -127,7 +127,7 @@ static void a_jump_backwards_makes_no_session_immortal(void **state)
 	assert_false(sessions_use_model(f->engine->sessions, "some-model"));
 }
 
-static void sessions_without_a_lifetime_stay(void **state)
+static void sessions_without_a_lifetime_are_kept(void **state)
 {
 	fixture *f = *state;
 	keep(f, "sess-1", -1, 0);
@@ -143,11 +143,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_jump_of_the_wall_clock_deletes_no_session_while_the_engine_runs, setup,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(
-	        a_session_whose_time_has_passed_by_the_wall_clock_has_ten_minutes_from_the_start, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_short_lifetime_begins_anew_at_the_start, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_jump_backwards_makes_no_session_immortal, setup, teardown),
-	    cmocka_unit_test_setup_teardown(sessions_without_a_lifetime_stay, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_expired_by_the_wall_clock_is_kept_ten_minutes_from_the_start,
+	                                    setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_short_lifetime_starts_again_at_the_start, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_jump_backwards_does_not_keep_a_session_forever, setup, teardown),
+	    cmocka_unit_test_setup_teardown(sessions_without_a_lifetime_are_kept, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* A program that re-executes itself: this one, in a child process, whose exit status tells what it found. */
+/* A program that re-executes itself: this one, in a child process whose exit status reports what it found. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,23 +32,23 @@ static bool same(const successor *a, const successor *b)
 	       strcmp(a->address, b->address) == 0;
 }
 
-/* `parent` is the process id before. */
+/* `parent` is the process id before re-execution. */
 static int look_at_what_came(const char *parent)
 {
 	successor got, again;
 	successor_read(&got);
-	successor_read(&again); /* it is no longer in the environment, for children to find */
+	successor_read(&again); /* removed from the environment, so that children do not see it */
 	return same(&got, &given) && !again.device.processes && getpid() == atoi(parent) &&
 	               fcntl(DESCRIPTOR, F_GETFD) < 0
 	           ? HANDED_OVER
 	           : SOMETHING_ELSE;
 }
 
-static void what_is_handed_over_arrives_in_the_same_process_without_its_descriptors(void **state)
+static void data_is_handed_over_to_the_same_process_without_its_descriptors(void **state)
 {
 	(void)state;
 	int how;
-	if (getenv("RUN_UNIT")) /* under an emulator of another processor there is no executing of itself */
+	if (getenv("RUN_UNIT")) /* a program under an emulator of another processor cannot re-execute itself */
 		skip();
 	pid_t child = fork();
 	if (child == 0) {
@@ -64,7 +64,7 @@ static void what_is_handed_over_arrives_in_the_same_process_without_its_descript
 	assert_int_equal(WEXITSTATUS(how), HANDED_OVER);
 }
 
-static void without_anything_handed_over_all_is_zero(void **state)
+static void without_a_handover_all_fields_are_zero(void **state)
 {
 	static const char *const texts[] = {NULL, "", "1 2 3", "1 2 3 1\ncuda\n", "x y z w\ncuda\na\nb"};
 	successor got;
@@ -81,8 +81,8 @@ static void without_anything_handed_over_all_is_zero(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_handed_over_arrives_in_the_same_process_without_its_descriptors),
-	    cmocka_unit_test(without_anything_handed_over_all_is_zero),
+	    cmocka_unit_test(data_is_handed_over_to_the_same_process_without_its_descriptors),
+	    cmocka_unit_test(without_a_handover_all_fields_are_zero),
 	};
 	return argc > 1 ? look_at_what_came(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_threads.c - what grows with a request runs on the pool: never on the loop or on the executor. */
+/* test_threads.c - work that grows with a request runs on the pool, never on the loop or on the executor. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,9 +40,10 @@ int open(const char *path, int flags, ...)
 	int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
 	va_end(arguments);
 	note(path);
-	/* A text is read by its name; its verification, which each run of a job begins with, follows no link. */
+	/* A text is opened by its name. Its verification, with which each run of a job begins, opens with
+	 * O_NOFOLLOW. */
 	const char *blob = watching && !(flags & (O_CREAT | O_NOFOLLOW)) ? strstr(path, "/blobs/") : NULL;
-	texts_read += blob && !strchr(blob, '.'); /* not its manifest */
+	texts_read += blob && !strchr(blob, '.'); /* not counting its manifest */
 	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
@@ -102,8 +103,8 @@ static json_t *asking(const char *key, const char *name, const char *part, const
 	return params;
 }
 
-/* The executor is blocked, and the loop turns only where this test turns it. */
-static void a_long_prompt_is_read_on_the_pool_and_a_short_one_at_once(void **state)
+/* The executor is blocked, and the loop turns only when this test turns it. */
+static void a_long_prompt_is_read_on_the_pool_and_a_short_one_immediately(void **state)
 {
 	static const struct {
 		const char *method, *field;
@@ -148,8 +149,8 @@ static void a_long_prompt_is_read_on_the_pool_and_a_short_one_at_once(void **sta
 	free(text);
 }
 
-/* Also its key's hash of all that was asked. */
-static void large_params_are_checked_on_the_pool_and_small_ones_at_once(void **state)
+/* Includes the hash of the params under their idempotency key. */
+static void large_params_are_checked_on_the_pool_and_small_ones_immediately(void **state)
 {
 	rig *d = *state;
 	char *text = text_of(STREAM_LARGE);
@@ -182,7 +183,7 @@ static void large_params_are_checked_on_the_pool_and_small_ones_at_once(void **s
 	free(text);
 }
 
-static void a_request_that_is_cancelled_while_its_params_are_checked_never_begins(void **state)
+static void a_request_cancelled_while_its_params_are_checked_never_starts(void **state)
 {
 	rig *d = *state;
 	char *text = text_of(STREAM_LARGE);
@@ -223,7 +224,7 @@ static void appends_to_one_session_keep_their_order(void **state)
 	assert_int_equal(json_integer_value(json_object_get(c->answer, "tokens")), READ);
 	rig_call_free(c);
 	const char *same = json_string_value(json_object_get(other, "id"));
-	for (size_t at = 0; at < READ; at += 3000) /* short ones */
+	for (size_t at = 0; at < READ; at += 3000) /* short texts */
 		json_decref(rig_ask(d, 0, "session.append",
 		                    json_pack("{s:s, s:s%}", "id", same, "text", text + at, (size_t)3000)));
 	json_t *one = says(d, id), *two = says(d, same);
@@ -237,11 +238,11 @@ static void appends_to_one_session_keep_their_order(void **state)
 	free(text);
 }
 
-static void a_request_that_is_cancelled_while_its_prompt_is_read_changes_nothing(void **state)
+static void a_request_cancelled_while_its_prompt_is_read_changes_nothing(void **state)
 {
 	rig *d = *state;
 	char *text = text_of(READ);
-	/* The text has more tokens than positions, so it would be refused unread without the policy. */
+	/* The text has more tokens than positions, so without the policy it would be refused before it is read. */
 	json_t *made =
 	    rig_ask(d, 0, "session.create",
 	            json_pack("{s:s, s:s, s:s}", "model", "m", "prompt", "some words", "position_policy", "wrap"));
@@ -284,10 +285,10 @@ static void states_are_written_synced_and_read_on_the_pool(void **state)
 		made[i] = rig_ask(d, 0, "session.create", params);
 	}
 	int written = on_pool;
-	assert_true(written >= 2 * DURABLE); /* opened and synced */
+	assert_true(written >= 2 * DURABLE); /* each opened and synced */
 	json_decref(rig_ask(d, 0, "session.append",
 	                    json_pack("{s:O, s:s}", "id", json_object_get(made[0], "id"), "text", "more")));
-	assert_true(on_pool >= written + 3); /* it is read, too */
+	assert_true(on_pool >= written + 3); /* the state is also read */
 	rig_call *c = rig_begin(d, "session.export", json_pack("{s:O}", "id", json_object_get(made[1], "id")), 100);
 	rig_wait(c);
 	assert_false(c->failed);
@@ -318,7 +319,7 @@ static void a_jobs_text_is_tokenized_once(void **state)
 	json_t *params =
 	    json_pack("{s:s, s:O, s:i, s:{s:s, s:s, s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i}}", "model", "additive",
 	              "training_file", json_object_get(c->answer, "id"), "seed", 3, "additive",
-	              /* without these two the file's beginning is read as well */
+	              /* without these two fields, the beginning of the file is read as well */
 	              "objective", "next_token", "loss_on", "all", "config", "hidden_size", 16, "n_heads", 2, "n_layer",
 	              2, "n_positions", 32, "sequence_length", 32, "batch_size", 2, "max_steps", 2);
 	rig_call_free(c);
@@ -338,13 +339,14 @@ static void a_jobs_text_is_tokenized_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_long_prompt_is_read_on_the_pool_and_a_short_one_at_once, setup, teardown),
-	    cmocka_unit_test_setup_teardown(large_params_are_checked_on_the_pool_and_small_ones_at_once, setup,
+	    cmocka_unit_test_setup_teardown(a_long_prompt_is_read_on_the_pool_and_a_short_one_immediately, setup,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(a_request_that_is_cancelled_while_its_params_are_checked_never_begins,
-	                                    setup, teardown),
+	    cmocka_unit_test_setup_teardown(large_params_are_checked_on_the_pool_and_small_ones_immediately, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_request_cancelled_while_its_params_are_checked_never_starts, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(appends_to_one_session_keep_their_order, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_request_that_is_cancelled_while_its_prompt_is_read_changes_nothing, setup,
+	    cmocka_unit_test_setup_teardown(a_request_cancelled_while_its_prompt_is_read_changes_nothing, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(states_are_written_synced_and_read_on_the_pool, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_jobs_text_is_tokenized_once, setup, teardown),

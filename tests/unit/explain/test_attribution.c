@@ -1,4 +1,4 @@
-/* The number that is explained: its kind, its outputs and their coefficients. */
+/* The explained number: its kind, its outputs and their coefficients. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 enum { OUTPUTS = 4 };
 
-/* Logits of the probabilities p, 0.6, 0.3 and 0.1 of the rest. */
+/* Logits of the probabilities p, and 0.6, 0.3 and 0.1 of 1 - p. */
 static void fill(float logits[OUTPUTS], double p)
 {
 	static const double rest[] = {0.3, 0.6, 0.1};
@@ -50,7 +50,7 @@ static void a_nearly_certain_prediction_is_compared_with_its_strongest_rival(voi
 	}
 }
 
-static void an_unlikely_token_is_no_certain_one(void **state)
+static void an_unlikely_token_is_not_compared_with_a_rival(void **state)
 {
 	float logits[OUTPUTS], c[OUTPUTS];
 	explain_parts parts = {0};
@@ -65,7 +65,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_nearly_certain_prediction_is_compared_with_its_strongest_rival),
-	    cmocka_unit_test(an_unlikely_token_is_no_certain_one),
+	    cmocka_unit_test(an_unlikely_token_is_not_compared_with_a_rival),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

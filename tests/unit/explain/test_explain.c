@@ -25,7 +25,7 @@ static float *at(float *data, int64_t j, int64_t l, int64_t r, int64_t part, int
 
 static additive_options mixers[LAYERS];
 
-/* The log of a model with these windows. */
+/* A log of a model with these windows. */
 static explain_log log_new(const float *data, int64_t tokens, int64_t w0, int64_t w1, int64_t w2)
 {
 	int64_t windows[] = {w0, w1, w2};
@@ -44,7 +44,7 @@ static explain_log log_new(const float *data, int64_t tokens, int64_t w0, int64_
 	return l;
 }
 
-/* Random scores of size `spread` around `offset`, normalisers to match. */
+/* Random scores of size `spread` around `offset`, with matching normalizers. */
 static explain_log scores_new(float *data, int64_t w0, int64_t w1, int64_t w2, float spread, float offset)
 {
 	explain_log s = log_new(data, TOKENS, w0, w1, w2);
@@ -117,14 +117,15 @@ static void a_row_of_alpha_is_the_softmax_over_its_window_and_sums_to_one(void *
 							sum += alpha[j];
 						}
 						assert_true(fabs(sum - 1) <= 1e-6);
-						assert_true(isnan(alpha[n])); /* nothing beyond */
+						assert_true(
+						    isnan(alpha[n])); /* entries outside the window are not written */
 						assert_true(first == 0 || a[i][first - 1] == 0);
 					}
 				}
 	}
 }
 
-static void alpha_is_what_score_and_log_normalizer_say(void **state)
+static void alpha_follows_from_score_and_log_normalizer(void **state)
 {
 	(void)state;
 	float data[TOKENS * FLOATS];
@@ -177,7 +178,7 @@ static void the_mean_is_the_average_of_the_chosen_rows(void **state)
 	}
 }
 
-/* v Ã_L … Ã_1 with whole matrices. */
+/* v Ã_L … Ã_1 with dense matrices. */
 static void dense_rollout(const explain_log *s, const bool *layers, const bool *rounds, const bool *heads, int64_t i,
                           double v[TOKENS])
 {
@@ -203,7 +204,7 @@ static void dense_rollout(const explain_log *s, const bool *layers, const bool *
 	}
 }
 
-static void rollout_is_the_product_of_the_whole_matrices(void **state)
+static void rollout_is_the_product_of_the_dense_matrices(void **state)
 {
 	(void)state;
 	static const bool masks[][4] = {{1, 1, 1, 1}, {1, 0, 1, 0}, {0, 1, 1, 0}};
@@ -247,7 +248,7 @@ static void one_layer_of_window_one_rolls_out_to_the_token_itself(void **state)
 	}
 }
 
-static void windows_begin_where_they_should(void **state)
+static void windows_begin_at_the_right_token(void **state)
 {
 	(void)state;
 	explain_log s = log_new(NULL, 10, 0, 1, 4);
@@ -258,7 +259,7 @@ static void windows_begin_where_they_should(void **state)
 	assert_int_equal(explain_reads(&s, 2, 4).first, 1);
 }
 
-static void what_cannot_be_explained_is_refused(void **state)
+static void requests_that_cannot_be_explained_are_refused(void **state)
 {
 	(void)state;
 	float data[TOKENS * FLOATS];
@@ -369,7 +370,7 @@ static void a_log_of_more_than_a_gibibyte_is_refused(void **state)
 	free(config);
 }
 
-static void a_log_with_a_number_that_is_not_finite_is_found_out(void **state)
+static void a_log_with_a_number_that_is_not_finite_is_refused(void **state)
 {
 	(void)state;
 	float data[TOKENS * FLOATS];
@@ -383,16 +384,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_row_of_alpha_is_the_softmax_over_its_window_and_sums_to_one),
-	    cmocka_unit_test(alpha_is_what_score_and_log_normalizer_say),
+	    cmocka_unit_test(alpha_follows_from_score_and_log_normalizer),
 	    cmocka_unit_test(the_mean_is_the_average_of_the_chosen_rows),
-	    cmocka_unit_test(rollout_is_the_product_of_the_whole_matrices),
+	    cmocka_unit_test(rollout_is_the_product_of_the_dense_matrices),
 	    cmocka_unit_test(one_layer_of_window_one_rolls_out_to_the_token_itself),
-	    cmocka_unit_test(windows_begin_where_they_should),
-	    cmocka_unit_test(what_cannot_be_explained_is_refused),
+	    cmocka_unit_test(windows_begin_at_the_right_token),
+	    cmocka_unit_test(requests_that_cannot_be_explained_are_refused),
 	    cmocka_unit_test(a_models_alpha_matches_its_log_normalizers),
 	    cmocka_unit_test(inputs_that_do_not_fit_the_model_are_refused),
 	    cmocka_unit_test(a_log_of_more_than_a_gibibyte_is_refused),
-	    cmocka_unit_test(a_log_with_a_number_that_is_not_finite_is_found_out),
+	    cmocka_unit_test(a_log_with_a_number_that_is_not_finite_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Every allocation of an explanation fails once in turn: the caller gets an error and keeps nothing to free. */
+/* Every allocation of an explanation fails in turn: the caller gets an error and has nothing to free. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,9 +21,9 @@ static const explain_selection everything = {every, every, every};
 typedef struct fixture {
 	backend *backend;
 	model *model;
-	explain_log log; /* ids */
+	explain_log log; /* token ids */
 	float *data;
-	bart_config twice; /* reads its tokens twice */
+	bart_config twice; /* a model that reads its tokens twice */
 	explain_logs logs;
 	float numbers[400];
 } fixture;
@@ -59,7 +59,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Repeat `attempt` with the first, second, … of our allocations failing, until none fails. */
+/* Repeat `attempt` with the first, second, … of the engine's own allocations failing, until none fails. */
 static void fail_each(status (*attempt)(const fixture *f, error *err), const fixture *f, int64_t expected)
 {
 	for (int64_t n = 0;; n++) {
@@ -104,7 +104,7 @@ static status twice(const fixture *f, error *err)
 	return explain_twice(&f->logs, &everything, TOKENS - 1, true, out);
 }
 
-static void scores_are_aggregated_or_there_is_an_error(void **state)
+static void scores_are_aggregated_or_an_error_is_returned(void **state)
 {
 	fail_each(mean, *state, 1);
 	fail_each(rollout, *state, 3);
@@ -115,7 +115,7 @@ static void scores_are_aggregated_or_there_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(scores_are_aggregated_or_there_is_an_error),
+	    cmocka_unit_test(scores_are_aggregated_or_an_error_is_returned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,4 +1,4 @@
-/* The explainers of all mixers: rows are the weights that the ops use, products are those with the dense matrix. */
+/* The explainers of all mixers: rows are the weights that the ops use; products equal those with the dense matrix. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,16 +32,16 @@ static const struct kind {
 	const void *options;
 	int64_t window; /* 0: none */
 	bool causal;
-	bool sparse; /* some tokens of a range have no weight, and ranges begin where segments do */
+	bool sparse; /* some tokens of a range have no weight; ranges begin where segments begin */
 } kinds[] = {
     {&additive_explainer, &additive_global, 0, true, false}, {&additive_explainer, &additive_seven, 7, true, false},
     {&softmax_explainer, &softmax_wide, 0, true, false},     {&softmax_explainer, &softmax_five, 5, true, false},
     {&linear_explainer, &linear_causal, 0, true, false},     {&linear_explainer, &linear_both, 0, false, false},
     {&dilated_explainer, &dilated_three, 0, true, true},     {&dilated_explainer, &dilated_both, 0, false, true},
 };
-enum { KINDS = sizeof kinds / sizeof *kinds, SPARE = 3 /* floats of other layers between two tokens */ };
+enum { KINDS = sizeof kinds / sizeof *kinds, SPARE = 3 /* floats of other layers between the entries of two tokens */ };
 
-/* A random log of one layer; free data. */
+/* A random log of one layer; the caller frees *data. */
 static explain_site site_new(const struct kind *k, double spread, float **data)
 {
 	log_part parts[EXPLAINER_MAX_PARTS];
@@ -53,7 +53,7 @@ static explain_site site_new(const struct kind *k, double spread, float **data)
 	return (explain_site){.options = k->options, .log = *data, .stride = floats, .tokens = N};
 }
 
-static void a_row_covers_what_its_position_reads_and_sums_to_one(void **state)
+static void a_row_covers_the_tokens_that_its_position_reads_and_sums_to_one(void **state)
 {
 	(void)state;
 	for (int c = 0; c < KINDS; c++) {
@@ -87,7 +87,7 @@ static void a_row_covers_what_its_position_reads_and_sums_to_one(void **state)
 	}
 }
 
-static void a_product_is_that_with_all_rows(void **state)
+static void a_product_equals_that_with_all_rows(void **state)
 {
 	(void)state;
 	for (int c = 0; c < KINDS; c++) {
@@ -116,16 +116,16 @@ static void a_product_is_that_with_all_rows(void **state)
 	}
 }
 
-/* --- what the ops do --------------------------------------------------------------- */
+/* --- compared with the ops --------------------------------------------------------- */
 
-/* y [N, D] of the op, for a kind of linear, softmax or dilated attention. */
+/* Run the op: y [N, D], for a kind of linear, softmax or dilated attention. */
 static void attend(const struct kind *k, float *q, float *keys, float *v, float *y)
 {
 	backend *b;
 	plan *p;
 	float qkv[N * 3 * D];
 	graph *g = graph_new();
-	bool apart = k->explainer != &softmax_explainer; /* q, k and v */
+	bool apart = k->explainer != &softmax_explainer; /* q, k and v are separate */
 	value in[3], out;
 	for (int i = 0; i < 3 && apart; i++)
 		in[i] = graph_input(g, (const char *[]){"q", "k", "v"}[i], DTYPE_F32, SHAPE3(1, N, D));
@@ -352,8 +352,8 @@ static void a_rollout_that_would_take_minutes_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_row_covers_what_its_position_reads_and_sums_to_one),
-	    cmocka_unit_test(a_product_is_that_with_all_rows),
+	    cmocka_unit_test(a_row_covers_the_tokens_that_its_position_reads_and_sums_to_one),
+	    cmocka_unit_test(a_product_equals_that_with_all_rows),
 	    cmocka_unit_test(rows_are_the_weights_with_which_the_ops_mix_values),
 	    cmocka_unit_test(a_token_whose_weights_vanish_reads_nothing),
 	    cmocka_unit_test(mean_and_rollout_of_a_model_are_those_of_its_dense_matrices),

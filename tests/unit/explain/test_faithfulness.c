@@ -13,8 +13,9 @@
 
 enum { MOST = 64, ORDERS = 3, METRICS = 16, POINTS = 16, SETS = 1 + ORDERS * 80 };
 
-/* The score without tokens drops by the sum of their worths; `pairs`: and by those of adjacent pairs. */
-static double said(const double *worth, double pairs, const bool *absent, int64_t n)
+/* The score without the absent tokens: reduced by the sum of their worths and, with `pairs`, of absent adjacent
+ * pairs. */
+static double score_without(const double *worth, double pairs, const bool *absent, int64_t n)
 {
 	double sum = -1;
 	for (int64_t j = 0; j < n; j++)
@@ -40,11 +41,11 @@ static void measure(const faithfulness_options *o, const double *numbers, int or
 	assert_int_equal(faithfulness_write_sets(&f, numbers, orders, absent), STATUS_OK);
 	for (int64_t s = 0; s < sets; s++) {
 		assert_false(absent[s * (n + 1) + n]);
-		without[s] = said(worth, pairs, absent + s * (n + 1), n);
+		without[s] = score_without(worth, pairs, absent + s * (n + 1), n);
 	}
 	for (int64_t j = 0; j < n; j++) {
 		none[j] = true;
-		singles[j] = said(worth, pairs, none, n);
+		singles[j] = score_without(worth, pairs, none, n);
 		none[j] = false;
 	}
 	faithfulness_values v = {out->values, out->reverse, out->deletion, out->insertion, NAN};
@@ -60,8 +61,8 @@ static void assert_all(const double *found, const double *expected, int n)
 			fail_msg("number %d: %g, must be %g", i, found[i], expected[i]);
 }
 
-/* Four tokens worth 1, 2, 3 and 4; the order is 0, 2, 3, 1. */
-static void every_metric_is_what_is_computed_by_hand(void **state)
+/* Four tokens are worth 1, 2, 3 and 4; the order is 0, 2, 3, 1. */
+static void every_metric_equals_the_value_computed_by_hand(void **state)
 {
 	(void)state;
 	static const faithfulness_options o = {
@@ -110,7 +111,7 @@ static void the_reverse_is_the_order_of_the_negative_numbers(void **state)
 	}
 }
 
-static void the_order_by_what_tokens_are_worth_is_the_best(void **state)
+static void the_order_by_true_worth_scores_best(void **state)
 {
 	(void)state;
 	static const faithfulness_options o = {.n_fractions = 1, .fractions = {0.2}, .grid = 10, .far = 100};
@@ -129,7 +130,7 @@ static void the_order_by_what_tokens_are_worth_is_the_best(void **state)
 		assert_true(x.values[i * metrics] < x.values[0]);
 		assert_true(x.values[i * metrics + aopc] > 0 && x.values[i * metrics + aopc] < 1);
 	}
-	assert_true(isnan(x.values[far])); /* no token is that far */
+	assert_true(isnan(x.values[far])); /* there are not that many tokens */
 }
 
 static void kendalls_tau_leaves_equal_numbers_out(void **state)
@@ -147,7 +148,7 @@ static void an_interval_holds_the_percentiles_of_the_means_of_the_samples(void *
 	(void)state;
 	static const double sums[] = {6, 0, 4};
 	static const int64_t counts[] = {2, 0, 1};
-	/* means: 3, 4, 10 / 3, none, 4; sorted 3, 10 / 3, 4, 4 */
+	/* means: 3, 4, 10 / 3, none, 4; sorted: 3, 10 / 3, 4, 4 */
 	static const uint32_t draws[] = {0, 0, 0, 2, 2, 2, 0, 1, 2, 1, 1, 1, 2, 1, 2};
 	double scratch[1000];
 	faithfulness_interval x = faithfulness_estimate(sums, counts, 3, draws, 5, 0.5, scratch);
@@ -155,7 +156,7 @@ static void an_interval_holds_the_percentiles_of_the_means_of_the_samples(void *
 	assert_true(fabs(x.mean - 10. / 3) < 1e-12 && fabs(x.low - (3 + 0.75 / 3)) < 1e-12 && x.high == 4);
 	assert_true(isnan(faithfulness_estimate(sums + 1, counts + 1, 1, draws + 9, 0, 0.5, scratch).mean));
 	x = faithfulness_estimate(sums, counts, 1, draws, 5, 0.5, scratch);
-	assert_true(x.mean == 3 && isnan(x.low) && isnan(x.high)); /* one text says nothing of others */
+	assert_true(x.mean == 3 && isnan(x.low) && isnan(x.high)); /* one text gives no interval */
 	uint32_t drawn[7000];
 	int64_t seen[7] = {0};
 	faithfulness_draw(1, 1000, 7, drawn);
@@ -168,9 +169,9 @@ static void an_interval_holds_the_percentiles_of_the_means_of_the_samples(void *
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_metric_is_what_is_computed_by_hand),
+	    cmocka_unit_test(every_metric_equals_the_value_computed_by_hand),
 	    cmocka_unit_test(the_reverse_is_the_order_of_the_negative_numbers),
-	    cmocka_unit_test(the_order_by_what_tokens_are_worth_is_the_best),
+	    cmocka_unit_test(the_order_by_true_worth_scores_best),
 	    cmocka_unit_test(kendalls_tau_leaves_equal_numbers_out),
 	    cmocka_unit_test(an_interval_holds_the_percentiles_of_the_means_of_the_samples),
 	};

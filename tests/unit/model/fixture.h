@@ -21,7 +21,7 @@ static inline json_t *fixture_json(const char *text)
 	return json;
 }
 
-/* The status of reading a configuration; *config must be freed. */
+/* Read a configuration and return the status; *config must be freed. */
 static inline status fixture_config(const architecture *a, const char *text, void **config, error *err)
 {
 	json_t *json = fixture_json(text);
@@ -32,7 +32,7 @@ static inline status fixture_config(const architecture *a, const char *text, voi
 	return s;
 }
 
-/* It has the keys of the text with their values when it is written, and is read from that as it was. */
+/* Check that a configuration is written with the keys and values of the text, and reads back unchanged. */
 static inline void fixture_check_written(const architecture *a, const char *text)
 {
 	void *config, *again;
@@ -50,7 +50,7 @@ static inline void fixture_check_written(const architecture *a, const char *text
 	free(again);
 }
 
-/* It is refused by the name of the key. */
+/* Check that a configuration is refused with the name of the key. */
 static inline void fixture_check_refused(const architecture *a, const char *text, const char *key)
 {
 	void *config;
@@ -76,13 +76,13 @@ static inline model *fixture_created_as(const architecture *a, const char *confi
 	return m;
 }
 
-/* A freshly initialised model. */
+/* A newly initialized model. */
 static inline model *fixture_created(const char *config, uint64_t seed, backend *b)
 {
 	return fixture_created_as(&architecture_additive, config, seed, b);
 }
 
-/* A model whose every weight is random, so that no term of it vanishes. */
+/* A model with random weights, so that no term of it vanishes. */
 static inline model *fixture_model_as(const architecture *a, const char *config, backend *b)
 {
 	model *m = fixture_created_as(a, config, 1, b);
@@ -108,7 +108,7 @@ static inline model *fixture_model(const char *config, backend *b)
 	return fixture_model_as(&architecture_additive, config, b);
 }
 
-/* A host copy of the arena; free it. */
+/* A host copy of the arena; the caller frees it. */
 static inline float *fixture_weights(const model *m)
 {
 	size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
@@ -137,7 +137,7 @@ static inline void fixture_read(plan *p, const char *name, void *data)
 	assert_int_equal(plan_read(p, graph_find(plan_graph(p), name), data), STATUS_OK);
 }
 
-/* The graph of a configuration, to look at; free it. */
+/* The graph of a configuration; the caller frees it. */
 static inline graph *fixture_graph(const architecture *a, const void *config, const forward_spec *spec)
 {
 	parameter_list parameters = {0};
@@ -156,7 +156,7 @@ static inline graph *fixture_graph(const architecture *a, const void *config, co
 	return g;
 }
 
-/* Floats of a session of a configuration. */
+/* Floats of a session's state. */
 static inline int64_t fixture_state_floats(const architecture *a, const void *config)
 {
 	state_list states = {0};
@@ -167,7 +167,7 @@ static inline int64_t fixture_state_floats(const architecture *a, const void *co
 	return floats;
 }
 
-/* The plan of a spec; asserts success. */
+/* Compile the plan of a spec, or fail the test. */
 static inline plan *fixture_plan(const model *m, const forward_spec *spec, float *gradients, float *pool)
 {
 	plan *p;

@@ -1,4 +1,4 @@
-/* forms.h - the logits of a language model, of whole sequences and in pieces through its states. Include behind the
+/* forms.h - logits of a language model: of complete sequences, and in chunks through its states. Include after the
  * sizes B (sequences), N (tokens), V (vocabulary) and SLOTS. */
 #ifndef TESTS_UNIT_MODEL_FORMS_H
 #define TESTS_UNIT_MODEL_FORMS_H
@@ -33,7 +33,7 @@ static inline void parallel_logits(const model *m, const int32_t *ids, float *lo
 	plan_free(p);
 }
 
-/* Whole chunks only. */
+/* Only full chunks are read. */
 static inline void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
 {
 	const forward_spec spec = {
@@ -42,7 +42,7 @@ static inline void stepped_logits(const model *m, const int32_t *ids, int64_t ch
 	int32_t part[B * N];
 	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;
 	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
-	memset(pool, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
+	memset(pool, 0xff, bytes); /* position 0 must not depend on the slot's earlier content: NaN here */
 	plan *p = fixture_plan(m, &spec, NULL, pool);
 	for (int64_t at = 0; at + chunk <= N; at += chunk) {
 		for (int64_t b = 0; b < B; b++)

@@ -1,4 +1,4 @@
-/* parts.h - scores of small models of every architecture, led back to their tokens. Include after cmocka.h. */
+/* parts.h - attributions of scores to tokens, of small models of every architecture. Include after cmocka.h. */
 #ifndef TESTS_UNIT_MODEL_PARTS_H
 #define TESTS_UNIT_MODEL_PARTS_H
 
@@ -43,7 +43,7 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* The logits of B sequences, their coefficients, and what the score has been led back to. */
+/* The logits of B sequences, their coefficients, and the parts of the score. */
 typedef struct parts {
 	float logits[B * V], coefficients[B * V];
 	float words[MOST], positions[MOST], biases[MOST], head[B], attention[MOST];
@@ -75,7 +75,7 @@ static inline void feed(plan *p, const model *m)
 	assert_int_equal(feed_write(p, PORT_LAST, last), STATUS_OK);
 }
 
-/* 1 - p for token t of a row and -p for the others. */
+/* Write 1 - p for token t of a row and -p for the other tokens. */
 static inline void contrast(const float *logits, int t, float *out)
 {
 	double most = -INFINITY, sum = 0;
@@ -87,7 +87,7 @@ static inline void contrast(const float *logits, int t, float *out)
 		out[v] = (float)((v == t) - exp((double)logits[v] - most) / sum);
 }
 
-/* In the middle of a run; rows: a few rows of a node at a time, where it can be cut. */
+/* Advance within a run; rows: one row of a node at a time, if the node can be divided. */
 static inline void step(plan *p, int *cursor, bool rows)
 {
 	int64_t row = 0;
@@ -98,7 +98,7 @@ static inline void step(plan *p, int *cursor, bool rows)
 		assert_int_equal(plan_step(p, cursor), STATUS_OK);
 }
 
-/* Coefficients are chosen when the logits are known, in the middle of the run. */
+/* The coefficients are chosen in the middle of the run, when the logits are known. */
 static inline void attribute(const model *m, attribution way, float share, float factor, bool recompute, bool rows,
                              parts *out)
 {
@@ -113,8 +113,8 @@ static inline void attribute(const model *m, attribution way, float share, float
 	*out = (parts){0};
 	feed(p, m);
 	assert_int_equal(feed_write(p, PORT_FACTOR, &factor), STATUS_OK);
-	int cursor = 0, there = plan_node_of(p, port_find(plan_graph(p), PORT_LOGITS));
-	while (cursor <= there)
+	int cursor = 0, logits_node = plan_node_of(p, port_find(plan_graph(p), PORT_LOGITS));
+	while (cursor <= logits_node)
 		step(p, &cursor, rows);
 	fixture_read(p, "logits", out->logits);
 	for (int b = 0; b < B; b++)

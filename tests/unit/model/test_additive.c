@@ -1,5 +1,5 @@
-/* The model as a whole. Its numbers are checked by the golden files
- * (tests/e2e/test_golden.py); here: that its forms agree with each other. */
+/* The additive model: its forms agree with each other. The golden files check its numbers
+ * (tests/e2e/test_golden.py). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ typedef struct fixture {
 	backend *backend;
 	model *model;
 	int32_t ids[B][N];
-	outputs parallel; /* of ids */
+	outputs parallel; /* their outputs */
 } fixture;
 
 static void fill_positions(int32_t *positions, int64_t sequences, int64_t length, int32_t first)
@@ -101,7 +101,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void changing_a_token_changes_nothing_before_it(void **state)
+static void changing_a_token_changes_no_earlier_output(void **state)
 {
 	const fixture *f = *state;
 	outputs *changed = malloc(sizeof *changed);
@@ -123,7 +123,7 @@ static void changing_a_token_changes_nothing_before_it(void **state)
 	free(changed);
 }
 
-static void masked_tokens_after_the_text_change_nothing_in_it(void **state)
+static void masked_tokens_after_the_text_do_not_change_its_outputs(void **state)
 {
 	const fixture *f = *state;
 	enum { LENGTH = 20 };
@@ -197,7 +197,7 @@ static stream stream_new(const fixture *f, int64_t chunk, logits_rows logits)
 	assert_int_equal(f->backend->allocate(f->backend, pool_bytes(f), (void **)&s.pool), STATUS_OK);
 	float *junk = malloc(pool_bytes(f));
 	assert_non_null(junk);
-	memset(junk, 0xff, pool_bytes(f)); /* position 0 must not care what a slot held: NaN here */
+	memset(junk, 0xff, pool_bytes(f)); /* position 0 must not depend on the slot's earlier content: NaN here */
 	assert_int_equal(f->backend->upload(f->backend, s.pool, junk, pool_bytes(f)), STATUS_OK);
 	free(junk);
 	s.plan = fixture_plan(f->model, &spec, NULL, s.pool);
@@ -217,9 +217,9 @@ static void stream_read(stream *s, const int32_t length[B])
 	const graph *g = plan_graph(s->plan);
 	for (int b = 0; b < B; b++) {
 		for (int64_t n = 0; n < s->chunk; n++) {
-			bool there = n < length[b];
-			ids[b * s->chunk + n] = there ? s->f->ids[b][s->read[b] + n] : 0;
-			positions[b * s->chunk + n] = there ? s->read[b] + (int32_t)n : 0;
+			bool present = n < length[b];
+			ids[b * s->chunk + n] = present ? s->f->ids[b][s->read[b] + n] : 0;
+			positions[b * s->chunk + n] = present ? s->read[b] + (int32_t)n : 0;
 		}
 		last[b] = (int32_t)(b * s->chunk + length[b] - 1);
 	}
@@ -235,7 +235,7 @@ static void stream_read(stream *s, const int32_t length[B])
 		s->read[b] += length[b];
 }
 
-/* The rows of one output, [B,chunk,width], against those of the parallel form, [B,N,width]. */
+/* Compare the rows of one output, [B,chunk,width], with those of the parallel form, [B,N,width]. */
 static void compare_rows(stream *s, const char *name, const float *want, int64_t width, const int32_t length[B],
                          double tolerance)
 {
@@ -306,7 +306,7 @@ static void chunks_of_any_size_give_the_parallel_numbers_and_one_state(void **st
 	stream_free(&whole);
 }
 
-static void sequences_of_one_batch_may_read_at_their_own_pace(void **state)
+static void sequences_of_one_batch_may_read_different_numbers_of_tokens(void **state)
 {
 	const fixture *f = *state;
 	stream s = stream_new(f, 6, LOGITS_ALL);
@@ -318,7 +318,7 @@ static void sequences_of_one_batch_may_read_at_their_own_pace(void **state)
 	stream_free(&s);
 }
 
-static void a_session_leaves_the_slots_of_others_alone(void **state)
+static void a_session_does_not_write_to_other_slots(void **state)
 {
 	const fixture *f = *state;
 	stream s = stream_new(f, 4, LOGITS_NONE);
@@ -335,7 +335,7 @@ static void a_session_leaves_the_slots_of_others_alone(void **state)
 	stream_free(&s);
 }
 
-static void logits_of_the_last_tokens_are_those_rows_of_all(void **state)
+static void logits_of_the_last_tokens_equal_those_rows_of_all_logits(void **state)
 {
 	const fixture *f = *state;
 	stream s = stream_new(f, 7, LOGITS_LAST);
@@ -355,7 +355,7 @@ static void logits_of_the_last_tokens_are_those_rows_of_all(void **state)
 	stream_free(&s);
 }
 
-/* --- what the graph is made of ----------------------------------------------------------------- */
+/* --- the graph ----------------------------------------------------------------------------------- */
 
 static void the_vocabulary_product_of_a_prefill_has_a_row_per_sequence(void **state)
 {
@@ -375,7 +375,7 @@ static void the_vocabulary_product_of_a_prefill_has_a_row_per_sequence(void **st
 	graph_free(g);
 }
 
-static void every_dropout_has_a_stream_of_its_own(void **state)
+static void every_dropout_has_its_own_random_stream(void **state)
 {
 	const fixture *f = *state;
 	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .loss = true};
@@ -393,7 +393,7 @@ static void every_dropout_has_a_stream_of_its_own(void **state)
 	graph_free(g);
 }
 
-static void the_states_of_the_rounds_lie_side_by_side(void **state)
+static void the_states_of_the_rounds_are_adjacent(void **state)
 {
 	const fixture *f = *state;
 	const forward_spec spec = {.batch = B, .length = 4, .phase = PHASE_STEP, .slots = SLOTS};
@@ -459,7 +459,7 @@ static void the_loss_is_the_mean_cross_entropy_of_the_next_token(void **state)
 	assert_true(fabs((double)loss - sum / (B * (N - 1))) <= 1e-5);
 }
 
-static void dropout_is_decided_by_seed_and_step_alone(void **state)
+static void dropout_depends_only_on_seed_and_step(void **state)
 {
 	const fixture *f = *state;
 	float count;
@@ -474,18 +474,18 @@ static void dropout_is_decided_by_seed_and_step_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(changing_a_token_changes_nothing_before_it),
-	    cmocka_unit_test(masked_tokens_after_the_text_change_nothing_in_it),
+	    cmocka_unit_test(changing_a_token_changes_no_earlier_output),
+	    cmocka_unit_test(masked_tokens_after_the_text_do_not_change_its_outputs),
 	    cmocka_unit_test(masked_tokens_before_the_text_do_not_enter_the_averages),
 	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_numbers_and_one_state),
-	    cmocka_unit_test(sequences_of_one_batch_may_read_at_their_own_pace),
-	    cmocka_unit_test(a_session_leaves_the_slots_of_others_alone),
-	    cmocka_unit_test(logits_of_the_last_tokens_are_those_rows_of_all),
+	    cmocka_unit_test(sequences_of_one_batch_may_read_different_numbers_of_tokens),
+	    cmocka_unit_test(a_session_does_not_write_to_other_slots),
+	    cmocka_unit_test(logits_of_the_last_tokens_equal_those_rows_of_all_logits),
 	    cmocka_unit_test(the_vocabulary_product_of_a_prefill_has_a_row_per_sequence),
-	    cmocka_unit_test(every_dropout_has_a_stream_of_its_own),
-	    cmocka_unit_test(the_states_of_the_rounds_lie_side_by_side),
+	    cmocka_unit_test(every_dropout_has_its_own_random_stream),
+	    cmocka_unit_test(the_states_of_the_rounds_are_adjacent),
 	    cmocka_unit_test(the_loss_is_the_mean_cross_entropy_of_the_next_token),
-	    cmocka_unit_test(dropout_is_decided_by_seed_and_step_alone),
+	    cmocka_unit_test(dropout_depends_only_on_seed_and_step),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

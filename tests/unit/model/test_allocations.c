@@ -1,5 +1,5 @@
-/* No memory is asked for while a plan runs: not in a training step, not in a token. The matrix library's own
- * buffers, which it takes anew for each product, are not counted. */
+/* A running plan allocates no memory: neither in a training step nor for a token. The matrix library's own buffers,
+ * which it allocates for each product, are not counted. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +44,7 @@ static void run_counted(const char *architecture_name, const char *config, const
 	plan *p;
 	assert_int_equal(model_plan(&p, m, spec, NULL, forward_recurrent(spec) ? pool : NULL, NULL), STATUS_OK);
 	fill(p);
-	assert_int_equal(plan_run(p), STATUS_OK); /* threads and what they need come with the first run */
+	assert_int_equal(plan_run(p), STATUS_OK); /* the first run creates threads and their memory */
 	int64_t before = allocations_own();
 	assert_int_equal(plan_run(p), STATUS_OK);
 	assert_int_equal(allocations_own(), before);
@@ -60,11 +60,11 @@ static void both(const forward_spec *spec)
 	run_counted("gpt2", GPT2_CONFIG, spec);
 }
 
-static void the_counter_counts(void **state)
+static void the_counter_counts_an_allocation(void **state)
 {
 	(void)state;
 	int64_t before = allocations_own();
-	void *volatile one = malloc(1); /* volatile: the compiler must not leave it out */
+	void *volatile one = malloc(1); /* volatile, so that the compiler keeps it */
 	free(one);
 	assert_int_equal(allocations_own(), before + 1);
 }
@@ -95,7 +95,7 @@ static void a_piece_of_a_prompt_allocates_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_counter_counts),
+	    cmocka_unit_test(the_counter_counts_an_allocation),
 	    cmocka_unit_test(a_training_step_allocates_nothing),
 	    cmocka_unit_test(a_token_allocates_nothing),
 	    cmocka_unit_test(a_piece_of_a_prompt_allocates_nothing),

@@ -25,7 +25,7 @@ static void an_architecture_is_found_by_either_name(void **state)
 	assert_null(architecture_find(""));
 }
 
-static void the_list_of_architectures_ends_and_its_names_differ(void **state)
+static void the_list_of_architectures_ends_and_its_names_are_unique(void **state)
 {
 	(void)state;
 	int count = 0;
@@ -272,7 +272,7 @@ static void parameters_have_the_names_and_shapes_of_the_checkpoint(void **state)
 	free(config);
 }
 
-/* The names of the parameters of SMALL_CONFIG with these keys more; free it. */
+/* The parameters of SMALL_CONFIG with further keys; the caller frees the list. */
 static parameter_list parameters_with(const char *more, model_dims *dims)
 {
 	json_t *json = fixture_json(SMALL_CONFIG), *extra = fixture_json(more);
@@ -296,7 +296,7 @@ static void without_a_position_table_there_is_no_parameter_and_no_bound(void **s
 	parameter_list without = parameters_with("{\"position_embedding\": \"none\"}", &none),
 	               with = parameters_with("{\"position_embedding\": \"learned\"}", &learned),
 	               by_default = parameters_with("{}", &old);
-	assert_int_equal(with.count, by_default.count); /* checkpoints from before the key */
+	assert_int_equal(with.count, by_default.count); /* checkpoints from before this key */
 	assert_int_equal(without.count, with.count - 1);
 	for (int i = 0; i < without.count; i++)
 		assert_null(strstr(without.items[i].name, "position"));
@@ -309,7 +309,7 @@ static void without_a_position_table_there_is_no_parameter_and_no_bound(void **s
 	parameter_list_free(&by_default);
 }
 
-static void state_grows_with_the_windows_only(void **state)
+static void the_state_grows_only_with_the_windows(void **state)
 {
 	(void)state;
 	static const struct {
@@ -339,7 +339,7 @@ static void state_grows_with_the_windows_only(void **state)
 	}
 }
 
-static void a_size_is_completed_to_a_model_that_every_architecture_can_have(void **state)
+static void a_size_is_completed_to_a_model_of_every_architecture(void **state)
 {
 	(void)state;
 	static const struct {
@@ -391,7 +391,7 @@ static void every_architecture_can_name_a_mask_token_among_its_ids(void **state)
 	(void)state;
 	static const struct {
 		const char *given;
-		int64_t mask; /* -2: it is refused */
+		int64_t mask; /* -2: refused */
 	} cases[] = {{"7", 7}, {"76", 76}, {"0", 0}, {"null", -1}, {NULL, -1}, {"77", -2}, {"-1", -2}, {"\"7\"", -2}};
 	for (int k = 0; architecture_at(k); k++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -425,7 +425,7 @@ static void only_a_model_that_reads_a_source_has_a_start_token_among_its_ids(voi
 	(void)state;
 	static const struct {
 		const char *stack, *given;
-		int64_t start; /* -2: it is refused */
+		int64_t start; /* -2: refused */
 	} cases[] = {{"encoder_decoder", "8", 8},
 	             {"encoder_decoder", "0", 0},
 	             {"encoder_decoder", "null", -1},
@@ -475,8 +475,7 @@ static void an_additive_model_has_the_padding_row_of_its_tokenizer(void **state)
 		assert_int_equal(a->config_read(config, json, NULL), STATUS_OK);
 		json_t *written = a->config_write(config);
 		const json_t *row = json_object_get(written, "padding_row");
-		assert_true(row ? json_integer_value(row) == paddings[i]
-		                : paddings[i] == 0); /* as before there was the key */
+		assert_true(row ? json_integer_value(row) == paddings[i] : paddings[i] == 0); /* as without the key */
 		json_decref(written);
 		json_decref(json);
 		free(config);
@@ -489,7 +488,7 @@ int main(void)
 	    cmocka_unit_test(every_architecture_can_name_a_mask_token_among_its_ids),
 	    cmocka_unit_test(only_a_model_that_reads_a_source_has_a_start_token_among_its_ids),
 	    cmocka_unit_test(an_architecture_is_found_by_either_name),
-	    cmocka_unit_test(the_list_of_architectures_ends_and_its_names_differ),
+	    cmocka_unit_test(the_list_of_architectures_ends_and_its_names_are_unique),
 	    cmocka_unit_test(an_empty_configuration_has_the_documented_defaults),
 	    cmocka_unit_test(good_configurations_are_accepted),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
@@ -498,9 +497,9 @@ int main(void)
 	    cmocka_unit_test(default_windows_double_until_they_are_global),
 	    cmocka_unit_test(parameters_have_the_names_and_shapes_of_the_checkpoint),
 	    cmocka_unit_test(without_a_position_table_there_is_no_parameter_and_no_bound),
-	    cmocka_unit_test(state_grows_with_the_windows_only),
+	    cmocka_unit_test(the_state_grows_only_with_the_windows),
 	    cmocka_unit_test(an_additive_model_has_the_padding_row_of_its_tokenizer),
-	    cmocka_unit_test(a_size_is_completed_to_a_model_that_every_architecture_can_have),
+	    cmocka_unit_test(a_size_is_completed_to_a_model_of_every_architecture),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* A score led back to its tokens: parts that sum to it, and gradients. */
+/* Attributions of a score to its tokens: parts that sum to it, and gradients. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,8 +79,8 @@ static void recomputed_activations_give_the_same_parts(void **state)
 	model_free(m);
 }
 
-/* Products of a library may sum in another order for fewer rows. */
-static void rows_of_nodes_can_be_computed_apart(void **state)
+/* A library may add in another order for products with fewer rows. */
+static void rows_of_nodes_can_be_computed_separately(void **state)
 {
 	(void)state;
 	for (int k = 0; k < KINDS; k++) {
@@ -101,8 +101,8 @@ static void rows_of_nodes_can_be_computed_apart(void **state)
 	}
 }
 
-/* Packed as they are served: the parts are those of the numbers that the panels hold, and of int8 but for the rounding
- * of activations. */
+/* Weights are packed as for serving. The parts are those of the numbers that the panels hold; with int8 up to the
+ * rounding of activations. */
 static void packed_weights_have_parts_too(void **state)
 {
 	(void)state;
@@ -127,15 +127,15 @@ static void packed_weights_have_parts_too(void **state)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-/* Along the line from no word vectors to these, the mean of gradient x input is the difference of the logits. The norms
- * make nearly all of it near the beginning: factors are fourth powers. */
+/* On the line from zero word vectors to the model's, the mean of gradient x input is the difference of the logits. The
+ * norms put nearly all of it near the beginning, so factors are fourth powers. */
 static void gradients_integrate_to_the_difference_of_the_logits(void **state)
 {
 	(void)state;
 	enum { STEPS = 256 };
 	for (int k = 0; k < KINDS; k++) {
 		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
-		/* Of the logit itself: the coefficients must be the same in all steps. */
+		/* Explain the logit itself: the coefficients must be equal in all steps. */
 		double sum = 0, ends[2];
 		for (int i = 0; i <= STEPS + 1; i++) {
 			const forward_spec spec = {.batch = B,
@@ -166,7 +166,7 @@ static void gradients_integrate_to_the_difference_of_the_logits(void **state)
 	}
 }
 
-static void what_has_no_row_of_logits_is_refused(void **state)
+static void a_model_without_a_row_of_logits_is_refused(void **state)
 {
 	(void)state;
 	static const forward_spec wrong[] = {
@@ -195,10 +195,10 @@ int main(void)
 	    cmocka_unit_test(parts_sum_to_the_score),
 	    cmocka_unit_test(tokens_that_cannot_be_read_have_no_part),
 	    cmocka_unit_test(recomputed_activations_give_the_same_parts),
-	    cmocka_unit_test(rows_of_nodes_can_be_computed_apart),
+	    cmocka_unit_test(rows_of_nodes_can_be_computed_separately),
 	    cmocka_unit_test(packed_weights_have_parts_too),
 	    cmocka_unit_test(gradients_integrate_to_the_difference_of_the_logits),
-	    cmocka_unit_test(what_has_no_row_of_logits_is_refused),
+	    cmocka_unit_test(a_model_without_a_row_of_logits_is_refused),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,4 +1,4 @@
-/* BART with a head for classes: what its head reads, gradients, configuration, saving and loading. */
+/* BART with a head for classes: the row that its head reads, gradients, configuration, saving and loading. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ enum { B = 3, N = 11, V = 19, D = 12, CLASSES = 4, PAD = 1, END = 2 };
 static const char *const configs[] = {VANILLA, LINEAR, IGNORE};
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
-/* Pairs of texts of different lengths, each with two end tokens; what is behind them is masked padding. */
+/* Pairs of texts of different lengths, each with two end tokens; masked padding follows. */
 typedef struct texts {
 	int32_t ids[B * N], mask[B * N];
 } texts;
@@ -73,9 +73,9 @@ static float distance(const float *a, const float *b)
 	return most;
 }
 
-/* --- what the head reads -------------------------------------------------------------------------- */
+/* --- the row that the head reads ------------------------------------------------------------------ */
 
-static void the_row_of_a_text_is_that_of_its_last_end_token(void **state)
+static void the_head_reads_the_row_of_the_last_end_token(void **state)
 {
 	(void)state;
 	const model_dims end = {.pool = POOL_END, .end = END}, last = {.pool = POOL_LAST};
@@ -107,9 +107,9 @@ static void every_token_but_padding_reaches_the_classes_of_its_own_text(void **s
 			texts y = x;
 			y.ids[N + n] = n < lengths[1] && n != lengths[1] - 1 ? x.ids[N + n] % (V - 3) + 3 : PAD + 3;
 			if (n == lengths[1] - 1)
-				continue; /* the row is read there */
+				continue; /* the head reads this row */
 			classify(m, &y, after);
-			const bool reads = n < lengths[1] || c == 2; /* "ignore" */
+			const bool reads = n < lengths[1] || c == 2; /* the last configuration ignores padding */
 			assert_true((distance(before + CLASSES, after + CLASSES) > 1e-5f) == reads);
 			assert_memory_equal(before, after, CLASSES * sizeof *before);
 			assert_memory_equal(before + 2 * CLASSES, after + 2 * CLASSES, CLASSES * sizeof *before);
@@ -118,7 +118,7 @@ static void every_token_but_padding_reaches_the_classes_of_its_own_text(void **s
 	}
 }
 
-static void the_decoder_begins_with_its_start_token(void **state)
+static void the_decoder_starts_with_its_start_token(void **state)
 {
 	(void)state;
 	float logits[2][B * CLASSES];
@@ -160,7 +160,7 @@ static double loss_along(const model *m, const texts *x, const int32_t *labels, 
 	return loss;
 }
 
-/* Of every tensor along a random direction. */
+/* Check each tensor along a random direction. */
 static void gradients_are_central_differences_of_the_loss(void **state)
 {
 	(void)state;
@@ -184,7 +184,7 @@ static void gradients_are_central_differences_of_the_loss(void **state)
 			fixture_read(p, name, gradient);
 			random_normal(direction, count, 500 + (uint64_t)i, 1 / sqrt((double)count));
 			for (int64_t k = 0; k < count; k++) {
-				const bool padding = i == 0 && k / D == PAD; /* held fixed */
+				const bool padding = i == 0 && k / D == PAD; /* the padding row is fixed */
 				direction[k] = padding ? 0 : direction[k];
 				slope += (double)gradient[k] * (double)direction[k];
 				assert_true(!padding || gradient[k] == 0);
@@ -204,7 +204,7 @@ static void gradients_are_central_differences_of_the_loss(void **state)
 
 /* --- configuration and files ---------------------------------------------------------------------- */
 
-/* With the keys of the published base model. */
+/* The keys of the published base model. */
 static const char published[] =
     "{\"_name_or_path\": \"bart-base\", \"activation_dropout\": 0.1, \"activation_function\": \"gelu\","
     " \"add_bias_logits\": false, \"add_final_layer_norm\": false,"
@@ -227,7 +227,7 @@ static void a_published_configuration_is_read(void **state)
 	assert_int_equal(fixture_config(&architecture_bart, published, &config, NULL), STATUS_OK);
 	const model_dims *d = architecture_dims(config);
 	parameter_list list = {0};
-	int64_t count = 0; /* of the published base model, and of a head for two classes */
+	int64_t count = 0; /* sizes of the published base model, with a head for two classes */
 	architecture_bart.parameters(config, &list);
 	for (int i = 0; i < list.count; i++)
 		count += shape_count(list.items[i].shape);
@@ -299,9 +299,9 @@ static void a_saved_model_is_loaded_bit_for_bit_and_gives_the_same_classes(void 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_row_of_a_text_is_that_of_its_last_end_token),
+	    cmocka_unit_test(the_head_reads_the_row_of_the_last_end_token),
 	    cmocka_unit_test(every_token_but_padding_reaches_the_classes_of_its_own_text),
-	    cmocka_unit_test(the_decoder_begins_with_its_start_token),
+	    cmocka_unit_test(the_decoder_starts_with_its_start_token),
 	    cmocka_unit_test(gradients_are_central_differences_of_the_loss),
 	    cmocka_unit_test(a_published_configuration_is_read),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),

@@ -1,5 +1,5 @@
-/* Models in bf16: the copy of the weights, and forwards and backwards of both architectures beside fp32, on a backend
- * that computes every op in bf16 around the reference kernels. */
+/* Models in bf16: the copy of the weights, and forwards and backwards of both architectures compared with fp32. The
+ * backend computes every op in bf16 around the reference kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 enum { BATCH = 2, LENGTH = 17, VOCAB = 37, WIDTH = 15, LAYERS = 3 };
 
-static backend *device; /* with bf16 */
+static backend *device; /* the backend with bf16 */
 
 static int setup(void **state)
 {
@@ -70,7 +70,7 @@ static void write_tokens(plan *p, const forward_spec *spec)
 		fixture_write(p, "last", (int32_t[BATCH]){LENGTH - 1, 2 * LENGTH - 1});
 }
 
-/* ‖a - b‖ / ‖b‖; NaN if anything is. */
+/* ‖a - b‖ / ‖b‖; NaN if any element is. */
 static double distance(const float *a, const float *b, int64_t count)
 {
 	double difference = 0, norm = 0;
@@ -104,7 +104,7 @@ static void assert_copied(const model *m)
 	free(x);
 }
 
-static void the_copy_is_the_rounded_weights_and_can_be_brought_up_to_date(void **state)
+static void the_copy_has_the_rounded_weights_and_can_be_updated(void **state)
 {
 	(void)state;
 	model *m = additive();
@@ -120,7 +120,7 @@ static void the_copy_is_the_rounded_weights_and_can_be_brought_up_to_date(void *
 	model_free(m);
 }
 
-/* A backend that computes in fp32 only makes copies all the same, and then says what it cannot do. */
+/* A backend that computes only in fp32 still makes the copy, and refuses the plan. */
 static void the_cpu_makes_the_copy_and_refuses_the_plan(void **state)
 {
 	(void)state;
@@ -137,7 +137,7 @@ static void the_cpu_makes_the_copy_and_refuses_the_plan(void **state)
 	backend_close(cpu);
 }
 
-static void what_bf16_cannot_do_is_refused(void **state)
+static void unsupported_uses_of_bf16_are_refused(void **state)
 {
 	(void)state;
 	plan *p;
@@ -162,8 +162,8 @@ static const char *const outputs[] = {"logits", "layers.0.query.score", "layers.
                                       "layers.0.query.pooled", "layers.2.key.pooled"};
 enum { OUTPUTS = sizeof outputs / sizeof outputs[0] };
 
-/* Every output is f32. The distance from fp32's is that of dozens of roundings of 2^-9 in three layers whose weights
- * (0.3) amplify: the worst is 0.023, logits of additive; a term that is wrong or left out is far beyond the bound. */
+/* Every output is f32. Its distance from fp32 is that of dozens of roundings of 2^-9 in three layers, whose weights
+ * (0.3) amplify it. The worst is 0.023, in the logits of additive; a wrong or missing term is far beyond the bound. */
 static void a_forward_is_close_to_fp32_and_gives_f32(void **state)
 {
 	(void)state;
@@ -200,7 +200,7 @@ static void a_forward_is_close_to_fp32_and_gives_f32(void **state)
 	}
 }
 
-static void the_last_rows_are_those_of_all(void **state)
+static void the_last_rows_equal_those_of_all_rows(void **state)
 {
 	(void)state;
 	for (int i = 0; i < MAKERS; i++) {
@@ -228,7 +228,7 @@ static void the_last_rows_are_those_of_all(void **state)
 	}
 }
 
-/* Gradients of a training pass into a flat f32 arena; free() them. */
+/* Gradients of a training pass in a flat f32 arena; the caller frees them. */
 static float *gradients_of(const model *m, bool bf16, bool recompute)
 {
 	forward_spec spec = {.batch = BATCH,
@@ -252,8 +252,8 @@ static float *gradients_of(const model *m, bool bf16, bool recompute)
 	return out;
 }
 
-/* The worst is 0.080, a LayerNorm's bias in the middle of additive. */
-static void every_gradient_is_close_to_fp32s(void **state)
+/* The worst distance is 0.080, a LayerNorm's bias in the middle of additive. */
+static void every_gradient_is_close_to_fp32(void **state)
 {
 	(void)state;
 	for (int i = 0; i < MAKERS; i++) {
@@ -285,7 +285,7 @@ static void recomputing_gives_the_same_bits(void **state)
 	}
 }
 
-/* In the graph: nothing of an activation's size is f32, and no gradient of a weight is bf16. */
+/* In the graph, no tensor of an activation's size is f32, and no gradient of a weight is bf16. */
 static void matrices_are_bf16_and_vectors_are_not(void **state)
 {
 	(void)state;
@@ -315,12 +315,12 @@ static void matrices_are_bf16_and_vectors_are_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_copy_is_the_rounded_weights_and_can_be_brought_up_to_date),
+	    cmocka_unit_test(the_copy_has_the_rounded_weights_and_can_be_updated),
 	    cmocka_unit_test(the_cpu_makes_the_copy_and_refuses_the_plan),
-	    cmocka_unit_test(what_bf16_cannot_do_is_refused),
+	    cmocka_unit_test(unsupported_uses_of_bf16_are_refused),
 	    cmocka_unit_test(a_forward_is_close_to_fp32_and_gives_f32),
-	    cmocka_unit_test(the_last_rows_are_those_of_all),
-	    cmocka_unit_test(every_gradient_is_close_to_fp32s),
+	    cmocka_unit_test(the_last_rows_equal_those_of_all_rows),
+	    cmocka_unit_test(every_gradient_is_close_to_fp32),
 	    cmocka_unit_test(recomputing_gives_the_same_bits),
 	    cmocka_unit_test(matrices_are_bf16_and_vectors_are_not),
 	};

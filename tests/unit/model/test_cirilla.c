@@ -1,4 +1,4 @@
-/* Cirilla's encoder-decoder: its configuration, first values, and checkpoints under its own names. */
+/* Cirilla's encoder-decoder: its configuration, initial values, and checkpoints under its own names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 
 #define KEYS "\"vocab\": 11, \"max_len\": 9, \"d_model\": 12, \"heads\": 2, \"enc_layers\": 2, \"dec_layers\": 1"
 
-static void configurations_are_those_of_a_transformer_and_are_written_as_they_were(void **state)
+static void configurations_map_to_a_transformer_and_are_written_as_they_were_read(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -52,7 +52,7 @@ static void configurations_are_those_of_a_transformer_and_are_written_as_they_we
 	}
 }
 
-static void what_it_does_not_compute_is_refused_by_name(void **state)
+static void unsupported_options_are_refused_by_name(void **state)
 {
 	(void)state;
 	static const struct {
@@ -104,7 +104,7 @@ static void every_allocation_of_a_configuration_may_fail(void **state)
 	json_decref(json);
 }
 
-static void matrices_and_tables_begin_uniform_within_xaviers_bound(void **state)
+static void matrices_and_tables_are_initialized_uniformly_within_xaviers_bound(void **state)
 {
 	(void)state;
 	backend *b = fixture_backend();
@@ -126,12 +126,12 @@ static void matrices_and_tables_begin_uniform_within_xaviers_bound(void **state)
 		/* The fourth moment of a uniform draw is 9/5 of its variance squared: four standard errors. */
 		assert_true(fabs(squares * 3 / (bound * bound) - 1) < 4 * sqrt(0.8 / (double)count));
 	}
-	assert_int_equal(matrices, 2 * (4 + 2) + 1 * (8 + 2) + 3); /* of the blocks; two tables and the head */
+	assert_int_equal(matrices, 2 * (4 + 2) + 1 * (8 + 2) + 3); /* those of the blocks; two tables and the head */
 	model_free(m);
 	b->close(b);
 }
 
-/* The weights of a folder again, as a compiled module's state holds them. */
+/* Write the weights of a folder again, under the names of a compiled module's state. */
 static void write_compiled(const char *folder)
 {
 	char path[FOLDER_BYTES + 32], names[64][160];
@@ -159,7 +159,7 @@ static void write_compiled(const char *folder)
 		free(data[i]);
 }
 
-static void checkpoints_have_its_own_names_compiled_or_not(void **state)
+static void checkpoints_have_cirillas_names_compiled_or_not(void **state)
 {
 	(void)state;
 	static const char *const some[] = {"input_emb_enc.positional_embeddings.weight",
@@ -202,11 +202,11 @@ static void checkpoints_have_its_own_names_compiled_or_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(configurations_are_those_of_a_transformer_and_are_written_as_they_were),
-	    cmocka_unit_test(what_it_does_not_compute_is_refused_by_name),
+	    cmocka_unit_test(configurations_map_to_a_transformer_and_are_written_as_they_were_read),
+	    cmocka_unit_test(unsupported_options_are_refused_by_name),
 	    cmocka_unit_test(every_allocation_of_a_configuration_may_fail),
-	    cmocka_unit_test(matrices_and_tables_begin_uniform_within_xaviers_bound),
-	    cmocka_unit_test(checkpoints_have_its_own_names_compiled_or_not),
+	    cmocka_unit_test(matrices_and_tables_are_initialized_uniformly_within_xaviers_bound),
+	    cmocka_unit_test(checkpoints_have_cirillas_names_compiled_or_not),
 	};
 	return cmocka_run_group_tests_name("cirilla", tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void chunks_of_any_size_give_the_parallel_logits(void **state)
 		parallel_logits(m, ids, whole);
 		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
 			memcpy(stepped, whole, sizeof whole);
-			for (int64_t b = 0; b < B; b++) /* what is read must be written */
+			for (int64_t b = 0; b < B; b++) /* unwritten logits would show */
 				memset(stepped + b * N * V, 0,
 				       (size_t)(N / chunks[i] * chunks[i] * V) * sizeof *stepped);
 			stepped_logits(m, ids, chunks[i], stepped);
@@ -48,7 +48,7 @@ static void chunks_of_any_size_give_the_parallel_logits(void **state)
 	}
 }
 
-static void a_token_changes_nothing_before_it_and_reaches_others_within_its_segments(void **state)
+static void a_token_changes_only_later_tokens_within_its_segments(void **state)
 {
 	(void)state;
 	model *m = fixture_model_as(&architecture_dilated,
@@ -59,7 +59,7 @@ static void a_token_changes_nothing_before_it_and_reaches_others_within_its_segm
 	int32_t ids[B * N];
 	random_ids(ids, B * N, 2);
 	parallel_logits(m, ids, before);
-	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	ids[11] = (ids[11] + 1) % V; /* in the first sequence only */
 	parallel_logits(m, ids, after);
 	assert_memory_equal(before, after, 11 * V * sizeof *before);
 	assert_true(distance(before + 11 * V, after + 11 * V, V) > 1e-3f);
@@ -67,7 +67,7 @@ static void a_token_changes_nothing_before_it_and_reaches_others_within_its_segm
 	model_free(m);
 }
 
-static void a_token_of_a_bidirectional_model_reaches_those_before_it_too_and_there_is_no_state(void **state)
+static void a_bidirectional_model_reads_both_sides_and_has_no_state(void **state)
 {
 	(void)state;
 	model *m = fixture_model_as(&architecture_dilated,
@@ -80,7 +80,7 @@ static void a_token_of_a_bidirectional_model_reaches_those_before_it_too_and_the
 	assert_int_equal(model_states(m)->count, 0);
 	random_ids(ids, B * N, 2);
 	parallel_logits(m, ids, before);
-	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	ids[11] = (ids[11] + 1) % V; /* in the first sequence only */
 	parallel_logits(m, ids, after);
 	for (int i = 8; i < 12; i++) /* its segment of 4 */
 		assert_true(distance(before + i * V, after + i * V, V) > 1e-3f);
@@ -88,7 +88,7 @@ static void a_token_of_a_bidirectional_model_reaches_those_before_it_too_and_the
 	model_free(m);
 }
 
-static void the_state_is_a_ring_as_long_as_the_longest_segment(void **state)
+static void the_state_is_a_ring_of_the_longest_segments_length(void **state)
 {
 	(void)state;
 	model *m = fixture_created_as(&architecture_dilated, "{" KEYS "}", 1, device);
@@ -105,7 +105,7 @@ static void the_state_is_a_ring_as_long_as_the_longest_segment(void **state)
 	model_free(m);
 }
 
-/* The standard deviation of a parameter of a new model. */
+/* Standard deviation of a parameter of a new model. */
 static double spread(const model *m, const char *name)
 {
 	for (int i = 0; i < model_tensor_count(m); i++) {
@@ -123,7 +123,7 @@ static double spread(const model *m, const char *name)
 	return 0;
 }
 
-static void what_the_residual_stream_passes_through_begins_larger_with_the_inner_norms(void **state)
+static void with_inner_norms_matrices_of_the_residual_path_start_larger(void **state)
 {
 #define LAYER "decoder.layers.1."
 #define WIDE "\"model_type\": \"dilated\", \"hidden_size\": 64, \"n_layer\": 3, \"vocab_size\": 37"
@@ -191,10 +191,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
-	    cmocka_unit_test(a_token_changes_nothing_before_it_and_reaches_others_within_its_segments),
-	    cmocka_unit_test(a_token_of_a_bidirectional_model_reaches_those_before_it_too_and_there_is_no_state),
-	    cmocka_unit_test(the_state_is_a_ring_as_long_as_the_longest_segment),
-	    cmocka_unit_test(what_the_residual_stream_passes_through_begins_larger_with_the_inner_norms),
+	    cmocka_unit_test(a_token_changes_only_later_tokens_within_its_segments),
+	    cmocka_unit_test(a_bidirectional_model_reads_both_sides_and_has_no_state),
+	    cmocka_unit_test(the_state_is_a_ring_of_the_longest_segments_length),
+	    cmocka_unit_test(with_inner_norms_matrices_of_the_residual_path_start_larger),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
 	};

@@ -1,5 +1,5 @@
-/* GPT-2. Its numbers are checked by the golden files (tests/e2e/test_golden.py); here: its
- * configuration, and that its forms agree with each other. Its parameters and checkpoints: test_gpt2_checkpoints.c. */
+/* GPT-2: its configuration, and that its forms agree with each other. The golden files check its numbers
+ * (tests/e2e/test_golden.py). Its parameters and checkpoints: test_gpt2_checkpoints.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include "tests/unit/model/device.h"
 #include "tests/unit/support/compare.h"
 
-/* Fewer positions than tokens: a session that reads on past its window. */
+/* Fewer positions than tokens: a session continues past its window. */
 enum { B = 2, N = 33, V = 29, D = 12, H = 3, LAYERS = 2, POSITIONS = 10, SLOTS = 4 };
 #define CONFIG                                                                                                         \
 	"{\"model_type\": \"gpt2\", \"vocab_size\": 29, \"n_positions\": 10, \"n_embd\": 12, \"n_layer\": 2,"          \
@@ -201,7 +201,7 @@ static void run_in_chunks(const model *m, const int32_t *ids, const int32_t *mas
 	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof(float);
 	float *pool, *junk = malloc(bytes), out[B * N * V];
 	assert_non_null(junk);
-	memset(junk, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
+	memset(junk, 0xff, bytes); /* position 0 must not depend on the slot's earlier content: NaN here */
 	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
 	assert_int_equal(device->upload(device, pool, junk, bytes), STATUS_OK);
 	plan *p = fixture_plan(m, &spec, NULL, pool);
@@ -233,7 +233,7 @@ static void run_in_chunks(const model *m, const int32_t *ids, const int32_t *mas
 	free(junk);
 }
 
-static void chunks_of_any_size_give_the_parallel_logits_also_past_the_window(void **state)
+static void chunks_of_any_size_give_the_parallel_logits_even_past_the_window(void **state)
 {
 	(void)state;
 	static const int64_t chunks[] = {1, 3, POSITIONS, 13, N};
@@ -255,7 +255,7 @@ static void chunks_of_any_size_give_the_parallel_logits_also_past_the_window(voi
 	model_free(m);
 }
 
-static void a_token_reaches_what_comes_after_it_as_far_as_the_windows_go(void **state)
+static void a_token_reaches_later_tokens_within_the_windows(void **state)
 {
 	(void)state;
 	enum { FIRST = 4, REACH = LAYERS * (POSITIONS - 1) };
@@ -277,9 +277,9 @@ static void a_token_reaches_what_comes_after_it_as_far_as_the_windows_go(void **
 	model_free(m);
 }
 
-/* --- what the graph is made of -------------------------------------------------------------------- */
+/* --- the graph ------------------------------------------------------------------------------------ */
 
-/* A graph to look at; free it. */
+/* The graph of a configuration; the caller frees it. */
 static graph *build(const char *text, const forward_spec *spec)
 {
 	void *config;
@@ -289,7 +289,7 @@ static graph *build(const char *text, const forward_spec *spec)
 	return g;
 }
 
-static void every_dropout_has_a_stream_and_a_probability_of_its_own(void **state)
+static void every_dropout_has_its_own_random_stream_and_probability(void **state)
 {
 	(void)state;
 	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .loss = true};
@@ -312,7 +312,7 @@ static void every_dropout_has_a_stream_and_a_probability_of_its_own(void **state
 	graph_free(g);
 }
 
-static void nothing_is_dropped_unless_the_spec_asks(void **state)
+static void without_dropout_in_the_spec_no_unit_is_dropped(void **state)
 {
 	(void)state;
 	const forward_spec spec = {.batch = B, .length = N, .loss = true};
@@ -326,7 +326,7 @@ static void nothing_is_dropped_unless_the_spec_asks(void **state)
 	graph_free(g);
 }
 
-static void scores_are_scaled_as_the_configuration_says(void **state)
+static void scores_are_scaled_as_configured(void **state)
 {
 	(void)state;
 	static const struct {
@@ -359,7 +359,7 @@ static void scores_are_scaled_as_the_configuration_says(void **state)
 	}
 }
 
-static void the_caches_of_the_layers_lie_side_by_side(void **state)
+static void the_caches_of_the_layers_are_adjacent(void **state)
 {
 	(void)state;
 	const forward_spec spec = {.batch = B, .length = 4, .phase = PHASE_STEP, .slots = SLOTS};
@@ -378,7 +378,7 @@ static void the_caches_of_the_layers_lie_side_by_side(void **state)
 	graph_free(g);
 }
 
-static void queries_and_keys_are_put_out_for_explanations(void **state)
+static void queries_and_keys_are_outputs_for_explanations(void **state)
 {
 	(void)state;
 	const forward_spec specs[] = {{.batch = B, .length = 3, .explain = true},
@@ -403,13 +403,13 @@ int main(void)
 	    cmocka_unit_test(configurations_of_the_ecosystem_are_accepted),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
-	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits_also_past_the_window),
-	    cmocka_unit_test(a_token_reaches_what_comes_after_it_as_far_as_the_windows_go),
-	    cmocka_unit_test(every_dropout_has_a_stream_and_a_probability_of_its_own),
-	    cmocka_unit_test(nothing_is_dropped_unless_the_spec_asks),
-	    cmocka_unit_test(scores_are_scaled_as_the_configuration_says),
-	    cmocka_unit_test(the_caches_of_the_layers_lie_side_by_side),
-	    cmocka_unit_test(queries_and_keys_are_put_out_for_explanations),
+	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits_even_past_the_window),
+	    cmocka_unit_test(a_token_reaches_later_tokens_within_the_windows),
+	    cmocka_unit_test(every_dropout_has_its_own_random_stream_and_probability),
+	    cmocka_unit_test(without_dropout_in_the_spec_no_unit_is_dropped),
+	    cmocka_unit_test(scores_are_scaled_as_configured),
+	    cmocka_unit_test(the_caches_of_the_layers_are_adjacent),
+	    cmocka_unit_test(queries_and_keys_are_outputs_for_explanations),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

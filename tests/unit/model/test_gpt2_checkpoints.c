@@ -1,4 +1,4 @@
-/* GPT-2 in checkpoints: names and shapes of its parameters; what is written, read and refused. */
+/* GPT-2 checkpoints: names and shapes of parameters; the files that are written, read and refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static model *random_model(void)
 
 static const struct {
 	const char *name;
-	shape stored; /* in the checkpoint */
+	shape stored; /* shape in the checkpoint */
 	parameter_init init;
 	bool matrix, residual;
 } parameters[] = {
@@ -97,7 +97,7 @@ static void parameters_have_the_names_and_shapes_of_the_checkpoint(void **state)
 	model_free(m);
 }
 
-static void fresh_weights_have_the_spread_that_their_parameters_say(void **state)
+static void new_weights_have_the_spread_of_their_parameters(void **state)
 {
 	(void)state;
 	model *m = fixture_created_as(&architecture_gpt2,
@@ -124,7 +124,7 @@ static void fresh_weights_have_the_spread_that_their_parameters_say(void **state
 
 /* --- checkpoints -------------------------------------------------------------------------------- */
 
-/* The saved model's tensors as items to be written again, changed. */
+/* The tensors of a saved model as items to be written again, changed. */
 typedef struct edit {
 	safetensors *st;
 	safetensors_item items[64];
@@ -189,7 +189,7 @@ static void a_saved_model_has_the_ecosystems_layout_and_opens_bit_for_bit(void *
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
 	assert_opens_as(m);
 	assert_int_equal(safetensors_open(&st, weights_path, NULL), STATUS_OK);
-	assert_int_equal(safetensors_count(st), model_tensor_count(m)); /* no lm_head */
+	assert_int_equal(safetensors_count(st), model_tensor_count(m)); /* without lm_head */
 	float *all = fixture_weights(m);
 	for (int k = 0; k < PARAMETER_KINDS; k++) {
 		const safetensors_entry *e = safetensors_find(st, parameters[k].name);
@@ -198,15 +198,16 @@ static void a_saved_model_has_the_ecosystems_layout_and_opens_bit_for_bit(void *
 		for (int i = 0; i < e->rank; i++)
 			assert_int_equal(e->dim[i], parameters[k].stored.dim[i]);
 	}
-	/* y = x W + b there, x Wᵀ + b here. */
+	/* The file has y = x W + b, the model x Wᵀ + b. */
 	for (int i = 0; i < model_tensor_count(m); i++) {
 		if (strcmp(model_parameter(m, i)->name, "transformer.h.1.mlp.c_fc.weight") != 0)
 			continue;
 		const float *here = all + model_parameter_offset(m, i);
-		const float *there = (const void *)safetensors_find(st, "transformer.h.1.mlp.c_fc.weight")->data;
+		const float *stored_matrix =
+		    (const void *)safetensors_find(st, "transformer.h.1.mlp.c_fc.weight")->data;
 		for (int in = 0; in < D; in++)
 			for (int out = 0; out < 20; out++)
-				assert_true(there[in * 20 + out] == here[out * D + in]);
+				assert_true(stored_matrix[in * 20 + out] == here[out * D + in]);
 	}
 	free(all);
 	safetensors_close(st);
@@ -228,7 +229,7 @@ static void checkpoints_of_the_first_release_open(void **state)
 	model_free(m);
 }
 
-static void a_tensor_may_not_be_there_twice(void **state)
+static void a_duplicate_tensor_is_refused(void **state)
 {
 	(void)state;
 	model *m = random_model();
@@ -240,7 +241,7 @@ static void a_tensor_may_not_be_there_twice(void **state)
 	model_free(m);
 }
 
-static void an_output_layer_of_its_own_must_be_the_embedding(void **state)
+static void a_separate_output_layer_must_equal_the_embedding(void **state)
 {
 	(void)state;
 	float head[V * D];
@@ -258,7 +259,7 @@ static void an_output_layer_of_its_own_must_be_the_embedding(void **state)
 	model_free(m);
 }
 
-static void a_matrix_the_other_way_round_is_misshapen(void **state)
+static void a_transposed_matrix_is_refused(void **state)
 {
 	(void)state;
 	model *m = random_model();
@@ -277,12 +278,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(parameters_have_the_names_and_shapes_of_the_checkpoint),
-	    cmocka_unit_test(fresh_weights_have_the_spread_that_their_parameters_say),
+	    cmocka_unit_test(new_weights_have_the_spread_of_their_parameters),
 	    cmocka_unit_test(a_saved_model_has_the_ecosystems_layout_and_opens_bit_for_bit),
 	    cmocka_unit_test(checkpoints_of_the_first_release_open),
-	    cmocka_unit_test(a_tensor_may_not_be_there_twice),
-	    cmocka_unit_test(an_output_layer_of_its_own_must_be_the_embedding),
-	    cmocka_unit_test(a_matrix_the_other_way_round_is_misshapen),
+	    cmocka_unit_test(a_duplicate_tensor_is_refused),
+	    cmocka_unit_test(a_separate_output_layer_must_equal_the_embedding),
+	    cmocka_unit_test(a_transposed_matrix_is_refused),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -10,15 +10,15 @@
 #include "engine/model/initial_values.h"
 
 /* 3Lin of width 32, queries of 24, values of 32, 11 tokens and three layers: the first and the last numbers of some of
- * its matrices, each of which depends on all draws before it. */
-static void a_sequence_goes_through_all_parameters_that_have_it_as_in_3lin(void **state)
+ * its matrices. Each of them depends on all earlier draws. */
+static void one_sequence_of_draws_fills_all_parameters_as_in_3lin(void **state)
 {
 	(void)state;
 	const float std = (float)sqrt(1.0 / 32);
 	const struct {
 		int64_t rows, columns;
-		float std;         /* 0: INIT_ONE, which draws nothing */
-		float first, last; /* 0: not known */
+		float std;         /* 0: INIT_ONE, which makes no draws */
+		float first, last; /* 0: unknown */
 	} each[] = {
 	    {13, 32, 1, -0x1.ba287ap-3F, 0x1.c3408cp-4F},
 	    {24, 32, std, 0x1.0e8202p-3F, -0x1.2e98cap-3F},
@@ -53,8 +53,10 @@ static void a_sequence_goes_through_all_parameters_that_have_it_as_in_3lin(void 
 		assert_true(fabsf(x[0] - each[i].first) <= 1e-7F * fabsf(each[i].first));
 		assert_true(fabsf(x[count - 1] - each[i].last) <= 1e-7F * fabsf(each[i].last));
 	}
-	parameter_spec table = {
-	    .shape = SHAPE2(13, 32), .init = INIT_NORMAL_SEQUENCE, .std = 1, .drawn_first = 2}; /* start and unknown */
+	parameter_spec table = {.shape = SHAPE2(13, 32),
+	                        .init = INIT_NORMAL_SEQUENCE,
+	                        .std = 1,
+	                        .drawn_first = 2}; /* rows of the start and the unknown token */
 	initial_values_begin(&values, 1313);
 	initial_values_fill(&values, &table, x);
 	assert_true(x[12 * 32] == each[0].first && x[10 * 32 + 31] == each[0].last);
@@ -64,7 +66,7 @@ static void a_sequence_goes_through_all_parameters_that_have_it_as_in_3lin(void 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_sequence_goes_through_all_parameters_that_have_it_as_in_3lin),
+	    cmocka_unit_test(one_sequence_of_draws_fills_all_parameters_as_in_3lin),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

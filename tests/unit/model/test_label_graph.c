@@ -1,4 +1,5 @@
-/* The cases of 3Lin's own graph: what its source gave for two fragments, and for one of sums and their answers. */
+/* The cases of 3Lin's own graph: results of its source for two fragments, and for a fragment of sums and their
+ * answers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -79,7 +80,7 @@ typedef struct graph_case {
 	bool continuations, sums;
 	const int32_t *labels;
 	size_t n_labels;
-	const int32_t *label_ptr; /* NULL: one label, or three, for each node but start nodes */
+	const int32_t *label_ptr; /* NULL: one label, or three, for each node except start nodes */
 	const int32_t *spans[LABEL_GRAPH_WINDOWS][3];
 	const int32_t *nodes;
 	size_t n_targets;

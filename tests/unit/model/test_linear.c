@@ -40,7 +40,7 @@ static void chunks_of_any_size_give_the_parallel_logits(void **state)
 	parallel_logits(m, ids, whole);
 	for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
 		memcpy(stepped, whole, sizeof whole);
-		for (int64_t b = 0; b < B; b++) /* what is read must be written */
+		for (int64_t b = 0; b < B; b++) /* unwritten logits would show */
 			memset(stepped + b * N * V, 0, (size_t)(N / chunks[i] * chunks[i] * V) * sizeof *stepped);
 		stepped_logits(m, ids, chunks[i], stepped);
 		assert_true(distance(stepped, whole, B * N * V) < 1e-4f);
@@ -48,7 +48,7 @@ static void chunks_of_any_size_give_the_parallel_logits(void **state)
 	model_free(m);
 }
 
-static void a_token_changes_nothing_before_it(void **state)
+static void a_token_changes_no_earlier_output(void **state)
 {
 	(void)state;
 	model *m = fixture_model_as(&architecture_linear, CAUSAL, device);
@@ -56,7 +56,7 @@ static void a_token_changes_nothing_before_it(void **state)
 	int32_t ids[B * N];
 	random_ids(ids, B * N, 2);
 	parallel_logits(m, ids, before);
-	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	ids[11] = (ids[11] + 1) % V; /* in the first sequence only */
 	parallel_logits(m, ids, after);
 	assert_memory_equal(before, after, 11 * V * sizeof *before);
 	assert_true(distance(before + 11 * V, after + 11 * V, V) > 1e-3f);
@@ -65,7 +65,7 @@ static void a_token_changes_nothing_before_it(void **state)
 	model_free(m);
 }
 
-static void the_state_is_the_sums_of_every_head(void **state)
+static void the_state_holds_the_sums_of_every_head(void **state)
 {
 	(void)state;
 	model *m = fixture_created_as(&architecture_linear, CAUSAL, 1, device);
@@ -86,7 +86,7 @@ static void the_state_is_the_sums_of_every_head(void **state)
 
 /* --- the encoder ------------------------------------------------------------------------ */
 
-/* Class logits of B sequences of N tokens, the first `length` of each unmasked. */
+/* Class logits of B sequences of N tokens; the first `length` of each are unmasked. */
 static void classify(const model *m, const int32_t *ids, int64_t length, float *logits, float *embedding)
 {
 	const forward_spec spec = {
@@ -105,7 +105,7 @@ static void classify(const model *m, const int32_t *ids, int64_t length, float *
 	plan_free(p);
 }
 
-static void masked_tokens_change_nothing_unless_padding_is_read(void **state)
+static void masked_tokens_have_no_effect_unless_padding_is_read(void **state)
 {
 	(void)state;
 	static const char *const configs[] = {"{" ENCODER_KEYS "}", "{" ENCODER_KEYS ", \"pooling\": \"end\"}",
@@ -238,7 +238,7 @@ static const char *class_name(const model *m, size_t i)
 	return json_string_value(json_array_get(model_class_names(m), i));
 }
 
-static void names_of_classes_stay_with_the_model_and_say_how_many_there_are(void **state)
+static void names_of_classes_are_kept_with_the_model_and_define_their_number(void **state)
 {
 	(void)state;
 	char folder[FOLDER_BYTES];
@@ -277,15 +277,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
-	    cmocka_unit_test(a_token_changes_nothing_before_it),
-	    cmocka_unit_test(the_state_is_the_sums_of_every_head),
-	    cmocka_unit_test(masked_tokens_change_nothing_unless_padding_is_read),
+	    cmocka_unit_test(a_token_changes_no_earlier_output),
+	    cmocka_unit_test(the_state_holds_the_sums_of_every_head),
+	    cmocka_unit_test(masked_tokens_have_no_effect_unless_padding_is_read),
 	    cmocka_unit_test(every_token_reaches_the_classes),
 	    cmocka_unit_test(the_loss_of_classes_has_a_label_for_each_sequence),
 	    cmocka_unit_test(an_encoder_has_no_recurrent_form),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
-	    cmocka_unit_test(names_of_classes_stay_with_the_model_and_say_how_many_there_are),
+	    cmocka_unit_test(names_of_classes_are_kept_with_the_model_and_define_their_number),
 	    cmocka_unit_test(classes_without_names_are_numbered_and_a_head_without_classes_has_none),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

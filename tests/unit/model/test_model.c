@@ -1,4 +1,4 @@
-/* Fresh models and plans. */
+/* New models and their plans. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +12,9 @@
 #include "tests/unit/model/fixture.h"
 #include "tests/unit/model/device.h"
 
-/* --- fresh models ------------------------------------------------------------------------- */
+/* --- new models --------------------------------------------------------------------------- */
 
-static void a_fresh_model_is_initialised_as_its_parameters_say(void **state)
+static void a_new_model_is_initialized_as_its_parameters_define(void **state)
 {
 	(void)state;
 	model *m = fixture_created("{\"hidden_size\": 64, \"n_layer\": 2, \"vocab_size\": 999, \"n_positions\": 31,"
@@ -51,7 +51,7 @@ static void a_seed_decides_every_weight(void **state)
 	      *c = fixture_created(SMALL_CONFIG, 8, device);
 	fixture_same_weights(a, b);
 	float *x = fixture_weights(a), *y = fixture_weights(c);
-	/* Word and position embeddings, and the same parameter of another seed. */
+	/* Word and position embeddings, and the same parameter with another seed. */
 	int64_t place = model_parameter_offset(a, 2);
 	assert_true(x[0] != x[place] && x[0] != y[0] && x[1] != y[1]);
 	free(x);
@@ -80,7 +80,7 @@ static void parameters_are_aligned_and_the_padding_is_zero(void **state)
 	model_free(m);
 }
 
-static void a_bad_configuration_makes_no_model(void **state)
+static void a_bad_configuration_creates_no_model(void **state)
 {
 	(void)state;
 	json_t *json = fixture_json("{\"n_heads\": 3}");
@@ -126,8 +126,7 @@ static void impossible_specs_are_refused(void **state)
 	model_free(m);
 }
 
-/* Run a training forward and backward of some tokens. */
-static void logits_of_chosen_rows_are_those_among_the_logits_of_all(void **state)
+static void logits_of_chosen_rows_equal_those_of_all_rows(void **state)
 {
 	(void)state;
 	enum { N = 6, WIDTH = 37, ROWS = 3 };
@@ -152,6 +151,7 @@ static void logits_of_chosen_rows_are_those_among_the_logits_of_all(void **state
 	model_free(m);
 }
 
+/* Run a training forward and backward of some tokens. */
 static void train_once(plan *p)
 {
 	int32_t ids[2 * 11], positions[2 * 11], labels[2 * 11];
@@ -165,7 +165,7 @@ static void train_once(plan *p)
 	assert_int_equal(plan_run(p), STATUS_OK);
 }
 
-static void gradients_go_to_the_arena_that_is_given(void **state)
+static void gradients_are_written_to_the_given_arena(void **state)
 {
 	(void)state;
 	const forward_spec spec = {.batch = 2, .length = 11, .loss = true, .backward = true};
@@ -202,8 +202,8 @@ static void gradients_go_to_the_arena_that_is_given(void **state)
 	model_free(m);
 }
 
-/* Two words with the same row and bias get the same gradient as outputs; what one has more is from
- * its look-up. The largest difference of the gradients of words 0 and 7 when `first` begins the text. */
+/* Largest difference between the gradients of words 0 and 7 when `first` begins the text. Two words with the same row
+ * and bias get the same gradient as outputs, so a difference comes from the look-up. */
 static double look_up_gradient(const model *m, int32_t first)
 {
 	const forward_spec spec = {.batch = 1, .length = 3, .loss = true, .backward = true};
@@ -235,12 +235,12 @@ static void the_padding_token_has_no_gradient_from_its_look_up(void **state)
 	model_free(m);
 }
 
-static void the_flags_of_a_spec_decide_what_a_plan_has(void **state)
+static void the_flags_of_a_spec_decide_the_values_of_a_plan(void **state)
 {
 	(void)state;
 	static const struct {
 		forward_spec spec;
-		const char *there, *absent; /* names, each followed by a space */
+		const char *present, *absent; /* names, each followed by a space */
 	} cases[] = {
 	    {{.batch = 1, .length = 2},
 	     "input_ids position_ids ",
@@ -268,7 +268,7 @@ static void the_flags_of_a_spec_decide_what_a_plan_has(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		plan *p = fixture_plan(m, &cases[i].spec, NULL, pool);
 		for (int absent = 0; absent < 2; absent++) {
-			const char *names = absent ? cases[i].absent : cases[i].there;
+			const char *names = absent ? cases[i].absent : cases[i].present;
 			char name[64];
 			for (int n; sscanf(names, "%63s %n", name, &n) == 1; names += n) {
 				if ((graph_find(plan_graph(p), name) == VALUE_NONE) != absent)
@@ -285,15 +285,15 @@ static void the_flags_of_a_spec_decide_what_a_plan_has(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_fresh_model_is_initialised_as_its_parameters_say),
+	    cmocka_unit_test(a_new_model_is_initialized_as_its_parameters_define),
 	    cmocka_unit_test(a_seed_decides_every_weight),
 	    cmocka_unit_test(parameters_are_aligned_and_the_padding_is_zero),
-	    cmocka_unit_test(a_bad_configuration_makes_no_model),
+	    cmocka_unit_test(a_bad_configuration_creates_no_model),
 	    cmocka_unit_test(impossible_specs_are_refused),
-	    cmocka_unit_test(logits_of_chosen_rows_are_those_among_the_logits_of_all),
-	    cmocka_unit_test(gradients_go_to_the_arena_that_is_given),
+	    cmocka_unit_test(logits_of_chosen_rows_equal_those_of_all_rows),
+	    cmocka_unit_test(gradients_are_written_to_the_given_arena),
 	    cmocka_unit_test(the_padding_token_has_no_gradient_from_its_look_up),
-	    cmocka_unit_test(the_flags_of_a_spec_decide_what_a_plan_has),
+	    cmocka_unit_test(the_flags_of_a_spec_decide_the_values_of_a_plan),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

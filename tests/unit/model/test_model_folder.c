@@ -1,4 +1,4 @@
-/* Models on disk: what is written, what is read, and what is refused. */
+/* Models on disk: files that are written, read and refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void write_text(const char *path, const char *text)
 	assert_int_equal(file_write(path, &(file_part){text, strlen(text)}, 1, NULL), STATUS_OK);
 }
 
-/* A saved model in the folder. */
+/* Save a model to the folder and return it. */
 static model *saved_model(void)
 {
 	model *m = fixture_model(SMALL_CONFIG, device);
@@ -82,7 +82,7 @@ static void a_saved_model_keeps_its_mask_token(void **state)
 	model_free(m);
 }
 
-static void a_saved_model_holds_the_tied_matrix_under_both_names(void **state)
+static void a_saved_model_has_the_tied_matrix_under_both_names(void **state)
 {
 	(void)state;
 	model *m = saved_model();
@@ -156,7 +156,7 @@ static void assert_packed(const model *m, const model *plain, int i)
 	}
 }
 
-static void matrices_are_packed_for_serving_and_the_rest_is_not(void **state)
+static void only_matrices_are_packed_for_serving(void **state)
 {
 	(void)state;
 	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
@@ -185,7 +185,7 @@ static void matrices_are_packed_for_serving_and_the_rest_is_not(void **state)
 	model_free(plain);
 }
 
-static void packed_weights_can_only_be_run(void **state)
+static void packed_weights_can_only_be_used_for_inference(void **state)
 {
 	(void)state;
 	const forward_spec training = {.batch = 1, .length = 2, .loss = true, .backward = true},
@@ -206,9 +206,9 @@ static void packed_weights_can_only_be_run(void **state)
 	model_free(m);
 }
 
-/* --- folders that are wrong ------------------------------------------------------------------- */
+/* --- damaged folders ----------------------------------------------------------------------------- */
 
-/* Opening and checking must fail alike. */
+/* Opening and checking must return the same error. */
 static void assert_refused(status want, const char *param)
 {
 	error opening = ERROR_INIT, checking = ERROR_INIT;
@@ -220,7 +220,7 @@ static void assert_refused(status want, const char *param)
 	assert_null(m);
 	assert_string_equal(opening.param, param);
 	assert_true(opening.message[0]);
-	assert_null(strstr(opening.message, folder)); /* paths stay private */
+	assert_null(strstr(opening.message, folder)); /* messages do not show absolute paths */
 	assert_int_equal(model_check(folder, &checking), want);
 	assert_string_equal(checking.message, opening.message);
 }
@@ -254,7 +254,7 @@ static void missing_or_broken_files_are_refused(void **state)
 	assert_refused(STATUS_NOT_FOUND, "");
 }
 
-static void a_configuration_of_another_size_is_refused_without_taking_its_memory(void **state)
+static void a_configuration_of_another_size_is_refused_before_allocating(void **state)
 {
 	(void)state;
 	model_free(saved_model());
@@ -267,12 +267,12 @@ static void a_configuration_of_another_size_is_refused_without_taking_its_memory
 	write_text(config_path,
 	           "{\"hidden_size\": 15, \"n_heads\": 3, \"n_layer\": 2, \"vocab_size\": 37, \"n_positions\": 40}");
 	assert_refused(STATUS_INVALID, "fastformer_model.decoders.2.attention.Wkeys.weight");
-	/* 60 GiB of weights that are not there */
+	/* the 60 GiB of weights do not exist */
 	write_text(config_path, "{\"hidden_size\": 16384, \"n_layer\": 4, \"vocab_size\": 37, \"n_positions\": 40}");
 	assert_refused(STATUS_INVALID, "word_embedding.weight");
 }
 
-/* A device that runs out of memory, or is lost after `uploads` of them. */
+/* A device that runs out of memory, or is lost after `uploads` uploads. */
 typedef struct broken_backend {
 	backend backend;
 	int uploads;
@@ -282,7 +282,7 @@ typedef struct broken_backend {
 static status allocate_nothing(backend *b, size_t bytes, void **out)
 {
 	(void)b, (void)bytes;
-	*out = (void *)b; /* what a failure leaves behind must not be used */
+	*out = (void *)b; /* the result of a failed call must not be used */
 	return STATUS_NOMEM;
 }
 
@@ -307,7 +307,7 @@ static status upload_some(backend *b, void *to, const void *from, size_t bytes)
 	return ((broken_backend *)b)->uploads-- > 0 ? STATUS_OK : STATUS_DEVICE;
 }
 
-static void a_device_that_fails_leaves_no_model_and_no_memory(void **state)
+static void a_failing_device_leaves_no_model_and_no_memory(void **state)
 {
 	(void)state;
 	model_free(saved_model());
@@ -454,7 +454,7 @@ static void either_of_the_tied_names_is_enough(void **state)
 	model_free(want);
 }
 
-static void fixture_weights_other_types_are_converted(void **state)
+static void weights_of_other_types_are_converted(void **state)
 {
 	(void)state;
 	double wide[37];
@@ -485,7 +485,7 @@ static void fixture_weights_other_types_are_converted(void **state)
 	model_free(opened);
 }
 
-/* Beside any width, and negative; what fits is no reason to refuse. */
+/* For every width, also negative numbers; numbers that fit are accepted. */
 static void weights_that_are_not_finite_or_overflow_are_refused_by_tensor_and_element(void **state)
 {
 	(void)state;
@@ -494,7 +494,7 @@ static void weights_that_are_not_finite_or_overflow_are_refused_by_tensor_and_el
 		double f64;
 		float f32;
 		uint16_t u16;
-		const char *says; /* NULL: fits */
+		const char *says; /* NULL: it fits */
 	} cases[] = {
 	    {ST_F32, 0, NAN, 0, "nan"},      {ST_F32, 0, -INFINITY, 0, "-inf"},  {ST_F64, 1e300, 0, 0, "inf"},
 	    {ST_F64, NAN, 0, 0, "nan"},      {ST_F16, 0, 0, 0x7c00, "inf"},      {ST_BF16, 0, 0, 0x7f80, "inf"},
@@ -531,21 +531,21 @@ int main(void)
 	    cmocka_unit_test(weights_that_are_not_finite_or_overflow_are_refused_by_tensor_and_element),
 	    cmocka_unit_test(a_saved_model_opens_bit_for_bit),
 	    cmocka_unit_test(a_saved_model_keeps_its_mask_token),
-	    cmocka_unit_test(a_saved_model_holds_the_tied_matrix_under_both_names),
+	    cmocka_unit_test(a_saved_model_has_the_tied_matrix_under_both_names),
 	    cmocka_unit_test(a_configuration_without_a_model_type_is_additive),
 	    cmocka_unit_test(saving_over_a_model_replaces_it),
-	    cmocka_unit_test(matrices_are_packed_for_serving_and_the_rest_is_not),
-	    cmocka_unit_test(packed_weights_can_only_be_run),
+	    cmocka_unit_test(only_matrices_are_packed_for_serving),
+	    cmocka_unit_test(packed_weights_can_only_be_used_for_inference),
 	    cmocka_unit_test(saving_into_a_missing_folder_fails),
 	    cmocka_unit_test(missing_or_broken_files_are_refused),
-	    cmocka_unit_test(a_configuration_of_another_size_is_refused_without_taking_its_memory),
-	    cmocka_unit_test(a_device_that_fails_leaves_no_model_and_no_memory),
+	    cmocka_unit_test(a_configuration_of_another_size_is_refused_before_allocating),
+	    cmocka_unit_test(a_failing_device_leaves_no_model_and_no_memory),
 	    cmocka_unit_test(a_missing_tensor_is_named),
 	    cmocka_unit_test(an_extra_tensor_is_named),
 	    cmocka_unit_test(a_misshapen_tensor_is_named),
 	    cmocka_unit_test(tied_names_must_agree),
 	    cmocka_unit_test(either_of_the_tied_names_is_enough),
-	    cmocka_unit_test(fixture_weights_other_types_are_converted),
+	    cmocka_unit_test(weights_of_other_types_are_converted),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* Loading in steps: the same bits as in one go, and no wrong number from a file that is damaged or changes meanwhile.
- */
+/* Loading in steps gives the same bits as loading in one call, and no wrong number if the file is damaged or changes
+ * meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 #include "tests/unit/model/fixture.h"
 #include "tests/unit/support/folder.h"
 
-/* Several chunks of 4 MiB, and matrices of several pieces and of no whole number of panels. */
+/* Several chunks of 4 MiB; matrices of several pieces, whose rows do not fill their panels. */
 #define LARGE_ADDITIVE                                                                                                 \
 	"{\"hidden_size\": 390, \"n_heads\": 3, \"n_layer\": 1, \"vocab_size\": 2053, \"n_positions\": 40}"
 #define LARGE_GPT2 "{\"n_embd\": 390, \"n_head\": 2, \"n_layer\": 1, \"vocab_size\": 2053, \"n_positions\": 40}"
@@ -48,7 +48,7 @@ static int teardown(void **state)
 	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
 }
 
-/* A model as it was saved; with_manifest: as the store keeps one. */
+/* Save a model; with_manifest: as the store does. */
 static model *saved(int kind, bool with_manifest)
 {
 	char path[sizeof folder + 32];
@@ -61,7 +61,7 @@ static model *saved(int kind, bool with_manifest)
 	return m;
 }
 
-/* All steps, with the number of them; NULL: err says why not. */
+/* Run all steps and count them; NULL with the reason in err on failure. */
 static model *load(dtype weights, backend *b, int *steps, error *err)
 {
 	model_loader *l;
@@ -108,7 +108,7 @@ static void assert_loads(const model *plain, int least_steps)
 	}
 }
 
-static void steps_load_what_was_saved_bit_for_bit(void **state)
+static void steps_load_the_saved_model_bit_for_bit(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < KINDS; kind++)
@@ -119,7 +119,7 @@ static void steps_load_what_was_saved_bit_for_bit(void **state)
 		}
 }
 
-/* Write the tensors of the file again, the last one first, as `type`. */
+/* Write the tensors of the file again as `type`, in reverse order. */
 static void rewrite(safetensors_type type)
 {
 	safetensors *st;
@@ -256,7 +256,7 @@ static void a_file_truncated_while_it_is_read_is_an_error(void **state)
 	}
 }
 
-static void a_loader_may_be_left_at_any_step(void **state)
+static void a_loader_may_be_abandoned_at_any_step(void **state)
 {
 	(void)state;
 	model_free(saved(1, true));
@@ -274,13 +274,13 @@ static void a_loader_may_be_left_at_any_step(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(steps_load_what_was_saved_bit_for_bit),
+	    cmocka_unit_test(steps_load_the_saved_model_bit_for_bit),
 	    cmocka_unit_test(a_file_in_another_order_loads_to_the_same_bits),
 	    cmocka_unit_test(numbers_of_another_type_are_converted_across_chunks),
 	    cmocka_unit_test(one_flipped_bit_of_the_weights_is_found_with_its_place),
 	    cmocka_unit_test(a_damaged_or_missing_file_of_a_sealed_folder_is_named),
 	    cmocka_unit_test(a_file_truncated_while_it_is_read_is_an_error),
-	    cmocka_unit_test(a_loader_may_be_left_at_any_step),
+	    cmocka_unit_test(a_loader_may_be_abandoned_at_any_step),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,8 +1,7 @@
-/* Every allocation of making, reading, writing and compiling a model fails once in turn: the caller gets an error,
- * keeps nothing to free, and the next attempt succeeds. Under an address sanitizer this finds what is freed twice or
- * never.
+/* Every allocation of creating, reading, writing and compiling a model fails once in turn. The caller gets an error and
+ * has nothing to free, and the next attempt succeeds. Under an address sanitizer this finds double frees and leaks.
  *
- * Only the engine's own calls fail where a document is parsed; jansson's parser is left its memory. */
+ * While a document is parsed, only the engine's own allocations fail, not those of jansson's parser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,15 +41,15 @@ static int teardown(void **state)
 	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
 }
 
-typedef enum failing { OWN_ONCE, ANY_ONCE, ANY_FROM_THERE } failing;
+typedef enum failing { OWN_ONCE, ANY_ONCE, ANY_FROM_N } failing;
 
-/* Repeat `attempt` with the first, second, … allocation failing, until none fails. It returns what the function under
- * test returned and leaves nothing behind. At least `expected` allocations must have failed. */
+/* Repeat `attempt` with the first, second, … allocation failing, until none fails. It returns the status of the
+ * function under test and frees everything. At least `expected` allocations must have failed. */
 static void fail_each(status (*attempt)(void *context, error *err), void *context, failing how, int64_t expected)
 {
 	for (int64_t n = 0;; n++) {
 		error err = ERROR_INIT;
-		if (how == ANY_FROM_THERE)
+		if (how == ANY_FROM_N)
 			allocations_limit(n);
 		else
 			allocations_fail(n, how == OWN_ONCE);
@@ -62,7 +61,7 @@ static void fail_each(status (*attempt)(void *context, error *err), void *contex
 			assert_true(n >= expected);
 			return;
 		}
-		/* A library may do without the memory it asked for. */
+		/* A library may do without a failed allocation. */
 		assert_true(s == STATUS_NOMEM || s == STATUS_IO || (s == STATUS_OK && how == ANY_ONCE));
 		assert_true(s == STATUS_OK || err.message[0]);
 	}
@@ -76,11 +75,11 @@ typedef struct trial {
 	int kind; /* index of names */
 	dtype weights;
 	json_t *json;
-	model *model; /* that is saved or compiled */
+	model *model; /* to be saved or compiled */
 	forward_spec spec;
 } trial;
 
-/* --- making, reading, writing --------------------------------------------------------------- */
+/* --- creating, reading, writing --------------------------------------------------------------- */
 
 static status create(void *context, error *err)
 {
@@ -92,13 +91,13 @@ static status create(void *context, error *err)
 	return s;
 }
 
-static void a_model_is_created_or_there_is_an_error(void **state)
+static void a_model_is_created_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	for (trial t = {0}; t.kind < KINDS; t.kind++) {
 		t.json = fixture_json(configs[t.kind]);
 		fail_each(create, &t, OWN_ONCE, 6);
-		fail_each(create, &t, ANY_FROM_THERE, 6);
+		fail_each(create, &t, ANY_FROM_N, 6);
 		json_decref(t.json);
 	}
 }
@@ -126,7 +125,7 @@ static status check_it(void *context, error *err)
 	return model_check(folder, err);
 }
 
-static void a_model_is_opened_or_there_is_an_error(void **state)
+static void a_model_is_opened_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	for (trial t = {0}; t.kind < KINDS; t.kind++) {
@@ -147,16 +146,16 @@ static status save_it(void *context, error *err)
 	assert_int_equal(file_make_folders(inside, NULL), STATUS_OK);
 	status s = model_save(t->model, inside, err);
 	allocations_limit(-1);
-	if (s == STATUS_OK) { /* whatever failed, what is reported as saved is whole */
-		error why = ERROR_INIT;
-		model_check(inside, &why);
-		assert_string_equal(why.message, "");
+	if (s == STATUS_OK) { /* a model reported as saved must be complete */
+		error check_error = ERROR_INIT;
+		model_check(inside, &check_error);
+		assert_string_equal(check_error.message, "");
 	}
 	assert_int_equal(file_remove_tree(inside, NULL), STATUS_OK);
 	return s;
 }
 
-static void a_model_is_saved_whole_or_there_is_an_error(void **state)
+static void a_model_is_saved_completely_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	for (trial t = {0}; t.kind < KINDS; t.kind++) {
@@ -171,7 +170,7 @@ static status narrow(void *context, error *err)
 	return model_update_bf16_copy(((trial *)context)->model, err);
 }
 
-static void the_bf16_copy_is_made_or_there_is_an_error(void **state)
+static void the_bf16_copy_is_made_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	trial t = {.model = fixture_model(SMALL_CONFIG, device)};
@@ -186,14 +185,14 @@ static status compile(void *context, error *err)
 {
 	const trial *t = context;
 	plan *p;
-	float pool[1]; /* compiled, never run */
+	float pool[1]; /* only compiled, never run */
 	status s = model_plan(&p, t->model, &t->spec, NULL, forward_recurrent(&t->spec) ? pool : NULL, err);
 	assert_true((s == STATUS_OK) == (p != NULL));
 	plan_free(p);
 	return s;
 }
 
-static void a_plan_is_compiled_or_there_is_an_error(void **state)
+static void a_plan_is_compiled_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	static const forward_spec specs[] = {
@@ -243,12 +242,12 @@ static status write_file(void *context, error *err)
 	return s;
 }
 
-static void a_weight_file_is_written_whole_or_there_is_an_error(void **state)
+static void a_weight_file_is_written_completely_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	json_t *metadata = json_pack("{s:s}", "format", "pt");
 	fail_each(write_file, metadata, ANY_ONCE, 20);
-	fail_each(write_file, metadata, ANY_FROM_THERE, 20);
+	fail_each(write_file, metadata, ANY_FROM_N, 20);
 	json_decref(metadata);
 }
 
@@ -264,7 +263,7 @@ static status open_file(void *context, error *err)
 	return s;
 }
 
-static void a_weight_file_is_opened_or_there_is_an_error(void **state)
+static void a_weight_file_is_opened_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	char path[sizeof folder + 16];
@@ -276,13 +275,13 @@ static void a_weight_file_is_opened_or_there_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_model_is_created_or_there_is_an_error),
-	    cmocka_unit_test(a_model_is_opened_or_there_is_an_error),
-	    cmocka_unit_test(a_model_is_saved_whole_or_there_is_an_error),
-	    cmocka_unit_test(the_bf16_copy_is_made_or_there_is_an_error),
-	    cmocka_unit_test(a_plan_is_compiled_or_there_is_an_error),
-	    cmocka_unit_test(a_weight_file_is_written_whole_or_there_is_an_error),
-	    cmocka_unit_test(a_weight_file_is_opened_or_there_is_an_error),
+	    cmocka_unit_test(a_model_is_created_or_an_error_is_returned),
+	    cmocka_unit_test(a_model_is_opened_or_an_error_is_returned),
+	    cmocka_unit_test(a_model_is_saved_completely_or_an_error_is_returned),
+	    cmocka_unit_test(the_bf16_copy_is_made_or_an_error_is_returned),
+	    cmocka_unit_test(a_plan_is_compiled_or_an_error_is_returned),
+	    cmocka_unit_test(a_weight_file_is_written_completely_or_an_error_is_returned),
+	    cmocka_unit_test(a_weight_file_is_opened_or_an_error_is_returned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

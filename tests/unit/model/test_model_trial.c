@@ -1,4 +1,4 @@
-/* Every configuration that is accepted can run, and no failed graph is read. */
+/* Every accepted configuration can run, and a failed graph is never read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static void expect_ok(const architecture *a, const char *text, const forward_spe
 		fail_msg("%s: %s", error_message(&err), text);
 }
 
-static void models_that_failed_late_run(void **state)
+static void models_that_once_failed_late_can_run(void **state)
 {
 	(void)state;
 	const forward_spec longer_source = {.phase = PHASE_SCORE,
@@ -83,7 +83,7 @@ static void a_model_that_needs_much_more_than_its_weights_is_refused_with_the_si
 	                 STATUS_INVALID);
 }
 
-/* Without any one of its allocations a plan fails with a status. */
+/* If any one of its allocations fails, a plan returns a status. */
 static void a_graph_without_memory_fails_with_a_status(void **state)
 {
 	(void)state;
@@ -113,7 +113,7 @@ static void a_graph_without_memory_fails_with_a_status(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(models_that_failed_late_run),
+	    cmocka_unit_test(models_that_once_failed_late_can_run),
 	    cmocka_unit_test(a_model_that_needs_much_more_than_its_weights_is_refused_with_the_size),
 	    cmocka_unit_test(a_graph_without_memory_fails_with_a_status),
 	};

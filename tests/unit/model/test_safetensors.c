@@ -34,7 +34,7 @@ static int remove_folder(void **state)
 	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
 }
 
-/* Write the bytes without syncing (thousands of files) and open them. */
+/* Write the bytes without syncing (there are thousands of files) and open them. */
 static status open_bytes(safetensors **out, const void *bytes, size_t count, error *err)
 {
 	FILE *file = fopen(path, "wb");
@@ -44,7 +44,7 @@ static status open_bytes(safetensors **out, const void *bytes, size_t count, err
 	return safetensors_open(out, path, err);
 }
 
-/* A file of that header text and `data_bytes` bytes of data: 0, 1, 2, … */
+/* Open a file with that header text and `data_bytes` bytes of data: 0, 1, 2, … */
 static status open_header(safetensors **out, const char *header, size_t header_bytes, size_t data_bytes, error *err)
 {
 	uint64_t length = header_bytes;
@@ -73,7 +73,7 @@ static void assert_corrupt(const char *header, size_t header_bytes, size_t data_
 
 /* --- well-formed files ---------------------------------------------------------------- */
 
-static void a_written_file_reads_back_as_it_was(void **state)
+static void a_written_file_is_read_back_unchanged(void **state)
 {
 	(void)state;
 	const double f64[2] = {0.1, -1e300};
@@ -136,7 +136,7 @@ static void a_file_without_tensors_is_legal(void **state)
 	safetensors_close(NULL);
 }
 
-static void tensors_may_lie_in_any_order_and_at_any_address(void **state)
+static void tensors_may_be_in_any_order_and_at_any_address(void **state)
 {
 	(void)state;
 	const char *header = "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
@@ -246,7 +246,7 @@ static void booleans_are_not_numbers(void **state)
 #define ONE(dtype, shape, offsets) "{\"x\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 #define X "{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}"
 
-static void headers_that_lie_are_corrupt(void **state)
+static void false_headers_are_corrupt(void **state)
 {
 	(void)state;
 	static const struct {
@@ -288,7 +288,7 @@ static void headers_that_lie_are_corrupt(void **state)
 	    {ONE("\"F32\"", "[1]", "[0,4]"), 5},
 	    {ONE("\"F32\"", "[1]", "[0,4],\"more\":1"), 4},
 	    {ONE("\"F32\"", "[0]", "[1,1]"), 4},
-	    /* products that wrap around to 1, to 0 and to the bytes that are there */
+	    /* products that overflow to 1, to 0 and to the bytes of the file */
 	    {ONE("\"F32\"", "[4294967297,4294967295]", "[0,4]"), 4},
 	    {ONE("\"F32\"", "[4294967296,4294967296]", "[0,0]"), 0},
 	    {ONE("\"F32\"", "[4611686018427387905]", "[0,4]"), 4},
@@ -309,7 +309,7 @@ static void headers_that_lie_are_corrupt(void **state)
 		assert_corrupt(cases[i].header, strlen(cases[i].header), cases[i].data);
 }
 
-static void the_tensor_to_blame_is_named(void **state)
+static void the_wrong_tensor_is_named(void **state)
 {
 	(void)state;
 	error err = ERROR_INIT;
@@ -378,7 +378,7 @@ static void sample(char **bytes, size_t *count)
 	assert_int_equal(file_read(path, 1 << 16, bytes, count, NULL), STATUS_OK);
 }
 
-static void a_file_cut_anywhere_is_refused(void **state)
+static void a_truncated_file_is_refused(void **state)
 {
 	(void)state;
 	char *bytes;
@@ -391,7 +391,7 @@ static void a_file_cut_anywhere_is_refused(void **state)
 	free(bytes);
 }
 
-/* Read every element of an opened file; together the tensors fill the data exactly. */
+/* Read every element of an opened file; the tensors must fill the data exactly. */
 static void read_everything(const safetensors *st, const unsigned char *bytes, size_t count)
 {
 	uint64_t header;
@@ -424,7 +424,7 @@ static void random_damage_never_crashes(void **state)
 		philox_block random = philox(1, 0, trial, 0);
 		int flips = 1 + (int)(random.word[3] % 3);
 		for (int i = 0; i < flips; i++) {
-			/* Half of the damage is aimed at the header, half writes what JSON is made of. */
+			/* Half of the damage is in the header, and half of it writes JSON's characters. */
 			uint32_t place = random.word[i] % (random.word[3] & 64 ? (uint32_t)count : 200);
 			char json = "0123456789[]{},:"[random.word[i] >> 16 & 15];
 			damaged[place] = (unsigned char)(random.word[3] & 128 ? (uint32_t)json : random.word[i] >> 24);
@@ -442,7 +442,7 @@ static void random_damage_never_crashes(void **state)
 	free(bytes);
 }
 
-/* --- files that cannot be --------------------------------------------------------------------- */
+/* --- impossible files --------------------------------------------------------------------------- */
 
 static void a_missing_file_is_not_found_and_a_folder_is_no_file(void **state)
 {
@@ -469,20 +469,20 @@ static void a_tensor_too_large_to_count_is_not_written(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_written_file_reads_back_as_it_was),
+	    cmocka_unit_test(a_written_file_is_read_back_unchanged),
 	    cmocka_unit_test(the_data_of_a_written_file_begins_at_a_multiple_of_eight),
 	    cmocka_unit_test(a_file_without_tensors_is_legal),
-	    cmocka_unit_test(tensors_may_lie_in_any_order_and_at_any_address),
+	    cmocka_unit_test(tensors_may_be_in_any_order_and_at_any_address),
 	    cmocka_unit_test(half_precision_numbers_convert_exactly),
 	    cmocka_unit_test(wide_and_integer_numbers_round_to_float),
 	    cmocka_unit_test(integers_that_do_not_fit_and_floats_are_refused_by_name),
 	    cmocka_unit_test(booleans_are_not_numbers),
-	    cmocka_unit_test(headers_that_lie_are_corrupt),
-	    cmocka_unit_test(the_tensor_to_blame_is_named),
+	    cmocka_unit_test(false_headers_are_corrupt),
+	    cmocka_unit_test(the_wrong_tensor_is_named),
 	    cmocka_unit_test(a_million_nested_brackets_are_refused),
 	    cmocka_unit_test(a_header_over_the_limit_is_refused_before_it_is_parsed),
 	    cmocka_unit_test(impossible_header_lengths_are_refused),
-	    cmocka_unit_test(a_file_cut_anywhere_is_refused),
+	    cmocka_unit_test(a_truncated_file_is_refused),
 	    cmocka_unit_test(random_damage_never_crashes),
 	    cmocka_unit_test(a_missing_file_is_not_found_and_a_folder_is_no_file),
 	    cmocka_unit_test(a_tensor_too_large_to_count_is_not_written),

@@ -1,4 +1,4 @@
-/* What tokens change of a slot, against a look at every float. */
+/* The ranges of a slot that tokens change, compared with a check of every float. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ static void mark_ring(bool *changed, int64_t places, const int64_t widths[3], in
 			changed[token % places * widths[k] + i] = true;
 }
 
-static void tokens_change_their_places_of_rings_and_all_of_other_states(void **state)
+static void tokens_change_their_ring_entries_and_all_of_other_states(void **state)
 {
 	(void)state;
 	static const int64_t widths[3] = {2, 3, 1}, thin[3] = {2, 0, 0};
@@ -48,7 +48,7 @@ static void tokens_change_their_places_of_rings_and_all_of_other_states(void **s
 					assert_true(i == 0 || ranges[i].first - at > gap);
 					for (int64_t k = at; k < ranges[i].first; k++)
 						assert_false(want[k]);
-					int64_t unchanged = 0; /* between two changes that are one range */
+					int64_t unchanged = 0; /* length of a gap between two changes in one range */
 					for (int64_t k = 0; k < ranges[i].count; k++) {
 						unchanged = want[ranges[i].first + k] ? 0 : unchanged + 1;
 						assert_true(unchanged <= gap);
@@ -62,7 +62,7 @@ static void tokens_change_their_places_of_rings_and_all_of_other_states(void **s
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(tokens_change_their_places_of_rings_and_all_of_other_states),
+	    cmocka_unit_test(tokens_change_their_ring_entries_and_all_of_other_states),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
-/* The transformer with every option alone and many drawn together (options by themselves: test_transformer_options.c,
- * segments: test_transformer_segments.c):
- * three steps of gradient descent, gradients beside central differences, saving and loading, and sessions
- * beside whole sequences. */
+/* The transformer with every option alone, and with many drawn together. Three steps of gradient descent, gradients
+ * against central differences, saving and loading, and sessions against complete sequences.
+ * Order and conflicts of options: test_transformer_options.c; segments: test_transformer_segments.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +26,7 @@ enum { B = 2, N = 7, S = 5, V = 11, DIM = 12, SLOTS = 3, STEPS = 3, DRAWN = 200,
 typedef struct trial {
 	backend *b;
 	model *m;
-	const char *text; /* the configuration, for messages */
+	const char *text; /* the configuration as text, for messages */
 	bool source, encodes, jumps;
 	float rows[B * S * DIM];
 	int32_t ids[B * N], labels[B * N], mask[B * N], source_ids[B * S], source_mask[B * S];
@@ -71,7 +70,7 @@ static float loss_of(plan *p)
 	return loss;
 }
 
-/* θ += step · u over the whole arena. */
+/* θ += step · u over the entire arena. */
 static void move(const trial *t, float *weights, const float *u, double step)
 {
 	int64_t n = model_arena_floats(t->m);
@@ -82,7 +81,7 @@ static void move(const trial *t, float *weights, const float *u, double step)
 	free(moved);
 }
 
-/* The derivative along the gradient is its length. */
+/* The derivative along the gradient is the gradient's length. */
 static void train(const trial *t)
 {
 	const forward_spec spec = {.batch = B,
@@ -92,7 +91,7 @@ static void train(const trial *t)
 	                           .masked = true,
 	                           .loss = true,
 	                           .backward = true};
-	/* Where the set of the largest scores changes, the loss jumps. */
+	/* The loss jumps where the set of the largest scores changes. */
 	const double epsilon = t->jumps ? 3e-5 : 5e-4, noise = 1e-6 / epsilon;
 	int64_t n = model_arena_floats(t->m);
 	float *weights = calloc((size_t)n, sizeof *weights), *gradient = calloc((size_t)n, sizeof *gradient);
@@ -157,7 +156,7 @@ static void save_and_load(const trial *t, const float *logits)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-/* The sources into the slots of their sequences, by a plan that has room for longer ones. */
+/* Encode the sources into the slots of their sequences, with a plan that has room for longer ones. */
 static void encode_sources(const trial *t, float *pool)
 {
 	const int64_t room = model_dimensions(t->m)->reads_padding ? S : S + 3;
@@ -178,7 +177,7 @@ static void encode_sources(const trial *t, float *pool)
 	plan_free(p);
 }
 
-/* Sequences read in pieces of `chunk` tokens. */
+/* Read sequences in pieces of `chunk` tokens and compare the logits. */
 static void read_in_pieces(const trial *t, int64_t chunk, const float *logits)
 {
 	const forward_spec spec = {
@@ -222,7 +221,7 @@ static void sessions_are_refused(const trial *t)
 	assert_non_null(strstr(error_message(&err), t->encodes ? "_" : "encoder"));
 }
 
-/* False: the configuration is refused, with a param. */
+/* Try a configuration. False: it was refused, with a param. */
 static bool try(backend *b, json_t *config)
 {
 	char *text = json_dumps(config, JSON_SORT_KEYS);
@@ -252,7 +251,7 @@ static bool try(backend *b, json_t *config)
 	}
 	whole_logits(&t, t.m, logits);
 	save_and_load(&t, logits);
-	/* With values that are scaled by the length of the whole, sessions differ. */
+	/* Sessions differ when values are scaled by the length of the sequence. */
 	if (o->causal && !d->whole && !(o->rotary_xpos && o->rotate_values)) {
 		read_in_pieces(&t, 1, logits);
 		read_in_pieces(&t, 3, logits);
@@ -266,7 +265,7 @@ static bool try(backend *b, json_t *config)
 
 /* --- the options --------------------------------------------------------------------------------------------- */
 
-/* A value of each option that is not what it falls back to. */
+/* A value of each option other than its default. */
 static const struct {
 	const char *key, *value;
 } options[] = {
@@ -362,7 +361,8 @@ static void set(json_t *config, int option)
 	assert_int_equal(json_object_set_new(config, options[option].key, json), 0);
 }
 
-/* An encoder-decoder with this decoder, and with an encoder of the same options but for those that it cannot have. */
+/* An encoder-decoder with this decoder, and with an encoder of the same options, except those that an encoder cannot
+ * have. */
 static json_t *with_encoder(json_t *decoder)
 {
 	json_t *encoder = json_copy(decoder);
@@ -376,11 +376,11 @@ static json_t *with_encoder(json_t *decoder)
 	return json_pack("{s:s, s:o, s:o}", "stack", "encoder_decoder", "encoder", encoder, "decoder", decoder);
 }
 
-static void every_option_alone_trains_saves_loads_and_decodes(void **state)
+static void every_single_option_trains_saves_loads_and_decodes(void **state)
 {
 	(void)state;
 	backend *b = fixture_backend();
-	/* Of no use by themselves: each needs an option that is off. */
+	/* Each of these needs an option that is off. */
 	static const char *const refused[] = {"only_cross",
 	                                      "sinusoidal_form",
 	                                      "rel_pos_num_buckets",
@@ -410,7 +410,7 @@ static void every_option_alone_trains_saves_loads_and_decodes(void **state)
 				expected |= strcmp(options[i].key, "only_cross") == 0 ||
 				            strcmp(options[i].key, "cross_residual_attn") == 0;
 			if (form == 2 && options[i].value[0] == '[' && options[i].key[0] == 's')
-				expected = false; /* a decoder has more entries than shifts are given for */
+				expected = false; /* a decoder has more entries than there are shifts */
 			if (form == 2 && strcmp(options[i].key, "custom_layers") == 0)
 				expected = false; /* these layers do not read the source */
 			if (try(b, config) != expected)
@@ -421,7 +421,7 @@ static void every_option_alone_trains_saves_loads_and_decodes(void **state)
 	b->close(b);
 }
 
-static void drawn_combinations_train_save_load_and_decode_or_are_refused_by_name(void **state)
+static void random_combinations_train_save_load_and_decode_or_are_refused_by_name(void **state)
 {
 	(void)state;
 	backend *b = fixture_backend();
@@ -443,7 +443,7 @@ static void drawn_combinations_train_save_load_and_decode_or_are_refused_by_name
 
 /* --- explanations ------------------------------------------------------------------------------------------- */
 
-/* A part of the first sequence's tokens from an output of a plan, at `to` in logs of so many floats. */
+/* Copy a part of the first sequence's tokens from a plan's output to `to`, in logs of `floats` floats per token. */
 static void log_part_of(plan *p, const char *name, const log_part *part, float *to, int64_t floats)
 {
 	const shape s = graph_value(plan_graph(p), graph_find(plan_graph(p), name))->shape;
@@ -460,7 +460,7 @@ static void log_part_of(plan *p, const char *name, const log_part *part, float *
 	free(rows);
 }
 
-/* The log of one sequence, from the outputs of a plan: layer by layer part by part. */
+/* Assemble the log of one sequence from the outputs of a plan, by layer and part. */
 static float *log_of(plan *p, const model *m, int64_t at[8], int64_t *floats)
 {
 	log_part parts[EXPLAINER_MAX_PARTS];
@@ -481,10 +481,10 @@ static float *log_of(plan *p, const model *m, int64_t at[8], int64_t *floats)
 	return log;
 }
 
-static void weights_of_explanations_are_those_of_the_model(void **state)
+static void weights_of_explanations_equal_those_of_the_model(void **state)
 {
 	(void)state;
-	/* Columns of the matrix before those of tokens. */
+	/* Columns of the matrix before the columns of tokens. */
 	static const struct {
 		const char *keys;
 		int64_t memories;
@@ -578,9 +578,9 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_option_alone_trains_saves_loads_and_decodes),
-	    cmocka_unit_test(drawn_combinations_train_save_load_and_decode_or_are_refused_by_name),
-	    cmocka_unit_test(weights_of_explanations_are_those_of_the_model),
+	    cmocka_unit_test(every_single_option_trains_saves_loads_and_decodes),
+	    cmocka_unit_test(random_combinations_train_save_load_and_decode_or_are_refused_by_name),
+	    cmocka_unit_test(weights_of_explanations_equal_those_of_the_model),
 	};
 	return cmocka_run_group_tests_name("transformer", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The options of the transformer by themselves: the orders of entries that they make, and what excludes what. */
+/* The options of the transformer: the order of layers that they produce, and the options that exclude each other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "engine/model/transformer/transformer.h"
 #include "tests/unit/model/fixture.h"
 
-static void entries_stand_in_the_order_that_the_options_ask_for(void **state)
+static void entries_are_in_the_order_that_the_options_request(void **state)
 {
 	(void)state;
 	static const struct {
@@ -42,7 +42,7 @@ static void entries_stand_in_the_order_that_the_options_ask_for(void **state)
 	}
 }
 
-static void what_excludes_each_other_is_refused_by_name(void **state)
+static void options_that_exclude_each_other_are_refused_by_name(void **state)
 {
 	(void)state;
 	static const struct {
@@ -126,8 +126,8 @@ static void an_argument_of_another_constructor_is_refused_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(entries_stand_in_the_order_that_the_options_ask_for),
-	    cmocka_unit_test(what_excludes_each_other_is_refused_by_name),
+	    cmocka_unit_test(entries_are_in_the_order_that_the_options_request),
+	    cmocka_unit_test(options_that_exclude_each_other_are_refused_by_name),
 	    cmocka_unit_test(an_argument_of_another_constructor_is_refused_by_name),
 	};
 	return cmocka_run_group_tests_name("transformer_options", tests, NULL, NULL);

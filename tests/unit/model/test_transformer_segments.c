@@ -1,5 +1,5 @@
-/* The transformer in segments (max_mem_len): sessions beside segments that read what the one before left, alone and
- * side by side, and what no session reads. */
+/* The transformer in segments (max_mem_len): sessions compared with segments that read the rows kept by the previous
+ * one, alone and side by side; and options that no session supports. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 
 enum { V = 11, DIM = 12, SEGMENT = 6, READ = 27 };
 
-/* Logits [READ, V] of one sequence, segment by segment, each with what the one before it leaves: as many rows as
- * there are or, `filled`, as many as there may be, with those hidden that are not there yet. */
+/* Logits [READ, V] of one sequence, segment by segment. Each segment reads the rows kept by the previous one: only
+ * those that exist or, with `filled`, the maximum number with the missing rows hidden. */
 static void read_segments(const model *m, const int32_t *ids, bool filled, float *logits)
 {
 	const state_list *carried = model_carried(m);
@@ -51,7 +51,7 @@ static void read_segments(const model *m, const int32_t *ids, bool filled, float
 	free(left);
 }
 
-/* Two sessions token by token, the first of which begins `LAG` steps later. */
+/* Read two sessions token by token; the first one starts `LAG` steps later. */
 static void read_side_by_side(const model *m, const int32_t *ids, const float *expected, const char *text)
 {
 	enum { LAG = 4 };
@@ -82,11 +82,11 @@ static void read_side_by_side(const model *m, const int32_t *ids, const float *e
 	free(pool);
 }
 
-static void sessions_see_what_segments_with_memories_see(void **state)
+static void sessions_give_the_logits_of_segments_with_memories(void **state)
 {
 	(void)state;
 	backend *b = fixture_backend();
-	/* Rows that are not there yet count in the positions of memories and of values that are rotated. */
+	/* Missing rows count in the positions of memories and of rotated values. */
 	enum { COUNTED = 16 };
 	static const char *const cases[] = {
 	    "\"max_mem_len\": 4, \"rotary_pos_emb\": true",
@@ -167,8 +167,8 @@ static void sessions_see_what_segments_with_memories_see(void **state)
 	backend_close(b);
 }
 
-/* Of segments of 6 tokens behind 2 rows, with `memory` rows of the segment before. */
-static void explanations_leave_rows_in_front_of_segments_aside(void **state)
+/* Segments have 6 tokens after 2 rows of their own, and read `memory` rows of the previous segment. */
+static void explanations_leave_out_the_rows_before_segments(void **state)
 {
 	(void)state;
 	backend *b = fixture_backend();
@@ -192,7 +192,7 @@ static void explanations_leave_rows_in_front_of_segments_aside(void **state)
 	backend_close(b);
 }
 
-static void what_no_session_can_read_is_refused_by_name(void **state)
+static void options_that_no_session_supports_are_refused_by_name(void **state)
 {
 	(void)state;
 	backend *b = fixture_backend();
@@ -223,9 +223,9 @@ static void what_no_session_can_read_is_refused_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(sessions_see_what_segments_with_memories_see),
-	    cmocka_unit_test(explanations_leave_rows_in_front_of_segments_aside),
-	    cmocka_unit_test(what_no_session_can_read_is_refused_by_name),
+	    cmocka_unit_test(sessions_give_the_logits_of_segments_with_memories),
+	    cmocka_unit_test(explanations_leave_out_the_rows_before_segments),
+	    cmocka_unit_test(options_that_no_session_supports_are_refused_by_name),
 	};
 	return cmocka_run_group_tests_name("transformer in segments", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* 3Lin: its published numbers, its forms, its tables, and weights that are quantised. */
+/* 3Lin: its published numbers, its forms, its tables, and quantized weights. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,7 @@ static int index_of(const model *m, const char *name)
 
 /* --- the published toy ----------------------------------------------------------------------------- */
 
-/* Row y of a matrix of the toy begins here in its sine. */
+/* Fill a matrix of the toy with sines; `skip`: number of values before its first row. */
 static void fill_sines(float *x, int64_t rows, int64_t columns, int id, int64_t skip)
 {
 	for (int64_t y = 0; y < rows; y++)
@@ -84,7 +84,7 @@ static void set_toy(const model *m)
 		const shape s = model_parameter(m, at)->shape;
 		fill_sines(arena + model_parameter_offset(m, at), s.dim[0], s.dim[1], ids[i].id, 0);
 	}
-	fill_sines(words, 3, 4, 1, 2); /* tokens stand behind the start and the unknown one there */
+	fill_sines(words, 3, 4, 1, 2); /* in the toy, rows of tokens follow the start and the unknown token */
 	fill_sines(words + 12, 1, 4, 1, 1);
 	fill_sines(words + 16, 1, 4, 1, 0);
 	memcpy(arena + model_parameter_offset(m, index_of(m, "head.bias")), (float[]){0, 0.5f, -0.25f},
@@ -97,7 +97,7 @@ enum { TOY_VALUES = 4 + 4 + 6 + 5, TOY_DRAWS = 16 };
  * terms' magnitudes. The longest sum of the toy, that of a combiner's row, has 512 terms. */
 #define SUM_ERROR (22.63 * 0x1p-24)
 
-/* Change every weight by up to `share` of itself, up or down by a draw. */
+/* Change every weight by up to `share` of itself, in a random direction. */
 static void perturb(const model *m, float share, uint64_t seed)
 {
 	float *arena = model_arena(m);
@@ -111,8 +111,8 @@ static void perturb(const model *m, float share, uint64_t seed)
 	}
 }
 
-/* The numbers that are published of the toy: states of the last token after the layers, probabilities after the second
- * and the last token, the score and gradients. draw 0: of the toy itself, else of one with other weights. */
+/* The published numbers of the toy: states of the last token after the layers, probabilities after the second and the
+ * last token, the score and gradients. draw: 0 for the toy itself, otherwise perturbed weights. */
 static void compute_toy(const char *config, int draw, backend *b, double out[TOY_VALUES])
 {
 	model *m = fixture_created_as(&architecture_trilinear, config, 1, b);
@@ -156,8 +156,8 @@ static void compute_toy(const char *config, int draw, backend *b, double out[TOY
 	model_free(m);
 }
 
-/* A sum in float is the exact sum of terms that are changed by SUM_ERROR. So the reference, whose sums are in double,
- * shows with weights changed that much how far sums in float move each number. */
+/* A sum in float is the exact sum of terms that are changed by SUM_ERROR. So the reference, which adds in double, with
+ * weights changed that much, shows how far float sums move each number. */
 static void measure_moves(const char *config, backend *reference, const double exact[TOY_VALUES],
                           double moves[TOY_VALUES])
 {
@@ -185,7 +185,7 @@ static void both_profiles_give_the_published_numbers(void **state)
 	enum { QUERY = TOY_VALUES - 4, VALUE, COMBINER };
 	static const struct {
 		const char *config;
-		double want[TOY_VALUES];      /* as of compute_toy; gradients before the factors of products */
+		double want[TOY_VALUES]; /* as compute_toy returns them; gradients before the factors of products */
 		double scale, combiner_scale; /* these factors */
 	} toys[] = {
 	    {"{" LAYERS ", \"profile\": \"head\", \"n_heads\": 2}",
@@ -234,7 +234,7 @@ static void chunks_of_any_size_give_the_parallel_logits(void **state)
 		parallel_logits(m, ids, whole);
 		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
 			memcpy(stepped, whole, sizeof whole);
-			for (int64_t b = 0; b < B; b++) /* what is read must be written */
+			for (int64_t b = 0; b < B; b++) /* unwritten logits would show */
 				memset(stepped + b * N * V, 0xff,
 				       (size_t)(N / chunks[i] * chunks[i] * V) * sizeof *stepped);
 			stepped_logits(m, ids, chunks[i], stepped);
@@ -244,7 +244,7 @@ static void chunks_of_any_size_give_the_parallel_logits(void **state)
 	}
 }
 
-static void a_token_changes_nothing_before_it(void **state)
+static void a_token_changes_no_earlier_output(void **state)
 {
 	(void)state;
 	model *m = fixture_model_as(&architecture_trilinear, SEED, device);
@@ -252,7 +252,7 @@ static void a_token_changes_nothing_before_it(void **state)
 	int32_t ids[B * N];
 	random_ids(ids, B * N, 2);
 	parallel_logits(m, ids, before);
-	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	ids[11] = (ids[11] + 1) % V; /* in the first sequence only */
 	parallel_logits(m, ids, after);
 	assert_memory_equal(before, after, 11 * V * sizeof *before);
 	assert_true(distance(before + 12 * V, after + 12 * V, V) > 1e-4f);
@@ -260,7 +260,7 @@ static void a_token_changes_nothing_before_it(void **state)
 	model_free(m);
 }
 
-static void a_token_reaches_those_on_both_sides_and_there_is_no_state(void **state)
+static void a_bidirectional_model_reads_both_sides_and_has_no_state(void **state)
 {
 	(void)state;
 	model *m = fixture_model_as(&architecture_trilinear, BOTH_WAYS, device);
@@ -270,7 +270,7 @@ static void a_token_reaches_those_on_both_sides_and_there_is_no_state(void **sta
 	assert_int_equal(model_states(m)->count, 0);
 	random_ids(ids, B * N, 2);
 	parallel_logits(m, ids, before);
-	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	ids[11] = (ids[11] + 1) % V; /* in the first sequence only */
 	parallel_logits(m, ids, after);
 	for (int i = 0; i < N; i++)
 		assert_true(distance(before + i * V, after + i * V, V) > 1e-4f);
@@ -278,8 +278,8 @@ static void a_token_reaches_those_on_both_sides_and_there_is_no_state(void **sta
 	model_free(m);
 }
 
-/* The first four tokens come again: what stood behind the longest match of 1 2 3 is 4. */
-static void the_token_behind_the_longest_match_is_a_second_label(void **state)
+/* The first four tokens are repeated: token 4 follows the longest match of 1 2 3. */
+static void the_token_after_the_longest_match_is_a_second_label(void **state)
 {
 	(void)state;
 	model *m = fixture_model_as(&architecture_trilinear, MATCHED, device);
@@ -287,21 +287,21 @@ static void the_token_behind_the_longest_match_is_a_second_label(void **state)
 	float *rows = model_arena(m) + model_parameter_offset(m, index_of(m, "matches.weight"));
 	int32_t ids[B * N] = {3, 9, 1, 2, 3, 4, 2, 3, 8, 1, 2, 3};
 	for (int i = 12; i < B * N; i++)
-		ids[i] = 12 + i % 3; /* which 4 does not follow */
+		ids[i] = 12 + i % 3; /* token 4 never follows these */
 	parallel_logits(m, ids, before);
 	for (int d = 0; d < D; d++)
 		rows[4 * D + d] += 1;
 	parallel_logits(m, ids, after);
 	assert_memory_equal(before, after, 7 * V * sizeof *before);
-	assert_true(distance(before + 7 * V, after + 7 * V, V) > 1e-4f); /* 2 3 was there before */
-	rows[9 * D] += 1;                                                /* behind the first 3 alone */
+	assert_true(distance(before + 7 * V, after + 7 * V, V) > 1e-4f); /* 2 3 occurred before */
+	rows[9 * D] += 1;                                                /* only after the first 3 */
 	parallel_logits(m, ids, before);
 	assert_true(distance(before, after, 4 * V) == 0 && distance(before + 4 * V, after + 4 * V, V) > 1e-4f);
 	model_free(m);
 }
 
-/* What attention adds up beside the tokens' values is the first value times its share, which is within that of no
- * token; so what is left of every row is parallel to what is left of the others. */
+/* Attention adds the tokens' values and a share of the first value, the share of no token. So the remainder of every
+ * row is parallel to the remainder of the others. */
 static void check_rows_of_alpha(const char *config)
 {
 	model *m = fixture_model_as(&architecture_trilinear, config, device);
@@ -403,7 +403,8 @@ static void contributions_sum_to_the_score(void **state)
 		if (strcmp(configs[c], PLACED) == 0 || strcmp(configs[c], BOTH_WAYS) == 0) {
 			fixture_read(p, "parts.positions", places);
 			assert_true(fabsf(places[9]) > 1e-6f);
-			assert_true((places[29] == 0) == (strcmp(configs[c], PLACED) == 0)); /* behind the table */
+			assert_true((places[29] == 0) ==
+			            (strcmp(configs[c], PLACED) == 0)); /* past the end of the table */
 		}
 		fixture_read(p, "parts.head", &head);
 		for (int v = 0; v < V; v++)
@@ -419,7 +420,7 @@ static void contributions_sum_to_the_score(void **state)
 
 /* --- training ----------------------------------------------------------------------------------------- */
 
-/* Of one row each of all tokens. */
+/* Logits of every token in a forward with dropout. */
 static void dropped_loss(const model *m, int32_t step, const int32_t *ids, float *logits)
 {
 	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .logits = LOGITS_ALL};
@@ -431,8 +432,8 @@ static void dropped_loss(const model *m, int32_t step, const int32_t *ids, float
 	plan_free(p);
 }
 
-/* The rows of an unknown token are made those of token 5. */
-static void a_token_that_is_left_out_has_the_rows_of_the_unknown_one(void **state)
+/* The rows of the unknown token are set to those of token 5. */
+static void a_dropped_token_has_the_rows_of_the_unknown_token(void **state)
 {
 	static const char *const configs[] = {
 	    "{" SIZES ", \"n_layer\": 2, \"token_keep\": 0.001}",
@@ -449,7 +450,7 @@ static void a_token_that_is_left_out_has_the_rows_of_the_unknown_one(void **stat
 			memcpy(words + D * (int64_t)(hashed ? hash_row(1, round) : V),
 			       words + D * (int64_t)(hashed ? hash_row(2 + 5, round) : 5), D * sizeof *words);
 		random_ids(ids, B * N, 1);
-		if (matched) { /* all but the first have a continuation */
+		if (matched) { /* all but the first token have a continuation */
 			float *rows = model_arena(m) + model_parameter_offset(m, index_of(m, "matches.weight"));
 			memcpy(rows + D * (int64_t)V, rows + D * 5, D * sizeof *rows);
 			for (int i = 0; i < B * N; i++)
@@ -464,7 +465,7 @@ static void a_token_that_is_left_out_has_the_rows_of_the_unknown_one(void **stat
 	}
 }
 
-static void channels_are_left_out_of_a_whole_batch(void **state)
+static void channels_are_dropped_for_an_entire_batch(void **state)
 {
 	(void)state;
 	model *m =
@@ -480,8 +481,8 @@ static void channels_are_left_out_of_a_whole_batch(void **state)
 	model_free(m);
 }
 
-/* Numbers that the source drew, from the same seed: the first of the start's row, and the last of all. */
-static void a_new_model_begins_as_the_source_does(void **state)
+/* Numbers that the source drew with the same seed: the first of the start's row, and the last of all. */
+static void a_new_model_has_the_initial_values_of_the_source(void **state)
 {
 	(void)state;
 	model *m = fixture_created_as(
@@ -496,7 +497,7 @@ static void a_new_model_begins_as_the_source_does(void **state)
 	model_free(m);
 }
 
-static void the_bias_of_the_head_follows_from_the_counts_of_tokens(void **state)
+static void the_bias_of_the_head_depends_on_the_counts_of_tokens(void **state)
 {
 	(void)state;
 	model *m = fixture_created_as(&architecture_trilinear, TWO_BITS, 1, device);
@@ -509,9 +510,9 @@ static void the_bias_of_the_head_follows_from_the_counts_of_tokens(void **state)
 	model_free(m);
 }
 
-/* --- quantised weights ---------------------------------------------------------------------------------- */
+/* --- quantized weights ---------------------------------------------------------------------------------- */
 
-static void packed_weights_are_the_codes_that_training_reads(void **state)
+static void packed_weights_equal_the_codes_used_in_training(void **state)
 {
 	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_INT8};
 	static const int bits[] = {8, 4, 2};
@@ -551,8 +552,8 @@ static void packed_weights_are_the_codes_that_training_reads(void **state)
 	rmdir(folder);
 }
 
-/* Their products are then whole numbers, which no type of the weight rounds. */
-static void codes_of_vectors_are_multiplied_as_they_are(void **state)
+/* Their products are then integers, which no type of weight rounds. */
+static void codes_of_vectors_are_multiplied_exactly(void **state)
 {
 	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_INT8};
 	static const char *const names[] = {"query", "gate", "value", "key"};
@@ -601,7 +602,7 @@ static const trilinear_options *options_of(const void *config, int64_t layer)
 	return options;
 }
 
-static void tables_of_attentions_are_the_published_ones(void **state)
+static void tables_of_attention_equal_the_published_ones(void **state)
 {
 	static const double hyper[] = {20 / 3.0, 0, 40 / 3.0, 0, 20, 0}, slope[] = {0, 0, 0, 0.25, 0, 0.5};
 	static const int64_t widths[] = {1, 4, 16, 64, 99};
@@ -702,18 +703,18 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(both_profiles_give_the_published_numbers),
 	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
-	    cmocka_unit_test(a_token_changes_nothing_before_it),
-	    cmocka_unit_test(a_token_reaches_those_on_both_sides_and_there_is_no_state),
-	    cmocka_unit_test(the_token_behind_the_longest_match_is_a_second_label),
+	    cmocka_unit_test(a_token_changes_no_earlier_output),
+	    cmocka_unit_test(a_bidirectional_model_reads_both_sides_and_has_no_state),
+	    cmocka_unit_test(the_token_after_the_longest_match_is_a_second_label),
 	    cmocka_unit_test(rows_of_alpha_are_the_weights_of_the_values),
 	    cmocka_unit_test(contributions_sum_to_the_score),
-	    cmocka_unit_test(a_token_that_is_left_out_has_the_rows_of_the_unknown_one),
-	    cmocka_unit_test(channels_are_left_out_of_a_whole_batch),
-	    cmocka_unit_test(a_new_model_begins_as_the_source_does),
-	    cmocka_unit_test(the_bias_of_the_head_follows_from_the_counts_of_tokens),
-	    cmocka_unit_test(packed_weights_are_the_codes_that_training_reads),
-	    cmocka_unit_test(codes_of_vectors_are_multiplied_as_they_are),
-	    cmocka_unit_test(tables_of_attentions_are_the_published_ones),
+	    cmocka_unit_test(a_dropped_token_has_the_rows_of_the_unknown_token),
+	    cmocka_unit_test(channels_are_dropped_for_an_entire_batch),
+	    cmocka_unit_test(a_new_model_has_the_initial_values_of_the_source),
+	    cmocka_unit_test(the_bias_of_the_head_depends_on_the_counts_of_tokens),
+	    cmocka_unit_test(packed_weights_equal_the_codes_used_in_training),
+	    cmocka_unit_test(codes_of_vectors_are_multiplied_exactly),
+	    cmocka_unit_test(tables_of_attention_equal_the_published_ones),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
 	};

@@ -1,4 +1,4 @@
-/* transformer.h - what the programs that test the transformer share. */
+/* transformer.h - shared by the programs that test the transformer. */
 #ifndef TESTS_UNIT_MODEL_TRANSFORMER_H
 #define TESTS_UNIT_MODEL_TRANSFORMER_H
 
@@ -19,7 +19,7 @@ static void stir(const model *m)
 	}
 }
 
-/* The largest difference. */
+/* The largest absolute difference. */
 static double distance(const float *a, const float *b, int64_t n)
 {
 	double most = 0;

@@ -1,5 +1,5 @@
-/* test_frame.c - the frame codec: what goes in comes out, however it is split, and nothing a peer
- * sends is believed. */
+/* test_frame.c - the frame codec: frames are decoded as encoded, however the bytes are split, and a peer's input is
+ * never trusted. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -74,20 +74,20 @@ static void assert_same(const frame *got, const frame *want)
 		assert_memory_equal(got->payload, want->payload, want->payload_bytes);
 }
 
-/* Take every whole frame; returns how many, checking each against the samples from `first`. */
+/* Take every complete frame and check each against the samples from `first` on; returns their number. */
 static int take(frame_decoder *d, int first)
 {
 	frame f;
-	const char *why;
+	const char *err;
 	int n = 0;
 
-	while (frame_decoder_next(d, &f, &why) == FRAME_OK) {
+	while (frame_decoder_next(d, &f, &err) == FRAME_OK) {
 		frame want = sample(first + n);
 
 		assert_same(&f, &want);
 		n++;
 	}
-	assert_null(why);
+	assert_null(err);
 	return n;
 }
 
@@ -155,11 +155,11 @@ static void frames_pushed_together_stay_valid_until_the_next_push(void **state)
 	size_t n = encode_samples(stream);
 	frame_decoder d = {0};
 	frame all[SAMPLES];
-	const char *why;
+	const char *err;
 
 	assert_true(frame_decoder_push(&d, stream, n));
 	for (int i = 0; i < SAMPLES; i++)
-		assert_int_equal(frame_decoder_next(&d, &all[i], &why), FRAME_OK);
+		assert_int_equal(frame_decoder_next(&d, &all[i], &err), FRAME_OK);
 	for (int i = 0; i < SAMPLES; i++) {
 		frame want = sample(i);
 
@@ -168,23 +168,23 @@ static void frames_pushed_together_stay_valid_until_the_next_push(void **state)
 	frame_decoder_fini(&d);
 }
 
-static void an_empty_decoder_wants_more(void **state)
+static void an_empty_decoder_needs_more(void **state)
 {
 	(void)state;
 	frame_decoder d = {0};
 	frame f = {.type = FRAME_DATA};
-	const char *why = "poison";
+	const char *err = "poison";
 
 	assert_true(frame_decoder_push(&d, NULL, 0));
-	assert_int_equal(frame_decoder_next(&d, &f, &why), FRAME_MORE);
-	assert_null(why);
+	assert_int_equal(frame_decoder_next(&d, &f, &err), FRAME_MORE);
+	assert_null(err);
 	assert_int_equal(f.type, 0);
 	frame_decoder_fini(&d);
 	frame_decoder_fini(&d);
 }
 
-/* A PING header with one byte or word changed. */
-static frame_result decode_header(size_t offset, uint32_t value, int width, const char **why)
+/* Decode a PING header with one byte or word changed. */
+static frame_result decode_header(size_t offset, uint32_t value, int width, const char **err)
 {
 	unsigned char h[FRAME_HEADER_BYTES];
 	frame f = {.type = FRAME_PING}, out;
@@ -194,13 +194,13 @@ static frame_result decode_header(size_t offset, uint32_t value, int width, cons
 	for (int i = 0; i < width; i++)
 		h[offset + (size_t)i] = (unsigned char)(value >> (8 * i));
 	assert_true(frame_decoder_push(&d, h, sizeof(h)));
-	frame_result r = frame_decoder_next(&d, &out, why);
+	frame_result r = frame_decoder_next(&d, &out, err);
 	if (r == FRAME_BAD) {
 		const char *again;
 
-		assert_non_null(*why);
+		assert_non_null(*err);
 		assert_int_equal(frame_decoder_next(&d, &out, &again), FRAME_BAD);
-		assert_ptr_equal(again, *why);
+		assert_ptr_equal(again, *err);
 	}
 	frame_decoder_fini(&d);
 	return r;
@@ -209,29 +209,29 @@ static frame_result decode_header(size_t offset, uint32_t value, int width, cons
 static void every_type_that_is_not_listed_is_bad(void **state)
 {
 	(void)state;
-	const char *why;
+	const char *err;
 
 	for (uint32_t type = 0; type < 256; type++)
-		assert_int_equal(decode_header(12, type, 1, &why),
+		assert_int_equal(decode_header(12, type, 1, &err),
 		                 type >= FRAME_HELLO && type < FRAME_TYPE_COUNT ? FRAME_OK : FRAME_BAD);
 }
 
 static void unknown_flags_and_reserved_bytes_are_bad(void **state)
 {
 	(void)state;
-	const char *why;
+	const char *err;
 
 	for (uint32_t value = 1; value < 256; value++) {
-		assert_int_equal(decode_header(13, value, 1, &why), FRAME_BAD);
-		assert_int_equal(decode_header(14, value, 1, &why), FRAME_BAD);
-		assert_int_equal(decode_header(15, value, 1, &why), FRAME_BAD);
-		/* With the type DATA, END is the one flag there is. */
-		assert_int_equal(decode_header(12, FRAME_DATA | value << 8, 2, &why),
+		assert_int_equal(decode_header(13, value, 1, &err), FRAME_BAD);
+		assert_int_equal(decode_header(14, value, 1, &err), FRAME_BAD);
+		assert_int_equal(decode_header(15, value, 1, &err), FRAME_BAD);
+		/* DATA allows one flag, END. */
+		assert_int_equal(decode_header(12, FRAME_DATA | value << 8, 2, &err),
 		                 value == FRAME_FLAG_END ? FRAME_OK : FRAME_BAD);
 	}
 }
 
-static void lengths_that_cannot_be_are_bad_before_any_body_arrives(void **state)
+static void impossible_lengths_are_bad_before_any_body_arrives(void **state)
 {
 	(void)state;
 	static const struct {
@@ -255,7 +255,7 @@ static void lengths_that_cannot_be_are_bad_before_any_body_arrives(void **state)
 		unsigned char h[FRAME_HEADER_BYTES];
 		frame f = {.type = FRAME_DATA}, out;
 		frame_decoder d = {0};
-		const char *why;
+		const char *err;
 
 		frame_encode_header(&f, h);
 		for (int b = 0; b < 4; b++) {
@@ -263,13 +263,13 @@ static void lengths_that_cannot_be_are_bad_before_any_body_arrives(void **state)
 			h[4 + b] = (unsigned char)(cases[i].json >> (8 * b));
 		}
 		assert_true(frame_decoder_push(&d, h, sizeof(h)));
-		assert_int_equal(frame_decoder_next(&d, &out, &why), cases[i].want);
+		assert_int_equal(frame_decoder_next(&d, &out, &err), cases[i].want);
 		assert_true(d.capacity < 64 << 10);
 		frame_decoder_fini(&d);
 	}
 }
 
-static void the_largest_frame_passes_and_its_memory_is_given_back(void **state)
+static void the_largest_frame_is_decoded_and_its_memory_is_released(void **state)
 {
 	(void)state;
 	size_t bytes = FRAME_HEADER_BYTES + (size_t)FRAME_MAX_JSON + FRAME_MAX_PAYLOAD;
@@ -277,33 +277,33 @@ static void the_largest_frame_passes_and_its_memory_is_given_back(void **state)
 	frame f = {.type = FRAME_DATA, .stream = 1, .json_bytes = FRAME_MAX_JSON, .payload_bytes = FRAME_MAX_PAYLOAD};
 	frame small = {.type = FRAME_PING}, out;
 	frame_decoder d = {0};
-	const char *why;
+	const char *err;
 
 	assert_non_null(raw);
 	frame_encode_header(&f, raw);
 	raw[bytes - 1] = 42;
 	for (size_t at = 0; at < bytes; at += 65536)
 		assert_true(frame_decoder_push(&d, raw + at, bytes - at < 65536 ? bytes - at : 65536));
-	assert_int_equal(frame_decoder_next(&d, &out, &why), FRAME_OK);
+	assert_int_equal(frame_decoder_next(&d, &out, &err), FRAME_OK);
 	assert_int_equal(out.json_bytes, FRAME_MAX_JSON);
 	assert_int_equal(out.payload_bytes, FRAME_MAX_PAYLOAD);
 	assert_int_equal(((const unsigned char *)out.payload)[FRAME_MAX_PAYLOAD - 1], 42);
 	frame_encode_header(&small, ping);
 	assert_true(frame_decoder_push(&d, ping, sizeof(ping)));
 	assert_true(d.capacity < 1 << 20);
-	assert_int_equal(frame_decoder_next(&d, &out, &why), FRAME_OK);
+	assert_int_equal(frame_decoder_next(&d, &out, &err), FRAME_OK);
 	frame_decoder_fini(&d);
 	free(raw);
 }
 
-static void a_long_stream_needs_no_more_buffer_than_what_is_unread(void **state)
+static void a_long_stream_needs_no_more_buffer_than_its_unread_bytes(void **state)
 {
 	(void)state;
 	unsigned char stream[STREAM_MAX];
 	size_t n = encode_samples(stream);
 	frame_decoder d = {0};
 
-	/* The cut leaves a partial frame behind each time, so the buffer never empties. */
+	/* The cut leaves a partial frame each time, so the buffer never becomes empty. */
 	assert_true(frame_decoder_push(&d, stream, 10));
 	for (int round = 0; round < 2000; round++) {
 		assert_true(frame_decoder_push(&d, stream + 10, n - 10));
@@ -322,7 +322,7 @@ static uint64_t next_random(uint64_t *s)
 	return *s;
 }
 
-static void random_bytes_never_hurt(void **state)
+static void random_bytes_never_crash_the_decoder(void **state)
 {
 	(void)state;
 	uint64_t seed = 0x9e3779b97f4a7c15u;
@@ -332,7 +332,7 @@ static void random_bytes_never_hurt(void **state)
 		size_t n = encode_samples(stream), at = 0;
 		frame_decoder d = {0};
 		frame f;
-		const char *why;
+		const char *err;
 		frame_result r = FRAME_MORE;
 
 		for (uint64_t edits = next_random(&seed) % 6; edits; edits--)
@@ -343,12 +343,12 @@ static void random_bytes_never_hurt(void **state)
 			piece = piece < n - at ? piece : n - at;
 			assert_true(frame_decoder_push(&d, stream + at, piece));
 			at += piece;
-			while ((r = frame_decoder_next(&d, &f, &why)) == FRAME_OK) {
+			while ((r = frame_decoder_next(&d, &f, &err)) == FRAME_OK) {
 				const unsigned char *end = (const unsigned char *)f.payload + f.payload_bytes;
 
 				assert_true((const unsigned char *)f.json >= d.data && end <= d.data + d.used);
 			}
-			assert_true((r == FRAME_BAD) == (why != NULL));
+			assert_true((r == FRAME_BAD) == (err != NULL));
 		}
 		frame_decoder_fini(&d);
 	}
@@ -361,13 +361,13 @@ int main(void)
 	    cmocka_unit_test(a_stream_split_in_two_at_any_byte_gives_the_same_frames),
 	    cmocka_unit_test(a_stream_in_pieces_of_any_size_gives_the_same_frames),
 	    cmocka_unit_test(frames_pushed_together_stay_valid_until_the_next_push),
-	    cmocka_unit_test(an_empty_decoder_wants_more),
+	    cmocka_unit_test(an_empty_decoder_needs_more),
 	    cmocka_unit_test(every_type_that_is_not_listed_is_bad),
 	    cmocka_unit_test(unknown_flags_and_reserved_bytes_are_bad),
-	    cmocka_unit_test(lengths_that_cannot_be_are_bad_before_any_body_arrives),
-	    cmocka_unit_test(the_largest_frame_passes_and_its_memory_is_given_back),
-	    cmocka_unit_test(a_long_stream_needs_no_more_buffer_than_what_is_unread),
-	    cmocka_unit_test(random_bytes_never_hurt),
+	    cmocka_unit_test(impossible_lengths_are_bad_before_any_body_arrives),
+	    cmocka_unit_test(the_largest_frame_is_decoded_and_its_memory_is_released),
+	    cmocka_unit_test(a_long_stream_needs_no_more_buffer_than_its_unread_bytes),
+	    cmocka_unit_test(random_bytes_never_crash_the_decoder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* What comes out of jansson when memory runs out: the whole or nothing. */
+/* jansson's results when memory runs out: complete or none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "proto/json_memory.h"
 #include "tests/unit/support/allocations.h"
 
-/* Members of every type; tokens on both sides of every size of the lexer's buffer. */
+/* Members of every type; the lengths of tokens are around every size of the lexer's buffer. */
 static char *a_text(size_t longest)
 {
 	char *text = malloc(40 * longest + 4096), *at = text;
@@ -42,7 +42,7 @@ static void each_failing_allocation_of_a_parse(void (*refuse)(int64_t calls))
 	json_t *whole = json_loads(text, 0, NULL), *json = NULL;
 	assert_non_null(whole);
 	bool parsed = false;
-	/* Steps grow, so that the longest tokens' turn comes too. */
+	/* The steps grow, so that the longest tokens are reached too. */
 	for (int64_t n = 0; !parsed; n++) {
 		refuse(n);
 		parsed = comes_back(text, &json);
@@ -60,14 +60,14 @@ static void fail_one(int64_t after)
 	allocations_fail(after, false);
 }
 
-static void a_parse_without_memory_gives_nothing_and_breaks_nothing(void **state)
+static void a_parse_without_memory_fails_and_breaks_nothing(void **state)
 {
 	(void)state;
 	each_failing_allocation_of_a_parse(fail_one);
 	each_failing_allocation_of_a_parse(allocations_limit);
 }
 
-static void what_is_wrong_with_a_text_is_not_blamed_on_memory(void **state)
+static void an_invalid_text_is_not_blamed_on_memory(void **state)
 {
 	(void)state;
 	static const char *const wrong[] = {
@@ -84,7 +84,7 @@ static void what_is_wrong_with_a_text_is_not_blamed_on_memory(void **state)
 	json_decref(json);
 }
 
-/* Built as answers are: without a look at the results of the setters. */
+/* Built as answers are: without checking the results of the setters. */
 static char *an_answer(void)
 {
 	json_memory_forget();
@@ -99,7 +99,7 @@ static char *an_answer(void)
 	return text;
 }
 
-static void an_answer_without_memory_is_none(void **state)
+static void an_answer_without_memory_is_null(void **state)
 {
 	(void)state;
 	void (*const fails[])(int64_t) = {fail_one, allocations_limit};
@@ -119,7 +119,7 @@ static void an_answer_without_memory_is_none(void **state)
 	free(whole);
 }
 
-static void what_failed_is_remembered_until_the_next_answer(void **state)
+static void a_failure_is_remembered_until_the_next_answer(void **state)
 {
 	(void)state;
 	json_memory_forget();
@@ -141,10 +141,10 @@ int main(void)
 {
 	json_memory_install(malloc, free);
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_parse_without_memory_gives_nothing_and_breaks_nothing),
-	    cmocka_unit_test(what_is_wrong_with_a_text_is_not_blamed_on_memory),
-	    cmocka_unit_test(an_answer_without_memory_is_none),
-	    cmocka_unit_test(what_failed_is_remembered_until_the_next_answer),
+	    cmocka_unit_test(a_parse_without_memory_fails_and_breaks_nothing),
+	    cmocka_unit_test(an_invalid_text_is_not_blamed_on_memory),
+	    cmocka_unit_test(an_answer_without_memory_is_null),
+	    cmocka_unit_test(a_failure_is_remembered_until_the_next_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_manual.c - text as roff: what means something to roff is shown as it is. */
+/* test_manual.c - convert text to roff: special characters are shown as they are. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,10 +21,10 @@ static FILE *begin(void)
 	return file;
 }
 
-static void is(FILE *file, const char *wanted)
+static void is(FILE *file, const char *expected)
 {
 	fclose(file);
-	assert_string_equal(bytes, wanted);
+	assert_string_equal(bytes, expected);
 	free(bytes);
 }
 
@@ -38,7 +38,7 @@ static void text_is_escaped(void **state)
 	         "\\(gax\\(ga\n");
 }
 
-static void signs_that_a_terminal_of_ascii_lacks_are_spelled(void **state)
+static void signs_missing_on_an_ascii_terminal_are_spelled_out(void **state)
 {
 	(void)state;
 	FILE *file = begin();
@@ -56,7 +56,7 @@ static void paragraphs_are_filled_and_indented_lines_are_not(void **state)
 	is(file, "one\ntwo\n.PP\nthree\n.nf\n  a  b\n  c\n.fi\nfour\n.PP\n.nf\n  d\n.fi\n");
 }
 
-static void options_are_entries_with_their_words_and_headings(void **state)
+static void options_are_entries_with_their_arguments_and_headings(void **state)
 {
 	static const option_row rows[] = {{"", OPTION_FLAG, NULL, "First:", NULL},
 	                                  {"do-it", OPTION_FLAG, NULL, "do it", NULL},
@@ -72,7 +72,7 @@ static void options_are_entries_with_their_words_and_headings(void **state)
 	         ".TP\n\\fB\\-\\-how\\fR \\fINAME\\fR\nhow it is done: well or not\\-well (well)\n");
 }
 
-static void names_of_values_and_options_stand_out_in_a_usage(void **state)
+static void names_of_values_and_options_are_highlighted_in_a_usage(void **state)
 {
 	(void)state;
 	FILE *file = begin();
@@ -85,10 +85,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(text_is_escaped),
-	    cmocka_unit_test(signs_that_a_terminal_of_ascii_lacks_are_spelled),
+	    cmocka_unit_test(signs_missing_on_an_ascii_terminal_are_spelled_out),
 	    cmocka_unit_test(paragraphs_are_filled_and_indented_lines_are_not),
-	    cmocka_unit_test(options_are_entries_with_their_words_and_headings),
-	    cmocka_unit_test(names_of_values_and_options_stand_out_in_a_usage),
+	    cmocka_unit_test(options_are_entries_with_their_arguments_and_headings),
+	    cmocka_unit_test(names_of_values_and_options_are_highlighted_in_a_usage),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

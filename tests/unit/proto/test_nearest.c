@@ -1,4 +1,4 @@
-/* test_nearest.c - "did you mean": typing errors find their word, other words find none. */
+/* test_nearest.c - "did you mean": typing errors find their word; unrelated words find none. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,7 +40,7 @@ static void the_beginning_of_a_word_finds_it(void **state)
 	finds("ftjob-0123", "ftjob-0123456789abcdef01234567");
 }
 
-static void another_word_finds_none(void **state)
+static void an_unrelated_word_finds_none(void **state)
 {
 	(void)state;
 	finds("version", NULL);
@@ -71,7 +71,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_typing_error_finds_its_word),
 	    cmocka_unit_test(the_beginning_of_a_word_finds_it),
-	    cmocka_unit_test(another_word_finds_none),
+	    cmocka_unit_test(an_unrelated_word_finds_none),
 	    cmocka_unit_test(words_of_any_length_are_safe),
 	};
 

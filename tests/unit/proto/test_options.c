@@ -1,4 +1,4 @@
-/* test_options.c - tables in, values, requests and help out. */
+/* test_options.c - from tables to values, requests and help texts. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ static const option_row rows[] = {{"", OPTION_FLAG, NULL, "First:", NULL},
 
 enum { MOST = 16 };
 
-/* Parse words separated by spaces; the strings must live as long as the options. */
+/* Parse words separated by spaces; the line must live as long as the options. */
 static bool parse(options *o, char *line)
 {
 	char *argv[MOST];
@@ -96,7 +96,7 @@ static void options_and_arguments_mix(void **state)
 	options_free(&o);
 }
 
-static void the_last_of_several_counts(void **state)
+static void the_last_of_several_values_counts(void **state)
 {
 	(void)state;
 	char line[] = "--steps 1 --steps=2 --model= --rate -1e-3";
@@ -110,7 +110,7 @@ static void the_last_of_several_counts(void **state)
 	options_free(&o);
 }
 
-static void a_value_that_is_none_of_the_words_is_refused(void **state)
+static void a_value_that_is_not_in_the_list_is_refused(void **state)
 {
 	(void)state;
 	refuses("--kind gren", "--kind must be red, green or blue, not \"gren\" (did you mean green?)");
@@ -138,7 +138,7 @@ static void a_range_is_not_a_field_of_a_request(void **state)
 	options_free(&o);
 }
 
-static void an_option_can_be_handed_to_another_program(void **state)
+static void an_option_can_be_passed_to_another_program(void **state)
 {
 	(void)state;
 	char line[] = "--model a=b --durable";
@@ -153,7 +153,7 @@ static void an_option_can_be_handed_to_another_program(void **state)
 	options_free(&o);
 }
 
-static void no_arguments_are_fine(void **state)
+static void no_arguments_are_accepted(void **state)
 {
 	(void)state;
 	options o;
@@ -163,7 +163,7 @@ static void no_arguments_are_fine(void **state)
 	options_free(&o);
 }
 
-static void what_is_wrong_is_named(void **state)
+static void a_wrong_argument_is_named(void **state)
 {
 	(void)state;
 	refuses("--modle x", "unknown option --modle (did you mean --model?)");
@@ -321,12 +321,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(options_and_arguments_mix),
-	    cmocka_unit_test(the_last_of_several_counts),
-	    cmocka_unit_test(a_value_that_is_none_of_the_words_is_refused),
+	    cmocka_unit_test(the_last_of_several_values_counts),
+	    cmocka_unit_test(a_value_that_is_not_in_the_list_is_refused),
 	    cmocka_unit_test(a_range_is_not_a_field_of_a_request),
-	    cmocka_unit_test(an_option_can_be_handed_to_another_program),
-	    cmocka_unit_test(no_arguments_are_fine),
-	    cmocka_unit_test(what_is_wrong_is_named),
+	    cmocka_unit_test(an_option_can_be_passed_to_another_program),
+	    cmocka_unit_test(no_arguments_are_accepted),
+	    cmocka_unit_test(a_wrong_argument_is_named),
 	    cmocka_unit_test(a_request_gets_types_and_paths_from_the_table),
 	    cmocka_unit_test(a_duration_is_seconds_or_has_a_unit),
 	    cmocka_unit_test(text_that_is_not_utf8_is_refused),

@@ -1,4 +1,4 @@
-/* test_plain_event.c - what the engine writes for a token is JSON, and the front end reads it back. */
+/* test_plain_event.c - the engine's event for a token is JSON, and the front end reads it back. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,7 +47,7 @@ static void goes_through(const plain_event *e)
 	json_decref(unescaped);
 }
 
-static void what_is_written_is_json_and_is_read_back(void **state)
+static void an_event_is_json_and_is_read_back(void **state)
 {
 	static const struct {
 		const char *text;
@@ -106,7 +106,7 @@ static void anything_else_is_left_to_the_parser(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_written_is_json_and_is_read_back),
+	    cmocka_unit_test(an_event_is_json_and_is_read_back),
 	    cmocka_unit_test(the_largest_event_fits),
 	    cmocka_unit_test(anything_else_is_left_to_the_parser),
 	};

@@ -1,4 +1,4 @@
-/* test_schema.c - the walker on tables of its own, and the API's tables with what users send. */
+/* test_schema.c - the walker on tables of its own, and the API's tables with requests that users send. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -123,7 +123,7 @@ static void a_null_is_removed_where_a_table_describes_the_object(void **state)
 	json_decref(left);
 }
 
-static void strings_are_measured_in_bytes(void **state)
+static void lengths_of_strings_are_in_bytes(void **state)
 {
 	(void)state;
 	accepts(&all, "{\"text\":\"ab\"}");
@@ -135,7 +135,7 @@ static void strings_are_measured_in_bytes(void **state)
 	accepts(&all, "{\"free\":\"\"}");
 }
 
-static void an_unbounded_string_ends_at_the_common_limit(void **state)
+static void an_unbounded_string_has_the_common_limit(void **state)
 {
 	(void)state;
 	size_t bytes = SCHEMA_MAX_STRING + 1;
@@ -229,7 +229,7 @@ static void arrays_are_checked_element_by_element(void **state)
 	refuses(&all, "{\"inners\":[{\"x\":1},{\"x\":1},{\"x\":1}]}", "inners", "out_of_range");
 }
 
-static void a_union_takes_the_alternative_that_was_meant(void **state)
+static void a_union_takes_the_intended_alternative(void **state)
 {
 	(void)state;
 	accepts(&all, "{\"kinds\":\"word\"}");
@@ -246,7 +246,7 @@ static void a_union_takes_the_alternative_that_was_meant(void **state)
 	refuses(&all, "{\"kinds\":[true]}", "kinds[0]", "invalid_type");
 }
 
-static void what_is_not_checked_passes(void **state)
+static void a_field_without_checks_is_accepted(void **state)
 {
 	(void)state;
 	accepts(&all, "{\"anything\":[{}],\"ignored\":{\"a\":[1]}}");
@@ -285,7 +285,7 @@ static void texts_are_cut_between_characters(void **state)
 	}
 }
 
-static void a_mistyped_word_or_name_brings_the_nearest(void **state)
+static void a_mistyped_word_or_name_gets_the_nearest_as_a_suggestion(void **state)
 {
 	static const struct {
 		const char *text, *message;
@@ -345,7 +345,7 @@ static void every_table_is_well_formed(void **state)
 	assert_int_equal(n, 17);
 }
 
-/* A field that every message must name, with what is tried on it. */
+/* A field that every message must name, with values to try. */
 static void every_field_of_every_table_is_named_when_it_is_wrong(void **state)
 {
 	(void)state;
@@ -355,7 +355,7 @@ static void every_field_of_every_table_is_named_when_it_is_wrong(void **state)
 
 	for (int i = 0; schema_all[i]; i++) {
 		for (const field *f = schema_all[i]->fields; f->name; f++) {
-			/* Only the required fields before this one could be missed first. */
+			/* Only required fields before this one could be missing first. */
 			for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
 				json_t *json = json_object();
 				json_t *value = json_loads(values[v], JSON_DECODE_ANY, NULL);
@@ -380,7 +380,7 @@ static void every_field_of_every_table_is_named_when_it_is_wrong(void **state)
 	assert_true(refused > 300);
 }
 
-static void what_openai_clients_send_is_accepted(void **state)
+static void requests_of_openai_clients_are_accepted(void **state)
 {
 	(void)state;
 	accepts(&schema_completion,
@@ -414,7 +414,7 @@ static void what_openai_clients_send_is_accepted(void **state)
 	        "\"checkpoint_every\":5,\"keep_checkpoints\":2}}");
 }
 
-static void what_would_change_the_result_and_is_not_offered_is_refused(void **state)
+static void unsupported_fields_that_would_change_the_result_are_refused(void **state)
 {
 	(void)state;
 	refuses(&schema_chat_completion,
@@ -478,26 +478,26 @@ static void the_bounds_of_generation_are_those_of_the_api(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_mistyped_word_or_name_brings_the_nearest),
+	    cmocka_unit_test(a_mistyped_word_or_name_gets_the_nearest_as_a_suggestion),
 	    cmocka_unit_test(only_an_object_is_a_request),
 	    cmocka_unit_test(every_unknown_field_is_named_with_its_path),
 	    cmocka_unit_test(a_null_counts_as_absent),
 	    cmocka_unit_test(a_null_is_removed_where_a_table_describes_the_object),
-	    cmocka_unit_test(strings_are_measured_in_bytes),
-	    cmocka_unit_test(an_unbounded_string_ends_at_the_common_limit),
+	    cmocka_unit_test(lengths_of_strings_are_in_bytes),
+	    cmocka_unit_test(an_unbounded_string_has_the_common_limit),
 	    cmocka_unit_test(a_choice_is_one_of_its_words),
 	    cmocka_unit_test(an_integer_has_no_fraction_and_no_exponent),
 	    cmocka_unit_test(a_string_holds_a_nul_only_where_its_row_says_so),
 	    cmocka_unit_test(a_number_is_in_range_or_refused),
 	    cmocka_unit_test(objects_and_maps_are_checked_member_by_member),
 	    cmocka_unit_test(arrays_are_checked_element_by_element),
-	    cmocka_unit_test(a_union_takes_the_alternative_that_was_meant),
-	    cmocka_unit_test(what_is_not_checked_passes),
+	    cmocka_unit_test(a_union_takes_the_intended_alternative),
+	    cmocka_unit_test(a_field_without_checks_is_accepted),
 	    cmocka_unit_test(texts_are_cut_between_characters),
 	    cmocka_unit_test(every_table_is_well_formed),
 	    cmocka_unit_test(every_field_of_every_table_is_named_when_it_is_wrong),
-	    cmocka_unit_test(what_openai_clients_send_is_accepted),
-	    cmocka_unit_test(what_would_change_the_result_and_is_not_offered_is_refused),
+	    cmocka_unit_test(requests_of_openai_clients_are_accepted),
+	    cmocka_unit_test(unsupported_fields_that_would_change_the_result_are_refused),
 	    cmocka_unit_test(the_bounds_of_generation_are_those_of_the_api),
 	};
 

@@ -1,5 +1,5 @@
-/* test_short_slice.c - slices as the kernel reports them; before Linux 6.12 it knows none, and the tests are skipped.
- */
+/* test_short_slice.c - time slices as the kernel reports them; the tests are skipped before Linux 6.12, which has
+ * none. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The kernel's sched_attr, whose header cannot stand beside pthread.h. */
+/* The kernel's sched_attr, whose header conflicts with pthread.h. */
 typedef struct attributes {
 	uint32_t size, policy;
 	uint64_t flags;
@@ -45,7 +45,7 @@ static void *take_and_start_another(void *slices)
 	return NULL;
 }
 
-static void a_thread_that_takes_a_short_slice_has_it_alone(void **state)
+static void a_short_slice_is_that_of_its_thread_only(void **state)
 {
 	(void)state;
 	uint64_t ns[3] = {0};
@@ -62,7 +62,7 @@ static void a_thread_that_takes_a_short_slice_has_it_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_thread_that_takes_a_short_slice_has_it_alone),
+	    cmocka_unit_test(a_short_slice_is_that_of_its_thread_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

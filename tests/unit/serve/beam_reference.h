@@ -1,6 +1,6 @@
-/* beam_reference.h - beam search written plainly: every hypothesis is its tokens, every candidate is a hypothesis of
- * its own, and every step sorts all of them. Log-probabilities are sums of doubles. It follows the definition in
- * engine/serve/beam_search.h, and shares no code with beam_search.c. */
+/* beam_reference.h - a plain beam search: a hypothesis is its tokens, a candidate is a hypothesis, and every step sorts
+ * all candidates. Log-probabilities are sums of doubles. It follows the definition in engine/serve/beam_search.h and
+ * shares no code with beam_search.c. */
 #ifndef TESTS_UNIT_SERVE_BEAM_REFERENCE_H
 #define TESTS_UNIT_SERVE_BEAM_REFERENCE_H
 
@@ -21,7 +21,7 @@ typedef struct plain_hypothesis {
 } plain_hypothesis;
 
 typedef struct plain_search {
-	/* Logits [vocab] after these tokens; biases are added here. */
+	/* Logits [vocab] after these tokens, without biases, which are added here. */
 	void (*logits)(void *context, const int32_t *tokens, int n, float *out);
 	void *context;
 	int vocab, max_tokens, beams;
@@ -31,7 +31,7 @@ typedef struct plain_search {
 	int n_ends;
 	plain_hypothesis live[PLAIN_BEAMS], best[2 * PLAIN_BEAMS + 1];
 	int n_live, n_best, steps;
-	int moved; /* beams that could not stay where their parent was */
+	int moved; /* beams that did not get their parent's slot */
 } plain_search;
 
 static inline int plain_candidates(const void *left, const void *right)
@@ -50,7 +50,7 @@ static inline bool plain_ends(const plain_search *p, int32_t token)
 	return end;
 }
 
-/* Insert after all that are as good; then keep only `beams`. */
+/* Insert after all hypotheses that are at least as good; then keep only `beams`. */
 static inline void plain_finish(plain_search *p, plain_hypothesis h, bool ended)
 {
 	int at = 0;
@@ -101,7 +101,7 @@ static inline void plain_step(plain_search *p)
 	free(logits);
 }
 
-/* Search; then best [n_best] is the answer, best first. */
+/* Run the search; best [n_best] is then the answer, best first. */
 static inline void plain_run(plain_search *p)
 {
 	p->live[0] = (plain_hypothesis){.length = 0};

@@ -1,5 +1,5 @@
-/* fault_backend.h - a backend that passes everything on to another one, until the N-th call
- * of a kind fails. Nothing is fused, so that every kernel has a call of its own. */
+/* fault_backend.h - a backend that passes every call on to another one, until the N-th call of a kind fails. Nothing is
+ * fused, so each kernel is a call. */
 #ifndef TESTS_UNIT_SERVE_FAULT_BACKEND_H
 #define TESTS_UNIT_SERVE_FAULT_BACKEND_H
 
@@ -12,26 +12,26 @@ typedef enum fault_kind {
 	FAULT_KERNEL,   /* STATUS_DEVICE */
 	FAULT_TRANSFER, /* upload, download, copy, clear, synchronize: STATUS_DEVICE */
 	FAULT_ALLOCATE, /* allocate, reserve, extend: STATUS_NOMEM */
-	FAULT_MALLOC    /* not here: the host's own malloc, calloc and realloc */
+	FAULT_MALLOC    /* fails outside this backend: the host's malloc, calloc and realloc */
 } fault_kind;
 
 typedef struct fault_backend {
 	backend base;
 	backend *inner;
 	fault_kind kind;
-	int64_t left; /* calls of that kind that succeed; negative: the fault is not armed */
-	bool lasting; /* all later ones fail too */
+	int64_t left; /* calls of that kind that still succeed; negative: not armed */
+	bool lasting; /* all later calls fail too */
 	bool struck;
 	int64_t memory;            /* allocations and reservations not yet released */
-	bool full;                 /* every one of them fails, and every extension */
+	bool full;                 /* every allocation and extension fails */
 	size_t downloaded, copied; /* bytes */
 	unsigned fetches;
 	char boxes[BACKEND_FETCHES][BACKEND_FETCH_BYTES];
 } fault_backend;
 
-/* Give backends created from now on `fetch`, so that steps are issued ahead. */
+/* Backends created from now on have `fetch`, so that steps are issued ahead. */
 static bool fault_fetches;
-/* Give them `side_by_side`. */
+/* Backends created from now on have `side_by_side`. */
 static bool fault_parts;
 
 static inline void fault_arm(fault_backend *f, fault_kind kind, int64_t left, bool lasting)
@@ -189,7 +189,7 @@ static inline status fault_record_end(backend *b, void **out)
 	return f->inner->record_end(f->inner, out);
 }
 
-/* As any of the kernels that were recorded. */
+/* Fails as one kernel that was recorded. */
 static inline status fault_replay(backend *b, void *recording)
 {
 	fault_backend *f = (fault_backend *)b;
@@ -208,7 +208,7 @@ static inline void fault_use_threads(backend *b, int threads)
 	(void)threads;
 }
 
-/* The last one first: no part may count on another. */
+/* Run the parts in reverse: no part may depend on another. */
 static inline status fault_side_by_side(backend *b, int n, status (*part)(void *context, int i), void *context)
 {
 	status failure = STATUS_OK;
@@ -226,7 +226,7 @@ static inline void fault_close(backend *b)
 	free(b);
 }
 
-/* Owns inner. NULL when out of memory. */
+/* Takes ownership of inner. NULL when out of memory. */
 static inline fault_backend *fault_backend_new(backend *inner)
 {
 	fault_backend *f = calloc(1, sizeof *f);

@@ -1,5 +1,5 @@
-/* fixture.h - a small random model in a temporary folder, a scheduler that serves it, and
- * clients that record their events. */
+/* fixture.h - a small random model in a temporary folder, a scheduler that serves it, and clients that record their
+ * events. */
 #ifndef TESTS_UNIT_SERVE_FIXTURE_H
 #define TESTS_UNIT_SERVE_FIXTURE_H
 
@@ -23,14 +23,14 @@
 enum { POSITIONS = 48, VOCAB = 259, LAYERS = 3, HEADS = 4, HIDDEN = 32 };
 
 typedef struct fixture {
-	char folder[64];  /* the model's */
+	char folder[64];  /* folder of the model */
 	backend *backend; /* the reference kernels: a row's result does not depend on the batch */
 	scheduler *scheduler;
 	served_model *model;
 } fixture;
 
-/* Each test as it is, with steps that are cut into parts, and with steps that are issued before the tokens of the last
- * one are taken. */
+/* Run each test with plain steps, with steps cut into parts, and with steps that are issued before the tokens of the
+ * last step are taken. */
 #define RUN_ALL_WAYS(tests) run_all_ways(tests, sizeof(tests) / sizeof *(tests))
 static inline int run_all_ways(const struct CMUnitTest *tests, size_t n)
 {
@@ -44,7 +44,7 @@ static inline int run_all_ways(const struct CMUnitTest *tests, size_t n)
 
 static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max_generations = 16, .max_batch = 8};
 
-/* Scores start at zero in a fresh model; give every parameter an effect. */
+/* Scores are zero in a new model; give every parameter an effect. */
 static inline void stir(model *m, uint64_t seed)
 {
 	for (int i = 0; i < model_tensor_count(m); i++) {
@@ -70,8 +70,8 @@ static inline void write_configured(const char *folder, backend *b, const char *
 	json_decref(config);
 }
 
-/* Write a model folder. positions: POSITIONS, or more, and then what comes after looks as the policy says
- * that it should. */
+/* Write a model folder. `positions` is POSITIONS, or more; then later positions repeat or restart as the policy
+ * `beyond` defines. */
 static inline void write_model(const char *folder, backend *b, uint64_t seed, int64_t positions, position_policy beyond)
 {
 	model *m;
@@ -95,7 +95,7 @@ static inline void write_model(const char *folder, backend *b, uint64_t seed, in
 	json_decref(config);
 }
 
-/* A GPT-2 of the same vocabulary and positions. */
+/* Write a GPT-2 with the same vocabulary and positions. */
 static inline void write_gpt2(const char *folder, backend *b, uint64_t seed)
 {
 	model *m;
@@ -148,7 +148,7 @@ static inline void fixture_close(fixture *f)
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
 }
 
-/* A fixture of its own for a test. */
+/* A new fixture for each test. */
 static inline int setup(void **state)
 {
 	fixture *f = calloc(1, sizeof *f);
@@ -184,12 +184,12 @@ enum { CLIENT_TOKENS = 600 };
 typedef struct client {
 	generation *generation; /* NULL when finished */
 	int64_t credit;
-	int cancel_after; /* cancel itself in the event of this token; 0: never */
+	int cancel_after; /* cancel in the event of this token; 0: never */
 	int32_t tokens[CLIENT_TOKENS];
 	int n_tokens, n_empty; /* events without text */
 	char text[4 * CLIENT_TOKENS];
 	size_t text_bytes;
-	token_logprob logprob, top[GENERATION_MAX_LOGPROBS]; /* the last token's */
+	token_logprob logprob, top[GENERATION_MAX_LOGPROBS]; /* those of the last token */
 	token_logprob logprobs[CLIENT_TOKENS];
 	int n_top;
 	alpha_weight alpha[64];
@@ -197,7 +197,7 @@ typedef struct client {
 	int finished;
 	generation_result result;
 	bool keeps_log; /* from the result; freed by the test */
-	/* Called after the above, when set. */
+	/* called after the event is recorded, if set */
 	void (*on_event)(struct client *c);
 	void (*on_finished)(struct client *c);
 	void *context;
@@ -274,7 +274,7 @@ static inline void start(fixture *f, session *x, client *c, const generation_req
 		fail_msg("%s: %s", status_name(s), err.message);
 }
 
-/* The n best of a beam search, each for a client of its own. */
+/* Start a beam search whose n best go to one client each. */
 static inline void start_search(fixture *f, const beam_options *o, const generation_request *r, client *c, int n)
 {
 	generation_request each[BEAM_SEARCH_MAX] = {{0}};
@@ -302,7 +302,7 @@ static inline generation_request search_request(const int32_t *prompt, int64_t n
 	return r;
 }
 
-/* Tick until nothing can be done. */
+/* Tick until there is nothing to do. */
 static inline void drain(fixture *f)
 {
 	for (int i = 0; scheduler_runnable(f->scheduler); i++) {
@@ -318,7 +318,7 @@ static inline void run(fixture *f, session *x, client *c, const generation_reque
 	assert_int_equal(c->finished, 1);
 }
 
-/* n tokens of arbitrary text, never a special one. */
+/* n random tokens, none of them special. */
 static inline void random_tokens(int32_t *ids, int64_t n, uint64_t seed)
 {
 	for (int64_t i = 0; i < n; i++)
@@ -339,8 +339,8 @@ static inline void assert_same_logits(const session *a, const session *b)
 	assert_memory_equal(a->logits, b->logits, VOCAB * sizeof *a->logits);
 }
 
-/* The session's logits are those of one that has read its tokens in one go. */
-static inline void assert_reads_afresh(fixture *f, const session *x)
+/* Check that the session's logits equal those of a new session that reads its tokens in one call. */
+static inline void assert_equals_new_session(fixture *f, const session *x)
 {
 	session *y = open_session(f, "afresh", x->options.policy, false);
 	append(f, y, x->ids, x->tokens);

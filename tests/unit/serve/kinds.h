@@ -23,7 +23,7 @@ static const struct {
              " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3,"
              " \"encoder_attention\": \"linear\"}"},
 };
-/* Number of those before BART, which needs token 2 in its texts and reads masked tokens. */
+/* Number of models before BART, which needs token 2 in its texts and reads masked tokens. */
 enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 5, BART = MODELS };
 
 static inline void write_named(const fixture *f, int kind)

@@ -1,4 +1,4 @@
-/* Scores of a target without sets of tokens, compared with the same read at once and alone. */
+/* Scores of a target without sets of tokens, compared with texts that are read without them in one call. */
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/serve/kinds.h"
 
@@ -30,7 +30,7 @@ static void finished(void *context, status s, const error *err)
 	c->status = s;
 }
 
-/* Sets 0 and 4 are equal, set 3 is empty; the last token is in none. */
+/* Sets 0 and 4 are equal, set 3 is empty; no set has the last token. */
 static void fill(caller *c, int64_t count, int32_t replacement)
 {
 	bool *rows = &c->absent[0][0];
@@ -76,7 +76,7 @@ static void remove_sets(fixture *f, caller *c, int64_t count, int32_t replacemen
 	remove_filled(f, c);
 }
 
-/* Log-probability of token 2 after the tokens in one pass, without those of a set. */
+/* Log-probability of token 2 after the tokens without a set, in one call. */
 static double read_alone(const fixture *f, const caller *c, int set)
 {
 	const int64_t count = c->sequence.count;
@@ -99,7 +99,7 @@ static double read_alone(const fixture *f, const caller *c, int set)
 	return explain_log_probability_of(logits, model_dimensions(f->model->model)->outputs, 2);
 }
 
-static void a_set_of_tokens_is_removed_as_if_the_text_were_read_without_it_at_once(void **state)
+static void removing_a_set_equals_reading_the_text_without_it(void **state)
 {
 	(void)state;
 	static caller c;
@@ -112,7 +112,7 @@ static void a_set_of_tokens_is_removed_as_if_the_text_were_read_without_it_at_on
 				if (!(fabs(c.log_probabilities[i] - read_alone(&f, &c, i)) < 1e-5))
 					fail_msg("%s, set %d: %g, must be %g", models[kind].name, i,
 					         c.log_probabilities[i], read_alone(&f, &c, i));
-			/* A model that reads padding reads what is masked, too. */
+			/* A model that reads padding also reads masked tokens. */
 			if (replacement >= 0 || !model_dimensions(f.model->model)->reads_padding)
 				assert_true(fabs(c.log_probabilities[0] - c.parts.log_probability) > 1e-2);
 			assert_true(c.log_probabilities[3] == c.parts.log_probability);
@@ -121,7 +121,7 @@ static void a_set_of_tokens_is_removed_as_if_the_text_were_read_without_it_at_on
 		}
 }
 
-/* The one that was read there: another end token before it is not taken for it. */
+/* The row stays that of the end token of the original text, although an earlier end token precedes it. */
 static void a_text_whose_end_token_is_replaced_is_read_at_the_same_row(void **state)
 {
 	(void)state;
@@ -150,7 +150,7 @@ static void a_text_whose_end_token_is_replaced_is_read_at_the_same_row(void **st
 	fixture_close(&f);
 }
 
-/* Longer than a piece: the state before the first token that is removed is that of more than one. */
+/* Longer than a piece: the state before the first removed token is several pieces long. */
 static void long_texts_are_read_in_pieces(void **state)
 {
 	(void)state;
@@ -173,7 +173,7 @@ static void equal_sets_are_read_once(void **state)
 	open_named(&f, 0, DTYPE_PANEL_F32, false);
 	remove_sets(&f, &c, N, -1);
 	assert_true(c.log_probabilities[0] == c.log_probabilities[4] && c.scores[0] == c.scores[4]);
-	/* the whole, four sets from their first tokens 0, 1, 10 and 11 on, and thrice the way from one to the next */
+	/* the complete text, four sets from their first tokens 0, 1, 10 and 11 on, and three stretches between these */
 	assert_int_equal(c.removals.readings, 1 + 4 + 3);
 	assert_int_equal(c.removals.tokens, N + N + (N - 1) + (N - 10) + (N - 11) + 11);
 	fixture_close(&f);
@@ -182,7 +182,7 @@ static void equal_sets_are_read_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_set_of_tokens_is_removed_as_if_the_text_were_read_without_it_at_once),
+	    cmocka_unit_test(removing_a_set_equals_reading_the_text_without_it),
 	    cmocka_unit_test(a_text_whose_end_token_is_replaced_is_read_at_the_same_row),
 	    cmocka_unit_test(long_texts_are_read_in_pieces),
 	    cmocka_unit_test(equal_sets_are_read_once),

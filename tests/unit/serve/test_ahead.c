@@ -1,10 +1,11 @@
-/* Steps issued before the last one is completed: the same tokens are delivered and read, and the same states remain. */
+/* Steps that are issued before the last one has ended: the same tokens are delivered and read, and the states are the
+ * same. */
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/serve/fixture.h"
 
 enum { CLIENTS = 7, SCENES = 60, SAID = 16 };
 
-/* One engine that waits for every step, and one that does not. */
+/* One engine that waits for every step, and one that issues steps ahead. */
 typedef struct pair {
 	fixture waits, ahead;
 } pair;
@@ -49,7 +50,7 @@ static generation_request make_request(client *c, const int32_t *ids, uint64_t s
 	return r;
 }
 
-/* Every parked generation gets a few credits more. */
+/* Tick until the end, giving parked generations a few more credits each time. */
 static void drain_with_grants(fixture *f, client *clients, uint64_t scene)
 {
 	for (int round = 0; round < 1000; round++) {
@@ -68,7 +69,7 @@ static void drain_with_grants(fixture *f, client *clients, uint64_t scene)
 	fail();
 }
 
-/* Half of them on sessions, which then go on. */
+/* Half of the requests are on sessions, which then continue. */
 static void play(fixture *f, uint64_t scene, const char *stop, client *clients, session **x)
 {
 	int32_t ids[40];
@@ -117,7 +118,7 @@ static void every_client_gets_the_same_tokens_and_sessions_hold_the_same(void **
 		for (int i = 0; i < CLIENTS; i++) {
 			assert_same(&a[i], &b[i]);
 			stopped += a[i].result.finish == FINISH_STOP;
-			/* Part of one text, for a stop sequence when the scene is played again. */
+			/* Use a part of one text as a stop sequence when the scene is repeated. */
 			for (size_t at = 1; at < a[i].text_bytes && !stop[0]; at++)
 				stop[0] = (unsigned char)a[i].text[at] < 128 && scene % 2 == 0 ? a[i].text[at] : '\0';
 			if (!x[i])
@@ -125,22 +126,22 @@ static void every_client_gets_the_same_tokens_and_sessions_hold_the_same(void **
 			assert_int_equal(x[i]->tokens, y[i]->tokens);
 			assert_memory_equal(x[i]->ids, y[i]->ids, (size_t)x[i]->tokens * sizeof *x[i]->ids);
 			assert_same_logits(x[i], y[i]);
-			assert_reads_afresh(&p->ahead, y[i]);
+			assert_equals_new_session(&p->ahead, y[i]);
 			if (x[i]->tokens < POSITIONS - 2) {
 				generation_request r = request(&more, NULL, 0, 2);
 				run(&p->ahead, y[i], &more, &r);
 				assert_int_equal(more.result.status, STATUS_OK);
-				assert_reads_afresh(&p->ahead, y[i]);
+				assert_equals_new_session(&p->ahead, y[i]);
 			}
 			drop(&p->waits, x[i]);
 			drop(&p->ahead, y[i]);
 		}
 	}
-	assert_true(stopped > 20); /* by end of text, too */
+	assert_true(stopped > 20); /* also by end of text */
 }
 
-/* A step in flight when the engine ends, or when another session has something to read. */
-static void what_is_being_read_when_the_scheduler_ends_is_read(void **state)
+/* A step is in flight when the engine ends, or when another session has tokens to read. */
+static void tokens_in_flight_when_the_scheduler_ends_are_read(void **state)
 {
 	pair *p = *state;
 	fixture *f = &p->ahead;
@@ -154,7 +155,7 @@ static void what_is_being_read_when_the_scheduler_ends_is_read(void **state)
 		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
 	assert_non_null(f->scheduler->ahead);
 	assert_int_equal(x->tokens, 6 + 3);
-	r = request(&other, ids, 1, 1); /* by the plan that the step under way used */
+	r = request(&other, ids, 1, 1); /* runs on the plan of the step in flight */
 	start(f, NULL, &other, &r);
 	while (!other.finished)
 		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
@@ -162,7 +163,7 @@ static void what_is_being_read_when_the_scheduler_ends_is_read(void **state)
 	drain(f);
 	assert_int_equal(c.result.status, STATUS_CANCELLED);
 	assert_int_equal(x->tokens, 6 + c.n_tokens);
-	assert_reads_afresh(f, x);
+	assert_equals_new_session(f, x);
 	assert_null(f->scheduler->ahead);
 	r = request(&c, ids, 1, 20);
 	start(f, x, &c, &r);
@@ -170,7 +171,7 @@ static void what_is_being_read_when_the_scheduler_ends_is_read(void **state)
 		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
 	assert_non_null(f->scheduler->ahead);
 	static int64_t tokens;
-	scheduler_free(f->scheduler); /* sessions go with it */
+	scheduler_free(f->scheduler); /* frees the sessions too */
 	tokens = c.n_tokens;
 	assert_int_equal(c.result.status, STATUS_CANCELLED);
 	assert_int_equal(c.result.completion_tokens, tokens);
@@ -182,7 +183,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(every_client_gets_the_same_tokens_and_sessions_hold_the_same, open_pair,
 	                                    close_pair),
-	    cmocka_unit_test_setup_teardown(what_is_being_read_when_the_scheduler_ends_is_read, open_pair, close_pair),
+	    cmocka_unit_test_setup_teardown(tokens_in_flight_when_the_scheduler_ends_are_read, open_pair, close_pair),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Scores led back to the tokens, by every method, as score_request. */
+/* Attributions of scores to tokens, by every method, through score_request. */
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/serve/kinds.h"
 
@@ -67,8 +67,8 @@ static status never_records(backend *b)
 	return STATUS_UNSUPPORTED;
 }
 
-/* If plans keep their shapes there are more rows than tokens. */
-static void rows_behind_the_sequence_have_no_part(void **state)
+/* Plans that keep their shapes have more rows than the sequence has tokens. */
+static void rows_after_the_sequence_have_no_part(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind <= BART; kind++)
@@ -90,7 +90,7 @@ static void rows_behind_the_sequence_have_no_part(void **state)
 		}
 }
 
-/* The second time on plans that the first has left. */
+/* The second run uses the plans of the first. */
 static void parts_sum_to_the_score_with_weights_of_every_type(void **state)
 {
 	(void)state;
@@ -114,7 +114,7 @@ static void parts_sum_to_the_score_with_weights_of_every_type(void **state)
 		}
 }
 
-static void one_that_is_cancelled_gives_its_slots_back(void **state)
+static void a_cancelled_attribution_frees_its_slots(void **state)
 {
 	(void)state;
 	for (int i = 0; i < METHODS; i++) {
@@ -133,8 +133,8 @@ static void one_that_is_cancelled_gives_its_slots_back(void **state)
 	}
 }
 
-/* Each in turn: the n-th call of a kind fails. */
-static void a_failure_ends_it_and_the_next_one_gives_the_same(void **state)
+/* The n-th call of each kind fails in turn. */
+static void a_failure_ends_an_attribution_and_the_next_one_gives_the_same(void **state)
 {
 	(void)state;
 	static const fault_kind kinds[] = {FAULT_KERNEL, FAULT_TRANSFER, FAULT_ALLOCATE};
@@ -187,10 +187,10 @@ static void a_target_that_is_no_output_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(rows_behind_the_sequence_have_no_part),
+	    cmocka_unit_test(rows_after_the_sequence_have_no_part),
 	    cmocka_unit_test(parts_sum_to_the_score_with_weights_of_every_type),
-	    cmocka_unit_test(one_that_is_cancelled_gives_its_slots_back),
-	    cmocka_unit_test(a_failure_ends_it_and_the_next_one_gives_the_same),
+	    cmocka_unit_test(a_cancelled_attribution_frees_its_slots),
+	    cmocka_unit_test(a_failure_ends_an_attribution_and_the_next_one_gives_the_same),
 	    cmocka_unit_test(a_target_that_is_no_output_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

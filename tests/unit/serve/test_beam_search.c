@@ -1,5 +1,5 @@
-/* The choice of a beam search against a plain one (beam_reference.h) and against all texts there are, over a tiny
- * vocabulary with random logits. */
+/* The choices of a beam search, compared with a plain search (beam_reference.h) and with all possible texts, over a
+ * tiny vocabulary with random logits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,11 +15,11 @@ enum { WORDS = 5, LENGTH = 6 };
 
 static const double penalties[] = {0, 1, -1, 2};
 
-/* A model of which every text has logits of its own. */
+/* A model with random logits for every text. */
 typedef struct chance {
 	uint64_t seed;
 	const sampling *bias; /* NULL: none */
-	int32_t hidden;       /* a token that is never possible; -1: none */
+	int32_t hidden;       /* a token that is never possible; -1: no such token */
 } chance;
 
 static void logits_of(const chance *c, const int32_t *tokens, int n, float *out)
@@ -52,7 +52,7 @@ static beam_search *make(const plain_search *p, const sampling *s, int n_top)
 	return b;
 }
 
-/* Run b, the last beam's logits first: the order of reading is no part of the choice. */
+/* Run b with the logits of the last beam first: the order must not matter. */
 static int drive(beam_search *b, const chance *c)
 {
 	int32_t texts[BEAM_SEARCH_MAX][LENGTH], before[BEAM_SEARCH_MAX][LENGTH];
@@ -103,7 +103,7 @@ static void assert_finds(const beam_search *b, const plain_search *p, const chan
 	}
 }
 
-static void it_finds_what_a_plain_search_finds(void **state)
+static void a_search_finds_the_texts_of_a_plain_search(void **state)
 {
 	(void)state;
 	static plain_search p;
@@ -136,10 +136,10 @@ static void it_finds_what_a_plain_search_finds(void **state)
 				rest += p.steps < LENGTH && !p.early_stopping;
 				by_length += p.n_best > 0 && !p.best[0].ended;
 			}
-	assert_true(early > 100 && rest > 100 && by_length > 100); /* all ends are among them */
+	assert_true(early > 100 && rest > 100 && by_length > 100); /* every way to end occurs */
 }
 
-/* The best of all texts: the one that begins with `text`. */
+/* The best of all texts that begin with `text`. */
 static void best_of_all(const plain_search *p, plain_hypothesis text, plain_hypothesis *best)
 {
 	float logits[WORDS];
@@ -159,8 +159,8 @@ static void best_of_all(const plain_search *p, plain_hypothesis text, plain_hypo
 	}
 }
 
-/* With three tokens, one of which ends, there are 31 texts of at most four; that many beams drop none. */
-static void with_a_beam_for_every_text_it_finds_the_best_of_all(void **state)
+/* Three tokens, one of which ends a text, make 31 texts of at most four tokens; that many beams drop none. */
+static void with_a_beam_for_every_text_the_best_text_is_found(void **state)
 {
 	(void)state;
 	static plain_search p;
@@ -198,7 +198,7 @@ static void with_a_beam_for_every_text_it_finds_the_best_of_all(void **state)
 }
 
 /* "ab" and "ba" are equally likely, and so are all tokens after them. */
-static void of_equal_candidates_the_lower_beam_and_then_the_lower_token_is_first(void **state)
+static void equal_candidates_are_ordered_by_beam_and_then_by_token(void **state)
 {
 	(void)state;
 	beam_search *b;
@@ -241,7 +241,7 @@ static void logits_that_are_not_finite_end_a_search_without_a_text(void **state)
 	beam_search_free(b);
 }
 
-static void without_memory_it_stays_as_it_was(void **state)
+static void without_memory_a_search_is_unchanged(void **state)
 {
 	(void)state;
 	static plain_search p;
@@ -264,7 +264,7 @@ static void without_memory_it_stays_as_it_was(void **state)
 	float logits[WORDS];
 	logits_of(&c, NULL, 0, logits);
 	beam_search_read(b, 0, logits);
-	for (int64_t n = 0; n < 2; n++) { /* nodes; their alternatives */
+	for (int64_t n = 0; n < 2; n++) { /* first the nodes, then their alternatives */
 		allocations_limit(n);
 		assert_int_equal(beam_search_advance(b), STATUS_NOMEM);
 		allocations_limit(-1);
@@ -279,11 +279,11 @@ static void without_memory_it_stays_as_it_was(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(it_finds_what_a_plain_search_finds),
-	    cmocka_unit_test(with_a_beam_for_every_text_it_finds_the_best_of_all),
-	    cmocka_unit_test(of_equal_candidates_the_lower_beam_and_then_the_lower_token_is_first),
+	    cmocka_unit_test(a_search_finds_the_texts_of_a_plain_search),
+	    cmocka_unit_test(with_a_beam_for_every_text_the_best_text_is_found),
+	    cmocka_unit_test(equal_candidates_are_ordered_by_beam_and_then_by_token),
 	    cmocka_unit_test(logits_that_are_not_finite_end_a_search_without_a_text),
-	    cmocka_unit_test(without_memory_it_stays_as_it_was),
+	    cmocka_unit_test(without_memory_a_search_is_unchanged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

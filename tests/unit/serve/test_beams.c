@@ -1,5 +1,6 @@
-/* Beam searches of a served model. They are compared with a plain search over texts read from the start, beside other
- * traffic and with clients that do not read or leave. Every call of the device and every allocation fails in turn. */
+/* Beam searches of a served model, compared with a plain search over texts that are read from the start. They run
+ * beside other traffic, and with clients that do not read or that disconnect. Every call to the device and every
+ * allocation fails in turn. */
 #include "engine/serve/beams.h"
 #include "tests/unit/serve/beam_reference.h"
 #include "tests/unit/serve/fixture.h"
@@ -17,8 +18,8 @@ typedef struct reader {
 	int n_prompt;
 } reader;
 
-/* Logits after a text, from a session that reads it at once. */
-static void read_afresh(void *context, const int32_t *tokens, int n, float *out)
+/* Logits after a text, from a session that reads it in one call. */
+static void read_from_start(void *context, const int32_t *tokens, int n, float *out)
 {
 	const reader *x = context;
 	int32_t ids[64];
@@ -58,7 +59,7 @@ static void compare_with_plain(fixture *f)
 	reader x = {f, prompt, PROMPT};
 	for (int i = 0; i < 4; i++) {
 		const beam_options *o = &options[i];
-		p = (plain_search){.logits = read_afresh,
+		p = (plain_search){.logits = read_from_start,
 		                   .context = &x,
 		                   .vocab = VOCAB,
 		                   .max_tokens = TOKENS,
@@ -77,14 +78,14 @@ static void compare_with_plain(fixture *f)
 			assert_is(&c[k], &p.best[k]);
 			stopped += p.best[k].ended;
 		}
-		ends[0] = p.best[0].tokens[2]; /* from now on texts end with tokens that are likely */
+		ends[0] = p.best[0].tokens[2]; /* from now on texts end with likely tokens */
 		ends[1] = p.best[1].tokens[1];
 		assert_int_equal(f->model->users, 0);
 	}
 	assert_true(stopped > 2);
 }
 
-static void it_finds_what_a_plain_search_over_whole_texts_finds(void **state)
+static void a_served_search_finds_the_texts_of_a_plain_search(void **state)
 {
 	fixture *f = *state;
 	compare_with_plain(f);
@@ -115,7 +116,7 @@ static void a_bias_counts_and_the_end_of_text_ends(void **state)
 	assert_int_equal(c[0].n_tokens, 1);
 	assert_int_equal(c[0].tokens[0], bias.token);
 	assert_int_equal(c[0].result.finish, FINISH_STOP);
-	assert_true(c[0].logprob.logprob < -1); /* the model's own, without the bias */
+	assert_true(c[0].logprob.logprob < -1); /* log-probabilities are the model's own, without the bias */
 	assert_int_equal(c[1].tokens[c[1].n_tokens - 1], bias.token);
 	r.ignore_end = true;
 	start_search(f, &o, &r, c, 1);
@@ -125,7 +126,7 @@ static void a_bias_counts_and_the_end_of_text_ends(void **state)
 	assert_int_equal(c[0].result.finish, FINISH_LENGTH);
 }
 
-static void it_ends_where_the_positions_end(void **state)
+static void a_search_ends_at_the_last_position(void **state)
 {
 	fixture *f = *state;
 	static client c[2];
@@ -164,9 +165,9 @@ static void assert_same_answer(const client *a, const client *b)
 	assert_memory_equal(a->top, b->top, (size_t)a->n_top * sizeof *a->top);
 }
 
-/* With steps of three rows a search is never in one step as a whole. Log-probabilities make a step wait for the last
- * one; without them only the beams do. */
-static void no_bit_depends_on_what_runs_beside_it(void **state)
+/* With steps of three rows a search never fits into one step. With log-probabilities a step waits for the last one;
+ * without them only the beams wait. */
+static void no_bit_depends_on_other_requests(void **state)
 {
 	fixture *f = *state;
 	static client alone[2], beside[2], other[3], streams[2], stream;
@@ -223,7 +224,7 @@ static void only_the_states_of_dropped_beams_become_copies(void **state)
 	fixture_serve(&f, &roomy);
 	random_tokens(prompt, PROMPT, 11);
 	reader x = {&f, prompt, PROMPT};
-	p = (plain_search){.logits = read_afresh,
+	p = (plain_search){.logits = read_from_start,
 	                   .context = &x,
 	                   .vocab = VOCAB,
 	                   .max_tokens = 10,
@@ -236,12 +237,12 @@ static void only_the_states_of_dropped_beams_become_copies(void **state)
 	assert_int_equal(f.model->users, BEAMS);
 	drain(&f);
 	assert_true(p.moved >= BEAMS - 1 && p.moved < 10 * (BEAMS - 1));
-	/* But for what no state has at a slot's end, and for tokens that parts of steps have sampled. */
+	/* Bytes may differ by the unused end of a slot, and by the sampled tokens of parts of steps. */
 	assert_int_equal((counted->copied - before + slot / 2) / slot, p.moved);
 	fixture_close(&f);
 }
 
-/* A GPT-2 whose caches are 6 MB: the first copies are whole, later ones of the places that differ. */
+/* A GPT-2 with caches of 6 MB: the first copies are complete, later ones only copy the places that differ. */
 static void large_states_are_copied_in_several_turns(void **state)
 {
 	(void)state;
@@ -268,7 +269,7 @@ static void large_states_are_copied_in_several_turns(void **state)
 	random_tokens(prompt, PROMPT, 11);
 	reader x = {&f, prompt, PROMPT};
 	p = (plain_search){
-	    .logits = read_afresh, .context = &x, .vocab = VOCAB, .max_tokens = 4, .beams = 3, .length_penalty = 1};
+	    .logits = read_from_start, .context = &x, .vocab = VOCAB, .max_tokens = 4, .beams = 3, .length_penalty = 1};
 	plain_run(&p);
 	generation_request r = search_request(prompt, PROMPT, 4), g = request(&stream, prompt, PROMPT, 40);
 	start(&f, NULL, &stream, &g);
@@ -285,11 +286,11 @@ static void large_states_are_copied_in_several_turns(void **state)
 		if (copies && busy++ == 0)
 			start(&f, NULL, &late, &l);
 	}
-	assert_true(waited <= 1); /* every fourth turn is that of the oldest */
+	assert_true(waited <= 1); /* every fourth turn is given to the oldest request */
 	assert_true(busy > 2);
-	assert_true(p.moved > 2); /* p.moved - 2 at least are not whole */
+	assert_true(p.moved > 2); /* at least p.moved - 2 copies are partial */
 	assert_true(counted->copied - first < 2 * statepool_slot_bytes(gpt2->pool) + (256 << 10));
-	assert_true(stream.n_tokens >= busy - 1); /* it has gone on meanwhile */
+	assert_true(stream.n_tokens >= busy - 1); /* it continued meanwhile */
 	drain(&f);
 	assert_is(&c[0], &p.best[0]);
 	assert_is(&c[1], &p.best[1]);
@@ -299,7 +300,7 @@ static void large_states_are_copied_in_several_turns(void **state)
 
 /* --- clients ------------------------------------------------------------------------ */
 
-static void the_answer_comes_at_the_end_as_credit_allows(void **state)
+static void the_answer_comes_at_the_end_and_uses_credit(void **state)
 {
 	fixture *f = *state;
 	static client whole[2], c[2];
@@ -312,7 +313,7 @@ static void the_answer_comes_at_the_end_as_credit_allows(void **state)
 		assert_true(i < 1000);
 		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
 	}
-	assert_int_equal(whole[0].n_tokens, 20); /* not before all of it was known */
+	assert_int_equal(whole[0].n_tokens, 20); /* not before the answer is complete */
 	drain(f);
 	r.credit = 0;
 	start_search(f, &o, &r, c, 2);
@@ -332,7 +333,7 @@ static void the_answer_comes_at_the_end_as_credit_allows(void **state)
 	assert_int_equal(f->model->users, 0);
 }
 
-static void cancelling_one_ends_the_whole_search(void **state)
+static void cancelling_one_client_ends_the_search(void **state)
 {
 	fixture *f = *state;
 	static client c[2], stream, alone;
@@ -363,7 +364,7 @@ static void cancelling_one_ends_the_whole_search(void **state)
 	}
 }
 
-static void a_search_takes_as_many_places_as_it_has_beams(void **state)
+static void a_search_counts_as_many_generations_as_it_has_beams(void **state)
 {
 	fixture *f = *state;
 	static client c[1], more[1];
@@ -384,7 +385,7 @@ static void a_search_takes_as_many_places_as_it_has_beams(void **state)
 	assert_int_equal(scheduler_model_unload(f->scheduler, "m", NULL), STATUS_OK);
 }
 
-static void what_a_search_cannot_have_is_refused_by_name(void **state)
+static void options_that_a_search_cannot_have_are_refused_by_name(void **state)
 {
 	fixture *f = *state;
 	int32_t prompt[PROMPT];
@@ -435,8 +436,8 @@ typedef struct day {
 	bool accepted;
 } day;
 
-/* A search beside a stream. */
-static void live(fixture *f, day *d, bool *device)
+/* Run a search beside a stream. */
+static void run_day(fixture *f, day *d, bool *device)
 {
 	const beam_options o = {3, 1, false};
 	generation_request each[2];
@@ -445,17 +446,17 @@ static void live(fixture *f, day *d, bool *device)
 	memset(d, 0, sizeof *d);
 	random_tokens(prompt, PROMPT, 9);
 	generation_request s = request(&d->stream, prompt, PROMPT, 6);
-	status why = scheduler_generate(f->scheduler, f->model, NULL, &s, &d->stream.generation, NULL);
-	assert_true(why == STATUS_OK || why == STATUS_NOMEM);
+	status code = scheduler_generate(f->scheduler, f->model, NULL, &s, &d->stream.generation, NULL);
+	assert_true(code == STATUS_OK || code == STATUS_NOMEM);
 	for (int i = 0; i < 2; i++) {
 		each[i] = search_request(prompt, PROMPT, 4);
 		each[i].context = &d->found[i];
 		d->found[i].credit = each[i].credit;
 	}
 	error err = ERROR_INIT;
-	why = scheduler_search(f->scheduler, f->model, &o, each, 2, g, &err);
-	d->accepted = why == STATUS_OK;
-	assert_true(d->accepted || (why == STATUS_NOMEM && err.message[0]));
+	code = scheduler_search(f->scheduler, f->model, &o, each, 2, g, &err);
+	d->accepted = code == STATUS_OK;
+	assert_true(d->accepted || (code == STATUS_NOMEM && err.message[0]));
 	for (int i = 0; i < 2; i++)
 		d->found[i].generation = d->accepted ? g[i] : NULL;
 	for (int i = 0; scheduler_runnable(f->scheduler); i++) {
@@ -473,7 +474,7 @@ static void judge(const day *d, const day *golden, status fault, bool device)
 			continue;
 		if (c->result.status == STATUS_OK) {
 			assert_same_answer(c, &golden->found[i]);
-		} else { /* and not "cancelled", which it is not */
+		} else { /* the status is the fault's, not "cancelled" */
 			assert_int_equal(c->result.status, fault);
 			assert_true(c->result.error.message[0] != '\0');
 			assert_true(fault != STATUS_DEVICE || device);
@@ -482,7 +483,7 @@ static void judge(const day *d, const day *golden, status fault, bool device)
 	assert_memory_equal(d->stream.tokens, golden->stream.tokens, (size_t)d->stream.n_tokens * sizeof(int32_t));
 }
 
-static void whatever_fails_a_search_ends_once_and_frees_everything(void **state)
+static void after_any_failure_a_search_ends_once_and_frees_everything(void **state)
 {
 	(void)state;
 	static day golden, d;
@@ -491,13 +492,13 @@ static void whatever_fails_a_search_ends_once_and_frees_everything(void **state)
 	int64_t met = 0;
 	fault_backend *fault = open_counted(&f);
 	fixture_serve(&f, &roomy);
-	live(&f, &golden, &device);
+	run_day(&f, &golden, &device);
 	assert_true(golden.accepted && !device);
 	for (int kind = FAULT_KERNEL; kind <= FAULT_MALLOC; kind++) {
 		bool struck = true;
 		for (int64_t n = 0; struck; n += n < 20 ? 1 : kind == FAULT_KERNEL ? 41 : 7, met += struck) {
 			device = false;
-			if (kind == FAULT_ALLOCATE || kind == FAULT_MALLOC) { /* plans are compiled again */
+			if (kind == FAULT_ALLOCATE || kind == FAULT_MALLOC) { /* so that plans are compiled again */
 				scheduler_free(f.scheduler);
 				fixture_serve(&f, &roomy);
 			}
@@ -505,13 +506,13 @@ static void whatever_fails_a_search_ends_once_and_frees_everything(void **state)
 				allocations_fail(n, true);
 			else
 				fault_arm(fault, (fault_kind)kind, n, false);
-			live(&f, &d, &device);
+			run_day(&f, &d, &device);
 			struck = kind == FAULT_MALLOC ? allocations_refused() : fault->struck;
 			allocations_limit(-1);
 			fault->left = -1;
 			judge(&d, &golden, kind >= FAULT_ALLOCATE ? STATUS_NOMEM : STATUS_DEVICE, device);
 			assert_int_equal(f.model->users, 0);
-			live(&f, &d, &device);
+			run_day(&f, &d, &device);
 			judge(&d, &golden, STATUS_OK, false);
 		}
 	}
@@ -522,17 +523,17 @@ static void whatever_fails_a_search_ends_once_and_frees_everything(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(it_finds_what_a_plain_search_over_whole_texts_finds, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_served_search_finds_the_texts_of_a_plain_search, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_bias_counts_and_the_end_of_text_ends, setup, teardown),
-	    cmocka_unit_test_setup_teardown(it_ends_where_the_positions_end, setup, teardown),
-	    cmocka_unit_test_setup_teardown(no_bit_depends_on_what_runs_beside_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_search_ends_at_the_last_position, setup, teardown),
+	    cmocka_unit_test_setup_teardown(no_bit_depends_on_other_requests, setup, teardown),
 	    cmocka_unit_test(only_the_states_of_dropped_beams_become_copies),
 	    cmocka_unit_test(large_states_are_copied_in_several_turns),
-	    cmocka_unit_test_setup_teardown(the_answer_comes_at_the_end_as_credit_allows, setup, teardown),
-	    cmocka_unit_test_setup_teardown(cancelling_one_ends_the_whole_search, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_search_takes_as_many_places_as_it_has_beams, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_a_search_cannot_have_is_refused_by_name, setup, teardown),
-	    cmocka_unit_test(whatever_fails_a_search_ends_once_and_frees_everything),
+	    cmocka_unit_test_setup_teardown(the_answer_comes_at_the_end_and_uses_credit, setup, teardown),
+	    cmocka_unit_test_setup_teardown(cancelling_one_client_ends_the_search, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_search_counts_as_many_generations_as_it_has_beams, setup, teardown),
+	    cmocka_unit_test_setup_teardown(options_that_a_search_cannot_have_are_refused_by_name, setup, teardown),
+	    cmocka_unit_test(after_any_failure_a_search_ends_once_and_frees_everything),
 	};
 	return RUN_ALL_WAYS(tests);
 }

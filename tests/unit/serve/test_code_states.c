@@ -1,5 +1,5 @@
-/* Sessions of a model whose keys and values are 8-bit codes, which is what their states hold: read in any pieces,
- * forked, exported and imported past the end of every ring. */
+/* Sessions of a model whose states hold keys and values as 8-bit codes. They are read in any pieces, forked, exported
+ * and imported past the end of every ring. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static void open_coded(fixture *f, dtype weights)
 	open_with(f, "{" SIZES ", \"vector_bits\": 8}", weights);
 }
 
-/* Two attentions: one over 9 tokens including its own, one wide. */
+/* Two attention layers: one over 9 tokens including the current one, one wide. */
 static void a_state_has_a_byte_for_each_key_and_value_and_a_float_for_each_token(void **state)
 {
 	(void)state;
@@ -42,8 +42,7 @@ static void a_state_has_a_byte_for_each_key_and_value_and_a_float_for_each_token
 	fixture_close(&codes);
 }
 
-/* The logits of text and session, where a score may differ by its rounding and a code of the next layer by one with it.
- */
+/* Compare the logits of text and session. Rounding may change a score, and with it a code of the next layer by one. */
 static void a_session_gives_the_logits_of_the_parallel_form(void **state)
 {
 	(void)state;
@@ -72,7 +71,7 @@ static void a_session_gives_the_logits_of_the_parallel_form(void **state)
 	}
 }
 
-/* Token after token, from states with the same bits. */
+/* Token by token, from states with the same bits. */
 static void assert_continue_alike(fixture *f, session *a, session *b, int n)
 {
 	client x, y;

@@ -47,7 +47,7 @@ static void n_plus_m_tokens_are_n_and_then_m(void **state)
 		}
 }
 
-static void a_temporary_and_a_lasting_session_generate_the_same(void **state)
+static void a_temporary_and_a_permanent_session_generate_the_same(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[20];
@@ -97,7 +97,7 @@ static void greedy_tokens_are_the_largest_logits_of_the_parallel_form(void **sta
 	plan_free(p);
 }
 
-static void max_tokens_zero_reads_and_writes_nothing(void **state)
+static void max_tokens_zero_only_reads_the_prompt(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[300];
@@ -105,7 +105,7 @@ static void max_tokens_zero_reads_and_writes_nothing(void **state)
 	client c;
 	session *x = open_session(f, "x", POSITION_CLAMP, false);
 	generation_request r = request(&c, ids, 300, 0);
-	r.credit = 0; /* there is nothing to be credited */
+	r.credit = 0; /* no event needs credit */
 	run(f, x, &c, &r);
 	assert_int_equal(c.result.status, STATUS_OK);
 	assert_int_equal(c.result.finish, FINISH_LENGTH);
@@ -116,7 +116,7 @@ static void max_tokens_zero_reads_and_writes_nothing(void **state)
 	drop(f, x);
 }
 
-static void a_result_counts_its_tokens_and_times(void **state)
+static void a_result_has_counts_of_tokens_and_times(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[7];
@@ -137,8 +137,8 @@ static void a_result_counts_its_tokens_and_times(void **state)
 
 /* --- forcing the tokens -------------------------------------------------------------- */
 
-/* A request whose tokens are the bytes of `text`, one by one, whatever the model thinks: the test
- * changes what is adjusted before every token. */
+/* A request whose tokens are the bytes of `text`, whatever the model predicts: the test changes the bias before every
+ * token. */
 typedef struct script {
 	sampling_bias bias;
 	const char *text;
@@ -182,13 +182,13 @@ static void a_stop_sequence_ends_the_text_and_is_not_part_of_it(void **state)
 	r.n_logprobs = 0;
 	run(f, NULL, &c, &r);
 	assert_text(&c, "one tw");
-	assert_int_equal(c.n_tokens, 10); /* those of the stop sequence were sampled too */
+	assert_int_equal(c.n_tokens, 10); /* includes the tokens of the stop sequence */
 	assert_int_equal(c.result.completion_tokens, 10);
 	assert_int_equal(c.result.finish, FINISH_STOP);
-	assert_int_equal(c.n_empty, 5); /* the "o" of "one" too was held back for a token */
+	assert_int_equal(c.n_empty, 5); /* the "o" of "one" was held back for one token, too */
 }
 
-static void text_held_back_is_sent_when_the_length_is_reached(void **state)
+static void held_back_text_is_sent_when_the_length_is_reached(void **state)
 {
 	fixture *f = *state;
 	int32_t start_token = 40;
@@ -202,7 +202,7 @@ static void text_held_back_is_sent_when_the_length_is_reached(void **state)
 	assert_int_equal(c.result.finish, FINISH_LENGTH);
 }
 
-static void a_session_holds_the_tokens_of_the_stop_sequence_too(void **state)
+static void a_session_keeps_the_tokens_of_the_stop_sequence(void **state)
 {
 	fixture *f = *state;
 	int32_t start_token = 40;
@@ -219,7 +219,7 @@ static void a_session_holds_the_tokens_of_the_stop_sequence_too(void **state)
 	drop(f, x);
 }
 
-static void events_carry_whole_characters_only(void **state)
+static void events_have_only_complete_characters(void **state)
 {
 	fixture *f = *state;
 	int32_t start_token = 40;
@@ -231,7 +231,7 @@ static void events_carry_whole_characters_only(void **state)
 	assert_int_equal(c.n_empty, 5);
 }
 
-static void a_character_cut_off_by_the_length_is_a_replacement_character(void **state)
+static void a_character_cut_by_the_length_is_a_replacement_character(void **state)
 {
 	fixture *f = *state;
 	int32_t start_token = 40;
@@ -260,7 +260,7 @@ static void a_session_continues_within_a_character(void **state)
 	r.n_prompt = 0;
 	run(f, x, &c, &r);
 	assert_text(&c, "\xF0\x9F\x98\x80z");
-	/* A prompt begins with a character of its own. */
+	/* A prompt starts a new character. */
 	r = scripted(&c, &s, NULL, "\xF0", 1);
 	r.n_prompt = 0;
 	run(f, x, &c, &r);
@@ -286,7 +286,7 @@ static void end_of_text_stops_unless_it_is_ignored(void **state)
 		assert_int_equal(c.n_tokens, ignore ? 5 : 1);
 		assert_int_equal(c.result.finish, ignore ? FINISH_LENGTH : FINISH_STOP);
 		assert_int_equal(c.text_bytes, 0);
-		assert_int_equal(x->tokens, ignore ? 8 : 2); /* it has read the end of text */
+		assert_int_equal(x->tokens, ignore ? 8 : 2); /* the end of text was read */
 	}
 	drop(f, x);
 }
@@ -314,7 +314,7 @@ static void a_stop_token_ends_the_generation_as_the_end_of_text_does(void **stat
 	assert_int_equal(all.result.finish, FINISH_LENGTH);
 }
 
-static void neither_stops_nor_ends_within_a_prompt_that_is_scored_end_it(void **state)
+static void stops_and_ends_within_a_scored_prompt_are_ignored(void **state)
 {
 	fixture *f = *state;
 	int32_t end = tokenizer_end(f->model->tokenizer);
@@ -332,7 +332,7 @@ static void neither_stops_nor_ends_within_a_prompt_that_is_scored_end_it(void **
 	assert_memory_equal(c.text, "b\u2603cd", c.text_bytes);
 }
 
-static void what_is_generated_fits_a_constraint_beside_what_has_none(void **state)
+static void constrained_text_fits_beside_unconstrained_text(void **state)
 {
 	fixture *f = *state;
 	enum { EACH = 3 };
@@ -402,7 +402,7 @@ static void the_request_is_copied(void **state)
 	assert_text(&c, "ssssss");
 }
 
-/* --- what else an event holds ------------------------------------------------------------ */
+/* --- other parts of an event ------------------------------------------------------------- */
 
 static void log_probabilities_come_with_alternatives_best_first(void **state)
 {
@@ -436,7 +436,7 @@ static void alpha_is_the_mean_row_of_the_last_token_read(void **state)
 	generation_request r = request(&c, ids, N, 4);
 	r.n_alpha = 6;
 	run(f, x, &c, &r);
-	/* The fourth token was sampled when 17 had been read. */
+	/* The fourth token was sampled after 17 tokens had been read. */
 	explain_log_init(&log, model_architecture(f->model->model), model_config(f->model->model), x->log, x->tokens);
 	assert_int_equal(explain_mean(&log, &everything, N + 3 - 1, mean), STATUS_OK);
 	assert_int_equal(c.n_alpha, 6);
@@ -456,7 +456,7 @@ static void alpha_is_the_mean_row_of_the_last_token_read(void **state)
 	drop(f, x);
 }
 
-static void asking_for_more_alpha_than_there_are_tokens_gives_them_all(void **state)
+static void requesting_more_alpha_than_there_are_tokens_gives_all(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[3];
@@ -483,7 +483,7 @@ static void frequency_penalties_see_prompt_session_and_completion(void **state)
 	generation_request r = request(&c, ids + 4, 4, 30);
 	r.sampling.temperature = 0;
 	r.sampling.presence_penalty = r.sampling.frequency_penalty = 2;
-	r.sampling.repetition_penalty = 10; /* together more than the logits of this model differ */
+	r.sampling.repetition_penalty = 10; /* together more than the spread of this model's logits */
 	run(f, x, &c, &r);
 	bool seen[VOCAB] = {false};
 	for (int64_t i = 0; i < x->tokens; i++) {
@@ -493,7 +493,7 @@ static void frequency_penalties_see_prompt_session_and_completion(void **state)
 	drop(f, x);
 }
 
-static void a_long_text_is_tallied_in_slices_between_which_others_run(void **state)
+static void a_long_text_is_tallied_in_slices_and_others_run_between_them(void **state)
 {
 	enum { READ = 40, LONG = 200000 };
 	fixture *f = *state;
@@ -542,7 +542,7 @@ static void refused(fixture *f, session *x, const generation_request *r, status 
 	assert_int_equal(f->model->users, users);
 }
 
-static void impossible_requests_are_refused_by_name_and_never_finish(void **state)
+static void impossible_requests_are_refused_by_name_and_never_start(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[POSITIONS + 1], strange[2] = {5, VOCAB}, negative[1] = {-1};
@@ -576,14 +576,14 @@ static void logits_that_are_not_finite_end_the_generation(void **state)
 	fixture *f = *state;
 	int32_t ids[3];
 	random_tokens(ids, 3, 12);
-	float *arena = model_arena(f->model->model); /* the panels of the tied word embedding come first */
+	float *arena = model_arena(f->model->model); /* the panels of the tied word embedding are first */
 	for (int64_t i = 0; i < VOCAB; i++)
 		arena[i / PANEL_WIDTH * PANEL_WIDTH * HIDDEN + i % PANEL_WIDTH] += NAN;
 	client c;
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	generation_request r = request(&c, ids, 3, 5);
 	run(f, x, &c, &r);
-	assert_int_equal(c.result.status, STATUS_INVALID); /* named after the requested model, not the service */
+	assert_int_equal(c.result.status, STATUS_INVALID); /* the error names the requested model, not the service */
 	assert_string_equal(c.result.error.param, "model");
 	assert_non_null(strstr(c.result.error.message, "not finite"));
 	assert_int_equal(c.n_tokens, 0);
@@ -595,30 +595,28 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(n_plus_m_tokens_are_n_and_then_m, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_temporary_and_a_lasting_session_generate_the_same, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_temporary_and_a_permanent_session_generate_the_same, setup, teardown),
 	    cmocka_unit_test_setup_teardown(greedy_tokens_are_the_largest_logits_of_the_parallel_form, setup, teardown),
-	    cmocka_unit_test_setup_teardown(max_tokens_zero_reads_and_writes_nothing, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_result_counts_its_tokens_and_times, setup, teardown),
+	    cmocka_unit_test_setup_teardown(max_tokens_zero_only_reads_the_prompt, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_result_has_counts_of_tokens_and_times, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_stop_sequence_ends_the_text_and_is_not_part_of_it, setup, teardown),
-	    cmocka_unit_test_setup_teardown(text_held_back_is_sent_when_the_length_is_reached, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_session_holds_the_tokens_of_the_stop_sequence_too, setup, teardown),
-	    cmocka_unit_test_setup_teardown(events_carry_whole_characters_only, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_character_cut_off_by_the_length_is_a_replacement_character, setup,
-	                                    teardown),
+	    cmocka_unit_test_setup_teardown(held_back_text_is_sent_when_the_length_is_reached, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_keeps_the_tokens_of_the_stop_sequence, setup, teardown),
+	    cmocka_unit_test_setup_teardown(events_have_only_complete_characters, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_character_cut_by_the_length_is_a_replacement_character, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_continues_within_a_character, setup, teardown),
 	    cmocka_unit_test_setup_teardown(end_of_text_stops_unless_it_is_ignored, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_stop_token_ends_the_generation_as_the_end_of_text_does, setup, teardown),
-	    cmocka_unit_test_setup_teardown(neither_stops_nor_ends_within_a_prompt_that_is_scored_end_it, setup,
-	                                    teardown),
-	    cmocka_unit_test_setup_teardown(what_is_generated_fits_a_constraint_beside_what_has_none, setup, teardown),
+	    cmocka_unit_test_setup_teardown(stops_and_ends_within_a_scored_prompt_are_ignored, setup, teardown),
+	    cmocka_unit_test_setup_teardown(constrained_text_fits_beside_unconstrained_text, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_request_is_copied, setup, teardown),
 	    cmocka_unit_test_setup_teardown(log_probabilities_come_with_alternatives_best_first, setup, teardown),
 	    cmocka_unit_test_setup_teardown(alpha_is_the_mean_row_of_the_last_token_read, setup, teardown),
-	    cmocka_unit_test_setup_teardown(asking_for_more_alpha_than_there_are_tokens_gives_them_all, setup,
-	                                    teardown),
+	    cmocka_unit_test_setup_teardown(requesting_more_alpha_than_there_are_tokens_gives_all, setup, teardown),
 	    cmocka_unit_test_setup_teardown(frequency_penalties_see_prompt_session_and_completion, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_long_text_is_tallied_in_slices_between_which_others_run, setup, teardown),
-	    cmocka_unit_test_setup_teardown(impossible_requests_are_refused_by_name_and_never_finish, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_long_text_is_tallied_in_slices_and_others_run_between_them, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(impossible_requests_are_refused_by_name_and_never_start, setup, teardown),
 	    cmocka_unit_test_setup_teardown(logits_that_are_not_finite_end_the_generation, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);

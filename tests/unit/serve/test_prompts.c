@@ -1,9 +1,9 @@
-/* Prompts: their scores, and beginnings that several share. */
+/* Prompts: their scores, and beginnings that several prompts share. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
 
-/* With a model that reads longer texts. */
+/* A fixture with a model for longer texts. */
 static int setup_long(void **state)
 {
 	fixture *f = calloc(1, sizeof *f);
@@ -14,7 +14,7 @@ static int setup_long(void **state)
 	return 0;
 }
 
-enum { SCORED = SCHEDULER_PREFILL_CHUNK + 1, TOPS = 3 }; /* two pieces, the second of one token */
+enum { SCORED = SCHEDULER_PREFILL_CHUNK + 1, TOPS = 3 }; /* two pieces; the second has one token */
 
 static void note_tops(client *c)
 {
@@ -30,7 +30,7 @@ static void assert_near(const token_logprob *a, const token_logprob *b, int n)
 			         (double)b[i].logprob);
 }
 
-static void the_tokens_of_a_prompt_have_the_log_probabilities_that_they_have_when_sampled(void **state)
+static void tokens_of_a_prompt_have_the_log_probabilities_of_sampled_tokens(void **state)
 {
 	fixture *f = *state;
 	enum { FIRST = 6, SAMPLED = SCORED - FIRST };
@@ -45,7 +45,7 @@ static void the_tokens_of_a_prompt_have_the_log_probabilities_that_they_have_whe
 	run(f, NULL, &sampled, &r);
 	assert_int_equal(sampled.n_tokens, SAMPLED);
 	memcpy(ids + FIRST, sampled.tokens, SAMPLED * sizeof *ids);
-	for (int more = 0; more <= 3; more += 3) { /* read only; and go on */
+	for (int more = 0; more <= 3; more += 3) { /* first only read, then also generate */
 		r = request(&c, ids, SCORED - more, more);
 		r.n_logprobs = TOPS;
 		r.score_prompt = true;
@@ -59,7 +59,7 @@ static void the_tokens_of_a_prompt_have_the_log_probabilities_that_they_have_whe
 		assert_near(c.logprobs + FIRST - 1, sampled.logprobs, SAMPLED);
 		assert_near(c.top, tops + (SAMPLED - 1) * TOPS, TOPS);
 	}
-	r = request(&c, ids, 1, 0); /* a token alone has no score */
+	r = request(&c, ids, 1, 0); /* a single token has no score */
 	r.n_logprobs = 0;
 	r.score_prompt = true;
 	run(f, NULL, &c, &r);
@@ -67,7 +67,7 @@ static void the_tokens_of_a_prompt_have_the_log_probabilities_that_they_have_whe
 	assert_int_equal(c.n_tokens, 0);
 }
 
-static void a_prompt_is_scored_in_turns_with_streams_and_as_its_credit_allows(void **state)
+static void a_prompt_is_scored_in_turns_with_streams_within_its_credit(void **state)
 {
 	fixture *f = *state;
 	static int32_t ids[SCORED];
@@ -101,13 +101,13 @@ static void a_prompt_is_scored_in_turns_with_streams_and_as_its_credit_allows(vo
 	drain(f);
 }
 
-static void a_prompt_that_is_being_scored_can_be_cancelled(void **state)
+static void scoring_of_a_prompt_can_be_cancelled(void **state)
 {
 	fixture *f = *state;
 	static int32_t ids[SCORED];
 	static client c;
 	random_tokens(ids, SCORED, 19);
-	for (int after = 0; after <= 1; after++) { /* before its first score, and in the event that brings some */
+	for (int after = 0; after <= 1; after++) { /* before its first score, and in an event with scores */
 		generation_request r = request(&c, ids, SCORED, 4);
 		r.n_logprobs = 0;
 		r.score_prompt = true;
@@ -122,7 +122,7 @@ static void a_prompt_that_is_being_scored_can_be_cancelled(void **state)
 	}
 }
 
-static void a_beginning_that_prompts_share_is_read_once_and_changes_no_bit(void **state)
+static void a_shared_beginning_is_read_once_and_changes_no_bit(void **state)
 {
 	fixture *f = *state;
 	enum { SHARED = 20, REQUESTS = 5 };
@@ -130,7 +130,7 @@ static void a_beginning_that_prompts_share_is_read_once_and_changes_no_bit(void 
 	random_tokens(ids, SHARED + 4, 17);
 	for (int i = 0; i < REQUESTS; i++) {
 		client alone, shares;
-		random_tokens(ids + SHARED, 4, 100 + (uint64_t)i); /* each goes on in its own way */
+		random_tokens(ids + SHARED, 4, 100 + (uint64_t)i); /* each prompt continues differently */
 		generation_request r = request(&alone, ids, SHARED + 4, 12);
 		r.sampling.temperature = 1;
 		r.sampling.seed = 9;
@@ -143,12 +143,12 @@ static void a_beginning_that_prompts_share_is_read_once_and_changes_no_bit(void 
 		run(f, NULL, &shares, &r);
 		assert_int_equal(shares.result.status, STATUS_OK);
 		assert_int_equal(shares.result.cached_tokens,
-		                 i >= 2 && f->model->any_pieces ? SHARED : 0); /* the second request has it read */
+		                 i >= 2 && f->model->any_pieces ? SHARED : 0); /* the second request keeps the state */
 		assert_int_equal(shares.result.prompt_tokens, SHARED + 4);
 		assert_int_equal(shares.n_tokens, alone.n_tokens);
 		assert_memory_equal(shares.tokens, alone.tokens, (size_t)alone.n_tokens * sizeof(int32_t));
 	}
-	assert_int_equal(f->model->users, 0); /* a kept state does not keep the model */
+	assert_int_equal(f->model->users, 0); /* a kept state is no user of the model */
 	assert_int_equal(f->scheduler->n_prefixes, 0);
 }
 
@@ -164,7 +164,7 @@ static void only_the_latest_beginnings_are_kept(void **state)
 			r.n_shared = 20;
 			run(f, NULL, &c, &r);
 			assert_int_equal(c.result.status, STATUS_OK);
-			assert_int_equal(c.result.cached_tokens, 0); /* gone before its second request */
+			assert_int_equal(c.result.cached_tokens, 0); /* evicted before its second request */
 		}
 	assert_int_equal(f->model->users, 0);
 }
@@ -172,13 +172,12 @@ static void only_the_latest_beginnings_are_kept(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(
-	        the_tokens_of_a_prompt_have_the_log_probabilities_that_they_have_when_sampled, setup_long, teardown),
-	    cmocka_unit_test_setup_teardown(a_prompt_is_scored_in_turns_with_streams_and_as_its_credit_allows,
-	                                    setup_long, teardown),
-	    cmocka_unit_test_setup_teardown(a_prompt_that_is_being_scored_can_be_cancelled, setup_long, teardown),
-	    cmocka_unit_test_setup_teardown(a_beginning_that_prompts_share_is_read_once_and_changes_no_bit, setup,
+	    cmocka_unit_test_setup_teardown(tokens_of_a_prompt_have_the_log_probabilities_of_sampled_tokens, setup_long,
 	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_prompt_is_scored_in_turns_with_streams_within_its_credit, setup_long,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(scoring_of_a_prompt_can_be_cancelled, setup_long, teardown),
+	    cmocka_unit_test_setup_teardown(a_shared_beginning_is_read_once_and_changes_no_bit, setup, teardown),
 	    cmocka_unit_test_setup_teardown(only_the_latest_beginnings_are_kept, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);

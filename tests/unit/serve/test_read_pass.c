@@ -1,4 +1,4 @@
-/* Inputs that are read for their explanation: in chunks like prompts, or as a whole in slices of nodes. */
+/* Inputs that are read to be explained: in chunks like prompts, or in one pass that runs in slices of nodes. */
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 enum { LONG = 700, SOME = 100 };
 
-/* Nanoseconds by which the clock is ahead of the machine's: each product takes a slice's time. */
+/* Nanoseconds by which the clock runs ahead: each product takes the time of a slice. */
 static _Atomic int64_t ahead;
 
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -21,8 +21,8 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 	return (int)rc;
 }
 
-static backend_kernel honest_linear;
-static int64_t products, most_rows; /* since they were last set to 0; rows of a product */
+static backend_kernel real_linear;
+static int64_t products, most_rows; /* since they were last set to 0; most rows of a product */
 
 static status counting_linear(backend *b, const op_call *call)
 {
@@ -30,14 +30,14 @@ static status counting_linear(backend *b, const op_call *call)
 	products++;
 	most_rows = rows > most_rows ? rows : most_rows;
 	ahead += GENERATION_SLICE_NS;
-	return honest_linear(b, call);
+	return real_linear(b, call);
 }
 
 static void serve(fixture *f, void (*write)(const char *folder, backend *b))
 {
 	make_folder(f->folder);
 	assert_int_equal(cpu_reference_open(&f->backend, 1, NULL), STATUS_OK);
-	honest_linear = f->backend->kernel[OP_linear];
+	real_linear = f->backend->kernel[OP_linear];
 	f->backend->kernel[OP_linear] = counting_linear;
 	write(f->folder, f->backend);
 	fixture_serve(f, &roomy);
@@ -68,7 +68,7 @@ static generation_request explaining(client *c, const int32_t *ids, int64_t n)
 	return r;
 }
 
-static void an_explained_input_is_read_in_chunks_with_steps_of_others_between_them(void **state)
+static void an_explained_input_is_read_in_chunks_between_steps_of_others(void **state)
 {
 	(void)state;
 	fixture f;
@@ -103,7 +103,7 @@ static void an_explained_input_is_read_in_chunks_with_steps_of_others_between_th
 	fixture_close(&f);
 }
 
-static void a_whole_sequence_is_read_node_by_node_and_gives_the_log_of_the_parallel_form(void **state)
+static void a_sequence_is_read_node_by_node_and_gives_the_log_of_the_parallel_form(void **state)
 {
 	(void)state;
 	fixture f;
@@ -122,8 +122,9 @@ static void a_whole_sequence_is_read_node_by_node_and_gives_the_log_of_the_paral
 			assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
 			assert_true(products <= 1);
 		}
-		assert_int_equal(all, (LAYERS - 1) * 6 +
-		                          2); /* q, k, v, output and two of the feed-forward; of the last layer q, k */
+		assert_int_equal(
+		    all, (LAYERS - 1) * 6 +
+		             2); /* q, k, v, output and the two of the feed-forward; only q and k in the last layer */
 		assert_true(slices > all);
 		assert_int_equal(c.result.status, STATUS_OK);
 		assert_int_equal(c.result.prompt_tokens, n);
@@ -134,7 +135,7 @@ static void a_whole_sequence_is_read_node_by_node_and_gives_the_log_of_the_paral
 	fixture_close(&f);
 }
 
-static void a_whole_sequence_is_given_up_between_two_slices_when_it_is_cancelled(void **state)
+static void a_cancelled_sequence_stops_between_two_slices(void **state)
 {
 	(void)state;
 	fixture f;
@@ -158,11 +159,11 @@ static void a_whole_sequence_is_given_up_between_two_slices_when_it_is_cancelled
 	generation_request r = explaining(&c, ids, SOME);
 	start(&f, NULL, &c, &r);
 	assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
-	fixture_close(&f); /* with a sequence half read */
+	fixture_close(&f); /* in the middle of a sequence */
 	assert_int_equal(c.result.status, STATUS_CANCELLED);
 }
 
-static void a_model_that_reads_whole_sequences_has_no_sessions_and_generates_nothing(void **state)
+static void a_model_without_a_recurrent_form_has_no_sessions_and_no_generations(void **state)
 {
 	(void)state;
 	fixture f;
@@ -190,10 +191,10 @@ static void a_model_that_reads_whole_sequences_has_no_sessions_and_generates_not
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_explained_input_is_read_in_chunks_with_steps_of_others_between_them),
-	    cmocka_unit_test(a_whole_sequence_is_read_node_by_node_and_gives_the_log_of_the_parallel_form),
-	    cmocka_unit_test(a_whole_sequence_is_given_up_between_two_slices_when_it_is_cancelled),
-	    cmocka_unit_test(a_model_that_reads_whole_sequences_has_no_sessions_and_generates_nothing),
+	    cmocka_unit_test(an_explained_input_is_read_in_chunks_between_steps_of_others),
+	    cmocka_unit_test(a_sequence_is_read_node_by_node_and_gives_the_log_of_the_parallel_form),
+	    cmocka_unit_test(a_cancelled_sequence_stops_between_two_slices),
+	    cmocka_unit_test(a_model_without_a_recurrent_form_has_no_sessions_and_no_generations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

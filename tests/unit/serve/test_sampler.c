@@ -1,4 +1,4 @@
-/* Sampling on the host. Over 600 lines: every case is held against the plain definition, a full sort, on top. */
+/* Sampling on the host. Over 600 lines: every case is compared with the plain definition, a full sort, at the top. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,7 +54,7 @@ static void use_vocabulary(int64_t vocab)
 	assert_int_equal(sample_plan_new(&device.plan, device.backend, 1, vocab, &place, NULL), STATUS_OK);
 }
 
-/* counts[v]: how often v has occurred (NULL: never). */
+/* counts[v]: occurrences of v (NULL: none). */
 static int32_t pick_counted(const sampling *how, const float *logits, int64_t vocab, const uint32_t *counts,
                             uint64_t position)
 {
@@ -104,7 +104,7 @@ static int by_rank(const void *pa, const void *pb)
 	return a->id < b->id ? -1 : 1;
 }
 
-/* Mark the tokens that survive, by a full sort. */
+/* Mark the tokens that pass the filters, by a full sort. */
 static void survivors(const sampling *how, const float *x, int n, bool *survives)
 {
 	ranked all[300];
@@ -125,7 +125,7 @@ static void survivors(const sampling *how, const float *x, int n, bool *survives
 	}
 }
 
-static void only_what_a_full_sort_would_keep_is_ever_picked_and_all_of_it_is(void **state)
+static void exactly_the_tokens_that_a_full_sort_keeps_are_picked(void **state)
 {
 	(void)state;
 	enum { V = 33 };
@@ -150,7 +150,7 @@ static void only_what_a_full_sort_would_keep_is_ever_picked_and_all_of_it_is(voi
 			assert_true(survives[token]);
 			seen[token] = true;
 		}
-		for (int i = 0; i < V; i++) /* the most likely one cannot be missed in that many draws */
+		for (int i = 0; i < V; i++) /* that many draws cannot miss the most likely one */
 			if (survives[i] && expf((x[i] - 3) / how.temperature) > 0.05f)
 				assert_true(seen[i]);
 	}
@@ -176,7 +176,7 @@ static void draws_follow_the_softmax(void **state)
 	}
 }
 
-static void temperature_zero_is_the_largest_logit_and_the_lowest_id_on_ties(void **state)
+static void temperature_zero_picks_the_largest_logit_and_the_lowest_id_on_ties(void **state)
 {
 	(void)state;
 	float x[6] = {1, 3, -2, 3, 3, 0};
@@ -187,7 +187,7 @@ static void temperature_zero_is_the_largest_logit_and_the_lowest_id_on_ties(void
 		assert_int_equal(pick(&how, x, 6, p), 1);
 }
 
-static void a_tiny_temperature_is_the_largest_logit(void **state)
+static void a_tiny_temperature_picks_the_largest_logit(void **state)
 {
 	(void)state;
 	float x[5] = {1, 3, 3.0001f, -2, 0}, tiny[] = {1e-7f, 1e-30f, FLT_MIN, 1e-45f};
@@ -214,7 +214,7 @@ static void a_huge_temperature_is_nearly_uniform(void **state)
 		assert_in_range(found[i], DRAWS / 5, DRAWS / 3);
 }
 
-static void a_tiny_top_p_leaves_the_likeliest_alone(void **state)
+static void a_tiny_top_p_leaves_only_the_likeliest_token(void **state)
 {
 	(void)state;
 	float x[4] = {0, 0.1f, 0, 0.05f};
@@ -246,7 +246,7 @@ static void filters_that_remove_nothing_change_nothing(void **state)
 		assert_int_equal(pick(&plain, x, V, p), pick(&wide, x, V, p));
 }
 
-static void of_equal_logits_top_k_takes_the_lowest_ids(void **state)
+static void among_equal_logits_top_k_takes_the_lowest_ids(void **state)
 {
 	(void)state;
 	float x[31];
@@ -264,7 +264,7 @@ static void of_equal_logits_top_k_takes_the_lowest_ids(void **state)
 	assert_true(seen[0] && seen[1] && seen[2] && seen[3]);
 }
 
-static void of_equal_logits_every_token_comes_up(void **state)
+static void among_equal_logits_every_token_is_drawn(void **state)
 {
 	(void)state;
 	float x[31] = {0};
@@ -323,7 +323,7 @@ static void without_a_finite_logit_the_token_is_minus_one(void **state)
 	assert_int_equal(top[0].token, -1);
 }
 
-static void the_draw_depends_on_seed_and_position_alone(void **state)
+static void the_draw_depends_only_on_seed_and_position(void **state)
 {
 	(void)state;
 	enum { V = 64 };
@@ -365,7 +365,7 @@ static void a_bias_of_100_forces_and_of_minus_100_forbids(void **state)
 static void penalties_follow_their_formulas(void **state)
 {
 	(void)state;
-	/* The penalised logits are all equal to the third, so that the lowest id wins or loses by a hair. */
+	/* The penalized logits are all nearly equal to the third, so that the lowest id just wins or just loses. */
 	float x[3] = {4, -1, 2};
 	uint32_t counts[3] = {1, 1, 0};
 	sampling how;
@@ -384,7 +384,7 @@ static void penalties_follow_their_formulas(void **state)
 	sampling_default(&how);
 	how.temperature = 0;
 	how.presence_penalty = 1.5f;
-	how.frequency_penalty = 0.25f; /* 4 - 1.5 - 0.25 c against 2: loses from c = 3 on */
+	how.frequency_penalty = 0.25f; /* 4 - 1.5 - 0.25 c against 2: loses for c >= 3 */
 	for (uint32_t c = 0; c < 5; c++) {
 		counts[0] = c;
 		assert_int_equal(pick_counted(&how, x, 3, counts, 0), c < 3 ? 0 : 2);
@@ -392,7 +392,7 @@ static void penalties_follow_their_formulas(void **state)
 	assert_int_equal(pick(&how, x, 3, 0), 0);
 }
 
-static void log_probabilities_are_those_of_the_model_alone(void **state)
+static void log_probabilities_ignore_the_sampling_settings(void **state)
 {
 	(void)state;
 	float x[6] = {1, -INFINITY, 3, NAN, 2, 3};
@@ -410,7 +410,7 @@ static void log_probabilities_are_those_of_the_model_alone(void **state)
 	unsigned char untouched[sizeof top[0]];
 	memset(untouched, 0xff, sizeof untouched);
 	assert_memory_equal(&top[6], untouched, sizeof untouched);
-	p = sampler_logprob(x, 6, 4, top, 0); /* no alternatives, but the chosen one's */
+	p = sampler_logprob(x, 6, 4, top, 0); /* no alternatives, only the chosen token's */
 	assert_true(fabs(p.logprob - (2 - lse)) <= 1e-6);
 }
 
@@ -449,7 +449,7 @@ static void huge_logits_do_not_overflow(void **state)
 	}
 }
 
-static void a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest(void **state)
+static void a_min_p_of_one_keeps_all_ties_of_the_likeliest_token(void **state)
 {
 	(void)state;
 	float x[5] = {1, 2, 1.999f, 2, 0};
@@ -463,9 +463,9 @@ static void a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest(void **
 	assert_in_range(found[1], DRAWS * 4 / 10, DRAWS * 6 / 10);
 }
 
-/* Probabilities 0.5, 0.2, 0.2 and 0.1: with the limit 0.5² · ratio. At temperature 0.5 they are 0.735, 0.118, 0.118 and
- * 0.029, and a token's fate changes with them. */
-static void top_a_leaves_out_what_is_unlikely_beside_a_likely_token(void **state)
+/* Probabilities are 0.5, 0.2, 0.2 and 0.1; the limit is 0.5² · ratio. At temperature 0.5 they are 0.735, 0.118, 0.118
+ * and 0.029, which changes the tokens that are kept. */
+static void top_a_leaves_out_tokens_that_are_unlikely_beside_a_likely_one(void **state)
 {
 	(void)state;
 	static const struct {
@@ -495,7 +495,7 @@ static void top_a_leaves_out_what_is_unlikely_beside_a_likely_token(void **state
 	}
 }
 
-static void a_vocabulary_of_one_has_one_answer(void **state)
+static void a_vocabulary_of_one_always_gives_its_token(void **state)
 {
 	(void)state;
 	float x[1] = {-3};
@@ -550,7 +550,7 @@ static void a_tally_counts_every_token_and_keeps_them_sorted(void **state)
 		assert_true(t.rows[v].bias == (v == 50 ? 1.75f : v == 3 ? -2 : v == 96 ? 7 : 0));
 	}
 	tally_fini(&t);
-	how.frequency_penalty = 0; /* counts are not needed */
+	how.frequency_penalty = 0; /* no counts are needed */
 	assert_int_equal(tally_init(&t, &how), STATUS_OK);
 	tally_add(&t, 5);
 	assert_int_equal(t.count, 3);
@@ -599,7 +599,7 @@ static void each_active_row_is_sampled_with_its_own_settings(void **state)
 	sample_place place = {.logits = logits, .settings = settings, .tokens = tokens};
 	assert_int_equal(sample_plan_new(&p, device.backend, ROWS, V, &place, NULL), STATUS_OK);
 	assert_int_equal(sample_plan_prepare(p, adjusts, NULL), STATUS_OK);
-	for (int n = ROWS; n > 0; n--) { /* the last rows may be missing */
+	for (int n = ROWS; n > 0; n--) { /* the last rows may be absent */
 		memset(token, 0x55, sizeof token);
 		assert_int_equal(device.backend->upload(device.backend, tokens, token, sizeof token), STATUS_OK);
 		assert_int_equal(sample_plan_run(p, rows, n), STATUS_OK);
@@ -667,27 +667,27 @@ static void settings_out_of_range_are_refused_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(only_what_a_full_sort_would_keep_is_ever_picked_and_all_of_it_is),
+	    cmocka_unit_test(exactly_the_tokens_that_a_full_sort_keeps_are_picked),
 	    cmocka_unit_test(draws_follow_the_softmax),
-	    cmocka_unit_test(temperature_zero_is_the_largest_logit_and_the_lowest_id_on_ties),
-	    cmocka_unit_test(a_tiny_temperature_is_the_largest_logit),
+	    cmocka_unit_test(temperature_zero_picks_the_largest_logit_and_the_lowest_id_on_ties),
+	    cmocka_unit_test(a_tiny_temperature_picks_the_largest_logit),
 	    cmocka_unit_test(a_huge_temperature_is_nearly_uniform),
-	    cmocka_unit_test(a_tiny_top_p_leaves_the_likeliest_alone),
+	    cmocka_unit_test(a_tiny_top_p_leaves_only_the_likeliest_token),
 	    cmocka_unit_test(filters_that_remove_nothing_change_nothing),
-	    cmocka_unit_test(of_equal_logits_top_k_takes_the_lowest_ids),
-	    cmocka_unit_test(of_equal_logits_every_token_comes_up),
+	    cmocka_unit_test(among_equal_logits_top_k_takes_the_lowest_ids),
+	    cmocka_unit_test(among_equal_logits_every_token_is_drawn),
 	    cmocka_unit_test(logits_that_are_not_finite_are_never_picked),
 	    cmocka_unit_test(a_rank_counts_the_likelier_tokens),
 	    cmocka_unit_test(without_a_finite_logit_the_token_is_minus_one),
-	    cmocka_unit_test(the_draw_depends_on_seed_and_position_alone),
+	    cmocka_unit_test(the_draw_depends_only_on_seed_and_position),
 	    cmocka_unit_test(a_bias_of_100_forces_and_of_minus_100_forbids),
 	    cmocka_unit_test(penalties_follow_their_formulas),
-	    cmocka_unit_test(log_probabilities_are_those_of_the_model_alone),
+	    cmocka_unit_test(log_probabilities_ignore_the_sampling_settings),
 	    cmocka_unit_test(the_likeliest_tokens_are_those_of_a_full_sort),
 	    cmocka_unit_test(huge_logits_do_not_overflow),
-	    cmocka_unit_test(a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest),
-	    cmocka_unit_test(top_a_leaves_out_what_is_unlikely_beside_a_likely_token),
-	    cmocka_unit_test(a_vocabulary_of_one_has_one_answer),
+	    cmocka_unit_test(a_min_p_of_one_keeps_all_ties_of_the_likeliest_token),
+	    cmocka_unit_test(top_a_leaves_out_tokens_that_are_unlikely_beside_a_likely_one),
+	    cmocka_unit_test(a_vocabulary_of_one_always_gives_its_token),
 	    cmocka_unit_test(an_impossible_vocabulary_is_refused),
 	    cmocka_unit_test(a_tally_counts_every_token_and_keeps_them_sorted),
 	    cmocka_unit_test(each_active_row_is_sampled_with_its_own_settings),

@@ -1,4 +1,4 @@
-/* Many generations at once: their order, and that none disturbs another. */
+/* Many generations at once: their order, and that none affects another. */
 #include "tests/unit/serve/fixture.h"
 
 static void tick(fixture *f)
@@ -8,7 +8,7 @@ static void tick(fixture *f)
 
 /* --- together as alone ------------------------------------------------------------ */
 
-static void every_generation_gets_the_same_tokens_together_as_alone(void **state)
+static void every_generation_gets_the_same_tokens_together_and_alone(void **state)
 {
 	fixture *f = *state;
 	enum { N = 13 };
@@ -23,7 +23,7 @@ static void every_generation_gets_the_same_tokens_together_as_alone(void **state
 		r[i].n_alpha = i % 4 == 0 ? 3 : 0;
 		run(f, NULL, &alone[i], &r[i]);
 	}
-	for (int i = 0; i < N; i++) { /* they arrive while others are being served */
+	for (int i = 0; i < N; i++) { /* they arrive while others are served */
 		r[i].context = memset(&together[i], 0, sizeof together[i]);
 		start(f, NULL, &together[i], &r[i]);
 		tick(f);
@@ -103,13 +103,13 @@ static void a_decode_step_serves_all_generations_up_to_the_batch_limit_in_turn(v
 		least = c[i].n_tokens < least ? c[i].n_tokens : least;
 		most = c[i].n_tokens > most ? c[i].n_tokens : most;
 	}
-	assert_true(most - least <= N); /* the first has had the turns of the others' prefills */
+	assert_true(most - least <= N); /* the first one also got turns during the others' prefills */
 	drain(f);
 	for (int i = 0; i < N; i++)
 		assert_int_equal(c[i].n_tokens, 40);
 }
 
-static void a_long_prompt_delays_a_decoder_by_one_chunk_at_most(void **state)
+static void a_long_prompt_delays_a_decoder_by_at_most_one_chunk(void **state)
 {
 	fixture *f = *state;
 	static int32_t ids[4000];
@@ -131,9 +131,9 @@ static void a_long_prompt_delays_a_decoder_by_one_chunk_at_most(void **state)
 		assert_int_equal(decoder.n_tokens, n + 1);
 		assert_true(y->tokens - read <= chunk);
 	}
-	assert_int_equal(reader.n_tokens, 1); /* as many tokens as chunks */
+	assert_int_equal(reader.n_tokens, 1); /* one token for each chunk */
 	drain(f);
-	session *alone = open_session(f, "alone", POSITION_CLAMP, false); /* in chunks of the full size */
+	session *alone = open_session(f, "alone", POSITION_CLAMP, false); /* in full chunks */
 	append(f, alone, ids, 4000);
 	r = request(&reader, NULL, 0, 1);
 	run(f, alone, &reader, &r);
@@ -164,7 +164,7 @@ static void prompts_of_one_length_are_read_in_the_order_of_arrival(void **state)
 	assert_int_equal(stats.sessions, 3);
 	while (!c[2].finished) {
 		tick(f);
-		assert_true(x[1]->tokens == 0 || x[0]->tokens >= LENGTH || fault_parts); /* two at a time */
+		assert_true(x[1]->tokens == 0 || x[0]->tokens >= LENGTH || fault_parts); /* two prompts at a time */
 		assert_true(x[2]->tokens == 0 || x[fault_parts ? 0 : 1]->tokens >= LENGTH);
 	}
 	drain(f);
@@ -172,7 +172,7 @@ static void prompts_of_one_length_are_read_in_the_order_of_arrival(void **state)
 		drop(f, x[i]);
 }
 
-/* A short prompt is always there, which fills a step, or half of it. */
+/* There is always a short prompt, which fills a step or half of it. */
 static void a_long_prompt_is_read_although_short_ones_keep_coming(void **state)
 {
 	fixture *f = *state;
@@ -203,7 +203,7 @@ static void a_long_prompt_is_read_although_short_ones_keep_coming(void **state)
 	drop(f, x);
 }
 
-/* A prompt of 16 chunks is first, and is halfway when five short ones come. */
+/* A prompt of 16 chunks is first; five short ones arrive when half of it is read. */
 static void short_prompts_beside_a_long_one_are_read_within_a_few_ticks(void **state)
 {
 	fixture *f = *state;
@@ -223,9 +223,9 @@ static void short_prompts_beside_a_long_one_are_read_within_a_few_ticks(void **s
 		start(f, NULL, &c[i], &r);
 	}
 	tick(f);
-	tick(f); /* the first may have been the long one's */
+	tick(f); /* the first tick may have read the long prompt */
 	for (int i = 0; i < SHORTS; i++)
-		assert_true(c[i].n_tokens > 0); /* all of them in one step */
+		assert_true(c[i].n_tokens > 0); /* one step reads all of them */
 	assert_true(x->tokens <= LONG / 2 + SCHEDULER_PREFILL_CHUNK);
 	drain(f);
 	for (int i = 0; i < SHORTS; i++)
@@ -234,14 +234,14 @@ static void short_prompts_beside_a_long_one_are_read_within_a_few_ticks(void **s
 	drop(f, x);
 }
 
-/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7.
- */
+/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, which did not fit. They pass the prompt of 256, which does not fit
+ * beside 7. */
 static void prompts_that_come_together_share_steps(void **state)
 {
 	fixture *f = *state;
 	enum { N = 8 };
 	static const int64_t lengths[N] = {100, 1, 150, 7, 256, 40, 40, 30};
-	static const int step[N] = {0, 0, 0, 2, 4, 2, 2, 2}; /* the tick of the first token; between them they decode */
+	static const int step[N] = {0, 0, 0, 2, 4, 2, 2, 2}; /* tick of the first token; they decode between prefills */
 	static int32_t ids[256];
 	static client c[N];
 	int seen[N];
@@ -264,7 +264,7 @@ static void prompts_that_come_together_share_steps(void **state)
 	for (int i = 0; i < N; i++) {
 		assert_int_equal(seen[i], step[i]);
 		assert_int_equal(c[i].finished, 1);
-		assert_reads_afresh(f, x[i]);
+		assert_equals_new_session(f, x[i]);
 		drop(f, x[i]);
 	}
 }
@@ -291,7 +291,7 @@ static void two_models_take_turns(void **state)
 
 /* --- credit ---------------------------------------------------------------------------- */
 
-static void without_credit_a_generation_parks_and_others_go_on(void **state)
+static void a_generation_without_credit_parks_and_others_continue(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[5];
@@ -309,7 +309,7 @@ static void without_credit_a_generation_parks_and_others_go_on(void **state)
 	assert_int_equal(parked.finished, 0);
 	assert_int_equal(parked.n_tokens, 3);
 	assert_false(scheduler_runnable(f->scheduler));
-	tick(f); /* a tick too many is harmless */
+	tick(f); /* an extra tick is harmless */
 	assert_int_equal(parked.n_tokens, 3);
 	parked.credit = 1;
 	generation_grant(parked.generation, 1);
@@ -324,7 +324,7 @@ static void without_credit_a_generation_parks_and_others_go_on(void **state)
 	assert_memory_equal(parked.tokens, reference.tokens, 20 * sizeof(int32_t));
 }
 
-static void a_generation_that_begins_without_credit_waits_for_it(void **state)
+static void a_generation_that_starts_without_credit_waits_for_it(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[5];
@@ -336,7 +336,7 @@ static void a_generation_that_begins_without_credit_waits_for_it(void **state)
 	assert_false(scheduler_runnable(f->scheduler));
 	c.credit = 4;
 	generation_grant(c.generation, 4);
-	generation_grant(c.generation, INT64_MAX); /* more than can be counted */
+	generation_grant(c.generation, INT64_MAX); /* more than the counter holds */
 	drain(f);
 	assert_int_equal(c.finished, 1);
 	assert_int_equal(c.n_tokens, 4);
@@ -352,13 +352,13 @@ static void the_last_credit_is_enough_to_finish(void **state)
 	generation_request r = request(&c, ids, 5, 4);
 	r.credit = 4;
 	run(f, x, &c, &r);
-	assert_int_equal(x->tokens, 9); /* the last token was read after the credit was gone */
+	assert_int_equal(x->tokens, 9); /* the last token was read although the credit was used up */
 	drop(f, x);
 }
 
 /* --- cancelling -------------------------------------------------------------------------- */
 
-static void cancelling_at_any_tick_ends_once_and_keeps_what_was_delivered(void **state)
+static void cancelling_at_any_tick_ends_once_and_keeps_the_delivered_tokens(void **state)
 {
 	fixture *f = *state;
 	enum { PROMPT = 600, TOKENS = 8 };
@@ -391,21 +391,21 @@ static void cancelling_at_any_tick_ends_once_and_keeps_what_was_delivered(void *
 				                                       : PROMPT);
 			assert_int_equal(f->model->users, 1);
 			if (x->tokens > 0)
-				assert_reads_afresh(f, x);
+				assert_equals_new_session(f, x);
 			drop(f, x);
 			if (late)
 				break;
 		}
 }
 
-/* Not one at each step, which would have the others wait. */
-static void sessions_that_continue_without_a_prompt_begin_together(void **state)
+/* Starting one per step would make the others wait. */
+static void sessions_that_continue_without_a_prompt_start_together(void **state)
 {
 	enum { N = 8 };
 	fixture *f = *state;
 	client c[N];
 	session *x[N];
-	int ticks = 0, begun = 0;
+	int ticks = 0, started = 0;
 	for (int i = 0; i < N; i++) {
 		char id[16];
 		int32_t ids[3];
@@ -418,17 +418,17 @@ static void sessions_that_continue_without_a_prompt_begin_together(void **state)
 		generation_request r = request(&c[i], NULL, 0, 40);
 		start(f, x[i], &c[i], &r);
 	}
-	for (; begun < N; ticks++) {
+	for (; started < N; ticks++) {
 		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
-		begun = 0;
+		started = 0;
 		for (int i = 0; i < N; i++)
-			begun += c[i].n_tokens > 0;
+			started += c[i].n_tokens > 0;
 	}
 	assert_true(ticks < N);
 	drain(f);
 }
 
-static void a_cancelled_session_continues_from_what_it_has_read(void **state)
+static void a_cancelled_session_continues_from_the_tokens_it_has_read(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[10];
@@ -462,7 +462,7 @@ static void a_parked_generation_can_be_cancelled(void **state)
 		drain(f);
 		assert_int_equal(c.finished, 0);
 		generation_cancel(c.generation);
-		generation_cancel(c.generation); /* twice is once */
+		generation_cancel(c.generation); /* a second cancellation has no effect */
 		assert_true(scheduler_runnable(f->scheduler));
 		drain(f);
 		assert_int_equal(c.finished, 1);
@@ -492,7 +492,7 @@ static void cancelling_in_the_last_event_is_too_late(void **state)
 
 typedef struct rivals {
 	client victim, canceller;
-	int delivered; /* to the victim, when it was cancelled */
+	int delivered; /* tokens of the victim when it was cancelled */
 } rivals;
 
 static void cancel_the_other(client *c)
@@ -519,15 +519,16 @@ static void a_callback_may_cancel_another_of_the_same_batch(void **state)
 	both.canceller.on_event = cancel_the_other;
 	while (both.canceller.n_tokens < 3)
 		tick(f);
-	assert_ptr_equal(f->scheduler->first, both.canceller.generation); /* it comes first in the batch */
+	assert_ptr_equal(f->scheduler->first, both.canceller.generation); /* the canceller is first in the batch */
 	drain(f);
 	assert_int_equal(both.victim.finished, 1);
 	assert_int_equal(both.victim.result.status, STATUS_CANCELLED);
-	assert_int_equal(both.victim.n_tokens, both.delivered + fault_fetches); /* none after what is being read */
+	assert_int_equal(both.victim.n_tokens,
+	                 both.delivered + fault_fetches); /* none after the token that is being read */
 	assert_int_equal(x->tokens, 5 + both.victim.n_tokens);
 	assert_int_equal(both.canceller.result.status, STATUS_OK);
 	assert_int_equal(both.canceller.n_tokens, 20);
-	assert_reads_afresh(f, x);
+	assert_equals_new_session(f, x);
 	drop(f, x);
 }
 
@@ -552,7 +553,7 @@ static void begin_again(client *c)
 	assert_int_equal(scheduler_generate(k->f->scheduler, k->f->model, NULL, &r, &c->generation, NULL), STATUS_OK);
 }
 
-static void finished_may_begin_the_next_one(void **state)
+static void finished_may_start_the_next_generation(void **state)
 {
 	fixture *f = *state;
 	static const int32_t token = 50;
@@ -590,28 +591,28 @@ static void finished_may_delete_the_session_and_unload_the_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(every_generation_gets_the_same_tokens_together_as_alone, setup, teardown),
+	    cmocka_unit_test_setup_teardown(every_generation_gets_the_same_tokens_together_and_alone, setup, teardown),
 	    cmocka_unit_test_setup_teardown(padding_a_batch_changes_no_idle_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_decode_step_serves_all_generations_up_to_the_batch_limit_in_turn, setup,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_one_chunk_at_most, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_at_most_one_chunk, setup, teardown),
 	    cmocka_unit_test_setup_teardown(prompts_of_one_length_are_read_in_the_order_of_arrival, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_long_prompt_is_read_although_short_ones_keep_coming, setup, teardown),
 	    cmocka_unit_test_setup_teardown(short_prompts_beside_a_long_one_are_read_within_a_few_ticks, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(prompts_that_come_together_share_steps, setup, teardown),
 	    cmocka_unit_test_setup_teardown(two_models_take_turns, setup, teardown),
-	    cmocka_unit_test_setup_teardown(without_credit_a_generation_parks_and_others_go_on, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_generation_that_begins_without_credit_waits_for_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_generation_without_credit_parks_and_others_continue, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_generation_that_starts_without_credit_waits_for_it, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_last_credit_is_enough_to_finish, setup, teardown),
-	    cmocka_unit_test_setup_teardown(cancelling_at_any_tick_ends_once_and_keeps_what_was_delivered, setup,
+	    cmocka_unit_test_setup_teardown(cancelling_at_any_tick_ends_once_and_keeps_the_delivered_tokens, setup,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(sessions_that_continue_without_a_prompt_begin_together, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_cancelled_session_continues_from_what_it_has_read, setup, teardown),
+	    cmocka_unit_test_setup_teardown(sessions_that_continue_without_a_prompt_start_together, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_cancelled_session_continues_from_the_tokens_it_has_read, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_parked_generation_can_be_cancelled, setup, teardown),
 	    cmocka_unit_test_setup_teardown(cancelling_in_the_last_event_is_too_late, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_callback_may_cancel_another_of_the_same_batch, setup, teardown),
-	    cmocka_unit_test_setup_teardown(finished_may_begin_the_next_one, setup, teardown),
+	    cmocka_unit_test_setup_teardown(finished_may_start_the_next_generation, setup, teardown),
 	    cmocka_unit_test_setup_teardown(finished_may_delete_the_session_and_unload_the_model, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);

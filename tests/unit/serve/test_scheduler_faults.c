@@ -1,6 +1,6 @@
-/* The same little day at the engine again and again, with the N-th call to the backend failing, for
- * N = 1, 2, 3 … until a day passes without the fault being met. Whatever fails, every generation
- * ends once, delivers no token that differs from a run without faults, and later requests work as ever. */
+/* A short scenario runs again and again with the N-th call to the backend failing, for N = 1, 2, 3 … until a run ends
+ * before the fault. After any failure, every generation ends once and delivers only tokens of a run without faults.
+ * Later requests work as usual. */
 #include "tests/unit/serve/fault_backend.h"
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/support/allocations.h"
@@ -49,8 +49,8 @@ static void begin(day *d, int i, session *x)
 	assert_true(s == STATUS_OK || err.status == s);
 }
 
-/* Sessions, generations, a fork, an export, an import; the pool grows past its first four slots. */
-static void live(day *d)
+/* Sessions, generations, a fork, an export and an import; the pool grows past its first four slots. */
+static void run_day(day *d)
 {
 	fixture *f = d->f;
 	session *x = NULL, *y = NULL, *z, *w;
@@ -83,7 +83,7 @@ static void rise(day *d, fixture *f, fault_backend *fault)
 	fixture_serve(f, &limits);
 }
 
-/* A session either reports that it is lost or continues like one that reads its tokens from the start. */
+/* A session either reports that it is lost, or continues like a session that reads its tokens from the start. */
 static void check_session(day *d, session *x)
 {
 	client c;
@@ -105,7 +105,7 @@ static void check_session(day *d, session *x)
 	assert_int_equal(scheduler_session_delete(d->f->scheduler, fresh, NULL), STATUS_OK);
 }
 
-/* With the fault gone, a request gets its golden answer. */
+/* After the fault, a request gets its golden answer. */
 static void the_day_after(day *d, const day *golden)
 {
 	client c;
@@ -140,24 +140,24 @@ static void judge(const day *d, const day *golden, fault_kind kind)
 			ended_badly++;
 		}
 	}
-	if (kind == FAULT_ALLOCATE && !d->fault->lasting) /* memory was short once: that costs one request */
+	if (kind == FAULT_ALLOCATE && !d->fault->lasting) /* one short allocation costs at most one request */
 		assert_true(ended_badly + d->refused <= 1);
 	if (kind < FAULT_ALLOCATE && ended_badly > 0)
 		assert_true(d->device);
 	assert_int_equal(d->f->model->users, d->f->scheduler->sessions.count);
 }
 
-/* Let call number n of a kind fail; was it met? */
-static bool live_with_fault(day *d, fault_kind kind, int64_t n, bool lasting)
+/* Run the scenario with call number n of a kind failing; true if that call was made. */
+static bool run_day_with_fault(day *d, fault_kind kind, int64_t n, bool lasting)
 {
 	if (kind != FAULT_MALLOC) {
 		fault_arm(d->fault, kind, n, lasting);
-		live(d);
+		run_day(d);
 		return d->fault->struck;
 	}
 	int64_t before = allocations_count();
 	allocations_limit(n);
-	live(d);
+	run_day(d);
 	allocations_limit(-1);
 	return allocations_count() - before > n;
 }
@@ -170,14 +170,14 @@ static void fail_each_call(fault_kind kind, bool lasting, int64_t stride)
 	f.backend = &fault->base;
 	static day golden, d;
 	rise(&golden, &f, fault);
-	live(&golden);
+	run_day(&golden);
 	assert_int_equal(golden.refused, 0);
 	scheduler_free(f.scheduler);
 	int64_t n = 0;
-	/* Each of the first sixty calls (a step has about as many kernels), then one in `stride`. */
+	/* Each of the first sixty calls (a step has about as many kernels), then every `stride`-th. */
 	for (bool struck = true; struck; n += n < 60 ? 1 : stride) {
 		rise(&d, &f, fault);
-		struck = live_with_fault(&d, kind, n, lasting);
+		struck = run_day_with_fault(&d, kind, n, lasting);
 		judge(&d, &golden, kind);
 		the_day_after(&d, &golden);
 		scheduler_free(f.scheduler);
@@ -206,13 +206,13 @@ static void any_allocation_may_fail_once(void **state)
 	fail_each_call(FAULT_ALLOCATE, false, 11);
 }
 
-static void the_device_may_be_lost_for_good_at_any_kernel(void **state)
+static void the_device_may_be_lost_permanently_at_any_kernel(void **state)
 {
 	(void)state;
 	fail_each_call(FAULT_KERNEL, true, 11);
 }
 
-static void memory_may_run_out_for_good_at_any_allocation(void **state)
+static void memory_may_run_out_permanently_at_any_allocation(void **state)
 {
 	(void)state;
 	fail_each_call(FAULT_ALLOCATE, true, 11);
@@ -224,8 +224,8 @@ static void the_host_may_run_out_of_memory_at_any_allocation(void **state)
 	fail_each_call(FAULT_MALLOC, true, 37);
 }
 
-/* Plans for one row are there, one for four cannot be made: then it is one row at a time. */
-static void too_little_memory_for_a_batch_is_enough_for_its_rows(void **state)
+/* Plans for one row exist, and one for four cannot be made: rows are then computed one at a time. */
+static void without_memory_for_a_batch_its_rows_run_one_at_a_time(void **state)
 {
 	(void)state;
 	fixture f;
@@ -247,7 +247,7 @@ static void too_little_memory_for_a_batch_is_enough_for_its_rows(void **state)
 		assert_int_equal(c[i].result.status, STATUS_OK);
 		assert_memory_equal(c[i].tokens, alone.tokens, LONGEST * sizeof(int32_t));
 	}
-	/* A fifth needs a larger pool. */
+	/* A fifth session needs a larger pool. */
 	session_options o = {.policy = POSITION_ERROR};
 	session *x[5];
 	char id[16];
@@ -260,25 +260,26 @@ static void too_little_memory_for_a_batch_is_enough_for_its_rows(void **state)
 	fixture_close(&f);
 }
 
-/* A session whose generation ended between a token's delivery and its reading, and the tokens that it should have. */
-enum { OWING_PROMPT = 17 }; /* too long for the plan that reads one token */
+/* A session whose generation ended between the delivery of a token and its reading, and the tokens that it should
+ * have. */
+enum { PENDING_PROMPT = 17 }; /* too long for the plan that reads one token */
 typedef struct pending_session {
 	fixture f;
 	fault_backend *fault;
 	session *x;
 	client all, first;
-	int32_t prompt[OWING_PROMPT];
+	int32_t prompt[PENDING_PROMPT];
 } pending_session;
 
-static void owing_open(pending_session *o)
+static void pending_open(pending_session *o)
 {
 	memset(o, 0, sizeof *o);
 	fixture_folder(&o->f);
 	o->fault = fault_backend_new(o->f.backend);
 	o->f.backend = &o->fault->base;
 	fixture_serve(&o->f, &limits);
-	random_tokens(o->prompt, OWING_PROMPT, 3);
-	generation_request r = request(&o->all, o->prompt, OWING_PROMPT, LONGEST);
+	random_tokens(o->prompt, PENDING_PROMPT, 3);
+	generation_request r = request(&o->all, o->prompt, PENDING_PROMPT, LONGEST);
 	r.sampling.temperature = 1;
 	run(&o->f, NULL, &o->all, &r);
 	o->x = open_session(&o->f, "x", POSITION_ERROR, true); /* with scores, so its plans are not those of o->all */
@@ -286,7 +287,7 @@ static void owing_open(pending_session *o)
 	start(&o->f, o->x, &o->first, &r);
 }
 
-/* The rest follows what was delivered. */
+/* Continue the session and check that its tokens follow the delivered ones. */
 static void assert_continues(pending_session *o, session *x)
 {
 	client rest;
@@ -298,11 +299,11 @@ static void assert_continues(pending_session *o, session *x)
 	run(&o->f, x, &rest, &r);
 	assert_int_equal(rest.result.status, STATUS_OK);
 	assert_memory_equal(rest.tokens, o->all.tokens + delivered, (size_t)(LONGEST - delivered) * sizeof(int32_t));
-	assert_int_equal(x->tokens, OWING_PROMPT + LONGEST);
-	assert_reads_afresh(&o->f, x);
+	assert_int_equal(x->tokens, PENDING_PROMPT + LONGEST);
+	assert_equals_new_session(&o->f, x);
 }
 
-static void what_was_delivered_is_read_after_memory_was_short(void **state)
+static void delivered_tokens_are_read_once_memory_is_available(void **state)
 {
 	(void)state;
 	pending_session o;
@@ -310,20 +311,20 @@ static void what_was_delivered_is_read_after_memory_was_short(void **state)
 	void *blob = NULL;
 	size_t bytes;
 	error err = ERROR_INIT;
-	owing_open(&o);
+	pending_open(&o);
 	while (o.first.n_tokens == 0)
 		assert_int_equal(scheduler_tick(o.f.scheduler), STATUS_OK);
 	o.fault->full = true; /* no plan for a decode step with scores */
 	drain(&o.f);
 	assert_int_equal(o.first.result.status, STATUS_NOMEM);
 	assert_int_equal(o.first.n_tokens, 1);
-	assert_int_equal(o.x->tokens, OWING_PROMPT);
+	assert_int_equal(o.x->tokens, PENDING_PROMPT);
 	assert_int_equal(scheduler_session_export(o.f.scheduler, o.x, &blob, &bytes, &err), STATUS_NOMEM);
 	assert_true(err.message[0] != '\0');
 	assert_int_equal(scheduler_session_fork(o.f.scheduler, o.x, "fork", &fork, NULL), STATUS_NOMEM);
 	o.fault->full = false;
 	assert_int_equal(scheduler_session_export(o.f.scheduler, o.x, &blob, &bytes, NULL), STATUS_OK);
-	assert_int_equal(o.x->tokens, OWING_PROMPT + 1);
+	assert_int_equal(o.x->tokens, PENDING_PROMPT + 1);
 	assert_int_equal(scheduler_session_fork(o.f.scheduler, o.x, "fork", &fork, NULL), STATUS_OK);
 	assert_int_equal(scheduler_session_import(o.f.scheduler, o.f.model, "import", blob, bytes, &import, NULL),
 	                 STATUS_OK);
@@ -334,17 +335,17 @@ static void what_was_delivered_is_read_after_memory_was_short(void **state)
 	fixture_close(&o.f);
 }
 
-static void what_was_delivered_is_read_after_the_device_failed_others(void **state)
+static void delivered_tokens_are_read_after_the_device_failed_others(void **state)
 {
 	(void)state;
 	pending_session o;
 	client other;
-	owing_open(&o);
+	pending_open(&o);
 	while (o.first.n_tokens < 3)
 		assert_int_equal(scheduler_tick(o.f.scheduler), STATUS_OK);
 	generation_request r = request(&other, o.prompt, 3, 5);
 	start(&o.f, NULL, &other, &r);
-	o.first.generation->credit = 0; /* its own step must not be the one that fails */
+	o.first.generation->credit = 0; /* so that its own step is not the failing one */
 	fault_arm(o.fault, FAULT_KERNEL, 0, false);
 	assert_int_equal(scheduler_tick(o.f.scheduler), STATUS_DEVICE);
 	assert_int_equal(other.result.status, STATUS_DEVICE);
@@ -354,15 +355,15 @@ static void what_was_delivered_is_read_after_the_device_failed_others(void **sta
 	fixture_close(&o.f);
 }
 
-static void only_tokens_come_to_the_host_until_a_session_stops(void **state)
+static void only_tokens_are_copied_to_the_host_until_a_session_stops(void **state)
 {
 	(void)state;
 	pending_session o;
 	client c;
-	owing_open(&o);
+	pending_open(&o);
 	drain(&o.f);
 	size_t row = VOCAB * sizeof(float);
-	generation_request r = request(&c, o.prompt, OWING_PROMPT, LONGEST);
+	generation_request r = request(&c, o.prompt, PENDING_PROMPT, LONGEST);
 	o.fault->downloaded = 0;
 	run(&o.f, NULL, &c, &r);
 	assert_int_equal(o.fault->downloaded, LONGEST * sizeof(int32_t));
@@ -410,13 +411,13 @@ int main(void)
 	    cmocka_unit_test(any_kernel_may_fail_once),
 	    cmocka_unit_test(any_transfer_may_fail_once),
 	    cmocka_unit_test(any_allocation_may_fail_once),
-	    cmocka_unit_test(the_device_may_be_lost_for_good_at_any_kernel),
-	    cmocka_unit_test(memory_may_run_out_for_good_at_any_allocation),
+	    cmocka_unit_test(the_device_may_be_lost_permanently_at_any_kernel),
+	    cmocka_unit_test(memory_may_run_out_permanently_at_any_allocation),
 	    cmocka_unit_test(the_host_may_run_out_of_memory_at_any_allocation),
-	    cmocka_unit_test(too_little_memory_for_a_batch_is_enough_for_its_rows),
-	    cmocka_unit_test(what_was_delivered_is_read_after_memory_was_short),
-	    cmocka_unit_test(what_was_delivered_is_read_after_the_device_failed_others),
-	    cmocka_unit_test(only_tokens_come_to_the_host_until_a_session_stops),
+	    cmocka_unit_test(without_memory_for_a_batch_its_rows_run_one_at_a_time),
+	    cmocka_unit_test(delivered_tokens_are_read_once_memory_is_available),
+	    cmocka_unit_test(delivered_tokens_are_read_after_the_device_failed_others),
+	    cmocka_unit_test(only_tokens_are_copied_to_the_host_until_a_session_stops),
 	    cmocka_unit_test(loading_may_fail_at_any_call),
 	};
 	return RUN_ALL_WAYS(tests);

@@ -1,4 +1,4 @@
-/* Refusals (too many, too long, too soon), and the end of everything. */
+/* Refusals (too many, too long, too soon), and freeing the scheduler. */
 #include "tests/unit/serve/fixture.h"
 
 static void tick(fixture *f)
@@ -8,7 +8,7 @@ static void tick(fixture *f)
 
 /* --- limits ------------------------------------------------------------------------------------ */
 
-static void one_request_too_many_is_busy_and_one_too_many_on_a_session_conflicts(void **state)
+static void a_request_over_the_limit_is_busy_and_a_second_one_on_a_session_conflicts(void **state)
 {
 	fixture *f = *state;
 	enum { N = 16 };
@@ -42,9 +42,9 @@ static void one_request_too_many_is_busy_and_one_too_many_on_a_session_conflicts
 	drop(f, x);
 }
 
-static void the_model_idle_for_longest_makes_room_and_none_is_busy(void **state)
+static void the_longest_idle_model_is_unloaded_and_without_one_the_load_is_busy(void **state)
 {
-	fixture *f = *state; /* max_models is 2, "m" is loaded */
+	fixture *f = *state; /* max_models is 2, and "m" is loaded */
 	served_model *b, *c;
 	error err = ERROR_INIT;
 	session_options o = {.policy = POSITION_ERROR};
@@ -66,7 +66,7 @@ static void the_model_idle_for_longest_makes_room_and_none_is_busy(void **state)
 	drop(f, x);
 }
 
-static void a_model_that_cannot_be_loaded_leaves_nothing_behind(void **state)
+static void a_model_that_cannot_be_loaded_leaves_no_memory(void **state)
 {
 	fixture *f = *state;
 	served_model *m = f->model;
@@ -129,7 +129,7 @@ static void a_text_ends_with_length_at_the_last_position(void **state)
 	generation_request r = request(&c, ids, 9, 0);
 	assert_int_equal(scheduler_generate(f->scheduler, NULL, x, &r, &c.generation, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "prompt");
-	assert_int_equal(x->tokens, 40); /* nothing was read */
+	assert_int_equal(x->tokens, 40); /* no token was read */
 	r = request(&c, ids, 3, 20);     /* room for five more */
 	run(f, x, &c, &r);
 	assert_int_equal(c.result.status, STATUS_OK);
@@ -145,7 +145,7 @@ static void a_text_ends_with_length_at_the_last_position(void **state)
 	drop(f, x);
 }
 
-static void a_text_of_its_own_ends_with_length_at_the_last_position(void **state)
+static void a_text_without_a_session_ends_with_length_at_the_last_position(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[POSITIONS + 1];
@@ -165,7 +165,7 @@ static void a_text_of_its_own_ends_with_length_at_the_last_position(void **state
 	assert_string_equal(err.param, "prompt");
 }
 
-static void clamp_and_wrap_go_on_for_ever(void **state)
+static void clamp_and_wrap_continue_without_limit(void **state)
 {
 	fixture *f = *state;
 	static int32_t ids[3 * POSITIONS];
@@ -182,8 +182,9 @@ static void clamp_and_wrap_go_on_for_ever(void **state)
 	}
 }
 
-/* A model with more positions, whose rows past POSITIONS repeat the last or start again, gives the expected result. */
-static void clamp_keeps_the_last_position_and_wrap_begins_anew(void **state)
+/* A model with more positions, whose rows past POSITIONS repeat the last row or start again, gives the expected
+ * result. */
+static void clamp_keeps_the_last_position_and_wrap_starts_again(void **state)
 {
 	fixture *f = *state;
 	static int32_t ids[3 * POSITIONS];
@@ -198,7 +199,7 @@ static void clamp_keeps_the_last_position_and_wrap_begins_anew(void **state)
 		assert_int_equal(scheduler_model(f->scheduler, "longer", folder, DTYPE_PANEL_F32, &longer, NULL),
 		                 STATUS_OK);
 		assert_int_equal(scheduler_session_new(f->scheduler, longer, "y", &o, &y, NULL), STATUS_OK);
-		for (int i = 0; i < 3 * POSITIONS; i += 12) { /* 48 is a border of pieces, 96 and 144 too */
+		for (int i = 0; i < 3 * POSITIONS; i += 12) { /* pieces end at 48, 96 and 144 */
 			append(f, x, ids + i, 12);
 			append(f, y, ids + i, 12);
 			assert_same_logits(x, y);
@@ -207,7 +208,7 @@ static void clamp_keeps_the_last_position_and_wrap_begins_anew(void **state)
 		drop(f, y);
 		x = open_session(f, "x", policy, false);
 		assert_int_equal(scheduler_session_new(f->scheduler, longer, "y", &o, &y, NULL), STATUS_OK);
-		append(f, x, ids, 3 * POSITIONS); /* borders within a chunk */
+		append(f, x, ids, 3 * POSITIONS); /* with ends of pieces within a chunk */
 		append(f, y, ids, 3 * POSITIONS);
 		assert_same_logits(x, y);
 		drop(f, x);
@@ -231,7 +232,7 @@ static void a_model_is_loaded_in_steps_while_others_serve(void **state)
 			break;
 		assert_true(scheduler_model_loading(f->scheduler, "b") && !scheduler_model_loaded(f->scheduler, "b"));
 		assert_int_equal(scheduler_model_unload(f->scheduler, "b", NULL), STATUS_CONFLICT);
-		/* One at a time; what is loaded is there as ever. */
+		/* Models are loaded one at a time; loaded models are available meanwhile. */
 		assert_int_equal(scheduler_model_step(f->scheduler, "c", f->folder, DTYPE_PANEL_F32, &other, NULL),
 		                 STATUS_OK);
 		assert_null(other);
@@ -249,7 +250,7 @@ static void a_model_is_loaded_in_steps_while_others_serve(void **state)
 	assert_true(scheduler_model_loaded(f->scheduler, "b") && !scheduler_model_loading(f->scheduler, "b"));
 }
 
-static void a_load_that_is_given_up_leaves_nothing(void **state)
+static void an_abandoned_load_leaves_no_memory(void **state)
 {
 	fixture *f = *state;
 	served_model *m;
@@ -260,7 +261,7 @@ static void a_load_that_is_given_up_leaves_nothing(void **state)
 	scheduler_model_abandon(f->scheduler);
 	assert_false(scheduler_model_loading(f->scheduler, "b") || scheduler_model_loaded(f->scheduler, "b"));
 	assert_int_equal(scheduler_model_unload(f->scheduler, "b", NULL), STATUS_OK);
-	for (int i = 0; i < 4; i++) /* and one that is under way at the end */
+	for (int i = 0; i < 4; i++) /* the last load is still in progress at the end */
 		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_INT8, &m, NULL),
 		                 STATUS_OK);
 }
@@ -268,18 +269,20 @@ static void a_load_that_is_given_up_leaves_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(one_request_too_many_is_busy_and_one_too_many_on_a_session_conflicts, setup,
+	    cmocka_unit_test_setup_teardown(a_request_over_the_limit_is_busy_and_a_second_one_on_a_session_conflicts,
+	                                    setup, teardown),
+	    cmocka_unit_test_setup_teardown(the_longest_idle_model_is_unloaded_and_without_one_the_load_is_busy, setup,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(the_model_idle_for_longest_makes_room_and_none_is_busy, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_model_that_cannot_be_loaded_leaves_nothing_behind, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_model_that_cannot_be_loaded_leaves_no_memory, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_in_steps_while_others_serve, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_load_that_is_given_up_leaves_nothing, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_abandoned_load_leaves_no_memory, setup, teardown),
 	    cmocka_unit_test_setup_teardown(impossible_limits_are_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(freeing_the_scheduler_ends_every_generation_once, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_text_ends_with_length_at_the_last_position, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_text_of_its_own_ends_with_length_at_the_last_position, setup, teardown),
-	    cmocka_unit_test_setup_teardown(clamp_and_wrap_go_on_for_ever, setup, teardown),
-	    cmocka_unit_test_setup_teardown(clamp_keeps_the_last_position_and_wrap_begins_anew, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_text_without_a_session_ends_with_length_at_the_last_position, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(clamp_and_wrap_continue_without_limit, setup, teardown),
+	    cmocka_unit_test_setup_teardown(clamp_keeps_the_last_position_and_wrap_starts_again, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);
 }

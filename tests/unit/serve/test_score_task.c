@@ -1,4 +1,4 @@
-/* Sequences that are read whole: classes and embeddings. */
+/* Sequences that are read in one pass: classes and embeddings. */
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/serve/kinds.h"
 
@@ -8,7 +8,7 @@
 
 enum { CLASSES = 3, MOST_WIDTH = HIDDEN, LONGEST = 300 };
 
-/* A scoring's caller. */
+/* The caller of a scoring. */
 typedef struct caller {
 	score_task *scoring;
 	score_task_request request;
@@ -55,7 +55,7 @@ static void score(fixture *f, caller *c, pooling embedding, int n, const score_s
 	assert_int_equal(c->status, STATUS_OK);
 }
 
-/* Result of a plan with exactly this length, without a mask. */
+/* Result of a plan with exactly this length and no mask. */
 static void plain_values(const fixture *f, const score_sequence *q, pooling embedding, float *out)
 {
 	plan *p;
@@ -88,13 +88,13 @@ static void make_sequences(score_sequence out[LENGTHS])
 	}
 }
 
-/* Every way to read, of every length, on plans that are new and on plans that have been used. */
+/* Every way to read, for every length, on new plans and on used ones. */
 static void compare_with_plain_plans(fixture *f)
 {
 	static const pooling ways[] = {POOL_NONE, POOL_LAST, POOL_MEAN};
 	score_sequence all[LENGTHS];
 	caller *c = malloc(sizeof *c);
-	/* The recurrent form adds up in another order, and int8 products round what they read. */
+	/* The recurrent form adds in another order, and int8 products round their inputs. */
 	const model *m = served_model_model(f->model);
 	float tolerance = !model_dimensions(m)->causal                ? 1e-6f
 	                  : model_weight_dtype(m) == DTYPE_PANEL_INT8 ? 1e-3f
@@ -139,7 +139,7 @@ static status never_records(backend *b)
 	return STATUS_UNSUPPORTED;
 }
 
-static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(void **state)
+static void with_plans_of_fixed_shape_rows_after_a_sequence_are_masked(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind <= BART; kind++) {
@@ -152,8 +152,8 @@ static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(vo
 	}
 }
 
-/* Scores of classes, and of vectors in pieces, on new plans and on those left by passes without a log. */
-static void an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form(void **state)
+/* Scores of classes, and of vectors in pieces, on new plans and on plans used by passes without a log. */
+static void an_explained_sequence_has_the_usual_values_and_the_log_of_the_parallel_form(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind <= BART; kind++) {
@@ -182,7 +182,7 @@ static void an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_
 	}
 }
 
-static void long_scorings_and_short_ones_take_turns_and_disturb_nothing(void **state)
+static void long_and_short_scorings_take_turns_without_affecting_each_other(void **state)
 {
 	(void)state;
 	fixture f;
@@ -245,7 +245,7 @@ static void a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end(void
 
 enum { FILLER_WIDTH = VOCAB, FILLER_ROWS = 6 };
 
-/* A model that is not causal, with a head for tokens. */
+/* A model that is not causal, with a vocabulary head. */
 static void open_filler(fixture *f)
 {
 	const architecture *a = architecture_find("transformer");
@@ -269,7 +269,7 @@ static void open_filler(fixture *f)
 	fixture_serve_as(f, &roomy, DTYPE_PANEL_F32);
 }
 
-/* The logits of each token, of a plan of exactly this length. */
+/* The logits of each token, from a plan of exactly this length. */
 static void plain_logits(const fixture *f, const score_sequence *q, float *out)
 {
 	plan *p;
@@ -283,7 +283,7 @@ static void plain_logits(const fixture *f, const score_sequence *q, float *out)
 	plan_free(p);
 }
 
-static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **state)
+static void a_sequence_gives_the_logits_of_each_requested_token(void **state)
 {
 	(void)state;
 	static const int32_t rows[] = {16, 0, 5, 2, 299, 7};
@@ -292,7 +292,7 @@ static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **s
 	score_task *x;
 	caller *c = calloc(1, sizeof *c);
 	open_filler(&f);
-	/* 3 rows, 1 and 2: the second plan for 16 tokens is of another number of rows than the first. */
+	/* 3 rows, 1 and 2: the second plan for 16 tokens has another number of rows than the first. */
 	score_sequence all[] = {{.ids = ids[0], .count = 17, .rows = rows, .n_rows = 3},
 	                        {.ids = ids[1], .count = 17, .rows = rows + 3, .n_rows = 1},
 	                        {.ids = ids[2], .count = LONGEST, .rows = rows + 4, .n_rows = 2}};
@@ -301,7 +301,7 @@ static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **s
 			ids[i][k] = (int32_t)(philox(8, 0, (uint32_t)i, (uint64_t)k).word[0] % FILLER_WIDTH);
 	const score_task_request r = {
 	    .sequences = all, .n_sequences = 3, .width = FILLER_WIDTH, .out = out, .finished = finished, .context = c};
-	for (int repeat = 0; repeat < 2; repeat++) { /* on plans that are new, and on plans that have been used */
+	for (int repeat = 0; repeat < 2; repeat++) { /* on new plans, then on used ones */
 		for (size_t i = 0; i < sizeof out / sizeof *out; i++)
 			out[i] = NAN;
 		assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, NULL), STATUS_OK);
@@ -327,12 +327,12 @@ static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **s
 	fixture_close(&f);
 	open_named(&f, 0, DTYPE_PANEL_F32, true);
 	all[1].rows = rows;
-	assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, &err), STATUS_INVALID); /* it is causal */
+	assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, &err), STATUS_INVALID); /* the model is causal */
 	fixture_close(&f);
 	free(c);
 }
 
-/* Log-probabilities of the token after each, by the parallel form. */
+/* Log-probability of each next token, by the parallel form. */
 static void plain_scores(const fixture *f, const int32_t *tokens, int64_t n, double *out)
 {
 	plan *p;
@@ -359,7 +359,7 @@ typedef struct scored {
 	token_logprob scores[LONGEST], best[LONGEST];
 } scored;
 
-/* Tokens from … to - 1; the token after each is scored, except every seventh. */
+/* Tokens from … to - 1; every next token is scored, except each seventh. */
 static score_sequence scored_sequence(scored *x, int64_t from, int64_t to, void *state)
 {
 	for (int64_t i = from; i < to; i++) {
@@ -401,7 +401,7 @@ static void score_next(fixture *f, caller *c, const score_sequence *q)
 	assert_true(c->finished == 1 && c->status == STATUS_OK);
 }
 
-static void a_state_that_is_carried_gives_the_scores_of_one_pass_whatever_is_read_between(void **state)
+static void a_carried_state_gives_the_scores_of_one_pass_whatever_is_read_between(void **state)
 {
 	(void)state;
 	static const int64_t cuts[] = {0, 1, 40, 41, 256, LONGEST};
@@ -420,7 +420,7 @@ static void a_state_that_is_carried_gives_the_scores_of_one_pass_whatever_is_rea
 		for (size_t k = 0; k + 1 < sizeof cuts / sizeof *cuts; k++) {
 			const score_sequence part = scored_sequence(x, cuts[k], cuts[k + 1], carried);
 			score_next(&f, c, &part);
-			other.ids = x->ids + 1; /* takes the slot meanwhile */
+			other.ids = x->ids + 1; /* uses the slot meanwhile */
 			score(&f, c, POOL_LAST, 1, &other);
 		}
 		assert_scores(x, plain, models[kind].name);
@@ -469,7 +469,7 @@ static void bad_requests_are_refused_by_name(void **state)
 	}
 }
 
-static void as_many_scorings_as_generations_may_be_under_way(void **state)
+static void scorings_have_the_same_limit_as_generations(void **state)
 {
 	(void)state;
 	fixture f;
@@ -490,8 +490,8 @@ static void as_many_scorings_as_generations_may_be_under_way(void **state)
 	fixture_close(&f);
 }
 
-/* Each in turn: the n-th call of a kind fails. */
-static void a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same(void **state)
+/* The n-th call of each kind fails in turn. */
+static void a_failure_ends_the_affected_scorings_and_later_ones_give_the_same(void **state)
 {
 	(void)state;
 	fixture f;
@@ -533,15 +533,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(values_are_those_of_a_plan_of_the_exact_length),
-	    cmocka_unit_test(where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked),
-	    cmocka_unit_test(an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form),
-	    cmocka_unit_test(long_scorings_and_short_ones_take_turns_and_disturb_nothing),
+	    cmocka_unit_test(with_plans_of_fixed_shape_rows_after_a_sequence_are_masked),
+	    cmocka_unit_test(an_explained_sequence_has_the_usual_values_and_the_log_of_the_parallel_form),
+	    cmocka_unit_test(long_and_short_scorings_take_turns_without_affecting_each_other),
 	    cmocka_unit_test(a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end),
-	    cmocka_unit_test(a_sequence_gives_the_logits_of_each_token_that_is_asked_for),
-	    cmocka_unit_test(a_state_that_is_carried_gives_the_scores_of_one_pass_whatever_is_read_between),
+	    cmocka_unit_test(a_sequence_gives_the_logits_of_each_requested_token),
+	    cmocka_unit_test(a_carried_state_gives_the_scores_of_one_pass_whatever_is_read_between),
 	    cmocka_unit_test(bad_requests_are_refused_by_name),
-	    cmocka_unit_test(as_many_scorings_as_generations_may_be_under_way),
-	    cmocka_unit_test(a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same),
+	    cmocka_unit_test(scorings_have_the_same_limit_as_generations),
+	    cmocka_unit_test(a_failure_ends_the_affected_scorings_and_later_ones_give_the_same),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Sessions of models that read in segments, and keep for later ones what is made otherwise than for their own. */
+/* Sessions of models that read in segments: the rows kept for later segments differ from those that a segment reads
+ * itself. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ static void assert_near(const session *a, const session *b)
 			fail_msg("logit %d: %g, %g", i, (double)a->logits[i], (double)b->logits[i]);
 }
 
-static void a_session_is_the_same_in_one_piece_in_tokens_and_in_copies(void **state)
+static void a_session_is_the_same_in_one_piece_token_by_token_and_copied(void **state)
 {
 	(void)state;
 	for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
@@ -45,7 +46,7 @@ static void a_session_is_the_same_in_one_piece_in_tokens_and_in_copies(void **st
 		for (int i = 0; i < TOKENS; i++)
 			append(&f, tokens, ids + i, 1);
 		assert_near(whole, tokens);
-		assert_reads_afresh(&f, whole);
+		assert_equals_new_session(&f, whole);
 		copies[0] = open_session(&f, "x", POSITION_ERROR, false);
 		append(&f, copies[0], ids, HALF);
 		assert_int_equal(scheduler_session_export(f.scheduler, copies[0], &blob, &bytes, NULL), STATUS_OK);
@@ -66,7 +67,7 @@ static void a_session_is_the_same_in_one_piece_in_tokens_and_in_copies(void **st
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_session_is_the_same_in_one_piece_in_tokens_and_in_copies),
+	    cmocka_unit_test(a_session_is_the_same_in_one_piece_token_by_token_and_copied),
 	};
 	return cmocka_run_group_tests_name("segments", tests, NULL, NULL);
 }

@@ -39,8 +39,7 @@ static void step(fixture *f, session **x, int n, const int32_t *tokens)
 	bool log = false;
 	for (int i = 0; i < n; i++) {
 		assert_int_equal(session_reserve(x[i], 1, NULL), STATUS_OK);
-		memset(x[i]->logits, 0xff, VOCAB * sizeof *x[i]->logits); /* contents on the device are computed
-		                                                           * later */
+		memset(x[i]->logits, 0xff, VOCAB * sizeof *x[i]->logits); /* results on the device are computed later */
 		rows[i] = session_row(x[i], tokens + i, 1);
 		log |= x[i]->log != NULL;
 	}
@@ -90,8 +89,8 @@ static void read_together_and_alone(fixture *f, int n)
 	}
 }
 
-/* Each kind with steps as they come, and cut into parts. */
-static void open_kind_whole_or_in_parts(fixture *f, int i)
+/* Open each kind with steps in one part, and then cut into parts. */
+static void open_kind_undivided_or_in_parts(fixture *f, int i)
 {
 	open_kind(f, &kinds[i % KINDS]);
 	f->model->way_is_given = i >= KINDS;
@@ -103,14 +102,14 @@ static void rows_of_a_batch_of_any_size_have_the_bits_of_each_alone(void **state
 	(void)state;
 	for (int i = 0; i < 2 * KINDS; i++) {
 		fixture f = {0};
-		open_kind_whole_or_in_parts(&f, i);
+		open_kind_undivided_or_in_parts(&f, i);
 		for (int n = 1; n <= 8; n++)
 			read_together_and_alone(&f, n);
 		fixture_close(&f);
 	}
 }
 
-/* Prompts of all lengths that arrive together, some with a log, and each alone. */
+/* Prompts of all lengths arrive together, some with a log; compare with each alone. */
 static void read_prompts(fixture *f, const int64_t *lengths, int n)
 {
 	static int32_t ids[700];
@@ -146,14 +145,14 @@ static void prompts_that_share_steps_have_the_bits_of_each_alone(void **state)
 	(void)state;
 	for (int k = 0; k < 2 * KINDS; k++) {
 		fixture f = {0};
-		open_kind_whole_or_in_parts(&f, k);
+		open_kind_undivided_or_in_parts(&f, k);
 		for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
 			read_prompts(&f, lengths[i], 8);
 		fixture_close(&f);
 	}
 }
 
-/* The largest difference of two sessions' logits, over the largest logit. */
+/* Largest difference between two sessions' logits, relative to the largest logit. */
 static double distance(const float *a, const float *b)
 {
 	double largest = 0, worst = 0;
@@ -166,9 +165,9 @@ static double distance(const float *a, const float *b)
 	return worst / largest;
 }
 
-/* Past the positions too. Softmax attention adds up a long piece in another order than a token, which int8 products
- * can magnify to a step of an activation. */
-static void chunks_give_the_logits_of_token_by_token_additive_ones_to_the_bit(void **state)
+/* Also past the positions. Softmax attention adds up a long piece in another order than single tokens, which int8
+ * products can amplify to a step of an activation. */
+static void chunks_give_the_logits_of_single_tokens_and_additive_ones_the_same_bits(void **state)
 {
 	static const double tolerances[KINDS] = {0, 0, 0, 1e-5, 1e-5, 0.02};
 	(void)state;
@@ -204,7 +203,7 @@ static void note_threads(backend *b, int threads)
 	fewest_threads = threads < fewest_threads ? threads : fewest_threads;
 }
 
-static void the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next(void **state)
+static void the_first_step_uses_one_thread_and_then_restores_all(void **state)
 {
 	fixture *f = *state;
 	session *x = open_session(f, "x", POSITION_CLAMP, false);
@@ -217,8 +216,8 @@ static void the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next(voi
 	drop(f, x);
 }
 
-/* NaN in all of it, as the worst that another session can leave. */
-static void what_a_slot_held_before_changes_nothing_and_is_never_exported(void **state)
+/* Fill the slot with NaN, the worst that another session can leave. */
+static void earlier_content_of_a_slot_has_no_effect_and_is_never_exported(void **state)
 {
 	(void)state;
 	for (int k = 0; k < KINDS; k += 3) {
@@ -278,7 +277,7 @@ static void weights_of_every_type_give_nearly_the_same_logits(void **state)
 	}
 }
 
-static void a_model_is_loaded_anew_for_weights_of_another_type(void **state)
+static void a_model_is_loaded_again_for_weights_of_another_type(void **state)
 {
 	fixture *f = *state;
 	served_model *m;
@@ -293,7 +292,7 @@ static void a_model_is_loaded_anew_for_weights_of_another_type(void **state)
 	assert_int_equal(model_weight_dtype(served_model_model(m)), DTYPE_PANEL_INT8);
 }
 
-static void a_model_without_a_score_per_token_is_served_and_sends_no_weights_with_tokens(void **state)
+static void a_model_without_a_score_per_token_is_served_without_weights(void **state)
 {
 	(void)state;
 	fixture f = {0};
@@ -334,7 +333,7 @@ static void a_model_without_a_score_per_token_is_served_and_sends_no_weights_wit
 	fixture_close(&f);
 }
 
-static void a_plan_is_made_once_for_as_many_states_as_there_can_be(void **state)
+static void a_plan_is_made_once_for_any_number_of_states(void **state)
 {
 	fixture *f = *state;
 	served_plan *two, *other, *scored, *chunk;
@@ -361,7 +360,7 @@ static void a_plan_is_made_once_for_as_many_states_as_there_can_be(void **state)
 		served_model_give(f->model, i);
 }
 
-static void the_hash_is_of_weights_their_type_and_the_configuration(void **state)
+static void the_hash_covers_weights_their_type_and_the_configuration(void **state)
 {
 	fixture *f = *state;
 	served_model *m;
@@ -373,7 +372,7 @@ static void the_hash_is_of_weights_their_type_and_the_configuration(void **state
 	assert_int_equal(scheduler_model(f->scheduler, "smaller", f->folder, DTYPE_PANEL_INT8, &m, NULL), STATUS_OK);
 	assert_true(m->hash != hash);
 	assert_int_equal(scheduler_model_unload(f->scheduler, "smaller", NULL), STATUS_OK);
-	for (int i = 0; i < 2; i++) { /* other weights; another configuration */
+	for (int i = 0; i < 2; i++) { /* first other weights, then another configuration */
 		make_folder(folder);
 		write_model(folder, f->backend, i == 0 ? 2 : 1, POSITIONS + i, POSITION_ERROR);
 		assert_int_equal(scheduler_model(f->scheduler, "other", folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
@@ -388,16 +387,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(rows_of_a_batch_of_any_size_have_the_bits_of_each_alone),
 	    cmocka_unit_test(prompts_that_share_steps_have_the_bits_of_each_alone),
-	    cmocka_unit_test(chunks_give_the_logits_of_token_by_token_additive_ones_to_the_bit),
-	    cmocka_unit_test_setup_teardown(the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next, setup_cpu,
-	                                    teardown),
-	    cmocka_unit_test(what_a_slot_held_before_changes_nothing_and_is_never_exported),
+	    cmocka_unit_test(chunks_give_the_logits_of_single_tokens_and_additive_ones_the_same_bits),
+	    cmocka_unit_test_setup_teardown(the_first_step_uses_one_thread_and_then_restores_all, setup_cpu, teardown),
+	    cmocka_unit_test(earlier_content_of_a_slot_has_no_effect_and_is_never_exported),
 	    cmocka_unit_test(weights_of_every_type_give_nearly_the_same_logits),
-	    cmocka_unit_test(a_model_without_a_score_per_token_is_served_and_sends_no_weights_with_tokens),
-	    cmocka_unit_test_setup_teardown(a_model_is_loaded_anew_for_weights_of_another_type, setup_cpu, teardown),
-	    cmocka_unit_test_setup_teardown(a_plan_is_made_once_for_as_many_states_as_there_can_be, setup_cpu,
-	                                    teardown),
-	    cmocka_unit_test_setup_teardown(the_hash_is_of_weights_their_type_and_the_configuration, setup_cpu,
+	    cmocka_unit_test(a_model_without_a_score_per_token_is_served_without_weights),
+	    cmocka_unit_test_setup_teardown(a_model_is_loaded_again_for_weights_of_another_type, setup_cpu, teardown),
+	    cmocka_unit_test_setup_teardown(a_plan_is_made_once_for_any_number_of_states, setup_cpu, teardown),
+	    cmocka_unit_test_setup_teardown(the_hash_covers_weights_their_type_and_the_configuration, setup_cpu,
 	                                    teardown),
 	};
 	return RUN_ALL_WAYS(tests);

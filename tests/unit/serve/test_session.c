@@ -1,4 +1,4 @@
-/* Over 600 lines: sessions read, fork, export and import, all checked against the same small models. */
+/* Over 600 lines: sessions read, fork, export and import, all checked with the same small models. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -105,7 +105,7 @@ static void a_session_without_explain_has_no_log(void **state)
 	drop(f, x);
 }
 
-static void a_session_has_the_same_state_bytes_however_much_it_has_read(void **state)
+static void a_session_has_the_same_state_size_however_much_it_has_read(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[10];
@@ -166,7 +166,7 @@ static void more_sessions_than_allowed_are_refused_as_busy(void **state)
 
 /* --- fork, export, import -------------------------------------------------------------- */
 
-static void a_fork_continues_as_its_original_and_apart_from_it(void **state)
+static void a_fork_continues_as_its_original_and_independently(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[12];
@@ -180,7 +180,7 @@ static void a_fork_continues_as_its_original_and_apart_from_it(void **state)
 	generation_request r = request(&cx, NULL, 0, 10);
 	run(f, x, &cx, &r);
 	assert_int_equal(scheduler_session_fork(f->scheduler, y, "fork of the fork", &z, NULL), STATUS_OK);
-	append(f, y, ids, 3); /* something else */
+	append(f, y, ids, 3); /* other tokens */
 	r = request(&cz, NULL, 0, 10);
 	run(f, z, &cz, &r);
 	assert_memory_equal(cx.tokens, cz.tokens, 10 * sizeof(int32_t));
@@ -250,7 +250,7 @@ static void an_import_continues_exactly_where_the_export_was_made(void **state)
 	drop(f, y);
 }
 
-static void equal_sessions_export_equal_bytes_whatever_their_slots_held_before(void **state)
+static void equal_sessions_export_equal_bytes_whatever_their_slots_held(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[30];
@@ -262,7 +262,7 @@ static void equal_sessions_export_equal_bytes_whatever_their_slots_held_before(v
 	assert_int_equal(scheduler_session_export(f->scheduler, x, &a, &na, NULL), STATUS_OK);
 	append(f, x, ids, 27);
 	drop(f, x);
-	x = open_session(f, "b", POSITION_CLAMP, false); /* the same slot */
+	x = open_session(f, "b", POSITION_CLAMP, false); /* gets the same slot */
 	append(f, x, ids, 3);
 	assert_int_equal(scheduler_session_export(f->scheduler, x, &b, &nb, NULL), STATUS_OK);
 	assert_int_equal(na, nb);
@@ -274,7 +274,7 @@ static void equal_sessions_export_equal_bytes_whatever_their_slots_held_before(v
 
 static status import(fixture *f, const void *blob, size_t bytes)
 {
-	/* An exact copy, so that a sanitizer sees a read past the end. */
+	/* An exact copy, so that a sanitizer detects a read past the end. */
 	unsigned char *copy = malloc(bytes ? bytes : 1);
 	session *x;
 	memcpy(copy, blob, bytes);
@@ -287,7 +287,7 @@ static status import(fixture *f, const void *blob, size_t bytes)
 	return s;
 }
 
-static void damage_to_any_byte_and_a_cut_anywhere_are_noticed(void **state)
+static void damage_to_any_byte_and_any_truncation_are_detected(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[5];
@@ -328,7 +328,7 @@ static status import_resealed(fixture *f, unsigned char *blob, size_t bytes)
 	return import(f, blob, bytes);
 }
 
-/* A forger of a blob can also write its checksum. */
+/* The forger of a blob can also write its checksum. */
 static void a_forged_header_is_refused_without_harm(void **state)
 {
 	fixture *f = *state;
@@ -374,7 +374,7 @@ static void a_forged_header_is_refused_without_harm(void **state)
 		                                                                 : STATUS_UNSUPPORTED);
 	}
 	memcpy(blob, original, sizeof original);
-	for (int flags = 3; flags < 256; flags++) /* 0, 1, 2 and 8 more are policies and durable */
+	for (int flags = 3; flags < 256; flags++) /* valid flags are 0, 1 and 2 for policies, plus 8 for durable */
 		if ((flags & ~8) > 2) {
 			blob[12] = (unsigned char)flags;
 			assert_int_equal(import_resealed(f, blob, bytes), STATUS_CORRUPT);
@@ -389,8 +389,8 @@ static void a_forged_header_is_refused_without_harm(void **state)
 	free(out);
 }
 
-/* As one whose model's sessions kept other numbers when it was exported. */
-static void a_state_of_another_size_is_refused_and_both_sizes_named(void **state)
+/* As from a version whose sessions of this model had another size. */
+static void a_state_of_another_size_is_refused_naming_both_sizes(void **state)
 {
 	enum { LESS = 16, HEADER = 56, STATE_FLOATS = 32 };
 	fixture *f = *state;
@@ -422,8 +422,8 @@ static void a_state_of_another_size_is_refused_and_both_sizes_named(void **state
 	free(out);
 }
 
-/* A forged state is numbers at worst: the engine survives them, and so do its other sessions. */
-static void a_forged_state_harms_no_other_session(void **state)
+/* A forged state is at worst wrong numbers: the engine and its other sessions are not affected. */
+static void a_forged_state_affects_no_other_session(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[20];
@@ -461,7 +461,7 @@ static void a_forged_state_harms_no_other_session(void **state)
 	drop(f, reference);
 }
 
-static void another_models_state_is_refused(void **state)
+static void a_state_of_another_model_is_refused(void **state)
 {
 	fixture *f = *state;
 	char folder[64];
@@ -473,7 +473,7 @@ static void another_models_state_is_refused(void **state)
 	served_model *other;
 	random_tokens(ids, 5, 12);
 	make_folder(folder);
-	write_model(folder, f->backend, 2, POSITIONS, POSITION_ERROR); /* the same shape, other weights */
+	write_model(folder, f->backend, 2, POSITIONS, POSITION_ERROR); /* other weights in the same shape */
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	append(f, x, ids, 5);
 	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
@@ -488,9 +488,9 @@ static void another_models_state_is_refused(void **state)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-/* The largest copy between host and device, and how many there were. */
-static status (*honest_download)(backend *b, void *host, const void *data, size_t bytes);
-static status (*honest_upload)(backend *b, void *data, const void *host, size_t bytes);
+/* The largest copy between host and device, and the number of copies. */
+static status (*real_download)(backend *b, void *host, const void *data, size_t bytes);
+static status (*real_upload)(backend *b, void *data, const void *host, size_t bytes);
 static size_t largest, copies;
 
 static void note_copy(size_t bytes)
@@ -502,16 +502,16 @@ static void note_copy(size_t bytes)
 static status noted_download(backend *b, void *host, const void *data, size_t bytes)
 {
 	note_copy(bytes);
-	return honest_download(b, host, data, bytes);
+	return real_download(b, host, data, bytes);
 }
 
 static status noted_upload(backend *b, void *data, const void *host, size_t bytes)
 {
 	note_copy(bytes);
-	return honest_upload(b, data, host, bytes);
+	return real_upload(b, data, host, bytes);
 }
 
-/* A log of scores makes the blob a few megabytes long. */
+/* With a log of scores the blob has a few megabytes. */
 static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time(void **state)
 {
 	enum { MANY = 40000 };
@@ -523,8 +523,8 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 	random_tokens(ids, MANY, 15);
 	session *x = open_session(f, "x", POSITION_CLAMP, true);
 	append(f, x, ids, MANY);
-	honest_download = f->backend->download;
-	honest_upload = f->backend->upload;
+	real_download = f->backend->download;
+	real_upload = f->backend->upload;
 	f->backend->download = noted_download;
 	f->backend->upload = noted_upload;
 	largest = copies = 0;
@@ -533,7 +533,7 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 		assert_true(out.moved - before <= SESSION_STEP);
 	}
 	assert_true(steps > 2 && steps >= (int)(out.bytes / SESSION_STEP));
-	assert_int_equal(copies, 1); /* only the state: neither weights nor anything else is copied */
+	assert_int_equal(copies, 1); /* only the state is copied */
 	assert_int_equal(largest, statepool_slot_bytes(f->model->pool));
 	assert_int_equal(scheduler_transfer_check(&out, NULL), STATUS_CORRUPT);
 	scheduler_transfer_seal(&out);
@@ -549,8 +549,8 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 			    STATUS_CONFLICT);
 	}
 	assert_int_equal(copies, 2);
-	f->backend->download = honest_download;
-	f->backend->upload = honest_upload;
+	f->backend->download = real_download;
+	f->backend->upload = real_upload;
 	assert_same_logits(x, y);
 	scheduler_transfer_fini(&out);
 	free(ids);
@@ -587,7 +587,7 @@ static void a_fork_copies_a_bounded_part_of_the_session_at_a_time(void **state)
 	drop(f, y);
 }
 
-static void a_state_can_be_carried_to_another_engine_with_the_same_model(void **state)
+static void a_state_can_be_moved_to_another_engine_with_the_same_model(void **state)
 {
 	fixture *f = *state;
 	scheduler *elsewhere;
@@ -617,24 +617,24 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(recurrent_scores_equal_those_of_the_parallel_form, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_log_grows_by_every_token_read_and_sampled, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_without_explain_has_no_log, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_session_has_the_same_state_bytes_however_much_it_has_read, setup,
+	    cmocka_unit_test_setup_teardown(a_session_has_the_same_state_size_however_much_it_has_read, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(an_id_is_used_once_and_found_until_deleted, setup, teardown),
 	    cmocka_unit_test_setup_teardown(more_sessions_than_allowed_are_refused_as_busy, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_fork_continues_as_its_original_and_apart_from_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_fork_continues_as_its_original_and_independently, setup, teardown),
 	    cmocka_unit_test_setup_teardown(an_empty_session_can_be_forked_and_exported, setup, teardown),
 	    cmocka_unit_test_setup_teardown(an_import_continues_exactly_where_the_export_was_made, setup, teardown),
-	    cmocka_unit_test_setup_teardown(equal_sessions_export_equal_bytes_whatever_their_slots_held_before, setup,
+	    cmocka_unit_test_setup_teardown(equal_sessions_export_equal_bytes_whatever_their_slots_held, setup,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(damage_to_any_byte_and_a_cut_anywhere_are_noticed, setup, teardown),
+	    cmocka_unit_test_setup_teardown(damage_to_any_byte_and_any_truncation_are_detected, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_forged_header_is_refused_without_harm, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_state_of_another_size_is_refused_and_both_sizes_named, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_forged_state_harms_no_other_session, setup, teardown),
-	    cmocka_unit_test_setup_teardown(another_models_state_is_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_state_of_another_size_is_refused_naming_both_sizes, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_forged_state_affects_no_other_session, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_state_of_another_model_is_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_fork_copies_a_bounded_part_of_the_session_at_a_time, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_state_can_be_carried_to_another_engine_with_the_same_model, setup,
+	    cmocka_unit_test_setup_teardown(a_state_can_be_moved_to_another_engine_with_the_same_model, setup,
 	                                    teardown),
 	};
 	return RUN_ALL_WAYS(tests);

@@ -1,4 +1,4 @@
-/* Encoder-decoders: sources that are encoded between the steps of others, and that sessions keep. */
+/* Encoder-decoders: sources are encoded between the steps of others, and sessions keep them. */
 #include "tests/unit/serve/fixture.h"
 
 #include "engine/base/digest.h"
@@ -53,7 +53,7 @@ static int setup_decoder(void **state)
 
 static const int32_t start_token = START;
 
-/* Source i, of a length of its own. */
+/* Source i; each has another length. */
 static int64_t source_of(int i, int32_t ids[SOURCE])
 {
 	static const int64_t lengths[CLIENTS] = {1, 40, 15, 16, 17, 300};
@@ -63,7 +63,7 @@ static int64_t source_of(int i, int32_t ids[SOURCE])
 	return lengths[i];
 }
 
-/* More tokens after the start, after source i. */
+/* Request tokens after the start token, with source i. */
 static generation_request request_from(client *c, int i, int32_t source[SOURCE], int64_t more)
 {
 	generation_request r = request(c, &start_token, 1, more);
@@ -101,7 +101,7 @@ static void assert_same_answer(const client *a, const client *b)
 		assert_memory_equal(&a->logprobs[i].logprob, &b->logprobs[i].logprob, sizeof(float));
 }
 
-/* Most likely token after `ids`, from source and tokens computed at once. */
+/* Most likely token after `ids`, computed from source and tokens in one call. */
 static int32_t likeliest(const fixture *f, int i, const int32_t *ids, int64_t n)
 {
 	int32_t source[SOURCE], best = 0;
@@ -121,7 +121,7 @@ static int32_t likeliest(const fixture *f, int i, const int32_t *ids, int64_t n)
 	return best;
 }
 
-static void what_is_generated_is_what_the_whole_computed_at_once_says(void **state)
+static void generated_tokens_equal_those_of_one_parallel_call(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < DECODERS; kind++) {
@@ -200,7 +200,7 @@ static void a_session_keeps_its_source_in_copies_of_every_kind(void **state)
 	free(blob);
 }
 
-/* Exact copies, so that a sanitizer sees a read past the end. */
+/* Exact copies, so that a sanitizer detects a read past the end. */
 static status import_resealed(fixture *f, const unsigned char *blob, size_t bytes)
 {
 	unsigned char *copy = malloc(bytes);
@@ -215,7 +215,7 @@ static status import_resealed(fixture *f, const unsigned char *blob, size_t byte
 	return s;
 }
 
-static void a_forged_source_is_refused_without_harm(void **state)
+static void a_forged_source_is_refused(void **state)
 {
 	fixture *f = *state;
 	enum { VERSION_AT = 8, SOURCE_AT = 56 };
@@ -251,17 +251,17 @@ static void a_forged_source_is_refused_without_harm(void **state)
 	drop(f, x);
 }
 
-static void assert_refused(fixture *f, session *x, const generation_request *r, status why, const char *param)
+static void assert_refused(fixture *f, session *x, const generation_request *r, status expected, const char *param)
 {
 	error err = ERROR_INIT;
 	generation *g;
-	assert_int_equal(scheduler_generate(f->scheduler, f->model, x, r, &g, &err), why);
+	assert_int_equal(scheduler_generate(f->scheduler, f->model, x, r, &g, &err), expected);
 	assert_string_equal(err.param, param);
 	assert_true(err.message[0] != '\0');
 	assert_null(g);
 }
 
-static void a_source_that_is_missing_unfit_or_one_too_many_is_refused_by_name(void **state)
+static void a_missing_unfit_or_extra_source_is_refused_by_name(void **state)
 {
 	fixture *f = *state, plain;
 	client c;
@@ -293,8 +293,8 @@ static void a_source_that_is_missing_unfit_or_one_too_many_is_refused_by_name(vo
 	fixture_close(&plain);
 }
 
-/* The longest source has some hundred slices of nodes on the reference kernels. */
-static void a_stream_goes_on_while_a_source_is_encoded_and_a_cancelled_one_can_be_given_again(void **state)
+/* On the reference kernels the longest source takes some hundred slices of nodes. */
+static void a_stream_continues_while_a_source_is_encoded_and_a_cancelled_source_can_be_sent_again(void **state)
 {
 	fixture *f = *state;
 	static client stream, long_one, again, alone;
@@ -326,8 +326,9 @@ static void a_stream_goes_on_while_a_source_is_encoded_and_a_cancelled_one_can_b
 
 /* --- faults ------------------------------------------------------------------------------------------- */
 
-/* A session with a source, copied and moved, beside a request of its own source; every result is right or an error. */
-static void live(fixture *f, const client *golden)
+/* A session with a source, copied and moved, beside a request with its own source; every result is right or an
+ * error. */
+static void run_scenario(fixture *f, const client *golden)
 {
 	int32_t source[SOURCE];
 	client c[2];
@@ -380,19 +381,19 @@ static void any_call_to_the_device_and_any_allocation_may_fail(void **state)
 			fixture_serve(&f, &roomy);
 			generation_request r = request_from(&golden, 4, source, MORE);
 			run(&f, NULL, &golden, &r);
-			if (n % 2 == 0) { /* without the plans that this has left */
+			if (n % 2 == 0) { /* so that plans are compiled again */
 				scheduler_free(f.scheduler);
 				fixture_serve(&f, &roomy);
 			}
 			if (kinds[kind] == FAULT_MALLOC) {
 				const int64_t before = allocations_count();
 				allocations_limit(n);
-				live(&f, &golden);
+				run_scenario(&f, &golden);
 				allocations_limit(-1);
 				struck = allocations_count() - before > n;
 			} else {
 				fault_arm(fault, kinds[kind], n, false);
-				live(&f, &golden);
+				run_scenario(&f, &golden);
 				struck = fault->struck;
 				fault->left = -1;
 			}
@@ -413,15 +414,15 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_session_keeps_its_source_in_copies_of_every_kind, setup_decoder,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(
-	        a_stream_goes_on_while_a_source_is_encoded_and_a_cancelled_one_can_be_given_again, setup_decoder,
+	        a_stream_continues_while_a_source_is_encoded_and_a_cancelled_source_can_be_sent_again, setup_decoder,
 	        teardown),
 	};
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_generated_is_what_the_whole_computed_at_once_says),
+	    cmocka_unit_test(generated_tokens_equal_those_of_one_parallel_call),
 	    cmocka_unit_test(sources_of_different_lengths_together_have_the_bits_of_each_alone),
-	    cmocka_unit_test_setup_teardown(a_forged_source_is_refused_without_harm, setup_decoder, teardown),
-	    cmocka_unit_test_setup_teardown(a_source_that_is_missing_unfit_or_one_too_many_is_refused_by_name,
-	                                    setup_decoder, teardown),
+	    cmocka_unit_test_setup_teardown(a_forged_source_is_refused, setup_decoder, teardown),
+	    cmocka_unit_test_setup_teardown(a_missing_unfit_or_extra_source_is_refused_by_name, setup_decoder,
+	                                    teardown),
 	    cmocka_unit_test(any_call_to_the_device_and_any_allocation_may_fail),
 	};
 	return cmocka_run_group_tests_name("sources", tests, NULL, NULL) + RUN_ALL_WAYS(in_all_ways);

@@ -68,10 +68,10 @@ static void slots_keep_their_content_while_the_pool_grows(void **state)
 	statepool_free(p);
 }
 
-/* Slots without memory cost nothing but addresses. */
-static void memory_comes_with_the_slots(void **state)
+/* Slots without memory only use address space. */
+static void slots_get_memory_when_they_are_used(void **state)
 {
-	enum { LIMIT = 1 << 20, WIDE = 1 << 16 }; /* 256 GiB in all */
+	enum { LIMIT = 1 << 20, WIDE = 1 << 16 }; /* 256 GiB in total */
 	statepool *p;
 	int32_t slot;
 	static float data[WIDE];
@@ -89,7 +89,7 @@ static void memory_comes_with_the_slots(void **state)
 	statepool_free(p);
 }
 
-/* Bytes of a slot that memory backs. */
+/* Resident bytes of a slot. */
 static size_t resident(const statepool *p, int32_t slot)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = statepool_slot_bytes(p);
@@ -104,7 +104,7 @@ static size_t resident(const statepool *p, int32_t slot)
 	return found;
 }
 
-enum { CACHE = 4 << 20, PLACES = 16 }; /* floats of a slot, and places that a token writes */
+enum { CACHE = 4 << 20, PLACES = 16 }; /* floats of a slot, and number of places that a token writes */
 
 static void write_token(statepool *p, int32_t slot)
 {
@@ -113,7 +113,7 @@ static void write_token(statepool *p, int32_t slot)
 		assert_int_equal(statepool_write(p, slot, i * (CACHE / PLACES) * sizeof x, &x, sizeof x), STATUS_OK);
 }
 
-static void a_token_of_a_cache_takes_memory_for_itself_alone(void **state)
+static void a_token_of_a_cache_uses_memory_only_for_itself(void **state)
 {
 	statepool *p;
 	int32_t slot;
@@ -126,7 +126,7 @@ static void a_token_of_a_cache_takes_memory_for_itself_alone(void **state)
 	statepool_free(p);
 }
 
-static void a_new_slot_is_clear_without_being_written(void **state)
+static void a_new_slot_is_zero_without_being_written(void **state)
 {
 	statepool *p;
 	int32_t slot;
@@ -144,7 +144,7 @@ static void a_new_slot_is_clear_without_being_written(void **state)
 	statepool_free(p);
 }
 
-/* Large pages change no number, whatever the slot's size and place. */
+/* Large pages change no number, for any size and place of a slot. */
 static void a_long_session_gets_large_pages_in_steps(void **state)
 {
 	enum { ODD = (3 << 20) + 33, TOKENS = ODD / PLACES };
@@ -185,12 +185,12 @@ static void a_state_that_is_written_at_once_keeps_its_pages(void **state)
 	statepool_free(p);
 }
 
-static void without_memory_for_more_the_pool_stays_as_it_was(void **state)
+static void without_memory_for_more_the_pool_is_unchanged(void **state)
 {
 	fault_backend *f = fault_backend_new(*state);
 	statepool *p = (statepool *)&p;
 	int32_t slot;
-	for (int i = 0; i < 2; i++) { /* the reservation, the first slots */
+	for (int i = 0; i < 2; i++) { /* fails at the reservation, then at the first slots */
 		fault_arm(f, FAULT_ALLOCATE, i, false);
 		assert_int_equal(statepool_new(&p, &f->base, FLOATS, FLOATS, 100), STATUS_NOMEM);
 		assert_null(p);
@@ -214,7 +214,7 @@ static void without_memory_for_more_the_pool_stays_as_it_was(void **state)
 	free(f);
 }
 
-static void a_full_pool_is_busy_until_a_slot_comes_back(void **state)
+static void a_full_pool_is_busy_until_a_slot_is_returned(void **state)
 {
 	statepool *p;
 	int32_t slot;
@@ -229,7 +229,7 @@ static void a_full_pool_is_busy_until_a_slot_comes_back(void **state)
 	statepool_free(p);
 }
 
-static void a_cleared_slot_does_not_show_what_was_there_before(void **state)
+static void a_cleared_slot_has_none_of_its_earlier_content(void **state)
 {
 	statepool *p;
 	int32_t slot;
@@ -268,7 +268,7 @@ static void impossible_sizes_are_refused(void **state)
 	assert_int_equal(statepool_new(&p, *state, INT64_MAX / 2, INT64_MAX / 2, 4), STATUS_NOMEM);
 	assert_int_equal(statepool_new(&p, *state, INT64_MAX / 8, INT64_MAX / 8, 4), STATUS_NOMEM);
 	assert_int_equal(statepool_new(&p, *state, (int64_t)1 << 50, (int64_t)1 << 50, 4),
-	                 STATUS_NOMEM); /* more than there are addresses */
+	                 STATUS_NOMEM); /* more than the address space */
 	assert_null(p);
 	statepool_free(NULL);
 }
@@ -277,14 +277,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(slots_keep_their_content_while_the_pool_grows),
-	    cmocka_unit_test(memory_comes_with_the_slots),
-	    cmocka_unit_test(a_token_of_a_cache_takes_memory_for_itself_alone),
-	    cmocka_unit_test(a_new_slot_is_clear_without_being_written),
+	    cmocka_unit_test(slots_get_memory_when_they_are_used),
+	    cmocka_unit_test(a_token_of_a_cache_uses_memory_only_for_itself),
+	    cmocka_unit_test(a_new_slot_is_zero_without_being_written),
 	    cmocka_unit_test(a_long_session_gets_large_pages_in_steps),
 	    cmocka_unit_test(a_state_that_is_written_at_once_keeps_its_pages),
-	    cmocka_unit_test(without_memory_for_more_the_pool_stays_as_it_was),
-	    cmocka_unit_test(a_full_pool_is_busy_until_a_slot_comes_back),
-	    cmocka_unit_test(a_cleared_slot_does_not_show_what_was_there_before),
+	    cmocka_unit_test(without_memory_for_more_the_pool_is_unchanged),
+	    cmocka_unit_test(a_full_pool_is_busy_until_a_slot_is_returned),
+	    cmocka_unit_test(a_cleared_slot_has_none_of_its_earlier_content),
 	    cmocka_unit_test(a_copy_is_independent_of_its_original),
 	    cmocka_unit_test(impossible_sizes_are_refused),
 	};

@@ -10,7 +10,7 @@
 #include "engine/base/philox.h"
 #include "engine/serve/stop_filter.h"
 
-/* Push text in pieces of `step` bytes; returns what came out, NUL-terminated. */
+/* Push text in pieces of `step` bytes; returns the output, NUL-terminated. */
 static char *filtered(const char *const *stops, int n, const char *text, size_t step, bool *found, char out[200])
 {
 	stop_filter f;
@@ -30,7 +30,7 @@ static char *filtered(const char *const *stops, int n, const char *text, size_t 
 	return out;
 }
 
-static void text_ends_before_the_stop_sequence_however_it_is_cut(void **state)
+static void text_ends_before_the_stop_sequence_however_it_is_split(void **state)
 {
 	(void)state;
 	static const struct {
@@ -45,7 +45,7 @@ static void text_ends_before_the_stop_sequence_however_it_is_cut(void **state)
 	    {{"END"}, 1, "the EN", "the EN", false},
 	    {{"aab"}, 1, "aaaab", "aa", true},
 	    {{"abcd", "bc"}, 2, "xabcd", "xa", true}, /* "bc" is complete first */
-	    {{"c", "abc"}, 2, "xxabcyy", "xx", true}, /* complete together: the longer */
+	    {{"c", "abc"}, 2, "xxabcyy", "xx", true}, /* complete at the same byte: the longer one */
 	    {{"x"}, 1, "x", "", true},
 	    {{"zzz", "yy", "q", "\xC3\xA4"}, 4, "zzyz\xC3\xA4", "zzyz", true},
 	};
@@ -59,7 +59,7 @@ static void text_ends_before_the_stop_sequence_however_it_is_cut(void **state)
 		}
 }
 
-/* The definition: the first end of any stop sequence, and there the longest. */
+/* By definition: the first end of any stop sequence, and of those the longest. */
 static size_t first_stop(const char *const *stops, int n, const char *text, size_t length)
 {
 	for (size_t end = 1; end <= length; end++) {
@@ -98,7 +98,7 @@ static void random_texts_agree_with_the_definition(void **state)
 	}
 }
 
-static void only_what_may_begin_a_stop_sequence_is_held_back(void **state)
+static void only_text_that_may_begin_a_stop_sequence_is_held_back(void **state)
 {
 	(void)state;
 	const char *stops[] = {"STOP"}, *said;
@@ -159,9 +159,9 @@ static void impossible_stop_sequences_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(text_ends_before_the_stop_sequence_however_it_is_cut),
+	    cmocka_unit_test(text_ends_before_the_stop_sequence_however_it_is_split),
 	    cmocka_unit_test(random_texts_agree_with_the_definition),
-	    cmocka_unit_test(only_what_may_begin_a_stop_sequence_is_held_back),
+	    cmocka_unit_test(only_text_that_may_begin_a_stop_sequence_is_held_back),
 	    cmocka_unit_test(nothing_follows_a_stop_sequence),
 	    cmocka_unit_test(impossible_stop_sequences_are_refused),
 	};

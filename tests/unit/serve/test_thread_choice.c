@@ -1,4 +1,4 @@
-/* test_thread_choice.c - what a plan chooses on machines whose step times are given. */
+/* test_thread_choice.c - a plan's choice of threads on machines with given step times. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ typedef struct machine {
 } machine;
 
 typedef struct account {
-	int steps, with_all; /* in the last run */
+	int steps, with_all; /* steps of the last run */
 	uint64_t ns, ns_all;
 } account;
 
@@ -39,7 +39,7 @@ static account run(thread_choice *c, const machine *m, int steps)
 
 static const machine idle = {2000000, 1200000, 0}, busy = {2000000, 7000000, 0}, serial = {80000, 80000, 0};
 
-static void a_plan_begins_with_one_thread(void **state)
+static void a_plan_starts_with_one_thread(void **state)
 {
 	(void)state;
 	thread_choice c = {0};
@@ -53,7 +53,7 @@ static void an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_
 	run(&c, &idle, 2 + 7 * THREAD_CHOICE_PAIRS);
 	assert_int_equal(c.way, THREADS_LOOPS);
 	account a = run(&c, &idle, MANY);
-	assert_true(a.ns - a.ns_all <= a.ns * 2 / THREAD_CHOICE_SHARE); /* the first trials come early */
+	assert_true(a.ns - a.ns_all <= a.ns * 2 / THREAD_CHOICE_SHARE); /* the first trials are early */
 }
 
 static void a_busy_machine_computes_on_one_thread_and_trials_take_little(void **state)
@@ -63,16 +63,15 @@ static void a_busy_machine_computes_on_one_thread_and_trials_take_little(void **
 	run(&c, &busy, 2 + 7 * THREAD_CHOICE_PAIRS);
 	assert_int_equal(thread_choice_way(&c), THREADS_ONE);
 	account a = run(&c, &busy, MANY);
-	assert_true(a.with_all > 0 && a.ns_all <= 2 * a.ns / THREAD_CHOICE_SHARE); /* the first trials come early */
+	assert_true(a.with_all > 0 && a.ns_all <= 2 * a.ns / THREAD_CHOICE_SHARE); /* the first trials are early */
 }
 
-static void a_step_that_threads_do_not_help_stays_on_one(void **state)
+static void a_step_without_gain_from_threads_stays_on_one(void **state)
 {
 	(void)state;
 	thread_choice c = {0};
 	account a = run(&c, &serial, MANY);
-	assert_true(a.ns_all <=
-	            5 * a.ns / THREAD_CHOICE_SHARE); /* 1.6 s in all, of which the early trials are a part */
+	assert_true(a.ns_all <= 5 * a.ns / THREAD_CHOICE_SHARE); /* 1.6 s in total, including the early trials */
 }
 
 static void the_choice_follows_the_machine_both_ways(void **state)
@@ -87,7 +86,7 @@ static void the_choice_follows_the_machine_both_ways(void **state)
 	}
 }
 
-static void a_small_gain_neither_begins_nor_ends_the_use_of_all_threads(void **state)
+static void a_small_gain_does_not_change_the_use_of_threads(void **state)
 {
 	(void)state;
 	const machine small = {1100000, 1000000, 0};
@@ -99,7 +98,7 @@ static void a_small_gain_neither_begins_nor_ends_the_use_of_all_threads(void **s
 	assert_int_equal(c.way, THREADS_LOOPS);
 }
 
-static void single_slow_steps_change_little(void **state)
+static void single_slow_steps_have_little_effect(void **state)
 {
 	(void)state;
 	for (int rare = 17; rare < 24; rare++) {
@@ -113,8 +112,8 @@ static void single_slow_steps_change_little(void **state)
 	}
 }
 
-/* The other core is free for half of the steps. */
-static void a_machine_that_is_busy_by_turns_computes_on_one_thread(void **state)
+/* The other core is free in half of the steps. */
+static void a_machine_that_is_busy_half_of_the_time_computes_on_one_thread(void **state)
 {
 	(void)state;
 	thread_choice c = {0};
@@ -129,7 +128,7 @@ static void a_machine_that_is_busy_by_turns_computes_on_one_thread(void **state)
 	assert_true(with_all < MANY / 20);
 }
 
-static void a_mistake_is_found_out_within_a_hundred_steps(void **state)
+static void a_wrong_choice_is_corrected_within_a_hundred_steps(void **state)
 {
 	(void)state;
 	thread_choice c = {0};
@@ -160,7 +159,7 @@ static void a_process_that_was_stopped_for_an_hour_tries_again_within_a_minute_o
 	assert_int_equal(c.way, THREADS_LOOPS);
 }
 
-static void steps_of_different_work_are_compared_by_their_time_for_a_unit(void **state)
+static void steps_of_different_work_are_compared_by_time_per_unit(void **state)
 {
 	(void)state;
 	thread_choice c = {0};
@@ -171,8 +170,8 @@ static void steps_of_different_work_are_compared_by_their_time_for_a_unit(void *
 	assert_int_equal(c.way, THREADS_ONE);
 }
 
-/* 32 rows that decode: a thread that sleeps takes a moment to wake up, so the first step in parts is slow. */
-static void parts_are_judged_by_what_they_take_in_a_row(void **state)
+/* 32 decoding rows: waking a sleeping thread takes time, so the first step in parts is slow. */
+static void parts_are_judged_by_consecutive_steps(void **state)
 {
 	(void)state;
 	thread_choice c = thread_choice_of(true, false);
@@ -191,7 +190,7 @@ static void parts_are_judged_by_what_they_take_in_a_row(void **state)
 	assert_true(in_parts > MANY * 9 / 10);
 }
 
-static void the_better_way_of_using_all_threads_is_found_from_the_other(void **state)
+static void the_better_way_to_use_all_threads_is_found_from_the_other(void **state)
 {
 	(void)state;
 	for (int parts_first = 0; parts_first < 2; parts_first++) {
@@ -211,7 +210,7 @@ static void the_better_way_of_using_all_threads_is_found_from_the_other(void **s
 	}
 }
 
-static void a_plan_that_begins_in_parts_leaves_them_on_a_busy_machine(void **state)
+static void a_plan_that_starts_in_parts_leaves_them_on_a_busy_machine(void **state)
 {
 	(void)state;
 	thread_choice c = thread_choice_of(true, true);
@@ -222,7 +221,7 @@ static void a_plan_that_begins_in_parts_leaves_them_on_a_busy_machine(void **sta
 	assert_int_equal(c.way, THREADS_ONE);
 }
 
-static void a_plan_that_cannot_be_cut_never_runs_in_parts(void **state)
+static void a_plan_that_cannot_be_divided_never_runs_in_parts(void **state)
 {
 	(void)state;
 	thread_choice c = thread_choice_of(false, false);
@@ -235,22 +234,22 @@ static void a_plan_that_cannot_be_cut_never_runs_in_parts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_plan_begins_with_one_thread),
+	    cmocka_unit_test(a_plan_starts_with_one_thread),
 	    cmocka_unit_test(an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_37_steps),
 	    cmocka_unit_test(a_busy_machine_computes_on_one_thread_and_trials_take_little),
-	    cmocka_unit_test(a_step_that_threads_do_not_help_stays_on_one),
+	    cmocka_unit_test(a_step_without_gain_from_threads_stays_on_one),
 	    cmocka_unit_test(the_choice_follows_the_machine_both_ways),
-	    cmocka_unit_test(a_small_gain_neither_begins_nor_ends_the_use_of_all_threads),
-	    cmocka_unit_test(single_slow_steps_change_little),
-	    cmocka_unit_test(a_machine_that_is_busy_by_turns_computes_on_one_thread),
-	    cmocka_unit_test(a_mistake_is_found_out_within_a_hundred_steps),
+	    cmocka_unit_test(a_small_gain_does_not_change_the_use_of_threads),
+	    cmocka_unit_test(single_slow_steps_have_little_effect),
+	    cmocka_unit_test(a_machine_that_is_busy_half_of_the_time_computes_on_one_thread),
+	    cmocka_unit_test(a_wrong_choice_is_corrected_within_a_hundred_steps),
 	    cmocka_unit_test(a_large_model_reads_the_fourth_chunk_of_its_first_prompt_with_all_threads),
 	    cmocka_unit_test(a_process_that_was_stopped_for_an_hour_tries_again_within_a_minute_of_work),
-	    cmocka_unit_test(steps_of_different_work_are_compared_by_their_time_for_a_unit),
-	    cmocka_unit_test(parts_are_judged_by_what_they_take_in_a_row),
-	    cmocka_unit_test(the_better_way_of_using_all_threads_is_found_from_the_other),
-	    cmocka_unit_test(a_plan_that_begins_in_parts_leaves_them_on_a_busy_machine),
-	    cmocka_unit_test(a_plan_that_cannot_be_cut_never_runs_in_parts),
+	    cmocka_unit_test(steps_of_different_work_are_compared_by_time_per_unit),
+	    cmocka_unit_test(parts_are_judged_by_consecutive_steps),
+	    cmocka_unit_test(the_better_way_to_use_all_threads_is_found_from_the_other),
+	    cmocka_unit_test(a_plan_that_starts_in_parts_leaves_them_on_a_busy_machine),
+	    cmocka_unit_test(a_plan_that_cannot_be_divided_never_runs_in_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

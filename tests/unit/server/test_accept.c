@@ -13,7 +13,7 @@ static void the_best_quality_wins_and_then_the_first_offer(void **state)
 	(void)state;
 	static const struct {
 		const char *accept;
-		int wanted;
+		int expected;
 	} cases[] = {{"", 0},
 	             {"*/*", 0},
 	             {"text/html", 1},
@@ -35,7 +35,7 @@ static void the_best_quality_wins_and_then_the_first_offer(void **state)
 	             {";q=1", -1},
 	             {"text/html;q=x", -1}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		if (accept_pick(cases[i].accept, offers, 2) != cases[i].wanted)
+		if (accept_pick(cases[i].accept, offers, 2) != cases[i].expected)
 			fail_msg("Accept: %s", cases[i].accept);
 	assert_int_equal(accept_pick(NULL, offers, 2), 0);
 }

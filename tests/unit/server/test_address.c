@@ -52,7 +52,7 @@ static void a_port_alone_is_on_loopback(void **state)
 	assert_split("8110", "127.0.0.1", "8110");
 }
 
-static void loopback_is_loopback_in_both_families(void **state)
+static void loopback_addresses_are_recognized_in_both_families(void **state)
 {
 	static const char *const loopback[] = {"127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1"};
 	static const char *const other[] = {
@@ -68,7 +68,7 @@ static void loopback_is_loopback_in_both_families(void **state)
 	}
 }
 
-static void a_client_has_one_v4_address_or_a_network_of_v6_addresses(void **state)
+static void a_client_is_one_v4_address_or_a_network_of_v6_addresses(void **state)
 {
 	static const char *const names[][2] = {{"192.0.2.7", "192.0.2.7"},
 	                                       {"::ffff:192.0.2.7", "192.0.2.7"},
@@ -84,7 +84,7 @@ static void a_client_has_one_v4_address_or_a_network_of_v6_addresses(void **stat
 	}
 }
 
-static void an_address_is_written_whole(void **state)
+static void an_address_is_written_in_full(void **state)
 {
 	static const char *const names[][2] = {{"::ffff:192.0.2.7", "192.0.2.7"}, {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6"}};
 	char text[ADDRESS_TEXT_BYTES];
@@ -96,7 +96,7 @@ static void an_address_is_written_whole(void **state)
 	}
 }
 
-static void addresses_are_counted_apart(void **state)
+static void addresses_are_counted_separately(void **state)
 {
 	address_counts c = {0};
 	address_bytes a = parse("192.0.2.7"), b = parse("::1");
@@ -120,10 +120,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_address_is_host_and_port),
 	    cmocka_unit_test(a_port_alone_is_on_loopback),
-	    cmocka_unit_test(loopback_is_loopback_in_both_families),
-	    cmocka_unit_test(a_client_has_one_v4_address_or_a_network_of_v6_addresses),
-	    cmocka_unit_test(an_address_is_written_whole),
-	    cmocka_unit_test(addresses_are_counted_apart),
+	    cmocka_unit_test(loopback_addresses_are_recognized_in_both_families),
+	    cmocka_unit_test(a_client_is_one_v4_address_or_a_network_of_v6_addresses),
+	    cmocka_unit_test(an_address_is_written_in_full),
+	    cmocka_unit_test(addresses_are_counted_separately),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 
 enum { MOST = 2048 };
 
-/* A token for each letter; '?' is one of several bytes, with an id only. */
+/* A token for each letter; '?' is a token of several bytes, with an id only. */
 static json_t *tokens_of(const char *letters)
 {
 	json_t *tokens = json_array();
@@ -22,7 +22,7 @@ static json_t *tokens_of(const char *letters)
 	return tokens;
 }
 
-/* How many tokens have a partner: each has the same text, and partners go from left to right. */
+/* Number of tokens with a partner. Checks that partners have the same text and go from left to right. */
 static size_t partners(const char *first, const char *second, size_t *partner)
 {
 	json_t *a = tokens_of(first), *b = tokens_of(second);
@@ -43,7 +43,7 @@ static size_t partners(const char *first, const char *second, size_t *partner)
 	return n;
 }
 
-/* The length of a longest common subsequence, by its definition. */
+/* Length of a longest common subsequence, by its definition. */
 static size_t longest(const char *a, const char *b)
 {
 	size_t before[MOST + 1] = {0}, now[MOST + 1] = {0};
@@ -55,7 +55,7 @@ static size_t longest(const char *a, const char *b)
 	return before[strlen(b)];
 }
 
-static void as_many_tokens_as_possible_are_the_same(void **state)
+static void as_many_tokens_as_possible_have_a_partner(void **state)
 {
 	(void)state;
 	static const char *const pairs[][2] = {{"", ""},
@@ -89,8 +89,8 @@ static void as_many_tokens_as_possible_are_the_same(void **state)
 	}
 }
 
-/* 600 tokens in place of 600 others, between ends that are the same. */
-static void texts_that_differ_too_much_have_their_ends_in_common(void **state)
+/* 600 tokens in place of 600 others, between equal ends. */
+static void texts_that_differ_too_much_share_only_their_ends(void **state)
 {
 	(void)state;
 	static char a[MOST], b[MOST];
@@ -103,7 +103,7 @@ static void texts_that_differ_too_much_have_their_ends_in_common(void **state)
 	assert_int_equal(partners(a, b, partner), 2);
 	assert_int_equal(partner[0], 0);
 	assert_int_equal(partner[601], 601);
-	memset(b, 'x', 602); /* now one token is elsewhere */
+	memset(b, 'x', 602); /* one more difference, outside the middle */
 	b[0] = '(';
 	b[601] = ')';
 	b[200] = '!';
@@ -130,8 +130,8 @@ static void without_memory_it_fails_cleanly(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(as_many_tokens_as_possible_are_the_same),
-	    cmocka_unit_test(texts_that_differ_too_much_have_their_ends_in_common),
+	    cmocka_unit_test(as_many_tokens_as_possible_have_a_partner),
+	    cmocka_unit_test(texts_that_differ_too_much_share_only_their_ends),
 	    cmocka_unit_test(without_memory_it_fails_cleanly),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static auth *load(const char *text)
 	return a;
 }
 
-static void only_whole_keys_are_let_in(void **state)
+static void only_complete_keys_are_accepted(void **state)
 {
 	(void)state;
 	auth *a = load("# comment\n\n  one \r\ntwo-keys\nlast");
@@ -42,7 +42,7 @@ static void only_whole_keys_are_let_in(void **state)
 	auth_free(a);
 }
 
-static void a_file_without_keys_is_no_key_file(void **state)
+static void a_key_file_without_keys_is_refused(void **state)
 {
 	(void)state;
 	assert_null(load(""));
@@ -53,7 +53,7 @@ static void a_file_without_keys_is_no_key_file(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(only_whole_keys_are_let_in),
-	                                   cmocka_unit_test(a_file_without_keys_is_no_key_file)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(only_complete_keys_are_accepted),
+	                                   cmocka_unit_test(a_key_file_without_keys_is_refused)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,26 +8,26 @@
 
 #include "server/buffer.h"
 
-static void a_buffer_holds_what_was_appended(void **state)
+static void a_buffer_holds_the_appended_bytes(void **state)
 {
 	(void)state;
 	buffer b = {0};
-	char wanted[4000];
+	char expected[4000];
 	for (int i = 0; i < 1000; i++) {
 		buffer_append(&b, "ab", 2);
 		buffer_format(&b, "%d", i % 10);
 		buffer_string(&b, "!");
-		memcpy(wanted + 4 * i, "ab", 2);
-		wanted[4 * i + 2] = (char)('0' + i % 10);
-		wanted[4 * i + 3] = '!';
+		memcpy(expected + 4 * i, "ab", 2);
+		expected[4 * i + 2] = (char)('0' + i % 10);
+		expected[4 * i + 3] = '!';
 	}
-	assert_int_equal(b.used, sizeof wanted);
-	assert_memory_equal(b.data, wanted, sizeof wanted);
+	assert_int_equal(b.used, sizeof expected);
+	assert_memory_equal(b.data, expected, sizeof expected);
 	buffer_fini(&b);
 	assert_null(b.data);
 }
 
-static void nothing_appended_is_nothing_allocated(void **state)
+static void an_empty_buffer_allocates_nothing(void **state)
 {
 	(void)state;
 	buffer b = {0};
@@ -37,7 +37,7 @@ static void nothing_appended_is_nothing_allocated(void **state)
 	buffer_fini(&b);
 }
 
-static void an_impossible_size_fails_and_stays_failed(void **state)
+static void an_impossible_size_fails_permanently(void **state)
 {
 	(void)state;
 	buffer b = {0};
@@ -50,7 +50,7 @@ static void an_impossible_size_fails_and_stays_failed(void **state)
 	buffer_fini(&b);
 }
 
-static void a_cleared_buffer_gives_large_memory_back(void **state)
+static void a_cleared_buffer_frees_large_memory(void **state)
 {
 	(void)state;
 	buffer b = {0};
@@ -68,10 +68,10 @@ static void a_cleared_buffer_gives_large_memory_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_buffer_holds_what_was_appended),
-	    cmocka_unit_test(nothing_appended_is_nothing_allocated),
-	    cmocka_unit_test(an_impossible_size_fails_and_stays_failed),
-	    cmocka_unit_test(a_cleared_buffer_gives_large_memory_back),
+	    cmocka_unit_test(a_buffer_holds_the_appended_bytes),
+	    cmocka_unit_test(an_empty_buffer_allocates_nothing),
+	    cmocka_unit_test(an_impossible_size_fails_permanently),
+	    cmocka_unit_test(a_cleared_buffer_frees_large_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

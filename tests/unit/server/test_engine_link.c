@@ -1,4 +1,4 @@
-/* The link against a peer in the same loop: a Unix socket whose other end the test plays frame by frame. */
+/* The link and its peer in one loop: the test drives the other end of a Unix socket frame by frame. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ typedef struct peer {
 	int n_seen;
 	char folder[64], path[96], address[128];
 	engine_link *link;
-	owner owners[3]; /* they outlive the test's body: closing the link ends its calls */
+	owner owners[3]; /* they outlive the test function: closing the link ends its calls */
 } peer;
 
 static void on_event(void *context, const frame *f)
@@ -70,8 +70,8 @@ static void peer_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *data)
 	}
 	assert_true(frame_decoder_push(&p->decoder, data->base, (size_t)got));
 	frame f;
-	const char *why;
-	while (frame_decoder_next(&p->decoder, &f, &why) == FRAME_OK) {
+	const char *err;
+	while (frame_decoder_next(&p->decoder, &f, &err) == FRAME_OK) {
 		assert_true(p->n_seen < 32);
 		p->seen[p->n_seen++] = f;
 	}
@@ -98,7 +98,7 @@ static void peer_send(peer *p, frame_type type, uint64_t stream, uint32_t credit
 	assert_int_equal(uv_try_write((uv_stream_t *)&p->connection, pieces, 2), (int)(sizeof head + f.json_bytes));
 }
 
-/* Turn the loop until nothing more happens for a moment. */
+/* Turn the loop until nothing happens for a moment. */
 static void settle(peer *p)
 {
 	for (int i = 0; i < 20; i++) {
@@ -107,13 +107,13 @@ static void settle(peer *p)
 	}
 }
 
-static void wait_until(peer *p, const bool *flag, bool wanted)
+static void wait_until(peer *p, const bool *flag, bool expected)
 {
-	for (int i = 0; i < 4000 && *flag != wanted; i++) {
+	for (int i = 0; i < 4000 && *flag != expected; i++) {
 		uv_run(&p->loop, UV_RUN_NOWAIT);
 		usleep(1000);
 	}
-	assert_int_equal(*flag, wanted);
+	assert_int_equal(*flag, expected);
 }
 
 static int setup(void **state)
@@ -161,7 +161,7 @@ static void greet(peer *p)
 	p->n_seen = 0;
 }
 
-static void it_greets_and_is_up_after_the_peers_greeting(void **state)
+static void the_link_sends_a_greeting_and_is_up_after_the_peers_greeting(void **state)
 {
 	peer *p = *state;
 	assert_int_equal(p->n_seen, 1);
@@ -173,7 +173,7 @@ static void it_greets_and_is_up_after_the_peers_greeting(void **state)
 	assert_string_equal(json_string_value(json_object_get(engine_link_hello(p->link), "software")), "peer");
 }
 
-static void no_call_is_made_before_it_is_up(void **state)
+static void no_call_is_made_before_the_link_is_up(void **state)
 {
 	peer *p = *state;
 	owner *o = p->owners;
@@ -183,7 +183,7 @@ static void no_call_is_made_before_it_is_up(void **state)
 	assert_int_equal(o->ends, 0);
 }
 
-static void another_protocol_is_refused_in_words(void **state)
+static void another_protocol_is_refused_with_a_message(void **state)
 {
 	peer *p = *state;
 	p->n_seen = 0;
@@ -224,7 +224,7 @@ static void a_call_gets_its_events_and_one_end(void **state)
 	assert_true(engine_link_up(p->link));
 }
 
-static void credit_goes_both_ways(void **state)
+static void credit_is_exchanged_in_both_directions(void **state)
 {
 	peer *p = *state;
 	owner *o = p->owners;
@@ -298,7 +298,7 @@ static void a_ping_is_answered(void **state)
 	assert_int_equal(p->seen[0].type, FRAME_PONG);
 }
 
-/* An owner whose end makes another call, as a handler might. */
+/* An owner whose end callback makes another call, as a handler might. */
 static void call_again(void *context, const frame *f)
 {
 	peer *p = context;
@@ -306,7 +306,7 @@ static void call_again(void *context, const frame *f)
 	assert_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &events, p));
 }
 
-static void when_it_falls_every_call_ends_and_it_comes_back(void **state)
+static void when_the_link_breaks_every_call_ends_and_it_reconnects(void **state)
 {
 	static const engine_events again = {.event = on_event, .end = call_again};
 	peer *p = *state;
@@ -335,7 +335,7 @@ static void when_it_falls_every_call_ends_and_it_comes_back(void **state)
 	greet(p);
 }
 
-static void a_malformed_address_is_no_link(void **state)
+static void a_malformed_address_is_refused(void **state)
 {
 	(void)state;
 	uv_loop_t loop;
@@ -352,16 +352,17 @@ static void a_malformed_address_is_no_link(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(it_greets_and_is_up_after_the_peers_greeting, setup, teardown),
-	    cmocka_unit_test_setup_teardown(no_call_is_made_before_it_is_up, setup, teardown),
-	    cmocka_unit_test_setup_teardown(another_protocol_is_refused_in_words, setup, teardown),
+	    cmocka_unit_test_setup_teardown(the_link_sends_a_greeting_and_is_up_after_the_peers_greeting, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(no_call_is_made_before_the_link_is_up, setup, teardown),
+	    cmocka_unit_test_setup_teardown(another_protocol_is_refused_with_a_message, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_call_gets_its_events_and_one_end, setup, teardown),
-	    cmocka_unit_test_setup_teardown(credit_goes_both_ways, setup, teardown),
+	    cmocka_unit_test_setup_teardown(credit_is_exchanged_in_both_directions, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_cancelled_call_gets_no_more_events, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_call_may_have_a_deadline, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_ping_is_answered, setup, teardown),
-	    cmocka_unit_test_setup_teardown(when_it_falls_every_call_ends_and_it_comes_back, setup, teardown),
-	    cmocka_unit_test(a_malformed_address_is_no_link),
+	    cmocka_unit_test_setup_teardown(when_the_link_breaks_every_call_ends_and_it_reconnects, setup, teardown),
+	    cmocka_unit_test(a_malformed_address_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

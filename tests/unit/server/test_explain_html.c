@@ -24,7 +24,7 @@ static char *page_of(const char *json, buffer *out)
 	return out->data;
 }
 
-static void markup_becomes_text(void **state)
+static void markup_is_escaped(void **state)
 {
 	(void)state;
 	buffer out = {0};
@@ -54,7 +54,7 @@ static void no_token_can_end_the_data(void **state)
 	buffer_fini(&out);
 }
 
-static void a_nul_is_shown_and_ends_nothing(void **state)
+static void a_nul_is_shown_and_does_not_end_the_data(void **state)
 {
 	(void)state;
 	buffer out = {0};
@@ -65,7 +65,7 @@ static void a_nul_is_shown_and_ends_nothing(void **state)
 	buffer_fini(&out);
 }
 
-static void weights_that_are_no_weights_are_left_out(void **state)
+static void values_that_are_no_weights_are_left_out(void **state)
 {
 	(void)state;
 	static const char *const odd[] = {
@@ -125,8 +125,8 @@ static void without_memory_the_page_and_the_picture_fail_cleanly(void **state)
 	without_memory_nothing_is_drawn_by_halves(explain_svg_write);
 }
 
-/* The reader's part is not among the top tokens, and does not make the others pale. */
-static void the_reader_is_apart(void **state)
+/* The reader's part is not among the top tokens and does not make the others paler. */
+static void the_readers_part_is_shown_separately(void **state)
 {
 	(void)state;
 	buffer out = {0};
@@ -150,12 +150,12 @@ static void the_reader_is_apart(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(markup_becomes_text),
+	    cmocka_unit_test(markup_is_escaped),
 	    cmocka_unit_test(no_token_can_end_the_data),
-	    cmocka_unit_test(a_nul_is_shown_and_ends_nothing),
-	    cmocka_unit_test(weights_that_are_no_weights_are_left_out),
+	    cmocka_unit_test(a_nul_is_shown_and_does_not_end_the_data),
+	    cmocka_unit_test(values_that_are_no_weights_are_left_out),
 	    cmocka_unit_test(without_memory_the_page_and_the_picture_fail_cleanly),
-	    cmocka_unit_test(the_reader_is_apart),
+	    cmocka_unit_test(the_readers_part_is_shown_separately),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

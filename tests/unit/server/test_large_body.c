@@ -1,5 +1,5 @@
-/* test_large_body.c - large bodies are read on the thread pool: while it stands still, the loop serves other requests,
- * and clients may leave. */
+/* test_large_body.c - large bodies are parsed on the thread pool: while the pool is blocked, the loop serves other
+ * requests, and clients may disconnect. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ enum { LARGE = 512 << 10, ANSWER_BYTES = 64 << 10, SOON_MS = 50, QUIET_MS = 5000
 
 static front *the_front;
 
-/* POST /v1/tokenize with a text of so many bytes. */
+/* POST /v1/tokenize with a text of `bytes` bytes. */
 static int post(size_t bytes, const char *more)
 {
 	char *text = malloc(bytes + 1024);
@@ -51,7 +51,7 @@ static int answer(int client, char *out)
 	return n > 12 ? atoi(out + 9) : 0;
 }
 
-static void a_large_body_is_read_on_the_pool_and_a_small_one_at_once(void **state)
+static void a_large_body_is_parsed_on_the_pool_and_a_small_one_at_once(void **state)
 {
 	static char large_answer[ANSWER_BYTES], small_answer[ANSWER_BYTES];
 	bool ended;
@@ -68,7 +68,7 @@ static void a_large_body_is_read_on_the_pool_and_a_small_one_at_once(void **stat
 	assert_non_null(strstr(large_answer, "\"param\":\"wrong\""));
 }
 
-static void a_client_may_leave_while_its_body_is_read(void **state)
+static void a_client_may_disconnect_while_its_body_is_parsed(void **state)
 {
 	static char text[ANSWER_BYTES];
 	(void)state;
@@ -80,7 +80,7 @@ static void a_client_may_leave_while_its_body_is_read(void **state)
 	assert_int_equal(answer(post(LARGE, ""), text), 200);
 }
 
-/* --- what becomes of a body --------------------------------------------------------------------- */
+/* --- members of a body ------------------------------------------------------------------------- */
 
 static char *print(json_t *json)
 {
@@ -98,7 +98,7 @@ static json_t *numbers(int n)
 	return array;
 }
 
-static void members_that_are_large_remain_text_and_the_others_are_read(void **state)
+static void large_members_are_kept_as_text_and_the_others_are_parsed(void **state)
 {
 	json_body b;
 	(void)state;
@@ -128,9 +128,9 @@ int main(void)
 	pool_setup();
 	the_front = front_new(10000);
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_large_body_is_read_on_the_pool_and_a_small_one_at_once),
-	    cmocka_unit_test(a_client_may_leave_while_its_body_is_read),
-	    cmocka_unit_test(members_that_are_large_remain_text_and_the_others_are_read),
+	    cmocka_unit_test(a_large_body_is_parsed_on_the_pool_and_a_small_one_at_once),
+	    cmocka_unit_test(a_client_may_disconnect_while_its_body_is_parsed),
+	    cmocka_unit_test(large_members_are_kept_as_text_and_the_others_are_parsed),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	front_free(the_front);

@@ -10,7 +10,7 @@
 #include "server/metrics.h"
 #include "server/router.h"
 
-/* Everything as a C string; free it. */
+/* All metrics as a C string; free it. */
 static char *text_of(const metrics *m, const char *engine)
 {
 	buffer out = {0};
@@ -28,7 +28,7 @@ static void expect(const char *text, const char *line)
 		fail_msg("missing: %s", line);
 }
 
-static void a_request_is_counted_at_its_row_and_status(void **state)
+static void a_request_is_counted_by_its_route_and_status(void **state)
 {
 	(void)state;
 	metrics *m = metrics_new();
@@ -56,7 +56,7 @@ static void a_request_is_counted_at_its_row_and_status(void **state)
 	metrics_free(m);
 }
 
-static void absurdly_many_statuses_are_bounded(void **state)
+static void the_number_of_statuses_is_bounded(void **state)
 {
 	(void)state;
 	metrics *m = metrics_new();
@@ -88,7 +88,7 @@ static void latencies_are_per_token(void **state)
 	metrics_free(m);
 }
 
-static void the_engines_metrics_may_hold_anything(void **state)
+static void the_engines_metrics_may_have_any_value(void **state)
 {
 	(void)state;
 	static const char *const odd[] = {
@@ -113,10 +113,10 @@ static void the_engines_metrics_may_hold_anything(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_request_is_counted_at_its_row_and_status),
-	    cmocka_unit_test(absurdly_many_statuses_are_bounded),
+	    cmocka_unit_test(a_request_is_counted_by_its_route_and_status),
+	    cmocka_unit_test(the_number_of_statuses_is_bounded),
 	    cmocka_unit_test(latencies_are_per_token),
-	    cmocka_unit_test(the_engines_metrics_may_hold_anything),
+	    cmocka_unit_test(the_engines_metrics_may_have_any_value),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static void parameters_are_tokens_or_quoted_strings_in_any_order(void **state)
 	}
 }
 
-static void malformed_parameters_are_told_from_absent_ones(void **state)
+static void malformed_and_absent_parameters_are_distinguished(void **state)
 {
 	(void)state;
 	static const char *const headers[] = {
@@ -80,7 +80,7 @@ static void an_extended_value_is_decoded(void **state)
 typedef struct log {
 	char text[4096];
 	size_t parts;
-	size_t stops_at; /* part; 0: none */
+	size_t stops_at; /* a part; 0: none */
 } log;
 
 static bool on_part(void *context, const char *name, const char *file_name)
@@ -102,7 +102,7 @@ static bool on_data(void *context, const char *data, size_t bytes)
 
 static const multipart_handler handler = {on_part, on_data};
 
-/* Parse the form in pieces; return what is wrong, NULL if it is whole. */
+/* Parse the form in pieces; returns an error message, or NULL. */
 static const char *parse(log *l, const char *type, const char *form, size_t piece)
 {
 	multipart m;
@@ -130,7 +130,7 @@ static void reads(const char *type, const char *form, const char *expected)
 #define TYPE "multipart/form-data; boundary=XX"
 #define NAMED "Content-Disposition: form-data; name=\"f\"\r\n"
 
-static void forms_of_common_clients_are_read_however_they_are_cut(void **state)
+static void forms_of_common_clients_are_read_however_they_are_split(void **state)
 {
 	(void)state;
 	reads(TYPE, "--XX\r\n" NAMED "\r\nabc\r\n--XX--\r\n", "f,-=abc");
@@ -151,7 +151,7 @@ static void forms_of_common_clients_are_read_however_they_are_cut(void **state)
 	      "f,-=abc");
 }
 
-static void content_is_kept_as_it_is(void **state)
+static void content_is_not_changed(void **state)
 {
 	(void)state;
 	static const char *const contents[] = {"",
@@ -199,18 +199,18 @@ static void a_file_has_the_name_of_the_extended_parameter(void **state)
 	reads(TYPE, FILE_FORM("filename=\"caf\xc3\xa9\""), "f,caf\xc3\xa9=");
 }
 
-static void refuses(const char *form, const char *why)
+static void refuses(const char *form, const char *problem)
 {
 	log l = {0};
 	for (size_t piece = 1; piece <= strlen(form); piece += 1 + piece / 8) {
 		const char *wrong = parse(&l, TYPE, form, piece);
 		assert_non_null(wrong);
-		if (!strstr(wrong, why))
-			fail_msg("\"%s\" is not \"%s\"", wrong, why);
+		if (!strstr(wrong, problem))
+			fail_msg("\"%s\" is not \"%s\"", wrong, problem);
 	}
 }
 
-static void what_cannot_be_read_is_refused(void **state)
+static void malformed_forms_are_refused(void **state)
 {
 	(void)state;
 	static char head[MULTIPART_HEAD_BYTES + 200] = "--XX\r\nX: ";
@@ -231,7 +231,7 @@ static void what_cannot_be_read_is_refused(void **state)
 	refuses("--XX\n" NAMED "\r\nabc\r\n--XX", "too short");
 }
 
-static void a_handler_can_stop(void **state)
+static void a_handler_can_stop_the_parser(void **state)
 {
 	(void)state;
 	log l = {.stops_at = 2};
@@ -268,14 +268,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(parameters_are_tokens_or_quoted_strings_in_any_order),
-	    cmocka_unit_test(malformed_parameters_are_told_from_absent_ones),
+	    cmocka_unit_test(malformed_and_absent_parameters_are_distinguished),
 	    cmocka_unit_test(an_extended_value_is_decoded),
-	    cmocka_unit_test(forms_of_common_clients_are_read_however_they_are_cut),
-	    cmocka_unit_test(content_is_kept_as_it_is),
+	    cmocka_unit_test(forms_of_common_clients_are_read_however_they_are_split),
+	    cmocka_unit_test(content_is_not_changed),
 	    cmocka_unit_test(a_part_may_have_no_content_and_no_headers),
 	    cmocka_unit_test(a_file_has_the_name_of_the_extended_parameter),
-	    cmocka_unit_test(what_cannot_be_read_is_refused),
-	    cmocka_unit_test(a_handler_can_stop),
+	    cmocka_unit_test(malformed_forms_are_refused),
+	    cmocka_unit_test(a_handler_can_stop_the_parser),
 	    cmocka_unit_test(a_boundary_has_1_to_70_characters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ static problem from(const char *json)
 	return problem_from_frame(&f);
 }
 
-static void an_error_frame_is_taken_as_it_is(void **state)
+static void an_error_frame_is_passed_on_unchanged(void **state)
 {
 	(void)state;
 	problem p = from("{\"status\":409,\"code\":\"session_busy\",\"message\":\"m\",\"param\":\"id\"}");
@@ -92,7 +92,7 @@ static void an_error_frame_is_taken_as_it_is(void **state)
 	assert_int_equal(from("{\"status\":503}").retry_after, 1);
 }
 
-static void an_error_frame_may_hold_anything(void **state)
+static void an_error_frame_may_have_any_content(void **state)
 {
 	(void)state;
 	static const char *const odd[] = {"",
@@ -113,7 +113,7 @@ static void an_error_frame_may_hold_anything(void **state)
 	}
 }
 
-static void without_memory_nothing_half_written_is_an_error(void **state)
+static void without_memory_no_incomplete_error_is_written(void **state)
 {
 	(void)state;
 	problem p = make(400, "code", "p", "\xff");
@@ -136,9 +136,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_type_follows_from_the_status),
 	    cmocka_unit_test(text_that_is_cut_or_not_utf8_is_still_json),
-	    cmocka_unit_test(an_error_frame_is_taken_as_it_is),
-	    cmocka_unit_test(an_error_frame_may_hold_anything),
-	    cmocka_unit_test(without_memory_nothing_half_written_is_an_error),
+	    cmocka_unit_test(an_error_frame_is_passed_on_unchanged),
+	    cmocka_unit_test(an_error_frame_may_have_any_content),
+	    cmocka_unit_test(without_memory_no_incomplete_error_is_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

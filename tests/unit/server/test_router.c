@@ -9,7 +9,7 @@
 
 #include "server/router.h"
 
-/* The status of a request, and its match; the uri stays for the parameters. */
+/* Find a request's route; returns the status. The caller keeps the uri for the parameters. */
 static int find(uri *u, const char *method, const char *target, const char *type, route_match *match)
 {
 	assert_true(uri_parse(u, target));
@@ -25,7 +25,7 @@ static void every_row_is_found_by_its_own_path(void **state)
 	int rows = 0;
 	for (; (row = router_row(rows)) != NULL; rows++) {
 		char target[128] = "", *out = target;
-		for (const char *p = row->path; *p; p++) { /* {id} becomes x */
+		for (const char *p = row->path; *p; p++) { /* replace {id} by x */
 			*out++ = *p == '{' ? 'x' : *p;
 			if (*p == '{')
 				p += strcspn(p, "}");
@@ -48,7 +48,7 @@ static void every_row_is_complete(void **state)
 		assert_non_null(row->handle);
 		assert_int_equal(row->path[0], '/');
 		assert_int_equal(row->body == BODY_JSON, row->schema != NULL);
-		for (int j = 0; j < i; j++) { /* no row hides another */
+		for (int j = 0; j < i; j++) { /* no row hides a later one */
 			const route *other = router_row(j);
 			assert_false(strcmp(other->method, row->method) == 0 && strcmp(other->path, row->path) == 0 &&
 			             other->body == row->body);
@@ -91,7 +91,7 @@ static void the_content_type_chooses_between_rows_of_one_path(void **state)
 	uri_fini(&u);
 }
 
-static void a_wrong_method_is_answered_with_the_right_ones(void **state)
+static void a_wrong_method_is_answered_with_the_allowed_ones(void **state)
 {
 	(void)state;
 	uri u;
@@ -104,7 +104,7 @@ static void a_wrong_method_is_answered_with_the_right_ones(void **state)
 	uri_fini(&u);
 }
 
-static void what_is_not_a_path_of_ours_is_not_found(void **state)
+static void an_unknown_path_is_not_found(void **state)
 {
 	(void)state;
 	static const char *const targets[] = {
@@ -119,7 +119,7 @@ static void what_is_not_a_path_of_ours_is_not_found(void **state)
 	}
 }
 
-static void a_path_with_a_segment_that_is_no_id_names_the_segment(void **state)
+static void a_segment_that_is_no_id_is_named(void **state)
 {
 	static const char *const cases[][2] = {
 	    {"/v1/models/a%2Fb", "a/b"}, {"/v1/models/a%2Fb/files/x", "a/b"}, {"/v1/models/a/files/x%20y", "x y"},
@@ -144,9 +144,9 @@ int main(void)
 	    cmocka_unit_test(every_row_is_complete),
 	    cmocka_unit_test(parameters_come_from_the_path_in_order),
 	    cmocka_unit_test(the_content_type_chooses_between_rows_of_one_path),
-	    cmocka_unit_test(a_wrong_method_is_answered_with_the_right_ones),
-	    cmocka_unit_test(what_is_not_a_path_of_ours_is_not_found),
-	    cmocka_unit_test(a_path_with_a_segment_that_is_no_id_names_the_segment),
+	    cmocka_unit_test(a_wrong_method_is_answered_with_the_allowed_ones),
+	    cmocka_unit_test(an_unknown_path_is_not_found),
+	    cmocka_unit_test(a_segment_that_is_no_id_is_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 static site sites[] = {{"api.example.org", -1}, {"app.example.org", -1}};
 static const site_list none, some = {sites, 2};
 
-static void names_that_cannot_be_rebound_are_always_good(void **state)
+static void names_that_cannot_be_rebound_are_always_allowed(void **state)
 {
 	static const char *const good[] = {"localhost",       "localhost:8080", "LOCALHOST.",
 	                                   "a.b.localhost:1", "127.0.0.1",      "10.1.2.3:80",
@@ -22,7 +22,7 @@ static void names_that_cannot_be_rebound_are_always_good(void **state)
 	assert_true(site_allows_host(&some, NULL, true));
 }
 
-static void other_names_are_good_off_loopback_until_there_is_a_list(void **state)
+static void without_a_list_other_names_are_allowed_off_loopback(void **state)
 {
 	static const char *const other[] = {
 	    "evil.example", "evil.example:8080",   "xlocalhost", "localhost.evil", "1.2.3", "0x7f.1",
@@ -38,7 +38,7 @@ static void other_names_are_good_off_loopback_until_there_is_a_list(void **state
 	assert_true(site_allows_host(&some, "api.example.org.", false));
 }
 
-static void malformed_hosts_are_good_nowhere(void **state)
+static void malformed_hosts_are_never_allowed(void **state)
 {
 	static const char *const bad[] = {"", ":80", "[", "[]", "[::1", "[::1]x", "a:b", "a:80:80", "[::1]:x"};
 	(void)state;
@@ -47,7 +47,7 @@ static void malformed_hosts_are_good_nowhere(void **state)
 			fail_msg("accepted: %s", bad[i]);
 }
 
-static void an_origin_is_the_host_or_on_the_list(void **state)
+static void an_origin_must_be_the_host_or_on_the_list(void **state)
 {
 	(void)state;
 	assert_true(site_allows_origin(&none, "http://localhost:8080", "localhost:8080"));
@@ -63,7 +63,7 @@ static void an_origin_is_the_host_or_on_the_list(void **state)
 	assert_false(site_allows_origin(&none, "http://localhost", NULL));
 }
 
-static void a_star_is_every_name(void **state)
+static void a_star_allows_every_name(void **state)
 {
 	static site star[] = {{"*", -1}};
 	static const site_list all = {star, 1};
@@ -73,7 +73,7 @@ static void a_star_is_every_name(void **state)
 	assert_true(site_allows_origin(&all, "null", "localhost"));
 }
 
-static void a_listed_port_is_the_only_one(void **state)
+static void a_listed_port_is_the_only_allowed_one(void **state)
 {
 	static site with_ports[] = {{"localhost", 3000}, {"app.example", 443}, {"::1", 5173}};
 	static const site_list list = {with_ports, 3};
@@ -94,7 +94,7 @@ static void a_listed_port_is_the_only_one(void **state)
 	assert_false(site_allows_host(&list, "app.example:8080", true));
 }
 
-static void what_is_no_name_is_not_listed(void **state)
+static void a_malformed_name_is_not_listed(void **state)
 {
 	static const char *const wrong[] = {"",
 	                                    "https://api.example.org",
@@ -124,13 +124,13 @@ static void what_is_no_name_is_not_listed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(names_that_cannot_be_rebound_are_always_good),
-	    cmocka_unit_test(other_names_are_good_off_loopback_until_there_is_a_list),
-	    cmocka_unit_test(malformed_hosts_are_good_nowhere),
-	    cmocka_unit_test(an_origin_is_the_host_or_on_the_list),
-	    cmocka_unit_test(a_star_is_every_name),
-	    cmocka_unit_test(a_listed_port_is_the_only_one),
-	    cmocka_unit_test(what_is_no_name_is_not_listed),
+	    cmocka_unit_test(names_that_cannot_be_rebound_are_always_allowed),
+	    cmocka_unit_test(without_a_list_other_names_are_allowed_off_loopback),
+	    cmocka_unit_test(malformed_hosts_are_never_allowed),
+	    cmocka_unit_test(an_origin_must_be_the_host_or_on_the_list),
+	    cmocka_unit_test(a_star_allows_every_name),
+	    cmocka_unit_test(a_listed_port_is_the_only_allowed_one),
+	    cmocka_unit_test(a_malformed_name_is_not_listed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

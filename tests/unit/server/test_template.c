@@ -21,7 +21,7 @@ static void write_mark(buffer *out, const void *context)
 
 static const template_part parts[] = {{"name", write_name}, {"mark", write_mark}, {NULL, NULL}};
 
-static void parts_replace_their_marks_and_are_not_read_again(void **state)
+static void parts_replace_their_marks_and_are_not_expanded_again(void **state)
 {
 	(void)state;
 	static const struct {
@@ -38,7 +38,7 @@ static void parts_replace_their_marks_and_are_not_read_again(void **state)
 	}
 }
 
-static void every_embedded_file_is_there(void **state)
+static void every_embedded_file_exists(void **state)
 {
 	(void)state;
 	const embedded_file *files[] = {
@@ -54,8 +54,8 @@ static void every_embedded_file_is_there(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(parts_replace_their_marks_and_are_not_read_again),
-	    cmocka_unit_test(every_embedded_file_is_there),
+	    cmocka_unit_test(parts_replace_their_marks_and_are_not_expanded_again),
+	    cmocka_unit_test(every_embedded_file_exists),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

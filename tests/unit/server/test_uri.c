@@ -57,7 +57,7 @@ static void a_query_is_split_and_then_decoded(void **state)
 	uri_fini(&u);
 }
 
-static void an_absolute_target_is_its_path(void **state)
+static void an_absolute_target_is_reduced_to_its_path(void **state)
 {
 	(void)state;
 	uri u;
@@ -100,7 +100,7 @@ static void malformed_targets_are_refused(void **state)
 	}
 }
 
-static void an_id_is_short_and_plain(void **state)
+static void an_id_is_short_and_has_plain_characters(void **state)
 {
 	(void)state;
 	char longest[65];
@@ -121,10 +121,13 @@ static void an_id_is_short_and_plain(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_path_is_split_and_then_decoded), cmocka_unit_test(the_root_has_no_segments),
-	    cmocka_unit_test(empty_segments_are_kept),          cmocka_unit_test(a_query_is_split_and_then_decoded),
-	    cmocka_unit_test(an_absolute_target_is_its_path),   cmocka_unit_test(malformed_targets_are_refused),
-	    cmocka_unit_test(an_id_is_short_and_plain),
+	    cmocka_unit_test(a_path_is_split_and_then_decoded),
+	    cmocka_unit_test(the_root_has_no_segments),
+	    cmocka_unit_test(empty_segments_are_kept),
+	    cmocka_unit_test(a_query_is_split_and_then_decoded),
+	    cmocka_unit_test(an_absolute_target_is_reduced_to_its_path),
+	    cmocka_unit_test(malformed_targets_are_refused),
+	    cmocka_unit_test(an_id_is_short_and_has_plain_characters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

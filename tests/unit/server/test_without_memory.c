@@ -1,5 +1,5 @@
 /* The front end without memory: every allocation of a scripted set of requests fails once. Each request then gets its
- * usual answer, or one that says that memory is out, or no whole answer at all; and nothing of it stays. */
+ * usual answer, an answer that says that memory is exhausted, or an incomplete answer. No memory is leaked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ enum { ANSWER_BYTES = 512 << 10, QUIET_MS = 3000, TURNS = 3000, LARGE_BYTES = 10
 
 typedef struct scripted {
 	const char *head,
-	    *body; /* the Content-Length and the empty line come between them; * stands for LARGE_BYTES letters */
+	    *body; /* Content-Length and the empty line are inserted between them; * means LARGE_BYTES letters */
 	int status;
 } scripted;
 
@@ -93,7 +93,8 @@ static void write_body(const char *from)
 	snprintf(written + n + LARGE_BYTES, sizeof written - n - LARGE_BYTES, "%s", star + 1);
 }
 
-/* Bytes of the answer; the connection must have ended. The reason, when memory fails, is the front end's to give. */
+/* Send the request and return the bytes of the answer; the connection must have ended. If memory fails, the front end
+ * must give the reason. */
 static size_t ask(const scripted *s, int64_t fails_after, char *answer)
 {
 	int n = snprintf(sent, sizeof sent, "%s", s->head);
@@ -117,14 +118,14 @@ static size_t ask(const scripted *s, int64_t fails_after, char *answer)
 	return bytes;
 }
 
-/* Bytes of the chunk's size at `text` with its two line ends; 0: there is none. */
+/* Length of the chunk size at `text` with its two line ends; 0 if there is none. */
 static size_t chunk_size(const char *text)
 {
 	size_t digits = strncmp(text, "\r\n", 2) == 0 ? strspn(text + 2, "0123456789ABCDEF") : 0;
 	return digits && strncmp(text + 2 + digits, "\r\n", 2) == 0 ? digits + 4 : 0;
 }
 
-/* Digits, what is left of hexadecimal ids, and the chunks that events come in differ from one answer to the next. */
+/* Remove digits, hexadecimal ids and chunk sizes, which differ from one answer to the next. */
 static size_t without_numbers(char *text)
 {
 	char *out = text;
@@ -145,8 +146,9 @@ static const char *body_of(const char *answer)
 	return body ? body + 4 : NULL;
 }
 
-/* As far as its framing says: a length that has come, the last chunk, or (neither) the end of the connection. */
-static bool is_whole(const char *answer, size_t bytes)
+/* True if the answer is complete by its framing: its Content-Length, its last chunk, or else the end of the
+ * connection. */
+static bool is_complete(const char *answer, size_t bytes)
 {
 	const char *body = body_of(answer), *length = strstr(answer, "Content-Length: ");
 	if (!body)
@@ -160,29 +162,29 @@ static void check(const scripted *s, int64_t n, size_t bytes, const char *expect
 {
 	int status = bytes >= 12 ? atoi(got + 9) : 0;
 	bool head = strncmp(s->head, "HEAD", 4) == 0;
-	const char *why = NULL;
-	if (!body_of(got) || (!head && !is_whole(got, bytes)))
-		return; /* the client sees that something is missing */
+	const char *problem = NULL;
+	if (!body_of(got) || (!head && !is_complete(got, bytes)))
+		return; /* the client sees that the answer is incomplete */
 	if (status == 503 && (strstr(got, "out_of_memory") || strstr(got, "engine_unavailable") || head))
 		return;
 	if (status == 200 && strstr(got, "text/event-stream") && strstr(got, "out_of_memory"))
 		return;
 	if (status != s->status)
-		why = "another status";
+		problem = "another status";
 	else if (strstr(s->head, "/metrics"))
-		why = strstr(got, "additive_engine_step_seconds_count") &&
-		              strstr(got, "additive_queue_time_seconds_count")
-		          ? NULL
-		          : "metrics are missing";
+		problem = strstr(got, "additive_engine_step_seconds_count") &&
+		                  strstr(got, "additive_queue_time_seconds_count")
+		              ? NULL
+		              : "metrics are missing";
 	else {
 		static char copy[ANSWER_BYTES];
 		memcpy(copy, got, bytes + 1);
 		without_numbers(copy);
-		why = strcmp(copy, expected) == 0 ? NULL : "another answer";
+		problem = strcmp(copy, expected) == 0 ? NULL : "another answer";
 	}
-	if (why)
-		print_message("%sallocation %lld: %s:\n%s\n", s->head, (long long)n, why, got);
-	assert_null(why);
+	if (problem)
+		print_message("%sallocation %lld: %s:\n%s\n", s->head, (long long)n, problem, got);
+	assert_null(problem);
 }
 
 static void every_allocation_of_a_request_may_fail(void **state)
@@ -191,7 +193,7 @@ static void every_allocation_of_a_request_may_fail(void **state)
 	int64_t failed = 0;
 	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
 		const scripted *s = &requests[i];
-		ask(s, -1, usual); /* what is made once is made */
+		ask(s, -1, usual); /* fill caches before counting */
 		int64_t before = allocations_count();
 		ask(s, -1, usual);
 		int64_t allocations = allocations_count() - before;

@@ -1,4 +1,4 @@
-/* The store: what was put in comes out, in order, and nothing else does. */
+/* The store returns exactly what was added, in order. */
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <sched.h>
@@ -23,7 +23,7 @@ static bool collect(void *context, const json_t *object)
 	return c->count != c->stop_after;
 }
 
-static void a_file_comes_back_whole_after_reopening(void **state)
+static void a_file_is_complete_after_reopening(void **state)
 {
 	fixture *f = *state;
 	store_file added, got;
@@ -55,7 +55,7 @@ static void a_deleted_file_is_gone_with_its_blob(void **state)
 	assert_int_equal(store_file_delete(f->store, added.id, NULL), STATUS_NOT_FOUND);
 }
 
-static void a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep(void **state)
+static void a_model_added_again_under_a_deleted_name_survives_the_sweep(void **state)
 {
 	fixture *f = *state;
 	char folder[PATH_MAX];
@@ -69,7 +69,7 @@ static void a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep(voi
 	assert_int_equal(store_check_blob(f->store, STORE_MODELS, "again", true, NULL), STATUS_OK);
 }
 
-/* A backup holds the lock under which blobs are unlinked. */
+/* Take the lock under which a backup keeps blobs from being unlinked. */
 static int begin_backup(const fixture *f)
 {
 	char path[PATH_MAX];
@@ -79,7 +79,7 @@ static int begin_backup(const fixture *f)
 	return fd;
 }
 
-/* Another process that holds the ledger's write lock. */
+/* Lock the ledger for writing, as another process would. */
 static sqlite3 *lock_ledger(const fixture *f)
 {
 	char path[PATH_MAX];
@@ -90,7 +90,7 @@ static sqlite3 *lock_ledger(const fixture *f)
 	return db;
 }
 
-static void a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can(void **state)
+static void a_sweep_that_cannot_begin_is_a_problem_until_one_begins(void **state)
 {
 	fixture *f = *state;
 	store_file added;
@@ -141,7 +141,7 @@ static void commits_together_wait_for_a_locked_ledger_for_a_bounded_time(void **
 	assert_int_equal(store_commit(f->store, NULL), STATUS_OK);
 }
 
-static void a_ledger_that_was_cut_off_is_a_problem(void **state)
+static void a_truncated_ledger_is_a_problem(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -153,7 +153,7 @@ static void a_ledger_that_was_cut_off_is_a_problem(void **state)
 
 enum { NOT_PERMITTED = 77 };
 
-/* In a process of its own: the folder is mounted again, read-only. */
+/* Open the folder in a child process, on a read-only mount. */
 static int problem_on_a_read_only_disk(const fixture *f)
 {
 	if (unshare(getuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
@@ -180,7 +180,7 @@ static void a_read_only_disk_is_a_problem(void **state)
 	assert_int_equal(WEXITSTATUS(ended), 0);
 }
 
-static void data_that_must_exist_are_not_made(void **state)
+static void a_data_folder_that_must_exist_is_not_created(void **state)
 {
 	fixture *f = *state;
 	store *none;
@@ -191,7 +191,7 @@ static void data_that_must_exist_are_not_made(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(store_open_existing(&none, path, NULL, &err), STATUS_STORAGE);
-	assert_int_equal(rmdir(path), 0); /* it is still empty */
+	assert_int_equal(rmdir(path), 0); /* the folder is still empty */
 	store_close(f->store);
 	assert_int_equal(store_open_existing(&f->store, f->folder, NULL, NULL), STATUS_OK);
 }
@@ -229,7 +229,7 @@ static void a_data_folder_keeps_its_identity_and_another_one_is_refused(void **s
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild(void **state)
+static void objects_deleted_during_a_backup_stay_deleted_after_a_restart_and_a_rebuild(void **state)
 {
 	fixture *f = *state;
 	store_file file;
@@ -251,7 +251,7 @@ static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_
 	assert_int_equal(access(path, F_OK), -1);
 }
 
-static void an_id_that_could_leave_the_folder_finds_nothing(void **state)
+static void an_id_that_leaves_the_folder_is_not_found(void **state)
 {
 	static const char *const ids[] = {
 	    "", ".", "..", "../ledger.sqlite", "/etc/passwd", "file-%2e%2e", "a/b", "' OR 1=1 --", "file-\n"};
@@ -274,7 +274,7 @@ static void an_id_that_could_leave_the_folder_finds_nothing(void **state)
 	}
 }
 
-static void names_of_models_have_a_length_and_an_alphabet(void **state)
+static void names_of_models_have_a_limited_length_and_alphabet(void **state)
 {
 	(void)state;
 	char longest[65];
@@ -336,7 +336,7 @@ static void a_dtype_is_kept_with_its_model_or_checkpoint(void **state)
 	must_have_dtype(f, "m", "int8");
 	must_have_dtype(f, "other", "fp32");
 	must_have_dtype(f, "ckpt-1", "bf16");
-	add_checkpoint(f, "ckpt-1", 10); /* written again after a crash */
+	add_checkpoint(f, "ckpt-1", 10); /* written again, as after a crash */
 	must_have_dtype(f, "ckpt-1", "bf16");
 	assert_int_equal(store_model_delete(f->store, "m", NULL), STATUS_OK);
 	assert_int_equal(store_dtype_get(f->store, "m", got, NULL), STATUS_NOT_FOUND);
@@ -479,7 +479,7 @@ static void a_sessions_document_and_state_change_together(void **state)
 	json_decref(object);
 }
 
-static void opening_unlinks_temporary_names_only_and_sets_strays_aside(void **state)
+static void opening_unlinks_only_temporary_files_and_moves_strays_to_lost(void **state)
 {
 	static const char *const temporary[] = {"tmp/1", "jobs/ftjob-1/step-20.tmp-a1B2c3",
 	                                        "jobs/ftjob-1/job.json.tmp-abcdef", "sessions/sess-1.7.tmp-000000"};
@@ -497,7 +497,7 @@ static void opening_unlinks_temporary_names_only_and_sets_strays_aside(void **st
 		snprintf(name, sizeof name, "%s/x", temporary[i]);
 		put_text(f, name, "x");
 	}
-	for (int again = 0; again < 2; again++) { /* the second time the names in lost/ are taken */
+	for (int again = 0; again < 2; again++) { /* the second time, the names in lost/ already exist */
 		for (size_t i = 0; i < sizeof strays / sizeof *strays; i++)
 			put_text(f, strays[i].at, "x");
 		log_init("test", LOG_ERROR);
@@ -514,7 +514,7 @@ static void opening_unlinks_temporary_names_only_and_sets_strays_aside(void **st
 	}
 }
 
-static void a_finished_checkpoint_whose_row_a_crash_has_prevented_is_kept(void **state)
+static void a_finished_checkpoint_without_a_row_is_kept_after_a_crash(void **state)
 {
 	fixture *f = *state;
 	store_file kept;
@@ -530,7 +530,7 @@ static void a_finished_checkpoint_whose_row_a_crash_has_prevented_is_kept(void *
 	must_have_dtype(f, "ckpt-30", "fp32");
 }
 
-static void what_was_deleted_does_not_come_back(void **state)
+static void deleted_objects_do_not_come_back(void **state)
 {
 	fixture *f = *state;
 	store_file file;
@@ -589,7 +589,7 @@ static void an_inner_commit_fails_alone(void **state)
 	assert_int_equal(c.count, 1);
 }
 
-/* As a failure to read does for which SQLite takes everything back: a savepoint alone would then be a commit. */
+/* As after a read error, for which SQLite rolls back the transaction: releasing a savepoint would then commit. */
 static void nothing_is_written_in_a_commit_that_has_ended_by_itself(void **state)
 {
 	fixture *f = *state;
@@ -615,7 +615,7 @@ static void a_folder_in_use_cannot_be_opened_again(void **state)
 	assert_null(second);
 }
 
-static void a_ledger_of_a_newer_program_is_refused_and_left_alone(void **state)
+static void a_ledger_of_a_newer_program_is_refused_and_unchanged(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -636,19 +636,19 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    CASE(a_file_comes_back_whole_after_reopening),
+	    CASE(a_file_is_complete_after_reopening),
 	    CASE(a_deleted_file_is_gone_with_its_blob),
-	    CASE(a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep),
+	    CASE(a_model_added_again_under_a_deleted_name_survives_the_sweep),
 	    CASE(commits_together_wait_for_a_locked_ledger_for_a_bounded_time),
 	    CASE(a_tick_during_a_backup_does_not_end_the_retries),
-	    CASE(a_sweep_that_cannot_begin_is_a_problem_until_the_next_one_can),
-	    CASE(a_ledger_that_was_cut_off_is_a_problem),
+	    CASE(a_sweep_that_cannot_begin_is_a_problem_until_one_begins),
+	    CASE(a_truncated_ledger_is_a_problem),
 	    CASE(a_read_only_disk_is_a_problem),
-	    CASE(data_that_must_exist_are_not_made),
+	    CASE(a_data_folder_that_must_exist_is_not_created),
 	    CASE(a_data_folder_keeps_its_identity_and_another_one_is_refused),
-	    CASE(what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild),
-	    CASE(an_id_that_could_leave_the_folder_finds_nothing),
-	    CASE(names_of_models_have_a_length_and_an_alphabet),
+	    CASE(objects_deleted_during_a_backup_stay_deleted_after_a_restart_and_a_rebuild),
+	    CASE(an_id_that_leaves_the_folder_is_not_found),
+	    CASE(names_of_models_have_a_limited_length_and_alphabet),
 	    CASE(a_model_cannot_be_added_twice),
 	    CASE(a_dtype_is_kept_with_its_model_or_checkpoint),
 	    CASE(a_job_is_replaced_by_its_next_version),
@@ -658,14 +658,14 @@ int main(void)
 	    CASE(files_are_listed_by_purpose),
 	    CASE(a_checkpoint_disappears_with_its_folder),
 	    CASE(a_sessions_document_and_state_change_together),
-	    CASE(opening_unlinks_temporary_names_only_and_sets_strays_aside),
-	    CASE(a_finished_checkpoint_whose_row_a_crash_has_prevented_is_kept),
-	    CASE(what_was_deleted_does_not_come_back),
+	    CASE(opening_unlinks_only_temporary_files_and_moves_strays_to_lost),
+	    CASE(a_finished_checkpoint_without_a_row_is_kept_after_a_crash),
+	    CASE(deleted_objects_do_not_come_back),
 	    CASE(a_rolled_back_deletion_unlinks_nothing),
 	    CASE(an_inner_commit_fails_alone),
 	    CASE(nothing_is_written_in_a_commit_that_has_ended_by_itself),
 	    CASE(a_folder_in_use_cannot_be_opened_again),
-	    CASE(a_ledger_of_a_newer_program_is_refused_and_left_alone),
+	    CASE(a_ledger_of_a_newer_program_is_refused_and_unchanged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

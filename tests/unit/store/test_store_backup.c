@@ -1,4 +1,4 @@
-/* A backup holds what had been acknowledged at one moment, whatever the engine does meanwhile; what is damaged is
+/* A backup holds the acknowledged objects of one moment, whatever the engine does meanwhile; damaged objects are
  * named. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ typedef struct fixture {
 	data_objects objects;
 } fixture;
 
-/* Where syncing costs nothing, if there is such a place. */
+/* A disk on which a sync is free, if there is one; else NULL. */
 static const char *memory_disk(void)
 {
 	return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
@@ -126,7 +126,7 @@ static void a_backup_restores_every_kind_of_object(void **state)
 	store_close(s);
 }
 
-static void what_the_engine_deletes_after_a_backup_stays_in_it(void **state)
+static void objects_deleted_after_a_backup_stay_in_it(void **state)
 {
 	fixture *f = *state;
 	store *s;
@@ -141,7 +141,7 @@ static void what_the_engine_deletes_after_a_backup_stays_in_it(void **state)
 	store_close(s);
 }
 
-static void what_waits_for_its_removal_is_not_in_a_backup_and_never_removed_from_it(void **state)
+static void objects_that_wait_for_removal_are_not_in_a_backup(void **state)
 {
 	fixture *f = *state;
 	store *s;
@@ -166,8 +166,8 @@ static void what_waits_for_its_removal_is_not_in_a_backup_and_never_removed_from
 static void a_backup_on_another_disk_is_a_copy(void **state)
 {
 	fixture *f = *state;
-	struct stat here, there;
-	if (stat("/tmp", &there) != 0 || stat(f->data, &here) != 0 || here.st_dev == there.st_dev)
+	struct stat here, target;
+	if (stat("/tmp", &target) != 0 || stat(f->data, &here) != 0 || here.st_dev == target.st_dev)
 		skip();
 	char root[64];
 	store *s;
@@ -201,7 +201,7 @@ static void a_copied_backup_shares_no_file_with_the_data_folder(void **state)
 	}
 }
 
-static void a_backup_never_replaces_anything(void **state)
+static void a_backup_never_replaces_files(void **state)
 {
 	fixture *f = *state;
 	json_t *report;
@@ -227,7 +227,7 @@ static const json_t *find_damage(const json_t *report, const char *kind, const c
 	return NULL;
 }
 
-/* Damage one blob, back up: it is named, the rest is kept, and restored when that is asked for. */
+/* Damage one blob and back up. The damaged object is named, the others are kept, and it is restored on request. */
 static void damage_and_back_up(fixture *f, const char *kind, data_damage how)
 {
 	char blob[PATH_MAX];
@@ -238,7 +238,7 @@ static void damage_and_back_up(fixture *f, const char *kind, data_damage how)
 	data_folder_blob(&f->objects, kind, blob);
 	data_folder_damage(f->data, blob, how);
 	report = back_up(f, false);
-	if (strcmp(kind, "job") == 0) { /* job.json is a copy of the row: the backup's is made from the row */
+	if (strcmp(kind, "job") == 0) { /* job.json is a copy of the row, and the backup makes it from the row */
 		assert_int_equal(count(report, "damaged"), 0);
 	} else {
 		assert_int_equal(count(report, "damaged"), 1);
@@ -256,7 +256,7 @@ static void damage_and_back_up(fixture *f, const char *kind, data_damage how)
 	store_close(s);
 }
 
-static void every_damage_in_the_source_is_named_and_the_rest_is_kept(void **state)
+static void all_damage_in_the_source_is_named_and_the_rest_is_kept(void **state)
 {
 	(void)state;
 	for (int i = 0; i < DATA_FOLDER_KINDS; i++) {
@@ -269,7 +269,7 @@ static void every_damage_in_the_source_is_named_and_the_rest_is_kept(void **stat
 	}
 }
 
-static void a_backup_has_whole_manifests_where_the_source_has_damaged_ones(void **state)
+static void a_backup_has_valid_manifests_where_the_source_has_damaged_ones(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -286,7 +286,7 @@ static void a_backup_has_whole_manifests_where_the_source_has_damaged_ones(void 
 	store_close(s);
 }
 
-static void a_damaged_backup_is_not_restored_in_silence(void **state)
+static void a_damaged_backup_is_restored_only_on_request(void **state)
 {
 	fixture *f = *state;
 	char blob[PATH_MAX];
@@ -307,7 +307,7 @@ static void a_damaged_backup_is_not_restored_in_silence(void **state)
 	}
 }
 
-static void a_backup_without_its_ledger_is_restored_from_its_blobs_when_asked(void **state)
+static void a_backup_without_its_ledger_is_restored_from_its_blobs_on_request(void **state)
 {
 	fixture *f = *state;
 	json_t *report;
@@ -321,7 +321,7 @@ static void a_backup_without_its_ledger_is_restored_from_its_blobs_when_asked(vo
 	store_close(s);
 }
 
-static void nothing_is_restored_over_anything(void **state)
+static void a_restore_never_replaces_files(void **state)
 {
 	fixture *f = *state;
 	json_t *report;
@@ -347,9 +347,9 @@ static void a_folder_without_a_usable_ledger_is_not_backed_up(void **state)
 
 /* --- while an engine works -------------------------------------------------------------------------- */
 
-/* Shared with the process that writes: what it has begun and acknowledged. */
+/* Shared with the writing process: its last started and its last acknowledged iteration. */
 typedef struct progress {
-	_Atomic int64_t begun, acknowledged;
+	_Atomic int64_t started, acknowledged;
 } progress;
 
 enum { KEPT = 3, MODEL_EVERY = 40, FILES = 200 };
@@ -361,7 +361,7 @@ static void write_for_ever(const char *folder, progress *p)
 		_exit(3);
 	for (int64_t n = 2;; n++) {
 		char id[STORE_ID_BYTES];
-		atomic_store(&p->begun, n);
+		atomic_store(&p->started, n);
 		data_folder_put_session(s, "sess-1", n);
 		data_folder_put_session(s, "sess-other", n);
 		if (n % MODEL_EVERY == 0)
@@ -398,7 +398,7 @@ static bool collect_steps(void *context, const json_t *checkpoint)
 	return true;
 }
 
-/* All that one iteration writes after another: at one moment nothing is further than one iteration from the session. */
+/* An iteration writes all kinds in turn, so at any moment no object is more than one iteration ahead of the session. */
 static void check_moment(const fixture *f, int64_t first, int64_t last)
 {
 	store *s;
@@ -433,13 +433,13 @@ static void wait_for(const progress *p, int64_t n)
 	assert_true(atomic_load(&p->acknowledged) >= n);
 }
 
-static void a_backup_under_writes_is_what_was_acknowledged_at_one_moment(void **state)
+static void a_backup_during_writes_holds_the_objects_of_one_moment(void **state)
 {
 	fixture *f = *state;
 	int made = 0;
 	progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(p != MAP_FAILED);
-	for (int i = 0; i < FILES; i++) /* sessions are linked last: give them time to be saved meanwhile */
+	for (int i = 0; i < FILES; i++) /* sessions are linked last, so some are saved meanwhile */
 		data_folder_put_file(f->store, i, (char[STORE_ID_BYTES]){0});
 	store_close(f->store);
 	f->store = NULL;
@@ -452,8 +452,8 @@ static void a_backup_under_writes_is_what_was_acknowledged_at_one_moment(void **
 		error err = ERROR_INIT;
 		int64_t first = atomic_load(&p->acknowledged);
 		status result = backup_make(f->data, f->backup, i % 3 == 2, &report, &err);
-		int64_t last = atomic_load(&p->begun);
-		if (result == STATUS_BUSY) /* the model was replaced in every try */
+		int64_t last = atomic_load(&p->started);
+		if (result == STATUS_BUSY) /* the model was replaced during every attempt */
 			continue;
 		if (result != STATUS_OK)
 			fail_msg("%s", error_message(&err));
@@ -466,15 +466,15 @@ static void a_backup_under_writes_is_what_was_acknowledged_at_one_moment(void **
 		assert_int_equal(file_remove_tree(f->backup, NULL), STATUS_OK);
 	}
 	int how;
-	assert_int_equal(waitpid(writer, &how, WNOHANG), 0); /* it was at work all the time */
+	assert_int_equal(waitpid(writer, &how, WNOHANG), 0); /* the writer was still at work */
 	kill(writer, SIGKILL);
 	waitpid(writer, &how, 0);
 	assert_true(made > ROUNDS / 2);
 	munmap(p, sizeof *p);
 }
 
-/* What the retries of a backup rest on. */
-static void an_object_that_was_replaced_is_distinguished_from_a_damaged_one(void **state)
+/* The retries of a backup depend on this. */
+static void a_replaced_object_is_distinguished_from_a_damaged_one(void **state)
 {
 	fixture *f = *state;
 	char ledger[128], blob[PATH_MAX];
@@ -504,19 +504,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    CASE(a_backup_restores_every_kind_of_object),
-	    CASE(what_the_engine_deletes_after_a_backup_stays_in_it),
-	    CASE(what_waits_for_its_removal_is_not_in_a_backup_and_never_removed_from_it),
+	    CASE(objects_deleted_after_a_backup_stay_in_it),
+	    CASE(objects_that_wait_for_removal_are_not_in_a_backup),
 	    CASE(a_backup_on_another_disk_is_a_copy),
 	    CASE(a_copied_backup_shares_no_file_with_the_data_folder),
-	    CASE(a_backup_never_replaces_anything),
-	    CASE(every_damage_in_the_source_is_named_and_the_rest_is_kept),
-	    CASE(a_backup_has_whole_manifests_where_the_source_has_damaged_ones),
-	    CASE(a_damaged_backup_is_not_restored_in_silence),
-	    CASE(a_backup_without_its_ledger_is_restored_from_its_blobs_when_asked),
-	    CASE(nothing_is_restored_over_anything),
+	    CASE(a_backup_never_replaces_files),
+	    CASE(all_damage_in_the_source_is_named_and_the_rest_is_kept),
+	    CASE(a_backup_has_valid_manifests_where_the_source_has_damaged_ones),
+	    CASE(a_damaged_backup_is_restored_only_on_request),
+	    CASE(a_backup_without_its_ledger_is_restored_from_its_blobs_on_request),
+	    CASE(a_restore_never_replaces_files),
 	    CASE(a_folder_without_a_usable_ledger_is_not_backed_up),
-	    CASE(an_object_that_was_replaced_is_distinguished_from_a_damaged_one),
-	    CASE(a_backup_under_writes_is_what_was_acknowledged_at_one_moment),
+	    CASE(a_replaced_object_is_distinguished_from_a_damaged_one),
+	    CASE(a_backup_during_writes_holds_the_objects_of_one_moment),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
-/* A process adding files, models, checkpoints and session states is killed with SIGKILL
- * at a random moment, many times over. After each kill every item it had
- * acknowledged is there and whole, and nothing half-done is left. */
+/* A process that adds files, models, checkpoints and session states is killed with SIGKILL at random moments. After
+ * each kill every acknowledged object is complete, and no incomplete object is left. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +22,7 @@
 
 enum { KILLS = 25, MOST_KILLS = 150, BLOB_BYTES = 20000 };
 
-/* The child's report after each completed call: a kind and an id or a number. */
+/* The child's report after each completed call: a kind, and an id or a number. */
 typedef struct acknowledged {
 	char kind;
 	int64_t number;
@@ -94,7 +93,7 @@ static void child(const char *folder, int64_t first, int out)
 		add_one_of_each(s, n, out);
 }
 
-/* `got` is freed. */
+/* Frees `got`. */
 static void check_content(void *got, size_t bytes, int64_t number)
 {
 	char expected[BLOB_BYTES];
@@ -144,7 +143,7 @@ static bool keep_tokens(void *context, const json_t *object)
 	return true;
 }
 
-/* The document and the state agree, and neither is older than what was acknowledged. */
+/* The document and the state agree, and neither is older than the last acknowledged one. */
 static void check_session(store *s, int64_t acknowledged_tokens)
 {
 	char path[PATH_MAX];
@@ -185,7 +184,7 @@ static void check_no_garbage(store *s, const char *folder)
 	static const struct {
 		store_table table;
 		const char *folder;
-		int names; /* of a row */
+		int names; /* per row */
 	} pairs[] = {{STORE_FILES, "blobs", 2}, {STORE_MODELS, "models", 1}, {STORE_SESSIONS, "sessions", 1}};
 	bool more;
 	for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -197,7 +196,7 @@ static void check_no_garbage(store *s, const char *folder)
 	assert_int_equal(entries(folder, "tmp"), 0);
 }
 
-/* Run a child, kill it after `microseconds`, and check; returns the next free number. */
+/* Run a child, kill it after `microseconds`, and check the folder; returns the next free number. */
 static int64_t one_crash(const char *folder, int64_t first, unsigned microseconds)
 {
 	int pipe_ends[2];
@@ -212,7 +211,7 @@ static int64_t one_crash(const char *folder, int64_t first, unsigned microsecond
 	kill(pid, SIGKILL);
 	int how;
 	waitpid(pid, &how, 0);
-	assert_true(WIFSIGNALED(how)); /* it was at work, not ended by an error of its own */
+	assert_true(WIFSIGNALED(how)); /* it was killed and did not fail by itself */
 
 	store *s;
 	acknowledged a;
@@ -241,7 +240,7 @@ static void everything_acknowledged_survives_a_kill_at_any_moment(void **state)
 	folder_new(folder);
 	srandom(1);
 	int kills = 0;
-	/* A busy machine gets more time, until the children have got some work done. */
+	/* A busy machine gets more kills, until the children have done enough work. */
 	for (; kills < KILLS || (next <= kills + 10 && kills < MOST_KILLS); kills++)
 		next = one_crash(folder, next, 1000 + (unsigned)random() % 60000 * (unsigned)(1 + kills / KILLS));
 	assert_true(next > kills + 10);

@@ -1,4 +1,4 @@
-/* Damage to the data folder: what is lost is at most the damaged object, it is named, and nothing is deleted. */
+/* Damage to the data folder: at most the damaged object is lost, it is named, and nothing is deleted. */
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -89,7 +89,7 @@ static int count_rows(fixture *f, store_table table)
 
 enum { EVENTS = 300, FLIPS = 120 };
 
-static void a_flipped_bit_anywhere_in_the_ledger_loses_events_at_most(void **state)
+static void a_flipped_bit_in_the_ledger_loses_at_most_events(void **state)
 {
 	fixture *f = *state;
 	store_file file;
@@ -103,7 +103,7 @@ static void a_flipped_bit_anywhere_in_the_ledger_loses_events_at_most(void **sta
 	srandom(7);
 	for (int i = 0; i < FLIPS; i++) {
 		size_t byte =
-		    i < 60 ? 16 + (size_t)i : (size_t)random() % bytes; /* the header is worth a closer look */
+		    i < 60 ? 16 + (size_t)i : (size_t)random() % bytes; /* more of the flips are in the header */
 		flip(at(f, "ledger.sqlite"), byte, (int)(random() % 8));
 		open_it(f);
 		must_have_one_of_each(f, &file);
@@ -119,7 +119,7 @@ static void a_flipped_bit_anywhere_in_the_ledger_loses_events_at_most(void **sta
 	open_it(f);
 }
 
-static void a_truncated_ledger_is_made_again_from_the_blobs(void **state)
+static void a_truncated_ledger_is_rebuilt_from_the_blobs(void **state)
 {
 	fixture *f = *state;
 	store_file file;
@@ -142,7 +142,7 @@ static void a_truncated_ledger_is_made_again_from_the_blobs(void **state)
 	open_it(f);
 }
 
-static void a_missing_or_empty_ledger_beside_blobs_is_refused_with_what_to_do(void **state)
+static void a_missing_or_empty_ledger_beside_blobs_is_refused_with_advice(void **state)
 {
 	fixture *f = *state;
 	store_file file;
@@ -165,8 +165,8 @@ static void a_missing_or_empty_ledger_beside_blobs_is_refused_with_what_to_do(vo
 	must_have_one_of_each(f, &file);
 }
 
-/* The ledger of before is put back: newer objects have no row. */
-static void an_older_ledger_costs_no_blob(void **state)
+/* An earlier ledger is put back: newer objects have no row. */
+static void an_older_ledger_loses_no_blob(void **state)
 {
 	fixture *f = *state;
 	store_file file, newer;
@@ -188,7 +188,7 @@ static void an_older_ledger_costs_no_blob(void **state)
 	write_all(at(f, "ledger.sqlite"), ledger, bytes);
 	free(ledger);
 	open_it(f);
-	must_have_one_of_each(f, &file); /* the session goes on from its newer state */
+	must_have_one_of_each(f, &file); /* the session continues from its newer state */
 	assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-30", true, NULL), STATUS_OK);
 	must_exist(f, "lost/model/newer/config.json", true);
 	char kept[128];
@@ -198,7 +198,7 @@ static void an_older_ledger_costs_no_blob(void **state)
 
 /* --- the log -------------------------------------------------------------------------------- */
 
-/* A child opens the store, adds a model and a session, and is killed: what it wrote is in the log. */
+/* A child opens the store, adds a model and a session, and is killed: its writes are in the log. */
 static void leave_a_log(fixture *f)
 {
 	pid_t pid = fork();
@@ -213,7 +213,7 @@ static void leave_a_log(fixture *f)
 	assert_int_equal(how, 0);
 }
 
-static void a_damaged_log_costs_no_blob_and_nothing_of_before(void **state)
+static void a_damaged_log_loses_no_blob_and_no_earlier_row(void **state)
 {
 	fixture *f = *state;
 	store_file file;
@@ -279,7 +279,7 @@ static void harm(const char *path, damage how, const char *older)
 typedef struct target {
 	store_table table;
 	const char *id, *path;
-	bool manifest; /* the ledger has a copy: nothing is lost */
+	bool manifest; /* the ledger has a copy of this file, so nothing is lost */
 } target;
 
 static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
@@ -330,9 +330,9 @@ static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
 			}
 			if (s != STATUS_STORAGE)
 				fail_msg("damage %d of %s: %s", how, t->path, status_name(s));
-			if (t->table != STORE_SESSIONS) /* the reader of a state notes it */
+			if (t->table != STORE_SESSIONS) /* only reading the state detects it */
 				count_damaged(f, 1);
-			/* Everything else is whole. */
+			/* Everything else is undamaged. */
 			if (t->table != STORE_MODELS)
 				assert_int_equal(store_check_blob(f->store, STORE_MODELS, "m", true, NULL), STATUS_OK);
 			if (t->table != STORE_FILES)
@@ -344,7 +344,7 @@ static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
 	}
 }
 
-/* A version that was made up would be the name of a state that counts. */
+/* A made-up version would be the name of a state that counts. */
 static void no_state_is_written_for_a_session_whose_row_cannot_be_read(void **state)
 {
 	fixture *f = *state;
@@ -363,13 +363,13 @@ static void no_state_is_written_for_a_session_whose_row_cannot_be_read(void **st
 	assert_int_equal(store_session_path(f->store, "sess-1", path, NULL), STATUS_STORAGE);
 	must_exist(f, "sessions/sess-1.1", true);
 	close_it(f);
-	open_it(f); /* the row is made again from the state */
+	open_it(f); /* the row is restored from the state */
 	must_have_one_of_each(f, &file);
 }
 
 /* --- while it runs ---------------------------------------------------------------------------------- */
 
-static void a_folder_that_goes_away_is_a_problem_with_a_name(void **state)
+static void a_folder_that_disappears_is_a_named_problem(void **state)
 {
 	fixture *f = *state;
 	log_init("test", LOG_ERROR + 1);
@@ -386,7 +386,7 @@ static void a_folder_that_goes_away_is_a_problem_with_a_name(void **state)
 	assert_null(store_problem(f->store));
 }
 
-static void nothing_is_acknowledged_into_a_ledger_that_is_not_there(void **state)
+static void no_write_is_acknowledged_when_the_ledger_is_missing(void **state)
 {
 	fixture *f = *state;
 	json_t *job = json_pack("{s:s}", "id", "ftjob-1");
@@ -404,16 +404,16 @@ int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    CASE(a_flipped_bit_anywhere_in_the_ledger_loses_events_at_most),
-	    CASE(a_truncated_ledger_is_made_again_from_the_blobs),
-	    CASE(a_missing_or_empty_ledger_beside_blobs_is_refused_with_what_to_do),
-	    CASE(an_older_ledger_costs_no_blob),
-	    CASE(a_damaged_log_costs_no_blob_and_nothing_of_before),
+	    CASE(a_flipped_bit_in_the_ledger_loses_at_most_events),
+	    CASE(a_truncated_ledger_is_rebuilt_from_the_blobs),
+	    CASE(a_missing_or_empty_ledger_beside_blobs_is_refused_with_advice),
+	    CASE(an_older_ledger_loses_no_blob),
+	    CASE(a_damaged_log_loses_no_blob_and_no_earlier_row),
 	    CASE(the_log_is_emptied_often),
 	    CASE(only_the_damaged_object_is_lost_and_it_is_named),
 	    CASE(no_state_is_written_for_a_session_whose_row_cannot_be_read),
-	    CASE(a_folder_that_goes_away_is_a_problem_with_a_name),
-	    CASE(nothing_is_acknowledged_into_a_ledger_that_is_not_there),
+	    CASE(a_folder_that_disappears_is_a_named_problem),
+	    CASE(no_write_is_acknowledged_when_the_ledger_is_missing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Checking names every damage and changes nothing; what was set aside comes back whole. */
+/* Checking names all damage and changes nothing; objects that were set aside are adopted complete. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -100,7 +100,7 @@ static void adopt(const fixture *f, const char *kind, const char *name)
 
 /* --- checking ---------------------------------------------------------------------------------- */
 
-static void a_whole_folder_is_clean_while_an_engine_runs_and_after(void **state)
+static void an_undamaged_folder_is_clean_while_an_engine_runs_and_after(void **state)
 {
 	fixture *f = *state;
 	json_t *report = check(f);
@@ -113,7 +113,7 @@ static void a_whole_folder_is_clean_while_an_engine_runs_and_after(void **state)
 	json_decref(report);
 }
 
-static void every_damaged_blob_is_named_and_only_it(void **state)
+static void only_the_damaged_blob_is_named(void **state)
 {
 	(void)state;
 	for (int i = 0; i < DATA_FOLDER_KINDS; i++) {
@@ -154,7 +154,7 @@ static void a_changed_row_is_named(void **state)
 	json_decref(report);
 }
 
-static void a_damaged_manifest_is_named_and_gone_after_a_start(void **state)
+static void a_damaged_manifest_is_named_and_removed_at_the_next_start(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -182,7 +182,7 @@ static void a_missing_ledger_is_a_problem_and_can_be_rebuilt(void **state)
 	need_clean(f);
 }
 
-static void no_damaged_ledger_passes_for_a_clean_one(void **state)
+static void a_damaged_ledger_is_never_clean(void **state)
 {
 	fixture *f = *state;
 	char path[128], *whole;
@@ -190,7 +190,7 @@ static void no_damaged_ledger_passes_for_a_clean_one(void **state)
 	stop(f);
 	snprintf(path, sizeof path, "%s/ledger.sqlite", f->data);
 	assert_int_equal(file_read(path, 1 << 24, &whole, &bytes, NULL), STATUS_OK);
-	whole[100] ^= 4; /* the kind of the first page */
+	whole[100] ^= 4; /* changes the type of the first page */
 	const size_t lengths[] = {0, 1, 100, 511, 512, bytes / 2, bytes - 1, bytes};
 	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
 		assert_int_equal(file_write(path, &(file_part){whole, lengths[i]}, 1, NULL), STATUS_OK);
@@ -202,7 +202,7 @@ static void no_damaged_ledger_passes_for_a_clean_one(void **state)
 	free(whole);
 }
 
-static void a_temporary_name_is_listed_and_is_no_damage(void **state)
+static void a_temporary_file_is_listed_but_is_no_damage(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -239,7 +239,7 @@ static void put_back_an_older_ledger(fixture *f, data_objects *newer)
 	free(old);
 }
 
-static void what_is_newer_than_an_older_ledger_is_set_aside_and_adopted_whole(void **state)
+static void objects_newer_than_the_ledger_are_set_aside_and_adopted_complete(void **state)
 {
 	fixture *f = *state;
 	data_objects newer;
@@ -273,7 +273,7 @@ static void what_is_newer_than_an_older_ledger_is_set_aside_and_adopted_whole(vo
 	json_decref(report);
 }
 
-static void a_rebuilding_completes_an_older_ledger(void **state)
+static void a_rebuild_completes_an_older_ledger(void **state)
 {
 	fixture *f = *state;
 	data_objects newer;
@@ -284,7 +284,7 @@ static void a_rebuilding_completes_an_older_ledger(void **state)
 	need_clean(f);
 }
 
-static void nothing_is_adopted_over_an_object_that_exists(void **state)
+static void no_object_is_adopted_over_an_existing_one(void **state)
 {
 	fixture *f = *state;
 	data_objects newer;
@@ -297,14 +297,14 @@ static void nothing_is_adopted_over_an_object_that_exists(void **state)
 	assert_int_equal(m.parameters, 3);
 	assert_int_equal(store_model_delete(f->store, newer.model, NULL), STATUS_OK);
 	adopt(f, "model", newer.model);
-	store_tick(f->store); /* sweeps what the deletion listed */
+	store_tick(f->store); /* sweeps the blobs that the deletion listed */
 	start(f);
 	assert_int_equal(store_model_get(f->store, newer.model, &m, NULL), STATUS_OK);
 	assert_int_equal(m.parameters, 2);
 	assert_int_equal(store_check_blob(f->store, STORE_MODELS, newer.model, true, NULL), STATUS_OK);
 }
 
-static void what_is_damaged_stays_in_lost(void **state)
+static void damaged_objects_stay_in_lost(void **state)
 {
 	fixture *f = *state;
 	data_objects newer;
@@ -323,7 +323,7 @@ static void what_is_damaged_stays_in_lost(void **state)
 	json_decref(report);
 }
 
-static void a_checkpoint_is_adopted_with_its_job_only(void **state)
+static void a_checkpoint_is_adopted_only_with_its_job(void **state)
 {
 	fixture *f = *state;
 	char from[PATH_MAX], to[PATH_MAX];
@@ -339,7 +339,7 @@ static void a_checkpoint_is_adopted_with_its_job_only(void **state)
 	assert_int_equal(lost_adopt(f->store, "checkpoint", strrchr(to, '/') + 1, NULL), STATUS_CONFLICT);
 }
 
-static void a_lost_blob_is_removed_by_its_name_and_nothing_else_is(void **state)
+static void a_lost_blob_is_removed_by_name_and_no_other_is(void **state)
 {
 	static const char *const hostile[][2] = {{"..", "models"}, {"model", ".."},  {"model", "."}, {"", ""},
 	                                         {"model", ""},    {"../..", "tmp"}, {".", "model"}, {"model", "../x"}};
@@ -360,7 +360,7 @@ static void a_lost_blob_is_removed_by_its_name_and_nothing_else_is(void **state)
 	data_folder_check(f->store, &f->objects);
 }
 
-static void rows_are_not_changed_beside_an_engine(void **state)
+static void rows_are_not_changed_while_an_engine_runs(void **state)
 {
 	fixture *f = *state;
 	store *second;
@@ -373,20 +373,20 @@ static void rows_are_not_changed_beside_an_engine(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    CASE(a_whole_folder_is_clean_while_an_engine_runs_and_after),
-	    CASE(every_damaged_blob_is_named_and_only_it),
+	    CASE(an_undamaged_folder_is_clean_while_an_engine_runs_and_after),
+	    CASE(only_the_damaged_blob_is_named),
 	    CASE(a_changed_row_is_named),
-	    CASE(a_damaged_manifest_is_named_and_gone_after_a_start),
+	    CASE(a_damaged_manifest_is_named_and_removed_at_the_next_start),
 	    CASE(a_missing_ledger_is_a_problem_and_can_be_rebuilt),
-	    CASE(no_damaged_ledger_passes_for_a_clean_one),
-	    CASE(a_temporary_name_is_listed_and_is_no_damage),
-	    CASE(what_is_newer_than_an_older_ledger_is_set_aside_and_adopted_whole),
-	    CASE(a_rebuilding_completes_an_older_ledger),
-	    CASE(nothing_is_adopted_over_an_object_that_exists),
-	    CASE(what_is_damaged_stays_in_lost),
-	    CASE(a_checkpoint_is_adopted_with_its_job_only),
-	    CASE(a_lost_blob_is_removed_by_its_name_and_nothing_else_is),
-	    CASE(rows_are_not_changed_beside_an_engine),
+	    CASE(a_damaged_ledger_is_never_clean),
+	    CASE(a_temporary_file_is_listed_but_is_no_damage),
+	    CASE(objects_newer_than_the_ledger_are_set_aside_and_adopted_complete),
+	    CASE(a_rebuild_completes_an_older_ledger),
+	    CASE(no_object_is_adopted_over_an_existing_one),
+	    CASE(damaged_objects_stay_in_lost),
+	    CASE(a_checkpoint_is_adopted_only_with_its_job),
+	    CASE(a_lost_blob_is_removed_by_name_and_no_other_is),
+	    CASE(rows_are_not_changed_while_an_engine_runs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

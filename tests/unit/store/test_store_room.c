@@ -1,4 +1,4 @@
-/* Room on the disk: the budget, and the reserve with which a full disk can be emptied. */
+/* Room on the disk: the budget, and the reserve that allows a full disk to be emptied. */
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include "engine/store/store_private.h"
 #include "tests/unit/store/fixture.h"
 
-static void a_budget_refuses_what_does_not_fit(void **state)
+static void a_budget_refuses_files_that_do_not_fit(void **state)
 {
 	fixture *f = *state;
 	store_file file = {0};
@@ -28,7 +28,8 @@ static void a_budget_refuses_what_does_not_fit(void **state)
 	json_decref(usage);
 }
 
-/* A cached file of 50 bytes, used so many seconds ago; the descriptor, whose lock says that it is in use. */
+/* Make a cached file of 50 bytes that was last used `age` seconds ago. Returns the descriptor, whose lock marks it as
+ * in use. */
 static int cache_file(const fixture *f, const char *name, int age, bool in_use)
 {
 	char folder[PATH_MAX], path[PATH_MAX + 32];
@@ -43,7 +44,7 @@ static int cache_file(const fixture *f, const char *name, int age, bool in_use)
 	return fd;
 }
 
-static void the_cache_counts_and_what_is_not_in_use_goes_before_anything_is_refused(void **state)
+static void the_cache_counts_and_unused_files_are_evicted_before_a_refusal(void **state)
 {
 	fixture *f = *state;
 	error err = ERROR_INIT;
@@ -74,7 +75,7 @@ static void the_cache_counts_and_what_is_not_in_use_goes_before_anything_is_refu
 
 static int removals_tried;
 
-/* As on a disk that is full until the reserve is given up. */
+/* Remove a file as on a disk that is full until the reserve is freed. */
 static status remove_on_a_full_disk(store *s, const char *id, int64_t number, error *err)
 {
 	char path[PATH_MAX];
@@ -99,7 +100,7 @@ static void a_full_disk_can_be_emptied_with_the_reserve(void **state)
 
 enum { DAY = 24 * 3600, NOW = 1900000000 };
 
-/* A blob in lost/ of 60 bytes that was set aside some days before NOW. */
+/* A blob of 60 bytes in lost/ that was set aside `days` days before NOW. */
 static void lose_file(const fixture *f, const char *name, int days)
 {
 	char folder[PATH_MAX], path[PATH_MAX + 32];
@@ -111,7 +112,7 @@ static void lose_file(const fixture *f, const char *name, int days)
 	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-static void what_is_lost_goes_after_some_days(void **state)
+static void lost_blobs_are_removed_after_some_days(void **state)
 {
 	fixture *f = *state;
 	const lost_limits week = {.days = 7};
@@ -126,7 +127,7 @@ static void what_is_lost_goes_after_some_days(void **state)
 	must_exist(f, "lost/file/new", true);
 }
 
-static void the_oldest_of_what_is_lost_goes_for_its_bytes_but_nothing_within_a_day(void **state)
+static void the_oldest_lost_blobs_are_removed_for_space_but_none_within_a_day(void **state)
 {
 	fixture *f = *state;
 	const lost_limits bytes = {.bytes = 150};
@@ -144,8 +145,8 @@ static void the_oldest_of_what_is_lost_goes_for_its_bytes_but_nothing_within_a_d
 	must_exist(f, "lost/file/fresh", true);
 }
 
-/* A blob keeps its own time of modification until it is set aside. */
-static void the_days_of_what_is_lost_begin_when_it_is_set_aside(void **state)
+/* A blob keeps its own modification time until it is set aside. */
+static void the_days_of_a_lost_blob_begin_when_it_is_set_aside(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -162,11 +163,11 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    CASE(what_is_lost_goes_after_some_days),
-	    CASE(the_oldest_of_what_is_lost_goes_for_its_bytes_but_nothing_within_a_day),
-	    CASE(the_days_of_what_is_lost_begin_when_it_is_set_aside),
-	    CASE(a_budget_refuses_what_does_not_fit),
-	    CASE(the_cache_counts_and_what_is_not_in_use_goes_before_anything_is_refused),
+	    CASE(lost_blobs_are_removed_after_some_days),
+	    CASE(the_oldest_lost_blobs_are_removed_for_space_but_none_within_a_day),
+	    CASE(the_days_of_a_lost_blob_begin_when_it_is_set_aside),
+	    CASE(a_budget_refuses_files_that_do_not_fit),
+	    CASE(the_cache_counts_and_unused_files_are_evicted_before_a_refusal),
 	    CASE(a_full_disk_can_be_emptied_with_the_reserve),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

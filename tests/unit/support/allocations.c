@@ -1,7 +1,6 @@
-/* The symbols of the program come before those of the C library and of a sanitizer, so
- * defining malloc here is enough. The work is done by the sanitizer's interceptor where
- * there is one (a weak reference is NULL otherwise), else by the C library. Not for
- * programs whose threads allocate while a limit is set. */
+/* Symbols of the program take precedence over those of the C library and of a sanitizer, so defining malloc here is
+ * enough. The sanitizer's interceptor does the work if there is one (otherwise the weak reference is NULL), else the C
+ * library does. Do not link this into a program whose threads allocate while a limit is set. */
 #include "tests/unit/support/allocations.h"
 
 #include <errno.h>
@@ -18,14 +17,14 @@ void *__interceptor_calloc(size_t count, size_t size) __attribute__((weak));
 void *__interceptor_realloc(void *data, size_t bytes) __attribute__((weak));
 void *__interceptor_aligned_alloc(size_t alignment, size_t bytes) __attribute__((weak));
 
-/* Where the program's own code lies; the linker knows. */
+/* Set by the linker: the bounds of the program's own code. */
 extern const char __executable_start, etext;
 
 static atomic_llong count, own;
-static atomic_llong left = -1; /* allowed calls; negative: all */
+static atomic_llong left = -1; /* calls still allowed; negative: no limit */
 static atomic_bool once, only_own, any_refused;
 
-/* Called before a sanitizer is ready, so not watched by it. */
+/* Not instrumented: it is called before a sanitizer is initialized. */
 __attribute__((no_sanitize("address", "undefined"))) static bool refused(const void *caller)
 {
 	bool is_own = (const char *)caller >= &__executable_start && (const char *)caller < &etext;
@@ -38,7 +37,7 @@ __attribute__((no_sanitize("address", "undefined"))) static bool refused(const v
 		return false;
 	}
 	any_refused = true;
-	errno = ENOMEM; /* as the real ones do */
+	errno = ENOMEM; /* as the C library does */
 	if (once)
 		left = -1;
 	return true;
@@ -95,7 +94,7 @@ void allocations_limit(int64_t calls)
 {
 	bool before = any_refused;
 	start(calls, false, false);
-	any_refused = calls < 0 && before; /* ending a limit keeps what it did */
+	any_refused = calls < 0 && before; /* ending a limit keeps the result */
 }
 
 void allocations_fail(int64_t calls, bool of_own)

@@ -1,23 +1,23 @@
 /* allocations.h - count a program's allocations, or let one fail.
  *
- * Linking this replaces malloc, calloc, realloc and aligned_alloc of the whole
- * program; under a sanitizer its own allocator still does the work. */
+ * Linking this replaces malloc, calloc, realloc and aligned_alloc in the entire program. A sanitizer's allocator still
+ * does the work. */
 #ifndef TESTS_UNIT_SUPPORT_ALLOCATIONS_H
 #define TESTS_UNIT_SUPPORT_ALLOCATIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls so far. */
+/* Allocations so far. */
 int64_t allocations_count(void);
-/* Those that the program's own code made, not a library for itself. */
+/* Allocations made by the program's own code, without those that a library makes for itself. */
 int64_t allocations_own(void);
-/* Let every call after the next `calls` return NULL; negative: none fails. */
+/* Let every call after the next `calls` return NULL; negative: no limit. */
 void allocations_limit(int64_t calls);
-/* Let one call return NULL, the one after the next `calls`; with `own`, of those that the program's own code makes.
- * allocations_limit(-1) ends it. */
+/* Let one call return NULL: the one after the next `calls`. With `own`, count and fail only calls from the program's
+ * own code. allocations_limit(-1) turns this off. */
 void allocations_fail(int64_t calls, bool own);
-/* Has a call returned NULL on purpose since allocations_limit or allocations_fail was called last? */
+/* True if a call was made to fail since the last allocations_limit or allocations_fail. */
 bool allocations_refused(void);
 
 #endif

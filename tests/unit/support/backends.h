@@ -1,5 +1,4 @@
-/* backends.h - a fixture for what must hold on the reference and on the fast kernels alike.
- * Include after cmocka.h. */
+/* backends.h - a fixture for tests that must pass on the reference and on the fast kernels. Include after cmocka.h. */
 #ifndef TESTS_UNIT_SUPPORT_BACKENDS_H
 #define TESTS_UNIT_SUPPORT_BACKENDS_H
 

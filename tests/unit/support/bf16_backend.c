@@ -1,5 +1,5 @@
-/* Widened arguments live in memory of their own for the length of a call, so an output that overwrites an input needs
- * no thought: all inputs have been read before any output is written. */
+/* Widened arguments have memory of their own during a call. All inputs are read before an output is written, so an
+ * output may overwrite an input. */
 #include "tests/unit/support/bf16_backend.h"
 
 #include <stdio.h>
@@ -13,13 +13,13 @@ typedef struct bf16_backend {
 	backend *inner;
 } bf16_backend;
 
-/* Do the kernels inside take bf16 themselves? */
+/* True if the inner kernels take bf16 themselves. */
 static bool is_native(op_id id)
 {
 	return id == OP_cast || id == OP_adamw || id == OP_sgd || id == OP_normalized_sgd;
 }
 
-/* The call as the kernel inside sees it, with the addresses of the caller. */
+/* The call that the inner kernel gets, still with the caller's addresses. */
 static op_call f32_call(const op_call *call)
 {
 	op_call wide = *call;
@@ -32,7 +32,7 @@ static op_call f32_call(const op_call *call)
 	return wide;
 }
 
-/* f32 memory for a bf16 argument; an absent one stays absent. */
+/* Allocate f32 memory for a bf16 argument; NULL if the argument is absent. */
 static float *room_for(const tensor *t)
 {
 	if (t->type != DTYPE_BF16 || !t->data)
@@ -93,7 +93,7 @@ static size_t scratch(const backend *b, op_id id, const op_call *call)
 	return inner->scratch[id] ? inner->scratch[id](inner, is_native(id) ? call : &wide) : 0;
 }
 
-/* A kernel does not know which op it runs, so each has its own. */
+/* A kernel does not know which op it runs, so each op has a kernel function of its own. */
 #define OP(name, ...)                                                                                                  \
 	static status run_##name(backend *b, const op_call *call)                                                      \
 	{                                                                                                              \

@@ -1,10 +1,11 @@
-/* bf16_backend.h - a backend that computes in bf16, made of one that cannot.
+/* bf16_backend.h - a backend that computes in bf16, wrapped around one that cannot.
  *
- * What ops.h says of [real] arguments, literally: before a kernel runs, its bf16 arguments are widened to f32; the f32
- * kernel of the backend inside runs; what it made of bf16 outputs is rounded once, to nearest even. Every other
- * argument (f32, integers, state) goes through as it is, and so do the ops that take bf16 by themselves (cast, the
- * optimisers' `narrow`). Around the reference kernels it is the definition of every op in bf16, with which other
- * backends are compared (op_trial.h); and models can be trained on it, slowly. One thread. */
+ * It does literally what ops.h says of [real] arguments: widen bf16 arguments to f32, run the inner backend's f32
+ * kernel, and round its bf16 outputs once, to nearest even. All other arguments (f32, integers, state) are passed
+ * through. So are ops that take bf16 themselves (cast, the optimizers' `narrow`).
+ *
+ * Around the reference kernels this is the definition of every op in bf16, with which op_trial.h compares other
+ * backends. Models can be trained on it, slowly. Single-threaded. */
 #ifndef TESTS_UNIT_SUPPORT_BF16_BACKEND_H
 #define TESTS_UNIT_SUPPORT_BF16_BACKEND_H
 

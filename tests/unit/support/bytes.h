@@ -1,4 +1,4 @@
-/* bytes.h - the byte tokenizer: its ids, on which stored models depend, and one as the state of a group of tests. */
+/* bytes.h - the byte tokenizer: its token ids, on which stored models depend, and a fixture that makes one. */
 #ifndef TESTS_UNIT_SUPPORT_BYTES_H
 #define TESTS_UNIT_SUPPORT_BYTES_H
 

@@ -1,5 +1,5 @@
-/* The symbols of the program come before those of the C library, so defining them here is enough; the work is done by
- * system calls. */
+/* Symbols of the program take precedence over those of the C library, so defining them here is enough. System calls do
+ * the work. */
 #include "tests/unit/support/disk.h"
 
 #include <errno.h>

@@ -34,7 +34,7 @@ struct front {
 
 enum { ENGINE_CREDIT = 64, ENGINE_STREAMS = 1024 };
 
-/* Streams whose upload is under way, or that wait for more credit; by the low bits of their id. */
+/* Streams with an unfinished upload, or that wait for more credit; indexed by the low bits of the stream id. */
 typedef struct engine {
 	int fd;
 	bool uploading[ENGINE_STREAMS];
@@ -158,10 +158,10 @@ static void engine_serve(int fd)
 	ssize_t n;
 	while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {
 		frame f;
-		const char *why;
+		const char *err;
 		if (!frame_decoder_push(&d, bytes, (size_t)n))
 			break;
-		while (frame_decoder_next(&d, &f, &why) == FRAME_OK) {
+		while (frame_decoder_next(&d, &f, &err) == FRAME_OK) {
 			char *text = strndup(f.json_bytes ? f.json : "", f.json_bytes);
 			if (text)
 				engine_take(&e, &f, text);

@@ -1,8 +1,8 @@
-/* front.h - the whole front end inside this process, on a loop that the caller turns; its engine is a child process.
+/* front.h - the front end inside this process, on a loop that the caller turns; its engine is a child process.
  *
  * Nothing here allocates between front_new and front_free, so a failing allocation is the front end's. The engine
- * answers by the method: generations stream two events, contents are downloads, the id "missing" is not found, the
- * id "hang" is never answered; everything else is a small object. Link with what the server links. */
+ * answers by method: generations stream two events, contents are downloads, and everything else is a small object. The
+ * id "missing" is not found, the id "hang" is never answered. Link with everything that the server links. */
 #ifndef TESTS_UNIT_SUPPORT_FRONT_H
 #define TESTS_UNIT_SUPPORT_FRONT_H
 
@@ -12,23 +12,24 @@
 
 typedef struct front front;
 
-/* Started and connected with its engine. request_ms: its time for a request to arrive. NULL, with a message, when it
- * cannot start. */
+/* Start the front end and connect it with its engine. request_ms: time in which a request must arrive. If it cannot
+ * start, prints a message and returns NULL. */
 front *front_new(uint64_t request_ms);
 void front_free(front *f);
 
-/* One turn of the loop; waits up to `ms` when there is nothing to do. */
+/* Turn the loop once; waits up to `ms` if there is nothing to do. */
 void front_turn(front *f, int ms);
 bool front_connected(const front *f);
-/* Requests and connections in memory. */
+/* Number of requests and connections in memory. */
 uint64_t front_requests(const front *f);
 uint64_t front_connections(const front *f);
 
-/* A client's socket that never blocks; -1 on failure. */
+/* Connect a client and return its non-blocking socket; -1 on failure. */
 int front_client(front *f);
-/* Send all of it, turning the loop; false when the connection has ended. */
+/* Send all bytes, turning the loop; false if the connection has ended. */
 bool front_send(front *f, int client, const void *data, size_t bytes);
-/* Receive until the connection ends, `room` is full or nothing has come for quiet_ms. *ended: the connection has. */
+/* Receive until the connection ends, `room` is full or nothing has arrived for quiet_ms. *ended: the connection has
+ * ended. */
 size_t front_receive(front *f, int client, char *out, size_t room, int quiet_ms, bool *ended);
 
 #endif

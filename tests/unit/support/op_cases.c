@@ -31,7 +31,7 @@ bool op_cases_bf16(const op_case *c, op_case *out)
 {
 	*out = *c;
 	out->arg[OP_CASE_REAL] = DTYPE_BF16;
-	out->step = 0; /* a difference of rounded numbers is not one */
+	out->step = 0; /* finite differences need unrounded numbers */
 	if (c->arg[OP_CASE_REAL] == DTYPE_BF16)
 		return false;
 	graph *g = graph_new();

@@ -1,4 +1,4 @@
-/* op_content.c - what the inputs of a case hold, by their names. */
+/* op_content.c - the content of a case's inputs, by their names. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "tests/unit/support/op_cases.h"
 #include "tests/unit/support/random.h"
 
-/* A seed for a name, so that equal names have equal content in every case. */
+/* Derive a seed from a name, so that equal names have equal content in every case. */
 static uint64_t seed_of(const char *name)
 {
 	uint64_t hash = 1469598103934665603u; /* FNV-1a */
@@ -65,7 +65,7 @@ static int32_t ragged_start(const op_case *c, int64_t sequence)
 	return (int32_t)(sequence * sequence * c->arg[1] / (c->arg[0] * c->arg[0]));
 }
 
-/* Masks of linear attention: the first or the last third of each sequence is away, or the whole first sequence. */
+/* Masks of linear attention: the first or the last third of each sequence is masked, or the entire first sequence. */
 static bool fill_mask(const op_case *c, const char *name, int32_t *x, int64_t count)
 {
 	const int64_t keys = c->arg[4] ? c->arg[4] : c->arg[1];
@@ -87,7 +87,7 @@ static void fill_spans(row_span *x, int64_t count)
 
 static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t count)
 {
-	if (strcmp(name, "mask away") == 0) { /* all keys of the first sequence */
+	if (strcmp(name, "mask away") == 0) { /* the first sequence has no keys */
 		for (int64_t i = 0; i < count; i++)
 			x[i] = i >= count / 2;
 		return;
@@ -98,27 +98,27 @@ static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t cou
 		random_integers(x, count, seed_of(name), 0, 1);
 	else if (strcmp(name, "rng") == 0)
 		random_integers(x, count, seed_of(name), INT32_MIN, INT32_MAX);
-	else if (strcmp(name, "slot") == 0) /* distinct, and not in order */
+	else if (strcmp(name, "slot") == 0) /* distinct and out of order */
 		for (int64_t i = 0; i < count; i++)
 			x[i] = (int32_t)(count - i);
-	else if (strcmp(name, "start") == 0) /* rooms of different sizes, the first may be empty */
+	else if (strcmp(name, "start") == 0) /* rooms of different sizes; the first may be empty */
 		for (int64_t i = 0; i < count; i++)
 			x[i] = ragged_start(c, i);
 	else if (strcmp(name, "length ragged") ==
-	         0) /* some fill their room, some leave tokens that no sequence reads */
+	         0) /* some fill their room; the others leave tokens that no sequence reads */
 		for (int64_t i = 0; i < count; i++) {
 			int32_t room = ragged_start(c, i + 1) - ragged_start(c, i);
 			x[i] = room > i % 3 ? room - (int32_t)(i % 3) : room;
 		}
 	else if (strcmp(name, "position zero") == 0)
 		memset(x, 0, (size_t)count * sizeof *x);
-	else if (strcmp(name, "position") == 0) /* as many as were read before */
+	else if (strcmp(name, "position") == 0) /* as many as the earlier call read */
 		random_integers(x, count, seed_of("length before"), c->low, c->high);
 	else
 		random_integers(x, count, seed_of(name), c->low, c->high);
 }
 
-/* Settings of every kind; the rows of adjust are shared out evenly. Every row is wanted, so that no token is -1. */
+/* Settings of every kind; the rows of adjust are shared out evenly. Every row is active, so that no token is -1. */
 static void fill_settings(const op_case *c, sample_setting *s, int64_t rows)
 {
 	static const float temperatures[] = {0, 1, 0.7f, 3}, parts[] = {1, 0.9f, 0.5f};

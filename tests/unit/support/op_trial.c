@@ -1,5 +1,5 @@
-/* Tensors live on the device between two guards of NaN: a read outside shows as NaN in a
- * result, a write outside as a changed guard. */
+/* Tensors are in device memory between two guards of NaN: a read outside shows as NaN in a result, a write outside as a
+ * changed guard. */
 #include "tests/unit/support/op_trial.h"
 
 #include <math.h>
@@ -28,10 +28,10 @@ static void *take(size_t bytes)
 static void must(status s)
 {
 	if (s != STATUS_OK)
-		abort(); /* memory and copies: not what is on trial */
+		abort(); /* memory and copies are not on trial */
 }
 
-/* Device memory with guards on both sides, filled from `content` (NULL: poison). */
+/* Allocate device memory with guards on both sides, filled from `content` (NULL: poison). */
 static void *guarded_new(backend *b, const void *content, size_t bytes)
 {
 	unsigned char *image = take(bytes + 2 * GUARD);
@@ -45,7 +45,7 @@ static void *guarded_new(backend *b, const void *content, size_t bytes)
 	return (char *)device + GUARD;
 }
 
-/* Copy the content back (content NULL: do not) and release; false when a guard changed. */
+/* Copy the content back (unless NULL) and release the memory; false if a guard changed. */
 static bool guarded_take(backend *b, void *data, void *content, size_t bytes)
 {
 	unsigned char *image = take(bytes + 2 * GUARD);
@@ -77,9 +77,9 @@ static size_t bytes_of(const trial *t, value v)
 	return bytes;
 }
 
-/* What a kernel left behind. */
+/* Results of a kernel. */
 typedef struct outcome {
-	void *out[OP_MAX_OUTPUTS];    /* NULL: not wanted */
+	void *out[OP_MAX_OUTPUTS];    /* NULL: not requested */
 	void *updated[OP_MAX_INPUTS]; /* inputs that are updated in place */
 } outcome;
 
@@ -91,20 +91,20 @@ static void outcome_free(outcome *o)
 		free(o->updated[i]);
 }
 
-/* Which outputs are wanted, and which input output 0 overwrites (-1: none). */
+/* Requested outputs, as a bit set, and the input that output 0 overwrites (-1: none). */
 typedef struct manner {
-	unsigned wanted;
+	unsigned requested;
 	int victim;
 } manner;
 
-static bool complain(const trial *t, const op_node *node, manner how, const char *what)
+static bool report(const trial *t, const op_node *node, manner how, const char *what)
 {
 	printf("%s (%s), wanted outputs %#x, overwriting input %d: %s\n", op_get(node->id)->name, t->c->name,
-	       how.wanted, how.victim, what);
+	       how.requested, how.victim, what);
 	return false;
 }
 
-/* Put the arguments of a node on the device. */
+/* Upload the arguments of a node. */
 static op_call load(const trial *t, const op_node *node, backend *b, manner how)
 {
 	op_call call = {.params = node->params, .n_in = node->n_in, .n_out = node->n_out};
@@ -120,13 +120,13 @@ static op_call load(const trial *t, const op_node *node, backend *b, manner how)
 		call.out[i] = (tensor){NULL, info->type, info->shape};
 		if (i == 0 && how.victim >= 0)
 			call.out[i].data = call.in[how.victim].data;
-		else if (how.wanted >> i & 1)
+		else if (how.requested >> i & 1)
 			call.out[i].data = guarded_new(b, NULL, bytes_of(t, node->out[i]));
 	}
 	return call;
 }
 
-/* Take everything off the device; false when a guard or a read-only input changed. */
+/* Download and release everything; false if a guard or a read-only input changed. */
 static bool unload(const trial *t, const op_node *node, backend *b, manner how, const op_call *call, outcome *o)
 {
 	bool fine = true;
@@ -136,13 +136,13 @@ static bool unload(const trial *t, const op_node *node, backend *b, manner how, 
 		size_t bytes = bytes_of(t, node->in[i]);
 		void *content = take(bytes);
 		if (!guarded_take(b, call->in[i].data, content, bytes))
-			fine = complain(t, node, how, "it wrote outside an input");
+			fine = report(t, node, how, "it wrote outside an input");
 		if (op_get(node->id)->mutates >> i & 1) {
 			o->updated[i] = content;
 			continue;
 		}
 		if (memcmp(content, t->content[node->in[i]], bytes) != 0)
-			fine = complain(t, node, how, "it changed an input");
+			fine = report(t, node, how, "it changed an input");
 		free(content);
 	}
 	for (int i = 0; i < node->n_out; i++) {
@@ -151,7 +151,7 @@ static bool unload(const trial *t, const op_node *node, backend *b, manner how, 
 		size_t bytes = bytes_of(t, node->out[i]);
 		o->out[i] = take(bytes);
 		if (!guarded_take(b, call->out[i].data, o->out[i], bytes))
-			fine = complain(t, node, how, "it wrote outside an output");
+			fine = report(t, node, how, "it wrote outside an output");
 	}
 	return fine;
 }
@@ -166,9 +166,9 @@ static bool run_node(const trial *t, const op_node *node, backend *b, manner how
 	call.scratch = scratch ? guarded : NULL;
 	bool fine = true;
 	if (!b->kernel[node->id] || b->kernel[node->id](b, &call) != STATUS_OK || b->synchronize(b) != STATUS_OK)
-		fine = complain(t, node, how, "the kernel failed");
+		fine = report(t, node, how, "the kernel failed");
 	if (!guarded_take(b, guarded, NULL, scratch))
-		fine = complain(t, node, how, "it wrote outside the scratch");
+		fine = report(t, node, how, "it wrote outside the scratch");
 	return unload(t, node, b, how, &call, o) && fine;
 }
 
@@ -227,7 +227,7 @@ static const op_node *trial_node(const trial *t)
 
 /* --- against the reference --------------------------------------------------------------- */
 
-/* Two roundings to bf16 of nearly the same number are at most a step apart, and a step is up to 2^-7 of it. */
+/* Two bf16 roundings of nearly the same number are at most one step apart; a step is up to 2^-7 of the number. */
 static const double bf16_step = 1.0 / 128;
 
 static float *widened(const uint16_t *x, int64_t count)
@@ -238,7 +238,7 @@ static float *widened(const uint16_t *x, int64_t count)
 	return wide;
 }
 
-/* The tolerance that does not depend on the single number. */
+/* The tolerance that is the same for all elements. */
 static double allowed(const trial *t, const float *want, int64_t count)
 {
 	return t->c->absolute + (t->of_largest > 0 ? t->of_largest * compare_magnitude(want, count) : 0);
@@ -280,7 +280,7 @@ static bool compare(const trial *t, manner how, const outcome *got, const outcom
 	bool fine = true;
 	for (int i = 0; i < node->n_out; i++) {
 		snprintf(what, sizeof what, "%s (%s), output %d, wanted %#x, overwriting %d", op_get(node->id)->name,
-		         t->c->name, i, how.wanted, how.victim);
+		         t->c->name, i, how.requested, how.victim);
 		if (got->out[i])
 			fine &= compare_value(t, what, node->out[i], got->out[i], want->out[i]);
 	}
@@ -302,7 +302,7 @@ static bool try_manner(const trial *t, backend *b, manner how, const outcome *wa
 	return fine;
 }
 
-/* An argument given twice cannot be overwritten through one of its places here. */
+/* True if the node takes this argument once: one that is given twice cannot be overwritten here. */
 static bool given_once(const op_node *node, int i)
 {
 	for (int j = 0; j < node->n_in; j++)
@@ -311,19 +311,19 @@ static bool given_once(const op_node *node, int i)
 	return true;
 }
 
-/* Does this set differ from all outputs and from none, of those that are not empty? Every set of the first outputs is
- * tried; those behind them with none, with the first two and with all of these, or the trials would double with each.
- */
-static bool is_worth_a_run(const trial *t, const op_node *node, unsigned wanted)
+/* True if this set of non-empty outputs is neither all nor none of them, and is tried. Every set of the first EVERY_SET
+ * outputs is tried. Later outputs are combined only with none, the first two or all of the first ones, because each
+ * would double the number of trials. */
+static bool is_worth_a_run(const trial *t, const op_node *node, unsigned requested)
 {
 	enum { EVERY_SET = 5, FIRST = (1 << EVERY_SET) - 1 };
-	const unsigned first = wanted & FIRST;
-	if (first != wanted && first != 0 && first != 3 && first != FIRST)
+	const unsigned first = requested & FIRST;
+	if (first != requested && first != 0 && first != 3 && first != FIRST)
 		return false;
-	unsigned whole = 0;
+	unsigned nonempty = 0;
 	for (int i = 0; i < node->n_out; i++)
-		whole |= (unsigned)(bytes_of(t, node->out[i]) > 0) << i;
-	return wanted != 0 && wanted != whole && (wanted & ~whole) == 0;
+		nonempty |= (unsigned)(bytes_of(t, node->out[i]) > 0) << i;
+	return requested != 0 && requested != nonempty && (requested & ~nonempty) == 0;
 }
 
 bool op_trial_near(const op_case *c, backend *reference, backend *b, double of_largest)
@@ -336,9 +336,9 @@ bool op_trial_near(const op_case *c, backend *reference, backend *b, double of_l
 		const op_node *node = trial_node(&t);
 		unsigned all = (1u << node->n_out) - 1;
 		fine = node->id == c->id && run_node(&t, node, reference, (manner){all, -1}, &want);
-		for (unsigned wanted = all; fine && (wanted || !all); wanted--) {
-			if (wanted == all || is_worth_a_run(&t, node, wanted))
-				fine = try_manner(&t, b, (manner){wanted, -1}, &want);
+		for (unsigned requested = all; fine && (requested || !all); requested--) {
+			if (requested == all || is_worth_a_run(&t, node, requested))
+				fine = try_manner(&t, b, (manner){requested, -1}, &want);
 			if (!all)
 				break;
 		}
@@ -358,14 +358,13 @@ bool op_trial_matches(const op_case *c, backend *reference, backend *b)
 
 /* --- against finite differences ------------------------------------------------------------ */
 
-/* The loss is L = Σ_rd u_r y_rd v_d with random u and v, a matrix product on either side
- * of y, or y itself when it is a scalar. Differences are taken of L summed in double
- * from the y that the plan computed. */
+/* The loss is L = Σ_rd u_r y_rd v_d with random u and v, as a matrix product on either side of y; a scalar y is the
+ * loss itself. Differences are taken of L, summed in double from the y that the plan computed. */
 typedef struct gradient_trial {
 	const op_case *c;
 	plan *p;
 	value y;
-	float *u, *v, *host; /* host: y */
+	float *u, *v, *host; /* host: a copy of y */
 	int64_t rows, width;
 } gradient_trial;
 
@@ -442,11 +441,11 @@ static bool try_input(gradient_trial *t, value input)
 	double allowed = 1e-5 + 5e-4 * compare_magnitude(gradient, count);
 	bool fine = true;
 	for (int64_t i = 0; i < count && fine; i += stride) {
-		double wanted = difference(t, input, x, i);
-		fine = fabs((double)gradient[i] - wanted) <= allowed;
+		double requested = difference(t, input, x, i);
+		fine = fabs((double)gradient[i] - requested) <= allowed;
 		if (!fine)
 			printf("%s (%s): %s[%lld] is %.9g, finite difference %.9g, allowed %.3g\n",
-			       op_get(t->c->id)->name, t->c->name, name, (long long)i, (double)gradient[i], wanted,
+			       op_get(t->c->id)->name, t->c->name, name, (long long)i, (double)gradient[i], requested,
 			       allowed);
 	}
 	free(gradient);
@@ -484,7 +483,7 @@ bool op_trial_gradient(const op_case *c, backend *b)
 		graph_free(g);
 		return false;
 	}
-	plan_binding pool = {.v = graph_find(g, "pool")}; /* of streams */
+	plan_binding pool = {.v = graph_find(g, "pool")}; /* cases of streams have one */
 	size_t bytes;
 	if (pool.v != VALUE_NONE && shape_bytes(graph_value(g, pool.v)->shape, DTYPE_F32, &bytes))
 		must(b->allocate(b, bytes, &pool.data));

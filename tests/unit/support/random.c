@@ -4,10 +4,10 @@
 
 #include "engine/base/philox.h"
 
-/* A stream no production draw uses. */
+/* A stream that no production code draws from. */
 enum { STREAM = 0x7e570000 };
 
-/* (0, 1]: its logarithm is finite. */
+/* In (0, 1], so that its logarithm is finite. */
 static double uniform(uint32_t word)
 {
 	return ((double)word + 1) / 4294967296.0;

@@ -1,4 +1,4 @@
-/* random.h - reproducible test data: Philox, so a draw depends on its seed alone. */
+/* random.h - reproducible test data: Philox, so a draw depends only on its seed. */
 #ifndef TESTS_UNIT_SUPPORT_RANDOM_H
 #define TESTS_UNIT_SUPPORT_RANDOM_H
 

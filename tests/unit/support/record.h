@@ -1,4 +1,4 @@
-/* record.h - a record of a dataset, as a value. */
+/* record.h - return a record of a dataset by value. */
 #ifndef TESTS_UNIT_SUPPORT_RECORD_H
 #define TESTS_UNIT_SUPPORT_RECORD_H
 

@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/base/philox.h" /* before the daemon: a parameter of it is called `stream` */
+#include "engine/base/philox.h" /* before the daemon's headers: one of its parameters is called `stream` */
 
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/rig.h"
@@ -28,7 +28,7 @@
 
 /* --- the engine ------------------------------------------------------------------------ */
 
-/* Every parameter has an effect, so that texts depend on what was read. */
+/* Give every parameter an effect, so that texts depend on the tokens read. */
 static void stir(model *m)
 {
 	for (int i = 0; i < model_tensor_count(m); i++) {
@@ -74,7 +74,7 @@ static void open_parts(rig *d, backend_opener cpu)
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
 }
 
-/* Let the executor go on. */
+/* Release a hold of the executor. */
 static void let_go(rig *d)
 {
 	d->holds = false;
@@ -152,7 +152,7 @@ static void take_frame(rig_call *c, const frame *f, const char *json)
 		c->failed = f->type == FRAME_ERROR;
 		c->answer = json_incref(object);
 	} else if (f->type == FRAME_DATA) {
-		return; /* peer_send has the bytes */
+		return; /* peer_send keeps the bytes */
 	}
 	json_decref(object);
 }
@@ -266,8 +266,8 @@ static void look_done(task *t)
 	((look *)t)->done = true;
 }
 
-/* One look at a time when no task waits: behind it is all that was posted before. What its messages have caused is
- * ahead of the second. */
+/* Settle after two idle looks in a row. A look runs after everything posted before it; messages from those tasks are
+ * delivered before the second look. */
 void rig_settle(rig *d)
 {
 	for (int quiet = 0; quiet < 2;) {
@@ -307,7 +307,7 @@ void rig_call_free(rig_call *c)
 	while (*link != c)
 		link = &(*link)->next;
 	*link = c->next;
-	if (c->stream) { /* the peer goes: its answer is dropped */
+	if (c->stream) { /* the peer disconnects and its answer is dropped */
 		stream *s = c->stream;
 		s->peer = NULL;
 		s->cancelled = true;

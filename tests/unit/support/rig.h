@@ -1,6 +1,7 @@
-/* rig.h - the engine without its sockets, in this process: a store in a folder of its own, the device and its
- * thread, one small random model "m" of bytes, and clients whose requests go to the table of methods. Include after
- * cmocka.h; failures fail the test. */
+/* rig.h - the engine without its sockets, in this process.
+ *
+ * It has a store in a folder of its own, the device and its thread, and one small random model "m" of bytes. Clients'
+ * requests go to the method table. Include after cmocka.h; failures fail the test. */
 #ifndef TESTS_UNIT_SUPPORT_RIG_H
 #define TESTS_UNIT_SUPPORT_RIG_H
 
@@ -17,51 +18,51 @@ typedef struct rig {
 	struct rig_call *calls; /* not yet freed */
 	task hold;
 	uv_sem_t held;
-	bool holds; /* the executor, by `hold` */
+	bool holds; /* `hold` blocks the executor */
 } rig;
 
-/* A request, from its begin to rig_call_free. */
+/* A request, from rig_begin to rig_call_free. */
 typedef struct rig_call {
 	stream_peer peer;
 	rig *rig;
 	struct rig_call *next;
-	stream *stream; /* NULL: answered */
-	json_t *events; /* array, in the order they came */
-	json_t *answer; /* of RESULT or ERROR; NULL before */
-	bool failed;    /* it was ERROR */
-	int answers;    /* frames of these kinds */
-	int late;       /* frames after one of them */
-	char *data;     /* of DATA frames */
+	stream *stream; /* NULL after the answer */
+	json_t *events; /* array, in order of arrival */
+	json_t *answer; /* object of the RESULT or ERROR; NULL before */
+	bool failed;    /* the answer was an ERROR */
+	int answers;    /* RESULT and ERROR frames */
+	int late;       /* frames received after an answer */
+	char *data;     /* content of DATA frames */
 	size_t bytes;
 } rig_call;
 
 /* cpu: opens the CPU backend; NULL: the engine's own. */
 rig *rig_new(backend_opener cpu);
 void rig_free(rig *d);
-/* Stop as the engine does and open the same folder again. */
+/* Stop the engine and open the same folder again. */
 void rig_reopen(rig *d, backend_opener cpu);
 
-/* Begin a request; params are taken over. */
+/* Begin a request; takes ownership of params. */
 rig_call *rig_begin(rig *d, const char *method, json_t *params, int64_t credit);
-/* The whole of `data` as the only part of an upload. */
+/* Send `data` as the only part of an upload. */
 void rig_send(rig_call *c, const char *part, const void *data, size_t bytes);
 void rig_grant(rig_call *c, int64_t credit);
 void rig_cancel(rig_call *c);
-/* Turn the loop until it is answered; within 10 s. */
+/* Turn the loop until the call is answered, at most 10 s. */
 void rig_wait(rig_call *c);
-/* Turn the loop until the executor has nothing to do and nothing is under way. */
+/* Turn the loop until the executor is idle and nothing is in progress. */
 void rig_settle(rig *d);
-/* Keep the executor from its next task on, until rig_release, which settles. */
+/* Block the executor before its next task, until rig_release, which also settles. */
 void rig_hold(rig *d);
 void rig_release(rig *d);
 void rig_call_free(rig_call *c);
-/* Free what a test that has failed has left, the hold too, and let it end. */
+/* Free the calls and the hold of a failed test, and let them end. */
 void rig_drop_calls(rig *d);
 
-/* Begin, wait and free: the RESULT (new reference). The status must be 0, or that of the ERROR, whose object it is
- * then. */
+/* Begin, wait and free; returns the RESULT (new reference). `http` is 0, or the expected status of the ERROR, whose
+ * object is then returned. */
 json_t *rig_ask(rig *d, int http, const char *method, json_t *params);
-/* All text of the events of one choice; free it. */
+/* All text of the events of one choice; the caller frees it. */
 char *rig_text(const rig_call *c, int index);
 
 #endif

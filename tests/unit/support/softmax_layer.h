@@ -1,7 +1,7 @@
 /* softmax_layer.h - a layer of recurrent softmax attention on any backend, with a ring of floats or of codes, and the
  * texts that it reads. Include after cmocka.h.
  *
- * A layer's pool has MOST + 1 slots of NaN; text i of a call is in slot i + 1, its state between two margins. */
+ * A layer's pool has MOST + 1 slots of NaN. Text i of a call is in slot i + 1, its state between two margins. */
 #ifndef TESTS_UNIT_SUPPORT_SOFTMAX_LAYER_H
 #define TESTS_UNIT_SUPPORT_SOFTMAX_LAYER_H
 
@@ -16,7 +16,7 @@
 
 enum { MARGIN = 4, MOST = 4 };
 
-/* What a layer is; `together`: q, k and v are one tensor. */
+/* Options of a layer. `together`: q, k and v are one tensor. */
 typedef struct kind {
 	int64_t heads, kv_heads, key, value, window, past, memories;
 	bool biased, masked, together;
@@ -34,8 +34,8 @@ static inline int64_t value_width(const kind *k)
 
 /* --- texts ---------------------------------------------------------------------------------------------------- */
 
-/* One sequence: its tokens, what was answered, and how many it has read. `step`: of each token's keys, or NULL where
- * these are no multiples of steps. */
+/* One sequence: its tokens, the layer's outputs, and the number of tokens read. `step`: the step of each token's keys;
+ * NULL if they are not multiples of steps. */
 typedef struct text {
 	int64_t n, read;
 	float *q, *k, *v, *step, *y, *log_normalizer;
@@ -103,7 +103,7 @@ static inline void text_free(text *t)
 
 typedef struct layer {
 	backend *b;
-	void (*run)(backend *b, op_id id, op_call *call); /* with all outputs, which it allocates */
+	void (*run)(backend *b, op_id id, op_call *call); /* allocates and requests all outputs */
 	kind k;
 	bool codes;
 	softmax_stream_params p;
@@ -161,7 +161,8 @@ static inline void layer_free(layer *l)
 
 /* --- reading -------------------------------------------------------------------------------------------------- */
 
-/* `width` floats of tokens first … first + n - 1 to token `at` of a tensor, from channel `column` on. */
+/* Copy `width` floats of each of the tokens first … first + n - 1 to tokens at … of a tensor, from channel `column`
+ * on. */
 static inline void put(tensor *to, int64_t at, int64_t column, const float *from, int64_t first, int64_t n,
                        int64_t width)
 {
@@ -171,8 +172,8 @@ static inline void put(tensor *to, int64_t at, int64_t column, const float *from
 		       (size_t)width * sizeof(float));
 }
 
-/* The next `length` tokens of each text, in slot i + 1, in one call: as rows, or with `ragged` one behind the other
- * with room for i more behind text i. */
+/* Read the next `length` tokens of each text, in slot i + 1, in one call. Texts are rows; with `ragged` they are
+ * concatenated, with room for i more tokens after text i. */
 static inline void read_texts(layer *l, text *const *some, const int32_t *length, int64_t count, bool ragged)
 {
 	const kind *k = &l->k;

@@ -1,4 +1,4 @@
-/* plan_fixture.h - random graphs, always the same for a seed, and plans of them. Include it first. */
+/* plan_fixture.h - random graphs, which depend only on a seed, and their plans. Include it first. */
 #ifndef TESTS_UNIT_TENSOR_PLAN_FIXTURE_H
 #define TESTS_UNIT_TENSOR_PLAN_FIXTURE_H
 
@@ -45,7 +45,7 @@ static inline plan *compile(backend *b, graph *g, const plan_binding *bindings, 
 
 enum { ROWS = 5, WIDTH = 7, N_NODES = 40 };
 
-/* A value to read: any that exists, so that lifetimes are long and short. */
+/* Pick an input among all existing values, so that lifetimes are long and short. */
 static inline value pick(uint64_t *seed, const value *pool, int n)
 {
 	return pool[random_next(seed, n > 6 && random_next(seed, 0, 2) ? n - 6 : 0, n - 1)];
@@ -74,7 +74,7 @@ static inline value random_node(graph *g, uint64_t *seed, const value *pool, int
 	}
 }
 
-/* The same graph for the same seed. */
+/* Build a graph that depends only on the seed. */
 static inline graph *random_graph(uint64_t seed)
 {
 	graph *g = graph_new();
@@ -109,7 +109,7 @@ static inline void fill_inputs(plan *p)
 	}
 }
 
-/* Buffers for every value of a role, as bindings. */
+/* Allocate a buffer for every value of a role, as bindings. */
 static inline int bind_role(const graph *g, value_role role, plan_binding *out)
 {
 	int n = 0;

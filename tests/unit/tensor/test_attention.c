@@ -1,5 +1,5 @@
-/* What additive attention must be, by its definition: independent formulas and
- * invariants, for the reference and the fast kernels, in both forms. */
+/* Additive attention against its definition: independent formulas and invariants, for the reference and the fast
+ * kernels, in both forms. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,7 +51,7 @@ static void name_outputs(graph *g, attention_values y)
 	graph_output(g, y.log_normalizer, "log_normalizer");
 }
 
-/* The whole sequence at once. */
+/* The sequence in one call. */
 static void run_parallel(backend *b, round_data *r, int64_t window)
 {
 	graph *g = graph_new();
@@ -99,7 +99,7 @@ static void run_chunk(backend *b, round_data *r, int64_t window, float *pool, in
 	plan_free(p);
 }
 
-/* A pool of two slots holding garbage: NaN. */
+/* A pool of two slots filled with NaN. */
 static float *new_pool(int64_t window, size_t *bytes)
 {
 	*bytes = 2 * (size_t)additive_state_floats(HIDDEN, HEADS, window) * sizeof(float);
@@ -109,8 +109,8 @@ static float *new_pool(int64_t window, size_t *bytes)
 	return pool;
 }
 
-/* In chunks of `chunk` tokens (0: of random sizes); the backends take turns in `each`, so that
- * one continues the other's state. */
+/* Read in chunks of `chunk` tokens (0: of random sizes). The backends in `each` take turns, so that one continues the
+ * state of another. */
 static void run_stream(backend *const *each, int n_each, round_data *r, int64_t window, int chunk)
 {
 	size_t bytes;
@@ -136,8 +136,8 @@ static void assert_close(const char *what, const round_data *got, const round_da
 
 /* --- independent formulas ------------------------------------------------------------------ */
 
-/* The published form in double: a window is the difference of two running sums of raw
- * exponentials. Exact enough for small scores, and nothing like the kernels. */
+/* The published formula in double: a window is the difference of two running sums of raw exponentials. It is exact
+ * enough for small scores and unlike the kernels. */
 static void published(round_data *r, int64_t window)
 {
 	static double weights[LENGTH + 1], sums[LENGTH + 1][WIDTH];
@@ -181,7 +181,7 @@ static void small_scores_agree_with_the_published_form(void **state)
 	}
 }
 
-static void any_chunks_give_what_the_whole_gives(void **state)
+static void chunks_of_any_size_give_the_results_of_one_call(void **state)
 {
 	const backends *b = *state;
 	static const int chunks[] = {0, 1, 2, 5, 33, LENGTH};
@@ -228,7 +228,7 @@ static void a_window_of_one_returns_the_token_itself(void **state)
 	}
 }
 
-static void a_window_of_the_whole_length_is_global(void **state)
+static void a_window_of_the_full_length_is_global(void **state)
 {
 	const backends *b = *state;
 	static round_data global, wide;
@@ -241,13 +241,13 @@ static void a_window_of_the_whole_length_is_global(void **state)
 	}
 }
 
-static void a_constant_added_to_all_scores_changes_nothing(void **state)
+static void a_constant_added_to_all_scores_has_no_effect(void **state)
 {
 	const backends *b = *state;
 	static round_data plain, shifted;
 	for (int k = 0; k < N_WINDOWS; k++) {
 		for (int i = 0; i < 2; i++) {
-			draw(&plain, 1); /* a channel of ones carries the constant */
+			draw(&plain, 1); /* a channel of ones adds the constant */
 			for (int t = 0; t < LENGTH; t++)
 				plain.x[t * HIDDEN] = plain.x[t * HIDDEN + WIDTH] = 1;
 			shifted = plain;
@@ -279,7 +279,7 @@ static void importance_weights_of_a_window_sum_to_one(void **state)
 	}
 }
 
-static void a_token_is_seen_inside_its_window_only(void **state)
+static void a_token_is_seen_only_inside_its_window(void **state)
 {
 	const backends *b = *state;
 	enum { CHANGED = 20 };
@@ -297,7 +297,7 @@ static void a_token_is_seen_inside_its_window_only(void **state)
 				    memcmp(before.g + t * HIDDEN, after.g + t * HIDDEN, WIDTH * sizeof(float)) == 0;
 				if (t < CHANGED)
 					assert_true(same);
-				else if (t >= end) /* blocks may round differently, no more */
+				else if (t >= end) /* may differ only by the rounding of blocks */
 					assert_true(compare_close("after", after.g + t * HIDDEN, before.g + t * HIDDEN,
 					                          WIDTH, 1e-5, 1e-5));
 				else
@@ -307,7 +307,7 @@ static void a_token_is_seen_inside_its_window_only(void **state)
 	}
 }
 
-static void a_masked_token_has_no_weight_whatever_it_holds(void **state)
+static void a_masked_token_has_no_weight_whatever_its_values(void **state)
 {
 	const backends *b = *state;
 	static round_data before, after;
@@ -350,7 +350,7 @@ static void an_empty_window_gives_zero(void **state)
 	}
 }
 
-static void scores_of_ten_thousand_stay_finite(void **state)
+static void scores_of_ten_thousand_give_finite_results(void **state)
 {
 	const backends *b = *state;
 	static round_data r;
@@ -380,16 +380,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(small_scores_agree_with_the_published_form),
-	    cmocka_unit_test(any_chunks_give_what_the_whole_gives),
+	    cmocka_unit_test(chunks_of_any_size_give_the_results_of_one_call),
 	    cmocka_unit_test(one_backend_continues_the_state_of_another),
 	    cmocka_unit_test(a_window_of_one_returns_the_token_itself),
-	    cmocka_unit_test(a_window_of_the_whole_length_is_global),
-	    cmocka_unit_test(a_constant_added_to_all_scores_changes_nothing),
+	    cmocka_unit_test(a_window_of_the_full_length_is_global),
+	    cmocka_unit_test(a_constant_added_to_all_scores_has_no_effect),
 	    cmocka_unit_test(importance_weights_of_a_window_sum_to_one),
-	    cmocka_unit_test(a_token_is_seen_inside_its_window_only),
-	    cmocka_unit_test(a_masked_token_has_no_weight_whatever_it_holds),
+	    cmocka_unit_test(a_token_is_seen_only_inside_its_window),
+	    cmocka_unit_test(a_masked_token_has_no_weight_whatever_its_values),
 	    cmocka_unit_test(an_empty_window_gives_zero),
-	    cmocka_unit_test(scores_of_ten_thousand_stay_finite),
+	    cmocka_unit_test(scores_of_ten_thousand_give_finite_results),
 	    cmocka_unit_test(the_state_does_not_grow_with_the_tokens),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);

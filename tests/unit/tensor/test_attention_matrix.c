@@ -1,4 +1,5 @@
-/* Attention with its matrix in memory: the largest scores, rows that see nothing, and the attention that keeps none. */
+/* Attention with its matrix in memory: the largest scores, rows without visible keys, and a comparison with attention
+ * that stores no matrix. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +45,7 @@ static void weights_of(backend *b, const float *scores, int n, const int32_t *ma
 
 enum { ROW = 5 };
 
-static void only_the_largest_scores_have_weight_and_ties_stay(void **state)
+static void only_the_largest_scores_and_their_ties_have_weight(void **state)
 {
 	const backends *b = *state;
 	static const struct {
@@ -66,7 +67,7 @@ static void only_the_largest_scores_have_weight_and_ties_stay(void **state)
 	}
 }
 
-static void a_row_that_sees_nothing_is_zero_or_uniform(void **state)
+static void a_row_without_visible_keys_is_zero_or_uniform(void **state)
 {
 	const backends *b = *state;
 	for (int i = 0; i < 4; i++) {
@@ -79,7 +80,7 @@ static void a_row_that_sees_nothing_is_zero_or_uniform(void **state)
 	}
 }
 
-static void a_bias_without_a_distance_that_occurs_is_refused(void **state)
+static void a_bias_that_lacks_an_occurring_distance_is_refused(void **state)
 {
 	(void)state;
 	static const struct {
@@ -149,9 +150,9 @@ static void without_options_it_is_softmax_attention(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(only_the_largest_scores_have_weight_and_ties_stay),
-	    cmocka_unit_test(a_row_that_sees_nothing_is_zero_or_uniform),
-	    cmocka_unit_test(a_bias_without_a_distance_that_occurs_is_refused),
+	    cmocka_unit_test(only_the_largest_scores_and_their_ties_have_weight),
+	    cmocka_unit_test(a_row_without_visible_keys_is_zero_or_uniform),
+	    cmocka_unit_test(a_bias_that_lacks_an_occurring_distance_is_refused),
 	    cmocka_unit_test(without_options_it_is_softmax_attention),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);

@@ -1,4 +1,4 @@
-/* Gradients of whole graphs; the gradient of each op alone is test_ops.c. */
+/* Gradients of graphs; test_ops.c has the gradient of each op alone. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -90,7 +90,8 @@ static void model_open(model *m, backend *b)
 	}
 	assert_int_equal(plan_new(&m->p, g, b, bindings, 2 * PARAMETERS, NULL), STATUS_OK);
 	int32_t tokens[BATCH * LENGTH], labels[BATCH * LENGTH], mask[BATCH * LENGTH], rng[4] = {1, 2, 3, 0};
-	random_integers(tokens, BATCH * LENGTH, 1, 1, VOCAB - 1); /* the look-up of 0 has no gradient on purpose */
+	random_integers(tokens, BATCH * LENGTH, 1, 1,
+	                VOCAB - 1); /* without 0, whose look-up has no gradient by design */
 	random_integers(labels, BATCH * LENGTH, 2, -1, VOCAB - 1);
 	random_integers(mask, BATCH * LENGTH, 3, 0, 3);
 	assert_int_equal(plan_write(m->p, graph_find(g, "tokens"), tokens), STATUS_OK);
@@ -109,7 +110,7 @@ static double loss_at(model *m, float *weight, double at)
 	return (double)loss;
 }
 
-static void a_whole_model_has_the_gradients_of_its_finite_differences(void **state)
+static void a_model_has_the_gradients_of_its_finite_differences(void **state)
 {
 	static const double step = 1.0 / 16;
 	static model m;
@@ -123,12 +124,12 @@ static void a_whole_model_has_the_gradients_of_its_finite_differences(void **sta
 		for (int64_t e = 0; e < count; e += 5) {
 			float *w = &m.weights[i][e];
 			double x = (double)*w,
-			       wanted = (8 * (loss_at(&m, w, x + step) - loss_at(&m, w, x - step)) -
-			                 (loss_at(&m, w, x + 2 * step) - loss_at(&m, w, x - 2 * step))) /
-			                (12 * step);
-			if (!(fabs((double)gradient[e] - wanted) <= allowed))
+			       expected = (8 * (loss_at(&m, w, x + step) - loss_at(&m, w, x - step)) -
+			                   (loss_at(&m, w, x + 2 * step) - loss_at(&m, w, x - 2 * step))) /
+			                  (12 * step);
+			if (!(fabs((double)gradient[e] - expected) <= allowed))
 				fail_msg("%s[%d]: %.9g, finite difference %.9g, allowed %.3g", parameters[i].name,
-				         (int)e, (double)gradient[e], wanted, allowed);
+				         (int)e, (double)gradient[e], expected, allowed);
 		}
 	}
 	plan_free(m.p);
@@ -136,14 +137,14 @@ static void a_whole_model_has_the_gradients_of_its_finite_differences(void **sta
 
 /* --- the rules --------------------------------------------------------------------------------- */
 
-/* A scalar: u x v with ones. */
+/* A scalar: u x v with vectors of ones. */
 static value total(graph *g, value x, shape s)
 {
 	value u = op_fill(g, SHAPE2(1, shape_rows(s)), 1), v = op_fill(g, SHAPE2(shape_last(s), 1), 1);
 	return op_matmul(g, op_matmul(g, u, x, false, false, 1), v, false, false, 1);
 }
 
-static void contributions_meet_in_a_sum(void **state)
+static void contributions_are_added(void **state)
 {
 	graph *g = graph_new();
 	shape s = SHAPE2(1, 3);
@@ -162,7 +163,7 @@ static void contributions_meet_in_a_sum(void **state)
 	plan_free(p);
 }
 
-static void contributions_of_different_ranks_meet_too(void **state)
+static void contributions_of_different_ranks_are_added(void **state)
 {
 	graph *g = graph_new();
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE3(1, 2, 2)),
@@ -203,7 +204,7 @@ static void scaled_loss(backend *b, float factor, float *dh)
 	plan_free(p);
 }
 
-/* Its gradients are made in the forward, before the use of the loss is known. */
+/* Its gradients are computed in the forward, before the use of the loss is known. */
 static void a_scaled_loss_has_scaled_gradients(void **state)
 {
 	float once[6], four_times[6];
@@ -214,7 +215,7 @@ static void a_scaled_loss_has_scaled_gradients(void **state)
 		assert_true(four_times[i] == 4 * once[i]);
 }
 
-static void what_the_loss_does_not_depend_on_has_no_gradient(void **state)
+static void a_value_that_the_loss_does_not_depend_on_has_no_gradient(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -229,7 +230,7 @@ static void what_the_loss_does_not_depend_on_has_no_gradient(void **state)
 	assert_int_equal(graph_gradient(g, unused), VALUE_NONE);
 	assert_int_equal(graph_gradient(g, dead), VALUE_NONE);
 	assert_int_equal(graph_gradient(g, VALUE_NONE), VALUE_NONE);
-	for (int i = forward; i < graph_node_count(g); i++) /* and no work is spent on it */
+	for (int i = forward; i < graph_node_count(g); i++) /* and no node is added for it */
 		assert_int_not_equal(graph_node(g, i)->id, OP_gelu_grad);
 	graph_free(g);
 }
@@ -261,7 +262,7 @@ static void expect_error(graph *g, status s, const char *words)
 	graph_free(g);
 }
 
-static void an_op_without_gradient_on_the_way_is_an_error(void **state)
+static void an_op_without_gradient_in_the_path_is_an_error(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -301,7 +302,7 @@ static void a_graph_is_differentiated_once(void **state)
 	expect_error(g, STATUS_INVALID, "once");
 }
 
-static void only_real_inputs_can_be_asked_for_a_gradient(void **state)
+static void only_real_inputs_can_have_a_gradient(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -312,17 +313,17 @@ static void only_real_inputs_can_be_asked_for_a_gradient(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_whole_model_has_the_gradients_of_its_finite_differences),
-	    cmocka_unit_test(contributions_meet_in_a_sum),
-	    cmocka_unit_test(contributions_of_different_ranks_meet_too),
+	    cmocka_unit_test(a_model_has_the_gradients_of_its_finite_differences),
+	    cmocka_unit_test(contributions_are_added),
+	    cmocka_unit_test(contributions_of_different_ranks_are_added),
 	    cmocka_unit_test(a_scaled_loss_has_scaled_gradients),
-	    cmocka_unit_test(what_the_loss_does_not_depend_on_has_no_gradient),
+	    cmocka_unit_test(a_value_that_the_loss_does_not_depend_on_has_no_gradient),
 	    cmocka_unit_test(the_padding_row_gets_no_gradient),
-	    cmocka_unit_test(an_op_without_gradient_on_the_way_is_an_error),
+	    cmocka_unit_test(an_op_without_gradient_in_the_path_is_an_error),
 	    cmocka_unit_test(a_loss_of_by_products_is_an_error),
 	    cmocka_unit_test(the_loss_must_have_one_element),
 	    cmocka_unit_test(a_graph_is_differentiated_once),
-	    cmocka_unit_test(only_real_inputs_can_be_asked_for_a_gradient),
+	    cmocka_unit_test(only_real_inputs_can_have_a_gradient),
 	};
 	return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -47,7 +47,7 @@ static void too_much_memory_is_a_status(void **state)
 	backend_close(NULL);
 }
 
-static void bytes_come_back_as_they_were_sent(void **state)
+static void downloaded_bytes_equal_the_uploaded_ones(void **state)
 {
 	(void)state;
 	backend *b;
@@ -66,7 +66,7 @@ static void bytes_come_back_as_they_were_sent(void **state)
 	backend_close(b);
 }
 
-static void what_is_reserved_grows_in_place(void **state)
+static void reserved_memory_grows_in_place(void **state)
 {
 	(void)state;
 	enum { RESERVED = 1 << 20 };
@@ -115,7 +115,7 @@ static void an_unknown_name_is_refused(void **state)
 	assert_non_null(strstr(err.message, "abacus"));
 }
 
-/* A folder for plug-ins of this test alone; path: where the plug-in belongs. */
+/* A folder for this test's plug-ins; path: the plug-in's place. */
 static void make_folder(char *folder, char *path)
 {
 	folder_new(folder);
@@ -143,7 +143,7 @@ static void expect_unavailable(const char *words)
 	backend_close(b);
 }
 
-static void a_missing_plugin_is_reported_and_auto_takes_the_cpu(void **state)
+static void a_missing_plugin_is_reported_and_auto_uses_the_cpu(void **state)
 {
 	(void)state;
 	char folder[64], path[96];
@@ -152,7 +152,7 @@ static void a_missing_plugin_is_reported_and_auto_takes_the_cpu(void **state)
 	remove_folder(folder, path);
 }
 
-static void a_broken_plugin_is_reported_and_auto_takes_the_cpu(void **state)
+static void a_broken_plugin_is_reported_and_auto_uses_the_cpu(void **state)
 {
 	(void)state;
 	char folder[64], path[96];
@@ -201,7 +201,7 @@ static void a_library_that_is_no_plugin_is_refused(void **state)
 	remove_folder(folder, path);
 }
 
-static void a_plugin_without_a_device_leaves_auto_the_cpu(void **state)
+static void without_a_device_for_its_plugin_auto_uses_the_cpu(void **state)
 {
 	(void)state;
 	char folder[64], path[96], source[256];
@@ -220,15 +220,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(memory_is_aligned_and_zeroed),
 	    cmocka_unit_test(too_much_memory_is_a_status),
-	    cmocka_unit_test(bytes_come_back_as_they_were_sent),
-	    cmocka_unit_test(what_is_reserved_grows_in_place),
+	    cmocka_unit_test(downloaded_bytes_equal_the_uploaded_ones),
+	    cmocka_unit_test(reserved_memory_grows_in_place),
 	    cmocka_unit_test(the_cpu_is_opened_by_its_opener),
 	    cmocka_unit_test(an_unknown_name_is_refused),
-	    cmocka_unit_test(a_missing_plugin_is_reported_and_auto_takes_the_cpu),
-	    cmocka_unit_test(a_broken_plugin_is_reported_and_auto_takes_the_cpu),
+	    cmocka_unit_test(a_missing_plugin_is_reported_and_auto_uses_the_cpu),
+	    cmocka_unit_test(a_broken_plugin_is_reported_and_auto_uses_the_cpu),
 	    cmocka_unit_test(a_plugin_of_another_interface_is_refused),
 	    cmocka_unit_test(a_library_that_is_no_plugin_is_refused),
-	    cmocka_unit_test(a_plugin_without_a_device_leaves_auto_the_cpu),
+	    cmocka_unit_test(without_a_device_for_its_plugin_auto_uses_the_cpu),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* bf16 in graphs: which types ops take and give, which gradients have; and the two things that every backend does with
- * bf16, cast and the optimiser's copy. Kernels in bf16 are on trial in test_ops.c. */
+/* bf16 in graphs: the types that ops take and give, and those of gradients. Also the two uses of bf16 that every
+ * backend has: cast and the optimizer's copy. test_ops.c tests kernels in bf16. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,8 +24,8 @@
 
 enum { B = 2, N = 3, D = 4, HEADS = 2, V = 5 };
 
-/* One application of an op: the types and shapes of its inputs (in order; type -1: absent), and the types it gives or
- * the argument that it blames. */
+/* One application of an op: the types and shapes of its inputs (in order; type -1: absent), and the types of its
+ * results or the argument that its error names. */
 typedef struct typed {
 	op_id id;
 	const void *params;
@@ -168,7 +168,7 @@ static const typed table[] = {
     {OP_linear_cross_entropy, &loss, {{H, MATRIX}, {F, SHAPE2(V, D)}, {NONE}, {I, ROWS}}, "weight", {0}},
     {OP_linear_cross_entropy, &loss, {{H, MATRIX}, {DTYPE_PANEL_F32, SHAPE2(V, D)}, {NONE}, {I, ROWS}}, "hidden", {0}},
     {OP_linear_cross_entropy, &loss, {{I, MATRIX}, {F, SHAPE2(V, D)}, {NONE}, {I, ROWS}}, "hidden", {0}},
-    /* What computes in f32 only. */
+    /* ops that compute only in f32 */
     {OP_secant_grad, &at_zero, {{H, MATRIX}, {H, MATRIX}, {H, MATRIX}}, "x", {0}},
     {OP_secant_grad, &at_zero, {{F, MATRIX}, {H, MATRIX}, {F, MATRIX}}, "y", {0}},
     {OP_secant_grad, &at_zero, {{F, MATRIX}, {F, MATRIX}, {F, ROW}}, "dy", {0}},
@@ -214,8 +214,8 @@ static const typed table[] = {
 };
 /* clang-format on */
 
-/* A check reads no data: any address is a present argument. Inputs past those that a row lists are zeroed: optional
- * ones are absent then. */
+/* A check reads no data, so any address is a present argument. Inputs that a row does not list are zeroed, so optional
+ * ones are absent. */
 static op_call call_of(const typed *t)
 {
 	const op *o = op_get(t->id);
@@ -226,7 +226,7 @@ static op_call call_of(const typed *t)
 	return call;
 }
 
-static void ops_pass_the_type_of_activations_on_and_refuse_a_mixture(void **state)
+static void ops_keep_the_type_of_activations_and_refuse_a_mixture(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -245,7 +245,7 @@ static void ops_pass_the_type_of_activations_on_and_refuse_a_mixture(void **stat
 	}
 }
 
-static void a_mixture_is_named_with_both_types(void **state)
+static void the_error_of_a_mixture_names_both_types(void **state)
 {
 	(void)state;
 	error err = ERROR_INIT;
@@ -274,7 +274,7 @@ static int count_nodes(const graph *g, op_id id)
 	return n;
 }
 
-/* A table that is also the vocabulary product, a matrix, a vector and an activation. */
+/* Parameters: a table that is also the vocabulary product, a matrix and a vector; and an activation. */
 static void a_parameters_gradient_is_f32_and_an_activations_has_its_type(void **state)
 {
 	(void)state;
@@ -295,7 +295,7 @@ static void a_parameters_gradient_is_f32_and_an_activations_has_its_type(void **
 	assert_int_equal(gradient_type(g, given), H);
 	assert_int_equal(gradient_type(g, h), H);
 	assert_int_equal(gradient_type(g, y), H);
-	/* No gradient of a weight was rounded on its way. */
+	/* No gradient of a weight is rounded in between. */
 	assert_int_equal(count_nodes(g, OP_cast), 0);
 	/* The two uses of the table are added in f32. */
 	const op_node *sum = graph_node(g, graph_value(g, graph_gradient(g, words))->producer);
@@ -323,7 +323,7 @@ static void a_product_of_parameters_has_wide_gradients(void **state)
 	}
 }
 
-/* An activation that weighs like a weight: what is made wide for it is brought back to its type. */
+/* An activation used as a weight: its wide gradient is cast back to its type. */
 static void a_wide_contribution_to_an_activation_is_cast(void **state)
 {
 	(void)state;
@@ -384,7 +384,7 @@ static void only_casts(graph *g)
 {
 	value x = op_cast(g, graph_input(g, "x", F, MATRIX), H);
 	graph_output(g, op_cast(g, x, F), "y");
-	op_add(g, x, x); /* unwanted */
+	op_add(g, x, x); /* its result is not used */
 }
 
 static void a_backend_without_bf16_converts_and_refuses_to_compute(void **state)
@@ -424,7 +424,8 @@ static float float_of(uint32_t bits)
 	return x;
 }
 
-/* Ties go to the even neighbour; what rounds over the largest is infinite; NaN stays one whatever its payload. */
+/* Ties go to the even neighbour, values that round above the largest number become infinite, and every NaN stays a
+ * NaN. */
 static void a_cast_rounds_to_the_nearest_even(void **state)
 {
 	const backends *b = *state;
@@ -464,8 +465,8 @@ static void a_cast_rounds_to_the_nearest_even(void **state)
 	}
 }
 
-/* The copy is the rounded weights after the update, and also when the update was left out. */
-static void an_optimiser_writes_the_copy(void **state)
+/* The copy has the rounded weights, also when the update was skipped. */
+static void an_optimizer_writes_the_copy(void **state)
 {
 	const backends *b = *state;
 	enum { COUNT = 37 };
@@ -506,15 +507,15 @@ static void an_optimiser_writes_the_copy(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(ops_pass_the_type_of_activations_on_and_refuse_a_mixture),
-	    cmocka_unit_test(a_mixture_is_named_with_both_types),
+	    cmocka_unit_test(ops_keep_the_type_of_activations_and_refuse_a_mixture),
+	    cmocka_unit_test(the_error_of_a_mixture_names_both_types),
 	    cmocka_unit_test(a_parameters_gradient_is_f32_and_an_activations_has_its_type),
 	    cmocka_unit_test(a_product_of_parameters_has_wide_gradients),
 	    cmocka_unit_test(a_wide_contribution_to_an_activation_is_cast),
 	    cmocka_unit_test(packed_weights_and_integers_have_no_gradient),
 	    cmocka_unit_test(a_backend_without_bf16_converts_and_refuses_to_compute),
 	    cmocka_unit_test(a_cast_rounds_to_the_nearest_even),
-	    cmocka_unit_test(an_optimiser_writes_the_copy),
+	    cmocka_unit_test(an_optimizer_writes_the_copy),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

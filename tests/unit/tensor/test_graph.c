@@ -9,7 +9,7 @@
 #include "engine/tensor/graph.h"
 #include "engine/tensor/ops.h"
 
-/* Does the graph hold an error that names `param` and says `words`? Frees the graph. */
+/* Check that the graph has an error that names `param` and whose message contains `words`. Frees the graph. */
 static void expect_error(graph *g, status s, const char *param, const char *words)
 {
 	error err = ERROR_INIT;
@@ -21,7 +21,7 @@ static void expect_error(graph *g, status s, const char *param, const char *word
 	graph_free(g);
 }
 
-static void nodes_and_values_are_in_the_order_they_were_built(void **state)
+static void nodes_and_values_are_in_the_order_of_construction(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -60,7 +60,7 @@ static void a_value_can_have_two_names_but_a_name_only_one_value(void **state)
 	expect_error(g, STATUS_INVALID, "x", "twice");
 }
 
-static void infos_stay_where_they_are_while_the_graph_grows(void **state)
+static void infos_keep_their_address_while_the_graph_grows(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -76,7 +76,7 @@ static void infos_stay_where_they_are_while_the_graph_grows(void **state)
 	graph_free(g);
 }
 
-static void the_first_error_is_kept_and_later_calls_do_nothing(void **state)
+static void the_first_error_is_kept_and_later_calls_have_no_effect(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -151,13 +151,13 @@ static void sizes_that_overflow_are_errors(void **state)
 	graph_input(g, "x", DTYPE_F32, SHAPE1(-1));
 	expect_error(g, STATUS_INVALID, "x", "shape");
 
-	g = graph_new(); /* each argument fits, their product does not */
+	g = graph_new(); /* each argument fits, but their product does not */
 	value a = graph_input(g, "a", DTYPE_F32, SHAPE2(big, 1)), b = graph_input(g, "b", DTYPE_F32, SHAPE2(1, big));
 	op_matmul(g, a, b, false, false, 1);
 	expect_error(g, STATUS_INVALID, "matmul", "too large");
 }
 
-static void only_lasting_memory_is_updated_in_place(void **state)
+static void only_persistent_memory_is_updated_in_place(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -190,7 +190,7 @@ static void shapes_count_and_print(void **state)
 	assert_string_equal(shape_text(SHAPE3(8, 512, 128), small, sizeof small), "[8, 512");
 }
 
-static void freeing_nothing_is_fine(void **state)
+static void freeing_null_is_legal(void **state)
 {
 	(void)state;
 	graph_free(NULL);
@@ -199,16 +199,16 @@ static void freeing_nothing_is_fine(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(nodes_and_values_are_in_the_order_they_were_built),
+	    cmocka_unit_test(nodes_and_values_are_in_the_order_of_construction),
 	    cmocka_unit_test(a_value_can_have_two_names_but_a_name_only_one_value),
-	    cmocka_unit_test(infos_stay_where_they_are_while_the_graph_grows),
-	    cmocka_unit_test(the_first_error_is_kept_and_later_calls_do_nothing),
+	    cmocka_unit_test(infos_keep_their_address_while_the_graph_grows),
+	    cmocka_unit_test(the_first_error_is_kept_and_later_calls_have_no_effect),
 	    cmocka_unit_test(errors_name_the_argument),
 	    cmocka_unit_test(a_wrong_number_of_inputs_is_an_error),
 	    cmocka_unit_test(sizes_that_overflow_are_errors),
-	    cmocka_unit_test(only_lasting_memory_is_updated_in_place),
+	    cmocka_unit_test(only_persistent_memory_is_updated_in_place),
 	    cmocka_unit_test(shapes_count_and_print),
-	    cmocka_unit_test(freeing_nothing_is_fine),
+	    cmocka_unit_test(freeing_null_is_legal),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

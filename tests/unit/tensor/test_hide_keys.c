@@ -1,4 +1,4 @@
-/* hide_keys: how many keys it hides, and which never; for the reference and the fast kernels. */
+/* hide_keys: the number of hidden keys, and the keys that are never hidden, for the reference and the fast kernels. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@ static void the_share_is_hidden_in_each_row_and_never_a_key_before_the_first(voi
 			hide(all->each[k], p, step, NULL, k ? again : out);
 			for (int b = 0; b < ROWS; b++) {
 				const int32_t *row = (k ? again : out) + b * KEYS;
-				assert_int_equal(seen(row), KEYS - 7); /* 51 * 0.15 */
+				assert_int_equal(seen(row), KEYS - 7); /* ⌊51 · 0.15⌋ = 7 */
 				assert_int_equal(row[0], 1);
 			}
 		}
@@ -58,12 +58,12 @@ static void the_share_is_hidden_in_each_row_and_never_a_key_before_the_first(voi
 		for (int i = 0; i < ROWS * KEYS; i++)
 			times[i % KEYS] += !out[i];
 	}
-	/* Each of 49 keys: 600 rows of 7 of 49, a mean of 86 with a deviation of 8.6. */
+	/* Each of 49 keys is hidden in 600 rows of 7 of 49: mean 86, standard deviation 8.6. */
 	for (int i = 1; i < KEYS; i++)
 		assert_in_range(times[i], 43, 129);
 }
 
-static void masked_keys_stay_hidden_and_one_key_is_always_seen(void **state)
+static void masked_keys_are_hidden_and_one_key_is_always_visible(void **state)
 {
 	const backends *all = *state;
 	int32_t mask[ROWS * KEYS], out[ROWS * KEYS];
@@ -86,7 +86,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_share_is_hidden_in_each_row_and_never_a_key_before_the_first),
-	    cmocka_unit_test(masked_keys_stay_hidden_and_one_key_is_always_seen),
+	    cmocka_unit_test(masked_keys_are_hidden_and_one_key_is_always_visible),
 	};
 	return cmocka_run_group_tests_name("hide_keys", tests, open_backends, close_backends);
 }

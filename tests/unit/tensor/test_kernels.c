@@ -1,5 +1,5 @@
-/* Known values: each op once against numbers worked out elsewhere, for the reference and
- * the fast kernels, so that the reference is not its own judge. */
+/* Known values: each op once against numbers computed elsewhere, for the reference and the fast kernels. They check the
+ * reference itself. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -53,7 +53,7 @@ static void the_tanh_form_of_gelu_is_that_of_gpt2(void **state)
 	}
 }
 
-/* Where x is 0, of either sign, the slope is the one given, whatever y is; a NaN stays one. */
+/* Where x is ±0 the slope is the given one, whatever y is; NaN stays NaN. */
 static void a_secant_has_the_slope_through_zero(void **state)
 {
 	const backends *b = *state;
@@ -71,7 +71,7 @@ static void a_secant_has_the_slope_through_zero(void **state)
 	}
 }
 
-static void rows_are_multiplied_by_rows_or_by_one_row(void **state)
+static void rows_are_multiplied_by_rows_or_by_a_single_row(void **state)
 {
 	const backends *b = *state;
 	float x[] = {1, 2, 3, 4, 5, 6}, z[] = {1, 0, -1, 2, 2, 2}, y[2];
@@ -117,7 +117,7 @@ static void gradients_of_a_table_add_up(void **state)
 	}
 }
 
-static void a_normalised_row_has_mean_zero_and_variance_one(void **state)
+static void a_normalized_row_has_mean_zero_and_variance_one(void **state)
 {
 	const backends *b = *state;
 	float x[] = {1, 2, 3, 4, 1e4f, 1e4f, 1e4f, 1e4f + 4}, w[] = {1, 1, 1, 2}, bias[] = {0, 0, 0, 1}, y[8];
@@ -133,7 +133,7 @@ static void a_normalised_row_has_mean_zero_and_variance_one(void **state)
 	}
 }
 
-/* Of logits as they are: the weight is the identity. */
+/* Loss of the given logits: the weight is the identity. */
 static void loss_of(backend *b, float *logits, int32_t *label, int64_t rows, int64_t classes, float smoothing,
                     float *loss, float *count)
 {
@@ -187,7 +187,7 @@ static void without_labels_the_loss_is_zero(void **state)
 	}
 }
 
-static void dropout_keeps_the_elements_the_generator_says(void **state)
+static void dropout_keeps_the_elements_that_the_generator_selects(void **state)
 {
 	enum { N = 100003 };
 	const backends *b = *state;
@@ -234,7 +234,7 @@ static void adamw_at(backend *b, float *p, float *grad, float *m, float *v, floa
 }
 
 /* Three steps of PyTorch's AdamW after clip_grad_norm_ to 1. */
-static void adamw_takes_the_steps_of_its_inventors(void **state)
+static void adamw_takes_the_steps_of_pytorch(void **state)
 {
 	const backends *b = *state;
 	for (int i = 0; i < 2; i++) {
@@ -280,7 +280,7 @@ static void sgd_at(backend *b, float *p, float *grad, float *m, float norm2, sgd
 	run(b, g, bindings, 5);
 }
 
-static void sgd_steps_along_its_momentum_and_can_ignore_the_length_of_the_gradient(void **state)
+static void sgd_follows_its_momentum_and_can_ignore_the_length_of_the_gradient(void **state)
 {
 	const backends *b = *state;
 	/* norm 5: c is 1/5 for a clip of 1 and when normalized; m = 0.5 m + c g; p = p (1 - 0.1 · 0.2) - 0.1 m */
@@ -300,7 +300,7 @@ static void sgd_steps_along_its_momentum_and_can_ignore_the_length_of_the_gradie
 	}
 }
 
-/* A table of two rows of 2, and a matrix of one. */
+/* A table of two rows of 2, and a matrix of one row of 2. */
 typedef struct normalized {
 	float p[32], g[32], statistics[3], norm2, hyper[2];
 } normalized;
@@ -332,7 +332,7 @@ static void normalized_sgd_at(backend *b, normalized *n, bool rms)
 	    6);
 }
 
-static void rows_of_a_table_and_whole_matrices_step_by_lengths_of_their_own(void **state)
+static void rows_of_a_table_and_matrices_have_their_own_step_lengths(void **state)
 {
 	const backends *b = *state;
 	for (int i = 0; i < 4; i++) {
@@ -389,18 +389,18 @@ int main(void)
 	    cmocka_unit_test(gelu_is_x_times_the_normal_distribution),
 	    cmocka_unit_test(the_tanh_form_of_gelu_is_that_of_gpt2),
 	    cmocka_unit_test(a_secant_has_the_slope_through_zero),
-	    cmocka_unit_test(rows_are_multiplied_by_rows_or_by_one_row),
+	    cmocka_unit_test(rows_are_multiplied_by_rows_or_by_a_single_row),
 	    cmocka_unit_test(a_table_reads_zeros_outside_its_rows),
 	    cmocka_unit_test(gradients_of_a_table_add_up),
-	    cmocka_unit_test(a_normalised_row_has_mean_zero_and_variance_one),
+	    cmocka_unit_test(a_normalized_row_has_mean_zero_and_variance_one),
 	    cmocka_unit_test(equal_logits_cost_the_logarithm_of_the_classes),
 	    cmocka_unit_test(label_smoothing_mixes_in_the_mean),
 	    cmocka_unit_test(without_labels_the_loss_is_zero),
-	    cmocka_unit_test(dropout_keeps_the_elements_the_generator_says),
-	    cmocka_unit_test(adamw_takes_the_steps_of_its_inventors),
+	    cmocka_unit_test(dropout_keeps_the_elements_that_the_generator_selects),
+	    cmocka_unit_test(adamw_takes_the_steps_of_pytorch),
 	    cmocka_unit_test(a_norm_that_is_not_finite_stops_the_step),
-	    cmocka_unit_test(sgd_steps_along_its_momentum_and_can_ignore_the_length_of_the_gradient),
-	    cmocka_unit_test(rows_of_a_table_and_whole_matrices_step_by_lengths_of_their_own),
+	    cmocka_unit_test(sgd_follows_its_momentum_and_can_ignore_the_length_of_the_gradient),
+	    cmocka_unit_test(rows_of_a_table_and_matrices_have_their_own_step_lengths),
 	    cmocka_unit_test(all_four_products_are_the_same_product),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);

@@ -1,5 +1,5 @@
-/* Attention with its matrix a piece at a time, with memories, biases, a past that ends and the largest scores alone,
- * against its definition in double and against the whole at once. */
+/* Attention with its matrix, read in pieces, against its definition in double and against one call. It has memories,
+ * biases, a limited past, and only the largest scores. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,16 +26,16 @@ static plan *open_plan(backend *b, graph *g, const plan_binding *bindings, int n
 
 enum {
 	SEQUENCES = 3,
-	TOKENS = 29, /* of a sequence */
+	TOKENS = 29, /* per sequence */
 	HEADS = 4,
 	KV_HEADS = 2,
-	KEY = 3, /* channels of a head */
+	KEY = 3, /* channels per head */
 	VALUE = 5,
 	MEMORIES = 2,
-	FAR = TOKENS + MEMORIES, /* distances of the table */
-	PAST = 9,                /* distances that are visible */
+	FAR = TOKENS + MEMORIES, /* distances in the table */
+	PAST = 9,                /* visible distances */
 	TOP = 5,
-	ROOM = 11 /* tokens of a call */
+	ROOM = 11 /* tokens per call */
 };
 
 typedef struct content {
@@ -60,14 +60,14 @@ static const content *drawn(void)
 	return &c;
 }
 
-/* One head of token t by the definition: memories stand directly before the oldest of the `window` last tokens. */
+/* One head of token t by the definition. The memories come directly before the oldest of the last `window` tokens. */
 static void define(const content *c, int s, int t, int head, int window, float *y)
 {
 	const int count = t + 1 < window ? t + 1 : window, group = HEADS / KV_HEADS;
 	double a[TOKENS + MEMORIES], top[TOP], sum = 0, total[VALUE] = {0};
 	for (int i = 0; i < TOP; i++)
 		top[i] = -INFINITY;
-	for (int j = 0; j < MEMORIES + count; j++) { /* the oldest first */
+	for (int j = 0; j < MEMORIES + count; j++) { /* oldest first */
 		const int distance = MEMORIES + count - 1 - j, token = t - distance;
 		const float *k = j < MEMORIES ? c->memory_k[j] : c->k[s][token];
 		a[j] = 0;
@@ -107,10 +107,10 @@ static value input(graph *g, const char *name, dtype type, shape s)
 	return graph_input(g, name, type, s);
 }
 
-/* One call reads up to ROOM tokens: of all sequences one behind the other, or ROOM / SEQUENCES of each. */
+/* A call reads up to ROOM tokens: of all sequences, concatenated, or ROOM / SEQUENCES of each. */
 typedef struct reader {
 	plan *p;
-	int n; /* tokens of a sequence; 0: one behind the other */
+	int n; /* tokens per sequence; 0: concatenated */
 } reader;
 
 static reader reader_open(backend *b, const content *c, int window, bool ragged, float *pool)
@@ -143,7 +143,7 @@ static reader reader_open(backend *b, const content *c, int window, bool ragged,
 	graph_output(g, op_stream_apply(g, v, weights, memory_v, at, p), "y");
 	op_stream_store(g, k, v, at, p);
 	for (int64_t i = 0; i < SEQUENCES * (1 + matrix_stream_floats(p)); i++)
-		pool[i] = NAN; /* what is there at position 0 does not matter */
+		pool[i] = NAN; /* position 0 must not depend on the slot's earlier content */
 	r.p = open_plan(b, g, (plan_binding[]){{at.pool, pool}}, 1);
 	assert_int_equal(plan_write(r.p, memory_k, c->memory_k), STATUS_OK);
 	assert_int_equal(plan_write(r.p, memory_v, c->memory_v), STATUS_OK);
@@ -158,7 +158,7 @@ static void write(const reader *r, const char *name, const void *data)
 		assert_int_equal(plan_write(r->p, v, data), STATUS_OK);
 }
 
-/* Read length[s] tokens of each sequence from position[s] on. */
+/* Read the next length[s] tokens of each sequence, from position[s] on. */
 static void read_piece(const reader *r, const content *c, const int32_t *position, const int32_t *length, results y)
 {
 	static float q[ROOM][HEADS * KEY], k[ROOM][KV_HEADS * KEY], v[ROOM][KV_HEADS * VALUE], out[ROOM][HEADS * VALUE];
@@ -189,10 +189,10 @@ static void read_piece(const reader *r, const content *c, const int32_t *positio
 		memcpy(y[s][position[s]], out[start[s]], (size_t)length[s] * sizeof *out);
 }
 
-/* All tokens, in pieces that are cut by a seed for the first sequence and one for its company. */
+/* Read all tokens in pieces; one seed cuts the first sequence, another one the others. */
 static void read_all(backend *b, const content *c, int window, bool ragged, uint64_t seed, uint64_t company, results y)
 {
-	enum { PIECE = 8 }; /* of the first sequence, at most */
+	enum { PIECE = 8 }; /* most tokens of the first sequence in a piece */
 	static float pool[SEQUENCES * (1 + (KV_HEADS * (KEY + VALUE) + 1) * (TOKENS + 1))];
 	const reader r = reader_open(b, c, window, ragged, pool);
 	int32_t position[SEQUENCES] = {0};
@@ -213,7 +213,7 @@ static void read_all(backend *b, const content *c, int window, bool ragged, uint
 	plan_free(r.p);
 }
 
-static void pieces_of_any_cut_are_the_definition_past_the_end_of_the_ring_too(void **state)
+static void pieces_of_any_size_give_the_definition_even_past_the_end_of_the_ring(void **state)
 {
 	const backends *b = *state;
 	static const int windows[] = {1, 4, 12, TOKENS + 1};
@@ -227,7 +227,7 @@ static void pieces_of_any_cut_are_the_definition_past_the_end_of_the_ring_too(vo
 	}
 }
 
-static void the_bits_of_a_sequence_do_not_depend_on_what_is_beside_it(void **state)
+static void the_bits_of_a_sequence_do_not_depend_on_the_others(void **state)
 {
 	const backends *b = *state;
 	static results y[2];
@@ -239,8 +239,8 @@ static void the_bits_of_a_sequence_do_not_depend_on_what_is_beside_it(void **sta
 	}
 }
 
-/* The memories before the tokens, as keys of one call; the ring holds all tokens. */
-static void pieces_are_the_whole_at_once(void **state)
+/* The memories are the first keys of a single call; the ring holds all tokens. */
+static void pieces_give_the_results_of_one_call(void **state)
 {
 	const backends *b = *state;
 	enum { KEYS = MEMORIES + TOKENS };
@@ -283,9 +283,9 @@ static void pieces_are_the_whole_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(pieces_of_any_cut_are_the_definition_past_the_end_of_the_ring_too),
-	    cmocka_unit_test(the_bits_of_a_sequence_do_not_depend_on_what_is_beside_it),
-	    cmocka_unit_test(pieces_are_the_whole_at_once),
+	    cmocka_unit_test(pieces_of_any_size_give_the_definition_even_past_the_end_of_the_ring),
+	    cmocka_unit_test(the_bits_of_a_sequence_do_not_depend_on_the_others),
+	    cmocka_unit_test(pieces_give_the_results_of_one_call),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

@@ -1,5 +1,5 @@
-/* The walk over the op table: every row has cases, and every case holds on every
- * backend. Cases: tests/unit/support/op_cases/. */
+/* A walk over the op table: every row has cases, and every case passes on every backend. Cases:
+ * tests/unit/support/op_cases/. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,13 +16,13 @@
 #include "tests/unit/support/compare.h"
 #include "tests/unit/support/op_trial.h"
 
-/* A machine without an instruction set runs the next lower one again. */
+/* A machine without an instruction set repeats the next lower one. */
 static const char *const isas[] = {"avx512vnni", "avx512", "avx2", "baseline"};
 enum { N_ISAS = sizeof isas / sizeof isas[0] };
 
 typedef struct backends {
 	backend *reference, *cpu[N_ISAS];
-	backend *bf16, *bf16_cpu; /* around the reference and the fast kernels */
+	backend *bf16, *bf16_cpu; /* wrap the reference and the fast kernels */
 } backends;
 
 static backend *bf16_around(backend_opener open)
@@ -87,7 +87,7 @@ static void every_op_with_a_backward_has_a_gradient_case(void **state)
 	}
 }
 
-static void the_reference_keeps_its_bounds_and_its_inputs(void **state)
+static void the_reference_stays_in_bounds_and_keeps_its_inputs(void **state)
 {
 	const backends *b = *state;
 	int failed = 0;
@@ -129,7 +129,7 @@ static void fast_gradients_agree_with_finite_differences(void **state)
 static void every_op_on_activations_has_a_case_in_bf16(void **state)
 {
 	(void)state;
-	/* What ops.h has no [real] argument for. */
+	/* Ops without [real] arguments in ops.h. */
 	static const op_id f32_only[] = {OP_additive_stream,
 	                                 OP_softmax_stream,
 	                                 OP_source_store,
@@ -182,7 +182,7 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	}
 }
 
-/* The second wrapper differs from the first by what the fast kernels do, and so by at most a step of bf16. */
+/* The wrapped fast kernels differ from the wrapped reference by at most a step of bf16. */
 static void in_bf16_the_fast_kernels_agree_with_the_reference(void **state)
 {
 	const backends *b = *state;
@@ -324,7 +324,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_op_has_a_case),
 	    cmocka_unit_test(every_op_with_a_backward_has_a_gradient_case),
-	    cmocka_unit_test(the_reference_keeps_its_bounds_and_its_inputs),
+	    cmocka_unit_test(the_reference_stays_in_bounds_and_keeps_its_inputs),
 	    cmocka_unit_test(the_fast_kernels_agree_with_the_reference),
 	    cmocka_unit_test(reference_gradients_agree_with_finite_differences),
 	    cmocka_unit_test(fast_gradients_agree_with_finite_differences),

@@ -1,4 +1,4 @@
-/* Packed weights: sizes, places, roundings. */
+/* Packed weights: sizes, layout, rounding. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,7 +36,7 @@ static size_t bytes_of(dtype type, int64_t n, int64_t k)
 	return bytes;
 }
 
-/* W packed, and W itself if wanted. */
+/* Pack W; also returns W itself if `weight` is not NULL. */
 static void *packed(dtype type, int64_t n, int64_t k, float **weight)
 {
 	float *w = buffer_new((size_t)(n * k) * sizeof *w);
@@ -51,7 +51,7 @@ static void *packed(dtype type, int64_t n, int64_t k, float **weight)
 	return panels;
 }
 
-static void sizes_are_what_the_header_says(void **state)
+static void sizes_follow_the_formula_of_the_header(void **state)
 {
 	(void)state;
 	assert_int_equal(panel_stride(DTYPE_PANEL_F32, 5), 5 * 64);
@@ -80,7 +80,7 @@ static void a_size_that_overflows_is_refused(void **state)
 	}
 }
 
-/* How far a weight may be from what was packed. */
+/* Largest difference between a packed weight and its original. */
 static double tolerance(dtype type, double w, double top)
 {
 	if (type == DTYPE_PANEL_F32)
@@ -90,7 +90,7 @@ static double tolerance(dtype type, double w, double top)
 	return top / PANEL_INT8_MAX / 2 * (1 + 1e-5);
 }
 
-static void every_row_comes_back(void **state)
+static void every_row_is_unpacked_as_packed(void **state)
 {
 	(void)state;
 	for (int i = 0; i < TYPES * OUTPUTS * INPUTS; i++) {
@@ -105,8 +105,8 @@ static void every_row_comes_back(void **state)
 			buffer_poison(row);
 			panel_row(type, panels, k, r, row);
 			for (int64_t j = 0; j < k; j++) {
-				double wanted = (double)w[r * k + j];
-				assert_true(fabs((double)row[j] - wanted) <= tolerance(type, wanted, top));
+				double want = (double)w[r * k + j];
+				assert_true(fabs((double)row[j] - want) <= tolerance(type, want, top));
 			}
 			assert_true(buffer_intact(row));
 		}
@@ -116,7 +116,7 @@ static void every_row_comes_back(void **state)
 	}
 }
 
-static void a_panel_lies_as_it_is_drawn(void **state)
+static void a_panel_has_the_documented_layout(void **state)
 {
 	(void)state;
 	enum { N = 20, K = 7 };
@@ -142,7 +142,7 @@ static void a_panel_lies_as_it_is_drawn(void **state)
 	buffer_free(w);
 }
 
-static void what_is_past_the_end_is_zero(void **state)
+static void padding_past_the_end_is_zero(void **state)
 {
 	(void)state;
 	for (int t = 0; t < TYPES; t++) {
@@ -169,7 +169,7 @@ static void what_is_past_the_end_is_zero(void **state)
 	buffer_free((void *)pairs);
 }
 
-static void an_int8_row_uses_its_whole_range_and_holds_its_sum(void **state)
+static void an_int8_row_uses_its_full_range_and_stores_its_sum(void **state)
 {
 	(void)state;
 	enum { N = 33, K = 100 };
@@ -191,7 +191,7 @@ static void an_int8_row_uses_its_whole_range_and_holds_its_sum(void **state)
 	buffer_free((void *)panels);
 }
 
-static void rows_that_cannot_be_scaled_are_zeros_or_not_numbers(void **state)
+static void rows_that_cannot_be_scaled_are_zero_or_nan(void **state)
 {
 	(void)state;
 	enum { K = 3, N = 6 };
@@ -229,7 +229,7 @@ static void bf16_rounds_to_the_nearest_even(void **state)
 		assert_true(isnan(panel_f32(panel_bf16(from_bits(nans[i])))));
 }
 
-static void every_bf16_survives_as_a_float(void **state)
+static void every_bf16_is_exact_as_a_float(void **state)
 {
 	(void)state;
 	for (uint32_t h = 0; h < 0x10000; h++) {
@@ -244,15 +244,15 @@ static void every_bf16_survives_as_a_float(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(sizes_are_what_the_header_says),
+	    cmocka_unit_test(sizes_follow_the_formula_of_the_header),
 	    cmocka_unit_test(a_size_that_overflows_is_refused),
-	    cmocka_unit_test(every_row_comes_back),
-	    cmocka_unit_test(a_panel_lies_as_it_is_drawn),
-	    cmocka_unit_test(what_is_past_the_end_is_zero),
-	    cmocka_unit_test(an_int8_row_uses_its_whole_range_and_holds_its_sum),
-	    cmocka_unit_test(rows_that_cannot_be_scaled_are_zeros_or_not_numbers),
+	    cmocka_unit_test(every_row_is_unpacked_as_packed),
+	    cmocka_unit_test(a_panel_has_the_documented_layout),
+	    cmocka_unit_test(padding_past_the_end_is_zero),
+	    cmocka_unit_test(an_int8_row_uses_its_full_range_and_stores_its_sum),
+	    cmocka_unit_test(rows_that_cannot_be_scaled_are_zero_or_nan),
 	    cmocka_unit_test(bf16_rounds_to_the_nearest_even),
-	    cmocka_unit_test(every_bf16_survives_as_a_float),
+	    cmocka_unit_test(every_bf16_is_exact_as_a_float),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A plan that reuses memory must give the very bits of one that does not. The latter is
- * had by binding every temporary to a buffer of its own. */
+/* A plan that reuses memory must give the same bits as one that does not. The latter is made by binding every temporary
+ * to its own buffer. */
 #include "tests/unit/tensor/plan_fixture.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 /* --- the arena ------------------------------------------------------------------------ */
 
-static void living_requests_never_overlap(void **state)
+static void live_requests_never_overlap(void **state)
 {
 	(void)state;
 	enum { COUNT = 200, STEPS = 50 };
@@ -72,7 +72,7 @@ static void reusing_memory_changes_no_bit(void **state)
 		reused += plan_bytes(p);
 		fill_inputs(p);
 		fill_inputs(q);
-		for (int run = 0; run < 2; run++) { /* the second over what the first left */
+		for (int run = 0; run < 2; run++) { /* the second run over the memory of the first */
 			assert_int_equal(plan_run(p), STATUS_OK);
 			assert_int_equal(plan_run(q), STATUS_OK);
 			assert_same_outputs(p, q);
@@ -85,7 +85,7 @@ static void reusing_memory_changes_no_bit(void **state)
 	assert_true(reused < separate / 2);
 }
 
-static void slices_give_what_a_whole_run_gives(void **state)
+static void slices_give_the_results_of_an_undivided_run(void **state)
 {
 	plan_binding parameters[2];
 	graph *g = random_graph(77), *h = random_graph(77);
@@ -114,9 +114,9 @@ static void a_run_allocates_nothing(void **state)
 	plan *p = compile(*state, g, parameters, 2);
 	fill_inputs(p);
 	int64_t before = allocations_count();
-	void *volatile one = malloc(1); /* volatile: the compiler must not leave it out */
+	void *volatile one = malloc(1); /* volatile, so that the compiler keeps it */
 	free(one);
-	assert_int_equal(allocations_count(), before + 1); /* the counter counts */
+	assert_int_equal(allocations_count(), before + 1); /* check that allocations are counted */
 	before = allocations_count();
 	assert_int_equal(plan_run(p), STATUS_OK);
 	assert_int_equal(allocations_count(), before);
@@ -231,20 +231,21 @@ static void an_output_keeps_its_content_until_it_is_written_again(void **state)
 	plan_free(p);
 }
 
-/* A product that insists on its factor staying apart from the result. */
+/* A product that fails if its result overwrites its factor. */
 static status factor_apart(backend *b, const op_call *call)
 {
 	(void)b;
 	return call->out[0].data == call->in[1].data ? STATUS_INTERNAL : STATUS_OK;
 }
 
-static void an_argument_that_must_stay_is_not_overwritten_under_another_name(void **state)
+static void an_argument_that_must_be_kept_is_not_overwritten_through_an_alias(void **state)
 {
 	backend spy = *(backend *)*state;
 	spy.kernel[OP_scale_by] = factor_apart;
 	graph *g = graph_new();
 	value y = op_scale(g, graph_input(g, "x", DTYPE_F32, SHAPE0()), 2);
-	graph_output(g, op_gelu(g, op_scale_by(g, y, y), false), "z"); /* y may be overwritten as x, not as s */
+	graph_output(g, op_gelu(g, op_scale_by(g, y, y), false),
+	             "z"); /* y may be overwritten as argument x, but not as s */
 	plan *p = compile(&spy, g, NULL, 0);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	plan_free(p);
@@ -255,7 +256,7 @@ static void unneeded_nodes_are_dropped(void **state)
 	graph *g = graph_new();
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2);
 	value dead = op_scale(g, op_gelu(g, y, false), 2), sum = graph_state(g, "sum", SHAPE1(3));
-	op_accumulate(g, sum, y, 1); /* no output, but it changes a state */
+	op_accumulate(g, sum, y, 1); /* no output, but it updates a state */
 	float total[3] = {0}, in[3] = {1, 2, 3};
 	plan *p = compile(*state, g, (plan_binding[]){{sum, total}}, 1);
 	assert_int_equal(plan_node_count(p), 2);
@@ -269,7 +270,7 @@ static void unneeded_nodes_are_dropped(void **state)
 	plan_free(p);
 }
 
-static void a_bound_result_is_written_where_the_caller_wants_it(void **state)
+static void a_bound_result_is_written_to_the_callers_buffer(void **state)
 {
 	graph *g = graph_new();
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2), z = op_gelu(g, y, false);
@@ -283,7 +284,7 @@ static void a_bound_result_is_written_where_the_caller_wants_it(void **state)
 	plan_free(p);
 }
 
-static void unwanted_results_have_no_memory(void **state)
+static void unrequested_results_have_no_memory(void **state)
 {
 	graph *g = graph_new();
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE3(1, 100, 2)), w = graph_parameter(g, "w", SHAPE1(2));
@@ -295,7 +296,7 @@ static void unwanted_results_have_no_memory(void **state)
 	assert_true(plan_bytes(p) <= 2 * 100 * 2 * sizeof(float) + 2 * ARENA_ALIGNMENT);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	const float *m = plan_data(p, a.log_normalizer);
-	assert_true(fabs((double)m[2 * 99] - log(100)) <= 1e-6); /* x is zero: all scores equal */
+	assert_true(fabs((double)m[2 * 99] - log(100)) <= 1e-6); /* x is zero, so all scores are equal */
 	plan_free(p);
 }
 
@@ -320,7 +321,7 @@ typedef struct network {
 	value x, pick, w, y, z;
 } network;
 
-/* y = gelu(layernorm(x)) W of each row, and z = y of the picked rows, doubled. */
+/* y = gelu(layernorm(x)) W for each row, and z = the picked rows of y, doubled. */
 static graph *make_network(network *n, int64_t rows, int64_t picked)
 {
 	graph *g = graph_new();
@@ -342,7 +343,7 @@ static void write_network(plan *p, const network *n, const float *x, const int32
 	memcpy(plan_data(p, n->pick), pick, (size_t)picked * sizeof *pick);
 }
 
-static void with_smaller_inputs_a_plan_gives_what_one_made_for_them_gives_and_touches_nothing_behind(void **state)
+static void with_smaller_inputs_a_plan_equals_one_of_their_size_and_writes_nothing_after_them(void **state)
 {
 	static const int64_t sizes[][2] = {{MANY, MANY}, {3, 2}, {8, 1}, {1, 1}, {5, 0}, {0, 0}, {MANY, 4}};
 	float x[MANY * CHANNELS], w[CLASSES * CHANNELS], junk[MANY * CLASSES];
@@ -432,7 +433,7 @@ static void bad_bindings_are_refused(void **state)
 	expect_refusal(*state, one_parameter(&w), (plan_binding[]){{VALUE_NONE, data}}, 1, STATUS_INVALID, "");
 }
 
-static void a_graph_with_an_error_is_refused_with_its_words(void **state)
+static void a_graph_with_an_error_is_refused_with_its_message(void **state)
 {
 	graph *g = graph_new();
 	op_gelu(g, VALUE_NONE, false);
@@ -469,24 +470,24 @@ static void a_lost_device_ends_the_run(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(living_requests_never_overlap),
+	    cmocka_unit_test(live_requests_never_overlap),
 	    cmocka_unit_test(an_arena_too_large_to_count_is_out_of_memory),
 	    cmocka_unit_test(reusing_memory_changes_no_bit),
-	    cmocka_unit_test(slices_give_what_a_whole_run_gives),
+	    cmocka_unit_test(slices_give_the_results_of_an_undivided_run),
 	    cmocka_unit_test(a_run_allocates_nothing),
 	    cmocka_unit_test(every_failed_allocation_is_a_clean_status),
 	    cmocka_unit_test(elementwise_chains_run_in_place),
 	    cmocka_unit_test(an_output_is_not_overwritten_by_its_reader),
 	    cmocka_unit_test(an_output_keeps_its_content_until_it_is_written_again),
-	    cmocka_unit_test(an_argument_that_must_stay_is_not_overwritten_under_another_name),
+	    cmocka_unit_test(an_argument_that_must_be_kept_is_not_overwritten_through_an_alias),
 	    cmocka_unit_test(unneeded_nodes_are_dropped),
-	    cmocka_unit_test(a_bound_result_is_written_where_the_caller_wants_it),
-	    cmocka_unit_test(unwanted_results_have_no_memory),
+	    cmocka_unit_test(a_bound_result_is_written_to_the_callers_buffer),
+	    cmocka_unit_test(unrequested_results_have_no_memory),
 	    cmocka_unit_test(an_empty_tensor_is_not_an_absent_one),
-	    cmocka_unit_test(with_smaller_inputs_a_plan_gives_what_one_made_for_them_gives_and_touches_nothing_behind),
+	    cmocka_unit_test(with_smaller_inputs_a_plan_equals_one_of_their_size_and_writes_nothing_after_them),
 	    cmocka_unit_test(inputs_that_fit_neither_the_plan_nor_each_other_are_refused),
 	    cmocka_unit_test(bad_bindings_are_refused),
-	    cmocka_unit_test(a_graph_with_an_error_is_refused_with_its_words),
+	    cmocka_unit_test(a_graph_with_an_error_is_refused_with_its_message),
 	    cmocka_unit_test(a_missing_kernel_is_unsupported),
 	    cmocka_unit_test(a_lost_device_ends_the_run),
 	};

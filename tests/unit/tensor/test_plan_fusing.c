@@ -1,4 +1,4 @@
-/* Plans on a backend that runs neighbours as one kernel. */
+/* Plans on a backend that runs neighbouring calls as one kernel. */
 #include "tests/unit/tensor/plan_fixture.h"
 
 enum { MAX_GROUPS = 64, GROUP_VALUES = BACKEND_FUSE_MAX * OP_MAX_INPUTS };
@@ -10,12 +10,12 @@ typedef struct fused_group {
 	unsigned dead;
 } fused_group;
 
-/* The reference, with fusing: `want` is the number of calls that a group covers (0: none). Its kernels are as rude as
- * backend.h allows. */
+/* The reference, with fusing: `want` returns the number of calls in a group (0: none). Its kernels use all the freedom
+ * that backend.h gives. */
 typedef struct fusing_backend {
 	backend base;
 	int (*want)(const op_id *ids, const op_call *const *calls, int n, unsigned dead);
-	fused_group groups[MAX_GROUPS]; /* as last asked about */
+	fused_group groups[MAX_GROUPS]; /* as passed to the last query */
 	int n_groups, runs;
 } fusing_backend;
 
@@ -41,9 +41,9 @@ static void poison(const tensor *t)
 	memset(t->data, 0xff, tensor_bytes(t));
 }
 
-/* Spoil every output before anything is read, then run the calls on copies of what the group reads from outside, then
- * spoil what is said to be dead: a call that shares memory with an output, or reads a dead one, gets NaN. */
-static status rude_kernel(backend *b, const op_call *const *calls)
+/* Overwrite every output before any input is read, run the calls on copies of the group's inputs, then overwrite the
+ * values declared dead. A call that shares memory with an output, or reads a dead value, gets NaN. */
+static status hostile_kernel(backend *b, const op_call *const *calls)
 {
 	fusing_backend *f = (fusing_backend *)b;
 	const fused_group *group = group_of(f, calls[0]);
@@ -90,7 +90,7 @@ static int fuse(const backend *b, const op_id *ids, const op_call *const *calls,
 		for (int j = 0; j < calls[i]->n_out; j++)
 			assert_int_equal((uintptr_t)calls[i]->out[j].data % 64, 0);
 	int count = f->want(ids, calls, n, dead);
-	*out = rude_kernel; /* also when it declines: that must not count */
+	*out = hostile_kernel; /* also when it declines: then it must have no effect */
 	fused_group *group = count ? group_of(f, calls[0]) : NULL;
 	if (!group)
 		return 0;
@@ -109,7 +109,7 @@ static void fusing_init(fusing_backend *f, const backend *b,
 	f->want = want;
 }
 
-/* Two to five neighbours, whatever they are. */
+/* Two to five neighbours, whatever their ops. */
 static int any_neighbours(const op_id *ids, const op_call *const *calls, int n, unsigned dead)
 {
 	(void)calls, (void)dead;
@@ -117,28 +117,28 @@ static int any_neighbours(const op_id *ids, const op_call *const *calls, int n, 
 	return ids[0] % 3 == 0 ? 0 : count < n ? count : n;
 }
 
-/* Three of more, but not the three alone. */
+/* Three calls of a longer run, but not these three alone. */
 static int a_change_of_mind(const op_id *ids, const op_call *const *calls, int n, unsigned dead)
 {
 	(void)ids, (void)calls, (void)dead;
 	return n > 3 ? 3 : 0;
 }
 
-/* scale, and gelu of what it gives. */
+/* scale, and gelu of its result. */
 static int scale_and_gelu(const op_id *ids, const op_call *const *calls, int n, unsigned dead)
 {
 	(void)n, (void)dead;
 	return ids[0] == OP_scale && ids[1] == OP_gelu && calls[1]->in[0].data == calls[0]->out[0].data ? 2 : 0;
 }
 
-/* The same, and what comes after it if no other call reads what scale gave. */
+/* Also the next call, if no other call reads the result of scale. */
 static int scale_and_gelu_and_more(const op_id *ids, const op_call *const *calls, int n, unsigned dead)
 {
 	int count = scale_and_gelu(ids, calls, n, dead);
 	return count && n > count && (dead & 1) ? count + 1 : count;
 }
 
-static void running_neighbours_as_one_changes_no_bit(void **state)
+static void fusing_neighbours_changes_no_bit(void **state)
 {
 	int runs = 0;
 	for (uint64_t seed = 1; seed <= 40; seed++) {
@@ -167,7 +167,7 @@ static void running_neighbours_as_one_changes_no_bit(void **state)
 	assert_true(runs > 40 * 10);
 }
 
-static void a_backend_that_has_second_thoughts_runs_one_by_one(void **state)
+static void a_backend_that_declines_later_runs_calls_one_by_one(void **state)
 {
 	fusing_backend f;
 	plan_binding parameters[2];
@@ -187,7 +187,7 @@ static void a_backend_that_has_second_thoughts_runs_one_by_one(void **state)
 	free_bindings(parameters, 2);
 }
 
-/* x -> y = 2x -> z = gelu(y), and perhaps another reader of y. */
+/* x -> y = 2x -> z = gelu(y), optionally with another reader of y. */
 static unsigned dead_in(backend *b, bool y_is_output, bool y_is_read, void *y_is_bound, int nodes)
 {
 	fusing_backend f;
@@ -209,7 +209,7 @@ static unsigned dead_in(backend *b, bool y_is_output, bool y_is_read, void *y_is
 	return f.groups[0].dead;
 }
 
-static void what_only_the_group_reads_is_dead(void **state)
+static void values_that_only_the_group_reads_are_dead(void **state)
 {
 	float place[16];
 	assert_int_equal(dead_in(*state, false, false, NULL, 1), 1);
@@ -219,7 +219,7 @@ static void what_only_the_group_reads_is_dead(void **state)
 	assert_int_equal(dead_in(*state, false, false, y, 1), 0);
 }
 
-/* y = 2x, z = gelu(y), t = 3z and perhaps t + y. */
+/* y = 2x, z = gelu(y), t = 3z and optionally t + y. */
 static int nodes_of_chain(backend *b, int (*want)(const op_id *, const op_call *const *, int, unsigned), bool y_is_read)
 {
 	fusing_backend f;
@@ -234,20 +234,20 @@ static int nodes_of_chain(backend *b, int (*want)(const op_id *, const op_call *
 	return nodes;
 }
 
-static void results_are_not_put_over_what_the_group_reads(void **state)
+static void results_do_not_overwrite_inputs_of_the_group(void **state)
 {
-	assert_int_equal(nodes_of_chain(*state, scale_and_gelu, false), 2); /* z would have taken the place of y */
+	assert_int_equal(nodes_of_chain(*state, scale_and_gelu, false), 2); /* without the rule, z would overwrite y */
 	assert_int_equal(nodes_of_chain(*state, scale_and_gelu, true), 3);
 }
 
-static void a_backend_that_covers_fewer_calls_is_asked_again_about_those(void **state)
+static void a_backend_that_covers_fewer_calls_is_queried_again_about_those(void **state)
 {
 	assert_int_equal(nodes_of_chain(*state, scale_and_gelu_and_more, false), 1);
 	assert_int_equal(nodes_of_chain(*state, scale_and_gelu_and_more, true),
-	                 3); /* y is dead in four, not in three */
+	                 3); /* y is dead in a group of four, not in one of three */
 }
 
-/* Nodes of gelu(2x) when the result is bound `offset` floats after x. */
+/* Number of nodes of gelu(2x) when the result is bound `offset` floats after x. */
 static int nodes_at(backend *b, int offset)
 {
 	enum { COUNT = 32 };
@@ -263,7 +263,7 @@ static int nodes_at(backend *b, int offset)
 	return nodes;
 }
 
-static void a_group_does_not_write_over_what_it_reads(void **state)
+static void a_group_does_not_overwrite_its_inputs(void **state)
 {
 	assert_int_equal(nodes_at(*state, 0), 2);
 	assert_int_equal(nodes_at(*state, 16), 2);
@@ -273,12 +273,12 @@ static void a_group_does_not_write_over_what_it_reads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(running_neighbours_as_one_changes_no_bit),
-	    cmocka_unit_test(a_backend_that_has_second_thoughts_runs_one_by_one),
-	    cmocka_unit_test(what_only_the_group_reads_is_dead),
-	    cmocka_unit_test(results_are_not_put_over_what_the_group_reads),
-	    cmocka_unit_test(a_backend_that_covers_fewer_calls_is_asked_again_about_those),
-	    cmocka_unit_test(a_group_does_not_write_over_what_it_reads),
+	    cmocka_unit_test(fusing_neighbours_changes_no_bit),
+	    cmocka_unit_test(a_backend_that_declines_later_runs_calls_one_by_one),
+	    cmocka_unit_test(values_that_only_the_group_reads_are_dead),
+	    cmocka_unit_test(results_do_not_overwrite_inputs_of_the_group),
+	    cmocka_unit_test(a_backend_that_covers_fewer_calls_is_queried_again_about_those),
+	    cmocka_unit_test(a_group_does_not_overwrite_its_inputs),
 	};
 	return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

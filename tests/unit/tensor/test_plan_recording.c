@@ -1,5 +1,4 @@
-/* Plans on a backend that records: a stand-in that keeps what is issued while it records, and does it when it is
- * replayed. */
+/* Plans on a backend that records: a stand-in stores the calls issued while it records and runs them at a replay. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,11 +24,11 @@ typedef struct tape {
 typedef struct recorder {
 	backend base;
 	backend *inner;
-	tape *recording; /* NULL: not now */
-	int begun, replayed, forgotten, direct;
-	status begin_fails, kernel_fails, end_fails; /* STATUS_OK: does not. The kernel: only while recording */
+	tape *recording; /* NULL: not recording */
+	int started, replayed, forgotten, direct;
+	status begin_fails, kernel_fails, end_fails; /* STATUS_OK: never. kernel_fails: only while recording */
 	status replay_fails;
-	int failures; /* of end_fails and replay_fails that are left; 0: without end */
+	int failures; /* number of failures of end and replay left; 0: unlimited */
 } recorder;
 
 static status issue(backend *b, op_id id, const op_call *call)
@@ -61,7 +60,7 @@ static status begin(backend *b)
 {
 	recorder *r = (recorder *)b;
 	assert_null(r->recording);
-	r->begun++;
+	r->started++;
 	if (r->begin_fails)
 		return r->begin_fails;
 	r->recording = calloc(1, sizeof *r->recording);
@@ -69,7 +68,7 @@ static status begin(backend *b)
 	return STATUS_OK;
 }
 
-/* The status, or STATUS_OK once it has been given often enough. */
+/* Return *s, which becomes STATUS_OK after the last of the failures. */
 static status failing(recorder *r, status *s)
 {
 	const status now = *s;
@@ -142,7 +141,7 @@ static plan *three_nodes(recorder *r)
 	return p;
 }
 
-/* In one piece, or as a part of so many nodes and the rest. */
+/* Run the plan at once (first 0), or as a part of `first` nodes and the rest. */
 static void run_in_parts(plan *p, int first)
 {
 	int cursor = 0;
@@ -156,7 +155,7 @@ static void run_in_parts(plan *p, int first)
 	assert_int_equal(cursor, plan_node_count(p));
 }
 
-/* Run p on inputs that differ from run to run; the result must be that of a plan of the reference. */
+/* Run p on inputs that differ between runs; the result must equal that of a plan of the reference. */
 static void run_parts_and_compare(recorder *r, plan *p, int run, int first)
 {
 	float x[N], got[N], want[N];
@@ -180,17 +179,17 @@ static void run_and_compare(recorder *r, plan *p, int run)
 	run_parts_and_compare(r, p, run, 0);
 }
 
-static void the_second_run_is_recorded_and_replayed_from_then_on(void **state)
+static void the_second_run_is_recorded_and_later_ones_are_replayed(void **state)
 {
 	recorder *r = *state;
 	plan *p = three_nodes(r);
 	run_and_compare(r, p, 0);
 	assert_int_equal(r->direct, 3);
-	assert_int_equal(r->begun, 0);
+	assert_int_equal(r->started, 0);
 	for (int run = 1; run < 4; run++)
 		run_and_compare(r, p, run);
 	assert_int_equal(r->direct, 3);
-	assert_int_equal(r->begun, 1);
+	assert_int_equal(r->started, 1);
 	assert_int_equal(r->replayed, 3);
 	assert_int_equal(r->forgotten, 0);
 	plan_free(p);
@@ -205,33 +204,34 @@ static void steps_are_never_recorded(void **state)
 		for (int cursor = 0; cursor < plan_node_count(p);)
 			assert_int_equal(plan_step(p, &cursor), STATUS_OK);
 	assert_int_equal(r->direct, 9);
-	assert_int_equal(r->begun, 0);
+	assert_int_equal(r->started, 0);
 	plan_free(p);
 	assert_int_equal(r->forgotten, 0);
 }
 
-static void each_part_of_a_plan_has_a_recording_of_its_own(void **state)
+static void each_part_of_a_plan_has_its_own_recording(void **state)
 {
 	recorder *r = *state;
 	plan *p = three_nodes(r);
 	for (int run = 0; run < 4; run++)
 		run_parts_and_compare(r, p, run, 1);
 	assert_int_equal(r->direct, 3);
-	assert_int_equal(r->begun, 2);
+	assert_int_equal(r->started, 2);
 	assert_int_equal(r->replayed, 6);
-	for (int run = 0; run < 3; run++) /* cut elsewhere: the first part is another one, and the last is new */
+	for (int run = 0; run < 3;
+	     run++) /* divided elsewhere: the first part is a different one, and the last is new */
 		run_parts_and_compare(r, p, run, 2);
 	assert_int_equal(r->direct, 6);
-	assert_int_equal(r->begun, 4);
+	assert_int_equal(r->started, 4);
 	assert_int_equal(r->replayed, 10);
 	assert_int_equal(r->forgotten, 1);
-	run_and_compare(r, p, 7); /* a part is not the plan */
+	run_and_compare(r, p, 7); /* a part's recording is not used for the plan */
 	assert_int_equal(r->direct, 9);
 	plan_free(p);
 	assert_int_equal(r->forgotten, 4);
 }
 
-static void a_part_lies_within_the_plan(void **state)
+static void a_part_must_be_within_the_plan(void **state)
 {
 	recorder *r = *state;
 	plan *p = three_nodes(r);
@@ -251,12 +251,12 @@ static void expect_direct_runs(recorder *r)
 	for (int run = 0; run < 4; run++)
 		run_and_compare(r, p, run);
 	assert_int_equal(r->direct, 12);
-	assert_int_equal(r->begun, 1); /* and never tried again */
+	assert_int_equal(r->started, 1); /* and never tried again */
 	assert_int_equal(r->replayed, 0);
 	plan_free(p);
 }
 
-static void without_a_recording_runs_stay_direct(void **state)
+static void without_a_recording_runs_are_direct(void **state)
 {
 	recorder *r = *state;
 	r->begin_fails = STATUS_UNSUPPORTED;
@@ -264,7 +264,7 @@ static void without_a_recording_runs_stay_direct(void **state)
 	assert_int_equal(r->forgotten, 0);
 }
 
-static void a_kernel_that_cannot_be_recorded_leaves_direct_runs(void **state)
+static void a_kernel_that_cannot_be_recorded_causes_direct_runs(void **state)
 {
 	recorder *r = *state;
 	r->kernel_fails = STATUS_UNSUPPORTED;
@@ -272,7 +272,7 @@ static void a_kernel_that_cannot_be_recorded_leaves_direct_runs(void **state)
 	assert_int_equal(r->forgotten, 1);
 }
 
-static void a_recording_too_large_for_memory_leaves_direct_runs(void **state)
+static void a_recording_too_large_for_memory_causes_direct_runs(void **state)
 {
 	recorder *r = *state;
 	r->end_fails = STATUS_NOMEM;
@@ -293,12 +293,12 @@ static void expect_a_second_recording(recorder *r, int runs_before)
 	for (int run = runs_before; run < 6; run++)
 		run_and_compare(r, p, run);
 	assert_int_equal(r->direct, 3);
-	assert_int_equal(r->begun, 2);
+	assert_int_equal(r->started, 2);
 	assert_int_equal(r->replayed, 5);
 	plan_free(p);
 }
 
-static void a_recording_that_can_be_simpler_is_made_anew_at_once(void **state)
+static void a_recording_that_can_be_simpler_is_repeated_immediately(void **state)
 {
 	recorder *r = *state;
 	r->end_fails = STATUS_BUSY;
@@ -306,7 +306,7 @@ static void a_recording_that_can_be_simpler_is_made_anew_at_once(void **state)
 	assert_int_equal(r->forgotten, 1);
 }
 
-static void a_replay_that_can_be_simpler_is_recorded_anew_at_once(void **state)
+static void a_replay_that_can_be_simpler_is_recorded_again_immediately(void **state)
 {
 	recorder *r = *state;
 	r->replay_fails = STATUS_BUSY;
@@ -314,20 +314,20 @@ static void a_replay_that_can_be_simpler_is_recorded_anew_at_once(void **state)
 	assert_int_equal(r->forgotten, 2);
 }
 
-static void what_fails_twice_is_left_to_direct_runs(void **state)
+static void a_recording_that_fails_twice_causes_direct_runs(void **state)
 {
 	recorder *r = *state;
-	r->end_fails = STATUS_BUSY; /* each time */
+	r->end_fails = STATUS_BUSY; /* every time */
 	plan *p = three_nodes(r);
 	for (int run = 0; run < 4; run++)
 		run_and_compare(r, p, run);
 	assert_int_equal(r->direct, 12);
-	assert_int_equal(r->begun, 2);
+	assert_int_equal(r->started, 2);
 	plan_free(p);
 	assert_int_equal(r->forgotten, 0);
 }
 
-static void a_replay_that_fails_leaves_direct_runs(void **state)
+static void a_replay_that_fails_causes_direct_runs(void **state)
 {
 	recorder *r = *state;
 	r->replay_fails = STATUS_UNSUPPORTED;
@@ -350,17 +350,17 @@ int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, open_recorder, close_recorder)
 	const struct CMUnitTest tests[] = {
-	    EACH(the_second_run_is_recorded_and_replayed_from_then_on),
+	    EACH(the_second_run_is_recorded_and_later_ones_are_replayed),
 	    EACH(steps_are_never_recorded),
-	    EACH(each_part_of_a_plan_has_a_recording_of_its_own),
-	    EACH(a_part_lies_within_the_plan),
-	    EACH(without_a_recording_runs_stay_direct),
-	    EACH(a_kernel_that_cannot_be_recorded_leaves_direct_runs),
-	    EACH(a_recording_too_large_for_memory_leaves_direct_runs),
-	    EACH(a_recording_that_can_be_simpler_is_made_anew_at_once),
-	    EACH(a_replay_that_can_be_simpler_is_recorded_anew_at_once),
-	    EACH(what_fails_twice_is_left_to_direct_runs),
-	    EACH(a_replay_that_fails_leaves_direct_runs),
+	    EACH(each_part_of_a_plan_has_its_own_recording),
+	    EACH(a_part_must_be_within_the_plan),
+	    EACH(without_a_recording_runs_are_direct),
+	    EACH(a_kernel_that_cannot_be_recorded_causes_direct_runs),
+	    EACH(a_recording_too_large_for_memory_causes_direct_runs),
+	    EACH(a_recording_that_can_be_simpler_is_repeated_immediately),
+	    EACH(a_replay_that_can_be_simpler_is_recorded_again_immediately),
+	    EACH(a_recording_that_fails_twice_causes_direct_runs),
+	    EACH(a_replay_that_fails_causes_direct_runs),
 	    EACH(a_device_lost_while_recording_ends_the_run),
 	};
 #undef EACH

@@ -1,4 +1,4 @@
-/* Tables of position biases against numbers of the libraries whose models they serve. */
+/* Tables of position biases, compared with the numbers of the libraries whose models use them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 #include "tests/unit/support/backends.h"
 #include "tests/unit/support/compare.h"
 
-/* Run a graph with one result bound to `out`; `in`: content of the input of that name, or NULL. */
+/* Run a graph with one result bound to `out`; `in`: content of `input`, or NULL. */
 static void run(backend *b, graph *g, value result, void *out, value input, void *in)
 {
 	plan *p;
@@ -27,7 +27,7 @@ static void run(backend *b, graph *g, value result, void *out, value input, void
 
 enum { FAR = 300, DISTANCES = 2 * FAR + 1, MOST = 32 };
 
-/* x-transformers 1.6.0: the least distance, up to 300, that is in bucket 0, 1, … of a side; past the last: none is. */
+/* x-transformers 1.6.0: the smallest distance, up to 300, in bucket 0, 1, … of a side; 0: no distance is in it. */
 static const struct {
 	int64_t buckets, max_distance;
 	bool bidirectional;
@@ -57,7 +57,7 @@ static int bucket_of(int table, int distance)
 	return bucket;
 }
 
-static void buckets_are_those_of_the_library(void **state)
+static void buckets_equal_those_of_the_library(void **state)
 {
 	const backends *b = *state;
 	for (int i = 0; i < 2 * KNOWN; i++) {
@@ -75,7 +75,7 @@ static void buckets_are_those_of_the_library(void **state)
 	}
 }
 
-static void slopes_are_those_of_the_paper_where_heads_are_no_power_of_two(void **state)
+static void slopes_equal_those_of_the_paper_when_heads_are_no_power_of_two(void **state)
 {
 	const backends *b = *state;
 	static const double five[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5};
@@ -94,7 +94,7 @@ static void slopes_are_those_of_the_paper_where_heads_are_no_power_of_two(void *
 	}
 }
 
-static void learned_slopes_are_the_exponentials_of_what_is_learned(void **state)
+static void learned_slopes_are_the_exponentials_of_the_parameters(void **state)
 {
 	const backends *b = *state;
 	for (int i = 0; i < 2; i++) {
@@ -106,7 +106,7 @@ static void learned_slopes_are_the_exponentials_of_what_is_learned(void **state)
 	}
 }
 
-static void distances_keep_their_sign_in_logarithms(void **state)
+static void logarithmic_distances_keep_their_sign(void **state)
 {
 	const backends *b = *state;
 	const double e = log(3);
@@ -131,7 +131,7 @@ static void expect_error(graph *g, const char *parameter)
 	graph_free(g);
 }
 
-static void a_table_that_cannot_be_made_names_its_parameter(void **state)
+static void an_impossible_table_names_its_parameter(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -148,11 +148,11 @@ static void a_table_that_cannot_be_made_names_its_parameter(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(buckets_are_those_of_the_library),
-	    cmocka_unit_test(slopes_are_those_of_the_paper_where_heads_are_no_power_of_two),
-	    cmocka_unit_test(learned_slopes_are_the_exponentials_of_what_is_learned),
-	    cmocka_unit_test(distances_keep_their_sign_in_logarithms),
-	    cmocka_unit_test(a_table_that_cannot_be_made_names_its_parameter),
+	    cmocka_unit_test(buckets_equal_those_of_the_library),
+	    cmocka_unit_test(slopes_equal_those_of_the_paper_when_heads_are_no_power_of_two),
+	    cmocka_unit_test(learned_slopes_are_the_exponentials_of_the_parameters),
+	    cmocka_unit_test(logarithmic_distances_keep_their_sign),
+	    cmocka_unit_test(an_impossible_table_names_its_parameter),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

@@ -1,4 +1,4 @@
-/* graph_pull_back: a score led back to its terms, through the frozen network and by its gradient. */
+/* graph_pull_back: attribute a score to its terms, through the frozen network and by its gradient. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,10 +17,10 @@ enum { B = 2, N = 7, D = 8, HEADS = 2, VOCAB = 5, ROWS = B * N };
 
 #define TOKENS SHAPE3(B, N, D)
 
-/* --- a network with every op that the models' forwards are made of ------------------------- */
+/* --- a network with every op of the models' forwards ------------------------------------------ */
 
 typedef struct network {
-	value words, places, rows /* gathered of the last layer */, y, dy;
+	value words, places, rows /* rows: gathered from the last layer */, y, dy;
 	bool recomputes;
 } network;
 
@@ -76,7 +76,7 @@ static value linear_layer(graph *g, value h, value mask)
 	return op_add(g, h, op_dilated_attention(g, k, v, q, mask, VALUE_NONE, dilated).y);
 }
 
-/* Attention with its matrix: q, k, v and the heads mixed before and after the softmax. */
+/* Attention with its matrix: q, k, v, and heads that are mixed before and after the softmax. */
 static value matrix_attention(graph *g, value q, value k, value v, value mask)
 {
 	const attention_matrix_params p = {.heads = HEADS, .scale = 0.5f};
@@ -93,8 +93,8 @@ static value matrix_layer(graph *g, value h, value mask)
 	return op_add(g, h, matrix_attention(g, q, k, product(g, h, D, "down 2", "down.bias"), mask));
 }
 
-/* Appends the forward and the input dy. The last norm stands before the rows that are picked: what comes back to it is
- * the gradient of a gather. */
+/* Append the forward and the input dy. The last norm comes before the gather of the picked rows, so its dy is the
+ * gradient of a gather. */
 static network build(graph *g, bool recomputes)
 {
 	network n = {.recomputes = recomputes};
@@ -126,7 +126,7 @@ static void fill_i32(plan *p, const char *name, const int32_t *x)
 	assert_int_equal(plan_write(p, graph_find(plan_graph(p), name), x), STATUS_OK);
 }
 
-/* Parameters are drawn by the order of their names. */
+/* Parameters are drawn in the order of their names. */
 static plan *open_plan(backend *b, graph *g)
 {
 	enum { MOST = 40, LARGEST = 3 * D * D };
@@ -181,7 +181,7 @@ static void part(graph *g, value v, const char *name)
 	graph_output(g, op_dot_rows(g, graph_gradient(g, v), v, 1), "%s", name);
 }
 
-/* The parts of ⟨dy, y⟩ of each sequence. */
+/* The parts of ⟨dy, y⟩ for each sequence. */
 static parts parts_of(backend *b, float share, bool recomputes)
 {
 	parts out;
@@ -228,7 +228,7 @@ static void the_parts_of_a_frozen_network_sum_to_the_score(void **state)
 	}
 }
 
-static void the_share_of_gates_moves_parts_between_tokens(void **state)
+static void the_share_of_gates_changes_the_tokens_parts(void **state)
 {
 	const backends *b = *state;
 	const parts none = parts_of(b->each[0], 0, false), half = parts_of(b->each[0], 0.5f, false);
@@ -236,10 +236,10 @@ static void the_share_of_gates_moves_parts_between_tokens(void **state)
 	for (int j = 0; j < ROWS; j++)
 		apart += fabs((double)none.words[j] - (double)half.words[j]);
 	assert_true(apart > 1e-2);
-	assert_memory_equal(none.head, half.head, sizeof none.head); /* behind all gates */
+	assert_memory_equal(none.head, half.head, sizeof none.head); /* the head comes after all gates */
 }
 
-static void parts_are_the_same_where_activations_are_computed_again(void **state)
+static void parts_are_the_same_with_recomputed_activations(void **state)
 {
 	const backends *b = *state;
 	for (int i = 0; i < 2; i++) {
@@ -250,7 +250,7 @@ static void parts_are_the_same_where_activations_are_computed_again(void **state
 
 /* --- the gradient -------------------------------------------------------------------------- */
 
-/* Of Σ dy ⊙ y at the words and places, by the one way or the other. */
+/* Gradients of Σ dy ⊙ y at words and places; pulls: by graph_pull_back, otherwise by graph_backward. */
 static void gradients(backend *b, bool pulls, float words[ROWS * D], float places[ROWS * D])
 {
 	graph *g = graph_new();
@@ -273,7 +273,7 @@ static void gradients(backend *b, bool pulls, float words[ROWS * D], float place
 	plan_free(p);
 }
 
-static void what_is_not_frozen_gives_the_gradient_of_the_score(void **state)
+static void without_freezing_the_result_is_the_gradient_of_the_score(void **state)
 {
 	const backends *b = *state;
 	static float words[2][ROWS * D], places[2][ROWS * D];
@@ -286,8 +286,8 @@ static void what_is_not_frozen_gives_the_gradient_of_the_score(void **state)
 	}
 }
 
-/* Σ_j ⟨Σ_i p_ij dg_i, x_j⟩ = Σ_i ⟨dg_i, g_i⟩ of a round of attention, whichever it is. */
-static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_given(void **state)
+/* Σ_j ⟨Σ_i p_ij dg_i, x_j⟩ = Σ_i ⟨dg_i, g_i⟩ in every kind of attention. */
+static void parts_passed_back_through_attention_weights_sum_to_those_received(void **state)
 {
 	const backends *b = *state;
 	for (int i = 0; i < 10; i++) {
@@ -354,7 +354,7 @@ static void expect_error(graph *g, status s, const char *words)
 	graph_free(g);
 }
 
-static void a_graph_is_led_back_through_once(void **state)
+static void a_graph_is_pulled_back_once(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -364,7 +364,7 @@ static void a_graph_is_led_back_through_once(void **state)
 	expect_error(g, STATUS_INVALID, "once");
 }
 
-static void what_comes_in_must_have_the_shape_of_the_score(void **state)
+static void dy_must_have_the_shape_of_the_score(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 3; i++) {
@@ -381,12 +381,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_parts_of_a_frozen_network_sum_to_the_score),
-	    cmocka_unit_test(the_share_of_gates_moves_parts_between_tokens),
-	    cmocka_unit_test(parts_are_the_same_where_activations_are_computed_again),
-	    cmocka_unit_test(what_is_not_frozen_gives_the_gradient_of_the_score),
-	    cmocka_unit_test(what_attention_passes_back_through_its_weights_sums_to_what_it_was_given),
-	    cmocka_unit_test(a_graph_is_led_back_through_once),
-	    cmocka_unit_test(what_comes_in_must_have_the_shape_of_the_score),
+	    cmocka_unit_test(the_share_of_gates_changes_the_tokens_parts),
+	    cmocka_unit_test(parts_are_the_same_with_recomputed_activations),
+	    cmocka_unit_test(without_freezing_the_result_is_the_gradient_of_the_score),
+	    cmocka_unit_test(parts_passed_back_through_attention_weights_sum_to_those_received),
+	    cmocka_unit_test(a_graph_is_pulled_back_once),
+	    cmocka_unit_test(dy_must_have_the_shape_of_the_score),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

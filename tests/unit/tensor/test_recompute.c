@@ -1,4 +1,4 @@
-/* Checkpoints: the same gradients, bit for bit, from less memory. */
+/* Recomputation: the same gradients, bit for bit, from less memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 enum { ROWS = 33, WIDTH = 24, LAYERS = 8 };
 
-/* Where the boundaries are. */
+/* The layers that end with a boundary. */
 typedef enum marks { MARKS_NONE, MARKS_ONE, MARKS_ALL } marks;
 
 typedef struct trial {
@@ -24,7 +24,7 @@ typedef struct trial {
 	float dweight[WIDTH * WIDTH], dbias[WIDTH];
 } trial;
 
-/* h += gelu(dropout(LN(h)) W) ⊙ n, with `early`, a value from the first layer, read in all of them. */
+/* h += gelu(dropout(LN(h)) W) ⊙ n, with `early`, a value of the first layer that all layers read. */
 static value layer(graph *g, value h, value early, value w, value b, value rng, uint32_t site)
 {
 	value n = op_layernorm(g, h, b, b, 1e-5f);
@@ -102,7 +102,7 @@ static void gradients_have_the_same_bits_and_take_less_memory(void **state)
 	trial_close(&again);
 }
 
-static void one_boundary_changes_nothing(void **state)
+static void a_single_boundary_has_no_effect(void **state)
 {
 	(void)state;
 	static trial kept, one;
@@ -115,7 +115,7 @@ static void one_boundary_changes_nothing(void **state)
 	trial_close(&one);
 }
 
-static void a_forward_alone_computes_nothing_twice(void **state)
+static void a_forward_without_backward_recomputes_nothing(void **state)
 {
 	(void)state;
 	backend *b;
@@ -138,8 +138,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(gradients_have_the_same_bits_and_take_less_memory),
-	    cmocka_unit_test(one_boundary_changes_nothing),
-	    cmocka_unit_test(a_forward_alone_computes_nothing_twice),
+	    cmocka_unit_test(a_single_boundary_has_no_effect),
+	    cmocka_unit_test(a_forward_without_backward_recomputes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Ops on rows: known values, and frozen networks of them whose parts sum to their results. */
+/* Ops on rows: known values, and frozen networks whose parts sum to their results. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@ static void a_row_of_3_and_4_has_length_5(void **state)
 }
 
 /* Position 10^6 at frequency 1: cos and sin of a million. */
-static void a_turn_is_exact_at_position_a_million(void **state)
+static void a_rotation_is_exact_at_position_a_million(void **state)
 {
 	const backends *b = *state;
 	float x[] = {1, 0, 0, 1}, y[4];
@@ -54,8 +54,8 @@ static void a_turn_is_exact_at_position_a_million(void **state)
 	}
 }
 
-/* Of five channels two stay, two come from the row before, and the one left over stays. */
-static void a_segment_comes_from_the_row_before(void **state)
+/* Two of five channels are kept, two come from the previous row, and the last one is kept. */
+static void shifted_channels_come_from_the_previous_row(void **state)
 {
 	const backends *b = *state;
 	float x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, y[10];
@@ -69,7 +69,7 @@ static void a_segment_comes_from_the_row_before(void **state)
 	}
 }
 
-/* The gradient of what is passed on is scaled, and a frozen network passes it as it is. */
+/* The gradient is scaled; a frozen network passes it on unscaled. */
 static void a_scaled_gradient_is_scaled_and_its_contribution_is_not(void **state)
 {
 	const backends *b = *state;
@@ -86,7 +86,7 @@ static void a_scaled_gradient_is_scaled_and_its_contribution_is_not(void **state
 	}
 }
 
-/* --- frozen: ⟨what reaches x, x⟩ and the biases sum to ⟨dy, y⟩ ------------------------------------- */
+/* --- frozen: ⟨dx, x⟩ and the biases sum to ⟨dy, y⟩ -------------------------------------------------- */
 
 enum { ROWS = 5, D = 12, KINDS = 8 };
 
@@ -133,8 +133,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_row_of_3_and_4_has_length_5),
-	    cmocka_unit_test(a_turn_is_exact_at_position_a_million),
-	    cmocka_unit_test(a_segment_comes_from_the_row_before),
+	    cmocka_unit_test(a_rotation_is_exact_at_position_a_million),
+	    cmocka_unit_test(shifted_channels_come_from_the_previous_row),
 	    cmocka_unit_test(a_scaled_gradient_is_scaled_and_its_contribution_is_not),
 	    cmocka_unit_test(the_parts_of_frozen_rows_sum_to_their_result),
 	};

@@ -1,6 +1,6 @@
-/* sample: the fast kernels of every instruction set, and those of the CUDA plug-in where a folder with it is named
- * (ADDITIVE_PLUGIN_DIR, or ADDITIVE_EMULATOR for the emulated device), against the full sort, draw for draw; and the
- * draws against the distribution that was asked for. */
+/* sample: the kernels of every instruction set, compared draw by draw with the full sort; and the draws compared with
+ * the requested distribution. The CUDA plug-in's kernels are included if its folder is named, by ADDITIVE_PLUGIN_DIR,
+ * or by ADDITIVE_EMULATOR for the emulated device. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 #include "engine/tensor/ops/sample.h"
 #include "engine/tensor/plan.h"
 
-/* The reference, then the fast kernels; a machine without an instruction set runs the next lower one again. */
+/* The reference, then the fast kernels; a machine without an instruction set repeats the next lower one. */
 static const char *const isas[] = {"reference", "baseline", "avx2", "avx512", "CUDA"};
 enum { DEVICE = 4, MOST_BACKENDS };
 static int backends = DEVICE;
@@ -65,7 +65,7 @@ static int close_backends(void **state)
 
 static const sample_setting plain = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .active = 1};
 
-/* [rows, ⌈vocab / LINEAR_BLOCK⌉] of logits; malloc'd. */
+/* [rows, ⌈vocab / LINEAR_BLOCK⌉] maxima of logits; malloc'd. */
 static float *maxima_of(const float *logits, int64_t rows, int64_t vocab)
 {
 	const int64_t blocks = (vocab + LINEAR_BLOCK - 1) / LINEAR_BLOCK;
@@ -80,7 +80,7 @@ static float *maxima_of(const float *logits, int64_t rows, int64_t vocab)
 	return maxima;
 }
 
-/* maxima: of the logits' blocks, or NULL. */
+/* maxima: those of the logits' blocks, or NULL. */
 static void sample_given(backend *b, const float *logits, const float *maxima, int64_t rows, int64_t vocab,
                          const sample_setting *setting, const sample_adjust *adjust, int64_t n_adjust, int32_t *token)
 {
@@ -107,7 +107,7 @@ static void sample_given(backend *b, const float *logits, const float *maxima, i
 	plan_free(p);
 }
 
-/* With the blocks' maxima, where the backend's linear gives them, and without: the tokens are the same. */
+/* Sample with the blocks' maxima, if the backend's linear gives them, and without: the tokens must be equal. */
 static void sample(backend *b, const float *logits, int64_t rows, int64_t vocab, const sample_setting *setting,
                    const sample_adjust *adjust, int64_t n_adjust, int32_t *token)
 {
@@ -137,7 +137,7 @@ static float unit(uint64_t seed, uint64_t index)
 	return philox_uniform(word(seed, index));
 }
 
-/* One of: spread out, ties, all equal, hardly anything finite, huge, steep, one ahead of all. */
+/* Logits of one kind: spread out, with ties, all equal, few finite, huge, steep, or one ahead of all. */
 static void draw_logits(float *x, int64_t vocab, uint64_t seed)
 {
 	static const float odd[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, -0.0f, 0.0f, 1e-40f};
@@ -196,7 +196,7 @@ static sample_setting draw_setting(uint64_t seed, int64_t vocab)
 	return s;
 }
 
-/* As many as the row has, some of them making ties, some outside the vocabulary. */
+/* As many entries as a row can have; some cause ties, some are outside the vocabulary. */
 static int32_t draw_adjust(sample_adjust *a, uint64_t seed, int64_t vocab, const float *x)
 {
 	int32_t n = 0;
@@ -210,7 +210,8 @@ static int32_t draw_adjust(sample_adjust *a, uint64_t seed, int64_t vocab, const
 	return n;
 }
 
-/* The mask of a row that leaves few tokens, most or none; bits past the vocabulary are any. Returns its rows. */
+/* A row's mask that leaves few tokens, most or none; bits past the vocabulary are arbitrary. Returns the number of its
+ * rows. */
 static int32_t draw_mask(sample_adjust *rows, uint64_t seed, int64_t vocab)
 {
 	const int32_t n = sample_mask_rows(vocab);
@@ -226,7 +227,7 @@ static int32_t draw_mask(sample_adjust *rows, uint64_t seed, int64_t vocab)
 	return n;
 }
 
-static void every_kernel_draws_what_the_full_sort_draws(void **state)
+static void every_kernel_draws_the_tokens_of_the_full_sort(void **state)
 {
 	backend *const *b = *state;
 	static const int64_t vocabularies[] = {1, 2, 3, 31, 33, 64, 257, 1000, WIDEST};
@@ -251,7 +252,7 @@ static void every_kernel_draws_what_the_full_sort_draws(void **state)
 				n += draw_mask(adjust + n, seed, vocab);
 		}
 		sample(b[0], logits, ROWS, vocab, setting, adjust, n, want);
-		for (int i = 1; i < (trial % 4 ? DEVICE : backends); i++) { /* an emulated device takes its time */
+		for (int i = 1; i < (trial % 4 ? DEVICE : backends); i++) { /* an emulated device is slow */
 			sample(b[i], logits, ROWS, vocab, setting, adjust, n, got);
 			for (int row = 0; row < ROWS; row++)
 				if (got[row] != want[row])
@@ -274,7 +275,7 @@ static float normal(uint64_t seed, uint64_t index)
 	return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
 }
 
-/* Rows as models make them: flat, spread, peaked, one far ahead, rounded to ties, masked. */
+/* Rows like those of models: flat, spread, peaked, one token far ahead, rounded to ties, masked. */
 static void draw_model_logits(float *x, int64_t vocab, uint64_t seed)
 {
 	static const float spread[] = {0.2f, 1, 4, 0.01f, 1, 1};
@@ -319,7 +320,7 @@ static sample_setting usual_setting(uint64_t seed)
 	return s;
 }
 
-static void rows_of_models_draw_what_the_full_sort_draws(void **state)
+static void rows_of_models_draw_the_tokens_of_the_full_sort(void **state)
 {
 	backend *const *b = *state;
 	enum { MOST_ROWS = 48, MOST = 50257, SHAPES = 7 };
@@ -335,7 +336,7 @@ static void rows_of_models_draw_what_the_full_sort_draws(void **state)
 			setting[row] = usual_setting(i * 1000 + (uint64_t)row);
 		}
 		sample(b[0], logits, rows, vocab, setting, NULL, 0, want);
-		for (int k = 1; k < (vocab > 33 ? DEVICE : backends); k++) { /* an emulated device takes its time */
+		for (int k = 1; k < (vocab > 33 ? DEVICE : backends); k++) { /* an emulated device is slow */
 			sample(b[k], logits, rows, vocab, setting, NULL, 0, got);
 			for (int row = 0; row < rows; row++)
 				if (got[row] != want[row])
@@ -380,7 +381,7 @@ static void no_token_is_sampled_from_an_empty_vocabulary(void **state)
 
 /* --- the distribution --------------------------------------------------------------------------- */
 
-/* χ² of DRAWS draws against probabilities that sum to one; tokens of probability 0 may not come up. */
+/* χ² of DRAWS draws against probabilities that sum to one; tokens of probability 0 must not be drawn. */
 static double chi_square(backend *b, const float *logits, int64_t vocab, sample_setting s, const double *p)
 {
 	enum { DRAWS = 40000, BATCH = 400, MOST = 64 };
@@ -410,7 +411,7 @@ static double chi_square(backend *b, const float *logits, int64_t vocab, sample_
 	return sum;
 }
 
-/* What is left, by a sort in double; returns how many. */
+/* Probabilities of the remaining tokens, by a sort in double; returns their number. */
 static int probabilities(const float *x, int vocab, const sample_setting *s, double *p)
 {
 	int order[64], left = 0;
@@ -428,7 +429,7 @@ static int probabilities(const float *x, int vocab, const sample_setting *s, dou
 	int front = 0;
 	for (; front < k && (front == 0 || reached < s->top_p * total); front++)
 		reached += exp(((double)x[order[front]] - x[order[0]]) / s->temperature);
-	if (s->top_a > 0) /* of the weight 1 of the likeliest, whose probability is 1 / reached */
+	if (s->top_a > 0) /* as a share of the likeliest token's weight 1, whose probability is 1 / reached */
 		limit = fmax(limit, fmin(1, s->top_a * pow(1 / reached, s->top_a_power) * reached));
 	for (int i = 0; i < front; i++) {
 		double w = exp(((double)x[order[i]] - x[order[0]]) / s->temperature);
@@ -443,7 +444,7 @@ static int probabilities(const float *x, int vocab, const sample_setting *s, dou
 	return left;
 }
 
-static void draws_follow_the_distribution_that_was_asked_for(void **state)
+static void draws_follow_the_requested_distribution(void **state)
 {
 	backend *const *b = *state;
 	enum { V = 37 };
@@ -461,12 +462,12 @@ static void draws_follow_the_distribution_that_was_asked_for(void **state)
 		for (int i = 0; i < V; i++)
 			x[i] = 4 * unit(trial, (uint64_t)i);
 		int left = probabilities(x, V, &s, p);
-		/* Mean left - 1, variance 2 (left - 1): five standard deviations. */
+		/* mean left - 1, variance 2 (left - 1): five standard deviations */
 		double limit = left - 1 + 5 * sqrt(2.0 * (left - 1)), found = chi_square(b[trial % 2], x, V, s, p);
 		if (!(found <= limit))
 			fail_msg("trial %d: chi-square %g of at most %g with %d tokens", (int)trial, found, limit,
 			         left);
-		p[0] += 0.05; /* a distribution that is a little off is noticed */
+		p[0] += 0.05; /* a slightly different distribution is detected */
 		for (int i = 0; i < V; i++)
 			p[i] /= 1.05;
 		assert_true(chi_square(b[1], x, V, s, p) > limit);
@@ -475,7 +476,7 @@ static void draws_follow_the_distribution_that_was_asked_for(void **state)
 
 enum { GOLDEN_VOCAB = 30, GOLDEN_ROWS = 5 };
 
-/* Every backend draws the same tokens, of which the reference's have these probabilities. */
+/* Every backend draws the same tokens; the reference's have these probabilities. */
 static void draw_golden(backend *const *b, const float *x, int vocab, const sample_setting *s, const double *p)
 {
 	float rows[ROWS * GOLDEN_VOCAB];
@@ -498,7 +499,7 @@ static void draw_golden(backend *const *b, const float *x, int vocab, const samp
 	assert_true(chi_square(b[1], x, vocab, *s, p) <= left - 1 + 5 * sqrt(2.0 * (left - 1)));
 }
 
-/* x-transformers applies top-k before the temperature, which changes nothing. */
+/* x-transformers applies top-k before the temperature, which makes no difference. */
 static void draws_from_golden_logits_have_the_golden_probabilities(void **state)
 {
 	static const char *const temperatures[] = {"0.5", "1", "1.7", "1.75"};
@@ -549,7 +550,7 @@ static void weights_are_the_exponential_rounded(void **state)
 	assert_true(sample_weight(SAMPLE_FAR) == 0);
 }
 
-static void distances_are_far_for_what_is_not_finite(void **state)
+static void distances_of_logits_that_are_not_finite_are_far(void **state)
 {
 	(void)state;
 	static const float far[] = {NAN, INFINITY, -INFINITY, -FLT_MAX, -100};
@@ -646,14 +647,14 @@ static void arguments_that_do_not_fit_are_refused_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_kernel_draws_what_the_full_sort_draws),
-	    cmocka_unit_test(rows_of_models_draw_what_the_full_sort_draws),
+	    cmocka_unit_test(every_kernel_draws_the_tokens_of_the_full_sort),
+	    cmocka_unit_test(rows_of_models_draw_the_tokens_of_the_full_sort),
 	    cmocka_unit_test(a_row_gives_the_same_token_in_any_batch),
 	    cmocka_unit_test(no_token_is_sampled_from_an_empty_vocabulary),
-	    cmocka_unit_test(draws_follow_the_distribution_that_was_asked_for),
+	    cmocka_unit_test(draws_follow_the_requested_distribution),
 	    cmocka_unit_test(draws_from_golden_logits_have_the_golden_probabilities),
 	    cmocka_unit_test(weights_are_the_exponential_rounded),
-	    cmocka_unit_test(distances_are_far_for_what_is_not_finite),
+	    cmocka_unit_test(distances_of_logits_that_are_not_finite_are_far),
 	    cmocka_unit_test(shares_are_exact),
 	    cmocka_unit_test(the_limit_of_top_a_is_its_formula),
 	    cmocka_unit_test(arguments_that_do_not_fit_are_refused_by_name),

@@ -1,5 +1,5 @@
-/* What the trilinear model is made of, against its definitions: attention that decays with distance, whole and in
- * pieces, and the levels of codes. */
+/* The trilinear model's ops against their definitions: attention that decays with distance, in one call and in pieces,
+ * and the levels of codes. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -94,7 +94,7 @@ typedef struct attention {
 	plan *p;
 	int n;
 	value q, k, v, first_k, first_v, mask;
-	stream_values at; /* of pieces */
+	stream_values at; /* for reading in pieces */
 	value positions;
 	decay_values out;
 } attention;
@@ -121,7 +121,7 @@ static void attention_open(attention *a, backend *b, graph *g, const content *c,
 	assert_int_equal(plan_write(a->p, a->first_v, c->first_v), STATUS_OK);
 }
 
-/* Tokens from … from + n - 1 of each sequence. */
+/* Run tokens from … from + n - 1 of each sequence. */
 static void attention_run(const attention *a, const content *c, int from, results *r)
 {
 	static float q[BATCH][TOKENS * KEYS], k[BATCH][TOKENS * KEYS], v[BATCH * TOKENS * VALUES];
@@ -157,7 +157,7 @@ static void whole(backend *b, const content *c, decay_params params, results *r)
 	plan_free(a.p);
 }
 
-static void decayed_attention_is_its_definition(void **state)
+static void decayed_attention_follows_its_definition(void **state)
 {
 	const backends *b = *state;
 	static content c;
@@ -166,14 +166,14 @@ static void decayed_attention_is_its_definition(void **state)
 	for (int i = 0; i < 2 * (FORMS + 1); i++) {
 		decay_params p = forms[i / 2 % FORMS];
 		if (i / 2 == FORMS)
-			p.window = 0; /* all tokens before */
+			p.window = 0; /* all earlier tokens */
 		define_all(&c, &p, &want);
 		whole(b->each[i % 2], &c, p, &got);
 		assert_true(are_close(&got, &want));
 	}
 }
 
-static void a_token_changes_nothing_up_to_itself(void **state)
+static void a_token_changes_only_later_results(void **state)
 {
 	enum { CHANGED = 21 };
 	const backends *b = *state;
@@ -195,14 +195,14 @@ static void a_token_changes_nothing_up_to_itself(void **state)
 	}
 }
 
-/* All tokens through rings in slots, `n` at a time and the rest one by one. With `coded` keys and values are quantised
- * in the graph, and the rings hold their codes. */
+/* Read all tokens through rings in slots, `n` at a time and the rest one by one. With `coded`, the graph quantizes keys
+ * and values, and the rings hold codes. */
 static void in_pieces(backend *b, const content *c, decay_params params, int n, bool coded, results *r)
 {
 	enum { OFFSET = 3, SLOT_FLOATS = OFFSET + (KEYS + VALUES + 1) * (TOKENS + 4) };
 	static float pool[BATCH * SLOT_FLOATS];
 	for (int i = 0; i < BATCH * SLOT_FLOATS; i++)
-		pool[i] = NAN; /* what is there at position 0 does not matter */
+		pool[i] = NAN; /* position 0 must not depend on the slot's earlier content */
 	assert_true(OFFSET + decay_state_floats(KEYS, VALUES, params.window, coded) <= SLOT_FLOATS);
 	for (int from = 0; from < TOKENS; from += n) {
 		n = n > TOKENS - from ? 1 : n;
@@ -238,7 +238,7 @@ static void in_pieces(backend *b, const content *c, decay_params params, int n, 
 	}
 }
 
-static void pieces_are_the_definition_past_the_end_of_the_ring_too(void **state)
+static void pieces_follow_the_definition_even_past_the_end_of_the_ring(void **state)
 {
 	const backends *b = *state;
 	static const int pieces[] = {1, 6, TOKENS};
@@ -254,7 +254,7 @@ static void pieces_are_the_definition_past_the_end_of_the_ring_too(void **state)
 	}
 }
 
-/* Quantised as the graph does; queries to the fixed step. */
+/* Quantize as the graph does; queries with the fixed step. */
 static void quantize_content(content *c)
 {
 	for (int t = 0; t < BATCH * TOKENS; t++) {
@@ -267,7 +267,7 @@ static void quantize_content(content *c)
 		(&c->v[0][0][0])[i] = quantize_value((&c->v[0][0][0])[i], QUANTIZE_FIXED_STEP, 8);
 }
 
-static void pieces_through_rings_of_codes_are_the_definition(void **state)
+static void pieces_through_rings_of_codes_follow_the_definition(void **state)
 {
 	const backends *b = *state;
 	static const int pieces[] = {1, 6, TOKENS};
@@ -289,8 +289,8 @@ static void pieces_through_rings_of_codes_are_the_definition(void **state)
 
 /* --- the frozen network ------------------------------------------------------------------------------------------ */
 
-/* Of a product of 8-bit vectors with attention's result: what reaches the vectors, the values and the first value,
- * times these, is the score. */
+/* A product of 8-bit vectors with attention's result. The parts pulled back to the vectors, the values and the first
+ * value, times these, sum to the score. */
 static void the_parts_of_a_frozen_layer_sum_to_the_score(void **state)
 {
 	enum { N = 9, T = 16, SOURCES = 3 };
@@ -362,7 +362,7 @@ static void codes_are_rounded_to_even_and_saturate(void **state)
 	assert_true(isnan(quantize_code(NAN, 1)));
 }
 
-/* The sum over more than a part of parts is made in a third step. */
+/* More parts than one block adds up, so the sum takes a third step. */
 static void the_codes_of_a_large_tensor_are_the_same_bits(void **state)
 {
 	enum { COUNT = QUANTIZE_PART * QUANTIZE_PART + 70001 };
@@ -390,7 +390,7 @@ static void the_codes_of_a_large_tensor_are_the_same_bits(void **state)
 	free(y[1]);
 }
 
-/* Lower edges of the levels of 4 bits, and of 2. */
+/* Lower bounds of the levels of 4 bits, and of 2. */
 static void few_bits_have_the_levels_of_their_tables(void **state)
 {
 	(void)state;
@@ -418,7 +418,7 @@ static void assert_refuses(graph *g, const char *param)
 	graph_free(g);
 }
 
-static void what_an_op_cannot_have_is_refused_by_name(void **state)
+static void unsupported_parameters_are_refused_by_name(void **state)
 {
 	(void)state;
 	graph *g = graph_new();
@@ -437,15 +437,15 @@ static void what_an_op_cannot_have_is_refused_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(decayed_attention_is_its_definition),
-	    cmocka_unit_test(a_token_changes_nothing_up_to_itself),
-	    cmocka_unit_test(pieces_are_the_definition_past_the_end_of_the_ring_too),
-	    cmocka_unit_test(pieces_through_rings_of_codes_are_the_definition),
+	    cmocka_unit_test(decayed_attention_follows_its_definition),
+	    cmocka_unit_test(a_token_changes_only_later_results),
+	    cmocka_unit_test(pieces_follow_the_definition_even_past_the_end_of_the_ring),
+	    cmocka_unit_test(pieces_through_rings_of_codes_follow_the_definition),
 	    cmocka_unit_test(the_parts_of_a_frozen_layer_sum_to_the_score),
 	    cmocka_unit_test(codes_are_rounded_to_even_and_saturate),
 	    cmocka_unit_test(the_codes_of_a_large_tensor_are_the_same_bits),
 	    cmocka_unit_test(few_bits_have_the_levels_of_their_tables),
-	    cmocka_unit_test(what_an_op_cannot_have_is_refused_by_name),
+	    cmocka_unit_test(unsupported_parameters_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

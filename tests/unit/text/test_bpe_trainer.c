@@ -1,4 +1,4 @@
-/* Byte-level BPE is learned as the library `tokenizers` learns it (tests/data/tokenizers/trained). */
+/* Training of byte-level BPE gives the result of the library `tokenizers` (tests/data/tokenizers/trained). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static json_t *load(const char *path)
 	return json;
 }
 
-/* The texts of the cases, one by one. */
+/* The texts of the cases, one at a time. */
 typedef struct texts {
 	json_t *cases;
 	size_t at;
@@ -52,7 +52,7 @@ static tokenizer *train(const char *spec_text)
 	return out;
 }
 
-/* A merge as "left right", whichever form the file has. */
+/* Print a merge as "left right" in either form of the file. */
 static void print_merge(const json_t *merge, char out[256])
 {
 	if (json_is_array(merge))
@@ -87,7 +87,7 @@ static void training_learns_the_vocabulary_and_merges_of_the_library(void **stat
 	tokenizer_free(t);
 }
 
-static void a_text_that_gives_fewer_ids_than_asked_is_refused_with_their_number(void **state)
+static void a_text_that_gives_fewer_ids_than_requested_is_refused_with_their_number(void **state)
 {
 	(void)state;
 	json_t *spec = json_pack("{s:s, s:i, s:i}", "type", "bpe", "vocab_size", 258, "min_frequency", 1000000);
@@ -110,7 +110,7 @@ static void a_text_that_gives_fewer_ids_than_asked_is_refused_with_their_number(
 static void no_merge_spells_a_special_token(void **state)
 {
 	(void)state;
-	tokenizer *t = train("{\"type\": \"bpe\"}"); /* as many as the text gives, up to 8,000 */
+	tokenizer *t = train("{\"type\": \"bpe\"}"); /* as many ids as the text gives, up to 8,000 */
 	assert_true(tokenizer_size(t) > 300 && tokenizer_size(t) < 8000);
 	tokenizer_free(t);
 	t = train("{\"type\": \"bpe\", \"vocab_size\": 440, \"special_tokens\": [\"ab\", \"the\"]}");
@@ -150,7 +150,7 @@ static void a_bad_spec_is_refused_by_the_name_of_its_field(void **state)
 	assert_refused("{\"type\": \"bpe\", \"vocab_size\": 300, \"dropout\": 0.1}", "dropout");
 }
 
-static void a_tokenizer_that_has_to_be_trained_is_not_made_without_a_text(void **state)
+static void a_tokenizer_that_needs_training_is_not_made_without_a_text(void **state)
 {
 	(void)state;
 	json_t *spec = json_pack("{s:s, s:i}", "type", "bpe", "vocab_size", 300);
@@ -171,7 +171,7 @@ static status broken_source(void *context, const char **text, size_t *bytes, err
 	return error_set(err, STATUS_IO, NULL, "the disk is gone");
 }
 
-static void an_error_of_the_source_is_the_error_of_the_training(void **state)
+static void an_error_of_the_source_is_returned_by_the_training(void **state)
 {
 	(void)state;
 	json_t *spec = json_pack("{s:s, s:i}", "type", "bpe", "vocab_size", 300);
@@ -208,11 +208,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(training_learns_the_vocabulary_and_merges_of_the_library),
-	    cmocka_unit_test(a_text_that_gives_fewer_ids_than_asked_is_refused_with_their_number),
+	    cmocka_unit_test(a_text_that_gives_fewer_ids_than_requested_is_refused_with_their_number),
 	    cmocka_unit_test(no_merge_spells_a_special_token),
 	    cmocka_unit_test(a_bad_spec_is_refused_by_the_name_of_its_field),
-	    cmocka_unit_test(a_tokenizer_that_has_to_be_trained_is_not_made_without_a_text),
-	    cmocka_unit_test(an_error_of_the_source_is_the_error_of_the_training),
+	    cmocka_unit_test(a_tokenizer_that_needs_training_is_not_made_without_a_text),
+	    cmocka_unit_test(an_error_of_the_source_is_returned_by_the_training),
 	    cmocka_unit_test(every_allocation_of_training_may_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static void every_published_template_renders_what_transformers_renders_and_refus
 	json_decref(rendered);
 }
 
-static void a_template_with_one_other_character_is_refused(void **state)
+static void a_template_with_one_changed_character_is_refused(void **state)
 {
 	(void)state;
 	json_t *templates = load("templates.json");
@@ -140,9 +140,9 @@ static void a_template_with_one_other_character_is_refused(void **state)
 	json_decref(templates);
 }
 
-/* --- what is the template's ------------------------------------------------------------------ */
+/* --- trusted text ---------------------------------------------------------------------------- */
 
-static void what_a_message_says_is_never_trusted(void **state)
+static void the_content_of_a_message_is_never_trusted(void **state)
 {
 	(void)state;
 	json_t *templates = load("templates.json"), *conversations = load("conversations.json");
@@ -182,7 +182,7 @@ static const char declared[] =
     "\"suffix\": \";\"},"
     " \"assistant\": {\"prefix\": \"A:\", \"suffix\": \"!;\"}, \"generation\": \"A:\", \"stop\": [\"!;\", \"!\"]}";
 
-static void a_declared_form_renders_what_it_says(void **state)
+static void a_declared_form_renders_as_declared(void **state)
 {
 	(void)state;
 	chat_template *t = make(declared, NULL);
@@ -198,7 +198,7 @@ static void a_declared_form_renders_what_it_says(void **state)
 	chat_template_free(t);
 }
 
-static void a_model_without_a_template_reads_names_of_the_speakers(void **state)
+static void a_model_without_a_template_reads_the_speakers_names(void **state)
 {
 	(void)state;
 	chat_template *t = make(NULL, NULL);
@@ -211,7 +211,7 @@ static void a_model_without_a_template_reads_names_of_the_speakers(void **state)
 	chat_template_free(t);
 }
 
-static void a_conversation_goes_on_behind_the_answer_that_was_given(void **state)
+static void a_conversation_continues_after_the_answer(void **state)
 {
 	(void)state;
 	chat_template *t = make(declared, NULL), *plain = make(NULL, NULL);
@@ -232,7 +232,7 @@ static void a_conversation_goes_on_behind_the_answer_that_was_given(void **state
 	chat_template_free(plain);
 }
 
-static void a_form_that_says_something_else_is_refused_by_name(void **state)
+static void a_form_with_unknown_members_is_refused_by_name(void **state)
 {
 	(void)state;
 	static const struct {
@@ -260,7 +260,7 @@ static void a_form_that_says_something_else_is_refused_by_name(void **state)
 
 /* --- refusals ------------------------------------------------------------------------------------ */
 
-static void what_a_template_cannot_say_is_refused_with_the_place_of_the_message(void **state)
+static void messages_that_a_template_cannot_render_are_refused_with_their_place(void **state)
 {
 	(void)state;
 	json_t *templates = load("templates.json");
@@ -307,7 +307,7 @@ static void the_files_of_a_tokenizer_give_the_template_and_the_names_of_its_toke
 	assert_renders(t, "[{\"role\": \"user\", \"content\": \"a\"}]", "<|user|>\na<e>\n<|assistant|>\n");
 	assert_string_equal(chat_template_stops(t)[0], "<e>");
 	chat_template_free(t);
-	/* As the library has it, one of several must be the default. */
+	/* As in the library, one of several templates must be the default. */
 	json_object_del(json_array_get(json_object_get(config, "chat_template"), 1), "name");
 	assert_int_equal(json_dump_file(config, path, 0), 0);
 	assert_int_equal(tokenizer_open(&files, folder, 259, NULL), STATUS_OK);
@@ -319,7 +319,7 @@ static void the_files_of_a_tokenizer_give_the_template_and_the_names_of_its_toke
 	file_remove_tree(folder, NULL);
 }
 
-/* ChatML as its publishers spell it. Each renders the same by Jinja with trim_blocks and lstrip_blocks. */
+/* ChatML as its publishers spell it. Jinja renders all of these alike, with its options for trimming blocks. */
 static void spellings_of_one_program_are_one_template(void **state)
 {
 	(void)state;
@@ -332,7 +332,7 @@ static void spellings_of_one_program_are_one_template(void **state)
 	    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}{% for message in "
 	    "messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
 	    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"};
-	/* A line end after an expression is text; so is a space in a literal. */
+	/* A line end after an expression is text, and so is a space in a literal. */
 	static const char *const other[] = {
 	    "{% for message in messages %}\n{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
 	    "'\\n'}}\n{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
@@ -359,13 +359,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(spellings_of_one_program_are_one_template),
 	    cmocka_unit_test(every_published_template_renders_what_transformers_renders_and_refuses_what_it_refuses),
-	    cmocka_unit_test(a_template_with_one_other_character_is_refused),
-	    cmocka_unit_test(what_a_message_says_is_never_trusted),
-	    cmocka_unit_test(a_declared_form_renders_what_it_says),
-	    cmocka_unit_test(a_model_without_a_template_reads_names_of_the_speakers),
-	    cmocka_unit_test(a_conversation_goes_on_behind_the_answer_that_was_given),
-	    cmocka_unit_test(a_form_that_says_something_else_is_refused_by_name),
-	    cmocka_unit_test(what_a_template_cannot_say_is_refused_with_the_place_of_the_message),
+	    cmocka_unit_test(a_template_with_one_changed_character_is_refused),
+	    cmocka_unit_test(the_content_of_a_message_is_never_trusted),
+	    cmocka_unit_test(a_declared_form_renders_as_declared),
+	    cmocka_unit_test(a_model_without_a_template_reads_the_speakers_names),
+	    cmocka_unit_test(a_conversation_continues_after_the_answer),
+	    cmocka_unit_test(a_form_with_unknown_members_is_refused_by_name),
+	    cmocka_unit_test(messages_that_a_template_cannot_render_are_refused_with_their_place),
 	    cmocka_unit_test(the_files_of_a_tokenizer_give_the_template_and_the_names_of_its_tokens),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

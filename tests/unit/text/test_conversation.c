@@ -10,7 +10,7 @@
 
 #include "engine/text/conversation.h"
 
-/* All pieces one behind the other, and what each answer was taken to be. */
+/* All pieces concatenated, and the text that was taken for each answer. */
 typedef struct collected {
 	char all[8000], answers[4][400], before[4][8000];
 	size_t n;
@@ -60,7 +60,7 @@ static void check(const char *name, const chat_template *t, const json_t *messag
 	json_decref(first);
 }
 
-static void the_answers_of_a_conversation_are_what_each_template_has_behind_its_prompt(void **state)
+static void the_answers_of_a_conversation_are_the_texts_after_each_prompt(void **state)
 {
 	(void)state;
 	json_t *templates = json_load_file("tests/data/chat/templates.json", 0, NULL), *template;
@@ -84,7 +84,7 @@ static void the_answers_of_a_conversation_are_what_each_template_has_behind_its_
 	json_decref(messages);
 }
 
-static void what_a_template_refuses_is_named_with_its_line(void **state)
+static void messages_that_a_template_refuses_are_named_with_their_line(void **state)
 {
 	(void)state;
 	collected h = {0};
@@ -108,8 +108,8 @@ static void what_a_template_refuses_is_named_with_its_line(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_answers_of_a_conversation_are_what_each_template_has_behind_its_prompt),
-	    cmocka_unit_test(what_a_template_refuses_is_named_with_its_line),
+	    cmocka_unit_test(the_answers_of_a_conversation_are_the_texts_after_each_prompt),
+	    cmocka_unit_test(messages_that_a_template_refuses_are_named_with_their_line),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

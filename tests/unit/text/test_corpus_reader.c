@@ -44,7 +44,7 @@ static size_t zstd(const char *text, size_t bytes, unsigned char *out, size_t ro
 	return made;
 }
 
-/* All of a source; the error's status. */
+/* Read all of a source; returns the error's status. */
 static status read_all(const void *data, size_t bytes, char *out, size_t room, size_t *made, error *err)
 {
 	byte_source *s;
@@ -62,7 +62,7 @@ typedef size_t (*compressor)(const char *text, size_t bytes, unsigned char *out,
 static const compressor compressors[] = {gzip, zstd};
 static const char *const names[] = {"gzip", "zstd"};
 
-static void what_is_compressed_reads_as_what_it_was_in_one_part_or_several(void **state)
+static void compressed_data_is_read_as_the_original_in_one_part_or_several(void **state)
 {
 	(void)state;
 	char *text = make_text(), *out = malloc(TEXT_BYTES + 1);
@@ -80,7 +80,7 @@ static void what_is_compressed_reads_as_what_it_was_in_one_part_or_several(void 
 	free(packed);
 }
 
-static void padding_after_what_is_compressed_is_no_text_and_anything_else_is_refused(void **state)
+static void padding_after_compressed_data_is_ignored_and_anything_else_is_refused(void **state)
 {
 	(void)state;
 	enum { PADDING = 300000, SKIPPED = 40 };
@@ -111,7 +111,7 @@ static void padding_after_what_is_compressed_is_no_text_and_anything_else_is_ref
 	free(packed);
 }
 
-static void what_is_compressed_and_cut_short_or_changed_is_refused_by_its_format(void **state)
+static void truncated_or_changed_compressed_data_is_refused_by_its_format(void **state)
 {
 	(void)state;
 	char *text = make_text(), *out = malloc(TEXT_BYTES + 1);
@@ -135,7 +135,7 @@ static void what_is_compressed_and_cut_short_or_changed_is_refused_by_its_format
 	free(packed);
 }
 
-/* All pieces one behind the other; counts them. */
+/* Concatenate all pieces and count them. */
 static char *join_pieces(corpus_reader *r, size_t *bytes, int *pieces)
 {
 	char *all = NULL;
@@ -161,7 +161,7 @@ static corpus_reader *open_text(const char *text, size_t bytes, size_t piece)
 	return r;
 }
 
-static void pieces_are_whole_lines_and_together_the_text(void **state)
+static void pieces_are_complete_lines_and_together_the_text(void **state)
 {
 	(void)state;
 	char *text = make_text();
@@ -195,7 +195,7 @@ static void a_line_far_longer_than_a_piece_is_one_piece(void **state)
 	free(text);
 }
 
-static void json_lines_come_with_the_number_of_their_first_line(void **state)
+static void pieces_of_json_lines_have_the_number_of_their_first_line(void **state)
 {
 	(void)state;
 	static const char text[] = "\n{\"text\": \"one\"}\n\n{\"text\": \"two\"}\n{\"text\": \"three\"}\n";
@@ -213,7 +213,7 @@ static void json_lines_come_with_the_number_of_their_first_line(void **state)
 	corpus_reader_free(r);
 }
 
-static void bytes_that_are_not_utf8_are_named_by_their_offset_in_the_whole_text(void **state)
+static void bytes_that_are_not_utf8_are_named_by_their_offset_in_the_text(void **state)
 {
 	(void)state;
 	char *text = make_text();
@@ -223,7 +223,7 @@ static void bytes_that_are_not_utf8_are_named_by_their_offset_in_the_whole_text(
 		error err = ERROR_INIT;
 		corpus_piece p = {0};
 		status s;
-		text[places[i]] = (char)0xc3; /* the beginning of a character that does not go on */
+		text[places[i]] = (char)0xc3; /* the beginning of an incomplete character */
 		corpus_reader *r = open_text(text, TEXT_BYTES, 64);
 		do {
 			free(p.text);
@@ -238,7 +238,7 @@ static void bytes_that_are_not_utf8_are_named_by_their_offset_in_the_whole_text(
 	free(text);
 }
 
-/* Anywhere. */
+/* Allow a cut anywhere. */
 static size_t cut_anywhere(const void *context, const char *text, size_t bytes)
 {
 	(void)context, (void)text;
@@ -271,13 +271,13 @@ static void a_character_is_never_cut_in_half(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_compressed_reads_as_what_it_was_in_one_part_or_several),
-	    cmocka_unit_test(padding_after_what_is_compressed_is_no_text_and_anything_else_is_refused),
-	    cmocka_unit_test(what_is_compressed_and_cut_short_or_changed_is_refused_by_its_format),
-	    cmocka_unit_test(pieces_are_whole_lines_and_together_the_text),
+	    cmocka_unit_test(compressed_data_is_read_as_the_original_in_one_part_or_several),
+	    cmocka_unit_test(padding_after_compressed_data_is_ignored_and_anything_else_is_refused),
+	    cmocka_unit_test(truncated_or_changed_compressed_data_is_refused_by_its_format),
+	    cmocka_unit_test(pieces_are_complete_lines_and_together_the_text),
 	    cmocka_unit_test(a_line_far_longer_than_a_piece_is_one_piece),
-	    cmocka_unit_test(json_lines_come_with_the_number_of_their_first_line),
-	    cmocka_unit_test(bytes_that_are_not_utf8_are_named_by_their_offset_in_the_whole_text),
+	    cmocka_unit_test(pieces_of_json_lines_have_the_number_of_their_first_line),
+	    cmocka_unit_test(bytes_that_are_not_utf8_are_named_by_their_offset_in_the_text),
 	    cmocka_unit_test(a_character_is_never_cut_in_half),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

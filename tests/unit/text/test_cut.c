@@ -1,5 +1,6 @@
-/* A text that is encoded in pieces (tokenizer_safe_cut) has the tokens of the whole: random texts of many scripts with
- * few and many spaces, in all the tokenizers of tests/data/tokenizers. Rules that are nearly right are found wrong. */
+/* A text that is encoded in pieces (tokenizer_safe_cut) has the tokens of the undivided text. Random texts of many
+ * scripts, with few and many spaces, are tried with all the tokenizers of tests/data/tokenizers. The tests also show
+ * that slightly wrong rules are found. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,8 @@ static tokenizer *open_form(const char *name)
 
 /* --- texts ---------------------------------------------------------------------------------------- */
 
-/* Letters, marks that compose, what normalization makes spaces or marks of, names of tokens, broken bytes. */
+/* Letters, combining marks, characters that normalization turns into spaces or marks, names of tokens, invalid
+ * bytes. */
 static const char *const parts[] = {"the",
                                     "model",
                                     "a",
@@ -50,16 +52,16 @@ static const char *const parts[] = {"the",
                                     "THE",
                                     "\xD1\x81\xD0\xBB\xD0\xBE\xD0\xB2\xD0\xBE", /* Cyrillic */
                                     "\xE6\xBC\xA2\xE5\xAD\x97",                 /* Han */
-                                    "\xE1\x84\x80\xE1\x85\xA1", /* a syllable of Hangul as two letters */
-                                    "\xE1\x85\xA1",             /* a vowel of it */
+                                    "\xE1\x84\x80\xE1\x85\xA1", /* a syllable of Hangul, decomposed into two letters */
+                                    "\xE1\x85\xA1",             /* a vowel of Hangul */
                                     "e\xCC\x81",
                                     "\xCC\x81",
                                     "\xC3\xA9",
                                     "\xE0\xA5\x98",     /* a letter whose normal form ends with a mark */
-                                    "\xEF\xB1\x9E",     /* one whose compatible form begins with a space */
+                                    "\xEF\xB1\x9E",     /* a letter whose compatibility form begins with a space */
                                     "\xEF\xAC\x81",     /* a ligature */
-                                    "\xC4\xB0",         /* one whose lower case ends with a mark */
-                                    "\xF0\x91\xBC\x82", /* one of Unicode 15 */
+                                    "\xC4\xB0",         /* a letter whose lower case ends with a mark */
+                                    "\xF0\x91\xBC\x82", /* a letter of Unicode 15 */
                                     "\xC2\xAA",
                                     "\xC2\xA0",
                                     "\xE3\x80\x80",
@@ -84,9 +86,13 @@ static const char *const parts[] = {"the",
                                     "\xC3",
                                     "\xE2\x96",
                                     "\xFF"};
-enum { PARTS = sizeof parts / sizeof *parts, WORDS = 12 /* of parts: without spaces and symbols */, TEXT_PARTS = 1500 };
+enum {
+	PARTS = sizeof parts / sizeof *parts,
+	WORDS = 12 /* WORDS: the parts without spaces and symbols */,
+	TEXT_PARTS = 1500
+};
 
-/* spaces: one in 8 of them, between two parts. */
+/* spaces: one of every `spaces` parts is followed by a space. */
 static char *make_text(uint32_t seed, uint32_t spaces, size_t *bytes)
 {
 	char *text = malloc((size_t)TEXT_PARTS * 16);
@@ -106,7 +112,7 @@ static char *make_text(uint32_t seed, uint32_t spaces, size_t *bytes)
 
 typedef size_t (*cutter)(const tokenizer *t, const char *text, size_t bytes);
 
-/* Encode a text in pieces of about `piece` bytes: are its tokens those of `whole`? */
+/* Encode a text in pieces of about `piece` bytes; true if the tokens are those of `whole`. */
 static bool encode_in_pieces(const tokenizer *t, const char *text, size_t bytes, size_t piece, cutter cut,
                              bool continues, const token_list *whole, int *cuts)
 {
@@ -131,7 +137,7 @@ static bool encode_in_pieces(const tokenizer *t, const char *text, size_t bytes,
 
 enum { TEXTS = 8 };
 
-/* The number of texts and sizes of pieces that give other tokens. */
+/* Number of texts and sizes of pieces that give other tokens. */
 static int count_differences(const tokenizer *t, cutter cut, bool continues, int *cuts)
 {
 	static const size_t sizes[] = {12, 40, 300, 2500};
@@ -150,7 +156,7 @@ static int count_differences(const tokenizer *t, cutter cut, bool continues, int
 	return differences;
 }
 
-static void the_tokens_of_pieces_are_those_of_the_whole(void **state)
+static void the_tokens_of_pieces_are_those_of_the_undivided_text(void **state)
 {
 	(void)state;
 	for (int f = 0; f < FORMS; f++) {
@@ -167,7 +173,7 @@ static void the_tokens_of_pieces_are_those_of_the_whole(void **state)
 
 /* --- bounds ----------------------------------------------------------------------------------------- */
 
-static void no_text_has_fewer_tokens_than_its_bytes_say(void **state)
+static void no_text_has_fewer_tokens_than_the_bound_for_its_bytes(void **state)
 {
 	static const char *const bounded[] = {"gpt2", "llama3", "digits", "trained"};
 	(void)state;
@@ -195,7 +201,7 @@ static void no_text_has_fewer_tokens_than_its_bytes_say(void **state)
 
 /* --- threads ---------------------------------------------------------------------------------------- */
 
-/* Of more than LONG_TEXT_BYTES, in which some stretches cannot be cut. */
+/* A text of more than LONG_TEXT_BYTES, with stretches that cannot be cut. */
 static char *make_long_text(size_t *bytes)
 {
 	char *text = NULL;
@@ -284,7 +290,7 @@ static size_t cut_before_any_space(const tokenizer *t, const char *text, size_t 
 	return space ? (size_t)(space - text) : 0;
 }
 
-static size_t cut_behind_the_space(const tokenizer *t, const char *text, size_t bytes)
+static size_t cut_after_the_space(const tokenizer *t, const char *text, size_t bytes)
 {
 	const size_t at = tokenizer_safe_cut(t, text, bytes);
 	return at ? at + 1 : 0;
@@ -296,16 +302,16 @@ static size_t cut_within_a_word(const tokenizer *t, const char *text, size_t byt
 	return at > 1 && (unsigned char)text[at - 1] < 0x80 ? at - 1 : at;
 }
 
-static void rules_that_are_nearly_right_are_found_wrong(void **state)
+static void slightly_wrong_rules_are_detected(void **state)
 {
 	(void)state;
 	int cuts;
 	for (int f = 0; f < FORMS; f++) {
 		tokenizer *t = open_form(forms[f].name);
 		if (forms[f].cuts &&
-		    strcmp(forms[f].name, "char") != 0) { /* its tokens are characters wherever it is cut */
-			const bool divides = strcmp(forms[f].name, "nfd") == 0; /* which drops all spaces */
-			assert_true(divides || count_differences(t, cut_behind_the_space, true, &cuts) > 0);
+		    strcmp(forms[f].name, "char") != 0) { /* its tokens are characters, wherever the text is cut */
+			const bool divides = strcmp(forms[f].name, "nfd") == 0; /* this one drops all spaces */
+			assert_true(divides || count_differences(t, cut_after_the_space, true, &cuts) > 0);
 			assert_true(count_differences(t, cut_within_a_word, true, &cuts) > 0);
 		}
 		tokenizer_free(t);
@@ -324,7 +330,7 @@ static void rules_that_are_nearly_right_are_found_wrong(void **state)
 	}
 }
 
-/* --- what is not known to be safe ------------------------------------------------------------------- */
+/* --- parts without a safe cut ----------------------------------------------------------------------- */
 
 static const char sentence[] = "the state of a session and the model";
 
@@ -351,8 +357,8 @@ static json_t *load(const char *name)
 	return file;
 }
 
-/* A part of gpt2's file and what is put in its place. */
-static void parts_that_may_look_over_a_space_are_not_cut(void **state)
+/* A part of gpt2's file and its replacement. */
+static void texts_are_not_cut_if_a_part_may_match_across_a_space(void **state)
 {
 	(void)state;
 	static const struct {
@@ -374,7 +380,7 @@ static void parts_that_may_look_over_a_space_are_not_cut(void **state)
 	     "[\"'(?i:[sdmt]|ll|ve|re)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?+\\\\p{L}+|\\\\p{N}| "
 	     "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+\"]",
 	     true},
-	    {"pre_tokenizer", "[\" ?\\\\p{L}+|\\\\s+\"]", false}, /* symbols are lost in what lies between */
+	    {"pre_tokenizer", "[\" ?\\\\p{L}+|\\\\s+\"]", false}, /* symbols between the matches are lost */
 	    {"pre_tokenizer", "[\"\\\\p{L}+ | ?\\\\p{L}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+\"]", false},
 	    {"pre_tokenizer", "[\"(?<=e) | ?\\\\p{L}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+\"]", false},
 	    {"pre_tokenizer", "[\" ?\\\\p{L}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+|\"]", false},
@@ -401,7 +407,7 @@ static void parts_that_may_look_over_a_space_are_not_cut(void **state)
 	}
 }
 
-static void a_merge_over_a_space_forbids_cuts_of_texts_without_words(void **state)
+static void a_merge_across_a_space_forbids_cuts_of_texts_without_words(void **state)
 {
 	(void)state;
 	json_t *file = load("llama2"), *model = json_object_get(file, "model");
@@ -412,7 +418,7 @@ static void a_merge_over_a_space_forbids_cuts_of_texts_without_words(void **stat
 	json_decref(file);
 }
 
-/* --- rules of normalisation -------------------------------------------------------------------------- */
+/* --- rules of normalization -------------------------------------------------------------------------- */
 
 static status next_line(void *context, const char **text, size_t *bytes, error *err)
 {
@@ -423,7 +429,7 @@ static status next_line(void *context, const char **text, size_t *bytes, error *
 	return STATUS_OK;
 }
 
-static void a_sentencepiece_model_with_rules_is_cut_behind_letters_that_they_leave(void **state)
+static void a_sentencepiece_model_with_rules_is_cut_after_letters_that_they_keep(void **state)
 {
 	(void)state;
 	int line = 0, cuts;
@@ -442,14 +448,14 @@ static void a_sentencepiece_model_with_rules_is_cut_behind_letters_that_they_lea
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_tokens_of_pieces_are_those_of_the_whole),
-	    cmocka_unit_test(no_text_has_fewer_tokens_than_its_bytes_say),
+	    cmocka_unit_test(the_tokens_of_pieces_are_those_of_the_undivided_text),
+	    cmocka_unit_test(no_text_has_fewer_tokens_than_the_bound_for_its_bytes),
 	    cmocka_unit_test(a_long_text_has_the_same_tokens_and_spans_on_several_threads),
 	    cmocka_unit_test(a_corpus_of_one_line_has_the_tokens_of_the_line_in_pieces_of_any_size),
-	    cmocka_unit_test(rules_that_are_nearly_right_are_found_wrong),
-	    cmocka_unit_test(parts_that_may_look_over_a_space_are_not_cut),
-	    cmocka_unit_test(a_merge_over_a_space_forbids_cuts_of_texts_without_words),
-	    cmocka_unit_test(a_sentencepiece_model_with_rules_is_cut_behind_letters_that_they_leave),
+	    cmocka_unit_test(slightly_wrong_rules_are_detected),
+	    cmocka_unit_test(texts_are_not_cut_if_a_part_may_match_across_a_space),
+	    cmocka_unit_test(a_merge_across_a_space_forbids_cuts_of_texts_without_words),
+	    cmocka_unit_test(a_sentencepiece_model_with_rules_is_cut_after_letters_that_they_keep),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

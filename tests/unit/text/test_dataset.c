@@ -44,7 +44,7 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 	dataset_free(d);
 }
 
-/* The block that position i of an epoch shows, known by its first token. */
+/* Index of the block at position i of an epoch, derived from its first token. */
 static int64_t block_at(const dataset *d, uint64_t seed, int64_t epoch, int64_t i)
 {
 	return record_at(d, seed, epoch, i).ids[0] - 3;
@@ -64,7 +64,7 @@ static dataset *numbered(const tokenizer *t, int n)
 
 static void the_order_of_an_epoch_equals_the_published_algorithm(void **state)
 {
-	/* Computed by an independent program from the definition in dataset.h. */
+	/* Computed by a separate program from the definition in dataset.h. */
 	static const struct {
 		uint64_t seed;
 		int64_t epoch;
@@ -105,12 +105,12 @@ static void every_block_comes_first_about_equally_often(void **state)
 	int first[N] = {0};
 	for (uint64_t seed = 1; seed <= SEEDS; seed++)
 		first[block_at(d, seed, 0, 0)]++;
-	for (int i = 0; i < N; i++) /* 1000 expected, standard deviation 28 */
+	for (int i = 0; i < N; i++) /* mean 1000, standard deviation 28 */
 		assert_in_range(first[i], 860, 1140);
 	dataset_free(d);
 }
 
-static void a_split_gives_the_end_of_the_text_to_the_second_set(void **state)
+static void a_split_puts_the_end_of_the_text_into_the_second_set(void **state)
 {
 	char text[103];
 	dataset *train, *valid;
@@ -217,7 +217,7 @@ static size_t ids_of(const tokenizer *t, const char *text, size_t piece_bytes, i
 	return (size_t)n;
 }
 
-static void a_text_and_each_document_begin_as_the_tokenizer_says(void **state)
+static void a_text_and_each_document_begin_with_the_tokenizers_start(void **state)
 {
 	(void)state;
 	tokenizer *t;
@@ -255,7 +255,7 @@ static void the_entropy_is_that_of_the_bytes_frequencies(void **state)
 	}
 }
 
-static void text_that_merely_looks_like_json_stays_text(void **state)
+static void text_that_only_looks_like_json_is_text(void **state)
 {
 	static const char *const texts[] = {"[1, 2]\n{\"text\": \"x\"}", "{{oops}}", "[1] A footnote", "\n \n"};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -294,7 +294,7 @@ static void a_bad_json_line_is_named_by_its_number(void **state)
 	}
 }
 
-static void json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_are(void **state)
+static void json_lines_of_another_kind_are_refused_and_not_taken_for_text(void **state)
 {
 	static const struct {
 		const char *text, *names;
@@ -327,9 +327,9 @@ static void the_fingerprint_distinguishes_texts(void **state)
 	dataset_free(NULL);
 }
 
-static void fingerprints_are_those_of_earlier_versions(void **state)
+static void fingerprints_equal_those_of_earlier_versions(void **state)
 {
-	/* Checkpoints have them: a run that an earlier version began goes on with this one. */
+	/* Checkpoints store them: this version resumes a run that an earlier version began. */
 	static char big[700000];
 	dataset *train, *valid, *lines;
 	const char *json = "{\"text\": \"ab\"}\n{\"prompt\": \"q\", \"completion\": \"a\"}\n";
@@ -345,7 +345,7 @@ static void fingerprints_are_those_of_earlier_versions(void **state)
 	dataset_free(lines);
 }
 
-/* The text of a record's tokens; '.' for the end token. */
+/* The text of a record's tokens, with '.' for the end token. */
 static const char *text_of(text_record r)
 {
 	static char out[64];
@@ -376,7 +376,7 @@ static void an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_
 		assert_int_equal(shown[0], 4);
 		assert_int_equal(shown[1], 8);
 		assert_int_equal(shown[2], 4);
-		for (int i = 0; i < 8; i++) /* two epochs show all of the first text */
+		for (int i = 0; i < 8; i++) /* two epochs show the entire first text */
 			assert_int_equal(seen[0][i], epoch % 2 ? (epoch + 1) / 2 : seen[0][i]);
 	}
 	for (int i = 0; i < 4; i++) {
@@ -384,8 +384,8 @@ static void an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_
 		assert_int_equal(seen[2][i], 4);
 	}
 	assert_true(order > 0);
-	/* In order: half of the first text, twice the second, the third. Where a stretch of a text begins nothing goes
-	 * on. */
+	/* In file order: half of the first text, the second text twice, the third. No state is carried into the
+	 * beginning of a stretch. */
 	for (int64_t i = 0; i < 16; i++) {
 		assert_int_equal(record_at(d, 0, 1, i).continues, i % 4 != 0);
 		assert_false(record_at(d, 9, 1, i).continues);
@@ -395,13 +395,13 @@ static void an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_
 		token_cache_free(texts[i]);
 }
 
-static void documents_are_not_divided_by_a_split_that_spares_them(void **state)
+static void a_split_at_documents_does_not_divide_them(void **state)
 {
 	token_cache *c = cache_of(*state, "{\"text\": \"abcde\"}\n{\"text\": \"fgh\"}\n{\"text\": \"ij\"}\n", 0);
 	dataset *train, *valid;
 	const dataset_options o = {.length = 2, .held_back = 0.4, .split_documents = true};
 	assert_int_equal(dataset_make(&train, &valid, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
-	assert_int_equal(dataset_tokens(train), 6); /* ⌊0.4 · 13⌋ = 5 tokens reach into the second document */
+	assert_int_equal(dataset_tokens(train), 6); /* ⌊0.4 · 13⌋ = 5 tokens end within the second document */
 	assert_int_equal(dataset_tokens(valid), 7);
 	assert_string_equal(text_of(record_at(valid, 0, 0, 0)), "fg");
 	dataset_free(train);
@@ -409,7 +409,7 @@ static void documents_are_not_divided_by_a_split_that_spares_them(void **state)
 	token_cache_free(c);
 }
 
-static void blocks_that_are_reset_hold_one_document_each(void **state)
+static void with_reset_each_block_holds_one_document(void **state)
 {
 	static const char *const expected[] = {"abcd", "e.", "fg.", "hijk", "lm."};
 	token_cache *c = cache_of(*state,
@@ -450,7 +450,7 @@ static void tokens_of_prompts_are_marked_where_completions_count(void **state)
 	token_cache_free(c);
 }
 
-static void completions_count_only_where_a_text_has_prompts(void **state)
+static void completions_count_only_in_a_text_with_prompts(void **state)
 {
 	static const char *const texts[] = {"plain text", "{\"text\": \"a document\"}\n",
 	                                    "{\"prompt\": \"ab\", \"completion\": \"c\"}\n"};
@@ -487,7 +487,7 @@ static void completions_need_a_token_to_predict_in_a_block(void **state)
 	}
 }
 
-/* Of plain text; jansson's parser reports some failed allocations as syntax errors. */
+/* Plain text only: jansson's parser reports some failed allocations as syntax errors. */
 static void every_allocation_may_fail(void **state)
 {
 	for (int split = 0; split < 2; split++) {
@@ -518,23 +518,23 @@ int main(void)
 	    cmocka_unit_test(the_order_of_an_epoch_equals_the_published_algorithm),
 	    cmocka_unit_test(every_epoch_is_a_permutation_whatever_the_number_of_blocks),
 	    cmocka_unit_test(every_block_comes_first_about_equally_often),
-	    cmocka_unit_test(a_split_gives_the_end_of_the_text_to_the_second_set),
+	    cmocka_unit_test(a_split_puts_the_end_of_the_text_into_the_second_set),
 	    cmocka_unit_test(a_split_without_a_block_on_either_side_is_refused),
 	    cmocka_unit_test(too_short_a_text_or_sequence_is_refused),
 	    cmocka_unit_test(invalid_utf8_is_refused_with_its_byte),
 	    cmocka_unit_test(the_entropy_is_that_of_the_bytes_frequencies),
 	    cmocka_unit_test(json_lines_become_documents_with_an_end_token_each),
-	    cmocka_unit_test(a_text_and_each_document_begin_as_the_tokenizer_says),
-	    cmocka_unit_test(text_that_merely_looks_like_json_stays_text),
+	    cmocka_unit_test(a_text_and_each_document_begin_with_the_tokenizers_start),
+	    cmocka_unit_test(text_that_only_looks_like_json_is_text),
 	    cmocka_unit_test(a_bad_json_line_is_named_by_its_number),
-	    cmocka_unit_test(json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_are),
+	    cmocka_unit_test(json_lines_of_another_kind_are_refused_and_not_taken_for_text),
 	    cmocka_unit_test(the_fingerprint_distinguishes_texts),
-	    cmocka_unit_test(fingerprints_are_those_of_earlier_versions),
+	    cmocka_unit_test(fingerprints_equal_those_of_earlier_versions),
 	    cmocka_unit_test(an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_the_others),
-	    cmocka_unit_test(documents_are_not_divided_by_a_split_that_spares_them),
-	    cmocka_unit_test(blocks_that_are_reset_hold_one_document_each),
+	    cmocka_unit_test(a_split_at_documents_does_not_divide_them),
+	    cmocka_unit_test(with_reset_each_block_holds_one_document),
 	    cmocka_unit_test(tokens_of_prompts_are_marked_where_completions_count),
-	    cmocka_unit_test(completions_count_only_where_a_text_has_prompts),
+	    cmocka_unit_test(completions_count_only_in_a_text_with_prompts),
 	    cmocka_unit_test(completions_need_a_token_to_predict_in_a_block),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};

@@ -15,7 +15,7 @@
 #include "engine/text/messages.h"
 #include "tests/unit/support/folder.h"
 
-/* All documents as one text: pieces of a prompt in parentheses, "|" after the last piece, conversations as JSON. */
+/* All documents as one text: prompts in parentheses, "|" after a document's last piece, conversations as JSON. */
 typedef struct collected {
 	char all[8000];
 	size_t n;
@@ -40,7 +40,7 @@ static status collect(void *context, const char *text, size_t bytes, const encod
 	return STATUS_OK;
 }
 
-/* ROLE=CONTENT; an answer is ROLE:CONTENT. */
+/* Print ROLE=CONTENT, or ROLE:CONTENT for an answer. */
 static status chat(const void *context, const json_t *messages, long line, document_piece each, void *to, error *err)
 {
 	size_t i;
@@ -57,7 +57,7 @@ static status chat(const void *context, const json_t *messages, long line, docum
 	return each(to, "", 0, NULL, DOCUMENT_LAST, err);
 }
 
-/* The documents of a file, or of a text that is not data: "text". */
+/* Read the documents of a file; "text" if it is not structured data. */
 static status read_source(byte_source *source, size_t piece_bytes, collected *out, error *err)
 {
 	corpus_reader *reader;
@@ -163,7 +163,7 @@ static void data_that_is_not_json_is_refused_with_line_and_column(void **state)
 		refuses(cases[i][0], cases[i][1]);
 }
 
-static void text_that_begins_with_a_bracket_stays_text(void **state)
+static void text_that_begins_with_a_bracket_is_text(void **state)
 {
 	(void)state;
 	static const char *const texts[] = {"[Illustration: a house]\n",
@@ -208,7 +208,7 @@ static void conversations_are_read_in_the_layouts_of_openai_sharegpt_and_alpaca(
 #define MESSAGE(more)                                                                                                  \
 	"{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", " more "}]}\n"
 
-static void a_weight_of_0_makes_an_answer_a_part_of_the_prompt(void **state)
+static void an_answer_of_weight_0_is_part_of_the_prompt(void **state)
 {
 	(void)state;
 	reads(MESSAGE("\"content\": \"a\", \"weight\": 0"), "user=q;assistant=a;|");
@@ -219,7 +219,7 @@ static void a_weight_of_0_makes_an_answer_a_part_of_the_prompt(void **state)
 	refuses("{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"weight\": 1}]}", "messages[0].weight");
 }
 
-static void members_that_are_not_learned_are_refused_by_name(void **state)
+static void unsupported_members_are_refused_by_name(void **state)
 {
 	(void)state;
 	refuses(MESSAGE("\"content\": \"a\", \"tool_calls\": [{\"id\": \"x\"}]"), "line 1: messages[1].tool_calls");
@@ -291,7 +291,7 @@ static void a_name_and_a_declared_format_decide_before_the_content(void **state)
 		assert_int_equal(corpus_hint_of(cases[i].format, cases[i].name), cases[i].hint);
 }
 
-/* Write a file and, with a format, its manifest; read it. */
+/* Write a file and, with a format, its manifest; then read it. */
 static status read_file(const char *folder, const char *name, const char *format, const char *text, collected *out,
                         error *err)
 {
@@ -337,10 +337,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(data_is_read_in_every_unambiguous_layout),
 	    cmocka_unit_test(data_that_is_not_json_is_refused_with_line_and_column),
-	    cmocka_unit_test(text_that_begins_with_a_bracket_stays_text),
+	    cmocka_unit_test(text_that_begins_with_a_bracket_is_text),
 	    cmocka_unit_test(conversations_are_read_in_the_layouts_of_openai_sharegpt_and_alpaca),
-	    cmocka_unit_test(a_weight_of_0_makes_an_answer_a_part_of_the_prompt),
-	    cmocka_unit_test(members_that_are_not_learned_are_refused_by_name),
+	    cmocka_unit_test(an_answer_of_weight_0_is_part_of_the_prompt),
+	    cmocka_unit_test(unsupported_members_are_refused_by_name),
 	    cmocka_unit_test(files_in_other_formats_are_refused_by_their_name),
 	    cmocka_unit_test(a_name_and_a_declared_format_decide_before_the_content),
 	    cmocka_unit_test(a_stored_file_is_read_in_the_format_of_its_manifest),

@@ -1,4 +1,4 @@
-/* Texts that have to fit: which tokens may come next, of a grammar made of a JSON Schema. */
+/* Constrained texts: the tokens that may come next, by the grammar of a JSON Schema. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -222,7 +222,7 @@ static void append(written *w, const vocabulary *v, int32_t token)
 	}
 }
 
-/* An allowed token: a random one, or one that brings the end nearer. */
+/* Choose an allowed token: a random one, or one that leads closer to the end. */
 static int32_t choose(const constrained_text *x, const vocabulary *v, const written *w, uint64_t seed, bool end)
 {
 	const int32_t n = v->trie->vocab;
@@ -257,7 +257,7 @@ static void assert_fits(const char *schema_text, const written *w)
 	json_decref(schema);
 }
 
-/* What each token of the vocabulary does when it is pushed agrees with what is allowed. */
+/* Check for each token of the vocabulary that pushing it agrees with the mask. */
 static void assert_mask(constraint *c, const constrained_text *x, const vocabulary *v, const written *w)
 {
 	for (int32_t id = 0; id < v->trie->vocab; id++) {
@@ -306,7 +306,7 @@ static void every_text_of_allowed_tokens_ends_and_fits_its_schema(void **state)
 
 /* --- JSON ------------------------------------------------------------------------------------------- */
 
-/* Is the whole text one that may be written, byte by byte? */
+/* True if the text is accepted byte by byte to its end. */
 static bool accepts(constraint *c, const char *text)
 {
 	constrained_text *x = text_of(c);
@@ -318,7 +318,7 @@ static bool accepts(constraint *c, const char *text)
 	return good;
 }
 
-static void json_is_what_the_standard_says(void **state)
+static void json_follows_the_standard(void **state)
 {
 	(void)state;
 	static const char *const good[] = {"0",
@@ -383,7 +383,7 @@ static void json_is_what_the_standard_says(void **state)
 	constraint_free(c);
 }
 
-static void the_text_ends_where_nothing_can_follow(void **state)
+static void the_text_ends_when_no_token_can_follow(void **state)
 {
 	(void)state;
 	const vocabulary *v = &vocabularies[0];
@@ -411,9 +411,9 @@ static void the_text_ends_where_nothing_can_follow(void **state)
 	constraint_free(c);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------- */
 
-static void what_is_not_implemented_is_refused_by_its_path(void **state)
+static void unsupported_keywords_are_refused_by_their_path(void **state)
 {
 	(void)state;
 	static const struct {
@@ -474,14 +474,15 @@ static void schemas_that_are_too_large_are_refused(void **state)
 	}
 	err = (error)ERROR_INIT;
 	schema = json_pack("{s:o, s:b}", "properties", properties, "additionalProperties", 1);
-	assert_int_equal(json_grammar_new(&g, schema, &err), STATUS_TOO_LARGE); /* all other names: 100,000 nodes */
+	assert_int_equal(json_grammar_new(&g, schema, &err),
+	                 STATUS_TOO_LARGE); /* the names of other properties need 100,000 nodes */
 	json_object_del(schema, "additionalProperties");
 	assert_int_equal(json_grammar_new(&g, schema, &err), STATUS_OK);
 	grammar_free(g);
 	json_decref(schema);
 }
 
-/* Properties that may all be left out, whose names begin alike. */
+/* Optional properties whose names have a common beginning. */
 static void many_properties_may_begin_alike(void **state)
 {
 	(void)state;
@@ -514,8 +515,7 @@ static status next_words(void *context, const char **text, size_t *bytes, error 
 	return STATUS_OK;
 }
 
-/* Strings that differ in their greatest lengths: each alternative tries all tokens of a vocabulary that is not small.
- */
+/* Strings that differ in their largest lengths: each alternative tries all tokens of a vocabulary that is not small. */
 static void alternatives_that_take_too_long_are_refused(void **state)
 {
 	(void)state;
@@ -583,7 +583,7 @@ static void every_allocation_may_fail(void **state)
 		allocations_fail(n, true);
 		s = write_something(schema, &vocabularies[0]);
 		if (s == STATUS_OK && allocations_refused())
-			s = STATUS_NOMEM; /* a smaller block would have done */
+			s = STATUS_NOMEM; /* jansson retries with a smaller block */
 		allocations_limit(-1);
 	}
 	assert_int_equal(s, STATUS_OK);
@@ -595,9 +595,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_text_of_allowed_tokens_ends_and_fits_its_schema),
-	    cmocka_unit_test(json_is_what_the_standard_says),
-	    cmocka_unit_test(the_text_ends_where_nothing_can_follow),
-	    cmocka_unit_test(what_is_not_implemented_is_refused_by_its_path),
+	    cmocka_unit_test(json_follows_the_standard),
+	    cmocka_unit_test(the_text_ends_when_no_token_can_follow),
+	    cmocka_unit_test(unsupported_keywords_are_refused_by_their_path),
 	    cmocka_unit_test(schemas_that_are_too_large_are_refused),
 	    cmocka_unit_test(many_properties_may_begin_alike),
 	    cmocka_unit_test(alternatives_that_take_too_long_are_refused),

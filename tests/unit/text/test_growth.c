@@ -1,6 +1,5 @@
-/* A model's files cannot make a text grow without bound: normalizers, pre-tokenizers, rules of SentencePiece and chat
- * templates are refused once they make too much, and files whose parts are out of proportion are refused when opened.
- */
+/* A model's files cannot make a text grow without bound. Normalizers, pre-tokenizers, rules of SentencePiece and chat
+ * templates are stopped once their output is too large. Files with parts out of proportion are refused when opened. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +32,7 @@ static status open_text(tokenizer **out, const char *json, error *err)
 	return tokenizer_open_data(out, json, strlen(json), err);
 }
 
-/* Open a tokenizer.json with one part more than its model. */
+/* Open a tokenizer.json with its model and one further part. */
 static tokenizer *open_with(const char *part)
 {
 	tokenizer *t;
@@ -96,10 +95,10 @@ static void a_short_text_may_grow_by_an_allowance_and_a_long_one_by_a_factor(voi
 	tokenizer_free(t);
 }
 
-static void what_is_put_before_each_piece_is_bounded_in_all(void **state)
+static void text_inserted_before_pieces_is_bounded_in_total(void **state)
 {
 	(void)state;
-	/* Each pair of steps cuts a piece into characters and puts one more before each. */
+	/* Each pair of steps splits a piece into characters and inserts one before each. */
 	static const char *const marks[] = {"X", "Y", "Z", "W", "V", "U", "T"};
 	char part[4096] = "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [";
 	for (int i = 0; i < 7; i++)
@@ -115,7 +114,7 @@ static void what_is_put_before_each_piece_is_bounded_in_all(void **state)
 	tokenizer_free(t);
 }
 
-static void an_added_token_that_the_normalizer_makes_too_long_is_refused(void **state)
+static void an_added_token_that_normalization_makes_too_long_is_refused(void **state)
 {
 	(void)state;
 	char *many = repeated("a", 1000), json[8192];
@@ -221,13 +220,13 @@ static void a_unigram_model_whose_tokens_are_all_special_drops_every_text(void *
 	tokenizer_free(t);
 }
 
-/* A table of rules with one: "a" becomes `bytes` bytes. */
+/* A table with one rule: "a" becomes `bytes` bytes. */
 static size_t put_rule(char *out, size_t bytes)
 {
 	enum { UNITS = 256 };
 	uint32_t units[UNITS] = {0};
 	units[0] = UINT32_C(128) << 10;                   /* the root's children are at 128 */
-	units[128 ^ 'a'] = UINT32_C(1) << 10 | 1 << 8 | 'a'; /* a text ends here; its value is one place on */
+	units[128 ^ 'a'] = UINT32_C(1) << 10 | 1 << 8 | 'a'; /* a text ends here; its value is one place further */
 	units[128 ^ 'a' ^ 1] = UINT32_C(1) << 31;         /* replacement 0 */
 	const uint32_t size = sizeof units;
 	memcpy(out, &size, 4);
@@ -237,7 +236,7 @@ static size_t put_rule(char *out, size_t bytes)
 	return 4 + sizeof units + bytes + 1;
 }
 
-static void rules_of_normalisation_that_make_too_much_are_refused(void **state)
+static void normalization_rules_with_too_much_output_are_refused(void **state)
 {
 	(void)state;
 	enum { MADE = 20000 };
@@ -264,7 +263,7 @@ static void rules_of_normalisation_that_make_too_much_are_refused(void **state)
 
 /* --- time ------------------------------------------------------------------------------------------------- */
 
-static void a_pattern_that_reads_to_the_end_from_each_character_is_stopped(void **state)
+static void a_pattern_that_scans_to_the_end_from_each_character_is_stopped(void **state)
 {
 	(void)state;
 	static const char *const patterns[] = {"(?=.*b)a", "a(?=.*b)|a"};
@@ -288,7 +287,7 @@ static void a_pattern_that_reads_to_the_end_from_each_character_is_stopped(void 
 
 /* --- chat templates --------------------------------------------------------------------------------------- */
 
-static void a_chat_template_adds_a_bounded_amount_to_the_messages(void **state)
+static void a_chat_template_adds_a_bounded_amount_of_text(void **state)
 {
 	(void)state;
 	char *prefix = repeated("p", 600000);
@@ -317,15 +316,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(replacements_of_replacements_are_refused_before_they_fill_memory),
 	    cmocka_unit_test(a_short_text_may_grow_by_an_allowance_and_a_long_one_by_a_factor),
-	    cmocka_unit_test(what_is_put_before_each_piece_is_bounded_in_all),
-	    cmocka_unit_test(an_added_token_that_the_normalizer_makes_too_long_is_refused),
+	    cmocka_unit_test(text_inserted_before_pieces_is_bounded_in_total),
+	    cmocka_unit_test(an_added_token_that_normalization_makes_too_long_is_refused),
 	    cmocka_unit_test(ids_far_past_the_number_of_tokens_are_refused),
 	    cmocka_unit_test(a_name_too_long_for_a_token_is_refused_in_every_model),
 	    cmocka_unit_test(a_model_without_pieces_makes_unknown_tokens_as_the_library_does),
 	    cmocka_unit_test(a_unigram_model_whose_tokens_are_all_special_drops_every_text),
-	    cmocka_unit_test(rules_of_normalisation_that_make_too_much_are_refused),
-	    cmocka_unit_test(a_pattern_that_reads_to_the_end_from_each_character_is_stopped),
-	    cmocka_unit_test(a_chat_template_adds_a_bounded_amount_to_the_messages),
+	    cmocka_unit_test(normalization_rules_with_too_much_output_are_refused),
+	    cmocka_unit_test(a_pattern_that_scans_to_the_end_from_each_character_is_stopped),
+	    cmocka_unit_test(a_chat_template_adds_a_bounded_amount_of_text),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Tokenizers in the forms that model families publish (tests/data/tokenizers) give the ids and texts of the library
- * `tokenizers`; a part of a file that has no counterpart here is refused by name. */
+ * `tokenizers`. An unsupported part of a file is refused by name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void assert_ids(const tokenizer *t, const json_t *text, const json_t *ids
 	token_list_fini(&list);
 }
 
-/* *bytes of text, to be freed. */
+/* The decoded text, *bytes long, to be freed. */
 static char *decode(const tokenizer *t, const token_list *list, size_t *bytes)
 {
 	text_stream stream = {0};
@@ -150,7 +150,7 @@ static void text_makes_special_tokens_only_within_ranges_that_are_trusted(void *
 {
 	(void)state;
 	static const char text[] = "<|im_end|> <|im_end|><|im_end|>";
-	/* Trusted, and how many of the three become tokens. */
+	/* True if the text is trusted, and how many of the three names become tokens. */
 	static const struct {
 		byte_range ranges[3];
 		size_t n, found;
@@ -177,11 +177,12 @@ static void text_makes_special_tokens_only_within_ranges_that_are_trusted(void *
 	tokenizer_free(t);
 }
 
-/* Some files have special tokens that merges lead to. */
+/* Some files have special tokens that are also the result of merges. */
 static void a_special_token_is_never_made_by_merging(void **state)
 {
 	(void)state;
-	static const char *const forms[] = {"gpt2", "llama3"}; /* by merges; a word that is a token */
+	static const char *const forms[] = {"gpt2",
+	                                    "llama3"}; /* in gpt2 by merges; in llama3 as a word that is a token */
 	static const char word[] = "ession";
 	const size_t bytes = sizeof word - 1;
 	for (int f = 0; f < 2; f++) {
@@ -216,7 +217,7 @@ static void a_special_token_is_never_made_by_merging(void **state)
 	}
 }
 
-static void a_trusted_range_is_no_border_of_tokens(void **state)
+static void tokens_may_cross_the_border_of_a_trusted_range(void **state)
 {
 	(void)state;
 	static const char text[] = "the state of a session";
@@ -236,8 +237,8 @@ static void a_trusted_range_is_no_border_of_tokens(void **state)
 	tokenizer_free(t);
 }
 
-/* In byte-level tokenizers that change no text, the spans of the tokens follow each other through all of it. */
-static void the_spans_of_tokens_are_the_bytes_that_they_were_made_of(void **state)
+/* In byte-level tokenizers that do not change the text, the spans of the tokens cover it without gaps. */
+static void the_spans_of_tokens_are_the_bytes_that_they_come_from(void **state)
 {
 	(void)state;
 	static const char *const changing_nothing[] = {"gpt2", "llama3", "o200k", "digits"};
@@ -283,14 +284,14 @@ static void assert_span(const char *family, const char *text, size_t token, size
 	tokenizer_free(t);
 }
 
-static void the_spans_of_a_changed_text_are_those_of_the_text_that_was_given(void **state)
+static void spans_refer_to_the_given_text_before_normalization(void **state)
 {
 	(void)state;
-	assert_span("llama2", "\xF0\x9F\x99\x82", 0, 0, 0);   /* the space that was put before it */
-	assert_span("llama2", "\xF0\x9F\x99\x82", 1, 0, 1);   /* a byte of a character without a token */
+	assert_span("llama2", "\xF0\x9F\x99\x82", 0, 0, 0);   /* the space that the tokenizer inserts before the text */
+	assert_span("llama2", "\xF0\x9F\x99\x82", 1, 0, 1);   /* one byte of a character that has no token */
 	assert_span("nfkc", "\xEF\xAC\x81", 0, 0, 3);         /* a ligature that becomes "fi" */
-	assert_span("qwen2", "x\xCC\x96 e\xCC\x81", 0, 0, 1); /* a mark that composes with nothing */
-	assert_span("neox", "e\xCC\x81", 0, 0, 3);            /* a mark that does */
+	assert_span("qwen2", "x\xCC\x96 e\xCC\x81", 0, 0, 1); /* a combining mark that composes with nothing */
+	assert_span("neox", "e\xCC\x81", 0, 0, 3);            /* a combining mark that composes */
 	assert_span("gemma", "a\xF0\x9F\x99\x82", 1, 1, 1);
 }
 
@@ -312,7 +313,7 @@ static void bytes_that_are_not_utf8_are_read_as_replacement_characters(void **st
 	}
 }
 
-static void a_trusted_range_after_broken_bytes_is_where_it_was_given(void **state)
+static void a_trusted_range_after_invalid_bytes_keeps_its_place(void **state)
 {
 	(void)state;
 	static const char text[] = "\xFF\xFF\xFF\xFF<|endoftext|><|endoftext|>";
@@ -335,7 +336,7 @@ static void a_trusted_range_after_broken_bytes_is_where_it_was_given(void **stat
 	tokenizer_free(t);
 }
 
-/* Any code point, more often a low one. */
+/* Append a random code point, more often a low one. */
 static size_t put_random(char *out, uint64_t i)
 {
 	static const uint32_t ceilings[] = {0x80, 0x800, 0xD800, 0x110000};
@@ -353,7 +354,7 @@ static char *random_text(size_t characters, size_t *bytes)
 	return text;
 }
 
-/* A group that is repeated keeps a place to go back to for each time. */
+/* A repeated group keeps a backtracking point for each repetition. */
 static void a_pattern_may_match_a_text_far_longer_than_its_stack(void **state)
 {
 	(void)state;
@@ -388,7 +389,7 @@ static void a_pattern_may_match_a_text_far_longer_than_its_stack(void **state)
 	free(text);
 }
 
-static void any_text_survives_a_tokenizer_of_bytes(void **state)
+static void any_text_is_unchanged_by_a_tokenizer_of_bytes(void **state)
 {
 	(void)state;
 	static const char *const lossless[] = {"gpt2", "llama3", "o200k", "digits", "llama2", "gemma"};
@@ -462,7 +463,7 @@ static void copy_tokenizer(const char *family, const char *folder)
 	json_decref(json);
 }
 
-static void the_mask_is_the_token_that_is_named_or_else_a_special_token_of_a_known_name(void **state)
+static void the_mask_is_the_named_token_or_a_special_token_with_a_known_name(void **state)
 {
 	(void)state;
 	char folder[FOLDER_BYTES];
@@ -479,7 +480,7 @@ static void the_mask_is_the_token_that_is_named_or_else_a_special_token_of_a_kno
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-static void the_files_beside_a_tokenizer_name_its_roles(void **state)
+static void the_other_files_of_a_tokenizer_name_its_roles(void **state)
 {
 	(void)state;
 	char folder[FOLDER_BYTES];
@@ -510,7 +511,7 @@ static void the_files_beside_a_tokenizer_name_its_roles(void **state)
 
 /* --- refusals --------------------------------------------------------------------------------------- */
 
-/* A member of a tokenizer.json that is set to a value, and what the message names. */
+/* A member of a tokenizer.json that is set to a value, and the name in the message. */
 static const struct {
 	const char *part, *member, *value, *names, *family; /* NULL: gpt2 */
 } asked[] = {
@@ -578,7 +579,7 @@ static const struct {
     {NULL, "normalizer", "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAAAAAA\"}", "damaged", "t5"},
 };
 
-static void what_a_file_asks_for_and_is_not_there_is_refused_by_its_name(void **state)
+static void unsupported_parts_of_a_file_are_refused_by_name(void **state)
 {
 	(void)state;
 	char folder[FOLDER_BYTES];
@@ -608,17 +609,17 @@ int main(void)
 	    cmocka_unit_test(every_form_of_tokenizer_gives_the_ids_and_texts_of_the_library),
 	    cmocka_unit_test(text_makes_special_tokens_only_within_ranges_that_are_trusted),
 	    cmocka_unit_test(a_special_token_is_never_made_by_merging),
-	    cmocka_unit_test(a_trusted_range_is_no_border_of_tokens),
-	    cmocka_unit_test(the_spans_of_tokens_are_the_bytes_that_they_were_made_of),
-	    cmocka_unit_test(the_spans_of_a_changed_text_are_those_of_the_text_that_was_given),
+	    cmocka_unit_test(tokens_may_cross_the_border_of_a_trusted_range),
+	    cmocka_unit_test(the_spans_of_tokens_are_the_bytes_that_they_come_from),
+	    cmocka_unit_test(spans_refer_to_the_given_text_before_normalization),
 	    cmocka_unit_test(bytes_that_are_not_utf8_are_read_as_replacement_characters),
-	    cmocka_unit_test(a_trusted_range_after_broken_bytes_is_where_it_was_given),
+	    cmocka_unit_test(a_trusted_range_after_invalid_bytes_keeps_its_place),
 	    cmocka_unit_test(a_pattern_may_match_a_text_far_longer_than_its_stack),
-	    cmocka_unit_test(any_text_survives_a_tokenizer_of_bytes),
+	    cmocka_unit_test(any_text_is_unchanged_by_a_tokenizer_of_bytes),
 	    cmocka_unit_test(threads_that_share_a_tokenizer_get_the_same_ids),
-	    cmocka_unit_test(the_mask_is_the_token_that_is_named_or_else_a_special_token_of_a_known_name),
-	    cmocka_unit_test(the_files_beside_a_tokenizer_name_its_roles),
-	    cmocka_unit_test(what_a_file_asks_for_and_is_not_there_is_refused_by_its_name),
+	    cmocka_unit_test(the_mask_is_the_named_token_or_a_special_token_with_a_known_name),
+	    cmocka_unit_test(the_other_files_of_a_tokenizer_name_its_roles),
+	    cmocka_unit_test(unsupported_parts_of_a_file_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void fail_each_of_encoding(const char *folder)
 	tokenizer_free(t);
 }
 
-/* One that fails where a thread is started is no error: the others do its work. */
+/* A failed allocation when a thread is started is no error: the other threads do its work. */
 static void every_allocation_for_a_long_text_may_fail(void **state)
 {
 	(void)state;

@@ -18,7 +18,7 @@
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/record.h"
 
-/* The tokens as text, with | for an end. */
+/* The tokens as text, with | for an end token. */
 static const char *shown(const int32_t *ids, int64_t count, char out[64])
 {
 	for (int64_t i = 0; i < count; i++)
@@ -63,7 +63,7 @@ static void a_line_becomes_the_tokens_of_its_text_an_end_and_a_label(void **stat
 	dataset_free(d);
 }
 
-static void what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_does(void **state)
+static void a_long_text_is_cut_at_its_end_and_in_a_pair_the_longer_one_is(void **state)
 {
 	static const struct {
 		const char *first, *second, *tokens;
@@ -87,11 +87,11 @@ static void what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_does(vo
 	int64_t count;
 	char text[64];
 	assert_int_equal(sequence_encode(*state, "abcd", 4, "xyz", 3, 5, ids, &count, NULL), STATUS_OK);
-	assert_string_equal(shown(ids, count, text), "ab|x|"); /* an odd token goes to the first */
+	assert_string_equal(shown(ids, count, text), "ab|x|"); /* the first text gets the odd token */
 }
 
-/* Ids as the library `tokenizers` gives them for a text and for a pair. */
-static void texts_stand_in_the_frame_of_the_tokenizers_files(void **state)
+/* Ids that the library `tokenizers` gives for a text and for a pair. */
+static void texts_get_the_frame_of_the_tokenizers_files(void **state)
 {
 	(void)state;
 	static const struct {
@@ -147,7 +147,7 @@ static void classes_are_the_labels_in_their_order(void **state)
 	dataset_free(numbers);
 }
 
-static void labels_that_a_configuration_could_not_hold_are_refused(void **state)
+static void labels_that_a_configuration_cannot_hold_are_refused(void **state)
 {
 	enum { LINES = LABELLED_MAX_NAMES / LABELLED_MAX_LABEL + 1 };
 	char *text = calloc(LINES, LABELLED_MAX_LABEL + 64), *end = text;
@@ -235,7 +235,7 @@ static void a_bad_record_is_named_by_its_line(void **state)
 	assert_string_equal(err.param, "sequence_length");
 }
 
-/* n records, the first half of class "a". */
+/* n records; the first half has class "a". */
 static const char *sorted(char *out, size_t room, int n)
 {
 	size_t at = 0;
@@ -278,7 +278,7 @@ static void a_split_takes_records_of_all_classes_out_of_a_sorted_file(void **sta
 	assert_null(train);
 }
 
-static void an_epoch_shows_every_record_once_and_follows_from_its_number(void **state)
+static void an_epoch_shows_every_record_once_in_an_order_set_by_its_number(void **state)
 {
 	char text[4096];
 	sorted(text, sizeof text, 13);
@@ -319,7 +319,7 @@ static void the_fingerprint_changes_with_texts_ends_labels_and_names(void **stat
 	}
 }
 
-/* Of a file, which is opened again: the records, in whichever set, are those of the same text in memory. */
+/* A cached file that is opened again has, in either set, the records of the same text in memory. */
 static void a_cached_text_has_the_records_of_the_same_text_in_memory(void **state)
 {
 	enum { RECORDS = 9000, BYTES = RECORDS * 80, LENGTH = 40 };
@@ -376,7 +376,7 @@ static void a_cached_text_has_the_records_of_the_same_text_in_memory(void **stat
 	free(text);
 }
 
-static void a_text_that_fails_on_the_way_leaves_no_file(void **state)
+static void a_text_that_fails_to_be_read_leaves_no_file(void **state)
 {
 	static const char bad[] = "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": 2}\n{}\n";
 	atomic_bool cancel = true;
@@ -421,17 +421,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_line_becomes_the_tokens_of_its_text_an_end_and_a_label),
-	    cmocka_unit_test(what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_does),
-	    cmocka_unit_test(texts_stand_in_the_frame_of_the_tokenizers_files),
+	    cmocka_unit_test(a_long_text_is_cut_at_its_end_and_in_a_pair_the_longer_one_is),
+	    cmocka_unit_test(texts_get_the_frame_of_the_tokenizers_files),
 	    cmocka_unit_test(classes_are_the_labels_in_their_order),
-	    cmocka_unit_test(labels_that_a_configuration_could_not_hold_are_refused),
+	    cmocka_unit_test(labels_that_a_configuration_cannot_hold_are_refused),
 	    cmocka_unit_test(known_classes_keep_their_numbers_and_others_are_refused),
 	    cmocka_unit_test(a_bad_record_is_named_by_its_line),
 	    cmocka_unit_test(a_split_takes_records_of_all_classes_out_of_a_sorted_file),
-	    cmocka_unit_test(an_epoch_shows_every_record_once_and_follows_from_its_number),
+	    cmocka_unit_test(an_epoch_shows_every_record_once_in_an_order_set_by_its_number),
 	    cmocka_unit_test(the_fingerprint_changes_with_texts_ends_labels_and_names),
 	    cmocka_unit_test(a_cached_text_has_the_records_of_the_same_text_in_memory),
-	    cmocka_unit_test(a_text_that_fails_on_the_way_leaves_no_file),
+	    cmocka_unit_test(a_text_that_fails_to_be_read_leaves_no_file),
 	    cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);

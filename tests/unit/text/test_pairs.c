@@ -17,7 +17,7 @@
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/record.h"
 
-/* Source > target, with | for an end. */
+/* Source > target, with | for an end token. */
 static void assert_pair(const dataset *d, int64_t i, const char *want)
 {
 	char text[64];
@@ -43,7 +43,7 @@ static dataset *read_lines(const tokenizer *t, const char *text, int64_t source,
 	return d;
 }
 
-static void a_line_becomes_the_tokens_of_its_source_and_of_its_target_with_an_end(void **state)
+static void a_line_becomes_the_tokens_of_its_source_and_its_target_and_an_end(void **state)
 {
 	dataset *d = read_lines(*state,
 	                        "\xEF\xBB\xBF{\"source\": \"abc\", \"target\": \"xy\", \"more\": 1}\r\n\n"
@@ -60,7 +60,7 @@ static void a_line_becomes_the_tokens_of_its_source_and_of_its_target_with_an_en
 	dataset_free(d);
 }
 
-static void what_is_too_long_loses_its_end_and_a_target_keeps_the_token_that_ends_it(void **state)
+static void a_long_text_is_cut_at_its_end_and_a_target_keeps_its_end_token(void **state)
 {
 	dataset *d = read_lines(*state,
 	                        "{\"source\": \"abcd\", \"target\": \"uvwx\"}\n{\"source\": \"abc\", \"target\": "
@@ -72,7 +72,7 @@ static void what_is_too_long_loses_its_end_and_a_target_keeps_the_token_that_end
 	dataset_free(d);
 }
 
-/* A tokenizer whose template puts [A] before a text and [B] [C] behind it. */
+/* A tokenizer whose template puts [A] before a text and [B] [C] after it. */
 static tokenizer *wrapping(void)
 {
 	static const char data[] =
@@ -102,7 +102,7 @@ static tokenizer *wrapping(void)
 	return t;
 }
 
-static void a_source_has_what_the_template_puts_around_texts_also_when_it_is_cut(void **state)
+static void a_source_keeps_the_tokens_of_the_template_when_it_is_cut(void **state)
 {
 	(void)state;
 	static const struct {
@@ -122,7 +122,7 @@ static void a_source_has_what_the_template_puts_around_texts_also_when_it_is_cut
 	}
 	assert_int_equal(sequence_encode_source(t, "xyx", 3, 1, ids, &count, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "source_length");
-	/* It has no token that ends a text. */
+	/* The tokenizer has no token that ends a text. */
 	static const char line[] = "{\"source\": \"x\", \"target\": \"y\"}";
 	dataset *d;
 	err = (error)ERROR_INIT;
@@ -159,7 +159,7 @@ static void a_bad_record_is_named_by_its_line_and_field(void **state)
 	}
 }
 
-/* n lines; source and target hold the line's number. */
+/* n lines; source and target contain the line's number. */
 static char *numbered(int n, size_t *bytes)
 {
 	char *text = malloc((size_t)n * 96);
@@ -179,8 +179,8 @@ static int number_at(const int32_t *ids)
 	return number;
 }
 
-/* Of a file, which is opened again. */
-static void a_cached_text_is_split_in_the_pairs_of_the_same_text_in_memory(void **state)
+/* The cached file is opened again. */
+static void a_cached_text_is_split_into_the_pairs_of_the_same_text_in_memory(void **state)
 {
 	enum { RECORDS = 9000 };
 	const pair_lengths lengths = {40, 8};
@@ -259,11 +259,11 @@ static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_line_becomes_the_tokens_of_its_source_and_of_its_target_with_an_end),
-	    cmocka_unit_test(what_is_too_long_loses_its_end_and_a_target_keeps_the_token_that_ends_it),
-	    cmocka_unit_test(a_source_has_what_the_template_puts_around_texts_also_when_it_is_cut),
+	    cmocka_unit_test(a_line_becomes_the_tokens_of_its_source_and_its_target_and_an_end),
+	    cmocka_unit_test(a_long_text_is_cut_at_its_end_and_a_target_keeps_its_end_token),
+	    cmocka_unit_test(a_source_keeps_the_tokens_of_the_template_when_it_is_cut),
 	    cmocka_unit_test(a_bad_record_is_named_by_its_line_and_field),
-	    cmocka_unit_test(a_cached_text_is_split_in_the_pairs_of_the_same_text_in_memory),
+	    cmocka_unit_test(a_cached_text_is_split_into_the_pairs_of_the_same_text_in_memory),
 	    cmocka_unit_test(the_fingerprint_changes_with_where_a_source_ends),
 	    cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
 	};

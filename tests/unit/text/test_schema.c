@@ -1,4 +1,4 @@
-/* Keywords of JSON Schema: the texts that each one allows. Texts are tried byte by byte, without a constraint. */
+/* Keywords of JSON Schema and the texts that each one allows. Texts are tried byte by byte, without a constraint. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -179,7 +179,7 @@ static const example examples[] = {
     {"{\"patternProperties\":{\"^k[0-9]$\":{\"type\":\"boolean\"}}}",
      {"{\"k1\":true,\"k2\":false}"},
      {"{\"k\":true}", "{\"k1\":1}"}},
-    /* what joins schemas */
+    /* combined schemas */
     {"{\"allOf\":[{\"$ref\":\"#/$defs/B\"}],\"title\":\"t\",\"$defs\":{\"B\":{\"type\":\"boolean\"}}}",
      {"true"},
      {"1"}},
@@ -203,7 +203,7 @@ static const example examples[] = {
      {"{\"x\":true}", "{}", "{\"k\":\"d\",\"x\":true}"}},
 };
 
-static void every_keyword_allows_what_the_standard_says(void **state)
+static void every_keyword_allows_the_texts_of_the_standard(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
@@ -225,7 +225,7 @@ static uint32_t draw(uint64_t *at, uint32_t below)
 	return philox(17, 3, 0, (*at)++).word[0] % below;
 }
 
-/* Bounds and numbers in hundredths, so that all comparisons are of integers. */
+/* Bounds and numbers are in hundredths, so that all comparisons are of integers. */
 static void number_bounds_are_exact(void **state)
 {
 	(void)state;
@@ -246,7 +246,7 @@ static void number_bounds_are_exact(void **state)
 		grammar *g = NULL;
 		const status s = json_grammar_new(&g, parsed, NULL);
 		json_decref(parsed);
-		assert_true(s == STATUS_OK || s == STATUS_INVALID); /* INVALID: no value fits */
+		assert_true(s == STATUS_OK || s == STATUS_INVALID); /* STATUS_INVALID: no value fits */
 		for (int i = 0; i < 40; i++) {
 			const int x = integer ? 100 * ((int)draw(&at, 60) - 30) : (int)draw(&at, 6000) - 3000;
 			const bool fits = (above ? x > low : x >= low) && (below ? x < high : x <= high) &&
@@ -254,7 +254,7 @@ static void number_bounds_are_exact(void **state)
 			char text[32];
 			snprintf(text, sizeof text, integer ? "%.0f" : "%.2f", x / 100.0);
 			for (size_t n = strlen(text); strchr(text, '.') && strchr("0.", text[n - 1]); n--)
-				text[n - 1] = '\0'; /* multiples have no digits that their divisor has not */
+				text[n - 1] = '\0'; /* multiples have no more decimals than their divisor */
 			if (x == 0)
 				strcpy(text, "0");
 			if (s == STATUS_OK ? accepts(g, text) != fits : fits)
@@ -266,9 +266,9 @@ static void number_bounds_are_exact(void **state)
 	assert_true(accepted > 500);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------------------------------------ */
 
-static void what_is_outside_is_refused_by_its_path(void **state)
+static void unsupported_schemas_are_refused_by_their_path(void **state)
 {
 	(void)state;
 	static const struct {
@@ -314,7 +314,7 @@ static void what_is_outside_is_refused_by_its_path(void **state)
 	}
 }
 
-/* Each of these needs more states than there may be; all bounds together keep it short. */
+/* Each of these needs more states than allowed; the limits together keep the time short. */
 static void hostile_schemas_are_refused_in_time(void **state)
 {
 	(void)state;
@@ -355,7 +355,7 @@ static void every_allocation_may_fail(void **state)
 			allocations_fail(n, true);
 			s = json_grammar_new(&g, schema, NULL);
 			if (s == STATUS_OK && allocations_refused())
-				s = STATUS_NOMEM; /* a smaller block would have done */
+				s = STATUS_NOMEM; /* jansson retries with a smaller block */
 			allocations_limit(-1);
 			grammar_free(g);
 		}
@@ -368,9 +368,9 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_keyword_allows_what_the_standard_says),
+	    cmocka_unit_test(every_keyword_allows_the_texts_of_the_standard),
 	    cmocka_unit_test(number_bounds_are_exact),
-	    cmocka_unit_test(what_is_outside_is_refused_by_its_path),
+	    cmocka_unit_test(unsupported_schemas_are_refused_by_their_path),
 	    cmocka_unit_test(hostile_schemas_are_refused_in_time),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};

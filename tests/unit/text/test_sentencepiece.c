@@ -1,4 +1,5 @@
-/* What the library gives for the models of tests/data/tokenizers (make.py there), and what must hold of any length. */
+/* Results of the library for the models of tests/data/tokenizers (make.py there), and properties of texts of any
+ * length. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +59,7 @@ static void assert_tokens(const token_list *got, const json_t *test, const char 
 	}
 }
 
-static void texts_become_the_librarys_tokens_with_their_places(void **state)
+static void texts_become_the_librarys_tokens_with_their_spans(void **state)
 {
 	(void)state;
 	json_t *all = read_cases();
@@ -81,7 +82,7 @@ static void texts_become_the_librarys_tokens_with_their_places(void **state)
 	json_decref(all);
 }
 
-static void tokens_one_by_one_become_the_librarys_text_of_all(void **state)
+static void tokens_decoded_one_by_one_give_the_librarys_text(void **state)
 {
 	(void)state;
 	json_t *all = read_cases();
@@ -123,7 +124,7 @@ static char *repeat(const char *unit, size_t times, size_t *bytes)
 
 enum { LINES = 5000 };
 
-/* A text of many runs is cut where nothing can change: its tokens are those of its lines one after another. */
+/* A text of many runs is cut where no merge can cross: its tokens are those of its lines one after another. */
 static void a_long_text_has_the_tokens_of_its_words(void **state)
 {
 	(void)state;
@@ -148,7 +149,7 @@ static void a_long_text_has_the_tokens_of_its_words(void **state)
 	}
 }
 
-static void text_that_leaves_all_open_is_cut_in_the_end(void **state)
+static void text_without_a_safe_cut_is_cut_at_a_limit(void **state)
 {
 	(void)state;
 	for (int m = 0; m < MODELS; m++) {
@@ -252,7 +253,7 @@ static void t5s_extra_ids_count_down_from_the_last_id(void **state)
 		assert_int_equal(tokenizer_sentinels(plain, sentinels, 101), 0);
 		assert_int_equal(tokenizer_encode(t, "a<extra_id_1>", 13, &o, &got, NULL), STATUS_OK);
 		assert_true(has(&got, tokenizer_size(t) - 2));
-		assert_int_equal(got.ids[got.count - 1] == tokenizer_end(t), i); /* T5 ends texts */
+		assert_int_equal(got.ids[got.count - 1] == tokenizer_end(t), i); /* T5 texts end with it */
 		token_list_fini(&got);
 		assert_int_equal(tokenizer_token_bytes(t, tokenizer_size(t) - 1, NULL, 0), 0);
 		tokenizer_free(t);
@@ -260,7 +261,7 @@ static void t5s_extra_ids_count_down_from_the_last_id(void **state)
 	}
 }
 
-static void only_a_token_that_no_text_gives_is_the_mask(void **state)
+static void only_a_token_that_never_comes_from_text_is_the_mask(void **state)
 {
 	(void)state;
 	static const struct {
@@ -268,8 +269,8 @@ static void only_a_token_that_no_text_gives_is_the_mask(void **state)
 	} cases[] = {
 	    {"{}", NULL},
 	    {"{\"mask_token\": \"<control>\"}", "<control>"},
-	    {"{\"mask_token\": \"a\"}", NULL},         /* a piece of text */
-	    {"{\"mask_token\": \"<nowhere>\"}", NULL}, /* which ALBERT's files may name */
+	    {"{\"mask_token\": \"a\"}", NULL},         /* a token that comes from text */
+	    {"{\"mask_token\": \"<nowhere>\"}", NULL}, /* allowed in ALBERT's files */
 	    {"{\"added_tokens_decoder\": {\"900\": {\"content\": \"[MASK]\"}}}", "[MASK]"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -305,7 +306,7 @@ static void roles_are_those_of_the_configuration(void **state)
 	tokenizer_free(t);
 }
 
-static void what_is_asked_for_and_lacking_is_refused_by_name(void **state)
+static void missing_parts_are_refused_by_name(void **state)
 {
 	(void)state;
 	static const struct {
@@ -414,7 +415,7 @@ static status train(tokenizer **out, const char *spec, int count, error *err)
 	return s;
 }
 
-static void a_trained_tokenizer_has_the_ids_asked_for_and_gives_its_texts_back(void **state)
+static void a_trained_tokenizer_has_the_requested_ids_and_restores_its_texts(void **state)
 {
 	(void)state;
 	static const char *const specs[] = {
@@ -446,7 +447,7 @@ static void a_trained_tokenizer_has_the_ids_asked_for_and_gives_its_texts_back(v
 	}
 }
 
-static void without_normalisation_line_feeds_and_spaces_survive(void **state)
+static void without_normalization_line_feeds_and_spaces_are_kept(void **state)
 {
 	(void)state;
 	tokenizer *t;
@@ -477,7 +478,7 @@ static status next_table(void *context, const char **text, size_t *bytes, error 
 	return STATUS_OK;
 }
 
-static void a_tab_that_normalisation_keeps_is_a_piece(void **state)
+static void a_tab_that_normalization_keeps_is_a_piece(void **state)
 {
 	(void)state;
 	static const char *const types[] = {"unigram", "bpe", "char", "word"};
@@ -513,7 +514,7 @@ static void a_tab_that_normalisation_keeps_is_a_piece(void **state)
 	}
 }
 
-static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
+static void options_that_do_not_fit_the_text_are_refused_with_their_field(void **state)
 {
 	(void)state;
 	static const struct {
@@ -543,7 +544,7 @@ static void what_a_text_cannot_train_is_refused_with_its_field(void **state)
 	assert_int_equal(train(&t, cases[0].spec, 0, NULL), STATUS_INVALID);
 }
 
-static void without_a_number_of_ids_there_are_as_many_as_the_text_gives(void **state)
+static void without_a_requested_number_the_text_decides_how_many_ids_there_are(void **state)
 {
 	(void)state;
 	static const char *const specs[] = {"{\"type\":\"sentencepiece\"}",
@@ -559,7 +560,7 @@ static void without_a_number_of_ids_there_are_as_many_as_the_text_gives(void **s
 	}
 }
 
-static void a_sample_of_much_text_is_bounded_and_always_the_same(void **state)
+static void a_sample_of_a_long_text_is_bounded_and_reproducible(void **state)
 {
 	(void)state;
 	sp_sample samples[2] = {{0}};
@@ -604,23 +605,23 @@ static void a_long_line_becomes_sentences_cut_between_characters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(texts_become_the_librarys_tokens_with_their_places),
-	    cmocka_unit_test(tokens_one_by_one_become_the_librarys_text_of_all),
+	    cmocka_unit_test(texts_become_the_librarys_tokens_with_their_spans),
+	    cmocka_unit_test(tokens_decoded_one_by_one_give_the_librarys_text),
 	    cmocka_unit_test(a_long_text_has_the_tokens_of_its_words),
-	    cmocka_unit_test(text_that_leaves_all_open_is_cut_in_the_end),
+	    cmocka_unit_test(text_without_a_safe_cut_is_cut_at_a_limit),
 	    cmocka_unit_test(names_of_control_tokens_in_a_text_are_text_unless_trusted),
 	    cmocka_unit_test(t5s_extra_ids_count_down_from_the_last_id),
-	    cmocka_unit_test(only_a_token_that_no_text_gives_is_the_mask),
+	    cmocka_unit_test(only_a_token_that_never_comes_from_text_is_the_mask),
 	    cmocka_unit_test(roles_are_those_of_the_configuration),
-	    cmocka_unit_test(what_is_asked_for_and_lacking_is_refused_by_name),
+	    cmocka_unit_test(missing_parts_are_refused_by_name),
 	    cmocka_unit_test(a_damaged_model_is_refused_or_harmless),
 	    cmocka_unit_test(a_saved_tokenizer_has_the_bytes_of_its_files),
-	    cmocka_unit_test(a_trained_tokenizer_has_the_ids_asked_for_and_gives_its_texts_back),
-	    cmocka_unit_test(without_normalisation_line_feeds_and_spaces_survive),
-	    cmocka_unit_test(a_tab_that_normalisation_keeps_is_a_piece),
-	    cmocka_unit_test(what_a_text_cannot_train_is_refused_with_its_field),
-	    cmocka_unit_test(without_a_number_of_ids_there_are_as_many_as_the_text_gives),
-	    cmocka_unit_test(a_sample_of_much_text_is_bounded_and_always_the_same),
+	    cmocka_unit_test(a_trained_tokenizer_has_the_requested_ids_and_restores_its_texts),
+	    cmocka_unit_test(without_normalization_line_feeds_and_spaces_are_kept),
+	    cmocka_unit_test(a_tab_that_normalization_keeps_is_a_piece),
+	    cmocka_unit_test(options_that_do_not_fit_the_text_are_refused_with_their_field),
+	    cmocka_unit_test(without_a_requested_number_the_text_decides_how_many_ids_there_are),
+	    cmocka_unit_test(a_sample_of_a_long_text_is_bounded_and_reproducible),
 	    cmocka_unit_test(a_long_line_becomes_sentences_cut_between_characters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* SentencePiece where memory is short: every allocation fails once. */
+/* SentencePiece when memory is short: every allocation fails once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Folders with files from before tokenizer.json give the ids of the same tokenizer in that form; files that cannot be
- * read are refused by name; ids that end a text are those of generation_config.json, or else of config.json. */
+/* Folders with files from before tokenizer.json give the ids of the same tokenizer in that form. Unreadable files are
+ * refused by name. The ids that end a text are those of generation_config.json, or else of config.json. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -12,21 +12,21 @@
 
 #define R "\xEF\xBF\xBD" /* U+FFFD */
 
-/* One of every length, and the edges of every range of code points. */
+/* One character of every length, and the bounds of every range of code points. */
 static const char whole[] = "a\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xEC\xBF\xBF\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF"
                             "\xF0\x90\x80\x80\xF3\xBF\xBF\xBF\xF4\x8F\xBF\xBFz";
 
-/* Input (may hold NULs) and what it must become. */
+/* Input (may contain NULs) and expected output. */
 static const struct {
 	const char *in;
 	size_t bytes;
 	const char *out;
 } broken[] = {
-    {"\x80", 1, R}, /* a continuation alone */
+    {"\x80", 1, R}, /* a continuation byte alone */
     {"\xBF\xBF", 2, R R},
-    {"\xC0\xAF", 2, R R},             /* overlong, C0 never begins a character */
-    {"\xE0\x80\xAF", 3, R R R},       /* overlong in three */
-    {"\xF0\x80\x80\xAF", 4, R R R R}, /* overlong in four */
+    {"\xC0\xAF", 2, R R},             /* overlong; C0 never begins a character */
+    {"\xE0\x80\xAF", 3, R R R},       /* overlong, three bytes */
+    {"\xF0\x80\x80\xAF", 4, R R R R}, /* overlong, four bytes */
     {"\xED\xA0\x80", 3, R R R},       /* a surrogate */
     {"\xF4\x90\x80\x80", 4, R R R R}, /* above U+10FFFF */
     {"\xF5\xFE\xFF", 3, R R R},
@@ -38,7 +38,7 @@ static const struct {
      3, R "A"}, /* one maximal subpart of two bytes */
     {"\xF1\x80\x80"
      "A",
-     4, R "A"}, /* of three bytes */
+     4, R "A"}, /* one maximal subpart of three bytes */
     {"\xF0\x90\xF0\x90\x80\x80", 6, R "\xF0\x90\x80\x80"},
     {"\xE2\x82\xE2\x82\xAC", 5, R "\xE2\x82\xAC"},
     {"\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64", 13, "a" R R R "b" R "c" R R "d"}, /* Unicode's example */
@@ -61,14 +61,14 @@ static void assert_stream(const char *in, size_t bytes, size_t cut, const char *
 	assert_int_equal(s.n_held, 0);
 }
 
-static void whole_text_passes_unchanged_wherever_it_is_cut(void **state)
+static void valid_text_is_unchanged_wherever_it_is_split(void **state)
 {
 	(void)state;
 	for (size_t cut = 0; cut < sizeof whole; cut++)
 		assert_stream(whole, sizeof whole - 1, cut, whole);
 }
 
-static void broken_text_has_its_maximal_subparts_replaced_wherever_it_is_cut(void **state)
+static void invalid_text_has_its_maximal_subparts_replaced_wherever_it_is_split(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
@@ -76,7 +76,7 @@ static void broken_text_has_its_maximal_subparts_replaced_wherever_it_is_cut(voi
 			assert_stream(broken[i].in, broken[i].bytes, cut, broken[i].out);
 }
 
-static void a_character_is_held_back_until_it_is_whole(void **state)
+static void a_character_is_held_back_until_it_is_complete(void **state)
 {
 	(void)state;
 	text_stream s = {0};
@@ -114,8 +114,8 @@ static void the_valid_prefix_ends_at_the_first_broken_byte(void **state)
 	                 2);
 }
 
-/* Bytes pushed one by one: characters that replace bytes of earlier pushes. */
-static void characters_before_a_token_are_those_of_broken_bytes_held_before_it(void **state)
+/* Bytes pushed one by one: count characters that replace bytes of earlier pushes. */
+static void characters_before_a_token_are_the_invalid_bytes_held_before_it(void **state)
 {
 	(void)state;
 	static const struct {
@@ -123,13 +123,22 @@ static void characters_before_a_token_are_those_of_broken_bytes_held_before_it(v
 		size_t first, bytes;
 		int before, before_each;
 	} cases[] = {
-	    {"\xC3" "a", 1, 2, 1, 1},               /* broken by the next token */
-	    {"\xC3\xA9", 1, 2, 0, 0},              /* completed */
-	    {"\xF0\x9F" "a", 2, 3, 1, 2},          /* two bytes are one character, or two */
-	    {"\xF0\x9F" "a", 1, 3, 0, 1},          /* broken within the token */
-	    {"ab", 1, 2, 0, 0},                    /* nothing is held */
-	    {"\xC3" "a\xC3" "b", 1, 4, 1, 1},       /* broken bytes of the token itself do not count */
-	    {"\xEF\xBF\xBD", 2, 3, 0, 0},         /* a U+FFFD that is text */
+	    {"\xC3"
+	     "a",
+	     1, 2, 1, 1},             /* made invalid by the next token */
+	    {"\xC3\xA9", 1, 2, 0, 0}, /* completed */
+	    {"\xF0\x9F"
+	     "a",
+	     2, 3, 1, 2}, /* two bytes become one character, or two */
+	    {"\xF0\x9F"
+	     "a",
+	     1, 3, 0, 1},       /* invalid within the token */
+	    {"ab", 1, 2, 0, 0}, /* nothing is held */
+	    {"\xC3"
+	     "a\xC3"
+	     "b",
+	     1, 4, 1, 1},                 /* invalid bytes of the token itself do not count */
+	    {"\xEF\xBF\xBD", 2, 3, 0, 0}, /* a U+FFFD that is text */
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		for (int each = 0; each < 2; each++) {
@@ -144,11 +153,11 @@ static void characters_before_a_token_are_those_of_broken_bytes_held_before_it(v
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(whole_text_passes_unchanged_wherever_it_is_cut),
-	    cmocka_unit_test(broken_text_has_its_maximal_subparts_replaced_wherever_it_is_cut),
-	    cmocka_unit_test(a_character_is_held_back_until_it_is_whole),
+	    cmocka_unit_test(valid_text_is_unchanged_wherever_it_is_split),
+	    cmocka_unit_test(invalid_text_has_its_maximal_subparts_replaced_wherever_it_is_split),
+	    cmocka_unit_test(a_character_is_held_back_until_it_is_complete),
 	    cmocka_unit_test(every_output_is_valid_utf8_whatever_the_bytes),
-	    cmocka_unit_test(characters_before_a_token_are_those_of_broken_bytes_held_before_it),
+	    cmocka_unit_test(characters_before_a_token_are_the_invalid_bytes_held_before_it),
 	    cmocka_unit_test(the_valid_prefix_ends_at_the_first_broken_byte),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

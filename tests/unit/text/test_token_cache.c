@@ -56,7 +56,7 @@ static unsigned char flags_at(int64_t i)
 	return (unsigned char)((i % 97 == 96 ? TOKEN_LAST : 0) | (i % 97 < 40 ? TOKEN_PROMPT : 0));
 }
 
-/* In uneven portions. */
+/* Write the tokens in portions of uneven size. */
 static token_cache *write_tokens(const tokenizer *t, const char *path, uint64_t key, int64_t n, bool documents)
 {
 	token_writer *w;
@@ -77,7 +77,7 @@ static token_cache *write_tokens(const tokenizer *t, const char *path, uint64_t 
 	return c;
 }
 
-static void what_was_written_is_read_from_every_place(void **state)
+static void the_written_tokens_are_read_from_every_place(void **state)
 {
 	static const int64_t first[] = {0, 1, 7, 8, 9, 262140, 262144, 262145, 524280, TOKENS - 9, TOKENS - 1};
 	static const int64_t counts[] = {1, 2, 8, 9, 4100};
@@ -118,7 +118,7 @@ static void the_hash_of_any_stretch_is_that_of_its_tokens(void **state)
 	token_cache_free(c);
 }
 
-static void bytes_are_counted_as_one_by_one(void **state)
+static void bytes_are_counted_as_token_by_token(void **state)
 {
 	static const int64_t n[] = {0, 5, 262144, 262150, TOKENS};
 	token_cache *c = write_tokens(*state, NULL, 1, TOKENS, false);
@@ -133,7 +133,7 @@ static void bytes_are_counted_as_one_by_one(void **state)
 	token_cache_free(c);
 }
 
-/* Does reading everything of the file find damage? */
+/* True if reading the entire file finds damage. */
 static bool finds_damage(const char *path)
 {
 	token_cache *c;
@@ -148,7 +148,7 @@ static bool finds_damage(const char *path)
 	return s != STATUS_OK;
 }
 
-static void a_changed_byte_anywhere_is_found(void **state)
+static void a_changed_byte_is_found_anywhere(void **state)
 {
 	token_cache_free(write_tokens(*state, path_of("a"), 5, TOKENS, true));
 	assert_false(finds_damage(path_of("a")));
@@ -171,7 +171,7 @@ static void a_changed_byte_anywhere_is_found(void **state)
 	unlink(path_of("a"));
 }
 
-static void tokens_of_another_key_or_vocabulary_are_not_taken(void **state)
+static void tokens_of_another_key_or_vocabulary_are_not_used(void **state)
 {
 	token_cache *c;
 	token_cache_free(write_tokens(*state, path_of("a"), 5, 100, false));
@@ -182,7 +182,7 @@ static void tokens_of_another_key_or_vocabulary_are_not_taken(void **state)
 	unlink(path_of("a"));
 }
 
-static void a_disk_that_is_full_is_an_error_and_leaves_no_file(void **state)
+static void a_full_disk_is_an_error_and_leaves_no_file(void **state)
 {
 	struct rlimit before, low = {1 << 20, 1 << 20};
 	byte_source *source;
@@ -279,7 +279,7 @@ static void the_first_bad_line_is_reported_whichever_thread_finds_one(void **sta
 	free(lines);
 }
 
-/* A file of `bytes` bytes that was used so many seconds ago. */
+/* Make a file of `bytes` bytes that was last used `age` seconds ago. */
 static void make_file(const char *name, int64_t bytes, int age)
 {
 	int fd = open(path_of(name), O_WRONLY | O_CREAT, 0600);
@@ -304,7 +304,7 @@ static int64_t size_of(const char *name)
 	return st.st_size;
 }
 
-static void the_least_recently_used_files_go_first_and_none_that_is_open(void **state)
+static void the_least_recently_used_files_are_removed_first_and_open_ones_never(void **state)
 {
 	token_cache *c = write_tokens(*state, path_of("open"), 5, 1000, false);
 	struct timespec old[2] = {{1, 0}, {1, 0}};
@@ -326,16 +326,16 @@ static void the_least_recently_used_files_go_first_and_none_that_is_open(void **
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_was_written_is_read_from_every_place),
+	    cmocka_unit_test(the_written_tokens_are_read_from_every_place),
 	    cmocka_unit_test(the_hash_of_any_stretch_is_that_of_its_tokens),
-	    cmocka_unit_test(bytes_are_counted_as_one_by_one),
-	    cmocka_unit_test(a_changed_byte_anywhere_is_found),
-	    cmocka_unit_test(tokens_of_another_key_or_vocabulary_are_not_taken),
-	    cmocka_unit_test(a_disk_that_is_full_is_an_error_and_leaves_no_file),
+	    cmocka_unit_test(bytes_are_counted_as_token_by_token),
+	    cmocka_unit_test(a_changed_byte_is_found_anywhere),
+	    cmocka_unit_test(tokens_of_another_key_or_vocabulary_are_not_used),
+	    cmocka_unit_test(a_full_disk_is_an_error_and_leaves_no_file),
 	    cmocka_unit_test(a_cancelled_build_ends_and_leaves_no_file),
 	    cmocka_unit_test(neither_threads_nor_the_size_of_pieces_change_a_token),
 	    cmocka_unit_test(the_first_bad_line_is_reported_whichever_thread_finds_one),
-	    cmocka_unit_test(the_least_recently_used_files_go_first_and_none_that_is_open),
+	    cmocka_unit_test(the_least_recently_used_files_are_removed_first_and_open_ones_never),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);
 }

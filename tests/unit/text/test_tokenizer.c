@@ -35,7 +35,7 @@ static void assert_round_trip(const tokenizer *t, const char *text, size_t bytes
 	token_list_fini(&tokens);
 }
 
-static void all_256_bytes_survive_the_round_trip(void **state)
+static void all_256_bytes_survive_a_round_trip(void **state)
 {
 	char all[256];
 	for (int i = 0; i < 256; i++)
@@ -86,7 +86,7 @@ static void the_roles_of_the_byte_tokenizer_are_those_of_stored_models(void **st
 		assert_int_equal(tokenizer_ends(t, id), id == BYTES_END);
 }
 
-static void specials_and_ids_outside_the_vocabulary_stand_for_nothing(void **state)
+static void special_tokens_and_ids_outside_the_vocabulary_have_no_text(void **state)
 {
 	const tokenizer *t = *state;
 	static const int32_t ids[] = {BYTES_PAD, BYTES_END, BYTES_UNKNOWN, -1, 259, INT32_MAX, INT32_MIN};
@@ -229,7 +229,7 @@ static void a_broken_tokenizer_file_is_an_error_with_its_line(void **state)
 
 /* --- sharing -------------------------------------------------------------------------------------- */
 
-/* A folder with a tokenizer's file and a manifest of it. */
+/* A folder with a tokenizer's file and its manifest. */
 static void copy_family(const char *folder, const char *name)
 {
 	char from[128], to[FOLDER_BYTES + 32];
@@ -259,7 +259,7 @@ static void folders_with_the_same_files_share_one_tokenizer(void **state)
 	const size_t before = mallinfo2().uordblks;
 	for (int i = 0; i < TIMES; i++)
 		assert_int_equal(tokenizer_open(&more[i], folder[i % 2], 1000, NULL), STATUS_OK);
-	assert_true(mallinfo2().uordblks < before + 65536); /* of a hundred times the file */
+	assert_true(mallinfo2().uordblks < before + 65536); /* TIMES more copies of the file would take more */
 	for (int i = 0; i < TIMES; i++)
 		tokenizer_free(more[i]);
 	tokenizer_free(t[0]);
@@ -273,7 +273,7 @@ static void folders_with_the_same_files_share_one_tokenizer(void **state)
 		assert_int_equal(file_remove_tree(folder[i], NULL), STATUS_OK);
 }
 
-static void a_folder_is_judged_by_its_own_files_and_model_also_where_it_shares(void **state)
+static void a_folder_is_checked_by_its_own_files_and_model_even_when_shared(void **state)
 {
 	(void)state;
 	char good[FOLDER_BYTES], damaged[FOLDER_BYTES], path[FOLDER_BYTES + 32], *text;
@@ -291,7 +291,7 @@ static void a_folder_is_judged_by_its_own_files_and_model_also_where_it_shares(v
 	assert_int_equal(tokenizer_open(&t, good, 1000, NULL), STATUS_OK);
 	assert_int_equal(tokenizer_open(&other, damaged, 1000, NULL), STATUS_STORAGE);
 	assert_null(other);
-	assert_int_equal(tokenizer_open(&other, good, 100, NULL), STATUS_INVALID); /* of a smaller model */
+	assert_int_equal(tokenizer_open(&other, good, 100, NULL), STATUS_INVALID); /* a smaller model */
 	assert_null(other);
 	assert_int_equal(tokenizer_size(t), 701);
 	tokenizer_free(t);
@@ -332,10 +332,10 @@ static void threads_open_and_free_a_shared_tokenizer_at_any_time(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(all_256_bytes_survive_the_round_trip),
+	    cmocka_unit_test(all_256_bytes_survive_a_round_trip),
 	    cmocka_unit_test(random_utf8_survives_encoding_and_streaming),
 	    cmocka_unit_test(the_roles_of_the_byte_tokenizer_are_those_of_stored_models),
-	    cmocka_unit_test(specials_and_ids_outside_the_vocabulary_stand_for_nothing),
+	    cmocka_unit_test(special_tokens_and_ids_outside_the_vocabulary_have_no_text),
 	    cmocka_unit_test(a_bad_spec_is_refused_by_the_name_of_its_field),
 	    cmocka_unit_test(a_saved_tokenizer_opens_again_and_a_folder_without_one_uses_bytes),
 	    cmocka_unit_test(the_files_of_a_tokenizer_are_saved_byte_for_byte),
@@ -343,7 +343,7 @@ int main(void)
 	    cmocka_unit_test(a_tokenizer_with_more_ids_than_the_model_is_refused),
 	    cmocka_unit_test(a_broken_tokenizer_file_is_an_error_with_its_line),
 	    cmocka_unit_test(folders_with_the_same_files_share_one_tokenizer),
-	    cmocka_unit_test(a_folder_is_judged_by_its_own_files_and_model_also_where_it_shares),
+	    cmocka_unit_test(a_folder_is_checked_by_its_own_files_and_model_even_when_shared),
 	    cmocka_unit_test(threads_open_and_free_a_shared_tokenizer_at_any_time),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);

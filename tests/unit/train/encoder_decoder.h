@@ -24,7 +24,7 @@ typedef struct rows {
 	int32_t source[80], mask[80], ids[80], labels[80];
 } rows;
 
-/* Memory that is not written stays 0x55555555. */
+/* Fill memory with 0x55555555 first, so that unwritten elements show. */
 static inline rows make_rows(const objective *o, const example *x)
 {
 	rows out;
@@ -42,7 +42,7 @@ static inline rows make_rows(const objective *o, const example *x)
 	assert_memory_equal(row, ((const int32_t[]){__VA_ARGS__}), sizeof((const int32_t[]){__VA_ARGS__}))
 #define BYTE(c) (BYTES_FIRST + (c))
 
-/* Its mask token is its last one. */
+/* Its mask token is its last token. */
 static inline model *encoder_decoder(const fixture *f, int64_t inputs, double dropout)
 {
 	json_t *config = json_pack("{s:s, s:{}, s:{}, s:I}", "stack", "encoder_decoder", "encoder", "decoder",
@@ -89,7 +89,8 @@ static inline void finish(trainer *t)
 		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
 }
 
-/* A step that is saved and resumed gives the same, with dropout and with batches of different numbers of labels. */
+/* Check that a run saved and resumed within a step gives the same, with dropout and batches of different numbers of
+ * labels. */
 static inline void assert_resumes(const fixture *f, const tokenizer *tok, train_options *o, const dataset *d,
                                   int64_t inputs)
 {

@@ -28,7 +28,7 @@ typedef struct fixture {
 	char folder[64];
 } fixture;
 
-/* Words of a three-letter alphabet: something to learn, and the same everywhere. */
+/* Words of a three-letter alphabet: learnable, and the same on every machine. */
 static inline void fixture_text(char *out, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++)
@@ -98,7 +98,7 @@ static inline trainer *fixture_trainer(const fixture *f, double dropout, const t
 	return t;
 }
 
-/* The weights; free() them. */
+/* The weights; the caller frees them. */
 static inline float *fixture_weights(const fixture *f, const model *m)
 {
 	size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
@@ -119,7 +119,8 @@ static inline void assert_same_weights(const fixture *f, const trainer *a, const
 
 #define FIXTURE_RUN "tests/data/training/"
 
-/* The run of FIXTURE_RUN curve20.json, which is PyTorch's, on b; sets: its data. From the repository's root. */
+/* Start the run FIXTURE_RUN of curve20.json, which PyTorch computed, on b; sets: its data. Run from the repository's
+ * root. */
 static inline trainer *fixture_reference_run(const fixture *f, backend *b, const json_t *curve, dataset *sets[2])
 {
 	char *text;
@@ -139,7 +140,7 @@ static inline trainer *fixture_reference_run(const fixture *f, backend *b, const
 	return t;
 }
 
-/* Advance until `step` steps are done and the events that belong to it are over. */
+/* Advance until `step` steps are done and their events have been returned. */
 static inline unsigned fixture_run(trainer *t, int64_t step, uint64_t budget_ns)
 {
 	unsigned seen = 0;

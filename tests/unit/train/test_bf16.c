@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* The fixture, on a device that has bf16. */
+/* The fixture, on a device with bf16. */
 static int setup(void **state)
 {
 	backend *inner;
@@ -66,7 +66,7 @@ static void twenty_steps_follow_those_in_fp32(void **state)
 			fail_msg("step %d: loss %.6f in bf16, %.6f in fp32", step + 1, losses[1][step],
 			         losses[0][step]);
 	}
-	assert_true(differs); /* it is not fp32 under another name */
+	assert_true(differs); /* it does not compute in fp32 after all */
 	assert_true(valid[0] != valid[1] && fabs(valid[1] - valid[0]) <= 0.02 * valid[0]);
 	assert_true(losses[1][19] < 0.7 * losses[1][0]);
 }

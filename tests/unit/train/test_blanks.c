@@ -14,7 +14,7 @@
 
 enum { MOST = 13, BLANK = -1 };
 
-/* The numbers of the words in their order, BLANK where words became blanks. Returns the count of these. */
+/* Write the words' indices in order, BLANK for words that became blanks. Returns the number of entries. */
 static int64_t apply(const blanks *b, int64_t words, int32_t *out)
 {
 	int64_t count = 0;
@@ -29,8 +29,8 @@ static int64_t draw(uint64_t seed, int64_t epoch, int64_t place, int64_t words, 
 	return apply(&b, words, out);
 }
 
-/* The original's result for the same draws. */
-static void words_that_were_drawn_are_blanks_of_which_neighbours_are_one(void **state)
+/* The result of the original implementation for the same draws. */
+static void drawn_words_are_blanks_and_adjacent_blanks_are_one(void **state)
 {
 	(void)state;
 	static const char *const sentence[MOST] = {"He",   "evidently", "found", "it",  "hard", "to", "decide",
@@ -65,7 +65,7 @@ static void words_that_were_drawn_are_blanks_of_which_neighbours_are_one(void **
 	}
 }
 
-/* Expected counts of a share of the trials, ± 5 standard deviations. */
+/* Check a count against the expected share of the trials, ± 5 standard deviations. */
 static void assert_share(int64_t count, double share, int64_t trials)
 {
 	double expected = share * (double)trials, deviation = sqrt(expected * (1 - share));
@@ -77,7 +77,7 @@ static void draws_have_the_shares_of_the_definition_and_follow_from_their_argume
 {
 	(void)state;
 	enum { TRIALS = 20000 };
-	/* P(|x| ≥ k) with deviation ⌊13 / 3⌋ = 4: of one draw, of two, of three, and of a word being among them. */
+	/* P(|x| ≥ k) with deviation ⌊13 / 3⌋ = 4: for one draw, two, three, and for a word being among them. */
 	const double two = erfc(2 / (4 * sqrt(2))), three = erfc(3 / (4 * sqrt(2)));
 	const double share[3] = {1 - two, two - three, three};
 	double among = 0;
@@ -114,7 +114,7 @@ static void draws_have_the_shares_of_the_definition_and_follow_from_their_argume
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(words_that_were_drawn_are_blanks_of_which_neighbours_are_one),
+	    cmocka_unit_test(drawn_words_are_blanks_and_adjacent_blanks_are_one),
 	    cmocka_unit_test(draws_have_the_shares_of_the_definition_and_follow_from_their_arguments),
 	};
 	return cmocka_run_group_tests_name("blanks", tests, NULL, NULL);

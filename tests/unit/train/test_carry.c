@@ -1,5 +1,6 @@
-/* Training that carries state: a transformer with max_mem_len, beside a loop that reads each lane by itself in the form
- * of segments whose memories are inputs; recurrent models, beside the parallel form of all that a lane has read. */
+/* Training that carries state. A transformer with max_mem_len is compared with a loop that reads each lane separately,
+ * in segments whose memories are inputs. Recurrent models are compared with the parallel form of everything that a lane
+ * has read. */
 #include <stdio.h>
 
 #include "engine/model/feed.h"
@@ -55,7 +56,7 @@ typedef struct lane {
 	float rows[LAYERS][MEMORY * HIDDEN];
 } lane;
 
-/* Read a record with weights of m; its loss, and its gradient / `parts` is added to `gradient`, if there is one. */
+/* Read a record with weights of m; returns its loss. Its gradient / `parts` is added to `gradient` unless NULL. */
 static double read_record(const model *m, lane *l, const text_record *r, float *gradient, int parts)
 {
 	const int64_t floats = model_arena_floats(m);
@@ -114,7 +115,7 @@ static void take_weights(const fixture *f, model *to, const trainer *t)
 	                 STATUS_OK);
 }
 
-/* Records that an evaluation reads: VALID_BATCHES per lane, one fewer in the last lanes. */
+/* Mean loss of the records that an evaluation reads: VALID_BATCHES per lane, one fewer in the last lanes. */
 static double evaluate(const fixture *f, const model *m)
 {
 	double sum = 0;
@@ -129,7 +130,7 @@ static double evaluate(const fixture *f, const model *m)
 	return sum / (double)records;
 }
 
-/* More steps than an epoch has, so that lanes begin again and, in the middle of one, the text does. */
+/* More steps than an epoch has, so that lanes start again and, within a lane, so does the text. */
 static void carried_steps_are_those_of_segments_with_the_memories_of_the_step_before(void **state)
 {
 	const fixture *f = *state;
@@ -203,7 +204,7 @@ static model *recurrence(const fixture *f, int i)
 	assert_string_equal(err.message, "");
 	assert_int_equal(s, STATUS_OK);
 	json_decref(config);
-	/* Scores of the additive kind begin as zeros: weights that differ from token to token. */
+	/* Scores of the additive kind are initialized to zero: give them weights that differ from token to token. */
 	const int64_t n = model_arena_floats(m);
 	float *w = fixture_weights(f, m);
 	for (int p = 0; p < model_tensor_count(m); p++)
@@ -215,7 +216,7 @@ static model *recurrence(const fixture *f, int i)
 	return m;
 }
 
-/* The mean loss of the last block of a lane of `blocks`, read in one piece. */
+/* The mean loss of the last block of a lane of `blocks`, read in one call. */
 static double last_block(const model *m, const int32_t *ids, int64_t blocks)
 {
 	const int64_t length = blocks * FIXTURE_LENGTH;
@@ -236,8 +237,8 @@ static double last_block(const model *m, const int32_t *ids, int64_t blocks)
 	return (double)loss;
 }
 
-/* At a rate of nothing, so that all blocks are read with the same weights. */
-static void recurrent_rows_go_on_as_if_their_lane_were_read_in_one_piece(void **state)
+/* With a rate near 0, so that all blocks are read with the same weights. */
+static void recurrent_rows_continue_as_if_their_lane_were_read_in_one_call(void **state)
 {
 	const fixture *f = *state;
 	train_options o = options();
@@ -285,7 +286,7 @@ static double carried_loss(const fixture *f, const model *m, plan *p, float *poo
 	return (double)loss;
 }
 
-static void gradients_of_recurrent_rows_have_what_they_carry_as_a_constant(void **state)
+static void gradients_of_recurrent_rows_treat_the_carried_state_as_constant(void **state)
 {
 	enum { ROWS = 2, BLOCKS = 3, DIRECTIONS = 6 };
 	const fixture *f = *state;
@@ -319,7 +320,7 @@ static void gradients_of_recurrent_rows_have_what_they_carry_as_a_constant(void 
 			double along = 0, length = 0;
 			for (int64_t i = 0; i < n; i++) {
 				const float x = philox_uniform(philox(6, 0, (uint32_t)d, (uint64_t)i).word[0]) - 0.5F;
-				direction[i] = analytic[i] * (1 + x); /* mostly upwards, so that the loss moves */
+				direction[i] = analytic[i] * (1 + x); /* mostly uphill, so that the loss changes */
 				along += (double)analytic[i] * direction[i];
 				length += (double)direction[i] * direction[i];
 			}
@@ -379,7 +380,7 @@ static void path_of(char out[128], const fixture *f, const char *name)
 	snprintf(out, 128, "%s/%s", f->folder, name);
 }
 
-/* The steps from where it is to the end. */
+/* Run the remaining steps. */
 static void finish(trainer *t, double losses[STEPS])
 {
 	unsigned events = 0;
@@ -390,7 +391,7 @@ static void finish(trainer *t, double losses[STEPS])
 	}
 }
 
-static void a_run_that_is_saved_within_a_step_resumes_with_what_its_rows_carried(void **state)
+static void a_run_saved_within_a_step_resumes_with_the_state_of_its_rows(void **state)
 {
 	const fixture *f = *state;
 	const train_options o = options();
@@ -401,7 +402,7 @@ static void a_run_that_is_saved_within_a_step_resumes_with_what_its_rows_carried
 	finish(a, whole);
 	memcpy(again, whole, sizeof again);
 	fixture_run(b, 7, 0);
-	for (unsigned events = 0, i = 0; i < 150; i++) /* one micro-batch of step 7 has left its rows by now */
+	for (unsigned events = 0, i = 0; i < 150; i++) /* by now, one micro-batch of step 7 has advanced its rows */
 		assert_int_equal(trainer_advance(b, 1, &events, NULL), STATUS_OK);
 	assert_int_equal(trainer_progress(b)->step, 7);
 	assert_int_equal(trainer_save(b, f->tokenizer, path, "step", NULL, NULL), STATUS_OK);
@@ -412,7 +413,7 @@ static void a_run_that_is_saved_within_a_step_resumes_with_what_its_rows_carried
 	assert_memory_equal(whole, again, sizeof whole);
 	assert_same_weights(f, a, c);
 	assert_true(trainer_progress(a)->valid_loss == trainer_progress(c)->valid_loss);
-	/* without the file, or without a state in it, there is no way on */
+	/* without the file, or without a state in it, the run cannot resume */
 	snprintf(file, sizeof file, "%s/carried.safetensors", path);
 	assert_int_equal(remove(file), 0);
 	assert_int_equal(trainer_resume(c, path, NULL), STATUS_STORAGE);
@@ -421,7 +422,7 @@ static void a_run_that_is_saved_within_a_step_resumes_with_what_its_rows_carried
 	trainer_free(c);
 }
 
-static void what_cannot_carry_is_refused_by_name(void **state)
+static void options_that_cannot_carry_state_are_refused_by_name(void **state)
 {
 	const fixture *f = *state;
 	trainer *t;
@@ -475,11 +476,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(carried_steps_are_those_of_segments_with_the_memories_of_the_step_before),
-	    cmocka_unit_test(recurrent_rows_go_on_as_if_their_lane_were_read_in_one_piece),
-	    cmocka_unit_test(gradients_of_recurrent_rows_have_what_they_carry_as_a_constant),
+	    cmocka_unit_test(recurrent_rows_continue_as_if_their_lane_were_read_in_one_call),
+	    cmocka_unit_test(gradients_of_recurrent_rows_treat_the_carried_state_as_constant),
 	    cmocka_unit_test(recurrent_rows_resume_bit_for_bit),
-	    cmocka_unit_test(a_run_that_is_saved_within_a_step_resumes_with_what_its_rows_carried),
-	    cmocka_unit_test(what_cannot_carry_is_refused_by_name),
+	    cmocka_unit_test(a_run_saved_within_a_step_resumes_with_the_state_of_its_rows),
+	    cmocka_unit_test(options_that_cannot_carry_state_are_refused_by_name),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -37,7 +37,7 @@ static train_options twenty_steps(void)
 	return o;
 }
 
-/* Train from step `from` to the end, recording what every step and evaluation gave. */
+/* Train from step `from` to the end; records the losses of every step and evaluation. */
 static void finish(trainer *t, double losses[20], double valid[20])
 {
 	unsigned events = 0;
@@ -72,7 +72,7 @@ static void a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit(void **state
 	memcpy(valid[1], valid[0], 10 * sizeof(double));
 	trainer *second = fixture_trainer(f, 0.1, &o, f->valid);
 	fixture_run(second, 3, 0);
-	advance_nodes(second, 120); /* into the second micro-batch: whatever it did before is forgotten */
+	advance_nodes(second, 120); /* into the second micro-batch: its earlier work is discarded */
 	assert_int_equal(resume(f, second, "ten", NULL), STATUS_OK);
 	const train_progress *p = trainer_progress(first), *q = trainer_progress(second);
 	assert_int_equal(q->step, 10);
@@ -101,7 +101,7 @@ static train_options rising(void)
 	return o;
 }
 
-static void a_run_ends_when_its_patience_does_with_the_weights_of_its_best_evaluation(void **state)
+static void a_run_without_progress_ends_with_the_weights_of_its_best_evaluation(void **state)
 {
 	enum { PATIENCE = 3 };
 	const fixture *f = *state;
@@ -112,7 +112,7 @@ static void a_run_ends_when_its_patience_does_with_the_weights_of_its_best_evalu
 	assert_int_equal(trainer_conclude(t, NULL), STATUS_OK);
 	assert_int_equal(trainer_progress(t)->result_step, 20);
 	trainer_free(t);
-	int best = 0, end = 0; /* the steps of both, by the definition */
+	int best = 0, end = 0; /* the best and the last step, by the definition */
 	for (int step = 1; step <= 20 && !end; step++) {
 		best = best == 0 || valid[step - 1] < valid[best - 1] ? step : best;
 		end = step - best == PATIENCE ? step : 0;
@@ -142,7 +142,7 @@ static void a_run_ends_when_its_patience_does_with_the_weights_of_its_best_evalu
 		free(got);
 		trainer_free(t);
 	}
-	/* A run that has ended so goes on from its last checkpoint as one that has ended. */
+	/* Resumed from its last checkpoint, such a run has ended too. */
 	unsigned events;
 	t = fixture_trainer(f, 0.1, &o, f->valid);
 	assert_int_equal(resume(f, t, "end", NULL), STATUS_OK);
@@ -156,7 +156,7 @@ static void a_run_ends_when_its_patience_does_with_the_weights_of_its_best_evalu
 	trainer_free(t);
 }
 
-/* No position table, and trained on sequences longer than its n_positions. */
+/* A model without a position table, trained on sequences longer than its n_positions. */
 static trainer *unbounded_trainer(const fixture *f, const train_options *o)
 {
 	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:s, s:i, s:[i, i]}", "hidden_size", 16, "vocab_size", 259,
@@ -210,7 +210,7 @@ static void saving_in_the_middle_of_a_step_or_evaluation_loses_nothing(void **st
 	finish(whole, expected, valid);
 	static const int nodes_after_step[] = {0, 1, 37, 150};
 	for (size_t i = 0; i < sizeof nodes_after_step / sizeof nodes_after_step[0]; i++) {
-		for (int64_t step = 3; step <= 4; step++) { /* after step 4 there is an evaluation */
+		for (int64_t step = 3; step <= 4; step++) { /* an evaluation follows step 4 */
 			double losses[20], valid_losses[20];
 			memcpy(losses, expected, sizeof losses);
 			memcpy(valid_losses, valid, sizeof valid);
@@ -260,7 +260,7 @@ static void a_run_without_a_step_can_be_saved(void **state)
 	trainer *t = fixture_trainer(f, 0.1, &o, NULL), *resumed = fixture_trainer(f, 0.1, &o, NULL);
 	save(f, t, "zero");
 	assert_int_equal(resume(f, resumed, "zero", NULL), STATUS_OK);
-	assert_true(isnan(trainer_progress(resumed)->train_loss)); /* not a number is null in JSON */
+	assert_true(isnan(trainer_progress(resumed)->train_loss)); /* NaN is null in JSON */
 	fixture_run(t, 1, 0);
 	fixture_run(resumed, 1, 0);
 	assert_same_weights(f, t, resumed);
@@ -309,7 +309,7 @@ static void a_checkpoint_is_a_complete_model_and_replaces_an_older_one(void **st
 	trainer_free(t);
 }
 
-static void a_failed_save_leaves_nothing_behind(void **state)
+static void a_failed_save_leaves_no_files(void **state)
 {
 	const fixture *f = *state;
 	char parent[128], folder[128];
@@ -328,7 +328,7 @@ static void a_failed_save_leaves_nothing_behind(void **state)
 	trainer_free(t);
 }
 
-static void a_save_that_runs_out_of_memory_shows_nothing(void **state)
+static void a_save_that_runs_out_of_memory_leaves_no_checkpoint(void **state)
 {
 	const fixture *f = *state;
 	char parent[128], folder[128];
@@ -339,7 +339,7 @@ static void a_save_that_runs_out_of_memory_shows_nothing(void **state)
 	trainer *t = fixture_trainer(f, 0, &o, f->valid), *resumed = fixture_trainer(f, 0, &o, f->valid);
 	status s;
 	int64_t limit = 0;
-	for (;; limit += 3) { /* not every one: a save waits for the disk */
+	for (;; limit += 3) { /* every third: a save waits for the disk */
 		error err = ERROR_INIT;
 		allocations_limit(limit);
 		s = trainer_save(t, f->tokenizer, folder, "step", NULL, &err);
@@ -445,7 +445,7 @@ static void a_checkpoint_without_the_newer_options_has_their_defaults(void **sta
 	trainer_free(t);
 }
 
-static void a_configuration_with_many_digits_is_still_the_same(void **state)
+static void a_configuration_with_many_digits_still_compares_equal(void **state)
 {
 	const fixture *f = *state;
 	train_options o = fixture_options();
@@ -456,7 +456,7 @@ static void a_configuration_with_many_digits_is_still_the_same(void **state)
 	trainer_free(resumed);
 }
 
-/* As one that was written before there were manifests. */
+/* As a checkpoint of a version without manifests. */
 static void remove_manifest(const fixture *f, const char *name)
 {
 	char path[128];
@@ -464,7 +464,8 @@ static void remove_manifest(const fixture *f, const char *name)
 	assert_int_equal(unlink(path), 0);
 }
 
-/* Replace a file of a good checkpoint (NULL: remove it): damage by its manifest, and without one `expected`. */
+/* Replace a file of a good checkpoint (NULL: remove it). With its manifest this is damage; without one the status is
+ * `expected`. */
 static void assert_broken(const fixture *f, const char *name, const char *content, status expected)
 {
 	char path[256];
@@ -502,7 +503,7 @@ static void a_damaged_checkpoint_is_an_error_not_a_crash(void **state)
 	assert_broken(f, "config.json", NULL, STATUS_NOT_FOUND);
 }
 
-/* One bit, the end, or all of a file is not what was written. */
+/* Change one bit, cut the end, or empty the file. */
 static void damage(const char *path, int kind)
 {
 	char *data;
@@ -556,7 +557,7 @@ static void assert_state_refused(const fixture *f, const char *key, json_t *memb
 	trainer_free(t);
 }
 
-static void a_position_that_cannot_be_is_refused(void **state)
+static void an_impossible_position_is_refused(void **state)
 {
 	const fixture *f = *state;
 	assert_state_refused(f, "step", json_integer(-1));
@@ -572,22 +573,22 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit),
-	    cmocka_unit_test(a_run_ends_when_its_patience_does_with_the_weights_of_its_best_evaluation),
+	    cmocka_unit_test(a_run_without_progress_ends_with_the_weights_of_its_best_evaluation),
 	    cmocka_unit_test(a_model_without_positions_resumes_and_recomputes_bit_for_bit),
 	    cmocka_unit_test(saving_in_the_middle_of_a_step_or_evaluation_loses_nothing),
 	    cmocka_unit_test(a_finished_run_resumes_as_finished),
 	    cmocka_unit_test(a_run_without_a_step_can_be_saved),
 	    cmocka_unit_test(a_checkpoint_is_a_complete_model_and_replaces_an_older_one),
-	    cmocka_unit_test(a_failed_save_leaves_nothing_behind),
-	    cmocka_unit_test(a_save_that_runs_out_of_memory_shows_nothing),
+	    cmocka_unit_test(a_failed_save_leaves_no_files),
+	    cmocka_unit_test(a_save_that_runs_out_of_memory_leaves_no_checkpoint),
 	    cmocka_unit_test(other_options_data_or_model_are_refused_by_name),
 	    cmocka_unit_test(another_optimizer_is_refused_by_name),
 	    cmocka_unit_test(a_run_with_momentum_alone_resumes_bit_for_bit),
 	    cmocka_unit_test(a_checkpoint_without_the_newer_options_has_their_defaults),
-	    cmocka_unit_test(a_configuration_with_many_digits_is_still_the_same),
+	    cmocka_unit_test(a_configuration_with_many_digits_still_compares_equal),
 	    cmocka_unit_test(a_damaged_checkpoint_is_an_error_not_a_crash),
 	    cmocka_unit_test(damage_of_any_file_is_found_and_named),
-	    cmocka_unit_test(a_position_that_cannot_be_is_refused),
+	    cmocka_unit_test(an_impossible_position_is_refused),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

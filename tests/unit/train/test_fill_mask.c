@@ -1,4 +1,4 @@
-/* The choice of masked tokens, and a model that is trained to fill them in. */
+/* The choice of masked tokens, and a model that is trained to predict them. */
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/train/fixture.h"
 
@@ -37,7 +37,7 @@ static train_options options_of(double fraction)
 	return o;
 }
 
-/* Letters, each as likely as any other. */
+/* Random letters, all equally likely. */
 static dataset *letters(const fixture *f)
 {
 	static char text[BLOCKS * LENGTH];
@@ -48,7 +48,7 @@ static dataset *letters(const fixture *f)
 	return d;
 }
 
-/* Documents, of which each begins a block of its own. */
+/* Documents, each beginning a block of its own. */
 static dataset *documents(const fixture *f, bool completions)
 {
 	static const char text[] = "{\"prompt\": \"ab\", \"completion\": \"cdefgh\"}\n"
@@ -76,7 +76,7 @@ static int64_t asked(const row *r)
 
 /* --- which tokens ---------------------------------------------------------------------------- */
 
-static void exactly_the_share_of_each_record_is_asked_for_and_at_least_one_token(void **state)
+static void exactly_the_share_of_each_record_is_chosen_and_at_least_one_token(void **state)
 {
 	static const struct {
 		double fraction;
@@ -93,7 +93,7 @@ static void exactly_the_share_of_each_record_is_asked_for_and_at_least_one_token
 	dataset_free(d);
 }
 
-/* Expected counts of 0.8, 0.1 and 0.1 of the trials, ± 5 standard deviations. */
+/* Check a count against the expected share of the trials, ± 5 standard deviations. */
 static void assert_share(int64_t count, double share, int64_t trials)
 {
 	double expected = share * (double)trials, deviation = sqrt(expected * (1 - share));
@@ -108,7 +108,7 @@ static bool begins_a_word(const int32_t *ids, int i)
 	return i == 0 || (space && !after);
 }
 
-static void whole_words_are_asked_for_as_many_as_the_share_and_each_as_likely(void **state)
+static void whole_words_are_chosen_by_the_share_and_all_are_equally_likely(void **state)
 {
 	static const char text[] = "He evidently  found\n\n it hard to decide what to say and to do.";
 	enum { TRIALS = 4000, WORDS = 13, TAKEN = 4 };
@@ -140,7 +140,7 @@ static void whole_words_are_asked_for_as_many_as_the_share_and_each_as_likely(vo
 	dataset_free(d);
 }
 
-static void of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_others_are_as_they_were(void **state)
+static void most_chosen_tokens_are_masked_some_random_some_kept_and_others_are_unchanged(void **state)
 {
 	const train_options o = options_of(0.25);
 	dataset *d = letters(*state);
@@ -169,7 +169,7 @@ static void of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_
 		}
 	}
 	assert_share(masked, 0.8, trials);
-	assert_share(random, 0.1 * 255 / 256, trials); /* one in 256 is the token itself */
+	assert_share(random, 0.1 * 255 / 256, trials); /* one in 256 is the same token */
 	assert_share(shown, 0.1 + 0.1 / 256, trials);
 	for (int i = 0; i < LENGTH; i++)
 		assert_share(at[i], 0.25, EPOCHS * BLOCKS);
@@ -178,14 +178,14 @@ static void of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_
 	dataset_free(d);
 }
 
-static void the_pattern_follows_from_seed_epoch_and_place_alone(void **state)
+static void the_pattern_depends_only_on_seed_epoch_and_place(void **state)
 {
 	const train_options o = options_of(0.15);
 	dataset *d = letters(*state);
 	const text_record r = record_at(d, 0, 0, 0);
 	const row first = make_row(d, &o, &r, 3, 2, 1);
 	for (int64_t place = 0; place < 4; place++)
-		make_row(d, &o, &r, 9, 9, place); /* nothing is kept from one row to the next */
+		make_row(d, &o, &r, 9, 9, place); /* no state is kept from one row to the next */
 	const row again = make_row(d, &o, &r, 3, 2, 1),
 	          rows[] = {make_row(d, &o, &r, 4, 2, 1), make_row(d, &o, &r, 3, 1, 1), make_row(d, &o, &r, 3, 2, 2)};
 	assert_memory_equal(&first, &again, sizeof first);
@@ -194,7 +194,7 @@ static void the_pattern_follows_from_seed_epoch_and_place_alone(void **state)
 	dataset_free(d);
 }
 
-static void neither_padding_nor_special_tokens_are_asked_for(void **state)
+static void padding_and_special_tokens_are_never_chosen(void **state)
 {
 	const train_options o = options_of(1);
 	dataset *d = documents(*state, false);
@@ -215,7 +215,7 @@ static void neither_padding_nor_special_tokens_are_asked_for(void **state)
 	dataset_free(d);
 }
 
-static void of_completions_only_tokens_of_completions_are_asked_for(void **state)
+static void with_completions_only_their_tokens_are_chosen(void **state)
 {
 	const train_options o = options_of(1);
 	dataset *d = documents(*state, true);
@@ -231,7 +231,7 @@ static void of_completions_only_tokens_of_completions_are_asked_for(void **state
 	dataset_free(d);
 }
 
-static void without_a_mask_token_of_the_model_or_the_tokenizer_nothing_is_trained(void **state)
+static void without_a_mask_token_of_the_model_or_the_tokenizer_training_is_refused(void **state)
 {
 	const fixture *f = *state;
 	model_dims none = dims;
@@ -244,7 +244,7 @@ static void without_a_mask_token_of_the_model_or_the_tokenizer_nothing_is_traine
 
 /* --- which model ------------------------------------------------------------------------------ */
 
-static void what_a_model_sees_decides_what_it_can_be_trained_for(void **state)
+static void the_objective_must_fit_the_models_attention(void **state)
 {
 	(void)state;
 	static const struct {
@@ -268,7 +268,7 @@ static void what_a_model_sees_decides_what_it_can_be_trained_for(void **state)
 	}
 }
 
-static void the_share_is_an_option_of_this_objective_alone(void **state)
+static void the_share_is_an_option_of_this_objective_only(void **state)
 {
 	(void)state;
 	error err = ERROR_INIT;
@@ -339,14 +339,14 @@ static void finish(trainer *t)
 		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
 }
 
-static void an_evaluation_asks_for_the_same_tokens_whatever_the_batch_and_the_seed(void **state)
+static void an_evaluation_chooses_the_same_tokens_for_any_batch_and_seed(void **state)
 {
 	double loss[3], accuracy[3];
 	for (int i = 0; i < 3; i++) {
 		train_options o = short_options(1);
 		o.batch_size = (int[]){1, 3, 7}[i];
 		o.seed = (uint64_t)i + 1;
-		o.learning_rate = 1e-12; /* the same model each time */
+		o.learning_rate = 1e-12; /* keeps the model the same */
 		trainer *t = filler(*state, 0, &o);
 		finish(t);
 		loss[i] = trainer_progress(t)->valid_loss;
@@ -364,12 +364,12 @@ static void an_evaluation_asks_for_the_same_tokens_whatever_the_batch_and_the_se
 	}
 }
 
-static void a_run_that_is_resumed_masks_what_it_would_have_masked(void **state)
+static void a_resumed_run_masks_the_same_tokens(void **state)
 {
 	const fixture *f = *state;
 	char path[128];
 	snprintf(path, sizeof path, "%s/filler", f->folder);
-	train_options o = short_options(30); /* epochs of 67 records: the second begins in step 12 */
+	train_options o = short_options(30); /* epochs of 67 records: the second one begins in step 12 */
 	o.batch_size = 3;
 	o.gradient_accumulation = 2; /* with different numbers of labels */
 	o.eval_every = 5;
@@ -394,18 +394,17 @@ static void a_run_that_is_resumed_masks_what_it_would_have_masked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(exactly_the_share_of_each_record_is_asked_for_and_at_least_one_token),
-	    cmocka_unit_test(whole_words_are_asked_for_as_many_as_the_share_and_each_as_likely),
-	    cmocka_unit_test(
-	        of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_others_are_as_they_were),
-	    cmocka_unit_test(the_pattern_follows_from_seed_epoch_and_place_alone),
-	    cmocka_unit_test(neither_padding_nor_special_tokens_are_asked_for),
-	    cmocka_unit_test(of_completions_only_tokens_of_completions_are_asked_for),
-	    cmocka_unit_test(without_a_mask_token_of_the_model_or_the_tokenizer_nothing_is_trained),
-	    cmocka_unit_test(what_a_model_sees_decides_what_it_can_be_trained_for),
-	    cmocka_unit_test(the_share_is_an_option_of_this_objective_alone),
-	    cmocka_unit_test(an_evaluation_asks_for_the_same_tokens_whatever_the_batch_and_the_seed),
-	    cmocka_unit_test(a_run_that_is_resumed_masks_what_it_would_have_masked),
+	    cmocka_unit_test(exactly_the_share_of_each_record_is_chosen_and_at_least_one_token),
+	    cmocka_unit_test(whole_words_are_chosen_by_the_share_and_all_are_equally_likely),
+	    cmocka_unit_test(most_chosen_tokens_are_masked_some_random_some_kept_and_others_are_unchanged),
+	    cmocka_unit_test(the_pattern_depends_only_on_seed_epoch_and_place),
+	    cmocka_unit_test(padding_and_special_tokens_are_never_chosen),
+	    cmocka_unit_test(with_completions_only_their_tokens_are_chosen),
+	    cmocka_unit_test(without_a_mask_token_of_the_model_or_the_tokenizer_training_is_refused),
+	    cmocka_unit_test(the_objective_must_fit_the_models_attention),
+	    cmocka_unit_test(the_share_is_an_option_of_this_objective_only),
+	    cmocka_unit_test(an_evaluation_chooses_the_same_tokens_for_any_batch_and_seed),
+	    cmocka_unit_test(a_resumed_run_masks_the_same_tokens),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

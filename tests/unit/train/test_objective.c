@@ -1,4 +1,4 @@
-/* Objectives by themselves and through a trainer. */
+/* Objectives alone and through a trainer. */
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/train/fixture.h"
 
@@ -84,7 +84,7 @@ static void every_objective_is_found_by_its_name(void **state)
 	assert_ptr_equal(objective_find("next_token"), &objective_next_token);
 }
 
-static void a_token_of_a_block_is_to_predict_the_one_after_it(void **state)
+static void each_token_of_a_block_predicts_the_next_one(void **state)
 {
 	const fixture *f = *state;
 	int32_t ids[FIXTURE_LENGTH], labels[FIXTURE_LENGTH];
@@ -101,7 +101,7 @@ static void a_token_of_a_block_is_to_predict_the_one_after_it(void **state)
 		assert_true(ids[i] == BYTES_PAD && labels[i] == -1);
 }
 
-static void a_short_text_is_filled_up_and_what_fills_it_is_masked(void **state)
+static void a_short_text_is_padded_and_the_padding_is_masked(void **state)
 {
 	const fixture *f = *state;
 	dataset *d = letters(f, 6, 1);
@@ -126,7 +126,7 @@ static void a_short_text_is_filled_up_and_what_fills_it_is_masked(void **state)
 
 /* --- metrics ------------------------------------------------------------------------------- */
 
-/* The objective's metrics for logits that take class taken[i] for record i. */
+/* The objective's metrics for logits that predict class taken[i] for record i. */
 static void measure(const fixture *f, const char *const *classes, const char *truly, const char *taken, double *metrics)
 {
 	char text[1024] = "";
@@ -158,7 +158,7 @@ static void measure(const fixture *f, const char *const *classes, const char *tr
 	dataset_free(d);
 }
 
-static void accuracy_f1_and_correlation_are_those_computed_by_hand(void **state)
+static void accuracy_f1_and_correlation_equal_the_values_computed_by_hand(void **state)
 {
 	static const char *const three[] = {"a", "b", "c", NULL}, *const four[] = {"a", "b", "c", "d", NULL},
 	                         *const two[] = {"n", "p", NULL};
@@ -169,13 +169,13 @@ static void accuracy_f1_and_correlation_are_those_computed_by_hand(void **state)
 	} cases[] = {
 	    /* f1: 4/5, 1/2, 2/3; matthews: (4·6 - (2·3 + 2·2 + 2·1)) / √((36 - 12) (36 - 14)) */
 	    {three, "aaabbc", "aabbcc", 4.0 / 6, (0.8 + 0.5 + 2.0 / 3) / 3, 12 / 22.978250586152114},
-	    /* A class that neither occurs nor is taken is left out. */
+	    /* A class that neither occurs nor is predicted is left out. */
 	    {four, "aaabbc", "aabbcc", 4.0 / 6, (0.8 + 0.5 + 2.0 / 3) / 3, 12 / 22.978250586152114},
 	    /* Two classes: tp 3, tn 1, fp 2, fn 1; (3·1 - 2·1) / √(5·4·3·2) */
 	    {two, "ppppnnn", "pppnppn", 4.0 / 7, (6.0 / 9 + 2.0 / 5) / 2, 1 / 10.954451150103322},
 	    {two, "ppnn", "ppnn", 1, 1, 1},
 	    {two, "ppnn", "nnpp", 0, 0, -1},
-	    {two, "ppnn", "pppp", 0.5, (4.0 / 6) / 2, 0}, /* one class for all knows nothing */
+	    {two, "ppnn", "pppp", 0.5, (4.0 / 6) / 2, 0}, /* one class for all records has no correlation */
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		double metrics[3];
@@ -214,7 +214,7 @@ static void a_classifier_learns_and_its_evaluation_reports_metrics_and_no_text(v
 	dataset_free(valid);
 }
 
-static void an_evaluation_is_over_all_records_whatever_the_batch(void **state)
+static void an_evaluation_covers_all_records_for_any_batch(void **state)
 {
 	const fixture *f = *state;
 	dataset *train = letters(f, 30, 1), *valid = letters(f, 7, 2);
@@ -222,7 +222,7 @@ static void an_evaluation_is_over_all_records_whatever_the_batch(void **state)
 	for (int i = 0; i < 3; i++) {
 		train_options o = classification(1);
 		o.batch_size = (int[]){1, 3, 7}[i];
-		o.learning_rate = 1e-12; /* the same model each time */
+		o.learning_rate = 1e-12; /* keeps the model the same */
 		trainer *t = classifier(f, 0, &o, train, valid);
 		finish(t);
 		loss[i] = trainer_progress(t)->valid_loss;
@@ -241,7 +241,7 @@ static void a_classifier_resumed_in_the_middle_of_an_epoch_is_the_same_bit_for_b
 {
 	const fixture *f = *state;
 	dataset *train = letters(f, 20, 1), *valid = letters(f, 7, 2);
-	train_options o = classification(14); /* epochs of 20 records: step 8 is in the second */
+	train_options o = classification(14); /* epochs of 20 records: step 8 is in the second epoch */
 	o.eval_every = 4;
 	char path[128];
 	snprintf(path, sizeof path, "%s/classifier", f->folder);
@@ -278,10 +278,10 @@ static void a_model_or_data_of_another_kind_is_refused_by_name(void **state)
 		const dataset *data;
 		const char *param;
 	} cases[] = {
-	    {encoder(f, 3, 0), &words, f->train, "objective"},     /* no head for tokens */
-	    {fixture_model(f, 0), &classes, records, "objective"}, /* no head for classes */
-	    {fixture_model(f, 0), &words, records, "objective"},   /* labelled texts are no blocks */
-	    {encoder(f, 3, 0), &classes, f->train, "objective"},   /* and the other way round */
+	    {encoder(f, 3, 0), &words, f->train, "objective"},     /* no vocabulary head */
+	    {fixture_model(f, 0), &classes, records, "objective"}, /* no class head */
+	    {fixture_model(f, 0), &words, records, "objective"},   /* labelled texts are not blocks */
+	    {encoder(f, 3, 0), &classes, f->train, "objective"},   /* blocks are not labelled texts */
 	    {encoder(f, 4, 0), &classes, records, "num_labels"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -298,11 +298,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_objective_is_found_by_its_name),
-	    cmocka_unit_test(a_token_of_a_block_is_to_predict_the_one_after_it),
-	    cmocka_unit_test(a_short_text_is_filled_up_and_what_fills_it_is_masked),
-	    cmocka_unit_test(accuracy_f1_and_correlation_are_those_computed_by_hand),
+	    cmocka_unit_test(each_token_of_a_block_predicts_the_next_one),
+	    cmocka_unit_test(a_short_text_is_padded_and_the_padding_is_masked),
+	    cmocka_unit_test(accuracy_f1_and_correlation_equal_the_values_computed_by_hand),
 	    cmocka_unit_test(a_classifier_learns_and_its_evaluation_reports_metrics_and_no_text),
-	    cmocka_unit_test(an_evaluation_is_over_all_records_whatever_the_batch),
+	    cmocka_unit_test(an_evaluation_covers_all_records_for_any_batch),
 	    cmocka_unit_test(a_classifier_resumed_in_the_middle_of_an_epoch_is_the_same_bit_for_bit),
 	    cmocka_unit_test(a_model_or_data_of_another_kind_is_refused_by_name),
 	};

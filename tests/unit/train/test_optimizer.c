@@ -3,16 +3,16 @@
 #include "engine/train/optimizer.h"
 #include "engine/train/optimizer_kind.h"
 
-/* In double precision, one weight at a time. */
+/* The reference: double precision, one weight at a time. */
 typedef struct scalar_state {
 	double *w, *m, *v;
-	double *decayed; /* 1, or 0 where weight_decay is not for it */
+	double *decayed; /* 1, or 0 where weight_decay does not apply */
 	int64_t n, t;
 } scalar_state;
 
 typedef void scalar_step(scalar_state *a, const float *g, const train_options *o, double lr);
 
-/* From its paper. */
+/* As in the paper. */
 static void scalar_adamw(scalar_state *a, const float *g, const train_options *o, double lr)
 {
 	double norm2 = 0;
@@ -30,7 +30,7 @@ static void scalar_adamw(scalar_state *a, const float *g, const train_options *o
 	}
 }
 
-/* As transformers had it, line by line. */
+/* As in transformers, line by line. */
 static void scalar_adamw_hf(scalar_state *a, const float *g, const train_options *o, double lr)
 {
 	double norm2 = 0;
@@ -77,7 +77,7 @@ static void random_gradients(float *g, int64_t n, uint32_t step, float size)
 		g[i] = size * (philox_uniform(philox(5, 0, step, (uint64_t)i).word[0]) - 0.5f);
 }
 
-/* Several steps of random gradients against the scalar reference. */
+/* Compare several steps of random gradients with the scalar reference. */
 static void compare(const fixture *f, const train_options *options, scalar_step *reference, float size, double max_norm)
 {
 	model *m = fixture_model(f, 0);
@@ -137,7 +137,7 @@ static void adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_la
 {
 	train_options o = fixture_options();
 	o.optimizer = &optimizer_kind_adamw_hf;
-	o.eps = 1e-4; /* beside moments of such gradients it is not small */
+	o.eps = 1e-4; /* large enough to matter beside the moments of such gradients */
 	o.weight_decay = 0.3;
 	compare(*state, &o, scalar_adamw_hf, 1e-3f, 0.1);
 }
@@ -155,7 +155,7 @@ static void sgd_follows_its_scalar_reference_clipped_and_normalized(void **state
 	compare(*state, &o, scalar_sgd, 10, 100);
 }
 
-static void vectors_do_not_decay_where_matrices_alone_do(void **state)
+static void vectors_do_not_decay_when_only_matrices_do(void **state)
 {
 	train_options o = fixture_options();
 	o.decayed = DECAYED_MATRICES;
@@ -167,7 +167,7 @@ static void vectors_do_not_decay_where_matrices_alone_do(void **state)
 	compare(*state, &o, scalar_sgd, 10, 100);
 }
 
-/* A model whose word table is as it is in the fixture, of whose other parameters two are fixed. */
+/* A model with the fixture's word table and other parameters, two of which are fixed. */
 static void some_parameters(const void *config, parameter_list *list)
 {
 	architecture_additive.parameters(config, list);
@@ -187,7 +187,7 @@ static model *partly_fixed_model(const fixture *f, architecture *a)
 	return m;
 }
 
-/* The root mean square of a step, and that it goes against the gradient. */
+/* The root mean square of a step; also checks that the step goes against the gradient. */
 static double step_size(const float *before, const float *after, const float *g, int64_t n)
 {
 	double squares = 0;
@@ -198,7 +198,7 @@ static double step_size(const float *before, const float *after, const float *g,
 	return sqrt(squares / (double)n);
 }
 
-static void normalized_steps_have_the_rate_for_their_size_and_fixed_parameters_stay(void **state)
+static void normalized_steps_have_the_size_of_the_rate_and_fixed_parameters_do_not_change(void **state)
 {
 	const fixture *f = *state;
 	architecture own;
@@ -213,7 +213,7 @@ static void normalized_steps_have_the_rate_for_their_size_and_fixed_parameters_s
 	float *g = calloc((size_t)all, sizeof *g), *before = fixture_weights(f, m);
 	random_gradients(g, n, 1, 1e-4F);
 	for (int i = 0; i < 16; i++)
-		g[16 * 'x' + i] = 0; /* a row of the word table, which comes first */
+		g[16 * 'x' + i] = 0; /* a row of the word table, which is the first parameter */
 	write_gradients(f, o, g, n);
 	assert_int_equal(optimizer_prepare(o, 0.01), STATUS_OK);
 	run(optimizer_update_plan(o));
@@ -258,7 +258,7 @@ static void build_nothing(graph *g, const optimizer_values *v, const train_optio
 	op_accumulate(g, v->weights, v->gradients, -1);
 }
 
-static void a_kind_may_keep_numbers_of_rows_and_of_tensors_and_need_not_know_bf16(void **state)
+static void a_kind_may_keep_state_per_row_or_per_tensor_and_may_lack_bf16(void **state)
 {
 	const fixture *f = *state;
 	const optimizer_kind own = {.name = "own",
@@ -353,7 +353,7 @@ static void gathered_gradients_are_averaged(void **state)
 	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
 	int64_t n = model_arena_floats(m);
 	float *g = calloc((size_t)n, sizeof *g);
-	for (int step = 0; step < 2; step++) { /* the second shows that begin forgets the first */
+	for (int step = 0; step < 2; step++) { /* the second step shows that begin discards the first one */
 		double norm;
 		assert_int_equal(optimizer_begin(o), STATUS_OK);
 		for (int k = 1; k <= 4; k++) {
@@ -371,7 +371,7 @@ static void gathered_gradients_are_averaged(void **state)
 	model_free(m);
 }
 
-static void moments_come_back_as_they_were_put(void **state)
+static void moments_are_restored_as_they_were_set(void **state)
 {
 	const fixture *f = *state;
 	train_options options = fixture_options();
@@ -404,13 +404,13 @@ int main(void)
 	    cmocka_unit_test(it_follows_the_scalar_reference_when_it_clips),
 	    cmocka_unit_test(adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_last),
 	    cmocka_unit_test(sgd_follows_its_scalar_reference_clipped_and_normalized),
-	    cmocka_unit_test(vectors_do_not_decay_where_matrices_alone_do),
-	    cmocka_unit_test(normalized_steps_have_the_rate_for_their_size_and_fixed_parameters_stay),
-	    cmocka_unit_test(a_kind_may_keep_numbers_of_rows_and_of_tensors_and_need_not_know_bf16),
+	    cmocka_unit_test(vectors_do_not_decay_when_only_matrices_do),
+	    cmocka_unit_test(normalized_steps_have_the_size_of_the_rate_and_fixed_parameters_do_not_change),
+	    cmocka_unit_test(a_kind_may_keep_state_per_row_or_per_tensor_and_may_lack_bf16),
 	    cmocka_unit_test(every_kind_is_found_by_its_name_and_starts_from_zero),
 	    cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted),
 	    cmocka_unit_test(gathered_gradients_are_averaged),
-	    cmocka_unit_test(moments_come_back_as_they_were_put),
+	    cmocka_unit_test(moments_are_restored_as_they_were_set),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,13 +1,12 @@
-/* Twenty steps against PyTorch: tests/data/training holds the text, the initial model, the
- * options and the losses that tests/reference/train.py got. The run covers two epochs,
- * accumulation, warm-up, clipping, label smoothing and validation. The same of a classifier, by
- * tests/reference/train_classes.py. Run from the repository's root. */
+/* Twenty steps against PyTorch: tests/data/training holds the text, the initial model, the options, and the losses that
+ * tests/reference/train.py computed. The run covers two epochs, accumulation, warm-up, clipping, label smoothing and
+ * validation. A classifier is compared with tests/reference/train_classes.py. Run from the repository's root. */
 #include "engine/text/labelled.h"
 #include "tests/unit/train/fixture.h"
 
 static const double tolerance = 1e-3;
 
-/* Print a line per step only when it is off. */
+/* Print a line for each step that differs. */
 static void assert_loss(double engine, const json_t *expected, const char *what, size_t step)
 {
 	double reference = json_real_value(expected);

@@ -8,27 +8,27 @@ enum { MAX_RANKS = 3, MAX_SUMS = 4096 };
 
 typedef struct party party;
 
-/* One of them: what it has begun, in order. */
+/* One rank: the sums that it has started, in order. */
 typedef struct member {
 	ranks ranks;
 	party *all;
 	float *numbers[MAX_SUMS];
 	int64_t n[MAX_SUMS];
-	int n_begun;
+	int n_started;
 } member;
 
 struct party {
 	int count, n_summed;
-	float losses[MAX_RANKS]; /* in the last step */
+	float losses[MAX_RANKS]; /* losses of the last step */
 	member members[MAX_RANKS];
 };
 
 static status begin_sum(ranks *r, float *numbers, int64_t n)
 {
 	member *m = (member *)r;
-	assert_true(m->n_begun < MAX_SUMS);
-	m->numbers[m->n_begun] = numbers;
-	m->n[m->n_begun++] = n;
+	assert_true(m->n_started < MAX_SUMS);
+	m->numbers[m->n_started] = numbers;
+	m->n[m->n_started++] = n;
 	return STATUS_OK;
 }
 
@@ -53,8 +53,8 @@ static status poll(ranks *r, bool *complete)
 	party *p = ((member *)r)->all;
 	for (;; p->n_summed++) {
 		for (int i = 0; i < p->count; i++)
-			if (p->members[i].n_begun <= p->n_summed) {
-				*complete = ((member *)r)->n_begun == p->n_summed;
+			if (p->members[i].n_started <= p->n_summed) {
+				*complete = ((member *)r)->n_started == p->n_summed;
 				return STATUS_OK;
 			}
 		sum(p, p->n_summed);
@@ -71,9 +71,9 @@ static party *party_new(int count)
 	return p;
 }
 
-/* The trainers of a run, or one that is alone. */
+/* The trainers of a run, or a single trainer without ranks. */
 typedef struct run {
-	party *party; /* NULL: alone */
+	party *party; /* NULL: single */
 	trainer *trainers[MAX_RANKS];
 	int count;
 } run;
@@ -99,7 +99,7 @@ static void run_free(run *r)
 	free(r->party);
 }
 
-/* Run a slice of each rank in turn until all have made `step` steps. */
+/* Run a slice of each rank in turn until all have done `step` steps. */
 static void run_to(run *r, int64_t step)
 {
 	for (bool behind = true; behind;) {
@@ -126,13 +126,14 @@ static double farthest(const fixture *f, const trainer *a, const trainer *b)
 	return apart;
 }
 
-/* A step without labels has no numbers. */
+/* The loss of a step without labels is NaN. */
 static bool is_near(double got, double want, double distance)
 {
 	return isnan(want) ? isnan(got) : fabs(got - want) <= distance;
 }
 
-/* The same global batches: losses are those of one process but for the order of sums, ranks have equal bits. */
+/* With the same global batches, losses equal those of one process except for the order of sums. Ranks have equal
+ * bits. */
 static void check_equals_one_process(const fixture *f, const train_options *o, const dataset *train, int count)
 {
 	run alone = run_new(f, o, train, 0), together = run_new(f, o, train, count);
@@ -167,7 +168,7 @@ static void ranks_train_as_one_process_does(void **state)
 	check_equals_one_process(f, &o, f->train, 2);
 }
 
-/* A step is the mean over its labels, of which ranks have different numbers. */
+/* A step is the mean over its labels, and ranks have different numbers of labels. */
 static void ranks_weigh_their_labels(void **state)
 {
 	static const char text[] = "{\"prompt\": \"ab\", \"completion\": \"cdefghijk\"}\n"
@@ -211,8 +212,8 @@ static void all_ranks_stop_after_the_same_step(void **state)
 	run_free(&r);
 }
 
-/* Rows that are equal have other losses by dropout alone. */
-static void ranks_draw_random_numbers_of_their_own(void **state)
+/* Rows are equal, so only dropout makes losses differ. */
+static void each_rank_draws_its_own_random_numbers(void **state)
 {
 	const fixture *f = *state;
 	char text[FIXTURE_TEXT];
@@ -241,7 +242,7 @@ static void ranks_draw_random_numbers_of_their_own(void **state)
 	dataset_free(valid);
 }
 
-static void a_run_goes_on_with_another_number_of_ranks(void **state)
+static void a_run_continues_with_another_number_of_ranks(void **state)
 {
 	const fixture *f = *state;
 	char folder[128];
@@ -264,7 +265,7 @@ static void a_run_goes_on_with_another_number_of_ranks(void **state)
 	run_free(&three);
 }
 
-static void what_ranks_cannot_share_is_refused(void **state)
+static void options_that_ranks_cannot_share_are_refused(void **state)
 {
 	const fixture *f = *state;
 	party *p = party_new(2);
@@ -291,7 +292,7 @@ static void what_ranks_cannot_share_is_refused(void **state)
 
 /* --- buckets ------------------------------------------------------------------------------------- */
 
-/* A model of several buckets. */
+/* A model with several buckets. */
 static model *several_buckets(const fixture *f)
 {
 	json_t *config =
@@ -303,8 +304,8 @@ static model *several_buckets(const fixture *f)
 	return m;
 }
 
-/* The first layers' sums begin last, and all of them have begun before the backward ends. */
-static void sums_begin_while_the_backward_runs(void **state)
+/* Sums of the first layers start last, and all have started before the backward ends. */
+static void sums_start_while_the_backward_runs(void **state)
 {
 	const fixture *f = *state;
 	model *m = several_buckets(f);
@@ -327,10 +328,10 @@ static void sums_begin_while_the_backward_runs(void **state)
 	int halfway = 0;
 	for (int node = 0; node <= nodes; node++) {
 		assert_int_equal(gradient_sum_passed(s, node), STATUS_OK);
-		halfway += me->n_begun > 0 && node < nodes;
+		halfway += me->n_started > 0 && node < nodes;
 	}
-	assert_true(halfway > nodes / 10 && me->n_begun > 2);
-	const int64_t first = me->numbers[0] - gradients, last = me->numbers[me->n_begun - 1] - gradients;
+	assert_true(halfway > nodes / 10 && me->n_started > 2);
+	const int64_t first = me->numbers[0] - gradients, last = me->numbers[me->n_started - 1] - gradients;
 	assert_true(first > last);
 	assert_int_equal(gradient_sum_rest(s, 3), STATUS_OK);
 	assert_int_equal(gradient_sum_poll(s, &complete, &loss), STATUS_OK);
@@ -346,9 +347,9 @@ static void sums_begin_while_the_backward_runs(void **state)
 
 /* --- devices that sum ------------------------------------------------------------------------------ */
 
-/* A group of one, in the table of the fixture's backend. */
+/* A group of one rank, in the table of the fixture's backend. */
 static struct {
-	int begun, running; /* sums of this step; and those that were not polled for */
+	int started, running; /* sums of this step; sums since the last poll */
 	float share;
 	int64_t floats;
 	status fails; /* result of a poll */
@@ -357,7 +358,7 @@ static struct {
 static status group_sum(backend *b, float *numbers, int64_t n, float share)
 {
 	(void)b, (void)numbers;
-	group.begun++;
+	group.started++;
 	group.running++;
 	group.share = share;
 	group.floats += n;
@@ -372,7 +373,7 @@ static status group_poll(backend *b, bool *complete)
 	return group.fails;
 }
 
-/* The nodes are issued in parts, between which the sums of what they write begin. */
+/* The nodes are issued in parts; between parts, the sums of the finished gradients start. */
 static void a_device_gets_its_backward_in_parts_between_sums(void **state)
 {
 	const fixture *f = *state;
@@ -398,16 +399,16 @@ static void a_device_gets_its_backward_in_parts_between_sums(void **state)
 	for (int node = 0, next; node < nodes; node = next, parts++) {
 		next = gradient_sum_next(s, node, nodes);
 		assert_in_range(next, node + 1, nodes);
-		const int before = group.begun;
+		const int before = group.started;
 		assert_int_equal(gradient_sum_passed(s, next - 1), STATUS_OK);
-		assert_int_equal(group.begun, before); /* no part could have ended earlier */
+		assert_int_equal(group.started, before); /* the part could not have ended earlier */
 		assert_int_equal(gradient_sum_passed(s, next), STATUS_OK);
-		assert_true(group.begun > before || next == nodes);
+		assert_true(group.started > before || next == nodes);
 	}
-	assert_true(parts > 3 && group.begun > 3 && group.floats == floats && group.share == 0.5f);
-	assert_int_equal(p->members[0].n_begun, 0); /* none by the host, */
+	assert_true(parts > 3 && group.started > 3 && group.floats == floats && group.share == 0.5f);
+	assert_int_equal(p->members[0].n_started, 0); /* none by the host, */
 	assert_int_equal(gradient_sum_rest(s, 3), STATUS_OK);
-	assert_int_equal(p->members[0].n_begun, 1); /* but the loss */
+	assert_int_equal(p->members[0].n_started, 1); /* except the loss */
 	group.running = 1;
 	assert_int_equal(gradient_sum_poll(s, &complete, &loss), STATUS_OK);
 	assert_false(complete);
@@ -422,7 +423,7 @@ static void a_device_gets_its_backward_in_parts_between_sums(void **state)
 	free(p);
 }
 
-/* Weights are those of the last step that all have made. */
+/* The weights are those of the last step that all ranks have done. */
 static void a_run_that_has_lost_a_rank_can_be_saved(void **state)
 {
 	const fixture *f = *state;
@@ -447,7 +448,7 @@ static void a_run_that_has_lost_a_rank_can_be_saved(void **state)
 	assert_int_equal(err.status, STATUS_UNAVAILABLE);
 	snprintf(folder, sizeof folder, "%s/lost", f->folder);
 	assert_int_equal(trainer_save(t, f->tokenizer, folder, "c", NULL, NULL), STATUS_OK);
-	assert_int_equal(trainer_advance(t, 1, &events, &err), STATUS_UNAVAILABLE); /* for good */
+	assert_int_equal(trainer_advance(t, 1, &events, &err), STATUS_UNAVAILABLE); /* the error is permanent */
 	o.ranks = NULL;
 	assert_int_equal(trainer_new(&resumed, fixture_model(f, 0), &o, f->train, f->valid, NULL), STATUS_OK);
 	assert_int_equal(trainer_resume(resumed, folder, NULL), STATUS_OK);
@@ -465,11 +466,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(ranks_train_as_one_process_does),
 	    cmocka_unit_test(ranks_weigh_their_labels),
-	    cmocka_unit_test(ranks_draw_random_numbers_of_their_own),
+	    cmocka_unit_test(each_rank_draws_its_own_random_numbers),
 	    cmocka_unit_test(all_ranks_stop_after_the_same_step),
-	    cmocka_unit_test(a_run_goes_on_with_another_number_of_ranks),
-	    cmocka_unit_test(what_ranks_cannot_share_is_refused),
-	    cmocka_unit_test(sums_begin_while_the_backward_runs),
+	    cmocka_unit_test(a_run_continues_with_another_number_of_ranks),
+	    cmocka_unit_test(options_that_ranks_cannot_share_are_refused),
+	    cmocka_unit_test(sums_start_while_the_backward_runs),
 	    cmocka_unit_test(a_device_gets_its_backward_in_parts_between_sums),
 	    cmocka_unit_test(a_run_that_has_lost_a_rank_can_be_saved),
 	};

@@ -1,4 +1,4 @@
-/* Options beyond plain training: an average of the weights, the gradient noise, a range test; and what is taken over
+/* Options beyond plain training: an average of the weights, the gradient noise, a range test, and statistics taken over
  * from a model. */
 #include "engine/model/safetensors.h"
 #include "engine/train/optimizer_kind.h"
@@ -13,7 +13,7 @@ static int64_t floats_of(const trainer *t)
 	return model_trained_floats(trainer_model(t));
 }
 
-/* The validation loss of weights as they are. */
+/* The validation loss with these weights. */
 static double loss_of(const fixture *f, const float *weights)
 {
 	train_options o = fixture_options();
@@ -33,14 +33,14 @@ static double loss_of(const fixture *f, const float *weights)
 	return loss;
 }
 
-static void an_average_follows_the_weights_and_is_what_evaluations_are_of(void **state)
+static void an_average_follows_the_weights_and_is_used_for_evaluations(void **state)
 {
 	const fixture *f = *state;
 	train_options o = fixture_options();
 	o.max_steps = 12;
 	o.learning_rate = 0.05;
 	trainer *plain = fixture_trainer(f, 0.1, &o, f->valid);
-	o.ema_decay = 0.4; /* the bound on d_n holds in the first steps, this in the later ones */
+	o.ema_decay = 0.4; /* the bound on d_n applies in the first steps, this value later */
 	trainer *averaged = fixture_trainer(f, 0.1, &o, f->valid);
 	const int64_t n = floats_of(plain);
 	double *want = malloc((size_t)n * sizeof *want);
@@ -75,7 +75,7 @@ static void an_average_follows_the_weights_and_is_what_evaluations_are_of(void *
 	trainer_free(averaged);
 }
 
-/* Everything that a recipe may add, at once. */
+/* All options of a recipe at once. */
 static train_options every_option(void)
 {
 	train_options o = fixture_options();
@@ -89,7 +89,7 @@ static train_options every_option(void)
 	return o;
 }
 
-/* To the end; the noise and the losses of every step. */
+/* Run to the end; records the noise and the losses of every step. */
 static void finish(trainer *t, double numbers[20][3])
 {
 	for (unsigned events = 0; !(events & TRAIN_FINISHED);) {
@@ -106,9 +106,9 @@ static void a_run_with_an_average_resumes_bit_for_bit_in_the_middle_of_a_step(vo
 {
 	const fixture *f = *state;
 	train_options o = every_option();
-	double whole[20][3], parts[20][3];
+	double unbroken[20][3], parts[20][3];
 	trainer *a = fixture_trainer(f, 0.1, &o, f->valid), *b = fixture_trainer(f, 0.1, &o, f->valid);
-	finish(a, whole);
+	finish(a, unbroken);
 	char path[128];
 	snprintf(path, sizeof path, "%s/average", f->folder);
 	for (int nodes = 0; nodes < 200; nodes += 29) {
@@ -120,9 +120,9 @@ static void a_run_with_an_average_resumes_bit_for_bit_in_the_middle_of_a_step(vo
 		const int64_t step = trainer_progress(first)->step;
 		assert_int_equal(trainer_save(first, f->tokenizer, path, "id", NULL, NULL), STATUS_OK);
 		assert_int_equal(trainer_resume(b, path, NULL), STATUS_OK);
-		memcpy(parts, whole, (size_t)step * sizeof *parts);
+		memcpy(parts, unbroken, (size_t)step * sizeof *parts);
 		finish(b, parts);
-		assert_memory_equal(whole, parts, sizeof whole);
+		assert_memory_equal(unbroken, parts, sizeof unbroken);
 		assert_same_weights(f, a, b);
 		trainer_free(first);
 	}
@@ -154,8 +154,8 @@ static void a_checkpoint_holds_the_average_as_its_model_and_the_trained_weights_
 	trainer_free(t);
 }
 
-/* At a rate of nothing a step of k batches has the gradients of k steps of one. */
-static void the_noise_scale_is_that_of_the_gradients_of_a_step(void **state)
+/* At a rate near 0, a step of k batches has the gradients of k steps of one batch. */
+static void the_noise_scale_is_computed_from_the_gradients_of_a_step(void **state)
 {
 	enum { K = 4 };
 	const fixture *f = *state;
@@ -188,12 +188,12 @@ static void a_range_test_finds_where_the_loss_falls_fastest_and_ends_where_it_ri
 	range_test t = {0};
 	int step = 0;
 	for (; step < 400 && t.ended == 0; step++) {
-		/* from 5 down to 2 around step 100, up again from 200 on */
+		/* falls from 5 to 2 around step 100, rises from step 200 on */
 		const double loss = 5 - 3 / (1 + exp(-(step - 100) / 8.0)) + (step > 200 ? 0.2 * (step - 200) : 0);
 		range_test_take(&t, step + 1, 1e-6 * pow(1.05, step), loss);
 	}
 	const double at = log(t.rate / 1e-6) / log(1.05);
-	assert_true(at >= 100 && at <= 125); /* smoothed, it comes later */
+	assert_true(at >= 100 && at <= 125); /* smoothing delays it */
 	assert_true(step > 205 && step < 240);
 	const range_test before = t;
 	range_test_take(&t, step + 1, 1, 0);
@@ -239,7 +239,7 @@ static void a_range_test_raises_the_rate_by_equal_factors_and_resumes(void **sta
 	trainer_free(again);
 }
 
-/* All records a step, so that the order of a run's data does not matter. */
+/* A step reads all records, so that the order of a run's data does not matter. */
 static train_options whole_text_options(const fixture *f)
 {
 	train_options o = fixture_options();
@@ -253,7 +253,7 @@ static train_options whole_text_options(const fixture *f)
 	return o;
 }
 
-/* A run that begins with the model of a folder, after its steps; taken: what an optimiser left there too. */
+/* A run that starts with the model of a folder, after its steps; taken: also with the optimizer's statistics. */
 static trainer *begin_with(const fixture *f, const char *folder, const train_options *o, bool taken, int64_t steps)
 {
 	model *m;
@@ -266,7 +266,7 @@ static trainer *begin_with(const fixture *f, const char *folder, const train_opt
 	return t;
 }
 
-/* The greatest difference between the weights of two runs. */
+/* The largest difference between the weights of two runs. */
 static double apart(const fixture *f, const trainer *a, const trainer *b)
 {
 	float *x = fixture_weights(f, trainer_model(a)), *y = fixture_weights(f, trainer_model(b));
@@ -278,33 +278,33 @@ static double apart(const fixture *f, const trainer *a, const trainer *b)
 	return most;
 }
 
-static void a_run_that_begins_with_a_model_goes_on_with_the_statistics_of_its_rows(void **state)
+static void a_run_that_starts_with_a_model_continues_its_row_statistics(void **state)
 {
 	const fixture *f = *state;
 	train_options o = whole_text_options(f), other = o;
 	other.step_size = o.step_size == STEP_SIZE_RMS ? STEP_SIZE_NORM : STEP_SIZE_RMS;
-	trainer *whole = fixture_trainer(f, 0, &o, NULL), *first = fixture_trainer(f, 0, &o, NULL);
+	trainer *unbroken = fixture_trainer(f, 0, &o, NULL), *first = fixture_trainer(f, 0, &o, NULL);
 	char path[128];
 	snprintf(path, sizeof path, "%s/continued", f->folder);
 	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
-	fixture_run(whole, 8, 0);
+	fixture_run(unbroken, 8, 0);
 	fixture_run(first, 5, 0);
 	assert_int_equal(trainer_save_model(first, f->tokenizer, path, NULL), STATUS_OK);
-	trainer *taken = begin_with(f, path, &o, true, 3), *anew = begin_with(f, path, &o, false, 3);
-	assert_true(apart(f, whole, taken) <= 1e-4);
-	assert_true(apart(f, whole, anew) >= 1e-3);
+	trainer *taken = begin_with(f, path, &o, true, 3), *fresh = begin_with(f, path, &o, false, 3);
+	assert_true(apart(f, unbroken, taken) <= 1e-4);
+	assert_true(apart(f, unbroken, fresh) >= 1e-3);
 	trainer *others[] = {begin_with(f, path, &other, true, 1), begin_with(f, path, &other, false, 1)};
 	assert_true(apart(f, others[0], others[1]) == 0);
 	assert_int_equal(trainer_save(first, f->tokenizer, path, "id", NULL, NULL),
-	                 STATUS_OK); /* so has a checkpoint */
+	                 STATUS_OK); /* a checkpoint has statistics too */
 	trainer *checkpoint = begin_with(f, path, &o, true, 3);
 	assert_same_weights(f, taken, checkpoint);
-	trainer *all[] = {whole, first, taken, anew, others[0], others[1], checkpoint};
+	trainer *all[] = {unbroken, first, taken, fresh, others[0], others[1], checkpoint};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		trainer_free(all[i]);
 }
 
-static void statistics_that_do_not_fit_a_model_are_refused_and_other_optimisers_leave_none(void **state)
+static void statistics_that_do_not_fit_a_model_are_refused_and_other_optimizers_save_none(void **state)
 {
 	const fixture *f = *state;
 	train_options o = whole_text_options(f), plain = fixture_options();
@@ -319,7 +319,7 @@ static void statistics_that_do_not_fit_a_model_are_refused_and_other_optimisers_
 	assert_int_equal(access(file, F_OK), -1);
 	trainer_free(t);
 	t = fixture_trainer(f, 0, &o, NULL);
-	assert_int_equal(trainer_continue(t, path, NULL), STATUS_OK); /* there is none */
+	assert_int_equal(trainer_continue(t, path, NULL), STATUS_OK); /* the folder has no statistics */
 	static const char *const updates[] = {"5", "x", "-1", ""};
 	for (int i = 0; i < 4; i++) {
 		json_t *about = json_pack("{s:s, s:s, s:s}", "optimizer", "normalized_sgd", "measure",
@@ -337,14 +337,14 @@ static void statistics_that_do_not_fit_a_model_are_refused_and_other_optimisers_
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_average_follows_the_weights_and_is_what_evaluations_are_of),
+	    cmocka_unit_test(an_average_follows_the_weights_and_is_used_for_evaluations),
 	    cmocka_unit_test(a_run_with_an_average_resumes_bit_for_bit_in_the_middle_of_a_step),
 	    cmocka_unit_test(a_checkpoint_holds_the_average_as_its_model_and_the_trained_weights_beside_it),
-	    cmocka_unit_test(the_noise_scale_is_that_of_the_gradients_of_a_step),
+	    cmocka_unit_test(the_noise_scale_is_computed_from_the_gradients_of_a_step),
 	    cmocka_unit_test(a_range_test_finds_where_the_loss_falls_fastest_and_ends_where_it_rises),
 	    cmocka_unit_test(a_range_test_raises_the_rate_by_equal_factors_and_resumes),
-	    cmocka_unit_test(a_run_that_begins_with_a_model_goes_on_with_the_statistics_of_its_rows),
-	    cmocka_unit_test(statistics_that_do_not_fit_a_model_are_refused_and_other_optimisers_leave_none),
+	    cmocka_unit_test(a_run_that_starts_with_a_model_continues_its_row_statistics),
+	    cmocka_unit_test(statistics_that_do_not_fit_a_model_are_refused_and_other_optimizers_save_none),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,4 +1,4 @@
-/* Objectives of encoder-decoders: by themselves and through a trainer. */
+/* Objectives of encoder-decoders, alone and through a trainer. */
 #include "tests/unit/train/encoder_decoder.h"
 
 #include "engine/model/feed.h"
@@ -40,13 +40,13 @@ static void a_decoder_reads_the_start_token_and_its_target_one_token_late(void *
 	ASSERT_ROW(got.mask, 1, 0, 0, 0, 0, 0);
 	ASSERT_ROW(got.labels, -1, -1, -1, -1, -1);
 	model_dims without = dims;
-	without.start = -1; /* the tokenizer's rule */
+	without.start = -1; /* the tokenizer's rule applies */
 	x.dims = &without;
 	ASSERT_ROW(make_rows(&objective_sequence_to_sequence, &x).ids, BYTES_PAD);
 	dataset_free(d);
 }
 
-static void an_encoder_decoder_is_trained_for_these_objectives_and_no_other_model_is(void **state)
+static void only_an_encoder_decoder_is_trained_for_these_objectives(void **state)
 {
 	(void)state;
 	model_dims rows_given = dims, decoder = dims;
@@ -95,7 +95,7 @@ static status give_text(void *context, const char **text, size_t *bytes, error *
 	return STATUS_OK;
 }
 
-/* Bytes after <end> and `sentinels` sentinels; a byte's id follows the vocabulary's own order. */
+/* A vocabulary of <end>, `sentinels` sentinels and bytes; a byte's id follows the vocabulary's own order. */
 static tokenizer *with_sentinels(int sentinels)
 {
 	one_source source = {false};
@@ -140,14 +140,14 @@ static rows corrupt(const dataset *d, const train_options *o, const text_record 
 	return make_rows(&objective_span_corruption, &x);
 }
 
-static void a_sentinel_stands_for_each_span_and_the_target_says_what_it_was(void **state)
+static void a_sentinel_replaces_each_span_and_the_target_has_its_tokens(void **state)
 {
 	(void)state;
 	enum { END = 0, S0 = 1, S1 = 2, S2 = 3 };
 	tokenizer *t = with_sentinels(3);
 	int32_t ids[] = {20, 21, 22, 23};
 	const text_record r = {.ids = ids, .count = 4}, one = {.ids = ids, .count = 1};
-	/* The only divisions there are of two tokens in one piece and in two. */
+	/* The only ways to divide two tokens into one piece and into two. */
 	train_options o = span_options(0.5, 2, 6, 6);
 	dataset *d = spans_of(t, &o);
 	rows got = corrupt(d, &o, &r, 5, 1, 2);
@@ -166,7 +166,7 @@ static void a_sentinel_stands_for_each_span_and_the_target_says_what_it_was(void
 	tokenizer_free(t);
 }
 
-static void every_division_in_spans_is_equally_likely_and_the_same_each_time(void **state)
+static void every_division_into_spans_is_equally_likely_and_reproducible(void **state)
 {
 	(void)state;
 	enum { TRIALS = 4000, S0 = 1 };
@@ -191,7 +191,7 @@ static void every_division_in_spans_is_equally_likely_and_the_same_each_time(voi
 	tokenizer_free(t);
 }
 
-static void a_text_is_as_long_as_its_source_and_target_have_room_and_nothing_of_it_is_lost(void **state)
+static void a_text_fills_its_source_and_target_and_no_token_is_lost(void **state)
 {
 	(void)state;
 	static const struct {
@@ -281,7 +281,7 @@ static train_options reversing(int64_t source, int64_t target)
 	return o;
 }
 
-/* Loss and labels of all records with fresh weights. */
+/* Loss and labels of all records with initial weights. */
 static void evaluate(const fixture *f, int64_t source, int64_t target, int64_t batch, double *loss, double *count)
 {
 	dataset *d = pairs_of(f, reversals, source, target);
@@ -300,7 +300,7 @@ static void evaluate(const fixture *f, int64_t source, int64_t target, int64_t b
 	dataset_free(d);
 }
 
-static void what_fills_up_sources_targets_and_batches_changes_no_loss(void **state)
+static void padding_of_sources_targets_and_batches_does_not_change_the_loss(void **state)
 {
 	double loss, count, filled, filled_count;
 	evaluate(*state, 4, 5, 5, &loss, &count);
@@ -327,7 +327,7 @@ static void exact_is_the_share_of_targets_without_a_wrong_token(void **state)
 		assert_true(fabs(exact * 5 - round(exact * 5)) < 1e-9 &&
 		            fabs(accuracy * 17 - round(accuracy * 17)) < 1e-9);
 		assert_true((exact == 1) == (accuracy == 1));
-		assert_true(exact >= 1 - 17 * (1 - accuracy) / 5 - 1e-9); /* a wrong token spoils one target */
+		assert_true(exact >= 1 - 17 * (1 - accuracy) / 5 - 1e-9); /* at most one target per wrong token */
 		between += exact > 0 && exact < 1;
 	}
 	assert_true(between > 0 && train_metric(trainer_progress(t), "exact") == 1);
@@ -352,7 +352,7 @@ static void a_resumed_run_continues_bit_for_bit(void **state)
 	tokenizer_free(t);
 }
 
-static void what_a_model_has_no_room_for_is_named(void **state)
+static void lengths_that_a_model_has_no_room_for_are_named(void **state)
 {
 	const fixture *f = *state;
 	static const struct {
@@ -371,7 +371,7 @@ static void what_a_model_has_no_room_for_is_named(void **state)
 	}
 }
 
-static void a_trainer_is_made_or_there_is_an_error_and_its_steps_ask_for_no_memory(void **state)
+static void a_trainer_is_made_or_an_error_is_returned_and_steps_allocate_no_memory(void **state)
 {
 	const fixture *f = *state;
 	dataset *d = pairs_of(f, reversals, 4, 5);
@@ -401,16 +401,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_decoder_reads_the_start_token_and_its_target_one_token_late),
-	    cmocka_unit_test(an_encoder_decoder_is_trained_for_these_objectives_and_no_other_model_is),
-	    cmocka_unit_test(a_sentinel_stands_for_each_span_and_the_target_says_what_it_was),
-	    cmocka_unit_test(every_division_in_spans_is_equally_likely_and_the_same_each_time),
-	    cmocka_unit_test(a_text_is_as_long_as_its_source_and_target_have_room_and_nothing_of_it_is_lost),
+	    cmocka_unit_test(only_an_encoder_decoder_is_trained_for_these_objectives),
+	    cmocka_unit_test(a_sentinel_replaces_each_span_and_the_target_has_its_tokens),
+	    cmocka_unit_test(every_division_into_spans_is_equally_likely_and_reproducible),
+	    cmocka_unit_test(a_text_fills_its_source_and_target_and_no_token_is_lost),
 	    cmocka_unit_test(spans_need_a_tokenizer_with_a_sentinel_for_each),
-	    cmocka_unit_test(what_fills_up_sources_targets_and_batches_changes_no_loss),
+	    cmocka_unit_test(padding_of_sources_targets_and_batches_does_not_change_the_loss),
 	    cmocka_unit_test(exact_is_the_share_of_targets_without_a_wrong_token),
 	    cmocka_unit_test(a_resumed_run_continues_bit_for_bit),
-	    cmocka_unit_test(what_a_model_has_no_room_for_is_named),
-	    cmocka_unit_test(a_trainer_is_made_or_there_is_an_error_and_its_steps_ask_for_no_memory),
+	    cmocka_unit_test(lengths_that_a_model_has_no_room_for_are_named),
+	    cmocka_unit_test(a_trainer_is_made_or_an_error_is_returned_and_steps_allocate_no_memory),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,4 +1,4 @@
-/* Texts of which an encoder reads some words as blanks: the rows of a batch, by themselves and through a trainer. */
+/* Objective in which some words of the encoder's text are blanks: the rows of a batch, alone and through a trainer. */
 #include "tests/unit/train/encoder_decoder.h"
 
 #include "engine/text/corpus_tokens.h"
@@ -28,7 +28,7 @@ static model_dims dims_of(const tokenizer *t, int32_t mask)
 	return own;
 }
 
-/* Each line a document of its own. */
+/* Each line is a document. */
 static dataset *documents(const tokenizer *t, const char *lines, const train_options *o)
 {
 	dataset *d;
@@ -52,7 +52,8 @@ static int64_t put_text(int32_t *out, int64_t n, const tokenizer *t, const char 
 	return n;
 }
 
-/* The tokens of the sentence, where `mask` stands in place of hidden words. keeps_space: of the space before it too. */
+/* Append the tokens of the sentence, with `mask` for each run of hidden words. keeps_space: the space before a hidden
+ * word is kept. */
 static int64_t put_words(int32_t *out, int64_t n, const tokenizer *t, const blanks *b, int32_t mask, bool keeps_space)
 {
 	bool after = false;
@@ -71,8 +72,8 @@ static int64_t put_words(int32_t *out, int64_t n, const tokenizer *t, const blan
 	return n;
 }
 
-/* The rows of the sentence, a document by itself, in many epochs; begin and end: TOKEN_NONE where the tokenizer puts
- * nothing around a source. */
+/* Check the rows of the sentence, as a document, in many epochs. begin, end: TOKEN_NONE if the tokenizer puts no token
+ * there around a source. */
 static void assert_rows(const tokenizer *t, int32_t mask, int32_t begin, int32_t end, bool keeps_space)
 {
 	enum { SOURCE = 78, TARGET = 79, EPOCHS = 100, SEED = 5 };
@@ -124,12 +125,12 @@ static tokenizer *open_tokenizer(const char *path)
 	return t;
 }
 
-static void the_source_has_a_mask_for_each_run_of_hidden_words_and_the_target_is_the_whole_text(void **state)
+static void the_source_has_a_mask_for_each_run_of_hidden_words_and_the_target_is_the_text(void **state)
 {
 	const fixture *f = *state;
-	/* A space is a token of its own, and stays. */
+	/* A space is a token of its own and is kept. */
 	assert_rows(f->tokenizer, 259, TOKEN_NONE, TOKEN_NONE, true);
-	/* It is part of the token of the word; <s> … </s> stand around every text. */
+	/* A space is part of the word's token; <s> … </s> surround every text. */
 	tokenizer *t = open_tokenizer("tests/data/tokenizers/roberta/tokenizer.json");
 	assert_rows(t, tokenizer_mask(t), tokenizer_begin(t), tokenizer_end(t), false);
 	tokenizer_free(t);
@@ -155,7 +156,7 @@ static void a_row_without_a_text_or_without_words_has_no_blank(void **state)
 	dataset_free(d);
 }
 
-static void a_text_fits_into_its_source_and_its_target_with_what_stands_around_them(void **state)
+static void a_text_fits_into_its_source_and_target_with_the_surrounding_tokens(void **state)
 {
 	const fixture *f = *state;
 	static const struct {
@@ -199,10 +200,10 @@ enum { LINES = 4, ROW = 16 };
 /* Counts of an evaluation of `lines`, in bytes. */
 typedef struct counts {
 	int64_t labels, hits;
-	int64_t hidden, found; /* labels of hidden words, and hits among them */
+	int64_t hidden, found; /* labels of hidden words, and correct predictions of them */
 } counts;
 
-/* Every line has less than six words, so that one is hidden in each, not the last. */
+/* Every line has less than six words, so one word is hidden in each, but not the last one. */
 static counts count(const dataset *d, const float hits[LINES][ROW])
 {
 	counts c = {0};
@@ -224,7 +225,7 @@ static counts count(const dataset *d, const float hits[LINES][ROW])
 	return c;
 }
 
-/* The same computed once more with a trainer's weights. */
+/* Repeat the evaluation with a trainer's weights. */
 static counts evaluate(const trainer *t, const train_options *o, const dataset *d)
 {
 	const forward_spec spec = {.batch = LINES, .length = ROW, .loss = true, .hits = true};
@@ -238,7 +239,7 @@ static counts evaluate(const trainer *t, const train_options *o, const dataset *
 	return count(d, hits);
 }
 
-static void accuracy_is_of_all_tokens_and_of_those_that_are_hidden(void **state)
+static void accuracy_is_reported_for_all_tokens_and_for_hidden_ones(void **state)
 {
 	const fixture *f = *state;
 	train_options o = infilling(ROW, ROW);
@@ -278,10 +279,10 @@ static void a_resumed_run_continues_bit_for_bit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_source_has_a_mask_for_each_run_of_hidden_words_and_the_target_is_the_whole_text),
+	    cmocka_unit_test(the_source_has_a_mask_for_each_run_of_hidden_words_and_the_target_is_the_text),
 	    cmocka_unit_test(a_row_without_a_text_or_without_words_has_no_blank),
-	    cmocka_unit_test(a_text_fits_into_its_source_and_its_target_with_what_stands_around_them),
-	    cmocka_unit_test(accuracy_is_of_all_tokens_and_of_those_that_are_hidden),
+	    cmocka_unit_test(a_text_fits_into_its_source_and_target_with_the_surrounding_tokens),
+	    cmocka_unit_test(accuracy_is_reported_for_all_tokens_and_for_hidden_ones),
 	    cmocka_unit_test(a_resumed_run_continues_bit_for_bit),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -1,8 +1,8 @@
-/* Every allocation of a run fails once in turn, from its text to its checkpoint: the caller gets an error and keeps
- * nothing to free, and the next attempt succeeds. Under an address sanitizer this finds what is freed twice or never.
+/* Every allocation of a run fails once in turn, from its text to its checkpoint: the caller gets an error and has
+ * nothing to free, and the next attempt succeeds. Under an address sanitizer this finds double frees and leaks.
  *
- * Only the engine's own calls fail where a document is parsed or a matrix multiplied; the libraries for that are left
- * their memory. */
+ * Where a document is parsed or a matrix multiplied, only the engine's own allocations fail, not those of the
+ * libraries. */
 #include "tests/unit/train/fixture.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static status make_tokenizer(trial *t, error *err)
 	return s;
 }
 
-static void a_tokenizer_is_made_saved_and_opened_or_there_is_an_error(void **state)
+static void a_tokenizer_is_made_saved_and_opened_or_an_error_is_returned(void **state)
 {
 	trial t = trial_of(state, "tokenizer");
 	assert_int_equal(file_make_folders(t.folder, NULL), STATUS_OK);
@@ -88,7 +88,7 @@ static status read_data(trial *t, error *err)
 	return s;
 }
 
-static void a_text_is_read_or_there_is_an_error(void **state)
+static void a_text_is_read_or_an_error_is_returned(void **state)
 {
 	trial t = trial_of(state, "");
 	t.text = "plain text of some length";
@@ -99,7 +99,7 @@ static void a_text_is_read_or_there_is_an_error(void **state)
 
 /* --- runs --------------------------------------------------------------------------------------- */
 
-/* A trainer for ten steps whose third is an evaluation's and a checkpoint's. */
+/* A trainer for ten steps; the third is followed by an evaluation and a checkpoint. */
 static status begin(trial *t, trainer **out, error *err)
 {
 	train_options o = fixture_options();
@@ -111,7 +111,7 @@ static status begin(trial *t, trainer **out, error *err)
 	return trainer_new(out, m, &o, t->f->train, t->f->valid, err);
 }
 
-/* Advance by three steps with one allocation failing from now on; the trainer is gone afterwards. */
+/* Advance by three steps with one allocation failing from now on; frees the trainer. */
 static status three_steps(trainer *t, error *err)
 {
 	status s = STATUS_OK;
@@ -123,7 +123,7 @@ static status three_steps(trainer *t, error *err)
 	return s;
 }
 
-static void three_steps_ask_for_no_memory_of_ours(void **state)
+static void three_steps_allocate_no_memory(void **state)
 {
 	trial t = trial_of(state, "");
 	trainer *run;
@@ -136,7 +136,7 @@ static void three_steps_ask_for_no_memory_of_ours(void **state)
 	trainer_free(run);
 }
 
-static int64_t making; /* the allocation that fails while a trainer is made */
+static int64_t making; /* index of the allocation that fails while a trainer is made */
 
 static status make(trial *t, error *err)
 {
@@ -151,7 +151,7 @@ static status make(trial *t, error *err)
 	return s;
 }
 
-static void a_trainer_is_made_or_there_is_an_error(void **state)
+static void a_trainer_is_made_or_an_error_is_returned(void **state)
 {
 	trial t = trial_of(state, "");
 	making = 0;
@@ -162,14 +162,14 @@ static status save(trial *t, error *err)
 {
 	status s = trainer_save(t->trainer, t->f->tokenizer, t->folder, "step", NULL, err);
 	allocations_limit(-1);
-	bool there = access(t->folder, F_OK) == 0;
-	assert_true(there == (s == STATUS_OK));
-	if (there) {
-		error why = ERROR_INIT;
+	bool exists = access(t->folder, F_OK) == 0;
+	assert_true(exists == (s == STATUS_OK));
+	if (exists) {
+		error failure = ERROR_INIT;
 		trainer *resumed;
 		assert_int_equal(begin(t, &resumed, NULL), STATUS_OK);
-		trainer_resume(resumed, t->folder, &why);
-		assert_string_equal(why.message, "");
+		trainer_resume(resumed, t->folder, &failure);
+		assert_string_equal(failure.message, "");
 		assert_same_weights(t->f, t->trainer, resumed);
 		trainer_free(resumed);
 		assert_int_equal(file_remove_tree(t->folder, NULL), STATUS_OK);
@@ -177,7 +177,7 @@ static status save(trial *t, error *err)
 	return s;
 }
 
-static void a_checkpoint_is_whole_or_there_is_an_error(void **state)
+static void a_checkpoint_is_complete_or_an_error_is_returned(void **state)
 {
 	trial t = trial_of(state, "step");
 	assert_int_equal(begin(&t, &t.trainer, NULL), STATUS_OK);
@@ -191,7 +191,7 @@ static status resume(trial *t, error *err)
 	return trainer_resume(t->trainer, t->folder, err);
 }
 
-static void a_checkpoint_is_resumed_from_or_there_is_an_error(void **state)
+static void a_checkpoint_is_resumed_or_an_error_is_returned(void **state)
 {
 	trial t = trial_of(state, "resumed");
 	trainer *run;
@@ -209,12 +209,12 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
-	    CASE(a_tokenizer_is_made_saved_and_opened_or_there_is_an_error),
-	    CASE(a_text_is_read_or_there_is_an_error),
-	    CASE(three_steps_ask_for_no_memory_of_ours),
-	    CASE(a_trainer_is_made_or_there_is_an_error),
-	    CASE(a_checkpoint_is_whole_or_there_is_an_error),
-	    CASE(a_checkpoint_is_resumed_from_or_there_is_an_error),
+	    CASE(a_tokenizer_is_made_saved_and_opened_or_an_error_is_returned),
+	    CASE(a_text_is_read_or_an_error_is_returned),
+	    CASE(three_steps_allocate_no_memory),
+	    CASE(a_trainer_is_made_or_an_error_is_returned),
+	    CASE(a_checkpoint_is_complete_or_an_error_is_returned),
+	    CASE(a_checkpoint_is_resumed_or_an_error_is_returned),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #include "tests/unit/train/fixture.h"
 
-static void the_defaults_are_the_recipe_and_pass_the_check(void **state)
+static void the_defaults_are_those_of_the_recipe_and_valid(void **state)
 {
 	(void)state;
 	train_options o;
@@ -52,7 +52,7 @@ static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **
 {
 	(void)state;
 	static const struct {
-		const char *json, *param; /* param NULL: good */
+		const char *json, *param; /* param NULL: valid */
 	} cases[] = {
 	    {"{\"optimizer\": \"sgd\", \"momentum\": 0.5, \"normalize\": true, \"clip\": 2}", NULL},
 	    {"{\"momentum\": 0.5, \"optimizer\": \"sgd\"}", NULL},
@@ -96,7 +96,7 @@ static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **
 	}
 }
 
-static void weights_decay_by_normalized_sgd_only_when_asked(void **state)
+static void normalized_sgd_decays_weights_only_on_request(void **state)
 {
 	(void)state;
 	static const struct {
@@ -186,7 +186,7 @@ static void a_bad_value_is_refused_by_the_name_of_its_field(void **state)
 	}
 }
 
-static void keys_of_others_and_nulls_are_skipped(void **state)
+static void foreign_keys_and_nulls_are_skipped(void **state)
 {
 	(void)state;
 	static const char *const others[] = {"config", "tokenizer", NULL};
@@ -199,7 +199,7 @@ static void keys_of_others_and_nulls_are_skipped(void **state)
 	json_decref(json);
 }
 
-static void a_number_that_is_not_one_fails_the_check(void **state)
+static void a_nan_or_an_unknown_schedule_fails_the_check(void **state)
 {
 	(void)state;
 	train_options o;
@@ -221,7 +221,7 @@ static void assert_near(double x, double expected)
 	assert_true(fabs(x - expected) <= 1e-15);
 }
 
-static void the_rate_falls_linearly_to_nothing(void **state)
+static void the_rate_falls_linearly_to_zero(void **state)
 {
 	(void)state;
 	train_options o = fixture_options();
@@ -272,7 +272,7 @@ static void the_other_schedules_follow_their_curves(void **state)
 	assert_near(train_learning_rate(&o, 11), 1e-3);
 }
 
-/* Peak and end of the published fine-tuning: the cycle is cut where the cosine has the end's share of the peak. */
+/* Peak and end of the published fine-tuning: the cycle is cut where the cosine reaches the end's share of the peak. */
 static void restarts_follow_the_schedule_of_transformers(void **state)
 {
 	(void)state;
@@ -312,15 +312,15 @@ static void restarts_follow_the_schedule_of_transformers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_defaults_are_the_recipe_and_pass_the_check),
+	    cmocka_unit_test(the_defaults_are_those_of_the_recipe_and_valid),
 	    cmocka_unit_test(every_key_is_read_and_written_back),
 	    cmocka_unit_test(an_optimizer_has_its_own_options_and_refuses_those_of_others),
-	    cmocka_unit_test(weights_decay_by_normalized_sgd_only_when_asked),
+	    cmocka_unit_test(normalized_sgd_decays_weights_only_on_request),
 	    cmocka_unit_test(a_seed_above_the_signed_range_survives),
 	    cmocka_unit_test(a_bad_value_is_refused_by_the_name_of_its_field),
-	    cmocka_unit_test(keys_of_others_and_nulls_are_skipped),
-	    cmocka_unit_test(a_number_that_is_not_one_fails_the_check),
-	    cmocka_unit_test(the_rate_falls_linearly_to_nothing),
+	    cmocka_unit_test(foreign_keys_and_nulls_are_skipped),
+	    cmocka_unit_test(a_nan_or_an_unknown_schedule_fails_the_check),
+	    cmocka_unit_test(the_rate_falls_linearly_to_zero),
 	    cmocka_unit_test(the_rate_warms_up_in_equal_steps),
 	    cmocka_unit_test(the_other_schedules_follow_their_curves),
 	    cmocka_unit_test(restarts_follow_the_schedule_of_transformers),

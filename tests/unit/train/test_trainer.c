@@ -8,18 +8,18 @@
 #include "tests/unit/train/fixture.h"
 #include "tests/unit/support/record.h"
 
-/* Advance until an event of `wanted`; returns the validation loss then. */
-static double run_until(trainer *t, unsigned wanted)
+/* Advance until an event of `want`; returns the validation loss then. */
+static double run_until(trainer *t, unsigned want)
 {
 	unsigned events = 0;
-	while (!(events & wanted)) {
+	while (!(events & want)) {
 		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
-		assert_true(events); /* nothing is left to do, and it has not come */
+		assert_true(events); /* there is work left before the event */
 	}
 	return trainer_progress(t)->valid_loss;
 }
 
-static void every_event_comes_in_its_place(void **state)
+static void every_event_comes_at_its_step(void **state)
 {
 	const fixture *f = *state;
 	train_options o = fixture_options();
@@ -52,7 +52,7 @@ static void every_event_comes_in_its_place(void **state)
 	trainer_free(t);
 }
 
-/* The text of the last evaluation, with how many tokens of it are the prompt. */
+/* The text of the last evaluation; *prompt: number of its tokens that are the prompt. */
 static int preview_of(const trainer *t, int32_t ids[256], int *prompt)
 {
 	int count;
@@ -63,7 +63,7 @@ static int preview_of(const trainer *t, int32_t ids[256], int *prompt)
 	return count;
 }
 
-static void every_evaluation_shows_what_the_model_writes_after_the_same_words(void **state)
+static void every_evaluation_shows_the_models_continuation_of_the_same_prompt(void **state)
 {
 	const fixture *f = *state;
 	train_options o = fixture_options();
@@ -79,13 +79,13 @@ static void every_evaluation_shows_what_the_model_writes_after_the_same_words(vo
 		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
 	n[0] = preview_of(t, first, &prompt);
 	assert_int_equal(prompt, FIXTURE_LENGTH / 2);
-	assert_true(n[0] >= prompt && n[0] <= 24); /* the model's positions */
+	assert_true(n[0] >= prompt && n[0] <= 24); /* at most the model's positions */
 	assert_memory_equal(first, block, (size_t)prompt * sizeof *block);
 	while (!(events & TRAIN_FINISHED))
 		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
 	n[1] = preview_of(t, last, &prompt);
 	assert_memory_equal(last, block, (size_t)prompt * sizeof *block);
-	assert_true(n[1] != n[0] || memcmp(first, last, (size_t)n[0] * sizeof *first) != 0); /* it has learned */
+	assert_true(n[1] != n[0] || memcmp(first, last, (size_t)n[0] * sizeof *first) != 0); /* the model has learned */
 	for (events = 0; !(events & TRAIN_FINISHED);)
 		assert_int_equal(trainer_advance(twin, 1, &events, NULL), STATUS_OK);
 	n[2] = preview_of(twin, again, &prompt);
@@ -95,7 +95,7 @@ static void every_evaluation_shows_what_the_model_writes_after_the_same_words(vo
 	trainer_free(twin);
 }
 
-static void without_validation_data_only_the_end_is_special(void **state)
+static void without_validation_data_there_are_no_evaluations(void **state)
 {
 	train_options o = fixture_options();
 	o.max_steps = 2;
@@ -110,9 +110,9 @@ static void without_validation_data_only_the_end_is_special(void **state)
 	trainer_free(t);
 }
 
-/* Ends of documents represent no byte, and the first token of a block is not predicted. Bits are counted over the
- * bytes of the labels in the evaluated blocks. */
-static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
+/* Ends of documents represent no byte, and the first token in a block is not predicted. Bits are counted over all bytes
+ * that the labels in the evaluated blocks represent. */
+static void bits_per_byte_are_counted_over_the_predicted_bytes(void **state)
 {
 	const fixture *f = *state;
 	char text[4000] = "";
@@ -137,13 +137,14 @@ static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
 	}
 	assert_true(bytes < count && count == o.eval_blocks * (FIXTURE_LENGTH - 1));
 	const train_progress *p = trainer_progress(t);
-	double wanted = p->valid_loss * (double)count / (double)bytes / log(2);
-	assert_true(fabs(train_metric(p, "bits_per_byte") - wanted) <= 1e-12 * wanted);
+	double want = p->valid_loss * (double)count / (double)bytes / log(2);
+	assert_true(fabs(train_metric(p, "bits_per_byte") - want) <= 1e-12 * want);
 	trainer_free(t);
 	dataset_free(valid);
 }
 
-/* The most likely token at each predicted position, from all logits of the same model; the lowest id of equals. */
+/* Share of positions whose most likely token is the label, from all logits of the same model; the lowest id wins
+ * ties. */
 static double accuracy_of(const model *m, const dataset *d, int64_t records, int64_t *n_predicted)
 {
 	const forward_spec spec = {.batch = 1, .length = FIXTURE_LENGTH, .logits = LOGITS_ALL};
@@ -183,7 +184,7 @@ static double accuracy_of(const model *m, const dataset *d, int64_t records, int
 
 /* Documents of a prompt and a completion each, some longer than a block; the last batch of the evaluation is not full.
  */
-static void accuracy_is_the_share_of_predicted_tokens_that_are_the_most_likely_ones(void **state)
+static void accuracy_is_the_share_of_labels_that_are_the_most_likely_token(void **state)
 {
 	const fixture *f = *state;
 	char text[8000] = "";
@@ -215,11 +216,11 @@ static void accuracy_is_the_share_of_predicted_tokens_that_are_the_most_likely_o
 			fail_msg("%s", error_message(&err));
 		run_until(t, TRAIN_FINISHED);
 		int64_t predicted;
-		double wanted = accuracy_of(trainer_model(t), d, o.eval_blocks, &predicted);
+		double want = accuracy_of(trainer_model(t), d, o.eval_blocks, &predicted);
 		assert_true(completions ? predicted < o.eval_blocks * (FIXTURE_LENGTH - 1)
 		                        : predicted == o.eval_blocks * (FIXTURE_LENGTH - 1));
-		assert_true(wanted > 0.3 && wanted < 1);
-		assert_true(train_metric(trainer_progress(t), "accuracy") == wanted);
+		assert_true(want > 0.3 && want < 1);
+		assert_true(train_metric(trainer_progress(t), "accuracy") == want);
 		trainer_free(t);
 		dataset_free(d);
 		token_cache_free(tokens);
@@ -237,7 +238,7 @@ static void the_loss_falls_and_the_progress_is_reported(void **state)
 	assert_int_equal(p->total_steps, 40);
 	fixture_run(t, 1, 0);
 	double first = p->train_loss;
-	assert_true(fabs(first - log(259)) <= 0.1); /* weights are near zero: every byte is equally likely */
+	assert_true(fabs(first - log(259)) <= 0.1); /* weights are near zero: all tokens are equally likely */
 	assert_true(p->learning_rate == 1e-2 && p->gradient_norm > 0 && p->tokens_per_second > 0);
 	assert_int_equal(p->tokens, 3 * FIXTURE_LENGTH);
 	run_until(t, TRAIN_FINISHED);
@@ -264,7 +265,7 @@ static void record(trainer *t, uint64_t budget_ns, double *losses)
 	}
 }
 
-static void slicing_by_budget_changes_no_bit(void **state)
+static void a_budget_changes_no_bit(void **state)
 {
 	const fixture *f = *state;
 	static const uint64_t budgets[] = {1, 30000};
@@ -343,12 +344,12 @@ static void micro_batches_draw_random_numbers_like_steps(void **state)
 {
 	const fixture *f = *state;
 	char text[FIXTURE_LENGTH];
-	dataset *one; /* block, so that only the masks can differ */
+	dataset *one; /* one block, so that only the dropout masks can differ */
 	fixture_text(text, sizeof text);
 	assert_int_equal(dataset_new(&one, f->tokenizer, text, sizeof text, FIXTURE_LENGTH, NULL), STATUS_OK);
 	train_options o = fixture_options();
 	o.batch_size = 1;
-	o.learning_rate = 1e-12; /* the weights stay where they are */
+	o.learning_rate = 1e-12; /* keeps the weights the same */
 	trainer *steps, *micros;
 	assert_int_equal(trainer_new(&steps, fixture_model(f, 0.5), &o, one, NULL, NULL), STATUS_OK);
 	o.gradient_accumulation = 2;
@@ -370,7 +371,7 @@ static void micro_batches_draw_random_numbers_like_steps(void **state)
 	dataset_free(one);
 }
 
-/* Validation loss after one step of batch · accumulation blocks; seven blocks are there. */
+/* Validation loss after one step of batch · accumulation blocks; there are seven blocks. */
 static double validate(const fixture *f, int64_t batch, int64_t accumulation, int64_t eval_blocks)
 {
 	train_options o = fixture_options();
@@ -388,7 +389,7 @@ static void a_remainder_of_the_validation_blocks_counts_like_the_rest(void **sta
 {
 	const fixture *f = *state;
 	assert_int_equal(dataset_records(f->valid), 7);
-	/* Six blocks a step in three forms, so the weights agree to rounding. */
+	/* Six blocks per step in three forms, so the weights agree up to rounding. */
 	double one = validate(f, 1, 6, 0), three = validate(f, 3, 2, 0), six = validate(f, 6, 1, 0);
 	assert_true(fabs(one - three) <= 1e-5);
 	assert_true(fabs(one - six) <= 1e-5);
@@ -408,12 +409,12 @@ static void label_smoothing_is_for_training_only(void **state)
 	train_options o = fixture_options();
 	double train_loss[2], valid_loss[2];
 	o.max_steps = 1;
-	o.learning_rate = 1e-12; /* the weights stay where they are */
+	o.learning_rate = 1e-12; /* keeps the weights the same */
 	for (int i = 0; i < 2; i++) {
 		trainer *t;
 		model *m = fixture_model(f, 0);
 		o.label_smoothing = i * 0.5;
-		/* A bias towards one byte, or else smoothing would change nothing either. */
+		/* Bias the model towards one byte; with equal logits smoothing would change nothing. */
 		const float bias = 5;
 		float *at = model_arena(m) + model_parameter_offset(m, 1) + 'a' + 3;
 		assert_string_equal(model_parameter(m, 1)->name, "proj_logits.bias");
@@ -427,7 +428,7 @@ static void label_smoothing_is_for_training_only(void **state)
 	assert_true(train_loss[1] > train_loss[0] + 0.05);
 }
 
-/* Overwrite the first weight; returns what it was. */
+/* Overwrite the first weight; returns the old one. */
 static float poke(const fixture *f, const trainer *t, float x)
 {
 	float before;
@@ -437,7 +438,7 @@ static float poke(const fixture *f, const trainer *t, float x)
 	return before;
 }
 
-static void three_bad_steps_in_a_row_end_the_run_for_good(void **state)
+static void three_bad_steps_in_a_row_end_the_run_permanently(void **state)
 {
 	const fixture *f = *state;
 	train_options o = fixture_options();
@@ -479,7 +480,7 @@ static void a_run_recovers_from_two_bad_steps(void **state)
 	trainer_free(t);
 }
 
-static void a_run_ends_after_as_many_bad_steps_as_its_recipe_bears(void **state)
+static void a_run_ends_after_the_number_of_bad_steps_in_its_recipe(void **state)
 {
 	const fixture *f = *state;
 	for (int most = 1; most <= 5; most += 4) {
@@ -510,7 +511,7 @@ static void assert_refused(const fixture *f, const train_options *o, const datas
 	assert_true(err.message[0]);
 }
 
-static void what_does_not_fit_together_is_refused_by_name(void **state)
+static void options_that_do_not_fit_together_are_refused_by_name(void **state)
 {
 	const fixture *f = *state;
 	char text[200];
@@ -605,7 +606,7 @@ static dataset *pairs(const fixture *f, int lines, int longest)
 	return d;
 }
 
-static void a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batches(void **state)
+static void a_step_is_the_mean_over_its_labels_in_any_division_into_batches(void **state)
 {
 	const fixture *f = *state;
 	dataset *d = pairs(f, 40, 23);
@@ -615,7 +616,7 @@ static void a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batc
 		o.loss_on = LOSS_ON_COMPLETION;
 		o.batch_size = i ? 1 : 4;
 		o.gradient_accumulation = i ? 4 : 1;
-		o.optimizer = optimizer_kind_find("sgd"); /* Adam would hide a factor */
+		o.optimizer = optimizer_kind_find("sgd"); /* Adam would hide a constant factor */
 		o.clip = 0;
 		assert_int_equal(trainer_new(&runs[i], fixture_model(f, 0), &o, d, NULL, NULL), STATUS_OK);
 		fixture_run(runs[i], 3, 0);
@@ -705,14 +706,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_step_without_labels_has_no_loss_and_changes_no_weight),
 	    cmocka_unit_test(a_range_test_leaves_out_steps_without_labels),
-	    cmocka_unit_test(a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batches),
-	    cmocka_unit_test(every_event_comes_in_its_place),
-	    cmocka_unit_test(every_evaluation_shows_what_the_model_writes_after_the_same_words),
-	    cmocka_unit_test(without_validation_data_only_the_end_is_special),
-	    cmocka_unit_test(bits_per_byte_are_over_the_bytes_that_were_predicted),
-	    cmocka_unit_test(accuracy_is_the_share_of_predicted_tokens_that_are_the_most_likely_ones),
+	    cmocka_unit_test(a_step_is_the_mean_over_its_labels_in_any_division_into_batches),
+	    cmocka_unit_test(every_event_comes_at_its_step),
+	    cmocka_unit_test(every_evaluation_shows_the_models_continuation_of_the_same_prompt),
+	    cmocka_unit_test(without_validation_data_there_are_no_evaluations),
+	    cmocka_unit_test(bits_per_byte_are_counted_over_the_predicted_bytes),
+	    cmocka_unit_test(accuracy_is_the_share_of_labels_that_are_the_most_likely_token),
 	    cmocka_unit_test(the_loss_falls_and_the_progress_is_reported),
-	    cmocka_unit_test(slicing_by_budget_changes_no_bit),
+	    cmocka_unit_test(a_budget_changes_no_bit),
 	    cmocka_unit_test(a_budget_of_a_nanosecond_runs_one_op_at_a_time),
 	    cmocka_unit_test(accumulated_micro_batches_equal_one_large_batch),
 	    cmocka_unit_test(seeds_choose_the_order_of_the_data_and_the_dropout),
@@ -720,10 +721,10 @@ int main(void)
 	    cmocka_unit_test(a_remainder_of_the_validation_blocks_counts_like_the_rest),
 	    cmocka_unit_test(validation_data_may_be_smaller_than_a_batch_and_may_be_sampled),
 	    cmocka_unit_test(label_smoothing_is_for_training_only),
-	    cmocka_unit_test(three_bad_steps_in_a_row_end_the_run_for_good),
+	    cmocka_unit_test(three_bad_steps_in_a_row_end_the_run_permanently),
 	    cmocka_unit_test(a_run_recovers_from_two_bad_steps),
-	    cmocka_unit_test(a_run_ends_after_as_many_bad_steps_as_its_recipe_bears),
-	    cmocka_unit_test(what_does_not_fit_together_is_refused_by_name),
+	    cmocka_unit_test(a_run_ends_after_the_number_of_bad_steps_in_its_recipe),
+	    cmocka_unit_test(options_that_do_not_fit_together_are_refused_by_name),
 	    cmocka_unit_test(a_model_with_fewer_ids_than_the_tokenizer_is_refused),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};

@@ -1,4 +1,4 @@
-/* Additive attention, over whole sequences and continued from a state. */
+/* Additive attention, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, length, channels, heads, window, masked, loud */
@@ -22,7 +22,7 @@ static void build_attention_grad(graph *g, const int64_t *arg)
 	            &(additive_attention_params){arg[3], arg[4], arg[6] >= FROZEN}, grads);
 }
 
-/* As attention, of a stream. own: what was read before has scores of its own, which w does not change. */
+/* As build_attention, of a stream. own: tokens read earlier have scores of their own, which w does not change. */
 static void stream_case(graph *g, const int64_t *arg, bool ragged, bool own)
 {
 	const additive_stream_params p = {arg[3], arg[4], STREAM_OFFSET};

@@ -1,4 +1,4 @@
-/* Attention whose matrix of weights is a tensor, over whole sequences and continued from a state. */
+/* Attention whose matrix of weights is a tensor, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, queries, keys, heads, heads of keys, width of a head */
@@ -27,7 +27,8 @@ static void build_attention_apply_transposed(graph *g, const int64_t *arg)
 	            (value[]){x, real(g, arg, "y", SHAPE3(arg[0], arg[1], arg[3] * arg[5]))}, 2, &p, &out);
 }
 
-/* Of the last argument of attention_weights. VISIBLE: 1, 2 or 3 of the trailing dimensions of its matrix but one. */
+/* Options in the last argument of attention_weights. VISIBLE: 1, 2 or 3 of the trailing dimensions of its matrix but
+ * one. */
 enum { MASKED = 1, VISIBLE = 2, BIASED = 8, BOTH_SIDES = 16, UNIFORM = 32, APART = 64 };
 
 /* batch, heads, queries, keys, window, top_k, options */
@@ -62,14 +63,14 @@ static void build_attention_weights_grad(graph *g, const int64_t *arg)
 	            &p, grads);
 }
 
-static void build_mix_heads(graph *g, const int64_t *arg) /* batch, heads, of the result, queries, keys, transposed */
+static void build_mix_heads(graph *g, const int64_t *arg) /* batch, heads, heads out, queries, keys, transposed */
 {
 	value out, x = f32(g, "x", SHAPE4(arg[0], arg[1], arg[3], arg[4]));
 	value p = f32(g, "p", arg[5] ? SHAPE2(arg[1], arg[2]) : SHAPE2(arg[2], arg[1]));
 	graph_apply(g, OP_mix_heads, (value[]){x, p}, 2, &(mix_heads_params){arg[5]}, &out);
 }
 
-static void build_mix_heads_grad(graph *g, const int64_t *arg) /* the same */
+static void build_mix_heads_grad(graph *g, const int64_t *arg) /* as build_mix_heads */
 {
 	value dp, x = f32(g, "x", SHAPE4(arg[0], arg[1], arg[3], arg[4]));
 	value dy = f32(g, "dy", SHAPE4(arg[0], arg[2], arg[3], arg[4]));
@@ -84,7 +85,7 @@ typedef struct matrix_stream_case {
 	int64_t memories;
 } matrix_stream_case;
 
-/* Values are a channel wider than keys. */
+/* Values have one channel more than keys. */
 static matrix_stream_case matrix_stream_begin(graph *g, const int64_t *arg, bool ragged)
 {
 	const int64_t heads = arg[6] / 100 % 100;
@@ -153,8 +154,8 @@ static void stream_store_case(graph *g, const int64_t *arg, bool ragged)
 }
 
 /* sequences, tokens, width of a head of keys, heads, capacity, masked, 1000 times the memories in the slots, 100 times
- * the heads of keys and the memories given; of a stored source. As many queries as tokens of the longest source, one
- * sequence's behind the other's. */
+ * the heads of keys and the memories given; of a stored source. The queries of all sequences are concatenated, as many
+ * in all as the longest source has tokens. */
 static matrix_stream_case matrix_source(graph *g, const int64_t *arg)
 {
 	const int64_t heads = arg[6] / 100 % 10, keys = heads * arg[2], values = heads * (arg[2] + 1);

@@ -1,15 +1,15 @@
-/* Dilated attention, over whole sequences and continued from a state. */
+/* Dilated attention, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
-/* Of dilated attention: a pattern of the list, and of the call's kind. */
+/* Flags of dilated attention: those of the pattern in the list, and those of the call's kind. */
 enum { DILATED_CAUSAL = 1, DILATED_ZERO_KEYS = 2, DILATED_EXACT = 4, DILATED_MIXED = 8 };
 
 static const dilated_pattern dilated_patterns[] = {
     {1, {64}, {1}, DILATED_BLOCK},
     {2, {12, 24}, {1, 2}, DILATED_BLOCK},
     {2, {12, 24}, {1, 2}, DILATED_MOD},
-    {2, {12, 24}, {2, 3}, DILATED_BLOCK}, /* leaves rows that no branch keeps */
-    {2, {9, 14}, {1, 9}, DILATED_MOD},    /* heads without a row; no segment is a multiple */
+    {2, {12, 24}, {2, 3}, DILATED_BLOCK}, /* no branch keeps some of the rows */
+    {2, {9, 14}, {1, 9}, DILATED_MOD},    /* heads without a row; the length is no multiple of a segment */
     {3, {40, 100, 160}, {1, 1, 2}, DILATED_BLOCK},
     {2, {16, 64}, {1, 3}, DILATED_FIRST},
     {3, {4, 8, 16}, {1, 2, 4}, DILATED_BLOCK},
@@ -51,7 +51,7 @@ static void build_dilated_grad(graph *g, const int64_t *arg)
 	            (value[]){in[0], in[1], in[2], in[3], in[4], y.y, y.log_normalizer, dy}, 8, &p, grads);
 }
 
-/* As dilated, of a stream. */
+/* As dilated_inputs, of a stream. */
 static void dilated_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
 	const dilated_stream_params p = {dilated_patterns[arg[4]], arg[3], STREAM_OFFSET, 0.4f};

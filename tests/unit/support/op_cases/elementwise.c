@@ -1,4 +1,4 @@
-/* What treats every element, or every channel of a row, by itself. */
+/* Ops that treat every element, or every channel of a row, independently. */
 #include "tests/unit/support/op_cases/family.h"
 
 static void build_cast(graph *g, const int64_t *arg) /* rows, width, to; from: OP_CASE_REAL */
@@ -89,7 +89,7 @@ static void build_glu_grad(graph *g, const int64_t *arg) /* rows, width of a hal
 static void build_scale_gradient(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_scale_gradient(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])),
-	                  1); /* any other factor is no gradient of y = x */
+	                  1); /* no other factor is the gradient of y = x */
 }
 
 static void build_gru(graph *g, const int64_t *arg) /* rows, width */

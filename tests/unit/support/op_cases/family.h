@@ -1,7 +1,7 @@
-/* family.h - what the families of op cases share.
+/* family.h - shared by the families of op cases.
  *
  * A family is a source NAME.c of this folder: the builders of its ops' graphs, its cases, and op_cases_NAME, which
- * hands the cases to op_cases.c. What arg means stands in front of a builder.
+ * op_cases.c lists. A comment before each builder gives the meaning of arg.
  * Shapes are small and odd, so that every vector width has a remainder: 0, 1, 3, 31, 33. */
 #ifndef TESTS_UNIT_SUPPORT_OP_CASES_FAMILY_H
 #define TESTS_UNIT_SUPPORT_OP_CASES_FAMILY_H
@@ -47,11 +47,11 @@ static inline value i32(graph *g, const char *name, shape s)
 }
 
 /* Cases of streams: the op on trial continues from a state that has read tokens. arg[0] sequences; arg[1] tokens of
- * each or, in a ragged call, of all, those of one sequence behind the other's; arg[5] masked. A state starts at
- * STREAM_OFFSET of its slot. */
+ * each or, in a ragged call, of all, with the sequences concatenated; arg[5] masked. A state starts at STREAM_OFFSET of
+ * its slot. */
 enum { STREAM_OFFSET = 5 };
 
-/* The call that reads the tokens before. Slots are more than sequences. */
+/* The call that reads the earlier tokens. There are more slots than sequences. */
 static inline stream_values stream_before(graph *g, const int64_t *arg, int64_t slot_floats)
 {
 	stream_values at = {.start = VALUE_NONE};
@@ -76,7 +76,7 @@ static inline stream_values stream_now(graph *g, const int64_t *arg, stream_valu
 	return at;
 }
 
-/* The tokens of a call. */
+/* The shape of a call's tokens. */
 static inline shape stream_shape(const int64_t *arg, int64_t channels, bool ragged)
 {
 	return ragged ? SHAPE3(1, arg[1], channels) : SHAPE3(arg[0], arg[1], channels);

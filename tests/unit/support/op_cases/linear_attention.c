@@ -1,8 +1,8 @@
-/* Linear attention, over whole sequences and continued from a state. */
+/* Linear attention, over complete sequences and continued from a state. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, queries, channels, heads, keys (0: causal), kind of mask (0: none). Features are drawn away from 0, where φ'
- * has a bend. */
+ * has a kink. */
 static void linear_attention_inputs(graph *g, const int64_t *arg, value in[4], linear_attention_params *p)
 {
 	static const char *const masks[] = {"", "mask", "mask leading", "mask trailing", "mask all of the first"};

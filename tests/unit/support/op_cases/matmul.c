@@ -1,4 +1,4 @@
-/* Products with a matrix, of packed weights too. */
+/* Products with a matrix, also with packed weights. */
 #include "tests/unit/support/op_cases/family.h"
 
 static void build_matmul(graph *g, const int64_t *arg) /* M, N, K, trans_a, trans_b */
@@ -14,7 +14,7 @@ static void build_matmul_panels(graph *g, const int64_t *arg) /* M, N, K, type o
 	          false, false, 0.7f);
 }
 
-static void build_matmul_wide(graph *g, const int64_t *arg) /* M, N, K: of a weight's gradient */
+static void build_matmul_wide(graph *g, const int64_t *arg) /* M, N, K: shapes of a weight's gradient */
 {
 	op_matmul_wide(g, real(g, arg, "a", SHAPE2(arg[2], arg[0])), real(g, arg, "b", SHAPE2(arg[2], arg[1])), true,
 	               false, 0.7f);
@@ -48,7 +48,7 @@ static void build_linear_deep(graph *g, const int64_t *arg) /* batch, length, in
 }
 
 /* clang-format off */
-/* Of few products. bf16 weights may be multiplied by an x that was cut to 16 bits: they have 8. */
+/* Tolerance of sums of few products. bf16 weights have 8 bits and may be multiplied by an x that was cut to 16 bits. */
 #define FEW(type) ((type) == DTYPE_PANEL_BF16 ? 1e-4 : 1e-5)
 #define LINEAR(id, name, type, step) \
 	{id, name ", no row", build_linear, {0, 3, 4, 1, type}, 0, 0, 0, 0, 0}, \

@@ -34,7 +34,7 @@ static void build_normalize(graph *g, const int64_t *arg)
 	op_normalize(g, in[0], in[1], p);
 }
 
-static void build_normalize_grad(graph *g, const int64_t *arg) /* and frozen */
+static void build_normalize_grad(graph *g, const int64_t *arg) /* as normalize_inputs, frozen */
 {
 	normalize_params p;
 	value in[2], y[2], grads[2];

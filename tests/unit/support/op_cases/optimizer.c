@@ -1,7 +1,7 @@
 /* Updates of parameters. */
 #include "tests/unit/support/op_cases/family.h"
 
-/* One for every 16 of n. */
+/* One decay for every 16 of n. */
 static value decays_of(graph *g, int64_t n)
 {
 	return f32(g, "x", SHAPE1((n + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT));

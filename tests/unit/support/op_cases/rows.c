@@ -29,7 +29,7 @@ static void build_gather_grad_deep(graph *g, const int64_t *arg) /* batch, lengt
 	graph_apply(g, OP_gather_grad, in, 3, &(gather_grad_params){arg[0] * arg[1], -1}, &out);
 }
 
-enum { SHARED, EACH, BY_HEADS, INTEGERS }; /* kinds of a prefix */
+enum { SHARED, EACH, BY_HEADS, INTEGERS }; /* kinds of prefixes */
 
 /* batch, length, channels, rows before, kind; heads 3 */
 static void build_join_rows(graph *g, const int64_t *arg)
@@ -45,7 +45,7 @@ static void build_join_rows(graph *g, const int64_t *arg)
 		op_join_rows(g, f32(g, "prefix", arg[4] == SHARED ? rows : by_heads), real(g, arg, "x", x), p);
 }
 
-static void build_join_rows_grad(graph *g, const int64_t *arg) /* batch, length in all, channels, rows before, kind */
+static void build_join_rows_grad(graph *g, const int64_t *arg) /* batch, total length, channels, rows before, kind */
 {
 	const shape s = SHAPE3(arg[0], arg[1], arg[2]);
 	const join_rows_params p = {.heads = arg[4] == BY_HEADS ? 3 : 0, .rows = arg[3], .each = arg[4] == EACH};
@@ -66,7 +66,7 @@ static void build_slice_rows_grad(graph *g, const int64_t *arg) /* batch, length
 	graph_apply(g, OP_slice_rows_grad, (value[]){dy, x}, 2, &(slice_rows_params){arg[3], arg[4]}, &dx);
 }
 
-static void build_segment_rows(graph *g, const int64_t *arg) /* batch, length, segment, front */
+static void build_segment_rows(graph *g, const int64_t *arg) /* batch, length, segment, rows before */
 {
 	op_segment_rows(g, i32(g, "position", SHAPE2(arg[0], arg[1])), (segment_rows_params){arg[2], arg[3]});
 }

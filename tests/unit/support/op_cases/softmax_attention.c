@@ -1,4 +1,4 @@
-/* Softmax attention, over whole sequences, continued from a state, and on a stored source. */
+/* Softmax attention, over complete sequences, continued from a state, and on a stored source. */
 #include "engine/tensor/ops/quantize.h"
 #include "tests/unit/support/op_cases/family.h"
 
@@ -31,7 +31,7 @@ static void build_softmax_grad(graph *g, const int64_t *arg)
 	graph_apply(g, OP_softmax_attention_grad, in, 9, &p, grads);
 }
 
-/* One of the forms of softmax attention with options. dv 0: queries, keys and values in one. */
+/* A form of softmax attention with options. dv 0: queries, keys and values are one tensor. */
 typedef struct softmax_form {
 	int64_t batch, queries, keys, dh, dv;
 	const char *mask;
@@ -88,7 +88,7 @@ static const softmax_form softmax_forms[SOFTMAX_FORMS] = {
     [NO_QUERY] = {2, 0, 3, 2, 3, NULL, 1, {.heads = 2}},
 };
 
-/* form, keys, FROZEN or 0, 0, keys (which masks are made by) */
+/* form, keys, FROZEN or 0, 0, keys (for the masks) */
 static softmax_params softmax_form_inputs(graph *g, const int64_t *arg, value in[6])
 {
 	const softmax_form *f = &softmax_forms[arg[0]];
@@ -124,7 +124,7 @@ static void build_softmax_form_grad(graph *g, const int64_t *arg)
 	graph_apply(g, OP_softmax_attention_grad, in, 9, &p, grads);
 }
 
-/* As softmax, of a stream; window 0: as long as both calls together. */
+/* As softmax_inputs, of a stream; window 0: as long as both calls together. */
 static void softmax_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
 	const int64_t window = arg[4] ? arg[4] : 2 * arg[1] + 1;
@@ -150,7 +150,7 @@ static void build_ragged_softmax_stream(graph *g, const int64_t *arg)
 	softmax_stream_case(g, arg, true);
 }
 
-/* What the options of softmax_stream and source_attention are in a case's arg[6]. */
+/* Factors of the options of softmax_stream and source_attention in a case's arg[6]. */
 enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, WITH_BIAS = 1000000, SEGMENT = 10000000 };
 #define CODES 10000000000 /* 1: keys and values are codes; 2: so are queries */
 #define OPTIONS(groups, memories, past, biased)                                                                        \
@@ -164,7 +164,7 @@ static value memories_of(graph *g, const int64_t *arg, const char *name, int64_t
 	return count ? f32(g, name, SHAPE2(count, width)) : VALUE_NONE;
 }
 
-/* q if it is wanted, k and v become multiples of steps; returns that of each row of k. */
+/* Round k and v, and with `queries` also q, to multiples of steps; return the step of each row of k. */
 static value make_codes(graph *g, bool queries, value qkv[3])
 {
 	const quantize_values k = op_quantize_with_step(g, qkv[1], (quantize_params){QUANTIZE_ROWS, 8});
@@ -223,7 +223,7 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 	}
 }
 
-/* sources, tokens of the longest, channels of a key, heads, capacity, masked, OPTIONS; pool and slot too */
+/* sources, tokens of the longest, channels of a key, heads, capacity, masked, OPTIONS; also sets pool and slot */
 static source_params source_case(graph *g, const int64_t *arg, value *pool, value *slot)
 {
 	const int64_t groups = arg[6] % 100, key = groups * arg[2], values = groups * (arg[2] + 3);
@@ -243,7 +243,7 @@ static void build_source_store(graph *g, const int64_t *arg)
 	source_case(g, arg, &pool, &slot);
 }
 
-/* As many queries as tokens of the longest source, one sequence's behind the other's. */
+/* The queries of all sequences are concatenated, as many in all as the longest source has tokens. */
 static void build_source_attention(graph *g, const int64_t *arg)
 {
 	value pool, slot;

@@ -1,4 +1,4 @@
-/* What the trilinear model is made of: quantised numbers, products of channels, attention that decays with distance. */
+/* The trilinear model's ops: quantized numbers, products of channels, attention that decays with distance. */
 #include "tests/unit/support/op_cases/family.h"
 
 /* rows, channels, mode, bits */
@@ -79,7 +79,7 @@ static void build_decay_merge_grad(graph *g, const int64_t *arg)
 	            grads);
 }
 
-/* Of rows at positions of their own, as in a stream. */
+/* Rows have positions of their own, as in a stream. */
 static void build_decay_merge(graph *g, const int64_t *arg)
 {
 	value in[6], out[2];
@@ -118,8 +118,8 @@ static void build_decay_merge(graph *g, const int64_t *arg)
 	{id, "no channel", build, {3, 0}, 0, 0, 0, 0, 0}
 /* clang-format on */
 
-/* Codes and steps have to be the same bits: no tolerance. A difference over two whole steps is exactly that of x, so
- * that finite differences see the gradient. */
+/* Codes and steps must be bit-exact: no tolerance. A difference over two steps is exactly that of x, so finite
+ * differences see the gradient. */
 static const op_case cases[] = {
     {OP_quantize, "a tensor", build_quantize, {3, 33, QUANTIZE_TENSOR, 8}, 0, 0, 0, 0, 0},
     {OP_quantize, "a tensor, 4 bits", build_quantize, {31, 33, QUANTIZE_TENSOR, 4}, 0, 0, 0, 0, 0},
