@@ -31,7 +31,7 @@ template <class C_, bool WINDOW_> struct forward {
 	const forward_call<T> &f;
 	const T *x;                          /* row 0 of the group */
 	int64_t row, scores;                 /* its token; where its scores are */
-	unsigned there, seen, far_seen;      /* bits of rows: that exist; of this lane's own, that the mask lets in */
+	unsigned present, seen, far_seen;      /* bits of rows: that exist; of this lane's own, that the mask lets in */
 	int width;
 	bool speaks; /* the piece of a head that writes the outputs per head */
 	held top, sum, near_share, far_share; /* strides of M; of g */
@@ -45,7 +45,7 @@ template <class C_, bool WINDOW_> struct forward {
 		x = f.x + row * f.cut.stride + channel;
 		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
 		speaks = p.chunk == 0;
-		there = bits;
+		present = bits;
 		C::load_weight(w, f.w + channel, width);
 	}
 	template <bool FAR>
@@ -74,7 +74,7 @@ template <class C_, bool WINDOW_> struct forward {
 			rows.scores.slot[i] = (FAR ? far_seen : seen) >> r & 1 ? a.slot[i] : -INFINITY;
 		}
 		if (!FAR && speaks && f.score)
-			a.store(f.score + scores, f.cut.heads, there);
+			a.store(f.score + scores, f.cut.heads, present);
 	}
 	__device__ __forceinline__ void ready(void)
 	{
@@ -99,7 +99,7 @@ template <class C_, bool WINDOW_> struct forward {
 	}
 	__device__ __forceinline__ void done(int r, const float (&g)[C::E])
 	{
-		if (f.g && there >> r & 1)
+		if (f.g && present >> r & 1)
 			C::store(f.g + (x - f.x) + r * f.cut.stride, width, g);
 	}
 	__device__ __forceinline__ void done(int r, const float (&near)[C::E], const float (&far)[C::E])
@@ -118,7 +118,7 @@ template <class C_, bool WINDOW_> struct forward {
 #pragma unroll
 		for (int i = 0; i < top.SLOTS; i++)
 			top.slot[i] = sum.slot[i] > 0 ? top.slot[i] + logf(sum.slot[i]) : -INFINITY;
-		top.store(f.log_normalizer + scores, f.cut.heads, there);
+		top.store(f.log_normalizer + scores, f.cut.heads, present);
 	}
 };
 

@@ -76,7 +76,7 @@ typedef struct additive_cut {
 	int wave;        /* chains worked on at a time */
 	bool global;
 	bool waits;           /* tiles depend on each other */
-	exchange_word *begun; /* launches before << 32 | blocks of this one that have begun */
+	exchange_word *started; /* launches before << 32 | blocks of this one that have begun */
 	exchange_word *sums;  /* [chains, count + supers, width + 2]: vector, top, sum */
 } additive_cut;
 
@@ -154,8 +154,8 @@ static inline status additive_prepare(backend *b, additive_cut *c, int width)
 	void *at;
 	const size_t words = HEAD + (size_t)additive_entries(c) * (size_t)(width + 2);
 	TRY(cuda_exchange(cuda_of(b), words * sizeof(exchange_word), &at));
-	c->begun = (exchange_word *)at;
-	c->sums = c->begun + HEAD;
+	c->started = (exchange_word *)at;
+	c->sums = c->started + HEAD;
 	return STATUS_OK;
 }
 
@@ -214,9 +214,9 @@ __device__ __forceinline__ void additive_scan_warp(additive_aggregate<C::E> &a, 
 	};
 #pragma unroll
 	for (int by = 1; by < C::IN_WARP; by *= 2) {
-		bool other_cut = shift(by), there = back ? place + by < C::IN_WARP : place >= by;
-		a.merge(other, there && !cut);
-		cut = cut || (there && other_cut);
+		bool other_cut = shift(by), exists = back ? place + by < C::IN_WARP : place >= by;
+		a.merge(other, exists && !cut);
+		cut = cut || (exists && other_cut);
 	}
 	if (place == (back ? 0 : C::IN_WARP - 1)) {
 #pragma unroll
@@ -250,9 +250,9 @@ __device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board
 #pragma unroll
 	for (int i = 0; i < ADDITIVE_WARPS; i++) {
 		const int v = back ? ADDITIVE_WARPS - 1 - i : i;
-		const float its = board->vector[v][channel], there = board->top[v];
-		const float old = board->cut[v] ? -INFINITY : top, both = fmaxf(old, there);
-		const float keep = additive_exp(old - both), weight = additive_exp(there - both);
+		const float warp_vector = board->vector[v][channel], warp_top = board->top[v];
+		const float old = board->cut[v] ? -INFINITY : top, both = fmaxf(old, warp_top);
+		const float keep = additive_exp(old - both), weight = additive_exp(warp_top - both);
 		board->vector[v][channel] = vector;
 		if (channel == 0) {
 			board->before_top[v] = top;
@@ -260,7 +260,7 @@ __device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board
 		}
 		top = both;
 		sum = keep * sum + weight * board->sum[v];
-		vector = keep * vector + weight * its;
+		vector = keep * vector + weight * warp_vector;
 	}
 	if (!all)
 		return;
@@ -297,10 +297,10 @@ __device__ __forceinline__ void additive_merge_warps(additive_aggregate<C::E> &a
 /* The launch's number, never 0: to one thread of each block, once. */
 __device__ __forceinline__ unsigned additive_number(const additive_cut &c)
 {
-	const exchange_word begun = atomicAdd(c.begun, 1ull);
-	if ((unsigned)begun == gridDim.x - 1) /* every block has it */
-		atomicAdd(c.begun, (1ull << 32) - gridDim.x);
-	return (unsigned)(begun >> 32) + 1;
+	const exchange_word started = atomicAdd(c.started, 1ull);
+	if ((unsigned)started == gridDim.x - 1) /* every block has it */
+		atomicAdd(c.started, (1ull << 32) - gridDim.x);
+	return (unsigned)(started >> 32) + 1;
 }
 
 __device__ __forceinline__ exchange_word additive_word(float x, unsigned number)
@@ -373,18 +373,18 @@ __device__ __forceinline__ int64_t additive_entry_of(const additive_cut &c, int6
 /* One warp, a lane an entry: tops and sums of s->entry, waited for; s->before has theirs too, the `first` time theirs
  * alone, and s->factor and s->keep say what vectors weigh then. */
 template <int WIDTH>
-__device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool first, bool there, unsigned number)
+__device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool first, bool has_entry, unsigned number)
 {
 	const int lane = threadIdx.x % WARP;
 	const float old_top = first ? STREAM_EMPTY : s->before.top, old_sum = first ? 0.0f : s->before.sum;
 	float top = STREAM_EMPTY, sum = 0;
-	if (there) {
+	if (has_entry) {
 		const exchange_word *at = s->entry[lane] + WIDTH, words[2] = {load_relaxed(at), load_relaxed(at + 1)};
 		top = additive_arrived(at, words[0], number);
 		sum = additive_arrived(at + 1, words[1], number);
 	}
 	const float all = fmaxf(warp_max(top), old_top), keep = additive_exp(old_top - all);
-	const float factor = there ? additive_exp(top - all) : 0.0f;
+	const float factor = has_entry ? additive_exp(top - all) : 0.0f;
 	s->factor[lane] = factor;
 	sum = warp_sum(factor * sum);
 	__syncwarp(); /* all lanes have read s->before; a shuffle orders no memory */
@@ -502,7 +502,7 @@ __device__ __forceinline__ void additive_borders(const additive_cut &c, int u, u
 }
 
 /* Bits of rows r with 0 <= from + r < stop. */
-template <int R> __device__ __forceinline__ unsigned additive_there(int from, int stop)
+template <int R> __device__ __forceinline__ unsigned additive_present(int from, int stop)
 {
 	const int low = from < 0 ? -from : 0, high = stop - from < R ? stop - from : (int)R;
 	return low < high ? (1u << high) - (1u << low) : 0;
@@ -552,14 +552,14 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 	additive_rows<C, R, W::ONES> near = {}, far = {};
 	near.stage = stage;
 	far.stage = stage + 1;
-	const unsigned there = additive_there<R>(from, p.first + p.rows);
+	const unsigned present = additive_present<R>(from, p.first + p.rows);
 	const int last = p.first + p.full - c.window;
-	const unsigned far_there = W::WINDOW ? additive_there<R>(from - c.window, last < c.length ? last : c.length) : 0;
-	work.start(p, from, there);
-	work.template fetch<false>(near, there);
+	const unsigned far_present = W::WINDOW ? additive_present<R>(from - c.window, last < c.length ? last : c.length) : 0;
+	work.start(p, from, present);
+	work.template fetch<false>(near, present);
 	copy_commit();
 	if constexpr (W::WINDOW) {
-		work.template fetch<true>(far, far_there);
+		work.template fetch<true>(far, far_present);
 		copy_commit();
 	}
 	if (c.waits && threadIdx.x == 0)
@@ -567,13 +567,13 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 	copy_wait<W::WINDOW>();
 
 	/* For the group: what leaves it to the right since its last border; afterwards what precedes it. */
-	work.template arrive<false>(near, there);
+	work.template arrive<false>(near, present);
 	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after = {};
 	bool before_cut = begin != 0, after_cut = end != 0;
 	additive_scan_warp<C, false>(before, before_cut, &s->near);
 	if constexpr (W::WINDOW) { /* in the window before: what follows the group */
 		copy_wait<0>();
-		work.template arrive<true>(far, far_there);
+		work.template arrive<true>(far, far_present);
 		after = far.fold(end ? (2u << (__ffs((int)end) - 1)) - 1 : ~0u);
 		additive_scan_warp<C, true>(after, after_cut, &s->far);
 	}

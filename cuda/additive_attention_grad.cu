@@ -45,7 +45,7 @@ template <class C_, bool WINDOW_> struct backward {
 	const backward_call<T> &f;
 	additive_stage<C, R> *x;
 	int64_t row, at, scores; /* for row 0 of the group: its token, the channel of element 0, the address of its M */
-	unsigned there, seen;    /* bits of rows: that exist; of this lane's own, that the mask lets in */
+	unsigned present, seen;    /* bits of rows: that exist; of this lane's own, that the mask lets in */
 	int head, width;
 	bool whole, speaks; /* not in pieces; the piece that writes the outputs per head */
 	held a, near_share, far_share, q; /* P = near_share · near vector + far_share · far vector */
@@ -62,7 +62,7 @@ template <class C_, bool WINDOW_> struct backward {
 		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
 		whole = C::PACKED || !f.p;
 		speaks = p.chunk == 0;
-		there = bits;
+		present = bits;
 		x = shared_memory<additive_stage<C, R>>(sizeof(additive_shared<C::WIDTH>)) + 1 + WINDOW;
 	}
 	/* Rows before row 0, the far ones. */
@@ -123,7 +123,7 @@ template <class C_, bool WINDOW_> struct backward {
 		for (int i = 0; i < held::SLOTS; i++) {
 			const int r = held::row(i);
 			a.slot[i] *= f.scale;
-			if (!whole && there >> r & 1)
+			if (!whole && present >> r & 1)
 				a.slot[i] = f.score[score_at<false>(r)];
 			a.slot[i] = seen >> r & 1 ? a.slot[i] : -INFINITY;
 		}
@@ -131,7 +131,7 @@ template <class C_, bool WINDOW_> struct backward {
 	/* P and Q of row r. */
 	__device__ __forceinline__ void write(int r, const float (&p)[C::E], float own_q)
 	{
-		const bool is = there >> r & 1;
+		const bool is = present >> r & 1;
 		const int64_t to = at - r * f.cut.stride;
 		if (!whole) {
 #pragma unroll

@@ -44,12 +44,12 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 	{
 		return PACKED ? lane() * E + e : lane() + e * L;
 	}
-	static __device__ __forceinline__ row load(const T *p, int width, bool there)
+	static __device__ __forceinline__ row load(const T *p, int width, bool exists)
 	{
 		row r;
 		if (PACKED) {
 			uint4 v = make_uint4(0, 0, 0, 0);
-			if (there && channel(0) < width)
+			if (exists && channel(0) < width)
 				v = *(const uint4 *)(p + channel(0));
 			const unsigned word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -59,7 +59,7 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 #pragma unroll
 			for (int e = 0; e < E; e++)
 				r.word[e] =
-				    there && channel(e) < width ? __float_as_uint(load_real(p + channel(e))) : 0;
+				    exists && channel(e) < width ? __float_as_uint(load_real(p + channel(e))) : 0;
 		}
 		return r;
 	}
@@ -130,13 +130,13 @@ template <class C, int R> struct __align__(16) additive_stage {
 	uint4 piece[R][PIECES][ADDITIVE_THREADS];
 
 	/* Row r will be this one, or zeros: after a copy_wait. */
-	__device__ __forceinline__ void fetch(int r, const typename C::T *p, int width, bool there)
+	__device__ __forceinline__ void fetch(int r, const typename C::T *p, int width, bool exists)
 	{
 		if constexpr (C::PACKED) {
-			const bool any = there && C::channel(0) < width;
+			const bool any = exists && C::channel(0) < width;
 			copy_async(&piece[r][0][threadIdx.x], p + C::channel(0), any ? 16 : 0);
 		} else {
-			const typename C::row row = C::load(p, width, there);
+			const typename C::row row = C::load(p, width, exists);
 #pragma unroll
 			for (int i = 0; i < PIECES; i++)
 				piece[r][i][threadIdx.x] = make_uint4(row.word[4 * i], row.word[4 * i + 1],

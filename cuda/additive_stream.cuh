@@ -54,7 +54,7 @@ struct part {
 	float *state;
 	int64_t row, head, first; /* the first of its channels in the head */
 	int64_t token;            /* for the call: the first of its sequence */
-	bool there, leads;        /* the head exists; this is its first lane */
+	bool present, leads;        /* the head exists; this is its first lane */
 	float mean, rstd;         /* chained: of the row */
 };
 
@@ -157,7 +157,7 @@ template <bool CHAINED> static __device__ __forceinline__ token_span tokens_at(c
 		return tokens_of(c.start, c.rows, c.n, row);
 }
 
-static __device__ __forceinline__ bool token_there(const stream_call &c, const part &u, int64_t token)
+static __device__ __forceinline__ bool token_present(const stream_call &c, const part &u, int64_t token)
 {
 	return !c.mask || c.mask[u.token + token] != 0;
 }
@@ -228,7 +228,7 @@ static __device__ __forceinline__ float score_of(const stream_call &c, const par
 {
 	const float *w = c.w + u.head * c.dh;
 	float sum = 0.0f;
-	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD)
+	for (int64_t d = u.first; u.present && d < c.dh; d += LANES * QUAD)
 		sum = quad_dot(load_quad<PACKED>(w, d, c.dh), load_x<PACKED, CHAINED>(c, u, token, d), sum);
 	return __fmul_rn(c.scale, warp_sum<LANES>(sum));
 }
@@ -282,8 +282,8 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 		Q = load_scalars(running_at(c, u));
 	look(c, u, t, true, load_scalars, r);
 	for (int i = 0; i < count; i++) {
-		const bool there = token_there(c, u, first + i);
-		const scalars token = there ? scalars{score[i * step], 1.0f} : scalars{STREAM_EMPTY, 0.0f};
+		const bool present = token_present(c, u, first + i);
+		const scalars token = present ? scalars{score[i * step], 1.0f} : scalars{STREAM_EMPTY, 0.0f};
 		const scalars suffix = r.suffix;
 		const place next = next_place(c, t);
 		scalars total = token;
@@ -337,9 +337,9 @@ static __device__ __forceinline__ void scalars_of_token(const stream_call &c, co
 	                    : which == PREFIX  ? c.aggregates > 0
 	                    : which == RUNNING ? c.block > 0
 	                                       : false;
-	const bool mine = u.there && merges, ends = u.there && which == (c.block > 0 ? RUNNING : PREFIX);
+	const bool mine = u.present && merges, ends = u.present && which == (c.block > 0 ? RUNNING : PREFIX);
 	const scalars token =
-	    u.there && token_there(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
+	    u.present && token_present(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
 	const bool from_slots = ends && c.block > 0 && reaches(c, t);
 	const int64_t to_turn = 2 + ((t.j - 1) & 1) * c.block + c.block - t.p; /* slot_at; the turned one is before it */
 	scalars a = {STREAM_EMPTY, 0.0f}, b = token, suffix = {};
@@ -355,7 +355,7 @@ static __device__ __forceinline__ void scalars_of_token(const stream_call &c, co
 		merge(a, b, fa, fb);
 		store_scalars(aggregate_at(c, u, which == TURNED ? to_turn - 1 : which == RUNNING), a);
 	}
-	if (u.there && which < MERGES)
+	if (u.present && which < MERGES)
 		((float2 *)f)[which] = make_float2(fa, fb); /* turned and before; prefix and prefix_x; running and running_x */
 	if (!ends)
 		return;
@@ -420,7 +420,7 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 		const quad suffix = s.r.suffix;
 		const place next = next_place(c, t);
 		quad x = {}, g;
-		if (token_there(c, u, first + i))
+		if (token_present(c, u, first + i))
 			x = load_x<PACKED, CHAINED>(c, u, first + i, d);
 		if (turns(t)) {
 			quad_merge(s.r.turned, by.turned, s.r.before, by.before);
@@ -457,7 +457,7 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 template <int LANES, bool PACKED> static __device__ __forceinline__ void restart(const stream_call &c, const part &u)
 {
 	const quad zeros = {};
-	for (int64_t i = 0; u.there && i < c.aggregates; i++) {
+	for (int64_t i = 0; u.present && i < c.aggregates; i++) {
 		const aggregate a = aggregate_at(c, u, i);
 		const bool running = i == 0 || (i == 1 && c.block > 0);
 		if (u.leads)
@@ -475,7 +475,7 @@ static __device__ __forceinline__ void blank(const stream_call &c, const part &u
 	channels s = {};
 	const token_span tokens = tokens_at<CHAINED>(c, u.row);
 	const int64_t end = tokens.first + tokens.room;
-	for (int64_t i = tokens.first + length; u.there && i < end; i++) {
+	for (int64_t i = tokens.first + length; u.present && i < end; i++) {
 		if (u.leads && c.score)
 			c.score[i * c.heads + u.head] = 0.0f;
 		if (u.leads && c.log_normalizer)
@@ -500,7 +500,7 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, in
 		t = {at / block, at % block};
 	}
 	channels s;
-	if (u.there && u.first < c.dh) /* asked for before the scalars, which wait for memory too */
+	if (u.present && u.first < c.dh) /* asked for before the scalars, which wait for memory too */
 		open_channels<PACKED, CHAINED>(c, u, t, u.first, s);
 	if constexpr (CHAINED)
 		find_statistics(c, u, sums);
@@ -513,11 +513,11 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, in
 			if (u.leads)
 				score[i * HEADS] = a;
 		}
-		if (u.there && u.leads)
+		if (u.present && u.leads)
 			scalars_of(c, u, t, first, count, score, f, HEADS);
 	}
 	__syncwarp();
-	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD) {
+	for (int64_t d = u.first; u.present && d < c.dh; d += LANES * QUAD) {
 		if (d != u.first)
 			open_channels<PACKED, CHAINED>(c, u, t, d, s);
 		channels_of<PACKED, CHAINED>(c, u, t, first, count, f, HEADS, d, s);
@@ -562,7 +562,7 @@ static __device__ __forceinline__ void stream_block(const stream_call &c, unsign
 	u.row = unit / groups;
 	u.head = (int64_t)(unit % groups) * HEADS + lane / LANES;
 	u.first = lane % LANES * QUAD;
-	u.there = u.head < c.heads;
+	u.present = u.head < c.heads;
 	u.leads = lane % LANES == 0;
 	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
 	u.token = tokens_at<CHAINED>(c, u.row).first;

@@ -28,7 +28,7 @@ typedef struct device_record {
 	int users; /* open backends */
 	bool lost;
 	bool was_reset; /* a context was thrown away */
-	char why[160];  /* it was lost last */
+	char reason[160];  /* it was lost last */
 } device_record;
 
 enum { MAX_DEVICES = 64, LEAST_MAJOR = 8 };
@@ -65,14 +65,14 @@ static void device_leave(cuda_backend *c)
 
 /* --- errors --------------------------------------------------------------------------- */
 
-void cuda_lose(cuda_backend *c, const char *what, const char *why)
+void cuda_lose(cuda_backend *c, const char *what, const char *reason)
 {
 	device_record *d = &devices[c->device];
 	if (__atomic_exchange_n(c->lost, true, __ATOMIC_ACQ_REL))
 		return;
-	log_line(LOG_ERROR, "CUDA device %d is lost: %s: %s", c->device, what, why);
+	log_line(LOG_ERROR, "CUDA device %d is lost: %s: %s", c->device, what, reason);
 	pthread_mutex_lock(&devices_mutex);
-	snprintf(d->why, sizeof d->why, "%s: %s", what, why);
+	snprintf(d->reason, sizeof d->reason, "%s: %s", what, reason);
 	pthread_mutex_unlock(&devices_mutex);
 }
 
@@ -208,7 +208,7 @@ static status cuda_record_begin(backend *b)
 		const recording none = {};
 		return refuse_recording(c, &none, "beginning to record");
 	}
-	c->early_otherwise = c->early;
+	c->early_without_recording = c->early;
 	c->early = c->recorded_early;
 	return s;
 }
@@ -237,7 +237,7 @@ static status cuda_record_end(backend *b, void **out)
 	}
 	made.program = c->recorded_program;
 	c->recording = c->after_kernel = false;
-	c->early = c->early_otherwise;
+	c->early = c->early_without_recording;
 	if (s != STATUS_DEVICE && c->refusal != cudaSuccess)
 		return refuse_recording(c, &made, "recording");
 	TRY(s);
@@ -353,10 +353,10 @@ static void fill_table(cuda_backend *c, const cudaDeviceProp *prop)
 }
 
 /* A switch in the environment: 0 or 1. */
-static bool is_on(const char *name, bool otherwise)
+static bool is_on(const char *name, bool fallback)
 {
 	const char *value = getenv(name);
-	return value && *value ? *value != '0' : otherwise;
+	return value && *value ? *value != '0' : fallback;
 }
 
 static status open_parts(cuda_backend *c, bool background)
@@ -379,7 +379,7 @@ static void explain(const cuda_backend *c, status s, error *err)
 	const device_record *d = &devices[c->device];
 	pthread_mutex_lock(&devices_mutex);
 	error_set(err, s, NULL, "CUDA device %d cannot be set up: %s", c->device,
-	          cuda_lost(c) ? d->why : status_text(s));
+	          cuda_lost(c) ? d->reason : status_text(s));
 	pthread_mutex_unlock(&devices_mutex);
 }
 
@@ -429,17 +429,17 @@ static status open_device(backend **out, const backend_options *o, error *err)
 static status cuda_open(backend **out, const backend_options *o, error *err)
 {
 	const bool again = was_reset(o->device);
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*out = NULL;
-	status s = open_device(out, o, &why);
+	status s = open_device(out, o, &cause);
 	if (s == STATUS_OK)
 		return s;
 	if (again && s != STATUS_NOMEM)
 		return error_set(err, STATUS_DEVICE, NULL,
-		                 "%s. It was lost before, and a reset has not brought it back: the process has to be "
-		                 "started anew",
-		                 error_message(&why));
-	return error_set(err, s, NULL, "%s", error_message(&why));
+		                 "%s. It was lost before and a reset did not recover it: restart the "
+		                 "process",
+		                 error_message(&cause));
+	return error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 extern "C" const backend_plugin additive_backend_plugin = {BACKEND_ABI, "cuda", cuda_open};

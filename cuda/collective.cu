@@ -121,7 +121,7 @@ typedef struct cuda_group {
 	nccl_comm comm;
 	cudaStream_t stream;
 	cudaEvent_t written, summed; /* inputs of the last sum; the sum */
-	bool begun;                  /* sums that were not yet seen complete */
+	bool started;                  /* sums that were not yet seen complete */
 	int seconds;                 /* that other members are waited for */
 } cuda_group;
 
@@ -260,7 +260,7 @@ static status cuda_collective_sum(backend *b, float *numbers, int64_t n, float s
 	c->after_kernel = false;
 	TRY(cuda_status(c, cudaEventRecord(g->written, c->stream)));
 	TRY(cuda_status(c, cudaStreamWaitEvent(g->stream, g->written, 0)));
-	g->begun = true;
+	g->started = true;
 	if (settle(g, nccl.AllReduce(numbers, numbers, (size_t)n, NCCL_FLOAT, NCCL_SUM, g->comm, g->stream), "a sum",
 	           &err) != STATUS_OK)
 		return failed(c, &err);
@@ -278,7 +278,7 @@ static status cuda_collective_poll(backend *b, bool *complete)
 	if (!g)
 		return STATUS_INTERNAL;
 	TRY(cuda_enter(c));
-	const cudaError_t e = g->begun ? cudaEventQuery(g->summed) : cudaSuccess;
+	const cudaError_t e = g->started ? cudaEventQuery(g->summed) : cudaSuccess;
 	if (e != cudaErrorNotReady)
 		TRY(cuda_status(c, e));
 	const int asked = nccl.CommGetAsyncError(g->comm, &result);
@@ -288,7 +288,7 @@ static status cuda_collective_poll(backend *b, bool *complete)
 		return failed(c, &err);
 	}
 	*complete = e == cudaSuccess;
-	g->begun &= !*complete;
+	g->started &= !*complete;
 	return STATUS_OK;
 }
 

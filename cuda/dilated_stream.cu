@@ -49,7 +49,7 @@ static __device__ __forceinline__ int64_t row_of(const dilated_ring &c, int64_t 
 /* A sequence, from a head's first channel on. */
 struct sequence_rows {
 	const float *key, *value, *ring; /* for the call's first token; the state */
-	const float *there;
+	const float *present;
 	const int32_t *mask; /* for the call's tokens, or NULL */
 	int64_t position;
 };
@@ -63,11 +63,11 @@ static __device__ __forceinline__ const float *row_at(const dilated_ring &c, con
 	return s.ring + (value ? dilated_value(c.d, c.window, place) : dilated_key(c.d, place));
 }
 
-static __device__ __forceinline__ bool is_there(const dilated_ring &c, const sequence_rows &s, int64_t j)
+static __device__ __forceinline__ bool is_present(const dilated_ring &c, const sequence_rows &s, int64_t j)
 {
 	if (j >= s.position)
 		return !s.mask || s.mask[j - s.position] != 0;
-	return s.there[j % c.window] != 0.0f;
+	return s.present[j % c.window] != 0.0f;
 }
 
 /* A warp's shared memory: quads [quads][lane] of the query and of its sums, a tile's scores. */
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const 
 			w.score[key] = __fmul_rn(c.scale, sum);
 	}
 	__syncwarp();
-	const bool seen = lane < count && is_there(c, s, first + lane * step);
+	const bool seen = lane < count && is_present(c, s, first + lane * step);
 	const float score = seen ? w.score[lane] : -INFINITY, top = fmaxf(m, warp_max(score));
 	const bool none = top == -INFINITY;
 	const float e = none ? 0.0f : expf(score - top), shrink = none ? 1.0f : expf(m - top);

@@ -44,11 +44,11 @@ static __global__ void __launch_bounds__(THREADS)
 {
 	for (int64_t i = grid_warp(); i < n; i += grid_warps()) {
 		const int64_t row = index[i];
-		const bool there = row >= 0 && row < rows;
-		const unsigned char *panel = panels + (there ? row / PANEL_WIDTH : 0) * stride;
+		const bool exists = row >= 0 && row < rows;
+		const unsigned char *panel = panels + (exists ? row / PANEL_WIDTH : 0) * stride;
 		for (int64_t j = threadIdx.x % WARP; j * SIDE < width; j += WARP) {
 			float w[SIDE] = {};
-			if (there)
+			if (exists)
 				panel_unpack<SIDE>(w, panel, j, (int)(row % PANEL_WIDTH));
 #pragma unroll
 			for (int k = 0; k < SIDE; k++)
@@ -240,14 +240,14 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sort_arguments o)
 	}
 	__syncthreads();
 	for (int i = 0; i < o.rounds; i++) {
-		const bool there = place_of(o, i) < o.n;
-		const entry e = there ? entry_at(o, place_of(o, i)) : entry{};
-		const unsigned digit = there ? digit_of(o, e) : (unsigned)DIGITS, alike = lanes_alike(digit);
+		const bool exists = place_of(o, i) < o.n;
+		const entry e = exists ? entry_at(o, place_of(o, i)) : entry{};
+		const unsigned digit = exists ? digit_of(o, e) : (unsigned)DIGITS, alike = lanes_alike(digit);
 		const unsigned rank = __popc(alike & ((1u << lane) - 1));
-		if (there)
+		if (exists)
 			o.to[next[digit] + rank] = e;
 		__syncwarp();
-		if (there && rank == 0)
+		if (exists && rank == 0)
 			next[digit] += __popc(alike);
 		__syncwarp();
 	}

@@ -177,12 +177,12 @@ static status ask(cuda_backend *c, const product_plan *p, int most, cublasLtMatm
 }
 
 /* *there: does the library have a choice? */
-static status choose_first(cuda_backend *c, product_plan *p, bool *there)
+static status choose_first(cuda_backend *c, product_plan *p, bool *found)
 {
 	cublasLtMatmulHeuristicResult_t best = {};
 	int count;
 	TRY(ask(c, p, 1, &best, &count));
-	*there = count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+	*found = count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
 	p->algorithm = best.algo;
 	return STATUS_OK;
 }
@@ -190,18 +190,18 @@ static status choose_first(cuda_backend *c, product_plan *p, bool *there)
 /* If it has none: perhaps for all processors instead of fewer; then without the bias, which our own kernel adds. */
 static status choose(cuda_backend *c, product_plan *p, bool bias)
 {
-	bool there;
-	TRY(choose_first(c, p, &there));
-	if (!there && c->products->processors) {
+	bool found;
+	TRY(choose_first(c, p, &found));
+	if (!found && c->products->processors) {
 		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, (int32_t)0)));
-		TRY(choose_first(c, p, &there));
+		TRY(choose_first(c, p, &found));
 	}
-	if (!there && bias) {
+	if (!found && bias) {
 		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT)));
 		p->adds_bias = true;
-		TRY(choose_first(c, p, &there));
+		TRY(choose_first(c, p, &found));
 	}
-	return there ? STATUS_OK : library_status(c, CUBLAS_STATUS_NOT_SUPPORTED);
+	return found ? STATUS_OK : library_status(c, CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
 /* The plan of a shape, made when the shape comes for the first time. Choices are the library's alone, so forgetting

@@ -68,7 +68,7 @@ template <source FROM, class T> __device__ __forceinline__ int length_of(const l
 	return FROM == KEY || FROM == VALUE ? c.keys : c.queries;
 }
 
-template <class T> __device__ __forceinline__ bool is_there(const linear_call<T> &c, const chain &h, int token)
+template <class T> __device__ __forceinline__ bool is_present(const linear_call<T> &c, const chain &h, int token)
 {
 	return !c.mask || c.mask[h.sequence * c.keys + token] != 0;
 }
@@ -85,7 +85,7 @@ __device__ __forceinline__ float fetch(const linear_call<T> &c, const chain &h, 
 		return feature(load_real(c.query + at));
 	if (FROM == GRAD)
 		return c.scale[(h.sequence * length + token) * c.heads + h.head].x * load_real(c.dy + at);
-	if (!is_there(c, h, token))
+	if (!is_present(c, h, token))
 		return 0.0f;
 	return FROM == KEY ? feature(load_real(c.key + at)) : load_real(c.value + at);
 }
@@ -98,7 +98,7 @@ __device__ __forceinline__ float extra(const linear_call<T> &c, const chain &h, 
 		return 0.0f;
 	if (FROM == GRAD)
 		return c.scale[(h.sequence * c.queries + token) * c.heads + h.head].y;
-	return is_there(c, h, token) ? 1.0f : 0.0f;
+	return is_present(c, h, token) ? 1.0f : 0.0f;
 }
 
 /* Channels of a tile that are loaded, as a power of two: narrow heads fill a part of it. */

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 	__syncthreads();
 #pragma unroll
 	for (int i = 0; i < FINISHED; i++) {
-		if (!closings[i].there)
+		if (!closings[i].exists)
 			continue;
 		float total = 0.0f;
 #pragma unroll 8

@@ -69,7 +69,7 @@ static __device__ __forceinline__ void sum_rows(const row_norm &o, const narrow_
 
 /* A row as this block's lanes see it. */
 struct narrow_row {
-	bool there;
+	bool exists;
 	const float *x;
 	float mean, rstd, scale;
 };
@@ -80,7 +80,7 @@ static __device__ __forceinline__ narrow_row row_of(const panel_product &p, cons
                                                     int64_t first, int row, int rows)
 {
 	narrow_row r = {row < rows, p.x + (first + row) * p.k, 0.0f, 0.0f, 0.0f};
-	if (SOURCE == X_NORM && r.there) {
+	if (SOURCE == X_NORM && r.exists) {
 		const int warps = row_warps(o);
 		r.mean = mean_of(sum_of_warps(s.sums + row * warps, warps), o.share);
 		r.rstd = rstd_of(sum_of_warps(s.squares + row * warps, warps), o);
@@ -93,7 +93,7 @@ template <x_source SOURCE>
 static __device__ __forceinline__ float4 four_of_row(const panel_product &p, const narrow_space &s, const narrow_row &r,
                                                      int k)
 {
-	if (!r.there || k >= p.k)
+	if (!r.exists || k >= p.k)
 		return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 	const float4 x = SOURCE == X_ODD ? four_of(p, r.x, k) : *(const float4 *)(r.x + k);
 	if (SOURCE != X_NORM)
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 #pragma unroll
 	for (int t = 0; t < T; t++) {
 		r[t] = row_of<SOURCE>(p, c.norm, space, row, t * ROWS + lane / 4, rows);
-		if (BYTES && SOURCE != X_READY && r[t].there)
+		if (BYTES && SOURCE != X_READY && r[t].exists)
 			r[t].scale = scale_of<SOURCE>(p, space, row, t * ROWS + lane / 4);
 	}
 	sum d[T][4] = {};
@@ -264,7 +264,7 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 #pragma unroll
 	for (int i = 0; i < FINISHED; i++) {
 		const closing &o = closings[i];
-		if (!o.there)
+		if (!o.exists)
 			continue;
 		const int v = threadIdx.x + i * NARROW_THREADS, output = v % PANEL_WIDTH, side = o.row % ROWS;
 		const sum *from = sums + (o.row / ROWS * 4 + output % 2 * 2 + side % 2) * WARP + output / 2 * 4 + side / 2;

@@ -222,9 +222,9 @@ __device__ __forceinline__ void load_weights(const panel_product &p, int64_t pan
 	const int64_t word = step * STEP_WORDS + 2 * (lane % 4), words = (p.k + W::GROUP - 1) / W::GROUP;
 	const unsigned *from = (const unsigned *)(p.panels + panel * p.panel_bytes + W::HEADER) + word * PANEL_WIDTH;
 	const uint2 none = make_uint2(0, 0);
-	const bool there = panel < p.panel_count;
-	const uint2 one = there && word < words ? *(const uint2 *)(from + 2 * (lane / 4)) : none;
-	const uint2 two = there && word + 1 < words ? *(const uint2 *)(from + PANEL_WIDTH + 2 * (lane / 4)) : none;
+	const bool exists = panel < p.panel_count;
+	const uint2 one = exists && word < words ? *(const uint2 *)(from + 2 * (lane / 4)) : none;
+	const uint2 two = exists && word + 1 < words ? *(const uint2 *)(from + PANEL_WIDTH + 2 * (lane / 4)) : none;
 	a[0] = one.x;
 	a[1] = one.y;
 	a[2] = two.x;

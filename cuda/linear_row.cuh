@@ -64,7 +64,7 @@ static __device__ __forceinline__ float scale_of_warps(const panel_product &p, r
 /* The thread's packs of a row that is normalised, and layernorm's weights for them. The sums are the tree of
  * layernorm.cuh. */
 struct norm_share {
-	bool there[NORM_PER];
+	bool exists[NORM_PER];
 	numbers<4> weight[NORM_PER], bias[NORM_PER];
 };
 
@@ -74,8 +74,8 @@ static __device__ __forceinline__ norm_share norm_share_of(const row_norm &o)
 #pragma unroll
 	for (int i = 0; i < NORM_PER; i++) {
 		const int column = ((int)threadIdx.x + i * o.group) * 4;
-		m.there[i] = (int)threadIdx.x < o.group && column < o.width;
-		if (!m.there[i])
+		m.exists[i] = (int)threadIdx.x < o.group && column < o.width;
+		if (!m.exists[i])
 			continue;
 		m.weight[i] = load<4>(o.weight + column);
 		m.bias[i] = load<4>(o.bias + column);
@@ -96,11 +96,11 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 	if (warp < warps) {
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i])
+			if (m.exists[i])
 				x[i] = load<4>(p.x + (threadIdx.x + i * o.group) * 4);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i])
+			if (m.exists[i])
 				sum = plus(sum, x[i]);
 		sum = lanes_sum(sum, o.group);
 		if (threadIdx.x % WARP == 0)
@@ -111,7 +111,7 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 		const float mean = mean_of(sum_of_warps(s->sum, warps), o.share);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i])
+			if (m.exists[i])
 				squares = plus_squares(squares, x[i], mean);
 		squares = lanes_sum(squares, o.group);
 		if (threadIdx.x % WARP == 0)
@@ -123,7 +123,7 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 		            rstd = rstd_of(sum_of_warps(s->squares, warps), o);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i]) {
+			if (m.exists[i]) {
 				const int column = (threadIdx.x + i * o.group) * 4;
 				x[i] = normalised(x[i], mean, rstd, m.weight[i], m.bias[i]);
 				if (c.normalised && block == 0)
@@ -135,7 +135,7 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 		scale = scale_of_warps<W>(p, s, top);
 #pragma unroll
 	for (int i = 0; i < NORM_PER; i++)
-		if (m.there[i])
+		if (m.exists[i])
 			put_pack<W>(operands, threadIdx.x + i * o.group,
 			            make_float4(x[i].at[0], x[i].at[1], x[i].at[2], x[i].at[3]), scale);
 	put_padding<W>(p, operands);
@@ -261,7 +261,7 @@ static __device__ __forceinline__ void row_panel(const panel_product &whole, con
 		s->sums[slice][lane / 2 + 1] = d[2];
 	}
 	__syncthreads();
-	if (!o.there)
+	if (!o.exists)
 		return;
 	sum total = 0;
 	for (int j = 0; j < SLICES && j * length < steps; j++)

@@ -63,10 +63,10 @@ static __device__ __forceinline__ void load_tokens(const linear_stream_call &c, 
 	for (int i = threadIdx.x; i < count * c.pitch; i += THREADS) {
 		const int d = i % c.pitch;
 		const int64_t row = token + i / c.pitch, at = row * c.d + head * c.dh + d;
-		const bool there = d < c.dh && (!c.mask || c.mask[row] != 0);
+		const bool present = d < c.dh && (!c.mask || c.mask[row] != 0);
 		w.query[i] = d < c.dh ? feature(c.query[at]) : 0.0f;
-		w.key[i] = there ? feature(c.key[at]) : 0.0f;
-		w.value[i] = there ? c.value[at] : 0.0f;
+		w.key[i] = present ? feature(c.key[at]) : 0.0f;
+		w.value[i] = present ? c.value[at] : 0.0f;
 	}
 }
 

@@ -121,11 +121,11 @@ template <class W, class T> struct stage_copy {
 				copy_async(stage + row_to + i * APART, row[i], raws > 0 ? 16 : 0);
 		} else {
 			for (int e = 0; e < 4; e++) {
-				const bool there = raws > 1 || (raws == 1 && e < (p.k + 3) % 4 + 1);
+				const bool exists = raws > 1 || (raws == 1 && e < (p.k + 3) % 4 + 1);
 #pragma unroll
 				for (int i = 0; i < T::ROWS_HELD / ROWS_APART; i++)
 					((float *)(stage + row_to + i * APART))[e] =
-					    there ? ((const float *)row[i])[e] : 0.0f;
+					    exists ? ((const float *)row[i])[e] : 0.0f;
 			}
 		}
 #pragma unroll
@@ -348,21 +348,21 @@ static __device__ __forceinline__ void load_f32_stage(const panel_product &p, in
 	for (int i = 0; i < F32_STAGE * F32_OUTPUTS / 4 / F32_WIDE_THREADS; i++) {
 		const int at = threadIdx.x + i * F32_WIDE_THREADS, input = at / (F32_OUTPUTS / 4),
 		          c = at % (F32_OUTPUTS / 4);
-		const bool there = panel + c / 4 < p.panel_count && k + input < p.k;
+		const bool exists = panel + c / 4 < p.panel_count && k + input < p.k;
 		const unsigned char *from = p.panels + (panel + c / 4) * p.panel_bytes;
 		copy_async(stage + input * F32_OUTPUTS + c * 4,
-		           there ? (const float *)from + (k + input) * PANEL_WIDTH + c % 4 * 4
+		           exists ? (const float *)from + (k + input) * PANEL_WIDTH + c % 4 * 4
 		                 : (const float *)p.panels,
-		           there ? 16 : 0);
+		           exists ? 16 : 0);
 	}
 #pragma unroll
 	for (int i = 0; i < F32_WIDE_ROWS * F32_STAGE / 4 / F32_WIDE_THREADS; i++) {
 		const int at = threadIdx.x + i * F32_WIDE_THREADS, r = at / (F32_STAGE / 4),
 		          c = at % (F32_STAGE / 4) * 4;
 		if (p.packed) {
-			const bool there = row + r < p.rows && k + c < p.k;
-			copy_async(x + r * F32_STAGE_STRIDE + c, there ? p.x + (row + r) * p.k + k + c : p.x,
-			           there ? 16 : 0);
+			const bool exists = row + r < p.rows && k + c < p.k;
+			copy_async(x + r * F32_STAGE_STRIDE + c, exists ? p.x + (row + r) * p.k + k + c : p.x,
+			           exists ? 16 : 0);
 		} else {
 			*(float4 *)(x + r * F32_STAGE_STRIDE + c) = four_of_x(p, row + r, k + c);
 		}

@@ -119,7 +119,7 @@ static __device__ __forceinline__ stream_rows stream_rows_of(const matrix_stream
 	return r;
 }
 
-static __device__ __forceinline__ bool is_there(const matrix_stream_call &c, const stream_token &t, int64_t token)
+static __device__ __forceinline__ bool is_present(const matrix_stream_call &c, const stream_token &t, int64_t token)
 {
 	if (c.source)
 		return true;
@@ -145,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS) stream_scores_kernel(matrix_st
 			to[j] = 0.0f;
 	for (int64_t j = threadIdx.x; visible && head == 0 && j < c.columns; j += THREADS)
 		visible[row * c.columns + j] =
-		    j >= first && (j < r.c.tokens || is_there(c, t, r.c.oldest + j - r.c.tokens));
+		    j >= first && (j < r.c.tokens || is_present(c, t, r.c.oldest + j - r.c.tokens));
 	for (int64_t j = begin + warp * AT_ONCE; scores && j < end; j += WARPS * AT_ONCE) {
 		const float *key[AT_ONCE];
 		float sum[AT_ONCE] = {};

@@ -307,8 +307,8 @@ __device__ __forceinline__ void mma_load(bf16 *tile, int rows, const bf16 *from,
 	}
 	for (int i = threadIdx.x; i < rows * W; i += MMA_THREADS) {
 		const int row = i / W, column = i % W;
-		const bool there = row < count && column < dh;
-		tile[mma_at<W>(row, column)] = there ? from[row * stride + column] : __float2bfloat16_rn(0.0f);
+		const bool exists = row < count && column < dh;
+		tile[mma_at<W>(row, column)] = exists ? from[row * stride + column] : __float2bfloat16_rn(0.0f);
 	}
 }
 

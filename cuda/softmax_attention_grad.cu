@@ -115,7 +115,7 @@ struct query_numbers {
 template <bool drops, bool biased>
 __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][4], const attention &a,
                                                 const attention_dropout &drop, query_numbers numbers, int query,
-                                                int key, const bool (&there)[2], const float *bias)
+                                                int key, const bool (&present)[2], const float *bias)
 {
 	const int lane = threadIdx.x % WARP, place = query + a.shift;
 	const unsigned kept = drops ? attention_kept_tiles<true, 4>(drop, query, key) : ~0u;
@@ -124,7 +124,7 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-			const bool seen = there[i / 2] && attention_sees(a, place + column, key + row);
+			const bool seen = present[i / 2] && attention_sees(a, place + column, key + row);
 			const float level = biased ? numbers.level[column] - bias[column - row] : numbers.level[column];
 			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - level) : 0.0f;
 			const bool keep = kept >> (4 * n + i) & 1;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][
 template <bool drops, bool biased>
 __device__ __forceinline__ void
 queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const attention_dropout &drop,
-                const float (&level)[2], const float (&along)[2], int query, int key, unsigned there, const float *bias)
+                const float (&level)[2], const float (&along)[2], int query, int key, unsigned present, const float *bias)
 {
 	const int lane = threadIdx.x % WARP, place = query + a.shift;
 	const unsigned kept = drops ? attention_kept_tiles<false, 4>(drop, query, key) : ~0u;
@@ -147,7 +147,7 @@ queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const at
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-			const bool seen = (there >> column & 1) && attention_sees(a, place + row, key + column);
+			const bool seen = (present >> column & 1) && attention_sees(a, place + row, key + column);
 			const float least = biased ? level[i / 2] - bias[row - column] : level[i / 2];
 			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - least) : 0.0f;
 			t[n][i] = p * ((kept >> (4 * n + i) & 1 ? drop.factor * t[n][i] : 0.0f) - along[i / 2]);
@@ -219,7 +219,7 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	drop.factor = 1.0f;
 	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, lane = threadIdx.x % WARP;
 	const int begin = attention_first_query(a, at.first), past = attention_end(a, min(at.first + TILE, a.keys));
-	const bool there[2] = {attention_key(a, at.key_row, first + lane / 4),
+	const bool present[2] = {attention_key(a, at.key_row, first + lane / 4),
 	                       attention_key(a, at.key_row, first + lane / 4 + 8)};
 	auto fetch = [&](int n, int query, int turn) {
 		const of_head<bf16> h = head_at(g, at.sequence, n);
@@ -261,7 +261,7 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 				score<W>(s, k, queries + turn * SIZE, half);
 				score<W>(t, v, gradients + turn * SIZE, half);
 				keys_by_queries<drops, biased>(s, t, a, drop, {level, level + TILE}, query + half,
-				                               first, there,
+				                               first, present,
 				                               bias + turn * BIAS + TILE - 1 + half - row);
 				accumulate<W>(dv, s, gradients + turn * SIZE, half);
 				accumulate<W>(dk, t, queries + turn * SIZE, half);
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 		__syncthreads();
 		if (key == begin)
 			hold(q), hold(d);
-		const uint64_t there = attention_keys(a, at.key_row, key);
+		const uint64_t present = attention_keys(a, at.key_row, key);
 #pragma unroll 1
 		for (int half = 0; half < TILE; half += HALF) {
 			if (!attention_any(a, place + row, place + row + 15, key + half, key + half + HALF - 1))
@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 			score<W>(s, q, keys + turn * SIZE, half);
 			score<W>(t, d, values + turn * SIZE, half);
 			queries_by_keys<drops, biased>(s, t, a, h.drop, level, along, first, key + half,
-			                               (unsigned)(there >> half),
+			                               (unsigned)(present >> half),
 			                               bias + turn * BIAS + TILE - 1 + row - half);
 			accumulate<W>(dq, t, keys + turn * SIZE, half);
 		}
@@ -433,7 +433,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) bias_mma(gradient<bf16> g, int
 			__syncthreads();
 			if (key == b.begin)
 				hold(q), hold(d);
-			const uint64_t there = attention_keys(a, (int64_t)sequence * a.keys, key);
+			const uint64_t present = attention_keys(a, (int64_t)sequence * a.keys, key);
 #pragma unroll 1
 			for (int half = 0; half < TILE; half += HALF) {
 				if (!attention_any(a, place + row, place + row + 15, key + half, key + half + HALF - 1))
@@ -442,7 +442,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) bias_mma(gradient<bf16> g, int
 				score<W>(s, q, keys, half);
 				score<W>(t, d, values, half);
 				queries_by_keys<drops, true>(s, t, a, h.drop, level, along, from + row, key + half,
-				                             (unsigned)(there >> half), bias + TILE - 1 + row - half);
+				                             (unsigned)(present >> half), bias + TILE - 1 + row - half);
 #pragma unroll
 				for (int i = 0; i < 16; i++)
 					mine[(lane / 4 + i / 2 % 2 * 8) * PITCH + i / 4 * 8 + lane % 4 * 2 + i % 2] =

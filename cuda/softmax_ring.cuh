@@ -159,8 +159,8 @@ static __device__ __forceinline__ bool present_at(const session &s, const reach 
 		return !s.mask || s.mask[j - s.position] != 0;
 	if (!s.present)
 		return true;
-	const float there = s.present[place_of(r, j)];
-	return CODES ? softmax_step_is_there(there) : there != 0.0f;
+	const float stored = s.present[place_of(r, j)];
+	return CODES ? softmax_step_is_there(stored) : stored != 0.0f;
 }
 
 #endif

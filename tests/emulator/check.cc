@@ -216,9 +216,9 @@ static inline bool ordered(stamp s, moment since)
 		snprintf(memory, sizeof memory, "shared memory + %zu", p.offset);
 	bool same_block = number_of(other) == now.id >> 11;
 	const char *hint = !same_block ? "no fences order them" : "no barrier orders them";
-	std::string here = code_place(code), there = code_place((const void *)(code_base() + at));
+	std::string here = code_place(code), other_place = code_place((const void *)(code_base() + at));
 	fail("race: %s of %zu bytes at %s, and the %s by block %u, thread %u: %s\n  at %s\n  the other at %s", verb(kind), bytes, memory,
-	     what, number_of(other), thread_of(other), hint, here.c_str(), there.c_str());
+	     what, number_of(other), thread_of(other), hint, here.c_str(), other_place.c_str());
 }
 
 /* Of the launch before, which this one may overlap with. */

@@ -111,11 +111,11 @@ void watch_faults()
 				(void)sigaltstack(&s, nullptr);
 		}
 	}
-	struct sigaction ours = {}, there;
+	struct sigaction ours = {}, installed;
 	ours.sa_sigaction = on_fault;
 	ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-	if (sigaction(SIGSEGV, nullptr, &there) == 0 && there.sa_sigaction != on_fault) {
-		before = there;
+	if (sigaction(SIGSEGV, nullptr, &installed) == 0 && installed.sa_sigaction != on_fault) {
+		before = installed;
 		(void)sigaction(SIGSEGV, &ours, nullptr);
 	}
 }

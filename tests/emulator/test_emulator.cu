@@ -57,10 +57,10 @@ int main(int argc, char **argv)
 	int failed = 0, count = 0;
 	for (const test_case *c : {planted_cases, meaning_cases, runtime_cases})
 		for (; c->name; c++) {
-			bool wanted = argc == 1;
+			bool selected = argc == 1;
 			for (int i = 1; i < argc; i++)
-				wanted = wanted || strcmp(argv[i], c->name) == 0;
-			if (!wanted)
+				selected = selected || strcmp(argv[i], c->name) == 0;
+			if (!selected)
 				continue;
 			count++;
 			fflush(stdout);

@@ -211,12 +211,12 @@ EMULATOR_ATOMIC(atomicXor, old ^ by)
 EMULATOR_ATOMIC(atomicExch, by)
 EMULATOR_ATOMIC(atomicInc, old >= by ? 0 : old + 1)
 #undef EMULATOR_ATOMIC
-template <class T> static inline T atomicCAS(T *at, T expected, T wanted)
+template <class T> static inline T atomicCAS(T *at, T expected, T desired)
 {
 	static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics have 4 or 8 bytes");
 	T old;
 	emulator::atomic(at, &old, sizeof old);
-	emulator::atomic_end(at, old == expected ? &wanted : &old, sizeof old);
+	emulator::atomic_end(at, old == expected ? &desired : &old, sizeof old);
 	return old;
 }
 static inline void __threadfence()
