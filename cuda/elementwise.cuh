@@ -129,7 +129,7 @@ template <int N> __device__ __forceinline__ numbers<N> gated(numbers<N> a, const
 /* Dropout: the kept elements of a tensor and their factor. */
 struct dropout_site {
 	const int32_t *rng;     /* seed low, seed high, step, part */
-	uint64_t blocks;        /* bits of the kept elements, in groups of four */
+	uint64_t blocks;        /* Philox blocks of four elements in a part */
 	uint32_t stream, least; /* an element is kept if the upper 24 bits of its word are at least `least` */
 	float factor;
 };

@@ -12,7 +12,7 @@ typedef struct cuda_gemm_args {
 	bool trans_a, trans_b;
 	int64_t m, n, k;
 	float alpha, beta;
-	dtype type /* of A and B */, c_type;
+	dtype type /* type of A and B */, c_type;
 	const void *a, *b;
 	void *c;
 	int64_t lda, ldb, ldc;
