@@ -3,7 +3,7 @@
  *
  * A warp owns a few neighbouring heads of one session, a part of a warp (stream.cuh) each head. Warps do not
  * communicate, so the grid, and with it the batch, changes no bit. A call's tokens are read up to STREAM_TILE at a
- * time, in three passes: 1. scores, a token at a time, lanes along the channels: a = scale · w·x; 2. scalars, by the
+ * time, in three passes:
  *   1. scores, a token at a time, lanes along the channels: a = scale · w·x;
  *   2. scalars, by the first lane of each head: maxima, sums and exponentials of the tile's merges (steps 1 to 4 of the
  *      header), which leave eight factors per token and head in shared memory;

@@ -19,7 +19,8 @@
  * Reduction in place or in the type of C is excluded. Handle and workspace belong to the backend, hence to its stream.
  *
  * A backend in the background leaves processors to the others. The library's kernels for large products may keep a
- * block on every processor, alone there, until the whole product ends. Each kernel of a served step would wait for that. So the number of processors (ADDITIVE_CUDA_BACKGROUND_PROCESSORS, else 7 of 8) is part of each product's
+ * block on every processor, alone there, until the whole product ends. Each kernel of a served step would wait for
+ * that. So the number of processors (ADDITIVE_CUDA_BACKGROUND_PROCESSORS, else 7 of 8) is part of each product's
  * description. With fewer, the library may choose another algorithm, hence other bits than in the foreground; the same
  * number gives the same bits.
  *

@@ -3,8 +3,8 @@
  * bf16 and int8: a warp has 64 outputs by 32 rows, and a block several warps side by side. A block walks over K with
  * its packed weights and its x in shared memory, up to RING stages ahead (cp.async). It closes a slice when the next
  * one begins. x stays f32 (int8: bytes) until a lane has its share in registers, where it is cut into hi + lo. That
- * takes 12 instructions for 8 products, which take a tensor core 51 clocks. A kernel that prepared these operands would save the
- * instructions, but they have 4 bytes per element too, and it would cost a launch.
+ * takes 12 instructions for 8 products, which take a tensor core 51 clocks. A kernel that prepared these operands would
+ * save the instructions, but they have 4 bytes per element too, and it would cost a launch.
  *
  * A product (16 outputs by 8 rows by a step) takes a multiprocessor 1.6 clocks on Hopper (mma.sync, 60 % of wgmma's
  * speed). It is bounded by the bytes that it needs, which depend on a block's tile, outputs x rows:

@@ -19,9 +19,9 @@
 
 enum { TURNS = 16 }; /* groups of four elements per thread, in the background */
 
-/* Blocks for a pass over an arena. The arena of a large model takes milliseconds, for which as many blocks as the device
- * holds would keep every processor; in the background they are more and each ends after TURNS turns, so that what is
- * served gets processors in between. No bit depends on it. */
+/* Number of blocks for a pass over an arena. A large model's arena takes milliseconds, and as many blocks as the device
+ * holds would keep every processor that long. In the background there are more blocks, and each ends after TURNS turns,
+ * so that served work gets processors in between. No bit depends on the number. */
 static unsigned arena_blocks(const backend *b, int64_t elements)
 {
 	const unsigned few = cuda_blocks(b, elements, ELEMENT_THREADS * 4);
@@ -50,7 +50,7 @@ static __device__ __forceinline__ float shrink_of(const float *decays, float dec
 	return 1.0f - decay * (decays ? decays[e / ROW_SPAN_UNIT] : 1.0f);
 }
 
-/* By two threads, 0 and 1. The order of transformers is the same expression with other constants. */
+/* Run by two threads, 0 and 1. The order of operations in transformers is the same expression with other constants. */
 static __device__ void prepare_step(const adamw_arguments &o, adamw_step *s)
 {
 	const bool second = threadIdx.x;
@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(ELEMENT_THREADS) square_rows_kernel(flo
 	}
 }
 
-/* A block: every gridDim.x-th tensor. */
+/* A block takes every gridDim.x-th tensor. */
 static __global__ void __launch_bounds__(ELEMENT_THREADS)
     square_tensors_kernel(float *tensors, const float *rows, row_spans s)
 {

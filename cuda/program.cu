@@ -1,9 +1,9 @@
 /* Programs (program.cuh): their kernel and its launch.
  *
- * A phase costs each block that works in it a barrier and an addition to memory, and each block of the next phase a poll
- * and a barrier. So there are two trips to the L2 cache between the last sum of a phase and the first
- * load of the next. A block copies a phase (312 bytes) to shared memory before it waits. Arguments at an address known
- * only at run time cannot be operands of instructions, as those of the single kernels are.
+ * A phase costs each block that works in it a barrier and an addition to memory, and each block of the next phase a
+ * poll and a barrier. So there are two trips to the L2 cache between the last sum of a phase and the first load of the
+ * next. A block copies a phase (312 bytes) to shared memory before it waits. Arguments at an address known only at run
+ * time cannot be operands of instructions, as those of the single kernels are.
  *
  * There are two blocks per processor, so that a phase of 192 panels (768 x 3072) has a block for each on 132
  * processors. That leaves 128 registers. The bodies save some to memory when they are called, before they wait, and

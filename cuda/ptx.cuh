@@ -48,8 +48,8 @@ __device__ __forceinline__ void mma_bf16(float d[4], const unsigned a[4], const 
 	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four 8x8 matrices of bf16 from shared memory (ldmatrix). Lane l names row l%8 of matrix l/8, 16 aligned bytes, and gets of
- * matrix i in d[i]: row l/4, columns 2 (l%4) + {0, 1}; transposed: column l/4, rows 2 (l%4) + {0, 1}. */
+/* Four 8x8 matrices of bf16 from shared memory (ldmatrix). Lane l names row l%8 of matrix l/8, 16 aligned bytes, and
+ * gets of matrix i in d[i]: row l/4, columns 2 (l%4) + {0, 1}; transposed: column l/4, rows 2 (l%4) + {0, 1}. */
 __device__ __forceinline__ void load_matrices(unsigned d[4], const void *row)
 {
 	unsigned at = (unsigned)__cvta_generic_to_shared(row);

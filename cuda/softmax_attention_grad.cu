@@ -1,24 +1,24 @@
-/* softmax_attention_grad: the probabilities are made again from the scores and log_normalizer (Dao et al. 2022).
+/* softmax_attention_grad: the probabilities are recomputed from the scores and log_normalizer (Dao et al. 2022).
  *
  *   D_i = dy_i·y_i, and p_ij = e^{s_ij - M_i} with M = +inf for a query that sees nothing, so that its p are 0
  *   ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;  dbias[t] = Σ_{t_i - j = t} ds_ij
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i
  *
- * Launches without atomics, so that two runs give the same bits: D and M in the order [B, H, N] into the scratch; dk
- * and dv, a block per tile of keys that goes through the tiles of queries which see it, of every head that reads the
- * keys; dq, a block per tile of queries that goes through the tiles of keys it sees. Scores and dy vᵀ are made twice, 7
- * products instead of 5: the price of having no sums over blocks. Work is O(N · window).
+ * There are three launches, without atomics, so that two runs give the same bits. The first stores D and M as [B, H, N]
+ * in scratch. For dk and dv, a block per tile of keys walks over the tiles of queries that see it, in every head that
+ * reads the keys. For dq, a block per tile of queries walks over the tiles of keys that it sees. Scores and dy vᵀ are
+ * computed twice, 7 products instead of 5, so that no sum spans blocks. Work is O(N · window).
  *
- * With a bias they are made once more: a block per BAND distances of a head goes through its part of the tiles of
- * queries, each with the keys at these distances (BAND of BAND + ATTENTION_TILE count), and sums diagonals; the parts
- * are added in their order. With `uniform` a last kernel adds dy / S to dv for the queries that see nothing.
+ * A bias needs them once more. A block per BAND distances of a head walks over its part of the tiles of queries. It
+ * reads each with the keys at these distances (BAND of BAND + ATTENTION_TILE count), and sums diagonals. The parts are
+ * added in order. With `uniform` a last kernel adds dy / S to dv for the queries that see nothing.
  *
- * mma (bf16): 4 warps of 16 keys (of sᵀ = k qᵀ) or 16 queries; the other side comes 64 rows at a time, the next while
- * these are used, and is multiplied 32 at a time. p and ds are rounded to bf16 for the last products; every sum is f32.
- * Memory: qkv, y, dy and dqkv once, 16 D bytes per token in bf16, plus for each tile the tiles of the other side, which
- * are expected in the L2 cache.
+ * mma (bf16): 4 warps of 16 keys (of sᵀ = k qᵀ) or 16 queries. The other side is loaded 64 rows at a time, while the
+ * previous ones are used, and multiplied 32 at a time. p and ds are rounded to bf16 for the last products; every sum is
+ * f32. Memory: qkv, y, dy and dqkv once, 16 D bytes per token in bf16. In addition each tile reads the tiles of the
+ * other side, which are expected in the L2 cache.
  *
- * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64.
+ * plain (f32, and wide heads): a block also takes 64 channels of the result, and recomputes the scores for each 64.
  *
  * frozen (ds = 0): the plain kernel of keys without the products of ds, for any type, and zeros. Frozen networks are
  * f32. */
@@ -28,7 +28,7 @@
 
 /* --- D and M -------------------------------------------------------------------------------- */
 
-enum { PREPARE_THREADS = 256, GROUP = 8 /* lanes of one row of one head */ };
+enum { PREPARE_THREADS = 256, GROUP = 8 /* lanes per row of a head */ };
 
 /* level = unit · M, along = D, both [B, H, N]. */
 template <class T, bool packs>
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 	const int64_t count = rows * a.heads;
 	for (int64_t first = (int64_t)blockIdx.x * (PREPARE_THREADS / GROUP); first < count;
 	     first += (int64_t)gridDim.x * (PREPARE_THREADS / GROUP)) {
-		const int64_t i = first + threadIdx.x / GROUP; /* over [B, N, H] */
+		const int64_t i = first + threadIdx.x / GROUP; /* index in [B, N, H] */
 		const int lane = threadIdx.x % GROUP;
 		const T *left = y + i * a.dv, *right = dy + i * a.dv;
 		float sum = 0.0f;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 
 enum { HALF = ATTENTION_TILE / 2 };
 
-/* 16 rows of a tile from `row` on as an operand, in registers from `hold` on where there are enough. */
+/* 16 rows of a tile from `row` on as an operand; kept in registers from `hold` on where there are enough. */
 template <int W> struct held {
 	enum { HOLDS = W <= 64 };
 	const bf16 *tile;
@@ -85,7 +85,7 @@ template <int W> __device__ __forceinline__ void hold(held<W> &h)
 		mma_a<W>(h.at[k], h.tile, h.row, 16 * k);
 }
 
-/* s = x yᵀ: 16 rows by 32, of tile y from `row` on. */
+/* s = x yᵀ: 16 rows by 32 rows of tile y from `row` on. */
 template <int W> __device__ __forceinline__ void score(float (&s)[4][4], const held<W> &x, const bf16 *y, int row)
 {
 #pragma unroll
@@ -111,7 +111,7 @@ struct query_numbers {
 	const float *level, *along; /* for the tile's queries, in shared memory */
 };
 
-/* bias: [column - row], or not looked at. */
+/* bias: [column - row]; not read unless `biased`. */
 template <bool drops, bool biased>
 __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][4], const attention &a,
                                                 const attention_dropout &drop, query_numbers numbers, int query,
@@ -134,7 +134,7 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][
 	}
 }
 
-/* Queries in rows, keys in columns: t becomes ds without its scale. bias: [row - column], or not looked at. */
+/* Queries in rows, keys in columns: t becomes ds without its scale. bias: [row - column]; not read without a bias. */
 template <bool drops, bool biased>
 __device__ __forceinline__ void
 queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const attention_dropout &drop,
@@ -155,7 +155,7 @@ queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const at
 	}
 }
 
-/* out += sᵀ-like [16, 32] times 32 rows of a tile. */
+/* out += s (as sᵀ) [16, 32] times 32 rows of a tile. */
 template <int W>
 __device__ __forceinline__ void accumulate(float (&out)[1][W / 8][4], const float (&s)[4][4], const bf16 *tile, int row)
 {
@@ -167,17 +167,17 @@ __device__ __forceinline__ void accumulate(float (&out)[1][W / 8][4], const floa
 	}
 }
 
-enum { BIAS = 2 * ATTENTION_TILE /* floats of the biases of a tile by a tile */ };
+enum { BIAS = 2 * ATTENTION_TILE /* biases of a pair of tiles, floats */ };
 
 template <int W> struct space_of {
 	enum {
 		TILES = 6 * ATTENTION_TILE * W * (int)sizeof(bf16),
 		NUMBERS = TILES + 4 * ATTENTION_TILE * (int)sizeof(float),
-		MORE = 2 * BIAS * (int)sizeof(float) /* with a bias */
+		MORE = 2 * BIAS * (int)sizeof(float) /* added by a bias */
 	};
 };
 
-/* Rows of q, k and v apart as in the call; NULL: unwanted. */
+/* Rows of q, k and v are as far apart as in the call. NULL: no gradient requested. */
 template <class T> struct gradient {
 	attention a;
 	const T *q, *k, *v, *dy;
@@ -185,7 +185,7 @@ template <class T> struct gradient {
 	T *dq, *dk, *dv;
 };
 
-/* Offset of head n of queries of a sequence, and of its keys. */
+/* Offset of head n among a sequence's queries, and of its keys. */
 template <class T> struct of_head {
 	const T *q, *k, *v, *dy;
 	const float *level, *along;
@@ -279,7 +279,7 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 		             a.v_row, a.keys - at.first, a.dv);
 }
 
-/* A lane's two of 16 queries from `first` on. */
+/* Load the numbers of a lane's two rows among 16 queries from `first` on. */
 __device__ __forceinline__ void load_numbers(const attention &a, const of_head<bf16> &h, int first, float (&level)[2],
                                              float (&along)[2])
 {
@@ -348,9 +348,10 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 
 /* --- dbias ---------------------------------------------------------------------------------------- */
 
-enum { BAND = 3 * ATTENTION_TILE, BAND_PARTS = 1024 /* blocks wanted */ };
+enum { BAND = 3 * ATTENTION_TILE, BAND_PARTS = 1024 /* number of blocks to aim at */ };
 
-/* A block's distances `first` … first + BAND - 1, and which keys of a tile of queries at `place` are at one of them. */
+/* A block's distances `first` … first + BAND - 1. begin, past: the keys that a tile of queries at `place` has at
+ * them. */
 struct band {
 	int first, begin, past;
 };
@@ -362,8 +363,8 @@ __device__ __forceinline__ band band_at(const attention &a, int place, int last)
 	return b;
 }
 
-/* sums[t] += the numbers of a tile [rows, columns] at distance first + t, whose element (0, 0) is at `distance`. Lane
- * of `lanes`. */
+/* sums[t] += the elements of a tile [rows, columns] at distance first + t; element (0, 0) is at `distance`. Called by
+ * one of `lanes` lanes. */
 __device__ __forceinline__ void sum_diagonals(const float *tile, int pitch, int rows, int columns, int distance,
                                               int first, int lane, int lanes, float *sums)
 {
@@ -377,7 +378,7 @@ __device__ __forceinline__ void sum_diagonals(const float *tile, int pitch, int 
 	}
 }
 
-/* The block's part of dbias, of `groups` of sums. All threads have met. */
+/* Store the block's part of dbias, from `groups` of sums, after a barrier. */
 __device__ __forceinline__ void store_band(const attention &a, const float *sums, int groups, float *to)
 {
 	for (int x = (int)threadIdx.x; x < BAND; x += (int)blockDim.x) {
@@ -474,8 +475,8 @@ static __global__ void __launch_bounds__(PREPARE_THREADS) sum_parts(const float 
 
 enum { PLAIN_SPACE = (2 * ATTENTION_TILE * PLAIN_PITCH + 3 * ATTENTION_TILE * PLAIN_WIDE) * (int)sizeof(float) };
 
-/* Kept p and ds (without its scale; frozen: not at all) of a tile of queries and one of keys: this thread's 4 by 4.
- * key_row: of the sequence's key 0. */
+/* Kept p and ds (without its scale; not with frozen) of a tile of queries and one of keys: this thread's 4 by 4.
+ * key_row: index of the sequence's key 0. */
 template <class T, bool FROZEN>
 __device__ __forceinline__ void plain_probabilities(float (&p)[4][4], float (&ds)[4][4], const attention &a,
                                                     const of_head<T> &h, int head, int64_t key_row, int query, int key,
@@ -546,7 +547,7 @@ template <class T, bool FROZEN> __global__ void __launch_bounds__(PLAIN_THREADS,
 		            a.keys - at.first, a.dv - column);
 }
 
-/* ZERO: where nothing has a gradient, only zeros are stored. */
+/* ZERO: dq is zero, so only zeros are stored. */
 template <class T, bool ZERO> __global__ void __launch_bounds__(PLAIN_THREADS, 1) queries_plain(gradient<T> g)
 {
 	constexpr int TILE = ATTENTION_TILE;
@@ -573,7 +574,7 @@ template <class T, bool ZERO> __global__ void __launch_bounds__(PLAIN_THREADS, 1
 
 enum { BAND_GROUPS = PLAIN_THREADS / (2 * ATTENTION_TILE) /* rows of a tile, whose diagonals are summed separately */ };
 
-/* ZERO: as above. */
+/* ZERO: dbias is zero, so only zeros are stored. */
 template <class T, bool ZERO>
 __global__ void __launch_bounds__(PLAIN_THREADS, 1) bias_plain(gradient<T> g, int sequences, float *to)
 {
@@ -604,8 +605,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1) bias_plain(gradient<T> g, in
 
 /* --- uniform -------------------------------------------------------------------------------------- */
 
-/* dv_j += Σ_i drop(1 / S) dy_i of the queries that see nothing. One sequence; a block per key and head of keys, a thread
- * per channel. */
+/* dv_j += Σ_i drop(1 / S) dy_i over the queries that see nothing. One sequence; a block per key and head of keys, a
+ * thread per channel. */
 template <class T>
 __device__ __forceinline__ void values_blind_sequence(const gradient<T> &g, const int32_t *list, unsigned sequence)
 {
@@ -637,7 +638,7 @@ __global__ void __launch_bounds__(BLIND_THREADS) values_blind(gradient<T> g, uns
 
 /* --- the op --------------------------------------------------------------------------------------- */
 
-/* Parts of the tiles of queries that a band's sums are made in, by the shapes alone. */
+/* Number of bands, and number of parts into which a band's tiles of queries are divided, by the shapes alone. */
 static int64_t bias_bands(const attention &a)
 {
 	return (a.bias_count + BAND - 1) / BAND;
@@ -675,7 +676,7 @@ template <class T> static status issue_prepare(backend *b, const op_call *call, 
 	                   (float *)g.along);
 }
 
-/* kernel: makes the parts; dbias: their sum. */
+/* kernel: computes the parts; dbias: their sum. */
 template <class T, class F>
 static status issue_bias(backend *b, const op_call *call, const gradient<T> &g, float *dbias, F kernel,
                          unsigned threads, size_t space)

@@ -514,7 +514,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
 	part[(int64_t)blockIdx.x * (d + 1) + c] = sum;
 }
 
-/* --- what goes where -------------------------------------------------------------------------------- */
+/* --- division of the work -------------------------------------------------------------------------------- */
 
 /* Division of a walk: chunks of x, or groups of y, and parts of y. */
 struct walk_plan {
