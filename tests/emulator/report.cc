@@ -1,4 +1,4 @@
-/* How faults are reported: what, in which kernel, by which thread, at which line; then the process aborts. */
+/* Reports of faults: the fault, its kernel, thread and line; then the process aborts. */
 #include "emulator.h"
 
 #include <cxxabi.h>
@@ -14,7 +14,7 @@
 namespace emulator
 {
 
-/* The first line that addr2line has to say, when there is one. */
+/* First line of addr2line's output, if any. */
 static std::string ask_addr2line(const char *options, const char *file, size_t offset)
 {
 	char command[1024], line[512] = "";
@@ -73,7 +73,7 @@ void fail(const char *format, ...)
 			        now.b->index.y, now.b->index.z, now.self->thread);
 	}
 	fprintf(stderr, "\n");
-	memory_open(true); /* a debugger wants to look */
+	memory_open(true); /* for a debugger */
 	abort();
 }
 
@@ -94,7 +94,7 @@ static void on_fault(int, siginfo_t *info, void *)
 	if (m && offset < m->bytes + 4096)
 		fail("an access to an allocation of %zu bytes (%p) + %zu%s", m->bytes, (void *)m->base, offset,
 		     m->live ? "" : ", which was freed");
-	sigaction(SIGSEGV, &before, nullptr); /* not ours: it happens again, for the handler before */
+	sigaction(SIGSEGV, &before, nullptr); /* not ours: return, so that it recurs for the previous handler */
 }
 
 void watch_faults()

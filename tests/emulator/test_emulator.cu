@@ -1,5 +1,5 @@
-/* Runs the cases: a planted fault must end its process with the right words, everything else must end it in silence.
- * Arguments: names of cases; none: all. Prints what cmocka would. */
+/* Run the cases. A case with a planted fault must end its process with the right text, any other without a report.
+ * Arguments: names of cases; none: all. Prints in cmocka's format. */
 #include "tests/emulator/test_emulator.h"
 
 #include <signal.h>
