@@ -34,7 +34,7 @@ template <class C_, bool WINDOW_> struct forward {
 	unsigned present, seen, far_seen;    /* bits of rows that exist; of this lane's own, that the mask admits */
 	int width;
 	bool speaks; /* this piece of a head writes the outputs per head */
-	held top, sum, near_share, far_share; /* strides of M; of g */
+	held top, sum, near_share, far_share; /* for M; for g */
 	float w[C::E];
 
 	__device__ __forceinline__ void start(const additive_place &p, int first, unsigned bits)

@@ -70,7 +70,7 @@ struct __align__(16) factors
 	float from_running, from_suffix; /* g */
 };
 
-/* --- where things are ----------------------------------------------------------------------- */
+/* --- layout of the state ----------------------------------------------------------------------- */
 
 /* Offset p in block j; 0, 0 without blocks. */
 struct place {

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* --- the op ------------------------------------------------------------------------------------- */
 
-/* Sums of y in bf16, and log-normalizers if they are not requested. */
+/* Bytes of the sums of y in bf16, and of the log-normalizers if they are not requested. */
 size_t cuda_dilated_attention_scratch(const backend *b, const op_call *call)
 {
 	(void)b;

@@ -42,7 +42,7 @@ extern "C" {
 enum : size_t { WORKSPACE_BYTES = 32 << 20 };
 enum { BUCKETS = 256, MOST_PLANS = 4096, MOST_CHOICES = 16, ALIGNED = 16, THREADS = 256 };
 
-/* --- what the library is asked, and its answers ------------------------------------------- */
+/* --- plans of products ------------------------------------------- */
 
 /* Everything an algorithm may depend on. Compared as bytes, so it is zeroed before it is filled. */
 typedef struct product_key {

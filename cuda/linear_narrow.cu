@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 	for (int i = 0; i < FINISHED; i++)
 		read_operands(c, closings[i]);
 	open_rows<SOURCE, false>(p, c, space, {blockIdx.x, gridDim.x, row}, rows);
-	narrow_row r[R > 4 ? 1 : R]; /* more are found again where they are used, which is one product without a layernorm */
+	narrow_row r[R > 4 ? 1 : R]; /* more than 4 are recomputed where used, in one product without layernorm */
 #pragma unroll
 	for (int i = 0; i < R && R <= 4; i++)
 		r[i] = row_of<SOURCE>(p, c.norm, space, row, i, rows);

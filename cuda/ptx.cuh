@@ -49,7 +49,7 @@ __device__ __forceinline__ void mma_bf16(float d[4], const unsigned a[4], const 
 }
 
 /* Four 8x8 matrices of bf16 from shared memory (ldmatrix). Lane l names row l%8 of matrix l/8, 16 aligned bytes, and
- * gets of matrix i in d[i]: row l/4, columns 2 (l%4) + {0, 1}; transposed: column l/4, rows 2 (l%4) + {0, 1}. */
+ * gets in d[i], from matrix i: row l/4, columns 2 (l%4) + {0, 1}; transposed: column l/4, rows 2 (l%4) + {0, 1}. */
 __device__ __forceinline__ void load_matrices(unsigned d[4], const void *row)
 {
 	unsigned at = (unsigned)__cvta_generic_to_shared(row);

@@ -101,7 +101,7 @@ template <class F> status attention_by_shape(const attention &a, F f)
 	return with(std::integral_constant<int, MMA_WIDTH>());
 }
 
-/* --- which block does what ------------------------------------------------------------------ */
+/* --- work of a block ------------------------------------------------------------------ */
 
 struct attention_place {
 	int64_t row, key_row;      /* index of the sequence's token 0 in [B·N] and in [B·S] */

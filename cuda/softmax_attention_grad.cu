@@ -363,8 +363,8 @@ __device__ __forceinline__ band band_at(const attention &a, int place, int last)
 	return b;
 }
 
-/* sums[t] += the elements of a tile [rows, columns] at distance first + t; element (0, 0) is at `distance`. Called by
- * one of `lanes` lanes. */
+/* sums[t] += the elements of a tile [rows, columns] at distance first + t; element (0, 0) is at `distance`. This is
+ * lane `lane` of `lanes`. */
 __device__ __forceinline__ void sum_diagonals(const float *tile, int pitch, int rows, int columns, int distance,
                                               int first, int lane, int lanes, float *sums)
 {
@@ -651,7 +651,7 @@ static int64_t bias_parts(const op_call *call, const attention &a)
 	return items < 1 ? 1 : parts < items ? parts : items;
 }
 
-/* level and along, [B, H, N] each; the parts of dbias; the lists of softmax_blind.cuh. */
+/* Bytes of level and along, [B, H, N] each. The parts of dbias and the lists of softmax_blind.cuh follow in scratch. */
 static size_t numbers_bytes(const op_call *call)
 {
 	return 2 * (size_t)shape_count(call->in[SOFTMAX_LOG_NORMALIZER].shape) * sizeof(float);

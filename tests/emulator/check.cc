@@ -81,7 +81,7 @@ void shadow_free(shadow *s)
 	delete s;
 }
 
-/* --- where an address is ----------------------------------------------------------------- */
+/* --- the memory of an address ----------------------------------------------------------------- */
 
 struct place {
 	shadow *marks;
@@ -431,7 +431,7 @@ template <access_kind kind, size_t bytes, bool aligned> static inline void acces
 
 } // namespace emulator
 
-/* --- what the compiler calls -------------------------------------------------------------------- */
+/* --- called by the compiler -------------------------------------------------------------------- */
 
 #ifdef EMULATOR_CHECKED
 /* Hidden, so that a program that itself runs under the thread sanitizer keeps its own. */

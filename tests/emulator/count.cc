@@ -247,7 +247,7 @@ void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, 
 
 } // namespace emulator
 
-/* --- what tests call ---------------------------------------------------------------------------- */
+/* --- called by tests ---------------------------------------------------------------------------- */
 
 extern "C" {
 

@@ -125,7 +125,7 @@ void order_forget(const void *from, size_t bytes)
 		i = (uintptr_t)i->first - (uintptr_t)from < bytes ? released.erase(i) : std::next(i);
 }
 
-/* --- what kernels call ------------------------------------------------------------------ */
+/* --- called by kernels ------------------------------------------------------------------ */
 
 void fence()
 {
