@@ -48,7 +48,7 @@ template <class C_, bool WINDOW_> struct backward {
 	const backward_call<T> &f;
 	additive_stage<C, R> *x;
 	int64_t row, at, scores; /* row 0 of the group: its token, the offset of its element 0, the index of its M */
-	unsigned present, seen;    /* bits of rows that exist; of this lane's own, that the mask admits */
+	unsigned present, seen;  /* bits of rows that exist; of this lane's own, that the mask admits */
 	int head, width;
 	bool whole, speaks; /* heads are not cut into pieces; this piece writes the outputs per head */
 	held a, near_share, far_share, q; /* P = near_share · near vector + far_share · far vector */

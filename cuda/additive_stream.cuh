@@ -57,7 +57,7 @@ struct part {
 	float *state;
 	int64_t row, head, first; /* first: of its channels in the head */
 	int64_t token;            /* first token of its sequence in the call */
-	bool present, leads;        /* the head exists; this is its first lane */
+	bool present, leads;      /* the head exists; this is its first lane */
 	float mean, rstd;         /* chained: statistics of the row */
 };
 

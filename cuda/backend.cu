@@ -27,8 +27,8 @@ extern "C" {
 typedef struct device_record {
 	int users; /* open backends */
 	bool lost;
-	bool was_reset; /* a context was destroyed */
-	char reason[160];  /* cause of the last loss */
+	bool was_reset;   /* a context was destroyed */
+	char reason[160]; /* cause of the last loss */
 } device_record;
 
 enum { MAX_DEVICES = 64, LEAST_MAJOR = 8 };

@@ -4,10 +4,10 @@
  * may add them in any order, and nothing is ever sorted:
  *
  *   best      the smallest rank key, ~(logit as an ordered integer) << 32 | id, of the finite ones
- *   cut       the last token, by rank, that top-k or top-p admits. Counts and masses in bins of a thirty-second of a nat
- *             show its bin. The bin's keys are gathered in shared memory and each is compared with each; while they are
- *             too many (flat logits, ties) their range of keys is divided into bins again. top-k's cut finds the mass
- *             that is left, from which top-p's starts with the same bins.
+ *   cut       the last token, by rank, that top-k or top-p admits. Counts and masses in bins of a thirty-second of a
+ *             nat show its bin. The bin's keys are gathered in shared memory and each is compared with each. While
+ *             they are too many (flat logits, ties) their range of keys is divided into bins again. top-k's cut finds
+ *             the mass that is left, from which top-p's starts with the same bins.
  *   draw      masses of segments of ids, each by a warp; one warp finds the segment, and the token in it.
  *
  * If the bins up to the first cut hold at most FEW tokens, they are listed. Then both cuts and the draw compare each

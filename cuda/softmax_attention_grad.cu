@@ -136,9 +136,10 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][
 
 /* Queries in rows, keys in columns: t becomes ds without its scale. bias: [row - column]; not read without a bias. */
 template <bool drops, bool biased>
-__device__ __forceinline__ void
-queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const attention_dropout &drop,
-                const float (&level)[2], const float (&along)[2], int query, int key, unsigned present, const float *bias)
+__device__ __forceinline__ void queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a,
+                                                const attention_dropout &drop, const float (&level)[2],
+                                                const float (&along)[2], int query, int key, unsigned present,
+                                                const float *bias)
 {
 	const int lane = threadIdx.x % WARP, place = query + a.shift;
 	const unsigned kept = drops ? attention_kept_tiles<false, 4>(drop, query, key) : ~0u;
@@ -220,7 +221,7 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, lane = threadIdx.x % WARP;
 	const int begin = attention_first_query(a, at.first), past = attention_end(a, min(at.first + TILE, a.keys));
 	const bool present[2] = {attention_key(a, at.key_row, first + lane / 4),
-	                       attention_key(a, at.key_row, first + lane / 4 + 8)};
+	                         attention_key(a, at.key_row, first + lane / 4 + 8)};
 	auto fetch = [&](int n, int query, int turn) {
 		const of_head<bf16> h = head_at(g, at.sequence, n);
 		mma_load<W>(queries + turn * SIZE, TILE, h.q + query * a.q_row, a.q_row, a.queries - query, a.dh);

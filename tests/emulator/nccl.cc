@@ -1,8 +1,8 @@
 /* NCCL, as far as cuda/collective.cu uses it: sums of floats over processes of one machine through POSIX shared memory.
  * libnccl.so.2 beside the plug-in is a link to the plug-in, which has these functions.
  *
- * A group's memory has a seat for each rank: whether it has joined, its progress, and a box of BOX_FLOATS numbers. A sum passes
- * through the boxes piece by piece; pieces are numbered through all sums of the group:
+ * A group's memory has a seat for each rank: whether it has joined, its progress, and a box of BOX_FLOATS numbers. A
+ * sum passes through the boxes piece by piece; pieces are numbered through all sums of the group:
  *
  *   offer piece k   when all ranks have taken piece k - 1: copy own numbers to the own box
  *   take piece k    when all have offered it: own numbers become the sum of the boxes, in the order of ranks
