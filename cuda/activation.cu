@@ -41,7 +41,7 @@ template <class T, activation_kind KIND> static status run(backend *b, const op_
 	              : cuda_elementwise(b, out, gradients<T, KIND, false>{x, dy}, n);
 }
 
-/* A gradient has a second argument, dy. */
+/* A gradient has dy as its second argument. */
 static status run_kind(backend *b, const op_call *call, activation_kind kind, bool frozen)
 {
 	return cuda_by_type(call->out[0].type, [&](auto *type) {

@@ -1,12 +1,12 @@
-/* activation.cuh - the functions of activation_kind: f(x), f'(x), and (f(x) - f(0)) / x with its limit at 0. The fast
- * exponential and quotients: exact to about 1e-6. */
+/* activation.cuh - the functions of activation_kind: f(x), f'(x), and (f(x) - f(0)) / x with its limit at 0. They use
+ * the fast exponential and quotients, which are exact to about 1e-6. */
 #ifndef CUDA_ACTIVATION_CUH
 #define CUDA_ACTIVATION_CUH
 
 #include "cuda/backend.h"
 #include "cuda/gelu.cuh"
 
-/* The logistic function and its derivative from e^{-|x|}, so that neither s nor 1 - s is a difference. */
+/* The logistic function s and its derivative, both from e^{-|x|}, so that neither s nor 1 - s suffers cancellation. */
 struct logistic {
 	float value, slope;
 };
@@ -41,7 +41,7 @@ template <activation_kind KIND> static __device__ __forceinline__ float activati
 	return KIND == ACTIVATION_SILU ? __fmaf_rn(x, s.slope, s.value) : s.slope;
 }
 
-/* Secant: for the logistic function tanh(x/2) / (2x); for the others, which have f(0) = 0, the factor of x. */
+/* Secant: tanh(x/2) / (2x) for the logistic function; f(x) / x for the others, which have f(0) = 0. */
 template <activation_kind KIND> static __device__ __forceinline__ float activation_secant(float x)
 {
 	if (KIND == ACTIVATION_RELU)
@@ -62,7 +62,7 @@ template <activation_kind KIND> struct activation_constant {
 	static constexpr activation_kind kind = KIND;
 };
 
-/* Call f with the kind as a constant. */
+/* Call f with the kind as a compile-time constant. */
 template <class F> status by_activation(activation_kind kind, F f)
 {
 	switch (kind) {

@@ -1,14 +1,14 @@
-/* additive_attention: one round of causal windowed additive attention, one pass (additive_attention.cuh).
+/* additive_attention: one round of causal windowed additive attention, in one pass (additive_attention.cuh).
  *
- * x [B, N, D] real, w [D], mask? [B, N] -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H]
+ *   x [B, N, D] real, w [D], mask? [B, N] -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H]
  *   a_j = w_h·x_j / √dh
  *   M_i = log Σ_{j∈W(i)} e^{a_j} = top + log sum;  g_i = Σ_{j∈W(i)} e^{a_j - M_i} x_j = vector / sum
  *
- * Bytes per element: 4 in bf16 (2 read, 2 written), 8 in f32, and 8 per token and head for score and log_normalizer;
- * windows read x a second time, from L2. A tile of dh 64 in bf16 has 256 tokens: 8 rows per group of 8 lanes.
+ * Bytes per element: 4 in bf16 (2 read, 2 written), 8 in f32, and 8 per token and head for score and log_normalizer.
+ * Windows read x a second time, from L2. A tile of dh 64 in bf16 has 256 tokens: 8 rows per group of 8 lanes.
  *
- * A head wider than a block has channels for is cut in pieces that share the scores, which a kernel of their own
- * makes first. */
+ * A head with more channels than a block can hold is cut into pieces. They share the scores, which another kernel
+ * computes first. */
 #include "cuda/additive_attention.cuh"
 #include "cuda/kernels.h"
 
@@ -17,7 +17,7 @@ template <class T> struct forward_call {
 	const T *x;
 	const float *w;
 	const int32_t *mask;
-	const float *given; /* [B, N, H]: scores, if heads come in pieces */
+	const float *given; /* [B, N, H]: scores, if heads are cut into pieces */
 	T *g;
 	float *score, *log_normalizer;
 	float scale;
@@ -30,11 +30,11 @@ template <class C_, bool WINDOW_> struct forward {
 	typedef additive_held<C, R> held;
 	const forward_call<T> &f;
 	const T *x;                          /* row 0 of the group */
-	int64_t row, scores;                 /* its token; where its scores are */
-	unsigned there, seen, far_seen;      /* bits of rows: that exist; of this lane's own, that the mask lets in */
+	int64_t row, scores;                 /* its token; index of its scores */
+	unsigned present, seen, far_seen;    /* bits of rows that exist; of this lane's own, that the mask admits */
 	int width;
-	bool speaks; /* the piece of a head that writes the outputs per head */
-	held top, sum, near_share, far_share; /* strides of M; of g */
+	bool speaks; /* this piece of a head writes the outputs per head */
+	held top, sum, near_share, far_share; /* for M; for g */
 	float w[C::E];
 
 	__device__ __forceinline__ void start(const additive_place &p, int first, unsigned bits)
@@ -45,7 +45,7 @@ template <class C_, bool WINDOW_> struct forward {
 		x = f.x + row * f.cut.stride + channel;
 		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
 		speaks = p.chunk == 0;
-		there = bits;
+		present = bits;
 		C::load_weight(w, f.w + channel, width);
 	}
 	template <bool FAR>
@@ -74,7 +74,7 @@ template <class C_, bool WINDOW_> struct forward {
 			rows.scores.slot[i] = (FAR ? far_seen : seen) >> r & 1 ? a.slot[i] : -INFINITY;
 		}
 		if (!FAR && speaks && f.score)
-			a.store(f.score + scores, f.cut.heads, there);
+			a.store(f.score + scores, f.cut.heads, present);
 	}
 	__device__ __forceinline__ void ready(void)
 	{
@@ -99,7 +99,7 @@ template <class C_, bool WINDOW_> struct forward {
 	}
 	__device__ __forceinline__ void done(int r, const float (&g)[C::E])
 	{
-		if (f.g && there >> r & 1)
+		if (f.g && present >> r & 1)
 			C::store(f.g + (x - f.x) + r * f.cut.stride, width, g);
 	}
 	__device__ __forceinline__ void done(int r, const float (&near)[C::E], const float (&far)[C::E])
@@ -118,11 +118,11 @@ template <class C_, bool WINDOW_> struct forward {
 #pragma unroll
 		for (int i = 0; i < top.SLOTS; i++)
 			top.slot[i] = sum.slot[i] > 0 ? top.slot[i] + logf(sum.slot[i]) : -INFINITY;
-		top.store(f.log_normalizer + scores, f.cut.heads, there);
+		top.store(f.log_normalizer + scores, f.cut.heads, present);
 	}
 };
 
-/* Blocks per processor: one that waits for memory or others leaves the arithmetic to the rest. */
+/* Blocks per processor: while one waits for memory or for others, the rest use the arithmetic units. */
 template <class C, bool WINDOW>
 __global__ void __launch_bounds__(ADDITIVE_THREADS, C::PACKED ? WINDOW ? 3 : 4 : 2)
     forward_kernel(forward_call<typename C::T> f)
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(ADDITIVE_THREADS, C::PACKED ? WINDOW ? 3 : 4 :
 	additive_march(f.cut, work);
 }
 
-/* score[i, h] = w_h·x_i / √dh, a warp each: for heads in pieces. */
+/* score[i, h] = w_h·x_i / √dh, one warp each, for heads that are cut into pieces. */
 template <class T>
 __global__ void __launch_bounds__(ADDITIVE_THREADS)
     scores_kernel(float *score, const T *x, const float *w, int64_t rows, int heads, int dh, float scale)

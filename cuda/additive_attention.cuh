@@ -1,51 +1,57 @@
-/* additive_attention.cuh - the march of additive attention: forward from a sequence's first token to its last,
- * backward from the last to the first. March position r sees the k positions r-k+1 … r in either case (k >= N: all
- * before it). Tokens have scores, values and vectors, and are summed as aggregates (additive_lanes.cuh): the forward
- * has score a, value 1, vector x, the backward -M, D, dg.
+/* additive_attention.cuh - the march of additive attention: forward from a sequence's first token to its last, backward
+ * from the last to the first. In either case march position r sees the k positions r-k+1 … r (k >= N: all before it).
+ * Tokens have scores, values and vectors, and are summed as aggregates (additive_lanes.cuh). The forward has score a,
+ * value 1, vector x; the backward has -M, D, dg.
  *
- * A chain is one head of one sequence. It is cut into tiles; a block of threads works on one. Groups of L lanes hold
- * R rows each, E channels per lane: a tile is at most ROWS = THREADS / L · R tokens.
+ * A chain is one head of one sequence. It is cut into tiles; a block of threads works on one. Groups of L lanes hold R
+ * rows each, E channels per lane: a tile is at most ROWS = THREADS / L · R tokens.
  *
- *   global     tiles follow each other; before(t) = tiles 0 … t-1
- *   k > ROWS   k tokens are cut into `tiles` equal tiles (the last may be shorter), so what lies one window before
- *              tile t is tile t - tiles, row by row; before(t) = the tiles between the two
- *   k <= ROWS  a tile is as many whole windows (segments) as fit; scans begin anew in each; before(t) is empty
+ *    global     tiles follow each other; before(t) = tiles 0 … t-1
+ *    k > ROWS   k tokens are cut into `tiles` equal tiles (the last may be shorter). Row by row, tile t - tiles is one
+ *               window before tile t; before(t) = the tiles between the two
+ *    k <= ROWS  a tile is as many whole windows (segments) as fit; scans restart in each; before(t) is empty
  *
- *   tile t - tiles           tiles between       tile t
- *   |      u ttttttttt|ttttttt|ttttttt|ttttttt|ttttttttt u     |   window of u = far tokens after u ⊕ before(t) ⊕
- *           far                before             near    ^now      near tokens up to u
+ *    tile t - tiles           tiles between       tile t
+ *    |      u ttttttttt|ttttttt|ttttttt|ttttttt|ttttttttt u     |   window of u = far tokens after u ⊕ before(t) ⊕
+ *            far                before             near    ^now      near tokens up to u
  *
- * Both scans of a tile are: rows of a group in registers, groups of a warp by shuffles, warps through shared memory.
- * What is a number per row, score, top, sum and weights, one lane computes for the group (additive_held).
+ * Both scans of a tile have three levels: rows of a group in registers, groups of a warp by shuffles, warps through
+ * shared memory. Numbers per row (score, top, sum and weights) are computed by one lane for the group (additive_held).
  *
- * Between tiles. Merging is not associative in floats, so a look-back that folds whatever it finds published would
- * differ from run to run. Here the shape is fixed. A tile publishes its own aggregate before it waits for another;
- * SUPER tiles in a row are a super, published by its last tile: global, all of the chain up to there (the super before
- * and the tiles of this one); windowed, those tiles alone. before(t) is folded from at most SUPER entries (global), in
- * one order. So a chain waits serially once per SUPER tiles. By estimate a wait is a store and a load that meet in L2,
- * 0.7 µs, in which 4.3 TB/s move 46 tiles of 256 tokens of dh 64 in bf16 (64 kB, in and out): from 2 chains on that is
- * hidden, be N a thousand or a million. Waiting for the tile before, at every tile, would take 46 chains; three phases
- * (aggregates, their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
+ * Between tiles. Merging floats is not associative, so a look-back that folds the entries published so far would give
+ * different bits from run to run. Here the order is fixed. A tile publishes its own aggregate before it waits for
+ * another. SUPER tiles in a row are a super, published by its last tile. A global super is the aggregate of the whole
+ * chain up to there (the super before and the tiles of this one); a windowed super has its own tiles only. before(t) is
+ * folded in one order, for a global chain from at most SUPER entries. So a chain waits serially once per SUPER tiles.
+ *
+ * By estimate a wait is a store and a load that meet in L2, 0.7 µs. In that time 4.3 TB/s move 46 tiles of 256 tokens
+ * of dh 64 in bf16 (64 kB, in and out). So two chains or more hide it for any
+ * N. Waiting for the previous tile at every
+ * tile would take 46 chains to hide; three phases (aggregates, their scan, tiles) would read x twice. Windows never
+ * wait serially, and windows of up to ROWS tokens do not wait at all.
  *
  * Blocks take tiles in the order of blockIdx, tile index slowest, so a block waits only for blocks of lower index. A
- * device starts the blocks of a one-dimensional grid in that order: CUDA does not promise it, but single-pass scans
- * such as CUB's DeviceScan rely on it. So each block that is waited for has ended or is resident, and waits itself for
- * lower ones alone: the lowest that has not ended never waits, whatever other streams run beside.
+ * device starts the blocks of a one-dimensional grid in that order. CUDA does not promise it, but single-pass scans
+ * such as CUB's DeviceScan rely on it. So each block that another waits for has ended or is resident, and itself waits
+ * only for lower ones. The lowest unfinished block never waits, whatever other streams run at the same time.
  *
- * A word that is published is 8 bytes, a float and the number of the launch, written and read whole: a reader asks again
- * until the word has its launch's number, and then has the float. So there are no flags and no fences, and nothing is
- * cleared before a launch. The words are the backend's (cuda_exchange). Launches of other shapes lay them out otherwise,
- * but whatever they left are floats with numbers of earlier launches. The number is read from the device: each block
- * counts itself as it begins, and the last one to do so raises the number, for the next launch. Launches of a backend
- * follow each other, and none begins early, so work that is replayed from a recording counts like any other.
+ * A published word has 8 bytes, a float and the launch's number, written and read whole. A reader polls until the word
+ * has its launch's number, and then has the float too. So there are no flags and no fences, and nothing is cleared
+ * before a launch. The words belong to the backend (cuda_exchange). Launches of other shapes use another layout, but
+ * the words that they leave are floats with numbers of earlier launches.
  *
- * Bytes: every row once from memory, near; windows read it a second time, far, from L2: chains are worked on in waves,
- * so many at a time as have their windows there. A tile writes an aggregate of 8 (width + 2) bytes; a global one reads
- * 16 of them on average, from L2.
+ * The number is read from the device: each block counts itself as it begins, and the last one raises the number for the
+ * next launch. Launches of a backend follow each other, and none begins early, so the replay of a recording counts like
+ * any other launch.
  *
- * A tile's rows are asked for all at once, into shared memory, each by the thread that will read it. So registers hold
- * sums alone, three or four blocks fit a processor, and some have bytes in flight while others compute or wait. A block
- * that asks for its next tile's rows before it waits would need a second stage: BENCHMARKS.md counts what that brings. */
+ * Bytes: every row is read once from memory, near; windows read it a second time, far, from L2. Chains are processed in
+ * waves, as many at a time as have their windows in L2. A tile writes an aggregate of 8 (width + 2) bytes; a global one
+ * reads 16 of them on average, from L2.
+ *
+ * All rows of a tile are requested at once, into shared memory, each by the thread that will read it. So registers hold
+ * only sums, three or four blocks fit a processor, and some have bytes in flight while others compute or wait.
+ * Requesting the next tile's rows before the wait would need a second stage: BENCHMARKS.md says what that would
+ * bring. */
 #ifndef CUDA_ADDITIVE_ATTENTION_CUH
 #define CUDA_ADDITIVE_ATTENTION_CUH
 
@@ -53,16 +59,16 @@
 
 enum {
 	ADDITIVE_SUPER = 32, /* tiles: one per lane that waits */
-	ADDITIVE_CHUNK = 256, /* channels of a wider head that one block takes */
+	ADDITIVE_CHUNK = 256, /* channels of a wider head per block */
 #ifdef __CUDACC__
-	ADDITIVE_CACHE = 16 << 20, /* bytes of L2 that windows may count on */
+	ADDITIVE_CACHE = 16 << 20, /* bytes of L2 that windows may use */
 #else
-	ADDITIVE_CACHE = 32 << 10, /* small calls have waves too when there is no device */
+	ADDITIVE_CACHE = 32 << 10, /* small, so that the emulator has waves too */
 #endif
-	ADDITIVE_WAVE = 16 /* chains at least, to work on at a time */
+	ADDITIVE_WAVE = 16 /* least number of chains in a wave */
 };
 
-/* The division of work, common to all blocks of a launch. Positions have 31 bits, as in every session. */
+/* Division of work, the same for all blocks of a launch. Positions have 31 bits, as in every session. */
 typedef struct additive_cut {
 	int64_t batch, stride; /* stride: D */
 	int length, heads, dh;
@@ -70,14 +76,14 @@ typedef struct additive_cut {
 	int window;      /* k, at most N */
 	int block;       /* tokens after which tiles repeat */
 	int tile, tiles; /* tokens in a tile (the last of a block: maybe fewer), tiles in a block */
-	int segment;     /* tokens; 0: a tile is no multiple of windows */
+	int segment;     /* tokens; 0: tiles do not consist of whole windows */
 	int count;       /* tiles in a chain */
-	int supers;      /* length of a chain; 0: not used */
-	int wave;        /* chains worked on at a time */
+	int supers;      /* per chain; 0: not used */
+	int wave;        /* chains processed at a time */
 	bool global;
-	bool waits;           /* tiles depend on each other */
-	exchange_word *begun; /* launches before << 32 | blocks of this one that have begun */
-	exchange_word *sums;  /* [chains, count + supers, width + 2]: vector, top, sum */
+	bool waits;             /* tiles wait for each other */
+	exchange_word *started; /* earlier launches << 32 | blocks of this launch that have started */
+	exchange_word *sums;    /* [chains, count + supers, width + 2]: vector, top, sum */
 } additive_cut;
 
 static inline int64_t additive_chains(const additive_cut *c)
@@ -90,7 +96,7 @@ static inline int64_t additive_parts(int64_t whole, int64_t part)
 	return (whole + part - 1) / part;
 }
 
-/* As many chains as have their windows in the cache, whole sequences if possible. */
+/* Number of chains whose windows fit the cache, in whole sequences if possible. */
 static inline int additive_wave(const additive_cut *c, int tensors, size_t real)
 {
 	const int64_t chains = additive_chains(c), heads = (int64_t)c->heads * c->chunks;
@@ -103,7 +109,7 @@ static inline int additive_wave(const additive_cut *c, int tensors, size_t real)
 	return (int)(c->global || wave > chains ? chains : wave);
 }
 
-/* rows: the most that fit a tile; tensors: how many pass through the cache. */
+/* rows: the most that fit a tile; tensors: number of tensors that pass through the cache. */
 static inline additive_cut additive_cut_of(const op_call *call, int rows, int tensors)
 {
 	const additive_attention_params *p = (const additive_attention_params *)call->params;
@@ -145,24 +151,24 @@ static inline int64_t additive_entries(const additive_cut *c)
 	return c->waits ? additive_chains(c) * (c->count + c->supers) : 0;
 }
 
-/* Give the cut its words. Errors: those of cuda_exchange. */
+/* Allocate the words that tiles exchange. Errors: those of cuda_exchange. */
 static inline status additive_prepare(backend *b, additive_cut *c, int width)
 {
-	enum { HEAD = 8 }; /* words: the count has 64 bytes of its own */
+	enum { HEAD = 8 }; /* words: the counter has 64 bytes to itself */
 	if (!c->waits)
 		return STATUS_OK;
 	void *at;
 	const size_t words = HEAD + (size_t)additive_entries(c) * (size_t)(width + 2);
 	TRY(cuda_exchange(cuda_of(b), words * sizeof(exchange_word), &at));
-	c->begun = (exchange_word *)at;
-	c->sums = c->begun + HEAD;
+	c->started = (exchange_word *)at;
+	c->sums = c->started + HEAD;
 	return STATUS_OK;
 }
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-/* Data that warps exchange in one scan: the aggregate that leaves a warp, and whether a segment's border separates it
- * from what came before. Afterwards: what reaches a warp from those before it. */
+/* Warps exchange this in one scan: the aggregate that leaves a warp, and whether a segment's border separates it from
+ * earlier rows. After the scan it has what reaches a warp from those before it. */
 template <int WIDTH> struct __align__(16) additive_board {
 	float vector[ADDITIVE_WARPS][WIDTH];
 	float top[ADDITIVE_WARPS], sum[ADDITIVE_WARPS];
@@ -170,30 +176,30 @@ template <int WIDTH> struct __align__(16) additive_board {
 	unsigned cut[ADDITIVE_WARPS];
 };
 template <int WIDTH> struct additive_entry {
-	float vector[WIDTH], top, sum, spare[2]; /* whole 16 bytes */
+	float vector[WIDTH], top, sum, spare[2]; /* padded to a multiple of 16 bytes */
 };
 
-/* Place of a block of threads. */
+/* Work of a block of threads. */
 typedef struct additive_place {
 	int64_t chain, sequence;
 	int head, chunk, t;
 	int first;      /* march position */
-	int rows, full; /* tokens that are there; that there would be if the sequence went on */
+	int rows, full; /* tokens in the tile; tokens if the sequence did not end */
 } additive_place;
 
 template <int WIDTH> struct __align__(16) additive_shared {
 	additive_board<WIDTH> near, far;
-	additive_entry<WIDTH> own, before; /* row of the tile; before(t) */
+	additive_entry<WIDTH> own, before; /* aggregate of the tile; before(t) */
 	float slice[ADDITIVE_THREADS], factor[WARP], keep;
-	unsigned number; /* block of the launch */
+	unsigned number; /* the launch's */
 	const exchange_word *entry[WARP];
 	additive_place place;
 };
 
 /* --- scans of a tile ------------------------------------------------------------------------------ */
 
-/* `a` becomes the aggregate of its warp's groups before this one, `back`: after it; `cut`: it reaches a border, so that
- * other warps have no part in it. What leaves the warp goes on the board. */
+/* Set `a` to the aggregate of its warp's groups before this one (`back`: after it). `cut`: it reaches a border, so
+ * other warps add nothing to it. The aggregate that leaves the warp goes to the board. */
 template <class C, bool back>
 __device__ __forceinline__ void additive_scan_warp(additive_aggregate<C::E> &a, bool &cut,
                                                    additive_board<C::WIDTH> *board)
@@ -214,9 +220,9 @@ __device__ __forceinline__ void additive_scan_warp(additive_aggregate<C::E> &a, 
 	};
 #pragma unroll
 	for (int by = 1; by < C::IN_WARP; by *= 2) {
-		bool other_cut = shift(by), there = back ? place + by < C::IN_WARP : place >= by;
-		a.merge(other, there && !cut);
-		cut = cut || (there && other_cut);
+		bool other_cut = shift(by), exists = back ? place + by < C::IN_WARP : place >= by;
+		a.merge(other, exists && !cut);
+		cut = cut || (exists && other_cut);
 	}
 	if (place == (back ? 0 : C::IN_WARP - 1)) {
 #pragma unroll
@@ -238,8 +244,9 @@ __device__ __forceinline__ void additive_scan_warp(additive_aggregate<C::E> &a, 
 	a.clear(edge);
 }
 
-/* Convert what left each warp to what precedes it (`back`: follows it), up to the nearest border; return the total in
- * `all`, if it exists. One thread per channel; `back` uses other threads, if there are enough. */
+/* Replace the aggregate that left each warp by the one that precedes it (`back`: follows it), up to the nearest border.
+ * Return the total in `all` unless it is NULL. One thread per channel; `back` uses other threads if there are
+ * enough. */
 template <int WIDTH, bool back>
 __device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board, additive_entry<WIDTH> *all)
 {
@@ -250,9 +257,9 @@ __device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board
 #pragma unroll
 	for (int i = 0; i < ADDITIVE_WARPS; i++) {
 		const int v = back ? ADDITIVE_WARPS - 1 - i : i;
-		const float its = board->vector[v][channel], there = board->top[v];
-		const float old = board->cut[v] ? -INFINITY : top, both = fmaxf(old, there);
-		const float keep = additive_exp(old - both), weight = additive_exp(there - both);
+		const float warp_vector = board->vector[v][channel], warp_top = board->top[v];
+		const float old = board->cut[v] ? -INFINITY : top, both = fmaxf(old, warp_top);
+		const float keep = additive_exp(old - both), weight = additive_exp(warp_top - both);
 		board->vector[v][channel] = vector;
 		if (channel == 0) {
 			board->before_top[v] = top;
@@ -260,7 +267,7 @@ __device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board
 		}
 		top = both;
 		sum = keep * sum + weight * board->sum[v];
-		vector = keep * vector + weight * its;
+		vector = keep * vector + weight * warp_vector;
 	}
 	if (!all)
 		return;
@@ -271,7 +278,7 @@ __device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board
 	}
 }
 
-/* a := these ⊕ a, if `take`. */
+/* a := (top, sum, vector) ⊕ a, if `take`. */
 template <class C>
 __device__ __forceinline__ void additive_merge_shared(additive_aggregate<C::E> &a, float top, float sum,
                                                       const float *vector, bool take)
@@ -283,7 +290,7 @@ __device__ __forceinline__ void additive_merge_shared(additive_aggregate<C::E> &
 	a.merge(other, take);
 }
 
-/* a := what reaches its warp ⊕ a. */
+/* a := the aggregate that reaches its warp ⊕ a. */
 template <class C>
 __device__ __forceinline__ void additive_merge_warps(additive_aggregate<C::E> &a, bool cut,
                                                      const additive_board<C::WIDTH> *board)
@@ -294,23 +301,23 @@ __device__ __forceinline__ void additive_merge_warps(additive_aggregate<C::E> &a
 
 /* --- between tiles ------------------------------------------------------------------------------------ */
 
-/* The launch's number, never 0: to one thread of each block, once. */
+/* Return the launch's number, never 0. One thread of each block calls this, once. */
 __device__ __forceinline__ unsigned additive_number(const additive_cut &c)
 {
-	const exchange_word begun = atomicAdd(c.begun, 1ull);
-	if ((unsigned)begun == gridDim.x - 1) /* every block has it */
-		atomicAdd(c.begun, (1ull << 32) - gridDim.x);
-	return (unsigned)(begun >> 32) + 1;
+	const exchange_word started = atomicAdd(c.started, 1ull);
+	if ((unsigned)started == gridDim.x - 1) /* every block has the number */
+		atomicAdd(c.started, (1ull << 32) - gridDim.x);
+	return (unsigned)(started >> 32) + 1;
 }
 
 __device__ __forceinline__ exchange_word additive_word(float x, unsigned number)
 {
 	return (exchange_word)number << 32 | __float_as_uint(x);
 }
-/* The float of the word at `at`, which has been read as `word`: waits for it if that is of another launch. */
+/* Return the float of the word at `at`, which was read as `word`; poll while it has another launch's number. */
 __device__ __forceinline__ float additive_arrived(const exchange_word *at, exchange_word word, unsigned number)
 {
-	enum { NAP = 20 }; /* ns, between trips to L2 of some hundreds */
+	enum { NAP = 20 }; /* ns; a trip to L2 takes some hundreds */
 	while ((unsigned)(word >> 32) != number) {
 		__nanosleep(NAP);
 		word = load_relaxed(at);
@@ -344,11 +351,11 @@ typedef struct additive_span {
 	int head_first, head, super_first, supers, tail_first, tail;
 } additive_span;
 
-/* Aggregate of tiles low … high - 1. */
+/* Entries that aggregate tiles low … high - 1. */
 __device__ __forceinline__ additive_span additive_span_of(const additive_cut &c, int low, int high)
 {
 	if (c.supers && c.global) {
-		int super = high / ADDITIVE_SUPER; /* the one before stands for all before it */
+		int super = high / ADDITIVE_SUPER; /* for a global chain, the super before includes all before it */
 		return {0, 0, super - 1, super > 0, super * ADDITIVE_SUPER, high - super * ADDITIVE_SUPER};
 	}
 	int first = (low + ADDITIVE_SUPER - 1) / ADDITIVE_SUPER, last = high / ADDITIVE_SUPER;
@@ -370,21 +377,21 @@ __device__ __forceinline__ int64_t additive_entry_of(const additive_cut &c, int6
 	return base + p.tail_first + i - p.supers;
 }
 
-/* One warp, a lane an entry: tops and sums of s->entry, waited for; s->before has theirs too, the `first` time theirs
- * alone, and s->factor and s->keep say what vectors weigh then. */
+/* Wait for the tops and sums of s->entry, one warp with a lane per entry, and merge them into s->before. `first`:
+ * s->before is empty so far. s->factor and s->keep are then the weights of the vectors. */
 template <int WIDTH>
-__device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool first, bool there, unsigned number)
+__device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool first, bool has_entry, unsigned number)
 {
 	const int lane = threadIdx.x % WARP;
 	const float old_top = first ? STREAM_EMPTY : s->before.top, old_sum = first ? 0.0f : s->before.sum;
 	float top = STREAM_EMPTY, sum = 0;
-	if (there) {
+	if (has_entry) {
 		const exchange_word *at = s->entry[lane] + WIDTH, words[2] = {load_relaxed(at), load_relaxed(at + 1)};
 		top = additive_arrived(at, words[0], number);
 		sum = additive_arrived(at + 1, words[1], number);
 	}
 	const float all = fmaxf(warp_max(top), old_top), keep = additive_exp(old_top - all);
-	const float factor = there ? additive_exp(top - all) : 0.0f;
+	const float factor = has_entry ? additive_exp(top - all) : 0.0f;
 	s->factor[lane] = factor;
 	sum = warp_sum(factor * sum);
 	__syncwarp(); /* all lanes have read s->before; a shuffle orders no memory */
@@ -395,8 +402,9 @@ __device__ __forceinline__ void additive_weigh(additive_shared<WIDTH> *s, bool f
 	}
 }
 
-/* s->before := the entries of the span, waited for, folded WARP at a time in order. A thread asks for its channel of
- * entries before one warp waits for their tops and sums: of entries that are there all comes in one trip to L2. */
+/* s->before := the entries of the span, awaited and folded WARP at a time in order. A thread requests its channel of
+ * the entries before one warp waits for their tops and sums. So entries that are already published take one trip to
+ * L2. */
 template <int AHEAD, int WIDTH>
 __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                 const additive_span &p)
@@ -444,7 +452,7 @@ __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_
 	}
 }
 
-/* Publish the tile, s->own, and fold before(t). */
+/* Publish the tile's aggregate s->own and fold before(t). */
 template <int AHEAD, int WIDTH>
 __device__ __forceinline__ void additive_exchange(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                   int t)
@@ -465,7 +473,7 @@ __device__ __forceinline__ void additive_exchange(const additive_cut &c, additiv
 
 /* --- a tile ------------------------------------------------------------------------------------------- */
 
-/* One thread's work: it is a hundred instructions. */
+/* Run by one thread, since it takes a hundred instructions. */
 __device__ __forceinline__ additive_place additive_place_of(const additive_cut &c)
 {
 	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks), index = blockIdx.x;
@@ -485,7 +493,7 @@ __device__ __forceinline__ additive_place additive_place_of(const additive_cut &
 	return p;
 }
 
-/* Bits of this group's rows that begin a segment, and that end one. */
+/* Bits of this group's rows that begin a segment, and of those that end one. */
 template <int R>
 __device__ __forceinline__ void additive_borders(const additive_cut &c, int u, unsigned *begin, unsigned *end)
 {
@@ -502,13 +510,13 @@ __device__ __forceinline__ void additive_borders(const additive_cut &c, int u, u
 }
 
 /* Bits of rows r with 0 <= from + r < stop. */
-template <int R> __device__ __forceinline__ unsigned additive_there(int from, int stop)
+template <int R> __device__ __forceinline__ unsigned additive_present(int from, int stop)
 {
 	const int low = from < 0 ? -from : 0, high = stop - from < R ? stop - from : (int)R;
 	return low < high ? (1u << high) - (1u << low) : 0;
 }
 
-/* Those of `bits` whose token the mask lets in, of this lane's own rows; mask: of row 0, the next one `step` on; NULL: all. */
+/* Keep the bits of this lane's own rows that the mask admits. mask: that of row 0, `step` to the next; NULL: all. */
 template <class C, int R>
 __device__ __forceinline__ unsigned additive_seen(const int32_t *mask, int step, unsigned bits)
 {
@@ -521,17 +529,17 @@ __device__ __forceinline__ unsigned additive_seen(const int32_t *mask, int step,
 	return seen;
 }
 
-/* One tile. W says what the scores, values and vectors are, and what becomes of the windows' sums:
- *   W::C, W::R, W::WINDOW   lanes, rows of a group, is there a far side?
- *   W::ONES                 are all values 1? With no far side, vectors of `done` are divided by their sums
- *   W::stages               of rows in shared memory: near, far (WINDOW), what W wants
- *   start(place, first, there)     first march position of this group, bits of its rows that are there
- *   fetch<FAR>(rows, there)        ask for the group's rows, or (FAR) those one window before
- *   arrive<FAR>(rows, there)       these have come: their scores (-inf: not there) and values
- *   ready()                 before the sums come
- *   weigh(near), weigh(near, far)   tops and sums of all rows, the far ones without the row itself
- *   done(r, near), done(r, near, far)   vectors of row r, r = 0 … R - 1, whose tops and sums were given to weigh
- *   end_tile()              all threads */
+/* One tile. W defines the scores, values and vectors, and uses the windows' sums:
+ *    W::C, W::R, W::WINDOW   lanes, rows of a group, whether there is a far side
+ *    W::ONES                 all values are 1; without a far side, vectors of `done` are divided by their sums
+ *    W::stages               stages of rows in shared memory: near, far (WINDOW), and those that W adds
+ *    start(place, first, present)   first march position of this group, bits of its rows that exist
+ *    fetch<FAR>(rows, present)      request the group's rows, or (FAR) those one window before
+ *    arrive<FAR>(rows, present)     the rows have arrived: set their scores (-inf: absent) and values
+ *    ready()                 before the sums are needed
+ *    weigh(near), weigh(near, far)   tops and sums of all rows, the far ones without the row itself
+ *    done(r, near), done(r, near, far)   vectors of row r, r = 0 … R - 1, whose tops and sums were given to weigh
+ *    end_tile()              all threads */
 template <class W> __device__ __forceinline__ void additive_march(const additive_cut &c, W &work)
 {
 	typedef typename W::C C;
@@ -548,32 +556,33 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 	if constexpr (W::WINDOW)
 		additive_borders<R>(c, u, &begin, &end);
 
-	/* Everything is asked for at once, and there before anything else is done. */
+	/* All rows are requested at once, before any other work. */
 	additive_rows<C, R, W::ONES> near = {}, far = {};
 	near.stage = stage;
 	far.stage = stage + 1;
-	const unsigned there = additive_there<R>(from, p.first + p.rows);
+	const unsigned present = additive_present<R>(from, p.first + p.rows);
 	const int last = p.first + p.full - c.window;
-	const unsigned far_there = W::WINDOW ? additive_there<R>(from - c.window, last < c.length ? last : c.length) : 0;
-	work.start(p, from, there);
-	work.template fetch<false>(near, there);
+	const unsigned far_present = W::WINDOW ? additive_present<R>(from - c.window, last < c.length ? last : c.length) : 0;
+	work.start(p, from, present);
+	work.template fetch<false>(near, present);
 	copy_commit();
 	if constexpr (W::WINDOW) {
-		work.template fetch<true>(far, far_there);
+		work.template fetch<true>(far, far_present);
 		copy_commit();
 	}
 	if (c.waits && threadIdx.x == 0)
-		s->number = additive_number(c); /* while the rows come */
+		s->number = additive_number(c); /* while the rows arrive */
 	copy_wait<W::WINDOW>();
 
-	/* For the group: what leaves it to the right since its last border; afterwards what precedes it. */
-	work.template arrive<false>(near, there);
+	/* Per group: first the aggregate that leaves it to the right since its last border, then the one that precedes
+	 * it. */
+	work.template arrive<false>(near, present);
 	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after = {};
 	bool before_cut = begin != 0, after_cut = end != 0;
 	additive_scan_warp<C, false>(before, before_cut, &s->near);
-	if constexpr (W::WINDOW) { /* in the window before: what follows the group */
+	if constexpr (W::WINDOW) { /* in the window before: the aggregate that follows the group */
 		copy_wait<0>();
-		work.template arrive<true>(far, far_there);
+		work.template arrive<true>(far, far_present);
 		after = far.fold(end ? (2u << (__ffs((int)end) - 1)) - 1 : ~0u);
 		additive_scan_warp<C, true>(after, after_cut, &s->far);
 	}
@@ -605,7 +614,7 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 		work.weigh(near_course);
 	}
 #pragma unroll
-	for (int part = 0; part < R; part += PART) { /* as many as registers hold the suffixes of */
+	for (int part = 0; part < R; part += PART) { /* as many rows as registers can hold the suffixes of */
 		float suffix[PART][C::E];
 		__syncwarp(); /* as in fold */
 		if constexpr (W::WINDOW) {

@@ -1,23 +1,26 @@
-/* additive_attention_grad: the forward's march, backwards in time, one pass (additive_attention.cuh).
+/* additive_attention_grad: the forward's march, backwards in time, in one pass (additive_attention.cuh).
  *
- * x, w, mask?, g, log_normalizer, dg -> dx [B, N, D] real, dw [D]. Token j is in the windows V(j) = {j … j+k-1}. With
- * scores -M_i and values D_i = dg_i·g_i the sums over V(j) are aggregates with top r, and
+ *   x, w, mask?, g, log_normalizer, dg -> dx [B, N, D] real, dw [D]
+ *
+ * Token j is in the windows V(j) = {j … j+k-1}. With scores -M_i and values D_i = dg_i·g_i the sums over V(j) are
+ * aggregates with top r, and
  *
  *   P_j = Σ e^{a_j - M_i} dg_i = e^{a_j + r} vector,   Q_j = e^{a_j + r} sum
  *   da_j = x_j·P_j - Q_j,   dx_j = P_j + c da_j w,   dw = c Σ da_j x_j,   c = 1/√dh
  *
- * with 0 in place of c where the weights are constants,
- * and no exponent is above 0 but for rounding, since no a_j is above its M_i. a is computed again, in the forward's
- * order. An empty window has M = -inf and becomes a token that is not there. A masked j has a = -inf, so P = Q = 0.
+ * c is 0 if the weights are constants. No exponent is above 0 except by rounding, since no a_j is above its M_i. a is
+ * recomputed in the forward's order. An empty window has M = -inf and becomes an absent token. A masked j has a = -inf,
+ * so P = Q = 0.
  *
- * dw: a lane sums its channels over its rows, then the block's groups are added, in a fixed order, one row [D] per
- * tile; these are added by a kernel, in order too.
+ * dw: a lane sums its channels over its rows, then the block's groups are added in a fixed order, which gives one row
+ * [D] per tile. A kernel adds these in order too.
  *
- * Bytes per element: 8 in bf16 (x, g, dg read, dx written), 16 in f32, 4 per token and head for M, 4 / tile for dw;
- * windows read dg, g and M a second time, from L2 (passing D on through memory would make windows wait that need not).
- * 4 rows per group, so that x, near and far dg of two blocks fit shared memory, and g the registers.
+ * Bytes per element: 8 in bf16 (x, g, dg read, dx written), 16 in f32, 4 per token and head for M, 4 / tile for dw.
+ * Windows read dg, g and M a second time, from L2; passing D through memory would make windows wait that otherwise do
+ * not. There are 4 rows per group, so that x, near and far dg of two blocks fit shared memory, and g the registers.
  *
- * A head wider than a block has channels for: a and D first, then P in pieces and Q, then the rest, a row at a time. */
+ * For a head with more channels than a block can hold, separate kernels first compute a and D. Next come P in pieces
+ * and Q, then the rest, a row at a time. */
 #include "cuda/additive_attention.cuh"
 #include "cuda/kernels.h"
 #include "cuda/reduce.cuh"
@@ -31,9 +34,9 @@ template <class T> struct backward_call {
 	const float *log_normalizer;
 	const T *dg;
 	T *dx;
-	float *parts; /* [B · tiles, D]: of dw; NULL: not wanted */
-	float scale, slope; /* c of the scores, and of da: 0 if frozen */
-	/* If heads come in pieces, [B, N, H] and P [B, N, D]: */
+	float *parts; /* [B · tiles, D] of dw; NULL: not requested */
+	float scale, slope; /* c in the scores; c in da, 0 if frozen */
+	/* For heads cut into pieces, [B, N, H] and P [B, N, D]: */
 	float *score, *value, *q, *p;
 };
 
@@ -44,10 +47,10 @@ template <class C_, bool WINDOW_> struct backward {
 	typedef additive_held<C, R> held;
 	const backward_call<T> &f;
 	additive_stage<C, R> *x;
-	int64_t row, at, scores; /* for row 0 of the group: its token, the channel of element 0, the address of its M */
-	unsigned there, seen;    /* bits of rows: that exist; of this lane's own, that the mask lets in */
+	int64_t row, at, scores; /* row 0 of the group: its token, the offset of its element 0, the index of its M */
+	unsigned present, seen;  /* bits of rows that exist; of this lane's own, that the mask admits */
 	int head, width;
-	bool whole, speaks; /* not in pieces; the piece that writes the outputs per head */
+	bool whole, speaks; /* heads are not cut into pieces; this piece writes the outputs per head */
 	held a, near_share, far_share, q; /* P = near_share · near vector + far_share · far vector */
 	float w[C::E], dw[C::E];
 	typename C::row g[1 + WINDOW][R]; /* until D is known */
@@ -62,10 +65,10 @@ template <class C_, bool WINDOW_> struct backward {
 		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
 		whole = C::PACKED || !f.p;
 		speaks = p.chunk == 0;
-		there = bits;
+		present = bits;
 		x = shared_memory<additive_stage<C, R>>(sizeof(additive_shared<C::WIDTH>)) + 1 + WINDOW;
 	}
-	/* Rows before row 0, the far ones. */
+	/* Offset from row 0 to the row of a number; the far rows are one window later. */
 	template <bool FAR> __device__ __forceinline__ int back(int r) const
 	{
 		return r - (FAR ? f.cut.window : 0);
@@ -123,15 +126,15 @@ template <class C_, bool WINDOW_> struct backward {
 		for (int i = 0; i < held::SLOTS; i++) {
 			const int r = held::row(i);
 			a.slot[i] *= f.scale;
-			if (!whole && there >> r & 1)
+			if (!whole && present >> r & 1)
 				a.slot[i] = f.score[score_at<false>(r)];
 			a.slot[i] = seen >> r & 1 ? a.slot[i] : -INFINITY;
 		}
 	}
-	/* P and Q of row r. */
+	/* Store P and Q of row r. */
 	__device__ __forceinline__ void write(int r, const float (&p)[C::E], float own_q)
 	{
-		const bool is = there >> r & 1;
+		const bool is = present >> r & 1;
 		const int64_t to = at - r * f.cut.stride;
 		if (!whole) {
 #pragma unroll
@@ -156,7 +159,7 @@ template <class C_, bool WINDOW_> struct backward {
 	__device__ __forceinline__ void weigh(const additive_course<C, R> &near)
 	{
 		if (WINDOW)
-			load_weight(); /* again: beside the sums of two sides no registers are left to keep it in */
+			load_weight(); /* again, since the sums of two sides left no registers for it */
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
 			dw[e] = 0;
@@ -193,13 +196,13 @@ template <class C_, bool WINDOW_> struct backward {
 			p[e] = mine * near[e] + theirs * far[e];
 		write(r, p, q.get(r));
 	}
-	/* The tile's part of dw: lanes of a warp, then warps. */
+	/* Store the tile's part of dw: sum lanes of a warp, then warps. */
 	__device__ __forceinline__ void end_tile(void)
 	{
 		additive_shared<C::WIDTH> *s = shared_memory<additive_shared<C::WIDTH>>();
 		float(*warps)[C::WIDTH] = s->near.vector;
 		if (!f.parts || !whole)
-			return; /* the whole block */
+			return; /* for the whole block */
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
 #pragma unroll
@@ -222,7 +225,7 @@ template <class C_, bool WINDOW_> struct backward {
 	}
 };
 
-/* Blocks per processor, as many as have registers. */
+/* As many blocks per processor as registers allow. */
 template <class C, bool WINDOW> static constexpr int backward_blocks(void)
 {
 	if (!C::PACKED)
@@ -240,7 +243,7 @@ __global__ void __launch_bounds__(ADDITIVE_THREADS, (backward_blocks<C, WINDOW>(
 
 /* --- heads in pieces ----------------------------------------------------------------------- */
 
-/* a and D of every token and head, a warp each. */
+/* a and D of every token and head, one warp each. */
 template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) dots_kernel(backward_call<T> f, int64_t rows)
 {
 	const int lane = threadIdx.x % WARP;
@@ -261,9 +264,9 @@ template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) dots_kern
 	}
 }
 
-static const int64_t TOKENS = 64; /* tokens in one part of dw */
+static const int64_t TOKENS = 64; /* tokens per part of dw */
 
-/* da, dx and parts of dw from P and Q: a block takes TOKENS tokens of a head, a warp a token. */
+/* da, dx and parts of dw from P and Q: a block has TOKENS tokens of a head, a warp takes one token at a time. */
 template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) rest_kernel(backward_call<T> f, int64_t rows)
 {
 	float *da = shared_memory<float>(); /* [TOKENS] */
@@ -319,7 +322,7 @@ static status add_parts(backend *b, float *dw, float *parts, int64_t n, int64_t 
 
 /* --- a call -------------------------------------------------------------------------------------- */
 
-/* The call with its memory, taken from the scratch; *bytes: how much that is. */
+/* The call with its memory, allocated from the scratch; *bytes: size of that memory. */
 template <class C>
 static backward_call<typename C::T> backward_memory(const op_call *call, size_t *bytes, int64_t *n_parts)
 {

@@ -1,9 +1,9 @@
-/* additive_lanes.cuh - how lanes hold rows of a head, and what rows are summed to.
+/* additive_lanes.cuh - layout of a head's rows in lanes, and their sums.
  *
- * Tokens have scores s, values and vectors v. An aggregate of tokens is (top, sum, vector), top the largest score in
- * it, sum = Σ e^{s - top} value, vector = Σ e^{s - top} v. A score of -inf is a token that is not there; the empty
- * aggregate has top -inf, whatever else it holds, or is (STREAM_EMPTY, 0, 0). Nothing is ever subtracted, no exponent
- * is above 0, and every scan has a running top: one top for a block would lose what lies 87 below it. */
+ * Tokens have scores s, values and vectors v. An aggregate of tokens is (top, sum, vector): top is the largest score in
+ * it, sum = Σ e^{s - top} value, vector = Σ e^{s - top} v. A score of -inf marks an absent token. The empty aggregate
+ * has top -inf and any sum and vector, or is (STREAM_EMPTY, 0, 0). Nothing is ever subtracted, no exponent is above 0,
+ * and every scan has a running top: with one top per block, scores more than 87 below it would be lost. */
 #ifndef CUDA_ADDITIVE_LANES_CUH
 #define CUDA_ADDITIVE_LANES_CUH
 
@@ -19,8 +19,8 @@ enum { ADDITIVE_THREADS = 256, ADDITIVE_WARPS = ADDITIVE_THREADS / WARP };
 
 /* --- lanes ------------------------------------------------------------------------------ */
 
-/* L lanes hold a row, E channels each: PACKED, 16 bytes in a row and as they are in memory; or every L-th
- * channel, as floats. Channels at and after the width read as 0. */
+/* L lanes hold a row, E channels each. PACKED: a lane has 16 neighbouring bytes, as in memory; otherwise every L-th
+ * channel, as floats. Channels past the width read as 0. */
 template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 	typedef T_ T;
 	enum { L = L_, E = E_, PACKED = PACKED_, WIDTH = L * E, GROUPS = ADDITIVE_THREADS / L, IN_WARP = WARP / L };
@@ -44,12 +44,12 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 	{
 		return PACKED ? lane() * E + e : lane() + e * L;
 	}
-	static __device__ __forceinline__ row load(const T *p, int width, bool there)
+	static __device__ __forceinline__ row load(const T *p, int width, bool exists)
 	{
 		row r;
 		if (PACKED) {
 			uint4 v = make_uint4(0, 0, 0, 0);
-			if (there && channel(0) < width)
+			if (exists && channel(0) < width)
 				v = *(const uint4 *)(p + channel(0));
 			const unsigned word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -59,7 +59,7 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 #pragma unroll
 			for (int e = 0; e < E; e++)
 				r.word[e] =
-				    there && channel(e) < width ? __float_as_uint(load_real(p + channel(e))) : 0;
+				    exists && channel(e) < width ? __float_as_uint(load_real(p + channel(e))) : 0;
 		}
 		return r;
 	}
@@ -69,7 +69,7 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 			return __uint_as_float(e % 2 ? r.word[e / 2] & 0xffff0000u : r.word[e / 2] << 16);
 		return __uint_as_float(r.word[e]);
 	}
-	/* Spelled as instructions of 16 bytes, which the compiler else cuts into four. */
+	/* Spelled as 16-byte instructions, which the compiler would otherwise split into four. */
 	static __device__ __forceinline__ void store(T *p, int width, const float (&x)[E])
 	{
 		if constexpr (PACKED) {
@@ -105,7 +105,7 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 		for (int e = 0; e < E && !PACKED; e++)
 			w[e] = channel(e) < width ? p[channel(e)] : 0.0f;
 	}
-	/* This lane's channels only. */
+	/* Dot product of this lane's channels only. */
 	static __device__ __forceinline__ float dot(const row &a, const float (&b)[E])
 	{
 		float sum = 0;
@@ -124,19 +124,19 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 	}
 };
 
-/* R rows of every thread in shared memory. A thread reads the rows alone that it put there: no barrier. */
+/* R rows of every thread in shared memory. A thread reads only the rows that it wrote, so no barrier is needed. */
 template <class C, int R> struct __align__(16) additive_stage {
 	enum { PIECES = sizeof(typename C::row) / 16 };
 	uint4 piece[R][PIECES][ADDITIVE_THREADS];
 
-	/* Row r will be this one, or zeros: after a copy_wait. */
-	__device__ __forceinline__ void fetch(int r, const typename C::T *p, int width, bool there)
+	/* Set row r to this one, or to zeros; readable after copy_wait. */
+	__device__ __forceinline__ void fetch(int r, const typename C::T *p, int width, bool exists)
 	{
 		if constexpr (C::PACKED) {
-			const bool any = there && C::channel(0) < width;
+			const bool any = exists && C::channel(0) < width;
 			copy_async(&piece[r][0][threadIdx.x], p + C::channel(0), any ? 16 : 0);
 		} else {
-			const typename C::row row = C::load(p, width, there);
+			const typename C::row row = C::load(p, width, exists);
 #pragma unroll
 			for (int i = 0; i < PIECES; i++)
 				piece[r][i][threadIdx.x] = make_uint4(row.word[4 * i], row.word[4 * i + 1],
@@ -160,28 +160,28 @@ template <class C, int R> struct __align__(16) additive_stage {
 
 /* --- aggregates ---------------------------------------------------------------------------- */
 
-/* e^x for x <= 0, or a little above; 0 below -87. */
+/* e^x for x <= 0, or slightly above 0; 0 below -87. */
 __device__ __forceinline__ float additive_exp(float x)
 {
 	return exp2_approx(x * 1.44269504f);
 }
 
-/* 1 / sum, for a sum of positive weights, one of which is 1; 0 / 0 is 0. */
+/* 1 / sum, for a sum of positive weights of which one is 1; finite for a sum of 0, so that 0 / 0 gives 0. */
 __device__ __forceinline__ float additive_share(float sum)
 {
 	return __fdividef(1, fmaxf(sum, FLT_MIN));
 }
 
-/* One head, this lane's channels. */
+/* Aggregate of one head: this lane's channels. */
 template <int E> struct additive_aggregate {
 	float top, sum, vector[E];
 
-	/* Empty, if `now`. */
+	/* Empty the aggregate if `now`. */
 	__device__ __forceinline__ void clear(bool now)
 	{
 		top = now ? -INFINITY : top;
 	}
-	/* := this ⊕ other, if `take`. */
+	/* this := this ⊕ other, if `take`. */
 	__device__ __forceinline__ void merge(const additive_aggregate &other, bool take)
 	{
 		const float others = take ? other.top : -INFINITY, both = fmaxf(fmaxf(top, others), STREAM_EMPTY);
@@ -205,13 +205,13 @@ __device__ __forceinline__ void additive_add(float (&vector)[C::E], float keep, 
 
 /* --- numbers per row ------------------------------------------------------------------------- */
 
-/* A number per row of a group. A slot has those of ROWS rows, row r's in lane r % ROWS and, if a group has more lanes, in
- * each ROWS-th after it. So what is computed for a row is computed by one lane, and shuffled to the others. */
+/* A number per row of a group. A slot has the numbers of ROWS rows: row r is in lane r % ROWS and, if a group has more
+ * lanes, in every ROWS-th lane after it. So one lane computes a row's number and the others get it by a shuffle. */
 template <class C, int R> struct additive_held {
 	enum { ROWS = R < (int)C::L ? R : (int)C::L, SLOTS = R / ROWS };
 	float slot[SLOTS];
 
-	/* This lane's row in slot i, and of the rows of a slot. */
+	/* This lane's row in slot i, and its place among the rows of a slot. */
 	static __device__ __forceinline__ int row(int i)
 	{
 		return i * ROWS + place();
@@ -220,12 +220,12 @@ template <class C, int R> struct additive_held {
 	{
 		return threadIdx.x % ROWS;
 	}
-	/* To all lanes. */
+	/* Return row r's number to all lanes. */
 	__device__ __forceinline__ float get(int r) const
 	{
 		return __shfl_sync(ALL_LANES, slot[r / ROWS], r % ROWS, ROWS);
 	}
-	/* Write those whose bit is set to at[0], at[step], … */
+	/* Write the numbers whose bit is set to at[0], at[step], … */
 	__device__ __forceinline__ void store(float *at, int step, unsigned bits) const
 	{
 #pragma unroll
@@ -235,7 +235,7 @@ template <class C, int R> struct additive_held {
 	}
 };
 
-/* The sums over a group's lanes of R numbers of each, which are used up; added in the order of warp_sum. */
+/* Sum each of R numbers over a group's lanes, in the order of warp_sum. Overwrites x. */
 template <class C, int R> __device__ __forceinline__ additive_held<C, R> additive_sums(float (&x)[R])
 {
 	typedef additive_held<C, R> held;
@@ -245,7 +245,7 @@ template <class C, int R> __device__ __forceinline__ additive_held<C, R> additiv
 		float *y = x + s * held::ROWS;
 #pragma unroll
 		for (int flip = C::L / 2; flip > 0; flip /= 2) {
-			const bool upper = threadIdx.x & flip; /* keeps the upper half of what is left */
+			const bool upper = threadIdx.x & flip; /* this lane keeps the upper half of the remaining rows */
 #pragma unroll
 			for (int i = 0; i < (flip < held::ROWS ? flip : (int)held::ROWS); i++) {
 				const bool half = flip < held::ROWS;
@@ -269,7 +269,7 @@ template <class C, int R, bool ONES> struct additive_rows {
 	{
 		return ONES ? 1 : values.slot[i];
 	}
-	/* The aggregate of those whose bit is set. */
+	/* Aggregate of the rows whose bit is set. */
 	__device__ __forceinline__ additive_aggregate<C::E> fold(unsigned bits) const
 	{
 		additive_aggregate<C::E> a = {STREAM_EMPTY, 0, {}};
@@ -284,7 +284,7 @@ template <class C, int R, bool ONES> struct additive_rows {
 			a.sum += weights.slot[i] * value(i);
 		}
 		a.sum = warp_sum<held::ROWS>(a.sum);
-		__syncwarp(); /* read the rows again, because they would not fit in registers */
+		__syncwarp(); /* the rows are read again, because they would not fit in registers */
 #pragma unroll
 		for (int r = 0; r < R; r++)
 			additive_add<C>(a.vector, 1, weights.get(r), stage->get(r));
@@ -292,16 +292,15 @@ template <class C, int R, bool ONES> struct additive_rows {
 	}
 };
 
-/* Rows of a group, one after the other, appended to what came before: with each the vector becomes keep · vector +
- * weight · row. */
+/* Factors that append the rows of a group one after another: each makes the vector keep · vector + weight · row. */
 template <class C, int R> struct additive_course {
 	typedef additive_held<C, R> held;
 	held keep, weight, top, sum;
 };
 
 /* Aggregates of rows appended to an aggregate with this top and sum. Forwards, `top` and `sum` are those after each
- * row; with `back`, last row first, those including the rows after it. At a row with its bit in `borders` the aggregate
- * is emptied first. MEAN: vectors are divided by their sums; values are 1. */
+ * row. With `back` the last row comes first, and they are those of the rows after it. The aggregate is emptied at a row
+ * whose bit in `borders` is set. MEAN: vectors are divided by their sums; values are 1. */
 template <bool back, bool MEAN, class C, int R, bool ONES>
 __device__ __forceinline__ additive_course<C, R> additive_course_of(const additive_rows<C, R, ONES> &rows, float top,
                                                                     float sum, unsigned borders)
@@ -316,9 +315,10 @@ __device__ __forceinline__ additive_course<C, R> additive_course_of(const additi
 #pragma unroll
 	for (int n = 0; n < held::SLOTS; n++) {
 		const int i = back ? held::SLOTS - 1 - n : n, row = held::row(i);
-		/* Bits of the slot from this row on to those before it: up to the first border they are one aggregate. */
+		/* Bits of the slot from this row on to those before it; rows up to the first border are one
+		 * aggregate. */
 		const unsigned cuts = back ? borders >> row : __brev(borders) >> (31 - row);
-		const int reach = cuts ? __ffs((int)cuts) - 1 : R; /* rows before this one, as far as no border is */
+		const int reach = cuts ? __ffs((int)cuts) - 1 : R; /* rows before this one up to the nearest border */
 		const float score = rows.scores.slot[i];
 		float t = score;
 #pragma unroll
@@ -355,7 +355,7 @@ __device__ __forceinline__ additive_course<C, R> additive_course_of(const additi
 
 /* --- widths ---------------------------------------------------------------------------------------------- */
 
-/* Call f with the lanes for heads of dh channels; NULL pointers of their types. */
+/* Call f with the lanes for heads of dh channels: a NULL pointer of their type. */
 template <class F> status additive_by_lanes(dtype type, int64_t dh, F f)
 {
 	if (type == DTYPE_BF16) {

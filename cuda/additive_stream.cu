@@ -50,7 +50,7 @@ static bool is_packed(const stream_call &c)
 	return c.dh % QUAD == 0 && 2 * c.heads % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
 }
 
-/* So few sessions that each warp has a processor's quarter to itself. */
+/* True if there are so few sessions that each warp has a quarter of a processor to itself. */
 static bool is_sparse(const backend *b, const stream_call &c)
 {
 	return c.rows * c.groups < (int64_t)cuda_of(b)->processors * STREAM_WARPS;
@@ -78,11 +78,11 @@ template <int LANES, bool CHAINED> static size_t block_bytes(const stream_call &
 
 template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b, stream_call c)
 {
-	/* Few sessions: a warp on a processor each, or a block has warps of one row. */
+	/* Few sessions: one warp per block, or chained, the warps of one row. */
 	const int warps = CHAINED ? (int)min(c.groups, (int64_t)STREAM_WARPS) : is_sparse(b, c) ? 1 : (int)STREAM_WARPS;
 	const int64_t blocks = cut_into_blocks<CHAINED>(&c, warps);
 	if (c.rows * c.padded_groups > INT32_MAX)
-		return STATUS_UNSUPPORTED; /* counted in 32 bits */
+		return STATUS_UNSUPPORTED; /* the kernel counts in 32 bits */
 	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_extent(blocks), warps * WARP,
 	                         block_bytes<LANES, CHAINED>(c), c);
 }
@@ -92,7 +92,7 @@ template <int LANES, bool CHAINED> static status launch_phase(backend *b, const 
 	return launch<LANES, true, CHAINED>(b, f.stream);
 }
 
-/* As a phase of a program, where it is one; else as a kernel. */
+/* Issue the call as a phase of a program if possible, else as a kernel. */
 template <int LANES, bool PACKED, bool CHAINED> static status issue(backend *b, const stream_call &c)
 {
 	if (PACKED && c.n == 1 && c.rows <= ROWS) {
@@ -119,9 +119,9 @@ status cuda_additive_stream(backend *b, const op_call *call)
 	});
 }
 
-/* --- with what stands around it ------------------------------------------------------------------------ */
+/* --- with the operations around it ------------------------------------------------------------------------ */
 
-/* The chain's call; false if it must be taken apart. */
+/* The chain's call; false if its calls must run one by one. */
 static bool chained_call_of(const backend *b, const stream_chain *chain, stream_call *c)
 {
 	const op_call *norm = chain->norm;

@@ -1,26 +1,29 @@
 /* additive_stream.cuh - additive_stream: one round of additive attention, token by token, on the state of
  * engine/tensor/ops/additive_stream.h.
  *
- * A warp owns a few neighbouring heads of one session, a part of a warp (stream.cuh) each head. Warps never meet, so
- * the grid, and with it the batch, changes no bit. A call's tokens are read up to STREAM_TILE at a time, in three passes:
+ * A warp owns a few neighbouring heads of one session, a part of a warp (stream.cuh) each head. Warps do not
+ * communicate, so the grid, and with it the batch, changes no bit. A call's tokens are read up to STREAM_TILE at a
+ * time, in three passes:
  *   1. scores, a token at a time, lanes along the channels: a = scale · w·x;
- *   2. scalars, the first lane of each head: maxima, sums and exponentials of the tile's merges (steps 1 to 4 of the
+ *   2. scalars, by the first lane of each head: maxima, sums and exponentials of the tile's merges (steps 1 to 4 of the
  *      header), which leave eight factors per token and head in shared memory;
- *   3. channels: every lane walks over the tokens with the factors. P, Q and what was turned last stay in registers,
- *      and a lane reads and writes its own channels alone, so nothing waits for another thread.
- * Decode is the same with a tile of one token, so cutting the tokens into calls changes no bit either. Products and
- * sums are spelled as instructions, which the compiler could otherwise fuse differently in different places.
+ *   3. channels: every lane applies the factors, token after token. P, Q and the aggregate turned last stay in registers.
  *
- * What the next token needs of the state is asked for while a token is computed: after the turned aggregate was
- * stored, which may be the next token's suffix, and before the rest, which the next token does not read.
+ * A lane reads and writes only its own channels, so nothing waits for another thread. Decode is the same with a tile of
+ * one token, so cutting the tokens into calls changes no bit either. Products and sums are spelled as instructions,
+ * since the compiler could otherwise fuse them differently in different places.
  *
- * Of a single token the merges are side by side, one on each of the first lanes of a head.
+ * The state that the next token needs is loaded while a token is computed. The load comes after the store of the turned
+ * aggregate, which may be the next token's suffix, and before the other stores, which the next token does not read.
  *
- * In decode of few sessions the kernel may normalise x and gate g too (stream_chain): a block's warps are of one row then
- * and share its sums, in the order of layernorm.cuh, and g goes nowhere.
+ * With a single token its merges run in parallel, one on each of the first lanes of a head.
  *
- * Bytes per token, round and channel in decode: 24 read (P, Q, three slots, x) and 20 written (P, Q, two slots, g) in a
- * window; 8 and 8 globally. In a prompt P and Q move once per tile and the slots of short windows lie in the caches. */
+ * In decode of few sessions the kernel may normalise x and gate g too (stream_chain). All warps of a block then have
+ * the same row and share its sums, in the order of layernorm.cuh, and g is not stored.
+ *
+ * Bytes per token, round and channel in decode: in a window 24 are read (P, Q, three slots, x) and 20 written (P, Q,
+ * two slots, g); globally 8 and 8. In a prompt P and Q move once per tile, and the slots of short windows stay in the
+ * caches. */
 #ifndef CUDA_ADDITIVE_STREAM_CUH
 #define CUDA_ADDITIVE_STREAM_CUH
 
@@ -31,20 +34,20 @@ extern "C" {
 #include "engine/tensor/ops/additive_stream.h"
 }
 
-enum { STREAM_TILE = 16, STREAM_WARPS = 4 /* maximum of a block */ };
+enum { STREAM_TILE = 16, STREAM_WARPS = 4 /* the most of a block */ };
 
-/* The call, taken apart. */
+/* Arguments of the call. */
 struct stream_call {
 	const float *x, *w;
 	float *pool, *g, *score, *log_normalizer; /* the last three may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
-	int64_t rows, n, d, heads, dh, groups; /* groups: warps of a row */
-	int64_t padded_groups;                 /* chained: with those that complete its last block */
+	int64_t rows, n, d, heads, dh, groups; /* groups: warps per row */
+	int64_t padded_groups;                 /* chained: with the idle warps of the last block */
 	int64_t window, block, width, aggregates;
 	int64_t slot_floats, offset;
 	float scale;
-	int tile, warps; /* warps: of a block */
-	row_norm norm; /* chained: of x */
+	int tile, warps; /* warps: per block */
+	row_norm norm;   /* chained: layernorm of x */
 	const float *base, *factor;
 	float *y; /* base + g ⊙ factor */
 };
@@ -52,13 +55,13 @@ struct stream_call {
 /* A lane's part of a session. */
 struct part {
 	float *state;
-	int64_t row, head, first; /* the first of its channels in the head */
-	int64_t token;            /* for the call: the first of its sequence */
-	bool there, leads;        /* the head exists; this is its first lane */
-	float mean, rstd;         /* chained: of the row */
+	int64_t row, head, first; /* first: of its channels in the head */
+	int64_t token;            /* first token of its sequence in the call */
+	bool present, leads;      /* the head exists; this is its first lane */
+	float mean, rstd;         /* chained: statistics of the row */
 };
 
-/* Factors of one token's merges, of one head. */
+/* Factors of one token's merges in one head. */
 struct __align__(16) factors
 {
 	float turned, before;            /* turned := turned ⊕ before */
@@ -67,9 +70,9 @@ struct __align__(16) factors
 	float from_running, from_suffix; /* g */
 };
 
-/* --- where things are ----------------------------------------------------------------------- */
+/* --- layout of the state ----------------------------------------------------------------------- */
 
-/* Offset p of block j; 0, 0 where there are no blocks. */
+/* Offset p in block j; 0, 0 without blocks. */
 struct place {
 	int64_t j, p;
 };
@@ -86,7 +89,7 @@ static __device__ __forceinline__ bool turns(place t)
 	return t.j >= 1 && t.p >= 1;
 }
 
-/* The first suffix of block j-2 in the window, as stream_first(). */
+/* First suffix of block j-2 in the window, as stream_first(). */
 static __device__ __forceinline__ int64_t first_suffix(const stream_call &c, place t)
 {
 	return c.window % 2 ? t.p : t.p + 1;
@@ -129,8 +132,8 @@ static __device__ __forceinline__ aggregate turned_at(const stream_call &c, cons
 	return slot_at(c, u, t.j - 1, c.block - 1 - t.p);
 }
 
-/* The slots' data that a token reads, as scalars or as channels. `before` is what the previous token has turned, except
- * at the first turn of a block and of a call. */
+/* Slot data that a token reads, as scalars or as channels. `before` is the aggregate that the previous token turned,
+ * except at the first turn of a block and of a call. */
 template <class T> struct slots_read {
 	T turned, before, suffix;
 };
@@ -148,7 +151,7 @@ static __device__ __forceinline__ void look(const stream_call &c, const part &u,
 		r.suffix = get(slot_at(c, u, t.j, first_suffix(c, t)));
 }
 
-/* Chained: one token each. */
+/* Chained: one token per row. */
 template <bool CHAINED> static __device__ __forceinline__ token_span tokens_at(const stream_call &c, int64_t row)
 {
 	if constexpr (CHAINED)
@@ -157,14 +160,14 @@ template <bool CHAINED> static __device__ __forceinline__ token_span tokens_at(c
 		return tokens_of(c.start, c.rows, c.n, row);
 }
 
-static __device__ __forceinline__ bool token_there(const stream_call &c, const part &u, int64_t token)
+static __device__ __forceinline__ bool token_present(const stream_call &c, const part &u, int64_t token)
 {
 	return !c.mask || c.mask[u.token + token] != 0;
 }
 
 /* --- x and g ------------------------------------------------------------------------------------ */
 
-/* The sums of a block's row by its warps, one after another. */
+/* Sums of a block's row by its warps, one after another. */
 struct row_sums {
 	float sum[NORM_LIMIT / WARP], squares[NORM_LIMIT / WARP];
 };
@@ -183,7 +186,7 @@ static __device__ __forceinline__ float row_sum(const stream_call &c, const floa
 	return sum_of_warps(sums, warps);
 }
 
-/* Chained, all threads of a block; a call is of one token. */
+/* Find mean and rstd of the row. Chained only; all threads of a block call this, with a call of one token. */
 static __device__ __forceinline__ void find_statistics(const stream_call &c, part &u, row_sums *s)
 {
 	const float *x = c.x + u.row * c.d;
@@ -206,7 +209,7 @@ static __device__ __forceinline__ quad load_x(const stream_call &c, const part &
 	return x;
 }
 
-/* Element `at` + d of g, or of what it is gated with. */
+/* Store channels d … d + 3 of g at `at`; chained: of y = base + g ⊙ factor. */
 template <bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void store_g(const stream_call &c, int64_t at, int64_t d, quad g, const quad &base,
                                                const quad &factor)
@@ -228,7 +231,7 @@ static __device__ __forceinline__ float score_of(const stream_call &c, const par
 {
 	const float *w = c.w + u.head * c.dh;
 	float sum = 0.0f;
-	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD)
+	for (int64_t d = u.first; u.present && d < c.dh; d += LANES * QUAD)
 		sum = quad_dot(load_quad<PACKED>(w, d, c.dh), load_x<PACKED, CHAINED>(c, u, token, d), sum);
 	return __fmul_rn(c.scale, warp_sum<LANES>(sum));
 }
@@ -260,7 +263,7 @@ static __device__ __forceinline__ void merge(scalars &a, scalars b, float &fa, f
 	a.m = top;
 }
 
-/* Factors become those of g; returns M. */
+/* Convert the factors to those of g; return M. */
 static __device__ __forceinline__ float finish(scalars total, float &from_running, float &from_suffix)
 {
 	const bool empty = !(total.z > 0.0f);
@@ -270,7 +273,7 @@ static __device__ __forceinline__ float finish(scalars total, float &from_runnin
 	return empty ? -INFINITY : __fadd_rn(total.m, logf(total.z));
 }
 
-/* Tokens first … first + count - 1 of one head; score, f: of the tile, a token `step` after the other. */
+/* Scalars of tokens first … first + count - 1 of one head. score, f: arrays of the tile, `step` from token to token. */
 static __device__ __forceinline__ void scalars_of(const stream_call &c, const part &u, place t, int64_t first,
                                                   int count, const float *score, factors *f, int step)
 {
@@ -282,8 +285,8 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 		Q = load_scalars(running_at(c, u));
 	look(c, u, t, true, load_scalars, r);
 	for (int i = 0; i < count; i++) {
-		const bool there = token_there(c, u, first + i);
-		const scalars token = there ? scalars{score[i * step], 1.0f} : scalars{STREAM_EMPTY, 0.0f};
+		const bool present = token_present(c, u, first + i);
+		const scalars token = present ? scalars{score[i * step], 1.0f} : scalars{STREAM_EMPTY, 0.0f};
 		const scalars suffix = r.suffix;
 		const place next = next_place(c, t);
 		scalars total = token;
@@ -326,22 +329,22 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 		store_scalars(running_at(c, u), Q);
 }
 
-/* The same of one token, by all lanes of the warp. */
+/* scalars_of for one token, by all lanes of the warp. */
 template <int LANES>
 static __device__ __forceinline__ void scalars_of_token(const stream_call &c, const part &u, place t, float score, factors *f)
 {
 	enum { TURNED, PREFIX, RUNNING, MERGES };
 	const int which = threadIdx.x % LANES;
-	const bool begins = c.block > 0 && t.p == 0; /* a block: the prefix becomes what runs on, and is empty */
+	const bool begins = c.block > 0 && t.p == 0; /* the prefix becomes the running aggregate and is emptied */
 	const bool merges = which == TURNED    ? turns(t)
 	                    : which == PREFIX  ? c.aggregates > 0
 	                    : which == RUNNING ? c.block > 0
 	                                       : false;
-	const bool mine = u.there && merges, ends = u.there && which == (c.block > 0 ? RUNNING : PREFIX);
+	const bool mine = u.present && merges, ends = u.present && which == (c.block > 0 ? RUNNING : PREFIX);
 	const scalars token =
-	    u.there && token_there(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
+	    u.present && token_present(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
 	const bool from_slots = ends && c.block > 0 && reaches(c, t);
-	const int64_t to_turn = 2 + ((t.j - 1) & 1) * c.block + c.block - t.p; /* slot_at; the turned one is before it */
+	const int64_t to_turn = 2 + ((t.j - 1) & 1) * c.block + c.block - t.p; /* slot_at; the turned slot precedes it */
 	scalars a = {STREAM_EMPTY, 0.0f}, b = token, suffix = {};
 	float fa = 0.0f, fb = 0.0f;
 	if (mine && (which != PREFIX || !begins))
@@ -355,7 +358,7 @@ static __device__ __forceinline__ void scalars_of_token(const stream_call &c, co
 		merge(a, b, fa, fb);
 		store_scalars(aggregate_at(c, u, which == TURNED ? to_turn - 1 : which == RUNNING), a);
 	}
-	if (u.there && which < MERGES)
+	if (u.present && which < MERGES)
 		((float2 *)f)[which] = make_float2(fa, fb); /* turned and before; prefix and prefix_x; running and running_x */
 	if (!ends)
 		return;
@@ -377,14 +380,14 @@ static __device__ __forceinline__ void scalars_of_token(const stream_call &c, co
 
 /* --- 3. channels ------------------------------------------------------------------------------------ */
 
-/* A quad of the aggregates that stay with a lane. */
+/* A quad of the aggregates that a lane keeps. */
 struct channels {
 	quad P, Q;
 	slots_read<quad> r;
 	quad base, factor; /* chained */
 };
 
-/* Chained: what g is gated with. */
+/* Chained: load the operands that gate g. */
 template <bool PACKED>
 static __device__ __forceinline__ void read_operands(const stream_call &c, const part &u, int64_t d, channels &s)
 {
@@ -408,7 +411,7 @@ static __device__ __forceinline__ void open_channels(const stream_call &c, const
 	look(c, u, t, true, get, s.r);
 }
 
-/* Tokens first … first + count - 1 of the channels d … d + 3. */
+/* Channels d … d + 3 of tokens first … first + count - 1. */
 template <bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void channels_of(const stream_call &c, const part &u, place t, int64_t first,
                                                    int count, const factors *f, int step, int64_t d, channels &s)
@@ -420,7 +423,7 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 		const quad suffix = s.r.suffix;
 		const place next = next_place(c, t);
 		quad x = {}, g;
-		if (token_there(c, u, first + i))
+		if (token_present(c, u, first + i))
 			x = load_x<PACKED, CHAINED>(c, u, first + i, d);
 		if (turns(t)) {
 			quad_merge(s.r.turned, by.turned, s.r.before, by.before);
@@ -453,11 +456,11 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 
 /* --- sessions ------------------------------------------------------------------------------------- */
 
-/* The state before position 0. */
+/* Write the state before position 0. */
 template <int LANES, bool PACKED> static __device__ __forceinline__ void restart(const stream_call &c, const part &u)
 {
 	const quad zeros = {};
-	for (int64_t i = 0; u.there && i < c.aggregates; i++) {
+	for (int64_t i = 0; u.present && i < c.aggregates; i++) {
 		const aggregate a = aggregate_at(c, u, i);
 		const bool running = i == 0 || (i == 1 && c.block > 0);
 		if (u.leads)
@@ -467,7 +470,7 @@ template <int LANES, bool PACKED> static __device__ __forceinline__ void restart
 	}
 }
 
-/* Zeros after the last token. */
+/* Write zeros after the last token. */
 template <int LANES, bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void blank(const stream_call &c, const part &u, int64_t length)
 {
@@ -475,7 +478,7 @@ static __device__ __forceinline__ void blank(const stream_call &c, const part &u
 	channels s = {};
 	const token_span tokens = tokens_at<CHAINED>(c, u.row);
 	const int64_t end = tokens.first + tokens.room;
-	for (int64_t i = tokens.first + length; u.there && i < end; i++) {
+	for (int64_t i = tokens.first + length; u.present && i < end; i++) {
 		if (u.leads && c.score)
 			c.score[i * c.heads + u.head] = 0.0f;
 		if (u.leads && c.log_normalizer)
@@ -488,7 +491,7 @@ static __device__ __forceinline__ void blank(const stream_call &c, const part &u
 	}
 }
 
-/* One tile of tokens. f, score: [tile][heads of the warp], seen from the lane's head. */
+/* One tile of tokens. f, score: [tile][heads of the warp], from the lane's head on. */
 template <int LANES, bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, int64_t position, int64_t first,
                                                int count, float *score, factors *f, row_sums *sums)
@@ -500,7 +503,7 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, in
 		t = {at / block, at % block};
 	}
 	channels s;
-	if (u.there && u.first < c.dh) /* asked for before the scalars, which wait for memory too */
+	if (u.present && u.first < c.dh) /* loaded before the scalars, which wait for memory too */
 		open_channels<PACKED, CHAINED>(c, u, t, u.first, s);
 	if constexpr (CHAINED)
 		find_statistics(c, u, sums);
@@ -513,11 +516,11 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, in
 			if (u.leads)
 				score[i * HEADS] = a;
 		}
-		if (u.there && u.leads)
+		if (u.present && u.leads)
 			scalars_of(c, u, t, first, count, score, f, HEADS);
 	}
 	__syncwarp();
-	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD) {
+	for (int64_t d = u.first; u.present && d < c.dh; d += LANES * QUAD) {
 		if (d != u.first)
 			open_channels<PACKED, CHAINED>(c, u, t, d, s);
 		channels_of<PACKED, CHAINED>(c, u, t, first, count, f, HEADS, d, s);
@@ -525,13 +528,13 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, in
 	__syncwarp();
 }
 
-/* Shared memory of a warp: factors [tile][heads], scores [tile][heads]. */
+/* Bytes of shared memory per warp: factors [tile][heads], scores [tile][heads]. */
 static inline __device__ __host__ size_t warp_bytes(int tile, int heads)
 {
 	return ((size_t)(tile * heads) * (sizeof(factors) + sizeof(float)) + 15) / 16 * 16;
 }
 
-/* Ask the L2 cache for the weights of channels first … first + count - 1. */
+/* Prefetch the weights of channels first … first + count - 1 into the L2 cache. */
 static __device__ __forceinline__ void prefetch_weights(const stream_call &c, int64_t first, int64_t count, int lane,
                                                         bool chained)
 {
@@ -545,7 +548,7 @@ static __device__ __forceinline__ void prefetch_weights(const stream_call &c, in
 	}
 }
 
-/* A block's work, by its first c.warps warps; chained: by all, so it has no more. All threads call wait(), which returns
+/* A block's work, by its first c.warps warps (chained: the block has no others). All threads call wait(), which returns
  * when the call's inputs and the state are complete. */
 template <int LANES, bool PACKED, bool CHAINED, class WAIT>
 static __device__ __forceinline__ void stream_block(const stream_call &c, unsigned block, WAIT wait)
@@ -562,7 +565,7 @@ static __device__ __forceinline__ void stream_block(const stream_call &c, unsign
 	u.row = unit / groups;
 	u.head = (int64_t)(unit % groups) * HEADS + lane / LANES;
 	u.first = lane % LANES * QUAD;
-	u.there = u.head < c.heads;
+	u.present = u.head < c.heads;
 	u.leads = lane % LANES == 0;
 	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
 	u.token = tokens_at<CHAINED>(c, u.row).first;
@@ -572,7 +575,7 @@ static __device__ __forceinline__ void stream_block(const stream_call &c, unsign
 	const int64_t position = c.position[u.row], length = c.length[u.row];
 	if (position == 0 && length > 0) {
 		restart<LANES, PACKED>(c, u);
-		__syncwarp(); /* its scalars are read by other lanes */
+		__syncwarp(); /* other lanes read its scalars */
 	}
 	for (int64_t first = 0; first < length; first += c.tile) {
 		const int count = CHAINED ? 1 : (int)(length - first < c.tile ? length - first : c.tile);

@@ -1,9 +1,9 @@
 /* attention_scores, attention_apply, attention_apply_transposed, mix_heads, mix_heads_grad: products of many small
- * matrices (matrix_product), for what needs the whole matrix of attention.
+ * matrices (matrix_product), for ops that need the whole attention matrix.
  *
- * A block has a tile of 64 x 64 of C; its threads have 4 x 4 of it each, and take A and B through shared memory, 16 of
- * the depth at a time. An element is one chain over terms and depth. Sums are f32; no tensor cores, since the matrix is
- * f32. Bytes: A once for 64 columns, B once for 64 rows, C once. */
+ * A block has a tile of 64 x 64 of C. Each thread has 4 x 4 of it, and A and B pass through shared memory, 16 of the
+ * depth at a time. An element is one chain over terms and depth. Sums are f32, without tensor cores, since the matrix
+ * is f32. Bytes: A once for 64 columns, B once for 64 rows, C once. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 
@@ -13,8 +13,8 @@ extern "C" {
 
 enum { THREADS = 256, TILE = 64, DEPTH = 16, SIDE = 4, PITCH = TILE + 4 };
 
-/* to [DEPTH, PITCH] = `count` of a matrix's TILE rows (columns), DEPTH of its depth, zeros outside. The lanes lie along
- * what is contiguous in memory. */
+/* to [DEPTH, PITCH] = `count` of a matrix's TILE rows (columns), DEPTH of its depth, zeros outside. The lanes are along
+ * the dimension that is contiguous in memory. */
 template <class T>
 static __device__ __forceinline__ void load_tile(const T *from, int64_t across, int64_t along, int64_t count,
                                                  int64_t depth, float *to)

@@ -1,8 +1,8 @@
-/* attention_weights, attention_weights_grad: a warp has a row, whose lanes go through it in steps of 32; each lane reads
- * and writes the same columns in every pass, so a row is its own working memory.
+/* attention_weights, attention_weights_grad: a warp has a row and reads it in steps of 32. Each lane reads and writes
+ * the same columns in every pass, so a row is its own working memory.
  *
- * The top_k-th largest number of a row is found bit by bit by counting. The gradient of the bias table is summed along the
- * diagonals of the matrix, a thread for each distance of a head, then over the sequences in order.
+ * The top_k-th largest number of a row is found bit by bit by counting. The gradient of the bias table is summed along
+ * the diagonals of the matrix, one thread for each distance of a head, then over the sequences in order.
  *
  * Bytes: forward 8 per element and as many again from the caches for each pass, gradient 12, and 4 for dbias. */
 #include "cuda/device.cuh"
@@ -27,7 +27,7 @@ static __device__ __forceinline__ unsigned order_of(float x)
 	return float_order(__float_as_uint(__fadd_rn(x, 0.0f))); /* -0 becomes 0 */
 }
 
-/* The place in the order of floats from which on the k largest of a row lie. */
+/* Return the order (float_order) of a row's k-th largest element. */
 static __device__ __forceinline__ unsigned least_of(const float *a, key_range r, int64_t k)
 {
 	unsigned least = 0;
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS) attention_weights_kernel(weigh
 	}
 }
 
-/* The matrix where it is not wanted. */
+/* Bytes of the matrix if it is not an output. */
 size_t cuda_attention_weights_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(THREADS) attention_weights_grad_kernel(
 	}
 }
 
-/* sums [B · H, T]: Σ_i of dscores at each distance, of one head of one sequence. */
+/* sums [B · H, T]: Σ_i of dscores at each distance, for one head of one sequence. */
 static __global__ void __launch_bounds__(THREADS) sum_diagonals(const float *dscores, int64_t matrices, int64_t queries,
                                                                int64_t keys, int64_t first, int64_t distances,
                                                                float *sums)
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(THREADS) sum_sequences(const float *sum
 	}
 }
 
-/* dscores where they are not wanted, and the sums of diagonals. */
+/* Bytes of dscores if they are not an output, and of the sums of diagonals. */
 size_t cuda_attention_weights_grad_scratch(const backend *b, const op_call *call)
 {
 	(void)b;

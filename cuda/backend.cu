@@ -1,14 +1,14 @@
-/* Opening a device: its stream, its name, its table of kernels; recordings; and what happens when it fails.
+/* Opening a device: its stream, name and table of kernels; recordings; and failures of the device.
  *
- * A call of CUDA that fails for good (an illegal address, a fallen bus) leaves the process's context on the device
- * useless, for every stream. So being lost belongs to the device: the backends of one share the mark, all of them
- * answer STATUS_DEVICE at once, and when the last of them has been closed the context is thrown away, so that a new
- * open begins with a new one. Whether that helps depends on the fault and on the device: an open computes something
- * (check.cu) before it succeeds, and says otherwise that the process has to be started anew.
+ * A CUDA call that fails for good (an illegal address, a lost bus) makes the process's context on the device useless
+ * for every stream. So being lost is a property of the device. Its backends share the mark, and all of them return
+ * STATUS_DEVICE at once. When the last one is closed, the context is destroyed, so that the next open begins with a new
+ * one. Whether that helps depends on the fault and the device, so an open runs a computation (check.cu) before it
+ * succeeds. If that fails, its error says that the process has to be restarted.
  *
- * Recordings are CUDA graphs captured from the stream, in the mode that lets other threads go on with theirs. What
- * cannot be recorded is no fault of the device: any error but those that are final ends the recording alone, after a
- * look at whether the device still computes. */
+ * Recordings are CUDA graphs captured from the stream, in the mode that does not affect other threads. A call
+ * that cannot be recorded is not a fault of the device. Any error except a final one ends only the recording, after a
+ * check that the device still computes. */
 #include "cuda/backend.h"
 
 #include <pthread.h>
@@ -23,17 +23,17 @@ extern "C" {
 
 /* --- devices -------------------------------------------------------------------------- */
 
-/* The context of a device is the process's, so this is too. */
+/* State of a device. A device's context belongs to the process, so this does too. */
 typedef struct device_record {
 	int users; /* open backends */
 	bool lost;
-	bool was_reset; /* a context was thrown away */
-	char why[160];  /* it was lost last */
+	bool was_reset;   /* a context was destroyed */
+	char reason[160]; /* cause of the last loss */
 } device_record;
 
 enum { MAX_DEVICES = 64, LEAST_MAJOR = 8 };
 static device_record devices[MAX_DEVICES];
-static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all but lost */
+static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all fields but `lost` */
 
 static status device_take(cuda_backend *c, error *err)
 {
@@ -65,19 +65,19 @@ static void device_leave(cuda_backend *c)
 
 /* --- errors --------------------------------------------------------------------------- */
 
-void cuda_lose(cuda_backend *c, const char *what, const char *why)
+void cuda_lose(cuda_backend *c, const char *what, const char *reason)
 {
 	device_record *d = &devices[c->device];
 	if (__atomic_exchange_n(c->lost, true, __ATOMIC_ACQ_REL))
 		return;
-	log_line(LOG_ERROR, "CUDA device %d is lost: %s: %s", c->device, what, why);
+	log_line(LOG_ERROR, "CUDA device %d is lost: %s: %s", c->device, what, reason);
 	pthread_mutex_lock(&devices_mutex);
-	snprintf(d->why, sizeof d->why, "%s: %s", what, why);
+	snprintf(d->reason, sizeof d->reason, "%s: %s", what, reason);
 	pthread_mutex_unlock(&devices_mutex);
 }
 
-/* Errors that "leave the process in an inconsistent state" (CUDA's reference), and memory or links that have failed:
- * every later call fails too, of all streams. */
+/* Errors that "leave the process in an inconsistent state" (CUDA's reference), and failures of memory or links. After
+ * one, every later call on any stream fails too. */
 static bool is_final(cudaError_t e)
 {
 	static const cudaError_t errors[] = {cudaErrorECCUncorrectable,
@@ -101,7 +101,7 @@ static bool is_final(cudaError_t e)
 	return found;
 }
 
-/* Calls that a stream being recorded refuses; the recording is void, the device is not lost. */
+/* Errors of calls that a stream under capture refuses. The recording is void, but the device is not lost. */
 static bool is_capture_error(cudaError_t e)
 {
 	return (int)e >= (int)cudaErrorStreamCaptureUnsupported && (int)e <= (int)cudaErrorStreamCaptureUnsupported + 8;
@@ -113,7 +113,7 @@ status cuda_status(cuda_backend *c, cudaError_t e)
 		return STATUS_DEVICE;
 	if (e == cudaSuccess)
 		return STATUS_OK;
-	(void)cudaGetLastError(); /* or a later call would report it again */
+	(void)cudaGetLastError(); /* clear it, or a later call would report it again */
 	if (c->recording && c->refusal == cudaSuccess)
 		c->refusal = e;
 	if (e == cudaErrorMemoryAllocation)
@@ -167,12 +167,12 @@ static bool cuda_busy(backend *b)
 
 typedef struct recording {
 	cudaGraphExec_t exec;
-	bool early;   /* kernels of it begin early */
-	bool program; /* some of them are one */
+	bool early;   /* its kernels may begin early */
+	bool program; /* some of its kernels are a program */
 } recording;
 
-/* Something that belongs to a recording has failed. STATUS_BUSY: it had a program, or else early launches, and may do
- * without; no program is made from then on. STATUS_DEVICE: the device is lost, since it does not compute either. */
+/* Handle a failure of a recording. STATUS_BUSY: retry without its program, or else without early launches; programs are
+ * off from then on. STATUS_DEVICE: the device does not compute either, and is lost. */
 static status refuse_recording(cuda_backend *c, const recording *r, const char *what)
 {
 	const char *name = cudaGetErrorName(c->refusal);
@@ -208,12 +208,12 @@ static status cuda_record_begin(backend *b)
 		const recording none = {};
 		return refuse_recording(c, &none, "beginning to record");
 	}
-	c->early_otherwise = c->early;
+	c->early_without_recording = c->early;
 	c->early = c->recorded_early;
 	return s;
 }
 
-/* The graph of what was issued since record_begin. */
+/* Instantiate the graph of the work issued since record_begin. */
 static status instantiate(cuda_backend *c, cudaGraphExec_t *out)
 {
 	cudaGraph_t graph = NULL;
@@ -232,12 +232,12 @@ static status cuda_record_end(backend *b, void **out)
 	*out = NULL;
 	status s = cuda_enter(c);
 	if (s == STATUS_OK) {
-		(void)cuda_program_end(c); /* c->refusal names what fails */
+		(void)cuda_program_end(c); /* a failure is in c->refusal */
 		s = instantiate(c, &made.exec);
 	}
 	made.program = c->recorded_program;
 	c->recording = c->after_kernel = false;
-	c->early = c->early_otherwise;
+	c->early = c->early_without_recording;
 	if (s != STATUS_DEVICE && c->refusal != cudaSuccess)
 		return refuse_recording(c, &made, "recording");
 	TRY(s);
@@ -250,7 +250,7 @@ static status cuda_record_end(backend *b, void **out)
 	return r ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* A launch that fails has issued nothing. */
+/* Replay a recording. A launch that fails has issued nothing. */
 static status cuda_replay(backend *b, void *recorded)
 {
 	cuda_backend *c = cuda_of(b);
@@ -258,7 +258,7 @@ static status cuda_replay(backend *b, void *recorded)
 	TRY(cuda_enter(c));
 	TRY(cuda_exchange_use(c));
 	c->after_kernel = false;
-	c->recording = true; /* as far as errors are concerned */
+	c->recording = true; /* so that errors count as those of a recording */
 	c->refusal = cudaSuccess;
 	status s = cuda_status(c, cudaGraphLaunch(r->exec, c->stream));
 	c->recording = false;
@@ -267,7 +267,7 @@ static status cuda_replay(backend *b, void *recorded)
 	return refuse_recording(c, r, "replaying");
 }
 
-/* One that still runs is freed when it has. Of a lost device too: part of it is the host's. */
+/* Free a recording; if it is running, after it has ended. On a lost device too, since part of it is in host memory. */
 static void cuda_forget(backend *b, void *recorded)
 {
 	recording *r = (recording *)recorded;
@@ -279,7 +279,7 @@ static void cuda_forget(backend *b, void *recorded)
 
 /* --- opening and closing ---------------------------------------------------------------- */
 
-/* Also for a lost device, as far as possible; the rest ends with its context. */
+/* Close a backend. On a lost device as far as possible; the rest ends with its context. */
 static void cuda_close(backend *b)
 {
 	cuda_backend *c = cuda_of(b);
@@ -352,11 +352,11 @@ static void fill_table(cuda_backend *c, const cudaDeviceProp *prop)
 	b->close = cuda_close;
 }
 
-/* A switch in the environment: 0 or 1. */
-static bool is_on(const char *name, bool otherwise)
+/* Value of a switch in the environment: 0 or 1. */
+static bool is_on(const char *name, bool fallback)
 {
 	const char *value = getenv(name);
-	return value && *value ? *value != '0' : otherwise;
+	return value && *value ? *value != '0' : fallback;
 }
 
 static status open_parts(cuda_backend *c, bool background)
@@ -373,13 +373,13 @@ static status open_parts(cuda_backend *c, bool background)
 	return cuda_check(c);
 }
 
-/* Why parts could not be opened: while the backend still counts as a user. */
+/* Say which parts could not be opened. Called while the backend still counts as a user. */
 static void explain(const cuda_backend *c, status s, error *err)
 {
 	const device_record *d = &devices[c->device];
 	pthread_mutex_lock(&devices_mutex);
 	error_set(err, s, NULL, "CUDA device %d cannot be set up: %s", c->device,
-	          cuda_lost(c) ? d->why : status_text(s));
+	          cuda_lost(c) ? d->reason : status_text(s));
 	pthread_mutex_unlock(&devices_mutex);
 }
 
@@ -408,7 +408,7 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);
 	c->background = o->background;
 	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true) && !c->each_waits;
-	/* all blocks of a program are resident, for which others on the device would have to give way */
+	/* a program keeps all its blocks resident, so others on the device would have to wait for it */
 	c->persistent = prop.cooperativeLaunch && !c->background && is_on("ADDITIVE_CUDA_PERSISTENT", false);
 	fill_table(c, &prop);
 	status s = device_take(c, err);
@@ -429,17 +429,17 @@ static status open_device(backend **out, const backend_options *o, error *err)
 static status cuda_open(backend **out, const backend_options *o, error *err)
 {
 	const bool again = was_reset(o->device);
-	error why = ERROR_INIT;
+	error cause = ERROR_INIT;
 	*out = NULL;
-	status s = open_device(out, o, &why);
+	status s = open_device(out, o, &cause);
 	if (s == STATUS_OK)
 		return s;
 	if (again && s != STATUS_NOMEM)
 		return error_set(err, STATUS_DEVICE, NULL,
-		                 "%s. It was lost before, and a reset has not brought it back: the process has to be "
-		                 "started anew",
-		                 error_message(&why));
-	return error_set(err, s, NULL, "%s", error_message(&why));
+		                 "%s. It was lost before and a reset did not recover it: restart the "
+		                 "process",
+		                 error_message(&cause));
+	return error_set(err, s, NULL, "%s", error_message(&cause));
 }
 
 extern "C" const backend_plugin additive_backend_plugin = {BACKEND_ABI, "cuda", cuda_open};

@@ -1,8 +1,8 @@
 /* backend.h - the CUDA backend as its kernels see it, and how they are launched.
  *
- * A backend is one stream of one device, with its own staging memory, product library handle and workspace. What it
- * issues runs in order. Its kernels return as soon as they have issued; nothing in them waits, allocates or reads
- * device memory, since they are also recorded. */
+ * A backend is one stream of one device, with its own staging memory, product library handle and workspace. Its work
+ * runs in the order of issue. A kernel function returns as soon as it has issued its work. It never waits, allocates or
+ * reads device memory, since it may be part of a recording. */
 #ifndef CUDA_BACKEND_H
 #define CUDA_BACKEND_H
 
@@ -14,10 +14,10 @@ extern "C" {
 #include "engine/tensor/ops.h"
 }
 
-/* Kernels that cuda_launch_early has asked about. */
+/* Kernels that cuda_launch_early has looked up. */
 enum { CUDA_EARLY_KERNELS = 256 };
 typedef struct cuda_early_kernel {
-	const void *kernel; /* NULL: a free place */
+	const void *kernel; /* NULL: a free slot */
 	bool may;
 } cuda_early_kernel;
 
@@ -27,28 +27,28 @@ typedef struct cuda_backend {
 	int device;
 	int processors;             /* streaming multiprocessors */
 	size_t shared_limit;        /* bytes of shared memory that a block may ask for */
-	size_t memory_bytes;        /* for the whole device */
-	bool early;                 /* kernels whose code waits may begin early (devices of 9.0 and later) */
+	size_t memory_bytes;        /* the whole device's */
+	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
 	bool recorded, fused;       /* plans are recorded; neighbours are fused */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
-	bool after_kernel;          /* was a kernel of ours what was issued last? */
+	bool after_kernel;          /* the work issued last was one of our kernels */
 	bool recording;             /* between record_begin and record_end */
-	bool persistent;            /* recorded phases are one launch (program.cuh) */
-	bool background;            /* opened to give way to the others on the device */
+	bool persistent;            /* recorded phases become one launch (program.cuh) */
+	bool background;            /* opened to give way to the device's other users */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
 	struct cuda_products *products;                      /* gemm.cu */
-	struct cuda_program *program;                        /* program.cu; NULL: none are made */
-	struct cuda_group *group;                            /* collective.cu; NULL: in none */
+	struct cuda_program *program;                        /* program.cu; NULL: no programs */
+	struct cuda_group *group;                            /* collective.cu; NULL: not in a group */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
-	/* Recordings. */
-	cudaError_t refusal;   /* the first error of one */
-	bool recorded_early;   /* kernels of the current recording begin early */
-	bool recorded_program; /* the current recording has a program */
-	bool record_plainly;   /* those of the next do not */
-	bool early_otherwise;  /* `early` when nothing is recorded */
+	/* State of recordings. */
+	cudaError_t refusal;          /* first error of a recording */
+	bool recorded_early;          /* kernels of the current recording may begin early */
+	bool recorded_program;        /* the current recording has a program */
+	bool record_plainly;          /* the next recording has no early launches */
+	bool early_without_recording; /* value of `early` outside recordings */
 	bool single_logged, plain_logged,
-	    direct_logged; /* that they fail with programs, with early launches, and without */
+	    direct_logged; /* recordings failed with programs, with early launches, without: logged once each */
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(const backend *b)
@@ -56,86 +56,86 @@ static inline cuda_backend *cuda_of(const backend *b)
 	return (cuda_backend *)b;
 }
 
-/* Did a call fail for good, of this backend or another of its device? Everything answers STATUS_DEVICE then. */
+/* True if a call failed for good, of this backend or another of its device. Every call then returns STATUS_DEVICE. */
 static inline bool cuda_lost(const cuda_backend *c)
 {
 	return __atomic_load_n(c->lost, __ATOMIC_ACQUIRE);
 }
-/* Mark the device as lost; the first one to do so is logged. */
-void cuda_lose(cuda_backend *c, const char *what, const char *why);
+/* Mark the device as lost; only the first call for a device logs the reason. */
+void cuda_lose(cuda_backend *c, const char *what, const char *reason);
 
-/* Convert an answer of CUDA: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot contain this; during one,
- * any error except a final one), or STATUS_DEVICE, which marks the device as lost. */
+/* Convert a CUDA error: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot contain this; during one, any
+ * error except a final one), or STATUS_DEVICE, which marks the device as lost. */
 status cuda_status(cuda_backend *c, cudaError_t e);
-/* The same for a launch, `kernel` by its address; NULL: a product. With each_waits, after it has ended. */
+/* Convert the result of a launch. kernel: its address; NULL: a product. With each_waits, first wait for its end. */
 status cuda_launched(cuda_backend *c, cudaError_t e, const void *kernel);
-/* Before calls of CUDA: the thread's device is this one. STATUS_DEVICE when it is lost. */
+/* Make this device the thread's current one, before CUDA calls. STATUS_DEVICE if it is lost. */
 status cuda_enter(cuda_backend *c);
 
 /* Check that the device computes: STATUS_OK, or STATUS_DEVICE, which marks it as lost. Waits for the stream
  * (check.cu). */
 status cuda_check(cuda_backend *c);
-/* For tests, found by name in the plug-in: a kernel writes to an address that is no memory. Its launch succeeds; the
- * device is lost when it runs. */
+/* For tests, looked up by name in the plug-in: launch a kernel that writes to an invalid address. The launch succeeds;
+ * the device is lost when the kernel runs. */
 extern "C" status additive_cuda_plant_fault(backend *b);
 
-/* The parts of a backend: memory and its functions in the table; products. A close is legal after an open that failed,
- * or none. */
+/* Parts of a backend: memory with its functions in the table; products. A close is legal after an open that failed or
+ * never ran. */
 status cuda_memory_open(cuda_backend *c);
 void cuda_memory_close(cuda_backend *c);
-/* Memory in which blocks of one kernel exchange words, for kernels that number what they write
- * (additive_attention.cuh): `bytes` of it, at an address that stays until the backend is closed. It is zeros when it is
- * new, and is cleared once in CUDA_EXCHANGE_USES calls of cuda_exchange or cuda_exchange_use, in the order of the
- * stream, so that no number comes round while a word has it: a recording has fewer such kernels than 2^32 /
- * CUDA_EXCHANGE_USES. Errors: STATUS_NOMEM; STATUS_UNSUPPORTED: more than there is, while a recording is made;
+/* Memory in which blocks of one kernel exchange words. The kernels number what they write (additive_attention.cuh). It
+ * has `bytes` bytes, at an address that is stable until the backend is closed, and is zero when new.
+ *
+ * It is cleared, in stream order, once in CUDA_EXCHANGE_USES calls of cuda_exchange or cuda_exchange_use. So a launch
+ * number never wraps around to one that a word still holds, if a recording has fewer such kernels than 2^32 /
+ * CUDA_EXCHANGE_USES. Errors: STATUS_NOMEM; STATUS_UNSUPPORTED: more than is allocated, during a recording;
  * STATUS_DEVICE. */
 #ifdef __CUDACC__
 enum { CUDA_EXCHANGE_USES = 1 << 16 };
 #else
-enum { CUDA_EXCHANGE_USES = 16 }; /* tests come to it */
+enum { CUDA_EXCHANGE_USES = 16 }; /* small enough for tests to reach */
 #endif
 status cuda_exchange(cuda_backend *c, size_t bytes, void **out);
-/* Before a recording is replayed, which uses that memory as often as its kernels were recorded. */
+/* Count a replay as one use: call this before a recording is replayed. */
 status cuda_exchange_use(cuda_backend *c);
 status cuda_products_open(cuda_backend *c);
 void cuda_products_close(cuda_backend *c);
 
-/* Programs of phases (program.cuh). A close is legal after an open that failed, or none. */
+/* Programs of phases (program.cuh). A close is legal after an open that failed or never ran. */
 status cuda_program_open(cuda_backend *c);
 void cuda_program_close(cuda_backend *c);
-/* Launch the phases that were added, if there are any. Before anything else is issued to the stream while it is
- * recorded; a failure is one of the recording. */
+/* Launch the phases that were added, if any. Called before other work is issued to the stream while it is recorded; a
+ * failure makes the recording fail. */
 status cuda_program_end(cuda_backend *c);
 
-/* The table's functions for sums over processes. */
+/* Fill in the table's functions for sums over processes. */
 void cuda_collective_fill(backend *b);
 
-/* Kernels for neighbours, the table's `fuse`. */
+/* Fuse neighbouring ops: the table's `fuse`. */
 int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
               backend_fused_kernel *out);
-/* Those of a decode step (fuse_serving.cu). */
+/* Fuse the ops of a decode step (fuse_serving.cu). */
 int cuda_fuse_serving(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                       backend_fused_kernel *out);
 
-/* True if the loaded code of this kernel contains wait_for_previous. PTX for devices before 9.0 does not, whatever
- * device it is compiled for. CUDA is queried the first time, which is legal during a recording. */
+/* True if the loaded code of this kernel contains wait_for_previous. PTX for compute capabilities before 9.0 never
+ * does, even compiled for a later device. The first call per kernel queries CUDA, which is legal during a recording. */
 bool cuda_may_begin_early(cuda_backend *c, const void *kernel);
 
-/* Blocks along one dimension of a grid: `count`, or of more than the 2^31 - 1 that x may have a number that
- * cuda_launch refuses. */
+/* Extent of a grid's x dimension: `count`, or above 2^31 - 1 a number that cuda_launch refuses. */
 static inline unsigned cuda_extent(int64_t count)
 {
 	return count > INT32_MAX ? UINT32_MAX : (unsigned)count;
 }
-/* Blocks of `each` that cover `count`, as a dimension of a grid. */
+/* Number of blocks of `each` that cover `count`, as a grid's extent. */
 static inline unsigned cuda_parts(int64_t count, int64_t each)
 {
 	return cuda_extent(count / each + (count % each != 0));
 }
-enum { CUDA_MOST_YZ = 65535 }; /* blocks along y and along z, at most */
+enum { CUDA_MOST_YZ = 65535 }; /* most blocks along y and along z */
 
-/* One block of `threads` threads and `shared` bytes of shared memory per element of `grid`. Arguments are converted to
- * the kernel's parameters. An empty grid does nothing; one beyond CUDA's limits is STATUS_UNSUPPORTED. */
+/* Launch a grid with `threads` threads and `shared` bytes of shared memory per block. Arguments are converted to the
+ * kernel's parameters. An empty grid does nothing; one beyond CUDA's limits is STATUS_UNSUPPORTED. */
 template <class... P, class... A>
 status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared,
                       A &&...args)
@@ -162,7 +162,8 @@ status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, u
 	config.dynamicSmemBytes = shared;
 	config.stream = c->stream;
 	config.attrs = &attribute;
-	/* no other work lets a kernel begin early; asked first, so that it is known before plans are recorded */
+	/* only a kernel of ours lets the next one begin early; looked up first, so that it is known before plans are
+	 * recorded */
 	config.numAttrs = early && c->early && cuda_may_begin_early(c, (const void *)kernel) && c->after_kernel;
 	c->after_kernel = true;
 	return cuda_launched(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), (const void *)kernel);
@@ -172,22 +173,22 @@ status cuda_launch(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads
 {
 	return cuda_launch_as(b, false, kernel, grid, threads, shared, (A &&) args...);
 }
-/* The same for a kernel that may begin before the one launched before it has ended: each of its threads calls
- * wait_for_previous (ptx.cuh) before it touches anything but its arguments and weights, and ends after that. */
+/* Launch a kernel that may begin before the previous one has ended. Each of its threads calls wait_for_previous
+ * (ptx.cuh) before it touches anything but its arguments and weights, and ends after that. */
 template <class... P, class... A>
 status cuda_launch_early(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
 {
 	return cuda_launch_as(b, true, kernel, grid, threads, shared, (A &&) args...);
 }
 
-/* Blocks for `count` elements at `each` per block, as many as fill the device a few times over. */
+/* Number of blocks for `count` elements at `each` per block, at most 16 for each processor. */
 static inline unsigned cuda_blocks(const backend *b, int64_t count, int64_t each)
 {
 	int64_t blocks = (count + each - 1) / each, most = (int64_t)cuda_of(b)->processors * 16;
 	return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* Call f with a null pointer of the type that is stored: (float *)0 or (bf16 *)0. */
+/* Call f with a null pointer of the stored type: (float *)0 or (bf16 *)0. */
 template <class F> status cuda_by_type(dtype type, F f)
 {
 	return type == DTYPE_BF16 ? f((__nv_bfloat16 *)nullptr) : f((float *)nullptr);
@@ -199,7 +200,7 @@ static inline bool cuda_packs(dtype type, int64_t width)
 	return width * (int64_t)dtype_bytes(type) % 16 == 0;
 }
 
-/* An optional argument, or NULL. */
+/* Return an optional argument, or NULL. */
 static inline void *cuda_optional(const op_call *call, int i)
 {
 	return i < call->n_in ? call->in[i].data : nullptr;

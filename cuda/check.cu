@@ -1,7 +1,7 @@
 /* check.cu - tests whether a device computes: a kernel writes a pattern to new memory, and the host compares it.
  *
- * After a fault every call may answer as if nothing had happened until a kernel runs, or may fail at once. Only results
- * that are compared show that a context is sound. 4 KiB, one launch. */
+ * After a fault, calls may fail at once, or succeed until a kernel runs. Only a comparison of results shows that a
+ * context is sound. 4 KiB, one launch. */
 #include "cuda/backend.h"
 
 #include "cuda/device.cuh"
@@ -34,7 +34,7 @@ static status compute(backend *b, bool *right)
 	return s;
 }
 
-/* A device whose memory is full is sound, as far as that can be known. */
+/* A device whose memory is full counts as sound, since nothing else can be tested. */
 status cuda_check(cuda_backend *c)
 {
 	bool right;

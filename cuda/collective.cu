@@ -1,18 +1,20 @@
-/* Sums over processes, by NCCL, on a stream of their own:
+/* Sums over processes by NCCL, on their own stream:
  *
  *   stream   … kernels that write x │ share · x ●          what is issued next …
- *   sums                                        └▶ all-reduce of x ●    collective_poll asks for the last of these
+ *   sums                                        └▶ all-reduce of x ●    collective_poll queries the last of these
  *
- * The library is loaded when a group is wanted, so the plug-in needs none: libnccl.so.2 as the dynamic loader finds it,
- * or the file that ADDITIVE_NCCL names (0: none). What is used of it is declared here as it was in 2.14, which later
- * ones keep; where there is a header, nvcc compares.
+ * The library is loaded when a group is opened, so the plug-in loads without it: libnccl.so.2 as the dynamic loader
+ * finds it, or the file in ADDITIVE_NCCL (0: none). The declarations below are those of 2.14, which later versions
+ * keep; if there is a header, nvcc compares.
  *
- * The communicator does not block: what would wait for other members answers IN_PROGRESS and goes on in a thread of the
- * library, and is given up after a time. A kernel that waits for a member that is gone ends by ncclCommAbort alone.
+ * The communicator does not block. A call that has to wait for other members returns IN_PROGRESS and continues in a
+ * thread of the library; after a timeout it is aborted. A kernel that waits for a lost member can be ended only by
+ * ncclCommAbort.
  *
- * Same bits: NCCL chooses ring or tree, protocol and channels by the number of bytes and the topology, nothing else, and
- * each number is added in the order of that. A share is multiplied before, by a kernel of ours: operators that multiply
- * (ncclRedOpCreatePreMulSum) exclude sums within a switch. Bytes: 8 for each number, where the share is not 1. */
+ * Equal sums give equal bits. NCCL chooses ring or tree, protocol and channels by the number of bytes and the topology
+ * alone, and that choice fixes the order in which each number is added. The share is multiplied first, by a kernel of
+ * ours, since operators that multiply (ncclRedOpCreatePreMulSum) exclude sums within a switch. Bytes: 8 for each
+ * number, unless the share is 1. */
 #include "cuda/backend.h"
 
 #include <dlfcn.h>
@@ -85,14 +87,14 @@ static bool find_functions(void *handle, nccl_library *out)
 	return all;
 }
 
-/* dlerror's words without a folder in front. */
+/* Text of dlerror without the leading folder. */
 static const char *load_error(void)
 {
 	const char *words = dlerror(), *colon = words ? strstr(words, ": ") : NULL;
 	return colon ? colon + 2 : words ? words : "unknown reason";
 }
 
-/* The handle is kept for the life of the process: the library has threads. */
+/* Load the library. The handle is kept for the life of the process, since the library has threads. */
 static status load_nccl(error *err)
 {
 	const char *named = getenv("ADDITIVE_NCCL");
@@ -120,12 +122,12 @@ enum { NAP_NS = 100000, NS_PER_SECOND = 1000000000 };
 typedef struct cuda_group {
 	nccl_comm comm;
 	cudaStream_t stream;
-	cudaEvent_t written, summed; /* inputs of the last sum; the sum */
-	bool begun;                  /* sums that were not yet seen complete */
-	int seconds;                 /* that other members are waited for */
+	cudaEvent_t written, summed; /* the last sum's inputs are written; the sum is complete */
+	bool started;                /* a sum is not yet known to be complete */
+	int seconds;                 /* timeout for other members */
 } cuda_group;
 
-/* Until a call is done that may go on by itself; what: what it is for. */
+/* Wait until a call that may continue by itself is done; what: its purpose, for the error. */
 static status settle(cuda_group *g, int result, const char *what, error *err)
 {
 	const struct timespec nap = {0, NAP_NS};
@@ -191,7 +193,7 @@ static void cuda_collective_close(backend *b, bool cut_short)
 		(void)nccl.CommDestroy(g->comm);
 	else if (g->comm)
 		(void)nccl.CommAbort(g->comm);
-	/* A sum that was cut short still writes for a moment. */
+	/* An aborted sum may still write for a moment. */
 	for (uint64_t began = clock_ns(); g->stream && cudaStreamQuery(g->stream) == cudaErrorNotReady;)
 		if (clock_ns() - began >= (uint64_t)g->seconds * NS_PER_SECOND || nanosleep(&nap, NULL) != 0)
 			break;
@@ -260,14 +262,14 @@ static status cuda_collective_sum(backend *b, float *numbers, int64_t n, float s
 	c->after_kernel = false;
 	TRY(cuda_status(c, cudaEventRecord(g->written, c->stream)));
 	TRY(cuda_status(c, cudaStreamWaitEvent(g->stream, g->written, 0)));
-	g->begun = true;
+	g->started = true;
 	if (settle(g, nccl.AllReduce(numbers, numbers, (size_t)n, NCCL_FLOAT, NCCL_SUM, g->comm, g->stream), "a sum",
 	           &err) != STATUS_OK)
 		return failed(c, &err);
 	return cuda_status(c, cudaEventRecord(g->summed, g->stream));
 }
 
-/* The event before the error: a sum that ended before there was one is right. */
+/* The event is queried before the error: a sum that ended before an error is right. */
 static status cuda_collective_poll(backend *b, bool *complete)
 {
 	cuda_backend *c = cuda_of(b);
@@ -278,7 +280,7 @@ static status cuda_collective_poll(backend *b, bool *complete)
 	if (!g)
 		return STATUS_INTERNAL;
 	TRY(cuda_enter(c));
-	const cudaError_t e = g->begun ? cudaEventQuery(g->summed) : cudaSuccess;
+	const cudaError_t e = g->started ? cudaEventQuery(g->summed) : cudaSuccess;
 	if (e != cudaErrorNotReady)
 		TRY(cuda_status(c, e));
 	const int asked = nccl.CommGetAsyncError(g->comm, &result);
@@ -288,7 +290,7 @@ static status cuda_collective_poll(backend *b, bool *complete)
 		return failed(c, &err);
 	}
 	*complete = e == cudaSuccess;
-	g->begun &= !*complete;
+	g->started &= !*complete;
 	return STATUS_OK;
 }
 

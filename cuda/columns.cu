@@ -1,8 +1,8 @@
 /* scale_columns, scale_columns_grad.
  *
  * The gradient of the factors: a block takes a group's strip of columns and every n-th row. Its sums go to scratch,
- * [parts, groups], and are added by cuda_sum_parts in order. If a group is one column, a warp takes WARP of them, a
- * lane each; otherwise a warp's lanes share a group.
+ * [parts, groups], and cuda_sum_parts adds them in order. If groups have one column, a warp takes WARP groups, one per
+ * lane; otherwise a warp's lanes share a group.
  *
  * Bytes per element, f32 / bf16: scale_columns 8 / 4, its gradient 8 / 4. */
 #include "cuda/elementwise.cuh"
@@ -21,7 +21,7 @@ template <class T> struct columns {
 		numbers<N> by, x = load<N>(this->x + row * width + column);
 		if (group == 1) {
 			by = load<N>(w + column);
-		} else { /* a pack lies in one group */
+		} else { /* a pack is within one group */
 			const float one = w[quotient_of(column, group)];
 #pragma unroll
 			for (int i = 0; i < N; i++)
@@ -43,8 +43,8 @@ status cuda_scale_columns(backend *b, const op_call *call)
 	});
 }
 
-/* A block: groups blockIdx.x · columns on, of which a warp has `columns` (WARP, or one that its lanes share); rows
- * blockIdx.y · WARPS on in steps of gridDim.y · WARPS. */
+/* A block: groups from blockIdx.x · columns on, of which a warp has `columns` (WARP, or one that its lanes share); rows
+ * from blockIdx.y · WARPS on in steps of gridDim.y · WARPS. */
 template <class T, bool SINGLE>
 static __global__ void __launch_bounds__(THREADS)
     scale_columns_grad_kernel(float *parts, const T *x, const T *dy, int64_t rows, int64_t width, int64_t group)

@@ -1,11 +1,11 @@
 /* decay_biases, decay_merge, decay_merge_grad.
  *
- * decay_merge: a warp has a head of a row, its lanes the channels. Bytes: q, y and u once, 8 a head for
+ * decay_merge: a warp has a head of a row, with its lanes along the channels. Bytes: q, y and u once, 8 a head for
  * log-normalizers.
  *
- * decay_merge_grad: the same warps leave dq and, in scratch, ds and P of each row and head; then a block takes WARP
- * columns of q or du and the rows of a part, and one thread for each column adds the parts in their order. Bytes: q and
- * du twice, u and dq once. The same call has the same bits. */
+ * decay_merge_grad: the same warps write dq and, in scratch, ds and P of each row and head. Then a block takes WARP
+ * columns of q or du and the rows of a part, and one thread for each column adds the parts in order. Bytes: q and du
+ * twice, u and dq once. Equal calls give equal bits. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 
@@ -33,7 +33,7 @@ status cuda_decay_biases(backend *b, const op_call *call)
 struct merge_call {
 	const void *query, *first_k, *first_v, *y;
 	const float *log_normalizer;
-	const int32_t *positions; /* or NULL */
+	const int32_t *positions; /* may be NULL */
 	int64_t rows, length;
 	int heads, key_width, value_width; /* Q / H, T / H */
 	float scale, slope, hyper;
@@ -61,7 +61,7 @@ static merge_call merge_call_of(const op_call *call, int positions)
 	return c;
 }
 
-/* The score of the first key for head `at` of all rows', in every lane. */
+/* The first key's score for head `at` (counted over all rows), in every lane. */
 template <class T> static __device__ __forceinline__ float first_score(const merge_call &c, int64_t at)
 {
 	const int64_t row = at / c.heads;
@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-/* parts [gridDim.y, heads · width]: Σ_row factor[row, head] x[row, head, ·] of the rows of each part. */
+/* parts [gridDim.y, heads · width]: Σ_row factor[row, head] x[row, head, ·] over the rows of each part. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
     decay_columns_kernel(const T *x, const float *factor, int64_t rows, int heads, int width, float *parts)
@@ -173,7 +173,7 @@ static unsigned parts_of(const merge_call &c)
 	return (unsigned)min((c.rows + PART_ROWS - 1) / PART_ROWS, (int64_t)MOST_PARTS);
 }
 
-/* ds and P, then parts of the wider of first_k and first_v. */
+/* Bytes of ds and P, then of the parts of the wider of first_k and first_v. */
 size_t cuda_decay_merge_grad_scratch(const backend *b, const op_call *call)
 {
 	(void)b;

@@ -1,8 +1,8 @@
-/* device.cuh - what kernels share: types, 16-byte loads, shared memory, sums over warps and blocks.
+/* device.cuh - types, 16-byte loads, shared memory, and sums over warps and blocks, for all kernels.
  *
- * House rules of kernels, which the emulator in tests/ relies on: blocks are one-dimensional and a multiple of 32
- * threads; shared memory is asked for at the launch and reached through shared_memory(); whole warps meet in
- * shuffles, which order no memory (that is for __syncwarp); what is not in the language stands in ptx.cuh. */
+ * Rules that every kernel follows and the emulator in tests/ relies on: blocks are one-dimensional and a multiple of 32
+ * threads. The launch sets the size of shared memory, and kernels reach it through shared_memory(). Whole warps take
+ * part in shuffles, which order no memory (that is for __syncwarp). Instructions that CUDA C lacks are in ptx.cuh. */
 #ifndef CUDA_DEVICE_CUH
 #define CUDA_DEVICE_CUH
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_real(bf16 *p, float x)
 {
 	*p = __float2bfloat16_rn(x);
 }
-/* x as it will be read again after it was stored as T. */
+/* Return x as it reads back after it was stored as T. */
 template <class T> __device__ __forceinline__ float round_real(float x);
 template <> __device__ __forceinline__ float round_real<float>(float x)
 {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void store_pack(bf16 *p, const pack<bf16> &x)
 
 /* --- shared memory --------------------------------------------------------------------- */
 
-/* The block's shared memory, as many bytes as the launch asked for, from byte `offset`. */
+/* The block's shared memory from byte `offset`; the launch sets its size. */
 #ifdef __CUDACC__
 extern __shared__ __align__(128) unsigned char cuda_shared_bytes[];
 template <class T> __device__ __forceinline__ T *shared_memory(size_t offset = 0)
@@ -108,7 +108,7 @@ template <class T> static inline T *shared_memory(size_t offset = 0)
 
 /* --- sums --------------------------------------------------------------------------------- */
 
-/* Every lane of a group of `lanes` (a power of two) gets the sum, added in one order always. */
+/* Return the sum to every lane of a group of `lanes` (a power of two), always added in the same order. */
 template <int lanes = WARP, class T> __device__ __forceinline__ T warp_sum(T x)
 {
 #pragma unroll
@@ -123,7 +123,7 @@ template <int lanes = WARP> __device__ __forceinline__ float warp_max(float x)
 		x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, flip));
 	return x;
 }
-/* Every thread of the block gets the sum; space: WARP floats of shared memory, free again when this returns. */
+/* Return the sum to every thread of the block. space: WARP floats of shared memory, free again on return. */
 __device__ __forceinline__ float block_sum(float x, float *space)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -142,13 +142,13 @@ struct best_class {
 	int at;
 };
 
-/* The larger one, the first of equals. */
+/* Return the larger one; of two equals, the one with the lower class. */
 __device__ __forceinline__ best_class better(best_class a, best_class b)
 {
 	return b.z > a.z || (b.z == a.z && b.at < a.at) ? b : a;
 }
 
-/* A loop over elements that any grid covers. */
+/* First index and step of a loop over elements that works with any grid. */
 __device__ __forceinline__ int64_t grid_first(void)
 {
 	return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

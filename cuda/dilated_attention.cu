@@ -1,18 +1,18 @@
-/* dilated_attention: branch after branch (dilated_attention.cuh), a block for each tile of 64 queries of a segment. It
- * goes through the tiles of keys with an online softmax (Milakov and Gimelshein 2018) and adds its result to what the
- * branches before have made of its rows, by their log-normalizers:
+/* dilated_attention: one branch after another (dilated_attention.cuh), a block for each tile of 64 queries of a
+ * segment. A block walks over the tiles of keys with an online softmax (Milakov and Gimelshein 2018). It merges its
+ * result into the sum of the earlier branches of its rows, by their log-normalizers:
  *
  *   y = e^{M' - M} y + e^{L_i - M} o_i,   M' = log Σ_{l<i} e^{L_l},   M = log Σ_{l≤i} e^{L_l}
  *
- * Rows of different blocks of a launch are different, so there are no atomics, and two runs give the same bits. In bf16
- * the sums stay in f32 in scratch until the last branch.
+ * Blocks of a launch have different rows, so there are no atomics, and two runs give the same bits. In bf16 the sums
+ * stay in f32 in scratch until the last branch.
  *
- * Bytes: of a branch, q, k and v of the kept rows once (12 D / r a token in f32) plus for each tile of queries the
- * tiles of keys, which are expected in the L2 cache, and y twice. */
+ * Bytes per branch: q, k and v of the kept rows once (12 D / r a token in f32), and y twice. In addition each tile of
+ * queries reads the tiles of keys, which are expected in the L2 cache. */
 #include "cuda/dilated_attention.cuh"
 #include "cuda/kernels.h"
 
-/* Scores to exponentials of a thread's 4 by 4; its rows are shared with the other 15 threads of its half warp. */
+/* Convert a thread's 4 by 4 scores to exponentials; its rows are shared with the other 15 threads of its half warp. */
 __device__ __forceinline__ void dilated_soften(float (&s)[4][4], float (&top)[4], float (&sum)[4], float (&out)[4][4])
 {
 #pragma unroll
@@ -32,7 +32,7 @@ __device__ __forceinline__ void dilated_soften(float (&s)[4][4], float (&top)[4]
 	}
 }
 
-/* One row's result, out of its online softmax, to y and log_normalizer. column: of the head. */
+/* Store one row's result, from its online softmax, in y and log_normalizer. column: in the head. */
 __device__ __forceinline__ void dilated_leave(const dilated_call &c, const dilated_place &p, int row, float top,
                                               float sum, const float (&out)[4], int column, float *y)
 {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* --- the op ------------------------------------------------------------------------------------- */
 
-/* The sums of y in bf16, and the log-normalizers where they are not wanted. */
+/* Bytes of the sums of y in bf16, and of the log-normalizers if they are not requested. */
 size_t cuda_dilated_attention_scratch(const backend *b, const op_call *call)
 {
 	(void)b;

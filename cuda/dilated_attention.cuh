@@ -1,9 +1,9 @@
-/* dilated_attention.cuh - what the kernels of dilated_attention and of its gradient share: which rows of which segment
- * a block has, and the log-normalizers of a row.
+/* dilated_attention.cuh - helpers for the kernels of dilated_attention and its gradient: the rows of a block, and the
+ * log-normalizers of a row.
  *
- * The rows that a head keeps of a segment are a dense attention whose rows lie r · D apart, so they go through the
- * tiles of softmax_attention.cuh ("plain": f32 arithmetic, 256 threads, 64 by 64) by their stride alone. There is a
- * launch for each branch, in their order; a block has a tile of the rows of one segment of one head. */
+ * The rows of a segment that a head keeps form a dense attention whose rows are r · D apart. So they go through the
+ * tiles of softmax_attention.cuh ("plain": f32 arithmetic, 256 threads, 64 by 64) with another stride. There is a
+ * launch for each branch, in order; a block has a tile of the rows of one segment of one head. */
 #ifndef CUDA_DILATED_ATTENTION_CUH
 #define CUDA_DILATED_ATTENTION_CUH
 
@@ -18,8 +18,8 @@ enum { DILATED_SPACE = (2 * ATTENTION_TILE * PLAIN_PITCH + 2 * ATTENTION_TILE * 
 struct dilated_call {
 	dilated_pattern pattern;
 	int64_t batch, length, heads, dh, d;
-	const int32_t *mask;  /* or NULL */
-	const float *mixture; /* or NULL */
+	const int32_t *mask;  /* may be NULL */
+	const float *mixture; /* may be NULL */
 	float scale;
 	bool causal, zero_keys;
 	float *log_normalizer; /* [branches, B, N, H] */
@@ -46,7 +46,7 @@ static inline dilated_call dilated_call_of(const op_call *call, float *log_norma
 	return c;
 }
 
-/* Tokens of a segment of the branch; tiles of its rows; segments of a sequence. */
+/* Tokens in a segment of the branch; tiles of its rows; segments in a sequence. */
 static inline __host__ __device__ int64_t dilated_length(const dilated_call &c)
 {
 	return min(c.pattern.segment[c.branch], c.length);
@@ -61,7 +61,7 @@ static inline __host__ __device__ int64_t dilated_segments(const dilated_call &c
 	return (c.length + dilated_length(c) - 1) / dilated_length(c);
 }
 
-/* One block for each tile of rows, and in y for each piece of a result's channels. */
+/* One block for each tile of rows, and along y for each slice of a result's channels. */
 static inline dim3 dilated_grid(const dilated_call &c)
 {
 	return dim3(cuda_extent(c.batch * dilated_segments(c) * c.heads * dilated_tiles(c)),
@@ -70,11 +70,11 @@ static inline dim3 dilated_grid(const dilated_call &c)
 
 /* The rows of a block. */
 struct dilated_place {
-	int64_t token, step;       /* over all sequences: of row 0 of the segment; from row to row */
-	int64_t at, stride;        /* the same in elements, at the head's first channel */
-	int64_t norm, norm_stride; /* the same in log-normalizers of a branch */
+	int64_t token, step;       /* index of the segment's row 0 over all sequences; tokens from row to row */
+	int64_t at, stride;        /* in elements, at the head's first channel */
+	int64_t norm, norm_stride; /* in log-normalizers of a branch */
 	int count, first;          /* rows of the segment; the first of the tile */
-	float zeros;               /* keys of zeros */
+	float zeros;               /* number of keys that are zeros */
 };
 
 __device__ __forceinline__ dilated_place dilated_here(const dilated_call &c)
@@ -96,7 +96,7 @@ __device__ __forceinline__ dilated_place dilated_here(const dilated_call &c)
 	return p;
 }
 
-/* True if row `query` reads row `key`, both of the segment. */
+/* True if row `query` reads row `key` of the same segment. */
 __device__ __forceinline__ bool dilated_sees(const dilated_call &c, const dilated_place &p, int query, int key)
 {
 	return key < p.count && query < p.count && (!c.causal || key <= query) &&
@@ -109,7 +109,7 @@ __device__ __forceinline__ float *dilated_normalizer(const dilated_call &c, cons
 	return c.log_normalizer + i * c.batch * c.length * c.heads + p.norm + row * p.norm_stride;
 }
 
-/* log Σ e^L of a row over the branches before `end`. */
+/* log Σ e^L of a row over branches 0 … end - 1. */
 __device__ __forceinline__ float dilated_sum(const dilated_call &c, const dilated_place &p, int end, int row)
 {
 	float top = -INFINITY, sum = 0.0f;

@@ -1,27 +1,27 @@
-/* dilated_attention_grad: branch after branch (dilated_attention.cuh), the probabilities made again from the scores and
- * log_normalizer (Dao et al. 2022):
+/* dilated_attention_grad: one branch after another (dilated_attention.cuh). The probabilities are recomputed from the
+ * scores and log_normalizer (Dao et al. 2022):
  *
  *   P_tj = e^{s_tj - m},  m = L_i(t) - log c_i(t);   ds_tj = P_tj (dy_t·v_j - D_t)
  *   dq_t += scale Σ_j ds_tj k_j;   dk_j += scale Σ_t ds_tj q_t;   dv_j += Σ_t P_tj dy_t
  *
- * Two launches for each branch: a block per tile of queries finds D (dy·y, or where c is a constant dy·o_i by one pass
- * over the keys) and makes dq; a block per tile of keys makes dk and dv. Rows of different blocks of a launch are
- * different and launches run in order, so there are no atomics, and two runs give the same bits. In bf16 the sums stay
- * in f32 in scratch until the last branch.
+ * Two launches for each branch. A block per tile of queries finds D (dy·y, or where c is a constant dy·o_i by one pass
+ * over the keys) and computes dq; a block per tile of keys computes dk and dv. Blocks of a launch have different rows
+ * and launches run in order, so there are no atomics, and two runs give the same bits. In bf16 the sums stay in f32 in
+ * scratch until the last branch.
  *
- * Where dq, dk and dmixture are not wanted (frozen weights), P and dv alone are made. */
+ * If dq, dk and dmixture are not requested (frozen weights), only P and dv are computed. */
 #include "cuda/dilated_attention.cuh"
 #include "cuda/kernels.h"
 
 struct dilated_gradient {
 	dilated_call c;
 	bool exact;          /* D = dy·y */
-	bool frozen;         /* ds is not wanted */
+	bool frozen;         /* ds is not needed */
 	float *along;        /* D, [branches, B, N, H]; 0 where a branch does not keep the row */
-	float *dq, *dk, *dv; /* sums in f32, or NULL */
+	float *dq, *dk, *dv; /* sums in f32; may be NULL */
 };
 
-/* m of a row; +inf where the branch has no weight there: probabilities become 0. */
+/* m of a row; +inf where the branch has no weight there, so that probabilities are 0. */
 __device__ __forceinline__ float dilated_level(const dilated_call &c, const dilated_place &p, int row)
 {
 	const float l = row < p.count ? *dilated_normalizer(c, p, c.branch, row) : -INFINITY;
@@ -38,7 +38,7 @@ __device__ __forceinline__ float *dilated_along(const dilated_gradient &g, const
 	return g.along + (dilated_normalizer(g.c, p, g.c.branch, row) - g.c.log_normalizer);
 }
 
-/* s = e^{scale s - m} of the queries from `query` on and the keys from `key` on. */
+/* s = e^{scale s - m} for the queries from `query` on and the keys from `key` on. */
 __device__ __forceinline__ void dilated_weigh(float (&s)[4][4], const dilated_call &c, const dilated_place &p,
                                               int query, int key, const float (&m)[4])
 {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void dilated_weigh(float (&s)[4][4], const dilated_ca
 		                      : 0.0f;
 }
 
-/* D of this thread's four rows. */
+/* Find D of this thread's four rows. */
 template <class T>
 __device__ __forceinline__ void dilated_find_along(const dilated_gradient &g, const dilated_place &p, int end,
                                                    const T *q, const T *k, const T *v, const T *y, const T *dy,
@@ -85,7 +85,7 @@ __device__ __forceinline__ void dilated_find_along(const dilated_gradient &g, co
 		along[i] = warp_sum<16>(along[i]);
 }
 
-/* out = this thread's 4 by 4 of rows of `count` from `row` on, added to sums from `column` on. */
+/* Add out, this thread's 4 by 4, to the sums of rows from `row` on (`count` exist) and columns from `column` on. */
 __device__ __forceinline__ void dilated_add(float *sums, const dilated_call &c, const dilated_place &p,
                                             const float (&out)[4][4], float factor, int column)
 {
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 		dilated_add(g.dv, c, p, out_v, 1.0f, column);
 }
 
-/* One block: dmixture_i = c_i (a_i - Σ_l c_l a_l), a_i the sum of a branch's D. */
+/* One block: dmixture_i = c_i (a_i - Σ_l c_l a_l), where a_i is the sum of a branch's D. */
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     dilated_mixture(dilated_call c, const float *along, float *dmixture)
 {
@@ -206,7 +206,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* --- the op ------------------------------------------------------------------------------------- */
 
-/* D of all branches, and in bf16 the sums of the wanted ones of dq, dk and dv. */
+/* Bytes of D of all branches, and in bf16 of the sums of those of dq, dk and dv that are requested. */
 size_t cuda_dilated_attention_grad_scratch(const backend *b, const op_call *call)
 {
 	(void)b;

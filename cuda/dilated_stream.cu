@@ -1,13 +1,14 @@
 /* dilated_stream: queries against the ring of engine/tensor/ops/dilated.h and the call's own tokens.
  *
- * Attend: a block has a head of a token, and its warps take turns with tiles of 32 kept keys of the branches that keep
- * the token, each with an online softmax of its own (Milakov and Gimelshein 2018): scores, a part of the warp
- * (stream.cuh) along the channels of a key; exponentials, a lane for a key; values, lanes along the channels again. The
- * warps meet in shared memory, in their order. The call's keys and values are read where they are and older ones from
- * the ring, which nothing changes yet. Then a second kernel puts the call's last tokens into the ring.
+ * Attend: a block has a head of a token. The branches that keep the token have tiles of 32 kept keys, which the warps
+ * take in turn, each with its own online softmax (Milakov and Gimelshein 2018). For scores, a part of the warp
+ * (stream.cuh) is along the channels of a key; for exponentials, a lane has a key; for values, lanes are along the
+ * channels again. The warps' results are merged in shared memory in order. The call's keys and values are read in
+ * place, older ones from the ring, which this kernel does not change. A second kernel writes the call's last tokens
+ * into the ring.
  *
- * Which warp has which keys follows from the position alone; so y depends neither on the batch nor on how the tokens
- * are cut into calls.
+ * The keys of a warp depend on the position alone. So y depends neither on the batch nor on how the tokens are cut into
+ * calls.
  *
  * Bytes: the keys and values that a token reads (8 per channel), and 24 per channel and token for q, k, v, y and the
  * ring. */
@@ -20,7 +21,7 @@ extern "C" {
 
 enum { TILE = WARP, WARPS = 8 };
 
-/* The call, taken apart. */
+/* Arguments of the call. */
 struct dilated_ring {
 	dilated_pattern pattern;
 	const float *q, *k, *v;
@@ -28,12 +29,12 @@ struct dilated_ring {
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	int64_t n, d, heads, dh, window;
 	int64_t slot_floats, offset;
-	int64_t tokens, rows; /* for all sequences; number of sequences */
-	int64_t quads;        /* for a lane */
+	int64_t tokens, rows; /* in all sequences; number of sequences */
+	int64_t quads;        /* per lane */
 	float scale;
 };
 
-/* The sequence in whose room a token lies: the last that begins at it or before. */
+/* Sequence of a token: the last that begins at it or before. */
 static __device__ __forceinline__ int64_t row_of(const dilated_ring &c, int64_t token)
 {
 	if (!c.start)
@@ -48,9 +49,9 @@ static __device__ __forceinline__ int64_t row_of(const dilated_ring &c, int64_t 
 
 /* A sequence, from a head's first channel on. */
 struct sequence_rows {
-	const float *key, *value, *ring; /* for the call's first token; the state */
-	const float *there;
-	const int32_t *mask; /* for the call's tokens, or NULL */
+	const float *key, *value, *ring; /* the call's first token; the state */
+	const float *present;
+	const int32_t *mask; /* the call's tokens; may be NULL */
 	int64_t position;
 };
 
@@ -63,14 +64,14 @@ static __device__ __forceinline__ const float *row_at(const dilated_ring &c, con
 	return s.ring + (value ? dilated_value(c.d, c.window, place) : dilated_key(c.d, place));
 }
 
-static __device__ __forceinline__ bool is_there(const dilated_ring &c, const sequence_rows &s, int64_t j)
+static __device__ __forceinline__ bool is_present(const dilated_ring &c, const sequence_rows &s, int64_t j)
 {
 	if (j >= s.position)
 		return !s.mask || s.mask[j - s.position] != 0;
-	return s.there[j % c.window] != 0.0f;
+	return s.present[j % c.window] != 0.0f;
 }
 
-/* A warp's shared memory: quads [quads][lane] of the query and of its sums, a tile's scores. */
+/* A warp's shared memory: quads [quads][lane] of the query and of its sums, and a tile's scores. */
 struct dilated_desk {
 	float4 *query, *sum;
 	float *score;
@@ -91,7 +92,7 @@ static __device__ __forceinline__ void put(float4 *to, const quad &q)
 	store_pack((float *)to, q);
 }
 
-/* One tile: the tokens first, first + step, … of which `count` ≤ TILE are there. */
+/* One tile: the `count` ≤ TILE tokens first, first + step, … */
 template <int LANES, bool PACKED>
 static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const sequence_rows &s, int64_t first,
                                                    int64_t step, int count, const dilated_desk &w, float &m, float &z)
@@ -112,7 +113,7 @@ static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const 
 			w.score[key] = __fmul_rn(c.scale, sum);
 	}
 	__syncwarp();
-	const bool seen = lane < count && is_there(c, s, first + lane * step);
+	const bool seen = lane < count && is_present(c, s, first + lane * step);
 	const float score = seen ? w.score[lane] : -INFINITY, top = fmaxf(m, warp_max(score));
 	const bool none = top == -INFINITY;
 	const float e = none ? 0.0f : expf(score - top), shrink = none ? 1.0f : expf(m - top);
@@ -135,7 +136,7 @@ static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const 
 	__syncwarp();
 }
 
-/* The parts of a warp together: the first LANES lanes have the sums. */
+/* Merge the parts of a warp: the first LANES lanes get the sums. */
 template <int LANES> static __device__ __forceinline__ void fold(const dilated_ring &c, const dilated_desk &w)
 {
 	const int lane = threadIdx.x % WARP;
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(WARPS *WARP, 1) dilated_attend_kernel(dilated_
 		total = __fmaf_rn(expf(norms[2 * k] - top), norms[2 * k + 1], total);
 	for (int64_t d = threadIdx.x; d < c.dh; d += WARPS * WARP) {
 		float sum = 0.0f;
-		/* Channel d is in quad d / QUAD, which is a lane's next after LANES of them. */
+		/* Channel d is in quad d / QUAD; a lane's next quad comes after LANES quads. */
 		const int64_t at = (d / QUAD / LANES * WARP + d / QUAD % LANES) * QUAD + d % QUAD;
 		for (int k = 0; k < WARPS && total > 0.0f; k++)
 			sum = __fmaf_rn(expf(norms[2 * k] - top),
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(WARPS *WARP, 1) dilated_attend_kernel(dilated_
 	}
 }
 
-/* A block for each token of the call: to the ring, if it is among the row's last `window`. */
+/* A block for each token of the call writes it to the ring if it is among the row's last `window`. */
 static __global__ void __launch_bounds__(WARPS *WARP) dilated_append_kernel(dilated_ring c)
 {
 	const int64_t token = blockIdx.x, row = row_of(c, token);

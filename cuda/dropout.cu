@@ -1,8 +1,8 @@
-/* dropout: y = x / (1 - p) where a random word says so, else 0.
+/* dropout: y = x / (1 - p) for the elements that a random word keeps, else 0.
  *
- * The words are a function of the element's number (engine/base/philox.h), four elements to a block of them, so nothing
- * is kept for the backward and every backend drops the same. philox_uniform(word) >= p is asked of integers: the upper
- * 24 bits of the word are not below ⌈p 2^24⌉. A thread takes 16 bytes: one or two Philox blocks.
+ * The words are a function of the element's index (engine/base/philox.h), four elements per block of words. So nothing
+ * is stored for the backward, and every backend drops the same elements. philox_uniform(word) >= p is tested with
+ * integers: the upper 24 bits of the word are at least ⌈p 2^24⌉. A thread takes 16 bytes: one or two Philox blocks.
  *
  * Bytes per element, f32 / bf16: 8 / 4. */
 #include "cuda/elementwise.cuh"

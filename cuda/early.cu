@@ -1,13 +1,14 @@
-/* Which kernels may begin early.
+/* Kernels that may begin early.
  *
- * The wait of a kernel that begins early (ptx.cuh) is in code for 9.0 and later alone, and what the driver loads may be
- * PTX of an earlier one, compiled for a later device. So what was loaded is asked: cudaFuncAttributes.ptxVersion is the
- * architecture whose PTX the code was made of, here or by nvcc; binaryVersion is the device's in either case. */
+ * Only code for 9.0 and later contains the wait of a kernel that begins early (ptx.cuh). The driver may have loaded PTX
+ * of an earlier architecture, compiled for a later device, so the loaded code is queried. cudaFuncAttributes.ptxVersion
+ * is the architecture of the PTX from which the code was compiled, by nvcc or by the driver. binaryVersion is the
+ * device's in either case. */
 #include "cuda/backend.h"
 
 enum { WAITS_SINCE = 90 };
 
-/* The kernel's place in the table, or a free one; NULL: there is neither. */
+/* Return the kernel's place in the table, or a free one; NULL if neither exists. */
 static cuda_early_kernel *find_place(cuda_backend *c, const void *kernel)
 {
 	const size_t first = (size_t)((uintptr_t)kernel * 0x9e3779b97f4a7c15u >> 32);

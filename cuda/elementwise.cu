@@ -1,9 +1,9 @@
-/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill, accumulate, lerp: one element of the result per element of the
- * arguments.
+/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill, accumulate, lerp: one element of the result per element of
+ * the arguments.
  *
- * A thread takes 16 bytes of a tensor at a time, neighbours next to each other; what is left over (fewer elements than
- * fill 16 bytes) goes one by one. Tensors begin at multiples of 16 bytes whatever their width, so this holds for every
- * shape. An element is read before it is written, by the same thread, so a result may lie where an argument lay.
+ * A thread takes 16 bytes of a tensor at a time, next to its neighbours' bytes; a remainder of less than 16 bytes is
+ * processed one by one. Tensors begin at multiples of 16 bytes whatever their width, so this works for every shape. An
+ * element is read before it is written, by the same thread, so a result may overwrite an argument.
  *
  * Bytes per element, f32 / bf16: add, mul 12 / 6; gate 16 / 8; scale, scale_by, tanh 8 / 4; secant_grad 16; fill 4;
  * accumulate, lerp 12. */
@@ -18,7 +18,7 @@ template <class T> struct product {
 	}
 };
 
-/* factor · x; where `scalar` is given, that instead. */
+/* factor · x; if `scalar` is given, scalar · x. */
 template <class T> struct scaled {
 	const T *x;
 	float factor;
@@ -97,7 +97,7 @@ struct increased {
 	}
 };
 
-/* Call f with a null pointer of the first output's type: what is stored. */
+/* Call f with a null pointer of the first output's stored type. */
 template <class F> static status by_output(const op_call *call, F f)
 {
 	return cuda_by_type(call->out[0].type, f);
@@ -177,7 +177,7 @@ status cuda_fill(backend *b, const op_call *call)
 {
 	const fill_params *p = (const fill_params *)call->params;
 	constant f = {p->value};
-	if (p->integer) /* moved, never computed with */
+	if (p->integer) /* moved, never used in arithmetic */
 		memcpy(&f.x, &p->whole, sizeof f.x);
 	return cuda_elementwise(b, (float *)call->out[0].data, f, shape_count(call->out[0].shape));
 }

@@ -1,8 +1,8 @@
-/* elementwise.cuh - what kernels that go through memory once share: N numbers at a time, dropout, the sums and gates in
- * front of a layernorm, and the launch of a loop over elements.
+/* elementwise.cuh - helpers for kernels that pass over memory once: N numbers at a time, dropout, the sums and gates
+ * before a layernorm, and the launch of a loop over elements.
  *
- * Products and sums are written as __fmul_rn, __fadd_rn and __fmaf_rn: a compiler may fuse `a * b + c` in one kernel
- * and not in another, and fused kernels (fuse.cu) must give the bits of the single ones. */
+ * Products and sums are written as __fmul_rn, __fadd_rn and __fmaf_rn. A compiler may fuse `a * b + c` in one kernel
+ * and not in another, but fused kernels (fuse.cu) must give the same bits as the single ones. */
 #ifndef CUDA_ELEMENTWISE_CUH
 #define CUDA_ELEMENTWISE_CUH
 
@@ -25,7 +25,7 @@ template <int N> struct numbers {
 	float at[N];
 };
 
-/* N = 1, 4 or 8; more than one from addresses aligned to that many elements, or to 16 bytes. */
+/* N = 1, 4 or 8. For N > 1, addresses are aligned to N elements or to 16 bytes. */
 template <int N> __device__ __forceinline__ numbers<N> load(const float *p)
 {
 	numbers<N> x;
@@ -88,7 +88,7 @@ template <int N> __device__ __forceinline__ void store(bf16 *p, const numbers<N>
 		                         two_bf16(x.at[4], x.at[5]), two_bf16(x.at[6], x.at[7]));
 }
 
-/* As they will be read again after they were stored as T. */
+/* Round x to the values that it has after it was stored as T. */
 template <class T, int N> __device__ __forceinline__ numbers<N> rounded(numbers<N> x)
 {
 #pragma unroll
@@ -129,14 +129,14 @@ template <int N> __device__ __forceinline__ numbers<N> gated(numbers<N> a, const
 /* Dropout: the kept elements of a tensor and their factor. */
 struct dropout_site {
 	const int32_t *rng;     /* seed low, seed high, step, part */
-	uint64_t blocks;        /* kept ones of four elements of a part */
-	uint32_t stream, least; /* an element stays when the upper 24 bits of its word are not below `least` */
+	uint64_t blocks;        /* Philox blocks of four elements in a part */
+	uint32_t stream, least; /* an element is kept if the upper 24 bits of its word are at least `least` */
 	float factor;
 };
 
 dropout_site dropout_site_of(const op_call *call);
 
-/* Apply dropout to elements e … e + N - 1; e is a multiple of N. */
+/* Apply dropout to elements e … e + N - 1, where e is a multiple of N. */
 template <int N> __device__ __forceinline__ numbers<N> dropped(const dropout_site &s, int64_t e, numbers<N> x)
 {
 	const uint32_t low = (uint32_t)__ldg(s.rng), high = (uint32_t)__ldg(s.rng + 1),
@@ -146,7 +146,7 @@ template <int N> __device__ __forceinline__ numbers<N> dropped(const dropout_sit
 	for (int i = 0; i < N; i += 4) {
 		philox_block random = philox((uint64_t)high << 32 | low, s.stream, step, before + (uint64_t)(e + i) / 4);
 		uint32_t *word = random.word;
-		if constexpr (N == 1) { /* word e % 4, without an address */
+		if constexpr (N == 1) { /* word e % 4, without taking an address */
 			const uint32_t pair[2] = {e & 2 ? word[2] : word[0], e & 2 ? word[3] : word[1]};
 			word[0] = e & 1 ? pair[1] : pair[0];
 		}
@@ -157,7 +157,7 @@ template <int N> __device__ __forceinline__ numbers<N> dropped(const dropout_sit
 	return x;
 }
 
-/* --- what stands in front of a layernorm, or alone ---------------------------------------------- */
+/* --- input of a layernorm, or a result of its own ---------------------------------------------- */
 
 enum front_kind { FRONT_PLAIN, FRONT_ADD, FRONT_GATE };
 
@@ -204,13 +204,13 @@ template <class T, class F> status cuda_elementwise(backend *b, T *y, const F &f
 
 /* --- f(row, column) for every N columns of every row ----------------------------------------------- */
 
-/* i / n; 32 bits wide where that is enough. */
+/* i / n, in 32 bits where that is enough. */
 static __device__ __forceinline__ int64_t quotient_of(int64_t i, int64_t n)
 {
 	return (i | n) >> 32 ? i / n : (int64_t)((uint32_t)i / (uint32_t)n);
 }
 
-/* units: of N columns, in a row. */
+/* units: groups of N columns in a row. */
 template <int N, class F>
 __global__ void __launch_bounds__(ELEMENT_THREADS) elementwise_rows_kernel(F f, int64_t rows, int64_t units)
 {
@@ -220,8 +220,8 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) elementwise_rows_kernel(F f, 
 	}
 }
 
-/* Rows of `width` columns, of which f loads and stores N at once: a 16-byte pack of T where `width` is a whole number
- * of them and f's addresses allow it, else 1. */
+/* Call f for rows of `width` columns, N columns at a time. N is a 16-byte pack of T if `packs` is set and `width` is a
+ * whole number of packs, else 1. */
 template <class T, class F>
 status cuda_elementwise_rows(backend *b, const F &f, int64_t rows, int64_t width, bool packs = true)
 {

@@ -1,16 +1,15 @@
-/* fuse: neighbouring calls as one kernel, for the bytes that then need not go through memory.
+/* fuse: neighbouring calls as one kernel, which saves bytes through memory.
  *
- * A chain is a list of ops, each of which reads output 0 of one before it. Forward: an add or a gate, with the dropout
- * before it and the layernorm after it, where its kernel begins with them. Backward: a layernorm_grad with what is
- * done with its dx: the sums and products in which gradients meet, and a dropout. The single kernels are the same
- * templates with less around them, and values are rounded where they would have been stored, so the bits are the same;
- * what is dead is not stored.
+ * A chain is a list of ops, each of which reads output 0 of an earlier one. Forward: an add or a gate, with the dropout
+ * before it and the layernorm after it. Backward: a layernorm_grad with the operations on its dx: the sums and products
+ * in which gradients meet, and a dropout. The single kernels are the same templates with fewer parts, and values are
+ * rounded where they would have been stored, so the bits are the same. Dead results (that no other call reads) are not
+ * stored.
  *
- * A matrix product and the add it goes into (a residual; gradients that meet in what several layers read) are one
- * product that begins from the other term: D = AB + C. Its sum is rounded once, not twice, so here the bits are others.
+ * A matrix product and the add that reads it (a residual; gradients that several layers contribute to) are one product
+ * that starts from the other term: D = AB + C. Its sum is rounded once, not twice, so the bits differ there.
  *
- * Bytes per element in bf16, single and fused (no other call reads what is dead; the dropout of a gate is kept for the
- * backward):
+ * Bytes per element in bf16, single and fused (the dropout of a gate is kept for the backward):
  *
  *   add, layernorm                         10   8     layernorm_grad, add                             12   8
  *   gate, layernorm                        12  10     layernorm_grad, add, dropout                    16  10
@@ -20,7 +19,7 @@
  *   dropout, gate                          12  10     layernorm_grad, add, add, mul, mul              30  18
  *   matmul or linear, add (the result)      8   4
  *
- * A fused kernel gets its calls and nothing else, so which chain it is and what is dead is part of the function:
+ * A fused kernel's function gets only its calls. So the chain and its dead results are part of the function itself:
  * RUN. */
 #include "cuda/gemm.h"
 #include "cuda/layernorm.cuh"
@@ -36,7 +35,7 @@ typedef struct chain {
 	op_id ids[CHAIN_CALLS];
 } chain;
 
-/* Entries with the same beginning are in order of length. */
+/* Entries with the same first ops are in order of length. */
 static const chain chains[] = {
     {3, {OP_dropout, OP_add, OP_layernorm}},
     {3, {OP_dropout, OP_gate, OP_layernorm}},
@@ -55,7 +54,7 @@ static const chain chains[] = {
 };
 enum { CHAINS = sizeof chains / sizeof chains[0] };
 
-/* A chain met in a plan; dead: of its calls but the last. */
+/* A chain found in a plan; dead: bits of its calls, except the last. */
 typedef struct meeting {
 	const chain *c;
 	const op_call *const *calls;
@@ -83,7 +82,7 @@ static int other_input(const meeting *m, const op_call *call, int first, int i)
 
 /* --- forward -------------------------------------------------------------------------------------- */
 
-/* dropout?, add or gate, layernorm?: which call is which; -1: there is none. */
+/* Indices of the calls of dropout?, add or gate, layernorm?; -1: absent. */
 typedef struct forward_chain {
 	int drop, middle, norm;
 	bool gate;
@@ -99,7 +98,8 @@ static forward_chain forward_of(const chain *c)
 	return f;
 }
 
-/* The inputs of add or gate as the front's a, b, c, b that which dropout made; false if dropout made another. */
+/* Set the inputs of add or gate as the front's a, b, c; b is the dropout's result. False if the dropout made another
+ * input. */
 static bool front_inputs(const meeting *m, const forward_chain *f, const void *in[3])
 {
 	const op_call *middle = m->calls[f->middle];
@@ -166,7 +166,7 @@ static bool fits_forward(const backend *b, const meeting *m)
 
 /* --- backward ----------------------------------------------------------------------------------------- */
 
-/* True if this is the result of a call before call i. It is then in registers and possibly nowhere else. */
+/* True if a call before call i produces `data`, which is then in registers and may not be in memory. */
 static bool is_inside(const meeting *m, int i, const void *data)
 {
 	bool inside = false;
@@ -176,7 +176,8 @@ static bool is_inside(const meeting *m, int i, const void *data)
 	return inside;
 }
 
-/* The operand that call i adds to output 0 of call `last`, or multiplies it by; NULL if it does something else. */
+/* Return the operand that call i adds to output 0 of call `last`, or multiplies it by; NULL if it does something
+ * else. */
 static const void *operand(const meeting *m, int i, int last)
 {
 	const int other = other_input(m, m->calls[i], 0, last);
@@ -184,7 +185,7 @@ static const void *operand(const meeting *m, int i, int last)
 	return is_inside(m, i, data) ? nullptr : data;
 }
 
-/* Follow the chain and fill the tail; false where a call reads something else. */
+/* Fill the tail from the chain; false if a call reads something else. */
 static bool tail_of(const meeting *m, grad_tail *t)
 {
 	const chain *c = m->c;
@@ -242,7 +243,8 @@ static bool fits_backward(const backend *b, const meeting *m)
 
 /* --- products ------------------------------------------------------------------------------------------- */
 
-/* The other term of the sum. Packed weights are serving's, whose rows are summed in one order (linear_panels.h). */
+/* Return the other term of the sum. Packed weights are for serving, whose rows have a fixed order of sums
+ * (linear_panels.h). */
 static const void *product_term(const meeting *m)
 {
 	const bool packed = dtype_is_panel(m->calls[0]->in[1].type), kept = !(m->dead & 1);
@@ -283,7 +285,7 @@ static family family_of(const chain *c)
 	return {fits_forward, run_forward};
 }
 
-/* The chain and its dead results, as a function. */
+/* The chain with its dead results, as a function. */
 template <size_t RUN> static status run(backend *b, const op_call *const *calls)
 {
 	const meeting m = {&chains[RUN / CHAIN_MASKS], calls, RUN % CHAIN_MASKS};

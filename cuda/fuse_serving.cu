@@ -1,16 +1,16 @@
-/* fuse: neighbours of a decode step as one kernel, for the launches: a token of one session costs little more than its
- * kernels' beginnings. A layer of the additive model is then six, of GPT-2 five:
+/* fuse: neighbours of a decode step as one kernel. That saves launches: a token of one session costs little more than
+ * the starts of its kernels. A layer of the additive model then has six kernels, of GPT-2 five:
  *
- *   layernorm, linear × 3       n and what is made of it       layernorm, linear
+ *   layernorm, linear × 3       n and its projections          layernorm, linear
  *   additive_stream                                            softmax_stream
  *   linear, gate                r = n + (P pq) ⊙ k             linear, add
  *   layernorm, stream, gate     u = r + A(LN(r)) ⊙ v
  *   layernorm, linear, gelu                                    layernorm, linear, gelu
  *   linear, add                                                linear, add
  *
- * Products are fused where they are narrow (linear_panels.cuh), a stream where it reads a token of a few sessions
- * (additive_stream.cu); elsewhere the calls run one by one, or as fuse.cu has them. All kernels are templates or share
- * the functions that say in which order is summed, so the bits are the same. */
+ * Products are fused where they are narrow (linear_panels.cuh), a stream where it reads one token of each of a few
+ * sessions (additive_stream.cu). Otherwise the calls run one by one, or as in fuse.cu. All kernels are templates or
+ * share the functions that define the order of sums, so the bits are the same. */
 #include "cuda/linear_panels.cuh"
 #include "cuda/stream.cuh"
 
@@ -23,7 +23,7 @@ typedef struct chain {
 	op_id ids[CHAIN_CALLS];
 } chain;
 
-/* Entries with the same beginning are in order of length. */
+/* Entries with the same first ops are in order of length. */
 static const chain chains[] = {
     {4, {OP_layernorm, OP_linear, OP_linear, OP_linear}},
     {3, {OP_layernorm, OP_additive_stream, OP_gate}},
@@ -52,7 +52,7 @@ static const float *other_input(const op_call *call, int first, const void *made
 	return one == two ? nullptr : floats(call->in[first + one]);
 }
 
-/* How the last call uses y, the result of the only product. */
+/* Set the end from the last call, which uses y, the result of the only product. */
 static bool end_of(op_id id, const op_call *call, const void *y, panel_chain_calls *c)
 {
 	c->y = (float *)call->out[0].data;
@@ -70,13 +70,15 @@ static bool end_of(op_id id, const op_call *call, const void *y, panel_chain_cal
 	return c->base;
 }
 
-/* layernorm's result is stored by no block in particular, or by none: nothing of its chain may read it but the first. */
+/* True if an operand of the end is layernorm's result. No particular block stores that, or none at all, so only the
+ * product may read it. */
 static bool reads_norm(const op_call *norm, const float *base, const float *factor)
 {
 	return norm && (base == norm->out[0].data || factor == norm->out[0].data);
 }
 
-/* The calls as what linear_panels.cu runs; false if they are not linked so. dead: whose results no other call reads. */
+/* Convert the calls to a chain of linear_panels.cu; false if they do not form one. dead: calls whose results no other
+ * call reads. */
 static bool products_of(const chain *t, const op_call *const *calls, unsigned dead, panel_chain_calls *c)
 {
 	*c = {};
@@ -96,7 +98,7 @@ static bool products_of(const chain *t, const op_call *const *calls, unsigned de
 	       !reads_norm(c->norm, c->base, c->factor);
 }
 
-/* layernorm, stream, gate. */
+/* Convert layernorm, stream, gate to a stream chain; false if they do not form one. */
 static bool round_of(const op_call *const *calls, unsigned dead, stream_chain *c)
 {
 	const op_call *norm = calls[0], *stream = calls[1], *gate = calls[2];
@@ -111,7 +113,7 @@ static bool is_round(const chain *t)
 	return t->ids[1] == OP_additive_stream;
 }
 
-/* The chain, and whether the first call's result is read by others, as a function. */
+/* The chain, and whether other calls read the first call's result, as a function. */
 template <size_t RUN> static status run(backend *b, const op_call *const *calls)
 {
 	const chain *t = &chains[RUN / 2];

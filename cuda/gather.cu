@@ -1,18 +1,22 @@
 /* gather, gather_grad.
  *
- * gather: a warp copies a row, in the widest units that divide it. Packed tables (panel.h): a lane takes a word of 32
- * bits, in which 1, 2 or 4 inputs of the row lie side by side. Bytes per element: what is stored, read and written;
- * words of a panel lie 64 bytes apart, so each costs a sector of 32.
+ * gather: a warp copies a row, in the widest units that divide it. For packed tables (panel.h) a lane reads a word of
+ * 32 bits, which has 1, 2 or 4 inputs of the row. Bytes per element: the stored ones, read and written. Words of a row
+ * are 64 bytes apart in a panel, so each costs a sector of 32.
  *
- * gather_grad: the places are sorted by index, stably, so the places of a table's row follow one another in their
- * order. The sort is a radix sort, DIGIT_BITS at a time (count, place), of 8 bytes a place and pass. Every block that
- * places adds up the counts of all tiles itself, which are few (MOST_TILES), so that no kernel of one block stands
- * between; a place that adds to no row lies among those of the last one and is passed over. Then a warp
- * takes CHUNK places of the sorted list and a strip of columns, and sums runs of equal indices. A run within the chunk
- * is a row of the result; of a run that reaches over chunks, every chunk leaves a partial sum, and a second kernel adds
- * them in order. So a row that is everywhere is summed by many warps, one that is nowhere costs its zeros, and two runs
- * have the same bits. Bytes per element of dy: 4 / 2 read, of dtable 4 for zeros and 4 where there is an entry, and the
- * partial sums, at most a quarter of dy's elements, in f32. */
+ * gather_grad: the positions in `index` are sorted by index, stably, so the positions of a table's row follow one
+ * another in order. The sort is a radix sort, DIGIT_BITS per pass (count, place), of 8 bytes per position and pass.
+ * Every block of the placing kernel adds up the counts of all tiles itself, so that no single-block kernel is needed
+ * between; there are at most MOST_TILES. A position with an index out of range is sorted with the last row's and
+ * skipped.
+ *
+ * Then a warp takes CHUNK sorted positions and a strip of columns, and sums runs of equal indices. A run within the
+ * chunk is a row of the result. For a run that spans several chunks, every chunk leaves a partial sum, and a second
+ * kernel adds these in order. So a very frequent row is summed by many warps, an absent one costs only its zeros, and
+ * repeated calls give equal bits.
+ *
+ * Bytes per element: 4 or 2 read of dy; 4 of dtable for zeros, and 4 where there is an entry. Partial sums, in f32,
+ * have at most a quarter of dy's elements. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 #include "cuda/panels.cuh"
@@ -20,7 +24,7 @@
 
 enum { THREADS = GATHER_THREADS };
 
-/* The warps of the grid, numbered. */
+/* Index of the warp in the grid. */
 static __device__ __forceinline__ int64_t grid_warp(void)
 {
 	return grid_first() / WARP;
@@ -44,11 +48,11 @@ static __global__ void __launch_bounds__(THREADS)
 {
 	for (int64_t i = grid_warp(); i < n; i += grid_warps()) {
 		const int64_t row = index[i];
-		const bool there = row >= 0 && row < rows;
-		const unsigned char *panel = panels + (there ? row / PANEL_WIDTH : 0) * stride;
+		const bool exists = row >= 0 && row < rows;
+		const unsigned char *panel = panels + (exists ? row / PANEL_WIDTH : 0) * stride;
 		for (int64_t j = threadIdx.x % WARP; j * SIDE < width; j += WARP) {
 			float w[SIDE] = {};
-			if (there)
+			if (exists)
 				panel_unpack<SIDE>(w, panel, j, (int)(row % PANEL_WIDTH));
 #pragma unroll
 			for (int k = 0; k < SIDE; k++)
@@ -75,7 +79,7 @@ static status launch_phase(backend *b, const program_phase &f)
 	return launch_gather(b, f.gather);
 }
 
-/* As a phase of a program, a piece for GATHER_WARPS rows. */
+/* Add the call to a program as a phase, with GATHER_WARPS rows per piece. */
 static bool add_phase(backend *b, const gather_call<uint4> &c)
 {
 	program_phase f = {};
@@ -128,19 +132,19 @@ status cuda_gather(backend *b, const op_call *call)
 enum {
 	DIGIT_BITS = 8,
 	DIGITS = 1 << DIGIT_BITS,
-	ROUNDS = 8, /* places per thread; more if there would be too many tiles */
+	ROUNDS = 8, /* entries per thread; more if there would be too many tiles */
 	MOST_TILES = 256,
 	CHUNK = WARP,
 };
 static_assert((int)DIGITS == (int)THREADS, "a thread for every digit");
 
-/* A place, and the row that it adds to. One that adds to none is -1, of the last row. */
+/* A position in `index` and the row that it adds to; -1, sorted with the last row, if it adds to none. */
 struct entry {
 	int32_t row, place;
 };
 
 struct sort_arguments {
-	const entry *from; /* NULL: made of the indices */
+	const entry *from; /* NULL: built from the indices */
 	entry *to;
 	const int32_t *index;
 	unsigned *counts; /* [tiles, DIGITS] */
@@ -162,13 +166,13 @@ static __device__ __forceinline__ unsigned digit_of(const sort_arguments &o, ent
 	return (unsigned)e.row >> o.shift & (DIGITS - 1);
 }
 
-/* The place of a thread's round: every warp has rounds · WARP neighbours of the block's tile. */
+/* Position of a thread in a round; every warp has rounds · WARP neighbours of the block's tile. */
 static __device__ __forceinline__ int64_t place_of(const sort_arguments &o, int round)
 {
 	return (((int64_t)blockIdx.x * GATHER_WARPS + threadIdx.x / WARP) * o.rounds + round) * WARP + threadIdx.x % WARP;
 }
 
-/* Count how many of the thread's places in this round have each digit, into the counts of its block or warp. */
+/* Count how many of the thread's entries in this round have each digit, in the counts of its block or warp. */
 static __device__ __forceinline__ void count_places(const sort_arguments &o, unsigned *count)
 {
 	for (int i = 0; i < o.rounds; i++)
@@ -186,7 +190,7 @@ static __global__ void __launch_bounds__(THREADS) count_kernel(sort_arguments o)
 	o.counts[blockIdx.x * DIGITS + threadIdx.x] = count[threadIdx.x];
 }
 
-/* The lanes with this lane's digit, itself included; those without a place have digit DIGITS. */
+/* Lanes with this lane's digit, including itself; those without an entry have digit DIGITS. */
 static __device__ __forceinline__ unsigned lanes_alike(unsigned digit)
 {
 	unsigned alike = ALL_LANES;
@@ -198,7 +202,7 @@ static __device__ __forceinline__ unsigned lanes_alike(unsigned digit)
 	return alike;
 }
 
-/* Offset of the block's first entry of the thread's digit: after all smaller digits, and after this digit in earlier
+/* Offset of the block's first entry with the thread's digit: after all smaller digits, and after this digit in earlier
  * tiles. space: GATHER_WARPS numbers. */
 static __device__ __forceinline__ unsigned first_of_digit(const sort_arguments &o, unsigned *space)
 {
@@ -223,7 +227,7 @@ static __device__ __forceinline__ unsigned first_of_digit(const sort_arguments &
 }
 
 /* Offset of the next entry of every digit, per warp, [GATHER_WARPS, DIGITS]: first its count, then the sum of the
- * counts before. */
+ * earlier counts. */
 static __global__ void __launch_bounds__(THREADS) place_kernel(sort_arguments o)
 {
 	unsigned *all = shared_memory<unsigned>() + GATHER_WARPS, *next = all + threadIdx.x / WARP * DIGITS;
@@ -232,7 +236,7 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sort_arguments o)
 		all[i] = 0;
 	__syncthreads();
 	count_places(o, next);
-	unsigned at = first_of_digit(o, shared_memory<unsigned>()); /* a barrier, so that all have counted */
+	unsigned at = first_of_digit(o, shared_memory<unsigned>()); /* has a barrier, after which all have counted */
 	for (int w = 0; w < GATHER_WARPS; w++) {
 		const unsigned count = all[w * DIGITS + threadIdx.x];
 		all[w * DIGITS + threadIdx.x] = at;
@@ -240,14 +244,14 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sort_arguments o)
 	}
 	__syncthreads();
 	for (int i = 0; i < o.rounds; i++) {
-		const bool there = place_of(o, i) < o.n;
-		const entry e = there ? entry_at(o, place_of(o, i)) : entry{};
-		const unsigned digit = there ? digit_of(o, e) : (unsigned)DIGITS, alike = lanes_alike(digit);
+		const bool exists = place_of(o, i) < o.n;
+		const entry e = exists ? entry_at(o, place_of(o, i)) : entry{};
+		const unsigned digit = exists ? digit_of(o, e) : (unsigned)DIGITS, alike = lanes_alike(digit);
 		const unsigned rank = __popc(alike & ((1u << lane) - 1));
-		if (there)
+		if (exists)
 			o.to[next[digit] + rank] = e;
 		__syncwarp();
-		if (there && rank == 0)
+		if (exists && rank == 0)
 			next[digit] += __popc(alike);
 		__syncwarp();
 	}
@@ -259,17 +263,17 @@ struct run_arguments {
 	const entry *sorted;
 	const void *dy;
 	float *dtable;
-	float *parts; /* [chunks, 2, width]: of the run from the chunk before, of the run into the chunk after */
+	float *parts; /* [chunks, 2, width]: the runs that continue from the previous chunk and in the next */
 	int64_t n, width;
 };
 
-/* True if place i exists and its row is this one. */
+/* True if sorted entry i exists and its row is this one. */
 static __device__ __forceinline__ bool is_row(const run_arguments &o, int64_t i, int32_t row)
 {
 	return i >= 0 && i < o.n && o.sorted[i].row == row;
 }
 
-/* Address of the sum of a run that ends before place `end`: in the table, or in one of the chunk's parts. */
+/* Address for the sum of a run that ends before entry `end`: in the table, or in one of the chunk's parts. */
 static __device__ __forceinline__ float *run_target(const run_arguments &o, int64_t chunk, int64_t begin, int64_t end,
                                                     int32_t row)
 {
@@ -281,7 +285,7 @@ static __device__ __forceinline__ float *run_target(const run_arguments &o, int6
 	return o.dtable + row * o.width;
 }
 
-/* A warp: CHUNK sorted places, WARP · N columns. */
+/* A warp: CHUNK sorted entries, WARP · N columns. */
 template <class T, int N> static __global__ void __launch_bounds__(THREADS) sum_runs_kernel(run_arguments o)
 {
 	const int lane = threadIdx.x % WARP;
@@ -289,7 +293,7 @@ template <class T, int N> static __global__ void __launch_bounds__(THREADS) sum_
 	const int count = o.n - first < CHUNK ? (int)(o.n - first) : (int)CHUNK;
 	const int32_t my_row = lane < count ? o.sorted[first + lane].row : -1;
 	const int32_t my_place = lane < count ? o.sorted[first + lane].place : -1;
-	const int64_t from = column < o.width ? column : 0; /* a thread past the width reads column 0: no branch */
+	const int64_t from = column < o.width ? column : 0; /* past the width: column 0, no branch */
 	numbers<N> sum = {};
 	int begin = 0;
 	for (int i = 0; i < count; i++) {
@@ -309,7 +313,7 @@ template <class T, int N> static __global__ void __launch_bounds__(THREADS) sum_
 	}
 }
 
-/* First place after the run of this row that contains place `at`. */
+/* One past the run of this row that contains entry `at`. */
 static __device__ __forceinline__ int64_t run_end(const run_arguments &o, int64_t at, int32_t row)
 {
 	int64_t end = o.n;
@@ -323,8 +327,8 @@ static __device__ __forceinline__ int64_t run_end(const run_arguments &o, int64_
 	return end;
 }
 
-/* Runs over several chunks: the block of the chunk where one begins adds its parts, each warp every GATHER_WARPS-th, since a
- * frequent token has thousands. */
+/* Runs over several chunks: the block of the chunk in which a run begins adds its parts, each warp every
+ * GATHER_WARPS-th, since a frequent token has thousands. */
 template <int N> static __global__ void __launch_bounds__(THREADS) join_runs_kernel(run_arguments o)
 {
 	float *space = shared_memory<float>(); /* [GATHER_WARPS, WARP · N] */
@@ -332,7 +336,7 @@ template <int N> static __global__ void __launch_bounds__(THREADS) join_runs_ker
 	const int64_t chunk = blockIdx.x, next = (chunk + 1) * CHUNK;
 	const int64_t column = ((int64_t)blockIdx.y * WARP + lane) * N;
 	if (next >= o.n)
-		return; /* here and below: the whole block */
+		return; /* here and below: for the whole block */
 	const int32_t row = o.sorted[next].row;
 	const bool before = is_row(o, chunk * CHUNK, row) && is_row(o, chunk * CHUNK - 1, row);
 	if (o.sorted[next - 1].row != row || before)
@@ -386,7 +390,7 @@ size_t cuda_gather_grad_scratch(const backend *b, const op_call *call)
 	return (size_t)(2 * s.entry_bytes + s.count_bytes + s.part_bytes);
 }
 
-/* The places in order of their rows, in one of the two `entries`. */
+/* Sort the positions by row, into one of the two `entries`. */
 static status sort_places(backend *b, const op_call *call, const grad_sizes &s, entry *const entries[2],
                           unsigned *counts, const entry **sorted)
 {

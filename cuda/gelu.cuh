@@ -1,13 +1,15 @@
-/* gelu.cuh - gelu of a number and its slope, with products and sums of the value spelled so that every kernel gets the
- * same bits.
+/* gelu.cuh - gelu and its derivative. The value is spelled as single instructions, so that every kernel gets the same
+ * bits.
  *
- * gelu is x Φ(x) with the exact normal distribution Φ, or with (1 + tanh u(x)) / 2 in its place, which is the logistic
- * function of 2u. Φ's tail is e^{-x²/2} times Mills' ratio over √(2π), a polynomial in 1 / (1 + 0.3 |x|): no branch, no
- * difference of neighbouring numbers where x is negative, and the same exponential serves the gradient. The polynomial
- * is the CPU's. bf16 leaves few instructions an element at the memory's speed (27 for gelu on an H200), so the
- * exponential and the quotients are the fast ones, in the erf form those that flush what is below 2^-126 to zero: 21
- * and 24 instructions an element with loads and stores. Φ's tail has a relative error of at most 2^-21 + x² 2^-24,
- * beside which the bf16 that is stored (2^-9) is coarse, and f32 is exact to about 1e-6. */
+ * gelu is x Φ(x), where Φ is the exact normal distribution or the approximation (1 + tanh u(x)) / 2, which is the
+ * logistic function of 2u. Φ's tail is e^{-x²/2} times Mills' ratio over √(2π), a polynomial in 1 / (1 + 0.3 |x|). This
+ * form has no branch and no cancellation where x is negative, and the same exponential serves the gradient. The CPU
+ * uses the same polynomial.
+ *
+ * At the memory's speed, bf16 leaves few instructions per element (27 for gelu on an H200), so the exponential and the
+ * quotients are the fast ones. The erf form uses those that flush results below 2^-126 to zero. The forms take 21 and
+ * 24 instructions per element, with loads and stores. Φ's tail has a relative error of at most 2^-21 + x² 2^-24. That
+ * is small beside the rounding of bf16 (2^-9), and makes f32 exact to about 1e-6. */
 #ifndef CUDA_GELU_CUH
 #define CUDA_GELU_CUH
 
@@ -26,7 +28,7 @@ static __device__ __forceinline__ float tail_of(float x, float bell)
 	return __fmul_rn(bell, gelu_mills(reciprocal_approx(__fmaf_rn(0.3f, fabsf(x), 1.0f))));
 }
 
-/* The erf form is max(x, 0) - |x| Φ(-|x|); |x| is cut off where Φ is 0, or it would be infinity times 0. */
+/* The erf form is max(x, 0) - |x| Φ(-|x|). |x| is capped where Φ is 0, to avoid infinity times 0. */
 template <bool TANH> static __device__ __forceinline__ float gelu_of(float x)
 {
 	const float square = __fmul_rn(x, x);
@@ -36,8 +38,8 @@ template <bool TANH> static __device__ __forceinline__ float gelu_of(float x)
 	return __fmaf_rn(-fminf(fabsf(x), 100.0f), tail, fmaxf(x, 0.0f));
 }
 
-/* dy/dx. In the tanh form with s the logistic function of 2u: s + x s (1 - s) d2u/dx, from e^{-|2u|}, so that neither s
- * nor 1 - s is a difference; where x² is cut off, s is 0 or 1. */
+/* dy/dx. The tanh form, with s the logistic function of 2u, is s + x s (1 - s) d2u/dx. Both s and 1 - s come from
+ * e^{-|2u|} without cancellation. Where x² is capped, s is 0 or 1. */
 template <bool TANH> static __device__ __forceinline__ float gelu_slope(float x)
 {
 	if (TANH) {

@@ -1,30 +1,30 @@
-/* matmul, linear: products of matrices by cuBLASLt.
+/* matmul, linear: matrix products by cuBLASLt.
  *
- *   C [m, n] = alpha op(A) op(B) + beta C         matmul, cuda_gemm
- *   y [M, N] = alpha (x Wᵀ + b)                   linear with f32 or bf16 weights (panels: linear_panels.cu)
+ *    C [m, n] = alpha op(A) op(B) + beta C         matmul, cuda_gemm
+ *    y [M, N] = alpha (x Wᵀ + b)                   linear with f32 or bf16 weights (panels: linear_panels.cu)
  *
- * The library thinks in columns: our row-major C is its Cᵀ [n, m] = alpha op(B)ᵀ op(A)ᵀ + beta Cᵀ, so that the operands
- * change places and each keeps the transposition it has here. f32 is multiplied as f32 (no TF32); bf16 with sums in
- * f32. C may be read from another tensor than the one that is written: that is how a product and the sum that it goes
- * into are one kernel (fuse.cu).
+ * The library is column-major. Our row-major C is its Cᵀ [n, m] = alpha op(B)ᵀ op(A)ᵀ + beta Cᵀ, so the operands change
+ * places and each keeps its transposition. f32 is multiplied as f32 (no TF32); bf16 is summed in f32. C may be read
+ * from another tensor than the one that is written, so that a product and the sum that it goes into are one kernel
+ * (fuse.cu).
  *
- * linear's bias rides along in the epilogue. There it comes after alpha and has the type of y: alpha b is made ready in
- * scratch, for bf16 rounded to it (2⁻⁹ of b at most), unless b itself will do. That costs N elements where a pass over
- * y would cost M N. For some shapes (odd rows of bf16) the library has nothing that adds a bias: then the product comes
- * without, rounded, and a kernel of ours adds it in a pass over y.
+ * linear's bias is added in the epilogue. There it comes after alpha and has the type of y, so alpha b is prepared in
+ * scratch, unless b itself will do. For bf16 it is rounded to bf16 (an error of at most 2⁻⁹ of b). That costs N
+ * elements, where a pass over y would cost M N. For some shapes (odd rows of bf16) the library has no algorithm that
+ * adds a bias. Then the product is written without it, rounded, and a kernel of ours adds the bias in a pass over y.
  *
- * The same bits: for each shape the library's first choice is kept, asked for with operands aligned to 16 bytes at
- * most, so that where a tensor lies does not matter, and with a workspace of fixed size. Sums over parts of k may be
- * split only where the parts are kept in f32 in the workspace and added in order by a second step (reduction in place
- * or in the type of C is excluded). Handle and workspace are the backend's own, hence the stream's.
+ * Equal calls give equal bits. For each shape the library's first choice is kept. It is queried for operands with an
+ * alignment of at most 16 bytes, so that a tensor's address does not matter, and with a workspace of fixed size. Sums
+ * over parts of k may be split only if the parts are kept in f32 in the workspace and a second step adds them in order.
+ * Reduction in place or in the type of C is excluded. Handle and workspace belong to the backend, hence to its stream.
  *
- * A backend in the background leaves processors to the others: the library's kernels for large products may keep a
- * block on every processor, alone there, until the whole product ends, and each kernel of a step that is served would
- * wait for that. So many processors (ADDITIVE_CUDA_BACKGROUND_PROCESSORS, else 7 of 8) are a part of each product's
- * description. The library may choose another algorithm for fewer, hence other bits than in the foreground, and the
- * same ones for the same number.
+ * A backend in the background leaves processors to the others. The library's kernels for large products may keep a
+ * block on every processor, alone there, until the whole product ends. Each kernel of a served step would wait for
+ * that. So the number of processors (ADDITIVE_CUDA_BACKGROUND_PROCESSORS, else 7 of 8) is part of each product's
+ * description. With fewer, the library may choose another algorithm, hence other bits than in the foreground; the same
+ * number gives the same bits.
  *
- * k = 0 is no product for the library: what remains of it is written by a kernel of ours. */
+ * The library has no products with k = 0; a kernel of ours writes their result. */
 #include "cuda/gemm.h"
 
 #include <cublasLt.h>
@@ -42,13 +42,13 @@ extern "C" {
 enum : size_t { WORKSPACE_BYTES = 32 << 20 };
 enum { BUCKETS = 256, MOST_PLANS = 4096, MOST_CHOICES = 16, ALIGNED = 16, THREADS = 256 };
 
-/* --- what the library is asked, and its answers ------------------------------------------- */
+/* --- plans of products ------------------------------------------- */
 
-/* Everything an algorithm may depend on. Compared as bytes: zeroed before it is filled. */
+/* Everything an algorithm may depend on. Compared as bytes, so it is zeroed before it is filled. */
 typedef struct product_key {
 	int64_t m, n, k, lda, ldb, ldc;
 	uint8_t type, c_type, trans_a, trans_b;
-	uint8_t align_a, align_b, align_c, align_from, align_bias; /* bytes; from: what beta multiplies; 0: no bias */
+	uint8_t align_a, align_b, align_c, align_from, align_bias; /* bytes; from: the operand of beta; 0: no bias */
 } product_key;
 
 typedef struct product_plan {
@@ -57,18 +57,19 @@ typedef struct product_plan {
 	cublasLtMatmulDesc_t desc;
 	cublasLtMatrixLayout_t a, b, c;
 	cublasLtMatmulAlgo_t algorithm;
-	bool adds_bias; /* by a kernel of ours: the library has no choice that does */
+	bool adds_bias; /* by a kernel of ours, since the library cannot */
 } product_plan;
 
 typedef struct cuda_products {
 	cublasLtHandle_t handle;
-	int32_t processors; /* that a product may take; 0: all */
+	int32_t processors; /* most for one product; 0: all */
 	void *workspace;
 	product_plan *buckets[BUCKETS];
 	int count;
 } cuda_products;
 
-/* Choosing and launching return unsupported cases; any other failure marks the device lost. */
+/* Convert a status of the library: choosing and launching return unsupported cases; any other failure marks the device
+ * as lost. */
 static status library_status(cuda_backend *c, cublasStatus_t e)
 {
 	if (e == CUBLAS_STATUS_SUCCESS)
@@ -122,7 +123,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t p, cublasLtMatmulPrefere
 	return cublasLtMatmulPreferenceSetAttribute(p, what, &value, sizeof value);
 }
 
-/* Our B is the library's first operand, our A its second. */
+/* Describe the product to the library: our B is its first operand, our A its second. */
 static status describe(cuda_backend *c, product_plan *p, const void *bias)
 {
 	const product_key *key = &p->key;
@@ -157,7 +158,7 @@ static status set_preference(cuda_backend *c, const product_key *key, cublasLtMa
 	return library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->align_c));
 }
 
-/* The library's choices, best guess first: as many as there are, `most` at most. */
+/* Get the library's choices, best guess first, `most` at most. */
 static status ask(cuda_backend *c, const product_plan *p, int most, cublasLtMatmulHeuristicResult_t *out, int *count)
 {
 	cublasLtMatmulPreference_t preference;
@@ -176,36 +177,36 @@ static status ask(cuda_backend *c, const product_plan *p, int most, cublasLtMatm
 	return s;
 }
 
-/* *there: does the library have a choice? */
-static status choose_first(cuda_backend *c, product_plan *p, bool *there)
+/* Take the library's first choice. *found: false if it has none. */
+static status choose_first(cuda_backend *c, product_plan *p, bool *found)
 {
 	cublasLtMatmulHeuristicResult_t best = {};
 	int count;
 	TRY(ask(c, p, 1, &best, &count));
-	*there = count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+	*found = count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
 	p->algorithm = best.algo;
 	return STATUS_OK;
 }
 
-/* If it has none: perhaps for all processors instead of fewer; then without the bias, which our own kernel adds. */
+/* Choose an algorithm. If there is none, try all processors instead of fewer, then leave the bias to our own kernel. */
 static status choose(cuda_backend *c, product_plan *p, bool bias)
 {
-	bool there;
-	TRY(choose_first(c, p, &there));
-	if (!there && c->products->processors) {
+	bool found;
+	TRY(choose_first(c, p, &found));
+	if (!found && c->products->processors) {
 		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, (int32_t)0)));
-		TRY(choose_first(c, p, &there));
+		TRY(choose_first(c, p, &found));
 	}
-	if (!there && bias) {
+	if (!found && bias) {
 		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT)));
 		p->adds_bias = true;
-		TRY(choose_first(c, p, &there));
+		TRY(choose_first(c, p, &found));
 	}
-	return there ? STATUS_OK : library_status(c, CUBLAS_STATUS_NOT_SUPPORTED);
+	return found ? STATUS_OK : library_status(c, CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-/* The plan of a shape, made when the shape comes for the first time. Choices are the library's alone, so forgetting
- * them (before they become too many) changes no result. */
+/* Return the plan of a shape, made when the shape first occurs. Its choices are the library's alone, so forgetting
+ * plans (before they become too many) changes no result. */
 static status find_plan(cuda_backend *c, const product_key *key, const void *bias, product_plan **out)
 {
 	cuda_products *g = c->products;
@@ -248,8 +249,8 @@ static uint8_t alignment(const void *data)
 	return bytes;
 }
 
-/* c [m, n] = beta from + bias, in rows `ld` apart: the product of no columns. from may be c; bias, of their type, may
- * be NULL; beta = 0 does not read from. */
+/* c [m, n] = beta from + bias, in rows `ld` apart: the product with k = 0. `from` may be c. bias has the same type and
+ * may be NULL. beta = 0 does not read `from`. */
 template <class T>
 __global__ void no_product_kernel(T *c, const T *from, const T *bias, float beta, int64_t m, int64_t n, int64_t ld)
 {
@@ -287,7 +288,8 @@ static status no_product(backend *b, const cuda_gemm_args *g, const void *from, 
 	});
 }
 
-/* from: what beta multiplies, laid out as C; C itself may be. bias: n of C's type, added after alpha, or NULL. */
+/* from: the operand of beta, in C's layout; may be C itself. bias: n elements of C's type, added after alpha, or
+ * NULL. */
 static status plan_of(cuda_backend *c, const cuda_gemm_args *g, const void *from, const void *bias, product_plan **out)
 {
 	product_key key;
@@ -395,7 +397,7 @@ status additive_cuda_matmul_choice(backend *b, const op_call *call, int i, int *
 
 /* --- linear ------------------------------------------------------------------------------------ */
 
-/* out = alpha b, of y's type. */
+/* out = alpha b, in y's type. */
 template <class T> __global__ void scaled_bias_kernel(T *out, const float *bias, float alpha, int64_t n)
 {
 	for (int64_t i = grid_first(); i < n; i += grid_stride())
@@ -455,7 +457,7 @@ status cuda_linear_plus(backend *b, const op_call *call, const void *add, void *
 
 /* --- opening and closing ------------------------------------------------------------------------ */
 
-/* As gemm.cu's first lines say; as many as there are, or more, are all. */
+/* Number of processors in the background; see the top of the file. Values from the device's own number on mean all. */
 static int32_t background_processors(const cuda_backend *c)
 {
 	const char *value = getenv("ADDITIVE_CUDA_BACKGROUND_PROCESSORS");

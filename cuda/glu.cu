@@ -1,5 +1,5 @@
 /* glu, glu_grad: a thread takes 16 bytes of each half of a row. Bytes per element of the result, f32 / bf16: 12 / 6, of
- * x's gradient 10 / 5. The gradient may lie where x lay: a thread reads both halves before it writes one. */
+ * x's gradient 10 / 5. The gradient may overwrite x: a thread reads both halves before it writes one. */
 #include "cuda/activation.cuh"
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"

@@ -27,7 +27,7 @@ template <class T> struct gru_values {
 
 template <class T> struct gru_gradients {
 	const T *a, *b, *h, *dy;
-	T *da, *db, *dh; /* NULL: not wanted */
+	T *da, *db, *dh; /* NULL: not requested */
 	int64_t width;
 	bool frozen;
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t column) const

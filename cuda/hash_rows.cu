@@ -1,4 +1,4 @@
-/* hash_rows: a thread for each index. Bytes: 8 for each. */
+/* hash_rows: one thread per index. Bytes: 8 for each. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 

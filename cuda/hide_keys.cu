@@ -1,6 +1,6 @@
 /* hide_keys: a warp takes a row. The largest hidden word is found bit by bit, from the highest down, each time by
- * counting the words below a bound. Words are computed again in each sweep. Integers only, so every backend hides the
- * same keys. */
+ * counting the words below a bound. Words are recomputed in each sweep. Integers only, so every backend hides the same
+ * keys. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 #include "engine/tensor/ops/hide_keys.h"
@@ -10,7 +10,7 @@ enum { THREADS = 128, WARPS = THREADS / WARP };
 struct key_row {
 	hide_keys_params p;
 	const int32_t *rng, *mask; /* for the row; NULL: nothing is masked */
-	int64_t first;             /* element of its first key */
+	int64_t first;             /* index of its first key */
 };
 
 static __device__ __forceinline__ bool is_seen(const key_row &r, int64_t i)
@@ -18,7 +18,7 @@ static __device__ __forceinline__ bool is_seen(const key_row &r, int64_t i)
 	return i < r.p.length && (!r.mask || r.mask[i]);
 }
 
-/* The number of keys from `begin` on that are seen and have a word below `bound`. */
+/* Number of visible keys from `begin` on with a word below `bound`. */
 static __device__ int64_t below(const key_row &r, int64_t begin, uint64_t bound)
 {
 	int64_t n = 0;

@@ -1,5 +1,5 @@
-/* kernels.h - the table of kernels: cuda_<op> for every op, and cuda_<op>_scratch where one needs scratch memory (a weak
- * name: NULL where there is none). */
+/* kernels.h - the table of kernels: cuda_<op> for every op, and cuda_<op>_scratch where one needs scratch memory (a
+ * weak symbol, NULL if undefined). */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 

@@ -1,13 +1,13 @@
 /* layernorm, layernorm_grad.
  *
- * Rows of whole packs stay in registers (layernorm.cuh): x is read once. dweight and dbias: a thread has the same
- * columns of every row that its group takes, so it sums them in registers; the block's groups meet in shared memory,
- * and the blocks' sums, GRAD_BLOCKS per processor, are added by cuda_sum_parts in their order.
+ * Rows of whole packs stay in registers (layernorm.cuh): x is read once. For dweight and dbias, a thread has the same
+ * columns of every row that its group takes, so it sums them in registers. The block's groups are added in shared
+ * memory, and the blocks' sums, GRAD_BLOCKS per processor, by cuda_sum_parts in order.
  *
- * Any other row: a block goes over it several times, through the caches, and sums columns in scratch.
+ * Other rows: a block reads a row several times, through the caches, and sums columns in scratch.
  *
- * Bytes per element, f32 / bf16: layernorm 8 / 4, layernorm_grad 12 / 6. Beside them 16 bytes per column and block for
- * the partial sums, and the statistics. */
+ * Bytes per element, f32 / bf16: layernorm 8 / 4, layernorm_grad 12 / 6. In addition there are 16 bytes per column and
+ * block for the partial sums, and the statistics. */
 #include "cuda/layernorm.cuh"
 
 #include "cuda/kernels.h"
@@ -80,7 +80,7 @@ struct grad_arguments {
 	int width, group;
 	float share; /* 1 / width */
 	float slope; /* factor of the deviation's part, over 1 - eps rstd; 0 if rstd is a constant */
-	float eps;   /* 0 of the biased form */
+	float eps;   /* 0 in the biased form */
 };
 
 /* Factor of x̂ Σ y' x̂. */
@@ -90,7 +90,7 @@ static __device__ __forceinline__ float slope_of(const grad_arguments &o, float 
 	return rest > 0.0f ? __fdiv_rn(o.slope, rest) : 0.0f;
 }
 
-/* The groups' sums of their columns, added in order: parts of this block. */
+/* Add the groups' sums of their columns in order, as this block's parts. */
 template <int N>
 static __device__ __forceinline__ void store_parts(const grad_arguments &o, row_place place, const numbers<N> &dweight,
                                                    const numbers<N> &dbias)
@@ -158,7 +158,7 @@ static __global__ void __launch_bounds__(GRAD_LIMIT, 2) layernorm_grad_kernel(gr
 		store_parts(o, place, dweight, dbias);
 }
 
-/* The same with a block per row and columns summed in scratch, each by one thread. */
+/* The gradient with a block per row, and columns summed in scratch, each by one thread. */
 template <class T>
 static __global__ void __launch_bounds__(ROW_THREADS) layernorm_grad_any_kernel(grad_arguments o, T *dx)
 {

@@ -1,12 +1,11 @@
-/* layernorm.cuh - layernorm and its gradient, with what stands before and after them in one kernel.
+/* layernorm.cuh - layernorm and its gradient, in one kernel with the operations before and after them.
  *
- * A row belongs to a group of threads, whole warps or a power of two of lanes, each with the same PER packs of 16 bytes
- * of every row that the group takes, kept in registers between reading and writing; a block has as many groups as fit
- * ROW_THREADS threads, at least one. Groups within a warp sum by shuffles; larger ones through shared memory too. The
- * width and type of a row alone say how it is summed, so a row has the same bits in any batch and behind any front.
+ * A row belongs to a group of threads: whole warps, or a power of two of lanes. A thread keeps the same PER 16-byte
+ * packs of every row of its group in registers between reading and writing. A block has as many groups as fit
+ * ROW_THREADS threads, at least one. Groups within a warp sum by shuffles; larger ones also through shared memory. The
+ * width and type of a row alone define its tree of sums, so a row has the same bits in any batch and after any front.
  *
- * Rows that are not a whole number of packs, or too wide, take kernels that go over memory again instead
- * (layernorm.cu). */
+ * Rows that are not a whole number of packs, or too wide, use kernels that read memory several times (layernorm.cu). */
 #ifndef CUDA_LAYERNORM_CUH
 #define CUDA_LAYERNORM_CUH
 
@@ -15,20 +14,20 @@
 
 enum {
 	ROW_THREADS = 256,
-	NORM_PER = 2,     /* packs a thread holds of a row */
-	NORM_LIMIT = 512, /* threads of a group, at most */
+	NORM_PER = 2,     /* packs of a row per thread */
+	NORM_LIMIT = 512, /* most threads in a group */
 	GRAD_PER = 1,
 	GRAD_LIMIT = 512,
-	GRAD_BLOCKS = 4, /* per processor */
+	GRAD_BLOCKS = 4, /* blocks per processor */
 };
 
 /* Division of rows among threads. */
 struct row_plan {
-	int group, groups; /* threads of a group, groups of a block */
+	int group, groups; /* threads in a group, groups in a block */
 	unsigned blocks;
 };
 
-/* False: these rows need the other kernels. */
+/* False if these rows need the other kernels. */
 static inline bool row_plan_of(row_plan *out, const backend *b, const tensor *x, int per, int limit, int blocks_each)
 {
 	const int64_t width = shape_last(x->shape), rows = shape_rows(x->shape);
@@ -53,13 +52,13 @@ static inline bool layernorm_plan(row_plan *out, const backend *b, const tensor 
 	return row_plan_of(out, b, x, NORM_PER, NORM_LIMIT, 8);
 }
 
-/* No more blocks than run at once, since each leaves a partial sum of dweight and dbias. */
+/* At most as many blocks as run at once, since each leaves a partial sum of dweight and dbias. */
 static inline bool layernorm_grad_plan(row_plan *out, const backend *b, const tensor *x)
 {
 	return row_plan_of(out, b, x, GRAD_PER, GRAD_LIMIT, GRAD_BLOCKS);
 }
 
-/* The thread's place: its group, and its number in it. */
+/* The thread's group in the block, and its number in the group. */
 struct row_place {
 	int group, at;
 };
@@ -69,7 +68,7 @@ static __device__ __forceinline__ row_place row_place_of(int group)
 	return {(int)threadIdx.x / group, (int)threadIdx.x % group};
 }
 
-/* The sum over a group's lanes in this warp. */
+/* Sum over the lanes of a group in this warp. */
 static __device__ __forceinline__ float lanes_sum(float x, int group)
 {
 #pragma unroll
@@ -80,17 +79,17 @@ static __device__ __forceinline__ float lanes_sum(float x, int group)
 	return x;
 }
 
-/* The sums of a group's warps, in their order. */
+/* Sum over a group's warps, in order. */
 static __device__ __forceinline__ float sum_of_warps(const float *sums, int warps)
 {
 	float x = sums[0];
-#pragma unroll 1 /* a few warps: what prepares an unrolled loop would take longer */
+#pragma unroll 1 /* a few warps: the setup of an unrolled loop would take longer */
 	for (int i = 1; i < warps; i++)
 		x += sums[i];
 	return x;
 }
 
-/* Every thread of a group gets the group's sum. space: a float per warp; another one than in the call before. */
+/* Return the group's sum to each of its threads. space: a float per warp; successive calls use different ones. */
 static __device__ __forceinline__ float group_sum(float x, int group, float *space)
 {
 	x = lanes_sum(x, group);
@@ -103,7 +102,7 @@ static __device__ __forceinline__ float group_sum(float x, int group, float *spa
 	return sum_of_warps(space + first, warps);
 }
 
-/* Both at once, for one barrier. space: two floats per warp; another one than in the call before. */
+/* Two group sums with one barrier. space: two floats per warp; successive calls use different ones. */
 static __device__ __forceinline__ float2 group_sums(float x, float y, int group, float2 *space)
 {
 	float2 both = make_float2(lanes_sum(x, group), lanes_sum(y, group));
@@ -123,9 +122,9 @@ static __device__ __forceinline__ float2 group_sums(float x, float y, int group,
 
 /* --- layernorm --------------------------------------------------------------------------------- */
 
-/* A row's sums are one tree, in every kernel: thread `at` of its group adds its packs at and at + group, number
- * after number; the lanes of each warp meet (lanes_sum); the warps' sums are added in their order. What follows is that
- * tree for kernels that normalise a row of floats on their way (linear_narrow.cu, additive_stream.cu), too. */
+/* A row's sums are one tree in every kernel. Thread `at` of its group adds its packs at and at + group, number after
+ * number. The lanes of each warp add up (lanes_sum), and then the warps' sums in order. The functions below are the
+ * same tree for kernels that normalise a row of floats themselves (linear_narrow.cu, additive_stream.cu). */
 template <int N> static __device__ __forceinline__ float plus(float sum, const numbers<N> &x)
 {
 #pragma unroll
@@ -163,7 +162,7 @@ static __device__ __forceinline__ numbers<N> normalised(numbers<N> x, float mean
 	return x;
 }
 
-/* Normalise a row of floats outside this kernel; weight NULL: do not. */
+/* Parameters to normalise a row of floats in another kernel; weight NULL: no layernorm. */
 struct row_norm {
 	const float *weight, *bias;
 	float eps, share, spread; /* share: 1 / width; spread: of the squares in the variance */
@@ -191,8 +190,8 @@ static inline row_norm row_norm_of(const op_call *call, const row_plan *plan)
 	        p->unbiased};
 }
 
-/* The sum of the warp that has thread `at` of a row: of its numbers or, SQUARES, of the squares of what they are off
- * the mean. Lanes without a row bring NULL. */
+/* Share of the row's sum that the warp with thread `at` of the row has. SQUARES: of the squared differences from the
+ * mean. Lanes without a row pass NULL. */
 template <bool SQUARES>
 static __device__ __forceinline__ float warp_share(const row_norm &o, const float *row, int at, float mean = 0.0f)
 {
@@ -208,7 +207,7 @@ static __device__ __forceinline__ float warp_share(const row_norm &o, const floa
 	return lanes_sum(sum, o.group);
 }
 
-/* Warps of a row. */
+/* Number of warps for a row. */
 static inline __device__ __host__ int row_warps(const row_norm &o)
 {
 	return o.group < WARP ? 1 : o.group / WARP;
@@ -286,8 +285,8 @@ status layernorm_launch(backend *b, const op_call *call, const row_plan *plan, c
 
 /* --- layernorm_grad ----------------------------------------------------------------------------- */
 
-/* Operations applied to dx at once. Each step uses the previous result as it was, or would have been, stored. NULL:
- * absent, or not stored. */
+/* Operations applied to dx in the same kernel. Each step uses the previous result as it was, or would have been,
+ * stored. NULL: absent, or not stored. */
 struct grad_tail {
 	void *dx;
 	const void *add; /* s = dx + add, or dx alone */
@@ -296,7 +295,7 @@ struct grad_tail {
 	void *total; /* s + more */
 	const void *left, *right;
 	void *to_left, *to_right; /* s ⊙ left, s ⊙ right */
-	void *dropped;            /* dropout of s, or of s ⊙ left where there is one */
+	void *dropped;            /* dropout of s, or of s ⊙ left if there is a left */
 	dropout_site site;
 };
 
@@ -323,7 +322,7 @@ template <class T, int N> __device__ __forceinline__ void run_tail(const grad_ta
 		store((T *)t.dropped + e, dropped<N>(t.site, e, x));
 }
 
-/* The gradient of the layernorm of one call, and what comes after it; its partial sums are in the call's scratch. */
+/* The gradient of the layernorm of one call, and the operations after it. Partial sums are in the call's scratch. */
 status layernorm_grad_launch(backend *b, const op_call *call, const row_plan *plan, const grad_tail *tail);
 
 #endif

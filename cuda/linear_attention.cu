@@ -1,23 +1,23 @@
 /* linear_attention and its gradient: weights φ(q)·φ(k) in chunks of TILE tokens.
  *
- * Every result is a row-wise product with a state of all tokens before (or after) its chunk and, causal, with the
+ * Every result is a row-wise product with a state of all tokens before (or after) its chunk and, if causal, with the
  * tokens of its chunk themselves:
  *
- *   out_t = c_t T + Σ_s (c_t·a_s) b_s     T: [dh, dh] sums of aᵀb over the other chunks, s: of the chunk, up to t
+ *   out_t = c_t T + Σ_s (c_t·a_s) b_s     T: [dh, dh] sums of aᵀb over the other chunks, s: in the chunk, up to t
  *
- *   what    c        a        b       T          extra channel of c and a
+ *   out     c        a        b       T          extra channel of c and a
  *   y       φ(q)     φ(k)     v       S
  *   dφ(q)   G        v        φ(k)    Sᵀ         c_t and 1, T: z
  *   dφ(k)   v        G        φ(q)    Rᵀ         1 and c_s, T: r     from the last token to the first
  *   dv      φ(k)     φ(q)     G       R                              from the last token to the first
  *
- * with S = Σ φ(k) vᵀ, z = Σ φ(k), R = Σ φ(q) Gᵀ, r = Σ c φ(q), G_t = Z_t dy_t, c_t = -Z_t dy_t·y_t. Three launches make
- * the states: sums of each chunk (bidirectional: of a few long parts), then prefixes, suffixes or the total in the
- * order of the chunks, in place. So states take N dh / TILE floats per channel, and nothing is summed twice.
+ * with S = Σ φ(k) vᵀ, z = Σ φ(k), R = Σ φ(q) Gᵀ, r = Σ c φ(q), G_t = Z_t dy_t, c_t = -Z_t dy_t·y_t. Three launches
+ * compute the states: sums of each chunk (bidirectional: of a few long parts), then prefixes, suffixes or the total in
+ * the order of the chunks, in place. So states take N dh / TILE floats per channel, and nothing is summed twice.
  *
- * A block of 256 threads makes 64 by 64 of a result, 4 by 4 each thread (softmax_attention.cuh, "plain"), in f32 whatever
- * the activations are. Bytes per token and channel, f32, dh 64, forward: 28 (q twice where the head is wide, k and v
- * twice, y, states written, scanned and read). */
+ * A block of 256 threads computes 64 by 64 of a result, 4 by 4 each thread (softmax_attention.cuh, "plain"), in f32
+ * whatever the type of the activations. Bytes per token and channel, f32, dh 64, forward: 28 (q twice where the head is
+ * wide, k and v twice, y, states written, scanned and read). */
 #include "cuda/kernels.h"
 #include "cuda/softmax_attention.cuh"
 
@@ -37,12 +37,12 @@ enum result { POOLED, DQUERY, DKEY, DVALUE };
 
 template <class T> struct linear_call {
 	const T *query, *key, *value, *y, *dy;
-	const int32_t *mask;     /* or NULL */
-	const float *normalizer; /* with a gradient: input */
-	float2 *scale;           /* with a gradient: Z and c of a token and head */
+	const int32_t *mask;     /* may be NULL */
+	const float *normalizer; /* input of the gradient */
+	float2 *scale;           /* gradient: Z and c of a token and head */
 	float *sums, *back_sums; /* states S, z and R, r: [B·H, parts, dh · (dh + 1)] */
 	T *out[3];
-	float *out_normalizer; /* or NULL */
+	float *out_normalizer; /* may be NULL */
 	int64_t d, batch;
 	int queries, keys, heads, dh;
 	int parts, part, back_parts, back_part; /* for keys and for queries: number of chunks; tokens of each */
@@ -59,7 +59,7 @@ __device__ __forceinline__ float feature(float x)
 
 /* A head of a sequence. */
 struct chain {
-	int64_t sequence, index; /* index: of [B·H] */
+	int64_t sequence, index; /* index: in [B·H] */
 	int head;
 };
 
@@ -68,7 +68,7 @@ template <source FROM, class T> __device__ __forceinline__ int length_of(const l
 	return FROM == KEY || FROM == VALUE ? c.keys : c.queries;
 }
 
-template <class T> __device__ __forceinline__ bool is_there(const linear_call<T> &c, const chain &h, int token)
+template <class T> __device__ __forceinline__ bool is_present(const linear_call<T> &c, const chain &h, int token)
 {
 	return !c.mask || c.mask[h.sequence * c.keys + token] != 0;
 }
@@ -85,7 +85,7 @@ __device__ __forceinline__ float fetch(const linear_call<T> &c, const chain &h, 
 		return feature(load_real(c.query + at));
 	if (FROM == GRAD)
 		return c.scale[(h.sequence * length + token) * c.heads + h.head].x * load_real(c.dy + at);
-	if (!is_there(c, h, token))
+	if (!is_present(c, h, token))
 		return 0.0f;
 	return FROM == KEY ? feature(load_real(c.key + at)) : load_real(c.value + at);
 }
@@ -98,7 +98,7 @@ __device__ __forceinline__ float extra(const linear_call<T> &c, const chain &h, 
 		return 0.0f;
 	if (FROM == GRAD)
 		return c.scale[(h.sequence * c.queries + token) * c.heads + h.head].y;
-	return is_there(c, h, token) ? 1.0f : 0.0f;
+	return is_present(c, h, token) ? 1.0f : 0.0f;
 }
 
 /* Channels of a tile that are loaded, as a power of two: narrow heads fill a part of it. */
@@ -107,7 +107,7 @@ template <class T> __device__ __forceinline__ int tile_shift(const linear_call<T
 	return c.dh <= 16 ? 4 : c.dh <= 32 ? 5 : 6;
 }
 
-/* A tile of `count` tokens and 2^shift channels, zeros where there is nothing, or its transpose. */
+/* Load a tile of `count` tokens and 2^shift channels, with zeros outside, or its transpose. */
 template <source FROM, bool transposed, class T>
 __device__ __forceinline__ void load_tile(float *tile, const linear_call<T> &c, const chain &h, int token, int count,
                                           int channel, int shift)
@@ -127,7 +127,7 @@ __device__ __forceinline__ int64_t state_floats(int dh)
 	return (int64_t)dh * (dh + 1);
 }
 
-/* Z and c of every token and head, a warp each. */
+/* Z and c of every token and head, one warp each. */
 template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) linear_scale_kernel(linear_call<T> c)
 {
 	const int lane = threadIdx.x % WARP;
@@ -180,7 +180,7 @@ template <bool BACK, class T> __global__ void __launch_bounds__(PLAIN_THREADS) l
 		to[(int64_t)c.dh * c.dh + row + threadIdx.x] = z;
 }
 
-/* Sums of parts become sums of the parts before (back: after) them or, without `causal`, the first becomes that of all. */
+/* Sums of parts become sums of the earlier (back: later) parts. Without `causal`, the first becomes the sum of all. */
 __global__ void __launch_bounds__(PLAIN_THREADS)
     linear_scan_kernel(float *sums, int64_t chains, int64_t floats, int parts, bool causal, bool back)
 {
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* --- results --------------------------------------------------------------------------------------- */
 
-/* ROW: of which tokens the result has rows. */
+/* ROW: the tokens of the result's rows. */
 template <result WHAT> struct roles;
 template <> struct roles<POOLED> {
 	static constexpr source C = QUERY, A = KEY, B = VALUE, ROW = QUERY;
@@ -219,7 +219,7 @@ template <> struct roles<DVALUE> {
 	static constexpr bool back = true, flipped = false;
 };
 
-/* 2^shift rows row … of T, columns column …, of a state as it is or flipped. */
+/* Load 2^shift rows from `row` on and columns from `column` on of a state T, as it is or flipped. */
 template <bool flipped>
 __device__ __forceinline__ void load_state(float *tile, const float *state, int dh, int shift, int row, int column)
 {
@@ -233,7 +233,7 @@ __device__ __forceinline__ void load_state(float *tile, const float *state, int 
 	}
 }
 
-/* Weights of the chunk's tokens: those on the wrong side of the diagonal become 0. */
+/* Weights of the chunk's tokens; those on the wrong side of the diagonal become 0. */
 template <result WHAT, class T>
 __device__ __forceinline__ void weigh(float (&p)[4][4], const linear_call<T> &c, const chain &h, int first)
 {
@@ -254,7 +254,7 @@ __device__ __forceinline__ void weigh(float (&p)[4][4], const linear_call<T> &c,
 	}
 }
 
-/* y of the block's queries from sums of weighted values; `seen`: this thread's part of the normalizers. */
+/* Store y of the block's queries from sums of weighted values; `seen`: this thread's part of the normalizers. */
 template <class T>
 __device__ __forceinline__ void store_pooled(const linear_call<T> &c, const chain &h, int first, int column,
                                              const float (&out)[4][4], float (&seen)[4])
@@ -298,7 +298,7 @@ __device__ __forceinline__ void store_gradient(const linear_call<T> &c, const ch
 	}
 }
 
-/* Tokens of one chunk, up to 64 channels of their results. */
+/* One block: tokens of one chunk, up to 64 channels of their results. */
 template <result WHAT, class T> __global__ void __launch_bounds__(PLAIN_THREADS) linear_result_kernel(linear_call<T> c)
 {
 	typedef roles<WHAT> role;
@@ -350,12 +350,12 @@ template <result WHAT, class T> __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* --- the calls -------------------------------------------------------------------------------------- */
 
-/* Division of `length` tokens: their chunks, or a few parts of whole chunks. */
+/* Divide `length` tokens into their chunks, or into a few parts of whole chunks. */
 static void cut(int length, bool causal, int *parts, int *part)
 {
 	const int chunks = (length + TILE - 1) / TILE, each = causal ? 1 : (chunks + PARTS - 1) / PARTS;
 	*part = (each > 0 ? each : 1) * TILE;
-	*parts = chunks > 0 ? (length + *part - 1) / *part : 1; /* a state of nothing is zeros */
+	*parts = chunks > 0 ? (length + *part - 1) / *part : 1; /* without tokens there is one state of zeros */
 }
 
 template <class T> static linear_call<T> linear_call_of(const op_call *call)
@@ -406,7 +406,7 @@ static unsigned tiles_of(int64_t n)
 	return (unsigned)((n + TILE - 1) / TILE);
 }
 
-/* S and z, or R and r, before every chunk. */
+/* Compute S and z, or R and r, before every chunk. */
 template <bool BACK, class T> static status make_states(backend *b, const linear_call<T> &c)
 {
 	const int parts = BACK ? c.back_parts : c.parts;

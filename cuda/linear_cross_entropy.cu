@@ -1,19 +1,23 @@
-/* linear_cross_entropy: the vocabulary product and its loss, rows of the logits at a time. bf16 of few channels goes
- * another way (vocabulary_softmax.cu); counting rows and adding up their losses is done here for both.
+/* linear_cross_entropy: the vocabulary product and its loss, rows of the logits at a time. bf16 of few channels uses
+ * vocabulary_softmax.cu; counting rows and adding up their losses is done here for both.
  *
  *   z = alpha h Eᵀ                           a chunk of rows, f32: a product
  *   z += alpha b, the loss of each row, dz   one block per row; dz of h's type
  *   dh = alpha dz E                          a chunk: a product
  *   dE += alpha dzᵀ h, db += alpha Σ dz      a group of chunks
  *
- * A chunk's z stays in the L2 cache (CHUNK_BYTES) between its product and its rows. z is f32 whatever h is: a loss from
- * logits rounded to bf16 would be wrong by 2^-9 of the largest. dz is rounded to h's type as operand of the next
- * products; in f32 it overwrites z. Each addition to dE reads and writes all of it, 8 V D bytes, and would cost as much
- * as its product after a few hundred rows; so dz is kept for a group of chunks (GROUP_BYTES). What a chunk and a group
- * are depends on the shapes alone, sums over rows are taken in one order, and dz is scaled by 1 / count, so the labels
- * are counted first: on the device, without a wait. Memory, per logit and beside the products' operands: 4 bytes of z
- * written and read twice, in the cache; dz 2 bytes (bf16) written and read two or three times; dE 8 D / (rows of a
- * group). Where hits are wanted, the pass for the losses also finds the class of a row's largest logit. */
+ * A chunk's z stays in the L2 cache (CHUNK_BYTES) between its product and its rows. z is f32 for any type of h: a loss
+ * from logits rounded to bf16 would be wrong by 2^-9 of the largest. dz is rounded to h's type as operand of the next
+ * products; in f32 it overwrites z.
+ *
+ * Each addition to dE reads and writes all of it, 8 V D bytes, and would cost as much as its product after a few
+ * hundred rows; so dz is kept for a group of chunks (GROUP_BYTES). Chunks and groups depend on the shapes alone, and
+ * sums over rows have one order. dz is scaled by 1 / count, so the labels are counted first: on the device, without a
+ * wait.
+ *
+ * Memory per logit, in addition to the products' operands: 4 bytes of z written and read twice, in the cache; dz 2
+ * bytes (bf16) written and read two or three times; dE 8 D / (rows of a group). If hits are requested, the pass for the
+ * losses also finds the class of a row's largest logit. */
 #include "cuda/device.cuh"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
@@ -23,27 +27,27 @@
 
 enum {
 	COUNT_THREADS = 256,
-	COUNT_ROWS = 4096, /* minimum for a block */
+	COUNT_ROWS = 4096, /* minimum per block */
 	COUNT_BLOCKS = 128,
 	SUM_THREADS = 256,
 	SUM_ROWS = 256, /* rows of dz that one thread adds */
 	MOST_ROWS = 1 << 16,
 #ifdef __CUDACC__
-	LEAST_ROWS = 256, /* minimum rows of a chunk: reading E would cost more than fewer products */
+	LEAST_ROWS = 256, /* minimum rows in a chunk: with fewer, reading E would cost more than the products */
 	CHUNK_BYTES = 32 << 20,
 	GROUP_BYTES = 256 << 20,
 #else
-	LEAST_ROWS = 32, /* small ones have chunks and groups too when there is no device */
+	LEAST_ROWS = 32, /* small, so that the emulator has chunks and groups too */
 	CHUNK_BYTES = 64 << 10,
 	GROUP_BYTES = 128 << 10,
 #endif
 };
 
-/* --- what goes where ------------------------------------------------------------------------ */
+/* --- division of the work ------------------------------------------------------------------------ */
 
-/* The rows of a call in chunks and groups of chunks, and places in its scratch. */
+/* Chunks and groups of a call's rows, and offsets in its scratch. */
 struct layout {
-	bool fused; /* vocabulary_softmax.h: has no chunks here, and its scratch at z */
+	bool fused; /* vocabulary_softmax.h: no chunks here, and its scratch is at z */
 	int64_t rows, classes, d;
 	int64_t pitch; /* strides of z and dz; rows are aligned to 16 bytes */
 	int64_t chunk, group;
@@ -99,7 +103,7 @@ __device__ __forceinline__ loss_tally block_tally(loss_tally x, loss_tally *spac
 	return space[0];
 }
 
-/* The part of each block, of `each` rows. loss [rows], or NULL: not known yet. */
+/* Tally each block's `each` rows. loss [rows]; NULL: not known yet. */
 __global__ void __launch_bounds__(COUNT_THREADS)
     count_rows(loss_tally *part, const int32_t *label, const float *loss, int64_t rows, int64_t each, int64_t classes)
 {
@@ -116,7 +120,7 @@ __global__ void __launch_bounds__(COUNT_THREADS)
 		part[blockIdx.x] = mine;
 }
 
-/* One block: all parts together, and the mean where it is asked for. */
+/* One block: merge all parts, and compute the mean if requested. */
 __global__ void __launch_bounds__(COUNT_BLOCKS)
     count_parts(loss_tally *all, const loss_tally *part, int parts, float *loss, float *count)
 {
@@ -136,16 +140,16 @@ __global__ void __launch_bounds__(COUNT_BLOCKS)
 template <class T> struct chunk {
 	int64_t classes, pitch;
 	const int32_t *label;
-	const float *z, *bias; /* bias or NULL */
+	const float *z, *bias; /* bias may be NULL */
 	float alpha, smoothing;
 	const loss_tally *all;
-	float *loss, *hit; /* hit: or NULL */
-	T *dz;             /* or NULL; may be z */
+	float *loss, *hit; /* hit may be NULL */
+	T *dz;             /* may be NULL, or z */
 };
 
 enum { QUAD = 4 };
 
-/* Four logits of a row with their bias, -inf past the last. */
+/* Load four logits of a row with their bias, -inf past the last. */
 __device__ __forceinline__ void load_logits(float (&z)[QUAD], const float *row, const float *bias, float alpha,
                                             int64_t j, int64_t classes)
 {
@@ -166,10 +170,10 @@ __device__ __forceinline__ void store_quad(bf16 *p, const float (&x)[QUAD])
 
 struct softmax_sums {
 	float top, total /* Σ e^{z - top} */, sum /* Σ z */;
-	int best; /* the first class of the largest z, where it was asked for */
+	int best; /* first class of the largest z, if requested */
 };
 
-/* Thread 0 gets that of the block; space: one of each thread. */
+/* Return the block's best class to thread 0; space: one per thread. */
 __device__ __forceinline__ best_class block_best(best_class x, best_class *space)
 {
 	space[threadIdx.x] = x;
@@ -182,7 +186,7 @@ __device__ __forceinline__ best_class block_best(best_class x, best_class *space
 	return space[0];
 }
 
-/* Over the block; space: WARP floats. */
+/* The largest x of the block; space: WARP floats. */
 __device__ __forceinline__ float block_top(float x, float *space)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -225,7 +229,7 @@ __device__ __forceinline__ softmax_sums row_sums(const float *row, const float *
 	return s;
 }
 
-/* dz = (e^{z - lse} - (1-ε) [label] - ε / V) / count of a row, whose z may lie in the same place. */
+/* dz = (e^{z - lse} - (1-ε) [label] - ε / V) / count of a row; may overwrite z. */
 template <class T>
 __device__ __forceinline__ void row_gradient(const chunk<T> &c, const float *row, T *dz, softmax_sums s, int32_t label)
 {
@@ -256,7 +260,7 @@ template <class T, bool HITS> __global__ void __launch_bounds__(512) row_losses(
 			store_quad(dz + j, zeros);
 		return;
 	}
-	const float own = row[label] + (c.bias ? c.alpha * c.bias[label] : 0.0f); /* before dz takes its place */
+	const float own = row[label] + (c.bias ? c.alpha * c.bias[label] : 0.0f); /* before dz overwrites it */
 	const softmax_sums s = row_sums<HITS>(row, c.bias, c.alpha, c.classes, c.smoothing != 0.0f);
 	if (threadIdx.x == 0)
 		c.loss[r] = logf(s.total) + (1.0f - c.smoothing) * (s.top - own) +
@@ -323,7 +327,7 @@ static unsigned row_threads(int64_t classes)
 	return classes <= 512 ? 64 : classes <= 2048 ? 128 : classes <= 8192 ? 256 : 512;
 }
 
-/* Rows `first` to `first + rows`, whose group began at `group`: logits, losses, dz and dhidden. */
+/* Compute rows `first` to `first + rows`, whose group began at `group`: logits, losses, dz and dhidden. */
 template <class T>
 static status issue_chunk(backend *b, const op_call *call, const layout &l, int64_t group, int64_t first, int64_t rows)
 {

@@ -1,5 +1,5 @@
-/* linear_ends.cuh - what the kernels of linear over panels for few rows share: where a block's x comes from, and what they
- * do with an output once its sum is there. */
+/* linear_ends.cuh - first and last steps of the panel products for few rows: where a block's x comes from, and what
+ * turns a complete sum into an output. */
 #ifndef CUDA_LINEAR_ENDS_CUH
 #define CUDA_LINEAR_ENDS_CUH
 
@@ -9,20 +9,20 @@
 /* Source of a block's x: memory in the form that products take (floats, or bytes for int8), or computed here. */
 enum x_source {
 	X_READY,
-	X_ODD,   /* floats in rows that are not whole packs of 16 bytes */
-	X_BYTES, /* int8: bytes of floats */
-	X_NORM   /* layernorm of floats; int8: then bytes */
+	X_ODD,   /* floats in rows that are not whole 16-byte packs */
+	X_BYTES, /* int8: floats that are quantized to bytes */
+	X_NORM   /* layernorm of floats; for int8, then quantized to bytes */
 };
 
-/* An output of a row, and what it needs beside its sum, which is asked for long before that is there. */
+/* An output of a row and its other operands, which are loaded long before the sum is complete. */
 struct closing {
-	bool there;
-	int64_t at; /* in y */
-	int row;    /* for the block */
+	bool exists;
+	int64_t at; /* index in y */
+	int row;    /* row within the block */
 	float bias, scale, base, factor;
 };
 
-/* Output v of the block's rows · 16; what comes with the weights. */
+/* Operands of output v of the block's rows · 16 that come with the weights. */
 template <bool BYTES>
 static __device__ __forceinline__ closing closing_of(const panel_product &p, int64_t panel, int64_t first, int rows,
                                                      int v)
@@ -30,25 +30,25 @@ static __device__ __forceinline__ closing closing_of(const panel_product &p, int
 	const int64_t output = panel * PANEL_WIDTH + v % PANEL_WIDTH;
 	closing o = {};
 	o.row = v / PANEL_WIDTH;
-	o.there = o.row < rows && output < p.n;
+	o.exists = o.row < rows && output < p.n;
 	o.at = (first + o.row) * p.n + output;
-	if (o.there && p.bias)
+	if (o.exists && p.bias)
 		o.bias = p.bias[output];
-	if (o.there && BYTES)
+	if (o.exists && BYTES)
 		o.scale = ((const panel_header *)(p.panels + panel * p.panel_bytes))->scale[v % PANEL_WIDTH];
 	return o;
 }
 
-/* Data that accompanies x. */
+/* Load the operands that come with x. */
 static __device__ __forceinline__ void read_operands(const panel_chain &c, closing &o)
 {
-	if (o.there && c.base)
+	if (o.exists && c.base)
 		o.base = c.base[o.at];
-	if (o.there && c.factor)
+	if (o.exists && c.factor)
 		o.factor = c.factor[o.at];
 }
 
-/* As gelu, gate and add compute it (gelu.cu, elementwise.cuh). */
+/* Same arithmetic as gelu, gate and add (gelu.cuh, elementwise.cuh). */
 static __device__ __forceinline__ void close(const panel_product &p, const panel_chain &c, const closing &o, float sum)
 {
 	float y = with_bias(p, sum, o.bias);

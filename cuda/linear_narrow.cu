@@ -4,7 +4,7 @@
 #include "cuda/linear_row.cuh"
 #include "cuda/program.cuh"
 
-/* Block: panel blockIdx.x, of the siblings' one after another, rows from blockIdx.y · T · ROWS. */
+/* Block: panel blockIdx.x, counted through the product and its siblings; rows from blockIdx.y · T · ROWS. */
 template <class W, int T, x_source SOURCE>
 __global__ void __launch_bounds__(NARROW_THREADS, 2) narrow_kernel(panel_product whole, panel_chain c)
 {
@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(NARROW_THREADS, 2) narrow_kernel(panel_product
 
 /* --- f32 ------------------------------------------------------------------------------------------------ */
 
-/* Four inputs' weights, zeros past K. */
+/* Load four inputs' weights, zeros past K. */
 static __device__ __forceinline__ void load_four(float4 w[4], const float *from, int64_t k, int64_t end)
 {
 #pragma unroll
@@ -21,7 +21,7 @@ static __device__ __forceinline__ void load_four(float4 w[4], const float *from,
 		w[i] = k + i < end ? *(const float4 *)(from + (k + i) * PANEL_WIDTH) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-/* Block: panel blockIdx.x, R rows from blockIdx.y · R. Four lanes for a slice, four outputs each. */
+/* Block: panel blockIdx.x, R rows from blockIdx.y · R. Four lanes per slice, four outputs each. */
 template <int R, x_source SOURCE>
 __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
     f32_narrow_kernel(panel_product whole, panel_chain c)
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 	for (int i = 0; i < FINISHED; i++)
 		read_operands(c, closings[i]);
 	open_rows<SOURCE, false>(p, c, space, {blockIdx.x, gridDim.x, row}, rows);
-	narrow_row r[R > 4 ? 1 : R]; /* more are found again where they are used, which is one product without a layernorm */
+	narrow_row r[R > 4 ? 1 : R]; /* more than 4 are recomputed where used, in one product without layernorm */
 #pragma unroll
 	for (int i = 0; i < R && R <= 4; i++)
 		r[i] = row_of<SOURCE>(p, c.norm, space, row, i, rows);
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 	__syncthreads();
 #pragma unroll
 	for (int i = 0; i < FINISHED; i++) {
-		if (!closings[i].there)
+		if (!closings[i].exists)
 			continue;
 		float total = 0.0f;
 #pragma unroll 8
@@ -103,7 +103,7 @@ static status narrow(backend *b, const panel_product &p, const panel_chain &c)
 	                         narrow_bytes<W, T, SOURCE>(c), p, c);
 }
 
-/* Whose x is made here they are MADE_ROWS at most. */
+/* Kernels that compute their own x have at most MADE_ROWS rows. */
 template <class W, x_source SOURCE> static status made(backend *b, const panel_product &p, const panel_chain &c)
 {
 	return p.rows <= ROWS ? narrow<W, 1, SOURCE>(b, p, c) : narrow<W, 2, SOURCE>(b, p, c);
@@ -149,7 +149,7 @@ static status launch_phase(backend *b, const program_phase &f)
 	return launch_narrow(b, f.linear.product, f.linear.chain, f.linear.product.type);
 }
 
-/* Shared memory of a piece of the phase. */
+/* Bytes of shared memory for a piece of the phase. */
 template <class W> static size_t phase_bytes(const program_phase &f)
 {
 	const panel_chain &c = f.linear.chain;
@@ -159,7 +159,7 @@ template <class W> static size_t phase_bytes(const program_phase &f)
 	return c.norm.weight ? narrow_bytes<W, 1, X_NORM>(c) : narrow_bytes<W, 1, plain>(c);
 }
 
-/* Not f32, nor x whose bytes another kernel makes. */
+/* Not for f32, nor if another kernel converts x to bytes. */
 static bool add_phase(backend *b, const panel_product &p, const panel_chain &c, dtype type)
 {
 	const bool row = cuda_panels_is_row(p, c, type);

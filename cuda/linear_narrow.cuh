@@ -1,10 +1,11 @@
-/* linear_narrow.cuh - linear over panels for few rows: a block has one panel, its slices side by side on warps.
+/* linear_narrow.cuh - linear over panels for few rows. A block has one panel, cut into slices that its warps process in
+ * parallel.
  *
- * Decode is many small kernels, so a kernel here does what stands around its product too (panel_chain): a layernorm of
- * x, or its bytes, which every block makes anew for the rows that it has; products with the same x side by side in the
- * grid; and what is done with y, by the thread that finishes an output. And it begins early (cuda_launch_early): before
- * it waits for the kernel that writes x it asks for its weights, each warp for its slice: the first AT_ONCE steps into
- * registers, the rest into the L2 cache.
+ * Decode is many small kernels, so this kernel also does the operations around its product (panel_chain). It applies a
+ * layernorm to x, or converts x to bytes; every block repeats that for its own rows. Products with the same x are side
+ * by side in the grid. The thread that finishes an output applies the operations on y. The kernel begins early
+ * (cuda_launch_early). Before it waits for the kernel that writes x it loads weights, each warp those of its slice: the
+ * first AT_ONCE steps into registers, the rest into the L2 cache.
  *
  * Bytes that a block has in flight: all of its panel. Chains of instructions: a warp's slice, ⌈K / 128⌉ steps of two
  * dependent products in bf16 (about 33 clocks each), ⌈K / 256⌉ of one in int8. */
@@ -17,12 +18,12 @@ enum { NARROW_THREADS = SLICES * WARP, F32_NARROW_THREADS = F32_SLICES * 4 };
 
 /* --- x ------------------------------------------------------------------------------------------ */
 
-/* Shared memory of a block: layernorm's weight and bias [K] each, two sums per warp of a row, the largest value per row
- * and warp of the block, and then what the sums of slices take. */
+/* Shared memory of a block: layernorm's weight and bias [K] each, two sums per warp of a row, and the largest
+ * value per row and warp of the block. The sums of slices follow. */
 struct narrow_space {
 	float *weight, *bias, *sums, *squares;
 	unsigned *tops;
-	size_t bytes; /* sum of these */
+	size_t bytes; /* their sum */
 };
 
 static inline __device__ __host__ narrow_space narrow_space_of(const row_norm &o, x_source source, bool bytes, int rows,
@@ -39,7 +40,7 @@ static inline __device__ __host__ narrow_space narrow_space_of(const row_norm &o
 	return s;
 }
 
-/* Before x is complete: copy layernorm's weight and bias to shared memory. */
+/* Copy layernorm's weight and bias to shared memory, before x is complete. */
 static __device__ __forceinline__ void bring_norm(const row_norm &o, const narrow_space &s)
 {
 	for (int i = 4 * threadIdx.x; i < o.width; i += 4 * blockDim.x) {
@@ -49,7 +50,7 @@ static __device__ __forceinline__ void bring_norm(const row_norm &o, const narro
 	copy_commit();
 }
 
-/* The warps' shares of the rows' sums: x [rows, width]. */
+/* Store each warp's share of the rows' sums; x [rows, width]. */
 template <bool SQUARES>
 static __device__ __forceinline__ void sum_rows(const row_norm &o, const narrow_space &s, const float *x, int rows)
 {
@@ -69,18 +70,18 @@ static __device__ __forceinline__ void sum_rows(const row_norm &o, const narrow_
 
 /* A row as this block's lanes see it. */
 struct narrow_row {
-	bool there;
+	bool exists;
 	const float *x;
 	float mean, rstd, scale;
 };
 
-/* Row `row` of the block's `rows`, after sum_rows. first: the block's first. */
+/* Row `row` of the block's `rows`, after sum_rows. first: the block's first row. */
 template <x_source SOURCE>
 static __device__ __forceinline__ narrow_row row_of(const panel_product &p, const row_norm &o, const narrow_space &s,
                                                     int64_t first, int row, int rows)
 {
 	narrow_row r = {row < rows, p.x + (first + row) * p.k, 0.0f, 0.0f, 0.0f};
-	if (SOURCE == X_NORM && r.there) {
+	if (SOURCE == X_NORM && r.exists) {
 		const int warps = row_warps(o);
 		r.mean = mean_of(sum_of_warps(s.sums + row * warps, warps), o.share);
 		r.rstd = rstd_of(sum_of_warps(s.squares + row * warps, warps), o);
@@ -88,12 +89,12 @@ static __device__ __forceinline__ narrow_row row_of(const panel_product &p, cons
 	return r;
 }
 
-/* x[k … k + 3], normalised if it is to be; zeros past the end. */
+/* x[k … k + 3], normalised if the call has a layernorm; zeros past the end. */
 template <x_source SOURCE>
 static __device__ __forceinline__ float4 four_of_row(const panel_product &p, const narrow_space &s, const narrow_row &r,
                                                      int k)
 {
-	if (!r.there || k >= p.k)
+	if (!r.exists || k >= p.k)
 		return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 	const float4 x = SOURCE == X_ODD ? four_of(p, r.x, k) : *(const float4 *)(r.x + k);
 	if (SOURCE != X_NORM)
@@ -103,7 +104,7 @@ static __device__ __forceinline__ float4 four_of_row(const panel_product &p, con
 	return make_float4(y.at[0], y.at[1], y.at[2], y.at[3]);
 }
 
-/* The warps' largest values of the rows that become bytes. */
+/* Store each warp's largest values of the rows that are converted to bytes. */
 template <x_source SOURCE>
 static __device__ __forceinline__ void find_tops(const panel_product &p, const row_norm &o, const narrow_space &s,
                                                  int64_t first, int rows)
@@ -132,14 +133,14 @@ static __device__ __forceinline__ float scale_of(const panel_product &p, const n
 	return row_scale_of(top, p.step);
 }
 
-/* Place of a block: its panel, of the product or which sibling, and its first row. */
+/* Work of a block: its panel, in the product or a sibling, and its first row. */
 struct narrow_place {
 	unsigned block, blocks;
 	int64_t row;
 };
 
-/* The part of layernorm's result that others read: every block stores its 16 columns of it, and those past the last
- * block's are stored by the next ones. */
+/* Store layernorm's result for other readers. Every block stores 16 columns; columns past the last block's are stored
+ * by the next ones. */
 static __device__ __forceinline__ void store_normalised(const panel_product &p, const panel_chain &c,
                                                         const narrow_space &s, const narrow_place &at, int rows)
 {
@@ -152,7 +153,7 @@ static __device__ __forceinline__ void store_normalised(const panel_product &p, 
 	}
 }
 
-/* After x is complete: the sums of its rows and the values that depend on them alone. */
+/* Compute the sums of x's rows and the values that depend on them alone, once x is complete. */
 template <x_source SOURCE, bool BYTES>
 static __device__ __forceinline__ void open_rows(const panel_product &p, const panel_chain &c, const narrow_space &s,
                                                  const narrow_place &at, int rows)
@@ -184,17 +185,18 @@ static __device__ __forceinline__ typename W::operand share_of(const panel_produ
 		                  four_bytes(four_of_row<SOURCE>(p, s, r, 8 * at + 4), r.scale));
 }
 
-/* A block's work: T · ROWS rows. All threads call wait(), which returns when x and the operands of the end are complete. */
+/* A block's work: T · ROWS rows. All threads call wait(), which returns when x and the operands of the end are
+ * complete. */
 template <class W, int T, x_source SOURCE, class WAIT>
 static __device__ __forceinline__ void narrow_panel(const panel_product &whole, const panel_chain &c,
                                                     const narrow_place &place, WAIT wait)
 {
 	typedef typename W::sum sum;
 	enum {
-		AT_ONCE = T > 2 ? 4 : 8, /* steps whose weights a lane holds or has asked for */
+		AT_ONCE = T > 2 ? 4 : 8, /* steps whose weights a lane holds or has requested */
 		TAKEN = T > 1 ? 2 : 4,   /* steps whose x it holds */
 		BYTES = (int)W::GROUP == PANEL_GROUP,
-		FINISHED = (T * ROWS * PANEL_WIDTH + NARROW_THREADS - 1) / NARROW_THREADS, /* outputs of a thread */
+		FINISHED = (T * ROWS * PANEL_WIDTH + NARROW_THREADS - 1) / NARROW_THREADS, /* outputs per thread */
 		STEP_BYTES = STEP_WORDS * PANEL_WIDTH * sizeof(unsigned)
 	};
 	const int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP;
@@ -212,7 +214,7 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 	for (int i = 0; i < AT_ONCE; i++)
 		if (first + i < last)
 			load_weights<W>(p, panel, first + i, a[i]);
-	const int64_t held = W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES; /* offset of the bytes after those */
+	const int64_t held = W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES; /* bytes up to the rest */
 	prefetch_bytes(p.panels + panel * p.panel_bytes + held,
 	               min(W::HEADER + (int64_t)last * STEP_BYTES, p.panel_bytes) - held, lane, WARP);
 	if (SOURCE == X_NORM)
@@ -229,7 +231,7 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 #pragma unroll
 	for (int t = 0; t < T; t++) {
 		r[t] = row_of<SOURCE>(p, c.norm, space, row, t * ROWS + lane / 4, rows);
-		if (BYTES && SOURCE != X_READY && r[t].there)
+		if (BYTES && SOURCE != X_READY && r[t].exists)
 			r[t].scale = scale_of<SOURCE>(p, space, row, t * ROWS + lane / 4);
 	}
 	sum d[T][4] = {};
@@ -264,7 +266,7 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 #pragma unroll
 	for (int i = 0; i < FINISHED; i++) {
 		const closing &o = closings[i];
-		if (!o.there)
+		if (!o.exists)
 			continue;
 		const int v = threadIdx.x + i * NARROW_THREADS, output = v % PANEL_WIDTH, side = o.row % ROWS;
 		const sum *from = sums + (o.row / ROWS * 4 + output % 2 * 2 + side % 2) * WARP + output / 2 * 4 + side / 2;

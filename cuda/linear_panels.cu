@@ -1,26 +1,28 @@
 /* linear over panels: y [rows, N] = alpha (x [rows, K] Wᵀ + b), W packed as in engine/tensor/panel.h.
  *
- * A row's bits may not depend on the batch, so every output is one tree of sums, whatever the rows: K is cut into
- * slices whose length depends on K alone; a slice is one chain over k; the slices are added in their order. Two kernels
- * of each type build that tree, in linear_narrow.cu and linear_wide.cu, and one more for a single row (linear_row.cu).
+ * A row's bits may not depend on the batch, so every output is one tree of sums for any number of rows. K is cut into
+ * slices whose length depends on K alone; a slice is one chain over k; the slices are added in order. Two kernels of
+ * each type build that tree, in linear_narrow.cu and linear_wide.cu, and one more for a single row (linear_row.cu).
  *
- * Narrow, for few rows (decode): a block has one panel, its slices side by side on warps (f32: on parts of warps).
- * Every byte of the weight is read once, straight into registers, and that is what the time goes to; the sums of the
- * slices meet in shared memory.
+ * Narrow, for few rows (decode): a block has one panel, and its warps (f32: parts of warps) have a slice each. Every
+ * byte of the weight is read once, straight into registers, which takes most of the time. The sums of the slices are
+ * added in shared memory.
  *
- * Wide, for many rows (prompts, large batches): a block has 4 or 8 panels and 64 or 128 rows. It walks over K with x and
- * the panels in shared memory, some stages ahead, and closes a slice when it comes to its end.
+ * Wide, for many rows (prompts, large batches): a block has 4 or 8 panels and 64 or 128 rows. It walks over K with x
+ * and the panels in shared memory, several stages ahead, and closes a slice at its end.
  *
- * bf16 and int8 panels are 32-bit words w[word][16], a word two or four inputs of an output. That is what a lane gives
- * to a tensor core, with the weights as the left side: 16 outputs by 8 rows of x by 8 words a step. A lane reads two
- * neighbouring outputs at once, so output 2i is row i of the product and output 2i + 1 row i + 8; and of the inputs it
- * takes words 2q and 2q + 1, not q and q + 4, on both sides, so that its share of x is neighbouring too. A bf16 weight
- * meets x = hi + lo, two bf16, in two products: tensor cores idle in decode anyway, and what that loses of x, 2^-16, is
- * little beside the 2^-8 of the weights. For int8 rows become bytes first, v = round(x / s): Σ v q is Σ u q - 128 Σ q.
+ * bf16 and int8 panels are 32-bit words w[word][16]; a word has two or four inputs of an output. A lane passes them to
+ * a tensor core with the weights as the left side: 16 outputs by 8 rows of x by 8 words per step. A lane reads two
+ * neighbouring outputs at once, so output 2i is row i of the product and output 2i + 1 row i + 8. It takes words 2q and
+ * 2q + 1 of the inputs, not q and q + 4, on both sides, so that its share of x is contiguous too.
  *
- * Bytes: narrow reads the weight (4, 2 or 1 bytes an element) once for up to 32 rows (f32: 16), and x once per panel,
- * from the caches; wide reads the weight once for 64 or 128 rows and x once for 64 or 128 outputs. Making bytes
- * of x for int8 reads 4 and writes 1 an element; the products then read 1 where the others read 4. */
+ * A bf16 weight is multiplied with x = hi + lo, two bf16, in two products. Tensor cores are idle in decode anyway, and
+ * the lost part of x, 2^-16, is small beside the weights' 2^-8. For int8, rows are first converted to bytes, v =
+ * round(x / s): Σ v q is Σ u q - 128 Σ q.
+ *
+ * Bytes: narrow reads the weight (4, 2 or 1 bytes per element) once for up to 32 rows (f32: 16), and x once per panel,
+ * from the caches. Wide reads the weight once for 64 or 128 rows and x once for 64 or 128 outputs. Converting x for
+ * int8 reads 4 and writes 1 byte per element; the products then read 1 where the others read 4. */
 #include "cuda/linear_panels.h"
 
 #include "cuda/linear_panels.cuh"
@@ -54,7 +56,7 @@ static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_kernel(panel
 
 /* --- the call -------------------------------------------------------------------------------------- */
 
-/* Inputs of a step. */
+/* Inputs per step. */
 static int64_t step_inputs(dtype type)
 {
 	return STEP_WORDS * (type == DTYPE_PANEL_INT8 ? PANEL_GROUP : PANEL_PAIR);
@@ -83,8 +85,8 @@ static panel_product product_of(const op_call *call)
 	return p;
 }
 
-/* True if every block of a product should compute its own x instead of a kernel before it. Reading x, at about 64 bytes
- * a clock per processor, must then take less than a kernel costs. */
+/* True if every block of a product should convert or normalise x itself, instead of a kernel before it. Reading x, at
+ * about 64 bytes a clock per processor, must then take less time than a kernel. */
 static bool makes_x(const backend *b, const panel_product &p, int64_t panels)
 {
 	enum { MOST_BYTES = 96 << 10 };
@@ -105,7 +107,7 @@ size_t cuda_linear_panels_scratch(const backend *b, const op_call *call)
 	return (size_t)p.rows * ((size_t)p.steps * 4 * sizeof(uint2) + sizeof(float));
 }
 
-/* c: what stands around it; where the product is wide, siblings alone. */
+/* c: the operations around the product; if it is wide, siblings only. */
 static status product(backend *b, const op_call *call, const panel_product &whole, const panel_chain &c)
 {
 	const dtype type = call->in[1].type;
@@ -126,7 +128,7 @@ status cuda_linear_panels(backend *b, const op_call *call)
 	return product(b, call, product_of(call), {});
 }
 
-/* --- with what stands around it ----------------------------------------------------------------------- */
+/* --- with the operations around it ----------------------------------------------------------------------- */
 
 static bool are_siblings(const op_call *a, const op_call *b)
 {
@@ -135,7 +137,7 @@ static bool are_siblings(const op_call *a, const op_call *b)
 	       p->step == q->step;
 }
 
-/* The chain's description; false if it must be taken apart. */
+/* Description of the chain; false if its calls must run one by one. */
 static bool chain_of(const backend *b, const panel_chain_calls *calls, panel_product *p, panel_chain *c)
 {
 	int64_t panels = 0;

@@ -1,5 +1,5 @@
-/* linear_panels.cuh - what the kernels of linear over panels share: the call taken apart, what stands around it, and what a lane
- * gives to a tensor core. linear_panels.cu says how the work is cut. */
+/* linear_panels.cuh - helpers for the kernels of linear over panels: the call's arguments, the operations around a
+ * product, and a lane's operands for a tensor core. linear_panels.cu explains the division of work. */
 #ifndef CUDA_LINEAR_PANELS_CUH
 #define CUDA_LINEAR_PANELS_CUH
 
@@ -25,10 +25,10 @@ struct panel_siblings {
 
 enum panel_end { END_NONE, END_GELU, END_GELU_TANH, END_GATE, END_ADD };
 
-/* Operations around a product in one kernel: x is layernorm of p.x; there are siblings; y becomes gelu(y), base + y ⊙
- * factor or base + y. */
+/* Operations around a product that one kernel runs. x is layernorm of p.x; there may be siblings; y becomes gelu(y),
+ * base + y ⊙ factor or base + y. */
 struct panel_chain {
-	row_norm norm;     /* weight NULL: none */
+	row_norm norm;     /* weight NULL: no layernorm */
 	float *normalised; /* address of layernorm's result; NULL: not stored */
 	panel_siblings siblings;
 	panel_end end;
@@ -36,31 +36,31 @@ struct panel_chain {
 };
 
 enum {
-	STEP_WORDS = 8, /* for K in one product */
-	SLICES = 8,     /* for bf16 and int8 */
-	ROWS = 8,       /* for one product */
-	MADE_ROWS = 2 * ROWS, /* whose layernorm or bytes a narrow block makes itself, at most */
+	STEP_WORDS = 8, /* words along K in one product */
+	SLICES = 8,     /* slices of K, for bf16 and int8 */
+	ROWS = 8,       /* rows in one product */
+	MADE_ROWS = 2 * ROWS, /* most rows that a narrow block normalises or converts to bytes itself */
 	F32_MADE_ROWS = 4,
 	F32_SLICES = 32
 };
 
-/* The call, taken apart. */
+/* Arguments of the call. */
 struct panel_product {
 	int64_t rows, n, k;
 	const unsigned char *panels;
 	int64_t panel_bytes, panel_count;
 	const float *x;
 	uint2 *bytes;     /* int8: x as bytes [rows, 4 · steps], zeros past K */
-	float *row_scale; /* int8 */
+	float *row_scale; /* int8 only */
 	const float *bias;
 	float *y;
 	float alpha, step;
-	dtype type;           /* for the panels */
-	int64_t steps, slice; /* for K; of a slice (f32: inputs) */
+	dtype type;           /* the panels' */
+	int64_t steps, slice; /* steps over K; per slice (f32: inputs) */
 	bool packed;          /* rows of x are 16-byte aligned */
 };
 
-/* A sum over bytes, times what the row of x and the output's weights are multiples of. */
+/* A sum over bytes, times the scales of the row of x and of the output's weights. */
 __device__ __forceinline__ float with_scales(int sum, float row_scale, float weight_scale)
 {
 	return __fmul_rn(__fmul_rn(row_scale, weight_scale), (float)sum);
@@ -81,7 +81,7 @@ __device__ __forceinline__ float real_sum(const panel_product &, int64_t, int64_
 {
 	return sum;
 }
-/* An output of a sum. */
+/* Finish an output from its sum. */
 __device__ __forceinline__ float finished(const panel_product &p, int64_t output, float sum)
 {
 	return with_bias(p, sum, p.bias ? p.bias[output] : 0.0f);
@@ -110,7 +110,7 @@ __device__ __forceinline__ float4 four_of_x(const panel_product &p, int64_t row,
 
 /* --- int8: rows become bytes -------------------------------------------------------------- */
 
-/* The largest |x| so far, by its bits, in which inf and NaN are the largest. */
+/* The largest |x| so far, compared by bits, where inf and NaN are the largest. */
 __device__ __forceinline__ unsigned largest(unsigned top, float4 x)
 {
 	top = max(max(top, __float_as_uint(fabsf(x.x))), __float_as_uint(fabsf(x.y)));
@@ -124,8 +124,8 @@ __device__ __forceinline__ unsigned largest_of_lanes(unsigned top)
 	return top;
 }
 
-/* s = max |x| / 127, not below the smallest normal float, or `step` where that is not 0; NaN if a value of the row is
- * not finite. */
+/* s = max |x| / 127, at least the smallest normal float, or `step` if that is not 0. NaN if a value of the row is not
+ * finite. */
 __device__ __forceinline__ float row_scale_of(unsigned top, float step)
 {
 	return top >= 0x7f800000u ? NAN : step > 0 ? step : fmaxf(__fdiv_rn(__uint_as_float(top), PANEL_INT8_MAX), FLT_MIN);
@@ -143,14 +143,14 @@ __device__ __forceinline__ unsigned four_bytes(float4 x, float s)
 
 /* --- words: bf16 and int8 ----------------------------------------------------------------- */
 
-/* Two floats as bf16, and what that leaves of them. */
+/* Two floats as bf16, and the remainders. */
 __device__ __forceinline__ void split(float a, float b, unsigned &high, unsigned &low)
 {
 	high = two_bf16(a, b);
 	low = two_bf16(a - __uint_as_float(high << 16), b - __uint_as_float(high & 0xffff0000u));
 }
 
-/* Differences between types. EXACT: sums may be taken in any order. `raw`: a lane's share of a row of x in a step;
+/* Differences between types. EXACT: the order of sums does not matter. `raw`: a lane's share of a row of x in a step;
  * `operand`: the same in the form that products take. */
 struct bf16_words {
 	typedef float4 raw;
@@ -222,9 +222,9 @@ __device__ __forceinline__ void load_weights(const panel_product &p, int64_t pan
 	const int64_t word = step * STEP_WORDS + 2 * (lane % 4), words = (p.k + W::GROUP - 1) / W::GROUP;
 	const unsigned *from = (const unsigned *)(p.panels + panel * p.panel_bytes + W::HEADER) + word * PANEL_WIDTH;
 	const uint2 none = make_uint2(0, 0);
-	const bool there = panel < p.panel_count;
-	const uint2 one = there && word < words ? *(const uint2 *)(from + 2 * (lane / 4)) : none;
-	const uint2 two = there && word + 1 < words ? *(const uint2 *)(from + PANEL_WIDTH + 2 * (lane / 4)) : none;
+	const bool exists = panel < p.panel_count;
+	const uint2 one = exists && word < words ? *(const uint2 *)(from + 2 * (lane / 4)) : none;
+	const uint2 two = exists && word + 1 < words ? *(const uint2 *)(from + PANEL_WIDTH + 2 * (lane / 4)) : none;
 	a[0] = one.x;
 	a[1] = one.y;
 	a[2] = two.x;
@@ -251,7 +251,7 @@ static inline __device__ __host__ int64_t panel_parts(int64_t count, int64_t siz
 	return (count + size - 1) / size;
 }
 
-/* Blocks of EACH panels of a product and its siblings; none has panels of two products. */
+/* Number of blocks of EACH panels for a product and its siblings. No block has panels of two products. */
 template <int EACH> static inline int64_t panel_blocks(const panel_product &p, const panel_siblings &siblings)
 {
 	int64_t blocks = panel_parts(p.panel_count, EACH);
@@ -259,7 +259,7 @@ template <int EACH> static inline int64_t panel_blocks(const panel_product &p, c
 		blocks += panel_parts(siblings.at[i].panel_count, EACH);
 	return blocks;
 }
-/* The product that such a block is of; `panel` becomes its first panel there. */
+/* Return the product that a block belongs to, and set `panel` to the block's first panel in it. */
 template <int EACH>
 __device__ __forceinline__ panel_product panel_product_of(const panel_product &first, const panel_siblings &siblings,
                                                           unsigned block, int64_t &panel)
@@ -281,30 +281,31 @@ __device__ __forceinline__ panel_product panel_product_of(const panel_product &f
 	return p;
 }
 
-/* Each builds the same tree of sums; narrow for few rows, wide for many. `type` is the panels'. Narrow alone knows what
- * stands around a product, but for siblings; where it makes bytes of x itself, p.bytes is NULL. */
+/* Run a product. All forms build the same tree of sums; narrow is for few rows, wide for many. `type` is the panels'.
+ * Siblings are the only part of a chain that wide knows. If narrow converts x to bytes itself, p.bytes is NULL. */
 status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type);
-/* For one row, where it is one that the kernels of linear_row.cu take. */
+/* For one row, if cuda_panels_is_row accepts it (linear_row.cu). */
 bool cuda_panels_is_row(const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_row(backend *b, const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings &siblings, dtype type);
-/* True if the blocks of the wide kernels are enough for the device. One of them does the work of several narrow
- * ones. */
+/* True if the wide kernels have enough blocks for the device. One of them does the work of several narrow ones. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p);
 
 /* --- chains: fuse_serving.cu finds them, linear_panels.cu runs them ------------------------------------ */
 
-/* Calls that one narrow kernel may run: layernorm?, products over one x, and what `end` does with the only one's y. */
+/* Calls that one narrow kernel may run: an optional layernorm, products with the same x, and `end` on y if there is
+ * only one product. */
 struct panel_chain_calls {
-	const op_call *norm; /* or NULL */
-	bool keeps_norm;     /* its result is read elsewhere too */
+	const op_call *norm; /* NULL: none */
+	bool keeps_norm;     /* other calls read its result too */
 	int products;
 	const op_call *product[3];
 	panel_end end;
 	const float *base, *factor;
-	float *y; /* for the end */
+	float *y; /* result of the end */
 };
-/* Wide products take no more than siblings; nor does a layernorm that is cheaper as a kernel of its own. */
+/* True if one kernel may run these calls. Wide products take siblings only; a layernorm that is cheaper as a kernel of
+ * its own is refused. */
 bool cuda_panels_can_chain(const backend *b, const panel_chain_calls *calls);
 status cuda_panels_run_chain(backend *b, const panel_chain_calls *calls);
 

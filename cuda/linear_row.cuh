@@ -1,12 +1,13 @@
-/* linear_row.cuh - linear over panels for one row: a block has one panel, its slices side by side on warps, as in linear_narrow.cu, and
- * gives the same bits.
+/* linear_row.cuh - linear over panels for one row. A block has one panel, cut into slices for its warps as in
+ * linear_narrow.cu, and the bits are the same.
  *
- * With one row a kernel's time is that of the instructions which its warps have one after another, some five clocks each,
- * so nothing is done twice. A number of x is one thread's: it is normalised and cut into operands once, and lies in
- * shared memory as products take it. layernorm's weights are in registers before x is there, and x is read once for
- * both sums. Of a product with 8 rows only the first has numbers: 4 lanes load operands, and 8 lanes have results.
+ * With one row a kernel takes as long as the instructions that a warp executes one after another, some five clocks
+ * each. So nothing is computed twice. Each number of x belongs to one thread: it is normalised and converted to
+ * operands once, and stored in shared memory in the form that products take. layernorm's weights are in registers
+ * before x is complete, and x is read once for both sums. A product has 8 rows, of which only the first is used: 4
+ * lanes load operands, and 8 lanes have results.
  *
- * Not here: rows that are no whole packs or too long, a layernorm of more threads than a block has, and f32. */
+ * Unsupported: rows that are not whole packs or too long, a layernorm with more threads than a block has, and f32. */
 #ifndef CUDA_LINEAR_ROW_CUH
 #define CUDA_LINEAR_ROW_CUH
 
@@ -19,14 +20,14 @@ enum {
 	MOST_OPERANDS = 44 << 10 /* bytes */
 };
 
-/* Shared memory: sums of the slices, then what warps exchange of the row, then its operands [steps · 4]. */
+/* Shared memory: sums of the slices, then the values of the row that warps exchange, then its operands [steps · 4]. */
 template <class W> struct row_space {
 	typename W::sum sums[SLICES][PANEL_WIDTH];
 	float sum[SLICES], squares[SLICES];
 	unsigned top[SLICES], spare[SLICES];
 };
 
-/* Four inputs; pack i holds inputs 4i … 4i + 3. */
+/* Store four inputs as operands; pack i has inputs 4i … 4i + 3. */
 template <class W>
 static __device__ __forceinline__ void put_pack(typename W::operand *operands, int pack, float4 x, float scale)
 {
@@ -36,7 +37,7 @@ static __device__ __forceinline__ void put_pack(typename W::operand *operands, i
 		operands[pack] = W::make(x);
 }
 
-/* Zeros past K up to a whole step. */
+/* Store zeros past K up to a whole step. */
 template <class W>
 static __device__ __forceinline__ void put_padding(const panel_product &p, typename W::operand *operands)
 {
@@ -61,10 +62,10 @@ static __device__ __forceinline__ float scale_of_warps(const panel_product &p, r
 	return row_scale_of(top, p.step);
 }
 
-/* The thread's packs of a row that is normalised, and layernorm's weights for them. The sums are the tree of
+/* The thread's packs of a row with a layernorm, and layernorm's weights for them. The sums follow the tree of
  * layernorm.cuh. */
 struct norm_share {
-	bool there[NORM_PER];
+	bool exists[NORM_PER];
 	numbers<4> weight[NORM_PER], bias[NORM_PER];
 };
 
@@ -74,8 +75,8 @@ static __device__ __forceinline__ norm_share norm_share_of(const row_norm &o)
 #pragma unroll
 	for (int i = 0; i < NORM_PER; i++) {
 		const int column = ((int)threadIdx.x + i * o.group) * 4;
-		m.there[i] = (int)threadIdx.x < o.group && column < o.width;
-		if (!m.there[i])
+		m.exists[i] = (int)threadIdx.x < o.group && column < o.width;
+		if (!m.exists[i])
 			continue;
 		m.weight[i] = load<4>(o.weight + column);
 		m.bias[i] = load<4>(o.bias + column);
@@ -96,11 +97,11 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 	if (warp < warps) {
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i])
+			if (m.exists[i])
 				x[i] = load<4>(p.x + (threadIdx.x + i * o.group) * 4);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i])
+			if (m.exists[i])
 				sum = plus(sum, x[i]);
 		sum = lanes_sum(sum, o.group);
 		if (threadIdx.x % WARP == 0)
@@ -111,7 +112,7 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 		const float mean = mean_of(sum_of_warps(s->sum, warps), o.share);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i])
+			if (m.exists[i])
 				squares = plus_squares(squares, x[i], mean);
 		squares = lanes_sum(squares, o.group);
 		if (threadIdx.x % WARP == 0)
@@ -123,7 +124,7 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 		            rstd = rstd_of(sum_of_warps(s->squares, warps), o);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-			if (m.there[i]) {
+			if (m.exists[i]) {
 				const int column = (threadIdx.x + i * o.group) * 4;
 				x[i] = normalised(x[i], mean, rstd, m.weight[i], m.bias[i]);
 				if (c.normalised && block == 0)
@@ -135,7 +136,7 @@ static __device__ __forceinline__ float make_normalised(const panel_product &p, 
 		scale = scale_of_warps<W>(p, s, top);
 #pragma unroll
 	for (int i = 0; i < NORM_PER; i++)
-		if (m.there[i])
+		if (m.exists[i])
 			put_pack<W>(operands, threadIdx.x + i * o.group,
 			            make_float4(x[i].at[0], x[i].at[1], x[i].at[2], x[i].at[3]), scale);
 	put_padding<W>(p, operands);
@@ -159,7 +160,7 @@ static __device__ __forceinline__ float make_bytes(const panel_product &p, row_s
 	return scale;
 }
 
-/* Packs first … last - 1, the warp's own. */
+/* Store packs first … last - 1, the warp's own. */
 template <class W>
 static __device__ __forceinline__ void bring_packs(const panel_product &p, typename W::operand *operands, int first,
                                                    int last)
@@ -180,7 +181,7 @@ static __device__ __forceinline__ void bring_packs(const panel_product &p, typen
 	__syncwarp();
 }
 
-/* A block's work: panel `block` of the product and its siblings, a warp a slice of it. All threads call wait(), which
+/* A block's work: panel `block` of the product and its siblings, one slice per warp. All threads call wait(), which
  * returns when x and the operands of the end are complete. */
 template <class W, x_source SOURCE, class WAIT>
 static __device__ __forceinline__ void row_panel(const panel_product &whole, const panel_chain &c, unsigned block,
@@ -196,7 +197,7 @@ static __device__ __forceinline__ void row_panel(const panel_product &whole, con
 	row_space<W> *s = shared_memory<row_space<W>>();
 	operand *operands = shared_memory<operand>(sizeof *s);
 
-	/* Weights of the first steps; the rest goes to the L2 cache. As load_weights has them. */
+	/* Weights of the first steps, as load_weights has them; the rest goes to the L2 cache. */
 	const int word = first * STEP_WORDS + 2 * (lane % 4),
 	          words = min(((int)p.k + (int)W::GROUP - 1) / (int)W::GROUP, (first + mine) * STEP_WORDS) - word;
 	const unsigned char *panel_at = p.panels + panel * p.panel_bytes + W::HEADER;
@@ -261,7 +262,7 @@ static __device__ __forceinline__ void row_panel(const panel_product &whole, con
 		s->sums[slice][lane / 2 + 1] = d[2];
 	}
 	__syncthreads();
-	if (!o.there)
+	if (!o.exists)
 		return;
 	sum total = 0;
 	for (int j = 0; j < SLICES && j * length < steps; j++)

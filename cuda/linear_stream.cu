@@ -1,9 +1,9 @@
 /* linear_stream: tokens one after another on the state of engine/tensor/ops/linear_attention.h.
  *
- * A block owns one head of one session. Thread (group, m) keeps R neighbouring rows of column m of S in
- * registers while the call's tokens pass, TOKENS at a time through shared memory; heads wider than WIDE keep S in
- * global memory, where a row is read and written once a token. Sums over channels are added in one order, tokens one
- * by one, so neither the batch nor how a prompt is cut changes a bit.
+ * A block owns one head of one session. Thread (group, m) keeps R neighbouring rows of column m of S in registers. The
+ * call's tokens pass through shared memory, TOKENS at a time. Heads wider than WIDE keep S in global memory, where a
+ * row is read and written once per token. Sums over channels are added in one order, tokens one by one, so neither the
+ * batch nor how a prompt is cut changes a bit.
  *
  * Bytes in decode: S and z read and written once, 8 (dh + 1) per token and channel, and q, k, v and y. */
 #include "cuda/kernels.h"
@@ -20,14 +20,13 @@ struct linear_stream_call {
 	float *pool, *y, *normalizer;                           /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	int64_t rows, n, d, slot_floats, offset;
-	int heads, dh, columns, pitch; /* columns: threads of a group; pitch: floats between rows in shared memory, with
-	                                * zeros after dh */
-	int tokens;                    /* at a time */
+	int heads, dh, columns, pitch; /* columns: threads per group; pitch: floats from row to row in shared memory */
+	int tokens;                    /* tokens at a time */
 	float eps;
 };
 
-/* Shared memory: φ(q), φ(k), v and φ(q) ⊙ z of some tokens [tokens, pitch], z [pitch], sums [tokens, THREADS],
- * 1 / (normalizer + eps) [tokens]. */
+/* Shared memory: φ(q), φ(k), v and φ(q) ⊙ z of some tokens [tokens, pitch], z [pitch], sums [tokens, THREADS], 1 /
+ * (normalizer + eps) [tokens]. */
 struct linear_desk {
 	float *query, *key, *value, *term, *z, *sum, *inverse;
 };
@@ -55,7 +54,7 @@ static __device__ __forceinline__ float feature(float x)
 	return x > 0.0f ? __fadd_rn(x, 1.0f) : expf(x);
 }
 
-/* Tokens of the call from `token` on, of one head, to shared memory. */
+/* Load tokens of the call from `token` on, one head, into shared memory. */
 static __device__ __forceinline__ void load_tokens(const linear_stream_call &c, const linear_desk &w, int64_t token,
                                                    int head, int count)
 {
@@ -63,14 +62,14 @@ static __device__ __forceinline__ void load_tokens(const linear_stream_call &c, 
 	for (int i = threadIdx.x; i < count * c.pitch; i += THREADS) {
 		const int d = i % c.pitch;
 		const int64_t row = token + i / c.pitch, at = row * c.d + head * c.dh + d;
-		const bool there = d < c.dh && (!c.mask || c.mask[row] != 0);
+		const bool present = d < c.dh && (!c.mask || c.mask[row] != 0);
 		w.query[i] = d < c.dh ? feature(c.query[at]) : 0.0f;
-		w.key[i] = there ? feature(c.key[at]) : 0.0f;
-		w.value[i] = there ? c.value[at] : 0.0f;
+		w.key[i] = present ? feature(c.key[at]) : 0.0f;
+		w.value[i] = present ? c.value[at] : 0.0f;
 	}
 }
 
-/* z, and a token's φ(q) ⊙ z. */
+/* Add tokens to z, and store each token's φ(q) ⊙ z. */
 static __device__ __forceinline__ void add_normals(const linear_stream_call &c, const linear_desk &w, int count)
 {
 	for (int d = threadIdx.x; d < c.dh; d += THREADS) {
@@ -84,7 +83,7 @@ static __device__ __forceinline__ void add_normals(const linear_stream_call &c, 
 	}
 }
 
-/* Normalizers from the terms, a warp each. */
+/* Sum the terms to normalizers, one warp each. */
 static __device__ __forceinline__ void normalize(const linear_stream_call &c, const linear_desk &w, int64_t token,
                                                  int head, int count)
 {
@@ -102,7 +101,7 @@ static __device__ __forceinline__ void normalize(const linear_stream_call &c, co
 	}
 }
 
-/* S of a thread's rows and column, and its part of the sums over rows. */
+/* Add tokens to S in a thread's rows and column, and store its part of the sums over rows. */
 template <int R>
 static __device__ __forceinline__ void add_tokens(const linear_stream_call &c, const linear_desk &w, int count, int group,
                                                   int column, float (&s)[R])
@@ -121,7 +120,7 @@ static __device__ __forceinline__ void add_tokens(const linear_stream_call &c, c
 	}
 }
 
-/* The same with S in global memory, a column for each thread, straight to y. */
+/* add_tokens with S in global memory; each thread has a column and writes y directly. */
 static __device__ __forceinline__ void add_tokens_wide(const linear_stream_call &c, const linear_desk &w, float *state,
                                                        int64_t token, int head, int count)
 {
@@ -152,7 +151,7 @@ static __device__ __forceinline__ void clear_unread(const linear_stream_call &c,
 	}
 }
 
-/* R: rows of S that a thread keeps; 0: none, S stays in global memory. */
+/* R: rows of S per thread; 0: S stays in global memory. */
 template <int R> __global__ void __launch_bounds__(THREADS, 1) linear_stream_kernel(linear_stream_call c)
 {
 	const int64_t row = blockIdx.x / (unsigned)c.heads;
@@ -264,13 +263,13 @@ struct linear_stream_grad_call {
 	const float *query, *before, *y, *normalizer, *dy;
 	const int32_t *slot, *position;
 	float *dq;
-	int64_t n, heads, total, slot_floats, head_floats, offset; /* total: of B · N · H */
+	int64_t n, heads, total, slot_floats, head_floats, offset; /* total: B · N · H */
 	int dh;
 	float eps;
 };
 
-/* A warp: a token's head. The lanes share a row of S, so it is read whole; rows of one head follow each other in the
- * cache. */
+/* One warp per token and head. The lanes share a row of S, so it is read whole; rows of one head follow each other in
+ * the cache. */
 static __global__ void __launch_bounds__(THREADS) linear_stream_grad_kernel(linear_stream_grad_call c)
 {
 	const int lane = threadIdx.x % WARP;

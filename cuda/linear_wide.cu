@@ -1,43 +1,43 @@
 /* linear over panels for many rows.
  *
- * bf16 and int8: a warp has 64 outputs by 32 rows, a block some warps side by side, and walks over K with its weights,
- * as they are packed, and its x in shared memory, up to RING stages ahead (cp.async); it closes a slice when the next
- * one begins. x stays f32 (int8: bytes) until a lane has its share in registers, and is cut there into hi + lo: 12
- * instructions for 8 products, which take a tensor core 51 clocks. Making operands of x in a kernel before would save
- * those, but they are 4 bytes an element too, and it would cost a launch.
+ * bf16 and int8: a warp has 64 outputs by 32 rows, and a block several warps side by side. A block walks over K with
+ * its packed weights and its x in shared memory, up to RING stages ahead (cp.async). It closes a slice when the next
+ * one begins. x stays f32 (int8: bytes) until a lane has its share in registers, where it is cut into hi + lo. That
+ * takes 12 instructions for 8 products, which take a tensor core 51 clocks. A kernel that prepared these operands would
+ * save the instructions, but they have 4 bytes per element too, and it would cost a launch.
  *
  * A product (16 outputs by 8 rows by a step) takes a multiprocessor 1.6 clocks on Hopper (mma.sync, 60 % of wgmma's
- * speed). The bytes that one needs bound it, by the tile of a block, outputs x rows:
+ * speed). It is bounded by the bytes that it needs, which depend on a block's tile, outputs x rows:
  *
  *                                                  bf16  128 x 128  128 x 64  64 x 64      int8  128 x 128
- *   out of shared memory                                       128       128      128                  192
- *   into it                                                     48        64       96                   64
+ *   read from shared memory                                    128       128      128                  192
+ *   written to it                                               48        64       96                   64
  *   clocks by shared memory, 128 bytes a clock                 1.4       1.5     1.75                    2
  *   clocks by L2, 24 bytes a clock if all are busy               2       2.7        4                  2.7
  *
- * Hence the large tile; what bounds it are registers (a thread has 64 sums of the slice and 64 of those before). The
- * others are for calls that have too few large ones for the device. A tensor core needs two warps, since one waits for
- * its own loads: the 64 x 64 has four groups of two warps, a group two slices, and sums go from group to group in the
- * slices' order.
+ * Hence the large tile. Registers limit its size: a thread has 64 sums of the current slice and 64 of the earlier ones.
+ * The other tiles are for calls with too few large ones for the device. A tensor core needs two warps, since one waits
+ * for its own loads. So the 64 x 64 tile has four groups of two warps. A group has two slices, and sums are passed from
+ * group to group in the slices' order.
  *
- * In shared memory lie pieces of 16 bytes, and no lanes that are served together meet in a bank: a step of a panel is
- * four rows of 128 bytes (row q: words 2q and 2q + 1), piece c of row q at c ^ 2q; a stage of x is [step][row][4 raws],
- * in odd steps with rows 2i and 2i + 1 exchanged, for the copy's sake.
+ * Shared memory has 16-byte pieces, laid out without bank conflicts among lanes that are served together. A step of a
+ * panel is four rows of 128 bytes (row q: words 2q and 2q + 1); piece c of row q is at c ^ 2q. A stage of x is
+ * [step][row][4 raws]; odd steps have rows 2i and 2i + 1 exchanged, to avoid conflicts in the copy.
  *
- * f32: a thread has 8 rows and 4 outputs; for 4 inputs 128 of about 145 instructions are products, 12 loads from shared
- * memory, of which 8 are one address for 16 lanes: the multiply-adds bound it. */
+ * f32: a thread has 8 rows and 4 outputs. For 4 inputs, 128 of about 145 instructions are products and 12 are loads
+ * from shared memory, of which 8 have one address for 16 lanes. So the multiply-adds are the bound. */
 #include <type_traits>
 
 #include "cuda/linear_panels.cuh"
 
 enum {
 	WARP_PANELS = 4,
-	WARP_TILES = 4,                           /* for ROWS rows */
+	WARP_TILES = 4,                           /* in ROWS rows each */
 	RING = 4,                                 /* stages of shared memory */
-	STEP_BYTES = STEP_WORDS * PANEL_WIDTH * 4 /* for a panel */
+	STEP_BYTES = STEP_WORDS * PANEL_WIDTH * 4 /* per panel */
 };
 
-/* A block: GROUPS groups, each of ACROSS (outputs) x DOWN (rows) warps; STAGE steps a stage. */
+/* A block: GROUPS groups, each of ACROSS (outputs) x DOWN (rows) warps; STAGE steps per stage. */
 template <int ACROSS, int DOWN, int GROUPS_, int STAGE_> struct wide_tile {
 	enum {
 		PANELS = ACROSS * WARP_PANELS,
@@ -45,9 +45,9 @@ template <int ACROSS, int DOWN, int GROUPS_, int STAGE_> struct wide_tile {
 		WARPS_ACROSS = ACROSS,
 		GROUPS = GROUPS_,
 		STAGE = STAGE_,
-		MEMBERS = ACROSS * DOWN * WARP, /* threads of a group */
+		MEMBERS = ACROSS * DOWN * WARP, /* threads per group */
 		THREADS = MEMBERS * GROUPS,
-		WEIGHT_BYTES = PANELS * STAGE * STEP_BYTES /* for a stage */
+		WEIGHT_BYTES = PANELS * STAGE * STEP_BYTES /* per stage */
 	};
 };
 template <class W, class T> struct wide_stage {
@@ -66,11 +66,11 @@ template <class T> static __device__ __forceinline__ int raw_place(int row, int 
 }
 
 /* A thread's share of every stage: a piece of some panels and a piece of some rows, the same in each. Panels and rows
- * past the last repeat the last (their results are not stored); past K are zeros. */
+ * past the last repeat the last (their results are not stored); inputs past K are zeros. */
 template <class W, class T> struct stage_copy {
 	typedef typename W::raw raw;
 	enum {
-		EACH = 16 / sizeof(raw), /* raws of a piece */
+		EACH = 16 / sizeof(raw), /* raws per piece */
 		PANEL_PIECES = T::STAGE * STEP_BYTES / 16,
 		ROW_PIECES = T::STAGE * 4 / EACH,
 		PANELS_APART = T::MEMBERS / PANEL_PIECES,
@@ -78,7 +78,7 @@ template <class W, class T> struct stage_copy {
 	};
 	const unsigned char *panel[T::PANELS / PANELS_APART], *row[T::ROWS_HELD / ROWS_APART];
 	int panel_to, row_to; /* in a stage */
-	int words, raws;      /* left of K, from the piece on */
+	int words, raws;      /* left along K, from the piece on */
 
 	__device__ __forceinline__ stage_copy(const panel_product &p, int64_t first_panel, int64_t first_row, int step,
 	                                      int member)
@@ -101,7 +101,7 @@ template <class W, class T> struct stage_copy {
 		raws = (int)(W::EXACT ? 4 * p.steps : (p.k + 3) / 4) - step * 4 - of;
 	}
 
-	/* The next stage's. */
+	/* Start to copy the next stage's weights. */
 	__device__ __forceinline__ void bring_weights(unsigned char *stage)
 	{
 #pragma unroll
@@ -121,11 +121,11 @@ template <class W, class T> struct stage_copy {
 				copy_async(stage + row_to + i * APART, row[i], raws > 0 ? 16 : 0);
 		} else {
 			for (int e = 0; e < 4; e++) {
-				const bool there = raws > 1 || (raws == 1 && e < (p.k + 3) % 4 + 1);
+				const bool exists = raws > 1 || (raws == 1 && e < (p.k + 3) % 4 + 1);
 #pragma unroll
 				for (int i = 0; i < T::ROWS_HELD / ROWS_APART; i++)
 					((float *)(stage + row_to + i * APART))[e] =
-					    there ? ((const float *)row[i])[e] : 0.0f;
+					    exists ? ((const float *)row[i])[e] : 0.0f;
 			}
 		}
 #pragma unroll
@@ -138,10 +138,10 @@ template <class W, class T> struct stage_copy {
 /* --- products -------------------------------------------------------------------------------------- */
 
 template <class W> struct wide_sums {
-	typename W::sum at[WARP_PANELS][WARP_TILES][4]; /* [product's outputs][rows][of a lane] */
+	typename W::sum at[WARP_PANELS][WARP_TILES][4]; /* [product's outputs][rows][lane's sums] */
 };
 
-/* d += the products of a step of the stage; the warp's panels and rows begin at `panel` and `row` of the block's. */
+/* d += the products of a step of the stage. The warp's panels and rows begin at `panel` and `row` of the block's. */
 template <class W, class T>
 static __device__ __forceinline__ void add_step(wide_sums<W> &d, const unsigned char *stage, int panel, int row,
                                                 int step)
@@ -188,7 +188,7 @@ template <class W> static __device__ __forceinline__ void add_sums(wide_sums<W> 
 
 /* --- ends ------------------------------------------------------------------------------------------- */
 
-/* COUNT neighbouring outputs of a row, 2 or 4; the first is a multiple of that. */
+/* Store COUNT neighbouring outputs of a row, 2 or 4; the first is a multiple of COUNT. */
 template <int COUNT, class S>
 static __device__ __forceinline__ void store_some(const panel_product &p, int64_t row, int64_t output, const S *sum)
 {
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void store_sums(const panel_product &p, int64_
 			}
 }
 
-/* Sums go from group to group: what a lane has of a warp's. `pass` has them in the same form, lanes side by side. */
+/* A lane's share of a warp's sums, passed from group to group. `pass` has the same layout, lanes side by side. */
 template <class W> struct alignas(16) passed_sums {
 	typename W::sum at[4];
 };
@@ -241,7 +241,7 @@ template <class W> static __device__ __forceinline__ void give_sums(passed_sums<
 		pass[i * WARP] = {{of[0], of[1], of[2], of[3]}};
 	}
 }
-/* d += those. */
+/* d += the sums in `pass`. */
 template <class W> static __device__ __forceinline__ void take_sums(wide_sums<W> &d, const passed_sums<W> *pass)
 {
 #pragma unroll
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product whole, p
 	const panel_product p = panel_product_of<T::PANELS>(whole, siblings, blockIdx.y, panel);
 	const int first_panel = warp % T::WARPS_ACROSS * WARP_PANELS,
 	          first_row = warp / T::WARPS_ACROSS * WARP_TILES * ROWS;
-	const int slice = (int)p.slice, each = min(SLICES / T::GROUPS * slice, (int)p.steps), /* steps of a group */
+	const int slice = (int)p.slice, each = min(SLICES / T::GROUPS * slice, (int)p.steps), /* steps per group */
 	    first = group * each, mine = max(min(each, (int)p.steps - first), 0),
 	          stages = (each + T::STAGE - 1) / T::STAGE;
 	unsigned char *ring = shared_memory<unsigned char>() + group * RING * STAGE_BYTES;
@@ -279,10 +279,10 @@ __global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product whole, p
 			copy.bring_x(p, ring + i * STAGE_BYTES);
 		copy_commit();
 	}
-	int left = slice; /* steps of the slice */
+	int left = slice; /* steps left in the slice */
 	for (int i = 0; i < stages; i++) {
 		copy_wait<RING - 2>();
-		__syncthreads(); /* and all threads have left the stage before */
+		__syncthreads(); /* also: all threads have left the previous stage */
 		const int next = i + RING - 1;
 		if (next < stages) {
 			copy.bring_weights(ring + next % RING * STAGE_BYTES);
@@ -301,7 +301,7 @@ __global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product whole, p
 			add_step<W, T>(d, ring + i % RING * STAGE_BYTES, first_panel, first_row, s);
 		}
 	}
-	if (T::GROUPS > 1) { /* group after group: total += its slices */
+	if (T::GROUPS > 1) { /* one group after another: total += its slices */
 		passed_sums<W> *pass =
 		    shared_memory<passed_sums<W>>() + warp * WARP_PANELS * WARP_TILES * WARP + threadIdx.x % WARP;
 		copy_wait<0>();
@@ -326,12 +326,12 @@ __global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product whole, p
 /* --- f32 ------------------------------------------------------------------------------------------ */
 
 enum {
-	F32_WIDE_ROWS = 64,  /* for a block */
-	F32_WIDE_PANELS = 4, /* and its panels */
+	F32_WIDE_ROWS = 64,  /* per block */
+	F32_WIDE_PANELS = 4, /* panels per block */
 	F32_WIDE_THREADS = 128,
 	F32_STAGE = 16, /* inputs */
 	F32_STAGE_STRIDE = 20,
-	F32_WIDE_HELD = 8 /* rows of a thread */
+	F32_WIDE_HELD = 8 /* rows per thread */
 };
 
 /* A stage of f32: weights [inputs][4 panels × 16], then x [rows][stride]. */
@@ -348,21 +348,21 @@ static __device__ __forceinline__ void load_f32_stage(const panel_product &p, in
 	for (int i = 0; i < F32_STAGE * F32_OUTPUTS / 4 / F32_WIDE_THREADS; i++) {
 		const int at = threadIdx.x + i * F32_WIDE_THREADS, input = at / (F32_OUTPUTS / 4),
 		          c = at % (F32_OUTPUTS / 4);
-		const bool there = panel + c / 4 < p.panel_count && k + input < p.k;
+		const bool exists = panel + c / 4 < p.panel_count && k + input < p.k;
 		const unsigned char *from = p.panels + (panel + c / 4) * p.panel_bytes;
 		copy_async(stage + input * F32_OUTPUTS + c * 4,
-		           there ? (const float *)from + (k + input) * PANEL_WIDTH + c % 4 * 4
+		           exists ? (const float *)from + (k + input) * PANEL_WIDTH + c % 4 * 4
 		                 : (const float *)p.panels,
-		           there ? 16 : 0);
+		           exists ? 16 : 0);
 	}
 #pragma unroll
 	for (int i = 0; i < F32_WIDE_ROWS * F32_STAGE / 4 / F32_WIDE_THREADS; i++) {
 		const int at = threadIdx.x + i * F32_WIDE_THREADS, r = at / (F32_STAGE / 4),
 		          c = at % (F32_STAGE / 4) * 4;
 		if (p.packed) {
-			const bool there = row + r < p.rows && k + c < p.k;
-			copy_async(x + r * F32_STAGE_STRIDE + c, there ? p.x + (row + r) * p.k + k + c : p.x,
-			           there ? 16 : 0);
+			const bool exists = row + r < p.rows && k + c < p.k;
+			copy_async(x + r * F32_STAGE_STRIDE + c, exists ? p.x + (row + r) * p.k + k + c : p.x,
+			           exists ? 16 : 0);
 		} else {
 			*(float4 *)(x + r * F32_STAGE_STRIDE + c) = four_of_x(p, row + r, k + c);
 		}
@@ -370,8 +370,8 @@ static __device__ __forceinline__ void load_f32_stage(const panel_product &p, in
 	copy_commit();
 }
 
-/* Block: rows from blockIdx.x · F32_WIDE_ROWS, F32_WIDE_PANELS panels of the product or a sibling by blockIdx.y; a thread 4
- * outputs of every eighth row. */
+/* Block: rows from blockIdx.x · F32_WIDE_ROWS, F32_WIDE_PANELS panels of the product or a sibling by blockIdx.y. A
+ * thread has 4 outputs of every eighth row. */
 static __global__ void __launch_bounds__(F32_WIDE_THREADS) f32_wide_kernel(panel_product whole, panel_siblings siblings)
 {
 	const int column = threadIdx.x % (F32_OUTPUTS / 4) * 4, first = threadIdx.x / (F32_OUTPUTS / 4);
@@ -380,14 +380,14 @@ static __global__ void __launch_bounds__(F32_WIDE_THREADS) f32_wide_kernel(panel
 	const panel_product p = panel_product_of<F32_WIDE_PANELS>(whole, siblings, blockIdx.y, panel);
 	float *stages = shared_memory<float>();
 	float sum[F32_WIDE_HELD][4] = {}, total[F32_WIDE_HELD][4] = {};
-	int64_t left = p.slice; /* inputs of the slice */
+	int64_t left = p.slice; /* inputs left in the slice */
 	wait_for_previous();
 	let_next_begin();
 	load_f32_stage(p, row, panel, 0, stages);
 	for (int64_t k = 0; k < p.k; k += F32_STAGE) {
 		const float *w = stages + k / F32_STAGE % 2 * F32_STAGE_FLOATS, *x = w + F32_STAGE * F32_OUTPUTS;
 		copy_wait<0>();
-		__syncthreads(); /* and all threads have left the other stage */
+		__syncthreads(); /* also: all threads have left the other stage */
 		load_f32_stage(p, row, panel, k + F32_STAGE, stages + (k / F32_STAGE + 1) % 2 * F32_STAGE_FLOATS);
 		for (int i = 0; i < F32_STAGE && k + i < p.k; i += 4) {
 			float4 weight[4];
@@ -426,7 +426,7 @@ static int64_t step_bytes_of_x(const panel_product &p)
 	return p.type == DTYPE_PANEL_BF16 ? STEP_WORDS * PANEL_PAIR * sizeof(float) : STEP_WORDS * PANEL_GROUP;
 }
 
-enum { L2_CLOCK = 24, L1_CLOCK = 64 /* bytes of a multiprocessor */ };
+enum { L2_CLOCK = 24, L1_CLOCK = 64 /* bytes per clock of a multiprocessor */ };
 
 /* Minimum clocks of a product with a tile: those of the tensor cores until the last block has ended, 7/4 per product,
  * or those of the copies from L2. */
@@ -446,8 +446,8 @@ static int64_t wide_clocks(const backend *b, const panel_product &p, const panel
 	           clocks_of<small_tile>(b, p, siblings));
 }
 
-/* And with the narrow kernels' blocks of a panel by 32 rows, which load everything through L1; x stays there if these
- * rows fit. */
+/* Minimum clocks of the narrow kernels, with blocks of a panel by 32 rows, which load everything through L1. x stays in
+ * L1 if these rows fit. */
 static int64_t narrow_clocks(const backend *b, const panel_product &p)
 {
 	enum { NARROW_ROWS = 4 * ROWS, KEPT = 128 << 10 };
@@ -456,7 +456,7 @@ static int64_t narrow_clocks(const backend *b, const panel_product &p)
 	return steps * max((STEP_BYTES + x) / L1_CLOCK, (STEP_BYTES + from_l2) / L2_CLOCK) / cuda_of(b)->processors;
 }
 
-/* A narrow product is often one kernel with its neighbours in the plan: a launch less, 1.3 us. */
+/* A narrow product is often one kernel with its neighbours in the plan, which saves a launch of 1.3 µs. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p)
 {
 	enum { LAUNCH = 2300, F32_WORTH = 3 };

@@ -1,8 +1,8 @@
-/* longest_match, longest_match_stream: a block has a token, its threads the earlier places by turns. Bytes: 8 a token,
- * and the window's tokens, which stay in the caches.
+/* longest_match, longest_match_stream: a block has a token, and its threads take the earlier positions in turn. Bytes:
+ * 8 a token, and the window's tokens, which stay in the caches.
  *
- * longest_match_stream is two kernels, since the call's tokens read what the ring held before. Where each sequence has
- * one token, its block writes it to the place of a token that has left the window. */
+ * longest_match_stream has two kernels, since the call's tokens read the ring's previous contents. Where each sequence
+ * has one token, a single kernel is enough: the block writes its token over one that has left the window. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 #include "cuda/stream.cuh"
@@ -16,7 +16,7 @@ enum { THREADS = 128, WARPS = THREADS / WARP };
 struct match_call {
 	longest_match_params p;
 	const int32_t *x, *mask;                          /* mask may be NULL */
-	const int32_t *slot, *position, *length, *start; /* NULL: whole sequences; start may be */
+	const int32_t *slot, *position, *length, *start; /* NULL: whole sequences; start may be NULL alone */
 	float *pool;
 	int32_t *next; /* may be NULL */
 	int64_t sequences, n, slot_floats;
@@ -28,7 +28,7 @@ struct match_call {
 	}
 };
 
-/* The tokens of a sequence, by their places in it. */
+/* Tokens of a sequence, by position. */
 struct match_text {
 	const int32_t *x, *mask;
 	const float *ring;
@@ -49,8 +49,8 @@ struct match_text {
 	}
 };
 
-/* Length of the match of token i at j, followed by j: longer matches have the larger number, ties the later one. 0: no
- * match. */
+/* Length of the match of token i at j, followed by j: longer matches have the larger number, and among equals the later
+ * one. 0: no match. */
 static __device__ __forceinline__ long long match_at(const match_text &t, int64_t i, int64_t j, int64_t length)
 {
 	int64_t m = 0;
@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS) longest_match_kernel(match_cal
 	}
 }
 
-/* Place number `place % window` from the end of the ring of sequence place / window. */
+/* Ring entry number `place % window` from the end, of sequence place / window. */
 static __global__ void __launch_bounds__(THREADS) longest_match_ring_kernel(match_call o)
 {
 	for (int64_t place = grid_first(); place < o.sequences * o.p.window; place += grid_stride()) {

@@ -1,10 +1,10 @@
-/* stream_scores, stream_apply, stream_store: a block has a head of a token, which it reads against the memories, the ring of
- * engine/tensor/ops/matrix_stream.h and the call's own tokens. The first two change nothing; the third puts the call's
- * tokens into the ring.
+/* stream_scores, stream_apply, stream_store: a block has a head of a token. The columns are the memories, the ring of
+ * engine/tensor/ops/matrix_stream.h and the call's own tokens. The first two ops only read the state; the third writes
+ * the call's tokens into the ring.
  *
- * Scores: a warp has AT_ONCE columns at a time, its lanes lie along the channels. Values: lanes along the channels again,
- * each warp adds every WARPS-th column from the first that is there, and the warps' sums are added in order. So neither the
- * batch nor how a prompt is cut changes a bit. Bytes: every key and value once for each query head. */
+ * Scores: a warp has AT_ONCE columns at a time, with its lanes along the channels. Values: lanes are along the channels
+ * again, each warp adds every WARPS-th column from the first existing one, and the warps' sums are added in order. So
+ * neither the batch nor how a prompt is cut changes a bit. Bytes: every key and value once for each query head. */
 #include "cuda/kernels.h"
 #include "cuda/stream.cuh"
 
@@ -13,7 +13,7 @@ extern "C" {
 #include "engine/tensor/ops/softmax_stream.h"
 }
 
-enum { WARPS = 8, THREADS = WARPS * WARP, AT_ONCE = 4, MASK = 6, START = 7, MEMORY = 8 /* inputs */ };
+enum { WARPS = 8, THREADS = WARPS * WARP, AT_ONCE = 4, MASK = 6, START = 7, MEMORY = 8 /* input numbers */ };
 
 struct matrix_stream_call {
 	const float *tokens, *other, *memory; /* inputs 0, 1 and 8 */
@@ -21,8 +21,8 @@ struct matrix_stream_call {
 	const int32_t *slot, *position, *length, *mask, *start;
 	matrix_ring ring;
 	int64_t sequences, rows, n, slot_floats, offset, memories, columns;
-	int64_t heads, group, width; /* group: query heads of a key head; width: of a head */
-	int64_t stored; /* memory NULL: where the memories are in a slot */
+	int64_t heads, group, width; /* group: query heads per key head; width: of a head */
+	int64_t stored; /* memory NULL: offset of the memories in a slot */
 	bool source;
 	float scale;
 };
@@ -57,7 +57,7 @@ static matrix_stream_call matrix_stream_call_of(const op_call *call, int64_t wid
 	return c;
 }
 
-/* A row of the call: its sequence, and which of the sequence's tokens it is. position: of a source, its tokens; at: of
+/* A row of the call: its sequence and its index i in it. position: for a source, its number of tokens; at: position of
  * the token whose columns are read. */
 struct stream_token {
 	token_span tokens;
@@ -68,7 +68,7 @@ struct stream_token {
 static __device__ __forceinline__ stream_token stream_token_of(const matrix_stream_call &c, int64_t row)
 {
 	int64_t s = c.start ? 0 : row / c.n;
-	for (int64_t high = c.sequences; c.start && high - s > 1;) { /* the last that begins at the row or before */
+	for (int64_t high = c.sequences; c.start && high - s > 1;) { /* the last that begins at or before the row */
 		const int64_t middle = (s + high) / 2;
 		if (c.start[middle] <= row)
 			s = middle;
@@ -86,14 +86,14 @@ static __device__ __forceinline__ stream_token stream_token_of(const matrix_stre
 	return {tokens, i, position, c.length[s], at, slot, state};
 }
 
-/* Rows of keys or values, by columns. */
+/* Rows of keys or values, by column. */
 struct stream_rows {
 	matrix_columns c;
-	const float *memory, *state, *call; /* call: of the sequence's first token */
-	int64_t position, window, place /* of the oldest token */, width;
+	const float *memory, *state, *call; /* call: the sequence's first token */
+	int64_t position, window, place /* place of the oldest token */, width;
 };
 
-/* The row in a column that is not hidden. */
+/* The row of a visible column. */
 static __device__ __forceinline__ const float *row_in(const stream_rows &r, int64_t column)
 {
 	if (column < r.c.tokens)
@@ -119,7 +119,7 @@ static __device__ __forceinline__ stream_rows stream_rows_of(const matrix_stream
 	return r;
 }
 
-static __device__ __forceinline__ bool is_there(const matrix_stream_call &c, const stream_token &t, int64_t token)
+static __device__ __forceinline__ bool is_present(const matrix_stream_call &c, const stream_token &t, int64_t token)
 {
 	if (c.source)
 		return true;
@@ -145,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS) stream_scores_kernel(matrix_st
 			to[j] = 0.0f;
 	for (int64_t j = threadIdx.x; visible && head == 0 && j < c.columns; j += THREADS)
 		visible[row * c.columns + j] =
-		    j >= first && (j < r.c.tokens || is_there(c, t, r.c.oldest + j - r.c.tokens));
+		    j >= first && (j < r.c.tokens || is_present(c, t, r.c.oldest + j - r.c.tokens));
 	for (int64_t j = begin + warp * AT_ONCE; scores && j < end; j += WARPS * AT_ONCE) {
 		const float *key[AT_ONCE];
 		float sum[AT_ONCE] = {};
@@ -212,7 +212,7 @@ status cuda_stream_apply(backend *b, const op_call *call)
 	                   (float *)call->out[0].data);
 }
 
-/* A block for each token; of a call longer than the ring the last tokens stay. */
+/* One block per token. If a call is longer than the ring, its last tokens stay. */
 static __global__ void __launch_bounds__(THREADS) stream_store_kernel(matrix_stream_call c)
 {
 	const int64_t row = blockIdx.x;

@@ -1,19 +1,20 @@
-/* Device memory, and bytes on their way to it and back.
+/* Device memory, and copies between host and device.
  *
- * allocate: from the device's pool, in the order of the stream. What is released serves again once the work issued
- * before has run, and goes back to the device when memory is short. Neither the host nor another stream waits for it.
+ * allocate: from the device's pool, in the order of the stream. Released memory is reused once the work issued before
+ * has run, and returns to the device when memory is short. Neither the host nor another stream waits for it.
  *
- * upload: through a ring of pinned memory, SLOTS × SLOT_BYTES, copied there by the host, from there by the device. A
- * slot's event is recorded when it is full, and waited for when the ring has come round to it.
+ * upload: through a ring of pinned memory, SLOTS × SLOT_BYTES; the host fills a slot and the device copies from it. A
+ * slot's event is recorded when it is full, and awaited when the ring comes round to the slot.
  *
  * download: through two pinned halves; the host empties one while the device fills the other.
  *
- * fetch: into a pinned box, one of a few that take turns, each with an event: no fetch waits for work issued later.
+ * fetch: into a pinned box, one of a few used in turn, each with an event. So a fetch never waits for work issued
+ * later.
  *
- * reserve: addresses without memory, by the driver's virtual memory management; extend maps memory behind more of them.
- * The driver's functions are asked for by name, so that the plug-in loads without a driver.
+ * reserve: addresses without memory, by the driver's virtual memory management; extend maps memory to more of them. The
+ * driver's functions are looked up by name, so that the plug-in loads without a driver.
  *
- * exchange: one reservation, which grows to what the largest call has asked for. Recordings have its address.
+ * exchange: one reservation, which grows to the largest call's size. Recordings have its address.
  *
  * Bytes moved: an upload crosses the host's memory twice (read, write) and the bus once. */
 #include "cuda/backend.h"
@@ -39,16 +40,16 @@ typedef struct cuda_memory {
 	cudaMemPool_t pool; /* the device's, shared by its backends */
 
 	unsigned char *ring;          /* [SLOTS][SLOT_BYTES] */
-	cudaEvent_t slot_done[SLOTS]; /* the device has read what lies in the slot */
+	cudaEvent_t slot_done[SLOTS]; /* the device has read the slot's data */
 	int slot;                     /* being filled */
-	size_t used;                  /* bytes of it */
+	size_t used;                  /* bytes in use in it */
 
 	unsigned char *halves; /* [2][HALF_BYTES] */
 	cudaEvent_t half_done[2];
 
 	unsigned char *boxes; /* [BACKEND_FETCHES][BACKEND_FETCH_BYTES] */
 	cudaEvent_t box_done[BACKEND_FETCHES];
-	unsigned fetches; /* issued so far */
+	unsigned fetches; /* number issued so far */
 
 	CUmemAllocationProp prop; /* for memory mapped into reservations */
 	size_t granularity;
@@ -77,7 +78,7 @@ static status enter_unrecorded(cuda_backend *c)
 
 /* --- allocations ------------------------------------------------------------------------ */
 
-/* Memory that was released, and that the pool keeps to serve again, returns to the device. */
+/* Return memory that the pool keeps after its release to the device. */
 static status empty_pool(cuda_backend *c)
 {
 	TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
@@ -91,7 +92,7 @@ static status cuda_allocate(backend *b, size_t bytes, void **out)
 	TRY(enter_unrecorded(c));
 	if (bytes > c->memory_bytes)
 		return STATUS_NOMEM;
-	bytes += !bytes; /* an empty tensor has an address */
+	bytes += !bytes; /* an empty tensor has an address too */
 	status s = cuda_status(c, cudaMallocAsync(out, bytes, c->stream));
 	if (s == STATUS_NOMEM) {
 		TRY(empty_pool(c));
@@ -121,7 +122,7 @@ static status next_slot(cuda_backend *c)
 	TRY(cuda_status(c, cudaEventRecord(m->slot_done[m->slot], c->stream)));
 	m->slot = (m->slot + 1) % SLOTS;
 	m->used = 0;
-	return cuda_status(c, cudaEventSynchronize(m->slot_done[m->slot])); /* at once when it was never recorded */
+	return cuda_status(c, cudaEventSynchronize(m->slot_done[m->slot])); /* at once if never recorded */
 }
 
 static status cuda_upload(backend *b, void *device, const void *host, size_t bytes)
@@ -358,10 +359,10 @@ template <class F> static bool find_function(const char *name, F *out)
 	       result == cudaDriverEntryPointSuccess;
 }
 
-/* A stream takes over memory that another has released only when the latter is done with it, so no stream waits for
- * another's memory. The pool keeps released memory; otherwise each wait for the device would return it, to be allocated
- * again. It is returned when memory is short and when a backend is closed. The pool keeps at most POOL_SHARE of the
- * memory, so that code, graphs and reservations have room. */
+/* Open the pool. A stream reuses memory that another released only when the other is done with it, so no stream waits
+ * for another's memory. The pool keeps released memory; otherwise each wait for the device would return it, to be
+ * allocated again. It is returned when memory is short and when a backend is closed. The pool keeps at most POOL_SHARE
+ * of the memory, so that code, graphs and reservations have room. */
 static status open_pool(cuda_backend *c)
 {
 	int no = 0;
@@ -413,7 +414,7 @@ status cuda_memory_open(cuda_backend *c)
 		TRY(cuda_status(c, cudaEventCreateWithFlags(&m->slot_done[i], cudaEventDisableTiming)));
 	for (int i = 0; i < 2; i++)
 		TRY(cuda_status(c, cudaEventCreateWithFlags(&m->half_done[i], cudaEventDisableTiming)));
-	for (int i = 0; i < BACKEND_FETCHES; i++) /* waited for without a spinning core */
+	for (int i = 0; i < BACKEND_FETCHES; i++) /* the wait does not spin on a core */
 		TRY(cuda_status(
 		    c, cudaEventCreateWithFlags(&m->box_done[i], cudaEventDisableTiming | cudaEventBlockingSync)));
 	return STATUS_OK;

@@ -1,18 +1,18 @@
 /* normalize, normalize_grad: rows cut into groups are more rows, of fewer channels each.
  *
- * Rows of whole packs stay in registers, given to threads as layernorm's (layernorm.cuh): x is read once. dgain: a
- * thread has the same columns of every row that its group takes, so it sums them in registers; the block's groups meet
- * in shared memory, and the blocks' sums, GRAD_BLOCKS per processor, are added by cuda_sum_parts in their order. A gain
- * that is one number has one column.
+ * Rows of whole packs stay in registers, divided among threads as in layernorm.cuh: x is read once. For dgain, a thread
+ * has the same columns of every row that its group takes, so it sums them in registers. The block's groups are added in
+ * shared memory, and the blocks' sums, GRAD_BLOCKS per processor, by cuda_sum_parts in order. A gain that is one number
+ * has one column.
  *
- * Any other row: a block goes over it several times, through the caches, and sums columns in scratch.
+ * Other rows: a block reads a row several times, through the caches, and sums columns in scratch.
  *
- * Bytes per element, f32 / bf16: normalize 8 / 4, normalize_grad 12 / 6; beside them 4 a group for its norm. */
+ * Bytes per element, f32 / bf16: normalize 8 / 4, normalize_grad 12 / 6; in addition 4 per group for its norm. */
 #include "cuda/kernels.h"
 #include "cuda/layernorm.cuh"
 #include "cuda/reduce.cuh"
 
-/* x as rows of one group each. */
+/* x as a tensor whose rows have one group each. */
 static tensor parts_of(const op_call *call)
 {
 	const int64_t groups = ((const normalize_params *)call->params)->groups;
@@ -23,11 +23,11 @@ static tensor parts_of(const op_call *call)
 
 struct norm_arguments {
 	const void *x, *dy;
-	void *y; /* or dx; NULL: not wanted */
+	void *y; /* or dx; NULL: not requested */
 	float *inverse;
-	const float *gain;   /* for each channel, or NULL */
-	const float *single; /* for all channels, or NULL */
-	float *sums;         /* [blocks, columns]: Σ dy x̂; NULL: not wanted */
+	const float *gain;   /* per channel; may be NULL */
+	const float *single; /* for all channels; may be NULL */
+	float *sums;         /* [blocks, columns]: Σ dy x̂; NULL: not requested */
 	float scale, floor;
 	int64_t rows;
 	int width, group, columns;
@@ -59,13 +59,13 @@ static __device__ __forceinline__ float inverse_of(float squares, float floor)
 	return 1.0f / fmaxf(sqrtf(squares), floor);
 }
 
-/* Factor of all channels of a row. */
+/* Factor for all channels of a row. */
 static __device__ __forceinline__ float factor_of(const norm_arguments &o, float inverse)
 {
 	return o.scale * inverse * (o.single ? __ldg(o.single) : 1.0f);
 }
 
-/* The slope of the norm's part of a row's gradient, with along = Σ gain dy x̂. */
+/* Factor of the norm's part in a row's gradient, with along = Σ gain dy x̂. */
 static __device__ __forceinline__ float slope_of(const norm_arguments &o, float along, float inverse)
 {
 	return o.frozen || inverse >= 1.0f / o.floor ? 0.0f : along * inverse;
@@ -117,7 +117,7 @@ template <class T> static __global__ void __launch_bounds__(NORM_LIMIT, 2) norma
 	}
 }
 
-/* A block per row. */
+/* One block per row. */
 template <class T> static __global__ void __launch_bounds__(ROW_THREADS) normalize_any_kernel(norm_arguments o)
 {
 	float *space = shared_memory<float>();
@@ -156,7 +156,7 @@ status cuda_normalize(backend *b, const op_call *call)
 
 /* --- normalize_grad ------------------------------------------------------------------------------ */
 
-/* The groups' sums of their columns, [groups, columns] in shared memory, added in order. */
+/* Add the groups' sums of their columns, [groups, columns] in shared memory, in order. */
 static __device__ __forceinline__ void add_groups(const norm_arguments &o, int groups)
 {
 	const float *all = shared_memory<float>();
@@ -177,7 +177,7 @@ template <class T> static __global__ void __launch_bounds__(GRAD_LIMIT, 2) norma
 	const int groups = blockDim.x / o.group, column = place.at * N;
 	const bool inside = column < o.width;
 	numbers<N> dgain = {}, gain;
-	float total = 0.0f; /* Σ dy x̂ of all rows of the group */
+	float total = 0.0f; /* Σ dy x̂ over all rows of the group */
 #pragma unroll
 	for (int j = 0; j < N; j++)
 		gain.at[j] = 1.0f;
@@ -223,7 +223,7 @@ template <class T> static __global__ void __launch_bounds__(GRAD_LIMIT, 2) norma
 	add_groups(o, groups);
 }
 
-/* A block per row, columns summed in scratch, each by one thread. */
+/* One block per row; columns are summed in scratch, each by one thread. */
 template <class T> static __global__ void __launch_bounds__(ROW_THREADS) normalize_grad_any_kernel(norm_arguments o)
 {
 	float *space = shared_memory<float>(), total = 0.0f;

@@ -1,17 +1,16 @@
 /* adamw, sgd: clipping, moments, decay, step and the bf16 copy in one pass over the arenas.
  *
- * The norm is read from the device, so nothing waits for the host. What all elements share (the clip factor, and the
- * bias corrections, 1 - β^t = -expm1(t log β) in double) is computed by two threads of each block, one per moment, side
- * by side; every thread then takes four elements at a time. A norm that is not finite leaves p, m and v alone; the copy
- * is written all the same.
+ * The norm is read from the device, so nothing waits for the host. Two threads of each block, one per moment, compute
+ * the constants that all elements share: the clip factor, and the bias corrections, 1 - β^t = -expm1(t log β) in
+ * double. Every thread then takes four elements at a time. If the norm is not finite, p, m and v stay unchanged, but
+ * the copy is written.
  *
  * Bytes per parameter, adamw: p, g, m, v read, p, m, v written, 28; with the bf16 copy 30. sgd: 20; with the copy 22.
  * Factors of the decay: 1/4 more.
  *
- * row_squares: a warp takes a row, which tensor it is of by bisection, and sums in double; then a block takes a tensor
- * and sums its rows. 4 bytes per parameter. normalized_sgd: a warp takes a row: p, g read, p written, 12; with the
- * copy 14.
- */
+ * row_squares: a warp takes a row, finds its tensor by bisection, and sums in double; then a block takes a tensor and
+ * sums its rows. 4 bytes per parameter. normalized_sgd: a warp takes a row: p, g read, p written, 12; with the
+ * copy 14. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 
@@ -19,9 +18,9 @@
 
 enum { TURNS = 16 }; /* groups of four elements per thread, in the background */
 
-/* Blocks for a pass over an arena. The arena of a large model takes milliseconds, for which as many blocks as the device
- * holds would keep every processor; in the background they are more and each ends after TURNS turns, so that what is
- * served gets processors in between. No bit depends on it. */
+/* Number of blocks for a pass over an arena. A large model's arena takes milliseconds, and as many blocks as the device
+ * holds would keep every processor that long. In the background there are more blocks, and each ends after TURNS turns,
+ * so that served work gets processors in between. No bit depends on the number. */
 static unsigned arena_blocks(const backend *b, int64_t elements)
 {
 	const unsigned few = cuda_blocks(b, elements, ELEMENT_THREADS * 4);
@@ -50,7 +49,7 @@ static __device__ __forceinline__ float shrink_of(const float *decays, float dec
 	return 1.0f - decay * (decays ? decays[e / ROW_SPAN_UNIT] : 1.0f);
 }
 
-/* By two threads, 0 and 1. The order of transformers is the same expression with other constants. */
+/* Run by two threads, 0 and 1. The order of operations in transformers is the same expression with other constants. */
 static __device__ void prepare_step(const adamw_arguments &o, adamw_step *s)
 {
 	const bool second = threadIdx.x;
@@ -206,7 +205,7 @@ static __device__ __forceinline__ int end_of(const row_spans &s, int k)
 	return k + 1 < s.count ? s.each[k + 1].row : s.rows;
 }
 
-/* The tensor that a row is of. */
+/* Index of the tensor that has a row. */
 static __device__ __forceinline__ int find_span(const row_spans &s, int row)
 {
 	int low = 0, high = s.count;
@@ -251,7 +250,7 @@ static __global__ void __launch_bounds__(ELEMENT_THREADS) square_rows_kernel(flo
 	}
 }
 
-/* A block: every gridDim.x-th tensor. */
+/* A block takes every gridDim.x-th tensor. */
 static __global__ void __launch_bounds__(ELEMENT_THREADS)
     square_tensors_kernel(float *tensors, const float *rows, row_spans s)
 {

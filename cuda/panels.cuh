@@ -1,5 +1,4 @@
-/* panels.cuh - reading weights out of their panels (engine/tensor/panel.h), an input or a few side by side at a time.
- */
+/* panels.cuh - unpacking weights from panels (engine/tensor/panel.h), one or a few neighbouring inputs at a time. */
 #ifndef CUDA_PANELS_CUH
 #define CUDA_PANELS_CUH
 
@@ -9,7 +8,7 @@ extern "C" {
 #include "engine/tensor/panel.h"
 }
 
-/* SIDE inputs of row `row` in a panel, after `group` groups of them. */
+/* Unpack SIDE inputs of row `row` of a panel, after `group` groups of SIDE. */
 template <int SIDE>
 static __device__ __forceinline__ void panel_unpack(float out[SIDE], const unsigned char *panel, int64_t group, int row)
 {

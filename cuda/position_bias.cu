@@ -1,5 +1,5 @@
-/* t5_buckets, distances, alibi: tables of some thousand numbers, a thread for each. Logarithms and powers are taken in
- * double and rounded once, so that they are the CPU's. Bytes: the table once. */
+/* t5_buckets, distances, alibi: tables of some thousand numbers, one thread each. Logarithms and powers are computed in
+ * double and rounded once, so that they equal the CPU's. Bytes: the table once. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 

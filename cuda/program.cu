@@ -1,13 +1,13 @@
-/* Programs (program.cuh): their kernel, and the launch of one.
+/* Programs (program.cuh): their kernel and its launch.
  *
- * Per phase: a barrier of the block and an addition to memory by each block that works in it, and a poll and a barrier by
- * each block of the next phase, so two ways to the L2 cache lie between the last sum of a phase and the first load of
- * the next. A block copies a phase (312 bytes) to shared memory before it waits, since arguments at a place that is known
- * at run time alone cannot be operands of instructions as those of the single kernels are.
+ * A phase costs each block that works in it a barrier and an addition to memory, and each block of the next phase a
+ * poll and a barrier. So there are two trips to the L2 cache between the last sum of a phase and the first load of the
+ * next. A block copies a phase (312 bytes) to shared memory before it waits. Arguments at an address known only at run
+ * time cannot be operands of instructions, as those of the single kernels are.
  *
- * Two blocks to a processor: then a phase of 192 panels (768 x 3072) has a block for each on 132 processors. That leaves
- * 128 registers, and the bodies save some to memory when they are called, before they wait, and take them back at the
- * end. */
+ * There are two blocks per processor, so that a phase of 192 panels (768 x 3072) has a block for each on 132
+ * processors. That leaves 128 registers. The bodies save some to memory when they are called, before they wait, and
+ * restore them at the end. */
 #include "cuda/program.cuh"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 #include "cuda/linear_row.cuh"
 
 enum {
-	LEAST_PHASES = 8,      /* for a program that is launched as such */
-	MOST_ARGUMENTS = 32764 /* bytes, of a kernel (CUDA 12.1 and later) */
+	LEAST_PHASES = 8,      /* for one launch; fewer are launched as kernels */
+	MOST_ARGUMENTS = 32764 /* bytes per kernel (CUDA 12.1 and later) */
 };
 
 enum { MOST_PHASES = (MOST_ARGUMENTS - 64) / sizeof(program_phase) };
@@ -29,14 +29,14 @@ struct program {
 };
 
 struct cuda_program {
-	unsigned *arrived; /* on the device: [MOST_PHASES] blocks that have ended a phase, and then the program; zeros between launches */
+	unsigned *arrived; /* device memory: blocks that ended each of MOST_PHASES, then the program; zeros between launches */
 	status (*launch[MOST_PHASES])(backend *b, const program_phase &phase);
 	program list;
 };
 
 /* --- the kernel ------------------------------------------------------------------------------- */
 
-/* Until `workers` blocks have arrived; 0: not at all. */
+/* Wait until `workers` blocks have arrived; 0: do not wait. */
 struct phase_wait {
 	const unsigned *arrived;
 	unsigned workers;
@@ -52,8 +52,8 @@ struct phase_wait {
 	}
 };
 
-/* The bodies are called and not inlined, since together they need more registers than a thread has. at: where the phase
- * lies in shared memory. */
+/* The bodies are called and not inlined, since together they need more registers than a thread has. at: offset of the
+ * phase in shared memory. */
 template <class W, x_source SOURCE>
 static __device__ __noinline__ void run_row(unsigned at, unsigned block, phase_wait wait)
 {
@@ -125,7 +125,7 @@ static __device__ __forceinline__ void run_phase(unsigned at, unsigned block, ph
 		run_linear<int8_words>(at, block, wait);
 }
 
-/* Ask the L2 cache for the weights of a later piece of a product. */
+/* Prefetch the weights of a later piece of a product into the L2 cache. */
 static __device__ __forceinline__ void prefetch_piece(const program_phase &f, unsigned block)
 {
 	int64_t panel;
@@ -133,7 +133,8 @@ static __device__ __forceinline__ void prefetch_piece(const program_phase &f, un
 	prefetch_bytes(p.panels + panel * p.panel_bytes, p.panel_bytes, threadIdx.x, PROGRAM_THREADS);
 }
 
-/* The last block to come here clears the counters. The fences order its writes after the additions of all others. */
+/* Called by a block that ends; the last one clears the counters. The fences order its writes after the additions of all
+ * others. */
 static __device__ __forceinline__ void leave(unsigned *arrived, int phases)
 {
 	if (threadIdx.x > 0)
@@ -256,7 +257,7 @@ status cuda_program_end(cuda_backend *c)
 	const int count = p->list.count;
 	if (count >= LEAST_PHASES)
 		s = launch_program(c, &p->list);
-	p->list.count = 0; /* also for launches below, which end the program before them */
+	p->list.count = 0; /* reset also for the launches below, which end the program before them */
 	p->list.shared = 0;
 	for (int i = 0; i < count && count < LEAST_PHASES && s == STATUS_OK; i++)
 		s = p->launch[i](&c->base, p->list.phase[i]);

@@ -1,5 +1,5 @@
-/* ptx.cuh - instructions that the language has no name for. The emulator has its own ptx.cuh functions, found when
- * this is not compiled by a CUDA compiler. */
+/* ptx.cuh - instructions that CUDA C has no name for. The emulator replaces these functions by its own when the
+ * compiler is not a CUDA compiler. */
 #ifndef CUDA_PTX_CUH
 #define CUDA_PTX_CUH
 
@@ -10,8 +10,9 @@
 #include <emulator_ptx.h>
 #else
 
-/* Words that blocks of a running kernel exchange. Each is read and written whole, and orders no other memory: what a
- * thread wrote before a __threadfence and a store is seen after a load of that word and a __threadfence. */
+/* Words that blocks of a running kernel exchange. Each is read and written whole, and orders no other memory. If one
+ * thread calls __threadfence and stores a word, and another loads that word and then calls __threadfence, the second
+ * sees all earlier writes of the first. */
 typedef unsigned long long exchange_word;
 __device__ __forceinline__ void store_relaxed(exchange_word *at, exchange_word x)
 {
@@ -24,7 +25,7 @@ __device__ __forceinline__ exchange_word load_relaxed(const exchange_word *at)
 	return x;
 }
 
-/* *at += x, as a release of this thread's work and, for later acquires, of all that was added before. */
+/* *at += x, as a release of this thread's writes. Later acquires of `at` also see the writes of earlier releases. */
 __device__ __forceinline__ void add_release(unsigned *at, unsigned x)
 {
 	asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
@@ -47,8 +48,8 @@ __device__ __forceinline__ void mma_bf16(float d[4], const unsigned a[4], const 
 	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four 8x8 matrices of bf16 from shared memory (ldmatrix). Lane l names row l%8 of matrix l/8, 16 aligned bytes, and gets of
- * matrix i in d[i]: row l/4, columns 2 (l%4) + {0, 1}; transposed: column l/4, rows 2 (l%4) + {0, 1}. */
+/* Four 8x8 matrices of bf16 from shared memory (ldmatrix). Lane l names row l%8 of matrix l/8, 16 aligned bytes, and
+ * gets in d[i], from matrix i: row l/4, columns 2 (l%4) + {0, 1}; transposed: column l/4, rows 2 (l%4) + {0, 1}. */
 __device__ __forceinline__ void load_matrices(unsigned d[4], const void *row)
 {
 	unsigned at = (unsigned)__cvta_generic_to_shared(row);
@@ -66,8 +67,8 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned d[4], const vo
 	             : "memory");
 }
 
-/* d += a b for one warp, exactly: a [16, 32], b [32, 8] signed bytes, d [16, 8] (PTX ISA, mma.m16n8k32). As above with four
- * bytes where two bf16 were: a: columns 4 (l%4) … + 3, and + 16; b: rows likewise. */
+/* d += a b for one warp, exactly: a [16, 32], b [32, 8] signed bytes, d [16, 8] (PTX ISA, mma.m16n8k32). Operands are
+ * as above with four bytes in place of two bf16: a: columns 4 (l%4) … + 3, and + 16; b: rows likewise. */
 __device__ __forceinline__ void mma_int8(int d[4], const unsigned a[4], const unsigned b[2])
 {
 	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -76,13 +77,13 @@ __device__ __forceinline__ void mma_int8(int d[4], const unsigned a[4], const un
 	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Copy 16 bytes from global to shared memory without waiting; `bytes` of them (0 or 16), the rest zeros. */
+/* Start to copy 16 bytes from global to shared memory; `bytes` of them (0 or 16) are read, the rest are zeros. */
 __device__ __forceinline__ void copy_async(void *shared, const void *global, int bytes = 16)
 {
 	unsigned at = (unsigned)__cvta_generic_to_shared(shared);
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes) : "memory");
 }
-/* Make this thread's requests since the last commit a group; wait until at most `n` groups are unfinished. */
+/* Commit this thread's requests since the last commit as a group; wait until at most `n` groups are unfinished. */
 __device__ __forceinline__ void copy_commit(void)
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");
@@ -92,7 +93,7 @@ template <int n> __device__ __forceinline__ void copy_wait(void)
 	asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
-/* 2^x to 2^-22 of it; a result below 2^-126 is 0. */
+/* 2^x with a relative error of 2^-22; a result below 2^-126 is 0. */
 __device__ __forceinline__ float exp2_approx(float x)
 {
 	float y;
@@ -100,7 +101,7 @@ __device__ __forceinline__ float exp2_approx(float x)
 	return y;
 }
 
-/* 1 / x to 2^-23 of it, of a normal x. */
+/* 1 / x with a relative error of 2^-23, for a normal x. */
 __device__ __forceinline__ float reciprocal_approx(float x)
 {
 	float y;
@@ -108,10 +109,13 @@ __device__ __forceinline__ float reciprocal_approx(float x)
 	return y;
 }
 
-/* Programmatic dependent launch (PTX ISA, griddepcontrol; cuda_launch_early). wait_for_previous: until the kernel launched
- * before this one has ended and what it wrote can be read; nothing if that is so anyway. let_next_begin: once every block
- * has called it or ended, the next kernel may begin; only after wait_for_previous, so that no more than two kernels
- * overlap. Both are no-ops in code for less than 9.0, on whatever device it runs; it does not begin early (early.cu). */
+/* Programmatic dependent launch (PTX ISA, griddepcontrol; cuda_launch_early). wait_for_previous returns when the kernel
+ * launched before this one has ended and its writes are visible, at once if they are. let_next_begin: once every block
+ * has called it or ended, the next kernel may begin. Call it only after wait_for_previous, so that no more than two
+ * kernels overlap.
+ *
+ * Code for compute capabilities below 9.0 has both as no-ops, on whatever device it runs; early.cu keeps it from
+ * beginning early. */
 __device__ __forceinline__ void wait_for_previous(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -124,13 +128,13 @@ __device__ __forceinline__ void let_next_begin(void)
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/* Bring the 128 bytes around this address to the L2 cache. */
+/* Prefetch the 128 bytes around this address into the L2 cache. */
 __device__ __forceinline__ void prefetch(const void *at)
 {
 	asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
-/* Bring `bytes` bytes to the L2 cache, none if that is negative; the address and `bytes` are multiples of 16. By `threads`
- * threads, of which this one is number `at`; from 9.0 on one instruction of the first of them. */
+/* Prefetch `bytes` bytes into the L2 cache, none if negative; the address and `bytes` are multiples of 16. `threads`
+ * threads share the work, and this is number `at`; from 9.0 on, the first issues a single instruction. */
 __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_t bytes, int at, int threads)
 {
 #if __CUDA_ARCH__ >= 900
@@ -146,8 +150,7 @@ __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_
 
 #endif
 
-/* Wait for the work before a kernel that cuda_launch_early launched; in a program (program.cuh) the wait is a different
- * one. */
+/* Wait for the work before a kernel that cuda_launch_early launched; a program (program.cuh) waits differently. */
 struct early_wait {
 	__device__ __forceinline__ void operator()(void) const
 	{

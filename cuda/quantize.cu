@@ -1,10 +1,10 @@
-/* quantize, with the order of additions of engine/tensor/ops/quantize.h.
+/* quantize, with the order of additions in engine/tensor/ops/quantize.h.
  *
- * A tensor: a warp for each part of QUANTIZE_PART elements, a lane of it for each lane of the order, then a warp for
- * each part of their sums, until one is left; then a thread for each 16 bytes of y. Rows: a warp for a row and all of
- * its parts, whose sums are the second order's elements in the lanes.
+ * For a whole tensor, a warp sums each part of QUANTIZE_PART elements; its lanes are the lanes of the order. Then a
+ * warp sums each part of these sums, until one is left, and a thread converts each 16 bytes of y. For rows, a warp
+ * takes a row with all of its parts, whose sums are the second level's elements in the lanes.
  *
- * Bytes per element: 12 (x twice, y), a fixed step 8. */
+ * Bytes per element: 12 (x twice, y), with a fixed step 8. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 
@@ -15,7 +15,7 @@ extern "C" {
 enum { THREADS = 256, WARPS = THREADS / WARP };
 static_assert((int)QUANTIZE_LANES == (int)WARP, "a lane of the order is a lane of a warp");
 
-/* Every lane gets the sum of all; lane l adds lane l + 16, 8, 4, 2, 1. */
+/* Return the sum to every lane; lane l adds lane l + 16, 8, 4, 2, 1. */
 static __device__ __forceinline__ double lane_sum(double x)
 {
 #pragma unroll
@@ -33,7 +33,7 @@ static __device__ __forceinline__ double term(double x)
 	return x;
 }
 
-/* The sum of part `part` of n elements. */
+/* Sum of part `part` of n elements. */
 template <class X> static __device__ __forceinline__ double part_sum(const X *x, int64_t n, int64_t part)
 {
 	const int64_t first = part * QUANTIZE_PART, end = min(n, first + QUANTIZE_PART);
@@ -43,7 +43,7 @@ template <class X> static __device__ __forceinline__ double part_sum(const X *x,
 	return lane_sum(sum);
 }
 
-/* sums [parts] or, of a single part that is the last, the step of `total` numbers, to two places. */
+/* sums [parts] or, for a single last part, the step of `total` numbers, to both addresses. */
 template <class X>
 static __global__ void __launch_bounds__(THREADS)
     quantize_sum_kernel(const X *x, int64_t n, int64_t parts, double *sums, float *step, float *step_out, int64_t total)
@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static int64_t parts_of(int64_t n)
 {
-	return n > 0 ? (n + QUANTIZE_PART - 1) / QUANTIZE_PART : 1; /* also if there are no elements; its step is 0 */
+	return n > 0 ? (n + QUANTIZE_PART - 1) / QUANTIZE_PART : 1; /* without elements one part, with step 0 */
 }
 
 template <class X>
@@ -110,7 +110,7 @@ static status sum_level(backend *b, const X *x, int64_t n, double *sums, float *
 	                   last ? step : nullptr, last ? step_out : nullptr, total);
 }
 
-/* The sums of all levels, and the step. */
+/* Bytes of the sums of all levels, and of the step. */
 size_t cuda_quantize_scratch(const backend *b, const op_call *call)
 {
 	(void)b;

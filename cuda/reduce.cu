@@ -1,15 +1,15 @@
-/* dot_rows, sum_rows, sum_squares, and the adding up of partial sums.
+/* dot_rows, sum_rows, sum_squares, and sums of partial sums.
  *
- * dot_rows: a warp takes a row, 16 bytes of it at a time where rows are whole packs. The width alone says in which
- * order is summed. Bytes per element: 8, or 4 where b is one row.
+ * dot_rows: a warp takes a row, 16 bytes at a time where rows are whole packs. The order of sums depends on the width
+ * alone. Bytes per element: 8, or 4 if b is one row.
  *
- * sum_rows: a block takes a strip of columns and every so many rows; a thread sums its columns over its rows, 16 bytes
- * of a row at a time, the block's warps meet in shared memory, and the blocks' sums go to scratch, [parts, D], to be
- * added by cuda_sum_parts. x is read once: 4 / 2 bytes per element (f32 / bf16), and 8 D bytes for each part of at
+ * sum_rows: a block takes a strip of columns and every n-th row; a thread sums its columns over its rows, 16 bytes of a
+ * row at a time. The block's warps are added in shared memory. The blocks' sums go to scratch, [parts, D], and
+ * cuda_sum_parts adds them. x is read once: 4 / 2 bytes per element (f32 / bf16), and 8 D bytes for each part of at
  * least 256 rows.
  *
- * sum_squares: every thread in double over a fixed set of elements, then the threads of a block, then the blocks: 4
- * bytes per element. Nothing here uses atomics, so the same call on the same device has the same bits. */
+ * sum_squares: in double, every thread over a fixed set of elements, then the threads of a block, then the blocks: 4
+ * bytes per element. There are no atomics, so the same call on the same device gives the same bits. */
 #include "cuda/reduce.cuh"
 
 #include "cuda/elementwise.cuh"
@@ -19,7 +19,7 @@ enum { THREADS = 256, WARPS = THREADS / WARP, PART_ROWS = 256 };
 
 /* --- adding up parts --------------------------------------------------------------------- */
 
-/* A block: WARP columns of one sum. Each warp adds every WARPS-th part, then the first adds what the warps have. */
+/* A block: WARP columns of one sum. Each warp adds every WARPS-th part, then the first warp adds the warps' sums. */
 static __global__ void __launch_bounds__(THREADS)
     sum_parts_kernel(float *first, float *second, const float *parts, int64_t n, int64_t width, float factor)
 {
@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(THREADS)
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 	const int64_t column = (int64_t)blockIdx.x * WARP + lane, stride = gridDim.y * width;
 	if (!out)
-		return; /* the whole block */
+		return; /* for the whole block */
 	float sum = 0.0f;
 	if (column < width)
 		for (int64_t i = warp; i < n; i += WARPS)
@@ -51,7 +51,7 @@ status cuda_sum_parts(backend *b, float *const out[], int sums, const float *par
 
 /* --- dot_rows ------------------------------------------------------------------------------ */
 
-/* stride: of b, 0 if it is one row. */
+/* stride: b's, 0 if it is one row. */
 template <int N>
 static __global__ void __launch_bounds__(THREADS)
     dot_rows_kernel(float *y, const float *a, const float *b, int64_t rows, int64_t width, int64_t stride, float factor)
@@ -84,7 +84,7 @@ status cuda_dot_rows(backend *b, const op_call *call)
 
 /* --- sum_rows ------------------------------------------------------------------------------ */
 
-/* A block: columns blockIdx.x · WARP · N on, rows blockIdx.y · WARPS on in steps of gridDim.y · WARPS. */
+/* A block: columns from blockIdx.x · WARP · N on, rows from blockIdx.y · WARPS on in steps of gridDim.y · WARPS. */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS) sum_rows_kernel(float *parts, const T *x, int64_t rows, int64_t width)
 {
@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(THREADS) sum_rows_kernel(float *parts, 
 	}
 }
 
-/* Division of a tensor into strips of columns and parts of rows: enough blocks for the device and no more. */
+/* Divide a tensor into strips of columns and parts of rows: enough blocks for the device and no more. */
 static dim3 strips_and_parts(const backend *b, const tensor *x)
 {
 	const int64_t rows = shape_rows(x->shape), width = shape_last(x->shape);
@@ -143,7 +143,7 @@ status cuda_sum_rows(backend *b, const op_call *call)
 
 /* --- sum_squares ----------------------------------------------------------------------------- */
 
-/* The first thread of the block gets the sum; space: WARPS doubles. */
+/* Return the sum to the first thread of the block; space: WARPS doubles. */
 static __device__ __forceinline__ double block_sum_double(double x, double *space)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;

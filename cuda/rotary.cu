@@ -1,6 +1,6 @@
-/* rotary: a block has a row at a time. Its threads compute the row's cosines and sines once, in shared memory, and then
- * turn the pairs of all heads, 16 bytes of each side of a pair at a time where heads are whole packs. Two tables
- * alternate, so that one barrier a row is enough. The result may lie where x lay.
+/* rotary: a block processes one row at a time. Its threads compute the row's cosines and sines once, in shared memory.
+ * Then they rotate the pairs of all heads, 16 bytes of each side of a pair at a time where heads are whole packs. Two
+ * tables alternate, so that one barrier a row is enough. The result may overwrite x.
  *
  * Bytes per element, f32 / bf16: 8 / 4. */
 #include "cuda/elementwise.cuh"
@@ -12,11 +12,11 @@ enum { THREADS = 128 };
 struct rotary_arguments {
 	const void *x;
 	void *y;
-	const int32_t *positions; /* or NULL: row % n; first is added */
+	const int32_t *positions; /* NULL: row % n; `first` is added */
 	int64_t rows, n, first, segment, memory;
 	int heads, h, width;
 	double ratio;                       /* base^(-2 / width) */
-	float xpos_base, xpos_center, sign; /* sign: of the sine */
+	float xpos_base, xpos_center, sign; /* sign: the sine's */
 	bool inverse_scale;
 };
 
@@ -46,7 +46,7 @@ static __device__ __forceinline__ float2 turn_of(const rotary_arguments &o, int 
 	return turn;
 }
 
-/* Two sides of N pairs. */
+/* Rotate N pairs whose sides are `apart` channels apart. */
 template <class T, int N>
 static __device__ __forceinline__ void turn_sides(const T *x, T *y, int apart, const float2 *turn)
 {
@@ -61,7 +61,7 @@ static __device__ __forceinline__ void turn_sides(const T *x, T *y, int apart, c
 	store(y + apart, b);
 }
 
-/* N / 2 pairs side by side. */
+/* Rotate N / 2 interleaved pairs. */
 template <class T, int N> static __device__ __forceinline__ void turn_neighbours(const T *x, T *y, const float2 *turn)
 {
 	numbers<N> a = load<N>(x);
@@ -74,7 +74,7 @@ template <class T, int N> static __device__ __forceinline__ void turn_neighbours
 	store(y, a);
 }
 
-/* A head's units: of turns, N pairs or, interleaved, N channels; then N channels that stay. */
+/* Units of a head: first the rotated ones, N pairs or, interleaved, N channels; then N unchanged channels each. */
 template <class T, int N, bool INTERLEAVED>
 static __global__ void __launch_bounds__(THREADS) rotary_kernel(rotary_arguments o)
 {

@@ -1,10 +1,10 @@
 /* join_rows, join_rows_grad, slice_rows, slice_rows_grad, pad_mask, mask_rows: copies of rows, 16 bytes at a time where
- * rows are whole packs. Integers are copied as floats, which nothing is computed with. Bytes per element of the result,
- * f32 / bf16: 8 / 4. */
+ * rows are whole packs. Integers are copied as floats, without arithmetic. Bytes per element of the result, f32 / bf16:
+ * 8 / 4. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 
-/* A sequence's rows of a longer or shorter tensor: row t of sequence i of n. */
+/* A row of a sequence in a longer or shorter tensor: row t of sequence i, n rows each. */
 struct row_at {
 	int64_t i, t;
 };
@@ -22,7 +22,7 @@ template <class F> static status by_copied_type(dtype type, F f)
 
 /* --- join_rows ----------------------------------------------------------------------------- */
 
-/* P: the type of the prefix, of which row t of head h begins at (h · rows + t) · width; width: a head's. */
+/* P: the type of the prefix, whose row t of head h begins at (h · rows + t) · width; width: a head's. */
 template <class P, class T> struct joined {
 	const P *prefix;
 	const T *x;
@@ -67,7 +67,7 @@ status cuda_join_rows(backend *b, const op_call *call)
 
 /* --- slice_rows -------------------------------------------------------------------------------- */
 
-/* Rows `first` on of `from` rows, `to` of each sequence; rows outside are zeros. */
+/* Rows from `first` on of the `from` rows of each sequence, `to` of them; rows outside are zeros. */
 template <class T> struct sliced {
 	const T *x;
 	T *y;
@@ -83,7 +83,7 @@ template <class T> struct sliced {
 	}
 };
 
-/* Into y [B, to, C] from argument 0. */
+/* Copy argument 0 into y [B, to, C]. */
 template <class T> static status slice(backend *b, const op_call *call, const tensor &y, int64_t first, int64_t from)
 {
 	const shape s = y.shape;
@@ -115,7 +115,7 @@ status cuda_slice_rows_grad(backend *b, const op_call *call)
 template <class T> struct prefix_sum {
 	const T *dy;
 	float *dprefix;
-	int64_t batch, rows, stride, channels, width; /* stride: of a sequence */
+	int64_t batch, rows, stride, channels, width; /* stride: from sequence to sequence */
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t column) const
 	{
 		const row_at head = row_of(row, rows);

@@ -1,22 +1,21 @@
-/* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3] -> token [B], the token of the CPU's kernel to the
- * bit.
+/* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3] -> token [B], the same token as the CPU's kernel.
  *
- * A block per row; an inactive row costs a block that returns at once. Weights are whole numbers, so
- * shared-memory atomics may add them in any order, and nothing is ever sorted:
+ * A block per row; an inactive row costs a block that returns at once. Weights are integers, so shared-memory atomics
+ * may add them in any order, and nothing is ever sorted:
  *
  *   best      the smallest rank key, ~(logit as an ordered integer) << 32 | id, of the finite ones
- *   cut       which token, by rank, is the last that top-k or top-p lets through: counts and masses in bins of a
- *             thirty-second of a nat say in which bin it is. Its keys are gathered in shared memory, where each is
- *             compared with each; while they are too many (flat logits, ties) their range of keys is divided into bins
- *             again. top-k's cut knows the mass that is left, from which top-p's starts with the same bins.
+ *   cut       the last token, by rank, that top-k or top-p admits. Counts and masses in bins of a thirty-second of a
+ *             nat show its bin. The bin's keys are gathered in shared memory and each is compared with each. While
+ *             they are too many (flat logits, ties) their range of keys is divided into bins again. top-k's cut finds
+ *             the mass that is left, from which top-p's starts with the same bins.
  *   draw      masses of segments of ids, each by a warp; one warp finds the segment, and the token in it.
  *
- * Where the bins up to the first cut hold FEW tokens at most, they are listed, and both cuts and the draw compare each
- * with each: no further pass over the row.
+ * If the bins up to the first cut hold at most FEW tokens, they are listed. Then both cuts and the draw compare each
+ * with each, without another pass over the row.
  *
- * Weights are computed anew in every pass, about thirty integer instructions: less than writing and reading them. A row
- * is read once at temperature 0, 3 times with few tokens left, else 3 times without cuts (4 with top-a, whose limit
- * depends on the mass) and 6 to 8 with both, from the second time on out of the cache.
+ * Weights are recomputed in every pass, about thirty integer instructions, which is faster than writing and reading
+ * them. A row is read once at temperature 0 and 3 times if few tokens are left. Otherwise it is read 3 times without
+ * cuts (4 with top-a, whose limit depends on the mass) and 6 to 8 times with both. Later reads come from the cache.
  * Penalised, biased or masked rows are copied to scratch first. Bytes per row: 4 V, with adjustments 12 V. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
@@ -28,7 +27,7 @@ namespace
 
 typedef unsigned long long u64;
 
-/* FEW: up to this many remaining tokens are handled in shared memory alone. */
+/* FEW: most remaining tokens for which shared memory alone is used. */
 enum { THREADS = 512, WARPS = THREADS / WARP, BINS = 1024, BINS_PER_NAT = 32, LIST = 1024, FEW = 512 };
 static_assert(SAMPLE_FAR * BINS_PER_NAT < BINS, "every distance has a bin");
 static_assert(FEW <= LIST && FEW <= THREADS, "the list holds them, and each has a thread");
@@ -48,11 +47,11 @@ struct work {
 		} list;
 	};
 	u64 warp[WARPS];
-	/* Result of a walk over bins: the bin (-1: past all), the total before it and in it. */
+	/* Result of a walk over bins: the bin (-1: past all), the total before it, and the count in it. */
 	int bin;
 	unsigned inside, listed;
 	u64 counted, reached;
-	u64 last, mass; /* the last key that is let through, and the mass up to it */
+	u64 last, mass; /* last key that is admitted, and the mass up to it */
 };
 
 /* A row's logits. */
@@ -67,7 +66,7 @@ struct row {
 	}
 };
 
-/* Ascending from the token that ranks first. Equal logits of either sign of zero are equal. */
+/* Ascending from the token that ranks first. Zeros of either sign are equal. */
 __device__ __forceinline__ u64 rank_key(float x, int id)
 {
 	unsigned bits = __float_as_uint(x + 0.0f);
@@ -75,7 +74,7 @@ __device__ __forceinline__ u64 rank_key(float x, int id)
 	return (u64)~bits << 32 | (unsigned)id;
 }
 
-/* Every thread of the block gets the least x, or the sum. */
+/* Return the least x, or the sum, to every thread of the block. */
 template <class F> __device__ __forceinline__ u64 block_reduce(u64 x, u64 *space, F f)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -114,7 +113,7 @@ __device__ __forceinline__ u64 warp_running(u64 x)
 	return x;
 }
 
-/* The first bin in which `count` tokens are counted or `goal` is reached, from what w says was before. */
+/* Find the first bin at which `count` tokens or the mass `goal` are reached, starting from w's totals. */
 __device__ void walk(work *w, const histogram *h, u64 count, u64 goal)
 {
 	__syncthreads();
@@ -154,8 +153,8 @@ __device__ void clear(histogram *h)
 	__syncthreads();
 }
 
-/* *mass += weight, in two halves: shared memory adds 32 bits by itself, 64 bits only in a loop of compare-and-swap,
- * which takes long where many tokens share a bin. A low half that wraps carries one into the high half. */
+/* *mass += weight, in two halves. Shared memory adds 32 bits atomically, but 64 bits only by a compare-and-swap loop,
+ * which is slow where many tokens share a bin. A low half that wraps carries one into the high half. */
 __device__ __forceinline__ void add_mass(u64 *mass, u64 weight)
 {
 	unsigned *half = (unsigned *)mass;
@@ -182,7 +181,7 @@ __device__ void fill_coarse(const row &r, work *w)
 	}
 }
 
-/* Divide the keys from low to high, which hold the last one, until they fit into the list. */
+/* Narrow the range of keys from low to high, which contains the last admitted one, until its keys fit the list. */
 __device__ void narrow(const row &r, work *w, u64 count, u64 goal, u64 *low, u64 *high)
 {
 	while (w->inside > LIST) {
@@ -201,7 +200,7 @@ __device__ void narrow(const row &r, work *w, u64 count, u64 goal, u64 *low, u64
 	}
 }
 
-/* The last one of the keys from low to high. */
+/* Find the last admitted key among those from low to high. */
 __device__ void settle(const row &r, work *w, u64 count, u64 goal, u64 low, u64 high)
 {
 	__syncthreads();
@@ -234,8 +233,8 @@ __device__ void settle(const row &r, work *w, u64 count, u64 goal, u64 low, u64 
 	__syncthreads();
 }
 
-/* w->last and w->mass: the first token by rank at which `count` are counted or `goal` (at least 1) is reached; all of
- * them where there are fewer. The coarse bins are filled. */
+/* Set w->last and w->mass: the first token by rank at which `count` tokens or the mass `goal` (at least 1) are reached;
+ * the last token if neither is. The coarse bins are filled. */
 __device__ void cut(const row &r, work *w, u64 count, u64 goal)
 {
 	__syncthreads();
@@ -265,14 +264,14 @@ __device__ void cut(const row &r, work *w, u64 count, u64 goal)
 	settle(r, w, count, goal, low, high);
 }
 
-/* A token's weight if it is left, else 0. */
+/* A token's weight if it is admitted, else 0. */
 __device__ __forceinline__ u64 weight_left(const row &r, int i, u64 last, u64 bottom)
 {
 	const u64 weight = sample_weight(r.distance(i));
 	return weight >= bottom && rank_key(r.x[i], i) <= last ? weight : 0;
 }
 
-/* The mass of the whole row. */
+/* Mass of the whole row. */
 __device__ u64 row_mass(const row &r, work *w)
 {
 	u64 sum = 0;
@@ -319,7 +318,7 @@ __device__ int draw(const row &r, work *w, u64 last, u64 bottom, uint32_t random
 
 /* --- few tokens ----------------------------------------------------------------------- */
 
-/* The tokens of the bins up to w->bin into the list. */
+/* List the tokens of the bins up to w->bin. */
 __device__ void list_few(const row &r, work *w)
 {
 	const int bin = w->bin;
@@ -340,8 +339,8 @@ __device__ void list_few(const row &r, work *w)
 	__syncthreads();
 }
 
-/* cut and draw where the list holds all that may be left. mass: of what top-p's share is taken; 0: of what top-k
- * leaves. Each thread knows one entry of the list. */
+/* cut and draw if the list holds all tokens that may remain. mass: the mass of which top-p takes its share; 0: that of
+ * top-k's tokens. Each thread has one entry of the list. */
 __device__ int draw_few(work *w, u64 count, u64 mass, const sample_setting &s, uint32_t random)
 {
 	const int n = (int)w->listed, e = threadIdx.x;
@@ -374,7 +373,7 @@ __device__ int draw_few(work *w, u64 count, u64 mass, const sample_setting &s, u
 	return w->bin;
 }
 
-/* The row's logits, adjusted in `copy` where there is something to adjust. */
+/* Return the row's logits, adjusted in `copy` if there are adjustments. */
 __device__ const float *adjusted(const float *x, int vocab, const sample_setting &s, const sample_adjust *adjust,
                                  float *copy)
 {
@@ -394,7 +393,7 @@ __device__ const float *adjusted(const float *x, int vocab, const sample_setting
 }
 
 /* If every token that may remain is in the bins up to some bin, set w->bin to it, w->counted and w->inside to the
- * tokens before it and in it. Returns top-p's mass; 0: top-k decides. */
+ * tokens before it and in it. Return top-p's mass; 0: top-k decides. */
 __device__ u64 bound(work *w, const sample_setting &s)
 {
 	u64 mass = 0;
@@ -412,12 +411,12 @@ __device__ u64 bound(work *w, const sample_setting &s)
 	return mass;
 }
 
-/* The token of a row at a temperature above 0, for the first warp at least. */
+/* Return the token of a row at a temperature above 0, at least to the first warp. */
 __device__ int draw_cut(const row &r, work *w, const sample_setting &s)
 {
 	const u64 count = s.top_k > 0 ? (u64)s.top_k : ~(u64)0;
 	const uint32_t random = philox(sample_seed(&s), PHILOX_STREAM_SAMPLE, 0, sample_position(&s)).word[0];
-	u64 last = ~(u64)0, left = 0; /* the mass that top-k and top-p leave, where top-a wants it */
+	u64 last = ~(u64)0, left = 0; /* left: mass after top-k and top-p, if top-a needs it */
 	if (s.top_k > 0 || s.top_p < 1) {
 		fill_coarse(r, w);
 		__syncthreads();

@@ -1,4 +1,4 @@
-/* segment_rows: a thread for each token; segment_begin: one for each row in front. Bytes: 8 for each. */
+/* segment_rows: one thread per token; segment_begin: one per front row. Bytes: 8 for each. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 

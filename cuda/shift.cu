@@ -1,7 +1,7 @@
 /* shift_rows, shift_stream: each element from its own or another row. Bytes per element, f32 / bf16: 8 / 4.
  *
- * shift_stream is two kernels, since the call's tokens read what the ring held before: one for the tokens and one for
- * the ring's rows. Where each sequence has one token, a thread has a channel of a sequence and does both. */
+ * shift_stream has two kernels, since the call's tokens read the ring's previous contents: one for the tokens and one
+ * for the ring's rows. Where each sequence has one token, a thread has a channel of a sequence and does both. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 #include "cuda/stream.cuh"
@@ -59,7 +59,7 @@ struct shift_call {
 	float *pool, *y;                                        /* y may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *front;                                     /* rows before token 0; NULL: in the slot */
-	int64_t rows, stored;                                   /* stored: where, in the slot */
+	int64_t rows, stored;                                   /* stored: offset in the slot */
 	int64_t sequences, n, d, high, width, segment;
 	int64_t slot_floats, offset;
 
@@ -85,7 +85,7 @@ struct shift_call {
 	}
 };
 
-/* A token of each sequence: `both`; else all tokens. */
+/* A token of each sequence if `both` is set; else all tokens. */
 struct shift_tokens {
 	shift_call o;
 	bool both;

@@ -1,5 +1,5 @@
-/* sinusoids: a thread for each pair of columns. Frequencies are found in double, so that they are the CPU's. Bytes: the
- * result once. */
+/* sinusoids: one thread per pair of columns. Frequencies are computed in double, so that they equal the CPU's. Bytes:
+ * the result once. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 

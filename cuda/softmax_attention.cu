@@ -1,44 +1,46 @@
 /* softmax_attention: blocked online softmax (Milakov and Gimelshein 2018; Dao et al. 2022).
  *
- * A block takes a tile of queries of one head through the tiles of keys that any of them sees, so work is O(N ·
- * window): s = scale q kᵀ, -inf outside the window and at masked keys;  top' = max(top, max_j s_j); sum = e^{top -
- * top'} sum + Σ_j e^{s_j - top'};  out = e^{top - top'} out + Σ_j drop(e^{s_j - top'}) v_j; at the end y = out / ((1 -
- * p) sum) and M = top + log sum, or 0 and -inf when nothing was seen.
+ * A block has a tile of queries of one head and walks over the tiles of keys that any of them sees, so work is O(N ·
+ * window). For each tile of keys:
+ *   s = scale q kᵀ, -inf outside the window and at masked keys;  top' = max(top, max_j s_j)
+ *   sum = e^{top - top'} sum + Σ_j e^{s_j - top'};  out = e^{top - top'} out + Σ_j drop(e^{s_j - top'}) v_j
  *
- * mma (bf16): 4 warps of 16 or 32 queries. Out and scores stay in registers, and what comes out of the first
- * product (an accumulator) is the operand of the second. Keys and values come 64 at a time, the next while these are
- * used. Exponentials are powers of 2. e^{s_j - top'} is rounded to bf16 for the product with v, not for the sum.
- * Memory: qkv and y once, 8 D bytes per token in bf16, plus the keys and values again for each tile of queries that
- * sees them, which are expected in the L2 cache: 2 · (window + queries) / queries · 2 D bytes per token.
+ * At the end y = out / ((1 - p) sum) and M = top + log sum, or 0 and -inf if no key was seen.
  *
- * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64.
+ * mma (bf16): 4 warps of 16 or 32 queries. Out and scores stay in registers, and the result of the first product (an
+ * accumulator) is the operand of the second. Keys and values are loaded 64 at a time, while the previous ones are used.
+ * Exponentials are powers of 2. e^{s_j - top'} is rounded to bf16 for the product with v, not for the sum. Memory: qkv
+ * and y once, 8 D bytes per token in bf16. In addition each tile of queries reads the keys and values that it sees,
+ * which are expected in the L2 cache: 2 · (window + queries) / queries · 2 D bytes per token.
  *
- * A query that sees no key is left at zeros; with `uniform` another kernel gives those the mean of all values. */
+ * plain (f32, and wide heads): a block also takes 64 channels of the result, and recomputes the scores for each 64.
+ *
+ * A query that sees no key gives zeros; with `uniform` another kernel gives it the mean of all values. */
 #include "cuda/kernels.h"
 #include "cuda/softmax_attention.cuh"
 #include "cuda/softmax_blind.cuh"
 
 /* --- mma ------------------------------------------------------------------------------------ */
 
-/* M times 16 queries of a warp: more where registers allow, because each uses the loaded keys. */
+/* A warp has M times 16 queries: more where registers allow, because each uses the loaded keys. */
 template <int W, int M> struct shape_of {
 	enum {
 		QUERIES = 4 * 16 * M,
 		TILES = (QUERIES + 4 * ATTENTION_TILE) * W * (int)sizeof(bf16),
-		BIAS = QUERIES + ATTENTION_TILE, /* for a tile of keys */
+		BIAS = QUERIES + ATTENTION_TILE, /* per tile of keys */
 		BIASED = TILES + 2 * BIAS * (int)sizeof(float)
 	};
 };
 
 /* A warp's queries: M times 16 rows, two of which belong to each lane. */
 template <int W, int M> struct queries {
-	int first;                                    /* its place */
+	int first;                                    /* position of the first */
 	const bf16 *query;                            /* the block's tile */
-	int row;                                      /* its first in it */
-	float out[M][W / 8][4], top[M][2], sum[M][2]; /* sum: of this lane's columns */
+	int row;                                      /* its first row in it */
+	float out[M][W / 8][4], top[M][2], sum[M][2]; /* sum: over this lane's columns */
 };
 
-/* s = q kᵀ of a tile of keys. */
+/* s = q kᵀ for a tile of keys. */
 template <int W, int M>
 __device__ __forceinline__ void score(float (&s)[M][8][4], const queries<W, M> &w, const bf16 *key)
 {
@@ -64,7 +66,7 @@ __device__ __forceinline__ void score(float (&s)[M][8][4], const queries<W, M> &
 	}
 }
 
-/* bias: of row 0 and the last column of the tile of keys. */
+/* bias: at row 0 and the last column of the tile of keys. */
 __device__ __forceinline__ void add_bias(float (&s)[8][4], const float *bias)
 {
 	const int lane = threadIdx.x % WARP;
@@ -75,7 +77,7 @@ __device__ __forceinline__ void add_bias(float (&s)[8][4], const float *bias)
 	}
 }
 
-/* -inf where a query, by its place, does not see a key. keys: attention_keys. */
+/* -inf where a query, by its position, does not see a key. keys: attention_keys. */
 __device__ __forceinline__ void hide(float (&s)[8][4], const attention &a, int query, int key, uint64_t keys)
 {
 	const int lane = threadIdx.x % WARP;
@@ -87,7 +89,7 @@ __device__ __forceinline__ void hide(float (&s)[8][4], const attention &a, int q
 	}
 }
 
-/* s becomes 2^{s - top}; sum and out follow where top has risen. */
+/* s becomes 2^{s - top}. sum and out are rescaled where top has risen. */
 template <int W>
 __device__ __forceinline__ void soften(float (&s)[8][4], float (&top)[2], float (&sum)[2], float (&out)[W / 8][4])
 {
@@ -113,7 +115,7 @@ __device__ __forceinline__ void soften(float (&s)[8][4], float (&top)[2], float 
 		out[i / 4][i % 4] *= fade[i / 2 % 2];
 }
 
-/* One tile of keys, for a warp. bias: attention_load_bias, or NULL. */
+/* One tile of keys for a warp. bias: from attention_load_bias, or NULL. */
 template <bool drops, bool biased, int W, int M>
 __device__ __forceinline__ void tile_of_keys(queries<W, M> &w, const attention &a, const attention_dropout &drop,
                                              int64_t row, int first, const bf16 *key, const bf16 *value,
@@ -150,7 +152,7 @@ __device__ __forceinline__ void tile_of_keys(queries<W, M> &w, const attention &
 		mma_accumulate<W, M>(w.out, p[n], value, 16 * n);
 }
 
-/* y and M of the warp's queries. tile: of queries, which this warp's rows are not needed in any more. */
+/* y and M of the warp's queries. tile: the queries'; this warp's rows in it are overwritten. */
 template <int W, int M>
 __device__ __forceinline__ void end(queries<W, M> &w, const attention &a, const attention_place &at, float factor,
                                     bf16 *tile, bf16 *y, float *log_normalizer)
@@ -225,7 +227,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
 
 /* --- plain ------------------------------------------------------------------------------------ */
 
-/* As soften, on a thread's 4 by 4; its rows are shared with the other 15 threads of its half warp. */
+/* soften on a thread's 4 by 4; its rows are shared with the other 15 threads of its half warp. */
 __device__ __forceinline__ void soften_plain(float (&s)[4][4], float (&top)[4], float (&sum)[4], float (&out)[4][4])
 {
 #pragma unroll
@@ -245,7 +247,7 @@ __device__ __forceinline__ void soften_plain(float (&s)[4][4], float (&top)[4], 
 	}
 }
 
-/* scale s and the bias, hidden where it is not seen. query: a place; row: of the sequence's key 0. */
+/* Scale s and add the bias; -inf where the key is hidden. query: a position; row: index of the sequence's key 0. */
 __device__ __forceinline__ void hide_plain(float (&s)[4][4], const attention &a, int head, int64_t row, int query,
                                            int key)
 {
@@ -309,8 +311,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* --- uniform -------------------------------------------------------------------------------------- */
 
-/* y and M of the queries that see no key: y = Σ_j drop(1 / S) v_j, M = log S. One sequence; a block per head and some of
- * its queries, a thread per channel. */
+/* y and M of the queries that see no key: y = Σ_j drop(1 / S) v_j, M = log S. One sequence; a block per head and some
+ * of its queries, a thread per channel. */
 template <class T>
 __device__ __forceinline__ void attend_blind_sequence(const attention &a, const int32_t *list, const T *v, T *y,
                                                       float *log_normalizer, unsigned sequence)
@@ -342,7 +344,7 @@ __global__ void __launch_bounds__(BLIND_THREADS)
 
 /* --- the op ------------------------------------------------------------------------------------- */
 
-/* The lists of softmax_blind.cuh. */
+/* Bytes of the lists of softmax_blind.cuh. */
 size_t cuda_softmax_attention_scratch(const backend *, const op_call *call)
 {
 	return blind_bytes(call);

@@ -1,9 +1,9 @@
-/* softmax_attention.cuh - what the kernels of softmax_attention and of its gradient share: which block does what, which
- * keys a query sees, dropout, and tiles in shared memory.
+/* softmax_attention.cuh - helpers for the kernels of softmax_attention and its gradient: the blocks' work, the keys
+ * that a query sees, dropout, and tiles in shared memory.
  *
  * There are two sets of kernels. "mma": bf16 with heads of at most MMA_WIDTH channels, on tensor cores, 128 threads,
- * tiles of 64 rows of W channels (dh and zeros up to W). "plain": everything else, on ordinary f32 arithmetic, 256
- * threads, tiles of 64 by 64, heads in slices of channels, so that any dh will do. */
+ * tiles of 64 rows of W channels (dh, and zeros up to W). "plain": all other calls, in f32 arithmetic, 256 threads,
+ * tiles of 64 by 64, heads in slices of channels, so that dh may have any value. */
 #ifndef CUDA_SOFTMAX_ATTENTION_CUH
 #define CUDA_SOFTMAX_ATTENTION_CUH
 
@@ -23,7 +23,7 @@ enum {
 	MMA_THREADS = 128,
 	MMA_WIDTH = 128,
 	PLAIN_THREADS = 256,
-	PLAIN_COLUMNS = 64, /* channels of the result that a block makes */
+	PLAIN_COLUMNS = 64, /* channels of the result per block */
 	PLAIN_SLICE = 32,   /* channels of a product at a time */
 	PLAIN_PITCH = PLAIN_SLICE + 1,
 	PLAIN_WIDE = ATTENTION_TILE + 4, /* a multiple of 16 bytes */
@@ -33,14 +33,14 @@ enum {
 
 /* --- the call ----------------------------------------------------------------------------- */
 
-/* Places are among the keys: query i is at i + shift. */
+/* Arguments of the call. Positions are among the keys: query i is at i + shift. */
 struct attention {
 	int queries, keys, shift, window, ahead, heads, group, dh, dv;
 	int64_t chains;                     /* B · H */
-	int64_t q_row, k_row, v_row, y_row; /* from one token to the next */
-	const int32_t *mask;                /* or NULL */
-	const int32_t *rng;                 /* or NULL: nothing is dropped */
-	const float *bias;                  /* or NULL */
+	int64_t q_row, k_row, v_row, y_row; /* elements from one token to the next */
+	const int32_t *mask;                /* may be NULL */
+	const int32_t *rng;                 /* NULL: no dropout */
+	const float *bias;                  /* may be NULL */
 	int bias_first, bias_count;
 	float scale, p;
 	uint32_t stream;
@@ -72,20 +72,19 @@ static inline bool attention_mma(const op_call *call, const attention &a)
 	return call->in[0].type == DTYPE_BF16 && a.dh > 0 && a.dv > 0 && a.dh <= MMA_WIDTH && a.dv <= MMA_WIDTH;
 }
 
-/* One block per tile of `rows` of `count` tokens, head and sequence. */
+/* Number of blocks: one per tile of `rows` of `count` tokens, head and sequence. */
 static inline unsigned attention_grid(int64_t batch, int heads, int count, int rows)
 {
 	return cuda_extent(batch * heads * ((count + rows - 1) / rows));
 }
 
-/* Blocks of one result's channels, of the plain kernels. */
+/* Number of blocks that the channels of one result take, for the plain kernels. */
 static inline unsigned attention_slices(int channels)
 {
 	return channels ? cuda_parts(channels, PLAIN_COLUMNS) : 1;
 }
 
-/* Calls f with the width of a tile, whether something is dropped and whether there is a bias, as types that hold
- * them. */
+/* Call f with the width of a tile, whether there is dropout and whether there is a bias, as constant types. */
 template <class F> status attention_by_shape(const attention &a, F f)
 {
 	auto biased = [&](auto width, auto drops) {
@@ -102,15 +101,15 @@ template <class F> status attention_by_shape(const attention &a, F f)
 	return with(std::integral_constant<int, MMA_WIDTH>());
 }
 
-/* --- which block does what ------------------------------------------------------------------ */
+/* --- work of a block ------------------------------------------------------------------ */
 
 struct attention_place {
-	int64_t row, key_row;      /* over [B·N] and [B·S]: token 0 of the sequence */
+	int64_t row, key_row;      /* index of the sequence's token 0 in [B·N] and in [B·S] */
 	int sequence, head, first; /* first token of the tile */
 };
 
-/* A tile of `rows` of `count` tokens of one of `of_heads` heads. Sequence by sequence, so that its keys stay in the
- * cache, and the tiles with the most work first. */
+/* The tile of this block: `rows` of `count` tokens of one of `of_heads` heads. Blocks go sequence by sequence, so that
+ * its keys stay in the cache; the tiles with the most work come first. */
 __device__ __forceinline__ attention_place attention_here(const attention &a, int count, int of_heads, int rows,
                                                           bool last_first)
 {
@@ -128,13 +127,13 @@ __device__ __forceinline__ attention_place attention_keys_here(const attention &
 {
 	return attention_here(a, a.keys, a.heads / a.group, rows, false);
 }
-/* Over [B·H]. */
+/* Index of the head in [B·H]. */
 __device__ __forceinline__ int64_t attention_chain(const attention &a, int sequence, int head)
 {
 	return (int64_t)sequence * a.heads + head;
 }
 
-/* The first tile of keys that the query at `place` sees, and one past the last key that the one at `last` sees. */
+/* First tile of keys that the query at `place` sees, and one past the last key that the query at `last` sees. */
 __device__ __forceinline__ int attention_begin(const attention &a, int place)
 {
 	return place < a.window ? 0 : (place - a.window + 1) / ATTENTION_TILE * ATTENTION_TILE;
@@ -143,7 +142,7 @@ __device__ __forceinline__ int attention_past(const attention &a, int last)
 {
 	return a.ahead ? a.keys : last < 0 ? 0 : last + 1;
 }
-/* The first query that sees key `first`, and one past the last that sees one of the keys before `end`. */
+/* First query that sees key `first`, and one past the last that sees a key before `end`. */
 __device__ __forceinline__ int attention_first_query(const attention &a, int first)
 {
 	return a.ahead || first < a.shift ? 0 : first - a.shift;
@@ -152,12 +151,12 @@ __device__ __forceinline__ int attention_end(const attention &a, int end)
 {
 	return end - 1 > a.keys - a.window ? a.queries : min(a.queries, max(0, end - 1 + a.window - a.shift));
 }
-/* Queries by their places. */
+/* True if the query sees the key, by the query's position. */
 __device__ __forceinline__ bool attention_sees(const attention &a, int query, int key)
 {
 	return key - query <= a.ahead && query - key < a.window;
 }
-/* True if any query sees any key, apart from the mask; true if all see all. Both ranges are inclusive. */
+/* True if any query sees any key, apart from the mask; attention_all: if all see all. Both ranges are inclusive. */
 __device__ __forceinline__ bool attention_any(const attention &a, int query, int last_query, int key, int last_key)
 {
 	return key - last_query <= a.ahead && query - last_key < a.window;
@@ -166,12 +165,12 @@ __device__ __forceinline__ bool attention_all(const attention &a, int query, int
 {
 	return last_key - query <= a.ahead && last_query - key < a.window;
 }
-/* row: of the sequence's key 0. */
+/* True if the key exists and is not masked. row: index of the sequence's key 0. */
 __device__ __forceinline__ bool attention_key(const attention &a, int64_t row, int key)
 {
 	return key < a.keys && (!a.mask || a.mask[row + key] != 0);
 }
-/* Bit l: is key first + l there and not masked? For whole warps. */
+/* Bit l: key first + l exists and is not masked. For whole warps. */
 __device__ __forceinline__ uint64_t attention_keys(const attention &a, int64_t row, int first)
 {
 	const int lane = threadIdx.x % WARP;
@@ -183,7 +182,7 @@ __device__ __forceinline__ uint64_t attention_keys(const attention &a, int64_t r
 /* --- dropout ---------------------------------------------------------------------------------- */
 
 struct attention_dropout {
-	uint32_t seed[2], step, stream, least; /* the least word that is kept */
+	uint32_t seed[2], step, stream, least; /* least: a word below this is dropped */
 	float factor;                          /* 1 / (1 - p) */
 	uint64_t row; /* element (i, j) of this head is (row + i) · keys + j of [B, H, N, S] of all parts */
 	int64_t keys;
@@ -216,7 +215,7 @@ __device__ __forceinline__ unsigned attention_kept_block(const attention_dropout
 	return kept;
 }
 
-/* Bit l: is (query, key + l) kept, l < 4? One block of words where S and key are multiples of 4. */
+/* Bit l: (query, key + l) is kept, l < 4. Uses one block of words if S and key are multiples of 4. */
 __device__ __forceinline__ unsigned attention_kept(const attention_dropout &drop, int query, int key)
 {
 	const uint64_t e = (drop.row + (uint64_t)query) * (uint64_t)drop.keys + (uint64_t)key;
@@ -227,8 +226,8 @@ __device__ __forceinline__ unsigned attention_kept(const attention_dropout &drop
 	return kept & 15;
 }
 
-/* Bit i: is the number that this lane holds in d[i] of an mma's result kept? Its rows are queries and its columns keys,
- * or the other way round. Each lane draws for one query and four keys, and all learn all by ballots. */
+/* Bit i: the element that this lane holds in d[i] of an mma's result is kept. Its rows are queries and its columns
+ * keys, or the other way round. Each lane draws for one query and four keys, and ballots share the bits. */
 template <bool transposed>
 __device__ __forceinline__ unsigned attention_kept_mma(const attention_dropout &drop, int query, int key)
 {
@@ -249,7 +248,7 @@ __device__ __forceinline__ unsigned attention_kept_mma(const attention_dropout &
 	return (left & 1) | (right & 1) << 1 | (left >> 16 & 1) << 2 | (right >> 16 & 1) << 3;
 }
 
-/* The same for `tiles` results side by side (columns rise), four bits each. */
+/* attention_kept_mma for `tiles` results side by side (columns rise), four bits each. */
 template <bool transposed, int tiles>
 __device__ __forceinline__ unsigned attention_kept_tiles(const attention_dropout &drop, int query, int key)
 {
@@ -264,15 +263,15 @@ __device__ __forceinline__ unsigned attention_kept_tiles(const attention_dropout
 
 /* --- the bias ----------------------------------------------------------------------------------- */
 
-/* The bias of a head at a distance; 0 at distances that the table has not, which no pair that meets is at. */
+/* The bias of a head at a distance; 0 at distances outside the table, which no visible pair has. */
 __device__ __forceinline__ float attention_bias(const attention &a, int head, int distance)
 {
 	const int t = distance - a.bias_first;
 	return t >= 0 && t < a.bias_count ? a.bias[(int64_t)t * a.heads + head] : 0.0f;
 }
 
-/* The biases of a tile of `rows` queries, the first at place `query`, and one of keys, in units of powers of 2: that of
- * row r and column c will be at [r - c + ATTENTION_TILE - 1]. MMA_THREADS threads. */
+/* Load the biases of a tile of `rows` queries, the first at position `query`, and a tile of keys, in units of powers of
+ * 2. The bias of row r and column c is at [r - c + ATTENTION_TILE - 1]. For MMA_THREADS threads. */
 __device__ __forceinline__ void attention_load_bias(const attention &a, int head, int rows, int query, int key,
                                                     float *bias)
 {
@@ -282,20 +281,20 @@ __device__ __forceinline__ void attention_load_bias(const attention &a, int head
 
 /* --- mma: tiles of bf16 in shared memory -------------------------------------------------------- */
 
-/* Offset of element (row, column) in a tile of rows of W. Pieces of 16 bytes are permuted within a row, so that the
- * same piece of eight rows, which a matrix load reads, comes from all banks. */
+/* Offset of element (row, column) in a tile of rows of W. 16-byte pieces are permuted within a row, so that the piece
+ * of eight rows that a matrix load reads covers all banks. */
 template <int W> __device__ __forceinline__ unsigned mma_at(unsigned row, unsigned column)
 {
 	const unsigned turn = W >= 64 ? row % 8 : row / 2 % 4;
 	return row * W + (column ^ turn * 8);
 }
 
-/* Rows of dh channels into a tile, zeros around them; rows from `count` on are not there. To be waited for. */
+/* Start to copy rows of dh channels into a tile, with zeros around them and from row `count` on. The caller waits. */
 template <int W>
 __device__ __forceinline__ void mma_load(bf16 *tile, int rows, const bf16 *from, int64_t stride, int count, int dh)
 {
 	if (dh % 8 == 0) {
-		constexpr int STEP = MMA_THREADS / (W / 8); /* rows, a multiple of 8: the turn of a row stays */
+		constexpr int STEP = MMA_THREADS / (W / 8); /* rows, a multiple of 8: keeps a row's permutation */
 		const int first = (int)threadIdx.x / (W / 8), column = (int)threadIdx.x % (W / 8) * 8;
 		bf16 *to = tile + mma_at<W>(first, column);
 		const bf16 *source = from + first * stride + column;
@@ -307,14 +306,14 @@ __device__ __forceinline__ void mma_load(bf16 *tile, int rows, const bf16 *from,
 	}
 	for (int i = threadIdx.x; i < rows * W; i += MMA_THREADS) {
 		const int row = i / W, column = i % W;
-		const bool there = row < count && column < dh;
-		tile[mma_at<W>(row, column)] = there ? from[row * stride + column] : __float2bfloat16_rn(0.0f);
+		const bool exists = row < count && column < dh;
+		tile[mma_at<W>(row, column)] = exists ? from[row * stride + column] : __float2bfloat16_rn(0.0f);
 	}
 }
 
-/* Operands of an mma out of a tile. a: rows from `row`, columns from `column`. b, for two results side by side: the
- * tile holds b's columns as its rows, or in mma_b_rows b's rows. row is a multiple of 8 and column of 16, which turn
- * nothing and are apart from the lane's place: they are constants mostly. */
+/* Operands of an mma from a tile. a: rows from `row`, columns from `column`. b, for two results side by side: the tile
+ * holds b's columns as its rows, or in mma_b_rows b's rows. row is a multiple of 8 and column of 16, so they do not
+ * change the permutation. They are kept apart from the lane's place, since most are constants. */
 template <int W> __device__ __forceinline__ void mma_a(unsigned a[4], const bf16 *tile, unsigned row, unsigned column)
 {
 	const unsigned lane = threadIdx.x % WARP;
@@ -332,14 +331,14 @@ __device__ __forceinline__ void mma_b_rows(unsigned b[4], const bf16 *tile, unsi
 	load_matrices_transposed(b, tile + (mma_at<W>(lane % 16, lane / 16 * 8) ^ column) + row * W);
 }
 
-/* 16 columns of results of an mma, two side by side, as operand a of the next. */
+/* Round two neighbouring results of an mma, 16 columns, to operand a of the next. */
 __device__ __forceinline__ void mma_narrow(unsigned (&a)[4], const float (&left)[4], const float (&right)[4])
 {
 	a[0] = two_bf16(left[0], left[1]), a[1] = two_bf16(left[2], left[3]);
 	a[2] = two_bf16(right[0], right[1]), a[3] = two_bf16(right[2], right[3]);
 }
 
-/* out [16, W] += a times 16 rows of a tile, for M of out and a. */
+/* out [16, W] += a times 16 rows of a tile, for M pairs of out and a. */
 template <int W, int M>
 __device__ __forceinline__ void mma_accumulate(float (&out)[M][W / 8][4], const unsigned (&a)[M][4], const bf16 *tile,
                                                unsigned row)
@@ -356,8 +355,8 @@ __device__ __forceinline__ void mma_accumulate(float (&out)[M][W / 8][4], const 
 	}
 }
 
-/* factor · out, one factor for each of the lane's two rows, to `to`, through the rows of a tile that only this warp
- * uses. */
+/* Store factor · out at `to`, with one factor for each of the lane's two rows. Uses the rows of a tile that belong to
+ * this warp. */
 template <int W>
 __device__ __forceinline__ void mma_store(const float (&out)[W / 8][4], const float (&factor)[2], bf16 *tile, int row,
                                           bf16 *to, int64_t stride, int count, int dh)
@@ -388,7 +387,7 @@ __device__ __forceinline__ void mma_store(const float (&out)[W / 8][4], const fl
 
 /* --- plain: products of 64 by 64, 4 by 4 of them a thread's --------------------------------------- */
 
-/* The first of this thread's four rows and four columns. */
+/* First of this thread's four rows, and first of its four columns. */
 __device__ __forceinline__ int plain_row()
 {
 	return (int)threadIdx.x / 16 * 4;
@@ -398,7 +397,7 @@ __device__ __forceinline__ int plain_column()
 	return (int)threadIdx.x % 16 * 4;
 }
 
-/* A tile of `width` columns of rows as floats, zeros where there is nothing. */
+/* Load a tile of `width` columns of rows as floats, with zeros outside. */
 template <int width, int pitch, class T>
 __device__ __forceinline__ void plain_load(float *tile, const T *from, int64_t stride, int count, int columns)
 {
@@ -410,7 +409,7 @@ __device__ __forceinline__ void plain_load(float *tile, const T *from, int64_t s
 	}
 }
 
-/* Rows of channels in global memory, of which `count` are there. */
+/* Rows of channels in global memory; `count` of them exist. */
 template <class T> struct plain_rows {
 	const T *at;
 	int64_t stride;
@@ -439,7 +438,7 @@ __device__ __forceinline__ void plain_products(float (&s)[4][4], plain_rows<T> x
 	}
 }
 
-/* Keep this thread's 4 by 4 of a tile for the others. */
+/* Store this thread's 4 by 4 of a tile for the other threads. */
 __device__ __forceinline__ void plain_keep(float *tile, const float (&s)[4][4])
 {
 #pragma unroll
@@ -447,8 +446,8 @@ __device__ __forceinline__ void plain_keep(float *tile, const float (&s)[4][4])
 		tile[(plain_row() + i / 4) * PLAIN_WIDE + plain_column() + i % 4] = s[i / 4][i % 4];
 }
 
-/* out += p x, or pᵀ x: tiles of 64 by 64 in shared memory, both of pitch PLAIN_WIDE, of which `depth` columns of p
- * (rows of pᵀ) and rows of x count. */
+/* out += p x, or pᵀ x, for tiles of 64 by 64 in shared memory of pitch PLAIN_WIDE. `depth`: columns of p (rows of pᵀ)
+ * and rows of x that count. */
 template <bool transposed>
 __device__ __forceinline__ void plain_accumulate(float (&out)[4][4], const float *p, const float *x,
                                                  int depth = ATTENTION_TILE)
@@ -463,7 +462,7 @@ __device__ __forceinline__ void plain_accumulate(float (&out)[4][4], const float
 	}
 }
 
-/* factor · out to rows of channels from `column` on. */
+/* Store factor · out in rows of channels, from `column` on. */
 template <class T>
 __device__ __forceinline__ void plain_store(const float (&out)[4][4], float factor, T *to, int64_t stride, int count,
                                             int columns)

@@ -1,24 +1,24 @@
-/* softmax_attention_grad: the probabilities are made again from the scores and log_normalizer (Dao et al. 2022).
+/* softmax_attention_grad: the probabilities are recomputed from the scores and log_normalizer (Dao et al. 2022).
  *
  *   D_i = dy_i·y_i, and p_ij = e^{s_ij - M_i} with M = +inf for a query that sees nothing, so that its p are 0
  *   ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;  dbias[t] = Σ_{t_i - j = t} ds_ij
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i
  *
- * Launches without atomics, so that two runs give the same bits: D and M in the order [B, H, N] into the scratch; dk
- * and dv, a block per tile of keys that goes through the tiles of queries which see it, of every head that reads the
- * keys; dq, a block per tile of queries that goes through the tiles of keys it sees. Scores and dy vᵀ are made twice, 7
- * products instead of 5: the price of having no sums over blocks. Work is O(N · window).
+ * There are three launches, without atomics, so that two runs give the same bits. The first stores D and M as [B, H, N]
+ * in scratch. For dk and dv, a block per tile of keys walks over the tiles of queries that see it, in every head that
+ * reads the keys. For dq, a block per tile of queries walks over the tiles of keys that it sees. Scores and dy vᵀ are
+ * computed twice, 7 products instead of 5, so that no sum spans blocks. Work is O(N · window).
  *
- * With a bias they are made once more: a block per BAND distances of a head goes through its part of the tiles of
- * queries, each with the keys at these distances (BAND of BAND + ATTENTION_TILE count), and sums diagonals; the parts
- * are added in their order. With `uniform` a last kernel adds dy / S to dv for the queries that see nothing.
+ * A bias needs them once more. A block per BAND distances of a head walks over its part of the tiles of queries. It
+ * reads each with the keys at these distances (BAND of BAND + ATTENTION_TILE count), and sums diagonals. The parts are
+ * added in order. With `uniform` a last kernel adds dy / S to dv for the queries that see nothing.
  *
- * mma (bf16): 4 warps of 16 keys (of sᵀ = k qᵀ) or 16 queries; the other side comes 64 rows at a time, the next while
- * these are used, and is multiplied 32 at a time. p and ds are rounded to bf16 for the last products; every sum is f32.
- * Memory: qkv, y, dy and dqkv once, 16 D bytes per token in bf16, plus for each tile the tiles of the other side, which
- * are expected in the L2 cache.
+ * mma (bf16): 4 warps of 16 keys (of sᵀ = k qᵀ) or 16 queries. The other side is loaded 64 rows at a time, while the
+ * previous ones are used, and multiplied 32 at a time. p and ds are rounded to bf16 for the last products; every sum is
+ * f32. Memory: qkv, y, dy and dqkv once, 16 D bytes per token in bf16. In addition each tile reads the tiles of the
+ * other side, which are expected in the L2 cache.
  *
- * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64.
+ * plain (f32, and wide heads): a block also takes 64 channels of the result, and recomputes the scores for each 64.
  *
  * frozen (ds = 0): the plain kernel of keys without the products of ds, for any type, and zeros. Frozen networks are
  * f32. */
@@ -28,7 +28,7 @@
 
 /* --- D and M -------------------------------------------------------------------------------- */
 
-enum { PREPARE_THREADS = 256, GROUP = 8 /* lanes of one row of one head */ };
+enum { PREPARE_THREADS = 256, GROUP = 8 /* lanes per row of a head */ };
 
 /* level = unit · M, along = D, both [B, H, N]. */
 template <class T, bool packs>
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 	const int64_t count = rows * a.heads;
 	for (int64_t first = (int64_t)blockIdx.x * (PREPARE_THREADS / GROUP); first < count;
 	     first += (int64_t)gridDim.x * (PREPARE_THREADS / GROUP)) {
-		const int64_t i = first + threadIdx.x / GROUP; /* over [B, N, H] */
+		const int64_t i = first + threadIdx.x / GROUP; /* index in [B, N, H] */
 		const int lane = threadIdx.x % GROUP;
 		const T *left = y + i * a.dv, *right = dy + i * a.dv;
 		float sum = 0.0f;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 
 enum { HALF = ATTENTION_TILE / 2 };
 
-/* 16 rows of a tile from `row` on as an operand, in registers from `hold` on where there are enough. */
+/* 16 rows of a tile from `row` on as an operand; kept in registers from `hold` on where there are enough. */
 template <int W> struct held {
 	enum { HOLDS = W <= 64 };
 	const bf16 *tile;
@@ -85,7 +85,7 @@ template <int W> __device__ __forceinline__ void hold(held<W> &h)
 		mma_a<W>(h.at[k], h.tile, h.row, 16 * k);
 }
 
-/* s = x yᵀ: 16 rows by 32, of tile y from `row` on. */
+/* s = x yᵀ: 16 rows by 32 rows of tile y from `row` on. */
 template <int W> __device__ __forceinline__ void score(float (&s)[4][4], const held<W> &x, const bf16 *y, int row)
 {
 #pragma unroll
@@ -111,11 +111,11 @@ struct query_numbers {
 	const float *level, *along; /* for the tile's queries, in shared memory */
 };
 
-/* bias: [column - row], or not looked at. */
+/* bias: [column - row]; not read unless `biased`. */
 template <bool drops, bool biased>
 __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][4], const attention &a,
                                                 const attention_dropout &drop, query_numbers numbers, int query,
-                                                int key, const bool (&there)[2], const float *bias)
+                                                int key, const bool (&present)[2], const float *bias)
 {
 	const int lane = threadIdx.x % WARP, place = query + a.shift;
 	const unsigned kept = drops ? attention_kept_tiles<true, 4>(drop, query, key) : ~0u;
@@ -124,7 +124,7 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-			const bool seen = there[i / 2] && attention_sees(a, place + column, key + row);
+			const bool seen = present[i / 2] && attention_sees(a, place + column, key + row);
 			const float level = biased ? numbers.level[column] - bias[column - row] : numbers.level[column];
 			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - level) : 0.0f;
 			const bool keep = kept >> (4 * n + i) & 1;
@@ -134,11 +134,12 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][
 	}
 }
 
-/* Queries in rows, keys in columns: t becomes ds without its scale. bias: [row - column], or not looked at. */
+/* Queries in rows, keys in columns: t becomes ds without its scale. bias: [row - column]; not read without a bias. */
 template <bool drops, bool biased>
-__device__ __forceinline__ void
-queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const attention_dropout &drop,
-                const float (&level)[2], const float (&along)[2], int query, int key, unsigned there, const float *bias)
+__device__ __forceinline__ void queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a,
+                                                const attention_dropout &drop, const float (&level)[2],
+                                                const float (&along)[2], int query, int key, unsigned present,
+                                                const float *bias)
 {
 	const int lane = threadIdx.x % WARP, place = query + a.shift;
 	const unsigned kept = drops ? attention_kept_tiles<false, 4>(drop, query, key) : ~0u;
@@ -147,7 +148,7 @@ queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const at
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-			const bool seen = (there >> column & 1) && attention_sees(a, place + row, key + column);
+			const bool seen = (present >> column & 1) && attention_sees(a, place + row, key + column);
 			const float least = biased ? level[i / 2] - bias[row - column] : level[i / 2];
 			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - least) : 0.0f;
 			t[n][i] = p * ((kept >> (4 * n + i) & 1 ? drop.factor * t[n][i] : 0.0f) - along[i / 2]);
@@ -155,7 +156,7 @@ queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const at
 	}
 }
 
-/* out += sᵀ-like [16, 32] times 32 rows of a tile. */
+/* out += s (as sᵀ) [16, 32] times 32 rows of a tile. */
 template <int W>
 __device__ __forceinline__ void accumulate(float (&out)[1][W / 8][4], const float (&s)[4][4], const bf16 *tile, int row)
 {
@@ -167,17 +168,17 @@ __device__ __forceinline__ void accumulate(float (&out)[1][W / 8][4], const floa
 	}
 }
 
-enum { BIAS = 2 * ATTENTION_TILE /* floats of the biases of a tile by a tile */ };
+enum { BIAS = 2 * ATTENTION_TILE /* biases of a pair of tiles, floats */ };
 
 template <int W> struct space_of {
 	enum {
 		TILES = 6 * ATTENTION_TILE * W * (int)sizeof(bf16),
 		NUMBERS = TILES + 4 * ATTENTION_TILE * (int)sizeof(float),
-		MORE = 2 * BIAS * (int)sizeof(float) /* with a bias */
+		MORE = 2 * BIAS * (int)sizeof(float) /* added by a bias */
 	};
 };
 
-/* Rows of q, k and v apart as in the call; NULL: unwanted. */
+/* Rows of q, k and v are as far apart as in the call. NULL: no gradient requested. */
 template <class T> struct gradient {
 	attention a;
 	const T *q, *k, *v, *dy;
@@ -185,7 +186,7 @@ template <class T> struct gradient {
 	T *dq, *dk, *dv;
 };
 
-/* Offset of head n of queries of a sequence, and of its keys. */
+/* Offset of head n among a sequence's queries, and of its keys. */
 template <class T> struct of_head {
 	const T *q, *k, *v, *dy;
 	const float *level, *along;
@@ -219,8 +220,8 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	drop.factor = 1.0f;
 	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, lane = threadIdx.x % WARP;
 	const int begin = attention_first_query(a, at.first), past = attention_end(a, min(at.first + TILE, a.keys));
-	const bool there[2] = {attention_key(a, at.key_row, first + lane / 4),
-	                       attention_key(a, at.key_row, first + lane / 4 + 8)};
+	const bool present[2] = {attention_key(a, at.key_row, first + lane / 4),
+	                         attention_key(a, at.key_row, first + lane / 4 + 8)};
 	auto fetch = [&](int n, int query, int turn) {
 		const of_head<bf16> h = head_at(g, at.sequence, n);
 		mma_load<W>(queries + turn * SIZE, TILE, h.q + query * a.q_row, a.q_row, a.queries - query, a.dh);
@@ -261,7 +262,7 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 				score<W>(s, k, queries + turn * SIZE, half);
 				score<W>(t, v, gradients + turn * SIZE, half);
 				keys_by_queries<drops, biased>(s, t, a, drop, {level, level + TILE}, query + half,
-				                               first, there,
+				                               first, present,
 				                               bias + turn * BIAS + TILE - 1 + half - row);
 				accumulate<W>(dv, s, gradients + turn * SIZE, half);
 				accumulate<W>(dk, t, queries + turn * SIZE, half);
@@ -279,7 +280,7 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 		             a.v_row, a.keys - at.first, a.dv);
 }
 
-/* A lane's two of 16 queries from `first` on. */
+/* Load the numbers of a lane's two rows among 16 queries from `first` on. */
 __device__ __forceinline__ void load_numbers(const attention &a, const of_head<bf16> &h, int first, float (&level)[2],
                                              float (&along)[2])
 {
@@ -325,7 +326,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 		__syncthreads();
 		if (key == begin)
 			hold(q), hold(d);
-		const uint64_t there = attention_keys(a, at.key_row, key);
+		const uint64_t present = attention_keys(a, at.key_row, key);
 #pragma unroll 1
 		for (int half = 0; half < TILE; half += HALF) {
 			if (!attention_any(a, place + row, place + row + 15, key + half, key + half + HALF - 1))
@@ -334,7 +335,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 			score<W>(s, q, keys + turn * SIZE, half);
 			score<W>(t, d, values + turn * SIZE, half);
 			queries_by_keys<drops, biased>(s, t, a, h.drop, level, along, first, key + half,
-			                               (unsigned)(there >> half),
+			                               (unsigned)(present >> half),
 			                               bias + turn * BIAS + TILE - 1 + row - half);
 			accumulate<W>(dq, t, keys + turn * SIZE, half);
 		}
@@ -348,9 +349,10 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 
 /* --- dbias ---------------------------------------------------------------------------------------- */
 
-enum { BAND = 3 * ATTENTION_TILE, BAND_PARTS = 1024 /* blocks wanted */ };
+enum { BAND = 3 * ATTENTION_TILE, BAND_PARTS = 1024 /* number of blocks to aim at */ };
 
-/* A block's distances `first` … first + BAND - 1, and which keys of a tile of queries at `place` are at one of them. */
+/* A block's distances `first` … first + BAND - 1. begin, past: the keys that a tile of queries at `place` has at
+ * them. */
 struct band {
 	int first, begin, past;
 };
@@ -362,8 +364,8 @@ __device__ __forceinline__ band band_at(const attention &a, int place, int last)
 	return b;
 }
 
-/* sums[t] += the numbers of a tile [rows, columns] at distance first + t, whose element (0, 0) is at `distance`. Lane
- * of `lanes`. */
+/* sums[t] += the elements of a tile [rows, columns] at distance first + t; element (0, 0) is at `distance`. This is
+ * lane `lane` of `lanes`. */
 __device__ __forceinline__ void sum_diagonals(const float *tile, int pitch, int rows, int columns, int distance,
                                               int first, int lane, int lanes, float *sums)
 {
@@ -377,7 +379,7 @@ __device__ __forceinline__ void sum_diagonals(const float *tile, int pitch, int 
 	}
 }
 
-/* The block's part of dbias, of `groups` of sums. All threads have met. */
+/* Store the block's part of dbias, from `groups` of sums, after a barrier. */
 __device__ __forceinline__ void store_band(const attention &a, const float *sums, int groups, float *to)
 {
 	for (int x = (int)threadIdx.x; x < BAND; x += (int)blockDim.x) {
@@ -433,7 +435,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) bias_mma(gradient<bf16> g, int
 			__syncthreads();
 			if (key == b.begin)
 				hold(q), hold(d);
-			const uint64_t there = attention_keys(a, (int64_t)sequence * a.keys, key);
+			const uint64_t present = attention_keys(a, (int64_t)sequence * a.keys, key);
 #pragma unroll 1
 			for (int half = 0; half < TILE; half += HALF) {
 				if (!attention_any(a, place + row, place + row + 15, key + half, key + half + HALF - 1))
@@ -442,7 +444,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) bias_mma(gradient<bf16> g, int
 				score<W>(s, q, keys, half);
 				score<W>(t, d, values, half);
 				queries_by_keys<drops, true>(s, t, a, h.drop, level, along, from + row, key + half,
-				                             (unsigned)(there >> half), bias + TILE - 1 + row - half);
+				                             (unsigned)(present >> half), bias + TILE - 1 + row - half);
 #pragma unroll
 				for (int i = 0; i < 16; i++)
 					mine[(lane / 4 + i / 2 % 2 * 8) * PITCH + i / 4 * 8 + lane % 4 * 2 + i % 2] =
@@ -474,8 +476,8 @@ static __global__ void __launch_bounds__(PREPARE_THREADS) sum_parts(const float 
 
 enum { PLAIN_SPACE = (2 * ATTENTION_TILE * PLAIN_PITCH + 3 * ATTENTION_TILE * PLAIN_WIDE) * (int)sizeof(float) };
 
-/* Kept p and ds (without its scale; frozen: not at all) of a tile of queries and one of keys: this thread's 4 by 4.
- * key_row: of the sequence's key 0. */
+/* Kept p and ds (without its scale; not with frozen) of a tile of queries and one of keys: this thread's 4 by 4.
+ * key_row: index of the sequence's key 0. */
 template <class T, bool FROZEN>
 __device__ __forceinline__ void plain_probabilities(float (&p)[4][4], float (&ds)[4][4], const attention &a,
                                                     const of_head<T> &h, int head, int64_t key_row, int query, int key,
@@ -546,7 +548,7 @@ template <class T, bool FROZEN> __global__ void __launch_bounds__(PLAIN_THREADS,
 		            a.keys - at.first, a.dv - column);
 }
 
-/* ZERO: where nothing has a gradient, only zeros are stored. */
+/* ZERO: dq is zero, so only zeros are stored. */
 template <class T, bool ZERO> __global__ void __launch_bounds__(PLAIN_THREADS, 1) queries_plain(gradient<T> g)
 {
 	constexpr int TILE = ATTENTION_TILE;
@@ -573,7 +575,7 @@ template <class T, bool ZERO> __global__ void __launch_bounds__(PLAIN_THREADS, 1
 
 enum { BAND_GROUPS = PLAIN_THREADS / (2 * ATTENTION_TILE) /* rows of a tile, whose diagonals are summed separately */ };
 
-/* ZERO: as above. */
+/* ZERO: dbias is zero, so only zeros are stored. */
 template <class T, bool ZERO>
 __global__ void __launch_bounds__(PLAIN_THREADS, 1) bias_plain(gradient<T> g, int sequences, float *to)
 {
@@ -604,8 +606,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1) bias_plain(gradient<T> g, in
 
 /* --- uniform -------------------------------------------------------------------------------------- */
 
-/* dv_j += Σ_i drop(1 / S) dy_i of the queries that see nothing. One sequence; a block per key and head of keys, a thread
- * per channel. */
+/* dv_j += Σ_i drop(1 / S) dy_i over the queries that see nothing. One sequence; a block per key and head of keys, a
+ * thread per channel. */
 template <class T>
 __device__ __forceinline__ void values_blind_sequence(const gradient<T> &g, const int32_t *list, unsigned sequence)
 {
@@ -637,7 +639,7 @@ __global__ void __launch_bounds__(BLIND_THREADS) values_blind(gradient<T> g, uns
 
 /* --- the op --------------------------------------------------------------------------------------- */
 
-/* Parts of the tiles of queries that a band's sums are made in, by the shapes alone. */
+/* Number of bands, and number of parts into which a band's tiles of queries are divided, by the shapes alone. */
 static int64_t bias_bands(const attention &a)
 {
 	return (a.bias_count + BAND - 1) / BAND;
@@ -650,7 +652,7 @@ static int64_t bias_parts(const op_call *call, const attention &a)
 	return items < 1 ? 1 : parts < items ? parts : items;
 }
 
-/* level and along, [B, H, N] each; the parts of dbias; the lists of softmax_blind.cuh. */
+/* Bytes of level and along, [B, H, N] each. The parts of dbias and the lists of softmax_blind.cuh follow in scratch. */
 static size_t numbers_bytes(const op_call *call)
 {
 	return 2 * (size_t)shape_count(call->in[SOFTMAX_LOG_NORMALIZER].shape) * sizeof(float);
@@ -675,7 +677,7 @@ template <class T> static status issue_prepare(backend *b, const op_call *call, 
 	                   (float *)g.along);
 }
 
-/* kernel: makes the parts; dbias: their sum. */
+/* kernel: computes the parts; dbias: their sum. */
 template <class T, class F>
 static status issue_bias(backend *b, const op_call *call, const gradient<T> &g, float *dbias, F kernel,
                          unsigned threads, size_t space)

@@ -1,13 +1,13 @@
-/* softmax_blind.cuh - softmax attention's queries that see no key, which `uniform` gives equal probabilities.
+/* softmax_blind.cuh - queries of softmax attention that see no key; `uniform` gives them equal probabilities.
  *
- * They are listed for each sequence, [B, 1 + N]: how many, and which, in order. Whether there are any is known on the
- * device alone, so the kernels that serve them are always launched and mostly find an empty list. */
+ * A list for each sequence, [B, 1 + N], has their number and then their indices in order. Only the device knows whether
+ * there are any, so the kernels that serve them are always launched and mostly find an empty list. */
 #ifndef CUDA_SOFTMAX_BLIND_CUH
 #define CUDA_SOFTMAX_BLIND_CUH
 
 #include "cuda/softmax_attention.cuh"
 
-enum { BLIND_THREADS = 128, BLIND_BLOCKS = 64, BLIND_KEYS = 256 /* blocks of a head of a sequence */ };
+enum { BLIND_THREADS = 128, BLIND_BLOCKS = 64, BLIND_KEYS = 256 /* blocks per head and sequence */ };
 
 static inline size_t blind_bytes(const op_call *call)
 {
@@ -31,26 +31,26 @@ __device__ __forceinline__ bool blind_keeps(const attention &a, const attention_
 	return !a.rng || (attention_kept(drop, query, key) & 1);
 }
 
-/* Bit l: is there a key at place + l that is not masked? */
+/* Bit l: the key at place + l exists and is not masked. */
 __device__ __forceinline__ unsigned blind_keys(const attention &a, int64_t row, int place)
 {
 	const int key = place + (int)threadIdx.x;
 	return __ballot_sync(ALL_LANES, key >= 0 && attention_key(a, row, key));
 }
-/* The place of the highest bit, or `last`. */
+/* Position of the highest bit, or `last` if no bit is set. */
 __device__ __forceinline__ int blind_last(unsigned keys, int place, int last)
 {
 	return keys ? place + WARP - 1 - __clz((int)keys) : last;
 }
 
-/* One warp per sequence. A query sees no key if the last existing one, among those up to its place (with `ahead`: among
- * all), is before its window. */
+/* One warp per sequence. A query sees no key if the last existing one, among those up to its position (with `ahead`:
+ * among all), is before its window. */
 static __global__ void __launch_bounds__(WARP) blind_list(attention a, int32_t *list)
 {
 	const unsigned lane = threadIdx.x;
 	const int64_t row = (int64_t)blockIdx.x * a.keys;
 	int32_t *to = list + (int64_t)blockIdx.x * (1 + a.queries);
-	int count = 0, last = -1; /* for the keys being examined */
+	int count = 0, last = -1; /* last existing key so far */
 	for (int key = (a.ahead ? a.keys : a.shift) - WARP; key > -WARP && last < 0; key -= WARP)
 		last = blind_last(blind_keys(a, row, key), key, last);
 	for (int query = 0; query < a.queries; query += WARP) {
@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(WARP) blind_list(attention a, int32_t *
 		to[0] = count;
 }
 
-/* Blocks of what serves them: along z the sequences, as many as a grid may have. */
+/* Grid of the kernels that serve them. Sequences are along z, up to a grid's limit. */
 static inline dim3 blind_grid(unsigned blocks, int heads, int64_t batch)
 {
 	return dim3(blocks, (unsigned)heads, (unsigned)(batch < CUDA_MOST_YZ ? batch : (int64_t)CUDA_MOST_YZ));

@@ -1,6 +1,5 @@
-/* softmax_ring.cuh - keys and values that queries of a softmax_stream see: which they are, and reading them from the
- * memories, the ring or the call's inputs. A ring of codes is read as the floats that a ring of floats would hold, so
- * all results have its bits. */
+/* softmax_ring.cuh - the keys and values that queries of a softmax_stream see, read from the memories, the ring or the
+ * call's inputs. A ring of codes reads as floats, so all results have the bits that a ring of floats would give. */
 #ifndef CUDA_SOFTMAX_RING_CUH
 #define CUDA_SOFTMAX_RING_CUH
 
@@ -10,12 +9,12 @@ extern "C" {
 #include "engine/tensor/ops/quantize.h"
 }
 
-/* Keys low … high: of tokens by their positions, of memories by their numbers. */
+/* Keys low … high: tokens by position, memories by number. */
 struct reach {
 	int64_t low, high;
-	unsigned query, most;   /* query q is min(query + q, most) - j after key j, */
-	unsigned limit;         /* and sees it if that is from 0 to below this */
-	unsigned place, places; /* place of `low` in the store; place where the store wraps */
+	unsigned query, most;   /* query q is at distance min(query + q, most) - j from key j */
+	unsigned limit;         /* and sees it if the distance is from 0 to below this */
+	unsigned place, places; /* place of `low` in the store; place at which the store wraps */
 };
 
 static __device__ __forceinline__ bool within(const reach &r, int64_t j)
@@ -28,14 +27,14 @@ static __device__ __forceinline__ bool is_memory(const reach &r)
 	return r.places == UINT32_MAX;
 }
 
-/* Fewer than a window lies between `low` and what is read from the ring. */
+/* Place of key j in the ring. Keys read from it are less than a window after `low`. */
 static __device__ __forceinline__ int64_t place_of(const reach &r, int64_t j)
 {
 	const unsigned place = r.place + (unsigned)(j - r.low);
 	return place < r.places ? place : place - r.places;
 }
 
-/* Chunk `number` of what queries t … t + count - 1 of s see. Memories stand in for the store then. */
+/* Keys in chunk `number` that queries t … t + count - 1 of s see. A chunk of memories replaces the store in s. */
 static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s, unsigned number, int64_t t, int count)
 {
 	const unsigned most = UINT32_MAX;
@@ -67,8 +66,8 @@ static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s,
 	return r;
 }
 
-/* For a query at `at`, where memories or tokens are counted from 0: its position without what its segment hides, and
- * what it sees of that. */
+/* For a query at `at` (memories or tokens, counted from 0): its position without the part that its segment hides, and
+ * the rest that it sees. */
 static __device__ __forceinline__ void within_segment(const ring_call &c, const reach &r, unsigned at, unsigned *query,
                                                       unsigned *limit)
 {
@@ -81,7 +80,7 @@ static __device__ __forceinline__ void within_segment(const ring_call &c, const 
 		*limit = min(*limit, behind + 1);
 }
 
-/* The key of position j, or with value = 1 its value, where it is no code. */
+/* The key of position j, or its value if `value` is 1, stored as floats. */
 static __device__ __forceinline__ const float *token_at(const ring_call &c, const session &s, const reach &r, int64_t j,
                                                         int value)
 {
@@ -90,7 +89,7 @@ static __device__ __forceinline__ const float *token_at(const ring_call &c, cons
 	return value ? s.value + place_of(r, j) * c.values : s.key + place_of(r, j) * c.keys;
 }
 
-/* Codes d … d + 3 of a head of n channels as floats, a quad. */
+/* Codes d … d + 3 of a head of n channels as a quad of floats. */
 template <bool PACKED>
 static __device__ __forceinline__ quad load_codes(const int8_t *head, int64_t d, int64_t n, float step)
 {
@@ -159,8 +158,8 @@ static __device__ __forceinline__ bool present_at(const session &s, const reach 
 		return !s.mask || s.mask[j - s.position] != 0;
 	if (!s.present)
 		return true;
-	const float there = s.present[place_of(r, j)];
-	return CODES ? softmax_step_is_there(there) : there != 0.0f;
+	const float stored = s.present[place_of(r, j)];
+	return CODES ? softmax_step_is_there(stored) : stored != 0.0f;
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* softmax_stream: queries against memories, the ring of engine/tensor/ops/softmax_stream.h and the call's own tokens; and
- * source_attention: queries against memories and a source. Here are the two ops as calls of the two kernels of
- * softmax_stream.cuh: what they read, how it is cut into chunks, and how much scratch the sums of chunks take. */
+/* softmax_stream: queries against memories, the ring of engine/tensor/ops/softmax_stream.h and the call's own tokens.
+ * source_attention: queries against memories and a source. Both ops are calls of the two kernels of softmax_stream.cuh.
+ * This file sets their inputs, the division into chunks, and the scratch that the sums of chunks take. */
 #include "cuda/softmax_stream.cuh"
 
 extern "C" {
@@ -9,14 +9,14 @@ extern "C" {
 
 enum {
 	CHUNK = 2 * TILE,
-	MOST_CHUNKS = 32 /* keys in a chunk of a long window; chunks then grow */
+	MOST_CHUNKS = 32 /* chunks of a longer window have more keys */
 };
 
 /* Input numbers. */
 enum { Q_IN, K_IN, V_IN, POOL_IN, SLOT_IN, POSITION_IN, LENGTH_IN, MASK_IN, START_IN, MEMORY_K_IN, MEMORY_V_IN, BIAS_IN,
        KEY_STEP_IN };
 
-/* Values that depend on the sizes: the chunks of `longest` keys, in order. */
+/* Divide `longest` keys into chunks, in order, and set the values that depend on the sizes. */
 static void cut(ring_call *c, softmax_heads n, int64_t longest)
 {
 	const int64_t long_chunk = (c->store.places / MOST_CHUNKS + TILE) / TILE * TILE;
@@ -99,7 +99,7 @@ static ring_call source_call_of(const op_call *call)
 	return c;
 }
 
-/* Queries with their chunks. */
+/* Number of pairs of a query and a chunk. */
 static int64_t partials(const ring_call *c)
 {
 	return c->heads * c->tokens * c->chunks;

@@ -1,14 +1,13 @@
-/* softmax_stream.cuh - the call of softmax_stream and source_attention as their two kernels see it, and the partial sums
- * between them.
+/* softmax_stream.cuh - the call of softmax_stream and source_attention as their two kernels see it, and the partial
+ * sums between them.
  *
- * Memories and positions are cut into chunks of a size that depends on the window alone. Attend
- * (softmax_stream_attend.cu) leaves m, z and Σ e^{s-m} v of every chunk in scratch; finish (softmax_stream_finish.cu)
- * makes y of the chunks in their order and writes the call's last tokens into the ring. The call's keys and values are
- * read from its inputs and older ones from the ring, which attend does not change, so no token overwrites one that an
- * earlier query still needs.
+ * Memories and positions are cut into chunks whose size depends on the window alone. Attend (softmax_stream_attend.cu)
+ * leaves m, z and Σ e^{s-m} v of every chunk in scratch. Finish (softmax_stream_finish.cu) merges the chunks into y in
+ * order and writes the call's last tokens into the ring. The call's keys and values are read from its inputs, older
+ * ones from the ring. Attend does not change the ring, so no token overwrites one that an earlier query still needs.
  *
- * Tiles and chunks begin at multiples of their sizes, and keys that a query does not see leave its sums as they
- * are; so y depends on the tokens and the position alone: not on the batch, nor on how the tokens are cut into calls. */
+ * Tiles and chunks begin at multiples of their sizes, and keys that a query does not see leave its sums unchanged. So y
+ * depends on the tokens and the position alone: not on the batch, nor on how the tokens are cut into calls. */
 #ifndef CUDA_SOFTMAX_STREAM_CUH
 #define CUDA_SOFTMAX_STREAM_CUH
 
@@ -20,34 +19,34 @@ extern "C" {
 }
 
 enum {
-	QUERIES = 4, /* queries for which a warp reads keys together, if there are enough */
+	QUERIES = 4, /* most queries for which a warp reads keys together */
 	TILE = WARP, /* keys */
-	WARPS = 4    /* for a block */
+	WARPS = 4    /* per block */
 };
 
-/* The call, taken apart. */
+/* Arguments of the call. */
 struct ring_call {
-	const float *q, *k, *v; /* for the first token; k and v NULL: queries to a source */
+	const float *q, *k, *v; /* the first token's; k and v NULL: queries to a source */
 	int64_t q_row, k_row, v_row;
 	float *pool, *y, *log_normalizer;                       /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *memory_k, *memory_v, *bias;                /* bias may be NULL */
-	const float *key_step; /* for the first token; NULL: a ring of floats */
+	const float *key_step; /* the first token's; NULL: a ring of floats */
 	float value_step;
 	softmax_store store;
 	int64_t keys, values;            /* channels of a token's keys and of its values */
-	int64_t n, heads, group, dh, dv; /* group: query heads of a key head */
-	int64_t reach, memories, past;   /* reach: tokens that a query sees, its own included */
-	int64_t segment;                 /* 0: none */
+	int64_t n, heads, group, dh, dv; /* group: query heads per key head */
+	int64_t reach, memories, past;   /* reach: tokens that a query sees, including its own */
+	int64_t segment;                 /* 0: no segments */
 	int64_t slot_floats, offset;
-	int64_t stored; /* memory_k NULL: where the memories are in a slot */
-	int64_t tokens;                       /* for all sequences */
-	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: those of memories, which come first, and of tokens */
-	int queries;                          /* that a warp of attend has, which chooses it */
-	unsigned tiles;                       /* for queries, of all sequences and more */
-	unsigned groups;                      /* for heads, for finish */
+	int64_t stored; /* memory_k NULL: offset of the memories in a slot */
+	int64_t tokens;                       /* in all sequences */
+	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: of memories first, then of tokens */
+	int queries;                          /* per warp of attend, which chooses the number */
+	unsigned tiles;                       /* tiles of queries in all sequences, or more */
+	unsigned groups;                      /* groups of heads, for finish */
 	int64_t chunk;
-	int64_t key_quads, value_quads; /* for a lane */
+	int64_t key_quads, value_quads; /* per lane */
 	float scale;
 	float *sum;   /* [heads, tokens, chunks, whole quads of dv] */
 	float2 *norm; /* [heads, tokens, chunks] m, z */
@@ -58,7 +57,7 @@ static inline __device__ __host__ bool attends(const ring_call &c)
 	return c.y || c.log_normalizer;
 }
 
-/* The floats of a head's sums, whole quads. */
+/* Floats of a head's sums, in whole quads. */
 static inline __device__ __host__ int64_t sum_width(int64_t dv)
 {
 	return (dv + QUAD - 1) / QUAD * QUAD;
@@ -66,13 +65,13 @@ static inline __device__ __host__ int64_t sum_width(int64_t dv)
 
 /* A row of the batch and one of its heads; addresses are of the head's first channel. */
 struct session {
-	const float *q, *k, *v;      /* for the row's first token */
-	const float *key, *value;    /* first place of the store, if it has no codes; otherwise of memories alone */
+	const float *q, *k, *v;      /* the row's first token's */
+	const float *key, *value;    /* first place of the store; with codes, of the memories only */
 	const int8_t *key_code, *value_code; /* first place of a ring of codes */
 	const float *memory_k, *memory_v;
-	const float *present;        /* `there` of the ring, or the steps of keys; of a source NULL: all are */
-	const int32_t *mask;         /* for the row's tokens, or NULL */
-	int64_t position, length;    /* position: of a source, its tokens */
+	const float *present;        /* the ring's marks, or steps of keys; NULL for a source: all are present */
+	const int32_t *mask;         /* the row's tokens'; may be NULL */
+	int64_t position, length;    /* position: for a source, its number of tokens */
 	token_span tokens;
 };
 
@@ -103,7 +102,7 @@ static __device__ __forceinline__ session session_of(const ring_call &c, unsigne
 	return s;
 }
 
-/* The tokens that the query of position t sees. */
+/* First token that the query of position t sees. */
 static __device__ __forceinline__ int64_t first_seen(const ring_call &c, int64_t t)
 {
 	if (!c.k)
@@ -115,13 +114,13 @@ static __device__ __forceinline__ int64_t last_seen(const ring_call &c, const se
 	return c.k ? t : s.position - 1;
 }
 
-/* Positions are below 2^32. */
+/* Chunk of a position; positions are below 2^32. */
 static __device__ __forceinline__ int64_t chunk_of(const ring_call &c, int64_t position)
 {
 	return (unsigned)position / (unsigned)c.chunk;
 }
 
-/* The sums of a chunk of a token of the call: their place in scratch. */
+/* Index in scratch of the sums that a token of the call has for a chunk. */
 static __device__ __forceinline__ int64_t partial_at(const ring_call &c, int64_t head, int64_t token, int64_t chunk)
 {
 	return (head * c.tokens + token) * c.chunks + chunk;
@@ -146,7 +145,7 @@ template <class F> status by_layout(const ring_call &c, F f)
 	});
 }
 
-/* The two kernels. Attend sets c->queries; without a result that is wanted (`attends`) finish runs alone. */
+/* The two kernels. Attend sets c->queries. If no result is requested (`attends`), finish runs alone. */
 status cuda_softmax_attend(backend *b, ring_call *c);
 status cuda_softmax_finish(backend *b, const ring_call *c);
 

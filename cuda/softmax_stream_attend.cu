@@ -1,7 +1,7 @@
-/* The first kernel of softmax_stream.cuh, attend: a warp has a head of a sequence, up to QUERIES neighbouring queries and
- * one chunk, through which it walks in tiles of 32 keys (online softmax: Milakov and Gimelshein 2018): scores, a part of
- * the warp (stream.cuh) along the channels of a key; exponentials, a lane for a key; values, lanes along the channels
- * again. It leaves m, z and Σ e^{s-m} v of the chunk in scratch.
+/* The first kernel of softmax_stream.cuh, attend. A warp has a head of a sequence, up to QUERIES neighbouring queries
+ * and one chunk, which it reads in tiles of 32 keys (online softmax: Milakov and Gimelshein 2018). For scores, a part
+ * of the warp (stream.cuh) is along the channels of a key; for exponentials, a lane has a key; for values, lanes are
+ * along the channels again. The warp stores m, z and Σ e^{s-m} v of the chunk in scratch.
  *
  * Bytes: every key and value once for QUERIES queries (8 per channel; of codes 2), and 1/64 of 8 for the sums of
  * chunks. */
@@ -14,8 +14,8 @@ static inline __device__ __host__ unsigned tiles_of(int64_t queries, int Q)
 	return (unsigned)((queries + Q - 1) / Q);
 }
 
-/* The first of the sequence's tiles of Q queries among those of all. With `start` a sequence has at least as many as its
- * room needs, ⌊start[s+1] / Q⌋ - ⌊start[s] / Q⌋ + 1, so that no tile is of two sequences. */
+/* Index of the sequence's first tile of Q queries. With `start` a sequence has at least as many tiles as it needs,
+ * ⌊start[s+1] / Q⌋ - ⌊start[s] / Q⌋ + 1, so that no tile has queries of two sequences. */
 static __device__ __forceinline__ unsigned first_tile(const ring_call &c, unsigned row, int Q)
 {
 	return c.start ? (unsigned)c.start[row] / Q + row : row * tiles_of(c.n, Q);
@@ -34,13 +34,13 @@ static __device__ __forceinline__ unsigned row_of_tile(const ring_call &c, unsig
 	return low;
 }
 
-/* A warp's shared memory: its queries and their sums as quads [Q][quads][lane], a tile's scores [Q][TILE]. */
+/* A warp's shared memory: its queries and their sums as quads [Q][quads][lane], and a tile's scores [Q][TILE]. */
 struct desk {
 	float4 *query, *sum;
 	float *score;
 };
 
-/* quads: of a query and its sum. */
+/* quads: per query and per sum. */
 static inline __device__ __host__ size_t desk_bytes(int queries, int64_t quads)
 {
 	return (size_t)queries * ((size_t)quads * WARP * sizeof(float4) + TILE * sizeof(float));
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 	}
 }
 
-/* Scores become exponentials; what came before is to shrink. */
+/* Convert scores to exponentials; the earlier sums have to be multiplied by `shrink`. */
 template <bool CODES, int Q>
 static __device__ __forceinline__ void tile_exponentials(const ring_call &c, const session &s, const reach &r,
                                                          int64_t base, unsigned head, int count, const desk &w,
@@ -123,7 +123,7 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 	}
 }
 
-/* sum = shrink · sum + Σ_j e_j v_j over the keys of the tile, each part of the warp its own. */
+/* sum = shrink · sum + Σ_j e_j v_j over the keys of the tile; each part of the warp adds its own keys. */
 template <int LANES, bool PACKED, bool CODES, int Q>
 static __device__ __forceinline__ void tile_values(const ring_call &c, const session &s, const reach &r, int64_t base,
                                                    const desk &w, const float shrink[Q])
@@ -165,7 +165,7 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 	}
 }
 
-/* The parts of the warp together, to scratch. */
+/* Merge the parts of the warp and store the result in scratch. */
 template <int LANES, int Q>
 static __device__ __forceinline__ void leave(const ring_call &c, int64_t head, int64_t token, int count, int64_t chunk,
                                              const desk &w, const float m[Q], const float z[Q])

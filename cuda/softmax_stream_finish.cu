@@ -1,10 +1,10 @@
-/* The second kernel of softmax_stream.cuh, finish: a part of a warp has a token and a head, makes y and the log-normalizer
- * of the sums of its chunks, in their order, and writes the last tokens of a call into the ring.
+/* The second kernel of softmax_stream.cuh, finish. A part of a warp has a token and a head. It merges the sums of its
+ * chunks in order into y and the log-normalizer, and writes the last tokens of a call into the ring.
  *
  * Bytes: 1/64 of 8 per channel and key for the sums of chunks, and 24 per channel and token for qkv, y and the ring. */
 #include "cuda/softmax_ring.cuh"
 
-/* The sequence in whose room a token lies: the last that begins at it or before, which has room if it is read. */
+/* Sequence of a token: the last that begins at it or before. If the token is read, that sequence is not empty. */
 static __device__ __forceinline__ unsigned row_of_token(const ring_call &c, int64_t token)
 {
 	if (!c.start)
@@ -17,10 +17,10 @@ static __device__ __forceinline__ unsigned row_of_token(const ring_call &c, int6
 	return low;
 }
 
-/* The sums of token i of a sequence and one head lie at `memory`, those of its memories, and at `token`. */
+/* Indices of the sums of a token and head: `memory` for its memories, `token` for its tokens. */
 struct parts {
 	int64_t memory, token;
-	int memories, count; /* of both */
+	int memories, count; /* count: of both */
 };
 
 static __device__ __forceinline__ parts parts_of(const ring_call &c, const session &s, int64_t head, int64_t i)
@@ -37,7 +37,7 @@ static __device__ __forceinline__ int64_t part_at(const parts &p, int k)
 	return (k < p.memories ? p.memory : p.token) + k;
 }
 
-/* Token i of a sequence, one head: y [dv], and its log-normalizer. */
+/* Token i of a sequence, one head: y [dv] and its log-normalizer. */
 template <int LANES, bool PACKED>
 static __device__ __forceinline__ void combine(const ring_call &c, const session &s, int64_t head, int64_t i)
 {
@@ -64,7 +64,7 @@ static __device__ __forceinline__ void combine(const ring_call &c, const session
 	}
 }
 
-/* The token into its place of the ring, where that has codes. */
+/* Write the token into its place of a ring of codes. */
 template <int LANES, bool PACKED>
 static __device__ __forceinline__ void finish_codes(const ring_call &c, const session &s, int64_t head, int64_t i,
                                                     int64_t place)
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void finish_codes(const ring_call &c, const se
 	if (head != 0 || first != 0)
 		return;
 	((float *)s.present)[place] = !s.mask || s.mask[i] != 0 ? step : SOFTMAX_MASKED_STEP;
-	for (int64_t d = c.keys; d < 4 * c.store.key_width; d++) /* head 0 begins where the place does */
+	for (int64_t d = c.keys; d < 4 * c.store.key_width; d++) /* head 0 also writes the padding of the place */
 		key[d] = 0;
 	for (int64_t d = c.values; d < 4 * c.store.value_width; d++)
 		value[d] = 0;

@@ -1,6 +1,6 @@
 /* source_store: the unmasked tokens of a source, stored contiguously in a slot.
  *
- * A block has TOKENS neighbouring tokens of a source and counts those before them that are stored, which costs 4 bytes
+ * A block has TOKENS neighbouring tokens of a source. It counts the earlier tokens that are stored, which costs 4 bytes
  * for each. Then it copies its own, one warp per token: 8 bytes for every channel of keys and values. */
 #include "cuda/backend.h"
 #include "cuda/device.cuh"
@@ -18,10 +18,10 @@ struct store_call {
 	const int32_t *slot, *length, *mask; /* the last two may be NULL */
 	softmax_store store;
 	int64_t n, slot_floats, offset;
-	unsigned blocks; /* for a source */
+	unsigned blocks; /* per source */
 };
 
-/* Number of the tokens first … last - 1 of a source that are stored; all lanes of a warp get it. */
+/* Number of tokens first … last - 1 of a source that are stored, in all lanes of a warp. */
 static __device__ __forceinline__ int stored(const int32_t *mask, int64_t first, int64_t last)
 {
 	int count = 0;

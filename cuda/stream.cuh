@@ -1,6 +1,6 @@
-/* stream.cuh - what the kernels of recurrent states share: a part of a warp, LANES lanes, works on a head, a lane on
- * four neighbouring channels of it at a time (a quad), the next of them 4 · LANES further on. PACKED: quads are whole
- * and 16-byte aligned. */
+/* stream.cuh - helpers for the kernels of recurrent states. LANES lanes of a warp work on one head. A lane works on
+ * four neighbouring channels at a time (a quad), then on the quad 4 · LANES channels further on. PACKED: quads are
+ * whole and 16-byte aligned. */
 #ifndef CUDA_STREAM_CUH
 #define CUDA_STREAM_CUH
 
@@ -11,7 +11,8 @@ enum { QUAD = 4 };
 
 typedef pack<float> quad;
 
-/* Channels d … d + 3 of a head of dh channels; past the last: zeros, and not stored. */
+/* Load or store channels d … d + 3 of a head of dh channels. Past the last channel, loads give zeros and stores do
+ * nothing. */
 template <bool PACKED> static __device__ __forceinline__ quad load_quad(const float *head, int64_t d, int64_t dh)
 {
 	if constexpr (PACKED) {
@@ -37,7 +38,7 @@ static __device__ __forceinline__ void store_quad(float *head, int64_t d, int64_
 	}
 }
 
-/* The tokens of a call that belong to a sequence; see engine/tensor/ops/sequence.h. `start` may be NULL. */
+/* The tokens of one sequence in a call; see engine/tensor/ops/sequence.h. `start` may be NULL. */
 struct token_span {
 	int64_t first, room;
 };
@@ -49,7 +50,8 @@ static __device__ __forceinline__ token_span tokens_of(const int32_t *start, int
 	return {first, (s + 1 < sequences ? start[s + 1] : n) - first};
 }
 
-/* The sequence of a row of tokens: the last that begins there or before, which has room if the token is read. */
+/* Return the sequence of a row of tokens: the last sequence that begins at or before `row`. If the token is read, that
+ * sequence is not empty. */
 static __device__ __forceinline__ int64_t sequence_of(const int32_t *start, int64_t sequences, int64_t n, int64_t row)
 {
 	if (!start)
@@ -64,7 +66,7 @@ static __device__ __forceinline__ int64_t sequence_of(const int32_t *start, int6
 	return low;
 }
 
-/* sum + a · b, channel after channel. */
+/* sum + a · b, one channel after another. */
 static __device__ __forceinline__ float quad_dot(const quad &a, const quad &b, float sum)
 {
 #pragma unroll
@@ -81,7 +83,7 @@ static __device__ __forceinline__ void quad_merge(quad &a, float fa, const quad 
 		a.at[i] = __fmaf_rn(fa, a.at[i], __fmul_rn(fb, b.at[i]));
 }
 
-/* Call f with the lanes for a head of dh channels: as few as hold it, at least 4, at most a warp. */
+/* Call f with the number of lanes for a head of dh channels: as few as hold it, at least 4, at most a warp. */
 template <int lanes> struct lane_count {
 	enum { N = lanes };
 };
@@ -96,8 +98,8 @@ template <class F> status by_lanes(int64_t dh, F f)
 	return f(lane_count<32>());
 }
 
-/* layernorm, additive_stream over its result and y = base + g ⊙ factor as one kernel (additive_stream.cu): where it reads
- * one token of each of a few sessions, and no other call reads what the first two make. */
+/* layernorm, additive_stream of its result and y = base + g ⊙ factor, as one kernel (additive_stream.cu). Possible
+ * where the stream reads one token of each of a few sessions and no other call reads the first two results. */
 typedef struct stream_chain {
 	const op_call *norm, *stream;
 	const float *base, *factor;

@@ -1,5 +1,5 @@
-/* trilinear, trilinear_grad: a thread takes 16 bytes of a row, whose partners `xor b` are 16 bytes of the same block of
- * 16 channels, permuted; they come from the L1 cache. Bytes per channel of a row, f32: trilinear 72 (k, u and 16
+/* trilinear, trilinear_grad: a thread takes 16 bytes of a row. Their partners `xor b` are 16 bytes of the same block of
+ * 16 channels, permuted, and come from the L1 cache. Bytes per channel of a row, f32: trilinear 72 (k, u and 16
  * products), trilinear_grad 80; bf16 half of it. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
@@ -8,7 +8,7 @@ extern "C" {
 #include "engine/tensor/ops/trilinear.h"
 }
 
-/* Numbers column xor b … of a row: number j lies at j xor the low bits of b. */
+/* Load the numbers of columns xor b … in a row: number j is at j xor the low bits of b. */
 template <int N, class T> static __device__ __forceinline__ numbers<N> partners(const T *row, int64_t column, int b)
 {
 	const numbers<N> from = load<N>(row + (column ^ (b & ~(N - 1))));
@@ -35,7 +35,7 @@ template <class T> struct trilinear_products {
 
 template <class T> struct trilinear_gradients {
 	const T *k, *u, *dp;
-	T *dk, *du; /* NULL: not wanted */
+	T *dk, *du; /* NULL: not requested */
 	int64_t width;
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t column) const
 	{

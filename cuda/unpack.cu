@@ -1,5 +1,5 @@
-/* A packed weight (panel.h) as f32: a block takes a tile of TILE words of each of a panel's rows, one after another as they
- * lie, turns it round in shared memory, and writes a part of each row. Bytes per element: 4, and those of the packed
+/* A packed weight (panel.h) as f32. A block takes a tile of TILE words of each of a panel's rows, in memory order. It
+ * transposes the tile in shared memory and writes a part of each row. Bytes per element: 4, and those of the packed
  * weight. */
 #include "cuda/elementwise.cuh"
 #include "cuda/linear_panels.h"
@@ -7,7 +7,7 @@
 
 enum { TILE = 32 }; /* words of a row, of SIDE inputs each */
 
-/* A tile's inputs of one row in shared memory; one more, so that rows begin in different banks. */
+/* A tile's inputs of one row in shared memory, with a pitch of one more, so that rows begin in different banks. */
 template <int SIDE> struct unpacked {
 	enum { WIDTH = TILE * SIDE, PITCH = WIDTH + 1, BYTES = PANEL_WIDTH * PITCH * (int)sizeof(float) };
 };

@@ -1,57 +1,58 @@
-/* Over 600 lines: one kernel, walked in four ways (loss, loss and hits, and the gradients of x and of the weights).
- * linear_cross_entropy for bf16 of at most 128 channels: no logit is ever written.
+/* linear_cross_entropy for bf16 with at most 128 channels: no logit is ever written. Over 600 lines, since it is one
+ * kernel with four walks (loss, loss and hits, and the gradients of x and of the weights).
  *
  * Both gradients are a softmax times a matrix, as in attention with one head (Dao et al. 2022), where keys and values
  * are the same rows. With c = alpha log2 e, z = h Eᵀ + b (before alpha), l the label of row i, ε the smoothing and p_ij
  * = 2^{c z_ij - level_i}, level_i = c top_i + log2 Σ_j 2^{c (z_ij - top_i)}:
  *
- *   LOSS    (top, total)_i of a part of the vocabulary                                       2 V D FLOP per row
- *   HITS    the same, and the first j of the largest z_ij
- *   HIDDEN  as LOSS, and o_i = Σ_{j ≠ l} 2^{c (z_ij - top_i)} E_j                           4 V D
- *   rows    loss, level and dh_i = (alpha / count) (o_i / total_i + (p_il - 1 + ε) E_l - (ε / V) Σ_j E_j)
- *   WEIGHT  dE_j = (alpha / count) Σ_i dz_ij h_i, db_j the same without h_i,                  4 V D
- *           dz_ij = p_ij - (1 - ε) [j = l] - ε / V
+ *    LOSS    (top, total)_i of a part of the vocabulary                                       2 V D FLOP per row
+ *    HITS    as LOSS, and the first j of the largest z_ij
+ *    HIDDEN  as LOSS, and o_i = Σ_{j ≠ l} 2^{c (z_ij - top_i)} E_j                           4 V D
+ *    rows    loss, level and dh_i = (alpha / count) (o_i / total_i + (p_il - 1 + ε) E_l - (ε / V) Σ_j E_j)
+ *    WEIGHT  dE_j = (alpha / count) Σ_i dz_ij h_i, db_j likewise without h_i,                  4 V D
+ *            dz_ij = p_ij - (1 - ε) [j = l] - ε / V
  *
- * LOSS, HITS, HIDDEN and WEIGHT are one kernel. A block keeps 128 rows of x (the hidden rows; WEIGHT: of the
- * vocabulary) in shared memory and walks over the rows of y (the vocabulary; WEIGHT: hidden rows), 64 at a time, the
- * next on their way meanwhile. Each of its four warps has 32 rows of x: z and the result stay in registers, and z's
- * registers, as bf16, are the operand of the second product. What is rounded to bf16 are 2^{…} and dz, never a logit,
- * so losses are exact to f32. The label's column is left out of o and added in f32, or dh of a sure prediction would be
- * rounding alone. The label's logit, and with smoothing the mean of a row's, are dot products of their own, so that the
- * walk needs labels only where a tile holds one of a warp's: the exception.
+ * LOSS, HITS, HIDDEN and WEIGHT are one kernel. A block keeps 128 rows of x in shared memory and walks over the rows of
+ * y, 64 at a time, while the next are being copied. x is the hidden rows and y the vocabulary; in WEIGHT the other way
+ * round. Each of its four warps has 32 rows of x. z and the result stay in registers, and z's registers, as bf16, are
+ * the operand of the second product. Only 2^{…} and dz are rounded to bf16, never a logit, so losses are exact to f32.
  *
- * top moves only when a power would be above 2^8, so that o is seldom scaled anew. Which block sums what depends on
- * the shapes and the device alone: parts of y (so that blocks fill the device) are added up in their order.
+ * The label's column is left out of o and added in f32; otherwise dh of a confident prediction would be rounding alone.
+ * The label's logit, and with smoothing the mean of a row's logits, are separate dot products. So the walk needs labels
+ * only where a tile has the label of one of a warp's rows, which is rare.
  *
- * Per row, V D large: 8 V D FLOP (LOSS alone 2 V D), two exponentials per logit, and from the L2 cache E once per 128
- * rows and h once per 128 words, 2 · 2 V D / 128 bytes. Written logits would cost 20 V bytes and 6 V D FLOP: better
- * from about 200 channels on, where registers end as well. */
+ * top moves only when a power would be above 2^8, so that o is seldom rescaled. The division of sums among blocks
+ * depends on the shapes and the device alone: parts of y (so that blocks fill the device) are added in order.
+ *
+ * Per row, for large V D: 8 V D FLOP (LOSS alone 2 V D) and two exponentials per logit. The L2 cache delivers E once
+ * per 128 rows and h once per 128 words, 2 · 2 V D / 128 bytes. Written logits would cost 20 V bytes and 6 V D FLOP:
+ * better from about 200 channels on, where registers run out too. */
 #include "cuda/vocabulary_softmax.h"
 
 #include "cuda/softmax_attention.cuh"
 
 enum {
 	TILE = ATTENTION_TILE,                    /* rows of y at a time */
-	OWN = 128,                                /* rows of x of a block */
-	HEIGHT = OWN / (MMA_THREADS / WARP) / 16, /* sixteens of rows of a warp */
+	OWN = 128,                                /* rows of x per block */
+	HEIGHT = OWN / (MMA_THREADS / WARP) / 16, /* groups of sixteen rows per warp */
 	STAGES = 3,
-	BLOCKS = 2, /* on a processor */
+	BLOCKS = 2, /* per processor */
 	MOST_CHANNELS = MMA_WIDTH,
 	SLACK = 8, /* 2^{…} may be 2^SLACK before top moves */
-	EDGE = 4,  /* tiles that a block could do while it begins and ends */
+	EDGE = 4,  /* tiles that a block could process in the time of its start and end */
 	MOST_PARTS = 512,
 	ROW_THREADS = 256,
 	COLUMN_THREADS = 160, /* more than MOST_CHANNELS */
 	COLUMN_BLOCKS = 128,
 #ifdef __CUDACC__
-	GROUP_ROWS = 1 << 17, /* one sum in registers is not made of more */
+	GROUP_ROWS = 1 << 17, /* most rows that one sum in registers adds */
 	PART_BYTES = 64 << 20,
 #else
 	GROUP_ROWS = 256,
 	PART_BYTES = 256 << 10,
 #endif
 };
-/* A bias of no word: its 2^{…} is 0. Finite, so that it may stand in an accumulator. */
+/* Bias of a missing word, whose 2^{…} is 0. Finite, so that an accumulator may hold it. */
 #define NO_WORD (-1e30f)
 
 enum walk { LOSS, HITS, HIDDEN, WEIGHT };
@@ -61,16 +62,15 @@ enum walk { LOSS, HITS, HIDDEN, WEIGHT };
 struct vocabulary_walk {
 	const bf16 *x, *y; /* [x_rows, d], [y_rows, d] */
 	int x_rows, y_rows, d;
-	int part;             /* rows of y of a block: a multiple of TILE */
+	int part;             /* rows of y per block: a multiple of TILE */
 	float scale;          /* c */
 	const float *bias;    /* b, with NO_WORD up to a multiple of OWN */
-	const int32_t *label; /* for hidden rows; WEIGHT: -1 if a row does not count, and as padding to a multiple of
-	                       * TILE */
-	const float *level;   /* WEIGHT: of hidden rows, infinity likewise */
+	const int32_t *label; /* by hidden row; WEIGHT: -1 if a row does not count, and as padding to whole tiles */
+	const float *level;   /* WEIGHT: by hidden row, infinity likewise */
 	float hit, even;      /* WEIGHT: 1 - ε, ε / V */
 	float alpha;          /* WEIGHT: results are multiplied by alpha / count … */
 	const loss_tally *all;
-	bool add;         /* … and added to what is there */
+	bool add;         /* … and added to the output */
 	float *product;   /* [parts, x_rows, d] */
 	float *top, *sum; /* [parts, x_rows]; WEIGHT: no top, sum is db; any of the three may be NULL there */
 	best_class *best; /* [parts, x_rows]: HITS */
@@ -83,21 +83,21 @@ template <int W> struct stage {
 	int32_t label[TILE]; /* WEIGHT */
 };
 
-/* A block's shared memory. */
+/* Shared memory of a block. */
 template <int W> struct space {
 	bf16 x[OWN * W];
 	stage<W> stages[STAGES];
 	float bias[OWN]; /* WEIGHT */
 };
 
-/* 16 bytes at a time: d is a multiple of 8, and `& ~7` says so to the compiler. */
+/* Copy 16 bytes at a time: d is a multiple of 8, and `& ~7` tells the compiler. */
 template <int W>
 __device__ __forceinline__ void load_rows(bf16 *tile, int rows, const bf16 *from, int first, int past, int d)
 {
 	mma_load<W>(tile, rows, from + (int64_t)first * d, d, past - first, d & ~7);
 }
 
-/* Rows of y from `first` on. */
+/* Load rows of y from `first` on. */
 template <int W, walk P> __device__ __forceinline__ void fetch(const vocabulary_walk &v, stage<W> *to, int first)
 {
 	const int i = threadIdx.x % (TILE / 4) * 4;
@@ -108,12 +108,12 @@ template <int W, walk P> __device__ __forceinline__ void fetch(const vocabulary_
 		copy_async(to->label + i, v.label + first + i);
 }
 
-/* A warp's 32 rows of x: of each half of 16, a lane has two. */
+/* A warp's 32 rows of x; a lane has two in each half of 16. */
 template <int W, walk P> struct own_rows {
 	enum { PRODUCT = P == HIDDEN || P == WEIGHT, COLUMNS = PRODUCT ? W / 8 : 1 };
 	const bf16 *x; /* the block's tile */
-	int row;       /* the warp's first in it */
-	int first;     /* and of all */
+	int row;       /* the warp's first row in it */
+	int first;     /* index of that row */
 	int label;     /* for row `lane`; not WEIGHT */
 	float out[HEIGHT][COLUMNS][4];
 	float top[HEIGHT][2];       /* not WEIGHT */
@@ -189,7 +189,7 @@ template <int W, walk P> __device__ __forceinline__ void raise(own_rows<W, P> &o
 		}
 }
 
-/* HITS: the largest so far of this lane's columns. first: word of the tile. */
+/* HITS: update the largest of this lane's columns. first: word of the tile. */
 template <int W> __device__ __forceinline__ void find_best(own_rows<W, HITS> &own, const logits &z, int first)
 {
 	const int column = first + threadIdx.x % 4 * 2;
@@ -205,7 +205,7 @@ template <int W> __device__ __forceinline__ void find_best(own_rows<W, HITS> &ow
 						own.best[m][half] = {z[m][n][2 * half + i], column + 8 * n + i};
 }
 
-/* HIDDEN: without the column of a row's label, where it is in this tile. first: word of the tile. */
+/* HIDDEN: leave out the column of a row's label if it is in this tile. first: word of the tile. */
 template <int W> __device__ __forceinline__ void leave_label_out(logits &z, const own_rows<W, HIDDEN> &own, int first)
 {
 	const int lane = threadIdx.x % WARP, mine = own.label - first;
@@ -225,7 +225,7 @@ template <int W> __device__ __forceinline__ void leave_label_out(logits &z, cons
 		}
 }
 
-/* WEIGHT: p becomes dz, where it is not yet. */
+/* WEIGHT: subtract the targets, which completes dz. */
 template <int W>
 __device__ __forceinline__ void subtract_targets(logits &p, const own_rows<W, WEIGHT> &own, const stage<W> *s,
                                                  float hit, float even)
@@ -368,7 +368,7 @@ template <int W, walk P> __global__ void __launch_bounds__(MMA_THREADS, BLOCKS) 
 	for (int at = begin, turn = 0; at < end; at += TILE) {
 		const int next = at + (STAGES - 1) * TILE;
 		copy_wait<STAGES - 2>();
-		__syncthreads(); /* the tile is there, and all threads have left the one before */
+		__syncthreads(); /* the tile has arrived, and all threads have left the previous one */
 		if (next < end)
 			fetch<W, P>(v, stages + (turn + STAGES - 1) % STAGES, next);
 		copy_commit();
@@ -388,17 +388,17 @@ struct finished_rows {
 	int64_t rows, classes;
 	int d, parts;
 	float alpha, smoothing;
-	const float *product, *top, *sum; /* for HIDDEN, or product NULL */
-	const best_class *best;           /* for HITS, or NULL */
+	const float *product, *top, *sum; /* from HIDDEN; product may be NULL */
+	const best_class *best;           /* from HITS, or NULL */
 	const loss_tally *all;
 	float *loss, *hit;  /* hit: with best */
-	bf16 *dhidden;      /* or NULL */
-	float *level;       /* for WEIGHT, [padded]: or NULL */
+	bf16 *dhidden;      /* may be NULL */
+	float *level;       /* for WEIGHT, [padded]; may be NULL */
 	int32_t *own_label; /* likewise */
 	int64_t padded;
 };
 
-enum { EACH = MOST_CHANNELS / WARP }; /* channels of a lane, side by side */
+enum { EACH = MOST_CHANNELS / WARP }; /* neighbouring channels per lane */
 
 __device__ __forceinline__ void load_channels(float (&x)[EACH], const bf16 *row, int column, int d)
 {
@@ -413,7 +413,7 @@ __device__ __forceinline__ void load_channels(float (&x)[EACH], const float *row
 	x[0] = w.x, x[1] = w.y, x[2] = w.z, x[3] = w.w;
 }
 
-/* All parts of a row together: top, total, and o of this lane's channels. */
+/* All parts of a row merged: top, total, and o of this lane's channels. */
 struct row_softmax {
 	float top, total, o[EACH];
 };
@@ -493,7 +493,7 @@ __global__ void __launch_bounds__(ROW_THREADS) finish_rows_kernel(finished_rows 
 
 /* --- the vocabulary -------------------------------------------------------------------------------- */
 
-/* bias with what pads it. */
+/* to = bias, and the padding after it. */
 __global__ void pad_bias_kernel(float *to, const float *bias, int64_t classes, int64_t padded)
 {
 	for (int64_t j = grid_first(); j < padded; j += grid_stride())
@@ -514,13 +514,13 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
 	part[(int64_t)blockIdx.x * (d + 1) + c] = sum;
 }
 
-/* --- what goes where -------------------------------------------------------------------------------- */
+/* --- division of the work -------------------------------------------------------------------------------- */
 
-/* A walk in chunks of x, or groups of y, and parts of y. */
+/* Division of a walk: chunks of x, or groups of y, and parts of y. */
 struct walk_plan {
-	int64_t rows;  /* for x, at a time */
-	int64_t parts; /* for y */
-	int64_t part;  /* rows of one, a multiple of TILE */
+	int64_t rows;  /* rows of x at a time */
+	int64_t parts; /* parts of y */
+	int64_t part;  /* rows of a part, a multiple of TILE */
 };
 
 static int64_t round_up(int64_t n, int64_t to)
@@ -528,7 +528,7 @@ static int64_t round_up(int64_t n, int64_t to)
 	return parts_of(n, to) * to;
 }
 
-/* Parts of y for x_rows so that blocks fill the device: the least time, in tiles, and then the fewest. */
+/* Divide y into parts so that blocks fill the device: the least time, in tiles, and among equals the fewest parts. */
 static walk_plan plan_walk(const backend *b, int64_t x_rows, int64_t y_rows, int64_t d)
 {
 	const int64_t blocks = parts_of(x_rows, OWN), tiles = parts_of(y_rows, TILE);
@@ -548,8 +548,8 @@ static walk_plan plan_walk(const backend *b, int64_t x_rows, int64_t y_rows, int
 struct vocabulary_layout {
 	int64_t rows, classes, d, level_rows;
 	bool dhidden, dweight, smooth;
-	walk_plan hidden, last_hidden; /* for a chunk of hidden rows, and the last of them */
-	walk_plan weight, last_weight; /* for a group of hidden rows, and the last */
+	walk_plan hidden, last_hidden; /* a chunk of hidden rows, and the last chunk */
+	walk_plan weight, last_weight; /* a group of hidden rows, and the last group */
 	int64_t group;
 	size_t bias, means, word_parts, level, label, product, top, sum, best, part, bytes;
 };
@@ -562,7 +562,7 @@ static vocabulary_layout layout_of(const backend *b, const op_call *call)
 	l.dhidden = call->out[2].data;
 	l.dweight = call->out[3].data || call->out[4].data;
 	l.smooth = ((const linear_cross_entropy_params *)call->params)->smoothing != 0.0f;
-	/* Chunks of hidden rows that fill the device once: what a chunk leaves stays in the L2 cache. */
+	/* A chunk has as many hidden rows as fill the device once, so that its results stay in the L2 cache. */
 	const int64_t most = (int64_t)BLOCKS * cuda_of(b)->processors * OWN;
 	const int64_t chunk = least(l.rows, round_up(parts_of(l.rows, parts_of(l.rows, most)), OWN));
 	l.hidden = plan_walk(b, chunk, l.classes, l.d);
@@ -620,7 +620,7 @@ static status issue_words(backend *b, const op_call *call, const vocabulary_layo
 	return cuda_loss_sum_parts(b, (float *)(scratch + l.means), part, blocks, l.d + 1, 1.0f, true);
 }
 
-/* Losses, hits, levels and dhidden of a chunk. */
+/* Compute losses, hits, levels and dhidden of a chunk. */
 static status issue_chunk(backend *b, const op_call *call, const vocabulary_layout &l, char *scratch,
                           const loss_tally *all, float *loss, int64_t first)
 {

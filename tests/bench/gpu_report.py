@@ -120,7 +120,7 @@ def device(r):
             r.want(f"{op['op']}, of copy", rate, share(0.85))
     if rows:
         r.say("### Rounds and ops, of the copy of their bytes or the best product\n")
-        r.table(["op", "case", "buffers", "median µs", "p95 µs", "of the ceiling"], rows)
+        r.table(["op", "case", "buffers", "median µs", "p95 µs", "share of the ceiling"], rows)
 
 
 def choices(r):
@@ -182,7 +182,7 @@ def training(r):
         r.want(f"training, {size}, same model {mode} over ours", over(theirs, own), at_least(targets[mode].get(size, 1)))
     if rows:
         r.say("### Training steps in bf16, tokens per second\n")
-        r.table(["model, peer", "batch", "ours", "floor", "peer", "of the best product"], rows)
+        r.table(["model, peer", "batch", "ours", "floor", "peer", "share of the best product"], rows)
 
 
 def gpt2(r):

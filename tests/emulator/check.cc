@@ -1,16 +1,17 @@
 /* Every load and store of a kernel (checked build).
  *
- * The compiler's thread sanitizer is asked for its calls alone: __tsan_read4(address) and its kin stand before every
- * access, and are ours. An access must lie in the thread's own stack, in the block's shared memory, in one live
- * allocation, in the launch's arguments or, to be read, in this plug-in's constants.
+ * The compiler's thread sanitizer is used only for its calls: __tsan_read4(address) and similar ones come before every
+ * access, and we define them. An access must be in the thread's own stack, in the block's shared memory, in one live
+ * allocation, or in the launch's arguments; reads may also be in this plug-in's constants.
  *
  * Each word of shared and device memory has a cell that remembers its last write and its last reads:
  *   read[0]  the last              read[1]  the last before it of another lane of the same warp
  *   read[2]  ... of another warp of the same block             read[3]  ... of another block
- * Barriers and __syncwarps of whole warps order all earlier accesses or none, so that these four stand for all reads
- * there were: a write that is unordered with any of them is unordered with one that is remembered. (__syncwarps of
- * parts of a warp, and knowledge by release and acquire, order some and not others: there a race can hide behind
- * a later, ordered read.) Words that are accessed in parts have a cell for each byte. */
+ *
+ * Barriers and __syncwarps of whole warps order all earlier accesses or none, so these four represent all earlier
+ * reads. A write that is unordered with any read is unordered with one of the four. __syncwarps of parts of a warp, and
+ * knowledge by release and acquire, order only some accesses, so a later, ordered read can hide a race there. Words
+ * that are accessed in parts have a cell for each byte. */
 #include "emulator.h"
 
 #include <link.h>
@@ -27,7 +28,7 @@ enum { NUMBER_BITS = 21 };
 
 struct cell {
 	stamp write, read[4];
-	uint32_t write_code, read_code[4]; /* where, from the start of this plug-in */
+	uint32_t write_code, read_code[4]; /* offsets of the code in this plug-in */
 	uint32_t parts;                    /* 1 + the index of its four cells in `parts`; 0: whole */
 };
 static_assert(sizeof(cell) == 64, "a cell is a cache line");
@@ -35,7 +36,7 @@ static_assert(sizeof(cell) == 64, "a cell is a cache line");
 struct shadow {
 	cell *cells;
 	size_t mapped;
-	uint32_t *touched; /* count.cc's; NULL: never counted */
+	uint32_t *touched; /* count.cc's words; NULL: never counted */
 	std::deque<std::array<cell, 4>> parts;
 	std::vector<uint32_t> spare;
 };
@@ -80,7 +81,7 @@ void shadow_free(shadow *s)
 	delete s;
 }
 
-/* --- where an address is ----------------------------------------------------------------- */
+/* --- the memory of an address ----------------------------------------------------------------- */
 
 struct place {
 	shadow *marks;
@@ -88,7 +89,7 @@ struct place {
 	const allocation *memory; /* NULL: shared memory */
 };
 
-/* Constants: the segments of this plug-in that no kernel may write. */
+/* True if the address is in a segment of this plug-in that no kernel may write. */
 static bool is_constant(uintptr_t at, size_t bytes)
 {
 	static const std::vector<std::pair<uintptr_t, uintptr_t>> segments = []() {
@@ -146,7 +147,7 @@ static const char *verb(access_kind kind)
 
 static bool find(uintptr_t at, size_t bytes, access_kind kind, const void *code, place *out)
 {
-	static allocation *recent[256]; /* by page; one host thread at a time is in here */
+	static allocation *recent[256]; /* by page; only one host thread at a time is in here */
 	allocation *&last = recent[at >> 12 & 255];
 	uintptr_t offset = at - (uintptr_t)now.b->shared;
 	if (offset < SHARED_STRIDE) {
@@ -189,7 +190,8 @@ static inline bool is_mine(stamp s)
 	return (((uint32_t)s ^ now.id) & ~1u) == 0;
 }
 
-/* since: what is older was there before the launch or, in shared memory, before the block. */
+/* True if the access is ordered before the running one. since: older accesses came before the launch or, in shared
+ * memory, before the block. */
 static inline bool ordered(stamp s, moment since)
 {
 	moment when = when_of(s);
@@ -216,12 +218,12 @@ static inline bool ordered(stamp s, moment since)
 		snprintf(memory, sizeof memory, "shared memory + %zu", p.offset);
 	bool same_block = number_of(other) == now.id >> 11;
 	const char *hint = !same_block ? "no fences order them" : "no barrier orders them";
-	std::string here = code_place(code), there = code_place((const void *)(code_base() + at));
+	std::string here = code_place(code), other_place = code_place((const void *)(code_base() + at));
 	fail("race: %s of %zu bytes at %s, and the %s by block %u, thread %u: %s\n  at %s\n  the other at %s", verb(kind), bytes, memory,
-	     what, number_of(other), thread_of(other), hint, here.c_str(), there.c_str());
+	     what, number_of(other), thread_of(other), hint, here.c_str(), other_place.c_str());
 }
 
-/* Of the launch before, which this one may overlap with. */
+/* True if the access is one of the previous launch, with which this one may overlap. */
 static inline bool is_before(stamp s)
 {
 	return when_of(s) >= overlapped.began && when_of(s) < overlapped.ended;
@@ -230,7 +232,7 @@ static inline bool is_before(stamp s)
 static inline void remember_read(cell *c, stamp s, uint32_t code)
 {
 	stamp r = c->read[0];
-	int keep = 0; /* where the former last read goes */
+	int keep = 0; /* where the former last read is kept */
 	if (r && (!is_mine(r) || is_before(r))) {
 		if (number_of(r) != now.id >> 11 || is_before(r)) {
 			c->read[1] = c->read[2] = 0;
@@ -322,7 +324,8 @@ template <access_kind kind> static inline void mark_all(place p, size_t bytes, c
 	     verb(kind), bytes, p.memory->bytes, (void *)p.memory->base, p.offset, what, by.c_str(), code_place(code).c_str());
 }
 
-/* A thread that has not waited for the work before: it may read what that did not write, and write what that did not touch. */
+/* Check a thread that has not waited for the previous work. It may read memory that this work did not write, and write
+ * memory that it did not touch. */
 static void check_ahead(const place &p, uintptr_t at, size_t bytes, access_kind kind, const void *code)
 {
 	const bool writes = kind != READ && kind != ATOMIC_READ;
@@ -428,10 +431,10 @@ template <access_kind kind, size_t bytes, bool aligned> static inline void acces
 
 } // namespace emulator
 
-/* --- what the compiler calls -------------------------------------------------------------------- */
+/* --- called by the compiler -------------------------------------------------------------------- */
 
 #ifdef EMULATOR_CHECKED
-/* Hidden, so that a program which is itself under the thread sanitizer keeps its own. */
+/* Hidden, so that a program that itself runs under the thread sanitizer keeps its own. */
 #define HOOK extern "C" __attribute__((visibility("hidden")))
 #define CODE __builtin_return_address(0)
 using namespace emulator;
@@ -484,7 +487,7 @@ HOOK void __tsan_func_exit(void)
 {
 }
 
-/* A type's alignment, checked where a pointer is used (-fsanitize=alignment): what a vector access needs. */
+/* Check a type's alignment where a pointer is used (-fsanitize=alignment), as vector accesses require. */
 struct mismatch {
 	const char *file;
 	uint32_t line, column;
@@ -497,7 +500,7 @@ HOOK void __ubsan_handle_type_mismatch_v1(mismatch *m, unsigned long at)
 		fail("misaligned: %p is no multiple of %d\n  at %s:%u", (void *)at, 1 << m->log_alignment, m->file, m->line);
 }
 
-/* Atomics of the language are host code's (reference counts); kernels use CUDA's. */
+/* C++ atomics belong to host code (reference counts); kernels use CUDA's. */
 #define ATOMICS(bits, type)                                                                                            \
 	HOOK type __tsan_atomic##bits##_load(const volatile type *at, int)                                             \
 	{                                                                                                              \

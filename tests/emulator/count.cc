@@ -1,10 +1,10 @@
-/* Counting: what runs, and what it moves.
+/* Counting the work that runs and the bytes that it moves.
  *
- * Of a kernel (checked build) every access is looked at twice. For the bytes that memory has to move at least, each word
- * of an allocation has a mask of its bytes that this launch has read and written. For what warps move, the accesses of a
- * warp's lanes at the same instruction, each lane's n-th there, are taken for one request, and its 32-byte sectors are
- * counted. Compilers take loads of a structure apart: an access by another instruction to other bytes of the 16 that the
- * lane has just touched belongs to the same request. */
+ * Every access of a kernel is counted in two ways (checked build). For the least number of bytes that memory has to
+ * move, each word of an allocation has a mask of the bytes that this launch has read and written. For the sectors that
+ * warps move, the accesses of a warp's lanes at one instruction are grouped. Each lane's n-th access there belongs to
+ * the same request, whose 32-byte sectors are counted. Compilers split loads of a structure. So an access by another
+ * instruction to other bytes of the 16 that the lane has just touched belongs to the same request. */
 #include "emulator.h"
 
 #include <stdio.h>
@@ -16,11 +16,11 @@
 namespace emulator {
 
 bool counting;
-static bool kept, written_down; /* for _end; to a file */
+static bool kept, written_down; /* for emulator_count_end; to a file */
 static std::vector<emulator_work> records;
 static emulator_work current;
 static FILE *file;
-static uint32_t launch_number; /* from 1; 24 bits */
+static uint32_t launch_number; /* starts at 1; 24 bits */
 
 enum { SECTOR = 32, VECTOR = 16, RECENT = 4 };
 
@@ -28,7 +28,7 @@ enum { SECTOR = 32, VECTOR = 16, RECENT = 4 };
 
 static const char *keep(const std::string &name)
 {
-	static std::unordered_set<std::string> names; /* never taken back: records point here */
+	static std::unordered_set<std::string> names; /* never freed, since records point here */
 	return names.insert(name).first->c_str();
 }
 
@@ -48,7 +48,7 @@ const char *short_name(const void *kernel)
 	std::string s = kernel_name(kernel);
 	int depth = 0;
 	size_t end = s.size();
-	while (end > 0 && s[end - 1] != ')') /* what may follow the parameters */
+	while (end > 0 && s[end - 1] != ')') /* drop a suffix after the parameters */
 		end--;
 	for (; end > 0; end--) {
 		depth += s[end - 1] == ')' ? 1 : s[end - 1] == '(' ? -1 : 0;
@@ -147,19 +147,19 @@ void count_launch_end()
 
 struct sector {
 	uint64_t number;
-	uint32_t bytes; /* those that lanes asked for */
+	uint32_t bytes; /* bytes that lanes requested */
 };
 typedef std::vector<sector> request;
 
 struct instruction {
-	uint32_t times[32] = {}; /* of each lane */
+	uint32_t times[32] = {}; /* by lane */
 	std::vector<request> requests;
 };
 
-/* A lane's access, for what belongs to it. */
+/* A lane's recent access, to which others may belong. */
 struct recent_access {
 	uint64_t vector = 0;
-	unsigned bytes = 0; /* of the 16 */
+	unsigned bytes = 0; /* bytes of the 16 */
 	bool writes = false;
 	const void *code = nullptr;
 	instruction *at = nullptr;
@@ -167,7 +167,7 @@ struct recent_access {
 };
 
 struct requests {
-	std::unordered_map<const void *, instruction> instructions; /* which stay where they are */
+	std::unordered_map<const void *, instruction> instructions; /* with stable addresses */
 	recent_access recent[32][RECENT];
 	unsigned oldest[32] = {};
 
@@ -247,7 +247,7 @@ void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, 
 
 } // namespace emulator
 
-/* --- what tests call ---------------------------------------------------------------------------- */
+/* --- called by tests ---------------------------------------------------------------------------- */
 
 extern "C" {
 

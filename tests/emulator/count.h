@@ -1,8 +1,8 @@
-/* count.h - what the emulated device did: one record for each piece of work that ran while it was counted.
+/* count.h - counts of the emulated device: one record for each piece of work that ran while counting was on.
  *
- * The plug-in exports these functions; a test finds them with emulator_counting. They count in both builds, the bytes of
- * kernels only in the checked one. ADDITIVE_EMULATOR_COUNT=FILE writes the same for a whole program, one line of JSON for
- * each piece of work (tests/emulator/traffic.py reads it). Plain C and C++. */
+ * The plug-in exports these functions; a test finds them with emulator_counting. They count in both builds, but bytes
+ * of kernels only in the checked one. ADDITIVE_EMULATOR_COUNT=FILE writes the same for a whole program, one line of
+ * JSON for each piece of work (tests/emulator/traffic.py reads it). Plain C and C++. */
 #ifndef EMULATOR_COUNT_H
 #define EMULATOR_COUNT_H
 
@@ -16,20 +16,20 @@
 
 typedef enum emulator_kind { EMULATOR_KERNEL, EMULATOR_PRODUCT, EMULATOR_COPY, EMULATOR_SET } emulator_kind;
 
-/* Bytes are of device memory. */
+/* Bytes are bytes of device memory. */
 typedef struct emulator_work {
-	const char *name; /* a kernel's, with its template's arguments */
+	const char *name; /* a kernel's name, with its template's arguments */
 	emulator_kind kind;
-	bool early;                        /* a launch that may begin before the work before it has ended */
-	unsigned grid[3], threads;         /* of a product: m, n, k, and its batch */
-	uint64_t read, written;            /* asked for: the sum of all accesses */
-	uint64_t read_once, written_once;  /* the same, each byte counted once: what memory has to move at least */
-	uint64_t moved, used;              /* 32 bytes for each sector of each access of a warp; those its lanes asked for */
-	uint64_t flop;                     /* of a product: 2 m n k */
-	unsigned processors;               /* of a product: at how many it is aimed; 0: all */
+	bool early;                        /* the launch may begin before the previous work has ended */
+	unsigned grid[3], threads;         /* products: m, n, k, and the batch */
+	uint64_t read, written;            /* requested bytes: the sum of all accesses */
+	uint64_t read_once, written_once;  /* each byte counted once: the least that memory has to move */
+	uint64_t moved, used;              /* 32 bytes per sector of each access of a warp; those that lanes requested */
+	uint64_t flop;                     /* products: 2 m n k */
+	unsigned processors;               /* products: number of processors to use; 0: all */
 } emulator_work;
 
-/* Both run all that was issued first. The records of _end, `count` of them, live until the next _begin. */
+/* Both first run all work issued before. The `count` records of _end live until the next _begin. */
 #ifdef __cplusplus
 extern "C" {
 void emulator_count_begin(void);
@@ -37,11 +37,11 @@ const emulator_work *emulator_count_end(size_t *count);
 }
 #endif
 typedef struct emulator_counter {
-	void (*begin)(void); /* NULL: this is no emulated device */
+	void (*begin)(void); /* NULL: not an emulated device */
 	const emulator_work *(*end)(size_t *count);
 } emulator_counter;
 
-/* Of the plug-in that this process has loaded from ADDITIVE_PLUGIN_DIR. */
+/* Find the functions of the plug-in that this process has loaded from ADDITIVE_PLUGIN_DIR. */
 static inline emulator_counter emulator_counting(void)
 {
 	emulator_counter out = {NULL, NULL};

@@ -1,5 +1,5 @@
-/* Matrix products on a CPU: operands are widened to floats and laid out in panels, then tiles of ROWS x COLUMNS sums
- * stay in registers while k runs from 0 upward. One order for every shape, so results repeat bit by bit.
+/* Matrix products on a CPU. Operands are widened to floats and laid out in panels; then tiles of ROWS x COLUMNS sums
+ * stay in registers while k runs from 0 upward. Every shape has the same order, so results repeat bit by bit.
  *
  * ADDITIVE_EMULATOR_REFUSES=bias   the library has no algorithm that adds a bias in its epilogue */
 #include <cublasLt.h>
@@ -28,8 +28,8 @@ struct emulator_matmul {
 	int32_t pointer_mode, transpose_a, transpose_b, transpose_c;
 	uint32_t epilogue;
 	void *bias;
-	int32_t bias_type;  /* -1: that of D */
-	int32_t processors; /* at which the product is aimed; 0: all */
+	int32_t bias_type;  /* -1: D's type */
+	int32_t processors; /* number of processors to use; 0: all */
 };
 struct emulator_preference {
 	uint64_t workspace;
@@ -52,7 +52,7 @@ float number(const void *data, cudaDataType type, int64_t i)
 	return ((const float *)data)[i];
 }
 
-/* Where element (row, column) of a layout is, counted in elements. */
+/* Offset of element (row, column) of a layout, in elements. */
 struct steps {
 	int64_t row, column;
 };
@@ -141,7 +141,7 @@ void product::run_one(int batch) const
 		}
 }
 
-/* From the first element of a batch of matrices to the last. */
+/* Check the memory from the first element of a batch of matrices to the last. */
 void need(const void *data, const emulator_layout &l, const char *what, bool written = false)
 {
 	if (l.rows == 0 || l.columns == 0)
@@ -153,7 +153,7 @@ void need(const void *data, const emulator_layout &l, const char *what, bool wri
 	emulator::previous->ranges.push_back({(uintptr_t)data, bytes, written});
 }
 
-/* Bytes of a batch of matrices; one that all share counts once. */
+/* Bytes of a batch of matrices; a matrix that all share counts once. */
 size_t bytes_of(const emulator_layout &l)
 {
 	return (size_t)(l.rows * l.columns) * element(l.type) * (l.offset ? (size_t)l.batch : 1);
@@ -191,7 +191,7 @@ bool known(cudaDataType type)
 	return type == CUDA_R_32F || type == CUDA_R_16BF;
 }
 
-/* Is this a product that can be computed, of matrices that fit each other? */
+/* CUBLAS_STATUS_SUCCESS if the product is supported and its matrices fit each other. */
 cublasStatus_t check(const emulator_matmul &m, const emulator_layout &a, const emulator_layout &b, const emulator_layout &c,
                      const emulator_layout &d)
 {

@@ -1,5 +1,6 @@
-/* The driver's virtual memory: addresses are reserved without memory, memory is made without an address, and the two
- * are joined and opened for access. Memory is a file without a name, so that it keeps its bytes while it moves. */
+/* The driver's virtual memory. Addresses are reserved without memory, memory is created without an address, and the two
+ * are mapped and opened for access. Memory is an unnamed file, so that it keeps its bytes when it is mapped
+ * elsewhere. */
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -18,7 +19,7 @@ enum : size_t { GRANULE = 2 << 20 };
 struct memory {
 	int file;
 	size_t bytes;
-	int users; /* the handle, and every place where it is mapped */
+	int users; /* the handle, and every mapping */
 	bool released;
 };
 struct mapping {
@@ -84,7 +85,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t bytes, size_t alignment, C
 {
 	if (!out || !granular(bytes) || flags || alignment > GRANULE)
 		return CUDA_ERROR_INVALID_VALUE;
-	size_t all = bytes + GRANULE; /* room to align */
+	size_t all = bytes + GRANULE; /* with room to align */
 	void *at = mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -117,7 +118,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const CUme
 		return CUDA_ERROR_INVALID_VALUE;
 	cudaError_t e = emulator::may_allocate();
 	if (e != cudaSuccess)
-		return (CUresult)e; /* both interfaces number these alike */
+		return (CUresult)e; /* both interfaces use the same numbers */
 	if (!emulator::memory_take((long long)bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	int file = memfd_create("device memory", MFD_CLOEXEC);

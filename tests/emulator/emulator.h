@@ -1,16 +1,16 @@
-/* emulator.h - between the emulator's parts.
+/* emulator.h - interfaces between the emulator's parts.
  *
- *   runtime.cc  streams, events, graphs, copies: what is issued, and when it runs
+ *   runtime.cc  streams, events, graphs, copies: issued work, and when it runs
  *   driver.cc   virtual memory
  *   memory.cc   device memory: owners of blocks, and when each was freed
  *   cublaslt.cc matrix products
  *   nccl.cc     sums over processes
- *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is
- *   fibre.cc    stacks that take turns
+ *   kernel.cc   launches: blocks, barriers, meetings of warps, the order of fibres
+ *   fibre.cc    stacks that alternate on one thread
  *   check.cc    every load and store of a kernel: bounds, races, shared memory that was never written (checked build)
- *   order.cc    what of others' work a thread may rely on
- *   count.cc    what ran and what it moved (count.h)
- *   report.cc   how a fault is reported
+ *   order.cc    work of other threads that a thread may rely on
+ *   count.cc    the work that ran and the bytes that it moved (count.h)
+ *   report.cc   reports of faults
  *
  * One thread at a time is inside the emulator (runtime.cc's lock). */
 #ifndef EMULATOR_EMULATOR_H
@@ -48,11 +48,11 @@ enum { PROCESSORS = 4, RESIDENT = 4 /* blocks */ };
 
 /* --- order -------------------------------------------------------------------------- */
 
-/* Counts barriers, __syncwarps and fences of a launch and goes on in the next; an access is stamped with it. */
+/* Counts barriers, __syncwarps and fences of a launch and continues in the next; each access is stamped with it. */
 typedef uint32_t moment;
 
-/* What is known to have happened: of a block, everything before a moment; of a warp, each lane's
- * work before a moment. Empty in all kernels whose blocks do not talk to each other. */
+/* Work that is known to have happened: everything of a block before a moment; each lane's work of a warp before a
+ * moment. Empty in all kernels whose blocks do not communicate. */
 struct knowledge {
 	std::map<uint32_t, moment> blocks;
 	std::map<uint64_t, std::array<moment, 32>> warps; /* by block << 5 | warp */
@@ -67,7 +67,7 @@ struct knowledge {
 
 /* --- blocks --------------------------------------------------------------------------- */
 
-/* Lanes that meet; 64 bytes of each. Several may be open in a warp, of lanes that are not the same. */
+/* Lanes that meet, with 64 bytes of each. A warp may have several open meetings, of disjoint lanes. */
 struct meeting {
 	unsigned mask, arrived, inside; /* inside: lanes that have not left yet */
 	const char *what;
@@ -79,7 +79,7 @@ struct meeting {
 struct requests; /* count.cc */
 
 struct warp {
-	std::shared_ptr<requests> asked; /* what was counted */
+	std::shared_ptr<requests> asked; /* counted requests */
 	std::vector<meeting *> open;     /* not all have arrived */
 	std::vector<meeting *> spare;
 	std::deque<meeting> all;
@@ -98,17 +98,17 @@ struct block;
 
 struct fibre {
 	unsigned thread;
-	uint3 index; /* the same, as kernels ask for it */
+	uint3 index; /* as kernels read it */
 	fibre_state state;
 	const meeting *waits_for;
 	context ctx;
 	block *b;
 	warp *w;
 	void *stack;
-	const void *waits_at;       /* the code that waits */
+	const void *waits_at;       /* address of the waiting code */
 	bool fenced_now;            /* since the block's last barrier */
 	bool waited;                /* for the work before an early launch */
-	std::array<moment, 32> met; /* of each lane of the warp, what is known by __syncwarps of a part of it */
+	std::array<moment, 32> met; /* by lane of the warp: known by __syncwarps of part of it */
 	knowledge known, pending, fenced;
 	std::vector<async_copy> asked;              /* since the last commit */
 	std::deque<std::vector<async_copy>> groups; /* unfinished */
@@ -123,14 +123,14 @@ struct block {
 	shadow *shared_shadow;
 	moment began, together; /* together: the last barrier */
 	int waiting = 0, done = 0;
-	bool waited = false; /* a fibre did, before the last barrier */
+	bool waited = false; /* a fibre waited, before the last barrier */
 	std::vector<fibre> fibres;
 	std::vector<warp> warps;
-	knowledge known, pending, fenced; /* of all its threads, as of the last barrier */
+	knowledge known, pending, fenced; /* by all its threads, as of the last barrier */
 };
 
-/* What a stream's last piece of work has touched: a kernel between two moments, a matrix product in ranges of
- * addresses. Copies and sets end before anything after them begins: nothing. */
+/* Memory that a stream's last piece of work has touched: for a kernel between two moments, for a matrix product as
+ * ranges of addresses. Empty after copies and sets, which end before anything after them begins. */
 struct previous_work {
 	moment began = 0, ended = 0;
 	struct range {
@@ -145,10 +145,10 @@ struct previous_work {
 		return ended > began || !ranges.empty();
 	}
 };
-extern previous_work *previous;  /* of the stream that runs */
-extern previous_work overlapped; /* what the running launch may begin before the end of */
+extern previous_work *previous;  /* the running stream's */
+extern previous_work overlapped; /* work that the running launch may overlap with */
 
-/* A kernel with its arguments, to be run once per thread: call(arguments). */
+/* A kernel with its arguments. Each thread runs call(arguments) once. */
 struct launch {
 	const void *kernel;
 	dim3 grid, block;
@@ -156,14 +156,14 @@ struct launch {
 	void (*call)(const void *arguments);
 	std::shared_ptr<void> arguments;
 	size_t argument_bytes;
-	bool early;       /* may begin before the launch before it has ended */
+	bool early;       /* may begin before the previous launch has ended */
 	bool cooperative; /* all blocks are resident */
-	bool no_wait; /* compiled from PTX for devices before 9.0: wait_for_previous and let_next_begin do nothing */
+	bool no_wait; /* compiled from PTX older than 9.0: wait_for_previous and let_next_begin do nothing */
 };
 
-/* The launch that runs, and its current thread. */
+/* The running launch and its current thread. */
 struct now_running {
-	uintptr_t stack_low = 0, stack_bytes = 0; /* first: every access looks here */
+	uintptr_t stack_low = 0, stack_bytes = 0; /* first, since every access reads them */
 	fibre *self = nullptr;
 	block *b = nullptr;
 	const launch *l = nullptr;
@@ -173,7 +173,7 @@ struct now_running {
 	bool ahead = false; /* the thread may run while `overlapped` is unfinished */
 };
 extern thread_local now_running now;
-extern moment present; /* of all launches, whichever host thread runs them */
+extern moment present; /* for all launches, on any host thread */
 
 /* Run all blocks of a launch to their end. */
 void run(const launch &l);
@@ -198,37 +198,38 @@ cudaError_t memory_allocate(void **out, size_t bytes);
 cudaError_t memory_free(void *at);
 void memory_forget_all();
 void memory_forget_marks();
-/* The same from the device's pool, which keeps the bytes of what was freed, for its next allocations, until it is trimmed
- * to `least` bytes, those of its allocations included. */
+/* Allocate from and release to the device's pool. It keeps the bytes of freed memory for its next allocations until it
+ * is trimmed to `least` bytes, which include those of its live allocations. */
 cudaError_t pool_allocate(void **out, size_t bytes);
 cudaError_t pool_free(void *at);
 void pool_trim(size_t least);
-/* Memory of the driver's functions. */
+/* Memory managed by the driver's functions. */
 void memory_add(void *at, size_t bytes);
 void memory_remove(void *at);
-/* Count bytes that are taken (or, negative, given back); false: the device has no more. */
+/* Count bytes that are taken (negative: returned); false if the device has no more. */
 bool memory_take(long long bytes);
 size_t memory_left();
 size_t memory_total();
-/* The allocation, live or not, that holds this address or ends nearest before it; NULL: none. */
+/* Find the allocation, live or not, that contains this address or else ends nearest before it; NULL if there is
+ * none. */
 allocation *memory_find(const void *at);
 bool memory_is_live(const void *at, size_t bytes);
-/* Let the host touch device memory or not; kernels run between open and close. */
+/* Allow or forbid the host's access to device memory; kernels run between open and close. */
 void memory_open(bool open);
 void memory_report_leaks();
 
-/* May the device give memory now? Planted faults are in runtime.cc. */
+/* cudaSuccess if the device may give memory now. Planted faults are in runtime.cc. */
 cudaError_t may_allocate();
-/* Forget all that the driver's functions gave. */
+/* Free all memory that the driver's functions gave. */
 void driver_reset();
 
 /* --- checks ------------------------------------------------------------------------------ */
 
-/* COPY: a write that is asked for and arrives later. */
+/* COPY: a write that is requested now and arrives later. */
 enum access_kind { READ, WRITE, ATOMIC_READ, ATOMIC_WRITE, COPY };
-/* The running thread touches memory in a way that the compiler does not report. */
+/* Report an access of the running thread that the compiler does not report. */
 void touch(const void *at, size_t bytes, access_kind kind, const void *code);
-/* Memory that a copy or a matrix product will touch must be live: fails otherwise. */
+/* Fail unless the memory of a copy or a matrix product is live. */
 void need_device(const void *at, size_t bytes, const char *what);
 shadow *shadow_new(size_t bytes);
 void shadow_free(shadow *s);
@@ -236,13 +237,13 @@ void shadow_free(shadow *s);
 /* --- counts ------------------------------------------------------------------------------- */
 
 extern bool counting;
-/* A kernel's name with its template's arguments; it lives on. */
+/* A kernel's name with its template's arguments; never freed. */
 const char *short_name(const void *kernel);
 void count_launch(const launch &l);
 void count_launch_end();
-/* A kernel's access to an allocation; touched: a word for each of the allocation's words, zeros at first. */
+/* Count a kernel's access to an allocation. touched: a word for each of the allocation's words, initially zeros. */
 void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, access_kind kind, const void *code);
-/* All other work; the name is kept as it is. */
+/* Count all other work; `name` has to stay valid. */
 void count_work(emulator_kind kind, const char *name, size_t read, size_t written, const unsigned grid[3] = nullptr,
                 unsigned threads = 0, uint64_t flop = 0, unsigned processors = 0);
 
@@ -251,21 +252,21 @@ void count_work(emulator_kind kind, const char *name, size_t read, size_t writte
 /* "file:line" of an address in this plug-in's code, or its offset. */
 std::string code_place(const void *code);
 std::string kernel_name(const void *kernel);
-void watch_faults(); /* stack overflows, and hosts that touch device memory */
+void watch_faults(); /* stack overflows, and accesses of the host to device memory */
 
 /* --- the stream ------------------------------------------------------------------------------ */
 
 /* Issue work to a stream, or to the graph that it records. */
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
-/* Called by work that runs: it is not done, since it waits for another process, and is to be called again. */
+/* Called by running work that has to wait for another process; it is then called again later. */
 void wait_on();
-/* Run what need not wait; a device works whether it is asked or not. */
+/* Run the work that need not wait; a device makes progress even if the host does not wait. */
 void run_ready(cudaStream_t stream);
-/* Run all that was issued. */
+/* Run all issued work. */
 void finish_all();
 /* The device of the thread. */
 int current_device();
-/* Is this the call that ADDITIVE_EMULATOR_FAULT names? */
+/* True if this call is the one that ADDITIVE_EMULATOR_FAULT names. */
 bool is_planted(const char *what);
 
 } // namespace emulator

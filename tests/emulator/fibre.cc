@@ -1,4 +1,4 @@
-/* How a context begins. */
+/* Start of a context. */
 #include "fibre.h"
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 extern "C" void emulator_enter(void);
 
-/* A new context begins here: its argument and its function are on its stack. */
+/* A new context starts here, with its argument and its function on its stack. */
 asm(".text\n"
     ".globl emulator_enter\n"
     ".type emulator_enter, @function\n"

@@ -1,4 +1,4 @@
-/* fibre.h - stacks that take turns on one thread. */
+/* fibre.h - stacks that alternate on one thread. */
 #ifndef EMULATOR_FIBRE_H
 #define EMULATOR_FIBRE_H
 
@@ -13,11 +13,11 @@ struct context {
 /* Prepare a context that will call run(argument) on a stack of its own; run must never return. */
 void context_make(context *c, void *stack, size_t bytes, void (*run)(void *), void *argument);
 
-/* Go on in `to`; returns when a fibre switches back to `from`.
+/* Continue in `to`; returns when a fibre switches back to `from`.
  *
- * It is part of its caller, and jumps: a processor predicts returns by the calls before them, which were another
- * stack's, so that each return between here and the kernel costs a misprediction. What the compiler cannot be told to
- * keep elsewhere is pushed, below what a leaf function may have there. */
+ * It is inlined and ends in a jump. A processor predicts returns from the preceding calls, which were those of another
+ * stack, so each return between here and the kernel would be mispredicted. Registers that the compiler cannot be told
+ * to save elsewhere are pushed, below the area that a leaf function may use. */
 static inline __attribute__((always_inline)) void context_switch(context *from, const context *to)
 {
 	void **at = &from->stack_pointer, *stack = to->stack_pointer;

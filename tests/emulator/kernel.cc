@@ -1,9 +1,10 @@
 /* Launches: blocks, warps and threads.
  *
- * Blocks of a launch start in order, RESIDENT of them at a time, so that a block which waits for an earlier one
- * meets it unfinished. A cooperative launch has no more (runtime.cc), so all of its blocks may wait for each other. A
- * fibre runs until it waits; then the next one that can run does. ADDITIVE_EMULATOR_ORDER chooses the next: forward (of
- * block and thread), reverse, or shuffle[:seed], anew every turn, of which blocks miss some. */
+ * Blocks of a launch start in order, RESIDENT of them at a time, so that a block which waits for an earlier one finds
+ * it unfinished. A cooperative launch has at most that many (runtime.cc), so all of its blocks may wait for each other.
+ * A fibre runs until it waits; then the next one that can run does. ADDITIVE_EMULATOR_ORDER chooses the next: forward
+ * (by block and thread), reverse, or shuffle[:seed], which draws a new order every turn and lets some blocks miss
+ * turns. */
 #include "emulator.h"
 
 #include <stdlib.h>
@@ -51,7 +52,7 @@ static inline __attribute__((always_inline)) void wait_as(fibre_state state, con
 	context_switch(&self->ctx, &scheduler);
 }
 
-/* A page at the lower end stays closed. */
+/* The page at the lower end is inaccessible. */
 static void *take_stack()
 {
 	if (!spare_stacks.empty()) {
@@ -111,7 +112,7 @@ void barrier()
 	wait_as(AT_BARRIER, __builtin_return_address(0));
 }
 
-/* The meeting that this lane has come to. */
+/* The meeting in which this lane takes part. */
 static meeting *come(warp *w, unsigned lane, unsigned mask, const char *what, size_t bytes, const void *code)
 {
 	if (!(mask >> lane & 1))
@@ -149,8 +150,8 @@ static void leave(warp *w, meeting *m, unsigned lane)
 		w->spare.push_back(m);
 }
 
-/* Returns when all have come; every lane has to leave(). finish, if any, is called once, by the last to arrive. orders: what
- * a lane wrote before is seen by the others after. */
+/* Returns when all have arrived; every lane then has to call leave(). finish, if set, is called once, by the last to
+ * arrive. orders: later accesses of the others see a lane's earlier writes. */
 static inline __attribute__((always_inline)) meeting *meet(unsigned mask, const char *what, const void *in, size_t bytes, const void *code,
                      bool orders = false, void (*finish)(unsigned char (*values)[64]) = nullptr)
 {
@@ -252,8 +253,8 @@ void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 
 /* --- cp.async ------------------------------------------------------------------------------------ */
 
-/* The bytes arrive when their thread waits for them, not before. For the checks the copy writes twice, when it is asked
- * for and when it arrives: a thread that reads in between without being ordered is found by one or the other. */
+/* The bytes arrive when their thread waits for them, not before. For the checks the copy writes twice, when it is
+ * requested and when it arrives. So one of the two reveals a thread that reads in between without being ordered. */
 void copy_async(void *to, const void *from, int bytes)
 {
 	const void *code = __builtin_return_address(0);
@@ -302,7 +303,8 @@ void wait_for_previous()
 	now.ahead = false;
 }
 
-/* Not before the wait: else three kernels might run at once, and a wait for the second orders nothing after the first. */
+/* Only after the wait. Otherwise three kernels might run at once, and a wait for the second would not cover the
+ * first. */
 void let_next_begin()
 {
 	if (now.l->early && !now.l->no_wait && !now.self->waited && !now.b->waited)
@@ -352,7 +354,8 @@ static std::unique_ptr<block> block_start(const launch &l, unsigned number)
 		f.fenced_now = f.waited = false;
 		f.met = {};
 		f.stack = take_stack();
-		/* Stacks are whole pages apart: without a shift the tops of all would share a few lines of the first cache. */
+		/* Stacks are whole pages apart; without this shift the tops of all would share a few lines of the
+		 * first-level cache. */
 		context_make(&f.ctx, f.stack, STACK_BYTES - t % 32 * 128, fibre_run, nullptr);
 	}
 	return b;
@@ -385,7 +388,7 @@ static void fibre_turn(block *b, fibre *f)
 	release_barrier(b);
 }
 
-/* Whose turn it is, in which order. */
+/* The order of turns. */
 struct order {
 	enum { FORWARD, REVERSE, SHUFFLE } how = FORWARD;
 	uint64_t seed = 1;
@@ -410,7 +413,7 @@ struct order {
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 		return (unsigned)((seed >> 33) % below);
 	}
-	/* Most blocks miss a turn, so that some are far ahead of others. */
+	/* True for most blocks in a turn, so that some run far ahead of others. */
 	bool leaves_out()
 	{
 		return how == SHUFFLE && random(4) != 0;
@@ -428,7 +431,7 @@ struct order {
 	}
 };
 
-/* Run every fibre that can; false: none could. */
+/* Run every fibre that can run; false if none could. */
 static bool block_turn(block *b, order *o)
 {
 	bool any = false;
@@ -459,7 +462,7 @@ static void report_stuck(const std::vector<std::unique_ptr<block>> &blocks, cons
 	     first ? code_place(first->waits_at).c_str() : "a barrier");
 }
 
-/* Moments have run out: forget all accesses and count anew. */
+/* Moments have run out: forget all accesses and restart the count. */
 static void restart_moments()
 {
 	memory_forget_marks();

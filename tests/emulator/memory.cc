@@ -1,7 +1,7 @@
-/* Device memory. cudaMalloc takes the next addresses of one large reservation and never takes them again, so that
- * freed memory stays known as such; between allocations lies a page that may not be touched, and an allocation ends
- * less than 256 bytes before it. Fresh memory is all ones: floats are NaN, indexes far outside. The pool differs in what
- * it counts as taken: addresses are new there too. */
+/* Device memory. cudaMalloc takes the next addresses of one large reservation and never reuses them, so freed memory
+ * stays recognizable. Allocations are separated by an inaccessible page, and end less than 256 bytes before it. New
+ * memory is all ones: floats are NaN, indexes far out of range. The pool differs in the bytes that count as taken; its
+ * addresses are new each time too. */
 #include "emulator.h"
 
 #include <stdio.h>
@@ -14,11 +14,11 @@ namespace emulator {
 
 enum : size_t { RESERVED = (size_t)4 << 40, PAGE = 4096, TOTAL_MIB = 8 << 10 };
 
-static std::map<uintptr_t, allocation> allocations; /* by base; those freed too */
-static std::unordered_set<allocation *> live;       /* of them */
+static std::map<uintptr_t, allocation> allocations; /* by base; including freed ones */
+static std::unordered_set<allocation *> live;       /* the live ones */
 static uintptr_t reserved, next_address;
 static size_t taken;
-static size_t pooled, pool_used; /* bytes, of those taken, that the pool keeps and that its allocations have */
+static size_t pooled, pool_used; /* taken bytes in the pool, and those of its live allocations */
 static bool is_open = true;
 
 static bool reserve()
@@ -65,7 +65,7 @@ size_t memory_total()
 	return (mib ? strtoul(mib, nullptr, 10) : (size_t)TOTAL_MIB) << 20;
 }
 
-/* As memory is counted. */
+/* Bytes rounded up to the unit of counting. */
 static size_t whole(size_t bytes)
 {
 	return (bytes + 255) / 256 * 256;
@@ -99,7 +99,7 @@ cudaError_t memory_allocate(void **out, size_t bytes)
 		return cudaErrorMemoryAllocation;
 	}
 	unsigned char *base = (unsigned char *)next_address + span - counted;
-	(void)madvise((void *)next_address, span, MADV_HUGEPAGE); /* fewer pages to open and close */
+	(void)madvise((void *)next_address, span, MADV_HUGEPAGE); /* reduces the number of pages to open and close */
 	memset((void *)next_address, 0xff, span);
 	if (!is_open)
 		(void)mprotect((void *)next_address, span, PROT_NONE);
@@ -109,7 +109,7 @@ cudaError_t memory_allocate(void **out, size_t bytes)
 	return cudaSuccess;
 }
 
-/* Its bytes go back to the system, its addresses are never used again. */
+/* Return its bytes to the system; its addresses are never reused. */
 static void forget(allocation *a)
 {
 	(void)mmap(first_page(*a), page_bytes(*a), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -194,7 +194,7 @@ allocation *memory_find(const void *at)
 	return a == allocations.begin() ? nullptr : &std::prev(a)->second;
 }
 
-/* Mapped pieces may follow each other without a gap: together they are one range. */
+/* True if the range is live. Mapped pieces may follow each other without a gap and then form one range. */
 bool memory_is_live(const void *at, size_t bytes)
 {
 	uintptr_t from = (uintptr_t)at, end = from + bytes;

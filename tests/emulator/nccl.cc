@@ -1,16 +1,16 @@
-/* NCCL, as much as cuda/collective.cu uses: sums of floats over processes of one machine that meet in POSIX shared
- * memory. libnccl.so.2 beside the plug-in is a link to the plug-in, which has these functions.
+/* NCCL, as far as cuda/collective.cu uses it: sums of floats over processes of one machine through POSIX shared memory.
+ * libnccl.so.2 beside the plug-in is a link to the plug-in, which has these functions.
  *
- * A group's memory: whether each rank is there, how far it is, and a box of BOX_FLOATS numbers. A sum goes through the
- * boxes piece by piece, its pieces numbered through all sums of the group:
+ * A group's memory has a seat for each rank: whether it has joined, its progress, and a box of BOX_FLOATS numbers. A
+ * sum passes through the boxes piece by piece; pieces are numbered through all sums of the group:
  *
- *   offer piece k   when all ranks have taken piece k - 1: own numbers to the own box
+ *   offer piece k   when all ranks have taken piece k - 1: copy own numbers to the own box
  *   take piece k    when all have offered it: own numbers become the sum of the boxes, in the order of ranks
  *
- * Each is work of a stream that waits (emulator::wait_on) for the other processes, as a kernel of NCCL does: for good
- * where one of them is gone, until ncclCommAbort. A rank holds a lock on a byte of the memory's file, which the system
- * drops with its process; ncclCommGetAsyncError looks for that. Calls that meet others are not waited for: the
- * communicator is one that does not block. */
+ * Each is work of a stream that waits (emulator::wait_on) for the other processes, as a kernel of NCCL does. If one of
+ * them is gone it waits until ncclCommAbort. A rank locks a byte of the memory's file; the system drops the lock with
+ * the process, and ncclCommGetAsyncError tests for that. Calls that need other ranks return at once: the communicator
+ * does not block. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ struct group {
 	{
 		if (t)
 			munmap(t, sizeof *t);
-		close(file); /* and with it the lock */
+		close(file); /* also drops the lock */
 	}
 	seat &own()
 	{
@@ -64,7 +64,7 @@ struct group {
 				return false;
 		return true;
 	}
-	/* Has every rank come? */
+	/* True if every rank has joined. */
 	bool is_complete()
 	{
 		bool all = true;
@@ -114,7 +114,7 @@ bool take_seat(group *g, const char *name)
 	return true;
 }
 
-/* Pieces of a sum, one after the other; false: it waits. */
+/* Pieces of a sum, one after another; false if it has to wait. */
 struct sum {
 	std::shared_ptr<group> g;
 	float *numbers;
@@ -234,7 +234,7 @@ int ncclCommFinalize(ncclComm *)
 
 int ncclCommAbort(ncclComm *comm)
 {
-	comm->g->aborted = true; /* work that waits holds the rest */
+	comm->g->aborted = true; /* waiting work holds the rest */
 	shm_unlink(comm->g->name.c_str());
 	delete comm;
 	return SUCCESS;

@@ -1,22 +1,23 @@
-/* Which threads may rely on which others' work.
+/* The work of other threads that a thread may rely on.
  *
- * Accesses are stamped with a moment, which every barrier, __syncwarp and fence moves on. An access of another thread is
- * ordered before the running one when it is
+ * Accesses are stamped with a moment, which every barrier, __syncwarp and fence increments. An access of another thread
+ * is ordered before the running one if it is
  *   - of an earlier launch;
  *   - of the same block, before the block's last barrier;
- *   - of the same warp, before a __syncwarp in which both took part or that came down through other lanes that did;
+ *   - of the same warp, before a __syncwarp in which both took part, or that is known through other lanes that did;
  *     shuffles, votes, mma and ldmatrix let lanes meet too, but order no memory;
  *   - known: a thread released it (__threadfence, then an atomic or store_relaxed) and the running thread,
  *     or one of its block before a barrier, acquired it (an atomic or load_relaxed, then __threadfence).
- * Knowledge travels as sets of "everything of that block, or lane, before that moment". A fence of one thread of a block
- * counts, after the next barrier, for all of them, which is a little more than the memory model promises. */
+ *
+ * Knowledge is passed on as sets of "everything of that block, or lane, before that moment". A fence of one thread of a
+ * block counts, after the next barrier, for all of them, which is slightly more than the memory model promises. */
 #include "emulator.h"
 
 #include <unordered_map>
 
 namespace emulator {
 
-static std::unordered_map<const void *, knowledge> released; /* by address, of this launch */
+static std::unordered_map<const void *, knowledge> released; /* by address, for this launch */
 static moment released_for;
 
 static std::unordered_map<const void *, knowledge> &releases()
@@ -51,7 +52,7 @@ bool knowledge::covers(uint32_t block, unsigned thread, moment when) const
 
 void tick()
 {
-	if (present < UINT32_MAX) /* from then on moments are equal, and no race is found */
+	if (present < UINT32_MAX) /* from the last moment on all are equal, and no race is found */
 		present++;
 }
 
@@ -63,7 +64,7 @@ bool order_known(uint32_t block, unsigned thread, moment when)
 	return !f->b->known.empty() && f->b->known.covers(block, thread, when);
 }
 
-/* Everything that the running thread may vouch for. */
+/* Everything that the running thread may release. */
 static knowledge own()
 {
 	tick();
@@ -124,7 +125,7 @@ void order_forget(const void *from, size_t bytes)
 		i = (uintptr_t)i->first - (uintptr_t)from < bytes ? released.erase(i) : std::next(i);
 }
 
-/* --- what kernels call ------------------------------------------------------------------ */
+/* --- called by kernels ------------------------------------------------------------------ */
 
 void fence()
 {
@@ -137,7 +138,7 @@ void fence()
 	f->fenced_now = true;
 }
 
-/* What was released at this address is known after a fence. */
+/* Acquire: work released at this address becomes known after a fence. */
 static void see(const void *at)
 {
 	auto seen = releases().find(at);
@@ -145,7 +146,7 @@ static void see(const void *at)
 		now.self->pending.add(seen->second);
 }
 
-/* What the thread, or its block, wrote before a fence is released at this address. */
+/* Release at this address all writes of the thread, or its block, before a fence. */
 static void show(const void *at)
 {
 	const fibre *f = now.self;
@@ -174,7 +175,7 @@ void atomic_end(void *at, const void *value, size_t bytes)
 	memcpy(at, value, bytes);
 }
 
-/* What others have released there is not what this word stands for. */
+/* Replace the word: earlier releases at this address do not belong to the new value. */
 void store_relaxed(unsigned long long *at, unsigned long long x)
 {
 	now.moved = true;
@@ -195,7 +196,7 @@ unsigned long long load_relaxed(const unsigned long long *at)
 	return *at;
 }
 
-/* An acquire of the sum sees what all have released who added to it. */
+/* An acquire of the sum sees the releases of all who added to it. */
 void release_add(unsigned *at, unsigned x)
 {
 	now.moved = true;

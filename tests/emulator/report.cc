@@ -1,4 +1,4 @@
-/* How faults are reported: what, in which kernel, by which thread, at which line; then the process aborts. */
+/* Reports of faults: the fault, its kernel, thread and line; then the process aborts. */
 #include "emulator.h"
 
 #include <cxxabi.h>
@@ -14,7 +14,7 @@
 namespace emulator
 {
 
-/* The first line that addr2line has to say, when there is one. */
+/* First line of addr2line's output, if any. */
 static std::string ask_addr2line(const char *options, const char *file, size_t offset)
 {
 	char command[1024], line[512] = "";
@@ -73,7 +73,7 @@ void fail(const char *format, ...)
 			        now.b->index.y, now.b->index.z, now.self->thread);
 	}
 	fprintf(stderr, "\n");
-	memory_open(true); /* a debugger wants to look */
+	memory_open(true); /* for a debugger */
 	abort();
 }
 
@@ -94,7 +94,7 @@ static void on_fault(int, siginfo_t *info, void *)
 	if (m && offset < m->bytes + 4096)
 		fail("an access to an allocation of %zu bytes (%p) + %zu%s", m->bytes, (void *)m->base, offset,
 		     m->live ? "" : ", which was freed");
-	sigaction(SIGSEGV, &before, nullptr); /* not ours: it happens again, for the handler before */
+	sigaction(SIGSEGV, &before, nullptr); /* not ours: return, so that it recurs for the previous handler */
 }
 
 void watch_faults()
@@ -111,11 +111,11 @@ void watch_faults()
 				(void)sigaltstack(&s, nullptr);
 		}
 	}
-	struct sigaction ours = {}, there;
+	struct sigaction ours = {}, installed;
 	ours.sa_sigaction = on_fault;
 	ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-	if (sigaction(SIGSEGV, nullptr, &there) == 0 && there.sa_sigaction != on_fault) {
-		before = there;
+	if (sigaction(SIGSEGV, nullptr, &installed) == 0 && installed.sa_sigaction != on_fault) {
+		before = installed;
 		(void)sigaction(SIGSEGV, &ours, nullptr);
 	}
 }

@@ -1,8 +1,9 @@
-/* Over 600 lines: the functions of one library, on one state (streams, events, captures, faults).
- * The runtime half of the emulator. What is issued to a stream runs when the host waits for it, never earlier, as
- * late as a device may be: code that forgets to wait reads old bytes, and code that reuses a buffer early sends new
- * ones. Copies from pageable memory take their bytes at once, as CUDA's do; copies from pinned memory when the
- * stream gets there.
+/* The runtime half of the emulator. Over 600 lines, since it is one library's functions on one state (streams, events,
+ * captures, faults).
+ *
+ * Work that is issued to a stream runs when the host waits for it, never earlier, as late as on any device. So code
+ * that forgets to wait reads old bytes, and code that reuses a buffer too early sends new ones. Copies from pageable
+ * memory read it at once, as CUDA's do; copies from pinned memory read it when the stream reaches them.
  *
  * Settings in the environment: README.md. */
 #include <stdio.h>
@@ -26,9 +27,9 @@ struct emulator_stream {
 	emulator::previous_work last;
 	emulator_graph *capture = nullptr;
 	cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
-	bool invalid = false; /* the capture is */
+	bool invalid = false; /* the capture is invalid */
 };
-/* One record of an event; the event may be recorded anew before the stream gets there. */
+/* One record of an event; the event may be recorded again before the stream reaches it. */
 struct emulator_mark {
 	emulator_stream *stream;
 	bool done;
@@ -42,14 +43,14 @@ namespace
 {
 
 std::recursive_mutex lock;
-cudaError_t last_error, lost; /* lost: what everything answers until the device is reset */
+cudaError_t last_error, lost; /* lost: the error that every call returns until the device is reset */
 std::set<emulator_stream *> streams;
 std::map<uintptr_t, size_t> pinned;
-std::map<const void *, int> shared_limits; /* of kernels */
+std::map<const void *, int> shared_limits; /* by kernel */
 uint64_t pool_threshold;                   /* bytes that the pool keeps when the host waits */
 int at_work;
-enum { MAJOR = 9 }; /* of the device's compute capability, 9.0 */
-bool waits; /* the work that runs waits for another process */
+enum { MAJOR = 9 }; /* compute capability 9.0 */
+bool waits; /* the running work waits for another process */
 thread_local int current;
 
 cudaError_t give(cudaError_t e)
@@ -65,7 +66,7 @@ template <class F> cudaError_t call(F f)
 	return give(lost != cudaSuccess ? lost : f());
 }
 
-/* While this exists the device works, and its memory may be touched. */
+/* While this object exists the device works, and its memory may be touched. */
 struct device_at_work {
 	device_at_work()
 	{
@@ -100,7 +101,7 @@ const error_row error_rows[] = {
 #undef CUDA_ERROR
 };
 
-/* What may fail, and how if no error is named. */
+/* Calls that may fail, with the error unless another is named. */
 const error_row fault_rows[] = {
     {"launch", cudaErrorIllegalAddress}, {"memcpy", cudaErrorIllegalAddress},    {"malloc", cudaErrorMemoryAllocation},
     {"begin", cudaErrorNotSupported},    {"capture", cudaErrorNotSupported},     {"early", cudaErrorNotSupported},
@@ -120,7 +121,7 @@ template <size_t n> const error_row *find_row(const error_row (&rows)[n], const 
 struct planted_fault {
 	std::string what;
 	long left = 0;
-	bool each = false; /* the N-th call and all after it */
+	bool each = false; /* the N-th call and all later ones */
 	cudaError_t error = cudaSuccess;
 };
 
@@ -141,8 +142,8 @@ planted_fault read_fault(const std::string &s)
 	return f;
 }
 
-/* ADDITIVE_EMULATOR_FAULT_PROCESSES=N:FILE: only the first N processes that come here have faults. FILE grows by a
- * byte in each; a program that executes itself anew counts as another process. */
+/* ADDITIVE_EMULATOR_FAULT_PROCESSES=N:FILE: only the first N processes that reach this have faults. FILE grows by a
+ * byte in each; a program that re-executes itself counts as another process. */
 bool has_faults()
 {
 	static const bool has = []() {
@@ -158,7 +159,7 @@ bool has_faults()
 	return has;
 }
 
-/* The error of the call that ADDITIVE_EMULATOR_FAULT names, if this is it. Counting begins anew when the variable
+/* The error of the call that ADDITIVE_EMULATOR_FAULT names, if it is this one. Counting restarts when the variable
  * changes. */
 cudaError_t planted(const char *what)
 {
@@ -175,7 +176,7 @@ cudaError_t planted(const char *what)
 	return fault.error;
 }
 
-/* Errors that are the device's and not the call's. */
+/* True for errors of the device, not of a call. */
 bool is_final(cudaError_t e)
 {
 	return e == cudaErrorECCUncorrectable || e == cudaErrorDevicesUnavailable ||
@@ -190,20 +191,20 @@ cudaError_t lose(cudaError_t e)
 	return lost = e;
 }
 
-/* The call fails, if it is the one, and loses the device if the error says so. */
+/* Make the call fail if it is the planted one, and lose the device if the error is final. */
 cudaError_t fails(const char *what)
 {
 	cudaError_t e = planted(what);
 	return e != cudaSuccess && is_final(e) ? lose(e) : e;
 }
 
-/* False: it waits, and is tried again. */
+/* Run the next work of a stream; false if it waits and has to be retried. */
 bool next(emulator_stream *s)
 {
 	work w = std::move(s->queue.front());
 	s->queue.pop_front();
 	device_at_work at;
-	emulator::previous_work *outer = emulator::previous; /* a stream that waits for this one */
+	emulator::previous_work *outer = emulator::previous; /* that of a stream that waits for this one */
 	emulator::previous = &s->last;
 	w();
 	emulator::previous = outer;
@@ -214,7 +215,7 @@ bool next(emulator_stream *s)
 	return false;
 }
 
-/* The same for a host that has nothing else to do. */
+/* next, for a host that has nothing else to do. */
 void next_at_last(emulator_stream *s)
 {
 	while (!next(s))
@@ -228,7 +229,7 @@ void drain(emulator_stream *s)
 		next_at_last(s);
 }
 
-/* The host has waited for a stream, an event or the device. */
+/* Called when the host has waited for a stream, an event or the device. */
 cudaError_t waited()
 {
 	emulator::pool_trim(pool_threshold);
@@ -262,7 +263,7 @@ cudaError_t issue(emulator_stream *s, work &&w)
 	return cudaSuccess;
 }
 
-/* What a stream that captures does not allow ends its capture. */
+/* End the stream's capture, because of a call that a capture does not allow. */
 cudaError_t refuse(emulator_stream *s)
 {
 	if (s->invalid)
@@ -271,7 +272,7 @@ cudaError_t refuse(emulator_stream *s)
 	return cudaErrorStreamCaptureUnsupported;
 }
 
-/* What is not allowed while a stream captures, unless in relaxed mode. */
+/* Refuse a call that is not allowed while a stream captures, unless in relaxed mode. */
 cudaError_t check_no_capture()
 {
 	for (emulator_stream *s : streams)
@@ -286,7 +287,7 @@ bool is_pinned(const void *at, size_t bytes)
 	return p != pinned.begin() && (uintptr_t)at + bytes <= (--p)->first + p->second;
 }
 
-/* A copy or a set runs; it ends before anything after it begins. */
+/* Record a finished copy or set; it ends before anything after it begins. */
 void did(emulator_kind kind, const char *name, size_t read, size_t written)
 {
 	emulator::count_work(kind, name, read, written);
@@ -326,7 +327,7 @@ cudaError_t check_launch(const emulator::launch &l)
 	return cudaSuccess;
 }
 
-/* What ADDITIVE_EMULATOR_PTX says that a kernel was compiled from. */
+/* The PTX version from which a kernel was compiled, by ADDITIVE_EMULATOR_PTX. */
 int ptx_version(const void *kernel)
 {
 	const char *s = getenv("ADDITIVE_EMULATOR_PTX"), *name = s ? strchr(s, ':') : nullptr;
@@ -541,7 +542,7 @@ cudaError_t cudaDeviceSynchronize(void)
 		return waited();
 	});
 }
-/* Everything is forgotten: memory, streams, and that the device was lost, unless ADDITIVE_EMULATOR_RESET=0. */
+/* Reset everything: memory, streams and, unless ADDITIVE_EMULATOR_RESET=0, the loss of the device. */
 cudaError_t cudaDeviceReset(void)
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
@@ -584,7 +585,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 		return e != cudaSuccess ? e : emulator::memory_allocate(out, bytes);
 	});
 }
-/* As on a device, all that was issued is done first. */
+/* As on a device, all issued work ends first. */
 cudaError_t cudaFree(void *data)
 {
 	return call([&]() {
@@ -622,7 +623,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t least)
 		return cudaSuccess;
 	});
 }
-/* Memory is there when it is asked for, and gone when the stream comes to its release. */
+/* Memory exists from this call on, until the stream reaches its release. */
 cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 {
 	return call([&]() {
@@ -775,7 +776,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 			return refuse(stream);
 		if (stream->queue.empty())
 			return cudaSuccess;
-		next(stream); /* a device works on while it is asked */
+		next(stream); /* a device makes progress while it is queried */
 		return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 	});
 }

@@ -1,5 +1,5 @@
-/* Runs the cases: a planted fault must end its process with the right words, everything else must end it in silence.
- * Arguments: names of cases; none: all. Prints what cmocka would. */
+/* Run the cases. A case with a planted fault must end its process with the right text, any other without a report.
+ * Arguments: names of cases; none: all. Prints in cmocka's format. */
 #include "tests/emulator/test_emulator.h"
 
 #include <signal.h>
@@ -57,10 +57,10 @@ int main(int argc, char **argv)
 	int failed = 0, count = 0;
 	for (const test_case *c : {planted_cases, meaning_cases, runtime_cases})
 		for (; c->name; c++) {
-			bool wanted = argc == 1;
+			bool selected = argc == 1;
 			for (int i = 1; i < argc; i++)
-				wanted = wanted || strcmp(argv[i], c->name) == 0;
-			if (!wanted)
+				selected = selected || strcmp(argv[i], c->name) == 0;
+			if (!selected)
 				continue;
 			count++;
 			fflush(stdout);

@@ -11,17 +11,17 @@
 struct test_case {
 	const char *name;
 	void (*run)();
-	const char *dies; /* words of its report; NULL: it ends in silence */
+	const char *dies; /* text in its report; NULL: it exits without a report */
 	const char *setting; /* NAME=value in the environment */
 };
-extern const test_case planted_cases[], meaning_cases[], runtime_cases[]; /* ended by a case without a name */
+extern const test_case planted_cases[], meaning_cases[], runtime_cases[]; /* the last case has no name */
 
 #define EXPECT(condition)                                                                                              \
 	((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
 
 cudaStream_t test_stream();
 
-/* Launch, with an attribute that is 1, or without. */
+/* Launch a kernel, with attribute `attribute_id` set to 1, or 0 for none. */
 template <class... P, class... A>
 cudaError_t issue_as(int attribute_id, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
 {
@@ -37,7 +37,7 @@ cudaError_t issue_as(int attribute_id, void (*kernel)(P...), dim3 grid, unsigned
 	config.numAttrs = attribute_id != 0;
 	return cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
 }
-/* Launch; early: it may begin before the work before it has ended. */
+/* Launch a kernel; early: it may begin before the previous work has ended. */
 template <class... P, class... A>
 void issue(bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
 {
@@ -51,7 +51,7 @@ template <class... P, class... A> void run(void (*kernel)(P...), dim3 grid, unsi
 	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
 }
 
-/* Device memory, zeroed; and what it holds. */
+/* Allocate zeroed device memory; copy its contents to the host. */
 template <class T> T *device(size_t count)
 {
 	T *data;

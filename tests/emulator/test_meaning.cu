@@ -1,7 +1,7 @@
-/* What kernels may rely on: barriers, shuffles, votes, atomics, matrix products, asynchronous copies, releases. */
+/* Guarantees for kernels: barriers, shuffles, votes, atomics, matrix products, asynchronous copies, releases. */
 #include "tests/emulator/test_emulator.h"
 
-/* out [8][32]: what each lane got. */
+/* out [8][32]: the value that each lane got. */
 __global__ void shuffles(int *out, int width)
 {
 	int t = threadIdx.x, x = 100 + t;
@@ -25,7 +25,7 @@ static void lanes_exchange()
 			EXPECT(got[t] == 100 + first + 3 % width);
 			EXPECT(got[32 + t] == 100 + (t - 2 < first ? t : t - 2));
 			EXPECT(got[64 + t] == 100 + (t + 2 >= first + width ? t : t + 2));
-			/* the guide: groups after one's own cannot be read, those before can */
+			/* by the guide, later groups cannot be read, earlier ones can */
 			EXPECT(got[96 + t] == 100 + ((t ^ 5) / width > t / width ? t : t ^ 5));
 			EXPECT((unsigned)got[128 + t] == 0x49249249u && got[160 + t] == 1 && got[192 + t] == 0);
 			EXPECT(got[224 + t] == 100 + (t + 1) % 32);
@@ -106,7 +106,7 @@ static void matrices_multiply()
 		EXPECT(d[i] == want[i]);
 }
 
-/* Groups arrive in order; a copy of no bytes gives zeros; what has not arrived is not there. */
+/* Groups arrive in order; a copy of no bytes gives zeros; bytes that have not arrived are not readable. */
 __global__ void pipeline(float *out, const float *in)
 {
 	float *x = shared_memory<float>();

@@ -1,4 +1,4 @@
-/* Kernels with a fault, and their twins without. A flag says which: the kernels are the same else. */
+/* Kernels with a fault, and the same kernels without it. A flag selects which. */
 #include "tests/emulator/test_emulator.h"
 
 /* --- barriers ------------------------------------------------------------------------------ */
@@ -12,9 +12,9 @@ __global__ void neighbours(float *out, bool correct)
 	x[t] = (float)t;
 	if (correct)
 		__syncthreads();
-	out[t] = x[t ? t - 1 : 0]; /* which, in order of threads, is there already */
+	out[t] = x[t ? t - 1 : 0]; /* already written, if threads run in order */
 }
-/* Lanes of one warp: a __syncwarp is enough. */
+/* Within one warp a __syncwarp is enough. */
 __global__ void lanes(float *out, bool correct)
 {
 	float *x = shared_memory<float>();
@@ -26,7 +26,7 @@ __global__ void lanes(float *out, bool correct)
 		__syncwarp();
 	out[t] = x[t ^ 1];
 }
-/* All lanes have read what lane 0 then replaces; a shuffle in between, where they meet, orders no memory. */
+/* All lanes read a value that lane 0 then replaces. The shuffle in between, where they meet, orders no memory. */
 __global__ void replaced_after_a_shuffle(float *out, bool correct)
 {
 	float *x = shared_memory<float>();
@@ -51,7 +51,7 @@ __global__ void halves_of_a_warp(float *out, bool correct)
 	__syncwarp(t < 16 ? 0x0000ffffu : 0xffff0000u);
 	out[t] = x[correct ? t ^ 1 : t ^ 16];
 }
-/* A barrier before the reads, none before the next round's writes. */
+/* A barrier before the reads, but none before the next round's writes. */
 __global__ void rounds(float *out, bool correct)
 {
 	float *x = shared_memory<float>();
@@ -104,7 +104,7 @@ __global__ void half_shuffles(float *out, bool correct)
 	__syncthreads();
 	out[threadIdx.x] = x;
 }
-/* bf16 beside bf16 in one word is no race; one byte of another thread's is. */
+/* bf16 values beside each other in one word are no race; a write to a byte of another thread's value is. */
 __global__ void small_neighbours(uint16_t *out, bool correct)
 {
 	uint16_t *x = shared_memory<uint16_t>();
@@ -204,7 +204,7 @@ template <int how> static void handing_over()
 {
 	run(hands_over, 2, 64, 0, device<float>(64), device<exchange_word>(1), device<float>(64), how);
 }
-/* Numbers that are in the words themselves, and one that is read as if it were not. */
+/* Numbers stored in the words themselves, and one that is read as if it were. */
 __global__ void words(exchange_word *at, float *out, bool correct)
 {
 	int t = threadIdx.x;
@@ -237,7 +237,7 @@ __global__ void tickets(float *parts, unsigned *count, float *out, bool correct)
 		out[t] = sum;
 	}
 }
-/* Each block adds its number to what the one before it has handed on (a chain of look-backs). */
+/* Each block adds its number to the one that the previous block has published (a chain of look-backs). */
 __global__ void chain(float *sums, exchange_word *flags, bool correct)
 {
 	int t = threadIdx.x, b = blockIdx.x;
@@ -258,7 +258,7 @@ __global__ void chain(float *sums, exchange_word *flags, bool correct)
 		store_relaxed(flags + b, 1);
 	}
 }
-/* Each block writes, all wait for all, and each reads what the next one wrote; twice, as phases of a program do. */
+/* Each block writes, all wait for all, and each reads the next one's value; twice, as phases of a program do. */
 enum grid_barrier { COMPLETE, NO_WAIT, NO_BLOCK_BARRIER };
 __global__ void phases(float *x, unsigned *arrived, int fault)
 {
@@ -335,7 +335,7 @@ __global__ void goes_before(float *written, const float *read)
 	int t = threadIdx.x;
 	written[t] = read[t];
 }
-/* A thread that waits at the end may touch before only what the kernel before left alone. */
+/* A thread that waits at the end may first touch only memory that the previous kernel left alone. */
 __global__ void goes_ahead(float *written, float *read, float *out, int how)
 {
 	float *x = shared_memory<float>();
@@ -372,7 +372,7 @@ template <int how, bool early> static void ahead_of_a_kernel()
 	issue(early, goes_ahead, 1, 64, 1024, written, read, out, how);
 	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
 }
-/* The same as a graph, replayed on another stream. */
+/* ahead_of_a_kernel as a graph, replayed on another stream. */
 template <int how> static void ahead_in_a_graph()
 {
 	float *written = device<float>(64), *read = device<float>(64), *out = device<float>(64);
@@ -387,7 +387,7 @@ template <int how> static void ahead_in_a_graph()
 	EXPECT(cudaStreamCreateWithPriority(&other, cudaStreamNonBlocking, 0) == cudaSuccess);
 	EXPECT(cudaGraphLaunch(exec, other) == cudaSuccess && cudaStreamSynchronize(other) == cudaSuccess);
 }
-/* What is written before a copy is there when the copy has ended, and so is the copy. */
+/* A copy has ended before the kernel after it begins, and so has the work before the copy. */
 static void ahead_of_a_copy()
 {
 	float *written = device<float>(64), *read = device<float>(64), *out = device<float>(64);
@@ -462,7 +462,7 @@ const test_case planted_cases[] = {
     {"shared_memory_to_its_end", one_block<shared_one_more, true>, nullptr, nullptr},
     {"shared_memory_that_was_never_written", one_block<unwritten, false>, "uninitialised: read of 4 bytes at shared memory + 28", nullptr},
     {"shared_memory_that_all_wrote", one_block<unwritten, true>, nullptr, nullptr},
-#ifndef __clang__ /* which does not report loads of whole structures */
+#ifndef __clang__ /* clang does not report loads of whole structures */
     {"a_vector_at_an_odd_place", one_warp<takes_apart, false>, "misaligned: ", nullptr},
 #endif
     {"a_stack_that_overflows", []() { run(deep, 1, 32, 0, device<float>(1), 40); }, "stack overflow", nullptr},

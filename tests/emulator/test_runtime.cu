@@ -1,4 +1,4 @@
-/* What host code may rely on, and what it may not: streams, copies, captures, limits, faults. */
+/* Guarantees for host code, and misuse of it: streams, copies, captures, limits, faults. */
 #include "tests/emulator/test_emulator.h"
 
 #include "tests/emulator/count.h"
@@ -49,7 +49,7 @@ static void resident()
 	EXPECT(issue_as(0, nothing, most + 1, 32, 0) == cudaSuccess && cudaStreamSynchronize(test_stream()) == cudaSuccess);
 }
 
-/* Work runs when it is waited for; a pageable source is taken at once, a pinned one when the stream gets there. */
+/* Work runs when it is waited for. A pageable source is read at once, a pinned one when the stream reaches the copy. */
 static void sources()
 {
 	float *to = device<float>(1), *pinned, pageable = 1, got;
@@ -60,7 +60,7 @@ static void sources()
 	download(&got, to, 1);
 	EXPECT(got == 1);
 	EXPECT(cudaMemcpyAsync(to, pinned, sizeof got, cudaMemcpyHostToDevice, test_stream()) == cudaSuccess);
-	*pinned = 3; /* too early: the device sees it */
+	*pinned = 3; /* too early: the device reads this value */
 	download(&got, to, 1);
 	EXPECT(got == 3);
 	EXPECT(cudaMemcpyAsync(pinned, to, sizeof got, cudaMemcpyDeviceToHost, test_stream()) == cudaSuccess);
@@ -80,7 +80,7 @@ static void events()
 	pinned[0] = 4;
 	EXPECT(cudaMemcpyAsync(to, pinned, sizeof *to, cudaMemcpyHostToDevice, test_stream()) == cudaSuccess);
 	EXPECT(cudaEventRecord(event, test_stream()) == cudaSuccess && cudaStreamWaitEvent(other, event, 0) == cudaSuccess);
-	EXPECT(cudaEventRecord(event, other) == cudaSuccess); /* the wait is for the first record */
+	EXPECT(cudaEventRecord(event, other) == cudaSuccess); /* the wait refers to the first record */
 	EXPECT(cudaMemcpyAsync(pinned + 1, to, sizeof *to, cudaMemcpyDeviceToHost, other) == cudaSuccess);
 	EXPECT(cudaStreamSynchronize(other) == cudaSuccess && pinned[1] == 4 && cudaEventQuery(event) == cudaSuccess);
 	EXPECT(cudaStreamDestroy(other) == cudaSuccess && cudaStreamSynchronize(other) == cudaErrorInvalidResourceHandle);
@@ -130,7 +130,7 @@ static void lost()
 	EXPECT(cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaErrorIllegalAddress);
 	EXPECT(strcmp(cudaGetErrorName(cudaErrorIllegalAddress), "cudaErrorIllegalAddress") == 0);
 	EXPECT(cudaDeviceReset() == cudaSuccess && cudaMalloc(&more, 4) == cudaSuccess);
-	EXPECT(cudaStreamSynchronize(test_stream()) == cudaErrorInvalidResourceHandle); /* forgotten with the rest */
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaErrorInvalidResourceHandle); /* destroyed by the reset too */
 }
 static void stays_lost()
 {
@@ -143,7 +143,7 @@ static void stays_lost()
 	EXPECT(cudaMemcpyAsync(more, &y, 4, cudaMemcpyHostToDevice, s) == cudaErrorLaunchFailure);
 	EXPECT(cudaDeviceReset() == cudaErrorDevicesUnavailable && cudaMalloc(&more, 4) == cudaErrorDevicesUnavailable);
 }
-/* One kernel is captured; what is planted fails, and nothing but that. */
+/* One kernel is captured; the planted call fails, and no other. */
 static void recording_fails()
 {
 	float *x = device<float>(4);
@@ -240,7 +240,8 @@ static void unmapped()
 	run(fill, 1, 32, 0, (float *)at, 6.0f, 100);
 }
 
-/* d [n, m] = 2 x [n, k] w [m, k]ᵀ + bias + 3 c, all in rows, which cuBLAS takes for the transposed in columns. */
+/* d [n, m] = 2 x [n, k] w [m, k]ᵀ + bias + 3 c, all in row order, which cuBLAS reads as the transposed in column
+ * order. */
 static void products()
 {
 	enum { M = 21, N = 18, K = 35 };
@@ -291,7 +292,7 @@ static void products()
 	}
 }
 
-/* d += a b after what wrote a: an early launch may not read d before it has waited. */
+/* d += a b after the kernel that writes a. An early launch may not read d before it has waited. */
 __global__ void reads_ahead(const float *d, bool correct)
 {
 	if (correct)
@@ -346,7 +347,7 @@ static void counts()
 	float *in = device<float>(1024), *out = device<float>(1024), host[4];
 	uint16_t *half = device<uint16_t>(64);
 	size_t n;
-	issue(false, fill, 1, 32, 0, out, 1.0f, 8); /* before: not counted */
+	issue(false, fill, 1, 32, 0, out, 1.0f, 8); /* before counting starts */
 	emulator_count_begin();
 	for (int step : {1, 8})
 		issue(false, moves, 1, 32, 0, out, in, step);
@@ -359,7 +360,7 @@ static void counts()
 	expect_work(w[1], "moves", EMULATOR_KERNEL, 256, 128, 256, 128, 32 * (32 + 1 + 8), 128 + 4 + 256);
 	expect_work(w[2], "moves_vectors", EMULATOR_KERNEL, 512, 512, 640, 640, 1152, 1152);
 	expect_work(w[3], "copy to the host", EMULATOR_COPY, 16, 16, 0, 0, 0, 0);
-	issue(true, reads_ahead, 1, 64, 0, in, true); /* after: not counted */
+	issue(true, reads_ahead, 1, 64, 0, in, true); /* after counting has ended */
 	after_a_product(true);
 	emulator_count_begin();
 	after_a_product(true);
@@ -376,7 +377,7 @@ static size_t left()
 	EXPECT(cudaMemGetInfo(&left, &all) == cudaSuccess && all == (size_t)64 << 20);
 	return left;
 }
-/* MiB that the device has when 16 were taken from the pool, given back, and waited for. */
+/* MiB left on the device after 16 were taken from the pool, released, and waited for. */
 static size_t left_after(uint64_t threshold)
 {
 	cudaMemPool_t pool;
@@ -393,7 +394,7 @@ static void pool()
 	void *data;
 	cudaMemPool_t pool;
 	EXPECT(left_after(0) == 64 && left_after(8 << 20) == 56 && left_after(UINT64_MAX) == 48);
-	EXPECT(left_after(UINT64_MAX) == 48); /* the same 16 */
+	EXPECT(left_after(UINT64_MAX) == 48); /* reuses the same 16 MiB */
 	EXPECT(cudaMalloc(&data, 56 << 20) == cudaErrorMemoryAllocation);
 	EXPECT(cudaDeviceGetDefaultMemPool(&pool, 0) == cudaSuccess && cudaMemPoolTrimTo(pool, 4 << 20) == cudaSuccess);
 	EXPECT(left() >> 20 == 60 && cudaMalloc(&data, 56 << 20) == cudaSuccess);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What ran on the emulated device and what it moved, from the file of ADDITIVE_EMULATOR_COUNT.
+"""List the work of the emulated device and its traffic, from the file of ADDITIVE_EMULATOR_COUNT.
 
-A table by kernel: launches, bytes asked for, bytes that memory has to move at least (each byte counted once per
-launch), how many times over they are asked for, how much of the sectors that warps move they asked for, and the share
-of all. With the device's rates also the time that this makes: the sum over all work of the longer of bytes / bandwidth
-and FLOP / rate, and of launches x the cost of one. Copies to and from the host are listed, but are no part of sums.
+A table by kernel: launches, bytes requested, the least bytes that memory has to move (each byte counted once per
+launch), and the ratio of the two. Further columns are the share of the moved sectors' bytes that warps requested, and
+the kernel's share of all bytes. With the device's rates there is also the time. It sums, over all work, the longer of
+bytes / bandwidth and FLOP / rate, and for each launch the cost of one. Copies to and from the host are listed, but are
+not part of the sums.
 
-The checked build counts bytes; the plain one launches alone.
+The checked build counts bytes; the plain one only launches.
 """
 
 import argparse
@@ -48,7 +49,7 @@ def table(rows, per, unit):
 
 
 def seconds(works, a):
-    """The time of every piece, as a sum of its movements or products, and of launches."""
+    """Return the time to move or multiply, whichever is longer for each piece of work, and the time of the launches."""
     moving = sum(max((w["read_once"] + w["written_once"]) / a.bandwidth, w["flop"] / a.flops) for w in works)
     return moving, len(works) * a.launch
 
@@ -56,12 +57,12 @@ def seconds(works, a):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file")
-    p.add_argument("--per", type=float, default=1, metavar="N", help="divide all bytes and times by N, say tokens")
+    p.add_argument("--per", type=float, default=1, metavar="N", help="divide all bytes and times by N, for example tokens")
     p.add_argument("--sizes", action="store_true", help="list products of different sizes separately")
     p.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N pieces of work")
-    p.add_argument("--bandwidth", type=float, metavar="B", help="of memory, in bytes a second; --launch, --flops too")
-    p.add_argument("--launch", type=float, default=0, metavar="S", help="seconds of each launch")
-    p.add_argument("--flops", type=float, default=float("inf"), metavar="F", help="of products, a second")
+    p.add_argument("--bandwidth", type=float, metavar="B", help="bandwidth of memory, bytes per second; needed for times")
+    p.add_argument("--launch", type=float, default=0, metavar="S", help="seconds per launch")
+    p.add_argument("--flops", type=float, default=float("inf"), metavar="F", help="FLOP per second of products")
     a = p.parse_args()
     with open(a.file) as f:
         works = [json.loads(line) for line in f][a.skip:]

@@ -1,6 +1,6 @@
 /* cublasLt.h of the emulator: matrix products with the names, values and meanings of cuBLASLt. Row or column order,
- * leading dimensions, transposed operands, strided batches, a bias along D's rows; f32 and bf16 operands, scalars
- * in host memory, f32 arithmetic. What else is asked for answers CUBLAS_STATUS_NOT_SUPPORTED. */
+ * leading dimensions, transposed operands, strided batches, a bias along D's rows; f32 and bf16 operands, scalars in
+ * host memory, f32 arithmetic. All other requests return CUBLAS_STATUS_NOT_SUPPORTED. */
 #ifndef EMULATOR_CUBLASLT_H
 #define EMULATOR_CUBLASLT_H
 
@@ -111,8 +111,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t *results, int *count);
-/* D = alpha op(A) op(B) + beta C + bias; C is not read when beta is 0. alpha and beta are read now, the rest when
- * the stream gets there. */
+/* D = alpha op(A) op(B) + beta C + bias; C is not read when beta is 0. alpha and beta are read now, the rest when the
+ * stream reaches the call. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
                               const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,

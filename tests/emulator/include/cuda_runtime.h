@@ -1,9 +1,9 @@
 /* cuda_runtime.h of the emulator: enough of CUDA's kernel language and runtime for cuda/, on a CPU, with an ordinary
- * C++ compiler. Names, types and meanings are those of the CUDA C++ programming guide; what a kernel may not do
- * here (README.md says what) does not compile or is reported while it runs.
+ * C++ compiler. Names, types and meanings are those of the CUDA C++ programming guide. Unsupported uses (see README.md)
+ * do not compile, or are reported at run time.
  *
- * Inside a kernel every thread is a fibre: it runs until it waits for others (a barrier, a shuffle, a poll)
- * and then gives way. threadIdx and its kin are those of the fibre that runs. */
+ * Inside a kernel every thread is a fibre: it runs until it waits for others (a barrier, a shuffle, a poll) and then
+ * yields. threadIdx and similar variables are those of the running fibre. */
 #ifndef EMULATOR_CUDA_RUNTIME_H
 #define EMULATOR_CUDA_RUNTIME_H
 
@@ -23,7 +23,7 @@
 #define __host__
 #define __constant__ static const
 #define __grid_constant__
-#define __noinline__ /* nothing: headers of the C++ library write __attribute__((__noinline__)) */
+#define __noinline__ /* empty, since headers of the C++ library write __attribute__((__noinline__)) */
 #define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
@@ -65,7 +65,7 @@ EMULATOR_VECTOR2(double2, double)
 
 namespace emulator {
 
-/* Of the fibre that runs. A function keeps them: a fibre is one thread of one block from its first call to its end. */
+/* Indexes of the running fibre. The compiler may keep them, since a fibre is one thread of one block throughout. */
 uint3 thread_index() __attribute__((const));
 uint3 block_index() __attribute__((const));
 dim3 block_dimension() __attribute__((const));
@@ -81,7 +81,7 @@ struct shared_memory_type {
 };
 constexpr shared_memory_type shared = {};
 
-/* Dimensions are no macros: a launch's configuration has fields of their names. */
+/* Dimensions are not macros, since a launch's configuration has fields of these names. */
 template <dim3 (*get)(), unsigned dim3::*part> struct dimension {
 	operator unsigned() const
 	{
@@ -95,33 +95,34 @@ template <dim3 (*get)()> struct dimensions {
 };
 
 void barrier();
-/* All lanes of the mask meet, and see what the others wrote before. */
+/* All lanes of the mask meet, and see the others' earlier writes. */
 void sync_warp(unsigned mask);
-/* All lanes of the mask meet, which orders no memory; in: this lane's bytes; out: those of lane `from` (each lane names its own), after all have met. */
+/* All lanes of the mask meet, which orders no memory. in: this lane's bytes; out: those of lane `from` (each lane names
+ * its own), after all have met. */
 void exchange(unsigned mask, const char *what, const void *in, void *out, size_t bytes, int from);
-/* The same with every lane's bytes in `all` [32][bytes]. */
+/* exchange with every lane's bytes in `all` [32][bytes]. */
 void gather(unsigned mask, const char *what, const void *in, void *all, size_t bytes);
 void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]);
-/* Give way: called by what polls memory, which sleeps in between. */
+/* Yield; called by polls of memory, which sleep in between. */
 void poll();
 void store_relaxed(unsigned long long *at, unsigned long long x);
 unsigned long long load_relaxed(const unsigned long long *at);
 void release_add(unsigned *at, unsigned x);
 unsigned acquire(const unsigned *at);
 void fence();
-/* Read the old value; write the new one. Fibres give way only where they wait, so the two are one. */
+/* Read the old value; write the new one. Fibres yield only where they wait, so the pair is atomic. */
 void atomic(void *at, void *old, size_t bytes);
 void atomic_end(void *at, const void *value, size_t bytes);
 /* cp.async: bytes arrive when their thread waits for their group, not before. */
 void copy_async(void *shared, const void *global, int bytes);
 void copy_commit();
 void copy_wait(int groups);
-/* Bulk prefetch: moves nothing; fails unless all bytes are live device memory, in whole pieces of 16. */
+/* Bulk prefetch: moves nothing. Fails unless all bytes are live device memory, in whole pieces of 16. */
 void prefetch_bytes(const void *from, int64_t bytes);
 /* Programmatic dependent launch. */
 void wait_for_previous();
 void let_next_begin();
-/* For functions of the emulator that read or write memory in a kernel's name. */
+/* For functions of the emulator that read or write memory on a kernel's behalf. */
 void touch_read(const void *at, size_t bytes);
 void touch_write(void *at, size_t bytes);
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -152,7 +153,7 @@ template <class T> static inline T emulator_shuffle(unsigned mask, const char *w
 	emulator::exchange(mask, what, &x, &out, sizeof x, from);
 	return out;
 }
-/* Lanes form groups of `width`; from outside the group a lane gets its own value. */
+/* Lanes form groups of `width`; a read from outside the group gives the lane's own value. */
 template <class T> static inline T __shfl_sync(unsigned mask, T x, int from, int width = 32)
 {
 	int lane = emulator_lane();
@@ -211,12 +212,12 @@ EMULATOR_ATOMIC(atomicXor, old ^ by)
 EMULATOR_ATOMIC(atomicExch, by)
 EMULATOR_ATOMIC(atomicInc, old >= by ? 0 : old + 1)
 #undef EMULATOR_ATOMIC
-template <class T> static inline T atomicCAS(T *at, T expected, T wanted)
+template <class T> static inline T atomicCAS(T *at, T expected, T desired)
 {
 	static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics have 4 or 8 bytes");
 	T old;
 	emulator::atomic(at, &old, sizeof old);
-	emulator::atomic_end(at, old == expected ? &wanted : &old, sizeof old);
+	emulator::atomic_end(at, old == expected ? &desired : &old, sizeof old);
 	return old;
 }
 static inline void __threadfence()
@@ -396,7 +397,7 @@ typedef struct emulator_graph *cudaGraph_t;
 typedef struct emulator_graph *cudaGraphExec_t;
 
 struct cudaFuncAttributes {
-	int ptxVersion, binaryVersion; /* what the loaded code was compiled for, and is: 10 major + minor */
+	int ptxVersion, binaryVersion; /* the loaded code's source and binary: 10 major + minor */
 };
 struct cudaUUID_t {
 	char bytes[16];
@@ -425,7 +426,7 @@ struct cudaLaunchConfig_t {
 extern "C" {
 const char *cudaGetErrorName(cudaError_t e);
 const char *cudaGetErrorString(cudaError_t e);
-cudaError_t cudaFuncGetName(const char **name, const void *kernel); /* the real one's is mangled */
+cudaError_t cudaFuncGetName(const char **name, const void *kernel); /* the real function returns a mangled name */
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
@@ -485,7 +486,7 @@ template <class... P> cudaError_t launch_converted(const cudaLaunchConfig_t *c, 
 	    c, (const void *)kernel, [](const void *p) { (*(const decltype(bound) *)p)(); }, &bound, sizeof bound);
 }
 cudaError_t set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value);
-/* Blocks of a cooperative launch that a processor holds. */
+/* Number of blocks of a cooperative launch that fit a processor. */
 cudaError_t count_resident(int *out, const void *kernel, int threads, size_t shared);
 
 } // namespace emulator

@@ -41,7 +41,7 @@ static inline void mma_int8(int d[4], const unsigned a[4], const unsigned b[2])
 	}
 }
 
-/* Rows are read where their lane arrives, so that a lane that is already past may not overwrite them. */
+/* Rows are read when their lane arrives, so a lane that has already passed may not overwrite them. */
 static inline void load_matrices(unsigned d[4], const void *row)
 {
 	unsigned rows[32][4];

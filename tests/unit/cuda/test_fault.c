@@ -70,7 +70,7 @@ static int open_and_use(void)
 	error err = ERROR_INIT;
 	if (backend_open(&b, "cuda", NULL, cpu_open, 0, &err) != STATUS_OK) {
 		printf("cannot be opened: %s\n", error_message(&err));
-		return err.status == STATUS_DEVICE && strstr(err.message, "the process has to be started anew")
+		return err.status == STATUS_DEVICE && strstr(err.message, "restart the process")
 		           ? MUST_RESTART
 		           : WRONG;
 	}
