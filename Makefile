@@ -72,13 +72,13 @@ ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/reci
 # engine/base/choice.c calls proto/nearest.c.
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
-# Made of proto/openapi.yaml and proto/engine.yaml, and the number of the interface of plug-ins.
+# Generated from proto/openapi.yaml and proto/engine.yaml, with the number of the interface of plug-ins.
 CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c limits.h routes.h routes.c recipe.h recipe.def sampling.def options.h)
 INTERFACE := $(OUT)/gen/backend_abi.h
 GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(OUT)/obj/gen/routes.o
-# Of proto, what programs without the contract link.
+# Objects of proto for programs that do not link the contract.
 OPTIONS_SRC := proto/manual.c proto/nearest.c proto/options.c
 CLI_OBJ = $(call objects,$(call sources,clients/cli) $(OPTIONS_SRC) proto/log_time.c)
 
@@ -97,8 +97,8 @@ ISA_avx512vnni := $(ISA_avx512) -mavx512vnni
 CPPFLAGS += -DCPU_HAS_X86_KERNELS
 endif
 KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC))) $(patsubst %.c,$(OUT)/obj/%.avx512vnni.o,$(KERNEL_VNNI))
-# A thread count must not change a bit, so no kernel may be compiled with an addition fused in one tile and not in another:
-# gcc 14 avoids chains of fused operations in some loops, unless that is turned off.
+# A thread count must not change a bit, so additions must be fused in all tiles of a kernel or in none. gcc 14 avoids
+# chains of fused operations in some loops; this turns that off.
 KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math \
               $(if $(findstring clang,$(CC)),-Wno-pass-failed,--param=avoid-fma-max-bits=0)
 
@@ -196,9 +196,10 @@ $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # --- CUDA ----------------------------------------------------------------------
-# The plug-in: machine code for each of these that the compiler knows, which is all that today's devices run (8.6 and 8.9
-# take that for 8.0), and PTX for what comes after. PTX of 9.0: code for less has no griddepcontrol.wait (cuda/ptx.cuh), so none of its
-# kernels begins early. With `CUDA=FOLDER`, a toolkit, it is one of the programs. Targets that are for GPUs have a default.
+# The plug-in has machine code for each of these that the compiler knows, which covers today's devices (8.6 and 8.9 run
+# the code for 8.0). It has PTX for later ones. The PTX is for 9.0: code for older versions has no griddepcontrol.wait
+# (cuda/ptx.cuh), so none of its kernels begins early. With `CUDA=FOLDER`, a toolkit, it is one of the programs. Targets
+# that are for GPUs have a default.
 CUDA ?= $(if $(filter cuda cuda-check gpu-kit test-gpu bench-gpu,$(MAKECMDGOALS)),$(or $(CUDA_HOME),/usr/local/cuda))
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(if $(CUDA),$(CUDA)/bin/nvcc)
@@ -235,7 +236,8 @@ PROGRAMS += $(OUT)/bin/additive-cuda.so
 all: $(OUT)/bin/additive-cuda.so
 endif
 
-# What no machine without a GPU can run, every machine with a toolkit can compile and look at, with a package's disassembler.
+# Every machine with a toolkit can compile and inspect the kernels, with a package's disassembler, but only one with a
+# GPU can run them.
 CUDA_VENV := build/cuda-venv
 $(CUDA_VENV)/ready: tests/cuda_requirements.txt
 	$(PYTHON) -m venv $(CUDA_VENV)
@@ -246,8 +248,8 @@ cuda-check: $(CUDA_OBJ) $(CUDA_VENV)/ready
 	@PATH="$$(echo $(CUDA_VENV)/lib/python*/site-packages/nvidia/cu*/bin):$(dir $(NVCC)):$$PATH" \
 	  tests/cuda_resources cuobjdump cuda/hot_kernels cuda $(CUDA_OBJ)
 
-# The same sources for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole programs, and
-# OUT/emulator/checked/ looks at every access of a kernel, for unit tests (tests/emulator/README.md).
+# The plug-in's sources, compiled for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole
+# programs, and OUT/emulator/checked/ checks every access of a kernel, for unit tests (tests/emulator/README.md).
 EMULATOR := $(OUT)/emulator/additive-cuda.so
 EMULATOR_CHECKED := $(OUT)/emulator/checked/additive-cuda.so
 EMULATOR_SRC := $(sort $(wildcard tests/emulator/*.cc))
@@ -294,8 +296,9 @@ $(EMULATOR_TEST): $(patsubst %.cu,$(OUT)/emulator/checked/%.o,$(sort $(wildcard 
 # --- tests -------------------------------------------------------------------
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
 ifeq ($(BUILD),tsan)
-# What refuses memory on purpose replaces malloc, and test_threads open, which the thread sanitizer's runtime cannot bear;
-# of what it would check there, only test_threads has threads. oneDNN's own threads are not instrumented, so it gets one.
+# Tests that refuse memory on purpose replace malloc, and test_threads replaces open; the thread sanitizer's runtime
+# supports neither. Of these tests only test_threads has threads to check. oneDNN's own threads are not instrumented, so
+# it gets one.
 UNIT_SRC := $(filter-out tests/unit/base/test_memory.c tests/unit/daemon/test_threads.c \
               $(shell grep -lr support/allocations.h tests/unit),$(UNIT_SRC))
 export OMP_NUM_THREADS := 1
@@ -313,7 +316,7 @@ $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/sup
 	$(Q)$(AR) qcs $@ $^
 # A test links much and runs once, so binutils' faster linker is used; `make UNIT_LINKER=` takes the compiler's own.
 UNIT_LINKER ?= $(if $(filter release,$(BUILD)),-fuse-ld=gold)
-# What a test of an area links: the folders up to its own.
+# Folders that a test of an area links: those up to its own.
 area = $(firstword $(subst /, ,$(1)))
 with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))
 CUDA_TEST_OBJ = $(CORE_OBJ) $(call objects,$(call sources,engine/serve engine/explain))
@@ -365,7 +368,8 @@ PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
 pytest: all $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 	tests/in_memory $(PYTEST) $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults)
 
-# What needs a CUDA device, on the emulated one. Its fibres are x86-64, and the calls that a thread sanitizer adds are its own.
+# Tests that need a CUDA device, on the emulated one. Its fibres are x86-64 code, and its calls for the thread sanitizer
+# are its own.
 EMULATED_UNIT := $(CUDA_UNIT_BIN) $(OUT)/unit/tensor/test_sample $(EMULATOR_TEST)
 EMULATED := $(if $(filter aarch64 tsan,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHECKED) $(EMULATED_UNIT))
 .PHONY: test-emulated
@@ -379,8 +383,8 @@ test-emulated: all $(EMULATED) $(VENV)/ready
 test-golden: all $(EMULATED) $(VENV)/ready
 	$(PYTEST) -m 'not slow' $(PYTEST_JOBS) tests/e2e/test_golden.py tests/e2e/test_golden_sources.py tests/e2e/test_convert_3lin.py
 
-# What takes too long for `make test`. Budgets: SWEEP_SECONDS (of each sweep), KILLS, FUZZ_SECONDS (of each driver).
-# The sanitizer build looks for leaks and for memory touched after a failed call.
+# Tests that take too long for `make test`. Budgets: SWEEP_SECONDS (for each sweep), KILLS, FUZZ_SECONDS (for each
+# driver). The sanitizer build looks for leaks and for memory accessed after a failed call.
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
 pytest-slow: all $$(BENCH_BIN) $(EMULATED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
@@ -477,7 +481,7 @@ image-cuda:
 	$(build_image) $(foreach a,BASE CUDA_IMAGE CUDA_ARCHS,$(if $($a),--build-arg '$a=$($a)')) -t additive-cuda -f deploy/Dockerfile.cuda .
 image-cuda-test: $(EMULATOR)
 	PLUGIN=$(EMULATOR) deploy/image_test cuda
-# What is installed under share: each program writes its own page, and `additive` those of its commands.
+# Files installed under share: each program writes its own page, and `additive` those of its commands.
 SHARE := $(OUT)/share
 PAGE_1 := $(SHARE)/man/man1/additive-eval.1
 PAGES_8 := $(patsubst $(OUT)/bin/%,$(SHARE)/man/man8/%.8,$(filter %/additived %/additive-httpd %/additive-train,$(PROGRAMS)))

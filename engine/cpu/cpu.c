@@ -1,5 +1,5 @@
-/* Opening the CPU backend: how many threads, which instruction set, what to call the
- * device. Everything else is the kernel table of the instruction set and host.c. */
+/* Opens the CPU backend: chooses the number of threads, the instruction set and the device's name. Everything else is
+ * in host.c and in the kernel table of the instruction set. */
 #include "engine/cpu/cpu.h"
 
 #include <assert.h>
@@ -32,7 +32,7 @@ static const cpu_kernels vnni = {
 typedef struct isa {
 	const char *name;
 	const cpu_kernels *kernels; /* NULL: of another architecture */
-	const cpu_kernels *instead; /* the cells that are not empty replace those of `kernels`; or NULL */
+	const cpu_kernels *instead; /* its non-empty cells replace those of `kernels`; NULL: none */
 } isa;
 
 /* From the plainest to the best; a processor that runs one runs those before it. */
@@ -50,7 +50,7 @@ static const isa isas[] = {
 };
 enum { ISA_COUNT = sizeof isas / sizeof *isas };
 
-/* Index of the best that this machine can run. */
+/* Return the index of the best instruction set that this machine can run. */
 static int isa_machine(void)
 {
 #ifdef CPU_HAS_X86_KERNELS
@@ -68,7 +68,7 @@ static int isa_machine(void)
 #endif
 }
 
-/* The same, or the lower one that the environment names. */
+/* Return that instruction set, or the lower one that ADDITIVE_CPU_ISA names. */
 static status isa_choose(const isa **out, error *err)
 {
 	int machine = isa_machine();
@@ -96,8 +96,8 @@ static int cpu_cores(void)
 	return online < 1 ? 1 : online > CPU_MAX_THREADS ? CPU_MAX_THREADS : (int)online;
 }
 
-/* All cores, or as many as OMP_NUM_THREADS allows. Read here, since what OpenMP makes of it is
- * changed by every matrix product (gemm.c). */
+/* All cores, or as many as OMP_NUM_THREADS allows. The variable is read here, because every matrix product changes
+ * OpenMP's own setting (gemm.c). */
 static int default_threads(void)
 {
 	const char *limit = getenv("OMP_NUM_THREADS");
@@ -105,7 +105,7 @@ static int default_threads(void)
 	return requested > 0 && requested < cores ? requested : cores;
 }
 
-/* "AMD EPYC 9654": the processor's name, or "CPU" where the system does not say. */
+/* Write the processor's name, such as "AMD EPYC 9654", or "CPU" if the system does not give one. */
 static void cpu_model(char *out, size_t size)
 {
 	snprintf(out, size, "CPU");

@@ -15,7 +15,7 @@
  * ADDITIVE_CPU_ISA=baseline|avx2|avx512|avx512vnni in the environment lowers the choice. */
 status cpu_open(backend **out, int threads, error *err);
 
-/* The same with the reference kernels: slow, for tests. */
+/* Open with the reference kernels, which are slow; for tests. */
 status cpu_reference_open(backend **out, int threads, error *err);
 
 #endif

@@ -1,15 +1,14 @@
 /* gemm on oneDNN's dnnl_sgemm.
  *
- * Chosen by measurement, GFLOP/s of the products of a training step at d = 128 and 4096
- * tokens (forward and both gradients of d x d and d x 4d weights), two cores of an AMD EPYC
- * (Zen 5):
+ * Chosen by measurement on two cores of an AMD EPYC (Zen 5). GFLOP/s of the products of a training step at d = 128 and
+ * 4096 tokens (forward and both gradients of d x d and d x 4d weights):
  *
  *   oneDNN 2.6                        442 … 505
  *   OpenBLAS 0.3.21, as it detects    222 … 234   (takes the machine for a Haswell)
  *   OpenBLAS 0.3.21, SkylakeX kernels 212 … 373
  *   BLIS 0.9                           85
  *
- * Small products stay on one thread (threads.h: what waking the others costs). Products with packed weights, as in
+ * Small products stay on one thread (threads.h has the cost of waking the others). Products with packed weights, as in
  * serving, have kernels of their own (kernels/linear.c). */
 #include "engine/cpu/gemm.h"
 
@@ -31,7 +30,7 @@ status gemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n, int64
 		return STATUS_OK;
 	}
 #ifdef _OPENMP
-	/* A setting of the calling thread, so it is made at every call. */
+	/* The setting belongs to the calling thread, so every call makes it. */
 	omp_set_num_threads((double)m * (double)n * (double)k < SERIAL_WORK ? 1 : threads);
 #else
 	(void)threads;

@@ -8,7 +8,7 @@
 #define MADV_COLLAPSE 25 /* since Linux 6.1; older systems refuse it, and glibc 2.36 has no name for it */
 #endif
 
-/* From this size on, blocks ask for huge pages: long passes over memory are up to a fifth faster. */
+/* Blocks of at least this size request huge pages: long passes over memory are up to a fifth faster. */
 enum { HUGE_PAGE = 2 << 20, HOST_PAGE = 65536 /* a multiple of every system's */ };
 
 static status host_allocate(backend *b, size_t bytes, void **out)
@@ -27,7 +27,7 @@ static status host_allocate(backend *b, size_t bytes, void **out)
 	char *data = whole + alignment - (uintptr_t)whole % alignment;
 #ifdef MADV_HUGEPAGE
 	if (alignment == HUGE_PAGE)
-		(void)madvise(data, rounded, MADV_HUGEPAGE); /* a wish: memory without huge pages serves too */
+		(void)madvise(data, rounded, MADV_HUGEPAGE); /* only a request: memory without huge pages works too */
 #endif
 	((void **)data)[-1] = whole;
 	*out = data;
@@ -56,7 +56,7 @@ static void host_release(backend *b, void *data)
 		free(((void **)data)[-1]);
 }
 
-/* Upload, download and copy are one thing here. */
+/* Upload, download and copy are the same operation here. */
 static status host_copy(backend *b, void *to, const void *from, size_t bytes)
 {
 	(void)b;
@@ -73,7 +73,7 @@ static status host_clear(backend *b, void *device, size_t bytes)
 	return STATUS_OK;
 }
 
-/* Whole pages, at least one; 0: more than there are addresses. */
+/* Round up to whole pages, at least one; 0: overflow. */
 static size_t host_pages(size_t bytes)
 {
 	return bytes > SIZE_MAX - HOST_PAGE ? 0

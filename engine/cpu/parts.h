@@ -1,4 +1,4 @@
-/* parts.h - parts of a step that run at the same time, on threads that have cores of their own. */
+/* parts.h - parts of a step that run at the same time, on threads with a core each. */
 #ifndef ENGINE_CPU_PARTS_H
 #define ENGINE_CPU_PARTS_H
 

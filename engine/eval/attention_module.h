@@ -1,13 +1,13 @@
-/* attention_module.h - golden sets of one attention with its projections: x and dy [B,N,D], which a set may call dO,
- * {q,k,v,out}_proj.{weight,bias}, inner_attn_ln.{weight,bias} where there is a norm behind the attention, and in the
- * config heads and the norm's eps, ln_eps or layernorm_eps. Values, under a prefix: y, and for the loss Σ y ⊙ dy the
- * gradients dx and d.NAME, also as grad.NAME where the set has it.
+/* attention_module.h - golden sets of one attention with its projections.
+ *
+ * Reads x and dy [B,N,D], which a set may call dO; {q,k,v,out}_proj.{weight,bias}; inner_attn_ln.{weight,bias} if a norm
+ * follows the attention; in the config heads and the norm's eps, ln_eps or layernorm_eps. Values, under a prefix: y and,
+ * for the loss Σ y ⊙ dy, the gradients dx and d.NAME, also as grad.NAME if the set has it.
  *
  *   attention_module_read(g, &m, &err);
  *   attention_module_plan(g, &m, attend, context, &p, &err);
  *   plan_write(p.plan, …);                       inputs that attend added
- *   attention_module_run(g, &m, &p, "prefix", &err);
- */
+ *   attention_module_run(g, &m, &p, "prefix", &err); */
 #ifndef ENGINE_EVAL_ATTENTION_MODULE_H
 #define ENGINE_EVAL_ATTENTION_MODULE_H
 
@@ -31,7 +31,7 @@ typedef struct attention_module_planned {
 /* The attention of q, k, v [B,N,D] in a graph, to which it may add inputs and outputs. */
 typedef value attention_module_attend(graph *made, value q, value k, value v, void *context);
 
-/* Does the set have one of the tensors? */
+/* True if the set has one of the tensors. */
 bool attention_module_recognises(const golden *g);
 bool attention_module_has_norm(const golden *g);
 status attention_module_read(golden *g, attention_module *out, error *err);
@@ -41,7 +41,7 @@ status attention_module_plan(golden *g, const attention_module *m, attention_mod
 /* Run the plan and add the values PREFIX.*. */
 status attention_module_run(golden *g, const attention_module *m, const attention_module_planned *p, const char *prefix,
                             error *err);
-/* Is it the name of one of the gradients? */
+/* True for the name of one of the gradients. */
 bool attention_module_is_gradient(const char *name);
 
 #endif

@@ -46,7 +46,7 @@ static const struct {
 } ids[] = {
     {"pad", "pad_token_id", false}, {"eos", "eos_token_id", true}, {"decoder_start", "decoder_start_token_id", true}};
 
-/* What the architectures compute, and the source may not differ from. */
+/* Check the keys whose value the architectures fix. */
 static status check_constants(golden *g, error *err)
 {
 	const json_t *act = json_object_get(g->config, "act"), *offset = json_object_get(g->config, "pos_offset");

@@ -4,7 +4,7 @@
 
 #include "engine/eval/golden.h"
 
-/* What the sets call a kind of encoder, and the keys of the architecture bart for it. Linear attention comes first. */
+/* Name of a kind of encoder in the sets, and the keys of the architecture bart for it. Linear attention comes first. */
 typedef struct bart_policy {
 	const char *name, *attention, *padding;
 } bart_policy;

@@ -17,7 +17,8 @@ typedef struct batch {
 	int64_t sequences, length;
 	int32_t *ids;
 	int32_t *mask;   /* NULL: nothing is masked */
-	int32_t *labels; /* of position i the token at i + 1, of a model that is not causal at i; negative: ignored */
+	/* [B, N]: for position i the token at i + 1, or at i if the model is not causal; negative: ignored */
+	int32_t *labels;
 } batch;
 
 /* STATUS_INVALID naming the tensor: another shape or type, ids the model lacks, more tokens than its positions (with

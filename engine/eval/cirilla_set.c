@@ -30,7 +30,7 @@ static status read_ids(const golden *g, cirilla_ids *out, error *err)
 	return STATUS_OK;
 }
 
-/* What the architecture computes, and the source may not differ from. */
+/* Check the keys whose value the architecture fixes. */
 static status check_constants(golden *g, error *err)
 {
 	double eps, base;

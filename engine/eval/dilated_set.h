@@ -6,9 +6,9 @@
 #include "engine/eval/golden.h"
 #include "engine/tensor/ops.h"
 
-/* Is this object such a config? */
+/* True if this object is such a config. */
 bool dilated_set_is_config(const json_t *json);
-/* Is the set of a module with projections (attention_module.h)? */
+/* True for a set of a module with projections (attention_module.h). */
 bool dilated_set_is_module(const golden *g);
 /* An integer of it, of a size. */
 status dilated_set_size(const json_t *json, const char *key, int64_t *out, error *err);

@@ -1,8 +1,7 @@
-/* Both forms of the model are driven by one loop over chunks of the sequence: the parallel
- * form is a single chunk of all N tokens, the recurrent form chunks of a few tokens read
- * into B slots of a state pool. Columns of the inputs are cut out before each chunk (the last one is filled
- * up with tokens that are not read) and rows of the outputs are put in their place after it. With
- * loss_only nothing is kept of a chunk but its part of the loss. */
+/* One loop over chunks of the sequence drives both forms of the model. The parallel form is a single chunk of all N
+ * tokens; the recurrent form reads chunks of a few tokens into B slots of a state pool. Before each chunk its columns
+ * are copied from the inputs; the last chunk is padded with tokens that are not read. After it, rows of the outputs are
+ * copied to their places. With loss_only only the chunk's part of the loss is kept. */
 #include "engine/eval/evaluation.h"
 
 #include <stdio.h>

@@ -99,21 +99,21 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->entry->name, y->entry->name);
 }
 
-/* Do two files have values of several steps and of the first of them? */
+/* True if one file has values of several steps and the other the value of the first. */
 static bool are_steps(const safetensors_entry *a, const safetensors_entry *b)
 {
 	return a->type == ST_F64 && b->type == ST_F64 && a->rank == 1 && b->rank == 1 &&
 	       (a->count == 1) != (b->count == 1);
 }
 
-/* Do two files have the same tensor? */
+/* True if two files have the same tensor. */
 static bool are_alike(const safetensors_entry *a, const safetensors_entry *b)
 {
 	return a->type == b->type && extent_equal(extent_of_entry(a), extent_of_entry(b)) &&
 	       memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-/* Join what has one name: equal tensors, a weight and its gradient, values of several steps and of the first. */
+/* Join tensors of one name: equal tensors, a weight and its gradient, values of several steps and of the first. */
 static status join_gradients(golden *g, error *err)
 {
 	int n = 0;

@@ -1,12 +1,13 @@
-/* golden.h - golden files as input: the config, weights and inputs of a source are read from safetensors files, and
- * every value that can be computed from them is written under the source's own name and shape.
+/* golden.h - golden files as input: the config, weights and inputs of a source are read from safetensors files. Every
+ * value that can be computed from them is written under the source's own name and shape.
  *
- * The tensors of all files form one set, in which a name occurs once, or in several files with the same bytes. Only a
- * float32 weight may have a value of its own name, in float64 and in another file: its gradient; and a float64 value
- * [1] another one [T] that begins with it, one value a step, which is the one that counts. A source is read by one
- * reader, a file of the folder golden/: it recognises its sets, builds what they need of the core (a model in memory,
- * or a graph of single ops), and adds results. A value of the set that is neither read nor written is one that the
- * program cannot compute.
+ * The tensors of all files form one set, in which a name occurs once, or in several files with the same bytes. There are
+ * two exceptions. A float32 weight may share its name with its gradient, in float64 in another file. A float64 value [1]
+ * may share its name with a value [T] of another file that begins with it and has one number a step; the longer counts.
+ *
+ * Each source has a reader, a file of the folder golden/. It recognises its sets, builds what they need of the core (a
+ * model in memory, or a graph of single ops), and adds results. A value of the set that is neither read nor written
+ * cannot be computed by the program.
  *
  *   static status evaluate(golden *g, error *err)
  *   {
@@ -20,8 +21,8 @@
  *   }
  *   const golden_reader golden_reader_NAME = {.source = "what it reads", .recognises = recognises, …};
  *
- * What these functions give (numbers, models, plans, pools) belongs to the set and is freed with it. Errors name the
- * tensor, and golden_evaluate's *blame the file. */
+ * The results of these functions (numbers, models, plans, pools) belong to the set and are freed with it. Errors name
+ * the tensor, and golden_evaluate's *blame the file. */
 #ifndef ENGINE_EVAL_GOLDEN_H
 #define ENGINE_EVAL_GOLDEN_H
 
@@ -32,7 +33,7 @@ typedef struct golden_tensor {
 	const safetensors_entry *entry;
 	int file;
 	bool known;                        /* an input, a weight, or a value that was computed */
-	const safetensors_entry *gradient; /* of a weight, under its name; NULL: there is none */
+	const safetensors_entry *gradient; /* gradient of a weight, stored under its name; NULL: none */
 	int gradient_file;
 	bool gradient_known;
 } golden_tensor;
@@ -55,7 +56,7 @@ typedef struct golden_reader {
 	bool recurrent;     /* has a recurrent form */
 	bool (*recognises)(const golden *g);
 	status (*evaluate)(golden *g, error *err);
-	/* Is the value of that name computed with --gradients only? NULL: none is. */
+	/* True if the value of that name is computed with --gradients only. NULL: none is. */
 	bool (*is_gradient)(const char *name);
 } golden_reader;
 
@@ -99,7 +100,7 @@ status golden_model(golden *g, const architecture *a, const json_t *config, cons
  * another shape. */
 status golden_result(golden *g, extent e, float **out, error *err, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* The same of integers that f32 cannot hold. */
+/* Add a value of integers that f32 cannot represent. */
 status golden_result_integers(golden *g, extent e, int64_t **out, error *err, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* A whole output of a plan under a name of the set. */
@@ -108,7 +109,7 @@ status golden_output(golden *g, plan *p, value v, extent e, error *err, const ch
 /* A plan of a graph, which it takes over. `pool`: of golden_pool, bound to the state "pool" of the graph; NULL: none.
  */
 status golden_plan(golden *g, graph *made, float *pool, plan **out, error *err);
-/* The same with memory of the caller's own for n values of the graph. */
+/* Return such a plan with the caller's memory for n values of the graph. */
 status golden_bound_plan(golden *g, graph *made, const plan_binding *bindings, int n, plan **out, error *err);
 /* Append the gradients of Σ y ⊙ dy for every f32 input that the graph has so far; dy, an input of y's shape, is given
  * back. After it, graph_gradient. */
@@ -117,7 +118,7 @@ value golden_backward(graph *made, value y);
 status golden_forward(golden *g, const model *m, const forward_spec *spec, plan **out, error *err);
 /* A recurrent one with the slots of golden_pool. */
 status golden_pooled_forward(golden *g, const model *m, const forward_spec *spec, float *pool, plan **out, error *err);
-/* The same with the gradients in memory that is laid out like the model's arena. */
+/* Return a plan whose gradients are in memory laid out like the model's arena. */
 status golden_backward_into(golden *g, const model *m, const forward_spec *spec, float *gradients, plan **out,
                             error *err);
 /* Device memory for recurrent state, zeroed. */

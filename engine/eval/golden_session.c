@@ -44,7 +44,7 @@ status golden_session_encode(golden *g, const golden_session *s, int64_t source,
 	return encode(p, model_dimensions(s->model), slots, ids, mask);
 }
 
-/* Columns at … at + n - 1 of [B, width], and `filling` behind them. */
+/* Write columns at … at + n - 1 of [B, width], followed by `filling`. */
 static status write_columns(const golden_session *s, port_role role, const golden_tokens *t, const int32_t *from,
                             int64_t at, int64_t n, int32_t filling, int32_t *scratch)
 {

@@ -7,13 +7,13 @@
 typedef struct golden_session {
 	const model *model;
 	int64_t batch, chunk; /* tokens of each sequence that a forward reads, at most */
-	int64_t read;         /* of each so far */
+	int64_t read;         /* tokens read so far by each sequence */
 	bool masked;
 	float *pool;
 	plan *plan;
 } golden_session;
 
-/* What sequences read next: rows of `width` columns, of which the first `count` count. */
+/* Tokens that sequences read next: rows of `width` columns, of which the first `count` are used. */
 typedef struct golden_tokens {
 	int64_t width, count;
 	const int32_t *ids, *mask,

@@ -18,7 +18,7 @@ static void rank(const float *row, int64_t n, logit_rank *out)
 	qsort(out, (size_t)n, sizeof *out, by_rank);
 }
 
-/* Of e^(logit / temperature): the largest logit and the sum of all, relative to that of the largest. */
+/* The largest logit, and the sum of all e^(logit / temperature) relative to that of the largest. */
 typedef struct softmax {
 	double most, sum, temperature;
 } softmax;

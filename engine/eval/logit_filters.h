@@ -1,6 +1,6 @@
-/* logit_filters.h - the filters of x-transformers (1.6.0, autoregressive_wrapper) on logits, in that library's forms.
+/* logit_filters.h - the filters of x-transformers (1.6.0) on logits, in that library's forms.
  *
- * They are for comparisons with it. What the service samples with has other forms of the same ideas
+ * They are for comparisons with it. The service samples with other forms of the same filters
  * (engine/tensor/ops/sample.h): a number of tokens, a share, a ratio, always of one row, after the temperature.
  *
  * A row is changed in place; what a filter removes becomes -inf. Probabilities are the softmax of the row, in double.
@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-/* How many of n logits top-k leaves: ⌈(1 - threshold) · n⌉ in double, which is one more than the decimals promise for
- * some thresholds (0.7 leaves 4 of 10). threshold: 0 … 1. */
+/* Return the number of n logits that top-k keeps: ⌈(1 - threshold) · n⌉ in double. Rounding makes it one larger for
+ * some thresholds (0.7 keeps 4 of 10). threshold: 0 … 1. */
 int64_t logit_filter_count(double threshold, int64_t n);
 
 /* Space of a filter that sorts: n of these. */

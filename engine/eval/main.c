@@ -126,9 +126,9 @@ static bool read_options(eval_options *o, const options *given)
 	return read_golden(o, given) && good && o->spec.smoothing >= 0 && o->spec.smoothing < 1;
 }
 
-static int wrong_usage(const char *why)
+static int wrong_usage(const char *message)
 {
-	fprintf(stderr, "additive-eval: %s\n", why);
+	fprintf(stderr, "additive-eval: %s\n", message);
 	manual_help(stderr, &manual);
 	return EXIT_USAGE;
 }

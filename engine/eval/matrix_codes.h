@@ -4,7 +4,7 @@
 
 #include "engine/eval/golden.h"
 
-/* Of x [n], of 8, 4 or 2 bits: integers into codes [n], and the step. */
+/* Convert x [n] to integer codes [n] of 8, 4 or 2 bits, and the step. */
 status matrix_codes(golden *g, const float *x, int64_t n, int64_t bits, float *codes, float *step, error *err);
 /* x [n] as a forward reads it, in place. */
 status matrix_codes_read(golden *g, float *x, int64_t n, int64_t bits, error *err);

@@ -1,4 +1,4 @@
-/* options.h - what additive-eval is asked for. */
+/* options.h - the options of additive-eval. */
 #ifndef ENGINE_EVAL_OPTIONS_H
 #define ENGINE_EVAL_OPTIONS_H
 

@@ -65,7 +65,7 @@ static status read_number(const json_t *x, const char *key, float *out, error *e
 	           : error_set(err, STATUS_INVALID, key, "the recipe's \"%s\" must be a number of at least 0", key);
 }
 
-/* As many steps as the recipe says or the set has losses, at one rate. */
+/* Fill the rates, all equal, for as many steps as the recipe gives or the set has losses. */
 static status make_rates(golden *g, const json_t *recipe, training *t, error *err)
 {
 	const json_t *steps = json_object_get(recipe, "steps");
@@ -98,7 +98,7 @@ status training_read(golden *g, training *t, error *err)
 	const json_t *recipe = find_recipe(g), *betas = json_object_get(recipe, "betas");
 	TRY(read_number(json_object_get(recipe, "weight_decay"), "weight_decay", &t->params.decay, err));
 	TRY(read_number(json_object_get(recipe, "clip"), "clip", &t->params.clip, err));
-	if (recipe != g->config) /* there it is the norms' */
+	if (recipe != g->config) /* in the config itself "eps" is that of the norms */
 		TRY(read_number(json_object_get(recipe, "eps"), "eps", &t->params.eps, err));
 	TRY(read_number(json_object_get(recipe, "adam_eps"), "adam_eps", &t->params.eps, err));
 	TRY(read_number(json_array_get(betas, 0), "betas", &t->params.beta1, err));
@@ -108,7 +108,7 @@ status training_read(golden *g, training *t, error *err)
 
 /* --- the run ----------------------------------------------------------------------------------------------- */
 
-/* The update's graph, and what is bound in it: weights and gradients, and what the optimiser adds behind them. */
+/* The update's graph, and what is bound in it: weights and gradients, followed by the optimiser's own state. */
 typedef struct update {
 	graph *graph;
 	value weights, gradients;

@@ -1,14 +1,14 @@
-/* training.h - steps of training a golden set's model on one batch, on all weights that are trained, by Adam or AdamW
- * or by op_normalized_sgd.
+/* training.h - steps of training a golden set's model on one batch, for all trained weights, by Adam, AdamW or
+ * op_normalized_sgd.
  *
- * Read: the recipe, an object "recipe", "adam" or "optimizer" of the config, or else the config itself, with
- * "weight_decay", "clip", "adam_eps" (in an object "eps" too), "betas"; the rates of the steps, a tensor lr [T] or a
- * number "lr" of the recipe for as many steps as it has in "steps" or the set has losses.
+ * Reads the recipe: an object "recipe", "adam" or "optimizer" of the config, or else the config itself, with
+ * "weight_decay", "clip", "adam_eps" ("eps" within an object) and "betas". The rates of the steps are a tensor lr [T],
+ * or the number "lr" of the recipe. The number of steps is then "steps" of the recipe or the number of the set's losses.
  *
- * Values: loss [T], which a set may call losses, and grad_norm [T], of the weights before each step, the norm before it
- * is clipped; and as the set asks for them, in names like w5.NAME, weights after so many steps.
+ * Values: loss [T], which a set may call losses, and grad_norm [T]: both of the weights before each step, the norm
+ * before clipping. If the set asks for them, the weights after t steps as w{t}.NAME.
  *
- *   training t = {.params = …};                         what a recipe leaves out
+ *   training t = {.params = …};                         defaults of the recipe
  *   training_read(g, &t, &err);
  *   training_begin(g, model, &t, &err);
  *   golden_backward_into(g, model, &spec, t.gradients, &t.backward, &err), and its inputs
@@ -34,7 +34,7 @@ typedef struct training {
 	value hyper, norm2;
 } training;
 
-/* Does the set have a weight after some steps? */
+/* True if the set has a weight after some steps. */
 bool training_is_asked(const golden *g);
 /* The recipe, where it differs from what *t has. */
 status training_read(golden *g, training *t, error *err);

@@ -29,7 +29,7 @@ static bool ends(const char *name, const char *suffix)
 	return n >= m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* Has it E and a combiner of layer 0? */
+/* True if the set has E and a combiner of layer 0. */
 static bool has_weights(const golden *g, const char *prefix)
 {
 	char first[TRILINEAR_SET_NAME_BYTES];
@@ -177,7 +177,7 @@ int64_t trilinear_set_row(const parameter_spec *p, int64_t r)
 	return r < tokens ? r + TRILINEAR_SET_OWN_ROWS : rows - 1 - r;
 }
 
-/* Bits of a parameter of the model that 8-bit codes stand for. */
+/* Return the bits of a parameter of the model that the set stores as 8-bit codes. */
 static int64_t bits_of(const parameter_spec *p, int weight_bits)
 {
 	return p->by_row ? 8 : weight_bits;
@@ -290,7 +290,7 @@ static status new_model(trilinear_texts *t, int weight_bits, int vector_bits, er
 	    "{s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:i, s:i, s:o}", "profile", "seed", "train_head",
 	    (tuned & TUNE_HEAD) != 0, "train_embeddings", (tuned & TUNE_WORDS) != 0, "hidden_size", (json_int_t)d,
 	    "key_size", (json_int_t)q, "value_size", (json_int_t)width, "vocab_size", (json_int_t)v, "weight_bits",
-	    weight_bits, "vector_bits", vector_bits, "attentions", layers); /* which it takes over, also on failure */
+	    weight_bits, "vector_bits", vector_bits, "attentions", layers); /* taken over, also on failure */
 	if (s == STATUS_OK)
 		s = config ? golden_new_model(t->g, &architecture_trilinear, config, &t->m, err) : no_memory(err);
 	json_decref(config);
@@ -305,7 +305,7 @@ status trilinear_set_model(trilinear_texts *t, const char *prefix, int weight_bi
 		return error_set(err, STATUS_INVALID, "layers", "the config lacks \"layers\", an array");
 	read_names(t->g, list, coded ? CODES : prefix, &t->names);
 	t->vector_bits = vector_bits;
-	/* What codes stand for is not quantised again. */
+	/* Weights from codes are not quantised again. */
 	TRY(new_model(t, coded ? 32 : weight_bits, vector_bits, err));
 	for (int i = 0; i < model_tensor_count(t->m); i++)
 		TRY(load(t, i, prefix, weight_bits, err));

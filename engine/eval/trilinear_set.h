@@ -3,7 +3,7 @@
  * text that is not empty in place of A; a combiner C that is missing beside others is 0. In place of weights a set may
  * have their codes, q.NAME of 8 bits, and steps, step.NAME [1].
  *
- * The rows of E begin with those of the start and of an unknown token, which the model has behind those of the tokens.
+ * The rows of E begin with those of the start and of an unknown token, which the model has after those of the tokens.
  * config: D, Q, T, V, window, wide_window; in "layers" or "alibi_v1" the attentions, [slope, hyper, wide] each, in the
  * order of their layers, each layer in an array of its own or not; and "flags", of which 8 trains F and 16 E (by
  * default both). */
@@ -21,7 +21,7 @@ enum {
 	TRILINEAR_SET_MAX_LENGTH = 1 << 20
 };
 
-/* What the set calls attentions: number k of the model is number `index` of layer `layer`. */
+/* The set's numbering of attentions: number k of the model is number `index` of layer `layer`. */
 typedef struct trilinear_names {
 	char
 	    between[TRILINEAR_SET_BETWEEN_BYTES]; /* the numbers of layer and attention; empty: layers have no second */
@@ -29,28 +29,28 @@ typedef struct trilinear_names {
 	int layer[ARCHITECTURE_MAX_LAYERS], index[ARCHITECTURE_MAX_LAYERS];
 } trilinear_names;
 
-/* Texts tokens_frag0, tokens_frag1, …, whose last tokens are targets only. A text has a node for the start and one for
- * each token that is read; the nodes of all texts lie one behind the other. */
+/* Texts tokens_frag{0,1,…}, whose last tokens are targets only. A text has a node for the start and one for each token
+ * that is read; the nodes of all texts are numbered one after the other. */
 typedef struct trilinear_texts {
 	golden *g;
 	model *m;
 	trilinear_names names;
-	int vector_bits; /* of m */
+	int vector_bits; /* bits of the vectors of m */
 	int64_t texts, longest, nodes, targets;
 	int64_t length[TRILINEAR_SET_MAX_TEXTS],
 	    first[TRILINEAR_SET_MAX_TEXTS]; /* tokens that are read; the start's node */
 	int32_t *ids, *labels;              /* [texts, longest] */
 } trilinear_texts;
 
-/* Has the set a model's weights, or codes of them, under that prefix? */
+/* True if the set has a model's weights, or their codes, under that prefix. */
 bool trilinear_set_has(const golden *g, const char *prefix);
-/* t->g is given: t->m, of which weights and vectors are quantised to so many bits (32: not), its names, and
+/* t->g is given: t->m, of which weights and vectors are quantised to the given bits (32: not), its names, and
  * vector_bits. */
 status trilinear_set_model(trilinear_texts *t, const char *prefix, int weight_bits, int vector_bits, error *err);
-/* What the set calls a parameter of the model; the attention number k. */
+/* Write the set's name of a parameter of the model, or of attention number k. */
 void trilinear_set_name(const trilinear_texts *t, const parameter_spec *p, char out[TRILINEAR_SET_NAME_BYTES]);
 void trilinear_set_attention(const trilinear_texts *t, int k, char out[TRILINEAR_SET_NAME_BYTES]);
-/* Add the result PREFIX NAME of a parameter: `factor` times values, which lie as the parameter does. */
+/* Add the result PREFIX NAME of a parameter: `factor` times values, in the parameter's layout. */
 status trilinear_set_result(const trilinear_texts *t, const parameter_spec *p, const float *values, double factor,
                             const char *prefix, error *err);
 /* Add q.NAME and step.NAME of the weights of which the set has them, unless they are what it has of weights. */

@@ -45,7 +45,7 @@ static void normalize_fixed(const trilinear_texts *t, double *x, int64_t n)
 		x[i] = (double)quantize_value((float)x[i], QUANTIZE_FIXED_STEP, 8);
 }
 
-/* Of raw products, in place. */
+/* Quantise raw products in place. */
 static void quantize_key(const trilinear_texts *t, double *x, int64_t n)
 {
 	double square = 0;

@@ -5,7 +5,7 @@
 
 #include "engine/eval/trilinear_set.h"
 
-/* Its state, the same in front of and behind all layers: out [D]. */
+/* Compute the node's state, which is the same before and after all layers: out [D]. */
 status trilinear_start_state(const trilinear_texts *t, double *out, error *err);
 /* Into the start's row of every text, of values [nodes, width]: N(state), as the layers read it; the product of that
  * with the parameter `matrix`, or N of it, as attention reads it; the natural logits. */

@@ -106,9 +106,9 @@ struct architecture {
 	 * name the key, except keys beginning with "_" and bookkeeping of the reference ecosystem ("architectures",
 	 * "transformers_version", "torch_dtype", …). */
 	status (*config_read)(void *config, const json_t *json, error *err);
-	/* Add missing keys to the configuration of a new model: those that `size` (complete) determines, and those
-	 * whose measured best value differs from the fallback of config_read for the reference's checkpoints. False:
-	 * out of memory. */
+	/* Add missing keys to the configuration of a new model. These are the keys that `size` (complete) determines,
+	 * and those whose best measured value differs from config_read's fallback, which the reference's checkpoints
+	 * need. False: out of memory. */
 	bool (*complete)(json_t *json, const model_size *size);
 	/* Return all keys in the form of config.json. New reference; NULL: out of memory. */
 	json_t *(*config_write)(const void *config);

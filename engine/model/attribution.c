@@ -38,7 +38,7 @@ static void add_constant_parts(const builder *b, shape tokens, shape rows)
 	          PORT_HEAD_PARTS);
 }
 
-/* Sums over rows of a source and of the tokens are told apart by their number of rows, which must differ. */
+/* Sums over rows of a source and of the tokens are distinguished by their number of rows, which must differ. */
 static void add_source_parts(const builder *b, bool frozen)
 {
 	graph *g = b->g;

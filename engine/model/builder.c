@@ -130,7 +130,7 @@ value builder_word_rows(builder *b, value rows)
 }
 
 /* The shifted ids are the only ids computed by an op. Of the rows that they select only the first is new. */
-value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x)
+value builder_words_shifted(builder *b, const char *words, int64_t start, int64_t padding_row, value x)
 {
 	value ids = op_pad_mask(b->g, port_find(b->g, PORT_TOKENS), 1, (int32_t)start);
 	value rows = op_gather(b->g, graph_find(b->g, words), ids, padding_row);

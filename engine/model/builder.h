@@ -1,5 +1,5 @@
-/* builder.h - what architectures and mixers share: their usual parameters, and a forward's inputs, look-ups, layers and
- * heads.
+/* builder.h - functions shared by architectures and mixers: common parameters, and a forward's inputs, look-ups, layers
+ * and heads.
  *
  *   value h = builder_embed(b, "words", 0, "places");
  *   builder_boundary(b);
@@ -7,8 +7,8 @@
  *       h = layer(b, l, h);          // mixer_additive.forward(b, …), builder_linear(b, x, "layers.%d.inner", l), …
  *   builder_vocabulary(b, h, …);
  *
- * Names are given printf-style and without ".weight" and ".bias". Like the ops, everything
- * chains without tests in between: the graph remembers the first error. */
+ * Names are given printf-style and without ".weight" and ".bias". Like the ops, calls chain without tests in between:
+ * the graph remembers the first error. */
 #ifndef ENGINE_MODEL_BUILDER_H
 #define ENGINE_MODEL_BUILDER_H
 
@@ -40,7 +40,7 @@ typedef struct builder {
 	 * row that the head reads. */
 	value words, scaled, places[2], front, row, logits;
 	int n_places;
-	value source_words, source_scaled, source_places[2]; /* the same for a source */
+	value source_words, source_scaled, source_places[2]; /* those of a source */
 	int n_source_places;
 	attention_place place; /* place of the mixers being appended */
 	bool last_alone;       /* rows of tokens that no output reads have been dropped (builder_needed_rows) */
@@ -75,14 +75,14 @@ void builder_boundary(const builder *b);
  * themselves. Words may be used once, places by each of two stacks. The look-up of row `padding_row` has no gradient
  * (-1: none). */
 value builder_words(builder *b, const char *words, int64_t padding_row);
-/* The same for a table computed by the graph. */
+/* Append rows of a table that the graph computes. */
 value builder_words_of(builder *b, value table, int64_t padding_row);
 /* input_ids [i32] [B,N]; and, instead of builder_words_of, rows [B,N,D] that the graph has computed from them. */
 value builder_tokens(const builder *b);
 value builder_word_rows(builder *b, value rows);
 /* Append the rows x of the tokens shifted one row later, after words[start] and without the last: [B,N,D]. May be used
  * once. */
-value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x);
+value builder_words_shifted(builder *b, const char *words, int64_t start, int64_t padding_row, value x);
 value builder_places(builder *b, const char *places);
 value builder_places_of(builder *b, value table);
 value builder_positions(builder *b);

@@ -52,15 +52,15 @@ int64_t config_classes(config_reader *r, int64_t max);
 /* Set a key of an object unless it exists; the value is taken over, also on failure. False: out of memory. */
 bool config_set_missing(json_t *json, const char *key, json_t *fallback);
 
-/* The same for a number of a model's size, if given (not 0; a dropout: not negative). */
+/* Set a number of a model's size in the same way, if it is given (not 0; for a dropout, not negative). */
 bool config_set_size(json_t *json, const char *key, int64_t n);
 bool config_set_dropout(json_t *json, const char *key, double p);
 /* Set the positions, under the architecture's key, and CONFIG_TRAINED. */
 bool config_set_positions(json_t *json, const char *key, const model_size *size);
 
-/* Keys common to all architectures that no config_read reads: the chat template (engine/text/chat_template.h), and the
- * ids of the mask token and of a decoder's start token. Copy them to a configuration that config_write has made. False:
- * out of memory. */
+/* Keys that all architectures share and that config_read does not read: the chat template
+ * (engine/text/chat_template.h), and the ids of the mask token and of a decoder's start token. Copy them to a
+ * configuration that config_write has made. False: out of memory. */
 #define CONFIG_CHAT "chat_template"
 #define CONFIG_MASK "mask_token_id"
 #define CONFIG_START "decoder_start_token_id"

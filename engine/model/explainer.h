@@ -1,4 +1,4 @@
-/* explainer.h - how a mixer's attention weights are computed from the outputs of its forward.
+/* explainer.h - attention weights of a mixer, computed from the outputs of its forward.
  *
  * With spec.explain a mixer outputs a few vectors for each token, the *parts*, as the graph's outputs "layers.L.NAME".
  * A *log* is these outputs for a sequence, on the host: ordered by token, then layer, then part. A *site* is one round

@@ -14,7 +14,7 @@ enum { MODEL_TRIAL_BYTES = 256 << 20, MODEL_TRIAL_SHARE = 4 };
  * STATUS_INVALID: one cannot be built, or a session or step would need too much memory; the message gives the size. m
  * may come from model_describe. */
 status model_trial(const model *m, error *err);
-/* The same for a configuration, and for `training`, the forward of a job (NULL: none). */
+/* Check a configuration in the same way, and `training`, the forward of a job (NULL: none). */
 status model_trial_config(const architecture *a, const json_t *config, const forward_spec *training, error *err);
 
 #endif

@@ -44,7 +44,7 @@ shape parameter_stored_shape(const parameter_spec *p);
 void parameter_load(const parameter_spec *p, const float *stored, float *values);
 void parameter_store(const parameter_spec *p, const float *values, float *stored);
 
-/* Ordered list of parameter_specs; grows as needed. Starts zeroed; `status` is STATUS_NOMEM once an item could not be
+/* Ordered list of parameter_spec; grows as needed. Starts zeroed; `status` is STATUS_NOMEM once an item could not be
  * added. */
 typedef struct parameter_list {
 	parameter_spec *items;

@@ -61,7 +61,7 @@ typedef enum port_role {
 	PORT_LAST_PARTS,      /* "parts.last" [B] */
 	PORT_HEAD_PARTS,      /* "parts.head" [B] */
 	PORT_ATTENTION_PARTS, /* "parts.attention" [B · N] */
-	/* The same for a source's tokens, [B · S]. */
+	/* [B · S], for a source's tokens */
 	PORT_SOURCE_WORD_PARTS,      /* "parts.source.words" */
 	PORT_SOURCE_POSITION_PARTS,  /* "parts.source.positions" */
 	PORT_SOURCE_BIAS_PARTS,      /* "parts.source.biases" */

@@ -5,8 +5,9 @@
  * A verified file is read through two windows of a chunk each, because the data of tied tensors is compared from two
  * places of the file at once.
  *
- * Rejected: a hand-written JSON parser (jansson limits depth and rejects duplicate names, invalid UTF-8 and numbers
- * beyond 64 bits), and reading all data into memory (twice the memory for the largest files). */
+ * Rejected: a hand-written JSON parser, since jansson limits depth and rejects duplicate names, invalid UTF-8 and
+ * numbers beyond 64 bits. Also rejected: reading all data into memory, which doubles the memory for the largest
+ * files. */
 #include "engine/model/safetensors.h"
 
 #include <assert.h>

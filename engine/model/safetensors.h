@@ -68,8 +68,8 @@ status safetensors_load_f32(safetensors *st, const safetensors_entry *e, int64_t
 /* Convert an entry of a mapped file to `out` (count elements) from any float or integer type. f64 and i64 are rounded
  * to nearest, NaN stays NaN. STATUS_INVALID for bool. */
 status safetensors_read_f32(const safetensors_entry *e, float *out, error *err);
-/* The same from integer and bool types (0 or 1). STATUS_INVALID names the tensor: a float type, or a value that does
- * not fit. */
+/* Convert an entry of a mapped file from an integer type or bool (0 or 1). STATUS_INVALID names the tensor: a float
+ * type, or a value that does not fit. */
 status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err);
 
 /* A tensor to write; data in host order of `type`. */

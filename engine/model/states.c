@@ -69,7 +69,7 @@ int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t
 		const int64_t places = item->places, tokens = to - from;
 		if (item->kind == STATE_SOURCE)
 			continue;
-		if (tokens >= places) { /* also if nothing is known about it */
+		if (tokens >= places) { /* also with places 0: any float may change */
 			add_range(out, &n, item->offset, item->floats, gap);
 			continue;
 		}

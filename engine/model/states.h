@@ -1,5 +1,5 @@
-/* states.h - what a session keeps of the tokens it has read, as named tensors stored one after the other in a slot. A
- * list of its own has what a row of text passes on from block to block in training.
+/* states.h - the state that a session keeps of the tokens it has read: named tensors, stored one after the other in a
+ * slot. A separate list describes the state that a row of text passes on from block to block in training.
  *
  * The mixers of a model's layers list their states. Everything else follows from the list: the size of a slot, the
  * offset of each state, the contents of an exported session. The size never depends on the tokens. */

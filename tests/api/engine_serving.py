@@ -1,4 +1,4 @@
-"""What the tests of a running engine share: an engine of little room, a model in it, and sessions of that."""
+"""Shared by the tests of a running engine: an engine with few slots, a model in it, and sessions of the model."""
 
 import pytest
 

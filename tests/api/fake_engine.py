@@ -39,7 +39,7 @@ class Call:
         self.upload = not ended
         self.cancelled = threading.Event()  # for tests
         self.finished = threading.Event()
-        self.parked = 0  # how often it waited for credit
+        self.parked = 0  # number of times it has waited for credit
         self.sent = 0  # EVENT and DATA frames
         self.received = []  # (part or None, bytes, last)
         self.received_bytes = 0

@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "reference"))
 from bart import DECODER, END, Bart, both  # noqa: E402
 from engine_client import EngineError, daemon, engine  # noqa: E402, F401
 
-# The head reads at the last end token; what stands behind it is read by the encoder.
+# The head reads at the last end token; the encoder also reads the tokens after it.
 IDS = [*(b + 3 for b in b"heron"), END, *(b + 3 for b in b"a wren"), END, *(b + 3 for b in b"etc")]
 ROW = len(IDS) - 4
 

@@ -1,5 +1,5 @@
-"""additived under many clients that do anything at any time: afterwards every request has ended, every place is free
-again, and the answer to a fixed question is what it was."""
+"""additived under many clients that send any request at any time. Afterwards every request has ended, every slot is
+free, and the answer to a fixed request is unchanged."""
 
 import random
 import threading

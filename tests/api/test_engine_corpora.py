@@ -194,7 +194,7 @@ def trained(engine, objects, **more):
 
 
 def test_what_is_asked_has_no_gradient_where_completions_count(engine):
-    # One block; the prompt at its end is behind everything that is predicted, unless it is itself.
+    # One block; the prompt at its end follows every predicted token, unless the prompt itself is predicted.
     one, other = ([{"prompt": "2 + 2 = ", "completion": "4, as ever"}, {"prompt": end * 60, "completion": ""}] for end in "xy")
     options = {"batch_size": 1, "sequence_length": 64}
     assert trained(engine, one, loss_on="completion", **options) == trained(engine, other, loss_on="completion", **options)
@@ -234,7 +234,7 @@ def test_a_document_has_no_influence_on_another_where_they_are_reset(engine, arc
         return weights(engine, engine.wait_job(job["id"]))
 
     assert weights_with("x", reset_at_document=True) == weights_with("y", reset_at_document=True)
-    # Packed, the second block goes on with the end of the first document.
+    # If packed, the second block begins with the end of the first document.
     assert weights_with("x", sequence_length=80) != weights_with("y", sequence_length=80)
 
 

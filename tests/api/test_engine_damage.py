@@ -1,4 +1,5 @@
-"""additived: what is damaged on the server's disk is named, logged and the server's fault; the rest goes on."""
+"""additived: damage on the server's disk is named, logged and reported as the server's fault; everything else keeps
+working."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What additived acknowledges of a session is stored, and what it cannot store did not happen."""
+"""Every change of a session that additived acknowledges is stored; a change that cannot be stored has no effect."""
 
 import contextlib
 import resource
@@ -11,7 +11,7 @@ import pytest
 from engine_client import BIN, PATIENCE, Closed, Daemon, EngineError, engine, own_daemon, train
 
 ASK = {"max_tokens": 12, "temperature": 0}
-STATE, LEDGER = 100, 60000  # a file may have so many bytes: no state fits; states fit, and the ledger's log does not
+STATE, LEDGER = 100, 60000  # limits of a file's bytes: no state fits; states fit, but not the ledger's log
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def log_end(daemon):
 
 
 def lengthen_log(daemon):
-    """Write until the next 200 frames of the ledger's log lie beyond LEDGER; at its front they would fit."""
+    """Write until the next 200 frames of the ledger's log are beyond LEDGER; at its beginning they would fit."""
     with daemon.connect() as engine:
         for _ in range(2000):
             end, count = log_end(daemon)

@@ -44,7 +44,8 @@ def tokens_of(engine, model, text):
 
 
 def losses(engine, model, ids):
-    """Of each token but the first, given those before it: nats, and whether it is the likeliest."""
+    """Return for each token but the first its loss in nats, given the tokens before it, and whether it is the most
+    likely."""
     request = {"model": model, "prompt": ids, "max_tokens": 0, "echo": True, "logprobs": 1}
     events = list(engine.begin("completion.create", request, credit=1 << 20).events())
     found = [x for e in events for x in zip(e["logprobs"]["token_logprobs"], e["logprobs"]["tokens"], e["logprobs"]["top_logprobs"])]

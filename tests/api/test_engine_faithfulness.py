@@ -45,7 +45,7 @@ def sets(engine, tmp_path_factory):
     return {name: upload(engine, folder, name) for name in ("additive_windows", "gpt2", "linear", "encoder_mean")}
 
 
-MASK = 259  # of the encoder
+MASK = 259  # mask token of the encoder
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,8 @@ def assert_same(found, expected):
 
 
 class Said:
-    """What a model says of a token when others are replaced: by /v1/explain, which knows nothing of evaluations."""
+    """A model's prediction of a token when others are replaced, from /v1/explain, which is independent of
+    evaluations."""
 
     def __init__(self, engine, model, ids, token, replacement, position=None):
         self.engine, self.model, self.ids, self.token, self.replacement = engine, model, ids, token, replacement
@@ -86,7 +87,7 @@ class Said:
 
 
 class SaidOfSource(Said):
-    """The same of an encoder-decoder, in numpy: a request cannot replace the start of its decoder."""
+    """The prediction of an encoder-decoder, in numpy: a request cannot replace the start of its decoder."""
 
     def __init__(self, ids, source, token, replacement):
         self.ids, self.first, self.token, self.replacement = [*source, *ids], len(source), token, replacement
@@ -100,7 +101,7 @@ class SaidOfSource(Said):
 
 
 def numbers(engine, model, ids, method, replacement, **request):
-    """Of the source, where there is one, and of the text."""
+    """Return the numbers of the source, if there is one, and of the text."""
     request |= {"model": model, "input": ids[1:] if "source" in request else ids}
     if method in ("alpha", "rollout"):
         found = engine.call("explain", request | {"method": "alpha", "aggregate": "mean" if method == "alpha" else "rollout"})

@@ -12,7 +12,7 @@ LENGTH = 16
 CONFIG = {"stack": "encoder", "use_abs_pos_emb": True}
 ENCODER = {"config": CONFIG, "size": {"hidden": 32, "heads": 2, "layers": 2, "dropout": 0}, "sequence_length": LENGTH, "batch_size": 16,
            "learning_rate": 3e-3}
-# Blocks in which either letter follows from the other one, before it or behind it.
+# Blocks in which each of two letters determines the other, before it or after it.
 TEXT = "".join(f"say {x}, and now {x}" for x in random.Random(5).choices("abcdefgh", k=1500))
 TOKENIZERS = pathlib.Path(__file__).parents[1] / "data/tokenizers"
 
@@ -172,7 +172,7 @@ def test_a_tokenizer_with_a_mask_of_its_own_finds_it_with_the_space_before_it(en
     text = "say a, and <mask> a"
     item, = fill(engine, model, text, top_k=100)["data"]
     mask, = item["masks"]
-    assert mask["offset"] == len("say a, and")  # the space behind it belongs to the mask
+    assert mask["offset"] == len("say a, and")  # the space after it belongs to the mask
     for candidate in mask["candidates"]:
         if not candidate["token"].startswith("bytes:"):
             assert candidate["text"] == "say a, and" + candidate["token"] + " a"

@@ -55,7 +55,7 @@ def session(request, engine, model):
 
 
 def requests(engine, model, weights, file):
-    """Of each method that takes a key: what is asked, what is sent along, and how often it has been applied."""
+    """For each method that takes a key: the request, its body, and a function that counts its effects."""
     s = engine.call("session.create", {"model": model, "prompt": "99 bottles", "durable": True})["id"]
     state = engine.download("session.export", {"id": s})[1]
     count = lambda method, params={}: len(engine.call(method, {"limit": 100, **params})["data"])
@@ -267,6 +267,6 @@ def test_a_client_that_repeats_through_kills_ends_with_everything_applied_once(o
         assert len(engine.call("job.list", {"limit": 10000})["data"]) == 1 + sum(m.startswith("ftjob-") for m in made)
         imported = [m["id"] for m in engine.call("model.list")["data"] if m["id"].startswith("m-")]
         assert sorted(imported) == sorted(m for m in made if m.startswith("m-"))
-        for s in sessions:  # the state of each is there
+        for s in sessions:  # the state of each exists
             engine.generate({"id": s, "prompt": "9", "max_tokens": 1}, "session.generate")
     assert daemon.stop() == 0

@@ -55,7 +55,7 @@ def resumable(file):
 
 
 def paused_at(e, daemon, least=20):
-    """A job that was paused behind that step, and the folders of its checkpoints, newest first."""
+    """Return a job that was paused after that step, and the folders of its checkpoints, newest first."""
     job = e.call("job.create", resumable(e.add_file(TEXT)))["id"]
     e.wait(lambda: e.call("job.get", {"id": job})["additive"]["step"] >= least)
     e.call("job.pause", {"id": job})
@@ -192,7 +192,7 @@ def long_job(e):
 
 
 def assert_no_row_is_missing(e, job, every=5):
-    last = max(c["step_number"] for c in checkpoints(e, job))  # read first: the job may go on
+    last = max(c["step_number"] for c in checkpoints(e, job))  # read first: the job may continue
     steps = metrics_steps(e, job)
     assert steps == sorted(set(steps)) and set(range(max(every, steps[0]), last + 1, every)) - set(steps) == set()
 
@@ -273,7 +273,7 @@ def test_a_lost_training_file_pauses_its_job_and_no_other_until_it_is_back(own_d
                 e.call("job.get", {"id": job})))
             reason = state["additive"]["paused_reason"]
             assert reason["code"] == "storage_error" and file in reason["message"] and reason["retry_at"] > 0
-            assert train(e, 5)  # others go on
+            assert train(e, 5)  # other jobs still run
             e.call("job.pause", {"id": job})
             assert e.call("job.get", {"id": job})["additive"]["paused_reason"] is None
         e.call("job.resume", {"id": job})

@@ -1,4 +1,4 @@
-"""additived: a model's weights are read a little at a time, while everything else goes on."""
+"""additived: a model's weights are read in small steps, while everything else continues."""
 
 import time
 
@@ -22,7 +22,7 @@ def small(engine):
 
 @pytest.fixture(scope="module")
 def trained(engine):
-    """Of some 40 MB, which take several turns to read."""
+    """Return a model of about 40 MB, which takes several steps to read."""
     params = job_params(engine.add_file(TEXT), 1)
     params["additive"] = {"max_steps": 1, "sequence_length": 8, "batch_size": 1,
                           "config": {"hidden_size": 384, "n_heads": 4, "n_layer": 6, "n_positions": 64}}

@@ -126,7 +126,7 @@ def test_words_of_running_text_are_hidden_and_the_text_is_written_from_a_source_
     assert answers[0][2]["usage"]["prompt_tokens"] == len(as_ids) + 1
     assert [e["logprobs"] for e in answers[0][1]] == [e["logprobs"] for e in answers[1][1]] != []
 
-    # The tokenizer's own mask takes the space before it; what stands around a text stands around a source.
+    # The tokenizer's own mask takes the space before it; special tokens around a text are also put around a source.
     roberta = {"file": engine.add_file((TOKENIZERS / "roberta/tokenizer.json").read_bytes(), "tokenizer.json")}
     done = finished(engine, params(file, 2, tokenizer=roberta, **INFILL))
     model = done["fine_tuned_model"]

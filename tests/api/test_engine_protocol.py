@@ -1,4 +1,4 @@
-"""additived and peers that violate the protocol: each gets an error, and other connections go on."""
+"""additived and peers that violate the protocol: each gets an error, and other connections continue."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def request(stream=1, method="engine.status", params=None, flags=END):
 
 
 def answer_to(address, data):
-    """What the engine answers on stream 0 before it closes; None when it closes without a word."""
+    """Return the engine's answer on stream 0 before it closes the connection; None if it closes without an answer."""
     with dial(address) as s:
         s.settimeout(PATIENCE)
         s.sendall(data)

@@ -32,7 +32,7 @@ def evaluations(e, job):
 
 
 def processes_of(daemon):
-    """Processes whose plan lies in the daemon's folder, by what they are: mpirun, or its children."""
+    """Return the processes whose plan is in the daemon's folder, by kind: mpirun, or its children."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

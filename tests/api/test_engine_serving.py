@@ -25,7 +25,7 @@ def test_a_completion_has_text_tokens_usage_and_timings(engine, model):
 
 
 def sleeps(pid, thread):
-    """How often a thread of a process has gone to sleep."""
+    """Return how many times a thread of a process has gone to sleep."""
     return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", pathlib.Path(f"/proc/{pid}/task/{thread}/status").read_text(), re.M)[1])
 
 

@@ -19,7 +19,7 @@ def arguments(n, path=b"/healthz"):
     return b"GET " + path + b"?" + b"a=b&" * n + b" HTTP/1.1\r\nHost: localhost\r\n"
 
 
-# What the front end must end by itself, at once: an answer or a close.
+# Input that the front end must end at once by itself: with an answer or a close.
 ENDED = {
     "sixteen arguments": arguments(16) + b"\r\n",
     "five hundred arguments": arguments(500) + b"\r\n",
@@ -56,7 +56,7 @@ ENDED = {
     "requests in a row": (GET + b"\r\n") * 100 + GET + b"Connection: close\r\n\r\n",
     "requests in a row, the last with arguments": (GET + b"\r\n") * 20 + arguments(1000) + b"Connection: close\r\n\r\n",
 }
-# What may still become a request: only the client can end it.
+# Input that may still become a request: only the client can end it.
 UNFINISHED = {
     "nothing": b"",
     "a method": b"GET",
@@ -120,7 +120,7 @@ def send(front, data):
 
 
 def is_whole(answer):
-    """Is this one answer with all of its body, after which the connection stays open?"""
+    """True for a single answer with its whole body, after which the connection stays open."""
     head, _, body = answer.partition(b"\r\n\r\n")
     length = re.search(rb"\r\nContent-Length: (\d+)", head)
     return length and b"\r\nConnection: close" not in head and len(body) == int(length[1])

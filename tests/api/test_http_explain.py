@@ -45,7 +45,7 @@ WEIGHED = {**SOURCED, "contributions": None}
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser would make of the page."""
+    """The page as a browser parses it."""
 
     def __init__(self, text):
         super().__init__()
@@ -260,7 +260,7 @@ def test_contributions_come_first_with_their_signs_and_sums(front, engine):
     page = Page(text)
     assert '<main id="main" data-kind="contributions">' in text
     assert "why “&lt;/script&gt;”, against all other options" in text and "its probability 25 %" in text
-    largest = 2  # of the reader's part the scale knows nothing
+    largest = 2  # the scale does not include the reader's own part
     for (attributes, _), part in zip(page.spans, PARTS, strict=True):
         assert abs(float(attributes["style"].removeprefix("--w:")) - min(1, abs(part) / largest)) < 1e-3
         assert abs(float(re.search(r": ([+-][\d.e+-]+)$", attributes["title"])[1]) - part) < 1e-3
@@ -362,7 +362,7 @@ def test_an_answer_holds_the_other_and_what_differs(front, engine):
 
 
 def columns(text):
-    """Of each column of the page its sentence, and the colours and signs of its cells."""
+    """Return for each column of the page its sentence, and the colours and signs of its cells."""
     pattern = r'<span class="column" title="([^"]*)">(.*?)</i></span>'
     return [(title, re.findall(r'<(?:span|i)(?: style="--w:([\d.e-]+)" class="([a-z ]*)")?>', cells)) for title, cells in re.findall(pattern, text, re.S)]
 

@@ -129,7 +129,7 @@ def test_every_metric_has_a_table_and_a_chart_of_all_methods(front, engine):
     widths = {r.find("title").text.split(":")[0]: (float(r.get("x")), float(r.get("width")), r.get("class")) for r in bars.iter("rect")}
     zero = widths["contributions"][0]
     assert widths["contributions"][1] == pytest.approx(3 * widths["alpha"][1], abs=0.3) and widths["recency"][2] == "pale"
-    assert widths["random"][0] + widths["random"][1] == pytest.approx(zero, abs=0.3)  # what is negative ends at 0
+    assert widths["random"][0] + widths["random"][1] == pytest.approx(zero, abs=0.3)  # negative bars end at 0
     assert len([p for p in bars.iter("path") if p.get("class") == "error"]) == 3 * len(METHODS) and len(list(bars.iter("circle"))) == 2
 
 

@@ -300,7 +300,7 @@ def test_a_slow_client_parks_its_own_stream_and_no_other(front, engine):
     assert front.rss() - before < 16 << 20
     other = chunks(front.post("/v1/completions", {"model": "m", "prompt": "quick", "stream": True}).body)
     assert len(other) == 6
-    # It goes on where it stopped once the client reads.
+    # It continues from where it stopped once the client reads.
     slow[0].settimeout(10)
     got = 0
     while got < 4 << 20:

@@ -360,7 +360,7 @@ def test_a_million_brackets_are_a_400(front, engine, body):
 
 NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "top_a", "top_a_power", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logprobs", "n", "best_of", "num_beams", "length_penalty"]
 VALUES = ["-1", "-3", "0", "1000001", str(2**31), str(2**63), str(2**64), "1e308", "-1e308", "1e999", "NaN", "Infinity", '"1"', "[1]", "{}", "true", "1.5", "0.5", "1e0"]
-# What the API allows of the values above.
+# The values above that the API allows.
 ALLOWED = {
     "max_tokens": ["0", "1e0"], "temperature": ["0", "1.5", "0.5", "1e0"], "top_p": ["0.5", "1e0"], "top_k": ["0", "1000001", "1e0"],
     "min_p": ["0", "0.5", "1e0"], "top_a": ["0", "0.5", "1e0"], "top_a_power": ["0", "1.5", "0.5", "1e0"], "repetition_penalty": ["1.5", "0.5", "1e0"], "presence_penalty": ["-1", "0", "1.5", "0.5", "1e0"],
@@ -503,7 +503,7 @@ def test_an_address_with_too_many_connections_is_refused_with_the_reason(start, 
     assert (status, headers["retry-after"], closed) == (429, "1", True)
     assert json.loads(answer)["error"]["code"] == "too_many_connections"
     assert not engine.called("tokenize")
-    beyond = [front.socket() for _ in range(20)]  # only so many are answered: the rest is closed
+    beyond = [front.socket() for _ in range(20)]  # only this many are answered: the rest is closed
     wait_for(lambda: _closed(beyond[-1]))
     for s in idle + beyond:
         s.close()

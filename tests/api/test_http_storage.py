@@ -1,4 +1,4 @@
-"""What a client learns of the server's disk, and how it repeats what it is not sure of."""
+"""Errors of the server's disk as a client sees them, and retries of requests whose result is unknown."""
 
 import pytest
 

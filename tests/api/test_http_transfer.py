@@ -306,7 +306,7 @@ def test_a_client_that_leaves_an_upload_cancels_it(front, engine):
                   form(("file", b"z" * 300000, "f"))[:-60])
         wait_for(lambda: engine.calls and engine.calls[-1].method == "file.create" and not engine.calls[-1].cancelled.is_set())
         time.sleep(0.1)
-        if stalled:  # an ordinary end would queue behind the bytes that the server does not read
+        if stalled:  # an ordinary end would be queued after the bytes that the server does not read
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         s.close()
         wait_for(engine.calls[-1].cancelled.is_set, 1)

@@ -43,7 +43,8 @@ def walk(node):
 
 
 LOWEST = {"minLength", "minItems", "minProperties"}
-UNSAID = {"description", "default", "oneOf", "dependentSchemas", "propertyNames"}  # what tables cannot say, handlers check
+# handlers check what tables cannot express
+UNSAID = {"description", "default", "oneOf", "dependentSchemas", "propertyNames"}
 
 
 def plain(node):

@@ -74,13 +74,14 @@ class Terminal:
 
 
 def widest(screen):
-    """Of the lines that are on the screen in the end, in characters (the tests print narrow ones)."""
+    """Return the width of the widest line on the final screen, in characters (the tests print narrow ones)."""
     return max(len(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line.split("\r")[-1]))
                for line in screen.replace("\r\n", "\n").split("\n"))
 
 
 class Screen:
-    """What a terminal shows of a program's output: lines that are wrapped at its width, and again when that changes."""
+    """A program's output as a terminal shows it: lines are wrapped at its width, and wrapped again when that
+    changes."""
 
     def __init__(self, columns, rows=24):
         self.columns, self.rows = columns, rows

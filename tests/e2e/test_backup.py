@@ -1,4 +1,4 @@
-"""A backup of a working service, restored, goes on where the service was."""
+"""A restored backup of a working service continues from the service's state."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def tokens_of(service, session):
 
 
 def continues_right(restored, talker, first, last):
-    """The session stands behind one of the answers that were given during the backup, and goes on as the original did."""
+    """The session is at one of the answers given during the backup, and continues as the original did."""
     tokens = tokens_of(restored, talker.id) - talker.prompt_tokens
     assert tokens % ASK["max_tokens"] == 0, tokens
     n = tokens // ASK["max_tokens"]

@@ -16,7 +16,7 @@ WORDS = ["heron", "wren", "adze", "awl", "plum", "lime"]
 
 
 def pairs(count, seed):
-    """Is the word of the question in the answer? With the labels of GLUE's QNLI."""
+    """Return pairs labelled by whether the word of the question is in the answer, with the labels of GLUE's QNLI."""
     draw = random.Random(seed)
     records = []
     for _ in range(count):

@@ -15,7 +15,8 @@ VOCAB, LENGTH = 8192, 2048
 
 
 def parameters(c):
-    """Of 3Lin: two tables with a row for each token, and two more in the first; in each attention two matrices of keys, two of values, the combiner."""
+    """Count 3Lin's parameters: two tables with a row for each token, and two more rows in the first. Each attention has
+    two matrices of keys, two of values, and the combiner."""
     d, per_attention = c["hidden_size"], 2 * c["key_size"] + 2 * c["value_size"] + 16 * c["value_size"]
     return (2 * c["vocab_size"] + 2) * d + c["vocab_size"] + c["n_layer"] * per_attention * d
 

@@ -11,7 +11,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAMS = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")).parent / "bench"
 EMULATOR = PROGRAMS.parent / "emulator" / "additive-cuda.so"
-TEXT = ROOT / "tests" / "data" / "training" / "text.txt"  # fixed: how far losses of rounded weights lie apart depends on it
+# fixed: the differences between losses of rounded weights depend on it
+TEXT = ROOT / "tests" / "data" / "training" / "text.txt"
 MODELS = {
     "additive": {"model_type": "FastformerForCausalLM", "hidden_size": 32, "n_heads": 2, "n_layer": 2, "window_sizes": [16, 32]},
     "gpt2": {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2},

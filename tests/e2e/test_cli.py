@@ -291,7 +291,7 @@ def test_a_terminal_without_a_prompt_converses_in_one_text(service, model, tmp_p
 def test_at_the_prompt_ctrl_c_stops_the_answer_or_the_line_and_no_more(service, model, tmp_path):
     session = service.ok("POST", "/v1/sessions", {"model": model, "position_policy": "wrap"})["id"]
     terminal = converse(service, None, tmp_path, "--session", session, "--max-tokens", "1000000")
-    for _ in range(2):  # the session goes on after an answer that was stopped
+    for _ in range(2):  # the session continues after an answer that was stopped
         known = sessions(service)[session]
         terminal.type("99 bottles\r")
         terminal.until(r"99 bottles\r\n[^>]{80}")
@@ -503,7 +503,7 @@ def test_a_text_that_begins_like_json_is_trained_on_with_its_format(service, tmp
     assert refused.returncode != 0 and "line 1, column 2" in refused.stderr and 'format "text"' in refused.stderr
     additive("train", text, *options, "--format", "text", "--detach", url=service.url)
     kept = [f for f in service.ok("GET", "/v1/files")["data"] if f["filename"] == "braces.txt"]
-    assert [f["format"] for f in kept] == ["text"]  # what was refused was taken back
+    assert [f["format"] for f in kept] == ["text"]  # refused uploads were removed
     other = json.loads(additive("files", "upload", text, "--format", "json", "--json", url=service.url).stdout)
     assert other["format"] == "json"
 

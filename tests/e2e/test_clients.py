@@ -1,5 +1,5 @@
-"""Libraries that users have. Those that are too large to install here are replayed: tests/data/clients holds the requests that they
-sent in a real run, and each test reads the answers as the library does."""
+"""Libraries that users have. Those that are too large to install here are replayed. tests/data/clients holds the
+requests that they sent in a real run; each test reads the answers as the library does."""
 
 import json
 import pathlib

@@ -20,7 +20,8 @@ import tensors  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
 D, Q, T, V = 4, 4, 32, 3
-# The published toy: M[y][x] = sin(id + 0.7 y + 0.3 x + 0.1), layer 0 wide with hyper 20 / 3, layer 1 with slope 1 / 4; its probabilities behind [0, 1, 2, 1].
+# The published toy: M[y][x] = sin(id + 0.7 y + 0.3 x + 0.1), layer 0 wide with hyper 20 / 3, layer 1 with slope 1 / 4;
+# its probabilities after [0, 1, 2, 1].
 LAYERS = [[(0, 20 / 3, True)], [(0.25, 0, False)]]
 BIAS = [0, 0.5, -0.25]
 TOKENS = [0, 1, 2, 1]
@@ -143,7 +144,8 @@ def test_a_packed_model_has_them_within_the_rounding_of_halves_and_rows_of_zeros
     weights, _ = convert(tmp_path, packed(arrays), "--profile", "head", "--packed", "--weight-bits", "32")
     p = probabilities(tmp_path)
     assert_toy(p, "head", 1e-3)
-    assert numpy.abs(weights["attentions.1.combiner.weight"] - arrays[1][1][4]).max() <= 2.0**-10  # of numbers below 2 RMS
+    # rounding of numbers below 2 RMS
+    assert numpy.abs(weights["attentions.1.combiner.weight"] - arrays[1][1][4]).max() <= 2.0**-10
     assert not numpy.array_equal(weights["attentions.1.combiner.weight"], arrays[1][1][4])
     arrays[1][1][4][:] = 0
     again = tmp_path / "again"
@@ -351,7 +353,7 @@ STEPS = further.files("seeds/3lin_s_train_tune_step1.safetensors") + further.fil
 
 
 def source_file(arrays, config, step):
-    """What the source would have saved behind so many steps of the set."""
+    """Return the file that the source would have saved after this number of the set's steps."""
     def of(name):
         return arrays[f"w{step}.{name}"].astype("<f4")
 

@@ -19,12 +19,12 @@ import tokenizer_3lin  # noqa: E402
 from test_convert_3lin import header, integers, matrices, matrix, vector  # noqa: E402
 
 CASES = json.loads((DATA / "cases.json").read_text(encoding="utf-8"))
-# The source gives what a word begins with, but is none, no token; letters stand for it here.
+# The source has no token for a word's prefix that is not a word itself; here its letters are the tokens.
 NO_WORD = {"é": [195, 169], "sess": list(b"sess"), "sessi": list(b"sessi")}
 
 
 def model_file(vocab):
-    """A model of the source with so many tokens."""
+    """Return a model file of the source with this number of tokens."""
     embed, attentions, final = matrices(labels=vocab + 2)
     final = matrices(labels=vocab)[0]
     out = header("seed", labels=vocab + 2, VocabSize=vocab)

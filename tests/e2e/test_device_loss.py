@@ -69,7 +69,8 @@ def wait_through(service, path):
 
 
 def fails_for_good(folder, what, processes=None):
-    """The environment of a device that a reset does not bring back; only in the first so many processes, if given."""
+    """The environment of a device that a reset does not bring back; only in the first `processes` processes, if
+    given."""
     some = {} if processes is None else {"ADDITIVE_EMULATOR_FAULT_PROCESSES": f"{processes}:{folder / 'processes'}"}
     return {"ADDITIVE_EMULATOR_FAULT": what, "ADDITIVE_EMULATOR_RESET": "0"} | some
 

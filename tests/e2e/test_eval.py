@@ -171,7 +171,7 @@ def test_the_loss_alone_is_the_same_loss(any_folder, options):
 
 @pytest.mark.parametrize("policy, row", [("clamp", POSITIONS - 1), ("wrap", 0)])
 def test_tokens_beyond_the_positions_follow_the_policy(folder, policy, row):
-    """As if the position table went on."""
+    """The result is that of a position table with this row appended."""
     text = {"input_ids": ids([[1 + i % 30 for i in range(POSITIONS + 1)]])}
     policy = ("--position-policy", policy)
     parallel = outputs(folder, *policy, inputs=text)

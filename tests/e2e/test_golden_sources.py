@@ -48,14 +48,15 @@ FURTHER |= {path.stem: [f"xt/{path.stem}"] for path in further.files("xt/xt_*.sa
 SETS |= {f"{name}_further" if name in SETS else name: paths for name, paths in further.named(FURTHER).items()}
 # Logits of which some are removed; their inputs have the name of other sets' values.
 FILTERS = {"sampling": [GOLDEN / "sources" / "sampling.safetensors"]} | further.named({"xt_sampling": ["xt/xt_sampling"]})
-# What sessions of these lack, or what the set gives them that none has.
+# Sets without sessions, with part of the message; sets that give values which no session supports.
 NO_SESSIONS = {"encoder": "token by token", "both_ways": "token by token", "scaled": "token by token", "placed": "a session has no \"pos\"", "encoder_memory_tokens": "token by token", "encoder_rel_pos": "token by token",
                "all_keys_masked": "self_attn_context_mask", "mask_prob": "self_attn_context_mask", "attn_mask_2d": "attn_mask", "cross_context": "context",
                "cross_tokens_dropout": "keep_index", "layer_dropout": "layer_skip", "prepend_embeds": "prepend_embeds",
                "cross_attender": "recurrent form", "tables": "recurrent form"}
 NO_SESSIONS = {f"xt_{name}": reason for name, reason in NO_SESSIONS.items() if f"xt_{name}" in SETS}
 SESSIONS = [name for name in SETS if name.startswith("xt_") and name not in NO_SESSIONS]
-# Of sessions are the values of tokens; the last segment of a session has one length, and there is no segment for a prompt.
+# Values that sessions lack, because they give only values of tokens. The last segment of a session has one length, and
+# no segment exists for a prompt.
 WHOLE = ("ar_loss", "attn", "embeddings", "encodings", "hidden", "mems", "scores")
 CAUSAL = [name for name in SETS if "causal" in name or name == "trilinear"]
 NOT_KEPT = -1e8  # a log-normalizer of LongNet where a branch has none
@@ -65,9 +66,10 @@ INPUTS = {"module": ["x", "dy", "keep", "q_proj.weight", "v_proj.bias"], "encode
           "bart_steps": ["labels"]}
 WEIGHTS = {"encoder": ["model.encoder.layers.1.fc1.bias", "model.shared.weight"],
            "bart_inputs": ["model.decoder.layers.0.encoder_attn.k_proj.bias"], "odd": ["fastformer_model.decoders.2.boom.weight"]}
-OUTPUT, GRADIENT = 1e-5, 1e-4  # of the largest number, if that is over 1; of the norm
+OUTPUT, GRADIENT = 1e-5, 1e-4  # relative to the largest number if that is over 1; relative to the norm
 NOISE = 1e-12  # a gradient that is 0 but for rounding in float64
-ZERO, CANCELLED = 1e-7, 1e-6  # what it may be in float32; of a bias, of the norm of its matrix's gradient
+# an exact zero may have this value in float32; for a bias, relative to the norm of its matrix's gradient
+ZERO, CANCELLED = 1e-7, 1e-6
 
 
 def load(name):
@@ -85,7 +87,8 @@ def is_scaled_by_length(name):
 
 
 def session_values(name):
-    """What sessions must reproduce of a set of x-transformers: numbers of tokens, greedy continuations."""
+    """Return the values of a set of x-transformers that sessions must reproduce: values of tokens, greedy
+    continuations."""
     arrays = load(name)[0]
     want = {key: array for key, array in values(arrays).items() if not is_gradient(key) and not key.startswith(WHOLE)}
     if "ids.0" in arrays:
@@ -114,7 +117,8 @@ def is_gradient(name):
 
 
 def values(arrays):
-    """What was computed: gpt2's in f32, tokens and buckets as integers, everything else in f64 but the rates of training."""
+    """Return the computed values: gpt2's are f32, tokens and buckets integers, and everything else f64 except the rates
+    of training."""
     words = ("grad.", "logits", "loss", "padded.logits", "padded.loss", "bucket.bidir", "bucket.causal", "label_", "narrow_", "wide_", "target_", "full.ids", "trunc.ids")
     return {name: array for name, array in arrays.items()
             if name != "lr" and array.dtype == numpy.float64 or name.startswith(words) or name.endswith((".tokens", "_codes"))}
@@ -507,7 +511,7 @@ def test_padding_of_segments_may_be_hidden_from_a_module_of_dilated_attention(tm
 
 
 def test_a_module_of_dilated_attention_may_lack_the_norm(tmp_path):
-    """Of one row, which attends to itself alone."""
+    """Each segment has one row, which attends to itself alone."""
     def change(arrays, config):
         for name in [name for name in arrays if "inner_attn_ln" in name or name.startswith(("bidir.", "causal."))]:
             del arrays[name]

@@ -207,7 +207,7 @@ def test_the_command_line_does_the_same_job(service, tmp_path):
     watched = additive("train", str(corpus), "--steps", "4", "--hidden", "16", "--heads", "2", "--layers", "1", "--sequence", "32",
                        "--batch", "4", "--eval-every", "2", "--position-embedding", "learned")
     assert watched.returncode == 0, watched.stderr
-    # What the model writes, and what the bits per byte are to be compared with.
+    # The model's own text, and the baseline for its bits per byte.
     assert watched.stderr.count("frequencies of bytes alone: ") == 2 and "step 2, " in watched.stderr
     made = service.ok("GET", f"/v1/models/{watched.stdout.strip()}")["additive"]
     assert made["n_positions"] == made["trained_length"] == 32

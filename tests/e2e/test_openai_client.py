@@ -147,7 +147,7 @@ def test_a_prompt_is_scored_with_max_tokens_0(client, model):
     assert len(lp.tokens) == len(lp.token_logprobs) == len(lp.top_logprobs) == len(lp.text_offset) == len("99 b☃ttles".encode())
     assert lp.tokens[0] == "9" and lp.token_logprobs[0] is None and lp.top_logprobs[0] is None and lp.text_offset[:3] == [0, 1, 2]
     assert second.logprobs.token_logprobs == [None]
-    # What the model writes by itself has the scores that it was written with.
+    # Text that the model has written gets the scores that it was written with.
     written = client.completions.create(model=model, prompt="99", max_tokens=8, temperature=0, logprobs=0, logit_bias={"1": -100})
     scored = client.completions.create(prompt="99" + written.choices[0].text, **ask).choices[0].logprobs
     assert scored.tokens[2:] == written.choices[0].logprobs.tokens

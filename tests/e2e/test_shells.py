@@ -21,7 +21,7 @@ def script(shell, folder):
 
 @pytest.fixture
 def bash(tmp_path):
-    """What bash offers in the place of the last word of a line."""
+    """Return the completions that bash offers for the last word of a line."""
     path, work = script("bash", tmp_path), tmp_path / "work"
     for name in ("here.txt", "also here.txt"):
         work.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def test_bash_completes_commands_options_and_their_words(bash):
     assert bash("additive jobs wa") == ["watch"]
     assert bash("additive jobs watch --no") == ["--no-curve"]
     assert bash("additive train --schedule tai") == ["tail"]
-    assert bash("additive train --schedule=tai") == ["tail"]  # bash replaces what is behind =
+    assert bash("additive train --schedule=tai") == ["tail"]  # bash replaces only the part after =
     assert sorted(bash("additive train --ste")) == ["--step-size", "--steps"]
     assert bash("additive completion ") == ["bash", "zsh", "fish"]
 
@@ -62,7 +62,7 @@ def test_bash_completes_names_of_the_service_or_none(bash, service, model):
     session = service.ok("POST", "/v1/sessions", {"model": model})["id"]
     assert bash("additive jobs show " + job[:8], service.url) == [job]
     assert bash("additive evaluate " + model[:1], service.url) == [model]
-    assert bash(f"additive generate --model {model[:-2]}", service.url) == [model.split(":")[-1]]  # as behind =
+    assert bash(f"additive generate --model {model[:-2]}", service.url) == [model.split(":")[-1]]  # as after =
     assert bash("additive generate --model ft:", service.url) == [model.removeprefix("ft:")]
     assert bash("additive sessions show ", service.url) == [session]
     assert bash(f"additive --url {service.url} evaluate ") == [model]

@@ -64,7 +64,7 @@ def test_a_session_is_opened_with_its_source_over_http_and_at_a_shell(service, t
     assert s["source_tokens"] == len("Guten Abend")
     service.kill_engine()
     parts = [service.ok("POST", f"/v1/sessions/{s['id']}/generate", {"max_tokens": 5, "temperature": 0, "logprobs": 0})["choices"][0] for _ in range(2)]
-    # What is left of a character at the end waits for the session's next bytes.
+    # An incomplete character at the end waits for the session's next bytes.
     assert "".join(p["text"] for p in parts).rstrip("\ufffd") == texts(service, translator, expected).rstrip("\ufffd")
     shown = additive(service, "sessions", "new", "--model", translator, "--source", "Guten Abend", "--json")
     assert shown.returncode == 0 and json.loads(shown.stdout)["source_tokens"] == len("Guten Abend"), shown.stderr

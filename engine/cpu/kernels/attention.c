@@ -20,8 +20,8 @@ typedef struct forward {
 	float *g, *score, *log_normalizer; /* the last two may be NULL */
 } forward;
 
-/* Scores of a tile as near ones, token 0 of it `first` of the whole batch; `out`: write them as well. The next tile
- * is asked for here, or by the loop over this one: the better of the two, measured. */
+/* Compute the scores of a tile as near ones; its token 0 is token `first` of the whole batch. `out`: also write them.
+ * The next tile is prefetched here or by the loop over this one, whichever was measured to be faster. */
 ATTENTION_INLINE void load(const forward *f, const attention_unit *u, const attention_march *m,
                            const attention_place *place, int64_t first, bool out, const int64_t dh)
 {
@@ -46,7 +46,7 @@ static void scans(const attention_cut *c, const attention_march *m, const attent
 	attention_scans(c, m, place, true);
 }
 
-/* The factors of g = far S + near P, and M. */
+/* Compute the factors of g = far S + near P, and M. */
 static void factors(const forward *f, const attention_unit *u, const attention_march *m, int64_t first, int64_t tokens)
 {
 	const attention_cut *c = &f->cut;
@@ -65,7 +65,7 @@ static void factors(const forward *f, const attention_unit *u, const attention_m
 		       (size_t)c->group * sizeof(float));
 }
 
-/* Token u of a tile: P takes in x, and g = far S + near P. */
+/* Process token u of a tile: add x to P, and set g = far S + near P. */
 ATTENTION_INLINE void token(const attention_cut *c, const attention_march *m, int64_t u, bool first, const float *x,
                             const float *s, float *p, float *g, const int64_t dh)
 {
@@ -156,7 +156,7 @@ static void unit(const forward *f, const attention_unit *u, const attention_marc
 	ATTENTION_WIDTHS(f->cut.dh, unit_of, f, u, m);
 }
 
-/* Every threads-th unit from `thread` on. */
+/* Process every threads-th unit, starting with number `thread`. */
 static void attention_share(const forward *f, int thread, float *memory)
 {
 	const attention_cut *c = &f->cut;

@@ -1,4 +1,4 @@
-/* attention.h - how a round of additive attention is cut into work, forward and backward.
+/* attention.h - the division of a round of additive attention into units of work, forward and backward.
  *
  * Both march over a sequence, the forward from the first token to the last, the backward from the last to the first. In
  * either direction token r of the march sees the k tokens r-k+1 … r, where k is the window. March positions
@@ -7,12 +7,12 @@
  *   k > ATTENTION_TILE   a block is one window, cut into equal tiles of up to ATTENTION_TILE tokens
  *   k <= ATTENTION_TILE  a block is one tile, of as many windows as it holds
  *
- * A unit of work is a span of blocks of one sequence for a group of neighbouring heads. Neither groups nor spans
- * change a bit of the result (a unit works out again what it needs from the window before its span), so they follow the
- * number of threads. Whole rows of memory are best: a thread that takes half of every 4 KB row uses half of the cache's
- * sets, and the processor fetches the other half for nothing (forward of d 1024 on one thread 1.3 to 1.5 times
- * slower). So long windowed sequences are cut into spans first, and heads are split where that does not
- * give every thread its share. A global window is one block, and so one span. */
+ * A unit of work is a span of blocks of one sequence for a group of neighbouring heads. Neither groups nor spans change
+ * a bit of the result, because a unit recomputes what it needs from the window before its span. They therefore follow
+ * the number of threads. Whole rows of memory are best. A thread that takes half of every 4 KB row uses half of the
+ * cache's sets, and the processor fetches the other half in vain. That makes the forward of d 1024 on one thread 1.3 to
+ * 1.5 times slower. So long windowed sequences are cut into spans first, and heads are split where that does not give
+ * every thread its share. A global window is one block, and so one span. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
@@ -45,7 +45,8 @@ static inline bool attention_balanced(int64_t units, int threads)
 	return units % threads == 0 || units >= 4 * (int64_t)threads;
 }
 
-/* Heads of the widest groups that fit, if `balance` of those that do and are not too narrow. */
+/* Return the number of heads of a group: the widest that fits, or with `balance` the widest that also keeps all threads
+ * busy, unless that is too narrow. */
 static inline int64_t attention_group(const attention_cut *c, bool balance)
 {
 	int64_t best = 0;

@@ -7,8 +7,8 @@
  *   da_j = x_j·P_j - Q_j,   dx_j = P_j + c da_j w,   dw = c Σ da_j x_j,   c = 1/√dh
  *
  * where no exponent is above 0, since every a_j - M_i is not. S is written into dx and turned there into the gradient.
- * x, g and dg come from memory once; a and D are made when they do. A position whose window is empty
- * has M = -inf: its score becomes -inf too, so that it has no weight. The parts of dw are added in order. */
+ * x, g and dg come from memory once; a and D are computed then. A position whose window is empty has M = -inf: its
+ * score becomes -inf too, so that it has no weight. The parts of dw are added in order. */
 #include "engine/cpu/kernels/attention_tile.h"
 
 typedef struct backward {
@@ -27,7 +27,7 @@ static inline int64_t attention_grad_token_at(const attention_cut *c, const atte
 	return (u->sequence + 1) * c->length - 1 - r;
 }
 
-/* Scores -M and values D of a tile, as near ones. */
+/* Compute the scores -M and values D of a tile, as near ones. */
 ATTENTION_INLINE void load(const backward *f, const attention_unit *u, const attention_march *m,
                            const attention_place *place, const int64_t dh)
 {
@@ -48,7 +48,7 @@ ATTENTION_INLINE void load(const backward *f, const attention_unit *u, const att
 	}
 }
 
-/* a of the same tokens. */
+/* Compute the scores a of the same tokens. */
 ATTENTION_INLINE void scores(const backward *f, const attention_unit *u, const attention_march *m,
                              const attention_place *place, const int64_t dh)
 {
@@ -71,7 +71,7 @@ static void scans(const attention_cut *c, const attention_march *m, const attent
 	attention_scans(c, m, place, false);
 }
 
-/* The factors of S and N, and Q in the place of a. */
+/* Compute the factors of S and N; Q replaces a. */
 static void factors(const attention_march *m, int64_t count)
 {
 #pragma omp simd
@@ -83,7 +83,7 @@ static void factors(const attention_march *m, int64_t count)
 	}
 }
 
-/* Token u of a tile: N takes in dg, dx becomes the gradient, dw takes in its share. */
+/* Process token u of a tile: add dg to N, turn dx into the gradient, and add the token's share to dw. */
 ATTENTION_INLINE void token(const backward *f, const attention_march *m, int64_t u, bool first, const float *x,
                             const float *w, const float *dg, const float *s, float *n, float *dx, float *dw,
                             const int64_t dh)
@@ -190,7 +190,7 @@ static void unit(const backward *f, const attention_unit *u, const attention_mar
 	ATTENTION_WIDTHS(f->cut.dh, unit_of, f, u, m);
 }
 
-/* Every threads-th unit from `thread` on. */
+/* Process every threads-th unit, starting with number `thread`. */
 static void attention_grad_share(const backward *f, int thread, float *memory)
 {
 	const attention_cut *c = &f->cut;

@@ -1,8 +1,8 @@
 /* attention_scores, attention_apply, attention_apply_transposed, mix_heads, mix_heads_grad: products of many small
  * matrices (matrix_product), cut into blocks of rows and tiles of columns that threads take in turn.
  *
- * A tile of B is packed first, transposed where its columns lie apart, and multiplied by `factor` on the way. An
- * element of C is one chain over terms and depth in order, whatever the cut and the threads are. */
+ * A tile of B is packed first: transposed if its columns are not contiguous, and multiplied by `factor`. An element of
+ * C is one chain over terms and depth in order, independent of the cut and the threads. */
 #include "engine/tensor/ops/attention_matrix.h"
 
 #include <string.h>
@@ -49,17 +49,17 @@ static void multiply_tile(const matrix_product *p, place at, const float *a, con
 	float *to = c + at.batch * p->c_batch + at.head * p->c_head + at.row * p->c_row + at.column;
 	float *sum = whole == at.columns ? to : w->c;
 	const int64_t sum_row = whole == at.columns ? p->c_row : COLUMNS;
-	bool begun = false;
+	bool started = false;
 	a += at.batch * p->a_batch + at.head * p->a_head + at.row * p->a_row;
 	b += at.batch * p->b_batch + at.head / p->b_share * p->b_head + at.column * p->b_column;
 	for (int64_t s = 0; s < p->terms; s++) {
-		for (int64_t d = 0; d < depth || !begun; d += DEPTH) {
+		for (int64_t d = 0; d < depth || !started; d += DEPTH) {
 			const int64_t count = kernel_min(DEPTH, depth - d);
 			pack(p, b + s * p->b_term + d * p->b_row, count, at.columns, w->b);
 			product(at.rows, whole, count,
 			        (product_matrix){a + s * p->a_term + d * p->a_step, p->a_row, p->a_step}, w->b, COLUMNS,
-			        sum, sum_row, begun);
-			begun = true;
+			        sum, sum_row, started);
+			started = true;
 		}
 	}
 	for (int64_t r = 0; sum == w->c && r < at.rows; r++)

@@ -2,7 +2,7 @@
  *
  * Tokens have scores s and vectors v; an aggregate of tokens is (top, sum, vector) per head, top the largest score in
  * it, sum = Σ e^{s - top}·value, vector = Σ e^{s - top}·v. The forward has s = a, value = 1, v = x, the backward s =
- * -M, value = D, v = G. A score of -inf is a token that is not there. Nothing is ever subtracted and no exponent is
+ * -M, value = D, v = G. A score of -inf means that the token is absent. Nothing is ever subtracted and no exponent is
  * above 0.
  *
  *      far: the block before              near: the block of the march
@@ -10,17 +10,17 @@
  *              u ttt ttttttt ttttttt  ttttttt tttt
  *                                                u = now
  *
- * The window of token u of tile t is: the tokens after u in the tile t' that lies one window before, the tiles
- * between, and tile t up to u. The march keeps one aggregate of a tile it has left, in slot t. When a block
- * begins, the slots of the one before are folded in place: slot t becomes all that comes after tile t in
- * its block. So a tile begins with one merge,
+ * The window of token u of tile t has three parts: the tokens after u in tile t', which is one window before; the tiles
+ * between; and tile t up to u. The march keeps one aggregate of a tile it has left, in slot t. When a block begins, the
+ * slots of the one before are folded in place: slot t becomes all that comes after tile t in its block. A tile
+ * therefore begins with one merge,
  *
  *   seed = slot t (tiles after t') ⊕ running (tiles of the near block before t)
  *
  * and then S_u = seed ⊕ far tokens after u runs backwards through tile t', P_u = near tokens up to u forwards
- * through tile t, and the window is S_u ⊕ P_u. Vectors come from memory once, with their tile, and when they are far
- * once more, for windows up to some thousand tokens from the cache. What is kept grows with the window
- * (its scores, an aggregate per tile), never with the sequence.
+ * through tile t, and the window is S_u ⊕ P_u. Vectors are read twice: from memory with their tile, and again when they
+ * are far. For windows of up to some thousand tokens the second read comes from the cache. What is kept grows with the
+ * window (its scores, an aggregate per tile), never with the sequence.
  *
  * Where several windows fit a tile they are its segments; both scans restart in each, and the seed is empty. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_TILE_H
@@ -89,7 +89,7 @@ static inline attention_place attention_place_before(const attention_cut *c, int
 
 /* --- memory ------------------------------------------------------------------------------ */
 
-/* Loops with exponentials run over whole vectors, so a head has the same bits at any index. */
+/* Loops with exponentials run over whole vectors, so a head gives the same bits at any index. */
 enum { ATTENTION_LANES = 16 };
 
 static inline int64_t attention_padded(int64_t count)
@@ -188,7 +188,7 @@ static inline void attention_clear(const attention_cut *c, attention_aggregate a
 	memset(a.vector, 0, (size_t)(c->group * c->dh) * sizeof *a.vector);
 }
 
-/* left := left ⊕ right, but for the vectors, which take the factors m->left and m->right. */
+/* left := left ⊕ right, except for the vectors, whose factors become m->left and m->right. */
 static inline void attention_merge_heads(const attention_cut *c, const attention_march *m, attention_aggregate left,
                                          attention_aggregate right)
 {
@@ -299,7 +299,7 @@ ATTENTION_INLINE void attention_scan_far(const attention_march *m, int64_t token
 	}
 }
 
-/* Without far tokens S is the seed all along. */
+/* Without far tokens S is the seed for every token. */
 static inline void attention_scan_seed(const attention_march *m, int64_t tokens, int64_t group)
 {
 	for (int64_t e = 0; e < tokens * group; e++) {
@@ -322,7 +322,7 @@ ATTENTION_INLINE void attention_scan_both(const attention_cut *c, const attentio
 ATTENTION_INLINE void attention_scans(const attention_cut *c, const attention_march *m, const attention_place *p,
                                       bool ones)
 {
-	switch (c->group) { /* short rows: the compiler should know how short */
+	switch (c->group) { /* short rows: pass their length as a constant */
 	case 4:
 		attention_scan_both(c, m, p, ones, 4);
 		break;
@@ -352,7 +352,7 @@ static inline void attention_start(const attention_cut *c, const attention_march
 	attention_clear(c, m->running);
 }
 
-/* The far row of what the march keeps per token, and the near one to be kept in its place. */
+/* Return the far row of the floats that the march keeps per token, and replace it by the near one. */
 static inline void attention_exchange(const attention_cut *c, const attention_place *p, float *far, const float *near,
                                       float *kept)
 {
@@ -381,7 +381,7 @@ static inline attention_aggregate attention_carry(const attention_cut *c, const 
 	return attention_slots(c) ? attention_slot(c, m, p->slot) : m->spare;
 }
 
-/* A tile ends: what P has become is its aggregate. */
+/* A tile ends: the final P is its aggregate. */
 static inline void attention_leave(const attention_cut *c, const attention_march *m, const attention_place *p)
 {
 	if (c->tiles == 1)
@@ -396,7 +396,7 @@ static inline void attention_leave(const attention_cut *c, const attention_march
 /* --- vectors ------------------------------------------------------------------------------------------- */
 
 /* S for the tokens of one segment, from its token `low` of the tile on: backwards over `far` rows of v, into `near`
- * rows of `out`. Where the sequence ends inside the segment, what no token needs is carried in the last row. */
+ * rows of `out`. If the sequence ends inside the segment, the last row carries the sums that no token needs. */
 ATTENTION_INLINE void attention_far(const attention_cut *c, const attention_march *m, int64_t low, int64_t near,
                                     int64_t far, const float *v, float *out, int64_t stride, const int64_t dh)
 {
@@ -433,8 +433,8 @@ ATTENTION_INLINE void attention_absorb(const attention_cut *c, const attention_m
 	}
 }
 
-/* Ask for a row of the next tile. A tile's work alternates between memory and cache, so that without this memory
- * idles half of the time (forward, d 1024, global, one thread: 13.8 -> 8.4 ms; rows to be written: no gain). */
+/* Prefetch a row of the next tile. A tile's work alternates between memory and cache, so without prefetching memory is
+ * idle half of the time (forward, d 1024, global, one thread: 13.8 -> 8.4 ms; rows to be written: no gain). */
 static inline void attention_prefetch(const float *row, int64_t floats)
 {
 	enum { LINE = 16 };

@@ -1,9 +1,10 @@
-/* attention_weights, attention_weights_grad: a row at a time, in the caches after the first touch. What is out of sight
- * of a query is not read.
+/* attention_weights, attention_weights_grad: a row at a time, in the caches after the first touch. Keys that a query
+ * cannot see are not read.
  *
- * A bias table is turned first, so that the numbers of a head lie in the order of keys: the row of a query is then a
- * contiguous part of it. The gradient of the table is summed the same way, for each head of each sequence by itself,
- * and the sequences in order. The top_k-th largest number of a row is found bit by bit by counting, without a branch.
+ * A bias table is reversed first, so that a head's biases are in the order of keys. The row of a query is then a
+ * contiguous part of it. The gradient of the table is summed the same way, for each head of each sequence separately;
+ * the sequences are added in order. The top_k-th largest number of a row is found bit by bit by counting, without a
+ * branch.
  */
 #include "engine/tensor/ops/attention_matrix.h"
 
@@ -14,7 +15,7 @@
 
 enum { COST = 6, TOP_COST = 40, GRAD_COST = 2 };
 
-/* turned [H, T]: bias [T, H] from the last row to the first. */
+/* turned [H, T] = bias [T, H] with its rows in reverse order. */
 static void turn(const tensor *bias, float *turned)
 {
 	const int64_t rows = bias->shape.dim[0], heads = bias->shape.dim[1];
@@ -61,7 +62,7 @@ static void hide(float *a, const int32_t *seen, int64_t count)
 		a[j] = seen[j] ? a[j] : -INFINITY;
 }
 
-/* a becomes e^{a - M}; M is returned, -inf where nothing is seen, and then a is left. */
+/* Replace a by e^{a - M} and return M. If no key is seen, M is -inf and a is unchanged. */
 static float attention_weights_normalize(float *a, int64_t count)
 {
 	float top = -INFINITY, sum = 0.0f;
@@ -127,7 +128,7 @@ static void rows_of_weights(const op_call *call, int64_t first, int64_t last)
 	}
 }
 
-/* The turned table, and all rows where weights are not wanted. */
+/* The reversed table, and all rows if the weights are not requested. */
 size_t KERNEL(attention_weights_scratch)(const backend *b, const op_call *call)
 {
 	(void)b;

@@ -1,4 +1,4 @@
-/* cast: between f32 and bf16 (nearest even). Here it makes and reads copies only: nothing computes in bf16. */
+/* cast: between f32 and bf16 (nearest even). On the CPU it only converts copies: no kernel computes in bf16. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* scale_columns, scale_columns_grad: the gradient of the factors is a sum over all rows, taken in parts of rows that
- * are summed into scratch, a number for each column, and added in order. */
+/* scale_columns, scale_columns_grad: the gradient of the factors is a sum over all rows. Parts of rows are summed into
+ * scratch, one number for each column, and the parts are added in order. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>

@@ -60,7 +60,7 @@ static float row_bias(const merge *a, int64_t row)
 	return decay_bias(a->slope, a->hyper, (a->positions ? a->positions[row] : row % a->length) + 1);
 }
 
-/* The score of the first key for head `at` of all rows'. */
+/* Return the score of the first key for head `at`, counted over all rows. */
 static float first_score(const merge *a, int64_t at, float bias)
 {
 	const float *q = a->query + at * a->key_width, *k = a->first_k + at % a->heads * a->key_width;

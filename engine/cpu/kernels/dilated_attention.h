@@ -1,13 +1,12 @@
-/* dilated_attention.h - what dilated attention, its gradient and its recurrent form share: where the kept rows of a
- * head lie, and what a span of tokens reads of them.
+/* dilated_attention.h - shared by dilated attention, its gradient and its recurrent form: the places of a head's kept
+ * rows, and the rows that a span of tokens reads.
  *
  * The rows that a head keeps of a segment are a dense attention of its own, whose rows are r · row apart. They are
  * numbered from 0 within the segment and processed by softmax_attention.h as blocks of queries and tiles of keys. These
  * accept any distance between rows, so nothing is gathered. Every token keeps the maximum and the sum of the
- * exponentials of all branches so far (online softmax over branches), by which y is divided in the end.
+ * exponentials of all branches so far (online softmax over branches). y is divided by the sum in the end.
  *
- * The bits of a token do not depend on the block that it lies in: tiles begin at row 0 of a segment, and hidden keys
- * add zeros. */
+ * The bits of a token do not depend on its block: tiles begin at row 0 of a segment, and hidden keys add zeros. */
 #ifndef ENGINE_CPU_KERNELS_DILATED_ATTENTION_H
 #define ENGINE_CPU_KERNELS_DILATED_ATTENTION_H
 
@@ -43,7 +42,7 @@ static inline int64_t dilated_length(const dilated_head *a, int64_t branch)
 	return kernel_min(a->pattern->segment[branch], a->end);
 }
 
-/* That which begins at token `start`. */
+/* Return the segment that begins at token `start`. */
 static inline dilated_segment dilated_segment_at(const dilated_head *a, int64_t branch, int64_t start)
 {
 	const int64_t w = dilated_length(a, branch), r = a->pattern->dilation[branch];
@@ -97,13 +96,13 @@ static inline softmax_queries dilated_queries(const dilated_head *a, int64_t fir
 {
 	return (softmax_queries){.first = first,
 	                         .count = kernel_min(SOFTMAX_LANES, end - first),
-	                         .window = (int64_t)1 << 40, /* more rows than there are */
+	                         .window = (int64_t)1 << 40, /* larger than any number of rows */
 	                         .dh = a->dh,
 	                         .dv = a->dh,
 	                         .bidirectional = !a->causal};
 }
 
-/* The rows that a block of queries reads: to its own last one, or all. */
+/* Return the end of the rows that a block of queries reads: its own last row, or all rows. */
 static inline int64_t dilated_end(const dilated_head *a, const dilated_segment *s, const softmax_queries *q)
 {
 	return a->causal ? q->first + q->count : s->count;
@@ -116,10 +115,10 @@ typedef struct dilated_span {
 	float *top, *total;    /* [end - begin] */
 	const float *mixture;  /* the weight of each branch, or NULL */
 	float *log_normalizer; /* for token begin in branch 0, or NULL; the next one is `heads` further */
-	int64_t branch_floats; /* the next branch so much */
+	int64_t branch_floats; /* distance to the next branch */
 } dilated_span;
 
-/* The sums of a block to those of its tokens. */
+/* Merge the sums of a block into those of its tokens. */
 static inline void dilated_merge(const dilated_head *a, const dilated_span *o, const softmax_block *w,
                                  const softmax_queries *q, int64_t branch, int64_t token, int64_t step, float zeros)
 {

@@ -6,9 +6,9 @@
  *   Sᵀ = K Qᵀ,  P = e^{S - m},  Uᵀ = V dYᵀ,  dS = P ⊙ (U - D)
  *   dQᵀ += Kᵀ dSᵀ,    dV += Pᵀ dY,    dK += dSᵀ Q
  *
- * with m_i(t) = L_i(t) - log c_i(t), so that P has the branch's weight in it. Where that is a constant, D_i = dy·o_i is
- * the sum of P U / c over the keys, for which S and U are made once before: seven products in place of five. The
- * alternative is to keep o_i, an activation of the size of y for every branch.
+ * with m_i(t) = L_i(t) - log c_i(t), so that P includes the branch's weight. Where that weight is a constant, D_i =
+ * dy·o_i is the sum of P U / c over the keys. S and U are computed once more for it: seven products instead of five.
+ * The alternative is to keep o_i, an activation of the size of y for every branch.
  *
  * A unit is a segment of a head; the keys' gradients are summed in the thread's scratch. The rows of different units of
  * a branch are different, and branches are added one after another: the same bits at any number of threads. */
@@ -22,7 +22,7 @@ typedef struct backward {
 	const op_call *call;
 	int64_t batch, length, d, dh;
 	int64_t width; /* dh as whole vectors */
-	int64_t rows;  /* most kept rows of a segment */
+	int64_t rows;  /* maximum number of kept rows of a segment */
 	const float *y, *log_normalizer, *dy;
 	float *dq, *dk, *dv; /* those that are requested */
 	bool exact;          /* the weights of the branches depend on q and k */
@@ -144,7 +144,7 @@ static float normalizer(const backward *f, const dilated_head *a, int64_t branch
 	return top + math_log(sum);
 }
 
-/* Everything that depends on the block alone; `token` is its first, of the head's. */
+/* Compute everything that depends on the block alone; `token` is its first token, counted in the head. */
 static void open_block(const backward *f, const workspace *w, const dilated_head *a, const softmax_queries *q,
                        int64_t branch, int64_t token, int64_t step, int64_t sequence)
 {
@@ -166,7 +166,7 @@ static void open_block(const backward *f, const workspace *w, const dilated_head
 	}
 }
 
-/* S and, unless frozen, U of a tile. */
+/* Compute S and, unless frozen, U of a tile. */
 static void scores(const backward *f, const workspace *w, const softmax_queries *q, const softmax_keys *k)
 {
 	const int64_t lanes = softmax_lanes(q);

@@ -1,8 +1,8 @@
 /* dilated_stream: queries against the ring of engine/tensor/ops/dilated.h and the call's own tokens.
  *
- * As in softmax_stream nothing is put into the ring before all queries of the call are answered. Up to SHORT tokens are
- * read one by one, every key a dot product along the channels, with one online softmax through all branches. More are
- * read as the parallel form reads them (dilated_attention.h). */
+ * As in softmax_stream, the ring is written after all queries of the call are answered. Up to SHORT tokens are read one
+ * by one, every key a dot product along the channels, with one online softmax through all branches. More are read as
+ * the parallel form reads them (dilated_attention.h). */
 #include <assert.h>
 #include <stdatomic.h>
 

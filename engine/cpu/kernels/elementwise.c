@@ -1,6 +1,6 @@
 /* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate, lerp: one pass over the
- * elements, at the speed of memory. An output may be one of the inputs: element i is read before it is written, and
- * nothing else is.
+ * elements, at the speed of memory. An output may be one of the inputs: only element i is read before element i is
+ * written.
  */
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/math.h"

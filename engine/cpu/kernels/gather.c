@@ -1,5 +1,5 @@
-/* gather: threads own columns, not places. Each one walks all indices in order for its own columns, so sums are always
- * taken in index order, and no two threads touch one address. */
+/* gather: threads own columns, not rows. Each thread walks all indices in order for its own columns, so sums are always
+ * taken in index order, and no two threads write to the same address. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* hash_rows: some multiplications for each token, which nothing else waits for. */
+/* hash_rows: a few multiplications for each token, independent of each other. */
 #include "engine/tensor/ops/hash_rows.h"
 
 #include "engine/cpu/kernels/kernels.h"

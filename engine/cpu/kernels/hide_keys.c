@@ -1,5 +1,5 @@
-/* hide_keys: the largest word that is hidden is found bit by bit, from the highest down, each time by counting the
- * words below a bound: 32 sweeps over a row, whatever is hidden. */
+/* hide_keys: the largest hidden word is found bit by bit from the highest down, counting the words below a bound each
+ * time. That is 32 sweeps over a row for any number of hidden keys. */
 #include "engine/tensor/ops/hide_keys.h"
 #include "engine/cpu/kernels/kernels.h"
 
@@ -9,7 +9,7 @@ size_t KERNEL(hide_keys_scratch)(const backend *b, const op_call *call)
 	return (size_t)shape_count(call->out[0].shape) * sizeof(uint32_t);
 }
 
-/* The number of keys from `first` on that may be hidden and have a word below `bound`. */
+/* Return the number of keys from `first` on that may be hidden and have a word below `bound`. */
 static int64_t below(const hide_keys_params *p, const uint32_t *word, const int32_t *mask, uint32_t bound)
 {
 	int64_t n = 0;

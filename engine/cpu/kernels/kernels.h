@@ -1,9 +1,9 @@
-/* kernels.h - what the CPU kernels share.
+/* kernels.h - shared by the CPU kernels.
  *
  * The sources of this folder are compiled once per instruction set, with CPU_ISA
- * naming it. Only KERNEL(...) symbols are visible outside their file, so that no two
- * instruction sets can ever share a function; table.c collects them in one cpu_kernels
- * per instruction set and cpu.c picks one when the backend is opened.
+ * naming it. Only KERNEL(...) symbols are visible outside their file, so that two instruction sets never share a
+ * function; table.c collects them in one cpu_kernels per instruction set and cpu.c picks one when the backend is
+ * opened.
  *
  * Results must not depend on scheduling. Loops are cut into parts of fixed size, and partial sums are added in the
  * order of the parts. A kernel therefore gives the same bits at any number of threads (matrix products: at a fixed
@@ -45,7 +45,7 @@ size_t cpu_linear_cross_entropy_scratch_avx512vnni(const backend *b, const op_ca
 
 #ifdef CPU_ISA
 
-/* cpu_add_avx512 and the like. */
+/* For example, the name cpu_NAME_avx512. */
 #define KERNEL_PASTE(name, isa) cpu_##name##_##isa
 #define KERNEL_NAME(name, isa) KERNEL_PASTE(name, isa)
 #define KERNEL(name) KERNEL_NAME(name, CPU_ISA)
@@ -95,9 +95,9 @@ size_t KERNEL(sample_scratch)(const backend *b, const op_call *call);
 
 #endif
 
-/* Threads for a loop of `work`, in elements of an addition (kernels that do more per element
- * say so as their COST, from tests/bench/bench_ops.c). Waking threads that sleep and waiting for the
- * last one costs 5 to 10 µs; one core does this many in 10 µs. */
+/* Threads for a loop of `work`, in elements of an addition (kernels that do more per element multiply by their COST,
+ * measured by tests/bench/bench_ops.c). Waking threads that sleep and waiting for the last one costs 5 to 10 µs; one
+ * core does this many in 10 µs. */
 enum { KERNEL_SERIAL_WORK = 131072 };
 
 static inline int kernel_threads(const backend *b, int64_t work)
@@ -105,20 +105,20 @@ static inline int kernel_threads(const backend *b, int64_t work)
 	return work < KERNEL_SERIAL_WORK ? 1 : ((const cpu *)b)->sharing;
 }
 
-/* The same whatever use_threads says, for kernels that cut their scratch by the number of threads. */
+/* Return the number of threads regardless of use_threads, for kernels that cut their scratch by it. */
 static inline int kernel_fixed_threads(const backend *b, int64_t work)
 {
 	return work < KERNEL_SERIAL_WORK ? 1 : ((const cpu *)b)->threads;
 }
 
-/* A loop whose rounds do not meet: fn does rounds first … last - 1 of `count` rounds that cost `work` in all.
- * One thread calls it directly, since entering a parallel region costs 230 ns even alone, as much
- * as a whole kernel of a decoding step. */
+/* Run a loop with independent iterations: fn runs iterations first … last - 1 of `count`, which cost `work` in all. A
+ * single thread calls it directly, because entering a parallel region costs 230 ns, as much as a whole kernel of a
+ * decoding step. */
 typedef void (*kernel_range)(const op_call *call, int64_t first, int64_t last);
 
 static inline status kernel_for(const backend *b, const op_call *call, int64_t count, int64_t work, kernel_range fn)
 {
-	enum { LINE = 16 }; /* floats: no two threads write into one cache line */
+	enum { LINE = 16 }; /* floats: no two threads write to the same cache line */
 	const int threads = kernel_threads(b, work);
 	if (threads == 1) {
 		fn(call, 0, count);
@@ -131,18 +131,18 @@ static inline status kernel_for(const backend *b, const op_call *call, int64_t c
 	return STATUS_OK;
 }
 
-/* The same over the elements of output 0, at `cost` each. */
+/* Run the loop over the elements of output 0, at `cost` each. */
 static inline status kernel_elements(const backend *b, const op_call *call, int64_t cost, kernel_range fn)
 {
 	int64_t count = shape_count(call->out[0].shape);
 	return kernel_for(b, call, count, count * cost, fn);
 }
 
-/* The cut of a sum over rows into parts: at least 64 rows each, at most 64 parts, whatever
- * the number of threads. */
+/* Division of a sum over rows into parts: at least 64 rows each, at most 64 parts, independent of the number of
+ * threads. */
 enum { KERNEL_PART_ROWS = 64, KERNEL_MAX_PARTS = 64 };
 
-/* Parts of `size` needed for `count` things. */
+/* Return the number of parts of `size` elements for `count` elements. */
 static inline int64_t kernel_parts(int64_t count, int64_t size)
 {
 	return (count + size - 1) / size;
@@ -165,8 +165,8 @@ static inline const void *kernel_optional(const op_call *call, int i)
 	return i < call->n_in ? call->in[i].data : NULL;
 }
 
-/* Kernels that write an output even when it is not requested keep it in scratch: the floats to allocate, and the
- * address of output i (advances *scratch if it is there). */
+/* Kernels that write an output even if it is not requested keep it in scratch. These return the floats to allocate, and
+ * the address of output i; *scratch advances if the output is in it. */
 static inline int64_t kernel_spare_floats(const op_call *call, int i)
 {
 	return call->out[i].data ? 0 : shape_count(call->out[i].shape);

@@ -1,8 +1,9 @@
 /* linear: y = alpha (x Wᵀ + b).
  *
- * Plain weights, as in training, are multiplied by gemm. Panels, as in serving, have the tiles of linear_tile.h: no
- * packing at every call, one pass over the weight for up to 8 rows, and half or a quarter of the bytes. A product is
- * cut into panels for the threads and into blocks of rows for the caches; neither changes a bit of it.
+ * Plain weights, as in training, are multiplied by gemm. Panels, as in serving, use the tiles of linear_tile.h. They
+ * need no packing at every call, one pass over the weight for up to 8 rows, and half or a quarter of the bytes. A
+ * product is cut into panels for the threads and into blocks of rows for the caches; neither changes a bit of the
+ * result.
  *
  * Microseconds, one thread of an AMD EPYC (Zen 5, AVX-512 VNNI), dnnl_sgemm / f32 / bf16 / int8:
  *
@@ -34,8 +35,8 @@ static int64_t quantised_inputs(int64_t k)
 }
 
 /* q = round(x / s) with s = max |x| / 127, or `step` where that is not 0; returns s. The largest |x| is found by its
- * bits, in which a NaN is the largest, so that s is NaN then. Divided, not multiplied by 1/s: a product could fuse with
- * the rounding on some instruction sets and not on others. */
+ * bits, in which a NaN is the largest, so s is NaN if any x is. x is divided by s, not multiplied by 1/s: a product
+ * could fuse with the rounding on some instruction sets only. */
 static float quantise_row(const float *x, int64_t k, float step, quantised *q)
 {
 	uint32_t top = 0;
@@ -45,7 +46,7 @@ static float quantise_row(const float *x, int64_t k, float step, quantised *q)
 		top = magnitude > top ? magnitude : top;
 	}
 	float s = math_float(top) / PANEL_INT8_MAX;
-	s = s < FLT_MIN ? FLT_MIN : s; /* zeros, and what is as good as zeros */
+	s = s < FLT_MIN ? FLT_MIN : s; /* all x are zero or negligible */
 	s = step > 0 && s < INFINITY ? step : s;
 #pragma omp simd
 	for (int64_t i = 0; i < k; i++)
@@ -82,8 +83,8 @@ static const block_fn blocks_of[DTYPE_COUNT] = {
     [DTYPE_PANEL_INT8] = block_int8,
 };
 
-/* Threads for a product: few rows take as long as reading the weight, as `least` rows would. While a step has few
- * rows, the kernels around run on one thread and the others sleep; waking them costs 50 µs and more. */
+/* Threads for a product: few rows take as long as reading the weight, as `least` rows would. While a step has few rows,
+ * the kernels before and after run on one thread and the others sleep; waking them costs at least 50 µs. */
 static int product_threads(const backend *b, dtype type, int64_t rows, int64_t weights)
 {
 	enum { WAKING_WORK = 5 * KERNEL_SERIAL_WORK };
@@ -112,7 +113,7 @@ static void quantise(product *p, const float *x, int64_t rows, float step, int t
 	p->row_scale = scale;
 }
 
-/* Each thread has its panels, all rows of them; many rows are cut too. */
+/* Each thread has its own panels for all rows; many rows are cut too. */
 static status panel_rows(const backend *b, const tensor *weight, const float *x, int64_t rows, float alpha, float step,
                          const float *bias, float *y, float *maxima, void *scratch)
 {

@@ -1,5 +1,5 @@
-/* linear_attention.h - what linear attention, its gradient and its recurrent form share: rows of features, and the
- * sweep, which is all of their arithmetic.
+/* linear_attention.h - shared by linear attention, its gradient and its recurrent form: rows of features, and the
+ * sweep, which does all of their arithmetic.
  *
  * A sweep takes tokens one after another through a state T [rows, columns]:
  *
@@ -39,7 +39,7 @@ typedef struct linear_tokens {
 	const int32_t *mask;
 } linear_tokens;
 
-/* Ask for the row of a later chunk: the rows of a head are too far apart for the processor to guess the next. */
+/* Prefetch the row of a later chunk: the rows of a head are too far apart for the processor to predict the next one. */
 static inline void linear_prefetch(const linear_tokens *x, const float *row)
 {
 	for (int64_t d = 0; d < x->dh; d += 16)

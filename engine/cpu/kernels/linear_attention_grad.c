@@ -1,6 +1,6 @@
-/* linear_attention_grad: the three sweeps of linear_attention.h, dq from the first token to the last, dk and dv the
- * other way round; or, bidirectional, three states of all tokens and three products that apply them. No state is kept:
- * a sweep makes it again. */
+/* linear_attention_grad: the three sweeps of linear_attention.h, dq from the first token to the last, dk and dv in the
+ * opposite direction. If bidirectional: three states of all tokens and three products that apply them. No state is
+ * kept: a sweep recomputes it. */
 #include "engine/cpu/kernels/linear_attention.h"
 
 typedef struct backward {

@@ -27,7 +27,7 @@ enum {
 	PART_ROWS = 32,         /* rows that one thread processes at a time; each part has its own sum of dz */
 };
 
-/* The rows of a chunk, as even as they can be; at least one. A matter of the shapes alone. */
+/* Return the rows of a chunk, at least one, so that chunks are as equal as possible. Depends on the shapes alone. */
 static int64_t chunk_rows(int64_t rows, int64_t classes)
 {
 	int64_t most = kernel_min(CHUNK_FLOATS / classes, CHUNK_ROWS);

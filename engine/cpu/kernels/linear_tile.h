@@ -1,14 +1,14 @@
 /* linear_tile.h - the products of a few rows and a few panels (panel.h), in vector registers.
  *
- * A tile of R rows and P panels keeps its R x P x 16 sums in registers and walks once over the inputs, adding
- * x[r][k] · w[k][0 … 15] to each: the outer-product form of a matrix product (Goto and van de Geijn 2008). A panel is
+ * A tile of R rows and P panels keeps its R x P x 16 sums in registers and walks once over the inputs, adding x[r][k] ·
+ * w[k][0 … 15] to each. This is the outer-product form of a matrix product (Goto and van de Geijn 2008). A panel is
  * read in order, and R rows use each of its weights. The sum of an output is one chain over k in any tile, so every
  * tile gives the same bits.
  *
  * Tiles are functions of constants R and P that are always inlined, so that the compiler unrolls their loops and keeps
- * the arrays in registers. Half of the registers are sums: enough for the latency of the multiply-adds, and the other
- * half is left to the weights and to broadcasts of x. Rows or panels that a tile lacks at an edge are computed as
- * copies of the last ones and not stored, so there are only as many tiles as powers of two up to TILE_ROWS. */
+ * the arrays in registers. Half of the registers are sums, which is enough for the latency of the multiply-adds; the
+ * other half is for the weights and broadcasts of x. At an edge, missing rows or panels are computed as copies of the
+ * last ones and not stored. So tile sizes are only powers of two up to TILE_ROWS. */
 #ifndef ENGINE_CPU_KERNELS_LINEAR_TILE_H
 #define ENGINE_CPU_KERNELS_LINEAR_TILE_H
 
@@ -24,7 +24,7 @@
 
 enum {
 	TILE_SUMS = VECTOR_REGISTERS / 2,
-	TILE_PANELS = 8, /* the most of a tile, and a multiple of what the others have */
+	TILE_PANELS = 8, /* maximum panels of a tile, and a multiple of the other sizes */
 	TILE_ROWS = TILE_SUMS / PANEL_VECTORS < 8 ? TILE_SUMS / PANEL_VECTORS : 8,
 	/* Tiles of whole blocks of outputs store their maxima. */
 	TILE_MAXIMA = VECTOR_BYTES == 64 && TILE_SUMS / PANEL_VECTORS / TILE_ROWS * PANEL_WIDTH % LINEAR_BLOCK == 0,
@@ -37,7 +37,7 @@ typedef struct product {
 	int64_t n, k;
 	const unsigned char *panels;
 	size_t panel_bytes;
-	const unsigned char *x; /* a row: K floats, or what quantise_row makes of it */
+	const unsigned char *x; /* a row: K floats, or the result of quantise_row */
 	size_t row_bytes;
 	const float *row_scale; /* int8 */
 	float alpha;
@@ -245,8 +245,8 @@ TILE_INLINE void tile_int8(const product *p, const int R, const int P, int64_t r
 
 #else
 
-/* Without instructions for bytes the floating-point units are the fastest there are, and exact: a product
- * u - 128 by q is at most 127², so 1024 of them sum to less than 2^24. */
+/* Without byte instructions the floating-point units are the fastest choice, and they are exact: a product u - 128 by q
+ * is at most 127², so 1024 of them sum to less than 2^24. */
 enum { INT8_EXACT = 1024 };
 typedef float quantised;
 

@@ -1,5 +1,5 @@
-/* longest_match, longest_match_stream: tokens are laid out in a row, and of an earlier place only the token is looked
- * at that would make its match longer than the longest so far. */
+/* longest_match, longest_match_stream: tokens are copied to one contiguous row. At an earlier place only one token is
+ * compared: the one that would make the match longer than the longest so far. */
 #include "engine/tensor/ops/longest_match.h"
 
 #include <assert.h>

@@ -9,8 +9,8 @@
  *   math_log   2    positive normal floats
  *   math_mills 9    0 to 13, where e^{-t²/2} ends
  *
- * The C library is a little more exact, but has no vector forms that can be relied on:
- * they depend on the compiler, on the library's version and on fast-math. */
+ * The C library is slightly more accurate, but its vector forms are not reliable: they depend on the compiler, on the
+ * library's version and on fast-math. */
 #ifndef ENGINE_CPU_KERNELS_MATH_H
 #define ENGINE_CPU_KERNELS_MATH_H
 

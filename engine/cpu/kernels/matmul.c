@@ -1,6 +1,6 @@
 /* matmul: gemm, except for packed weights, which are unpacked piece by piece. The operands of a piece stay in the
- * caches with it, and the weight is never copied as a whole. An element is one chain over the inner dimension, whatever
- * the rows and threads are. */
+ * caches with it, and the weight is never copied as a whole. An element is one chain over the inner dimension,
+ * independent of rows and threads. */
 #include "engine/cpu/gemm.h"
 #include "engine/cpu/kernels/panel_vector.h"
 #include "engine/cpu/kernels/product.h"

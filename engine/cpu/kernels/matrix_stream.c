@@ -1,10 +1,10 @@
 /* stream_scores, stream_apply, stream_store: queries against the memories, the ring of
- * engine/tensor/ops/matrix_stream.h and the call's own tokens, up to four runs of rows that lie one after another.
+ * engine/tensor/ops/matrix_stream.h and the call's own tokens: up to four runs of contiguous rows.
  *
  * If a sequence reads up to SHORT tokens, they are processed one by one, at the speed of memory. A score is a dot
  * product, and values are added in columns of four from the first existing one. More are taken as blocks of queries
- * against tiles of tokens (product.h); a query's own columns are cut out of the tile, and into it. Which of the two it
- * is depends on the length that a sequence reads alone, so no bit depends on what is beside it in the call. */
+ * against tiles of tokens (product.h); a query's own columns are cut out of the tile, and into it. The choice depends
+ * only on the length that the sequence reads, so no bit depends on the other sequences of the call. */
 #include "engine/tensor/ops/matrix_stream.h"
 
 #include <assert.h>
@@ -339,11 +339,11 @@ static void add_tiles(const op_call *call, const block *b, const float *weights,
 {
 	const int64_t whole = product_round(width), step = b->s.ring.value_width;
 	float *values = desk + QUERIES * KEYS, *sums = values + KEYS * whole;
-	bool begun = false;
+	bool started = false;
 	run runs[RUNS];
 	const int n = runs_of(call, &b->s, b->first, b->first + b->count - 1, false, runs);
 	for (int i = 0; i < n; i++) {
-		for (int64_t from = 0; from < runs[i].count; from += KEYS, begun = true) {
+		for (int64_t from = 0; from < runs[i].count; from += KEYS, started = true) {
 			const int64_t count = kernel_min(KEYS, runs[i].count - from);
 			for (int64_t j = 0; j < count; j++)
 				for (int64_t d = 0; d < whole; d++)
@@ -357,7 +357,7 @@ static void add_tiles(const op_call *call, const block *b, const float *weights,
 				       (size_t)read.count * sizeof *to);
 			}
 			product(b->count, whole, count, (product_matrix){desk, KEYS, 1}, values, whole, sums, whole,
-			        begun);
+			        started);
 		}
 	}
 }
@@ -402,7 +402,7 @@ status KERNEL(stream_apply)(backend *b, const op_call *call)
 	return each_block(b, call, values_floats(call), values_of);
 }
 
-/* The last `window` tokens of a call stay. */
+/* Store the last `window` tokens of a call. */
 status KERNEL(stream_store)(backend *b, const op_call *call)
 {
 	(void)b;

@@ -1,4 +1,4 @@
-/* panel_vector.h - packed weights (panel.h) in vector registers: types, loads, and a square of them turned round. */
+/* panel_vector.h - packed weights (panel.h) in vector registers: types, loads, and the transpose of a square. */
 #ifndef ENGINE_CPU_KERNELS_PANEL_VECTOR_H
 #define ENGINE_CPU_KERNELS_PANEL_VECTOR_H
 

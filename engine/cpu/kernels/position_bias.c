@@ -1,5 +1,5 @@
-/* t5_buckets, distances, alibi: tables of some thousand numbers, made once a run. Logarithms are taken in double and
- * rounded once, so that every backend finds the same buckets. */
+/* t5_buckets, distances, alibi: tables of some thousand numbers, computed once per run. Logarithms are taken in double
+ * and rounded once, so that every backend finds the same buckets. */
 #include "engine/tensor/ops/position_bias.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* quantize, with the order of additions of engine/tensor/ops/quantize.h: 32 lanes are vectors of doubles. Threads take
- * parts of QUANTIZE_PART elements; which thread takes which changes no bit. */
+ * parts of QUANTIZE_PART elements; their assignment changes no bit. */
 #include "engine/tensor/ops/quantize.h"
 #include "engine/cpu/kernels/kernels.h"
 

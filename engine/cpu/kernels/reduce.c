@@ -1,5 +1,5 @@
-/* dot_rows; sum_rows and sum_squares: sums cut into parts of a fixed size, the parts added in
- * order, so that the result does not depend on which thread computed which part. */
+/* dot_rows; sum_rows and sum_squares: sums are cut into parts of a fixed size, which are added in order, so the result
+ * does not depend on the threads. */
 #include "engine/cpu/kernels/kernels.h"
 
 enum { SQUARES = 16384 }; /* elements of one part of sum_squares */

@@ -1,5 +1,5 @@
 /* join_rows, join_rows_grad, slice_rows, slice_rows_grad, pad_mask, mask_rows: copies of rows, at the speed of memory.
- * What is joined and sliced may be 32-bit integers; nothing is computed with it. */
+ * Joined and sliced rows may be 32-bit integers, since they are only copied. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>

@@ -1,16 +1,16 @@
 /* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3], maxima? -> token [B].
  *
- * The maxima of a row's blocks, which linear has found or the row is read for (maxima.h), give the largest logit and,
- * with top-k, a bound that about k logits reach. Only blocks whose maximum reaches it are read again; a search for the
- * k-th largest logit leaves k tokens, which are weighed exactly and make up the row from then on (sample_list.h).
- * Without top-k all tokens count, and floats are nearly always certain of the outcome (sample_estimate.h); if not, all
- * are weighed exactly. Cuts are found by halving the range of floats in which the last token lies that is let through:
- * counts and sums are vector code, sorting is not.
+ * The maxima of a row's blocks (maxima.h) give the largest logit and, with top-k, a bound that about k logits reach.
+ * They come from linear, or from one pass over the row. Only blocks whose maximum reaches it are read again; a search
+ * for the k-th largest logit leaves k tokens, which are weighed exactly and replace the row (sample_list.h). Without
+ * top-k all tokens count, and floats are nearly always certain of the outcome (sample_estimate.h); if not, all are
+ * weighed exactly. A cut is found by halving the range of floats that contains the last accepted token, because counts
+ * and sums are vector code and sorting is not.
  *
- * A row of 8,192 tokens in the second cache, one core of a Xeon with AVX-512, whatever the distribution: the largest
- * 0.3 µs, top-k 50 1.1 µs, with top-p 1.2 µs, top-k 1,000 15 µs, temperature alone 3.5 µs, top-p alone 10 µs. A row
- * that comes from the third cache takes 1.2 µs more. (A quickselect needs the size of the nucleus beforehand; a heap or
- * a full sort pays for the tail; bins were not vector code: 2.0 µs for top-k 50 with top-p.)
+ * Times for a row of 8,192 tokens in the second cache, one core of a Xeon with AVX-512, for any distribution: the
+ * largest 0.3 µs; top-k 50 1.1 µs, with top-p 1.2 µs; top-k 1,000 15 µs; temperature alone 3.5 µs; top-p alone 10 µs. A
+ * row from the third cache takes 1.2 µs more. (A quickselect needs the size of the nucleus beforehand; a heap or a full
+ * sort pays for the tail; bins were not vector code: 2.0 µs for top-k 50 with top-p.)
  *
  * Rows are shared among the threads. */
 #include "engine/cpu/kernels/sample_estimate.h"

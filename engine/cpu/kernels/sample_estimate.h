@@ -1,9 +1,9 @@
-/* sample_estimate.h - the token of a row by floats, where they are certain of it.
+/* sample_estimate.h - the token of a row by float arithmetic, where that is certain.
  *
- * Weights as whole numbers take several times as long as e^-t in floats, and nearly every draw has the same outcome
- * with both: the sum that matters is far from the token's bounds. So masses are estimated with a bound on their error,
- * and whenever a comparison is closer than that, the answer is "unknown" and the caller weighs exactly. The token is
- * the definition's either way.
+ * Integer weights take several times as long as e^-t in floats. Nearly every draw has the same outcome with both,
+ * because the deciding sum is far from the token's bounds. So masses are estimated with a bound on their error. If a
+ * comparison is closer than the bound, the answer is "unknown" and the caller weighs exactly. Both ways give the token
+ * of the definition.
  *
  * The error. t is the definition's t: the quotient is the correctly rounded one (below). math_exp(-t) is within 8.5e-8
  * of the weight, relatively, and 2^-40 of one absolutely: checked for every float from 0 to 31. Of four of them added
@@ -81,8 +81,8 @@ static inline double sample_mass_from(const float *x, const float *estimate, int
 	return mass;
 }
 
-/* A search for the logit at which the mass of all larger ones passes a goal: no earlier token reaches `requested`, and
- * a token that reaches `enough` is at or after it. */
+/* State of a search for the logit at which the mass of all larger logits passes a goal. No token before it reaches
+ * `requested`; a token that reaches `enough` is at or after it. */
 typedef struct sample_search {
 	double requested, enough;
 	float low, high;     /* it is in low <= x < high; high is infinite at first */
@@ -102,7 +102,7 @@ static inline void sample_search_move(sample_search *s, float bound, double foun
 	}
 }
 
-/* Narrow a search among n tokens, which are all those that it is still about; at most to a few. */
+/* Narrow a search to a few tokens, among the n tokens that remain. */
 static inline void sample_search_halve(sample_search *s, const float *x, const float *estimate, int64_t n, float max)
 {
 	enum { ROUNDS = 10 };
@@ -157,7 +157,7 @@ typedef struct sample_front {
 	int32_t last;
 } sample_front;
 
-/* Find where top-p cuts the row of this mass within the bracket, whose few tokens are weighed exactly. False:
+/* Find the cut of top-p, in a row of this mass, within the bracket, whose few tokens are weighed exactly. False:
  * unknown. */
 static inline bool sample_front_of(const sample_list *l, const sample_memory *m, float max, const sample_setting *s,
                                    double mass, sample_bracket *b, sample_front *out)
@@ -189,7 +189,7 @@ static inline bool sample_front_of(const sample_list *l, const sample_memory *m,
 	return true;
 }
 
-/* Leave the estimates of those within the front. */
+/* Keep only the estimates of tokens within the front. */
 static inline void sample_keep(const sample_list *l, float *estimate, sample_front front)
 {
 	const float *x = l->x, bound = front.bound;
@@ -201,7 +201,7 @@ static inline void sample_keep(const sample_list *l, float *estimate, sample_fro
 	}
 }
 
-/* Leave the estimates that min-p and top-a leave of this mass. False: unknown, because a logit is too near to the
+/* Keep only the estimates that min-p and top-a accept at this mass. False: unknown, because a logit is too near to the
  * limit. A mass that is off by a share moves top-a's limit by |power - 1| times the share. */
 static inline bool sample_keep_likely(const sample_list *l, float *estimate, float max, const sample_setting *s,
                                       double mass)
@@ -251,7 +251,7 @@ static inline int32_t sample_estimated_draw(const sample_list *l, const float *e
 	return (int32_t)i;
 }
 
-/* The index of the token of a row without top-k, or -1: unknown, but for the bracket of top-p's cut. */
+/* Return the index of the token of a row without top-k; -1: unknown, but the bracket of top-p's cut is set. */
 static inline int32_t sample_estimated(const sample_list *l, const sample_memory *m, float max, const sample_setting *s,
                                        sample_bracket *b)
 {

@@ -1,5 +1,5 @@
 /* sample_list.h - the row of logits that `sample` works on, and its selections: the largest logits, those within
- * bounds, and the last token by rank that a cut lets through.
+ * bounds, and the last token by rank that a cut accepts.
  *
  * A row starts as the whole vocabulary. If a threshold leaves few tokens, they become a shorter row with the ids beside
  * the logits, in order of ids. The code that follows is the same for both. */
@@ -17,7 +17,7 @@
 
 enum { SAMPLE_LANES = 16 };
 
-/* Tokens in question, in the order of their ids. */
+/* Candidate tokens, in order of ids. */
 typedef struct sample_list {
 	const float *x;    /* [n] logits */
 	const int32_t *id; /* [n] ids; NULL: entry i is token i */
@@ -80,7 +80,8 @@ static inline int64_t sample_append(const float *x, int64_t i, float low, float 
 #endif
 }
 
-/* The same for x[first … end - 1]; to_x and to_id have room for 16 more than there can be. */
+/* Append those of x[first … end - 1] with low <= x < high. to_x and to_id need room for 16 more than fit the
+ * condition. */
 static inline int64_t sample_collect(const float *x, int64_t first, int64_t end, float low, float high, float *to_x,
                                      int32_t *to_id, int64_t n)
 {

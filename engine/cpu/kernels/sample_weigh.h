@@ -1,8 +1,8 @@
-/* sample_weigh.h - the weights of many tokens, those of sample_weight to the bit.
+/* sample_weigh.h - the weights of many tokens, bit for bit as sample_weight gives them.
  *
- * Compilers make sample_weight's products of 32-bit words full 64-bit ones, three instructions in AVX-512 and more in
- * AVX2, although there is one that multiplies the lower halves of 64-bit lanes. So on x86-64 the same steps stand here
- * once more, in vectors. */
+ * Compilers turn sample_weight's products of 32-bit words into 64-bit products, three instructions in AVX-512 and more
+ * in AVX2. A single instruction multiplies the lower halves of 64-bit lanes. On x86-64 the same steps are therefore
+ * repeated here in vectors. */
 #ifndef ENGINE_CPU_KERNELS_SAMPLE_WEIGH_H
 #define ENGINE_CPU_KERNELS_SAMPLE_WEIGH_H
 

@@ -1,13 +1,13 @@
-/* softmax_attention.h - what softmax attention, its gradient and its recurrent form share: how queries and keys
- * are cut, what is hidden or dropped, and the online softmax of a block of queries.
+/* softmax_attention.h - shared by softmax attention, its gradient and its recurrent form: blocks of queries and tiles
+ * of keys, hidden keys and dropout, and the online softmax of a block of queries.
  *
  * A block is up to SOFTMAX_LANES queries of one head, one in each lane of a vector. Element [·][l] of every tile
  * belongs to query l, so maxima, sums and exps run down the lanes and nothing is ever summed across a vector. A tile is
- * up to SOFTMAX_KEYS keys. Transposed once per block are only the queries and the result:
+ * up to SOFTMAX_KEYS keys. Only the queries and the result are transposed, once per block:
  *
- *   S = K Qᵀ            [keys, lanes]    K broadcast from where it lies, Qᵀ [dh, lanes]
+ *   S = K Qᵀ            [keys, lanes]    K broadcast from its place, Qᵀ [dh, lanes]
  *   P = e^{S - top}     [keys, lanes]    in place of S
- *   Yᵀ += Vᵀ P          [dh, lanes]      V broadcast from where it lies
+ *   Yᵀ += Vᵀ P          [dh, lanes]      V broadcast from its place
  *
  * with the running maximum `top` and sum `total` of each lane (Milakov and Gimelshein 2018, Dao et al. 2022).
  * Lanes past the last query hold zeros: they are computed, stay finite, and are not stored. */
@@ -135,7 +135,7 @@ static inline bool softmax_blind(const softmax_queries *q, const int32_t *mask, 
 	return any;
 }
 
-/* S = 0 for queries that attend to nothing, -inf for the others: what makes their probabilities equal. */
+/* S = 0 for queries that attend to nothing, -inf for the others: this makes their probabilities equal. */
 static inline void softmax_score_blind(const softmax_queries *q, const softmax_keys *k, const float *blind,
                                        float *score)
 {

@@ -1,22 +1,22 @@
-/* softmax_attention_grad: the forward's blocks and tiles once more, with the probabilities from log_normalizer.
+/* softmax_attention_grad: repeats the forward's blocks and tiles, with the probabilities from log_normalizer.
  *
  * For a block of queries and a tile of keys, lanes along the queries (softmax_attention.h):
  *
  *   Sᵀ = K Qᵀ,  P = e^{S - M},  Uᵀ = V dYᵀ,  dS = P ⊙ (drop(U) - D),  D_i = dy_i·y_i
  *   dQᵀ += Kᵀ dSᵀ,    dV += drop(P)ᵀ dY,    dK += dSᵀ Q
  *
- * and the gradient of the bias is the sum of dS along its diagonals. dQ is complete when a block has seen its keys. The
- * others are sums over blocks: the blocks of the heads that read one head of keys, head by head, are cut into `spans`
- * of about equal work, each with its own partial sums, added in order at the end. The number of spans depends on the
- * shape alone; with heads of keys enough for GRAIN units it is 1. The alternative, one pass for dQ and one for dK and
- * dV, needs no partial sums but seven products in place of five. */
+ * and the gradient of the bias is the sum of dS along its diagonals. dQ is complete when a block has seen its keys. dK
+ * and dV are sums over blocks. The blocks of the heads that read one head of keys, head by head, are cut into `spans`
+ * of about equal work. Each span has its own partial sums, which are added in order at the end. The number of spans
+ * depends on the shape alone; it is 1 if there are GRAIN heads of keys. The alternative, one pass for dQ and one for dK
+ * and dV, needs no partial sums, but seven products instead of five. */
 #include "engine/cpu/kernels/softmax_attention.h"
 
 #include <stdatomic.h>
 
 enum {
 	KEYS = 32, /* keys of a tile: fewer than in the forward, so that two tiles stay in the cache */
-	GRAIN = 32 /* units wanted; more heads than that are not cut */
+	GRAIN = 32 /* target number of units; more heads than that are not cut */
 };
 
 typedef struct backward {
@@ -167,7 +167,7 @@ static void softmax_attention_grad_copy_rows(int64_t count, const float *from, i
 	}
 }
 
-/* Everything that depends on the block alone; `at` is its first query, of all sequences'. */
+/* Compute everything that depends on the block alone; `at` is its first query, counted over all sequences. */
 static void open_block(const backward *f, const workspace *w, const softmax_queries *q, int64_t at, int64_t n)
 {
 	const softmax_layout *l = &f->l;
@@ -350,8 +350,8 @@ static void backward_unit(const backward *f, const workspace *w, int64_t unit, f
 	}
 }
 
-/* to[j · row] = the sums of `width` channels of the partials of one head of keys in order; to NULL: unwanted. Keys
- * before `done` have been met; a key that no query attends to has zeros. */
+/* to[j · row] = the sums of `width` channels of the partials of one head of keys in order; to NULL: not requested. Keys
+ * before `done` have been visited; a key that no query attends to has zeros. */
 static void sum_partials(const backward *f, const float *partial, int64_t pitch, float *to, int64_t row, int64_t width)
 {
 	int64_t done = 0;

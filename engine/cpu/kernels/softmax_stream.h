@@ -1,4 +1,4 @@
-/* softmax_stream.h - queries of a call against keys in a slot: what softmax_stream and source_attention share.
+/* softmax_stream.h - queries of a call against keys in a slot; shared by softmax_stream and source_attention.
  *
  * Keys come in tiles: the memories, then tokens of the slot, as many as are contiguous, then the call's own. Up
  * to STREAM_SHORT queries of a sequence are answered one by one, at the speed of memory: every key is one dot product
@@ -7,8 +7,8 @@
  * number of threads.
  *
  * A tile of a ring of codes is decoded for a block of queries, to the floats that a ring of floats holds. For a single
- * query that takes as long as reading those floats from a cache: where queries are codes too, its products are sums of
- * products of codes, exact in 32 bits, with a step for each key, and values are pooled as they are read. */
+ * query decoding takes as long as reading those floats from a cache. If queries are codes too, scores are therefore
+ * sums of products of codes, exact in 32 bits, with a step for each key; values are pooled as they are read. */
 #ifndef ENGINE_CPU_KERNELS_SOFTMAX_STREAM_H
 #define ENGINE_CPU_KERNELS_SOFTMAX_STREAM_H
 
@@ -29,7 +29,7 @@ typedef struct stream {
 	const float *q, *k, *v; /* for the call's first token; k and v NULL: its tokens are only queries */
 	int64_t q_row, k_row, v_row;
 	const int32_t *mask;   /* for the call's tokens, or NULL */
-	float *y;              /* rows of n.heads · n.value; NULL: nothing is wanted */
+	float *y;              /* rows of n.heads · n.value; NULL: not requested */
 	float *log_normalizer; /* rows of n.heads, or NULL */
 	float *state;
 	const float *memory_k, *memory_v, *bias; /* bias NULL: none */
@@ -230,7 +230,7 @@ static inline void stream_code_scores(const stream *s, const int16_t *query, con
 	int32_t dot[SOFTMAX_KEYS];
 	for (int64_t r = 0; r < count; r += 4) {
 		const int8_t *key[4];
-		for (int i = 0; i < 4; i++) /* past the last, that again */
+		for (int i = 0; i < 4; i++) /* past the last, repeat it */
 			key[i] = c->key + kernel_min(r + i, count - 1) * c->key_row;
 		codes_dots(query, key, s->n.key, dot + r);
 	}
@@ -447,7 +447,7 @@ static inline void stream_block(const stream *s, const softmax_block *w, int64_t
 
 /* --- the call -------------------------------------------------------------------------------------------------- */
 
-/* The sequences of a call: what they have in common, and what sets the rest of one. */
+/* The sequences of a call: their common data, and the function that sets the rest for one of them. */
 typedef struct stream_call {
 	int64_t sequences;
 	stream common;
@@ -568,7 +568,7 @@ static inline size_t stream_scratch(const backend *b, softmax_heads n, bool code
 	return (size_t)(((const cpu *)b)->threads * stream_floats(n, codes)) * sizeof(float);
 }
 
-/* All of y and log_normalizer: what the call's queries pooled, and zeros past the length of each sequence. */
+/* Write all of y and log_normalizer: the results of the call's queries, and zeros past the length of each sequence. */
 static inline void stream_answer(backend *b, const op_call *call, const stream_call *all)
 {
 	int64_t longest;

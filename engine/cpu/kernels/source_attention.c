@@ -9,7 +9,7 @@
 
 status KERNEL(source_store)(backend *unused, const op_call *call)
 {
-	(void)unused; /* an encoder has just made these rows, which takes far longer than to copy them */
+	(void)unused; /* an encoder has just computed these rows, which takes far longer than copying them */
 	const source_params *p = call->params;
 	const shape k = call->in[0].shape, pool = call->in[2].shape;
 	const softmax_store store = {k.dim[2], p->value_width, p->capacity};

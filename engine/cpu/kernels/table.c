@@ -1,5 +1,4 @@
-/* The kernels of one instruction set, collected. A row of ops.def without a kernel does
- * not link. */
+/* Table of the kernels of one instruction set. A row of ops.def without a kernel does not link. */
 #include "engine/cpu/kernels/kernels.h"
 
 const cpu_kernels KERNEL(kernels) = {

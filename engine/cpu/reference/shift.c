@@ -31,7 +31,7 @@ status reference_shift_rows(backend *unused, const op_call *call)
 }
 
 /* x [B, N, C], pool [slots, floats], slot, position, length [B], mask? [B, N], start? -> y [B, N, C]; the row of token
- * t lies at place t mod high of the ring [high, C], zeros if it was masked */
+ * t is at place t mod high of the ring [high, C], zeros if it was masked */
 status reference_shift_stream(backend *unused, const op_call *call)
 {
 	(void)unused;

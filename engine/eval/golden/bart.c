@@ -6,7 +6,7 @@
  *   enc.x0, dec.x0          the embeddings after their norms
  *   enc.attn{l}, dec.selfattn{l}, dec.cross{l}
  *                           the attentions of layer l after their last projection
- *   enc.ln_attn{l}          the norm behind the attention
+ *   enc.ln_attn{l}          the norm after the attention
  *   enc.x{l+1}, dec.x{l+1}  the output of layer l
  *   logits, loss            the mean cross entropy
  *   logits_pad{n}           if the set holds them: the logits of the batch padded to n tokens
@@ -29,7 +29,7 @@ static bool recognises(const golden *g)
 
 /* --- the runs --------------------------------------------------------------------------------------------- */
 
-/* Behind each sequence `more` masked tokens `pad`. */
+/* Append `more` masked tokens `pad` to each sequence. */
 static status pad_texts(golden *g, const bart_texts *x, int64_t more, int32_t pad, bart_texts *out, error *err)
 {
 	const int64_t n = x->n + more;
@@ -79,14 +79,14 @@ static status add_stack(golden *g, plan *p, const char *stack, int64_t layers, e
 	return STATUS_OK;
 }
 
-/* Is the policy at the end of the name of the file that holds gradients under the weights' names? */
+/* True if the policy is at the end of the name of the file with gradients under the weights' names. */
 static bool is_of_file(const golden *g, const char *weight, const char *policy)
 {
 	const char *path = golden_gradient_file(g, weight), *slash = path ? strrchr(path, '/') : NULL;
 	const char *name = slash ? slash + 1 : path, *dot = name ? strrchr(name, '.') : NULL;
-	const size_t length = dot ? (size_t)(dot - name) : name ? strlen(name) : 0, wanted = strlen(policy);
-	return length > wanted && name[length - wanted - 1] == '_' &&
-	       memcmp(name + length - wanted, policy, wanted) == 0;
+	const size_t length = dot ? (size_t)(dot - name) : name ? strlen(name) : 0, ending = strlen(policy);
+	return length > ending && name[length - ending - 1] == '_' &&
+	       memcmp(name + length - ending, policy, ending) == 0;
 }
 
 static status add_gradients(golden *g, const model *m, plan *p, const char *policy, error *err)

@@ -1,12 +1,14 @@
-/* Causal linear attention over raw queries, keys and values (before the feature map), and what other queries read from
- * the same keys: q and k [B,H,N,d], v [B,H,N,m], dO as v, key_keep [B,N], eps in the config. Values:
- *   nomask.* and mask_keys.* (the keys that are kept): out and, for the loss Σ out ⊙ dO, dq, dk and dv;
- *   S [B,H,N,d,m] and z [B,H,N,d], the state after every row, no key masked;
- *   cross.*: the first rows of q as queries over all kept keys: out, S_md [B,H,m,d] and z [B,H,d].
+/* Causal linear attention over raw queries, keys and values (before the feature map), and the result of other queries
+ * for the same keys. Reads q and k [B,H,N,d], v [B,H,N,m], dO as v, key_keep [B,N], eps in the config. Values:
  *
- * out comes from linear_attention or, with --recurrent, token by token from linear_stream, whose state S and z are. The
- * ops have heads of one width for all three: where d and m differ the smaller ones are filled up, values with zeros and
- * queries and keys with what the feature map turns into 0. */
+ *   nomask.*, mask_keys.*   (mask_keys: only the kept keys) out and, for the loss Σ out ⊙ dO, dq, dk and dv
+ *   S [B,H,N,d,m], z [B,H,N,d]
+ *                           the state after every row, with no key masked
+ *   cross.*                 the first rows of q as queries over all kept keys: out, S_md [B,H,m,d], z [B,H,d]
+ *
+ * out comes from linear_attention or, with --recurrent, token by token from linear_stream, whose state is S and z. In
+ * the ops the heads of q, k and v have one width. If d and m differ, the narrower ones are padded: values with zeros,
+ * queries and keys with numbers that the feature map turns into 0. */
 #include <string.h>
 
 #include "engine/eval/linear_rows.h"
@@ -16,8 +18,8 @@
 enum { CROSS_QUERIES = 4, NO_FEATURE = -200 }; /* e^-200 is 0 in f32 */
 
 typedef struct causal {
-	int64_t b, h, n, d, m, width; /* of a head in the ops */
-	int64_t queries;              /* of cross.* */
+	int64_t b, h, n, d, m, width; /* m: of v's heads; width: of a head in the ops */
+	int64_t queries;              /* number of queries of cross.* */
 	double eps;
 	float *q, *k, *v, *dy; /* [B, N, H·width] */
 	const int32_t *keep;
@@ -170,7 +172,7 @@ static status add_states(golden *g, const causal *c, const float *states, error 
 	return STATUS_OK;
 }
 
-/* Of the states after the last row. */
+/* Add the state after the last row. */
 static status add_cross_state(golden *g, const causal *c, const float *states, error *err)
 {
 	int64_t floats = linear_state_floats(c->h * c->width, c->h), w = c->width, d = c->d, m = c->m;

@@ -1,19 +1,29 @@
-/* Cirilla's encoder-decoder for filling in blanks, under its own names of tensors.
+/* Cirilla's encoder-decoder for filling in blanks, under its own tensor names.
  *
- *   enc_in [B,S], dec_in, target [B,N]; enc_mask, cross_mask, dec_self_mask [B,N,S]: the keys before the padding, and
- *   those up to the query
- *       enc_out, dec_out, logits, loss (smoothed), loss_sum_tokens (labels); enc.x{l}, dec.x{l}: what enters block l,
- * and behind the last one its result; enc.att{l}, dec.selfatt{l}, dec.cross{l}; enc.prob0; pe_exact; grad.NAME, and
- *       NAME where a file of gradients has the names of the weights
- *       {exp_f32,pow_f32,pow_f64}.{enc_out,logits,loss}, pe_{exp,pow}_f32: with other tables of positions
- *       {pre,post}.{std_unbiased,variance}.{enc_out,logits,loss,NAME,grad.NAME,d.NAME}: with other norms
- *       hide_mask.{enc_out,logits,loss,enc.att{l},…}: with masks of its own,
- * hide_mask.{enc_mask,cross_mask,dec_self_mask}; a query that sees no key gets zeros loss [T], grad_norm [T],
- * w{t}.NAME: if the set has some of the latter, weights after t steps of Adam (training.h) ex{k}.enc_in [S]
- * ex{k}.greedy_ids, ex{k}.greedy_logits of each step; ex{k}.enc_out, ex{k}.dec_out, and keys and values of the
- * decoder's attentions, ex{k}.cache.{self,cross}{l}.{k,v}. With _cross_unmasked at the end, as its own decoding does:
- * padding is attended to over the source. ex{k}.beam3_probsum_ids_cross_unmasked: three beams by sums of probabilities
- */
+ * Reads enc_in [B,S]; dec_in, target [B,N]; enc_mask, cross_mask, dec_self_mask [B,N,S], which allow the keys before
+ * the padding and up to the query. Values:
+ *
+ *   enc_out, dec_out, logits, loss (smoothed), loss_sum_tokens (labels)
+ *   enc.x{l}, dec.x{l}              the input of block l; the last one is the output of the last block
+ *   enc.att{l}, dec.selfatt{l}, dec.cross{l}, enc.prob0, pe_exact
+ *   grad.NAME                       also NAME, if a file of gradients uses the weights' names
+ *   {exp_f32,pow_f32,pow_f64}.{enc_out,logits,loss}, pe_{exp,pow}_f32
+ *                                   with other position tables
+ *   {pre,post}.{std_unbiased,variance}.{enc_out,logits,loss,NAME,grad.NAME,d.NAME}
+ *                                   with other norms
+ *   hide_mask.{enc_out,logits,loss,enc.att{l},…}
+ *                                   with the masks hide_mask.{enc_mask,cross_mask,dec_self_mask}; a query that sees
+ *                                   no key gets zeros
+ *   loss [T], grad_norm [T], w{t}.NAME
+ *                                   if the set has any w{t}.NAME: weights after t steps of Adam (training.h)
+ *   ex{k}.greedy_ids, ex{k}.greedy_logits
+ *                                   each greedy step on ex{k}.enc_in [S]
+ *   ex{k}.enc_out, ex{k}.dec_out, ex{k}.cache.{self,cross}{l}.{k,v}
+ *                                   the keys and values of the decoder's attentions
+ *   ex{k}.beam3_probsum_ids_cross_unmasked
+ *                                   three beams, ranked by sums of probabilities
+ *
+ * Names that end in _cross_unmasked attend to the padding of the source, too, as Cirilla's own decoding does. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -209,7 +219,7 @@ typedef struct decoding {
 	int32_t *tokens; /* [BEAMS, room] */
 	double score[BEAMS];
 	float *logits; /* [BEAMS, room, V] */
-	plan *plan;    /* whose inputs the next step writes */
+	plan *plan;    /* its inputs are written by the next step */
 } decoding;
 
 static status begin_decoding(golden *g, const cirilla_set *of, const char *example, bool unmasked, decoding *d,
@@ -245,7 +255,7 @@ static status begin_decoding(golden *g, const cirilla_set *of, const char *examp
 	return run(g, &d->in, (forward_spec){.logits = LOGITS_ALL}, &d->plan, err);
 }
 
-/* Logits behind the tokens so far; later rows hold what is not read. */
+/* Compute the logits after the tokens so far; later rows hold values that are not read. */
 static status step(decoding *d)
 {
 	TRY(feed_write(d->plan, PORT_TOKENS, d->tokens));
@@ -314,7 +324,7 @@ static status add_rows(golden *g, plan *p, const char *from, int64_t rows, const
 	return STATUS_OK;
 }
 
-/* What decoding without a cache computes again for every token, after the last step. */
+/* Add the caches after the last step: decoding without a cache computes them again for every token. */
 static status add_caches(golden *g, const decoding *d, const char *example, error *err)
 {
 	plan *p;

@@ -1,5 +1,5 @@
-/* How many places of a sentence Cirilla blanks: `n_blank` [n], of the numbers `normal` [n] that it draws for sentences of
- * `words` [n] words. */
+/* Number of places of a sentence that Cirilla blanks: `n_blank` [n], from the numbers `normal` [n] that it draws for
+ * sentences of `words` [n] words. */
 #include "engine/eval/golden.h"
 #include "engine/train/blanks.h"
 

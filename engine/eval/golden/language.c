@@ -1,10 +1,10 @@
-/* Causal language models, under the names of their architectures: input_ids [B,N], attention_mask? and labels?, and the
- * same once more as padded.*. Values: logits, loss, layers.L.R.score, layers.L.R.pooled and grad.NAME; what is padded
- * is 0 where masked.
+/* Causal language models, under the names of their architectures: input_ids [B,N], attention_mask? and labels?, and a
+ * second batch of the same tensors as padded.*. Values: logits, loss, layers.L.R.score, layers.L.R.pooled and
+ * grad.NAME; values of the padded batch are 0 where masked.
  *
- * grad.NAME is of the first two padded rows, as the reference that such sets come from has NaN where padding is deeper,
- * or of input_ids if there is no padded batch or the metadata say so ("gradients": "input_ids"). With "smoothing" in
- * the metadata, smoothed.loss and smoothed.grad.NAME are of input_ids with that label smoothing. */
+ * grad.NAME is the gradient for the first two padded rows, since the sets' reference gives NaN with more padding. It is
+ * the gradient for input_ids if there is no padded batch or the metadata has "gradients": "input_ids". With "smoothing"
+ * in the metadata, smoothed.loss and smoothed.grad.NAME are of input_ids with that label smoothing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static bool ends(const char *text, const char *end)
 	return n >= k && strcmp(text + n - k, end) == 0;
 }
 
-/* Does the source have a value of that name? */
+/* True if the source has a value of that name. */
 static bool is_value(const char *name)
 {
 	return strcmp(name, "logits") == 0 || strcmp(name, "loss") == 0 || strncmp(name, "grad.", 5) == 0 ||
@@ -58,9 +58,9 @@ static bool is_value(const char *name)
 
 /* One run of the model over a batch of the set. */
 typedef struct language_run {
-	const char *batch;  /* what the names of the batch's tensors begin with */
-	int64_t rows;       /* of the batch, if it has more */
-	const char *prefix; /* of the values' names */
+	const char *batch;  /* prefix of the names of the batch's tensors */
+	int64_t rows;       /* number of rows to read, if the batch has more */
+	const char *prefix; /* prefix of the values' names */
 	const char *only;   /* values whose names begin with this */
 	evaluation_spec spec;
 } language_run;

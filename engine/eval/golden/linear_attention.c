@@ -1,7 +1,7 @@
-/* One module of linear attention with its projections (the attention that replaces the one of BART's encoder), as
- * attention_module.h reads it, with keep [B,N], and eps of the attention in the config. Values, under ignore.* (all
- * rows are keys) and mask_keys.* (those that are kept): y, dx, d.NAME; M{b} [H,m,d] and z{b} [H,d], the sums over all
- * keys of sequence b.
+/* One module of linear attention with its projections, which replaces the attention of BART's encoder.
+ * attention_module.h reads it; keep [B,N], and eps of the attention in the config. Values, under ignore.* (all rows are
+ * keys) and mask_keys.* (those that are kept): y, dx, d.NAME; M{b} [H,m,d] and z{b} [H,d], the sums over all keys of
+ * sequence b.
  *
  * The sums, which the op linear_attention does not give, are what linear_stream has in its state when it has read all
  * rows. */
@@ -15,7 +15,7 @@ static bool recognises(const golden *g)
 	return attention_module_recognises(g) && !dilated_set_is_module(g);
 }
 
-/* What the attention reads beside q, k and v, and its values in a graph. */
+/* Inputs of the attention besides q, k and v, and its values in a graph. */
 typedef struct attention {
 	linear_attention_params params;
 	bool masked;

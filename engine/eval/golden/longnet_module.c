@@ -1,4 +1,4 @@
-/* torchscale's module of dilated attention (LongNet) with its projections and the norm behind the attention, as
+/* torchscale's module of dilated attention (LongNet) with its projections and the norm after the attention, as
  * attention_module.h reads it; the branches in the config as dilated_set.h reads them, and "dilated_pad": "zero_keys",
  * which is torchscale's, or "mask". Values, under bidir.* (every key of a segment is read) and causal.*: y, dx, d.NAME.
  * The gradients are torchscale's, of constant weights of the branches. */
@@ -42,7 +42,7 @@ static status evaluate(golden *g, error *err)
 	for (int causal = 0; causal < 2; causal++) {
 		attention_module_planned p;
 		params.causal = causal;
-		params.zero_keys = zero_keys && !causal; /* padding is behind every query */
+		params.zero_keys = zero_keys && !causal; /* padding follows every query */
 		TRY(attention_module_plan(g, &m, attend, &params, &p, err));
 		TRY(attention_module_run(g, &m, &p, causal ? "causal" : "bidir", err));
 	}

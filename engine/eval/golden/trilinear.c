@@ -1,20 +1,28 @@
-/* 3Lin, profile S, under its own names (trilinear_set.h).
+/* 3Lin, profile S, under its own tensor names (trilinear_set.h).
  *
- * tokens_frag{0,1,…} [n]: one text each, whose last token is a target only. A text has n nodes, that of the start in
- * front of those of its tokens; nodes of all texts lie one behind the other, M in all, and the targets of all but the
- * start's:
- *   s{l}, f [M,D]; L{l}.{n,qk,qv,k,v,u} [M,·], L{l}.Z [M]; L{l}.p, those that the set has; logit2, prob [M,V];
- *   lnp_target [targets], score [1]; d.NAME: gradients of the sum of lnp_target;
- *   {w8,w4,w2,w8v8,w2v8}.{s{l},prob,score}, those that the set has: with quantised weights and vectors;
- *   {w8v8,w2v8}.L{l}.{n,qk,qv,k,v}_codes [M,·], .qv_step [M]: of a layer of which the set has the step;
- *   q.NAME, step.NAME [1], those that the set has beside weights;
- *   label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr} (label_results.h).
- * prompt [n]:
- *   full.ids [m], full.prob [m-n,V], full.all_prob_stream [m,V]: the token of the largest probability each time;
- *   trunc.ids [m], trunc.prob [m-n,V]: the same, when the last tokens alone are read each time, ten or as many as the
- *   config's "truncated".
+ * tokens_frag{0,1,…} [n]: one text each, whose last token is a target only. A text has n nodes: the start's node,
+ * followed by those of its tokens. The nodes of all texts are numbered one after the other, M in all; every node except
+ * the start's has a target. Values:
  *
- * What is in the start's node: trilinear_start.h. */
+ *   s{l}, f [M,D]; L{l}.{n,qk,qv,k,v,u} [M,·], L{l}.Z [M]; logit2, prob [M,V]; lnp_target [targets], score [1]
+ *   L{l}.p                          if the set has it
+ *   d.NAME                          gradients of the sum of lnp_target
+ *   {w8,w4,w2,w8v8,w2v8}.{s{l},prob,score}
+ *                                   if the set has them: with quantised weights and vectors
+ *   {w8v8,w2v8}.L{l}.{n,qk,qv,k,v}_codes [M,·], .qv_step [M]
+ *                                   for a layer whose step is in the set
+ *   q.NAME, step.NAME [1]           if the set has them beside weights
+ *   label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr}
+ *                                   label_results.h
+ *
+ * From prompt [n], taking the token of the largest probability each time:
+ *
+ *   full.ids [m], full.prob [m-n,V], full.all_prob_stream [m,V]
+ *   trunc.ids [m], trunc.prob [m-n,V]
+ *                                   each token is computed from the last tokens only: "truncated" of them in the
+ *                                   config, by default ten
+ *
+ * trilinear_start.h computes the values of the start's node. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -212,7 +220,7 @@ static status add_states(run *r, const char *prefix, error *err)
 	return STATUS_OK;
 }
 
-/* What attention reads of each node, and what it is made from. */
+/* Vectors that attention reads for each node. */
 static const struct {
 	const char *ours, *theirs;
 	bool normal;
@@ -237,7 +245,7 @@ static status add_normed(run *r, int k, const char *name, float **values, error 
 	return trilinear_start_normed(r->t, *values, err);
 }
 
-/* What is inside attention k. */
+/* Add the activations inside attention k. */
 static status add_attention(run *r, int k, float **normalizers, error *err)
 {
 	char theirs[TRILINEAR_SET_NAME_BYTES], name[2 * TRILINEAR_SET_NAME_BYTES], ours[NAME_BYTES];
@@ -350,7 +358,7 @@ static status finish_codes(const trilinear_texts *t, int k, const vector_codes *
 	return STATUS_OK;
 }
 
-/* Those values of a model with so many bits that the set has. */
+/* Add the values that the set has for a model with this number of bits. */
 static status evaluate_quantized(trilinear_texts *t, const char *prefix, int weight_bits, int vector_bits, error *err)
 {
 	run r;
@@ -392,7 +400,7 @@ static status evaluate_all_quantized(trilinear_texts *t, error *err)
 /* --- greedy decoding -----------------------------------------------------------------------------------------------
  */
 
-/* One more token of a session; the natural logits behind it. */
+/* Read one more token of a session and return the natural logits after it. */
 static status step(plan *p, const model_dims *d, int64_t position, int32_t token, float *logits, error *err)
 {
 	status s = feed_write(p, PORT_TOKENS, &token);
@@ -438,7 +446,7 @@ static status generate_whole(const generation *x, float *ids, error *err)
 	return STATUS_OK;
 }
 
-/* The same, each from a session that has read no more than the last `longest`. */
+/* Generate all ids, each from a session that has read only the last `longest` tokens. */
 static status generate_truncated(const generation *x, int64_t longest, float *ids, error *err)
 {
 	const model_dims *d = model_dimensions(x->t->m);

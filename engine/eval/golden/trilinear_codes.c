@@ -1,9 +1,12 @@
-/* How 3Lin's source rounds and draws:
- *   NAME.q [·], NAME.q_sim2bit [·], NAME.step [1]: codes of a matrix NAME, or NAME.W, by op_quantize, and what they are
- *     multiplied with; zero.C.step [1]; recode_{2,4,158}bit [n]: what fewer bits make of codes_in [n], 158 of three
- * levels; mt1313_u32, mt1313_real3, mt1313_normal [n], mt1313_uniform_1000_plus_i [n]: numbers of mt19937.h as they
- * come, uniform, normal, and below 1000 + i, each list from seed 1313 on; alibi12_{slope,hyper,wide} [12]: the table of
- * attentions.h. */
+/* Rounding and random numbers of 3Lin's source. Values:
+ *
+ *   NAME.q [·], NAME.q_sim2bit [·], NAME.step [1]
+ *                                   codes of a matrix NAME, or NAME.W, by op_quantize, and the factor of the codes
+ *   zero.C.step [1]
+ *   recode_{2,4,158}bit [n]         codes_in [n] with fewer bits; 158 means three levels
+ *   mt1313_u32, mt1313_real3, mt1313_normal [n], mt1313_uniform_1000_plus_i [n]
+ *                                   numbers of mt19937.h from seed 1313: raw, uniform, normal, and below 1000 + i
+ *   alibi12_{slope,hyper,wide} [12] the table of attentions.h */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +30,7 @@ static status no_memory(error *err)
 
 /* --- codes ------------------------------------------------------------------------------------------------------- */
 
-/* x as codes of so many bits: the result of `name` and `kind`. */
+/* Add x as codes of this number of bits, as the result of `name` and `kind`. */
 static status add_codes(golden *g, const char *name, const char *kind, const float *x, extent e, int64_t bits,
                         error *err)
 {
@@ -36,7 +39,7 @@ static status add_codes(golden *g, const char *name, const char *kind, const flo
 	return matrix_codes(g, x, extent_count(e), bits, out, &step, err);
 }
 
-/* What the set has of a matrix. Tables of tokens never have fewer than 8 bits. */
+/* Add the values that the set has for a matrix. Tables of tokens never have fewer than 8 bits. */
 static status add_matrix(golden *g, const char *name, const golden_tensor *t, error *err)
 {
 	extent e = {.rank = t->entry->rank};

@@ -1,11 +1,16 @@
-/* What 3Lin's nodes are made from, see and predict, by engine/model/label_graph.h, for cases of two fragments
- * text{0,1}, target{0,1} [n] with the continuations ppm{0,1} (65535: none), and of one, grok.text and grok.target:
- *   CASE.{label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr}};
- *   CASE.sample_index [nodes]: a token's place in its fragment; CASE.test_target_node: the nodes that an evaluation
- * asks; CASE.drop_table [D / 32]: the channels that are kept, a bit each, drawn behind the labels; lr_tailT_maxM_lrR [M
- * + 1]: the rate R of the schedule tail before each of M steps and behind them. The cases are the source's own: plain;
- * drop (labels and channels are kept with 0.5); doc (token 3 ends a document); ppm (continuations, kept with 0.6); hash
- * and hashppm (hashed rows); tail; grok. config: V, D, window, wide_window. */
+/* 3Lin's nodes: their labels, spans and targets, by engine/model/label_graph.h.
+ *
+ * A case has two fragments text{0,1}, target{0,1} [n] with continuations ppm{0,1} (65535: none); case grok has one,
+ * grok.text and grok.target. config: V, D, window, wide_window. Values:
+ *
+ *   CASE.{label_arr,label_ptr,target_node,target_id,{narrow,wide}_span_{start,finish,ptr}}
+ *   CASE.sample_index [nodes]       index of a token in its fragment
+ *   CASE.test_target_node           the nodes that an evaluation predicts from
+ *   CASE.drop_table [D / 32]        a bit for each channel, set if it is kept; drawn after the labels
+ *   lr_tailT_maxM_lrR [M + 1]       the rate R of the schedule tail T before each of M steps and after the last
+ *
+ * The cases are the source's own: plain; drop (keeps labels and channels with probability 0.5); doc (token 3 ends a
+ * document); ppm (continuations, kept with 0.6); hash and hashppm (hashed rows); tail; grok. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,7 +98,7 @@ static status read_continuation(golden *g, int i, int32_t vocabulary, label_frag
 	return STATUS_OK;
 }
 
-/* random: seeded, and behind the numbers of the labels. */
+/* random: seeded; after the call it has drawn the numbers of the labels. */
 static status make(label_graph *x, const label_options *o, const label_fragment *f, int count, uint32_t seed,
                    mt19937 *random, error *err)
 {

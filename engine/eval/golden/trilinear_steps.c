@@ -1,11 +1,16 @@
-/* Steps of training 3Lin, profile S, on one batch by its own optimiser, under its own names (trilinear_set.h).
+/* Steps of training 3Lin, profile S, on one batch by its own optimiser, under its own tensor names (trilinear_set.h).
  *
- * w0.NAME; tokens_frag{0,1,…}; config: "lr", "steps":
- *   w{t}.NAME for t = 1 and t = steps: weights after t steps; score [steps + 1]: the mean of lnp_target before each
- * step and behind the last; w{t}.{E,F}.{row_disp,sum_weight}: the sums of squares of their rows' gradients, of which
- * earlier ones count less, in the source's units, where a gradient of the sum of lnp_target is a quarter as large; and
- * the weights' sum; 0 of a table that is not trained; label_arr, label_ptr, target_node, target_id,
- * {narrow,wide}_span_{start,finish,ptr} (label_results.h). */
+ * Reads w0.NAME; tokens_frag{0,1,…}; config: "lr", "steps". Values:
+ *
+ *   w{t}.NAME                       weights after t steps, for t = 1 and t = steps
+ *   score [steps + 1]               the mean of lnp_target before each step and after the last
+ *   w{t}.{E,F}.{row_disp,sum_weight}
+ *                                   the weighted sum of squares of each row's gradients, with lower weights for
+ *                                   earlier ones, and the sum of these weights; 0 for a table that is not trained
+ *   label_arr, label_ptr, target_node, target_id, {narrow,wide}_span_{start,finish,ptr}
+ *                                   label_results.h
+ *
+ * Squares are in the source's units, in which a gradient of the sum of lnp_target is a quarter as large. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +39,7 @@ static status add_weights(const trilinear_texts *t, const parameter_spec *p, int
 	                      : error_set(err, s, NULL, "cannot read the weights");
 }
 
-/* Of the rows of a table, whose statistics begin at `first`; NULL: it is not trained, and there are none. */
+/* Add the statistics of a table's rows, which begin at `first`. NULL: the table is not trained and has none. */
 static status add_statistics(const trilinear_texts *t, const parameter_spec *p, const float *first, int64_t steps,
                              const char *prefix, error *err)
 {
@@ -59,7 +64,7 @@ static status add_statistics(const trilinear_texts *t, const parameter_spec *p, 
 	return STATUS_OK;
 }
 
-/* After so many steps. */
+/* Add all values after this number of steps. */
 static status add_all(const trilinear_texts *t, const training *run, int64_t steps, error *err)
 {
 	char prefix[NAME_BYTES];

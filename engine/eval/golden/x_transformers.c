@@ -1,16 +1,16 @@
-/* Models of x-transformers: the arguments of its constructors as config, its tensor names.
+/* Models of x-transformers, with the arguments of its constructors as config and its tensor names. Reads:
  *
- *   decoders, encoders   ids [B,N], labels?, mask?; or as its autoregressive wrapper takes them, without labels: the
+ *   decoders, encoders   ids [B,N], labels?, mask?. Without labels, as its autoregressive wrapper takes them: the
  *                        tokens before the last one are read and those after the first one are predicted
  *   encoder-decoders     src [B,S], tgt [B,N+1], src_mask?
- *   beside them          pos (the position of each token), context, context_mask, attn_mask, self_attn_context_mask, prepend_embeds, layer_skip, and
- *                        keep_index with keep_mask (the rows of the source that stay)
+ *   optional             pos (the position of each token), context, context_mask, attn_mask,
+ *                        self_attn_context_mask, prepend_embeds, layer_skip, and keep_index with keep_mask (the rows
+ *                        of the source that are kept)
+ *   segments             ids.S, labels.S: each attends to the memories of the previous one
  *
- *   segments             ids.S, labels.S: each attends to what the one before it leaves
- *
- * Values: logits, loss, grad.NAME, grad_input.context; embeddings, encodings, hidden.L, scores.A, attn.A; for each
- * prompt (gen.prompt, gen_slide.prompt, …) the tokens that greedy decoding gives when the last max_seq_len tokens are
- * read anew for each, of segments behind what the last one left. */
+ * Values: logits, loss, grad.NAME, grad_input.context; embeddings, encodings, hidden.L, scores.A, attn.A. For each
+ * prompt (gen.prompt, gen_slide.prompt, …): the tokens of greedy decoding, which reads the last max_seq_len tokens again
+ * for each, or with segments continues from the memories of the last one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -82,8 +82,7 @@ static status add_loss(golden *g, plan *p, const char *name, error *err)
 	return golden_output(g, p, port_find(plan_graph(p), PORT_LOSS), EXTENT(1), err, "%s", name);
 }
 
-/* Of every parameter, added to what is there; zeros of those that the loss does not depend on, and of those that no
- * model has. */
+/* Add the gradient of every parameter to the sums; zeros if the loss does not depend on it or no model has it. */
 static status add_gradients(golden *g, const x_transformers_set *c, plan *p, float **sums, error *err)
 {
 	for (int i = 0; i < model_tensor_count(c->model); i++) {
@@ -133,7 +132,7 @@ static status add_whole(golden *g, const x_transformers_set *c, error *err)
 	return spec.backward ? add_gradients(g, c, p, sums, err) : STATUS_OK;
 }
 
-/* What the set has of what lies inside. */
+/* Add the inner activations that the set has. */
 static status add_activations(golden *g, const x_transformers_set *c, error *err)
 {
 	plan *p;
@@ -168,7 +167,7 @@ static status add_wrapped_loss(golden *g, const x_transformers_set *of, const ch
 /* --- segments ------------------------------------------------------------------------------------------------------
  */
 
-/* What a segment leaves to the next. */
+/* Take the memories that a segment passes on to the next. */
 static status take_memories(golden *g, x_transformers_set *c, plan *p, int number, error *err)
 {
 	for (int l = 0; l < model_dimensions(c->model)->layers; l++) {
@@ -214,7 +213,7 @@ static status add_segments(golden *g, x_transformers_set *c, error *err)
 
 /* --- sessions ------------------------------------------------------------------------------------------------- */
 
-/* What a session does not read is refused by the name of its tensor. */
+/* Refuse inputs that a session does not read, by the name of their tensor. */
 static status refuse_rows(const x_transformers_set *c, error *err)
 {
 	const struct {
@@ -237,7 +236,7 @@ static status begin_sessions(golden *g, const x_transformers_set *c, bool masked
 	return c->source_ids ? golden_session_encode(g, out, c->source, c->source_ids, c->source_mask, err) : STATUS_OK;
 }
 
-/* The rows of c, under names with `end` behind them. *loss: the mean. */
+/* The rows of c, under names followed by `end`. *loss: the mean. */
 static status read_by_sessions(golden *g, const x_transformers_set *c, golden_session *s, const char *end, float *loss,
                                error *err)
 {
@@ -261,7 +260,7 @@ static status add_by_sessions(golden *g, x_transformers_set *c, error *err)
 	return read_by_sessions(g, c, &s, "", &loss, err);
 }
 
-/* Segments one behind the other. */
+/* Read segments one after the other. */
 static status add_segments_by_sessions(golden *g, x_transformers_set *c, error *err)
 {
 	golden_session s;
@@ -298,11 +297,11 @@ typedef struct greedy {
 	int64_t used, room; /* tokens of each */
 	int32_t *tokens;    /* [B, room] */
 	int64_t vocabulary;
-	golden_session session; /* what has read the tokens so far */
+	golden_session session; /* has read the tokens so far */
 } greedy;
 
-/* [B, length, V] behind the last `length` tokens, read anew. */
-static status read_anew(golden *g, greedy *s, int64_t length, float *logits, error *err)
+/* Compute [B, length, V], reading the last `length` tokens again. */
+static status read_again(golden *g, greedy *s, int64_t length, float *logits, error *err)
 {
 	plan *p;
 	x_transformers_set *c = &s->in;
@@ -312,7 +311,7 @@ static status read_anew(golden *g, greedy *s, int64_t length, float *logits, err
 	return plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits);
 }
 
-/* The same by sessions; rows of tokens that they have read before are left as they are. */
+/* Compute the same by sessions. Rows of tokens that they have already read are unchanged. */
 static status read_on(golden *g, greedy *s, int64_t length, float *logits, error *err)
 {
 	double loss, labels;
@@ -335,13 +334,13 @@ static status step(golden *g, greedy *s, int64_t window, int32_t *next, error *e
 	const int64_t length = s->used < window ? s->used : window;
 	void *logits;
 	TRY(golden_memory(g, s->in.batch * length * s->vocabulary, sizeof(float), &logits, err));
-	TRY(g->options->spec.recurrent ? read_on(g, s, length, logits, err) : read_anew(g, s, length, logits, err));
+	TRY(g->options->spec.recurrent ? read_on(g, s, length, logits, err) : read_again(g, s, length, logits, err));
 	for (int64_t b = 0; b < s->in.batch; b++)
 		next[b] = largest((float *)logits + ((b + 1) * length - 1) * s->vocabulary, s->vocabulary);
 	return STATUS_OK;
 }
 
-/* Does every sequence have the token that ends it? */
+/* True if every sequence contains the end token. */
 static bool all_ended(const greedy *s, int32_t eos)
 {
 	for (int64_t b = 0; b < s->in.batch; b++) {
@@ -355,7 +354,7 @@ static bool all_ended(const greedy *s, int32_t eos)
 	return true;
 }
 
-/* x-transformers ends when every sequence, its prompt included, has the end token, and blanks what stands behind. */
+/* x-transformers stops when every sequence, including its prompt, has the end token, and blanks the tokens after it. */
 static void blank(greedy *s, int32_t eos)
 {
 	for (int64_t b = 0; b < s->in.batch; b++) {

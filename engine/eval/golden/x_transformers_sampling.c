@@ -49,7 +49,7 @@ static bool number(cursor *c, char point, double *out)
 	return n > 0 && *end == '\0';
 }
 
-/* What a name asks for. */
+/* A filter, as a value's name requests it. */
 typedef struct filter {
 	enum { TOP_K, TOP_P, TOP_A, TOP_A_ROW, PROBABILITIES } kind;
 	char logits[NAME_BYTES]; /* the name of its logits */
@@ -57,7 +57,7 @@ typedef struct filter {
 	int64_t row;
 } filter;
 
-/* The name of the logits: what stands before `end`. */
+/* Read the name of the logits, which ends before `end`. */
 static bool read_logits(cursor *c, char end, filter *f)
 {
 	static const char logits[] = "logits";

@@ -83,7 +83,7 @@ static status add_slopes(golden *g, const char *name, int64_t heads, error *err)
 	return STATUS_OK;
 }
 
-/* Of pairs (1, 0) at position 1: their angles, or their lengths. */
+/* Add the angles or the lengths of pairs (1, 0) rotated to position 1. */
 static status add_rotary(golden *g, const char *name, int64_t width, bool lengths, error *err)
 {
 	void *pairs, *turned;

@@ -2,7 +2,7 @@
  * have linear attention instead of its own.
  *
  *   "encoder_attention": "softmax" as published, or "linear". The six projections have the same names and shapes in
- *                        both, so a checkpoint does not tell them apart.
+ *                        both, so a checkpoint does not distinguish them.
  *   "pad_policy":        with linear attention, "mask_keys", or "ignore": masked tokens take part in it
  *
  * The head reads the decoder's row at the last "eos_token_id" of the tokens. There the decoder has read all tokens

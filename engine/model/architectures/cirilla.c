@@ -6,7 +6,7 @@
  *    "pe_form": "exp" | "pow" | "exact", "dropout": 0.1, "attn_dropout": 0.1}
  *
  * "norm": "post" has no norms after the stacks. "ln_kind": "variance" is the usual layer norm, with eps 1e-5. The
- * checkpoints' tables of positions ("pos_enc_enc.pe") are skipped, because they are computed. */
+ * checkpoints' tables of positions ("….pe") are skipped, because they are computed. */
 #include <stdio.h>
 #include <string.h>
 

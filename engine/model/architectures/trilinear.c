@@ -298,7 +298,7 @@ static int table_bits(const trilinear_config *c)
 	return c->weight_bits < 8 ? 8 : c->weight_bits;
 }
 
-/* own: rows after those of the tokens. */
+/* `own`: number of rows after those of the tokens. */
 static void table_parameters(const trilinear_config *c, const char *name, int64_t rows, int64_t own, double std,
                              bool trained, parameter_list *list)
 {

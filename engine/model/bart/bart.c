@@ -260,7 +260,7 @@ static value decoder_layer(builder *b, const bart_config *c, int l, value h, val
 
 value bart_decode(builder *b, const bart_config *c, value words, value encoded)
 {
-	value h = embed(b, c, builder_words_behind(b, WORDS, c->start, c->pad, words), "decoder");
+	value h = embed(b, c, builder_words_shifted(b, WORDS, c->start, c->pad, words), "decoder");
 	builder_boundary(b);
 	for (int l = 0; l < c->decoder.layers; l++, builder_boundary(b))
 		h = decoder_layer(b, c, l, h, encoded);

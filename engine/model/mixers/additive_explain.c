@@ -7,8 +7,8 @@
  *
  * Both M and y are sums of e^{m_i} s_i over a sliding window: M over (a_j, 1) looking back, y over (-M_i, v_i) looking
  * ahead. One scan computes both, on blocks of k like the model itself. A window is the end of one block joined to the
- * start of the next, so each element is part of two running sums for any k, and nothing is ever subtracted. An element
- * e^m s is stored as (m, s) with m the running maximum, so every exponent is ≤ 0 (a_j ≤ M_i wherever a_j counts).
+ * start of the next, so for any k each element is part of two running sums. No sum needs a subtraction. An element e^m
+ * s is stored as (m, s) with m the running maximum, so every exponent is ≤ 0 (a_j ≤ M_i wherever a_j counts).
  *
  * The normaliser is recomputed from the scores in double: at scores of 1e4 a float's M is only good to 1e-3. */
 #include <math.h>

@@ -65,7 +65,7 @@ static void attention_mixer_parameters(const void *options, const char *prefix, 
 	                          "%sto_out%s.weight", prefix, o->on_attention ? ".0" : "");
 }
 
-/* The same in every form, so that the state is one that supports it. */
+/* True if an option changes the score matrix. All forms test the same options, so the state fits each of them. */
 static bool changes_matrix(const attention_options *o)
 {
 	return o->talking || o->top_k || o->residual;
@@ -193,9 +193,9 @@ static key_values project(const builder *b, const attention_options *o, const ch
 	return (key_values){k, v};
 }
 
-/* Prepend the rows of the memories "mem_k" or "mem_v" and of memory tokens to x. */
-static value behind_memories(const builder *b, const attention_options *o, const char *prefix, const char *name,
-                             value tokens, value x)
+/* Prepend the memories "mem_k" or "mem_v" and the rows of memory tokens to x. */
+static value after_memories(const builder *b, const attention_options *o, const char *prefix, const char *name,
+                            value tokens, value x)
 {
 	if (tokens != VALUE_NONE)
 		x = op_join_rows(b->g, tokens, x, (join_rows_params){0});
@@ -205,14 +205,14 @@ static value behind_memories(const builder *b, const attention_options *o, const
 	                    (join_rows_params){.heads = o->kv_heads});
 }
 
-/* The same without rows of the sequence, for the recurrent form: [1, m, C], or VALUE_NONE. */
+/* Return only the memories and memory tokens, for the recurrent form: [1, m, C], or VALUE_NONE. */
 static value memories_alone(const builder *b, const attention_options *o, const char *prefix, const char *name,
                             value tokens, int64_t width)
 {
 	if (!o->memories)
 		return tokens;
 	value none = op_fill(b->g, SHAPE3(1, 0, o->kv_heads * width), 0);
-	return behind_memories(b, o, prefix, name, VALUE_NONE, tokens == VALUE_NONE ? none : tokens);
+	return after_memories(b, o, prefix, name, VALUE_NONE, tokens == VALUE_NONE ? none : tokens);
 }
 
 /* --- explanations (attention_explain.c) ---------------------------------------------------------------------- */
@@ -344,8 +344,8 @@ void attention_store_memories(builder *b, const attention_options *o, int layer,
 {
 	const slot_rows at = stored_at(b, o, layer);
 	source_params params = source_place(b, o, layer);
-	keys = behind_memories(b, o, prefix, "mem_k", VALUE_NONE, keys);
-	values = behind_memories(b, o, prefix, "mem_v", VALUE_NONE, values);
+	keys = after_memories(b, o, prefix, "mem_k", VALUE_NONE, keys);
+	values = after_memories(b, o, prefix, "mem_v", VALUE_NONE, values);
 	params.capacity = at.count;
 	params.offset = at.offset;
 	op_source_store(b->g, normalise(b, o, keys, o->kv_heads), values, b->pool, b->slot, VALUE_NONE, VALUE_NONE,
@@ -501,8 +501,8 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 		builder_output(b, v, "%svalues.%d", r->outputs, index);
 	}
 	if (!recurrent) {
-		k = behind_memories(b, o, prefix, "mem_k", VALUE_NONE, k);
-		v = behind_memories(b, o, prefix, "mem_v", VALUE_NONE, v);
+		k = after_memories(b, o, prefix, "mem_k", VALUE_NONE, k);
+		v = after_memories(b, o, prefix, "mem_v", VALUE_NONE, v);
 	}
 	q = normalise(b, o, q, o->heads);
 	k = normalise(b, o, k, o->kv_heads);

@@ -68,7 +68,7 @@ extern const explainer dilated_explainer;
 /* Linear attention (Katharopoulos et al. 2020, elu + 1), causal or over the whole sequence:
  *   y = A(x W_qᵀ + b, x W_kᵀ + b, x W_vᵀ + b) W_oᵀ + b
  * A is op_linear_attention or, causal only, op_linear_stream. The state is S and z of each head. Parameters: q_proj,
- * k_proj, v_proj, out_proj [D, D], with biases where wanted. No dropout site. */
+ * k_proj, v_proj, out_proj [D, D], with optional biases. No dropout site. */
 typedef struct linear_options {
 	int64_t hidden, heads;
 	bool causal, bias;
@@ -89,8 +89,8 @@ extern const explainer linear_explainer;
  * Weights are quantised to weight_bits (op_quantize; 32: not at all). With vector_bits 8 so are q, g and v, in steps of
  * 1 / 32, and each k in steps of its own; the ring of a state holds the codes of k and v then.
  *
- * Rows of α sum to 1: the shares of the first key and of the sink, which are not tokens, are stored at the reading
- * token, which does not read itself. */
+ * Rows of α sum to 1. The shares of the first key and of the sink, which are not tokens, are stored at the reading
+ * token, because a token does not read itself. */
 typedef struct trilinear_options {
 	int64_t hidden, key_size, value_size, heads; /* D, Q, T */
 	int64_t reach;                               /* tokens read, from 1 on; 0: all others */
@@ -130,7 +130,7 @@ extern const explainer projected_explainer, projected_source_explainer; /* for i
  * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual
  * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it; so does,
  * in sessions, `earlier`. To a source, the recurrent form is op_source_attention, or the matrix over its tokens. One
- * dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
+ * dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate.weight and .bias, mem_k, mem_v,
  * head_scale_params, pre_ and post_softmax_talking_heads. */
 typedef struct attention_options {
 	int64_t hidden;
@@ -204,7 +204,7 @@ void attention_store_earlier(builder *b, const attention_options *o, int layer, 
  * form; none. */
 extern const mixer mixer_attention, mixer_attention_stepped, mixer_attention_whole, mixer_attention_unexplained;
 extern const explainer attention_explainer, attention_stepped_explainer, attention_whole_explainer;
-/* The same for an attention to a source. */
+/* Explainers of an attention to a source. */
 extern const explainer attention_source_explainer, attention_source_whole_explainer;
 /* True if the recurrent form needs the score matrix. */
 bool attention_needs_matrix(const attention_options *o);

@@ -27,7 +27,7 @@ typedef struct stack {
 	bool tied_tokens;          /* uses the encoder's word vectors */
 	const char *tied_prefix;   /* prefix of the stack that uses this one's word vectors; NULL: none */
 	int64_t source_capacity;   /* rows of the longest source of a session */
-	/* what follows from these */
+	/* derived from the above */
 	char entries[STACK_PREFIX + 16]; /* prefix of parameters' names, except those of the wrapper */
 	attention_options self, cross;
 	float log_slopes[STACK_MAX_HEADS]; /* for ALiBi */

@@ -10,7 +10,7 @@
 
 /* --- entries --------------------------------------------------------------------------------------------------- */
 
-/* Rows on their way through the entries. */
+/* State of the rows as they pass through the entries. */
 typedef struct journey {
 	builder *b;
 	const stack *s;
@@ -245,7 +245,7 @@ static value entry(journey *j, value x, int e)
 	if (o->residual_dropout > 0)
 		y = builder_dropout(b, y, (float)o->residual_dropout);
 	y = stack_forward_join(j, y, x, &n);
-	if (stack_norm_behind(o, e))
+	if (stack_norm_after(o, e))
 		y = norm(j, y, &n, 2);
 	return skip(j, y, x, e);
 }

@@ -71,7 +71,7 @@ static void entry_parameters(const stack *s, parameter_list *list, int e)
 		norm_parameters(o, list, &n, 0);
 	if (o->sandwich_norm)
 		norm_parameters(o, list, &n, 1);
-	if (stack_norm_behind(o, e))
+	if (stack_norm_after(o, e))
 		norm_parameters(o, list, &n, 2);
 	stack_layer_prefix(prefix, &n);
 	if (o->order[e] == 'f')

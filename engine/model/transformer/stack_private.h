@@ -27,7 +27,7 @@ double stack_deep_gain(const stack_options *o);
 int64_t stack_memory_shift(const stack_options *o);
 
 /* True if an entry is followed by a norm. The norm after the last one belongs to the stack. */
-static inline bool stack_norm_behind(const stack_options *o, int e)
+static inline bool stack_norm_after(const stack_options *o, int e)
 {
 	return !o->pre_norm && !(o->final_norm && e == o->n_entries - 1);
 }

@@ -1,5 +1,5 @@
-/* transformer.h - what the architectures "transformer" and "x-transformers" share: they differ in the form of their
- * configuration alone (options.def has the keys of a stack).
+/* transformer.h - the parts shared by the architectures "transformer" and "x-transformers", which differ only in the
+ * form of their configuration (options.def has the keys of a stack).
  *
  *   decoder             tokens -> a causal stack -> logits of the next token
  *   encoder             tokens -> a stack -> logits of each token

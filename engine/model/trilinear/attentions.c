@@ -33,7 +33,7 @@ static void fill_alibi(trilinear_attentions *a)
 	}
 }
 
-/* A third of a fifteenth of the attentions are in groups of one, two, three, …; the rest in groups of five. */
+/* For each group size 1, 2, 3, …, a third of a fifteenth of the attentions; the rest are in groups of five. */
 static void fill_widths(trilinear_attentions *a)
 {
 	const int64_t windows[WIDTHS] = {1, 4, 16, 64, a->wide}, groups = a->count / 15;
