@@ -25,10 +25,9 @@
  * folded in one order, for a global chain from at most SUPER entries. So a chain waits serially once per SUPER tiles.
  *
  * By estimate a wait is a store and a load that meet in L2, 0.7 µs. In that time 4.3 TB/s move 46 tiles of 256 tokens
- * of dh 64 in bf16 (64 kB, in and out). So two chains or more hide it for any
- * N. Waiting for the previous tile at every
- * tile would take 46 chains to hide; three phases (aggregates, their scan, tiles) would read x twice. Windows never
- * wait serially, and windows of up to ROWS tokens do not wait at all.
+ * of dh 64 in bf16 (64 kB, in and out). So two chains or more hide it for any N. Waiting for the previous tile at
+ * every tile would take 46 chains to hide; three phases (aggregates, their scan, tiles) would read x twice. Windows
+ * never wait serially, and windows of up to ROWS tokens do not wait at all.
  *
  * Blocks take tiles in the order of blockIdx, tile index slowest, so a block waits only for blocks of lower index. A
  * device starts the blocks of a one-dimensional grid in that order. CUDA does not promise it, but single-pass scans

@@ -149,9 +149,9 @@ typedef struct attention_options {
 	int64_t capacity;         /* rows of the cache; of a source's cache */
 	int64_t segment;          /* in sessions, as in softmax_stream */
 	int64_t front;            /* leading rows of a segment that belong to no token */
-	int64_t earlier;          /* in sessions, number of states with the keys and values that later segments compute
-	                           * differently from a token's own: one for each of 1, 2, … segments back, the last for
-	                           * all others; 0: none */
+	int64_t earlier;          /* in sessions, number of states for keys and values that later segments compute differently
+	                           * from a token's own. There is one for each of 1, 2, … segments back; the last serves all
+	                           * others. 0: none */
 	int64_t norm_groups;      /* for a head's queries and keys; 0: not normalised */
 	int64_t rotary;           /* channels of a head; 0: none */
 	bool rotate_values;
