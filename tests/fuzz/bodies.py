@@ -167,7 +167,7 @@ class Trial:
                 "encoder": body("transformer", "prose.txt", objective="fill_mask", config={"stack": "encoder"}),
                 "pairs": body("transformer", "pairs.jsonl", objective="sequence_to_sequence", config={"stack": "encoder_decoder"}),
                 "bpe": body("gpt2", "prose.txt", tokenizer={"type": "bpe", "vocab_size": 270}),
-                "sentencepiece": body("additive", "prose.txt", tokenizer={"type": "sentencepiece", "vocab_size": 30, "model_type": "char"})}
+                "sentencepiece": body("additive", "prose.txt", tokenizer={"type": "sentencepiece", "vocab_size": 20, "model_type": "char"})}
 
     def download(self, model):
         files = {}

@@ -281,13 +281,19 @@ static segment_rows_params numbering(const stack_options *o)
 	return (segment_rows_params){o->max_seq_len, stack_segment_front(o)};
 }
 
+/* A session does not know how long its text will be: values are scaled as in a text of full length. */
+static double session_center(const stack_options *o)
+{
+	return (double)((o->max_seq_len + o->num_memory_tokens) / 2);
+}
+
 /* Set the table of position biases and the positions of the rows. */
 static void stack_forward_place(journey *j, int64_t rows)
 {
 	const stack_options *o = &j->s->options;
 	int64_t memories = o->attn_num_mem_kv;
 	/* Scores depend on no centre, but values do: x-transformers' centre is the middle of what is read. */
-	j->xpos_center = (double)((o->rotate_values && rows ? rows : o->max_seq_len) / 2);
+	j->xpos_center = o->rotate_values && rows ? (double)(rows / 2) : session_center(o);
 	if (j->b->pool != VALUE_NONE) {
 		int64_t seen = o->max_seq_len + o->max_mem_len + memories + o->num_memory_tokens;
 		const int64_t front = stack_segment_front(o);
@@ -330,7 +336,7 @@ static journey begin_memory(builder *b, const stack *s, value source, value mask
 	m.whole = true;
 	m.memory_rows = o->num_memory_tokens; /* not bounded by a cache */
 	m.bias = stack_bias_table(b, s, 0, o->num_memory_tokens + o->attn_num_mem_kv);
-	m.xpos_center = (double)(o->max_seq_len / 2);
+	m.xpos_center = session_center(o);
 	return m;
 }
 

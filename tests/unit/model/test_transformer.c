@@ -251,8 +251,8 @@ static bool try(backend *b, json_t *config)
 	}
 	whole_logits(&t, t.m, logits);
 	save_and_load(&t, logits);
-	/* Sessions differ when values are scaled by the length of the sequence. */
-	if (o->causal && !d->whole && !(o->rotary_xpos && o->rotate_values)) {
+	/* When values are scaled by the length of the sequence, a session takes that to be max_seq_len. */
+	if (o->causal && !d->whole && (!(o->rotary_xpos && o->rotate_values) || o->max_seq_len == N)) {
 		read_in_pieces(&t, 1, logits);
 		read_in_pieces(&t, 3, logits);
 	} else if (d->whole) {
@@ -575,11 +575,28 @@ static void weights_of_explanations_equal_those_of_the_model(void **state)
 	b->close(b);
 }
 
+static void a_session_of_full_length_scales_values_as_the_whole_text_does(void **state)
+{
+	(void)state;
+	backend *b = fixture_backend();
+	for (int memories = 0; memories < 4; memories++) {
+		json_t *config = base("decoder");
+		json_object_set_new(config, "max_seq_len", json_integer(N));
+		json_object_set_new(config, "num_memory_tokens", json_integer(memories));
+		json_object_set_new(config, "rotary_xpos", json_true());
+		json_object_set_new(config, "rotate_values", json_true());
+		assert_true(try(b, config));
+		json_decref(config);
+	}
+	b->close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_single_option_trains_saves_loads_and_decodes),
 	    cmocka_unit_test(random_combinations_train_save_load_and_decode_or_are_refused_by_name),
+	    cmocka_unit_test(a_session_of_full_length_scales_values_as_the_whole_text_does),
 	    cmocka_unit_test(weights_of_explanations_equal_those_of_the_model),
 	};
 	return cmocka_run_group_tests_name("transformer", tests, NULL, NULL);
