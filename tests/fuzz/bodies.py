@@ -284,7 +284,7 @@ class Trial:
             self.request(number, "DELETE", f"/v1/models/{model}")
 
     def use(self, number, model):
-        """What a model answers may be a refusal, not a failure."""
+        """A model's answer may be a refusal, but not a failure."""
         for path, body in (("/v1/completions", {"prompt": "ab", "max_tokens": 3, "logprobs": 2, "seed": 1}), ("/v1/embeddings", {"input": ["ab", "c"]}),
                            ("/v1/completions", {"prompt": "", "max_tokens": 2, "num_beams": 2}), ("/v1/classify", {"input": "ab"}),
                            ("/v1/fill-mask", {"input": "ab"}), ("/v1/explain", {"input": "ab"}), ("/v1/tokenize", {"text": "ab c"}),
