@@ -82,7 +82,7 @@ def forward(weights, config, enc_in, dec_in, target, norm="pre", kind="std_unbia
 
 
 def gradient(weights, name, loss):
-    """Of loss() by weights[name], which is put back."""
+    """Return the gradient of loss() by weights[name], which is restored."""
     found, step, flat = numpy.zeros(weights[name].size), 1e-6, weights[name].reshape(-1)
     for i in range(found.size):
         was = flat[i]

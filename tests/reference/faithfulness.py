@@ -47,7 +47,8 @@ def count(fraction, n):
 
 
 def point(g, grid, n):
-    """How many tokens are removed at point g of a curve: g n / grid, rounded so that point grid - g has the others."""
+    """Return the number of tokens removed at point g of a curve: g n / grid, rounded so that point grid - g has the
+    others."""
     return n - point(grid - g, grid, n) if 2 * g > grid else (2 * g * n + grid) // (2 * grid)
 
 

@@ -35,7 +35,7 @@ SETS = {
         33,
         [[(0, 33)], [(0, 20)]],
     ),
-    # What is left out is default: windows 4, 8 and global.
+    # Omitted keys have defaults: windows 4, 8 and global.
     "defaults": (
         dict(hidden_size=14, n_heads=2, n_layer=3, vocab_size=31, n_positions=20),
         17,

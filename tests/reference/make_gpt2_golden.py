@@ -77,7 +77,7 @@ def main():
             mask[row, begin:end] = 1
     ids = torch.randint(0, CONFIG["vocab_size"], mask.shape, generator=generator) * mask
     labels = ids.masked_fill(mask == 0, IGNORED)
-    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # what a masked token says has no meaning
+    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # the prediction of a masked token has no meaning
     positions = torch.arange(PADDED_LENGTH).expand_as(ids)
     out = model(ids, attention_mask=mask, position_ids=positions, labels=labels)
     found.update({"padded.input_ids": ids, "padded.attention_mask": mask, "padded.labels": labels})

@@ -56,7 +56,7 @@ def main():
             mask[row, begin:end] = 1
     ids = torch.randint(0, CONFIG["vocab_size"], mask.shape, generator=generator) * mask
     labels = ids.masked_fill(mask == 0, IGNORED)
-    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # what a masked token says has no meaning
+    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # the prediction of a masked token has no meaning
     out = model(ids, mask, labels)
     found.update({"padded.input_ids": ids, "padded.attention_mask": mask, "padded.labels": labels})
     found.update({"padded.logits": out.logits * mask[:, :, None], "padded.loss": out.loss})
