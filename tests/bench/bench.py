@@ -167,7 +167,7 @@ def describe(bench):
 
 
 class Ceilings:
-    """What at most `threads` threads can do: the best of copies, by size, and of fp32 products."""
+    """Ceilings of at most `threads` threads: the best of copies, by size, and of fp32 products."""
 
     def __init__(self, lines, threads):
         mine = [line for line in lines if "ceiling" in line and line["threads"] <= threads]

@@ -1,4 +1,4 @@
-"""What it is worth to carry state from block to block: the validation loss of jobs with and without `carry_state`.
+"""The benefit of carrying state from block to block: the validation loss of jobs with and without `carry_state`.
 
     carry_state.py URL [--text FILE] [--model additive] [--steps 600] [--seeds 1 2]
 

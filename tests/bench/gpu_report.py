@@ -65,7 +65,7 @@ class Report:
         self.wanted.append([name, shown(value), bound, shown(self.predicted.get(name)), verdict])
 
     def copy_rate(self, bytes_moved):
-        """Of the copy whose size is nearest."""
+        """Return the rate of the copy whose size is nearest."""
         best = min(self.copies, key=lambda c: abs(c["bytes"] - bytes_moved))
         return best["bytes"] / best["median_ns"] * 1e9
 
@@ -79,7 +79,7 @@ def over(a, b):
 
 
 def best_of(found, prefix):
-    """Of a contest's entries whose name begins so, the fastest: (name, seconds)."""
+    """Return the fastest of a contest's entries whose names have this prefix: (name, seconds)."""
     able = [(f["median_s"], name) for name, f in found.items() if name.startswith(prefix) and "median_s" in f]
     return min(able)[::-1] if able else (None, None)
 
@@ -251,7 +251,7 @@ def http(r):
 
 
 def runs(r):
-    """What measured it: one line per device, date and command."""
+    """Return the runs that measured the results: one line per device, date and command."""
     seen = {}
     for part, items in r.parts.items():
         for item in items.values():
