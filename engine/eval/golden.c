@@ -499,7 +499,7 @@ status golden_forward(golden *g, const model *m, const forward_spec *spec, plan 
 
 /* --- results ---------------------------------------------------------------------------------------- */
 
-/* The set's tensor of that name, if there is one, is what is computed. */
+/* Mark the set's tensor of that name, if it exists, as computed. */
 static status claim(golden *g, extent e, const char *name, error *err)
 {
 	golden_tensor *t = find(g, name);

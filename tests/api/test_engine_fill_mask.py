@@ -1,4 +1,4 @@
-"""additived: a model that is trained to fill in masks, and what it makes of texts with masks."""
+"""additived: a model that is trained to fill in masks, and its answers for texts with masks."""
 
 import pathlib
 import random

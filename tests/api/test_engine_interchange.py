@@ -181,7 +181,7 @@ def test_every_file_of_a_model_goes_out_as_it_came(engine):
 
 
 def continued(engine, model):
-    """The files of what a job makes that begins with a model."""
+    """Return the files of a model trained by a job that begins with `model`."""
     params = job_params(engine.add_file(TEXT), 4, "trilinear")
     del params["additive"]["config"]
     done = engine.wait_job(engine.call("job.create", {**params, "model": model})["id"])

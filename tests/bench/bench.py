@@ -1,4 +1,4 @@
-"""make bench: what this machine can do at most, how near the engine comes to it, and how fast PyTorch is beside it.
+"""make bench: the ceilings of this machine, the engine's share of them, and the speed of PyTorch.
 
     bench.py --bin build/bench --out build/bench [--quick] [--ours] [--text FILE] [--parts ops,training,…]
 

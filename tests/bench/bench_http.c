@@ -85,7 +85,7 @@ static void send_request(const load *l, client *c)
 	bool waited = c->unsent < l->request_bytes;
 	ssize_t n = send(c->fd, l->request + (l->request_bytes - c->unsent), c->unsent, MSG_NOSIGNAL);
 	if (n < 0 && errno != EAGAIN)
-		return; /* the next read says what happened */
+		return; /* the next read reports the error */
 	c->unsent -= n > 0 ? (size_t)n : 0;
 	if (c->unsent > 0 || waited)
 		watch(l, c, EPOLL_CTL_MOD, c->unsent > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);

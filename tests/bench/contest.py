@@ -12,7 +12,7 @@ import subprocess
 
 
 class Failure(Exception):
-    """A program that did not answer; the end of what it said."""
+    """A program that did not answer, with the end of its output."""
 
 
 def environment(threads, extra=None):

@@ -1,7 +1,8 @@
-"""The tables of bench_gpu.py: what was measured beside what was wanted and what was predicted.
+"""The tables of bench_gpu.py: measurements, targets and predictions.
 
-A line of the first table is a quantity with a target. Predictions are in predicted.json, by the line's name: what arithmetic
-says before anything has run. Which is which is written down before a measurement, so that a miss teaches something.
+A line of the first table is a quantity with a target. Predictions are in predicted.json, by the line's name: the
+results of arithmetic before any run. Targets and predictions are written down before a measurement, so that a miss
+shows an error of reasoning.
 """
 
 import json

@@ -7,10 +7,10 @@ For lines that a model answers right, each method names the tokens with the larg
 
     planted_keys.py PROGRAMS [--architecture additive|gpt2|linear] [--config JSON] [--steps 2500] [--lines 200] [--seeds 3]
 
-PROGRAMS: the folder of additived and additive-httpd. Prints JSON. Three numbers for each method and baseline, over all
-seeds: lines whose first token is the key (share), tokens among the first two that are key or mark (number), lines with
-the key among the first five (share). Each has the bounds of 95 % of 1,000 bootstrap samples of the lines. Also the
-share of lines that were answered right, and lines per seed."""
+PROGRAMS: the folder of additived and additive-httpd. Prints JSON. Each method and baseline has three numbers over
+all seeds. The first is the share of lines whose first token is the key. The second is the number of the first two
+tokens that are key or mark, the third the share of lines with the key among the first five. Each has the bounds of
+95 % of 1,000 bootstrap samples of the lines. Also the share of lines that were answered right, and lines per seed."""
 
 import argparse
 import json

@@ -92,7 +92,7 @@ def key(run):
 
 
 def plan(arguments):
-    """The runs, in the order of what is wanted first."""
+    """Return the runs, the most important first."""
     steps = [int(n) for n in arguments.steps.split(",")]
     for n, (path, windows) in itertools.product(steps, itertools.product(arguments.texts, WINDOWS)):
         for seed, kind in itertools.product(range(1, arguments.seeds + 1), KINDS):

@@ -278,7 +278,7 @@ def test_a_file_that_is_cut_too_long_or_of_another_kind_is_refused(tmp_path):
 
 
 def kept(tmp_path):
-    """row_squares, by our tables, and what the file says of itself."""
+    """row_squares, by our tables, and the file's own metadata."""
     arrays, about = tensors.read(tmp_path / "model" / "optimizer.safetensors")
     rows, at, out = arrays["row_squares"], 0, {}
     weights = tensors.read(tmp_path / "model" / "model.safetensors")[0]

@@ -108,7 +108,7 @@ def test_an_error_carries_status_type_code_and_parameter(client, trained):
 
 
 class Unreliable(http.server.BaseHTTPRequestHandler):
-    """Answers the next of `answers`, (status, headers, body), and notes what was asked for."""
+    """Answers the next of `answers`, (status, headers, body), and records the request."""
 
     def answer(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -60,7 +60,7 @@ class Scenario:
         return plain(answer)
 
     def judge(self, t, state, outcome):
-        """Look whether what was not acknowledged is not applied; no fault is armed."""
+        """Check that changes that were not acknowledged are not applied; no fault is armed."""
 
     def clean(self, t, state):
         pass

@@ -130,7 +130,7 @@ def multipart(name, filename, fields):
 
 
 class Jobs(threading.Thread):
-    """One short job after the other; what it leaves is deleted, where there is a request for it."""
+    """Run one short job after the other, and delete its results if a request for that exists."""
 
     def __init__(self, service, file, stop):
         super().__init__(daemon=True)

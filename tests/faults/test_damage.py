@@ -1,6 +1,6 @@
 """The damage matrix: every kind of object in the data folder, damaged in every way, before a start and under a running
-engine. What is lost is at most the damaged object, and it is named; everything else answers bit for bit as before, and
-nothing is deleted.
+engine. At most the damaged object is lost, and it is named; everything else answers bit for bit as before, and nothing
+is deleted.
 
 tests/unit/store/test_store_damage.c has the same for the store alone."""
 

@@ -254,7 +254,7 @@ class Trial:
             self.follow(number, "/v1/fine_tuning/jobs", job, body)
 
     def repaired(self, number, path, body, **more):
-        """Leave out what is refused until a body is accepted: that is how one comes near to what is just accepted."""
+        """Remove refused fields until a body is accepted. The result is close to the limit of accepted bodies."""
         while True:
             status, answer = self.request(number, "POST", path, {**body, **more})
             *keys, last = re.findall(r"\w+", (answer["error"]["param"] or "") if status == 400 else "") or [""]

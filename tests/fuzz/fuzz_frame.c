@@ -1,5 +1,5 @@
-/* fuzz_frame - the frame decoder: whatever bytes a peer sends, in whatever pieces, the same frames come out as when
- * they arrive at once, and no frame points outside what was received. */
+/* fuzz_frame - the frame decoder. For any bytes in any pieces it gives the same frames as for all bytes at once, and no
+ * frame points outside the received bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-"""For schemathesis (README.md): what proto/openapi.yaml says in words, because no schema can."""
+"""For schemathesis (README.md): rules that proto/openapi.yaml states in words, because no schema can."""
 
 import re
 import uuid
@@ -29,7 +29,7 @@ def is_null_written_as_empty(case):
 
 @schemathesis.hook
 def filter_case(context, case):
-    """Leave out what is declared to count as absent, or as refused, and what is valid once it is written."""
+    """Skip cases with members that are declared absent or refused, and cases that are valid in their written form."""
     if is_null_written_as_empty(case):
         return False
     body = case.body if isinstance(case.body, dict) else {}

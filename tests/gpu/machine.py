@@ -98,7 +98,8 @@ def driver_here(folders):
 
 
 def misfits(needed, folders, emulated=False):
-    """(what makes the kit useless here, what is worth a line), both lists of sentences. folders: where libraries are looked for."""
+    """Return (reasons why the kit cannot run here, notes), both lists of sentences. folders: where libraries are looked
+    for."""
     wrong, notes = [], []
     here, glibc = platform.machine(), glibc_here()
     if needed["machine"] != here:

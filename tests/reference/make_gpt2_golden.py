@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write tests/data/golden/gpt2.safetensors: a random GPT-2 and what Hugging Face's GPT2LMHeadModel computes
-from it in float64. Needs PyTorch and transformers; the format is that of make_golden.py.
+"""Write tests/data/golden/gpt2.safetensors: a random GPT-2 and the results of Hugging Face's GPT2LMHeadModel in
+float64. Needs PyTorch and transformers; the format is that of make_golden.py.
 
 usage: make_gpt2_golden.py [FILE]
 
-The weights are random but exact in half precision, which halves the file; they are given as a checkpoint of the
-original release has them: without "transformer." and with the causal masks that it held. Of the middle layer's
-matrices there are no gradients, for the same reason.
+The weights are random but exact in half precision, which halves the file; they have the form of a checkpoint of the
+original release: without "transformer." and with the causal masks that it held. Gradients of the middle layer's
+matrices are omitted for the same reason.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Write tests/data/tokenizers: small tokenizer.json files in the forms that model families publish, and what the library
-`tokenizers` makes of texts with them.
+"""Write tests/data/tokenizers: small tokenizer.json files in the forms that model families publish, and texts that the
+library `tokenizers` has encoded with them.
 
     python3 tests/reference/make_tokenizer_golden.py tests/data/tokenizers [FAMILY …]
 
@@ -316,7 +316,7 @@ def continued():
 
 
 def of_3lin(kind):
-    """As clients/convert makes it, of words and of what they begin with."""
+    """Return a tokenizer as clients/convert builds it, from words and their prefixes."""
     words = []
     for text in documents():
         words += re.findall("[a-zа-я]{2,}", text.lower())

@@ -74,7 +74,7 @@ def attentions(number, layer):
 
 
 def forward(weights, layers, tokens, targets, vectors=32):
-    """tokens, targets [n]: what is read, and what follows each. A dict of everything inside."""
+    """tokens, targets [n]: the tokens read, and the token after each. Return a dict of all values inside."""
     w, inside = weights, {}
     fixed, rows = (lambda x: codes(x, 1 / 32) / 32, quantized_rows) if vectors == 8 else (lambda x: x, lambda x: x)
     state = w["E"][[0, *(token + 2 for token in tokens)]]

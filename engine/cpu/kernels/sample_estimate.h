@@ -6,8 +6,8 @@
  * of the definition.
  *
  * The error. t is the definition's t: the quotient is the correctly rounded one (below). math_exp(-t) is within 8.5e-8
- * of the weight, relatively, and 2^-40 of one absolutely: checked for every float from 0 to 31. Of four of them added
- * in pairs the sum is within 2 · 2^-24; everything else is in double. Together below 2^-22 of a sum and 2^-40 for each
+ * of the weight, relatively, and 2^-40 of one absolutely: checked for every float from 0 to 31. A sum of four of them,
+ * added in pairs, is within 2 · 2^-24; everything else is in double. Together below 2^-22 of a sum and 2^-40 for each
  * token.
  *
  * Masses are in units of the largest logit's weight. */
