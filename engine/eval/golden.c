@@ -31,7 +31,7 @@ static status blame(golden *g, const golden_tensor *t, status s)
 	return s;
 }
 
-/* --- what the set owns ------------------------------------------------------------------------ */
+/* --- memory of the set ------------------------------------------------------------------------ */
 
 struct golden_owned {
 	void *data;
@@ -368,7 +368,7 @@ status golden_config_number(golden *g, const char *key, double fallback, double 
 
 /* --- models and plans ---------------------------------------------------------------------------- */
 
-/* The tensor of that name, or of what is left of the name without the architecture's prefix. */
+/* Return the tensor of that name, or of the name without the architecture's prefix. */
 static golden_tensor *find_weight(const golden *g, const architecture *a, const char *name)
 {
 	golden_tensor *t = name[0] ? find(g, name) : NULL;

@@ -53,7 +53,7 @@ void trilinear_set_attention(const trilinear_texts *t, int k, char out[TRILINEAR
 /* Add the result PREFIX NAME of a parameter: `factor` times values, in the parameter's layout. */
 status trilinear_set_result(const trilinear_texts *t, const parameter_spec *p, const float *values, double factor,
                             const char *prefix, error *err);
-/* Add q.NAME and step.NAME of the weights of which the set has them, unless they are what it has of weights. */
+/* Add q.NAME and step.NAME of weights for which the set has them, unless it has codes instead of weights. */
 status trilinear_set_codes(const trilinear_texts *t, error *err);
 /* The row of the set that is row r of a parameter of the model. */
 int64_t trilinear_set_row(const parameter_spec *p, int64_t r);

@@ -1,4 +1,5 @@
-"""additived: models come in and go out as the files of their ecosystem, in one file or in many, and nothing is kept of what is wrong."""
+"""additived: models come in and go out as the files of their ecosystem, in one file or in many, and nothing of a faulty
+import is kept."""
 
 import hashlib
 import io

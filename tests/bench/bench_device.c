@@ -1,4 +1,4 @@
-/* bench_device - what a device can do at most, and how near the ops come to it.
+/* bench_device - the ceilings of a device, and the ops' share of them.
  *
  *   bench_device [quick] [ceilings] [rounds] [ops] [choices]      (none of the four: the first three)
  *
@@ -106,7 +106,7 @@ static void fill(backend *b, plan *p, value v)
 	free(host);
 }
 
-/* Memory for what is updated in place; it stays until the program ends. */
+/* Memory for data that is updated in place; it stays until the program ends. */
 static int bind_states(backend *b, const graph *g, plan_binding *bindings)
 {
 	int n = 0;

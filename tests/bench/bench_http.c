@@ -184,7 +184,7 @@ static bool take_frame(client *c, bool *ended)
 	}
 }
 
-/* Count the events in what has come; false: see take_frame. */
+/* Count the events in the received bytes; false: see take_frame. */
 static bool take_answer(client *c, const char *data, size_t bytes, int64_t *events, bool *ended)
 {
 	*events = 0;

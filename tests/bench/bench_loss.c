@@ -13,7 +13,7 @@
 #include "engine/train/pass.h"
 #include "tests/bench/support/bench.h"
 
-/* Seconds of all forwards. With hits, *out is what an evaluation of the whole text comes to. */
+/* Seconds of all forwards. With hits, *out is the result of an evaluation of the whole text. */
 static double evaluate(const char *folder, dtype weights, const dataset *d, backend *b, bool hits, evaluation *out)
 {
 	model *m;

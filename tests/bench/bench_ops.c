@@ -32,7 +32,7 @@ typedef struct walk {
 	const char *only; /* this op alone; NULL: all */
 } walk;
 
-/* One trial of an op: its arguments, and what cannot be derived from them. */
+/* One trial of an op: its arguments, and data that cannot be derived from them. */
 typedef struct trial {
 	op_id id;
 	const void *params;
@@ -448,7 +448,7 @@ static void bench_products(walk *w)
 	bench_loss(w, 4096, 128, 259, true, false);
 }
 
-/* --- what memory bounds ------------------------------------------------------------- */
+/* --- ops bound by memory ------------------------------------------------------------ */
 
 static void bench_rows(walk *w, int64_t rows, int64_t d)
 {

@@ -76,7 +76,8 @@ def recipe_of(config, recipe, width, steps):
 
 
 def gpt2_cost(width, layers, vocab, length):
-    """Parameters of gpt2, and its bytes with int8 weights: an output of a matrix has 8 more, what is no matrix stays fp32."""
+    """Parameters of gpt2, and its bytes with int8 weights: an output of a matrix has 8 more, and other tensors stay
+    fp32."""
     others = length * width + layers * 13 * width + 2 * width
     matrices = vocab * width + layers * 12 * width**2
     return matrices + others, matrices + 8 * (vocab + layers * 9 * width) + 4 * others

@@ -1,4 +1,4 @@
-"""Programs at a shell and at a terminal, and what such a terminal shows."""
+"""Programs at a shell and at a terminal, and the screen of such a terminal."""
 
 import fcntl
 import os

@@ -1,4 +1,5 @@
-"""clients/convert/convert_3lin.py: files in the layouts of 3Lin's programs, and what the engine computes from the folders."""
+"""clients/convert/convert_3lin.py: files in the layouts of 3Lin's programs, and the engine's results from the
+folders."""
 
 import json
 import math

@@ -76,7 +76,8 @@ def fails_for_good(folder, what, processes=None):
 
 
 def test_a_lost_device_costs_nothing_that_was_acknowledged(calm, tmp_path):
-    """The device fails under a job and a session: the engine opens it again, and both continue from what is on disk."""
+    """The device fails under a job and a session: the engine opens it again, and both continue from the state on
+    disk."""
     s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="launch:160")
     try:
         pid = s.engine_pid()

@@ -33,7 +33,7 @@ ID = re.compile(r"\b(sess|ftjob|file|ckpt|ftevent)-[0-9a-f]{8,}")
 
 
 def plain(x):
-    """An answer without what differs from run to run."""
+    """Return an answer without members that differ from run to run."""
     if isinstance(x, dict):
         return {k: plain(v) for k, v in x.items() if k not in CHANGING}
     if isinstance(x, (list, tuple)):

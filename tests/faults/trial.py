@@ -1,4 +1,5 @@
-"""Requests to a running engine during which one chosen call fails, and what must hold during and after each."""
+"""Requests to a running engine during which one chosen call fails, and the conditions that must hold during and after
+each."""
 
 import collections
 import contextlib

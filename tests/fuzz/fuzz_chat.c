@@ -17,7 +17,7 @@ static void require(bool condition)
 		abort();
 }
 
-/* Training is not what is fuzzed. */
+/* Training is not fuzzed here. */
 bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
               size_t reason_bytes)
 {

@@ -34,7 +34,7 @@ static const struct {
 enum { FILES = sizeof files / sizeof *files, TEXT_MOST = 4096 };
 static const char letters[] = "tjmcsgfvrwa";
 
-/* Training is not what is fuzzed. */
+/* Training is not fuzzed here. */
 bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
               size_t reason_bytes)
 {

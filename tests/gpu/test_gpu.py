@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make test-gpu: what must hold on a real CUDA device.
+"""make test-gpu: the tests that a real CUDA device must pass.
 
     test_gpu.py [--kit FOLDER] [--only PART,…] [--programs NAME,…] [--jobs N] [--logs FOLDER] [--limit SECONDS] [--golden FOLDER]
                 [--emulated]

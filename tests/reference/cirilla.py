@@ -64,7 +64,7 @@ def masks(enc_in, dec_in, hidden=None):
 
 
 def forward(weights, config, enc_in, dec_in, target, norm="pre", kind="std_unbiased", hidden=None):
-    """enc_out, logits and the loss over what is not padding."""
+    """enc_out, logits and the loss over tokens that are not padding."""
     def embed(ids, side):
         rows = weights[f"input_emb_{side}.positional_embeddings.weight"][ids] * numpy.sqrt(config["d_model"])
         return rows + positions(ids.shape[1], config["d_model"])

@@ -1,4 +1,4 @@
-"""A small encoder-decoder with random weights as x-transformers names them, and what it computes, in numpy."""
+"""A small encoder-decoder with random weights as x-transformers names them, and its results, in numpy."""
 
 import json
 import math

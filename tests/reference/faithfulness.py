@@ -1,4 +1,4 @@
-"""Metrics of faithfulness in numpy, written to be read: how well an order of tokens fits what happens when they are removed.
+"""Metrics of faithfulness in numpy, written to be read: how well an order of tokens fits the effect of their removal.
 
 One prediction that reads n + 1 tokens, of which one, the reader, stays: `reader` others are before it, all n unless that is given.
 said(S) is the log-probability of the target when the

@@ -1,4 +1,4 @@
-"""A classifier with random weights as a model folder, and what it computes."""
+"""A classifier with random weights as a model folder, and its results."""
 
 import json
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the sets of tests/data/golden/attribution: small random models, and what attribution.py computes from them in
-float64. The same sets come out of every run on one machine and PyTorch. Needs PyTorch.
+"""Write the sets of tests/data/golden/attribution: small random models, and the results of attribution.py in float64.
+The same sets come out of every run on one machine and PyTorch. Needs PyTorch.
 
 usage: make_attribution_golden.py [FOLDER]          (default: tests/data/golden/attribution)
 

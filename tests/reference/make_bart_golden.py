@@ -83,7 +83,7 @@ def random_weights():
 
 
 def watch(model, found, prefix):
-    """Keep what modules put out, under the names of the set."""
+    """Keep the outputs of modules, under the names of the set."""
     hooks = []
 
     def keep(module, name):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write tests/data/golden/sources/dilated_{cases,mixture,module}: inputs and what dilated_attention.py computes in float64.
+"""Write tests/data/golden/sources/dilated_{cases,mixture,module}: inputs and the results of dilated_attention.py in
+float64.
 
 usage: make_dilated_golden.py [FOLDER]          (default: tests/data/golden/sources)
 

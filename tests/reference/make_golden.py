@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the golden sets of tests/data/golden: weights, inputs, and what additive_client.torch computes
-from them in float64. The same sets come out of every run on one machine and PyTorch.
+"""Write the golden sets of tests/data/golden: weights, inputs, and the results of additive_client.torch in float64. The
+same sets come out of every run on one machine and PyTorch.
 
 usage: make_golden.py [FOLDER]          (default: tests/data/golden)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write tests/data/golden/linear.safetensors: a random causal model with linear attention and what linear.py computes
-from it in float64. Needs PyTorch; the format is that of make_golden.py.
+"""Write tests/data/golden/linear.safetensors: a random causal model with linear attention and the results of linear.py
+in float64. Needs PyTorch; the format is that of make_golden.py.
 
 usage: make_linear_golden.py [FILE]
 """

@@ -19,7 +19,7 @@ double bench_times_p95(bench_times *t);
 double bench_times_p99(bench_times *t);
 double bench_times_best(bench_times *t);
 
-/* Print what went wrong and exit. */
+/* Print the error and exit. */
 void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* Exit when s is an error, other than STATUS_UNSUPPORTED: then {"unsupported": words} is printed and the exit is clean,
  * so that a build that lacks something can still be measured. */

@@ -1,5 +1,5 @@
-/* training.h - steps of training on random tokens, for measuring programs. A step is what the trainer does with one
- * batch: forward, loss, backward, the gradients' norm, AdamW. Everything here exits the program on failure. */
+/* training.h - steps of training on random tokens, for measuring programs. A step is the trainer's work for one batch:
+ * forward, loss, backward, the gradients' norm, AdamW. Everything here exits the program on failure. */
 #ifndef TESTS_BENCH_SUPPORT_TRAINING_H
 #define TESTS_BENCH_SUPPORT_TRAINING_H
 
