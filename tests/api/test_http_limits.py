@@ -556,7 +556,7 @@ def test_the_limit_of_open_files_bounds_the_connections(engine):
     assert "32 connections" in err
 
 
-def test_nothing_is_left_behind(front, engine):
+def test_no_descriptor_or_request_remains(front, engine):
     """Descriptors and requests in flight return to where they were, whatever clients did."""
     import threading
 

@@ -170,7 +170,7 @@ def test_positions_and_groups_have_their_places_and_flags_their_keys(tmp_path, f
     assert_tables([embed[2 + places + token] + embed[1 + t] for t, token in enumerate(TOKENS)], final, tmp_path)
 
 
-def test_what_stood_behind_the_longest_match_has_rows_of_its_own(tmp_path):
+def test_the_token_after_the_longest_match_has_separate_rows(tmp_path):
     embed, attentions, final = arrays = matrices(labels=2 * V + 3)
     for attention in attentions:
         attention[4][:] = 0
