@@ -153,7 +153,7 @@ $(call keep,$(OUT)/gen/golden_readers.def,$(foreach r,$(basename $(notdir $(call
 # And the families of op cases that unit tests run.
 $(call list,op_case_families.def,OP_CASE_FAMILY,tests/unit/support/op_cases)
 
-# The first time nothing says which of the made files it includes.
+# The first build has no list of the generated files that a source includes, so all come first.
 $(OUT)/obj/%.o: %.c $(OUT)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(call say,cc,$@)
@@ -170,8 +170,8 @@ $(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags | $(
 endef
 $(foreach i,$(ISAS) avx512vnni,$(eval $(call kernel_rule,$(i))))
 
-# The contract as C. `stamp` is newer than the contract; a file is as old as its last change, and the recipe that
-# does nothing has make look at its date once the stamp is made.
+# The contract as C. `stamp` is newer than the contract; a generated file keeps the date of its last change. The empty
+# recipe makes make read that date after the stamp is made.
 $(OUT)/gen/stamp: proto/openapi.yaml proto/engine.yaml proto/generate.py
 	@mkdir -p $(@D)
 	$(call say,gen,$@)
@@ -256,8 +256,8 @@ EMULATOR_SRC := $(sort $(wildcard tests/emulator/*.cc))
 # Kernels with -O1: a third less to compile than -O2, and as fast to run, since the time goes into the device around them.
 EMULATOR_FLAGS := -std=c++17 -g1 -fPIC -ftls-model=initial-exec -D_GNU_SOURCE -I. -I$(OUT) -Itests/emulator/include \
                   -Wall -Wextra -Werror -Wno-unknown-pragmas
-# The calls that a thread sanitizer wants before every access are the emulator's own functions; nothing of the compiler's
-# runtime is linked. What a compiler might turn into memcpy and memset would have no such calls.
+# The calls that a thread sanitizer inserts before every access are the emulator's own functions; nothing of the
+# compiler's runtime is linked. Loops that a compiler turned into memcpy or memset would have no such calls.
 EMULATOR_CALLS := -fsanitize=thread,alignment $(if $(findstring clang,$(CC)),\
                   -mllvm -tsan-instrument-func-entry-exit=0 -fno-builtin-memset -fno-builtin-memcpy,\
                   --param tsan-instrument-func-entry-exit=0 -fno-tree-loop-distribute-patterns)

@@ -22,7 +22,7 @@ typedef struct attention_module {
 	double norm_eps; /* read where there is a norm */
 } attention_module;
 
-/* A module in a plan. What is in it belongs to the set. */
+/* A module in a plan. Its contents belong to the set. */
 typedef struct attention_module_planned {
 	plan *plan;
 	value x, weights[ATTENTION_MODULE_TENSORS], y;

@@ -13,7 +13,7 @@ typedef struct cirilla_ids {
  * [B,N,N]. */
 enum { CIRILLA_ENCODER, CIRILLA_CROSS, CIRILLA_DECODER, CIRILLA_MASKS };
 
-/* One model and what it reads. */
+/* One model and its inputs. */
 typedef struct cirilla_set {
 	model *model;
 	const transformer_config *config;

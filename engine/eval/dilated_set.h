@@ -12,7 +12,7 @@ bool dilated_set_is_config(const json_t *json);
 bool dilated_set_is_module(const golden *g);
 /* An integer of it, of a size. */
 status dilated_set_size(const json_t *json, const char *key, int64_t *out, error *err);
-/* heads, segments and dilations; what else is in *out is left as it is. The op checks the branches' numbers. */
+/* heads, segments and dilations; other members of *out are unchanged. The op checks the branches' numbers. */
 status dilated_set_read(const json_t *json, dilated_params *out, error *err);
 
 #endif

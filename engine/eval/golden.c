@@ -31,7 +31,7 @@ static status blame(golden *g, const golden_tensor *t, status s)
 	return s;
 }
 
-/* --- what the set owns ------------------------------------------------------------------------ */
+/* --- memory of the set ------------------------------------------------------------------------ */
 
 struct golden_owned {
 	void *data;
@@ -368,7 +368,7 @@ status golden_config_number(golden *g, const char *key, double fallback, double 
 
 /* --- models and plans ---------------------------------------------------------------------------- */
 
-/* The tensor of that name, or of what is left of the name without the architecture's prefix. */
+/* Return the tensor of that name, or of the name without the architecture's prefix. */
 static golden_tensor *find_weight(const golden *g, const architecture *a, const char *name)
 {
 	golden_tensor *t = name[0] ? find(g, name) : NULL;
@@ -499,7 +499,7 @@ status golden_forward(golden *g, const model *m, const forward_spec *spec, plan 
 
 /* --- results ---------------------------------------------------------------------------------------- */
 
-/* The set's tensor of that name, if there is one, is what is computed. */
+/* Mark the set's tensor of that name, if it exists, as computed. */
 static status claim(golden *g, extent e, const char *name, error *err)
 {
 	golden_tensor *t = find(g, name);

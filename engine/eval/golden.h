@@ -60,9 +60,9 @@ typedef struct golden_reader {
 	bool (*is_gradient)(const char *name);
 } golden_reader;
 
-/* Add all results of the set that o->golden names, and list what is not computed on stderr. STATUS_INVALID: a tensor is
- * in two files, no reader recognises the set, a tensor is missing, has the wrong shape or type or a number that is not
- * finite. *blame: the file that a failure is about. */
+/* Add all results of the set that o->golden names, and list the values that are not computed on stderr. STATUS_INVALID:
+ * a tensor is in two files, no reader recognises the set, a tensor is missing, has the wrong shape or type or a number
+ * that is not finite. *blame: the file that a failure is about. */
 status golden_evaluate(results *out, const eval_options *o, backend *b, const char **blame, error *err);
 
 /* --- for readers ------------------------------------------------------------------------ */

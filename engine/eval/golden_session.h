@@ -21,7 +21,7 @@ typedef struct golden_tokens {
 } golden_tokens;
 
 /* Sessions that have read nothing, which read the options' chunk at a time. masked: tokens have a mask. Errors as of
- * model_plan: a model without sessions says what it has that leaves it none. */
+ * model_plan: for a model without sessions the message names the reason. */
 status golden_session_new(golden *g, const model *m, int64_t sequences, bool masked, golden_session *out, error *err);
 /* Sources [B, source] of models that encode one, before the first token; mask NULL: all are seen. */
 status golden_session_encode(golden *g, const golden_session *s, int64_t source, const int32_t *ids,

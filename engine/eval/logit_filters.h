@@ -3,8 +3,8 @@
  * They are for comparisons with it. The service samples with other forms of the same filters
  * (engine/tensor/ops/sample.h): a number of tokens, a share, a ratio, always of one row, after the temperature.
  *
- * A row is changed in place; what a filter removes becomes -inf. Probabilities are the softmax of the row, in double.
- * Logits are finite, rows not empty. Equal logits rank by index. */
+ * A row is changed in place; removed logits become -inf. Probabilities are the softmax of the row, in double. Logits
+ * are finite, rows not empty. Equal logits rank by index. */
 #ifndef ENGINE_EVAL_LOGIT_FILTERS_H
 #define ENGINE_EVAL_LOGIT_FILTERS_H
 

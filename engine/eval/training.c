@@ -108,7 +108,7 @@ status training_read(golden *g, training *t, error *err)
 
 /* --- the run ----------------------------------------------------------------------------------------------- */
 
-/* The update's graph, and what is bound in it: weights and gradients, followed by the optimiser's own state. */
+/* The update's graph, and its bound memory: weights and gradients, followed by the optimiser's own state. */
 typedef struct update {
 	graph *graph;
 	value weights, gradients;

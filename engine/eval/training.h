@@ -36,7 +36,7 @@ typedef struct training {
 
 /* True if the set has a weight after some steps. */
 bool training_is_asked(const golden *g);
-/* The recipe, where it differs from what *t has. */
+/* Read the recipe; *t has the defaults. */
 status training_read(golden *g, training *t, error *err);
 /* Memory for gradients, and moments of 0. */
 status training_begin(golden *g, const model *m, training *t, error *err);

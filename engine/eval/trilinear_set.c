@@ -350,7 +350,7 @@ status trilinear_set_texts(trilinear_texts *t, error *err)
 	return STATUS_OK;
 }
 
-/* --- what the nodes are made from and what they see ------------------------------------------------------------- */
+/* --- labels and spans of the nodes ------------------------------------------------------------------------------ */
 
 status trilinear_set_graph(const trilinear_texts *t, error *err)
 {

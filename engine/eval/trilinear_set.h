@@ -1,12 +1,12 @@
-/* trilinear_set.h - golden sets of 3Lin, profile S, under their own names of tensors: E, F, bias and of layer l
- * L{l}.{QK,QV,K,V,C}, each with a prefix. Of a layer with several attentions that of number a is L{l}A{a}, with any
- * text that is not empty in place of A; a combiner C that is missing beside others is 0. In place of weights a set may
- * have their codes, q.NAME of 8 bits, and steps, step.NAME [1].
+/* trilinear_set.h - golden sets of 3Lin, profile S, under their own names of tensors: E, F, bias and, for layer l,
+ * L{l}.{QK,QV,K,V,C}, each with a prefix. In a layer with several attentions, number a is L{l}A{a}, where A is any text
+ * that is not empty. A missing combiner C is 0 if others exist. Instead of weights a set may have their codes, q.NAME
+ * of 8 bits, and steps, step.NAME [1].
  *
- * The rows of E begin with those of the start and of an unknown token, which the model has after those of the tokens.
- * config: D, Q, T, V, window, wide_window; in "layers" or "alibi_v1" the attentions, [slope, hyper, wide] each, in the
- * order of their layers, each layer in an array of its own or not; and "flags", of which 8 trains F and 16 E (by
- * default both). */
+ * The rows of E begin with those of the start and of an unknown token, which the model stores after those of the
+ * tokens. config: D, Q, T, V, window, wide_window; in "layers" or "alibi_v1" the attentions, [slope, hyper, wide] each,
+ * in the order of their layers, with or without an array for each layer; and "flags", in which 8 trains F and 16 trains
+ * E (by default both). */
 #ifndef ENGINE_EVAL_TRILINEAR_SET_H
 #define ENGINE_EVAL_TRILINEAR_SET_H
 
@@ -53,7 +53,7 @@ void trilinear_set_attention(const trilinear_texts *t, int k, char out[TRILINEAR
 /* Add the result PREFIX NAME of a parameter: `factor` times values, in the parameter's layout. */
 status trilinear_set_result(const trilinear_texts *t, const parameter_spec *p, const float *values, double factor,
                             const char *prefix, error *err);
-/* Add q.NAME and step.NAME of the weights of which the set has them, unless they are what it has of weights. */
+/* Add q.NAME and step.NAME of weights for which the set has them, unless it has codes instead of weights. */
 status trilinear_set_codes(const trilinear_texts *t, error *err);
 /* The row of the set that is row r of a parameter of the model. */
 int64_t trilinear_set_row(const parameter_spec *p, int64_t r);

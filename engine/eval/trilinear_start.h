@@ -1,5 +1,5 @@
-/* trilinear_start.h - the start's node of 3Lin's texts. It sees nothing, so what is in it follows from its row of E,
- * which is computed here, in double, from the weights as the model reads them. */
+/* trilinear_start.h - the start's node of 3Lin's texts. It sees nothing, so its values follow from its row of E. They
+ * are computed here in double from the weights as the model reads them. */
 #ifndef ENGINE_EVAL_TRILINEAR_START_H
 #define ENGINE_EVAL_TRILINEAR_START_H
 

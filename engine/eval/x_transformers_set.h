@@ -1,4 +1,4 @@
-/* x_transformers_set.h - golden sets of x-transformers: weights under its own names as a model, and what it reads. */
+/* x_transformers_set.h - golden sets of x-transformers: weights under its own names as a model, and its inputs. */
 #ifndef ENGINE_EVAL_X_TRANSFORMERS_SET_H
 #define ENGINE_EVAL_X_TRANSFORMERS_SET_H
 
@@ -7,14 +7,14 @@
 
 enum { X_TRANSFORMERS_IGNORED = -100 }; /* a label */
 
-/* One model and what it reads: B sequences of N tokens, sources of S tokens or rows. NULL: there is none of it. */
+/* One model and its inputs: B sequences of N tokens, sources of S tokens or rows. NULL: absent. */
 typedef struct x_transformers_set {
 	model *model;
 	const transformer_config *config;
 	int64_t batch, length, source, before;
 	const int32_t *ids, *labels, *mask, *source_ids, *source_mask, *source_kept, *key_mask, *visible, *positions;
 	const float *source_rows, *before_rows, *kept;
-	bool remembers;                               /* segments: what the one before it left */
+	bool remembers;                               /* segments: memories of the previous one */
 	const float *memory[ARCHITECTURE_MAX_LAYERS]; /* [B, memory_rows, D] of each layer */
 	int64_t memory_rows;
 } x_transformers_set;

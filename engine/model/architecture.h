@@ -86,8 +86,8 @@ typedef struct model_size {
 	double dropout;
 } model_size;
 
-/* Set what is not given: 6 layers of width 128 and 4 heads, or the size for `parameters`: 12 · layers · d², with a
- * layer for each 64 of the width. */
+/* Set absent members: 6 layers of width 128 and 4 heads, or the size for `parameters`: 12 · layers · d², with a layer
+ * for each 64 of the width. */
 void model_size_complete(model_size *s);
 
 /* The explanation of one attention of a model. */

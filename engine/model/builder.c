@@ -129,7 +129,7 @@ value builder_word_rows(builder *b, value rows)
 	return b->scaled = scaled_words(b, rows);
 }
 
-/* The shifted ids are the only ids computed by an op. Of the rows that they select only the first is new. */
+/* The shifted ids are the only ids computed by an op. Only the first of the rows that they select is new. */
 value builder_words_shifted(builder *b, const char *words, int64_t start, int64_t padding_row, value x)
 {
 	value ids = op_pad_mask(b->g, port_find(b->g, PORT_TOKENS), 1, (int32_t)start);

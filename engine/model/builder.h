@@ -100,7 +100,7 @@ void builder_normed_words(const builder *b);
 value builder_needed_rows(builder *b, value h);
 /* Name an activation as an output, converted to f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Output what attention number `layer` of a place gives to explanations (explainer.h), if the spec requests it. */
+/* Output a part of attention number `layer` of a place for explanations (explainer.h), if the spec requests it. */
 void builder_log(const builder *b, attention_place place, int layer, const char *name, value v);
 /* Append the outputs that the spec requests, for logits = alpha (h weightᵀ + bias) of each token; bias may be
  * VALUE_NONE. */

@@ -547,7 +547,7 @@ int model_gradient_node(const model *m, const plan *p, int index)
 	return gradient == VALUE_NONE ? -1 : plan_node_of(p, gradient);
 }
 
-/* --- what a model is ---------------------------------------------------------------------------- */
+/* --- properties of a model ---------------------------------------------------------------------- */
 
 const architecture *model_architecture(const model *m)
 {

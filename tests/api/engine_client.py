@@ -151,7 +151,7 @@ class Engine:
     def begin(self, method, params=None, credit=0, upload=False, owner=None):
         params = params or {}
         if method in ("completion.create", "session.generate"):
-            # A tiny model may say "end of text" at any moment; what is asked for shall come.
+            # A tiny model may generate "end of text" at any token; the bias lets it generate all requested tokens.
             params = {"logit_bias": {"1": -100}, **params}
         with self.lock:
             self.last += 1

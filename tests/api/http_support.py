@@ -159,7 +159,7 @@ def front(start):
 
 
 def read_head(s):
-    """Read an answer's head from a socket: status, headers (lower case), and what was read beyond."""
+    """Read an answer's head from a socket: status, headers (lower case), and the bytes read after it."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = s.recv(65536)

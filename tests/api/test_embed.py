@@ -1,4 +1,4 @@
-"""server/embed.py: what travels inside the front end is what was given, byte for byte."""
+"""server/embed.py: the files embedded in the front end are the originals, byte for byte."""
 
 import os
 import shlex

@@ -1,4 +1,5 @@
-"""additived: what a job trains on: forms of text, several files, what counts in the loss, tokens kept on the disk."""
+"""additived: the corpora of jobs: forms of text, several files, the tokens that count in the loss, tokens cached on the
+disk."""
 
 import gzip
 import json

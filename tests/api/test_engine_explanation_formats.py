@@ -1,4 +1,4 @@
-"""additived: explanations as CSV, Arrow and safetensors say what the JSON says, number by number, and go out in pieces."""
+"""additived: explanations as CSV, Arrow and safetensors have the numbers of the JSON, and are sent in pieces."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""additived: a model that is trained to fill in masks, and what it makes of texts with masks."""
+"""additived: a model that is trained to fill in masks, and its answers for texts with masks."""
 
 import pathlib
 import random
@@ -95,7 +95,7 @@ def test_several_masks_are_filled_in_one_by_one_and_together(engine, model):
     assert [d["text"] for d in answer["data"]] == ["say e, and now e", "say h, and now h", "say"]
 
 
-def test_a_candidate_follows_from_what_is_before_the_mask_and_from_what_is_behind_it(engine, model):
+def test_a_candidate_depends_on_the_text_before_and_after_the_mask(engine, model):
     for letter in "abcdefgh":
         texts = [f"say {letter}, and now [MASK]", f"say [MASK], and now {letter}"]
         assert [d["text"] for d in fill(engine, model, texts)["data"]] == [f"say {letter}, and now {letter}"] * 2
@@ -148,7 +148,7 @@ def test_a_model_generates_or_fills_in_and_is_trained_for_that(engine, model, ca
     assert e.status == 400 and e.param == "additive.config.mask_token_id"
 
 
-def test_the_mask_lies_behind_the_ids_of_the_tokenizer_unless_that_is_said(engine):
+def test_the_mask_follows_the_ids_of_the_tokenizer_unless_it_is_given(engine):
     for given, mask in (({"num_tokens": 300}, 259), ({"num_tokens": 300, "mask_token_id": 299}, 299), ({"mask_token_id": 2}, 2)):
         done = finished(engine, params(engine.add_file(TEXT), 1, config={**CONFIG, **given}))
         config = engine.call("model.get", {"id": done["fine_tuned_model"]})["additive"]["config"]

@@ -1,4 +1,4 @@
-"""Data folders of every released format are opened by today's build, and what they hold is as it was."""
+"""Data folders of every released format are opened by today's build, and their contents are unchanged."""
 
 import json
 import pathlib

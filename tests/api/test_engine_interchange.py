@@ -1,4 +1,5 @@
-"""additived: models come in and go out as the files of their ecosystem, in one file or in many, and nothing is kept of what is wrong."""
+"""additived: models come in and go out as the files of their ecosystem, in one file or in many, and nothing of a faulty
+import is kept."""
 
 import hashlib
 import io
@@ -181,7 +182,7 @@ def test_every_file_of_a_model_goes_out_as_it_came(engine):
 
 
 def continued(engine, model):
-    """The files of what a job makes that begins with a model."""
+    """Return the files of a model trained by a job that begins with `model`."""
     params = job_params(engine.add_file(TEXT), 4, "trilinear")
     del params["additive"]["config"]
     done = engine.wait_job(engine.call("job.create", {**params, "model": model})["id"])

@@ -1,4 +1,4 @@
-"""additived: training jobs whose checkpoints or files are damaged, what is deleted, and what is kept."""
+"""additived: training jobs whose checkpoints or files are damaged, and the files that are deleted and kept."""
 
 import contextlib
 import shutil

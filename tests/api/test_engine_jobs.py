@@ -1,4 +1,4 @@
-"""additived: training jobs, what they report, and what survives kill -9."""
+"""additived: training jobs, their reports, and their state after kill -9."""
 
 import json
 import math
@@ -140,7 +140,7 @@ def test_events_follow_the_job_in_order_and_can_be_paged(engine, file):
     metrics = [e["data"] for e in watched if e["type"] == "metrics"]
     assert [m["step"] for m in metrics if "valid_loss" in m] == [5, 10, 15, 20]
     assert all(m["total_steps"] == 20 and m["train_loss"] > 0 for m in metrics)
-    # After a validation: what the model writes, and what the bits per byte are to be compared with.
+    # After a validation: the model's own text, and the baseline for its bits per byte.
     shown = [m for m in metrics if "valid_loss" in m]
     assert len({m["preview"]["prompt"] for m in shown}) == 1 and shown[0]["preview"]["prompt"] in TEXT
     assert all(m["preview"]["text"] for m in shown) and all("preview" not in m for m in metrics if m not in shown)

@@ -45,7 +45,7 @@ def test_tokens_leave_one_by_one_also_from_the_core_that_computes_them(daemon, e
     finally:
         for thread, cores in allowed.items():
             os.sched_setaffinity(thread, cores)
-    assert max(counts) > tokens / 8, counts  # the event loop passes on what there is, then sleeps
+    assert max(counts) > tokens / 8, counts  # the event loop passes on the available data, then sleeps
 
 
 def test_a_seed_fixes_the_text_and_the_default_seed_does_not(engine, model):

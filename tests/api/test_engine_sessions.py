@@ -1,4 +1,4 @@
-"""additived: sessions, and what explains them and texts, over its socket."""
+"""additived: sessions, and explanations of sessions and texts, over its socket."""
 
 import math
 import time

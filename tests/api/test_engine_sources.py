@@ -70,7 +70,7 @@ def test_prompts_of_one_request_share_steps_and_have_the_text_of_each_alone(engi
             assert of(together, 2 * i + k) == of(alone, k) != []
 
 
-def test_the_prefix_is_echoed_and_its_tokens_are_scored_behind_the_start(engine, model, reference):
+def test_the_prefix_is_echoed_and_its_tokens_are_scored_after_the_start(engine, model, reference):
     text, events, result = engine.generate(ask(model, "a source", 0, prefix="written", echo=True, logprobs=2))
     assert text == "written"
     got = [x for e in events for x in e["logprobs"]["token_logprobs"]]

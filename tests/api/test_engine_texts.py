@@ -72,7 +72,7 @@ def test_the_classes_of_a_text_are_what_the_formula_says(engine, encoder, weight
     same_classes(answer["data"][0], folders.encoder_probabilities(weights, ids("Once upon a time")))
 
 
-def test_a_pair_is_read_one_text_behind_the_other_and_several_in_their_order(engine, encoder, weights):
+def test_the_texts_of_a_pair_are_read_one_after_the_other_and_several_in_their_order(engine, encoder, weights):
     pair = {"text": "Is it so?", "text_pair": "It is."}
     answer = engine.call("classify", {"model": encoder, "input": ["a", pair, {"text": "b"}, "é ü"], "user": "me"})
     assert [d["index"] for d in answer["data"]] == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""Routes, errors, headers, keys: what every request meets."""
+"""Routes, errors, headers and keys, which all requests share."""
 
 import json
 import pathlib

@@ -380,7 +380,7 @@ def test_a_silent_stream_outlives_every_deadline(start, engine):
 
 
 def test_silence_is_filled_with_comments(start, engine):
-    """Proxies and clients give up what says nothing."""
+    """Proxies and clients close silent connections."""
     front = start("--ping", "0.2", "--request-timeout", "0.4")
 
     @engine.on("completion.create")

@@ -96,7 +96,7 @@ def test_nothing_is_done_for_headers_that_hold_a_nul_or_are_folded_or_end_with_h
                                    b"POST /v1/tokenize HTTP/1.1\r\n" + HOST + b'Content-Type: application/json\r\ncontent-length:  27\r\n\r\n{\n "model": "m",\0"text":"\n"',
                                    b"POST /v1/models/m/load HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\n{\n}\r\n0\r\n\r\n"], ids=["GET", "length", "chunks"])
 def test_a_head_after_another_request_is_looked_at_too(front, engine, first, at):
-    """Whatever the body before it holds, and in whatever pieces both come."""
+    """For any body before it, and any division of both into pieces."""
     torn = b"DELETE /v1/models/m HTTP/1.1\r\n" + HOST + b"\0X: a\r\n\r\n"
     with front.socket() as s:
         if at == "later":
@@ -556,7 +556,7 @@ def test_the_limit_of_open_files_bounds_the_connections(engine):
     assert "32 connections" in err
 
 
-def test_nothing_is_left_behind(front, engine):
+def test_no_descriptor_or_request_remains(front, engine):
     """Descriptors and requests in flight return to where they were, whatever clients did."""
     import threading
 

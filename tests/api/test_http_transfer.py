@@ -29,7 +29,7 @@ def form(*parts):
 
 @pytest.fixture
 def keeper(engine):
-    """An engine that keeps what is uploaded."""
+    """An engine that keeps uploads."""
     engine.kept = []
     for method in ["file.create", "model.import", "session.import"]:
 

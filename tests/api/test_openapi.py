@@ -48,7 +48,7 @@ UNSAID = {"description", "default", "oneOf", "dependentSchemas", "propertyNames"
 
 
 def plain(node):
-    """A schema without what only people read, and with the defaults that JSON Schema leaves unsaid."""
+    """Return a schema without its texts for people, and with the implicit defaults of JSON Schema."""
     if isinstance(node, list):
         return [plain(n) for n in node]
     if not isinstance(node, dict):

@@ -1,6 +1,6 @@
 """Grammars of random JSON Schemas, compared with another implementation of JSON Schema.
 
-What a grammar has, validates; what is written to fit a schema is in its grammar; what does not validate is not."""
+A text of a grammar is valid. A text written to fit a schema is in its grammar; an invalid text is not."""
 
 import decimal
 import json

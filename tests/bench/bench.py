@@ -1,10 +1,10 @@
-"""make bench: what this machine can do at most, how near the engine comes to it, and how fast PyTorch is beside it.
+"""make bench: the ceilings of this machine, the engine's share of them, and the speed of PyTorch.
 
     bench.py --bin build/bench --out build/bench [--quick] [--ours] [--text FILE] [--parts ops,training,…]
 
-Everything is measured in this one run; what is compared takes turns. Each part leaves its raw figures in OUT/PART.json;
-the tables go to standard output and OUT/table.md, the plots to OUT/*.svg. --ours measures our programs alone, without plots: it needs
-numpy and none of requirements.txt.
+Everything is measured in this one run; compared programs take turns. Each part leaves its raw figures in OUT/PART.json;
+the tables go to standard output and OUT/table.md, the plots to OUT/*.svg. --ours measures our programs alone, without
+plots: it needs numpy and none of requirements.txt.
 """
 
 import argparse
@@ -98,7 +98,7 @@ MODELS = {"additive": additive, "gpt2": gpt2, "trilinear": trilinear}
 
 
 class Bench:
-    """One run: where things are, what was measured so far, and the lines of the tables."""
+    """One run: its paths, the measurements so far, and the lines of the tables."""
 
     def __init__(self, options):
         self.options = options
@@ -167,7 +167,7 @@ def describe(bench):
 
 
 class Ceilings:
-    """What at most `threads` threads can do: the best of copies, by size, and of fp32 products."""
+    """Ceilings of at most `threads` threads: the best of copies, by size, and of fp32 products."""
 
     def __init__(self, lines, threads):
         mine = [line for line in lines if "ceiling" in line and line["threads"] <= threads]
@@ -262,7 +262,7 @@ def lengths(bench):
 
 
 def serving(bench):
-    """One session far into its text, many sessions at once, one long prompt, and what a session's state takes."""
+    """One session far into its text, many sessions at once, one long prompt, and the size of a session's state."""
     config, figures = additive(CONTEXT), {}
     bench.note("decoding at four positions")
     figures["flat"] = run(bench.program("bench_serve", "flat", config, "fp32", *POSITIONS), 1)
@@ -380,7 +380,7 @@ def weights(bench):
 
 def duel(bench, part, ours, searches, steps, rounds):
     """Contestants by name, in turns. `ours`: name: (command, threads); of each search its champions enter. Those that
-    cannot take part are left out. Figures by name, and what the variants were."""
+    cannot take part are left out. Figures by name, and the variants."""
     field, chosen = {}, {}
     try:
         for name, (command, threads) in ours.items():

@@ -1,4 +1,4 @@
-/* bench_beside - what training costs the decoding beside it, and the other way round.
+/* bench_beside - the cost of training for decoding at the same time, and the reverse.
  *
  *   bench_beside CONFIG DTYPE CONTEXT TRAINED BATCH LENGTH [TOKENS]
  *

@@ -1,4 +1,4 @@
-/* bench_device - what a device can do at most, and how near the ops come to it.
+/* bench_device - the ceilings of a device, and the ops' share of them.
  *
  *   bench_device [quick] [ceilings] [rounds] [ops] [choices]      (none of the four: the first three)
  *
@@ -106,7 +106,7 @@ static void fill(backend *b, plan *p, value v)
 	free(host);
 }
 
-/* Memory for what is updated in place; it stays until the program ends. */
+/* Memory for data that is updated in place; it stays until the program ends. */
 static int bind_states(backend *b, const graph *g, plan_binding *bindings)
 {
 	int n = 0;
@@ -246,7 +246,7 @@ static void build_round(graph *g, const int64_t *arg) /* B, N, D, heads, window 
 	graph_output(g, a.log_normalizer, "m");
 }
 
-/* Of random arguments: the time does not depend on them. */
+/* The arguments are random, because the time does not depend on them. */
 static void build_round_grad(graph *g, const int64_t *arg)
 {
 	value x = activation(g, "x", arg), w = vector(g, "w", arg[2]), out[2];
@@ -395,8 +395,8 @@ static void *random_matrix(backend *b, int64_t count)
 
 /* Asking the library takes the host longer than a small product takes the device. So the device is given copies to do
  * first, and the time of as many copies alone is taken away. choice < 0: copies alone. */
-static double behind_copies(backend *b, choice_function f, const op_call *call, int choice, void *const *buffers,
-                            size_t bytes)
+static double after_copies(backend *b, choice_function f, const op_call *call, int choice, void *const *buffers,
+                           size_t bytes)
 {
 	enum { COPIES = 16, PRODUCTS = 32 };
 	bench_times t = {0};
@@ -432,12 +432,12 @@ static void one_product(backend *b, choice_function f, const char *name, matmul_
 		bench_fail("out of memory");
 	int count = 0;
 	status s = f(b, &call, 0, &count);
-	behind_copies(b, f, &call, -1, buffers, bytes);
-	double copies = behind_copies(b, f, &call, -1, buffers, bytes);
+	after_copies(b, f, &call, -1, buffers, bytes);
+	double copies = after_copies(b, f, &call, -1, buffers, bytes);
 	printf("{\"op\": \"choice\", \"case\": \"%s\", \"m\": %lld, \"n\": %lld, \"k\": %lld, \"ns\": [", name,
 	       (long long)m, (long long)n, (long long)k);
 	for (int i = 0; s == STATUS_OK && i < count && i < MAX_CHOICES; i++)
-		printf("%s%.0f", i ? ", " : "", behind_copies(b, f, &call, i, buffers, bytes) - copies);
+		printf("%s%.0f", i ? ", " : "", after_copies(b, f, &call, i, buffers, bytes) - copies);
 	printf("]}\n");
 	fflush(stdout);
 	b->release(b, buffers[0]);

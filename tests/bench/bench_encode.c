@@ -1,6 +1,6 @@
-/* bench_encode FOLDER FILE THREADS REPEATS [whole]: how long the tokenizer in FOLDER takes for FILE, its lines side by
- * side on so many threads, or all of it as one text. Prints the bytes, the tokens, the peak of memory in KiB, and
- * seconds. */
+/* bench_encode FOLDER FILE THREADS REPEATS [whole]: time that the tokenizer in FOLDER takes for FILE. It encodes the
+ * lines in parallel on THREADS threads, or all of it as one text. Prints the bytes, the tokens, the peak of memory in
+ * KiB, and seconds. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,9 +63,9 @@ int main(int argc, char **argv)
 	lines l = find_lines((const char *)map.data, map.bytes, argc > 5);
 	struct rusage used;
 	for (int i = 0; i < atoi(argv[4]); i++) {
-		double begun = omp_get_wtime();
+		double start = omp_get_wtime();
 		size_t tokens = encode_all(t, &l, atoi(argv[3]));
-		double seconds = omp_get_wtime() - begun;
+		double seconds = omp_get_wtime() - start;
 		getrusage(RUSAGE_SELF, &used);
 		printf("%zu %zu %ld %.6f\n", map.bytes, tokens, used.ru_maxrss, seconds);
 	}

@@ -1,10 +1,11 @@
-/* bench_explain - what explaining one prediction costs, beside reading its text once.
+/* bench_explain - the cost of explaining one prediction, compared with reading its text once.
  *
  *   bench_explain CONFIG DTYPE TOKENS…
  *
- * A line for each number of tokens: medians of nanoseconds of one forward with the logits of the last token, of an
- * attribution through the frozen network, and of one by gradients, which take turns; the longest node of the second; and
- * bytes of its plan for each token, layer and channel. Models have random weights. */
+ * Prints a line for each number of tokens. It has medians, in nanoseconds, of one forward with the logits of the last
+ * token, of an attribution through the frozen network, and of one by gradients; the three take turns. It also has the
+ * longest node of the second, and the bytes of its plan for each token, layer and channel. Models have random
+ * weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""make bench-gpu: what this GPU can do at most, how near the engine comes to it, and how fast PyTorch is beside it.
+"""make bench-gpu: the ceilings of this GPU, the engine's share of them, and the speed of PyTorch.
 
     bench_gpu.py --kit build/gpu-kit --out build/bench-gpu [--part device,rounds,…] [--item TEXT] [--budget SECONDS] [--quick] [--table FILE]
 
-The work is cut into parts, and parts into items of a minute or so. What an item measured is kept in OUT/PART.json at
-once; an item that is there is not measured again (--again does), and none begins that would outlast the budget: the next
-call with the same OUT goes on. The tables are made of everything in OUT (gpu_report.py): on standard output and, with --table, in that file
-below its mark, targets and misses included. --list says what there is and about how long it takes, --report measures nothing.
+The work is cut into parts, and parts into items of a minute or so. The result of an item is stored in OUT/PART.json at
+once. A stored item is not measured again (except with --again), and no item begins that would exceed the budget; the
+next call with the same OUT continues. The tables are built from everything in OUT (gpu_report.py), with targets and
+misses. They go to standard output and, with --table, to that file below its mark. --list prints the items and their
+approximate times; --report measures nothing.
 
     device     ceilings: copies, products, nodes, launches; rounds and ops beside them       (no PyTorch)
     choices    the product library's best guess beside its next ones                         (no PyTorch)
@@ -283,7 +284,7 @@ def card():
 
 
 def measure(bench, parts):
-    """What was left for want of time."""
+    """Items that were left out for lack of time."""
     left = []
     for part in parts:
         for item, (seconds, function) in PARTS[part](bench).items():

@@ -2,15 +2,15 @@
  *
  *   bench_http ADDRESS:PORT STREAMS WARM SECONDS BODY [close] [PID…]
  *
- * Keeps STREAMS streams open: each sends the file BODY to /v1/completions, reads its events until the answer ends and
- * asks again, on the same connection or ("close") on a new one. A connection that the server has closed between two
- * answers is replaced, and the request is sent again. What happens in the first WARM seconds is not counted. Prints one
+ * Keeps STREAMS streams open: each sends the file BODY to /v1/completions, reads its events until the answer ends, and
+ * sends it again. It uses the same connection or, with "close", a new one. A connection that the server has closed
+ * between two answers is replaced, and the request is sent again. The first WARM seconds are not counted. Prints one
  * JSON object about the SECONDS that follow:
  *
- *   events, requests, seconds   events with text (an answer's last one, which only says why it ended, is left out)
+ *   events, requests, seconds   events with text (without an answer's last one, which only has the finish reason)
  *   connections                 opened in that time
  *   first_ms                    from sending a request to its first event, of the first events in that time
- *   arrival_ms                  from one read with events of a stream to the next: what a reader of the stream sees
+ *   arrival_ms                  from one read with events of a stream to the next: as a reader of the stream sees it
  *   burst                       events per such read
  *   cpu                         seconds of processor time: "client" is this program, the others are the PIDs
  *   failed                      answers with another status than 200, or that end without [DONE]; their streams stop
@@ -44,18 +44,18 @@ typedef struct line {
 	size_t bytes;
 } line;
 
-/* What the next line of an answer is, or that a chunk or an unchunked body goes on. */
-typedef enum place { IN_HEAD, IN_SIZE, IN_CHUNK, BEHIND_CHUNK, IN_TRAILER, IN_PLAIN } place;
+/* Parser state: the kind of the next line, or inside a chunk or an unchunked body. */
+typedef enum place { IN_HEAD, IN_SIZE, IN_CHUNK, AFTER_CHUNK, IN_TRAILER, IN_PLAIN } place;
 
 typedef struct client {
 	int fd; /* -1: stopped */
 	place place;
-	line frame, body; /* lines of the transfer, and of what it carries: one may go on in the next chunk */
+	line frame, body; /* lines of the transfer, and of its body: one may continue in the next chunk */
 	bool chunked;     /* says the head */
-	bool begun, done; /* a byte of the answer has come; [DONE] has */
+	bool started, done; /* a byte of the answer has come; [DONE] has */
 	bool reused;      /* the connection has carried an answer */
 	size_t chunk;     /* bytes left of it */
-	size_t unsent;    /* of the request */
+	size_t unsent;    /* bytes of the request that are not sent yet */
 	uint64_t sent_ns, latest_ns;
 } client;
 
@@ -85,7 +85,7 @@ static void send_request(const load *l, client *c)
 	bool waited = c->unsent < l->request_bytes;
 	ssize_t n = send(c->fd, l->request + (l->request_bytes - c->unsent), c->unsent, MSG_NOSIGNAL);
 	if (n < 0 && errno != EAGAIN)
-		return; /* the next read says what happened */
+		return; /* the next read reports the error */
 	c->unsent -= n > 0 ? (size_t)n : 0;
 	if (c->unsent > 0 || waited)
 		watch(l, c, EPOLL_CTL_MOD, c->unsent > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
@@ -175,7 +175,7 @@ static bool take_frame(client *c, bool *ended)
 		c->chunk = strtoul(text, &rest, 16);
 		c->place = c->chunk > 0 ? IN_CHUNK : IN_TRAILER;
 		return rest != text;
-	case BEHIND_CHUNK:
+	case AFTER_CHUNK:
 		c->place = IN_SIZE;
 		return true;
 	default:
@@ -184,7 +184,7 @@ static bool take_frame(client *c, bool *ended)
 	}
 }
 
-/* Count the events in what has come; false: see take_frame. */
+/* Count the events in the received bytes; false: see take_frame. */
 static bool take_answer(client *c, const char *data, size_t bytes, int64_t *events, bool *ended)
 {
 	*events = 0;
@@ -197,7 +197,7 @@ static bool take_answer(client *c, const char *data, size_t bytes, int64_t *even
 			size_t n = bytes - at < c->chunk ? bytes - at : c->chunk;
 			*events += take_body(c, data + at, n);
 			c->chunk -= n;
-			c->place = c->chunk > 0 ? IN_CHUNK : BEHIND_CHUNK;
+			c->place = c->chunk > 0 ? IN_CHUNK : AFTER_CHUNK;
 			at += n;
 		} else {
 			bool whole;
@@ -236,7 +236,7 @@ static void end_answer(load *l, client *c, bool closed)
 /* Servers may close a connection after any answer, announced or not, so that a request sent on it is never read. */
 static void take_close(load *l, client *c)
 {
-	if (c->reused && !c->begun)
+	if (c->reused && !c->started)
 		begin_anew(l, c);
 	else if (c->place == IN_PLAIN)
 		end_answer(l, c, true);
@@ -255,7 +255,7 @@ static void read_answer(load *l, client *c)
 		take_close(l, c);
 		return;
 	}
-	c->begun = true;
+	c->started = true;
 	l->buffer[n] = 0;
 	if (!take_answer(c, l->buffer, (size_t)n, &events, &ended)) {
 		fail(l, c, l->buffer);
@@ -292,11 +292,11 @@ static double process_seconds(const char *pid)
 	snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
 	FILE *f = fopen(path, "r");
 	size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-	const char *behind_name = n ? strrchr(text, ')') : NULL;
+	const char *after_name = n ? strrchr(text, ')') : NULL;
 	if (f)
 		fclose(f);
-	if (!behind_name ||
-	    sscanf(behind_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
+	if (!after_name ||
+	    sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
 		bench_fail("no process %s", pid);
 	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }

@@ -8,12 +8,14 @@ A service is NAME=FOLDER [OPTIONS OF additived]. All run at once, each on its ow
 random weights; one is under load while the others wait for requests. Each case (streams, prompt tokens) has --rounds bouts of
 each service, in turn and then in the opposite order; figures are medians over the bouts. --keep leaves the model's folder for the next run.
 
-A foreign server must serve the same model. Prompts are token ids then, so all read the same tokens whatever their tokenizers. --foreign-body
-holds the fields that only it knows: by default those with which llama-server and vLLM generate on past an end-of-text token, as ours does, and with which
-llama-server reads each prompt again instead of keeping it from the slot's last request. Tokens are counted as events on both sides: an answer that ends
-early counts with the tokens it had. llama-server closes the connection after each answer; with --close ours makes a new one for each request too.
-For the same weights in both: save transformers' GPT2LMHeadModel of a GPT2Config (n_embd 128, n_layer 6, n_head 4, n_positions 1024) with GPT-2's
-tokenizer files and "n_ctx" in config.json; convert that folder with llama.cpp's convert_hf_to_gguf.py --outtype f32 for
+A foreign server must serve the same model. Prompts are token ids then, so all read the same tokens whatever their
+tokenizers. --foreign-body holds fields for that server only. By default llama-server and vLLM continue past an
+end-of-text token, as ours does, and llama-server reads each prompt again instead of keeping it from the slot's last
+request. Tokens are counted as events on both sides: an answer that ends early counts with the tokens it had.
+llama-server closes the connection after each answer; with --close ours makes a new one for each request too. For the
+same weights in both: save transformers' GPT2LMHeadModel of a GPT2Config (n_embd 128, n_layer 6, n_head 4, n_positions
+1024) with GPT-2's tokenizer files and "n_ctx" in config.json; convert that folder with llama.cpp's converter from
+Hugging Face to GGUF and --outtype f32 for
 
     llama-server -m MODEL.gguf --port 8081 -np STREAMS -c STREAMS*1024 -t 2 --no-webui
 

@@ -1,4 +1,4 @@
-/* bench_launch - what a kernel costs that does almost nothing: a chain of them, each depending on the one before.
+/* bench_launch - the cost of a kernel that does almost nothing, in a chain of kernels that depend on each other.
  *
  *   bench_launch [quick]
  *

@@ -1,9 +1,9 @@
-/* bench_loss - what a saved model thinks of a text, with its weights in each type.
+/* bench_loss - the loss of a saved model on a text, with its weights in each type.
  *
  *   bench_loss FOLDER TEXT LENGTH [BLOCKS]
  *
- * Mean loss over the first BLOCKS blocks of LENGTH tokens (0 or none given: all) and what else the objective measures,
- * for fp32, bf16 and int8 weights, and how long it took; "seconds_without": without hits. */
+ * Prints the mean loss over the first BLOCKS blocks of LENGTH tokens (0 or absent: all) and the objective's other
+ * numbers, for fp32, bf16 and int8 weights, with the time; "seconds_without": without hits. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 #include "engine/train/pass.h"
 #include "tests/bench/support/bench.h"
 
-/* Seconds of all forwards. With hits, *out is what an evaluation of the whole text comes to. */
+/* Seconds of all forwards. With hits, *out is the result of an evaluation of the whole text. */
 static double evaluate(const char *folder, dtype weights, const dataset *d, backend *b, bool hits, evaluation *out)
 {
 	model *m;

@@ -1,14 +1,13 @@
-/* bench_ops - what this machine can do at most, and how near every op comes to it.
+/* bench_ops - the ceilings of this machine, and every op's share of them.
  *
  *   bench_ops [threads [op]]
  *
  * Lines of JSON. First the ceilings: memory (a copy, read and write counted) at several sizes, matrix products at
  * several shapes, each with one thread and with all. Then the op table: for every op its cases, with median and best
- * time, the bytes that must move (inputs read once, outputs and what is updated in place written once; of
- * tables and pools only the rows that are used) and, for products and softmax attention, FLOPs (two per
- * multiply-add). Every op has a line: one without a case says so, and so does one without a kernel. With the name of an
- * op its lines alone.
- * Small shapes stay in the cache between calls. */
+ * time and the bytes that must move. Inputs are read once, outputs and in-place updates are written once; for tables
+ * and pools only the used rows count. Products and softmax attention also have FLOPs, two per multiply-add. Every op
+ * has a line, which says if it has no case or no kernel. With the name of an op, only its lines are printed. Small
+ * shapes stay in the cache between calls. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +32,7 @@ typedef struct walk {
 	const char *only; /* this op alone; NULL: all */
 } walk;
 
-/* One trial of an op: its arguments, and what cannot be derived from them. */
+/* One trial of an op: its arguments, and data that cannot be derived from them. */
 typedef struct trial {
 	op_id id;
 	const void *params;
@@ -162,7 +161,7 @@ static void bench_additive(walk *w, int64_t batch, int64_t length, int64_t d, in
 	                 .in = {reals(w, s), reals(w, SHAPE1(d))},
 	                 .unwanted = 2};
 	bench(w, text, forward);
-	/* The log-normaliser has to lie above the scores, which are within ±2 here, for weights to be below 1. */
+	/* The log-normaliser must be above the scores, which are within ±2 here, for weights to be below 1. */
 	tensor log_normalizer = reals(w, per_head);
 	for (int64_t i = 0; i < shape_count(per_head); i++)
 		((float *)log_normalizer.data)[i] += 5;
@@ -243,7 +242,8 @@ static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t
 	              .unwanted = 2});
 }
 
-/* The same with q, k and v apart and `kv_heads` heads of keys; biased, behind four memories. */
+/* Measure with separate q, k and v and `kv_heads` heads of keys; with biases, and with four memories before the
+ * keys. */
 static void bench_softmax_options(walk *w, int64_t rows, int64_t context, int64_t d, int64_t heads, int64_t kv_heads,
                                   bool biased)
 {
@@ -279,7 +279,7 @@ static void bench_source(walk *w, int64_t rows, int64_t length, int64_t d, int64
 	source_params p = {heads, heads, d, length, 0, 1.0f / 8};
 	shape one = SHAPE1(rows), tokens = SHAPE3(rows, length, d);
 	tensor pool = reals(w, SHAPE2(rows, source_state_floats(d, d, length)));
-	for (int64_t i = 0; i < rows; i++) /* how many tokens a source has stands at the end of its slot */
+	for (int64_t i = 0; i < rows; i++) /* the number of a source's tokens is at the end of its slot */
 		((float *)pool.data)[(i + 1) * pool.shape.dim[1] - 1] = (float)length;
 	char text[64];
 	snprintf(text, sizeof text, "B%d d%d H%d source %d", (int)rows, (int)d, (int)heads, (int)length);
@@ -448,7 +448,7 @@ static void bench_products(walk *w)
 	bench_loss(w, 4096, 128, 259, true, false);
 }
 
-/* --- what memory bounds ------------------------------------------------------------- */
+/* --- ops bound by memory ------------------------------------------------------------ */
 
 static void bench_rows(walk *w, int64_t rows, int64_t d)
 {

@@ -26,11 +26,11 @@
 
 enum {
 	TURN = 128,         /* tokens of a decoding bout, at most */
-	FLAT_TOKENS = 1000, /* of each session */
+	FLAT_TOKENS = 1000, /* tokens tokens of each session */
 	FLAT_BOUT = 10,
 	MAX_POSITIONS = 8,
 	BATCH_ROUNDS = 3,
-	BATCH_TOKENS = 48, /* of each session in a round */
+	BATCH_TOKENS = 48, /* tokens of each session in a round */
 	BEAM_ROUNDS = 7,
 	BEAM_PROMPT = 16,
 	BEAM_TOKENS = 100

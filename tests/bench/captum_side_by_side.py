@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
-"""The service's attributions beside Captum's: a model is trained and exported by the service, read into the PyTorch model of
-tests/reference, and both attribute the same logit of the same text; requests over HTTP and calls of Captum take turns.
+"""The service's attributions compared with Captum's.
+
+A model is trained and exported by the service and read into the PyTorch model of tests/reference. Both attribute the
+same logit of the same text; requests over HTTP and calls of Captum take turns.
 
     captum_side_by_side.py PROGRAMS [--models NAME …] [--tokens 128 512] [--steps 200] [--turns 5] [TEXT]
 
-PROGRAMS: the folder of additived and additive-httpd; TEXT: what the models read, this repository's documentation unless given.
-Prints JSON: for each model, number of tokens and method the largest difference from Captum's numbers as a part of the largest of
-them, where PyTorch computes in float64 and in float32, and median milliseconds of a request and of Captum's call in float32.
+PROGRAMS: the folder of additived and additive-httpd; TEXT: the models' text, by default this repository's
+documentation. Prints JSON for each model, number of tokens and method. It has the largest difference from Captum's
+numbers, relative to the largest of them, with PyTorch in float64 and in float32; and the median milliseconds of a
+request and of Captum's call in float32.
 
 Ours is compared with, by Captum's name:
 
     gradient_x_input        InputXGradient of the word vectors
-    attention_x_gradient    LayerGradientXActivation of the values that attention pools (not of `additive`, which pools what
-                            its scores are made of too)
+    attention_x_gradient    LayerGradientXActivation of the values that attention pools (not for `additive`, whose
+                            scores come from the same values)
     integrated_gradients    IntegratedGradients from vectors of zero, at our nodes; and, as "default", at its own (Gauss and
                             Legendre's on the straight path)
     leave_one_out           FeatureAblation of the attention mask; "replaced": of the tokens
     contributions           InputXGradient of the words in the frozen network of tests/reference/attribution.py
 
-Needs what requirements-captum.txt names."""
+Needs the packages of requirements-captum.txt."""
 
 import argparse
 import contextlib

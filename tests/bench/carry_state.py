@@ -1,10 +1,10 @@
-"""What it is worth to carry state from block to block: the validation loss of jobs with and without `carry_state`.
+"""The benefit of carrying state from block to block: the validation loss of jobs with and without `carry_state`.
 
     carry_state.py URL [--text FILE] [--model additive] [--steps 600] [--seeds 1 2]
 
-Without --text the jobs read documents of 256 to 1,024 bytes, which begin with one of 16 letters, said 16 times. It is
-asked for every 128 bytes of a filler that is always the same: the last place that says it is two blocks of 64 bytes
-back. A model that sees its block alone loses ln 16 nats at each answer, 0.0217 nats a byte. The lines are JSON objects,
+Without --text the jobs read documents of 256 to 1,024 bytes, which begin with one of 16 letters, said 16 times. The
+letter must be predicted after every 128 bytes of a constant filler; its last occurrence is then two blocks of 64 bytes
+back. A model that sees only its block loses ln 16 nats at each answer, 0.0217 nats a byte. The lines are JSON objects,
 and each document begins with nothing (`reset_at_document`).
 """
 

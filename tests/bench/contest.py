@@ -1,8 +1,8 @@
 """Running programs that measure: one-shot ones, and contestants that take turns.
 
-A contestant (bench_train, bench_serve decode, peers.py) prints a line of JSON when it is ready and then answers each
-line of its standard input, a number of steps, by {"ns": [time of each]}. While others have their bout it
-sleeps, so whatever disturbs the machine for a while disturbs all of them alike.
+A contestant (bench_train, bench_serve decode, peers.py) prints a line of JSON when it is ready. It then answers each
+line of its standard input, a number of steps, with {"ns": [time of each]}. It sleeps while the others run, so a
+disturbance of the machine affects all of them equally.
 """
 
 import json
@@ -12,7 +12,7 @@ import subprocess
 
 
 class Failure(Exception):
-    """A program that did not answer; the end of what it said."""
+    """A program that did not answer, with the end of its output."""
 
 
 def environment(threads, extra=None):

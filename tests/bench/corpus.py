@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A corpus that is larger than the memory a job may have: time from the request to the first step, resident memory on
-the way, the same again with the tokens cached, with a byte of the text changed, and on a disk that is too small.
+"""Time from the request to the first step and resident memory, for a corpus larger than a job's memory limit. Measured
+without a cache, with the tokens cached, with a byte of the text changed, and on a disk that is too small.
 
     tests/bench/corpus.py [--gib N] [--form text|lines|labelled] [--folder DIR] [--limit-mib N]
 
-The text is made of words drawn with Zipf's frequencies by a fixed seed. Needs `make`, and two to four times the text in DIR.
+The text consists of words drawn with Zipf's frequencies by a fixed seed. Needs `make`, and two to four times the text
+in DIR.
 """
 import argparse
 import http.client

@@ -1,9 +1,9 @@
-"""Small tasks trained by one command each, with defaults alone: what the new models answer, and how long it takes.
+"""Small tasks trained by one command each, with defaults alone: the share of right answers, and the time.
 
     defaults.py [--bin DIR] [--tasks words chat ...] [--seeds 1 2 3] [-- FURTHER OPTIONS OF additive train]
 
-Each run is a line of JSON: the task, its seed, the share of the answers to held-out questions that are right, the last
-numbers of the job and the seconds from the command to the new model. Options after `--` are added to every command.
+Each run prints a line of JSON. It has the task, its seed, the share of right answers to held-out questions, the job's
+last numbers, and the seconds from the command to the new model. Options after `--` are added to every command.
 """
 
 import argparse

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""How faithful explanations are: models of several kinds, trained on real text and asked through POST /v1/explain/evaluate.
+"""Faithfulness of explanations: models of several kinds, trained on real text and measured by POST /v1/explain/evaluate.
 
-    faithfulness.py train PROGRAMS OUT TEXT … [--backend cpu|cuda] [--steps 2000] [--seeds 3]     models into OUT/KIND-TEXT-SEED
-    faithfulness.py sums PROGRAMS OUT TEXT …     how far parts are from the scores that they sum to: 20 texts of 128 bytes a model
-    faithfulness.py evaluate PROGRAMS OUT TEXT … --length 128 --count 67     OUT/MODEL/evaluation-128.json: the last predictions of pieces
-    faithfulness.py report OUT TEXT …     tables, over the seeds, with intervals of 95 % (1,000 bootstrap samples of the predictions)
+    faithfulness.py train PROGRAMS OUT TEXT … [--backend cpu|cuda] [--steps 2000] [--seeds 3]
+                    models into OUT/KIND-TEXT-SEED
+    faithfulness.py sums PROGRAMS OUT TEXT …
+                    differences between the sums of parts and their scores: 20 texts of 128 bytes per model
+    faithfulness.py evaluate PROGRAMS OUT TEXT … --length 128 --count 67
+                    OUT/MODEL/evaluation-128.json: the last predictions of pieces
+    faithfulness.py report OUT TEXT …
+                    tables over the seeds, with intervals of 95 % (1,000 bootstrap samples of the predictions)
 
-Models of bytes, d 128, 6 layers, 4 heads, trained on blocks of 512: additive attention with windows 4 … 64 and one global layer,
-with global layers only, GPT-2 and linear attention. The last tenth of a text is held out."""
+Models of bytes, d 128, 6 layers, 4 heads, trained on blocks of 512. The kinds are additive attention with windows
+4 … 64 and one global layer, additive attention with global layers only, GPT-2 and linear attention. The last tenth of
+a text is held out."""
 
 import argparse
 import contextlib
@@ -39,7 +44,7 @@ def learned_part(path):
 
 
 def make_models(options):
-    """One job a model; a folder that is there is not trained again."""
+    """Run one job per model; a model whose folder exists is not trained again."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(options.programs, pathlib.Path(folder), ["--backend", options.backend])
         try:
@@ -131,7 +136,7 @@ def sums(options):
 
 
 def evaluate(options):
-    """A job a model, over a file of pieces; what is there is not evaluated again."""
+    """Run one job per model, over a file of pieces; existing evaluations are not repeated."""
     with serving(options.programs) as service:
         for _, folder, path in models_of(options):
             to = folder / f"evaluation-{options.length}.json"

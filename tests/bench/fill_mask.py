@@ -1,12 +1,13 @@
-"""How often an encoder fills in a mask rightly, beside a guess by the frequencies of the tokens.
+"""Accuracy of an encoder that fills in masks, compared with a guess by the frequencies of the tokens.
 
     fill_mask.py TEXT [--tokenizer SPEC] [--words] [--option VALUE …]
 
-Trains a `transformer` encoder on the first nine tenths of a text through the engine, by default as bytes, and asks it about the last tenth:
-of each block of --length tokens a share of --masks is masked, all at once, as in training. With --words whole words are hidden in training,
-and asked for where a word is one token of text that begins and ends with a letter or digit. top-1 and top-5: the token that was there is the
-likeliest candidate, or one of the five likeliest. The guess is the most frequent token of the training part among those that can be asked
-for, or one of the five most frequent.
+Trains a `transformer` encoder on the first nine tenths of a text through the engine, by default as bytes, and tests it
+on the last tenth. In each block of --length tokens a share of --masks is masked, all at once, as in training. With
+--words whole words are hidden in training, and those that are one token are tested: a token of text that begins and
+ends with a letter or digit. top-1 and top-5: the original token is the most likely candidate, or one of the five most
+likely. The guess is the most frequent token of the training part among those that can be tested, or one of the five
+most frequent.
 """
 
 import argparse
@@ -35,7 +36,7 @@ def tokens_of(engine, model, text):
 
 
 def is_word(tokens, i):
-    """Is token i all of a word?"""
+    """True if token i is a whole word."""
     own, after = tokens[i][1], tokens[i + 1][1] if i + 1 < len(tokens) else " "
     before = tokens[i - 1][1] if i else " "
     return own.strip().isalnum() and (own[0].isspace() or before[-1:].isspace() or i == 0) and not after[:1].isalnum()

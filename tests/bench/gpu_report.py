@@ -1,7 +1,8 @@
-"""The tables of bench_gpu.py: what was measured beside what was wanted and what was predicted.
+"""The tables of bench_gpu.py: measurements, targets and predictions.
 
-A line of the first table is a quantity with a target. Predictions are in predicted.json, by the line's name: what arithmetic
-says before anything has run. Which is which is written down before a measurement, so that a miss teaches something.
+A line of the first table is a quantity with a target. Predictions are in predicted.json, by the line's name: the
+results of arithmetic before any run. Targets and predictions are written down before a measurement, so that a miss
+shows an error of reasoning.
 """
 
 import json
@@ -65,7 +66,7 @@ class Report:
         self.wanted.append([name, shown(value), bound, shown(self.predicted.get(name)), verdict])
 
     def copy_rate(self, bytes_moved):
-        """Of the copy whose size is nearest."""
+        """Return the rate of the copy whose size is nearest."""
         best = min(self.copies, key=lambda c: abs(c["bytes"] - bytes_moved))
         return best["bytes"] / best["median_ns"] * 1e9
 
@@ -79,7 +80,7 @@ def over(a, b):
 
 
 def best_of(found, prefix):
-    """Of a contest's entries whose name begins so, the fastest: (name, seconds)."""
+    """Return the fastest of a contest's entries whose names have this prefix: (name, seconds)."""
     able = [(f["median_s"], name) for name, f in found.items() if name.startswith(prefix) and "median_s" in f]
     return min(able)[::-1] if able else (None, None)
 
@@ -251,7 +252,7 @@ def http(r):
 
 
 def runs(r):
-    """What measured it: one line per device, date and command."""
+    """Return the runs that measured the results: one line per device, date and command."""
     seen = {}
     for part, items in r.parts.items():
         for item in items.values():

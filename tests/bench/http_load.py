@@ -97,7 +97,8 @@ def make_model(service, config, seconds=120):
 
 
 def load(client, address, request, streams, warm, seconds, processes, reconnect=False, environment=None):
-    """What bench_http (the program `client`) prints, with the processor time of `processes` under their names."""
+    """Return the output of bench_http (the program `client`), with the processor time of `processes` under their
+    names."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as body:
         json.dump(request, body)
         body.flush()

@@ -1,11 +1,11 @@
-"""Classification tasks made of running texts, as JSON lines for the objective `classification`.
+"""Classification tasks built from running texts, as JSON lines for the objective `classification`.
 
     passages.py source  OUT_TRAIN OUT_VALID TEXT TEXT …   {"text", "label"}: which of the texts a passage comes from
     passages.py follows OUT_TRAIN OUT_VALID TEXT …        {"text", "text_pair", "label"}: does the second follow the first?
 
 Passages have --bytes bytes (default 120) and begin anywhere, at the boundary of a character. Those for validation come from the last
 tenth of each text, those for training from the rest. In half of the pairs the second passage comes from elsewhere in the same part of
-the same text. --train and --valid say how many there are, --seed which.
+the same text. --train and --valid are the numbers of examples, --seed selects them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The same work in PyTorch, as fast as we can make it: one contestant (contest.py) per process.
+"""The engine's work in PyTorch, as fast as we can make it: one contestant (contest.py) per process.
 
     python peers.py train-additive '{"rounds": "doubling", "compile": "default", "threads": 2}'
 
@@ -80,7 +80,7 @@ def definition(x, w, window):
 
 
 def banded(x, w, window):
-    """The definition in blocks: a window of at most `block` tokens lies in a block and the one before it."""
+    """The definition in blocks: a window of at most `block` tokens is within a block and the one before it."""
     block, length = max(window, 32), x.shape[1]
     if window >= length:
         return chunked(x, w, window)
@@ -242,7 +242,8 @@ def additive(vocab, length, rounds, head_rows, options):
 
 
 def largest_difference(vocab, length, rounds, head_rows, options):
-    """Of logits, loss and gradients (relative to the largest) between the plain model and the fast one."""
+    """Return the largest difference of logits, loss and gradients (relative to the largest) between the plain model and
+    the fast one."""
     model, fast = additive(vocab, length, rounds, head_rows, {**options, "layers": min(options["layers"], 6)})
     ids = torch.randint(3, vocab, (2, length))
     plain = model(ids, labels=ids)
@@ -361,8 +362,9 @@ def train_gpt2(options, facts):
 
 
 class FastLlama:
-    """transformers' Llama with a forward of our own: one product for queries, keys and values, one for gate and values of the
-    feed-forward layers, rotations from tables made once, the head some rows at a time if `head_rows` is not 0."""
+    """transformers' Llama with a forward of our own. Queries, keys and values come from one product, and so do gate and
+    values of the feed-forward layers. Rotations come from tables that are computed once. The head reads `head_rows`
+    rows at a time if that is not 0."""
 
     def __init__(self, model, length, head_rows):
         self.body, self.head_rows = model.model, head_rows

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Does an explanation name the token that the answer depends on? Models are trained on lines in which it is known:
+"""Planted keys: the rank of the token that the answer depends on, in explanations of lines in which it is known.
 
-    efg%7jklmnop#3bcdefgh=3           the answer behind "=" is the digit behind "#"; that behind "%" says nothing
+    efg%7jklmnop#3bcdefgh=3           the answer after "=" is the digit after "#"; the digit after "%" is irrelevant
 
-and of lines that a model answers right each method names the tokens with the largest numbers, the reader ("=") left out.
+For lines that a model answers right, each method names the tokens with the largest numbers, without the reader ("=").
 
     planted_keys.py PROGRAMS [--architecture additive|gpt2|linear] [--config JSON] [--steps 2500] [--lines 200] [--seeds 3]
 
-PROGRAMS: the folder of additived and additive-httpd. Prints JSON: for each method and baseline, over all seeds, how often the
-first token is the key, how many of the first two are key or mark, and how often the key is among the first five, with the bounds of
-95 % of 1,000 bootstrap samples of the lines; the share of lines that were answered right; lines per seed."""
+PROGRAMS: the folder of additived and additive-httpd. Prints JSON. Each method and baseline has three numbers over
+all seeds. The first is the share of lines whose first token is the key. The second is the number of the first two
+tokens that are key or mark, the third the share of lines with the key among the first five. Each has the bounds of
+95 % of 1,000 bootstrap samples of the lines. Also the share of lines that were answered right, and lines per seed."""
 
 import argparse
 import json

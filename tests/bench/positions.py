@@ -1,14 +1,15 @@
-"""What a position table is good for: additive models with and without one, on short and long texts.
+"""The benefit of a position table: additive models with and without one, on short and long texts.
 
     positions.py --bin FOLDER --out FOLDER [--seeds N] [--steps 600,2400] [--report] TEXT …
 
-FOLDER of --bin holds train_curve and additive-eval. Every text (bytes, the last tenth held out) is learned by models of d 128, 4 heads
-and 6 layers with windows 4 … 64 and one global layer and with global layers only, with learned positions and with none; blocks of 512,
-8 a step, AdamW 5e-4 falling linearly to 0, dropout 0.1. Each model then reads the held-out tenth in blocks of 512, 2,048 and 16,384
-tokens; past the end of a table its last row is used. Losses are nats per byte, of whole blocks and of their second halves.
+FOLDER of --bin holds train_curve and additive-eval. Every text (bytes, the last tenth held out) trains models of d 128,
+4 heads and 6 layers. They have windows 4 … 64 and one global layer, or global layers only, each with learned positions
+and with none. Blocks of 512, 8 per step, AdamW 5e-4 falling linearly to 0, dropout 0.1. Each model then reads the
+held-out tenth in blocks of 512, 2,048 and 16,384 tokens; past the end of a table its last row is used. Losses are nats
+per byte, of whole blocks and of their second halves.
 
-Each finished run is a line of OUT/results.jsonl and is not repeated: interrupt and go on at will. --report trains nothing and prints
-the table of what is there. Needs numpy.
+Each finished run is a line of OUT/results.jsonl and is not repeated, so runs can be interrupted and continued at any
+time. --report trains nothing and prints the table of finished runs. Needs numpy.
 """
 
 import argparse
@@ -91,7 +92,7 @@ def key(run):
 
 
 def plan(arguments):
-    """The runs, in the order of what is wanted first."""
+    """Return the runs, the most important first."""
     steps = [int(n) for n in arguments.steps.split(",")]
     for n, (path, windows) in itertools.product(steps, itertools.product(arguments.texts, WINDOWS)):
         for seed, kind in itertools.product(range(1, arguments.seeds + 1), KINDS):

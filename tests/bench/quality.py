@@ -1,26 +1,33 @@
-"""make bench-quality: what models of one size learn from one text, and what a token of them costs.
+"""make bench-quality: the losses of models of one size trained on one text, and the cost of a token.
 
     quality.py --bin build/bench --out build/bench/quality [--train FILE … [--valid FILE]] [--steps N | --epochs E]
                [--sizes d128,d512] [--backend cuda --precision bf16] [--batch N] [--budget SECONDS] [--report]
                [--tokenizer '{"type": "sentencepiece", "vocab_size": 8000}'] [--length N] [--models NAME;…] [--context N]
 
-Windowed and all-global additive attention, linear attention, GPT-2, a transformer with rotary positions, RMSNorm and SwiGLU, and dilated
-attention (dropout 0.1, sequences of 2048 tokens or of --length; d128: 4 heads, 6 layers; d512: 8 heads, 8 layers; learned
-positions but for the rotary ones, in whose place its feed-forward layers are wider), and 3Lin without dropout: parameters are equal within 1 %. All are trained by
-the same program with the same recipe (AdamW, the rate falling linearly to 0, betas 0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), 3Lin with its own (normalized_sgd,
-steps of norm 0.3, falling over the second half), several seeds each. "trilinear, equal bytes" is trained with 8-bit weights and vectors and has as many bytes as gpt2 with int8 weights.
---models "trilinear 32 bits;trilinear 8 bits;trilinear 4 bits;trilinear 2 bits": one 3Lin with fewer and fewer bits. --recipe service: weights, rate and warm-up as a job without
-options has them; reference: additive weights from N(0, 0.02^2), rate 5e-4, no warm-up, as the published models were trained. Tokens are bytes, or those of a tokenizer trained
-on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
-token and bits per byte, and as perplexity of a token and of a word (the ends of lines are words too, as is usual for WikiText).
-With --context all models then take turns: steps of training, on all threads, and, made for that many tokens, one session each
-that goes on behind them, on one thread. Medians, bytes of a session's state, parameters. With --int8 the blocks of an
-evaluation are read once more at the end of each run, with fp32 and with int8 weights.
+The models are windowed and all-global additive attention, linear attention, GPT-2, dilated attention, a transformer
+with rotary positions, RMSNorm and SwiGLU, and 3Lin. Their parameters are equal within 1 %. Sequences have 2048 tokens
+or --length; d128 has 4 heads and 6 layers, d512 8 heads and 8 layers. Dropout is 0.1, and none for 3Lin. Positions are
+learned; the model with rotary positions has wider feed-forward layers instead.
 
-A finished run is a file in OUT, named after everything that decides it, and is not repeated: interrupt and go on at
-will. With --budget no run is begun that would outlast it, going by the longest so far of its size. --report trains nothing:
-it makes the table (table.md) and the curves (curves.svg) of what is there. Without --train the text is this repository's sources; without
---valid the last tenth of each text is held out.
+One program trains all of them with one recipe, several seeds each: AdamW, the rate falling linearly to 0, betas 0.9 and
+0.999, eps 1e-8, decay 0.01, clipping at 1. 3Lin has its own: normalized_sgd, steps of norm 0.3, falling over the second
+half. "trilinear, equal bytes" is trained with 8-bit weights and vectors and has as many bytes as gpt2 with int8
+weights. --models "trilinear 32 bits;trilinear 8 bits;trilinear 4 bits;trilinear 2 bits" trains one 3Lin with fewer and
+fewer bits. --recipe service: weights, rate and warm-up of a job without options. --recipe reference: additive weights
+from N(0, 0.02^2), rate 5e-4, no warm-up, as the published models were trained. Tokens are bytes, or those of a
+tokenizer trained on the same text.
+
+Reports the best validation loss over the evaluations of a run, as mean and range over the seeds. Units are nats per
+token, bits per byte, and the perplexity of a token and of a word. The ends of lines are words too, as is usual for
+WikiText. With --context N all models, built for N tokens, then take turns. They run training steps on all threads, and
+one session each that continues after N tokens on one thread. The report has medians, bytes of a session's state, and
+parameters. With --int8 the blocks of an evaluation are read again at the end of each run, with fp32 and with int8
+weights.
+
+A finished run is a file in OUT, named after all of its settings, and is not repeated, so the program can be interrupted
+and continued at any time. With --budget no run starts that would exceed it, judged by the longest run of its size so
+far. --report trains nothing: it writes the table and the curves (curves.svg) of the finished runs. Without --train the
+text is this repository's sources; without --valid the last tenth of each text is held out.
 """
 
 import argparse
@@ -49,7 +56,7 @@ ADAMW = {
     "weight_decay": 0.01,
     "clip": 1.0,
 }
-NORMALIZED = {  # of 3Lin: no moments, no decay, no warm-up
+NORMALIZED = {  # for 3Lin: no moments, no decay, no warm-up
     "optimizer": "normalized_sgd",
     "step_size": "norm",
     "schedule": "tail",
@@ -60,7 +67,7 @@ NORMALIZED = {  # of 3Lin: no moments, no decay, no warm-up
 
 
 def recipe_of(config, recipe, width, steps):
-    """What a model is trained with, beside what all have in common."""
+    """Return a model's training options besides those that all models share."""
     if config["model_type"] == "trilinear":
         return NORMALIZED
     if recipe == "reference":
@@ -69,15 +76,17 @@ def recipe_of(config, recipe, width, steps):
 
 
 def gpt2_cost(width, layers, vocab, length):
-    """Parameters of gpt2, and its bytes with int8 weights: an output of a matrix has 8 more, what is no matrix stays fp32."""
+    """Parameters of gpt2, and its bytes with int8 weights: an output of a matrix has 8 more, and other tensors stay
+    fp32."""
     others = length * width + layers * 13 * width + 2 * width
     matrices = vocab * width + layers * 12 * width**2
     return matrices + others, matrices + 8 * (vocab + layers * 9 * width) + 4 * others
 
 
 def trilinear(width, layers, vocab, length, parameters=None, int8_bytes=None):
-    """3Lin with this many parameters, or bytes of int8 weights, in two attentions for a layer of the others: as wide as its two tables allow
-    beside keys of half the width, and then with what keys are left. One attention of six sees the whole sequence."""
+    """3Lin with this many parameters, or bytes of int8 weights, and two attentions for each layer of the others. The
+    width is the largest that its two tables allow with keys of half the width; the keys then use the remaining
+    parameters. One attention of six sees the whole sequence."""
     attentions, value, row, goal = 2 * layers, max(16, width // 64 * 16), 8 if int8_bytes else 0, int8_bytes or parameters
 
     def key_size(hidden):  # in steps of 8
@@ -125,7 +134,8 @@ def models(width, heads, layers, vocab, length, recipe):
 
 
 def cut(paths, valid, out):
-    """What is trained on and what is held out, as two files: all texts but their last tenths, and those; or `valid`."""
+    """Return the training text and the held-out text as two files: all texts without their last tenths, and these
+    tenths or `valid`."""
     kept, held = [], []
     for path in paths:
         with open(path, "rb") as file:
@@ -183,7 +193,7 @@ def finished(out, name, settings):
 
 
 def chosen(arguments, size, length):
-    """{name: config} of the models of a size that were asked for, made for so many tokens."""
+    """Return {name: config} of the requested models of a size, for this number of tokens."""
     vocab = arguments.tokenizer["vocab_size"] if arguments.tokenizer else BYTES_VOCAB
     all_models = models(*SIZES[size], vocab, length, arguments.recipe)
     return {name: all_models[name] for name in arguments.models or [n for n in all_models if n not in BIT_SERIES]}

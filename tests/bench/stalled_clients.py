@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What clients that never read cost the others: 16 connections ask for n = 16 streams of 1000 tokens each, which is every
-place that the engine has, and read nothing. Another client asks for short streams one after the other, before and during
-that, in several rounds.
+"""The cost of clients that never read: 16 connections request n = 16 streams of 1000 tokens each and read nothing.
+
+That is every slot of the engine. Another client requests short streams one after the other, before and during that, in
+several rounds.
 
     tests/bench/stalled_clients.py PROGRAMS [--keys]     (the folder of additived and additive-httpd)
 
-Prints JSON: milliseconds of the other client's requests (median and p99 over all rounds) with no other client, and with the
-stalled connections from 5 s after they began; its requests that were refused in those 5 s and after; and by round the
-seconds until the first that was served. With --keys the clients have a key each, otherwise one address, 127.0.0.1, is the owner of all.
+Prints JSON: milliseconds of the other client's requests (median and p99 over all rounds) with no other client, and
+from 5 s after the stalled connections began; the number of its requests refused in those 5 s and after them; and for
+each round the seconds until the first request that was served. With --keys each client has its own key; otherwise the
+address 127.0.0.1 is the owner of all.
 """
 
 import argparse

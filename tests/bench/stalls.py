@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""What one large request costs the streams beside it: time between two reads of a stream, of 32 streams, alone and while one
-after the other a text of 16,384 tokens is explained, contributions of 4,096 tokens and what leaving out each of 512 costs are
-computed again and again, explanations of 256 tokens are evaluated again and again, a prompt of 4 MiB is read, the first session is exported, and 8
-durable sessions are made and used.
+"""The cost of one large request for other streams: the time between two reads of each of 32 streams.
+
+It is measured without other requests, and in one phase for each of these:
+
+    a text of 16,384 tokens is explained
+    contributions of 4,096 tokens are computed repeatedly
+    leave-one-out of 512 tokens is computed repeatedly
+    explanations of 256 tokens are evaluated repeatedly
+    a prompt of 4 MiB is read
+    the first session is exported
+    8 durable sessions are created and used
 
     tests/bench/stalls.py PROGRAMS [--client build/bench/bench_http] [--seconds 8]     (the folder of additived and additive-httpd)
 
-Prints JSON: per phase median, p99 and maximum in milliseconds, events, and p99 as a multiple of the idle one. `largest` is the
-longest silence of any stream, which p99 hides when it happens once."""
+Prints JSON: per phase median, p99 and maximum in milliseconds, events, and p99 as a multiple of the idle one. `largest`
+is the longest silence of any stream, which p99 hides if it happens once."""
 
 import argparse
 import http.client

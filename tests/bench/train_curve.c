@@ -33,7 +33,7 @@ typedef struct arguments {
 	const char *text, *config, *options, *seed, *valid, *folder, *tokenizer; /* the last three: NULL when absent */
 } arguments;
 
-/* What a run needs; freed in reverse. */
+/* The data of a run; freed in reverse. */
 typedef struct run {
 	json_t *config, *options_json, *tokenizer_json;
 	train_options options;
@@ -44,7 +44,7 @@ typedef struct run {
 	trainer *trainer;
 } run;
 
-/* Of architectures that want it: how often each token is in the training text. What is held out is not counted. */
+/* Set the counts of tokens in the training text, without the held-out part, for architectures that need them. */
 static status set_counts(const run *r, model *m, error *err)
 {
 	if (!model_architecture(m)->counts_tokens)

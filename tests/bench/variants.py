@@ -1,9 +1,10 @@
-"""Which form of a peer is the fastest here: variants of its program are tried, then the best under other systems.
+"""Find the fastest form of a peer on this machine: variants of its program are tried, then the best under other
+systems.
 
-A system is what a Python process runs on: an allocator (glibc's, with and without returning large blocks to the kernel
-at once, jemalloc and tcmalloc where they are installed), and on AMD processors MKL with its AVX-512 kernels. PyTorch's
-matrix products are MKL's, and MKL runs narrower kernels on processors that are not Intel's, unless a function of it is
-replaced. That is not PyTorch as shipped, so such systems make a champion of their own.
+A system is the environment of a Python process. It has an allocator: glibc's, with and without returning large blocks
+to the kernel at once, or jemalloc or tcmalloc where they are installed. On AMD processors it may also have MKL with its
+AVX-512 kernels. PyTorch's matrix products are MKL's, and MKL runs narrower kernels on processors that are not Intel's,
+unless a function of it is replaced. That is not PyTorch as shipped, so such systems have a separate champion.
 """
 
 import glob

@@ -1,4 +1,4 @@
-"""Programs at a shell and at a terminal, and what such a terminal shows."""
+"""Programs at a shell and at a terminal, and the screen of such a terminal."""
 
 import fcntl
 import os
@@ -55,7 +55,7 @@ class Terminal:
         return bool(piece)
 
     def until(self, wanted, seconds=20):
-        """The output up to and with what matches `wanted`, which is taken away."""
+        """Remove and return the output up to the end of the match of `wanted`."""
         deadline = time.monotonic() + seconds * (4 if SANITIZED else 1)
         while not (match := re.search(wanted, self.screen)):
             assert time.monotonic() < deadline, f"expected {wanted!r}, got {self.screen!r}"

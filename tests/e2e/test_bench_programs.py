@@ -1,4 +1,4 @@
-"""Measuring programs run, and what two of them measure agrees. Times are not looked at."""
+"""Measuring programs run, and the results of two of them agree. Times are not looked at."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The command line: what a user meets at a shell, in a pipe and at a terminal."""
+"""The command line as a user sees it: at a shell, in a pipe and at a terminal."""
 
 import gzip
 import hashlib

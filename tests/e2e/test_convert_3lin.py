@@ -1,4 +1,5 @@
-"""clients/convert/convert_3lin.py: files in the layouts of 3Lin's programs, and what the engine computes from the folders."""
+"""clients/convert/convert_3lin.py: files in the layouts of 3Lin's programs, and the engine's results from the
+folders."""
 
 import json
 import math
@@ -169,7 +170,7 @@ def test_positions_and_groups_have_their_places_and_flags_their_keys(tmp_path, f
     assert_tables([embed[2 + places + token] + embed[1 + t] for t, token in enumerate(TOKENS)], final, tmp_path)
 
 
-def test_what_stood_behind_the_longest_match_has_rows_of_its_own(tmp_path):
+def test_the_token_after_the_longest_match_has_separate_rows(tmp_path):
     embed, attentions, final = arrays = matrices(labels=2 * V + 3)
     for attention in attentions:
         attention[4][:] = 0
@@ -278,7 +279,7 @@ def test_a_file_that_is_cut_too_long_or_of_another_kind_is_refused(tmp_path):
 
 
 def kept(tmp_path):
-    """row_squares, by our tables, and what the file says of itself."""
+    """row_squares, by our tables, and the file's own metadata."""
     arrays, about = tensors.read(tmp_path / "model" / "optimizer.safetensors")
     rows, at, out = arrays["row_squares"], 0, {}
     weights = tensors.read(tmp_path / "model" / "model.safetensors")[0]

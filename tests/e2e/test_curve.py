@@ -66,7 +66,7 @@ def settled(terminal, screen, wanted):
 
 
 def curves(lines):
-    """(rows, labels) of what looks like curves."""
+    """Return (rows, labels) of the lines that look like curves."""
     return [line for line in lines if re.match(r" *[-+.e\d]* [│|]", line)], [line for line in lines if "training loss" in line]
 
 

@@ -18,7 +18,7 @@ def start(folder, **environment):
 
 
 class Calm:
-    """A data folder from a device that does not fail: a model, a durable session, and what this session says next."""
+    """A data folder from a device that does not fail: a model, a durable session, and the session's next tokens."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -76,7 +76,8 @@ def fails_for_good(folder, what, processes=None):
 
 
 def test_a_lost_device_costs_nothing_that_was_acknowledged(calm, tmp_path):
-    """The device fails under a job and a session: the engine opens it again, and both continue from what is on disk."""
+    """The device fails under a job and a session: the engine opens it again, and both continue from the state on
+    disk."""
     s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="launch:160")
     try:
         pid = s.engine_pid()
@@ -152,7 +153,8 @@ def test_requests_end_with_device_error_before_the_engine_executes_itself_anew(c
 
 @pytest.mark.slow
 def test_a_device_that_fails_in_every_process_leaves_an_engine_that_says_so(calm, tmp_path):
-    """Five processes in vain, with growing pauses; then what needs no device is answered, and /readyz says why."""
+    """Five processes in vain, with growing pauses; then requests that need no device are answered, and /readyz gives
+    the reason."""
     s = calm.start(tmp_path, **fails_for_good(tmp_path, "launch:40+"))
     try:
         pid = s.engine_pid()

@@ -59,7 +59,7 @@ def run(service, folder, *command, **environment):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if blocks(name, "sh")])
 def test_the_shell_examples_of_a_page_run(service, model, folder, name):
-    # curl succeeds whatever the service answers, unless it is told to fail.
+    # curl succeeds for any answer of the service, unless an option makes it fail.
     script = 'curl() { command curl --fail-with-body "$@"; }\n' + as_run_here("\n".join(blocks(name, "sh")), service)
     assert run(service, folder, "bash", "-euo", "pipefail", "-x", "-c", script, MODEL=model).stdout
 

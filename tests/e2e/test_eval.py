@@ -1,4 +1,4 @@
-"""additive-eval as a program: what it writes, and what it says when its input is wrong."""
+"""additive-eval as a program: its outputs, and its messages for wrong input."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Evaluations of models over HTTP: every answer is what the contract says; events, the command line, the Python client."""
+"""Evaluations of models over HTTP: every answer conforms to the contract; events, the command line, the Python
+client."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Evaluations of explanations over HTTP: every answer is what the contract says."""
+"""Evaluations of explanations over HTTP: every answer conforms to the contract."""
 
 import pathlib
 
@@ -10,7 +10,8 @@ TEXT = "45 bottles of beer on the wall"
 
 
 def misfit(value, schema, where="answer"):
-    """Where a value is not what the schema says; None: nowhere. Members that the schema does not have are wrong."""
+    """Return the first place where a value does not fit the schema; None: it fits. Members that the schema lacks are
+    errors."""
     if "$ref" in schema:
         return misfit(value, SPEC["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], where)
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""additive-eval --golden: every value of a source's golden numbers, and what is wrong with a set by file and tensor."""
+"""additive-eval --golden: every value of a source's golden numbers, and the errors of a set by file and tensor."""
 
 import json
 import os

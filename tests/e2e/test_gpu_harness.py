@@ -61,7 +61,7 @@ def kit(tmp_path):
 
 
 def run(kit, *options, **environment):
-    """(exit status, output, summary, what planted programs wrote)"""
+    """(exit status, output, summary, output of planted programs)"""
     record, logs, tools = (kit.parent / name for name in ("record", "logs", "tools"))
     executable(tools / "compute-sanitizer", SANITIZER)
     given = {**os.environ, "ADDITIVE_EMULATOR": str(EMULATOR), "RECORD": str(record),

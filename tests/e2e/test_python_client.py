@@ -108,7 +108,7 @@ def test_an_error_carries_status_type_code_and_parameter(client, trained):
 
 
 class Unreliable(http.server.BaseHTTPRequestHandler):
-    """Answers the next of `answers`, (status, headers, body), and notes what was asked for."""
+    """Answers the next of `answers`, (status, headers, body), and records the request."""
 
     def answer(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -151,7 +151,7 @@ def test_a_request_is_sent_again_with_its_key_and_a_final_error_is_raised(unreli
     assert caught.value.status == 503 and "no JSON" in str(caught.value) and not server.answers
 
 
-def test_events_go_on_behind_the_last_one_when_the_stream_is_cut(unreliable):
+def test_events_continue_after_the_last_one_when_the_stream_is_cut(unreliable):
     server, client = unreliable
     parts = [f"id: {n}\ndata: {json.dumps({'object': 'event', 'id': str(n)})}\n\n".encode() for n in range(3)]
     server.answers += [(200, {}, parts[0] + parts[1] + b"id: 2\ndata: {"), (200, {}, parts[2] + b"data: [DONE]\n\n")]

@@ -25,7 +25,7 @@ NCCL = "summed by NCCL 2.28.9"
 
 
 def command(path, out, *ranks):
-    """ranks: what is particular to each, {"backend": …, "environment": {…}}"""
+    """ranks: the settings of each, {"backend": …, "environment": {…}}"""
     launch = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for i, own in enumerate(ranks):
         exports = [a for name, value in own.get("environment", {}).items() for a in ("-x", f"{name}={value}")]
@@ -47,7 +47,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def summed(path, tmp_path_factory):
-    """A run of two ranks that sum by NCCL: its reports, its folder, and what rank 0's device did, in order."""
+    """A run of two ranks that sum by NCCL: its reports, its folder, and the actions of rank 0's device, in order."""
     folder = tmp_path_factory.mktemp("summed")
     trace = folder / "trace"
     status, reports, log = run(path, folder / "run", {"environment": {"ADDITIVE_EMULATOR_COUNT": trace}}, {})

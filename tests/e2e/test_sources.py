@@ -1,4 +1,4 @@
-"""The whole service with an encoder-decoder: its weights are random, and numpy says what it writes."""
+"""The whole service with an encoder-decoder: its weights are random, and numpy computes the expected answers."""
 
 import csv
 import json

@@ -1,4 +1,5 @@
-"""Folders of x-transformers: its constructors' arguments and tensor names in and out, and what the library generates."""
+"""Folders of x-transformers: its constructors' arguments and tensor names in and out, and the library's generated
+tokens."""
 
 import json
 import pathlib

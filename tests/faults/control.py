@@ -55,7 +55,7 @@ class Faults:
             self._put(kind, field, value)
 
     def sprinkle(self, kind, one_in, error=None):
-        """Let one call in so many fail."""
+        """Let one call in `one_in` fail."""
         self._put(kind, ERROR, error if error is not None else errno.ENOMEM if kind == "allocation" else errno.EIO)
         self._put(kind, ONE_IN, one_in)
 

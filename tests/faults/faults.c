@@ -4,9 +4,9 @@
  *   FAULTS_PROGRAM  only a process of this name is touched (a service has several)
  *   FAULTS_TRACE    where stacks of failed calls are appended, one line each: "CLASS NUMBER object+0xoffset …"
  *
- * Only calls made by the program itself or by the libraries in `watched` count and fail: a failure inside the
- * dynamic loader, the OpenMP runtime or oneDNN says nothing about the program. The caller is known by its return
- * address. A call made by the C library on behalf of the program (nftw, opendir) passes.
+ * Only calls made by the program itself or by the libraries in `watched` count and fail. A failure inside the dynamic
+ * loader, the OpenMP runtime or oneDNN shows nothing about the program. The caller is known by its return address. A
+ * call made by the C library on behalf of the program (nftw, opendir) passes.
  *
  * A wrapper neither allocates nor locks. With a sanitizer its interceptor does the work, so the sanitizer's runtime
  * has to follow this library in the order of symbols: ASAN_OPTIONS=verify_asan_link_order=0, not LD_PRELOAD. */
@@ -57,10 +57,10 @@ static int add_ranges(struct dl_phdr_info *info, size_t size, void *context)
 {
 	(void)size, (void)context;
 	const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
-	bool wanted = !*name; /* the program */
+	bool counts = !*name; /* the program */
 	for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
-		wanted |= strncmp(name, watched[i], strlen(watched[i])) == 0;
-	for (int i = 0; wanted && i < info->dlpi_phnum && n_ranges < MAX_RANGES; i++) {
+		counts |= strncmp(name, watched[i], strlen(watched[i])) == 0;
+	for (int i = 0; counts && i < info->dlpi_phnum && n_ranges < MAX_RANGES; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
 			continue;
@@ -113,7 +113,7 @@ static void trace_stack(const char *what, int64_t number)
 	void *frames[MAX_FRAMES];
 	if (trace_fd < 0 || !atomic_load(&control->trace) || tracing)
 		return;
-	tracing = true; /* what the unwinder calls is not the program's */
+	tracing = true; /* calls of the unwinder are not the program's */
 	int n = backtrace(frames, MAX_FRAMES);
 	size_t used = (size_t)snprintf(line, sizeof line, "%s %lld", what, (long long)number);
 	for (int i = 0; i < n && used + 300 < sizeof line; i++) {
@@ -395,7 +395,8 @@ EXPORT int mkstemp(char *path)
 
 /* --- writing ------------------------------------------------------------------------ */
 
-/* How much of a write to `at` (-1: the file's position) may happen: `bytes`, fewer, or -1 with errno. */
+/* Return the number of bytes of a write to `at` (-1: the file's position) that may happen: `bytes`, fewer, or -1 with
+ * errno. */
 static ssize_t allowed(const void *caller, int fd, size_t bytes, off_t at)
 {
 	struct stat st;
@@ -411,7 +412,7 @@ static ssize_t allowed(const void *caller, int fd, size_t bytes, off_t at)
 	if (at < 0)
 		at = fcntl(fd, F_GETFL) & O_APPEND ? st.st_size : lseek(fd, 0, SEEK_CUR);
 	if (at + (off_t)bytes <= st.st_size)
-		return (ssize_t)bytes; /* what the file has already */
+		return (ssize_t)bytes; /* overwrites existing bytes only */
 	return at < st.st_size ? (ssize_t)(st.st_size - at) : refuse_space();
 }
 

@@ -28,12 +28,12 @@ enum {
 };
 
 typedef struct faults_rule {
-	atomic_int_least64_t calls; /* of this class so far; the test may reset it */
+	atomic_int_least64_t calls; /* calls of this class so far; the test may reset it */
 	atomic_int_least64_t first; /* the first call that fails, counted from 1; 0: none */
-	atomic_int_least64_t count; /* how many fail from there on */
+	atomic_int_least64_t count; /* number of calls that fail from there on */
 	atomic_int_least64_t failed;
 	atomic_int_least32_t error;  /* errno of a failed call; 0: a write takes half of its bytes */
-	atomic_int_least32_t one_in; /* besides: one call in so many fails, chosen by a hash of its number; 0: none */
+	atomic_int_least32_t one_in; /* also one call in this number fails, chosen by a hash of its number; 0: none */
 } faults_rule;
 
 typedef struct faults_control {

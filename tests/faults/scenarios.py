@@ -1,7 +1,8 @@
-"""What a trial asks of the engine.
+"""The scenarios of trials.
 
-A scenario prepares, acts once with the fault armed, and judges: the answer is the one of an undisturbed run or an error
-with a known code; what was not acknowledged is not applied; the same request, made again, succeeds."""
+A scenario prepares, acts once with the fault armed, and judges: the answer is that of an undisturbed run or an error
+with a known code; changes that were not acknowledged are not applied; the same request succeeds when it is
+repeated."""
 
 import fcntl
 import hashlib
@@ -21,7 +22,7 @@ STORED = ["allocation", "open", "write", "sync", "truncate", "rename", "folder",
 
 
 class Wrong(Exception):
-    """What must never be seen."""
+    """A result that must never occur."""
 
 
 # --- answers ----------------------------------------------------------------------
@@ -32,7 +33,7 @@ ID = re.compile(r"\b(sess|ftjob|file|ckpt|ftevent)-[0-9a-f]{8,}")
 
 
 def plain(x):
-    """An answer without what differs from run to run."""
+    """Return an answer without members that differ from run to run."""
     if isinstance(x, dict):
         return {k: plain(v) for k, v in x.items() if k not in CHANGING}
     if isinstance(x, (list, tuple)):
@@ -55,11 +56,11 @@ class Scenario:
         """The answer, as it came."""
 
     def value(self, t, state, answer):
-        """What is compared with the undisturbed run."""
+        """Return the value that is compared with the undisturbed run."""
         return plain(answer)
 
     def judge(self, t, state, outcome):
-        """Look whether what was not acknowledged is not applied; no fault is armed."""
+        """Check that changes that were not acknowledged are not applied; no fault is armed."""
 
     def clean(self, t, state):
         pass
@@ -365,7 +366,7 @@ class RemoveModel(ImportModel):
 
 
 class Train(Scenario):
-    """Three steps, each with a checkpoint. A job that the fault has paused goes on when it is resumed."""
+    """Three steps, each with a checkpoint. A job that the fault has paused continues when it is resumed."""
     name = "train three steps"
     classes = STORED
 

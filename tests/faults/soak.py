@@ -5,7 +5,7 @@
 Completions, streams, sessions (durable, with a lifetime, forked, carried out and in), uploads and deletes, jobs with
 checkpoints, explanations, and clients that leave in the middle. Each second it samples both processes: resident memory, open
 files, threads; and the bytes of the data folder. After a warm-up the slope of memory by least squares, with its standard
-error, must not be above the bound; files, threads and disk must come back to what they were at the end of the warm-up."""
+error, must not be above the bound; files, threads and disk must return to their values at the end of the warm-up."""
 
 import argparse
 import http.client
@@ -130,7 +130,7 @@ def multipart(name, filename, fields):
 
 
 class Jobs(threading.Thread):
-    """One short job after the other; what it leaves is deleted, where there is a request for it."""
+    """Run one short job after the other, and delete its results if a request for that exists."""
 
     def __init__(self, service, file, stop):
         super().__init__(daemon=True)
@@ -207,7 +207,7 @@ def sample_for(service, seconds, samples, began):
 
 
 def judge(samples, idle, bound_kib):
-    """Print what grew; the list of what is over its bound."""
+    """Print the values that grew; the list of those over their bounds."""
     wrong, times = [], [s["time"] for s in samples]
     for key in [k for k in samples[0] if k != "time"]:
         values = [s[key] for s in samples]

@@ -1,5 +1,6 @@
-"""kill -9 at any moment and a disk that is full for moments, during a training job and with clients of durable sessions:
-the weights come out bit for bit, and every acknowledged token is in its session exactly once. KILLS, CHAOS_SEED."""
+"""kill -9 at any moment and a disk that is full at times, during a training job and with clients of durable sessions.
+The weights are the same bit for bit, and every acknowledged token is in its session exactly once. KILLS,
+CHAOS_SEED."""
 
 import os
 import queue
@@ -292,7 +293,8 @@ def judge(daemon, job, everyone, expected):
         done = engine.call("job.get", {"id": job.job})
         assert done["additive"]["step"] == done["additive"]["max_steps"] if "max_steps" in done["additive"] else True
         assert weights(engine, done["fine_tuned_model"]) == expected, "the job's weights are others"
-    # What was written and not acknowledged before a kill; that nothing else is among it has just been looked at.
+    # Files that were written but not acknowledged before a kill; the test above has checked that no other files are
+    # among them.
     print(f"set aside: {len(list((daemon.folder / 'lost').glob('*/*')))}")
 
 

@@ -1,6 +1,6 @@
 """The damage matrix: every kind of object in the data folder, damaged in every way, before a start and under a running
-engine. What is lost is at most the damaged object, and it is named; everything else answers bit for bit as before, and
-nothing is deleted.
+engine. At most the damaged object is lost, and it is named; everything else answers bit for bit as before, and nothing
+is deleted.
 
 tests/unit/store/test_store_damage.c has the same for the store alone."""
 
@@ -24,7 +24,7 @@ class Template:
 
     def __init__(self, folder):
         self.folder = folder / "data"
-        self.older = folder / "older"  # the same folder some time before
+        self.older = folder / "older"  # an older state of the folder
         with Daemon(self.folder) as daemon, daemon.connect() as engine:
             self.file = engine.add_file(TEXT)
             self.models = [train(engine, steps=4), train(engine, steps=6)]
@@ -51,7 +51,7 @@ class Template:
         return max((folder / "jobs" / self.job).glob("step-*"), key=lambda p: int(p.name[5:]))
 
     def answers(self, engine):
-        """What every object answers: a value, or an error."""
+        """Return the answer of every object: a value, or an error."""
         found = {}
 
         def ask(name, function):
@@ -175,7 +175,7 @@ def test_a_damaged_object_is_named_and_nothing_else_is_lost(template, tmp_path, 
             assert [d["id"] for d in damaged] == [named]
             assert named in daemon.log.read_text()
         assert {m["id"] for m in engine.call("model.list")["data"]} >= set(template.models)
-        if kind.startswith("checkpoint"):  # it goes on from an intact one, or from this one
+        if kind.startswith("checkpoint"):  # training continues from an intact one, or from this one
             engine.call("job.resume", {"id": template.job})
             engine.wait(lambda: engine.call("job.get", {"id": template.job})["additive"]["step"] > 45)
             engine.call("job.cancel", {"id": template.job})
@@ -195,7 +195,7 @@ def test_a_damaged_ledger_costs_nothing_that_has_a_blob(template, tmp_path, way)
         rebuild(folder)
     found = template.observe(folder)
     if way == "older":
-        assert isinstance(found.pop("model 2"), EngineError)  # it lies in lost/
+        assert isinstance(found.pop("model 2"), EngineError)  # it is in lost/
         assert (folder / "lost" / "model" / template.models[2]).is_dir()
         found["model 2"] = template.expected["model 2"]
     must_agree(template, found, None)

@@ -1,5 +1,5 @@
-"""A call that fails while the engine starts: it starts all the same with everything that was there, or it ends with status 1
-and a message, and the next start finds everything. Budget: SWEEP_SECONDS."""
+"""A call that fails while the engine starts. The engine still starts with everything that was stored, or it ends with
+status 1 and a message and the next start finds everything. Budget: SWEEP_SECONDS."""
 
 import os
 import queue

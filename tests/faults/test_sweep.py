@@ -21,11 +21,11 @@ def scattered(groups):
 
 
 def revive(trial, findings):
-    """After a finding: a running engine without what the failed trial has left behind."""
+    """Restart the engine after a finding, without the files of the failed trial."""
     trial.faults_off()
     for _ in range(2):
         try:
-            status = trial.restart()  # what is wrong in memory must not be taken for further findings
+            status = trial.restart()  # a broken state in memory must not cause further findings
             if status != 0:
                 findings.add("any before", "", 0, f"status {status} at the end: {complaint(trial)}", [])
             trial.tidy()
@@ -59,7 +59,7 @@ def sweep(trial, seconds, findings, slow):
             revive(trial, findings)
         done += 1
         since_kill += 1
-        if since_kill == 200:  # what was acknowledged is also there after a kill
+        if since_kill == 200:  # acknowledged changes also exist after a kill
             since_kill = 0
             status = trial.restart()
             if status != 0:

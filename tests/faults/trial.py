@@ -1,4 +1,5 @@
-"""Requests to a running engine during which one chosen call fails, and what must hold during and after each."""
+"""Requests to a running engine during which one chosen call fails, and the conditions that must hold during and after
+each."""
 
 import collections
 import contextlib
@@ -89,7 +90,7 @@ class Trial:
         return sorted(s["id"] for s in self.engine.call("session.list")["data"])
 
     def tidy(self):
-        """Remove what failed trials have left behind."""
+        """Remove the files of failed trials."""
         for s in self.sessions():
             if s != self.kept:
                 self.engine.call("session.delete", {"id": s})
@@ -186,7 +187,7 @@ def reference(t, scenario, kinds):
     return value, calls
 
 
-# What a call meets: (class, how it reads in a report, how many fail, errno)
+# Faults of calls: (class, text in a report, number of calls that fail, errno)
 FAULTS = {
     "allocation": [("allocation", 1, None), ("allocation and all after it", FOR_EVER, None)],
     "open": [("open", 1, errno.EIO), ("open and all after it", FOR_EVER, errno.ENOSPC)],
@@ -238,7 +239,7 @@ def repeat(t, scenario, state, expected):
 
 
 def complaint(t):
-    """What a sanitizer has reported last."""
+    """Return the last report of a sanitizer."""
     lines = t.log_tail(400)
     begins = [i for i, line in enumerate(lines) if "ERROR: " in line or "runtime error" in line]
     return "\n".join(line.strip() for line in lines[begins[-1]:][:25]) if begins else ""

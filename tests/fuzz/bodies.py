@@ -254,7 +254,7 @@ class Trial:
             self.follow(number, "/v1/fine_tuning/jobs", job, body)
 
     def repaired(self, number, path, body, **more):
-        """Leave out what is refused until a body is accepted: that is how one comes near to what is just accepted."""
+        """Remove refused fields until a body is accepted. The result is close to the limit of accepted bodies."""
         while True:
             status, answer = self.request(number, "POST", path, {**body, **more})
             *keys, last = re.findall(r"\w+", (answer["error"]["param"] or "") if status == 400 else "") or [""]
@@ -284,7 +284,7 @@ class Trial:
             self.request(number, "DELETE", f"/v1/models/{model}")
 
     def use(self, number, model):
-        """What a model answers may be a refusal, not a failure."""
+        """A model's answer may be a refusal, but not a failure."""
         for path, body in (("/v1/completions", {"prompt": "ab", "max_tokens": 3, "logprobs": 2, "seed": 1}), ("/v1/embeddings", {"input": ["ab", "c"]}),
                            ("/v1/completions", {"prompt": "", "max_tokens": 2, "num_beams": 2}), ("/v1/classify", {"input": "ab"}),
                            ("/v1/fill-mask", {"input": "ab"}), ("/v1/explain", {"input": "ab"}), ("/v1/tokenize", {"text": "ab c"}),

@@ -1,6 +1,6 @@
-/* fuzz_chat - a model's chat template (a declared form, a program, the names of its tokens) and a conversation: it is
- * refused with words, or becomes a text of bounded size in which the template's ranges are in order and every other
- * byte is a message's. */
+/* fuzz_chat - a model's chat template (a declared form, a program, the names of its tokens) and a conversation. It is
+ * refused with a message, or becomes a text of bounded size. The template's ranges in it are in order, and every other
+ * byte is from a message. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -17,17 +17,17 @@ static void require(bool condition)
 		abort();
 }
 
-/* Training is not what is fuzzed. */
-bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *why,
-              size_t why_bytes)
+/* Training is not fuzzed here. */
+bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
+              size_t reason_bytes)
 {
 	(void)o;
 	(void)next;
 	(void)context;
-	(void)why_bytes;
+	(void)reason_bytes;
 	*model = NULL;
 	*bytes = 0;
-	why[0] = 0;
+	reason[0] = 0;
 	return false;
 }
 

@@ -1,5 +1,5 @@
-/* fuzz_frame - the frame decoder: whatever bytes a peer sends, in whatever pieces, the same frames come out as when
- * they arrive at once, and no frame points outside what was received. */
+/* fuzz_frame - the frame decoder. For any bytes in any pieces it gives the same frames as for all bytes at once, and no
+ * frame points outside the received bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +31,10 @@ static void mix(summary *s, const void *bytes, size_t n)
 static void drain(frame_decoder *d, summary *s)
 {
 	frame f;
-	const char *why;
+	const char *err;
 
-	while ((s->end = frame_decoder_next(d, &f, &why)) == FRAME_OK) {
-		require(!why && f.type >= FRAME_HELLO && f.type < FRAME_TYPE_COUNT);
+	while ((s->end = frame_decoder_next(d, &f, &err)) == FRAME_OK) {
+		require(!err && f.type >= FRAME_HELLO && f.type < FRAME_TYPE_COUNT);
 		require(f.json_bytes <= FRAME_MAX_JSON && f.payload_bytes <= FRAME_MAX_PAYLOAD);
 		require((const unsigned char *)f.json >= d->data);
 		require((const unsigned char *)f.payload + f.payload_bytes <= d->data + d->used);
@@ -44,7 +44,7 @@ static void drain(frame_decoder *d, summary *s)
 		mix(s, &f.credit, sizeof(f.credit));
 		s->frames++;
 	}
-	require((s->end == FRAME_BAD) == (why != NULL));
+	require((s->end == FRAME_BAD) == (err != NULL));
 }
 
 /* seed 0: all at once; else pieces of up to 64 bytes. */

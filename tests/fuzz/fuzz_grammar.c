@@ -1,5 +1,5 @@
-/* fuzz_grammar - JSON Schemas: the text up to the first NUL is one, the bytes behind it choose among the tokens that
- * may come next. A refusal has words; a text can always go on until it is whole, and is JSON then. */
+/* fuzz_grammar - JSON Schemas: the text up to the first NUL is a schema, and the bytes after it choose among the tokens
+ * that may come next. A refusal has a message; a text can always continue until it is complete, and is JSON then. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* fuzz_http - the front end as a client finds it: bytes on connections, cut and ended where the input says. Answers are
- * well-formed, say what their body is, and end with the one that closes the connection; afterwards neither a request
- * nor a connection is left.
+/* fuzz_http - the front end as a client sees it: bytes on connections, cut and ended at the places that the input
+ * gives. Answers are well-formed, state the type of their body, and end with the one that closes the connection.
+ * Afterwards neither a request nor a connection is left.
  *
- * In the input 0xff is followed by what to do: 1 another connection, 2 let the server read, 3 reset the connection,
- * 4 close the sending side, 5 close; anything else stands for itself. */
+ * In the input 0xff is followed by a command: 1 another connection, 2 let the server read, 3 reset the connection, 4
+ * close the sending side, 5 close; anything else is sent as it is. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static uint64_t now_ms(void)
 
 typedef struct reading {
 	const char *at, *end;
-	size_t bytes; /* of all, for messages */
+	size_t bytes; /* bytes of all requests, for messages */
 	bool closing; /* the latest answer is the last */
 } reading;
 
@@ -126,7 +126,7 @@ static bool take_answer(reading *r)
 
 /* --- clients --------------------------------------------------------------------------------------- */
 
-/* again: what comes now goes on with what this client has received before. */
+/* again: the new bytes continue those that this client has received before. */
 static void listen_to(front *f, int client, bool again)
 {
 	bool ended;

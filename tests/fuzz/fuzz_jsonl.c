@@ -1,5 +1,5 @@
-/* fuzz_jsonl - an uploaded file as documents: the same however it is cut into pieces, never data read as text, and of
- * what is JSON as a whole the same values that the JSON library finds. Every refusal is well-formed. */
+/* fuzz_jsonl - an uploaded file as documents. They are the same for any division into pieces, never contain data read
+ * as text, and have the values that the JSON library finds in valid JSON. Every refusal is well-formed. */
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 typedef struct summary {
 	uint64_t hash;
-	int64_t left; /* of the file; -1: none is open */
+	int64_t left; /* bytes left of the file; -1: none is open */
 	status end;
 } summary;
 

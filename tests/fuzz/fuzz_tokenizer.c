@@ -34,17 +34,17 @@ static const struct {
 enum { FILES = sizeof files / sizeof *files, TEXT_MOST = 4096 };
 static const char letters[] = "tjmcsgfvrwa";
 
-/* Training is not what is fuzzed. */
-bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *why,
-              size_t why_bytes)
+/* Training is not fuzzed here. */
+bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *reason,
+              size_t reason_bytes)
 {
 	(void)o;
 	(void)next;
 	(void)context;
-	(void)why_bytes;
+	(void)reason_bytes;
 	*model = NULL;
 	*bytes = 0;
-	why[0] = 0;
+	reason[0] = 0;
 	return false;
 }
 

@@ -1,4 +1,4 @@
-"""For schemathesis (README.md): what proto/openapi.yaml says in words, because no schema can."""
+"""For schemathesis (README.md): rules that proto/openapi.yaml states in words, because no schema can."""
 
 import re
 import uuid
@@ -11,14 +11,15 @@ DECLARED = (b'"code":"invalid_request"', b'"code":"corrupt_data"', b' bytes, not
 
 
 def is_refused(value):
-    """Is a member null, which counts as absent, or its name one with U+0000?"""
+    """True if a member is null, which counts as absent, or has U+0000 in its name."""
     if isinstance(value, dict):
         return any(member is None or "\0" in name or is_refused(member) for name, member in value.items())
     return isinstance(value, list) and any(member is None or is_refused(member) for member in value)
 
 
 def is_null_written_as_empty(case):
-    """Is the job filter what is invalid, by a null, and valid as it is written: "metadata[KEY]=", which asks for the empty text?"""
+    """True if only the job filter is invalid, because of a null. It is written as "metadata[KEY]=", which is valid and
+    matches the empty text."""
     invalid = getattr(getattr(getattr(case.meta, "phase", None), "data", None), "parameter", None)
     members = {name: value for name, value in (case.query or {}).items() if name.startswith("metadata")}
     return (invalid == "metadata" and case.meta.generation.mode.is_negative and "" in members.values() and len(members) <= 8
@@ -28,7 +29,7 @@ def is_null_written_as_empty(case):
 
 @schemathesis.hook
 def filter_case(context, case):
-    """Leave out what is declared to count as absent, or as refused, and what is valid once it is written."""
+    """Skip cases with members that are declared absent or refused, and cases that are valid in their written form."""
     if is_null_written_as_empty(case):
         return False
     body = case.body if isinstance(case.body, dict) else {}
@@ -43,7 +44,8 @@ def filter_case(context, case):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """The small fields of a form stand before its files; a key is used once (a repeat may name what was deleted since)."""
+    """Put the small fields of a form before its files, and use a key once (a repeat may refer to something deleted
+    since)."""
     for name in list(case.headers or ()):
         key = case.headers[name]
         if name.lower() == "idempotency-key" and key and key.isascii() and key.isprintable() and len(key) < 200:
@@ -54,6 +56,6 @@ def before_call(context, case, kwargs):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    """What does not fit the model or the session it names, or is no whole import, is not a mistake of the document."""
+    """A request that does not fit its model or session, or an incomplete import, is not an error of the document."""
     if response.status_code == 400 and any(words in response.content for words in DECLARED):
         response.status_code = 409

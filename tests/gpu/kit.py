@@ -3,9 +3,9 @@
 
     kit.py BUILD KIT
 
-KIT/bin the programs and the plug-in, KIT/unit the tests on a device, KIT/bench the measuring programs, KIT/lib the
-shared libraries of all of them (but the C library and CUDA's), KIT/python pytest, KIT/versions.json what all of it needs of
-the machine (machine.py); and all of it once more as KIT.tar.xz, to be carried. Run there from the repository's root.
+KIT/bin has the programs and the plug-in, KIT/unit the tests on a device, KIT/bench the measuring programs. KIT/lib has
+their shared libraries (except the C library and CUDA's), KIT/python pytest, and KIT/versions.json the requirements of
+all of these (machine.py). KIT.tar.xz is an archive of the folder. Run the kit from the repository's root.
 """
 
 import importlib.util

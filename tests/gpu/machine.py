@@ -1,7 +1,8 @@
-"""What the programs of a kit need of a machine, read when the kit is made, and whether a machine has it.
+"""Requirements of a kit's programs, read when the kit is made, and a check that a machine meets them.
 
-Three things come from the machine and not from the kit: the C library, the NVIDIA driver, the CUDA toolkit's libraries. A
-program that needs a newer one of them fails with words of the dynamic linker in each test, so it is said once, before any runs.
+Three things come from the machine and not from the kit: the C library, the NVIDIA driver, the CUDA toolkit's libraries.
+A program that needs a newer version of one of them fails in each test with a message of the dynamic linker. The check
+reports that once, before any test runs.
 """
 
 import ctypes
@@ -34,7 +35,7 @@ def of_cuda(number):
 
 
 def readelf(option, file):
-    """What it says; nothing about a file that is no program."""
+    """Return readelf's output; empty for a file that is not a program."""
     return subprocess.run(["readelf", "-W", option, file], capture_output=True, text=True).stdout
 
 
@@ -55,7 +56,7 @@ def toolkit_version(toolkit):
 
 
 def needs(files, toolkit):
-    """Of all these programs and libraries together, as versions.json has it."""
+    """Return the joint requirements of these programs and libraries, in the form of versions.json."""
     newest = max(files, key=glibc_needed)
     return {"machine": platform.machine(), "glibc": shown(glibc_needed(newest)), "glibc_by": newest.name,
             "cuda": toolkit_version(toolkit),
@@ -71,7 +72,8 @@ def glibc_here():
 
 
 def library_here(name, folders):
-    """The path by which a library loads, or why it does not: (path, None) or (None, reason). What lies in the folders counts first."""
+    """The path by which a library loads, or the reason why it does not: (path, None) or (None, reason). The folders are
+    searched first."""
     reason = "not found"
     for place in [*(pathlib.Path(folder) / name for folder in folders if folder), pathlib.Path(name)]:
         if place.parent.parts and not place.exists():
@@ -96,7 +98,8 @@ def driver_here(folders):
 
 
 def misfits(needed, folders, emulated=False):
-    """(what makes the kit useless here, what is worth a line), both lists of sentences. folders: where libraries are looked for."""
+    """Return (reasons why the kit cannot run here, notes), both lists of sentences. folders: where libraries are looked
+    for."""
     wrong, notes = [], []
     here, glibc = platform.machine(), glibc_here()
     if needed["machine"] != here:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make test-gpu: what must hold on a real CUDA device.
+"""make test-gpu: the tests that a real CUDA device must pass.
 
     test_gpu.py [--kit FOLDER] [--only PART,…] [--programs NAME,…] [--jobs N] [--logs FOLDER] [--limit SECONDS] [--golden FOLDER]
                 [--emulated]
@@ -46,7 +46,7 @@ ORDER = ("backend", "collective", "elementwise", "ops", "gemm", "linear_panels",
          "streams", "fusion", "background", "look_back", "serving", "serving_kinds", "decoding", "training", "look_back_training",
          "attribution", "launches", "traffic")
 TOOLKIT = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-NOTE = "note: "  # how a line of a program begins that is shown although it passed
+NOTE = "note: "  # prefix of a program's lines that are shown although it passed
 
 
 def describe_device():
@@ -71,7 +71,7 @@ class Result:
 
     name: str
     seconds: float
-    status: int | str  # of the exit; "killed after 60 s"
+    status: int | str  # exit status, or "killed after 60 s"
     output: str
     tests: dict[str, int]  # passed, failed, skipped; as far as it says so
 
@@ -81,7 +81,7 @@ class Result:
 
     @property
     def lost(self):
-        """Was the device lost, or the program killed by a signal or for its time?"""
+        """True if the device was lost, or the program was killed by a signal or after its time limit."""
         return not isinstance(self.status, int) or self.status < 0 or "is lost" in self.output
 
 
@@ -146,7 +146,8 @@ class Run:
     # --- parts ---
 
     def machine(self, emulated):
-        """Does this machine have what the kit needs, and does everything load? Nothing else runs where not."""
+        """Check that this machine meets the kit's requirements and that everything loads. Otherwise no other test
+        runs."""
         wrong, notes = machine.check(self.kit, self.folders, emulated)
         for line in notes:
             print(f"     {line}", flush=True)

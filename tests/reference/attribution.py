@@ -1,8 +1,8 @@
 """Attribution methods in PyTorch, written to be read: which tokens a score Σ_v c_v z_v of the logits z comes from.
 
 One sequence, float64, no batch. The forwards below repeat those of additive_client.torch over a `Pass`, which
-computes each nonlinear step either exactly or *frozen*: every factor that depends on the input but is not to be followed is
-detached, so that what remains is a linear function of the embeddings and of all biases, with the same values. Its
+computes each nonlinear step either exactly or *frozen*. A frozen step detaches every factor that depends on the input
+but is held constant. The result is a linear function of the embeddings and of all biases, with the same values. Its
 gradients times these inputs are the contributions, and autograd is the only derivation.
 
 Frozen are: the standard deviation of every LayerNorm (the subtraction of the mean is linear and is followed); every
@@ -48,7 +48,7 @@ class Parts(NamedTuple):
     token: torch.Tensor  # [N], of the word rows
     position: torch.Tensor  # [N], of the position rows
     bias: torch.Tensor  # [N], of the biases added at each token
-    head: torch.Tensor  # [], of the biases added behind the tokens
+    head: torch.Tensor  # [], share of the biases added after the tokens
 
     def sum(self):
         return self.token.sum() + self.position.sum() + self.bias.sum() + self.head
@@ -74,7 +74,7 @@ def pair(z, token, other):
 
 
 class Pass:
-    """How one forward computes, and what it has met on its way.
+    """Settings of one forward, and the values that it collects.
 
     share: λ of the frozen network; None: exact. keep [N]: False where no reader reads a token.
     """

@@ -1,6 +1,6 @@
-"""A small BART with a head for classes and random weights, and what its attentions read, in numpy, float64.
+"""A small BART with a head for classes and random weights, and its attentions' weights, in numpy, float64.
 
-The decoder reads the tokens one row later, behind START; its rows attend to the encoder's rows of all tokens."""
+The decoder reads the tokens one row later, after START; its rows attend to the encoder's rows of all tokens."""
 
 import json
 import math
@@ -88,6 +88,6 @@ class Bart:
 
 
 def both(rows, source):
-    """Per token, what is read of it in the encoder's row and in the decoder's row behind it; summing to 1."""
+    """Return for each token the weights of its encoder row and of the decoder row after it; they sum to 1."""
     sums = source + np.append(rows[1:], 0)
     return sums / sums.sum()

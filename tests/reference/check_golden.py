@@ -22,8 +22,8 @@ import tensors
 
 # Absolute, except gradients: |difference| / |gradient| in the Euclidean norm.
 TOLERANCE = {"logits": 1e-4, "loss": 1e-5, "score": 1e-5, "pooled": 1e-5, "gradient": 1e-4}
-# In bf16 everything is relative like this: to the norm of what is expected. Of gradients the worst single tensor counts,
-# and those of attention vectors are small differences of large sums.
+# In bf16 errors are relative to the norm of the expected values. For gradients the worst single tensor counts, and
+# those of attention vectors are small differences of large sums.
 BF16_TOLERANCE = {"logits": 2e-2, "loss": 2e-2, "score": 5e-2, "pooled": 3e-2, "gradient": 0.25}
 INPUTS = ("input_ids", "attention_mask", "labels")
 OTHERS = ("padded.", "smoothed.", "attribution.")  # another batch, or what no model computes (make_attribution_golden.py)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Do PyTorch's models say what our engine says of the language models that it wrote? Needs PyTorch and transformers. Not
-part of the tests.
+"""Compare PyTorch's models with our engine on language models that the engine wrote. Needs PyTorch and transformers.
+Not part of the tests.
 
 usage: check_torch_export.py [--bin FOLDER] MODEL...        (folders with config.json and model.safetensors)
 
-Every folder is loaded by additive_client.torch, and GPT-2's by transformers too, without a warning about its tensors, and
-all compute logits of the same random tokens, all of n_positions up to 256; the engine in the parallel form, token by token,
-and with packed weights. Prints the largest difference of a logit in each; exit status 1 if an f32 one is over 1e-4.
+Every folder is loaded by additive_client.torch, and GPT-2's by transformers too, without a warning about its tensors.
+All compute logits of the same random tokens, n_positions of them up to 256; the engine in the parallel form, token by
+token, and with packed weights. Prints the largest difference of a logit in each; exit status 1 if an f32 one is over
+1e-4.
 """
 
 import argparse

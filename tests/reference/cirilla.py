@@ -64,7 +64,7 @@ def masks(enc_in, dec_in, hidden=None):
 
 
 def forward(weights, config, enc_in, dec_in, target, norm="pre", kind="std_unbiased", hidden=None):
-    """enc_out, logits and the loss over what is not padding."""
+    """enc_out, logits and the loss over tokens that are not padding."""
     def embed(ids, side):
         rows = weights[f"input_emb_{side}.positional_embeddings.weight"][ids] * numpy.sqrt(config["d_model"])
         return rows + positions(ids.shape[1], config["d_model"])
@@ -82,7 +82,7 @@ def forward(weights, config, enc_in, dec_in, target, norm="pre", kind="std_unbia
 
 
 def gradient(weights, name, loss):
-    """Of loss() by weights[name], which is put back."""
+    """Return the gradient of loss() by weights[name], which is restored."""
     found, step, flat = numpy.zeros(weights[name].size), 1e-6, weights[name].reshape(-1)
     for i in range(found.size):
         was = flat[i]

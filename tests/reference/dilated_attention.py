@@ -22,7 +22,7 @@ def pairs(n, segment, dilation, first, causal):
 
 
 def softmax(x, axis=0):
-    """Of a column without a finite number: zeros."""
+    """A column without a finite number gives zeros."""
     top = x.max(axis, keepdims=True)
     e = numpy.exp(x - numpy.where(numpy.isfinite(top), top, 0))
     return e / numpy.where(e.sum(axis, keepdims=True) > 0, e.sum(axis, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""A small encoder-decoder with random weights as x-transformers names them, and what it computes, in numpy."""
+"""A small encoder-decoder with random weights as x-transformers names them, and its results, in numpy."""
 
 import json
 import math
@@ -79,7 +79,7 @@ class EncoderDecoder:
         return [a for _, a in encoder], [a for kind, a in decoder if kind == "a"], [a for kind, a in decoder if kind == "c"]
 
     def logprobs(self, source, ids):
-        """[tokens, vocabulary] behind each of ids, and the weights of each cross-attention [heads, tokens, source]."""
+        """[tokens, vocabulary] after each of ids, and the weights of each cross-attention [heads, tokens, source]."""
         rows, _ = self._stack("encoder.", "af" * DEPTH, source)
         rows, weights = self._stack("decoder.net.", "acf" * DEPTH, ids, rows)
         logits = rows @ self.w["decoder.net.to_logits.weight"].T + self.w["decoder.net.to_logits.bias"]
@@ -98,7 +98,7 @@ class EncoderDecoder:
 
 
 def encoder_files(mask, seed=2):
-    """Files of an encoder alone, of as many layers, that fills in masks; `mask` lies behind the other tokens."""
+    """Files of an encoder alone, with as many layers, that fills in masks; `mask` is the id after all other tokens."""
     rng = np.random.default_rng(seed)
     w = weights_of(rng, "", "af" * DEPTH, LENGTH)
     w["token_emb.emb.weight"] = rng.normal(0, 1, (mask + 1, DIM)).astype("float32")

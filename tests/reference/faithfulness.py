@@ -1,4 +1,4 @@
-"""Metrics of faithfulness in numpy, written to be read: how well an order of tokens fits what happens when they are removed.
+"""Metrics of faithfulness in numpy, written to be read: how well an order of tokens fits the effect of their removal.
 
 One prediction that reads n + 1 tokens, of which one, the reader, stays: `reader` others are before it, all n unless that is given.
 said(S) is the log-probability of the target when the
@@ -47,7 +47,8 @@ def count(fraction, n):
 
 
 def point(g, grid, n):
-    """How many tokens are removed at point g of a curve: g n / grid, rounded so that point grid - g has the others."""
+    """Return the number of tokens removed at point g of a curve: g n / grid, rounded so that point grid - g has the
+    others."""
     return n - point(grid - g, grid, n) if 2 * g > grid else (2 * g * n + grid) // (2 * grid)
 
 

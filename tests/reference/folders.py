@@ -1,4 +1,4 @@
-"""A classifier with random weights as a model folder, and what it computes."""
+"""A classifier with random weights as a model folder, and its results."""
 
 import json
 
@@ -48,7 +48,7 @@ def encoder_hidden(weights, ids):
 
 
 def encoder_reading(weights, ids):
-    """How much of each token attention has read, over all layers, heads and readers: [n], summing to 1."""
+    """Return the share of attention that each token gets, over all layers, heads and readers: [n], summing to 1."""
     ids, rows = numpy.array([ids]), []
     found = linear_attention.encoder(ids, weights, HEADS, LAYERS, numpy.ones(ids.shape))
     for layer in range(LAYERS):

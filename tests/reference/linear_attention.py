@@ -93,7 +93,7 @@ def gelu(x):
 
 
 def encoder(ids, weights, heads, layers, keep):
-    """Every hidden vector of BART's encoder with linear attention: {"x0": …, "attn0": …, "ln_attn0": …, "x1": …, …}."""
+    """Every hidden vector of BART's encoder with linear attention: {"x{l}": …, "attn{l}": …, "ln_attn{l}": …}."""
     encoder = "model.encoder."
     places = weights[f"{encoder}embed_positions.weight"][2 : 2 + ids.shape[1]]
     h = layernorm(weights["model.shared.weight"][ids].astype(float) + places, weights, f"{encoder}layernorm_embedding")

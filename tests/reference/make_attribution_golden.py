@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the sets of tests/data/golden/attribution: small random models, and what attribution.py computes from them in
-float64. The same sets come out of every run on one machine and PyTorch. Needs PyTorch.
+"""Write the sets of tests/data/golden/attribution: small random models, and the results of attribution.py in float64.
+The same sets come out of every run on one machine and PyTorch. Needs PyTorch.
 
 usage: make_attribution_golden.py [FOLDER]          (default: tests/data/golden/attribution)
 
@@ -143,7 +143,7 @@ def make_text(length, generator, ended):
 
 
 def make_cases(z, readers, generator):
-    """Of each reader the top token against the others, any token's logit, and the first against the second."""
+    """Return for each reader the top token against the others, any token's logit, and the first against the second."""
     found = []
     for reader in readers:
         row = z if reader is None else z[reader]
@@ -220,7 +220,7 @@ def word_table(model):
 
 
 def check(model, ids, cases, found):
-    """What the models' own forwards compute with autograd and with a mask."""
+    """Compare with the models' own forwards, with autograd and with a mask."""
     rows = []
     hook = word_table(model).register_forward_hook(lambda module, inputs, output: rows.append(output))
     z = model_logits(model, ids)
@@ -241,8 +241,8 @@ def check(model, ids, cases, found):
 
 
 def has_positions(model, ids):
-    """Are position rows added? Without them a LayerNorm that follows at once takes the length of a word row away, and the
-    gradient along the row is 0 but for the norm's epsilon."""
+    """True if position rows are added. Without them a LayerNorm that follows directly removes the length of a word row,
+    and the gradient along the row is 0 except for the norm's epsilon."""
     return bool((attribution.rows(model, ids)[1] != 0).any())
 
 

@@ -3,8 +3,8 @@
 
 usage: make_bart_golden.py [FOLDER]          (default: tests/data/golden/sources)          needs torch and transformers
 
-Weights are F32, values F64. Of the encoder with linear attention (LinearAttention below, in place of the self-attention
-of its layers) under ignore.* and mask_keys.*, and with its own attention under vanilla.*:
+Weights are F32, values F64. Values of the encoder with linear attention are under ignore.* and mask_keys.*
+(LinearAttention below replaces the self-attention of its layers), those with its own attention under vanilla.*:
     bart_weights    tensors of the model
     bart_inputs     input_ids and attention_mask [B,N], labels [B]; enc.{x0,attn{l},ln_attn{l},x{l+1}},
                     dec.{x0,selfattn{l},cross{l},x{l+1}}, logits, loss, logits_pad11, grad.NAME
@@ -83,7 +83,7 @@ def random_weights():
 
 
 def watch(model, found, prefix):
-    """Keep what modules put out, under the names of the set."""
+    """Keep the outputs of modules, under the names of the set."""
     hooks = []
 
     def keep(module, name):

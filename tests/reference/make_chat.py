@@ -1,4 +1,4 @@
-"""Make tests/data/chat: published chat templates, and what transformers makes of conversations with them.
+"""Make tests/data/chat: published chat templates, and conversations that transformers has rendered with them.
 
     python tests/reference/make_chat.py        (transformers and jinja2; only to make the data again)
 

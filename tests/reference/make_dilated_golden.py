@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write tests/data/golden/sources/dilated_{cases,mixture,module}: inputs and what dilated_attention.py computes in float64.
+"""Write tests/data/golden/sources/dilated_{cases,mixture,module}: inputs and the results of dilated_attention.py in
+float64.
 
 usage: make_dilated_golden.py [FOLDER]          (default: tests/data/golden/sources)
 
@@ -24,7 +25,7 @@ COMBINATIONS = [("bidir", "block", "mask"), ("bidir", "mod", "mask"), ("bidir", 
                 ("causal", "block", "mask"), ("causal", "mod", "mask")]  # fmt: skip
 MIXTURE = {"batch": 2, "heads": 2, "N": 16, "head_dim": 3, "segment": [4, 16], "dilation": [1, 4]}
 MODULE = {"batch": 2, "heads": 3, "N": 11, "embed_dim": 12, "segment": [4, 8, 16], "dilation": [1, 2, 4]}
-EPS = 1e-5  # of the norm behind the attention
+EPS = 1e-5  # eps of the norm after the attention
 
 
 def normal(random, *shape):
@@ -70,7 +71,7 @@ def make_mixture(random):
 
 
 def module_heads(q, k, v, causal):
-    """Of rows [N,D], one head each; torchscale's offsets and padding."""
+    """Return the heads of rows [N,D], with torchscale's offsets and padding."""
     for h, rows in enumerate(zip(*(numpy.split(x, MODULE["heads"], -1) for x in (q, k, v)), strict=True)):
         branches = [(w, r, first_row("block", MODULE["heads"], h, r))
                     for w, r in zip(MODULE["segment"], MODULE["dilation"], strict=True)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the golden sets of tests/data/golden: weights, inputs, and what additive_client.torch computes
-from them in float64. The same sets come out of every run on one machine and PyTorch.
+"""Write the golden sets of tests/data/golden: weights, inputs, and the results of additive_client.torch in float64. The
+same sets come out of every run on one machine and PyTorch.
 
 usage: make_golden.py [FOLDER]          (default: tests/data/golden)
 
@@ -35,7 +35,7 @@ SETS = {
         33,
         [[(0, 33)], [(0, 20)]],
     ),
-    # What is left out is default: windows 4, 8 and global.
+    # Omitted keys have defaults: windows 4, 8 and global.
     "defaults": (
         dict(hidden_size=14, n_heads=2, n_layer=3, vocab_size=31, n_positions=20),
         17,

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write tests/data/golden/gpt2.safetensors: a random GPT-2 and what Hugging Face's GPT2LMHeadModel computes
-from it in float64. Needs PyTorch and transformers; the format is that of make_golden.py.
+"""Write tests/data/golden/gpt2.safetensors: a random GPT-2 and the results of Hugging Face's GPT2LMHeadModel in
+float64. Needs PyTorch and transformers; the format is that of make_golden.py.
 
 usage: make_gpt2_golden.py [FILE]
 
-The weights are random but exact in half precision, which halves the file; they are given as a checkpoint of the
-original release has them: without "transformer." and with the causal masks that it held. Of the middle layer's
-matrices there are no gradients, for the same reason.
+The weights are random but exact in half precision, which halves the file; they have the form of a checkpoint of the
+original release: without "transformer." and with the causal masks that it held. Gradients of the middle layer's
+matrices are omitted for the same reason.
 """
 
 import json
@@ -77,7 +77,7 @@ def main():
             mask[row, begin:end] = 1
     ids = torch.randint(0, CONFIG["vocab_size"], mask.shape, generator=generator) * mask
     labels = ids.masked_fill(mask == 0, IGNORED)
-    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # what a masked token says has no meaning
+    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # the prediction of a masked token has no meaning
     positions = torch.arange(PADDED_LENGTH).expand_as(ids)
     out = model(ids, attention_mask=mask, position_ids=positions, labels=labels)
     found.update({"padded.input_ids": ids, "padded.attention_mask": mask, "padded.labels": labels})

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write tests/data/golden/linear.safetensors: a random causal model with linear attention and what linear.py computes
-from it in float64. Needs PyTorch; the format is that of make_golden.py.
+"""Write tests/data/golden/linear.safetensors: a random causal model with linear attention and the results of linear.py
+in float64. Needs PyTorch; the format is that of make_golden.py.
 
 usage: make_linear_golden.py [FILE]
 """
@@ -56,7 +56,7 @@ def main():
             mask[row, begin:end] = 1
     ids = torch.randint(0, CONFIG["vocab_size"], mask.shape, generator=generator) * mask
     labels = ids.masked_fill(mask == 0, IGNORED)
-    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # what a masked token says has no meaning
+    labels[:, 1:].masked_fill_(mask[:, :-1] == 0, IGNORED)  # the prediction of a masked token has no meaning
     out = model(ids, mask, labels)
     found.update({"padded.input_ids": ids, "padded.attention_mask": mask, "padded.labels": labels})
     found.update({"padded.logits": out.logits * mask[:, :, None], "padded.loss": out.loss})

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Write the golden sets of tests/data/golden/sources: inputs and what linear_attention.py computes from them in float64.
+"""Write the golden sets of tests/data/golden/sources: inputs and the results of linear_attention.py in float64.
 
 usage: make_sources_golden.py [FOLDER]          (default: tests/data/golden/sources)
 
-Inputs and weights are F32 or integers, values F64, "config" in the metadata JSON. A name of the form {a,b}.c is a.c and b.c.
+Inputs and weights are F32 or integers, values F64, "config" in the metadata JSON. Braces list alternatives: {y,dx}.NAME
+means y.NAME and dx.NAME.
     module                  x, dy [B,N,D], keep [B,N], {q,k,v,out}_proj.{weight,bias}; for every key ("ignore") and for
                             those that are kept: {ignore,mask_keys}.{y,dx,d.NAME,M{b},z{b}}, M [H,m,d] and z [H,d] the
                             sums over the keys of sequence b

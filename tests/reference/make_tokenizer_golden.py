@@ -1,5 +1,5 @@
-"""Write tests/data/tokenizers: small tokenizer.json files in the forms that model families publish, and what the library
-`tokenizers` makes of texts with them.
+"""Write tests/data/tokenizers: small tokenizer.json files in the forms that model families publish, and texts that the
+library `tokenizers` has encoded with them.
 
     python3 tests/reference/make_tokenizer_golden.py tests/data/tokenizers [FAMILY …]
 
@@ -47,7 +47,7 @@ def documents():
 
 
 def random_texts(count):
-    """Of characters that were in Unicode long before any version in use here."""
+    """Return random texts of characters that were in Unicode long before any version in use here."""
     source = random.Random(17)
     ranges = [(32, 127), (32, 127), (0, 32), (0xA0, 0x180), (0x300, 0x340), (0x391, 0x3A1), (0x410, 0x450), (0x5D0, 0x5EB), (0x905, 0x93A),
               (0x1100, 0x1113), (0x1161, 0x1176), (0x2000, 0x200B), (0x3041, 0x3097), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0xFF01, 0xFF5F), (0x1F600, 0x1F640)]
@@ -202,7 +202,7 @@ def unigram_of(pre, normalizer, decoder, fallback=False, end=None):
 
 
 def sentencepiece_rules(path):
-    from sentencepiece import sentencepiece_model_pb2  # of the package sentencepiece
+    from sentencepiece import sentencepiece_model_pb2  # from the package sentencepiece
 
     model = sentencepiece_model_pb2.ModelProto()
     with open(path, "rb") as file:
@@ -316,7 +316,7 @@ def continued():
 
 
 def of_3lin(kind):
-    """As clients/convert makes it, of words and of what they begin with."""
+    """Return a tokenizer as clients/convert builds it, from words and their prefixes."""
     words = []
     for text in documents():
         words += re.findall("[a-zа-я]{2,}", text.lower())
@@ -349,7 +349,8 @@ def is_unigram(t):
 
 
 def without_special_names(t):
-    """The same, but no text spells a special token: the library's Unigram reads "</s>" as one wherever it stands."""
+    """Return the tokenizer with special tokens that no text spells, since the library's Unigram reads "</s>" as one
+    at any place."""
     file = json.loads(t.to_str())
     if is_unigram(t):
         for token in file["added_tokens"]:
@@ -361,7 +362,8 @@ def without_special_names(t):
 
 
 def decode(t, ids):
-    """The text; a stream of BPEDecoder cannot drop the space after the last word, so there it is that of a text that goes on."""
+    """The text; a stream of BPEDecoder cannot drop the space after the last word, so for it the result is that of a
+    longer text."""
     if not isinstance(t.decoder, decoders.BPEDecoder):
         return t.decode(ids)
     return t.decode(ids + [t.token_to_id("the</w>")]).removesuffix("the")

@@ -110,7 +110,7 @@ def make_codes(random):
 
 
 def make_zero(random):
-    """Steps from combiners of 0, with tables that are not trained: those behind the first, and behind the last."""
+    """Steps from combiners of 0, with tables that are not trained: those after the first, and after the last."""
     arrays, weights = draw(random, LAYERS[:2])
     for name in [name for name in arrays if name.endswith(".C")]:
         arrays[name][:] = 0

@@ -6,8 +6,8 @@ Needs torch, einops, httpx and x-transformers==1.6.0, which the tests do not. Ea
 every parameter random. It is imported, then read as a client reads it: decoders and encoder-decoders by a completion with
 "echo" and by a beam search, encoders by an embedding; each tenth configuration also trains for two steps. The programme
 counts configurations that agree, that are refused by the name of a key, and that the library refuses itself. It prints
-every other one and exits with 1 if there is any: a difference, an answer of 5xx, a job that fails after it was accepted, a
-service that died. --only NUMBER runs one configuration again.
+all others: a difference, an answer of 5xx, a job that fails after it was accepted, a service that died. It exits with 1
+if there is one. --only NUMBER runs one configuration again.
 
 Sessions scale rotary_xpos from the middle of max_seq_len, so those models are compared with texts that are filled up to
 that length, whose later tokens a decoder does not see.
@@ -156,7 +156,7 @@ class Service:
         raise SystemExit("the service did not become ready")
 
     def restarts(self):
-        """How often the engine of this service has died."""
+        """Return the number of times that the engine of this service has died."""
         text = pathlib.Path(self.folder.name, "log").read_text(errors="replace")
         return len(re.findall(r"engine.*(died|ended by|signal)", text))
 

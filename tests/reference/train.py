@@ -1,9 +1,8 @@
 """Training of the reference model: the measure for the engine's trainer.
 
-The same recipe (AdamW on all parameters, one learning-rate schedule, clipping at a global
-norm), the same blocks in the same order (engine/text/dataset.h states the permutation) and,
-with --model, the same initial weights. Without dropout the losses of both agree to
-rounding; with it they agree in distribution, since PyTorch draws other masks.
+The recipe is the trainer's: AdamW on all parameters, one learning-rate schedule, clipping at a global norm. So are the
+blocks, their order (engine/text/dataset.h states the permutation) and, with --model, the initial weights. Without
+dropout the losses of both agree to rounding; with it they agree in distribution, since PyTorch draws other masks.
 
     python3 train.py --text FILE --config config.json --options '{"max_steps": 600, …}' --out curve.json
     python3 train.py --text FILE --model FOLDER --options options.json --out curve.json
@@ -104,7 +103,7 @@ def learning_rate(options, step):
 
 
 def banded_attention(x, w, heads, window, mask=None):
-    """reference.additive_attention in blocks of queries: a window of at most `block` tokens lies in a block and the
+    """reference.additive_attention in blocks of queries. A window of at most `block` tokens is within a block and the
     one before it, so the pairs are N x 2 block instead of N x N. The same softmax over the same scores."""
     batch, length, width = x.shape
     block = max(window, 32)

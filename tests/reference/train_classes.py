@@ -2,9 +2,9 @@
 
     python3 train_classes.py FOLDER
 
-FOLDER (tests/data/training/classes) holds records.jsonl, config.json and options.json. Writes a random model.safetensors of that
-configuration beside them, and curve20.json: the loss of every step of the recipe in train.py on these records in the engine's order,
-from that model, without dropout.
+FOLDER (tests/data/training/classes) holds records.jsonl, config.json and options.json. Writes a random
+model.safetensors of that configuration to the same folder, and curve20.json: the loss of every step of train.py's
+recipe from that model, without dropout. The records are in the engine's order.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ import math
 
 import numpy
 
-LN2 = 0.693147  # of the source's scales and gradients
+LN2 = 0.693147  # ln 2 in the source's scales and gradients
 TAPS = 16
 
 
@@ -18,7 +18,7 @@ def norm(x):
 
 
 def norm_gradient(x, dy):
-    """Of norm(x), from dy."""
+    """Return the gradient of norm(x) from dy."""
     square = (x * x).sum(-1, keepdims=True)
     inner = (x * dy).sum(-1, keepdims=True)
     return math.sqrt(x.shape[-1]) / numpy.sqrt(square) * (dy - x * inner / square)
@@ -74,7 +74,7 @@ def attentions(number, layer):
 
 
 def forward(weights, layers, tokens, targets, vectors=32):
-    """tokens, targets [n]: what is read, and what follows each. A dict of everything inside."""
+    """tokens, targets [n]: the tokens read, and the token after each. Return a dict of all values inside."""
     w, inside = weights, {}
     fixed, rows = (lambda x: codes(x, 1 / 32) / 32, quantized_rows) if vectors == 8 else (lambda x: x, lambda x: x)
     state = w["E"][[0, *(token + 2 for token in tokens)]]
@@ -99,7 +99,7 @@ def forward(weights, layers, tokens, targets, vectors=32):
 
 
 def gradient(weights, layers, tokens, targets):
-    """Of the sum of lnp_target, uphill."""
+    """Return the gradient of the sum of lnp_target (ascent)."""
     w, x = weights, forward(weights, layers, tokens, targets)
     d = {name: numpy.zeros_like(array) for name, array in w.items() if name != "bias"}
     nodes = len(tokens) + 1
@@ -130,7 +130,7 @@ def gradient(weights, layers, tokens, targets):
 
 
 def together(weights, layers, texts, vectors=32):
-    """The values of all texts, their nodes one behind the other; each text's last token is only a target."""
+    """The values of all texts, their nodes one after the other; each text's last token is only a target."""
     parts = [forward(weights, layers, text[:-1], text[1:], vectors) for text in texts]
     out = {name: numpy.concatenate([part[name] for part in parts]) for name in parts[0] if not name.endswith(("raw", "weight"))}
     return out | {"score": numpy.array([out["lnp_target"].mean()])}
@@ -142,7 +142,8 @@ def all_gradients(weights, layers, texts):
 
 
 def graph(layers, texts, windows):
-    """What the nodes are made from, and what they see: inclusive spans of nodes, and where those of a node begin."""
+    """Return the labels of the nodes, and the nodes that they see: inclusive spans, and the index of each node's first
+    span."""
     first = numpy.cumsum([0, *(len(text) for text in texts)])
     out = {"label_arr": [label for text in texts for label in (0, *(token + 2 for token in text[:-1]))], "label_ptr": range(first[-1] + 1),
            "target_node": [first[b] + i for b, text in enumerate(texts) for i in range(1, len(text))], "target_id": [token for text in texts for token in text[1:]]}
@@ -159,7 +160,8 @@ def graph(layers, texts, windows):
 
 
 def steps(weights, layers, texts, rate, count):
-    """Weights before and behind each step by gradients of the norm 1, of the matrices alone, and the score at each of them."""
+    """Weights before and after each step by gradients of the norm 1, of the matrices alone, and the score at each of
+    them."""
     history, scores = [dict(weights)], []
     for _ in range(count):
         scores.append(together(history[-1], layers, texts)["score"][0])
@@ -169,8 +171,8 @@ def steps(weights, layers, texts, rate, count):
 
 
 def generate(weights, layers, prompt, count, longest=None):
-    """The largest probability's token each time, from the last `longest` tokens behind a start of their own: all ids, and the probabilities
-    that they were taken from."""
+    """The largest probability's token each time, from the last `longest` tokens after a start of their own: all ids,
+    and the probabilities that they were taken from."""
     ids, taken = list(prompt), []
     for _ in range(count):
         read = ids[-longest:] if longest else ids

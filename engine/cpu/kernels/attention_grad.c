@@ -6,9 +6,9 @@
  *   P_j = Σ e^{a_j - M_i} G_i = e^{a_j + r_far} S_j + e^{a_j + r_near} N_j,   Q_j likewise with D
  *   da_j = x_j·P_j - Q_j,   dx_j = P_j + c da_j w,   dw = c Σ da_j x_j,   c = 1/√dh
  *
- * where no exponent is above 0, since every a_j - M_i is not. S is written into dx and turned there into the gradient.
- * x, g and dg come from memory once; a and D are computed then. A position whose window is empty has M = -inf: its
- * score becomes -inf too, so that it has no weight. The parts of dw are added in order. */
+ * where no exponent is above 0, since every a_j - M_i is not. S is written into dx, which then becomes the gradient. x,
+ * g and dg come from memory once; a and D are computed then. A position whose window is empty has M = -inf: its score
+ * becomes -inf too, so that it has no weight. The parts of dw are added in order. */
 #include "engine/cpu/kernels/attention_tile.h"
 
 typedef struct backward {

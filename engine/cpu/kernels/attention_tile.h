@@ -19,7 +19,7 @@
  *
  * and then S_u = seed ⊕ far tokens after u runs backwards through tile t', P_u = near tokens up to u forwards
  * through tile t, and the window is S_u ⊕ P_u. Vectors are read twice: from memory with their tile, and again when they
- * are far. For windows of up to some thousand tokens the second read comes from the cache. What is kept grows with the
+ * are far. For windows of up to some thousand tokens the second read comes from the cache. The memory grows with the
  * window (its scores, an aggregate per tile), never with the sequence.
  *
  * Where several windows fit a tile they are its segments; both scans restart in each, and the seed is empty. */

@@ -35,7 +35,7 @@ static uint32_t order_of(float x)
 	return float_order(math_bits(x + 0.0f)); /* -0 becomes 0 */
 }
 
-/* Hide what is smaller than the k-th largest of a. */
+/* Hide numbers smaller than the k-th largest of a. */
 static void keep_top(float *a, int64_t count, int64_t k)
 {
 	uint32_t least = 0;

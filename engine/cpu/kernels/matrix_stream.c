@@ -75,7 +75,7 @@ static int64_t group_of(const op_call *call)
 	return p->kv_heads > 0 ? p->heads / p->kv_heads : 1;
 }
 
-/* --- what is read ------------------------------------------------------------------------------------------------ */
+/* --- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Rows one after another: of tokens from `token` on, or of memories (token -1). Some may be masked. */
 typedef struct run {

@@ -6,8 +6,8 @@
  * of the definition.
  *
  * The error. t is the definition's t: the quotient is the correctly rounded one (below). math_exp(-t) is within 8.5e-8
- * of the weight, relatively, and 2^-40 of one absolutely: checked for every float from 0 to 31. Of four of them added
- * in pairs the sum is within 2 · 2^-24; everything else is in double. Together below 2^-22 of a sum and 2^-40 for each
+ * of the weight, relatively, and 2^-40 of one absolutely: checked for every float from 0 to 31. A sum of four of them,
+ * added in pairs, is within 2 · 2^-24; everything else is in double. Together below 2^-22 of a sum and 2^-40 for each
  * token.
  *
  * Masses are in units of the largest logit's weight. */
@@ -29,9 +29,9 @@ static inline bool sample_estimable(float temperature)
 	return temperature >= 0x1p-20f && temperature <= 0x1p20f;
 }
 
-/* distance / temperature, rounded as IEEE 754 does, or what is not between 0 and SAMPLE_FAR where the quotient is not.
- * With a fused multiply-add by way of the reciprocal: after one correction the quotient is within an ulp, and from
- * there another one rounds correctly (Markstein 1990). It takes a quarter of a division. */
+/* Return distance / temperature, rounded as IEEE 754 does; if the quotient is outside 0 … SAMPLE_FAR, so is the
+ * result. With a fused multiply-add by way of the reciprocal: after one correction the quotient is within an ulp, and
+ * from there another one rounds correctly (Markstein 1990). It takes a quarter of a division. */
 static inline __attribute__((always_inline)) float sample_quotient(float distance, float temperature, float reciprocal)
 {
 #ifdef FP_FAST_FMAF

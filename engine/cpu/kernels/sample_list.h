@@ -276,7 +276,7 @@ static inline sample_list sample_collect_blocks(const sample_list *all, const fl
 	return few;
 }
 
-/* Leave what is in m->listed and m->id from `low` to below `high`. */
+/* Keep the entries of m->listed and m->id from `low` to below `high`. */
 static inline int64_t sample_narrow(int64_t n, float low, float high, const sample_memory *m)
 {
 	const int64_t left = sample_collect(m->listed, 0, n, low, high, m->listed, m->item, 0);

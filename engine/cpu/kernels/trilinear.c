@@ -1,5 +1,5 @@
 /* trilinear, trilinear_grad: a block of 16 channels is one vector, whose lanes `xor b` are b's bits, each a swap of
- * halves. A row of p is written once, 16 times the bytes of what is read. */
+ * halves. A row of p is written once, 16 times the bytes read. */
 #include "engine/tensor/ops/trilinear.h"
 #include "engine/cpu/kernels/kernels.h"
 

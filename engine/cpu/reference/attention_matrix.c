@@ -98,7 +98,7 @@ static bool is_visible(const op_call *call, int64_t b, int64_t head, int64_t i, 
 	return visible[(matrix * s.dim[2] + i) * s.dim[3] + j] != 0;
 }
 
-/* a_ij, -inf where the key is hidden but for top_k. */
+/* a_ij, -inf if the key is hidden, before top_k. */
 static double attention_matrix_score_of(const op_call *call, int64_t b, int64_t head, int64_t i, int64_t j)
 {
 	const attention_weights_params *p = call->params;
@@ -200,7 +200,8 @@ status reference_attention_weights_grad(backend *unused, const op_call *call)
 
 /* --- mix_heads ---------------------------------------------------------------------------------------------------- */
 
-/* x [B, H, N, S], p [F, H] -> y [B, F, N, S]: y[b, f, ·] = Σ_h p[f][h] x[b, h, ·]; transposed: the other way round */
+/* x [B, H, N, S], p [F, H] -> y [B, F, N, S]: y[b, f, ·] = Σ_h p[f][h] x[b, h, ·]; transposed: with f and h
+ * exchanged */
 status reference_mix_heads(backend *unused, const op_call *call)
 {
 	(void)unused;

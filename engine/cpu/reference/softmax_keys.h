@@ -36,7 +36,7 @@ static inline void softmax_sum_add(softmax_sum *s, double score, const float *v)
 		s->sum[d] = shrink * s->sum[d] + weight * (double)v[d];
 }
 
-/* y [width], NULL: not wanted; zeros where there was no key. log Σ_j e^{s_j}. */
+/* y [width], NULL: not requested; zeros where there was no key. log Σ_j e^{s_j}. */
 static inline double softmax_sum_end(const softmax_sum *s, float *y)
 {
 	for (int64_t d = 0; d < s->width && y; d++)

@@ -116,7 +116,7 @@ static bool softmax_stream_is_there(const stream *s, int64_t place)
 	return s->key_step ? softmax_step_is_there(present) : present != 0;
 }
 
-/* Token t, in the ring already, attends: query [h], y [w] (NULL: not wanted) of head n; sum [w] is scratch. Its
+/* Token t, in the ring already, attends: query [h], y [w] (NULL: not requested) of head n; sum [w] is scratch. Its
  * log-normalizer. */
 static double softmax_stream_attend(const stream *s, int64_t n, int64_t t, const float *query, double *sum, float *y)
 {

@@ -1,6 +1,6 @@
 /* Steps of training BART (bart.c) on one batch, as training.h reads and runs them: AdamW in the order of Hugging Face
- * transformers. The recipe in the config is an object "recipe", which has "policy" ("ignore") too; what it leaves out
- * is that of the fine-tuning on GLUE: "weight_decay" 0.01, "clip" 1, "adam_eps" 1e-6, "betas" [0.9, 0.999]. */
+ * transformers. The recipe in the config is an object "recipe", which has "policy" ("ignore") too; its defaults are
+ * those of the fine-tuning on GLUE: "weight_decay" 0.01, "clip" 1, "adam_eps" 1e-6, "betas" [0.9, 0.999]. */
 #include <string.h>
 
 #include "engine/eval/bart_set.h"

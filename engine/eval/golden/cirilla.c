@@ -111,7 +111,7 @@ static status add_results(golden *g, const cirilla_set *c, const char *prefix, b
 	return add(g, inside, port_name(PORT_ENCODINGS), prefix, "enc_out", err);
 }
 
-/* --- what lies inside ------------------------------------------------------------------------------------------ */
+/* --- inner activations ----------------------------------------------------------------------------------------- */
 
 /* Block by block; `each` entries a block, the first of self-attention, the second of three of attention to a source;
  * names begin with `under`. */

@@ -65,7 +65,7 @@ typedef struct language_run {
 	evaluation_spec spec;
 } language_run;
 
-/* Add what was computed of a batch, 0 in the rows of masked tokens. */
+/* Add the values computed for a batch, 0 in the rows of masked tokens. */
 static status add_values(golden *g, const language_run *r, const batch *in, const results *from, error *err)
 {
 	for (int i = 0; i < from->count; i++) {

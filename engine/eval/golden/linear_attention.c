@@ -3,8 +3,7 @@
  * keys) and mask_keys.* (those that are kept): y, dx, d.NAME; M{b} [H,m,d] and z{b} [H,d], the sums over all keys of
  * sequence b.
  *
- * The sums, which the op linear_attention does not give, are what linear_stream has in its state when it has read all
- * rows. */
+ * The op linear_attention does not output the sums. They come from the state of linear_stream after all rows. */
 #include "engine/eval/attention_module.h"
 #include "engine/eval/dilated_set.h"
 #include "engine/eval/linear_rows.h"

@@ -40,7 +40,7 @@ static bool recognises(const golden *g)
 	return dilated_set_is_config(g->config);
 }
 
-/* --- what a set says ------------------------------------------------------------------------- */
+/* --- reading a set --------------------------------------------------------------------------- */
 
 static status read_config(const json_t *json, longnet *c, error *err)
 {

@@ -314,7 +314,7 @@ static status evaluate_whole(const trilinear_texts *t, error *err)
 
 /* --- quantised forwards ------------------------------------------------------------------------------------------ */
 
-/* The codes of what attention k reads: n and the vectors. */
+/* The codes of attention k's inputs: n and the vectors. */
 typedef struct vector_codes {
 	float *normed, *rows[VECTORS], *key_step; /* NULL: the set has none of attention k */
 } vector_codes;

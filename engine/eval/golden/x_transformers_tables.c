@@ -2,8 +2,8 @@
  *   bucket.{bidir,causal}.B.D [n]: T5's bucket, of B and of distances up to D, of bucket.query_minus_key [n], which are
  *     integers that follow each other;
  *   alibi_slopes.H [H]: the slopes of H heads;
- *   rotary_inv_freq.W and xpos_scale.W [W / 2]: by what position 1 turns each pair of W channels, and by what it
- *     scales them with a base of 1. */
+ * rotary_inv_freq.W and xpos_scale.W [W / 2]: the angle by which position 1 rotates each pair of W channels, and its
+ *     scale with a base of 1. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

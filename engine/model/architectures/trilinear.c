@@ -183,7 +183,7 @@ static void read_sizes(trilinear_config *c, config_reader *r)
 		config_fail(r, "value_size", "value_size must be a multiple of %d for each of n_heads", BLOCK);
 }
 
-/* Read the keys for what a token sees of the others. */
+/* Read the keys that determine which other tokens a token sees. */
 static void read_reading(trilinear_config *c, config_reader *r)
 {
 	c->bidirectional = config_bool(r, "bidirectional", false);

@@ -222,7 +222,7 @@ static bool is_logged(const builder *b, const attention_rows *r)
 	return b->spec->explain && !r->whole;
 }
 
-/* Output what explanations need of the tokens and of those that they read. */
+/* Output the parts that explanations need: of the tokens, and of the tokens that they read. */
 static void log_parts(builder *b, const attention_options *o, int layer, const attention_rows *r, value q, value k)
 {
 	graph *g = b->g;

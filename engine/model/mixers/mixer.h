@@ -128,10 +128,10 @@ extern const explainer projected_explainer, projected_source_explainer; /* for i
  *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ
  *   or, on attention, y = a ⊙ σ(b) with a | b the halves of that
  * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual
- * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it; so does,
- * in sessions, `earlier`. To a source, the recurrent form is op_source_attention, or the matrix over its tokens. One
- * dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate.weight and .bias, mem_k, mem_v,
- * head_scale_params, pre_ and post_softmax_talking_heads. */
+ * attention and explicit masks need the matrix of scores in memory: op_attention_scores and the ops after it. So does
+ * `earlier` in sessions. To a source, the recurrent form is op_source_attention, or the matrix over its tokens. One
+ * dropout site. Parameters: to_{q, k, v, r, v_gate}, to_out (or to_out.0), mem_k, mem_v, head_scale_params, pre_ and
+ * post_softmax_talking_heads. */
 typedef struct attention_options {
 	int64_t hidden;
 	int64_t heads, kv_heads, key_width, value_width; /* per head */
@@ -149,9 +149,8 @@ typedef struct attention_options {
 	int64_t capacity;         /* rows of the cache; of a source's cache */
 	int64_t segment;          /* in sessions, as in softmax_stream */
 	int64_t front;            /* leading rows of a segment that belong to no token */
-	int64_t earlier;          /* in sessions, number of states for keys and values that later segments compute differently
-	                           * from a token's own. There is one for each of 1, 2, … segments back; the last serves all
-	                           * others. 0: none */
+	int64_t earlier;          /* in sessions, number of states with keys and values as later segments compute them:
+	                           * state i for tokens i segments back, the last for all older ones; 0: none */
 	int64_t norm_groups;      /* for a head's queries and keys; 0: not normalised */
 	int64_t rotary;           /* channels of a head; 0: none */
 	bool rotate_values;

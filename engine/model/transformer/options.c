@@ -116,7 +116,7 @@ static void read_lists(config_reader *r, stack_options *s)
 		s->shift[e] = (int64_t)shift[e];
 }
 
-/* --- what excludes what --------------------------------------------------------------------------------- */
+/* --- options that exclude each other -------------------------------------------------------------------- */
 
 static void forbid(config_reader *r, bool both, const char *key, const char *reason)
 {
@@ -346,7 +346,7 @@ bool stack_options_write(json_t *json, const stack_options *s, bool compat)
 	return write_lists(json, s);
 }
 
-/* --- what follows ----------------------------------------------------------------------------------------- */
+/* --- derived values --------------------------------------------------------------------------------------- */
 
 bool stack_positions(const stack_options *s)
 {

@@ -20,7 +20,7 @@ void stack_layer_prefix(char out[2 * STACK_NAME], const stack_entry_name *n)
 	snprintf(out, 2 * STACK_NAME, "%s.1%s.", n->text, n->wrappers);
 }
 
-/* --- what follows from the options ---------------------------------------------------------------------- */
+/* --- values derived from the options -------------------------------------------------------------------- */
 
 double stack_deep_std(const stack_options *o, int64_t n, int64_t k, double gain)
 {

@@ -39,7 +39,7 @@ void stack_parameters(const stack *s, parameter_list *list);
 double stack_parameter_count(const stack *s);
 /* True if its layers are those of self-attention; otherwise those of cross-attention. */
 bool stack_has_self_attention(const stack *s);
-/* List what sessions keep besides the states of its layers. */
+/* List the states of sessions besides those of its layers. */
 void stack_states(const stack *s, state_list *list);
 /* Return the property for which a stack with max_mem_len has no recurrent form (model_dims.whole); NULL: it has one. */
 const char *stack_whole(const stack *s);

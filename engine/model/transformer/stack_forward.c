@@ -458,7 +458,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 /* --- a source into the slots ----------------------------------------------------------------------------------------
  */
 
-/* Store what a session's tokens read of the rows of memory tokens: keys and values, and the inputs of shifts. */
+/* Store the data of memory tokens that a session's tokens read: keys and values, and the inputs of shifts. */
 static void store_memory(builder *b, const stack *s, value source, value mask)
 {
 	const stack_options *o = &s->options;

@@ -116,7 +116,7 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	config_check_parameters(r, scalars < 1e18 ? (int64_t)scalars : INT64_MAX);
 }
 
-/* --- what it is made of ------------------------------------------------------------------------------------ */
+/* --- components -------------------------------------------------------------------------------------------- */
 
 /* The log of a causal stack is that of sessions, unless the sequence is read again with its source. */
 const mixer *transformer_mixer(const void *config, int64_t layer, const void **options)

@@ -1,4 +1,4 @@
-/* ceilings.h - what this machine can do at most, as lines of JSON; and the timing that an op is held against it with. */
+/* ceilings.h - the ceilings of this machine, as lines of JSON, and the timing with which ops are compared with them. */
 #ifndef TESTS_BENCH_SUPPORT_CEILINGS_H
 #define TESTS_BENCH_SUPPORT_CEILINGS_H
 

@@ -16,7 +16,7 @@ typedef struct serving {
 	int64_t vocab;
 } serving;
 
-/* Serve a model of this configuration on b, for so many sessions, `rows` of them in a step. Takes b. */
+/* Serve a model of this configuration on b, for `sessions` sessions, `rows` of them in a step. Takes b. */
 void serving_open(serving *s, backend *b, const char *config, const char *weights, int sessions, int rows);
 void serving_close(serving *s);
 
@@ -42,7 +42,7 @@ void serving_submit(serving *s, session *x, serving_listener *l, const int32_t *
 void serving_finished(void *context, const generation_result *r);
 /* Until nothing is left to do. */
 void serving_run(serving *s);
-/* Add the times of `tokens` greedy tokens: of one more, since a time lies between two events. */
+/* Add the times of `tokens` greedy tokens. It generates one more, since a time is between two events. */
 void serving_generate(serving *s, session *x, int64_t tokens, bench_times *times);
 
 #endif

@@ -36,7 +36,7 @@ static void write_inputs(plan *p, int64_t batch, int64_t length, int64_t vocab)
 	free(positions);
 }
 
-/* Multiply-adds of one node, if it is a product. Of the loss: logits, and the gradients of their two factors. */
+/* Multiply-adds of one node, if it is a product. For the loss: logits, and the gradients of their two factors. */
 static double node_products(const graph *g, const op_node *node)
 {
 	if (node->id != OP_linear && node->id != OP_matmul && node->id != OP_linear_cross_entropy)

@@ -1,5 +1,5 @@
-/* training.h - steps of training on random tokens, for measuring programs. A step is what the trainer does with one
- * batch: forward, loss, backward, the gradients' norm, AdamW. Everything here exits the program on failure. */
+/* training.h - steps of training on random tokens, for measuring programs. A step is the trainer's work for one batch:
+ * forward, loss, backward, the gradients' norm, AdamW. Everything here exits the program on failure. */
 #ifndef TESTS_BENCH_SUPPORT_TRAINING_H
 #define TESTS_BENCH_SUPPORT_TRAINING_H
 
@@ -10,7 +10,7 @@ typedef struct training {
 	model *model;
 	optimizer *optimizer;
 	plan *plan;
-	int64_t tokens; /* of a step */
+	int64_t tokens; /* tokens of a step */
 } training;
 
 typedef struct training_shape {
@@ -25,8 +25,8 @@ void training_close(training *t);
 
 /* Forward and backward of a batch; the first thing that is issued before a number of steps. */
 void training_batch(training *t);
-/* The update behind a batch, the batch after it unless it is the last, and then the update's norm: on a device the
- * step's numbers are taken in while the next batch is computed, as the trainer does. */
+/* Run the update after a batch, the next batch unless this is the last, and then read the update's norm. As in the
+ * trainer, the numbers of a step on a device are read while the next batch is computed. */
 void training_step(training *t, bool last);
 /* FLOPs of the step's matrix products, two per multiply-add; attention is not counted. */
 double training_flops(const training *t);
