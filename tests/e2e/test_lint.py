@@ -74,8 +74,3 @@ def test_a_finding_names_the_line_of_the_word():
 def test_exceptions_are_few_and_have_reasons():
     assert len(lint.EXCEPTIONS) <= 20
     assert all(reason for _, _, reason in lint.EXCEPTIONS)
-
-
-def test_finished_rooms_exist():
-    root = TOOL.parents[1]
-    assert all((root / room).exists() for room in lint.FINISHED)
