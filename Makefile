@@ -7,7 +7,7 @@
 #: tests/bare        the same and `make demo` in an empty Debian 12 or 13, with nothing beside the clone (see its --help)
 #: make test-golden  golden sets that are not in the repository: ADDITIVE_GOLDEN=folder
 #: make test-emulated   the CUDA backend on an emulated device (ADDITIVE_ALL_CASES=1: every size)
-#: make test-slow    that in every size, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
+#: make test-slow    that, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
@@ -396,7 +396,7 @@ test-slow:
 	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(EMULATED) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
 	@$(if $(NVCC),,echo 'left out: no kernel is compiled for a GPU, since CUDA names no toolkit')
 	$(MAKE) CUDA= CHECKED_CUDA=$(CUDA) pytest-slow
-	ADDITIVE_ALL_CASES=1 $(MAKE) test-emulated
+	$(MAKE) test-emulated
 	$(MAKE) -j$(shell nproc) BUILD=asan all
 	$(MAKE) BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults
 	tests/fuzz/run $(FUZZ_SECONDS)

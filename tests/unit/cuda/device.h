@@ -59,7 +59,7 @@ static inline bool device_is_emulated(const backend *b)
 }
 
 /* True if an emulated device leaves this case out: from cases that differ only in size it runs each `stride`-th. With
- * ADDITIVE_ALL_CASES (`make test-slow`), and on a GPU, all cases run. A stride has no common factor with the lengths of
+ * ADDITIVE_ALL_CASES (`.ci/run`), and on a GPU, all cases run. A stride has no common factor with the lengths of
  * the lists that `turn` walks through. */
 static inline bool is_left_out(const backend *b, int turn, int stride)
 {

@@ -28,7 +28,7 @@ static int turn_of(int i)
 	return turn;
 }
 
-/* True if this case is left to make test-slow: every other case in bf16, and most cases of attention. Every short
+/* True if this case is left to ADDITIVE_ALL_CASES: every other case in bf16, and most cases of attention. Every short
  * sequence is a tile of 64 by 64, and an emulated device computes about a hundred tiles per second, for each set of
  * requested outputs again.
  *
