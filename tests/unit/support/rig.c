@@ -266,11 +266,11 @@ static void look_done(task *t)
 	((look *)t)->done = true;
 }
 
-/* Settle after two idle looks in a row. A look runs after everything posted before it; messages from those tasks are
- * delivered before the second look. */
+/* Settle after four idle looks in a row. A look runs after everything posted before it. The messages of those tasks may
+ * post further tasks to the executor, whose messages may do so again. */
 void rig_settle(rig *d)
 {
-	for (int quiet = 0; quiet < 2;) {
+	for (int quiet = 0; quiet < 4;) {
 		look x = {.task = {.run = run_look, .done = look_done}};
 		bool none = executor_pending(d->engine.executor) == 0 && d->engine.loop.active_reqs.count == 0;
 		executor_control(d->engine.executor, &x.task);
