@@ -364,6 +364,8 @@ $(GRAMMAR_TEXTS): $(OUT)/obj/tests/api/grammar_texts.o $(UNIT_SUPPORT) \
 PYTEST = env ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q
 # More processes than processors, since tests also wait; a file's tests share services, so they stay together.
 PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
+# Slow tests compute more than they wait.
+SLOW_JOBS ?= -n $(shell nproc) --dist loadfile
 .PHONY: pytest
 pytest: all $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 	tests/in_memory $(PYTEST) $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults)
@@ -388,9 +390,9 @@ test-golden: all $(EMULATED) $(VENV)/ready
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
 pytest-slow: all $$(BENCH_BIN) $(EMULATED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
-	ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(PYTEST) -m slow $(PYTEST_JOBS) tests/api tests/e2e tests/faults
+	ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(PYTEST) -m slow $(SLOW_JOBS) tests/api tests/e2e tests/faults
 pytest-faults: all $(FAULTS) $(VENV)/ready
-	$(PYTEST) -m slow $(PYTEST_JOBS) tests/faults
+	$(PYTEST) -m slow $(SLOW_JOBS) tests/faults
 test-slow:
 	@deploy/deps clang $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(EMULATED) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
