@@ -104,10 +104,11 @@ static status mark_specials(huggingface *h, int32_t size, error *err)
 /* Decode all tokens, as within a text. */
 static status decode_all(tokenizer *t, huggingface *h, int32_t size, error *err)
 {
-	size_t used = 0, capacity = 0;
+	size_t used = 0, capacity = 65536;
 	char token[TOKEN_MAX_BYTES];
 	h->first = memory_new((size_t)size + 1, sizeof *h->first);
-	if (!h->first)
+	h->bytes = malloc(capacity); /* not NULL if all tokens are empty */
+	if (!h->first || !h->bytes)
 		return STATUS_NOMEM;
 	for (int32_t id = 0; id < size; id++) {
 		size_t bytes, count = 0;
