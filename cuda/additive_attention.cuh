@@ -24,8 +24,8 @@
  * chain up to there (the super before and the tiles of this one); a windowed super has its own tiles only. before(t) is
  * folded in one order, for a global chain from at most SUPER entries. So a chain waits serially once per SUPER tiles.
  *
- * By estimate a wait is a store and a load that meet in L2, 0.7 µs. In that time 4.3 TB/s move 46 tiles of 256 tokens
- * of dh 64 in bf16 (64 kB, in and out). So two chains or more hide it for any N. Waiting for the previous tile at
+ * By estimate a wait is a store and a load that meet in L2, 0.7 µs. In that time 4.3 TB/s move 46 tiles of 256 tokens,
+ * with dh 64 in bf16 (64 kB, in and out). So two chains or more hide it for any N. Waiting for the previous tile at
  * every tile would take 46 chains to hide; three phases (aggregates, their scan, tiles) would read x twice. Windows
  * never wait serially, and windows of up to ROWS tokens do not wait at all.
  *

@@ -1,7 +1,7 @@
 /* Kernels that may begin early.
  *
  * Only code for 9.0 and later contains the wait of a kernel that begins early (ptx.cuh). The driver may have loaded PTX
- * of an earlier architecture, compiled for a later device, so the loaded code is queried. cudaFuncAttributes.ptxVersion
+ * for an earlier architecture, compiled for a later device, so the loaded code is queried. cudaFuncAttributes.ptxVersion
  * is the architecture of the PTX from which the code was compiled, by nvcc or by the driver. binaryVersion is the
  * device's in either case. */
 #include "cuda/backend.h"

@@ -361,8 +361,8 @@ template <class F> static bool find_function(const char *name, F *out)
 
 /* Open the pool. A stream reuses memory that another released only when the other is done with it, so no stream waits
  * for another's memory. The pool keeps released memory; otherwise each wait for the device would return it, to be
- * allocated again. It is returned when memory is short and when a backend is closed. The pool keeps at most POOL_SHARE
- * of the memory, so that code, graphs and reservations have room. */
+ * allocated again. It is returned when memory is short and when a backend is closed. The pool keeps at most
+ * POOL_SHARE of the memory, so that code, graphs and reservations have room. */
 static status open_pool(cuda_backend *c)
 {
 	int no = 0;

@@ -311,8 +311,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* --- uniform -------------------------------------------------------------------------------------- */
 
-/* y and M of the queries that see no key: y = Σ_j drop(1 / S) v_j, M = log S. One sequence; a block per head and some
- * of its queries, a thread per channel. */
+/* y and M of the queries that see no key: y = Σ_j drop(1 / S) v_j, M = log S. One sequence; a block per head and
+ * some of its queries, a thread per channel. */
 template <class T>
 __device__ __forceinline__ void attend_blind_sequence(const attention &a, const int32_t *list, const T *v, T *y,
                                                       float *log_normalizer, unsigned sequence)

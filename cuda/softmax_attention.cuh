@@ -281,8 +281,8 @@ __device__ __forceinline__ void attention_load_bias(const attention &a, int head
 
 /* --- mma: tiles of bf16 in shared memory -------------------------------------------------------- */
 
-/* Offset of element (row, column) in a tile of rows of W. 16-byte pieces are permuted within a row, so that the piece
- * of eight rows that a matrix load reads covers all banks. */
+/* Offset of element (row, column) in a tile of rows of W. 16-byte pieces are permuted within a row, so that the
+ * piece of eight rows that a matrix load reads covers all banks. */
 template <int W> __device__ __forceinline__ unsigned mma_at(unsigned row, unsigned column)
 {
 	const unsigned turn = W >= 64 ? row % 8 : row / 2 % 4;

@@ -1,6 +1,6 @@
 /* The first kernel of softmax_stream.cuh, attend. A warp has a head of a sequence, up to QUERIES neighbouring queries
- * and one chunk, which it reads in tiles of 32 keys (online softmax: Milakov and Gimelshein 2018). For scores, a part
- * of the warp (stream.cuh) is along the channels of a key; for exponentials, a lane has a key; for values, lanes are
+ * and one chunk, which it reads in tiles of 32 keys (online softmax: Milakov and Gimelshein 2018). For scores, part of
+ * the warp (stream.cuh) is along the channels of a key; for exponentials, a lane has a key; for values, lanes are
  * along the channels again. The warp stores m, z and Σ e^{s-m} v of the chunk in scratch.
  *
  * Bytes: every key and value once for QUERIES queries (8 per channel; of codes 2), and 1/64 of 8 for the sums of

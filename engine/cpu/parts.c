@@ -2,10 +2,10 @@
  *
  * The threads are OpenMP's, but their cores are not left to the system alone. When one thread wakes another, Linux may
  * put it on the waker's core, to keep caches warm or to let another core sleep (usual in a virtual machine). Two parts
- * of half a millisecond then run one after the other, long before the load is balanced. So the caller stays on its core
- * until the parts are done. A thread that finds itself on the core of another thread of the team moves to a free one,
- * where it also wakes up the next time. With 2 cores and 64 rows a step, d 128 and 6 layers, that gives 1.5 times the
- * tokens per second. */
+ * that take half a millisecond then run one after the other, long before the load is balanced. So the caller stays
+ * on its core until the parts are done. A thread that finds itself on the core of another thread of the team moves to a
+ * free one, where it also wakes up the next time. With 2 cores and 64 rows a step, d 128 and 6 layers, that gives 1.5
+ * times the tokens per second. */
 #include "engine/cpu/parts.h"
 
 #include <sched.h>

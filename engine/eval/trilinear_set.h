@@ -1,7 +1,7 @@
 /* trilinear_set.h - golden sets of 3Lin, profile S, under their own names of tensors: E, F, bias and, for layer l,
  * L{l}.{QK,QV,K,V,C}, each with a prefix. In a layer with several attentions, number a is L{l}A{a}, where A is any text
- * that is not empty. A missing combiner C is 0 if others exist. Instead of weights a set may have their codes, q.NAME
- * of 8 bits, and steps, step.NAME [1].
+ * that is not empty. A missing combiner C is 0 if others exist. Instead of weights a set may have their codes,
+ * q.NAME of 8 bits, and steps, step.NAME [1].
  *
  * The rows of E begin with those of the start and of an unknown token, which the model stores after those of the
  * tokens. config: D, Q, T, V, window, wide_window; in "layers" or "alibi_v1" the attentions, [slope, hyper, wide] each,

@@ -4,8 +4,8 @@
  *
  * Parameters are read in file order, so each chunk of the file is read and verified once. A piece is some rows of a
  * parameter. It is read, converted, packed and uploaded at once, while it is in the processor's cache. Two kinds of
- * matrices are read whole before their first piece. The rows of a transposed matrix are spread over the file; the step
- * of a quantised one depends on all weights.
+ * matrices are read whole before their first piece. The rows of a transposed matrix are spread over the file; the
+ * step of a quantised one depends on all weights.
  *
  * The arena is a reservation whose memory is mapped as it fills, because clearing an allocation of that size would be
  * one long step. */

@@ -1,8 +1,8 @@
 /* count.h - counts of the emulated device: one record for each piece of work that ran while counting was on.
  *
- * The plug-in exports these functions; a test finds them with emulator_counting. They count in both builds, but bytes
- * of kernels only in the checked one. ADDITIVE_EMULATOR_COUNT=FILE writes the same for a whole program, one line of
- * JSON for each piece of work (tests/emulator/traffic.py reads it). Plain C and C++. */
+ * The plug-in exports these functions; a test finds them with emulator_counting. They count in both builds, but the
+ * bytes of kernels only in the checked one. ADDITIVE_EMULATOR_COUNT=FILE writes the same for a whole program, one
+ * line of JSON for each piece of work (tests/emulator/traffic.py reads it). Plain C and C++. */
 #ifndef EMULATOR_COUNT_H
 #define EMULATOR_COUNT_H
 

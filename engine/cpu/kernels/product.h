@@ -1,9 +1,10 @@
 /* product.h - products of matrices that fit in a cache, for kernels that make them tile by tile.
  *
  * C is made in pieces of a few rows and vectors whose sums stay in registers; every element is one chain over k in
- * order, so it does not depend on the pieces. A may have any strides; B and C have whole vectors of columns. One vector
- * of B and one broadcast element of A feed each multiply-add, so nothing is packed. On two cores of an AMD EPYC (Zen
- * 5), whose multiply-adds reach about 450 GFLOP/s, softmax attention including its exps runs at 350 to 385. */
+ * order, so it does not depend on the pieces. A may have any strides; B and C have whole vectors of columns. Each
+ * multiply-add takes one vector of B and one broadcast element of A, so nothing is packed. On two cores of an AMD
+ * EPYC (Zen 5), whose multiply-adds reach about 450 GFLOP/s, softmax attention including its exps runs at 350 to
+ * 385. */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 

@@ -2,11 +2,11 @@
  *
  * Integer weights take several times as long as e^-t in floats. Nearly every draw has the same outcome with both,
  * because the deciding sum is far from the token's bounds. So masses are estimated with a bound on their error. If a
- * comparison is closer than the bound, the answer is "unknown" and the caller weighs exactly. Both ways give the token
- * of the definition.
+ * comparison is closer than the bound, the answer is "unknown" and the caller weighs exactly. Both ways give the
+ * token of the definition.
  *
- * The error. t is the definition's t: the quotient is the correctly rounded one (below). math_exp(-t) is within 8.5e-8
- * of the weight, relatively, and 2^-40 of one absolutely: checked for every float from 0 to 31. A sum of four of them,
+ * The error. t is the definition's t: the quotient is the correctly rounded one (below). math_exp(-t) is the weight
+ * within 8.5e-8 relatively and 2^-40 absolutely: checked for every float from 0 to 31. A sum of four of them,
  * added in pairs, is within 2 · 2^-24; everything else is in double. Together below 2^-22 of a sum and 2^-40 for each
  * token.
  *

@@ -1,5 +1,5 @@
-/* softmax_attention.h - shared by softmax attention, its gradient and its recurrent form: blocks of queries and tiles
- * of keys, hidden keys and dropout, and the online softmax of a block of queries.
+/* softmax_attention.h - shared by softmax attention, its gradient and its recurrent form: blocks of queries and
+ * tiles of keys, hidden keys and dropout, and the online softmax of a block of queries.
  *
  * A block is up to SOFTMAX_LANES queries of one head, one in each lane of a vector. Element [·][l] of every tile
  * belongs to query l, so maxima, sums and exps run down the lanes and nothing is ever summed across a vector. A tile is

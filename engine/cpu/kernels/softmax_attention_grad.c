@@ -7,7 +7,7 @@
  *
  * and the gradient of the bias is the sum of dS along its diagonals. dQ is complete when a block has seen its keys. dK
  * and dV are sums over blocks. The blocks of the heads that read one head of keys, head by head, are cut into `spans`
- * of about equal work. Each span has its own partial sums, which are added in order at the end. The number of spans
+ * with about equal work. Each span has its own partial sums, which are added in order at the end. The number of spans
  * depends on the shape alone; it is 1 if there are GRAIN heads of keys. The alternative, one pass for dQ and one for dK
  * and dV, needs no partial sums, but seven products instead of five. */
 #include "engine/cpu/kernels/softmax_attention.h"

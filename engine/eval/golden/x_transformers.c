@@ -4,8 +4,8 @@
  *                        tokens before the last one are read and those after the first one are predicted
  *   encoder-decoders     src [B,S], tgt [B,N+1], src_mask?
  *   optional             pos (the position of each token), context, context_mask, attn_mask,
- *                        self_attn_context_mask, prepend_embeds, layer_skip, and keep_index with keep_mask (the rows
- *                        of the source that are kept)
+ *                        self_attn_context_mask, prepend_embeds, layer_skip, and keep_index with keep_mask (the rows of
+ *                        the source that are kept)
  *   segments             ids.S, labels.S: each attends to the memories of the previous one
  *
  * Values: logits, loss, grad.NAME, grad_input.context; embeddings, encodings, hidden.L, scores.A, attn.A. For each
