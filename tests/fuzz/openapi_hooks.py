@@ -8,7 +8,8 @@ import schemathesis
 FILES = ("file", "config", "weights", "tokenizer", "archive")
 KEY = re.compile(r"metadata\[[^\0]{1,64}\]")
 DECLARED = (b'"code":"invalid_request"', b'"code":"corrupt_data"', b' bytes, not a string of ',  # lengths are bytes
-            b'"code":"out_of_range"', b'cannot be combined with')
+            b'"code":"out_of_range"',  # more than 63 bits
+            b"'best_of' greater than 'n' cannot be combined", b"'compare' cannot be combined with 'span'")
 
 
 def is_refused(value):
