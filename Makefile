@@ -398,9 +398,9 @@ test-slow:
 	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(EMULATED) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
 	@$(if $(NVCC),,echo 'left out: no kernel is compiled for a GPU, since CUDA names no toolkit')
 	$(MAKE) CUDA= CHECKED_CUDA=$(CUDA) pytest-slow
-	$(MAKE) test-emulated
-	$(MAKE) -j$(shell nproc) BUILD=asan all
-	$(MAKE) BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults
+	$(MAKE) CUDA= test-emulated
+	$(MAKE) CUDA= -j$(shell nproc) BUILD=asan all
+	$(MAKE) CUDA= BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults
 	tests/fuzz/run $(FUZZ_SECONDS)
 FUZZ_VENV := build/fuzz-venv
 $(FUZZ_VENV)/ready: tests/fuzz/requirements.txt
