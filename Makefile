@@ -5,6 +5,7 @@
 #: make test         the programs on a CPU; installs the packages it needs
 #: make unit pytest  its two halves
 #: tests/bare        the same and `make demo` in an empty Debian 12 or 13, with nothing beside the clone (see its --help)
+#: make tests/golden  additive-eval, which compares models with golden numbers
 #: make test-golden  golden sets that are not in the repository: ADDITIVE_GOLDEN=folder
 #: make test-emulated   the CUDA backend on an emulated device (ADDITIVE_ALL_CASES=1: every size)
 #: make test-slow    that, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
@@ -112,14 +113,11 @@ CLI_LIBS := -lcurl -ledit -ljansson -lnettle -lm
 MPI ?= $(if $(filter aarch64,$(BUILD)),,ompi-c)
 RANK_DIRS := $(CORE_DIRS) engine/recipe engine/rank
 
-PROGRAMS := $(foreach p,additive-eval:engine/eval $(if $(MPI),additive-train:engine/rank) additived:engine/daemon additive-httpd:server additive:clients/cli,\
-              $(if $(wildcard $(lastword $(subst :, ,$(p)))/main.c),$(OUT)/bin/$(firstword $(subst :, ,$(p)))))
+PROGRAMS := $(addprefix $(OUT)/bin/,$(if $(MPI),additive-train) additived additive-httpd additive)
 
 .PHONY: all
 all: $(PROGRAMS)
 
-$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(call objects,$(call sources,engine/eval engine/eval/golden) $(OPTIONS_SRC)) $(CORE_OBJ)
-$(OUT)/bin/additive-eval: LDLIBS = $(CORE_LIBS)
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
 $(OUT)/bin/additive-train: $(OUT)/obj/engine/rank/main.o $(call objects,$(call sources,$(RANK_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ) $(PROTO_OBJ)
@@ -147,10 +145,8 @@ $(call list,architectures.def,ARCHITECTURE,engine/model/architectures)
 $(call list,objectives.def,OBJECTIVE,engine/train/objectives)
 $(call list,optimizers.def,OPTIMIZER,engine/train/optimizers)
 
-# So are the readers of golden files.
-$(call keep,$(OUT)/gen/golden_readers.def,$(foreach r,$(basename $(notdir $(call sources,engine/eval/golden))),GOLDEN_READER($(r))))
-
-# And the families of op cases that unit tests run.
+# So are the readers of golden files, and the families of op cases that unit tests run.
+$(call keep,$(OUT)/gen/golden_readers.def,$(foreach r,$(basename $(notdir $(call sources,tests/golden/readers))),GOLDEN_READER($(r))))
 $(call list,op_case_families.def,OP_CASE_FAMILY,tests/unit/support/op_cases)
 
 # The first build has no list of the generated files that a source includes, so all come first.
@@ -318,9 +314,11 @@ $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/sup
 UNIT_LINKER ?= $(if $(filter release,$(BUILD)),-fuse-ld=gold)
 # Folders that a test of an area links: those up to its own.
 area = $(firstword $(subst /, ,$(1)))
-with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))
+with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter golden,$(1)),GOLDEN,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE))))))
 CUDA_TEST_OBJ = $(CORE_OBJ) $(call objects,$(call sources,engine/serve engine/explain))
 CUDA_TEST_LIBS = $(CORE_LIBS)
+GOLDEN_OBJ = $(CORE_OBJ) $(OUT)/obj/tests/golden/label_graph.o
+GOLDEN_LIBS = $(CORE_LIBS)
 unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,$(1))),$(PROTO_OBJ))
 .SECONDEXPANSION:
 $(UNIT_BIN) $(CUDA_UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
@@ -361,13 +359,21 @@ $(GRAMMAR_TEXTS): $(OUT)/obj/tests/api/grammar_texts.o $(UNIT_SUPPORT) \
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -ljansson -lnettle -lm
 
+# Computes golden numbers, and what a model folder gives for given tokens. Tests call it, and it is not installed.
+GOLDEN := $(OUT)/bin/additive-eval
+.PHONY: tests/golden
+tests/golden: $(GOLDEN)
+$(GOLDEN): $(call objects,$(sort $(wildcard tests/golden/*.c tests/golden/readers/*.c)) $(OPTIONS_SRC)) $(CORE_OBJ)
+$(GOLDEN): LDLIBS = $(CORE_LIBS)
+TESTED := all $(GOLDEN)
+
 PYTEST = env ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q
 # More processes than processors, since tests also wait; a file's tests share services, so they stay together.
 PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
 # Slow tests compute more than they wait.
 SLOW_JOBS ?= -n $(shell nproc) --dist loadfile
 .PHONY: pytest
-pytest: all $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+pytest: $(TESTED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 	tests/in_memory $(PYTEST) $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults)
 
 # Tests that need a CUDA device, on the emulated one. Its fibres are x86-64 code, and its calls for the thread sanitizer
@@ -375,31 +381,31 @@ pytest: all $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 EMULATED_UNIT := $(CUDA_UNIT_BIN) $(OUT)/unit/tensor/test_sample $(EMULATOR_TEST)
 EMULATED := $(if $(filter aarch64 tsan,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHECKED) $(EMULATED_UNIT))
 .PHONY: test-emulated
-test-emulated: all $(EMULATED) $(VENV)/ready
+test-emulated: $(TESTED) $(EMULATED) $(VENV)/ready
 	@$(if $(EMULATED),,echo 'BUILD=$(BUILD) has no emulated device' >&2; exit 1)
 	@ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED))) tests/in_memory tests/run_unit $(EMULATED_UNIT)
 	tests/in_memory $(PYTEST) -m 'emulated and not slow' $(PYTEST_JOBS) tests/e2e
 
 # Golden sets that are not in the repository: ADDITIVE_GOLDEN=FOLDER.
 .PHONY: test-golden
-test-golden: all $(EMULATED) $(VENV)/ready
+test-golden: $(TESTED) $(EMULATED) $(VENV)/ready
 	$(PYTEST) -m 'not slow' $(PYTEST_JOBS) tests/e2e/test_golden.py tests/e2e/test_golden_sources.py tests/e2e/test_convert_3lin.py
 
 # Tests that take too long for `make test`. Budgets: SWEEP_SECONDS (for each sweep), KILLS, FUZZ_SECONDS (for each
 # driver). The sanitizer build looks for leaks and for memory accessed after a failed call.
 FUZZ_SECONDS ?= 20
 .PHONY: pytest-slow pytest-faults test-slow soak
-pytest-slow: all $$(BENCH_BIN) $(EMULATED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
+pytest-slow: $(TESTED) $$(BENCH_BIN) $(EMULATED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
 	ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(PYTEST) -m slow $(SLOW_JOBS) tests/api tests/e2e tests/faults
-pytest-faults: all $(FAULTS) $(VENV)/ready
+pytest-faults: $(TESTED) $(FAULTS) $(VENV)/ready
 	$(PYTEST) -m slow $(SLOW_JOBS) tests/faults
 test-slow:
 	@deploy/deps clang $(TEST_PACKAGES)
-	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(EMULATED) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
+	$(MAKE) -j$(shell nproc) $(TESTED) $(BENCH_BIN) $(EMULATED) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
 	@$(if $(NVCC),,echo 'left out: no kernel is compiled for a GPU, since CUDA names no toolkit')
 	$(MAKE) CUDA= CHECKED_CUDA=$(CUDA) pytest-slow
 	$(MAKE) CUDA= test-emulated
-	$(MAKE) CUDA= -j$(shell nproc) BUILD=asan all
+	$(MAKE) CUDA= -j$(shell nproc) BUILD=asan all tests/golden
 	$(MAKE) CUDA= BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults
 	tests/fuzz/run $(FUZZ_SECONDS)
 FUZZ_VENV := build/fuzz-venv
@@ -443,7 +449,7 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 # Further programs and tests: cmocka, Open MPI, virtual environments, shells whose completions are tried, the manual's checker.
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin python3-venv fish zsh mandoc
 .PHONY: test test-programs
-test-programs: all $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+test-programs: $(TESTED) $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 test:
 	@deploy/deps $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) test-programs
@@ -452,7 +458,7 @@ test:
 # On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).
 GPU_KIT := build/gpu-kit
 .PHONY: gpu-kit test-gpu bench-gpu
-gpu-kit: all cuda $(CUDA_UNIT_BIN) $(BENCH_BIN) $(BENCH_CUDA) $(VENV)/ready
+gpu-kit: $(TESTED) cuda $(CUDA_UNIT_BIN) $(BENCH_BIN) $(BENCH_CUDA) $(VENV)/ready
 	$(VENV)/bin/python tests/gpu/kit.py $(OUT) $(GPU_KIT)
 test-gpu: gpu-kit
 	$(PYTHON) tests/gpu/test_gpu.py --kit $(GPU_KIT) $(TEST_GPU)
@@ -485,18 +491,15 @@ image-cuda-test: $(EMULATOR)
 	PLUGIN=$(EMULATOR) deploy/image_test cuda
 # Files installed under share: each program writes its own page, and `additive` those of its commands.
 SHARE := $(OUT)/share
-PAGE_1 := $(SHARE)/man/man1/additive-eval.1
 PAGES_8 := $(patsubst $(OUT)/bin/%,$(SHARE)/man/man8/%.8,$(filter %/additived %/additive-httpd %/additive-train,$(PROGRAMS)))
 COMPLETIONS := bash-completion/completions/additive zsh/site-functions/_additive fish/vendor_completions.d/additive.fish
 .PHONY: manual
-manual: $(SHARE)/man/man1/additive.1 $(PAGE_1) $(PAGES_8) $(addprefix $(SHARE)/,$(COMPLETIONS))
+manual: $(SHARE)/man/man1/additive.1 $(PAGES_8) $(addprefix $(SHARE)/,$(COMPLETIONS))
 $(SHARE)/man/man1/additive.1: $(OUT)/bin/additive
-	@rm -f $(filter-out $(PAGE_1),$(wildcard $(@D)/*.1)) && mkdir -p $(@D)
+	@rm -f $(@D)/*.1 && mkdir -p $(@D)
 	$(call say,man,$(@D))
 	$(Q)$(RUN_UNIT) $< manual $(@D)
-$(PAGE_1): $(OUT)/bin/additive-eval | $(SHARE)/man/man1/additive.1
 $(PAGES_8): $(SHARE)/man/man8/%.8: $(OUT)/bin/%
-$(PAGE_1) $(PAGES_8):
 	@mkdir -p $(@D)
 	$(call say,man,$@)
 	$(Q)$(RUN_UNIT) $< --man > $@.new && mv $@.new $@

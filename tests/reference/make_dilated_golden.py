@@ -4,7 +4,7 @@ float64.
 
 usage: make_dilated_golden.py [FOLDER]          (default: tests/data/golden/sources)
 
-Inputs F32, values F64, "config" in the metadata JSON; the form is that of engine/eval/golden/longnet.c and
+Inputs F32, values F64, "config" in the metadata JSON; the form is that of tests/golden/readers/longnet.c and
 longnet_module.c. In the cases
 segments are multiples of nothing, longer than the sequence, or leave rows that no branch keeps, and heads are no
 multiple of a dilation.

@@ -3,7 +3,7 @@
 
 usage: make_trilinear_golden.py [FOLDER]          (default: tests/data/golden/sources)
 
-The form is that of engine/eval/golden/trilinear.c. The texts are longer than both windows.
+The form is that of tests/golden/readers/trilinear.c. The texts are longer than both windows.
 """
 
 import json

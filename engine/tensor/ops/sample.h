@@ -23,7 +23,7 @@
  *
  * All filters see the probabilities at the request's temperature, and what is left keeps its proportions.
  * (x-transformers filters before the temperature, and its top_a makes what is left equally likely:
- * engine/eval/logit_filters.h.)
+ * tests/golden/logit_filters.h.)
  *
  * The functions here are that arithmetic, for C and for device code. */
 #ifndef ENGINE_TENSOR_OPS_SAMPLE_H
