@@ -130,7 +130,7 @@ static int64_t spare_floats(const op_call *call)
 
 size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call)
 {
-	return stream_scratch(b, heads_of(call), kernel_optional(call, KEY_STEP)) +
+	return KERNEL(stream_answer_scratch)(b, heads_of(call), kernel_optional(call, KEY_STEP)) +
 	       (size_t)spare_floats(call) * sizeof(float);
 }
 
@@ -138,8 +138,8 @@ status KERNEL(softmax_stream)(backend *b, const op_call *call)
 {
 	stream_call all = {sequence_count(call, START), common_of(call), set_sequence};
 	if (spare_floats(call) > 0)
-		all.common.y = (float *)((char *)call->scratch + stream_scratch(b, all.common.n, all.common.key_step));
-	stream_answer(b, call, &all);
+		all.common.y = (float *)((char *)call->scratch + KERNEL(stream_answer_scratch)(b, all.common.n, all.common.key_step));
+	KERNEL(stream_answer)(b, call, &all);
 	for (int64_t row = 0; row < all.sequences; row++) {
 		const stream s = stream_at(call, &all, row);
 		softmax_stream_remember(&s);

@@ -83,11 +83,11 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 
 size_t KERNEL(source_attention_scratch)(const backend *b, const op_call *call)
 {
-	return stream_scratch(b, heads_of(call), false);
+	return KERNEL(stream_answer_scratch)(b, heads_of(call), false);
 }
 
 status KERNEL(source_attention)(backend *b, const op_call *call)
 {
-	stream_answer(b, call, &(stream_call){sequence_count(call, START), common_of(call), set_sequence});
+	KERNEL(stream_answer)(b, call, &(stream_call){sequence_count(call, START), common_of(call), set_sequence});
 	return STATUS_OK;
 }
