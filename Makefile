@@ -83,21 +83,20 @@ SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(
 OPTIONS_SRC := proto/manual.c proto/nearest.c proto/options.c
 CLI_OBJ = $(call objects,$(call sources,clients/cli) $(OPTIONS_SRC) proto/log_time.c)
 
-# Kernels are compiled once per instruction set; the backend picks at run time.
+# Kernels are compiled once per instruction set; the backend picks at run time, from those that are linked.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
-ISAS := baseline
-ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null)),)
-ISAS += avx2 avx512
+X86 := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
+ISAS ?= baseline $(if $(X86),avx2 avx512)
 # The next set's products of integers change the kernels of two sources; cpu.c takes the others from the set before it.
-KERNEL_VNNI := $(addprefix engine/cpu/kernels/,linear.c linear_cross_entropy.c)
+KERNEL_VNNI := $(if $(filter avx512,$(ISAS)),$(addprefix engine/cpu/kernels/,linear.c linear_cross_entropy.c))
 # For processors of before 2013: less optimized, in half the compile time.
-ISA_baseline := $(if $(filter release,$(BUILD)),-O2)
+ISA_baseline := $(if $(and $(X86),$(filter release,$(BUILD))),-O2)
 ISA_avx2 := -march=x86-64-v3
 ISA_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni
-CPPFLAGS += -DCPU_HAS_X86_KERNELS
-endif
 KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC))) $(patsubst %.c,$(OUT)/obj/%.avx512vnni.o,$(KERNEL_VNNI))
+# The sets that this machine runs best and worst, for `make demo`, which must not take long.
+HOST_ISAS = baseline $(if $(X86),$(or $(shell grep -owm1 avx512vl /proc/cpuinfo | sed s/vl//),$(shell grep -owm1 avx2 /proc/cpuinfo)))
 # A thread count must not change a bit, so additions must be fused in all tiles of a kernel or in none. gcc 14 avoids
 # chains of fused operations in some loops; this turns that off.
 KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math \
@@ -476,7 +475,7 @@ SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
 demo:
 	@echo 'Installs missing packages, builds (two minutes on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
-	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) $(SERVICE) && echo "built in $$(($$(date +%s) - began)) s"
+	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) ISAS='$(HOST_ISAS)' $(SERVICE) && echo "built in $$(($$(date +%s) - began)) s"
 	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))
 run: $(SERVICE)
 	$(OUT)/bin/additive serve --listen 127.0.0.1:8080 --data build/data

@@ -13,7 +13,6 @@
 #include "engine/cpu/parts.h"
 #include "engine/cpu/kernels/kernels.h"
 
-#ifdef CPU_HAS_X86_KERNELS
 /* Kernels that replace those of AVX-512. */
 static const cpu_kernels vnni = {
     .kernel =
@@ -27,33 +26,26 @@ static const cpu_kernels vnni = {
             [OP_linear_cross_entropy] = cpu_linear_cross_entropy_scratch_avx512vnni,
         },
 };
-#endif
 
 typedef struct isa {
 	const char *name;
-	const cpu_kernels *kernels; /* NULL: of another architecture */
+	const cpu_kernels *kernels; /* NULL: not linked */
 	const cpu_kernels *instead; /* its non-empty cells replace those of `kernels`; NULL: none */
 } isa;
 
 /* From the plainest to the best; a processor that runs one runs those before it. */
 static const isa isas[] = {
     {.name = "baseline", .kernels = &cpu_kernels_baseline},
-#ifdef CPU_HAS_X86_KERNELS
     {.name = "avx2", .kernels = &cpu_kernels_avx2},
     {.name = "avx512", .kernels = &cpu_kernels_avx512},
     {"avx512vnni", &cpu_kernels_avx512, &vnni},
-#else
-    {.name = "avx2"},
-    {.name = "avx512"},
-    {.name = "avx512vnni"},
-#endif
 };
 enum { ISA_COUNT = sizeof isas / sizeof *isas };
 
 /* Return the index of the best instruction set that this machine can run. */
 static int isa_machine(void)
 {
-#ifdef CPU_HAS_X86_KERNELS
+#ifdef __x86_64__
 	__builtin_cpu_init();
 	/* Other features of the processors that x86-64-v3 and v4 describe. */
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2"))
@@ -68,18 +60,26 @@ static int isa_machine(void)
 #endif
 }
 
-/* Return that instruction set, or the lower one that ADDITIVE_CPU_ISA names. */
+/* Return the best linked one up to index i. */
+static const isa *isa_linked(int i)
+{
+	while (!isas[i].kernels)
+		i--;
+	return &isas[i];
+}
+
+/* Return the one to use: the best, or the lower one that ADDITIVE_CPU_ISA names. */
 static status isa_choose(const isa **out, error *err)
 {
 	int machine = isa_machine();
-	*out = &isas[machine];
+	*out = isa_linked(machine);
 	const char *requested = getenv("ADDITIVE_CPU_ISA");
 	if (!requested || !*requested)
 		return STATUS_OK;
 	for (int i = 0; i < ISA_COUNT; i++) {
 		if (strcmp(requested, isas[i].name) != 0)
 			continue;
-		*out = &isas[i < machine ? i : machine];
+		*out = isa_linked(i < machine ? i : machine);
 		return STATUS_OK;
 	}
 	return error_set(err, STATUS_INVALID, "ADDITIVE_CPU_ISA", "'%.32s' is not baseline, avx2, avx512 or avx512vnni",

@@ -34,14 +34,13 @@ typedef struct cpu_kernels {
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_baseline;
-#ifdef CPU_HAS_X86_KERNELS
-extern const cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+/* NULL in a program that is linked without them. */
+extern const cpu_kernels cpu_kernels_avx2 __attribute__((weak)), cpu_kernels_avx512 __attribute__((weak));
 /* VNNI multiplies integers, which linear.c alone does, and linear_cross_entropy.c by it. */
-status cpu_linear_avx512vnni(backend *b, const op_call *call);
-size_t cpu_linear_scratch_avx512vnni(const backend *b, const op_call *call);
-status cpu_linear_cross_entropy_avx512vnni(backend *b, const op_call *call);
-size_t cpu_linear_cross_entropy_scratch_avx512vnni(const backend *b, const op_call *call);
-#endif
+__attribute__((weak)) status cpu_linear_avx512vnni(backend *b, const op_call *call);
+__attribute__((weak)) size_t cpu_linear_scratch_avx512vnni(const backend *b, const op_call *call);
+__attribute__((weak)) status cpu_linear_cross_entropy_avx512vnni(backend *b, const op_call *call);
+__attribute__((weak)) size_t cpu_linear_cross_entropy_scratch_avx512vnni(const backend *b, const op_call *call);
 
 #ifdef CPU_ISA
 
