@@ -1,5 +1,5 @@
-/* Plug-ins are looked for in ADDITIVE_PLUGIN_DIR when it is set, else beside the
- * executable: `additive-cuda.so`. They are found by path only, never by the dynamic
+/* `additive-cuda.so` is looked for in ADDITIVE_PLUGIN_DIR when it is set, else beside the executable, then in
+ * ../lib/additive from there, where `make install` puts it. Plug-ins are found by path only, never by the dynamic
  * loader's search, so that no other folder can supply one. */
 #include "engine/tensor/backend.h"
 
@@ -28,6 +28,8 @@ static status plugin_path(char *out, size_t size, const char *name, error *err)
 			*slash = 0;
 	}
 	int n = snprintf(out, size, "%s/additive-%s.so", folder, name);
+	if ((!set || !set[0]) && access(out, F_OK) != 0)
+		n = snprintf(out, size, "%s/../lib/additive/additive-%s.so", folder, name);
 	if (n < 0 || (size_t)n >= size)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the plug-in folder's path is too long");
 	return STATUS_OK;

@@ -4,9 +4,11 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/cpu/cpu.h"
@@ -165,6 +167,30 @@ static void a_broken_plugin_is_reported_and_auto_uses_the_cpu(void **state)
 	remove_folder(folder, path);
 }
 
+static void an_installed_plugin_is_found_from_the_programs_folder(void **state)
+{
+	(void)state;
+	backend *b;
+	error err = ERROR_INIT;
+	char folder[PATH_MAX], path[PATH_MAX + 64];
+	ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
+	assert_true(n > 0);
+	folder[n] = '\0';
+	*strrchr(folder, '/') = '\0';
+	snprintf(path, sizeof path, "%s/../lib/additive/additive-cuda.so", folder);
+	for (char *slash = strstr(path, "/lib/") + 4; slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(path, 0777);
+		*slash = '/';
+	}
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(backend_open(&b, "cuda", NULL, cpu_reference_open, 0, &err), STATUS_UNAVAILABLE);
+	assert_int_equal(unlink(path), 0);
+	assert_non_null(strstr(err.message, "cannot be loaded"));
+}
+
 /* Compile a plug-in of one line. */
 static void compile_plugin(const char *path, const char *source)
 {
@@ -224,6 +250,7 @@ int main(void)
 	    cmocka_unit_test(reserved_memory_grows_in_place),
 	    cmocka_unit_test(the_cpu_is_opened_by_its_opener),
 	    cmocka_unit_test(an_unknown_name_is_refused),
+	    cmocka_unit_test(an_installed_plugin_is_found_from_the_programs_folder),
 	    cmocka_unit_test(a_missing_plugin_is_reported_and_auto_uses_the_cpu),
 	    cmocka_unit_test(a_broken_plugin_is_reported_and_auto_uses_the_cpu),
 	    cmocka_unit_test(a_plugin_of_another_interface_is_refused),
