@@ -20,15 +20,21 @@
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
 #: make manual       pages of the manual and completions of shells, as programs write them, to build/share
 #: make install      programs to PREFIX/bin, those to PREFIX/share (PREFIX=/usr/local)
-#: make lint format deps clean
+#: make lint format deps clean compile_commands.json
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
 #:   V=1                             show the commands
-#:   CC=gcc|clang
+#:   CC=gcc|clang CFLAGS= CPPFLAGS= CXXFLAGS= LDFLAGS=   as usual; WERROR=yes: a warning is an error
 #:   CUDA=/usr/local/cuda            a CUDA toolkit: the plug-in is built, and test-slow compiles its kernels
+#:   WITH_CUDA=no|yes|auto           the same with CUDA_HOME or /usr/local/cuda; auto: if it has a compiler
+#:   WITH_MPI=auto|yes|no            additive-train; auto: if Open MPI is installed
+#:   ADDITIVE_DEPS=no                demo and test install no packages
 
 BUILD ?= release
+ifeq ($(origin CC),default)
 CC = gcc
+endif
 PYTHON ?= /usr/bin/python3
+PKG_CONFIG ?= pkg-config
 OUT := $(if $(filter release,$(BUILD)),build,build/$(BUILD))
 
 VERSION := 0.1.0
@@ -38,7 +44,7 @@ Q := $(if $(V),,@)
 say = @$(if $(V),:,printf '  %-5s %s\n' $(1) $(2))
 
 # --- flags -----------------------------------------------------------------
-WARN := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
+WARN := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(filter yes,$(WERROR)),-Werror)
 CFLAGS_release := -O2 -g1
 CFLAGS_debug := -O0 -g3
 CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -47,14 +53,17 @@ CFLAGS_aarch64 := -O2 -g
 ifeq ($(BUILD),aarch64)
 SYSROOT := $(CURDIR)/$(OUT)/sysroot
 CC = aarch64-linux-gnu-gcc --sysroot=$(SYSROOT)
+PKG_CONFIG = PKG_CONFIG_SYSROOT_DIR=$(SYSROOT) PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/aarch64-linux-gnu/pkgconfig pkg-config
 export RUN_UNIT = qemu-aarch64 -L $(SYSROOT)
 endif
 # The OpenMP runtime is not instrumented, so a thread sanitizer would report its barriers.
 # Without it, what is named only in a `parallel` pragma is unused.
 OPENMP := $(if $(filter tsan,$(BUILD)),-fopenmp-simd -Wno-unused-parameter -Wno-unused-variable,-fopenmp)
-CPPFLAGS := -I. -I$(OUT) -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"'
-CFLAGS := -std=c17 $(WARN) $(CFLAGS_$(BUILD)) $(OPENMP) -fstack-protector-strong
-LDFLAGS := $(filter -fsanitize%,$(CFLAGS_$(BUILD))) $(OPENMP)
+# CPPFLAGS, CFLAGS, CXXFLAGS and LDFLAGS of the caller come after these.
+ALL_CPPFLAGS := -I. -I$(OUT) -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"' \
+                $(shell $(PKG_CONFIG) --cflags jansson nettle libpcre2-8 libutf8proc sentencepiece libuv sqlite3 libmicrohttpd libcurl 2>/dev/null) $(CPPFLAGS)
+ALL_CFLAGS := -std=c17 $(WARN) $(CFLAGS_$(BUILD)) $(OPENMP) -fstack-protector-strong $(CFLAGS)
+ALL_LDFLAGS := $(filter -fsanitize%,$(CFLAGS_$(BUILD))) $(OPENMP) $(LDFLAGS)
 ifeq ($(CFLAGS_$(BUILD)),)
 $(error BUILD must be release, debug, asan, tsan or aarch64)
 endif
@@ -102,14 +111,17 @@ HOST_ISAS = baseline $(if $(X86),$(or $(shell grep -owm1 avx512vl /proc/cpuinfo 
 KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math \
               $(if $(findstring clang,$(CC)),-Wno-pass-failed,--param=avoid-fma-max-bits=0)
 
-PROTO_LIBS := -ljansson
-CORE_LIBS := -ldnnl -ljansson -lz -lzstd -lnettle -lpcre2-8 -lutf8proc -ldl -lm
-CORE_LIBS += -lsentencepiece_train -lsentencepiece -lstdc++
-ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
-SERVER_LIBS := -lmicrohttpd -luv -ljansson -ldl -lm
-CLI_LIBS := -lcurl -ledit -ljansson -lnettle -lm
-# The package of MPI; `make MPI=` builds without it, and then there is no additive-train.
-MPI ?= $(if $(filter aarch64,$(BUILD)),,ompi-c)
+# Libraries by pkg-config; where it does not know them all, by their usual names. oneDNN has no file of its own.
+libs = $(or $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null),$(2))
+CORE_PKGS := jansson zlib libzstd nettle libpcre2-8 libutf8proc sentencepiece
+PROTO_LIBS := $(call libs,jansson,-ljansson)
+CORE_LIBS := -ldnnl $(call libs,$(CORE_PKGS),-ljansson -lz -lzstd -lnettle -lpcre2-8 -lutf8proc -lsentencepiece_train -lsentencepiece) -lstdc++ -ldl -lm
+ENGINE_LIBS := $(CORE_LIBS) $(call libs,libuv sqlite3,-luv -lsqlite3) -lpthread
+SERVER_LIBS := $(call libs,libmicrohttpd libuv jansson,-lmicrohttpd -luv -ljansson) -ldl -lm
+CLI_LIBS := $(call libs,libcurl libedit jansson nettle,-lcurl -ledit -ljansson -lnettle) -lm
+# additive-train is built if this is not empty: the package of MPI.
+WITH_MPI ?= auto
+MPI ?= $(if $(filter no,$(WITH_MPI))$(filter aarch64,$(BUILD)),,$(if $(filter yes,$(WITH_MPI))$(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && echo yes),ompi-c))
 RANK_DIRS := $(CORE_DIRS) engine/recipe engine/rank
 
 PROGRAMS := $(addprefix $(OUT)/bin/,$(if $(MPI),additive-train) additived additive-httpd additive)
@@ -120,8 +132,8 @@ all: $(PROGRAMS)
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
 $(OUT)/bin/additive-train: $(OUT)/obj/engine/rank/main.o $(call objects,$(call sources,$(RANK_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ) $(PROTO_OBJ)
-$(OUT)/bin/additive-train: LDLIBS = $(CORE_LIBS) -luv $(shell pkg-config --libs $(MPI))
-$(OUT)/obj/engine/rank/mpi_ranks.o: CPPFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags-only-I $(MPI) 2>/dev/null))
+$(OUT)/bin/additive-train: LDLIBS = $(CORE_LIBS) -luv $(shell $(PKG_CONFIG) --libs $(MPI))
+$(OUT)/obj/engine/rank/mpi_ranks.o: ALL_CPPFLAGS += $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags-only-I $(MPI) 2>/dev/null))
 $(OUT)/bin/additive-httpd: $(OUT)/obj/server/main.o $(SERVER_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additive-httpd: LDLIBS = $(SERVER_LIBS)
 $(OUT)/bin/additive: $(OUT)/obj/clients/cli/main.o $(CLI_OBJ)
@@ -129,13 +141,13 @@ $(OUT)/bin/additive: LDLIBS = $(CLI_LIBS)
 $(OUT)/bin/%:
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(LDLIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(LDLIBS)
 
 # A file made while make reads this, and written only when it changes.
 keep = $(shell mkdir -p $(dir $(1)); echo '$(subst ','\'',$(2))' | cmp -s - $(1) || echo '$(subst ','\'',$(2))' > $(1))
 
 # Objects are rebuilt when the compiler or the flags change.
-FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT)
+FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CXXFLAGS) $(KERNEL_OPT)
 $(call keep,$(OUT)/flags,$(FLAGS))
 
 # An architecture, objective or kind of optimiser is a source of its folder: list FILE, MACRO, FOLDER.
@@ -152,16 +164,16 @@ $(call list,op_case_families.def,OP_CASE_FAMILY,tests/unit/support/op_cases)
 $(OUT)/obj/%.o: %.c $(OUT)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(call say,cc,$@)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 $(CXX_OBJ): $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,c++,$@)
-	$(Q)$(CXX) $(CPPFLAGS) -std=c++17 $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) $(CFLAGS_$(BUILD)) -MMD -MP -c -o $@ $<
+	$(Q)$(CXX) $(ALL_CPPFLAGS) -std=c++17 $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) $(CFLAGS_$(BUILD)) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 define kernel_rule
 $(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags | $(GEN)
 	@mkdir -p $$(@D)
 	$$(call say,cc,$$@)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT) $(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_OPT) $(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS) avx512vnni,$(eval $(call kernel_rule,$(i))))
 
@@ -188,14 +200,17 @@ $(INTERFACE): engine/tensor/interface.py $(wildcard engine/tensor/ops/*.h)
 $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,cc,$@)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # --- CUDA ----------------------------------------------------------------------
 # The plug-in has machine code for each of these that the compiler knows, which covers today's devices (8.6 and 8.9 run
 # the code for 8.0). It has PTX for later ones. The PTX is for 9.0: code for older versions has no griddepcontrol.wait
 # (cuda/ptx.cuh), so none of its kernels begins early. With `CUDA=FOLDER`, a toolkit, it is one of the programs. Targets
 # that are for GPUs have a default.
-CUDA ?= $(if $(filter cuda cuda-check gpu-kit test-gpu bench-gpu,$(MAKECMDGOALS)),$(or $(CUDA_HOME),/usr/local/cuda))
+WITH_CUDA ?= no
+TOOLKIT = $(or $(CUDA_HOME),/usr/local/cuda)
+FOUND_TOOLKIT = $(patsubst %/bin/nvcc,%,$(wildcard $(TOOLKIT)/bin/nvcc))
+CUDA ?= $(if $(filter yes,$(WITH_CUDA))$(filter cuda cuda-check gpu-kit test-gpu bench-gpu,$(MAKECMDGOALS)),$(TOOLKIT),$(if $(filter auto,$(WITH_CUDA)),$(FOUND_TOOLKIT)))
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(if $(CUDA),$(CUDA)/bin/nvcc)
 CUDA_CODES = $(eval CUDA_CODES := $(shell $(NVCC) --list-gpu-code))$(CUDA_CODES)
@@ -204,7 +219,7 @@ CUDA_ARCHS ?= $(foreach a,80 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA
 CUDA_SLOW_ARCHS := 80 90a 120
 CUDA_GENCODE = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_90,code=compute_90
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
-NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -I$(OUT) -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
+NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -I$(OUT) -D_GNU_SOURCE $(if $(filter yes,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Xcompiler -fPIC,-Wall,-Wextra
 CUDA_OBJ := $(patsubst %.cu,$(OUT)/obj/%.o,$(CUDA_SRC))
 # Machine code for one device alone, a quick look at one source; the compiler reads host code for it too.
 CUDA_TEST_ONLY := $(patsubst %.cu,$(OUT)/cuda-check/%.cubin,$(CUDA_SRC))
@@ -250,7 +265,7 @@ EMULATOR_CHECKED := $(OUT)/emulator/checked/additive-cuda.so
 EMULATOR_SRC := $(sort $(wildcard tests/emulator/*.cc))
 # Kernels with -O1: a third less to compile than -O2, and as fast to run, since the time goes into the device around them.
 EMULATOR_FLAGS := -std=c++17 -g1 -fPIC -ftls-model=initial-exec -D_GNU_SOURCE -I. -I$(OUT) -Itests/emulator/include \
-                  -Wall -Wextra -Werror -Wno-unknown-pragmas
+                  -Wall -Wextra $(filter -Werror,$(WARN)) -Wno-unknown-pragmas
 # The calls that a thread sanitizer inserts before every access are the emulator's own functions; nothing of the
 # compiler's runtime is linked. Loops that a compiler turned into memcpy or memset would have no such calls.
 EMULATOR_CALLS := -fsanitize=thread,alignment $(if $(findstring clang,$(CC)),\
@@ -303,7 +318,7 @@ programs_of = $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(1))
 CUDA_UNIT_BIN := $(call programs_of,$(filter tests/unit/cuda/%,$(UNIT_SRC)))
 UNIT_BIN := $(call programs_of,$(filter-out tests/unit/cuda/%,$(UNIT_SRC)))
 # A test is compiled once and run once. Without optimization it compiles in less than half the time.
-$(OUT)/obj/tests/unit/%.o: CFLAGS := $(subst -O2,-O0,$(CFLAGS))
+$(OUT)/obj/tests/unit/%.o: ALL_CFLAGS := $(subst -O2,-O0,$(ALL_CFLAGS))
 # An archive, so that a test links only the helpers it uses; q: files of two folders may have one name.
 UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
 $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/support/op_cases))
@@ -323,7 +338,7 @@ unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,
 $(UNIT_BIN) $(CUDA_UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(LDFLAGS) $(UNIT_LINKER) -rdynamic -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $($(call with,$(call area,$*))_LIBS) -lm
+	$(Q)$(CC) $(ALL_LDFLAGS) $(UNIT_LINKER) -rdynamic -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $($(call with,$(call area,$*))_LIBS) -lm
 
 .PHONY: unit
 unit: $(UNIT_BIN)
@@ -347,7 +362,7 @@ FAULTS := $(OUT)/faults/faults.so
 $(FAULTS): tests/faults/faults.c tests/faults/faults.h
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(CPPFLAGS) -std=c17 $(WARN) -O2 -g -fPIC -fvisibility=hidden -fno-builtin -shared -o $@ $< -ldl
+	$(Q)$(CC) $(ALL_CPPFLAGS) -std=c17 $(WARN) -O2 -g -fPIC -fvisibility=hidden -fno-builtin -shared -o $@ $< -ldl
 FAULTS_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(FAULTS))
 
 # Answers questions about grammars of JSON Schemas, for tests/api.
@@ -356,7 +371,7 @@ $(GRAMMAR_TEXTS): $(OUT)/obj/tests/api/grammar_texts.o $(UNIT_SUPPORT) \
                   $(filter-out %/constraint.o %/token_trie.o,$(call objects,$(call sources,engine/text/grammar engine/base) proto/nearest.c))
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -ljansson -lnettle -lm
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -ljansson -lnettle -lm
 
 # Computes golden numbers, and what a model folder gives for given tokens. Tests call it, and it is not installed.
 GOLDEN := $(OUT)/bin/additive-eval
@@ -424,7 +439,7 @@ BENCH_SUPPORT := $(call objects,$(sort $(wildcard tests/bench/support/*.c)))
 $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(call objects,$$(call sources,engine/serve engine/explain)) $$(CORE_OBJ)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $^ $(CORE_LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -rdynamic -o $@ $^ $(CORE_LIBS)
 BENCH_CUDA := $(if $(NVCC),$(patsubst tests/bench/%.cu,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.cu))))
 $(BENCH_CUDA): $(OUT)/bench/%: tests/bench/%.cu $(OUT)/cuda-flags
 	@mkdir -p $(@D)
@@ -512,7 +527,8 @@ $(addprefix $(SHARE)/,$(COMPLETIONS)): $(OUT)/bin/additive
 PREFIX ?= /usr/local
 install: all manual
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(PROGRAMS) $(wildcard $(OUT)/bin/additive-cuda.so) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(filter-out %.so,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+	$(if $(wildcard $(OUT)/bin/additive-cuda.so),install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/additive $(OUT)/bin/additive-cuda.so)
 	cd $(SHARE) && find . -type f -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(PREFIX))/share/{}' \;
 
 # --- system packages ----------------------------------------------------------
@@ -532,6 +548,9 @@ lint: lint-arrows lint-words $(GEN)
 	  -I. -I$(OUT) -D_GNU_SOURCE -DCPU_ISA=baseline --suppress=unknownMacro engine proto server clients
 help:
 	@sed -n 's/^#: //p' Makefile
+# The commands of a whole build, for editors and analysers.
+compile_commands.json: Makefile
+	@$(MAKE) --no-print-directory -Bn V=1 all | $(PYTHON) deploy/compile_commands.py >$@
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
 clean:
