@@ -81,7 +81,7 @@ status cuda_attention_scores(backend *b, const op_call *call)
 	});
 }
 
-static status apply(backend *b, const op_call *call, const matrix_product &p)
+static status attention_matrix_apply(backend *b, const op_call *call, const matrix_product &p)
 {
 	return cuda_by_type(call->in[1].type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
@@ -91,12 +91,12 @@ static status apply(backend *b, const op_call *call, const matrix_product &p)
 
 status cuda_attention_apply(backend *b, const op_call *call)
 {
-	return apply(b, call, attention_apply_product(call));
+	return attention_matrix_apply(b, call, attention_apply_product(call));
 }
 
 status cuda_attention_apply_transposed(backend *b, const op_call *call)
 {
-	return apply(b, call, attention_apply_transposed_product(call));
+	return attention_matrix_apply(b, call, attention_apply_transposed_product(call));
 }
 
 status cuda_mix_heads(backend *b, const op_call *call)

@@ -374,7 +374,7 @@ static status open_parts(cuda_backend *c, bool background)
 }
 
 /* Say which parts could not be opened. Called while the backend still counts as a user. */
-static void explain(const cuda_backend *c, status s, error *err)
+static void backend_explain(const cuda_backend *c, status s, error *err)
 {
 	const device_record *d = &devices[c->device];
 	pthread_mutex_lock(&devices_mutex);
@@ -418,7 +418,7 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	}
 	s = open_parts(c, o->background);
 	if (s != STATUS_OK) {
-		explain(c, s, err);
+		backend_explain(c, s, err);
 		cuda_close(&c->base);
 		return s;
 	}

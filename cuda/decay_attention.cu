@@ -168,7 +168,7 @@ static __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-static unsigned parts_of(const merge_call &c)
+static unsigned decay_attention_parts_of(const merge_call &c)
 {
 	return (unsigned)min((c.rows + PART_ROWS - 1) / PART_ROWS, (int64_t)MOST_PARTS);
 }
@@ -178,7 +178,8 @@ size_t cuda_decay_merge_grad_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
 	const merge_call c = merge_call_of(call, DECAY_GRAD_POSITIONS);
-	return (size_t)(2 * c.rows * c.heads + (int64_t)parts_of(c) * c.heads * max(c.key_width, c.value_width)) *
+	return (size_t)(2 * c.rows * c.heads +
+	                (int64_t)decay_attention_parts_of(c) * c.heads * max(c.key_width, c.value_width)) *
 	       sizeof(float);
 }
 
@@ -187,13 +188,13 @@ static status sum_columns(backend *b, const merge_call &c, const T *x, const flo
                           T *to)
 {
 	const int64_t columns = (int64_t)c.heads * width;
-	const dim3 grid(cuda_parts(columns, WARP), parts_of(c));
+	const dim3 grid(cuda_parts(columns, WARP), decay_attention_parts_of(c));
 	if (!to)
 		return STATUS_OK;
 	TRY(cuda_launch(b, decay_columns_kernel<T>, grid, THREADS, THREADS * sizeof(float), x, factor, c.rows, c.heads,
 	                width, parts));
 	return cuda_launch(b, decay_parts_kernel<T>, cuda_blocks(b, columns, THREADS), THREADS, 0, parts,
-	                   (int)parts_of(c), columns, to);
+	                   (int)decay_attention_parts_of(c), columns, to);
 }
 
 status cuda_decay_merge_grad(backend *b, const op_call *call)

@@ -35,7 +35,7 @@ struct dilated_ring {
 };
 
 /* Sequence of a token: the last that begins at it or before. */
-static __device__ __forceinline__ int64_t row_of(const dilated_ring &c, int64_t token)
+static __device__ __forceinline__ int64_t dilated_stream_row_of(const dilated_ring &c, int64_t token)
 {
 	if (!c.start)
 		return token / c.n;
@@ -82,12 +82,12 @@ static inline __device__ __host__ size_t desk_floats(int64_t quads)
 	return 2 * (size_t)quads * WARP * QUAD + TILE;
 }
 
-static __device__ __forceinline__ quad take(const float4 *from)
+static __device__ __forceinline__ quad dilated_stream_take(const float4 *from)
 {
 	return load_pack((const float *)from);
 }
 
-static __device__ __forceinline__ void put(float4 *to, const quad &q)
+static __device__ __forceinline__ void dilated_stream_put(float4 *to, const quad &q)
 {
 	store_pack((float *)to, q);
 }
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const 
 			const int64_t d = channel + i * LANES * QUAD;
 			if (d < c.dh)
 				sum =
-				    quad_dot(take(w.query + i * WARP + lane),
+				    quad_dot(dilated_stream_take(w.query + i * WARP + lane),
 				             load_quad<PACKED>(row_at(c, s, first + key * step, false), d, c.dh), sum);
 		}
 		sum = warp_sum<LANES>(sum);
@@ -124,14 +124,14 @@ static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const 
 	for (int64_t i = 0; i < c.quads; i++) {
 		const int64_t d = channel + i * LANES * QUAD;
 		const quad nothing = {};
-		quad sum = take(w.sum + i * WARP + lane);
+		quad sum = dilated_stream_take(w.sum + i * WARP + lane);
 		quad_merge(sum, shrink, nothing, 0.0f);
 		for (int key = part; key < count && d < c.dh; key += PARTS)
 			if (w.score[key] > 0.0f) /* the value of a masked token may be anything */
 				quad_merge(sum, 1.0f,
 				           load_quad<PACKED>(row_at(c, s, first + key * step, true), d, c.dh),
 				           w.score[key]);
-		put(w.sum + i * WARP + lane, sum);
+		dilated_stream_put(w.sum + i * WARP + lane, sum);
 	}
 	__syncwarp();
 }
@@ -141,14 +141,14 @@ template <int LANES> static __device__ __forceinline__ void fold(const dilated_r
 {
 	const int lane = threadIdx.x % WARP;
 	for (int64_t i = 0; i < c.quads; i++) {
-		quad sum = take(w.sum + i * WARP + lane);
+		quad sum = dilated_stream_take(w.sum + i * WARP + lane);
 #pragma unroll
 		for (int e = 0; e < QUAD; e++) {
 #pragma unroll
 			for (int flip = LANES; flip < WARP; flip *= 2)
 				sum.at[e] += __shfl_xor_sync(ALL_LANES, sum.at[e], flip);
 		}
-		put(w.sum + i * WARP + lane, sum);
+		dilated_stream_put(w.sum + i * WARP + lane, sum);
 	}
 }
 
@@ -156,7 +156,7 @@ template <int LANES, bool PACKED>
 __global__ void __launch_bounds__(WARPS *WARP, 1) dilated_attend_kernel(dilated_ring c)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, channel = lane % LANES * QUAD;
-	const int64_t token = blockIdx.x / c.heads, head = blockIdx.x % c.heads, row = row_of(c, token);
+	const int64_t token = blockIdx.x / c.heads, head = blockIdx.x % c.heads, row = dilated_stream_row_of(c, token);
 	const token_span span = tokens_of(c.start, c.rows, c.n, row);
 	const int64_t i = token - span.first, t = c.position[row] + i;
 	float *y = c.y + token * c.d + head * c.dh;
@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(WARPS *WARP, 1) dilated_attend_kernel(dilated_
 		quad x = {};
 		if (d < c.dh)
 			x = load_quad<PACKED>(c.q + first + i * c.d, d, c.dh);
-		put(w.query + k * WARP + lane, x);
-		put(w.sum + k * WARP + lane, {});
+		dilated_stream_put(w.query + k * WARP + lane, x);
+		dilated_stream_put(w.sum + k * WARP + lane, {});
 	}
 	for (int64_t b = 0, tile = 0; b < c.pattern.branches; b++) {
 		const int64_t r = c.pattern.dilation[b], start = t / c.pattern.segment[b] * c.pattern.segment[b];
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(WARPS *WARP, 1) dilated_attend_kernel(dilated_
 /* A block for each token of the call writes it to the ring if it is among the row's last `window`. */
 static __global__ void __launch_bounds__(WARPS *WARP) dilated_append_kernel(dilated_ring c)
 {
-	const int64_t token = blockIdx.x, row = row_of(c, token);
+	const int64_t token = blockIdx.x, row = dilated_stream_row_of(c, token);
 	const int64_t i = token - tokens_of(c.start, c.rows, c.n, row).first, length = c.length[row];
 	if (i >= length || i < length - c.window)
 		return;

@@ -351,7 +351,7 @@ template <result WHAT, class T> __global__ void __launch_bounds__(PLAIN_THREADS)
 /* --- the calls -------------------------------------------------------------------------------------- */
 
 /* Divide `length` tokens into their chunks, or into a few parts of whole chunks. */
-static void cut(int length, bool causal, int *parts, int *part)
+static void linear_attention_cut(int length, bool causal, int *parts, int *part)
 {
 	const int chunks = (length + TILE - 1) / TILE, each = causal ? 1 : (chunks + PARTS - 1) / PARTS;
 	*part = (each > 0 ? each : 1) * TILE;
@@ -375,8 +375,8 @@ template <class T> static linear_call<T> linear_call_of(const op_call *call)
 	c.dh = (int)(q.dim[2] / p->heads);
 	c.causal = p->causal;
 	c.eps = p->eps;
-	cut(c.keys, c.causal, &c.parts, &c.part);
-	cut(c.queries, c.causal, &c.back_parts, &c.back_part);
+	linear_attention_cut(c.keys, c.causal, &c.parts, &c.part);
+	linear_attention_cut(c.queries, c.causal, &c.back_parts, &c.back_part);
 	return c;
 }
 

@@ -143,8 +143,8 @@ template <class W> struct wide_sums {
 
 /* d += the products of a step of the stage. The warp's panels and rows begin at `panel` and `row` of the block's. */
 template <class W, class T>
-static __device__ __forceinline__ void add_step(wide_sums<W> &d, const unsigned char *stage, int panel, int row,
-                                                int step)
+static __device__ __forceinline__ void linear_wide_add_step(wide_sums<W> &d, const unsigned char *stage, int panel,
+                                                            int row, int step)
 {
 	const int lane = threadIdx.x % WARP, g = lane / 4, q = lane % 4, piece = g / 2 ^ 2 * q;
 	const unsigned char *weights =
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(T::THREADS) wide_kernel(panel_product whole, p
 				d = {};
 				left = slice - 1;
 			}
-			add_step<W, T>(d, ring + i % RING * STAGE_BYTES, first_panel, first_row, s);
+			linear_wide_add_step<W, T>(d, ring + i % RING * STAGE_BYTES, first_panel, first_row, s);
 		}
 	}
 	if (T::GROUPS > 1) { /* one group after another: total += its slices */

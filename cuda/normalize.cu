@@ -13,7 +13,7 @@
 #include "cuda/reduce.cuh"
 
 /* x as a tensor whose rows have one group each. */
-static tensor parts_of(const op_call *call)
+static tensor normalize_parts_of(const op_call *call)
 {
 	const int64_t groups = ((const normalize_params *)call->params)->groups;
 	tensor parts = call->in[0];
@@ -37,7 +37,7 @@ struct norm_arguments {
 static norm_arguments norm_arguments_of(const op_call *call, const row_plan *plan)
 {
 	const normalize_params *p = (const normalize_params *)call->params;
-	const tensor parts = parts_of(call);
+	const tensor parts = normalize_parts_of(call);
 	const float *gain = (const float *)cuda_optional(call, 1);
 	const bool one = gain && shape_count(call->in[1].shape) == 1;
 	norm_arguments o = {};
@@ -139,7 +139,7 @@ template <class T> static __global__ void __launch_bounds__(ROW_THREADS) normali
 
 status cuda_normalize(backend *b, const op_call *call)
 {
-	const tensor parts = parts_of(call);
+	const tensor parts = normalize_parts_of(call);
 	row_plan plan = {};
 	const bool packs = layernorm_plan(&plan, b, &parts);
 	norm_arguments o = norm_arguments_of(call, &plan);
@@ -255,7 +255,7 @@ template <class T> static __global__ void __launch_bounds__(ROW_THREADS) normali
 
 static unsigned grad_blocks(const backend *b, const op_call *call)
 {
-	const tensor parts = parts_of(call);
+	const tensor parts = normalize_parts_of(call);
 	row_plan plan;
 	if (layernorm_grad_plan(&plan, b, &parts))
 		return plan.blocks;
@@ -270,7 +270,7 @@ size_t cuda_normalize_grad_scratch(const backend *b, const op_call *call)
 
 status cuda_normalize_grad(backend *b, const op_call *call)
 {
-	const tensor parts = parts_of(call);
+	const tensor parts = normalize_parts_of(call);
 	row_plan plan = {};
 	const bool packs = layernorm_grad_plan(&plan, b, &parts);
 	norm_arguments o = norm_arguments_of(call, &plan);

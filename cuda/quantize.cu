@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-static int64_t parts_of(int64_t n)
+static int64_t quantize_parts_of(int64_t n)
 {
 	return n > 0 ? (n + QUANTIZE_PART - 1) / QUANTIZE_PART : 1; /* without elements one part, with step 0 */
 }
@@ -104,7 +104,7 @@ static int64_t parts_of(int64_t n)
 template <class X>
 static status sum_level(backend *b, const X *x, int64_t n, double *sums, float *step, float *step_out, int64_t total)
 {
-	const int64_t parts = parts_of(n);
+	const int64_t parts = quantize_parts_of(n);
 	const bool last = parts == 1;
 	return cuda_launch(b, quantize_sum_kernel<X>, cuda_blocks(b, parts, WARPS), THREADS, 0, x, n, parts, sums,
 	                   last ? step : nullptr, last ? step_out : nullptr, total);
@@ -116,7 +116,7 @@ size_t cuda_quantize_scratch(const backend *b, const op_call *call)
 	(void)b;
 	int64_t sums = 1, n = shape_count(call->in[0].shape);
 	do
-		sums += n = parts_of(n);
+		sums += n = quantize_parts_of(n);
 	while (n > 1);
 	return (size_t)sums * sizeof(double);
 }
@@ -128,7 +128,7 @@ static status quantize_tensor(backend *b, const op_call *call, int64_t bits)
 	double *sums = (double *)call->scratch + 1;
 	const int64_t total = shape_count(call->in[0].shape);
 	TRY(sum_level(b, x, total, sums, step, step_out, total));
-	for (int64_t n = parts_of(total); n > 1; n = parts_of(n)) {
+	for (int64_t n = quantize_parts_of(total); n > 1; n = quantize_parts_of(n)) {
 		TRY(sum_level(b, sums, n, sums + n, step, step_out, total));
 		sums += n;
 	}

@@ -8,7 +8,7 @@
 struct row_at {
 	int64_t i, t;
 };
-static __device__ __forceinline__ row_at row_of(int64_t row, int64_t n)
+static __device__ __forceinline__ row_at rows_row_of(int64_t row, int64_t n)
 {
 	const int64_t i = quotient_of(row, n);
 	return {i, row - i * n};
@@ -30,13 +30,13 @@ template <class P, class T> struct joined {
 	int64_t rows, total, channels, width, batch_stride;
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t column) const
 	{
-		const row_at r = row_of(row, total);
+		const row_at r = rows_row_of(row, total);
 		T *to = y + row * channels + column;
 		if (r.t >= rows) {
 			store(to, load<N>(x + (r.i * (total - rows) + r.t - rows) * channels + column));
 			return;
 		}
-		const row_at head = row_of(column, width); /* head i, its channel t */
+		const row_at head = rows_row_of(column, width); /* head i, its channel t */
 		store(to, load<N>(prefix + r.i * batch_stride + (head.i * rows + r.t) * width + head.t));
 	}
 };
@@ -74,7 +74,7 @@ template <class T> struct sliced {
 	int64_t first, from, to, width;
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t column) const
 	{
-		const row_at r = row_of(row, to);
+		const row_at r = rows_row_of(row, to);
 		const int64_t t = r.t + first;
 		numbers<N> moved = {};
 		if (t >= 0 && t < from)
@@ -118,7 +118,7 @@ template <class T> struct prefix_sum {
 	int64_t batch, rows, stride, channels, width; /* stride: from sequence to sequence */
 	template <int N> __device__ __forceinline__ void at(int64_t row, int64_t column) const
 	{
-		const row_at head = row_of(row, rows);
+		const row_at head = rows_row_of(row, rows);
 		const T *from = dy + head.t * channels + head.i * width + column;
 		numbers<N> sum = {};
 #pragma unroll 1

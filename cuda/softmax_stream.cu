@@ -17,7 +17,7 @@ enum { Q_IN, K_IN, V_IN, POOL_IN, SLOT_IN, POSITION_IN, LENGTH_IN, MASK_IN, STAR
        KEY_STEP_IN };
 
 /* Divide `longest` keys into chunks, in order, and set the values that depend on the sizes. */
-static void cut(ring_call *c, softmax_heads n, int64_t longest)
+static void softmax_stream_cut(ring_call *c, softmax_heads n, int64_t longest)
 {
 	const int64_t long_chunk = (c->store.places / MOST_CHUNKS + TILE) / TILE * TILE;
 	c->heads = n.heads;
@@ -78,7 +78,7 @@ static ring_call ring_call_of(const op_call *call)
 		c.stored = p->stored.offset;
 	}
 	c.scale = p->scale;
-	cut(&c, n, c.reach);
+	softmax_stream_cut(&c, n, c.reach);
 	c.chunks = c.memory_chunks + (unsigned)((c.reach + QUERIES - 2 + c.chunk - 1) / c.chunk + 1);
 	return c;
 }
@@ -95,7 +95,7 @@ static ring_call source_call_of(const op_call *call)
 	c.reach = UINT32_MAX;
 	c.offset = p->offset;
 	c.scale = p->scale;
-	cut(&c, n, p->capacity);
+	softmax_stream_cut(&c, n, p->capacity);
 	return c;
 }
 

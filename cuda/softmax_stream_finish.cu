@@ -23,7 +23,7 @@ struct parts {
 	int memories, count; /* count: of both */
 };
 
-static __device__ __forceinline__ parts parts_of(const ring_call &c, const session &s, int64_t head, int64_t i)
+static __device__ __forceinline__ parts ring_parts_of(const ring_call &c, const session &s, int64_t head, int64_t i)
 {
 	const int64_t t = s.position + i, from = chunk_of(c, first_seen(c, t)), last = last_seen(c, s, t);
 	const int64_t memory = partial_at(c, head, s.tokens.first + i, 0);
@@ -42,7 +42,7 @@ template <int LANES, bool PACKED>
 static __device__ __forceinline__ void combine(const ring_call &c, const session &s, int64_t head, int64_t i)
 {
 	const int first = threadIdx.x % LANES * QUAD;
-	const parts p = parts_of(c, s, head, i);
+	const parts p = ring_parts_of(c, s, head, i);
 	float top = -INFINITY, z = 0.0f;
 	for (int k = 0; k < p.count; k++)
 		top = fmaxf(top, c.norm[part_at(p, k)].x);

@@ -67,7 +67,7 @@ static const char *header_fault(const unsigned char *h)
 }
 
 /* Make room for `bytes` more, dropping what was taken when that pays. */
-static bool reserve(frame_decoder *d, size_t bytes)
+static bool frame_reserve(frame_decoder *d, size_t bytes)
 {
 	if (d->consumed == d->used && d->capacity > KEEP_BYTES)
 		frame_decoder_fini(d);
@@ -98,7 +98,7 @@ bool frame_decoder_push(frame_decoder *d, const void *data, size_t bytes)
 {
 	if (bytes == 0)
 		return true;
-	if (!reserve(d, bytes))
+	if (!frame_reserve(d, bytes))
 		return false;
 	memcpy(d->data + d->used, data, bytes);
 	d->used += bytes;

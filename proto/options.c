@@ -179,7 +179,7 @@ const option_row *options_row(const char *word, const option_row *common, const 
 	return row ? row : find(common, name, n);
 }
 
-static bool is_word(const char *words, const char *value, size_t bytes)
+static bool options_is_word(const char *words, const char *value, size_t bytes)
 {
 	for (const char *at = words; *at;) {
 		const size_t n = strcspn(at, "|");
@@ -201,7 +201,7 @@ static const char *find_other_word(const option_row *row, const char *value, siz
 		return NULL;
 	for (;; value += *bytes + 1) {
 		*bytes = row->type == OPTION_WORDS ? strcspn(value, ",") : strlen(value);
-		if (!is_word(words, value, *bytes))
+		if (!options_is_word(words, value, *bytes))
 			return value;
 		if (!value[*bytes])
 			return NULL;
@@ -230,7 +230,7 @@ static void refuse_word(options *o, const option_row *row, const char *value, si
 }
 
 /* Take the option at argv[*i] and its value. */
-static bool take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
+static bool options_take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
 {
 	const char *name = name_in(argv[*i]), *equals = strchr(name, '=');
 	size_t n = equals ? (size_t)(equals - name) : strlen(name);
@@ -288,7 +288,7 @@ bool options_parse(options *o, int argc, char **argv, const option_row *common, 
 		} else if (argv[i][1] != '-' && !long_name(argv[i])) {
 			snprintf(o->problem, sizeof(o->problem), "unknown option %.60s", argv[i]);
 			return false;
-		} else if (!take(o, argc, argv, &i, common, own)) {
+		} else if (!options_take(o, argc, argv, &i, common, own)) {
 			return false;
 		}
 	}

@@ -306,7 +306,7 @@ static bool in_range(const field *f, const json_t *json)
 	return x >= f->min && x <= f->max && !(f->exclusive && x == f->min);
 }
 
-static const field *find(const schema *s, const char *name)
+static const field *schema_find(const schema *s, const char *name)
 {
 	for (const field *f = s->fields; f->name; f++)
 		if (strcmp(f->name, name) == 0)
@@ -335,7 +335,7 @@ static bool check_members(const schema *s, json_t *object, const place *at, sche
 	{
 		place here = {at, key, 0};
 
-		if (!find(s, key))
+		if (!schema_find(s, key))
 			return refuse_unknown(s, &here, err);
 	}
 	for (const field *f = s->fields; f->name; f++) {

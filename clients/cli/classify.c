@@ -137,7 +137,7 @@ static int send_all(cli *c, inputs *in, const method *m)
 	return status;
 }
 
-static int run(cli *c, const method *m)
+static int classify_call(cli *c, const method *m)
 {
 	const char *file = options_text(&c->options, "file");
 	inputs in = {.c = c, .first = m->names_model};
@@ -267,17 +267,17 @@ static int show_masks(cli *c, json_t *answer, const json_t *texts)
 
 static int classify_run(cli *c)
 {
-	return run(c, &(method){"/v1/classify", show_classes, false});
+	return classify_call(c, &(method){"/v1/classify", show_classes, false});
 }
 
 static int embed_run(cli *c)
 {
-	return run(c, &(method){"/v1/embeddings", show_vectors, false});
+	return classify_call(c, &(method){"/v1/embeddings", show_vectors, false});
 }
 
 static int fill_mask_run(cli *c)
 {
-	return run(c, &(method){"/v1/fill-mask", show_masks, true});
+	return classify_call(c, &(method){"/v1/fill-mask", show_masks, true});
 }
 
 const command classify_commands[] = {

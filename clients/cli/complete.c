@@ -31,7 +31,7 @@ void complete_free(completion *c)
 
 /* --- the words before ------------------------------------------------------------------------- */
 
-static const option_row *row_of(const line *l, const char *word)
+static const option_row *complete_row_of(const line *l, const char *word)
 {
 	return options_row(word, commands_common, l->k ? l->k->options : NULL);
 }
@@ -47,7 +47,7 @@ static void take_value(completion *out, const option_row *row, const char *value
 /* An option before the last word; returns the words that it takes. */
 static int take_option(completion *out, line *l, int left, char **words)
 {
-	const option_row *row = row_of(l, words[0]);
+	const option_row *row = complete_row_of(l, words[0]);
 	const char *equals = strchr(words[0], '=');
 
 	if (!row || !options_takes_value(row))
@@ -112,7 +112,7 @@ static void offer_choices(completion *out, const char *last, const char *choices
 }
 
 /* Kind of the word in a usage line: "FILE", "DIR", … */
-static complete_kind kind_of(const char *word, size_t n)
+static complete_kind complete_kind_of(const char *word, size_t n)
 {
 	static const struct {
 		const char *word;
@@ -156,7 +156,7 @@ static void offer_values(completion *out, const option_row *row, const char *las
 	if (choices)
 		offer_choices(out, last, choices, row->help);
 	out->list = names_of_option(row);
-	out->kind = kind_of(row->value, (size_t)options_value_bytes(row));
+	out->kind = complete_kind_of(row->value, (size_t)options_value_bytes(row));
 }
 
 static void offer_options(completion *out, const char *last, const option_row *rows)
@@ -197,7 +197,7 @@ static void offer_argument(completion *out, const line *l, const char *last)
 	if (strchr(word, '|'))
 		offer_choices(out, last, word, l->k->summary);
 	out->list = names_of_argument(l->k, l->n_arguments);
-	out->kind = kind_of(word, strlen(word));
+	out->kind = complete_kind_of(word, strlen(word));
 	if (strcmp(word, "DIR") == 0) /* a model is a folder or an archive */
 		out->kind = COMPLETE_FILES;
 }
@@ -205,7 +205,7 @@ static void offer_argument(completion *out, const line *l, const char *last)
 static void offer_option(completion *out, const line *l, const char *last)
 {
 	const char *equals = strchr(last, '=');
-	const option_row *row = equals ? row_of(l, last) : NULL;
+	const option_row *row = equals ? complete_row_of(l, last) : NULL;
 
 	if (row && options_takes_value(row))
 		offer_values(out, row, last, (int)(equals + 1 - last));

@@ -95,7 +95,7 @@ static void find_range(plot *p)
 }
 
 /* The row of dots of a loss, the greatest in row 0. Halves, since the difference of two losses may overflow. */
-static int row_of(const plot *p, double loss)
+static int curve_row_of(const plot *p, double loss)
 {
 	const double range = p->greatest / 2 - p->least / 2;
 	const double share = range > 0 ? (p->greatest / 2 - loss / 2) / range : 0.5;
@@ -116,7 +116,7 @@ static void set_dot(plot *p, int x, int y)
 }
 
 /* From the column before x0 to x1, each column's dots reaching up to those of the column before. */
-static void join(plot *p, int x0, int y0, int x1, int y1)
+static void curve_join(plot *p, int x0, int y0, int x1, int y1)
 {
 	int before = y0;
 
@@ -137,12 +137,12 @@ static void draw_line(plot *p)
 	for (int x = 0; x < p->dots_wide; x++) {
 		if (isnan(p->train[x]))
 			continue;
-		int y = row_of(p, p->train[x]);
+		int y = curve_row_of(p, p->train[x]);
 
 		if (before < 0)
 			set_dot(p, x, y);
 		else
-			join(p, before, row, x, y);
+			curve_join(p, before, row, x, y);
 		before = x;
 		row = y;
 	}
@@ -153,7 +153,7 @@ static void draw_marks(plot *p)
 	for (int x = 0; x < p->dots_wide; x++) {
 		if (isnan(p->valid[x]))
 			continue;
-		int y = row_of(p, p->valid[x]);
+		int y = curve_row_of(p, p->valid[x]);
 
 		p->marks[p->utf8 ? y / 4 : y][p->utf8 ? x / 2 : x] = true;
 	}

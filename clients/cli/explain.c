@@ -90,7 +90,7 @@ typedef struct words {
 	int width, used;
 } words;
 
-static void put(words *w, const char *piece)
+static void explain_put(words *w, const char *piece)
 {
 	int columns = terminal_columns(piece, strlen(piece));
 
@@ -109,7 +109,7 @@ static void put_number(words *w, const char *format, double number)
 	char piece[48];
 
 	snprintf(piece, sizeof(piece), format, number);
-	put(w, piece);
+	explain_put(w, piece);
 }
 
 /* A token or a class in quotes. */
@@ -122,7 +122,7 @@ static void put_quoted(words *w, const json_t *named, const char *then)
 	text_string(&piece, "'");
 	terminal_escape(&piece, string ? string : "", string ? strlen(string) : 0, false);
 	text_format(&piece, "'%s", then);
-	put(w, text_get(&piece));
+	explain_put(w, text_get(&piece));
 	text_free(&piece);
 }
 
@@ -131,18 +131,18 @@ static void put_target(words *w, const json_t *target)
 	const char *kind = json_string_value(json_object_get(target, "kind"));
 	bool logit = kind && strcmp(kind, "logit") == 0, difference = kind && strcmp(kind, "difference") == 0;
 
-	put(w, logit ? "the logit of" : "why");
+	explain_put(w, logit ? "the logit of" : "why");
 	put_quoted(w, json_object_get(target, "token"), logit || difference ? "" : ",");
 	if (difference) {
-		put(w, "and not");
+		explain_put(w, "and not");
 		put_quoted(w, json_object_get(target, "other"), "");
 	} else if (!logit) {
-		put(w, "against all other options");
+		explain_put(w, "against all other options");
 	}
 	put_number(w, "(logit %+.4g,", json_number_value(json_object_get(target, "logit")));
 	put_number(w, "probability %.3g %%)", 100 * exp(json_number_value(json_object_get(target, "log_probability"))));
 	if (difference && json_is_true(json_object_get(target, "automatic")))
-		put(w, "- nearly certain, so against its strongest rival");
+		explain_put(w, "- nearly certain, so against its strongest rival");
 }
 
 /* Show all parts of the score for contributions, and the available sums for other methods; reader: NULL if none is
@@ -155,7 +155,7 @@ static void put_sums(words *w, const json_t *parts, const json_t *reader, double
 	if (sums)
 		put_number(w, "tokens %+.4g,", json_number_value(json_object_get(sums, "tokens")));
 	if (reader) {
-		put(w, "reader");
+		explain_put(w, "reader");
 		put_quoted(w, reader, "");
 		put_number(w, sums || difference ? "%+.4g," : "%+.4g", reads);
 	}
@@ -183,7 +183,7 @@ static size_t listed(const cli *c)
 }
 
 /* Contributions, or the signed numbers of another method. */
-static const json_t *parts_of(const json_t *answer)
+static const json_t *explain_parts_of(const json_t *answer)
 {
 	const json_t *contributions = json_object_get(answer, "contributions");
 	const json_t *parts = contributions ? contributions : json_object_get(answer, "attribution");
@@ -249,7 +249,7 @@ static void put_nothing_listed(words *w)
 		const size_t n = strcspn(at, " ");
 
 		snprintf(word, sizeof(word), "%.*s", (int)n, at);
-		put(w, word);
+		explain_put(w, word);
 		at += n + (at[n] == ' ');
 	}
 	text_string(w->out, "\n");
@@ -360,7 +360,7 @@ static bool show_pairs(const cli *c, const json_t *tokens, const json_t *parts, 
 
 static bool show_differences(const cli *c, const json_t *answer, text *out)
 {
-	const json_t *parts = parts_of(answer), *of_source = show_get(answer, "compare.same_source_tokens");
+	const json_t *parts = explain_parts_of(answer), *of_source = show_get(answer, "compare.same_source_tokens");
 
 	return show_pairs(c, json_object_get(answer, "tokens"), parts, show_get(answer, "compare.same_tokens"),
 	                  "The second minus the first, for equal tokens", out) &&
@@ -371,7 +371,7 @@ static bool show_differences(const cli *c, const json_t *answer, text *out)
 
 static bool show_explanation(cli *c, const json_t *answer, text *out)
 {
-	const json_t *tokens = json_object_get(answer, "tokens"), *parts = parts_of(answer);
+	const json_t *tokens = json_object_get(answer, "tokens"), *parts = explain_parts_of(answer);
 	bool span = json_is_object(json_object_get(answer, "span")), whole = true;
 	bool weights = !span && (weights_wanted(c) || !parts);
 
@@ -427,7 +427,7 @@ static int show(cli *c, json_t *request)
 	return status;
 }
 
-static int explain(cli *c, const char *input)
+static int explain_command(cli *c, const char *input)
 {
 	const char *format = options_text(&c->options, "format"), *file = options_text(&c->options, "output");
 	json_t *request = make_request(c, input);
@@ -468,7 +468,7 @@ static int explain_run(cli *c)
 	char *input = session ? NULL : cli_argument_or_stdin(c, 0);
 	if (!session && !input)
 		return cli_usage("give a TEXT, or pipe one in");
-	int status = explain(c, input);
+	int status = explain_command(c, input);
 	free(input);
 	return status;
 }

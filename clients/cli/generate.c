@@ -125,7 +125,7 @@ static bool take_chunk(void *context, const char *id, const json_t *event, const
 	return !ferror(stdout);
 }
 
-static void finish(stream *s, http_end end)
+static void generate_finish(stream *s, http_end end)
 {
 	const char *k = options_text(&s->c->options, "alpha");
 
@@ -210,7 +210,7 @@ http_end generate_stream(cli *c, const generate_what *what, bool *ends_line)
 		                                 : "/v1/completions";
 
 		end = http_stream(c->http, "POST", path, request, "", take_chunk, &s);
-		finish(&s, end);
+		generate_finish(&s, end);
 	} else {
 		cli_fail("the prompt is not valid UTF-8");
 	}

@@ -80,7 +80,7 @@ static int print_version(void)
 	return cli_flush(CLI_OK);
 }
 
-static int run(const command *k, cli *c)
+static int main_command(const command *k, cli *c)
 {
 	const char *url = options_text(&c->options, "url"), *key = options_text(&c->options, "api-key");
 
@@ -129,7 +129,7 @@ static void move_command_first(int argc, char **argv)
 	}
 }
 
-static bool is_word(const char *argument, const char *word, const char *letter)
+static bool main_is_word(const char *argument, const char *word, const char *letter)
 {
 	return strcmp(argument, word) == 0 || strcmp(argument, letter) == 0;
 }
@@ -143,12 +143,12 @@ static int run_own(int argc, char **argv)
 		print_help(stderr);
 		return CLI_USAGE;
 	}
-	if (is_word(argv[0], "--version", "-v"))
+	if (main_is_word(argv[0], "--version", "-v"))
 		return print_version();
 	bool help = strcmp(argv[0], "help") == 0;
-	if (is_word(argv[0], "--help", "-h") || (help && argc == 1)) {
+	if (main_is_word(argv[0], "--help", "-h") || (help && argc == 1)) {
 		print_help(stdout);
-	} else if ((argc == 2 && commands_is_group(argv[0]) && is_word(argv[1], "--help", "-h")) ||
+	} else if ((argc == 2 && commands_is_group(argv[0]) && main_is_word(argv[1], "--help", "-h")) ||
 	           (help && argc == 2 && commands_is_group(argv[1]))) {
 		print_commands(stdout, argv[help]);
 	} else if (help) {
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
 	if (!k)
 		return unknown(argc, argv);
 	if (options_parse(&c.options, argc - words, argv + words, commands_common, k->options))
-		status = run(k, &c);
+		status = main_command(k, &c);
 	else if (c.options.out_of_memory)
 		status = cli_fail("out of memory");
 	else

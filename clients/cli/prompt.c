@@ -113,7 +113,7 @@ prompt *prompt_new(void)
 	el_set(p->edit, EL_CLIENTDATA, p);
 	el_set(p->edit, EL_PROMPT, show_prompt);
 	el_set(p->edit, EL_EDITOR, "emacs");
-	el_set(p->edit, EL_SIGNAL, 1); /* a resize, a stop and its end */
+	el_set(p->edit, EL_SIGNAL, 1);                                        /* a resize, a stop and its end */
 	el_wset(p->edit, EL_ADDFN, L"give-up", L"give up the line", give_up); /* el_set leaks copies */
 	el_set(p->edit, EL_BIND, "^C", "give-up", NULL);
 	el_wset(p->edit, EL_ADDFN, L"suspend", L"stop the process", suspend);
@@ -180,7 +180,7 @@ static bool ends_with(const text *t, const char *end)
 	return t->used >= n && strcmp(text_get(t) + t->used - n, end) == 0;
 }
 
-static void cut(text *t, size_t bytes)
+static void prompt_cut(text *t, size_t bytes)
 {
 	t->used -= bytes;
 	t->data[t->used] = '\0';
@@ -202,9 +202,9 @@ static prompt_end read_fenced(prompt *p, text *out)
 		if (end != PROMPT_LINE)
 			return end;
 	}
-	cut(out, strlen(fence));
+	prompt_cut(out, strlen(fence));
 	if (ends_with(out, "\n"))
-		cut(out, 1);
+		prompt_cut(out, 1);
 	return PROMPT_TEXT;
 }
 
@@ -217,7 +217,7 @@ prompt_end prompt_read(prompt *p, text *out)
 	if (strncmp(text_get(out), fence, strlen(fence)) == 0)
 		return read_fenced(p, out);
 	while (ends_with(out, "\\")) {
-		cut(out, 1);
+		prompt_cut(out, 1);
 		text_string(out, "\n");
 		if ((end = read_line(p, "... ", out)) != PROMPT_LINE)
 			return end;

@@ -61,7 +61,7 @@ static int open_signals(void)
 }
 
 /* "NAME=VALUE" as an argument of a child. False: out of memory. */
-static bool add(child *c, const char *name, const char *value)
+static bool serve_add(child *c, const char *name, const char *value)
 {
 	const option_row row = {.name = name, .type = OPTION_TEXT};
 
@@ -77,7 +77,7 @@ static bool arrange(service *s, const options *o, const char *socket)
 	s->front = (child){.name = "additive-httpd", .output = -1};
 	s->front_stop_ms = (int)(options_number(o, "grace", 0) * 1000) + AFTER_GRACE_MS;
 	s->front_stop_ms = s->front_stop_ms < STOP_MS ? STOP_MS : s->front_stop_ms;
-	ok = add(&s->engine, "socket", socket) && add(&s->front, "engine", socket);
+	ok = serve_add(&s->engine, "socket", socket) && serve_add(&s->front, "engine", socket);
 	for (int i = 0; i < o->n_given && ok; i++) {
 		const option_row *row = o->given[i].row;
 
@@ -107,7 +107,7 @@ static bool require_data(service *s)
 	if (f)
 		fclose(f);
 	identity[strcspn(identity, "\n")] = '\0';
-	return identity[0] && add(&s->engine, "data-identity", identity);
+	return identity[0] && serve_add(&s->engine, "data-identity", identity);
 }
 
 /* "ready ADDRESS": now there is an engine to connect to. */
@@ -130,7 +130,7 @@ static void take_front_line(service *s, const char *line)
 		return;
 	}
 	line += sizeof(begin) - 1;
-	if (!s->url[0] && !add(&s->front, "listen", line))
+	if (!s->url[0] && !serve_add(&s->front, "listen", line))
 		s->broken = s->stopping = true;
 	snprintf(s->url, sizeof(s->url), "http://%.200s", line);
 }

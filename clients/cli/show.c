@@ -66,7 +66,7 @@ static void write_value(const json_t *value, show_kind kind, text *out)
 
 /* --- objects --------------------------------------------------------------------------- */
 
-static show_kind kind_of(const char *name)
+static show_kind show_kind_of(const char *name)
 {
 	static const char *const times[] = {"created",    "created_at",       "finished_at",
 	                                    "expires_at", "estimated_finish", NULL};
@@ -98,7 +98,7 @@ static void show_members(FILE *file, const json_t *object, int indent)
 		} else {
 			fprintf(file, "%*s%-*s  ", indent, "", widest, text_get(&shown));
 			text_clear(&shown);
-			write_value(value, kind_of(name), &shown);
+			write_value(value, show_kind_of(name), &shown);
 			fprintf(file, "%s\n", text_get(&shown));
 		}
 		text_free(&shown);

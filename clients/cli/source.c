@@ -1,5 +1,5 @@
-/* source.c - the hash is XXH3, which the service keeps of every file. Two texts can be made to have one hash on purpose,
- * but every client that may upload may also delete files and train on them. */
+/* source.c - the hash is XXH3, which the service keeps of every file. Two texts can be made to have one hash on
+ * purpose, but every client that may upload may also delete files and train on them. */
 #include "clients/cli/source.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static FILE *spool(FILE *from)
 	return to;
 }
 
-static bool fail(const char *name)
+static bool source_fail(const char *name)
 {
 	cli_fail("cannot read %s: %s", name, strerror(errno));
 	return false;
@@ -45,10 +45,10 @@ bool source_open(source *s, const char *argument, const char *format)
 
 	*s = (source){.name = piped ? "stdin" : argument, .format = format ? format : "auto", .file = file};
 	if (!file || fstat(fileno(file), &st) != 0)
-		return fail(s->name);
+		return source_fail(s->name);
 	if (S_ISDIR(st.st_mode)) {
 		errno = EISDIR;
-		return fail(s->name);
+		return source_fail(s->name);
 	}
 	if (piped || !S_ISREG(st.st_mode)) {
 		s->file = spool(file);
@@ -57,7 +57,7 @@ bool source_open(source *s, const char *argument, const char *format)
 			fclose(file);
 		errno = saved_errno;
 		if (!s->file || fstat(fileno(s->file), &st) != 0)
-			return fail(s->name);
+			return source_fail(s->name);
 		snprintf(s->path, sizeof(s->path), "/proc/self/fd/%d", fileno(s->file));
 	}
 	s->bytes = st.st_size;
@@ -82,7 +82,7 @@ static bool hash(source *s)
 	while ((n = fread(piece, 1, sizeof(piece), s->file)) > 0)
 		XXH3_64bits_update(&state, piece, n);
 	if (ferror(s->file))
-		return fail(s->name);
+		return source_fail(s->name);
 	snprintf(s->digest, sizeof(s->digest), "%016" PRIx64, XXH3_64bits_digest(&state));
 	return true;
 }

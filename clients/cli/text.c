@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool reserve(text *t, size_t bytes)
+static bool text_reserve(text *t, size_t bytes)
 {
 	if (bytes < t->capacity - t->used)
 		return true;
@@ -28,7 +28,7 @@ static bool reserve(text *t, size_t bytes)
 
 bool text_append(text *t, const void *data, size_t bytes)
 {
-	if (!reserve(t, bytes))
+	if (!text_reserve(t, bytes))
 		return false;
 	if (bytes)
 		memcpy(t->data + t->used, data, bytes);
@@ -50,7 +50,7 @@ bool text_format(text *t, const char *format, ...)
 	va_copy(again, arguments);
 	int bytes = vsnprintf(NULL, 0, format, arguments);
 	va_end(arguments);
-	bool ok = bytes >= 0 && reserve(t, (size_t)bytes);
+	bool ok = bytes >= 0 && text_reserve(t, (size_t)bytes);
 	if (ok) {
 		vsnprintf(t->data + t->used, (size_t)bytes + 1, format, again);
 		t->used += (size_t)bytes;

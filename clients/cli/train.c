@@ -25,7 +25,7 @@ static const option_row train_options[] = {
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* The options alone, before anything is uploaded. */
-static bool check(cli *c, const json_t *request)
+static bool train_check(cli *c, const json_t *request)
 {
 	json_t *dry = json_deep_copy(request);
 
@@ -102,7 +102,8 @@ static json_t *create(cli *c, json_t *request, texts *t)
 {
 	json_t *job = NULL;
 
-	if (check(c, request) && send_texts(c, t) && name_texts(t, options_text(&c->options, "weights"), request)) {
+	if (train_check(c, request) && send_texts(c, t) &&
+	    name_texts(t, options_text(&c->options, "weights"), request)) {
 		job = http_json(c->http, "POST", "/v1/fine_tuning/jobs", json_incref(request));
 		if (!job)
 			cli_complain(c);
@@ -141,7 +142,7 @@ static bool open_texts(const cli *c, texts *t)
 	return !validation || source_open(&t->sources[t->n++], validation, format);
 }
 
-static int train(cli *c, json_t *request)
+static int train_command(cli *c, json_t *request)
 {
 	static texts t;
 	json_t *job = open_texts(c, &t) ? create(c, request, &t) : NULL;
@@ -188,18 +189,19 @@ static int train_run(cli *c)
 	else if (!request || !options_fill(&c->options, request))
 		status = cli_fail("out of memory");
 	else
-		status = train(c, request);
+		status = train_command(c, request);
 	json_decref(request);
 	return status;
 }
 
-const command train_commands[] = {{"train", "FILE...", 1, TRAIN_MAX_TEXTS, "train a model on one text or several",
-                                   "FILE is plain UTF-8 text, or JSON lines or arrays with \"text\", with \"prompt\" and "
-                                   "\"completion\" or with\nconversations (\"messages\", ShareGPT, Alpaca), as it is "
-                                   "or compressed by gzip or zstd; \"-\" is stdin. Lines\nwith \"text\" and \"label\" "
-                                   "need --objective classification, lines with \"source\" and \"target\"\n"
-                                   "--objective sequence_to_sequence.\n\nThe first messages name the size of the job and "
-                                   "the time that it will take. A text that the service has\nalready is not sent again. "
-                                   "The new model's id is printed at the end. Ctrl-C leaves the job running.",
-                                   train_options, train_run},
-                                  {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
+const command train_commands[] = {
+    {"train", "FILE...", 1, TRAIN_MAX_TEXTS, "train a model on one text or several",
+     "FILE is plain UTF-8 text, or JSON lines or arrays with \"text\", with \"prompt\" and "
+     "\"completion\" or with\nconversations (\"messages\", ShareGPT, Alpaca), as it is "
+     "or compressed by gzip or zstd; \"-\" is stdin. Lines\nwith \"text\" and \"label\" "
+     "need --objective classification, lines with \"source\" and \"target\"\n"
+     "--objective sequence_to_sequence.\n\nThe first messages name the size of the job and "
+     "the time that it will take. A text that the service has\nalready is not sent again. "
+     "The new model's id is printed at the end. Ctrl-C leaves the job running.",
+     train_options, train_run},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

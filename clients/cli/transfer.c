@@ -16,7 +16,7 @@ static FILE *open_beside(const char *file, text *temporary)
 }
 
 /* Close and rename, or remove. */
-static bool finish(FILE *f, const text *temporary, const char *file, bool ok)
+static bool transfer_finish(FILE *f, const text *temporary, const char *file, bool ok)
 {
 	bool written = fclose(f) == 0;
 
@@ -43,7 +43,7 @@ int transfer_answer(cli *c, const char *method, const char *path, json_t *body, 
 	if (f && !ok)
 		cli_complain(c);
 	if (f)
-		ok = finish(f, &temporary, file, ok);
+		ok = transfer_finish(f, &temporary, file, ok);
 	text_free(&temporary);
 	return ok ? CLI_OK : CLI_FAILED;
 }
@@ -57,7 +57,7 @@ bool transfer_write(const char *file, const char *data, size_t bytes)
 	if (f && !whole)
 		cli_fail("cannot write %s: %s", file, strerror(errno));
 	if (f)
-		whole = finish(f, &temporary, file, whole);
+		whole = transfer_finish(f, &temporary, file, whole);
 	text_free(&temporary);
 	return whole;
 }
@@ -87,7 +87,7 @@ int transfer_checked(cli *c, const char *path, const char *file, const char *sha
 		cli_complain(c);
 	ok = ok && has_sum(f, &temporary, file, sha256);
 	if (f)
-		ok = finish(f, &temporary, file, ok);
+		ok = transfer_finish(f, &temporary, file, ok);
 	text_free(&temporary);
 	return ok ? CLI_OK : CLI_FAILED;
 }

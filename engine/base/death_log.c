@@ -219,7 +219,7 @@ static uint64_t key_of(const char *work)
 	return key ? key : 1;
 }
 
-static entry *find(death_log *l, const char *work)
+static entry *death_log_find(death_log *l, const char *work)
 {
 	uint64_t key = key_of(work);
 	for (int i = 0; i < DEATH_LOG_ENTRIES; i++)
@@ -253,7 +253,7 @@ void death_log_begin(death_log *l, const char *work)
 	if (!l)
 		return;
 	pthread_mutex_lock(&l->lock);
-	entry *e = find(l, work);
+	entry *e = death_log_find(l, work);
 	if (!e && (e = find_room(l)))
 		*e = (entry){.work = key_of(work)};
 	if (e && e->running++ == 0)
@@ -262,12 +262,12 @@ void death_log_begin(death_log *l, const char *work)
 }
 
 /* Lock the log and find the entry of a piece of work. NULL: there is none, and the log is not locked. */
-static entry *take(death_log *l, const char *work)
+static entry *death_log_take(death_log *l, const char *work)
 {
 	if (!l)
 		return NULL;
 	pthread_mutex_lock(&l->lock);
-	entry *e = find(l, work);
+	entry *e = death_log_find(l, work);
 	if (!e)
 		pthread_mutex_unlock(&l->lock);
 	return e;
@@ -281,7 +281,7 @@ static void give_back(death_log *l, entry *e)
 
 void death_log_end(death_log *l, const char *work)
 {
-	entry *e = take(l, work);
+	entry *e = death_log_take(l, work);
 	if (!e)
 		return;
 	if (e->running > 0)
@@ -291,7 +291,7 @@ void death_log_end(death_log *l, const char *work)
 
 void death_log_progress(death_log *l, const char *work, int64_t place)
 {
-	entry *e = take(l, work);
+	entry *e = death_log_take(l, work);
 	if (!e)
 		return;
 	if (place > e->place)
@@ -303,7 +303,7 @@ void death_log_progress(death_log *l, const char *work, int64_t place)
 
 void death_log_forget(death_log *l, const char *work)
 {
-	entry *e = take(l, work);
+	entry *e = death_log_take(l, work);
 	if (!e)
 		return;
 	e->deaths = e->weight = 0;
@@ -312,7 +312,7 @@ void death_log_forget(death_log *l, const char *work)
 
 int death_log_count(death_log *l, const char *work)
 {
-	entry *e = take(l, work);
+	entry *e = death_log_take(l, work);
 	int deaths = e ? e->deaths : 0;
 	if (e)
 		give_back(l, e);
@@ -326,7 +326,7 @@ static bool is_poison(const entry *e)
 
 bool death_log_poison(death_log *l, const char *work)
 {
-	entry *e = take(l, work);
+	entry *e = death_log_take(l, work);
 	if (!e)
 		return false;
 	bool poison = is_poison(e);
@@ -336,7 +336,7 @@ bool death_log_poison(death_log *l, const char *work)
 
 bool death_log_refuses(death_log *l, const char *work)
 {
-	entry *e = take(l, work);
+	entry *e = death_log_take(l, work);
 	if (!e)
 		return false;
 	bool refused = is_poison(e) && clock_unix() - e->died < DEATH_LOG_PAUSE_SECONDS;

@@ -14,7 +14,7 @@ typedef struct buffer {
 	bool failed; /* jansson does not look at every result of `append` */
 } buffer;
 
-static int append(const char *text, size_t bytes, void *context)
+static int json_text_append(const char *text, size_t bytes, void *context)
 {
 	buffer *b = context;
 	if (b->failed)
@@ -37,7 +37,8 @@ static int append(const char *text, size_t bytes, void *context)
 static char *print(const json_t *document, size_t flags, void *(*grow)(void *data, size_t bytes))
 {
 	buffer b = {.grow = grow};
-	bool whole = document && json_dump_callback(document, append, &b, flags) == 0 && !b.failed && !reserve_failed();
+	bool whole = document && json_dump_callback(document, json_text_append, &b, flags) == 0 && !b.failed &&
+	             !reserve_failed();
 	reserve_forget();
 	if (whole)
 		return b.data;

@@ -207,7 +207,7 @@ status manifest_write_document(const char *path, const char *kind, const char *i
 
 /* --- opening --------------------------------------------------------------------------- */
 
-static status damaged(error *err, const char *name, const char *what)
+static status manifest_damaged(error *err, const char *name, const char *what)
 {
 	const char *slash = strrchr(name, '/');
 	return error_set(err, STATUS_STORAGE, NULL, "%s is damaged: %s", slash ? slash + 1 : name, what);
@@ -241,7 +241,7 @@ status manifest_parse(manifest **out, const char *text, size_t bytes, const char
 {
 	*out = NULL;
 	if (!is_sealed(text, bytes))
-		return damaged(err, name, "it does not end with the hash of its text");
+		return manifest_damaged(err, name, "it does not end with the hash of its text");
 	manifest *m = memory_new(1, sizeof *m);
 	if (m)
 		m->text = memory_new(bytes + 1, 1);
@@ -255,7 +255,7 @@ status manifest_parse(manifest **out, const char *text, size_t bytes, const char
 	if (s == STATUS_NOMEM)
 		error_set(err, s, NULL, "out of memory for a manifest");
 	else if (s != STATUS_OK)
-		s = damaged(err, name, "it is not of a format this version reads");
+		s = manifest_damaged(err, name, "it is not of a format this version reads");
 	if (s == STATUS_OK)
 		*out = m;
 	else
@@ -366,12 +366,12 @@ static status check_chunk(const json_t *file, int64_t index, const void *data, s
 	uint64_t written;
 	char what[96];
 	if (index < 0 || (int64_t)bytes != expected || (int64_t)json_string_length(hashes) < (index + 1) * HEX)
-		return damaged(err, file_name(file), "it has another length than was written");
+		return manifest_damaged(err, file_name(file), "it has another length than was written");
 	if (digest_read(json_string_value(hashes) + index * HEX, &written) && written == digest_bytes(data, bytes))
 		return STATUS_OK;
 	snprintf(what, sizeof what, "bytes %lld to %lld differ from what was written", (long long)from,
 	         (long long)(from + expected - 1));
-	return damaged(err, file_name(file), what);
+	return manifest_damaged(err, file_name(file), what);
 }
 
 status manifest_check_chunk(const manifest *m, const char *name, int64_t index, const void *data, size_t bytes,
@@ -380,7 +380,8 @@ status manifest_check_chunk(const manifest *m, const char *name, int64_t index, 
 	const json_t *file = m ? find_file(m, name) : NULL;
 	if (!m)
 		return STATUS_OK;
-	return file ? check_chunk(file, index, data, bytes, err) : damaged(err, name, "the manifest does not list it");
+	return file ? check_chunk(file, index, data, bytes, err)
+	            : manifest_damaged(err, name, "the manifest does not list it");
 }
 
 status manifest_check_data(const manifest *m, const char *name, const void *data, size_t bytes, error *err)
@@ -389,9 +390,9 @@ status manifest_check_data(const manifest *m, const char *name, const void *data
 	if (!m)
 		return STATUS_OK;
 	if (!file)
-		return damaged(err, name, "the manifest does not list it");
+		return manifest_damaged(err, name, "the manifest does not list it");
 	if ((int64_t)bytes != file_bytes(file))
-		return damaged(err, name, "it has another length than was written");
+		return manifest_damaged(err, name, "it has another length than was written");
 	for (int64_t i = 0; i < chunks_of((int64_t)bytes); i++) {
 		size_t from = (size_t)i * MANIFEST_CHUNK_BYTES, left = bytes - from;
 		TRY(check_chunk(file, i, (const char *)data + from,
@@ -414,7 +415,7 @@ status manifest_read(const manifest *m, const char *folder, const char *name, si
 	if (listed && s == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", name);
 	if (listed && s == STATUS_TOO_LARGE)
-		return damaged(err, name, "it has another length than was written");
+		return manifest_damaged(err, name, "it has another length than was written");
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s: %s", name, cause.message[0] ? cause.message : status_text(s));
 	s = manifest_check_data(m, name, *out, *bytes, err);
@@ -445,7 +446,7 @@ static status open_listed(const char *folder, const json_t *file, int *fd, error
 		return STATUS_OK;
 	close(*fd);
 	*fd = -1;
-	return damaged(err, file_name(file), "it has another length than was written");
+	return manifest_damaged(err, file_name(file), "it has another length than was written");
 }
 
 /* sum: NULL, or it gets every verified byte. */

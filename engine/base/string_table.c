@@ -17,7 +17,7 @@ static void push(string_table *t, string_node *n)
 	t->first = i < t->first ? i : t->first;
 }
 
-static void grow(string_table *t)
+static void string_table_grow(string_table *t)
 {
 	string_table bigger = {.n_buckets = t->n_buckets ? 2 * t->n_buckets : FIRST_BUCKETS, .count = t->count};
 	bigger.buckets = memory_new(bigger.n_buckets, sizeof(string_node *));
@@ -47,7 +47,7 @@ string_node *string_table_find(const string_table *t, const char *key)
 status string_table_add(string_table *t, string_node *n, const char *key)
 {
 	if (t->count >= t->n_buckets)
-		grow(t);
+		string_table_grow(t);
 	if (!t->buckets)
 		return STATUS_NOMEM;
 	*n = (string_node){.key = key, .hash = digest_bytes(key, strlen(key))};

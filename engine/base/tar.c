@@ -79,7 +79,7 @@ static void read_path(const unsigned char *block, char *out)
 	out[(size_t)n + length] = '\0';
 }
 
-static status refuse(error *err, const char *path, const char *reason)
+static status tar_refuse(error *err, const char *path, const char *reason)
 {
 	return error_set(err, STATUS_INVALID, NULL, "the archive's entry \"%.100s\" %s", path, reason);
 }
@@ -89,12 +89,12 @@ static status check_path(const char *path, const char **out, error *err)
 {
 	*out = path;
 	if (path[0] == '/')
-		return refuse(err, path, "has an absolute path");
+		return tar_refuse(err, path, "has an absolute path");
 	for (const char *part = path; part; part = strchr(part, '/')) {
 		part += *part == '/';
 		size_t n = strcspn(part, "/");
 		if (n == 2 && part[0] == '.' && part[1] == '.')
-			return refuse(err, path, "has \"..\" in its path");
+			return tar_refuse(err, path, "has \"..\" in its path");
 		if (part == *out && n == 1 && part[0] == '.')
 			*out = part + n + strspn(part + n, "/");
 	}
@@ -152,7 +152,7 @@ static status read_extension(tar_reader *t, error *err)
 /* --- entries ---------------------------------------------------------------------------------------- */
 
 /* Kind of data that follows a header: 'f' a file, 'L', 'x' a description, 's' data to be skipped. */
-static status kind_of(const unsigned char *block, const char *path, char *out, error *err)
+static status tar_kind_of(const unsigned char *block, const char *path, char *out, error *err)
 {
 	switch (block[TYPE]) {
 	case '\0':
@@ -171,9 +171,9 @@ static status kind_of(const unsigned char *block, const char *path, char *out, e
 	case '1':
 	case '2':
 	case 'K':
-		return refuse(err, path, "is a link");
+		return tar_refuse(err, path, "is a link");
 	default:
-		return refuse(err, path, "is not a regular file");
+		return tar_refuse(err, path, "is not a regular file");
 	}
 }
 
@@ -183,7 +183,7 @@ static status begin_file(tar_reader *t, const unsigned char *block, const char *
 	/* Old archives mark folders by their names alone. */
 	if (t->kind == 's' || !n || path[n - 1] == '/') {
 		t->kind = 's';
-		return block[TYPE] == '5' && t->left ? refuse(err, path, "is a folder with data") : STATUS_OK;
+		return block[TYPE] == '5' && t->left ? tar_refuse(err, path, "is a folder with data") : STATUS_OK;
 	}
 	return t->events.begin(t->context, path, t->left, err);
 }
@@ -208,7 +208,7 @@ static status read_header(tar_reader *t, error *err)
 		return corrupt(err, "has an impossible size");
 	t->padding = (TAR_BLOCK - t->left % TAR_BLOCK) % TAR_BLOCK;
 	TRY(check_path(path, &relative, err));
-	TRY(kind_of(block, path, &t->kind, err));
+	TRY(tar_kind_of(block, path, &t->kind, err));
 	if (t->kind == 'L' || t->kind == 'x') {
 		t->extension_used = 0;
 		if (t->left > TAR_MAX_EXTENSION)

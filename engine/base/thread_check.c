@@ -15,7 +15,7 @@ static void *wait_for_all(void *mutex)
 	return NULL;
 }
 
-static status refuse(int n, int created, int code, error *err)
+static status thread_check_refuse(int n, int created, int code, error *err)
 {
 	struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
 	char most[32] = "unlimited";
@@ -42,5 +42,5 @@ status thread_check(int n, error *err)
 	for (int i = 0; i < created; i++)
 		pthread_join(threads[i], NULL);
 	free(threads);
-	return created == n ? STATUS_OK : refuse(n, created, code, err);
+	return created == n ? STATUS_OK : thread_check_refuse(n, created, code, err);
 }

@@ -19,7 +19,7 @@ typedef struct kind_defaults {
 	int64_t least_steps;
 } kind_defaults;
 
-static kind_defaults kind_of(const objective *o)
+static kind_defaults job_defaults_kind_of(const objective *o)
 {
 	static const kind_defaults kinds[] = {
 	    [RECORD_BLOCK] = {6, 2e-3, JOB_DEFAULTS_LEAST_STEPS},
@@ -47,13 +47,13 @@ json_t *job_defaults_tokenizer(const objective *o, int64_t bytes)
 void job_defaults_size(const objective *o, model_size *s)
 {
 	if (!s->parameters && !s->layers)
-		s->layers = kind_of(o).layers;
+		s->layers = job_defaults_kind_of(o).layers;
 	model_size_complete(s);
 }
 
 double job_defaults_rate(const objective *o, const model_dims *d)
 {
-	const double rate = kind_of(o).rate;
+	const double rate = job_defaults_kind_of(o).rate;
 	return fmin(2 * rate, rate * 128 / (double)d->hidden);
 }
 
@@ -86,7 +86,8 @@ static int64_t ceil_div(int64_t n, int64_t by)
 /* The largest usual batch with which the epochs are steps enough; ranks share it evenly. */
 static int64_t choose_batch(const train_options *o, int64_t epochs, const job_data *d)
 {
-	const int64_t row = o->sequence_length + train_options_source(o), least = kind_of(o->objective).least_steps;
+	const int64_t row = o->sequence_length + train_options_source(o),
+	              least = job_defaults_kind_of(o->objective).least_steps;
 	const int64_t shown = (epochs ? epochs : JOB_DEFAULTS_EPOCHS) * d->records / o->gradient_accumulation;
 	int64_t batch = clamp(BATCH_TOKENS / row, 1, TRAINING_OPTIONS_BATCH_SIZE_DEFAULT);
 	batch = clamp(batch, 1, d->records);

@@ -90,7 +90,7 @@ static bool listen_to(child *c, const atomic_bool *cancel)
 	return false;
 }
 
-static status explain(const child *c, int how, error *err)
+static status job_tokenizer_explain(const child *c, int how, error *err)
 {
 	int code = 0;
 	const char *param, *message;
@@ -116,7 +116,7 @@ static status explain(const child *c, int how, error *err)
 	return err ? err->status : STATUS_INVALID;
 }
 
-static status run(char *const *argv, const atomic_bool *cancel, error *err)
+static status job_tokenizer_run(char *const *argv, const atomic_bool *cancel, error *err)
 {
 	child c = {0};
 	int how = 0;
@@ -127,7 +127,7 @@ static status run(char *const *argv, const atomic_bool *cancel, error *err)
 	close(c.output);
 	while (waitpid(c.pid, &how, 0) < 0 && errno == EINTR)
 		;
-	return ended ? explain(&c, how, err) : error_set(err, STATUS_CANCELLED, NULL, "cancelled");
+	return ended ? job_tokenizer_explain(&c, how, err) : error_set(err, STATUS_CANCELLED, NULL, "cancelled");
 }
 
 /* --- training ------------------------------------------------------------------------------- */
@@ -163,7 +163,7 @@ static void read_kept(tokenizer **out, const char *path)
 }
 
 /* Without room for it the tokenizer is trained again when it is needed. */
-static void keep(const tokenizer *t, const char *path)
+static void job_tokenizer_keep(const tokenizer *t, const char *path)
 {
 	static const char *const names[] = {"tokenizer.model", "tokenizer.json"};
 	char digest[DIGEST_TEXT_BYTES];
@@ -178,7 +178,7 @@ static void keep(const tokenizer *t, const char *path)
 	file_write(path, parts, 3, NULL);
 }
 
-static status train(tokenizer **out, const job_tokenizer_source *c, const char *spec, error *err)
+static status job_tokenizer_train(tokenizer **out, const job_tokenizer_source *c, const char *spec, error *err)
 {
 	char folder[PATH_MAX];
 	const char *const words[] = {"additived", "train-tokenizer", "--json", "--spec", spec, "--out", folder};
@@ -191,7 +191,7 @@ static status train(tokenizer **out, const job_tokenizer_source *c, const char *
 		argv[i] = (char *)(uintptr_t)words[i];
 	for (size_t i = 0; i < c->n_texts; i++)
 		argv[WORDS + i] = c->texts[i];
-	status s = run(argv, c->cancel, err);
+	status s = job_tokenizer_run(argv, c->cancel, err);
 	free(argv);
 	if (s == STATUS_OK)
 		s = tokenizer_open(out, folder, INT64_MAX, err);
@@ -208,9 +208,9 @@ static status find_or_train(tokenizer **out, const job_tokenizer_source *c, erro
 		snprintf(path, sizeof path, "%s/%016llx.tokenizer", c->cache, (unsigned long long)key);
 		read_kept(out, path);
 		if (!*out) {
-			s = train(out, c, spec, err);
+			s = job_tokenizer_train(out, c, spec, err);
 			if (s == STATUS_OK)
-				keep(*out, path);
+				job_tokenizer_keep(*out, path);
 		}
 	}
 	free(spec);

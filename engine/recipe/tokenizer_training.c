@@ -55,7 +55,7 @@ static bool parse(asked *a, int argc, char **argv)
 	return a->spec && a->out && a->n_files > 0;
 }
 
-static status train(tokenizer **out, const asked *a, error *err)
+static status tokenizer_training_train(tokenizer **out, const asked *a, error *err)
 {
 	json_error_t where;
 	text_reader *reader;
@@ -76,7 +76,7 @@ static status train(tokenizer **out, const asked *a, error *err)
 static status run(const asked *a, error *err)
 {
 	tokenizer *t = NULL;
-	TRY(train(&t, a, err));
+	TRY(tokenizer_training_train(&t, a, err));
 	status s = file_make_folders(a->out, err);
 	if (s == STATUS_OK)
 		s = tokenizer_save(t, a->out, err);

@@ -41,7 +41,7 @@ static bool is_damage(int code)
 	return code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR;
 }
 
-static status fail(sqlite3 *db, error *err)
+static status ledger_fail(sqlite3 *db, error *err)
 {
 	int code = db ? sqlite3_errcode(db) & 0xff : SQLITE_NOMEM;
 	if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
@@ -74,11 +74,11 @@ static status prepare(sqlite3 *db, sqlite3_stmt **out, error *err, const char *s
 {
 	*out = NULL;
 	if (sqlite3_prepare_v2(db, sql, -1, out, NULL) != SQLITE_OK)
-		return fail(db, err);
+		return ledger_fail(db, err);
 	if (bind_all(*out, types, args) != STATUS_OK) {
 		sqlite3_finalize(*out);
 		*out = NULL;
-		return fail(db, err);
+		return ledger_fail(db, err);
 	}
 	return STATUS_OK;
 }
@@ -121,7 +121,7 @@ status ledger_has(sqlite3 *db, bool *found, error *err, const char *sql, const c
 bool ledger_step(sqlite3 *db, sqlite3_stmt *statement, status *s, error *err)
 {
 	int rc = sqlite3_step(statement);
-	*s = rc == SQLITE_ROW || rc == SQLITE_DONE ? STATUS_OK : fail(db, err);
+	*s = rc == SQLITE_ROW || rc == SQLITE_DONE ? STATUS_OK : ledger_fail(db, err);
 	return rc == SQLITE_ROW;
 }
 
@@ -157,7 +157,7 @@ static void row_digest(sqlite3_context *context, int count, sqlite3_value **valu
 
 static status run_script(sqlite3 *db, error *err, const char *sql)
 {
-	return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? STATUS_OK : fail(db, err);
+	return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? STATUS_OK : ledger_fail(db, err);
 }
 
 /* The first column of the first row. */
@@ -234,7 +234,7 @@ static status connect(sqlite3 **out, const char *path, int flags, error *err)
 	if (sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK ||
 	    sqlite3_create_function(db, "row_digest", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, row_digest, NULL,
 	                            NULL) != SQLITE_OK)
-		s = fail(db, err);
+		s = ledger_fail(db, err);
 	if (s == STATUS_OK) {
 		sqlite3_extended_result_codes(db, 1);
 		sqlite3_busy_timeout(db, LEDGER_BUSY_MS);
@@ -300,7 +300,7 @@ static status copy_pages(sqlite3 *to, sqlite3 *from, error *err)
 		return STATUS_OK;
 	return rc == SQLITE_BUSY || rc == SQLITE_LOCKED
 	           ? error_set(err, STATUS_BUSY, NULL, "the ledger is in use for too long")
-	           : fail(to, err);
+	           : ledger_fail(to, err);
 }
 
 status ledger_copy(sqlite3 **out, const char *from, const char *to, error *err)
@@ -323,7 +323,7 @@ status ledger_copy(sqlite3 **out, const char *from, const char *to, error *err)
 status ledger_checkpoint(sqlite3 *db, error *err)
 {
 	int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-	return rc == SQLITE_OK || rc == SQLITE_BUSY ? STATUS_OK : fail(db, err);
+	return rc == SQLITE_OK || rc == SQLITE_BUSY ? STATUS_OK : ledger_fail(db, err);
 }
 
 static int wait_for_lock(void *context, int tries)

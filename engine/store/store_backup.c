@@ -30,7 +30,7 @@ typedef struct backup {
 /* --- one object ------------------------------------------------------------------------------- */
 
 /* A file by its path below the data folder. A missing one is found when the object is verified. */
-static status take(backup *b, const char *path, error *err)
+static status store_backup_take(backup *b, const char *path, error *err)
 {
 	char from[PATH_MAX], to[PATH_MAX];
 	error cause = ERROR_INIT;
@@ -57,7 +57,7 @@ static status take_manifest(backup *b, store_table table, const store_row *row, 
 	char whole[PATH_MAX];
 	if (!row->manifest)
 		return STATUS_OK;
-	TRY(take(b, path, err));
+	TRY(store_backup_take(b, path, err));
 	if (verify_manifest(b->made, table, row))
 		return STATUS_OK;
 	store_manifest_path(b->made, table, row, whole);
@@ -68,7 +68,7 @@ static status take_file(backup *b, const store_row *row, error *err)
 {
 	char path[STORE_ID_BYTES + 32];
 	snprintf(path, sizeof path, "blobs/%s", row->id);
-	TRY(take(b, path, err));
+	TRY(store_backup_take(b, path, err));
 	strcat(path, MANIFEST_SUFFIX);
 	return take_manifest(b, STORE_FILES, row, path, err);
 }
@@ -85,7 +85,7 @@ static status take_listed(backup *b, const char *folder, const manifest *m, erro
 		bool listed = m ? manifest_file_bytes(m, e->d_name) >= 0
 		                : e->d_name[0] != '.' && !strstr(e->d_name, FILE_TEMPORARY);
 		if (listed && (size_t)snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < sizeof path)
-			result = take(b, path, err);
+			result = store_backup_take(b, path, err);
 	}
 	if (dir)
 		closedir(dir);
@@ -122,7 +122,7 @@ static status take_job(backup *b, const store_row *row, error *err)
 	snprintf(path, sizeof path, "jobs/%s", row->id);
 	TRY(make_folder(b, path, err));
 	strcat(path, "/job.json");
-	TRY(take(b, path, err));
+	TRY(store_backup_take(b, path, err));
 	if (verify_job_copy(b->made, row))
 		return STATUS_OK;
 	store_job_folder(b->made, row->id, whole);
@@ -145,7 +145,7 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 		return take_checkpoint(b, row, err);
 	case STORE_SESSIONS:
 		snprintf(path, sizeof path, "sessions/%s.%lld", row->id, (long long)row->number);
-		return take(b, path, err);
+		return store_backup_take(b, path, err);
 	case STORE_EVENTS:
 		break;
 	}
@@ -209,7 +209,7 @@ static status finish_ledger(store *s, error *err)
 	return result;
 }
 
-static status fill(backup *b, const char *folder, json_t *report, bool *stale, error *err)
+static status store_backup_fill(backup *b, const char *folder, json_t *report, bool *stale, error *err)
 {
 	char ledger[PATH_MAX], copy[PATH_MAX];
 	snprintf(ledger, sizeof ledger, "%s/ledger.sqlite", b->data);
@@ -238,7 +238,7 @@ static status fill_until_steady(backup *b, const char *folder, json_t *report, e
 		bool stale = false;
 		if (mkdir(folder, 0700) != 0)
 			return file_error(err, folder, "cannot create folder");
-		TRY(fill(b, folder, report, &stale, err));
+		TRY(store_backup_fill(b, folder, report, &stale, err));
 		if (!stale)
 			return tree_sync(folder, err);
 		TRY(file_remove_tree(folder, err));
@@ -276,7 +276,7 @@ static status find_parent(const char *data, const char *to, char *parent, error 
 	return STATUS_OK;
 }
 
-static status make(backup *b, const char *to, json_t *report, error *err)
+static status store_backup_make(backup *b, const char *to, json_t *report, error *err)
 {
 	char parent[PATH_MAX], temporary[PATH_MAX], name[PATH_MAX];
 	TRY(find_parent(b->data, to, parent, err));
@@ -308,7 +308,7 @@ status backup_make(const char *data, const char *to, bool copy, json_t **report,
 		return STATUS_NOMEM;
 	status result = verify_lock(data, &lock, err);
 	if (result == STATUS_OK)
-		result = make(&b, to, made, err);
+		result = store_backup_make(&b, to, made, err);
 	if (lock >= 0)
 		close(lock);
 	if (result == STATUS_OK && (json_object_set_new(made, "linked_bytes", json_integer(b.counts.linked)) != 0 ||

@@ -16,8 +16,9 @@
 #include "engine/store/store_private.h"
 
 static const char *const texts[COMMIT_STATEMENTS] = {
-    [COMMIT_BEGIN] = "BEGIN IMMEDIATE", [COMMIT_END] = "COMMIT",           [COMMIT_UNDO] = "ROLLBACK",
-    [COMMIT_SAVE] = "SAVEPOINT inner",  [COMMIT_RELEASE] = "RELEASE inner", [COMMIT_UNDO_INNER] = "ROLLBACK TO inner"};
+    [COMMIT_BEGIN] = "BEGIN IMMEDIATE", [COMMIT_END] = "COMMIT",
+    [COMMIT_UNDO] = "ROLLBACK",         [COMMIT_SAVE] = "SAVEPOINT inner",
+    [COMMIT_RELEASE] = "RELEASE inner", [COMMIT_UNDO_INNER] = "ROLLBACK TO inner"};
 
 status commit_init(store *s, error *err)
 {
@@ -32,7 +33,7 @@ void commit_fini(store *s)
 		sqlite3_finalize(s->commit[i]);
 }
 
-static status run(store *s, commit_statement which, error *err)
+static status store_commit_run(store *s, commit_statement which, error *err)
 {
 	status result;
 	ledger_step(s->db, s->commit[which], &result, err);
@@ -86,7 +87,7 @@ status commit_rename(store *s, const char *from, const char *to, error *err)
 	return result;
 }
 
-static void finish(store *s)
+static void store_commit_finish(store *s)
 {
 	if (s->unlink.n > 0)
 		removal_unlink_all(s);
@@ -104,8 +105,8 @@ status store_begin(store *s, error *err)
 	TRY(store_writable(s, err));
 	assert(s->depth < COMMIT_DEPTH);
 	if (s->depth == 0 && !sqlite3_get_autocommit(s->db))
-		TRY(run(s, COMMIT_UNDO, err));
-	TRY(run(s, s->depth ? COMMIT_SAVE : COMMIT_BEGIN, err));
+		TRY(store_commit_run(s, COMMIT_UNDO, err));
+	TRY(store_commit_run(s, s->depth ? COMMIT_SAVE : COMMIT_BEGIN, err));
 	s->marks[s->depth++] = (commit_mark){s->unlink.n, s->copies.n, s->renames.n};
 	return STATUS_OK;
 }
@@ -113,16 +114,17 @@ status store_begin(store *s, error *err)
 status store_commit(store *s, error *err)
 {
 	assert(s->depth > 0);
-	status result = s->broken ? error_set(err, STATUS_IO, NULL, "an earlier change could not be rolled back") : STATUS_OK;
+	status result =
+	    s->broken ? error_set(err, STATUS_IO, NULL, "an earlier change could not be rolled back") : STATUS_OK;
 	if (result == STATUS_OK)
-		result = run(s, s->depth > 1 ? COMMIT_RELEASE : COMMIT_END, err);
+		result = store_commit_run(s, s->depth > 1 ? COMMIT_RELEASE : COMMIT_END, err);
 	if (result != STATUS_OK) {
 		store_rollback(s);
 		return result;
 	}
 	s->dirty = true;
 	if (--s->depth == 0)
-		finish(s);
+		store_commit_finish(s);
 	return STATUS_OK;
 }
 
@@ -132,9 +134,10 @@ void store_rollback(store *s)
 	assert(s->depth > 0);
 	bool inner = s->depth > 1, gone = sqlite3_get_autocommit(s->db);
 	if (!gone && inner)
-		s->broken |= run(s, COMMIT_UNDO_INNER, NULL) != STATUS_OK || run(s, COMMIT_RELEASE, NULL) != STATUS_OK;
+		s->broken |= store_commit_run(s, COMMIT_UNDO_INNER, NULL) != STATUS_OK ||
+		             store_commit_run(s, COMMIT_RELEASE, NULL) != STATUS_OK;
 	else if (!gone)
-		run(s, COMMIT_UNDO, NULL);
+		store_commit_run(s, COMMIT_UNDO, NULL);
 	s->depth--;
 	truncate_list(&s->unlink, s->marks[s->depth].unlink);
 	truncate_list(&s->copies, s->marks[s->depth].copies);

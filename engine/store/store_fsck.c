@@ -129,7 +129,7 @@ static status check_once(const char *data, const char *ledger, json_t *report, b
 	return result;
 }
 
-static status check(const char *data, json_t *report, error *err)
+static status store_fsck_check(const char *data, json_t *report, error *err)
 {
 	char ledger[PATH_MAX];
 	bool stale = true;
@@ -154,7 +154,7 @@ status fsck_check(const char *data, json_t **report, error *err)
 	json_t *made = json_pack("{s:s, s:b, s:n, s:{}, s:i, s:[], s:[], s:[], s:o}", "object", "fsck", "running",
 	                         is_running(data), "problem", "objects", "bytes", 0, "damaged", "unclaimed",
 	                         "temporary", "storage", storage);
-	status result = made && storage ? check(data, made, err) : STATUS_NOMEM;
+	status result = made && storage ? store_fsck_check(data, made, err) : STATUS_NOMEM;
 	close(lock);
 	if (result == STATUS_OK)
 		*report = made;

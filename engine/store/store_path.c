@@ -8,7 +8,7 @@
 
 #include "engine/store/store_private.h"
 
-static void join(const store *s, const char *folder, const char *name, char *out)
+static void store_path_join(const store *s, const char *folder, const char *name, char *out)
 {
 	assert(store_valid_name(name));
 	int n = snprintf(out, PATH_MAX, "%s/%s/%s", s->folder, folder, name);
@@ -17,7 +17,7 @@ static void join(const store *s, const char *folder, const char *name, char *out
 
 void store_blob_path(const store *s, const char *id, char *out)
 {
-	join(s, "blobs", id, out);
+	store_path_join(s, "blobs", id, out);
 }
 
 void store_cache_folder(const store *s, char *out)
@@ -27,17 +27,17 @@ void store_cache_folder(const store *s, char *out)
 
 void store_model_folder(const store *s, const char *id, char *out)
 {
-	join(s, "models", id, out);
+	store_path_join(s, "models", id, out);
 }
 
 void store_job_folder(const store *s, const char *id, char *out)
 {
-	join(s, "jobs", id, out);
+	store_path_join(s, "jobs", id, out);
 }
 
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out)
 {
-	join(s, "jobs", job, out);
+	store_path_join(s, "jobs", job, out);
 	size_t used = strlen(out);
 	int n = snprintf(out + used, PATH_MAX - used, "/step-%lld", (long long)step);
 	assert(n > 0 && (size_t)n < PATH_MAX - used);
@@ -52,7 +52,7 @@ status store_session_path(store *s, const char *id, char *out, error *err)
 	snprintf(name, sizeof name, "%.63s.%lld", id, (long long)row.number);
 	row_fini(&row);
 	if (found == STATUS_OK)
-		join(s, "sessions", name, out);
+		store_path_join(s, "sessions", name, out);
 	return found == STATUS_NOT_FOUND ? STATUS_OK : found;
 }
 
@@ -88,5 +88,5 @@ void store_temporary_path(store *s, char *out)
 {
 	char name[STORE_ID_BYTES];
 	snprintf(name, sizeof name, "%llu", (unsigned long long)++s->temporaries);
-	join(s, "tmp", name, out);
+	store_path_join(s, "tmp", name, out);
 }

@@ -87,7 +87,7 @@ static status recompute(graph *g, int first, int last)
 	return s;
 }
 
-static status begin(graph *g)
+static status autodiff_begin(graph *g)
 {
 	TRY(g->error.status);
 	if (g->differentiated)
@@ -116,7 +116,7 @@ static status walk_back(graph *g, int end)
 
 status graph_backward(graph *g, value loss)
 {
-	TRY(begin(g));
+	TRY(autodiff_begin(g));
 	if (loss == VALUE_NONE || graph_value(g, loss)->type != DTYPE_F32 ||
 	    shape_count(graph_value(g, loss)->shape) != 1)
 		return graph_fail(g, STATUS_INVALID, "loss", "the loss must be f32 with one element");
@@ -135,7 +135,7 @@ static bool is_f32(const graph *g, value v)
 
 status graph_pull_back(graph *g, value y, value dy, const value *sources, int n_sources, graph_rule rule)
 {
-	TRY(begin(g));
+	TRY(autodiff_begin(g));
 	if (!is_f32(g, y) || !is_f32(g, dy) || !shape_equal(graph_value(g, y)->shape, graph_value(g, dy)->shape))
 		return graph_fail(g, STATUS_INVALID, "dy", "y and dy must be f32 and of one shape");
 	g->rule = rule;

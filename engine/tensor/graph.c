@@ -71,7 +71,7 @@ status graph_fail(graph *g, status s, const char *param, const char *format, ...
 	return error_set(&g->error, s, param, "%s", message);
 }
 
-static status no_memory(graph *g)
+static status graph_no_memory(graph *g)
 {
 	return graph_fail(g, STATUS_NOMEM, NULL, "out of memory while building a graph");
 }
@@ -95,7 +95,7 @@ static value add_value(graph *g, value_role role, dtype type, shape s, int produ
 {
 	graph_value_slot *slot = memory_new(1, sizeof *slot);
 	if (!list_add(&g->values, slot)) {
-		no_memory(g);
+		graph_no_memory(g);
 		return VALUE_NONE;
 	}
 	slot->info = (value_info){.role = role, .type = type, .shape = s, .producer = producer};
@@ -118,13 +118,13 @@ static status add_name(graph *g, value v, const char *text)
 		return graph_fail(g, STATUS_INVALID, text, "the name %s is used twice in a graph", text);
 	graph_name *name = memory_new(1, sizeof *name);
 	if (!list_add(&g->names, name))
-		return no_memory(g);
+		return graph_no_memory(g);
 	name->v = v;
 	name->text = strdup(text);
 	if (!name->text) {
 		free(name);
 		g->names.count--;
-		return no_memory(g);
+		return graph_no_memory(g);
 	}
 	value_info *info = &graph_slot(g, v)->info;
 	if (!info->name)
@@ -275,7 +275,7 @@ static status add_node(graph *g, op_id id, const op_call *call, const value *in,
 	const op *o = op_get(id);
 	op_node *node = memory_new(1, sizeof *node);
 	if (!list_add(&g->nodes, node))
-		return no_memory(g);
+		return graph_no_memory(g);
 	node->id = id;
 	node->n_in = call->n_in;
 	for (int i = 0; i < call->n_in; i++)
@@ -283,7 +283,7 @@ static status add_node(graph *g, op_id id, const op_call *call, const value *in,
 	if (call->params) {
 		void *copy = memory_new(1, o->params_bytes);
 		if (!copy)
-			return no_memory(g);
+			return graph_no_memory(g);
 		memcpy(copy, call->params, o->params_bytes);
 		node->params = copy;
 	}
@@ -303,7 +303,7 @@ void graph_checkpoint(graph *g)
 		return;
 	int *marks = realloc(g->checkpoints, (size_t)(g->n_checkpoints + 1) * sizeof *marks);
 	if (!marks) {
-		no_memory(g);
+		graph_no_memory(g);
 		return;
 	}
 	g->checkpoints = marks;

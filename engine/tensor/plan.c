@@ -415,7 +415,7 @@ static status make_tables(plan *p)
 	return STATUS_OK;
 }
 
-static status compile(plan *p, const plan_binding *bindings, int n_bindings, error *err)
+static status plan_compile(plan *p, const plan_binding *bindings, int n_bindings, error *err)
 {
 	TRY(graph_status(p->g, err));
 	size_t n_nodes = (size_t)graph_node_count(p->g);
@@ -445,7 +445,7 @@ status plan_new(plan **out, graph *g, backend *b, const plan_binding *bindings, 
 	}
 	p->g = g;
 	p->b = b;
-	status s = compile(p, bindings, n_bindings, err);
+	status s = plan_compile(p, bindings, n_bindings, err);
 	if (s != STATUS_OK) {
 		error_set(err, s, NULL, "%s while preparing a plan of %zu bytes", status_text(s),
 		          p->arena_bytes + p->scratch_bytes);

@@ -138,7 +138,7 @@ static status try_to_record(plan *p, plan_record *r, int first)
 }
 
 /* Record a failed part once more, and only once, if the backend asks for it. */
-static void refuse(plan_record *r, status code)
+static void plan_run_refuse(plan_record *r, status code)
 {
 	r->direct = code != STATUS_BUSY || r->repeated;
 	r->repeated = true;
@@ -152,7 +152,7 @@ static status record(plan *p, plan_record *r, int first)
 		if (s == STATUS_DEVICE)
 			return s;
 		if (s != STATUS_OK)
-			refuse(r, s);
+			plan_run_refuse(r, s);
 	}
 	return STATUS_OK;
 }
@@ -165,7 +165,7 @@ static status replay(plan *p, plan_record *r, bool *done)
 	if (*done)
 		return s;
 	forget(p, r);
-	refuse(r, s);
+	plan_run_refuse(r, s);
 	return STATUS_OK;
 }
 

@@ -17,7 +17,7 @@ enum { IN_BYTES = 256 << 10 };
 
 typedef struct format {
 	const char *name;
-	uint32_t mark, mask; /* the first 4 bytes, little-endian, and which bits of them count */
+	uint32_t mark, mask;     /* the first 4 bytes, little-endian, and which bits of them count */
 	uint32_t mark_2, mask_2; /* another mark of the same format */
 	status (*begin)(byte_source *s);
 	/* Decode some of in[at…have) into at most `room` bytes; *made: their number. Sets s->within. NULL: the bytes
@@ -42,7 +42,7 @@ struct byte_source {
 	corpus_hint hint;
 };
 
-static status damaged(const byte_source *s, const char *reason, error *err)
+static status byte_source_damaged(const byte_source *s, const char *reason, error *err)
 {
 	return error_set(err, STATUS_INVALID, NULL, "the %s data is damaged: %s", s->format->name, reason);
 }
@@ -74,7 +74,7 @@ static status gzip_decode(byte_source *s, unsigned char *out, size_t room, size_
 	}
 	if (code == Z_OK || code == Z_BUF_ERROR)
 		return STATUS_OK;
-	return code == Z_MEM_ERROR ? STATUS_NOMEM : damaged(s, z->msg ? z->msg : "not gzip", err);
+	return code == Z_MEM_ERROR ? STATUS_NOMEM : byte_source_damaged(s, z->msg ? z->msg : "not gzip", err);
 }
 
 static void gzip_end(byte_source *s)
@@ -97,7 +97,7 @@ static status zstd_decode(byte_source *s, unsigned char *out, size_t room, size_
 	s->at = in.pos;
 	*made = to.pos;
 	if (ZSTD_isError(left))
-		return damaged(s, ZSTD_getErrorName(left), err);
+		return byte_source_damaged(s, ZSTD_getErrorName(left), err);
 	s->within = left != 0;
 	s->after = left == 0;
 	return STATUS_OK;
@@ -126,7 +126,7 @@ static bool has_mark(const byte_source *s, const format *f)
 /* --- stored bytes ------------------------------------------------------------------- */
 
 /* Add to what `in` holds. */
-static status fill(byte_source *s, error *err)
+static status byte_source_fill(byte_source *s, error *err)
 {
 	memmove(s->in, s->in + s->at, s->have - s->at);
 	s->have -= s->at;
@@ -151,12 +151,12 @@ static status fill(byte_source *s, error *err)
 	return STATUS_OK;
 }
 
-static status begin(byte_source *s, error *err)
+static status byte_source_begin(byte_source *s, error *err)
 {
 	s->in = memory_new(IN_BYTES, 1);
 	if (!s->in)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	TRY(fill(s, err));
+	TRY(byte_source_fill(s, err));
 	s->format = formats;
 	while (!has_mark(s, s->format))
 		s->format++;
@@ -164,9 +164,9 @@ static status begin(byte_source *s, error *err)
 	return result == STATUS_OK ? result : error_set(err, result, NULL, "out of memory");
 }
 
-static status finish(byte_source **out, byte_source *s, error *err)
+static status byte_source_finish(byte_source **out, byte_source *s, error *err)
 {
-	status result = begin(s, err);
+	status result = byte_source_begin(s, err);
 	if (result == STATUS_OK)
 		*out = s;
 	else
@@ -187,7 +187,7 @@ status byte_source_open(byte_source **out, const char *path, error *err)
 	}
 	s->hint = corpus_hint_of_file(path);
 	posix_fadvise(s->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	return finish(out, s, err);
+	return byte_source_finish(out, s, err);
 }
 
 status byte_source_memory(byte_source **out, const void *data, size_t bytes, error *err)
@@ -199,7 +199,7 @@ status byte_source_memory(byte_source **out, const void *data, size_t bytes, err
 	s->fd = -1;
 	s->memory = data ? data : (const void *)"";
 	s->memory_left = bytes;
-	return finish(out, s, err);
+	return byte_source_finish(out, s, err);
 }
 
 bool byte_source_compressed(const byte_source *s)
@@ -243,11 +243,11 @@ static status find_member(byte_source *s, error *err)
 			s->at++;
 		if (s->have - s->at >= sizeof(uint32_t) || s->ended)
 			break;
-		TRY(fill(s, err));
+		TRY(byte_source_fill(s, err));
 	}
 	s->after = false;
 	return s->at == s->have || has_mark(s, s->format) ? STATUS_OK
-	                                                   : damaged(s, "something else follows it", err);
+	                                                  : byte_source_damaged(s, "something else follows it", err);
 }
 
 status byte_source_read(byte_source *s, void *out, size_t room, size_t *bytes, error *err)
@@ -257,7 +257,7 @@ status byte_source_read(byte_source *s, void *out, size_t room, size_t *bytes, e
 	while (*bytes < room) {
 		size_t made = 0, before;
 		if (s->at == s->have)
-			TRY(fill(s, err));
+			TRY(byte_source_fill(s, err));
 		if (s->after)
 			TRY(find_member(s, err));
 		before = s->at;
@@ -267,7 +267,7 @@ status byte_source_read(byte_source *s, void *out, size_t room, size_t *bytes, e
 		                      : copy(s, to + *bytes, room - *bytes, &made));
 		*bytes += made;
 		if (made == 0 && s->at == before && s->at == s->have && s->ended)
-			return s->within ? damaged(s, "it ends in the middle", err) : STATUS_OK;
+			return s->within ? byte_source_damaged(s, "it ends in the middle", err) : STATUS_OK;
 	}
 	return STATUS_OK;
 }

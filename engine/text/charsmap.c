@@ -33,7 +33,7 @@ static uint32_t children(uint32_t u)
 }
 
 /* After `limit` texts that match no longer one is looked for. */
-static charsmap_match find(const charsmap *m, const char *text, size_t bytes, int limit)
+static charsmap_match charsmap_find(const charsmap *m, const char *text, size_t bytes, int limit)
 {
 	size_t length = 0;
 	uint32_t made = 0, at = m->n_units ? children(unit(m, 0)) : 0;
@@ -61,12 +61,12 @@ static charsmap_match find(const charsmap *m, const char *text, size_t bytes, in
 
 charsmap_match charsmap_longest(const charsmap *m, const char *text, size_t bytes)
 {
-	return find(m, text, bytes, RULES_AT_A_PLACE);
+	return charsmap_find(m, text, bytes, RULES_AT_A_PLACE);
 }
 
 charsmap_match charsmap_shortest(const charsmap *m, const char *text, size_t bytes)
 {
-	return find(m, text, bytes, 1);
+	return charsmap_find(m, text, bytes, 1);
 }
 
 /* True if the node whose children are at `base` has this child. *ends: a text with a rule ends at it. */

@@ -20,13 +20,13 @@ typedef struct rewriting {
 	bool line_starts;  /* nothing but dropped text is before `at` on its line */
 } rewriting;
 
-static bool is_word(char c)
+static bool chat_program_is_word(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
 	       (unsigned char)c >= 0x80;
 }
 
-static void put(rewriting *r, const char *text, size_t bytes)
+static void chat_program_put(rewriting *r, const char *text, size_t bytes)
 {
 	memcpy(r->out + r->n, text, bytes);
 	r->n += bytes;
@@ -49,11 +49,11 @@ static void put_contents(rewriting *r, char quote)
 			c = *++r->at;
 			c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
 			if (c != '\n' && c != '\t' && c != '\r' && c != '\'' && c != '"' && c != '\\')
-				put(r, "\\", 1); /* an escape that is kept as it is */
+				chat_program_put(r, "\\", 1); /* an escape that is kept as it is */
 		}
 		if (c == '\'' || c == '\\')
-			put(r, "\\", 1);
-		put(r, &c, 1);
+			chat_program_put(r, "\\", 1);
+		chat_program_put(r, &c, 1);
 	}
 	r->at += *r->at == quote;
 }
@@ -66,7 +66,7 @@ static void put_literal(rewriting *r)
 	if (joins)
 		r->n -= 2; /* '+ */
 	else
-		put(r, "'", 1);
+		chat_program_put(r, "'", 1);
 	const size_t first = r->n;
 	put_contents(r, quote);
 	/* Characters directly after a literal apply to it alone. */
@@ -76,7 +76,7 @@ static void put_literal(rewriting *r)
 		memcpy(r->out + start - 2, "'+'", 3);
 		r->n += start + 1 - first;
 	}
-	put(r, "'", 1);
+	chat_program_put(r, "'", 1);
 	put_token(r, LITERAL);
 }
 
@@ -85,14 +85,14 @@ static bool put_member(rewriting *r)
 {
 	const char *name = r->at + 1;
 	size_t bytes = 0;
-	while (is_word(name[bytes]))
+	while (chat_program_is_word(name[bytes]))
 		bytes++;
 	const char *next = name + bytes + strspn(name + bytes, white);
 	if (r->last == START || bytes == 0 || (name[0] >= '0' && name[0] <= '9') || *next == '(')
 		return false;
-	put(r, "['", 2);
-	put(r, name, bytes);
-	put(r, "']", 2);
+	chat_program_put(r, "['", 2);
+	chat_program_put(r, name, bytes);
+	chat_program_put(r, "']", 2);
 	r->at = name + bytes;
 	put_token(r, OTHER);
 	return true;
@@ -101,11 +101,11 @@ static bool put_member(rewriting *r)
 static void put_word(rewriting *r)
 {
 	if (r->last == WORD)
-		put(r, " ", 1);
+		chat_program_put(r, " ", 1);
 	size_t bytes = 0;
-	while (is_word(r->at[bytes]))
+	while (chat_program_is_word(r->at[bytes]))
 		bytes++;
-	put(r, r->at, bytes);
+	chat_program_put(r, r->at, bytes);
 	r->at += bytes;
 	put_token(r, WORD);
 }
@@ -138,14 +138,14 @@ static void rewrite_tag(rewriting *r, char close)
 			r->at++;
 		else if (*r->at == '\'' || *r->at == '"')
 			put_literal(r);
-		else if (is_word(*r->at))
+		else if (chat_program_is_word(*r->at))
 			put_word(r);
 		else if (*r->at != '.' || !put_member(r)) {
 			put_token(r, *r->at == '+' ? PLUS : OTHER);
-			put(r, r->at++, 1);
+			chat_program_put(r, r->at++, 1);
 		}
 	}
-	put(r, (char[]){close, '}'}, 2);
+	chat_program_put(r, (char[]){close, '}'}, 2);
 	if (*r->at)
 		end_tag(r, close == '%');
 }
@@ -169,7 +169,7 @@ static void put_text(rewriting *r, const char *tag)
 	} else if (!tag[0]) {
 		bytes -= bytes > 0 && r->at[bytes - 1] == '\n'; /* one line end at the end of a program */
 	}
-	put(r, r->at, bytes);
+	chat_program_put(r, r->at, bytes);
 	r->at = tag;
 }
 
@@ -192,7 +192,7 @@ static void rewrite(rewriting *r)
 				end_tag(r, true);
 			continue;
 		}
-		put(r, tag, 2);
+		chat_program_put(r, tag, 2);
 		rewrite_tag(r, close);
 	}
 }

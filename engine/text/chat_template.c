@@ -28,7 +28,7 @@ typedef struct builder {
 	bool failed, grown;  /* grown: failed, since the template adds too much */
 } builder;
 
-static bool reserve(builder *b, size_t bytes)
+static bool chat_template_reserve(builder *b, size_t bytes)
 {
 	size_t needed = b->out.bytes + bytes + 1;
 	if (b->failed || needed <= b->room)
@@ -43,9 +43,9 @@ static bool reserve(builder *b, size_t bytes)
 	return text;
 }
 
-static void append(builder *b, const char *text, size_t bytes)
+static void chat_template_append(builder *b, const char *text, size_t bytes)
 {
-	if (!reserve(b, bytes))
+	if (!chat_template_reserve(b, bytes))
 		return;
 	memcpy(b->out.text + b->out.bytes, text, bytes);
 	b->out.bytes += bytes;
@@ -79,7 +79,7 @@ static void append_markup(builder *b, const char *text, size_t bytes)
 	b->added += bytes;
 	b->grown |= b->added > MOST_ADDED + MOST_ADDED_EACH * b->given;
 	b->failed |= b->grown;
-	append(b, text, bytes);
+	chat_template_append(b, text, bytes);
 }
 
 /* A text of the form, with the names of the tokens that begin and end a text. */
@@ -138,7 +138,7 @@ static void append_trimmed(builder *b, const char *text, size_t bytes, bool trim
 		bytes -= n;
 	}
 	b->given += bytes;
-	append(b, text, bytes);
+	chat_template_append(b, text, bytes);
 }
 
 /* --- messages -------------------------------------------------------------------------- */
@@ -254,7 +254,7 @@ static status add_message(builder *b, const json_t *message, size_t i, place *p,
 	return add_turn(b, message, i, role, p, err);
 }
 
-static status build(builder *b, const json_t *messages, bool continues, bool answers, error *err)
+static status chat_template_build(builder *b, const json_t *messages, bool continues, bool answers, error *err)
 {
 	const chat_form *f = &b->t->form;
 	place p = {.turns = continues ? 2 : 0};
@@ -273,7 +273,8 @@ static status build(builder *b, const json_t *messages, bool continues, bool ans
 	if (b->grown)
 		return error_set(err, STATUS_TOO_LARGE, "messages",
 		                 "the model's chat template makes the conversation grow too much");
-	return b->failed || !reserve(b, 0) ? error_set(err, STATUS_NOMEM, NULL, "out of memory") : STATUS_OK;
+	return b->failed || !chat_template_reserve(b, 0) ? error_set(err, STATUS_NOMEM, NULL, "out of memory")
+	                                                 : STATUS_OK;
 }
 
 /* For a text that follows an answer: the bytes up to the end of the stop text that it begins with, optionally after
@@ -294,7 +295,7 @@ status chat_template_render(const chat_template *t, const json_t *messages, bool
 {
 	builder b = {.t = t};
 	*out = (chat_text){0};
-	status s = json_array_size(messages) > 0 ? build(&b, messages, continues, answers, err)
+	status s = json_array_size(messages) > 0 ? chat_template_build(&b, messages, continues, answers, err)
 	                                         : error_set(err, STATUS_INVALID, "messages", "must hold a message");
 	if (s != STATUS_OK) {
 		chat_text_fini(&b.out);

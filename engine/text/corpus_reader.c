@@ -23,7 +23,7 @@ struct corpus_reader {
 	bool ended, records;
 };
 
-static status no_memory(error *err)
+static status corpus_reader_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a piece of the text");
 }
@@ -54,7 +54,7 @@ static status read_more(corpus_reader *r, error *err)
 	if (target > r->room) {
 		char *grown = realloc(r->text, target);
 		if (!grown)
-			return no_memory(err);
+			return corpus_reader_no_memory(err);
 		r->text = grown;
 		r->room = target;
 	}
@@ -82,7 +82,7 @@ static void drop(corpus_reader *r, size_t bytes)
 	r->valid = r->valid > bytes ? r->valid - bytes : 0;
 }
 
-static status begin(corpus_reader *r, corpus_hint hint, error *err)
+static status corpus_reader_begin(corpus_reader *r, corpus_hint hint, error *err)
 {
 	TRY(read_more(r, err));
 	if (r->have >= 3 && memcmp(r->text, "\xEF\xBB\xBF", 3) == 0)
@@ -97,14 +97,14 @@ static status open_reader(corpus_reader **out, byte_source *source, corpus_hint 
 	corpus_reader *r = memory_new(1, sizeof *r);
 	if (!r) {
 		byte_source_free(source);
-		return no_memory(err);
+		return corpus_reader_no_memory(err);
 	}
 	*r = (corpus_reader){.source = source,
 	                     .piece = piece_bytes < 16 ? 16 : piece_bytes,
 	                     .cut = cut,
 	                     .context = context,
 	                     .place = JSON_PLACE_BEGIN};
-	status s = begin(r, hint, err);
+	status s = corpus_reader_begin(r, hint, err);
 	if (s == STATUS_OK)
 		*out = r;
 	else
@@ -179,7 +179,7 @@ static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error
 	size_t rest = r->have - bytes, room = rest > r->piece ? rest : r->piece;
 	char *next = malloc(room);
 	if (!next)
-		return no_memory(err);
+		return corpus_reader_no_memory(err);
 	memcpy(next, r->text + bytes, rest);
 	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES, r->records};
 	if (corpus_reader_is_data(r))

@@ -47,30 +47,30 @@ typedef struct build {
 	bool continues; /* the piece that is read next (tokenizer_cut) */
 } build;
 
-static size_t cut(const void *context, const char *text, size_t bytes)
+static size_t corpus_tokens_cut(const void *context, const char *text, size_t bytes)
 {
 	return tokenizer_cut(context, text, bytes);
 }
 
 /* --- tokenizing a piece ---------------------------------------------------------------- */
 
-static status no_memory(error *err)
+static status corpus_tokens_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the tokens of the text");
 }
 
-static status reserve(slot *s, size_t more, error *err)
+static status corpus_tokens_reserve(slot *s, size_t more, error *err)
 {
 	size_t room = 2 * (s->count + more);
 	if (more <= s->room - s->count)
 		return STATUS_OK;
 	int32_t *ids = realloc(s->ids, room * sizeof *ids);
 	if (!ids)
-		return no_memory(err);
+		return corpus_tokens_no_memory(err);
 	s->ids = ids;
 	unsigned char *flags = realloc(s->flags, room);
 	if (!flags)
-		return no_memory(err);
+		return corpus_tokens_no_memory(err);
 	s->flags = flags;
 	s->room = room;
 	return STATUS_OK;
@@ -94,7 +94,7 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 	if (!how)          /* a template says itself how a conversation begins */
 		alone.begin = s->count == d->begin;
 	TRY(tokenizer_encode(d->t, text, bytes, &alone, &tokens, err));
-	status result = reserve(s, tokens.count + 1, err);
+	status result = corpus_tokens_reserve(s, tokens.count + 1, err);
 	if (result == STATUS_OK) {
 		if (tokens.count > 0)
 			memcpy(s->ids + s->count, tokens.ids, tokens.count * sizeof *tokens.ids);
@@ -140,7 +140,7 @@ static void encode(const build *b, slot *s)
 /* --- threads ------------------------------------------------------------------------------ */
 
 /* Tokenize the oldest slot that nothing has taken. With the lock, which is released meanwhile. */
-static void take(build *b)
+static void corpus_tokens_take(build *b)
 {
 	slot *s = &b->slots[b->taken++ % b->n_slots];
 	s->state = SLOT_TAKEN;
@@ -158,7 +158,7 @@ static void *work(void *context)
 	pthread_mutex_lock(&b->lock);
 	while (!b->stop) {
 		if (b->taken < b->read)
-			take(b);
+			corpus_tokens_take(b);
 		else
 			pthread_cond_wait(&b->changed, &b->lock);
 	}
@@ -199,7 +199,7 @@ static status write_piece(build *b, error *err)
 	pthread_mutex_lock(&b->lock);
 	while (s->state != SLOT_DONE) {
 		if (b->taken < b->read)
-			take(b);
+			corpus_tokens_take(b);
 		else
 			pthread_cond_wait(&b->changed, &b->lock);
 	}
@@ -212,7 +212,7 @@ static status write_piece(build *b, error *err)
 	return result;
 }
 
-static status run(build *b, error *err)
+static status corpus_tokens_run(build *b, error *err)
 {
 	bool ended = false;
 	while (!ended || b->written < b->read) {
@@ -239,7 +239,7 @@ static status run_with_workers(build *b, int n, error *err)
 {
 	workers helpers;
 	workers_start(&helpers, n, work, b);
-	status result = run(b, err);
+	status result = corpus_tokens_run(b, err);
 	pthread_mutex_lock(&b->lock);
 	b->stop = true;
 	pthread_cond_broadcast(&b->changed);
@@ -254,7 +254,7 @@ static status build_all(build *b, token_cache **out, error *err)
 	b->n_slots = 2 * threads;
 	b->slots = memory_new((size_t)b->n_slots, sizeof *b->slots);
 	if (!b->slots)
-		return no_memory(err);
+		return corpus_tokens_no_memory(err);
 	TRY(token_writer_new(&b->writer, b->options->path, b->options->most, b->options->key, b->t, b->data, err));
 	TRY(run_with_workers(b, threads - 1, err));
 	return token_writer_finish(b->writer, out, err);
@@ -267,7 +267,7 @@ status corpus_tokens_build(token_cache **out, byte_source *source, const tokeniz
 	size_t piece = o->piece_bytes ? o->piece_bytes : PIECE_BYTES;
 	chat_template *plain = NULL;
 	*out = NULL;
-	TRY(corpus_reader_new(&b.reader, source, piece, cut, t, err));
+	TRY(corpus_reader_new(&b.reader, source, piece, corpus_tokens_cut, t, err));
 	b.data = corpus_reader_is_data(b.reader);
 	status result = o->chat ? STATUS_OK : chat_template_new(&plain, &(chat_template_source){0}, err);
 	b.conversations = o->chat ? *o->chat : (conversation_template){plain, err};

@@ -9,7 +9,7 @@
 
 enum { MIN_LENGTH = 2 /* a block of one token has nothing to predict */, SEARCH = 4096 };
 
-static status no_memory(error *err)
+static status dataset_make_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
 }
@@ -56,7 +56,7 @@ static status find_starts(dataset_part *p, int64_t length, error *err)
 {
 	TRY(walk_documents(p, length, NULL, &p->blocks, err));
 	p->starts = memory_new((size_t)p->blocks, sizeof *p->starts);
-	return p->starts ? walk_documents(p, length, p->starts, &p->blocks, err) : no_memory(err);
+	return p->starts ? walk_documents(p, length, p->starts, &p->blocks, err) : dataset_make_no_memory(err);
 }
 
 /* --- parts ------------------------------------------------------------------------------ */
@@ -117,7 +117,7 @@ static status measure_bytes(dataset *d, const tokenizer *t, error *err)
 	d->token_bytes = memory_new((size_t)d->vocab, sizeof *d->token_bytes);
 	d->token_space = memory_new((size_t)d->vocab, sizeof *d->token_space);
 	if (!d->token_bytes || !d->token_space)
-		return no_memory(err);
+		return dataset_make_no_memory(err);
 	for (int32_t id = 0; id < d->vocab; id++) {
 		char text[TOKEN_MAX_BYTES];
 		size_t bytes = tokenizer_token_bytes(t, id, text, sizeof text);
@@ -216,8 +216,8 @@ static status refuse_short(const dataset_part *p, int64_t length, const char *wh
 	                 p->tokens == 1 ? "" : "s", (long long)length);
 }
 
-static status fill(dataset *d, const tokenizer *t, const dataset_text *texts, size_t n, const dataset_options *o,
-                   bool second, error *err)
+static status dataset_make_fill(dataset *d, const tokenizer *t, const dataset_text *texts, size_t n,
+                                const dataset_options *o, bool second, error *err)
 {
 	const char *what = o->held_back == 0 ? "text" : second ? "validation part" : "training part";
 	for (size_t i = 0; i < n; i++) {
@@ -238,13 +238,13 @@ static status fill(dataset *d, const tokenizer *t, const dataset_text *texts, si
 	return make_fingerprint(d, err);
 }
 
-static status make(dataset **out, const tokenizer *t, const dataset_text *texts, size_t n, const dataset_options *o,
-                   bool second, error *err)
+static status dataset_make_all(dataset **out, const tokenizer *t, const dataset_text *texts, size_t n,
+                               const dataset_options *o, bool second, error *err)
 {
 	*out = NULL;
 	dataset *d = memory_new(1, sizeof *d);
 	if (!d)
-		return no_memory(err);
+		return dataset_make_no_memory(err);
 	*d = (dataset){.kind = RECORD_BLOCK,
 	               .length = o->length,
 	               .completions = o->completions,
@@ -252,9 +252,9 @@ static status make(dataset **out, const tokenizer *t, const dataset_text *texts,
 	               .parts = memory_new(n, sizeof *d->parts)};
 	dataset_take_tokenizer(d, t);
 	d->n_sentinels = tokenizer_sentinels(t, d->sentinels, DATASET_MAX_SENTINELS);
-	status s = d->parts ? tokenizer_source_frame(t, &d->source_frame, err) : no_memory(err);
+	status s = d->parts ? tokenizer_source_frame(t, &d->source_frame, err) : dataset_make_no_memory(err);
 	if (s == STATUS_OK)
-		s = fill(d, t, texts, n, o, second, err);
+		s = dataset_make_fill(d, t, texts, n, o, second, err);
 	if (s == STATUS_OK)
 		*out = d;
 	else
@@ -270,8 +270,8 @@ status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const 
 		*valid = NULL;
 	TRY(check_options(o, err));
 	TRY(check_prompts(texts, n, o, err));
-	TRY(make(train, t, texts, n, o, false, err));
-	status s = valid && o->held_back > 0 ? make(valid, t, texts, n, o, true, err) : STATUS_OK;
+	TRY(dataset_make_all(train, t, texts, n, o, false, err));
+	status s = valid && o->held_back > 0 ? dataset_make_all(valid, t, texts, n, o, true, err) : STATUS_OK;
 	if (s != STATUS_OK) {
 		dataset_free(*train);
 		*train = NULL;

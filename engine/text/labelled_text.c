@@ -38,7 +38,7 @@ static void collection_free(collection *c)
 	free(c->ids);
 }
 
-static status no_memory(error *err)
+static status labelled_text_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
 }
@@ -81,12 +81,12 @@ static status add_class(collection *c, const char *name, int32_t *number, long l
 	if ((n & (n - 1)) == 0) { /* room for the next power of two */
 		class_name *grown = realloc(c->classes, (size_t)(n ? 2 * n : 1) * sizeof *grown);
 		if (!grown)
-			return no_memory(err);
+			return labelled_text_no_memory(err);
 		c->classes = grown;
 	}
 	char *copy = memory_new(strlen(name) + 1, 1);
 	if (!copy)
-		return no_memory(err);
+		return labelled_text_no_memory(err);
 	strcpy(copy, name);
 	memmove(c->classes + at + 1, c->classes + at, (size_t)(n - at) * sizeof *c->classes);
 	c->classes[at] = (class_name){copy, n};
@@ -171,7 +171,7 @@ static status add_record(void *context, const json_t *object, long line, error *
 static status write_end(collection *c, error *err)
 {
 	const char **names = memory_new((size_t)c->n_classes, sizeof *names);
-	status s = names ? STATUS_OK : no_memory(err);
+	status s = names ? STATUS_OK : labelled_text_no_memory(err);
 	for (int i = 0; i < c->n_classes && names; i++)
 		names[c->classes[i].number] = c->classes[i].name;
 	for (int i = 0; i < c->n_classes && s == STATUS_OK; i++)
@@ -186,7 +186,7 @@ static status write_end(collection *c, error *err)
 	return s == STATUS_OK ? record_writer_add_words(&c->writer, end, END_WORDS, err) : s;
 }
 
-static status finish(void *context, error *err)
+static status labelled_text_finish(void *context, error *err)
 {
 	collection *c = context;
 	if (c->n_classes < 2)
@@ -195,12 +195,12 @@ static status finish(void *context, error *err)
 	return write_end(c, err);
 }
 
-static status begin(collection *c, const char *const *classes, error *err)
+static status labelled_text_begin(collection *c, const char *const *classes, error *err)
 {
 	if (c->length < SEQUENCE_MIN_LENGTH)
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", SEQUENCE_MIN_LENGTH);
 	c->ids = memory_new((size_t)c->length, sizeof *c->ids);
-	return c->ids ? take_known(c, classes, err) : no_memory(err);
+	return c->ids ? take_known(c, classes, err) : labelled_text_no_memory(err);
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ static status order_classes(labelled_text *x, int32_t flags, error *err)
 	class_name *all = memory_new((size_t)x->n_classes, sizeof *all);
 	x->classes = memory_new((size_t)x->n_classes + 1, sizeof *x->classes);
 	x->numbers = memory_new((size_t)x->n_classes, sizeof *x->numbers);
-	status s = all && x->classes && x->numbers ? STATUS_OK : no_memory(err);
+	status s = all && x->classes && x->numbers ? STATUS_OK : labelled_text_no_memory(err);
 	char *at = x->names;
 	for (int32_t i = 0; i < x->n_classes && s == STATUS_OK; i++) {
 		all[i] = (class_name){at, i};
@@ -246,7 +246,7 @@ static status read_names(labelled_text *x, int64_t words, error *err)
 	int64_t names = 0;
 	int32_t *word = memory_new((size_t)words, sizeof *word);
 	x->names = memory_new((size_t)words, 1);
-	status s = word && x->names ? STATUS_OK : no_memory(err);
+	status s = word && x->names ? STATUS_OK : labelled_text_no_memory(err);
 	if (s == STATUS_OK)
 		s = token_cache_read(x->text.entries, x->text.records * RECORD_ENTRY, words, word, NULL, err);
 	for (int64_t i = 0; i < words && s == STATUS_OK; i++) {
@@ -277,9 +277,10 @@ status labelled_text_build(labelled_text *out, byte_source *source, const tokeni
                            const char *const *classes, const corpus_tokens_options *o, error *err)
 {
 	collection c = {.t = t, .length = length};
-	const record_maker maker = {.line = add_record, .finish = finish, .writer = &c.writer, .context = &c};
+	const record_maker maker = {
+	    .line = add_record, .finish = labelled_text_finish, .writer = &c.writer, .context = &c};
 	*out = (labelled_text){0};
-	status s = begin(&c, classes, err);
+	status s = labelled_text_begin(&c, classes, err);
 	if (s == STATUS_OK)
 		s = record_text_build(&out->text, source, t, &maker, o, err);
 	else

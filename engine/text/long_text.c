@@ -25,7 +25,7 @@ typedef struct long_text {
 	atomic_bool failed;
 } long_text;
 
-static status no_memory(const long_text *l, error *err)
+static status long_text_no_memory(const long_text *l, error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the tokens of %zu bytes", l->bytes);
 }
@@ -54,7 +54,7 @@ static status divide(long_text *l, error *err)
 			const size_t room = 2 * l->room + l->bytes / PIECE_BYTES + 1;
 			text_part *parts = realloc(l->parts, room * sizeof *parts);
 			if (!parts)
-				return no_memory(l, err);
+				return long_text_no_memory(l, err);
 			l->parts = parts;
 			l->room = room;
 		}
@@ -97,7 +97,7 @@ static status first_error(const long_text *l, error *err)
 	return STATUS_OK;
 }
 
-static status join(long_text *l, token_list *out, error *err)
+static status long_text_join(long_text *l, token_list *out, error *err)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < l->n_parts; i++)
@@ -105,7 +105,7 @@ static status join(long_text *l, token_list *out, error *err)
 	out->ids = memory_new(count, sizeof *out->ids);
 	out->spans = l->options->spans ? memory_new(count, sizeof *out->spans) : NULL;
 	if (!out->ids || (l->options->spans && !out->spans))
-		return no_memory(l, err);
+		return long_text_no_memory(l, err);
 	for (size_t i = 0; i < l->n_parts; i++) {
 		text_part *p = &l->parts[i];
 		if (p->tokens.count > 0)
@@ -146,7 +146,7 @@ status long_text_encode(const tokenizer *t, const char *text, size_t bytes, cons
 		share(&l);
 		s = first_error(&l, err);
 		if (s == STATUS_OK)
-			s = join(&l, out, err);
+			s = long_text_join(&l, out, err);
 	}
 	for (size_t i = 0; i < l.n_parts; i++)
 		token_list_fini(&l.parts[i].tokens);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static status no_memory(error *err)
+static status messages_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a conversation");
 }
@@ -78,10 +78,9 @@ static status check_messages(const json_t *messages, long line, error *err)
 
 static const char *role_of(const char *from)
 {
-	static const char *const names[][2] = {{"human", "user"},      {"user", "user"},
-	                                       {"gpt", "assistant"},   {"chatgpt", "assistant"},
-	                                       {"model", "assistant"}, {"assistant", "assistant"},
-	                                       {"system", "system"}};
+	static const char *const names[][2] = {
+	    {"human", "user"},      {"user", "user"},           {"gpt", "assistant"}, {"chatgpt", "assistant"},
+	    {"model", "assistant"}, {"assistant", "assistant"}, {"system", "system"}};
 	for (size_t i = 0; from && i < sizeof names / sizeof *names; i++)
 		if (strcmp(from, names[i][0]) == 0)
 			return names[i][1];
@@ -91,7 +90,7 @@ static const char *role_of(const char *from)
 static status add_message(json_t *messages, const char *role, const json_t *content, error *err)
 {
 	json_t *message = json_pack("{s:s, s:O}", "role", role, "content", content);
-	return message && json_array_append_new(messages, message) == 0 ? STATUS_OK : no_memory(err);
+	return message && json_array_append_new(messages, message) == 0 ? STATUS_OK : messages_no_memory(err);
 }
 
 /* A turn may also be a message of OpenAI's format. */
@@ -99,7 +98,7 @@ static status add_turn(json_t *messages, json_t *turn, size_t i, long line, erro
 {
 	const json_t *from = jsonl_member(turn, "from"), *value = jsonl_member(turn, "value");
 	if (json_is_object(turn) && !from && !value)
-		return json_array_append(messages, turn) == 0 ? STATUS_OK : no_memory(err);
+		return json_array_append(messages, turn) == 0 ? STATUS_OK : messages_no_memory(err);
 	const char *role = role_of(json_string_value(from));
 	if (!json_is_object(turn) || !json_is_string(from))
 		return jsonl_refuse(err, line, "conversations[%zu]: needs strings \"from\" and \"value\"", i);
@@ -113,7 +112,7 @@ static status add_turn(json_t *messages, json_t *turn, size_t i, long line, erro
 	const json_t *weight = jsonl_member(turn, "weight");
 	json_t *added = json_array_get(messages, json_array_size(messages) - 1);
 	return !weight || json_object_set(added, "weight", (json_t *)(uintptr_t)weight) == 0 ? STATUS_OK
-	                                                                                     : no_memory(err);
+	                                                                                     : messages_no_memory(err);
 }
 
 static status read_conversations(json_t *messages, const json_t *object, long line, error *err)
@@ -136,7 +135,7 @@ static status read_conversations(json_t *messages, const json_t *object, long li
 
 static status add_exchange(json_t *messages, json_t *asked, const json_t *answer, error *err)
 {
-	status s = asked ? add_message(messages, "user", asked, err) : no_memory(err);
+	status s = asked ? add_message(messages, "user", asked, err) : messages_no_memory(err);
 	json_decref(asked);
 	return s == STATUS_OK ? add_message(messages, "assistant", answer, err) : s;
 }
@@ -201,7 +200,7 @@ static status read_messages(json_t *messages, const json_t *object, long line, e
 	if (!json_is_array(given))
 		return jsonl_refuse(err, line, "\"messages\" must be an array of messages");
 	TRY(check_line(object, line, err));
-	return json_array_extend(messages, (json_t *)(uintptr_t)given) == 0 ? STATUS_OK : no_memory(err);
+	return json_array_extend(messages, (json_t *)(uintptr_t)given) == 0 ? STATUS_OK : messages_no_memory(err);
 }
 
 status messages_read(json_t **out, const json_t *object, long line, error *err)
@@ -223,7 +222,7 @@ status messages_read(json_t **out, const json_t *object, long line, error *err)
 	if (!read)
 		return STATUS_OK;
 	json_t *messages = json_array();
-	status s = messages ? read(messages, object, line, err) : no_memory(err);
+	status s = messages ? read(messages, object, line, err) : messages_no_memory(err);
 	if (s == STATUS_OK)
 		s = check_messages(messages, line, err);
 	if (s == STATUS_OK)

@@ -45,7 +45,7 @@ static status read_lines(const record_maker *m, byte_source *source, const atomi
 	return s;
 }
 
-static status finish(const record_maker *m, const corpus_tokens_options *o, record_text *out, error *err)
+static status record_text_finish(const record_maker *m, const corpus_tokens_options *o, record_text *out, error *err)
 {
 	record_writer *w = m->writer;
 	if (w->records == 0)
@@ -83,7 +83,7 @@ status record_text_build(record_text *out, byte_source *source, const tokenizer 
 	else
 		byte_source_free(source);
 	if (s == STATUS_OK) {
-		s = finish(m, o, out, err);
+		s = record_text_finish(m, o, out, err);
 		if (s != STATUS_OK && o->path)
 			record_text_unlink(o->path);
 	}

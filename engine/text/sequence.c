@@ -17,7 +17,7 @@ static void shorten(size_t n[2], size_t room)
 		n[0] = room - half, n[1] = half;
 }
 
-static int32_t *put(int32_t *at, const int32_t *ids, size_t n)
+static int32_t *sequence_put(int32_t *at, const int32_t *ids, size_t n)
 {
 	if (n > 0)
 		memcpy(at, ids, n * sizeof *ids);
@@ -40,11 +40,11 @@ status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const
 	if (s == STATUS_OK) {
 		size_t n[2] = {tokens[0].count, tokens[1].count};
 		shorten(n, (size_t)(length - around));
-		int32_t *at = put(ids, f.before, (size_t)f.n_before);
-		at = put(at, tokens[0].ids, n[0]);
-		at = put(at, f.between, (size_t)f.n_between);
-		at = put(at, tokens[1].ids, n[1]);
-		*count = put(at, f.behind, (size_t)f.n_behind) - ids;
+		int32_t *at = sequence_put(ids, f.before, (size_t)f.n_before);
+		at = sequence_put(at, tokens[0].ids, n[0]);
+		at = sequence_put(at, f.between, (size_t)f.n_between);
+		at = sequence_put(at, tokens[1].ids, n[1]);
+		*count = sequence_put(at, f.behind, (size_t)f.n_behind) - ids;
 	}
 	token_list_fini(&tokens[0]);
 	token_list_fini(&tokens[1]);
@@ -52,7 +52,7 @@ status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const
 }
 
 /* tokens: those of a text and then special ones, the last `suffix` of which are always kept. */
-static void take(const token_list *tokens, size_t suffix, int64_t length, int32_t *ids, int64_t *count)
+static void sequence_take(const token_list *tokens, size_t suffix, int64_t length, int32_t *ids, int64_t *count)
 {
 	size_t kept = tokens->count <= (size_t)length ? tokens->count : (size_t)length;
 	*count = (int64_t)kept;
@@ -73,7 +73,7 @@ status sequence_encode_source(const tokenizer *t, const char *text, size_t bytes
 	if (s == STATUS_OK && behind.count > (size_t)length)
 		s = error_set(err, STATUS_INVALID, "source_length", "must be at least %zu", behind.count);
 	if (s == STATUS_OK)
-		take(&tokens, behind.count, length, ids, count);
+		sequence_take(&tokens, behind.count, length, ids, count);
 	token_list_fini(&tokens);
 	token_list_fini(&behind);
 	return s;
@@ -85,7 +85,7 @@ status sequence_encode_target(const tokenizer *t, const char *text, size_t bytes
 	token_list tokens = {0};
 	*count = 0;
 	TRY(tokenizer_encode(t, text, bytes, NULL, &tokens, err));
-	take(&tokens, 0, length - 1, ids, count);
+	sequence_take(&tokens, 0, length - 1, ids, count);
 	ids[(*count)++] = tokenizer_end(t);
 	token_list_fini(&tokens);
 	return STATUS_OK;

@@ -37,7 +37,8 @@ void text_reader_free(text_reader *r)
 	free(r);
 }
 
-static status append(void *context, const char *text, size_t bytes, const encode_options *how, int kind, error *err)
+static status text_reader_append(void *context, const char *text, size_t bytes, const encode_options *how, int kind,
+                                 error *err)
 {
 	(void)how;
 	text_reader *r = context;
@@ -57,7 +58,8 @@ static status append(void *context, const char *text, size_t bytes, const encode
 }
 
 /* The contents of a conversation. */
-static status read_chat(const void *context, const json_t *messages, long line, document_piece each, void *to, error *err)
+static status read_chat(const void *context, const json_t *messages, long line, document_piece each, void *to,
+                        error *err)
 {
 	size_t i;
 	json_t *message;
@@ -67,7 +69,8 @@ static status read_chat(const void *context, const json_t *messages, long line, 
 	{
 		const json_t *content = json_object_get(message, "content");
 		if (json_is_string(content))
-			TRY(each(to, json_string_value(content), json_string_length(content), NULL, DOCUMENT_LAST, err));
+			TRY(each(to, json_string_value(content), json_string_length(content), NULL, DOCUMENT_LAST,
+			         err));
 	}
 	return STATUS_OK;
 }
@@ -103,8 +106,8 @@ static status next(void *context, const char **text, size_t *bytes, error *err)
 	if (!*text || !corpus_reader_is_data(r->file))
 		return STATUS_OK;
 	r->bytes = 0;
-	TRY(append(r, "", 0, NULL, 0, err));
-	TRY(documents_read(&r->piece, read_chat, NULL, append, r, err));
+	TRY(text_reader_append(r, "", 0, NULL, 0, err));
+	TRY(documents_read(&r->piece, read_chat, NULL, text_reader_append, r, err));
 	*text = r->text;
 	*bytes = r->bytes;
 	return STATUS_OK;

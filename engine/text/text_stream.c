@@ -20,7 +20,7 @@ static size_t replace(const text_stream *s, int n, char *out)
 }
 
 /* Put one byte in; returns the bytes written to out. *old: how many of the held bytes belong to earlier tokens. */
-static size_t put(text_stream *s, unsigned char byte, int *old, char *out)
+static size_t text_stream_put(text_stream *s, unsigned char byte, int *old, char *out)
 {
 	size_t length, written = 0;
 	s->held[s->n_held++] = byte;
@@ -63,7 +63,7 @@ size_t text_stream_push(text_stream *s, const char *bytes, size_t n, bool flush,
 	int old = s->n_held;
 	s->n_before = 0;
 	for (size_t i = 0; i < n; i++)
-		written += put(s, (unsigned char)bytes[i], &old, out + written);
+		written += text_stream_put(s, (unsigned char)bytes[i], &old, out + written);
 	if (flush && s->n_held > 0) {
 		written += replace(s, s->n_held, out + written);
 		s->n_held = 0;

@@ -27,7 +27,7 @@ struct token_cache {
 	char name[80];
 };
 
-static status damaged(const char *name, const char *reason, error *err)
+static status token_cache_damaged(const char *name, const char *reason, error *err)
 {
 	return error_set(err, STATUS_STORAGE, NULL, "the cached tokens %s are damaged: %s", name, reason);
 }
@@ -43,7 +43,7 @@ static status read_at(int fd, const char *name, void *out, size_t bytes, int64_t
 		if (n < 0)
 			return file_error(err, name, "cannot read");
 		if (n == 0)
-			return damaged(name, "they end too early", err);
+			return token_cache_damaged(name, "they end too early", err);
 		to += n;
 		at += n;
 		bytes -= (size_t)n;
@@ -69,14 +69,14 @@ static status read_footer(token_cache *c, uint64_t key, int32_t vocab, error *er
 		return file_error(err, c->name, "cannot look at");
 	c->bytes = st.st_size;
 	if (c->bytes < (int64_t)sizeof *f)
-		return damaged(c->name, "they end too early", err);
+		return token_cache_damaged(c->name, "they end too early", err);
 	TRY(read_at(c->fd, c->name, &c->footer, sizeof *f, c->bytes - (int64_t)sizeof *f, err));
 	if (memcmp(f->magic, TOKEN_CACHE_MAGIC, sizeof f->magic) != 0 || f->version != TOKEN_CACHE_VERSION ||
 	    f->digest != digest_bytes(f, offsetof(token_footer, digest)))
-		return damaged(c->name, "the end of the file is not what was written", err);
+		return token_cache_damaged(c->name, "the end of the file is not what was written", err);
 	if (f->key != key || f->vocab != (uint32_t)vocab)
-		return damaged(c->name, "they are of another text or tokenizer", err);
-	return c->bytes == file_bytes(f) ? STATUS_OK : damaged(c->name, "the file has another size", err);
+		return token_cache_damaged(c->name, "they are of another text or tokenizer", err);
+	return c->bytes == file_bytes(f) ? STATUS_OK : token_cache_damaged(c->name, "the file has another size", err);
 }
 
 static status read_index(token_cache *c, error *err)
@@ -87,8 +87,9 @@ static status read_index(token_cache *c, error *err)
 	if (!c->index || !c->verified)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	TRY(read_at(c->fd, c->name, c->index, bytes, c->bytes - (int64_t)(sizeof c->footer + bytes), err));
-	return digest_bytes(c->index, bytes) == c->footer.index_digest ? STATUS_OK
-	                                                               : damaged(c->name, "the index has changed", err);
+	return digest_bytes(c->index, bytes) == c->footer.index_digest
+	           ? STATUS_OK
+	           : token_cache_damaged(c->name, "the index has changed", err);
 }
 
 status token_cache_adopt(token_cache **out, int fd, const char *name, bool memory, uint64_t key, int32_t vocab,
@@ -178,9 +179,10 @@ static status verify(const token_cache *c, int64_t block, error *err)
 	uint64_t digest;
 	if (!digest_file(c->fd, block_at(c, block), token_block_bytes(&c->footer, token_block_count(&c->footer, block)),
 	                 &digest))
-		return errno ? file_error(err, c->name, "cannot read") : damaged(c->name, "they end too early", err);
+		return errno ? file_error(err, c->name, "cannot read")
+		             : token_cache_damaged(c->name, "they end too early", err);
 	if (digest != c->index[block].digest)
-		return damaged(c->name, "a block has changed", err);
+		return token_cache_damaged(c->name, "a block has changed", err);
 	atomic_store_explicit(&c->verified[block], 1, memory_order_relaxed);
 	return STATUS_OK;
 }

@@ -30,7 +30,7 @@ struct token_writer {
 	size_t blocks, capacity;
 };
 
-static status no_memory(error *err)
+static status token_writer_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the tokens of the text");
 }
@@ -61,7 +61,7 @@ status token_writer_new(token_writer **out, const char *path, int64_t most, uint
 	*out = NULL;
 	token_writer *w = memory_new(1, sizeof *w);
 	if (!w)
-		return no_memory(err);
+		return token_writer_no_memory(err);
 	w->t = t;
 	w->most = most > 0 ? most : INT64_MAX;
 	w->hash = TOKEN_CACHE_HASH_BEGIN;
@@ -75,7 +75,7 @@ status token_writer_new(token_writer **out, const char *path, int64_t most, uint
 	w->seen = memory_new((size_t)w->footer.vocab + 1, sizeof *w->seen);
 	w->fd = path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
 	             : memfd_create("additive-tokens", MFD_CLOEXEC);
-	status s = !w->packed || !w->seen ? no_memory(err)
+	status s = !w->packed || !w->seen ? token_writer_no_memory(err)
 	           : w->fd < 0            ? file_error(err, "tokens of the text", "cannot create")
 	                                  : STATUS_OK;
 	if (path && w->fd >= 0)
@@ -136,7 +136,7 @@ static status write_block(token_writer *w, error *err)
 		size_t capacity = w->capacity ? 2 * w->capacity : 4;
 		token_block *grown = realloc(w->index, capacity * sizeof *grown);
 		if (!grown)
-			return no_memory(err);
+			return token_writer_no_memory(err);
 		w->index = grown;
 		w->capacity = capacity;
 	}

@@ -283,7 +283,7 @@ static status open_files(tokenizer *t, error *err)
 	return s;
 }
 
-static tokenizer *make(error *err)
+static tokenizer *tokenizer_make(error *err)
 {
 	tokenizer *t = memory_new(1, sizeof *t);
 	if (t)
@@ -294,7 +294,7 @@ static tokenizer *make(error *err)
 }
 
 /* Hand over t, or free it. */
-static status finish(tokenizer **out, tokenizer *t, status s)
+static status tokenizer_finish(tokenizer **out, tokenizer *t, status s)
 {
 	if (s != STATUS_OK) {
 		tokenizer_free(t);
@@ -307,8 +307,8 @@ static status finish(tokenizer **out, tokenizer *t, status s)
 status tokenizer_new(tokenizer **out, const json_t *spec, error *err)
 {
 	*out = NULL;
-	tokenizer *t = make(err);
-	return t ? finish(out, t, open_spec(t, spec, err)) : STATUS_NOMEM;
+	tokenizer *t = tokenizer_make(err);
+	return t ? tokenizer_finish(out, t, open_spec(t, spec, err)) : STATUS_NOMEM;
 }
 
 static status check_size(const tokenizer *t, int64_t vocab, error *err)
@@ -337,13 +337,13 @@ static status share(tokenizer **t, error *err)
 status tokenizer_open(tokenizer **out, const char *folder, int64_t vocab, error *err)
 {
 	*out = NULL;
-	tokenizer *t = make(err);
+	tokenizer *t = tokenizer_make(err);
 	status s = t ? read_files(t, folder, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
 		s = share(&t, err);
 	if (s == STATUS_OK)
 		s = check_size(t, vocab, err);
-	return finish(out, t, s);
+	return tokenizer_finish(out, t, s);
 }
 
 /* A copy with the name that its content deserves. */
@@ -365,9 +365,9 @@ static status add_recognised(tokenizer *t, const char *data, size_t bytes, error
 status tokenizer_open_data(tokenizer **out, const char *data, size_t bytes, error *err)
 {
 	*out = NULL;
-	tokenizer *t = make(err);
+	tokenizer *t = tokenizer_make(err);
 	status s = t ? add_recognised(t, data, bytes, err) : STATUS_NOMEM;
-	return finish(out, t, s == STATUS_OK ? open_files(t, err) : s);
+	return tokenizer_finish(out, t, s == STATUS_OK ? open_files(t, err) : s);
 }
 
 bool tokenizer_trains(const json_t *spec)
@@ -399,7 +399,7 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 	if (!trainer)
 		return tokenizer_new(out, spec, err);
 	TRY(trainer->check(spec, err));
-	tokenizer *t = make(err);
+	tokenizer *t = tokenizer_make(err);
 	status s = t ? trainer->train(t, spec, source, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
 		s = open_files(t, err);
@@ -408,7 +408,7 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 	if (s == STATUS_OK && !at_most && t->size < asked)
 		s = error_set(err, STATUS_INVALID, "vocab_size", "the text gives a tokenizer of %d ids, fewer than %d",
 		              (int)t->size, (int)asked);
-	return finish(out, t, s);
+	return tokenizer_finish(out, t, s);
 }
 
 void tokenizer_free(tokenizer *t)

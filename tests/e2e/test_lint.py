@@ -71,6 +71,13 @@ def test_a_finding_names_the_line_of_the_word():
     assert [f.line for f in lint.check(lint.Tree({"a.c": text}), "a.c", text)] == [2]
 
 
+def test_a_name_of_static_functions_in_many_files_is_found():
+    text = "static __attribute__((always_inline)) int run(int a,\n               int b)\n{\n}\n\nstatic int run_all(void);\n"
+    files = [f"engine/base/{name}.c" for name in "abcd"]
+    assert [(f.file, f.line) for f in lint.repeated_names(lint.Tree(dict.fromkeys(files, text), []))] == [("engine/base/a.c", 1)]
+    assert not list(lint.repeated_names(lint.Tree(dict.fromkeys(files[1:], text), [])))
+
+
 def test_exceptions_are_few_and_have_reasons():
     assert len(lint.EXCEPTIONS) <= 20
     assert all(reason for _, _, reason in lint.EXCEPTIONS)

@@ -72,7 +72,7 @@ static void load_keys(const forward *f, const workspace *w, const linear_unit *u
 }
 
 /* y of queries t … t + count - 1 from `out` and the normalizers; these are written with the first columns. */
-static void store(const forward *f, const workspace *w, const linear_unit *u, int64_t t, int64_t count)
+static void store_unit(const forward *f, const workspace *w, const linear_unit *u, int64_t t, int64_t count)
 {
 	const int64_t row = u->sequence * f->queries + t, width = kernel_min(u->columns, f->dh - u->first);
 	for (int64_t i = 0; i < count && f->y; i++) {
@@ -96,7 +96,7 @@ static void causal_unit(const forward *f, const workspace *w, const linear_unit 
 		linear_normalize(true, count, f->dh, w->query, w->key, w->z, w->normalizer);
 		if (f->y)
 			linear_sweep_run(f->dh, u->columns, s, w->state, f->pitch);
-		store(f, w, u, t, count);
+		store_unit(f, w, u, t, count);
 	}
 }
 
@@ -118,7 +118,7 @@ static void bidirectional_unit(const forward *f, const workspace *w, const linea
 		linear_normalize(false, count, f->dh, w->query, w->query, w->z, w->normalizer);
 		product(count, u->columns, f->dh, (product_matrix){w->query, f->pitch, 1}, w->state, f->pitch, w->out,
 		        f->pitch, false);
-		store(f, w, u, t, count);
+		store_unit(f, w, u, t, count);
 	}
 }
 

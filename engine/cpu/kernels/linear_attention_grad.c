@@ -101,8 +101,8 @@ static void load_queries(const backward *f, const workspace *w, const linear_uni
 }
 
 /* Rows of `out` to tokens t … of a gradient, times the slope of `features` (NULL: 1). */
-static void store(const backward *f, const workspace *w, const linear_unit *u, float *data, int64_t length, int64_t t,
-                  int64_t count, const float *features)
+static void store_unit(const backward *f, const workspace *w, const linear_unit *u, float *data, int64_t length,
+                       int64_t t, int64_t count, const float *features)
 {
 	const int64_t width = kernel_min(u->columns, f->dh - u->first);
 	float *to = data + (u->sequence * length + t) * f->d + u->head * f->dh + u->first;
@@ -138,7 +138,7 @@ static void causal_queries(const backward *f, const workspace *w, const linear_u
 		load_queries(f, w, u, t, count);
 		linear_sweep_run(f->dh + 1, u->columns, sweep_of(f, w, u, w->value, w->key, w->grad, count, false),
 		                 w->state, f->pitch);
-		store(f, w, u, f->dquery, f->queries, t, count, w->query);
+		store_unit(f, w, u, f->dquery, f->queries, t, count, w->query);
 	}
 }
 
@@ -153,12 +153,12 @@ static void causal_keys(const backward *f, const workspace *w, const linear_unit
 			linear_sweep_run(f->dh + 1, u->columns,
 			                 sweep_of(f, w, u, w->grad, w->query, w->value, count, true), w->state,
 			                 f->pitch);
-			store(f, w, u, f->dkey, f->keys, t, count, w->key);
+			store_unit(f, w, u, f->dkey, f->keys, t, count, w->key);
 		}
 		if (f->dvalue) {
 			linear_sweep_run(f->dh, u->columns, sweep_of(f, w, u, w->query, w->grad, w->key, count, true),
 			                 w->other, f->pitch);
-			store(f, w, u, f->dvalue, f->keys, t, count, NULL);
+			store_unit(f, w, u, f->dvalue, f->keys, t, count, NULL);
 		}
 	}
 }
@@ -192,7 +192,7 @@ static void all_queries(const backward *f, const workspace *w, const linear_unit
 		const int64_t count = kernel_min(LINEAR_TOKENS, f->queries - t);
 		load_queries(f, w, u, t, count);
 		linear_attention_grad_apply(f, w, u, f->dh + 1, count, w->grad, w->state);
-		store(f, w, u, f->dquery, f->queries, t, count, w->query);
+		store_unit(f, w, u, f->dquery, f->queries, t, count, w->query);
 	}
 }
 
@@ -210,11 +210,11 @@ static void all_keys(const backward *f, const workspace *w, const linear_unit *u
 		load_keys(f, w, u, t, count);
 		if (f->dkey) {
 			linear_attention_grad_apply(f, w, u, f->dh + 1, count, w->value, w->state);
-			store(f, w, u, f->dkey, f->keys, t, count, w->key);
+			store_unit(f, w, u, f->dkey, f->keys, t, count, w->key);
 		}
 		if (f->dvalue) {
 			linear_attention_grad_apply(f, w, u, f->dh, count, w->key, w->other);
-			store(f, w, u, f->dvalue, f->keys, t, count, NULL);
+			store_unit(f, w, u, f->dvalue, f->keys, t, count, NULL);
 		}
 	}
 }

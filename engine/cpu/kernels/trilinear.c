@@ -13,7 +13,7 @@ static inline __attribute__((always_inline)) void load(block *x, const float *fr
 	memcpy(x, from, sizeof *x);
 }
 
-static inline __attribute__((always_inline)) void store(float *to, const block *x)
+static inline __attribute__((always_inline)) void store_block(float *to, const block *x)
 {
 	memcpy(to, x, sizeof *x);
 }
@@ -69,7 +69,7 @@ static void products(const op_call *call, int64_t first, int64_t last)
 #pragma GCC unroll 16
 			for (int64_t b = 0; b < TRILINEAR_TAPS; b++) {
 				const block product = tap[b] * by;
-				store(p + (r * TRILINEAR_TAPS + b) * width + i, &product);
+				store_block(p + (r * TRILINEAR_TAPS + b) * width + i, &product);
 			}
 		}
 	}
@@ -100,9 +100,9 @@ static void gradients(const op_call *call, int64_t first, int64_t last)
 			}
 			gather(tap);
 			if (dk)
-				store(dk + at, &tap[0]);
+				store_block(dk + at, &tap[0]);
 			if (du)
-				store(du + at, &sum);
+				store_block(du + at, &sum);
 		}
 	}
 }

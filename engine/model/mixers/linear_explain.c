@@ -55,7 +55,7 @@ static void linear_explain_add(double *sum, const float *x, double a, int64_t wi
 }
 
 /* φ(x)·sum */
-static double product(const float *x, const double *sum, int64_t width)
+static double dot_product(const float *x, const double *sum, int64_t width)
 {
 	double result = 0;
 	for (int64_t d = 0; d < width; d++)
@@ -72,7 +72,7 @@ static status linear_explain_row(const explain_site *s, int64_t position, double
 		return STATUS_NOMEM;
 	linear_explain_add(features, query(s, position), 1, width);
 	for (int64_t j = r.first; j < r.end; j++)
-		sum += alpha[j - r.first] = product(key(s, j), features, width);
+		sum += alpha[j - r.first] = dot_product(key(s, j), features, width);
 	for (int64_t j = 0; j < r.end - r.first && sum > 0; j++)
 		alpha[j] /= sum;
 	free(features);
@@ -92,7 +92,7 @@ static status pull(const explain_site *s, const double *v, int64_t n, double *y)
 	for (int64_t i = 0; i < n; i++) {
 		if (causal)
 			linear_explain_add(keys, key(s, i), 1, width);
-		double sum = product(query(s, i), keys, width);
+		double sum = dot_product(query(s, i), keys, width);
 		share[i] = sum > 0 ? v[i] / sum : 0;
 	}
 	for (int64_t i = 0; i < n && !causal; i++)
@@ -100,7 +100,7 @@ static status pull(const explain_site *s, const double *v, int64_t n, double *y)
 	for (int64_t j = n - 1; j >= 0; j--) {
 		if (causal)
 			linear_explain_add(queries, query(s, j), share[j], width);
-		y[j] += product(key(s, j), queries, width);
+		y[j] += dot_product(key(s, j), queries, width);
 	}
 	free(share);
 	return STATUS_OK;

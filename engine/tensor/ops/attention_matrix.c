@@ -27,7 +27,8 @@ static status check_heads(const attention_matrix_params *p, error *err)
 /* As a gradient an argument may have fewer dimensions; the other one of the product then has them all. */
 
 /* Argument i is a matrix view of [batch, length, channels of `heads` heads] with these rows. */
-static status check_tokens(const op_call *call, int i, const char *name, int64_t heads, int64_t rows, error *err)
+static status attention_matrix_check_tokens(const op_call *call, int i, const char *name, int64_t heads, int64_t rows,
+                                            error *err)
 {
 	const shape s = call->in[i].shape;
 	char text[96];
@@ -83,8 +84,8 @@ status op_attention_scores_check(op_call *call, error *err)
 	TRY(check_rank(call, 1, "k", 3, TOKENS, err));
 	const shape q = call->in[0].shape, k = call->in[1].shape;
 	const int64_t n = q.rank > 0 ? length_of(q, k.dim[0]) : 0;
-	TRY(check_tokens(call, 0, "q", p->heads, k.dim[0] * n, err));
-	TRY(check_tokens(call, 1, "k", key_heads(p), k.dim[0] * k.dim[1], err));
+	TRY(attention_matrix_check_tokens(call, 0, "q", p->heads, k.dim[0] * n, err));
+	TRY(attention_matrix_check_tokens(call, 1, "k", key_heads(p), k.dim[0] * k.dim[1], err));
 	if (k.dim[2] / key_heads(p) != shape_last(q) / p->heads)
 		return error_set(err, STATUS_INVALID, "k", "k has heads of %" PRId64 " channels, q of %" PRId64,
 		                 k.dim[2] / key_heads(p), shape_last(q) / p->heads);
@@ -126,7 +127,7 @@ status op_attention_apply_check(op_call *call, error *err)
 	const int64_t all = v.dim[0] * p->heads;
 	const int64_t n = x.rank == 4 ? x.dim[2] : x.rank > 0 && all > 0 ? shape_rows(x) / all : 0;
 	TRY(check_matrix(call, 0, "x", SHAPE4(v.dim[0], p->heads, n, v.dim[1]), err));
-	TRY(check_tokens(call, 1, "v", key_heads(p), v.dim[0] * v.dim[1], err));
+	TRY(attention_matrix_check_tokens(call, 1, "v", key_heads(p), v.dim[0] * v.dim[1], err));
 	check_output(call, 0, call->in[1].type, SHAPE3(v.dim[0], n, v.dim[2] / key_heads(p) * p->heads));
 	return STATUS_OK;
 }
@@ -158,7 +159,7 @@ status op_attention_apply_transposed_check(op_call *call, error *err)
 	const int64_t batches = x.rank == 4 ? x.dim[0] : y.dim[0], n = x.rank == 4 ? x.dim[2] : y.dim[1];
 	const int64_t keys = x.rank > 0 ? shape_last(x) : 0;
 	TRY(check_matrix(call, 0, "x", SHAPE4(batches, p->heads, n, keys), err));
-	TRY(check_tokens(call, 1, "y", p->heads, batches * n, err));
+	TRY(attention_matrix_check_tokens(call, 1, "y", p->heads, batches * n, err));
 	check_output(call, 0, call->in[1].type, SHAPE3(batches, keys, shape_last(y) / p->heads * key_heads(p)));
 	return STATUS_OK;
 }

@@ -3,7 +3,7 @@
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
 
-static value apply(graph *g, value x, value weight, value bias, layernorm_params params)
+static value layernorm_apply(graph *g, value x, value weight, value bias, layernorm_params params)
 {
 	value out[3];
 	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &params, out);
@@ -12,12 +12,12 @@ static value apply(graph *g, value x, value weight, value bias, layernorm_params
 
 value op_layernorm(graph *g, value x, value weight, value bias, float eps)
 {
-	return apply(g, x, weight, bias, (layernorm_params){.eps = eps});
+	return layernorm_apply(g, x, weight, bias, (layernorm_params){.eps = eps});
 }
 
 value op_layernorm_unbiased(graph *g, value x, value weight, value bias, float eps)
 {
-	return apply(g, x, weight, bias, (layernorm_params){.eps = eps, .unbiased = true});
+	return layernorm_apply(g, x, weight, bias, (layernorm_params){.eps = eps, .unbiased = true});
 }
 
 /* Check that a row has the degree of freedom that its deviation is divided by. */

@@ -5,7 +5,7 @@
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
 
-static linear_values apply(graph *g, value x, value weight, value bias, linear_params params)
+static linear_values linear_apply(graph *g, value x, value weight, value bias, linear_params params)
 {
 	value out[2];
 	graph_apply(g, OP_linear, (value[]){x, weight, bias}, 3, &params, out);
@@ -14,17 +14,17 @@ static linear_values apply(graph *g, value x, value weight, value bias, linear_p
 
 value op_linear(graph *g, value x, value weight, value bias, float alpha)
 {
-	return apply(g, x, weight, bias, (linear_params){.alpha = alpha}).y;
+	return linear_apply(g, x, weight, bias, (linear_params){.alpha = alpha}).y;
 }
 
 value op_linear_codes(graph *g, value x, value weight, float step, float alpha)
 {
-	return apply(g, x, weight, VALUE_NONE, (linear_params){.alpha = alpha, .step = step}).y;
+	return linear_apply(g, x, weight, VALUE_NONE, (linear_params){.alpha = alpha, .step = step}).y;
 }
 
 linear_values op_linear_maxima(graph *g, value x, value weight, value bias, float alpha)
 {
-	return apply(g, x, weight, bias, (linear_params){.alpha = alpha, .maxima = true});
+	return linear_apply(g, x, weight, bias, (linear_params){.alpha = alpha, .maxima = true});
 }
 
 status op_linear_check(op_call *call, error *err)

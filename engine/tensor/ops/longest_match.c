@@ -29,7 +29,7 @@ int64_t longest_match_state_floats(int64_t window)
 }
 
 /* Check the tokens and set the output, for both forms. */
-static status check_tokens(op_call *call, error *err)
+static status longest_match_check_tokens(op_call *call, error *err)
 {
 	const longest_match_params *p = call->params;
 	char text[96];
@@ -50,7 +50,7 @@ static status check_tokens(op_call *call, error *err)
 
 status op_longest_match_check(op_call *call, error *err)
 {
-	TRY(check_tokens(call, err));
+	TRY(longest_match_check_tokens(call, err));
 	if (!check_present(call, 1))
 		return STATUS_OK;
 	return check_shape(call, 1, "mask", DTYPE_I32, call->in[0].shape, "one for each token", err);
@@ -59,7 +59,7 @@ status op_longest_match_check(op_call *call, error *err)
 status op_longest_match_stream_check(op_call *call, error *err)
 {
 	const longest_match_params *p = call->params;
-	TRY(check_tokens(call, err));
+	TRY(longest_match_check_tokens(call, err));
 	TRY(check_type(call, 1, "pool", DTYPE_F32, err));
 	const shape pool = call->in[1].shape;
 	if (pool.rank != 2 || p->offset < 0 || p->offset > pool.dim[1] || p->window > pool.dim[1] - p->offset)

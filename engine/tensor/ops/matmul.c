@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-static value apply(graph *g, value a, value b, matmul_params params)
+static value matmul_apply(graph *g, value a, value b, matmul_params params)
 {
 	value out;
 	graph_apply(g, OP_matmul, (value[]){a, b}, 2, &params, &out);
@@ -14,12 +14,12 @@ static value apply(graph *g, value a, value b, matmul_params params)
 
 value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha)
 {
-	return apply(g, a, b, (matmul_params){trans_a, trans_b, false, alpha});
+	return matmul_apply(g, a, b, (matmul_params){trans_a, trans_b, false, alpha});
 }
 
 value op_matmul_wide(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha)
 {
-	return apply(g, a, b, (matmul_params){trans_a, trans_b, true, alpha});
+	return matmul_apply(g, a, b, (matmul_params){trans_a, trans_b, true, alpha});
 }
 
 static status check_matrix(const op_call *call, int i, const char *name, error *err)
@@ -87,8 +87,8 @@ status op_matmul_backward(graph *g, const op_node *node)
 	                    .wide = graph_gradient_type(g, b) != type,
 	                    .alpha = p->alpha};
 	if (graph_needs_gradient(g, a))
-		graph_accumulate(g, a, p->trans_a ? apply(g, b, dc, da) : apply(g, dc, b, da));
+		graph_accumulate(g, a, p->trans_a ? matmul_apply(g, b, dc, da) : matmul_apply(g, dc, b, da));
 	if (graph_needs_gradient(g, b))
-		graph_accumulate(g, b, p->trans_b ? apply(g, dc, a, db) : apply(g, a, dc, db));
+		graph_accumulate(g, b, p->trans_b ? matmul_apply(g, dc, a, db) : matmul_apply(g, a, dc, db));
 	return STATUS_OK;
 }

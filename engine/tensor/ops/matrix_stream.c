@@ -14,8 +14,8 @@ int64_t matrix_stream_floats(matrix_stream_params params)
 	return (params.key_width + params.value_width + 1) * params.window;
 }
 
-static status apply(graph *g, op_id id, value tokens, value other, stream_values at, value memory,
-                    const matrix_stream_params *params, value *out)
+static status matrix_stream_apply(graph *g, op_id id, value tokens, value other, stream_values at, value memory,
+                                  const matrix_stream_params *params, value *out)
 {
 	value in[] = {tokens, other, at.pool, at.slot, at.position, at.length, at.mask, at.start, memory};
 	return graph_apply(g, id, in, id == OP_stream_store ? 8 : 9, params, out);
@@ -25,20 +25,20 @@ stream_scores_values op_stream_scores(graph *g, value q, value k, value memory_k
                                       matrix_stream_params params)
 {
 	value out[2];
-	apply(g, OP_stream_scores, q, k, at, memory_k, &params, out);
+	matrix_stream_apply(g, OP_stream_scores, q, k, at, memory_k, &params, out);
 	return (stream_scores_values){out[0], out[1]};
 }
 
 value op_stream_apply(graph *g, value v, value weights, value memory_v, stream_values at, matrix_stream_params params)
 {
 	value out;
-	apply(g, OP_stream_apply, v, weights, at, memory_v, &params, &out);
+	matrix_stream_apply(g, OP_stream_apply, v, weights, at, memory_v, &params, &out);
 	return out;
 }
 
 void op_stream_store(graph *g, value k, value v, stream_values at, matrix_stream_params params)
 {
-	apply(g, OP_stream_store, k, v, at, VALUE_NONE, &params, NULL);
+	matrix_stream_apply(g, OP_stream_store, k, v, at, VALUE_NONE, &params, NULL);
 }
 
 static int64_t key_heads(const matrix_stream_params *p)
@@ -76,7 +76,7 @@ static status check_params(const matrix_stream_params *p, error *err)
 }
 
 /* Argument i is f32, [batch, length, width]. */
-static status check_tokens(const op_call *call, int i, const char *name, int64_t width, error *err)
+static status matrix_stream_check_tokens(const op_call *call, int i, const char *name, int64_t width, error *err)
 {
 	TRY(check_type(call, i, name, DTYPE_F32, err));
 	const shape s = call->in[i].shape;
@@ -127,7 +127,7 @@ status op_stream_scores_check(op_call *call, error *err)
 	const matrix_stream_params *p = call->params;
 	int64_t memories;
 	TRY(check_params(p, err));
-	TRY(check_tokens(call, 0, "q", p->key_width / key_heads(p) * p->heads, err));
+	TRY(matrix_stream_check_tokens(call, 0, "q", p->key_width / key_heads(p) * p->heads, err));
 	const shape q = call->in[0].shape;
 	if (!p->source)
 		TRY(check_shape(call, 1, "k", DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], p->key_width),
@@ -148,7 +148,7 @@ status op_stream_apply_check(op_call *call, error *err)
 	int64_t memories;
 	TRY(check_params(p, err));
 	const int64_t width = p->source ? shape_last(call->in[0].shape) : p->value_width;
-	TRY(check_tokens(call, 0, "v", width, err));
+	TRY(matrix_stream_check_tokens(call, 0, "v", width, err));
 	const shape v = call->in[0].shape;
 	TRY(check_state(call, err));
 	TRY(check_memory(call, "memory_v", p->value_width, &memories, err));
@@ -164,7 +164,7 @@ status op_stream_store_check(op_call *call, error *err)
 	TRY(check_params(p, err));
 	if (p->source)
 		return error_set(err, STATUS_INVALID, "source", "a source is stored by source_store");
-	TRY(check_tokens(call, 0, "k", p->key_width, err));
+	TRY(matrix_stream_check_tokens(call, 0, "k", p->key_width, err));
 	const shape k = call->in[0].shape;
 	TRY(check_shape(call, 1, "v", DTYPE_F32, SHAPE3(k.dim[0], k.dim[1], p->value_width), "a row for each of k",
 	                err));

@@ -132,7 +132,7 @@ softmax_stream_values op_softmax_stream_codes(graph *g, value q, value k, value 
 }
 
 /* q, k?, v?: the widths of a token's keys and values into *store. */
-static status check_tokens(const op_call *call, softmax_store *store, error *err)
+static status softmax_stream_check_tokens(const op_call *call, softmax_store *store, error *err)
 {
 	const softmax_stream_params *p = call->params;
 	const shape q = call->in[0].shape;
@@ -184,7 +184,7 @@ status op_softmax_stream_check(op_call *call, error *err)
 	softmax_store store = {0};
 	int64_t memories;
 	bool codes;
-	TRY(check_tokens(call, &store, err));
+	TRY(softmax_stream_check_tokens(call, &store, err));
 	TRY(check_codes(call, &codes, err));
 	if (p->window < 1 || p->window > INT32_MAX)
 		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d",

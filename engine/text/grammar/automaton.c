@@ -71,7 +71,7 @@ automaton_builder *automaton_builder_new(int64_t *budget)
 	return NULL;
 }
 
-static int32_t fail(automaton_builder *b, status code)
+static int32_t automaton_fail(automaton_builder *b, status code)
 {
 	if (b->problem == STATUS_OK)
 		b->problem = code;
@@ -82,7 +82,7 @@ void automaton_builder_spend(automaton_builder *b, int64_t steps)
 {
 	*b->budget -= steps;
 	if (*b->budget < 0)
-		fail(b, STATUS_TOO_LARGE);
+		automaton_fail(b, STATUS_TOO_LARGE);
 }
 
 static bool append_key(automaton_builder *b, const void *key, size_t bytes)
@@ -92,7 +92,7 @@ static bool append_key(automaton_builder *b, const void *key, size_t bytes)
 		const size_t capacity = 2 * b->keys_capacity + bytes + 1024;
 		unsigned char *bigger = capacity <= MAX_KEY_BYTES ? realloc(b->keys, capacity) : NULL;
 		if (!bigger) {
-			fail(b, capacity <= MAX_KEY_BYTES ? STATUS_NOMEM : STATUS_TOO_LARGE);
+			automaton_fail(b, capacity <= MAX_KEY_BYTES ? STATUS_NOMEM : STATUS_TOO_LARGE);
 			return false;
 		}
 		b->keys = bigger;
@@ -119,7 +119,7 @@ int32_t automaton_builder_state(automaton_builder *b, const void *key, size_t by
 			return state;
 	}
 	if (b->a->n_states == AUTOMATON_MAX_STATES)
-		return fail(b, STATUS_TOO_LARGE);
+		return automaton_fail(b, STATUS_TOO_LARGE);
 	if (!append_key(b, key, bytes))
 		return -1;
 	b->slots[at] = ++b->a->n_states;
@@ -151,7 +151,7 @@ void automaton_builder_edge(automaton_builder *b, unsigned char first, unsigned 
 		automaton_edge *bigger =
 		    capacity <= AUTOMATON_MAX_EDGES ? realloc(a->edges, (size_t)capacity * sizeof *bigger) : NULL;
 		if (!bigger) {
-			fail(b, capacity <= AUTOMATON_MAX_EDGES ? STATUS_NOMEM : STATUS_TOO_LARGE);
+			automaton_fail(b, capacity <= AUTOMATON_MAX_EDGES ? STATUS_NOMEM : STATUS_TOO_LARGE);
 			return;
 		}
 		a->edges = bigger;

@@ -93,7 +93,7 @@ typedef struct speller {
 	int n, most;
 } speller;
 
-static void put(speller *w, const character_bytes *one)
+static void code_points_put(speller *w, const character_bytes *one)
 {
 	if (w->n < w->most)
 		w->out[w->n] = *one;
@@ -113,7 +113,7 @@ static void put_escape(speller *w, int c)
 		one.first[5] = (unsigned char)hex[c & 15];
 	}
 	memcpy(one.last, one.first, sizeof one.last);
-	put(w, &one);
+	code_points_put(w, &one);
 }
 
 static void put_ascii(speller *w, int first, int last)
@@ -126,7 +126,7 @@ static void put_ascii(speller *w, int first, int last)
 		}
 		while (end < last && end + 1 != '"' && end + 1 != '\\')
 			end++;
-		put(w, &(character_bytes){1, {(unsigned char)c}, {(unsigned char)end}});
+		code_points_put(w, &(character_bytes){1, {(unsigned char)c}, {(unsigned char)end}});
 		c = end;
 	}
 }
@@ -163,7 +163,7 @@ static void put_long(speller *w, int32_t first, int32_t last)
 	}
 	one.bytes = encode(one.first, first);
 	encode(one.last, last);
-	put(w, &one);
+	code_points_put(w, &one);
 }
 
 int code_points_spell(const code_points *s, character_bytes *out, int most)

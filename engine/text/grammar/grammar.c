@@ -50,7 +50,7 @@ void byte_set_remove(byte_set *s, unsigned char byte)
 /* --- making one --------------------------------------------------------------------------- */
 
 /* Room for n more elements. */
-static bool grow(void *block, int32_t used, int32_t *capacity, int32_t n, size_t size)
+static bool grammar_grow(void *block, int32_t used, int32_t *capacity, int32_t n, size_t size)
 {
 	void **p = block;
 	if (n <= *capacity - used)
@@ -83,19 +83,19 @@ void grammar_free(grammar *g)
 	free(g);
 }
 
-static grammar_node fail(grammar *g, status code)
+static grammar_node grammar_fail(grammar *g, status code)
 {
 	if (g->problem == STATUS_OK)
 		g->problem = code;
 	return -1;
 }
 
-static grammar_node add(grammar *g, node n)
+static grammar_node grammar_add(grammar *g, node n)
 {
 	if (g->n_nodes == GRAMMAR_MAX_NODES)
-		return fail(g, STATUS_TOO_LARGE);
-	if (!grow(&g->nodes, g->n_nodes, &g->nodes_capacity, 1, sizeof *g->nodes))
-		return fail(g, STATUS_NOMEM);
+		return grammar_fail(g, STATUS_TOO_LARGE);
+	if (!grammar_grow(&g->nodes, g->n_nodes, &g->nodes_capacity, 1, sizeof *g->nodes))
+		return grammar_fail(g, STATUS_NOMEM);
 	n.shortest = INT64_MAX;
 	g->nodes[g->n_nodes] = n;
 	return g->n_nodes++;
@@ -103,10 +103,10 @@ static grammar_node add(grammar *g, node n)
 
 grammar_node grammar_set(grammar *g, const byte_set *set)
 {
-	if (!grow(&g->sets, g->n_sets, &g->sets_capacity, 1, sizeof *g->sets))
-		return fail(g, STATUS_NOMEM);
+	if (!grammar_grow(&g->sets, g->n_sets, &g->sets_capacity, 1, sizeof *g->sets))
+		return grammar_fail(g, STATUS_NOMEM);
 	g->sets[g->n_sets] = *set;
-	return add(g, (node){.kind = NODE_SET, .first = g->n_sets++});
+	return grammar_add(g, (node){.kind = NODE_SET, .first = g->n_sets++});
 }
 
 grammar_node grammar_range(grammar *g, unsigned char first, unsigned char last)
@@ -119,28 +119,29 @@ grammar_node grammar_range(grammar *g, unsigned char first, unsigned char last)
 grammar_node grammar_text(grammar *g, const char *text, size_t bytes)
 {
 	if (bytes > INT32_MAX / 2)
-		return fail(g, STATUS_TOO_LARGE);
-	if (!grow(&g->text, g->n_text, &g->text_capacity, (int32_t)bytes, 1))
-		return fail(g, STATUS_NOMEM);
+		return grammar_fail(g, STATUS_TOO_LARGE);
+	if (!grammar_grow(&g->text, g->n_text, &g->text_capacity, (int32_t)bytes, 1))
+		return grammar_fail(g, STATUS_NOMEM);
 	memcpy(g->text + g->n_text, text, bytes);
 	g->n_text += (int32_t)bytes;
-	return add(g, (node){.kind = NODE_TEXT, .first = g->n_text - (int32_t)bytes, .count = (int32_t)bytes});
+	return grammar_add(g, (node){.kind = NODE_TEXT, .first = g->n_text - (int32_t)bytes, .count = (int32_t)bytes});
 }
 
 static grammar_node add_automaton(grammar *g, int32_t index, int32_t start)
 {
 	int64_t shortest;
 	if (automaton_shortest(g->automata[index], start, &shortest) != STATUS_OK)
-		return fail(g, STATUS_NOMEM);
-	return add(g, (node){.kind = NODE_AUTOMATON, .first = index, .count = (int32_t)shortest, .min = start});
+		return grammar_fail(g, STATUS_NOMEM);
+	return grammar_add(g, (node){.kind = NODE_AUTOMATON, .first = index, .count = (int32_t)shortest, .min = start});
 }
 
 grammar_node grammar_automaton(grammar *g, automaton *a)
 {
 	g->n_edges += a->n_edges;
-	if (g->n_edges > GRAMMAR_MAX_EDGES || !grow(&g->automata, g->n_automata, &g->automata_capacity, 1, sizeof a)) {
+	if (g->n_edges > GRAMMAR_MAX_EDGES ||
+	    !grammar_grow(&g->automata, g->n_automata, &g->automata_capacity, 1, sizeof a)) {
 		automaton_free(a);
-		return fail(g, g->n_edges > GRAMMAR_MAX_EDGES ? STATUS_TOO_LARGE : STATUS_NOMEM);
+		return grammar_fail(g, g->n_edges > GRAMMAR_MAX_EDGES ? STATUS_TOO_LARGE : STATUS_NOMEM);
 	}
 	g->automata[g->n_automata++] = a;
 	return a->n_states == 0 ? grammar_choice(g, NULL, 0) : add_automaton(g, g->n_automata - 1, 0);
@@ -156,12 +157,12 @@ static grammar_node add_members(grammar *g, node_kind kind, const grammar_node *
 	for (int i = 0; i < n; i++)
 		if (nodes[i] < 0)
 			return -1;
-	if (!grow(&g->members, g->n_members, &g->members_capacity, n, sizeof *g->members))
-		return fail(g, STATUS_NOMEM);
+	if (!grammar_grow(&g->members, g->n_members, &g->members_capacity, n, sizeof *g->members))
+		return grammar_fail(g, STATUS_NOMEM);
 	if (n > 0)
 		memcpy(g->members + g->n_members, nodes, (size_t)n * sizeof *nodes);
 	g->n_members += n;
-	return add(g, (node){.kind = kind, .first = g->n_members - n, .count = n});
+	return grammar_add(g, (node){.kind = kind, .first = g->n_members - n, .count = n});
 }
 
 grammar_node grammar_sequence(grammar *g, const grammar_node *nodes, int n)
@@ -176,12 +177,12 @@ grammar_node grammar_choice(grammar *g, const grammar_node *nodes, int n)
 
 grammar_node grammar_repeat(grammar *g, grammar_node of, int32_t min, int32_t max)
 {
-	return of < 0 ? -1 : add(g, (node){.kind = NODE_REPEAT, .first = of, .min = min, .max = max});
+	return of < 0 ? -1 : grammar_add(g, (node){.kind = NODE_REPEAT, .first = of, .min = min, .max = max});
 }
 
 grammar_node grammar_forward(grammar *g)
 {
-	return add(g, (node){.kind = NODE_FORWARD, .first = -1});
+	return grammar_add(g, (node){.kind = NODE_FORWARD, .first = -1});
 }
 
 void grammar_define(grammar *g, grammar_node forward, grammar_node as)
@@ -337,7 +338,7 @@ void grammar_stacks_fini(grammar_stacks *s)
 
 int32_t grammar_push(grammar_stacks *s, grammar_node n, int32_t position, int32_t below)
 {
-	if (!grow(&s->frames, s->n_frames, &s->frames_capacity, 1, sizeof *s->frames))
+	if (!grammar_grow(&s->frames, s->n_frames, &s->frames_capacity, 1, sizeof *s->frames))
 		return -2;
 	s->frames[s->n_frames] = (grammar_frame){n, position, below};
 	return s->n_frames++;
@@ -392,7 +393,7 @@ static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32
 		/* fall through */
 	case NODE_SET:
 	case NODE_TEXT:
-		if (!grow(&s->next, s->n_next, &s->next_capacity, 1, sizeof *s->next))
+		if (!grammar_grow(&s->next, s->n_next, &s->next_capacity, 1, sizeof *s->next))
 			return STATUS_NOMEM;
 		s->next[s->n_next++] = (grammar_next){at, position, below};
 		return STATUS_OK;

@@ -163,7 +163,7 @@ static bool is_beyond(const span *s, const at *x)
 }
 
 /* The number of a state; -1: no number begins like this. What makes no difference from here on is left out of it. */
-static int32_t add(const maker *m, at x)
+static int32_t number_range_add(const maker *m, at x)
 {
 	const span *s = &m->spans[x.negative];
 	const bool decided = (x.place == FRACTION || x.place == POINT) && x.low != 0 && x.high != 0;
@@ -194,7 +194,7 @@ static int32_t after_digit(const maker *m, at x, int digit)
 		x.place = x.whole == 0 && digit == 0 ? ZERO : WHOLE;
 		x.whole++;
 	}
-	return add(m, x);
+	return number_range_add(m, x);
 }
 
 static int32_t after_point(const maker *m, at x)
@@ -203,7 +203,7 @@ static int32_t after_point(const maker *m, at x)
 	x.low = end_whole(x.low, x.whole, &s->low);
 	x.high = end_whole(x.high, x.whole, &s->high);
 	x.place = POINT;
-	return add(m, x);
+	return number_range_add(m, x);
 }
 
 static void add_edges(const maker *m, const at *x)
@@ -213,7 +213,8 @@ static void add_edges(const maker *m, const at *x)
 	const int kept = m->divisor > 1 ? m->max_fraction : x->fraction; /* digits after the point */
 	const bool room = fraction ? x->whole + x->fraction < m->max_digits : x->whole + kept < m->max_digits;
 	if (x->place == BEGIN && !m->spans[1].none)
-		automaton_builder_edge(m->builder, '-', '-', add(m, (at){.place = AFTER_SIGN, .negative = 1}));
+		automaton_builder_edge(m->builder, '-', '-',
+		                       number_range_add(m, (at){.place = AFTER_SIGN, .negative = 1}));
 	if ((x->place == ZERO || x->place == WHOLE) && m->max_fraction > 0 && x->whole < m->max_digits)
 		automaton_builder_edge(m->builder, '.', '.', after_point(m, *x));
 	if (x->place == BEGIN && m->spans[0].none)
@@ -304,7 +305,7 @@ status number_range_automaton(automaton **out, const number_range *r, int64_t *b
 	m.builder = automaton_builder_new(budget);
 	if (!m.builder)
 		return STATUS_NOMEM;
-	add(&m, (at){.place = BEGIN});
+	number_range_add(&m, (at){.place = BEGIN});
 	while (automaton_builder_next(m.builder, &key, &bytes)) {
 		at x;
 		memcpy(&x, key, sizeof x);

@@ -48,7 +48,7 @@ typedef struct compiler {
 	status problem;
 } compiler;
 
-static int32_t fail(compiler *c, status code)
+static int32_t pattern_fail(compiler *c, status code)
 {
 	if (c->problem == STATUS_OK)
 		c->problem = code;
@@ -57,35 +57,35 @@ static int32_t fail(compiler *c, status code)
 
 /* --- steps --------------------------------------------------------------------------------------- */
 
-static int32_t add_step(compiler *c, step s)
+static int32_t pattern_add_step(compiler *c, step s)
 {
 	if (s.a < 0 || c->problem != STATUS_OK)
 		return -1;
 	if (c->n_steps == MAX_STEPS)
-		return fail(c, STATUS_TOO_LARGE);
+		return pattern_fail(c, STATUS_TOO_LARGE);
 	c->steps[c->n_steps] = s;
 	return c->n_steps++;
 }
 
-static int32_t compile(compiler *c, int32_t at, int32_t next);
+static int32_t pattern_compile(compiler *c, int32_t at, int32_t next);
 
 static int32_t compile_repeat(compiler *c, const pattern_node *n, int32_t next)
 {
 	int32_t from = next;
 	if (n->max == PATTERN_NO_BOUND) {
-		from = add_step(c, (step){STEP_SPLIT, next, next});
-		const int32_t body = compile(c, n->a, from);
+		from = pattern_add_step(c, (step){STEP_SPLIT, next, next});
+		const int32_t body = pattern_compile(c, n->a, from);
 		if (body >= 0)
 			c->steps[from].b = body;
 	}
 	for (int32_t i = n->min; i < n->max && c->problem == STATUS_OK; i++) {
-		const int32_t body = compile(c, n->a, from);
+		const int32_t body = pattern_compile(c, n->a, from);
 		if (body == from) /* the empty string */
 			break;
-		from = add_step(c, (step){STEP_SPLIT, body, next});
+		from = pattern_add_step(c, (step){STEP_SPLIT, body, next});
 	}
 	for (int32_t i = 0; i < n->min && c->problem == STATUS_OK; i++) {
-		const int32_t body = compile(c, n->a, from);
+		const int32_t body = pattern_compile(c, n->a, from);
 		if (body == from)
 			break;
 		from = body;
@@ -94,27 +94,28 @@ static int32_t compile_repeat(compiler *c, const pattern_node *n, int32_t next)
 }
 
 /* The first step of a node that `next` follows. */
-static int32_t compile(compiler *c, int32_t at, int32_t next)
+static int32_t pattern_compile(compiler *c, int32_t at, int32_t next)
 {
 	const pattern_node *n = &c->tree->nodes[at];
 	int32_t either = -1;
 	for (; n->kind == PATTERN_SEQUENCE; n = &c->tree->nodes[n->a])
-		next = compile(c, n->b, next);
+		next = pattern_compile(c, n->b, next);
 	for (; n->kind == PATTERN_EITHER; n = &c->tree->nodes[n->a]) {
-		const int32_t one = compile(c, n->b, next);
-		either = either < 0 ? one : add_step(c, (step){STEP_SPLIT, either, one});
+		const int32_t one = pattern_compile(c, n->b, next);
+		either = either < 0 ? one : pattern_add_step(c, (step){STEP_SPLIT, either, one});
 	}
 	if (either >= 0)
-		return add_step(c, (step){STEP_SPLIT, compile(c, (int32_t)(n - c->tree->nodes), next), either});
+		return pattern_add_step(
+		    c, (step){STEP_SPLIT, pattern_compile(c, (int32_t)(n - c->tree->nodes), next), either});
 	switch (n->kind) {
 	case PATTERN_CHARACTER:
-		return add_step(c, (step){STEP_CHARACTER, next, n->a});
+		return pattern_add_step(c, (step){STEP_CHARACTER, next, n->a});
 	case PATTERN_REPEAT:
 		return compile_repeat(c, n, next);
 	case PATTERN_BEGIN:
-		return add_step(c, (step){STEP_BEGIN, next, 0});
+		return pattern_add_step(c, (step){STEP_BEGIN, next, 0});
 	case PATTERN_END:
-		return add_step(c, (step){STEP_END, next, 0});
+		return pattern_add_step(c, (step){STEP_END, next, 0});
 	case PATTERN_EMPTY:
 	case PATTERN_SEQUENCE:
 	case PATTERN_EITHER:
@@ -128,12 +129,12 @@ static int32_t compile_search(compiler *c, int32_t root)
 {
 	const int32_t every = c->tree->n_sets;
 	c->n_steps = 0;
-	const int32_t matched = add_step(c, (step){STEP_MATCHED, 0, 0});
-	c->rest = add_step(c, (step){STEP_SPLIT, matched, matched});
-	c->steps[c->rest].b = add_step(c, (step){STEP_CHARACTER, c->rest, every});
-	const int32_t start = add_step(c, (step){STEP_SPLIT, 0, 0});
-	const int32_t skip = add_step(c, (step){STEP_CHARACTER, start, every});
-	const int32_t first = compile(c, root, c->rest);
+	const int32_t matched = pattern_add_step(c, (step){STEP_MATCHED, 0, 0});
+	c->rest = pattern_add_step(c, (step){STEP_SPLIT, matched, matched});
+	c->steps[c->rest].b = pattern_add_step(c, (step){STEP_CHARACTER, c->rest, every});
+	const int32_t start = pattern_add_step(c, (step){STEP_SPLIT, 0, 0});
+	const int32_t skip = pattern_add_step(c, (step){STEP_CHARACTER, start, every});
+	const int32_t first = pattern_compile(c, root, c->rest);
 	if (first < 0)
 		return -1;
 	c->steps[start].a = first;
@@ -166,7 +167,7 @@ static void add_item(compiler *c, items *to, item one)
 		const int32_t capacity = 2 * to->capacity + 64;
 		item *bigger = realloc(to->all, (size_t)capacity * sizeof *bigger);
 		if (!bigger) {
-			fail(c, STATUS_NOMEM);
+			pattern_fail(c, STATUS_NOMEM);
 			return;
 		}
 		to->all = bigger;
@@ -234,7 +235,7 @@ static void add_arc(compiler *c, int32_t at, int32_t spelling, int byte)
 		const int32_t capacity = 2 * c->arcs_capacity + 256;
 		arc *bigger = realloc(c->arcs, (size_t)capacity * sizeof *bigger);
 		if (!bigger) {
-			fail(c, STATUS_NOMEM);
+			pattern_fail(c, STATUS_NOMEM);
 			return;
 		}
 		c->arcs = bigger;
@@ -359,7 +360,7 @@ static status make_all(compiler *c, int64_t *budget, automaton **out)
 	return s;
 }
 
-static status make(const pattern_tree *t, int64_t *budget, automaton **out)
+static status pattern_make(const pattern_tree *t, int64_t *budget, automaton **out)
 {
 	compiler c = {.tree = t,
 	              .steps = memory_new(MAX_STEPS, sizeof *c.steps),
@@ -387,7 +388,7 @@ status pattern_automaton(automaton **out, const char *pattern, size_t bytes, int
 	*out = NULL;
 	status s = pattern_tree_parse(&t, pattern, bytes, err);
 	if (s == STATUS_OK) {
-		s = make(&t, budget, out);
+		s = pattern_make(&t, budget, out);
 		if (s == STATUS_TOO_LARGE)
 			error_set(err, s, NULL, "the regular expression needs too many states");
 	}

@@ -16,7 +16,7 @@ typedef struct parser {
 } parser;
 
 /* Returns -1, which every node's number is not. */
-static int32_t refuse(parser *p, status code, const char *words)
+static int32_t pattern_tree_refuse(parser *p, status code, const char *words)
 {
 	if (p->problem == STATUS_OK)
 		p->problem = error_set(p->err, code, NULL, "%s", words);
@@ -25,20 +25,20 @@ static int32_t refuse(parser *p, status code, const char *words)
 
 static int32_t invalid(parser *p, const char *words)
 {
-	return refuse(p, STATUS_INVALID, words);
+	return pattern_tree_refuse(p, STATUS_INVALID, words);
 }
 
 static int32_t unsupported(parser *p, const char *words)
 {
-	return refuse(p, STATUS_UNSUPPORTED, words);
+	return pattern_tree_refuse(p, STATUS_UNSUPPORTED, words);
 }
 
-static int32_t add(parser *p, pattern_node node)
+static int32_t pattern_tree_add(parser *p, pattern_node node)
 {
 	if (p->problem != STATUS_OK)
 		return -1;
 	if (p->tree->n_nodes == PATTERN_MAX_NODES)
-		return refuse(p, STATUS_TOO_LARGE, "the regular expression is too long");
+		return pattern_tree_refuse(p, STATUS_TOO_LARGE, "the regular expression is too long");
 	p->tree->nodes[p->tree->n_nodes] = node;
 	return p->tree->n_nodes++;
 }
@@ -48,11 +48,11 @@ static int32_t add_set(parser *p, const code_points *s)
 	pattern_tree *t = p->tree;
 	for (int32_t i = 0; i < t->n_sets; i++)
 		if (t->sets[i].n == s->n && memcmp(t->sets[i].ranges, s->ranges, (size_t)s->n * sizeof *s->ranges) == 0)
-			return add(p, (pattern_node){.kind = PATTERN_CHARACTER, .a = i});
+			return pattern_tree_add(p, (pattern_node){.kind = PATTERN_CHARACTER, .a = i});
 	if (t->n_sets == PATTERN_MAX_SETS)
-		return refuse(p, STATUS_TOO_LARGE, "the regular expression has too many classes");
+		return pattern_tree_refuse(p, STATUS_TOO_LARGE, "the regular expression has too many classes");
 	t->sets[t->n_sets] = *s;
-	return add(p, (pattern_node){.kind = PATTERN_CHARACTER, .a = t->n_sets++});
+	return pattern_tree_add(p, (pattern_node){.kind = PATTERN_CHARACTER, .a = t->n_sets++});
 }
 
 static int32_t add_character(parser *p, int32_t c)
@@ -62,7 +62,7 @@ static int32_t add_character(parser *p, int32_t c)
 	return add_set(p, &one);
 }
 
-static bool take(parser *p, const char *words)
+static bool pattern_tree_take(parser *p, const char *words)
 {
 	const size_t n = strlen(words);
 	if ((size_t)(p->end - p->at) < n || memcmp(p->at, words, n) != 0)
@@ -103,7 +103,7 @@ static int32_t read_hex(parser *p, int n)
 static int32_t read_unicode(parser *p)
 {
 	int32_t c = 0;
-	if (take(p, "{")) {
+	if (pattern_tree_take(p, "{")) {
 		int digits = 0;
 		while (digits < 6 && p->at < p->end && *p->at != '}') {
 			const int32_t digit = read_hex(p, 1);
@@ -112,10 +112,12 @@ static int32_t read_unicode(parser *p)
 			c = c << 4 | digit;
 			digits++;
 		}
-		return digits > 0 && take(p, "}") && c <= CODE_POINT_LAST ? c : invalid(p, "has a wrong \\u{…}");
+		return digits > 0 && pattern_tree_take(p, "}") && c <= CODE_POINT_LAST
+		           ? c
+		           : invalid(p, "has a wrong \\u{…}");
 	}
 	c = read_hex(p, 4);
-	if (c < 0xd800 || c > 0xdbff || !take(p, "\\u"))
+	if (c < 0xd800 || c > 0xdbff || !pattern_tree_take(p, "\\u"))
 		return c;
 	const int32_t low = read_hex(p, 4);
 	return low >= 0xdc00 && low <= 0xdfff ? 0x10000 + ((c - 0xd800) << 10) + low - 0xdc00
@@ -165,7 +167,7 @@ static int32_t read_member(parser *p)
 {
 	if (p->at == p->end)
 		return invalid(p, "has a [ without a ]");
-	return take(p, "\\") ? (take(p, "b") ? '\b' : read_escape(p)) : next_character(p);
+	return pattern_tree_take(p, "\\") ? (pattern_tree_take(p, "b") ? '\b' : read_escape(p)) : next_character(p);
 }
 
 static bool read_members(parser *p, code_points *set, bool negative)
@@ -177,7 +179,7 @@ static bool read_members(parser *p, code_points *set, bool negative)
 			room = code_points_add_class(set, name, negative);
 			continue;
 		}
-		if (take(p, "[:") || take(p, "&&") || take(p, "~~")) {
+		if (pattern_tree_take(p, "[:") || pattern_tree_take(p, "&&") || pattern_tree_take(p, "~~")) {
 			unsupported(p, "has an operation of classes ([:, &&, ~~), which is not implemented");
 			break;
 		}
@@ -196,7 +198,7 @@ static bool read_members(parser *p, code_points *set, bool negative)
 		room = code_points_add(set, first, last);
 	}
 	if (!room)
-		refuse(p, STATUS_TOO_LARGE, "has a class with too many ranges");
+		pattern_tree_refuse(p, STATUS_TOO_LARGE, "has a class with too many ranges");
 	return p->problem == STATUS_OK;
 }
 
@@ -204,15 +206,15 @@ static bool read_members(parser *p, code_points *set, bool negative)
 static int32_t read_set(parser *p)
 {
 	code_points set = {.n = 0};
-	const bool negative = take(p, "^");
+	const bool negative = pattern_tree_take(p, "^");
 	if (p->at < p->end && *p->at == ']')
 		return unsupported(p, "has an empty class, which dialects read in different ways");
 	if (!read_members(p, &set, negative))
 		return -1;
-	if (!take(p, "]"))
+	if (!pattern_tree_take(p, "]"))
 		return invalid(p, "has a [ without a ]");
 	if (negative && !code_points_negate(&set))
-		return refuse(p, STATUS_TOO_LARGE, "has a class with too many ranges");
+		return pattern_tree_refuse(p, STATUS_TOO_LARGE, "has a class with too many ranges");
 	return add_set(p, &set);
 }
 
@@ -233,23 +235,23 @@ static int32_t read_either(parser *p);
 static int32_t close_group(parser *p)
 {
 	if (++p->depth > MAX_DEPTH)
-		return refuse(p, STATUS_TOO_LARGE, "has groups that are nested too deep");
+		return pattern_tree_refuse(p, STATUS_TOO_LARGE, "has groups that are nested too deep");
 	const int32_t node = read_either(p);
 	p->depth--;
-	return p->problem != STATUS_OK || take(p, ")") ? node : invalid(p, "has a ( without a )");
+	return p->problem != STATUS_OK || pattern_tree_take(p, ")") ? node : invalid(p, "has a ( without a )");
 }
 
 /* After "(". */
 static int32_t read_group(parser *p)
 {
-	if (!take(p, "?") || take(p, ":"))
+	if (!pattern_tree_take(p, "?") || pattern_tree_take(p, ":"))
 		return close_group(p);
-	take(p, "P");
+	pattern_tree_take(p, "P");
 	if (p->end - p->at < 2 || *p->at != '<' || p->at[1] == '=' || p->at[1] == '!')
 		return unsupported(p, "has look-around or flags in a place where they are not implemented");
 	while (p->at < p->end && *p->at != '>')
 		p->at++;
-	return take(p, ">") ? close_group(p) : invalid(p, "has a group whose name does not end");
+	return pattern_tree_take(p, ">") ? close_group(p) : invalid(p, "has a group whose name does not end");
 }
 
 static int32_t read_atom(parser *p)
@@ -258,19 +260,19 @@ static int32_t read_atom(parser *p)
 	code_points set = {.n = 0};
 	if (name)
 		return code_points_add_class(&set, name, false) ? add_set(p, &set) : invalid(p, "has too many ranges");
-	if (take(p, "^"))
-		return add(p, (pattern_node){.kind = PATTERN_BEGIN});
-	if (take(p, "$"))
-		return add(p, (pattern_node){.kind = PATTERN_END});
-	if (take(p, "("))
+	if (pattern_tree_take(p, "^"))
+		return pattern_tree_add(p, (pattern_node){.kind = PATTERN_BEGIN});
+	if (pattern_tree_take(p, "$"))
+		return pattern_tree_add(p, (pattern_node){.kind = PATTERN_END});
+	if (pattern_tree_take(p, "("))
 		return read_group(p);
-	if (take(p, "["))
+	if (pattern_tree_take(p, "["))
 		return read_set(p);
-	if (take(p, "."))
+	if (pattern_tree_take(p, "."))
 		return read_dot(p);
 	if (strchr("*+?{}]", *p->at) && *p->at)
 		return invalid(p, "has *, +, ?, {, } or ] without a backslash in a place that gives it no meaning");
-	const int32_t c = take(p, "\\") ? read_escape(p) : next_character(p);
+	const int32_t c = pattern_tree_take(p, "\\") ? read_escape(p) : next_character(p);
 	return c < 0 ? -1 : add_character(p, c);
 }
 
@@ -279,7 +281,7 @@ static bool read_count(parser *p, int32_t *out)
 	const char *from = p->at;
 	for (*out = 0; p->at < p->end && *p->at >= '0' && *p->at <= '9'; p->at++)
 		if ((*out = *out * 10 + *p->at - '0') > MAX_COUNT) {
-			refuse(p, STATUS_TOO_LARGE, "repeats more than 100000 times");
+			pattern_tree_refuse(p, STATUS_TOO_LARGE, "repeats more than 100000 times");
 			return false;
 		}
 	return p->at > from;
@@ -289,25 +291,25 @@ static bool read_quantifier(parser *p, int32_t *min, int32_t *max)
 {
 	*min = 0;
 	*max = PATTERN_NO_BOUND;
-	if (take(p, "*"))
+	if (pattern_tree_take(p, "*"))
 		return true;
-	if (take(p, "+")) {
+	if (pattern_tree_take(p, "+")) {
 		*min = 1;
 		return true;
 	}
-	if (take(p, "?")) {
+	if (pattern_tree_take(p, "?")) {
 		*max = 1;
 		return true;
 	}
-	if (!take(p, "{"))
+	if (!pattern_tree_take(p, "{"))
 		return false;
 	bool good = read_count(p, min);
 	*max = *min;
-	if (good && take(p, ",") && p->at < p->end && *p->at == '}')
+	if (good && pattern_tree_take(p, ",") && p->at < p->end && *p->at == '}')
 		*max = PATTERN_NO_BOUND;
 	else if (good && p->at[-1] == ',')
 		good = read_count(p, max);
-	if (!good || !take(p, "}") || (*max != PATTERN_NO_BOUND && *max < *min))
+	if (!good || !pattern_tree_take(p, "}") || (*max != PATTERN_NO_BOUND && *max < *min))
 		invalid(p, "has a wrong {…}");
 	return true;
 }
@@ -318,41 +320,45 @@ static int32_t read_repeat(parser *p)
 	if (node < 0 || !read_quantifier(p, &min, &max))
 		return node;
 	const pattern_kind kind = p->tree->nodes[node].kind;
-	take(p, "?"); /* lazy: the same strings */
+	pattern_tree_take(p, "?"); /* lazy: the same strings */
 	if (p->at < p->end && strchr("*+?{", *p->at) && *p->at)
 		return invalid(p, "repeats a repetition");
 	if (kind == PATTERN_BEGIN || kind == PATTERN_END)
 		return invalid(p, "repeats ^ or $");
-	return add(p, (pattern_node){.kind = PATTERN_REPEAT, .a = node, .min = min, .max = max});
+	return pattern_tree_add(p, (pattern_node){.kind = PATTERN_REPEAT, .a = node, .min = min, .max = max});
 }
 
 static int32_t read_sequence(parser *p, int32_t node)
 {
 	while (p->problem == STATUS_OK && p->at < p->end && *p->at != '|' && *p->at != ')') {
 		const int32_t next = read_repeat(p);
-		node = node < 0 ? next : add(p, (pattern_node){.kind = PATTERN_SEQUENCE, .a = node, .b = next});
+		node = node < 0 ? next
+		                : pattern_tree_add(p, (pattern_node){.kind = PATTERN_SEQUENCE, .a = node, .b = next});
 	}
-	return node < 0 ? add(p, (pattern_node){.kind = PATTERN_EMPTY}) : node;
+	return node < 0 ? pattern_tree_add(p, (pattern_node){.kind = PATTERN_EMPTY}) : node;
 }
 
 static int32_t read_either(parser *p)
 {
 	int32_t node = read_sequence(p, -1);
-	while (take(p, "|"))
-		node = add(p, (pattern_node){.kind = PATTERN_EITHER, .a = node, .b = read_sequence(p, -1)});
+	while (pattern_tree_take(p, "|"))
+		node =
+		    pattern_tree_add(p, (pattern_node){.kind = PATTERN_EITHER, .a = node, .b = read_sequence(p, -1)});
 	return node;
 }
 
 static void read_looks(parser *p, int32_t begin)
 {
 	pattern_tree *t = p->tree;
-	for (bool negative = false; p->problem == STATUS_OK && ((negative = take(p, "(?!")) || take(p, "(?="));) {
+	for (bool negative = false;
+	     p->problem == STATUS_OK && ((negative = pattern_tree_take(p, "(?!")) || pattern_tree_take(p, "(?="));) {
 		if (t->n_looks == PATTERN_MAX_LOOKS) {
-			refuse(p, STATUS_TOO_LARGE, "has too many look-aheads");
+			pattern_tree_refuse(p, STATUS_TOO_LARGE, "has too many look-aheads");
 			return;
 		}
 		const int32_t inner = close_group(p);
-		const int32_t root = add(p, (pattern_node){.kind = PATTERN_SEQUENCE, .a = begin, .b = inner});
+		const int32_t root =
+		    pattern_tree_add(p, (pattern_node){.kind = PATTERN_SEQUENCE, .a = begin, .b = inner});
 		t->looks[t->n_looks++] = (pattern_look){root, negative};
 	}
 }
@@ -361,7 +367,8 @@ static void read_all(parser *p)
 {
 	pattern_tree *t = p->tree;
 	const char *from = p->at;
-	const int32_t begin = take(p, "^") ? add(p, (pattern_node){.kind = PATTERN_BEGIN}) : -1;
+	const int32_t begin =
+	    pattern_tree_take(p, "^") ? pattern_tree_add(p, (pattern_node){.kind = PATTERN_BEGIN}) : -1;
 	if (begin >= 0)
 		read_looks(p, begin);
 	if (t->n_looks == 0) {

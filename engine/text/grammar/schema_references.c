@@ -93,7 +93,8 @@ static char *join_tags(const schema_tags *tags, size_t *bytes)
 	return joined;
 }
 
-static schema_reference *find(schema_compiler *c, const json_t *schema, const char *tags, size_t bytes)
+static schema_reference *schema_references_find(schema_compiler *c, const json_t *schema, const char *tags,
+                                                size_t bytes)
 {
 	for (int i = 0; i < c->n_references; i++) {
 		schema_reference *r = &c->references[i];
@@ -103,8 +104,8 @@ static schema_reference *find(schema_compiler *c, const json_t *schema, const ch
 	return NULL;
 }
 
-static grammar_node compile(schema_compiler *c, const json_t *ref, const json_t *schema, const schema_tags *tags,
-                            grammar_node node)
+static grammar_node schema_references_compile(schema_compiler *c, const json_t *ref, const json_t *schema,
+                                              const schema_tags *tags, grammar_node node)
 {
 	char path[SCHEMA_PATH_BYTES];
 	memcpy(path, c->path, sizeof path);
@@ -125,7 +126,7 @@ grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const 
 	char *joined = join_tags(tags, &bytes);
 	if (!joined)
 		return schema_out_of_memory(c);
-	const schema_reference *known = find(c, schema, joined, bytes);
+	const schema_reference *known = schema_references_find(c, schema, joined, bytes);
 	if (known || c->n_references == SCHEMA_MAX_REFERENCES) {
 		free(joined);
 		return known ? known->node
@@ -134,7 +135,7 @@ grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const 
 	}
 	const grammar_node node = grammar_forward(c->json.g);
 	c->references[c->n_references++] = (schema_reference){schema, joined, bytes, node};
-	return compile(c, ref, schema, tags, node);
+	return schema_references_compile(c, ref, schema, tags, node);
 }
 
 void schema_references_fini(schema_compiler *c)

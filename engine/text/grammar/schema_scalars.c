@@ -19,7 +19,7 @@ static const grammar_node *find_kept(const schema_compiler *c, const char *key)
 }
 
 /* Takes the key. */
-static grammar_node keep(schema_compiler *c, char *key, grammar_node node)
+static grammar_node schema_scalars_keep(schema_compiler *c, char *key, grammar_node node)
 {
 	if (c->n_kept < SCHEMA_MAX_KEPT)
 		c->kept[c->n_kept++] = (schema_kept){key, node};
@@ -150,7 +150,7 @@ grammar_node schema_string(schema_compiler *c, const json_t *schema)
 		return schema_out_of_memory(c);
 	const grammar_node *known = find_kept(c, key);
 	if (!known)
-		return keep(c, key, string_node(c, &k));
+		return schema_scalars_keep(c, key, string_node(c, &k));
 	free(key);
 	return *known;
 }

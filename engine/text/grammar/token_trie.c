@@ -31,7 +31,7 @@ static size_t common(const entry *a, const entry *b)
 }
 
 /* Nodes of sorted entries. path: room for the nodes above the current one. */
-static void fill(token_trie *t, const entry *all, int32_t n, int32_t *path)
+static void token_trie_fill(token_trie *t, const entry *all, int32_t n, int32_t *path)
 {
 	size_t depth = 0;
 	t->nodes[0] = (token_trie_node){0};
@@ -78,7 +78,7 @@ static int32_t collect(token_trie *t, entry *all, char *text, size_t *bytes)
 	return n;
 }
 
-static status build(token_trie *t, int32_t n, size_t bytes)
+static status token_trie_build(token_trie *t, int32_t n, size_t bytes)
 {
 	entry *all = memory_new((size_t)n, sizeof *all);
 	char *text = malloc(bytes + 1);
@@ -89,7 +89,7 @@ static status build(token_trie *t, int32_t n, size_t bytes)
 	if (whole) {
 		collect(t, all, text, &bytes);
 		qsort(all, (size_t)n, sizeof *all, by_bytes);
-		fill(t, all, n, path);
+		token_trie_fill(t, all, n, path);
 		void *shorter = realloc(t->nodes, ((size_t)t->n_nodes + 1) * sizeof *t->nodes);
 		if (shorter)
 			t->nodes = shorter;
@@ -126,7 +126,7 @@ status token_trie_new(token_trie **out, const tokenizer *from, int64_t vocab)
 		return STATUS_NOMEM;
 	*t = (token_trie){.tokenizer = from, .vocab = (int32_t)vocab};
 	const int32_t n = collect(t, NULL, NULL, &bytes);
-	if (find_ends(t) == STATUS_OK && build(t, n, bytes) == STATUS_OK)
+	if (find_ends(t) == STATUS_OK && token_trie_build(t, n, bytes) == STATUS_OK)
 		return STATUS_OK;
 	token_trie_free(t);
 	*out = NULL;

@@ -25,7 +25,8 @@ status added_measure(const json_t *list, int32_t *size, size_t *bytes, error *er
 		if (json_string_length(json_object_get(token, "content")) == 0)
 			return reading_blame(err, path, "[%zu] needs a string \"content\"", i);
 		if (json_string_length(json_object_get(token, "content")) > VOCABULARY_MAX_NAME)
-			return reading_refuse(err, path, "[%zu] has a name of more than %d bytes", i, VOCABULARY_MAX_NAME);
+			return reading_refuse(err, path, "[%zu] has a name of more than %d bytes", i,
+			                      VOCABULARY_MAX_NAME);
 		if (json_integer_value(id) >= *size)
 			*size = (int32_t)json_integer_value(id) + 1;
 		*bytes += json_string_length(json_object_get(token, "content"));
@@ -189,7 +190,7 @@ static bool is_trusted(hunt *h, size_t first, size_t bytes)
 	       where.first + where.bytes <= o->trusted[h->range].first + o->trusted[h->range].bytes;
 }
 
-static status is_word(const hunt *h, const char *character, size_t bytes, bool *out)
+static status added_is_word(const hunt *h, const char *character, size_t bytes, bool *out)
 {
 	byte_range found;
 	return pattern_find(h->a->word, h->search, character, bytes, 0, out, &found);
@@ -203,11 +204,11 @@ static status is_within_word(const hunt *h, size_t first, size_t end, bool *out)
 	*out = false;
 	if (first > 0) {
 		pieces_last(p->text, first, &length);
-		TRY(is_word(h, p->text + first - length, length, out));
+		TRY(added_is_word(h, p->text + first - length, length, out));
 	}
 	if (!*out && end < p->bytes) {
 		pieces_first(p->text + end, &length);
-		TRY(is_word(h, p->text + end, length, out));
+		TRY(added_is_word(h, p->text + end, length, out));
 	}
 	return STATUS_OK;
 }

@@ -104,7 +104,7 @@ static status read_spec(plan *p, const json_t *spec, error *err)
 	return STATUS_OK;
 }
 
-static status check(const json_t *spec, error *err)
+static status bpe_trainer_check(const json_t *spec, error *err)
 {
 	plan p;
 	return read_spec(&p, spec, err);
@@ -375,7 +375,7 @@ static status write_files(const training *t, tokenizer *out, error *err)
 	    err);
 }
 
-static status train(tokenizer *out, const json_t *spec, const text_source *source, error *err)
+static status bpe_trainer_train(tokenizer *out, const json_t *spec, const text_source *source, error *err)
 {
 	training t = {0};
 	int32_t byte[BYTES];
@@ -393,4 +393,5 @@ static status train(tokenizer *out, const json_t *spec, const text_source *sourc
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "the tokenizer cannot be trained: %s", status_text(s));
 }
 
-const tokenizer_trainer bpe_trainer = {.name = "bpe", .check = check, .size = size, .train = train};
+const tokenizer_trainer bpe_trainer = {
+    .name = "bpe", .check = bpe_trainer_check, .size = size, .train = bpe_trainer_train};

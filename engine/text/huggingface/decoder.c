@@ -291,7 +291,7 @@ static status read_wordpiece(decoder *d, decoder_step *step, const json_t *part,
 	return STATUS_OK;
 }
 
-static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
+static status decoder_read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
 {
 	decoder *d = context;
 	static const char *const plain[] = {"type", NULL};
@@ -333,7 +333,7 @@ status decoder_read(decoder *d, const json_t *part, error *err)
 {
 	*d = (decoder){0};
 	if (part && !json_is_null(part))
-		return reading_sequence(part, "decoder", "decoders", read_step, d, err);
+		return reading_sequence(part, "decoder", "decoders", decoder_read_step, d, err);
 	d->steps[d->count++].apply = apply_joint;
 	d->first_differs = true;
 	return STATUS_OK;

@@ -23,7 +23,7 @@ static int class_of(int32_t c)
 	return utf8proc_get_property(c)->combining_class;
 }
 
-static status add(segment *s, const int32_t *points, size_t n)
+static status forms_add(segment *s, const int32_t *points, size_t n)
 {
 	if (s->count + n > s->capacity) {
 		size_t capacity = 2 * (s->count + n);
@@ -133,7 +133,7 @@ static status decompose(form f, const text_piece *p, size_t first, size_t bytes,
 		int32_t points[DECOMPOSED];
 		const int32_t c = (int32_t)pieces_first(p->text + at, &length);
 		const utf8proc_ssize_t n = decompose_one(f, c, points);
-		TRY(n > 0 ? add(s, points, (size_t)n) : add(s, &c, 1));
+		TRY(n > 0 ? forms_add(s, points, (size_t)n) : forms_add(s, &c, 1));
 	}
 	return STATUS_OK;
 }

@@ -234,7 +234,7 @@ typedef struct encoding {
 	word_room room;
 } encoding;
 
-static status reserve(encoding *e, size_t more)
+static status huggingface_reserve(encoding *e, size_t more)
 {
 	if (more <= e->capacity - e->out->count)
 		return STATUS_OK;
@@ -255,7 +255,7 @@ static status reserve(encoding *e, size_t more)
 
 static status put_id(encoding *e, int32_t id, byte_range span)
 {
-	TRY(reserve(e, 1));
+	TRY(huggingface_reserve(e, 1));
 	if (e->options->spans)
 		e->out->spans[e->out->count] = span;
 	e->out->ids[e->out->count++] = id;
@@ -264,7 +264,7 @@ static status put_id(encoding *e, int32_t id, byte_range span)
 
 static status put_ids(encoding *e, const int32_t *ids, size_t count)
 {
-	TRY(reserve(e, count));
+	TRY(huggingface_reserve(e, count));
 	memcpy(e->out->ids + e->out->count, ids, count * sizeof *ids);
 	e->out->count += count;
 	return STATUS_OK;
@@ -378,7 +378,7 @@ static status huggingface_encode(const tokenizer *t, const char *text, size_t by
 	e.normal[0].limit = e.normal[1].limit = e.limit;
 	e.run = (pre_tokenizer_run){
 	    .steps = &h->words, .search = &e.search, .word = encode_word, .context = &e, .limit = e.limit};
-	status s = reserve(&e, bytes / 8 + 8);
+	status s = huggingface_reserve(&e, bytes / 8 + 8);
 	if (s == STATUS_OK)
 		s = encode_wrapped(
 		    &e, &(text_piece){.text = text, .bytes = bytes, .first = true, .continues = o->continues});

@@ -304,7 +304,7 @@ static status read_precompiled(normalizer_step *step, const json_t *part, const 
 }
 
 /* NULL: there are too many. */
-static normalizer_step *add_step(normalizer *n, const char *path, error *err)
+static normalizer_step *normalizer_add_step(normalizer *n, const char *path, error *err)
 {
 	if (n->count < NORMALIZER_MAX_STEPS)
 		return &n->steps[n->count++];
@@ -332,7 +332,7 @@ static status read_bert(normalizer *n, const json_t *part, const char *path, err
 	           {accents, {.apply = apply_strip_marks, .option = 1}},
 	           {lower, {.apply = apply_lowercase}}};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		normalizer_step *step = all[i].exists ? add_step(n, path, err) : NULL;
+		normalizer_step *step = all[i].exists ? normalizer_add_step(n, path, err) : NULL;
 		if (all[i].exists && !step)
 			return STATUS_UNSUPPORTED;
 		if (step)
@@ -341,12 +341,12 @@ static status read_bert(normalizer *n, const json_t *part, const char *path, err
 	return STATUS_OK;
 }
 
-static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
+static status normalizer_read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
 {
 	normalizer *n = context;
 	if (strcmp(type, "BertNormalizer") == 0)
 		return read_bert(n, part, path, err);
-	normalizer_step *step = add_step(n, path, err);
+	normalizer_step *step = normalizer_add_step(n, path, err);
 	if (!step)
 		return STATUS_UNSUPPORTED;
 	if (strcmp(type, "Prepend") == 0) {
@@ -378,7 +378,7 @@ static status read_step(void *context, const json_t *part, const char *type, con
 
 status normalizer_read(normalizer *n, const json_t *part, error *err)
 {
-	return reading_sequence(part, "normalizer", "normalizers", read_step, n, err);
+	return reading_sequence(part, "normalizer", "normalizers", normalizer_read_step, n, err);
 }
 
 void normalizer_fini(normalizer *n)

@@ -25,7 +25,7 @@ typedef struct translation {
 	error *err;
 } translation;
 
-static status put(translation *t, const char *text, size_t bytes)
+static status onig_put(translation *t, const char *text, size_t bytes)
 {
 	if (t->used + bytes + 1 > t->capacity) {
 		size_t capacity = 2 * (t->used + bytes) + 64;
@@ -42,19 +42,19 @@ static status put(translation *t, const char *text, size_t bytes)
 }
 
 /* Copy `bytes` bytes unchanged. */
-static status keep(translation *t, size_t bytes)
+static status onig_keep(translation *t, size_t bytes)
 {
 	t->at += bytes;
-	return put(t, t->text + t->at - bytes, bytes);
+	return onig_put(t, t->text + t->at - bytes, bytes);
 }
 
 static status replace(translation *t, size_t bytes, const char *by)
 {
 	t->at += bytes;
-	return put(t, by, strlen(by));
+	return onig_put(t, by, strlen(by));
 }
 
-static status refuse(translation *t, const char *what)
+static status onig_refuse(translation *t, const char *what)
 {
 	return reading_refuse(t->err, t->path, "has a pattern with %s, which is not supported", what);
 }
@@ -63,7 +63,7 @@ static status refuse(translation *t, const char *what)
 static status put_set(translation *t, bool negated, const char *members)
 {
 	if (t->in_class && negated)
-		return refuse(t, "\\W or \\H within a set");
+		return onig_refuse(t, "\\W or \\H within a set");
 	char set[160];
 	snprintf(set, sizeof set, t->in_class ? "%s%s" : negated ? "[^%s%s]" : "[%s%s]", "", members);
 	return replace(t, 2, set);
@@ -77,12 +77,12 @@ static status property(translation *t)
 	const char *begin = t->text + t->at + 2, *close = memchr(begin, '}', t->bytes - t->at - 2);
 	char name[48], out[64];
 	if (t->bytes - t->at < 4 || *begin != '{' || !close)
-		return refuse(t, "\\p without a name in braces");
+		return onig_refuse(t, "\\p without a name in braces");
 	const bool negated = begin[1] == '^';
 	const char *first = begin + 1 + negated;
 	const size_t length = (size_t)(close - first);
 	if (length == 0 || length >= sizeof name)
-		return refuse(t, "an unknown property");
+		return onig_refuse(t, "an unknown property");
 	snprintf(name, sizeof name, "%.*s", (int)length, first);
 	bool known = length <= 2;
 	for (int i = 0; same[i] && !known; i++)
@@ -96,7 +96,7 @@ static status code_point(translation *t)
 {
 	char out[16];
 	if (t->bytes - t->at < 6 || strspn(t->text + t->at + 2, "0123456789abcdefABCDEF") < 4)
-		return refuse(t, "\\u without four hexadecimal digits");
+		return onig_refuse(t, "\\u without four hexadecimal digits");
 	snprintf(out, sizeof out, "\\x{%.4s}", t->text + t->at + 2);
 	return replace(t, 6, out);
 }
@@ -104,7 +104,7 @@ static status code_point(translation *t)
 static status escape(translation *t)
 {
 	if (t->bytes - t->at < 2)
-		return refuse(t, "a backslash at its end");
+		return onig_refuse(t, "a backslash at its end");
 	const char c = t->text[t->at + 1];
 	switch (c) {
 	case 's':
@@ -128,16 +128,16 @@ static status escape(translation *t)
 		return code_point(t);
 	case 'x':
 		return t->bytes - t->at > 2 && t->text[t->at + 2] != '{' && t->text[t->at + 2] > '7'
-		           ? refuse(t, "\\x of a single byte above 7F")
-		           : keep(t, 2);
+		           ? onig_refuse(t, "\\x of a single byte above 7F")
+		           : onig_keep(t, 2);
 	default:
 		/* Plain characters, and what is the same in both. */
 		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')) {
 			char what[4] = {'\\', c, 0};
 			if (!strchr(t->in_class ? "aefnrt" : "aefnrtAzZR", c))
-				return refuse(t, what);
+				return onig_refuse(t, what);
 		}
-		return keep(t, 2);
+		return onig_keep(t, 2);
 	}
 }
 
@@ -147,15 +147,15 @@ static status group(translation *t)
 	const char *rest = t->text + t->at + 2;
 	const size_t left = t->bytes - t->at - 2;
 	if (left > 0 && strchr(":=!>#", *rest))
-		return keep(t, 2);
+		return onig_keep(t, 2);
 	if (left > 1 && *rest == '<')
-		return keep(t, 2);
+		return onig_keep(t, 2);
 	const size_t options = left > 0 ? strspn(rest, "imx-") : 0;
 	if (options == 0 || options == left || (rest[options] != ':' && rest[options] != ')'))
-		return refuse(t, "a group of an unknown kind");
-	TRY(keep(t, 2));
+		return onig_refuse(t, "a group of an unknown kind");
+	TRY(onig_keep(t, 2));
 	for (size_t i = 0; i < options; i++)
-		TRY(*(t->text + t->at) == 'm' ? replace(t, 1, "s") : keep(t, 1));
+		TRY(*(t->text + t->at) == 'm' ? replace(t, 1, "s") : onig_keep(t, 1));
 	return STATUS_OK;
 }
 
@@ -172,15 +172,15 @@ static status interval(translation *t)
 		return replace(t, 1, "\\{");
 	n++;
 	if (n < left && p[n] == '+')
-		return refuse(t, "{…}+");
+		return onig_refuse(t, "{…}+");
 	if (n < left && p[n] == '?' && !comma)
-		return refuse(t, "{n}?");
+		return onig_refuse(t, "{n}?");
 	if (low == 0) {
-		TRY(put(t, "{0", 2));
+		TRY(onig_put(t, "{0", 2));
 		t->at++;
 		n--;
 	}
-	return keep(t, n);
+	return onig_keep(t, n);
 }
 
 static status in_class(translation *t)
@@ -190,14 +190,14 @@ static status in_class(translation *t)
 	if (*p == '\\')
 		return escape(t);
 	if (*p == '[' && left > 1 && p[1] == ':')
-		return refuse(t, "a POSIX class");
+		return onig_refuse(t, "a POSIX class");
 	if (*p == '[')
-		return refuse(t, "a set within a set");
+		return onig_refuse(t, "a set within a set");
 	if (*p == '&' && left > 1 && p[1] == '&')
-		return refuse(t, "an intersection of sets");
+		return onig_refuse(t, "an intersection of sets");
 	if (*p == ']')
 		t->in_class = false;
-	return keep(t, 1);
+	return onig_keep(t, 1);
 }
 
 /* Copy "[", and a "^" and a "]" directly after it, which is a member. */
@@ -207,7 +207,7 @@ static status open_class(translation *t)
 	n += t->at + n < t->bytes && t->text[t->at + n] == '^';
 	n += t->at + n < t->bytes && t->text[t->at + n] == ']';
 	t->in_class = true;
-	return keep(t, n);
+	return onig_keep(t, n);
 }
 
 static status step(translation *t)
@@ -224,15 +224,15 @@ static status step(translation *t)
 	if (c == '(' && t->at + 1 < t->bytes && t->text[t->at + 1] == '?')
 		return group(t);
 	if (c == '(' && t->at + 1 < t->bytes && t->text[t->at + 1] == '*')
-		return refuse(t, "(*");
-	return keep(t, 1);
+		return onig_refuse(t, "(*");
+	return onig_keep(t, 1);
 }
 
 status onig_translate(char **out, const char *text, size_t bytes, const char *path, error *err)
 {
 	translation t = {.text = text, .path = path, .bytes = bytes, .err = err};
 	*out = NULL;
-	status s = put(&t, "", 0);
+	status s = onig_put(&t, "", 0);
 	while (s == STATUS_OK && t.at < bytes)
 		s = step(&t);
 	if (s == STATUS_OK)

@@ -15,7 +15,7 @@ void pair_counts_fini(pair_counts *c)
 }
 
 /* *array gets room for one more item. */
-static status reserve(void *array, size_t size, size_t n, size_t *capacity)
+static status pair_counts_reserve(void *array, size_t size, size_t n, size_t *capacity)
 {
 	if (n < *capacity)
 		return STATUS_OK;
@@ -40,7 +40,7 @@ static size_t slot_of(const pair_counts *c, int32_t left, int32_t right)
 	return at;
 }
 
-static status grow(pair_counts *c)
+static status pair_counts_grow(pair_counts *c)
 {
 	const size_t slots = c->mask ? 2 * (c->mask + 1) : 1024;
 	uint32_t *table = malloc(slots * sizeof *table);
@@ -55,13 +55,13 @@ static status grow(pair_counts *c)
 	return STATUS_OK;
 }
 
-static status find(pair_counts *c, int32_t left, int32_t right, uint32_t *out)
+static status pair_counts_find(pair_counts *c, int32_t left, int32_t right, uint32_t *out)
 {
 	if (2 * c->n >= c->mask)
-		TRY(grow(c));
+		TRY(pair_counts_grow(c));
 	const size_t at = slot_of(c, left, right);
 	if (c->slots[at] == UINT32_MAX) {
-		TRY(reserve(&c->pairs, sizeof *c->pairs, c->n, &c->capacity));
+		TRY(pair_counts_reserve(&c->pairs, sizeof *c->pairs, c->n, &c->capacity));
 		c->slots[at] = (uint32_t)c->n;
 		c->pairs[c->n++] = (counted_pair){.left = left, .right = right};
 	}
@@ -72,19 +72,19 @@ static status find(pair_counts *c, int32_t left, int32_t right, uint32_t *out)
 status pair_counts_add(pair_counts *c, int32_t left, int32_t right, int64_t change, uint32_t word)
 {
 	uint32_t number;
-	TRY(find(c, left, right, &number));
+	TRY(pair_counts_find(c, left, right, &number));
 	counted_pair *p = &c->pairs[number];
 	p->count += change;
 	if (change < 0)
 		return STATUS_OK;
 	if (!p->touched) {
-		TRY(reserve(&c->touched, sizeof *c->touched, c->n_touched, &c->touched_capacity));
+		TRY(pair_counts_reserve(&c->touched, sizeof *c->touched, c->n_touched, &c->touched_capacity));
 		c->touched[c->n_touched++] = number;
 		p->touched = true;
 	}
 	if (p->n_words > 0 && p->words[p->n_words - 1] == word)
 		return STATUS_OK;
-	TRY(reserve(&p->words, sizeof *p->words, p->n_words, &p->capacity));
+	TRY(pair_counts_reserve(&p->words, sizeof *p->words, p->n_words, &p->capacity));
 	p->words[p->n_words++] = word;
 	return STATUS_OK;
 }
@@ -118,7 +118,7 @@ status pair_counts_push(pair_counts *c)
 	for (; c->n_touched > 0; c->n_touched--) {
 		const uint32_t number = c->touched[c->n_touched - 1];
 		const queued_pair item = {c->pairs[number].count, number};
-		TRY(reserve(&c->queue, sizeof *c->queue, c->n_queue, &c->queue_capacity));
+		TRY(pair_counts_reserve(&c->queue, sizeof *c->queue, c->n_queue, &c->queue_capacity));
 		size_t at = c->n_queue++;
 		for (; at > 0 && is_before(c, item, c->queue[(at - 1) / 2]); at = (at - 1) / 2)
 			c->queue[at] = c->queue[(at - 1) / 2];

@@ -18,7 +18,7 @@ struct pattern {
 };
 
 /* NULL: *code, *at say why. */
-static pattern *compile(const char *text, size_t bytes, uint32_t options, int *code, size_t *at)
+static pattern *pattern_compile(const char *text, size_t bytes, uint32_t options, int *code, size_t *at)
 {
 	pattern *p = memory_new(1, sizeof *p);
 	*code = PCRE2_ERROR_NOMEMORY;
@@ -37,7 +37,7 @@ static pattern *compile(const char *text, size_t bytes, uint32_t options, int *c
 	return p;
 }
 
-static status explain(int code, size_t at, const char *path, error *err)
+static status pattern_explain(int code, size_t at, const char *path, error *err)
 {
 	char reason[160];
 	if (code == PCRE2_ERROR_NOMEMORY)
@@ -54,13 +54,13 @@ status pattern_new(pattern **out, const char *text, size_t bytes, bool literal, 
 	size_t at;
 	*out = NULL;
 	if (literal) {
-		*out = compile(text, bytes, PCRE2_LITERAL, &code, &at);
-		return *out ? STATUS_OK : explain(code, at, path, err);
+		*out = pattern_compile(text, bytes, PCRE2_LITERAL, &code, &at);
+		return *out ? STATUS_OK : pattern_explain(code, at, path, err);
 	}
 	char *translated;
 	TRY(onig_translate(&translated, text, bytes, path, err));
-	*out = compile(translated, strlen(translated), SYNTAX, &code, &at);
-	status s = *out ? STATUS_OK : explain(code, at, path, err);
+	*out = pattern_compile(translated, strlen(translated), SYNTAX, &code, &at);
+	status s = *out ? STATUS_OK : pattern_explain(code, at, path, err);
 	free(translated);
 	return s;
 }
@@ -69,8 +69,8 @@ status pattern_own(pattern **out, const char *text, error *err)
 {
 	int code;
 	size_t at;
-	*out = compile(text, strlen(text), SYNTAX, &code, &at);
-	return *out ? STATUS_OK : explain(code, at, "pattern", err);
+	*out = pattern_compile(text, strlen(text), SYNTAX, &code, &at);
+	return *out ? STATUS_OK : pattern_explain(code, at, "pattern", err);
 }
 
 status pattern_read(pattern **out, const json_t *part, const char *path, error *err)
@@ -149,8 +149,7 @@ static bool search_is_spent(const pattern_search *s)
 }
 
 /* Matches that begin at `from` to `last`. -> what PCRE2 returns. */
-static int search_run(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from,
-                      size_t last)
+static int search_run(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, size_t last)
 {
 	pcre2_set_offset_limit(s->context, last);
 	const PCRE2_SPTR subject = (PCRE2_SPTR)text;

@@ -54,7 +54,7 @@ static bool joins(const joiner *j, split_behavior behavior, bool delimiter)
 	}
 }
 
-static status join(joiner *j, split_behavior behavior, size_t first, size_t end, bool delimiter)
+static status pre_tokenizer_join(joiner *j, split_behavior behavior, size_t first, size_t end, bool delimiter)
 {
 	if (behavior == SPLIT_REMOVED && delimiter)
 		return STATUS_OK;
@@ -83,11 +83,11 @@ static status apply_split(pre_tokenizer_run *run, int step, const text_piece *p)
 		TRY(pattern_next(&walk, run->search, &found, &match));
 		const size_t until = found ? match.first : p->bytes;
 		if (until > at)
-			TRY(join(&j, s->behavior, at, until, s->invert));
+			TRY(pre_tokenizer_join(&j, s->behavior, at, until, s->invert));
 		if (!found)
 			return flush(&j);
 		at = match.first + match.bytes;
-		TRY(join(&j, s->behavior, match.first, at, !s->invert));
+		TRY(pre_tokenizer_join(&j, s->behavior, match.first, at, !s->invert));
 	}
 }
 
@@ -190,7 +190,7 @@ division pre_tokenizer_divides(const pre_tokenizer *t, space_form *space)
 /* --- reading ------------------------------------------------------------------------------------------ */
 
 /* NULL: there are too many. */
-static pre_tokenizer_step *add_step(pre_tokenizer *t, const char *path, error *err)
+static pre_tokenizer_step *pre_tokenizer_add_step(pre_tokenizer *t, const char *path, error *err)
 {
 	if (t->count < PRE_TOKENIZER_MAX_STEPS)
 		return &t->steps[t->count++];
@@ -202,7 +202,7 @@ static pre_tokenizer_step *add_step(pre_tokenizer *t, const char *path, error *e
 static status add_split(pre_tokenizer *t, const char *own, split_behavior behavior, division spaces, division marks,
                         const char *path, error *err)
 {
-	pre_tokenizer_step *step = add_step(t, path, err);
+	pre_tokenizer_step *step = pre_tokenizer_add_step(t, path, err);
 	if (!step)
 		return STATUS_UNSUPPORTED;
 	step->behavior = behavior;
@@ -223,7 +223,7 @@ static status read_byte_level(pre_tokenizer *t, const json_t *part, const char *
 	TRY(reading_bool(part, path, "use_regex", true, &regex, err));
 	TRY(reading_bool(part, path, "trim_offsets", true, &trim, err)); /* concerns offsets alone */
 	if (space) {
-		pre_tokenizer_step *step = add_step(t, path, err);
+		pre_tokenizer_step *step = pre_tokenizer_add_step(t, path, err);
 		if (!step)
 			return STATUS_UNSUPPORTED;
 		step->apply = apply_prefix_space;
@@ -272,7 +272,7 @@ static void divide_by_pattern(pre_tokenizer_step *step, const json_t *of)
 static status read_split(pre_tokenizer *t, const json_t *part, const char *path, error *err)
 {
 	TRY(reading_keys(part, path, (const char *const[]){"type", "pattern", "behavior", "invert", NULL}, err));
-	pre_tokenizer_step *step = add_step(t, path, err);
+	pre_tokenizer_step *step = pre_tokenizer_add_step(t, path, err);
 	if (!step)
 		return STATUS_UNSUPPORTED;
 	TRY(read_behavior(part, path, &step->behavior, err));
@@ -304,7 +304,7 @@ static status read_delimiter(pre_tokenizer *t, const json_t *part, const char *p
 	TRY(reading_string(part, path, "delimiter", "", &text, err));
 	if (!text[0] || (pieces_first(text, &bytes), strlen(text) != bytes))
 		return reading_blame(err, path, "needs one character as \"delimiter\"");
-	pre_tokenizer_step *step = add_step(t, path, err);
+	pre_tokenizer_step *step = pre_tokenizer_add_step(t, path, err);
 	if (!step)
 		return STATUS_UNSUPPORTED;
 	step->behavior = SPLIT_REMOVED;
@@ -357,7 +357,7 @@ static status read_metaspace(pre_tokenizer *t, const json_t *part, const char *p
 	                 (const char *const[]){"type", "replacement", "prepend_scheme", "split", "add_prefix_space",
 	                                       "str_rep", NULL},
 	                 err));
-	pre_tokenizer_step *step = add_step(t, path, err);
+	pre_tokenizer_step *step = pre_tokenizer_add_step(t, path, err);
 	if (!step)
 		return STATUS_UNSUPPORTED;
 	step->apply = apply_metaspace;
@@ -371,7 +371,7 @@ static status read_metaspace(pre_tokenizer *t, const json_t *part, const char *p
 	if (!split)
 		return STATUS_OK;
 	const pre_tokenizer_step *before = step;
-	step = add_step(t, path, err);
+	step = pre_tokenizer_add_step(t, path, err);
 	if (!step)
 		return STATUS_UNSUPPORTED;
 	step->behavior = SPLIT_MERGED_WITH_NEXT;
@@ -380,7 +380,7 @@ static status read_metaspace(pre_tokenizer *t, const json_t *part, const char *p
 	return pattern_new(&step->pattern, before->replacement, before->replacement_bytes, true, path, err);
 }
 
-static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
+static status pre_tokenizer_read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
 {
 	pre_tokenizer *t = context;
 	static const char *const plain[] = {"type", NULL};
@@ -403,13 +403,14 @@ static status read_step(void *context, const json_t *part, const char *type, con
 	if (strcmp(type, "WhitespaceSplit") == 0 || strcmp(type, "BertPreTokenizer") == 0) {
 		TRY(reading_keys(part, path, plain, err));
 		TRY(add_split(t, "\\p{White_Space}", SPLIT_REMOVED, DIVISION_BEFORE, DIVISION_NONE, path, err));
-		return type[0] == 'W' ? STATUS_OK
-		                      : add_split(t, PUNCTUATION, SPLIT_ISOLATED, DIVISION_NONE, DIVISION_NONE, path, err);
+		return type[0] == 'W'
+		           ? STATUS_OK
+		           : add_split(t, PUNCTUATION, SPLIT_ISOLATED, DIVISION_NONE, DIVISION_NONE, path, err);
 	}
 	if (strcmp(type, "Whitespace") == 0) {
 		TRY(reading_keys(part, path, plain, err));
-		TRY(add_split(t, WORD "+|[^" WORD_SET "\\p{White_Space}]+", SPLIT_REMOVED, DIVISION_BEFORE, DIVISION_UNKNOWN,
-		              path, err));
+		TRY(add_split(t, WORD "+|[^" WORD_SET "\\p{White_Space}]+", SPLIT_REMOVED, DIVISION_BEFORE,
+		              DIVISION_UNKNOWN, path, err));
 		t->steps[t->count - 1].invert = true;
 		return STATUS_OK;
 	}
@@ -418,7 +419,7 @@ static status read_step(void *context, const json_t *part, const char *type, con
 
 status pre_tokenizer_read(pre_tokenizer *t, const json_t *part, error *err)
 {
-	return reading_sequence(part, "pre_tokenizer", "pretokenizers", read_step, t, err);
+	return reading_sequence(part, "pre_tokenizer", "pretokenizers", pre_tokenizer_read_step, t, err);
 }
 
 void pre_tokenizer_fini(pre_tokenizer *t)

@@ -6,7 +6,7 @@
 
 enum { MAX_DEPTH = 8 };
 
-static status fail(error *err, status s, const char *path, const char *format, va_list arguments)
+static status reading_fail(error *err, status s, const char *path, const char *format, va_list arguments)
 {
 	char rest[256];
 	vsnprintf(rest, sizeof rest, format, arguments);
@@ -17,7 +17,7 @@ status reading_refuse(error *err, const char *path, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
-	status s = fail(err, STATUS_UNSUPPORTED, path, format, arguments);
+	status s = reading_fail(err, STATUS_UNSUPPORTED, path, format, arguments);
 	va_end(arguments);
 	return s;
 }
@@ -26,7 +26,7 @@ status reading_blame(error *err, const char *path, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
-	status s = fail(err, STATUS_INVALID, path, format, arguments);
+	status s = reading_fail(err, STATUS_INVALID, path, format, arguments);
 	va_end(arguments);
 	return s;
 }

@@ -21,12 +21,11 @@ typedef enum slow_form { SLOW_GPT2, SLOW_ROBERTA, SLOW_QWEN2, SLOW_BERT } slow_f
 static const struct {
 	const char *name;
 	slow_form form;
-} classes[] = {{"GPT2", SLOW_GPT2},         {"CodeGen", SLOW_GPT2},      {"Roberta", SLOW_ROBERTA},
-               {"Bart", SLOW_ROBERTA},      {"Longformer", SLOW_ROBERTA}, {"LED", SLOW_ROBERTA},
-               {"MVP", SLOW_ROBERTA},       {"Qwen2", SLOW_QWEN2},       {"Bert", SLOW_BERT},
-               {"DistilBert", SLOW_BERT},   {"Electra", SLOW_BERT},      {"MobileBert", SLOW_BERT},
-               {"ConvBert", SLOW_BERT},     {"LayoutLM", SLOW_BERT},     {"SqueezeBert", SLOW_BERT},
-               {"Lxmert", SLOW_BERT}};
+} classes[] = {
+    {"GPT2", SLOW_GPT2},          {"CodeGen", SLOW_GPT2},    {"Roberta", SLOW_ROBERTA},  {"Bart", SLOW_ROBERTA},
+    {"Longformer", SLOW_ROBERTA}, {"LED", SLOW_ROBERTA},     {"MVP", SLOW_ROBERTA},      {"Qwen2", SLOW_QWEN2},
+    {"Bert", SLOW_BERT},          {"DistilBert", SLOW_BERT}, {"Electra", SLOW_BERT},     {"MobileBert", SLOW_BERT},
+    {"ConvBert", SLOW_BERT},      {"LayoutLM", SLOW_BERT},   {"SqueezeBert", SLOW_BERT}, {"Lxmert", SLOW_BERT}};
 
 static const char *const qwen2_words =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
@@ -51,7 +50,8 @@ static status choose_class(slow *s, bool words, error *err)
 		return STATUS_OK;
 	for (size_t i = 0; end && i < sizeof classes / sizeof *classes; i++)
 		if (strlen(classes[i].name) == (size_t)(end - name) &&
-		    strncmp(classes[i].name, name, (size_t)(end - name)) == 0 && (classes[i].form == SLOW_BERT) == words) {
+		    strncmp(classes[i].name, name, (size_t)(end - name)) == 0 &&
+		    (classes[i].form == SLOW_BERT) == words) {
 			s->form = classes[i].form;
 			return STATUS_OK;
 		}
@@ -82,8 +82,8 @@ static status read_lines(slow *s, const char *text, size_t size, error *err)
 	size_t bytes;
 	s->names = json_object();
 	for (json_int_t id = 0; next_line(&at, text + size, &line, &bytes); id++) {
-		if (bytes > 0 && (memchr(line, 0, bytes) ||
-		                  json_object_setn_new(s->names, line, bytes, json_integer(id)) != 0))
+		if (bytes > 0 &&
+		    (memchr(line, 0, bytes) || json_object_setn_new(s->names, line, bytes, json_integer(id)) != 0))
 			return error_set(err, STATUS_INVALID, NULL, "vocab.txt, line %lld: not a token in UTF-8",
 			                 (long long)id + 1);
 	}
@@ -110,10 +110,11 @@ static status check_bytes(const slow *s, error *err)
 		char name[5] = "";
 		name[pieces_write(bpe_spelling(byte), name)] = 0;
 		if (!json_object_get(s->names, name))
-			return error_set(err, STATUS_UNSUPPORTED, "tokenizer",
-			                 "vocab.json is not of a byte-level tokenizer: it has no \"%s\"; save the tokenizer "
-			                 "with a tokenizer.json",
-			                 name);
+			return error_set(
+			    err, STATUS_UNSUPPORTED, "tokenizer",
+			    "vocab.json is not of a byte-level tokenizer: it has no \"%s\"; save the tokenizer "
+			    "with a tokenizer.json",
+			    name);
 	}
 	return STATUS_OK;
 }
@@ -139,7 +140,7 @@ static bool flag(const json_t *object, const char *key, bool fallback)
 }
 
 /* about: an object with the token's options, or anything else. */
-static status add(slow *s, json_int_t id, const char *name, const json_t *about, bool special, error *err)
+static status slow_files_add(slow *s, json_int_t id, const char *name, const json_t *about, bool special, error *err)
 {
 	json_t *before = find_added(s, name);
 	if (before) {
@@ -147,12 +148,12 @@ static status add(slow *s, json_int_t id, const char *name, const json_t *about,
 			json_object_set_new(before, "special", json_true());
 		return STATUS_OK;
 	}
-	json_t *token =
-	    json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", name, "single_word",
-	              flag(about, "single_word", false), "lstrip", flag(about, "lstrip", false), "rstrip",
-	              flag(about, "rstrip", false), "normalized", flag(about, "normalized", !special), "special", special);
+	json_t *token = json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", name, "single_word",
+	                          flag(about, "single_word", false), "lstrip", flag(about, "lstrip", false), "rstrip",
+	                          flag(about, "rstrip", false), "normalized", flag(about, "normalized", !special),
+	                          "special", special);
 	return json_array_append_new(s->added, token) == 0 ? STATUS_OK
-	                                                    : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	                                                   : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 }
 
 /* {"50257": {"content": "<x>", "special": true, …}, …} */
@@ -168,7 +169,7 @@ static status read_decoder(slow *s, error *err)
 		if (*end || end == key || id < 0 || !name || !name[0])
 			return error_set(err, STATUS_INVALID, "added_tokens_decoder",
 			                 "\"%.40s\" is not an id with its \"content\"", key);
-		TRY(add(s, id, name, token, flag(token, "special", false), err));
+		TRY(slow_files_add(s, id, name, token, flag(token, "special", false), err));
 	}
 	return STATUS_OK;
 }
@@ -185,7 +186,7 @@ static status read_added(slow *s, error *err)
 		if (result != STATUS_OK)
 			break;
 		result = json_is_integer(id) && json_integer_value(id) >= 0 && name[0]
-		             ? add(s, json_integer_value(id), name, NULL, false, err)
+		             ? slow_files_add(s, json_integer_value(id), name, NULL, false, err)
 		             : error_set(err, STATUS_INVALID, NULL, "added_tokens.json: \"%.40s\" has no id", name);
 	}
 	json_decref(file);
@@ -204,7 +205,7 @@ static status add_role(slow *s, const json_t *value, const char *usual, bool lef
 	                                      : json_pack("{s:b, s:b}", "lstrip", left, "normalized", false);
 	status result = STATUS_OK;
 	if (id || find_added(s, name))
-		result = add(s, json_integer_value(id), name, about, true, err);
+		result = slow_files_add(s, json_integer_value(id), name, about, true, err);
 	json_decref(about);
 	return result;
 }
@@ -248,7 +249,8 @@ static const char *name_of(const slow *s, const char *key, const char *usual)
 /* ["<s>", 0]; null: the vocabulary does not have it. */
 static json_t *token_with_id(const slow *s, const char *name)
 {
-	const json_t *added = find_added(s, name), *id = added ? json_object_get(added, "id") : json_object_get(s->names, name);
+	const json_t *added = find_added(s, name),
+	             *id = added ? json_object_get(added, "id") : json_object_get(s->names, name);
 	return id ? json_pack("[s, I]", name, json_integer_value(id)) : NULL;
 }
 
@@ -259,8 +261,8 @@ static json_t *processor(const slow *s)
 		json_t *begin = token_with_id(s, name_of(s, "cls_token", bert ? "[CLS]" : "<s>")),
 		       *end = token_with_id(s, name_of(s, "sep_token", bert ? "[SEP]" : "</s>"));
 		if (begin && end)
-			return json_pack("{s:s, s:o, s:o}", "type", bert ? "BertProcessing" : "RobertaProcessing", "cls", begin,
-			                 "sep", end);
+			return json_pack("{s:s, s:o, s:o}", "type", bert ? "BertProcessing" : "RobertaProcessing",
+			                 "cls", begin, "sep", end);
 		json_decref(begin);
 		json_decref(end);
 		return json_null();

@@ -77,7 +77,7 @@ static status read_classes(const reader *r, const json_t *part, int separators, 
 	return STATUS_OK;
 }
 
-static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
+static status template_read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
 {
 	reader *r = context;
 	if (strcmp(type, "ByteLevel") == 0) /* concerns offsets alone */
@@ -100,5 +100,5 @@ static status read_step(void *context, const json_t *part, const char *type, con
 status template_read(text_template *t, const json_t *part, int32_t size, error *err)
 {
 	*t = (text_template){0};
-	return reading_sequence(part, "post_processor", "processors", read_step, &(reader){t, size}, err);
+	return reading_sequence(part, "post_processor", "processors", template_read_step, &(reader){t, size}, err);
 }

@@ -85,7 +85,7 @@ static size_t find_certain(const run *r)
 	return at;
 }
 
-static status reserve(run *r, word_room *room)
+static status unigram_reserve(run *r, word_room *room)
 {
 	const size_t bytes = (r->bytes + 1) * (sizeof *r->nodes + 1);
 	if (bytes > room->nodes_bytes) {
@@ -107,7 +107,7 @@ static void add_bytes(const unigram *u, word_room *room, const char *text, size_
 }
 
 /* A token, or a character that has none, which belongs to an unknown one before it. */
-static void add(const run *r, word_room *room, size_t at, const node *n)
+static void unigram_add(const run *r, word_room *room, size_t at, const node *n)
 {
 	const unigram *u = r->model;
 	const bool unknown = n->id == u->unknown;
@@ -128,7 +128,7 @@ static void add_way(const run *r, word_room *room, size_t end)
 	for (size_t at = 0, next = 1; next <= end; next++) {
 		if (!r->needed[next])
 			continue;
-		add(r, room, at, &r->nodes[next]);
+		unigram_add(r, room, at, &r->nodes[next]);
 		at = next;
 	}
 }
@@ -146,7 +146,7 @@ status unigram_encode(const unigram *u, const char *word, size_t bytes, word_roo
 		run r = {.model = u, .text = word + at, .bytes = last ? bytes - at : length};
 		while (!last && (word[at + r.bytes] & 0xC0) == 0x80)
 			r.bytes--;
-		TRY(reserve(&r, room));
+		TRY(unigram_reserve(&r, room));
 		find_ways(&r, score);
 		const size_t end = last ? r.bytes : find_certain(&r);
 		length = end > 0 ? UNIGRAM_RUN : 2 * length;

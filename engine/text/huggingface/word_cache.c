@@ -25,7 +25,7 @@ static const char *text_of(const cached_word *w)
 	return (const char *)(w->ids + w->count);
 }
 
-static bool is_word(const cached_word *w, uint64_t hash, const char *word, size_t bytes)
+static bool word_cache_is_word(const cached_word *w, uint64_t hash, const char *word, size_t bytes)
 {
 	return w->hash == (uint32_t)hash && w->bytes == bytes && memcmp(text_of(w), word, bytes) == 0;
 }
@@ -40,7 +40,7 @@ const cached_word *word_cache_find(const word_cache *c, uint64_t hash, const cha
 {
 	for (size_t at = slot_of(hash);; at = (at + 1) % WORD_CACHE_SLOTS) {
 		const cached_word *w = atomic_load_explicit(&c->slots[at], memory_order_acquire);
-		if (!w || is_word(w, hash, word, bytes))
+		if (!w || word_cache_is_word(w, hash, word, bytes))
 			return w;
 	}
 }
@@ -62,7 +62,7 @@ void word_cache_add(word_cache *c, uint64_t hash, const char *word, size_t bytes
 		if (atomic_compare_exchange_strong_explicit(&c->slots[at], &current, w, memory_order_acq_rel,
 		                                            memory_order_acquire))
 			return;
-		if (is_word(current, hash, word, bytes)) { /* by another thread, meanwhile */
+		if (word_cache_is_word(current, hash, word, bytes)) { /* by another thread, meanwhile */
 			free(w);
 			return;
 		}

@@ -16,7 +16,7 @@ void word_counts_fini(word_counts *c)
 }
 
 /* Twice as many words, and four slots for each two of them. */
-static status grow(word_counts *c)
+static status word_counts_grow(word_counts *c)
 {
 	const size_t capacity = c->capacity ? 2 * c->capacity : FIRST_WORDS, slots = 2 * capacity;
 	if (capacity >= UINT32_MAX)
@@ -42,7 +42,7 @@ static status grow(word_counts *c)
 	return STATUS_OK;
 }
 
-static status keep(word_counts *c, const char *word, size_t bytes)
+static status word_counts_keep(word_counts *c, const char *word, size_t bytes)
 {
 	if (bytes > c->room - c->used) {
 		const size_t room = 2 * c->room + bytes + FIRST_BYTES;
@@ -60,7 +60,7 @@ static status keep(word_counts *c, const char *word, size_t bytes)
 status word_counts_add(word_counts *c, const char *word, size_t bytes)
 {
 	if (c->n == c->capacity)
-		TRY(grow(c));
+		TRY(word_counts_grow(c));
 	const uint64_t hash = XXH3_64bits(word, bytes);
 	size_t at = (size_t)hash & c->mask;
 	for (; c->slots[at] != UINT32_MAX; at = (at + 1) & c->mask) {
@@ -70,7 +70,7 @@ status word_counts_add(word_counts *c, const char *word, size_t bytes)
 			return STATUS_OK;
 		}
 	}
-	TRY(keep(c, word, bytes));
+	TRY(word_counts_keep(c, word, bytes));
 	c->slots[at] = (uint32_t)c->n;
 	c->words[c->n++] = (counted_word){hash, c->used - bytes, (uint32_t)bytes, 1};
 	return STATUS_OK;

@@ -75,7 +75,7 @@ static size_t first_alternative(const char *text, size_t bytes)
 }
 
 /* NULL: it is not known. */
-static const alternative *find(const char *text, size_t bytes)
+static const alternative *word_pattern_find(const char *text, size_t bytes)
 {
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		if (strlen(known[i].text) == bytes && memcmp(known[i].text, text, bytes) == 0)
@@ -91,7 +91,7 @@ division word_pattern_divides(const char *pattern, size_t bytes)
 		return DIVISION_UNKNOWN;
 	for (size_t at = 0, n; at < bytes; at += n + 1) {
 		n = first_alternative(pattern + at, bytes - at);
-		const alternative *a = find(pattern + at, n);
+		const alternative *a = word_pattern_find(pattern + at, n);
 		if (!a)
 			return DIVISION_UNKNOWN;
 		matches |= a->matches;

@@ -78,9 +78,10 @@ static int compare(const void *x, const void *y)
 	return order ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-/* A trie of all names of the model that begin with a prefix, without it; added tokens are not among them. text: room for all names; strings: for as many. */
-static status build(trie *out, const wordpiece *w, const vocabulary *names, const bool *special, const char *prefix,
-                    char *text, trie_string *strings)
+/* A trie of all names of the model that begin with a prefix, without it; added tokens are not among them. text: room
+ * for all names; strings: for as many. */
+static status wordpiece_build(trie *out, const wordpiece *w, const vocabulary *names, const bool *special,
+                              const char *prefix, char *text, trie_string *strings)
 {
 	int16_t byte_of[0x144];
 	size_t count = 0, same;
@@ -91,7 +92,8 @@ static status build(trie *out, const wordpiece *w, const vocabulary *names, cons
 	for (int32_t id = 0; id < names->size; id++) {
 		size_t bytes;
 		const char *name = vocabulary_name(names, id, &bytes);
-		if (!name || special[id] || vocabulary_find(names, name, bytes) != id || bytes <= skipped || memcmp(name, prefix, skipped) != 0)
+		if (!name || special[id] || vocabulary_find(names, name, bytes) != id || bytes <= skipped ||
+		    memcmp(name, prefix, skipped) != 0)
 			continue;
 		bytes -= skipped;
 		memcpy(text, name + skipped, bytes);
@@ -116,9 +118,9 @@ status wordpiece_read(wordpiece *w, const json_t *model, const vocabulary *names
 		return reading_blame(err, "model", "has an unk_token that is not in the vocabulary");
 	char *text = memory_new(names->used + 1, 1);
 	trie_string *strings = memory_new((size_t)names->size, sizeof *strings);
-	status s = text && strings ? build(&w->begins, w, names, special, "", text, strings) : STATUS_NOMEM;
+	status s = text && strings ? wordpiece_build(&w->begins, w, names, special, "", text, strings) : STATUS_NOMEM;
 	if (s == STATUS_OK)
-		s = build(&w->inside, w, names, special, prefix, text, strings);
+		s = wordpiece_build(&w->inside, w, names, special, prefix, text, strings);
 	free(text);
 	free(strings);
 	return error_settle(err, s);

@@ -198,8 +198,7 @@ static status encode_all(sink *k, const sentencepiece *s, const char *text, size
 static status sentencepiece_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o,
                                    token_list *out, error *err)
 {
-	sink k = {
-	    .model = &of(t)->model, .out = out, .budget = tokenizer_growth_limit(bytes), .spans = o->spans};
+	sink k = {.model = &of(t)->model, .out = out, .budget = tokenizer_growth_limit(bytes), .spans = o->spans};
 	status s = encode_all(&k, of(t), text, bytes, o);
 	if (s == STATUS_OK && !out->ids && !(out->ids = memory_new(1, sizeof *out->ids)))
 		s = STATUS_NOMEM;
@@ -215,7 +214,7 @@ static size_t sentencepiece_cut(const tokenizer *t, const char *text, size_t byt
 
 /* --- decoding ---------------------------------------------------------------------------------- */
 
-static size_t put(const char *text, size_t bytes, char *out, size_t size)
+static size_t sentencepiece_put(const char *text, size_t bytes, char *out, size_t size)
 {
 	memcpy(out, text, bytes < size ? bytes : size);
 	return bytes;
@@ -241,11 +240,11 @@ static size_t sentencepiece_token_bytes(const tokenizer *t, int32_t id, bool fir
 		return 0;
 	const sp_piece *p = &m->pieces[id];
 	if (p->type == SP_UNKNOWN)
-		return put(m->unknown_surface, m->unknown_surface_bytes, out, size);
+		return sentencepiece_put(m->unknown_surface, m->unknown_surface_bytes, out, size);
 	if (p->type == SP_BYTE) {
 		unsigned byte = 0;
 		sscanf(p->text, "<0x%2X>", &byte);
-		return put(&(char){(char)byte}, 1, out, size);
+		return sentencepiece_put(&(char){(char)byte}, 1, out, size);
 	}
 	bool drop = first && (m->dummy_prefix || m->remove_extra_whitespaces) && p->bytes >= SPACE_MARK_BYTES &&
 	            memcmp(p->text, SPACE_MARK, SPACE_MARK_BYTES) == 0;
@@ -256,9 +255,9 @@ static size_t sentencepiece_token_name(const tokenizer *t, int32_t id, char *out
 {
 	const sentencepiece *s = of(t);
 	if (id < s->model.size)
-		return put(s->model.pieces[id].text, s->model.pieces[id].bytes, out, size);
+		return sentencepiece_put(s->model.pieces[id].text, s->model.pieces[id].bytes, out, size);
 	const char *name = s->roles.added[id - s->model.size];
-	return name ? put(name, strlen(name), out, size) : 0;
+	return name ? sentencepiece_put(name, strlen(name), out, size) : 0;
 }
 
 const tokenizer_kind sentencepiece_kind = {

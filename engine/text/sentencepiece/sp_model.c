@@ -89,7 +89,7 @@ typedef struct parts {
 	bool denormalizes;
 } parts;
 
-static status damaged(error *err)
+static status sp_model_damaged(error *err)
 {
 	return error_set(err, STATUS_INVALID, NULL, "this is not a SentencePiece model, or it is truncated");
 }
@@ -101,7 +101,7 @@ static status read_piece(sp_model *m, wire w, error *err)
 	p->type = SP_NORMAL;
 	while (w.at < w.end) {
 		if (!read_field(&w, &f))
-			return damaged(err);
+			return sp_model_damaged(err);
 		if (f.number == 1 && f.type == 2) {
 			p->text = (const char *)f.bytes.at;
 			p->bytes = (uint32_t)length(f.bytes);
@@ -125,7 +125,7 @@ static status read_trainer(sp_model *m, parts *p, error *err)
 	field f;
 	while (w.at < w.end) {
 		if (!read_field(&w, &f))
-			return damaged(err);
+			return sp_model_damaged(err);
 		if (f.number == 3 && f.type == 0)
 			m->algorithm = (sp_algorithm)(f.value & 0xFF);
 		else if (f.number == 24 && f.type == 0)
@@ -160,7 +160,7 @@ static status read_normalizer(sp_model *m, const parts *p, error *err)
 	field f;
 	while (w.at < w.end) {
 		if (!read_field(&w, &f))
-			return damaged(err);
+			return sp_model_damaged(err);
 		if (f.number == 2 && f.type == 2)
 			TRY(read_rules(m, f.bytes, err));
 		else if (f.number == 3 && f.type == 0)
@@ -178,7 +178,7 @@ static status read_denormalizer(parts *p, wire w, error *err)
 	field f;
 	while (w.at < w.end) {
 		if (!read_field(&w, &f))
-			return damaged(err);
+			return sp_model_damaged(err);
 		if (f.number == 2 && f.type == 2 && length(f.bytes) > 0)
 			p->denormalizes = true;
 	}
@@ -190,7 +190,7 @@ static status read_parts(sp_model *m, parts *p, wire w, error *err)
 	field f;
 	while (w.at < w.end) {
 		if (!read_field(&w, &f))
-			return damaged(err);
+			return sp_model_damaged(err);
 		if (f.type != 2)
 			continue;
 		if (f.number == 1)
@@ -224,7 +224,7 @@ bool sp_model_recognise(const char *file, size_t bytes)
 
 /* --- what follows from the pieces -------------------------------------------------------------------- */
 
-static uint32_t join(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+static uint32_t sp_model_join(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
 	uint64_t key = 0;
 	memcpy(&key, a, a_bytes > 4 ? 4 : a_bytes);
@@ -234,7 +234,7 @@ static uint32_t join(const char *a, size_t a_bytes, const char *b, size_t b_byte
 
 bool sp_model_joins(const sp_model *m, const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
-	uint32_t bit = join(a, a_bytes, b, b_bytes);
+	uint32_t bit = sp_model_join(a, a_bytes, b, b_bytes);
 	return m->joins[bit >> 3] >> (bit & 7) & 1;
 }
 
@@ -244,7 +244,7 @@ static void note_joins(sp_model *m, const sp_piece *p)
 	size_t n = sp_model_character((unsigned char)*before, p->bytes);
 	for (const char *at = before + n; at < end; at += n) {
 		size_t next = sp_model_character((unsigned char)*at, (size_t)(end - at));
-		uint32_t bit = join(before, n, at, next);
+		uint32_t bit = sp_model_join(before, n, at, next);
 		m->joins[bit >> 3] |= (unsigned char)(1 << (bit & 7));
 		before = at;
 		n = next;
@@ -365,7 +365,7 @@ status sp_model_read(sp_model *m, const char *file, size_t bytes, error *err)
 	                .escape_whitespaces = true};
 	size_t n = count_pieces(w);
 	if (n == 0 || n > INT32_MAX)
-		return damaged(err);
+		return sp_model_damaged(err);
 	m->pieces = memory_new(n, sizeof *m->pieces);
 	if (!m->pieces)
 		return STATUS_NOMEM;

@@ -54,7 +54,7 @@ static replaced next_prefix(const sp_normalizer *n)
 
 /* --- what comes out --------------------------------------------------------------------------- */
 
-static status reserve(sp_normalizer *n, size_t more)
+static status sp_normalizer_reserve(sp_normalizer *n, size_t more)
 {
 	size_t room = n->room ? n->room : 256;
 	if (more > *n->budget)
@@ -78,7 +78,7 @@ static status reserve(sp_normalizer *n, size_t more)
 }
 
 /* Append bytes that come from n->at; there is room. */
-static void append(sp_normalizer *n, const char *bytes, size_t count)
+static void sp_normalizer_append(sp_normalizer *n, const char *bytes, size_t count)
 {
 	memcpy(n->out + n->count, bytes, count);
 	*n->budget -= count;
@@ -90,7 +90,7 @@ static void append(sp_normalizer *n, const char *bytes, size_t count)
 static void append_space(sp_normalizer *n)
 {
 	bool escape = n->model->escape_whitespaces;
-	append(n, escape ? SPACE_MARK : " ", escape ? SPACE_MARK_BYTES : 1);
+	sp_normalizer_append(n, escape ? SPACE_MARK : " ", escape ? SPACE_MARK_BYTES : 1);
 }
 
 static status append_replaced(sp_normalizer *n, replaced r)
@@ -101,13 +101,13 @@ static status append_replaced(sp_normalizer *n, replaced r)
 	}
 	if (r.bytes == 0)
 		return STATUS_OK;
-	TRY(reserve(n, r.bytes * SPACE_MARK_BYTES));
+	TRY(sp_normalizer_reserve(n, r.bytes * SPACE_MARK_BYTES));
 	n->last = n->count;
 	for (size_t i = 0; i < r.bytes;) {
 		size_t plain = i;
 		while (plain < r.bytes && r.text[plain] != ' ')
 			plain++;
-		append(n, r.text + i, plain - i);
+		sp_normalizer_append(n, r.text + i, plain - i);
 		if (plain < r.bytes)
 			append_space(n);
 		i = plain + (plain < r.bytes);
@@ -125,7 +125,7 @@ static size_t without_spaces(const sp_normalizer *n)
 	return count;
 }
 
-static status begin(sp_normalizer *n)
+static status sp_normalizer_begin(sp_normalizer *n)
 {
 	if (n->model->remove_extra_whitespaces && !n->continues)
 		while (n->at < n->bytes) {
@@ -137,7 +137,7 @@ static status begin(sp_normalizer *n)
 	n->started = true;
 	if (n->at == n->bytes)
 		return STATUS_OK;
-	TRY(reserve(n, SPACE_MARK_BYTES));
+	TRY(sp_normalizer_reserve(n, SPACE_MARK_BYTES));
 	if (n->model->dummy_prefix && !n->model->whitespace_as_suffix && !n->continues)
 		append_space(n);
 	return STATUS_OK;
@@ -152,7 +152,7 @@ static status end(sp_normalizer *n, bool any)
 			n->at = n->origin[count];
 		n->count = count;
 	}
-	TRY(reserve(n, SPACE_MARK_BYTES));
+	TRY(sp_normalizer_reserve(n, SPACE_MARK_BYTES));
 	if (any && n->model->dummy_prefix && n->model->whitespace_as_suffix)
 		append_space(n);
 	if (n->track)
@@ -165,7 +165,7 @@ status sp_normalizer_fill(sp_normalizer *n, size_t goal)
 {
 	bool any = n->started;
 	if (!n->started) {
-		TRY(begin(n));
+		TRY(sp_normalizer_begin(n));
 		any = n->at < n->bytes;
 	}
 	while (n->at < n->bytes && n->count < goal) {

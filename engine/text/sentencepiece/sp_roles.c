@@ -127,7 +127,7 @@ static status add_extra(sp_roles *r, const sp_model *m, const json_t *config, er
 /* --- roles ---------------------------------------------------------------------------------------- */
 
 /* -1: there is none of that name */
-static int32_t find(const sp_roles *r, const sp_model *m, const char *name)
+static int32_t sp_roles_find(const sp_roles *r, const sp_model *m, const char *name)
 {
 	size_t bytes = strlen(name);
 	for (int32_t i = 0; i < r->n_added; i++)
@@ -147,7 +147,7 @@ static status read_role(const sp_roles *r, const sp_model *m, const json_t *conf
 		name = name_of(json_object_get(map, key));
 	if (!name)
 		return STATUS_OK;
-	*id = find(r, m, name);
+	*id = sp_roles_find(r, m, name);
 	return *id >= 0 ? STATUS_OK
 	                : error_set(err, STATUS_INVALID, key, "there is no token \"%.40s\" to be the %s", name, key);
 }
@@ -158,7 +158,7 @@ static int32_t find_mask(const sp_roles *r, const sp_model *m, const json_t *con
 	const char *said = name_of(json_object_get(config, "mask_token"));
 	const char *const names[] = {said ? said : name_of(json_object_get(map, "mask_token")), "[MASK]", "<mask>"};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		int32_t id = names[i] ? find(r, m, names[i]) : -1;
+		int32_t id = names[i] ? sp_roles_find(r, m, names[i]) : -1;
 		if (id >= m->size || (id >= 0 && m->pieces[id].type == SP_CONTROL))
 			return id;
 	}
@@ -174,17 +174,19 @@ static bool flag(const json_t *config, const char *key, bool usual)
 /* Classes that give the pieces other ids than the model does. Without a class the type of model tells. */
 static status check_class(const json_t *config, const char *model_type, error *err)
 {
-	static const char *const types[] = {"xlm-roberta", "xlm-roberta-xl", "camembert", "mbart", "xglm", "plbart", "pegasus",
-	                                    "marian", "m2m_100", "nllb-moe", "speech_to_text", "deberta-v2"};
+	static const char *const types[] = {"xlm-roberta", "xlm-roberta-xl", "camembert",      "mbart",
+	                                    "xglm",        "plbart",         "pegasus",        "marian",
+	                                    "m2m_100",     "nllb-moe",       "speech_to_text", "deberta-v2"};
 	for (size_t i = 0; i < sizeof types / sizeof *types && !json_object_get(config, "tokenizer_class"); i++)
 		if (strcmp(types[i], model_type) == 0)
-			return error_set(err, STATUS_UNSUPPORTED, "tokenizer",
-			                 "models of the type %s give the pieces of their SentencePiece model other ids; "
-			                 "give a tokenizer.json instead",
-			                 model_type);
-	static const char *const moved[] = {"XLMRoberta", "Camembert", "MBart",   "MBart50", "Nllb",   "XGLM",
-	                                    "PLBart",     "Barthez",   "Pegasus", "Marian",  "M2M100", "Speech2Text",
-	                                    "DebertaV2"};
+			return error_set(
+			    err, STATUS_UNSUPPORTED, "tokenizer",
+			    "models of the type %s give the pieces of their SentencePiece model other ids; "
+			    "give a tokenizer.json instead",
+			    model_type);
+	static const char *const moved[] = {"XLMRoberta", "Camembert",   "MBart",    "MBart50", "Nllb",
+	                                    "XGLM",       "PLBart",      "Barthez",  "Pegasus", "Marian",
+	                                    "M2M100",     "Speech2Text", "DebertaV2"};
 	for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
 		if (is_class(config, moved[i]))
 			return error_set(err, STATUS_UNSUPPORTED, "tokenizer_class",

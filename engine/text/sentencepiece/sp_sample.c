@@ -17,7 +17,7 @@ static bool is_kept(const sp_sample *s, uint32_t number)
 	return (uint64_t)number >> (32 - s->halvings) == 0;
 }
 
-static bool reserve(void **data, size_t *room, size_t needed, size_t size)
+static bool sp_sample_reserve(void **data, size_t *room, size_t needed, size_t size)
 {
 	size_t larger = *room ? *room : 1024;
 	if (needed <= *room)
@@ -55,8 +55,8 @@ static status add_sentence(sp_sample *s, const char *text, size_t bytes)
 	sp_sentence one = {.number = draw(s->seen++), .bytes = (uint32_t)bytes};
 	if (!is_kept(s, one.number))
 		return STATUS_OK;
-	if (!reserve((void **)&s->text, &s->bytes_room, s->bytes + bytes, 1) ||
-	    !reserve((void **)&s->sentences, &s->count_room, s->count + 1, sizeof *s->sentences))
+	if (!sp_sample_reserve((void **)&s->text, &s->bytes_room, s->bytes + bytes, 1) ||
+	    !sp_sample_reserve((void **)&s->sentences, &s->count_room, s->count + 1, sizeof *s->sentences))
 		return STATUS_NOMEM;
 	one.at = (uint32_t)s->bytes;
 	memcpy(s->text + s->bytes, text, bytes);
@@ -68,7 +68,7 @@ static status add_sentence(sp_sample *s, const char *text, size_t bytes)
 }
 
 /* Offset at which a long line is cut: after its last space, or else between two characters. */
-static size_t cut(const char *text, size_t bytes)
+static size_t sp_sample_cut(const char *text, size_t bytes)
 {
 	size_t n = bytes;
 	while (n > bytes / 2 && text[n - 1] != ' ')
@@ -86,7 +86,7 @@ status sp_sample_add(sp_sample *s, const char *text, size_t bytes)
 		const char *end = memchr(text, '\n', bytes);
 		size_t n = end ? (size_t)(end - text) + 1 : bytes;
 		if (n > SP_SAMPLE_SENTENCE)
-			n = cut(text, SP_SAMPLE_SENTENCE);
+			n = sp_sample_cut(text, SP_SAMPLE_SENTENCE);
 		if (n > 1 || *text != '\n')
 			TRY(add_sentence(s, text, n));
 		text += n;

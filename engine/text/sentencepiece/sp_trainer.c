@@ -68,7 +68,7 @@ static status read_spec(const json_t *spec, sp_train_options *o, error *err)
 	return read_name(spec, "normalization", normalizations, &o->normalization, err);
 }
 
-static status check(const json_t *spec, error *err)
+static status sp_trainer_check(const json_t *spec, error *err)
 {
 	sp_train_options o;
 	return read_spec(spec, &o, err);
@@ -105,7 +105,7 @@ static long last_number(const char *text)
 }
 
 /* Nearly all refusals of the library concern the number of pieces. `reason` ends with the number that it allows. */
-static status refuse(const char *reason, error *err)
+static status sp_trainer_refuse(const char *reason, error *err)
 {
 	if (!reason[0])
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory for training a tokenizer");
@@ -121,7 +121,7 @@ static status refuse(const char *reason, error *err)
 	                 "SentencePiece cannot train a tokenizer on this text: %s", reason);
 }
 
-static status train(tokenizer *t, const json_t *spec, const text_source *source, error *err)
+static status sp_trainer_train(tokenizer *t, const json_t *spec, const text_source *source, error *err)
 {
 	sp_sample sample = {0};
 	sp_train_options o;
@@ -133,14 +133,14 @@ static status train(tokenizer *t, const json_t *spec, const text_source *source,
 		s = error_set(err, STATUS_INVALID, NULL, "there is no text to train a tokenizer on");
 	o.tab = s == STATUS_OK && strncmp(o.normalization, "nmt_", 4) != 0 && memchr(sample.text, '\t', sample.bytes);
 	if (s == STATUS_OK && !sp_train(&o, sp_sample_next, &sample, &model, &bytes, reason, sizeof reason))
-		s = refuse(reason, err);
+		s = sp_trainer_refuse(reason, err);
 	sp_sample_fini(&sample);
 	return s == STATUS_OK ? tokenizer_add_file(t, "tokenizer.model", model, bytes, err) : s;
 }
 
 const tokenizer_trainer sentencepiece_trainer = {
     .name = "sentencepiece",
-    .check = check,
+    .check = sp_trainer_check,
     .size = size,
-    .train = train,
+    .train = sp_trainer_train,
 };
