@@ -112,9 +112,9 @@ def test_every_command_line_has_a_command_and_options_that_the_help_lists():
 
 def test_every_make_target_exists():
     makefile = (ROOT / "Makefile").read_text()
-    targets = {word for row in re.findall(r"^(?:\.PHONY: (.*)|([a-z][\w -]*):)", makefile, re.M) for words in row for word in words.split()}
+    targets = {word for row in re.findall(r"^(?:\.PHONY: (.*)|([a-z][\w ./-]*):)", makefile, re.M) for words in row for word in words.split()}
     for page in PAGES:
-        for target in re.findall(r"`make ([a-z][\w-]*)(?![\w/-])", page.read_text()):
+        for target in re.findall(r"`make (?!build/)([a-z][\w./-]*)(?![\w./-])", page.read_text()):
             assert target in targets, f"{page.name}: make {target}"
 
 
