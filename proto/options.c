@@ -95,6 +95,8 @@ static const char *fault(const option_row *row, const char *value)
 		return is_number(value) && in_range(row->field, value) ? NULL : "a number from ";
 	case OPTION_INTEGERS:
 		return is_integers(value) ? NULL : "integers separated by commas";
+	case OPTION_MEMBERS:
+		return strchr(value, '=') > value ? NULL : "KEY=VALUE";
 	case OPTION_DURATION:
 		return duration(value) >= 0 ? NULL : "seconds, or a number with m, h or d";
 	case OPTION_SELECTION:
@@ -363,6 +365,22 @@ static json_t *list_of(const char *value, bool integers)
 	}
 }
 
+/* The members before, and the one that `value` adds or replaces. */
+static json_t *members_of(const char *value, json_t *before)
+{
+	json_t *members = before ? json_incref(before) : json_object();
+	const char *equals = strchr(value, '=');
+	char *key = strndup(value, (size_t)(equals - value));
+	json_t *one = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+	const bool whole = key && json_object_set_new(members, key, one ? one : json_string(equals + 1)) == 0;
+
+	free(key);
+	if (whole)
+		return members;
+	json_decref(members);
+	return NULL;
+}
+
 /* A row's value as JSON. `before`: the value already present at its path, or NULL. */
 static json_t *value_of(const option_given *g, json_t *before)
 {
@@ -383,6 +401,8 @@ static json_t *value_of(const option_given *g, json_t *before)
 		return list_of(g->value, false);
 	case OPTION_SELECTION:
 		return strcmp(g->value, "all") == 0 ? json_string("all") : list_of(g->value, true);
+	case OPTION_MEMBERS:
+		return members_of(g->value, before);
 	case OPTION_TEXTS: {
 		json_t *list = before ? json_incref(before) : json_array();
 

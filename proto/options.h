@@ -27,6 +27,7 @@ typedef enum option_type {
 	OPTION_INTEGERS,  /* "4,8,16" */
 	OPTION_WORDS,     /* "query,key" */
 	OPTION_TEXTS,     /* given several times */
+	OPTION_MEMBERS,   /* "KEY=VALUE", given several times; VALUE is JSON, or else a string */
 	OPTION_SELECTION, /* OPTION_INTEGERS, or the word "all" */
 	OPTION_DURATION,  /* whole seconds, or with a unit: "3600", "90m", "1h", "7d" */
 	OPTION_COUNT,     /* an integer; the row's `field` is its range, "1 to 64" */

@@ -85,6 +85,12 @@ static bool write_option(const cli *c, const char *path, size_t n, text *out)
 	row = row ? row : find_size(c, path, n);
 	if (row)
 		return text_format(out, "--%s", row->name);
+	for (const option_row *r = c->command ? c->command->options : NULL; r && r->name; r++) {
+		const size_t skip = r->type == OPTION_MEMBERS ? strlen(r->field) + 1 : n;
+
+		if (skip < n && memcmp(path, r->field, skip - 1) == 0 && path[skip - 1] == '.')
+			return text_format(out, "--%s %.*s", r->name, (int)(n - skip), path + skip);
+	}
 	for (size_t i = 0; i < sizeof(filled) / sizeof(filled[0]); i++)
 		if (equals(filled[i][0], path, n)) {
 			const bool one = filled[i][1][0] != '-' && c->options.n_arguments == 1;

@@ -14,11 +14,8 @@ static const option_row train_options[] = {
     SOURCE_FORMAT_OPTION,
     {"weights", OPTION_TEXT, "W,W,...", "how often an epoch goes over each FILE (1)", NULL},
     FINE_TUNING_JOB_OPTIONS,
-    /* Keys of an additive model's configuration. */
-    {"windows", OPTION_INTEGERS, "4,8,...", "attention window of each layer", "additive.config.window_sizes"},
-    {"position-embedding", OPTION_TEXT, "NAME:none|learned",
-     "of a new additive model; learned is a table of --positions, none reads texts of any length (none)",
-     "additive.config.position_embedding"},
+    {"config", OPTION_MEMBERS, "KEY=VALUE", "a key of the new model's configuration, with JSON as its value (repeatable)",
+     "additive.config"},
     {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
     {"detach", OPTION_FLAG, NULL, "print the job's id and exit", NULL},
     WATCH_OPTIONS,

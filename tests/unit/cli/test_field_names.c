@@ -14,6 +14,7 @@ static const option_row rows[] = {
     {"batch", OPTION_INTEGER, "N", "", "additive.batch_size"},
     {"other-batch", OPTION_INTEGER, "N", "", "other.batch_size"},
     {"heads", OPTION_INTEGER, "N", "", "additive.size.heads"},
+    {"config", OPTION_MEMBERS, "KEY=VALUE", "", "additive.config"},
     {"stop", OPTION_TEXTS, "TEXT", "", "stop"},
     {"workers", OPTION_COUNT, "N", "", "1 to 64"},
     {NULL, OPTION_FLAG, NULL, NULL, NULL},
@@ -39,6 +40,7 @@ static void fields_in_a_message_become_options(void **state)
 	translates(&c, "'additive.config.n_heads': n_heads must divide hidden_size",
 	           "--heads: --heads must divide hidden_size");
 	/* an English word, a name of two options, and parts of longer names are unchanged */
+	translates(&c, "'additive.config.window_sizes' has 1 of 2 numbers", "--config window_sizes has 1 of 2 numbers");
 	translates(&c, "the model has 64 positions", "the model has 64 positions");
 	translates(&c, "a smaller batch_size", "a smaller batch_size");
 	translates(&c, "additive.sequence_lengths, my_sequence_length",

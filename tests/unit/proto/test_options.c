@@ -23,6 +23,7 @@ static const option_row rows[] = {{"", OPTION_FLAG, NULL, "First:", NULL},
                                   {"layers", OPTION_SELECTION, "A,B", "layers", "layers"},
                                   {"stop", OPTION_TEXTS, "TEXT", "stop", "stop"},
                                   {"ttl", OPTION_DURATION, "SECONDS", "lifetime", "ttl_seconds"},
+                                  {"config", OPTION_MEMBERS, "KEY=VALUE", "a key", "additive.config"},
                                   {"models", OPTION_COUNT, "N", "models", "1 to 64"},
                                   {"ping", OPTION_SECONDS, "S", "silence", "0.1 to 86400"},
                                   {"", OPTION_FLAG, NULL, "Second:", NULL},
@@ -182,6 +183,8 @@ static void a_wrong_argument_is_named(void **state)
 	refuses("--rate 1e999", "--rate 1e999: expected a number");
 	refuses("--windows 4,,8", "--windows 4,,8: expected integers separated by commas");
 	refuses("--windows 4,8,", "--windows 4,8,: expected integers separated by commas");
+	refuses("--config window", "--config window: expected KEY=VALUE");
+	refuses("--config =4", "--config =4: expected KEY=VALUE");
 	refuses("--models 65", "--models 65: expected an integer from 1 to 64");
 	refuses("--models 0", "--models 0: expected an integer from 1 to 64");
 	refuses("--models 1.5", "--models 1.5: expected an integer from 1 to 64");
@@ -199,6 +202,8 @@ static void a_request_gets_types_and_paths_from_the_table(void **state)
 	fills("--model 5 --steps 7", "{\"additive\":{\"max_steps\":7},\"model\":\"5\"}");
 	fills("--windows 4,8,-1 --rate 1",
 	      "{\"additive\":{\"config\":{\"window_sizes\":[4,8,-1]},\"learning_rate\":1.0}}");
+	fills("--config a=[4,8] --config b=learned --config c=1=2 --config a=true",
+	      "{\"additive\":{\"config\":{\"a\":true,\"b\":\"learned\",\"c\":\"1=2\"}}}");
 	fills("--rounds query,key --durable", "{\"durable\":true,\"rounds\":[\"query\",\"key\"]}");
 	fills("--layers all", "{\"layers\":\"all\"}");
 	fills("--layers 3", "{\"layers\":[3]}");
