@@ -25,12 +25,13 @@ static size_t query_characters(const char *text)
 	return n;
 }
 
-/* The KEY, into out; false when the name is another one. */
+/* The KEY, into out; false when the name is another one. "metadata[a][b]" would be an object in an object, which the
+ * filter cannot have. */
 static bool query_key(const char *name, char out[QUERY_KEY_BYTES + 1])
 {
 	size_t prefix = sizeof query_metadata - 1, bytes = strlen(name);
 	if (strncmp(name, query_metadata, prefix) != 0 || name[bytes - 1] != ']' || bytes - prefix < 2 ||
-	    bytes - prefix - 1 > QUERY_KEY_BYTES)
+	    bytes - prefix - 1 > QUERY_KEY_BYTES || strstr(name, "]["))
 		return false;
 	snprintf(out, QUERY_KEY_BYTES + 1, "%.*s", (int)(bytes - prefix - 1), name + prefix);
 	return query_characters(out) <= QUERY_KEY_CHARACTERS;
