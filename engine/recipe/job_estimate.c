@@ -49,6 +49,7 @@ const char *job_estimate_text(const job_estimate *e, char out[32])
 		return out;
 	while (e->seconds < units[i].from)
 		i++;
-	snprintf(out, 32, "about %.2g %s", fmax(1, e->seconds / units[i].seconds), units[i].unit);
+	const double count = fmax(1, e->seconds / units[i].seconds);
+	snprintf(out, 32, count < 9.95 ? "about %.2g %s" : "about %.0f %s", count, units[i].unit);
 	return out;
 }

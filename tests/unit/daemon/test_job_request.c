@@ -16,6 +16,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/jobs/job_store.h"
+#include "engine/recipe/job_estimate.h"
 #include "engine/recipe/job_request.h"
 #include "engine/train/pass.h"
 #include "gen/limits.h"
@@ -446,10 +447,24 @@ static void a_text_too_short_for_a_validation_split_is_used_for_training(void **
 	json_decref(spec);
 }
 
+static void a_time_is_given_with_two_digits_in_a_fitting_unit(void **state)
+{
+	static const struct {
+		double seconds;
+		const char *text;
+	} cases[] = {{0.2, "about 1 s"},    {9.4, "about 9.4 s"}, {99.9, "about 100 s"},      {100, "about 1.7 min"},
+	             {598, "about 10 min"}, {7200, "about 2 h"},  {360000, "about 4.2 days"}, {NAN, ""}};
+	char text[32];
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_string_equal(job_estimate_text(&(job_estimate){1, cases[i].seconds}, text), cases[i].text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_model_and_a_file_are_enough),
+	    cmocka_unit_test(a_time_is_given_with_two_digits_in_a_fitting_unit),
 	    cmocka_unit_test(a_new_model_has_positions_for_the_texts_it_is_trained_on),
 	    cmocka_unit_test(gpt2_has_a_small_configuration_and_its_own_keys),
 	    cmocka_unit_test(a_new_model_gets_a_rate_a_warm_up_and_an_initialization_for_its_size),
