@@ -488,7 +488,7 @@ test-aarch64:
 SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
 .PHONY: demo run image image-test image-cuda image-cuda-test install
 demo:
-	@echo 'Installs missing packages, builds (two minutes on 2 cores), trains for a minute, then generates text and explains a token.'
+	@echo 'Installs missing packages, builds (a minute on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
 	@began=$$(date +%s); $(MAKE) --no-print-directory -j$$(nproc) ISAS='$(HOST_ISAS)' $(SERVICE) && echo "built in $$(($$(date +%s) - began)) s"
 	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))
