@@ -370,7 +370,7 @@ $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/sup
 UNIT_LINKER ?= $(if $(filter release,$(BUILD)),-fuse-ld=gold)
 # Folders that a test of an area links: those up to its own.
 area = $(firstword $(subst /, ,$(1)))
-with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter golden,$(1)),GOLDEN,$(if $(filter library,$(1)),LIBRARY,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE))))))))
+with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter golden,$(1)),GOLDEN,$(if $(filter library,$(1)),LIBRARY,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))))
 CUDA_TEST_OBJ = $(CORE_OBJ) $(call objects,$(call sources,engine/serve engine/explain))
 CUDA_TEST_LIBS = $(CORE_LIBS)
 GOLDEN_OBJ = $(CORE_OBJ) $(OUT)/obj/tests/golden/label_graph.o

@@ -96,8 +96,8 @@ typedef struct additive_model additive_model;
  * costs memory only once it is open. Close with additive_model_close.
  *
  * ADDITIVE_INVALID "weights" or "sessions": out of range. ADDITIVE_NOT_FOUND "folder": no folder that can be read.
- * ADDITIVE_INVALID, ADDITIVE_UNSUPPORTED or ADDITIVE_IO: a file is wrong or missing; `field` names a key, a tensor or a
- * file. ADDITIVE_STORAGE: a file is damaged. */
+ * ADDITIVE_INVALID, ADDITIVE_UNSUPPORTED, ADDITIVE_NOT_FOUND, ADDITIVE_TOO_LARGE or ADDITIVE_IO: a file is wrong or
+ * missing; `field` names a key or a tensor, or is "folder". ADDITIVE_STORAGE: a file is damaged. */
 additive_code additive_model_open(additive_model **model, additive_device *device, const char *folder,
                                   const char *weights, int sessions, additive_error *error);
 /* Close a model; NULL is legal. ADDITIVE_CONFLICT: a session is open; the model stays open. */

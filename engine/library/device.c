@@ -47,7 +47,7 @@ void additive_free(void *memory)
 	free(memory);
 }
 
-static status open_device(additive_device **out, const char *name, int threads, error *err)
+static status device_from_name(additive_device **out, const char *name, int threads, error *err)
 {
 	enum { MOST_THREADS = 1024 };
 	if (threads < 0 || threads > MOST_THREADS)
@@ -68,7 +68,7 @@ additive_code additive_device_open(additive_device **device, const char *name, i
 {
 	error err = ERROR_INIT;
 	*device = NULL;
-	return handles_report(failure, open_device(device, name, threads, &err), &err);
+	return handles_report(failure, device_from_name(device, name, threads, &err), &err);
 }
 
 const char *additive_device_description(const additive_device *device)

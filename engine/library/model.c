@@ -32,7 +32,7 @@ static status load_model(additive_model *m, const char *folder, dtype weights, i
 	return scheduler_model(m->scheduler, "model", folder, weights, &m->served, err);
 }
 
-static status open_model(additive_model **out, additive_device *device, const char *folder, const char *weights,
+static status model_from_folder(additive_model **out, additive_device *device, const char *folder, const char *weights,
                          int sessions, error *err)
 {
 	dtype type = DTYPE_PANEL_F32;
@@ -48,6 +48,8 @@ static status open_model(additive_model **out, additive_device *device, const ch
 	m->device = device;
 	status s = load_model(m, folder, type, sessions ? sessions : SESSIONS, err);
 	if (s != STATUS_OK) {
+		if (!err->param[0] && s != STATUS_NOMEM && s != STATUS_DEVICE)
+			strcpy(err->param, "folder");
 		scheduler_free(m->scheduler);
 		free(m);
 		return s;
@@ -62,7 +64,7 @@ additive_code additive_model_open(additive_model **out, additive_device *device,
 {
 	error err = ERROR_INIT;
 	*out = NULL;
-	return handles_report(failure, open_model(out, device, folder, weights, sessions, &err), &err);
+	return handles_report(failure, model_from_folder(out, device, folder, weights, sessions, &err), &err);
 }
 
 additive_code additive_model_close(additive_model *m, additive_error *failure)
