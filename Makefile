@@ -20,7 +20,8 @@
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
 #: make lib          libadditive.a, libadditive.so and additive.pc in build/lib, additive.h in build/include
 #: make manual       pages of the manual and completions of shells, as programs write them, to build/share
-#: make install      programs to PREFIX/bin, the library to PREFIX/lib and include, pages to PREFIX/share (PREFIX=/usr/local)
+#: make install      programs to PREFIX/bin, pages to PREFIX/share (PREFIX=/usr/local), and what install-lib does
+#: make install-lib  the library alone, to PREFIX/lib and PREFIX/include
 #: make lint format deps clean compile_commands.json
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
 #:   V=1                             show the commands
@@ -529,7 +530,7 @@ test-aarch64:
 
 # --- the service -------------------------------------------------------------
 SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
-.PHONY: demo run image image-test image-cuda image-cuda-test install
+.PHONY: demo run image image-test image-cuda image-cuda-test install install-lib
 demo:
 	@echo 'Installs missing packages, builds (two minutes on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
@@ -568,16 +569,18 @@ $(addprefix $(SHARE)/,$(COMPLETIONS)): $(OUT)/bin/additive
 	$(call say,gen,$@)
 	$(Q)$(RUN_UNIT) $< completion $(SHELL_NAME) > $@.new && mv $@.new $@
 PREFIX ?= /usr/local
-install: all manual lib
+install: all manual install-lib
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(filter-out %.so,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	$(if $(wildcard $(OUT)/bin/additive-cuda.so),install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/additive $(OUT)/bin/additive-cuda.so)
+	cd $(SHARE) && find . -type f -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(PREFIX))/share/{}' \;
+
+install-lib: lib
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include engine/library/additive.h
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(OUT)/lib/libadditive.a $(OUT)/lib/libadditive.so.$(VERSION)
 	cp -P $(OUT)/lib/libadditive.so $(OUT)/lib/libadditive.so.$(LIBRARY_SOVERSION) $(DESTDIR)$(PREFIX)/lib
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	$(call pc_file,$(PREFIX)) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/additive.pc
-	cd $(SHARE) && find . -type f -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(PREFIX))/share/{}' \;
 
 # --- system packages ----------------------------------------------------------
 .PHONY: deps
