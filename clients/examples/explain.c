@@ -13,7 +13,7 @@
 static additive_error error;
 
 /* End the program if a call has failed. */
-static void check(additive_code code)
+static void need_ok(additive_code code)
 {
 	if (code == ADDITIVE_OK)
 		return;
@@ -47,19 +47,19 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: explain FOLDER TEXT\n");
 		return 2;
 	}
-	check(additive_device_open(&device, "cpu", 0, &error));
-	check(additive_model_open(&model, device, argv[1], "fp32", 0, &error));
-	check(additive_tokenize(model, argv[2], strlen(argv[2]), &tokens, &count, &error));
+	need_ok(additive_device_open(&device, "cpu", 0, &error));
+	need_ok(additive_model_open(&model, device, argv[1], "fp32", 0, &error));
+	need_ok(additive_tokenize(model, argv[2], strlen(argv[2]), &tokens, &count, &error));
 
 	float *numbers = calloc(count ? count : 1, 3 * sizeof *numbers);
 	if (!numbers)
 		return 1;
 	float *parts = numbers, *others = numbers + count, *weights = numbers + 2 * count;
-	check(additive_explain(model, tokens, count, &explanation, parts, others, &error));
+	need_ok(additive_explain(model, tokens, count, &explanation, parts, others, &error));
 	if (additive_explain_weights(model, tokens, count, -1, -1, 0, weights, &error) != ADDITIVE_OK)
 		fprintf(stderr, "explain: no weights: %s\n", error.message);
 
-	check(additive_text_open(&text, model, 0, &error));
+	need_ok(additive_text_open(&text, model, 0, &error));
 	for (size_t i = 0; i < count; i++) {
 		printf("%+.6f %.6f ", (double)parts[i], (double)weights[i]);
 		print_token(text, tokens[i]);
@@ -68,13 +68,13 @@ int main(int argc, char **argv)
 	additive_text_close(text);
 	printf("positions and biases %+.6f\n", rest + explanation.head);
 	printf("score %+.6f of ", explanation.score);
-	check(additive_text_open(&text, model, 1, &error));
+	need_ok(additive_text_open(&text, model, 1, &error));
 	print_token(text, explanation.output);
 
 	additive_text_close(text);
 	free(numbers);
 	additive_free(tokens);
-	check(additive_model_close(model, &error));
-	check(additive_device_close(device, &error));
+	need_ok(additive_model_close(model, &error));
+	need_ok(additive_device_close(device, &error));
 	return 0;
 }

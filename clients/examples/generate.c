@@ -15,7 +15,7 @@
 static additive_error error;
 
 /* End the program if a call has failed. */
-static void check(additive_code code)
+static void need_ok(additive_code code)
 {
 	if (code == ADDITIVE_OK)
 		return;
@@ -37,15 +37,15 @@ static int generate(const additive_model *model, additive_session *session, cons
 	int32_t token = -1;
 	size_t bytes;
 	int n = 0;
-	check(additive_text_open(&text, model, 1, &error));
+	need_ok(additive_text_open(&text, model, 1, &error));
 	while (n < most) {
-		check(additive_session_sample(session, sampling, &token, &error));
+		need_ok(additive_session_sample(session, sampling, &token, &error));
 		n++;
 		if (additive_token_ends(model, token))
 			break;
 		fputs(additive_text_append(text, token, &bytes), stdout);
 		if (n < most)
-			check(additive_session_step(session, token, &error));
+			need_ok(additive_session_step(session, token, &error));
 	}
 	puts(additive_text_append(text, -1, &bytes));
 	additive_text_close(text);
@@ -70,11 +70,11 @@ int main(int argc, char **argv)
 	sampling.temperature = argc > 4 ? strtof(argv[4], NULL) : 0;
 	sampling.seed = argc > 5 ? strtoull(argv[5], NULL, 10) : 0;
 
-	check(additive_device_open(&device, "cpu", 0, &error));
-	check(additive_model_open(&model, device, argv[1], "fp32", 0, &error));
-	check(additive_session_open(&session, model, ADDITIVE_POSITIONS_ERROR, &error));
-	check(additive_tokenize(model, argv[2], strlen(argv[2]), &tokens, &count, &error));
-	check(additive_session_read(session, tokens, count, &error));
+	need_ok(additive_device_open(&device, "cpu", 0, &error));
+	need_ok(additive_model_open(&model, device, argv[1], "fp32", 0, &error));
+	need_ok(additive_session_open(&session, model, ADDITIVE_POSITIONS_ERROR, &error));
+	need_ok(additive_tokenize(model, argv[2], strlen(argv[2]), &tokens, &count, &error));
+	need_ok(additive_session_read(session, tokens, count, &error));
 
 	const double began = seconds();
 	const int n = generate(model, session, &sampling, argc > 3 ? atoi(argv[3]) : 32);
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
 
 	additive_free(tokens);
 	additive_session_close(session);
-	check(additive_model_close(model, &error));
-	check(additive_device_close(device, &error));
+	need_ok(additive_model_close(model, &error));
+	need_ok(additive_device_close(device, &error));
 	return 0;
 }

@@ -32,7 +32,7 @@ static char *read_file(const char *path)
 	return text;
 }
 
-static int report(void *context, const additive_progress *p)
+static int show_progress(void *context, const additive_progress *p)
 {
 	(void)context;
 	if (p->evaluated)
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
 	char *recipe = read_file(argv[1]);
 	additive_code code = additive_device_open(&device, "auto", 0, &error);
 	if (code == ADDITIVE_OK) {
-		code = additive_train(device, recipe, argv[2], argv[3], report, NULL, &error);
+		code = additive_train(device, recipe, argv[2], argv[3], show_progress, NULL, &error);
 		additive_device_close(device, NULL);
 	}
 	free(recipe);
