@@ -20,8 +20,9 @@
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
 #: make lib          libadditive.a, libadditive.so and additive.pc in build/lib, additive.h in build/include
 #: make manual       pages of the manual and completions of shells, as programs write them, to build/share
-#: make install      programs to PREFIX/bin, pages to PREFIX/share (PREFIX=/usr/local), and what install-lib does
-#: make install-lib  the library alone, to PREFIX/lib and PREFIX/include
+#: make install      PREFIX=/usr/local: both of these
+#: make install-programs   programs to PREFIX/bin, pages of the manual to PREFIX/share
+#: make install-lib  the library, to PREFIX/lib and PREFIX/include
 #: make lint format deps clean compile_commands.json
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
 #:   V=1                             show the commands
@@ -530,7 +531,7 @@ test-aarch64:
 
 # --- the service -------------------------------------------------------------
 SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
-.PHONY: demo run image image-test image-cuda image-cuda-test install install-lib
+.PHONY: demo run image image-test image-cuda image-cuda-test install install-programs install-lib
 demo:
 	@echo 'Installs missing packages, builds (two minutes on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
@@ -569,7 +570,8 @@ $(addprefix $(SHARE)/,$(COMPLETIONS)): $(OUT)/bin/additive
 	$(call say,gen,$@)
 	$(Q)$(RUN_UNIT) $< completion $(SHELL_NAME) > $@.new && mv $@.new $@
 PREFIX ?= /usr/local
-install: all manual install-lib
+install: install-programs install-lib
+install-programs: all manual
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(filter-out %.so,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	$(if $(wildcard $(OUT)/bin/additive-cuda.so),install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/additive $(OUT)/bin/additive-cuda.so)
@@ -578,7 +580,7 @@ install: all manual install-lib
 install-lib: lib
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include engine/library/additive.h
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(OUT)/lib/libadditive.a $(OUT)/lib/libadditive.so.$(VERSION)
-	cp -P $(OUT)/lib/libadditive.so $(OUT)/lib/libadditive.so.$(LIBRARY_SOVERSION) $(DESTDIR)$(PREFIX)/lib
+	cp -Pf $(OUT)/lib/libadditive.so $(OUT)/lib/libadditive.so.$(LIBRARY_SOVERSION) $(DESTDIR)$(PREFIX)/lib
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	$(call pc_file,$(PREFIX)) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/additive.pc
 

@@ -92,8 +92,8 @@ additive_code additive_device_close(additive_device *device, additive_error *err
 typedef struct additive_model additive_model;
 
 /* Open a model folder: config.json, model.safetensors and the tokenizer's files. `weights` is the type in which
- * matrices are kept: "fp32", "bf16" or "int8". `sessions` limits the sessions that are open at once; 0 for 16. A session
- * costs memory only once it is open. Close with additive_model_close.
+ * matrices are kept: "fp32", "bf16" or "int8". `sessions` limits the sessions that are open at once; 0 for 16. A
+ * session costs memory only once it is open. Close with additive_model_close.
  *
  * ADDITIVE_INVALID "weights" or "sessions": out of range. ADDITIVE_NOT_FOUND "folder": no folder that can be read.
  * ADDITIVE_INVALID, ADDITIVE_UNSUPPORTED, ADDITIVE_NOT_FOUND, ADDITIVE_TOO_LARGE or ADDITIVE_IO: a file is wrong or
@@ -110,9 +110,9 @@ typedef struct additive_facts {
 	int64_t positions;        /* maximum tokens of a sequence; 2^31 - 1: no limit */
 	int64_t parameters;       /* number of weights */
 	int64_t layers, heads;
-	int64_t state_bytes;      /* memory of a session's state; constant, or that of all positions */
-	int sessions;             /* 1: reads token by token, so that it has sessions */
-	int classifier;           /* 1: a prediction is a class of the whole text */
+	int64_t state_bytes; /* memory of a session's state; constant, or that of all positions */
+	int sessions;        /* 1: reads token by token, so that it has sessions */
+	int classifier;      /* 1: a prediction is a class of the whole text */
 } additive_facts;
 
 /* Fill *facts. Any thread. */
@@ -183,7 +183,7 @@ typedef struct additive_sampling {
 	float top_a, top_a_power;                  /* 0: off; the power's default is 2 */
 	float repetition_penalty;                  /* over 0 … 10; 1: off */
 	float presence_penalty, frequency_penalty; /* -2 … 2; 0: off */
-	uint64_t seed; /* equal seeds, settings and tokens choose the same token */
+	uint64_t seed;                             /* equal seeds, settings and tokens choose the same token */
 } additive_sampling;
 
 /* Set temperature 1, seed 0 and everything else off. Any thread. */
@@ -228,12 +228,12 @@ typedef struct additive_explanation {
 	int32_t other;          /* for DIFFERENCE; -1: the strongest rival */
 	double score;
 	double logit, log_probability; /* those of `output` */
-	double head; /* CONTRIBUTIONS: the part of the score that belongs to no token */
+	double head;                   /* CONTRIBUTIONS: the part of the score that belongs to no token */
 } additive_explanation;
 
 /* Explain the prediction after `count` tokens: of the next token, or of a classifier's class. parts[count] receives the
- * part of each token. For CONTRIBUTIONS, others[count] receives the part of each position's embedding and biases; it may
- * be NULL. The sum of parts, others and head is the score, up to rounding. For other methods `others` becomes 0.
+ * part of each token. For CONTRIBUTIONS, others[count] receives the part of each position's embedding and biases; it
+ * may be NULL. The sum of parts, others and head is the score, up to rounding. For other methods `others` becomes 0.
  *
  * ADDITIVE_INVALID "input": no tokens, or one outside the vocabulary. ADDITIVE_INVALID "target": no such output.
  * ADDITIVE_INVALID "method" or "kind": out of range. ADDITIVE_TOO_LARGE "input": too many tokens.
@@ -253,7 +253,7 @@ additive_code additive_explain_weights(additive_model *model, const int32_t *tok
 
 typedef struct additive_progress {
 	int64_t step, total_steps;
-	int64_t tokens; /* trained so far */
+	int64_t tokens;                /* trained so far */
 	double train_loss, valid_loss; /* nats for each label; NaN before the first */
 	double learning_rate, tokens_per_second;
 	int evaluated; /* 1: valid_loss is new */
@@ -269,13 +269,13 @@ typedef int (*additive_progress_function)(void *context, const additive_progress
  * {"model": "additive", "seed": 1, "additive": {"max_steps": 100, "sequence_length": 64}}. `text` is the path of the
  * training file: plain text or JSON lines; NULL: the recipe's "training_file". Files in the recipe are paths.
  *
- * `progress` may be NULL; it is called after every step and evaluation, on the calling thread. If it stops the training,
- * the last step is saved in FOLDER, and the same call continues there. A run with a seed has the same bits as a job of
- * the service.
+ * `progress` may be NULL; it is called after every step and evaluation, on the calling thread. If it stops the
+ * training, the last step is saved in FOLDER, and the same call continues there. A run with a seed has the same bits as
+ * a job of the service.
  *
  * ADDITIVE_INVALID, ADDITIVE_UNSUPPORTED or ADDITIVE_NOT_FOUND name the recipe's field, such as "additive.batch_size".
- * ADDITIVE_INVALID "recipe": not a JSON object. ADDITIVE_UNSUPPORTED "additive.tokenizer.type": a tokenizer that must be
- * trained; name a tokenizer file. ADDITIVE_CANCELLED: stopped by `progress`. ADDITIVE_CONFLICT: FOLDER has a run of
+ * ADDITIVE_INVALID "recipe": not a JSON object. ADDITIVE_UNSUPPORTED "additive.tokenizer.type": a tokenizer that must
+ * be trained; name a tokenizer file. ADDITIVE_CANCELLED: stopped by `progress`. ADDITIVE_CONFLICT: FOLDER has a run of
  * another recipe. ADDITIVE_IO or ADDITIVE_FULL: writing failed. */
 additive_code additive_train(additive_device *device, const char *recipe, const char *text, const char *folder,
                              additive_progress_function progress, void *context, additive_error *error);

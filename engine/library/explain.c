@@ -33,8 +33,8 @@ static status read_method(const additive_explanation *x, explain_options *out, e
 	const int n = sizeof methods / sizeof *methods;
 	if ((int)x->method < 0 || (int)x->method >= n)
 		return error_set(err, STATUS_INVALID, "method", "%d is no value of additive_method", (int)x->method);
-	*out = (explain_options){
-	    .method = methods[x->method], .share = 0.5f, .steps = EXPLAIN_STEPS, .replacement = -1};
+	*out =
+	    (explain_options){.method = methods[x->method], .share = 0.5f, .steps = EXPLAIN_STEPS, .replacement = -1};
 	return STATUS_OK;
 }
 
@@ -68,7 +68,8 @@ static status score_input(additive_model *m, score_sequence *q, const explain_op
 	    .sequences = q, .n_sequences = 1, .explain = *o, .finished = keep_score_status, .context = &ended};
 	if (q->count > scheduler_attribution_limit(model_dimensions(served_model_model(m->served))))
 		return error_set(
-		    err, STATUS_TOO_LARGE, "input", "%lld tokens; this model explains at most %lld", (long long)q->count,
+		    err, STATUS_TOO_LARGE, "input", "%lld tokens; this model explains at most %lld",
+		    (long long)q->count,
 		    (long long)scheduler_attribution_limit(model_dimensions(served_model_model(m->served))));
 	TRY(scheduler_score(m->scheduler, m->served, &r, &task, err));
 	TRY(handles_run(m, err));
@@ -101,8 +102,9 @@ static status explain_prediction(additive_model *m, const int32_t *tokens, size_
 			others[i] = parts.positions[i] + parts.biases[i];
 	}
 	if (s == STATUS_OK)
-		*x = (additive_explanation){x->method,   (additive_score)parts.kind, parts.token,           parts.other,
-		                            parts.score, parts.logit,                parts.log_probability, parts.head};
+		*x = (additive_explanation){
+		    x->method,   (additive_score)parts.kind, parts.token, parts.other, parts.score,
+		    parts.logit, parts.log_probability,      parts.head};
 	free(numbers);
 	free(ids);
 	return s;
@@ -112,8 +114,7 @@ additive_code additive_explain(additive_model *m, const int32_t *tokens, size_t 
                                additive_explanation *explanation, float *parts, float *others, additive_error *failure)
 {
 	error err = ERROR_INIT;
-	return handles_report(failure, explain_prediction(m, tokens, count, explanation, parts, others, &err),
-	                      &err);
+	return handles_report(failure, explain_prediction(m, tokens, count, explanation, parts, others, &err), &err);
 }
 
 /* --- weights ------------------------------------------------------------------------- */
@@ -217,6 +218,5 @@ additive_code additive_explain_weights(additive_model *m, const int32_t *tokens,
                                        int64_t head, int rollout, float *weights, additive_error *failure)
 {
 	error err = ERROR_INIT;
-	return handles_report(
-	    failure, weigh_tokens(m, tokens, count, layer, head, rollout != 0, weights, &err), &err);
+	return handles_report(failure, weigh_tokens(m, tokens, count, layer, head, rollout != 0, weights, &err), &err);
 }

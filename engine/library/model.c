@@ -33,7 +33,7 @@ static status load_model(additive_model *m, const char *folder, dtype weights, i
 }
 
 static status model_from_folder(additive_model **out, additive_device *device, const char *folder, const char *weights,
-                         int sessions, error *err)
+                                int sessions, error *err)
 {
 	dtype type = DTYPE_PANEL_F32;
 	TRY(read_weight_type(weights, &type, err));
@@ -116,8 +116,8 @@ status handles_check_tokens(const additive_model *m, const int32_t *tokens, size
 	for (size_t i = 0; i < count; i++)
 		if (tokens[i] < 0 || tokens[i] >= known)
 			return error_set(err, STATUS_INVALID, field,
-			                 "%d at index %zu is not one of the vocabulary's %lld tokens", (int)tokens[i], i,
-			                 (long long)known);
+			                 "%d at index %zu is not one of the vocabulary's %lld tokens", (int)tokens[i],
+			                 i, (long long)known);
 	return STATUS_OK;
 }
 
@@ -160,8 +160,7 @@ struct additive_text {
 	char characters[TEXT_STREAM_ROOM + 1];
 };
 
-additive_code additive_text_open(additive_text **text, const additive_model *m, int continues,
-                                 additive_error *failure)
+additive_code additive_text_open(additive_text **text, const additive_model *m, int continues, additive_error *failure)
 {
 	error err = ERROR_INIT;
 	*text = memory_new(1, sizeof **text);

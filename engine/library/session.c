@@ -93,8 +93,7 @@ static status read_tokens(additive_session *x, const int32_t *tokens, size_t cou
 	return ended.status == STATUS_OK ? STATUS_OK : error_set(err, ended.status, ended.param, "%s", ended.message);
 }
 
-additive_code additive_session_read(additive_session *x, const int32_t *tokens, size_t count,
-                                    additive_error *failure)
+additive_code additive_session_read(additive_session *x, const int32_t *tokens, size_t count, additive_error *failure)
 {
 	error err = ERROR_INIT;
 	return handles_report(failure, read_tokens(x, tokens, count, &err), &err);
@@ -161,8 +160,8 @@ additive_code additive_session_fork(additive_session *x, additive_session **copy
 additive_code additive_session_save(additive_session *x, void **data, size_t *bytes, additive_error *failure)
 {
 	error err = ERROR_INIT;
-	return handles_report(
-	    failure, scheduler_session_export(x->model->scheduler, x->session, data, bytes, &err), &err);
+	return handles_report(failure, scheduler_session_export(x->model->scheduler, x->session, data, bytes, &err),
+	                      &err);
 }
 
 static status import_session(additive_session **out, additive_model *m, const void *data, size_t bytes, error *err)

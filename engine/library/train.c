@@ -66,10 +66,8 @@ static status make_plan(training *t, const char *recipe, const char *file, error
 static status open_initial_model(training *t, const architecture *a, const char *folder, model **out, error *err)
 {
 	const json_t *request = json_object_get(t->document, "request");
-	job_model from = {.folder = folder,
-	                  .architecture = a,
-	                  .config = json_object_get(request, "config"),
-	                  .seed = t->options.seed};
+	job_model from = {
+	    .folder = folder, .architecture = a, .config = json_object_get(request, "config"), .seed = t->options.seed};
 	int64_t *counts = NULL;
 	if (!folder[0] && a->counts_tokens)
 		TRY(corpus_count(&t->corpus.texts, t->corpus.vocab, &counts, err));
@@ -103,9 +101,14 @@ static status open_training(training *t, error *err)
 static bool is_stopped(const training *t, unsigned events)
 {
 	const train_progress *p = trainer_progress(t->trainer);
-	const additive_progress now = {p->step,          p->total_steps,       p->tokens,
-	                               p->train_loss,    p->valid_loss,        p->learning_rate,
-	                               p->tokens_per_second, (events & TRAIN_EVAL) != 0};
+	const additive_progress now = {p->step,
+	                               p->total_steps,
+	                               p->tokens,
+	                               p->train_loss,
+	                               p->valid_loss,
+	                               p->learning_rate,
+	                               p->tokens_per_second,
+	                               (events & TRAIN_EVAL) != 0};
 	return (events & (TRAIN_STEP | TRAIN_EVAL)) && t->progress && t->progress(t->context, &now) != 0;
 }
 

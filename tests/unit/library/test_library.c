@@ -46,7 +46,7 @@ static int close_all(void **state)
 /* `failure` is the error of the call, which is evaluated first. */
 #define ASSERT_FAILS(call, code_, field_)                                                                              \
 	do {                                                                                                           \
-		additive_error failure = {.code = ADDITIVE_OK};                                                          \
+		additive_error failure = {.code = ADDITIVE_OK};                                                        \
 		assert_int_equal(call, code_);                                                                         \
 		assert_int_equal(failure.code, code_);                                                                 \
 		assert_string_equal(failure.field, field_);                                                            \
@@ -96,6 +96,11 @@ static void sessions_are_limited(void **state)
 	assert_null(more[2]);
 	ASSERT_FAILS(additive_session_open(&more[2], o->model, (additive_positions)9, &failure), ADDITIVE_INVALID,
 	             "positions");
+	/* These need a state of their own. */
+	float numbers[PROMPT];
+	additive_explanation explanation = {.output = -1, .other = -1};
+	assert_int_equal(additive_explain(o->model, prompt, PROMPT, &explanation, numbers, NULL, NULL), ADDITIVE_OK);
+	assert_int_equal(additive_explain_weights(o->model, prompt, PROMPT, -1, -1, 0, numbers, NULL), ADDITIVE_OK);
 	for (int i = 0; i < 2; i++)
 		additive_session_close(more[i]);
 }
@@ -208,13 +213,13 @@ static void a_recipe_names_the_field_that_is_wrong(void **state)
 /* --- numbers ------------------------------------------------------------------------- */
 
 /* Generate through the model's own scheduler, as the service does. */
-static void generate_by_scheduler(opened *o, client *c, const sampling *s)
+static void generate_by_scheduler(additive_model *m, client *c, const sampling *s)
 {
-	fixture f = {.scheduler = o->model->scheduler, .model = o->model->served};
+	fixture f = {.scheduler = m->scheduler, .model = m->served};
 	generation_request r = request(c, prompt, PROMPT, TOKENS);
 	r.sampling = *s;
 	start(&f, NULL, c, &r);
-	assert_int_equal(handles_run(o->model, NULL), STATUS_OK);
+	assert_int_equal(handles_run(m, NULL), STATUS_OK);
 	assert_int_equal(c->result.status, STATUS_OK);
 	assert_int_equal(c->n_tokens, TOKENS);
 }
@@ -227,9 +232,9 @@ static void generate_by_steps(additive_session *x, const additive_sampling *s, i
 	}
 }
 
-static void steps_choose_the_tokens_of_a_generation(void **state)
+/* Compare greedy tokens, sampled ones, and sampled ones with a penalty. */
+static void compare_with_generations(additive_model *m)
 {
-	opened *o = *state;
 	client c;
 	int32_t tokens[TOKENS];
 	for (int i = 0; i < 3; i++) {
@@ -243,13 +248,30 @@ static void steps_choose_the_tokens_of_a_generation(void **state)
 			s.temperature = same.temperature = 0;
 		if (i == 2)
 			s.repetition_penalty = same.repetition_penalty = 1.5f;
-		generate_by_scheduler(o, &c, &same);
-		assert_int_equal(additive_session_open(&x, o->model, ADDITIVE_POSITIONS_ERROR, NULL), ADDITIVE_OK);
+		generate_by_scheduler(m, &c, &same);
+		assert_int_equal(additive_session_open(&x, m, ADDITIVE_POSITIONS_ERROR, NULL), ADDITIVE_OK);
 		assert_int_equal(additive_session_read(x, prompt, PROMPT, NULL), ADDITIVE_OK);
 		generate_by_steps(x, &s, TOKENS, tokens);
 		assert_memory_equal(tokens, c.tokens, sizeof tokens);
 		additive_session_close(x);
 	}
+}
+
+static void steps_choose_the_tokens_of_a_generation(void **state)
+{
+	opened *o = *state;
+	static const char *const weights[] = {"fp32", "bf16", "int8"};
+	char gpt2[FOLDER_BYTES];
+	make_folder(gpt2);
+	write_gpt2(gpt2, o->device->backend, 1);
+	for (int i = 0; i < 6; i++) {
+		additive_model *m;
+		assert_int_equal(additive_model_open(&m, o->device, i < 3 ? o->folder : gpt2, weights[i % 3], 0, NULL),
+		                 ADDITIVE_OK);
+		compare_with_generations(m);
+		assert_int_equal(additive_model_close(m, NULL), ADDITIVE_OK);
+	}
+	file_remove_tree(gpt2, NULL);
 }
 
 static void copies_continue_with_the_same_bits(void **state)
@@ -296,8 +318,8 @@ static void parts_sum_to_the_score_and_weights_to_one(void **state)
 	}
 	for (int rollout = 0; rollout < 2; rollout++) {
 		double sum = 0;
-		assert_int_equal(
-		    additive_explain_weights(o->model, prompt, PROMPT, 1, -1, rollout, weights, NULL), ADDITIVE_OK);
+		assert_int_equal(additive_explain_weights(o->model, prompt, PROMPT, 1, -1, rollout, weights, NULL),
+		                 ADDITIVE_OK);
 		for (int i = 0; i < PROMPT; i++)
 			sum += (double)weights[i];
 		assert_true(sum > 0.9999 && sum < 1.0001);
