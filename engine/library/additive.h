@@ -51,7 +51,7 @@ typedef enum additive_code {
 	ADDITIVE_BUSY,        /* all sessions of the model are open */
 	ADDITIVE_CANCELLED,   /* a callback stopped the work */
 	ADDITIVE_NOMEM,       /* out of memory; nothing has changed */
-	ADDITIVE_UNAVAILABLE, /* the device or its plug-in is missing */
+	ADDITIVE_UNAVAILABLE, /* the device is missing */
 	ADDITIVE_CORRUPT,     /* a saved session is damaged */
 	ADDITIVE_IO,          /* reading or writing a file failed */
 	ADDITIVE_DEVICE,      /* the device failed; its sessions are lost, close it */
@@ -75,12 +75,11 @@ void additive_free(void *memory);
 
 typedef struct additive_device additive_device;
 
-/* Open a device: "cpu"; "cuda", which needs the plug-in additive-cuda.so (ADDITIVE_PLUGIN_DIR names its folder); or
- * "auto", which is "cuda" if that opens and otherwise "cpu". `threads` is the number of CPU threads, 0 for one on each
- * core. Close with additive_device_close. Any thread.
+/* Open a device: "cpu", or "auto" for the best that this build of the library can use, which is "cpu" too. `threads` is
+ * the number of threads, 0 for one on each core. Close with additive_device_close. Any thread.
  *
- * ADDITIVE_INVALID "backend": another name. ADDITIVE_INVALID "threads": out of range. ADDITIVE_UNAVAILABLE: no plug-in
- * or no GPU. */
+ * ADDITIVE_UNAVAILABLE "device": "cuda", which only the service can use. ADDITIVE_INVALID "device": another name.
+ * ADDITIVE_INVALID "threads": out of range. */
 additive_code additive_device_open(additive_device **device, const char *name, int threads, additive_error *error);
 /* Return a description such as "AMD EPYC …, 2 threads, avx512"; valid until the device is closed. Any thread. */
 const char *additive_device_description(const additive_device *device);

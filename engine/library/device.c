@@ -52,10 +52,16 @@ static status device_from_name(additive_device **out, const char *name, int thre
 	enum { MOST_THREADS = 1024 };
 	if (threads < 0 || threads > MOST_THREADS)
 		return error_set(err, STATUS_INVALID, "threads", "%d is not between 0 and %d", threads, MOST_THREADS);
+	/* The plug-in calls functions of its program, which are local symbols in the library. */
+	if (strcmp(name, "cuda") == 0)
+		return error_set(err, STATUS_UNAVAILABLE, "device",
+		                 "the library runs on the CPU alone; a GPU needs the service");
+	if (strcmp(name, "cpu") != 0 && strcmp(name, "auto") != 0)
+		return error_set(err, STATUS_INVALID, "device", "is \"%.32s\", must be cpu or auto", name);
 	additive_device *d = memory_new(1, sizeof *d);
 	if (!d)
 		return STATUS_NOMEM;
-	status s = backend_open(&d->backend, name, NULL, cpu_open, threads, err);
+	status s = cpu_open(&d->backend, threads, err);
 	if (s != STATUS_OK) {
 		free(d);
 		return s;

@@ -59,8 +59,9 @@ static void a_device_names_the_argument_that_is_wrong(void **state)
 {
 	additive_device *d;
 	(void)state;
-	ASSERT_FAILS(additive_device_open(&d, "gpu", 0, &failure), ADDITIVE_INVALID, "backend");
+	ASSERT_FAILS(additive_device_open(&d, "gpu", 0, &failure), ADDITIVE_INVALID, "device");
 	assert_null(d);
+	ASSERT_FAILS(additive_device_open(&d, "cuda", 0, &failure), ADDITIVE_UNAVAILABLE, "device");
 	ASSERT_FAILS(additive_device_open(&d, "cpu", -1, &failure), ADDITIVE_INVALID, "threads");
 }
 
