@@ -18,8 +18,11 @@
 #: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
 #: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what kinds of attention learn at equal parameters, and what a token costs
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
+#: make lib          libadditive.a, libadditive.so and additive.pc in build/lib, additive.h in build/include
 #: make manual       pages of the manual and completions of shells, as programs write them, to build/share
-#: make install      programs to PREFIX/bin, those to PREFIX/share (PREFIX=/usr/local)
+#: make install      PREFIX=/usr/local: both of these
+#: make install-programs   programs to PREFIX/bin, pages of the manual to PREFIX/share
+#: make install-lib  the library, to PREFIX/lib and PREFIX/include
 #: make lint format deps clean compile_commands.json
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
 #:   V=1                             show the commands
@@ -129,10 +132,51 @@ PROGRAMS := $(addprefix $(OUT)/bin/,$(if $(MPI),additive-train) additived additi
 .PHONY: all
 all: $(PROGRAMS)
 
+# --- the library ---------------------------------------------------------------
+# libadditive is the compute core, serving, explaining, and recipes of training. Its objects are those of the programs.
+# They are position independent enough for a shared object, since every symbol but those of additive.h is
+# local to it. Sources with thread-local variables, or variables of the C library, are compiled with -fPIC.
+LIBRARY_SOVERSION := 0
+OBJCOPY ?= $(if $(filter aarch64,$(BUILD)),aarch64-linux-gnu-)objcopy
+LIBRARY_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/recipe engine/library
+LIBRARY_OBJ = $(filter-out %/tokenizer_training.o %/death_log.o,$(call objects,$(call sources,$(LIBRARY_DIRS)) engine/rank/rank_plan.c proto/nearest.c proto/schema.c)) $(OUT)/obj/gen/schemas.o $(CXX_OBJ) $(KERNEL_OBJ)
+LIBRARY := $(addprefix $(OUT)/lib/,libadditive.a libadditive.so additive.pc)
+$(OUT)/obj/engine/base/reserve.o $(OUT)/obj/engine/recipe/job_tokenizer.o: ALL_CFLAGS += -fPIC
+.PHONY: lib
+lib: $(LIBRARY) $(OUT)/include/additive.h
+$(OUT)/include/additive.h: engine/library/additive.h
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+# The functions that additive.h declares.
+$(OUT)/lib/symbols: engine/library/additive.h
+	@mkdir -p $(@D)
+	$(Q)sed -nE 's/^[a-z].*[ *](additive_[a-z_]+)\(.*/\1/p' $< | sort -u > $@
+$(OUT)/lib/libadditive.so.$(VERSION): $(OUT)/lib/symbols $(LIBRARY_OBJ)
+	$(call say,link,$@)
+	$(Q){ echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };'; } > $(@D)/exports
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libadditive.so.$(LIBRARY_SOVERSION) -Wl,--version-script=$(@D)/exports \
+	  $(if $(findstring sanitize,$(ALL_LDFLAGS)),,-Wl,-z,defs) -o $@ $(filter %.o,$^) $(CORE_LIBS)
+$(OUT)/lib/libadditive.so: $(OUT)/lib/libadditive.so.$(VERSION)
+	$(Q)ln -sf $(<F) $(@D)/libadditive.so.$(LIBRARY_SOVERSION) && ln -sf libadditive.so.$(LIBRARY_SOVERSION) $@
+# One object, in which every other symbol is local, so that a program may use the same names.
+$(OUT)/lib/libadditive.a: $(OUT)/lib/symbols $(LIBRARY_OBJ)
+	$(call say,ar,$@)
+	$(Q)$(CC) -r -nostdlib -o $(@D)/additive.o $(filter %.o,$^)
+	$(Q)$(OBJCOPY) --keep-global-symbols=$< $(@D)/additive.o
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $(@D)/additive.o && rm $(@D)/additive.o
+# `prefix` is the build folder, until `make install` writes its own.
+pc_file = { echo 'prefix=$(1)'; echo 'Name: additive'; echo 'Description: Run, train and explain small language models'; \
+  echo 'Version: $(VERSION)'; echo 'Cflags: -I$${prefix}/include'; echo 'Libs: -L$${prefix}/lib -ladditive'; \
+  echo 'Libs.private: $(CORE_LIBS) $(filter -fopenmp,$(OPENMP)) -lpthread'; }
+$(OUT)/lib/additive.pc: Makefile
+	@mkdir -p $(@D)
+	$(Q)$(call pc_file,$(abspath $(OUT))) > $@
+
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
 $(OUT)/bin/additive-train: $(OUT)/obj/engine/rank/main.o $(call objects,$(call sources,$(RANK_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ) $(PROTO_OBJ)
-$(OUT)/bin/additive-train: LDLIBS = $(CORE_LIBS) -luv $(shell $(PKG_CONFIG) --libs $(MPI))
+$(OUT)/bin/additive-train: LDLIBS = $(CORE_LIBS) $(shell $(PKG_CONFIG) --libs $(MPI))
 $(OUT)/obj/engine/rank/mpi_ranks.o: ALL_CPPFLAGS += $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags-only-I $(MPI) 2>/dev/null))
 $(OUT)/bin/additive-httpd: $(OUT)/obj/server/main.o $(SERVER_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additive-httpd: LDLIBS = $(SERVER_LIBS)
@@ -328,11 +372,12 @@ $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/sup
 UNIT_LINKER ?= $(if $(filter release,$(BUILD)),-fuse-ld=gold)
 # Folders that a test of an area links: those up to its own.
 area = $(firstword $(subst /, ,$(1)))
-with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter golden,$(1)),GOLDEN,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE))))))
+with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter golden,$(1)),GOLDEN,$(if $(filter library,$(1)),LIBRARY,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))))
 CUDA_TEST_OBJ = $(CORE_OBJ) $(call objects,$(call sources,engine/serve engine/explain))
 CUDA_TEST_LIBS = $(CORE_LIBS)
 GOLDEN_OBJ = $(CORE_OBJ) $(OUT)/obj/tests/golden/label_graph.o
 GOLDEN_LIBS = $(CORE_LIBS)
+LIBRARY_LIBS = $(CORE_LIBS)
 unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,$(1))),$(PROTO_OBJ))
 .SECONDEXPANSION:
 $(UNIT_BIN) $(CUDA_UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
@@ -387,7 +432,7 @@ PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
 # Slow tests compute more than they wait.
 SLOW_JOBS ?= -n $(shell nproc) --dist loadfile
 .PHONY: pytest
-pytest: $(TESTED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+pytest: $(TESTED) lib $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 	tests/in_memory $(PYTEST) $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults)
 
 # Tests that need a CUDA device, on the emulated one. Its fibres are x86-64 code, and its calls for the thread sanitizer
@@ -463,7 +508,7 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 # Further programs and tests: cmocka, Open MPI, virtual environments, shells whose completions are tried, the manual's checker.
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin python3-venv fish zsh mandoc
 .PHONY: test test-programs
-test-programs: $(TESTED) $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+test-programs: $(TESTED) lib $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 test:
 	@deploy/deps $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) test-programs
@@ -486,7 +531,7 @@ test-aarch64:
 
 # --- the service -------------------------------------------------------------
 SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
-.PHONY: demo run image image-test image-cuda image-cuda-test install
+.PHONY: demo run image image-test image-cuda image-cuda-test install install-programs install-lib
 demo:
 	@echo 'Installs missing packages, builds (a minute on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
@@ -525,11 +570,19 @@ $(addprefix $(SHARE)/,$(COMPLETIONS)): $(OUT)/bin/additive
 	$(call say,gen,$@)
 	$(Q)$(RUN_UNIT) $< completion $(SHELL_NAME) > $@.new && mv $@.new $@
 PREFIX ?= /usr/local
-install: all manual
+install: install-programs install-lib
+install-programs: all manual
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(filter-out %.so,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	$(if $(wildcard $(OUT)/bin/additive-cuda.so),install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/additive $(OUT)/bin/additive-cuda.so)
 	cd $(SHARE) && find . -type f -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(PREFIX))/share/{}' \;
+
+install-lib: lib
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include engine/library/additive.h
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(OUT)/lib/libadditive.a $(OUT)/lib/libadditive.so.$(VERSION)
+	cp -Pf $(OUT)/lib/libadditive.so $(OUT)/lib/libadditive.so.$(LIBRARY_SOVERSION) $(DESTDIR)$(PREFIX)/lib
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	$(call pc_file,$(PREFIX)) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/additive.pc
 
 # --- system packages ----------------------------------------------------------
 .PHONY: deps

@@ -286,19 +286,26 @@ static status rank_plan_make_plan(json_t **document, const json_t *recipe, const
 	return find_checkpoint(*document, err);
 }
 
-status rank_plan_of_recipe(json_t **document, const char *recipe, const char *out, const rank_device *d, error *err)
+status rank_plan_of_object(json_t **document, const json_t *recipe, const char *out, const rank_device *d, error *err)
 {
-	json_t *read;
 	*document = NULL;
-	TRY(read_json(&read, recipe, err));
-	status s = json_is_object(read) ? rank_plan_make_plan(document, read, out, d, err)
-	                                : error_set(err, STATUS_INVALID, NULL, "%s holds no object", recipe);
-	json_decref(read);
+	status s = rank_plan_make_plan(document, recipe, out, d, err);
 	if (s != STATUS_OK) {
 		json_decref(*document);
 		*document = NULL;
 	}
 	return error_settle(err, s);
+}
+
+status rank_plan_of_recipe(json_t **document, const char *recipe, const char *out, const rank_device *d, error *err)
+{
+	json_t *read;
+	*document = NULL;
+	TRY(read_json(&read, recipe, err));
+	status s = json_is_object(read) ? rank_plan_of_object(document, read, out, d, err)
+	                                : error_set(err, STATUS_INVALID, NULL, "%s holds no object", recipe);
+	json_decref(read);
+	return s;
 }
 
 status rank_plan_read(json_t **document, const char *path, error *err)

@@ -28,6 +28,8 @@ typedef struct rank_device {
  * newest intact checkpoint. Errors name the field. STATUS_CONFLICT: `out` contains a run of another recipe. New
  * reference. */
 status rank_plan_of_recipe(json_t **document, const char *recipe, const char *out, const rank_device *d, error *err);
+/* Make the plan of a recipe that has been read. */
+status rank_plan_of_object(json_t **document, const json_t *recipe, const char *out, const rank_device *d, error *err);
 /* Read a plan that the engine has written to a file. */
 status rank_plan_read(json_t **document, const char *path, error *err);
 

@@ -10,8 +10,8 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <uv.h>
 
+#include "engine/base/host_memory.h"
 #include "engine/base/memory.h"
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_config.h"
@@ -227,13 +227,6 @@ static status check_ranks(const job_request *r, const job_sources *from, error *
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Available memory: the machine's, or less in a container. */
-static double memory_bytes(void)
-{
-	double total = (double)uv_get_total_memory(), limit = (double)uv_get_constrained_memory();
-	return limit > 0 && limit < total ? limit : total;
-}
-
 /* Numbers that an optimiser keeps for each parameter. */
 static double moments(const optimizer_kind *kind)
 {
@@ -271,7 +264,7 @@ static status check_memory(const job_request *r, error *err)
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
 	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0)) *
 	                 parameters,
-	       available = memory_bytes();
+	       available = host_memory_bytes();
 	if (r->on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
 		                 "training would need at least %.1f GiB, this machine has %.1f",

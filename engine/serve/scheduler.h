@@ -159,6 +159,22 @@ status scheduler_session_log(session *x, const int32_t **tokens, const float **l
 /* Set *ids to the tokens of the source and return their number. Valid until the session changes. */
 int64_t scheduler_session_source(const session *x, const int32_t **ids);
 
+/* --- token by token -------------------------------------------------------- */
+
+/* These three work on an idle session without a generation and without ticks. Their numbers and tokens have the same
+ * bits as those of a generation. STATUS_CONFLICT: x is busy. STATUS_DEVICE: x is lost. STATUS_NOMEM. */
+
+/* Read one token in a decode step of its own. STATUS_INVALID "token": it is not in the vocabulary, or all positions are
+ * taken. STATUS_CONFLICT "source": the model reads a source and x has none. */
+status scheduler_session_step(session *x, int32_t token, error *err);
+/* Set *logits to the model's outputs after the last token; valid until the session changes. STATUS_CONFLICT: x has read
+ * no token. */
+status scheduler_session_logits(session *x, const float **logits, error *err);
+/* Sample the token that a generation with these settings would choose next, and do not read it. Settings that penalise
+ * repeated tokens take time in proportion to the tokens read. STATUS_CONFLICT: x has read no token. STATUS_INVALID
+ * names a setting out of range; "model": no logit is finite. */
+status scheduler_session_sample(session *x, const sampling *s, int32_t *token, error *err);
+
 /* --- generations --------------------------------------------------------- */
 
 typedef enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH } finish_reason;
