@@ -140,7 +140,8 @@ LIBRARY_SOVERSION := 0
 OBJCOPY ?= $(if $(filter aarch64,$(BUILD)),aarch64-linux-gnu-)objcopy
 LIBRARY_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/recipe engine/library
 LIBRARY_OBJ = $(filter-out %/tokenizer_training.o %/death_log.o,$(call objects,$(call sources,$(LIBRARY_DIRS)) engine/rank/rank_plan.c proto/nearest.c proto/schema.c)) $(OUT)/obj/gen/schemas.o $(CXX_OBJ) $(KERNEL_OBJ)
-LIBRARY := $(addprefix $(OUT)/lib/,libadditive.a libadditive.so additive.pc)
+# With sanitizers, whose variables are the program's, the archive alone.
+LIBRARY := $(addprefix $(OUT)/lib/,libadditive.a $(if $(findstring sanitize,$(CFLAGS_$(BUILD))),,libadditive.so) additive.pc)
 $(OUT)/obj/engine/base/reserve.o $(OUT)/obj/engine/recipe/job_tokenizer.o: ALL_CFLAGS += -fPIC
 .PHONY: lib
 lib: $(LIBRARY) $(OUT)/include/additive.h
@@ -155,7 +156,7 @@ $(OUT)/lib/libadditive.so.$(VERSION): $(OUT)/lib/symbols $(LIBRARY_OBJ)
 	$(call say,link,$@)
 	$(Q){ echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };'; } > $(@D)/exports
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libadditive.so.$(LIBRARY_SOVERSION) -Wl,--version-script=$(@D)/exports \
-	  $(if $(findstring sanitize,$(ALL_LDFLAGS)),,-Wl,-z,defs) -o $@ $(filter %.o,$^) $(CORE_LIBS)
+	  -Wl,-z,defs -o $@ $(filter %.o,$^) $(CORE_LIBS)
 $(OUT)/lib/libadditive.so: $(OUT)/lib/libadditive.so.$(VERSION)
 	$(Q)ln -sf $(<F) $(@D)/libadditive.so.$(LIBRARY_SOVERSION) && ln -sf libadditive.so.$(LIBRARY_SOVERSION) $@
 # One object, in which every other symbol is local, so that a program may use the same names.
@@ -425,6 +426,8 @@ tests/golden: $(GOLDEN)
 $(GOLDEN): $(call objects,$(sort $(wildcard tests/golden/*.c tests/golden/readers/*.c)) $(OPTIONS_SRC)) $(CORE_OBJ)
 $(GOLDEN): LDLIBS = $(CORE_LIBS)
 TESTED := all $(GOLDEN)
+# tests/e2e/test_library.py compiles programs without sanitizers.
+LIBRARY_TESTED := $(if $(filter release,$(BUILD)),lib)
 
 PYTEST = env ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q
 # More processes than processors, since tests also wait; a file's tests share services, so they stay together.
@@ -432,7 +435,7 @@ PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
 # Slow tests compute more than they wait.
 SLOW_JOBS ?= -n $(shell nproc) --dist loadfile
 .PHONY: pytest
-pytest: $(TESTED) lib $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+pytest: $(TESTED) $(LIBRARY_TESTED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 	tests/in_memory $(PYTEST) $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults)
 
 # Tests that need a CUDA device, on the emulated one. Its fibres are x86-64 code, and its calls for the thread sanitizer
@@ -508,7 +511,7 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 # Further programs and tests: cmocka, Open MPI, virtual environments, shells whose completions are tried, the manual's checker.
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin python3-venv fish zsh mandoc
 .PHONY: test test-programs
-test-programs: $(TESTED) lib $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+test-programs: $(TESTED) $(LIBRARY_TESTED) $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
 test:
 	@deploy/deps $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) test-programs

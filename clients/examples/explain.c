@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 	}
 	need_ok(additive_device_open(&device, "cpu", 0, &error));
 	need_ok(additive_model_open(&model, device, argv[1], "fp32", 0, &error));
-	need_ok(additive_tokenize(model, argv[2], strlen(argv[2]), &tokens, &count, &error));
+	need_ok(additive_tokenize(model, argv[2], strlen(argv[2]), 0, &tokens, &count, &error));
 
 	float *numbers = calloc(count ? count : 1, 3 * sizeof *numbers);
 	if (!numbers)

@@ -73,7 +73,7 @@ int main(int argc, char **argv)
 	need_ok(additive_device_open(&device, "cpu", 0, &error));
 	need_ok(additive_model_open(&model, device, argv[1], "fp32", 0, &error));
 	need_ok(additive_session_open(&session, model, ADDITIVE_POSITIONS_ERROR, &error));
-	need_ok(additive_tokenize(model, argv[2], strlen(argv[2]), &tokens, &count, &error));
+	need_ok(additive_tokenize(model, argv[2], strlen(argv[2]), 0, &tokens, &count, &error));
 	need_ok(additive_session_read(session, tokens, count, &error));
 
 	const double began = seconds();

@@ -119,11 +119,12 @@ void additive_model_facts(const additive_model *model, additive_facts *facts);
 
 /* --- text ---------------------------------------------------------------------------- */
 
-/* Turn a text into tokens, as a prompt: the token that begins a text, if the tokenizer has one, comes first. Names of
- * special tokens in the text are plain text. *tokens is freed with additive_free. Any thread, also while another uses
- * the model. ADDITIVE_INVALID, ADDITIVE_TOO_LARGE. */
-additive_code additive_tokenize(const additive_model *model, const char *text, size_t bytes, int32_t **tokens,
-                                size_t *count, additive_error *error);
+/* Turn a text into tokens. The token that begins a text, if the tokenizer has one, comes first; 1 as `continues`: it is
+ * left out, because the text follows what a session has read. Names of special tokens in the text are plain text.
+ * *tokens is freed with additive_free. Any thread, also while another uses the model. ADDITIVE_INVALID,
+ * ADDITIVE_TOO_LARGE. */
+additive_code additive_tokenize(const additive_model *model, const char *text, size_t bytes, int continues,
+                                int32_t **tokens, size_t *count, additive_error *error);
 /* Return 1 if the token ends a text, otherwise 0. Any thread. */
 int additive_token_ends(const additive_model *model, int32_t token);
 

@@ -130,15 +130,15 @@ status handles_refuse_source(const additive_model *m, error *err)
 
 /* --- text ---------------------------------------------------------------------------- */
 
-additive_code additive_tokenize(const additive_model *m, const char *text, size_t bytes, int32_t **tokens,
-                                size_t *count, additive_error *failure)
+additive_code additive_tokenize(const additive_model *m, const char *text, size_t bytes, int continues,
+                                int32_t **tokens, size_t *count, additive_error *failure)
 {
 	error err = ERROR_INIT;
 	token_list list = {0};
 	*tokens = NULL;
 	*count = 0;
 	const model_dims *d = model_dimensions(served_model_model(m->served));
-	const encode_options how = {.begin = d->head != HEAD_CLASSES, .threads = 1};
+	const encode_options how = {.begin = !continues && d->head != HEAD_CLASSES, .threads = 1};
 	status s = tokenizer_encode(served_model_tokenizer(m->served), text, bytes, &how, &list, &err);
 	if (s == STATUS_OK) {
 		*tokens = list.ids;

@@ -333,7 +333,7 @@ static void a_text_gives_whole_characters(void **state)
 	additive_text *t;
 	int32_t *tokens;
 	size_t count, bytes;
-	assert_int_equal(additive_tokenize(o->model, "a\xC3\xA9", 3, &tokens, &count, NULL), ADDITIVE_OK);
+	assert_int_equal(additive_tokenize(o->model, "a\xC3\xA9", 3, 0, &tokens, &count, NULL), ADDITIVE_OK);
 	assert_int_equal(count, 3);
 	assert_int_equal(additive_text_open(&t, o->model, 0, NULL), ADDITIVE_OK);
 	assert_string_equal(additive_text_append(t, tokens[0], &bytes), "a");
@@ -345,6 +345,36 @@ static void a_text_gives_whole_characters(void **state)
 	assert_int_equal(bytes, 3);
 	additive_text_close(t);
 	additive_free(tokens);
+}
+
+static void a_text_that_continues_has_no_token_that_begins_one(void **state)
+{
+	opened *o = *state;
+	static const char json[] =
+	    "{\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"single_word\": false, \"lstrip\": false, "
+	    "\"rstrip\": false, \"normalized\": false, \"special\": true}], \"normalizer\": null, "
+	    "\"pre_tokenizer\": null, \"decoder\": null, \"post_processor\": {\"type\": \"TemplateProcessing\", "
+	    "\"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+	    "\"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, {\"Sequence\": "
+	    "{\"id\": \"B\", \"type_id\": 0}}], \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [0], "
+	    "\"tokens\": [\"<s>\"]}}}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"<s>\": 0, \"a\": 1, \"b\": 2}, "
+	    "\"merges\": []}}";
+	char path[FOLDER_BYTES + 16];
+	additive_model *m;
+	int32_t *tokens;
+	size_t count;
+	snprintf(path, sizeof path, "%s/tokenizer.json", o->folder);
+	assert_int_equal(file_write(path, &(file_part){json, sizeof json - 1}, 1, NULL), STATUS_OK);
+	additive_error failure = {.code = ADDITIVE_OK};
+	if (additive_model_open(&m, o->device, o->folder, "fp32", 0, &failure) != ADDITIVE_OK)
+		fail_msg("%s: %s", failure.field, failure.message);
+	for (int continues = 0; continues < 2; continues++) {
+		assert_int_equal(additive_tokenize(m, "ab", 2, continues, &tokens, &count, NULL), ADDITIVE_OK);
+		assert_int_equal(count, 3 - continues);
+		assert_int_equal(tokens[0], continues ? 1 : 0);
+		additive_free(tokens);
+	}
+	assert_int_equal(additive_model_close(m, NULL), ADDITIVE_OK);
 }
 
 static int stop_at_step_2(void *context, const additive_progress *p)
@@ -402,6 +432,7 @@ int main(void)
 	    WITH_ALL(copies_continue_with_the_same_bits),
 	    WITH_ALL(parts_sum_to_the_score_and_weights_to_one),
 	    WITH_ALL(a_text_gives_whole_characters),
+	    WITH_ALL(a_text_that_continues_has_no_token_that_begins_one),
 	    WITH_ALL(a_stopped_run_continues_with_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
