@@ -20,7 +20,7 @@
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
 #: make lib          libadditive.a, libadditive.so and additive.pc in build/lib, additive.h in build/include
 #: make manual       pages of the manual and completions of shells, as programs write them, to build/share
-#: make install      PREFIX=/usr/local: both of these
+#: make install      the next two (PREFIX=/usr/local)
 #: make install-programs   programs to PREFIX/bin, pages of the manual to PREFIX/share
 #: make install-lib  the library, to PREFIX/lib and PREFIX/include
 #: make lint format deps clean compile_commands.json

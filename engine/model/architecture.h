@@ -155,10 +155,10 @@ int64_t architecture_count_parameters(const architecture *a, const void *config)
 int64_t model_dims_ids(const model_dims *d);
 /* Record training on sequences of `length` tokens (at most dims.positions): raises dims.trained. */
 void architecture_train_on(void *config, int64_t length);
-/* List what a session keeps: the states of the layers in order, then the architecture's own. *out starts zeroed;
- * out->status is STATUS_NOMEM when out of memory. */
 /* List what a row passes on, in either form. */
 void architecture_carried(const architecture *a, const void *config, state_list *list);
+/* List what a session keeps: the states of the layers in order, then the architecture's own. *out starts zeroed;
+ * out->status is STATUS_NOMEM when out of memory. */
 void architecture_states(const architecture *a, const void *config, state_list *out);
 /* Return the explainer shared by the layers; NULL: an attention has none, or they differ. */
 const explainer *architecture_explainer(const architecture *a, const void *config);
