@@ -126,12 +126,12 @@ struct architecture {
 	/* Append the state of a session beyond that of the layers' mixers; NULL: none. */
 	void (*states)(const void *config, state_list *list);
 	/* Append what a row of a training batch passes on to the next row, all STATE_CARRIED; NULL: nothing. With
-	 * forward_spec.carried the graph has, for each, an input NAME of B times its floats and an output
+	 * forward_spec.train.carried the graph has, for each, an input NAME of B times its floats and an output
 	 * "next.NAME" of the same shape. */
 	void (*carried)(const void *config, state_list *list);
-	/* A row passes on the state of a session instead, all of it recurrent. With forward_spec.carried the graph has
-	 * the sessions' pool STATE_POOL with one slot for each row, which holds the row's initial and then its final
-	 * state. */
+	/* A row passes on the state of a session instead, all of it recurrent. With forward_spec.train.carried the
+	 * graph has the sessions' pool STATE_POOL with one slot for each row, which holds the row's initial and then
+	 * its final state. */
 	bool carries_states;
 	/* Append the whole computation to b->g (without graph_backward). The graph already has every parameter of the
 	 * list under its name. */

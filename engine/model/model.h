@@ -83,8 +83,8 @@ int64_t model_state_floats(const model *m);
 /* Return what a row of a training batch passes on to the next (architecture.h). */
 const state_list *model_carried(const model *m);
 
-/* Build and compile the forward of a spec, and with spec->backward the backward. Parameters are bound to the model's
- * arena; with spec->bf16 those of rank 2 and more to its bf16 copy. `gradients`: an arena in the layout of the
+/* Build and compile the forward of a spec, and with spec->train.backward the backward. Parameters are bound to the
+ * model's arena; with spec->bf16 those of rank 2 and more to its bf16 copy. `gradients`: an arena in the layout of the
  * parameters, zeroed by its owner, that receives gradients; NULL: they are in the plan. Fixed parameters and those that
  * the loss does not depend on are neither written there nor outputs. pool: the state pool of a recurrent spec, slots *
  * model_state_floats.

@@ -148,14 +148,14 @@ static forward_spec spec_of(const read_pass *r, const served_model *m)
 	                      .length = r->capacity,
 	                      .slots = pieces ? statepool_capacity(m->pool) : 0,
 	                      .masked = !pieces || r->form.masked,
-	                      .explain = r->form.log,
+	                      .explain.log = r->form.log,
 	                      .source = r->source,
 	                      .source_masked = r->form.both,
-	                      .attribution = r->form.attribution,
-	                      .share = r->form.share,
-	                      .logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
-	                      .rows = r->form.rows,
-	                      .embedding = r->form.embedding};
+	                      .explain.attribution = r->form.attribution,
+	                      .explain.share = r->form.share,
+	                      .out.logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
+	                      .out.rows = r->form.rows,
+	                      .out.embedding = r->form.embedding};
 }
 
 static status read_pass_fill(read_pass *r, const served_model *m, error *err)

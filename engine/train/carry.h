@@ -23,8 +23,8 @@
 
 typedef struct carry carry;
 
-/* Create the states of a plan with forward_spec.carried over batch rows of `length` tokens, for `sets` micro-batches.
- * Borrows both. */
+/* Create the states of a plan with forward_spec.train.carried over batch rows of `length` tokens, for `sets`
+ * micro-batches. Borrows both. */
 status carry_new(carry **out, const model *m, plan *p, int64_t batch, int64_t length, int64_t sets, error *err);
 void carry_free(carry *c);
 /* Before micro-batch `set` of a step: load the states of its rows; rows that do not continue start empty. */

@@ -450,7 +450,7 @@ static value layers(builder *b, const trilinear_config *c, value mask, value h)
 		if (!c->attentions.items[l].joins) {
 			builder_boundary(b);
 			n = trilinear_model_normalize(b, c, mask, h);
-			if (b->spec->activations) {
+			if (b->spec->out.activations) {
 				builder_output(b, h, "layers.%d.state", l);
 				builder_output(b, n, "layers.%d.normed", l);
 			}
@@ -473,10 +473,10 @@ static void trilinear_forward(const void *config, builder *b)
 	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);
 	b->first = trilinear_model_normalize(b, c, mask, b->front);
 	h = layers(b, c, mask, h);
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, h, "state");
 	h = trilinear_normalize(b, 32, builder_needed_rows(b, h));
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, h, "normed");
 	value bias = op_scale(b->g, builder_parameter(b, HEAD ".bias"), (float)(1 / scale));
 	builder_vocabulary(b, h, trilinear_weight(b, table_bits(c), HEAD), bias, (float)(scale * M_LN2));

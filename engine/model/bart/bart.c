@@ -176,7 +176,7 @@ void bart_parameters(const void *config, parameter_list *list)
 
 static void name_activation(const builder *b, value v, const char *stack, int l, const char *name)
 {
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, v, "%s.layers.%d.%s", stack, l, name);
 }
 
@@ -193,7 +193,7 @@ static value embed(builder *b, const bart_config *c, value words, const char *st
 		words = op_scale(b->g, words, sqrtf((float)c->dims.hidden));
 	value h = builder_layernorm(b, op_add(b->g, words, builder_places(b, places)), LAYERNORM_EPS,
 	                            "model.%s.layernorm_embedding", stack);
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, h, "%s.embedding", stack);
 	return builder_dropout(b, h, (float)c->dropout);
 }

@@ -219,7 +219,7 @@ static value memories_alone(const builder *b, const attention_options *o, const 
 
 static bool is_logged(const builder *b, const attention_rows *r)
 {
-	return b->spec->explain && !r->whole;
+	return b->spec->explain.log && !r->whole;
 }
 
 /* Output the parts that explanations need: of the tokens, and of the tokens that they read. */

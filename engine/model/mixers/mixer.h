@@ -14,8 +14,8 @@ typedef struct mixer {
 	void (*parameters)(const void *options, const char *prefix, parameter_list *list);
 	/* List what it keeps of a session's tokens. */
 	void (*states)(const void *options, int layer, state_list *list);
-	/* Append its computation: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain, output the parts of the
-	 * log. */
+	/* Append its computation: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain.log, output the parts of
+	 * the log. */
 	value (*forward)(builder *b, const void *options, int layer, const char *prefix, value x);
 	const explainer *explainer; /* in NAME_explain.c; NULL: its weights cannot be computed */
 	bool any_pieces;            /* bits do not depend on the pieces in which a sequence is read */

@@ -25,7 +25,7 @@ static void softmax_states(const void *options, int layer, state_list *list)
 static value softmax_attend(builder *b, const softmax_options *o, int layer, value qkv)
 {
 	uint32_t site = builder_site(b);
-	if (b->spec->explain)
+	if (b->spec->explain.log)
 		builder_output(b, qkv, "layers.%d.qkv", layer);
 	if (forward_recurrent(b->spec)) {
 		softmax_stream_params params = {

@@ -177,5 +177,6 @@ void stack_carried(const stack *s, state_list *list)
 
 int64_t stack_memory(const stack *s, const forward_spec *spec)
 {
-	return spec->carried ? s->options.max_mem_len : spec->memory;
+	const forward_input *memory = forward_find_input(spec, STACK_MEMORY);
+	return spec->train.carried ? s->options.max_mem_len : memory ? memory->rows : 0;
 }

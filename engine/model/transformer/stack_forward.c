@@ -169,7 +169,7 @@ static value stack_forward_remember(const journey *j, value x, int layer)
 	const stack_options *o = &j->s->options;
 	const forward_spec *spec = j->b->spec;
 	graph *g = j->b->g;
-	if (!o->max_mem_len || !(spec->memories || spec->carried) || j->whole)
+	if (!o->max_mem_len || !(spec->train.carried || forward_find_input(spec, STACK_MEMORY)) || j->whole)
 		return VALUE_NONE;
 	int64_t earlier = stack_memory(j->s, spec), rows = builder_rows(j->b, x), all = rows + earlier;
 	int64_t kept = all < o->max_mem_len ? all : o->max_mem_len;
@@ -273,7 +273,7 @@ static journey stack_forward_begin(builder *b, const stack *s, stack_rows rows)
 	                 .memory_values = VALUE_NONE,
 	                 .unshifted = VALUE_NONE,
 	                 .front = VALUE_NONE,
-	                 .kept = port_find(b->g, PORT_KEPT)};
+	                 .kept = graph_find(b->g, STACK_KEPT)};
 }
 
 static segment_rows_params numbering(const stack_options *o)
@@ -308,7 +308,7 @@ static void stack_forward_place(journey *j, int64_t rows)
 	j->bias_first = o->causal ? 0 : 1 - rows;
 	int64_t keys = rows + memories + stack_memory(j->s, j->b->spec);
 	j->bias = stack_bias_table(j->b, j->s, j->bias_first, keys - j->bias_first);
-	if (j->b->spec->explain && !o->causal) {
+	if (j->b->spec->explain.log && !o->causal) {
 		const int64_t tokens = rows - o->num_memory_tokens;
 		j->back = stack_bias_table(j->b, j->s, 0, tokens);
 		j->ahead = stack_bias_table(j->b, j->s, 1 - tokens, tokens);
@@ -350,7 +350,7 @@ static journey begin_segments(builder *b, const stack *s, const journey *tokens,
 	*spec = *b->spec;
 	spec->phase = PHASE_STEP;
 	spec->length = params.front;
-	spec->explain = spec->activations = spec->masked = false;
+	spec->explain.log = spec->out.activations = spec->masked = false;
 	*front = *b;
 	front->spec = spec;
 	front->position = at.first;
@@ -413,7 +413,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 	}
 	journey j = stack_forward_begin(b, s, rows), m = j;
 	j.memory_rows = in_front;
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		j.outputs = s->logits ? "" : s->prefix;
 	stack_forward_place(&j, recurrent ? 0 : n + memory);
 	/* Without segments, rows of memory tokens see only each other and the source, which stack_store_source

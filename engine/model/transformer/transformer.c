@@ -182,9 +182,10 @@ bool transformer_ignores(const char *name)
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
 
-static value given(const builder *b, bool is, port_role role, dtype type, shape s)
+/* Return an input that only tests and checkpoints' reference files give; VALUE_NONE: the spec does not list it. */
+static value listed(const builder *b, const char *name, dtype type, shape s)
 {
-	return is ? graph_input(b->g, port_name(role), type, s) : VALUE_NONE;
+	return forward_find_input(b->spec, name) ? graph_input(b->g, name, type, s) : VALUE_NONE;
 }
 
 /* Return the rows that the decoder attends to. */
@@ -203,8 +204,8 @@ static value source_of(builder *b, const transformer_config *c, value mask)
 	stack_rows rows = {.x = stack_embed(b, &c->encoder, true, VALUE_NONE),
 	                   .mask = mask,
 	                   .key_mask = VALUE_NONE,
-	                   .visible = given(b, spec->source_restricted, PORT_SOURCE_VISIBLE, DTYPE_I32,
-	                                    SHAPE4(spec->batch, c->encoder.options.heads, spec->source, spec->source)),
+	                   .visible = listed(b, "source_visible", DTYPE_I32,
+	                                     SHAPE4(spec->batch, c->encoder.options.heads, spec->source, spec->source)),
 	                   .source_visible = VALUE_NONE,
 	                   .source = VALUE_NONE,
 	                   .source_mask = VALUE_NONE};
@@ -212,7 +213,7 @@ static value source_of(builder *b, const transformer_config *c, value mask)
 	whole.pool = VALUE_NONE;
 	value encodings = stack_forward(&whole, &c->encoder, rows);
 	b->site = whole.site;
-	if (spec->activations)
+	if (spec->out.activations)
 		builder_output(b, encodings, "%s", port_name(PORT_ENCODINGS));
 	return encodings;
 }
@@ -223,31 +224,31 @@ void transformer_forward(const void *config, builder *b)
 	const stack *s = transformer_head(c);
 	const stack_options *o = &s->options;
 	const forward_spec *spec = b->spec;
-	int64_t rows = spec->before + spec->length;
-	given(b, spec->kept, PORT_KEPT, DTYPE_F32, SHAPE3(1, o->n_entries, 1));
+	const int64_t in_front = builder_rows_before(b), rows = in_front + spec->length;
+	listed(b, STACK_KEPT, DTYPE_F32, SHAPE3(1, o->n_entries, 1));
+	const shape source = SHAPE2(spec->batch, spec->source);
 	value source_mask =
-	    given(b, spec->source_masked, PORT_SOURCE_MASK, DTYPE_I32, SHAPE2(spec->batch, spec->source));
-	value source_kept = given(b, spec->source_kept, PORT_SOURCE_KEPT, DTYPE_I32, SHAPE2(spec->batch, spec->source));
+	    spec->source_masked ? graph_input(b->g, port_name(PORT_SOURCE_MASK), DTYPE_I32, source) : VALUE_NONE;
+	value source_kept = listed(b, "source_kept", DTYPE_I32, source);
 	if (spec->phase == PHASE_ENCODE) {
 		stack_store_source(b, s, source_of(b, c, source_mask), source_mask);
 		return;
 	}
 	stack_rows in = {
 	    .mask = b->mask,
-	    .key_mask = given(b, spec->key_masked, PORT_KEY_MASK, DTYPE_I32, SHAPE2(spec->batch, rows)),
-	    .visible = given(b, spec->restricted, PORT_VISIBLE, DTYPE_I32, SHAPE4(spec->batch, o->heads, rows, rows)),
-	    .source_visible = given(b, spec->source_restricted, PORT_CROSS_VISIBLE, DTYPE_I32,
-	                            SHAPE4(spec->batch, o->heads, rows, spec->source)),
+	    .key_mask = listed(b, "key_mask", DTYPE_I32, SHAPE2(spec->batch, rows)),
+	    .visible = listed(b, "visible", DTYPE_I32, SHAPE4(spec->batch, o->heads, rows, rows)),
+	    .source_visible = listed(b, "cross_visible", DTYPE_I32, SHAPE4(spec->batch, o->heads, rows, spec->source)),
 	    .source = source_of(b, c, source_mask),
-	    .source_mask = spec->source_kept ? source_kept : source_mask,
+	    .source_mask = source_kept != VALUE_NONE ? source_kept : source_mask,
 	};
-	if (spec->carried)
-		in.key_mask = given(b, true, PORT_MEMORY_MASK, DTYPE_I32,
-		                    SHAPE2(spec->batch, stack_memory(s, spec) + o->num_memory_tokens + rows));
-	value before = given(b, spec->before > 0, PORT_BEFORE, DTYPE_F32, SHAPE3(spec->batch, spec->before, o->dim));
+	if (spec->train.carried)
+		in.key_mask = graph_input(b->g, port_name(PORT_MEMORY_MASK), DTYPE_I32,
+		                          SHAPE2(spec->batch, stack_memory(s, spec) + o->num_memory_tokens + rows));
+	value before = listed(b, FORWARD_ROWS_BEFORE, DTYPE_F32, SHAPE3(spec->batch, in_front, o->dim));
 	in.x = stack_embed(b, s, false, before);
 	value h = stack_forward(b, s, in);
-	if (spec->activations)
+	if (spec->out.activations)
 		builder_output(b, h, "embeddings");
 	value weight = o->tie_embedding ? stack_words(b, s) : builder_parameter(b, "%sto_logits.weight", s->prefix);
 	value bias = o->tie_embedding ? VALUE_NONE : builder_parameter(b, "%sto_logits.bias", s->prefix);

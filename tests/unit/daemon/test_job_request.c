@@ -337,7 +337,7 @@ static double plan_of(fixture *f, int64_t batch, int encoder, int decoder)
 	must_read(f, &r, two_stacks(json, batch, encoder, decoder));
 	backend *b = device_training_backend(f->engine->device);
 	assert_int_equal(model_create(&m, r.architecture, r.config, 1, b, NULL), STATUS_OK);
-	const forward_spec spec = {.batch = batch, .length = 32, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = batch, .length = 32, .train.loss = true, .train.backward = true};
 	assert_int_equal(pass_new(&p, m, &r.options, &spec, NULL, NULL), STATUS_OK);
 	const double bytes = (double)plan_bytes(pass_plan(p));
 	pass_free(p);

@@ -119,8 +119,12 @@ static void compute_toy(const char *config, int draw, backend *b, double out[TOY
 	set_toy(m);
 	if (draw > 0)
 		perturb(m, (float)SUM_ERROR, (uint64_t)draw);
-	const forward_spec spec = {
-	    .batch = 1, .length = 4, .loss = true, .backward = true, .activations = true, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = 1,
+	                           .length = 4,
+	                           .train.loss = true,
+	                           .train.backward = true,
+	                           .out.activations = true,
+	                           .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	float states[16], logits[12], loss, gradient[32 * 64];
 	assert_int_equal(feed_write(p, PORT_TOKENS, (int32_t[]){0, 1, 2, 1}), STATUS_OK);
@@ -305,7 +309,8 @@ static void the_token_after_the_longest_match_is_a_second_label(void **state)
 static void check_rows_of_alpha(const char *config)
 {
 	model *m = fixture_model_as(&architecture_trilinear, config, device);
-	const forward_spec spec = {.batch = 1, .length = N, .explain = true, .activations = true, .logits = LOGITS_ALL};
+	const forward_spec spec = {
+	    .batch = 1, .length = N, .explain.log = true, .out.activations = true, .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	const trilinear_options *o = model_mixer_options(m, 1);
 	const int64_t q = o->key_size, width = 2 * q + H, w = T / H;
@@ -381,9 +386,9 @@ static void contributions_sum_to_the_score(void **state)
 		const forward_spec spec = {.batch = 1,
 		                           .length = N,
 		                           .masked = true,
-		                           .logits = LOGITS_LAST,
-		                           .attribution = ATTRIBUTION_FROZEN,
-		                           .share = 0.5f};
+		                           .out.logits = LOGITS_LAST,
+		                           .explain.attribution = ATTRIBUTION_FROZEN,
+		                           .explain.share = 0.5f};
 		plan *p = fixture_plan(m, &spec, NULL, NULL);
 		int32_t ids[N], mask[N];
 		float coefficients[V], logits[V], words[N], places[N] = {0}, head;
@@ -423,7 +428,7 @@ static void contributions_sum_to_the_score(void **state)
 /* Logits of every token in a forward with dropout. */
 static void dropped_loss(const model *m, int32_t step, const int32_t *ids, float *logits)
 {
-	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = B, .length = N, .train.dropout = true, .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_RANDOM, (int32_t[]){7, 0, step, 0}), STATUS_OK);
@@ -568,7 +573,8 @@ static void codes_of_vectors_are_multiplied_exactly(void **state)
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
 	int64_t counts[4];
 	for (int i = 0; i < 2; i++) {
-		const forward_spec spec = {.batch = 1, .length = FEW, .activations = true, .logits = LOGITS_ALL};
+		const forward_spec spec = {
+		    .batch = 1, .length = FEW, .out.activations = true, .out.logits = LOGITS_ALL};
 		model *packed;
 		assert_int_equal(model_open(&packed, folder, types[i], device, NULL), STATUS_OK);
 		plan *p = fixture_plan(packed, &spec, NULL, NULL);

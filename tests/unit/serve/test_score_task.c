@@ -62,8 +62,8 @@ static void plain_values(const fixture *f, const score_sequence *q, pooling embe
 	const model *m = served_model_model(f->model);
 	const forward_spec spec = {.batch = 1,
 	                           .length = q->count,
-	                           .logits = embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
-	                           .embedding = embedding};
+	                           .out.logits = embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                           .out.embedding = embedding};
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, q->ids), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
@@ -274,7 +274,7 @@ static void plain_logits(const fixture *f, const score_sequence *q, float *out)
 {
 	plan *p;
 	const model *m = served_model_model(f->model);
-	const forward_spec spec = {.batch = 1, .length = q->count, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = 1, .length = q->count, .out.logits = LOGITS_ALL};
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, q->ids), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
@@ -337,7 +337,7 @@ static void plain_scores(const fixture *f, const int32_t *tokens, int64_t n, dou
 {
 	plan *p;
 	const model *m = served_model_model(f->model);
-	const forward_spec spec = {.batch = 1, .length = n, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = 1, .length = n, .out.logits = LOGITS_ALL};
 	float *logits = malloc((size_t)(n * VOCAB) * sizeof *logits);
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, tokens), STATUS_OK);
