@@ -10,8 +10,8 @@
 
 typedef struct outputs outputs;
 
-/* Find the outputs of p, a plan of m (both borrowed) with spec.explain.log, for the log of a place. keys: for the log
- * of the source's tokens there. At most `length` tokens are read at once. STATUS_NOMEM. */
+/* Find the outputs of p, a plan of m (both borrowed) with spec.explain.log, for the log of a place. keys: the log
+ * that the source's tokens have there. At most `length` tokens are read at once. STATUS_NOMEM. */
 status outputs_new(outputs **out, const model *m, const plan *p, attention_place place, bool keys, int64_t length);
 void outputs_free(outputs *o);
 /* Floats that the log keeps for each token. */

@@ -42,7 +42,7 @@ typedef struct forward_outputs {
 	bool activations; /* outputs vectors inside the layers, too */
 } forward_outputs;
 
-/* What training and evaluation request. */
+/* Requests of training and evaluation. */
 typedef struct forward_training {
 	bool loss;       /* takes labels, outputs loss and count */
 	bool hits;       /* with loss: outputs which labels have the largest logit */
@@ -53,7 +53,7 @@ typedef struct forward_training {
 	float smoothing; /* label smoothing of the loss */
 } forward_training;
 
-/* What explanations request. */
+/* Requests of explanations. */
 typedef struct forward_explanation {
 	bool log;                /* outputs what mixers give for explanations */
 	attribution attribution; /* PHASE_SCORE with LOGITS_LAST or class logits */

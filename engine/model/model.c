@@ -106,7 +106,8 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 		m->dims = *architecture_dims(m->config);
 		m->kept = json_pack("{}");
 		if (!m->kept || !config_keep(m->kept, config) ||
-		    (m->dims.head == HEAD_CLASSES && !(m->class_names = class_names_read(config, m->dims.outputs))))
+		    (m->dims.form->head == HEAD_CLASSES &&
+		     !(m->class_names = class_names_read(config, m->dims.outputs))))
 			s = model_no_memory(err);
 	}
 	if (s == STATUS_OK)
@@ -375,8 +376,8 @@ status model_update_bf16_copy(model *m, error *err)
 
 static bool has_score(const model *m, const forward_spec *spec)
 {
-	return m->dims.head == HEAD_CLASSES ? spec->out.logits != LOGITS_NONE
-	                                    : spec->out.logits == LOGITS_LAST && !spec->out.maxima;
+	return m->dims.form->head == HEAD_CLASSES ? spec->out.logits != LOGITS_NONE
+	                                          : spec->out.logits == LOGITS_LAST && !spec->out.maxima;
 }
 
 /* A model from model_describe has neither pool nor bf16 copy, and needs none. */
@@ -391,7 +392,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "hits are of a loss's labels");
 	if (forward_recurrent(spec) && (spec->slots < 1 || (m->arena && !pool)))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
-	if (m->dims.reads_source && spec->source < 1 && !forward_recurrent(spec))
+	if (m->dims.form->source && spec->source < 1 && !forward_recurrent(spec))
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "the model attends to a source, which there is none of here");
 	if (encodes && !m->dims.source)
@@ -399,7 +400,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	if (forward_recurrent(spec) && m->dims.whole)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model cannot read token by token: it has %s",
 		                 m->dims.whole);
-	if (forward_recurrent(spec) && !m->dims.causal)
+	if (forward_recurrent(spec) && !m->dims.form->stepwise)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s cannot read token by token",
 		                 m->architecture->name);
 	if (encodes && (spec->out.logits != LOGITS_NONE || spec->out.embedding != POOL_NONE || spec->train.loss ||
@@ -434,7 +435,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "an attribution needs a source of another length");
 	if (spec->out.rows &&
 	    (forward_recurrent(spec) || spec->out.logits != LOGITS_LAST || spec->explain.attribution ||
-	     spec->out.embedding != POOL_NONE || m->dims.head != HEAD_VOCABULARY))
+	     spec->out.embedding != POOL_NONE || m->dims.form->head != HEAD_VOCABULARY))
 		return error_set(
 		    err, STATUS_INVALID, NULL,
 		    "rows of logits need the parallel form and a head for tokens, and no vector or attribution");

@@ -48,7 +48,7 @@ const explainer *model_explainer(const model *m);
 /* Return the options of a layer's mixer. */
 const void *model_mixer_options(const model *m, int64_t layer);
 const model_dims *model_dimensions(const model *m);
-/* Return the class names of a HEAD_CLASSES model (class_names.h), which model_save keeps; NULL for other heads. */
+/* Return the class names of a classifier (class_names.h), which model_save keeps; NULL for other heads. */
 const json_t *model_class_names(const model *m);
 /* Record training on sequences of `length` tokens, at most the model's positions. */
 void model_train_on(model *m, int64_t length);

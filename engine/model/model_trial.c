@@ -76,7 +76,7 @@ static status try_step(const model *m, error *err)
 static status try_serving(const model *m, error *err)
 {
 	const model_dims *d = &m->dims;
-	const bool tokens = d->head == HEAD_VOCABULARY;
+	const bool tokens = d->form->head == HEAD_VOCABULARY;
 	const int64_t length = at_most(TOKENS, model_dims_length(d)), source = at_most(SOURCE, d->source);
 	const forward_spec forms[] = {
 	    {.phase = PHASE_SCORE, .masked = true, .out.logits = tokens ? LOGITS_ALL : LOGITS_LAST},
@@ -119,7 +119,7 @@ static status try_training(const model *m, error *err)
 	                     .batch = SEQUENCES,
 	                     .length = at_most(TOKENS, model_dims_length(d)),
 	                     .source = source,
-	                     .masked = !d->causal || source,
+	                     .masked = !d->form->stepwise || source,
 	                     .source_masked = source > 0,
 	                     .train.dropout = d->dropout > 0,
 	                     .train.loss = true,

@@ -42,7 +42,7 @@ static status take_config(job_request *r, const json_t *config, error *err)
 		json_decref(r->config);
 		r->dims = *architecture_dims(parsed);
 		r->config = r->architecture->config_write(parsed);
-		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
+		json_t *names = class_names_read(config, r->dims.form->head == HEAD_CLASSES ? r->dims.outputs : 0);
 		s = r->config && names && class_names_write(r->config, names) && config_keep(r->config, config)
 		        ? check_chat(config, err)
 		        : STATUS_NOMEM;
@@ -317,7 +317,7 @@ static status take_classes(job_request *r, const corpus *texts)
 /* Take the lengths that fit the data, and make a new model for them, for its classes and for its tokenizer. */
 status job_config_take_lengths(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
-	const bool classes = r->dims.head == HEAD_CLASSES && !r->base;
+	const bool classes = r->dims.form->head == HEAD_CLASSES && !r->base;
 	if (classes)
 		TRY(take_classes(r, texts));
 	if (texts->fit.length)
@@ -332,7 +332,7 @@ status job_config_take_lengths(job_request *r, const json_t *params, const corpu
 /* A new model that reads a source has the token that its sequences begin with of the tokenizer. */
 status job_config_take_start(job_request *r, const tokenizer *t, error *err)
 {
-	if (r->base || !r->dims.reads_source || r->dims.start >= 0 || tokenizer_start(t) == TOKEN_NONE)
+	if (r->base || !r->dims.form->source || r->dims.start >= 0 || tokenizer_start(t) == TOKEN_NONE)
 		return STATUS_OK;
 	json_t *config = json_copy(r->config);
 	bool whole = config && json_object_set_new(config, CONFIG_START, json_integer(tokenizer_start(t))) == 0;

@@ -11,8 +11,8 @@
 static double operations(const job_request *r, double parameters, const dataset *valid)
 {
 	const train_options *o = &r->options;
-	const double row = o->objective->source ? (double)(o->sequence_length + train_options_source(o)) / 2
-	                                        : (double)o->sequence_length;
+	const double row = o->objective->form->source ? (double)(o->sequence_length + train_options_source(o)) / 2
+	                                              : (double)o->sequence_length;
 	const double records = (double)o->max_steps * (double)o->batch_size * (double)o->gradient_accumulation;
 	const double checks = !valid ? 0 : o->eval_every > 0 ? ceil((double)o->max_steps / (double)o->eval_every) : 1;
 	double checked = valid ? (double)dataset_records(valid) : 0;

@@ -148,7 +148,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	if (o->sequence_length > model_dims_length(&r->dims))
 		return error_set(err, STATUS_INVALID, "additive.sequence_length",
 		                 "must be at most the model's %lld positions", (long long)model_dims_length(&r->dims));
-	if (o->objective->source && o->source_length == 0)
+	if (o->objective->form->source && o->source_length == 0)
 		o->source_length = o->sequence_length < r->dims.source ? o->sequence_length : r->dims.source;
 	if (r->dims.source > 0 && train_options_source(o) > r->dims.source)
 		return error_set(err, STATUS_INVALID, "additive.source_length",
@@ -171,7 +171,7 @@ static status refuse_text_options(const job_request *r, error *err)
 
 static status check_objective(job_request *r, error *err)
 {
-	const json_t *names = r->dims.head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
+	const json_t *names = r->dims.form->head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
 	status s = objective_check_model(r->options.objective, &r->dims, err);
 	if (s == STATUS_OK && r->options.carry_state)
 		s = objective_check_carry(&r->options, &r->dims, err);
@@ -179,7 +179,7 @@ static status check_objective(job_request *r, error *err)
 	TRY(s);
 	if (r->options.objective->records != RECORD_BLOCK)
 		TRY(refuse_text_options(r, err));
-	if (r->dims.head != HEAD_CLASSES || (!names && !r->base))
+	if (r->dims.form->head != HEAD_CLASSES || (!names && !r->base))
 		return STATUS_OK;
 	r->classes = class_names_read(r->config, r->dims.outputs);
 	return r->classes ? STATUS_OK : STATUS_NOMEM;
@@ -257,7 +257,7 @@ static status check_memory(const job_request *r, error *err)
 	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
 	double source = (double)r->options.batch_size * (double)train_options_source(&r->options);
 	double vectors = count_vectors(&r->options, tokens, d->layers) +
-	                 count_vectors(&r->options, d->reads_source ? source : tokens, d->other_layers);
+	                 count_vectors(&r->options, d->form->source ? source : tokens, d->other_layers);
 	double work = 4 * vectors * (double)d->hidden;
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
@@ -276,7 +276,7 @@ static status check_memory(const job_request *r, error *err)
 static bool leaves_lengths_open(const job_request *r)
 {
 	const objective *o = r->options.objective;
-	return !r->given.length && !o->record_length && !(o->source && o->records == RECORD_BLOCK);
+	return !r->given.length && !o->record_length && !(o->form->source && o->records == RECORD_BLOCK);
 }
 
 /* Refuse a model that could not be trained, or not be served once it is. */
@@ -349,9 +349,10 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 	                .split_documents = true,
 	                .objective_open = !r->given.objective};
 	fill_corpus(out, from, &r->options);
-	out->fit = (corpus_fit){.length = leaves_lengths_open(r),
-	                        .source = leaves_lengths_open(r) && r->options.objective->source && !r->given.source,
-	                        .epochs = r->epochs};
+	out->fit =
+	    (corpus_fit){.length = leaves_lengths_open(r),
+	                 .source = leaves_lengths_open(r) && r->options.objective->form->source && !r->given.source,
+	                 .epochs = r->epochs};
 	out->completions_open =
 	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->skips_excluded;
 	out->n_training = r->n_training;

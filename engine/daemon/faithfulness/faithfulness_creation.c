@@ -155,9 +155,7 @@ static status faithfulness_creation_read_tokens(token_list *out, const json_t *t
 
 static status faithfulness_creation_check_source(const model_dims *d, int64_t n, error *err)
 {
-	model_dims source = *d;
-	source.positions = d->source;
-	const int64_t most = scheduler_attribution_limit(&source);
+	const int64_t most = scheduler_attribution_source_limit(d);
 	return !d->source || (n > 0 && n <= most)
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, "source", "is %lld tokens; 1 to %lld of this model are evaluated",
@@ -291,7 +289,7 @@ static status begin_job(creation *c, const char *id, error *err)
 /* A model that reads a source needs one beside an input; in a file each text has its own. */
 static status check_sources(const model_entry *m, const char *file, const json_t *source, error *err)
 {
-	if (m->dims.reads_source && !m->dims.source)
+	if (m->dims.form->source && !m->dims.source)
 		return catalog_check_reads_alone(m, "model", err);
 	if (file && source)
 		return error_set(err, STATUS_INVALID, "source", "applies to an input; a file has sources in its lines");

@@ -209,15 +209,8 @@ static status all_weights(const faithfulness_text *t, const explain_logs *logs, 
                           const place *p, bool rollout, double *out)
 {
 	const model_dims *d = &t->model->dims;
-	const explain_log *l = &logs->at[ATTENTION_OF_TOKENS];
-	double *of_text = out + t->tokens.n_source;
-	if (d->shifted)
-		return explain_twice(logs, all, feed_row(d, t->tokens.ids, p->count), rollout, of_text);
-	if (t->tokens.n_source > 0)
-		TRY((rollout ? explain_source_rollout : explain_source_mean)(logs, all, p->position, out));
-	if (rollout)
-		return explain_rollout(l, all, p->position, of_text);
-	return d->pool == POOL_MEAN ? explain_mean_of_all(l, all, of_text) : explain_mean(l, all, p->position, of_text);
+	const int64_t position = d->form->many_rows ? p->position : d->form->row(d, t->tokens.ids, p->count);
+	return explain_prediction_weights(logs, d, all, position, rollout, out, out + t->tokens.n_source);
 }
 
 static status read_weights(const faithfulness_text *t, const explain_logs *logs, const explain_selection *all, place *p,
@@ -446,7 +439,7 @@ static score_sequence sequence_of(const faithfulness_text *t, int64_t count)
 
 static status prepare_log(faithfulness_text *t, score_task_request *r)
 {
-	const bool classes = t->model->dims.head == HEAD_CLASSES;
+	const bool classes = t->model->dims.form->head == HEAD_CLASSES;
 	explain_logs logs;
 	init_logs(t, &logs);
 	r->width = classes ? t->model->dims.outputs : t->model->dims.hidden;
@@ -485,7 +478,7 @@ static void prepare_parts(faithfulness_text *t, score_task_request *r)
 		q->parts = &p->parts;
 		q->removals = t->stage == STAGE_SINGLES ? &p->singles : &p->sets;
 		q->rows = &p->row;
-		q->n_rows = t->settings->both_sides && t->model->dims.head == HEAD_VOCABULARY;
+		q->n_rows = t->model->dims.form->fills;
 	}
 }
 

@@ -64,11 +64,11 @@ static void explanation_free(void *context)
 /* Default position: the first mask token; otherwise the row that the head reads. -1: none. */
 static int64_t default_position(const model_entry *c, const attribution_request_input *in)
 {
-	const int32_t mask = c->dims.head == HEAD_VOCABULARY && !c->dims.causal ? catalog_mask(c) : TOKEN_NONE;
+	const int32_t mask = c->dims.form->fills ? catalog_mask(c) : TOKEN_NONE;
 	for (int64_t i = 0; in->ids && mask != TOKEN_NONE && i < in->n; i++)
 		if (in->ids[i] == mask)
 			return i;
-	return in->ids ? feed_row(&c->dims, in->ids, in->n) : in->n - 1;
+	return in->ids ? c->dims.form->row(&c->dims, in->ids, in->n) : in->n - 1;
 }
 
 static status read_position(explain_request *x, const json_t *position, const model_entry *c,
@@ -296,7 +296,7 @@ json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int
 	explain_logs_init(&logs, m->architecture, m->parsed, log, n, 0);
 	const explain_log *l = &logs.at[ATTENTION_OF_TOKENS];
 	const bool all_rows = m->dims.pool == POOL_MEAN;
-	const int64_t row = feed_row(&m->dims, ids, n);
+	const int64_t row = m->dims.form->row(&m->dims, ids, n);
 	int64_t most = l->layers > l->heads ? l->layers : l->heads;
 	most = most > l->rounds ? most : l->rounds;
 	bool *all = memory_new((size_t)most, sizeof *all);
@@ -305,9 +305,7 @@ json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int
 	if (all && alpha) {
 		memset(all, true, (size_t)most);
 		explain_selection pick = {all, all, all};
-		status s = all_rows          ? explain_mean_of_all(l, &pick, alpha)
-		           : m->dims.shifted ? explain_twice(&logs, &pick, row, false, alpha)
-		                             : explain_mean(l, &pick, row, alpha);
+		status s = explain_prediction_weights(&logs, &m->dims, &pick, row, false, NULL, alpha);
 		if (s == STATUS_OK)
 			object = json_pack("{s:o, s:o, s:o}", "tokens", tokens_pieces(m->tokenizer, ids, n), "position",
 			                   all_rows ? json_string("all") : json_integer(row), "aggregate",
@@ -539,16 +537,6 @@ static void input_read(choices *c)
 	explain_request_explain(choices_stream(c), &log);
 }
 
-static status explain_request_check_source(const model_dims *d, int64_t n, error *err)
-{
-	if (!d->reads_source)
-		return n == 0 ? STATUS_OK : error_set(err, STATUS_INVALID, "source", "this model reads no source");
-	return n > 0 && n <= d->source
-	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, "source", "%lld tokens; this model reads sources of 1 to %lld",
-	                       (long long)n, (long long)d->source);
-}
-
 /* Check the request before the model reads anything. */
 static status check_input(const choices_plan *spec, const json_t *params, error *err)
 {
@@ -559,7 +547,7 @@ static status check_input(const choices_plan *spec, const json_t *params, error 
 		return STATUS_NOMEM;
 	status result = explain_check_length(spec->model->architecture, spec->model->parsed, what.n, err);
 	if (result == STATUS_OK)
-		result = explain_request_check_source(&spec->model->dims, what.n_source, err);
+		result = form_check_source(&spec->model->dims, what.n_source, err);
 	if (result == STATUS_OK)
 		result = read_selection(x, params, spec->model, &what, err);
 	explanation_free(x);
@@ -571,14 +559,14 @@ static status prepare_input(stream *s, choices_plan *spec, error *err)
 	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &spec->model,
 	                 err));
 	const model_dims *d = &spec->model->dims;
-	if (d->reads_source && !d->source)
+	if (d->form->source && !d->source)
 		TRY(catalog_check_reads_alone(spec->model, "model", err));
 	spec->sources = json_object_get(s->params, "source");
-	if (!d->reads_source != !spec->sources)
+	if (!d->form->source != !spec->sources)
 		return error_set(err, STATUS_INVALID, "source",
-		                 d->reads_source ? "this model reads a source: it must not be missing"
+		                 d->form->source ? "this model reads a source: it must not be missing"
 		                                 : "this model reads no source");
-	spec->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(spec->model) != TOKEN_NONE;
+	spec->masks = d->form->fills && catalog_mask(spec->model) != TOKEN_NONE;
 	if (wants_weights(s->params))
 		TRY(catalog_check_explains(spec->model, false, "model", err));
 	status result = completions_read_prompts(spec, s->params, json_object_get(s->params, "input"), err);
@@ -592,7 +580,7 @@ static status prepare_input(stream *s, choices_plan *spec, error *err)
 	sampling_default(&spec->request.sampling);
 	spec->request.n_logprobs = -1;
 	spec->request.explain = true;
-	spec->unstarted = d->reads_source || !wants_weights(s->params);
+	spec->unstarted = d->form->source || !wants_weights(s->params);
 	spec->prompt_field = "input";
 	spec->answer = input_read;
 	return STATUS_OK;

@@ -37,7 +37,7 @@ static status add_frame(token_list *tokens, const tokenizer *t)
 /* A classifier's text is read unchanged, with an end token only if the head needs it. */
 status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err)
 {
-	const encode_options how = {.begin = begin && m->dims.head != HEAD_CLASSES};
+	const encode_options how = {.begin = begin && m->dims.form->begins};
 	TRY(tokenizer_encode(m->tokenizer, text, bytes, &how, out, err));
 	return begin && m->dims.pool == POOL_END ? add_frame(out, m->tokenizer) : STATUS_OK;
 }

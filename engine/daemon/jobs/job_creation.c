@@ -81,7 +81,7 @@ static json_t *size_event(const job_creation *c, const job_estimate *e)
 {
 	const train_options *o = &c->request.options;
 	char time[32], rows[64];
-	if (o->objective->source)
+	if (o->objective->form->source)
 		snprintf(rows, sizeof rows, "%lld + %lld", (long long)train_options_source(o),
 		         (long long)o->sequence_length);
 	else

@@ -155,8 +155,7 @@ static status gpt2_read_config(void *config, const json_t *json, error *err)
 	config_check_heads(&r, &c->dims, "n_head", "n_embd");
 	config_check_parameters(&r, gpt2_count_parameters(c, inner_width(c)));
 	c->dims.outputs = c->dims.inputs;
-	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = true;
+	c->dims.form = &form_causal;
 	c->dims.dropout = (float)fmax(c->resid, fmax(c->embd, c->attn));
 	set_layers(c);
 	return r.status;

@@ -235,8 +235,7 @@ static status trilinear_read_config(void *config, const json_t *json, error *err
 	c->train_embeddings = config_bool(&r, "train_embeddings", true);
 	c->train_head = config_bool(&r, "train_head", true);
 	config_check_parameters(&r, trilinear_count_parameters(c));
-	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = !c->bidirectional;
+	c->dims.form = c->bidirectional ? &form_masked : &form_causal;
 	c->dims.dropout = (float)(1 - fmin(c->token_keep, c->channel_keep));
 	if (r.status == STATUS_OK)
 		set_layers(c);

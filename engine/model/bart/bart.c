@@ -37,7 +37,7 @@ void bart_read(bart_config *c, config_reader *r)
 	c->std = config_number(r, "init_std", 0.02, 0, 100);
 	c->dims.heads = c->encoder.heads;
 	c->dims.layers = c->encoder.layers;
-	c->dims.head = HEAD_CLASSES;
+	c->dims.form = &form_classifier;
 	c->dims.first_row = FIRST_POSITION_ROW;
 }
 

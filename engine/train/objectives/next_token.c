@@ -65,8 +65,7 @@ static bool at_chance(const train_progress *p)
 
 const objective objective_next_token = {
     .name = "next_token",
-    .head = HEAD_VOCABULARY,
-    .causal = true,
+    .form = &form_causal,
     .records = RECORD_BLOCK,
     .skips_excluded = true,
     .ports = {PORT_TOKENS, PORT_LABELS},

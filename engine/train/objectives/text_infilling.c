@@ -165,9 +165,7 @@ static void text_infilling_measure(const evaluation *e, double *metrics)
 const objective objective_text_infilling = {
     .name = "text_infilling",
     .options = (const char *const[]){"source_length", NULL},
-    .head = HEAD_VOCABULARY,
-    .causal = true,
-    .source = true,
+    .form = &form_encoder_decoder,
     .uneven = true,
     .masks = true,
     .records = RECORD_BLOCK,

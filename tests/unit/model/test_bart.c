@@ -80,10 +80,10 @@ static void the_head_reads_the_row_of_the_last_end_token(void **state)
 	(void)state;
 	const model_dims end = {.pool = POOL_END, .end = END}, last = {.pool = POOL_LAST};
 	const int32_t ids[] = {2, 5, 2, 7, 1, 1};
-	assert_int_equal(feed_row(&end, ids, 6), 2);
-	assert_int_equal(feed_row(&end, ids, 2), 0);
-	assert_int_equal(feed_row(&end, ids + 3, 3), -1);
-	assert_int_equal(feed_row(&last, ids, 6), 5);
+	assert_int_equal(form_classifier.row(&end, ids, 6), 2);
+	assert_int_equal(form_classifier.row(&end, ids, 2), 0);
+	assert_int_equal(form_classifier.row(&end, ids + 3, 3), -1);
+	assert_int_equal(form_classifier.row(&last, ids, 6), 5);
 	model *m = fixture_model_as(&architecture_bart, VANILLA, device);
 	const texts x = pairs();
 	plan *p = fed(m, &x, (forward_spec){.out.logits = LOGITS_LAST});
@@ -235,7 +235,7 @@ static void a_published_configuration_is_read(void **state)
 	assert_int_equal(d->outputs, 2);
 	assert_int_equal(d->pool, POOL_END);
 	assert_int_equal(d->end, 2);
-	assert_false(d->reads_padding || d->causal);
+	assert_false(d->reads_padding || d->form->stepwise);
 	parameter_list_free(&list);
 	free(config);
 }

@@ -193,7 +193,7 @@ static void an_encoder_has_no_recurrent_form(void **state)
 	float pool[16];
 	plan *p;
 	error err = ERROR_INIT;
-	assert_false(model_dimensions(m)->causal);
+	assert_false(model_dimensions(m)->form->stepwise);
 	assert_int_equal(model_plan(&p, m, &spec, NULL, pool, &err), STATUS_UNSUPPORTED);
 	assert_non_null(strstr(err.message, "token by token"));
 	model_free(m);

@@ -96,12 +96,12 @@ static void compare_with_plain_plans(fixture *f)
 	caller *c = malloc(sizeof *c);
 	/* The recurrent form adds in another order, and int8 products round their inputs. */
 	const model *m = served_model_model(f->model);
-	float tolerance = !model_dimensions(m)->causal                ? 1e-6f
+	float tolerance = !model_dimensions(m)->form->stepwise        ? 1e-6f
 	                  : model_weight_dtype(m) == DTYPE_PANEL_INT8 ? 1e-3f
 	                                                              : 2e-5f;
 	make_sequences(all);
 	for (int w = 0; w < 3; w++) {
-		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->head != HEAD_CLASSES)
+		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->form->head != HEAD_CLASSES)
 			continue;
 		for (int repeat = 0; repeat < (f->backend->record_begin ? 1 : 2); repeat++) {
 			score(f, c, ways[w], LENGTHS, all);

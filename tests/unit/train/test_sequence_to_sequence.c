@@ -51,7 +51,7 @@ static void only_an_encoder_decoder_is_trained_for_these_objectives(void **state
 	(void)state;
 	model_dims rows_given = dims, decoder = dims;
 	rows_given.source = 0;
-	decoder.reads_source = false;
+	decoder.form = &form_causal;
 	const struct {
 		const model_dims *dims;
 		const objective *usual;
