@@ -195,9 +195,10 @@ keep = $(shell mkdir -p $(dir $(1)); echo '$(subst ','\'',$(2))' | cmp -s - $(1)
 FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CXXFLAGS) $(KERNEL_OPT)
 $(call keep,$(OUT)/flags,$(FLAGS))
 
-# An architecture, objective or kind of optimiser is a source of its folder: list FILE, MACRO, FOLDER.
+# An architecture, model form, objective or kind of optimiser is a source of its folder: list FILE, MACRO, FOLDER.
 list = $(call keep,$(OUT)/gen/$(1),$(foreach s,$(basename $(notdir $(call sources,$(3)))),$(2)($(s))))
 $(call list,architectures.def,ARCHITECTURE,engine/model/architectures)
+$(call list,forms.def,FORM,engine/model/forms)
 $(call list,objectives.def,OBJECTIVE,engine/train/objectives)
 $(call list,optimizers.def,OPTIMIZER,engine/train/optimizers)
 

@@ -44,7 +44,9 @@ typedef struct model_form {
 	double (*removals)(double tokens);
 } model_form;
 
-extern const model_form form_causal, form_masked, form_encoder_decoder, form_classifier;
+#define FORM(name) extern const model_form form_##name;
+#include "gen/forms.def"
+#undef FORM
 
 /* Members that forms share: the last row; all n tokens; the tokens up to the row; whole sequences. */
 int64_t form_last_row(const struct model_dims *d, const int32_t *ids, int64_t count);
