@@ -5,7 +5,7 @@
 
 #include "engine/daemon/evaluations/evaluation_sums.h"
 #include "engine/recipe/corpus.h"
-#include "engine/daemon/requests/job_queue.h"
+#include "engine/daemon/queue/job_queue.h"
 
 #define EVALUATION_OBJECT "evaluation"
 

@@ -1,6 +1,6 @@
 /* evaluations.h - evaluations of models over the text of a file (loss, perplexity, accuracy), as jobs.
  *
- * The jobs are a queue (requests/job_queue.h has their states). A run reads unit after unit of the text
+ * The jobs are a queue (queue/job_queue.h has their states). A run reads unit after unit of the text
  * (evaluation_unit.h) as score tasks, which run between the steps of generations. The sums, the carried state and the
  * place in the text are the member `run` of the job's row, which clients do not see. The row and the event of progress
  * are one commit, initially every second. After any stop a job continues from its last commit and gives the same

@@ -1,6 +1,6 @@
 /* faithfulness_jobs.h - evaluations of explanations, for one input, and as jobs over the texts of a file.
  *
- * The jobs are a queue (requests/job_queue.h has their states). The numbers of a text and the job's row that counts it
+ * The jobs are a queue (queue/job_queue.h has their states). The numbers of a text and the job's row that counts it
  * are one commit; the texts are events of the job in the ledger. After any stop a job therefore continues with the text
  * that it was reading. Loop thread only. */
 #ifndef ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_JOBS_H

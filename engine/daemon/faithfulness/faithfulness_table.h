@@ -3,7 +3,7 @@
 #define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TABLE_H
 
 #include "engine/daemon/faithfulness/faithfulness_corpus.h"
-#include "engine/daemon/requests/job_queue.h"
+#include "engine/daemon/queue/job_queue.h"
 
 #define FAITHFULNESS_OBJECT "explain.evaluation.job"
 

@@ -8,7 +8,7 @@
 
 #include "engine/daemon/jobs/job_run.h"
 #include "engine/daemon/requests/engine.h"
-#include "engine/daemon/requests/job_watch.h"
+#include "engine/daemon/queue/job_watch.h"
 
 /* Limits of the texts that jobs keep for their first run: total bytes of memory, and jobs, since each text has an open
  * file. */

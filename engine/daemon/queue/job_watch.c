@@ -1,4 +1,4 @@
-#include "engine/daemon/requests/job_watch.h"
+#include "engine/daemon/queue/job_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "engine/daemon/requests/job_queue.h"
+#include "engine/daemon/queue/job_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>

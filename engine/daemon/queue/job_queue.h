@@ -8,12 +8,12 @@
  * nothing else are here. A failure of the machine (no memory, no free score task, a lost device, a full disk) queues a
  * job again, with delays of 1, 2, … 300 seconds. A device that fails more than three times ends it. Loop thread only.
  */
-#ifndef ENGINE_DAEMON_REQUESTS_JOB_QUEUE_H
-#define ENGINE_DAEMON_REQUESTS_JOB_QUEUE_H
+#ifndef ENGINE_DAEMON_QUEUE_JOB_QUEUE_H
+#define ENGINE_DAEMON_QUEUE_JOB_QUEUE_H
 
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/requests/engine.h"
-#include "engine/daemon/requests/job_watch.h"
+#include "engine/daemon/queue/job_watch.h"
 
 enum { JOB_QUEUE_LISTED = 20 };
 

@@ -3,8 +3,8 @@
  * A watch stores only the id of the last event sent; the next ones are read from the ledger once there is credit. A
  * slow watcher therefore costs nothing, and a client that returns with the id of its last event misses none. Loop
  * thread only. */
-#ifndef ENGINE_DAEMON_REQUESTS_JOB_WATCH_H
-#define ENGINE_DAEMON_REQUESTS_JOB_WATCH_H
+#ifndef ENGINE_DAEMON_QUEUE_JOB_WATCH_H
+#define ENGINE_DAEMON_QUEUE_JOB_WATCH_H
 
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/requests/engine.h"
