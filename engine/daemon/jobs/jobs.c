@@ -220,11 +220,11 @@ void jobs_checkpoints(stream *s)
 		listing_answer(s, STORE_CHECKPOINTS, s->target, LISTING_CHECKPOINTS, shown_checkpoint);
 }
 
-static status find_watched(const engine *e, const char *id, json_t **answer, bool *ended, error *err)
+static status find_watched(const void *context, const char *id, json_t **answer, bool *ended, error *err)
 {
 	json_t *document;
 	*answer = NULL;
-	TRY(job_table_document(e->jobs, id, &document, ended, err));
+	TRY(job_table_document(context, id, &document, ended, err));
 	*answer = *ended ? job_document_public(document) : NULL;
 	json_decref(document);
 	return STATUS_OK;
@@ -232,7 +232,7 @@ static status find_watched(const engine *e, const char *id, json_t **answer, boo
 
 void jobs_watch(stream *s)
 {
-	job_watch_begin(s, &s->engine->jobs->watches, find_watched);
+	job_watch_begin(s, &s->engine->jobs->watches, find_watched, s->engine->jobs);
 }
 
 static void refuse_state(stream *s, const char *verb)

@@ -8,18 +8,19 @@
 #include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/compute/device.h"
 
 enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
 /* Member of the ledger's row only: failures may end the process and are counted by the next one. */
 static const char FAILURES[] = "failures";
 
-static const char *job_queue_text_of(const json_t *document, const char *key)
+static const char *member_text(const json_t *document, const char *key)
 {
 	return json_string_value(json_object_get(document, key));
 }
 
-static bool job_queue_same(const char *a, const char *b)
+static bool is_same(const char *a, const char *b)
 {
 	return a && b && strcmp(a, b) == 0;
 }
@@ -36,7 +37,7 @@ queued_job *job_queue_find(const job_queue *q, const char *id)
 
 queued_job *job_queue_add(job_queue *q, const char *id, json_t *document)
 {
-	queued_job **link = &q->first, *j = memory_new(1, sizeof *j);
+	queued_job **link = &q->first, *j = memory_new(1, q->kind->job_bytes);
 	if (!j)
 		return NULL;
 	snprintf(j->id, sizeof j->id, "%s", id);
@@ -58,8 +59,8 @@ void job_queue_remove(job_queue *q, queued_job *j)
 	*link = j->next;
 	q->active--;
 	memcpy(id, j->id, sizeof id);
-	if (j->kept)
-		q->kind->release(j->kept);
+	if (q->kind->release)
+		q->kind->release(j);
 	json_decref(j->document);
 	free(j);
 	job_watch_pump(q->watches, id); /* the job has ended, so its watches end */
@@ -68,9 +69,14 @@ void job_queue_remove(job_queue *q, queued_job *j)
 bool job_queue_uses(const job_queue *q, const char *key, const char *id)
 {
 	for (const queued_job *j = q->first; j; j = j->next)
-		if (job_queue_same(job_queue_text_of(j->document, key), id))
+		if (is_same(member_text(j->document, key), id))
 			return true;
 	return false;
+}
+
+bool job_queue_runs(const job_queue *q, const char *id)
+{
+	return q->run && strcmp(q->run->id, id) == 0;
 }
 
 typedef struct opening {
@@ -81,9 +87,8 @@ typedef struct opening {
 static bool read_job(void *context, const json_t *document)
 {
 	opening *o = context;
-	const char *id = job_queue_text_of(document, "id");
-	if (!job_queue_same(job_queue_text_of(document, "object"), o->queue->kind->object) || !id ||
-	    !store_valid_name(id))
+	const char *id = member_text(document, "id");
+	if (!is_same(member_text(document, "object"), o->queue->kind->object) || !id || !store_valid_name(id))
 		return true;
 	json_t *copy = json_deep_copy(document);
 	o->failed = !copy || !job_queue_add(o->queue, id, copy);
@@ -91,11 +96,11 @@ static bool read_job(void *context, const json_t *document)
 	return !o->failed;
 }
 
-status job_queue_init(job_queue *q, engine *e, const job_queue_kind *kind, void *owner, error *err)
+status job_queue_init(job_queue *q, engine *e, const job_kind *kind, error *err)
 {
 	static const char *const states[] = {"running", "queued"};
 	bool more;
-	*q = (job_queue){.engine = e, .kind = kind, .owner = owner};
+	*q = (job_queue){.engine = e, .kind = kind};
 	opening o = {.queue = q};
 	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
 		store_page page = {.filter = states[i], .ascending = true};
@@ -113,6 +118,21 @@ void job_queue_fini(job_queue *q)
 }
 
 /* --- documents -------------------------------------------------------------------------------------- */
+
+json_t *job_queue_document_new(const job_queue *q, const char *id, json_t *params, json_t *own)
+{
+	json_t *document = json_pack("{s:s, s:s, s:I, s:n, s:s, s:O, s:O}", "id", id, "object", q->kind->object,
+	                             "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued", "model",
+	                             json_object_get(params, "model"), "file", json_object_get(params, "file"));
+	json_t *rest = json_pack("{s:n, s:n, s:O}", "error", "result", "request", params);
+	const bool whole = json_object_update(document, own) == 0 && json_object_update(document, rest) == 0;
+	json_decref(own);
+	json_decref(rest);
+	if (whole)
+		return document;
+	json_decref(document);
+	return NULL;
+}
 
 json_t *job_queue_public(const job_queue *q, const json_t *document)
 {
@@ -143,20 +163,34 @@ json_t *job_queue_in_state(const json_t *document, const char *state, bool ended
 
 status job_queue_put(const job_queue *q, const json_t *document, error *err)
 {
-	return store_job_put(q->engine->store, job_queue_text_of(document, "id"), job_queue_text_of(document, "status"),
-	                     document, err);
+	return store_job_put(q->engine->store, member_text(document, "id"), member_text(document, "status"), document,
+	                     err);
 }
 
-/* Commit a document and the event of its state. reason: of the state, or NULL. */
-static status put_with_event(const job_queue *q, const json_t *document, const error *reason, error *err)
+status job_queue_document(const job_queue *q, const char *id, json_t **out, error *err)
+{
+	const queued_job *j = job_queue_find(q, id);
+	*out = j ? json_incref(j->document) : NULL;
+	if (j)
+		return STATUS_OK;
+	error reason = ERROR_INIT; /* names every kind "job" */
+	status found = store_job_get(q->engine->store, id, out, &reason);
+	if (found == STATUS_OK && is_same(member_text(*out, "object"), q->kind->object))
+		return STATUS_OK;
+	json_decref(*out);
+	*out = NULL;
+	if (found != STATUS_OK && found != STATUS_NOT_FOUND)
+		return error_set(err, found, NULL, "%s", error_message(&reason));
+	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->noun, id);
+}
+
+/* Commit a document and an event, which is taken over. event NULL: out of memory. */
+static status put_with_event(const job_queue *q, const json_t *document, json_t *event, error *err)
 {
 	store *s = q->engine->store;
-	if (!q->kind->event)
-		return job_queue_put(q, document, err);
-	json_t *event = q->kind->event(job_queue_text_of(document, "status"), reason);
 	status result = event ? store_begin(s, err) : STATUS_NOMEM;
 	if (result == STATUS_OK) {
-		result = store_event_add(s, job_queue_text_of(document, "id"), event, err);
+		result = store_event_add(s, member_text(document, "id"), event, err);
 		if (result == STATUS_OK)
 			result = job_queue_put(q, document, err);
 		result = store_end(s, result, err);
@@ -165,22 +199,63 @@ static status put_with_event(const job_queue *q, const json_t *document, const e
 	return result;
 }
 
-static status change(job_queue *q, queued_job *j, json_t *next, const error *reason, error *err)
+/* Commit a document and the event of its state. reason: of the state, or NULL. */
+static status put_state(const job_queue *q, const json_t *document, const error *reason, error *err)
 {
-	status s = next ? put_with_event(q, next, reason, err) : STATUS_NOMEM;
-	if (s != STATUS_OK) {
-		json_decref(next);
-		return error_settle(err, s);
-	}
+	return q->kind->event
+	           ? put_with_event(q, document, q->kind->event(member_text(document, "status"), reason), err)
+	           : job_queue_put(q, document, err);
+}
+
+/* Make a written document the job's. */
+static void replace(job_queue *q, queued_job *j, json_t *next)
+{
 	json_decref(j->document);
 	j->document = next;
 	job_watch_pump(q->watches, j->id);
+}
+
+/* Replace the document by `next` if it was written; otherwise free it. */
+static status replace_written(job_queue *q, queued_job *j, json_t *next, status written, error *err)
+{
+	if (written != STATUS_OK) {
+		json_decref(next);
+		return error_settle(err, written);
+	}
+	replace(q, j, next);
 	return STATUS_OK;
+}
+
+static status change(job_queue *q, queued_job *j, json_t *next, const error *reason, error *err)
+{
+	return replace_written(q, j, next, next ? put_state(q, next, reason, err) : STATUS_NOMEM, err);
 }
 
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err)
 {
 	return change(q, j, next, NULL, err);
+}
+
+status job_queue_progress(job_queue *q, queued_job *j, json_t *next, json_t *event, error *err)
+{
+	death_log_forget(q->engine->deaths, j->id);
+	j->failures = 0;
+	json_object_del(j->document, FAILURES);
+	json_object_del(next, FAILURES);
+	if (!next)
+		json_decref(event);
+	return replace_written(q, j, next, next ? put_with_event(q, next, event, err) : STATUS_NOMEM, err);
+}
+
+status job_queue_succeed(job_queue *q, queued_job *j, json_t *next, json_t *result, error *err)
+{
+	json_t *ended = next ? job_queue_in_state(next, "succeeded", true, NULL) : NULL;
+	json_decref(next);
+	if (ended && json_object_set(ended, "result", result) != 0) {
+		json_decref(ended);
+		ended = NULL;
+	}
+	return change(q, j, ended, NULL, err);
 }
 
 /* --- the end of a run -------------------------------------------------------------------------------- */
@@ -213,13 +288,10 @@ static void try_again(job_queue *q, queued_job *j, const error *err)
 	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(err));
 	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory it is only known to this
 	                                                                 * process */
-	if (next && put_with_event(q, next, err, &ignored) != STATUS_OK)
+	if (next && put_state(q, next, err, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "the ledger cannot store the state of %s: %s", j->id, error_message(&ignored));
-	if (!next)
-		return;
-	json_decref(j->document);
-	j->document = next;
-	job_watch_pump(q->watches, j->id);
+	if (next)
+		replace(q, j, next);
 }
 
 static void job_queue_fail(job_queue *q, queued_job *j, const error *reason)
@@ -232,14 +304,7 @@ static void job_queue_fail(job_queue *q, queued_job *j, const error *reason)
 		try_again(q, j, &err);
 }
 
-void job_queue_forget_failures(const job_queue *q, queued_job *j)
-{
-	death_log_forget(q->engine->deaths, j->id);
-	j->failures = 0;
-	json_object_del(j->document, FAILURES);
-}
-
-void job_queue_settle(job_queue *q, const char *id, status s, error *err)
+static void settle(job_queue *q, const char *id, status s, error *err)
 {
 	queued_job *j = job_queue_find(q, id);
 	error_settle(err, s);
@@ -264,7 +329,8 @@ static void fail_poison(job_queue *q, queued_job *j)
 	job_queue_fail(q, j, &err);
 }
 
-queued_job *job_queue_next(job_queue *q)
+/* Return the job to run now; NULL: none is waiting, or the queue is stopping. */
+static queued_job *next_job(job_queue *q)
 {
 	queued_job *j = q->stopping ? NULL : q->first;
 	for (queued_job *next; j; j = next) {
@@ -280,112 +346,92 @@ queued_job *job_queue_next(job_queue *q)
 	return j;
 }
 
-/* --- the methods ----------------------------------------------------------------------------------------- */
+/* --- runs ------------------------------------------------------------------------------------------------ */
 
-status job_queue_document(const job_queue *q, const char *id, json_t **out, error *err)
+static void free_run(queued_run *r)
 {
-	const queued_job *j = job_queue_find(q, id);
-	*out = j ? json_incref(j->document) : NULL;
-	if (j)
-		return STATUS_OK;
-	error reason = ERROR_INIT; /* names every kind "job" */
-	status found = store_job_get(q->engine->store, id, out, &reason);
-	if (found == STATUS_OK && job_queue_same(job_queue_text_of(*out, "object"), q->kind->object))
-		return STATUS_OK;
-	json_decref(*out);
-	*out = NULL;
-	if (found != STATUS_OK && found != STATUS_NOT_FOUND)
-		return error_set(err, found, NULL, "%s", error_message(&reason));
-	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->name, id);
+	if (!r)
+		return;
+	r->queue->kind->run->fini(r);
+	catalog_release(r->model);
+	free(r);
 }
 
-json_t *job_queue_row(const job_queue *q, const json_t *row)
+static status begin_run(job_queue *q, queued_job *j, error *err)
 {
-	const queued_job *j = job_queue_find(q, job_queue_text_of(row, "id"));
-	return job_queue_public(q, j ? j->document : row);
+	const queued_run_steps *steps = q->kind->run;
+	const char *name = member_text(j->document, "model");
+	queued_run *r = q->run = memory_new(1, steps->bytes);
+	if (!r)
+		return STATUS_NOMEM;
+	r->queue = q;
+	snprintf(r->id, sizeof r->id, "%s", j->id);
+	if (!name || !member_text(j->document, "file"))
+		return error_set(err, STATUS_CORRUPT, NULL, "the %s's record is damaged", q->kind->noun);
+	TRY(catalog_open(q->engine->catalog, name, &r->model, err));
+	TRY(steps->open(r, j, err));
+	TRY(job_queue_change(q, j, job_queue_in_state(j->document, "running", false, NULL), err));
+	return steps->start(r, j);
 }
 
-status job_queue_find_watched(const job_queue *q, const char *id, json_t **answer, bool *ended, error *err)
+void job_queue_run_next(job_queue *q)
 {
-	json_t *document;
-	*answer = NULL;
-	TRY(job_queue_document(q, id, &document, err));
-	*ended = !job_queue_find(q, id);
-	*answer = *ended ? job_queue_public(q, document) : NULL;
-	json_decref(document);
-	return STATUS_OK;
+	queued_job *j;
+	while (!q->run && device_is_open(q->engine->device) && (j = next_job(q))) {
+		error err = ERROR_INIT;
+		status s = begin_run(q, j, &err);
+		if (s == STATUS_OK)
+			return;
+		queued_run *r = q->run;
+		q->run = NULL;
+		settle(q, j->id, s, &err);
+		free_run(r);
+	}
 }
 
-void job_queue_get(stream *s, const job_queue *q)
+void job_queue_end_run(queued_run *r, status s, error *err)
 {
-	error err = ERROR_INIT;
-	json_t *document;
-	if (job_queue_document(q, s->target, &document, &err) == STATUS_OK)
-		stream_result(s, job_queue_public(q, document));
-	else
-		stream_error(s, &err, NULL);
-	json_decref(document);
+	job_queue *q = r->queue;
+	q->run = NULL;
+	settle(q, r->id, s, err);
+	free_run(r);
+	job_queue_run_next(q);
 }
 
-static void refuse_state(stream *s, const json_t *document, const char *verb)
+static void cancel_run(job_queue *q)
 {
-	stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
-	              job_queue_text_of(document, "status"), verb);
+	q->run->cancelled = true;
+	q->kind->run->cancel(q->run);
 }
 
-static void cancel(stream *s, job_queue *q, queued_job *j)
+void job_queue_stop(job_queue *q)
 {
-	error err = ERROR_INIT;
+	q->stopping = true;
+	if (q->run)
+		cancel_run(q);
+}
+
+status job_queue_cancel(job_queue *q, queued_job *j, json_t **answer, error *err)
+{
+	char id[STORE_ID_BYTES];
 	json_t *next = job_queue_in_state(j->document, "cancelled", true, NULL);
+	memcpy(id, j->id, sizeof id);
 	for (size_t i = 0; next && q->kind->hidden[i]; i++)
 		if (strcmp(q->kind->hidden[i], "request") != 0)
 			json_object_del(next, q->kind->hidden[i]); /* belongs to a run that will not continue */
-	json_t *answer = next ? job_queue_public(q, next) : NULL;
-	if (!answer) {
+	*answer = next ? job_queue_public(q, next) : NULL;
+	if (!*answer) {
 		json_decref(next);
 		next = NULL;
 	}
-	if (job_queue_change(q, j, next, &err) != STATUS_OK) {
-		json_decref(answer);
-		stream_error(s, &err, NULL);
-		return;
+	status s = job_queue_change(q, j, next, err);
+	if (s != STATUS_OK) {
+		json_decref(*answer);
+		*answer = NULL;
+		return s;
 	}
 	job_queue_remove(q, j);
-	if (q->kind->runs(q->owner, s->target))
-		q->kind->stop_run(q->owner);
-	stream_result(s, answer);
-}
-
-void job_queue_cancel(stream *s, job_queue *q)
-{
-	error err = ERROR_INIT;
-	queued_job *j = job_queue_find(q, s->target);
-	json_t *document = NULL;
-	if (j)
-		cancel(s, q, j);
-	else if (job_queue_document(q, s->target, &document, &err) == STATUS_OK)
-		refuse_state(s, document, "cancelled");
-	else
-		stream_error(s, &err, NULL);
-	json_decref(document);
-}
-
-void job_queue_delete(stream *s, const job_queue *q)
-{
-	error err = ERROR_INIT;
-	json_t *document;
-	status found = job_queue_document(q, s->target, &document, &err);
-	if (found == STATUS_OK && (job_queue_find(q, s->target) || q->kind->runs(q->owner, s->target)))
-		refuse_state(s, document, "deleted before it has ended");
-	else if (found == STATUS_OK && store_job_delete(q->engine->store, s->target, &err) == STATUS_OK)
-		stream_result(s,
-		              json_pack("{s:s, s:s, s:b}", "id", s->target, "object", q->kind->object, "deleted", 1));
-	else
-		stream_error(s, &err, NULL);
-	json_decref(document);
-}
-
-void job_queue_watch(stream *s, job_queue *q, job_watch_find find)
-{
-	job_watch_begin(s, &q->watches, find);
+	if (job_queue_runs(q, id))
+		cancel_run(q);
+	return STATUS_OK;
 }

@@ -1,55 +1,98 @@
-/* job_queue.h - jobs other than training jobs, as rows of the ledger. One runs at a time, in the order of creation.
+/* job_queue.h - the queue of one kind of jobs, which are rows of the ledger. One job of a kind runs at a time, in the
+ * order of creation.
  *
  *   create ──▶ queued ──▶ running ──▶ succeeded
  *                ▲           │  └───▶ failed          cancel, of a job that has not ended ──▶ cancelled
  *                └───────────┘ a failure of the machine
  *
- * Each kind of jobs has its own `object`, creation and run. Documents, states, retries and the methods that need
- * nothing else are here. A failure of the machine (no memory, no free score task, a lost device, a full disk) queues a
- * job again, with delays of 1, 2, … 300 seconds. A device that fails more than three times ends it. Loop thread only.
- */
+ * A kind is one table, job_kind: its constants, the steps of a request for a job (job_draft.h) and the steps of a run.
+ * Everything else is common: documents, states, retries, restarts, and the methods that clients call
+ * (job_machine.h). To add a kind, write the table in one file and add a row to dispatch_job_kinds (dispatch.c).
+ *
+ * A failure of the machine (no memory, no free score task, a lost device, a full disk) queues a job again. The delay
+ * grows: 1, 2, … 300 seconds. A device that fails more than three times ends it. Loop thread only. */
 #ifndef ENGINE_DAEMON_QUEUE_JOB_QUEUE_H
 #define ENGINE_DAEMON_QUEUE_JOB_QUEUE_H
 
+#include <uv.h>
+
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/net/stream.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/queue/job_watch.h"
+#include "engine/daemon/requests/engine.h"
 
 enum { JOB_QUEUE_LISTED = 20 };
 
+typedef struct job_queue job_queue;
+struct job_draft_steps;
+
+/* First member of a kind's jobs that have not ended. */
 typedef struct queued_job {
 	struct queued_job *next;
 	char id[STORE_ID_BYTES];
 	json_t *document; /* equal to the ledger's row */
 	int failures;     /* consecutive */
 	uint64_t retry_ns;
-	void *kept; /* private to the kind: data from the job's creation for its first run; NULL: none */
 } queued_job;
 
-/* A kind of jobs. The members below are common to all documents (id, object, created_at, finished_at, status, error,
- * result, request); others belong to the kind. */
-typedef struct job_queue_kind {
-	const char *object, *name; /* "explain.evaluation.job", "evaluation" */
-	const char *hidden[3];     /* members that clients do not see */
-	void (*release)(void *kept);
-	bool (*runs)(const void *owner, const char *id);       /* true if the job has a run */
-	void (*stop_run)(void *owner);                         /* stop the run */
-	json_t *(*event)(const char *state, const error *err); /* event of a new state; NULL: the kind has no such
-	                                                        * events */
-} job_queue_kind;
+/* First member of a kind's runs. */
+typedef struct queued_run {
+	job_queue *queue;
+	char id[STORE_ID_BYTES];
+	model_entry *model;
+	bool cancelled; /* by a client or by the end of the engine */
+} queued_run;
 
-typedef struct job_queue {
+/* The steps of a run. The last one must call job_queue_end_run, which frees the run. */
+typedef struct queued_run_steps {
+	size_t bytes; /* size of the struct that begins with a queued_run */
+	/* Read the job. The run is zeroed, except for its base with the opened model. */
+	status (*open)(queued_run *r, queued_job *j, error *err);
+	/* Start; the ledger has the state "running". After an error the run is freed without job_queue_end_run. */
+	status (*start)(queued_run *r, queued_job *j);
+	void (*cancel)(queued_run *r); /* r->cancelled is set: end soon */
+	void (*fini)(queued_run *r);   /* release the members after the base; also after an error of `open` */
+} queued_run_steps;
+
+/* A method of one kind. */
+typedef struct job_method {
+	const char *name; /* "faithfulness.rows" */
+	void (*begin)(stream *s, job_queue *q);
+	bool counted; /* see dispatch.c */
+} job_method;
+
+/* A kind of jobs. All documents have the members id, object, created_at, finished_at, status, model, file, error,
+ * result, request; others belong to the kind. Functions marked with * may be NULL. */
+typedef struct job_kind {
+	const char *name;               /* first part of its methods' names */
+	const char *object;             /* "object" of its documents */
+	const char *noun;               /* in messages */
+	const char *prefix;             /* start of its ids */
+	const char *use;                /* a sentence that refuses to delete a model that its jobs use */
+	const char *hidden[3];          /* members that clients do not see */
+	int max_active, max_drafts;     /* jobs that have not ended; requests for jobs in progress */
+	int max_page;                   /* limit of a page of jobs; 0: none */
+	size_t job_bytes;               /* size of the struct that begins with a queued_job */
+	void (*release)(queued_job *j); /* * release the members after its base */
+	const job_method *methods;      /* * further methods, up to one without a name */
+	const struct job_draft_steps *draft;
+	const queued_run_steps *run;
+	json_t *(*event)(const char *state, const error *err); /* * event of a new state */
+} job_kind;
+
+struct job_queue {
 	engine *engine;
-	const job_queue_kind *kind;
-	void *owner;
+	const job_kind *kind;
 	queued_job *first; /* jobs that have not ended */
 	int active;        /* their number */
+	int drafts;        /* requests for jobs in progress */
+	queued_run *run;   /* NULL: none */
 	bool stopping;     /* start no run */
 	job_watch *watches;
-} job_queue;
+};
 
 /* Load the jobs that have not ended; those that were running come first. Call job_queue_fini also after an error. */
-status job_queue_init(job_queue *q, engine *e, const job_queue_kind *kind, void *owner, error *err);
+status job_queue_init(job_queue *q, engine *e, const job_kind *kind, error *err);
 void job_queue_fini(job_queue *q);
 
 /* Return a job; NULL: it has ended or never existed. */
@@ -57,37 +100,39 @@ queued_job *job_queue_find(const job_queue *q, const char *id);
 /* Append a job with this document, which is shared. NULL: out of memory. */
 queued_job *job_queue_add(job_queue *q, const char *id, json_t *document);
 void job_queue_remove(job_queue *q, queued_job *j);
-/* Return the job to run now; NULL: none is waiting, or the queue is stopping. The run must end with job_queue_settle.
- * Jobs during which the engine has died too often fail here. */
-queued_job *job_queue_next(job_queue *q);
 /* True if the member `key` of a job that has not ended equals `id`. */
 bool job_queue_uses(const job_queue *q, const char *key, const char *id);
+/* True if the current run is that of job `id`, which may have ended meanwhile. */
+bool job_queue_runs(const job_queue *q, const char *id);
 
+/* Return the document of a new job (new reference); NULL: out of memory. own: the kind's members, an object, taken
+ * over; NULL is an error. */
+json_t *job_queue_document_new(const job_queue *q, const char *id, json_t *params, json_t *own);
 /* Return the part of a document that clients see. New reference. */
 json_t *job_queue_public(const job_queue *q, const json_t *document);
 /* Return a copy in another state. ended: finished now. err: reason, or NULL. NULL: out of memory. */
 json_t *job_queue_in_state(const json_t *document, const char *state, bool ended, const error *err);
 /* Write a document to the ledger, in its own commit or the open one. */
 status job_queue_put(const job_queue *q, const json_t *document, error *err);
+/* Return the document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
+status job_queue_document(const job_queue *q, const char *id, json_t **out, error *err);
+
 /* Write `next` with the event of its state and make it the job's document. It is taken over also on failure; NULL is
  * STATUS_NOMEM. */
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err);
-/* Reset the failure count, before the document becomes a row that reports progress. */
-void job_queue_forget_failures(const job_queue *q, queued_job *j);
-/* Apply the end of a run: remove the job, queue it again or fail it. A cancelled job stays cancelled. A job stopped by
- * the end of the engine continues after the next start. */
-void job_queue_settle(job_queue *q, const char *id, status s, error *err);
+/* The run has made progress: reset the failure count and write `next` and `event`, as job_queue_change does. */
+status job_queue_progress(job_queue *q, queued_job *j, json_t *next, json_t *event, error *err);
+/* Write the result, which is shared, into `next` and let the job succeed. next: as for job_queue_change. */
+status job_queue_succeed(job_queue *q, queued_job *j, json_t *next, json_t *result, error *err);
+/* Cancel a job and its run. *answer: what clients see. */
+status job_queue_cancel(job_queue *q, queued_job *j, json_t **answer, error *err);
 
-/* Return the document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
-status job_queue_document(const job_queue *q, const char *id, json_t **out, error *err);
-/* The methods NAME.get, cancel, delete and watch. */
-void job_queue_get(stream *s, const job_queue *q);
-void job_queue_cancel(stream *s, job_queue *q);
-void job_queue_delete(stream *s, const job_queue *q);
-void job_queue_watch(stream *s, job_queue *q, job_watch_find find);
-/* For these methods: return what clients see of a ledger row. */
-json_t *job_queue_row(const job_queue *q, const json_t *row);
-/* The `find` argument of job_queue_watch. */
-status job_queue_find_watched(const job_queue *q, const char *id, json_t **answer, bool *ended, error *err);
+/* Start the first waiting job if none is running. Jobs during which the engine has died too often fail here. */
+void job_queue_run_next(job_queue *q);
+/* End the run, start no other. */
+void job_queue_stop(job_queue *q);
+/* Apply the end of a run, free it and start the next. A failure of the machine queues the job again, another one ends
+ * it. A cancelled job stays cancelled. A job stopped by the end of the engine continues after the next start. */
+void job_queue_end_run(queued_run *r, status s, error *err);
 
 #endif

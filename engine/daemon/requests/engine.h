@@ -61,8 +61,7 @@ struct listener;
 struct catalog;
 struct sessions;
 struct jobs;
-struct evaluations;
-struct faithfulness_jobs;
+struct job_machine;
 struct idempotency;
 struct admission;
 
@@ -86,8 +85,7 @@ typedef struct engine {
 	struct catalog *catalog;
 	struct sessions *sessions;
 	struct jobs *jobs;
-	struct evaluations *evaluations;
-	struct faithfulness_jobs *faithfulness;
+	struct job_machine *job_machine;
 	uint64_t storage_looked_ns; /* private to storage.c */
 	bool storage_warned, expiry_failed;
 	uv_work_t lost_sweep; /* private to storage.c */

@@ -20,8 +20,8 @@
 #include "engine/cpu/cpu.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
+#include "engine/daemon/dispatch.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/folder.h"
@@ -69,8 +69,7 @@ static int setup(void **state)
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
-	assert_int_equal(evaluations_new(&e->evaluations, e, NULL), STATUS_OK);
-	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
+	assert_int_equal(job_machine_new(&e->job_machine, e, dispatch_job_kinds, NULL), STATUS_OK);
 	store_temporary_path(e->store, path);
 	char words[4000];
 	for (size_t i = 0; i < sizeof words; i++)
@@ -89,8 +88,7 @@ static int teardown(void **state)
 	executor_stop(e->executor);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
 	jobs_free(e->jobs);
-	evaluations_free(e->evaluations);
-	faithfulness_jobs_free(e->faithfulness);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	executor_free(e->executor);
