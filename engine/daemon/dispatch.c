@@ -16,7 +16,6 @@
 #include "engine/daemon/generation/fill_mask.h"
 #include "engine/daemon/generation/session_prompts.h"
 #include "engine/daemon/generation/tokens.h"
-#include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/library/models.h"
 #include "engine/daemon/library/storage.h"
@@ -51,17 +50,6 @@ static const method methods[] = {
     {"file.get", files_get, false},
     {"file.delete", files_delete, false},
     {"file.content", files_content, false},
-    {"job.create", jobs_create, true},
-    {"job.list", jobs_list, false},
-    {"job.get", jobs_get, false},
-    {"job.cancel", jobs_cancel, false},
-    {"job.pause", jobs_pause, false},
-    {"job.resume", jobs_resume, false},
-    {"job.delete", jobs_delete, false},
-    {"job.events", jobs_events, false},
-    {"job.watch", jobs_watch, false},
-    {"job.checkpoints", jobs_checkpoints, false},
-    {"checkpoint.delete", jobs_delete_checkpoint, false},
     {"completion.create", completions_create, true},
     {"chat.create", chat_create, true},
     {"response.create", chat_respond, true},
@@ -84,7 +72,7 @@ static const method methods[] = {
 };
 
 /* The kinds of jobs; each brings its own methods. */
-#define JOB_KINDS(row) row(evaluation_kind) row(faithfulness_kind)
+#define JOB_KINDS(row) row(training_jobs) row(evaluation_jobs) row(faithfulness_jobs)
 #define DECLARE(kind) extern const job_kind kind;
 #define ROW(kind) &(kind),
 JOB_KINDS(DECLARE)

@@ -15,7 +15,6 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
-#include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/net/connection.h"
 #include "engine/daemon/net/listener.h"
@@ -55,8 +54,7 @@ static void look_at_stopping(engine *e)
 		log_line(LOG_WARN, "stopping without waiting any longer");
 		e->forced = true;
 		uv_stop(&e->loop);
-	} else if (e->net.streams == 0 && jobs_stopped(e->jobs) && job_machine_stopped(e->job_machine) &&
-	           executor_pending(e->executor) == 0) {
+	} else if (e->net.streams == 0 && job_machine_stopped(e->job_machine) && executor_pending(e->executor) == 0) {
 		listener_close(e->listener);
 		if (listener_connections(e->listener) == 0)
 			close_loop(e);
@@ -69,7 +67,6 @@ static void stop(engine *e)
 {
 	e->net.draining = true;
 	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
-	jobs_stop(e->jobs);
 	job_machine_stop(e->job_machine);
 	listener_drain(e->listener);
 	idempotency_drain(e);
@@ -94,7 +91,6 @@ static void on_tick(uv_timer_t *timer)
 	store_tick(e->store);
 	storage_tick(e);
 	idempotency_tick(e);
-	jobs_tick(e->jobs);
 	job_machine_tick(e->job_machine);
 	if (e->net.draining)
 		look_at_stopping(e);
@@ -194,8 +190,7 @@ static status open_parts(engine *e, error *err)
 	TRY(idempotency_new(&e->idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
 	TRY(sessions_new(&e->sessions, e, err));
-	TRY(job_machine_new(&e->job_machine, e, dispatch_job_kinds, err));
-	return jobs_new(&e->jobs, e, err);
+	return job_machine_new(&e->job_machine, e, dispatch_job_kinds, err);
 }
 
 static status listen_and_watch(engine *e, error *err)
@@ -256,7 +251,6 @@ static void close_handle(uv_handle_t *handle, void *unused)
 
 static void close_parts(engine *e)
 {
-	jobs_free(e->jobs);
 	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
@@ -287,7 +281,7 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 		s = listen_and_watch(e, err);
 	if (s == STATUS_OK) {
 		announce(e);
-		jobs_start(e->jobs);
+		job_machine_tick(e->job_machine);
 		short_slice_take(); /* sends a token at once, also on the core that computes the next one */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {

@@ -62,7 +62,7 @@ static const job_draft_steps draft_steps = {
     .document = new_document,
 };
 
-const job_kind evaluation_kind = {
+const job_kind evaluation_jobs = {
     .name = "evaluation",
     .object = "evaluation",
     .noun = "evaluation",

@@ -43,7 +43,7 @@ static void faithfulness_jobs_rows(stream *s, job_queue *q)
 
 static const job_method methods[] = {{"faithfulness.rows", faithfulness_jobs_rows, false}, {0}};
 
-const job_kind faithfulness_kind = {
+const job_kind faithfulness_jobs = {
     .name = "faithfulness",
     .object = "explain.evaluation.job",
     .noun = "evaluation",

@@ -81,7 +81,9 @@ static void create_job(job_draft *d)
 	job_queue *q = d->queue;
 	const status s = add_job(d, id, &document, &answer, &err);
 	/* Without memory for the job it starts at the next restart. */
-	queued_job *j = s == STATUS_OK ? job_queue_add(q, id, document) : NULL;
+	queued_job *j = s == STATUS_OK ? job_queue_make(q, id, document) : NULL;
+	if (j)
+		job_queue_append(q, j);
 	if (j && steps_of(d)->hand_over)
 		steps_of(d)->hand_over(d, j);
 	json_decref(document);
@@ -136,15 +138,21 @@ static status start(job_draft *d, error *err)
 	return STATUS_OK;
 }
 
-void job_draft_begin(stream *s, job_queue *q)
+bool job_draft_admit(stream *s, const job_queue *q)
 {
 	const job_kind *kind = q->kind;
-	if (q->active >= kind->max_active || q->drafts >= kind->max_drafts) {
-		stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many %ss are waiting", kind->noun);
-		return;
-	}
+	if (q->active < kind->max_active && q->drafts < kind->max_drafts)
+		return true;
+	stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many %ss are waiting", kind->noun);
+	return false;
+}
+
+void job_draft_begin(stream *s, job_queue *q)
+{
 	error err = ERROR_INIT;
-	job_draft *d = memory_new(1, kind->draft->bytes);
+	if (!job_draft_admit(s, q))
+		return;
+	job_draft *d = memory_new(1, q->kind->draft->bytes);
 	if (!d) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;

@@ -34,6 +34,8 @@ typedef struct job_draft_steps {
 	void (*fini)(job_draft *d);                        /* * release the members after the base */
 } job_draft_steps;
 
+/* False: there are too many jobs or requests for jobs, and the stream has been answered. */
+bool job_draft_admit(stream *s, const job_queue *q);
 /* Begin a request for a job. The method NAME.create. */
 void job_draft_begin(stream *s, job_queue *q);
 /* Check that the file of the request exists and that the data folder has room. path: PATH_MAX bytes for its path; NULL:

@@ -9,7 +9,7 @@
 
 struct job_machine {
 	int n;
-	job_queue queues[];
+	job_queue *queues[];
 };
 
 status job_machine_new(job_machine **out, engine *e, const job_kind *const kinds[], error *err)
@@ -20,36 +20,39 @@ status job_machine_new(job_machine **out, engine *e, const job_kind *const kinds
 	job_machine *m = *out = memory_new(1, sizeof *m + n * sizeof *m->queues);
 	if (!m)
 		return STATUS_NOMEM;
-	for (; m->n < (int)n; m->n++)
-		m->queues[m->n].kind = kinds[m->n];
-	for (int i = 0; i < m->n; i++)
-		TRY(job_queue_init(&m->queues[i], e, kinds[i], err));
+	for (status s; m->n < (int)n;) {
+		s = job_queue_new(&m->queues[m->n], e, kinds[m->n], err);
+		m->n++;
+		TRY(s);
+	}
 	return STATUS_OK;
 }
 
 void job_machine_free(job_machine *m)
 {
 	for (int i = 0; m && i < m->n; i++)
-		job_queue_fini(&m->queues[i]);
+		job_queue_free(m->queues[i]);
 	free(m);
 }
 
 void job_machine_tick(job_machine *m)
 {
-	for (int i = 0; i < m->n; i++)
-		job_queue_run_next(&m->queues[i]);
+	for (int i = 0; i < m->n; i++) {
+		job_queue *q = m->queues[i];
+		(q->kind->tick ? q->kind->tick : job_queue_run_next)(q);
+	}
 }
 
 void job_machine_stop(job_machine *m)
 {
 	for (int i = 0; i < m->n; i++)
-		job_queue_stop(&m->queues[i]);
+		job_queue_stop(m->queues[i]);
 }
 
 bool job_machine_stopped(const job_machine *m)
 {
 	for (int i = 0; i < m->n; i++)
-		if (m->queues[i].run || m->queues[i].drafts > 0)
+		if (m->queues[i]->run || m->queues[i]->drafts > 0)
 			return false;
 	return true;
 }
@@ -57,7 +60,7 @@ bool job_machine_stopped(const job_machine *m)
 bool job_machine_uses_file(const job_machine *m, const char *id)
 {
 	for (int i = 0; i < m->n; i++)
-		if (job_queue_uses(&m->queues[i], "file", id))
+		if (job_queue_uses_file(m->queues[i], id))
 			return true;
 	return false;
 }
@@ -65,16 +68,16 @@ bool job_machine_uses_file(const job_machine *m, const char *id)
 const char *job_machine_use_of_model(const job_machine *m, const char *id)
 {
 	for (int i = 0; i < m->n; i++)
-		if (job_queue_uses(&m->queues[i], "model", id))
-			return m->queues[i].kind->use;
+		if (job_queue_uses_model(m->queues[i], id))
+			return m->queues[i]->kind->use;
 	return NULL;
 }
 
 job_queue *job_machine_queue(const job_machine *m, const job_kind *kind)
 {
 	for (int i = 0; i < m->n; i++)
-		if (m->queues[i].kind == kind)
-			return (job_queue *)(uintptr_t)&m->queues[i];
+		if (m->queues[i]->kind == kind)
+			return m->queues[i];
 	return NULL;
 }
 
@@ -95,8 +98,7 @@ static void job_machine_list(stream *s, job_queue *q)
 	listing_answer_of(s, STORE_JOBS, NULL, q->kind->object, JOB_QUEUE_LISTED, object_from_row);
 }
 
-/* Return the document of the requested job (new reference); NULL: the stream has been answered. */
-static json_t *find_document(stream *s, const job_queue *q)
+json_t *job_machine_find_document(stream *s, const job_queue *q)
 {
 	error err = ERROR_INIT;
 	json_t *document;
@@ -105,57 +107,55 @@ static json_t *find_document(stream *s, const job_queue *q)
 	return document;
 }
 
+void job_machine_refuse_state(stream *s, const job_queue *q, const char *verb)
+{
+	json_t *document = job_machine_find_document(s, q);
+	if (document)
+		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
+		              json_string_value(json_object_get(document, "status")), verb);
+	json_decref(document);
+}
+
 static void job_machine_get(stream *s, job_queue *q)
 {
-	json_t *document = find_document(s, q);
+	json_t *document = job_machine_find_document(s, q);
 	if (document)
 		stream_result(s, job_queue_public(q, document));
 	json_decref(document);
 }
 
-static void refuse_state(stream *s, const json_t *document, const char *verb)
-{
-	stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
-	              json_string_value(json_object_get(document, "status")), verb);
-}
-
 static void job_machine_cancel(stream *s, job_queue *q)
 {
 	error err = ERROR_INIT;
-	json_t *answer, *document;
+	json_t *answer;
 	queued_job *j = job_queue_find(q, s->target);
-	if (j) {
-		if (job_queue_cancel(q, j, &answer, &err) == STATUS_OK)
-			stream_result(s, answer);
-		else
-			stream_error(s, &err, NULL);
-		return;
-	}
-	document = find_document(s, q);
-	if (document)
-		refuse_state(s, document, "cancelled");
-	json_decref(document);
+	if (!j)
+		job_machine_refuse_state(s, q, "cancelled");
+	else if (job_queue_cancel(q, j, &answer, &err) == STATUS_OK)
+		stream_result(s, answer);
+	else
+		stream_error(s, &err, NULL);
 }
 
 static void job_machine_delete(stream *s, job_queue *q)
 {
 	error err = ERROR_INIT;
-	json_t *document = find_document(s, q);
+	json_t *document = job_machine_find_document(s, q);
+	json_decref(document);
 	if (!document)
 		return;
 	if (job_queue_find(q, s->target) || job_queue_runs(q, s->target))
-		refuse_state(s, document, "deleted before it has ended");
+		job_machine_refuse_state(s, q, "deleted before it has ended");
 	else if (store_job_delete(s->engine->store, s->target, &err) == STATUS_OK)
 		stream_result(s,
 		              json_pack("{s:s, s:s, s:b}", "id", s->target, "object", q->kind->object, "deleted", 1));
 	else
 		stream_error(s, &err, NULL);
-	json_decref(document);
 }
 
 static void job_machine_events(stream *s, job_queue *q)
 {
-	json_t *document = find_document(s, q);
+	json_t *document = job_machine_find_document(s, q);
 	if (document)
 		listing_answer(s, STORE_EVENTS, s->target, JOB_QUEUE_LISTED, NULL);
 	json_decref(document);
@@ -187,9 +187,9 @@ static const job_method common[] = {
 const job_method *job_machine_method(const job_machine *m, const char *name, job_queue **queue)
 {
 	for (int i = 0; i < m->n; i++) {
-		const job_kind *kind = m->queues[i].kind;
+		const job_kind *kind = m->queues[i]->kind;
 		const size_t prefix = strlen(kind->name);
-		*queue = job_machine_queue(m, kind);
+		*queue = m->queues[i];
 		for (const job_method *k = kind->methods; k && k->name; k++)
 			if (strcmp(k->name, name) == 0)
 				return k;

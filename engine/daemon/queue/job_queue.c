@@ -35,43 +35,72 @@ queued_job *job_queue_find(const job_queue *q, const char *id)
 	return j;
 }
 
-queued_job *job_queue_add(job_queue *q, const char *id, json_t *document)
+queued_job *job_queue_make(const job_queue *q, const char *id, json_t *document)
 {
-	queued_job **link = &q->first, *j = memory_new(1, q->kind->job_bytes);
+	queued_job *j = memory_new(1, q->kind->job_bytes);
 	if (!j)
 		return NULL;
 	snprintf(j->id, sizeof j->id, "%s", id);
 	j->document = json_incref(document);
 	j->failures = (int)json_integer_value(json_object_get(document, FAILURES));
-	while (*link)
-		link = &(*link)->next;
-	*link = j;
-	q->active++;
-	return j;
+	if (!q->kind->load || q->kind->load(j))
+		return j;
+	job_queue_release(q, j);
+	return NULL;
 }
 
-void job_queue_remove(job_queue *q, queued_job *j)
+void job_queue_release(const job_queue *q, queued_job *j)
 {
-	char id[STORE_ID_BYTES];
+	if (q->kind->release)
+		q->kind->release(j);
+	json_decref(j->document);
+	free(j);
+}
+
+void job_queue_append(job_queue *q, queued_job *j)
+{
+	queued_job **link = &q->first;
+	while (*link)
+		link = &(*link)->next;
+	j->next = NULL;
+	*link = j;
+	q->active++;
+}
+
+void job_queue_take_out(job_queue *q, queued_job *j)
+{
 	queued_job **link = &q->first;
 	while (*link != j)
 		link = &(*link)->next;
 	*link = j->next;
 	q->active--;
-	memcpy(id, j->id, sizeof id);
-	if (q->kind->release)
-		q->kind->release(j);
-	json_decref(j->document);
-	free(j);
-	job_watch_pump(q->watches, id); /* the job has ended, so its watches end */
 }
 
-bool job_queue_uses(const job_queue *q, const char *key, const char *id)
+void job_queue_remove(job_queue *q, queued_job *j)
+{
+	char id[STORE_ID_BYTES];
+	memcpy(id, j->id, sizeof id);
+	job_queue_take_out(q, j);
+	job_queue_release(q, j);
+	job_watch_pump(q->watches, id);
+}
+
+static bool names(const job_queue *q, const char *key, const char *id)
 {
 	for (const queued_job *j = q->first; j; j = j->next)
 		if (is_same(member_text(j->document, key), id))
 			return true;
 	return false;
+}
+
+bool job_queue_uses_file(const job_queue *q, const char *id)
+{
+	return q->kind->uses_file ? q->kind->uses_file(q, id) : names(q, "file", id);
+}
+
+bool job_queue_uses_model(const job_queue *q, const char *id)
+{
+	return q->kind->uses_model ? q->kind->uses_model(q, id) : names(q, "model", id);
 }
 
 bool job_queue_runs(const job_queue *q, const char *id)
@@ -84,23 +113,41 @@ typedef struct opening {
 	bool failed;
 } opening;
 
+static bool owns(const job_queue *q, const json_t *document)
+{
+	return q->kind->owns ? q->kind->owns(document) : is_same(member_text(document, "object"), q->kind->object);
+}
+
 static bool read_job(void *context, const json_t *document)
 {
 	opening *o = context;
 	const char *id = member_text(document, "id");
-	if (!is_same(member_text(document, "object"), o->queue->kind->object) || !id || !store_valid_name(id))
+	if (!owns(o->queue, document))
 		return true;
+	if (!id || !store_valid_name(id)) {
+		log_line(LOG_WARN, "a job cannot be read from the ledger");
+		return true;
+	}
 	json_t *copy = json_deep_copy(document);
-	o->failed = !copy || !job_queue_add(o->queue, id, copy);
+	queued_job *j = copy ? job_queue_make(o->queue, id, copy) : NULL;
 	json_decref(copy);
-	return !o->failed;
+	o->failed = !j;
+	if (j)
+		job_queue_append(o->queue, j);
+	return j;
 }
 
-status job_queue_init(job_queue *q, engine *e, const job_kind *kind, error *err)
+status job_queue_new(job_queue **out, engine *e, const job_kind *kind, error *err)
 {
-	static const char *const states[] = {"running", "queued"};
+	static const char *const states[] = {"running", "queued", "paused"};
 	bool more;
-	*q = (job_queue){.engine = e, .kind = kind};
+	job_queue *q = *out = memory_new(1, kind->queue_bytes ? kind->queue_bytes : sizeof *q);
+	if (!q)
+		return STATUS_NOMEM;
+	q->engine = e;
+	q->kind = kind;
+	if (kind->init)
+		kind->init(q);
 	opening o = {.queue = q};
 	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
 		store_page page = {.filter = states[i], .ascending = true};
@@ -111,10 +158,14 @@ status job_queue_init(job_queue *q, engine *e, const job_kind *kind, error *err)
 	return STATUS_OK;
 }
 
-void job_queue_fini(job_queue *q)
+void job_queue_free(job_queue *q)
 {
-	while (q->first)
-		job_queue_remove(q, q->first);
+	while (q && q->first) {
+		queued_job *j = q->first;
+		job_queue_take_out(q, j);
+		job_queue_release(q, j);
+	}
+	free(q);
 }
 
 /* --- documents -------------------------------------------------------------------------------------- */
@@ -136,6 +187,8 @@ json_t *job_queue_document_new(const job_queue *q, const char *id, json_t *param
 
 json_t *job_queue_public(const job_queue *q, const json_t *document)
 {
+	if (q->kind->shown)
+		return q->kind->shown(document);
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
 	for (size_t i = 0; copy && q->kind->hidden[i]; i++)
 		json_object_del(copy, q->kind->hidden[i]);
@@ -175,7 +228,7 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 		return STATUS_OK;
 	error reason = ERROR_INIT; /* names every kind "job" */
 	status found = store_job_get(q->engine->store, id, out, &reason);
-	if (found == STATUS_OK && is_same(member_text(*out, "object"), q->kind->object))
+	if (found == STATUS_OK && owns(q, *out))
 		return STATUS_OK;
 	json_decref(*out);
 	*out = NULL;

@@ -61,8 +61,8 @@ typedef struct job_method {
 	bool counted; /* see dispatch.c */
 } job_method;
 
-/* A kind of jobs. All documents have the members id, object, created_at, finished_at, status, model, file, error,
- * result, request; others belong to the kind. Functions marked with * may be NULL. */
+/* A kind of jobs. All documents have the members id, object, created_at, finished_at, status, model, error and result;
+ * others belong to the kind. Members marked with * may be 0 or NULL. */
 typedef struct job_kind {
 	const char *name;               /* first part of its methods' names */
 	const char *object;             /* "object" of its documents */
@@ -71,13 +71,22 @@ typedef struct job_kind {
 	const char *use;                /* a sentence that refuses to delete a model that its jobs use */
 	const char *hidden[3];          /* members that clients do not see */
 	int max_active, max_drafts;     /* jobs that have not ended; requests for jobs in progress */
-	int max_page;                   /* limit of a page of jobs; 0: none */
+	int max_page;                   /* * limit of a page of jobs */
 	size_t job_bytes;               /* size of the struct that begins with a queued_job */
-	void (*release)(queued_job *j); /* * release the members after its base */
-	const job_method *methods;      /* * further methods, up to one without a name */
-	const struct job_draft_steps *draft;
+	bool (*load)(queued_job *j);    /* * set its members from the document; false: out of memory */
+	void (*release)(queued_job *j); /* * release its members, also after an error of `load` */
+	const job_method *methods;      /* * further methods, up to one without a name; they may replace common ones */
+	const struct job_draft_steps *draft; /* * NULL: `methods` has NAME.create */
 	const queued_run_steps *run;
 	json_t *(*event)(const char *state, const error *err); /* * event of a new state */
+	/* Kinds that differ more (jobs/jobs.h): */
+	size_t queue_bytes;                                    /* * size of the struct that begins with a job_queue */
+	void (*init)(job_queue *q);                            /* * set its members */
+	void (*tick)(job_queue *q);                            /* * in place of job_queue_run_next */
+	bool (*owns)(const json_t *document);                  /* * in place of a comparison with `object` */
+	json_t *(*shown)(const json_t *document);              /* * in place of `hidden` */
+	bool (*uses_file)(const job_queue *q, const char *id); /* * in place of the members "file" and "model" */
+	bool (*uses_model)(const job_queue *q, const char *id);
 } job_kind;
 
 struct job_queue {
@@ -91,17 +100,24 @@ struct job_queue {
 	job_watch *watches;
 };
 
-/* Load the jobs that have not ended; those that were running come first. Call job_queue_fini also after an error. */
-status job_queue_init(job_queue *q, engine *e, const job_kind *kind, error *err);
-void job_queue_fini(job_queue *q);
+/* Create a queue and load the jobs that have not ended; those that were running come first. *out must be freed also
+ * after an error. */
+status job_queue_new(job_queue **out, engine *e, const job_kind *kind, error *err);
+void job_queue_free(job_queue *q);
 
 /* Return a job; NULL: it has ended or never existed. */
 queued_job *job_queue_find(const job_queue *q, const char *id);
-/* Append a job with this document, which is shared. NULL: out of memory. */
-queued_job *job_queue_add(job_queue *q, const char *id, json_t *document);
+/* Create a job outside the queue. The document is shared. NULL: out of memory. */
+queued_job *job_queue_make(const job_queue *q, const char *id, json_t *document);
+void job_queue_append(job_queue *q, queued_job *j);
+void job_queue_take_out(job_queue *q, queued_job *j);
+/* Free a job that is not in the queue. */
+void job_queue_release(const job_queue *q, queued_job *j);
+/* Take out and free a job that has ended; its watches end. */
 void job_queue_remove(job_queue *q, queued_job *j);
-/* True if the member `key` of a job that has not ended equals `id`. */
-bool job_queue_uses(const job_queue *q, const char *key, const char *id);
+/* True if a job that has not ended uses the file or the model. */
+bool job_queue_uses_file(const job_queue *q, const char *id);
+bool job_queue_uses_model(const job_queue *q, const char *id);
 /* True if the current run is that of job `id`, which may have ended meanwhile. */
 bool job_queue_runs(const job_queue *q, const char *id);
 

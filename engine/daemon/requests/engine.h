@@ -60,7 +60,6 @@ struct executor;
 struct listener;
 struct catalog;
 struct sessions;
-struct jobs;
 struct job_machine;
 struct idempotency;
 struct admission;
@@ -84,7 +83,6 @@ typedef struct engine {
 	struct listener *listener;
 	struct catalog *catalog;
 	struct sessions *sessions;
-	struct jobs *jobs;
 	struct job_machine *job_machine;
 	uint64_t storage_looked_ns; /* private to storage.c */
 	bool storage_warned, expiry_failed;

@@ -14,9 +14,9 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/faithfulness/faithfulness_report.h"
-#include "engine/daemon/queue/job_machine.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/job_methods.h"
 
 enum { ROWS = 3, MAX_ALLOCATIONS = 100000 };
 
@@ -126,12 +126,10 @@ static void rows_read_from_the_ledger_are_unchanged(void **state)
 	free_subject(&x);
 }
 
-extern const job_kind faithfulness_kind;
+extern const job_kind faithfulness_jobs;
 
 static void ask(engine *e, const char *name, const char *id, int64_t allocations)
 {
-	job_queue *queue;
-	const job_method *method = job_machine_method(e->job_machine, name, &queue);
 	stream *s = memory_new(1, sizeof *s);
 	s->engine = e;
 	s->net = &e->net;
@@ -139,16 +137,9 @@ static void ask(engine *e, const char *name, const char *id, int64_t allocations
 	strcpy(s->target, id);
 	e->net.streams++;
 	allocations_limit(allocations);
-	method->begin(s, queue);
+	job_methods_begin(s, name);
 	allocations_limit(-1);
 	assert_int_equal(e->net.streams, 0);
-}
-
-static job_queue *open_queue(engine *e)
-{
-	static const job_kind *const kinds[] = {&faithfulness_kind, NULL};
-	assert_int_equal(job_machine_new(&e->job_machine, e, kinds, NULL), STATUS_OK);
-	return job_machine_queue(e->job_machine, &faithfulness_kind);
 }
 
 static void a_job_is_cancelled_in_memory_and_ledger_or_in_neither(void **state)
@@ -159,12 +150,12 @@ static void a_job_is_cancelled_in_memory_and_ledger_or_in_neither(void **state)
 	folder_new(folder);
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
-	job_queue *q = open_queue(e);
+	job_queue *q = job_methods_open(e, &faithfulness_jobs);
 	job_queue_stop(q);
 	json_t *params = json_pack("{s:s, s:s}", "model", "m", "file", "file-1");
 	json_t *document = job_queue_document_new(q, "evaluation-1", params, json_object());
 	assert_int_equal(job_queue_put(q, document, NULL), STATUS_OK);
-	assert_non_null(job_queue_add(q, "evaluation-1", document));
+	job_queue_append(q, job_queue_make(q, "evaluation-1", document));
 	int64_t n = 0;
 	for (bool ended = false; !ended && n < MAX_ALLOCATIONS; n += 3) {
 		json_t *row;
@@ -177,7 +168,7 @@ static void a_job_is_cancelled_in_memory_and_ledger_or_in_neither(void **state)
 	assert_in_range(n, 4, MAX_ALLOCATIONS - 1);
 	/* In the ledger it is not a training job, and after a restart it has ended. */
 	job_machine_free(e->job_machine);
-	assert_null(job_queue_find(open_queue(e), "evaluation-1"));
+	assert_null(job_queue_find(job_methods_open(e, &faithfulness_jobs), "evaluation-1"));
 	json_decref(document);
 	json_decref(params);
 	job_machine_free(e->job_machine);

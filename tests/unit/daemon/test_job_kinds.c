@@ -12,7 +12,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/queue/job_draft.h"
-#include "engine/daemon/queue/job_machine.h"
+#include "tests/unit/support/job_methods.h"
 #include "tests/unit/support/rig.h"
 
 enum { MAX_TURNS = 100000 };
@@ -161,20 +161,13 @@ typedef struct fixture {
 	stream_peer peer;
 } fixture;
 
-static void open_machine(fixture *f)
-{
-	static const job_kind *const kinds[] = {&count_kind, NULL};
-	engine *e = &f->rig->engine;
-	assert_int_equal(job_machine_new(&e->job_machine, e, kinds, NULL), STATUS_OK);
-}
-
 static int setup(void **state)
 {
 	fixture *f = calloc(1, sizeof *f);
 	char path[PATH_MAX];
 	f->rig = rig_new(NULL);
 	job_machine_free(f->rig->engine.job_machine);
-	open_machine(f);
+	job_methods_open(&f->rig->engine, &count_kind);
 	f->file = (store_file){.filename = "text", .purpose = "fine-tune"};
 	store_temporary_path(f->rig->engine.store, path);
 	assert_int_equal(file_write(path, &(file_part){"four", 4}, 1, NULL), STATUS_OK);
@@ -233,10 +226,7 @@ static void turn(engine *e)
 static const json_t *ask(fixture *f, const char *name, const char *id, json_t *params)
 {
 	engine *e = &f->rig->engine;
-	job_queue *queue;
-	const job_method *method = job_machine_method(e->job_machine, name, &queue);
 	stream *s = memory_new(1, sizeof *s);
-	assert_non_null(method);
 	json_decref(f->answer);
 	f->answer = NULL;
 	f->peer = (stream_peer){.send = receive, .send_copy = receive_copy, .forget = forget};
@@ -247,7 +237,7 @@ static const json_t *ask(fixture *f, const char *name, const char *id, json_t *p
 	s->params = params ? params : json_object();
 	snprintf(s->target, sizeof s->target, "%s", id ? id : "");
 	e->net.streams++;
-	method->begin(s, queue);
+	job_methods_begin(s, name);
 	for (int i = 0; !f->answer && i < MAX_TURNS; i++)
 		turn(e);
 	assert_non_null(f->answer);
@@ -322,7 +312,7 @@ static void a_stopped_job_continues_with_the_next_letter_after_a_restart(void **
 	job_machine_stop(e->job_machine);
 	assert_true(job_machine_stopped(e->job_machine));
 	job_machine_free(e->job_machine);
-	open_machine(f);
+	job_methods_open(&f->rig->engine, &count_kind);
 	assert_string_equal(text_of(ask(f, "count.get", id, NULL), "status"), "running");
 	job_machine_tick(e->job_machine);
 	wait_for(f, id, "succeeded");
